@@ -21,12 +21,13 @@ export type LogBench = Disposable & {
   readonly reopened: (changes?: Partial<TransparencyLogDeps>) => TransparencyLog
 }
 
-/** It has begun unless `begins` is false. */
+/** It has begun unless `begins` is false. `directory`: in this one, which is not removed in the end. */
 export function openLogBench({
   begins = true,
+  directory: given,
   ...changes
-}: Partial<TransparencyLogDeps> & { readonly begins?: boolean } = {}): LogBench {
-  const directory = mkdtempSync(join(tmpdir(), 'srt-log-'))
+}: Partial<TransparencyLogDeps> & { readonly begins?: boolean; readonly directory?: string } = {}): LogBench {
+  const directory = given ?? mkdtempSync(join(tmpdir(), 'srt-log-'))
   const store = openStore(join(directory, 'strongroom.db'))
   const events: string[] = []
   const reopened = (again: Partial<TransparencyLogDeps> = {}) =>
@@ -53,7 +54,7 @@ export function openLogBench({
     reopened,
     [Symbol.dispose]: () => {
       store.close()
-      rmSync(directory, { recursive: true })
+      if (given === undefined) rmSync(directory, { recursive: true })
     },
   }
 }

@@ -26,6 +26,7 @@ import { Removal } from '../operator/removal.ts'
 import { createStatus, type StatusDeps } from '../operator/status.ts'
 import type { Store } from '../store/db.ts'
 import { resourceOf } from '../store/ledger/resource.query.ts'
+import { createLogMetrics } from '../transparency/metrics.ts'
 import type { ChangeGate } from '../upgrade/gate.ts'
 import type { FirewallWatch } from '../vm/firewall-probe/watch.ts'
 import { vmPaths } from '../vm/launch.plan.ts'
@@ -115,6 +116,7 @@ export async function serveOperator(parts: OperatorParts): Promise<AdminServer &
       createFirewallMetrics(parts.firewall),
       createClockMetrics(parts.clockGuard),
       createCertificateMetrics(parts.tls),
+      createLogMetrics(parts.transparency),
       parts.strangers,
       ...(parts.guestDns === null ? [] : [parts.guestDns]),
       ...(builds === null ? [] : [createBuildMetrics(store.directory.db, builds)]),

@@ -8,17 +8,20 @@ import { parsed } from '../attest/malformed.ts'
 import { fromUtf8, utf8 } from '../base/bytes.ts'
 import { iso, isoOrNull } from '../base/clock.ts'
 import { Fault } from '../base/fault.ts'
-import { AdminCosign, AdminLog, AdminLogEntries, AdminPublishPolicy, logEntryListMax } from '../contract/admin/log.ts'
+import type { AdminStatus } from '../contract/admin/admin.ts'
+import {
+  AdminCosign,
+  AdminLog,
+  AdminLogEntries,
+  type AdminLogSummary,
+  AdminPublishPolicy,
+  logEntryListMax,
+} from '../contract/admin/log.ts'
+import { logProblems, logState, type WatchedLog } from '../transparency/health.ts'
 import type { TransparencyLog } from '../transparency/log.ts'
-import type { Witness, Witnesses } from '../transparency/witnesses.ts'
 
-export type OperatorLog = {
-  readonly log: Pick<
-    TransparencyLog,
-    'key' | 'head' | 'shown' | 'signed' | 'cosignatures' | 'cosign' | 'append' | 'entries'
-  >
-  readonly named: readonly Witness[]
-  readonly witnesses: Pick<Witnesses, 'problem'>
+export type OperatorLog = WatchedLog & {
+  readonly log: Pick<TransparencyLog, 'key' | 'signed' | 'cosign' | 'append'>
 }
 
 export function logRoutes(
@@ -63,6 +66,33 @@ export function logRoutes(
       },
       { parse: readBody, body: AdminPublishPolicy, response: AdminLog },
     )
+}
+
+/** The log in short, with what is wrong with it. */
+export function logSummary(watched: WatchedLog, nowMs: number): AdminLogSummary {
+  const state = logState(watched)
+  return {
+    size: state.size,
+    shown: state.shown,
+    last_entry_at: isoOrNull(state.lastEntryMs),
+    waiting_since: isoOrNull(state.waitingSinceMs),
+    witnesses: state.witnesses.length,
+    problems: logProblems(state, nowMs),
+  }
+}
+
+/** No entry can be written: nothing new is launched or handed out. */
+export function unwritableLog({ log }: Pick<WatchedLog, 'log'>): AdminStatus['problems'] {
+  const failure = log.failure()
+  if (failure === null) return []
+  const detail = `the transparency log cannot be written since ${iso(failure.atMs)}: ${failure.reason}`
+  return [
+    {
+      name: 'log',
+      detail,
+      remedy: 'make room on the disk of the state directory; nothing new is launched or handed out until then',
+    },
+  ]
 }
 
 function view({ log, named, witnesses }: OperatorLog): AdminLog {

@@ -17,10 +17,12 @@ import { countInstances } from '../store/directory/instance.query.ts'
 import { listOrganizations } from '../store/directory/organization.query.ts'
 import { restsAt } from '../store/ledger/address.query.ts'
 import { countVms, reservedBy } from '../store/ledger/vm.query.ts'
+import type { WatchedLog } from '../transparency/health.ts'
 import type { Capacity } from '../vm/admission.plan.ts'
 import { clockView } from './clock.ts'
 import type { AdminDeps } from './deps.ts'
 import { gatewaySummary } from './inference.ts'
+import { logSummary, unwritableLog } from './log.ts'
 
 export type PoolSummary = Pick<AdminStatus['pool'], 'wanted' | 'warm' | 'booting' | 'lacking'> & {
   readonly lastFailure: { readonly atMs: number; readonly reason: string } | null
@@ -54,6 +56,7 @@ export type StatusDeps = {
   readonly operatorKey: Pick<OperatorKey, 'digest' | 'publicPem'>
   readonly clock: Pick<Clock, 'nowMs'>
   readonly clockGuard: Pick<ClockGuard, 'view' | 'certainMs'>
+  readonly transparency: WatchedLog
   /** Known obstacles between clients and the services. */
   readonly problems: () => AdminStatus['problems']
   /** Where each service listens; null for one that is switched off. */
@@ -115,9 +118,13 @@ export function createStatus(deps: StatusDeps): () => AdminStatus {
               disk_bytes: unlessDamaged(() => buildDiskBytes(directory), null),
             },
       names: deps.names === null ? null : deps.names(),
+      log: unlessDamaged(() => logSummary(deps.transparency, deps.clock.nowMs()), null),
     }
     // Last: the reads above may be the first to meet the damage.
-    return { ...status, problems: [...databaseProblems(store), ...deps.problems()] }
+    return {
+      ...status,
+      problems: [...databaseProblems(store), ...unwritableLog(deps.transparency), ...deps.problems()],
+    }
   }
 }
 

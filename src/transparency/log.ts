@@ -29,7 +29,8 @@ import { encodeLogProof } from '../attest/log/proof.ts'
 import { encodeEntries, type Tile, tileHashes, tileWidth } from '../attest/log/tiles.ts'
 import { concat, equalConstantTime, toHex, utf8 } from '../base/bytes.ts'
 import type { Clock } from '../base/clock.ts'
-import { Fault } from '../base/fault.ts'
+import { Fault, messageOf } from '../base/fault.ts'
+import { harmlessLine } from '../base/harmless.ts'
 import type { RandomBytes } from '../base/ids.ts'
 import type { Logger } from '../base/log.ts'
 import { encodeLogEntry, type LogFact } from '../contract/http/log-entry.ts'
@@ -48,7 +49,7 @@ import {
 } from '../store/ledger/log.query.ts'
 import type { LogCosignature, LogEntryRow } from '../store/ledger/log.table.ts'
 import { readMeta, swapMeta } from '../store/ledger/meta.query.ts'
-import { type LogHead, readLogHead, writeLogHead } from './head.ts'
+import { type LogHead, readLogHead, type StagedHead, stageLogHead } from './head.ts'
 
 export type TransparencyLogDeps = {
   readonly ledger: LedgerStore
@@ -65,12 +66,15 @@ export type TransparencyLogDeps = {
   readonly onEvent: (kind: string, detail: Record<string, unknown>) => void
 }
 
+export type LogFailure = { readonly atMs: number; readonly reason: string }
+
 /** Beyond it nothing is appended, and what would have to be in the log is not served. */
 export const logEntriesMax = 2 ** 24
 
 const originName = 'log_origin'
 const shownName = 'log_shown'
 const originBytes = 8
+const reasonCharsMax = 512
 /** Clocks of witnesses may be this much ahead of ours. */
 const aheadMsMax = 300_000
 
@@ -80,6 +84,7 @@ export class TransparencyLog {
   #head: LogHead | null = null
   /** Head, its file and what is shown are those of the database. */
   #isSettled = false
+  #failure: LogFailure | null = null
   readonly #listeners: (() => void)[] = []
 
   /** Changes nothing: `begin` does. */
@@ -95,8 +100,10 @@ export class TransparencyLog {
 
   /** Begins a log where there is none that may go on. Safe to repeat. Faults: store.*, host.disk_full. */
   begin(): void {
-    if (this.#head === null) this.#beginAnew()
-    this.#settle()
+    this.#noting(() => {
+      if (this.#head === null) this.#beginAnew()
+      this.#settle()
+    })
   }
 
   /**
@@ -104,18 +111,12 @@ export class TransparencyLog {
    * full), store.*, and of the disk.
    */
   append(...facts: readonly LogFact[]): void {
-    if (this.#head === null) this.#beginAnew()
-    const { ledger, clock } = this.#deps
-    const entries = facts.map(encodeLogEntry)
-    const fresh = entries.filter(entry => placeOfLeaf(ledger.db, leafHash(entry)) === null)
-    // The usual case: no lock, no write.
-    if (fresh.length === 0 && this.#isSettled) return
-    this.#isSettled = false
-    ledger.transact(tx => {
-      for (const entry of fresh) appendEntry(tx, { entry, nowMs: clock.nowMs() })
-    })
-    this.#settle()
-    for (const listener of this.#listeners) listener()
+    if (this.#noting(() => this.#append(facts))) for (const listener of this.#listeners) listener()
+  }
+
+  /** Why the newest try to write failed; null: it did not. */
+  failure(): LogFailure | null {
+    return this.#failure
   }
 
   /** The key as relying parties name it; null: the log has not begun. */
@@ -205,12 +206,65 @@ export class TransparencyLog {
       const known = new Map(listLogCosignatures(tx).map(row => [row.witness, row]))
       const newer = rows.filter(row => (known.get(row.witness)?.size ?? 0) <= row.size)
       for (const row of newer) putLogCosignature(tx, row)
-      this.#show(tx)
+      this.#show(tx, this.#head?.size ?? 0)
       return newer.map(({ witness }) => witness)
     })
     if (taken.length === 0)
       throw new Fault('invalid_request', 'the note has no new cosignature of a witness that log.witnesses names')
     return taken
+  }
+
+  #noting<T>(work: () => T): T {
+    try {
+      const result = work()
+      this.#failure = null
+      return result
+    } catch (error) {
+      this.#failure = {
+        atMs: this.#deps.clock.nowMs(),
+        reason: harmlessLine(messageOf(error)).slice(0, reasonCharsMax),
+      }
+      throw error
+    }
+  }
+
+  /** False: nothing was new. */
+  #append(facts: readonly LogFact[]): boolean {
+    if (this.#head === null) this.#beginAnew()
+    const { ledger, clock } = this.#deps
+    const entries = facts.map(encodeLogEntry)
+    const fresh = entries.filter(entry => placeOfLeaf(ledger.db, leafHash(entry)) === null)
+    // The usual case: no lock, no write.
+    if (fresh.length === 0 && this.#isSettled) return false
+    this.#isSettled = false
+    this.#write(tx => {
+      for (const entry of fresh) appendEntry(tx, { entry, nowMs: clock.nowMs() })
+    })
+    this.#isSettled = true
+    return true
+  }
+
+  /**
+   * Database and file of the head change together: without room for both neither does. A crash between them leaves the
+   * database ahead, which `#found` takes for the log that goes on.
+   */
+  #write(work: (tx: LedgerDb) => void): void {
+    const { ledger, headFile } = this.#deps
+    let staged = null as StagedHead | null
+    try {
+      const head = ledger.transact(tx => {
+        work(tx)
+        const next = this.#treeOf(logSize(tx))
+        staged = stageLogHead(headFile, next)
+        this.#show(tx, next.size)
+        return next
+      })
+      this.#head = head
+    } catch (error) {
+      staged?.discard()
+      throw error
+    }
+    staged?.put()
   }
 
   #db(): LedgerDb {
@@ -246,7 +300,7 @@ export class TransparencyLog {
     const kept = readMeta(ledger.db, originName) === null ? null : this.#treeOf(logSize(ledger.db))
     const former = readLogHead(headFile) ?? kept
     const origin = `${name}/log/${toHex(random(originBytes))}`
-    ledger.transact(tx => {
+    this.#write(tx => {
       swapMeta(tx, originName, origin)
       swapMeta(tx, shownName, '0')
       clearLogCosignatures(tx)
@@ -255,31 +309,25 @@ export class TransparencyLog {
       const fact: LogFact = { kind: 'former-log', sha256: toHex(checkpoint), size: former.size }
       appendEntry(tx, { entry: encodeLogEntry(fact), nowMs: clock.nowMs() })
     })
-    this.#head = this.#treeOf(logSize(ledger.db))
-    writeLogHead(headFile, this.#head)
     const detail = { origin, former: former?.origin ?? null, size: former?.size ?? null }
     onEvent('log.begun', detail)
     if (former === null) log.info('the transparency log begins', detail)
     else log.warn('the transparency log begins anew: the database is older than what was served', detail)
   }
 
-  /** The head in its file, then what may be shown. */
+  /** The head in its file, and what may be shown, where a crash or a failure came between. */
   #settle(): void {
-    const { ledger, headFile } = this.#deps
-    const head = this.#treeOf(logSize(ledger.db))
-    // Also where an append failed between the two.
-    if (readLogHead(headFile)?.size !== head.size) writeLogHead(headFile, head)
-    this.#head = head
-    ledger.transact(tx => this.#show(tx))
+    this.#isSettled = false
+    this.#write(() => {})
     this.#isSettled = true
   }
 
   /** The newest tree that a witness has cosigned; without witnesses, the newest. Never a smaller one than before. */
-  #show(tx: LedgerDb): void {
+  #show(tx: LedgerDb, newest: number): void {
     const { witnesses } = this.#deps
     const names = new Set(witnesses.map(({ name }) => name))
     const cosigned = listLogCosignatures(tx).filter(({ witness }) => names.has(witness))
-    const size = witnesses.length === 0 ? (this.#head?.size ?? 0) : Math.max(0, ...cosigned.map(row => row.size))
+    const size = witnesses.length === 0 ? newest : Math.max(0, ...cosigned.map(row => row.size))
     if (size > Number(readMeta(tx, shownName) ?? 0)) swapMeta(tx, shownName, `${size}`)
   }
 }

@@ -35,7 +35,9 @@ export const LOG_PARAMETERS = {
 } as const
 
 const FAILURES = ['NotFound', 'MethodNotAllowed', 'RateLimited', 'InternalError'] as const
-type Document = ApiOperation<keyof typeof LOG_PARAMETERS, 'RequestId', (typeof FAILURES)[number]>
+/** A log that could not begin. */
+const UNBEGUN = [...FAILURES, 'Unavailable'] as const
+type Document = ApiOperation<keyof typeof LOG_PARAMETERS, 'RequestId', (typeof UNBEGUN)[number]>
 
 const headers = { 'X-Request-ID': 'RequestId' } as const
 const text = (description: string): Document['success'] => ({
@@ -59,7 +61,7 @@ export const LOG_DOCUMENTS: Readonly<Record<LogOperation, Document>> = {
     description:
       'A signed note (C2SP tlog-checkpoint) with the cosignatures of witnesses (C2SP tlog-cosignature). With witnesses it is of the newest tree that one of them has cosigned.',
     success: text('The signed note.'),
-    failures: FAILURES,
+    failures: UNBEGUN,
   },
   logTile: {
     summary: 'Tile of the log',
@@ -94,6 +96,6 @@ export const LOG_DOCUMENTS: Readonly<Record<LogOperation, Document>> = {
     description:
       'As `NAME+ID+KEY` (C2SP signed-note). A client that pins it takes it from the operator by another way.',
     success: text('The key.'),
-    failures: FAILURES,
+    failures: UNBEGUN,
   },
 }

@@ -39,7 +39,7 @@ const problemCharsMax = 256
 export class Witnesses {
   readonly #deps: WitnessesDeps
   readonly #workers: Workers
-  readonly #problems = new Map<string, string>()
+  readonly #problems = new Map<string, { readonly text: string; readonly sinceMs: number }>()
   readonly #stopping = new AbortController()
 
   constructor(deps: WitnessesDeps) {
@@ -50,9 +50,10 @@ export class Witnesses {
       retry,
       onFailure: ({ key, error, retryMs }) => {
         const problem = harmlessLine(messageOf(error)).slice(0, problemCharsMax)
-        if (this.#problems.get(key) !== problem)
+        const before = this.#problems.get(key)
+        if (before?.text !== problem)
           deps.logger.warn('a witness has not cosigned the log', { witness: key, retryMs, problem })
-        this.#problems.set(key, problem)
+        this.#problems.set(key, { text: problem, sinceMs: before?.sinceMs ?? deps.clock.nowMs() })
       },
     })
   }
@@ -69,7 +70,12 @@ export class Witnesses {
 
   /** Why a witness has not cosigned the newest tree; null: it has, or has not been asked. */
   problem(name: string): string | null {
-    return this.#problems.get(name) ?? null
+    return this.#problems.get(name)?.text ?? null
+  }
+
+  /** By the wall clock; null: its last answer was good, or it has not been asked. */
+  failingSinceMs(name: string): number | null {
+    return this.#problems.get(name)?.sinceMs ?? null
   }
 
   #wakeAll(): void {

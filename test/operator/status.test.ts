@@ -14,6 +14,7 @@ const pageBytes = 4_096
 
 let dir: string
 let store: Store
+let logFailure: { atMs: number; reason: string } | null = null
 
 beforeEach(() => {
   dir = mkdtempSync(join(tmpdir(), 'strongroom-status-'))
@@ -23,6 +24,21 @@ beforeEach(() => {
 afterEach(() => {
   store.close()
   rmSync(dir, { recursive: true })
+})
+
+test('goal: a log that cannot be written makes the host not ready: nothing new is launched or handed out', () => {
+  expect(statusOf().log).toMatchObject({ size: 0, problems: [] })
+  logFailure = { atMs: 0, reason: 'ENOSPC' }
+  const { problems, log } = statusOf()
+  logFailure = null
+  expect(problems).toMatchObject([
+    {
+      name: 'log',
+      detail: expect.stringContaining('since 1970-01-01T00:00:00.000Z: ENOSPC'),
+      remedy: expect.stringContaining('make room'),
+    },
+  ])
+  expect(log?.problems).toMatchObject([{ witness: null, severe: true }])
 })
 
 function statusOf(): AdminStatus {
@@ -55,6 +71,11 @@ function statusOf(): AdminStatus {
     operatorKey: { digest: new Uint8Array(48), publicPem: 'PEM' },
     clock: { nowMs: () => 0 },
     clockGuard: { certainMs: () => 0, view: () => ({ isHeld: false, aheadMs: 0, certainMs: 0 }) },
+    transparency: {
+      log: { head: () => null, shown: count, entries: () => [], cosignatures: () => [], failure: () => logFailure },
+      named: [],
+      witnesses: { problem: () => null, failingSinceMs: () => null },
+    },
     problems: () => [],
     listening: { instances: 'https://127.0.0.1:1', inference: null, builds: null, dns: null },
   }
@@ -89,6 +110,7 @@ test('goal: a damaged one is a problem with its remedy at the very answer that m
     vms: null,
     capacity: { memory_mib_used: null, vcpus_used: null, addresses_used: null, memory_mib_total: 9 },
     pool: { lacking: 'the database is damaged' },
+    log: null,
     builds: { states: null, disk_bytes: null, lacking: 'the database is damaged' },
   })
   expect(status.problems).toHaveLength(1)

@@ -14,6 +14,7 @@ export const STATUS: AdminStatus = {
   clock: { state: 'believed', now: '2026-11-20T00:00:00.000Z', ahead_s: 0, problem: null, remedy: null },
   builds: null,
   names: null,
+  log: { size: 3, shown: 3, last_entry_at: null, waiting_since: null, witnesses: 0, problems: [] },
   problems: [],
   listen: { instances: 'https://127.0.0.1:1', inference: null, builds: null, dns: null },
   tls: {

@@ -18,9 +18,10 @@ export const NO_ADMINISTRATORS = {
       cosign: async () => [],
       append: () => {},
       entries: () => [],
+      failure: () => null,
     },
     named: [],
-    witnesses: { problem: () => null },
+    witnesses: { problem: () => null, failingSinceMs: () => null },
   },
 } as const satisfies Partial<AdminDeps>
 

@@ -118,7 +118,7 @@ test('goal: killed between the database and the head, and between both and the w
 test('goal: a head that cannot be written keeps back what the entry speaks of, and the next try mends it', () => {
   using bench = openLogBench()
   bench.log.append(policy(1))
-  const inTheWay = `${headFile(bench)}.tmp`
+  const inTheWay = `${headFile(bench)}.next`
   mkdirSync(inTheWay)
   expect(() => bench.log.append(policy(2))).toThrow()
   rmSync(inTheWay, { recursive: true })

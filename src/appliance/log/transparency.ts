@@ -5,6 +5,7 @@ import { join } from 'node:path'
 import { sha256 } from '../../attest/hash.ts'
 import { decodeNoteKey } from '../../attest/log/note.ts'
 import { toHex, utf8 } from '../../base/bytes.ts'
+import { pause } from '../../base/clock.ts'
 import { Fault, messageOf } from '../../base/fault.ts'
 import type { Runtime } from '../../base/runtime.ts'
 import type { Config } from '../../config/schema.ts'
@@ -23,6 +24,9 @@ import { TransparencyLog } from '../../transparency/log.ts'
 import { type LogPeer, logRoutes } from '../../transparency/routes.ts'
 import { type Witness, Witnesses } from '../../transparency/witnesses.ts'
 import type { LauncherDeps } from '../../vm/launch/launcher.driver.ts'
+
+/** Between two attempts to write a log that could not be written. */
+const retryMs = 60_000
 
 /** Puts facts into the log, durably, before it returns. */
 export type Publish = (...facts: readonly LogFact[]) => void
@@ -67,6 +71,23 @@ export function composeTransparency(parts: TransparencyParts): Transparency {
   const limiter = createPublicLimiter({ clock, requestsPerMinute: config.log.requests_per_minute })
   const operatorKey: LogFact = { kind: 'operator-key', sha384: toHex(parts.operatorKey.digest) }
   const publish: Publish = (...facts) => log.append(...facts)
+  const stopping = new AbortController()
+  const begin = () => {
+    try {
+      log.begin()
+      publish(operatorKey)
+    } catch (error) {
+      // A full disk, for example. Every step that needs an entry fails until there is room.
+      logger.error('the transparency log cannot be written: nothing new is launched or served until it can', { error })
+    }
+  }
+  // Without it a host that has room again would not be ready before somebody asks for something.
+  const retried = async () => {
+    while (!stopping.signal.aborted) {
+      await pause(clock, retryMs, stopping.signal)
+      if (!stopping.signal.aborted && log.failure() !== null) begin()
+    }
+  }
   return {
     log,
     witnesses,
@@ -83,18 +104,14 @@ export function composeTransparency(parts: TransparencyParts): Transparency {
       },
     }),
     start: () => {
-      try {
-        log.begin()
-        publish(operatorKey)
-      } catch (error) {
-        // A full disk, for example. Every step that needs an entry fails until there is room.
-        logger.error('the transparency log cannot be written: nothing new is launched or served until it can', {
-          error,
-        })
-      }
+      begin()
       witnesses.start()
+      void retried()
     },
-    stop: () => witnesses.stop(),
+    stop: async () => {
+      stopping.abort()
+      await witnesses.stop()
+    },
   }
 }
 

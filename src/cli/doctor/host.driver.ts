@@ -131,6 +131,7 @@ export async function lookAtHost(deps: {
     daemonPid,
     certificates: typeof status === 'string' ? null : status.tls.certificates,
     acme: typeof status === 'string' ? null : status.tls.acme,
+    log: typeof status === 'string' ? null : status.log,
   }
 }
 

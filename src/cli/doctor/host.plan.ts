@@ -13,6 +13,7 @@ import { type Check, fail, fromOutcome, type ImageFacts, imageChecks, type Outco
 import { type DatabaseFacts, databaseCheck } from './database.plan.ts'
 import { type DelegationFacts, delegationCheck } from './delegation.plan.ts'
 import { type GatewayFacts, gatewayChecks, gpuChecks } from './gateway.plan.ts'
+import { logChecks } from './log.plan.ts'
 import { type MachineFacts, machineChecks } from './machine.plan.ts'
 import { type NetworkFacts, networkChecks } from './network.plan.ts'
 import { firmwareCheck, type SnpHostFacts, snpChecks } from './snp.plan.ts'
@@ -82,6 +83,8 @@ export type HostFacts = ImageFacts & {
   readonly certificates: AdminStatus['tls']['certificates'] | null
   /** The same of names by ACME; null where that is off, too. */
   readonly acme: AdminStatus['tls']['acme']
+  /** Null: the daemon does not answer, or cannot read its database. */
+  readonly log: AdminStatus['log']
 }
 
 /** In the order in which an operator would fix them. */
@@ -126,6 +129,7 @@ export function judge(facts: HostFacts): Check[] {
     ...buildChecks(facts.builds, facts.config),
     certificatesCheck(facts),
     ...acmeChecks(facts),
+    ...logChecks(facts.log),
     stateDirCheck(facts),
     databaseCheck(facts.database, facts.schemaNewest),
     ...machineChecks(machine, config, facts),

@@ -38,6 +38,7 @@ function statusText(status: AdminStatus, paint: Paint): string {
     ...acmeFields(status, paint),
     ...formerFields(status),
     ['operator key', status.operator_key.digest],
+    ...logFields(status, paint),
     ...collateralFields(status, paint),
     ['organizations', countText(status.organizations)],
     ['instances', countsText(status.instances)],
@@ -118,6 +119,21 @@ function tracesFields({ traces }: AdminStatus['gateway']): [string, string][] {
   const { exported, dropped, waiting, problem } = traces
   const why = problem === null ? '' : `; the receiver: ${problem}`
   return [['traces', `${exported} spans exported, ${dropped} dropped, ${waiting} waiting${why}`]]
+}
+
+function logFields({ log }: AdminStatus, paint: Paint): [string, string][] {
+  if (log === null) return [['log', unknown]]
+  const { size, shown, last_entry_at: last, waiting_since: since, witnesses, problems } = log
+  const newest = last === null ? '' : `, the last ${last}`
+  const waiting = since === null ? '' : `; ${size - shown} wait for a witness since ${since}`
+  const word = witnesses === 0 ? 'no witness' : `${witnesses} witnesses`
+  return [
+    ['log', `${size} entries${newest}; ${word}${waiting}`],
+    ...problems.map(({ witness, severe, detail, remedy }): [string, string] => [
+      witness === null ? 'log' : 'log witness',
+      oneLine(`${witness === null ? '' : `${witness}: `}${severe ? paint.bad(detail) : detail}; ${remedy}`),
+    ]),
+  ]
 }
 
 function buildsFields({ builds }: AdminStatus): [string, string][] {

@@ -9,6 +9,7 @@ import { KeyAliases, KeyModels } from '../key-rules.ts'
 import { AdminClock } from './clock.ts'
 import { AdminGatewaySummary } from './gateways.ts'
 import { AdminBudgetSet, budgetFields, gatewayKeyRules, gatewayKeyTerms, spentFields } from './key-terms.ts'
+import { AdminLogSummary } from './log.ts'
 import { AdminNames } from './names.ts'
 
 const Time = Type.String({ description: 'ISO 8601 UTC' })
@@ -329,9 +330,15 @@ export const AdminStatus = Closed({
   builds: OrNull(AdminBuilds),
   /** State of the list of names that instances may reach (`network.allow_names`); null without a list. */
   names: OrNull(AdminNames),
+  /** The transparency log; null where the database is too damaged to be read. */
+  log: OrNull(AdminLogSummary),
   /** Reasons why this host is not ready and does not give clients what its services promise. Empty: none is known. */
   problems: Type.Array(
-    Closed({ name: OneOf(['upgrade', 'firewall', 'disk', 'database']), detail: Type.String(), remedy: Type.String() }),
+    Closed({
+      name: OneOf(['upgrade', 'firewall', 'disk', 'database', 'log']),
+      detail: Type.String(),
+      remedy: Type.String(),
+    }),
   ),
 })
 export type AdminStatus = Static<typeof AdminStatus>

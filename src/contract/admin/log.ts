@@ -5,6 +5,29 @@ import { Closed, OrNull, Sha256 } from '../forms.ts'
 
 const count = Type.Integer({ minimum: 0 })
 
+/** The log in short. */
+export const AdminLogSummary = Closed({
+  size: count,
+  shown: count,
+  /** When the newest entry was written; null: there is none. */
+  last_entry_at: OrNull(Type.String()),
+  /** When the oldest entry that is not shown was written; null: all are. */
+  waiting_since: OrNull(Type.String()),
+  /** Number of witnesses that are named. */
+  witnesses: count,
+  problems: Type.Array(
+    Closed({
+      /** Null: of the log as a whole. */
+      witness: OrNull(Type.String()),
+      /** Clients with pins on the log refuse something. */
+      severe: Type.Boolean(),
+      detail: Type.String(),
+      remedy: Type.String(),
+    }),
+  ),
+})
+export type AdminLogSummary = Static<typeof AdminLogSummary>
+
 export const AdminLog = Closed({
   /** For relying parties, as NAME+ID+KEY; null: no log has begun. */
   key: OrNull(Type.String()),

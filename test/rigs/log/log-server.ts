@@ -30,6 +30,7 @@ export async function startLogServer(directory: string, log: LogReader): Promise
     tile: tile => server.log.tile(tile),
     proof: leaf => server.log.proof(leaf),
     key: () => server.log.key(),
+    failure: () => server.log.failure(),
   }
   const edge = createEdge({
     log: silentLogger,

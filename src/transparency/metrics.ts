@@ -1,0 +1,47 @@
+// The transparency log as metrics. Pure but for the look at the log.
+
+import { family } from '../base/metric-family.ts'
+import { metricsText } from '../base/prometheus.ts'
+import { logState, type WatchedLog } from './health.ts'
+
+/** The label is a witness's name, as the configuration has it. */
+export function createLogMetrics(watched: WatchedLog): { readonly render: () => string } {
+  return {
+    render: () => {
+      const { size, shown, lastEntryMs, waitingSinceMs, failure, witnesses } = logState(watched)
+      const one = (name: string, help: string, value: number) =>
+        family(`strongroom_log_${name}`, help, 'gauge', [[{}, value]])
+      return metricsText([
+        one('entries', 'Entries of the transparency log.', size),
+        one('entries_waiting', 'Entries that no witness has cosigned, so that nobody is shown them.', size - shown),
+        one(
+          'last_entry_timestamp_seconds',
+          'When the newest entry was written, 0: there is none.',
+          seconds(lastEntryMs),
+        ),
+        one(
+          'waiting_since_timestamp_seconds',
+          'When the oldest entry that nobody is shown was written, 0: there is none.',
+          seconds(waitingSinceMs),
+        ),
+        one('writable', '0 while no entry can be written.', failure === null ? 1 : 0),
+        family(
+          'strongroom_log_witness_cosigned_timestamp_seconds',
+          'When a witness cosigned the log last, 0: it never did.',
+          'gauge',
+          witnesses.map(({ name, cosignedMs }) => [{ witness: name }, seconds(cosignedMs)]),
+        ),
+        family(
+          'strongroom_log_witness_failing',
+          '1 while a witness that is asked does not cosign.',
+          'gauge',
+          witnesses.map(({ name, failingSinceMs }) => [{ witness: name }, failingSinceMs === null ? 0 : 1]),
+        ),
+      ])
+    },
+  }
+}
+
+function seconds(ms: number | null): number {
+  return Math.floor((ms ?? 0) / 1000)
+}
