@@ -1,5 +1,6 @@
 // Puts the operator's side together: the admin interface on its socket. Effects: one listening socket.
 
+import { isoOrNull } from '../base/clock.ts'
 import type { Collector } from '../base/prometheus.ts'
 import type { Runtime } from '../base/runtime.ts'
 import type { ClockGuard } from '../base/work/clock-guard.ts'
@@ -9,6 +10,7 @@ import type { Config } from '../config/schema.ts'
 import type { AdminStatus } from '../contract/admin/admin.ts'
 import { gatewayLeaks } from '../enclave-host/leaks.ts'
 import { mintGatewayKey } from '../inference/keys/authenticate.ts'
+import { readAttested } from '../inference/metrics/attested.ts'
 import { sampleEgress } from '../instances/egress.ts'
 import { mintKey } from '../instances/http/auth.ts'
 import type { WarmPool } from '../instances/pool.ts'
@@ -53,7 +55,7 @@ export type OperatorParts = Runtime & {
   readonly firewall: FirewallWatch
   /** Null: there is no list of names that instances may reach. */
   readonly guestDns: Pick<GuestDns, 'status' | 'render'> | null
-  readonly collectors: readonly Pick<Collector, 'render'>[]
+  readonly collectors: readonly Collector[]
   readonly strangers: Pick<Collector, 'render'>
   readonly tls: StatusDeps['tls']
   readonly operatorKey: StatusDeps['operatorKey']
@@ -108,6 +110,7 @@ export async function serveOperator(parts: OperatorParts): Promise<AdminServer &
       ...parts,
       buildVms: builds === null ? null : () => builds.vms.status(),
       names: parts.guestDns?.status ?? null,
+      attestedUpstreams: () => attestedUpstreamsIn(parts.collectors),
       problems: () => [...trialProblems(parts.gate), ...parts.firewall.problems(), ...diskProblems(stateDir)],
     }),
     collectors: [
@@ -151,6 +154,19 @@ export async function serveOperator(parts: OperatorParts): Promise<AdminServer &
       await Promise.all([server.stop(), removal.stop(), retention])
     },
   }
+}
+
+/** As the gateway's metrics have them, in its VM or in the daemon. */
+function attestedUpstreamsIn(collectors: readonly Collector[]): AdminStatus['gateway']['attested_upstreams'] {
+  const ofGateway = collectors.filter(({ workload }) => workload === 'metrics-collector')
+  return ofGateway
+    .flatMap(collector => readAttested(collector.render()))
+    .map(({ goodAtMs, ageMs, failures, ...upstream }) => ({
+      ...upstream,
+      last_good_at: isoOrNull(goodAtMs),
+      age_s: ageMs === null ? null : Math.floor(ageMs / 1000),
+      failures: [...failures],
+    }))
 }
 
 function trialProblems({ isOpen }: ChangeGate): AdminStatus['problems'] {

@@ -102,6 +102,7 @@ export function createInferenceService(deps: InferenceServiceDeps): InferenceSer
       gatewayFamilies({
         metering: metering.counts(),
         running: limiter.running(),
+        attested: attested.view(),
         encryption: encryption.counts,
         relays: server?.relays?.() ?? null,
         ...gateway.view(),

@@ -19,7 +19,9 @@ export function inferenceRoutes({ gateway }: Pick<AdminDeps, 'gateway'>) {
 }
 
 /** The gateway's part of `strongroom status`. */
-export function gatewaySummary(gateway: PlacedGatewayControl): Omit<AdminStatus['gateway'], 'traces'> {
+export function gatewaySummary(
+  gateway: PlacedGatewayControl,
+): Omit<AdminStatus['gateway'], 'traces' | 'attested_upstreams'> {
   const { placement, problem, gateways } = show(gateway)
   const shown =
     gateways.find(({ state }) => state === 'serving') ?? gateways.findLast(({ state }) => state === 'starting')

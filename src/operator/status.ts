@@ -46,6 +46,8 @@ export type StatusDeps = {
   /** Summary of the warm pool, times in milliseconds. */
   readonly pool: { readonly status: () => PoolSummary }
   readonly gateway: AdminDeps['gateway']
+  /** Upstreams of the gateway that have to show evidence, as it says. */
+  readonly attestedUpstreams: () => AdminStatus['gateway']['attested_upstreams']
   /** Trace export of the gateway; null: off. */
   readonly traces: () => AdminStatus['gateway']['traces']
   /** Build VMs that no build has taken; null: service C is off. */
@@ -108,7 +110,11 @@ export function createStatus(deps: StatusDeps): () => AdminStatus {
         next_address_free_at: isoOrNull(rests.nextFreeMs),
       },
       pool: poolStatus(unlessDamaged(() => deps.pool.status(), UNKNOWN_POOL)),
-      gateway: { ...unlessDamaged(() => gatewaySummary(deps.gateway), UNKNOWN_GATEWAY), traces: deps.traces() },
+      gateway: {
+        ...unlessDamaged(() => gatewaySummary(deps.gateway), UNKNOWN_GATEWAY),
+        attested_upstreams: unlessDamaged(deps.attestedUpstreams, []),
+        traces: deps.traces(),
+      },
       builds:
         deps.buildVms === null
           ? null

@@ -9,22 +9,22 @@ export function createLogMetrics(watched: WatchedLog): { readonly render: () => 
   return {
     render: () => {
       const { size, shown, lastEntryMs, waitingSinceMs, failure, witnesses } = logState(watched)
-      const one = (name: string, help: string, value: number) =>
+      const gauge = (name: string, help: string, value: number) =>
         family(`strongroom_log_${name}`, help, 'gauge', [[{}, value]])
       return metricsText([
-        one('entries', 'Entries of the transparency log.', size),
-        one('entries_waiting', 'Entries that no witness has cosigned, so that nobody is shown them.', size - shown),
-        one(
+        gauge('entries', 'Entries of the transparency log.', size),
+        gauge('entries_waiting', 'Entries that no witness has cosigned, so that nobody is shown them.', size - shown),
+        gauge(
           'last_entry_timestamp_seconds',
           'When the newest entry was written, 0: there is none.',
           seconds(lastEntryMs),
         ),
-        one(
+        gauge(
           'waiting_since_timestamp_seconds',
           'When the oldest entry that nobody is shown was written, 0: there is none.',
           seconds(waitingSinceMs),
         ),
-        one('writable', '0 while no entry can be written.', failure === null ? 1 : 0),
+        gauge('writable', '0 while no entry can be written.', failure === null ? 1 : 0),
         family(
           'strongroom_log_witness_cosigned_timestamp_seconds',
           'When a witness cosigned the log last, 0: it never did.',

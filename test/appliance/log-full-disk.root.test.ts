@@ -21,7 +21,7 @@ const measurement = 'ab'.repeat(48)
 inOwnNetns(
   import.meta.path,
   () => {
-    test('start with a full disk', async () => {
+    test('goal: start with a full disk', async () => {
       await using undo = new AsyncDisposableStack()
       const parent = mkdtempSync(join(tmpdir(), 'srt-appliance-log-'))
       undo.defer(() => rmSync(parent, { recursive: true }))

@@ -63,7 +63,12 @@ beforeAll(async () => {
       problems,
       instances: { ready: 1, failed: 0 },
       pool: { ...STATUS.pool, wanted: 3, warm: 1 },
-      gateway: { placement: 'vm', ...vm, traces: { exported: 7, dropped: 2, waiting: 1, problem: 'status 401' } },
+      gateway: {
+        ...STATUS.gateway,
+        placement: 'vm',
+        ...vm,
+        traces: { exported: 7, dropped: 2, waiting: 1, problem: 'status 401' },
+      },
     }),
     leaks: async () => leaks,
     collectors: [],

@@ -59,6 +59,7 @@ function statusOf(): AdminStatus {
     buildVms: () => ({ wanted: count(), warm: 0, booting: 0, reserved: 0, lacking: null }),
     gateway: 'off',
     traces: () => null,
+    attestedUpstreams: () => [],
     names: null,
     tls: {
       source: 'local',

@@ -41,5 +41,5 @@ export const STATUS: AdminStatus = {
     next_address_free_at: null,
   },
   pool: { wanted: 0, warm: 0, booting: 0, lacking: null, last_failure: null, next_attempt_at: null },
-  gateway: { placement: 'off', vm: null, state: null, problem: null, traces: null },
+  gateway: { placement: 'off', vm: null, state: null, problem: null, attested_upstreams: [], traces: null },
 }

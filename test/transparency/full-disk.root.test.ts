@@ -57,7 +57,8 @@ function refusedBy(log: TransparencyLog, work: () => void): string {
 inOwnNetns(
   import.meta.path,
   () => {
-    test.each(['full', 'has room'] as const)('a first start on a full disk; the database: %s', database => {
+    // Goal: nothing is left behind, and the log that begins later is the only one.
+    test.each(['full', 'has room'] as const)('goal: a first start on a full disk; the database: %s', database => {
       using bench = openOnSmallDisk(false)
       const { log } = bench
       const ballast = bench.fill(database)
@@ -72,8 +73,9 @@ inOwnNetns(
       expect([again.head(), bench.events]).toEqual([log.head(), ['log.begun']])
     })
 
+    // Goal: an entry is there whole or not at all, and the log goes on as the same one.
     test.each(['full', 'has room'] as const)(
-      'a disk that fills up while entries are written; the database: %s',
+      'goal: a disk that fills up while entries are written; the database: %s',
       database => {
         using bench = openOnSmallDisk(true)
         const { log } = bench
@@ -110,8 +112,9 @@ inOwnNetns(
       },
     )
 
+    // Goal: neither the database nor the head is changed until both can be.
     test.each(['full', 'has room'] as const)(
-      'a log that has to begin anew while the disk is full; the database: %s',
+      'goal: a log that has to begin anew while the disk is full; the database: %s',
       database => {
         using bench = openOnSmallDisk(true)
         bench.log.append(policy(1), policy(2), policy(3))
@@ -131,7 +134,7 @@ inOwnNetns(
       },
     )
 
-    test('what a crash left in the place of the next head is no obstacle', () => {
+    test('goal: what a crash left in the place of the next head is no obstacle', () => {
       using bench = openOnSmallDisk(true)
       writeFileSync(join(bench.directory, `${headName}.next`), 'half of it')
       bench.log.append(policy(1))

@@ -24,7 +24,7 @@ const good: LogState = {
   witnesses: [asked, byHand],
 }
 
-/** Of a state that differs from a good one in this: whether it is severe, whose it is, and its words. */
+/** Problems of a state that differs from a good one in this: whether it is severe, whose it is, and its words. */
 const of = (changes: Partial<LogState>) =>
   logProblems({ ...good, ...changes }, nowMs).map(({ severe, witness, detail }) => [severe, witness, detail])
 
@@ -36,6 +36,7 @@ test('goal: a log that is written, shown and cosigned has no problem, nor has on
   ])
 })
 
+// Goal: each trouble is found alone, with its owner and its remedy.
 test.each<readonly [string, Partial<LogState>, readonly unknown[]]>([
   ['nothing can be written', { failure: { atMs: nowMs - minute, reason: 'ENOSPC' } }, [true, null, 'ENOSPC']],
   [

@@ -142,6 +142,7 @@ export function startHostGateway(
     upstreams: upstreams.map(upstream => upstream.name),
     otherFamilies: () =>
       gatewayFamilies({
+        attested: [],
         metering: { written: records.length, lost: 0, waiting: 0 },
         running: limiter.running(),
         encryption: encryption.counts,

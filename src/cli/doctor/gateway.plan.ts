@@ -1,6 +1,7 @@
 // Judges the facts about service B. Pure.
 
 import type { Config, Platform } from '../../config/schema.ts'
+import type { AdminStatus } from '../../contract/admin/admin.ts'
 import type { AdminGateways } from '../../contract/admin/gateways.ts'
 import type { VfioDevice } from '../../host/vfio.ts'
 import { gpuProblems, qemuProblem, smallBar } from '../../vm/gpu/gpu.plan.ts'
@@ -52,6 +53,20 @@ export function gatewayChecks(facts: GatewayFacts, config: Pick<Config, 'inferen
     ...vmChecks(facts.shown, nowMs),
   ]
 }
+
+/** A line for each upstream that has to show evidence; null: the daemon does not answer. */
+export function attestedChecks(upstreams: AdminStatus['gateway']['attested_upstreams'] | null): Check[] {
+  return (upstreams ?? []).map(({ name: upstream, kind, attested, last_good_at: last, age_s: age, failures }) => {
+    const name = 'attested upstream'
+    const counts = failures.map(({ check, count }) => `${check} ${count}`).join(', ')
+    const seen = last === null ? 'never verified' : `verified ${last}${age === null ? '' : `, ${age} s ago`}`
+    const detail = `${upstream} (${kind}): ${seen}${counts === '' ? '' : `; failures: ${counts}`}`
+    return attested ? pass(name, detail) : fail(name, `${detail}; it gets no prompts`, ATTESTED_REMEDY)
+  })
+}
+
+const ATTESTED_REMEDY =
+  'the log of the gateway has the reason (strongroom inference logs, or that of the daemon): connection, tls- and evidence- are of the way there, collateral wants a newer attestation_collateral, all else is what attestation_policy refuses; change the policy only if what the upstream runs has changed on purpose'
 
 function hostChecks({ placement, user, worker }: HostGatewayFacts, inference: Inference): Check[] {
   const where =

@@ -132,6 +132,7 @@ export async function lookAtHost(deps: {
     certificates: typeof status === 'string' ? null : status.tls.certificates,
     acme: typeof status === 'string' ? null : status.tls.acme,
     log: typeof status === 'string' ? null : status.log,
+    attestedUpstreams: typeof status === 'string' ? null : status.gateway.attested_upstreams,
   }
 }
 

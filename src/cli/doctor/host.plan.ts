@@ -7,13 +7,13 @@ import type { AdminStatus } from '../../contract/admin/admin.ts'
 import type { CollateralProblem, KeptCollateral } from '../../host/kds/kept.ts'
 import type { VfioDevice } from '../../host/vfio.ts'
 import { parseQemuVersion } from '../../vm/gpu/gpu.plan.ts'
+import { logChecks } from '../log/doctor.plan.ts'
 import { type BuildFacts, buildChecks } from './builds.plan.ts'
 import { type CanaryFacts, canaryCheck } from './canary.plan.ts'
 import { type Check, fail, fromOutcome, type ImageFacts, imageChecks, type Outcome, pass, skip, warn } from './check.ts'
 import { type DatabaseFacts, databaseCheck } from './database.plan.ts'
 import { type DelegationFacts, delegationCheck } from './delegation.plan.ts'
-import { type GatewayFacts, gatewayChecks, gpuChecks } from './gateway.plan.ts'
-import { logChecks } from './log.plan.ts'
+import { attestedChecks, type GatewayFacts, gatewayChecks, gpuChecks } from './gateway.plan.ts'
 import { type MachineFacts, machineChecks } from './machine.plan.ts'
 import { type NetworkFacts, networkChecks } from './network.plan.ts'
 import { firmwareCheck, type SnpHostFacts, snpChecks } from './snp.plan.ts'
@@ -85,6 +85,8 @@ export type HostFacts = ImageFacts & {
   readonly acme: AdminStatus['tls']['acme']
   /** Null: the daemon does not answer, or cannot read its database. */
   readonly log: AdminStatus['log']
+  /** Null: the daemon does not answer. */
+  readonly attestedUpstreams: AdminStatus['gateway']['attested_upstreams'] | null
 }
 
 /** In the order in which an operator would fix them. */
@@ -126,6 +128,7 @@ export function judge(facts: HostFacts): Check[] {
     collateralCheck(facts, platform),
     ...gatewayChecks(facts.gateway, facts.config, facts.nowMs),
     ...gpuChecks(facts.gpus, platform, facts.qemu),
+    ...attestedChecks(facts.attestedUpstreams),
     ...buildChecks(facts.builds, facts.config),
     certificatesCheck(facts),
     ...acmeChecks(facts),

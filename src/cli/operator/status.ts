@@ -45,6 +45,7 @@ function statusText(status: AdminStatus, paint: Paint): string {
     ['VMs', countsText(status.vms)],
     ...poolFields(status.pool),
     ...gatewayFields(status.gateway, paint),
+    ...attestedFields(status.gateway, paint),
     ...tracesFields(status.gateway),
     ...buildsFields(status),
     ['memory', `${countText(capacity.memory_mib_used)} of ${capacity.memory_mib_total} MiB`],
@@ -112,6 +113,13 @@ function gatewayFields({ placement, vm, state, problem }: AdminStatus['gateway']
   if (placement === 'host') return [['gateway', 'a part of the daemon (inference.placement is "host")']]
   const found = vm === null ? paint.bad('no VM') : `VM ${vm}, ${paint.word(state ?? '')}`
   return [['gateway', problem === null ? found : `${found}: ${problem}`]]
+}
+
+function attestedFields({ attested_upstreams: upstreams }: AdminStatus['gateway'], paint: Paint): [string, string][] {
+  return upstreams.map(({ name, kind, attested, last_good_at: last }) => {
+    const word = attested ? 'attested' : paint.bad('not attested, gets no prompts')
+    return ['upstream', `${oneLine(`${name} (${kind})`)}: ${word}, last ${dash(last)}`]
+  })
 }
 
 function tracesFields({ traces }: AdminStatus['gateway']): [string, string][] {

@@ -53,6 +53,19 @@ export const AdminGatewaySummary = Closed({
   state: OrNull(OneOf(['serving', 'starting'])),
   /** Why it does not do all that it should, or why no VM serves; null: nothing is known to be wrong. */
   problem: TextOrNull,
+  /** Upstreams that have to show evidence before they get prompts. */
+  attested_upstreams: Type.Array(
+    Closed({
+      name: Type.String(),
+      kind: Type.String(),
+      /** It gets prompts. */
+      attested: Type.Boolean(),
+      last_good_at: OrNull(Time),
+      age_s: CountOrNull,
+      /** Since the gateway's start, by the check that failed first. */
+      failures: Type.Array(Closed({ check: Type.String(), count: Type.Integer({ minimum: 0 }) })),
+    }),
+  ),
   /** Null: nothing is traced. */
   traces: OrNull(AdminTraces),
 })

@@ -3,7 +3,9 @@
 import type { Family } from '../../base/prometheus.ts'
 import type { MeteringCounts } from '../metering/types.ts'
 import type { EncryptionCounts } from '../types.ts'
+import type { AttestedUpstream } from '../upstream/attested/keeper.ts'
 import type { RouterTargetView } from '../upstream/router.ts'
+import { attestedFamilies } from './attested.ts'
 
 export type GatewayGauges = {
   readonly metering: MeteringCounts
@@ -12,6 +14,8 @@ export type GatewayGauges = {
   /** Requests that wait for an upstream. */
   readonly waiting: number
   readonly targets: readonly RouterTargetView[]
+  /** Upstreams that have to show evidence. */
+  readonly attested: readonly AttestedUpstream[]
   readonly encryption: EncryptionCounts
   /** Null: one process serves all clients. */
   readonly relays: RelayGauges | null
@@ -19,7 +23,8 @@ export type GatewayGauges = {
 
 export type RelayGauges = { readonly running: number; readonly restarts: number }
 
-export function gatewayFamilies({ metering, running, waiting, targets, encryption, relays }: GatewayGauges): Family[] {
+export function gatewayFamilies(gauges: GatewayGauges): Family[] {
+  const { metering, running, waiting, targets, attested, encryption, relays } = gauges
   return [
     gauge('strongroom_gateway_requests_running', 'Requests under way.', running),
     gauge('strongroom_gateway_requests_queued', 'Requests that wait for an upstream.', waiting),
@@ -35,6 +40,7 @@ export function gatewayFamilies({ metering, running, waiting, targets, encryptio
       type: 'gauge',
       samples: targets.map(({ name, ejected }) => ({ labels: { upstream: name }, value: ejected ? 0 : 1 })),
     },
+    ...attestedFamilies(attested),
     counter('strongroom_usage_records_total', 'Usage records in the ledger since the start.', metering.written),
     counter(
       'strongroom_usage_records_lost_total',

@@ -73,6 +73,7 @@ const SNP: HostFacts = {
   missingTools: [],
   tunDevice: true,
   routeAddress: '192.0.2.7',
+  attestedUpstreams: [],
   log: {
     size: 3,
     shown: 3,

@@ -179,6 +179,7 @@ test('limits, router and ledger', () => {
     upstreams: [],
     otherFamilies: () =>
       gatewayFamilies({
+        attested: [],
         metering: { written: 7, lost: 1, waiting: 2 },
         running: 3,
         encryption: {

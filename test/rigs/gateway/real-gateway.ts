@@ -83,6 +83,7 @@ export function startRealHostGateway(
     upstreams: upstreams.map(upstream => upstream.name),
     otherFamilies: () =>
       gatewayFamilies({
+        attested: [],
         metering: metering.counts(),
         running: limiter.running(),
         encryption: encryption.counts,

@@ -17,14 +17,36 @@ export type KeeperDeps = {
   readonly verify?: typeof verifyUpstream
 }
 
+/** One of them, for metrics. */
+export type AttestedUpstream = {
+  readonly name: string
+  readonly kind: string
+  /** It gets prompts. */
+  readonly attested: boolean
+  /** The last good verification, by the gateway's clock; null: there was none. */
+  readonly goodAtMs: number | null
+  /** Since the last good verification, by a clock that nobody sets; null: there was none. */
+  readonly ageMs: number | null
+  /** Verifications that were not good since the start, by the check that failed first. */
+  readonly failures: readonly { readonly check: string; readonly count: number }[]
+}
+
 /** Between two attempts while it is not verified. */
 const retryRange = { minMs: 1_000, maxMs: 60_000 }
+
+/** Names that are counted by themselves: a name comes from an upstream's document at times. */
+const namesCounted = 32
+const namePattern = /^[a-z0-9][a-z0-9/-]{0,63}$/
 
 type State = {
   readonly target: UpstreamTarget
   readonly attestation: UpstreamAttestation
   /** The last good verification; null: there is none, or a later one was not good. */
   good: { readonly spkiSha256: string; readonly untilMs: number | null; readonly staleMs: number } | null
+  /** When the last good one began, by both clocks; null: there was none. */
+  seen: { readonly atMs: number; readonly monotonicMs: number } | null
+  /** How many were not good, by the check that failed first. */
+  readonly failures: Map<string, number>
   /** A verification under way. */
   checking: Promise<boolean> | null
 }
@@ -46,7 +68,7 @@ export class AttestedUpstreams {
   follow(target: UpstreamTarget): UpstreamTarget {
     const { attestation } = target
     if (attestation === undefined) return target
-    const state: State = { target, attestation, good: null, checking: null }
+    const state: State = { target, attestation, good: null, seen: null, failures: new Map(), checking: null }
     this.#states.set(target.name, state)
     const keyOf = () => this.#keyOf(state)
     return {
@@ -58,6 +80,18 @@ export class AttestedUpstreams {
         return keyOf()
       },
     }
+  }
+
+  view(): AttestedUpstream[] {
+    const nowMs = this.#deps.clock.monotonicMs()
+    return [...this.#states.values()].map(state => ({
+      name: state.target.name,
+      kind: state.attestation.kind,
+      attested: this.#keyOf(state) !== null,
+      goodAtMs: state.seen?.atMs ?? null,
+      ageMs: state.seen === null ? null : nowMs - state.seen.monotonicMs,
+      failures: [...state.failures].map(([check, times]) => ({ check, count: times })),
+    }))
   }
 
   /** Verifies each until the signal is aborted. */
@@ -90,15 +124,18 @@ export class AttestedUpstreams {
     const { clock, random, log, verify = verifyUpstream } = this.#deps
     const { target, attestation } = state
     const startedMs = clock.monotonicMs()
+    const atMs = clock.nowMs()
     const found: Attested = await verify(target, attestation, { clock, random })
     const by = { upstream: target.name, kind: attestation.kind, policy: policyDigest(attestation) }
     if (!found.ok) {
-      log.warn('upstream not attested; it gets no prompts', { ...by, reason: found.reason })
+      log.warn('upstream not attested; it gets no prompts', { ...by, check: found.check, reason: found.reason })
       state.good = null
+      count(state.failures, found.check)
       return false
     }
     const { spkiSha256, untilMs } = found
     if (state.good?.spkiSha256 !== spkiSha256) log.info('upstream attested', { ...by, spkiSha256 })
+    state.seen = { atMs, monotonicMs: startedMs }
     // A timer that comes late must not stretch what one verification is worth.
     state.good = { spkiSha256, untilMs, staleMs: startedMs + attestation.intervalMs + 4 * evidenceTimeoutMs }
     return true
@@ -109,4 +146,10 @@ export class AttestedUpstreams {
     if (good === null || clock.monotonicMs() > good.staleMs) return null
     return good.untilMs !== null && clock.nowMs() > good.untilMs ? null : good.spkiSha256
   }
+}
+
+function count(failures: Map<string, number>, check: string): void {
+  const isCounted = failures.has(check) || (namePattern.test(check) && failures.size < namesCounted)
+  const name = isCounted ? check : 'other'
+  failures.set(name, (failures.get(name) ?? 0) + 1)
 }

@@ -34,9 +34,20 @@ import { readUpstreamPolicy, type UpstreamAttestation } from './attestation.ts'
 export type Attested =
   /** `untilMs`: by the wall clock, the end of what vouches for it; null: no end of its own. */
   | { readonly ok: true; readonly spkiSha256: string; readonly untilMs: number | null }
-  | { readonly ok: false; readonly reason: string }
+  /** `check`: the name of the one that failed first. */
+  | { readonly ok: false; readonly check: string; readonly reason: string }
 
 export type AttestDeps = { readonly clock: Pick<Clock, 'nowMs'>; readonly random: RandomBytes }
+
+/** Something before the verdict, which counts under a name of its own. */
+class Unmet extends Error {
+  readonly check: string
+
+  constructor(check: string, reason: string) {
+    super(reason)
+    this.check = check
+  }
+}
 
 /** For one connection, from its start to the last byte of the answer. */
 export const evidenceTimeoutMs = 20_000
@@ -59,7 +70,7 @@ export async function verifyUpstream(
     const asked = { target, attestation, nonce: random(nonceBytes), nowMs: clock.nowMs() }
     return read.kind === 'snp' ? await verifySnp(asked, read.policy) : await verifyTdx(asked, read.policy)
   } catch (error) {
-    return { ok: false, reason: messageOf(error) }
+    return { ok: false, check: error instanceof Unmet ? error.check : 'connection', reason: messageOf(error) }
   }
 }
 
@@ -85,30 +96,32 @@ async function verifySnp(asked: Asked, policy: Policy): Promise<Attested> {
     workload: workloadIn(workload),
     outside: [],
   })
-  return found.ok ? { ok: true, spkiSha256: toHex(spki), untilMs: null } : { ok: false, reason: firstFault(found) }
+  return found.ok ? { ok: true, spkiSha256: toHex(spki), untilMs: null } : firstFault(found)
 }
 
 async function verifyTdx(asked: Asked, policy: TdxPolicy): Promise<Attested> {
   const { attestation, nonce, nowMs } = asked
   const answer = await evidenceOf(asked, upstreamEvidenceBytesMax)
   const evidence = parsed(() => parseUpstreamEvidence(answer.body))
-  if (!evidence.ok) return { ok: false, reason: evidence.reason }
+  if (!evidence.ok) return { ok: false, check: 'evidence-format', reason: evidence.reason }
   const { quote, collateral: sent } = evidence.value
   const { collateralFile, simulatedRoot } = attestation
-  const collateral = collateralFile === null ? sent : new Uint8Array(readFileSync(collateralFile))
-  if (collateral === null) return { ok: false, reason: 'it sends no collateral, and attestation_collateral names none' }
+  const collateral = collateralFile === null ? sent : collateralIn(collateralFile)
+  if (collateral === null)
+    throw new Unmet('collateral', 'it sends no collateral, and attestation_collateral names none')
   const root: TdxRoot =
     simulatedRoot === null ? INTEL_ROOT : { certificate: simulatedRoot, names: 'SIMULATED SGX', simulated: true }
   const spki = spkiDigestOf(answer.certificate)
   const bound = { ...policy, reportData: upstreamReportData(nonce, spki) }
   const found = await verifyTdxQuote(quote, collateral, { asOfMs: nowMs, policy: bound, root })
-  if (!found.ok) return { ok: false, reason: firstFault(found) }
+  if (!found.ok) return firstFault(found)
   return { ok: true, spkiSha256: toHex(spki), untilMs: found.untilMs }
 }
 
 async function evidenceOf({ target, attestation, nonce }: Asked, bodyBytesMax: number): Promise<TlsResponse> {
   const answer = await get(target, `${attestation.path}?nonce=${toBase64Url(nonce)}`, bodyBytesMax)
-  if (answer.status !== 200) throw new Error(`${attestation.path} answered with status ${answer.status}`)
+  if (answer.status !== 200)
+    throw new Unmet('evidence-status', `${attestation.path} answered with status ${answer.status}`)
   return answer
 }
 
@@ -116,15 +129,26 @@ async function evidenceOf({ target, attestation, nonce }: Asked, bodyBytesMax: n
 async function get(target: UpstreamTarget, path: string, bodyBytesMax: number): Promise<TlsResponse> {
   const url = new URL(path, target.url)
   const answer = await getOverTls({ url, ca: target.ca ?? undefined, timeoutMs: evidenceTimeoutMs, bodyBytesMax })
-  if (answer.certificateFault !== null) throw new Error(`its certificate: ${answer.certificateFault}`)
-  if (!isPinned(endpointOf(target).configuredPins, answer.certificate)) throw new Error('its key is not a pinned one')
+  if (answer.certificateFault !== null)
+    throw new Unmet('tls-certificate', `its certificate: ${answer.certificateFault}`)
+  if (!isPinned(endpointOf(target).configuredPins, answer.certificate))
+    throw new Unmet('tls-key', 'its key is not a pinned one')
   return answer
 }
 
-function firstFault({ checks }: Verdict): string {
+function collateralIn(path: string): Uint8Array {
+  try {
+    return new Uint8Array(readFileSync(path))
+  } catch (error) {
+    throw new Unmet('collateral', messageOf(error))
+  }
+}
+
+function firstFault({ checks }: Verdict): Attested {
   const failed = checks.filter(({ outcome }) => outcome === 'fail')
   // A group of checks only says that another one in it is bad.
   const telling = failed.find(({ reason }) => !reason.startsWith('evidence: ')) ?? failed[0]
   const bad = telling ?? checks.find(({ outcome, required }) => outcome === 'not-checked' && required)
-  return bad === undefined ? 'its verdict is not good' : `${bad.name}: ${bad.reason}`
+  const check = bad?.name ?? 'verdict'
+  return { ok: false, check, reason: bad === undefined ? 'it is not good' : `${bad.name}: ${bad.reason}` }
 }

@@ -229,7 +229,11 @@ test('snp: another gateway', async () => {
   expect(model.seen.length).toBe(1)
   const other = { policy: JSON.stringify({ ...policy, measurements: ['00'.repeat(48)] }) }
   const refused = await verifyUpstream(of(other), { ...attestation, ...other }, deps)
-  expect(refused).toMatchObject({ ok: false, reason: expect.stringContaining('measurement') })
+  expect(refused).toMatchObject({
+    ok: false,
+    check: 'gateway/measurement',
+    reason: expect.stringContaining('measurement'),
+  })
   const untrusted = await verifyUpstream(of({ simulatedRoot: null }), { ...attestation, simulatedRoot: null }, deps)
   expect(untrusted.ok).toBe(false)
   await model.stop()

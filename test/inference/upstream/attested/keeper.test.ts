@@ -18,7 +18,7 @@ const attestation: UpstreamAttestation = {
   simulatedRoot: null,
 }
 const good = (untilMs: number | null = null): Attested => ({ ok: true, spkiSha256: 'ab'.repeat(32), untilMs })
-const bad: Attested = { ok: false, reason: 'because' }
+const bad: Attested = { ok: false, check: 'mr-td', reason: 'because' }
 
 function rig(answers: readonly Attested[]) {
   const clock = createManualClock()

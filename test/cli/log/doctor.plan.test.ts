@@ -1,7 +1,7 @@
 // Goal: doctor has a line for the log, and one for each thing that is wrong with it, with what to do.
 
 import { expect, test } from 'bun:test'
-import { logChecks } from '../../../src/cli/doctor/log.plan.ts'
+import { logChecks } from '../../../src/cli/log/doctor.plan.ts'
 
 const log = {
   ...{ size: 9, shown: 7, last_entry_at: '2026-11-26T10:00:00.000Z', waiting_since: null, witnesses: 2 },

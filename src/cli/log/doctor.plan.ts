@@ -1,7 +1,7 @@
 // Judges the transparency log as the daemon describes it. Pure.
 
 import type { AdminStatus } from '../../contract/admin/admin.ts'
-import { type Check, fail, pass, skip, warn } from './check.ts'
+import { type Check, fail, pass, skip, warn } from '../doctor/check.ts'
 
 const name = 'transparency log'
 
