@@ -349,6 +349,7 @@ test('goal: doctor gives a verdict on every point, exits 1 when one fails, and s
     'gateway VM',
     'builds',
     'certificates',
+    'transparency log',
     'state directory',
     'database',
     'clock',

@@ -14,7 +14,7 @@ export function addStatus(program: Command): void {
     })
 }
 
-function statusText(status: AdminStatus, paint: Paint): string {
+export function statusText(status: AdminStatus, paint: Paint): string {
   const { capacity, problems } = status
   const simulated = status.evidence_simulated ? ` (evidence is ${paint.bad('SIMULATED')})` : ''
   return fields(paint, [
@@ -137,10 +137,10 @@ function logFields({ log }: AdminStatus, paint: Paint): [string, string][] {
   const word = witnesses === 0 ? 'no witness' : `${witnesses} witnesses`
   return [
     ['log', `${size} entries${newest}; ${word}${waiting}`],
-    ...problems.map(({ witness, severe, detail, remedy }): [string, string] => [
-      witness === null ? 'log' : 'log witness',
-      oneLine(`${witness === null ? '' : `${witness}: `}${severe ? paint.bad(detail) : detail}; ${remedy}`),
-    ]),
+    ...problems.map(({ witness, severe, detail, remedy }): [string, string] => {
+      const what = oneLine(witness === null ? detail : `${witness}: ${detail}`)
+      return [witness === null ? 'log' : 'log witness', `${severe ? paint.bad(what) : what}; ${oneLine(remedy)}`]
+    }),
   ]
 }
 

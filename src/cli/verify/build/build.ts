@@ -176,7 +176,9 @@ export async function judgeResult<Options extends BuildOptions & { readonly logQ
   const asOf = options.asOf ?? systemClock.nowMs()
   const hashes = { sha256: blockSha256(), sha384: nativeSha384 }
   const found = await verifyBuild(files, { ...question, asOf, image: boot.image, hashes })
-  const logged = await askLog(run, buildFact(found), log, asOf)
+  // A result that is not good needs no witness.
+  const waiting = log === null || found.ok ? log : { ...log, waitMs: 0 }
+  const logged = await askLog(run, buildFact(found), waiting, asOf)
   return { found, shown: shownBuild(found, logged, log), logged, asOf, files }
 }
 
