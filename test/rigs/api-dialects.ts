@@ -76,7 +76,7 @@ export function namedEventsOf(text: string): Json[] {
     .split('\n\n')
     .filter(event => event !== '' && event !== 'data: [DONE]' && !event.startsWith(':'))
     .map(event => {
-      const [, name, data = ''] = /^event: ([a-z_.]+)\ndata: (.*)$/.exec(event) ?? []
+      const [, name, data = ''] = /^event: ([a-z_.]+)\ndata: ([^\n]*)$/.exec(event) ?? []
       const value = fields(JSON.parse(data))
       if (value.type !== name) throw new Error(`an event ${name} that says ${value.type}`)
       return value

@@ -81,7 +81,7 @@ export async function createBuildsClient(appliance: Appliance): Promise<BuildsCl
 
 /** None for a ping or the line `retry`. */
 function seenIn(block: string): SeenEvent[] {
-  const data = /^data: (.*)$/m.exec(block)?.[1]
+  const data = /^data: ([^\n]*)$/m.exec(block)?.[1]
   const id = /^id: ([0-9]+)$/m.exec(block)?.[1]
   return data === undefined ? [] : [{ id: Number(id), data: JSON.parse(data) as BuildEvent }]
 }

@@ -112,7 +112,7 @@ function fromBytes(pieces: readonly Uint8Array[]): string {
 }
 
 function isEnd(event: string): boolean {
-  const data = /^(?:event: [a-z_.]+\n)?data: (.*)\n\n$/.exec(event)?.[1]
+  const data = /^(?:event: [a-z_.]+\n)?data: ([^\n]*)\n\n$/.exec(event)?.[1]
   if (data === undefined) return false
   if (data === '[DONE]') return true
   try {

@@ -32,6 +32,8 @@ const STREAMS = [
   [`data: {"choices":[]}\n\n${done}`, true],
   [`: comment\n\n${done}`, true],
   ['data: {"error":{"code":"upstream_failed"}}\n\n', true],
+  // U+2028 ends a line of JavaScript, and none of an event.
+  ['data: {"error":{"message":"a\u2028b"}}\n\n', true],
   ['event: error\ndata: {"error":{"code":"upstream_failed"}}\n\n', true],
   ['event: response.failed\ndata: {"response":{"error":{}}}\n\n', false],
   ['event: message_stop\ndata: {"type":"message_stop"}\n\n', true],
