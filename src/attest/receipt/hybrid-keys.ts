@@ -4,16 +4,17 @@
 // so the first bytes of a message must tell its kind. A statement begins as a CBOR map, and nothing else that these
 // keys sign does.
 
+import { ed25519, x25519 } from '@noble/curves/ed25519.js'
 import { shake256 } from '@noble/hashes/sha3.js'
 import { ml_dsa65 } from '@noble/post-quantum/ml-dsa.js'
 import { ml_kem768 } from '@noble/post-quantum/ml-kem.js'
-import nacl from 'tweetnacl'
 import type { HybridSignature, PublicKeys } from './public-keys.ts'
 import type { SignStatement } from './receipt-keys.ts'
 import { type Random, SEED_BYTES, take, XWING } from './seeds.ts'
 import { statementContext } from './statement.ts'
 
 export type SecretKeys = {
+  /** The seed (RFC 8032 section 5.1.5). */
   readonly ed25519: Uint8Array
   readonly mldsa65: Uint8Array
   readonly x25519: Uint8Array
@@ -26,19 +27,19 @@ const hedgeBytes = 32
 
 /** The pair is one X-Wing key; public: `mlkem768`, then `x25519` (draft-connolly-cfrg-xwing-kem, section 5.2). */
 export function makeHybridKeys(random: Random): HybridKeys {
-  const ed25519 = nacl.sign.keyPair.fromSeed(take(random, SEED_BYTES.ed25519))
+  const signing = take(random, SEED_BYTES.ed25519)
   const mldsa65 = ml_dsa65.keygen(take(random, SEED_BYTES.mldsa65))
   const xwing = shake256(take(random, SEED_BYTES.xwing), { dkLen: XWING.expandedBytes })
   const mlkem768 = ml_kem768.keygen(xwing.subarray(0, XWING.mlkem768SeedBytes))
-  const x25519 = xwing.slice(XWING.mlkem768SeedBytes)
+  const agreement = xwing.slice(XWING.mlkem768SeedBytes)
   return {
     publicKeys: {
-      ed25519: ed25519.publicKey,
+      ed25519: ed25519.getPublicKey(signing),
       mldsa65: mldsa65.publicKey,
-      x25519: nacl.scalarMult.base(x25519),
+      x25519: x25519.getPublicKey(agreement),
       mlkem768: mlkem768.publicKey,
     },
-    secretKeys: { ed25519: ed25519.secretKey, mldsa65: mldsa65.secretKey, x25519, mlkem768: mlkem768.secretKey },
+    secretKeys: { ed25519: signing, mldsa65: mldsa65.secretKey, x25519: agreement, mlkem768: mlkem768.secretKey },
   }
 }
 
@@ -49,7 +50,7 @@ export function signHybrid(
   options: { readonly context: Uint8Array; readonly random: Random },
 ): HybridSignature {
   return {
-    ed25519: nacl.sign.detached(Uint8Array.from(message), keys.ed25519),
+    ed25519: ed25519.sign(message, keys.ed25519),
     mldsa65: ml_dsa65.sign(message, keys.mldsa65, {
       context: options.context,
       extraEntropy: take(options.random, hedgeBytes),
