@@ -66,6 +66,20 @@ async function serving(bench: EnclaveBench, other: string | null = null): Promis
   return vmId
 }
 
+/** A stream that has begun and whose upstream says nothing before `release`. Requests after it are answered as ever. */
+async function heldStream(begin: () => Promise<Response>) {
+  const { promise: held, resolve: release } = Promise.withResolvers<void>()
+  const { behave } = upstream
+  upstream.behave = async (response, seen, gone) => {
+    await held
+    await behave(response, seen, gone)
+  }
+  const stream = begin()
+  await until('the stream has begun', 10_000, () => upstream.active() === 1)
+  upstream.behave = behave
+  return { stream, release }
+}
+
 function chat(bench: EnclaveBench, vmId: string, key: string, more: Record<string, unknown> = {}): Promise<Response> {
   return fetch(`${bench.url(vmId)}/v1/chat/completions`, {
     method: 'POST',
@@ -94,15 +108,7 @@ test(
     expect([servingOf(bench), keeper.view().problem]).toEqual([null, 'the transparency log cannot be written'])
     isFull = false
     const first = await serving(bench)
-    const { promise: held, resolve: release } = Promise.withResolvers<void>()
-    const { behave } = upstream
-    upstream.behave = async (response, seen, gone) => {
-      await held
-      await behave(response, seen, gone)
-    }
-    const stream = chat(bench, first, key, { stream: true })
-    await until('the stream has begun', 10_000, () => upstream.active() === 1)
-    upstream.behave = behave
+    const held = await heldStream(() => chat(bench, first, key, { stream: true }))
     expect(keeper.replace()).toBe(true)
     const second = await serving(bench, first)
     expect((await chat(bench, second, key)).status).toBe(200)
@@ -110,8 +116,8 @@ test(
       'draining',
       'serving',
     ])
-    release()
-    expect(await (await stream).text()).toEndWith('data: [DONE]\n\n')
+    held.release()
+    expect(await (await held.stream).text()).toEndWith('data: [DONE]\n\n')
     await until(
       'the old one is gone',
       20_000,
@@ -136,21 +142,13 @@ test(
     await using _keeper = { [Symbol.asyncDispose]: () => keeper.stop() }
     keeper.start()
     const first = await serving(bench)
-    const { promise: held, resolve: release } = Promise.withResolvers<void>()
-    const { behave } = upstream
-    upstream.behave = async (response, seen, gone) => {
-      await held
-      await behave(response, seen, gone)
-    }
-    const stream = chat(bench, first, key, { stream: true })
-    await until('the stream has begun', 10_000, () => upstream.active() === 1)
-    upstream.behave = behave
+    const held = await heldStream(() => chat(bench, first, key, { stream: true }))
     expect(keeper.replace()).toBe(true)
     const states = () => listGateways(bench.store.ledger.db, bench.store.hostId).map(row => row.state)
     await until('the old one drains, alone', 20_000, () => states().join() === 'draining')
     await until('nobody is led to it', 5_000, () => bench.routes.at(-1)?.serving === null)
-    release()
-    expect(await (await stream).text()).toEndWith('data: [DONE]\n\n')
+    held.release()
+    expect(await (await held.stream).text()).toEndWith('data: [DONE]\n\n')
     const second = await serving(bench, first)
     expect(bench.routes.map(route => route.serving).filter((vm, at, all) => vm !== all[at - 1])).toEqual([
       ...[null, first, null, second],
