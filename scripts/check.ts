@@ -45,7 +45,7 @@ function checks(): Check[] {
     ...(flags['no-unit'] || rest.length === 0
       ? []
       : // Now and then a test waits.
-        [{ name: 'unit tests', argv: testArgv(rest, availableParallelism() + 1), timeoutMs: 120_000 }]),
+        [{ name: 'unit tests', argv: testArgv(rest, availableParallelism() + 1), timeoutMs: 300_000 }]),
     { name: 'types', argv: [...tsc, ...types], timeoutMs: 120_000 },
     {
       name: 'format and lint',
