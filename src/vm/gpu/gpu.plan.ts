@@ -55,7 +55,7 @@ export function gpuProblems(device: VfioDevice): GpuProblem[] {
 
 function d3coldRemedy(address: string): string {
   const rule = `ACTION=="add", SUBSYSTEM=="pci", KERNEL=="${address}", ATTR{d3cold_allowed}="0"`
-  return `write ${rule} to /etc/udev/rules.d/60-strongroom-gpu.rules; run udevadm control --reload; udevadm trigger --action=add ${`/sys/bus/pci/devices/${address}`}`
+  return `write ${rule} to /etc/udev/rules.d/60-strongroom-gpu.rules; run udevadm control --reload; udevadm trigger --action=add /sys/bus/pci/devices/${address}`
 }
 
 /** Writes to resourceN_resize fail without a message where a bridge above has no room. Null: none is small. */
