@@ -24,6 +24,7 @@ export const guestRecipe: Recipe = {
 export const enclaveRecipe: Recipe = {
   name: 'strongroom-enclave',
   entry: 'src/enclave/main.ts',
+  threads: ['src/inference/attestation/signing-thread.ts'],
   sources: [
     'src/enclave',
     'src/base',
@@ -45,7 +46,11 @@ export const enclaveRecipe: Recipe = {
 export const applianceRecipe: Recipe = {
   name: 'strongroom',
   entry: 'src/main.ts',
-  threads: ['src/instances/dns/thread.ts', 'src/inference/metering/ledger-thread.ts'],
+  threads: [
+    'src/instances/dns/thread.ts',
+    'src/inference/metering/ledger-thread.ts',
+    'src/inference/attestation/signing-thread.ts',
+  ],
   splits: true,
   sources: ['src'],
   // ssh2 goes on without them.

@@ -15,6 +15,7 @@ import { createAttestationEndpoint } from './attestation/endpoint.ts'
 import { createNonceLedger, nonceGapMs } from './attestation/nonces.ts'
 import type { SharedReceiptKeys } from './attestation/receipt-keys.ts'
 import { createResponseSealer } from './attestation/response-sealer.ts'
+import { startSigning } from './attestation/signing.ts'
 import type { Workloads } from './attestation/workloads.ts'
 import { createEncryption } from './encryption/encryption.ts'
 import { createGateway, type Gateway } from './gateway/gateway.ts'
@@ -89,12 +90,12 @@ const attestationTimeoutMs = 30_000
 
 export function createInferenceService(deps: InferenceServiceDeps): InferenceService {
   const { settings, metering, keys, clock, random, log } = deps
+  const { padStreams, traces, publicRequestsPerMinute: requestsPerMinute, keptResponses } = settings
   const attested = new AttestedUpstreams({ clock, random, log: log.unit('upstreams') })
   const upstreams = deps.upstreams.map(target => attested.follow(target))
-  const { padStreams, traces } = settings
   const limiter = createLimiter(clock)
   const budgets = new Budgets({ spent: deps.spent, cost: deps.cost, clock })
-  const { admitPublic } = createPublicLimiter({ clock, requestsPerMinute: settings.publicRequestsPerMinute })
+  const { admitPublic } = createPublicLimiter({ clock, requestsPerMinute })
   const metrics = createMetrics({
     models: upstreams.flatMap(upstream => upstream.models),
     upstreams: upstreams.map(upstream => upstream.name),
@@ -110,10 +111,11 @@ export function createInferenceService(deps: InferenceServiceDeps): InferenceSer
   })
   const attestation = createAttestation(deps)
   const keptReceipts = new KeptTexts({ clock, limits: settings.keptReceipts ?? keptReceiptsDefault })
-  const responses = createResponseMemory(clock, settings.keptResponses)
+  const responses = createResponseMemory(clock, keptResponses)
   // Only a measured VM has a workload.json.
   const padsStreams = padStreams === 'auto' ? deps.workload !== null : padStreams === 'on'
   const encryption = createEncryption({ keys, random })
+  const signing = startSigning({ keys, clock, log: log.unit('receipts') })
   const gateway = createGateway({
     authenticate: deps.authenticate,
     admit: limiter.admit,
@@ -125,7 +127,7 @@ export function createInferenceService(deps: InferenceServiceDeps): InferenceSer
     budgets,
     observe: metrics.observe,
     beginTrace: traces === undefined ? null : createTracer({ settings: traces, offer: deps.offerSpan, clock, random }),
-    sealer: createResponseSealer({ keys, clock, random, inside: deps.inside, attested: attested.names }),
+    sealer: createResponseSealer({ keys, signing, clock, random, inside: deps.inside, attested: attested.names }),
     responseReceipts: settings.responseReceipts,
     keptReceipts,
     responses,
@@ -146,12 +148,7 @@ export function createInferenceService(deps: InferenceServiceDeps): InferenceSer
   let server: GatewayServer | null = null
   const stopping = new AbortController()
   const listening = () => ({
-    gateway,
-    upstreams,
-    keptReceipts,
-    responses,
-    clock,
-    log,
+    ...{ gateway, upstreams, keptReceipts, responses, clock, log },
     offerSpan: deps.offerSpan,
     encryptionCounts: encryption.counts,
     setup: relaySetup(deps, { padsStreams, keptReceipts, responses, gateway }),
@@ -162,9 +159,9 @@ export function createInferenceService(deps: InferenceServiceDeps): InferenceSer
     running: () => limiter.running(),
     reserved: () => budgets.open(),
     probeNow: gateway.probeNow,
-    // Not waited for at the end: evidence that is being prepared is of no use any more.
     start: () => {
       attested.start(stopping.signal)
+      // Not waited for at the end: evidence that is being prepared is of no use any more.
       void attestation.prepare(stopping.signal)
     },
     listen: async where => {
@@ -173,7 +170,7 @@ export function createInferenceService(deps: InferenceServiceDeps): InferenceSer
     },
     close: () => {
       stopping.abort()
-      gateway.close()
+      for (const part of [signing, gateway]) part.close()
     },
   }
 }

@@ -31,7 +31,7 @@ export const nativeKeys = {
     return {
       publicKey: publicKey('ed25519', key),
       sign: signer(key),
-      signNow: (message: Uint8Array) => new Uint8Array(sign(null, message, key)),
+      signNow: signerNow(key),
     }
   },
   mldsa65: (seed: Uint8Array) => {
@@ -40,6 +40,7 @@ export const nativeKeys = {
     return {
       publicKey: publicKey('mldsa65', key),
       sign: signer(key),
+      signNow: signerNow(key),
       // Only WebCrypto takes a context for ML-DSA.
       signWithContext: async (message: Uint8Array, context: Uint8Array) => {
         const webKey = await crypto.subtle.importKey('raw-seed' as 'raw', ownSeed, 'ML-DSA-65', false, ['sign'])
@@ -96,4 +97,8 @@ function signer(key: KeyObject): (message: Uint8Array) => Promise<Uint8Array> {
         else reject(error)
       })
     })
+}
+
+function signerNow(key: KeyObject): (message: Uint8Array) => Uint8Array {
+  return message => new Uint8Array(sign(null, message, key))
 }

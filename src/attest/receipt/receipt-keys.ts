@@ -7,7 +7,7 @@
 import { wellFormed } from '../malformed.ts'
 import { type Decapsulate, decapsulateWith } from './kem.ts'
 import { type HybridSignature, PUBLIC_KEY_BYTES, type PublicKeys } from './public-keys.ts'
-import type { SignBoth } from './response-sign.ts'
+import type { SignBoth, SignBothNow } from './response-sign.ts'
 import { type Random, SEED_BYTES, take, XWING } from './seeds.ts'
 import { statementContext } from './statement.ts'
 
@@ -18,11 +18,13 @@ type NativeSigner = {
   readonly publicKey: Uint8Array
   /** ML-DSA: with an empty context. Outside of the caller's thread, where it holds nobody up. */
   readonly sign: (message: Uint8Array) => Promise<Uint8Array>
+  /** The same in the caller's thread. */
+  readonly signNow: (message: Uint8Array) => Uint8Array
 }
 
 /** Key pairs out of their seeds (seeds.ts), and SHAKE256. src/linux/native-keys.ts has them. */
 export type NativeKeys = {
-  readonly ed25519: (seed: Uint8Array) => NativeSigner & { readonly signNow: (message: Uint8Array) => Uint8Array }
+  readonly ed25519: (seed: Uint8Array) => NativeSigner
   readonly mldsa65: (seed: Uint8Array) => NativeSigner & {
     readonly signWithContext: (message: Uint8Array, context: Uint8Array) => Promise<Uint8Array>
   }
@@ -43,6 +45,7 @@ export type ReceiptKeys = {
   /** Opens a secret sealed to the key agreement pair. The private keys never leave this object. */
   readonly decapsulate: Decapsulate
   readonly sign: SignBoth
+  readonly signNow: SignBothNow
   /** By the classical half alone. */
   readonly signClassically: (message: Uint8Array) => Uint8Array
   /** Under the context of statements. */
@@ -70,6 +73,7 @@ export function makeReceiptKeys(random: Random, native: NativeKeys): ReceiptKeys
     decapsulate: decapsulateWith(publicKeys, { x25519: x25519.agree, mlkem768: mlkem768.decapsulate }),
     // One after the other, so that one message takes one thread.
     sign: async message => ({ ed25519: await ed25519.sign(message), mldsa65: await mldsa65.sign(message) }),
+    signNow: message => ({ ed25519: ed25519.signNow(message), mldsa65: mldsa65.signNow(message) }),
     signClassically: ed25519.signNow,
     signStatement: async statement => ({
       ed25519: ed25519.signNow(statement),

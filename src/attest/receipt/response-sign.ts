@@ -7,7 +7,7 @@
 
 import { concat, utf8 } from '../../base/bytes.ts'
 import type { HybridSignature } from './public-keys.ts'
-import { encodeClaim, encodeResponseReceipt, type ResponseClaim, responseFormat, signedBytesOf } from './response.ts'
+import { encodeResponseReceipt, type ResponseClaim, responseFormat, signedBytesOf } from './response.ts'
 
 /** SHA-256 in parts. `digest` is called once, last. */
 export type Sha256Stream = { readonly update: (bytes: Uint8Array) => unknown; readonly digest: () => Uint8Array }
@@ -75,11 +75,16 @@ export function createResponseChain(newSha256: () => Sha256Stream, salt: Uint8Ar
 
 /** Both halves over the same bytes; ML-DSA with an empty context. */
 export type SignBoth = (message: Uint8Array) => Promise<HybridSignature>
+export type SignBothNow = (message: Uint8Array) => HybridSignature
 
-/** The receipt's text. Rejects with Malformed for a claim that cannot be written. */
-export async function signResponse(claim: ResponseClaim, sign: SignBoth): Promise<string> {
-  const claimBytes = encodeClaim(claim)
-  return encodeResponseReceipt(claimBytes, await sign(signedBytesOf(claimBytes)))
+/** The receipt's text, over the bytes of a claim (`encodeClaim`). */
+export async function signClaim(claim: Uint8Array, sign: SignBoth): Promise<string> {
+  return encodeResponseReceipt(claim, await sign(signedBytesOf(claim)))
+}
+
+/** The same on this thread. */
+export function signClaimNow(claim: Uint8Array, signNow: SignBothNow): string {
+  return encodeResponseReceipt(claim, signNow(signedBytesOf(claim)))
 }
 
 const newline = 0x0a

@@ -2,22 +2,20 @@
 // clock, the signatures' randomness, threads of the runtime.
 
 import { keysDigest } from '../../attest/receipt/public-keys.ts'
-import { saltBytes } from '../../attest/receipt/response.ts'
-import {
-  createResponseChain,
-  requestDigest,
-  type Sha256Stream,
-  signResponse,
-} from '../../attest/receipt/response-sign.ts'
+import { encodeClaim, saltBytes } from '../../attest/receipt/response.ts'
+import { createResponseChain, requestDigest, type Sha256Stream } from '../../attest/receipt/response-sign.ts'
 import type { Clock } from '../../base/clock.ts'
 import type { RandomBytes } from '../../base/ids.ts'
-import { FairSerial } from '../../base/work/fair-serial.ts'
+import { FairBatches } from '../../base/work/fair-batches.ts'
 import { BusyFault } from '../failure.ts'
 import type { ResponseSealer, SigningSeal } from '../types.ts'
 import type { ReceiptKeys } from './receipt-keys.ts'
+import { type Signing, signHere } from './signing.ts'
 
 export type SealerDeps = {
-  readonly keys: ReceiptKeys
+  readonly keys: Pick<ReceiptKeys, 'publicKeys' | 'sign'>
+  /** Default: on threads of the runtime, by `keys`. */
+  readonly signing?: Signing
   readonly clock: Pick<Clock, 'nowMs'>
   readonly random: RandomBytes
   /** Names of the upstreams that are attested, hence admitted, workloads. All others are outside the attestation. */
@@ -30,40 +28,40 @@ export type SealerDeps = {
 export const unsignedMax = 256
 
 /**
- * Signatures are made outside of the serving thread, one receipt at a time and organizations in turn: so they take one
+ * Signatures are made outside of the serving thread, one batch at a time and organizations in turn: so they take one
  * processor at most, and who asks for many waits for its own.
  */
-export function createResponseSealer({ keys, clock, random, inside, attested }: SealerDeps): ResponseSealer {
+export function createResponseSealer(deps: SealerDeps): ResponseSealer {
+  const { keys, clock, random, inside, attested } = deps
   const digest = keysDigest(keys.publicKeys)
-  const signatures = new FairSerial()
+  const { signAll, batchMax } = deps.signing ?? signHere(keys)
+  const signatures = new FairBatches(signAll, batchMax)
   return {
     begin: ({ id, model, body, owner }) => {
       if (signatures.size(owner) >= unsignedMax) {
         throw new BusyFault(`${unsignedMax} responses wait for their receipts to be signed.`, 1)
       }
-      const sign = (message: Uint8Array) => signatures.run(owner, () => keys.sign(message))
       const salt = random(saltBytes)
       const asked = requestDigest(newSha256, salt, body)
       const seal = (upstream: string): SigningSeal => {
         const chain = createResponseChain(newSha256, salt)
         return {
           update: chain.update,
-          finish: tokens =>
-            signResponse(
-              {
-                requestId: id,
-                model,
-                upstream,
-                coverage: inside.has(upstream) ? 'inside' : attested?.has(upstream) ? 'outside-attested' : 'outside',
-                requestDigest: asked,
-                ...chain.finish(),
-                promptTokens: tokens.prompt,
-                completionTokens: tokens.completion,
-                issuedAt: clock.nowMs(),
-                keysDigest: digest,
-              },
-              sign,
-            ),
+          finish: async tokens => {
+            const claim = encodeClaim({
+              requestId: id,
+              model,
+              upstream,
+              coverage: inside.has(upstream) ? 'inside' : attested?.has(upstream) ? 'outside-attested' : 'outside',
+              requestDigest: asked,
+              ...chain.finish(),
+              promptTokens: tokens.prompt,
+              completionTokens: tokens.completion,
+              issuedAt: clock.nowMs(),
+              keysDigest: digest,
+            })
+            return await signatures.run(owner, claim)
+          },
         }
       }
       return { salt, seal }

@@ -3,6 +3,7 @@
 
 import { parentPort } from 'node:worker_threads'
 import { messageOf } from '../../base/fault.ts'
+import type { Refused } from '../../base/work/asked-thread.ts'
 import { openBeside } from '../../store/db.ts'
 import { prepareUsageAppend } from '../../store/directory/usage/usage.query.ts'
 import type { Usage } from '../../store/directory/usage/usage.table.ts'
@@ -17,9 +18,9 @@ export type ToThread =
 
 export type FromThread =
   | { readonly kind: 'opened' }
-  | { readonly kind: 'refused'; readonly reason: string }
   | { readonly kind: 'written'; readonly outcome: Outcome }
   | { readonly kind: 'closed' }
+  | Refused
 
 type Opened = ReturnType<typeof openBeside> & { readonly append: ReturnType<typeof prepareUsageAppend> }
 

@@ -11,6 +11,7 @@ import { createDeadlines } from '../../base/work/deadlines.ts'
 import { checkHost } from '../../http/head.ts'
 import { receiptKeysOf } from '../attestation/receipt-keys.ts'
 import { createResponseSealer } from '../attestation/response-sealer.ts'
+import { startSigning } from '../attestation/signing.ts'
 import { createEncryption } from '../encryption/encryption.ts'
 import { createCors } from '../gateway/cors.ts'
 import { createFront, type GatewayFetch, pathOf } from '../gateway/front.ts'
@@ -145,7 +146,9 @@ function composeRelay(
   const deadlines = createDeadlines(clock)
   const inside = new Set(setup.inside)
   const attested = upstreams.filter(target => target.attestation !== undefined).map(({ name }) => name)
-  const keys = receiptKeysOf(hexOf(setup.receiptSeeds))
+  const seeds = hexOf(setup.receiptSeeds)
+  const keys = { ...receiptKeysOf(seeds), seeds }
+  const signing = startSigning({ keys, clock, log: log.unit('receipts') })
   const onRead = (suite: keyof typeof counts, outcome: keyof (typeof counts)['xwing']) =>
     say({ kind: 'counted', suite, outcome })
   const encryption = createEncryption({ keys, random, onRead })
@@ -172,7 +175,7 @@ function composeRelay(
       settings.traces === undefined
         ? null
         : createTracer({ settings: settings.traces, offer: span => link.offerSpan(span), clock, random }),
-    sealer: createResponseSealer({ keys, clock, random, inside, attested: new Set(attested) }),
+    sealer: createResponseSealer({ keys, signing, clock, random, inside, attested: new Set(attested) }),
     responseReceipts: settings.responseReceipts,
     keptReceipts: { retentionMs: setup.keptReceiptsMs, keep: (id, { text }) => link.keep('receipt', id, text) },
     responses: {
@@ -213,6 +216,7 @@ function composeRelay(
         : forward(request, address),
     close: () => {
       upstream.close()
+      signing.close()
       metered.close()
     },
   }

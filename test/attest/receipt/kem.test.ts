@@ -110,6 +110,7 @@ describe("a receipt's keys", () => {
     expect(Object.entries(rest).map(([name, value]) => [name, typeof value])).toEqual([
       ['decapsulate', 'function'],
       ['sign', 'function'],
+      ['signNow', 'function'],
       ['signClassically', 'function'],
       ['signStatement', 'function'],
     ])

@@ -15,7 +15,7 @@ import {
   signedBytesOf,
   splitResponse,
 } from '../../../src/attest/receipt/response.ts'
-import { createResponseChain, signResponse } from '../../../src/attest/receipt/response-sign.ts'
+import { createResponseChain, signClaim, signClaimNow } from '../../../src/attest/receipt/response-sign.ts'
 import { fromUtf8, toBase64Url, utf8 } from '../../../src/base/bytes.ts'
 
 const digest = new Uint8Array(32).fill(1)
@@ -99,11 +99,15 @@ describe('the claim', () => {
   test('is signed as those bytes', async () => {
     // Goal: what the signer is given is what the verifier will look at.
     let signed: Uint8Array = new Uint8Array(0)
-    const sealed = await signResponse(claim, async message => {
+    const sign = (message: Uint8Array) => {
       signed = message
       return signatures
-    })
-    expect([sealed, signed]).toEqual([text, signedBytesOf(encodeClaim(claim))])
+    }
+    const bytes = encodeClaim(claim)
+    for (const seal of [() => signClaim(bytes, async message => sign(message)), () => signClaimNow(bytes, sign)]) {
+      expect([await seal(), signed]).toEqual([text, signedBytesOf(bytes)])
+      signed = new Uint8Array(0)
+    }
   })
 
   // Goal: a value that is not of its field's kind is never written.

@@ -1,0 +1,73 @@
+// A thread of ours that answers one message at a time. Effects: a thread.
+
+import { type Clock, pause } from '../clock.ts'
+
+/** The thread has ended, is late, or cannot do it. */
+export type Refused = { readonly kind: 'refused'; readonly reason: string }
+
+export type AskedThread<To, From> = {
+  /** The reply; `refused` once it has ended. One at a time. */
+  readonly ask: (message: To) => Promise<From | Refused>
+  /** `refused` after that time as well; then the thread may still be at work. */
+  readonly askInTime: (message: To, timeoutMs: number) => Promise<From | Refused>
+  /** Nobody hears it from now on. */
+  readonly end: (reason: string) => void
+  readonly ended: Promise<string>
+}
+
+export type ThreadStart = {
+  readonly name: string
+  /** Its file below `src`, without the extension. */
+  readonly file: string
+  readonly clock: Pick<Clock, 'sleep'>
+}
+
+/** Never throws: a thread that cannot start has ended. */
+export function beginThread<To, From>({ name, file, clock }: ThreadStart): AskedThread<To, From> {
+  const worker = new Worker(threadUrl(file), { name, smol: true })
+  const { promise: ended, resolve: noteEnd } = Promise.withResolvers<string>()
+  let refusal: Refused | null = null
+  let answer: ((reply: From | Refused) => void) | null = null
+  const end = (reason: string) => {
+    if (refusal !== null) return
+    refusal = { kind: 'refused', reason }
+    answer?.(refusal)
+    noteEnd(reason)
+    worker.terminate()
+  }
+  worker.addEventListener('message', (event: MessageEvent<From>) => answer?.(event.data))
+  worker.addEventListener('error', event => end(event.message))
+  worker.addEventListener('close', () => end('it gave no reason'))
+  const ask = (message: To) =>
+    new Promise<From | Refused>(resolve => {
+      if (refusal !== null) return resolve(refusal)
+      answer = resolve
+      worker.postMessage(message)
+    })
+  return { ask, askInTime: (message, timeoutMs) => within(clock, timeoutMs, ask(message)), end, ended }
+}
+
+async function within<From>(
+  clock: Pick<Clock, 'sleep'>,
+  ms: number,
+  reply: Promise<From | Refused>,
+): Promise<From | Refused> {
+  const done = new AbortController()
+  const late = pause(clock, ms, done.signal).then(
+    (): Refused => ({ kind: 'refused', reason: `no reply within ${ms} ms` }),
+  )
+  const first = await Promise.race([reply, late])
+  done.abort()
+  return first
+}
+
+/** Why there is no reply of the kind that was asked for. */
+export function reasonOf(reply: { readonly kind: string } | Refused): string {
+  return 'reason' in reply ? reply.reason : `it said ${reply.kind}`
+}
+
+/** Executables hold the entry points of their threads by their path from src, transpiled (scripts/build/recipes.ts). */
+function threadUrl(file: string): URL {
+  const isCompiled = import.meta.url.includes('/$bunfs/')
+  return isCompiled ? new URL(`file:///$bunfs/root/${file}.js`) : new URL(`../../${file}.ts`, import.meta.url)
+}

@@ -1,0 +1,85 @@
+// Signatures of receipts, made in a thread beside the serving one, some receipts in one message. Effects: a thread.
+
+import { signClaim } from '../../attest/receipt/response-sign.ts'
+import { toBase64Url } from '../../base/bytes.ts'
+import type { Clock } from '../../base/clock.ts'
+import type { Logger } from '../../base/log.ts'
+import { type AskedThread, beginThread, reasonOf } from '../../base/work/asked-thread.ts'
+import type { ReceiptKeys, SharedReceiptKeys } from './receipt-keys.ts'
+import type { FromThread, ToThread } from './signing-thread.ts'
+
+/** Signs the bytes of claims: the receipts' texts, in their order. */
+export type Signing = {
+  readonly signAll: (claims: readonly Uint8Array[]) => Promise<readonly string[]>
+  /** Receipts that are signed together, at most: so long others wait for theirs. */
+  readonly batchMax: number
+}
+
+export type SigningThread = Signing & { readonly close: () => void }
+
+type ThreadDeps = {
+  readonly keys: SharedReceiptKeys
+  readonly clock: Pick<Clock, 'monotonicMs' | 'sleep'>
+  readonly log: Logger
+  /** Default: `beginSigning`. */
+  readonly begin?: () => AskedThread<ToThread, FromThread>
+}
+
+/** Some 5 ms of signatures. */
+const threadBatchMax = 16
+const replyTimeoutMs = 10_000
+export const restartPauseMs = 10_000
+
+/** On threads of the runtime, one receipt after the other: each signature costs the caller a turn of its own. */
+export function signHere(keys: Pick<ReceiptKeys, 'sign'>): Signing {
+  const signAll = async (claims: readonly Uint8Array[]) => {
+    const receipts: string[] = []
+    for (const claim of claims) receipts.push(await signClaim(claim, keys.sign))
+    return receipts
+  }
+  return { signAll, batchMax: 1 }
+}
+
+/** The thread begins with the first receipt. While there is none, receipts are signed as by `signHere`. */
+export function startSigning({ keys, clock, log, begin = () => beginSigning(clock) }: ThreadDeps): SigningThread {
+  const here = signHere(keys)
+  let thread: AskedThread<ToThread, FromThread> | null = null
+  let mayBeginAtMs = Number.NEGATIVE_INFINITY
+  const lose = (lost: AskedThread<ToThread, FromThread>, reason: string) => {
+    lost.end(reason)
+    thread = null
+    mayBeginAtMs = Math.max(mayBeginAtMs, clock.monotonicMs() + restartPauseMs)
+    log.error('the thread that signs receipts has ended; until another one lives the serving thread has their cost', {
+      reason,
+    })
+  }
+  const begun = async () => {
+    if (thread !== null || clock.monotonicMs() < mayBeginAtMs) return thread
+    const made = begin()
+    thread = made
+    const reply = await made.askInTime({ kind: 'keys', seeds: keys.seeds }, replyTimeoutMs)
+    if (reply.kind !== 'ready') lose(made, reasonOf(reply))
+    return thread
+  }
+  return {
+    batchMax: threadBatchMax,
+    signAll: async claims => {
+      const asked = await begun()
+      if (asked === null) return await here.signAll(claims)
+      const reply = await asked.askInTime({ kind: 'sign', claims: claims.map(toBase64Url).join('\n') }, replyTimeoutMs)
+      const receipts = reply.kind === 'signed' ? reply.receipts.split('\n') : []
+      if (receipts.length === claims.length) return receipts
+      lose(asked, reasonOf(reply))
+      return await here.signAll(claims)
+    },
+    close: () => {
+      mayBeginAtMs = Number.POSITIVE_INFINITY
+      thread?.end('it was closed')
+      thread = null
+    },
+  }
+}
+
+export function beginSigning(clock: Pick<Clock, 'sleep'>): AskedThread<ToThread, FromThread> {
+  return beginThread({ name: 'signing', file: 'inference/attestation/signing-thread', clock })
+}
