@@ -46,8 +46,11 @@ const awayPollMs = 20
 const awayPollSlowMs = 100
 const awayQuickMs = 10_000
 const readBytesMax = 65_536
-/** Limits of the host per second: its largest document takes six, a flood of lines little of this thread. */
-const readLimits = { bytes: 4_194_304, lines: 5_000 }
+/**
+ * Limits of the host per second: its largest document takes six. `handlingMs`: time of this thread, whatever lines cost
+ * it, for clients are served on it, too.
+ */
+const readLimits = { bytes: 4_194_304, lines: 5_000, handlingMs: 150 }
 /** Bytes split into lines at a time: short lines cost most per byte. */
 const sliceBytes = 1_024
 const writePollMs = 10
@@ -58,7 +61,11 @@ const waitingMax = 64
 
 export function createChannel({ readFd, writeFd, clock }: ChannelDeps): Channel {
   const lines = new LineReader()
-  const allowed = { bytes: new TokenBucket(readLimits.bytes, clock), lines: new TokenBucket(readLimits.lines, clock) }
+  const allowed = {
+    bytes: new TokenBucket(readLimits.bytes, clock),
+    lines: new TokenBucket(readLimits.lines, clock),
+    handling: new TokenBucket(readLimits.handlingMs, clock),
+  }
   const buffer = new Uint8Array(readBytesMax)
   let hostAway = true
   const sending = createSerial()
@@ -102,9 +109,14 @@ export function createChannel({ readFd, writeFd, clock }: ChannelDeps): Channel 
       const deliver: Deliver = async bytes => {
         for (let at = 0; at < bytes.length; at += sliceBytes) {
           const slice = bytes.subarray(at, at + sliceBytes)
+          const beganMs = clock.monotonicMs()
           const found = lines.push(slice)
           for (const line of found) onLine(line)
-          const waitMs = Math.max(allowed.bytes.take(slice.length), allowed.lines.take(found.length))
+          const waitMs = Math.max(
+            allowed.bytes.take(slice.length),
+            allowed.lines.take(found.length),
+            allowed.handling.take(clock.monotonicMs() - beganMs),
+          )
           if (waitMs > 0) await clock.sleep(waitMs, signal)
         }
       }

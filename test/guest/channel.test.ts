@@ -1,5 +1,6 @@
 import { describe, expect, test } from 'bun:test'
 import * as fs from 'node:fs'
+import { createManualClock } from '../../scripts/rigs/clock.ts'
 import { makeHostEnd, makePort } from '../../scripts/rigs/guest/agent-port.ts'
 import { makeSandbox } from '../../scripts/rigs/guest/root.ts'
 import { until } from '../../scripts/rigs/until.ts'
@@ -60,6 +61,42 @@ describe('receiving', () => {
     await until('heard', waitMs, () => lines.length === 2)
     expect(lines).toEqual([{ kind: 'dropped', reason: 'overlong' }, line(longest)])
     await stop()
+  })
+})
+
+describe('lines that take long', () => {
+  // Goal: lines that each take this thread long leave most of it to others, and all of them are heard in the end.
+  test('are paced by the time that they take', async () => {
+    await using sandbox = await makeSandbox()
+    using port = makePort(sandbox)
+    using host = await makeHostEnd(port)
+    const clock = createManualClock()
+    const channel = createChannel({ ...port, clock })
+    const heard: number[] = []
+    const ending = new AbortController()
+    const received = channel.receive(() => {
+      clock.advance(100)
+      heard.push(clock.monotonicMs())
+    }, ending.signal)
+    const count = 12
+    // Longer than what is split into lines at a time.
+    await host.writeAll(bytes(`${'x'.repeat(1_500)}\n`.repeat(count)))
+    while (heard.length < count) {
+      await clock.sleepers(1)
+      const [pauseMs = 0] = clock.pending()
+      clock.advance(pauseMs)
+      await until(
+        'more is heard, or it waits again',
+        waitMs,
+        () => heard.length === count || clock.pending().length > 0,
+      )
+    }
+    // 150 ms are there at first, and 150 ms come with each second.
+    const handledBeforeLastMs = 100 * (count - 1)
+    expect(heard.at(-1)).toBeGreaterThan(((handledBeforeLastMs - 150) / 150) * 1_000)
+    expect(heard.at(-1)).toBeLessThan(10_000)
+    ending.abort()
+    await received
   })
 })
 
