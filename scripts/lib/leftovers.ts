@@ -96,8 +96,10 @@ async function listTables(): Promise<Thing[]> {
 
 async function namesOf(argv: readonly string[], pick: (row: unknown) => string | undefined): Promise<string[]> {
   const { exitCode, output } = await runTool(argv)
-  if (exitCode !== 0 || output.trim() === '') return []
-  const rows: unknown[] = JSON.parse(output)
+  // The list is one line. Others are complaints, for example about a namespace that has just ended.
+  const list = output.split('\n').find(line => line.startsWith('['))
+  if (exitCode !== 0 || list === undefined) return []
+  const rows: unknown[] = JSON.parse(list)
   return rows.map(pick).filter(name => name?.startsWith(namePrefix)) as string[]
 }
 
