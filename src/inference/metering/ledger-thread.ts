@@ -3,6 +3,7 @@
 
 import { parentPort } from 'node:worker_threads'
 import { messageOf } from '../../base/fault.ts'
+import { compileAsUsual } from '../../base/work/compiler.ts'
 import { openBeside } from '../../store/db.ts'
 import { prepareUsageAppend } from '../../store/directory/usage/usage.query.ts'
 import type { Usage } from '../../store/directory/usage/usage.table.ts'
@@ -29,6 +30,7 @@ function open(path: string): Opened {
 }
 
 if (parentPort !== null) {
+  compileAsUsual()
   const port = parentPort
   const say = (message: FromThread) => port.postMessage(message)
   let opened: Opened | null = null
