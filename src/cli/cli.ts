@@ -23,7 +23,7 @@ export type Run = {
   readonly client: () => AdminClient
   /** Faults: config.invalid. */
   readonly config: () => Promise<LoadedConfig>
-  /** The one result of the command: a document with --json, else text for people. Of functions only one is called. */
+  /** The one result of the command: a document with --json, else text for people. Functions are called if needed. */
   readonly result: (document: unknown, text: string | (() => string)) => Promise<void>
   /** Sends a request to the daemon and prints its response, which it returns. */
   readonly show: <S extends TSchema>(
