@@ -1,10 +1,12 @@
 // Entry point of `strongroom`: runs the command line, and ends the process on an uncaught error. Effects: the process.
 
-import { starterCommand, starterVariable } from './appliance/starter/wire.ts'
+import { starterCommand, starterVariable } from './appliance/starter/command.ts'
 import { systemErrorCode } from './base/fault.ts'
 import { JOURNAL_PRIORITIES, redact } from './base/log.ts'
+import { compileAsUsual } from './base/work/compiler.ts'
 import type { Io } from './cli/io.ts'
 import { askPerson } from './cli/person.ts'
+import { isTerminal, standardStream } from './cli/standard-stream.ts'
 import { relayCommand } from './inference/relay/wire.ts'
 import { schemaChildCommand } from './inference/schema-check/wire.ts'
 import { isJournal, stderrFd } from './linux/journal.ts'
@@ -27,40 +29,17 @@ function onStreamError(error: unknown): void {
   die('output failed', error)
 }
 
-function writer(stream: NodeJS.WriteStream): (text: string | Uint8Array) => Promise<void> {
-  return text =>
-    new Promise(resolve => {
-      stream.write(text, error => {
-        if (error) onStreamError(error)
-        resolve()
-      })
-    })
-}
-
 process.on('unhandledRejection', error => die('unhandled rejection', error))
 process.on('uncaughtException', error => die('uncaught exception', error))
-process.stdout.on('error', onStreamError)
-process.stderr.on('error', onStreamError)
-
-const io: Io = {
-  stdout: writer(process.stdout),
-  stderr: writer(process.stderr),
-  stdoutIsTerminal: process.stdout.isTTY === true,
-  stderrIsTerminal: process.stderr.isTTY === true,
-  ...(process.stdin.isTTY === true && process.stderr.isTTY === true ? { ask: askPerson } : {}),
-  env: process.env,
-  onSignal: (signal, listener) => {
-    process.on(signal, listener)
-  },
-}
-
 // Before the command line is loaded, which a child has no use for: it is to be small and started soon.
 if (process.argv[2] === schemaChildCommand) {
+  compileAsUsual()
   const { runSchemaChild } = await import('./inference/schema-check/program.ts')
   runSchemaChild()
   process.exit(0)
 }
 if (process.argv[2] === relayCommand) {
+  compileAsUsual()
   const { runRelay } = await import('./inference/relay/program.ts')
   const socket = process.env[starterVariable]
   const starter = socket === undefined ? null : (await import('./appliance/starter/client.ts')).createStarter(socket)
@@ -70,6 +49,19 @@ if (process.argv[2] === starterCommand) {
   const { runStarter } = await import('./appliance/starter/program.ts')
   await runStarter()
   process.exit(0)
+}
+
+const stderrIsTerminal = await isTerminal(2)
+const io: Io = {
+  stdout: standardStream('stdout', onStreamError),
+  stderr: standardStream('stderr', onStreamError),
+  stdoutIsTerminal: await isTerminal(1),
+  stderrIsTerminal,
+  ...(stderrIsTerminal && (await isTerminal(0)) ? { ask: askPerson } : {}),
+  env: process.env,
+  onSignal: (signal, listener) => {
+    process.on(signal, listener)
+  },
 }
 
 const { runCli } = await import('./cli/index.ts')

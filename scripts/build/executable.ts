@@ -17,6 +17,8 @@ export type Recipe = {
   readonly sources: readonly string[]
   /** Optional native modules that are left out; whoever asks for one has a fallback. */
   readonly externals: readonly string[]
+  /** How many times longer than usual the runtime's compiler waits before it compiles a function, in every thread. */
+  readonly compilesLater?: number
   /** Whether it names its commit. Not a measured executable: unrelated commits must not change it. */
   readonly tellsProvenance: boolean
 }
@@ -72,7 +74,7 @@ const compileTimeoutMs = 300_000
  * The runtime that runs this script is the one that goes in, so nothing is downloaded.
  */
 export function compileArguments(
-  { entry, threads = [], externals, splits = false, tellsProvenance }: Recipe,
+  { entry, threads = [], externals, splits = false, compilesLater = 1, tellsProvenance }: Recipe,
   { runtime, outfile, provenance }: { runtime: string; outfile: string; provenance: Provenance },
 ) {
   return [
@@ -83,6 +85,7 @@ export function compileArguments(
     '--format=esm',
     '--bytecode',
     ...(splits ? ['--splitting'] : []),
+    ...(compilesLater === 1 ? [] : [`--compile-jit-policy=${compilesLater}`]),
     '--minify-whitespace',
     '--minify-syntax',
     '--env=disable',
@@ -123,11 +126,11 @@ async function compile(recipe: Recipe, { repo, outfile, provenance }: Compilatio
 }
 
 function digestInputs(
-  { entry, threads = [], externals, splits = false, tellsProvenance }: Recipe,
+  { entry, threads = [], externals, splits = false, compilesLater = 1, tellsProvenance }: Recipe,
   provenance: Provenance,
 ) {
   const { commit, ...made } = provenance
-  const inputs = [Bun.revision, entry, threads, splits, externals, made, tellsProvenance ? commit : null]
+  const inputs = [Bun.revision, entry, threads, splits, compilesLater, externals, made, tellsProvenance ? commit : null]
   return new Bun.CryptoHasher('sha256').update(JSON.stringify(inputs)).digest('hex')
 }
 

@@ -1,13 +1,25 @@
-// SHA-2 in JavaScript, for short inputs and chains, and by WebCrypto, for long ones; bytes for WebCrypto. Pure.
+// SHA-2 at once, for short inputs and chains, and by WebCrypto, for long ones; bytes for WebCrypto. Pure: which of two
+// implementations is used changes no result.
 
 import { sha256 as nobleSha256, sha384 as nobleSha384, sha512 as nobleSha512 } from '@noble/hashes/sha2.js'
 
 /** A synchronous hash function. A caller may pass a native one instead of ours where speed matters. */
 export type Hash = (bytes: Uint8Array) => Uint8Array
 
-export const sha256: Hash = nobleSha256
-export const sha384: Hash = nobleSha384
-export const sha512: Hash = nobleSha512
+export type Hashes = { readonly sha256: Hash; readonly sha384: Hash; readonly sha512: Hash }
+
+/** In JavaScript. No platform has one that answers at once in all of browsers, Bun and Node. */
+const portableHashes: Hashes = { sha256: nobleSha256, sha384: nobleSha384, sha512: nobleSha512 }
+let used = portableHashes
+
+/** For this process, the runtime's own: JavaScript that runs for the first time takes a hundred times as long. */
+export function useHashes(hashes: Hashes | null): void {
+  used = hashes ?? portableHashes
+}
+
+export const sha256: Hash = bytes => used.sha256(bytes)
+export const sha384: Hash = bytes => used.sha384(bytes)
+export const sha512: Hash = bytes => used.sha512(bytes)
 
 export type HashName = 'SHA-1' | 'SHA-256' | 'SHA-384' | 'SHA-512'
 

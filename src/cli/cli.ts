@@ -23,8 +23,8 @@ export type Run = {
   readonly client: () => AdminClient
   /** Faults: config.invalid. */
   readonly config: () => Promise<LoadedConfig>
-  /** The one result of the command: a document with --json, else text for people. */
-  readonly result: (document: unknown, text: string) => Promise<void>
+  /** The one result of the command: a document with --json, else text for people. Functions are called if needed. */
+  readonly result: (document: unknown, text: string | (() => string)) => Promise<void>
   /** Sends a request to the daemon and prints its response, which it returns. */
   readonly show: <S extends TSchema>(
     request: AdminRequest<S>,
@@ -78,7 +78,8 @@ export class Command extends BareCommand {
     const stateDir = resolveStateDir({ path: globals.stateDir, env: io.env })
     const paint = paintFor(wantsColour({ isTerminal: io.stdoutIsTerminal, env: io.env }))
     const client = () => clientOf(join(stateDir, adminSocketName), lookSocket(join(stateDir, monitorSocketName)))
-    const result: Run['result'] = (document, text) => io.stdout(asJson ? json(document) : text)
+    const made = <T>(part: T | (() => T)) => (typeof part === 'function' ? (part as () => T)() : part)
+    const result: Run['result'] = (document, text) => io.stdout(asJson ? json(made(document)) : made(text))
     return {
       io,
       json: asJson,

@@ -4,7 +4,6 @@ import { closeSync, fstatSync, openSync, readFileSync } from 'node:fs'
 import { dirname, join, resolve } from 'node:path'
 import { type Static, Type } from '@sinclair/typebox'
 import { messageOf, systemErrorCode } from '../base/fault.ts'
-import { lineOf, readToml } from '../config/toml.ts'
 import { checkValue } from '../contract/check.ts'
 import { Closed } from '../contract/forms.ts'
 import { InputFault } from './exit.ts'
@@ -74,15 +73,15 @@ ${fieldNames.map(name => `  ${name} = ${FORMS[ClientFile.properties[name].type].
 Its paths may begin with ~/, and are else relative to its directory. It decides what is trusted: nobody else may be able to write it.
 `
 
-/** An empty object where there is no file, or no home directory. */
-export function loadClientDefaults(env: Io['env']): ClientDefaults {
+/** An empty object where there is no file, or no home directory. Rejects with the Fault. */
+export async function loadClientDefaults(env: Io['env']): Promise<ClientDefaults> {
   const home = env.HOME
   const directory = clientDirectory(env)
   if (directory === null) return {}
   const path = join(directory, 'client.toml')
   const text = readOwnFile(path)
   if (text === null) return {}
-  const given = parse(text, path)
+  const given = await parse(text, path)
   const paths = PATH_FIELDS.flatMap(field => {
     const name = given[field]
     return name === undefined ? [] : [[field, pathOf(name, dirname(path), home)] as const]
@@ -97,7 +96,9 @@ export function clientDirectory(env: Io['env']): string | null {
   return base === undefined ? null : join(base, 'strongroom')
 }
 
-function parse(text: string, path: string): ClientDefaults {
+async function parse(text: string, path: string): Promise<ClientDefaults> {
+  // Few have such a file, and loading the parser takes each command some milliseconds.
+  const { lineOf, readToml } = await import('../config/toml.ts')
   const toml = readToml(text)
   if (!toml.ok) throw fault(`${path}:${toml.line}: ${toml.message}`)
   const result = checkValue(ClientFile, toml.table)

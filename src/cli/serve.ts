@@ -1,8 +1,9 @@
 // strongroom serve: the daemon. Logs on stderr, a JSON object a line; one document on stdout when it is ready.
 
-import { starterVariable } from '../appliance/starter/wire.ts'
+import { starterVariable } from '../appliance/starter/command.ts'
 import { messageOf } from '../base/fault.ts'
 import { createLogger } from '../base/log.ts'
+import { compileAsUsual } from '../base/work/compiler.ts'
 import { isJournal, stderrFd } from '../linux/journal.ts'
 import type { Command, Run } from './cli.ts'
 import { EXIT } from './exit.ts'
@@ -20,6 +21,7 @@ export function addServe(program: Command): void {
 }
 
 async function serveUntilSignal(run: Run, { trial: onTrial = false }: { trial?: boolean }): Promise<void> {
+  compileAsUsual()
   const { io, stateDir } = run
   const { config, file, warnings } = await run.config()
   const log = createLogger({

@@ -10,6 +10,7 @@ import { type Command, helpText, type Run } from './cli.ts'
 import { clientConfigHelp } from './client-config.ts'
 import { AdvisedFault, EXIT } from './exit.ts'
 import { oneLine, paintFor, verdictWords, wantsColour } from './render.ts'
+import { exitCodeOfVerdict } from './verify/failure.ts'
 import {
   type AskedInstance,
   addInstanceOptions,
@@ -36,7 +37,7 @@ export function addSsh(program: Command): void {
       'after',
       `${clientConfigHelp}
 The host key comes from the attestation alone: files of known hosts, hashed names, DNS, and connections that are open already are not used.
-Exit code: that of ssh; ssh is not run unless every required check passed. Needs OpenSSH 8.5.
+Exit code: that of ssh; on FAIL, where ssh is not run, that of \`verify instance\`. Needs OpenSSH 8.5.
 ${helpText(
   'strongroom ssh k3v9x2ma.acme.agents.example',
   'strongroom ssh k3v9x2ma.acme.agents.example --policy policy.json -- -L 8080:127.0.0.1:8080',
@@ -60,7 +61,9 @@ async function verifyAndRun(run: Run, { target, args, options }: Asked): Promise
   if (knownHost === null || !shown.ok) {
     if (run.json) await run.result(instanceDocument(found, shown, asOf), '')
     else await io.stderr(instanceSummary(judged, paint, options.verbose === true))
-    run.exitWith(EXIT.failed)
+    const code = exitCodeOfVerdict(shown, found.receipt?.checks)
+    // Without a host key nothing was done, whatever the checks say.
+    run.exitWith(code === EXIT.ok ? EXIT.failed : code)
     return
   }
   const words = `${verdictWords(shown, paint)}: ${knownHost.hostname} ${knownHost.key.fingerprint}`

@@ -2,8 +2,8 @@
 // file. Pure; throws Malformed.
 
 import type { Product } from '../attest/amd/product.ts'
-import { AMD_ROOTS, type TrustedRoot } from '../attest/amd/roots.ts'
-import { decodeRoot, productOfName } from '../attest/amd/trusted-roots.ts'
+import { AMD_NAMES, type TrustedRoot } from '../attest/amd/roots.ts'
+import { productOfName } from '../attest/amd/trusted-roots.ts'
 import { derBlocks } from '../attest/encoding/pem.ts'
 import { wellFormed } from '../attest/malformed.ts'
 import { type Certificate, commonNameOf, decodeCertificate, isSame } from '../attest/x509/certificate.ts'
@@ -35,13 +35,7 @@ const ownNames = "AMD's roots are trusted without this file, and a simulation ha
 
 /** A root under AMD's names would pass for AMD's wherever only names are shown. */
 function bearsNameOfAmd({ subject }: Certificate): boolean {
-  const name = commonNameOf(subject)
-  return AMD_ROOTS.some(root => {
-    const { ark, ask, asvk } = decodeRoot(root)
-    return [ark, ask, asvk].some(
-      certificate => isSame(certificate.subject, subject) || commonNameOf(certificate.subject) === name,
-    )
-  })
+  return AMD_NAMES.includes(commonNameOf(subject))
 }
 
 function productOfArkName(name: string): Product | null {

@@ -19,12 +19,12 @@ beforeEach(() => {
 
 const env = { HOME: home }
 
-function load(text: string) {
+async function load(text: string) {
   writeFileSync(path, text, { mode: 0o600 })
-  return loadClientDefaults(env)
+  return await loadClientDefaults(env)
 }
 
-test('goal: every field is a default, and paths are relative to the file or to the home directory', () => {
+test('goal: every field is a default, and paths are relative to the file or to the home directory', async () => {
   const text = [
     'api = "https://instances.example:8441"',
     'key_file = "~/keys/a"',
@@ -42,7 +42,7 @@ test('goal: every field is a default, and paths are relative to the file or to t
     'log_ca = "log.pem"',
     'log_state = "~/seen"',
   ]
-  expect(load(text.join('\n'))).toEqual({
+  expect(await load(text.join('\n'))).toEqual({
     api: 'https://instances.example:8441',
     key_file: join(home, 'keys/a'),
     ca: join(folder, 'ca.pem'),
@@ -62,11 +62,11 @@ test('goal: every field is a default, and paths are relative to the file or to t
   for (const name of text.map(line => line.split(' ')[0] ?? '')) expect(clientConfigHelp).toContain(`  ${name} = `)
 })
 
-test('goal: without the file, or without a home, there are no defaults; XDG_CONFIG_HOME goes before HOME', () => {
-  expect(loadClientDefaults(env)).toEqual({})
-  expect(loadClientDefaults({})).toEqual({})
-  load('ca = "ca.pem"')
-  expect(loadClientDefaults({ HOME: '/nonexistent', XDG_CONFIG_HOME: join(home, '.config') }).ca).toBe(
+test('goal: without the file, or without a home, there are no defaults; XDG_CONFIG_HOME goes before HOME', async () => {
+  expect(await loadClientDefaults(env)).toEqual({})
+  expect(await loadClientDefaults({})).toEqual({})
+  await load('ca = "ca.pem"')
+  expect((await loadClientDefaults({ HOME: '/nonexistent', XDG_CONFIG_HOME: join(home, '.config') })).ca).toBe(
     join(folder, 'ca.pem'),
   )
 })
@@ -84,20 +84,20 @@ test.each([
   ['in_log = "yes"', 'client.toml:1: in_log: must be true or false'],
   ['[policy]\na = 1', 'client.toml:1: policy: must be a text'],
   ['x'.repeat(70_000), 'at most 65536 are allowed'],
-])('goal: %p is refused', (text, message) => {
-  expect(() => load(text)).toThrow(message)
+])('goal: %p is refused', async (text, message) => {
+  await expect(load(text)).rejects.toThrow(message)
 })
 
-test('goal: a file that others may write decides nothing', () => {
-  load('ca = "ca.pem"')
+test('goal: a file that others may write decides nothing', async () => {
+  await load('ca = "ca.pem"')
   chmodSync(path, 0o620)
-  expect(() => loadClientDefaults(env)).toThrow('others may write it')
+  await expect(loadClientDefaults(env)).rejects.toThrow('others may write it')
 })
 
 const noRoot = skipUnless(isRoot, 'needs root, to give a file away')
 
-test.skipIf(noRoot)('goal: nor does one that belongs to somebody else', () => {
-  load('ca = "ca.pem"')
+test.skipIf(noRoot)('goal: nor does one that belongs to somebody else', async () => {
+  await load('ca = "ca.pem"')
   chownSync(path, 65_534, 65_534)
-  expect(() => loadClientDefaults(env)).toThrow('it belongs to another user')
+  await expect(loadClientDefaults(env)).rejects.toThrow('it belongs to another user')
 })

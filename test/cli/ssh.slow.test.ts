@@ -1,7 +1,7 @@
 // strongroom ssh with a real OpenSSH on both sides, and a stand-in for service A between them.
 
 import { afterAll, afterEach, describe, expect, test } from 'bun:test'
-import { existsSync, mkdirSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node:fs'
+import { existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { skipUnless } from '../../scripts/rigs/skip.ts'
@@ -10,7 +10,7 @@ import { readKnownHost } from '../../src/verifier/ssh-key.ts'
 import { startInstanceApi } from '../rigs/instances/instance-api.ts'
 import { sampleHostKey, sampleInstance } from '../rigs/instances/instance-attestation.ts'
 import { hasSshd, startSshServer } from '../rigs/instances/ssh-server.ts'
-import { expectUsageError, main } from '../rigs/program.ts'
+import { expectUsageError, main, runHere } from '../rigs/program.ts'
 
 const noSshd = skipUnless(hasSshd(), 'needs ssh and sshd of OpenSSH')
 const dir = mkdtempSync(join(tmpdir(), 'srt-ssh-'))
@@ -89,23 +89,28 @@ describe.skipIf(noSshd)('with the attested key', () => {
 })
 
 describe.skipIf(noSshd)('without a good verdict', () => {
-  // Goal: not even a connection is made.
+  // Goal: not even a connection is made, and the exit code says why, as that of `verify instance` does.
   test('nothing is run', async () => {
     const before = connections()
+    const ours = JSON.parse(readFileSync(join(dir, 'policy.json'), 'utf8'))
+    const otherPolicy = join(dir, 'other-policy.json')
+    writeFileSync(otherPolicy, JSON.stringify({ ...ours, measurements: ['00'.repeat(48)] }))
     const cases = [
-      { wanted: { hostKey: server?.hostKey, statement: { sshHostKeyDigest: new Uint8Array(32) } } },
-      { wanted: { hostKey: server?.hostKey, nonce: new Uint8Array(32) } },
-      { answer: () => Response.json({}) },
-      { answer: () => Response.json({}, { status: 409 }) },
+      { code: 1, wanted: { hostKey: server?.hostKey, statement: { sshHostKeyDigest: new Uint8Array(32) } } },
+      { code: 1, wanted: { hostKey: server?.hostKey, nonce: new Uint8Array(32) } },
+      { code: 6, wanted: { hostKey: server?.hostKey }, more: ['--policy', otherPolicy] },
+      { code: 2, wanted: { hostKey: server?.hostKey }, more: ['--vmpl', '1'] },
+      { code: 2, answer: () => Response.json({}) },
+      { code: 5, answer: () => Response.json({}, { status: 409 }) },
     ]
-    const codes: number[] = []
-    for (const item of cases) {
+    for (const [at, { code: expected, more = [], ...item }] of cases.entries()) {
       Object.assign(api, { wanted: {}, answer: null, ...item })
-      const { stdout, code } = await ssh(['echo in'])
-      codes.push(code)
-      expect(stdout).toBe('')
+      const { stdout, code } = await ssh(['echo in'], { more })
+      expect([at, stdout, code]).toEqual([at, '', expected])
+      const argv = ['verify', 'instance', hostname, '--api', api.url, ...api.options, ...more, '--no-known-hosts']
+      expect([at, (await runHere(argv)).code]).toEqual([at, expected])
     }
-    expect([codes, connections()]).toEqual([[1, 1, 1, 5], before])
+    expect(connections()).toBe(before)
   })
 
   test('as a document', async () => {

@@ -8,10 +8,6 @@ import { type Static, Type } from '@sinclair/typebox'
 import { OneOf } from '../../contract/check.ts'
 import { workerGpusMax } from '../../contract/vm/workload.ts'
 
-export const starterCommand = 'starter'
-/** Names the starter's socket in the environment of a daemon whose unit forbids it the starts. */
-export const starterVariable = 'STRONGROOM_STARTER'
-
 const Words = Type.Array(Type.String({ maxLength: 65_536 }), { maxItems: 1_024 })
 const Id = Type.Integer({ minimum: 1, maximum: 0xffff_fffe })
 

@@ -379,3 +379,10 @@ SUxr
 }
 
 export const AMD_ROOTS: readonly WholeRoot[] = [MILAN_ROOT, GENOA_ROOT, TURIN_ROOT]
+
+/** Common names of their certificates. */
+export const AMD_NAMES: readonly string[] = [
+  ...['ARK-Milan', 'SEV-Milan', 'SEV-VLEK-Milan'],
+  ...['ARK-Genoa', 'SEV-Genoa', 'SEV-VLEK-Genoa'],
+  ...['ARK-Turin', 'SEV-Turin', 'SEV-VLEK-Turin'],
+]

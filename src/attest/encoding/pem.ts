@@ -1,6 +1,7 @@
 // Certificates and CRLs as callers hand them in: DER, PEM, or bundles of PEM blocks (RFC 7468). Pure; throws Malformed.
 
 import { fromBase64, fromUtf8, toBase64 } from '../../base/bytes.ts'
+import { resultOr } from '../../base/result-or.ts'
 import { Malformed, wellFormed } from '../malformed.ts'
 
 /** DER bytes, or PEM as text or bytes, where one text may carry several blocks. */
@@ -67,7 +68,7 @@ function bounded(der: Uint8Array, what: string): Uint8Array {
 }
 
 function asciiText(bytes: Uint8Array, what: string): string {
-  const isText = bytes.every(byte => (byte >= 0x20 && byte <= 0x7e) || byte === 0x0a || byte === 0x0d || byte === 0x09)
-  wellFormed(isText, `${what}: neither DER nor PEM`)
-  return fromUtf8(bytes)
+  const text = resultOr(() => fromUtf8(bytes), null)
+  wellFormed(text !== null && /^[\x20-\x7e\n\r\t]*$/.test(text), `${what}: neither DER nor PEM`)
+  return text
 }

@@ -7,7 +7,7 @@ import { Malformed } from '../malformed.ts'
 import { KEY_BITS, keyInfoNames, PLATFORM_BITS, POLICY_BITS, platformNames, policyNames } from '../report/bits.ts'
 import type { IdentifiedReport } from '../report/identify.ts'
 import { type FirmwareVersion, isReservedZero, type SnpReport } from '../report/report.ts'
-import { type Check, check, fail } from '../verdict.ts'
+import { type Check, check, fail, notChecked } from '../verdict.ts'
 import { type Beside, besideChecks } from './beside.ts'
 import { bitChecks, bytesCheck, listCheck, maskCheck, skipped } from './field-checks.ts'
 import { digestsOf } from './id-keys.ts'
@@ -32,7 +32,7 @@ export function appraise({ report, product }: IdentifiedReport, policy: Policy, 
     ),
     ...bitChecks('key-info', KEY_BITS, BigInt(report.keyInfo), policy.keyInfo, keyInfoNames(report.keyInfo)),
     reservedCheck(report, policy.reservedBytes),
-    listCheck('vmpl', report.vmpl, policy.vmpls, String),
+    vmplCheck(report.vmpl, policy.vmpls),
     listCheck('measurement', report.measurement, policy.measurements, toHex),
     bytesCheck('host-data', report.hostData, policy.hostData),
     bytesCheck('report-data', report.reportData, policy.reportData),
@@ -52,6 +52,14 @@ export function appraise({ report, product }: IdentifiedReport, policy: Policy, 
     mitigationCheck('current-mitigations', report, policy.currentMitigations),
     ...besideChecks(policy, beside),
   ]
+}
+
+/** Named in every verdict: a guest at VMPL 1 is in the hands of who runs at 0. */
+function vmplCheck(vmpl: number, allowed: Policy['vmpls']): Check {
+  const name = 'vmpl'
+  return allowed === 'any'
+    ? notChecked(name, `${vmpl}; the policy says 'any'`, false)
+    : listCheck(name, vmpl, allowed, String)
 }
 
 function identityChecks(report: SnpReport, policy: Policy): Check[] {

@@ -106,9 +106,9 @@ type Ended =
 async function submitBuild(run: Run, source: string, options: SubmitOptions): Promise<void> {
   const { io } = run
   // Before anything is sent: a mistake here needs no build.
-  const log = readLogOptions(run, options)
+  const log = await readLogOptions(run, options)
   const nonce = options.nonce ?? systemRandom(nonceBytesMax)
-  const client = clientOf(run, options)
+  const client = await clientOf(run, options)
   const output = resolve(options.output)
   mkdirSync(output, { recursive: true })
   const paint = paintFor(wantsColour({ isTerminal: io.stderrIsTerminal, env: io.env }))
@@ -136,8 +136,8 @@ async function submitBuild(run: Run, source: string, options: SubmitOptions): Pr
 }
 
 /** Its address and key, from the options, the environment, or client.toml. */
-function clientOf({ io }: Run, options: SubmitOptions): BuildClient {
-  const defaults = loadClientDefaults(io.env)
+async function clientOf({ io }: Run, options: SubmitOptions): Promise<BuildClient> {
+  const defaults = await loadClientDefaults(io.env)
   const text = io.env[apiEnv] || defaults.builds
   const api = options.api ?? (text === undefined ? null : plainUrl(text))
   if (api === null) {

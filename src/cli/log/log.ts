@@ -91,7 +91,7 @@ function addMonitor(log: Command): void {
 }
 
 async function monitor(run: Run, url: URL, given: MonitorOptions): Promise<void> {
-  const options = { ...given, ...monitorOptions(run, url, given) }
+  const options = { ...given, ...(await monitorOptions(run, url, given)) }
   const memory = logMemory(run.io.env, options.logState)
   const remote = remoteOf(url, options.logCa)
   let key: NoteKey | null = null

@@ -127,8 +127,11 @@ export type LogQuestion = Omit<AskedLog, 'asOf'> & {
  * Null: no log is asked. An option goes before the same one of client.toml. Fault invalid_request: options that say
  * nothing without others.
  */
-export function readLogOptions(run: Run, given: LogOptions & { readonly ca?: string }): LogQuestion | null {
-  const defaults = loadClientDefaults(run.io.env)
+export async function readLogOptions(
+  run: Run,
+  given: LogOptions & { readonly ca?: string },
+): Promise<LogQuestion | null> {
+  const defaults = await loadClientDefaults(run.io.env)
   const ofFile = defaultLog(defaults)
   const { log = ofFile.log } = given
   const { saveProof } = given
@@ -188,8 +191,8 @@ function ofFile<T>(field: keyof ClientDefaults, read: () => T): T {
 }
 
 /** Options of `log monitor`: those of client.toml count where the log is the one that it names. */
-export function monitorOptions(run: Run, url: URL, given: KnownLogOptions): KnownLogOptions {
-  const { log, ...ofFile } = defaultLog(loadClientDefaults(run.io.env))
+export async function monitorOptions(run: Run, url: URL, given: KnownLogOptions): Promise<KnownLogOptions> {
+  const { log, ...ofFile } = defaultLog(await loadClientDefaults(run.io.env))
   return log?.href === url.href ? { ...ofFile, ...definedOf(given) } : given
 }
 

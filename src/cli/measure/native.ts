@@ -8,6 +8,8 @@ import { inputFault, unreadable, wrongFileRemedy } from '../input-file.ts'
 /** In place of the library's own, which are written in JavaScript. */
 export const nativeSha256: Hash = bytes => new Uint8Array(Bun.CryptoHasher.hash('sha256', bytes))
 export const nativeSha384: Hash = bytes => new Uint8Array(Bun.CryptoHasher.hash('sha384', bytes))
+const nativeSha512: Hash = bytes => new Uint8Array(Bun.CryptoHasher.hash('sha512', bytes))
+export const nativeHashes = { sha256: nativeSha256, sha384: nativeSha384, sha512: nativeSha512 } as const
 
 /** 4 TiB: more than any image has. It limits how long a huge sparse file can keep the command busy. */
 export const imageBytesMax = 2 ** 42

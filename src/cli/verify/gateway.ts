@@ -86,7 +86,7 @@ export function attestationDocument({ receipts, gateway, keys, gpus }: GatewayVe
 async function verifyAt(run: Run, url: URL, options: GatewayOptions): Promise<void> {
   const { ca: caPath, timeoutMs } = options
   const ca = caPath === undefined ? undefined : readTextInput({ path: caPath, param: 'ca', bytesMax: MIB })
-  const log = readLogOptions(run, options)
+  const log = await readLogOptions(run, options)
   const trust = await readTrust(loggedPins(options, log))
   const gpus = await readJudgeGpus(options)
   const verbose = options.verbose === true

@@ -121,9 +121,9 @@ export async function judgeInstance(
   instance: AskedInstance,
   given: InstanceOptions & Partial<Pick<VerifyOptions, 'document' | 'nonce' | 'asOf'>>,
 ): Promise<JudgedInstance> {
-  const defaults = loadClientDefaults(run.io.env)
+  const defaults = await loadClientDefaults(run.io.env)
   const trustRoot = given.trustSimulatedRoot ?? defaults.trust_simulated_root
-  const log = readLogOptions(run, given)
+  const log = await readLogOptions(run, given)
   const pins = readPins(loggedPins(given, log))
   // Before the network: a mistake here needs no request.
   const question = {

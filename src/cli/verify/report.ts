@@ -94,8 +94,8 @@ async function verifyReport(run: Run, options: ReportOptions): Promise<void> {
   const certificates = (param: string, path: string | undefined) =>
     readOptionalInput({ path, param, bytesMax: certificateBytesMax })
   const asOf = options.asOf ?? systemClock.nowMs()
-  const saved = readInput({ path: options.report, param: 'report', bytesMax: evidenceBytesMax })
-  const evidence = await readingInput(`--report ${options.report}`, () => readEvidence(saved))
+  const input = readInput({ path: options.report, param: 'report', bytesMax: evidenceBytesMax })
+  const evidence = await readingInput(`--report ${options.report}`, () => readEvidence(input))
   const { report } = evidence
   const asked = { report, path: options.report, product: options.product }
   if (await printedKdsUrls(run, asked, options)) return
@@ -120,15 +120,16 @@ async function verifyReport(run: Run, options: ReportOptions): Promise<void> {
   })
   const found = { ...judged, checks: withFlags(judged.checks).map(check => withContainer(check, evidence)) }
   const { product } = found
+  const saved = await fetchedDocument(run, fetched, { checks: found.checks, directory: options.save })
   await run.result(
-    {
+    () => ({
       ...verdictDocument(found),
       as_of: iso(asOf),
       product,
       report: found.report === null ? null : reportDocument(found.report, product),
-      ...(await fetchedDocument(run, fetched, { checks: found.checks, directory: options.save })),
-    },
-    verdictSummary(found, { verbose: options.verbose === true, paint: run.paint }),
+      ...saved,
+    }),
+    () => verdictSummary(found, { verbose: options.verbose === true, paint: run.paint }),
   )
   run.exitWith(exitCodeOfVerdict(found))
 }

@@ -27,7 +27,9 @@ export function verdictSummary(
       : section('failed', grouped(checks.filter(isBroken), failedLinesMax))),
     ...section(
       'accepted',
-      accepted.map(check => oneLine(check.reason).replace(/^accepted /, '')),
+      accepted.map(
+        check => oneLine(check.reason).replace(/^accepted /, '') + foundUnder(check, [...checks, ...details]),
+      ),
     ),
   ]
   const room = summaryLinesMax - body.length - 2
@@ -55,6 +57,20 @@ const COVERED_BY_WAIVER: Readonly<Record<string, readonly string[]>> = {
   [gpuPinName]: GPU_POLICY_CHECKS,
   [gpuOcspPinName]: ['gpu-chain-ocsp', 'gpu-rim-ocsp'],
   [gpuDevtoolsPinName]: ['gpu-devtools'],
+}
+
+/** Checks whose reason begins with what was found where a waiver let it be anything. */
+const FOUND_BY: Readonly<Record<string, string>> = {
+  [pinCheckName('vmpl')]: 'vmpl',
+  // Component by component, what the key that signed the report is for.
+  [pinCheckName('tcb')]: 'vek-tcb',
+}
+
+/** A verdict rests on VMPL and firmware whether or not they were compared with anything: it names them. */
+function foundUnder(waiver: Check, checks: readonly Check[]): string {
+  const found = checks.find(({ name, outcome }) => name === FOUND_BY[waiver.name] && outcome !== 'fail')
+  const [value = ''] = found?.reason.split(';') ?? []
+  return /\d/.test(value) ? `; it is ${value}` : ''
 }
 
 /** Last part of a check's name: `measurement` of `gateway/measurement`. */

@@ -2,7 +2,9 @@
 // `report --fetch` use the network. Each command loads its own code alone: most of the time of a verdict is that of
 // loading. Effects: loads modules.
 
+import { useHashes } from '../../attest/hash.ts'
 import { type AddCommand, type Loaders, loadNamed } from '../loading.ts'
+import { nativeHashes } from '../measure/native.ts'
 
 /** In the order of the help. */
 const COMMANDS: Loaders = {
@@ -28,6 +30,7 @@ const COMMANDS: Loaders = {
 
 /** `words`: what follows `verify` on the command line. */
 export async function loadVerify(words: readonly string[]): Promise<AddCommand> {
+  useHashes(nativeHashes)
   const commands = await loadNamed(COMMANDS, words)
   return program => {
     const verify = program

@@ -6,6 +6,7 @@ import { signClaimNow } from '../../attest/receipt/response-sign.ts'
 import { fromBase64Url } from '../../base/bytes.ts'
 import { messageOf } from '../../base/fault.ts'
 import type { Refused } from '../../base/work/asked-thread.ts'
+import { compileAsUsual } from '../../base/work/compiler.ts'
 import { type ReceiptKeys, receiptKeysOf } from './receipt-keys.ts'
 
 /** One at a time: the next follows the reply. */
@@ -21,6 +22,7 @@ export type FromThread =
   | Refused
 
 if (parentPort !== null) {
+  compileAsUsual()
   const port = parentPort
   let keys: ReceiptKeys | null = null
   const respond = (message: ToThread): FromThread => {

@@ -4,6 +4,7 @@
 import { parentPort } from 'node:worker_threads'
 import { messageOf } from '../../base/fault.ts'
 import type { Refused } from '../../base/work/asked-thread.ts'
+import { compileAsUsual } from '../../base/work/compiler.ts'
 import { openBeside } from '../../store/db.ts'
 import { prepareUsageAppend } from '../../store/directory/usage/usage.query.ts'
 import type { Usage } from '../../store/directory/usage/usage.table.ts'
@@ -30,6 +31,7 @@ function open(path: string): Opened {
 }
 
 if (parentPort !== null) {
+  compileAsUsual()
   const port = parentPort
   const say = (message: FromThread) => port.postMessage(message)
   let opened: Opened | null = null

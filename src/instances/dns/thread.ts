@@ -7,6 +7,7 @@ import { parentPort } from 'node:worker_threads'
 import { systemClock } from '../../base/clock.ts'
 import { messageOf } from '../../base/fault.ts'
 import { silentLogger } from '../../base/log.ts'
+import { compileAsUsual } from '../../base/work/compiler.ts'
 import { type DnsSocket, type DnsTransport, listenDns } from '../../host/network/dns-socket.ts'
 import type { ChallengeText } from '../../http/acme/challenges.ts'
 import { type NameTableMemory, NameTableReader } from './name-table.ts'
@@ -64,6 +65,7 @@ export function listenFrom(start: ThreadStart): Promise<DnsSocket> {
 }
 
 async function serve(start: ThreadStart): Promise<ThreadReport> {
+  compileAsUsual()
   try {
     // On Linux this is the priority of the calling thread alone: where processors are short, the other one goes first.
     setPriority(0, constants.priority.PRIORITY_BELOW_NORMAL)

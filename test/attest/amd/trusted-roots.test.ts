@@ -1,7 +1,7 @@
 // The pinned roots are AMD's, and nothing else is.
 
 import { describe, expect, test } from 'bun:test'
-import { AMD_ROOTS } from '../../../src/attest/amd/roots.ts'
+import { AMD_NAMES, AMD_ROOTS } from '../../../src/attest/amd/roots.ts'
 import { decodeRoot, productOfName } from '../../../src/attest/amd/trusted-roots.ts'
 import { derBlocks, toPem } from '../../../src/attest/encoding/pem.ts'
 import { sha256 } from '../../../src/attest/hash.ts'
@@ -31,6 +31,13 @@ const FINGERPRINTS = {
 } as const
 
 describe.each(AMD_ROOTS.map(root => [root.product, root] as const))('%s', (product, root) => {
+  test('pinned by name', () => {
+    // Goal: no root of a relying party's own takes a name of AMD's.
+    const { ark, ask, asvk } = decodeRoot(root)
+    for (const { subject } of [ark, ask, asvk]) expect(AMD_NAMES).toContain(commonNameOf(subject))
+    expect(AMD_NAMES.length).toBe(3 * AMD_ROOTS.length)
+  })
+
   test('pinned by fingerprint', () => {
     // Goal: nobody changes a pinned certificate without changing this table.
     const { ark, ask, asvk } = decodeRoot(root)

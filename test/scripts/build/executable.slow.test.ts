@@ -2,7 +2,7 @@ import { describe, expect, test } from 'bun:test'
 import { createHash } from 'node:crypto'
 import * as fs from 'node:fs'
 import { join, resolve } from 'node:path'
-import { buildExecutable, compileArguments } from '../../../scripts/build/executable.ts'
+import { buildExecutable, compileArguments, type Recipe } from '../../../scripts/build/executable.ts'
 import { applianceRecipe, enclaveRecipe, guestRecipe } from '../../../scripts/build/recipes.ts'
 import { MEASURED } from '../../../scripts/lib/measured-inputs.ts'
 import { version } from '../../../src/base/version.ts'
@@ -148,6 +148,19 @@ test('the compiler is called with these arguments', () => {
     '--outfile=/out/x',
     'src/x.ts',
   ])
+})
+
+// Goal: commands do not pay for a compiler that they end before, and what serves does not wait for it.
+test('the appliance starts with a compiler that waits, and what runs for long turns that off', () => {
+  const provenance = { bunSha256: 'b', lockSha256: 'l', sourceSha256: 's', commit: null }
+  const waits = (recipe: Recipe) =>
+    compileArguments(recipe, { runtime: '/bun', outfile: '/out/x', provenance }).filter(flag => /jit/.test(flag))
+  expect([guestRecipe, enclaveRecipe, applianceRecipe].map(waits)).toEqual([[], [], ['--compile-jit-policy=8']])
+  const callsIn = (path: string) => fs.readFileSync(join(repo, path), 'utf8').split('compileAsUsual()').length - 1
+  const longLived = [...(applianceRecipe.threads ?? []), 'src/cli/serve.ts']
+  expect(longLived.map(path => [path, callsIn(path)])).toEqual(longLived.map(path => [path, 1]))
+  // The relay and the child that checks schemas.
+  expect(callsIn('src/main.ts')).toBe(2)
 })
 
 function makeDirectory(): AsyncDisposable & { path: string } {

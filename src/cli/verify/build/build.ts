@@ -109,11 +109,11 @@ export function buildNonceOption(text: string): Uint8Array {
 
 async function verifyResult(run: Run, project: string, options: BuildOptions & SourceOptions): Promise<void> {
   // Before a long look at the result: a mistake here needs none.
-  const log = readLogOptions(run, options)
+  const log = await readLogOptions(run, options)
   const judged = await judgeResult(run, project, { ...options, logQuestion: log }, askedBuild)
   await run.result(
-    { ...buildDocument(judged), ...logDocument(judged.logged) },
-    buildSummary(judged, run.paint, options.verbose === true),
+    () => ({ ...buildDocument(judged), ...logDocument(judged.logged) }),
+    () => buildSummary(judged, run.paint, options.verbose === true),
   )
   run.exitWith(exitCodeOfBuild(judged))
 }
@@ -160,7 +160,7 @@ export async function judgeResult<Options extends BuildOptions & { readonly logQ
   const { logQuestion: log } = options
   const pins = readPins(loggedPins(options, log))
   // Its policy and its image are those of instances.
-  const trustRoot = options.trustSimulatedRoot ?? loadClientDefaults(run.io.env).trust_simulated_root
+  const trustRoot = options.trustSimulatedRoot ?? (await loadClientDefaults(run.io.env)).trust_simulated_root
   const question = {
     nonce,
     pins,

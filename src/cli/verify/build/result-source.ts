@@ -2,7 +2,7 @@
 // writes none. Failures are InputFaults: an unreadable result gets no verdict.
 
 import { constants, createReadStream, type Dirent } from 'node:fs'
-import { open, readdir, stat } from 'node:fs/promises'
+import { type FileHandle, open, readdir, stat } from 'node:fs/promises'
 import { join } from 'node:path'
 import { createGunzip } from 'node:zlib'
 import { wellFormed } from '../../../attest/malformed.ts'
@@ -16,7 +16,6 @@ import { MIB, readingInput, unreadable } from '../../input-file.ts'
 import { readResultTar } from './result-tar.ts'
 
 /** Files kept whole in memory; a log is only hashed. */
-const PAGE = 4_096
 const documentBytesMax = 16 * MIB
 /** Limit on kept bytes: an archive may repeat such names in many directories. */
 const keptBytesMax = 64 * MIB
@@ -132,14 +131,25 @@ async function readDirectory(root: string): Promise<Collected> {
 async function addFile(collected: Collected, root: string, path: string): Promise<void> {
   const file = join(root, path)
   try {
-    const handle = await open(file, constants.O_RDONLY | constants.O_NOFOLLOW)
+    await using handle = await open(file, constants.O_RDONLY | constants.O_NOFOLLOW)
     const { size } = await handle.stat()
-    // The stream closes the handle. Most files are small, and a buffer is filled with zeros before it is read into.
-    const highWaterMark = Math.min(Math.max(size, PAGE), MIB)
-    await collected.add(path, size, handle.createReadStream({ highWaterMark }))
+    await collected.add(path, size, partsOf(handle, size))
   } catch (error) {
     if (error instanceof Fault || (error as { code?: unknown }).code === undefined) throw error
     throw unreadable({ path: file, param: 'file' }, error)
+  }
+}
+
+/**
+ * Its bytes in parts, which are good until the next one. Most files are small, and a buffer is filled with zeros before
+ * it is read into. A stream would take longer to set up than most files to read.
+ */
+async function* partsOf(handle: FileHandle, sizeBytes: number): AsyncGenerator<Uint8Array> {
+  const buffer = new Uint8Array(Math.min(sizeBytes + 1, MIB))
+  for (;;) {
+    const { bytesRead } = await handle.read(buffer, 0, buffer.length, null)
+    if (bytesRead === 0) return
+    yield buffer.subarray(0, bytesRead)
   }
 }
 
