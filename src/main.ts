@@ -1,8 +1,10 @@
 // Entry point of `strongroom`: runs the command line, and ends the process on an uncaught error. Effects: the process.
 
+import { writeSync } from 'node:fs'
 import { starterCommand, starterVariable } from './appliance/starter/command.ts'
 import { systemErrorCode } from './base/fault.ts'
 import { JOURNAL_PRIORITIES, redact } from './base/log.ts'
+import { resultOr } from './base/result-or.ts'
 import { compileAsUsual } from './base/work/compiler.ts'
 import type { Io } from './cli/io.ts'
 import { askPerson } from './cli/person.ts'
@@ -19,7 +21,8 @@ function die(kind: string, error: unknown): never {
     error instanceof Error ? { name: error.name, message: error.message, stack: error.stack } : String(error)
   const line = JSON.stringify({ time: new Date().toISOString(), level: 'error', message: kind, error: detail })
   const priority = isJournal(stderrFd, process.env) ? JOURNAL_PRIORITIES.error : ''
-  process.stderr.write(`${priority}${redact(line)}\n`)
+  // A confined child cannot load a stream any more.
+  resultOr(() => writeSync(stderrFd, `${priority}${redact(line)}\n`), 0)
   process.exit(failedExitCode)
 }
 

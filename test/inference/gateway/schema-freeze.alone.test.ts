@@ -216,6 +216,8 @@ describe('fails closed', () => {
     const confused = start()
     confused.stdin.write(new Uint8Array([255, 255, 255, 255]))
     expect(await confused.exited).not.toBe(0)
+    // Confined as it is, it says why.
+    expect(await confused.stderr.text()).toContain('"message":"the job is too long"')
   }, 60_000)
 })
 
