@@ -64,6 +64,7 @@ export function addLogOptions(command: Command): Command {
 }
 
 export function addKnownLogOptions(command: Command): Command {
+  const hasCa = command.options.some(({ long }) => long === '--ca')
   return command
     .option('--log-key <key>', "the log's key, NAME+ID+KEY, from its operator (`strongroom log status`)", logKeyOption)
     .option(
@@ -77,7 +78,10 @@ export function addKnownLogOptions(command: Command): Command {
       `how long ago a witness may have cosigned the log last; default ${ageDaysDefault}`,
       countOption(1, logAgeDaysMax),
     )
-    .option('--log-ca <file>', "PEM of the authority that issued the certificate of the log's address; default: --ca")
+    .option(
+      '--log-ca <file>',
+      `PEM of the authority that issued the certificate of the log's address; default: ${hasCa ? '--ca, else ' : ''}ca of client.toml`,
+    )
     .option('--log-state <dir>', 'where the last checkpoint is remembered; default ~/.config/strongroom/logs')
 }
 
@@ -192,8 +196,10 @@ function ofFile<T>(field: keyof ClientDefaults, read: () => T): T {
 
 /** Options of `log monitor`: those of client.toml count where the log is the one that it names. */
 export async function monitorOptions(run: Run, url: URL, given: KnownLogOptions): Promise<KnownLogOptions> {
-  const { log, ...ofFile } = defaultLog(await loadClientDefaults(run.io.env))
-  return log?.href === url.href ? { ...ofFile, ...definedOf(given) } : given
+  const defaults = await loadClientDefaults(run.io.env)
+  const { log, logCa = defaults.ca, ...ofFile } = defaultLog(defaults)
+  const ofCa = logCa === undefined ? {} : { logCa }
+  return log?.href === url.href ? { ...ofFile, ...ofCa, ...definedOf(given) } : given
 }
 
 export function remoteOf(url: URL, caPath: string | undefined): RemoteLogOptions {

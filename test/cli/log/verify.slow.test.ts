@@ -280,6 +280,9 @@ test('goal: a mistake in the log of client.toml is refused before anything is as
   expect(server.asked.length).toBe(asked)
   const monitored = await runHere(['log', 'monitor', server.url, '--json'], { variables: configured(...namedLog) })
   expect([monitored.code, JSON.parse(monitored.stdout).problems]).toEqual([0, []])
+  // The authority of the services is that of the log which client.toml names, as for `verify`.
+  const byCa = [...namedLog.with(2, `ca = "${server.caFile}"`)]
+  expect((await runHere(['log', 'monitor', server.url, '--json'], { variables: configured(...byCa) })).code).toBe(0)
   const others = [...namedLog.with(0, 'log = "https://other.example"'), namedWitness]
   const options = ['--log-ca', server.caFile, '--log-state', join(dir, 'memory'), '--log-key', key]
   const another = await runHere(['log', 'monitor', server.url, ...options, '--json'], {
