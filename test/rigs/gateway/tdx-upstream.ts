@@ -41,11 +41,12 @@ export type TdxUpstream = AsyncDisposable & {
 
 export const tdxMrTd = toHex(SIMULATED_REPORT.mrTd)
 
-export async function startTdxUpstream(): Promise<TdxUpstream> {
+/** `address`: the name in its certificate. It listens on every address, for this one may come later. */
+export async function startTdxUpstream(address = '127.0.0.1'): Promise<TdxUpstream> {
   const authority = await serverAuthority()
   const platform = await simulateTdx(systemClock.nowMs())
   const pck = await platform.pck(SIMULATED_PCK)
-  let pair = await authority.issue(['127.0.0.1'], 1)
+  let pair = await authority.issue([address], 1)
   const seen = { nonces: 0, prompts: [] as string[] }
   let server: Server
   const evidence: TdxUpstream['evidence'] = async (nonce, spki = spkiDigestOf(pair.cert), wanted = {}) =>
@@ -69,7 +70,7 @@ export async function startTdxUpstream(): Promise<TdxUpstream> {
       seen.prompts.push(request.headers.authorization ?? '')
       response.end(JSON.stringify(completion))
     })
-    await new Promise<void>(resolve => server.listen(port, '127.0.0.1', resolve))
+    await new Promise<void>(resolve => server.listen(port, '0.0.0.0', resolve))
     return (server.address() as AddressInfo).port
   }
   const close = async () => {
@@ -78,7 +79,7 @@ export async function startTdxUpstream(): Promise<TdxUpstream> {
   }
   const port = await open(0, pair)
   const upstream: TdxUpstream = {
-    url: `https://127.0.0.1:${port}/v1`,
+    url: `https://${address}:${port}/v1`,
     ca: authority.caPem,
     attestation: {
       kind: 'tdx',
@@ -94,7 +95,7 @@ export async function startTdxUpstream(): Promise<TdxUpstream> {
     evidence,
     changeKey: async () => {
       await close()
-      pair = await authority.issue(['127.0.0.1'], 1)
+      pair = await authority.issue([address], 1)
       await open(port, pair)
     },
     [Symbol.asyncDispose]: close,
