@@ -15,6 +15,7 @@ import { failureHeaders, isInternal } from '../http/problem.ts'
 import { type Caller, type Known, knownCaller, refusalOf, strangerFault } from './access/caller.ts'
 import { buildRoutes } from './builds.ts'
 import { clockRoutes } from './clock.ts'
+import { consoleRoutes } from './console.ts'
 import { deletionRoutes } from './deletion.ts'
 import type { AdminDeps, ReadBody } from './deps.ts'
 import { egressRoutes } from './egress.ts'
@@ -33,6 +34,8 @@ export type Admin = {
   readonly handle: (request: Request, caller: Caller) => Promise<Response>
   /** A problem for a caller who has no role at all, before anything of the connection is read; null: it has one. */
   readonly turnAway: (caller: Caller) => AdminProblem | null
+  /** Records a change that a person makes at the console outside of these routes. Throws where it cannot. */
+  readonly record: (command: Command) => void
   /** Method and path of every route, for tests. */
   readonly routes: readonly string[]
 }
@@ -61,6 +64,10 @@ export function createAdmin(deps: AdminDeps): Admin {
   const knownOf = (caller: Caller) => knownCaller(caller, deps)
   return {
     routes: app.routes.map(({ method, path }) => `${method} ${path}`),
+    record: command => {
+      const seq = audit.begin(command)
+      audit.end(command, { seq, result: 'ok' })
+    },
     turnAway: caller => {
       const by = knownOf(caller)
       if (by.role !== null) return null
@@ -142,7 +149,14 @@ function adminApp(deps: AdminDeps, recording: Recording) {
       .use(clockRoutes(deps))
       .use(logRoutes(deps.transparency, readBody))
       .use(usageRoutes(deps))
+      .use(consoleRoutes({ ...deps, knownOf: request => knownIn(asked, request) }, readBody))
   )
+}
+
+function knownIn(asked: Recording['asked'], request: Request): Known {
+  const pending = asked.get(request)
+  if (pending === undefined) throw new Fault('internal', 'a request without a caller')
+  return pending.by
 }
 
 /** Called more than once for a request. Faults: forbidden, attestation_unavailable (an upgrade is on trial). */

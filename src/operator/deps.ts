@@ -13,6 +13,7 @@ import type { Instance } from '../store/directory/instance.table.ts'
 import type { Organization } from '../store/directory/organization.table.ts'
 import type { GatewayState } from '../store/ledger/gateway.table.ts'
 import type { Administrator } from './access/caller.ts'
+import type { ConsoleControl } from './access/console-control.ts'
 import type { OperatorClock } from './clock.ts'
 import type { OperatorLog } from './log.ts'
 
@@ -38,6 +39,8 @@ export type AdminDeps = Runtime & {
   readonly gateway: PlacedGatewayControl
   readonly vm: (vmId: string) => VmSummary | null
   readonly status: () => AdminStatus
+  /** Null: the console is off. */
+  readonly console: ConsoleControl | null
   readonly clockGuard: OperatorClock
   readonly transparency: OperatorLog
   readonly leaks: () => Promise<readonly AdminLeak[]>

@@ -62,7 +62,7 @@ test('the matrix of units', () => {
       })
       .map(to => `${from} -> ${to}`),
   )
-  expect(allowed).toHaveLength(195)
+  expect(allowed).toHaveLength(210)
   for (const pair of allowed) expect(allowed).not.toContain(pair.split(' -> ').reverse().join(' -> '))
   expect(allowed.filter(pair => /src\/(?:guest|verifier|enclave|builder)$/.test(pair))).toEqual([
     'src/inference -> src/verifier',
@@ -74,7 +74,7 @@ test('the matrix of units', () => {
     'src/guest-main.ts -> src/builder',
     'src/enclave -> src/guest',
   ])
-  const services = ['src/instances', 'src/inference', 'src/builds', 'src/operator']
+  const services = ['src/instances', 'src/inference', 'src/builds', 'src/operator', 'src/console']
   const between = allowed.map(pair => pair.split(' -> ')).filter(pair => pair.every(unit => services.includes(unit)))
   expect(between).toEqual([])
 })

@@ -22,6 +22,7 @@ export const LAYERS = {
   'src/builds': 4,
   'src/enclave-host': 4,
   'src/operator': 4,
+  'src/console': 4,
   'src/appliance': 5,
   'src/cli': 6,
   'src/main.ts': 7,

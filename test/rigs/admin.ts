@@ -8,6 +8,7 @@ export const NO_ADMINISTRATORS = {
   ownerUid: 0,
   admitChange: () => {},
   removeOrganization: () => {},
+  console: null,
   transparency: {
     log: {
       key: () => null,

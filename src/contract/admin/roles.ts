@@ -67,6 +67,8 @@ export const OPERATIONS: Readonly<Record<string, Operation>> = {
   // It says to relying parties that this policy is the operator's.
   'POST /log/policy': { name: 'log.publish-policy', right: 'administer' },
   'GET /inference/log': { name: 'inference.log', right: 'operate' },
+  // For the caller alone, with no more rights than it has, so whoever has a role may.
+  'POST /console/links': { name: 'console.open', right: 'audit' },
 }
 
 /** Null: there is no such operation, so nobody may. HEAD needs what GET needs. */

@@ -1,4 +1,5 @@
-// The caller of the admin interface, by the ids that the kernel noted for the connection. Pure.
+// The caller of the admin interface: by the ids that the kernel noted for the connection, or by a session of the
+// console. Pure.
 
 import { Fault } from '../../base/fault.ts'
 import { type AdminRole, mayDo, operationOf, type Right, type Role, rolesWith } from '../../contract/admin/roles.ts'
@@ -7,12 +8,18 @@ import type { Peer } from '../../host/peer.ts'
 /** `monitor`: the socket that only reads, whoever comes by it. */
 export type AdminSocket = 'admin' | 'monitor'
 
-export type Caller = Peer & { readonly socket: AdminSocket }
+type SocketCaller = Peer & { readonly socket: AdminSocket }
+
+/** A person with a session of the console, which has checked who it is. `uid`: the user of the host behind the name. */
+export type ConsoleCaller = Peer & { readonly socket: 'console'; readonly actor: string; readonly role: AdminRole }
+
+export type Caller = SocketCaller | ConsoleCaller
 
 /** A named administrator of the configuration. */
 export type Administrator = { readonly uid: number; readonly user: string; readonly role: AdminRole }
 
-export type Known = Caller & {
+export type Known = Peer & {
+  readonly socket: Caller['socket']
   readonly actor: string
   /** Null: no administrator. */
   readonly role: Role | null
@@ -23,6 +30,7 @@ export function knownCaller(
   caller: Caller,
   { administrators, ownerUid }: { readonly administrators: readonly Administrator[]; readonly ownerUid: number },
 ): Known {
+  if (caller.socket === 'console') return caller
   const named = administrators.find(({ uid }) => uid === caller.uid)
   const isOwner = caller.uid === 0 || caller.uid === ownerUid
   const actor = caller.uid === 0 ? 'root' : (named?.user ?? `uid ${caller.uid}`)
