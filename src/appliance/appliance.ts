@@ -131,7 +131,7 @@ export async function serve(
   if (builder !== null) undo.defer(() => builder.stop(true))
   const dns = await startListener('dns', config.listen, () => serveDns(parts))
   if (dns !== null) undo.defer(() => dns.close())
-  const console = await serveConsole(parts)
+  const console = await serveConsole({ ...parts, services: { instances, gateway, builds } })
   if (console !== null) undo.defer(() => console.stop())
 
   const listening = addressesOf(config, { instances, gateway, builder, dns, console })

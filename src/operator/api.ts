@@ -12,7 +12,8 @@ import { operationOf } from '../contract/admin/roles.ts'
 import { readJson } from '../http/body.ts'
 import { retryAfterOf, storageFault } from '../http/limited.ts'
 import { failureHeaders, isInternal } from '../http/problem.ts'
-import { type Caller, type Known, knownCaller, refusalOf, strangerFault } from './access/caller.ts'
+import { type Caller, type Known, knownCaller, personOf, refusalOf, strangerFault } from './access/caller.ts'
+import type { ConsolePerson } from './access/console-control.ts'
 import { buildRoutes } from './builds.ts'
 import { clockRoutes } from './clock.ts'
 import { consoleRoutes } from './console.ts'
@@ -36,6 +37,9 @@ export type Admin = {
   readonly turnAway: (caller: Caller) => AdminProblem | null
   /** Records a change that a person makes at the console outside of these routes. Throws where it cannot. */
   readonly record: (command: Command) => void
+  /** The person behind an actor of the console; null: the configuration has nobody of this name. */
+  readonly personOf: (actor: string) => ConsolePerson | null
+  readonly status: AdminDeps['status']
   /** Method and path of every route, for tests. */
   readonly routes: readonly string[]
 }
@@ -68,6 +72,8 @@ export function createAdmin(deps: AdminDeps): Admin {
       const seq = audit.begin(command)
       audit.end(command, { seq, result: 'ok' })
     },
+    personOf: actor => personOf(actor, deps),
+    status: deps.status,
     turnAway: caller => {
       const by = knownOf(caller)
       if (by.role !== null) return null

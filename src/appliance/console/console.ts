@@ -2,46 +2,61 @@
 // one. Effects: one listening socket.
 
 import { isIPv6 } from 'node:net'
+import { type Clock, iso } from '../../base/clock.ts'
 import type { Runtime } from '../../base/runtime.ts'
 import { listenAddress, parseListen } from '../../config/listen.ts'
 import type { Config } from '../../config/schema.ts'
 import { hostsOf } from '../../console/http/origin.ts'
-import { createConsole } from '../../console/http/server.ts'
+import { passkeyDocument } from '../../console/http/passkey.routes.ts'
+import { type ConsoleFetch, createConsole } from '../../console/http/server.ts'
+import { Changes } from '../../console/live/changes.ts'
+import { Streams } from '../../console/live/streams.ts'
 import { pageFiles } from '../../console/page/page.ts'
+import { Passkeys } from '../../console/passkeys/passkeys.ts'
 import type { Person } from '../../console/person.ts'
 import { Links, linkLifeMs } from '../../console/sessions/links.ts'
 import { Sessions } from '../../console/sessions/sessions.ts'
 import type { Tls } from '../../http/certificate.ts'
-import { LimitedFault } from '../../http/limited.ts'
+import { LimitedFault, UnavailableFault } from '../../http/limited.ts'
 import { createPublicLimiter } from '../../http/public-rate.ts'
-import { serveTls, type TlsServer } from '../../http/serve.ts'
+import { type FetchHandler, serveTls, type TlsServer } from '../../http/serve.ts'
 import type { StrangerLines } from '../../http/stranger-lines.ts'
 import type { ConsoleCaller } from '../../operator/access/caller.ts'
 import type { ConsoleControl } from '../../operator/access/console-control.ts'
 import type { Admin } from '../../operator/api.ts'
-import type { Store } from '../../store/db.ts'
+import type { Command } from '../../operator/record/audit.ts'
+import type { LedgerDb, Store } from '../../store/db.ts'
+import { deletePasskey, listPasskeys } from '../../store/ledger/passkey.query.ts'
+import type { ChangeGate } from '../../upgrade/gate.ts'
 import { startListener } from '../listening.ts'
+import { createMarks } from './marks.ts'
+import { type Services, tenantServices } from './tenant.ts'
 
 export type ConsoleParts = Runtime & {
   readonly config: Config
-  readonly store: Pick<Store, 'hostId'>
+  readonly stateDir: string
+  readonly store: Pick<Store, 'hostId' | 'directory' | 'ledger'>
+  readonly gate: Pick<ChangeGate, 'admitChange' | 'isOpen'>
   readonly tls: Tls
   readonly strangers: Pick<StrangerLines, 'level'>
+  readonly services: Services
 }
+
+type AskedAdmin = Pick<Admin, 'handle' | 'record' | 'personOf' | 'status'>
 
 export type Console = {
   readonly control: ConsoleControl
   readonly listen: () => TlsServer
   /** Until then nobody logs in. */
-  readonly attach: (admin: Pick<Admin, 'handle' | 'record'>) => void
+  readonly attach: (admin: AskedAdmin) => void
+  /** Ends pages that wait for news. */
+  readonly stop: () => void
 }
 
 const minuteMs = 60_000
 const hourMs = 60 * minuteMs
-/** From one address, by links and by passkeys. */
-const logInsPerMinute = 20
-/** Larger than any body that is read. */
-const bodyBytesMax = 1_048_576
+/** From one address, by links and by passkeys, each of which takes two requests. */
+const logInsPerMinute = 30
 
 export type ServedConsole = Pick<Console, 'control' | 'attach'> & {
   readonly port: number
@@ -52,69 +67,128 @@ export type ServedConsole = Pick<Console, 'control' | 'attach'> & {
 export async function serveConsole(parts: ConsoleParts): Promise<ServedConsole | null> {
   const { listen } = parts.config
   if (listen.console === '') return null
-  const { control, attach, listen: start } = composeConsole(parts)
+  const { control, attach, listen: start, stop } = composeConsole(parts)
   const server = await startListener('console', listen, start)
-  return { control, attach, port: server.port, stop: () => server.stop(true) }
+  const stopAll = () => {
+    stop()
+    return server.stop(true)
+  }
+  return { control, attach, port: server.port, stop: stopAll }
 }
 
 export function composeConsole(parts: ConsoleParts): Console {
-  const { config, store, clock, random, strangers } = parts
+  const { config, stateDir, store, clock, random, strangers, gate } = parts
   const log = parts.log.unit('console')
-  let admin: Pick<Admin, 'handle' | 'record'> | null = null
+  let admin: AskedAdmin | null = null
   let port = listenAddress(config.listen.console).port
   const links = new Links({ clock, random })
   const sessions = new Sessions({
-    clock,
-    random,
+    ...{ clock, random },
     idleMs: config.console.session_idle_minutes * minuteMs,
     lifeMs: config.console.session_hours * hourMs,
   })
+  const passkeys = new Passkeys({
+    ...{ db: store.ledger.db, clock, random, log, hostId: store.hostId },
+    personOf: actor => admin?.personOf(actor) ?? null,
+    mayWrite: gate.isOpen,
+  })
+  const changes = new Changes(createMarks({ store, clock, status: () => admin?.status() ?? null }))
+  const streams = new Streams({ clock, log, changes, sweep: () => sessions.sweep() })
   const names = consoleNames(config)
+  const tenant = tenantServices(parts.services, stateDir)
   const logIns = createPublicLimiter({ clock, requestsPerMinute: logInsPerMinute })
   const fetch = createConsole({
-    ...{ clock, log, strangers, sessions, links, hostId: store.hostId },
+    ...{ clock, log, strangers, sessions, links, passkeys, streams, tenant, hostId: store.hostId },
+    admitChange: gate.admitChange,
     hosts: hostsOf(names),
     files: pageFiles,
     operator: () => {
       const asked = admin
       return asked === null ? null : (request, person) => asked.handle(request, callerOf(person))
     },
-    record: (person, operation, asked) => admin?.record({ by: callerOf(person), operation, arguments: asked }),
-    services: { instances: true, inference: config.listen.inference !== '', builds: config.listen.builds !== '' },
-    passkeys: () => ({ rp_id: null, why: 'this version has none yet' }),
+    record: (person, operation, asked) => recordIn(admin, person, { operation, arguments: asked }),
+    services: {
+      instances: tenant.instances !== null,
+      inference: tenant.inference !== null,
+      builds: tenant.builds !== null,
+    },
     admitLogIn: address => {
       const refusal = logIns.admitPublic(address)
       if (refusal !== null) throw new LimitedFault(refusal.message, refusal.retryAfterSeconds * 1000)
     },
   })
-  const urlOf = (name: string, token: string) => `https://${isIPv6(name) ? `[${name}]` : name}:${port}/#token=${token}`
   return {
-    control: {
-      makeLink: person => {
-        const token = links.make(person)
-        const [first = 'localhost', ...others] = names
-        const urls = [urlOf(first, token), ...others.map(name => urlOf(name, token))] as const
-        return { urls: [urls[0], ...urls.slice(1)], endsAtMs: clock.nowMs() + linkLifeMs }
-      },
-    },
+    control: controlOf({ links, sessions, db: store.ledger.db, clock, urls: token => urlsOf(names, port, token) }),
     attach: given => {
       admin = given
     },
+    stop: () => streams.stop(),
     listen: () => {
-      const server = serveTls(
-        (request, socket) => fetch(request, { address: () => socket.requestIP(request)?.address ?? '' }),
-        {
-          ...listenAddress(config.listen.console),
-          tls: parts.tls,
-          idleTimeoutSeconds: config.http.idle_timeout_s,
-          requestBodyBytesMax: bodyBytesMax,
-          log,
-        },
-      )
+      const server = listen(fetch, parts)
       port = server.port
       return server
     },
   }
+}
+
+function listen(fetch: ConsoleFetch, { config, tls, log }: Pick<ConsoleParts, 'config' | 'tls' | 'log'>): TlsServer {
+  const handler: FetchHandler = (request, socket) =>
+    fetch(request, {
+      address: () => socket.requestIP(request)?.address ?? '',
+      mayPause: () => socket.timeout(request, pauseSecondsMax),
+    })
+  return serveTls(handler, {
+    ...listenAddress(config.listen.console),
+    tls,
+    idleTimeoutSeconds: config.http.idle_timeout_s,
+    // Each part limits the body while it arrives: the source of a build is larger than all others.
+    requestBodyBytesMax: Number.MAX_SAFE_INTEGER,
+    log: log.unit('console'),
+  })
+}
+
+/** The longest that Bun can allow a connection to be idle. */
+const pauseSecondsMax = 255
+
+/** Nobody logs in whose log-in could not be recorded. Fault attestation_unavailable: the daemon is about to start. */
+function recordIn(admin: AskedAdmin | null, person: Person, command: Omit<Command, 'by'>): void {
+  if (admin === null) throw new UnavailableFault('The daemon is about to start; try again.', 1_000)
+  admin.record({ by: callerOf(person), ...command })
+}
+
+type ControlParts = {
+  readonly links: Links
+  readonly sessions: Sessions
+  readonly db: LedgerDb
+  readonly clock: Pick<Clock, 'nowMs'>
+  readonly urls: (token: string) => readonly [string, ...string[]]
+}
+
+function controlOf({ links, sessions, db, clock, urls }: ControlParts): ConsoleControl {
+  return {
+    makeLink: person => ({ urls: urls(links.make(person)), endsAtMs: clock.nowMs() + linkLifeMs }),
+    sessions: () =>
+      sessions.list().map(({ id, person: { actor, role }, by, beganAtMs, endsAtMs }) => ({
+        ...{ id, actor, role, by },
+        began_at: iso(beganAtMs),
+        ends_at: iso(endsAtMs),
+      })),
+    close: actor => {
+      links.clear(actor)
+      return sessions.end(({ person }) => actor === null || person.actor === actor)
+    },
+    passkeys: () => listPasskeys(db).map(passkeyDocument),
+    removePasskey: id => {
+      sessions.end(({ passkeyId }) => passkeyId === id)
+      return deletePasskey(db, id)
+    },
+  }
+}
+
+function urlsOf(names: readonly string[], port: number, token: string): readonly [string, ...string[]] {
+  const [first = 'localhost', ...others] = names.map(name => (isIPv6(name) ? `[${name}]` : name))
+  const urlOf = (name: string) => `https://${name}:${port}/#token=${token}`
+  return [urlOf(first), ...others.map(urlOf)]
 }
 
 /** Names by which a browser reaches it, the best first: passkeys belong to a name. */

@@ -7,7 +7,21 @@ import type { Session } from '../sessions/sessions.ts'
 /** The admin interface, asked by a person of the console. */
 export type AskOperator = (request: Request, person: Person) => Promise<Response>
 
-/** `rest`: path and query behind `/api/operator`. */
+const prefix = '/api/operator'
+/** The console's own word for passkeys, which the operator's interface has for the command line as well. */
+const passkeyPrefix = '/api/passkeys'
+
+/** Path in the operator's interface; null: the request is for another part. */
+export function operatorPath(path: string, method: string): string | null {
+  if (path.startsWith(`${prefix}/`)) return path.slice(prefix.length)
+  if (path === passkeyPrefix && method === 'GET') return '/console/passkeys'
+  if (path.startsWith(`${passkeyPrefix}/`) && method === 'DELETE') {
+    return `/console/passkeys${path.slice(passkeyPrefix.length)}`
+  }
+  return null
+}
+
+/** `rest`: path and query there. */
 export function askOperator(
   ask: AskOperator,
   { request, rest, session }: { readonly request: Request; readonly rest: string; readonly session: Session },

@@ -30,13 +30,13 @@ function canonical(name: string): string {
 /** Null: it may be answered. Fault for a page of another site; `isChange`: it is no read. */
 export function crossSiteFault(
   headers: Headers,
-  { authority, isChange }: { readonly authority: string; readonly isChange: boolean },
+  { origin, isChange }: { readonly origin: string; readonly isChange: boolean },
 ): Fault | null {
   const site = headers.get('sec-fetch-site')
   // `none`: a person typed the address, which changes nothing.
   const isOwnSite = site === null || site === 'same-origin' || (site === 'none' && !isChange)
-  const origin = headers.get('origin')
-  const isOwnOrigin = origin === null ? !isChange : origin === `https://${authority}`
+  const from = headers.get('origin')
+  const isOwnOrigin = from === null ? !isChange : from === origin
   if (isOwnSite && isOwnOrigin) return null
   return new Fault(
     'forbidden',

@@ -4,9 +4,10 @@ import { iso } from '../../base/clock.ts'
 import { Fault } from '../../base/fault.ts'
 import { version } from '../../base/version.ts'
 import type { SessionDocument } from '../../contract/admin/console.ts'
+import { passkeyPlace } from '../passkeys/passkeys.ts'
 import type { Person } from '../person.ts'
 import type { Links } from '../sessions/links.ts'
-import type { LoggedInBy, Session, Sessions } from '../sessions/sessions.ts'
+import type { Session, Sessions } from '../sessions/sessions.ts'
 import { noSessionCookie, sessionCookie, tokenOf } from './cookie.ts'
 
 export type SessionRoutesDeps = {
@@ -14,8 +15,6 @@ export type SessionRoutesDeps = {
   readonly links: Links
   readonly hostId: string
   readonly services: SessionDocument['services']
-  /** Whether a browser at this name of the console can have passkeys, and if not, why. */
-  readonly passkeys: (hostName: string) => SessionDocument['passkeys']
   readonly record: (person: Person, operation: string, asked: Readonly<Record<string, unknown>>) => void
 }
 
@@ -29,27 +28,29 @@ export function logInByLink(deps: SessionRoutesDeps, token: string, asked: Asked
       { param: 'token' },
     )
   }
-  return beginSession(deps, { person, by: 'link' }, asked)
+  return beginSession(deps, { person, passkeyId: null }, asked)
 }
 
 export type Asked = {
   readonly request: Request
   /** Name of the console that the browser asked for. */
   readonly hostName: string
+  /** The console's own by that name and port. */
+  readonly origin: string
 }
 
 /** Ends the session that the browser has: a session never changes its person. */
 export function beginSession(
   deps: SessionRoutesDeps,
-  { person, by }: { readonly person: Person; readonly by: LoggedInBy },
+  { person, passkeyId }: { readonly person: Person; readonly passkeyId: string | null },
   { request, hostName }: Asked,
 ): Response {
   const { sessions } = deps
-  deps.record(person, 'console.login', { by, name: hostName })
+  deps.record(person, 'console.login', { by: passkeyId === null ? 'link' : 'passkey', name: hostName })
   const former = tokenOf(request.headers.get('cookie'))
   const known = former === null ? null : sessions.find(former, { isUse: false })
   if (known !== null) sessions.end(({ id }) => id === known.id)
-  const { token, session } = sessions.begin(person, by)
+  const { token, session } = sessions.begin(person, passkeyId)
   const headers = { 'set-cookie': sessionCookie(token, session.endsAtMs - session.beganAtMs) }
   return Response.json(sessionDocument(deps, session, hostName), { status: 201, headers })
 }
@@ -71,6 +72,6 @@ export function sessionDocument(deps: SessionRoutesDeps, session: Session, hostN
     host_id: deps.hostId,
     version,
     services: deps.services,
-    passkeys: deps.passkeys(hostName),
+    passkeys: passkeyPlace(hostName),
   }
 }

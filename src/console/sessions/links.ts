@@ -42,9 +42,11 @@ export class Links {
     return link.person
   }
 
-  /** No link that was made before this logs anybody in. */
-  clear(): void {
-    this.#open.clear()
+  /** Links of an actor, or of everybody for null, log nobody in from now on. */
+  clear(actor: string | null): void {
+    for (const [digest, { person }] of this.#open) {
+      if (actor === null || person.actor === actor) this.#open.delete(digest)
+    }
   }
 
   get size(): number {

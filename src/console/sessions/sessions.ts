@@ -23,6 +23,8 @@ export type Session = {
   readonly id: string
   readonly person: Person
   readonly by: LoggedInBy
+  /** The passkey that it began by; null: a link. */
+  readonly passkeyId: string | null
   readonly beganAtMs: number
   /** At the latest. */
   readonly endsAtMs: number
@@ -47,7 +49,7 @@ export class Sessions {
   }
 
   /** `token`: for the cookie, once. */
-  begin(person: Person, by: LoggedInBy): { readonly token: string; readonly session: Session } {
+  begin(person: Person, passkeyId: string | null): { readonly token: string; readonly session: Session } {
     const { clock, random, lifeMs } = this.#deps
     this.sweep()
     this.#makeRoom(person.actor)
@@ -58,7 +60,8 @@ export class Sessions {
     const session: Session = {
       id: digest.slice(0, 16),
       person,
-      by,
+      by: passkeyId === null ? 'link' : 'passkey',
+      passkeyId,
       beganAtMs: nowMs,
       endsAtMs: nowMs + lifeMs,
       ended: ending.signal,

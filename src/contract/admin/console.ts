@@ -29,6 +29,43 @@ export const AdminConsoleLink = Closed({
 })
 export type AdminConsoleLink = Static<typeof AdminConsoleLink>
 
+/** A passkey of the console, without its key. */
+export const AdminPasskey = Closed({
+  id: Type.String({ description: 'Credential id, base64url' }),
+  actor: Type.String(),
+  /** The highest that a session by it gets. */
+  role: Role,
+  name: Type.String(),
+  /** The name of the console that it belongs to. */
+  rp_id: Type.String(),
+  created_at: Time,
+  last_used_at: OrNull(Time),
+  /** Whether it is the caller's own. */
+  own: Type.Boolean(),
+})
+export type AdminPasskey = Static<typeof AdminPasskey>
+/** The oldest first. */
+export const AdminPasskeyList = Closed({ passkeys: Type.Array(AdminPasskey) })
+
+export const AdminConsoleSession = Closed({
+  id: Type.String(),
+  actor: Type.String(),
+  role: Role,
+  by: OneOf(['link', 'passkey']),
+  began_at: Time,
+  ends_at: Time,
+})
+export type AdminConsoleSession = Static<typeof AdminConsoleSession>
+export const AdminConsoleSessionList = Closed({ sessions: Type.Array(AdminConsoleSession) })
+
+/** Body of POST /console/close: whose sessions end. Left out: the caller's own; `all`: everybody's. */
+export const AdminConsoleCloseAsk = Closed({
+  as: Type.Optional(Type.String({ minLength: 1, maxLength: actorCharsMax })),
+  all: Type.Optional(Type.Boolean()),
+})
+export type AdminConsoleCloseAsk = Static<typeof AdminConsoleCloseAsk>
+export const AdminConsoleClosed = Closed({ sessions: Type.Integer({ minimum: 0 }) })
+
 /** Response to a log-in, and GET /api/session of the console. */
 export const SessionDocument = Closed({
   actor: Type.String(),

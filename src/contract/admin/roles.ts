@@ -67,8 +67,13 @@ export const OPERATIONS: Readonly<Record<string, Operation>> = {
   // It says to relying parties that this policy is the operator's.
   'POST /log/policy': { name: 'log.publish-policy', right: 'administer' },
   'GET /inference/log': { name: 'inference.log', right: 'operate' },
-  // For the caller alone, with no more rights than it has, so whoever has a role may.
+  // For the caller's own link, sessions and passkeys whoever has a role may; for those of others it needs `administer`
+  // (operator/console.ts).
   'POST /console/links': { name: 'console.open', right: 'audit' },
+  'GET /console/sessions': { name: 'console.sessions', right: 'audit' },
+  'POST /console/close': { name: 'console.close', right: 'audit' },
+  'GET /console/passkeys': { name: 'passkey.list', right: 'audit' },
+  'DELETE /console/passkeys/:id': { name: 'passkey.remove', right: 'audit' },
 }
 
 /** Null: there is no such operation, so nobody may. HEAD needs what GET needs. */

@@ -4,6 +4,7 @@
 import { Fault } from '../../base/fault.ts'
 import { type AdminRole, mayDo, operationOf, type Right, type Role, rolesWith } from '../../contract/admin/roles.ts'
 import type { Peer } from '../../host/peer.ts'
+import type { ConsolePerson } from './console-control.ts'
 
 /** `monitor`: the socket that only reads, whoever comes by it. */
 export type AdminSocket = 'admin' | 'monitor'
@@ -36,6 +37,18 @@ export function knownCaller(
   const actor = caller.uid === 0 ? 'root' : (named?.user ?? `uid ${caller.uid}`)
   if (caller.socket === 'monitor') return { ...caller, actor, role: 'monitor' }
   return { ...caller, actor, role: isOwner ? 'admin' : (named?.role ?? null) }
+}
+
+/** The person that an actor is by the configuration; null: nobody. */
+export function personOf(
+  actor: string,
+  { administrators, ownerUid }: Parameters<typeof knownCaller>[1],
+): ConsolePerson | null {
+  if (actor === 'root') return { uid: 0, actor, role: 'admin' }
+  const named = administrators.find(({ user }) => user === actor)
+  // The daemon's own user is an administrator whatever the configuration says of it.
+  if (named?.uid === ownerUid || actor === `uid ${ownerUid}`) return { uid: ownerUid, actor, role: 'admin' }
+  return named === undefined ? null : { uid: named.uid, actor, role: named.role }
 }
 
 /** Fault forbidden, in words for the caller; null: the operation is allowed. A route without a role is nobody's. */

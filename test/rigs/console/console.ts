@@ -5,6 +5,7 @@ import { mkdtempSync, readFileSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { composeConsole } from '../../../src/appliance/console/console.ts'
+import type { Services } from '../../../src/appliance/console/tenant.ts'
 import { type Clock, systemClock } from '../../../src/base/clock.ts'
 import { systemRandom } from '../../../src/base/ids.ts'
 import { type Logger, silentLogger } from '../../../src/base/log.ts'
@@ -13,6 +14,8 @@ import type { Config } from '../../../src/config/schema.ts'
 import { createTls } from '../../../src/http/certificate.ts'
 import type { Administrator, Caller } from '../../../src/operator/access/caller.ts'
 import { openStore } from '../../../src/store/db.ts'
+import { type ChangeGate, openGate } from '../../../src/upgrade/gate.ts'
+import { STATUS } from '../admin-status.ts'
 import { egressAdmin } from '../instances/egress-admin.ts'
 
 export type ConsoleRig = AsyncDisposable & Awaited<ReturnType<typeof startConsole>>
@@ -23,10 +26,18 @@ type Options = {
   readonly clock?: Clock
   readonly log?: Logger
   readonly settings?: Partial<Config['console']>
+  readonly services?: Partial<Services>
+  readonly gate?: Pick<ChangeGate, 'admitChange' | 'isOpen'>
 }
 
 /** `root`: asks the admin interface as root would on the socket. `send`: one request to the console, as it stands. */
-export async function startConsole({ names = [], administrators = [], settings = {}, ...given }: Options = {}) {
+export async function startConsole({
+  names = [],
+  administrators = [],
+  settings = {},
+  gate = openGate,
+  ...given
+}: Options = {}) {
   const stateDir = mkdtempSync(join(tmpdir(), 'strongroom-console-'))
   const usual = defaultConfig()
   const config: Config = {
@@ -37,8 +48,14 @@ export async function startConsole({ names = [], administrators = [], settings =
   const runtime = { clock: given.clock ?? systemClock, random: systemRandom, log: given.log ?? silentLogger }
   const store = openStore(':memory:')
   const tls = await createTls({ config, stateDir, ...runtime, onEvent: () => {} })
-  const console = composeConsole({ ...runtime, config, store, tls, strangers: { level: wanted => wanted } })
-  const { admin } = egressAdmin({ administrators, console: console.control, log: runtime.log }, store)
+  const console = composeConsole({
+    ...{ ...runtime, config, stateDir, store, tls },
+    gate: { admitChange: gate.admitChange, isOpen: gate.isOpen },
+    strangers: { level: wanted => wanted },
+    services: { ...NO_SERVICES, ...given.services },
+  })
+  const { control } = console
+  const { admin } = egressAdmin({ administrators, console: control, log: runtime.log, status: () => STATUS }, store)
   console.attach(admin)
   const server = console.listen()
   const ca = tls.caFile === null ? '' : readFileSync(tls.caFile, 'utf8')
@@ -53,12 +70,19 @@ export async function startConsole({ names = [], administrators = [], settings =
   return {
     ...{ admin, store, origin, ca, port: server.port, config, stateDir, send, asRoot },
     [Symbol.asyncDispose]: async () => {
-      await server.stop(false)
+      console.stop()
+      await server.stop(true)
       tls.stop()
       store.close()
       rmSync(stateDir, { recursive: true, force: true })
     },
   }
+}
+
+const NO_SERVICES: Services = {
+  instances: { fetch: async () => new Response('no service', { status: 404 }) },
+  builds: null,
+  gateway: { url: null, fetch: null },
 }
 
 const ROOT: Caller = { uid: 0, gid: 0, pid: 1, socket: 'admin' }
