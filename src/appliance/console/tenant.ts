@@ -3,6 +3,8 @@
 
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
+import { listenAddress } from '../../config/listen.ts'
+import type { Config } from '../../config/schema.ts'
 import type { TenantPeer, TenantService, TenantServices } from '../../console/http/tenant.routes.ts'
 import { AUTHORITIES } from '../../http/authority.ts'
 import { UnavailableFault } from '../../http/limited.ts'
@@ -19,14 +21,29 @@ export type Services = {
   }
 }
 
-export function tenantServices({ instances, builds, gateway }: Services, stateDir: string): TenantServices {
+export function tenantServices(
+  { instances, builds, gateway }: Services,
+  { config, stateDir }: { readonly config: Config; readonly stateDir: string },
+): TenantServices {
   const { fetch: ask, url } = gateway
   const here: TenantService | null = ask === null ? null : (request, { address }) => ask(request, address)
   return {
+    urls: {
+      instances: publicUrl('instances', config),
+      inference: publicUrl('inference', config),
+      builds: publicUrl('builds', config),
+    },
     instances: (request, { address }) => instances.fetch(request, { address }),
     builds: builds === null ? null : (request, peer) => builds.fetch(request, peer),
     inference: here ?? (url === null ? null : relayTo(url, join(stateDir, AUTHORITIES.clients.directory, 'ca.pem'))),
   }
+}
+
+/** By the name that this host has in its own DNS; null: it is off. */
+function publicUrl(name: 'instances' | 'inference' | 'builds', { listen, domain }: Config): string | null {
+  if (listen[name] === '') return null
+  const { port } = listenAddress(listen[name])
+  return `https://${name}.${domain}${port === 443 ? '' : `:${port}`}`
 }
 
 const retryMs = 5_000

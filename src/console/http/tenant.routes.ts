@@ -16,12 +16,15 @@ export type TenantPeer = {
 
 /** Null: it is off. */
 export type TenantServices = {
-  readonly instances: TenantService | null
-  readonly inference: TenantService | null
-  readonly builds: TenantService | null
+  /** Where clients reach each without the console; null: it is off. */
+  readonly urls: Readonly<Record<ServiceName, string | null>>
+} & {
+  readonly [Name in ServiceName]: TenantService | null
 }
 
 const prefix = '/api/tenant'
+
+type ServiceName = 'instances' | 'inference' | 'builds'
 
 export function isTenantPath(path: string): boolean {
   return path === prefix || path.startsWith(`${prefix}/`)
@@ -32,6 +35,7 @@ export function askTenantService(
   services: TenantServices,
   { request, path, search, peer }: TenantAsked,
 ): Response | Promise<Response> {
+  if (path === prefix && request.method === 'GET') return Response.json(services.urls)
   const [, name = '', rest = ''] = /^\/api\/tenant\/([a-z]+)(\/.*)$/.exec(path) ?? []
   const service = isServiceName(name) ? services[name] : null
   if (service === null) {
@@ -54,6 +58,6 @@ export type TenantAsked = {
 /** The operator's session, and what a browser says of the console's page. */
 const REMOVED = ['cookie', 'origin', 'referer', 'host', 'connection', 'upgrade'] as const
 
-function isServiceName(name: string): name is keyof TenantServices {
+function isServiceName(name: string): name is ServiceName {
   return name === 'instances' || name === 'inference' || name === 'builds'
 }
