@@ -119,7 +119,15 @@ test('goal: a session that somebody else chose or guessed is none', async () => 
   const good = response.headers.get('set-cookie')?.split(';')[0] ?? ''
   const status = async (cookie: string) => (await rig.send('/api/session', { headers: { cookie } })).status
   expect(await status(good)).toBe(200)
-  for (const cookie of [chosen, '', `${good}x`, good.slice(0, -1), good.replace('__Host-', ''), `${chosen}; ${good}`]) {
+  for (const cookie of [
+    chosen,
+    '',
+    `${good}x`,
+    good.slice(0, -1),
+    good.replace('__Host-', ''),
+    `${chosen}; ${good}`,
+    `${good}; ${chosen}`,
+  ]) {
     expect([cookie, await status(cookie)]).toEqual([cookie, 401])
   }
 })

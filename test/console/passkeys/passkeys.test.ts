@@ -2,6 +2,8 @@
 // else does.
 
 import { expect, test } from 'bun:test'
+import { createPrivateKey } from 'node:crypto'
+import { loadX509 } from '../../../src/attest/x509/runtime.ts'
 import { listAudit } from '../../../src/store/ledger/audit.query.ts'
 import { passkeys } from '../../../src/store/ledger/passkey.table.ts'
 import { Authenticator, type Misdeed } from '../../rigs/console/authenticator.ts'
@@ -106,6 +108,26 @@ test('goal: a challenge to make a passkey is good for its session alone', async 
   }
   const unnamed = await post(rig, '/api/passkeys', { body: { name: 'a\u202eb', response: ofAlice }, cookie: alice })
   expect(unnamed.status).toBe(400)
+})
+
+test('goal: a device with a certificate of its maker is refused: nobody asked for it, nor asks its hosts about it', async () => {
+  await using rig = await startConsole()
+  const x509 = await loadX509()
+  const keys = await crypto.subtle.generateKey({ name: 'ECDSA', namedCurve: 'P-256' }, true, ['sign', 'verify'])
+  const certificate = await x509.X509CertificateGenerator.createSelfSigned({
+    name: 'C=US, O=Maker, OU=Authenticator Attestation, CN=Device',
+    keys,
+    signingAlgorithm: { name: 'ECDSA', hash: 'SHA-256' },
+    extensions: [new x509.BasicConstraintsExtension(false)],
+  })
+  const key = createPrivateKey({
+    key: Buffer.from(await crypto.subtle.exportKey('pkcs8', keys.privateKey)),
+    format: 'der',
+    type: 'pkcs8',
+  })
+  const maker = { certificate: new Uint8Array(certificate.rawData), key }
+  expect((await enrolled(rig, {}, { maker })).status).toBe(403)
+  expect((await enrolled(rig)).status).toBe(201)
 })
 
 test('goal: a passkey of a session with fewer rights gives no more, and one of a person who is gone gives none', async () => {

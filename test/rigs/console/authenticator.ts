@@ -14,6 +14,8 @@ export type Misdeed = {
   readonly type?: string
   readonly counter?: number
   readonly format?: string
+  /** Answers for the device by a certificate of its maker. */
+  readonly maker?: { readonly certificate: Uint8Array; readonly key: KeyObject }
   readonly userHandle?: string
 }
 
@@ -45,9 +47,9 @@ export class Authenticator {
     const attestation = Buffer.concat([
       Buffer.from([0xa3]),
       text('fmt'),
-      text(misdeed.format ?? 'none'),
+      text(misdeed.maker === undefined ? (misdeed.format ?? 'none') : 'packed'),
       text('attStmt'),
-      Buffer.from([0xa0]),
+      misdeed.maker === undefined ? Buffer.from([0xa0]) : packed(misdeed.maker, signedBy(data, clientData)),
       text('authData'),
       bytes(data),
     ])
@@ -63,7 +65,7 @@ export class Authenticator {
     if (made === undefined) throw new Error(`no passkey for ${options.rpId}`)
     const clientData = this.#clientData('webauthn.get', options.challenge, misdeed)
     const data = this.#authData(misdeed.rpId ?? options.rpId, 0, misdeed)
-    const signed = Buffer.concat([data, createHash('sha256').update(clientData).digest()])
+    const signed = signedBy(data, clientData)
     return this.#response(made, {
       clientDataJSON: clientData.toString('base64url'),
       authenticatorData: data.toString('base64url'),
@@ -89,6 +91,18 @@ export class Authenticator {
     const all = flags | 0x01 | (isUserVerified ? 0x04 : 0)
     return Buffer.concat([createHash('sha256').update(rpId).digest(), Buffer.from([all]), count])
   }
+}
+
+function signedBy(authData: Buffer, clientData: Buffer): Buffer {
+  return Buffer.concat([authData, createHash('sha256').update(clientData).digest()])
+}
+
+/** WebAuthn level 3, 8.2: algorithm, signature, certificate. */
+function packed({ certificate, key }: NonNullable<Misdeed['maker']>, signed: Buffer): Buffer {
+  const signature = bytes(sign('sha256', signed, key))
+  const certificates = Buffer.concat([Buffer.from([0x81]), bytes(Buffer.from(certificate))])
+  const head = Buffer.concat([Buffer.from([0xa3]), text('alg'), Buffer.from([0x26])])
+  return Buffer.concat([head, text('sig'), signature, text('x5c'), certificates])
 }
 
 /** COSE_Key of EC2, ES256, P-256 (RFC 9053 7.1.1). */

@@ -56,12 +56,14 @@ export async function startConsole({
   })
   const { control } = console
   const { admin } = egressAdmin({ administrators, console: control, log: runtime.log, status: () => STATUS }, store)
-  console.attach(admin)
+  let answer: ((request: Request) => Response) | null = null
+  console.attach({ ...admin, handle: async (...asked) => answer?.(asked[0]) ?? admin.handle(...asked) })
   const server = console.listen()
   const ca = tls.caFile === null ? '' : readFileSync(tls.caFile, 'utf8')
   const origin = `https://localhost:${server.port}`
   const send = (path: string, init: RequestInit & { readonly headers?: Record<string, string> } = {}) =>
-    fetch(`${origin}${path}`, { ...init, tls: { ca } })
+    // A connection for each: one that a test cut off must not carry the next request.
+    fetch(`${origin}${path}`, { ...init, keepalive: false, tls: { ca } })
   const asRoot = (method: string, path: string, body?: unknown, caller: Caller = ROOT) =>
     admin.handle(
       new Request(`http://strongroom${path}`, { method, ...(body === undefined ? {} : jsonBody(body)) }),
@@ -69,6 +71,10 @@ export async function startConsole({
     )
   return {
     ...{ admin, store, origin, ca, port: server.port, config, stateDir, send, asRoot },
+    /** From now on the console's part for operators gets these answers. */
+    answerWith: (given: (request: Request) => Response) => {
+      answer = given
+    },
     [Symbol.asyncDispose]: async () => {
       console.stop()
       await server.stop(true)

@@ -73,12 +73,15 @@ const chromiumArguments = [
 /** With this folder as its profile and home. It reaches this machine alone; its caller closes it. */
 export async function launchChromium(
   profile: string,
-  options: { readonly ignoreHTTPSErrors?: boolean } = {},
+  {
+    args = [],
+    ...options
+  }: { readonly ignoreHTTPSErrors?: boolean /** The last of a name counts. */; readonly args?: readonly string[] } = {},
 ): Promise<BrowserContext> {
   return await chromium.launchPersistentContext(profile, {
     ...options,
     executablePath: chromiumPath,
-    args: chromiumArguments,
+    args: [...chromiumArguments, ...args],
     env: { ...process.env, HOME: profile },
     timeout: runTimeoutMs,
   })
