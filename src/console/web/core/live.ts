@@ -1,0 +1,93 @@
+// The one stream by which the console says what has changed. Effects: a connection, timers.
+//
+// It names topics alone; whoever shows one of them fetches anew. After a gap everything is fetched anew, for what was
+// said in the gap is lost.
+
+import { signal } from '@preact/signals'
+
+export const LIVE_TOPICS = ['status', 'organizations', 'keys', 'instances', 'builds', 'gateway', 'events'] as const
+export type LiveTopic = (typeof LIVE_TOPICS)[number]
+
+/** `stale`: since then the page may show what is no longer so. */
+export type LiveState =
+  | { readonly kind: 'off' }
+  | { readonly kind: 'connecting' }
+  | { readonly kind: 'live' }
+  | { readonly kind: 'stale'; readonly sinceMs: number }
+
+export const liveState = signal<LiveState>({ kind: 'off' })
+
+type Listener = { readonly topics: ReadonlySet<LiveTopic>; readonly changed: () => void }
+
+const listeners = new Set<Listener>()
+const retryMsMax = 30_000
+const topicsPerMessageMax = 32
+
+/** Calls `changed` for each message about one of these topics, until the returned function is called. */
+export function onChange(topics: readonly LiveTopic[], changed: () => void): () => void {
+  const listener = { topics: new Set(topics), changed }
+  listeners.add(listener)
+  return () => listeners.delete(listener)
+}
+
+/** Connects, and again after each loss, until the returned function is called. */
+export function followLive(path: string): () => void {
+  let source: EventSource | null = null
+  let timer: ReturnType<typeof setTimeout> | undefined
+  let failures = 0
+  let isEnded = false
+  let wasLost = false
+
+  const connect = () => {
+    if (isEnded) return
+    source = new EventSource(path)
+    source.addEventListener('open', () => {
+      failures = 0
+      liveState.value = { kind: 'live' }
+      if (wasLost) tellAll()
+      wasLost = false
+    })
+    source.addEventListener('message', event => tell(topicsIn(String(event.data))))
+    source.addEventListener('error', () => {
+      // The browser's own attempts have no back-off, and stop at a refusal.
+      source?.close()
+      wasLost = true
+      failures += 1
+      if (liveState.value.kind !== 'stale') liveState.value = { kind: 'stale', sinceMs: Date.now() }
+      timer = setTimeout(connect, retryDelayMs(failures, Math.random()))
+    })
+  }
+  liveState.value = { kind: 'connecting' }
+  connect()
+  return () => {
+    isEnded = true
+    clearTimeout(timer)
+    source?.close()
+    liveState.value = { kind: 'off' }
+  }
+}
+
+/** Doubles with each failure, up to its bound; `random` from 0 to 1 spreads pages that lost the same appliance. */
+export function retryDelayMs(failures: number, random: number): number {
+  const whole = Math.min(retryMsMax, 1_000 * 2 ** Math.min(failures - 1, 10))
+  return Math.round(whole / 2 + (whole / 2) * random)
+}
+
+/** The topics that a message names; unknown ones, of a newer appliance, are left out. */
+export function topicsIn(text: string): readonly LiveTopic[] {
+  try {
+    const message: unknown = JSON.parse(text)
+    const named = Array.isArray(message) ? message.slice(0, topicsPerMessageMax) : []
+    return LIVE_TOPICS.filter(topic => named.includes(topic))
+  } catch {
+    return []
+  }
+}
+
+function tell(topics: readonly LiveTopic[]): void {
+  for (const listener of listeners) if (topics.some(topic => listener.topics.has(topic))) listener.changed()
+}
+
+function tellAll(): void {
+  for (const listener of listeners) listener.changed()
+}
