@@ -104,7 +104,8 @@ export async function scriptedConsole(): Promise<ScriptedConsole> {
     changes,
     answer: (route, answer) => routes.set(route, answer),
     tell: (...topics) => {
-      for (const stream of streams) stream.enqueue(Buffer.from(`data: ${JSON.stringify(topics)}\n\n`))
+      for (const stream of streams)
+        stream.enqueue(Buffer.from(`event: changed\ndata: ${JSON.stringify({ topics })}\n\n`))
     },
     live: isThere => {
       isLive = isThere

@@ -1,7 +1,7 @@
 // The one stream by which the console says what has changed. Effects: a connection, timers.
 //
-// It names topics alone; whoever shows one of them fetches anew. After a gap everything is fetched anew, for what was
-// said in the gap is lost.
+// It names topics alone; parts of the page that show one of them fetch anew. A new stream begins with all topics, so
+// that nothing of a gap is missed.
 
 import { signal } from '@preact/signals'
 
@@ -21,7 +21,6 @@ type Listener = { readonly topics: ReadonlySet<LiveTopic>; readonly changed: () 
 
 const listeners = new Set<Listener>()
 const retryMsMax = 30_000
-const topicsPerMessageMax = 32
 
 /** Calls `changed` for each message about one of these topics, until the returned function is called. */
 export function onChange(topics: readonly LiveTopic[], changed: () => void): () => void {
@@ -36,7 +35,6 @@ export function followLive(path: string): () => void {
   let timer: ReturnType<typeof setTimeout> | undefined
   let failures = 0
   let isEnded = false
-  let wasLost = false
 
   const connect = () => {
     if (isEnded) return
@@ -44,14 +42,11 @@ export function followLive(path: string): () => void {
     source.addEventListener('open', () => {
       failures = 0
       liveState.value = { kind: 'live' }
-      if (wasLost) tellAll()
-      wasLost = false
     })
-    source.addEventListener('message', event => tell(topicsIn(String(event.data))))
+    source.addEventListener('changed', event => tell(topicsIn(String(event.data))))
     source.addEventListener('error', () => {
       // The browser's own attempts have no back-off, and stop at a refusal.
       source?.close()
-      wasLost = true
       failures += 1
       if (liveState.value.kind !== 'stale') liveState.value = { kind: 'stale', sinceMs: Date.now() }
       timer = setTimeout(connect, retryDelayMs(failures, Math.random()))
@@ -76,9 +71,8 @@ export function retryDelayMs(failures: number, random: number): number {
 /** The topics that a message names; unknown ones, of a newer appliance, are left out. */
 export function topicsIn(text: string): readonly LiveTopic[] {
   try {
-    const message: unknown = JSON.parse(text)
-    const named = Array.isArray(message) ? message.slice(0, topicsPerMessageMax) : []
-    return LIVE_TOPICS.filter(topic => named.includes(topic))
+    const topics: unknown = Reflect.get(Object(JSON.parse(text)), 'topics')
+    return Array.isArray(topics) ? LIVE_TOPICS.filter(topic => topics.includes(topic)) : []
   } catch {
     return []
   }
@@ -86,8 +80,4 @@ export function topicsIn(text: string): readonly LiveTopic[] {
 
 function tell(topics: readonly LiveTopic[]): void {
   for (const listener of listeners) if (topics.some(topic => listener.topics.has(topic))) listener.changed()
-}
-
-function tellAll(): void {
-  for (const listener of listeners) listener.changed()
 }

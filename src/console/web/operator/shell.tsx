@@ -7,9 +7,8 @@ import { liveState } from '../core/live.ts'
 import { nowMs } from '../core/now.ts'
 import { address } from '../core/router.ts'
 import { may, session } from '../core/session.ts'
-import { chooseTheme, THEMES, theme } from '../core/theme.ts'
-import { Choice } from '../parts/field.tsx'
 import { Link } from '../parts/text.tsx'
+import { ThemeChoice } from '../parts/theme-choice.tsx'
 
 const PAGES = [
   ['/', 'Overview'],
@@ -74,19 +73,6 @@ export function OperatorShell({ children }: { children: ComponentChildren }) {
   )
 }
 
-export function ThemeChoice() {
-  const words = { system: 'As the system', light: 'Light', dark: 'Dark' } as const
-  return (
-    <Choice
-      label="Colours"
-      isCompact
-      value={theme.value}
-      change={chooseTheme}
-      options={THEMES.map(name => [name, words[name]] as const)}
-    />
-  )
-}
-
 function LiveMark() {
   const { kind } = liveState.value
   const words = { off: '', connecting: 'connecting', live: 'live', stale: 'not live' }[kind]
@@ -102,7 +88,7 @@ function StaleNote() {
   if (state.kind !== 'stale') return null
   const seconds = Math.max(0, Math.round((nowMs.value - state.sinceMs) / 1000))
   return (
-    <p class="stale" role="alert">
+    <p class="stale-note" role="alert">
       The appliance has not answered for {durationText(seconds)}: what you see may be old. The page connects again by
       itself.
     </p>

@@ -75,6 +75,11 @@ export function Chart({
   )
 }
 
+/** Time of the day, UTC. */
+function clockText(seconds: number): string {
+  return new Date(seconds * 1000).toISOString().slice(11, 19)
+}
+
 function optionsOf({
   element,
   names,
@@ -97,7 +102,10 @@ function optionsOf({
     height: heightPixels,
     legend: { show: false },
     cursor: { show: false },
-    axes: [axis, { ...axis, size: 64, values: (_, ticks) => ticks.map(format) }],
+    axes: [
+      { ...axis, space: 72, values: (_, ticks) => ticks.map(clockText) },
+      { ...axis, size: 64, values: (_, ticks) => ticks.map(format) },
+    ],
     scales: { y: { range: (_, _low, high) => [0, high > 0 ? high * 1.1 : 1] } },
     series: [
       {},
@@ -105,7 +113,7 @@ function optionsOf({
         label,
         stroke: colour(COLOURS[at % COLOURS.length] ?? COLOURS[0]),
         width: 2,
-        points: { show: false },
+        points: { size: 4 },
       })),
     ],
   }

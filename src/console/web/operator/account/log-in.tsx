@@ -3,7 +3,7 @@
 import type { RequestProblem } from '../../core/request.ts'
 import { ProblemNote } from '../../parts/page.tsx'
 import { CommandLine, Link } from '../../parts/text.tsx'
-import { ThemeChoice } from '../shell.tsx'
+import { ThemeChoice } from '../../parts/theme-choice.tsx'
 import { PasskeyLogIn } from './passkey-log-in.tsx'
 
 export function LogInPage({ problem }: { problem: RequestProblem | null }) {

@@ -92,15 +92,13 @@ const COLUMNS: readonly Column<Gateway>[] = [
     isNumber: true,
     cell: row => (row.requests_running === null ? '–' : countText(row.requests_running)),
   },
-  { name: 'Usage booked', isNumber: true, isWide: true, cell: row => countText(row.usage_booked) },
-  {
-    name: 'Waiting',
-    isNumber: true,
-    isWide: true,
-    cell: row => (row.usage_waiting === null ? '–' : countText(row.usage_waiting)),
-  },
+  { name: 'Usage booked', isNumber: true, isWide: true, cell: row => <Booked row={row} /> },
   { name: 'Remark', isWide: true, cell: ({ problem, reason }) => <Foreign text={problem ?? reason} none="" /> },
 ]
+
+function Booked({ row: { usage_booked: booked, usage_waiting: waiting } }: { row: Gateway }) {
+  return <>{countText(booked) + (waiting === null || waiting === 0 ? '' : `, ${countText(waiting)} wait`)}</>
+}
 
 function Vms({ gateways }: { gateways: readonly Gateway[] }) {
   return (

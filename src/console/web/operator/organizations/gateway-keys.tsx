@@ -73,9 +73,8 @@ export function GatewayKeys({ slug, isLiving }: { slug: string; isLiving: boolea
 
 function columnsOf(open: (chosen: Open) => void): readonly Column<AdminGatewayKey>[] {
   return [
-    { name: 'Key', cell: ({ prefix }) => <code>gw_{prefix}_…</code> },
+    { name: 'Key', cell: key => <KeyOf of={key} /> },
     { name: 'State', cell: ({ state }) => <StateMark word={state} /> },
-    { name: 'Of', isWide: true, cell: ({ instance }) => (instance === null ? 'the organization' : 'an instance') },
     { name: 'Models', isWide: true, cell: ({ models }) => <Foreign text={models?.join(', ') ?? null} none="all" /> },
     { name: 'Tokens this month', isNumber: true, isWide: true, cell: key => <TokensOf of={key} /> },
     { name: 'Cost', isNumber: true, cell: key => <CostOf of={key} /> },
@@ -110,6 +109,15 @@ function columnsOf(open: (chosen: Open) => void): readonly Column<AdminGatewayKe
         ),
     },
   ]
+}
+
+function KeyOf({ of: { prefix, instance } }: { of: AdminGatewayKey }) {
+  return (
+    <>
+      <code>gw_{prefix}_…</code>
+      {instance !== null && <span class="hint"> of an instance</span>}
+    </>
+  )
 }
 
 function TokensOf({ of }: { of: AdminGatewayKey }) {
