@@ -4,9 +4,7 @@
 // that nothing of a gap is missed.
 
 import { signal } from '@preact/signals'
-
-export const LIVE_TOPICS = ['status', 'organizations', 'keys', 'instances', 'builds', 'gateway', 'events'] as const
-export type LiveTopic = (typeof LIVE_TOPICS)[number]
+import { type LiveTopic, retryDelayMs, topicsIn } from './live-message.ts'
 
 /** `stale`: since then the page may show what is no longer so. */
 export type LiveState =
@@ -20,7 +18,6 @@ export const liveState = signal<LiveState>({ kind: 'off' })
 type Listener = { readonly topics: ReadonlySet<LiveTopic>; readonly changed: () => void }
 
 const listeners = new Set<Listener>()
-const retryMsMax = 30_000
 
 /** Calls `changed` for each message about one of these topics, until the returned function is called. */
 export function onChange(topics: readonly LiveTopic[], changed: () => void): () => void {
@@ -59,22 +56,6 @@ export function followLive(path: string): () => void {
     clearTimeout(timer)
     source?.close()
     liveState.value = { kind: 'off' }
-  }
-}
-
-/** Doubles with each failure, up to its bound; `random` from 0 to 1 spreads pages that lost the same appliance. */
-export function retryDelayMs(failures: number, random: number): number {
-  const whole = Math.min(retryMsMax, 1_000 * 2 ** Math.min(failures - 1, 10))
-  return Math.round(whole / 2 + (whole / 2) * random)
-}
-
-/** The topics that a message names; unknown ones, of a newer appliance, are left out. */
-export function topicsIn(text: string): readonly LiveTopic[] {
-  try {
-    const topics: unknown = Reflect.get(Object(JSON.parse(text)), 'topics')
-    return Array.isArray(topics) ? LIVE_TOPICS.filter(topic => topics.includes(topic)) : []
-  } catch {
-    return []
   }
 }
 

@@ -3,7 +3,8 @@
 
 import { useSignal } from '@preact/signals'
 import { useCallback, useEffect, useRef } from 'preact/hooks'
-import { type LiveTopic, onChange } from './live.ts'
+import { onChange } from './live.ts'
+import type { LiveTopic } from './live-message.ts'
 import { isAbort, type LoadRequest, problemFrom, type RequestProblem } from './request.ts'
 
 export type Loaded<T> = {

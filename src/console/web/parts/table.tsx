@@ -3,6 +3,7 @@
 import { useSignal } from '@preact/signals'
 import type { ComponentChildren } from 'preact'
 import { useEffect, useRef } from 'preact/hooks'
+import { rowPixels, rowsInView } from './rows-in-view.ts'
 
 export type Column<Row> = {
   readonly name: string
@@ -50,25 +51,6 @@ export function Table<Row>({ label, columns, rows, keyOf }: TableProps<Row>) {
       </table>
     </section>
   )
-}
-
-/** Rows have one height, so that their places follow from their numbers. */
-const rowPixels = 44
-const spareRows = 8
-
-/** Rows that a view of `heightPixels` from `topPixels` shows, with spare ones around. Pure. */
-export function rowsInView({
-  topPixels,
-  heightPixels,
-  count,
-}: {
-  readonly topPixels: number
-  readonly heightPixels: number
-  readonly count: number
-}): { readonly from: number; readonly to: number } {
-  const first = Math.floor(topPixels / rowPixels)
-  const shown = Math.ceil(heightPixels / rowPixels) + 1
-  return { from: Math.max(0, first - spareRows), to: Math.min(count, first + shown + spareRows) }
 }
 
 export function LongTable<Row>({ label, columns, rows, keyOf }: TableProps<Row>) {

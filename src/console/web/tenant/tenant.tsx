@@ -2,7 +2,8 @@
 
 import { useSignal } from '@preact/signals'
 import type { ComponentChildren } from 'preact'
-import { address, matchPath } from '../core/router.ts'
+import { matchPath } from '../core/path.ts'
+import { address } from '../core/router.ts'
 import { TextField, Tick } from '../parts/field.tsx'
 import { Empty, Note, Page } from '../parts/page.tsx'
 import { Link } from '../parts/text.tsx'

@@ -6,7 +6,7 @@ import type { AdminKey, AdminKeyCreated, AdminKeyList } from '../../../../contra
 import { useAction } from '../../core/action.ts'
 import { commandOf } from '../../core/command.ts'
 import { useLoaded } from '../../core/loaded.ts'
-import { pathTo } from '../../core/router.ts'
+import { pathTo } from '../../core/path.ts'
 import { may, operate } from '../../core/session.ts'
 import { ActionForm, Dialog } from '../../parts/dialog.tsx'
 import { Choice } from '../../parts/field.tsx'

@@ -1,7 +1,8 @@
 // Builds of the tenant: submits one, and opens one by its id.
 
 import { useSignal } from '@preact/signals'
-import { go, pathTo } from '../../core/router.ts'
+import { pathTo } from '../../core/path.ts'
+import { go } from '../../core/router.ts'
 import { TextField } from '../../parts/field.tsx'
 import { Card, Empty, Page } from '../../parts/page.tsx'
 import { type Column, Table } from '../../parts/table.tsx'
