@@ -60,7 +60,7 @@ type Found = {
   readonly nodes: readonly { readonly html: string; readonly failureSummary: string }[]
 }
 
-/** What axe-core finds against WCAG 2.2 A and AA, one line for each element. */
+/** Findings of axe-core against WCAG 2.2 A and AA, one line for each element. */
 export async function accessFaults(page: Page): Promise<string[]> {
   await page.evaluate(axeSource)
   const violations = await page.evaluate<readonly Found[]>(`axe.run(${JSON.stringify(axeOptions)})

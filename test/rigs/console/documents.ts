@@ -9,7 +9,7 @@ import type {
   AdminOrganization,
   AdminStatus,
 } from '../../../src/contract/admin/admin.ts'
-import type { SessionDocument } from '../../../src/contract/admin/console.ts'
+import type { AdminConsoleSession, AdminPasskey, SessionDocument } from '../../../src/contract/admin/console.ts'
 import type { AdminCommand } from '../../../src/contract/admin/events.ts'
 import type { AdminGateways } from '../../../src/contract/admin/gateways.ts'
 import type { AdminLog, AdminLogEntries } from '../../../src/contract/admin/log.ts'
@@ -35,6 +35,18 @@ export const SESSION: SessionDocument = {
   services: { instances: true, inference: true, builds: true },
   passkeys: { rp_id: null, why: 'A passkey belongs to a DNS name: open the console by one of console.names.' },
 }
+
+export const PASSKEYS: readonly AdminPasskey[] = [
+  {
+    ...{ id: 'MFkwEwYHKoZIzj0CAQ', actor: 'ada', role: 'admin', name: 'laptop', rp_id: 'console.example', own: true },
+    created_at: at(86_400 * 3),
+    last_used_at: at(90),
+  },
+]
+
+export const SESSIONS: readonly AdminConsoleSession[] = [
+  { id: '0123456789abcdef', actor: 'ada', role: 'admin', by: 'link', began_at: at(600), ends_at: at(-42_000) },
+]
 
 export const BUSY_STATUS: AdminStatus = {
   ...STATUS,

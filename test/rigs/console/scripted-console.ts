@@ -19,7 +19,7 @@ import {
   AdminStatus,
 } from '../../../src/contract/admin/admin.ts'
 import { AdminClock } from '../../../src/contract/admin/clock.ts'
-import { SessionDocument } from '../../../src/contract/admin/console.ts'
+import { AdminConsoleSessionList, AdminPasskeyList, SessionDocument } from '../../../src/contract/admin/console.ts'
 import { AdminDeletion } from '../../../src/contract/admin/deletion.ts'
 import { AdminCommandList } from '../../../src/contract/admin/events.ts'
 import { AdminGatewayLog, AdminGateways } from '../../../src/contract/admin/gateways.ts'
@@ -136,7 +136,8 @@ const acme = `${operator}/organizations/acme`
 const ANSWERS: Readonly<Record<string, Answer>> = {
   'GET /api/session': () => document(SessionDocument, documents.SESSION),
   'DELETE /api/session': () => new Response(null, { status: 204 }),
-  'GET /api/passkeys': () => Response.json({ passkeys: [] }),
+  [`GET ${operator}/console/passkeys`]: () => document(AdminPasskeyList, { passkeys: documents.PASSKEYS }),
+  [`GET ${operator}/console/sessions`]: () => document(AdminConsoleSessionList, { sessions: documents.SESSIONS }),
   [`GET ${operator}/status`]: () => document(AdminStatus, documents.BUSY_STATUS),
   [`GET ${operator}/organizations`]: () =>
     document(AdminOrganizationList, {

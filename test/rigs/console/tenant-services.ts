@@ -25,7 +25,7 @@ export const gatewayKey = 'gw_g4t3w4yk_0123456789abcdefghijklmnopqrstuv'
 export const buildId = '4f9d2c1e-6c1b-4f0e-9c39-0a9a5f6b7c8d'
 
 export type Tenancy = AsyncDisposable & {
-  /** What a tenant would have stored to expect exactly these services. */
+  /** As a tenant that expects exactly these services has it stored. */
   readonly expected: Readonly<Record<string, unknown>>
   /** Authorization headers, by service. */
   readonly keys: Map<string, Set<string | null>>
@@ -54,6 +54,13 @@ export async function serveTenant(to: ScriptedConsole): Promise<Tenancy> {
       return respond(request, url)
     })
   }
+  to.answer('GET /api/tenant', () =>
+    Response.json({
+      instances: 'https://instances.test:8441',
+      inference: gateway.url,
+      builds: 'https://builds.test:8443',
+    }),
+  )
   const a = '/api/tenant/instances/v1'
   answer(`GET ${a}/instances`, () => data({ instances: [record(status)], next_cursor: null }))
   answer(`POST ${a}/instances`, () => data(record('provisioning'), 202))

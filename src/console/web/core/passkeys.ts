@@ -4,26 +4,19 @@
 import type { SessionDocument } from '../../../contract/admin/console.ts'
 import { problemFrom, RequestProblem, requestJson } from './request.ts'
 
-export type Passkey = {
-  readonly id: string
-  readonly name: string
-  readonly created_at: string
-  readonly last_used_at: string | null
-}
-
 /** Whether this browser can make and use passkeys as the console sends them. */
 export function hasPasskeys(): boolean {
   return typeof PublicKeyCredential === 'function' && 'parseRequestOptionsFromJSON' in PublicKeyCredential
 }
 
 export async function logInByPasskey(): Promise<SessionDocument> {
-  const options = await requestJson<PublicKeyCredentialRequestOptionsJSON>('/api/passkeys/login/options', {
+  const options = await requestJson<PublicKeyCredentialRequestOptionsJSON>('/api/session/passkey/options', {
     method: 'POST',
     body: {},
   })
   const publicKey = PublicKeyCredential.parseRequestOptionsFromJSON(options)
   const response = await answered(navigator.credentials.get({ publicKey }))
-  return await requestJson<SessionDocument>('/api/passkeys/login', { method: 'POST', body: { response } })
+  return await requestJson<SessionDocument>('/api/session/passkey', { method: 'POST', body: { response } })
 }
 
 export async function addPasskey(name: string): Promise<void> {

@@ -1,5 +1,6 @@
 // Services A, B and C at the paths of their own APIs, with the tenant's key. Effects: requests.
 
+import { useLoaded } from '../core/loaded.ts'
 import type { LoadRequest, RequestOptions } from '../core/request.ts'
 import { requestBytes, requestJson, requestStream } from '../core/request.ts'
 import { tenantKeys } from './keys.ts'
@@ -49,4 +50,13 @@ export async function publicBytes(
   options: RequestOptions = {},
 ): Promise<Uint8Array<ArrayBuffer>> {
   return await requestBytes(at(service, path), { ...options, key: null })
+}
+
+/** Where clients reach each service without the console; null: it is off. */
+export type ServiceUrls = Readonly<Record<Service, string | null>>
+
+/** For commands to copy; they name the service in capitals until this has come. */
+export function useServiceUrl(service: Service): string {
+  const found = useLoaded('/api/tenant', options => requestJson<ServiceUrls>('/api/tenant', { ...options, key: null }))
+  return found.data?.[service] ?? `https://${service.toUpperCase()}`
 }

@@ -11,7 +11,7 @@ import { pathTo } from '../../core/path.ts'
 import { ActionForm, BusyButton, Dialog } from '../../parts/dialog.tsx'
 import { Card, Facts, Note, Page, ProblemNote, Shown } from '../../parts/page.tsx'
 import { Digest, Foreign, ForeignBlock, Instant, Link, StateMark } from '../../parts/text.tsx'
-import { askService, bytesOf } from '../services.ts'
+import { askService, bytesOf, useServiceUrl } from '../services.ts'
 import { verifyOptions } from '../verify/options.ts'
 import { save, Verification, type Verify } from '../verify/verification.tsx'
 import { requestOf } from './asked-request.ts'
@@ -137,6 +137,7 @@ function Result({ id, build, known }: { id: string; build: BuildRecord; known: K
 }
 
 function CancelDialog({ id, close, cancelled }: { id: string; close: () => void; cancelled: () => void }) {
+  const url = useServiceUrl('builds')
   const cancel = useAction(() => askService('builds', pathTo`/build/${id}`, { method: 'DELETE' }))
   const submit = async () => {
     if (await cancel.run()) cancelled()
@@ -149,7 +150,7 @@ function CancelDialog({ id, close, cancelled }: { id: string; close: () => void;
         verb="Cancel the build"
         busyWord="Cancelling …"
         tone="danger"
-        command={`curl --cacert ca.pem -H "Authorization: Bearer $KEY" -X DELETE $BUILDS/build/${id}`}
+        command={`curl --cacert ca.pem -H "Authorization: Bearer $KEY" -X DELETE ${url}/build/${id}`}
         close={close}
       >
         <p>The build and its VM end now.</p>

@@ -10,7 +10,7 @@ import { pathTo } from '../../core/path.ts'
 import { ActionForm, Dialog } from '../../parts/dialog.tsx'
 import { Card, Facts, Note, Page, Shown, Waiting } from '../../parts/page.tsx'
 import { CommandLine, Foreign, Instant, Link, StateMark } from '../../parts/text.tsx'
-import { askInstances, bytesOf } from '../services.ts'
+import { askInstances, bytesOf, useServiceUrl } from '../services.ts'
 import { verifyOptions } from '../verify/options.ts'
 import { Verification, type Verify } from '../verify/verification.tsx'
 
@@ -120,6 +120,7 @@ function Ready({ instance: { name, hostname } }: { instance: InstanceRecord }) {
 }
 
 function DeleteDialog({ name, close, deleted }: { name: string; close: () => void; deleted: () => void }) {
+  const url = useServiceUrl('instances')
   const remove = useAction(() => askInstances(pathTo`/v1/instances/${name}`, { method: 'DELETE' }))
   const submit = async () => {
     if (await remove.run()) deleted()
@@ -132,7 +133,7 @@ function DeleteDialog({ name, close, deleted }: { name: string; close: () => voi
         verb="Delete for good"
         busyWord="Deleting …"
         tone="danger"
-        command={`curl --cacert ca.pem -H "Authorization: Bearer $KEY" -X DELETE $API/v1/instances/${name}`}
+        command={`curl --cacert ca.pem -H "Authorization: Bearer $KEY" -X DELETE ${url}/v1/instances/${name}`}
         close={close}
       >
         <p>The instance and everything in it end for good; nobody can bring them back.</p>

@@ -8,9 +8,10 @@ import { pathTo } from '../../core/path.ts'
 import { go } from '../../core/router.ts'
 import { ActionForm, Dialog } from '../../parts/dialog.tsx'
 import { TextArea, TextField } from '../../parts/field.tsx'
-import { askInstances } from '../services.ts'
+import { askInstances, useServiceUrl } from '../services.ts'
 
 export function NewInstance({ close }: { close: () => void }) {
+  const url = useServiceUrl('instances')
   const publicKey = useSignal('')
   const model = useSignal('')
   /** The same for all attempts at the same fields. */
@@ -35,7 +36,7 @@ export function NewInstance({ close }: { close: () => void }) {
         submit={create.run}
         verb="Create"
         busyWord="Creating …"
-        command={curlOf(body())}
+        command={curlOf(url, body())}
         isReady={publicKey.value.trim() !== ''}
         close={close}
       >
@@ -60,7 +61,7 @@ export function NewInstance({ close }: { close: () => void }) {
 }
 
 /** As `strongroom help instances` has it: the API's clients have no command of ours for this. */
-function curlOf(body: CreateInstance): string {
+function curlOf(url: string, body: CreateInstance): string {
   const headers = `-H "Authorization: Bearer $KEY" -H 'Content-Type: application/json'`
-  return `curl --cacert ca.pem ${headers} -d ${quoted(JSON.stringify(body))} $API/v1/instances`
+  return `curl --cacert ca.pem ${headers} -d ${quoted(JSON.stringify(body))} ${url}/v1/instances`
 }
