@@ -1,9 +1,9 @@
 // Goal: each page of the console is usable by keyboard, by a screen reader, on a phone, in light and in dark.
 
 import { afterAll, describe, expect, test } from 'bun:test'
+import { build } from '../../../scripts/rigs/console/documents.ts'
+import { scriptedConsole } from '../../../scripts/rigs/console/scripted-console.ts'
 import { accessFaults, desk, openPage, phone } from '../../rigs/console/browser.ts'
-import { build } from '../../rigs/console/documents.ts'
-import { scriptedConsole } from '../../rigs/console/scripted-console.ts'
 import { apiKey, buildId, gatewayKey, serveTenant } from '../../rigs/console/tenant-services.ts'
 import { sampleInstance } from '../../rigs/instances/instance-attestation.ts'
 

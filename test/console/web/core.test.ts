@@ -1,6 +1,7 @@
 // Goal: what the page says of paths, commands, texts, times and metrics is right at its edges.
 
 import { describe, expect, test } from 'bun:test'
+import { BUSY_STATUS, GATEWAY_KEYS, metricsText } from '../../../scripts/rigs/console/documents.ts'
 import { bytesText as commandLineBytes } from '../../../src/cli/render.ts'
 import { TOPICS } from '../../../src/console/live/changes.ts'
 import { commandOf, quoted } from '../../../src/console/web/core/command.ts'
@@ -14,7 +15,6 @@ import { pointOf } from '../../../src/console/web/operator/gateway/rates.ts'
 import { alertsOf } from '../../../src/console/web/operator/host/alerts.ts'
 import { bodyOf, optionsOf, termsOf } from '../../../src/console/web/operator/organizations/gateway-key-terms.ts'
 import { rowsInView } from '../../../src/console/web/parts/rows-in-view.ts'
-import { BUSY_STATUS, GATEWAY_KEYS, metricsText } from '../../rigs/console/documents.ts'
 
 // Goal: a deep link names what it named when it was copied, whatever stands in it.
 test('paths', () => {

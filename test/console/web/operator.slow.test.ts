@@ -1,6 +1,13 @@
 // Goal: an operator does at the page what the command line does: the same requests, words and refusals, live.
 
 import { afterAll, beforeEach, expect, test } from 'bun:test'
+import { at, hostileText, instance, organization, SESSION } from '../../../scripts/rigs/console/documents.ts'
+import {
+  document,
+  refusal,
+  type ScriptedConsole,
+  scriptedConsole,
+} from '../../../scripts/rigs/console/scripted-console.ts'
 import {
   AdminInstance,
   AdminInstanceList,
@@ -9,8 +16,6 @@ import {
 } from '../../../src/contract/admin/admin.ts'
 import { SessionDocument } from '../../../src/contract/admin/console.ts'
 import { desk, openPage } from '../../rigs/console/browser.ts'
-import { at, hostileText, instance, organization, SESSION } from '../../rigs/console/documents.ts'
-import { document, refusal, type ScriptedConsole, scriptedConsole } from '../../rigs/console/scripted-console.ts'
 
 const operator = '/api/operator'
 const first = await scriptedConsole()

@@ -5,7 +5,7 @@ import { mkdtempSync, readFileSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join, resolve } from 'node:path'
 import type { Page } from 'playwright-core'
-import { launchChromium } from '../portable/runtimes.ts'
+import { launchChromium } from '../../../scripts/rigs/chromium.ts'
 
 export const phone = { width: 390, height: 800 } as const
 export const desk = { width: 1_280, height: 860 } as const

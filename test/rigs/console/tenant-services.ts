@@ -2,6 +2,8 @@
 
 import { tarOf } from '../../../scripts/rigs/archive-bytes.ts'
 import { sampleResult } from '../../../scripts/rigs/build/result.ts'
+import { at, hostileText } from '../../../scripts/rigs/console/documents.ts'
+import type { ScriptedConsole } from '../../../scripts/rigs/console/scripted-console.ts'
 import { attestedOptions, startAttestedGateway } from '../../../scripts/rigs/gateway/attested-gateway.ts'
 import { startUpstream } from '../../../scripts/rigs/gateway/upstream-server.ts'
 import { present } from '../../../src/base/assert.ts'
@@ -17,8 +19,6 @@ import {
   sampleInstance,
   samplePublicKey,
 } from '../instances/instance-attestation.ts'
-import { at, hostileText } from './documents.ts'
-import type { ScriptedConsole } from './scripted-console.ts'
 
 export const apiKey = 'ca_k3v9x2ab_0123456789abcdefgh'
 export const gatewayKey = 'gw_g4t3w4yk_0123456789abcdefghijklmnopqrstuv'

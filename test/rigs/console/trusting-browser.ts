@@ -7,7 +7,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { connect } from 'node:tls'
 import type { BrowserContext, Page } from 'playwright-core'
-import { launchChromium } from '../portable/runtimes.ts'
+import { launchChromium } from '../../../scripts/rigs/chromium.ts'
 import type { ConsoleRig } from './console.ts'
 
 export type ConsoleBrowser = AsyncDisposable & { readonly context: BrowserContext }

@@ -2,9 +2,9 @@
 
 import { afterAll, expect, test } from 'bun:test'
 import { readFileSync } from 'node:fs'
+import { scriptedConsole } from '../../../../scripts/rigs/console/scripted-console.ts'
 import { simulatedAsOf } from '../../../../scripts/rigs/launch/simulated-platform.ts'
 import { openPage } from '../../../rigs/console/browser.ts'
-import { scriptedConsole } from '../../../rigs/console/scripted-console.ts'
 import { apiKey, buildId, expectedOfGateway, gatewayKey, serveTenant } from '../../../rigs/console/tenant-services.ts'
 import { sampleInstance } from '../../../rigs/instances/instance-attestation.ts'
 

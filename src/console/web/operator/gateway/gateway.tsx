@@ -79,7 +79,7 @@ export function GatewayPage() {
 
 const COLUMNS: readonly Column<Gateway>[] = [
   { name: 'VM', cell: ({ vm }) => <Digest value={vm} /> },
-  { name: 'State', cell: ({ state }) => <StateMark word={state} /> },
+  { name: 'State', cell: row => <StateOf row={row} /> },
   { name: 'Since', cell: ({ since }) => <Time at={since} /> },
   {
     name: 'Configuration',
@@ -93,8 +93,21 @@ const COLUMNS: readonly Column<Gateway>[] = [
     cell: row => (row.requests_running === null ? '–' : countText(row.requests_running)),
   },
   { name: 'Usage booked', isNumber: true, isWide: true, cell: row => <Booked row={row} /> },
-  { name: 'Remark', isWide: true, cell: ({ problem, reason }) => <Foreign text={problem ?? reason} none="" /> },
 ]
+
+function StateOf({ row: { state, problem, reason } }: { row: Gateway }) {
+  const remark = problem ?? reason
+  return (
+    <>
+      <StateMark word={state} />
+      {remark !== null && (
+        <p class="hint">
+          <Foreign text={remark} />
+        </p>
+      )}
+    </>
+  )
+}
 
 function Booked({ row: { usage_booked: booked, usage_waiting: waiting } }: { row: Gateway }) {
   return <>{countText(booked) + (waiting === null || waiting === 0 ? '' : `, ${countText(waiting)} wait`)}</>

@@ -75,12 +75,11 @@ export function GatewayKeys({ slug, isLiving }: { slug: string; isLiving: boolea
 function columnsOf(open: (chosen: Open) => void): readonly Column<AdminGatewayKey>[] {
   return [
     { name: 'Key', cell: key => <KeyOf of={key} /> },
-    { name: 'State', cell: ({ state }) => <StateMark word={state} /> },
+    { name: 'State', cell: key => <StateOf of={key} /> },
     { name: 'Models', isWide: true, cell: ({ models }) => <Foreign text={models?.join(', ') ?? null} none="all" /> },
     { name: 'Tokens this month', isNumber: true, isWide: true, cell: key => <TokensOf of={key} /> },
     { name: 'Cost', isNumber: true, cell: key => <CostOf of={key} /> },
     { name: 'Last used', isWide: true, cell: key => <Time at={key.last_used_at} none="never" /> },
-    { name: 'Ends', isWide: true, cell: key => <Time at={key.expires_at} none="never" /> },
     {
       name: 'Actions',
       cell: key =>
@@ -117,6 +116,15 @@ function KeyOf({ of: { prefix, instance } }: { of: AdminGatewayKey }) {
     <>
       <code>gw_{prefix}_…</code>
       {instance !== null && <span class="hint"> of an instance</span>}
+    </>
+  )
+}
+
+function StateOf({ of: { state, expires_at: end } }: { of: AdminGatewayKey }) {
+  return (
+    <>
+      <StateMark word={state} />
+      {end !== null && <p class="hint">until {end.slice(0, 10)}</p>}
     </>
   )
 }

@@ -14,7 +14,6 @@ import type { AdminCommand } from '../../../src/contract/admin/events.ts'
 import type { AdminGateways } from '../../../src/contract/admin/gateways.ts'
 import type { AdminLog, AdminLogEntries } from '../../../src/contract/admin/log.ts'
 import type { AdminUsage } from '../../../src/contract/admin/usage.ts'
-import { STATUS } from '../admin-status.ts'
 
 export const nowMs = Date.parse('2026-11-26T12:00:00.000Z')
 export const at = (agoS: number): string => new Date(nowMs - agoS * 1000).toISOString()
@@ -49,8 +48,15 @@ export const SESSIONS: readonly AdminConsoleSession[] = [
 ]
 
 export const BUSY_STATUS: AdminStatus = {
-  ...STATUS,
   version: '0.1.0',
+  pid: 4_242,
+  platform: 'tcg',
+  evidence_simulated: true,
+  tpm: 'swtpm',
+  names: null,
+  problems: [],
+  operator_key: { digest: 'ab'.repeat(48), public_key: 'PEM' },
+  collateral: null,
   host_id: 'host-1',
   domain: 'agents.example',
   started_at: at(86_400 * 3),
@@ -63,7 +69,11 @@ export const BUSY_STATUS: AdminStatus = {
     console: 'https://127.0.0.1:8444',
   },
   tls: {
-    ...STATUS.tls,
+    source: 'local',
+    expires_at: at(-86_400 * 60),
+    ca_file: '/var/lib/strongroom/ca/ca.pem',
+    former: null,
+    acme: null,
     certificates: [
       { name: 'server', expires_at: at(-86_400 * 60) },
       { name: 'authority', expires_at: at(-86_400 * 3000) },
