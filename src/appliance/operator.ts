@@ -98,8 +98,7 @@ export async function serveOperator(parts: OperatorParts): Promise<AdminServer &
     ...{ store, clock, random, log },
     clockGuard: parts.clockGuard,
     transparency: parts.transparency,
-    mintKey,
-    mintGatewayKey,
+    ...{ mintKey, mintGatewayKey },
     offeredModels: configuredModels(config),
     deleteInstance,
     applyEgressLimits: async () => {
@@ -107,6 +106,7 @@ export async function serveOperator(parts: OperatorParts): Promise<AdminServer &
       await sampleEgress({ store, log: parts.log.unit('egress'), sample: () => engine.network.sample() })
     },
     ...{ gateway: parts.gateway, console: parts.console?.control ?? null, cancelBuild },
+    buildLog: builds === null ? null : (build, options) => builds.logOf(build, options),
     vm: id => engine.reconciler.view(id),
     status: createStatus({
       ...parts,

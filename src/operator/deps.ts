@@ -36,6 +36,8 @@ export type AdminDeps = Runtime & {
   readonly applyEgressLimits: () => Promise<void>
   /** Cancels a build as its owner would. No effect on one that has ended. Null: service C is off. */
   readonly cancelBuild: ((id: string) => Build | null) | null
+  /** Lines of a build's log; `follow`: until its end. Null: service C is off. Fault not_found: they were removed. */
+  readonly buildLog: ((build: Build, options: BuildLogOptions) => AsyncIterable<Uint8Array>) | null
   readonly gateway: PlacedGatewayControl
   readonly vm: (vmId: string) => VmSummary | null
   readonly status: () => AdminStatus
@@ -49,6 +51,8 @@ export type AdminDeps = Runtime & {
   /** Directory that holds the console of a VM. */
   readonly consoleDir: (vmId: string) => string
 }
+
+export type BuildLogOptions = { readonly follow: boolean; readonly signal: AbortSignal }
 
 /** The gateway's VMs; or it is a part of the daemon, or off. */
 export type PlacedGatewayControl = GatewayVmControl | 'host' | 'off'

@@ -9,6 +9,7 @@ export const NO_ADMINISTRATORS = {
   admitChange: () => {},
   removeOrganization: () => {},
   console: null,
+  buildLog: null,
   transparency: {
     log: {
       key: () => null,

@@ -176,6 +176,8 @@ const ANSWERS: Readonly<Record<string, Answer>> = {
     document(AdminBuildList, { builds: [documents.build(1, { state: 'running', result: null }), documents.build(2)] }),
   [`GET ${operator}/builds/${documents.build(2).id}`]: () =>
     document(AdminBuild, documents.build(2, { error_type: 'build_failed', error: documents.hostileText })),
+  [`GET ${operator}/builds/${documents.build(2).id}/log`]: () =>
+    new Response(`queued: 0 before it\nbuild: ${documents.hostileText}\ncomplete: ok\n`),
   [`GET ${operator}/inference`]: () => document(AdminGateways, documents.GATEWAYS),
   [`GET ${operator}/inference/log`]: () =>
     document(AdminGatewayLog, { lines: [{ seq: 1, line: documents.hostileText }] }),

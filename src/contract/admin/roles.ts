@@ -55,6 +55,7 @@ export const OPERATIONS: Readonly<Record<string, Operation>> = {
   'POST /instance/egress-limit': { name: 'instance.egress-raise', right: 'administer' },
   'GET /builds': { name: 'builds.list', right: 'look' },
   'GET /builds/:id': { name: 'builds.show', right: 'look' },
+  'GET /builds/:id/log': { name: 'builds.logs', right: 'operate' },
   'POST /builds/:id/cancel': { name: 'builds.cancel', right: 'operate' },
   'GET /inference': { name: 'inference.show', right: 'look' },
   'POST /inference/update': { name: 'inference.update', right: 'operate' },

@@ -11,6 +11,7 @@ import { may, operate } from '../../core/session.ts'
 import { ActionForm, Dialog } from '../../parts/dialog.tsx'
 import { Card, Facts, Note, Page, Shown } from '../../parts/page.tsx'
 import { Digest, Foreign, ForeignBlock, Instant, Link, StateMark } from '../../parts/text.tsx'
+import { FollowedText } from '../followed-text.tsx'
 import { sourceText } from './builds.tsx'
 
 const LIVING: readonly string[] = ['queued', 'starting', 'running']
@@ -51,6 +52,14 @@ export function BuildPage({ id }: { id: string }) {
               <SourceCard build={build} />
               <ProvenanceCard build={build} />
             </div>
+            {may('GET /builds/:id/log') && (
+              <FollowedText
+                title="Log"
+                path={`${pathTo`/builds/${id}/log`}?follow=true`}
+                of={id}
+                command={commandOf(['builds', 'logs', id], { follow: true })}
+              />
+            )}
           </>
         )}
       </Shown>

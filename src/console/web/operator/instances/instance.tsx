@@ -13,7 +13,7 @@ import { ActionForm, Dialog } from '../../parts/dialog.tsx'
 import { Card, Empty, Facts, Meter, Note, Page, Shown } from '../../parts/page.tsx'
 import { type Column, Table } from '../../parts/table.tsx'
 import { CommandLine, Foreign, Instant, Link, StateMark, Time } from '../../parts/text.tsx'
-import { ConsoleCard } from './console-text.tsx'
+import { FollowedText } from '../followed-text.tsx'
 import { RaiseDialog } from './egress.tsx'
 
 type AdminEvent = Static<typeof AdminEventList>['events'][number]
@@ -55,7 +55,7 @@ export function InstancePage({ organization, name }: { organization: string; nam
               <EgressCard instance={instance} raise={() => (open.value = 'raise')} />
             </div>
             {may('GET /instance/console') && instance.vm !== null && (
-              <ConsoleCard reference={ref} vm={instance.vm.id} />
+              <ConsoleText reference={ref} vm={instance.vm.id} />
             )}
             <EventsCard reference={ref} />
             {open.value === 'raise' && (
@@ -78,6 +78,15 @@ function Failure({ instance: { failure_code: code, failure_message: message } }:
       </p>
     </Note>
   )
+}
+
+const tailBytes = 65_536
+
+/** Another VM of the same instance has another console. */
+function ConsoleText({ reference, vm }: { reference: string; vm: string }) {
+  const query = new URLSearchParams({ ref: reference, tail: String(tailBytes), follow: 'true' })
+  const command = commandOf(['instance', 'console', reference], { follow: true })
+  return <FollowedText title="Console" path={`/instance/console?${query}`} of={vm} command={command} />
 }
 
 function StateCard({ instance }: { instance: AdminInstance }) {
