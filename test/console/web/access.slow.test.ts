@@ -3,6 +3,7 @@
 import { afterAll, describe, expect, test } from 'bun:test'
 import { build } from '../../../scripts/rigs/console/documents.ts'
 import { scriptedConsole } from '../../../scripts/rigs/console/scripted-console.ts'
+import { until } from '../../../scripts/rigs/until.ts'
 import { accessFaults, desk, openPage, phone } from '../../rigs/console/browser.ts'
 import { apiKey, buildId, gatewayKey, serveTenant } from '../../rigs/console/tenant-services.ts'
 import { sampleInstance } from '../../rigs/instances/instance-attestation.ts'
@@ -53,7 +54,8 @@ const LOOKS = [
 async function show(path: string, title: string): Promise<void> {
   await page.goto(console_.url + path)
   await page.getByRole('heading', { level: 1, name: title, exact: true }).waitFor()
-  await page.waitForFunction(`document.querySelector('.waiting') === null`)
+  // A condition that Playwright polls for is evaluated as text in the page, which the page's policy refuses.
+  await until('nothing loads', 15_000, () => page.evaluate<boolean>(`document.querySelector('.waiting') === null`))
 }
 
 describe.each(LOOKS)('%s, %o', (colorScheme, size) => {
@@ -99,7 +101,7 @@ test('goal: by keyboard alone one gets from the page to another one, into a dial
   await page.keyboard.press('Enter')
   await page.getByRole('heading', { level: 1, name: 'Instances' }).waitFor()
   // A screen reader goes on at the new page's heading.
-  await page.waitForFunction(`document.activeElement.tagName === 'H1'`)
+  await until('the heading has it', 15_000, () => page.evaluate<boolean>(`document.activeElement.tagName === 'H1'`))
   await show('/organizations', 'Organizations')
   const button = page.getByRole('button', { name: 'New organization' })
   await button.focus()
