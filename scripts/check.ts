@@ -38,7 +38,7 @@ function checks(): Check[] {
   const unit = testFiles(root).filter(file => phaseOf(file) === 'unit')
   const meta = unit.filter(file => file.startsWith('test/meta/'))
   const rest = unit.filter(file => !meta.includes(file))
-  const folders = ['src/attest', 'src/verifier', 'src/verifier/fetch'].filter(folder =>
+  const folders = ['src/attest', 'src/verifier', 'src/verifier/fetch', 'src/console/web'].filter(folder =>
     existsSync(resolve(root, folder, 'tsconfig.json')),
   )
   return [

@@ -22,7 +22,7 @@ import { measureDnsRatio } from './dns-rate.ts'
 import { measureHungVm } from './hung-vm.ts'
 import { measureWithoutImage, percentile, round } from './in-netns.ts'
 import type { BenchContext } from './main.ts'
-import { measureStreamRates } from './stream-rate.ts'
+import { measureStreamRates } from './network/stream-rate.ts'
 
 const counts = [10, 100, 1000] as const
 const runs = 5

@@ -11,6 +11,10 @@ export type Recipe = {
   readonly entry: string
   /** Entry points of its threads, which it loads by their path from the folder of `entry`. */
   readonly threads?: readonly string[]
+  /** Conditions of package.json's `imports`. */
+  readonly conditions?: readonly string[]
+  /** Makes what these conditions name, below the repository. */
+  readonly prepare?: (repo: string) => Promise<void>
   /** Modules that it loads by `import()` are read only then, not at its start. */
   readonly splits?: boolean
   /** Everything that the bundle may take in: a change in here builds anew. */
@@ -48,6 +52,7 @@ export async function buildExecutable(recipe: Recipe, { repo, outDir, force }: B
   const workDir = await mkdtemp(join(outDir, '.build-'))
   try {
     const made = join(workDir, recipe.name)
+    await recipe.prepare?.(repo)
     await compile(recipe, { repo, outfile: made, provenance })
     const built = await describe(made)
     await rename(made, path)
@@ -74,7 +79,7 @@ const compileTimeoutMs = 300_000
  * The runtime that runs this script is the one that goes in, so nothing is downloaded.
  */
 export function compileArguments(
-  { entry, threads = [], externals, splits = false, compilesLater = 1, tellsProvenance }: Recipe,
+  { entry, threads = [], conditions = [], externals, splits = false, compilesLater = 1, tellsProvenance }: Recipe,
   { runtime, outfile, provenance }: { runtime: string; outfile: string; provenance: Provenance },
 ) {
   return [
@@ -86,6 +91,7 @@ export function compileArguments(
     '--bytecode',
     ...(splits ? ['--splitting'] : []),
     ...(compilesLater === 1 ? [] : [`--compile-jit-policy=${compilesLater}`]),
+    ...conditions.map(name => `--conditions=${name}`),
     '--minify-whitespace',
     '--minify-syntax',
     '--env=disable',
@@ -126,11 +132,12 @@ async function compile(recipe: Recipe, { repo, outfile, provenance }: Compilatio
 }
 
 function digestInputs(
-  { entry, threads = [], externals, splits = false, compilesLater = 1, tellsProvenance }: Recipe,
+  { entry, threads = [], conditions = [], externals, splits = false, compilesLater = 1, tellsProvenance }: Recipe,
   provenance: Provenance,
 ) {
   const { commit, ...made } = provenance
-  const inputs = [Bun.revision, entry, threads, splits, compilesLater, externals, made, tellsProvenance ? commit : null]
+  const told = tellsProvenance ? commit : null
+  const inputs = [Bun.revision, entry, threads, conditions, splits, compilesLater, externals, made, told]
   return new Bun.CryptoHasher('sha256').update(JSON.stringify(inputs)).digest('hex')
 }
 

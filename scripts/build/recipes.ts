@@ -1,5 +1,6 @@
 // The executables of this repository.
 
+import { writeEmbeddedPage } from './console-page.ts'
 import type { Recipe } from './executable.ts'
 
 /** Measured: nothing of the host may be among its inputs. */
@@ -54,6 +55,8 @@ export const applianceRecipe: Recipe = {
   splits: true,
   // Most commands end before compiled code has earned its cost. Programs that serve call `compileAsUsual`.
   compilesLater: 8,
+  conditions: ['strongroom-executable'],
+  prepare: writeEmbeddedPage,
   sources: ['src'],
   // ssh2 goes on without them.
   externals: ['cpu-features', './crypto/build/Release/sshcrypto.node'],

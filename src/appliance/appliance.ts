@@ -22,6 +22,7 @@ import { noteEvent } from '../store/ledger/event.query.ts'
 import { type ChangeGate, openGate, trialGate } from '../upgrade/gate.ts'
 import { composeBuilds, dismissBuildVms, serveBuilds } from './builds.ts'
 import { composeCollateral } from './collateral.ts'
+import { serveConsole } from './console/console.ts'
 import { composeNames, serveDns } from './dns.ts'
 import { composeEngine } from './engine.ts'
 import { composeFirewall } from './firewall.ts'
@@ -51,6 +52,8 @@ export type Serving = {
   readonly inferenceUrl: string | null
   /** Service C; null when it is switched off. */
   readonly buildsUrl: string | null
+  /** The console; null when it is switched off. */
+  readonly consoleUrl: string | null
   readonly dnsPort: number | null
   readonly adminSocket: string
   /** The authority that clients must trust; null while the operator's own certificate is served. */
@@ -128,15 +131,13 @@ export async function serve(
   if (builder !== null) undo.defer(() => builder.stop(true))
   const dns = await startListener('dns', config.listen, () => serveDns(parts))
   if (dns !== null) undo.defer(() => dns.close())
+  const console = await serveConsole({ ...parts, services: { instances, gateway, builds } })
+  if (console !== null) undo.defer(() => console.stop())
 
-  const listening = {
-    instances: localUrl(config.listen.instances, instances.port),
-    inference: gateway.url,
-    builds: builder === null ? null : localUrl(config.listen.builds, builder.port),
-    dns: dns === null ? null : `${listenAddress(config.listen.dns).hostname}:${dns.port}`,
-  }
+  const listening = addressesOf(config, { instances, gateway, builder, dns, console })
   const { vms, traces, collectors } = gateway
-  const admin = await serveOperator({ ...parts, service, pool, builds, listening, gateway: vms, traces, collectors })
+  const operating = { service, pool, builds, listening, gateway: vms, traces, collectors, console }
+  const admin = await serveOperator({ ...parts, ...operating })
   undo.defer(() => admin.stop())
 
   collateral?.start()
@@ -153,11 +154,39 @@ export async function serve(
     instancesUrl: listening.instances,
     inferenceUrl: listening.inference,
     buildsUrl: listening.builds,
+    consoleUrl: listening.console,
     dnsPort: dns?.port ?? null,
     adminSocket: admin.path,
     caFile: tls.caFile,
     reload: () => tls.reload(),
     stop: () => running.disposeAsync(),
+  }
+}
+
+type Ported = { readonly port: number } | null
+
+function addressesOf(
+  { listen }: Config,
+  {
+    instances,
+    gateway,
+    builder,
+    dns,
+    console,
+  }: {
+    readonly instances: { readonly port: number }
+    readonly gateway: { readonly url: string | null }
+    readonly builder: Ported
+    readonly dns: Ported
+    readonly console: Ported
+  },
+) {
+  return {
+    instances: localUrl(listen.instances, instances.port),
+    inference: gateway.url,
+    builds: builder === null ? null : localUrl(listen.builds, builder.port),
+    dns: dns === null ? null : `${listenAddress(listen.dns).hostname}:${dns.port}`,
+    console: console === null ? null : localUrl(listen.console, console.port),
   }
 }
 

@@ -361,7 +361,9 @@ export function firewallSettings(config: Config, { gatewayInVm }: Placement): Vm
 export function hostTableSettings(config: Config, { gatewayInVm }: Placement): VmNetworkDeps['host']['ruleset'] {
   const { listen, network, vm, tls } = config
   const acme = tls.acme.http_listen
-  const listening = [listen.instances, listen.inference, listen.builds, acme].filter(text => text !== '')
+  const listening = [listen.instances, listen.inference, listen.builds, listen.console, acme].filter(
+    text => text !== '',
+  )
   // Port 0 is for tests: the kernel chooses, and nobody is counted.
   const ports = [...new Set(listening.map(text => listenAddress(text).port))].filter(port => port !== 0)
   return {

@@ -12,7 +12,7 @@ import { startLedgerWriter } from '../inference/metering/ledger-writer.ts'
 import { createCost } from '../inference/metering/price.ts'
 import type { TraceCounts } from '../inference/traces/exporter.ts'
 import { composeGatewayVm, dismissGatewayVms, type GatewayVmParts } from './gateway-vm.ts'
-import { composeInference, type InferenceParts, serveInference } from './inference.ts'
+import { composeInference, type Inference, type InferenceParts, serveInference } from './inference.ts'
 import { startListener } from './listening.ts'
 
 export type GatewayParts = Omit<InferenceParts, 'tls'> &
@@ -23,6 +23,8 @@ export type GatewayParts = Omit<InferenceParts, 'tls'> &
 export type PlacedGateway = {
   /** Where clients on this machine reach it; null: it is off. */
   readonly url: string | null
+  /** Answers in this process; null: it is off, or in its VM. */
+  readonly fetch: Inference['fetch'] | null
   /** Its VMs, or where it is without one. */
   readonly vms: GatewayKeeper | 'host' | 'off'
   /** Null: there are no traces. */
@@ -65,6 +67,7 @@ export function composeMetering(
 
 const off: PlacedGateway = {
   url: null,
+  fetch: null,
   vms: 'off',
   traces: () => null,
   collectors: [],
@@ -84,7 +87,7 @@ function inVm(parts: GatewayParts): PlacedGateway {
     },
   })
   const url = localUrl(config.listen.inference, listenAddress(config.listen.inference).port)
-  return { url, vms: keeper, traces: () => traces?.counts() ?? null, collectors, start, stop }
+  return { url, fetch: null, vms: keeper, traces: () => traces?.counts() ?? null, collectors, start, stop }
 }
 
 async function onHost(parts: GatewayParts): Promise<PlacedGateway> {
@@ -93,6 +96,7 @@ async function onHost(parts: GatewayParts): Promise<PlacedGateway> {
   const server = await startListener('inference', config.listen, () => serveInference(inference, parts))
   return {
     url: localUrl(config.listen.inference, server.port),
+    fetch: inference.fetch,
     vms: 'host',
     traces: () => inference.traces?.counts() ?? null,
     collectors: inference.collectors,

@@ -10,7 +10,7 @@ import { probeSsh } from '../host/network/ssh-probe.ts'
 import type { OperatorKey } from '../host/operator-key.ts'
 import type { SimulatedHost } from '../host/simulated-host.ts'
 import type { Tls } from '../http/certificate.ts'
-import type { EdgeRoute } from '../http/edge.ts'
+import type { EdgeFetch, EdgeRoute } from '../http/edge.ts'
 import { createRequestRate } from '../http/rate.ts'
 import { type FetchHandler, serveTls, type TlsServer } from '../http/serve.ts'
 import type { StrangerLines } from '../http/stranger-lines.ts'
@@ -57,7 +57,10 @@ export type InstancesParts = Runtime & {
 }
 
 /** Service A over HTTPS. Fault host.unsupported: the address cannot be listened on. */
-export function serveInstances(service: InstancesService, parts: InstancesParts & { readonly tls: Tls }): TlsServer {
+export function serveInstances(
+  service: InstancesService,
+  parts: InstancesParts & { readonly tls: Tls },
+): TlsServer & { readonly fetch: EdgeFetch<LogPeer> } {
   const { config, store, engine, clock, random, log, tls, trust } = parts
   const attestationRate = createRequestRate({
     clock,
@@ -96,7 +99,7 @@ export function serveInstances(service: InstancesService, parts: InstancesParts 
   })
   const handler: FetchHandler = (request, socket) =>
     http(request, { address: () => socket.requestIP(request)?.address ?? '' })
-  return serveTls(handler, {
+  const server = serveTls(handler, {
     ...listenAddress(config.listen.instances),
     tls,
     idleTimeoutSeconds: config.http.idle_timeout_s,
@@ -104,6 +107,7 @@ export function serveInstances(service: InstancesService, parts: InstancesParts 
     requestBodyBytesMax: Number.MAX_SAFE_INTEGER,
     log: log.unit('http'),
   })
+  return { ...server, fetch: http }
 }
 
 /** `watch`: what is kept up without a change of any instance: the firewall, the count of egress. */

@@ -35,6 +35,7 @@ import { vmPaths } from '../vm/launch.plan.ts'
 import { findLeaks } from '../vm/machine/leaks.driver.ts'
 import { unownedVm } from '../vm/machine/leaks.plan.ts'
 import { configuredModels } from './configured-models.ts'
+import type { Console } from './console/console.ts'
 import { type Engine, poolsOf } from './engine.ts'
 import { createFirewallMetrics } from './firewall.ts'
 import type { GuestDns } from './guest-dns.ts'
@@ -60,6 +61,8 @@ export type OperatorParts = Runtime & {
   readonly tls: StatusDeps['tls']
   readonly operatorKey: StatusDeps['operatorKey']
   readonly listening: StatusDeps['listening']
+  /** Null: it is off. */
+  readonly console: Pick<Console, 'control' | 'attach'> | null
   readonly clockGuard: ClockGuard
   readonly transparency: AdminDeps['transparency']
 }
@@ -95,16 +98,15 @@ export async function serveOperator(parts: OperatorParts): Promise<AdminServer &
     ...{ store, clock, random, log },
     clockGuard: parts.clockGuard,
     transparency: parts.transparency,
-    mintKey,
-    mintGatewayKey,
+    ...{ mintKey, mintGatewayKey },
     offeredModels: configuredModels(config),
     deleteInstance,
     applyEgressLimits: async () => {
       await engine.network.resync()
       await sampleEgress({ store, log: parts.log.unit('egress'), sample: () => engine.network.sample() })
     },
-    gateway: parts.gateway,
-    cancelBuild,
+    ...{ gateway: parts.gateway, console: parts.console?.control ?? null, cancelBuild },
+    buildLog: builds === null ? null : (build, options) => builds.logOf(build, options),
     vm: id => engine.reconciler.view(id),
     status: createStatus({
       ...parts,
@@ -138,6 +140,7 @@ export async function serveOperator(parts: OperatorParts): Promise<AdminServer &
     ],
     consoleDir: vmId => vmPaths(stateDir, vmId).directory,
   })
+  parts.console?.attach(admin)
   const server = await listenSockets(admin, { config, stateDir, log })
   const stopping = new AbortController()
   let retention: Promise<void> = Promise.resolve()

@@ -11,6 +11,7 @@ import type { VmSpec } from '../vm/engine.ts'
 import type { HostTrust } from '../vm/evidence/launch-policy.plan.ts'
 import { EventLogs } from './events/events.ts'
 import type { FollowDeps } from './events/follow.ts'
+import { logText } from './events/log-text.ts'
 import type { FetchGate } from './fetch/proxy.ts'
 import { BuildFiles } from './files.ts'
 import { type BuildFetch, type BuildPeer, type BuildRoutesDeps, createBuildHttp } from './http/routes.ts'
@@ -67,9 +68,13 @@ export type Builds = {
   readonly fetch: BuildFetch
   /** Removes the files of an organization's finished builds. */
   readonly removeFilesOf: (organizationId: string) => void
+  /** Lines of a build's log, for an operator. Fault not_found: they were removed. */
+  readonly logOf: (build: Pick<Build, 'id' | 'closedAtMs'>, options: LogOptions) => AsyncIterable<Uint8Array>
   readonly start: () => void
   readonly stop: () => Promise<void>
 }
+
+type LogOptions = { readonly follow: boolean; readonly signal: AbortSignal }
 
 /** Fault internal: the directory cannot be made. */
 export function createBuilds(deps: BuildsDeps): Builds {
@@ -148,6 +153,7 @@ export function createBuilds(deps: BuildsDeps): Builds {
     reconciler,
     fetch,
     removeFilesOf: id => retention.removeFilesOf(id),
+    logOf: (build, options) => logOf(events, build, { ...options, stopping: stopping.signal }),
     start: () => {
       pulled.refresh()
       vms.start()
@@ -190,4 +196,13 @@ class PulledImages {
       },
     )
   }
+}
+
+function logOf(
+  events: EventLogs,
+  { id, closedAtMs }: Pick<Build, 'id' | 'closedAtMs'>,
+  { follow, signal, stopping }: LogOptions & { readonly stopping: AbortSignal },
+): AsyncIterable<Uint8Array> {
+  const reader = events.reader(id, { afterId: 0, isOpen: closedAtMs === null })
+  return logText(reader, { follow, signal: AbortSignal.any([signal, stopping]) })
 }

@@ -55,6 +55,7 @@ async function serveUntilSignal(run: Run, { trial: onTrial = false }: { trial?: 
   const ready = {
     instances_url: serving.instancesUrl,
     inference_url: serving.inferenceUrl,
+    console_url: serving.consoleUrl,
     dns_port: serving.dnsPort,
     admin_socket: serving.adminSocket,
     ca_file: serving.caFile,
@@ -64,6 +65,7 @@ async function serveUntilSignal(run: Run, { trial: onTrial = false }: { trial?: 
     fields(run.paint, [
       ['instances API', ready.instances_url],
       ['inference API', dash(ready.inference_url)],
+      ['console', dash(ready.console_url)],
       ['DNS port', dash(ready.dns_port)],
       ['admin socket', ready.admin_socket],
       ['authority', dash(ready.ca_file)],

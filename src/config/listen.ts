@@ -11,6 +11,7 @@ export const LISTENERS = [
   'inference',
   'builds',
   'dns',
+  'console',
 ] as const satisfies readonly (keyof Config['listen'])[]
 export type Listener = (typeof LISTENERS)[number]
 

@@ -1,4 +1,4 @@
-// Configuration of who may ask the admin interface besides root. Pure.
+// Configuration of who may ask the admin interface besides root, and of the console. Pure.
 
 import { Type } from '@sinclair/typebox'
 import { Count, Entry, Section } from './fields.ts'
@@ -43,4 +43,15 @@ export const OperatorConfig = Section({
     [400, 30, 3650],
     'How long the record of commands is kept (`strongroom events`): of its newest 100,000 commands and 10,000 refusals.',
   ),
+})
+
+export const ConsoleConfig = Section({
+  names: Type.Array(Type.String({ minLength: 1, maxLength: 253 }), {
+    default: [],
+    maxItems: 16,
+    description:
+      'DNS names and IP addresses by which browsers reach the console besides localhost, 127.0.0.1, [::1] and the address in `listen.console`. A request that names another host is refused. Passkeys belong to a name: an IP address has none.',
+  }),
+  session_idle_minutes: Count([30, 1, 1440], 'A session of the console ends after this time without a request.'),
+  session_hours: Count([12, 1, 168], 'A session of the console ends after this time, whatever happens in it.'),
 })

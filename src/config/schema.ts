@@ -24,7 +24,7 @@ import {
 import { InferenceConfig } from './inference.ts'
 import { KdsConfig } from './kds.ts'
 import { LogConfig } from './log/log.ts'
-import { OperatorConfig } from './operator.ts'
+import { ConsoleConfig, OperatorConfig } from './operator.ts'
 
 const PLATFORMS = ['snp', 'kvm', 'tcg'] as const
 export type Platform = (typeof PLATFORMS)[number]
@@ -37,6 +37,10 @@ export const ListenConfig = Section({
   ),
   builds: AddressPortOrOff('', 'HTTPS address of service C, attested builds, such as "0.0.0.0:8443".'),
   dns: AddressPortOrOff('0.0.0.0:53', 'Address of the authoritative DNS server for `domain`, UDP and TCP.'),
+  console: AddressPortOrOff(
+    '',
+    'HTTPS address of the console for browsers, such as "127.0.0.1:8444", which a tunnel of SSH reaches.',
+  ),
 })
 
 const TlsConfig = Section({
@@ -314,5 +318,6 @@ export const Config = Entry({
   log: LogConfig,
   billing: BillingConfig,
   operator: OperatorConfig,
+  console: ConsoleConfig,
 })
 export type Config = Static<typeof Config>

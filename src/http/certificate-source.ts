@@ -15,14 +15,15 @@ export type TlsDeps = Runtime & {
   readonly onEvent: (kind: string, detail: Record<string, unknown>) => void
 }
 
-export type NamingConfig = Pick<Config, 'tls' | 'domain' | 'listen' | 'network'> & {
+export type NamingConfig = Pick<Config, 'tls' | 'domain' | 'listen' | 'network' | 'console'> & {
   readonly inference: Pick<Config['inference'], 'placement'>
 }
 
 /** DNS names and addresses of a local certificate. Instances of earlier releases use the gateway's address. */
-export function certificateNames({ tls, domain, listen, network }: NamingConfig): string[] {
-  const address = parseListen(listen.instances)?.hostname ?? ''
-  const specific = isIP(address) !== 0 && !['0.0.0.0', '::'].includes(address) ? [address] : []
+export function certificateNames({ tls, domain, listen, network, console }: NamingConfig): string[] {
+  const specific = [listen.instances, listen.console]
+    .map(text => parseListen(text)?.hostname ?? '')
+    .filter(address => isIP(address) !== 0 && !['0.0.0.0', '::'].includes(address))
   const own = [
     domain,
     `instances.${domain}`,
@@ -33,7 +34,7 @@ export function certificateNames({ tls, domain, listen, network }: NamingConfig)
     '::1',
     network.gateway_v4,
   ]
-  return [...new Set([...own, ...specific, ...tls.names])]
+  return [...new Set([...own, ...specific, ...tls.names, ...(listen.console === '' ? [] : console.names)])]
 }
 
 /** Certificates of one pair, all for its key. */

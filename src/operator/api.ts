@@ -12,9 +12,11 @@ import { operationOf } from '../contract/admin/roles.ts'
 import { readJson } from '../http/body.ts'
 import { retryAfterOf, storageFault } from '../http/limited.ts'
 import { failureHeaders, isInternal } from '../http/problem.ts'
-import { type Caller, type Known, knownCaller, refusalOf, strangerFault } from './access/caller.ts'
+import { type Caller, type Known, knownCaller, personOf, refusalOf, strangerFault } from './access/caller.ts'
+import type { ConsolePerson } from './access/console-control.ts'
 import { buildRoutes } from './builds.ts'
 import { clockRoutes } from './clock.ts'
+import { consoleRoutes } from './console.ts'
 import { deletionRoutes } from './deletion.ts'
 import type { AdminDeps, ReadBody } from './deps.ts'
 import { egressRoutes } from './egress.ts'
@@ -33,6 +35,11 @@ export type Admin = {
   readonly handle: (request: Request, caller: Caller) => Promise<Response>
   /** A problem for a caller who has no role at all, before anything of the connection is read; null: it has one. */
   readonly turnAway: (caller: Caller) => AdminProblem | null
+  /** Records a change that a person makes at the console outside of these routes. Throws where it cannot. */
+  readonly record: (command: Command) => void
+  /** The person behind an actor of the console; null: the configuration has nobody of this name. */
+  readonly personOf: (actor: string) => ConsolePerson | null
+  readonly status: AdminDeps['status']
   /** Method and path of every route, for tests. */
   readonly routes: readonly string[]
 }
@@ -61,6 +68,12 @@ export function createAdmin(deps: AdminDeps): Admin {
   const knownOf = (caller: Caller) => knownCaller(caller, deps)
   return {
     routes: app.routes.map(({ method, path }) => `${method} ${path}`),
+    record: command => {
+      const seq = audit.begin(command)
+      audit.end(command, { seq, result: 'ok' })
+    },
+    personOf: actor => personOf(actor, deps),
+    status: deps.status,
     turnAway: caller => {
       const by = knownOf(caller)
       if (by.role !== null) return null
@@ -142,7 +155,14 @@ function adminApp(deps: AdminDeps, recording: Recording) {
       .use(clockRoutes(deps))
       .use(logRoutes(deps.transparency, readBody))
       .use(usageRoutes(deps))
+      .use(consoleRoutes({ ...deps, knownOf: request => knownIn(asked, request) }, readBody))
   )
+}
+
+function knownIn(asked: Recording['asked'], request: Request): Known {
+  const pending = asked.get(request)
+  if (pending === undefined) throw new Fault('internal', 'a request without a caller')
+  return pending.by
 }
 
 /** Called more than once for a request. Faults: forbidden, attestation_unavailable (an upgrade is on trial). */

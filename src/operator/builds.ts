@@ -11,11 +11,11 @@ import { buildById, LIVING_STATES, listBuilds } from '../store/directory/build.q
 import type { Build } from '../store/directory/build.table.ts'
 import { organizationById } from '../store/directory/organization.query.ts'
 import { noteEvent } from '../store/ledger/event.query.ts'
-import type { AdminDeps } from './deps.ts'
+import type { AdminDeps, BuildLogOptions } from './deps.ts'
 import { vmView } from './instances.ts'
 import { organizationBySlug } from './organizations.ts'
 
-type BuildsDeps = Pick<AdminDeps, 'store' | 'clock' | 'log' | 'cancelBuild' | 'vm'>
+type BuildsDeps = Pick<AdminDeps, 'store' | 'clock' | 'log' | 'cancelBuild' | 'buildLog' | 'vm'>
 
 export function buildRoutes(deps: BuildsDeps) {
   const params = Type.Object({ id: Type.String({ minLength: 1, maxLength: 64 }) })
@@ -28,6 +28,14 @@ export function buildRoutes(deps: BuildsDeps) {
       response: AdminBuildList,
     })
     .get('/builds/:id', ({ params: { id } }) => buildView(deps, find(deps, id)), { params, response: AdminBuild })
+    .get(
+      '/builds/:id/log',
+      ({ params: { id }, query, request }) => logOf(deps, id, { ...query, signal: request.signal }),
+      {
+        params,
+        query: Type.Object({ follow: t.Boolean({ default: false }) }),
+      },
+    )
     .post('/builds/:id/cancel', ({ params: { id } }) => buildView(deps, cancel(deps, id)), {
       params,
       response: AdminBuild,
@@ -46,6 +54,33 @@ function find({ store }: BuildsDeps, id: string): Build {
   const build = buildById(store.directory.db, id)
   if (build === null) throw new Fault('not_found', `there is no build ${id}`, { param: 'build' })
   return build
+}
+
+/** Faults: not_found (its log was removed, too), conflict (service C is off). */
+async function logOf(deps: BuildsDeps, id: string, options: BuildLogOptions): Promise<Response> {
+  const build = find(deps, id)
+  if (deps.buildLog === null)
+    throw new Fault('conflict', 'service C is off in this daemon; set listen.builds and start it again')
+  const lines = deps.buildLog(build, options)[Symbol.asyncIterator]()
+  // A log that is gone is a refusal, not a stream that breaks.
+  const first = await lines.next()
+  const body = new ReadableStream<Uint8Array>(
+    {
+      start: controller => {
+        if (first.done !== true) controller.enqueue(first.value)
+      },
+      pull: async controller => {
+        const next = await lines.next()
+        if (next.done === true) controller.close()
+        else controller.enqueue(next.value)
+      },
+      cancel: async () => {
+        await lines.return?.()
+      },
+    },
+    { highWaterMark: 0 },
+  )
+  return new Response(body, { headers: { 'content-type': 'text/plain; charset=utf-8' } })
 }
 
 /** No effect on an ended build; only a change is an event. Faults: not_found, conflict (service C is off). */

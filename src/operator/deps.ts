@@ -13,6 +13,7 @@ import type { Instance } from '../store/directory/instance.table.ts'
 import type { Organization } from '../store/directory/organization.table.ts'
 import type { GatewayState } from '../store/ledger/gateway.table.ts'
 import type { Administrator } from './access/caller.ts'
+import type { ConsoleControl } from './access/console-control.ts'
 import type { OperatorClock } from './clock.ts'
 import type { OperatorLog } from './log.ts'
 
@@ -35,9 +36,13 @@ export type AdminDeps = Runtime & {
   readonly applyEgressLimits: () => Promise<void>
   /** Cancels a build as its owner would. No effect on one that has ended. Null: service C is off. */
   readonly cancelBuild: ((id: string) => Build | null) | null
+  /** Lines of a build's log; `follow`: until its end. Null: service C is off. Fault not_found: they were removed. */
+  readonly buildLog: ((build: Build, options: BuildLogOptions) => AsyncIterable<Uint8Array>) | null
   readonly gateway: PlacedGatewayControl
   readonly vm: (vmId: string) => VmSummary | null
   readonly status: () => AdminStatus
+  /** Null: the console is off. */
+  readonly console: ConsoleControl | null
   readonly clockGuard: OperatorClock
   readonly transparency: OperatorLog
   readonly leaks: () => Promise<readonly AdminLeak[]>
@@ -46,6 +51,8 @@ export type AdminDeps = Runtime & {
   /** Directory that holds the console of a VM. */
   readonly consoleDir: (vmId: string) => string
 }
+
+export type BuildLogOptions = { readonly follow: boolean; readonly signal: AbortSignal }
 
 /** The gateway's VMs; or it is a part of the daemon, or off. */
 export type PlacedGatewayControl = GatewayVmControl | 'host' | 'off'

@@ -7,6 +7,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import type { Page } from 'playwright-core'
 import { runCommand } from '../../scripts/lib/command.ts'
+import { launchChromium } from '../../scripts/rigs/chromium.ts'
 import { clearRig } from '../../scripts/rigs/gateway/attestation.ts'
 import {
   type AttestedGateway,
@@ -17,7 +18,6 @@ import { KEY, MODEL } from '../../scripts/rigs/gateway/server.ts'
 import { startUpstream } from '../../scripts/rigs/gateway/upstream-server.ts'
 import { root } from '../meta/tree.ts'
 import { preparePackage } from '../rigs/package/package-project.ts'
-import { launchChromium } from '../rigs/portable/runtimes.ts'
 
 const text = 'Grüße 👋 you'
 let gateway: AttestedGateway

@@ -6,7 +6,7 @@ import { findBounds, readRows } from './bounds.ts'
 import { readTree } from './tree.ts'
 
 const rows = readRows([...readTree('src/BOUNDS.md').values()].join('\n'))
-const found = findBounds(readTree('src/**/*.ts'))
+const found = findBounds(readTree('src/**/*.{ts,tsx}'))
 const textOf = ({ path, name }: { path: string; name: string }) => `${path} ${name}`
 
 test('goal: each bound in the source is on the list, and each on the list is in the source', () => {
@@ -28,7 +28,7 @@ test('goal: each bound in the source is on the list, and each on the list is in 
 })
 
 test('goal: each row says something, and its files are there', () => {
-  const sources = readTree('src/**/*.ts')
+  const sources = readTree('src/**/*.{ts,tsx}')
   for (const { paths, share } of rows) {
     expect([paths, paths.length > 0 && paths.every(path => sources.has(path))]).toEqual([paths, true])
     expect([paths, share.length >= 6]).toEqual([paths, true])

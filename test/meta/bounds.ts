@@ -4,7 +4,7 @@ import type { Tree } from './tree.ts'
 
 /** Bounds of documents, of one VM's own work or of one command, and the pure text of one request. */
 const apart =
-  /^src\/(?:contract|attest|guest|builder|verifier|cli)\/|^src\/inference\/(?:dialects\/|openai\/|schema-check\/(?!p(?:ool|rogram)\.ts$))/
+  /^src\/(?:contract|attest|guest|builder|verifier|cli|console\/web)\/|^src\/inference\/(?:dialects\/|openai\/|schema-check\/(?!p(?:ool|rogram)\.ts$))/
 
 /** Bounds of one message, read or answer, which its own sender alone meets; times; rates a second; attempts. */
 const ofOneMessage =

@@ -9,7 +9,7 @@ const texts = readTree(
   '{scripts,guest-image,.ci}/**/{setup,test,demo,run,init}',
   '*.{md,json,toml,lock}',
 )
-const code = readTree('{src,scripts,test,examples}/**/*.ts')
+const code = readTree('{src,scripts,test,examples}/**/*.{ts,tsx}')
 const tests = readTree('test/**/*.test.ts')
 
 /** Where this clone is, and what lies beside it; too general a parent would match what belongs in the files. */
@@ -37,7 +37,7 @@ test('every test says its goal', () => expect(goalFaults(tests)).toEqual([]))
 
 // Goal: the table of faults has no dead rows.
 test('every fault is used', () => {
-  expect(unusedCodes(Object.keys(FAULTS), readTree('src/**/*.ts'), 'src/base/fault.ts')).toEqual([])
+  expect(unusedCodes(Object.keys(FAULTS), readTree('src/**/*.{ts,tsx}'), 'src/base/fault.ts')).toEqual([])
 })
 
 describe('a planted violation is found:', () => {

@@ -22,6 +22,7 @@ export const LAYERS = {
   'src/builds': 4,
   'src/enclave-host': 4,
   'src/operator': 4,
+  'src/console': 4,
   'src/appliance': 5,
   'src/cli': 6,
   'src/main.ts': 7,
@@ -32,6 +33,7 @@ export const APART = {
   'src/guest': ['src/base', 'src/contract', 'src/attest', 'src/linux', 'src/verifier'],
   'src/builder': ['src/guest', 'src/base', 'src/contract', 'src/attest', 'src/linux'],
   'src/guest-main.ts': ['src/guest', 'src/builder', 'src/base'],
+  'src/console/web': ['src/base', 'src/contract', 'src/attest', 'src/verifier'],
   'src/verifier': ['src/base', 'src/contract', 'src/attest', 'src/linux'],
   'src/enclave': [
     ...['src/base', 'src/config', 'src/contract', 'src/attest', 'src/linux', 'src/http', 'src/host', 'src/store'],
@@ -303,7 +305,8 @@ function resolvePath(from: string, specifier: string): string {
 }
 
 function unitOf(path: string): string | null {
-  const units = [...Object.keys(LAYERS), ...Object.keys(APART)]
+  // Entry points first: the console's page stands inside of its room.
+  const units = [...Object.keys(APART), ...Object.keys(LAYERS)]
   return units.find(unit => path === unit || path.startsWith(`${unit}/`)) ?? null
 }
 

@@ -6,7 +6,7 @@ const treeOf = (text: string): Tree => new Map([['src/a.ts', text]])
 
 // Goal: no comment of the project reads as a riddle or runs out of the window, and no value is called `one`.
 test('words of the sources', () => {
-  const tree = readTree('src/**/*.ts', 'scripts/**/*.ts', 'test/**/*.ts', 'examples/**/*.ts')
+  const tree = readTree('src/**/*.{ts,tsx}', 'scripts/**/*.ts', 'test/**/*.ts', 'examples/**/*.ts')
   expect(tree.size).toBeGreaterThan(1_000)
   expect(wordFaults(tree)).toEqual([])
 })

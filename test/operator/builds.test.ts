@@ -3,8 +3,10 @@
 
 import { afterEach, beforeEach, expect, test } from 'bun:test'
 import { Value } from '@sinclair/typebox/value'
+import { Fault } from '../../src/base/fault.ts'
 import { newUuid } from '../../src/base/ids.ts'
 import { AdminBuild, AdminBuildList } from '../../src/contract/admin/admin.ts'
+import { operationOf } from '../../src/contract/admin/roles.ts'
 import type { AdminDeps } from '../../src/operator/deps.ts'
 import { openStore, type Store } from '../../src/store/db.ts'
 import { insertOrganization } from '../../src/store/directory/organization.query.ts'
@@ -85,4 +87,30 @@ test('goal: what there is not is not found, and a count beyond the limit is refu
   for (const [method, path, status, code] of table) {
     expect([path, await ask([method, path])]).toMatchObject([path, { status, body: { error: { code } } }])
   }
+})
+
+test('goal: the log of a build is text for those who may see consoles; a log that is gone is a refusal', async () => {
+  const id = add('acme')
+  const asked: unknown[] = []
+  const admin = buildsAdmin(store, {
+    cancelBuild: null,
+    nowMs: () => nowMs,
+    buildLog: (build, { follow }) => {
+      asked.push([build.id, follow])
+      return (async function* () {
+        if (follow) throw new Fault('not_found', 'The events of this build were removed.')
+        yield Buffer.from('build: one\n')
+        yield Buffer.from('complete: ok\n')
+      })()
+    },
+  })
+  const get = (path: string) => asRoot(admin)(new Request(`http://admin${path}`))
+  expect(await (await get(`/builds/${id}/log`)).text()).toBe('build: one\ncomplete: ok\n')
+  expect((await get(`/builds/${id}/log?follow=true`)).status).toBe(404)
+  expect(asked).toEqual([
+    [id, false],
+    [id, true],
+  ])
+  expect(await ask(['GET', `/builds/${id}/log`])).toMatchObject({ status: 409, body: { error: { code: 'conflict' } } })
+  expect(operationOf('GET', '/builds/:id/log')).toEqual({ name: 'builds.logs', right: 'operate' })
 })

@@ -78,7 +78,7 @@ function statusOf(): AdminStatus {
       witnesses: { problem: () => null, failingSinceMs: () => null },
     },
     problems: () => [],
-    listening: { instances: 'https://127.0.0.1:1', inference: null, builds: null, dns: null },
+    listening: { instances: 'https://127.0.0.1:1', inference: null, builds: null, dns: null, console: null },
   }
   const status = createStatus(deps)()
   expect([...Value.Errors(AdminStatus, status)]).toEqual([])

@@ -16,7 +16,7 @@ export const STATUS: AdminStatus = {
   names: null,
   log: { size: 3, shown: 3, last_entry_at: null, waiting_since: null, witnesses: 0, problems: [] },
   problems: [],
-  listen: { instances: 'https://127.0.0.1:1', inference: null, builds: null, dns: null },
+  listen: { instances: 'https://127.0.0.1:1', inference: null, builds: null, dns: null, console: null },
   tls: {
     source: 'local',
     expires_at: '2027-01-01T00:00:00.000Z',

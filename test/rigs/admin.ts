@@ -8,6 +8,8 @@ export const NO_ADMINISTRATORS = {
   ownerUid: 0,
   admitChange: () => {},
   removeOrganization: () => {},
+  console: null,
+  buildLog: null,
   transparency: {
     log: {
       key: () => null,

@@ -26,7 +26,21 @@ export function networkChecks(facts: NetworkFacts, config: Config, daemonPid: nu
     ...firewallChecks(facts, config),
     portsCheck(facts, config, daemonPid),
     ...namesChecks(facts, config, daemonPid),
+    ...consoleChecks(config),
   ]
+}
+
+/** Empty where it is off. */
+function consoleChecks({ listen, console: { names: own } }: Config): Check[] {
+  if (listen.console === '') return []
+  const name = 'console'
+  const { hostname } = listenAddress(listen.console)
+  const names = own.length === 0 ? 'localhost' : own.join(', ')
+  const detail = `at ${listen.console}, by ${names}`
+  if (own.length > 0 || hostname.startsWith('127.') || hostname === '::1') return [pass(name, detail)]
+  const remedy =
+    'name it in console.names as browsers of other machines do; where only this one and its tunnels are to reach it, let it listen on 127.0.0.1'
+  return [warn(name, `${detail} alone: a browser of another machine is refused, or has no passkeys`, remedy)]
 }
 
 /** The daemon turns forwarding on; then the host forwards for everybody, unless a firewall keeps it from that. */

@@ -10,6 +10,7 @@ import buildService from './build-service.md' with { type: 'text' }
 import builds from './builds.md' with { type: 'text' }
 import config from './config.md' with { type: 'text' }
 import configure from './configure.md' with { type: 'text' }
+import consoleTopic from './console.md' with { type: 'text' }
 import daily from './daily.md' with { type: 'text' }
 import egress from './egress.md' with { type: 'text' }
 import gateway from './gateway.md' with { type: 'text' }
@@ -39,6 +40,7 @@ const sources: readonly Omit<Topic, 'summary'>[] = [
   { name: 'configure', reader: 'operator', text: configure },
   { name: 'daily', reader: 'operator', text: daily },
   { name: 'operators', reader: 'operator', text: operators },
+  { name: 'console', reader: 'operator', text: consoleTopic },
   { name: '3am', reader: 'operator', text: threeAm },
   { name: 'egress', reader: 'operator', text: egress },
   { name: 'names', reader: 'operator', text: names },

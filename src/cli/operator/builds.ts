@@ -5,6 +5,7 @@ import { AdminBuild, AdminBuildList, buildListMax } from '../../contract/admin/a
 import { type Command, path } from '../cli.ts'
 import { countOption } from '../options.ts'
 import { bytesText, dash, fields, oneLine, type Paint, table, timeText } from '../render.ts'
+import { printStream } from './print-stream.ts'
 
 const listCountDefault = 50
 const exampleId = '4f9d2c1e-6c1b-4f0e-9c39-0a9a5f6b7c8d'
@@ -12,7 +13,7 @@ const exampleId = '4f9d2c1e-6c1b-4f0e-9c39-0a9a5f6b7c8d'
 export function addBuilds(program: Command): void {
   const builds = program
     .command('builds')
-    .description('attested builds: list, show, cancel')
+    .description('attested builds: list, show, logs, cancel')
     .examples('strongroom builds list', `strongroom builds show ${exampleId}`)
 
   builds
@@ -33,6 +34,13 @@ export function addBuilds(program: Command): void {
     .examples(`strongroom builds show ${exampleId}`)
     .runs(async (run, id: string) => {
       await run.show({ path: path`/builds/${id}`, response: AdminBuild }, buildText)
+    })
+
+  onOne(builds, 'logs', 'print what a build has said, step by step; control characters are shown as text on a terminal')
+    .option('--follow', 'keep printing as it goes on, until its end')
+    .examples(`strongroom builds logs ${exampleId}`, `strongroom builds logs ${exampleId} --follow`)
+    .runs(async (run, id: string, { follow = false }: { follow?: boolean }) => {
+      await printStream(run, { path: path`/builds/${id}/log`, query: { follow } }, { name: 'log', isEndless: follow })
     })
 
   onOne(builds, 'cancel', 'end a build and its VM now, as its owner could; no effect on one that has ended')

@@ -67,7 +67,7 @@ function rowOf(row: AdminCommand, paint: Paint): string[] {
   const word = result === null ? 'runs' : result === 'ok' ? 'ok' : paint.bad(result)
   return [
     timeText(row.at),
-    actor,
+    row.socket === 'console' ? `${actor} (console)` : actor,
     role ?? '-',
     operation,
     times > 1 ? `${word} (${times} times)` : word,

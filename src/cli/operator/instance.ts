@@ -17,6 +17,7 @@ import type { Command, Run } from '../cli.ts'
 import { InputFault } from '../exit.ts'
 import { bytesOption, countOption, timeOption } from '../options.ts'
 import { bytesText, dash, fields, type Paint, table, timeText } from '../render.ts'
+import { printStream } from './print-stream.ts'
 
 const tailBytesDefault = 65_536
 
@@ -72,7 +73,9 @@ export function addInstance(program: Command): void {
     )
     .examples('strongroom instance console k3v9x2ab --tail 4096 --follow')
     .runs(async (run, ref: string, options: { follow?: boolean; tail: number }) => {
-      await printConsole(run, { ref, tail: options.tail, follow: options.follow === true })
+      const { tail, follow = false } = options
+      const asked = { path: '/instance/console', query: { ref, tail, follow } }
+      await printStream(run, asked, { name: 'console', isEndless: follow })
     })
 
   onOne(instance, 'logs', 'print the events of an instance and its VM, oldest first')
@@ -136,23 +139,6 @@ function onOne(parent: Command, name: string, description: string): Command {
     .command(name)
     .description(description)
     .argument('<instance>', 'id, name, or organization/name where several instances have that name')
-}
-
-async function printConsole(run: Run, { ref, tail, follow }: { ref: string; tail: number; follow: boolean }) {
-  if (follow && run.json) {
-    throw new InputFault('--follow has no end, so --json cannot print it as one document', {
-      param: 'follow',
-      remedy: 'leave out --follow or --json',
-    })
-  }
-  const decoder = new TextDecoder()
-  let text = ''
-  for await (const chunk of run.client().stream({ path: '/instance/console', query: { ref, tail, follow } })) {
-    if (run.json) text += decoder.decode(chunk, { stream: true })
-    else if (run.io.stdoutIsTerminal) await run.io.stdout(harmless(decoder.decode(chunk, { stream: true })))
-    else await run.io.stdout(chunk)
-  }
-  if (run.json) await run.result({ console: text + decoder.decode() }, '')
 }
 
 function listText({ instances }: AdminInstanceList, paint: Paint): string {

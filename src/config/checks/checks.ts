@@ -9,6 +9,7 @@ import { guestDnsPort, LISTENERS, type Listener, listenOverlap, parseListen } fr
 import { type Config, ListenConfig } from '../schema.ts'
 import { acmeProblems } from './acme.ts'
 import { buildsProblems, type CrossProblem } from './builds.ts'
+import { consoleProblems } from './console.ts'
 import { embeddingProblems } from './embedding.ts'
 import { fallbackProblems } from './fallbacks.ts'
 import { familyProblems } from './ipv6.ts'
@@ -139,6 +140,7 @@ const CHECKS: readonly Check[] = [
   embeddingProblems,
   fallbackProblems,
   processProblems,
+  consoleProblems,
   ({ inference }) => upstreamNameProblems(inference.upstreams.map(upstream => upstream.name)),
   ({ instances }) =>
     when(new Set(instances.inference_models).size !== instances.inference_models.length, {

@@ -22,7 +22,7 @@ export const Slug = Type.String({ maxLength: 63, description: 'Organization slug
 
 /** Labels directly under the domain that name the appliance itself, or that people would think do. */
 const RESERVED_SLUGS: ReadonlySet<string> = new Set(
-  'admin api builds dns gateway host inference instances localhost mail ns ns1 ns2 root status strongroom www'.split(
+  'admin api builds console dns gateway host inference instances localhost mail ns ns1 ns2 root status strongroom www'.split(
     ' ',
   ),
 )
@@ -287,6 +287,8 @@ export const AdminStatus = Closed({
     inference: OrNull(Type.String()),
     builds: OrNull(Type.String()),
     dns: OrNull(Type.String()),
+    /** The console for browsers. */
+    console: OrNull(Type.String()),
   }),
   tls: Closed({
     source: OneOf(['local', 'operator']),

@@ -9,11 +9,13 @@ export const AdminCommand = Closed({
   seq: Type.Integer({ minimum: 1, description: 'Grows with each command; gaps are refused ones that were dropped.' }),
   at: Type.String({ description: 'ISO 8601 UTC' }),
   uid: Type.Integer(),
-  gid: Type.Integer(),
-  pid: Type.Integer({ description: 'The process that connected; its number may belong to another one by now.' }),
+  gid: Type.Integer({ description: '-1: by the console.' }),
+  pid: Type.Integer({
+    description: 'The process that connected; its number may belong to another one by now. 0: by the console.',
+  }),
   actor: Type.String({ description: 'The name of an administrator, `root`, or `uid N`' }),
   role: OrNull(Type.String(), { description: 'null: none' }),
-  socket: Type.String(),
+  socket: Type.String({ description: '`admin`, `monitor` or `console`' }),
   operation: Type.String(),
   arguments: Type.Record(Type.String(), Type.Unknown()),
   result: OrNull(Type.String(), {

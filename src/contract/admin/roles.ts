@@ -55,6 +55,7 @@ export const OPERATIONS: Readonly<Record<string, Operation>> = {
   'POST /instance/egress-limit': { name: 'instance.egress-raise', right: 'administer' },
   'GET /builds': { name: 'builds.list', right: 'look' },
   'GET /builds/:id': { name: 'builds.show', right: 'look' },
+  'GET /builds/:id/log': { name: 'builds.logs', right: 'operate' },
   'POST /builds/:id/cancel': { name: 'builds.cancel', right: 'operate' },
   'GET /inference': { name: 'inference.show', right: 'look' },
   'POST /inference/update': { name: 'inference.update', right: 'operate' },
@@ -67,6 +68,13 @@ export const OPERATIONS: Readonly<Record<string, Operation>> = {
   // It says to relying parties that this policy is the operator's.
   'POST /log/policy': { name: 'log.publish-policy', right: 'administer' },
   'GET /inference/log': { name: 'inference.log', right: 'operate' },
+  // For the caller's own link, sessions and passkeys whoever has a role may; for those of others it needs `administer`
+  // (operator/console.ts).
+  'POST /console/links': { name: 'console.open', right: 'audit' },
+  'GET /console/sessions': { name: 'console.sessions', right: 'audit' },
+  'POST /console/close': { name: 'console.close', right: 'audit' },
+  'GET /console/passkeys': { name: 'passkey.list', right: 'audit' },
+  'DELETE /console/passkeys/:id': { name: 'passkey.remove', right: 'audit' },
 }
 
 /** Null: there is no such operation, so nobody may. HEAD needs what GET needs. */

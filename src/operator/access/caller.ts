@@ -1,18 +1,26 @@
-// The caller of the admin interface, by the ids that the kernel noted for the connection. Pure.
+// The caller of the admin interface: by the ids that the kernel noted for the connection, or by a session of the
+// console. Pure.
 
 import { Fault } from '../../base/fault.ts'
 import { type AdminRole, mayDo, operationOf, type Right, type Role, rolesWith } from '../../contract/admin/roles.ts'
 import type { Peer } from '../../host/peer.ts'
+import type { ConsolePerson } from './console-control.ts'
 
 /** `monitor`: the socket that only reads, whoever comes by it. */
 export type AdminSocket = 'admin' | 'monitor'
 
-export type Caller = Peer & { readonly socket: AdminSocket }
+type SocketCaller = Peer & { readonly socket: AdminSocket }
+
+/** A person with a session of the console, which has checked who it is. `uid`: the user of the host behind the name. */
+export type ConsoleCaller = Peer & { readonly socket: 'console'; readonly actor: string; readonly role: AdminRole }
+
+export type Caller = SocketCaller | ConsoleCaller
 
 /** A named administrator of the configuration. */
 export type Administrator = { readonly uid: number; readonly user: string; readonly role: AdminRole }
 
-export type Known = Caller & {
+export type Known = Peer & {
+  readonly socket: Caller['socket']
   readonly actor: string
   /** Null: no administrator. */
   readonly role: Role | null
@@ -23,11 +31,24 @@ export function knownCaller(
   caller: Caller,
   { administrators, ownerUid }: { readonly administrators: readonly Administrator[]; readonly ownerUid: number },
 ): Known {
+  if (caller.socket === 'console') return caller
   const named = administrators.find(({ uid }) => uid === caller.uid)
   const isOwner = caller.uid === 0 || caller.uid === ownerUid
   const actor = caller.uid === 0 ? 'root' : (named?.user ?? `uid ${caller.uid}`)
   if (caller.socket === 'monitor') return { ...caller, actor, role: 'monitor' }
   return { ...caller, actor, role: isOwner ? 'admin' : (named?.role ?? null) }
+}
+
+/** The person that an actor is by the configuration; null: nobody. */
+export function personOf(
+  actor: string,
+  { administrators, ownerUid }: Parameters<typeof knownCaller>[1],
+): ConsolePerson | null {
+  if (actor === 'root') return { uid: 0, actor, role: 'admin' }
+  const named = administrators.find(({ user }) => user === actor)
+  // The daemon's own user is an administrator whatever the configuration says of it.
+  if (named?.uid === ownerUid || actor === `uid ${ownerUid}`) return { uid: ownerUid, actor, role: 'admin' }
+  return named === undefined ? null : { uid: named.uid, actor, role: named.role }
 }
 
 /** Fault forbidden, in words for the caller; null: the operation is allowed. A route without a role is nobody's. */

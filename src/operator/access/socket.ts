@@ -14,6 +14,8 @@ import type { Admin } from '../api.ts'
 import type { AdminSocket, Caller } from './caller.ts'
 import { exchange } from './exchange.ts'
 
+export type AskedAdmin = Pick<Admin, 'handle' | 'turnAway'>
+
 export type AdminServer = { readonly path: string; readonly stop: () => Promise<void> }
 
 export type ListenOptions = {
@@ -36,7 +38,7 @@ const OWNER_ONLY: ListenOptions = { socket: 'admin', mode: 0o600, gid: null }
  * Listens at `path`, mode 0600 unless given. A socket left behind by a dead daemon is replaced, that of a running one
  * never. Faults: conflict (another daemon listens there), host.unsupported (the path is too long or cannot be used).
  */
-export async function listenAdmin(path: string, admin: Admin, options = OWNER_ONLY): Promise<AdminServer> {
+export async function listenAdmin(path: string, admin: AskedAdmin, options = OWNER_ONLY): Promise<AdminServer> {
   checkSocketPath(path)
   if (await isListenedOn(path)) {
     throw new Fault('conflict', `another strongroom already serves this state directory (${path} accepts connections)`)

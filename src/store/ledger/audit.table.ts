@@ -12,7 +12,7 @@ export const audit = sqliteTable(
     pid: integer('pid').notNull(),
     actor: text('actor').notNull(),
     role: text('role'),
-    socket: text('socket', { enum: ['admin', 'monitor'] }).notNull(),
+    socket: text('socket', { enum: ['admin', 'monitor', 'console'] }).notNull(),
     operation: text('operation').notNull(),
     arguments: text('arguments', { mode: 'json' }).$type<Record<string, unknown>>().notNull(),
     /** `ok`, a fault code or `interrupted`; null while it runs. */

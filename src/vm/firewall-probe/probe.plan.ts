@@ -95,6 +95,7 @@ const NAMES = {
   inference: 'service B',
   builds: 'service C',
   dns: 'the DNS',
+  console: 'the console',
 } as const satisfies Record<Listener, string>
 
 /** Not when off, on a port that the kernel chooses (tests) or on a loopback address. */

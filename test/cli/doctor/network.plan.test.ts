@@ -141,3 +141,18 @@ test('goal: rules count for the family whose packets they drop, and for no other
   expect(found('ipv4')).toEqual(['forwarding PASS', 'forwarding of IPv6 WARN'])
   expect(found('ipv4', 'ipv6')).toEqual(['forwarding PASS', 'forwarding of IPv6 PASS'])
 })
+
+test('goal: a console that others reach by an address alone is a warning; one that is off is no line', () => {
+  const of = (listen: string, names: string[] = []) => {
+    const changed = { ...config, listen: { ...config.listen, console: listen }, console: { ...config.console, names } }
+    return networkChecks(facts({}), changed, null).find(({ name }) => name === 'console')
+  }
+  expect(of('')).toBeUndefined()
+  expect(of('127.0.0.1:8444')).toMatchObject({ result: 'PASS', detail: 'at 127.0.0.1:8444, by localhost' })
+  expect(of('[::1]:8444')?.result).toBe('PASS')
+  expect(of('0.0.0.0:8444')).toMatchObject({ result: 'WARN', remedy: expect.stringContaining('console.names') })
+  expect(of('0.0.0.0:8444', ['a.example'])).toMatchObject({
+    result: 'PASS',
+    detail: 'at 0.0.0.0:8444, by a.example',
+  })
+})

@@ -4,9 +4,9 @@ import { expect, test } from 'bun:test'
 import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import { launchChromium } from '../../../scripts/rigs/chromium.ts'
 import { KEY, MODEL, startHostGateway, target } from '../../../scripts/rigs/gateway/server.ts'
 import { startUpstream } from '../../../scripts/rigs/gateway/upstream-server.ts'
-import { launchChromium } from '../../rigs/portable/runtimes.ts'
 
 /** In the page. */
 const script = `async (url, key, model) => {

@@ -7,9 +7,8 @@ import { connect } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { gidOf, uidOf } from '../../../src/host/peer.ts'
-import type { Caller } from '../../../src/operator/access/caller.ts'
-import { type AdminServer, listenAdmin } from '../../../src/operator/access/socket.ts'
-import type { Admin } from '../../../src/operator/api.ts'
+import type { AdminSocket } from '../../../src/operator/access/caller.ts'
+import { type AdminServer, type AskedAdmin, listenAdmin } from '../../../src/operator/access/socket.ts'
 import { listOrganizations } from '../../../src/store/directory/organization.query.ts'
 import { listAudit } from '../../../src/store/ledger/audit.query.ts'
 import { egressAdmin } from '../../rigs/instances/egress-admin.ts'
@@ -41,7 +40,7 @@ afterEach(async () => {
   rmSync(dir, { recursive: true, force: true })
 })
 
-async function listen(admin: Admin, name: string, mode: number, socket: Caller['socket'] = 'admin', gid = 0) {
+async function listen(admin: AskedAdmin, name: string, mode: number, socket: AdminSocket = 'admin', gid = 0) {
   const server = await listenAdmin(join(dir, name), admin, { socket, mode, gid })
   servers.push(server)
   return server.path
@@ -147,8 +146,7 @@ test('goal: the read-only socket is its group’s, and nobody changes anything b
 
 test('goal: users that come and go by the hundred at once are each taken for themselves', async () => {
   const seen: [string, number][] = []
-  const admin: Admin = {
-    routes: [],
+  const admin: AskedAdmin = {
     turnAway: () => null,
     handle: async (request, { uid }) => {
       seen.push([new URL(request.url).pathname, uid])

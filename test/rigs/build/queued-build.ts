@@ -55,7 +55,11 @@ export function cancelQueuedBuild({ directory: { db } }: Store, id: string): Bui
 /** The admin interface, asked for builds alone. */
 export function buildsAdmin(
   store: Store,
-  { cancelBuild, nowMs }: Pick<AdminDeps, 'cancelBuild'> & { readonly nowMs: () => number },
+  {
+    cancelBuild,
+    buildLog = null,
+    nowMs,
+  }: Pick<AdminDeps, 'cancelBuild'> & Partial<Pick<AdminDeps, 'buildLog'>> & { readonly nowMs: () => number },
 ): Admin {
   const notAskedHere = () => {
     throw new Error('these tests ask for nothing of this kind')
@@ -64,6 +68,7 @@ export function buildsAdmin(
     ...NO_ADMINISTRATORS,
     store,
     cancelBuild,
+    buildLog,
     mintKey,
     mintGatewayKey,
     offeredModels: offeredModels([]),

@@ -5,7 +5,7 @@ import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import type { Page } from 'playwright-core'
-import { launchChromium } from '../portable/runtimes.ts'
+import { launchChromium } from '../../../scripts/rigs/chromium.ts'
 import type { PackageClient, PackageProject, Told } from './package-project.ts'
 
 const pageTimeoutMs = 60_000

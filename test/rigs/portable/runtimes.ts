@@ -3,8 +3,8 @@
 import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join, resolve } from 'node:path'
-import { type BrowserContext, chromium } from 'playwright-core'
 import { type BrowserBundle, browserBundle } from '../../../scripts/build-verifier.ts'
+import { launchChromium } from '../../../scripts/rigs/chromium.ts'
 
 const suiteEntry = resolve(import.meta.dir, 'suite.ts')
 const driver = resolve(import.meta.dir, 'driver.mjs')
@@ -55,33 +55,6 @@ export type BrowserRun = {
   readonly version: string
   /** Every address that the page asked for. */
   readonly requests: readonly string[]
-}
-
-const chromiumPath = '/usr/bin/chromium'
-const chromiumArguments = [
-  '--headless',
-  '--no-sandbox',
-  '--disable-gpu',
-  '--disable-quic',
-  '--no-first-run',
-  '--disable-background-networking',
-  '--disable-component-update',
-  '--disable-sync',
-  '--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1',
-]
-
-/** With this folder as its profile and home. It reaches this machine alone; its caller closes it. */
-export async function launchChromium(
-  profile: string,
-  options: { readonly ignoreHTTPSErrors?: boolean } = {},
-): Promise<BrowserContext> {
-  return await chromium.launchPersistentContext(profile, {
-    ...options,
-    executablePath: chromiumPath,
-    args: chromiumArguments,
-    env: { ...process.env, HOME: profile },
-    timeout: runTimeoutMs,
-  })
 }
 
 /**

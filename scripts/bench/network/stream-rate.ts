@@ -1,12 +1,12 @@
 // The network as the owner of a VM has it: bytes of one TCP stream from a guest to the world, as the appliance forwards
 // them and as a router without any rule does. In network namespaces; needs root.
 
-import { hostTableText } from '../../src/vm/network/host-table.plan.ts'
-import { rulesetText } from '../../src/vm/network/nft.plan.ts'
-import { createGuestNetwork, type GuestNetwork, plugIn, worldAddress } from '../rigs/guest/network.ts'
-import { gateway, guest, hostPlan, plan, unspent } from '../rigs/guest/two-guests.ts'
-import { createNetns, type Netns } from '../rigs/netns.ts'
-import { percentile } from './in-netns.ts'
+import { hostTableText } from '../../../src/vm/network/host-table.plan.ts'
+import { rulesetText } from '../../../src/vm/network/nft.plan.ts'
+import { createGuestNetwork, type GuestNetwork, plugIn, worldAddress } from '../../rigs/guest/network.ts'
+import { gateway, guest, hostPlan, plan, unspent } from '../../rigs/guest/two-guests.ts'
+import { createNetns, type Netns } from '../../rigs/netns.ts'
+import { percentile } from '../in-netns.ts'
 
 const rounds = 7
 const roundMs = 2_000

@@ -1,0 +1,21 @@
+// The session's cookie. Pure.
+//
+// RFC 6265bis 4.1.3.2: `__Host-` means Secure, this host alone, every path; nobody else can set it for this host.
+
+const name = '__Host-strongroom'
+
+export function sessionCookie(token: string, lifeMs: number): string {
+  return `${name}=${token}; Path=/; Max-Age=${Math.floor(lifeMs / 1000)}; Secure; HttpOnly; SameSite=Strict`
+}
+
+export const noSessionCookie = `${name}=; Path=/; Max-Age=0; Secure; HttpOnly; SameSite=Strict`
+
+/** The secret in a Cookie header; null: there is none, or there are two. */
+export function tokenOf(header: string | null): string | null {
+  const own = (header ?? '')
+    .split(';')
+    .map(pair => pair.trim())
+    .filter(pair => pair.startsWith(`${name}=`))
+  const [only] = own
+  return only === undefined || own.length > 1 ? null : only.slice(name.length + 1)
+}

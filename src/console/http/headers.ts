@@ -1,0 +1,54 @@
+// Headers of every response of the console: what its page may load and do, and that nobody may frame it. Pure.
+
+/** CSP level 3. Nothing inline, nothing of another origin, no text that becomes script. */
+const policy = [
+  "default-src 'none'",
+  "script-src 'self'",
+  "style-src 'self'",
+  "connect-src 'self'",
+  "img-src 'self'",
+  "form-action 'none'",
+  "frame-ancestors 'none'",
+  "base-uri 'none'",
+  "require-trusted-types-for 'script'",
+  "trusted-types 'none'",
+].join('; ')
+
+const FIXED = {
+  'content-security-policy': policy,
+  'cross-origin-opener-policy': 'same-origin',
+  'cross-origin-resource-policy': 'same-origin',
+  'cross-origin-embedder-policy': 'require-corp',
+  'permissions-policy':
+    'publickey-credentials-create=(self), publickey-credentials-get=(self), clipboard-write=(self), camera=(), microphone=(), geolocation=(), payment=(), usb=()',
+  'referrer-policy': 'no-referrer',
+  'x-content-type-options': 'nosniff',
+  'x-frame-options': 'DENY',
+} as const
+
+/** Headers that a service behind the console must not set for the console's origin. */
+const REMOVED = [
+  'set-cookie',
+  'access-control-allow-origin',
+  'access-control-allow-credentials',
+  'alt-svc',
+  'clear-site-data',
+]
+
+/** The response with these headers; `no-store` unless it says how long it may be kept. */
+export function guarded(response: Response): Response {
+  const headers = new Headers(response.headers)
+  for (const name of REMOVED) headers.delete(name)
+  return withFixed(response, headers)
+}
+
+/** As `guarded`, for a response of the console itself, which may set its cookie. */
+export function ownGuarded(response: Response): Response {
+  return withFixed(response, new Headers(response.headers))
+}
+
+function withFixed(response: Response, headers: Headers): Response {
+  for (const [name, value] of Object.entries(FIXED)) headers.set(name, value)
+  if (!headers.has('cache-control')) headers.set('cache-control', 'no-store')
+  return new Response(response.body, { status: response.status, headers })
+}

@@ -1,0 +1,44 @@
+// Passkeys over HTTP: to make one in a session, and to log in by one. Effects: passkeys, sessions.
+
+import { iso, isoOrNull } from '../../base/clock.ts'
+import type { AdminPasskey } from '../../contract/admin/console.ts'
+import type { Passkey } from '../../store/ledger/passkey.table.ts'
+import type { Passkeys, Place } from '../passkeys/passkeys.ts'
+import { readAssertion, readNewPasskey } from '../passkeys/responses.ts'
+import type { Session } from '../sessions/sessions.ts'
+import { type Asked, beginSession, type SessionRoutesDeps } from './session.routes.ts'
+
+export type PasskeyRoutesDeps = SessionRoutesDeps & {
+  readonly passkeys: Passkeys
+  /** Throws while an upgrade is on trial. */
+  readonly admitChange: () => void
+}
+
+export function placeOf({ hostName, origin }: Asked): Place {
+  return { hostName, origin }
+}
+
+export async function logInByPasskey(deps: PasskeyRoutesDeps, body: unknown, asked: Asked): Promise<Response> {
+  const { person, passkeyId } = await deps.passkeys.logIn(readAssertion(body), placeOf(asked))
+  return beginSession(deps, { person, passkeyId }, asked)
+}
+
+export async function makePasskey(
+  deps: PasskeyRoutesDeps,
+  { body, session, asked }: { readonly body: unknown; readonly session: Session; readonly asked: Asked },
+): Promise<Response> {
+  deps.admitChange()
+  const passkey = await deps.passkeys.create(session, readNewPasskey(body), placeOf(asked), ({ id, name, rpId }) =>
+    deps.record(session.person, 'passkey.add', { id, name, rp_id: rpId }),
+  )
+  return Response.json({ ...passkeyDocument(passkey), own: true } satisfies AdminPasskey, { status: 201 })
+}
+
+export function passkeyDocument(passkey: Passkey): Omit<AdminPasskey, 'own'> {
+  const { id, actor, role, name, rpId, createdAtMs, lastUsedAtMs } = passkey
+  return {
+    ...{ id, actor, role, name, rp_id: rpId },
+    created_at: iso(createdAtMs),
+    last_used_at: isoOrNull(lastUsedAtMs),
+  }
+}

@@ -1,0 +1,143 @@
+// The console's edge: which host and page a request is for, and the part that answers it. Effects: those of the parts;
+// the access log.
+
+import type { Clock } from '../../base/clock.ts'
+import { Fault } from '../../base/fault.ts'
+import type { Logger, LogLevel } from '../../base/log.ts'
+import { createDeadlines } from '../../base/work/deadlines.ts'
+import { Places } from '../../base/work/places.ts'
+import { readJson } from '../../http/body.ts'
+import { checkHost } from '../../http/head.ts'
+import { LimitedFault } from '../../http/limited.ts'
+import type { StrangerLines } from '../../http/stranger-lines.ts'
+import { fileResponse, indexPath, type ServedFile } from '../page/files.ts'
+import { endedBy } from './body-end.ts'
+import { failureResponse } from './failure.ts'
+import { guarded, ownGuarded } from './headers.ts'
+import { crossSiteFault, hostOf } from './origin.ts'
+import {
+  answerLogIn,
+  answerSession,
+  type Context,
+  isLogIn,
+  type Peer,
+  type SessionAnswerDeps,
+  sessionOf,
+} from './session-answers.ts'
+import { askTenantService, isTenantPath, type TenantServices } from './tenant.routes.ts'
+
+export type ConsoleDeps = SessionAnswerDeps & {
+  readonly clock: Clock
+  readonly log: Logger
+  readonly strangers: Pick<StrangerLines, 'level'>
+  /** As `hostsOf` has them. */
+  readonly hosts: ReadonlySet<string>
+  readonly files: () => Promise<ReadonlyMap<string, ServedFile>>
+  readonly tenant: TenantServices
+}
+
+export type ConsoleFetch = (request: Request, peer: Peer) => Promise<Response>
+
+const BODY_LIMITS = { bytesMax: 65_536, timeoutMs: 10_000, depthMax: 16 } as const
+
+/** Requests under way of sessions; one session may have an eighth of them. */
+const openRequestsMax = 256
+const sessionParts = 8
+
+type Parts = {
+  readonly deps: ConsoleDeps
+  readonly places: Places
+  readonly readBody: (request: Request) => Promise<unknown>
+}
+
+/** Never rejects: every request gets a response. */
+export function createConsole(deps: ConsoleDeps): ConsoleFetch {
+  const deadlines = createDeadlines(deps.clock)
+  const readBody: Parts['readBody'] = request => readJson(request, BODY_LIMITS, deadlines)
+  const parts = { deps, places: new Places(openRequestsMax), readBody }
+  return async (request, peer) => {
+    const startedMs = deps.clock.monotonicMs()
+    const context = contextOf(request, peer)
+    let response: Response
+    try {
+      checkHost(request.headers)
+      response = deps.hosts.has(context.hostName) ? await route(parts, context) : wrongHost(context)
+    } catch (error) {
+      response = ownGuarded(failureResponse(deps.log, error))
+    }
+    logAccess(deps, context, { status: response.status, ms: Math.round(deps.clock.monotonicMs() - startedMs) })
+    return response
+  }
+}
+
+/** Without a host where the header names none. */
+function contextOf(request: Request, peer: Peer): Context {
+  const url = URL.canParse(request.url) ? new URL(request.url) : null
+  const host = url === null ? null : hostOf(request.headers.get('host'))
+  return {
+    ...{ request, peer },
+    hostName: host?.name ?? '',
+    origin: `https://${host?.authority ?? ''}`,
+    path: url?.pathname ?? '',
+    search: url?.search ?? '',
+    actor: null,
+  }
+}
+
+/** RFC 9110 15.5.20. In plain text: this host has nothing to show to that name. */
+function wrongHost({ hostName }: Context): Response {
+  const text =
+    hostName === ''
+      ? 'The Host header names no host.\n'
+      : `The console is not at ${hostName}. Its operator can add the name to console.names in the configuration.\n`
+  return ownGuarded(new Response(text, { status: 421, headers: { 'content-type': 'text/plain; charset=utf-8' } }))
+}
+
+async function route(parts: Parts, context: Context): Promise<Response> {
+  const { deps, readBody } = parts
+  const { request, path, search, origin, peer } = context
+  const isChange = request.method !== 'GET' && request.method !== 'HEAD'
+  if (!path.startsWith('/api/')) {
+    if (isChange) throw new Fault('method_not_allowed', 'The methods here are GET, HEAD.')
+    return page(await deps.files(), context)
+  }
+  const fault = crossSiteFault(request.headers, { origin, isChange })
+  if (fault !== null) throw fault
+  if (isTenantPath(path)) return guarded(await askTenantService(deps.tenant, { request, path, search, peer }))
+  if (isChange && !isJson(request.headers)) {
+    throw new Fault('invalid_request', 'The Content-Type header must be application/json.')
+  }
+  if (isLogIn(context)) return ownGuarded(await answerLogIn(deps, context, readBody))
+  const session = sessionOf(deps, context)
+  const release = parts.places.take([{ name: session.id, parts: sessionParts }])
+  if (typeof release === 'string') throw new LimitedFault('Too many requests of this session are open.', 1_000)
+  try {
+    return endedBy(await answerSession(deps, { context, session, readBody }), session.ended, release)
+  } catch (error) {
+    release()
+    throw error
+  }
+}
+
+/** A page asks for its own paths: each of them is the one document, which shows what its path names. */
+function page(files: ReadonlyMap<string, ServedFile>, { request, path }: Context): Response {
+  const file = files.get(path) ?? (path.startsWith('/assets/') ? undefined : files.get(indexPath))
+  if (file === undefined) throw new Fault('not_found', 'There is nothing at this path.')
+  return ownGuarded(fileResponse(file, request.headers))
+}
+
+function isJson(headers: Headers): boolean {
+  return /^application\/json[ \t]*(;|$)/i.test(headers.get('content-type') ?? '')
+}
+
+function logAccess(
+  { log, strangers }: ConsoleDeps,
+  { request, path, actor }: Context,
+  { status, ms }: { readonly status: number; readonly ms: number },
+): void {
+  const isRead = status < 400 && (request.method === 'GET' || request.method === 'HEAD')
+  const wanted: LogLevel = status >= 500 ? 'warn' : isRead ? 'debug' : 'info'
+  const level = actor === null ? strangers.level(wanted) : wanted
+  const area = path.startsWith('/api/') ? path.split('/', 3).join('/') : '(page)'
+  log[level]('request', { method: request.method, area: area.slice(0, 32), status, ms, actor })
+}

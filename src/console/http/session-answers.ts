@@ -1,0 +1,104 @@
+// The console's answers to browsers that log in, and to sessions. Effects: those of the parts.
+
+import { Fault } from '../../base/fault.ts'
+import { UnavailableFault } from '../../http/limited.ts'
+import type { Streams } from '../live/streams.ts'
+import type { Session } from '../sessions/sessions.ts'
+import { tokenOf } from './cookie.ts'
+import { guarded, ownGuarded } from './headers.ts'
+import { type AskOperator, askOperator, operatorPath } from './operator.routes.ts'
+import { logInByPasskey, makePasskey, type PasskeyRoutesDeps, placeOf } from './passkey.routes.ts'
+import { type Asked, logInByLink, logOut, sessionDocument } from './session.routes.ts'
+import type { TenantPeer } from './tenant.routes.ts'
+
+export type Peer = TenantPeer
+
+/** A request under way. */
+export type Context = Asked & {
+  readonly peer: Peer
+  readonly path: string
+  readonly search: string
+  /** For the access log. */
+  actor: string | null
+}
+
+export type SessionAnswerDeps = PasskeyRoutesDeps & {
+  /** Null: the daemon is about to start. */
+  readonly operator: () => AskOperator | null
+  readonly streams: Pick<Streams, 'open'>
+  /** Counts a log-in by its address. Fault rate_limited. */
+  readonly admitLogIn: (address: string) => void
+}
+
+type ReadBody = (request: Request) => Promise<unknown>
+
+const LOG_INS: ReadonlySet<string> = new Set(['/api/session', '/api/session/passkey', '/api/session/passkey/options'])
+
+/** Whether it is a request of a browser in which nobody needs to be logged in. */
+export function isLogIn({ request, path }: Context): boolean {
+  return request.method === 'POST' && LOG_INS.has(path)
+}
+
+export async function answerLogIn(deps: SessionAnswerDeps, context: Context, readBody: ReadBody): Promise<Response> {
+  deps.admitLogIn(context.peer.address())
+  const { path, request } = context
+  const body = await readBody(request)
+  if (path === '/api/session/passkey/options') return Response.json(await deps.passkeys.logInOptions(placeOf(context)))
+  if (path === '/api/session/passkey') return logInByPasskey(deps, body, context)
+  const token: unknown = Reflect.get(Object(body), 'token')
+  if (typeof token === 'string') return logInByLink(deps, token, context)
+  throw new Fault('invalid_request', 'token must be the text of a link.', { param: 'token' })
+}
+
+/** Says so of a request that no person made, such as one that follows a change: it does not count as use. */
+const backgroundHeader = 'x-strongroom-background'
+
+/** Fault unauthenticated. */
+export function sessionOf({ sessions }: Pick<SessionAnswerDeps, 'sessions'>, context: Context): Session {
+  const { request, path } = context
+  const token = tokenOf(request.headers.get('cookie'))
+  const isUse = request.headers.get(backgroundHeader) === null && path !== '/api/live'
+  const session = token === null ? null : sessions.find(token, { isUse })
+  if (session === null) {
+    throw new Fault('unauthenticated', 'Nobody is logged in here; use a passkey, or a link of: strongroom console open')
+  }
+  context.actor = session.person.actor
+  return session
+}
+
+type SessionAsked = { readonly context: Context; readonly session: Session; readonly readBody: ReadBody }
+
+export async function answerSession(
+  deps: SessionAnswerDeps,
+  { context, session, readBody }: SessionAsked,
+): Promise<Response> {
+  const { request, path, search } = context
+  const rest = operatorPath(path, request.method)
+  if (rest !== null) {
+    const operator = deps.operator()
+    if (operator === null) throw new UnavailableFault('The daemon is about to start; try again.', 1_000)
+    // A followed console may be quiet for hours.
+    context.peer.mayPause()
+    return guarded(await askOperator(operator, { request, rest: rest + search, session }))
+  }
+  const answer = ANSWERS[`${request.method} ${path}`]
+  if (answer === undefined) throw new Fault('not_found', 'There is nothing at this path for this method.')
+  return ownGuarded(await answer(deps, { context, session, readBody }))
+}
+
+type Answer = (deps: SessionAnswerDeps, asked: SessionAsked) => Response | Promise<Response>
+
+const ANSWERS: Readonly<Record<string, Answer>> = {
+  'GET /api/session': (deps, { session, context }) => Response.json(sessionDocument(deps, session, context.hostName)),
+  'DELETE /api/session': ({ sessions }, { session }) => logOut(sessions, session),
+  'GET /api/live': ({ streams }, { session, context }) => {
+    context.peer.mayPause()
+    return streams.open(session)
+  },
+  'POST /api/passkeys/options': async (deps, { session, context }) => {
+    deps.admitChange()
+    return Response.json(await deps.passkeys.creationOptions(session, placeOf(context)))
+  },
+  'POST /api/passkeys': async (deps, { session, context, readBody }) =>
+    makePasskey(deps, { body: await readBody(context.request), session, asked: context }),
+}

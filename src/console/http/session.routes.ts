@@ -1,0 +1,77 @@
+// The console's own interface: who is logged in, log-in by a link, log-out. Effects: sessions.
+
+import { iso } from '../../base/clock.ts'
+import { Fault } from '../../base/fault.ts'
+import { version } from '../../base/version.ts'
+import type { SessionDocument } from '../../contract/admin/console.ts'
+import { passkeyPlace } from '../passkeys/passkeys.ts'
+import type { Person } from '../person.ts'
+import type { Links } from '../sessions/links.ts'
+import type { Session, Sessions } from '../sessions/sessions.ts'
+import { noSessionCookie, sessionCookie, tokenOf } from './cookie.ts'
+
+export type SessionRoutesDeps = {
+  readonly sessions: Sessions
+  readonly links: Links
+  readonly hostId: string
+  readonly services: SessionDocument['services']
+  readonly record: (person: Person, operation: string, asked: Readonly<Record<string, unknown>>) => void
+}
+
+/** `token`: what a link has behind `#token=`. Fault forbidden: it is none, or it was used, or its minute is over. */
+export function logInByLink(deps: SessionRoutesDeps, token: string, asked: Asked): Response {
+  const person = deps.links.take(token)
+  if (person === null) {
+    throw new Fault(
+      'forbidden',
+      'This link is used or too old: a link logs one browser in, within a minute. Make another: strongroom console open',
+      { param: 'token' },
+    )
+  }
+  return beginSession(deps, { person, passkeyId: null }, asked)
+}
+
+export type Asked = {
+  readonly request: Request
+  /** Name of the console that the browser asked for. */
+  readonly hostName: string
+  /** The console's own by that name and port. */
+  readonly origin: string
+}
+
+/** Ends the session that the browser has: a session never changes its person. */
+export function beginSession(
+  deps: SessionRoutesDeps,
+  { person, passkeyId }: { readonly person: Person; readonly passkeyId: string | null },
+  { request, hostName }: Asked,
+): Response {
+  const { sessions } = deps
+  deps.record(person, 'console.login', { by: passkeyId === null ? 'link' : 'passkey', name: hostName })
+  const former = tokenOf(request.headers.get('cookie'))
+  const known = former === null ? null : sessions.find(former, { isUse: false })
+  if (known !== null) sessions.end(({ id }) => id === known.id)
+  const { token, session } = sessions.begin(person, passkeyId)
+  const headers = { 'set-cookie': sessionCookie(token, session.endsAtMs - session.beganAtMs) }
+  return Response.json(sessionDocument(deps, session, hostName), { status: 201, headers })
+}
+
+export function logOut(sessions: Sessions, session: Session): Response {
+  sessions.end(({ id }) => id === session.id)
+  return new Response(null, { status: 204, headers: { 'set-cookie': noSessionCookie } })
+}
+
+export function sessionDocument(deps: SessionRoutesDeps, session: Session, hostName: string): SessionDocument {
+  const { person, by, beganAtMs, endsAtMs } = session
+  return {
+    actor: person.actor,
+    role: person.role,
+    by,
+    began_at: iso(beganAtMs),
+    ends_at: iso(endsAtMs),
+    idle_s: Math.floor(deps.sessions.idleMs / 1000),
+    host_id: deps.hostId,
+    version,
+    services: deps.services,
+    passkeys: passkeyPlace(hostName),
+  }
+}

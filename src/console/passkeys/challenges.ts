@@ -1,0 +1,67 @@
+// Challenges that a passkey signs, without a table: whoever asks for one takes up no place. State in memory: which were
+// used, of those that a passkey signed.
+//
+//   nonce, 16 bytes | end, milliseconds of the monotonic clock, 8 | HMAC-SHA256 over these and the purpose, 32
+
+import { createHmac } from 'node:crypto'
+import { equalConstantTime, fromBase64Url, toBase64Url } from '../../base/bytes.ts'
+import type { Clock } from '../../base/clock.ts'
+import type { RandomBytes } from '../../base/ids.ts'
+
+const nonceBytes = 16
+const headBytes = nonceBytes + 8
+const macBytes = 32
+
+/** A person has this time to find the passkey and to prove who holds it. */
+export const challengeLifeMs = 120_000
+/** Within the life of a challenge; each was signed by a passkey that is known here. */
+const usedMax = 4_096
+
+export type ChallengesDeps = { readonly clock: Pick<Clock, 'monotonicMs'>; readonly random: RandomBytes }
+
+export class Challenges {
+  readonly #deps: ChallengesDeps
+  /** New with each start of the daemon. */
+  readonly #key: Uint8Array
+  readonly #used = new Map<string, number>()
+
+  constructor(deps: ChallengesDeps) {
+    this.#deps = deps
+    this.#key = deps.random(32)
+  }
+
+  /** `purpose`: what alone it is good for. */
+  make(purpose: string): Uint8Array<ArrayBuffer> {
+    const bytes = new Uint8Array(headBytes + macBytes)
+    bytes.set(this.#deps.random(nonceBytes))
+    new DataView(bytes.buffer).setFloat64(nonceBytes, this.#deps.clock.monotonicMs() + challengeLifeMs)
+    bytes.set(this.#mac(bytes.subarray(0, headBytes), purpose), headBytes)
+    return bytes
+  }
+
+  /** Whether it was made here for this, not too long ago, and has not been used. Base64url. */
+  isGood(text: string, purpose: string): boolean {
+    const bytes = fromBase64Url(text)
+    if (bytes === null || bytes.length !== headBytes + macBytes || this.#used.has(text)) return false
+    const mac = this.#mac(bytes.subarray(0, headBytes), purpose)
+    return equalConstantTime(mac, bytes.subarray(headBytes)) && this.#deps.clock.monotonicMs() < endOf(bytes)
+  }
+
+  /** It is good for nothing from now on. False: it was so before, or there is no room to remember it. */
+  use(text: string): boolean {
+    const nowMs = this.#deps.clock.monotonicMs()
+    for (const [used, endMs] of this.#used) if (nowMs >= endMs) this.#used.delete(used)
+    const bytes = fromBase64Url(text)
+    if (bytes === null || this.#used.has(text) || this.#used.size >= usedMax) return false
+    this.#used.set(toBase64Url(bytes), endOf(bytes))
+    return true
+  }
+
+  #mac(head: Uint8Array, purpose: string): Uint8Array {
+    return new Uint8Array(createHmac('sha256', this.#key).update(head).update(purpose).digest())
+  }
+}
+
+function endOf(bytes: Uint8Array): number {
+  return new DataView(bytes.buffer, bytes.byteOffset).getFloat64(nonceBytes)
+}

@@ -1,0 +1,245 @@
+// Passkeys of the console (WebAuthn level 3): made in a session, good to begin one. Effects: the store; loads the
+// library on first use.
+//
+// A passkey belongs to one name of the console and to one person. The person proves herself to the device each time
+// (user verification), so that a stolen device alone logs nobody in.
+
+import { isIP } from 'node:net'
+import { fromBase64Url, toBase64Url, utf8 } from '../../base/bytes.ts'
+import type { Clock } from '../../base/clock.ts'
+import { Fault } from '../../base/fault.ts'
+import type { RandomBytes } from '../../base/ids.ts'
+import type { Logger } from '../../base/log.ts'
+import type { SessionDocument } from '../../contract/admin/console.ts'
+import type { LedgerDb } from '../../store/db.ts'
+import {
+  countPasskeys,
+  insertPasskey,
+  notePasskeyUse,
+  passkeyById,
+  passkeysOf,
+} from '../../store/ledger/passkey.query.ts'
+import type { Passkey } from '../../store/ledger/passkey.table.ts'
+import { lowerRole, type Person } from '../person.ts'
+import { Challenges, challengeLifeMs } from './challenges.ts'
+import type { Assertion, NewPasskey } from './responses.ts'
+
+/** Passkeys of one person by one name, and of all. */
+const passkeysPerActorMax = 16
+const passkeysMax = 2_048
+
+export type PasskeysDeps = {
+  readonly db: LedgerDb
+  readonly clock: Pick<Clock, 'monotonicMs' | 'nowMs'>
+  readonly random: RandomBytes
+  readonly log: Logger
+  readonly hostId: string
+  /** As whom and with which role an actor may log in by now; null: not at all. */
+  readonly personOf: (actor: string) => Person | null
+  /** Whether records may change: not while an upgrade is on trial. */
+  readonly mayWrite: () => boolean
+}
+
+/** The name of the console that the browser asked, and its origin. */
+export type Place = { readonly hostName: string; readonly origin: string }
+
+/** COSE algorithms (RFC 9053): Ed25519, ECDSA with P-256, RSA PKCS #1 with SHA-256. */
+const ALGORITHMS = [-8, -7, -257]
+
+/** Passkeys belong to a domain name (WebAuthn level 3, 4, "RP ID"). */
+export function passkeyPlace(hostName: string): SessionDocument['passkeys'] {
+  if (isIP(hostName.replace(/^\[|\]$/g, '')) === 0) return { rp_id: hostName, why: null }
+  const why = `passkeys belong to a name, and ${hostName} is an address: open the console by localhost or by one of console.names`
+  return { rp_id: null, why }
+}
+
+export class Passkeys {
+  readonly #deps: PasskeysDeps
+  readonly #challenges: Challenges
+
+  constructor(deps: PasskeysDeps) {
+    this.#deps = deps
+    this.#challenges = new Challenges(deps)
+  }
+
+  /** PublicKeyCredentialCreationOptionsJSON. Faults: conflict. */
+  async creationOptions(
+    { id, person }: { readonly id: string; readonly person: Person },
+    place: Place,
+  ): Promise<object> {
+    const rpID = requiredRpId(place)
+    const own = this.#ownAt(person, rpID)
+    const { generateRegistrationOptions } = await loadLibrary()
+    return generateRegistrationOptions({
+      rpName: 'Strongroom',
+      rpID,
+      userName: `${person.actor} at ${rpID}`,
+      userDisplayName: person.actor,
+      userID: this.#handleOf(person.actor),
+      challenge: this.#challenges.make(creationPurpose(id, rpID)),
+      timeout: challengeLifeMs,
+      attestationType: 'none',
+      excludeCredentials: own.map(passkey => ({ id: passkey.id })),
+      authenticatorSelection: { residentKey: 'required', requireResidentKey: true, userVerification: 'required' },
+      supportedAlgorithmIDs: ALGORITHMS,
+    })
+  }
+
+  /** Faults: conflict, forbidden (it does not prove itself). `record` is called before it is stored. */
+  async create(
+    { id, person }: { readonly id: string; readonly person: Person },
+    { name, response }: NewPasskey,
+    place: Place,
+    record: (passkey: Passkey) => void,
+  ): Promise<Passkey> {
+    const { db, clock } = this.#deps
+    const rpId = requiredRpId(place)
+    this.#ownAt(person, rpId)
+    const { credential, challenge } = await this.#proved('passkey was not made', async () => {
+      const { verifyRegistrationResponse } = await loadLibrary()
+      await refuseCertificates(response.response.attestationObject)
+      const purpose = creationPurpose(id, rpId)
+      const { verified, registrationInfo } = await verifyRegistrationResponse({
+        response: { ...response, clientExtensionResults: {} },
+        expectedChallenge: challenge => this.#challenges.isGood(challenge, purpose),
+        expectedOrigin: place.origin,
+        expectedRPID: rpId,
+        requireUserVerification: true,
+        supportedAlgorithmIDs: ALGORITHMS,
+      })
+      if (!verified) throw new Error('not verified')
+      return { credential: registrationInfo.credential, challenge: challengeOf(response.response.clientDataJSON) }
+    })
+    const row: Passkey = {
+      ...{ id: credential.id, actor: person.actor, role: person.role, rpId, name },
+      publicKey: Buffer.from(credential.publicKey),
+      counter: credential.counter,
+      createdAtMs: clock.nowMs(),
+      lastUsedAtMs: null,
+    }
+    if (!this.#challenges.use(challenge)) throw unproved('passkey was not made')
+    record(row)
+    if (!insertPasskey(db, row)) throw new Fault('conflict', 'This passkey is here already.')
+    return row
+  }
+
+  /** PublicKeyCredentialRequestOptionsJSON, without ids: the browser offers its own, and nobody learns those here. */
+  async logInOptions(place: Place): Promise<object> {
+    const rpID = requiredRpId(place)
+    const { generateAuthenticationOptions } = await loadLibrary()
+    return generateAuthenticationOptions({
+      rpID,
+      challenge: this.#challenges.make(logInPurpose(rpID)),
+      timeout: challengeLifeMs,
+      userVerification: 'required',
+    })
+  }
+
+  /** The person whose passkey signed. Fault forbidden: it is none of this host, or does not prove itself. */
+  async logIn(response: Assertion, place: Place): Promise<{ readonly person: Person; readonly passkeyId: string }> {
+    const { db, clock } = this.#deps
+    const rpId = requiredRpId(place)
+    const passkey = passkeyById(db, response.id)
+    const { userHandle, ...signed } = response.response
+    if (passkey === null || passkey.rpId !== rpId) throw unproved(refused)
+    if (userHandle !== null && userHandle !== toBase64Url(this.#handleOf(passkey.actor))) throw unproved(refused)
+    const counter = await this.#proved(refused, async () => {
+      const { verifyAuthenticationResponse } = await loadLibrary()
+      refuseFrames(signed.clientDataJSON)
+      const { verified, authenticationInfo } = await verifyAuthenticationResponse({
+        response: { ...response, response: signed, clientExtensionResults: {} },
+        expectedChallenge: challenge => this.#challenges.isGood(challenge, logInPurpose(rpId)),
+        expectedOrigin: place.origin,
+        expectedRPID: rpId,
+        credential: { id: passkey.id, publicKey: Uint8Array.from(passkey.publicKey), counter: passkey.counter },
+        requireUserVerification: true,
+      })
+      if (!verified) throw new Error('not verified')
+      return authenticationInfo.newCounter
+    })
+    // Another request may have used the challenge, or removed the passkey, while this one was verified.
+    if (!this.#challenges.use(challengeOf(signed.clientDataJSON)) || passkeyById(db, passkey.id) === null) {
+      throw unproved(refused)
+    }
+    const now = this.#deps.personOf(passkey.actor)
+    if (now === null) throw new Fault('forbidden', `${passkey.actor} is no administrator of this host any more.`)
+    if (this.#deps.mayWrite()) notePasskeyUse(db, { id: passkey.id, counter, nowMs: clock.nowMs() })
+    return { person: { ...now, role: lowerRole(passkey.role, now.role) }, passkeyId: passkey.id }
+  }
+
+  /** A person's passkeys at a name. Fault conflict: there is no room for another. */
+  #ownAt({ actor }: Person, rpId: string): Passkey[] {
+    const own = passkeysOf(this.#deps.db, actor).filter(passkey => passkey.rpId === rpId)
+    if (own.length >= passkeysPerActorMax || countPasskeys(this.#deps.db) >= passkeysMax) {
+      throw new Fault('conflict', `${actor} has ${own.length} passkeys here, which are enough; remove one first.`)
+    }
+    return own
+  }
+
+  /** The user handle: the same for all passkeys of a person, and no name (WebAuthn level 3, 14.6.1). */
+  #handleOf(actor: string): Uint8Array<ArrayBuffer> {
+    const digest = new Bun.CryptoHasher('sha256').update(`strongroom user ${this.#deps.hostId} ${actor}`).digest()
+    return new Uint8Array(digest)
+  }
+
+  /** The sender learns that it was refused, and the log has the reason. */
+  async #proved<T>(what: string, verify: () => Promise<T>): Promise<T> {
+    try {
+      return await verify()
+    } catch (error) {
+      this.#deps.log.debug('a passkey did not prove itself', { error })
+      throw unproved(what)
+    }
+  }
+}
+
+const refused = 'log-in was refused'
+
+function unproved(what: string): Fault {
+  return new Fault(
+    'forbidden',
+    `The ${what}: the passkey did not prove itself. Try again, or use a link of: strongroom console open`,
+  )
+}
+
+/** Fault conflict. */
+function requiredRpId({ hostName }: Place): string {
+  const { rp_id: rpId, why } = passkeyPlace(hostName)
+  if (rpId === null) throw new Fault('conflict', why ?? '')
+  return rpId
+}
+
+function creationPurpose(sessionId: string, rpId: string): string {
+  return `create ${rpId} ${sessionId}`
+}
+
+function logInPurpose(rpId: string): string {
+  return `get ${rpId}`
+}
+
+function challengeOf(clientDataJson: string): string {
+  const challenge: unknown = Reflect.get(Object(clientDataIn(clientDataJson)), 'challenge')
+  return typeof challenge === 'string' ? challenge : ''
+}
+
+/** A page of another origin shows no page of the console, so none of them asks for a passkey. */
+function refuseFrames(clientDataJson: string): void {
+  if (Reflect.get(Object(clientDataIn(clientDataJson)), 'crossOrigin') === true) throw new Error('made in a frame')
+}
+
+function clientDataIn(text: string): unknown {
+  return JSON.parse(new TextDecoder().decode(fromBase64Url(text) ?? utf8('null')))
+}
+
+/** The library would ask the hosts that certificates name for their revocations. We ask for none (`none`). */
+async function refuseCertificates(attestationObject: string): Promise<void> {
+  const { decodeAttestationObject } = await import('@simplewebauthn/server/helpers')
+  const decoded = decodeAttestationObject(Uint8Array.from(fromBase64Url(attestationObject) ?? []))
+  const format = decoded.get('fmt')
+  const isSelf = format === 'packed' && decoded.get('attStmt').get('x5c') === undefined
+  if (format !== 'none' && !isSelf) throw new Error(`attestation ${format}, and none was asked for`)
+}
+
+function loadLibrary() {
+  return import('@simplewebauthn/server')
+}

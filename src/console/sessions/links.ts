@@ -1,0 +1,59 @@
+// Links that log a person in once, soon. State in memory: a restart of the daemon forgets them.
+
+import type { Clock } from '../../base/clock.ts'
+import type { RandomBytes } from '../../base/ids.ts'
+import type { Person } from '../person.ts'
+import { drawToken, tokenDigest } from './token.ts'
+
+/** A person has a minute to open it. */
+export const linkLifeMs = 60_000
+/** Links of one person that nobody has opened; the oldest gives way. */
+const linksPerActorMax = 8
+
+type Link = { readonly person: Person; readonly endsAtMs: number }
+
+export class Links {
+  readonly #deps: { readonly clock: Pick<Clock, 'monotonicMs'>; readonly random: RandomBytes }
+  /** By digest, the oldest first. */
+  readonly #open = new Map<string, Link>()
+
+  constructor(deps: { readonly clock: Pick<Clock, 'monotonicMs'>; readonly random: RandomBytes }) {
+    this.#deps = deps
+  }
+
+  /** The secret of a new link. */
+  make(person: Person): string {
+    const nowMs = this.#deps.clock.monotonicMs()
+    this.#forget(nowMs)
+    const own = [...this.#open].filter(([, link]) => link.person.actor === person.actor)
+    for (const [digest] of own.slice(0, Math.max(0, own.length + 1 - linksPerActorMax))) this.#open.delete(digest)
+    const { text, digest } = drawToken(this.#deps.random)
+    this.#open.set(digest, { person, endsAtMs: nowMs + linkLifeMs })
+    return text
+  }
+
+  /** The person of a link, which is no link from then on. Null: there is none, or its time is over. */
+  take(token: string): Person | null {
+    this.#forget(this.#deps.clock.monotonicMs())
+    const digest = tokenDigest(token)
+    const link = digest === null ? undefined : this.#open.get(digest)
+    if (digest === null || link === undefined) return null
+    this.#open.delete(digest)
+    return link.person
+  }
+
+  /** Links of an actor, or of everybody for null, log nobody in from now on. */
+  clear(actor: string | null): void {
+    for (const [digest, { person }] of this.#open) {
+      if (actor === null || person.actor === actor) this.#open.delete(digest)
+    }
+  }
+
+  get size(): number {
+    return this.#open.size
+  }
+
+  #forget(nowMs: number): void {
+    for (const [digest, { endsAtMs }] of this.#open) if (nowMs >= endsAtMs) this.#open.delete(digest)
+  }
+}

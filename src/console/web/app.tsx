@@ -1,0 +1,113 @@
+// Chooses the page by its address: the tenant's side, the log-in, or a page of the operator.
+
+import { useSignal } from '@preact/signals'
+import type { ComponentChildren, ComponentType } from 'preact'
+import { useEffect } from 'preact/hooks'
+import { followLive } from './core/live.ts'
+import { matchPath } from './core/path.ts'
+import { problemFrom, type RequestProblem } from './core/request.ts'
+import { address } from './core/router.ts'
+import { enter, sessionState } from './core/session.ts'
+import { AccountPage } from './operator/account/account.tsx'
+import { LogInPage } from './operator/account/log-in.tsx'
+import { BuildPage } from './operator/builds/build.tsx'
+import { BuildsPage } from './operator/builds/builds.tsx'
+import { GatewayPage } from './operator/gateway/gateway.tsx'
+import { DoctorPage } from './operator/host/doctor.tsx'
+import { EventsPage } from './operator/host/events.tsx'
+import { LogPage } from './operator/host/log.tsx'
+import { OverviewPage } from './operator/host/overview.tsx'
+import { InstancePage } from './operator/instances/instance.tsx'
+import { InstancesPage } from './operator/instances/instances.tsx'
+import { OrganizationPage } from './operator/organizations/organization.tsx'
+import { OrganizationsPage } from './operator/organizations/organizations.tsx'
+import { OperatorShell } from './operator/shell.tsx'
+import { Empty, Page, ProblemNote, Waiting } from './parts/page.tsx'
+import { Link } from './parts/text.tsx'
+
+type Route = readonly [pattern: string, page: (...parts: string[]) => ComponentChildren]
+
+const ROUTES: readonly Route[] = [
+  ['/', () => <OverviewPage />],
+  ['/organizations', () => <OrganizationsPage />],
+  ['/organizations/:slug', (slug = '') => <OrganizationPage key={slug} slug={slug} />],
+  ['/instances', () => <InstancesPage />],
+  [
+    '/instances/:organization/:name',
+    (organization = '', name = '') => (
+      <InstancePage key={`${organization}/${name}`} organization={organization} name={name} />
+    ),
+  ],
+  ['/gateway', () => <GatewayPage />],
+  ['/builds', () => <BuildsPage />],
+  ['/builds/:id', (id = '') => <BuildPage key={id} id={id} />],
+  ['/log', () => <LogPage />],
+  ['/events', () => <EventsPage />],
+  ['/doctor', () => <DoctorPage />],
+  ['/account', () => <AccountPage />],
+]
+
+export function App() {
+  const { path } = address.value
+  return path === '/tenant' || path.startsWith('/tenant/') ? <TenantSide /> : <OperatorSide />
+}
+
+function OperatorSide() {
+  const state = sessionState.value
+  useEffect(() => {
+    if (state.kind === 'unknown') void enter()
+    if (state.kind === 'in') return followLive('/api/live')
+    return undefined
+  }, [state.kind])
+  if (state.kind === 'unknown') return <Starting />
+  if (state.kind === 'out') return <LogInPage problem={state.problem} />
+  return <OperatorShell>{pageAt(address.value.path)}</OperatorShell>
+}
+
+function pageAt(path: string): ComponentChildren {
+  for (const [pattern, page] of ROUTES) {
+    const parts = matchPath(pattern, path)
+    if (parts !== null) return page(...parts)
+  }
+  return (
+    <Page title="No such page">
+      <Empty title={`There is nothing at ${path}`}>
+        <Link href="/">To the overview</Link>
+      </Empty>
+    </Page>
+  )
+}
+
+function Starting() {
+  return (
+    <main id="main" class="alone">
+      <Waiting what="the console" />
+    </main>
+  )
+}
+
+/** Loaded when it is needed: operators never need it. */
+function TenantSide() {
+  const side = useSignal<ComponentType | null>(null)
+  const problem = useSignal<RequestProblem | null>(null)
+  const load = () => {
+    problem.value = null
+    import('./tenant/tenant.tsx').then(
+      ({ Tenant }) => {
+        side.value = Tenant
+      },
+      error => {
+        problem.value = problemFrom(error)
+      },
+    )
+  }
+  useEffect(load, [])
+  const { value: Side } = side
+  if (Side !== null) return <Side />
+  if (problem.value === null) return <Starting />
+  return (
+    <main id="main" class="alone">
+      <ProblemNote problem={problem.value} retry={load} />
+    </main>
+  )
+}

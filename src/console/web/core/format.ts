@@ -1,0 +1,66 @@
+// Numbers, sizes, times and money as the page writes them. Pure.
+
+const units = ['B', 'KiB', 'MiB', 'GiB', 'TiB'] as const
+
+/** As the command line writes sizes: `5.0 GiB`. */
+export function bytesText(bytes: number): string {
+  const unit = Math.min(units.length - 1, bytes < 1 ? 0 : Math.floor(Math.log2(bytes) / 10))
+  const value = bytes / 1024 ** unit
+  return `${unit === 0 ? value : value.toFixed(1)} ${units[unit]}`
+}
+
+export function countText(count: number): string {
+  return count.toLocaleString('en-US')
+}
+
+/** Dollars out of exact text: two places, or more where there would be only zeros. */
+export function usdText(usd: string): string {
+  const value = Number(usd)
+  if (value === 0) return '$0'
+  if (value < 0.01) return `$${trimmed(value.toFixed(6))}`
+  return `$${value.toLocaleString('en-US', { minimumFractionDigits: 2, maximumFractionDigits: 2 })}`
+}
+
+/** Counts by name, those above zero: `3 ready, 1 failed`. */
+export function countsText(counts: Readonly<Record<string, number>> | null): string {
+  if (counts === null) return 'unknown'
+  const parts = Object.entries(counts).filter(([, count]) => count > 0)
+  return parts.length === 0 ? 'none' : parts.map(([name, count]) => `${countText(count)} ${name}`).join(', ')
+}
+
+const steps = [
+  { seconds: 60, name: 'second' },
+  { seconds: 3_600, name: 'minute', by: 60 },
+  { seconds: 86_400, name: 'hour', by: 3_600 },
+  { seconds: Number.POSITIVE_INFINITY, name: 'day', by: 86_400 },
+] as const
+
+/** How far from now: `3 minutes ago`, `in 20 days`. */
+export function distanceText(atMs: number, nowMs: number): string {
+  const seconds = Math.round(Math.abs(nowMs - atMs) / 1000)
+  if (seconds < 5) return 'now'
+  const text = durationText(seconds)
+  return atMs <= nowMs ? `${text} ago` : `in ${text}`
+}
+
+export function durationText(seconds: number): string {
+  const step = steps.find(row => seconds < row.seconds) ?? steps[3]
+  const count = Math.floor(seconds / ('by' in step ? step.by : 1))
+  return `${count} ${step.name}${count === 1 ? '' : 's'}`
+}
+
+/** `2026-11-26 14:53:00 UTC`. */
+export function instantText(iso: string): string {
+  const at = Date.parse(iso)
+  if (Number.isNaN(at)) return iso
+  return `${new Date(at).toISOString().slice(0, 19).replace('T', ' ')} UTC`
+}
+
+/** The middle of a long id or digest left out. */
+export function shortText(text: string, chars = 12): string {
+  return text.length <= chars * 2 + 1 ? text : `${text.slice(0, chars)}…${text.slice(-4)}`
+}
+
+function trimmed(text: string): string {
+  return text.replace(/\.?0+$/, '')
+}

@@ -1,0 +1,11 @@
+// The present, for times that are shown as distances. Effects: a timer.
+
+import { signal } from '@preact/signals'
+
+const tickMs = 5_000
+
+export const nowMs = signal(Date.now())
+
+setInterval(() => {
+  if (!document.hidden) nowMs.value = Date.now()
+}, tickMs)

@@ -1,0 +1,70 @@
+// The person who is logged in, and their rights. Effects: requests.
+
+import { computed, signal } from '@preact/signals'
+import type { SessionDocument } from '../../../contract/admin/console.ts'
+import { mayDo, OPERATIONS } from '../../../contract/admin/roles.ts'
+import { forgetDocuments } from './loaded.ts'
+import { problemFrom, type RequestOptions, RequestProblem, requestJson } from './request.ts'
+
+export type SessionState =
+  | { readonly kind: 'unknown' }
+  | { readonly kind: 'out'; readonly problem: RequestProblem | null }
+  | { readonly kind: 'in'; readonly session: SessionDocument }
+
+export const sessionState = signal<SessionState>({ kind: 'unknown' })
+
+export const session = computed(() => (sessionState.value.kind === 'in' ? sessionState.value.session : null))
+
+/** Reads who is logged in. A link's token in the fragment is traded for a session first, and leaves the address. */
+export async function enter(): Promise<void> {
+  const token = tokenIn(location.hash)
+  try {
+    if (token !== null) {
+      history.replaceState(null, '', location.pathname + location.search)
+      await requestJson('/api/session', { method: 'POST', body: { token } })
+    }
+    sessionState.value = { kind: 'in', session: await requestJson<SessionDocument>('/api/session') }
+  } catch (error) {
+    const problem = problemFrom(error)
+    sessionState.value = { kind: 'out', problem: problem.status === 401 && token === null ? null : problem }
+  }
+}
+
+export async function leave(): Promise<void> {
+  await requestJson('/api/session', { method: 'DELETE' })
+  forgetDocuments()
+  sessionState.value = { kind: 'out', problem: null }
+}
+
+/** The token of `#token=…`; null: there is none. */
+export function tokenIn(hash: string): string | null {
+  return new URLSearchParams(hash.replace(/^#/, '')).get('token')
+}
+
+/** Whether the role of this session has the right that an operation needs, by its method and route. */
+export function may(operation: keyof typeof OPERATIONS): boolean {
+  const { value } = session
+  const right = OPERATIONS[operation]?.right
+  return value !== null && right !== undefined && mayDo(value.role, right)
+}
+
+const operatorBase = '/api/operator'
+
+/** A document of the operator's interface, at the paths of the admin socket. A session that ended logs the page out. */
+export async function operate<T>(path: string, options: RequestOptions = {}): Promise<T> {
+  return await requestJson<T>(operatorBase + path, options).catch(noticeEnd)
+}
+
+export function operatorPath(path: string): string {
+  return operatorBase + path
+}
+
+/** The session ended meanwhile: the page says so in the place of everything. Always throws. */
+export function noticeEnd(error: unknown): never {
+  if (error instanceof RequestProblem && error.status === 401) {
+    forgetDocuments()
+    const ended = new RequestProblem({ code: error.code, message: 'your session has ended', status: 401 })
+    sessionState.value = { kind: 'out', problem: ended }
+  }
+  throw error
+}

@@ -1,0 +1,72 @@
+// The person who is logged in: the session, all sessions of the console, and passkeys.
+
+import type { Static } from '@sinclair/typebox'
+import type { AdminConsoleSession, AdminConsoleSessionList } from '../../../../contract/admin/console.ts'
+import { useAction } from '../../core/action.ts'
+import { durationText } from '../../core/format.ts'
+import { useLoaded } from '../../core/loaded.ts'
+import { leave, operate, session } from '../../core/session.ts'
+import { BusyButton } from '../../parts/dialog.tsx'
+import { Card, Facts, Page, ProblemNote, Shown } from '../../parts/page.tsx'
+import { type Column, Table } from '../../parts/table.tsx'
+import { CommandLine, Foreign, Instant, Time } from '../../parts/text.tsx'
+import { PasskeysCard } from './passkeys.tsx'
+
+export function AccountPage() {
+  const { value } = session
+  const logOut = useAction(leave)
+  if (value === null) return null
+  return (
+    <Page
+      title="Account"
+      actions={
+        <BusyButton
+          isBusy={logOut.isBusy}
+          tone="plain"
+          verb="Log out"
+          busyWord="Logging out …"
+          onClick={() => void logOut.run()}
+        />
+      }
+    >
+      {logOut.problem !== null && <ProblemNote problem={logOut.problem} />}
+      <Card title="Session" wide>
+        <Facts
+          rows={[
+            ['Administrator', <Foreign text={value.actor} />],
+            ['Role', value.role],
+            ['Logged in by', value.by === 'link' ? 'a link' : 'a passkey'],
+            ['Since', <Instant at={value.began_at} />],
+            ['Ends', <Instant at={value.ends_at} />],
+            ['Without a request', `after ${durationText(value.idle_s)}`],
+          ]}
+        />
+      </Card>
+      <PasskeysCard why={value.passkeys.why} name={value.passkeys.rp_id} />
+      <SessionsCard />
+    </Page>
+  )
+}
+
+const COLUMNS: readonly Column<AdminConsoleSession>[] = [
+  { name: 'Administrator', cell: ({ actor }) => <Foreign text={actor} /> },
+  { name: 'Role', cell: ({ role }) => role },
+  { name: 'By', isWide: true, cell: ({ by }) => by },
+  { name: 'Since', cell: ({ began_at }) => <Time at={began_at} /> },
+  { name: 'Ends', isWide: true, cell: ({ ends_at }) => <Time at={ends_at} /> },
+]
+
+function SessionsCard() {
+  const path = '/console/sessions'
+  const list = useLoaded(path, options => operate<Static<typeof AdminConsoleSessionList>>(path, options))
+  return (
+    <Card title="Sessions of the console" wide>
+      <CommandLine command="strongroom console sessions" />
+      <Shown of={list} what="sessions">
+        {({ sessions }) => <Table label="Sessions" columns={COLUMNS} rows={sessions} keyOf={({ id }) => id} />}
+      </Shown>
+      <p class="muted">To end all of yours, on the host:</p>
+      <CommandLine command="strongroom console close" />
+    </Card>
+  )
+}

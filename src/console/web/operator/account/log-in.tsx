@@ -1,0 +1,32 @@
+// The way in: a passkey, or a link that the command line makes on the host.
+
+import type { RequestProblem } from '../../core/request.ts'
+import { ProblemNote } from '../../parts/page.tsx'
+import { CommandLine, Link } from '../../parts/text.tsx'
+import { ThemeChoice } from '../../parts/theme-choice.tsx'
+import { PasskeyLogIn } from './passkey-log-in.tsx'
+
+export function LogInPage({ problem }: { problem: RequestProblem | null }) {
+  return (
+    <main id="main" class="alone">
+      <div class="log-in">
+        <p class="brand">
+          <span class="brand-mark" aria-hidden="true" />
+          Strongroom
+        </p>
+        <h1>Log in</h1>
+        {problem !== null && <ProblemNote problem={problem} />}
+        <PasskeyLogIn />
+        <section>
+          <h2>With a link</h2>
+          <p>On the host, as an administrator. The link it prints works once, within a minute.</p>
+          <CommandLine command="strongroom console open" />
+        </section>
+        <p class="muted">
+          You have a key of an organization? <Link href="/tenant">Go to your own instances and models</Link>.
+        </p>
+        <ThemeChoice />
+      </div>
+    </main>
+  )
+}

@@ -1,0 +1,27 @@
+// Logs in by a passkey, where the browser has them.
+
+import { useAction } from '../../core/action.ts'
+import { hasPasskeys, logInByPasskey } from '../../core/passkeys.ts'
+import { sessionState } from '../../core/session.ts'
+import { BusyButton } from '../../parts/dialog.tsx'
+import { ProblemNote } from '../../parts/page.tsx'
+
+export function PasskeyLogIn() {
+  const logIn = useAction(async () => {
+    sessionState.value = { kind: 'in', session: await logInByPasskey() }
+  })
+  if (!hasPasskeys()) return null
+  return (
+    <section>
+      <h2>With a passkey</h2>
+      <p>If you have made one here before, under this name of the console.</p>
+      <BusyButton
+        isBusy={logIn.isBusy}
+        verb="Log in with a passkey"
+        busyWord="Waiting for your passkey …"
+        onClick={() => void logIn.run()}
+      />
+      {logIn.problem !== null && <ProblemNote problem={logIn.problem} />}
+    </section>
+  )
+}

@@ -1,0 +1,161 @@
+// One build: its state, source, evidence, and its end.
+
+import { useSignal } from '@preact/signals'
+import type { AdminBuild } from '../../../../contract/admin/admin.ts'
+import { useAction } from '../../core/action.ts'
+import { commandOf } from '../../core/command.ts'
+import { bytesText } from '../../core/format.ts'
+import { useLoaded } from '../../core/loaded.ts'
+import { pathTo } from '../../core/path.ts'
+import { may, operate } from '../../core/session.ts'
+import { ActionForm, Dialog } from '../../parts/dialog.tsx'
+import { Card, Facts, Note, Page, Shown } from '../../parts/page.tsx'
+import { Digest, Foreign, ForeignBlock, Instant, Link, StateMark } from '../../parts/text.tsx'
+import { FollowedText } from '../followed-text.tsx'
+import { sourceText } from './builds.tsx'
+
+const LIVING: readonly string[] = ['queued', 'starting', 'running']
+
+export function BuildPage({ id }: { id: string }) {
+  const path = pathTo`/builds/${id}`
+  const found = useLoaded(path, options => operate<AdminBuild>(path, options), { topics: ['builds'] })
+  const isCancelling = useSignal(false)
+  const { data } = found
+  return (
+    <Page
+      title={`Build ${id.slice(0, 8)}`}
+      lead={<Link href="/builds">Builds</Link>}
+      command={commandOf(['builds', 'show', id])}
+      actions={
+        data !== null &&
+        LIVING.includes(data.state) &&
+        may('POST /builds/:id/cancel') && (
+          <button type="button" class="danger" onClick={() => (isCancelling.value = true)}>
+            Cancel
+          </button>
+        )
+      }
+    >
+      <Shown of={found} what="the build">
+        {build => (
+          <>
+            {build.error_type !== null && (
+              <Note tone="bad">
+                <p>
+                  <strong>{build.error_type}</strong>
+                </p>
+                <ForeignBlock text={build.error ?? ''} />
+              </Note>
+            )}
+            <div class="cards">
+              <StateCard build={build} />
+              <SourceCard build={build} />
+              <ProvenanceCard build={build} />
+            </div>
+            {may('GET /builds/:id/log') && (
+              <FollowedText
+                title="Log"
+                path={`${pathTo`/builds/${id}/log`}?follow=true`}
+                of={id}
+                command={commandOf(['builds', 'logs', id], { follow: true })}
+              />
+            )}
+          </>
+        )}
+      </Shown>
+      {isCancelling.value && (
+        <CancelDialog
+          id={id}
+          close={() => (isCancelling.value = false)}
+          cancelled={() => {
+            isCancelling.value = false
+            found.reload()
+          }}
+        />
+      )}
+    </Page>
+  )
+}
+
+function StateCard({ build }: { build: AdminBuild }) {
+  const { vm, vm_id: vmId } = build
+  return (
+    <Card title="State">
+      <Facts
+        rows={[
+          ['State', <StateMark word={build.state} />],
+          ['Organization', <Foreign text={build.organization} none="nobody" />],
+          ['VM', vm === null ? vmId === null ? 'none yet' : 'gone' : <Foreign text={`${vm.id} ${vm.state}`} />],
+          ['Network', build.network],
+          ['Created', <Instant at={build.created_at} />],
+          ['Started', <Instant at={build.started_at} none="not yet" />],
+          ['Finished', <Instant at={build.finished_at} none="not yet" />],
+          ['Files', bytesText(build.disk_bytes)],
+        ]}
+      />
+    </Card>
+  )
+}
+
+function SourceCard({ build }: { build: AdminBuild }) {
+  return (
+    <Card title="Source">
+      <Facts
+        rows={[
+          ['Source', <Foreign text={sourceText(build.source)} />],
+          ['SHA-256', <Digest value={build.source.sha256} />],
+          ['Directory', <Foreign text={build.project_dir} none="the root" />],
+          ['Toolchain', build.toolchain ?? 'detected'],
+          ['Built twice', build.reproduce ? 'yes' : 'no'],
+        ]}
+      />
+    </Card>
+  )
+}
+
+function ProvenanceCard({ build }: { build: AdminBuild }) {
+  const { result } = build
+  return (
+    <Card title="Provenance">
+      <Facts
+        rows={[
+          ['Measurement', <Digest value={build.measurement} none="none yet" />],
+          [
+            'Evidence',
+            build.simulated === null ? (
+              'none yet'
+            ) : (
+              <StateMark word={build.simulated ? 'SIMULATED' : 'hardware'} tone={build.simulated ? 'warn' : 'good'} />
+            ),
+          ],
+          ['Nonce', <Digest value={build.nonce} />],
+          ['Result', result === null ? 'none' : bytesText(result.size_bytes)],
+          result === null ? null : ['Its SHA-256', <Digest value={result.sha256} />],
+          result?.removed_at == null ? null : ['Removed', <Instant at={result.removed_at} />],
+        ]}
+      />
+    </Card>
+  )
+}
+
+function CancelDialog({ id, close, cancelled }: { id: string; close: () => void; cancelled: () => void }) {
+  const cancel = useAction(() => operate(pathTo`/builds/${id}/cancel`, { method: 'POST' }))
+  const submit = async () => {
+    if (await cancel.run()) cancelled()
+  }
+  return (
+    <Dialog title={`Cancel build ${id.slice(0, 8)}`} close={close}>
+      <ActionForm
+        action={cancel}
+        submit={submit}
+        verb="Cancel the build"
+        busyWord="Cancelling …"
+        tone="danger"
+        command={commandOf(['builds', 'cancel', id])}
+        close={close}
+      >
+        <p>The build and its VM end now, as its owner could end them.</p>
+      </ActionForm>
+    </Dialog>
+  )
+}

@@ -1,0 +1,32 @@
+// The last lines of the log of the gateway's VM: ids and codes, never text of a request.
+
+import type { Static } from '@sinclair/typebox'
+import type { AdminGatewayLog } from '../../../../contract/admin/gateways.ts'
+import { useLoaded } from '../../core/loaded.ts'
+import type { LoadRequest } from '../../core/request.ts'
+import { operate } from '../../core/session.ts'
+import { Card, Shown } from '../../parts/page.tsx'
+import { StreamText } from '../../parts/stream-text.tsx'
+import { CommandLine } from '../../parts/text.tsx'
+
+const everyMs = 5_000
+
+export function GatewayLog() {
+  const load = (options: LoadRequest) => operate<Static<typeof AdminGatewayLog>>('/inference/log', options)
+  const found = useLoaded('/inference/log', load, { topics: ['gateway'], everyMs })
+  return (
+    <Card title="Its log" wide>
+      <CommandLine command="strongroom inference logs" />
+      <Shown of={found} what="the log">
+        {({ lines }) => (
+          <StreamText
+            label="Log of the gateway's VM"
+            text={lines.map(({ seq, line }) => `${seq} ${line}`).join('\n')}
+            isCut={false}
+            none="No line yet."
+          />
+        )}
+      </Shown>
+    </Card>
+  )
+}

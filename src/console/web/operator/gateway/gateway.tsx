@@ -1,0 +1,147 @@
+// The inference gateway: its VMs and their update, upstreams, and the metrics of its requests as they come.
+
+import { useSignal } from '@preact/signals'
+import type { AdminGateways } from '../../../../contract/admin/gateways.ts'
+import { useAction } from '../../core/action.ts'
+import { commandOf } from '../../core/command.ts'
+import { countText } from '../../core/format.ts'
+import { useLoaded } from '../../core/loaded.ts'
+import { may, operate } from '../../core/session.ts'
+import { ActionForm, Dialog } from '../../parts/dialog.tsx'
+import { Card, Empty, Note, Page, Shown } from '../../parts/page.tsx'
+import { type Column, Table } from '../../parts/table.tsx'
+import { Digest, Foreign, StateMark, Time } from '../../parts/text.tsx'
+import { GatewayCharts } from './gateway-charts.tsx'
+import { GatewayLog } from './gateway-log.tsx'
+import { Upstreams } from './upstreams.tsx'
+
+type Gateway = AdminGateways['gateways'][number]
+
+const PLACES = {
+  off: 'The gateway is off: listen.inference is empty.',
+  host: 'The gateway is a part of the daemon (inference.placement is "host"): nothing attests it apart from the host.',
+  vm: null,
+} as const
+
+export function GatewayPage() {
+  const found = useLoaded('/inference', options => operate<AdminGateways>('/inference', options), {
+    topics: ['gateway'],
+  })
+  const isUpdating = useSignal(false)
+  const { data } = found
+  return (
+    <Page
+      title="Gateway"
+      command="strongroom inference show"
+      actions={
+        data?.placement === 'vm' &&
+        may('POST /inference/update') && (
+          <button type="button" onClick={() => (isUpdating.value = true)}>
+            Update
+          </button>
+        )
+      }
+    >
+      <Shown of={found} what="the gateway">
+        {({ placement, problem, gateways }) => (
+          <>
+            {PLACES[placement] !== null && (
+              <Note>
+                <p>{PLACES[placement]}</p>
+              </Note>
+            )}
+            {problem !== null && (
+              <Note tone="bad">
+                <p>
+                  <Foreign text={problem} />
+                </p>
+              </Note>
+            )}
+            {placement === 'vm' && <Vms gateways={gateways} />}
+            {placement !== 'off' && <GatewayCharts />}
+            {placement !== 'off' && <Upstreams />}
+            {placement === 'vm' && may('GET /inference/log') && <GatewayLog />}
+          </>
+        )}
+      </Shown>
+      {isUpdating.value && (
+        <UpdateDialog
+          close={() => (isUpdating.value = false)}
+          updated={() => {
+            isUpdating.value = false
+            found.reload()
+          }}
+        />
+      )}
+    </Page>
+  )
+}
+
+const COLUMNS: readonly Column<Gateway>[] = [
+  { name: 'VM', cell: ({ vm }) => <Digest value={vm} /> },
+  { name: 'State', cell: row => <StateOf row={row} /> },
+  { name: 'Since', cell: ({ since }) => <Time at={since} /> },
+  {
+    name: 'Configuration',
+    isWide: true,
+    cell: ({ current }) => <StateMark word={current ? 'current' : 'older'} tone={current ? 'good' : 'warn'} />,
+  },
+  { name: 'workload.json', isWide: true, cell: ({ workload_sha256 }) => <Digest value={workload_sha256} /> },
+  {
+    name: 'Requests',
+    isNumber: true,
+    cell: row => (row.requests_running === null ? '–' : countText(row.requests_running)),
+  },
+  { name: 'Usage booked', isNumber: true, isWide: true, cell: row => <Booked row={row} /> },
+]
+
+function StateOf({ row: { state, problem, reason } }: { row: Gateway }) {
+  const remark = problem ?? reason
+  return (
+    <>
+      <StateMark word={state} />
+      {remark !== null && (
+        <p class="hint">
+          <Foreign text={remark} />
+        </p>
+      )}
+    </>
+  )
+}
+
+function Booked({ row: { usage_booked: booked, usage_waiting: waiting } }: { row: Gateway }) {
+  return <>{countText(booked) + (waiting === null || waiting === 0 ? '' : `, ${countText(waiting)} wait`)}</>
+}
+
+function Vms({ gateways }: { gateways: readonly Gateway[] }) {
+  return (
+    <Card title="Its VMs" wide>
+      {gateways.length === 0 ? (
+        <Empty title="No VM yet" />
+      ) : (
+        <Table label="VMs of the gateway" columns={COLUMNS} rows={gateways} keyOf={({ vm }) => vm} />
+      )}
+    </Card>
+  )
+}
+
+function UpdateDialog({ close, updated }: { close: () => void; updated: () => void }) {
+  const update = useAction(() => operate('/inference/update', { method: 'POST' }))
+  const submit = async () => {
+    if (await update.run()) updated()
+  }
+  return (
+    <Dialog title="Update the gateway" close={close}>
+      <ActionForm
+        action={update}
+        submit={submit}
+        verb="Update"
+        busyWord="Starting a new VM …"
+        command={commandOf(['inference', 'update'])}
+        close={close}
+      >
+        <p>A new VM starts. Once it is verified it serves, and the one before it ends what it has begun.</p>
+      </ActionForm>
+    </Dialog>
+  )
+}

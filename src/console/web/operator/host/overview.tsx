@@ -1,0 +1,201 @@
+// The appliance at a glance: what needs somebody, capacity, what runs, certificates.
+
+import type { AdminStatus } from '../../../../contract/admin/admin.ts'
+import { bytesText, countsText, countText } from '../../core/format.ts'
+import { useLoaded } from '../../core/loaded.ts'
+import { operate } from '../../core/session.ts'
+import { Card, Facts, Meter, Page, Shown } from '../../parts/page.tsx'
+import { Foreign, Instant, Link, StateMark, Time } from '../../parts/text.tsx'
+import { type Alert, alertsOf } from './alerts.ts'
+
+export function useStatus() {
+  return useLoaded('/status', options => operate<AdminStatus>('/status', options), { topics: ['status'] })
+}
+
+export function OverviewPage() {
+  const status = useStatus()
+  const { data } = status
+  return (
+    <Page
+      title="Overview"
+      lead={data === null ? 'This appliance' : `${data.domain}, version ${data.version}`}
+      command="strongroom status"
+    >
+      <Shown of={status} what="the status">
+        {found => (
+          <>
+            <Alerts alerts={alertsOf(found)} />
+            <div class="cards">
+              <CapacityCard status={found} />
+              <RunningCard status={found} />
+              <PoolCard status={found} />
+              <PlatformCard status={found} />
+              <CertificatesCard status={found} />
+              <AddressesCard status={found} />
+            </div>
+          </>
+        )}
+      </Shown>
+    </Page>
+  )
+}
+
+export function Alerts({ alerts }: { alerts: readonly Alert[] }) {
+  if (alerts.length === 0) {
+    return (
+      <div class="note good" role="status">
+        <p>Ready. Nothing is known to be wrong.</p>
+      </div>
+    )
+  }
+  return (
+    <ul class="alerts" aria-label="What needs somebody">
+      {alerts.map(({ name, severe, detail, remedy }) => (
+        <li key={`${name} ${detail}`} class={severe ? 'note bad' : 'note warn'}>
+          <strong>{name}</strong>
+          <p>
+            <Foreign text={detail} />
+          </p>
+          {remedy !== null && (
+            <p class="remedy">
+              <Foreign text={remedy} />
+            </p>
+          )}
+        </li>
+      ))}
+    </ul>
+  )
+}
+
+function CapacityCard({ status: { capacity } }: { status: AdminStatus }) {
+  const { memory_mib_used: memory, memory_mib_total, vcpus_used: vcpus, vcpus_total } = capacity
+  const { addresses_used: addresses, addresses_total, addresses_resting: resting } = capacity
+  const of = (used: number | null, total: number) => `${used ?? 'unknown'} of ${countText(total)}`
+  const mib = 1_048_576
+  const memoryText = `${memory === null ? 'unknown' : bytesText(memory * mib)} of ${bytesText(memory_mib_total * mib)}`
+  return (
+    <Card title="Capacity">
+      <Meter label="Memory" used={memory} total={memory_mib_total} text={memoryText} />
+      <Meter label="vCPUs" used={vcpus} total={vcpus_total} text={of(vcpus, vcpus_total)} />
+      <Meter
+        label="Addresses"
+        used={addresses === null ? null : addresses + resting}
+        total={addresses_total}
+        text={of(addresses, addresses_total) + (resting === 0 ? '' : `, ${resting} rest`)}
+      />
+    </Card>
+  )
+}
+
+function RunningCard({ status }: { status: AdminStatus }) {
+  const { gateway, builds } = status
+  const isServing = gateway.placement === 'host' || gateway.state === 'serving'
+  return (
+    <Card title="What runs">
+      <Facts
+        rows={[
+          ['Organizations', <Link href="/organizations">{status.organizations ?? 'unknown'}</Link>],
+          ['Instances', <Link href="/instances">{countsText(status.instances)}</Link>],
+          ['VMs', countsText(status.vms)],
+          [
+            'Gateway',
+            gateway.placement === 'off' ? (
+              'off'
+            ) : (
+              <Link href="/gateway">
+                <StateMark
+                  word={gateway.placement === 'host' ? 'in the daemon' : (gateway.state ?? 'no VM')}
+                  tone={isServing ? 'good' : 'bad'}
+                />
+              </Link>
+            ),
+          ],
+          ['Builds', builds === null ? 'off' : <Link href="/builds">{countsText(builds.states)}</Link>],
+          builds?.disk_bytes == null ? null : ['Files of builds', bytesText(builds.disk_bytes)],
+        ]}
+      />
+    </Card>
+  )
+}
+
+function PoolCard({ status: { pool, builds } }: { status: AdminStatus }) {
+  const isOff = pool.wanted === 0 && pool.warm + pool.booting === 0
+  return (
+    <Card title="Warm pool">
+      <Facts
+        rows={[
+          ['Instances', isOff ? 'off' : `${pool.warm} warm, ${pool.booting} booting, ${pool.wanted} wanted`],
+          pool.lacking === null ? null : ['Lacks', pool.lacking],
+          pool.next_attempt_at === null ? null : ['Next attempt', <Time at={pool.next_attempt_at} />],
+          builds === null
+            ? null
+            : [
+                'Builds',
+                `${builds.warm} warm, ${builds.booting} booting, ${builds.wanted} wanted, ${builds.reserved} reserved`,
+              ],
+          builds?.lacking == null ? null : ['Builds lack', builds.lacking],
+        ]}
+      />
+    </Card>
+  )
+}
+
+function PlatformCard({ status }: { status: AdminStatus }) {
+  const { clock, log, collateral } = status
+  return (
+    <Card title="Platform">
+      <Facts
+        rows={[
+          [
+            'Evidence',
+            status.evidence_simulated ? (
+              <StateMark word="SIMULATED" />
+            ) : (
+              <StateMark word={status.platform} tone="good" />
+            ),
+          ],
+          ['Host', <Foreign text={status.host_id} />],
+          ['Started', <Time at={status.started_at} />],
+          ['Clock', <StateMark word={clock.state} />],
+          ['Log', log === null ? 'unknown' : <Link href="/log">{countText(log.size)} entries</Link>],
+          collateral === null ? null : ['Collateral', <StateMark word={collateral.state} />],
+          collateral === null ? null : ['Revocation list', <Time at={collateral.crl_next_update} none="unknown" />],
+        ]}
+      />
+    </Card>
+  )
+}
+
+function CertificatesCard({ status: { tls } }: { status: AdminStatus }) {
+  return (
+    <Card title="Certificates">
+      <Facts
+        rows={[
+          ...tls.certificates.map(
+            ({ name, expires_at }) => [name.replaceAll('_', ' '), <Time at={expires_at} />] as const,
+          ),
+          ...(tls.acme ?? []).map(
+            ({ name, expires_at }) => [`${name} (ACME)`, <Time at={expires_at} none="none yet" />] as const,
+          ),
+          ['Issued by', tls.source === 'local' ? "this appliance's authority" : 'the operator'],
+          tls.former === null ? null : ['Earlier names until', <Instant at={tls.former.until} />],
+        ]}
+      />
+    </Card>
+  )
+}
+
+function AddressesCard({ status: { listen } }: { status: AdminStatus }) {
+  return (
+    <Card title="Addresses">
+      <Facts
+        rows={[
+          ['Instances', <Foreign text={listen.instances} />],
+          ['Inference', <Foreign text={listen.inference} none="off" />],
+          ['Builds', <Foreign text={listen.builds} none="off" />],
+          ['DNS', <Foreign text={listen.dns} none="off" />],
+        ]}
+      />
+    </Card>
+  )
+}

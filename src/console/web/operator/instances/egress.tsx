@@ -1,0 +1,79 @@
+// Raises the egress limit of one instance.
+
+import { useSignal } from '@preact/signals'
+import type { AdminInstance } from '../../../../contract/admin/admin.ts'
+import type { AdminEgressRaise } from '../../../../contract/admin/egress.ts'
+import { useAction } from '../../core/action.ts'
+import { commandOf } from '../../core/command.ts'
+import { bytesText } from '../../core/format.ts'
+import { operate, session } from '../../core/session.ts'
+import { ActionForm, Dialog } from '../../parts/dialog.tsx'
+import { TextField } from '../../parts/field.tsx'
+
+const bytesPerGib = 1_073_741_824
+
+export function RaiseDialog({
+  reference,
+  instance,
+  close,
+  changed,
+}: {
+  reference: string
+  instance: AdminInstance
+  close: () => void
+  changed: () => void
+}) {
+  const gib = useSignal('')
+  const reason = useSignal('')
+  const toBytes = Math.round(Number(gib.value) * bytesPerGib)
+  const raise = useAction(() => {
+    const body: AdminEgressRaise = {
+      to_bytes: toBytes,
+      by_bytes: null,
+      reason: reason.value === '' ? null : reason.value,
+      operator: session.value?.actor ?? '',
+    }
+    return operate(`/instance/egress-limit?ref=${encodeURIComponent(reference)}`, { method: 'POST', body })
+  })
+  const submit = async () => {
+    if (await raise.run()) changed()
+  }
+  const command = commandOf(['instance', 'egress', 'raise', reference], {
+    to: `${gib.value || 'N'}GiB`,
+    reason: reason.value || null,
+  })
+  return (
+    <Dialog title={`Raise the egress limit of ${reference}`} close={close}>
+      <ActionForm
+        action={raise}
+        submit={submit}
+        verb="Raise"
+        busyWord="Raising …"
+        command={command}
+        isReady={toBytes > (instance.egress_limit_bytes ?? 0)}
+        close={close}
+      >
+        <p>
+          Now {bytesText(instance.egress_limit_bytes ?? 0)}, of which {bytesText(instance.egress_bytes)} are used.
+          Limits are never lowered; a higher one lifts the block.
+        </p>
+        <TextField
+          label="New limit in GiB"
+          name="to_bytes"
+          value={gib.value}
+          change={value => (gib.value = value.trim())}
+          problem={raise.problem}
+          inputMode="decimal"
+          required
+        />
+        <TextField
+          label="Why, for the journal"
+          name="reason"
+          value={reason.value}
+          change={value => (reason.value = value)}
+          problem={raise.problem}
+        />
+      </ActionForm>
+    </Dialog>
+  )
+}

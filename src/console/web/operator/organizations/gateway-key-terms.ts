@@ -1,0 +1,80 @@
+// Limits, models, end and budget of a gateway key, as typed, as a request and as options of the command line. Pure.
+
+import type { AdminGatewayKey, AdminGatewayKeyCreate } from '../../../../contract/admin/admin.ts'
+
+/** As typed; empty: the configured limit, all models, never, no bound. */
+export type Terms = {
+  readonly requests_per_minute: string
+  readonly tokens_per_minute: string
+  readonly concurrency_max: string
+  readonly expires_at: string
+  readonly models: string
+  readonly aliases: string
+  readonly budget_usd: string
+  readonly budget_tokens: string
+}
+
+/** Null: those of a key with nothing set. */
+export function termsOf(key: AdminGatewayKey | null): Terms {
+  const text = (value: number | string | null | undefined) => (value == null ? '' : String(value))
+  return {
+    requests_per_minute: text(key?.requests_per_minute),
+    tokens_per_minute: text(key?.tokens_per_minute),
+    concurrency_max: text(key?.concurrency_max),
+    expires_at: text(key?.expires_at).slice(0, 10),
+    models: (key?.models ?? []).join(','),
+    aliases: (key?.aliases ?? []).map(({ name, model }) => `${name}=${model}`).join(','),
+    budget_usd: text(key?.budget_usd),
+    budget_tokens: text(key?.budget_tokens),
+  }
+}
+
+export function bodyOf(terms: Terms): AdminGatewayKeyCreate {
+  const count = (text: string) => (text === '' ? null : Number(text))
+  const aliases = listOf(terms.aliases).map(pair => {
+    const at = pair.indexOf('=')
+    return { name: pair.slice(0, Math.max(0, at)), model: pair.slice(at + 1) }
+  })
+  return {
+    requests_per_minute: count(terms.requests_per_minute),
+    tokens_per_minute: count(terms.tokens_per_minute),
+    concurrency_max: count(terms.concurrency_max),
+    expires_at: terms.expires_at === '' ? null : `${terms.expires_at}T00:00:00.000Z`,
+    models: terms.models === '' ? null : listOf(terms.models),
+    aliases: aliases.length === 0 ? null : aliases,
+    budget_usd: terms.budget_usd === '' ? null : terms.budget_usd,
+    budget_tokens: count(terms.budget_tokens),
+  }
+}
+
+function listOf(text: string): string[] {
+  return text
+    .split(',')
+    .map(name => name.trim())
+    .filter(name => name !== '')
+}
+
+/** Name of each option, and its word for what an empty field means. */
+const OPTIONS = {
+  requests_per_minute: ['requests-per-minute', 'default'],
+  tokens_per_minute: ['tokens-per-minute', 'default'],
+  concurrency_max: ['concurrency', 'default'],
+  expires_at: ['expires', 'never'],
+  models: ['models', 'all'],
+  aliases: ['alias', null],
+  budget_usd: ['budget-usd', 'none'],
+  budget_tokens: ['budget-tokens', 'none'],
+} as const satisfies Record<keyof Terms, readonly [option: string, empty: string | null]>
+
+/** The options that make `after` of `before`. */
+export function optionsOf(after: Terms, before: Terms): Record<string, string | boolean> {
+  const names = Object.keys(OPTIONS) as (keyof Terms)[]
+  const changed = names.filter(name => after[name] !== before[name])
+  return Object.fromEntries(
+    changed.map(name => {
+      const [option, empty] = OPTIONS[name]
+      if (after[name] !== '') return [option, after[name]]
+      return empty === null ? ['no-aliases', true] : [option, empty]
+    }),
+  )
+}

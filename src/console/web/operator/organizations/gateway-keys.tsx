@@ -1,0 +1,180 @@
+// Keys of the inference gateway: create with limits, models and a budget, list, change, revoke.
+
+import { useSignal } from '@preact/signals'
+import type { Static } from '@sinclair/typebox'
+import type { AdminGatewayKey, AdminGatewayKeyCreated, AdminGatewayKeyList } from '../../../../contract/admin/admin.ts'
+import { useAction } from '../../core/action.ts'
+import { commandOf } from '../../core/command.ts'
+import { countText, usdText } from '../../core/format.ts'
+import { useLoaded } from '../../core/loaded.ts'
+import { pathTo } from '../../core/path.ts'
+import type { LoadRequest } from '../../core/request.ts'
+import { may, operate } from '../../core/session.ts'
+import { ActionForm, Dialog } from '../../parts/dialog.tsx'
+import { Card, Empty, Shown } from '../../parts/page.tsx'
+import { type Column, Table } from '../../parts/table.tsx'
+import { CommandLine, Foreign, StateMark, Time } from '../../parts/text.tsx'
+import { TermsFields } from './gateway-key-fields.tsx'
+import { bodyOf, optionsOf, type Terms, termsOf } from './gateway-key-terms.ts'
+import { MadeKey, RevokeKey } from './keys.tsx'
+
+type Open = { readonly kind: 'create' } | { readonly kind: 'set' | 'revoke'; readonly key: AdminGatewayKey }
+
+export function GatewayKeys({ slug, isLiving }: { slug: string; isLiving: boolean }) {
+  const path = pathTo`/organizations/${slug}/gateway-keys`
+  const load = (options: LoadRequest) => operate<Static<typeof AdminGatewayKeyList>>(path, options)
+  const list = useLoaded(path, load, { topics: ['keys'] })
+  const open = useSignal<Open | null>(null)
+  const close = () => {
+    open.value = null
+  }
+  const changed = () => {
+    close()
+    list.reload()
+  }
+  const { value } = open
+  return (
+    <Card
+      title="Gateway keys"
+      wide
+      actions={
+        isLiving &&
+        may('POST /organizations/:slug/gateway-keys') && (
+          <button type="button" onClick={() => (open.value = { kind: 'create' })}>
+            New gateway key
+          </button>
+        )
+      }
+    >
+      <CommandLine command={commandOf(['gateway', 'key', 'list', slug])} />
+      <Shown of={list} what="gateway keys">
+        {({ keys }) =>
+          keys.length === 0 ? (
+            <Empty title="No gateway key yet">
+              <p>With one the organization asks models. Each instance gets a key of its own.</p>
+            </Empty>
+          ) : (
+            <Table
+              label="Gateway keys"
+              columns={columnsOf(chosen => (open.value = chosen))}
+              rows={keys}
+              keyOf={({ prefix }) => prefix}
+            />
+          )
+        }
+      </Shown>
+      {value?.kind === 'create' && <CreateGatewayKey slug={slug} close={close} created={list.reload} />}
+      {value?.kind === 'set' && <SetGatewayKey of={value.key} close={close} changed={changed} />}
+      {value?.kind === 'revoke' && (
+        <RevokeKey kind="gateway" prefix={value.key.prefix} close={close} revoked={changed} />
+      )}
+    </Card>
+  )
+}
+
+function columnsOf(open: (chosen: Open) => void): readonly Column<AdminGatewayKey>[] {
+  return [
+    { name: 'Key', cell: key => <KeyOf of={key} /> },
+    { name: 'State', cell: key => <StateOf of={key} /> },
+    { name: 'Models', isWide: true, cell: ({ models }) => <Foreign text={models?.join(', ') ?? null} none="all" /> },
+    { name: 'Tokens this month', isNumber: true, isWide: true, cell: key => <TokensOf of={key} /> },
+    { name: 'Cost', isNumber: true, cell: key => <CostOf of={key} /> },
+    { name: 'Last used', isWide: true, cell: key => <Time at={key.last_used_at} none="never" /> },
+    {
+      name: 'Actions',
+      cell: key =>
+        key.state === 'active' && (
+          <span class="row-actions">
+            {may('POST /gateway-keys/:prefix/terms') && (
+              <button
+                type="button"
+                class="quiet"
+                aria-label={`Change gw_${key.prefix}`}
+                onClick={() => open({ kind: 'set', key })}
+              >
+                Change
+              </button>
+            )}
+            {may('POST /gateway-keys/:prefix/revoke') && (
+              <button
+                type="button"
+                class="quiet"
+                aria-label={`Revoke gw_${key.prefix}`}
+                onClick={() => open({ kind: 'revoke', key })}
+              >
+                Revoke
+              </button>
+            )}
+          </span>
+        ),
+    },
+  ]
+}
+
+function KeyOf({ of: { prefix, instance } }: { of: AdminGatewayKey }) {
+  return (
+    <>
+      <code>gw_{prefix}_…</code>
+      {instance !== null && <span class="hint"> of an instance</span>}
+    </>
+  )
+}
+
+function StateOf({ of: { state, expires_at: end } }: { of: AdminGatewayKey }) {
+  return (
+    <>
+      <StateMark word={state} />
+      {end !== null && <p class="hint">until {end.slice(0, 10)}</p>}
+    </>
+  )
+}
+
+function TokensOf({ of }: { of: AdminGatewayKey }) {
+  return <>{countText(of.month_tokens) + (of.budget_tokens === null ? '' : ` of ${countText(of.budget_tokens)}`)}</>
+}
+
+function CostOf({ of }: { of: AdminGatewayKey }) {
+  return <>{usdText(of.month_cost_usd) + (of.budget_usd === null ? '' : ` of ${usdText(of.budget_usd)}`)}</>
+}
+
+function CreateGatewayKey({ slug, close, created }: { slug: string; close: () => void; created: () => void }) {
+  const terms = useSignal<Terms>(termsOf(null))
+  const made = useSignal<AdminGatewayKeyCreated | null>(null)
+  const create = useAction(async () => {
+    const path = pathTo`/organizations/${slug}/gateway-keys`
+    made.value = await operate<AdminGatewayKeyCreated>(path, { method: 'POST', body: bodyOf(terms.value) })
+  })
+  const submit = async () => {
+    if (await create.run()) created()
+  }
+  const command = commandOf(['gateway', 'key', 'create', slug], optionsOf(terms.value, termsOf(null)))
+  return (
+    <Dialog title={`New gateway key of ${slug}`} close={close}>
+      {made.value === null ? (
+        <ActionForm action={create} submit={submit} verb="Create" busyWord="Creating …" command={command} close={close}>
+          <TermsFields terms={terms.value} change={value => (terms.value = value)} problem={create.problem} />
+        </ActionForm>
+      ) : (
+        <MadeKey value={made.value.key} close={close} />
+      )}
+    </Dialog>
+  )
+}
+
+function SetGatewayKey({ of, close, changed }: { of: AdminGatewayKey; close: () => void; changed: () => void }) {
+  const before = termsOf(of)
+  const terms = useSignal<Terms>(before)
+  const path = pathTo`/gateway-keys/${of.prefix}/terms`
+  const set = useAction(() => operate(path, { method: 'POST', body: bodyOf(terms.value) }))
+  const submit = async () => {
+    if (await set.run()) changed()
+  }
+  const command = commandOf(['gateway', 'key', 'set', of.prefix], optionsOf(terms.value, before))
+  return (
+    <Dialog title={`Change gw_${of.prefix}`} close={close}>
+      <ActionForm action={set} submit={submit} verb="Set" busyWord="Setting …" command={command} close={close}>
+        <TermsFields terms={terms.value} change={value => (terms.value = value)} problem={set.problem} />
+      </ActionForm>
+    </Dialog>
+  )
+}

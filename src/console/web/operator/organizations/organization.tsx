@@ -1,0 +1,209 @@
+// One organization: its state and budget, its keys, what it used, and its end.
+
+import { useSignal } from '@preact/signals'
+import type { AdminOrganization } from '../../../../contract/admin/admin.ts'
+import { useAction } from '../../core/action.ts'
+import { commandOf } from '../../core/command.ts'
+import { countText, usdText } from '../../core/format.ts'
+import { useLoaded } from '../../core/loaded.ts'
+import { pathTo } from '../../core/path.ts'
+import { may, operate } from '../../core/session.ts'
+import { ActionForm, Dialog } from '../../parts/dialog.tsx'
+import { TextField } from '../../parts/field.tsx'
+import { Card, Facts, Meter, Page, Shown } from '../../parts/page.tsx'
+import { Instant, Link, StateMark } from '../../parts/text.tsx'
+import { GatewayKeys } from './gateway-keys.tsx'
+import { ApiKeys } from './keys.tsx'
+import { DeleteOrganization } from './organization-deletion.tsx'
+import { UsageCard } from './usage.tsx'
+
+export function OrganizationPage({ slug }: { slug: string }) {
+  const path = pathTo`/organizations/${slug}`
+  const found = useLoaded(path, options => operate<AdminOrganization>(path, options), {
+    topics: ['organizations', 'keys'],
+  })
+  const open = useSignal<'none' | 'budget' | 'status' | 'delete'>('none')
+  const close = () => {
+    open.value = 'none'
+  }
+  const changed = () => {
+    close()
+    found.reload()
+  }
+  const { data } = found
+  const isSuspended = data?.status === 'suspended'
+  const isLiving = data?.status === 'active' || isSuspended
+  const mayTurn = may(isSuspended ? 'POST /organizations/:slug/resume' : 'POST /organizations/:slug/suspend')
+  return (
+    <Page
+      title={slug}
+      lead={<Link href="/organizations">Organizations</Link>}
+      command={commandOf(['org', 'show', slug])}
+      actions={
+        <>
+          {isLiving && mayTurn && (
+            <button type="button" onClick={() => (open.value = 'status')}>
+              {isSuspended ? 'Resume' : 'Suspend'}
+            </button>
+          )}
+          {data !== null && data.status !== 'deleted' && may('DELETE /organizations/:slug') && (
+            <button type="button" class="danger" onClick={() => (open.value = 'delete')}>
+              Delete
+            </button>
+          )}
+        </>
+      }
+    >
+      <Shown of={found} what="the organization">
+        {organization => (
+          <>
+            <div class="cards">
+              <Card title="State">
+                <Facts
+                  rows={[
+                    ['Status', <StateMark word={organization.status} />],
+                    ['Created', <Instant at={organization.created_at} />],
+                    [
+                      'Instances',
+                      <Link href={`/instances?organization=${encodeURIComponent(slug)}`}>
+                        {countText(organization.instances_living)} living
+                      </Link>,
+                    ],
+                    ['API keys', `${countText(organization.keys_active)} active`],
+                  ]}
+                />
+              </Card>
+              <BudgetCard organization={organization} change={() => (open.value = 'budget')} />
+            </div>
+            <ApiKeys slug={slug} isLiving={isLiving} />
+            <GatewayKeys slug={slug} isLiving={isLiving} />
+            {may('GET /organizations/:slug/usage') && <UsageCard slug={slug} />}
+            {open.value === 'budget' && <BudgetDialog organization={organization} close={close} changed={changed} />}
+            {open.value === 'status' && <StatusDialog organization={organization} close={close} changed={changed} />}
+            {open.value === 'delete' && <DeleteOrganization slug={slug} close={close} changed={changed} />}
+          </>
+        )}
+      </Shown>
+    </Page>
+  )
+}
+
+function BudgetCard({ organization, change }: { organization: AdminOrganization; change: () => void }) {
+  const { budget_usd: usd, budget_tokens: tokens, month_cost_usd: cost, month_tokens: used } = organization
+  return (
+    <Card
+      title="Budget of the month"
+      actions={
+        may('POST /organizations/:slug/budget') &&
+        organization.status !== 'deleted' && (
+          <button type="button" onClick={change}>
+            Change
+          </button>
+        )
+      }
+    >
+      <Budget
+        label="Cost"
+        used={Number(cost)}
+        total={usd === null ? null : Number(usd)}
+        text={usdText(cost)}
+        of={usd === null ? null : usdText(usd)}
+      />
+      <Budget
+        label="Tokens"
+        used={used}
+        total={tokens}
+        text={countText(used)}
+        of={tokens === null ? null : countText(tokens)}
+      />
+    </Card>
+  )
+}
+
+export function Budget({
+  label,
+  used,
+  total,
+  text,
+  of,
+}: {
+  label: string
+  used: number
+  total: number | null
+  text: string
+  of: string | null
+}) {
+  if (total === null || of === null) return <Facts rows={[[label, `${text}, no bound`]]} />
+  return <Meter label={label} used={used} total={total} text={`${text} of ${of}`} />
+}
+
+type ChangeProps = {
+  readonly organization: AdminOrganization
+  readonly close: () => void
+  readonly changed: () => void
+}
+
+function BudgetDialog({ organization, close, changed }: ChangeProps) {
+  const { slug } = organization
+  const usd = useSignal(organization.budget_usd ?? '')
+  const tokens = useSignal(organization.budget_tokens === null ? '' : String(organization.budget_tokens))
+  const set = useAction(() => {
+    const body = { budget_usd: usd.value || null, budget_tokens: tokens.value === '' ? null : Number(tokens.value) }
+    return operate(pathTo`/organizations/${slug}/budget`, { method: 'POST', body })
+  })
+  const submit = async () => {
+    if (await set.run()) changed()
+  }
+  const command = commandOf(['org', 'budget', slug], { usd: usd.value || 'none', tokens: tokens.value || 'none' })
+  return (
+    <Dialog title={`Budget of ${slug}`} close={close}>
+      <ActionForm action={set} submit={submit} verb="Set" busyWord="Setting …" command={command} close={close}>
+        <p>What all its gateway keys together may use in a calendar month (UTC). Empty: no bound.</p>
+        <TextField
+          label="Dollars"
+          name="budget_usd"
+          value={usd.value}
+          change={value => (usd.value = value.trim())}
+          problem={set.problem}
+          inputMode="decimal"
+        />
+        <TextField
+          label="Tokens"
+          name="budget_tokens"
+          value={tokens.value}
+          change={value => (tokens.value = value.trim())}
+          problem={set.problem}
+          inputMode="numeric"
+        />
+      </ActionForm>
+    </Dialog>
+  )
+}
+
+function StatusDialog({ organization: { slug, status }, close, changed }: ChangeProps) {
+  const isSuspended = status === 'suspended'
+  const word = isSuspended ? 'resume' : 'suspend'
+  const turn = useAction(() => operate(`${pathTo`/organizations/${slug}`}/${word}`, { method: 'POST' }))
+  const submit = async () => {
+    if (await turn.run()) changed()
+  }
+  return (
+    <Dialog title={isSuspended ? `Resume ${slug}` : `Suspend ${slug}`} close={close}>
+      <ActionForm
+        action={turn}
+        submit={submit}
+        verb={isSuspended ? 'Resume' : 'Suspend'}
+        busyWord={isSuspended ? 'Resuming …' : 'Suspending …'}
+        tone={isSuspended ? 'primary' : 'danger'}
+        command={commandOf(['org', word, slug])}
+        close={close}
+      >
+        <p>
+          {isSuspended
+            ? 'Its keys are accepted again.'
+            : 'Its keys are refused until it is resumed; its instances keep running.'}
+        </p>
+      </ActionForm>
+    </Dialog>
+  )
+}

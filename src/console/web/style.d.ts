@@ -1,0 +1,3 @@
+// Styles that a script names: the bundler makes one file of them.
+
+declare module '*.css' {}

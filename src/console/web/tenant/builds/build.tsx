@@ -1,0 +1,160 @@
+// One build: its record, its log as it comes, its result, and the result's evidence.
+
+import { useSignal } from '@preact/signals'
+import { fromHex } from '../../../../base/bytes.ts'
+import type { BuildRecord } from '../../../../contract/http/build-api.ts'
+import { useAction } from '../../core/action.ts'
+import { commandOf } from '../../core/command.ts'
+import { bytesText } from '../../core/format.ts'
+import { useLoaded } from '../../core/loaded.ts'
+import { pathTo } from '../../core/path.ts'
+import { ActionForm, BusyButton, Dialog } from '../../parts/dialog.tsx'
+import { Card, Facts, Note, Page, ProblemNote, Shown } from '../../parts/page.tsx'
+import { Digest, Foreign, ForeignBlock, Instant, Link, StateMark } from '../../parts/text.tsx'
+import { askService, bytesOf, useServiceUrl } from '../services.ts'
+import { verifyOptions } from '../verify/options.ts'
+import { save, Verification, type Verify } from '../verify/verification.tsx'
+import { requestOf } from './asked-request.ts'
+import { BuildLog } from './build-log.tsx'
+import { type KnownBuild, knownBuild } from './known-builds.ts'
+
+const everyMs = 3_000
+const resultBytesMax = 536_870_912
+const LIVING: readonly string[] = ['queued', 'starting', 'running']
+
+export function BuildPage({ id }: { id: string }) {
+  const path = pathTo`/build/${id}`
+  const found = useLoaded(path, options => askService<BuildRecord>('builds', path, options), { everyMs })
+  const isCancelling = useSignal(false)
+  const { data } = found
+  return (
+    <Page
+      title={`Build ${id.slice(0, 8)}`}
+      lead={<Link href="/tenant/builds">Builds</Link>}
+      actions={
+        data !== null &&
+        LIVING.includes(data.state) && (
+          <button type="button" class="danger" onClick={() => (isCancelling.value = true)}>
+            Cancel
+          </button>
+        )
+      }
+    >
+      <Shown of={found} what="the build">
+        {build => (
+          <>
+            {build.error_type !== null && (
+              <Note tone="bad">
+                <p>
+                  <strong>{build.error_type}</strong>
+                </p>
+                <ForeignBlock text={build.error ?? ''} />
+              </Note>
+            )}
+            <RecordCard build={build} />
+          </>
+        )}
+      </Shown>
+      <BuildLog id={id} />
+      {data?.result != null && data.result.url !== null && <Result id={id} build={data} known={knownBuild(id)} />}
+      {isCancelling.value && (
+        <CancelDialog
+          id={id}
+          close={() => (isCancelling.value = false)}
+          cancelled={() => {
+            isCancelling.value = false
+            found.reload()
+          }}
+        />
+      )}
+    </Page>
+  )
+}
+
+function RecordCard({ build }: { build: BuildRecord }) {
+  const { source, attested, result } = build
+  const words = source.kind === 'git' ? `${source.url} ${source.ref ?? ''}` : (source.name ?? 'archive')
+  return (
+    <Card title="Record" wide>
+      <Facts
+        rows={[
+          ['State', <StateMark word={build.state} />],
+          ['Source', <Foreign text={words.trim()} />],
+          ['Directory', <Foreign text={build.project_dir} none="the root" />],
+          ['Toolchain', build.toolchain ?? 'detected'],
+          ['Nonce', <Digest value={build.nonce} />],
+          ['Measurement', <Digest value={attested?.measurement ?? null} none="none yet" />],
+          ['Started', <Instant at={build.started_at} none="not yet" />],
+          ['Finished', <Instant at={build.finished_at} none="not yet" />],
+          result === null ? null : ['Result', bytesText(result.size_bytes)],
+          result === null ? null : ['Its SHA-256', <Digest value={result.sha256} />],
+        ]}
+      />
+    </Card>
+  )
+}
+
+function Result({ id, build, known }: { id: string; build: BuildRecord; known: KnownBuild | null }) {
+  const path = `${pathTo`/build/${id}`}/result`
+  const name = `${id.slice(0, 8)}.tar.gz`
+  const fetchResult = () => bytesOf('builds', path, { bytesMax: resultBytesMax })
+  const download = useAction(async () => save({ name, bytes: await fetchResult() }))
+  const verify: Verify = async ({ expected, asOf }) => {
+    const archive = await fetchResult()
+    const { judgeBuild } = await import('../verify/judge.ts')
+    const nonce = known === null ? null : fromHex(known.nonce)
+    const judged = await judgeBuild(archive, { nonce, request: requestOf(known, build), expected, asOf })
+    const command = commandOf(['verify', 'build', name], {
+      ...(known === null ? { 'any-nonce': true } : { nonce: known.nonce }),
+      'any-source': true,
+      'project-dir': build.project_dir,
+      toolchain: known?.toolchain ?? null,
+      reproduce: build.reproduce,
+      ...verifyOptions(expected, 'build'),
+    })
+    return { judged, command, files: [{ name, bytes: archive }] }
+  }
+  const lead = known === null ? ' This tab did not submit it, so its nonce is not compared.' : ''
+  return (
+    <>
+      <Verification
+        title="Evidence of the result"
+        lead={`The result is fetched and judged here: VM, provenance, and every artifact's digest.${lead}`}
+        verify={verify}
+      />
+      <div class="actions">
+        <BusyButton
+          isBusy={download.isBusy}
+          tone="plain"
+          verb="Download the result"
+          busyWord="Downloading …"
+          onClick={() => void download.run()}
+        />
+      </div>
+      {download.problem !== null && <ProblemNote problem={download.problem} />}
+    </>
+  )
+}
+
+function CancelDialog({ id, close, cancelled }: { id: string; close: () => void; cancelled: () => void }) {
+  const url = useServiceUrl('builds')
+  const cancel = useAction(() => askService('builds', pathTo`/build/${id}`, { method: 'DELETE' }))
+  const submit = async () => {
+    if (await cancel.run()) cancelled()
+  }
+  return (
+    <Dialog title={`Cancel build ${id.slice(0, 8)}`} close={close}>
+      <ActionForm
+        action={cancel}
+        submit={submit}
+        verb="Cancel the build"
+        busyWord="Cancelling …"
+        tone="danger"
+        command={`curl --cacert ca.pem -H "Authorization: Bearer $KEY" -X DELETE ${url}/build/${id}`}
+        close={close}
+      >
+        <p>The build and its VM end now.</p>
+      </ActionForm>
+    </Dialog>
+  )
+}

@@ -1,0 +1,47 @@
+// Builds that this tab has submitted, with what only the submitter knows: the API lists no builds. Effects: session
+// storage.
+
+import { signal } from '@preact/signals'
+import type { Toolchain } from '../../../../contract/http/build.ts'
+
+export type KnownBuild = {
+  readonly id: string
+  /** Hexadecimal, drawn by this page. */
+  readonly nonce: string
+  readonly source:
+    | { readonly kind: 'git'; readonly url: string; readonly ref: string | null }
+    | { readonly kind: 'archive'; readonly name: string }
+  readonly projectDir: string | null
+  readonly toolchain: Toolchain | null
+  readonly reproduce: boolean
+  readonly atMs: number
+}
+
+const storageName = 'strongroom-builds'
+const keptMax = 50
+
+export const knownBuilds = signal<readonly KnownBuild[]>(stored())
+
+export function remember(build: KnownBuild): void {
+  knownBuilds.value = [build, ...knownBuilds.value.filter(({ id }) => id !== build.id)].slice(0, keptMax)
+  sessionStorage.setItem(storageName, JSON.stringify(knownBuilds.value))
+}
+
+export function knownBuild(id: string): KnownBuild | null {
+  return knownBuilds.value.find(build => build.id === id) ?? null
+}
+
+function stored(): KnownBuild[] {
+  try {
+    const found: unknown = JSON.parse(sessionStorage.getItem(storageName) ?? '[]')
+    return Array.isArray(found) ? found.filter(isKnown).slice(0, keptMax) : []
+  } catch {
+    return []
+  }
+}
+
+/** This page wrote it, of this or an earlier version. */
+function isKnown(value: unknown): value is KnownBuild {
+  const field = (name: string): unknown => Reflect.get(Object(value), name)
+  return typeof field('id') === 'string' && typeof field('nonce') === 'string' && typeof field('source') === 'object'
+}

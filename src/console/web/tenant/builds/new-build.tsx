@@ -1,0 +1,136 @@
+// Submits a build of a repository or an archive, with a nonce that this page draws.
+
+import { useSignal } from '@preact/signals'
+import { useId } from 'preact/hooks'
+import { toHex } from '../../../../base/bytes.ts'
+import type { BuildRequest, Toolchain } from '../../../../contract/http/build.ts'
+import type { BuildAccepted } from '../../../../contract/http/build-api.ts'
+import { useAction } from '../../core/action.ts'
+import { commandOf } from '../../core/command.ts'
+import { pathTo } from '../../core/path.ts'
+import type { RequestProblem } from '../../core/request.ts'
+import { go } from '../../core/router.ts'
+import { ActionForm, Dialog } from '../../parts/dialog.tsx'
+import { Choice, TextField, Tick } from '../../parts/field.tsx'
+import { askService } from '../services.ts'
+import { remember } from './known-builds.ts'
+
+const nonceBytes = 16
+
+/** As typed; empty: left out of the request. */
+type Fields = {
+  readonly url: string
+  readonly ref: string
+  /** It goes before the repository. */
+  readonly archive: File | null
+  readonly projectDir: string
+  readonly toolchain: Toolchain | ''
+  readonly reproduce: boolean
+}
+
+export function NewBuild({ close }: { close: () => void }) {
+  const fields = useSignal<Fields>({ url: '', ref: '', archive: null, projectDir: '', toolchain: '', reproduce: false })
+  const submit = useAction(async () => go(pathTo`/tenant/builds/${await submitted(fields.value)}`))
+  const { url, ref, archive, projectDir, toolchain, reproduce } = fields.value
+  const command = commandOf(['build', 'submit', archive?.name ?? (url || 'URL')], {
+    ref: ref || null,
+    'project-dir': projectDir || null,
+    toolchain: toolchain || null,
+    reproduce,
+  })
+  return (
+    <Dialog title="New build" close={close}>
+      <ActionForm
+        action={submit}
+        submit={submit.run}
+        verb="Submit"
+        busyWord="Submitting …"
+        command={command}
+        isReady={archive !== null || url !== ''}
+        close={close}
+      >
+        <BuildFields fields={fields.value} change={value => (fields.value = value)} problem={submit.problem} />
+      </ActionForm>
+    </Dialog>
+  )
+}
+
+/** Returns the build's id. */
+async function submitted({ url, ref, archive, projectDir, toolchain, reproduce }: Fields): Promise<string> {
+  const nonce = toHex(crypto.getRandomValues(new Uint8Array(nonceBytes)))
+  const source =
+    archive === null
+      ? { repo_url: url, ...(ref === '' ? {} : { repo_ref: ref }) }
+      : { source_data: await base64Of(archive), source_name: archive.name }
+  const body: BuildRequest = {
+    nonce,
+    ...source,
+    ...(projectDir === '' ? {} : { project_dir: projectDir }),
+    ...(toolchain === '' ? {} : { toolchain }),
+    ...(reproduce ? { reproduce } : {}),
+  }
+  const { job_id: id } = await askService<BuildAccepted>('builds', '/build', { method: 'POST', body })
+  remember({
+    ...{ id, nonce, reproduce, atMs: Date.now() },
+    source: archive === null ? { kind: 'git', url, ref: ref || null } : { kind: 'archive', name: archive.name },
+    projectDir: projectDir || null,
+    toolchain: toolchain || null,
+  })
+  return id
+}
+
+type BuildFieldsProps = {
+  readonly fields: Fields
+  readonly change: (fields: Fields) => void
+  readonly problem: RequestProblem | null
+}
+
+function BuildFields({ fields, change, problem }: BuildFieldsProps) {
+  const fileId = useId()
+  const text = (name: 'url' | 'ref' | 'projectDir') => ({
+    value: fields[name],
+    change: (value: string) => change({ ...fields, [name]: value.trim() }),
+    problem,
+  })
+  return (
+    <>
+      <TextField label="Git repository" name="repo_url" hint="https only" inputMode="url" {...text('url')} />
+      <TextField label="Branch, tag or commit" name="repo_ref" {...text('ref')} />
+      <div class="field">
+        <label for={fileId}>Or an archive: tar.gz, tar or zip</label>
+        <input
+          id={fileId}
+          type="file"
+          onChange={event => change({ ...fields, archive: event.currentTarget.files?.item(0) ?? null })}
+        />
+      </div>
+      <TextField label="Directory in the source" name="project_dir" hint="Empty: its root" {...text('projectDir')} />
+      <Choice
+        label="Toolchain"
+        value={fields.toolchain}
+        change={toolchain => change({ ...fields, toolchain })}
+        options={[
+          ['', 'detected'],
+          ['cargo', 'cargo'],
+          ['nix', 'nix'],
+        ]}
+      />
+      <Tick
+        label="Build twice and compare each artifact"
+        value={fields.reproduce}
+        change={reproduce => change({ ...fields, reproduce })}
+      />
+    </>
+  )
+}
+
+async function base64Of(file: File): Promise<string> {
+  const bytes = new Uint8Array(await file.arrayBuffer())
+  const parts: string[] = []
+  // Three bytes are four characters: pieces of a multiple of three need no padding in between.
+  const pieceBytes = 24_576
+  for (let at = 0; at < bytes.length; at += pieceBytes) {
+    parts.push(btoa(String.fromCharCode(...bytes.subarray(at, at + pieceBytes))))
+  }
+  return parts.join('')
+}

@@ -1,0 +1,143 @@
+// One instance of the tenant: its state, how to log in, its evidence, and its end.
+
+import { useSignal } from '@preact/signals'
+import { toBase64Url } from '../../../../base/bytes.ts'
+import type { InstanceRecord } from '../../../../contract/http/instance.ts'
+import { useAction } from '../../core/action.ts'
+import { commandOf } from '../../core/command.ts'
+import { useLoaded } from '../../core/loaded.ts'
+import { pathTo } from '../../core/path.ts'
+import { ActionForm, Dialog } from '../../parts/dialog.tsx'
+import { Card, Facts, Note, Page, Shown, Waiting } from '../../parts/page.tsx'
+import { CommandLine, Foreign, Instant, Link, StateMark } from '../../parts/text.tsx'
+import { askInstances, bytesOf, useServiceUrl } from '../services.ts'
+import { verifyOptions } from '../verify/options.ts'
+import { Verification, type Verify } from '../verify/verification.tsx'
+
+const everyMs = 3_000
+const nonceBytes = 32
+const evidenceBytesMax = 1_048_576
+
+export function InstancePage({ name }: { name: string }) {
+  const path = pathTo`/v1/instances/${name}`
+  const found = useLoaded(path, options => askInstances<InstanceRecord>(path, options), { everyMs })
+  const isDeleting = useSignal(false)
+  const { data } = found
+  return (
+    <Page
+      title={name}
+      lead={<Link href="/tenant">Instances</Link>}
+      actions={
+        data !== null &&
+        data.status !== 'terminated' &&
+        data.status !== 'terminating' && (
+          <button type="button" class="danger" onClick={() => (isDeleting.value = true)}>
+            Delete
+          </button>
+        )
+      }
+    >
+      <Shown of={found} what="the instance">
+        {instance => (
+          <>
+            {instance.failure_code !== null && (
+              <Note tone="bad">
+                <p>
+                  <strong>{instance.failure_code}</strong> <Foreign text={instance.failure_message} none="" />
+                </p>
+              </Note>
+            )}
+            {instance.status === 'provisioning' && <Waiting what="the VM: this takes up to a few minutes" />}
+            <StateCard instance={instance} />
+            {instance.status === 'ready' && <Ready instance={instance} />}
+          </>
+        )}
+      </Shown>
+      {isDeleting.value && (
+        <DeleteDialog
+          name={name}
+          close={() => (isDeleting.value = false)}
+          deleted={() => {
+            isDeleting.value = false
+            found.reload()
+          }}
+        />
+      )}
+    </Page>
+  )
+}
+
+function StateCard({ instance }: { instance: InstanceRecord }) {
+  return (
+    <Card title="State" wide>
+      <Facts
+        rows={[
+          ['Status', <StateMark word={instance.status} />],
+          ['Host name', <Foreign text={instance.hostname} />],
+          ['Agent', instance.agent],
+          ['Model', <Foreign text={instance.inference_model} />],
+          ['Created', <Instant at={instance.created_at} />],
+          ['Ready', <Instant at={instance.ready_at} none="not yet" />],
+          instance.terminated_at === null ? null : ['Terminated', <Instant at={instance.terminated_at} />],
+          ['Public key', <Foreign text={instance.public_key} />],
+        ]}
+      />
+    </Card>
+  )
+}
+
+function Ready({ instance: { name, hostname } }: { instance: InstanceRecord }) {
+  const verify: Verify = async ({ expected, asOf }) => {
+    const nonce = crypto.getRandomValues(new Uint8Array(nonceBytes))
+    const text = toBase64Url(nonce)
+    const path = `${pathTo`/v1/instances/${name}`}/attestation?nonce=${text}`
+    const document = await bytesOf('instances', path, { bytesMax: evidenceBytesMax })
+    const { judgeInstance } = await import('../verify/judge.ts')
+    const judged = await judgeInstance(document, { hostname, nonce, expected, asOf })
+    const command = commandOf(['verify', 'instance', hostname], {
+      document: 'attestation.json',
+      nonce: text,
+      'as-of': new Date(asOf).toISOString(),
+      ...verifyOptions(expected, 'instance'),
+    })
+    return { judged, command, files: [{ name: 'attestation.json', bytes: document }] }
+  }
+  return (
+    <>
+      <Verification
+        title="Evidence"
+        lead="The VM proves now, for a nonce of this page, what it was launched from, its host key, and where its prompts go."
+        verify={verify}
+      />
+      <Card title="Log in" wide>
+        <p>This command verifies the VM each time, and takes no other host key:</p>
+        <CommandLine command={commandOf(['ssh', hostname])} />
+        <p>Without it, once its line is in known_hosts:</p>
+        <CommandLine command={`ssh agent@${hostname}`} />
+      </Card>
+    </>
+  )
+}
+
+function DeleteDialog({ name, close, deleted }: { name: string; close: () => void; deleted: () => void }) {
+  const url = useServiceUrl('instances')
+  const remove = useAction(() => askInstances(pathTo`/v1/instances/${name}`, { method: 'DELETE' }))
+  const submit = async () => {
+    if (await remove.run()) deleted()
+  }
+  return (
+    <Dialog title={`Delete ${name}`} close={close}>
+      <ActionForm
+        action={remove}
+        submit={submit}
+        verb="Delete for good"
+        busyWord="Deleting …"
+        tone="danger"
+        command={`curl --cacert ca.pem -H "Authorization: Bearer $KEY" -X DELETE ${url}/v1/instances/${name}`}
+        close={close}
+      >
+        <p>The instance and everything in it end for good; nobody can bring them back.</p>
+      </ActionForm>
+    </Dialog>
+  )
+}

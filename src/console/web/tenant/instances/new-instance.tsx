@@ -1,0 +1,67 @@
+// Creates an instance. A repeated click, or a lost answer, creates no second one.
+
+import { useSignal } from '@preact/signals'
+import type { CreateInstance, InstanceCreated } from '../../../../contract/http/instance.ts'
+import { useAction } from '../../core/action.ts'
+import { quoted } from '../../core/command.ts'
+import { pathTo } from '../../core/path.ts'
+import { go } from '../../core/router.ts'
+import { ActionForm, Dialog } from '../../parts/dialog.tsx'
+import { TextArea, TextField } from '../../parts/field.tsx'
+import { askInstances, useServiceUrl } from '../services.ts'
+
+export function NewInstance({ close }: { close: () => void }) {
+  const url = useServiceUrl('instances')
+  const publicKey = useSignal('')
+  const model = useSignal('')
+  /** The same for all attempts at the same fields. */
+  const attempt = useSignal(crypto.randomUUID())
+  const body = (): CreateInstance => ({
+    public_key: publicKey.value.trim(),
+    ...(model.value === '' ? {} : { inference_model: model.value }),
+  })
+  const create = useAction(async () => {
+    const headers = { 'idempotency-key': attempt.value }
+    const made = await askInstances<InstanceCreated>('/v1/instances', { method: 'POST', body: body(), headers })
+    go(pathTo`/tenant/instances/${made.name}`)
+  })
+  const change = (field: typeof publicKey) => (text: string) => {
+    field.value = text
+    attempt.value = crypto.randomUUID()
+  }
+  return (
+    <Dialog title="New instance" close={close}>
+      <ActionForm
+        action={create}
+        submit={create.run}
+        verb="Create"
+        busyWord="Creating …"
+        command={curlOf(url, body())}
+        isReady={publicKey.value.trim() !== ''}
+        close={close}
+      >
+        <TextArea
+          label="Your SSH public key"
+          value={publicKey.value}
+          change={change(publicKey)}
+          rows={3}
+          hint="The one line of ~/.ssh/id_ed25519.pub. The instance lets in this key alone."
+        />
+        <TextField
+          label="Model"
+          name="inference_model"
+          value={model.value}
+          change={change(model)}
+          problem={create.problem}
+          hint="Empty: the operator chooses."
+        />
+      </ActionForm>
+    </Dialog>
+  )
+}
+
+/** As `strongroom help instances` has it: the API's clients have no command of ours for this. */
+function curlOf(url: string, body: CreateInstance): string {
+  const headers = `-H "Authorization: Bearer $KEY" -H 'Content-Type: application/json'`
+  return `curl --cacert ca.pem ${headers} -d ${quoted(JSON.stringify(body))} ${url}/v1/instances`
+}

@@ -1,0 +1,165 @@
+// The tenant's side: a key first, then instances, models, builds and what the tenant expects of evidence.
+
+import { useSignal } from '@preact/signals'
+import type { ComponentChildren } from 'preact'
+import { matchPath } from '../core/path.ts'
+import { address } from '../core/router.ts'
+import { TextField, Tick } from '../parts/field.tsx'
+import { Empty, Note, Page } from '../parts/page.tsx'
+import { Link } from '../parts/text.tsx'
+import { ThemeChoice } from '../parts/theme-choice.tsx'
+import { BuildPage } from './builds/build.tsx'
+import { BuildsPage } from './builds/builds.tsx'
+import { InstancePage } from './instances/instance.tsx'
+import { InstancesPage } from './instances/instances.tsx'
+import { dropKeys, hasKey, shownKey, takeKey, tenantKeys } from './keys.ts'
+import { ModelsPage } from './models/models.tsx'
+import { ExpectationsPage } from './verify/expectations.tsx'
+
+const PAGES = [
+  ['/tenant', 'Instances', 'ca'],
+  ['/tenant/models', 'Models and usage', 'gw'],
+  ['/tenant/builds', 'Builds', 'ca'],
+  ['/tenant/expectations', 'What you expect', null],
+] as const
+
+export function Tenant() {
+  return hasKey.value ? <TenantShell>{pageAt(address.value.path)}</TenantShell> : <KeyPage />
+}
+
+function pageAt(path: string): ComponentChildren {
+  const instance = matchPath('/tenant/instances/:name', path)
+  if (instance !== null) return needs('ca', <InstancePage key={instance[0]} name={instance[0] ?? ''} />)
+  const build = matchPath('/tenant/builds/:id', path)
+  if (build !== null) return needs('ca', <BuildPage key={build[0]} id={build[0] ?? ''} />)
+  if (path === '/tenant') return tenantKeys.value.ca === null ? <ModelsPage /> : <InstancesPage />
+  if (path === '/tenant/models') return needs('gw', <ModelsPage />)
+  if (path === '/tenant/builds') return needs('ca', <BuildsPage />)
+  if (path === '/tenant/expectations') return <ExpectationsPage />
+  return (
+    <Page title="No such page">
+      <Empty title={`There is nothing at ${path}`}>
+        <Link href="/tenant">To the first page</Link>
+      </Empty>
+    </Page>
+  )
+}
+
+function needs(kind: 'ca' | 'gw', page: ComponentChildren): ComponentChildren {
+  if (tenantKeys.value[kind] !== null) return page
+  const words = kind === 'ca' ? 'a key of your organization (ca_…)' : 'a key of the gateway (gw_…)'
+  return (
+    <Page title="Another key is needed">
+      <p>This page needs {words}.</p>
+      <KeyForm />
+    </Page>
+  )
+}
+
+function TenantShell({ children }: { children: ComponentChildren }) {
+  const isOpen = useSignal(false)
+  const { path } = address.value
+  const { ca, gw } = tenantKeys.value
+  const here = (href: string) =>
+    href === '/tenant' ? path === href || path.startsWith('/tenant/instances/') : path.startsWith(href)
+  return (
+    <div class="shell">
+      <a class="skip" href="#main">
+        Skip to the content
+      </a>
+      <header class="top">
+        <Link href="/tenant" class="brand">
+          <span class="brand-mark" aria-hidden="true" />
+          Strongroom
+        </Link>
+        <button
+          type="button"
+          class="menu-button"
+          aria-expanded={isOpen.value}
+          aria-controls="menu"
+          onClick={() => (isOpen.value = !isOpen.value)}
+        >
+          Menu
+        </button>
+      </header>
+      <nav id="menu" class={isOpen.value ? 'side open' : 'side'} aria-label="Pages">
+        {/* biome-ignore lint/a11y/useKeyWithClickEvents: the links in it are what is clicked, by keyboard too */}
+        <ul onClick={() => (isOpen.value = false)}>
+          {PAGES.map(([href, words]) => (
+            <li key={href}>
+              <Link href={href} current={here(href)}>
+                {words}
+              </Link>
+            </li>
+          ))}
+        </ul>
+        <div class="side-foot">
+          <div class="held-keys">
+            {[ca, gw].map(key => key !== null && <code key={key}>{shownKey(key)}</code>)}
+            <button type="button" onClick={dropKeys}>
+              Forget the keys
+            </button>
+          </div>
+          <ThemeChoice />
+        </div>
+      </nav>
+      {children}
+    </div>
+  )
+}
+
+function KeyPage() {
+  return (
+    <main id="main" class="alone">
+      <div class="log-in">
+        <p class="brand">
+          <span class="brand-mark" aria-hidden="true" />
+          Strongroom
+        </p>
+        <h1>Your instances, models and builds</h1>
+        <KeyForm />
+        <p class="muted">
+          You run this appliance? <Link href="/">Log in as an operator</Link>.
+        </p>
+        <ThemeChoice />
+      </div>
+    </main>
+  )
+}
+
+function KeyForm() {
+  const text = useSignal('')
+  const keep = useSignal(false)
+  const isWrong = useSignal(false)
+  const take = (event: Event) => {
+    event.preventDefault()
+    isWrong.value = !takeKey(text.value.trim(), keep.value)
+    if (!isWrong.value) text.value = ''
+  }
+  return (
+    <form class="dialog-form" onSubmit={take}>
+      <TextField
+        label="Key"
+        type="password"
+        value={text.value}
+        change={value => (text.value = value)}
+        hint="ca_… for instances and builds, gw_… for models. It stays in this page and goes to this appliance alone."
+        required
+      />
+      <Tick
+        label="Keep it until this tab is closed"
+        value={keep.value}
+        change={value => (keep.value = value)}
+        hint="Else a reload asks for it again."
+      />
+      {isWrong.value && (
+        <Note tone="bad">
+          <p>This is no key: it begins with ca_ or gw_ and has two more parts.</p>
+        </Note>
+      )}
+      <button type="submit" class="primary">
+        Go on
+      </button>
+    </form>
+  )
+}

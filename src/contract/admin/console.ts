@@ -1,0 +1,89 @@
+// The console: links to log in, sessions and passkeys, as the admin interface and the console's own pages have them.
+// Pure.
+
+import { type Static, Type } from '@sinclair/typebox'
+import { OneOf } from '../check.ts'
+import { Closed, OrNull } from '../forms.ts'
+import { ADMIN_ROLES } from './roles.ts'
+
+const Time = Type.String({ description: 'ISO 8601 UTC' })
+const Role = OneOf(ADMIN_ROLES)
+const actorCharsMax = 64
+
+/** Body of POST /console/links. Left out: the caller itself, with its own role. */
+export const AdminConsoleLinkAsk = Closed({
+  as: Type.Optional(Type.String({ minLength: 1, maxLength: actorCharsMax, description: 'An administrator, or root.' })),
+  role: Type.Optional(Role),
+})
+export type AdminConsoleLinkAsk = Static<typeof AdminConsoleLinkAsk>
+
+/** The only response that holds the link. */
+export const AdminConsoleLink = Closed({
+  /** Opens the console and logs one browser in, once. */
+  url: Type.String(),
+  /** The same by the console's other names. */
+  others: Type.Array(Type.String()),
+  actor: Type.String(),
+  role: Role,
+  expires_at: Time,
+})
+export type AdminConsoleLink = Static<typeof AdminConsoleLink>
+
+/** A passkey of the console, without its key. */
+export const AdminPasskey = Closed({
+  id: Type.String({ description: 'Credential id, base64url' }),
+  actor: Type.String(),
+  /** The highest that a session by it gets. */
+  role: Role,
+  name: Type.String(),
+  /** The name of the console that it belongs to. */
+  rp_id: Type.String(),
+  created_at: Time,
+  last_used_at: OrNull(Time),
+  /** Whether it is the caller's own. */
+  own: Type.Boolean(),
+})
+export type AdminPasskey = Static<typeof AdminPasskey>
+/** The oldest first. */
+export const AdminPasskeyList = Closed({ passkeys: Type.Array(AdminPasskey) })
+
+export const AdminConsoleSession = Closed({
+  id: Type.String(),
+  actor: Type.String(),
+  role: Role,
+  by: OneOf(['link', 'passkey']),
+  began_at: Time,
+  ends_at: Time,
+})
+export type AdminConsoleSession = Static<typeof AdminConsoleSession>
+export const AdminConsoleSessionList = Closed({ sessions: Type.Array(AdminConsoleSession) })
+
+/** Body of POST /console/close: whose sessions end. Left out: the caller's own; `all`: everybody's. */
+export const AdminConsoleCloseAsk = Closed({
+  as: Type.Optional(Type.String({ minLength: 1, maxLength: actorCharsMax })),
+  all: Type.Optional(Type.Boolean()),
+})
+export type AdminConsoleCloseAsk = Static<typeof AdminConsoleCloseAsk>
+export const AdminConsoleClosed = Closed({ sessions: Type.Integer({ minimum: 0 }) })
+
+/** Response to a log-in, and GET /api/session of the console. */
+export const SessionDocument = Closed({
+  actor: Type.String(),
+  role: Role,
+  by: OneOf(['link', 'passkey']),
+  began_at: Time,
+  ends_at: Time,
+  /** It ends after this time without a request. */
+  idle_s: Type.Integer({ minimum: 1 }),
+  host_id: Type.String(),
+  version: Type.String(),
+  /** Which services this host has, for tenants. */
+  services: Closed({ instances: Type.Boolean(), inference: Type.Boolean(), builds: Type.Boolean() }),
+  passkeys: Closed({
+    /** The name that a passkey made here belongs to; null: none can be made here. */
+    rp_id: OrNull(Type.String()),
+    /** Why not. */
+    why: OrNull(Type.String()),
+  }),
+})
+export type SessionDocument = Static<typeof SessionDocument>

@@ -1,0 +1,21 @@
+// The console of this daemon, as the admin interface asks it. Types only.
+
+import type { AdminConsoleSession, AdminPasskey } from '../../contract/admin/console.ts'
+import type { AdminRole } from '../../contract/admin/roles.ts'
+
+/** A person for whom the console opens. */
+export type ConsolePerson = { readonly uid: number; readonly actor: string; readonly role: AdminRole }
+
+export type ConsoleControl = {
+  /** A new link by each name of the console, the best first. */
+  readonly makeLink: (person: ConsolePerson) => {
+    readonly urls: readonly [string, ...string[]]
+    readonly endsAtMs: number
+  }
+  readonly sessions: () => readonly AdminConsoleSession[]
+  /** Ends the sessions of an actor and its unopened links, all of them for null. Returns how many sessions. */
+  readonly close: (actor: string | null) => number
+  readonly passkeys: () => readonly Omit<AdminPasskey, 'own'>[]
+  /** Ends its sessions, too. False: there is none of this id. */
+  readonly removePasskey: (id: string) => boolean
+}

@@ -1,0 +1,111 @@
+// Goal: a tenant's page asks the services with its own key, as any client does; nothing of the operator's session goes
+// along, and nothing comes back that acts for the console.
+
+import { expect, test } from 'bun:test'
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { relayTo } from '../../../src/appliance/console/tenant.ts'
+import { logIn, pageHeaders, startConsole } from '../../rigs/console/console.ts'
+
+type Seen = { method: string; path: string; headers: Record<string, string>; body: string; address: string }
+
+function watched() {
+  const seen: Seen[] = []
+  const fetch = async (request: Request, { address }: { readonly address: () => string }) => {
+    const { pathname, search } = new URL(request.url)
+    const body = await request.text()
+    const headers = Object.fromEntries(request.headers)
+    seen.push({ method: request.method, path: pathname + search, headers, body, address: address() })
+    return new Response('{"ok":true}', {
+      headers: {
+        'content-type': 'application/json',
+        'set-cookie': '__Host-strongroom=stolen',
+        'access-control-allow-origin': '*',
+        'x-request-id': 'req_1',
+      },
+    })
+  }
+  return { seen, fetch }
+}
+
+test('goal: path, query, key and body go to the service; cookie and origin do not', async () => {
+  const service = watched()
+  await using rig = await startConsole({ services: { instances: { fetch: service.fetch } } })
+  const cookie = await logIn(rig)
+  const response = await rig.send('/api/tenant/instances/v1/instances?limit=2', {
+    method: 'POST',
+    headers: { ...pageHeaders(rig.origin, cookie), authorization: 'Bearer ca_x', 'idempotency-key': 'k' },
+    body: '{"name":"a"}',
+  })
+  expect([response.status, await response.json()]).toEqual([200, { ok: true }])
+  expect(service.seen).toMatchObject([
+    {
+      method: 'POST',
+      path: '/v1/instances?limit=2',
+      headers: { authorization: 'Bearer ca_x', 'idempotency-key': 'k', 'content-type': 'application/json' },
+      body: '{"name":"a"}',
+      address: '127.0.0.1',
+    },
+  ])
+  expect(Object.keys(service.seen[0]?.headers ?? {})).not.toEqual(expect.arrayContaining(['cookie']))
+  expect(service.seen[0]?.headers).not.toHaveProperty('cookie')
+  expect(service.seen[0]?.headers).not.toHaveProperty('origin')
+  expect(response.headers.get('set-cookie')).toBeNull()
+  expect(response.headers.get('access-control-allow-origin')).toBeNull()
+  expect(response.headers.get('x-request-id')).toBe('req_1')
+})
+
+test('goal: no session is needed, another site is refused, and a service that is off is not found', async () => {
+  const service = watched()
+  await using rig = await startConsole({ services: { instances: { fetch: service.fetch } } })
+  expect((await rig.send('/api/tenant/instances/v1/me')).status).toBe(200)
+  const cross = await rig.send('/api/tenant/instances/v1/me', { headers: { 'sec-fetch-site': 'cross-site' } })
+  expect(cross.status).toBe(403)
+  const foreign = { method: 'POST', headers: { origin: 'https://evil.example' }, body: '{}' }
+  expect((await rig.send('/api/tenant/instances/v1/instances', foreign)).status).toBe(403)
+  for (const path of [
+    '/api/tenant/builds/build',
+    '/api/tenant/inference/v1/models',
+    '/api/tenant/constructor/x',
+    '/api/tenant/x',
+  ]) {
+    expect([path, (await rig.send(path)).status]).toEqual([path, 404])
+  }
+  const urls = (await (await rig.send('/api/tenant')).json()) as Record<string, string>
+  expect(urls).toEqual({
+    instances: 'https://instances.agents.internal:8441',
+    inference: 'https://inference.agents.internal:8442',
+    builds: null as never,
+  })
+  expect(service.seen).toHaveLength(1)
+})
+
+test('goal: a gateway in its VM gets the bytes of the page and the page gets its own, by the authority of this host', async () => {
+  const upstream = watched()
+  await using gateway = await startConsole({ services: { instances: { fetch: upstream.fetch } } })
+  const folder = mkdtempSync(join(tmpdir(), 'strongroom-relay-'))
+  try {
+    const caFile = join(folder, 'ca.pem')
+    writeFileSync(caFile, gateway.ca)
+    const relay = relayTo(`${gateway.origin}/api/tenant/instances`, caFile)
+    const peer = { address: () => '192.0.2.1', mayPause: () => {} }
+    const body = new Uint8Array([0, 255, 1, 2])
+    const request = new Request('https://x/v1/chat/completions?a=b', {
+      method: 'POST',
+      headers: { origin: gateway.origin, authorization: 'Bearer gw_x', 'content-type': 'application/json' },
+      body,
+    })
+    const response = await relay(request, peer)
+    expect([response.status, await response.text()]).toEqual([200, '{"ok":true}'])
+    expect(upstream.seen).toMatchObject([
+      { path: '/v1/chat/completions?a=b', headers: { authorization: 'Bearer gw_x' } },
+    ])
+    const other = relayTo(gateway.origin, join(folder, 'other.pem'))
+    await using stranger = await startConsole()
+    writeFileSync(join(folder, 'other.pem'), stranger.ca)
+    expect(other(new Request('https://x/'), peer)).rejects.toMatchObject({ code: 'attestation_unavailable' })
+  } finally {
+    rmSync(folder, { recursive: true, force: true })
+  }
+})

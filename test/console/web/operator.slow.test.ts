@@ -1,0 +1,176 @@
+// Goal: an operator does at the page what the command line does: the same requests, words and refusals, live.
+
+import { afterAll, beforeEach, expect, test } from 'bun:test'
+import { at, hostileText, instance, organization, SESSION } from '../../../scripts/rigs/console/documents.ts'
+import {
+  document,
+  refusal,
+  type ScriptedConsole,
+  scriptedConsole,
+} from '../../../scripts/rigs/console/scripted-console.ts'
+import {
+  AdminInstance,
+  AdminInstanceList,
+  AdminKeyCreated,
+  AdminOrganization,
+} from '../../../src/contract/admin/admin.ts'
+import { SessionDocument } from '../../../src/contract/admin/console.ts'
+import { desk, openPage } from '../../rigs/console/browser.ts'
+
+const operator = '/api/operator'
+const first = await scriptedConsole()
+const opened = await openPage(first.url)
+const { page } = opened
+afterAll(async () => {
+  await opened[Symbol.asyncDispose]()
+  await first[Symbol.asyncDispose]()
+})
+beforeEach(async () => await page.setViewportSize(desk))
+
+async function show(path: string, title: string, to: ScriptedConsole = first): Promise<void> {
+  await page.goto(to.url + path)
+  await page.getByRole('heading', { level: 1, name: title, exact: true }).waitFor()
+}
+
+const commandIn = (text: string) => page.getByText(text, { exact: true }).first().waitFor()
+
+test('an organization and a key', async () => {
+  // Goal: fields reach the operator's interface, the command beside them does the same, and the key is shown once.
+  await show('/organizations', 'Organizations')
+  await page.getByRole('button', { name: 'New organization' }).click()
+  await page.getByRole('textbox', { name: 'Slug' }).fill('globex')
+  await commandIn('strongroom org create globex')
+  first.answer(`POST ${operator}/organizations`, () => document(AdminOrganization, organization('globex'), 201))
+  first.answer(`GET ${operator}/organizations/globex`, () => document(AdminOrganization, organization('globex')))
+  await page.getByRole('button', { name: 'Create', exact: true }).click()
+  await page.getByRole('heading', { level: 1, name: 'globex' }).waitFor()
+  expect(first.changes.at(-1)).toEqual({ method: 'POST', path: `${operator}/organizations`, body: { slug: 'globex' } })
+
+  await show('/organizations/acme', 'acme')
+  const key = 'ca_newkey00_0123456789abcdefgh'
+  first.answer(`POST ${operator}/organizations/acme/keys`, () =>
+    document(AdminKeyCreated, { key, prefix: 'newkey00', organization: 'acme', scope: 'read', created_at: at(0) }, 201),
+  )
+  await page.getByRole('button', { name: 'New API key' }).click()
+  await page.getByRole('combobox', { name: 'Scope' }).selectOption('read')
+  await commandIn('strongroom key create acme --scope read')
+  await page.getByRole('button', { name: 'Create', exact: true }).click()
+  await page.getByText(key).waitFor()
+  expect(first.changes.at(-1)?.body).toEqual({ scope: 'read' })
+  await page.getByRole('button', { name: 'Done' }).click()
+  expect(await page.getByText(key).count()).toBe(0)
+})
+
+test('a refusal', async () => {
+  // Goal: a refusal stands where the change was asked for, in the server's words, at the field at fault.
+  await show('/organizations', 'Organizations')
+  await page.getByRole('button', { name: 'New organization' }).click()
+  const message = 'slug: is reserved for the appliance itself'
+  first.answer(`POST ${operator}/organizations`, () => refusal(400, 'invalid_request', message, 'slug'))
+  await page.getByRole('textbox', { name: 'Slug' }).fill('admin')
+  await page.getByRole('button', { name: 'Create', exact: true }).click()
+  await page.getByRole('alert').getByText(message).waitFor()
+  expect(await page.getByRole('textbox', { name: 'Slug' }).getAttribute('aria-invalid')).toBe('true')
+})
+
+test('live', async () => {
+  // Goal: a change elsewhere shows by itself; a lost appliance is said so, and found again without a reload.
+  await using own = await scriptedConsole()
+  let status: 'provisioning' | 'ready' = 'provisioning'
+  own.answer(`GET ${operator}/instance`, () => document(AdminInstance, instance(1, { status })))
+  await show('/instances/acme/aaaaaaa1', 'acme/aaaaaaa1', own)
+  await page.getByText('provisioning', { exact: true }).waitFor()
+  status = 'ready'
+  own.tell('instances')
+  await page.getByText('ready', { exact: true }).waitFor()
+  own.live(false)
+  await page.getByText(/has not answered for/).waitFor()
+  own.live(true)
+  await page.getByText(/has not answered for/).waitFor({ state: 'detached' })
+  await page.locator('.live.live').waitFor()
+})
+
+test('a deletion', async () => {
+  // Goal: an instance ends by its name alone, with a word before it, and the record shows what became of it.
+  await using own = await scriptedConsole()
+  own.answer(`DELETE ${operator}/instance`, () => document(AdminInstance, instance(1, { status: 'terminating' })))
+  await show('/instances/acme/aaaaaaa1', 'acme/aaaaaaa1', own)
+  await page.getByRole('button', { name: 'Delete', exact: true }).click()
+  await commandIn('strongroom instance delete acme/aaaaaaa1')
+  expect(own.changes).toEqual([])
+  own.answer(`GET ${operator}/instance`, () => document(AdminInstance, instance(1, { status: 'terminating' })))
+  await page.getByRole('button', { name: 'Delete for good' }).click()
+  await page.getByText('terminating', { exact: true }).waitFor()
+  expect(own.changes).toEqual([{ method: 'DELETE', path: `${operator}/instance?ref=acme%2Faaaaaaa1`, body: null }])
+  expect(await page.getByRole('button', { name: 'Delete', exact: true }).count()).toBe(0)
+})
+
+test('a thousand instances', async () => {
+  // Goal: a thousand rows scroll with a few dozen in the document, to the very last one.
+  await using own = await scriptedConsole()
+  const rows = [...Array(1_000).keys()].map(number => instance(number))
+  own.answer(`GET ${operator}/instances`, () => document(AdminInstanceList, { instances: rows, more: false }))
+  await show('/instances', 'Instances', own)
+  await page.getByText('1,000 instances').waitFor()
+  const drawn = () => page.locator('.long-table tbody tr:not(.spacer)').count()
+  expect(await drawn()).toBeLessThan(60)
+  // As far as an end, and nothing blank in between.
+  for (const share of [0.25, 0.5, 0.75, 1]) {
+    await page.evaluate(
+      `(area => { area.scrollTop = area.scrollHeight * ${share} })(document.querySelector('.long-table'))`,
+    )
+    const wanted = Math.min(999, Math.round(1_000 * share) + 3)
+    const name = rows[999 - wanted]?.name ?? ''
+    await page.getByText(`acme/${name}`, { exact: true }).waitFor()
+    expect(await drawn()).toBeLessThan(60)
+  }
+})
+
+test('hostile text', async () => {
+  // Goal: markup and escapes that a guest prints are shown as text, and nothing of them runs or loads.
+  await show('/instances/acme/aaaaaaa1', 'acme/aaaaaaa1')
+  await page.getByRole('log').getByText('agent started').waitFor()
+  const text = await page.getByRole('log').textContent()
+  expect(text).toContain('<img src=x onerror=')
+  expect(text).toContain('\\x1b[2J\\u202egnp.exe\\x00')
+  expect(await page.locator('main img, main script').count()).toBe(0)
+  expect(await page.content()).not.toContain('\u202e')
+  expect(hostileText).toContain('\u202e')
+})
+
+test('roles', async () => {
+  // Goal: an auditor sees no button that the interface would refuse.
+  await using own = await scriptedConsole()
+  own.answer('GET /api/session', () => document(SessionDocument, { ...SESSION, role: 'auditor' }))
+  await show('/organizations/acme', 'acme', own)
+  await page.getByText('ca_k3v9x2ab_…').waitFor()
+  const names = ['Delete', 'Suspend', 'Change', 'New API key', 'New gateway key', /^Revoke/]
+  for (const name of names) expect(await page.getByRole('button', { name }).count()).toBe(0)
+  await show('/instances/acme/aaaaaaa1', 'acme/aaaaaaa1', own)
+  expect(await page.getByRole('heading', { name: 'Console' }).count()).toBe(0)
+})
+
+test('logging in', async () => {
+  // Goal: a link's token is traded once and leaves the address; an ended session says so, and shows nothing of before.
+  await using own = await scriptedConsole()
+  const out = () => refusal(401, 'unauthenticated', 'Nobody is logged in here')
+  own.answer('GET /api/session', out)
+  await show('/events', 'Log in', own)
+  await commandIn('strongroom console open')
+  own.answer('POST /api/session', () => document(SessionDocument, SESSION, 201))
+  own.answer('GET /api/session', () => document(SessionDocument, SESSION))
+  await page.goto('about:blank')
+  await page.goto(`${own.url}/organizations#token=${'t'.repeat(43)}`)
+  await page.getByRole('heading', { level: 1, name: 'Organizations' }).waitFor()
+  expect(page.url()).toBe(`${own.url}/organizations`)
+  expect(own.changes).toEqual([{ method: 'POST', path: '/api/session', body: { token: 't'.repeat(43) } }])
+  own.answer(`GET ${operator}/organizations`, out)
+  own.tell('organizations')
+  await page.getByText('your session has ended').waitFor()
+  expect(await page.getByText('acme').count()).toBe(0)
+})
+
+test('goal: nothing of all that broke the policy or asked another host', () => {
+  expect(opened.faults).toEqual([])
+  expect(opened.strangers).toEqual([])
+})

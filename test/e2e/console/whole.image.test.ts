@@ -1,0 +1,168 @@
+// The console end to end: Chromium, the page in the executable, a real appliance, an instance and a build in real VMs.
+
+import { expect, test } from 'bun:test'
+import { mkdirSync, readFileSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import type { Page } from 'playwright-core'
+import { type Appliance, builtImage, createAppliance, imageDir } from '../../../scripts/rigs/appliance.ts'
+import { holdings, NOTHING } from '../../../scripts/rigs/leftovers.ts'
+import { inOwnNetns } from '../../../scripts/rigs/netns.ts'
+import type { AdminCommand } from '../../../src/contract/admin/events.ts'
+import { type OpenedPage, openPage } from '../../rigs/console/browser.ts'
+
+const timeoutMs = 900_000
+const bootTimeoutMs = 240_000
+const buildTimeoutMs = 420_000
+const origin = 'https://127.0.0.1:8445'
+
+/** A Cargo project without dependencies, packed. */
+function packedProject(directory: string): string {
+  const project = join(directory, 'hello')
+  mkdirSync(join(project, 'src'), { recursive: true })
+  writeFileSync(join(project, 'Cargo.toml'), '[package]\nname = "hello"\nversion = "0.1.0"\nedition = "2021"\n')
+  writeFileSync(join(project, 'Cargo.lock'), 'version = 3\n\n[[package]]\nname = "hello"\nversion = "0.1.0"\n')
+  writeFileSync(join(project, 'src/main.rs'), 'fn main() { println!("hello"); }\n')
+  const { exitCode } = Bun.spawnSync(['tar', '-czf', `${project}.tar.gz`, '-C', directory, 'hello'])
+  expect(exitCode).toBe(0)
+  return `${project}.tar.gz`
+}
+
+async function createConsoleAppliance(): Promise<{
+  appliance: Appliance
+  images: { instance: string; builder: string }
+}> {
+  const images = { instance: await imageDir(), builder: await builtImage('builder') }
+  const builds = `image_dir = ${JSON.stringify(images.builder)}\nmemory_mib = 2048\nscratch_gib = 4`
+  const listen = 'builds = "127.0.0.1:8443"\nconsole = "127.0.0.1:8445"'
+  return { appliance: await createAppliance(builds, 'builds', images.instance, '', { listen }), images }
+}
+
+/** As a tenant stores it who knows images and operator. */
+async function expectedOf(appliance: Appliance, images: { instance: string; builder: string }): Promise<string> {
+  const policyOf = async (image: string) => {
+    const operator = ['--operator-key', join(appliance.stateDir, 'operator-key.pub.pem')]
+    return (await appliance.cli('verify', 'policy-example', '--image', image, ...operator)).stdout
+  }
+  return JSON.stringify({
+    policy: { instance: await policyOf(images.instance), gateway: '', build: await policyOf(images.builder) },
+    // This appliance has no gateway.
+    waived: { instance: ['gateway'], gateway: [], build: [] },
+    outside: '',
+    unattested: 'none',
+    simulatedRoot: readFileSync(join(appliance.stateDir, 'simulator/root.pem'), 'utf8'),
+  })
+}
+
+const heading = (page: Page, name: string) => page.getByRole('heading', { level: 1, name, exact: true }).waitFor()
+const button = (page: Page, name: string) => page.getByRole('button', { name, exact: true })
+
+/** Logs in by a link of the command line, makes an organization and a key. Returns the key. */
+async function asOperator({ page }: OpenedPage, appliance: Appliance): Promise<string> {
+  const { url } = await appliance.admin<{ url: string }>('console', 'open')
+  await page.goto(url.replace(/^https:\/\/[^/]+/, origin))
+  await heading(page, 'Overview')
+  await page.getByRole('link', { name: 'Organizations' }).click()
+  await button(page, 'New organization').click()
+  await page.getByRole('textbox', { name: 'Slug' }).fill('acme')
+  await button(page, 'Create').click()
+  await heading(page, 'acme')
+  await button(page, 'New API key').click()
+  await button(page, 'Create').click()
+  const key = (await page.locator('.secret code').textContent()) ?? ''
+  await button(page, 'Done').click()
+  return key
+}
+
+async function asTenant({ page }: OpenedPage, key: string): Promise<void> {
+  await page.goto(`${origin}/tenant`)
+  await page.getByRole('textbox', { name: 'Key' }).fill(key)
+  await page.getByRole('checkbox', { name: /Keep it/ }).check()
+  await button(page, 'Go on').click()
+  await heading(page, 'Instances')
+}
+
+/** The verdict's word, and the names of what failed. */
+async function verdict(page: Page): Promise<string> {
+  await page.getByRole('button', { name: /^Verify/ }).click()
+  const word = await page.locator('.verdict-word').textContent({ timeout: bootTimeoutMs })
+  const failed = await page.locator('.checks li', { hasText: 'failed' }).locator('code').allTextContents()
+  return [word, ...failed].join(' ')
+}
+
+inOwnNetns(
+  import.meta.path,
+  () => {
+    test(
+      'create, watch, verify, build, delete and revoke',
+      async () => {
+        // Goal: all that a person does at the console happens on a real appliance, by the page in the executable.
+        const { appliance: made, images } = await createConsoleAppliance()
+        await using appliance = made
+        await appliance.start()
+        await using operator = await openPage(origin)
+        await using tenant = await openPage(origin)
+        const key = await asOperator(operator, appliance)
+        await asTenant(tenant, key)
+
+        const [own, all] = [tenant.page, operator.page]
+        await button(own, 'New instance').click()
+        await own.getByRole('textbox', { name: 'Your SSH public key' }).fill(appliance.publicKey)
+        await button(own, 'Create').click()
+        await own.getByText('provisioning', { exact: true }).waitFor()
+        const name = (await own.getByRole('heading', { level: 1 }).textContent()) ?? ''
+        await all.goto(`${origin}/instances`)
+        await all.getByRole('link', { name: `acme/${name}` }).click()
+        await heading(all, `acme/${name}`)
+        await own.getByText('ready', { exact: true }).waitFor({ timeout: bootTimeoutMs })
+        // The operator's page has followed by itself.
+        await all.getByText('ready', { exact: true }).waitFor()
+        await all.getByRole('log').getByText('agent started').waitFor()
+        await all.getByRole('meter', { name: 'Of its whole life' }).waitFor()
+        const expected = JSON.stringify(await expectedOf(appliance, images))
+        await own.evaluate(`localStorage.setItem('strongroom-expected', ${expected})`)
+        await own.reload()
+        expect(await verdict(own)).toBe('PASS, SIMULATED: no hardware vouches for it')
+
+        await own.getByRole('link', { name: 'Builds' }).click()
+        await button(own, 'New build').click()
+        await own.getByLabel(/Or an archive/).setInputFiles(packedProject(appliance.directory))
+        await button(own, 'Submit').click()
+        await own.getByRole('log').getByText('complete: ok').waitFor({ timeout: buildTimeoutMs })
+        await all.goto(`${origin}/builds`)
+        await all.locator('.long-table tbody a').first().click()
+        await all.getByRole('log').getByText('complete: ok').waitFor()
+        await all.goto(`${origin}/instances/acme/${name}`)
+        await button(own, 'Verify').waitFor()
+        expect(await verdict(own)).toBe('PASS, SIMULATED: no hardware vouches for it')
+        await own.getByText(/^hello [0-9a-f]{64}/).waitFor()
+
+        await button(all, 'Delete').click()
+        await button(all, 'Delete for good').click()
+        await all.getByText('terminated', { exact: true }).waitFor({ timeout: 60_000 })
+        await all.goto(`${origin}/organizations/acme`)
+        await button(all, `Revoke ${key.slice(0, 11)}`).click()
+        await button(all, 'Revoke for good').click()
+        await all.getByRole('cell', { name: 'revoked' }).waitFor()
+        await own.goto(`${origin}/tenant`)
+        await own
+          .getByRole('alert')
+          .getByText(/Bearer token/)
+          .first()
+          .waitFor()
+
+        const { commands } = await appliance.admin<{ commands: AdminCommand[] }>('events')
+        const byConsole = commands
+          .filter(({ socket }) => socket === 'console')
+          .map(row => `${row.operation} ${row.result}`)
+        expect(byConsole).toEqual(
+          expect.arrayContaining(['org.create ok', 'key.create ok', 'instance.delete ok', 'key.revoke ok']),
+        )
+        expect([...operator.faults, ...tenant.faults, ...operator.strangers, ...tenant.strangers]).toEqual([])
+        expect(appliance.log()).not.toContain(key.slice(12))
+        expect(holdings(appliance.stateDir).taps).toEqual(NOTHING.taps)
+      },
+      timeoutMs,
+    )
+  },
+  { timeoutMs },
+)
