@@ -7,11 +7,12 @@
 import { Fault } from '../base/fault.ts'
 import { fleetSchema } from './driver.ts'
 import { hosts } from './migrations/0001-hosts.ts'
+import { directory } from './migrations/0002-directory.ts'
 import type { FleetMigration } from './migrations/migration.ts'
 import type { Postgres, Sql } from './postgres.ts'
 
 /** Oldest first, without a gap. Released ones never change. */
-export const FLEET_MIGRATIONS: readonly FleetMigration[] = [hosts]
+export const FLEET_MIGRATIONS: readonly FleetMigration[] = [hosts, directory]
 
 /** The newest schema that this executable knows. */
 export function newestOf(migrations: readonly FleetMigration[] = FLEET_MIGRATIONS): number {

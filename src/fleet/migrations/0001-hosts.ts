@@ -74,8 +74,9 @@ END $$;
 
 -- The hosts, as the operator wants them.
 CREATE TABLE hosts (
-  id            uuid   PRIMARY KEY,
+  id            text   PRIMARY KEY,
   name          text   NOT NULL UNIQUE,
+  -- Signs in as this role; it alone renews this host's lease.
   database_role text   NOT NULL,
   joined_ms     bigint NOT NULL,
   -- Takes no new instances since.
@@ -84,16 +85,33 @@ CREATE TABLE hosts (
 CREATE TRIGGER record_change AFTER INSERT OR UPDATE OR DELETE ON hosts
   FOR EACH ROW EXECUTE FUNCTION record_change('id');
 
--- What each host says of itself, every two seconds; nobody copies it.
+-- Time for which the database took renewals. It alone counts as a host's silence, and for leases: while the database is
+-- away it stands still, and a jump of the server's clock adds three seconds at most.
+CREATE TABLE clock (
+  one             boolean     PRIMARY KEY DEFAULT true CHECK (one),
+  served_ms       bigint      NOT NULL DEFAULT 0,
+  renewed_at      timestamptz NOT NULL DEFAULT clock_timestamp(),
+  -- Counts up with each new timeline; leases of another epoch are void.
+  epoch           bigint      NOT NULL DEFAULT 1,
+  timeline        bigint      NOT NULL,
+  -- served_ms when the epoch began: no silence is older.
+  epoch_served_ms bigint      NOT NULL DEFAULT 0,
+  lease_ms        bigint      NOT NULL DEFAULT 6000,
+  -- Most that passes between two renewals of anybody.
+  step_ms_max     bigint      NOT NULL DEFAULT 3000,
+  -- No host is given up sooner, whatever another one is configured to.
+  lost_ms_min     bigint      NOT NULL DEFAULT 10000
+);
+INSERT INTO clock (timeline) VALUES (timeline());
+
+-- What each host says of itself with each renewal; nobody copies it.
 CREATE TABLE leases (
-  host_id    uuid        PRIMARY KEY REFERENCES hosts ON DELETE CASCADE,
-  -- By the database's clock, within the epoch.
-  until      timestamptz NOT NULL,
+  host_id    text        PRIMARY KEY REFERENCES hosts ON DELETE CASCADE,
   epoch      bigint      NOT NULL,
   renewed_at timestamptz NOT NULL,
   -- clock.served_ms at the last renewal.
   served_ms  bigint      NOT NULL,
-  -- Its instances were given up at this renewal of the clock; null: they were not since it last came.
+  -- Its instances were given up then; null once it has come back.
   lost_at    timestamptz,
   platform   text        NOT NULL,
   -- Instances that it has and can take besides, together.
@@ -101,17 +119,103 @@ CREATE TABLE leases (
   report     jsonb       NOT NULL
 );
 
--- Time for which the database took renewals: only that counts as a host's silence.
-CREATE TABLE clock (
-  one        boolean     PRIMARY KEY DEFAULT true CHECK (one),
-  served_ms  bigint      NOT NULL DEFAULT 0,
-  renewed_at timestamptz NOT NULL DEFAULT now(),
-  -- Counts up with each new timeline; leases of another epoch are void.
-  epoch      bigint      NOT NULL DEFAULT 1,
-  timeline   bigint      NOT NULL,
-  -- served_ms when the epoch began: no silence is older.
-  epoch_served_ms bigint NOT NULL DEFAULT 0
-);
-INSERT INTO clock (timeline) VALUES (timeline());
+-- Every host as it is now. A host that never renewed has no lease, no silence and no report.
+CREATE VIEW host_states AS
+  SELECT h.id, h.name, h.database_role, h.joined_ms, h.draining_ms, l.platform, coalesce(l.places, 0) AS places,
+    l.report, l.renewed_at, l.lost_at,
+    CASE WHEN l.host_id IS NOT NULL THEN c.now_ms - greatest(l.served_ms, c.epoch_served_ms) END AS silent_ms,
+    coalesce(l.lost_at IS NULL AND l.epoch = c.epoch AND c.is_current AND c.now_ms - l.served_ms < c.lease_ms, false)
+      AS has_lease
+  FROM hosts h LEFT JOIN leases l ON l.host_id = h.id CROSS JOIN (
+    SELECT epoch, epoch_served_ms, lease_ms, timeline = timeline() AS is_current, served_ms + CASE
+      WHEN timeline <> timeline() THEN 0
+      ELSE greatest(0, least(step_ms_max, (extract(epoch FROM clock_timestamp() - renewed_at) * 1000)::bigint)) END AS now_ms
+    FROM clock
+  ) c;
+
+-- Renews the lease of a host, and lets the clock of silence go on. Null for is_member: there is no such host, or it
+-- signs in as another role. The hosts in silent have said nothing for longer than lost_after_ms.
+CREATE FUNCTION renew_lease(host text, lost_after_ms bigint, platform text, places integer, report jsonb,
+  OUT is_member boolean, OUT is_draining boolean, OUT was_lost boolean, OUT epoch bigint, OUT lease_ms bigint, OUT silent text[])
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = strongroom, pg_temp AS $$
+DECLARE
+  moment timestamptz := clock_timestamp();
+  c clock;
+BEGIN
+  SELECT h.draining_ms IS NOT NULL INTO is_draining FROM hosts h WHERE h.id = host AND h.database_role = session_user;
+  is_member := FOUND;
+  IF NOT is_member THEN RETURN; END IF;
+  c := tick(moment);
+  epoch := c.epoch;
+  lease_ms := c.lease_ms;
+  SELECT l.lost_at IS NOT NULL INTO was_lost FROM leases l WHERE l.host_id = host;
+  was_lost := coalesce(was_lost, false);
+  INSERT INTO leases AS l (host_id, epoch, renewed_at, served_ms, platform, places, report)
+    VALUES (host, c.epoch, moment, c.served_ms, renew_lease.platform, renew_lease.places, renew_lease.report)
+    ON CONFLICT (host_id) DO UPDATE SET epoch = excluded.epoch, renewed_at = excluded.renewed_at,
+      served_ms = excluded.served_ms, lost_at = NULL, platform = excluded.platform, places = excluded.places,
+      report = excluded.report;
+  silent := ARRAY(SELECT s.id FROM host_states s
+    WHERE s.lost_at IS NULL AND s.silent_ms > greatest(lost_after_ms, c.lost_ms_min) ORDER BY s.id LIMIT 16);
+END $$;
+
+-- Lets the clock of silence go on and takes its lock.
+CREATE FUNCTION tick(moment timestamptz) RETURNS clock LANGUAGE plpgsql AS $$
+DECLARE
+  c clock;
+  line bigint := timeline();
+BEGIN
+  SELECT * INTO c FROM clock FOR UPDATE;
+  IF c.timeline = line THEN
+    c.served_ms := c.served_ms
+      + greatest(0, least(c.step_ms_max, (extract(epoch FROM moment - c.renewed_at) * 1000)::bigint));
+  ELSE
+    -- Another server with another clock: every lease is void, and no silence is older than this.
+    c.timeline := line;
+    c.epoch := c.epoch + 1;
+    c.epoch_served_ms := c.served_ms;
+  END IF;
+  UPDATE clock SET served_ms = c.served_ms, renewed_at = moment, epoch = c.epoch, timeline = c.timeline,
+    epoch_served_ms = c.epoch_served_ms;
+  RETURN c;
+END $$;
+
+-- Marks a host as lost if it still is silent; true: this transaction gives its instances up.
+CREATE FUNCTION mark_lost(host text, lost_after_ms bigint) RETURNS boolean
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = strongroom, pg_temp AS $$
+DECLARE
+  c clock := tick(clock_timestamp());
+BEGIN
+  UPDATE leases l SET lost_at = clock_timestamp() FROM host_states s
+    WHERE l.host_id = host AND s.id = host AND s.lost_at IS NULL AND s.silent_ms > greatest(lost_after_ms, c.lost_ms_min);
+  RETURN FOUND;
+END $$;
+
+-- Adds a host that signs in as this role. Within a numbered transaction.
+CREATE FUNCTION join_host(host text, host_name text, joined bigint) RETURNS void
+LANGUAGE sql SECURITY DEFINER SET search_path = strongroom, pg_temp AS $$
+  INSERT INTO hosts (id, name, database_role, joined_ms) VALUES (host, host_name, session_user, joined)
+$$;
+
+-- Removes lines of changes that are older than so many seconds; hosts that copied less take a snapshot.
+CREATE FUNCTION trim_changes(keep_s bigint, row_count_max integer) RETURNS integer
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = strongroom, pg_temp AS $$
+DECLARE
+  removed integer;
+  last bigint;
+BEGIN
+  -- Whole versions only, from the oldest on.
+  SELECT max(old.version) INTO last FROM (
+    SELECT version, at FROM changes ORDER BY version, ordinal LIMIT row_count_max
+  ) old WHERE old.at < clock_timestamp() - make_interval(secs => keep_s);
+  IF last IS NULL THEN RETURN 0; END IF;
+  UPDATE trimmed SET version = last WHERE version < last;
+  DELETE FROM changes WHERE version <= last;
+  GET DIAGNOSTICS removed = ROW_COUNT;
+  RETURN removed;
+END $$;
+
+-- Nothing of the schema is for everybody; each host's role is given what it needs (fleet/rights.ts).
+REVOKE ALL ON ALL FUNCTIONS IN SCHEMA strongroom FROM PUBLIC;
 `,
 }
