@@ -25,6 +25,7 @@ import { composeCollateral } from './collateral.ts'
 import { composeNames, serveDns } from './dns.ts'
 import { composeEngine } from './engine.ts'
 import { composeFirewall } from './firewall.ts'
+import { composeFleetHost, openFleet } from './fleet/hosts.ts'
 import { composeMetering, placeGateway, placementOf } from './gateway.ts'
 import { composeGuestDns } from './guest-dns.ts'
 import { composeInstances, serveInstances } from './instances.ts'
@@ -80,6 +81,7 @@ export async function serve(
   undo.defer(() => store.close())
   const onEvent = (kind: string, detail: Record<string, unknown>) =>
     noteEvent(store.ledger.db, log, { nowMs: clock.nowMs(), kind, subject: '', detail })
+  const fleet = undo.use(await openFleet({ config, clock, log }))
   const tls = await createTls({ config, stateDir, clock, random, log: log.unit('tls'), onEvent })
   undo.defer(() => tls.stop())
   const operatorKey = await openOperatorKey(stateDir)
@@ -117,6 +119,7 @@ export async function serve(
 
   const { service, pool, background } = composeInstances(parts)
   undo.defer(() => background.stop())
+  const member = undo.use(composeFleetHost({ ...parts, fleet, pool, onEvent }))
   const instances = await startListener('instances', config.listen, () => serveInstances(service, parts))
   undo.defer(() => instances.stop(true))
   const gateway = await placeGateway({ ...parts, platform, capacity })
@@ -129,14 +132,10 @@ export async function serve(
   const dns = await startListener('dns', config.listen, () => serveDns(parts))
   if (dns !== null) undo.defer(() => dns.close())
 
-  const listening = {
-    instances: localUrl(config.listen.instances, instances.port),
-    inference: gateway.url,
-    builds: builder === null ? null : localUrl(config.listen.builds, builder.port),
-    dns: dns === null ? null : `${listenAddress(config.listen.dns).hostname}:${dns.port}`,
-  }
+  const listening = listeningAt(config, { instances, gateway, builder, dns })
   const { vms, traces, collectors } = gateway
-  const admin = await serveOperator({ ...parts, service, pool, builds, listening, gateway: vms, traces, collectors })
+  const operated = { service, pool, builds, member, listening, gateway: vms, traces, collectors }
+  const admin = await serveOperator({ ...parts, ...operated })
   undo.defer(() => admin.stop())
 
   collateral?.start()
@@ -146,7 +145,8 @@ export async function serve(
   if (platform !== 'snp') simulatedPlatform().catch(() => {})
   const acme = { start: () => tls.startAcme({ showTexts: dns?.showTexts ?? null }) }
   // Last, so that no instance changes before the interfaces that report it are there.
-  const work = [transparency, background, builds ?? { start: () => dismissBuildVms(parts) }, acme, gateway, admin]
+  const builders = builds ?? { start: () => dismissBuildVms(parts) }
+  const work = [transparency, background, builders, acme, gateway, admin, member]
   undo.defer(startWhenOpen(gate, work, log))
   const running = undo.move()
   return {
@@ -158,6 +158,27 @@ export async function serve(
     caFile: tls.caFile,
     reload: () => tls.reload(),
     stop: () => running.disposeAsync(),
+  }
+}
+
+type Bound = { readonly port: number }
+
+/** Where each service listens; null for one that is switched off. */
+function listeningAt(
+  { listen }: Config,
+  at: {
+    readonly instances: Bound
+    readonly gateway: { readonly url: string | null }
+    readonly builder: Bound | null
+    readonly dns: Bound | null
+  },
+) {
+  const { instances, gateway, builder, dns } = at
+  return {
+    instances: localUrl(listen.instances, instances.port),
+    inference: gateway.url,
+    builds: builder === null ? null : localUrl(listen.builds, builder.port),
+    dns: dns === null ? null : `${listenAddress(listen.dns).hostname}:${dns.port}`,
   }
 }
 

@@ -37,6 +37,7 @@ import { unownedVm } from '../vm/machine/leaks.plan.ts'
 import { configuredModels } from './configured-models.ts'
 import { type Engine, poolsOf } from './engine.ts'
 import { createFirewallMetrics } from './firewall.ts'
+import type { FleetHostService } from './fleet/hosts.ts'
 import type { GuestDns } from './guest-dns.ts'
 import { reportFailures } from './last-words.ts'
 
@@ -62,11 +63,12 @@ export type OperatorParts = Runtime & {
   readonly listening: StatusDeps['listening']
   readonly clockGuard: ClockGuard
   readonly transparency: AdminDeps['transparency']
+  readonly member: FleetHostService
 }
 
 /** Answers at once; `start` begins what runs without a request. Faults: conflict (another daemon), host.unsupported. */
 export async function serveOperator(parts: OperatorParts): Promise<AdminServer & { readonly start: () => void }> {
-  const { config, stateDir, store, engine, service, pool, builds, clock, random } = parts
+  const { config, stateDir, store, engine, service, pool, builds, member, clock, random } = parts
   const log = parts.log.unit('admin')
   reportFailures({
     engine: engine.reconciler,
@@ -95,6 +97,7 @@ export async function serveOperator(parts: OperatorParts): Promise<AdminServer &
     ...{ store, clock, random, log },
     clockGuard: parts.clockGuard,
     transparency: parts.transparency,
+    fleet: member.admin,
     mintKey,
     mintGatewayKey,
     offeredModels: configuredModels(config),
@@ -111,19 +114,15 @@ export async function serveOperator(parts: OperatorParts): Promise<AdminServer &
       buildVms: builds === null ? null : () => builds.vms.status(),
       names: parts.guestDns?.status ?? null,
       attestedUpstreams: () => attestedUpstreamsIn(parts.collectors),
-      problems: () => [...trialProblems(parts.gate), ...parts.firewall.problems(), ...diskProblems(stateDir)],
+      fleetStatus: member.status,
+      problems: () => [
+        ...trialProblems(parts.gate),
+        ...parts.firewall.problems(),
+        ...diskProblems(stateDir),
+        ...member.problems(),
+      ],
     }),
-    collectors: [
-      ...parts.collectors,
-      createPoolMetrics(pool),
-      createFirewallMetrics(parts.firewall),
-      createClockMetrics(parts.clockGuard),
-      createCertificateMetrics(parts.tls),
-      createLogMetrics(parts.transparency),
-      parts.strangers,
-      ...(parts.guestDns === null ? [] : [parts.guestDns]),
-      ...(builds === null ? [] : [createBuildMetrics(store.directory.db, builds)]),
-    ],
+    collectors: collectorsOf(parts),
     leaks: async () => [
       ...(await findLeaks({
         db: store.ledger.db,
@@ -154,6 +153,22 @@ export async function serveOperator(parts: OperatorParts): Promise<AdminServer &
       await Promise.all([server.stop(), removal.stop(), retention])
     },
   }
+}
+
+function collectorsOf(parts: OperatorParts): Pick<Collector, 'render'>[] {
+  const { store, pool, builds, guestDns } = parts
+  return [
+    ...parts.collectors,
+    createPoolMetrics(pool),
+    createFirewallMetrics(parts.firewall),
+    createClockMetrics(parts.clockGuard),
+    createCertificateMetrics(parts.tls),
+    createLogMetrics(parts.transparency),
+    parts.strangers,
+    parts.member,
+    ...(guestDns === null ? [] : [guestDns]),
+    ...(builds === null ? [] : [createBuildMetrics(store.directory.db, builds)]),
+  ]
 }
 
 /** As the gateway's metrics have them, in its VM or in the daemon. */

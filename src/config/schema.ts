@@ -21,6 +21,7 @@ import {
   poolV6Allowed,
   Section,
 } from './fields.ts'
+import { FleetConfig } from './fleet/fleet.ts'
 import { InferenceConfig } from './inference.ts'
 import { KdsConfig } from './kds.ts'
 import { LogConfig } from './log/log.ts'
@@ -314,5 +315,6 @@ export const Config = Entry({
   log: LogConfig,
   billing: BillingConfig,
   operator: OperatorConfig,
+  fleet: FleetConfig,
 })
 export type Config = Static<typeof Config>

@@ -18,6 +18,7 @@ import { clockRoutes } from './clock.ts'
 import { deletionRoutes } from './deletion.ts'
 import type { AdminDeps, ReadBody } from './deps.ts'
 import { egressRoutes } from './egress.ts'
+import { fleetRoutes } from './fleet.ts'
 import { gatewayKeyRoutes } from './gateway-keys.ts'
 import { inferenceRoutes } from './inference.ts'
 import { instanceRoutes } from './instances.ts'
@@ -141,6 +142,7 @@ function adminApp(deps: AdminDeps, recording: Recording) {
       .use(inferenceRoutes(deps))
       .use(clockRoutes(deps))
       .use(logRoutes(deps.transparency, readBody))
+      .use(fleetRoutes(deps))
       .use(usageRoutes(deps))
   )
 }

@@ -6,6 +6,7 @@ import type { Runtime } from '../base/runtime.ts'
 import type { AdminLeak, AdminStatus } from '../contract/admin/admin.ts'
 import type { OfferedModels } from '../contract/key-rules.ts'
 import type { EnclaveStatus } from '../contract/vm/enclave.ts'
+import type { FleetAdmin } from '../fleet/hosts/fleet-admin.ts'
 import type { MintedKey } from '../http/bearer.ts'
 import type { Store } from '../store/db.ts'
 import type { Build } from '../store/directory/build.table.ts'
@@ -40,6 +41,8 @@ export type AdminDeps = Runtime & {
   readonly status: () => AdminStatus
   readonly clockGuard: OperatorClock
   readonly transparency: OperatorLog
+  /** Null: this host is in no fleet. */
+  readonly fleet: FleetAdmin | null
   readonly leaks: () => Promise<readonly AdminLeak[]>
   /** Parts of GET /metrics, in order. */
   readonly collectors: readonly Pick<Collector, 'render'>[]

@@ -8,6 +8,7 @@ export const NO_ADMINISTRATORS = {
   ownerUid: 0,
   admitChange: () => {},
   removeOrganization: () => {},
+  fleet: null,
   transparency: {
     log: {
       key: () => null,

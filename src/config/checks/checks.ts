@@ -11,6 +11,7 @@ import { acmeProblems } from './acme.ts'
 import { buildsProblems, type CrossProblem } from './builds.ts'
 import { embeddingProblems } from './embedding.ts'
 import { fallbackProblems } from './fallbacks.ts'
+import { fleetProblems } from './fleet.ts'
 import { familyProblems } from './ipv6.ts'
 import { processProblems } from './process.ts'
 import { scratchProblems } from './scratch.ts'
@@ -139,6 +140,7 @@ const CHECKS: readonly Check[] = [
   embeddingProblems,
   fallbackProblems,
   processProblems,
+  fleetProblems,
   ({ inference }) => upstreamNameProblems(inference.upstreams.map(upstream => upstream.name)),
   ({ instances }) =>
     when(new Set(instances.inference_models).size !== instances.inference_models.length, {

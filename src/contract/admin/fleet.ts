@@ -1,13 +1,14 @@
 // The fleet in the admin interface, and what each host reports of itself to the others. Pure.
 
 import { type Static, Type } from '@sinclair/typebox'
+import { OneOf } from '../check.ts'
+import { Closed, OrNull } from '../forms.ts'
 
-const closed = { additionalProperties: false } as const
-const NullableString = Type.Union([Type.String(), Type.Null()])
-const NullableCount = Type.Union([Type.Integer(), Type.Null()])
+const TextOrNull = OrNull(Type.String())
+const NumberOrNull = OrNull(Type.Integer())
 
-/** Sent with each renewal. Hosts of other releases may send more. */
-export const HostReport = Type.Object({
+/** Sent with each renewal. Hosts of other releases send other fields: a reader checks each field. */
+export const HostReport = Closed({
   version: Type.String(),
   /** Newest schema of the directory that it knows. */
   schema: Type.Integer(),
@@ -15,67 +16,61 @@ export const HostReport = Type.Object({
   now_ms: Type.Integer(),
   domain: Type.String(),
   /** Why it takes no further instance now; null: it does. */
-  lacking: NullableString,
+  lacking: TextOrNull,
   warm: Type.Integer(),
-  memory_mib_used: NullableCount,
+  memory_mib_used: NumberOrNull,
   memory_mib_total: Type.Integer(),
-  vcpus_used: NullableCount,
+  vcpus_used: NumberOrNull,
   vcpus_total: Type.Integer(),
   /** Launch image of instances: the digest of its manifest; null: there is none. */
-  image: NullableString,
+  image: TextOrNull,
 })
 export type HostReport = Static<typeof HostReport>
 
-export const FleetHost = Type.Object(
-  {
-    id: Type.String(),
-    name: Type.String(),
-    /** `lost`: its instances were given up. `silent`: it has no lease. `new`: it has never come. */
-    state: Type.Union(['serving', 'draining', 'silent', 'lost', 'new'].map(state => Type.Literal(state))),
-    is_this_host: Type.Boolean(),
-    role: Type.String(),
-    joined_at: Type.String(),
-    draining_since: NullableString,
-    last_seen_at: NullableString,
-    platform: NullableString,
-    places_free: Type.Integer(),
-    /** Instances that are not terminated. */
-    instances: Type.Integer(),
-    version: NullableString,
-    schema: NullableCount,
-    /** Its wall clock against the database's. */
-    clock_ahead_ms: NullableCount,
-    warm: NullableCount,
-    memory_mib_used: NullableCount,
-    memory_mib_total: NullableCount,
-    vcpus_used: NullableCount,
-    vcpus_total: NullableCount,
-    lacking: NullableString,
-    image: NullableString,
-    domain: NullableString,
-  },
-  closed,
-)
+export const FleetHost = Closed({
+  id: Type.String(),
+  name: Type.String(),
+  /** `lost`: its instances were given up. `silent`: it has no lease. `new`: it has never come. */
+  state: OneOf(['serving', 'draining', 'silent', 'lost', 'new']),
+  is_this_host: Type.Boolean(),
+  role: Type.String(),
+  joined_at: Type.String(),
+  draining_since: TextOrNull,
+  last_seen_at: TextOrNull,
+  platform: TextOrNull,
+  places_free: Type.Integer(),
+  /** Instances that are not terminated. */
+  instances: Type.Integer(),
+  version: TextOrNull,
+  schema: NumberOrNull,
+  /** Its wall clock against the database's. */
+  clock_ahead_ms: NumberOrNull,
+  warm: NumberOrNull,
+  memory_mib_used: NumberOrNull,
+  memory_mib_total: NumberOrNull,
+  vcpus_used: NumberOrNull,
+  vcpus_total: NumberOrNull,
+  lacking: TextOrNull,
+  image: TextOrNull,
+  domain: TextOrNull,
+})
 export type FleetHost = Static<typeof FleetHost>
 export type FleetHostState = FleetHost['state']
 
-export const FleetHosts = Type.Object({ hosts: Type.Array(FleetHost) }, closed)
+export const FleetHosts = Closed({ hosts: Type.Array(FleetHost) })
 export type FleetHosts = Static<typeof FleetHosts>
 
 /** This host's own part in the fleet. */
-export const FleetStatus = Type.Object(
-  {
-    /** Without its password. */
-    database: Type.String(),
-    name: Type.String(),
-    is_reachable: Type.Boolean(),
-    since: Type.String(),
-    problem: NullableString,
-    /** Without a lease this host starts nothing new. */
-    has_lease: Type.Boolean(),
-    is_draining: Type.Boolean(),
-    epoch: NullableCount,
-  },
-  closed,
-)
+export const FleetStatus = Closed({
+  /** Without its password. */
+  database: Type.String(),
+  name: Type.String(),
+  is_reachable: Type.Boolean(),
+  since: Type.String(),
+  problem: TextOrNull,
+  /** Without a lease this host starts nothing new. */
+  has_lease: Type.Boolean(),
+  is_draining: Type.Boolean(),
+  epoch: NumberOrNull,
+})
 export type FleetStatus = Static<typeof FleetStatus>

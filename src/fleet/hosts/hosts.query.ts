@@ -22,6 +22,8 @@ export type HostState = {
   readonly hasLease: boolean
   /** Instances that are not terminated. */
   readonly livingCount: number
+  /** Instances that have a VM or will get one. */
+  readonly takenCount: number
 }
 
 const hostCountMax = 1_000
@@ -29,7 +31,9 @@ const hostCountMax = 1_000
 const COLUMNS = `s.id, s.name, s.database_role AS role, s.joined_ms AS "joinedMs", s.draining_ms AS "drainingMs",
   s.platform, s.places, s.report, s.renewed_at AS "renewedAt", s.lost_at AS "lostAt", s.silent_ms AS "silentMs",
   s.has_lease AS "hasLease",
-  (SELECT count(*) FROM instances i WHERE i.host_id = s.id AND i.status <> 'terminated') AS "livingCount"`
+  (SELECT count(*) FROM instances i WHERE i.host_id = s.id AND i.status <> 'terminated') AS "livingCount",
+  (SELECT count(*) FROM instances i
+    WHERE i.host_id = s.id AND i.status IN ('provisioning', 'ready', 'terminating')) AS "takenCount"`
 
 /** By name. */
 export async function listHosts(sql: Sql): Promise<HostState[]> {

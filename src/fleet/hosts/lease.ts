@@ -19,7 +19,9 @@ export type LeaseDeps = {
   /** Silence of another host after which its instances are given up. */
   readonly lostAfterMs: number
   readonly renewEveryMs?: number
-  /** Must not throw. */
+  /** Whether this host can work on the directory; asked until it once succeeds. Rejects with what is wrong. */
+  readonly check?: () => Promise<void>
+  /** A failure of it counts as one of the renewal. */
   readonly report: () => { readonly places: number; readonly report: HostReport }
   readonly giveUp: GiveUp
   readonly clock: Clock
@@ -49,6 +51,7 @@ export class Lease {
   #epoch: number | null = null
   #problem: string | null = 'no renewal has succeeded yet'
   #hadLease = false
+  #isChecked = false
   #giving: Promise<void> | null = null
 
   constructor(deps: LeaseDeps) {
@@ -80,6 +83,8 @@ export class Lease {
     const { postgres, hostId, platform, lostAfterMs, clock } = this.#deps
     const beganMs = clock.monotonicMs()
     try {
+      if (!this.#isChecked) await this.#deps.check?.()
+      this.#isChecked = true
       const renewal = { hostId, platform, lostAfterMs, ...this.#deps.report() }
       this.#apply(await renewLease(postgres, renewal), beganMs)
     } catch (error) {

@@ -275,6 +275,17 @@ export function countLiving(db: DirectoryDb, organizationId: string): number {
   return row?.living ?? 0
 }
 
+/** By host: instances that have a VM or will get one. */
+export function placesTaken(db: DirectoryDb): Map<string, number> {
+  const rows = db
+    .select({ hostId: instances.hostId, taken: count() })
+    .from(instances)
+    .where(inArray(instances.status, ['provisioning', 'ready', 'terminating']))
+    .groupBy(instances.hostId)
+    .all()
+  return new Map(rows.map(({ hostId, taken }) => [hostId, taken]))
+}
+
 /** Sums over the instances that are not terminated. */
 export type EgressTotals = {
   readonly bytes: number
