@@ -17,6 +17,7 @@ const COMMANDS: Loaders = {
   metrics: async () => (await import('./operator/gateway.ts')).addMetrics,
   clock: async () => (await import('./operator/clock.ts')).addClock,
   log: async () => (await import('./log/log.ts')).addLog,
+  fleet: async () => (await import('./fleet/fleet.ts')).addFleet,
   events: async () => (await import('./operator/events.ts')).addEvents,
   doctor: async () => (await import('./doctor/doctor.ts')).addDoctor,
   config: async () => (await import('./config.ts')).addConfig,

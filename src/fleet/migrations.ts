@@ -44,6 +44,7 @@ export async function migrateFleet(
     const at = await schemaVersion(tx)
     refuseNewer(at, newestOf(migrations))
     const steps = migrations.filter(({ to }) => to > at)
+    if (at > 0 && steps.length > 0) await refuseOldHosts(tx, newestOf(migrations) - stepsAhead)
     for (const { to, name, sql } of steps) {
       await tx.query(sql)
       await tx.query('INSERT INTO migrations (version, name) VALUES ($1, $2)', [to, name])
@@ -69,6 +70,17 @@ export async function checkSchema(sql: Sql, newest = newestOf()): Promise<number
 async function schemaVersion(sql: Sql): Promise<number> {
   const [row] = await sql.query<{ version: number }>('SELECT coalesce(max(version), 0) AS version FROM migrations')
   return row?.version ?? 0
+}
+
+/** A host that the new schema would be too far ahead of must be upgraded first; one that is gone does not count. */
+async function refuseOldHosts(sql: Sql, leastSchema: number): Promise<void> {
+  const old = await sql.query<{ name: string }>(
+    "SELECT name FROM host_states WHERE has_lease AND (report ->> 'schema')::integer < $1 ORDER BY name LIMIT 8",
+    [leastSchema],
+  )
+  if (old.length === 0) return
+  const names = old.map(({ name }) => name).join(', ')
+  throw new Fault('conflict', `upgrade these hosts first, they know schemas before ${leastSchema} alone: ${names}`)
 }
 
 function refuseNewer(at: number, newest: number): void {

@@ -22,7 +22,9 @@ export const vmId = '00000001-0000-4000-8000-000000000000'
 
 /** The instance is `acme/abcd2345`. Its VM waits until `run` says otherwise. */
 export function egressAdmin(
-  changes: Partial<Pick<AdminDeps, 'clock' | 'gateway' | 'administrators' | 'log' | 'removeOrganization'>> = {},
+  changes: Partial<
+    Pick<AdminDeps, 'clock' | 'gateway' | 'administrators' | 'log' | 'removeOrganization' | 'fleet'>
+  > = {},
   store = openStore(':memory:'),
 ) {
   insertOrganization(store.directory.db, { id: 'o1', slug: 'acme', nowMs })
