@@ -42,9 +42,18 @@ export type SqlValue =
 
 export type Row = Readonly<Record<string, unknown>>
 
+export type StatementOptions = {
+  /** The connection ends if the answer takes longer; the usual bound is longer than that of the server. */
+  readonly answerMs?: number
+}
+
 /** Statements of one transaction or of none. */
 export type Sql = {
-  readonly query: <Found extends object = Row>(text: string, values?: readonly SqlValue[]) => Promise<Found[]>
+  readonly query: <Found extends object = Row>(
+    text: string,
+    values?: readonly SqlValue[],
+    options?: StatementOptions,
+  ) => Promise<Found[]>
 }
 
 /** A transaction that writes what hosts copy. */
@@ -105,8 +114,8 @@ export async function openPostgres({ target, limits: given, clock, log }: Postgr
   const health = createHealth(clock, log)
   const session: Session = { connections, limits, health, clock }
   return {
-    query: <Found extends object = Row>(text: string, values?: readonly SqlValue[]) =>
-      onConnection(session, sql => sql.query<Found>(text, values)).catch(rethrow),
+    query: <Found extends object = Row>(text: string, values?: readonly SqlValue[], options?: StatementOptions) =>
+      onConnection(session, sql => sql.query<Found>(text, values, options)).catch(rethrow),
     transact: (work, { isQuiet = false } = {}) =>
       transaction(session, {
         begin: `BEGIN; SELECT version, xid::text, timeline FROM begin_change(${!isQuiet})`,
@@ -275,11 +284,19 @@ async function onConnection<T>(
 function sqlOn(client: PoolClient, answerMs: number, health: Health): ConnectionSql {
   let isBroken = false
   const isReused = used.has(client)
-  const send = async (text: string, values?: readonly SqlValue[]): Promise<QueryResult> => {
+  const send = async (
+    text: string,
+    values?: readonly SqlValue[],
+    options: StatementOptions = {},
+  ): Promise<QueryResult> => {
     if (isBroken) throw directoryAway(new Error('the connection of this transaction has ended'))
     health.sent()
     try {
-      const statement = { text, ...(values === undefined ? {} : { values: [...values] }), query_timeout: answerMs }
+      const statement = {
+        text,
+        ...(values === undefined ? {} : { values: [...values] }),
+        query_timeout: options.answerMs ?? answerMs,
+      }
       // Several statements in one text have several results.
       const results = [await client.query(statement)].flat()
       health.answered()
@@ -291,8 +308,11 @@ function sqlOn(client: PoolClient, answerMs: number, health: Health): Connection
     }
   }
   return {
-    query: async <Found extends object = Row>(text: string, values?: readonly SqlValue[]): Promise<Found[]> =>
-      (await send(text, values)).rows,
+    query: async <Found extends object = Row>(
+      text: string,
+      values?: readonly SqlValue[],
+      options?: StatementOptions,
+    ): Promise<Found[]> => (await send(text, values, options)).rows,
     commit: async () => {
       const { command } = await send('COMMIT')
       if (command !== 'COMMIT') throw new Fault('internal', 'rolled back: a statement of the transaction had failed')

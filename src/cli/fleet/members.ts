@@ -2,6 +2,7 @@
 // own database where there is none, for its id.
 
 import { join } from 'node:path'
+import type { systemClock } from '../../base/clock.ts'
 import { Fault } from '../../base/fault.ts'
 import type { PostgresTarget } from '../../fleet/driver.ts'
 import { hostById, joinHost, listHosts } from '../../fleet/hosts/hosts.query.ts'
@@ -12,7 +13,18 @@ import { databaseFile } from '../../host/state-files.ts'
 import { ensureDir } from '../../linux/files.ts'
 import { openStore } from '../../store/db.ts'
 import { ownRecords, withPostgres } from './direct.ts'
-import { type Entered, type MemberParts, refuseOwnDirectory } from './membership.ts'
+
+export type MemberParts = {
+  /** As the configuration has it: the role that this host signs in as. */
+  readonly target: PostgresTarget
+  /** Null: that role owns the database. */
+  readonly owner: PostgresTarget | null
+  readonly name: string
+  readonly stateDir: string
+  readonly clock: typeof systemClock
+}
+
+export type Entered = { readonly name: string; readonly hostId: string; readonly applied: readonly string[] }
 
 /** Faults: `conflict` (another host made a fleet there), `fleet.*`. */
 export async function initFleet(parts: MemberParts): Promise<Entered> {
@@ -44,7 +56,10 @@ export async function joinFleet(parts: MemberParts): Promise<Entered> {
   }
   await withPostgres(target, async postgres => {
     await checkSchema(postgres)
-    if ((await hostById(postgres, hostId)) === null) refuseOwnDirectory(organizationCount)
+    if (organizationCount > 0 && (await hostById(postgres, hostId)) === null) {
+      const message = `this host has ${organizationCount} organizations of its own, which a fleet with a directory does not take over`
+      throw new Fault('conflict', `${message}: enter a host without any`)
+    }
     await enter(postgres, parts, hostId)
   })
   return { name: parts.name, hostId, applied: [] }

@@ -2,12 +2,12 @@
 // the database.
 
 import { systemClock } from '../../base/clock.ts'
-import { Fault } from '../../base/fault.ts'
 import { databaseText, parseDatabaseUrl } from '../../config/fleet/database-url.ts'
 import type { PostgresTarget } from '../../fleet/driver.ts'
 import type { Command, Run } from '../cli.ts'
 import { InputFault } from '../exit.ts'
 import { readTextInput } from '../input-file.ts'
+import type { Entered, MemberParts } from './members.ts'
 
 type OwnerOptions = { readonly as?: string; readonly asPasswordFile?: string }
 
@@ -51,16 +51,6 @@ function owned(command: Command): Command {
   return command
 }
 
-export type MemberParts = {
-  /** As the configuration has it: the role that this host signs in as. */
-  readonly target: PostgresTarget
-  /** Null: that role owns the database. */
-  readonly owner: PostgresTarget | null
-  readonly name: string
-  readonly stateDir: string
-  readonly clock: typeof systemClock
-}
-
 async function partsOf(run: Run, options: OwnerOptions): Promise<MemberParts> {
   const [{ requiredTarget }, { fleetName }] = await Promise.all([
     import('./direct.ts'),
@@ -89,20 +79,9 @@ async function ownerOf({ as, asPasswordFile }: OwnerOptions, target: PostgresTar
   return { ...target, user: address.user, password: password?.replace(/\r?\n$/, '') ?? address.password }
 }
 
-export type Entered = { readonly name: string; readonly hostId: string; readonly applied: readonly string[] }
-
 async function report(run: Run, target: PostgresTarget, { name, hostId, applied }: Entered): Promise<void> {
   const database = databaseText(target)
   const steps = applied.length === 0 ? '' : ` Schema: ${applied.join(', ')}.`
   const text = `${name} is a host of the fleet in ${database}.${steps}\nStart or restart the service for it to take part.\n`
   await run.result({ name, host_id: hostId, database, applied }, text)
-}
-
-/** For hosts that were never in a fleet, with records of their own. */
-export function refuseOwnDirectory(organizationCount: number): void {
-  if (organizationCount === 0) return
-  throw new Fault(
-    'conflict',
-    `this host has ${organizationCount} organizations of its own, which a fleet with a directory does not take over: enter a host without any`,
-  )
 }

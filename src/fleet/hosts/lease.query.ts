@@ -27,12 +27,16 @@ export type Renewed =
       readonly silent: readonly string[]
     }
 
+/** Soon enough for another try while the lease lasts. */
+const renewalAnswerMs = 1_500
+
 export async function renewLease(sql: Sql, renewal: Renewal): Promise<Renewed> {
   const { hostId, lostAfterMs, platform, places, report } = renewal
   const [row] = await sql.query<Renewed>(
     `SELECT is_member AS "isMember", is_draining AS "isDraining", was_lost AS "wasLost", epoch, lease_ms AS "leaseMs",
        silent FROM renew_lease($1, $2, $3, $4, $5)`,
     [hostId, lostAfterMs, platform, places, report],
+    { answerMs: renewalAnswerMs },
   )
   return present(row, 'a function has one row')
 }

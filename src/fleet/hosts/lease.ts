@@ -59,7 +59,9 @@ export class Lease {
   }
 
   view(): LeaseView {
-    return { hasLease: this.isHeld(), isDraining: this.#isDraining, epoch: this.#epoch, problem: this.#problem }
+    const hasLease = this.isHeld()
+    const problem = hasLease ? this.#problem : (this.#problem ?? 'the database has not answered the last renewal yet')
+    return { hasLease, isDraining: this.#isDraining, epoch: this.#epoch, problem }
   }
 
   /** Without it this host starts nothing new; its VMs go on. */

@@ -7,6 +7,9 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { skipUnless } from '../../../scripts/rigs/skip.ts'
 import { systemClock } from '../../../src/base/clock.ts'
+import { FAULTS } from '../../../src/base/fault.ts'
+import { lookAtFleet } from '../../../src/cli/doctor/fleet/fleet.driver.ts'
+import { loadConfig } from '../../../src/config/load.ts'
 import { createFleetAdmin } from '../../../src/fleet/hosts/fleet-admin.ts'
 import { listenAdmin } from '../../../src/operator/access/socket.ts'
 import { openStore } from '../../../src/store/db.ts'
@@ -128,6 +131,28 @@ describe.skipIf(skipUnless(hasPostgres, 'needs PostgreSQL (scripts/setup install
     expect((await a.document('forget', 'rack-a')).code).toBe(0)
     expect((await a.document('list')).document).toEqual({ hosts: [] })
     await postgres.close()
+  })
+
+  test('goal: doctor looks at the fleet of the configuration, and says what is wrong', async () => {
+    await server.run('CREATE DATABASE fifth')
+    const a = host('a', 'fifth')
+    const config = (await loadConfig({ path: join(dir, 'fifth-a.toml'), env: {} })).config
+    expect(await lookAtFleet(config, a.state)).toMatchObject({ kind: 'unread', remedy: FAULTS['fleet.older'].remedy })
+    await a.run('init', ...a.asOwner)
+    expect(await lookAtFleet(config, a.state)).toMatchObject({
+      kind: 'read',
+      isTls: true,
+      role: { name: 'rack_a', isSuperuser: false },
+      synchronousStandbyNames: '',
+      synchronousCommit: 'on',
+      hosts: [{ name: 'rack-a', state: 'new', is_this_host: true }],
+    })
+    const wrong = { ...config, fleet: { ...config.fleet, password_file: join(dir, 'owner-password') } }
+    expect(await lookAtFleet(wrong, a.state)).toMatchObject({
+      kind: 'unread',
+      reason: expect.stringContaining('password authentication failed'),
+    })
+    expect(await lookAtFleet({ ...config, fleet: { ...config.fleet, database: '' } }, a.state)).toBeNull()
   })
 
   test('goal: migrate says what it did, and takes no other database than that of the configuration', async () => {

@@ -3,11 +3,12 @@
 import { afterAll, beforeAll, describe, expect, test } from 'bun:test'
 import { skipUnless } from '../../../scripts/rigs/skip.ts'
 import { failure, until } from '../../../scripts/rigs/until.ts'
+import { endInstancesOf } from '../../../src/fleet/hosts/give-up.ts'
 import { forgetHost, hostNamed, listHosts, removeHost, setDraining } from '../../../src/fleet/hosts/hosts.query.ts'
 import type { Postgres } from '../../../src/fleet/postgres.ts'
 import { grantHost } from '../../../src/fleet/rights.ts'
 import { connect, newFleet } from '../../rigs/postgres/fleet.ts'
-import { addHosts, addInstances, failInstances, hostId, leaseOf, statuses } from '../../rigs/postgres/hosts.ts'
+import { addHosts, addInstances, hostId, leaseOf, statuses } from '../../rigs/postgres/hosts.ts'
 import { hasPostgres, type PostgresServer, startPostgres } from '../../rigs/postgres/server.ts'
 
 const missing = skipUnless(hasPostgres, 'needs PostgreSQL (scripts/setup installs it)')
@@ -101,6 +102,13 @@ describe.skipIf(missing)('leases', () => {
     expect(await statuses(postgres)).toEqual({ a1: 'failed', a2: 'failed', b1: 'ready' })
     await until('one of them says so', 1_000, () => events.length > 0)
     expect(events).toEqual([{ kind: 'fleet.gave-up', host: hostId('a'), instances: 2 }])
+    // Their hours end with the host's last renewal, not with the end of its silence.
+    const [ends] = await postgres.query<{ apart: number }>(
+      `SELECT max(abs(c.at_ms - (extract(epoch FROM l.renewed_at) * 1000)::bigint)) AS apart
+       FROM instance_changes c JOIN leases l ON l.host_id = $1`,
+      [hostId('a')],
+    )
+    expect(ends).toEqual({ apart: 0 })
     expect(await hostNamed(postgres, 'a')).toMatchObject({ hasLease: false, lostAt: expect.any(Date) })
     // It comes back: it says what happened, and takes instances again.
     await leases[0]?.renew()
@@ -216,13 +224,26 @@ describe.skipIf(missing)('leases', () => {
     await lease.renew()
     expect(lease.view()).toMatchObject({ isDraining: true, hasLease: true })
     expect((await failure(change(tx => removeHost(tx, 'a')))).message).toContain('has 1 instances')
-    expect((await failure(change(tx => forgetHost(tx, 'a', failInstances)))).message).toContain('renews its lease')
+    expect((await failure(change(tx => forgetHost(tx, 'a', endInstancesOf)))).message).toContain('renews its lease')
     await change(tx => tx.query("UPDATE instances SET status = 'terminated' WHERE name = 'a1'"))
     await change(tx => removeHost(tx, 'a'))
     await lease.renew()
     expect(lease.view()).toMatchObject({ hasLease: false, problem: expect.stringContaining('no member') })
-    expect(await change(tx => forgetHost(tx, 'b', failInstances))).toBe(2)
-    expect(await statuses(postgres)).toEqual({ a1: 'terminated', b1: 'failed', b2: 'failed' })
+    await addInstances(postgres, 'b', 'b3', 'b4')
+    await change(tx =>
+      tx.query("UPDATE instances SET desired = 'absent', status = 'terminating' WHERE name IN ('b3', 'b4')"),
+    )
+    expect(await change(tx => forgetHost(tx, 'b', endInstancesOf))).toBe(4)
+    const all = { a1: 'terminated', b1: 'failed', b2: 'failed', b3: 'terminated', b4: 'terminated' }
+    expect(await statuses(postgres)).toEqual(all)
+    expect(await postgres.query('SELECT instance_id AS id, status, at_ms FROM instance_changes ORDER BY 1')).toEqual([
+      { id: 'b1', status: 'failed', at_ms: 0 },
+      { id: 'b2', status: 'failed', at_ms: 0 },
+      { id: 'b3', status: 'terminated', at_ms: 0 },
+      { id: 'b4', status: 'terminated', at_ms: 0 },
+    ])
+    const [failed] = await postgres.query("SELECT failure_code, failure_message FROM instances WHERE name = 'b1'")
+    expect(failed).toEqual({ failure_code: 'host_lost', failure_message: 'The host of the virtual machine was lost.' })
     expect(await listHosts(postgres)).toEqual([])
     expect((await failure(change(tx => setDraining(tx, 'b', 1)))).code).toBe('not_found')
     await postgres.close()

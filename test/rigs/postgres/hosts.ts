@@ -3,7 +3,8 @@
 
 import { systemClock } from '../../../src/base/clock.ts'
 import { silentLogger } from '../../../src/base/log.ts'
-import { type GiveUp, joinHost } from '../../../src/fleet/hosts/hosts.query.ts'
+import { failInstancesOf } from '../../../src/fleet/hosts/give-up.ts'
+import { joinHost } from '../../../src/fleet/hosts/hosts.query.ts'
 import { Lease, type LeaseDeps } from '../../../src/fleet/hosts/lease.ts'
 import type { Postgres } from '../../../src/fleet/postgres.ts'
 
@@ -30,14 +31,6 @@ export async function addHosts(postgres: Postgres, ...names: readonly string[]):
   }
 }
 
-export const failInstances: GiveUp = async (tx, id) =>
-  (
-    await tx.query(
-      "UPDATE instances SET status = 'failed', failure_code = 'host_lost' WHERE host_id = $1 AND status IN ('provisioning', 'ready') RETURNING id",
-      [id],
-    )
-  ).length
-
 export function leaseOf(postgres: Postgres, name: string, given: Partial<LeaseDeps> = {}): Lease {
   return new Lease({
     postgres,
@@ -45,7 +38,7 @@ export function leaseOf(postgres: Postgres, name: string, given: Partial<LeaseDe
     platform: 'tcg',
     lostAfterMs: 60_000,
     report: () => ({ places: 5, report }),
-    giveUp: failInstances,
+    giveUp: failInstancesOf,
     clock: systemClock,
     log: silentLogger,
     onEvent: () => {},
