@@ -223,6 +223,42 @@ describe.skipIf(skipUnless(hasPostgres, 'needs PostgreSQL (scripts/setup install
       await postgres.close()
     })
 
+    // Goal: with a synchronous standby nothing that was acknowledged is lost with the server, and while the standby is
+    // away nobody is told of a change that the standby lacks.
+    test('keeps what it acknowledged across the loss of the server', async () => {
+      await using primary = await startPostgres()
+      const url = await newFleet(primary)
+      const database = new URL(url).pathname.slice(1)
+      await using standby = await primary.standby()
+      await standby.start()
+      await primary.run("ALTER SYSTEM SET synchronous_standby_names = '*'")
+      await primary.run('SELECT pg_reload_conf()')
+      const states = 'SELECT count(*) FROM pg_stat_replication WHERE sync_state = $$sync$$'
+      await until('the standby is synchronous', 20_000, async () => (await primary.run(states)).trim() === '1')
+      const postgres = await connect(primary, url, { ...limits, transactionMs: 5_000 })
+      const write = (name: string) =>
+        postgres.transact(tx =>
+          tx.query('INSERT INTO hosts (id, name, database_role, joined_ms) VALUES ($1, $1, $1, 0)', [name]),
+        )
+      for (let at = 0; at < 20; at += 1) await write(`acknowledged-${String(at).padStart(2, '0')}`)
+      await standby.stop('kill')
+      expect(await failure(write('unknown'))).toMatchObject({
+        code: 'fleet.unavailable',
+        message: commitUnknownMessage,
+      })
+      await primary.stop('kill')
+      await standby.start()
+      await standby.promote()
+      const after = await connect(standby, standby.url({ database }), limits)
+      const names = (await after.query<{ name: string }>('SELECT name FROM hosts ORDER BY name')).map(
+        ({ name }) => name,
+      )
+      expect(names).toEqual(Array.from({ length: 20 }, (_, at) => `acknowledged-${String(at).padStart(2, '0')}`))
+      expect(await after.transact(async tx => tx.version)).toBe(21)
+      await postgres.close()
+      await after.close()
+    })
+
     // Goal: requests that come while all connections are in use wait for a bounded time and in a bounded number.
     test('bounds those that wait', async () => {
       await using server = await startPostgres()
