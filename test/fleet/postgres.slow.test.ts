@@ -1,6 +1,7 @@
 // Transactions of the fleet's directory on a real PostgreSQL: numbers, failures, a server that ends, freezes, returns.
 
 import { afterAll, beforeAll, describe, expect, test } from 'bun:test'
+import { readdirSync, readFileSync, readlinkSync } from 'node:fs'
 import { skipUnless } from '../../scripts/rigs/skip.ts'
 import { failure, until } from '../../scripts/rigs/until.ts'
 import { systemClock } from '../../src/base/clock.ts'
@@ -11,6 +12,24 @@ import { retryAfterOf } from '../../src/http/limited.ts'
 import { connect, newFleet, targetOf } from '../rigs/postgres/fleet.ts'
 import { type DatabaseProxy, startProxy } from '../rigs/postgres/proxy.ts'
 import { hasPostgres, type PostgresServer, startPostgres } from '../rigs/postgres/server.ts'
+
+/** Open sockets of this process whose other end has this port (proc(5), /proc/net/tcp). */
+function socketsTo(port: number): number {
+  const hex = port.toString(16).toUpperCase().padStart(4, '0')
+  const rows = readFileSync('/proc/net/tcp', 'utf8').split('\n').slice(1)
+  const inodes = rows.map(row => row.trim().split(/\s+/)).filter(([, , remote]) => remote?.endsWith(`:${hex}`))
+  const open = new Set(readdirSync('/proc/self/fd').flatMap(fd => linkOf(`/proc/self/fd/${fd}`)))
+  return inodes.filter(([, , , , , , , , , inode]) => open.has(`socket:[${inode}]`)).length
+}
+
+function linkOf(path: string): string[] {
+  try {
+    return [readlinkSync(path)]
+  } catch {
+    // Closed meanwhile, as the one of the directory itself.
+    return []
+  }
+}
 
 const through = (proxy: DatabaseProxy, url: string) => url.replace(/:\d+\//, `:${proxy.port}/`)
 
@@ -204,7 +223,23 @@ describe.skipIf(skipUnless(hasPostgres, 'needs PostgreSQL (scripts/setup install
       const never = postgres.transact(() => new Promise<never>(() => {}))
       expect((await failure(never)).code).toBe('fleet.unavailable')
       await postgres.transact(tx => tx.query(name('kept')))
-      expect(await postgres.query('SELECT name FROM hosts')).toEqual([{ name: 'kept' }])
+      const names = (await postgres.query<{ name: string }>('SELECT name FROM hosts')).map(({ name }) => name)
+      expect(names).toContain('kept')
+      expect(names).not.toContain('killed')
+      await postgres.close()
+    })
+
+    // Goal: a server that does not even answer the end of a connection keeps no socket of this process.
+    test('gives up connections to a frozen server', async () => {
+      await using server = await startPostgres()
+      const postgres = await connect(server, await newFleet(server), limits)
+      const idle = postgres.transact(async () => {
+        server.freeze()
+        expect(socketsTo(server.port)).toBe(1)
+        await new Promise<never>(() => {})
+      })
+      expect((await failure(idle)).code).toBe('fleet.unavailable')
+      await until('its socket is closed', 2_000, () => socketsTo(server.port) === 0)
       await postgres.close()
     })
 

@@ -185,8 +185,10 @@ async function serverOn(directory: string, settings: PostgresSettings, tls: Tls 
       database,
     ])
   const pids = () => (child === null ? [] : descendants(child.pid))
+  // Without what started it, which waits for its end.
+  const serverPids = () => pids().filter(pid => programOf(pid) === 'postgres')
   const signal = (name: NodeJS.Signals) => {
-    for (const pid of pids()) process.kill(pid, name)
+    for (const pid of serverPids()) process.kill(pid, name)
   }
   const server: PostgresServer = {
     port,
@@ -217,7 +219,7 @@ async function serverOn(directory: string, settings: PostgresSettings, tls: Tls 
     },
     stop: async (how = 'kill') => {
       if (child === null) return
-      const [postmaster] = pids().filter(pid => programOf(pid) === 'postgres')
+      const [postmaster] = serverPids()
       // In its namespace all end with the first process; without one, each by itself.
       const targets = how === 'fast' || isRoot ? [postmaster ?? child.pid] : pids()
       for (const pid of targets) process.kill(pid, how === 'fast' ? 'SIGINT' : 'SIGKILL')
