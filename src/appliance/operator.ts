@@ -77,8 +77,8 @@ export async function serveOperator(parts: OperatorParts): Promise<AdminServer &
     clock,
     log: parts.log.unit('vm'),
   })
-  const deleteInstance: AdminDeps['deleteInstance'] = (instance, organization) => {
-    service.remove({ organization, keyPrefix: 'admin' }, instance.name)
+  const deleteInstance: AdminDeps['deleteInstance'] = async (instance, organization) => {
+    await service.remove({ organization, keyPrefix: 'admin' }, instance.name)
   }
   const cancelBuild: AdminDeps['cancelBuild'] = builds === null ? null : id => builds.service.cancelById(id)
   const removal = new Removal({

@@ -71,6 +71,11 @@ export type InstancesDeps = {
   readonly settings: InstancesSettings
   /** Takes a VM out of the warm pool, in the transaction that inserts its instance; null: there is none. */
   readonly takeVm: (tx: DirectoryDb) => { readonly vmId: string; readonly start: InstanceStart } | null
+  /**
+   * In a fleet: chooses the host, which draws the VM and acts once it has the row, so that the callbacks below are not
+   * called here. Absent on a single host. Fault fleet.no_place.
+   */
+  readonly place?: (tx: DirectoryDb) => Pick<Instance, 'hostId' | 'platform'>
   /** Called after the commit, once per instance, to wake the host's reconciler. Their errors are logged. */
   readonly onCreated: (instance: Instance, start: InstanceStart) => void
   readonly onDeleted: (instance: Instance) => void
@@ -96,14 +101,18 @@ export type InstancesService = {
    * Faults: invalid_request, conflict, forbidden, unauthenticated, rate_limited. A repeated key gets its first
    * response, verbatim.
    */
-  readonly create: (caller: Principal, request: CreateRequest, idempotencyKey: string | null) => Shown<InstanceCreated>
+  readonly create: (
+    caller: Principal,
+    request: CreateRequest,
+    idempotencyKey: string | null,
+  ) => Promise<Shown<InstanceCreated>>
   /** An InstanceList: pieces of its JSON, one after the other. */
   readonly list: (caller: Principal) => Promise<Shown<JsonPieces>>
   /** Faults: not_found. */
-  readonly retrieve: (caller: Principal, name: string) => Shown<InstanceRecord>
+  readonly retrieve: (caller: Principal, name: string) => Promise<Shown<InstanceRecord>>
   /** Accepted in every state; repeating it changes nothing. Faults: not_found. */
-  readonly remove: (caller: Principal, name: string) => Shown<InstanceRecord>
-  readonly usage: (caller: Principal) => UsageSummary
+  readonly remove: (caller: Principal, name: string) => Promise<Shown<InstanceRecord>>
+  readonly usage: (caller: Principal) => Promise<UsageSummary>
 }
 
 const nameAttemptsMax = 16
@@ -124,9 +133,9 @@ export function createInstancesService(deps: InstancesDeps): InstancesService {
   }
 
   return {
-    create: (caller, request, idempotencyKey) => {
+    create: async (caller, request, idempotencyKey) => {
       const mayForget = idempotencyKey === null || deps.mayForget()
-      const outcome = directory.transact(tx => {
+      const outcome = await directory.change(tx => {
         assertStillAllowed(tx, caller)
         const attempt = {
           organizationId: caller.organization.id,
@@ -145,7 +154,7 @@ export function createInstancesService(deps: InstancesDeps): InstancesService {
         storeResponse(tx, attempt, data)
         return { kind: 'created', instance, start, data, platforms: [instance.platform] } as const
       })
-      if (outcome.kind === 'created') {
+      if (outcome.kind === 'created' && deps.place === undefined) {
         const { instance, start } = outcome
         afterCommit(instance, () => deps.onCreated(instance, start))
       }
@@ -153,14 +162,18 @@ export function createInstancesService(deps: InstancesDeps): InstancesService {
     },
 
     list: async caller => {
+      await freshFor(directory, caller)
       const { list, platforms } = await recordLists.of(caller.organization.id)
       return { data: ['{"instances":', list, ',"next_cursor":null}'], platforms }
     },
 
-    retrieve: (caller, name) => shown(ownInstance(directory.db, caller, name)),
+    retrieve: async (caller, name) => {
+      await freshFor(directory, caller)
+      return shown(ownInstance(directory.db, caller, name))
+    },
 
-    remove: (caller, name) => {
-      const outcome = directory.transact(tx => {
+    remove: async (caller, name) => {
+      const outcome = await directory.change(tx => {
         const instance = ownInstance(tx, caller, name)
         if (instance.status === 'terminating' || instance.status === 'terminated') return { moved: false, instance }
         const moved = moveInstance(tx, {
@@ -174,11 +187,12 @@ export function createInstancesService(deps: InstancesDeps): InstancesService {
         assert(moved, 'an immediate transaction sees no other writer')
         return { moved, instance: present(instanceById(tx, instance.id), 'a moved instance is still there') }
       })
-      if (outcome.moved) afterCommit(outcome.instance, deps.onDeleted)
+      if (outcome.moved && deps.place === undefined) afterCommit(outcome.instance, deps.onDeleted)
       return shown(outcome.instance)
     },
 
-    usage: caller => {
+    usage: async caller => {
+      await freshFor(directory, caller)
       const nowMs = clock.nowMs()
       const { id, createdAtMs } = caller.organization
       const period = billingPeriod(createdAtMs, nowMs)
@@ -275,12 +289,12 @@ function addInstance(tx: DirectoryDb, deps: InstancesDeps, caller: Principal, re
     )
   }
   assertWithinLimits(tx, deps, organization.id)
-  const { vmId, start } = deps.takeVm(tx) ?? { vmId: newUuid(random), start: 'cold' }
+  const { hostId, platform, vmId, start } = placed(tx, deps)
   for (let attempt = 0; attempt < nameAttemptsMax; attempt += 1) {
     const name = randomName(instanceNameLength, random)
     const instance = insertInstance(tx, {
       id: newUuid(random),
-      hostId: deps.hostId,
+      hostId,
       organizationId: organization.id,
       name,
       hostname: `${name}.${organization.slug}.${settings.domain}`,
@@ -289,12 +303,25 @@ function addInstance(tx: DirectoryDb, deps: InstancesDeps, caller: Principal, re
       inferenceMode: supportedInferenceMode,
       inferenceModel,
       vmId,
-      platform: deps.platform,
+      platform,
       nowMs: deps.clock.nowMs(),
     })
     if (instance !== null) return { instance, start }
   }
   throw new Fault('internal', `no free instance name in ${nameAttemptsMax} attempts`)
+}
+
+type Placed = Pick<Instance, 'hostId' | 'platform' | 'vmId'> & Pick<Added, 'start'>
+
+function placed(tx: DirectoryDb, { place, takeVm, hostId, platform, random }: InstancesDeps): Placed {
+  if (place !== undefined) return { ...place(tx), vmId: null, start: 'cold' }
+  const taken = takeVm(tx) ?? { vmId: newUuid(random), start: 'cold' as const }
+  return { hostId, platform, ...taken }
+}
+
+/** In a fleet: brings the news. A key that was revoked by them, or its organization suspended, reads nothing more. */
+async function freshFor({ db, fresh }: DirectoryStore, caller: Principal): Promise<void> {
+  if (fresh !== null && (await fresh())) assertStillAllowed(db, caller)
 }
 
 /** Limits on recent creates and on kept records: a record stays for a month, whatever becomes of its instance. */

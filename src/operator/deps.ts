@@ -29,7 +29,7 @@ export type AdminDeps = Runtime & {
   /** Models that the configured gateway serves; aliases of keys must fit them. */
   readonly offeredModels: OfferedModels
   /** Accepts a deletion as the owner's would be. Idempotent. */
-  readonly deleteInstance: (instance: Instance, organization: Organization) => void
+  readonly deleteInstance: (instance: Instance, organization: Organization) => Promise<void>
   /** Carries out an accepted deletion soon (removal.ts). */
   readonly removeOrganization: (organizationId: string) => void
   /** Applies the ledger's egress limits to firewall and instances. Safe to repeat. Faults: host.*. */

@@ -19,7 +19,7 @@ import { findOrganization, insertOrganization } from '../../src/store/directory/
 import { openGate } from '../../src/upgrade/gate.ts'
 import type { VmView } from '../../src/vm/engine.ts'
 
-test('goal: no name outlives the answer to its delete, even when what follows the delete fails', () => {
+test('goal: no name outlives the answer to its delete, even when what follows the delete fails', async () => {
   const store = openStore(':memory:')
   const clock = createManualClock()
   const listeners: ((vmId: string) => void)[] = []
@@ -92,7 +92,7 @@ test('goal: no name outlives the answer to its delete, even when what follows th
   for (const listener of listeners) listener(instance.vmId ?? '')
   expect(reader.find(`${instance.name}.acme`)).toEqual(found('10.88.0.8'))
 
-  service.remove(caller, instance.name)
+  await service.remove(caller, instance.name)
   expect(instanceById(store.directory.db, instance.id)?.desired).toBe('absent')
   expect(reader.find(`${instance.name}.acme`)).toEqual({ kind: 'absent' })
   store.close()

@@ -109,8 +109,8 @@ export function poolBench({ wanted = 3, ...options }: PoolBenchOptions = {}) {
     return {
       pool,
       service,
-      create: (idempotencyKey: string | null = null) =>
-        service.create(caller, { publicKey, inferenceModel: null }, idempotencyKey).data.name,
+      create: async (idempotencyKey: string | null = null) =>
+        (await service.create(caller, { publicKey, inferenceModel: null }, idempotencyKey)).data.name,
       remove: (name: string) => service.remove(caller, name),
       /** As good as kill -9 between two turns: nothing of it goes on, and nothing is cleared away. */
       end: async () => {
