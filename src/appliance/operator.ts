@@ -15,7 +15,7 @@ import { sampleEgress } from '../instances/egress.ts'
 import { mintKey } from '../instances/http/auth.ts'
 import type { WarmPool } from '../instances/pool.ts'
 import { createPoolMetrics } from '../instances/pool-metrics.ts'
-import type { InstancesService } from '../instances/service.ts'
+import { type InstancesService, operatorPrefix } from '../instances/service.ts'
 import type { AdminServer } from '../operator/access/socket.ts'
 import { administratorsOf, listenSockets } from '../operator/access/sockets.ts'
 import { createAdmin } from '../operator/api.ts'
@@ -78,7 +78,7 @@ export async function serveOperator(parts: OperatorParts): Promise<AdminServer &
     log: parts.log.unit('vm'),
   })
   const deleteInstance: AdminDeps['deleteInstance'] = async (instance, organization) => {
-    await service.remove({ organization, keyPrefix: 'admin' }, instance.name)
+    await service.remove({ organization, keyPrefix: operatorPrefix }, instance.name)
   }
   const cancelBuild: AdminDeps['cancelBuild'] = builds === null ? null : id => builds.service.cancelById(id)
   const removal = new Removal({

@@ -124,7 +124,7 @@ async function settingsOf(target: PostgresTarget, limits: PostgresLimits): Promi
     password: () => password ?? '',
     ssl: caPem === null ? false : { ca: caPem, rejectUnauthorized: true, minVersion: 'TLSv1.2' },
     application_name: applicationName,
-    options: `-c search_path=${fleetSchema},pg_temp`,
+    options: `-c search_path=${fleetSchema},pg_temp -c jit=off`,
     connectionTimeoutMillis: limits.connectMs,
     statement_timeout: limits.statementMs,
     lock_timeout: limits.lockMs,

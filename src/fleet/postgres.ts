@@ -118,7 +118,7 @@ export async function openPostgres({ target, limits: given, clock, log }: Postgr
       onConnection(session, sql => sql.query<Found>(text, values, options)).catch(rethrow),
     transact: (work, { isQuiet = false } = {}) =>
       transaction(session, {
-        begin: `BEGIN; SELECT version, xid::text, timeline FROM begin_change(${!isQuiet})`,
+        begin: `BEGIN; SELECT version, xid::text, timeline, began FROM begin_change(${!isQuiet})`,
         work: (sql, began) => work({ query: sql.query, version: (began as Begun & { version: number }).version }),
       }),
     transactPlain: work =>
@@ -155,7 +155,15 @@ const TIMELINE = `CASE WHEN pg_is_in_recovery() THEN 0
   ELSE ('x' || substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8))::bit(32)::bigint END`
 
 /** Tells a transaction from all others, so that its outcome can be looked up. */
-type Begun = { readonly xid: string; readonly timeline: number }
+type Begun = {
+  readonly xid: string
+  readonly timeline: number
+  /** With a number alone: its lines in `changes` have both. */
+  readonly version?: number
+  readonly began?: string
+}
+
+const LINES = 'EXISTS (SELECT 1 FROM changes WHERE version = $2 AND at = $3::timestamptz)'
 
 function beginSnapshot(statementMs: number | undefined): string {
   const begin = 'BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY'
@@ -219,15 +227,19 @@ const [commitLookUpMs, commitLookUpEveryMs] = [4_000, 200]
  * Whether a transaction was committed. Fault: `fleet.unavailable` when nobody can say: the database stays away, or
  * another server took over, on which numbers of transactions may mean others.
  */
-async function wasCommitted(session: Session, { xid, timeline }: Begun, cause: unknown): Promise<boolean> {
+async function wasCommitted(session: Session, begun: Begun, cause: unknown): Promise<boolean> {
+  const { xid, timeline, version = null, began = null } = begun
   const { clock } = session
   const untilMs = clock.monotonicMs() + commitLookUpMs
   do {
-    const look = `SELECT pg_xact_status($1::xid8) AS status, ${TIMELINE} AS timeline`
-    type Found = { readonly status: string | null; readonly timeline: number }
-    const [found] = await onConnection(session, sql => sql.query<Found>(look, [xid])).catch((): Found[] => [])
+    const look = `SELECT pg_xact_status($1::xid8) AS status, ${TIMELINE} AS timeline, ${version === null ? 'true' : LINES} AS is_own`
+    type Found = { readonly status: string | null; readonly timeline: number; readonly is_own: boolean }
+    const [found] = await onConnection(session, sql =>
+      sql.query<Found>(look, version === null ? [xid] : [xid, version, began]),
+    ).catch((): Found[] => [])
     if (found !== undefined && found.timeline !== timeline) break
-    if (found?.status === 'committed') return true
+    // After a crash the server gives numbers that it had not written down to other transactions.
+    if (found?.status === 'committed') return found.is_own
     if (found?.status === 'aborted') return false
     await clock.sleep(commitLookUpEveryMs)
   } while (clock.monotonicMs() < untilMs)

@@ -73,6 +73,8 @@ export function createAdmin(deps: AdminDeps): Admin {
       const isChange = request.method !== 'GET' && request.method !== 'HEAD'
       const pending: Asked = { by: knownOf(caller), isChange, command: null, body: null, seq: null, failure: null }
       asked.set(request, pending)
+      // In a fleet: an operator sees what was done on another host.
+      if (deps.store.directory.fresh !== null) await deps.store.directory.fresh()
       const response = await app.fetch(request)
       settle(audit, pending)
       return response

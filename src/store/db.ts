@@ -17,6 +17,7 @@ import { usageLabels } from './migrations/0024-usage-labels.ts'
 import { usageCachedTokens } from './migrations/0025-usage-cached-tokens.ts'
 import { transparencyLog } from './migrations/0026-log.ts'
 import { vmGpus } from './migrations/0027-vm-gpus.ts'
+import { fleetReplica } from './migrations/0028-fleet.ts'
 import { initial } from './migrations/initial.ts'
 import { quickCheck } from './quick-check.ts'
 
@@ -85,7 +86,7 @@ type Migrations = {
 
 export const MIGRATIONS: Migrations = {
   initial,
-  upgrades: [buildFetch, auditAndDeletion, usageLabels, usageCachedTokens, transparencyLog, vmGpus],
+  upgrades: [buildFetch, auditAndDeletion, usageLabels, usageCachedTokens, transparencyLog, vmGpus, fleetReplica],
 }
 
 /** The newest schema. */

@@ -56,7 +56,7 @@ test('goal: no name outlives the answer to its delete, even when what follows th
     log: silentLogger,
     strangers: { level: (level: LogLevel) => level },
   }
-  const names = composeNames(common)
+  const names = composeNames({ ...common, link: null })
   const trust = () => Promise.reject(new Error('nobody is attested here'))
   const metering = { inferenceCostMicroUsd: () => 0n } as unknown as InstancesParts['metering']
   const keys = {
@@ -66,6 +66,7 @@ test('goal: no name outlives the answer to its delete, even when what follows th
     instanceKey: () => '',
   } as unknown as InstancesParts['keys']
   const { service } = composeInstances({
+    link: null,
     ...common,
     metering,
     keys,
@@ -136,6 +137,7 @@ test('goal: the appliance’s own names have addresses of both families, those t
     const store = openStore(':memory:')
     const config = defaultConfig()
     const names = composeNames({
+      link: null,
       config: { ...config, listen: { ...config.listen, dns }, network: { ...config.network, public_v4, public_v6 } },
       store,
       engine: { reconciler: { view: () => null, onChange: () => {} } } as unknown as InstancesParts['engine'],

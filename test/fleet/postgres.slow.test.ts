@@ -259,7 +259,7 @@ describe.skipIf(skipUnless(hasPostgres, 'needs PostgreSQL (scripts/setup install
     })
 
     // Goal: with a synchronous standby nothing that was acknowledged is lost with the server, and while the standby is
-    // away nobody is told of a change that the standby lacks.
+    // away nobody hears of a change that the standby lacks.
     test('keeps what it acknowledged across the loss of the server', async () => {
       await using primary = await startPostgres()
       const url = await newFleet(primary)

@@ -39,7 +39,7 @@ CREATE FUNCTION timeline() RETURNS bigint LANGUAGE sql STABLE AS $$
 $$;
 
 -- Begins a numbered transaction. The version is kept in a setting that ends with it.
-CREATE FUNCTION begin_change(wakes boolean, OUT version bigint, OUT xid xid8, OUT timeline bigint)
+CREATE FUNCTION begin_change(wakes boolean, OUT version bigint, OUT xid xid8, OUT timeline bigint, OUT began text)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = strongroom, pg_temp AS $$
 BEGIN
   UPDATE fleet SET version = fleet.version + 1 RETURNING fleet.version INTO begin_change.version;
@@ -47,6 +47,7 @@ BEGIN
   IF wakes THEN PERFORM pg_notify('strongroom', begin_change.version::text); END IF;
   xid := pg_current_xact_id();
   timeline := timeline();
+  began := now()::text;
 END $$;
 
 -- For tables that hosts copy: AFTER INSERT OR UPDATE OR DELETE, FOR EACH ROW, with the columns of the primary key.

@@ -17,6 +17,7 @@ import {
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { until } from '../../../scripts/rigs/until.ts'
+import { systemErrorCode } from '../../../src/base/fault.ts'
 import { systemRandom } from '../../../src/base/ids.ts'
 import { openAuthority } from '../../../src/http/authority.ts'
 import { freePort } from '../acme/pebble.ts'
@@ -188,7 +189,14 @@ async function serverOn(directory: string, settings: PostgresSettings, tls: Tls 
   // Without what started it, which waits for its end.
   const serverPids = () => pids().filter(pid => programOf(pid) === 'postgres')
   const signal = (name: NodeJS.Signals) => {
-    for (const pid of serverPids()) process.kill(pid, name)
+    for (const pid of serverPids()) {
+      try {
+        process.kill(pid, name)
+      } catch (error) {
+        // A backend whose client has gone meanwhile.
+        if (systemErrorCode(error) !== 'ESRCH') throw error
+      }
+    }
   }
   const server: PostgresServer = {
     port,
@@ -258,12 +266,22 @@ async function serverOn(directory: string, settings: PostgresSettings, tls: Tls 
 function descendants(pid: number): number[] {
   const found = [pid]
   for (let at = 0; at < found.length; at += 1) {
-    const path = `/proc/${found[at]}/task/${found[at]}/children`
-    found.push(...(existsSync(path) ? readFileSync(path, 'utf8').split(' ').filter(Boolean).map(Number) : []))
+    const children = ofProcess(found[at], `task/${found[at]}/children`)
+    found.push(...children.split(' ').filter(Boolean).map(Number))
   }
   return found
 }
 
 function programOf(pid: number): string {
-  return readFileSync(`/proc/${pid}/comm`, 'utf8').trim()
+  return ofProcess(pid, 'comm').trim()
+}
+
+/** A file of a process; empty for one that has ended. */
+function ofProcess(pid: number | undefined, file: string): string {
+  try {
+    return readFileSync(`/proc/${pid}/${file}`, 'utf8')
+  } catch (error) {
+    if (['ENOENT', 'ESRCH'].includes(systemErrorCode(error) ?? '')) return ''
+    throw error
+  }
 }
