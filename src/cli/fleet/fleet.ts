@@ -14,7 +14,9 @@ import { hostsText, hostText } from './text.ts'
 export function addFleet(program: Command): void {
   const fleet = program
     .command('fleet')
-    .description('hosts that share one directory in PostgreSQL: init, join, migrate; list, show, drain, remove, forget')
+    .description(
+      'hosts that share one directory in PostgreSQL: init, join, leave, migrate; list, show, drain, remove, forget',
+    )
     .examples('strongroom fleet list', 'strongroom fleet drain rack-1')
   addMembership(fleet)
   fleet

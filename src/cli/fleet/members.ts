@@ -4,6 +4,7 @@
 import { join } from 'node:path'
 import type { systemClock } from '../../base/clock.ts'
 import { Fault } from '../../base/fault.ts'
+import { leaveDirectory, seedDirectory } from '../../fleet/directory/seed.ts'
 import type { PostgresTarget } from '../../fleet/driver.ts'
 import { hostById, joinHost, listHosts } from '../../fleet/hosts/hosts.query.ts'
 import { checkSchema, migrateFleet } from '../../fleet/migrations.ts'
@@ -11,7 +12,8 @@ import type { Postgres } from '../../fleet/postgres.ts'
 import { grantHost, hostRoles } from '../../fleet/rights.ts'
 import { databaseFile } from '../../host/state-files.ts'
 import { ensureDir } from '../../linux/files.ts'
-import { openStore } from '../../store/db.ts'
+import { lockFile } from '../../linux/lock.ts'
+import { type DirectoryStore, openBeside, openStore } from '../../store/db.ts'
 import { ownRecords, withPostgres } from './direct.ts'
 
 export type MemberParts = {
@@ -40,7 +42,10 @@ export async function initFleet(parts: MemberParts): Promise<Entered> {
     if (owner !== null) await postgres.transactPlain(tx => grantHost(tx, target.user))
     return steps
   })
-  await withPostgres(target, postgres => enter(postgres, parts, records.hostId))
+  await withPostgres(target, async postgres => {
+    await enter(postgres, parts, records.hostId)
+    await withRecords(parts.stateDir, directory => seedDirectory({ directory, hostId: records.hostId, postgres }))
+  })
   return { name: parts.name, hostId: records.hostId, applied }
 }
 
@@ -63,6 +68,25 @@ export async function joinFleet(parts: MemberParts): Promise<Entered> {
     await enter(postgres, parts, hostId)
   })
   return { name: parts.name, hostId, applied: [] }
+}
+
+/** The last host's records are its own again; returns the number of rows compared. Faults: `conflict`, `fleet.*`. */
+export async function leaveFleet({ target, stateDir }: MemberParts): Promise<number> {
+  const { hostId } = requiredRecords(stateDir)
+  using _ = lockFile(`${stateDir}/lock`)
+  return await withPostgres(target, postgres =>
+    withRecords(stateDir, directory => leaveDirectory({ directory, hostId, postgres })),
+  )
+}
+
+/** Beside a running daemon too. */
+async function withRecords<T>(stateDir: string, work: (directory: DirectoryStore) => Promise<T>): Promise<T> {
+  const { directory, close } = openBeside(join(stateDir, databaseFile))
+  try {
+    return await work(directory)
+  } finally {
+    close()
+  }
 }
 
 /** Names of the steps; the rights of every host's role follow. Faults: `conflict` (a host is too old), `fleet.*`. */

@@ -16,7 +16,7 @@ const passwordBytesMax = 4_096
 export function addMembership(fleet: Command): void {
   owned(fleet.command('init'))
     .description(
-      'make the directory of a new fleet in the database of the configuration, with this host as its first. Repeating it changes nothing',
+      'make the directory of a new fleet in the database of the configuration, of the records of this host, which is its first. The service may run; repeating it goes on',
     )
     .examples('strongroom fleet init', 'strongroom fleet init --as postgres://owner@db.example/fleet')
     .runs(async (run, options: OwnerOptions) => {
@@ -31,6 +31,17 @@ export function addMembership(fleet: Command): void {
       const parts = await partsOf(run, options)
       const { joinFleet } = await import('./members.ts')
       await report(run, parts.target, await joinFleet(parts))
+    })
+  fleet
+    .command('leave')
+    .description('make the records of the last host of a fleet its own again, with the service stopped')
+    .examples('strongroom fleet leave')
+    .runs(async run => {
+      const parts = await partsOf(run, {})
+      const { leaveFleet } = await import('./members.ts')
+      const rows = await leaveFleet(parts)
+      const text = `${rows} rows are the same here and in the directory; they are this host's own now.\nSet fleet.database to "" and start the service.\n`
+      await run.result({ rows }, text)
     })
   owned(fleet.command('migrate'))
     .description('bring the directory to the newest schema of this executable, once every host runs the release before')
