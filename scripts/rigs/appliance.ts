@@ -65,6 +65,11 @@ export type Appliance = {
   readonly [Symbol.asyncDispose]: () => Promise<void>
 }
 
+/** Where it runs: `within` is put before its commands, such as the entry of a namespace. */
+export type Place = { readonly address: string; readonly within: readonly string[] }
+
+const here: Place = { address: '127.0.0.1', within: [] }
+
 /** `settings`: further lines of the TOML table `table`; `lines`: by table; `tables`: whole tables, put last. */
 export async function createAppliance(
   settings = '',
@@ -72,6 +77,7 @@ export async function createAppliance(
   image?: string,
   tables = '',
   lines: Readonly<Record<string, string>> = {},
+  { address, within }: Place = here,
 ): Promise<Appliance> {
   if (!existsSync(executable))
     throw new Error('dist/strongroom is missing: run scripts/test, or scripts/build-appliance.ts')
@@ -82,7 +88,8 @@ export async function createAppliance(
   const logFile = join(directory, 'daemon.log')
   writeFileSync(
     config,
-    configText(image ?? (await imageDir()), { ...lines, [table]: `${lines[table] ?? ''}\n${settings}` }) + tables,
+    configText(address, image ?? (await imageDir()), { ...lines, [table]: `${lines[table] ?? ''}\n${settings}` }) +
+      tables,
   )
   const keyFile = join(directory, 'client')
   await exec(['ssh-keygen', '-q', '-t', 'ed25519', '-N', '', '-C', 'client', '-f', keyFile])
@@ -90,7 +97,8 @@ export async function createAppliance(
   const env = { ...process.env, STRONGROOM_CONFIG: config, STRONGROOM_STATE_DIR: stateDir }
   let daemon: Bun.Subprocess | null = null
 
-  const cli = (...argv: string[]) => exec([executable, ...argv], { env, check: false })
+  const url = `https://${address}:8441`
+  const cli = (...argv: string[]) => exec([...within, executable, ...argv], { env, check: false })
   const end = async (signal: 'SIGTERM' | 'SIGKILL'): Promise<number> => {
     const ending = daemon
     daemon = null
@@ -100,7 +108,7 @@ export async function createAppliance(
   const ask = async (method: 'resolve4' | 'resolve6', hostname: string): Promise<string | null> => {
     // A new one each time: a resolver caches records for their time to live.
     const resolver = new Resolver({ timeout: 2000, tries: 2 })
-    resolver.setServers(['127.0.0.1:53'])
+    resolver.setServers([`${address}:53`])
     const addresses = await resolver[method](hostname).catch(() => [])
     return addresses[0] ?? null
   }
@@ -126,7 +134,7 @@ export async function createAppliance(
       let respondedMs: number | null = null
       // At its end, as two descriptors of one file would write over each other; and what was logged before stays.
       const output = openSync(logFile, 'a')
-      daemon = Bun.spawn([...(held === undefined ? [] : stopped), executable, 'serve'], {
+      daemon = Bun.spawn([...(held === undefined ? [] : stopped), ...within, executable, 'serve'], {
         env,
         stdin: 'ignore',
         stdout: output,
@@ -194,7 +202,6 @@ export async function createAppliance(
   return self
 }
 
-const url = 'https://127.0.0.1:8441'
 /** Waits for SIGCONT, then runs its arguments under the same pid. */
 const stopped = ['sh', '-c', 'kill -STOP $$; exec "$@"', 'sh']
 
@@ -206,9 +213,9 @@ function operatorResponds(socket: string): Promise<boolean> {
   )
 }
 
-function configText(image: string, lines: Readonly<Record<string, string>>): string {
+function configText(address: string, image: string, lines: Readonly<Record<string, string>>): string {
   const tables: Record<string, string> = {
-    listen: 'instances = "127.0.0.1:8441"\ndns = "127.0.0.1:53"',
+    listen: `instances = "${address}:8441"\ndns = "${address}:53"`,
     vm: `image_dir = ${JSON.stringify(image)}`,
     network: 'sample_interval_ms = 500',
     // Tests poll a hundred times a second; limits have tests of their own.

@@ -26,6 +26,8 @@ import { serveConsole } from './console/console.ts'
 import { composeNames, serveDns } from './dns.ts'
 import { composeEngine } from './engine.ts'
 import { composeFirewall } from './firewall.ts'
+import { composeDirectory } from './fleet/directory.ts'
+import { composeFleetHost, openFleet } from './fleet/hosts.ts'
 import { composeMetering, placeGateway, placementOf } from './gateway.ts'
 import { composeGuestDns } from './guest-dns.ts'
 import { composeInstances, serveInstances } from './instances.ts'
@@ -74,25 +76,14 @@ export async function serve(
   config: Config,
   { stateDir, log, onTrial, starterSocket = null }: ServeOptions,
 ): Promise<Serving> {
-  const clock = systemClock
-  const random = systemRandom
   await using undo = new AsyncDisposableStack()
-  undo.use(await holdStateDir(stateDir, clock))
-  const gate = onTrial ? trialGate(stateDir, clock) : openGate
-  const store = openRecords(stateDir, log)
-  undo.defer(() => store.close())
-  const onEvent = (kind: string, detail: Record<string, unknown>) =>
-    noteEvent(store.ledger.db, log, { nowMs: clock.nowMs(), kind, subject: '', detail })
-  const tls = await createTls({ config, stateDir, clock, random, log: log.unit('tls'), onEvent })
-  undo.defer(() => tls.stop())
-  const operatorKey = await openOperatorKey(stateDir)
-  const simulatedPlatform = createSimulatedPlatform({ stateDir, nowMs: clock.nowMs, random })
-  const clockGuard = composeClockGuard(store.ledger.db, { clock, log, onEvent })
-  const transparency = composeTransparency({ config, stateDir, store, operatorKey, clock, random, log, onEvent })
-  undo.defer(() => transparency.stop())
+  const { basis, fleet, tls, simulatedPlatform, transparency, onEvent } = await openBasis(
+    config,
+    { stateDir, log, onTrial, starterSocket },
+    undo,
+  )
+  const { gate, clock, random, operatorKey } = basis
   const { publish, logRoutes, beforeLaunch } = transparency
-  const starter = starterSocket === null ? ownStarter : createStarter(starterSocket)
-  const basis = { gate, config, stateDir, store, clock, clockGuard, random, log, operatorKey, starter }
   const engine = composeEngine({
     ...basis,
     beforeLaunch,
@@ -103,27 +94,32 @@ export async function serve(
   await engine.openNetwork()
   const { platform, capacity, collateral } = engine
   undo.defer(() => collateral?.stop())
+  const directory = undo.use(await composeDirectory({ ...basis, fleet, platform }))
+  const { store, link } = directory
   const metering = composeMetering(basis)
   undo.defer(() => metering.stop())
   const secret = loadKeySecret(`${stateDir}/gateway-key.secret`, random)
   const keys = createInstanceKeys({ store: store.directory, clock, log: log.unit('inference'), secret })
   keys.revokeDeleted()
-  const names = composeNames({ config, store, engine, clock, log })
+  const names = composeNames({ config, store, engine, link, clock, log })
   undo.defer(() => names.stop())
   const trust = createTrust({ platform, simulatedPlatform, operatorKeys: operatorKey.owned })
   const firewall = composeFirewall({ config, network: engine.network, clock, random, log, onEvent })
   undo.defer(() => firewall.stop())
   const guestDns = undo.use(composeGuestDns({ config, engine, clock, log }))
   const strangers = undo.use(new StrangerLines({ clock, log: log.unit('http') }))
-  const shared = { ...basis, transparency, publish, logRoutes, engine, tls, strangers, firewall: firewall.watch }
-  const parts = { ...shared, guestDns, metering, keys, names, trust, simulatedPlatform, guestCaPem: tls.guestCaPem }
+  const shared = { ...basis, store, link, transparency, publish, logRoutes, engine, tls, strangers }
+  const watched = { ...shared, firewall: firewall.watch, guestDns, simulatedPlatform, guestCaPem: tls.guestCaPem }
+  const parts = { ...watched, metering, keys, names, trust }
 
   const { service, pool, background } = composeInstances(parts)
   undo.defer(() => background.stop())
+  const member = undo.use(composeFleetHost({ ...parts, fleet, pool, onEvent }))
   const instances = await startListener('instances', config.listen, () => serveInstances(service, parts))
   undo.defer(() => instances.stop(true))
   const gateway = await placeGateway({ ...parts, platform, capacity })
   undo.defer(() => gateway.stop())
+  link?.onKeys(() => typeof gateway.vms === 'string' || void gateway.vms.pushControl())
   const builds = config.listen.builds === '' ? null : composeBuilds(parts)
   if (builds !== null) undo.defer(() => builds.stop())
   const builder =
@@ -134,10 +130,10 @@ export async function serve(
   const console = await serveConsole({ ...parts, services: { instances, gateway, builds } })
   if (console !== null) undo.defer(() => console.stop())
 
-  const listening = addressesOf(config, { instances, gateway, builder, dns, console })
+  const listening = listeningAt(config, { instances, gateway, builder, dns, console })
   const { vms, traces, collectors } = gateway
-  const operating = { service, pool, builds, listening, gateway: vms, traces, collectors, console }
-  const admin = await serveOperator({ ...parts, ...operating })
+  const operated = { service, pool, builds, member, listening, gateway: vms, traces, collectors, console }
+  const admin = await serveOperator({ ...parts, ...operated })
   undo.defer(() => admin.stop())
 
   collateral?.start()
@@ -147,7 +143,8 @@ export async function serve(
   if (platform !== 'snp') simulatedPlatform().catch(() => {})
   const acme = { start: () => tls.startAcme({ showTexts: dns?.showTexts ?? null }) }
   // Last, so that no instance changes before the interfaces that report it are there.
-  const work = [transparency, background, builds ?? { start: () => dismissBuildVms(parts) }, acme, gateway, admin]
+  const builders = builds ?? { start: () => dismissBuildVms(parts) }
+  const work = [directory, transparency, background, builders, acme, gateway, admin, member]
   undo.defer(startWhenOpen(gate, work, log))
   const running = undo.move()
   return {
@@ -163,24 +160,47 @@ export async function serve(
   }
 }
 
-type Ported = { readonly port: number } | null
+/** The parts that every other needs, and those that must be there before the first of them. Ended with `undo`. */
+async function openBasis(
+  config: Config,
+  { stateDir, log, onTrial, starterSocket = null }: ServeOptions,
+  undo: AsyncDisposableStack,
+) {
+  const clock = systemClock
+  const random = systemRandom
+  undo.use(await holdStateDir(stateDir, clock))
+  const gate = onTrial ? trialGate(stateDir, clock) : openGate
+  const store = openRecords(stateDir, log)
+  undo.defer(() => store.close())
+  const onEvent = (kind: string, detail: Record<string, unknown>) =>
+    noteEvent(store.ledger.db, log, { nowMs: clock.nowMs(), kind, subject: '', detail })
+  const fleet = undo.use(await openFleet({ config, clock, log }))
+  const tls = await createTls({ config, stateDir, clock, random, log: log.unit('tls'), onEvent })
+  undo.defer(() => tls.stop())
+  const operatorKey = await openOperatorKey(stateDir)
+  const simulatedPlatform = createSimulatedPlatform({ stateDir, nowMs: clock.nowMs, random })
+  const clockGuard = composeClockGuard(store.ledger.db, { clock, log, onEvent })
+  const transparency = composeTransparency({ config, stateDir, store, operatorKey, clock, random, log, onEvent })
+  undo.defer(() => transparency.stop())
+  const starter = starterSocket === null ? ownStarter : createStarter(starterSocket)
+  const basis = { gate, config, stateDir, store, clock, clockGuard, random, log, operatorKey, starter }
+  return { basis, fleet, tls, simulatedPlatform, transparency, onEvent }
+}
 
-function addressesOf(
+type Bound = { readonly port: number }
+
+/** Where each service listens; null for one that is switched off. */
+function listeningAt(
   { listen }: Config,
-  {
-    instances,
-    gateway,
-    builder,
-    dns,
-    console,
-  }: {
-    readonly instances: { readonly port: number }
+  at: {
+    readonly instances: Bound
     readonly gateway: { readonly url: string | null }
-    readonly builder: Ported
-    readonly dns: Ported
-    readonly console: Ported
+    readonly builder: Bound | null
+    readonly dns: Bound | null
+    readonly console: Bound | null
   },
 ) {
+  const { instances, gateway, builder, dns, console } = at
   return {
     instances: localUrl(listen.instances, instances.port),
     inference: gateway.url,

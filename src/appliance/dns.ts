@@ -10,26 +10,34 @@ import { defaultRouteAddress } from '../host/network/default-route.ts'
 import type { Addresses } from '../instances/dns/address.plan.ts'
 import { Names } from '../instances/dns/names.ts'
 import { type DnsServer, startDns } from '../instances/dns/server.ts'
-import type { Store } from '../store/db.ts'
+import type { DirectoryDb, Store } from '../store/db.ts'
 import type { Engine } from './engine.ts'
+import type { FleetLink } from './fleet/directory.ts'
 
 export type DnsParts = {
   readonly config: Config
   readonly store: Store
   readonly engine: Pick<Engine, 'reconciler'>
+  /** Null: a host by itself. */
+  readonly link: FleetLink | null
   readonly clock: Clock
   readonly log: Logger
 }
 
+/** As bits: living instances of all hosts of a fleet. */
+const fleetInstanceBits = 16
+
 /** Follows the VMs at once; whoever deletes instances tells it. The table is filled by `serveDns`. */
-export function composeNames({ config, store, engine, clock, log }: DnsParts): Names {
+export function composeNames({ config, store, engine, link, clock, log }: DnsParts): Names {
   // Where there is no IPv4 pool, the one of IPv6 is as large as the largest (vm/launch.plan.ts).
   const [, prefixLength = '16'] = config.network.pool_v4.split('/')
+  const instanceBits = Math.max(32 - Number(prefixLength), link === null ? 0 : fleetInstanceBits)
   const names = new Names({
     db: store.directory.db,
     hostId: store.hostId,
     engine: engine.reconciler,
-    namesMax: 2 ** (32 - Number(prefixLength)) + Object.keys(HOST_LISTENERS).length,
+    namesMax: 2 ** instanceBits + Object.keys(HOST_LISTENERS).length,
+    ...(link === null ? {} : { report: (write: (tx: DirectoryDb) => void) => store.directory.transact(write) }),
     hostAddresses: () => ownAddresses(config),
     clock,
     log: log.unit('dns'),

@@ -23,17 +23,20 @@ import type { AttestationTrustOf } from '../instances/evidence.verify.ts'
 import { createAuthenticate } from '../instances/http/auth.ts'
 import { openapiDocument } from '../instances/http/openapi.ts'
 import { createHttp } from '../instances/http/server.ts'
+import type { InstanceStart } from '../instances/pool.plan.ts'
 import type { WarmPool } from '../instances/pool.ts'
 import { InstanceReconciler } from '../instances/reconciler.ts'
 import { runRetention } from '../instances/retention.ts'
 import { createInstancesService, type InstancesService } from '../instances/service.ts'
 import type { Store } from '../store/db.ts'
+import type { Instance } from '../store/directory/instance.table.ts'
 import type { LogPeer } from '../transparency/routes.ts'
 import type { ChangeGate } from '../upgrade/gate.ts'
 import type { VmSpec } from '../vm/engine.ts'
 import type { FirewallWatch } from '../vm/firewall-probe/watch.ts'
 import { runPurge } from '../vm/machine/purge.driver.ts'
 import type { Engine } from './engine.ts'
+import { type FleetLink, followFleet } from './fleet/directory.ts'
 import { composeGuestGateway } from './guest-gateway.ts'
 import { composePool } from './pool.ts'
 
@@ -48,6 +51,8 @@ export type InstancesParts = Runtime & {
   /** CA certificate that instances need to reach this appliance's gateway. */
   readonly guestCaPem: string
   readonly names: Pick<Names, 'instanceChanged'>
+  /** Null: a host by itself. */
+  readonly link: FleetLink | null
   readonly trust: AttestationTrustOf
   readonly operatorKey: Pick<OperatorKey, 'digest'>
   readonly firewall: Pick<FirewallWatch, 'cutOff'>
@@ -91,6 +96,7 @@ export function serveInstances(
     },
     rate: createRequestRate({ clock, requestsPerMinute: config.instances.requests_per_minute }),
     admitChange: parts.gate.admitChange,
+    fresh: store.directory.fresh,
     authenticate: createAuthenticate({ db: store.directory.db, clock, log: log.unit('auth') }),
     service,
     attestations,
@@ -149,6 +155,30 @@ export function composeInstances(parts: InstancesParts): Instances {
     sshTimeoutMs: config.vm.ssh_timeout_ms,
     cutOff: () => parts.firewall.cutOff(),
   })
+  const onCreated = (instance: Instance, start: InstanceStart) => {
+    pool.accepted(instance, start)
+    // A VM of the pool has its address already: no change of it will follow.
+    parts.names.instanceChanged(instance.id)
+    reconciler.wake(instance.id)
+  }
+  const onDeleted = (instance: Instance) => {
+    // First, so that the name is gone when the response to the delete is sent.
+    parts.names.instanceChanged(instance.id)
+    parts.keys.revokeDeleted()
+    reconciler.wakeDeleted(instance)
+  }
+  if (parts.link !== null) {
+    followFleet(parts.link, {
+      ...{ directory: store.directory, random, log: log.unit('fleet') },
+      take: tx => pool.take(tx),
+      onCreated,
+      onDeleted,
+      onChanged: id => {
+        parts.names.instanceChanged(id)
+        reconciler.wake(id)
+      },
+    })
+  }
   const service = createInstancesService({
     directory: store.directory,
     hostId: store.hostId,
@@ -169,18 +199,9 @@ export function composeInstances(parts: InstancesParts): Instances {
       overagePerHourUsd: config.billing.overage_per_hour_usd,
     },
     takeVm: tx => pool.take(tx),
-    onCreated: (instance, start) => {
-      pool.accepted(instance, start)
-      // A VM of the pool has its address already: no change of it will follow.
-      parts.names.instanceChanged(instance.id)
-      reconciler.wake(instance.id)
-    },
-    onDeleted: instance => {
-      // First, so that the name is gone when the response to the delete is sent.
-      parts.names.instanceChanged(instance.id)
-      parts.keys.revokeDeleted()
-      reconciler.wakeDeleted(instance)
-    },
+    ...(parts.link === null ? {} : { fleet: parts.link.hosts }),
+    onCreated,
+    onDeleted,
     inferenceCostMicroUsd: (organizationId, period) => parts.metering.inferenceCostMicroUsd(organizationId, period),
   })
   return { service, pool, background: backgroundWork(parts, { reconciler, pool, vmSpec }) }

@@ -15,7 +15,7 @@ import { sampleEgress } from '../instances/egress.ts'
 import { mintKey } from '../instances/http/auth.ts'
 import type { WarmPool } from '../instances/pool.ts'
 import { createPoolMetrics } from '../instances/pool-metrics.ts'
-import type { InstancesService } from '../instances/service.ts'
+import { type InstancesService, operatorPrefix } from '../instances/service.ts'
 import type { AdminServer } from '../operator/access/socket.ts'
 import { administratorsOf, listenSockets } from '../operator/access/sockets.ts'
 import { createAdmin } from '../operator/api.ts'
@@ -38,6 +38,7 @@ import { configuredModels } from './configured-models.ts'
 import type { Console } from './console/console.ts'
 import { type Engine, poolsOf } from './engine.ts'
 import { createFirewallMetrics } from './firewall.ts'
+import type { FleetHostService } from './fleet/hosts.ts'
 import type { GuestDns } from './guest-dns.ts'
 import { reportFailures } from './last-words.ts'
 
@@ -65,11 +66,12 @@ export type OperatorParts = Runtime & {
   readonly console: Pick<Console, 'control' | 'attach'> | null
   readonly clockGuard: ClockGuard
   readonly transparency: AdminDeps['transparency']
+  readonly member: FleetHostService
 }
 
 /** Answers at once; `start` begins what runs without a request. Faults: conflict (another daemon), host.unsupported. */
 export async function serveOperator(parts: OperatorParts): Promise<AdminServer & { readonly start: () => void }> {
-  const { config, stateDir, store, engine, service, pool, builds, clock, random } = parts
+  const { config, stateDir, store, engine, service, pool, builds, member, clock, random } = parts
   const log = parts.log.unit('admin')
   reportFailures({
     engine: engine.reconciler,
@@ -78,8 +80,8 @@ export async function serveOperator(parts: OperatorParts): Promise<AdminServer &
     clock,
     log: parts.log.unit('vm'),
   })
-  const deleteInstance: AdminDeps['deleteInstance'] = (instance, organization) => {
-    service.remove({ organization, keyPrefix: 'admin' }, instance.name)
+  const deleteInstance: AdminDeps['deleteInstance'] = async (instance, organization) => {
+    await service.remove({ organization, keyPrefix: operatorPrefix }, instance.name)
   }
   const cancelBuild: AdminDeps['cancelBuild'] = builds === null ? null : id => builds.service.cancelById(id)
   const removal = new Removal({
@@ -98,6 +100,7 @@ export async function serveOperator(parts: OperatorParts): Promise<AdminServer &
     ...{ store, clock, random, log },
     clockGuard: parts.clockGuard,
     transparency: parts.transparency,
+    fleet: member.admin,
     ...{ mintKey, mintGatewayKey },
     offeredModels: configuredModels(config),
     deleteInstance,
@@ -113,19 +116,15 @@ export async function serveOperator(parts: OperatorParts): Promise<AdminServer &
       buildVms: builds === null ? null : () => builds.vms.status(),
       names: parts.guestDns?.status ?? null,
       attestedUpstreams: () => attestedUpstreamsIn(parts.collectors),
-      problems: () => [...trialProblems(parts.gate), ...parts.firewall.problems(), ...diskProblems(stateDir)],
+      fleetStatus: member.status,
+      problems: () => [
+        ...trialProblems(parts.gate),
+        ...parts.firewall.problems(),
+        ...diskProblems(stateDir),
+        ...member.problems(),
+      ],
     }),
-    collectors: [
-      ...parts.collectors,
-      createPoolMetrics(pool),
-      createFirewallMetrics(parts.firewall),
-      createClockMetrics(parts.clockGuard),
-      createCertificateMetrics(parts.tls),
-      createLogMetrics(parts.transparency),
-      parts.strangers,
-      ...(parts.guestDns === null ? [] : [parts.guestDns]),
-      ...(builds === null ? [] : [createBuildMetrics(store.directory.db, builds)]),
-    ],
+    collectors: collectorsOf(parts),
     leaks: async () => [
       ...(await findLeaks({
         db: store.ledger.db,
@@ -157,6 +156,22 @@ export async function serveOperator(parts: OperatorParts): Promise<AdminServer &
       await Promise.all([server.stop(), removal.stop(), retention])
     },
   }
+}
+
+function collectorsOf(parts: OperatorParts): Pick<Collector, 'render'>[] {
+  const { store, pool, builds, guestDns } = parts
+  return [
+    ...parts.collectors,
+    createPoolMetrics(pool),
+    createFirewallMetrics(parts.firewall),
+    createClockMetrics(parts.clockGuard),
+    createCertificateMetrics(parts.tls),
+    createLogMetrics(parts.transparency),
+    parts.strangers,
+    parts.member,
+    ...(guestDns === null ? [] : [guestDns]),
+    ...(builds === null ? [] : [createBuildMetrics(store.directory.db, builds)]),
+  ]
 }
 
 /** As the gateway's metrics have them, in its VM or in the daemon. */

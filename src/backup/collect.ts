@@ -123,7 +123,7 @@ function smallFile(kind: ManifestEntry['kind'], path: string, below?: string): S
 
 /** Keys, certificates and headers that the configuration names: text files of the operator's. */
 export function namedFiles(config: Config): string[] {
-  const { tls, builds, inference } = config
+  const { tls, builds, inference, fleet } = config
   const { traces, upstreams } = inference
   return [
     tls.certificate_file,
@@ -134,6 +134,8 @@ export function namedFiles(config: Config): string[] {
     traces.headers_file,
     traces.ca_file,
     ...upstreams.flatMap(upstream => [upstream.key_file, upstream.ca_file]),
+    fleet.password_file,
+    fleet.ca_file,
   ].filter(path => path !== '')
 }
 

@@ -100,6 +100,20 @@ export const FAULTS = {
     remedy:
       'restore the state directory from the last backup (strongroom help backup); only if there is none, and every client may lose its pins and keys: move all of it aside, and the next start makes a new appliance',
   },
+  'fleet.unavailable': {
+    wire: 'internal_error',
+    status: 503,
+    remedy:
+      'look whether the database of `fleet.database` runs and this host reaches it (`strongroom doctor`), then try again',
+  },
+  'fleet.newer': {
+    wire: 'internal_error',
+    remedy: 'upgrade this host: others have brought the directory of the fleet to a newer schema',
+  },
+  'fleet.older': {
+    wire: 'internal_error',
+    remedy: 'bring the directory to the newest schema: `strongroom fleet migrate`, with a role that owns it',
+  },
   'host.command_failed': {
     wire: 'internal_error',
     remedy: 'read the output of the command in the message; `strongroom doctor` says what this host lacks',

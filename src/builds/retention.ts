@@ -17,7 +17,7 @@ import { listBuildsWithFiles } from '../store/directory/deletion.query.ts'
 import type { BuildFiles } from './files.ts'
 
 export type BuildRetentionDeps = {
-  readonly directory: DirectoryStore
+  readonly directory: Pick<DirectoryStore, 'db' | 'transact'>
   readonly hostId: string
   readonly files: BuildFiles
   readonly clock: Clock

@@ -35,7 +35,7 @@ import { listInTurn } from './turns.query.ts'
 import type { BuildsSettings, Caller } from './types.ts'
 
 export type BuildsServiceDeps = {
-  readonly directory: DirectoryStore
+  readonly directory: Pick<DirectoryStore, 'db' | 'transact'>
   readonly hostId: string
   readonly clock: Pick<Clock, 'nowMs' | 'monotonicMs'>
   readonly random: RandomBytes

@@ -18,6 +18,7 @@ const COMMANDS: Loaders = {
   clock: async () => (await import('./operator/clock.ts')).addClock,
   log: async () => (await import('./log/log.ts')).addLog,
   console: async () => (await import('./operator/console.ts')).addConsole,
+  fleet: async () => (await import('./fleet/fleet.ts')).addFleet,
   events: async () => (await import('./operator/events.ts')).addEvents,
   doctor: async () => (await import('./doctor/doctor.ts')).addDoctor,
   config: async () => (await import('./config.ts')).addConfig,

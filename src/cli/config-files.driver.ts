@@ -33,6 +33,7 @@ export function checkFiles(config: Config, nowMs: number): FileFinding[] {
     ...vmFindings(config),
     ...buildFindings(config, nowMs),
     ...inferenceFindings(config, nowMs),
+    ...fleetFindings(config, nowMs),
   ]
 }
 
@@ -147,6 +148,15 @@ function tracesFindings(traces: Config['inference']['traces'], nowMs: number): F
   } catch (error) {
     return [problem(error instanceof Fault ? (error.param ?? field.headers) : field.headers, messageOf(error))]
   }
+}
+
+/** The daemon does not start without them. */
+function fleetFindings({ fleet }: Config, nowMs: number): FileFinding[] {
+  const field = 'fleet.ca_file'
+  const ca = readNamed(field, fleet.ca_file)
+  const unread = unreadOf([readNamed('fleet.password_file', fleet.password_file), ca])
+  if (unread.length > 0 || !('text' in ca) || fleet.ca_file === '') return unread
+  return authoritiesOf(field, ca.text, nowMs)
 }
 
 function workerImageFindings({ image_dir: directory }: Config['inference']['worker']): FileFinding[] {

@@ -21,6 +21,7 @@ import {
   poolV6Allowed,
   Section,
 } from './fields.ts'
+import { FleetConfig } from './fleet/fleet.ts'
 import { InferenceConfig } from './inference.ts'
 import { KdsConfig } from './kds.ts'
 import { LogConfig } from './log/log.ts'
@@ -319,5 +320,6 @@ export const Config = Entry({
   billing: BillingConfig,
   operator: OperatorConfig,
   console: ConsoleConfig,
+  fleet: FleetConfig,
 })
 export type Config = Static<typeof Config>

@@ -28,7 +28,9 @@ export class UnavailableFault extends LaterFault {
   }
 }
 
-type UnavailableOptions = FaultOptions & { readonly code?: 'attestation_unavailable' | StorageCode }
+type UnavailableOptions = FaultOptions & {
+  readonly code?: 'attestation_unavailable' | 'fleet.unavailable' | StorageCode
+}
 
 /**
  * The failure of a request because the database cannot be written or read now, in words for clients or in `ownMessage`;

@@ -1,7 +1,6 @@
 // Attestation of an instance for its owner: stored with the claim, or fresh from the live VM. Effects: reads the
 // store; the VM engine.
 
-import { assert } from '../base/assert.ts'
 import type { Clock } from '../base/clock.ts'
 import { Fault } from '../base/fault.ts'
 import type { Logger } from '../base/log.ts'
@@ -56,7 +55,7 @@ export class Attestations {
     if (!stored.ok) throw new Fault('conflict', TOO_OLD)
     if (nonce === null) return { data: stored.value, platforms }
     const { vmId, hostname, publicKey, platform } = instance
-    assert(vmId !== null, 'a ready instance has a VM')
+    if (vmId === null) throw new UnavailableFault(ELSEWHERE, busyRetryMs)
     admit(caller.keyPrefix)
     const organization = caller.organization.slug
     const { claim } = stored.value
@@ -119,6 +118,8 @@ type Asked = {
 }
 
 const NO_ANSWER = 'The virtual machine does not answer right now; ask again as soon as Retry-After says.'
+const ELSEWHERE =
+  'Another host of this fleet has the virtual machine, and only that one makes fresh evidence. Ask again: the name of this service leads to every host; or ask without a nonce for the evidence of its start.'
 const NO_COLLATERAL =
   'The certificates that verify the evidence are not there right now; ask again as soon as Retry-After says. If it lasts, tell the operator.'
 const NOT_GOOD =

@@ -15,8 +15,9 @@ import type { Instance } from '../store/directory/instance.table.ts'
 import { toRecord } from './record.ts'
 
 /**
- * A record changes only with its status, and no status returns (instance.machine), so id and status name its text. Each
- * is UTF-8, so that a list of megabytes is copied and not encoded at once.
+ * A record changes only with its status, and no status returns (instance.machine), so id and status name its text; in a
+ * fleet a delete may come before the news that it was ready. Each is UTF-8, so that a list of megabytes is copied and
+ * not encoded at once.
  */
 type Texts = ReadonlyMap<string, Uint8Array>
 
@@ -151,8 +152,8 @@ function listOf(texts: readonly Uint8Array[]): Uint8Array {
   return Buffer.concat([Buffer.from('['), ...parts, Buffer.from(']')])
 }
 
-function nameOf({ id, status }: Pick<InstanceState, 'id' | 'status'>): string {
-  return `${id} ${status}`
+function nameOf({ id, status, readyAtMs }: Pick<InstanceState, 'id' | 'status' | 'readyAtMs'>): string {
+  return readyAtMs === null ? `${id} ${status}` : `${id} ${status} ready`
 }
 
 function missing({ states, names }: Found, texts: Texts | undefined): InstanceState[] {

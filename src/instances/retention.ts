@@ -12,7 +12,7 @@ import { deleteExpired } from '../store/directory/instance.query.ts'
 import { periodDaysMax } from './billing.ts'
 
 export type RetentionDeps = {
-  readonly directory: Pick<DirectoryStore, 'transact'>
+  readonly directory: Pick<DirectoryStore, 'change'>
   readonly clock: Clock
   readonly log: Logger
   readonly retentionDays: number
@@ -66,7 +66,7 @@ async function removeInBatches(
 ): Promise<number> {
   let removed = 0
   for (let count = 0; count < batchesPerRoundMax && !signal.aborted; count += 1) {
-    const rows = directory.transact(removeBatch)
+    const rows = await directory.change(removeBatch)
     removed += rows
     if (rows < batchRowsMax) break
     await clock.sleep(0, signal)

@@ -3,12 +3,11 @@
 
 import { Value } from '@sinclair/typebox/value'
 import { assert, present } from '../base/assert.ts'
-import { type Clock, iso, isoOrNull } from '../base/clock.ts'
+import type { Clock } from '../base/clock.ts'
 import { Fault } from '../base/fault.ts'
 import { newUuid, type RandomBytes, randomName } from '../base/ids.ts'
 import type { Logger } from '../base/log.ts'
 import {
-  egressLimitBytes,
   InstanceCreated,
   type InstanceRecord,
   idempotencyTtlMs,
@@ -24,12 +23,9 @@ import { findIdempotency, insertIdempotency } from '../store/directory/idempoten
 import {
   countLiving,
   countRecords,
-  type EgressTotals,
-  egressTotals,
   findInstance,
   insertInstance,
   instanceById,
-  listChangesOverlapping,
   moveInstance,
   nthNewestCreation,
 } from '../store/directory/instance.query.ts'
@@ -37,12 +33,13 @@ import type { Instance } from '../store/directory/instance.table.ts'
 import { findKey } from '../store/directory/key.query.ts'
 import { organizationById } from '../store/directory/organization.query.ts'
 import type { Organization } from '../store/directory/organization.table.ts'
-import { billingPeriod, formatUsd, hours, type Period, parseUsd, readyMs } from './billing.ts'
+import type { Period } from './billing.ts'
 import { type CreateRequest, canonicalCreate } from './create.codec.ts'
 import type { InstanceStart } from './pool.plan.ts'
 import { toCreated, toRecord } from './record.ts'
 import { RecordLists } from './record-texts.ts'
 import { recordsKeptMs, retentionIntervalMs } from './retention.ts'
+import { type UsagePrices, usageOf } from './usage.ts'
 
 export type InstancesSettings = {
   readonly domain: string
@@ -52,9 +49,14 @@ export type InstancesSettings = {
   readonly createsPerDayMax: number
   readonly recordsPerOrganizationMax: number
   readonly retentionDays: number
-  readonly subscriptionCostUsd: string
-  readonly instanceHoursIncluded: number
-  readonly overagePerHourUsd: string
+} & UsagePrices
+
+/** Hosts of a fleet, within a change. */
+export type FleetHosts = {
+  /** Chooses the host of a new instance, which draws its VM. Fault `fleet.unavailable`. */
+  readonly place: (tx: DirectoryDb) => Pick<Instance, 'hostId' | 'platform'>
+  /** False: nobody is left to end its VMs. */
+  readonly has: (hostId: string) => boolean
 }
 
 export type InstancesDeps = {
@@ -71,6 +73,8 @@ export type InstancesDeps = {
   readonly settings: InstancesSettings
   /** Takes a VM out of the warm pool, in the transaction that inserts its instance; null: there is none. */
   readonly takeVm: (tx: DirectoryDb) => { readonly vmId: string; readonly start: InstanceStart } | null
+  /** Absent on a single host. The host that has an instance acts once it has the row: nothing is called back here. */
+  readonly fleet?: FleetHosts
   /** Called after the commit, once per instance, to wake the host's reconciler. Their errors are logged. */
   readonly onCreated: (instance: Instance, start: InstanceStart) => void
   readonly onDeleted: (instance: Instance) => void
@@ -81,9 +85,12 @@ export type InstancesDeps = {
 /** The authenticated caller, made by http/auth. */
 export type Principal = {
   readonly organization: Organization
-  /** The public part of the key that was used. */
+  /** The public part of the key that was used; `operatorPrefix` for the operator. */
   readonly keyPrefix: string
 }
+
+/** No key has it. */
+export const operatorPrefix = 'admin'
 
 /** Data of instances with the platforms they run on, each once; null: not known. */
 export type Shown<T> = { readonly data: T; readonly platforms: readonly Instance['platform'][] }
@@ -96,14 +103,18 @@ export type InstancesService = {
    * Faults: invalid_request, conflict, forbidden, unauthenticated, rate_limited. A repeated key gets its first
    * response, verbatim.
    */
-  readonly create: (caller: Principal, request: CreateRequest, idempotencyKey: string | null) => Shown<InstanceCreated>
+  readonly create: (
+    caller: Principal,
+    request: CreateRequest,
+    idempotencyKey: string | null,
+  ) => Promise<Shown<InstanceCreated>>
   /** An InstanceList: pieces of its JSON, one after the other. */
   readonly list: (caller: Principal) => Promise<Shown<JsonPieces>>
   /** Faults: not_found. */
-  readonly retrieve: (caller: Principal, name: string) => Shown<InstanceRecord>
+  readonly retrieve: (caller: Principal, name: string) => Promise<Shown<InstanceRecord>>
   /** Accepted in every state; repeating it changes nothing. Faults: not_found. */
-  readonly remove: (caller: Principal, name: string) => Shown<InstanceRecord>
-  readonly usage: (caller: Principal) => UsageSummary
+  readonly remove: (caller: Principal, name: string) => Promise<Shown<InstanceRecord>>
+  readonly usage: (caller: Principal) => Promise<UsageSummary>
 }
 
 const nameAttemptsMax = 16
@@ -124,9 +135,9 @@ export function createInstancesService(deps: InstancesDeps): InstancesService {
   }
 
   return {
-    create: (caller, request, idempotencyKey) => {
+    create: async (caller, request, idempotencyKey) => {
       const mayForget = idempotencyKey === null || deps.mayForget()
-      const outcome = directory.transact(tx => {
+      const outcome = await directory.change(tx => {
         assertStillAllowed(tx, caller)
         const attempt = {
           organizationId: caller.organization.id,
@@ -145,7 +156,7 @@ export function createInstancesService(deps: InstancesDeps): InstancesService {
         storeResponse(tx, attempt, data)
         return { kind: 'created', instance, start, data, platforms: [instance.platform] } as const
       })
-      if (outcome.kind === 'created') {
+      if (outcome.kind === 'created' && deps.fleet === undefined) {
         const { instance, start } = outcome
         afterCommit(instance, () => deps.onCreated(instance, start))
       }
@@ -153,14 +164,20 @@ export function createInstancesService(deps: InstancesDeps): InstancesService {
     },
 
     list: async caller => {
+      await freshFor(directory, caller)
       const { list, platforms } = await recordLists.of(caller.organization.id)
       return { data: ['{"instances":', list, ',"next_cursor":null}'], platforms }
     },
 
-    retrieve: (caller, name) => shown(ownInstance(directory.db, caller, name)),
+    retrieve: async (caller, name) => {
+      await freshFor(directory, caller)
+      return shown(ownInstance(directory.db, caller, name))
+    },
 
-    remove: (caller, name) => {
-      const outcome = directory.transact(tx => {
+    remove: async (caller, name) => {
+      const outcome = await directory.change(tx => {
+        // In a fleet the key may have been revoked on another host since it was looked up here.
+        if (directory.fresh !== null && caller.keyPrefix !== operatorPrefix) assertStillAllowed(tx, caller)
         const instance = ownInstance(tx, caller, name)
         if (instance.status === 'terminating' || instance.status === 'terminated') return { moved: false, instance }
         const moved = moveInstance(tx, {
@@ -172,37 +189,31 @@ export function createInstancesService(deps: InstancesDeps): InstancesService {
           terminatedReason: 'deleted_via_api',
         })
         assert(moved, 'an immediate transaction sees no other writer')
+        if (deps.fleet?.has(instance.hostId) === false) endWithoutHost(tx, instance.id, clock.nowMs())
         return { moved, instance: present(instanceById(tx, instance.id), 'a moved instance is still there') }
       })
-      if (outcome.moved) afterCommit(outcome.instance, deps.onDeleted)
+      if (outcome.moved && deps.fleet === undefined) afterCommit(outcome.instance, deps.onDeleted)
       return shown(outcome.instance)
     },
 
-    usage: caller => {
-      const nowMs = clock.nowMs()
-      const { id, createdAtMs } = caller.organization
-      const period = billingPeriod(createdAtMs, nowMs)
-      const changes = listChangesOverlapping(directory.db, { organizationId: id, fromMs: period.startMs })
-      return {
-        pricing: {
-          period_start: iso(period.startMs),
-          period_end: iso(period.endMs),
-          subscription_cost_usd: formatUsd(parseUsd(settings.subscriptionCostUsd)),
-          instance_hours_included: settings.instanceHoursIncluded,
-          overage_per_hour_usd: formatUsd(parseUsd(settings.overagePerHourUsd)),
-        },
-        usage: {
-          instance_hours_used: hours(readyMs(changes, { ...period, nowMs })),
-          inference_cost_usd: formatUsd(deps.inferenceCostMicroUsd(id, period)),
-          ...egressUsage(egressTotals(directory.db, id), nowMs),
-        },
-      }
+    usage: async caller => {
+      await freshFor(directory, caller)
+      const { organization } = caller
+      const { inferenceCostMicroUsd } = deps
+      const isOfFleet = directory.fresh !== null
+      const asked = { organization, prices: settings, nowMs: clock.nowMs(), inferenceCostMicroUsd, isOfFleet }
+      return usageOf(directory.db, asked)
     },
   }
 }
 
 function shown(instance: Instance): Shown<InstanceRecord> {
   return { data: toRecord(instance), platforms: [instance.platform] }
+}
+
+/** Its host has left the fleet, and the VM with it. */
+function endWithoutHost(tx: DirectoryDb, id: string, nowMs: number): void {
+  moveInstance(tx, { id, from: 'terminating', to: 'terminated', nowMs, terminatedAtMs: nowMs })
 }
 
 /** A body may take its time to arrive; what was true of the caller at the headers must still be true at the commit. */
@@ -275,12 +286,12 @@ function addInstance(tx: DirectoryDb, deps: InstancesDeps, caller: Principal, re
     )
   }
   assertWithinLimits(tx, deps, organization.id)
-  const { vmId, start } = deps.takeVm(tx) ?? { vmId: newUuid(random), start: 'cold' }
+  const { hostId, platform, vmId, start } = placed(tx, deps)
   for (let attempt = 0; attempt < nameAttemptsMax; attempt += 1) {
     const name = randomName(instanceNameLength, random)
     const instance = insertInstance(tx, {
       id: newUuid(random),
-      hostId: deps.hostId,
+      hostId,
       organizationId: organization.id,
       name,
       hostname: `${name}.${organization.slug}.${settings.domain}`,
@@ -289,12 +300,25 @@ function addInstance(tx: DirectoryDb, deps: InstancesDeps, caller: Principal, re
       inferenceMode: supportedInferenceMode,
       inferenceModel,
       vmId,
-      platform: deps.platform,
+      platform,
       nowMs: deps.clock.nowMs(),
     })
     if (instance !== null) return { instance, start }
   }
   throw new Fault('internal', `no free instance name in ${nameAttemptsMax} attempts`)
+}
+
+type Placed = Pick<Instance, 'hostId' | 'platform' | 'vmId'> & Pick<Added, 'start'>
+
+function placed(tx: DirectoryDb, { fleet, takeVm, hostId, platform, random }: InstancesDeps): Placed {
+  if (fleet !== undefined) return { ...fleet.place(tx), vmId: null, start: 'cold' }
+  const taken = takeVm(tx) ?? { vmId: newUuid(random), start: 'cold' as const }
+  return { hostId, platform, ...taken }
+}
+
+/** In a fleet: brings the news. A key that was revoked by them, or its organization suspended, reads nothing more. */
+async function freshFor({ db, fresh }: DirectoryStore, caller: Principal): Promise<void> {
+  if (fresh !== null && (await fresh())) assertStillAllowed(db, caller)
 }
 
 /** Limits on recent creates and on kept records: a record stays for a month, whatever becomes of its instance. */
@@ -320,14 +344,4 @@ export function ownInstance(db: DirectoryDb, caller: Principal, name: string): I
   const instance = instanceNamePattern.test(name) ? findInstance(db, key) : null
   if (instance === null) throw new Fault('not_found', 'There is no instance of this name.')
   return instance
-}
-
-function egressUsage({ bytes, observedAtMs, blockedAtMs }: EgressTotals, nowMs: number) {
-  return {
-    egress_bytes: bytes,
-    egress_limit_bytes: egressLimitBytes,
-    egress_observed_at: iso(observedAtMs ?? nowMs),
-    egress_blocked: blockedAtMs !== null,
-    egress_block_applied_at: isoOrNull(blockedAtMs),
-  } as const
 }

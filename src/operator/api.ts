@@ -20,6 +20,7 @@ import { consoleRoutes } from './console.ts'
 import { deletionRoutes } from './deletion.ts'
 import type { AdminDeps, ReadBody } from './deps.ts'
 import { egressRoutes } from './egress.ts'
+import { fleetRoutes } from './fleet.ts'
 import { gatewayKeyRoutes } from './gateway-keys.ts'
 import { inferenceRoutes } from './inference.ts'
 import { instanceRoutes } from './instances.ts'
@@ -85,6 +86,8 @@ export function createAdmin(deps: AdminDeps): Admin {
       const isChange = request.method !== 'GET' && request.method !== 'HEAD'
       const pending: Asked = { by: knownOf(caller), isChange, command: null, body: null, seq: null, failure: null }
       asked.set(request, pending)
+      // In a fleet: an operator sees what was done on another host.
+      if (deps.store.directory.fresh !== null) await deps.store.directory.fresh()
       const response = await app.fetch(request)
       settle(audit, pending)
       return response
@@ -154,6 +157,7 @@ function adminApp(deps: AdminDeps, recording: Recording) {
       .use(inferenceRoutes(deps))
       .use(clockRoutes(deps))
       .use(logRoutes(deps.transparency, readBody))
+      .use(fleetRoutes(deps))
       .use(usageRoutes(deps))
       .use(consoleRoutes({ ...deps, knownOf: request => knownIn(asked, request) }, readBody))
   )

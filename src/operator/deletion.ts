@@ -38,7 +38,7 @@ export function deletionRoutes(deps: DeletionDeps) {
 async function remove(deps: DeletionDeps, slug: string, isForced: boolean): Promise<AdminDeletion> {
   const { store, clock, log } = deps
   const nowMs = clock.nowMs()
-  const { organization, isChanged } = store.directory.transact(tx => {
+  const { organization, isChanged } = await store.directory.change(tx => {
     const before = organizationBySlug(tx, slug)
     if (before.deletingAtMs !== null) return { organization: before, isChanged: false }
     const running = runningText(remainsOf(tx, before.id))

@@ -6,6 +6,7 @@ import type { Runtime } from '../base/runtime.ts'
 import type { AdminLeak, AdminStatus } from '../contract/admin/admin.ts'
 import type { OfferedModels } from '../contract/key-rules.ts'
 import type { EnclaveStatus } from '../contract/vm/enclave.ts'
+import type { FleetAdmin } from '../fleet/hosts/fleet-admin.ts'
 import type { MintedKey } from '../http/bearer.ts'
 import type { Store } from '../store/db.ts'
 import type { Build } from '../store/directory/build.table.ts'
@@ -29,7 +30,7 @@ export type AdminDeps = Runtime & {
   /** Models that the configured gateway serves; aliases of keys must fit them. */
   readonly offeredModels: OfferedModels
   /** Accepts a deletion as the owner's would be. Idempotent. */
-  readonly deleteInstance: (instance: Instance, organization: Organization) => void
+  readonly deleteInstance: (instance: Instance, organization: Organization) => Promise<void>
   /** Carries out an accepted deletion soon (removal.ts). */
   readonly removeOrganization: (organizationId: string) => void
   /** Applies the ledger's egress limits to firewall and instances. Safe to repeat. Faults: host.*. */
@@ -45,6 +46,8 @@ export type AdminDeps = Runtime & {
   readonly console: ConsoleControl | null
   readonly clockGuard: OperatorClock
   readonly transparency: OperatorLog
+  /** Null: this host is in no fleet. */
+  readonly fleet: FleetAdmin | null
   readonly leaks: () => Promise<readonly AdminLeak[]>
   /** Parts of GET /metrics, in order. */
   readonly collectors: readonly Pick<Collector, 'render'>[]

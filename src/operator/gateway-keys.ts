@@ -52,7 +52,7 @@ export function gatewayKeyRoutes(deps: GatewayKeysDeps, readBody: ReadBody) {
     .post(
       '/organizations/:slug/gateway-keys',
       async ({ params, body, set }) => {
-        const created = create(deps, params.slug, body)
+        const created = await create(deps, params.slug, body)
         await putInForce(deps)
         set.status = 201
         return created
@@ -62,7 +62,7 @@ export function gatewayKeyRoutes(deps: GatewayKeysDeps, readBody: ReadBody) {
     .post(
       '/gateway-keys/:prefix/terms',
       async ({ params, body }) => {
-        const changed = setTerms(deps, params.prefix, body)
+        const changed = await setTerms(deps, params.prefix, body)
         await putInForce(deps)
         return changed
       },
@@ -71,7 +71,7 @@ export function gatewayKeyRoutes(deps: GatewayKeysDeps, readBody: ReadBody) {
     .post(
       '/gateway-keys/:prefix/revoke',
       async ({ params }) => {
-        const revoked = revoke(deps, params.prefix)
+        const revoked = await revoke(deps, params.prefix)
         await putInForce(deps)
         return revoked
       },
@@ -88,12 +88,16 @@ function list({ store, clock }: GatewayKeysDeps, slug: string): AdminGatewayKey[
 }
 
 /** Faults: not_found, invalid_request (the end, the rules), conflict (too many rules), internal (no free prefix). */
-function create(deps: GatewayKeysDeps, slug: string, terms: AdminGatewayKeyCreate): AdminGatewayKeyCreated {
+async function create(
+  deps: GatewayKeysDeps,
+  slug: string,
+  terms: AdminGatewayKeyCreate,
+): Promise<AdminGatewayKeyCreated> {
   const { store, clock, log, random, mintGatewayKey } = deps
   const nowMs = clock.nowMs()
   const rules = checkedRules({ models: terms.models ?? null, aliases: terms.aliases ?? null }, deps.offeredModels)
   const budget = budgetTerms(terms, { budgetNanoUsd: null, budgetTokens: null })
-  const { organizationId, key, prefix, expiresAtMs } = store.directory.transact(tx => {
+  const { organizationId, key, prefix, expiresAtMs } = await store.directory.change(tx => {
     const { id: organizationId } = presentOrganization(tx, slug)
     const expiresAtMs = terms.expires_at === null ? null : parseExpiry(terms.expires_at, nowMs)
     const { key, prefix } = mintUnused(
@@ -132,10 +136,10 @@ function create(deps: GatewayKeysDeps, slug: string, terms: AdminGatewayKeyCreat
 }
 
 /** Only a change is an event. Faults: not_found, invalid_request, conflict (a revoked key, too many rules). */
-function setTerms(deps: GatewayKeysDeps, prefix: string, asked: AdminGatewayKeySet): AdminGatewayKey {
+async function setTerms(deps: GatewayKeysDeps, prefix: string, asked: AdminGatewayKeySet): Promise<AdminGatewayKey> {
   const { store, clock, log } = deps
   const nowMs = clock.nowMs()
-  const { key, slug, changed } = store.directory.transact(tx => {
+  const { key, slug, changed } = await store.directory.change(tx => {
     const before = keyByPrefix(tx, prefix)
     if (before.revokedAtMs !== null)
       throw new Fault('conflict', `gateway key ${prefix} is revoked`, { param: 'prefix' })
@@ -198,9 +202,9 @@ function keyByPrefix(db: DirectoryDb, prefix: string): GatewayKey {
 }
 
 /** Idempotent; the first revocation's time stays. Fault not_found. */
-function revoke({ store, clock, log }: GatewayKeysDeps, prefix: string): AdminGatewayKey {
+async function revoke({ store, clock, log }: GatewayKeysDeps, prefix: string): Promise<AdminGatewayKey> {
   const nowMs = clock.nowMs()
-  const { key, slug, isChanged } = store.directory.transact(tx => {
+  const { key, slug, isChanged } = await store.directory.change(tx => {
     const before = keyByPrefix(tx, prefix)
     const isChanged = before.revokedAtMs === null
     if (isChanged) revokeGatewayKey(tx, { prefix, nowMs })

@@ -53,7 +53,7 @@ export function instanceRoutes(deps: InstancesDeps) {
       query: byReference,
       response: AdminInstance,
     })
-    .delete('/instance', ({ query }) => instanceView(deps, remove(deps, find(query.ref))), {
+    .delete('/instance', async ({ query }) => instanceView(deps, await remove(deps, find(query.ref))), {
       query: byReference,
       response: AdminInstance,
     })
@@ -147,10 +147,13 @@ function wrong(param: string, why: string): Fault {
 }
 
 /** Goes to the service each time; only the first deletion is an event. */
-function remove({ store, clock, log, deleteInstance }: InstancesDeps, owned: OwnedInstance): OwnedInstance {
+async function remove(
+  { store, clock, log, deleteInstance }: InstancesDeps,
+  owned: OwnedInstance,
+): Promise<OwnedInstance> {
   const { instance, organization } = owned
   const isRepeated = instance.desired === 'absent'
-  deleteInstance(instance, organization)
+  await deleteInstance(instance, organization)
   if (!isRepeated) {
     const detail = { slug: organization.slug, name: instance.name }
     const nowMs = clock.nowMs()

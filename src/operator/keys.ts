@@ -27,9 +27,9 @@ export function keyRoutes(deps: KeysDeps, readBody: ReadBody) {
     })
     .post(
       '/organizations/:slug/keys',
-      ({ params, body, set }) => {
+      async ({ params, body, set }) => {
         set.status = 201
-        return create(deps, params.slug, body.scope)
+        return await create(deps, params.slug, body.scope)
       },
       { params: bySlug, body: AdminKeyCreate, parse: readBody, response: { 201: AdminKeyCreated } },
     )
@@ -43,9 +43,13 @@ function list({ store }: KeysDeps, slug: string): AdminKey[] {
 }
 
 /** Faults: not_found, internal (no free prefix). */
-function create({ store, clock, log, random, mintKey }: KeysDeps, slug: string, scope: KeyScope): AdminKeyCreated {
+async function create(
+  { store, clock, log, random, mintKey }: KeysDeps,
+  slug: string,
+  scope: KeyScope,
+): Promise<AdminKeyCreated> {
   const nowMs = clock.nowMs()
-  const { organizationId, key, prefix } = store.directory.transact(tx => {
+  const { organizationId, key, prefix } = await store.directory.change(tx => {
     const { id: organizationId } = presentOrganization(tx, slug)
     const minted = mintUnused(
       () => mintKey(random),
@@ -59,9 +63,9 @@ function create({ store, clock, log, random, mintKey }: KeysDeps, slug: string, 
 }
 
 /** Idempotent; the first revocation's time stays. Fault not_found. */
-function revoke({ store, clock, log }: KeysDeps, prefix: string): AdminKey {
+async function revoke({ store, clock, log }: KeysDeps, prefix: string): Promise<AdminKey> {
   const nowMs = clock.nowMs()
-  const { key, slug, isChanged } = store.directory.transact(tx => {
+  const { key, slug, isChanged } = await store.directory.change(tx => {
     const before = findKey(tx, prefix)
     if (before === null) throw new Fault('not_found', `there is no key with prefix ${prefix}`, { param: 'prefix' })
     const isChanged = before.revokedAtMs === null

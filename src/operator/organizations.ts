@@ -45,9 +45,9 @@ export function organizationRoutes(deps: OrganizationsDeps, readBody: ReadBody) 
     })
     .post(
       '/organizations',
-      ({ body, set }) => {
+      async ({ body, set }) => {
         set.status = 201
-        return view(createOrganization(deps, body.slug))
+        return view(await createOrganization(deps, body.slug))
       },
       { body: AdminOrganizationCreate, parse: readBody, response: { 201: AdminOrganization } },
     )
@@ -87,13 +87,16 @@ export function presentOrganization(db: DirectoryDb, slug: string): Organization
 }
 
 /** Faults: invalid_request, conflict. */
-function createOrganization({ store, clock, log, random }: OrganizationsDeps, slug: string): Organization {
+async function createOrganization(
+  { store, clock, log, random }: OrganizationsDeps,
+  slug: string,
+): Promise<Organization> {
   const problem = slugProblem(slug)
   if (problem !== null) throw new Fault('invalid_request', `slug ${JSON.stringify(slug)} ${problem}`, { param: 'slug' })
   const { directory, ledger } = store
   const id = newUuid(random)
   const nowMs = clock.nowMs()
-  if (!insertOrganization(directory.db, { id, slug, nowMs })) {
+  if (!(await directory.change(tx => insertOrganization(tx, { id, slug, nowMs })))) {
     const { deletedAtMs } = organizationBySlug(directory.db, slug)
     const why =
       deletedAtMs === null
@@ -108,7 +111,7 @@ function createOrganization({ store, clock, log, random }: OrganizationsDeps, sl
 /** Idempotent; only a change is an event. Fault not_found. */
 async function setStatus(deps: OrganizationsDeps, slug: string, status: Organization['status']): Promise<Organization> {
   const { store, clock, log } = deps
-  const { organization, isChanged } = store.directory.transact(tx => {
+  const { organization, isChanged } = await store.directory.change(tx => {
     const before = presentOrganization(tx, slug)
     if (before.status === status) return { organization: before, isChanged: false }
     setOrganizationStatus(tx, { slug, status })
@@ -129,7 +132,7 @@ async function setBudget(
   asked: Static<typeof AdminBudgetSet>,
 ): Promise<Organization> {
   const { store, clock, log } = deps
-  const { organization, isChanged } = store.directory.transact(tx => {
+  const { organization, isChanged } = await store.directory.change(tx => {
     const before = presentOrganization(tx, slug)
     const budget = budgetTerms(asked, before)
     const isChanged = budget.budgetNanoUsd !== before.budgetNanoUsd || budget.budgetTokens !== before.budgetTokens

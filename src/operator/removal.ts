@@ -34,7 +34,7 @@ export class Removal {
     this.#deps = deps
     this.#workers = createWorkers({
       clock: deps.clock,
-      work: async id => this.look(id),
+      work: id => this.look(id),
       onFailure: ({ key, error, retryMs }) =>
         deps.log.warn('an organization was not wholly deleted; it will be tried again', {
           organization: key,
@@ -64,23 +64,23 @@ export class Removal {
   }
 
   /** One turn: ends what is left, and the deletion when nothing is. */
-  look(id: string): void {
+  async look(id: string): Promise<void> {
     const { store, clock, log, deleteInstance, cancelBuild, removeBuildFiles } = this.#deps
     const { db } = store.directory
     const organization = organizationById(db, id)
     if (organization === null || !isDeleting(organization)) return
     // A claim under way may have made a key for its instance since.
-    store.directory.transact(tx => revokeAll(tx, { id, nowMs: clock.nowMs() }))
+    await store.directory.change(tx => revokeAll(tx, { id, nowMs: clock.nowMs() }))
     const remains = remainsOf(db, id)
     for (const { id: instanceId, desired } of remains.instances) {
       const instance = desired === 'present' ? instanceById(db, instanceId) : null
-      if (instance !== null) deleteInstance(instance, organization)
+      if (instance !== null) await deleteInstance(instance, organization)
     }
     for (const build of remains.builds) cancelBuild?.(build)
     removeBuildFiles?.(id)
     if (waitsFor(remainsOf(db, id)).length > 0) return
     const nowMs = clock.nowMs()
-    if (!store.directory.transact(tx => endDeletion(tx, { id, nowMs }))) return
+    if (!(await store.directory.change(tx => endDeletion(tx, { id, nowMs })))) return
     const { slug } = organization
     noteEvent(store.ledger.db, log, { nowMs, kind: 'organization.deleted', subject: id, detail: { slug } })
     log.info('organization deleted', { organization: id, slug })

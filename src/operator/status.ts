@@ -59,6 +59,8 @@ export type StatusDeps = {
   readonly clock: Pick<Clock, 'nowMs'>
   readonly clockGuard: Pick<ClockGuard, 'view' | 'certainMs'>
   readonly transparency: WatchedLog
+  /** This host's part in its fleet; null: it is in none. */
+  readonly fleetStatus: (() => NonNullable<AdminStatus['fleet']>) | null
   /** Known obstacles between clients and the services. */
   readonly problems: () => AdminStatus['problems']
   /** Where each service listens; null for one that is switched off. */
@@ -125,6 +127,7 @@ export function createStatus(deps: StatusDeps): () => AdminStatus {
             },
       names: deps.names === null ? null : deps.names(),
       log: unlessDamaged(() => logSummary(deps.transparency, deps.clock.nowMs()), null),
+      fleet: deps.fleetStatus === null ? null : deps.fleetStatus(),
     }
     // Last: the reads above may be the first to meet the damage.
     return {

@@ -18,6 +18,7 @@ import { usageCachedTokens } from './migrations/0025-usage-cached-tokens.ts'
 import { transparencyLog } from './migrations/0026-log.ts'
 import { vmGpus } from './migrations/0027-vm-gpus.ts'
 import { consolePasskeys } from './migrations/0028-console.ts'
+import { fleetReplica } from './migrations/0029-fleet.ts'
 import { initial } from './migrations/initial.ts'
 import { quickCheck } from './quick-check.ts'
 
@@ -47,7 +48,18 @@ type DatabaseStore<Name extends DatabaseName> = {
   readonly transact: <T>(work: (tx: Db<Name>) => T) => T
 }
 
-export type DirectoryStore = DatabaseStore<'directory'>
+export type DirectoryStore = DatabaseStore<'directory'> & {
+  /**
+   * A change that an owner or the operator asks for: all of it or nothing, and kept once it resolves. On a single host
+   * it is `transact`, done when the call returns. In a fleet the work runs on what every host knows by then.
+   */
+  readonly change: <T>(work: (tx: DirectoryDb) => T) => Promise<T>
+  /**
+   * In a fleet: resolves once whatever any host acknowledged before the call can be read here; true if that was news.
+   * Never rejects; without the fleet's database it resolves with what is known here. Null on a single host.
+   */
+  readonly fresh: (() => Promise<boolean>) | null
+}
 export type LedgerStore = DatabaseStore<'ledger'>
 
 /** Both rooms; on a single host one file holds them. */
@@ -75,7 +87,16 @@ type Migrations = {
 
 export const MIGRATIONS: Migrations = {
   initial,
-  upgrades: [buildFetch, auditAndDeletion, usageLabels, usageCachedTokens, transparencyLog, vmGpus, consolePasskeys],
+  upgrades: [
+    buildFetch,
+    auditAndDeletion,
+    usageLabels,
+    usageCachedTokens,
+    transparencyLog,
+    vmGpus,
+    consolePasskeys,
+    fleetReplica,
+  ],
 }
 
 /** The newest schema. */
@@ -120,7 +141,7 @@ export function openStore(path: string, { migrations = MIGRATIONS, leftovers = [
     sqlite.run('PRAGMA foreign_keys = ON')
     const damage = noticeDamage(sqlite)
     return {
-      directory: openDatabase<'directory'>(sqlite),
+      directory: openDirectory(sqlite),
       ledger: openDatabase<'ledger'>(sqlite),
       hostId: hostIdOf(sqlite),
       unchecked,
@@ -148,7 +169,7 @@ export function openBeside(path: string): Pick<Store, 'directory' | 'close'> {
   sqlite.run(`PRAGMA busy_timeout = ${besideTimeoutMs}`)
   sqlite.run('PRAGMA synchronous = FULL')
   sqlite.run('PRAGMA foreign_keys = ON')
-  return { directory: openDatabase<'directory'>(sqlite), close: () => sqlite.close() }
+  return { directory: openDirectory(sqlite), close: () => sqlite.close() }
 }
 
 /**
@@ -177,6 +198,11 @@ function openFault(error: unknown, path: string): Fault {
   const isElsewhere = systemErrorCode(error)?.startsWith('SQLITE_CANTOPEN') === true
   const code = storageCodeOf(error) ?? (isElsewhere ? 'store.unwritable' : 'store.corrupt')
   return wrapFault(error, `open database ${path}`, code)
+}
+
+function openDirectory(client: Database): DirectoryStore {
+  const alone = openDatabase<'directory'>(client)
+  return { ...alone, change: async work => alone.transact(work), fresh: null }
 }
 
 function openDatabase<Name extends DatabaseName>(client: Database): DatabaseStore<Name> {

@@ -48,6 +48,23 @@ export function admission(request: Request, occupancy: Occupancy, capacity: Capa
   return reserved.booting >= capacity.bootingMax ? { kind: 'queue' } : { kind: 'admit' }
 }
 
+/** Further VMs of this kind that fit, and why not one more. `ahead`: for VMs that wait. */
+export type Room = { readonly count: number; readonly lacking: Lacking }
+
+export function roomFor(request: Request, occupancy: Occupancy, capacity: Capacity): Room {
+  const { reserved, ahead, restingAddresses, diskGibMax } = occupancy
+  const taken = plus(reserved, ahead, 1)
+  const limits: readonly (readonly [Lacking, number])[] = [
+    ['memory', (capacity.memoryMib - taken.memoryMib) / request.memoryMib],
+    ['vcpus', (capacity.vcpus - taken.vcpus) / request.vcpus],
+    ['disk', request.diskGib > 0 ? (diskGibMax - taken.diskGib) / request.diskGib : Number.POSITIVE_INFINITY],
+    ['addresses', capacity.addresses - taken.vms - restingAddresses],
+    ['asids', capacity.asids === null ? Number.POSITIVE_INFINITY : capacity.asids - taken.vms],
+  ]
+  const [lacking, count] = limits.reduce((least, limit) => (limit[1] < least[1] ? limit : least))
+  return { count: Math.max(0, Math.floor(count)), lacking }
+}
+
 function plus(room: Resources, other: Resources, sign: 1 | -1): Resources {
   return {
     vms: room.vms + sign * other.vms,

@@ -5,7 +5,15 @@ import { restingAt } from '../store/ledger/address.query.ts'
 import { listResources } from '../store/ledger/resource.query.ts'
 import { endingOn, type Resources, reservedBy, waitingBefore, waitingOn } from '../store/ledger/vm.query.ts'
 import type { Vm } from '../store/ledger/vm.table.ts'
-import { type Admission, admission, type Capacity, type Request } from './admission.plan.ts'
+import {
+  type Admission,
+  admission,
+  type Capacity,
+  type Occupancy,
+  type Request,
+  type Room,
+  roomFor,
+} from './admission.plan.ts'
 import { freeAddress, freeAddressV6 } from './launch.plan.ts'
 
 /** A host, and the room that VMs may have of it. */
@@ -52,13 +60,24 @@ export function admissionFor(db: LedgerDb, wanted: Request, host: Host & { reado
   return verdict.kind === 'admit' && ahead.vms > 0 ? { kind: 'queue' } : verdict
 }
 
-type Judged = { readonly verdict: Admission; readonly resting: readonly string[] }
+/** Further VMs of this kind that fit behind every waiting VM. */
+export function roomOn(db: LedgerDb, wanted: Request, host: Host & { readonly nowMs: number }): Room {
+  const { occupancy } = occupancyOf(db, { ...host, ahead: waitingOn(db, host.hostId) })
+  return roomFor(wanted, occupancy, host.capacity)
+}
 
-function judge(
+type Judged = { readonly verdict: Admission; readonly resting: readonly string[] }
+type Situation = Host & { readonly nowMs: number; readonly ahead: Resources }
+
+function judge(db: LedgerDb, wanted: Request, situation: Situation): Judged {
+  const { occupancy, resting } = occupancyOf(db, situation)
+  return { verdict: admission(wanted, occupancy, situation.capacity), resting }
+}
+
+function occupancyOf(
   db: LedgerDb,
-  wanted: Request,
-  { hostId, capacity, diskGibMax, addressRestMs: restMs, nowMs, ahead }: Host & { nowMs: number; ahead: Resources },
-): Judged {
+  { hostId, diskGibMax, addressRestMs: restMs, nowMs, ahead }: Situation,
+): { readonly occupancy: Occupancy; readonly resting: readonly string[] } {
   const resting = restingAt(db, { nowMs, restMs })
   const occupancy = {
     reserved: reservedBy(db, hostId),
@@ -68,5 +87,5 @@ function judge(
     restingAddresses: Math.max(...[true, false].map(is => resting.filter(text => text.includes(':') === is).length)),
     diskGibMax: diskGibMax(),
   }
-  return { verdict: admission(wanted, occupancy, capacity), resting }
+  return { occupancy, resting }
 }

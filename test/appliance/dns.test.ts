@@ -19,7 +19,7 @@ import { findOrganization, insertOrganization } from '../../src/store/directory/
 import { openGate } from '../../src/upgrade/gate.ts'
 import type { VmView } from '../../src/vm/engine.ts'
 
-test('goal: no name outlives the answer to its delete, even when what follows the delete fails', () => {
+test('goal: no name outlives the answer to its delete, even when what follows the delete fails', async () => {
   const store = openStore(':memory:')
   const clock = createManualClock()
   const listeners: ((vmId: string) => void)[] = []
@@ -56,7 +56,7 @@ test('goal: no name outlives the answer to its delete, even when what follows th
     log: silentLogger,
     strangers: { level: (level: LogLevel) => level },
   }
-  const names = composeNames(common)
+  const names = composeNames({ ...common, link: null })
   const trust = () => Promise.reject(new Error('nobody is attested here'))
   const metering = { inferenceCostMicroUsd: () => 0n } as unknown as InstancesParts['metering']
   const keys = {
@@ -66,6 +66,7 @@ test('goal: no name outlives the answer to its delete, even when what follows th
     instanceKey: () => '',
   } as unknown as InstancesParts['keys']
   const { service } = composeInstances({
+    link: null,
     ...common,
     metering,
     keys,
@@ -92,7 +93,7 @@ test('goal: no name outlives the answer to its delete, even when what follows th
   for (const listener of listeners) listener(instance.vmId ?? '')
   expect(reader.find(`${instance.name}.acme`)).toEqual(found('10.88.0.8'))
 
-  service.remove(caller, instance.name)
+  await service.remove(caller, instance.name)
   expect(instanceById(store.directory.db, instance.id)?.desired).toBe('absent')
   expect(reader.find(`${instance.name}.acme`)).toEqual({ kind: 'absent' })
   store.close()
@@ -136,6 +137,7 @@ test('goal: the appliance’s own names have addresses of both families, those t
     const store = openStore(':memory:')
     const config = defaultConfig()
     const names = composeNames({
+      link: null,
       config: { ...config, listen: { ...config.listen, dns }, network: { ...config.network, public_v4, public_v6 } },
       store,
       engine: { reconciler: { view: () => null, onChange: () => {} } } as unknown as InstancesParts['engine'],

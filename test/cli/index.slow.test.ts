@@ -50,7 +50,7 @@ beforeAll(async () => {
     offeredModels: offeredModels([]),
     gateway: 'off',
     cancelBuild: null,
-    deleteInstance: instance => {
+    deleteInstance: async instance => {
       store.directory.db.update(instances).set({ desired: 'absent', terminatedReason: instance.terminatedReason }).run()
     },
     applyEgressLimits: async () => {},

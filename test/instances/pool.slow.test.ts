@@ -65,8 +65,8 @@ test('whatever happens in whatever order, a VM has one owner, and in the end eve
           n,
         )
         const creates = step === 'create' ? 1 : step === 'burst' ? 3 : 0
-        for (let i = 0; i < creates; i += 1) host.create()
-        if (step === 'remove' && name !== undefined) host.remove(name)
+        for (let i = 0; i < creates; i += 1) await host.create()
+        if (step === 'remove' && name !== undefined) await host.remove(name)
         if (step === 'boot' && booting !== undefined) await b.boot(booting)
         if (step === 'restart_agent' && running !== undefined) await b.boot(running)
         if (step === 'lose' && running !== undefined) {

@@ -137,7 +137,7 @@ test('many records, and a stop in between', async () => {
   clock.advance(32 * dayMs)
   const stopped = new AbortController()
   const directory: RetentionDeps['directory'] = {
-    transact: work => {
+    change: async work => {
       stopped.abort()
       return store.directory.transact(work)
     },
@@ -157,7 +157,7 @@ test('running', async () => {
   const { clock, store } = appliance
   let failures = 1
   const directory: RetentionDeps['directory'] = {
-    transact: work => {
+    change: async work => {
       failures -= 1
       if (failures === 0) throw new Error('disk full')
       return store.directory.transact(work)

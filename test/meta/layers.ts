@@ -17,6 +17,7 @@ export const LAYERS = {
   'src/backup': 3,
   'src/upgrade': 3,
   'src/transparency': 3,
+  'src/fleet': 3,
   'src/instances': 4,
   'src/inference': 4,
   'src/builds': 4,

@@ -79,7 +79,7 @@ beforeEach(async () => {
     offeredModels: offeredModels([]),
     gateway: 'off',
     cancelBuild: null,
-    deleteInstance: (instance, organization) => {
+    deleteInstance: async (instance, organization) => {
       deleted.push(`${organization.slug}/${instance.name}`)
       store.directory.db.update(instances).set({ desired: 'absent' }).run()
     },

@@ -66,7 +66,7 @@ function opened() {
     store: rig.store,
     clock: createManualClock(),
     log: silentLogger,
-    deleteInstance: ({ id, status }) => {
+    deleteInstance: async ({ id, status }) => {
       acts.push(`delete ${id}`)
       moveInstance(db, { id, from: status, to: 'terminating', nowMs, desired: 'absent' })
     },
@@ -142,25 +142,25 @@ test('goal: each look goes on from what is left, and the end comes when nothing 
   const { ask, db, deps, acts, endAll, kinds } = opened()
   await ask('DELETE', '/organizations/acme?force=true')
   // A daemon killed after each look: the next one knows only what the store says.
-  new Removal(deps).look('o1')
+  await new Removal(deps).look('o1')
   expect(acts).toEqual(['delete i1', 'cancel', 'files'])
   expect(findOrganization(db, 'acme')?.deletedAtMs).toBeNull()
-  new Removal(deps).look('o1')
+  await new Removal(deps).look('o1')
   expect(acts).toHaveLength(3)
   expect(waitsFor(remainsOf(db, 'o1'))).toEqual(['1 instance', '1 build', '1 reserved build VM'])
   endAll()
-  new Removal(deps).look('o1')
+  await new Removal(deps).look('o1')
   expect(acts.slice(3)).toEqual(['files'])
   expect(findOrganization(db, 'acme')?.deletedAtMs).toEqual(expect.any(Number))
   expect(listDeleting(db)).toEqual([])
-  new Removal(deps).look('o1')
+  await new Removal(deps).look('o1')
   expect(kinds().filter(kind => kind === 'organization.deleted')).toHaveLength(1)
 })
 
 test('goal: a daemon that starts goes on with what was accepted, and an organization that nobody deletes is left alone', async () => {
   const { ask, db, deps, endAll, acts } = opened()
   const idle = new Removal(deps)
-  idle.look('o1')
+  await idle.look('o1')
   expect(acts).toEqual([])
   await ask('DELETE', '/organizations/acme?force=true')
   const removal = new Removal(deps)
@@ -180,11 +180,11 @@ test('goal: while service C is off, what it holds is waited for', async () => {
   const { ask, db, deps, endAll } = opened()
   await ask('DELETE', '/organizations/acme?force=true')
   const off = { ...deps, cancelBuild: null, removeBuildFiles: null }
-  new Removal(off).look('o1')
+  await new Removal(off).look('o1')
   endAll()
-  new Removal(off).look('o1')
+  await new Removal(off).look('o1')
   expect(waitsFor(remainsOf(db, 'o1'))).toEqual(['2 builds with files'])
-  new Removal(deps).look('o1')
+  await new Removal(deps).look('o1')
   expect(findOrganization(db, 'acme')?.deletedAtMs).not.toBeNull()
 })
 
@@ -210,9 +210,9 @@ test('goal: records and usage of a deleted organization stay readable, lists lea
     },
   ])
   await ask('DELETE', '/organizations/acme?force=true')
-  new Removal(deps).look('o1')
+  await new Removal(deps).look('o1')
   endAll()
-  new Removal(deps).look('o1')
+  await new Removal(deps).look('o1')
   expect(listOrganizations(db)).toEqual([])
   expect((await ask('GET', '/organizations')).body).toEqual({ organizations: [] })
   const { organizations } = (await ask('GET', '/organizations?deleted=true')).body as { organizations: object[] }

@@ -77,6 +77,7 @@ function statusOf(): AdminStatus {
       named: [],
       witnesses: { problem: () => null, failingSinceMs: () => null },
     },
+    fleetStatus: null,
     problems: () => [],
     listening: { instances: 'https://127.0.0.1:1', inference: null, builds: null, dns: null, console: null },
   }

@@ -10,6 +10,7 @@ export const NO_ADMINISTRATORS = {
   removeOrganization: () => {},
   console: null,
   buildLog: null,
+  fleet: null,
   transparency: {
     log: {
       key: () => null,

@@ -54,6 +54,7 @@ export const BUSY_STATUS: AdminStatus = {
   evidence_simulated: true,
   tpm: 'swtpm',
   names: null,
+  fleet: null,
   problems: [],
   operator_key: { digest: 'ab'.repeat(48), public_key: 'PEM' },
   collateral: null,

@@ -25,7 +25,7 @@ import { proofOf } from '../record.ts'
 import type { EventLog, NewEvent } from './events.ts'
 
 export type FollowDeps = {
-  readonly directory: DirectoryStore
+  readonly directory: Pick<DirectoryStore, 'db' | 'transact'>
   readonly engine: BuildEngine
   readonly clock: Clock
   readonly log: Logger

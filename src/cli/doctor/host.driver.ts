@@ -25,6 +25,7 @@ import type { CanaryFacts } from './canary.plan.ts'
 import { type Outcome, outcomeOf } from './check.ts'
 import { lookAtDatabase } from './database.driver.ts'
 import { lookAtDelegation } from './delegation.driver.ts'
+import { lookAtFleet } from './fleet/fleet.driver.ts'
 import { lookAtGateway } from './gateway.driver.ts'
 import type { HostFacts } from './host.plan.ts'
 import { checkImage, checkMeasurement } from './image-check.driver.ts'
@@ -116,6 +117,7 @@ export async function lookAtHost(deps: {
       daemonPid,
       held: typeof status === 'string' ? null : status.clock,
     }),
+    fleet: await lookAtFleet(config, stateDir),
     delegation: await lookAtDelegation({ domain: config.domain, resolvers: systemResolvers() }),
     leaks: daemonPid === null ? null : await leaksOf(deps.client),
     stateDir,

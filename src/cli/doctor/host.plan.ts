@@ -13,6 +13,7 @@ import { type CanaryFacts, canaryCheck } from './canary.plan.ts'
 import { type Check, fail, fromOutcome, type ImageFacts, imageChecks, type Outcome, pass, skip, warn } from './check.ts'
 import { type DatabaseFacts, databaseCheck } from './database.plan.ts'
 import { type DelegationFacts, delegationCheck } from './delegation.plan.ts'
+import { type FleetFacts, fleetChecks } from './fleet/fleet.plan.ts'
 import { attestedChecks, type GatewayFacts, gatewayChecks, gpuChecks } from './gateway.plan.ts'
 import { type MachineFacts, machineChecks } from './machine.plan.ts'
 import { type NetworkFacts, networkChecks } from './network.plan.ts'
@@ -58,6 +59,8 @@ export type HostFacts = ImageFacts & {
   readonly network: NetworkFacts
   readonly machine: MachineFacts
   readonly delegation: DelegationFacts
+  /** Null: this host is in no fleet. */
+  readonly fleet: FleetFacts | null
   /** Where ledger and host differ, as the daemon says; null: none answers. */
   readonly leaks:
     | { readonly ok: true; readonly kinds: readonly string[] }
@@ -135,6 +138,7 @@ export function judge(facts: HostFacts): Check[] {
     ...logChecks(facts.log),
     stateDirCheck(facts),
     databaseCheck(facts.database, facts.schemaNewest),
+    ...(facts.fleet === null ? [] : fleetChecks(facts.fleet)),
     ...machineChecks(machine, config, facts),
     facts.systemd
       ? pass('systemd', 'VMs run in scopes of their own')

@@ -13,6 +13,7 @@ import configure from './configure.md' with { type: 'text' }
 import consoleTopic from './console.md' with { type: 'text' }
 import daily from './daily.md' with { type: 'text' }
 import egress from './egress.md' with { type: 'text' }
+import fleet from './fleet.md' with { type: 'text' }
 import gateway from './gateway.md' with { type: 'text' }
 import inference from './inference.md' with { type: 'text' }
 import install from './install.md' with { type: 'text' }
@@ -52,6 +53,7 @@ const sources: readonly Omit<Topic, 'summary'>[] = [
   { name: 'log', reader: 'operator', text: log },
   { name: 'backup', reader: 'operator', text: backup },
   { name: 'upgrade', reader: 'operator', text: upgrade },
+  { name: 'fleet', reader: 'operator', text: fleet },
   { name: 'instances', reader: 'client', text: instances },
   { name: 'inference', reader: 'client', text: inference },
   { name: 'receipts', reader: 'client', text: receipts },

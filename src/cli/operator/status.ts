@@ -40,6 +40,7 @@ export function statusText(status: AdminStatus, paint: Paint): string {
     ...formerFields(status),
     ['operator key', status.operator_key.digest],
     ...logFields(status, paint),
+    ...fleetFields(status, paint),
     ...collateralFields(status, paint),
     ['organizations', countText(status.organizations)],
     ['instances', countsText(status.instances)],
@@ -74,6 +75,17 @@ function addressesText(capacity: AdminStatus['capacity']): string {
   const { addresses_used, addresses_total, addresses_resting: resting, next_address_free_at: next } = capacity
   const rests = resting === 0 ? '' : `; ${resting} rest, the next is free at ${dash(next)}`
   return `${countText(addresses_used)} of ${addresses_total}${rests}`
+}
+
+function fleetFields({ fleet }: AdminStatus, paint: Paint): [string, string][] {
+  if (fleet === null) return []
+  const { name, database, has_lease, is_reachable, is_draining, problem, since } = fleet
+  const lease = has_lease ? (is_draining ? 'drains' : 'takes instances') : paint.bad('no lease: takes no instances')
+  const away = is_reachable ? '' : `, ${paint.bad('away')} since ${since}`
+  return [
+    ['fleet', oneLine(`${name}: ${lease}`)],
+    ['directory', oneLine(`${database}${away}${problem === null ? '' : `: ${problem}`}`)],
+  ]
 }
 
 /** A clock that is believed is not worth a line. */

@@ -12,6 +12,7 @@ import { buildsProblems, type CrossProblem } from './builds.ts'
 import { consoleProblems } from './console.ts'
 import { embeddingProblems } from './embedding.ts'
 import { fallbackProblems } from './fallbacks.ts'
+import { fleetProblems } from './fleet.ts'
 import { familyProblems } from './ipv6.ts'
 import { processProblems } from './process.ts'
 import { scratchProblems } from './scratch.ts'
@@ -141,6 +142,7 @@ const CHECKS: readonly Check[] = [
   fallbackProblems,
   processProblems,
   consoleProblems,
+  fleetProblems,
   ({ inference }) => upstreamNameProblems(inference.upstreams.map(upstream => upstream.name)),
   ({ instances }) =>
     when(new Set(instances.inference_models).size !== instances.inference_models.length, {

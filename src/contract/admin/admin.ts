@@ -7,6 +7,7 @@ import { Closed, OrNull } from '../forms.ts'
 import { BUILD_STATES } from '../http/build.ts'
 import { KeyAliases, KeyModels } from '../key-rules.ts'
 import { AdminClock } from './clock.ts'
+import { FleetStatus } from './fleet.ts'
 import { AdminGatewaySummary } from './gateways.ts'
 import { AdminBudgetSet, budgetFields, gatewayKeyRules, gatewayKeyTerms, spentFields } from './key-terms.ts'
 import { AdminLogSummary } from './log.ts'
@@ -334,10 +335,12 @@ export const AdminStatus = Closed({
   names: OrNull(AdminNames),
   /** The transparency log; null where the database is too damaged to be read. */
   log: OrNull(AdminLogSummary),
+  /** This host's part in its fleet; null: it is in none. */
+  fleet: OrNull(FleetStatus),
   /** Reasons why this host is not ready and does not give clients what its services promise. Empty: none is known. */
   problems: Type.Array(
     Closed({
-      name: OneOf(['upgrade', 'firewall', 'disk', 'database', 'log']),
+      name: OneOf(['upgrade', 'firewall', 'disk', 'database', 'log', 'fleet']),
       detail: Type.String(),
       remedy: Type.String(),
     }),

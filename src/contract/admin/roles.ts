@@ -67,6 +67,13 @@ export const OPERATIONS: Readonly<Record<string, Operation>> = {
   'POST /log/cosign': { name: 'log.cosign', right: 'operate' },
   // It says to relying parties that this policy is the operator's.
   'POST /log/policy': { name: 'log.publish-policy', right: 'administer' },
+  'GET /fleet/hosts': { name: 'fleet.list', right: 'look' },
+  'GET /fleet/hosts/:name': { name: 'fleet.show', right: 'look' },
+  'POST /fleet/hosts/:name/drain': { name: 'fleet.drain', right: 'operate' },
+  'POST /fleet/hosts/:name/undrain': { name: 'fleet.undrain', right: 'operate' },
+  'POST /fleet/hosts/:name/remove': { name: 'fleet.remove', right: 'administer' },
+  // It ends what owners have on that host.
+  'POST /fleet/hosts/:name/forget': { name: 'fleet.forget', right: 'administer' },
   'GET /inference/log': { name: 'inference.log', right: 'operate' },
   // For the caller's own link, sessions and passkeys whoever has a role may; for those of others it needs `administer`
   // (operator/console.ts).

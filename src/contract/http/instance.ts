@@ -28,6 +28,7 @@ export const INSTANCE_FAILURES = {
   ssh_unreachable: 'The instance did not become reachable over SSH in time.',
   host_restarted: 'The host restarted while the virtual machine was running.',
   host_restored: 'The host was replaced and its records were restored; the virtual machine was lost with the old host.',
+  host_lost: 'The host of the virtual machine was lost.',
   internal: 'An unexpected error occurred.',
 } as const satisfies Record<string, string>
 

@@ -22,7 +22,7 @@ import { instanceById } from '../../store/directory/instance.query.ts'
 import { mintGatewayKey } from './authenticate.ts'
 
 export type InstanceKeysDeps = {
-  readonly store: DirectoryStore
+  readonly store: Pick<DirectoryStore, 'db' | 'transact'>
   readonly clock: Pick<Clock, 'nowMs'>
   readonly log: Logger
   /** From `loadKeySecret`. */

@@ -31,7 +31,7 @@ import { type Cost, microUsd } from './price.ts'
 import type { MeteringCounts, MonthSpent, Spender, SpentSource, UsageRecord } from './types.ts'
 
 export type MeteringDeps = {
-  readonly store: DirectoryStore
+  readonly store: Pick<DirectoryStore, 'db' | 'transact'>
   readonly clock: Pick<Clock, 'sleep'>
   readonly log: Logger
   readonly cost: Cost

@@ -7,6 +7,8 @@ import type { HostName } from '../../config/listen.ts'
 import type { DirectoryDb } from '../../store/db.ts'
 import { attestedKeyOf } from '../../store/directory/attestation.query.ts'
 import { instanceById, instanceByVm, listLiving } from '../../store/directory/instance.query.ts'
+import type { Instance } from '../../store/directory/instance.table.ts'
+import { addressOf, setAddress } from '../../store/directory/instance-address.query.ts'
 import { organizationById } from '../../store/directory/organization.query.ts'
 import type { VmEngine } from '../../vm/engine.ts'
 import { sshKeyDigest } from '../public-key.codec.ts'
@@ -17,6 +19,11 @@ export type NamesDeps = {
   readonly db: DirectoryDb
   readonly hostId: string
   readonly engine: Pick<VmEngine, 'view'>
+  /**
+   * In a fleet the names of all hosts' instances are answered for, and this writes addresses of this host's. Absent on
+   * a single host.
+   */
+  readonly report?: (write: (tx: DirectoryDb) => void) => void
   /** The most names that can have an address, the appliance's own included. */
   readonly namesMax: number
   /** Addresses of the appliance itself, under the labels of the domain; null where none is known. */
@@ -60,10 +67,10 @@ export class Names {
 
   /** Null for no name: no name is better than one that leads to somebody else. */
   #lookUp(id: string): Named | null {
-    const { db, engine, log } = this.#deps
+    const { db, log } = this.#deps
     try {
       const instance = instanceById(db, id)
-      const addresses = instance === null ? null : instanceAddresses(instance, vmId => engine.view(vmId))
+      const addresses = instance === null ? null : this.#addressesOf(instance)
       if (instance === null || addresses === null) return null
       const organization = organizationById(db, instance.organizationId)
       if (organization === null) return null
@@ -74,6 +81,19 @@ export class Names {
       log.error('an instance could not be looked up; its name has no address until it can be', { id, error })
       return null
     }
+  }
+
+  #addressesOf(instance: Instance): Addresses | null {
+    const { db, engine, hostId, report } = this.#deps
+    if (report === undefined) return instanceAddresses(instance, vmId => engine.view(vmId))
+    const known = addressOf(db, instance.id)
+    if (instance.hostId !== hostId) return known === null || !isReachable(instance) ? null : addressesIn(known)
+    const addresses = instanceAddresses(instance, vmId => engine.view(vmId))
+    const row = addresses === null ? null : { address: addresses.v4, addressV6: addresses.v6 }
+    if (row?.address !== known?.address || row?.addressV6 !== known?.addressV6) {
+      report(tx => setAddress(tx, instance.id, row))
+    }
+    return addresses
   }
 
   /** The same for the instance that a VM belongs to. */
@@ -127,7 +147,7 @@ export class Names {
       if (addresses === null) this.#writer.remove(label)
       else this.#writer.set(label, addresses)
     }
-    const living = listLiving(db, hostId).map(instance => instance.id)
+    const living = listLiving(db, this.#deps.report === undefined ? hostId : null).map(instance => instance.id)
     // Removed instances first: a new one may have an old one's name.
     const ids = [...new Set(this.#named.keys()).difference(new Set(living)), ...living]
     for (const [index, id] of ids.entries()) {
@@ -136,4 +156,13 @@ export class Names {
       this.instanceChanged(id)
     }
   }
+}
+
+/** An instance of another host, by what that host has reported last. */
+function isReachable({ desired, status }: Pick<Instance, 'desired' | 'status'>): boolean {
+  return desired === 'present' && (status === 'provisioning' || status === 'ready')
+}
+
+function addressesIn({ address, addressV6 }: { address: string | null; addressV6: string | null }): Addresses | null {
+  return address === null && addressV6 === null ? null : { v4: address, v6: addressV6 }
 }

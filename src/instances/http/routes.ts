@@ -34,20 +34,21 @@ const HANDLERS: Readonly<Record<InstanceOperation, InstanceHandler>> = {
     const caller = callerOf(context, 'write')
     const idempotencyKey = parseIdempotencyKey(context.request.headers.get('idempotency-key'))
     const wanted = parseCreate(await json(context.request))
-    return reply(service.create(caller, wanted, idempotencyKey), 202)
+    return reply(await service.create(caller, wanted, idempotencyKey), 202)
   },
   listInstances: async ({ service, caller }, context) => {
     const { data, platforms } = await service.list(caller(context, 'read'))
     return reply({ data: new JsonData(data), platforms })
   },
-  retrieveInstance: ({ service, caller }, context) => reply(service.retrieve(caller(context, 'read'), nameOf(context))),
+  retrieveInstance: async ({ service, caller }, context) =>
+    reply(await service.retrieve(caller(context, 'read'), nameOf(context))),
   retrieveInstanceAttestation: async ({ attestations, caller }, context) => {
     const by = caller(context, 'read')
     return reply(await attestations.show(by, nameOf(context), readNonce(context.request.url)))
   },
-  deleteInstance: ({ service, caller }, context) =>
-    reply(service.remove(caller(context, 'write'), nameOf(context)), 202),
-  retrieveUsage: ({ service, caller }, context) => new Reply(service.usage(caller(context, 'read'))),
+  deleteInstance: async ({ service, caller }, context) =>
+    reply(await service.remove(caller(context, 'write'), nameOf(context)), 202),
+  retrieveUsage: async ({ service, caller }, context) => new Reply(await service.usage(caller(context, 'read'))),
   retrieveOpenapi: ({ openapi }) => new Response(openapi, { headers: { 'Content-Type': 'application/json' } }),
 }
 

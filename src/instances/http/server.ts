@@ -1,6 +1,7 @@
 // Service A over HTTP: the shared edge with this service's authentication, limits and envelope. Effects: access log.
 
 import type { Clock } from '../../base/clock.ts'
+import { Fault } from '../../base/fault.ts'
 import type { RandomBytes } from '../../base/ids.ts'
 import type { Logger } from '../../base/log.ts'
 import { createDeadlines } from '../../base/work/deadlines.ts'
@@ -22,6 +23,8 @@ export type HttpDeps = InstanceApi & {
   readonly authenticate: Authenticate
   readonly rate: Pick<RequestRate, 'take'>
   readonly admitChange: () => void
+  /** In a fleet: brings news, such as a key that another host has just made. Null or absent on a single host. */
+  readonly fresh?: (() => Promise<boolean>) | null
   readonly routes?: readonly Joined<string, InstanceHandler>[]
   /** Routes of others at the same address. */
   readonly others?: readonly EdgeRoute<InstancePeer>[]
@@ -52,7 +55,7 @@ export function createHttp(deps: HttpDeps): HttpFetch {
   const own = routes.map(({ row: handle, ...place }) => ({
     ...place,
     respond: async (context: EdgeContext) => {
-      const handled = await handle(api, context)
+      const handled = await handleTwice(() => handle(api, context), deps.fresh ?? null)
       return handled instanceof Response ? handled : successResponse(context, handled)
     },
   }))
@@ -67,4 +70,16 @@ export function createHttp(deps: HttpDeps): HttpFetch {
     headers: correlationHeaders,
     beforeMethods: context => void caller(context, 'read'),
   })
+}
+
+/** A key that is not known here may be new: it is looked up once more after the news. Nothing was done until then. */
+async function handleTwice<T>(handle: () => T | Promise<T>, fresh: (() => Promise<boolean>) | null): Promise<T> {
+  if (fresh === null) return handle()
+  try {
+    return await handle()
+  } catch (error) {
+    const isUnknown = error instanceof Fault && error.code === 'unauthenticated'
+    if (isUnknown && (await fresh())) return handle()
+    throw error
+  }
 }

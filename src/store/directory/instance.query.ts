@@ -135,13 +135,13 @@ export function searchInstances(db: DirectoryDb, search: InstanceSearch): Instan
     .reverse()
 }
 
-export type InstanceState = Pick<Instance, 'id' | 'status' | 'platform'>
+export type InstanceState = Pick<Instance, 'id' | 'status' | 'platform'> & { readonly readyAtMs: number | null }
 
 /** Ids and states in the order of `listInstances`. Prepared once, and raw, because every list needs it. */
 export function prepareInstanceStates(db: DirectoryDb): (organizationId: string) => InstanceState[] {
   const select = prepareRaw<InstanceState>(
     db,
-    'SELECT id, status, platform FROM instances WHERE organization_id = ? ORDER BY created_at_ms, id',
+    'SELECT id, status, platform, ready_at_ms AS readyAtMs FROM instances WHERE organization_id = ? ORDER BY created_at_ms, id',
   )
   return organizationId => select.all(organizationId)
 }
@@ -211,12 +211,12 @@ export function instancesByVms(db: DirectoryDb, vmIds: readonly string[]): Map<s
   return new Map(found.flatMap(instance => (instance.vmId === null ? [] : [[instance.vmId, instance]])))
 }
 
-/** Every instance of a host that is not terminated, of all organizations, oldest first. */
-export function listLiving(db: DirectoryDb, hostId: string): Instance[] {
+/** Every instance of a host that is not terminated, of all organizations, oldest first; null: of all hosts. */
+export function listLiving(db: DirectoryDb, hostId: string | null): Instance[] {
   return db
     .select()
     .from(instances)
-    .where(and(inArray(instances.status, [...LIVING]), eq(instances.hostId, hostId)))
+    .where(and(inArray(instances.status, [...LIVING]), hostId === null ? undefined : eq(instances.hostId, hostId)))
     .orderBy(asc(instances.createdAtMs), asc(instances.id))
     .all()
 }
@@ -273,6 +273,17 @@ export function countLiving(db: DirectoryDb, organizationId: string): number {
     .where(and(eq(instances.organizationId, organizationId), ne(instances.status, 'terminated')))
     .get()
   return row?.living ?? 0
+}
+
+/** By host: instances that have a VM or will get one. */
+export function placesTaken(db: DirectoryDb): Map<string, number> {
+  const rows = db
+    .select({ hostId: instances.hostId, taken: count() })
+    .from(instances)
+    .where(inArray(instances.status, ['provisioning', 'ready', 'terminating']))
+    .groupBy(instances.hostId)
+    .all()
+  return new Map(rows.map(({ hostId, taken }) => [hostId, taken]))
 }
 
 /** Sums over the instances that are not terminated. */

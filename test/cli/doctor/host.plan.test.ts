@@ -138,6 +138,7 @@ const SNP: HostFacts = {
   stateDir: '/var/lib/strongroom',
   stateDirFreeBytes: 10_737_418_240,
   stateDirWritable: true,
+  fleet: null,
   database: { kind: 'read', path: '/s/strongroom.db', sizeBytes: 1, problem: null, unchecked: [], schema: 22 },
   schemaNewest: 22,
   systemd: true,

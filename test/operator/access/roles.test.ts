@@ -13,7 +13,7 @@ const callerOf = (uid: number, socket: AdminSocket = 'admin'): Caller => ({ uid,
 const uidOf = (role: string) => administrators.find(known => known.role === role)?.uid ?? 0
 
 async function ask(admin: Admin, caller: Caller, [method, route]: readonly [string, string]) {
-  const path = route.replaceAll(/:(slug|prefix|id)/g, 'nobody0')
+  const path = route.replaceAll(/:(slug|prefix|id|name)/g, 'nobody0')
   const request = new Request(`http://strongroom${path}`, { method })
   const response = await admin.handle(request, caller)
   const body: unknown = await response.json().catch(() => null)

@@ -23,7 +23,10 @@ export const vmId = '00000001-0000-4000-8000-000000000000'
 /** The instance is `acme/abcd2345`. Its VM waits until `run` says otherwise. */
 export function egressAdmin(
   changes: Partial<
-    Pick<AdminDeps, 'clock' | 'gateway' | 'administrators' | 'log' | 'removeOrganization' | 'console' | 'status'>
+    Pick<
+      AdminDeps,
+      'clock' | 'gateway' | 'administrators' | 'log' | 'removeOrganization' | 'console' | 'status' | 'fleet'
+    >
   > = {},
   store = openStore(':memory:'),
 ) {

@@ -32,7 +32,7 @@ import { addressRestMs, engineBench, hello, roomy, spec } from '../launch/vm-eng
 export const digestA = 'a'.repeat(64)
 export const digestB = 'b'.repeat(64)
 
-type Engine = Pick<VmEngine, 'define' | 'dismiss' | 'view' | 'onChange'>
+export type Engine = Pick<VmEngine, 'define' | 'dismiss' | 'view' | 'onChange'>
 
 export type HostChanges = Partial<Pick<PoolDeps, 'wanted' | 'shape'>> & {
   /** Stands before the engine: throws where the process is to have ended. */
@@ -109,8 +109,8 @@ export function poolBench({ wanted = 3, ...options }: PoolBenchOptions = {}) {
     return {
       pool,
       service,
-      create: (idempotencyKey: string | null = null) =>
-        service.create(caller, { publicKey, inferenceModel: null }, idempotencyKey).data.name,
+      create: async (idempotencyKey: string | null = null) =>
+        (await service.create(caller, { publicKey, inferenceModel: null }, idempotencyKey)).data.name,
       remove: (name: string) => service.remove(caller, name),
       /** As good as kill -9 between two turns: nothing of it goes on, and nothing is cleared away. */
       end: async () => {
@@ -139,7 +139,7 @@ export function poolBench({ wanted = 3, ...options }: PoolBenchOptions = {}) {
   return { ...bench, hello, image, faces, claims, startHost, boot, bootAll, vmsIn, pooled, living, instance }
 }
 
-type Claimless = {
+export type Claimless = {
   readonly store: Store
   readonly clock: Clock
   readonly engine: Engine
@@ -147,7 +147,7 @@ type Claimless = {
 }
 
 /** The instance reconciler by its own table, but for the claim: what is claimed without a fault is ready. */
-function claimless({ store, clock, engine, claim }: Claimless) {
+export function claimless({ store, clock, engine, claim }: Claimless) {
   const move = ({ id, status: from }: Instance, event: InstanceEvent, set: InstanceSet) => {
     const to = nextStatus(from, event)
     if (to !== null) store.directory.transact(tx => moveInstance(tx, { id, from, to, nowMs: clock.nowMs(), ...set }))

@@ -1,0 +1,71 @@
+// Looks at this host's fleet for `strongroom doctor`, with or without a daemon. Effects: reads the files of the
+// configuration, a few statements to PostgreSQL that change nothing.
+
+import { systemClock } from '../../../base/clock.ts'
+import { FAULTS, Fault, messageOf } from '../../../base/fault.ts'
+import { silentLogger } from '../../../base/log.ts'
+import { databaseText } from '../../../config/fleet/database-url.ts'
+import type { Config } from '../../../config/schema.ts'
+import type { PostgresTarget } from '../../../fleet/driver.ts'
+import { reasonOf } from '../../../fleet/failures.ts'
+import { createFleetAdmin } from '../../../fleet/hosts/fleet-admin.ts'
+import { checkSchema, newestOf } from '../../../fleet/migrations.ts'
+import { openPostgres, type Postgres } from '../../../fleet/postgres.ts'
+import { fleetTarget } from '../../../fleet/target.ts'
+import { ownRecords } from '../../fleet/direct.ts'
+import type { FleetFacts } from './fleet.plan.ts'
+
+/** Null: this host is in no fleet. Never throws. */
+export async function lookAtFleet(config: Config, stateDir: string): Promise<FleetFacts | null> {
+  if (config.fleet.database === '') return null
+  let target: PostgresTarget | null = null
+  try {
+    target = fleetTarget(config)
+    return target === null ? null : await readFacts(target, stateDir)
+  } catch (error) {
+    const database = target === null ? 'fleet' : databaseText(target)
+    const code = error instanceof Fault ? error.code : 'internal'
+    const reason = code === 'fleet.unavailable' ? reasonOf(error) : messageOf(error)
+    return { kind: 'unread', database, reason, remedy: FAULTS[code].remedy }
+  }
+}
+
+async function readFacts(target: PostgresTarget, stateDir: string): Promise<FleetFacts> {
+  const postgres = await openPostgres({ target, clock: systemClock, log: silentLogger })
+  try {
+    const schema = await checkSchema(postgres)
+    const hostId = ownRecords(stateDir)?.hostId ?? null
+    return {
+      kind: 'read',
+      database: databaseText(target),
+      schema,
+      schemaNewest: newestOf(),
+      ...(await serverFacts(postgres)),
+      hosts: await createFleetAdmin({ postgres, hostId, clock: systemClock }).list(),
+    }
+  } finally {
+    await postgres.close()
+  }
+}
+
+async function serverFacts(postgres: Postgres) {
+  const beganMs = systemClock.monotonicMs()
+  const [row] = await postgres.query<{
+    readonly name: string
+    readonly isSuperuser: boolean
+    readonly isTls: boolean
+    readonly names: string
+    readonly commit: string
+  }>(
+    `SELECT current_user AS name, (SELECT rolsuper FROM pg_roles WHERE rolname = current_user) AS "isSuperuser",
+       (SELECT ssl FROM pg_stat_ssl WHERE pid = pg_backend_pid()) AS "isTls",
+       current_setting('synchronous_standby_names') AS names, current_setting('synchronous_commit') AS commit`,
+  )
+  return {
+    answerMs: systemClock.monotonicMs() - beganMs,
+    isTls: row?.isTls ?? false,
+    role: { name: row?.name ?? '', isSuperuser: row?.isSuperuser ?? false },
+    synchronousStandbyNames: row?.names ?? '',
+    synchronousCommit: row?.commit ?? '',
+  }
+}

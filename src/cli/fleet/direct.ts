@@ -1,0 +1,67 @@
+// The fleet's database for commands of this machine, without a daemon. Effects: reads the configuration and its files,
+// connections to PostgreSQL, reads this host's database.
+
+import { existsSync } from 'node:fs'
+import { join } from 'node:path'
+import { systemClock } from '../../base/clock.ts'
+import { Fault } from '../../base/fault.ts'
+import { silentLogger } from '../../base/log.ts'
+import type { PostgresTarget } from '../../fleet/driver.ts'
+import { createFleetAdmin, type FleetAdmin } from '../../fleet/hosts/fleet-admin.ts'
+import { checkSchema } from '../../fleet/migrations.ts'
+import { openPostgres, type Postgres } from '../../fleet/postgres.ts'
+import { fleetTarget } from '../../fleet/target.ts'
+import { databaseFile } from '../../host/state-files.ts'
+import { readDatabase } from '../../store/reading.ts'
+import type { Run } from '../cli.ts'
+
+/** Steps of the schema may rewrite tables. */
+const patientLimits = { statementMs: 120_000, transactionMs: 300_000, lockMs: 10_000 }
+
+/** Runs `work` on a connection of its own. Faults: `fleet.unavailable`, and those of `work`. */
+export async function withPostgres<T>(target: PostgresTarget, work: (postgres: Postgres) => Promise<T>): Promise<T> {
+  const postgres = await openPostgres({ target, limits: patientLimits, clock: systemClock, log: silentLogger })
+  try {
+    return await work(postgres)
+  } finally {
+    await postgres.close()
+  }
+}
+
+/** `unreachable`: thrown where the configuration names no database to ask instead. */
+export async function withFleetAdmin<T>(
+  run: Run,
+  unreachable: Fault,
+  work: (admin: FleetAdmin) => Promise<T>,
+): Promise<T> {
+  const target = fleetTarget((await run.config()).config)
+  if (target === null) throw unreachable
+  return await withPostgres(target, async postgres => {
+    await checkSchema(postgres)
+    const hostId = ownRecords(run.stateDir)?.hostId ?? null
+    return await work(createFleetAdmin({ postgres, hostId, clock: systemClock }))
+  })
+}
+
+/** Fault: `config.invalid`. */
+export async function requiredTarget(run: Run): Promise<PostgresTarget> {
+  const target = fleetTarget((await run.config()).config)
+  if (target !== null) return target
+  const message = 'fleet.database is "": name the database in the configuration first (strongroom help fleet)'
+  throw new Fault('config.invalid', message, { param: 'fleet.database' })
+}
+
+export type OwnRecords = { readonly hostId: string; readonly organizationCount: number }
+
+const busyTimeoutMs = 5_000
+
+/** Null: this host has no database yet. Beside a running daemon too. */
+export function ownRecords(stateDir: string): OwnRecords | null {
+  const file = join(stateDir, databaseFile)
+  if (!existsSync(file)) return null
+  return readDatabase(file, busyTimeoutMs, sqlite => {
+    const host = sqlite.query<{ value: string }, []>("SELECT value FROM meta WHERE name = 'host_id'").get()
+    const organizations = sqlite.query<{ count: number }, []>('SELECT count(*) AS count FROM organizations').get()
+    return host === null ? null : { hostId: host.value, organizationCount: organizations?.count ?? 0 }
+  })
+}

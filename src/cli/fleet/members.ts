@@ -1,0 +1,124 @@
+// Enters this host in a fleet, which it may have to make first. Effects: statements to the database; makes this host's
+// own database where there is none, for its id.
+
+import { join } from 'node:path'
+import type { systemClock } from '../../base/clock.ts'
+import { Fault } from '../../base/fault.ts'
+import { leaveDirectory, seedDirectory } from '../../fleet/directory/seed.ts'
+import type { PostgresTarget } from '../../fleet/driver.ts'
+import { hostById, joinHost, listHosts } from '../../fleet/hosts/hosts.query.ts'
+import { checkSchema, migrateFleet } from '../../fleet/migrations.ts'
+import type { Postgres } from '../../fleet/postgres.ts'
+import { grantHost, hostRoles } from '../../fleet/rights.ts'
+import { databaseFile } from '../../host/state-files.ts'
+import { ensureDir } from '../../linux/files.ts'
+import { lockFile } from '../../linux/lock.ts'
+import { type DirectoryStore, openBeside, openStore } from '../../store/db.ts'
+import { ownRecords, withPostgres } from './direct.ts'
+
+export type MemberParts = {
+  /** As the configuration has it: the role that this host signs in as. */
+  readonly target: PostgresTarget
+  /** Null: that role owns the database. */
+  readonly owner: PostgresTarget | null
+  readonly name: string
+  readonly stateDir: string
+  readonly clock: typeof systemClock
+}
+
+export type Entered = { readonly name: string; readonly hostId: string; readonly applied: readonly string[] }
+
+/** Faults: `conflict` (another host made a fleet there), `fleet.*`. */
+export async function initFleet(parts: MemberParts): Promise<Entered> {
+  const { target, owner } = parts
+  const records = requiredRecords(parts.stateDir)
+  const applied = await withPostgres(owner ?? target, async postgres => {
+    const steps = await migrateFleet(postgres)
+    const others = (await listHosts(postgres)).filter(({ id }) => id !== records.hostId)
+    if (others.length > 0) {
+      const message = `the database has the directory of a fleet already, with ${others.length} hosts: enter it by \`strongroom fleet join\``
+      throw new Fault('conflict', message)
+    }
+    if (owner !== null) await postgres.transactPlain(tx => grantHost(tx, target.user))
+    return steps
+  })
+  await withPostgres(target, async postgres => {
+    await enter(postgres, parts, records.hostId)
+    await withRecords(parts.stateDir, directory => seedDirectory({ directory, hostId: records.hostId, postgres }))
+  })
+  return { name: parts.name, hostId: records.hostId, applied }
+}
+
+/** Faults: `conflict` (the name is taken, this host has organizations of its own), `fleet.*`. */
+export async function joinFleet(parts: MemberParts): Promise<Entered> {
+  const { target, owner } = parts
+  const { hostId, organizationCount } = requiredRecords(parts.stateDir)
+  if (owner !== null) {
+    await withPostgres(owner, async postgres => {
+      await checkSchema(postgres)
+      await postgres.transactPlain(tx => grantHost(tx, target.user))
+    })
+  }
+  await withPostgres(target, async postgres => {
+    await checkSchema(postgres)
+    if (organizationCount > 0 && (await hostById(postgres, hostId)) === null) {
+      const message = `this host has ${organizationCount} organizations of its own, which a fleet with a directory does not take over`
+      throw new Fault('conflict', `${message}: enter a host without any`)
+    }
+    await enter(postgres, parts, hostId)
+  })
+  return { name: parts.name, hostId, applied: [] }
+}
+
+/** The last host's records are its own again; returns the number of rows compared. Faults: `conflict`, `fleet.*`. */
+export async function leaveFleet({ target, stateDir }: MemberParts): Promise<number> {
+  const { hostId } = requiredRecords(stateDir)
+  using _ = lockFile(`${stateDir}/lock`)
+  return await withPostgres(target, postgres =>
+    withRecords(stateDir, directory => leaveDirectory({ directory, hostId, postgres })),
+  )
+}
+
+/** Beside a running daemon too. */
+async function withRecords<T>(stateDir: string, work: (directory: DirectoryStore) => Promise<T>): Promise<T> {
+  const { directory, close } = openBeside(join(stateDir, databaseFile))
+  try {
+    return await work(directory)
+  } finally {
+    close()
+  }
+}
+
+/** Names of the steps; the rights of every host's role follow. Faults: `conflict` (a host is too old), `fleet.*`. */
+export async function migrateAs(owner: PostgresTarget): Promise<string[]> {
+  return await withPostgres(owner, async postgres => {
+    const steps = await migrateFleet(postgres)
+    for (const role of await hostRoles(postgres)) await postgres.transactPlain(tx => grantHost(tx, role))
+    return steps
+  })
+}
+
+/** No effect where this host is in it under this name. Faults: `conflict`, `fleet.unavailable`. */
+async function enter(postgres: Postgres, { name, clock }: MemberParts, hostId: string): Promise<void> {
+  const known = await hostById(postgres, hostId)
+  if (known?.name === name) return
+  if (known !== null) {
+    throw new Fault(
+      'conflict',
+      `this host is in the fleet as ${known.name}: set fleet.name to that, or remove it first`,
+    )
+  }
+  await postgres.transact(tx => joinHost(tx, { id: hostId, name, nowMs: clock.nowMs() }))
+}
+
+function requiredRecords(stateDir: string) {
+  const records = ownRecords(stateDir)
+  if (records !== null) return records
+  // Only the daemon reads keys, tokens and the database.
+  process.umask(0o077)
+  ensureDir(stateDir, { mode: 0o711 })
+  const store = openStore(join(stateDir, databaseFile))
+  const { hostId } = store
+  store.close()
+  return { hostId, organizationCount: 0 }
+}

@@ -1,0 +1,76 @@
+// The fleet in the admin interface, and what each host reports of itself to the others. Pure.
+
+import { type Static, Type } from '@sinclair/typebox'
+import { OneOf } from '../check.ts'
+import { Closed, OrNull } from '../forms.ts'
+
+const TextOrNull = OrNull(Type.String())
+const NumberOrNull = OrNull(Type.Integer())
+
+/** Sent with each renewal. Hosts of other releases send other fields: a reader checks each field. */
+export const HostReport = Closed({
+  version: Type.String(),
+  /** Newest schema of the directory that it knows. */
+  schema: Type.Integer(),
+  /** Its wall clock when it sent this. */
+  now_ms: Type.Integer(),
+  domain: Type.String(),
+  /** Why it takes no further instance now; null: it does. */
+  lacking: TextOrNull,
+  warm: Type.Integer(),
+  memory_mib_used: NumberOrNull,
+  memory_mib_total: Type.Integer(),
+  vcpus_used: NumberOrNull,
+  vcpus_total: Type.Integer(),
+  /** Launch image of instances: the digest of its manifest; null: there is none. */
+  image: TextOrNull,
+})
+export type HostReport = Static<typeof HostReport>
+
+export const FleetHost = Closed({
+  id: Type.String(),
+  name: Type.String(),
+  /** `lost`: its instances were given up. `silent`: it has no lease. `new`: it has never come. */
+  state: OneOf(['serving', 'draining', 'silent', 'lost', 'new']),
+  is_this_host: Type.Boolean(),
+  role: Type.String(),
+  joined_at: Type.String(),
+  draining_since: TextOrNull,
+  last_seen_at: TextOrNull,
+  platform: TextOrNull,
+  places_free: Type.Integer(),
+  /** Instances that are not terminated. */
+  instances: Type.Integer(),
+  version: TextOrNull,
+  schema: NumberOrNull,
+  /** Its wall clock against the database's. */
+  clock_ahead_ms: NumberOrNull,
+  warm: NumberOrNull,
+  memory_mib_used: NumberOrNull,
+  memory_mib_total: NumberOrNull,
+  vcpus_used: NumberOrNull,
+  vcpus_total: NumberOrNull,
+  lacking: TextOrNull,
+  image: TextOrNull,
+  domain: TextOrNull,
+})
+export type FleetHost = Static<typeof FleetHost>
+export type FleetHostState = FleetHost['state']
+
+export const FleetHosts = Closed({ hosts: Type.Array(FleetHost) })
+export type FleetHosts = Static<typeof FleetHosts>
+
+/** This host's own part in the fleet. */
+export const FleetStatus = Closed({
+  /** Without its password. */
+  database: Type.String(),
+  name: Type.String(),
+  is_reachable: Type.Boolean(),
+  since: Type.String(),
+  problem: TextOrNull,
+  /** Without a lease this host starts nothing new. */
+  has_lease: Type.Boolean(),
+  is_draining: Type.Boolean(),
+  epoch: NumberOrNull,
+})
+export type FleetStatus = Static<typeof FleetStatus>

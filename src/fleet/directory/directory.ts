@@ -1,0 +1,132 @@
+// The directory as one host of a fleet has it: changes go to PostgreSQL, everything is read from the copy here.
+// Effects: statements to PostgreSQL, SQL on the host's database, timers.
+
+import { type Clock, pause } from '../../base/clock.ts'
+import type { DirectoryStore } from '../../store/db.ts'
+import type { Instance } from '../../store/directory/instance.table.ts'
+import { directoryAway, reasonOf } from '../failures.ts'
+import { Outbox } from '../replica/outbox.ts'
+import { Replica, type ReplicaDeps } from '../replica/replica.ts'
+import { Copy, type CopyDeps } from './copy.ts'
+import { reportAll } from './reports.ts'
+import { Wishes } from './wishes.ts'
+
+export type FleetDirectoryDeps = Pick<ReplicaDeps, 'adopt' | 'hostId'> &
+  Omit<CopyDeps, 'replica'> & {
+    readonly directory: DirectoryStore
+    readonly platform: NonNullable<Instance['platform']>
+  }
+
+export type FleetDirectory = {
+  /** In the place of a single host's. */
+  readonly store: DirectoryStore
+  /** The hosts, within a change. */
+  readonly hosts: Pick<Wishes, 'place' | 'has'>
+  /** There are news, or may be. Never throws, never waits. */
+  readonly wake: () => void
+  readonly view: () => { readonly version: number; readonly unreportedRows: number }
+  readonly start: () => void
+  readonly stop: () => Promise<void>
+}
+
+const SEEDING = new Error('the records of this host are still on their way into the directory')
+
+/** News are asked for at intervals too, should a notification be lost. */
+const pollMs = 2_000
+/** As long as the database does not answer. */
+const pollAwayMs = 1_000
+/** Longest wait of a change that nothing announced. */
+const reportMs = 1_000
+
+/** Notes from here on what changes on this host. `fleetId`: of the fleet that the host has joined. */
+export function openFleetDirectory(deps: FleetDirectoryDeps, fleetId: string): FleetDirectory {
+  const { directory, hostId, postgres, clock, log, platform } = deps
+  const replica = new Replica(deps)
+  replica.begin(fleetId)
+  const outbox = new Outbox(directory, replica)
+  const copy = new Copy({ ...deps, replica })
+  const wishes = new Wishes({ postgres, replica, copy, platform, log })
+  const stopping = new AbortController()
+  const { signal } = stopping
+  const news = createWake()
+  const reports = createWake()
+  let running: Promise<unknown> = Promise.resolve()
+
+  const report = () => reportAll({ postgres, outbox, hostId, writing: replica.isSeeding() ? 'wish' : 'report' }, signal)
+  const repeat = async ({ wake, everyMs, what }: Repeated, work: () => Promise<void>) => {
+    while (!signal.aborted) {
+      try {
+        await work()
+        await wake.within(clock, everyMs, signal)
+      } catch (error) {
+        if (!signal.aborted) log.debug(what, { problem: reasonOf(error) })
+        await pause(clock, pollAwayMs, signal)
+      }
+    }
+  }
+  /** Reports changes made here while the records were copied to the directory; until then no other host has them. */
+  const finishSeeding = async () => {
+    while (replica.isSeeding() && !signal.aborted) {
+      try {
+        await report()
+        if (!signal.aborted) replica.endSeeding()
+      } catch (error) {
+        log.warn('the records of this host are not wholly in the directory yet', { problem: reasonOf(error) })
+        await pause(clock, pollAwayMs, signal)
+      }
+    }
+  }
+
+  return {
+    store: {
+      db: directory.db,
+      transact: work => {
+        const result = directory.transact(work)
+        reports.wake()
+        return result
+      },
+      change: work => (replica.isSeeding() ? Promise.reject(directoryAway(SEEDING)) : wishes.grant(work)),
+      fresh: async () => !replica.isSeeding() && (await copy.fresh()),
+    },
+    hosts: wishes,
+    wake: news.wake,
+    view: () => ({ version: copy.mark().version, unreportedRows: outbox.count() }),
+    start: () => {
+      running = finishSeeding().then(() =>
+        Promise.all([
+          repeat({ wake: news, everyMs: pollMs, what: 'news of the directory were not read' }, () => copy.catchUp()),
+          repeat({ wake: reports, everyMs: reportMs, what: 'the directory did not take a report' }, report),
+        ]),
+      )
+    },
+    stop: async () => {
+      stopping.abort()
+      await running
+    },
+  }
+}
+
+type Repeated = { readonly wake: Wake; readonly everyMs: number; readonly what: string }
+
+type Wake = {
+  readonly wake: () => void
+  /** Resolves with the next wake, at once if there was one since; at the latest after `ms`, or with the signal. */
+  readonly within: (clock: Clock, ms: number, signal: AbortSignal) => Promise<void>
+}
+
+function createWake(): Wake {
+  let isDue = false
+  let alarm: AbortController | null = null
+  return {
+    wake: () => {
+      isDue = true
+      alarm?.abort()
+    },
+    within: async (clock, ms, signal) => {
+      alarm = new AbortController()
+      if (!isDue) await pause(clock, ms, AbortSignal.any([signal, alarm.signal]))
+      alarm = null
+      isDue = false
+    },
+  }
+}

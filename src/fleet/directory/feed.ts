@@ -1,0 +1,156 @@
+// Changes of the directory after a version, and all of it as of one moment. Effects: statements to PostgreSQL.
+
+import { assert } from '../../base/assert.ts'
+import type { Postgres, Row, Sql } from '../postgres.ts'
+import { keyText, type ReplicaMark } from '../replica/replica.ts'
+import { REPLICA_TABLES, type ReplicaTable, type RowChange, type WireRow } from '../replica/tables.ts'
+import { readPage } from './statements.ts'
+
+export type News =
+  | {
+      readonly kind: 'changes'
+      readonly changes: readonly RowChange[]
+      readonly to: Pick<ReplicaMark, 'version' | 'timeline'>
+      /** There is nothing behind them yet. */
+      readonly isWhole: boolean
+    }
+  /** Changes were trimmed, or another server took over that may lack some: only a snapshot tells. */
+  | { readonly kind: 'snapshot' }
+
+export type NewsAndHosts = { readonly news: News; readonly hosts: readonly HostRow[] }
+
+/** A host, as the placement of an instance sees it. */
+export type HostRow = {
+  readonly id: string
+  readonly name: string
+  readonly platform: string | null
+  /** Instances that it has and can take besides, together. */
+  readonly places: number
+  readonly isDraining: boolean
+  readonly hasLease: boolean
+}
+
+const changeCountMax = 2_000
+/** A transaction is read whole, however long: the bound of a batch bounds it. */
+const changesOfOneVersionMax = 100_000
+
+const HOSTS = `(SELECT coalesce(jsonb_agg(jsonb_build_object(
+    'id', id, 'name', name, 'platform', platform, 'places', places, 'isDraining', draining_ms IS NOT NULL,
+    'hasLease', has_lease)), '[]') FROM host_states) AS hosts`
+
+function statement(columns: string): string {
+  return `SELECT f.version AS now, f.id::text AS fleet, timeline() AS timeline, t.version AS trimmed,
+      c.version AS at, c.table_name, c.row_key, c.row${columns}
+    FROM fleet f CROSS JOIN trimmed t LEFT JOIN LATERAL (
+      SELECT version, ordinal, table_name, row_key, row FROM changes
+      WHERE version > $1 ORDER BY version, ordinal LIMIT $2
+    ) c ON true
+    ORDER BY c.version, c.ordinal`
+}
+
+const readChanges = statement('')
+const readChangesAndHosts = statement(`, ${HOSTS}`)
+
+type ChangeRow = Row & {
+  readonly now: number
+  readonly fleet: string
+  readonly timeline: number
+  readonly trimmed: number
+  readonly at: number | null
+  readonly table_name: string
+  readonly row_key: WireRow
+  readonly row: WireRow | null
+  readonly hosts?: readonly HostRow[]
+}
+
+export async function fleetIdOf(sql: Sql): Promise<string> {
+  const [row] = await sql.query<{ id: string }>('SELECT id::text AS id FROM fleet')
+  assert(row !== undefined, 'a directory has its id')
+  return row.id
+}
+
+/** One statement. Fault: `fleet.unavailable`. */
+export async function readNews(sql: Sql, mark: ReplicaMark): Promise<News> {
+  return newsOf(await changesAfter(sql, mark, readChanges), mark, null)
+}
+
+/** Within a numbered transaction: news up to the version before its own, and the hosts. */
+export async function readNewsAndHosts(sql: Sql, mark: ReplicaMark, version: number): Promise<NewsAndHosts> {
+  const rows = await changesAfter(sql, mark, readChangesAndHosts)
+  return { news: newsOf(rows, mark, version - 1), hosts: rows[0]?.hosts ?? [] }
+}
+
+async function changesAfter(sql: Sql, mark: ReplicaMark, text: string): Promise<readonly ChangeRow[]> {
+  const rows = await sql.query<ChangeRow>(text, [mark.version, changeCountMax])
+  const isOneVersion = rows.length === changeCountMax && rows[0]?.at === rows.at(-1)?.at
+  return isOneVersion ? await sql.query<ChangeRow>(text, [mark.version, changesOfOneVersionMax]) : rows
+}
+
+function newsOf(rows: readonly ChangeRow[], mark: ReplicaMark, end: number | null): News {
+  const [first] = rows
+  assert(first !== undefined, 'a directory has its counter')
+  const { timeline, trimmed } = first
+  const now = end ?? first.now
+  assert(first.fleet === mark.fleetId, 'the directory is of the fleet that this host is in')
+  if (timeline !== mark.timeline || now < mark.version || mark.version < trimmed) return { kind: 'snapshot' }
+  const isWhole = rows.length < changeCountMax
+  const last = rows.at(-1)?.at ?? now
+  // The last version of a page may be cut, unless it is the only one, which was read whole.
+  const isCut = !isWhole && first.at !== last
+  const taken = isCut ? rows.filter(({ at }) => at !== null && at < last) : rows
+  const version = isCut ? last - 1 : isWhole ? now : last
+  const changes = taken.flatMap(({ at, table_name: table, row_key: key, row }) =>
+    at === null ? [] : [{ table, key, row }],
+  )
+  return { kind: 'changes', changes, to: { version, timeline }, isWhole }
+}
+
+export type SnapshotSink = {
+  readonly part: (changes: readonly RowChange[]) => void
+  readonly end: (seen: ReadonlyMap<string, ReadonlySet<string>>, to: Pick<ReplicaMark, 'version' | 'timeline'>) => void
+}
+
+/** Rows of a turn of the event loop. */
+const pageRowCount = 250
+const snapshotStatementMs = 20_000
+
+/** Everything as of one moment, table by table. Fault: `fleet.unavailable`. */
+export async function readSnapshot(postgres: Pick<Postgres, 'snapshot'>, sink: SnapshotSink): Promise<void> {
+  await postgres.snapshot(
+    async sql => {
+      const [at] = await sql.query<{ version: number; timeline: number }>(
+        'SELECT version, timeline() AS timeline FROM fleet',
+      )
+      assert(at !== undefined, 'a directory has its counter')
+      const seen = new Map<string, Set<string>>()
+      for (const table of REPLICA_TABLES) {
+        const keys = new Set<string>()
+        seen.set(table.name, keys)
+        for await (const page of pagesOf(sql, table)) {
+          for (const { key } of page) keys.add(keyText(key))
+          sink.part(page)
+        }
+      }
+      sink.end(seen, { version: at.version, timeline: at.timeline })
+    },
+    { statementMs: snapshotStatementMs },
+  )
+}
+
+/** Rows of a table in the order of their keys. */
+export async function* pagesOf(sql: Sql, table: ReplicaTable): AsyncGenerator<readonly RowChange[]> {
+  const keyOf = (row: WireRow): WireRow => Object.fromEntries(table.key.map(name => [name, row[name] ?? null]))
+  let after: WireRow | null = null
+  for (;;) {
+    const values = after === null ? [] : table.key.map(name => String(after?.[name]))
+    const rows: { row: WireRow }[] = await sql.query<{ row: WireRow }>(readPage(table, after === null), [
+      ...values,
+      pageRowCount,
+    ])
+    const last = rows.at(-1)
+    if (last === undefined) return
+    yield rows.map(({ row }) => ({ table: table.name, key: keyOf(row), row }))
+    if (rows.length < pageRowCount) return
+    after = keyOf(last.row)
+  }
+}

@@ -1,0 +1,32 @@
+// Which host gets a new instance. Pure: the one with most free places among those that may take it.
+
+import type { HostRow } from './feed.ts'
+
+export type Placement =
+  | { readonly kind: 'placed'; readonly hostId: string }
+  /** `reason`: the condition that no host was left for. */
+  | { readonly kind: 'refused'; readonly reason: string }
+
+type Wanted = {
+  /** Platform of the host that was asked; its clients expect no other. */
+  readonly platform: string
+  /** Instances that have a place already, by host. */
+  readonly taken: ReadonlyMap<string, number>
+}
+
+export function placementOf(hosts: readonly HostRow[], { platform, taken }: Wanted): Placement {
+  const freeOf = ({ id, places }: HostRow) => places - (taken.get(id) ?? 0)
+  const conditions: readonly (readonly [reason: string, holds: (host: HostRow) => boolean])[] = [
+    ['no host has a lease', host => host.hasLease],
+    ['every host that has a lease drains', host => !host.isDraining],
+    [`no host that takes instances has the platform ${platform}`, host => host.platform === platform],
+    ['every host is full', host => freeOf(host) > 0],
+  ]
+  let left = [...hosts]
+  for (const [reason, holds] of conditions) {
+    left = left.filter(holds)
+    if (left.length === 0) return { kind: 'refused', reason }
+  }
+  const [best] = left.sort((a, b) => freeOf(b) - freeOf(a) || (a.id < b.id ? -1 : 1))
+  return best === undefined ? { kind: 'refused', reason: 'there is no host' } : { kind: 'placed', hostId: best.id }
+}

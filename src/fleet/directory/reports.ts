@@ -1,0 +1,43 @@
+// Carries what this host did to the directory, in numbered batches: each is taken once, in the transaction that notes
+// its number. Effects: statements to PostgreSQL, SQL on the host's database.
+
+import type { Postgres } from '../postgres.ts'
+import type { Batch, Outbox } from '../replica/outbox.ts'
+import type { Writing } from './statements.ts'
+import { writeChanges } from './write.ts'
+
+export type ReportsDeps = {
+  readonly postgres: Pick<Postgres, 'transact'>
+  readonly outbox: Outbox
+  readonly hostId: string
+  readonly writing: Writing
+}
+
+/** Other hosts are woken for these; the rest they find at their next poll. */
+const NEWSWORTHY: ReadonlySet<string> = new Set(['instance_changes', 'instance_addresses'])
+
+/** Reports everything that there is to report now. Faults: `fleet.unavailable`, `store.*`. */
+export async function reportAll(deps: ReportsDeps, signal: AbortSignal): Promise<void> {
+  for (let batch = deps.outbox.next(); batch !== null && !signal.aborted; batch = deps.outbox.next()) {
+    await report(deps, batch)
+  }
+}
+
+async function report({ postgres, outbox, hostId, writing }: ReportsDeps, batch: Batch): Promise<void> {
+  const isQuiet = !batch.changes.some(({ table }) => NEWSWORTHY.has(table))
+  const taken = await postgres.transact(
+    async tx => {
+      const [known] = await tx.query<{ batch: number }>('SELECT batch FROM outboxes WHERE host_id = $1', [hostId])
+      if (known !== undefined && known.batch >= batch.number) return known.batch
+      await writeChanges(tx, batch.changes, writing)
+      await tx.query(
+        'INSERT INTO outboxes VALUES ($1, $2) ON CONFLICT (host_id) DO UPDATE SET batch = excluded.batch',
+        [hostId, batch.number],
+      )
+      return batch.number
+    },
+    { isQuiet },
+  )
+  if (taken === batch.number) outbox.taken(batch)
+  else outbox.renumber(taken)
+}

@@ -1,0 +1,66 @@
+// PostgreSQL's statements for a table that hosts copy. Text only, pure. ?-free: $1 is JSON of an array of rows or keys.
+
+import { type Column, type ReplicaTable, statusRank } from '../replica/tables.ts'
+
+/** `wish`: of an owner or operator, made on what the directory has. `report`: of a host, made whenever it was. */
+export type Writing = 'wish' | 'report'
+
+/** Writes rows; everything moves only forwards. A report never brings back what is gone. */
+export function writeRows(table: ReplicaTable, writing: Writing): string {
+  const { name, key, columns } = table
+  const names = columns.map(column => column.name).join(', ')
+  const sets = columns.flatMap(column => assignment(table, column, writing))
+  const conflict = table.isLog === true || sets.length === 0 ? 'DO NOTHING' : `DO UPDATE SET ${sets.join(', ')}`
+  const where = writing === 'wish' ? '' : `WHERE ${mayReport(table)}`
+  return `INSERT INTO ${name} (${names}) SELECT ${names} FROM ${given(table)} ${where}
+    ON CONFLICT (${key.join(', ')}) ${conflict}`
+}
+
+export function deleteRows(table: ReplicaTable): string {
+  const same = table.key.map(column => `${table.name}.${column} = given.${column}`).join(' AND ')
+  return `DELETE FROM ${table.name} USING ${given(table)} WHERE ${same}`
+}
+
+/** A page of rows in the order of keys, after the key in $1 to $n; the last value: how many. */
+export function readPage({ name, key }: ReplicaTable, isFirst: boolean): string {
+  const columns = key.join(', ')
+  const after = isFirst ? '' : `WHERE (${columns}) > (${key.map((_, index) => `$${index + 1}::text`).join(', ')})`
+  const limit = isFirst ? 1 : key.length + 1
+  return `SELECT to_jsonb(${name}) AS row FROM ${name} ${after} ORDER BY ${columns} LIMIT $${limit}`
+}
+
+function given({ name }: ReplicaTable): string {
+  return `jsonb_populate_recordset(NULL::${name}, $1::jsonb) AS given`
+}
+
+function assignment({ name: table }: ReplicaTable, { name, merge }: Column, writing: Writing): string[] {
+  const [here, other] = [`${table}.${name}`, `excluded.${name}`]
+  switch (merge) {
+    case 'fixed':
+      return []
+    case 'wish':
+      return writing === 'wish' ? [`${name} = ${other}`] : []
+    case 'first':
+      return [`${name} = coalesce(${here}, ${other})`]
+    case 'latest':
+      return [`${name} = greatest(${here}, ${other})`]
+    case 'owner':
+      return [`${name} = ${other}`]
+    case 'status':
+      return [`${name} = CASE WHEN ${statusRank(here)} > ${statusRank(other)} THEN ${here} ELSE ${other} END`]
+    case 'desired':
+      return [`${name} = CASE WHEN ${here} = 'absent' THEN ${here} ELSE ${other} END`]
+  }
+}
+
+/** Rows that a report may write: known ones, or new ones of what is known. */
+function mayReport({ name, key, columns, hostMay }: ReplicaTable): string {
+  if (!hostMay.includes('insert')) {
+    return `EXISTS (SELECT 1 FROM ${name} AS known WHERE ${key.map(column => `known.${column} = given.${column}`).join(' AND ')})`
+  }
+  const refersTo = (column: string, other: string) =>
+    columns.some(({ name }) => name === column)
+      ? [`(given.${column} IS NULL OR EXISTS (SELECT 1 FROM ${other} WHERE id = given.${column}))`]
+      : []
+  return [...refersTo('organization_id', 'organizations'), ...refersTo('instance_id', 'instances')].join(' AND ')
+}

@@ -1,0 +1,154 @@
+// Changes that owners and the operator ask for: several in one transaction of the directory, each decided on what every
+// host knows by then. Effects: statements to PostgreSQL, SQL on the host's database.
+//
+// The transaction holds the directory's counter from its start, so nothing changes meanwhile: the copy here is brought
+// up to date, the changes are tried on it, and the rows that they would write are what the directory gets.
+
+import { present } from '../../base/assert.ts'
+import type { Logger } from '../../base/log.ts'
+import { UnavailableFault } from '../../http/limited.ts'
+import type { DirectoryDb } from '../../store/db.ts'
+import { placesTaken } from '../../store/directory/instance.query.ts'
+import type { Instance } from '../../store/directory/instance.table.ts'
+import { directoryAway } from '../failures.ts'
+import type { NumberedTransaction, Postgres } from '../postgres.ts'
+import type { Replica, Tried } from '../replica/replica.ts'
+import type { RowChange } from '../replica/tables.ts'
+import type { Copy } from './copy.ts'
+import { type HostRow, readNewsAndHosts } from './feed.ts'
+import { placementOf } from './placement.plan.ts'
+import { writeChanges } from './write.ts'
+
+export type WishesDeps = {
+  readonly postgres: Postgres
+  readonly replica: Replica
+  readonly copy: Copy
+  readonly platform: NonNullable<Instance['platform']>
+  readonly log: Logger
+}
+
+type Wish = {
+  readonly work: (tx: DirectoryDb) => unknown
+  readonly settle: (outcome: Tried) => void
+}
+
+type Granted = {
+  readonly outcomes: readonly Tried[]
+  readonly changes: readonly RowChange[]
+  readonly version: number
+  readonly timeline: number
+}
+
+/** In one transaction, and waiting for one. */
+const wishesPerTurnMax = 64
+const wishesWaitingMax = 1_024
+/** Runs of a transaction that found the copy too far behind. */
+const attemptsMax = 4
+const noPlaceRetryMs = 10_000
+
+export class Wishes {
+  readonly #deps: WishesDeps
+  readonly #waiting: Wish[] = []
+  #isGranting = false
+  /** The hosts within a transaction. */
+  #hosts: readonly HostRow[] = []
+  #taken: Map<string, number> | null = null
+
+  constructor(deps: WishesDeps) {
+    this.#deps = deps
+  }
+
+  /** Faults: those of `work`, `fleet.unavailable`. */
+  grant<T>(work: (tx: DirectoryDb) => T): Promise<T> {
+    if (this.#waiting.length >= wishesWaitingMax) {
+      return Promise.reject(directoryAway(new Error(`${wishesWaitingMax} changes wait already`)))
+    }
+    return new Promise((resolve, reject) => {
+      const settle = (outcome: Tried) => (outcome.ok ? resolve(outcome.value as T) : reject(outcome.error))
+      this.#waiting.push({ work, settle })
+      if (!this.#isGranting) void this.#grantAll()
+    })
+  }
+
+  /** The host of a new instance; only within `grant`. Fault: `fleet.unavailable`, with the condition nobody met. */
+  readonly place = (tx: DirectoryDb): Pick<Instance, 'hostId' | 'platform'> => {
+    const { platform } = this.#deps
+    this.#taken ??= placesTaken(tx)
+    const taken = this.#taken
+    const placement = placementOf(this.#hosts, { platform, taken })
+    if (placement.kind === 'refused') {
+      const message = `No host of this fleet can take the instance: ${placement.reason}. Nothing was created; send the request again later.`
+      throw new UnavailableFault(message, noPlaceRetryMs, { code: 'fleet.unavailable' })
+    }
+    const { hostId } = placement
+    taken.set(hostId, (taken.get(hostId) ?? 0) + 1)
+    return { hostId, platform }
+  }
+
+  /** Only within `grant`. */
+  readonly has = (hostId: string): boolean => this.#hosts.some(({ id }) => id === hostId)
+
+  async #grantAll(): Promise<void> {
+    this.#isGranting = true
+    try {
+      while (this.#waiting.length > 0) {
+        const wishes = this.#waiting.splice(0, wishesPerTurnMax)
+        const outcomes = await this.#grantTogether(wishes).catch((error: unknown) =>
+          wishes.map((): Tried => ({ ok: false, error })),
+        )
+        for (const [index, { settle }] of wishes.entries()) {
+          settle(present(outcomes[index], 'every change has its outcome'))
+        }
+      }
+    } finally {
+      this.#isGranting = false
+    }
+  }
+
+  async #grantTogether(wishes: readonly Wish[]): Promise<readonly Tried[]> {
+    const { postgres, copy, log } = this.#deps
+    for (let attempt = 1; ; attempt += 1) {
+      try {
+        const granted = await postgres.transact(tx => this.#tryIn(tx, wishes))
+        try {
+          const { changes, version, timeline } = granted
+          copy.take({ kind: 'changes', changes, to: { version, timeline }, isWhole: true })
+        } catch (error) {
+          log.warn('a change is in the directory, but not in the copy here yet', { error })
+        }
+        return granted.outcomes
+      } catch (error) {
+        if (error instanceof NothingWritten) return error.outcomes
+        if (!(error instanceof Behind)) throw error
+        if (attempt === attemptsMax) throw directoryAway(error)
+        await copy.catchUp()
+      } finally {
+        this.#hosts = []
+        this.#taken = null
+      }
+    }
+  }
+
+  async #tryIn(tx: NumberedTransaction, wishes: readonly Wish[]): Promise<Granted> {
+    const { copy, replica } = this.#deps
+    const { news, hosts } = await readNewsAndHosts(tx, copy.mark(), tx.version)
+    if (!copy.take(news) || copy.mark().version !== tx.version - 1) throw new Behind('the copy is behind')
+    this.#hosts = hosts
+    this.#taken = null
+    const { outcomes, changes } = replica.tryOut(wishes.map(({ work }) => work))
+    if (changes.length === 0) throw new NothingWritten(outcomes)
+    await writeChanges(tx, changes, 'wish')
+    return { outcomes, changes, version: tx.version, timeline: copy.mark().timeline }
+  }
+}
+
+class Behind extends Error {}
+
+class NothingWritten extends Error {
+  readonly outcomes: readonly Tried[]
+
+  constructor(outcomes: readonly Tried[]) {
+    super('nothing was written')
+    this.outcomes = outcomes
+  }
+}

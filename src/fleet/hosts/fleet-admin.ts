@@ -1,0 +1,92 @@
+// The operator's commands on a fleet: list, show, drain, remove, forget. By the daemon, or by the command line where no
+// daemon runs. Effects: statements to PostgreSQL.
+
+import { type Clock, iso, isoOrNull } from '../../base/clock.ts'
+import type { FleetHost, FleetHostState } from '../../contract/admin/fleet.ts'
+import type { Postgres } from '../postgres.ts'
+import { endInstancesOf } from './give-up.ts'
+import { forgetHost, type HostState, hostNamed, listHosts, removeHost, setDraining } from './hosts.query.ts'
+
+export type FleetAdmin = {
+  readonly list: () => Promise<FleetHost[]>
+  readonly show: (name: string) => Promise<FleetHost>
+  /** It takes no new instances; those that it has go on. */
+  readonly drain: (name: string) => Promise<FleetHost>
+  readonly undrain: (name: string) => Promise<FleetHost>
+  /** A host that has drained and holds nothing. */
+  readonly remove: (name: string) => Promise<FleetHost>
+  /** A host that does not come back: its instances fail. */
+  readonly forget: (name: string) => Promise<FleetHost>
+}
+
+export type FleetAdminDeps = {
+  readonly postgres: Pick<Postgres, 'query' | 'transact'>
+  /** This host's; null: it has no records yet. */
+  readonly hostId: string | null
+  readonly clock: Pick<Clock, 'nowMs'>
+}
+
+/** Faults: `not_found`, `conflict`, `fleet.unavailable`. */
+export function createFleetAdmin({ postgres, hostId, clock }: FleetAdminDeps): FleetAdmin {
+  const shown = (host: HostState) => hostDocument(host, hostId)
+  const drain = (name: string, sinceMs: number | null) =>
+    postgres.transact(async tx => {
+      await setDraining(tx, name, sinceMs)
+      return shown(await hostNamed(tx, name))
+    })
+  return {
+    list: async () => (await listHosts(postgres)).map(shown),
+    show: async name => shown(await hostNamed(postgres, name)),
+    drain: name => drain(name, clock.nowMs()),
+    undrain: name => drain(name, null),
+    remove: name =>
+      postgres.transact(async tx => {
+        const host = await hostNamed(tx, name)
+        await removeHost(tx, name)
+        return shown(host)
+      }),
+    forget: name =>
+      postgres.transact(async tx => {
+        const host = await hostNamed(tx, name)
+        await forgetHost(tx, name, endInstancesOf)
+        return shown(host)
+      }),
+  }
+}
+
+export function hostDocument(host: HostState, ownId: string | null): FleetHost {
+  const { report, renewedAt } = host
+  const text = (name: string) => (typeof report?.[name] === 'string' ? report[name] : null)
+  const number = (name: string) => (Number.isSafeInteger(report?.[name]) ? Number(report?.[name]) : null)
+  const sentMs = number('now_ms')
+  return {
+    id: host.id,
+    name: host.name,
+    state: stateOf(host),
+    is_this_host: host.id === ownId,
+    role: host.role,
+    joined_at: iso(host.joinedMs),
+    draining_since: isoOrNull(host.drainingMs),
+    last_seen_at: isoOrNull(renewedAt?.getTime() ?? null),
+    platform: host.platform,
+    places_free: Math.max(0, host.places - host.takenCount),
+    instances: host.livingCount,
+    version: text('version'),
+    schema: number('schema'),
+    clock_ahead_ms: sentMs === null || renewedAt === null ? null : sentMs - renewedAt.getTime(),
+    warm: number('warm'),
+    memory_mib_used: number('memory_mib_used'),
+    memory_mib_total: number('memory_mib_total'),
+    vcpus_used: number('vcpus_used'),
+    vcpus_total: number('vcpus_total'),
+    lacking: text('lacking'),
+    image: text('image'),
+    domain: text('domain'),
+  }
+}
+
+function stateOf({ renewedAt, lostAt, hasLease, drainingMs }: HostState): FleetHostState {
+  if (lostAt !== null) return 'lost'
+  if (!hasLease) return renewedAt === null ? 'new' : 'silent'
+  return drainingMs === null ? 'serving' : 'draining'
+}

@@ -1,0 +1,54 @@
+// Renews a host's lease; hosts that have been silent for too long are given up. Effects: statements to PostgreSQL.
+
+import { present } from '../../base/assert.ts'
+import type { HostReport } from '../../contract/admin/fleet.ts'
+import type { Postgres, Sql } from '../postgres.ts'
+import type { GiveUp } from './hosts.query.ts'
+
+export type Renewal = {
+  readonly hostId: string
+  readonly lostAfterMs: number
+  readonly platform: string
+  /** Instances that it has and can take besides, together. */
+  readonly places: number
+  readonly report: HostReport
+}
+
+export type Renewed =
+  | { readonly isMember: false }
+  | {
+      readonly isMember: true
+      readonly isDraining: boolean
+      /** It had been silent for so long that its instances were given up. */
+      readonly wasLost: boolean
+      readonly epoch: number
+      readonly leaseMs: number
+      /** Hosts to give up. */
+      readonly silent: readonly string[]
+    }
+
+/** Soon enough for another try while the lease lasts. */
+const renewalAnswerMs = 1_500
+
+export async function renewLease(sql: Sql, renewal: Renewal): Promise<Renewed> {
+  const { hostId, lostAfterMs, platform, places, report } = renewal
+  const [row] = await sql.query<Renewed>(
+    `SELECT is_member AS "isMember", is_draining AS "isDraining", was_lost AS "wasLost", epoch, lease_ms AS "leaseMs",
+       silent FROM renew_lease($1, $2, $3, $4, $5)`,
+    [hostId, lostAfterMs, platform, places, report],
+    { answerMs: renewalAnswerMs },
+  )
+  return present(row, 'a function has one row')
+}
+
+/** Null: it has come back, or another host gave it up. */
+export async function giveUpSilent(
+  postgres: Pick<Postgres, 'transact'>,
+  { hostId, lostAfterMs }: Pick<Renewal, 'hostId' | 'lostAfterMs'>,
+  giveUp: GiveUp,
+): Promise<number | null> {
+  return await postgres.transact(async tx => {
+    const [row] = await tx.query<{ isLost: boolean }>('SELECT mark_lost($1, $2) AS "isLost"', [hostId, lostAfterMs])
+    return row?.isLost === true ? await giveUp(tx, hostId) : null
+  })
+}

@@ -1,0 +1,143 @@
+// This host's lease in the fleet: while it has one it takes new instances. Effects: statements to PostgreSQL, a timer.
+//
+// The host counts from before it asked, by its own clock that never jumps, so it stops no later than others expect.
+
+import { type Clock, pause } from '../../base/clock.ts'
+import type { Logger } from '../../base/log.ts'
+import type { HostReport } from '../../contract/admin/fleet.ts'
+import { reasonOf } from '../failures.ts'
+import type { Postgres } from '../postgres.ts'
+import type { GiveUp } from './hosts.query.ts'
+import { giveUpSilent, type Renewed, renewLease } from './lease.query.ts'
+
+export const renewEveryMs = 2_000
+
+export type LeaseDeps = {
+  readonly postgres: Pick<Postgres, 'query' | 'transact'>
+  readonly hostId: string
+  readonly platform: string
+  /** Silence of another host after which its instances are given up. */
+  readonly lostAfterMs: number
+  readonly renewEveryMs?: number
+  /** Whether this host can work on the directory; asked until it once succeeds. Rejects with what is wrong. */
+  readonly check?: () => Promise<void>
+  /** A failure of it counts as one of the renewal. */
+  readonly report: () => { readonly places: number; readonly report: HostReport }
+  readonly giveUp: GiveUp
+  readonly clock: Clock
+  readonly log: Logger
+  /** For this host's journal: it was lost, it gave another one up. */
+  readonly onEvent: (kind: FleetEvent, detail: Record<string, unknown>) => void
+}
+
+export type FleetEvent = 'fleet.lost' | 'fleet.gave-up'
+
+export type LeaseView = {
+  readonly hasLease: boolean
+  readonly isDraining: boolean
+  /** Null before the first renewal. */
+  readonly epoch: number | null
+  /** Why the last renewal failed; null: it did not. */
+  readonly problem: string | null
+}
+
+/** In the log, and in status where the database answers. */
+export const notMember = 'this host is no member of the fleet, or signs in to the database as another role'
+
+export class Lease {
+  readonly #deps: LeaseDeps
+  #untilMs = Number.NEGATIVE_INFINITY
+  #isDraining = false
+  #epoch: number | null = null
+  #problem: string | null = 'no renewal has succeeded yet'
+  #hadLease = false
+  #isChecked = false
+  #giving: Promise<void> | null = null
+
+  constructor(deps: LeaseDeps) {
+    this.#deps = deps
+  }
+
+  view(): LeaseView {
+    const hasLease = this.isHeld()
+    const problem = hasLease ? this.#problem : (this.#problem ?? 'the database has not answered the last renewal yet')
+    return { hasLease, isDraining: this.#isDraining, epoch: this.#epoch, problem }
+  }
+
+  /** Without it this host starts nothing new; its VMs go on. */
+  isHeld(): boolean {
+    return this.#deps.clock.monotonicMs() < this.#untilMs
+  }
+
+  /** Renews until the signal is aborted. Never rejects. */
+  async run(signal: AbortSignal): Promise<void> {
+    const { clock, renewEveryMs: everyMs = renewEveryMs } = this.#deps
+    while (!signal.aborted) {
+      const beganMs = clock.monotonicMs()
+      await this.renew()
+      await pause(clock, Math.max(0, everyMs - (clock.monotonicMs() - beganMs)), signal)
+    }
+    await this.#giving
+  }
+
+  /** One renewal. Never rejects. */
+  async renew(): Promise<void> {
+    const { postgres, hostId, platform, lostAfterMs, clock } = this.#deps
+    const beganMs = clock.monotonicMs()
+    try {
+      if (!this.#isChecked) await this.#deps.check?.()
+      this.#isChecked = true
+      const renewal = { hostId, platform, lostAfterMs, ...this.#deps.report() }
+      this.#apply(await renewLease(postgres, renewal), beganMs)
+    } catch (error) {
+      this.#problem = reasonOf(error)
+    }
+    this.#tell()
+  }
+
+  #apply(renewed: Renewed, beganMs: number): void {
+    const { log, onEvent } = this.#deps
+    if (!renewed.isMember) {
+      this.#untilMs = Number.NEGATIVE_INFINITY
+      this.#problem = notMember
+      return
+    }
+    this.#untilMs = beganMs + renewed.leaseMs
+    this.#isDraining = renewed.isDraining
+    this.#epoch = renewed.epoch
+    this.#problem = null
+    if (renewed.wasLost) {
+      log.warn('this host was silent for so long that the fleet gave its instances up; they are ended')
+      onEvent('fleet.lost', {})
+    }
+    // Beside the renewals, which must not wait for it.
+    if (renewed.silent.length > 0) this.#giving ??= this.#giveUpAll(renewed.silent)
+  }
+
+  /** Never rejects. */
+  async #giveUpAll(hostIds: readonly string[]): Promise<void> {
+    for (const hostId of hostIds) await this.#giveUp(hostId)
+    this.#giving = null
+  }
+
+  async #giveUp(hostId: string): Promise<void> {
+    const { postgres, lostAfterMs, giveUp, log, onEvent } = this.#deps
+    try {
+      const instances = await giveUpSilent(postgres, { hostId, lostAfterMs }, giveUp)
+      if (instances === null) return
+      log.warn('a host of the fleet was silent for too long: its instances have failed', { host: hostId, instances })
+      onEvent('fleet.gave-up', { host: hostId, instances })
+    } catch (error) {
+      log.warn('a silent host could not be given up; the next renewal tries again', { problem: reasonOf(error) })
+    }
+  }
+
+  #tell(): void {
+    const hasLease = this.isHeld()
+    if (hasLease === this.#hadLease) return
+    this.#hadLease = hasLease
+    const { log } = this.#deps
+    if (hasLease) log.info('this host has its lease in the fleet', { epoch: this.#epoch })
+    else log.warn('this host has no lease in the fleet: it starts nothing new', { problem: this.#problem })
+  }
+}

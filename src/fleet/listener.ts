@@ -1,0 +1,78 @@
+// Wakes this host when another one has changed the directory (LISTEN). Effects: one connection to PostgreSQL, which is
+// opened again after it ended. Only a hint that news are sooner: whoever uses it asks at intervals as well.
+
+import { type Clock, onAbort, pause } from '../base/clock.ts'
+import type { Logger } from '../base/log.ts'
+import { BackOff } from '../base/work/back-off.ts'
+import {
+  openSingle,
+  POSTGRES_LIMITS,
+  type PostgresLimits,
+  type PostgresTarget,
+  type SingleConnection,
+} from './driver.ts'
+import { reasonOf } from './failures.ts'
+
+/** As begin_change() has it. */
+const channel = 'strongroom'
+
+const retryRange = { minMs: 200, maxMs: 4_000 }
+
+/** A connection that a firewall forgot looks quiet; a statement now and then tells. */
+const probeEveryMs = 30_000
+
+export type ListenerDeps = {
+  readonly target: PostgresTarget
+  readonly limits?: Partial<PostgresLimits>
+  readonly clock: Clock
+  readonly log: Logger
+  /** Must not throw. Gets the version that was made; null when the connection is new, so that some may be missed. */
+  readonly onNews: (version: number | null) => void
+  readonly signal: AbortSignal
+}
+
+/** Listens until the signal is aborted. Never rejects. */
+export async function listenForNews(deps: ListenerDeps): Promise<void> {
+  const { clock, log, signal } = deps
+  const backOff = new BackOff(retryRange, clock)
+  while (!signal.aborted) {
+    try {
+      await listenOnce(deps, () => backOff.reset())
+    } catch (error) {
+      log.debug('no connection that listens to the directory', { problem: reasonOf(error) })
+    }
+    if (!signal.aborted) await pause(clock, backOff.failed(), signal)
+  }
+}
+
+/** Returns or rejects when the connection has ended. */
+async function listenOnce(deps: ListenerDeps, onConnected: () => void): Promise<void> {
+  const { target, limits, clock, signal } = deps
+  const connection = await openSingle(target, { ...POSTGRES_LIMITS, ...limits })
+  const ended = new Promise<void>(resolve => connection.client.once('end', () => resolve()))
+  const stop = onAbort(signal, connection.destroy)
+  try {
+    await connection.client.connect()
+    connection.client.on('notification', ({ payload }) => deps.onNews(versionOf(payload)))
+    await connection.client.query(`LISTEN ${channel}`)
+    onConnected()
+    deps.onNews(null)
+    await Promise.race([ended, probe(connection, clock, signal)])
+  } finally {
+    stop()
+    connection.destroy()
+  }
+}
+
+/** Rejects when a statement is not answered. */
+async function probe({ client }: SingleConnection, clock: Clock, signal: AbortSignal): Promise<void> {
+  while (!signal.aborted) {
+    await pause(clock, probeEveryMs, signal)
+    if (!signal.aborted) await client.query('SELECT 1')
+  }
+}
+
+function versionOf(payload: string | undefined): number | null {
+  const version = Number(payload)
+  return payload !== undefined && Number.isSafeInteger(version) ? version : null
+}

@@ -1,0 +1,89 @@
+// The schema of a fleet's directory: numbered steps, each in a transaction, applied by a role that owns the schema.
+// Effects: the database's tables.
+//
+// Hosts one release apart work on one directory, so a step expands before a later release contracts: it adds tables and
+// columns that older hosts need not know, and takes away only what no host of the release before uses.
+
+import { Fault } from '../base/fault.ts'
+import { fleetSchema } from './driver.ts'
+import { hosts } from './migrations/0001-hosts.ts'
+import { directory } from './migrations/0002-directory.ts'
+import type { FleetMigration } from './migrations/migration.ts'
+import type { Postgres, Sql } from './postgres.ts'
+
+/** Oldest first, without a gap. Released ones never change. */
+export const FLEET_MIGRATIONS: readonly FleetMigration[] = [hosts, directory]
+
+/** The newest schema that this executable knows. */
+export function newestOf(migrations: readonly FleetMigration[] = FLEET_MIGRATIONS): number {
+  return migrations.at(-1)?.to ?? 0
+}
+
+/** A host works on a directory that is so much newer than it knows: what newer hosts added stands beside its own. */
+const stepsAhead = 1
+
+/** Held while the schema is brought up to date, so that two at once do not meet. */
+const migrationLock = 0x5374_726f
+
+/**
+ * Brings the directory to the newest schema; needs a role that owns it. Returns the names of the steps applied.
+ * Fault: `fleet.newer`.
+ */
+export async function migrateFleet(
+  postgres: Pick<Postgres, 'transactPlain'>,
+  migrations: readonly FleetMigration[] = FLEET_MIGRATIONS,
+): Promise<string[]> {
+  return await postgres.transactPlain(async tx => {
+    await tx.query('SELECT pg_advisory_xact_lock($1)', [migrationLock])
+    await tx.query(`CREATE SCHEMA IF NOT EXISTS ${fleetSchema}`)
+    await tx.query(`CREATE TABLE IF NOT EXISTS migrations (
+      version    integer     PRIMARY KEY,
+      name       text        NOT NULL,
+      applied_at timestamptz NOT NULL DEFAULT now()
+    )`)
+    const at = await schemaVersion(tx)
+    refuseNewer(at, newestOf(migrations))
+    const steps = migrations.filter(({ to }) => to > at)
+    if (at > 0 && steps.length > 0) await refuseOldHosts(tx, newestOf(migrations) - stepsAhead)
+    for (const { to, name, sql } of steps) {
+      await tx.query(sql)
+      await tx.query('INSERT INTO migrations (version, name) VALUES ($1, $2)', [to, name])
+    }
+    return steps.map(({ name }) => name)
+  })
+}
+
+/** Refuses a directory that this executable cannot work on. Faults: `fleet.newer`, `fleet.older`. */
+export async function checkSchema(sql: Sql, newest = newestOf()): Promise<number> {
+  const [{ found } = { found: false }] = await sql.query<{ found: boolean }>(
+    `SELECT to_regclass('${fleetSchema}.migrations') IS NOT NULL AS found`,
+  )
+  const at = found ? await schemaVersion(sql) : 0
+  refuseNewer(at, newest + stepsAhead)
+  if (at < newest) {
+    const message = at === 0 ? 'the database has no directory of a fleet' : `the directory has schema ${at}`
+    throw new Fault('fleet.older', `${message}, this host needs ${newest}; nothing was changed`)
+  }
+  return at
+}
+
+async function schemaVersion(sql: Sql): Promise<number> {
+  const [row] = await sql.query<{ version: number }>('SELECT coalesce(max(version), 0) AS version FROM migrations')
+  return row?.version ?? 0
+}
+
+/** A host that the new schema would be too far ahead of must be upgraded first; one that is gone does not count. */
+async function refuseOldHosts(sql: Sql, leastSchema: number): Promise<void> {
+  const old = await sql.query<{ name: string }>(
+    "SELECT name FROM host_states WHERE has_lease AND (report ->> 'schema')::integer < $1 ORDER BY name LIMIT 8",
+    [leastSchema],
+  )
+  if (old.length === 0) return
+  const names = old.map(({ name }) => name).join(', ')
+  throw new Fault('conflict', `upgrade these hosts first, they know schemas before ${leastSchema} alone: ${names}`)
+}
+
+function refuseNewer(at: number, newest: number): void {
+  if (at <= newest) return
+  throw new Fault('fleet.newer', `the directory has schema ${at}, this host works with up to ${newest}`)
+}

@@ -1,0 +1,372 @@
+// The fleet's database: numbered transactions, snapshots, statements. Effects: connections to PostgreSQL.
+//
+// A numbered transaction takes the next version of the directory at its start and holds that counter's lock until it
+// commits, so versions have no gaps and are in the order of commits. The rows that it writes get that version in
+// `changes`, from which every host copies.
+
+import type { PoolClient, QueryResult } from 'pg'
+import { present } from '../base/assert.ts'
+import type { Clock } from '../base/clock.ts'
+import { Fault, messageOf } from '../base/fault.ts'
+import type { Logger } from '../base/log.ts'
+import { UnavailableFault } from '../http/limited.ts'
+import {
+  answerSlackMs,
+  type Connections,
+  openConnections,
+  POSTGRES_LIMITS,
+  type PostgresLimits,
+  type PostgresTarget,
+} from './driver.ts'
+import {
+  ConnectionFailure,
+  commitUnknownMessage,
+  directoryAway,
+  failureOf,
+  isConflict,
+  reasonOf,
+  sqlStateOf,
+} from './failures.ts'
+
+/** A value of a statement. Objects are sent as JSON; undefined is refused by type. */
+export type SqlValue =
+  | string
+  | number
+  | boolean
+  | null
+  | Date
+  | Uint8Array
+  | readonly string[]
+  | readonly number[]
+  | object
+
+export type Row = Readonly<Record<string, unknown>>
+
+export type StatementOptions = {
+  /** The connection ends if the answer takes longer; the usual bound is longer than that of the server. */
+  readonly answerMs?: number
+}
+
+/** Statements of one transaction or of none. */
+export type Sql = {
+  readonly query: <Found extends object = Row>(
+    text: string,
+    values?: readonly SqlValue[],
+    options?: StatementOptions,
+  ) => Promise<Found[]>
+}
+
+/** A transaction that writes what hosts copy. */
+export type NumberedTransaction = Sql & {
+  /** The version of the directory that its commit makes. */
+  readonly version: number
+}
+
+export type WriteOptions = {
+  /** Other hosts are not woken: they find it at their next poll. For what comes often and can wait. */
+  readonly isQuiet?: boolean
+}
+
+export type ReadOptions = {
+  /** For each statement, instead of the usual bound. */
+  readonly statementMs?: number
+}
+
+export type PostgresView = {
+  readonly isReachable: boolean
+  /** Why the last statement failed; null when it did not. */
+  readonly problem: string | null
+  /** By the wall clock: since when it is as it is. */
+  readonly sinceMs: number
+  /** Sent since the start, transactions' own ones included. */
+  readonly statementCount: number
+  readonly failureCount: number
+}
+
+export type Postgres = Sql & {
+  /**
+   * Runs `work` in a numbered transaction: all of it or nothing. `work` may run again after a conflict, so its only
+   * effects are statements. Fault: `fleet.unavailable`.
+   */
+  readonly transact: <T>(work: (tx: NumberedTransaction) => Promise<T>, options?: WriteOptions) => Promise<T>
+  /** Runs `work` in a transaction without a version, for rows that no other host copies. */
+  readonly transactPlain: <T>(work: (tx: Sql) => Promise<T>) => Promise<T>
+  /** Everything as of one moment; nothing can be written. */
+  readonly snapshot: <T>(work: (tx: Sql) => Promise<T>, options?: ReadOptions) => Promise<T>
+  readonly view: () => PostgresView
+  readonly close: () => Promise<void>
+}
+
+export type PostgresDeps = {
+  readonly target: PostgresTarget
+  readonly limits?: Partial<PostgresLimits>
+  readonly clock: Clock
+  readonly log: Logger
+}
+
+/** Runs of one transaction: conflicts and connections that had ended while they were idle. */
+const attemptsMax = 4
+
+/** Opens nothing yet: the first statement connects. */
+export async function openPostgres({ target, limits: given, clock, log }: PostgresDeps): Promise<Postgres> {
+  const limits = { ...POSTGRES_LIMITS, ...given }
+  const connections = await openConnections(target, limits)
+  const health = createHealth(clock, log)
+  const session: Session = { connections, limits, health, clock }
+  return {
+    query: <Found extends object = Row>(text: string, values?: readonly SqlValue[], options?: StatementOptions) =>
+      onConnection(session, sql => sql.query<Found>(text, values, options)).catch(rethrow),
+    transact: (work, { isQuiet = false } = {}) =>
+      transaction(session, {
+        begin: `BEGIN; SELECT version, xid::text, timeline, began FROM begin_change(${!isQuiet})`,
+        work: (sql, began) => work({ query: sql.query, version: (began as Begun & { version: number }).version }),
+      }),
+    transactPlain: work =>
+      transaction(session, {
+        begin: `BEGIN; SELECT pg_current_xact_id()::text AS xid, ${TIMELINE} AS timeline`,
+        work: sql => work({ query: sql.query }),
+      }),
+    snapshot: (work, { statementMs } = {}) =>
+      transaction(session, {
+        begin: beginSnapshot(statementMs),
+        work: sql => work({ query: sql.query }),
+        ...(statementMs === undefined ? {} : { statementMs }),
+      }),
+    view: health.view,
+    close: connections.close,
+  }
+}
+
+type Session = {
+  readonly connections: Connections
+  readonly limits: PostgresLimits
+  readonly health: Health
+  readonly clock: Clock
+}
+
+type Transaction<T> = {
+  readonly begin: string
+  readonly work: (sql: ConnectionSql, began: Begun | undefined) => Promise<T>
+  readonly statementMs?: number
+}
+
+/** Timeline of the server's log: another after each failover. As timeline(), which a new database lacks. */
+const TIMELINE = `CASE WHEN pg_is_in_recovery() THEN 0
+  ELSE ('x' || substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8))::bit(32)::bigint END`
+
+/** Tells a transaction from all others, so that its outcome can be looked up. */
+type Begun = {
+  readonly xid: string
+  readonly timeline: number
+  /** With a number alone: its lines in `changes` have both. */
+  readonly version?: number
+  readonly began?: string
+}
+
+const LINES = 'EXISTS (SELECT 1 FROM changes WHERE version = $2 AND at = $3::timestamptz)'
+
+function beginSnapshot(statementMs: number | undefined): string {
+  const begin = 'BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY'
+  return statementMs === undefined ? begin : `${begin}; SET LOCAL statement_timeout = ${Math.ceil(statementMs)}`
+}
+
+async function transaction<T>(session: Session, plan: Transaction<T>): Promise<T> {
+  for (let attempt = 1; ; attempt += 1) {
+    try {
+      return await onConnection(session, sql => attemptOnce(session, sql, plan), plan.statementMs)
+    } catch (error) {
+      if (!isConflict(error) && !(error instanceof NotBegun)) return rethrow(error)
+      if (attempt === attemptsMax) throw directoryAway(error)
+    }
+  }
+}
+
+/** The connection had ended while it was idle, so the transaction cannot have begun. */
+class NotBegun extends Error {}
+
+async function attemptOnce<T>(session: Session, sql: ConnectionSql, { begin, work }: Transaction<T>): Promise<T> {
+  let began: Begun | undefined
+  let result: T
+  try {
+    const isReused = sql.isReused()
+    ;[began] = await sql.query<Begun>(begin).catch((error: unknown) => {
+      throw sql.isBroken() && isReused ? new NotBegun('the connection had ended', { cause: error }) : error
+    })
+    result = await within(session.limits.transactionMs, sql, work(sql, began))
+  } catch (error) {
+    if (!sql.isBroken()) await sql.query('ROLLBACK').catch(() => {})
+    throw error
+  }
+  try {
+    await sql.commit()
+  } catch (error) {
+    if (!sql.isBroken() || began === undefined) throw error
+    if (!(await wasCommitted(session, began, error))) throw directoryAway(error)
+  }
+  return result
+}
+
+/** Ends the connection of a transaction that takes too long: others wait for the counter that it holds. */
+async function within<T>(ms: number, sql: ConnectionSql, work: Promise<T>): Promise<T> {
+  const late = Promise.withResolvers<never>()
+  const timer = setTimeout(() => {
+    sql.break()
+    late.reject(directoryAway(new Error(`a transaction took longer than ${ms} ms`)))
+  }, ms)
+  try {
+    return await Promise.race([work, late.promise])
+  } finally {
+    clearTimeout(timer)
+  }
+}
+
+/** Time to find out, over another connection, what became of a commit whose connection ended. */
+const [commitLookUpMs, commitLookUpEveryMs] = [4_000, 200]
+
+/**
+ * Whether a transaction was committed. Fault: `fleet.unavailable` when nobody can say: the database stays away, or
+ * another server took over, on which numbers of transactions may mean others.
+ */
+async function wasCommitted(session: Session, begun: Begun, cause: unknown): Promise<boolean> {
+  const { xid, timeline, version = null, began = null } = begun
+  const { clock } = session
+  const untilMs = clock.monotonicMs() + commitLookUpMs
+  do {
+    const look = `SELECT pg_xact_status($1::xid8) AS status, ${TIMELINE} AS timeline, ${version === null ? 'true' : LINES} AS is_own`
+    type Found = { readonly status: string | null; readonly timeline: number; readonly is_own: boolean }
+    const [found] = await onConnection(session, sql =>
+      sql.query<Found>(look, version === null ? [xid] : [xid, version, began]),
+    ).catch((): Found[] => [])
+    if (found !== undefined && found.timeline !== timeline) break
+    // After a crash the server gives numbers that it had not written down to other transactions.
+    if (found?.status === 'committed') return found.is_own
+    if (found?.status === 'aborted') return false
+    await clock.sleep(commitLookUpEveryMs)
+  } while (clock.monotonicMs() < untilMs)
+  throw directoryAway(cause, commitUnknownMessage)
+}
+
+function rethrow(error: unknown): never {
+  throw failureOf(error)
+}
+
+/** Errors of the server are kept. */
+function asConnectionFailure(error: unknown): unknown {
+  return sqlStateOf(error) === null ? new ConnectionFailure(messageOf(error), { cause: error }) : error
+}
+
+type ConnectionSql = Sql & {
+  readonly commit: () => Promise<void>
+  readonly isReused: () => boolean
+  /** It failed, or was ended from here. */
+  readonly isBroken: () => boolean
+  readonly break: () => void
+}
+
+const used = new WeakSet<PoolClient>()
+
+/** Runs `work` on a connection of the pool. Errors are the driver's own. */
+async function onConnection<T>(
+  { connections, limits, health }: Session,
+  work: (sql: ConnectionSql) => Promise<T>,
+  statementMs = limits.statementMs,
+): Promise<T> {
+  try {
+    if (connections.waitingCount() >= limits.waitingCountMax) {
+      throw directoryAway(new Error(`${limits.waitingCountMax} requests wait for a connection`))
+    }
+    const client = await connections.take().catch((error: unknown) => {
+      throw asConnectionFailure(error)
+    })
+    const connection = sqlOn(client, statementMs + answerSlackMs, health)
+    try {
+      return await work(connection)
+    } finally {
+      const isBroken = connection.isBroken()
+      connection.break()
+      used.add(client)
+      connections.giveBack(client, isBroken)
+    }
+  } catch (error) {
+    health.failed(error)
+    throw error
+  }
+}
+
+function sqlOn(client: PoolClient, answerMs: number, health: Health): ConnectionSql {
+  let isBroken = false
+  const isReused = used.has(client)
+  const send = async (
+    text: string,
+    values?: readonly SqlValue[],
+    options: StatementOptions = {},
+  ): Promise<QueryResult> => {
+    if (isBroken) throw directoryAway(new Error('the connection of this transaction has ended'))
+    health.sent()
+    try {
+      const statement = {
+        text,
+        ...(values === undefined ? {} : { values: [...values] }),
+        query_timeout: options.answerMs ?? answerMs,
+      }
+      // Several statements in one text have several results.
+      const results = [await client.query(statement)].flat()
+      health.answered()
+      return present(results.at(-1), 'every statement has a result')
+    } catch (error) {
+      const isFatal = ['FATAL', 'PANIC'].includes(String(Reflect.get(Object(error), 'severity')))
+      if (sqlStateOf(error) === null || isFatal) isBroken = true
+      throw asConnectionFailure(error)
+    }
+  }
+  return {
+    query: async <Found extends object = Row>(
+      text: string,
+      values?: readonly SqlValue[],
+      options?: StatementOptions,
+    ): Promise<Found[]> => (await send(text, values, options)).rows,
+    commit: async () => {
+      const { command } = await send('COMMIT')
+      if (command !== 'COMMIT') throw new Fault('internal', 'rolled back: a statement of the transaction had failed')
+    },
+    isReused: () => isReused,
+    isBroken: () => isBroken,
+    break: () => {
+      isBroken = true
+    },
+  }
+}
+
+type Health = {
+  readonly view: () => PostgresView
+  readonly sent: () => void
+  readonly answered: () => void
+  readonly failed: (error: unknown) => void
+}
+
+function createHealth(clock: Pick<Clock, 'nowMs'>, log: Logger): Health {
+  let problem: string | null = null
+  let sinceMs = clock.nowMs()
+  let [statementCount, failureCount] = [0, 0]
+  return {
+    view: () => ({ isReachable: problem === null, problem, sinceMs, statementCount, failureCount }),
+    sent: () => {
+      statementCount += 1
+    },
+    answered: () => {
+      if (problem === null) return
+      log.info('the directory of the fleet answers again', { away_ms: clock.nowMs() - sinceMs })
+      problem = null
+      sinceMs = clock.nowMs()
+    },
+    failed: error => {
+      if (!(failureOf(error) instanceof UnavailableFault)) return
+      failureCount += 1
+      if (problem === null) {
+        sinceMs = clock.nowMs()
+        log.warn('the directory of the fleet does not answer', { problem: reasonOf(error) })
+      }
+      problem = reasonOf(error)
+    },
+  }
+}

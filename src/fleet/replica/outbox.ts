@@ -1,0 +1,71 @@
+// Reports of this host to the directory: batches of rows, numbered without a gap, so that each is taken once
+// whatever was interrupted. Effects: SQL on the host's database.
+
+import { type DirectoryStore, prepareRaw } from '../../store/db.ts'
+import type { Replica } from './replica.ts'
+import type { RowChange } from './tables.ts'
+
+export type Batch = {
+  readonly number: number
+  readonly throughSeq: number
+  readonly changes: readonly RowChange[]
+}
+
+const batchRowsMax = 500
+
+type State = { readonly batch: number; readonly sending_seq: number | null }
+
+export class Outbox {
+  readonly #directory: Pick<DirectoryStore, 'db' | 'transact'>
+  readonly #replica: Pick<Replica, 'changesBetween'>
+  readonly #sql
+
+  constructor(directory: Pick<DirectoryStore, 'db' | 'transact'>, replica: Pick<Replica, 'changesBetween'>) {
+    this.#directory = directory
+    this.#replica = replica
+    const { db } = directory
+    this.#sql = {
+      state: prepareRaw<State>(db, 'SELECT batch, sending_seq FROM replica'),
+      isEmpty: prepareRaw<{ none: number }>(db, 'SELECT NOT EXISTS (SELECT 1 FROM outbox) AS none'),
+      send: prepareRaw(db, 'UPDATE replica SET batch = ?1, sending_seq = ?2'),
+      sent: prepareRaw(db, 'UPDATE replica SET sending_seq = NULL'),
+      strike: prepareRaw(db, 'DELETE FROM outbox WHERE seq <= ?1'),
+      renumber: prepareRaw(db, 'UPDATE replica SET batch = ?1, sending_seq = NULL'),
+      count: prepareRaw<{ count: number }>(db, 'SELECT count(*) AS count FROM outbox'),
+    }
+  }
+
+  /** Lines that the directory has not taken. */
+  count(): number {
+    return this.#sql.count.get()?.count ?? 0
+  }
+
+  /**
+   * The batch that is on its way, else the next one; null: nothing is to report. Its number and end are kept before it
+   * is sent: a row that changes meanwhile gets a line behind it, and goes with a later batch.
+   */
+  next(): Batch | null {
+    if (this.#sql.isEmpty.get()?.none === 1) return null
+    const state = this.#sql.state.get()
+    if (state === null) return null
+    const { batch, sending_seq: sendingSeq } = state
+    if (sendingSeq !== null)
+      return { number: batch, ...this.#replica.changesBetween(0, sendingSeq), throughSeq: sendingSeq }
+    const next = { number: batch + 1, ...this.#replica.changesBetween(0, Number.MAX_SAFE_INTEGER, batchRowsMax) }
+    this.#sql.send.run(next.number, next.throughSeq)
+    return next
+  }
+
+  /** The directory has it. */
+  taken({ throughSeq }: Pick<Batch, 'throughSeq'>): void {
+    this.#directory.transact(() => {
+      this.#sql.strike.run(throughSeq)
+      this.#sql.sent.run()
+    })
+  }
+
+  /** The directory has a later batch: these records come from a backup. Everything goes again, behind that one. */
+  renumber(taken: number): void {
+    this.#sql.renumber.run(taken)
+  }
+}

@@ -1,0 +1,371 @@
+// This host's copy of the fleet's directory, in its own database: what came from others is taken over, and what a
+// change would write is found out before the directory has it. Effects: SQL on the host's database.
+
+import type { SQLQueryBindings } from 'bun:sqlite'
+import { assert } from '../../base/assert.ts'
+import { Fault } from '../../base/fault.ts'
+import { type DirectoryDb, type DirectoryStore, prepareRaw } from '../../store/db.ts'
+import { deleteRow, noteOwn, outboxTriggers, selectKeys, selectRow, triggerNames, upsertRow } from './statements.ts'
+import { REPLICA_TABLES, type ReplicaTable, type RowChange, type WireRow } from './tables.ts'
+
+export type ReplicaDeps = {
+  readonly directory: Pick<DirectoryStore, 'db' | 'transact'>
+  readonly hostId: string
+  /** Called for a new instance of this host in the transaction that adds it: which VM it has. */
+  readonly adopt: (tx: DirectoryDb, instanceId: string) => { readonly vmId: string }
+}
+
+/** Where the copy stands. */
+export type ReplicaMark = { readonly fleetId: string; readonly timeline: number; readonly version: number }
+
+/** An instance that changes of others have touched. Null: it is gone. */
+export type TouchedInstance = {
+  readonly id: string
+  readonly isOwn: boolean
+  readonly isNew: boolean
+  /** It was wanted before, and is not any more. */
+  readonly isDismissed: boolean
+  /** It was given up, and the VM with it. */
+  readonly isFailed: boolean
+}
+
+export type Applied = {
+  readonly instances: readonly TouchedInstance[]
+  /** Keys of gateways, or organizations. */
+  readonly touchesKeys: boolean
+}
+
+/** Outcome of one change that was tried. */
+export type Tried = { readonly ok: true; readonly value: unknown } | { readonly ok: false; readonly error: unknown }
+
+type Prepared = {
+  readonly select: (key: WireRow) => WireRow | null
+  readonly upsert: (row: WireRow) => void
+  readonly remove: (key: WireRow) => void
+  readonly keys: () => string[]
+}
+
+type InstanceBefore = { readonly host_id: string; readonly desired: string; readonly status: string }
+
+export class Replica {
+  readonly #deps: ReplicaDeps
+  readonly #tables: ReadonlyMap<string, Prepared>
+  readonly #instance: (id: string) => InstanceBefore | null
+  readonly #sql: ReturnType<typeof statementsOn>
+
+  constructor(deps: ReplicaDeps) {
+    this.#deps = deps
+    const { db } = deps.directory
+    this.#tables = new Map(REPLICA_TABLES.map(table => [table.name, prepared(db, table, deps.hostId)]))
+    const find = prepareRaw<InstanceBefore>(db, 'SELECT host_id, desired, status FROM instances WHERE id = ?1')
+    this.#instance = id => find.get(id)
+    this.#sql = statementsOn(db)
+  }
+
+  mark(): ReplicaMark | null {
+    const row = this.#sql.mark.get()
+    return row !== null ? { fleetId: row.fleet_id, timeline: row.timeline, version: row.version } : null
+  }
+
+  /**
+   * Begins a copy of a fleet at version 0, unless there is one of this fleet, and notes what changes from here on.
+   * `isSeeding`: the records here are to become the directory's. Fault `conflict`: there are records that a copy would
+   * replace.
+   */
+  begin(fleetId: string, { isSeeding = false } = {}): void {
+    this.#deps.directory.transact(tx => {
+      const at = this.mark()
+      if (at !== null && at.fleetId !== fleetId) {
+        throw new Fault('conflict', `the records of this host are a copy of the fleet ${at.fleetId}, not of ${fleetId}`)
+      }
+      if (at === null) {
+        if (!isSeeding && (this.#sql.organizations.get()?.count ?? 0) > 0) {
+          const message = 'this host has organizations of its own, which a fleet it enters would replace'
+          throw new Fault('conflict', `${message}; \`strongroom fleet init\` makes a fleet of them`)
+        }
+        run(tx, 'DELETE FROM outbox')
+        this.#sql.begin.run(fleetId, isSeeding ? 1 : 0)
+      }
+      dropTriggers(tx)
+      for (const table of REPLICA_TABLES) for (const sql of outboxTriggers(table)) run(tx, sql)
+    })
+  }
+
+  /** Whether what is here is still on its way to become the directory. */
+  isSeeding(): boolean {
+    return this.#sql.seeding.get()?.is_seeding === 1
+  }
+
+  /** Every row that hosts copy, as of one moment. */
+  allRows(): RowChange[] {
+    return this.#deps.directory.transact(() =>
+      REPLICA_TABLES.flatMap(({ name }) => {
+        const { keys, select } = this.#of(name)
+        return keys().map(text => {
+          const key: WireRow = JSON.parse(text)
+          return { table: name, key, row: select(key) }
+        })
+      }),
+    )
+  }
+
+  /** Rows that the directory does not have as they are. */
+  unreported(): number {
+    return this.#outboxKeys().length
+  }
+
+  /** The directory has these records, up to a version. */
+  seeded(to: Pick<ReplicaMark, 'version' | 'timeline'>): void {
+    this.#setMark(to)
+  }
+
+  endSeeding(): void {
+    this.#sql.endSeeding.run()
+  }
+
+  /** Has all that this host alone knows reported again: another server may have lost the newest of it. */
+  reportOwn(): void {
+    const { directory, hostId } = this.#deps
+    directory.transact(() => {
+      for (const note of this.#sql.reportOwn) note.run(hostId)
+    })
+  }
+
+  /** Takes over changes in their order; the copy is then at `to`. No effect on one that has them. */
+  apply(changes: readonly RowChange[], to: Pick<ReplicaMark, 'version' | 'timeline'>): Applied {
+    return this.#copying(tx => {
+      const at = this.mark()
+      assert(at !== null, 'a copy has begun')
+      if (to.timeline === at.timeline && to.version <= at.version) return []
+      const touched = changes.flatMap(change => this.#take(tx, change) ?? [])
+      this.#setMark(to)
+      return touched
+    }, changes)
+  }
+
+  /** Takes over rows of one table without moving on, as of a snapshot that is read in parts. */
+  applyPart(changes: readonly RowChange[]): Applied {
+    return this.#copying(tx => changes.flatMap(change => this.#take(tx, change) ?? []), changes)
+  }
+
+  /**
+   * Ends a snapshot: rows of a table that it does not have are removed, except those that this host has still to
+   * report.
+   */
+  endSnapshot(seen: ReadonlyMap<string, ReadonlySet<string>>, to: Pick<ReplicaMark, 'version' | 'timeline'>): Applied {
+    const pending = new Set(this.#outboxKeys())
+    const gone = REPLICA_TABLES.toReversed().flatMap(({ name, hostMay }) =>
+      this.#of(name)
+        .keys()
+        .filter(key => !seen.get(name)?.has(keyText(JSON.parse(key))))
+        .filter(key => !(hostMay.includes('insert') && pending.has(`${name} ${key}`)))
+        .map(key => ({ table: name, key: JSON.parse(key), row: null })),
+    )
+    return this.#copying(tx => {
+      const touched = gone.flatMap(change => this.#take(tx, change) ?? [])
+      this.#setMark(to)
+      return touched
+    }, gone)
+  }
+
+  /**
+   * Runs changes one after the other, each all or nothing, and takes all of them back. Returns their outcomes and the
+   * rows as they would be: the directory gets those, and only then this copy.
+   */
+  tryOut(works: readonly ((tx: DirectoryDb) => unknown)[]): {
+    outcomes: readonly Tried[]
+    changes: readonly RowChange[]
+  } {
+    let result: { outcomes: readonly Tried[]; changes: readonly RowChange[] } | null = null
+    try {
+      this.#deps.directory.transact(tx => {
+        // The sequence's own number, because the newest line may be gone.
+        const since = this.#sql.sequence.get()?.seq ?? 0
+        const outcomes = works.map(work => tried(tx, work))
+        result = { outcomes, changes: this.changesBetween(since, Number.MAX_SAFE_INTEGER).changes }
+        throw new TakenBack()
+      })
+    } catch (error) {
+      if (!(error instanceof TakenBack)) throw error
+    }
+    assert(result !== null, 'what was tried has outcomes')
+    return result
+  }
+
+  /** Rows that lines of the outbox name, as they are now: after one line, through another; the first `limit`. */
+  changesBetween(
+    afterSeq: number,
+    throughSeq: number,
+    limit = Number.MAX_SAFE_INTEGER,
+  ): { changes: readonly RowChange[]; throughSeq: number } {
+    const lines = this.#sql.lines.all(afterSeq, throughSeq, limit)
+    const changes = lines.map(({ table_name: table, row_key }) => {
+      const key: WireRow = JSON.parse(row_key)
+      return { table, key, row: this.#of(table).select(key) }
+    })
+    return { changes, throughSeq: lines.at(-1)?.seq ?? afterSeq }
+  }
+
+  #outboxKeys(): string[] {
+    return this.#sql.lines.all(0, Number.MAX_SAFE_INTEGER, Number.MAX_SAFE_INTEGER).map(textOf)
+  }
+
+  #of(table: string): Prepared {
+    const found = this.#tables.get(table)
+    assert(found !== undefined, `${table} is copied`)
+    return found
+  }
+
+  #setMark({ version, timeline }: Pick<ReplicaMark, 'version' | 'timeline'>): void {
+    this.#sql.setMark.run(version, timeline)
+  }
+
+  /** In one transaction that reports nothing back. */
+  #copying(work: (tx: DirectoryDb) => TouchedInstance[], changes: readonly RowChange[]): Applied {
+    const touched = this.#deps.directory.transact(tx => {
+      this.#sql.setApplying.run(1)
+      const result = work(tx)
+      this.#sql.setApplying.run(0)
+      return result
+    })
+    const last = new Map<string, TouchedInstance>()
+    for (const touch of touched) last.set(touch.id, joined(last.get(touch.id), touch))
+    const touchesKeys = changes.some(({ table }) => table === 'gateway_keys' || table === 'organizations')
+    return { instances: [...last.values()], touchesKeys }
+  }
+
+  #take(tx: DirectoryDb, { table, key, row }: RowChange): TouchedInstance | null {
+    const found = this.#tables.get(table)
+    // A table that a newer host has.
+    if (found === undefined) return null
+    const id = instanceOf(table, row ?? key)
+    const before = id === null ? null : this.#instance(id)
+    if (row === null) found.remove(key)
+    else found.upsert(row)
+    if (id === null) return null
+    const after = this.#instance(id)
+    const isOwn = (after ?? before)?.host_id === this.#deps.hostId
+    const isNew = table === 'instances' && before === null && after !== null
+    if (isNew && isOwn && after.status === 'provisioning') this.#sql.setVm.run(this.#deps.adopt(tx, id).vmId, id)
+    return {
+      id,
+      isOwn,
+      isNew,
+      isDismissed: before?.desired === 'present' && after?.desired !== 'present',
+      isFailed: before !== null && before.status !== 'failed' && after?.status === 'failed',
+    }
+  }
+}
+
+/** The fleet whose directory the records of this host are a copy of; null: of none. */
+export function copiedFleetOf({ db }: Pick<DirectoryStore, 'db'>): string | null {
+  return db.all<{ fleet_id: string }>('SELECT fleet_id FROM replica')[0]?.fleet_id ?? null
+}
+
+/** Ends the notes of changes, and forgets the copy's place: the records stay. */
+export function endReplica(directory: Pick<DirectoryStore, 'transact'>): void {
+  directory.transact(tx => {
+    dropTriggers(tx)
+    run(tx, 'DELETE FROM outbox')
+    run(tx, 'DELETE FROM replica')
+    run(tx, 'DELETE FROM instance_addresses')
+  })
+}
+
+/** The key of a row as text: its values, in the order of the columns. */
+export function keyText(key: WireRow): string {
+  return JSON.stringify(Object.entries(key).sort(([a], [b]) => (a < b ? -1 : 1)))
+}
+
+class TakenBack extends Error {}
+
+type OutboxLine = { readonly seq: number; readonly table_name: string; readonly row_key: string }
+
+function tried(tx: DirectoryDb, work: (tx: DirectoryDb) => unknown): Tried {
+  try {
+    return { ok: true, value: tx.transaction(inner => work(inner)) }
+  } catch (error) {
+    return { ok: false, error }
+  }
+}
+
+function joined(a: TouchedInstance | undefined, b: TouchedInstance): TouchedInstance {
+  if (a === undefined) return b
+  return {
+    ...b,
+    isNew: a.isNew || b.isNew,
+    isDismissed: a.isDismissed || b.isDismissed,
+    isFailed: a.isFailed || b.isFailed,
+  }
+}
+
+/** Instances whose record, name or address a row is about. */
+function instanceOf(table: string, row: WireRow): string | null {
+  const column = { instances: 'id', instance_addresses: 'instance_id', instance_attestations: 'instance_id' }[table]
+  const id = column === undefined ? null : row[column]
+  return typeof id === 'string' ? id : null
+}
+
+function textOf({ table_name, row_key }: Pick<OutboxLine, 'table_name' | 'row_key'>): string {
+  return `${table_name} ${row_key}`
+}
+
+type MarkRow = { readonly fleet_id: string; readonly timeline: number; readonly version: number }
+
+/** Prepared once: they are of every request in a fleet. */
+function statementsOn(db: DirectoryDb) {
+  return {
+    mark: prepareRaw<MarkRow>(db, 'SELECT fleet_id, timeline, version FROM replica'),
+    begin: prepareRaw(db, 'INSERT INTO replica VALUES (1, ?1, 0, 0, 0, ?2, 0, NULL)'),
+    organizations: prepareRaw<{ count: number }>(db, 'SELECT count(*) AS count FROM organizations'),
+    seeding: prepareRaw<{ is_seeding: number }>(db, 'SELECT is_seeding FROM replica'),
+    endSeeding: prepareRaw(db, 'UPDATE replica SET is_seeding = 0'),
+    reportOwn: REPLICA_TABLES.flatMap(table => {
+      const sql = noteOwn(table)
+      return sql === null ? [] : [prepareRaw(db, sql)]
+    }),
+    setMark: prepareRaw(db, 'UPDATE replica SET version = ?1, timeline = ?2'),
+    setApplying: prepareRaw(db, 'UPDATE replica SET is_applying = ?1'),
+    setVm: prepareRaw(db, 'UPDATE instances SET vm_id = ?1 WHERE id = ?2'),
+    sequence: prepareRaw<{ seq: number }>(db, "SELECT seq FROM sqlite_sequence WHERE name = 'outbox'"),
+    lines: prepareRaw<OutboxLine>(
+      db,
+      'SELECT seq, table_name, row_key FROM outbox WHERE seq > ?1 AND seq <= ?2 ORDER BY seq LIMIT ?3',
+    ),
+  }
+}
+
+function dropTriggers(tx: DirectoryDb): void {
+  for (const table of REPLICA_TABLES) for (const name of triggerNames(table)) run(tx, `DROP TRIGGER IF EXISTS ${name}`)
+}
+
+function run(tx: DirectoryDb, sql: string): void {
+  tx.run(sql)
+}
+
+function prepared(db: DirectoryDb, table: ReplicaTable, hostId: string): Prepared {
+  const select = prepareRaw<{ row: string }>(db, selectRow(table))
+  const upsert = prepareRaw(db, upsertRow(table))
+  const remove = prepareRaw(db, deleteRow(table))
+  const keys = prepareRaw<{ row_key: string }>(db, selectKeys(table))
+  const keyValues = (key: WireRow) => table.key.map(name => bound(key[name], 'text'))
+  return {
+    select: key => {
+      const found = select.get(...keyValues(key))
+      return found === null ? null : JSON.parse(found.row)
+    },
+    upsert: row => {
+      upsert.run(...table.columns.map(({ name, type }) => bound(row[name], type)), hostId)
+    },
+    remove: key => {
+      remove.run(...keyValues(key), hostId)
+    },
+    keys: () => keys.all().map(({ row_key }) => row_key),
+  }
+}
+
+/** A value that the directory has not is null: an older one lacks a column. */
+function bound(value: string | number | null | undefined, type: 'text' | 'integer' | 'bytes'): SQLQueryBindings {
+  if (value === null || value === undefined) return null
+  return type === 'bytes' ? Buffer.from(String(value).slice(2), 'hex') : value
+}

@@ -1,0 +1,119 @@
+// SQLite's statements for a table that hosts copy: triggers that note changes, reading a row, taking over a row that
+// came from elsewhere. Text only, pure.
+
+import { type Column, type ReplicaTable, statusRank } from './tables.ts'
+
+/** Triggers of a table that write `outbox`. They are silent while changes of others are copied. */
+export function outboxTriggers(table: ReplicaTable): string[] {
+  const { name } = table
+  const silent = '(SELECT is_applying FROM replica) = 0'
+  const note = (row: 'NEW' | 'OLD') => {
+    const key = jsonOf(table.key, column => `${row}.${column}`)
+    // Not OR REPLACE: a clause of the outer statement would overrule it.
+    return `DELETE FROM outbox WHERE table_name = '${name}' AND row_key = ${key};
+      INSERT INTO outbox (table_name, row_key) VALUES ('${name}', ${key});`
+  }
+  const changed = table.columns.map(differs).join(' OR ')
+  return [
+    `CREATE TRIGGER outbox_${name}_insert AFTER INSERT ON ${name} WHEN ${silent} BEGIN ${note('NEW')} END`,
+    `CREATE TRIGGER outbox_${name}_update AFTER UPDATE ON ${name} WHEN ${silent} AND (${changed}) BEGIN ${note('NEW')} END`,
+    `CREATE TRIGGER outbox_${name}_delete AFTER DELETE ON ${name} WHEN ${silent} BEGIN ${note('OLD')} END`,
+  ]
+}
+
+export function triggerNames({ name }: ReplicaTable): string[] {
+  return ['insert', 'update', 'delete'].map(event => `outbox_${name}_${event}`)
+}
+
+function differs({ name, reportedEveryMs }: Column): string {
+  const every = reportedEveryMs === undefined ? '' : ` / ${reportedEveryMs}`
+  return `NEW.${name}${every} IS NOT OLD.${name}${every}`
+}
+
+/** The row of a key (its columns as parameters, in order) as JSON text. */
+export function selectRow(table: ReplicaTable): string {
+  const where = table.key.map((column, index) => `${column} = ?${index + 1}`).join(' AND ')
+  return `SELECT ${rowJson(table)} AS row FROM ${table.name} WHERE ${where}`
+}
+
+/** Lines of the outbox for rows of this host's instances (?1: the host); null: the table has none. */
+export function noteOwn(table: ReplicaTable): string | null {
+  const column = table.name === 'instances' ? 'id' : table.columns.find(({ name }) => name === 'instance_id')?.name
+  if (column === undefined) return null
+  return `INSERT OR IGNORE INTO outbox (table_name, row_key) SELECT '${table.name}', ${keyJson(table)} FROM ${table.name}
+    WHERE ${column} IN (SELECT id FROM instances WHERE host_id = ?1)`
+}
+
+export function selectKeys(table: ReplicaTable): string {
+  return `SELECT ${keyJson(table)} AS row_key FROM ${table.name}`
+}
+
+/**
+ * Takes over a row: parameters are the columns in order, then this host's id. A row of this host keeps what this host
+ * says, and everything moves only forwards.
+ */
+export function upsertRow(table: ReplicaTable): string {
+  const { name, key, columns } = table
+  const names = columns.map(column => column.name).join(', ')
+  const values = columns.map((_, index) => `?${index + 1}`).join(', ')
+  const me = `?${columns.length + 1}`
+  if (table.isLog === true) {
+    const same = key.map(column => `${column} = ?${columns.findIndex(found => found.name === column) + 1}`)
+    const isHere = `SELECT 1 FROM ${name} WHERE ${same.join(' AND ')}`
+    return `INSERT INTO ${name} (${names}) SELECT ${values} WHERE ${me} IS NOT NULL AND NOT EXISTS (${isHere})`
+  }
+  const isOwn =
+    table.ofInstance === undefined
+      ? `${name}.host_id = ${me}`
+      : `(SELECT host_id FROM instances WHERE id = excluded.${table.ofInstance}) = ${me}`
+  const sets = columns.filter(({ merge }) => merge !== 'fixed').map(column => `${column.name} = ${merged(column)}`)
+  // The parameter has to appear, also where no column needs it.
+  return `INSERT INTO ${name} (${names}) SELECT ${values} WHERE ${me} IS NOT NULL
+    ON CONFLICT (${key.join(', ')}) DO UPDATE SET ${sets.join(', ')}`
+
+  function merged({ name: column, merge }: Column): string {
+    const [here, other] = [`${name}.${column}`, `excluded.${column}`]
+    switch (merge) {
+      case 'fixed':
+      case 'wish':
+        return other
+      case 'first':
+        return `coalesce(${other}, ${here})`
+      case 'latest':
+        return `CASE WHEN ${here} IS NULL OR ${other} > ${here} THEN ${other} ELSE ${here} END`
+      case 'owner':
+        return `CASE WHEN ${isOwn} THEN ${here} ELSE ${other} END`
+      case 'status':
+        return `CASE WHEN ${statusRank(here)} > ${statusRank(other)} THEN ${here} ELSE ${other} END`
+      case 'desired':
+        return `CASE WHEN ${here} = 'absent' THEN ${here} ELSE ${other} END`
+    }
+  }
+}
+
+/** Parameters: the key's columns, then this host's id. Rows that this host writes for its own instance stay. */
+export function deleteRow({ name, key, ofInstance }: ReplicaTable): string {
+  const where = key.map((column, index) => `${column} = ?${index + 1}`).join(' AND ')
+  const me = `?${key.length + 1}`
+  const others =
+    ofInstance === undefined
+      ? `${me} IS NOT NULL`
+      : `(SELECT host_id FROM instances WHERE id = ${name}.${ofInstance}) IS NOT ${me}`
+  return `DELETE FROM ${name} WHERE ${where} AND ${others}`
+}
+
+function keyJson({ key }: ReplicaTable): string {
+  return jsonOf(key, column => column)
+}
+
+function rowJson({ columns }: ReplicaTable): string {
+  const byName = new Map(columns.map(column => [column.name, column]))
+  return jsonOf(
+    columns.map(({ name }) => name),
+    name => (byName.get(name)?.type === 'bytes' ? `'\\x' || lower(hex(${name}))` : name),
+  )
+}
+
+function jsonOf(names: readonly string[], expression: (name: string) => string): string {
+  return `json_object(${names.map(name => `'${name}', ${expression(name)}`).join(', ')})`
+}

@@ -1,0 +1,165 @@
+// The tables that every host of a fleet has a copy of: their columns, and how a value that came from elsewhere meets
+// the one that is there. Triggers, statements of both databases, and the way from one to the other follow from this.
+// Pure.
+
+/**
+ * How two values of a column become one.
+ * `fixed`: set once, with the row.
+ * `wish`: as an owner or operator asked last; a host's own progress never changes it.
+ * `first`: a value that is there stays. `latest`: the greater number stays.
+ * `owner`: as the host that has the instance says.
+ * `status`, `desired`: the furthest along stays.
+ */
+export type Merge = 'fixed' | 'wish' | 'first' | 'latest' | 'owner' | 'status' | 'desired'
+
+export type Column = {
+  readonly name: string
+  readonly type: 'text' | 'integer' | 'bytes'
+  readonly merge: Merge
+  /** A change within the same so many milliseconds is not worth a report. */
+  readonly reportedEveryMs?: number
+}
+
+export type ReplicaTable = {
+  readonly name: string
+  readonly key: readonly string[]
+  readonly columns: readonly Column[]
+  /** Rows are only added, and go with what they belong to. */
+  readonly isLog?: boolean
+  /** Column with the instance whose host alone writes the row; null: rows are of nobody, or say it themselves. */
+  readonly ofInstance?: string
+  /** A host may add or remove rows without a wish of anybody. */
+  readonly hostMay: readonly ('insert' | 'delete')[]
+}
+
+/** `references` come before what refers to them. */
+export const REPLICA_TABLES: readonly ReplicaTable[] = [
+  {
+    name: 'organizations',
+    key: ['id'],
+    hostMay: [],
+    columns: [
+      ...texts('fixed', 'id', 'slug'),
+      ...texts('wish', 'status'),
+      ...integers('fixed', 'created_at_ms'),
+      ...integers('wish', 'budget_nano_usd', 'budget_tokens'),
+      ...integers('first', 'deleting_at_ms', 'deleted_at_ms'),
+    ],
+  },
+  {
+    name: 'keys',
+    key: ['prefix'],
+    hostMay: [],
+    columns: [
+      ...texts('fixed', 'prefix', 'organization_id'),
+      { name: 'secret_sha256', type: 'bytes', merge: 'fixed' },
+      ...texts('fixed', 'scope'),
+      ...integers('fixed', 'created_at_ms'),
+      ...integers('first', 'revoked_at_ms'),
+      ...integers('latest', 'last_used_at_ms'),
+    ],
+  },
+  {
+    name: 'instances',
+    key: ['id'],
+    hostMay: [],
+    columns: [
+      ...texts('fixed', 'id', 'host_id', 'organization_id', 'name', 'hostname'),
+      { name: 'desired', type: 'text', merge: 'desired' },
+      { name: 'status', type: 'text', merge: 'status' },
+      ...texts('fixed', 'agent', 'public_key', 'inference_mode', 'inference_model'),
+      // Without vm_id: the VM is the host's own business.
+      ...texts('first', 'failure_code', 'failure_message', 'terminated_reason'),
+      ...integers('owner', 'egress_bytes'),
+      { name: 'egress_observed_at_ms', type: 'integer', merge: 'owner', reportedEveryMs: 60_000 },
+      ...integers('owner', 'egress_block_applied_at_ms'),
+      ...integers('fixed', 'created_at_ms'),
+      ...integers('first', 'ready_at_ms', 'terminated_at_ms'),
+      ...integers('latest', 'changed_at_ms'),
+      ...texts('owner', 'platform'),
+    ],
+  },
+  {
+    name: 'instance_changes',
+    key: ['instance_id', 'status'],
+    isLog: true,
+    hostMay: ['insert'],
+    columns: [...texts('fixed', 'instance_id', 'status'), ...integers('fixed', 'at_ms')],
+  },
+  {
+    name: 'instance_attestations',
+    key: ['instance_id'],
+    ofInstance: 'instance_id',
+    hostMay: ['insert'],
+    columns: [
+      ...texts('fixed', 'instance_id'),
+      ...texts('owner', 'nonce', 'ssh_host_key'),
+      ...integers('owner', 'attested_at_ms'),
+      ...texts('owner', 'document'),
+    ],
+  },
+  {
+    name: 'instance_addresses',
+    key: ['instance_id'],
+    ofInstance: 'instance_id',
+    hostMay: ['insert', 'delete'],
+    columns: [...texts('fixed', 'instance_id'), ...texts('owner', 'address', 'address_v6')],
+  },
+  {
+    name: 'gateway_keys',
+    key: ['prefix'],
+    hostMay: ['insert', 'delete'],
+    columns: [
+      ...texts('fixed', 'prefix', 'organization_id'),
+      // Null once the record of the instance is gone.
+      ...texts('wish', 'instance_id'),
+      { name: 'secret_sha256', type: 'bytes', merge: 'fixed' },
+      ...integers('wish', 'requests_per_minute', 'tokens_per_minute', 'concurrency_max'),
+      ...integers('fixed', 'created_at_ms'),
+      ...integers('wish', 'expires_at_ms'),
+      ...integers('first', 'revoked_at_ms'),
+      ...integers('latest', 'last_used_at_ms'),
+      ...texts('wish', 'models', 'aliases'),
+      ...integers('wish', 'budget_nano_usd', 'budget_tokens'),
+    ],
+  },
+  {
+    name: 'idempotency',
+    key: ['organization_id', 'key'],
+    hostMay: [],
+    columns: [
+      ...texts('fixed', 'organization_id', 'key'),
+      { name: 'body_sha256', type: 'bytes', merge: 'wish' },
+      ...integers('wish', 'response_status'),
+      ...texts('wish', 'response_data'),
+      ...integers('wish', 'created_at_ms'),
+    ],
+  },
+]
+
+export const REPLICA_TABLE_BY_NAME: ReadonlyMap<string, ReplicaTable> = new Map(
+  REPLICA_TABLES.map(table => [table.name, table]),
+)
+
+/** A row between the two databases: values as JSON has them; bytes as `\x` and hexadecimal digits. */
+export type WireRow = Readonly<Record<string, string | number | null>>
+
+/** A row as it is now; null: it is gone. */
+export type RowChange = { readonly table: string; readonly key: WireRow; readonly row: WireRow | null }
+
+/** SQL of both databases: how far along a status is. */
+export function statusRank(expression: string): string {
+  const ranks = STATUS_ORDER.map((status, rank) => `WHEN '${status}' THEN ${rank}`).join(' ')
+  return `CASE ${expression} ${ranks} END`
+}
+
+/** No status returns, so each is in a log at most once. */
+const STATUS_ORDER = ['provisioning', 'ready', 'failed', 'terminating', 'terminated'] as const
+
+function texts(merge: Merge, ...names: readonly string[]): Column[] {
+  return names.map(name => ({ name, type: 'text', merge }))
+}
+
+function integers(merge: Merge, ...names: readonly string[]): Column[] {
+  return names.map(name => ({ name, type: 'integer', merge }))
+}

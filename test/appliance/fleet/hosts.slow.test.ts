@@ -1,0 +1,123 @@
+// A host in a fleet as the daemon composes it, on a real PostgreSQL: what status, metrics and the other hosts see of
+// it, and what it costs the database.
+
+import { afterAll, beforeAll, describe, expect, test } from 'bun:test'
+import { skipUnless } from '../../../scripts/rigs/skip.ts'
+import { until } from '../../../scripts/rigs/until.ts'
+import { composeFleetHost, type FleetHostParts, openFleet } from '../../../src/appliance/fleet/hosts.ts'
+import { systemClock } from '../../../src/base/clock.ts'
+import { silentLogger } from '../../../src/base/log.ts'
+import { defaultConfig } from '../../../src/config/load.ts'
+import type { Config } from '../../../src/config/schema.ts'
+import { joinHost } from '../../../src/fleet/hosts/hosts.query.ts'
+import { openStore } from '../../../src/store/db.ts'
+import { connect, newFleet } from '../../rigs/postgres/fleet.ts'
+import { type DatabaseProxy, startProxy } from '../../rigs/postgres/proxy.ts'
+import { hasPostgres, type PostgresServer, startPostgres } from '../../rigs/postgres/server.ts'
+
+describe.skipIf(skipUnless(hasPostgres, 'needs PostgreSQL (scripts/setup installs it)'))('a host of a fleet', () => {
+  let server: PostgresServer
+  beforeAll(async () => {
+    server = await startPostgres()
+  })
+  afterAll(() => server[Symbol.asyncDispose]())
+
+  async function compose(database: string, changes: Partial<FleetHostParts> = {}) {
+    const config: Config = { ...defaultConfig(), fleet: { ...defaultConfig().fleet, database, name: 'rack-1' } }
+    const fleet = await openFleet({ config, clock: systemClock, log: silentLogger })
+    const store = openStore(':memory:')
+    const host = composeFleetHost({
+      fleet,
+      config,
+      store,
+      engine: {
+        platform: 'tcg',
+        capacity: { memoryMib: 9_000, vcpus: 100, addresses: 100, asids: null, bootingMax: 2 },
+        diskGibMax: () => 1_000,
+      },
+      pool: {
+        status: () => ({ wanted: 2, warm: 1, booting: 1, lacking: null, lastFailure: null, nextAttemptAtMs: null }),
+      },
+      clockGuard: { certainMs: () => Date.now() },
+      clock: systemClock,
+      log: silentLogger,
+      onEvent: () => {},
+      ...changes,
+    })
+    const stop = async () => {
+      await host[Symbol.asyncDispose]()
+      await fleet[Symbol.asyncDispose]()
+      store.close()
+    }
+    return { host, store, fleet, stop, [Symbol.asyncDispose]: stop }
+  }
+
+  // Goal: an appliance without a fleet is as it was: no status, metrics, problems, connection.
+  test('none without fleet.database', async () => {
+    await using alone = await compose('')
+    expect(alone.fleet.database).toBeNull()
+    expect(alone.host).toMatchObject({ lease: null, admin: null, status: null })
+    expect([alone.host.problems(), alone.host.render()]).toEqual([[], ''])
+  })
+
+  // Goal: the others see what a host has room for, and its operator whether it takes part, from before it joined until
+  // after the database went away.
+  test('from its join to the end of the database', async () => {
+    const url = await newFleet(server)
+    const owner = await connect(server, url)
+    await using proxy = await startProxy(server.port)
+    await using member = await compose(through(proxy, url))
+    const { host, store } = member
+    expect(host.status?.()).toMatchObject({ name: 'rack-1', has_lease: false, problem: 'no renewal has succeeded yet' })
+    host.start()
+    await until('it says that it is no member', 5_000, () => host.problems()[0]?.detail.includes('is no member'))
+    expect(host.render()).toContain('strongroom_fleet_lease 0\n')
+    await owner.transact(tx => joinHost(tx, { id: store.hostId, name: 'rack-1', nowMs: Date.now() }))
+    await until('it has its lease', 10_000, () => host.lease?.isHeld())
+    expect(host.problems()).toEqual([])
+    expect(host.render()).toMatch(/^strongroom_fleet_lease 1$/m)
+    expect(host.render()).toMatch(/^strongroom_fleet_database_up 1$/m)
+    // Room by memory: 4 VMs of 2 GiB, and two that are warm or about to be.
+    expect(await host.admin?.list()).toMatchObject([
+      { name: 'rack-1', state: 'serving', is_this_host: true, places_free: 6, platform: 'tcg', lacking: null, warm: 1 },
+    ])
+    await host.admin?.drain('rack-1')
+    await until('it drains', 5_000, () => host.status?.().is_draining)
+    proxy.set('hole')
+    await until('it has no lease', 20_000, () => host.lease?.isHeld() === false)
+    // A renewal was given up and tried again by then.
+    expect(host.status?.()).toMatchObject({ is_reachable: false, has_lease: false, problem: expect.any(String) })
+    expect(host.problems()).toMatchObject([{ name: 'fleet', detail: expect.stringContaining('no lease') }])
+    proxy.set('open')
+    await until('it has its lease again', 10_000, () => host.lease?.isHeld())
+    await owner.close()
+  })
+
+  // Goal: an idle host costs the database few statements: half a one a second for its lease.
+  test('an idle host asks little', async () => {
+    const url = await newFleet(server)
+    const owner = await connect(server, url)
+    // Time as the loop sees it: 60 s in a moment.
+    let nowMs = 0
+    const clock = {
+      nowMs: Date.now,
+      monotonicMs: () => nowMs,
+      sleep: async (ms: number) => {
+        nowMs += ms
+        await Bun.sleep(0)
+      },
+    }
+    await using member = await compose(url, { clock })
+    await owner.transact(tx => joinHost(tx, { id: member.store.hostId, name: 'rack-1', nowMs: 0 }))
+    member.host.start()
+    await until('a minute has passed', 20_000, () => nowMs >= 60_000)
+    const [, statements] = /^strongroom_fleet_statements_total (\d+)$/m.exec(member.host.render()) ?? []
+    expect(Number(statements)).toBeGreaterThan(0)
+    expect(Number(statements) / (nowMs / 1_000)).toBeLessThan(0.6)
+    await owner.close()
+  })
+})
+
+function through(proxy: DatabaseProxy, url: string): string {
+  return url.replace(/:\d+\//, `:${proxy.port}/`)
+}

@@ -1,0 +1,95 @@
+// Goal: doctor finds what is wrong with a fleet before a client does, and says what to do.
+
+import { expect, test } from 'bun:test'
+import { type FleetFacts, fleetChecks } from '../../../../src/cli/doctor/fleet/fleet.plan.ts'
+import type { FleetHost } from '../../../../src/contract/admin/fleet.ts'
+
+const host: FleetHost = {
+  id: 'h1',
+  name: 'rack-1',
+  state: 'serving',
+  is_this_host: true,
+  role: 'rack_1',
+  joined_at: '2026-11-20T00:00:00.000Z',
+  draining_since: null,
+  last_seen_at: '2026-11-20T00:00:00.000Z',
+  platform: 'snp',
+  places_free: 3,
+  instances: 2,
+  version: '0.1.0',
+  schema: 2,
+  clock_ahead_ms: 3,
+  warm: 0,
+  memory_mib_used: 0,
+  memory_mib_total: 1,
+  vcpus_used: 0,
+  vcpus_total: 1,
+  lacking: null,
+  image: 'ab',
+  domain: 'agents.example',
+}
+const other = (changes: Partial<FleetHost>): FleetHost => ({
+  ...host,
+  name: 'rack-2',
+  is_this_host: false,
+  ...changes,
+})
+
+type Read = Extract<FleetFacts, { readonly kind: 'read' }>
+const good: Read = {
+  kind: 'read',
+  database: 'postgres://rack_1@db.example:5432/fleet',
+  answerMs: 1.4,
+  isTls: true,
+  schema: 2,
+  schemaNewest: 2,
+  role: { name: 'rack_1', isSuperuser: false },
+  synchronousStandbyNames: 'ANY 1 (b, c)',
+  synchronousCommit: 'on',
+  hosts: [host, other({})],
+}
+
+const wrongOf = (changes: Partial<Read>) =>
+  fleetChecks({ ...good, ...changes })
+    .filter(({ result }) => result !== 'PASS')
+    .map(({ name, result, detail }) => `${result} ${name}: ${detail}`)
+
+test('goal: a fleet as it should be passes', () => {
+  expect(wrongOf({})).toEqual([])
+})
+
+// Goal: each thing that can be wrong is one finding, with the names of the hosts that it is about.
+test.each([
+  [{ answerMs: 51 }, /^WARN fleet: .* answers in 51 ms/],
+  [{ synchronousStandbyNames: '' }, /^WARN fleet replication: synchronous_standby_names is empty: .* are lost/],
+  [{ synchronousCommit: 'off' }, /^WARN fleet replication: synchronous_commit is off/],
+  [{ role: { name: 'postgres', isSuperuser: true } }, /^WARN fleet role: postgres is a superuser/],
+  [{ hosts: [other({})] }, /^FAIL fleet member: the fleet does not have this host/],
+  [{ hosts: [{ ...host, state: 'silent' }] }, /^WARN fleet member: rack-1: silent/],
+  [{ hosts: [host, other({ state: 'lost' })] }, /^WARN fleet hosts: rack-2 is lost/],
+  [{ hosts: [host, other({ version: '0.2.0' })] }, /^WARN fleet versions: 0\.1\.0: rack-1; 0\.2\.0: rack-2/],
+  [{ hosts: [host, other({ platform: 'kvm' })] }, /^WARN fleet platforms: snp: rack-1; kvm: rack-2/],
+  [{ hosts: [host, other({ image: null })] }, /^WARN fleet images: ab: rack-1; none: rack-2/],
+  [
+    { hosts: [host, other({ domain: 'b.example' })] },
+    /^FAIL fleet domain: agents\.example: rack-1; b\.example: rack-2/,
+  ],
+  [{ hosts: [host, other({ clock_ahead_ms: -2_001 })] }, /^WARN fleet clocks: rack-2 is -2001 ms ahead/],
+] as const satisfies readonly (readonly [Partial<Read>, RegExp])[])('goal: %j', (changes, finding) => {
+  const found = wrongOf(changes)
+  expect(found).toHaveLength(1)
+  expect(found[0]).toMatch(finding)
+})
+
+test('goal: a host that is gone does not count for what hosts should have alike', () => {
+  expect(wrongOf({ hosts: [host, other({ state: 'lost', version: '0.0.1', domain: 'x', image: null })] })).toEqual([
+    'WARN fleet hosts: rack-2 is lost',
+  ])
+})
+
+test('goal: a database that is away is one finding, with its remedy', () => {
+  const facts = { kind: 'unread', database: 'postgres://a@b:1/c', reason: 'refused', remedy: 'look' } as const
+  expect(fleetChecks(facts)).toEqual([
+    { name: 'fleet', result: 'FAIL', detail: 'postgres://a@b:1/c: refused', remedy: 'look' },
+  ])
+})

@@ -1,0 +1,67 @@
+// Hosts of a fleet, their database and the ways to it fail at random while clients create and delete; a checker looks
+// for what was lost, doubled or left behind. STRONGROOM_FLEET_SEED repeats a run's choices, STRONGROOM_FLEET_FAULTS
+// asks for more.
+
+import { expect, test } from 'bun:test'
+import { skipUnless } from '../../../scripts/rigs/skip.ts'
+import { until } from '../../../scripts/rigs/until.ts'
+import { createDraw } from '../../rigs/draw.ts'
+import { FaultedFleet } from '../../rigs/fleet/faulted-fleet.ts'
+import { hasPostgres, startPostgres } from '../../rigs/postgres/server.ts'
+
+const seed = Number(process.env.STRONGROOM_FLEET_SEED ?? Date.now() % 1_000_000)
+const faultCount = Number(process.env.STRONGROOM_FLEET_FAULTS ?? 25)
+const hostCount = 3
+const clientCount = 5
+const settleMs = 120_000
+
+// Goal: every acknowledged create is there exactly once on every host, no name twice, no delete undone, no VM left
+// over.
+test.skipIf(skipUnless(hasPostgres, 'needs PostgreSQL (scripts/setup installs it)'))(
+  'random faults',
+  async () => {
+    process.stdout.write(`STRONGROOM_FLEET_SEED=${seed} STRONGROOM_FLEET_FAULTS=${faultCount}\n`)
+    await using server = await startPostgres()
+    await using fleet = await FaultedFleet.open(server, { hostCount, seed })
+    const ended = new AbortController()
+    const clients = Array.from({ length: clientCount }, (_, i) => fleet.client(`c${i}`, seed + i + 1, ended.signal))
+    const broken = Promise.all(clients)
+    for (let count = 0; count < faultCount; count += 1) await Promise.race([fleet.fault(), broken])
+    ended.abort()
+    await broken
+
+    for (const { proxy } of fleet.hosts) proxy.set('open')
+    await fleet.startAll()
+    const draw = createDraw(seed)
+    const told = (error: Error) => {
+      throw new Error([error.message, ...fleet.faults, fleet.lastRefusal, fleet.logs()].join('\n'))
+    }
+    await until('every create is acknowledged', settleMs, async () => {
+      for (const wish of fleet.wishes.filter(({ name }) => name === null)) await fleet.create(wish, draw)
+      return fleet.wishes.every(({ name }) => name !== null)
+    }).catch(told)
+    await until('everything is settled, and known everywhere', settleMs, async () => {
+      const lists = await Promise.all(fleet.hosts.map(host => fleet.list(host)))
+      const isSame = new Set(lists.map(list => JSON.stringify(list))).size === 1
+      return isSame && lists.flat().every(({ status }) => status === 'ready' || status === 'terminated')
+    }).catch(told)
+
+    const [list = []] = await Promise.all(fleet.hosts.map(host => fleet.list(host)))
+    const names = list.map(({ name }) => name)
+    expect(names.toSorted()).toEqual(fleet.wishes.map(({ name }) => name ?? '').toSorted())
+    expect(new Set(names).size).toBe(names.length)
+    const statuses = new Map(list.map(({ name, status }) => [name, status]))
+    for (const { name, isDeleteAccepted } of fleet.wishes) {
+      if (isDeleteAccepted) expect([name, statuses.get(name ?? '')]).toEqual([name, 'terminated'])
+    }
+    const log = await fleet.directoryLog()
+    for (const host of fleet.hosts) {
+      const records = fleet.recordsOf(host)
+      expect(records.log).toEqual(log)
+      await until('no VM is left over', settleMs, () => String(fleet.vms(host)) === String(fleet.recordsOf(host).vms))
+    }
+    const made = `${fleet.wishes.length} instances, ${list.filter(({ status }) => status === 'terminated').length} ended`
+    process.stdout.write(`${fleet.faults.length} faults: ${made}\n`)
+  },
+  900_000,
+)

@@ -1,0 +1,134 @@
+// A single host's records become a fleet's directory, beside changes that go on, and the way back. Real PostgreSQL.
+
+import { afterAll, beforeAll, expect, test } from 'bun:test'
+import { mkdirSync, mkdtempSync, rmSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { skipUnless } from '../../../scripts/rigs/skip.ts'
+import { failure, until } from '../../../scripts/rigs/until.ts'
+import { systemRandom } from '../../../src/base/ids.ts'
+import { leaveDirectory, seedDirectory } from '../../../src/fleet/directory/seed.ts'
+import { mintKey } from '../../../src/instances/http/auth.ts'
+import { openStore, type Store } from '../../../src/store/db.ts'
+import { storeAttestation } from '../../../src/store/directory/attestation.query.ts'
+import { insertGatewayKey } from '../../../src/store/directory/gateway-key.query.ts'
+import { insertIdempotency } from '../../../src/store/directory/idempotency.query.ts'
+import { insertInstance, listInstances, moveInstance } from '../../../src/store/directory/instance.query.ts'
+import { insertKey } from '../../../src/store/directory/key.query.ts'
+import { insertOrganization } from '../../../src/store/directory/organization.query.ts'
+import { startFleetHost } from '../../rigs/fleet/fleet-host.ts'
+import { connect, newFleet } from '../../rigs/postgres/fleet.ts'
+import { hasPostgres, type PostgresServer, startPostgres } from '../../rigs/postgres/server.ts'
+
+const missing = skipUnless(hasPostgres, 'needs PostgreSQL (scripts/setup installs it)')
+const nowMs = Date.parse('2026-11-26T12:00:00.000Z')
+const noBound = { requestsPerMinute: null, tokensPerMinute: null, concurrencyMax: null, expiresAtMs: null }
+
+let server: PostgresServer
+
+beforeAll(async () => {
+  if (hasPostgres) server = await startPostgres()
+}, 60_000)
+afterAll(async () => {
+  await server?.[Symbol.asyncDispose]()
+})
+
+function addInstance({ directory, hostId }: Store, name: string): void {
+  directory.transact(tx => {
+    insertInstance(tx, {
+      ...{ id: name, hostId, organizationId: 'o', name, hostname: `${name}.acme.agents.example`, agent: 'a' },
+      ...{ publicKey: 'k', inferenceMode: 'default_gateway', inferenceModel: 'tiny', vmId: `vm-${name}`, nowMs },
+    })
+    moveInstance(tx, { id: name, from: 'provisioning', to: 'ready', nowMs: nowMs + 1, readyAtMs: nowMs + 1 })
+  })
+}
+
+function fill(store: Store): void {
+  const { db } = store.directory
+  insertOrganization(db, { id: 'o', slug: 'acme', nowMs })
+  const { prefix, secretSha256 } = mintKey(systemRandom)
+  insertKey(db, { prefix, organizationId: 'o', secretSha256, scope: 'write', nowMs })
+  for (let index = 0; index < 30; index += 1) addInstance(store, `inst${String(index).padStart(4, '0')}`)
+  storeAttestation(db, {
+    instanceId: 'inst0000',
+    nonce: 'n'.repeat(43),
+    sshHostKey: 's',
+    attestedAtMs: 1,
+    document: '{}',
+  })
+  insertGatewayKey(db, {
+    ...noBound,
+    prefix: 'gwgwgwgw',
+    organizationId: 'o',
+    instanceId: 'inst0001',
+    secretSha256,
+    nowMs,
+  })
+  const stored = { responseStatus: 202, responseData: '{"name":"“inst0000”"}', nowMs }
+  insertIdempotency(db, { organizationId: 'o', key: 'once', bodySha256: secretSha256, ...stored })
+}
+
+async function singleHost() {
+  const directory = mkdtempSync(join(tmpdir(), 'srt-seed-'))
+  mkdirSync(join(directory, 'vms'))
+  const database = await newFleet(server)
+  const store = openStore(join(directory, 'strongroom.db'))
+  fill(store)
+  const postgres = await connect(server, database)
+  const deps = { directory: store.directory, hostId: store.hostId, postgres }
+  const close = async () => {
+    await postgres.close()
+    rmSync(directory, { recursive: true, force: true })
+  }
+  return { directory, database, store, postgres, deps, [Symbol.asyncDispose]: close }
+}
+
+// Goal: every row arrives as it is; changes of a daemon that goes on arrive once it starts in the fleet; nothing ends.
+test.skipIf(missing)('records become the directory', async () => {
+  await using host = await singleHost()
+  expect(await seedDirectory(host.deps)).toBe(95)
+  insertOrganization(host.store.directory.db, { id: 'late', slug: 'late', nowMs })
+  addInstance(host.store, 'late0000')
+  expect(await seedDirectory(host.deps)).toBeGreaterThan(95)
+  host.store.close()
+  await using started = await startFleetHost({ directory: host.directory, database: host.database, name: 'first' })
+  const slugs = async () =>
+    (await host.postgres.query<{ slug: string }>('SELECT slug FROM organizations ORDER BY 1')).map(({ slug }) => slug)
+  await until('all of it is there', 10_000, async () => String(await slugs()) === 'acme,late')
+  await until('nothing is left to report', 10_000, () => started.fleet.view().unreportedRows === 0)
+  const rows = listInstances(started.store.directory.db, 'o')
+  expect(rows).toHaveLength(31)
+  expect(rows.find(({ id }) => id === 'late0000')?.vmId).toBe('vm-late0000')
+  const [copied] = await host.postgres.query<{ count: number }>('SELECT count(*) AS count FROM instances')
+  expect(copied?.count).toBe(31)
+})
+
+// Goal: a directory that has something takes nothing, and the host stays what it was.
+test.skipIf(missing)('a directory of others', async () => {
+  await using host = await singleHost()
+  await host.postgres.transact(tx =>
+    tx.query("INSERT INTO organizations (id, slug, status, created_at_ms) VALUES ('x', 'x', 'active', 1)"),
+  )
+  expect(await failure(seedDirectory(host.deps))).toMatchObject({ code: 'conflict' })
+  expect(host.store.directory.db.all('SELECT * FROM replica')).toEqual([])
+  insertOrganization(host.store.directory.db, { id: 'p', slug: 'p', nowMs })
+  expect(host.store.directory.db.all('SELECT * FROM outbox')).toEqual([])
+  expect(await failure(leaveDirectory(host.deps))).toMatchObject({ code: 'conflict' })
+  host.store.close()
+})
+
+// Goal: the last host has its records back, the same row by row; a row that differs keeps it in the fleet.
+test.skipIf(missing)('the way back', async () => {
+  await using host = await singleHost()
+  await seedDirectory(host.deps)
+  await host.postgres.transact(tx => tx.query("UPDATE organizations SET budget_tokens = 7 WHERE id = 'o'"))
+  expect(await failure(leaveDirectory(host.deps))).toMatchObject({
+    code: 'conflict',
+    message: expect.stringMatching(/organizations .* differs/),
+  })
+  await host.postgres.transact(tx => tx.query("UPDATE organizations SET budget_tokens = NULL WHERE id = 'o'"))
+  expect(await leaveDirectory(host.deps)).toBe(95)
+  insertOrganization(host.store.directory.db, { id: 'own', slug: 'own', nowMs })
+  expect(host.store.directory.db.all('SELECT * FROM outbox')).toEqual([])
+  host.store.close()
+})

@@ -1,0 +1,176 @@
+// A host's copy of the directory and its outbox, without PostgreSQL. Real SQLite.
+
+import { expect, test } from 'bun:test'
+import { Outbox } from '../../../src/fleet/replica/outbox.ts'
+import { Replica } from '../../../src/fleet/replica/replica.ts'
+import type { RowChange, WireRow } from '../../../src/fleet/replica/tables.ts'
+import { openStore } from '../../../src/store/db.ts'
+import { findGatewayKey, insertGatewayKey } from '../../../src/store/directory/gateway-key.query.ts'
+import {
+  insertInstance,
+  instanceById,
+  listChangesOverlapping,
+  moveInstance,
+  setInstanceEgress,
+} from '../../../src/store/directory/instance.query.ts'
+import { addressOf, setAddress } from '../../../src/store/directory/instance-address.query.ts'
+import { insertOrganization } from '../../../src/store/directory/organization.query.ts'
+
+const fleetId = 'f'
+const at = (version: number) => ({ version, timeline: 1 })
+
+function opened() {
+  const store = openStore(':memory:')
+  const adopted: string[] = []
+  const deps = {
+    directory: store.directory,
+    hostId: store.hostId,
+    adopt: (_tx: unknown, id: string) => {
+      adopted.push(id)
+      return { vmId: `vm-${id}` }
+    },
+  }
+  const replica = new Replica(deps)
+  replica.begin(fleetId)
+  const outbox = new Outbox(store.directory, replica)
+  const { db } = store.directory
+  const instance = (id: string) => instanceById(db, id)
+  return { store, db, replica, outbox, adopted, instance }
+}
+
+const organization: RowChange = change('organizations', { id: 'o', slug: 'acme', status: 'active', created_at_ms: 1 })
+
+function change(table: string, row: WireRow, key: readonly string[] = ['id']): RowChange {
+  return { table, key: Object.fromEntries(key.map(name => [name, row[name] ?? null])), row }
+}
+
+function instanceRow(id: string, hostId: string, more: WireRow = {}): RowChange {
+  return change('instances', {
+    ...{ id, host_id: hostId, organization_id: 'o', name: id, hostname: `${id}.acme.x`, desired: 'present' },
+    ...{ status: 'provisioning', agent: 'a', public_key: 'k', inference_mode: 'm', inference_model: 'm' },
+    ...{ egress_bytes: 0, created_at_ms: 1, changed_at_ms: 1, ...more },
+  })
+}
+
+// Goal: a new instance of this host gets its VM with its row, once; one of another host gets none here.
+test('adoption', () => {
+  const { store, replica, adopted, instance } = opened()
+  const applied = replica.apply([organization, instanceRow('i1', store.hostId), instanceRow('i2', 'other')], at(1))
+  expect(adopted).toEqual(['i1'])
+  expect([instance('i1')?.vmId, instance('i2')?.vmId]).toEqual(['vm-i1', null])
+  expect(applied.instances.map(({ id, isOwn, isNew }) => [id, isOwn, isNew])).toEqual([
+    ['i1', true, true],
+    ['i2', false, true],
+  ])
+  replica.apply([instanceRow('i1', store.hostId)], at(1))
+  replica.apply([instanceRow('i1', store.hostId, { changed_at_ms: 2 })], at(2))
+  expect(adopted).toEqual(['i1'])
+  expect(instance('i1')?.vmId).toBe('vm-i1')
+})
+
+// Goal: nothing that came from others is reported back; all that this host did is, each row once, as it is by then.
+test('the outbox', () => {
+  const { store, db, replica, outbox } = opened()
+  replica.apply([organization, instanceRow('i1', store.hostId)], at(1))
+  expect(outbox.next()).toBeNull()
+  moveInstance(db, { id: 'i1', from: 'provisioning', to: 'ready', nowMs: 5, readyAtMs: 5 })
+  moveInstance(db, { id: 'i1', from: 'ready', to: 'failed', nowMs: 6, failureCode: 'boot_failed' })
+  const batch = outbox.next()
+  expect(batch?.number).toBe(1)
+  expect(batch?.changes.map(({ table, row }) => [table, row?.status])).toEqual([
+    ['instance_changes', 'ready'],
+    ['instances', 'failed'],
+    ['instance_changes', 'failed'],
+  ])
+  // Not taken yet, as after a lost answer: the same again, and what came meanwhile behind it.
+  moveInstance(db, { id: 'i1', from: 'failed', to: 'terminating', nowMs: 7 })
+  expect(outbox.next()?.changes.map(({ row }) => row?.status)).toEqual(['ready', 'failed'])
+  outbox.taken({ throughSeq: batch?.throughSeq ?? 0 })
+  expect(outbox.next()).toMatchObject({ number: 2 })
+  outbox.renumber(9)
+  expect(outbox.next()).toMatchObject({ number: 10 })
+})
+
+// Goal: a sample of egress is not worth a report of its own, unless a minute has passed or bytes have.
+test('samples', () => {
+  const { store, db, replica, outbox } = opened()
+  replica.apply([organization, instanceRow('i1', store.hostId, { egress_observed_at_ms: 60_000 })], at(1))
+  const sample = { id: 'i1', egressBytes: 0, egressBlockAppliedAtMs: null }
+  setInstanceEgress(db, [{ ...sample, egressObservedAtMs: 119_000 }])
+  expect(outbox.next()).toBeNull()
+  setInstanceEgress(db, [{ ...sample, egressObservedAtMs: 120_000 }])
+  expect(outbox.next()?.changes).toHaveLength(1)
+})
+
+// Goal: whichever comes first, a status only moves up, the first reason stays, and a host's own count of bytes stays.
+test('what crosses', () => {
+  const { store, db, replica, instance } = opened()
+  replica.apply([organization, instanceRow('i1', store.hostId)], at(1))
+  moveInstance(db, { id: 'i1', from: 'provisioning', to: 'ready', nowMs: 5, readyAtMs: 5 })
+  setInstanceEgress(db, [{ id: 'i1', egressBytes: 70, egressObservedAtMs: 6, egressBlockAppliedAtMs: null }])
+  replica.apply([instanceRow('i1', store.hostId, { egress_bytes: 30 })], at(2))
+  expect(instance('i1')).toMatchObject({ status: 'ready', egressBytes: 70 })
+  const deleted = { status: 'terminating', desired: 'absent', terminated_reason: 'deleted_via_api' }
+  const log = { instance_id: 'i1', status: 'terminating', at_ms: 4 }
+  const applied = replica.apply(
+    [instanceRow('i1', store.hostId, deleted), change('instance_changes', log, ['instance_id', 'status'])],
+    at(3),
+  )
+  expect(instance('i1')).toMatchObject({ status: 'terminating', readyAtMs: 5, desired: 'absent', egressBytes: 70 })
+  expect(applied.instances).toMatchObject([{ id: 'i1', isOwn: true, isDismissed: true }])
+  replica.apply([instanceRow('i1', store.hostId, { status: 'ready' })], at(4))
+  expect(instance('i1')).toMatchObject({ status: 'terminating', desired: 'absent' })
+  const statuses = listChangesOverlapping(db, { organizationId: 'o', fromMs: 0 }).map(({ status }) => status)
+  expect(statuses).toEqual(['ready', 'terminating'])
+})
+
+// Goal: changes that are tried leave nothing behind, see each other, and fail one by one.
+test('trying out', () => {
+  const { store, db, replica, outbox } = opened()
+  replica.apply([organization], at(1))
+  const add = (id: string) => (tx: typeof db) => {
+    const fixed = { agent: 'a', publicKey: 'k', inferenceMode: 'm', inferenceModel: 'm', vmId: null, nowMs: 1 }
+    insertInstance(tx, { ...fixed, id, hostId: store.hostId, organizationId: 'o', name: id, hostname: `${id}.x` })
+    if (id === 'bad') throw new Error('refused')
+    return instanceById(tx, 'i1')?.id
+  }
+  const { outcomes, changes } = replica.tryOut([add('i1'), add('bad'), add('i2')])
+  expect(outcomes.map(outcome => (outcome.ok ? outcome.value : 'refused'))).toEqual(['i1', 'refused', 'i1'])
+  expect(changes.filter(({ table }) => table === 'instances').map(({ key }) => key.id)).toEqual(['i1', 'i2'])
+  expect([instanceById(db, 'i1'), outbox.next()]).toEqual([null, null])
+})
+
+// Goal: a snapshot removes what it lacks, but not what this host has still to report, nor what it says of its own.
+test('the end of a snapshot', () => {
+  const { store, db, replica, instance } = opened()
+  const known = { prefix: 'known', organization_id: 'o', secret_sha256: `\\x${'ab'.repeat(32)}`, created_at_ms: 1 }
+  const rows = [organization, instanceRow('i1', store.hostId), instanceRow('i2', 'other')]
+  replica.apply([...rows, change('gateway_keys', known, ['prefix'])], at(1))
+  expect(findGatewayKey(db, 'known')?.secretSha256.toString('hex')).toBe('ab'.repeat(32))
+  const unbound = { requestsPerMinute: null, tokensPerMinute: null, concurrencyMax: null, expiresAtMs: null }
+  const minted = { prefix: 'minted', organizationId: 'o', instanceId: 'i1', secretSha256: new Uint8Array(32), nowMs: 1 }
+  insertGatewayKey(db, { ...unbound, ...minted })
+  store.directory.transact(tx => setAddress(tx, 'i1', { address: '10.0.0.1', addressV6: null }))
+  const seen = new Map([
+    ['organizations', new Set([JSON.stringify([['id', 'o']])])],
+    ['instances', new Set([JSON.stringify([['id', 'i1']])])],
+  ])
+  replica.endSnapshot(seen, { version: 9, timeline: 2 })
+  expect([instance('i1')?.id, instance('i2')]).toEqual(['i1', null])
+  expect(addressOf(db, 'i1')?.address).toBe('10.0.0.1')
+  expect([findGatewayKey(db, 'known'), findGatewayKey(db, 'minted')?.prefix]).toEqual([null, 'minted'])
+  expect(replica.mark()).toEqual({ fleetId, version: 9, timeline: 2 })
+})
+
+// Goal: records of a single host are neither replaced nor watched by accident.
+test('records of its own', () => {
+  const store = openStore(':memory:')
+  insertOrganization(store.directory.db, { id: 'o', slug: 'acme', nowMs: 1 })
+  const replica = new Replica({ directory: store.directory, hostId: store.hostId, adopt: () => ({ vmId: 'v' }) })
+  expect(() => replica.begin(fleetId)).toThrow('organizations of its own')
+  expect(
+    store.directory.db.all("SELECT name FROM sqlite_schema WHERE type = 'trigger' AND name LIKE 'outbox%'"),
+  ).toEqual([])
+  replica.begin(fleetId, { isSeeding: true })
+  expect(() => replica.begin('another')).toThrow('not of another')
+})

@@ -1,0 +1,214 @@
+// One host of a fleet without QEMU: its database, its copy of the directory, service A over HTTP on a free local port,
+// VMs that are files. Effects: files of a directory, connections, a port.
+
+import { join } from 'node:path'
+import { limits, settings } from '../../../scripts/rigs/instances/instances-service.ts'
+import { systemClock } from '../../../src/base/clock.ts'
+import { newUuid, systemRandom } from '../../../src/base/ids.ts'
+import { createLogger, type Logger, silentLogger } from '../../../src/base/log.ts'
+import { parseDatabaseUrl } from '../../../src/config/fleet/database-url.ts'
+import { type FleetDirectory, openFleetDirectory } from '../../../src/fleet/directory/directory.ts'
+import { fleetIdOf } from '../../../src/fleet/directory/feed.ts'
+import { failInstancesOf } from '../../../src/fleet/hosts/give-up.ts'
+import { hostById, joinHost } from '../../../src/fleet/hosts/hosts.query.ts'
+import { Lease } from '../../../src/fleet/hosts/lease.ts'
+import { listenForNews } from '../../../src/fleet/listener.ts'
+import { openPostgres, type Postgres } from '../../../src/fleet/postgres.ts'
+import type { Applied } from '../../../src/fleet/replica/replica.ts'
+import { createRequestRate } from '../../../src/http/rate.ts'
+import { StrangerLines } from '../../../src/http/stranger-lines.ts'
+import { Attestations } from '../../../src/instances/attestation.ts'
+import { NameTableReader } from '../../../src/instances/dns/name-table.ts'
+import { Names } from '../../../src/instances/dns/names.ts'
+import { createAuthenticate } from '../../../src/instances/http/auth.ts'
+import { openapiDocument } from '../../../src/instances/http/openapi.ts'
+import { createHttp } from '../../../src/instances/http/server.ts'
+import { createInstancesService, type InstancesService } from '../../../src/instances/service.ts'
+import { openStore, type Store } from '../../../src/store/db.ts'
+import { claimless } from '../instances/warm-pool.ts'
+import { report } from '../postgres/hosts.ts'
+import { type FakeVms, openFakeVms } from './fake-vms.ts'
+
+export type FleetHost = AsyncDisposable & {
+  readonly hostId: string
+  readonly name: string
+  readonly url: string
+  readonly store: Store
+  readonly fleet: FleetDirectory
+  readonly postgres: Postgres
+  readonly service: InstancesService
+  readonly vms: FakeVms
+  /** By the name table that the DNS server answers from. */
+  readonly addressOf: (hostname: string) => string | null
+  /** As kill -9 as far as it goes in one process: nothing is reported, nothing ends. */
+  readonly abandon: () => Promise<void>
+}
+
+/** So that tests of an outage need not wait as long as hosts do. */
+const postgresLimits = { connectMs: 500, statementMs: 1_000, lockMs: 900, transactionMs: 2_000 }
+
+export type FleetHostOptions = {
+  readonly directory: string
+  /** postgres://… of the directory. */
+  readonly database: string
+  readonly name: string
+  readonly places?: number
+  readonly log?: (line: string) => void
+  readonly settings?: Partial<typeof settings>
+  readonly bootMs?: number
+  /** As long as hosts have by default for a statement: where nothing waits for an outage to end. */
+  readonly isPatient?: boolean
+}
+
+export async function startFleetHost(options: FleetHostOptions): Promise<FleetHost> {
+  const { directory, name } = options
+  const clock = systemClock
+  const log: Logger =
+    options.log === undefined ? silentLogger : createLogger({ level: 'debug', sink: options.log, nowMs: clock.nowMs })
+  const parsed = parseDatabaseUrl(options.database)
+  if (!parsed.ok) throw new Error(parsed.problem)
+  const target = { ...parsed.address, caPem: null, applicationName: name }
+  const alone = openStore(join(directory, 'strongroom.db'))
+  const { hostId } = alone
+  const limitsOfPostgres = options.isPatient === true ? {} : postgresLimits
+  const postgres = await openPostgres({ target, limits: limitsOfPostgres, clock, log })
+  const lease = await enter(postgres, { hostId, name, places: options.places ?? 1_000 })
+  const vms = openFakeVms(join(directory, 'vms'), options.bootMs)
+  const fleet = openFleetDirectory(
+    {
+      directory: alone.directory,
+      hostId,
+      postgres,
+      platform: 'tcg',
+      clock,
+      log,
+      adopt: () => ({ vmId: newUuid() }),
+      onApplied: applied => onApplied(applied),
+    },
+    await fleetIdOf(postgres),
+  )
+  const store: Store = { ...alone, directory: fleet.store }
+  const reconciler = claimless({ store, clock, engine: vms, claim: async () => {} })
+  const names = new Names({
+    db: store.directory.db,
+    hostId,
+    engine: vms,
+    report: write => store.directory.transact(write),
+    namesMax: 10_000,
+    hostAddresses: () => ({ ns: null, instances: null, inference: null, builds: null }),
+    clock,
+    log,
+  })
+  vms.onChange(vmId => names.vmChanged(vmId))
+  const onApplied = ({ instances }: Applied) => {
+    for (const { id, isOwn } of instances) {
+      names.instanceChanged(id)
+      if (isOwn) reconciler.wake(id)
+    }
+  }
+  const service = createInstancesService({
+    directory: fleet.store,
+    hostId,
+    platform: 'tcg',
+    clock,
+    mayForget: () => true,
+    random: systemRandom,
+    log,
+    settings: { ...settings, ...options.settings },
+    takeVm: () => null,
+    fleet: fleet.hosts,
+    onCreated: () => {},
+    onDeleted: () => {},
+    inferenceCostMicroUsd: () => 0n,
+  })
+  const strangers = new StrangerLines({ clock, log })
+  const http = createHttp({
+    log,
+    clock,
+    random: systemRandom,
+    admitChange: () => {},
+    strangers,
+    limits,
+    rate: createRequestRate({ clock, requestsPerMinute: 1_000_000 }),
+    authenticate: createAuthenticate({ db: store.directory.db, clock, log }),
+    fresh: fleet.store.fresh,
+    service,
+    attestations: new Attestations({
+      db: store.directory.db,
+      engine: {
+        evidence: () => Promise.reject(new Error('nobody is attested here')),
+        handReceipt: async () => {},
+      },
+      trust: () => Promise.reject(new Error('nobody is attested here')),
+      admit: () => {},
+      clock,
+      log,
+    }),
+    openapi: openapiDocument(),
+  })
+  const listener = Bun.serve({
+    hostname: '127.0.0.1',
+    port: 0,
+    development: false,
+    fetch: request => http(request, { address: () => '127.0.0.1' }),
+  })
+  const listening = new AbortController()
+  const heard = listenForNews({
+    target,
+    limits: postgresLimits,
+    clock,
+    log,
+    onNews: fleet.wake,
+    signal: listening.signal,
+  })
+  await names.start()
+  fleet.start()
+  const renewing = lease.run(listening.signal)
+  reconciler.start()
+  const end = async () => {
+    listening.abort()
+    await listener.stop(true)
+    await Promise.all([names.stop(), reconciler.stop(), fleet.stop(), heard, renewing])
+    vms.stop()
+    strangers[Symbol.dispose]()
+    await postgres.close()
+    store.close()
+  }
+  let ending: Promise<void> | null = null
+  return {
+    hostId,
+    name,
+    url: `http://127.0.0.1:${listener.port}`,
+    store,
+    fleet,
+    postgres,
+    service,
+    vms,
+    addressOf: hostname => {
+      const found = new NameTableReader(names.memory).find(hostname.split('.').slice(0, 2).join('.'))
+      return found.kind === 'found' && found.v4 !== null ? found.v4.join('.') : null
+    },
+    abandon: () => (ending ??= end()),
+    [Symbol.asyncDispose]: () => (ending ??= end()),
+  }
+}
+
+/** The row of a host, and a lease of its own, which is renewed. */
+async function enter(postgres: Postgres, host: { hostId: string; name: string; places: number }): Promise<Lease> {
+  if ((await hostById(postgres, host.hostId)) === null) {
+    await postgres.transact(tx => joinHost(tx, { id: host.hostId, name: host.name, nowMs: Date.now() }))
+  }
+  const lease = new Lease({
+    postgres,
+    hostId: host.hostId,
+    platform: 'tcg',
+    lostAfterMs: 60_000,
+    report: () => ({ places: host.places, report }),
+    giveUp: failInstancesOf,
+    clock: systemClock,
+    log: silentLogger,
+    onEvent: () => {},
+  })
+  await lease.renew()
+  return lease
+}

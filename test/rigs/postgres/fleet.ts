@@ -1,0 +1,37 @@
+// A directory of a fleet in a database of its own, on a test's PostgreSQL. Effects: a database, connections.
+
+import { systemClock } from '../../../src/base/clock.ts'
+import { silentLogger } from '../../../src/base/log.ts'
+import { parseDatabaseUrl } from '../../../src/config/fleet/database-url.ts'
+import type { PostgresLimits, PostgresTarget } from '../../../src/fleet/driver.ts'
+import { migrateFleet } from '../../../src/fleet/migrations.ts'
+import { openPostgres, type Postgres } from '../../../src/fleet/postgres.ts'
+import type { PostgresServer } from './server.ts'
+
+let databaseCount = 0
+
+/** Makes a database with a directory; returns the address for its owner. */
+export async function newFleet(server: PostgresServer): Promise<string> {
+  databaseCount += 1
+  const database = `fleet_${databaseCount}`
+  await server.run(`CREATE DATABASE ${database}`)
+  const url = server.url({ database })
+  const postgres = await connect(server, url)
+  await migrateFleet(postgres)
+  await postgres.close()
+  return url
+}
+
+export function targetOf(server: PostgresServer, url: string): PostgresTarget {
+  const parsed = parseDatabaseUrl(url)
+  if (!parsed.ok) throw new Error(parsed.problem)
+  return { ...parsed.address, caPem: server.caPem, applicationName: 'test' }
+}
+
+export async function connect(
+  server: PostgresServer,
+  url: string,
+  limits: Partial<PostgresLimits> = {},
+): Promise<Postgres> {
+  return await openPostgres({ target: targetOf(server, url), limits, clock: systemClock, log: silentLogger })
+}

@@ -1,0 +1,287 @@
+// PostgreSQL of Debian's package for tests: a server of its own in a temporary directory, on loopback. Effects:
+// processes, which end with the test's own, however that ends; a temporary directory.
+//
+// As root the server runs as another user and in a PID and IPC namespace of its own, so that all of it ends at once.
+
+import {
+  chmodSync,
+  chownSync,
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  writeFileSync,
+} from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { until } from '../../../scripts/rigs/until.ts'
+import { systemErrorCode } from '../../../src/base/fault.ts'
+import { systemRandom } from '../../../src/base/ids.ts'
+import { openAuthority } from '../../../src/http/authority.ts'
+import { freePort } from '../acme/pebble.ts'
+
+const programsRoot = '/usr/lib/postgresql'
+
+/** Where the newest installed server's programs are; null: none is. */
+const programs = existsSync(programsRoot)
+  ? (readdirSync(programsRoot)
+      .sort((a, b) => Number(b) - Number(a))
+      .map(version => join(programsRoot, version, 'bin'))
+      .find(directory => existsSync(join(directory, 'postgres'))) ?? null)
+  : null
+
+export const hasPostgres = programs !== null
+
+/** Owns the databases: a role with all rights. */
+export const ownerRole = 'owner'
+
+export type PostgresSettings = {
+  /** TLS with a certificate of an authority of its own. */
+  readonly isTls?: boolean
+  /** Lines of pg_hba.conf; by default loopback is trusted. */
+  readonly access?: readonly string[]
+  /** Settings of postgresql.conf. */
+  readonly settings?: Readonly<Record<string, string>>
+}
+
+export type PostgresServer = {
+  readonly port: number
+  /** Address for a role and database; the owner's `postgres` when left out. */
+  readonly url: (to?: { readonly role?: string; readonly database?: string; readonly password?: string }) => string
+  /** Authority of its TLS; null without TLS. */
+  readonly caPem: string | null
+  readonly caFile: string | null
+  /** Runs SQL as the owner, by psql. */
+  readonly run: (sql: string, database?: string) => Promise<string>
+  readonly start: () => Promise<void>
+  /** As a machine that lost its power, or politely (`fast`: connections are ended). */
+  readonly stop: (how?: 'kill' | 'fast') => Promise<void>
+  /** SIGSTOP for all its processes: connections stay open and nothing answers. */
+  readonly freeze: () => void
+  readonly thaw: () => void
+  /** A standby that follows this server by streaming; not started yet. */
+  readonly standby: () => Promise<PostgresServer>
+  /** Makes a standby the primary. */
+  readonly promote: () => Promise<void>
+  readonly log: () => string
+} & AsyncDisposable
+
+export async function startPostgres(settings: PostgresSettings = {}): Promise<PostgresServer> {
+  const directory = newDirectory()
+  const data = join(directory, 'data')
+  await command([
+    'initdb',
+    `--pgdata=${data}`,
+    '--no-sync',
+    '--auth=trust',
+    `--username=${ownerRole}`,
+    '--encoding=UTF8',
+    '--locale=C',
+  ])
+  const access = settings.access ?? [
+    'local all all trust',
+    'host all all 127.0.0.1/32 trust',
+    'host replication all 127.0.0.1/32 trust',
+  ]
+  writeFileSync(join(data, 'pg_hba.conf'), `${access.join('\n')}\n`)
+  const tls = settings.isTls === true ? await writeCertificate(directory) : null
+  const server = await serverOn(directory, settings, tls)
+  await server.start()
+  return server
+}
+
+const isRoot = process.getuid?.() === 0
+
+/** Debian's package makes the user. */
+const user = isRoot ? userOf('postgres') : null
+
+function userOf(name: string): { readonly uid: number; readonly gid: number } {
+  const line = readFileSync('/etc/passwd', 'utf8')
+    .split('\n')
+    .find(line => line.startsWith(`${name}:`))
+  const [, , uid, gid] = (line ?? '').split(':')
+  return { uid: Number(uid), gid: Number(gid) }
+}
+
+function newDirectory(): string {
+  const directory = mkdtempSync(join(tmpdir(), 'srt-postgres-'))
+  giveToServer(directory)
+  return directory
+}
+
+function giveToServer(path: string): void {
+  if (user !== null) chownSync(path, user.uid, user.gid)
+}
+
+/** As the server's user, ended with this process. */
+function asUser(...argv: string[]): string[] {
+  const [name = '', ...rest] = argv
+  const program = [join(programs ?? '', name), ...rest]
+  const ends = '--pdeathsig=KILL'
+  if (user === null) return ['setpriv', ends, ...program]
+  return ['setpriv', `--reuid=${user.uid}`, `--regid=${user.gid}`, '--clear-groups', ends, ...program]
+}
+
+async function command(argv: string[], env: Record<string, string> = {}): Promise<string> {
+  const child = Bun.spawn(asUser(...argv), {
+    stdin: 'ignore',
+    stdout: 'pipe',
+    stderr: 'pipe',
+    cwd: '/',
+    env: { ...process.env, ...env },
+  })
+  const [out, err, code] = await Promise.all([child.stdout.text(), child.stderr.text(), child.exited])
+  if (code !== 0) throw new Error(`${argv[0]}: exit ${code}: ${err}`)
+  return out
+}
+
+type Tls = { readonly caPem: string; readonly caFile: string; readonly cert: string; readonly key: string }
+
+async function writeCertificate(directory: string): Promise<Tls> {
+  const dir = join(directory, 'tls')
+  mkdirSync(dir)
+  const deps = { kind: 'clients', stateDir: dir, nowMs: Date.now, random: systemRandom } as const
+  const authority = await openAuthority({ ...deps, names: ['localhost'] })
+  const pair = await authority.issue(['localhost'], 30)
+  const [cert, key] = [join(directory, 'server.crt'), join(directory, 'server.key')]
+  writeFileSync(cert, pair.cert)
+  writeFileSync(key, pair.key)
+  chmodSync(key, 0o600)
+  for (const path of [cert, key]) giveToServer(path)
+  return { caPem: authority.caPem, caFile: authority.caFile, cert, key }
+}
+
+const startMs = 20_000
+
+async function serverOn(directory: string, settings: PostgresSettings, tls: Tls | null): Promise<PostgresServer> {
+  const data = join(directory, 'data')
+  const port = await freePort()
+  const logPath = join(directory, 'log')
+  let child: Bun.Subprocess | null = null
+  const options = {
+    listen_addresses: '127.0.0.1',
+    port: String(port),
+    unix_socket_directories: directory,
+    // A crash of the server alone loses nothing without it; nobody cuts the power of the tests' machine.
+    fsync: 'off',
+    max_connections: '60',
+    wal_level: 'replica',
+    ...(tls === null ? {} : { ssl: 'on', ssl_cert_file: tls.cert, ssl_key_file: tls.key }),
+    ...settings.settings,
+  }
+  const psql = (sql: string, database = 'postgres') =>
+    command([
+      'psql',
+      '--no-psqlrc',
+      '--quiet',
+      '--tuples-only',
+      '--no-align',
+      '--set=ON_ERROR_STOP=1',
+      `--host=${directory}`,
+      `--port=${port}`,
+      `--username=${ownerRole}`,
+      `--command=${sql}`,
+      database,
+    ])
+  const pids = () => (child === null ? [] : descendants(child.pid))
+  // Without what started it, which waits for its end.
+  const serverPids = () => pids().filter(pid => programOf(pid) === 'postgres')
+  const signal = (name: NodeJS.Signals) => {
+    for (const pid of serverPids()) {
+      try {
+        process.kill(pid, name)
+      } catch (error) {
+        // A backend whose client has gone meanwhile.
+        if (systemErrorCode(error) !== 'ESRCH') throw error
+      }
+    }
+  }
+  const server: PostgresServer = {
+    port,
+    url: ({ role = ownerRole, database = 'postgres', password } = {}) =>
+      `postgres://${role}${password === undefined ? '' : `:${password}`}@${tls === null ? '127.0.0.1' : 'localhost'}:${port}/${database}`,
+    caPem: tls?.caPem ?? null,
+    caFile: tls?.caFile ?? null,
+    run: psql,
+    start: async () => {
+      const set = Object.entries(options).flatMap(([name, value]) => ['-c', `${name}=${value}`])
+      const apart = isRoot
+        ? ['setpriv', '--pdeathsig=KILL', 'unshare', '--pid', '--ipc', '--fork', '--kill-child=KILL']
+        : []
+      const log = Bun.file(logPath)
+      child = Bun.spawn([...apart, ...asUser('postgres', '-D', data, ...set)], {
+        stdin: 'ignore',
+        stdout: log,
+        stderr: log,
+        cwd: '/',
+      })
+      await until('PostgreSQL answers', startMs, () => {
+        if (child?.exitCode !== null) throw new Error(`PostgreSQL ended: ${readFileSync(logPath, 'utf8')}`)
+        return psql('SELECT 1').then(
+          () => true,
+          () => false,
+        )
+      })
+    },
+    stop: async (how = 'kill') => {
+      if (child === null) return
+      const [postmaster] = serverPids()
+      // In its namespace all end with the first process; without one, each by itself.
+      const targets = how === 'fast' || isRoot ? [postmaster ?? child.pid] : pids()
+      for (const pid of targets) process.kill(pid, how === 'fast' ? 'SIGINT' : 'SIGKILL')
+      await child.exited
+      child = null
+    },
+    freeze: () => signal('SIGSTOP'),
+    thaw: () => signal('SIGCONT'),
+    standby: async () => {
+      const to = newDirectory()
+      await command([
+        'pg_basebackup',
+        '--host=127.0.0.1',
+        `--port=${port}`,
+        `--username=${ownerRole}`,
+        `--pgdata=${join(to, 'data')}`,
+        '--checkpoint=fast',
+        '--write-recovery-conf',
+        '--no-sync',
+      ])
+      return await serverOn(to, settings, tls)
+    },
+    promote: async () => {
+      await psql('SELECT pg_promote(true, 20)')
+    },
+    log: () => readFileSync(logPath, 'utf8'),
+    [Symbol.asyncDispose]: async () => {
+      await server.stop()
+      rmSync(directory, { recursive: true, force: true })
+    },
+  }
+  return server
+}
+
+/** The process and all below it, parents first. */
+function descendants(pid: number): number[] {
+  const found = [pid]
+  for (let at = 0; at < found.length; at += 1) {
+    const children = ofProcess(found[at], `task/${found[at]}/children`)
+    found.push(...children.split(' ').filter(Boolean).map(Number))
+  }
+  return found
+}
+
+function programOf(pid: number): string {
+  return ofProcess(pid, 'comm').trim()
+}
+
+/** A file of a process; empty for one that has ended. */
+function ofProcess(pid: number | undefined, file: string): string {
+  try {
+    return readFileSync(`/proc/${pid}/${file}`, 'utf8')
+  } catch (error) {
+    if (['ENOENT', 'ESRCH'].includes(systemErrorCode(error) ?? '')) return ''
+    throw error
+  }
+}
