@@ -1,5 +1,6 @@
 // Builds the page from src/console/web: scripts that load what they need when they need it, a style, one document.
-// Effects: reads the sources, runs the bundler. The same sources give the same bytes, in whatever directory.
+// Effects: reads the sources, runs the bundler. The same sources give the same bytes where their paths from the working
+// directory are the same (scripts/build/console-page.ts).
 
 import { readFileSync } from 'node:fs'
 import { basename, join } from 'node:path'
