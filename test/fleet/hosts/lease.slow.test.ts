@@ -272,7 +272,7 @@ describe.skipIf(missing)('leases and a server that fails', () => {
   test('a standby takes over', async () => {
     await using primary = await startPostgres()
     const url = await newFleet(primary)
-    const before = await connect(primary, url, limits)
+    const before = await connect(primary, url)
     await addHosts(before, 'a', 'b')
     await addInstances(before, 'a', 'a1')
     await leaseOf(before, 'a').renew()
@@ -288,7 +288,7 @@ describe.skipIf(missing)('leases and a server that fails', () => {
         (await standby.run('SELECT max(served_ms) FROM strongroom.clock', new URL(url).pathname.slice(1))).trim() >=
         '59000',
     )
-    const after = await connect(standby, standby.url({ database: new URL(url).pathname.slice(1) }), limits)
+    const after = await connect(standby, standby.url({ database: new URL(url).pathname.slice(1) }))
     // A standby takes no writes: away, as for a server that is not there.
     expect((await failure(after.transact(tx => tx.query('SELECT 1')))).code).toBe('fleet.unavailable')
     await primary.stop('kill')
@@ -322,7 +322,7 @@ describe.skipIf(missing)('leases and a server that fails', () => {
     const stop = new AbortController()
     const lease = leaseOf(postgres, 'a', { renewEveryMs: 100 })
     const running = lease.run(stop.signal)
-    const held = (is: boolean) => until(`held: ${is}`, 10_000, () => lease.isHeld() === is)
+    const held = (is: boolean) => until(`held: ${is}`, 30_000, () => lease.isHeld() === is)
     await held(true)
     await server.stop('kill')
     await held(false)

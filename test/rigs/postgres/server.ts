@@ -189,14 +189,7 @@ async function serverOn(directory: string, settings: PostgresSettings, tls: Tls 
   // Without what started it, which waits for its end.
   const serverPids = () => pids().filter(pid => programOf(pid) === 'postgres')
   const signal = (name: NodeJS.Signals) => {
-    for (const pid of serverPids()) {
-      try {
-        process.kill(pid, name)
-      } catch (error) {
-        // A backend whose client has gone meanwhile.
-        if (systemErrorCode(error) !== 'ESRCH') throw error
-      }
-    }
+    for (const pid of serverPids()) send(pid, name)
   }
   const server: PostgresServer = {
     port,
@@ -230,7 +223,7 @@ async function serverOn(directory: string, settings: PostgresSettings, tls: Tls 
       const [postmaster] = serverPids()
       // In its namespace all end with the first process; without one, each by itself.
       const targets = how === 'fast' || isRoot ? [postmaster ?? child.pid] : pids()
-      for (const pid of targets) process.kill(pid, how === 'fast' ? 'SIGINT' : 'SIGKILL')
+      for (const pid of targets) send(pid, how === 'fast' ? 'SIGINT' : 'SIGKILL')
       await child.exited
       child = null
     },
@@ -266,22 +259,29 @@ async function serverOn(directory: string, settings: PostgresSettings, tls: Tls 
 function descendants(pid: number): number[] {
   const found = [pid]
   for (let at = 0; at < found.length; at += 1) {
-    const children = ofProcess(found[at], `task/${found[at]}/children`)
+    const children = textOf(`/proc/${found[at]}/task/${found[at]}/children`)
     found.push(...children.split(' ').filter(Boolean).map(Number))
   }
   return found
 }
 
 function programOf(pid: number): string {
-  return ofProcess(pid, 'comm').trim()
+  return textOf(`/proc/${pid}/comm`).trim()
 }
 
-/** A file of a process; empty for one that has ended. */
-function ofProcess(pid: number | undefined, file: string): string {
+/** Processes of a server come and go: empty for one that has ended. */
+function textOf(path: string): string {
   try {
-    return readFileSync(`/proc/${pid}/${file}`, 'utf8')
+    return readFileSync(path, 'utf8')
+  } catch {
+    return ''
+  }
+}
+
+function send(pid: number, signal: NodeJS.Signals): void {
+  try {
+    process.kill(pid, signal)
   } catch (error) {
-    if (['ENOENT', 'ESRCH'].includes(systemErrorCode(error) ?? '')) return ''
-    throw error
+    if (systemErrorCode(error) !== 'ESRCH') throw error
   }
 }
