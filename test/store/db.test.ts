@@ -28,6 +28,7 @@ import { events } from '../../src/store/ledger/event.table.ts'
 import { gateways } from '../../src/store/ledger/gateway.table.ts'
 import { logCosignatures, logEntries, logHashes } from '../../src/store/ledger/log.table.ts'
 import { nonces } from '../../src/store/ledger/nonce.table.ts'
+import { passkeys } from '../../src/store/ledger/passkey.table.ts'
 import { resourcesOf } from '../../src/store/ledger/resource.query.ts'
 import { egress, launches, resources, restingAddresses, vms } from '../../src/store/ledger/vm.table.ts'
 import { faultOf } from '../rigs/fault-of.ts'
@@ -59,6 +60,7 @@ const ROOMS: Record<DatabaseName, readonly SQLiteTable[]> = {
     launches,
     gateways,
     nonces,
+    passkeys,
     events,
     audit,
     logEntries,
