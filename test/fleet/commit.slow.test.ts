@@ -1,10 +1,10 @@
 // A commit whose server is killed before it got there. Real PostgreSQL.
 
 import { expect, test } from 'bun:test'
+import { connect, newFleet } from '../../scripts/rigs/postgres/fleet.ts'
+import { hasPostgres, startPostgres } from '../../scripts/rigs/postgres/server.ts'
 import { skipUnless } from '../../scripts/rigs/skip.ts'
-import { connect, newFleet } from '../rigs/postgres/fleet.ts'
 import { startProxy } from '../rigs/postgres/proxy.ts'
-import { hasPostgres, startPostgres } from '../rigs/postgres/server.ts'
 
 /** Transactions of others: a killed server gives them the numbers that it had not written down. */
 const others = `DO $$ BEGIN

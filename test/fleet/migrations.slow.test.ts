@@ -1,12 +1,12 @@
 // The directory's schema on a real PostgreSQL: steps, versions apart, several at once.
 
 import { afterAll, beforeAll, describe, expect, test } from 'bun:test'
+import { connect, newFleet } from '../../scripts/rigs/postgres/fleet.ts'
+import { addHosts, leaseOf, report } from '../../scripts/rigs/postgres/hosts.ts'
+import { hasPostgres, type PostgresServer, startPostgres } from '../../scripts/rigs/postgres/server.ts'
 import { skipUnless } from '../../scripts/rigs/skip.ts'
 import { failure } from '../../scripts/rigs/until.ts'
 import { checkSchema, FLEET_MIGRATIONS, migrateFleet, newestOf } from '../../src/fleet/migrations.ts'
-import { connect, newFleet } from '../rigs/postgres/fleet.ts'
-import { addHosts, leaseOf, report } from '../rigs/postgres/hosts.ts'
-import { hasPostgres, type PostgresServer, startPostgres } from '../rigs/postgres/server.ts'
 
 const newest = newestOf()
 const step = (to: number) => ({ to, name: `step ${to}`, sql: `CREATE TABLE step_${to} (id text PRIMARY KEY)` })

@@ -2,6 +2,8 @@
 
 import { afterAll, beforeAll, describe, expect, test } from 'bun:test'
 import { readdirSync, readFileSync, readlinkSync } from 'node:fs'
+import { connect, newFleet, targetOf } from '../../scripts/rigs/postgres/fleet.ts'
+import { hasPostgres, type PostgresServer, startPostgres } from '../../scripts/rigs/postgres/server.ts'
 import { skipUnless } from '../../scripts/rigs/skip.ts'
 import { failure, until } from '../../scripts/rigs/until.ts'
 import { systemClock } from '../../src/base/clock.ts'
@@ -10,9 +12,7 @@ import { commitUnknownMessage, directoryAwayMessage, sqlStateOf } from '../../sr
 import { listenForNews } from '../../src/fleet/listener.ts'
 import type { Postgres } from '../../src/fleet/postgres.ts'
 import { retryAfterOf } from '../../src/http/limited.ts'
-import { connect, newFleet, targetOf } from '../rigs/postgres/fleet.ts'
 import { type DatabaseProxy, startProxy } from '../rigs/postgres/proxy.ts'
-import { hasPostgres, type PostgresServer, startPostgres } from '../rigs/postgres/server.ts'
 
 /** Open sockets of this process whose other end has this port (proc(5), /proc/net/tcp). */
 function socketsTo(port: number): number {

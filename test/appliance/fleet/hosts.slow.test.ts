@@ -2,6 +2,8 @@
 // it, and what it costs the database.
 
 import { afterAll, beforeAll, describe, expect, test } from 'bun:test'
+import { connect, newFleet } from '../../../scripts/rigs/postgres/fleet.ts'
+import { hasPostgres, type PostgresServer, startPostgres } from '../../../scripts/rigs/postgres/server.ts'
 import { skipUnless } from '../../../scripts/rigs/skip.ts'
 import { until } from '../../../scripts/rigs/until.ts'
 import { composeFleetHost, type FleetHostParts, openFleet } from '../../../src/appliance/fleet/hosts.ts'
@@ -11,9 +13,7 @@ import { defaultConfig } from '../../../src/config/load.ts'
 import type { Config } from '../../../src/config/schema.ts'
 import { joinHost } from '../../../src/fleet/hosts/hosts.query.ts'
 import { openStore } from '../../../src/store/db.ts'
-import { connect, newFleet } from '../../rigs/postgres/fleet.ts'
 import { type DatabaseProxy, startProxy } from '../../rigs/postgres/proxy.ts'
-import { hasPostgres, type PostgresServer, startPostgres } from '../../rigs/postgres/server.ts'
 
 describe.skipIf(skipUnless(hasPostgres, 'needs PostgreSQL (scripts/setup installs it)'))('a host of a fleet', () => {
   let server: PostgresServer

@@ -7,9 +7,9 @@ import { createAppliance } from '../../../scripts/rigs/appliance.ts'
 import { createCustomer } from '../../../scripts/rigs/instances/instances-client.ts'
 import { qemuProcesses } from '../../../scripts/rigs/leftovers.ts'
 import { createNetns, inOwnNetns, type Netns } from '../../../scripts/rigs/netns.ts'
+import { hasPostgres, type PostgresServer, startPostgres } from '../../../scripts/rigs/postgres/server.ts'
 import { skipUnless } from '../../../scripts/rigs/skip.ts'
 import { until } from '../../../scripts/rigs/until.ts'
-import { hasPostgres, type PostgresServer, startPostgres } from '../../rigs/postgres/server.ts'
 
 const timeoutMs = 1_500_000
 const bootedMs = 600_000

@@ -3,11 +3,11 @@
 // asks for more.
 
 import { expect, test } from 'bun:test'
+import { hasPostgres, startPostgres } from '../../../scripts/rigs/postgres/server.ts'
 import { skipUnless } from '../../../scripts/rigs/skip.ts'
 import { until } from '../../../scripts/rigs/until.ts'
 import { createDraw } from '../../rigs/draw.ts'
 import { FaultedFleet } from '../../rigs/fleet/faulted-fleet.ts'
-import { hasPostgres, startPostgres } from '../../rigs/postgres/server.ts'
 
 const seed = Number(process.env.STRONGROOM_FLEET_SEED ?? Date.now() % 1_000_000)
 const faultCount = Number(process.env.STRONGROOM_FLEET_FAULTS ?? 25)

@@ -4,6 +4,9 @@ import { afterAll, beforeAll, expect, test } from 'bun:test'
 import { mkdirSync, mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import { startFleetHost } from '../../../scripts/rigs/fleet/fleet-host.ts'
+import { connect, newFleet } from '../../../scripts/rigs/postgres/fleet.ts'
+import { hasPostgres, type PostgresServer, startPostgres } from '../../../scripts/rigs/postgres/server.ts'
 import { skipUnless } from '../../../scripts/rigs/skip.ts'
 import { failure, until } from '../../../scripts/rigs/until.ts'
 import { systemRandom } from '../../../src/base/ids.ts'
@@ -16,9 +19,6 @@ import { insertIdempotency } from '../../../src/store/directory/idempotency.quer
 import { insertInstance, listInstances, moveInstance } from '../../../src/store/directory/instance.query.ts'
 import { insertKey } from '../../../src/store/directory/key.query.ts'
 import { insertOrganization } from '../../../src/store/directory/organization.query.ts'
-import { startFleetHost } from '../../rigs/fleet/fleet-host.ts'
-import { connect, newFleet } from '../../rigs/postgres/fleet.ts'
-import { hasPostgres, type PostgresServer, startPostgres } from '../../rigs/postgres/server.ts'
 
 const missing = skipUnless(hasPostgres, 'needs PostgreSQL (scripts/setup installs it)')
 const nowMs = Date.parse('2026-11-26T12:00:00.000Z')

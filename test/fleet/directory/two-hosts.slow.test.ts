@@ -2,12 +2,12 @@
 // HTTP; VMs are files.
 
 import { afterAll, beforeAll, expect, test } from 'bun:test'
+import { hasPostgres, type PostgresServer, startPostgres } from '../../../scripts/rigs/postgres/server.ts'
 import { skipUnless } from '../../../scripts/rigs/skip.ts'
 import { until } from '../../../scripts/rigs/until.ts'
 import { endInstancesOf } from '../../../src/fleet/hosts/give-up.ts'
 import { forgetHost } from '../../../src/fleet/hosts/hosts.query.ts'
 import { type Fleet, openFleet } from '../../rigs/fleet/fleet.ts'
-import { hasPostgres, type PostgresServer, startPostgres } from '../../rigs/postgres/server.ts'
 
 const missing = skipUnless(hasPostgres, 'needs PostgreSQL (scripts/setup installs it)')
 

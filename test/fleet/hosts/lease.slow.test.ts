@@ -1,15 +1,15 @@
 // Leases of a fleet's hosts on a real PostgreSQL: who has one, who is silent, and what an outage or a failover does.
 
 import { afterAll, beforeAll, describe, expect, test } from 'bun:test'
+import { connect, newFleet } from '../../../scripts/rigs/postgres/fleet.ts'
+import { addHosts, addInstances, hostId, leaseOf, statuses } from '../../../scripts/rigs/postgres/hosts.ts'
+import { hasPostgres, type PostgresServer, startPostgres } from '../../../scripts/rigs/postgres/server.ts'
 import { skipUnless } from '../../../scripts/rigs/skip.ts'
 import { failure, until } from '../../../scripts/rigs/until.ts'
 import { endInstancesOf } from '../../../src/fleet/hosts/give-up.ts'
 import { forgetHost, hostNamed, listHosts, removeHost, setDraining } from '../../../src/fleet/hosts/hosts.query.ts'
 import type { Postgres } from '../../../src/fleet/postgres.ts'
 import { grantHost } from '../../../src/fleet/rights.ts'
-import { connect, newFleet } from '../../rigs/postgres/fleet.ts'
-import { addHosts, addInstances, hostId, leaseOf, statuses } from '../../rigs/postgres/hosts.ts'
-import { hasPostgres, type PostgresServer, startPostgres } from '../../rigs/postgres/server.ts'
 
 const missing = skipUnless(hasPostgres, 'needs PostgreSQL (scripts/setup installs it)')
 

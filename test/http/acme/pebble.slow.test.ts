@@ -5,13 +5,14 @@ import { afterEach, beforeEach, expect, test } from 'bun:test'
 import { mkdtempSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import { freePort } from '../../../scripts/rigs/free-port.ts'
 import { skipUnless } from '../../../scripts/rigs/skip.ts'
 import { failure, until } from '../../../scripts/rigs/until.ts'
 import { systemClock } from '../../../src/base/clock.ts'
 import { certificateRequest } from '../../../src/http/acme/request.ts'
 import { spkiDigestOf } from '../../../src/http/pair.ts'
 import { domain, type Edge, startEdge, startEdgeDns } from '../../rigs/acme/appliance-edge.ts'
-import { freePort, hasPebble, startPebble } from '../../rigs/acme/pebble.ts'
+import { hasPebble, startPebble } from '../../rigs/acme/pebble.ts'
 
 const testMs = 90_000
 let dir: string

@@ -3,6 +3,7 @@
 
 import { mkdirSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
+import { freePort } from '../../../scripts/rigs/free-port.ts'
 import { until } from '../../../scripts/rigs/until.ts'
 import { systemRandom } from '../../../src/base/ids.ts'
 import { openAuthority } from '../../../src/http/authority.ts'
@@ -83,11 +84,4 @@ export async function startPebble(settings: PebbleSettings): Promise<Pebble> {
       await reading
     },
   }
-}
-
-export async function freePort(): Promise<number> {
-  const server = Bun.serve({ hostname: '127.0.0.1', port: 0, fetch: () => new Response() })
-  const port = server.port ?? 0
-  await server.stop(true)
-  return port
 }

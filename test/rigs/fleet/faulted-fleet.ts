@@ -6,11 +6,11 @@ import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { publicKey } from '../../../scripts/rigs/instances/instances-service.ts'
+import { newFleet } from '../../../scripts/rigs/postgres/fleet.ts'
+import type { PostgresServer } from '../../../scripts/rigs/postgres/server.ts'
 import { until } from '../../../scripts/rigs/until.ts'
 import { createDraw } from '../draw.ts'
-import { newFleet } from '../postgres/fleet.ts'
 import { type DatabaseProxy, startProxy } from '../postgres/proxy.ts'
-import type { PostgresServer } from '../postgres/server.ts'
 
 type Process = { readonly child: Bun.Subprocess<'pipe', 'pipe', 'pipe'>; readonly url: string; readonly hostId: string }
 
@@ -35,7 +35,7 @@ export type InstanceRow = {
   readonly ready_at: string | null
 }
 
-const program = join(import.meta.dir, 'host-program.ts')
+const program = join(import.meta.dir, '../../../scripts/rigs/fleet/host-program.ts')
 const answerMs = 12_000
 const settings = { instancesPerOrganizationMax: 100_000 }
 

@@ -4,7 +4,10 @@
 import { mkdirSync, mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import { type FleetHost, startFleetHost } from '../../../scripts/rigs/fleet/fleet-host.ts'
 import { type settings as defaultSettings, publicKey } from '../../../scripts/rigs/instances/instances-service.ts'
+import { newFleet } from '../../../scripts/rigs/postgres/fleet.ts'
+import type { PostgresServer } from '../../../scripts/rigs/postgres/server.ts'
 import { systemClock } from '../../../src/base/clock.ts'
 import { newUuid, systemRandom } from '../../../src/base/ids.ts'
 import { silentLogger } from '../../../src/base/log.ts'
@@ -16,10 +19,7 @@ import {
   insertOrganization,
   setOrganizationStatus,
 } from '../../../src/store/directory/organization.query.ts'
-import { newFleet } from '../postgres/fleet.ts'
 import { type DatabaseProxy, startProxy } from '../postgres/proxy.ts'
-import type { PostgresServer } from '../postgres/server.ts'
-import { type FleetHost, startFleetHost } from './fleet-host.ts'
 
 export type InstanceView = {
   readonly name: string

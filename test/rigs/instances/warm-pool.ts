@@ -2,41 +2,29 @@
 // manual clock.
 
 import nacl from 'tweetnacl'
+import { claimless, type Engine } from '../../../scripts/rigs/instances/claimless.ts'
 import { addKey, prefixOf, publicKey, settings } from '../../../scripts/rigs/instances/instances-service.ts'
 import { toBase64 } from '../../../src/base/bytes.ts'
-import type { Clock } from '../../../src/base/clock.ts'
 import { systemRandom } from '../../../src/base/ids.ts'
 import { silentLogger } from '../../../src/base/log.ts'
-import { createWorkers } from '../../../src/base/work/workers.ts'
-import { type InstanceEvent, nextStatus, taskOf } from '../../../src/instances/instance.machine.ts'
 import { type PoolDeps, WarmPool } from '../../../src/instances/pool.ts'
 import { createInstancesService, type Principal } from '../../../src/instances/service.ts'
-import type { Store } from '../../../src/store/db.ts'
-import {
-  type InstanceSet,
-  instanceById,
-  instanceByVm,
-  listLiving,
-  moveInstance,
-} from '../../../src/store/directory/instance.query.ts'
+import { listLiving } from '../../../src/store/directory/instance.query.ts'
 import type { Instance } from '../../../src/store/directory/instance.table.ts'
 import { findOrganization } from '../../../src/store/directory/organization.query.ts'
 import { listPoolVms } from '../../../src/store/directory/pool.query.ts'
 import { listVms } from '../../../src/store/ledger/vm.query.ts'
 import type { VmState } from '../../../src/store/ledger/vm.table.ts'
 import { admissionFor } from '../../../src/vm/capacity.query.ts'
-import type { VmEngine } from '../../../src/vm/engine.ts'
 import type { VmReconciler } from '../../../src/vm/machine/reconciler.ts'
 import { addressRestMs, engineBench, hello, roomy, spec } from '../launch/vm-engine.ts'
 
 export const digestA = 'a'.repeat(64)
 export const digestB = 'b'.repeat(64)
 
-export type Engine = Pick<VmEngine, 'define' | 'dismiss' | 'view' | 'onChange'>
-
 export type HostChanges = Partial<Pick<PoolDeps, 'wanted' | 'shape'>> & {
   /** Stands before the engine: throws where the process is to have ended. */
-  readonly engine?: Partial<Pick<VmEngine, 'define' | 'dismiss'>>
+  readonly engine?: Partial<Pick<Engine, 'define' | 'dismiss'>>
 }
 
 export type PoolBenchOptions = Parameters<typeof engineBench>[0] & { readonly wanted?: number }
@@ -137,58 +125,4 @@ export function poolBench({ wanted = 3, ...options }: PoolBenchOptions = {}) {
     return found
   }
   return { ...bench, hello, image, faces, claims, startHost, boot, bootAll, vmsIn, pooled, living, instance }
-}
-
-export type Claimless = {
-  readonly store: Store
-  readonly clock: Clock
-  readonly engine: Engine
-  readonly claim: (claim: { vmId: string; claimId: string }) => Promise<void>
-}
-
-/** The instance reconciler by its own table, but for the claim: what is claimed without a fault is ready. */
-export function claimless({ store, clock, engine, claim }: Claimless) {
-  const move = ({ id, status: from }: Instance, event: InstanceEvent, set: InstanceSet) => {
-    const to = nextStatus(from, event)
-    if (to !== null) store.directory.transact(tx => moveInstance(tx, { id, from, to, nowMs: clock.nowMs(), ...set }))
-    workers.wake(id)
-  }
-  const provision = async (instance: Instance, vmId: string) => {
-    if (engine.view(vmId)?.guest === null) return
-    try {
-      await claim({ vmId, claimId: instance.id })
-      move(instance, 'usable', { readyAtMs: clock.nowMs() })
-    } catch {
-      move(instance, 'broken', { failureCode: 'claim_failed' })
-    }
-  }
-  const look = async (id: string): Promise<void> => {
-    const instance = instanceById(store.directory.db, id)
-    const vmId = instance?.vmId ?? null
-    if (instance === null || vmId === null) return
-    const vm = engine.view(vmId)
-    const task = taskOf(instance.status, vm?.state ?? null)
-    if (task === 'define_vm') engine.define(vmId, spec)
-    if (task === 'provision') await provision(instance, vmId)
-    if (task === 'fail_with_vm') move(instance, 'broken', { failureCode: vm?.failureCode ?? 'internal' })
-    if (task === 'dismiss_vm') engine.dismiss(vmId)
-    if (task === 'finish') move(instance, 'vm_gone', { terminatedAtMs: clock.nowMs(), vmId: null })
-  }
-  const bounds = { onFailure: () => {} }
-  const workers = createWorkers({ clock, work: look, ...bounds })
-  return {
-    wake: (id: string) => workers.wake(id),
-    wakeDeleted: ({ id, vmId }: Instance) => {
-      workers.wake(id)
-      if (vmId !== null) engine.dismiss(vmId)
-    },
-    start: () => {
-      engine.onChange(vmId => {
-        const instance = instanceByVm(store.directory.db, vmId)
-        if (instance !== null) workers.wake(instance.id)
-      })
-      for (const { id } of listLiving(store.directory.db, store.hostId)) workers.wake(id)
-    },
-    stop: () => workers.stop(),
-  }
 }

@@ -2,6 +2,7 @@
 
 import { createManualClock } from '../../../scripts/rigs/clock.ts'
 import { createClockGuard } from '../../../scripts/rigs/clock-guard.ts'
+import { spec } from '../../../scripts/rigs/instances/claimless.ts'
 import { newUuid } from '../../../src/base/ids.ts'
 import { silentLogger } from '../../../src/base/log.ts'
 import type { Hello, Network } from '../../../src/contract/vm/agent.ts'
@@ -22,7 +23,7 @@ type Driver = Pick<VmDriver, keyof VmDriver>
 
 export const bootTimeoutMs = 30_000
 export const addressRestMs = 600_000
-export const spec = { image: 'instance', vcpus: 2, memoryMib: 2048 } as const
+export { spec }
 export const roomy: Capacity = { memoryMib: 8192, vcpus: 16, addresses: 14, asids: null, bootingMax: 2 }
 export const hello: Hello = {
   protocol: 2,

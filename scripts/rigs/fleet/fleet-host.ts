@@ -2,7 +2,6 @@
 // VMs that are files. Effects: files of a directory, connections, a port.
 
 import { join } from 'node:path'
-import { limits, settings } from '../../../scripts/rigs/instances/instances-service.ts'
 import { systemClock } from '../../../src/base/clock.ts'
 import { newUuid, systemRandom } from '../../../src/base/ids.ts'
 import { createLogger, type Logger, silentLogger } from '../../../src/base/log.ts'
@@ -25,7 +24,8 @@ import { openapiDocument } from '../../../src/instances/http/openapi.ts'
 import { createHttp } from '../../../src/instances/http/server.ts'
 import { createInstancesService, type InstancesService } from '../../../src/instances/service.ts'
 import { openStore, type Store } from '../../../src/store/db.ts'
-import { claimless } from '../instances/warm-pool.ts'
+import { claimless } from '../instances/claimless.ts'
+import { limits, settings } from '../instances/instances-service.ts'
 import { report } from '../postgres/hosts.ts'
 import { type FakeVms, openFakeVms } from './fake-vms.ts'
 

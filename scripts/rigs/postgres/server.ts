@@ -16,11 +16,11 @@ import {
 } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { until } from '../../../scripts/rigs/until.ts'
 import { systemErrorCode } from '../../../src/base/fault.ts'
 import { systemRandom } from '../../../src/base/ids.ts'
 import { openAuthority } from '../../../src/http/authority.ts'
-import { freePort } from '../acme/pebble.ts'
+import { freePort } from '../free-port.ts'
+import { until } from '../until.ts'
 
 const programsRoot = '/usr/lib/postgresql'
 

@@ -1,0 +1,74 @@
+// The instance reconciler without claims of VMs. Effects: SQL on the host's database, a timer.
+
+import type { Clock } from '../../../src/base/clock.ts'
+import { createWorkers } from '../../../src/base/work/workers.ts'
+import { type InstanceEvent, nextStatus, taskOf } from '../../../src/instances/instance.machine.ts'
+import type { Store } from '../../../src/store/db.ts'
+import {
+  type InstanceSet,
+  instanceById,
+  instanceByVm,
+  listLiving,
+  moveInstance,
+} from '../../../src/store/directory/instance.query.ts'
+import type { Instance } from '../../../src/store/directory/instance.table.ts'
+import type { VmEngine } from '../../../src/vm/engine.ts'
+
+/** The shape of every VM. */
+export const spec = { image: 'instance', vcpus: 2, memoryMib: 2048 } as const
+
+export type Engine = Pick<VmEngine, 'define' | 'dismiss' | 'view' | 'onChange'>
+
+export type Claimless = {
+  readonly store: Store
+  readonly clock: Clock
+  readonly engine: Engine
+  readonly claim: (claim: { vmId: string; claimId: string }) => Promise<void>
+}
+
+/** The instance reconciler by its own table, but for the claim: what is claimed without a fault is ready. */
+export function claimless({ store, clock, engine, claim }: Claimless) {
+  const move = ({ id, status: from }: Instance, event: InstanceEvent, set: InstanceSet) => {
+    const to = nextStatus(from, event)
+    if (to !== null) store.directory.transact(tx => moveInstance(tx, { id, from, to, nowMs: clock.nowMs(), ...set }))
+    workers.wake(id)
+  }
+  const provision = async (instance: Instance, vmId: string) => {
+    if (engine.view(vmId)?.guest === null) return
+    try {
+      await claim({ vmId, claimId: instance.id })
+      move(instance, 'usable', { readyAtMs: clock.nowMs() })
+    } catch {
+      move(instance, 'broken', { failureCode: 'claim_failed' })
+    }
+  }
+  const look = async (id: string): Promise<void> => {
+    const instance = instanceById(store.directory.db, id)
+    const vmId = instance?.vmId ?? null
+    if (instance === null || vmId === null) return
+    const vm = engine.view(vmId)
+    const task = taskOf(instance.status, vm?.state ?? null)
+    if (task === 'define_vm') engine.define(vmId, spec)
+    if (task === 'provision') await provision(instance, vmId)
+    if (task === 'fail_with_vm') move(instance, 'broken', { failureCode: vm?.failureCode ?? 'internal' })
+    if (task === 'dismiss_vm') engine.dismiss(vmId)
+    if (task === 'finish') move(instance, 'vm_gone', { terminatedAtMs: clock.nowMs(), vmId: null })
+  }
+  const bounds = { onFailure: () => {} }
+  const workers = createWorkers({ clock, work: look, ...bounds })
+  return {
+    wake: (id: string) => workers.wake(id),
+    wakeDeleted: ({ id, vmId }: Instance) => {
+      workers.wake(id)
+      if (vmId !== null) engine.dismiss(vmId)
+    },
+    start: () => {
+      engine.onChange(vmId => {
+        const instance = instanceByVm(store.directory.db, vmId)
+        if (instance !== null) workers.wake(instance.id)
+      })
+      for (const { id } of listLiving(store.directory.db, store.hostId)) workers.wake(id)
+    },
+    stop: () => workers.stop(),
+  }
+}
