@@ -3,7 +3,7 @@
 
 import { type FloodFigures, measureFlood, withFloodTarget } from '../rigs/dns/flood.ts'
 import type { Figures } from './bench-report.ts'
-import { measureDnsRatio } from './dns-rate.ts'
+import { measureDnsRatio } from './dns/rate.ts'
 import type { BenchContext } from './main.ts'
 
 const durationMs = 10_000

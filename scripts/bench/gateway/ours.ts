@@ -18,9 +18,10 @@ import { insertOrganization } from '../../../src/store/directory/organization.qu
 import { openGate } from '../../../src/upgrade/gate.ts'
 import { createClockGuard } from '../../rigs/clock-guard.ts'
 import { nobodyLogs } from '../../rigs/transparency.ts'
+import { joinFleet } from './fleet-store.ts'
 import { benchModel, type OursSettings } from './wire.ts'
 
-const { stateDir, stubPort, listener }: OursSettings = JSON.parse(process.argv[2] ?? '')
+const { stateDir, stubPort, listener, fleetDatabase }: OursSettings = JSON.parse(process.argv[2] ?? '')
 const pair = listener?.pair ?? null
 const read = (file: string | undefined) => (file === undefined ? '' : readFileSync(file, 'utf8'))
 const current = {
@@ -58,17 +59,21 @@ assert(verdict.ok, 'the configuration of the benchmark is valid')
 const { config } = verdict
 const clock = systemClock
 const log = createLogger({ level: 'warn', sink: line => process.stderr.write(`${line}\n`), nowMs: clock.nowMs })
-const store = openStore(join(stateDir, 'strongroom.db'))
-insertOrganization(store.directory.db, { id: 'bench', slug: 'bench', nowMs: clock.nowMs() })
+const ownStore = openStore(join(stateDir, 'strongroom.db'))
+const store =
+  fleetDatabase === null ? ownStore : await joinFleet({ store: ownStore, database: fleetDatabase, clock, log })
 const { key, prefix, secretSha256 } = mintGatewayKey(systemRandom)
 const own = { requestsPerMinute: null, tokensPerMinute: null, concurrencyMax: null, expiresAtMs: null }
-insertGatewayKey(store.directory.db, {
-  ...own,
-  prefix,
-  secretSha256,
-  organizationId: 'bench',
-  instanceId: null,
-  nowMs: clock.nowMs(),
+await store.directory.change(tx => {
+  insertOrganization(tx, { id: 'bench', slug: 'bench', nowMs: clock.nowMs() })
+  insertGatewayKey(tx, {
+    ...own,
+    prefix,
+    secretSha256,
+    organizationId: 'bench',
+    instanceId: null,
+    nowMs: clock.nowMs(),
+  })
 })
 const metering = composeMetering({ config, store, stateDir, clock, log })
 const inference = await composeInference({

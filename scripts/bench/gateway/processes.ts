@@ -36,9 +36,14 @@ export async function stubView({ target }: Running): Promise<StubView> {
   return (await (await fetch(`http://127.0.0.1:${target.port}/left`)).json()) as StubView
 }
 
-export async function startOurs(folder: string, stub: Running, listener: OwnListener | null = null): Promise<Running> {
+export async function startOurs(
+  folder: string,
+  stub: Running,
+  listener: OwnListener | null = null,
+  fleetDatabase: string | null = null,
+): Promise<Running> {
   const stateDir = mkdtempSync(join(folder, 'strongroom-'))
-  const settings: OursSettings = { stateDir, stubPort: stub.target.port, listener }
+  const settings: OursSettings = { stateDir, stubPort: stub.target.port, listener, fleetDatabase }
   const [line, ended] = await startProgram('ours.ts', [JSON.stringify(settings)])
   const [port, key] = line.split(' ')
   const headers = { Authorization: `Bearer ${key}` }

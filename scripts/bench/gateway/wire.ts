@@ -54,6 +54,8 @@ export type OursSettings = {
   readonly stubPort: number
   /** Null: one process, and plain HTTP by a bare listener in place of the gateway's own. */
   readonly listener: OwnListener | null
+  /** postgres://… of the fleet that it is in; null: alone. */
+  readonly fleetDatabase: string | null
 }
 
 export type OwnListener = {

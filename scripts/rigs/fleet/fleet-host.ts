@@ -58,6 +58,7 @@ export type FleetHostOptions = {
   readonly bootMs?: number
   /** As long as hosts have by default for a statement: where nothing waits for an outage to end. */
   readonly isPatient?: boolean
+  readonly lostAfterMs?: number
 }
 
 export async function startFleetHost(options: FleetHostOptions): Promise<FleetHost> {
@@ -72,7 +73,12 @@ export async function startFleetHost(options: FleetHostOptions): Promise<FleetHo
   const { hostId } = alone
   const limitsOfPostgres = options.isPatient === true ? {} : postgresLimits
   const postgres = await openPostgres({ target, limits: limitsOfPostgres, clock, log })
-  const lease = await enter(postgres, { hostId, name, places: options.places ?? 1_000 })
+  const lease = await enter(postgres, {
+    hostId,
+    name,
+    places: options.places ?? 1_000,
+    lostAfterMs: options.lostAfterMs ?? 60_000,
+  })
   const vms = openFakeVms(join(directory, 'vms'), options.bootMs)
   const fleet = openFleetDirectory(
     {
@@ -193,8 +199,15 @@ export async function startFleetHost(options: FleetHostOptions): Promise<FleetHo
   }
 }
 
+type Entered = {
+  readonly hostId: string
+  readonly name: string
+  readonly places: number
+  readonly lostAfterMs: number
+}
+
 /** The row of a host, and a lease of its own, which is renewed. */
-async function enter(postgres: Postgres, host: { hostId: string; name: string; places: number }): Promise<Lease> {
+async function enter(postgres: Postgres, host: Entered): Promise<Lease> {
   if ((await hostById(postgres, host.hostId)) === null) {
     await postgres.transact(tx => joinHost(tx, { id: host.hostId, name: host.name, nowMs: Date.now() }))
   }
@@ -202,7 +215,7 @@ async function enter(postgres: Postgres, host: { hostId: string; name: string; p
     postgres,
     hostId: host.hostId,
     platform: 'tcg',
-    lostAfterMs: 60_000,
+    lostAfterMs: host.lostAfterMs,
     report: () => ({ places: host.places, report }),
     giveUp: failInstancesOf,
     clock: systemClock,

@@ -4,11 +4,11 @@
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { assert } from '../../src/base/assert.ts'
-import { freeRates, withDns } from '../rigs/dns/server.ts'
-import { until } from '../rigs/until.ts'
-import type { Figures } from './bench-report.ts'
-import type { BenchContext } from './main.ts'
+import { assert } from '../../../src/base/assert.ts'
+import { freeRates, withDns } from '../../rigs/dns/server.ts'
+import { until } from '../../rigs/until.ts'
+import type { Figures } from '../bench-report.ts'
+import type { BenchContext } from '../main.ts'
 
 const domain = 'agents.example'
 const nameCount = 256

@@ -1,0 +1,38 @@
+// The records of a gateway whose host is in a fleet, put together as the appliance does. Effects: connections to
+// PostgreSQL, SQL on the host's database; both go on until the process ends.
+
+import { composeDirectory } from '../../../src/appliance/fleet/directory.ts'
+import { newUuid } from '../../../src/base/ids.ts'
+import type { Runtime } from '../../../src/base/runtime.ts'
+import { parseDatabaseUrl } from '../../../src/config/fleet/database-url.ts'
+import { joinHost } from '../../../src/fleet/hosts/hosts.query.ts'
+import { Lease } from '../../../src/fleet/hosts/lease.ts'
+import { openPostgres } from '../../../src/fleet/postgres.ts'
+import type { Store } from '../../../src/store/db.ts'
+import { report } from '../../rigs/postgres/hosts.ts'
+
+const name = 'gateway'
+
+type JoinDeps = Pick<Runtime, 'clock' | 'log'> & { readonly store: Store; readonly database: string }
+
+export async function joinFleet({ store, database, clock, log }: JoinDeps): Promise<Store> {
+  const parsed = parseDatabaseUrl(database)
+  if (!parsed.ok) throw new Error(parsed.problem)
+  const target = { ...parsed.address, caPem: null, applicationName: name }
+  const postgres = await openPostgres({ target, clock, log })
+  const { hostId } = store
+  await postgres.transact(tx => joinHost(tx, { id: hostId, name, nowMs: clock.nowMs() }))
+  const lease = new Lease({
+    ...{ postgres, hostId, platform: 'tcg', lostAfterMs: 60_000, clock, log },
+    // Instances go to the other hosts.
+    report: () => ({ places: 0, report }),
+    giveUp: async () => 0,
+    onEvent: () => {},
+  })
+  const fleet = { database: { postgres, target, name } }
+  const served = await composeDirectory({ fleet, store, platform: 'tcg', clock, log })
+  served.link?.connect({ adopt: () => ({ vmId: newUuid() }), onInstances: () => {} })
+  served.start()
+  void lease.run(new AbortController().signal)
+  return served.store
+}
