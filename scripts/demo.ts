@@ -1,7 +1,7 @@
 // Shows the appliance at work, step by step, each with its time: an instance, the gateway in its measured VM, a build.
 // Everything runs in a network namespace of its own with the appliance's DNS as resolver, and is removed at the end,
-// also after Ctrl-C. Usage: scripts/demo [--relock], with which packages that are gone from the mirror are locked
-// anew.
+// also after Ctrl-C. Usage: scripts/demo [--fleet] [--relock]: --fleet shows two hosts over one PostgreSQL instead, and
+// the death of one; with --relock packages that are gone from the mirror are locked anew.
 
 import { resolve } from 'node:path'
 import { parseArgs } from 'node:util'
@@ -9,12 +9,15 @@ import type { UsageSummary } from '../src/contract/http/instance.ts'
 import { relockVariable } from './image/relock-when.ts'
 import { runCommand } from './lib/command.ts'
 import { buildSteps } from './lib/demo-builds.ts'
+import { showFleet } from './lib/demo-fleet.ts'
 import { gatewayServes, gatewaySteps } from './lib/demo-gateway.ts'
 import { below, createHost, domain, executable, firstLine, type Images, run } from './lib/demo-host.ts'
 import { apiOf, askFromInside, endInstance, instanceSteps, startAgent } from './lib/demo-instance.ts'
 import { runSteps, type Steps } from './lib/steps.ts'
 
-const { values: flags } = parseArgs({ options: { relock: { type: 'boolean', default: false } } })
+const { values: flags } = parseArgs({
+  options: { fleet: { type: 'boolean', default: false }, relock: { type: 'boolean', default: false } },
+})
 const root = resolve(import.meta.dir, '..')
 const buildTimeoutMs = 1_500_000
 
@@ -51,6 +54,14 @@ async function demo(steps: Steps): Promise<void> {
   await step('strongroom doctor --leaks', () => strongroom('doctor', '--leaks').then(firstLine))
 }
 
+async function demoFleet(steps: Steps): Promise<void> {
+  const { step, note } = steps
+  await step('guest executable', () => bun('scripts/build-guest.ts').then(() => ''))
+  const image = await step('guest image', () => buildImage('instance', note))
+  await step('appliance executable', () => bun('scripts/build-appliance.ts').then(() => ''))
+  await showFleet(steps, image)
+}
+
 async function build({ step, note }: Pick<Steps, 'step' | 'note'>): Promise<Images> {
   const program = (name: string) => bun(`scripts/build-${name}.ts`).then(() => '')
   await step('guest executable', () => program('guest'))
@@ -79,4 +90,4 @@ function bun(...argv: string[]): Promise<string> {
   return run([process.execPath, ...argv], {}, buildTimeoutMs)
 }
 
-process.exit(await runSteps(demo))
+process.exit(await runSteps(flags.fleet ? demoFleet : demo))

@@ -6,33 +6,14 @@ import { withOwnNames } from '../../../scripts/lib/own-names.ts'
 import { createAppliance } from '../../../scripts/rigs/appliance.ts'
 import { createCustomer } from '../../../scripts/rigs/instances/instances-client.ts'
 import { qemuProcesses } from '../../../scripts/rigs/leftovers.ts'
-import { createNetns, inOwnNetns, type Netns } from '../../../scripts/rigs/netns.ts'
+import { inOwnNetns } from '../../../scripts/rigs/netns.ts'
 import { hasPostgres, type PostgresServer, startPostgres } from '../../../scripts/rigs/postgres/server.ts'
+import { eastAddress, secondMachine, westAddress, westPool } from '../../../scripts/rigs/second-machine.ts'
 import { skipUnless } from '../../../scripts/rigs/skip.ts'
 import { until } from '../../../scripts/rigs/until.ts'
 
 const timeoutMs = 1_500_000
 const bootedMs = 600_000
-const [eastAddress, westAddress] = ['10.99.0.1', '10.99.0.2']
-const westPool = '10.89.0.0/16'
-
-function ip(...argv: string[]): void {
-  const { exitCode, stderr } = Bun.spawnSync(['ip', ...argv])
-  if (exitCode !== 0) throw new Error(`ip ${argv.join(' ')}: ${stderr.toString()}`)
-}
-
-/** A second machine's network, beside the one that this test is in, and a cable between them. */
-async function secondMachine(): Promise<Netns> {
-  const west = createNetns()
-  ip('link', 'add', 'cable', 'type', 'veth', 'peer', 'name', 'cable', 'netns', west.name)
-  ip('address', 'add', `${eastAddress}/24`, 'dev', 'cable')
-  ip('link', 'set', 'dev', 'cable', 'up')
-  ip('route', 'add', westPool, 'via', westAddress)
-  await west.run(['ip', 'address', 'add', `${westAddress}/24`, 'dev', 'cable'])
-  await west.run(['ip', 'link', 'set', 'dev', 'cable', 'up'])
-  await west.run(['ip', 'route', 'add', 'default', 'via', eastAddress])
-  return west
-}
 
 inOwnNetns(
   import.meta.path,
