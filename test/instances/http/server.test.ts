@@ -317,7 +317,7 @@ describe('failures of ours', () => {
 test('the access log', async () => {
   await using appliance = await startAppliance()
   const { name } = await appliance.create()
-  await appliance.send('GET', `/v1/instances/${name}?token=hush`)
+  await appliance.send('GET', `/v1/instances/${name}?token=never-to-be-logged`)
   await appliance.send('GET', '/secret/path')
   await appliance.send('GET', '/v1/usage', { key: 'ca_abcdefgh_notavalidkeyatall0' })
   const lines = appliance.logged.map(line => JSON.parse(line)).filter(({ message }) => message === 'request')
@@ -344,6 +344,13 @@ test('the access log', async () => {
   await appliance.send('GET', '/v1/usage', { key: null })
   expect(seen()).toBe(124)
   const all = appliance.logged.join('\n')
-  for (const hidden of [name, 'hush', 'secret', 'ssh-ed25519', 'notavalidkey', ...Object.values(appliance.keys)])
+  for (const hidden of [
+    name,
+    'never-to-be-logged',
+    'secret',
+    'ssh-ed25519',
+    'notavalidkey',
+    ...Object.values(appliance.keys),
+  ])
     expect(all).not.toContain(hidden)
 })
