@@ -1,7 +1,7 @@
 // Dialogs: a form above the page, with the command that does the same beside its button. Effects: focus.
 
 import type { ComponentChildren } from 'preact'
-import { useEffect, useId, useRef } from 'preact/hooks'
+import { useId, useLayoutEffect, useRef } from 'preact/hooks'
 import type { Action } from '../core/action.ts'
 import { ProblemNote } from './page.tsx'
 import { CommandLine } from './text.tsx'
@@ -16,7 +16,8 @@ type DialogProps = {
 export function Dialog({ title, close, children }: DialogProps) {
   const element = useRef<HTMLDialogElement>(null)
   const id = useId()
-  useEffect(() => {
+  // Before the page is drawn, and before its element goes: else the focus is nowhere for a moment.
+  useLayoutEffect(() => {
     const { current } = element
     const before = document.activeElement
     current?.showModal()
