@@ -92,10 +92,11 @@ export class Wishes {
     this.#isGranting = true
     try {
       while (this.#waiting.length > 0) {
-        const wishes = this.#waiting.splice(0, wishesPerTurnMax)
-        const outcomes = await this.#grantTogether(wishes).catch((error: unknown) =>
-          wishes.map((): Tried => ({ ok: false, error })),
-        )
+        const wishes: Wish[] = []
+        const outcomes = await this.#grantTogether(wishes).catch((error: unknown) => {
+          this.#takeInto(wishes)
+          return wishes.map((): Tried => ({ ok: false, error }))
+        })
         for (const [index, { settle }] of wishes.entries()) {
           settle(present(outcomes[index], 'every change has its outcome'))
         }
@@ -105,7 +106,13 @@ export class Wishes {
     }
   }
 
-  async #grantTogether(wishes: readonly Wish[]): Promise<readonly Tried[]> {
+  /** Fills up with those that wait. */
+  #takeInto(wishes: Wish[]): void {
+    wishes.push(...this.#waiting.splice(0, wishesPerTurnMax - wishes.length))
+  }
+
+  /** `wishes`: filled once the transaction holds the counter, so that those that came while it waited go along. */
+  async #grantTogether(wishes: Wish[]): Promise<readonly Tried[]> {
     const { postgres, copy, log } = this.#deps
     for (let attempt = 1; ; attempt += 1) {
       try {
@@ -129,12 +136,13 @@ export class Wishes {
     }
   }
 
-  async #tryIn(tx: NumberedTransaction, wishes: readonly Wish[]): Promise<Granted> {
+  async #tryIn(tx: NumberedTransaction, wishes: Wish[]): Promise<Granted> {
     const { copy, replica } = this.#deps
     const { news, hosts } = await readNewsAndHosts(tx, copy.mark(), tx.version)
     if (!copy.take(news) || copy.mark().version !== tx.version - 1) throw new Behind('the copy is behind')
     this.#hosts = hosts
     this.#taken = null
+    this.#takeInto(wishes)
     const { outcomes, changes } = replica.tryOut(wishes.map(({ work }) => work))
     if (changes.length === 0) throw new NothingWritten(outcomes)
     await writeChanges(tx, changes, 'wish')
