@@ -11,6 +11,7 @@ import type {
 } from '../../../src/contract/admin/admin.ts'
 import type { AdminConsoleSession, AdminPasskey, SessionDocument } from '../../../src/contract/admin/console.ts'
 import type { AdminCommand } from '../../../src/contract/admin/events.ts'
+import type { FleetHost } from '../../../src/contract/admin/fleet.ts'
 import type { AdminGateways } from '../../../src/contract/admin/gateways.ts'
 import type { AdminLog, AdminLogEntries } from '../../../src/contract/admin/log.ts'
 import type { AdminUsage } from '../../../src/contract/admin/usage.ts'
@@ -32,6 +33,7 @@ export const SESSION: SessionDocument = {
   host_id: 'host-1',
   version: '0.1.0',
   services: { instances: true, inference: true, builds: true },
+  fleet: true,
   passkeys: { rp_id: null, why: 'A passkey belongs to a DNS name: open the console by one of console.names.' },
 }
 
@@ -54,7 +56,10 @@ export const BUSY_STATUS: AdminStatus = {
   evidence_simulated: true,
   tpm: 'swtpm',
   names: null,
-  fleet: null,
+  fleet: {
+    ...{ database: 'postgres://rack-1@db.example/fleet', name: 'rack-1', is_reachable: true, since: at(86_400 * 3) },
+    ...{ problem: null, has_lease: true, is_draining: false, epoch: 4 },
+  },
   problems: [],
   operator_key: { digest: 'ab'.repeat(48), public_key: 'PEM' },
   collateral: null,
@@ -130,6 +135,42 @@ export const BUSY_STATUS: AdminStatus = {
     traces: null,
   },
 }
+
+export function fleetHost(name: string, more: Partial<FleetHost> = {}): FleetHost {
+  return {
+    id: `host-id-${name}`,
+    name,
+    state: 'serving',
+    is_this_host: false,
+    role: name,
+    joined_at: at(86_400 * 20),
+    draining_since: null,
+    last_seen_at: at(1),
+    platform: 'snp',
+    places_free: 14,
+    instances: 12,
+    version: '0.1.0',
+    schema: 2,
+    clock_ahead_ms: 12,
+    warm: 2,
+    memory_mib_used: 52_224,
+    memory_mib_total: 65_536,
+    vcpus_used: 30,
+    vcpus_total: 64,
+    lacking: null,
+    image: 'ab'.repeat(32),
+    domain: 'agents.example',
+    ...more,
+  }
+}
+
+/** One of each kind. */
+export const FLEET_HOSTS: readonly FleetHost[] = [
+  fleetHost('rack-1', { is_this_host: true }),
+  fleetHost('rack-2', { state: 'draining', draining_since: at(7_200), places_free: 0, instances: 0, version: '0.0.9' }),
+  fleetHost('rack-3', { state: 'silent', last_seen_at: at(90), instances: 5, lacking: 'memory' }),
+  fleetHost('rack-4', { lacking: hostileText, clock_ahead_ms: 4_200, places_free: 0 }),
+]
 
 export function organization(slug: string, more: Partial<AdminOrganization> = {}): AdminOrganization {
   return {

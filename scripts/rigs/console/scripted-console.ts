@@ -22,6 +22,7 @@ import { AdminClock } from '../../../src/contract/admin/clock.ts'
 import { AdminConsoleSessionList, AdminPasskeyList, SessionDocument } from '../../../src/contract/admin/console.ts'
 import { AdminDeletion } from '../../../src/contract/admin/deletion.ts'
 import { AdminCommandList } from '../../../src/contract/admin/events.ts'
+import { FleetHost, FleetHosts } from '../../../src/contract/admin/fleet.ts'
 import { AdminGatewayLog, AdminGateways } from '../../../src/contract/admin/gateways.ts'
 import { AdminLog, AdminLogEntries } from '../../../src/contract/admin/log.ts'
 import { AdminUsage } from '../../../src/contract/admin/usage.ts'
@@ -185,5 +186,9 @@ const ANSWERS: Readonly<Record<string, Answer>> = {
   [`GET ${operator}/log`]: () => document(AdminLog, documents.LOG),
   [`GET ${operator}/log/entries`]: () => document(AdminLogEntries, documents.LOG_ENTRIES),
   [`GET ${operator}/clock`]: () => document(AdminClock, documents.BUSY_STATUS.clock),
+  [`GET ${operator}/fleet/hosts`]: () => document(FleetHosts, { hosts: documents.FLEET_HOSTS }),
+  ...Object.fromEntries(
+    documents.FLEET_HOSTS.map(host => [`GET ${operator}/fleet/hosts/${host.name}`, () => document(FleetHost, host)]),
+  ),
   [`GET ${operator}/leaks`]: () => document(AdminLeaks, { leaks: [] }),
 }

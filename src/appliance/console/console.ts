@@ -112,6 +112,7 @@ export function composeConsole(parts: ConsoleParts): Console {
       inference: tenant.inference !== null,
       builds: tenant.builds !== null,
     },
+    isInFleet: config.fleet.database !== '',
     admitLogIn: address => {
       const refusal = logIns.admitPublic(address)
       if (refusal !== null) throw new LimitedFault(refusal.message, refusal.retryAfterSeconds * 1000)

@@ -15,6 +15,7 @@ export type SessionRoutesDeps = {
   readonly links: Links
   readonly hostId: string
   readonly services: SessionDocument['services']
+  readonly isInFleet: boolean
   readonly record: (person: Person, operation: string, asked: Readonly<Record<string, unknown>>) => void
 }
 
@@ -72,6 +73,7 @@ export function sessionDocument(deps: SessionRoutesDeps, session: Session, hostN
     host_id: deps.hostId,
     version,
     services: deps.services,
+    fleet: deps.isInFleet,
     passkeys: passkeyPlace(hostName),
   }
 }

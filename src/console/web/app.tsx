@@ -7,11 +7,13 @@ import { followLive } from './core/live.ts'
 import { matchPath } from './core/path.ts'
 import { problemFrom, type RequestProblem } from './core/request.ts'
 import { address } from './core/router.ts'
-import { enter, sessionState } from './core/session.ts'
+import { enter, session, sessionState } from './core/session.ts'
 import { AccountPage } from './operator/account/account.tsx'
 import { LogInPage } from './operator/account/log-in.tsx'
 import { BuildPage } from './operator/builds/build.tsx'
 import { BuildsPage } from './operator/builds/builds.tsx'
+import { FleetPage } from './operator/fleet/fleet.tsx'
+import { FleetHostPage } from './operator/fleet/host.tsx'
 import { GatewayPage } from './operator/gateway/gateway.tsx'
 import { DoctorPage } from './operator/host/doctor.tsx'
 import { EventsPage } from './operator/host/events.tsx'
@@ -25,7 +27,8 @@ import { OperatorShell } from './operator/shell.tsx'
 import { Empty, Page, ProblemNote, Waiting } from './parts/page.tsx'
 import { Link } from './parts/text.tsx'
 
-type Route = readonly [pattern: string, page: (...parts: string[]) => ComponentChildren]
+/** Null: this appliance has no such page. */
+type Route = readonly [pattern: string, page: (...parts: string[]) => ComponentChildren | null]
 
 const ROUTES: readonly Route[] = [
   ['/', () => <OverviewPage />],
@@ -41,11 +44,17 @@ const ROUTES: readonly Route[] = [
   ['/gateway', () => <GatewayPage />],
   ['/builds', () => <BuildsPage />],
   ['/builds/:id', (id = '') => <BuildPage key={id} id={id} />],
+  ['/fleet', () => (isInFleet() ? <FleetPage /> : null)],
+  ['/fleet/:host', (host = '') => (isInFleet() ? <FleetHostPage key={host} name={host} /> : null)],
   ['/log', () => <LogPage />],
   ['/events', () => <EventsPage />],
   ['/doctor', () => <DoctorPage />],
   ['/account', () => <AccountPage />],
 ]
+
+function isInFleet(): boolean {
+  return session.value?.fleet === true
+}
 
 export function App() {
   const { path } = address.value
@@ -67,7 +76,8 @@ function OperatorSide() {
 function pageAt(path: string): ComponentChildren {
   for (const [pattern, page] of ROUTES) {
     const parts = matchPath(pattern, path)
-    if (parts !== null) return page(...parts)
+    const found = parts === null ? null : page(...parts)
+    if (found !== null) return found
   }
   return (
     <Page title="No such page">

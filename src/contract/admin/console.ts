@@ -79,6 +79,8 @@ export const SessionDocument = Closed({
   version: Type.String(),
   /** Which services this host has, for tenants. */
   services: Closed({ instances: Type.Boolean(), inference: Type.Boolean(), builds: Type.Boolean() }),
+  /** Whether this host is in a fleet, so that there are hosts to show. */
+  fleet: Type.Boolean(),
   passkeys: Closed({
     /** The name that a passkey made here belongs to; null: none can be made here. */
     rp_id: OrNull(Type.String()),

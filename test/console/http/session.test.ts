@@ -20,7 +20,7 @@ test('goal: a link logs in once, by a cookie that no script and no other site ha
   expect(first.headers.get('set-cookie')).toMatch(
     /^__Host-strongroom=[\w-]{43}; Path=\/; Max-Age=43200; Secure; HttpOnly; SameSite=Strict$/,
   )
-  expect(await first.json()).toMatchObject({ actor: 'root', role: 'admin', by: 'link' })
+  expect(await first.json()).toMatchObject({ actor: 'root', role: 'admin', by: 'link', fleet: false })
   const again = await ask()
   expect(again.status).toBe(403)
   expect(await again.json()).toMatchObject({ error: { code: 'forbidden', param: 'token' } })

@@ -27,6 +27,8 @@ const OPERATOR = [
   ['/gateway', 'Gateway'],
   ['/builds', 'Builds'],
   [`/builds/${build(2).id}`, 'Build 4f9d2c1e'],
+  ['/fleet', 'Fleet'],
+  ['/fleet/rack-3', 'rack-3'],
   ['/events', 'Events'],
   ['/log', 'Log'],
   ['/doctor', 'Doctor'],

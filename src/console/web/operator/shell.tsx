@@ -16,6 +16,7 @@ const PAGES = [
   ['/instances', 'Instances'],
   ['/gateway', 'Gateway'],
   ['/builds', 'Builds'],
+  ['/fleet', 'Fleet'],
   ['/log', 'Log'],
   ['/events', 'Events'],
   ['/doctor', 'Doctor'],
@@ -25,7 +26,9 @@ export function OperatorShell({ children }: { children: ComponentChildren }) {
   const isOpen = useSignal(false)
   const { path } = address.value
   const here = (href: string) => (href === '/' ? path === '/' : path === href || path.startsWith(`${href}/`))
-  const pages = PAGES.filter(([href]) => href !== '/events' || may('GET /events'))
+  const isShown = (href: string) =>
+    href === '/events' ? may('GET /events') : href !== '/fleet' || session.value?.fleet === true
+  const pages = PAGES.filter(([href]) => isShown(href))
   return (
     <div class="shell">
       <a class="skip" href="#main">

@@ -32,6 +32,7 @@ export function OverviewPage() {
               <PlatformCard status={found} />
               <CertificatesCard status={found} />
               <AddressesCard status={found} />
+              {found.fleet !== null && <FleetCard fleet={found.fleet} />}
             </div>
           </>
         )}
@@ -194,6 +195,31 @@ function AddressesCard({ status: { listen } }: { status: AdminStatus }) {
           ['Inference', <Foreign text={listen.inference} none="off" />],
           ['Builds', <Foreign text={listen.builds} none="off" />],
           ['DNS', <Foreign text={listen.dns} none="off" />],
+        ]}
+      />
+    </Card>
+  )
+}
+
+function FleetCard({ fleet }: { fleet: NonNullable<AdminStatus['fleet']> }) {
+  const { has_lease: hasLease, is_draining: isDraining, is_reachable: isReachable } = fleet
+  return (
+    <Card title="Fleet">
+      <Facts
+        rows={[
+          ['Name', <Foreign text={fleet.name} />],
+          [
+            'Lease',
+            hasLease ? (
+              <StateMark word={isDraining ? 'draining' : 'serving'} />
+            ) : (
+              <StateMark word="no lease: takes no instances" tone="bad" />
+            ),
+          ],
+          ['Directory', <Foreign text={fleet.database} />],
+          isReachable ? null : ['Away since', <Instant at={fleet.since} />],
+          fleet.problem === null ? null : ['Problem', <Foreign text={fleet.problem} />],
+          ['Hosts', <Link href="/fleet">all of the fleet</Link>],
         ]}
       />
     </Card>

@@ -1,0 +1,82 @@
+// The hosts that share this host's directory: what each is doing, its room, and what is wrong.
+
+import type { FleetHost, FleetHosts } from '../../../../contract/admin/fleet.ts'
+import { commandOf } from '../../core/command.ts'
+import { countText } from '../../core/format.ts'
+import { useLoaded } from '../../core/loaded.ts'
+import { pathTo } from '../../core/path.ts'
+import { operate } from '../../core/session.ts'
+import { Empty, Page, Shown } from '../../parts/page.tsx'
+import { type Column, Table } from '../../parts/table.tsx'
+import { Foreign, Link, StateMark, Time } from '../../parts/text.tsx'
+import { disagreements, faultsOf, STATE_TONES } from './hosts.ts'
+
+/** Hosts report to the directory, of which the live stream of this host knows nothing. */
+export const reportsMs = 5_000
+
+export function FleetPage() {
+  const path = '/fleet/hosts'
+  const list = useLoaded(path, options => operate<FleetHosts>(path, options), {
+    topics: ['events', 'status'],
+    everyMs: reportsMs,
+  })
+  return (
+    <Page title="Fleet" lead="Hosts that share one directory" command={commandOf(['fleet', 'list'])}>
+      <Shown of={list} what="the hosts">
+        {({ hosts }) =>
+          hosts.length === 0 ? (
+            <Empty title="The fleet has no hosts">
+              <p>strongroom fleet join enters one.</p>
+            </Empty>
+          ) : (
+            <>
+              <Disagreements hosts={hosts} />
+              <p class="count" role="status">
+                {hosts.length === 1 ? '1 host' : `${countText(hosts.length)} hosts`}
+              </p>
+              <Table label="Hosts" columns={COLUMNS} rows={hosts} keyOf={({ id }) => id} />
+            </>
+          )
+        }
+      </Shown>
+    </Page>
+  )
+}
+
+function Disagreements({ hosts }: { hosts: readonly FleetHost[] }) {
+  const found = disagreements(hosts)
+  if (found.length === 0) return null
+  return (
+    <ul class="alerts" aria-label="In what hosts differ">
+      {found.map(({ what, detail, remedy }) => (
+        <li key={what} class="note warn">
+          <strong>{what}</strong>
+          <p>
+            <Foreign text={detail} />
+          </p>
+          <p class="remedy">{remedy}</p>
+        </li>
+      ))}
+    </ul>
+  )
+}
+
+const COLUMNS: readonly Column<FleetHost>[] = [
+  {
+    name: 'Host',
+    cell: ({ name, is_this_host: isThis }) => (
+      <span class="row-name">
+        <Link href={pathTo`/fleet/${name}`}>
+          <Foreign text={name} />
+        </Link>
+        {isThis && <span class="muted"> this host</span>}
+      </span>
+    ),
+  },
+  { name: 'State', cell: ({ state }) => <StateMark word={state} tone={STATE_TONES[state]} /> },
+  { name: 'Instances', isNumber: true, isWide: true, cell: host => countText(host.instances) },
+  { name: 'Room for', isNumber: true, isWide: true, cell: host => countText(host.places_free) },
+  { name: 'Version', isWide: true, cell: host => <Foreign text={host.version} /> },
+  { name: 'Last seen', isWide: true, cell: host => <Time at={host.last_seen_at} none="never" /> },
+  { name: 'What is wrong', cell: host => <Foreign text={faultsOf(host).join('; ')} none="nothing known" /> },
+]

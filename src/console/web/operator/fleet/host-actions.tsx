@@ -1,0 +1,88 @@
+// Drain, undrain, remove and forget a host: each says first what follows.
+
+import { useSignal } from '@preact/signals'
+import type { FleetHost } from '../../../../contract/admin/fleet.ts'
+import { useAction } from '../../core/action.ts'
+import { commandOf } from '../../core/command.ts'
+import { countText } from '../../core/format.ts'
+import { pathTo } from '../../core/path.ts'
+import { go } from '../../core/router.ts'
+import { operate } from '../../core/session.ts'
+import { ActionForm, Dialog } from '../../parts/dialog.tsx'
+import { TextField } from '../../parts/field.tsx'
+
+type Row = {
+  readonly verb: string
+  readonly busyWord: string
+  readonly tone: 'primary' | 'danger'
+  /** The host is in the fleet no more. */
+  readonly isEnd: boolean
+  /** Its name is typed by hand first. */
+  readonly isTyped: boolean
+  readonly effect: (host: FleetHost) => string
+}
+
+const ACTIONS = {
+  drain: {
+    ...{ verb: 'Drain', busyWord: 'Draining …', tone: 'primary', isEnd: false, isTyped: false },
+    effect: () => 'It gets no new instances; those that it has go on until their owners delete them.',
+  },
+  undrain: {
+    ...{ verb: 'Undrain', busyWord: 'Undraining …', tone: 'primary', isEnd: false, isTyped: false },
+    effect: () => 'It gets new instances again.',
+  },
+  remove: {
+    ...{ verb: 'Remove', busyWord: 'Removing …', tone: 'danger', isEnd: true, isTyped: false },
+    effect: () => 'It has drained and has no instance left; the fleet goes on without it.',
+  },
+  forget: {
+    ...{ verb: 'Forget for good', busyWord: 'Forgetting …', tone: 'danger', isEnd: true, isTyped: true },
+    effect: ({ instances }) =>
+      `It does not come back: its ${countText(instances)} instances fail with host_lost. Refused while it renews its lease.`,
+  },
+} as const satisfies Record<string, Row>
+
+export type HostAction = keyof typeof ACTIONS
+
+type HostDialogProps = {
+  readonly action: HostAction
+  readonly host: FleetHost
+  readonly close: () => void
+  readonly reload: () => void
+}
+
+export function HostDialog({ action, host, close, reload }: HostDialogProps) {
+  const { name } = host
+  const row: Row = ACTIONS[action]
+  const typed = useSignal('')
+  const send = useAction(() => operate(`${pathTo`/fleet/hosts/${name}`}/${action}`, { method: 'POST' }))
+  const submit = async () => {
+    if (!(await send.run())) return
+    close()
+    if (row.isEnd) go('/fleet')
+    else reload()
+  }
+  return (
+    <Dialog title={`${row.isTyped ? 'Forget' : row.verb} ${name}`} close={close}>
+      <ActionForm
+        action={send}
+        submit={submit}
+        verb={row.verb}
+        busyWord={row.busyWord}
+        tone={row.tone}
+        command={commandOf(['fleet', action, name])}
+        isReady={!row.isTyped || typed.value === name}
+        close={close}
+      >
+        <p>{row.effect(host)}</p>
+        {row.isTyped && (
+          <TextField
+            label={`Type ${name} to confirm`}
+            value={typed.value}
+            change={value => (typed.value = value.trim())}
+          />
+        )}
+      </ActionForm>
+    </Dialog>
+  )
+}
