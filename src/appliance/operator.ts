@@ -1,5 +1,6 @@
 // Puts the operator's side together: the admin interface on its socket. Effects: one listening socket.
 
+import { readBackups } from '../backup/last.ts'
 import { isoOrNull } from '../base/clock.ts'
 import type { Collector } from '../base/prometheus.ts'
 import type { Runtime } from '../base/runtime.ts'
@@ -117,6 +118,7 @@ export async function serveOperator(parts: OperatorParts): Promise<AdminServer &
       names: parts.guestDns?.status ?? null,
       attestedUpstreams: () => attestedUpstreamsIn(parts.collectors),
       fleetStatus: member.status,
+      backups: () => readBackups(stateDir, clock.nowMs()),
       problems: () => [
         ...trialProblems(parts.gate),
         ...parts.firewall.problems(),

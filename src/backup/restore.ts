@@ -36,6 +36,7 @@ import { lockFile } from '../linux/lock.ts'
 import { MIGRATIONS, schemaVersionOf } from '../store/db.ts'
 import { inspectDatabase } from '../store/inspect.ts'
 import { type Restored, type RestoredKeys, settleRestored } from '../store/restored.ts'
+import { recordName } from './last.ts'
 import {
   entryName,
   type Manifest,
@@ -74,6 +75,7 @@ const MAY_BE_THERE: ReadonlySet<string> = new Set([
   changedSettingsFile,
   'lock',
   'backup.lock',
+  recordName,
   'images',
   'models',
   'worker-root',

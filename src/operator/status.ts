@@ -59,6 +59,7 @@ export type StatusDeps = {
   readonly clock: Pick<Clock, 'nowMs'>
   readonly clockGuard: Pick<ClockGuard, 'view' | 'certainMs'>
   readonly transparency: WatchedLog
+  readonly backups: () => AdminStatus['backups']
   /** This host's part in its fleet; null: it is in none. */
   readonly fleetStatus: (() => NonNullable<AdminStatus['fleet']>) | null
   /** Known obstacles between clients and the services. */
@@ -127,6 +128,7 @@ export function createStatus(deps: StatusDeps): () => AdminStatus {
             },
       names: deps.names === null ? null : deps.names(),
       log: unlessDamaged(() => logSummary(deps.transparency, deps.clock.nowMs()), null),
+      backups: deps.backups(),
       fleet: deps.fleetStatus === null ? null : deps.fleetStatus(),
     }
     // Last: the reads above may be the first to meet the damage.

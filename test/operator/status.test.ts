@@ -9,6 +9,7 @@ import { AdminStatus } from '../../src/contract/admin/admin.ts'
 import { createStatus, type StatusDeps } from '../../src/operator/status.ts'
 import { openStore, type Store } from '../../src/store/db.ts'
 import { insertOrganization, listOrganizations } from '../../src/store/directory/organization.query.ts'
+import { STATUS } from '../rigs/admin-status.ts'
 
 const pageBytes = 4_096
 
@@ -77,6 +78,7 @@ function statusOf(): AdminStatus {
       named: [],
       witnesses: { problem: () => null, failingSinceMs: () => null },
     },
+    backups: () => STATUS.backups,
     fleetStatus: null,
     problems: () => [],
     listening: { instances: 'https://127.0.0.1:1', inference: null, builds: null, dns: null, console: null },

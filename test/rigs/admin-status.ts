@@ -15,6 +15,7 @@ export const STATUS: AdminStatus = {
   builds: null,
   names: null,
   log: { size: 3, shown: 3, last_entry_at: null, waiting_since: null, witnesses: 0, problems: [] },
+  backups: { state: 'none', last: null, failure: null, nightly: false, problem: null, remedy: null },
   fleet: null,
   problems: [],
   listen: { instances: 'https://127.0.0.1:1', inference: null, builds: null, dns: null, console: null },

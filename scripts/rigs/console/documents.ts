@@ -56,6 +56,14 @@ export const BUSY_STATUS: AdminStatus = {
   evidence_simulated: true,
   tpm: 'swtpm',
   names: null,
+  backups: {
+    state: 'old',
+    last: { at: at(86_400 * 3), file: '/var/backups/strongroom/strongroom-20261123T031500Z.age', bytes: 41_943_040 },
+    failure: null,
+    nightly: true,
+    problem: `the last is of ${at(86_400 * 3)}`,
+    remedy: 'journalctl --unit strongroom-backup.service says why; `systemctl start strongroom-backup` tries again',
+  },
   fleet: {
     ...{ database: 'postgres://rack-1@db.example/fleet', name: 'rack-1', is_reachable: true, since: at(86_400 * 3) },
     ...{ problem: null, has_lease: true, is_draining: false, epoch: 4 },

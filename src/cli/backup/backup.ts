@@ -5,9 +5,11 @@ import { mkdtempSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { dirname, join, resolve } from 'node:path'
 import { keepBackups, type MadeBackup, makeBackup } from '../../backup/backup.ts'
+import { noteFailed, noteMade } from '../../backup/last.ts'
 import type { Manifest } from '../../backup/manifest.ts'
 import { checkBackup, restoreBackup } from '../../backup/restore.ts'
 import { newIdentity } from '../../backup/seal.ts'
+import { Fault } from '../../base/fault.ts'
 import { removeTree, writeFileAtomic } from '../../linux/files.ts'
 import type { Command, Run } from '../cli.ts'
 import { InputFault } from '../exit.ts'
@@ -94,14 +96,30 @@ const keepCountMax = 1_000
 
 async function backUp(run: Run, target: string, { keep, ...options }: SealOptions & { keep?: string }): Promise<void> {
   const count = keep === undefined ? null : keepCount(keep)
-  const seal = sealOf(options)
-  const made = { stateDir: run.stateDir, loaded: await run.config(), seal, nowMs: Date.now() }
-  if (count === null) {
-    await tellMade(run, await makeBackup(target, made), [])
-    return
+  const nowMs = Date.now()
+  const { removed, ...made } = await noted(run, nowMs, async () => {
+    const wanted = { seal: sealOf(options), stateDir: run.stateDir, loaded: await run.config(), nowMs }
+    return count === null
+      ? { ...(await makeBackup(target, wanted)), removed: [] }
+      : await keepBackups(target, count, wanted)
+  })
+  await tellMade(run, made, removed)
+}
+
+/** The daemon and its operators learn of it by the record. */
+async function noted<T extends MadeBackup>(run: Run, nowMs: number, make: () => Promise<T>): Promise<T> {
+  try {
+    const made = await make()
+    const { file, bytes, manifest } = made
+    if (!noteMade(run.stateDir, { at: manifest.made_at, file, bytes })) {
+      await run.hint('the backup is whole, but `strongroom status` does not learn of it: its record cannot be written')
+    }
+    return made
+  } catch (error) {
+    // Another one that is being made says itself what becomes of it.
+    if (!(error instanceof Fault && error.code === 'conflict')) noteFailed(run.stateDir, { error, nowMs })
+    throw error
   }
-  const { removed, ...kept } = await keepBackups(target, count, made)
-  await tellMade(run, kept, removed)
 }
 
 function keepCount(text: string): number {

@@ -40,6 +40,7 @@ export function statusText(status: AdminStatus, paint: Paint): string {
     ...formerFields(status),
     ['operator key', status.operator_key.digest],
     ...logFields(status, paint),
+    backupField(status, paint),
     ...fleetFields(status, paint),
     ...collateralFields(status, paint),
     ['organizations', countText(status.organizations)],
@@ -86,6 +87,14 @@ function fleetFields({ fleet }: AdminStatus, paint: Paint): [string, string][] {
     ['fleet', oneLine(`${name}: ${lease}`)],
     ['directory', oneLine(`${database}${away}${problem === null ? '' : `: ${problem}`}`)],
   ]
+}
+
+function backupField({ backups }: AdminStatus, paint: Paint): [string, string] {
+  const { state, last, nightly, problem, remedy } = backups
+  const made = last === null ? 'none is known' : oneLine(`${last.at}, ${bytesText(last.bytes)}, ${last.file}`)
+  const next = nightly ? '; the timer makes one each night' : '; the nightly timer is off'
+  const wrong = problem === null ? '' : `; ${paint.bad(state)}: ${oneLine(`${problem}; ${remedy}`)}`
+  return ['backup', `${made}${next}${wrong}`]
 }
 
 /** A clock that is believed is not worth a line. */

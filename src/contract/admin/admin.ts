@@ -6,6 +6,7 @@ import { OneOf } from '../check.ts'
 import { Closed, OrNull } from '../forms.ts'
 import { BUILD_STATES } from '../http/build.ts'
 import { KeyAliases, KeyModels } from '../key-rules.ts'
+import { AdminBackups } from './backups.ts'
 import { AdminClock } from './clock.ts'
 import { FleetStatus } from './fleet.ts'
 import { AdminGatewaySummary } from './gateways.ts'
@@ -335,6 +336,7 @@ export const AdminStatus = Closed({
   names: OrNull(AdminNames),
   /** The transparency log; null where the database is too damaged to be read. */
   log: OrNull(AdminLogSummary),
+  backups: AdminBackups,
   /** This host's part in its fleet; null: it is in none. */
   fleet: OrNull(FleetStatus),
   /** Reasons why this host is not ready and does not give clients what its services promise. Empty: none is known. */

@@ -6,6 +6,7 @@ import { afterEach, beforeEach, expect, test } from 'bun:test'
 import { existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import { readBackups } from '../../../src/backup/last.ts'
 import { MIGRATIONS, openStore, schemaVersionOf } from '../../../src/store/db.ts'
 import { insertOrganization } from '../../../src/store/directory/organization.query.ts'
 import { expectUsageError, runHere } from '../../rigs/program.ts'
@@ -70,6 +71,35 @@ test('goal: --keep rotates, and says what it removed', async () => {
   const [name = ''] = readdirSync(kept)
   const dry = await strongroom('restore', join(kept, name), '--passphrase-file', passphrase, '--dry-run', '--json')
   expect([dry.code, JSON.parse(dry.stdout).ok]).toEqual([0, true])
+}, 60_000)
+
+test('goal: the state directory has the last backup and the last failure, for the daemon to show', async () => {
+  const passphrase = join(dir, 'passphrase')
+  writeFileSync(passphrase, 'correct horse battery staple\n')
+  const file = join(dir, 'b.age')
+  const backup = () => strongroom('backup', '--passphrase-file', passphrase, file, '--json')
+  const made = JSON.parse((await backup()).stdout)
+  const known = readBackups(join(dir, 'state'), Date.now())
+  expect(known).toMatchObject({
+    ...{ state: 'good', nightly: false, failure: null, problem: null },
+    last: { at: made.manifest.made_at, file, bytes: made.bytes },
+  })
+
+  writeFileSync(passphrase, 'short\n')
+  expect((await backup()).code).not.toBe(0)
+  const failed = readBackups(join(dir, 'state'), Date.now())
+  expect(failed).toMatchObject({
+    state: 'failed',
+    last: known.last,
+    failure: { message: expect.stringContaining('has 5 characters') },
+  })
+
+  writeFileSync(passphrase, 'correct horse battery staple\n')
+  expect((await backup()).code).toBe(0)
+  expect(readBackups(join(dir, 'state'), Date.now())).toMatchObject({ state: 'good', failure: null })
+  rmSync(join(dir, 'state'), { recursive: true })
+  expect((await backup()).code).not.toBe(0)
+  expect(existsSync(join(dir, 'state'))).toBe(false)
 }, 60_000)
 
 test('goal: nothing is written unsealed or by a guess', async () => {

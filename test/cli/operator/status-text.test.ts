@@ -1,9 +1,10 @@
-// Goal: `strongroom status` has a line for the transparency log and for each attested upstream, in words that a hostile
-// name cannot turn into a terminal's.
+// Goal: `strongroom status` has lines for the transparency log, each attested upstream and backups, in words that a
+// hostile name cannot turn into a terminal's.
 
 import { expect, test } from 'bun:test'
 import { statusText } from '../../../src/cli/operator/status.ts'
 import { paintFor } from '../../../src/cli/render.ts'
+import type { AdminStatus } from '../../../src/contract/admin/admin.ts'
 import { STATUS } from '../../rigs/admin-status.ts'
 
 const line = (text: string, name: string) => text.split('\n').filter(row => row.startsWith(name))
@@ -36,4 +37,20 @@ test('goal: log and upstreams with what is wrong, and what to do', () => {
   ])
   expect(line(text, 'upstream')[0]).toMatch(/far \(tdx\): not attested, gets no prompts, last -$/)
   expect(line(statusText({ ...STATUS, log: null }, paintFor(false)), 'log')[0]).toContain('unknown')
+})
+
+test('goal: the last backup, whether the next comes by itself, and what is wrong', () => {
+  const backupLine = (backups: Partial<AdminStatus['backups']>) => {
+    const [row = ''] = line(
+      statusText({ ...STATUS, backups: { ...STATUS.backups, ...backups } }, paintFor(false)),
+      'backup',
+    )
+    return row.replace(/ {2,}/, ' ')
+  }
+  expect(backupLine({})).toBe('backup: none is known; the nightly timer is off')
+  const last = { at: '2026-11-20T03:15:00.000Z', file: '/b\u001b.age', bytes: 41_943_040 }
+  const made = '2026-11-20T03:15:00.000Z, 40.0 MiB, /b\\x1b.age; the timer makes one each night'
+  expect(backupLine({ state: 'good', last, nightly: true })).toBe(`backup: ${made}`)
+  const wrong = { state: 'failed', problem: 'it failed: no\nspace', remedy: 'make room' } as const
+  expect(backupLine({ last, nightly: true, ...wrong })).toBe(`backup: ${made}; failed: it failed: no space; make room`)
 })

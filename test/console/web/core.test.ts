@@ -156,8 +156,10 @@ test('alerts', () => {
     ['upstream', true],
     ['witness.example', false],
     ['certificate', false],
+    ['backup', false],
   ])
-  const calm = { ...BUSY_STATUS, log: null, tls: { ...BUSY_STATUS.tls, certificates: [] } }
+  const backups = { ...BUSY_STATUS.backups, state: 'good', problem: null, remedy: null } as const
+  const calm = { ...BUSY_STATUS, backups, log: null, tls: { ...BUSY_STATUS.tls, certificates: [] } }
   expect(alertsOf({ ...calm, gateway: { ...calm.gateway, attested_upstreams: [] } })).toEqual([])
   const problems = [{ name: 'disk', detail: 'is full', remedy: 'make room' }] as const
   expect(alertsOf({ ...BUSY_STATUS, problems: [...problems] })[0]).toMatchObject({ name: 'disk', severe: true })

@@ -150,6 +150,17 @@ test('roles', async () => {
   expect(await page.getByRole('heading', { name: 'Console' }).count()).toBe(0)
 })
 
+test('backups', async () => {
+  // Goal: an overdue backup is among what needs somebody, with its remedy, and a card says when the last one was made.
+  await show('/', 'Overview')
+  const alert = page.getByRole('listitem').filter({ hasText: 'backup' })
+  expect(await alert.allTextContents()).toEqual([expect.stringContaining('journalctl --unit strongroom-backup')])
+  const card = page.locator('.card').filter({ has: page.getByRole('heading', { name: 'Backups' }) })
+  const text = await card.textContent()
+  for (const part of ['old', 'strongroom-20261123T031500Z.age', '40.0 MiB', 'by the timer'])
+    expect(text).toContain(part)
+})
+
 test('logging in', async () => {
   // Goal: a link's token is traded once and leaves the address; an ended session says so, and shows nothing of before.
   await using own = await scriptedConsole()

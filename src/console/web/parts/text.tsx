@@ -94,6 +94,7 @@ const TONES: Readonly<Record<string, 'good' | 'warn' | 'bad' | 'busy'>> = {
   cancelled: 'warn',
   expired: 'warn',
   soon: 'warn',
+  old: 'warn',
   interrupted: 'warn',
   'not-checked': 'warn',
   simulated: 'warn',

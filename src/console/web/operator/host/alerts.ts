@@ -15,7 +15,7 @@ const expirySoonMs = 14 * dayMs
 
 export function alertsOf(status: AdminStatus): readonly Alert[] {
   const nowMs = Date.parse(status.clock.now)
-  const { clock, collateral, gateway, log, pool } = status
+  const { backups, clock, collateral, gateway, log, pool } = status
   const alerts: (Alert | null)[] = [
     ...status.problems.map(problem => ({ ...problem, severe: true })),
     clock.problem === null ? null : { name: 'clock', severe: true, detail: clock.problem, remedy: clock.remedy },
@@ -52,6 +52,9 @@ export function alertsOf(status: AdminStatus): readonly Alert[] {
         detail: `${name} ends ${expires_at.slice(0, 10)}`,
         remedy: null,
       })),
+    backups.problem === null
+      ? null
+      : { name: 'backup', severe: false, detail: backups.problem, remedy: backups.remedy },
     pool.last_failure === null
       ? null
       : { name: 'warm pool', severe: false, detail: pool.last_failure.reason, remedy: null },

@@ -5,7 +5,7 @@ import { bytesText, countsText, countText } from '../../core/format.ts'
 import { useLoaded } from '../../core/loaded.ts'
 import { operate } from '../../core/session.ts'
 import { Card, Facts, Meter, Page, Shown } from '../../parts/page.tsx'
-import { Foreign, Instant, Link, StateMark, Time } from '../../parts/text.tsx'
+import { CommandLine, Foreign, Instant, Link, StateMark, Time } from '../../parts/text.tsx'
 import { type Alert, alertsOf } from './alerts.ts'
 
 export function useStatus() {
@@ -31,6 +31,7 @@ export function OverviewPage() {
               <PoolCard status={found} />
               <PlatformCard status={found} />
               <CertificatesCard status={found} />
+              <BackupsCard backups={found.backups} />
               <AddressesCard status={found} />
               {found.fleet !== null && <FleetCard fleet={found.fleet} />}
             </div>
@@ -182,6 +183,24 @@ function CertificatesCard({ status: { tls } }: { status: AdminStatus }) {
           tls.former === null ? null : ['Earlier names until', <Instant at={tls.former.until} />],
         ]}
       />
+    </Card>
+  )
+}
+
+function BackupsCard({ backups: { state, last, failure, nightly } }: { backups: AdminStatus['backups'] }) {
+  return (
+    <Card title="Backups">
+      <Facts
+        rows={[
+          ['State', <StateMark word={state} />],
+          ['Last', <Time at={last?.at ?? null} none="none is known" />],
+          last === null ? null : ['File', <Foreign text={last.file} />],
+          last === null ? null : ['Size', bytesText(last.bytes)],
+          failure === null ? null : ['Failed', <Time at={failure.at} />],
+          ['Next', nightly ? 'by the timer, each night' : 'by hand: the nightly timer is off'],
+        ]}
+      />
+      <CommandLine command="strongroom help backup" />
     </Card>
   )
 }

@@ -1,0 +1,36 @@
+// Whether the last backup is enough. Pure.
+
+import { iso } from '../base/clock.ts'
+import type { AdminBackups } from '../contract/admin/backups.ts'
+
+export type BackupFacts = Pick<AdminBackups, 'last' | 'failure'> & {
+  /** Since when the timer makes one each night; null: it does not. */
+  readonly nightlySinceMs: number | null
+  readonly nowMs: number
+}
+
+const hourMs = 3_600_000
+/** Two nights without one, with the hour by which hosts differ. */
+const nightlyOldMs = 50 * hourMs
+/** Without the timer nobody knows when the next is due. */
+const otherOldMs = 8 * 24 * hourMs
+
+const timerRemedy =
+  'journalctl --unit strongroom-backup.service says why; `systemctl start strongroom-backup` tries again'
+const otherRemedy = 'make one: `strongroom help backup`, which has the timer for each night, too'
+
+export function backupsOf({ last, failure, nightlySinceMs, nowMs }: BackupFacts): AdminBackups {
+  const nightly = nightlySinceMs !== null
+  const known = { last, failure, nightly }
+  const remedy = nightly ? timerRemedy : otherRemedy
+  if (failure !== null) {
+    return { ...known, state: 'failed', problem: `the backup of ${failure.at} failed: ${failure.message}`, remedy }
+  }
+  const sinceMs = last === null ? nightlySinceMs : Date.parse(last.at)
+  if (sinceMs === null) return { ...known, state: 'none', problem: null, remedy: null }
+  if (nowMs - sinceMs <= (nightly ? nightlyOldMs : otherOldMs)) {
+    return { ...known, state: last === null ? 'none' : 'good', problem: null, remedy: null }
+  }
+  const problem = last === null ? `the timer has made none since ${iso(sinceMs)}` : `the last is of ${last.at}`
+  return { ...known, state: 'old', problem, remedy }
+}

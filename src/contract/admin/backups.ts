@@ -1,0 +1,22 @@
+// Backups of this host in the admin interface: the last one, and whether that is enough. Pure.
+
+import { type Static, Type } from '@sinclair/typebox'
+import { OneOf } from '../check.ts'
+import { Closed, OrNull } from '../forms.ts'
+
+const Time = Type.String({ description: 'ISO 8601 UTC' })
+
+export const AdminBackups = Closed({
+  /** `failed`: the newest attempt; `old`: the next is overdue; `none`: none is known, and none is overdue. */
+  state: OneOf(['good', 'failed', 'old', 'none']),
+  /** The newest that succeeded, as this host knows; it may lie elsewhere by now. */
+  last: OrNull(Closed({ at: Time, file: Type.String(), bytes: Type.Integer({ minimum: 0 }) })),
+  /** The newest that failed; null: none since the last that succeeded. */
+  failure: OrNull(Closed({ at: Time, message: Type.String() })),
+  /** Whether strongroom-backup.timer makes one each night. */
+  nightly: Type.Boolean(),
+  /** Null: nothing is to be done. */
+  problem: OrNull(Type.String()),
+  remedy: OrNull(Type.String()),
+})
+export type AdminBackups = Static<typeof AdminBackups>
