@@ -1,14 +1,13 @@
 // The operator's side around each page: navigation, who is logged in, and whether what is shown is the present.
 
-import { useSignal } from '@preact/signals'
 import type { ComponentChildren } from 'preact'
 import { durationText } from '../core/format.ts'
 import { liveState } from '../core/live.ts'
 import { nowMs } from '../core/now.ts'
 import { address } from '../core/router.ts'
 import { may, session } from '../core/session.ts'
+import { Frame } from '../parts/frame.tsx'
 import { Link } from '../parts/text.tsx'
-import { ThemeChoice } from '../parts/theme-choice.tsx'
 
 const PAGES = [
   ['/', 'Overview'],
@@ -23,56 +22,21 @@ const PAGES = [
 ] as const
 
 export function OperatorShell({ children }: { children: ComponentChildren }) {
-  const isOpen = useSignal(false)
   const { path } = address.value
   const here = (href: string) => (href === '/' ? path === '/' : path === href || path.startsWith(`${href}/`))
   const isShown = (href: string) =>
     href === '/events' ? may('GET /events') : href !== '/fleet' || session.value?.fleet === true
-  const pages = PAGES.filter(([href]) => isShown(href))
+  const pages = PAGES.filter(([href]) => isShown(href)).map(([href, words]) => ({ href, words, isHere: here(href) }))
+  const account = (
+    <Link href="/account" current={here('/account')}>
+      {session.value?.actor ?? ''} <span class="muted">{session.value?.role}</span>
+    </Link>
+  )
   return (
-    <div class="shell">
-      <a class="skip" href="#main">
-        Skip to the content
-      </a>
-      <header class="top">
-        <Link href="/" class="brand">
-          <span class="brand-mark" aria-hidden="true" />
-          Strongroom
-        </Link>
-        <LiveMark />
-        <button
-          type="button"
-          class="menu-button"
-          aria-expanded={isOpen.value}
-          aria-controls="menu"
-          onClick={() => {
-            isOpen.value = !isOpen.value
-          }}
-        >
-          Menu
-        </button>
-      </header>
-      <nav id="menu" class={isOpen.value ? 'side open' : 'side'} aria-label="Pages">
-        {/* biome-ignore lint/a11y/useKeyWithClickEvents: the links in it are what is clicked, by keyboard too */}
-        <ul onClick={() => (isOpen.value = false)}>
-          {pages.map(([href, words]) => (
-            <li key={href}>
-              <Link href={href} current={here(href)}>
-                {words}
-              </Link>
-            </li>
-          ))}
-        </ul>
-        <div class="side-foot">
-          <Link href="/account" current={here('/account')}>
-            {session.value?.actor ?? ''} <span class="muted">{session.value?.role}</span>
-          </Link>
-          <ThemeChoice />
-        </div>
-      </nav>
+    <Frame home="/" pages={pages} mark={<LiveMark />} foot={account}>
       <StaleNote />
       {children}
-    </div>
+    </Frame>
   )
 }
 

@@ -5,6 +5,7 @@ import type { ComponentChildren } from 'preact'
 import { matchPath } from '../core/path.ts'
 import { address } from '../core/router.ts'
 import { TextField, Tick } from '../parts/field.tsx'
+import { Frame } from '../parts/frame.tsx'
 import { Empty, Note, Page } from '../parts/page.tsx'
 import { Link } from '../parts/text.tsx'
 import { ThemeChoice } from '../parts/theme-choice.tsx'
@@ -17,10 +18,10 @@ import { ModelsPage } from './models/models.tsx'
 import { ExpectationsPage } from './verify/expectations.tsx'
 
 const PAGES = [
-  ['/tenant', 'Instances', 'ca'],
-  ['/tenant/models', 'Models and usage', 'gw'],
-  ['/tenant/builds', 'Builds', 'ca'],
-  ['/tenant/expectations', 'What you expect', null],
+  ['/tenant', 'Instances'],
+  ['/tenant/models', 'Models and usage'],
+  ['/tenant/builds', 'Builds'],
+  ['/tenant/expectations', 'What you expect'],
 ] as const
 
 export function Tenant() {
@@ -57,54 +58,23 @@ function needs(kind: 'ca' | 'gw', page: ComponentChildren): ComponentChildren {
 }
 
 function TenantShell({ children }: { children: ComponentChildren }) {
-  const isOpen = useSignal(false)
   const { path } = address.value
   const { ca, gw } = tenantKeys.value
   const here = (href: string) =>
     href === '/tenant' ? path === href || path.startsWith('/tenant/instances/') : path.startsWith(href)
-  return (
-    <div class="shell">
-      <a class="skip" href="#main">
-        Skip to the content
-      </a>
-      <header class="top">
-        <Link href="/tenant" class="brand">
-          <span class="brand-mark" aria-hidden="true" />
-          Strongroom
-        </Link>
-        <button
-          type="button"
-          class="menu-button"
-          aria-expanded={isOpen.value}
-          aria-controls="menu"
-          onClick={() => (isOpen.value = !isOpen.value)}
-        >
-          Menu
-        </button>
-      </header>
-      <nav id="menu" class={isOpen.value ? 'side open' : 'side'} aria-label="Pages">
-        {/* biome-ignore lint/a11y/useKeyWithClickEvents: the links in it are what is clicked, by keyboard too */}
-        <ul onClick={() => (isOpen.value = false)}>
-          {PAGES.map(([href, words]) => (
-            <li key={href}>
-              <Link href={href} current={here(href)}>
-                {words}
-              </Link>
-            </li>
-          ))}
-        </ul>
-        <div class="side-foot">
-          <div class="held-keys">
-            {[ca, gw].map(key => key !== null && <code key={key}>{shownKey(key)}</code>)}
-            <button type="button" onClick={dropKeys}>
-              Forget the keys
-            </button>
-          </div>
-          <ThemeChoice />
-        </div>
-      </nav>
-      {children}
+  const pages = PAGES.map(([href, words]) => ({ href, words, isHere: here(href) }))
+  const keys = (
+    <div class="held-keys">
+      {[ca, gw].map(key => key !== null && <code key={key}>{shownKey(key)}</code>)}
+      <button type="button" onClick={dropKeys}>
+        Forget the keys
+      </button>
     </div>
+  )
+  return (
+    <Frame home="/tenant" pages={pages} foot={keys}>
+      {children}
+    </Frame>
   )
 }
 
