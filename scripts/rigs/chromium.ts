@@ -20,18 +20,20 @@ export type ChromiumOptions = {
   readonly ignoreHTTPSErrors?: boolean
   /** More of its arguments: of two with the same name the last one counts. */
   readonly args?: readonly string[]
+  /** Added to this process's. */
+  readonly env?: Readonly<Record<string, string>>
 }
 
 /** With this folder as its profile and home. It reaches this machine alone; its caller closes it. */
 export async function launchChromium(
   profile: string,
-  { args = [], ...options }: ChromiumOptions = {},
+  { args = [], env = {}, ...options }: ChromiumOptions = {},
 ): Promise<BrowserContext> {
   return await chromium.launchPersistentContext(profile, {
     ...options,
     executablePath: chromiumPath,
     args: [...chromiumArguments, ...args],
-    env: { ...process.env, HOME: profile },
+    env: { ...process.env, ...env, HOME: profile },
     timeout: startTimeoutMs,
   })
 }

@@ -5,7 +5,7 @@ import { mkdtempSync, readFileSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join, resolve } from 'node:path'
 import type { Page } from 'playwright-core'
-import { launchChromium } from '../../../scripts/rigs/chromium.ts'
+import { type ChromiumOptions, launchChromium } from '../../../scripts/rigs/chromium.ts'
 
 export const phone = { width: 390, height: 800 } as const
 export const desk = { width: 1_280, height: 860 } as const
@@ -20,9 +20,13 @@ export type OpenedPage = AsyncDisposable & {
 
 const actionTimeoutMs = 15_000
 
-export async function openPage(origin: string): Promise<OpenedPage> {
+/** `browser`: what it is started with besides, given its own folder. */
+export async function openPage(
+  origin: string,
+  browser: (profile: string) => ChromiumOptions = () => ({}),
+): Promise<OpenedPage> {
   const profile = mkdtempSync(join(tmpdir(), 'srt-console-'))
-  const context = await launchChromium(profile, { ignoreHTTPSErrors: true })
+  const context = await launchChromium(profile, { ignoreHTTPSErrors: true, ...browser(profile) })
   const page = await context.newPage()
   page.setDefaultTimeout(actionTimeoutMs)
   await page.setViewportSize(desk)
