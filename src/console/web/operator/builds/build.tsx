@@ -2,19 +2,16 @@
 
 import { useSignal } from '@preact/signals'
 import type { AdminBuild } from '../../../../contract/admin/admin.ts'
-import { useAction } from '../../core/action.ts'
 import { commandOf } from '../../core/command.ts'
 import { bytesText } from '../../core/format.ts'
 import { useLoaded } from '../../core/loaded.ts'
 import { pathTo } from '../../core/path.ts'
 import { may, operate } from '../../core/session.ts'
-import { ActionForm, Dialog } from '../../parts/dialog.tsx'
-import { Card, Facts, Note, Page, Shown } from '../../parts/page.tsx'
-import { Digest, Foreign, ForeignBlock, Instant, Link, StateMark } from '../../parts/text.tsx'
+import { BuildFailure, CancelBuild, isLiving } from '../../parts/build-end.tsx'
+import { Card, Facts, Page, Shown } from '../../parts/page.tsx'
+import { Digest, Foreign, Instant, Link, StateMark } from '../../parts/text.tsx'
 import { FollowedText } from '../followed-text.tsx'
 import { sourceText } from './builds.tsx'
-
-const LIVING: readonly string[] = ['queued', 'starting', 'running']
 
 export function BuildPage({ id }: { id: string }) {
   const path = pathTo`/builds/${id}`
@@ -28,7 +25,7 @@ export function BuildPage({ id }: { id: string }) {
       command={commandOf(['builds', 'show', id])}
       actions={
         data !== null &&
-        LIVING.includes(data.state) &&
+        isLiving(data) &&
         may('POST /builds/:id/cancel') && (
           <button type="button" class="danger" onClick={() => (isCancelling.value = true)}>
             Cancel
@@ -39,14 +36,7 @@ export function BuildPage({ id }: { id: string }) {
       <Shown of={found} what="the build">
         {build => (
           <>
-            {build.error_type !== null && (
-              <Note tone="bad">
-                <p>
-                  <strong>{build.error_type}</strong>
-                </p>
-                <ForeignBlock text={build.error ?? ''} />
-              </Note>
-            )}
+            <BuildFailure build={build} />
             <div class="cards">
               <StateCard build={build} />
               <SourceCard build={build} />
@@ -64,13 +54,13 @@ export function BuildPage({ id }: { id: string }) {
         )}
       </Shown>
       {isCancelling.value && (
-        <CancelDialog
+        <CancelBuild
           id={id}
+          ask={() => operate(pathTo`/builds/${id}/cancel`, { method: 'POST' })}
+          command={commandOf(['builds', 'cancel', id])}
+          words="The build and its VM end now, as its owner could end them."
           close={() => (isCancelling.value = false)}
-          cancelled={() => {
-            isCancelling.value = false
-            found.reload()
-          }}
+          cancelled={found.reload}
         />
       )}
     </Page>
@@ -135,27 +125,5 @@ function ProvenanceCard({ build }: { build: AdminBuild }) {
         ]}
       />
     </Card>
-  )
-}
-
-function CancelDialog({ id, close, cancelled }: { id: string; close: () => void; cancelled: () => void }) {
-  const cancel = useAction(() => operate(pathTo`/builds/${id}/cancel`, { method: 'POST' }))
-  const submit = async () => {
-    if (await cancel.run()) cancelled()
-  }
-  return (
-    <Dialog title={`Cancel build ${id.slice(0, 8)}`} close={close}>
-      <ActionForm
-        action={cancel}
-        submit={submit}
-        verb="Cancel the build"
-        busyWord="Cancelling …"
-        tone="danger"
-        command={commandOf(['builds', 'cancel', id])}
-        close={close}
-      >
-        <p>The build and its VM end now, as its owner could end them.</p>
-      </ActionForm>
-    </Dialog>
   )
 }

@@ -8,9 +8,10 @@ import { commandOf } from '../../core/command.ts'
 import { bytesText } from '../../core/format.ts'
 import { useLoaded } from '../../core/loaded.ts'
 import { pathTo } from '../../core/path.ts'
-import { ActionForm, BusyButton, Dialog } from '../../parts/dialog.tsx'
-import { Card, Facts, Note, Page, ProblemNote, Shown } from '../../parts/page.tsx'
-import { Digest, Foreign, ForeignBlock, Instant, Link, StateMark } from '../../parts/text.tsx'
+import { BuildFailure, CancelBuild, isLiving } from '../../parts/build-end.tsx'
+import { BusyButton } from '../../parts/dialog.tsx'
+import { Card, Facts, Page, ProblemNote, Shown } from '../../parts/page.tsx'
+import { Digest, Foreign, Instant, Link, StateMark } from '../../parts/text.tsx'
 import { askService, bytesOf, useServiceUrl } from '../services.ts'
 import { verifyOptions } from '../verify/options.ts'
 import { save, Verification, type Verify } from '../verify/verification.tsx'
@@ -20,11 +21,11 @@ import { type KnownBuild, knownBuild } from './known-builds.ts'
 
 const everyMs = 3_000
 const resultBytesMax = 536_870_912
-const LIVING: readonly string[] = ['queued', 'starting', 'running']
 
 export function BuildPage({ id }: { id: string }) {
   const path = pathTo`/build/${id}`
   const found = useLoaded(path, options => askService<BuildRecord>('builds', path, options), { everyMs })
+  const url = useServiceUrl('builds')
   const isCancelling = useSignal(false)
   const { data } = found
   return (
@@ -33,7 +34,7 @@ export function BuildPage({ id }: { id: string }) {
       lead={<Link href="/tenant/builds">Builds</Link>}
       actions={
         data !== null &&
-        LIVING.includes(data.state) && (
+        isLiving(data) && (
           <button type="button" class="danger" onClick={() => (isCancelling.value = true)}>
             Cancel
           </button>
@@ -43,14 +44,7 @@ export function BuildPage({ id }: { id: string }) {
       <Shown of={found} what="the build">
         {build => (
           <>
-            {build.error_type !== null && (
-              <Note tone="bad">
-                <p>
-                  <strong>{build.error_type}</strong>
-                </p>
-                <ForeignBlock text={build.error ?? ''} />
-              </Note>
-            )}
+            <BuildFailure build={build} />
             <RecordCard build={build} />
           </>
         )}
@@ -58,13 +52,13 @@ export function BuildPage({ id }: { id: string }) {
       <BuildLog id={id} />
       {data?.result != null && data.result.url !== null && <Result id={id} build={data} known={knownBuild(id)} />}
       {isCancelling.value && (
-        <CancelDialog
+        <CancelBuild
           id={id}
+          ask={() => askService('builds', path, { method: 'DELETE' })}
+          command={`curl --cacert ca.pem -H "Authorization: Bearer $KEY" -X DELETE ${url}/build/${id}`}
+          words="The build and its VM end now."
           close={() => (isCancelling.value = false)}
-          cancelled={() => {
-            isCancelling.value = false
-            found.reload()
-          }}
+          cancelled={found.reload}
         />
       )}
     </Page>
@@ -133,28 +127,5 @@ function Result({ id, build, known }: { id: string; build: BuildRecord; known: K
       </div>
       {download.problem !== null && <ProblemNote problem={download.problem} />}
     </>
-  )
-}
-
-function CancelDialog({ id, close, cancelled }: { id: string; close: () => void; cancelled: () => void }) {
-  const url = useServiceUrl('builds')
-  const cancel = useAction(() => askService('builds', pathTo`/build/${id}`, { method: 'DELETE' }))
-  const submit = async () => {
-    if (await cancel.run()) cancelled()
-  }
-  return (
-    <Dialog title={`Cancel build ${id.slice(0, 8)}`} close={close}>
-      <ActionForm
-        action={cancel}
-        submit={submit}
-        verb="Cancel the build"
-        busyWord="Cancelling …"
-        tone="danger"
-        command={`curl --cacert ca.pem -H "Authorization: Bearer $KEY" -X DELETE ${url}/build/${id}`}
-        close={close}
-      >
-        <p>The build and its VM end now.</p>
-      </ActionForm>
-    </Dialog>
   )
 }
