@@ -1,7 +1,7 @@
 // Goal: an operator does at the page what the command line does: the same requests, words and refusals, live.
 
 import { afterAll, beforeEach, expect, test } from 'bun:test'
-import { at, hostileText, instance, organization, SESSION } from '../../../scripts/rigs/console/documents.ts'
+import { at, build, hostileText, instance, organization, SESSION } from '../../../scripts/rigs/console/documents.ts'
 import {
   document,
   refusal,
@@ -9,6 +9,7 @@ import {
   scriptedConsole,
 } from '../../../scripts/rigs/console/scripted-console.ts'
 import {
+  AdminBuild,
   AdminInstance,
   AdminInstanceList,
   AdminKeyCreated,
@@ -59,6 +60,27 @@ test('an organization and a key', async () => {
   expect(first.changes.at(-1)?.body).toEqual({ scope: 'read' })
   await page.getByRole('button', { name: 'Done' }).click()
   expect(await page.getByText(key).count()).toBe(0)
+})
+
+test('the end of a build', async () => {
+  // Goal: a build that runs is cancelled after a question, the page then shows its failure, and it is over for good.
+  await using own = await scriptedConsole()
+  const running = build(1, { state: 'running', result: null })
+  const ended = build(1, { state: 'cancelled', result: null, error_type: 'cancelled', error: 'the operator ended it' })
+  own.answer(`GET ${operator}/builds/${running.id}`, () => document(AdminBuild, running))
+  own.answer(`POST ${operator}/builds/${running.id}/cancel`, () => {
+    own.answer(`GET ${operator}/builds/${running.id}`, () => document(AdminBuild, ended))
+    return document(AdminBuild, ended)
+  })
+  const cancel = page.getByRole('button', { name: 'Cancel', exact: true })
+  await show(`/builds/${running.id}`, `Build ${running.id.slice(0, 8)}`, own)
+  await cancel.click()
+  await commandIn(`strongroom builds cancel ${running.id}`)
+  expect(own.changes).toEqual([])
+  await page.getByRole('button', { name: 'Cancel the build' }).click()
+  await page.getByText('the operator ended it').waitFor()
+  expect(await cancel.count()).toBe(0)
+  expect(own.changes).toEqual([{ method: 'POST', path: `${operator}/builds/${running.id}/cancel`, body: null }])
 })
 
 test('a refusal', async () => {
