@@ -1,0 +1,21 @@
+// Between hosts of a fleet: a request of a client is passed on to the host that has its thing. Pure.
+
+/** The public APIs whose requests hosts pass on. */
+export const PEER_SERVICES = ['instances', 'builds'] as const
+export type PeerService = (typeof PEER_SERVICES)[number]
+
+export type Forwarded = {
+  readonly service: PeerService
+  /** The client's: the other host counts and logs the request by it. */
+  readonly clientAddress: string
+}
+
+export type Peers = {
+  /**
+   * Sends a request on to another host of the fleet, which answers as it answers its own clients, by the request's own
+   * Authorization. Bodies stream both ways; the request ends there when the client leaves. Status and headers are the
+   * other host's. Fault `fleet.unavailable` (503 with Retry-After): that host is not reached, or the request has come
+   * from another host already.
+   */
+  readonly forward: (hostId: string, request: Request, options: Forwarded) => Promise<Response>
+}
