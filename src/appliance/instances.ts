@@ -5,7 +5,7 @@ import type { ClockGuard } from '../base/work/clock-guard.ts'
 import { modelContextTokens } from '../config/context.ts'
 import { listenAddress } from '../config/listen.ts'
 import type { Config } from '../config/schema.ts'
-import { egressLimitBytes } from '../contract/http/instance.ts'
+import { egressLimitBytes, type InstanceFailureCode } from '../contract/http/instance.ts'
 import { probeSsh } from '../host/network/ssh-probe.ts'
 import type { OperatorKey } from '../host/operator-key.ts'
 import type { SimulatedHost } from '../host/simulated-host.ts'
@@ -19,6 +19,7 @@ import type { Metering } from '../inference/metering/ledger.ts'
 import { Attestations } from '../instances/attestation.ts'
 import type { Names } from '../instances/dns/names.ts'
 import { runEgressSampler } from '../instances/egress.ts'
+import { giveElsewhere } from '../instances/elsewhere.ts'
 import type { AttestationTrustOf } from '../instances/evidence.verify.ts'
 import { createAuthenticate } from '../instances/http/auth.ts'
 import { openapiDocument } from '../instances/http/openapi.ts'
@@ -154,6 +155,7 @@ export function composeInstances(parts: InstancesParts): Instances {
     claimTimeoutMs: config.vm.claim_timeout_ms,
     sshTimeoutMs: config.vm.ssh_timeout_ms,
     cutOff: () => parts.firewall.cutOff(),
+    ...(parts.link === null ? {} : { elsewhere: givesElsewhere(parts, parts.link) }),
   })
   const onCreated = (instance: Instance, start: InstanceStart) => {
     pool.accepted(instance, start)
@@ -173,6 +175,7 @@ export function composeInstances(parts: InstancesParts): Instances {
       take: tx => pool.take(tx),
       onCreated,
       onDeleted,
+      onLeft: () => reconciler.endLeft(),
       onChanged: id => {
         parts.names.instanceChanged(id)
         reconciler.wake(id)
@@ -205,6 +208,11 @@ export function composeInstances(parts: InstancesParts): Instances {
     inferenceCostMicroUsd: (organizationId, period) => parts.metering.inferenceCostMicroUsd(organizationId, period),
   })
   return { service, pool, background: backgroundWork(parts, { reconciler, pool, vmSpec }) }
+}
+
+function givesElsewhere({ store: { directory }, clock }: InstancesParts, { hosts }: FleetLink) {
+  return (instance: Instance, failureCode: InstanceFailureCode) =>
+    giveElsewhere({ directory, hosts, clock }, instance, failureCode)
 }
 
 /** Everything that runs without a request. */

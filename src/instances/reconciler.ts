@@ -5,6 +5,7 @@ import { Fault } from '../base/fault.ts'
 import { createWorkers, type Workers } from '../base/work/workers.ts'
 import { INSTANCE_FAILURES, type InstanceFailureCode } from '../contract/http/instance.ts'
 import type { DirectoryDb, Store } from '../store/db.ts'
+import { listLeftVms, removeLeftVm } from '../store/directory/attempt.query.ts'
 import { storeAttestation } from '../store/directory/attestation.query.ts'
 import {
   type InstanceSet,
@@ -18,6 +19,7 @@ import type { Instance } from '../store/directory/instance.table.ts'
 import { organizationById } from '../store/directory/organization.query.ts'
 import { noteEvent } from '../store/ledger/event.query.ts'
 import type { VmEngine, VmSpec, VmView } from '../vm/engine.ts'
+import type { Elsewhere } from './elsewhere.ts'
 import { type InstanceEvent, nextStatus, taskOf } from './instance.machine.ts'
 import { type ProvisionDeps, Provisioner } from './provision.ts'
 
@@ -30,6 +32,11 @@ export type InstanceReconcilerDeps = Omit<ProvisionDeps, 'engine'> & {
    * VMs of one organization that may boot or wait to boot at a time, so that others need not wait for all of them.
    */
   readonly bootingPerOrganizationMax: number
+  /**
+   * Gives an instance that failed before it was ready to another host. Absent on a single host. Fault:
+   * `fleet.unavailable`; it is tried again.
+   */
+  readonly elsewhere?: (instance: Instance, failureCode: InstanceFailureCode) => Promise<Elsewhere>
   /** After the commit: its host key is known from now on. */
   readonly onReady: (instanceId: string) => void
 }
@@ -74,7 +81,7 @@ export class InstanceReconciler {
     const { engine, store } = this.#deps
     engine.onChange(vmId => {
       const instance = instanceByVm(store.directory.db, vmId)
-      if (instance === null) return
+      if (instance === null) return this.endLeft()
       this.wake(instance.id)
       for (const id of this.#deferred.get(instance.organizationId) ?? []) this.wake(id)
     })
@@ -89,6 +96,21 @@ export class InstanceReconciler {
   #wakeAll(): void {
     const { directory, hostId } = this.#deps.store
     for (const instance of listLiving(directory.db, hostId)) this.wake(instance.id)
+    this.endLeft()
+  }
+
+  /** Ends VMs whose instance this host does not have any more. Never throws, never waits. */
+  endLeft(): void {
+    const { store, engine, log } = this.#deps
+    try {
+      for (const vmId of listLeftVms(store.directory.db)) {
+        const vm = engine.view(vmId)
+        if (vm === null || vm.state === 'gone') removeLeftVm(store.directory.db, vmId)
+        else engine.dismiss(vmId)
+      }
+    } catch (error) {
+      log.error('VMs that were given up could not be ended; the next look tries again', { error })
+    }
   }
 
   /** One turn of an instance's worker. */
@@ -104,13 +126,13 @@ export class InstanceReconciler {
         return
       case 'define_vm':
         // A row that names no VM cannot be helped.
-        if (vmId === null) this.#fail(instance, 'internal')
+        if (vmId === null) await this.#fail(instance, 'internal')
         else if (this.#mayBoot(instance)) engine.define(vmId, vmSpec)
         return
       case 'provision':
         return vm === null ? undefined : this.#provision(instance, vm)
       case 'fail_with_vm':
-        this.#fail(instance, vm?.failureCode ?? 'internal', {
+        await this.#fail(instance, vm?.failureCode ?? 'internal', {
           atMs: vm?.failedAtMs ?? null,
           message: vm?.failureMessage ?? null,
         })
@@ -170,16 +192,34 @@ export class InstanceReconciler {
   #isStillWanted(instance: Instance): boolean {
     if (this.#stopping.signal.aborted) return false
     const now = instanceById(this.#deps.store.directory.db, instance.id)
-    return now?.status === 'provisioning' && now.desired === 'present'
+    return now?.status === 'provisioning' && now.desired === 'present' && now.attempt === instance.attempt
   }
 
-  #fail(
+  /** Fault: `fleet.unavailable` (whether another host may try it is not known yet). */
+  async #fail(
     instance: Instance,
     failureCode: InstanceFailureCode,
     { message, ...more }: Pick<Move, 'atMs' | 'detail'> & { readonly message?: string | null } = {},
-  ): void {
+  ): Promise<void> {
+    if (instance.status === 'provisioning' && (await this.#isGiven(instance, failureCode, more.detail))) return
     const failureMessage = message ?? INSTANCE_FAILURES[failureCode]
     this.#move(instance, 'broken', { set: { failureCode, failureMessage }, ...more })
+  }
+
+  async #isGiven(instance: Instance, failureCode: InstanceFailureCode, detail: Move['detail']): Promise<boolean> {
+    const { store, clock, log, elsewhere } = this.#deps
+    const outcome = await elsewhere?.(instance, failureCode)
+    if (outcome?.kind !== 'given') return false
+    if (outcome.hostId !== null) {
+      const { id } = instance
+      const told = { failureCode, host: outcome.hostId, ...detail }
+      log.warn('an instance failed before it was ready; another host of the fleet has it now', {
+        instance: id,
+        ...told,
+      })
+      noteEvent(store.ledger.db, log, { nowMs: clock.nowMs(), kind: 'instance.given', subject: id, detail: told })
+    }
+    return true
   }
 
   /** False: the instance was moved by somebody else since it was read. Either way it is looked at again. */
@@ -192,7 +232,8 @@ export class InstanceReconciler {
     // Never before its last change, or its log would run backwards; never in the future.
     const changedAtMs = Math.min(nowMs, Math.max(atMs ?? nowMs, instance.changedAtMs))
     const isMoved = store.directory.transact(tx => {
-      const moved = moveInstance(tx, { id, from, to, nowMs: changedAtMs, ...set })
+      const isSame = instanceById(tx, id)?.attempt === instance.attempt
+      const moved = isSame && moveInstance(tx, { id, from, to, nowMs: changedAtMs, ...set })
       if (moved) alongside?.(tx)
       return moved
     })

@@ -55,7 +55,9 @@ export type InstancesSettings = {
 export type FleetHosts = {
   /** Chooses the host of a new instance, which draws its VM. Fault `fleet.unavailable`. */
   readonly place: (tx: DirectoryDb) => Pick<Instance, 'hostId' | 'platform'>
-  /** False: nobody is left to end its VMs. */
+  /** Another host for an instance that its host could not bring up; null: none has room. */
+  readonly placeElsewhere: (tx: DirectoryDb, instance: Pick<Instance, 'hostId' | 'platform'>) => string | null
+  /** False: it is not there to end its VMs; should it come back, it ends them then. */
   readonly has: (hostId: string) => boolean
 }
 
@@ -179,16 +181,9 @@ export function createInstancesService(deps: InstancesDeps): InstancesService {
         // In a fleet the key may have been revoked on another host since it was looked up here.
         if (directory.fresh !== null && caller.keyPrefix !== operatorPrefix) assertStillAllowed(tx, caller)
         const instance = ownInstance(tx, caller, name)
-        if (instance.status === 'terminating' || instance.status === 'terminated') return { moved: false, instance }
-        const moved = moveInstance(tx, {
-          id: instance.id,
-          from: instance.status,
-          to: 'terminating',
-          nowMs: clock.nowMs(),
-          desired: 'absent',
-          terminatedReason: 'deleted_via_api',
-        })
-        assert(moved, 'an immediate transaction sees no other writer')
+        if (instance.status === 'terminated') return { moved: false, instance }
+        const moved = instance.status !== 'terminating'
+        if (moved) beginEnd(tx, instance, clock.nowMs())
         if (deps.fleet?.has(instance.hostId) === false) endWithoutHost(tx, instance.id, clock.nowMs())
         return { moved, instance: present(instanceById(tx, instance.id), 'a moved instance is still there') }
       })
@@ -211,7 +206,13 @@ function shown(instance: Instance): Shown<InstanceRecord> {
   return { data: toRecord(instance), platforms: [instance.platform] }
 }
 
-/** Its host has left the fleet, and the VM with it. */
+function beginEnd(tx: DirectoryDb, { id, status: from }: Instance, nowMs: number): void {
+  const wish = { desired: 'absent', terminatedReason: 'deleted_via_api' } as const
+  const moved = moveInstance(tx, { id, from, to: 'terminating', nowMs, ...wish })
+  assert(moved, 'an immediate transaction sees no other writer')
+}
+
+/** Its host has left the fleet, or was given up: a VM that it still has ends when it is back. */
 function endWithoutHost(tx: DirectoryDb, id: string, nowMs: number): void {
   moveInstance(tx, { id, from: 'terminating', to: 'terminated', nowMs, terminatedAtMs: nowMs })
 }

@@ -72,8 +72,10 @@ export class Removal {
     // A claim under way may have made a key for its instance since.
     await store.directory.change(tx => revokeAll(tx, { id, nowMs: clock.nowMs() }))
     const remains = remainsOf(db, id)
+    // In a fleet the host of an instance that is on its way out may have been lost meanwhile.
+    const isOfFleet = store.directory.fresh !== null
     for (const { id: instanceId, desired } of remains.instances) {
-      const instance = desired === 'present' ? instanceById(db, instanceId) : null
+      const instance = desired === 'present' || isOfFleet ? instanceById(db, instanceId) : null
       if (instance !== null) await deleteInstance(instance, organization)
     }
     for (const build of remains.builds) cancelBuild?.(build)

@@ -19,6 +19,7 @@ import { transparencyLog } from './migrations/0026-log.ts'
 import { vmGpus } from './migrations/0027-vm-gpus.ts'
 import { consolePasskeys } from './migrations/0028-console.ts'
 import { fleetReplica } from './migrations/0029-fleet.ts'
+import { attempts } from './migrations/0030-attempts.ts'
 import { initial } from './migrations/initial.ts'
 import { quickCheck } from './quick-check.ts'
 
@@ -96,6 +97,7 @@ export const MIGRATIONS: Migrations = {
     vmGpus,
     consolePasskeys,
     fleetReplica,
+    attempts,
   ],
 }
 

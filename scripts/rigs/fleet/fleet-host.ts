@@ -8,7 +8,7 @@ import { createLogger, type Logger, silentLogger } from '../../../src/base/log.t
 import { parseDatabaseUrl } from '../../../src/config/fleet/database-url.ts'
 import { type FleetDirectory, openFleetDirectory } from '../../../src/fleet/directory/directory.ts'
 import { fleetIdOf } from '../../../src/fleet/directory/feed.ts'
-import { failInstancesOf } from '../../../src/fleet/hosts/give-up.ts'
+import { giveUpInstancesOf } from '../../../src/fleet/hosts/give-up.ts'
 import { hostById, joinHost } from '../../../src/fleet/hosts/hosts.query.ts'
 import { Lease } from '../../../src/fleet/hosts/lease.ts'
 import { listenForNews } from '../../../src/fleet/listener.ts'
@@ -19,6 +19,7 @@ import { StrangerLines } from '../../../src/http/stranger-lines.ts'
 import { Attestations } from '../../../src/instances/attestation.ts'
 import { NameTableReader } from '../../../src/instances/dns/name-table.ts'
 import { Names } from '../../../src/instances/dns/names.ts'
+import { giveElsewhere } from '../../../src/instances/elsewhere.ts'
 import { createAuthenticate } from '../../../src/instances/http/auth.ts'
 import { openapiDocument } from '../../../src/instances/http/openapi.ts'
 import { createHttp } from '../../../src/instances/http/server.ts'
@@ -56,6 +57,8 @@ export type FleetHostOptions = {
   readonly log?: (line: string) => void
   readonly settings?: Partial<typeof settings>
   readonly bootMs?: number
+  /** No VM of it ever becomes ready. */
+  readonly isBroken?: boolean
   /** As long as hosts have by default for a statement: where nothing waits for an outage to end. */
   readonly isPatient?: boolean
   readonly lostAfterMs?: number
@@ -94,7 +97,13 @@ export async function startFleetHost(options: FleetHostOptions): Promise<FleetHo
     await fleetIdOf(postgres),
   )
   const store: Store = { ...alone, directory: fleet.store }
-  const reconciler = claimless({ store, clock, engine: vms, claim: async () => {} })
+  const reconciler = claimless({
+    ...{ store, clock, engine: vms },
+    claim: async () => {
+      if (options.isBroken === true) throw new Error('no VM of this host takes a claim')
+    },
+    elsewhere: (instance, code) => giveElsewhere({ directory: fleet.store, hosts: fleet.hosts, clock }, instance, code),
+  })
   const names = new Names({
     db: store.directory.db,
     hostId,
@@ -107,7 +116,8 @@ export async function startFleetHost(options: FleetHostOptions): Promise<FleetHo
   })
   vms.onChange(vmId => names.vmChanged(vmId))
   const onApplied = ({ instances }: Applied) => {
-    for (const { id, isOwn } of instances) {
+    for (const { id, isOwn, isLeft } of instances) {
+      if (isLeft) reconciler.endLeft()
       names.instanceChanged(id)
       if (isOwn) reconciler.wake(id)
     }
@@ -217,7 +227,7 @@ async function enter(postgres: Postgres, host: Entered): Promise<Lease> {
     platform: 'tcg',
     lostAfterMs: host.lostAfterMs,
     report: () => ({ places: host.places, report }),
-    giveUp: failInstancesOf,
+    giveUp: giveUpInstancesOf,
     clock: systemClock,
     log: silentLogger,
     onEvent: () => {},

@@ -2,8 +2,11 @@
 
 import type { Clock } from '../../../src/base/clock.ts'
 import { createWorkers } from '../../../src/base/work/workers.ts'
+import type { InstanceFailureCode } from '../../../src/contract/http/instance.ts'
+import type { Elsewhere } from '../../../src/instances/elsewhere.ts'
 import { type InstanceEvent, nextStatus, taskOf } from '../../../src/instances/instance.machine.ts'
 import type { Store } from '../../../src/store/db.ts'
+import { listLeftVms, removeLeftVm } from '../../../src/store/directory/attempt.query.ts'
 import {
   type InstanceSet,
   instanceById,
@@ -24,10 +27,11 @@ export type Claimless = {
   readonly clock: Clock
   readonly engine: Engine
   readonly claim: (claim: { vmId: string; claimId: string }) => Promise<void>
+  readonly elsewhere?: (instance: Instance, failureCode: InstanceFailureCode) => Promise<Elsewhere>
 }
 
 /** The instance reconciler by its own table, but for the claim: what is claimed without a fault is ready. */
-export function claimless({ store, clock, engine, claim }: Claimless) {
+export function claimless({ store, clock, engine, claim, elsewhere }: Claimless) {
   const move = ({ id, status: from }: Instance, event: InstanceEvent, set: InstanceSet) => {
     const to = nextStatus(from, event)
     if (to !== null) store.directory.transact(tx => moveInstance(tx, { id, from, to, nowMs: clock.nowMs(), ...set }))
@@ -39,18 +43,28 @@ export function claimless({ store, clock, engine, claim }: Claimless) {
       await claim({ vmId, claimId: instance.id })
       move(instance, 'usable', { readyAtMs: clock.nowMs() })
     } catch {
-      move(instance, 'broken', { failureCode: 'claim_failed' })
+      await fail(instance, 'claim_failed')
+    }
+  }
+  const fail = async (instance: Instance, failureCode: InstanceFailureCode) => {
+    const isGiven = instance.status === 'provisioning' && (await elsewhere?.(instance, failureCode))?.kind === 'given'
+    if (!isGiven) move(instance, 'broken', { failureCode })
+  }
+  const endLeft = () => {
+    for (const vmId of listLeftVms(store.directory.db)) {
+      if (engine.view(vmId) === null) removeLeftVm(store.directory.db, vmId)
+      else engine.dismiss(vmId)
     }
   }
   const look = async (id: string): Promise<void> => {
     const instance = instanceById(store.directory.db, id)
     const vmId = instance?.vmId ?? null
-    if (instance === null || vmId === null) return
+    if (instance === null || vmId === null || instance.hostId !== store.hostId) return
     const vm = engine.view(vmId)
     const task = taskOf(instance.status, vm?.state ?? null)
     if (task === 'define_vm') engine.define(vmId, spec)
     if (task === 'provision') await provision(instance, vmId)
-    if (task === 'fail_with_vm') move(instance, 'broken', { failureCode: vm?.failureCode ?? 'internal' })
+    if (task === 'fail_with_vm') await fail(instance, vm?.failureCode ?? 'internal')
     if (task === 'dismiss_vm') engine.dismiss(vmId)
     if (task === 'finish') move(instance, 'vm_gone', { terminatedAtMs: clock.nowMs(), vmId: null })
   }
@@ -58,6 +72,7 @@ export function claimless({ store, clock, engine, claim }: Claimless) {
   const workers = createWorkers({ clock, work: look, ...bounds })
   return {
     wake: (id: string) => workers.wake(id),
+    endLeft,
     wakeDeleted: ({ id, vmId }: Instance) => {
       workers.wake(id)
       if (vmId !== null) engine.dismiss(vmId)
@@ -66,7 +81,9 @@ export function claimless({ store, clock, engine, claim }: Claimless) {
       engine.onChange(vmId => {
         const instance = instanceByVm(store.directory.db, vmId)
         if (instance !== null) workers.wake(instance.id)
+        else endLeft()
       })
+      endLeft()
       for (const { id } of listLiving(store.directory.db, store.hostId)) workers.wake(id)
     },
     stop: () => workers.stop(),

@@ -3,9 +3,10 @@
 
 import { systemClock } from '../../../src/base/clock.ts'
 import { silentLogger } from '../../../src/base/log.ts'
-import { failInstancesOf } from '../../../src/fleet/hosts/give-up.ts'
+import { giveUpInstancesOf } from '../../../src/fleet/hosts/give-up.ts'
 import { joinHost } from '../../../src/fleet/hosts/hosts.query.ts'
 import { Lease, type LeaseDeps } from '../../../src/fleet/hosts/lease.ts'
+import { newestOf } from '../../../src/fleet/migrations.ts'
 import type { Postgres } from '../../../src/fleet/postgres.ts'
 
 /** An id that tells the host's name in failures. */
@@ -13,7 +14,7 @@ export const hostId = (name: string) => `host-${name}`
 
 export const report = {
   version: '0.1.0',
-  schema: 2,
+  schema: newestOf(),
   now_ms: 0,
   domain: 'agents.internal',
   lacking: null,
@@ -38,7 +39,7 @@ export function leaseOf(postgres: Postgres, name: string, given: Partial<LeaseDe
     platform: 'tcg',
     lostAfterMs: 60_000,
     report: () => ({ places: 5, report }),
-    giveUp: failInstancesOf,
+    giveUp: giveUpInstancesOf,
     clock: systemClock,
     log: silentLogger,
     onEvent: () => {},

@@ -126,6 +126,8 @@ export type FollowDeps = Pick<Runtime, 'random' | 'log'> & {
   /** As on a single host; called on the host that has the VM. */
   readonly onCreated: (instance: Instance, start: InstanceStart) => void
   readonly onDeleted: (instance: Instance) => void
+  /** A VM is to be ended whose instance this host does not have any more. */
+  readonly onLeft: () => void
   /** For any other change of any host's instance. */
   readonly onChanged: (instanceId: string) => void
 }
@@ -135,10 +137,11 @@ export function followFleet(fleet: FleetLink, deps: FollowDeps): void {
   const { directory, random, log } = deps
   /** How the VMs of new instances began, between the transaction and what follows it. */
   const starts = new Map<string, InstanceStart>()
-  const follow = ({ id, isOwn, isNew, isDismissed }: TouchedInstance) => {
+  const follow = ({ id, isOwn, isNew, isLeft, isDismissed }: TouchedInstance) => {
     const instance = instanceById(directory.db, id)
     const start = starts.get(id)
     starts.delete(id)
+    if (isLeft) deps.onLeft()
     if (instance === null || !isOwn) deps.onChanged(id)
     else if (isNew && start !== undefined) deps.onCreated(instance, start)
     else if (isDismissed) deps.onDeleted(instance)

@@ -15,7 +15,7 @@ import type { AdminStatus } from '../../contract/admin/admin.ts'
 import type { FleetStatus, HostReport } from '../../contract/admin/fleet.ts'
 import type { PostgresTarget } from '../../fleet/driver.ts'
 import { createFleetAdmin, type FleetAdmin } from '../../fleet/hosts/fleet-admin.ts'
-import { failInstancesOf } from '../../fleet/hosts/give-up.ts'
+import { giveUpInstancesOf } from '../../fleet/hosts/give-up.ts'
 import { Lease } from '../../fleet/hosts/lease.ts'
 import { checkSchema, newestOf } from '../../fleet/migrations.ts'
 import { openPostgres, type Postgres } from '../../fleet/postgres.ts'
@@ -93,7 +93,7 @@ export function composeFleetHost(parts: FleetHostParts): FleetHostService {
     lostAfterMs: config.fleet.host_lost_after_s * 1000,
     check: async () => void (await checkSchema(postgres)),
     report: () => reportOf(parts),
-    giveUp: failInstancesOf,
+    giveUp: giveUpInstancesOf,
     clock,
     log: parts.log.unit('fleet'),
     onEvent,

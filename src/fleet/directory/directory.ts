@@ -21,7 +21,7 @@ export type FleetDirectory = {
   /** In the place of a single host's. */
   readonly store: DirectoryStore
   /** The hosts, within a change. */
-  readonly hosts: Pick<Wishes, 'place' | 'has'>
+  readonly hosts: Pick<Wishes, 'place' | 'placeElsewhere' | 'has'>
   /** There are news, or may be. Never throws, never waits. */
   readonly wake: () => void
   readonly view: () => { readonly version: number; readonly unreportedRows: number }
@@ -45,7 +45,7 @@ export function openFleetDirectory(deps: FleetDirectoryDeps, fleetId: string): F
   replica.begin(fleetId)
   const outbox = new Outbox(directory, replica)
   const copy = new Copy({ ...deps, replica })
-  const wishes = new Wishes({ postgres, replica, copy, platform, log })
+  const wishes = new Wishes({ postgres, hostId, replica, copy, platform, log })
   const stopping = new AbortController()
   const { signal } = stopping
   const news = createWake()

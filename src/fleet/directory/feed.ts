@@ -28,6 +28,10 @@ export type HostRow = {
   readonly places: number
   readonly isDraining: boolean
   readonly hasLease: boolean
+  /** It was silent for so long that its instances were given up. */
+  readonly isLost: boolean
+  /** The newest schema of the directory that it knows; null: it has not said. */
+  readonly schema: number | null
 }
 
 const changeCountMax = 2_000
@@ -36,7 +40,13 @@ const changesOfOneVersionMax = 100_000
 
 const HOSTS = `(SELECT coalesce(jsonb_agg(jsonb_build_object(
     'id', id, 'name', name, 'platform', platform, 'places', places, 'isDraining', draining_ms IS NOT NULL,
-    'hasLease', has_lease)), '[]') FROM host_states) AS hosts`
+    'hasLease', has_lease, 'isLost', lost_at IS NOT NULL, 'schema', report -> 'schema')), '[]') FROM host_states) AS hosts`
+
+/** All of them, as within a change. */
+export async function readHosts(sql: Sql): Promise<readonly HostRow[]> {
+  const [row] = await sql.query<{ hosts: readonly HostRow[] }>(`SELECT ${HOSTS}`)
+  return row?.hosts ?? []
+}
 
 function statement(columns: string): string {
   return `SELECT f.version AS now, f.id::text AS fleet, timeline() AS timeline, t.version AS trimmed,

@@ -14,6 +14,14 @@ type Wanted = {
   readonly taken: ReadonlyMap<string, number>
 }
 
+/** The schema from which on hosts know that an instance may be given to another host. */
+const attemptsSchema = 3
+
+/** Hosts that an instance of the host `hostId` may be given to. */
+export function otherHosts(hosts: readonly HostRow[], hostId: string): readonly HostRow[] {
+  return hosts.filter(({ id, schema }) => id !== hostId && (schema ?? 0) >= attemptsSchema)
+}
+
 export function placementOf(hosts: readonly HostRow[], { platform, taken }: Wanted): Placement {
   const freeOf = ({ id, places }: HostRow) => places - (taken.get(id) ?? 0)
   const conditions: readonly (readonly [reason: string, holds: (host: HostRow) => boolean])[] = [

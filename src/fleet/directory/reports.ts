@@ -29,7 +29,7 @@ async function report({ postgres, outbox, hostId, writing }: ReportsDeps, batch:
     async tx => {
       const [known] = await tx.query<{ batch: number }>('SELECT batch FROM outboxes WHERE host_id = $1', [hostId])
       if (known !== undefined && known.batch >= batch.number) return known.batch
-      await writeChanges(tx, batch.changes, writing)
+      await writeChanges(tx, batch.changes, { writing, hostId })
       await tx.query(
         'INSERT INTO outboxes VALUES ($1, $2) ON CONFLICT (host_id) DO UPDATE SET batch = excluded.batch',
         [hostId, batch.number],

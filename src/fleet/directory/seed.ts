@@ -36,7 +36,7 @@ export async function seedDirectory({ directory, hostId, postgres }: SeedDeps): 
         throw new Fault('conflict', 'the directory of the fleet has organizations already: nothing was changed')
       }
       for (let at = 0; at < rows.length; at += rowsPerStatement) {
-        await writeChanges(tx, rows.slice(at, at + rowsPerStatement), 'wish')
+        await writeChanges(tx, rows.slice(at, at + rowsPerStatement), { writing: 'wish', hostId })
       }
       if (!isRepeated) await compare(tx, rows)
       return { version: tx.version, timeline: await timelineOf(tx) }

@@ -1,11 +1,15 @@
-// PostgreSQL's statements for a table that hosts copy. Text only, pure. ?-free: $1 is JSON of an array of rows or keys.
+// PostgreSQL's statements for a table that hosts copy. Text only, pure. ?-free: $1 is JSON of an array of rows or keys,
+// $2 of reports the host that makes them.
 
 import { type Column, type ReplicaTable, statusRank } from '../replica/tables.ts'
 
 /** `wish`: of an owner or operator, made on what the directory has. `report`: of a host, made whenever it was. */
 export type Writing = 'wish' | 'report'
 
-/** Writes rows; everything moves only forwards. A report never brings back what is gone. */
+/**
+ * Writes rows; everything moves only forwards. A report never brings back what is gone, and says nothing of an instance
+ * that another host has by now.
+ */
 export function writeRows(table: ReplicaTable, writing: Writing): string {
   const { name, key, columns } = table
   const names = columns.map(column => column.name).join(', ')
@@ -16,9 +20,10 @@ export function writeRows(table: ReplicaTable, writing: Writing): string {
     ON CONFLICT (${key.join(', ')}) ${conflict}`
 }
 
-export function deleteRows(table: ReplicaTable): string {
+export function deleteRows(table: ReplicaTable, writing: Writing): string {
   const same = table.key.map(column => `${table.name}.${column} = given.${column}`).join(' AND ')
-  return `DELETE FROM ${table.name} USING ${given(table)} WHERE ${same}`
+  const isOwn = writing === 'report' && table.ofInstance !== undefined ? ` AND ${hasInstance(table.ofInstance)}` : ''
+  return `DELETE FROM ${table.name} USING ${given(table)} WHERE ${same}${isOwn}`
 }
 
 /** A page of rows in the order of keys, after the key in $1 to $n; the last value: how many. */
@@ -38,6 +43,8 @@ function assignment({ name: table }: ReplicaTable, { name, merge }: Column, writ
   switch (merge) {
     case 'fixed':
       return []
+    case 'attempt':
+      return [`${name} = CASE WHEN excluded.attempt > ${table}.attempt THEN ${other} ELSE ${here} END`]
     case 'wish':
       return writing === 'wish' ? [`${name} = ${other}`] : []
     case 'first':
@@ -53,14 +60,21 @@ function assignment({ name: table }: ReplicaTable, { name, merge }: Column, writ
   }
 }
 
-/** Rows that a report may write: known ones, or new ones of what is known. */
-function mayReport({ name, key, columns, hostMay }: ReplicaTable): string {
-  if (!hostMay.includes('insert')) {
-    return `EXISTS (SELECT 1 FROM ${name} AS known WHERE ${key.map(column => `known.${column} = given.${column}`).join(' AND ')})`
-  }
-  const refersTo = (column: string, other: string) =>
-    columns.some(({ name }) => name === column)
-      ? [`(given.${column} IS NULL OR EXISTS (SELECT 1 FROM ${other} WHERE id = given.${column}))`]
-      : []
-  return [...refersTo('organization_id', 'organizations'), ...refersTo('instance_id', 'instances')].join(' AND ')
+/** Rows that a report may write: known ones, or new ones of what is known. Only its host may write an instance's. */
+function mayReport({ name, key, columns, hostMay, ofInstance, isLog }: ReplicaTable): string {
+  const isKnown = `EXISTS (SELECT 1 FROM ${name} AS known WHERE ${key.map(column => `known.${column} = given.${column}`).join(' AND ')})`
+  if (name === 'instances') return hasInstance('id')
+  if (ofInstance !== undefined || isLog === true) return hasInstance(ofInstance ?? 'instance_id')
+  if (!hostMay.includes('insert')) return isKnown
+  const refersTo = (column: string, condition: string) =>
+    columns.some(({ name }) => name === column) ? [`(given.${column} IS NULL OR ${condition})`] : []
+  return [
+    ...refersTo('organization_id', 'EXISTS (SELECT 1 FROM organizations WHERE id = given.organization_id)'),
+    ...refersTo('instance_id', `${isKnown} OR ${hasInstance('instance_id')}`),
+  ].join(' AND ')
+}
+
+/** The host that reports has the instance of a given row. */
+function hasInstance(column: string): string {
+  return `EXISTS (SELECT 1 FROM instances AS own WHERE own.id = given.${column} AND own.host_id = $2)`
 }

@@ -16,11 +16,12 @@ import type { Replica, Tried } from '../replica/replica.ts'
 import type { RowChange } from '../replica/tables.ts'
 import type { Copy } from './copy.ts'
 import { type HostRow, readNewsAndHosts } from './feed.ts'
-import { placementOf } from './placement.plan.ts'
+import { otherHosts, placementOf } from './placement.plan.ts'
 import { writeChanges } from './write.ts'
 
 export type WishesDeps = {
   readonly postgres: Postgres
+  readonly hostId: string
   readonly replica: Replica
   readonly copy: Copy
   readonly platform: NonNullable<Instance['platform']>
@@ -85,8 +86,22 @@ export class Wishes {
     return { hostId, platform }
   }
 
-  /** Only within `grant`. */
-  readonly has = (hostId: string): boolean => this.#hosts.some(({ id }) => id === hostId)
+  /** Another host for an instance that its first one could not bring up; null: none has room. Only within `grant`. */
+  readonly placeElsewhere = (
+    tx: DirectoryDb,
+    { hostId, platform }: Pick<Instance, 'hostId' | 'platform'>,
+  ): string | null => {
+    this.#taken ??= placesTaken(tx)
+    const taken = this.#taken
+    const wanted = { platform: platform ?? this.#deps.platform, taken }
+    const placement = placementOf(otherHosts(this.#hosts, hostId), wanted)
+    if (placement.kind === 'refused') return null
+    taken.set(placement.hostId, (taken.get(placement.hostId) ?? 0) + 1)
+    return placement.hostId
+  }
+
+  /** Whether it will end its VMs: it is in the fleet and was not given up. Only within `grant`. */
+  readonly has = (hostId: string): boolean => this.#hosts.some(({ id, isLost }) => id === hostId && !isLost)
 
   async #grantAll(): Promise<void> {
     this.#isGranting = true
@@ -145,7 +160,7 @@ export class Wishes {
     this.#takeInto(wishes)
     const { outcomes, changes } = replica.tryOut(wishes.map(({ work }) => work))
     if (changes.length === 0) throw new NothingWritten(outcomes)
-    await writeChanges(tx, changes, 'wish')
+    await writeChanges(tx, changes, { writing: 'wish', hostId: this.#deps.hostId })
     return { outcomes, changes, version: tx.version, timeline: copy.mark().timeline }
   }
 }

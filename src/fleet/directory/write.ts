@@ -4,16 +4,26 @@ import type { Sql } from '../postgres.ts'
 import { REPLICA_TABLES, type RowChange } from '../replica/tables.ts'
 import { deleteRows, type Writing, writeRows } from './statements.ts'
 
-/** Deletions first, those of referring rows before the rows they refer to; then writes, the other way round. */
-export async function writeChanges(sql: Sql, changes: readonly RowChange[], writing: Writing): Promise<void> {
+/**
+ * Deletions first, those of referring rows before the rows they refer to; then writes, the other way round. `hostId`:
+ * the host that reports.
+ */
+export async function writeChanges(
+  sql: Sql,
+  changes: readonly RowChange[],
+  { writing, hostId }: { readonly writing: Writing; readonly hostId: string },
+): Promise<void> {
+  const send = async (text: string, rows: readonly object[]) => {
+    if (rows.length > 0) await sql.query(text, [JSON.stringify(rows), ...(text.includes('$2') ? [hostId] : [])])
+  }
   const byTable = Map.groupBy(changes, change => change.table)
   for (const table of REPLICA_TABLES.toReversed()) {
     if (writing === 'report' && !table.hostMay.includes('delete')) continue
-    await send(sql, { text: deletionTexts.get(table) ?? '', rows: keysGone(byTable.get(table.name)) })
+    await send(deletionTexts[writing].get(table) ?? '', keysGone(byTable.get(table.name)))
   }
   for (const table of REPLICA_TABLES) {
     const rows = (byTable.get(table.name) ?? []).flatMap(({ row }) => (row === null ? [] : [row]))
-    await send(sql, { text: writingTexts[writing].get(table) ?? '', rows })
+    await send(writingTexts[writing].get(table) ?? '', rows)
   }
 }
 
@@ -21,12 +31,11 @@ function keysGone(changes: readonly RowChange[] = []): RowChange['key'][] {
   return changes.flatMap(({ key, row }) => (row === null ? [key] : []))
 }
 
-async function send(sql: Sql, { text, rows }: { text: string; rows: readonly object[] }) {
-  if (rows.length > 0) await sql.query(text, [JSON.stringify(rows)])
-}
-
 /** Made once: they are long. */
-const deletionTexts = new Map(REPLICA_TABLES.map(table => [table, deleteRows(table)]))
+const deletionTexts = {
+  wish: new Map(REPLICA_TABLES.map(table => [table, deleteRows(table, 'wish')])),
+  report: new Map(REPLICA_TABLES.map(table => [table, deleteRows(table, 'report')])),
+}
 const writingTexts = {
   wish: new Map(REPLICA_TABLES.map(table => [table, writeRows(table, 'wish')])),
   report: new Map(REPLICA_TABLES.map(table => [table, writeRows(table, 'report')])),

@@ -4,7 +4,7 @@
 import { type Clock, iso, isoOrNull } from '../../base/clock.ts'
 import type { FleetHost, FleetHostState } from '../../contract/admin/fleet.ts'
 import type { Postgres } from '../postgres.ts'
-import { endInstancesOf } from './give-up.ts'
+import { giveUpInstancesOf } from './give-up.ts'
 import { forgetHost, type HostState, hostNamed, listHosts, removeHost, setDraining } from './hosts.query.ts'
 
 export type FleetAdmin = {
@@ -48,7 +48,7 @@ export function createFleetAdmin({ postgres, hostId, clock }: FleetAdminDeps): F
     forget: name =>
       postgres.transact(async tx => {
         const host = await hostNamed(tx, name)
-        await forgetHost(tx, name, endInstancesOf)
+        await forgetHost(tx, name, giveUpInstancesOf)
         return shown(host)
       }),
   }

@@ -1,14 +1,20 @@
-// The end of instances whose host was lost or is forgotten. Effects: statements to PostgreSQL.
+// The end of what a host had that was lost or is forgotten. Effects: statements to PostgreSQL.
 
 import { INSTANCE_FAILURES } from '../../contract/http/instance.ts'
+import { attemptsMax } from '../../store/directory/attempt.query.ts'
+import { readHosts } from '../directory/feed.ts'
+import { otherHosts, placementOf } from '../directory/placement.plan.ts'
 import type { NumberedTransaction } from '../postgres.ts'
 
 /**
- * Fails what a lost host had; returns the number of instances. The hours of each end with the host's last renewal.
- * Instances that are being deleted wait for the host to end their VMs.
+ * Gives up the instances of a host that nobody hears of; returns their number. Instances that were not ready yet go to
+ * other hosts, once and as far as there is room; the rest fails, and its hours end with the host's last renewal.
+ * Deleted ones are terminated: a deletion must not wait for a host that may never come back. Should it come back, it
+ * ends all their VMs.
  */
-export async function failInstancesOf(tx: NumberedTransaction, hostId: string): Promise<number> {
-  const rows = await tx.query(
+export async function giveUpInstancesOf(tx: NumberedTransaction, hostId: string): Promise<number> {
+  const given = await giveElsewhere(tx, hostId)
+  const failed = await tx.query(
     `WITH failed AS (
        UPDATE instances i SET status = 'failed', failure_code = 'host_lost', failure_message = $2,
          changed_at_ms = greatest(i.changed_at_ms, ${lastSeen})
@@ -18,15 +24,9 @@ export async function failInstancesOf(tx: NumberedTransaction, hostId: string): 
      RETURNING instance_id`,
     [hostId, INSTANCE_FAILURES.host_lost],
   )
-  return rows.length
-}
-
-/** As above; besides, what its owner has deleted is terminated: nobody is left to end its VM. */
-export async function endInstancesOf(tx: NumberedTransaction, hostId: string): Promise<number> {
-  const failed = await failInstancesOf(tx, hostId)
   const ended = await tx.query(
     `WITH ended AS (
-       UPDATE instances i SET status = 'terminated', terminated_reason = 'deleted_via_api',
+       UPDATE instances i SET status = 'terminated', terminated_reason = coalesce(i.terminated_reason, 'deleted_via_api'),
          changed_at_ms = greatest(i.changed_at_ms, ${lastSeen}), terminated_at_ms = greatest(i.changed_at_ms, ${lastSeen})
        WHERE host_id = $1 AND desired = 'absent' AND status <> 'terminated' RETURNING id, changed_at_ms
      )
@@ -34,8 +34,52 @@ export async function endInstancesOf(tx: NumberedTransaction, hostId: string): P
      ON CONFLICT (instance_id, status) DO NOTHING RETURNING instance_id`,
     [hostId],
   )
-  return failed + ended.length
+  return given + failed.length + ended.length
 }
 
+/** Instances that get another host, which begins anew with them as store/directory/attempt.query has it. */
+async function giveElsewhere(tx: NumberedTransaction, hostId: string): Promise<number> {
+  const waiting = await tx.query<{ id: string; platform: string | null }>(
+    `SELECT id, platform FROM instances
+     WHERE host_id = $1 AND status = 'provisioning' AND desired = 'present' AND attempt < $2 ORDER BY created_at_ms, id`,
+    [hostId, attemptsMax],
+  )
+  if (waiting.length === 0) return 0
+  const hosts = otherHosts(await readHosts(tx), hostId)
+  const counts = await tx.query<{ id: string; taken: number }>(
+    `SELECT host_id AS id, count(*) AS taken FROM instances
+     WHERE status IN ('provisioning', 'ready', 'terminating') GROUP BY host_id`,
+  )
+  const taken = new Map(counts.map(({ id, taken }) => [id, taken]))
+  const given = waiting.flatMap(({ id, platform }) => {
+    const placement = platform === null ? null : placementOf(hosts, { platform, taken })
+    if (placement?.kind !== 'placed') return []
+    taken.set(placement.hostId, (taken.get(placement.hostId) ?? 0) + 1)
+    return [{ id, host: placement.hostId }]
+  })
+  if (given.length === 0) return 0
+  const rows = JSON.stringify(given)
+  await tx.query(
+    `UPDATE instances i SET host_id = g.host, attempt = i.attempt + 1, egress_bytes = 0, egress_observed_at_ms = NULL,
+       egress_block_applied_at_ms = NULL
+     FROM jsonb_to_recordset($1::jsonb) AS g (id text, host text) WHERE i.id = g.id`,
+    [rows],
+  )
+  const ofGiven = "IN (SELECT g ->> 'id' FROM jsonb_array_elements($1::jsonb) AS g)"
+  await tx.query(`DELETE FROM instance_addresses WHERE instance_id ${ofGiven}`, [rows])
+  await tx.query(`DELETE FROM instance_attestations WHERE instance_id ${ofGiven}`, [rows])
+  await tx.query(`DELETE FROM instance_changes WHERE status <> 'provisioning' AND instance_id ${ofGiven}`, [rows])
+  await tx.query(
+    `UPDATE gateway_keys SET revoked_at_ms = greatest(created_at_ms, ${lastSeenOf('$2')})
+     WHERE revoked_at_ms IS NULL AND instance_id ${ofGiven}`,
+    [rows, hostId],
+  )
+  return given.length
+}
+
+const lastSeen = lastSeenOf('$1')
+
 /** Milliseconds; a host that never renewed has none. */
-const lastSeen = `(SELECT coalesce((extract(epoch FROM max(renewed_at)) * 1000)::bigint, 0) FROM leases WHERE host_id = $1)`
+function lastSeenOf(host: string): string {
+  return `(SELECT coalesce((extract(epoch FROM max(renewed_at)) * 1000)::bigint, 0) FROM leases WHERE host_id = ${host})`
+}

@@ -22,7 +22,10 @@ export type ReplicaMark = { readonly fleetId: string; readonly timeline: number;
 export type TouchedInstance = {
   readonly id: string
   readonly isOwn: boolean
+  /** It was not there, or this host has it newly. */
   readonly isNew: boolean
+  /** This host has to end the VM that it had for it. */
+  readonly isLeft: boolean
   /** It was wanted before, and is not any more. */
   readonly isDismissed: boolean
   /** It was given up, and the VM with it. */
@@ -45,7 +48,13 @@ type Prepared = {
   readonly keys: () => string[]
 }
 
-type InstanceBefore = { readonly host_id: string; readonly desired: string; readonly status: string }
+type InstanceBefore = {
+  readonly host_id: string
+  readonly desired: string
+  readonly status: string
+  readonly vm_id: string | null
+  readonly attempt: number
+}
 
 export class Replica {
   readonly #deps: ReplicaDeps
@@ -57,7 +66,10 @@ export class Replica {
     this.#deps = deps
     const { db } = deps.directory
     this.#tables = new Map(REPLICA_TABLES.map(table => [table.name, prepared(db, table, deps.hostId)]))
-    const find = prepareRaw<InstanceBefore>(db, 'SELECT host_id, desired, status FROM instances WHERE id = ?1')
+    const find = prepareRaw<InstanceBefore>(
+      db,
+      'SELECT host_id, desired, status, vm_id, attempt FROM instances WHERE id = ?1',
+    )
     this.#instance = id => find.get(id)
     this.#sql = statementsOn(db)
   }
@@ -244,17 +256,37 @@ export class Replica {
     else found.upsert(row)
     if (id === null) return null
     const after = this.#instance(id)
-    const isOwn = (after ?? before)?.host_id === this.#deps.hostId
-    const isNew = table === 'instances' && before === null && after !== null
+    const { hostId } = this.#deps
+    const isOwn = (after ?? before)?.host_id === hostId
+    const isAnew = before !== null && after !== null && after.attempt > before.attempt
+    if (isAnew) this.#beginAnew(id)
+    const isLeft = before?.host_id === hostId && before.vm_id !== null && (!isOwn || !mayHaveVm(after))
+    if (isLeft) this.#leaveVm(id, before.vm_id)
+    const isNew = table === 'instances' && after !== null && (before === null || (isAnew && isOwn))
     if (isNew && isOwn && after.status === 'provisioning') this.#sql.setVm.run(this.#deps.adopt(tx, id).vmId, id)
     return {
       id,
       isOwn,
       isNew,
+      isLeft,
       isDismissed: before?.desired === 'present' && after?.desired !== 'present',
       isFailed: before !== null && before.status !== 'failed' && after?.status === 'failed',
     }
   }
+
+  /** Given to another host: what its first one said of it counts no more. */
+  #beginAnew(id: string): void {
+    for (const statement of this.#sql.beginAnew) statement.run(id)
+  }
+
+  #leaveVm(id: string, vmId: string): void {
+    this.#sql.leaveVm.run(vmId)
+    this.#sql.setVm.run(null, id)
+  }
+}
+
+function mayHaveVm(after: InstanceBefore | null): boolean {
+  return after !== null && after.status !== 'terminated'
 }
 
 /** The fleet whose directory the records of this host are a copy of; null: of none. */
@@ -294,6 +326,7 @@ function joined(a: TouchedInstance | undefined, b: TouchedInstance): TouchedInst
   return {
     ...b,
     isNew: a.isNew || b.isNew,
+    isLeft: a.isLeft || b.isLeft,
     isDismissed: a.isDismissed || b.isDismissed,
     isFailed: a.isFailed || b.isFailed,
   }
@@ -326,6 +359,12 @@ function statementsOn(db: DirectoryDb) {
     }),
     setMark: prepareRaw(db, 'UPDATE replica SET version = ?1, timeline = ?2'),
     setApplying: prepareRaw(db, 'UPDATE replica SET is_applying = ?1'),
+    leaveVm: prepareRaw(db, 'INSERT OR IGNORE INTO left_vms VALUES (?1)'),
+    beginAnew: [
+      "DELETE FROM instance_changes WHERE instance_id = ?1 AND status <> 'provisioning'",
+      'DELETE FROM instance_attestations WHERE instance_id = ?1',
+      'DELETE FROM instance_addresses WHERE instance_id = ?1',
+    ].map(text => prepareRaw(db, text)),
     setVm: prepareRaw(db, 'UPDATE instances SET vm_id = ?1 WHERE id = ?2'),
     sequence: prepareRaw<{ seq: number }>(db, "SELECT seq FROM sqlite_sequence WHERE name = 'outbox'"),
     lines: prepareRaw<OutboxLine>(

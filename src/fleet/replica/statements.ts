@@ -55,7 +55,11 @@ export function selectKeys(table: ReplicaTable): string {
 export function upsertRow(table: ReplicaTable): string {
   const { name, key, columns } = table
   const names = columns.map(column => column.name).join(', ')
-  const values = columns.map((_, index) => `?${index + 1}`).join(', ')
+  const values = columns
+    .map(({ otherwise }, index) =>
+      otherwise === undefined ? `?${index + 1}` : `coalesce(?${index + 1}, ${otherwise})`,
+    )
+    .join(', ')
   const me = `?${columns.length + 1}`
   if (table.isLog === true) {
     const same = key.map(column => `${column} = ?${columns.findIndex(found => found.name === column) + 1}`)
@@ -66,14 +70,23 @@ export function upsertRow(table: ReplicaTable): string {
     table.ofInstance === undefined
       ? `${name}.host_id = ${me}`
       : `(SELECT host_id FROM instances WHERE id = excluded.${table.ofInstance}) = ${me}`
-  const sets = columns.filter(({ merge }) => merge !== 'fixed').map(column => `${column.name} = ${merged(column)}`)
+  const isAnew = columns.some(({ merge }) => merge === 'attempt') ? `excluded.attempt > ${name}.attempt` : null
+  const sets = columns.filter(({ merge }) => merge !== 'fixed').map(column => `${column.name} = ${chosen(column)}`)
   // The parameter has to appear, also where no column needs it.
   return `INSERT INTO ${name} (${names}) SELECT ${values} WHERE ${me} IS NOT NULL
     ON CONFLICT (${key.join(', ')}) DO UPDATE SET ${sets.join(', ')}`
 
+  function chosen(column: Column): string {
+    return isAnew === null
+      ? merged(column)
+      : `CASE WHEN ${isAnew} THEN excluded.${column.name} ELSE ${merged(column)} END`
+  }
+
   function merged({ name: column, merge }: Column): string {
     const [here, other] = [`${name}.${column}`, `excluded.${column}`]
     switch (merge) {
+      case 'attempt':
+        return here
       case 'fixed':
       case 'wish':
         return other

@@ -9,8 +9,10 @@
  * `first`: a value that is there stays. `latest`: the greater number stays.
  * `owner`: as the host that has the instance says.
  * `status`, `desired`: the furthest along stays.
+ * `attempt`: as the row with the greater number of the column `attempt` has it. Such a row begins anew: a copy takes
+ * all columns of it.
  */
-export type Merge = 'fixed' | 'wish' | 'first' | 'latest' | 'owner' | 'status' | 'desired'
+export type Merge = 'fixed' | 'wish' | 'first' | 'latest' | 'owner' | 'status' | 'desired' | 'attempt'
 
 export type Column = {
   readonly name: string
@@ -18,6 +20,8 @@ export type Column = {
   readonly merge: Merge
   /** A change within the same so many milliseconds is not worth a report. */
   readonly reportedEveryMs?: number
+  /** In a row of a directory that had no such column yet. */
+  readonly otherwise?: number
 }
 
 export type ReplicaTable = {
@@ -64,7 +68,9 @@ export const REPLICA_TABLES: readonly ReplicaTable[] = [
     key: ['id'],
     hostMay: [],
     columns: [
-      ...texts('fixed', 'id', 'host_id', 'organization_id', 'name', 'hostname'),
+      ...texts('fixed', 'id', 'organization_id', 'name', 'hostname'),
+      ...texts('attempt', 'host_id'),
+      { name: 'attempt', type: 'integer', merge: 'latest', otherwise: 1 },
       { name: 'desired', type: 'text', merge: 'desired' },
       { name: 'status', type: 'text', merge: 'status' },
       ...texts('fixed', 'agent', 'public_key', 'inference_mode', 'inference_model'),

@@ -39,6 +39,8 @@ export const instances = sqliteTable(
     changedAtMs: integer('changed_at_ms').notNull(),
     /** Platform of its VM; null in rows older than this column. */
     platform: text('platform', { enum: ['snp', 'kvm', 'tcg'] }),
+    /** Counts the hosts that it was given to; `hostId` changes only with it. */
+    attempt: integer('attempt').notNull().default(1),
   },
   table => [
     uniqueIndex('instances_organization_name').on(table.organizationId, table.name),

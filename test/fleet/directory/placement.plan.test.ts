@@ -2,10 +2,11 @@
 
 import { expect, test } from 'bun:test'
 import type { HostRow } from '../../../src/fleet/directory/feed.ts'
-import { placementOf } from '../../../src/fleet/directory/placement.plan.ts'
+import { otherHosts, placementOf } from '../../../src/fleet/directory/placement.plan.ts'
 
 const host = (id: string, more: Partial<HostRow> = {}): HostRow => ({
   ...{ id, name: id, platform: 'snp', places: 4, isDraining: false, hasLease: true },
+  ...{ isLost: false, schema: 3 },
   ...more,
 })
 const wanted = { platform: 'snp', taken: new Map<string, number>() }
@@ -29,4 +30,10 @@ test.each([
   ['every host is full', [host('a'), host('b', { places: 0 }), host('c', { platform: null })]],
 ])('%s', (reason, hosts) => {
   expect(placementOf(hosts, { ...wanted, taken: new Map([['a', 4]]) })).toEqual({ kind: 'refused', reason })
+})
+
+// Goal: an instance goes to no host that knows nothing of a second attempt, nor back to its first.
+test('other hosts', () => {
+  const hosts = [host('first'), host('old', { schema: 2 }), host('new'), host('mute', { schema: null })]
+  expect(otherHosts(hosts, 'first').map(({ id }) => id)).toEqual(['new'])
 })

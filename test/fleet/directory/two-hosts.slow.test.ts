@@ -5,7 +5,7 @@ import { afterAll, beforeAll, expect, test } from 'bun:test'
 import { hasPostgres, type PostgresServer, startPostgres } from '../../../scripts/rigs/postgres/server.ts'
 import { skipUnless } from '../../../scripts/rigs/skip.ts'
 import { until } from '../../../scripts/rigs/until.ts'
-import { endInstancesOf } from '../../../src/fleet/hosts/give-up.ts'
+import { giveUpInstancesOf } from '../../../src/fleet/hosts/give-up.ts'
 import { forgetHost } from '../../../src/fleet/hosts/hosts.query.ts'
 import { type Fleet, openFleet } from '../../rigs/fleet/fleet.ts'
 
@@ -212,7 +212,7 @@ test.skipIf(missing)('instances of a forgotten host', async () => {
   await postgres.transactPlain(tx =>
     tx.query('UPDATE leases SET served_ms = served_ms - 60000 WHERE host_id <> $1', [east.inside.hostId]),
   )
-  await postgres.transact(tx => forgetHost(tx, 'west', endInstancesOf))
+  await postgres.transact(tx => forgetHost(tx, 'west', giveUpInstancesOf))
   expect(await east.shown(name)).toMatchObject({ status: 'failed', failure_code: 'host_lost' })
   expect((await east.send('DELETE', `/v1/instances/${name}`)).status).toBe(202)
   expect((await east.shown(name)).status).toBe('terminated')

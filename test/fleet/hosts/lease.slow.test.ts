@@ -6,7 +6,7 @@ import { addHosts, addInstances, hostId, leaseOf, statuses } from '../../../scri
 import { hasPostgres, type PostgresServer, startPostgres } from '../../../scripts/rigs/postgres/server.ts'
 import { skipUnless } from '../../../scripts/rigs/skip.ts'
 import { failure, until } from '../../../scripts/rigs/until.ts'
-import { endInstancesOf } from '../../../src/fleet/hosts/give-up.ts'
+import { giveUpInstancesOf } from '../../../src/fleet/hosts/give-up.ts'
 import { forgetHost, hostNamed, listHosts, removeHost, setDraining } from '../../../src/fleet/hosts/hosts.query.ts'
 import type { Postgres } from '../../../src/fleet/postgres.ts'
 import { grantHost } from '../../../src/fleet/rights.ts'
@@ -224,7 +224,7 @@ describe.skipIf(missing)('leases', () => {
     await lease.renew()
     expect(lease.view()).toMatchObject({ isDraining: true, hasLease: true })
     expect((await failure(change(tx => removeHost(tx, 'a')))).message).toContain('has 1 instances')
-    expect((await failure(change(tx => forgetHost(tx, 'a', endInstancesOf)))).message).toContain('renews its lease')
+    expect((await failure(change(tx => forgetHost(tx, 'a', giveUpInstancesOf)))).message).toContain('renews its lease')
     await change(tx => tx.query("UPDATE instances SET status = 'terminated' WHERE name = 'a1'"))
     await change(tx => removeHost(tx, 'a'))
     await lease.renew()
@@ -233,7 +233,7 @@ describe.skipIf(missing)('leases', () => {
     await change(tx =>
       tx.query("UPDATE instances SET desired = 'absent', status = 'terminating' WHERE name IN ('b3', 'b4')"),
     )
-    expect(await change(tx => forgetHost(tx, 'b', endInstancesOf))).toBe(4)
+    expect(await change(tx => forgetHost(tx, 'b', giveUpInstancesOf))).toBe(4)
     const all = { a1: 'terminated', b1: 'failed', b2: 'failed', b3: 'terminated', b4: 'terminated' }
     expect(await statuses(postgres)).toEqual(all)
     expect(await postgres.query('SELECT instance_id AS id, status, at_ms FROM instance_changes ORDER BY 1')).toEqual([

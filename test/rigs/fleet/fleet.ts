@@ -26,6 +26,8 @@ export type InstanceView = {
   readonly hostname: string
   readonly status: string
   readonly ready_at: string | null
+  readonly created_at: string
+  readonly failure_code: string | null
   readonly terminated_reason: string | null
 }
 
@@ -62,6 +64,8 @@ export type Host = {
 type HostOptions = {
   readonly places?: number
   readonly bootMs?: number
+  readonly isBroken?: boolean
+  readonly lostAfterMs?: number
   /** Reaches the database also while the way of the others is cut. */
   readonly isDirect?: boolean
 }

@@ -14,7 +14,7 @@ import type { Claim, SealedClaim } from '../../../src/contract/vm/agent.ts'
 import type { SshProbe } from '../../../src/host/network/ssh-probe.ts'
 import { statedClaim } from '../../../src/instances/claim.plan.ts'
 import type { ClaimedAs } from '../../../src/instances/evidence.verify.ts'
-import { InstanceReconciler } from '../../../src/instances/reconciler.ts'
+import { InstanceReconciler, type InstanceReconcilerDeps } from '../../../src/instances/reconciler.ts'
 import { openStore } from '../../../src/store/db.ts'
 import { insertInstance, instanceById } from '../../../src/store/directory/instance.query.ts'
 import { insertOrganization } from '../../../src/store/directory/organization.query.ts'
@@ -120,7 +120,11 @@ export function provisioningBench(behaviour: Partial<Guest> = {}) {
     onChange: () => {},
   }
   /** A daemon on this store. */
-  const start = (changed: Partial<VmEngine> = {}, probe?: (probe: SshProbe) => Promise<void>) =>
+  const start = (
+    changed: Partial<VmEngine> = {},
+    probe?: (probe: SshProbe) => Promise<void>,
+    elsewhere?: InstanceReconcilerDeps['elsewhere'],
+  ) =>
     new InstanceReconciler({
       bootingPerOrganizationMax: 4,
       store,
@@ -142,6 +146,7 @@ export function provisioningBench(behaviour: Partial<Guest> = {}) {
         steps.push('probe')
         await (probe ?? guest.probe)(asked)
       },
+      ...(elsewhere === undefined ? {} : { elsewhere }),
     })
   const instance = () => {
     const row = instanceById(store.directory.db, 'instance')

@@ -1,0 +1,57 @@
+// A second attempt of an instance on another host of its fleet, after the first host could not bring it up. Effects: a
+// change of the directory.
+
+import type { Clock } from '../base/clock.ts'
+import type { InstanceFailureCode } from '../contract/http/instance.ts'
+import type { DirectoryStore } from '../store/db.ts'
+import { attemptsMax, giveToHost } from '../store/directory/attempt.query.ts'
+import { instanceById } from '../store/directory/instance.query.ts'
+import type { Instance } from '../store/directory/instance.table.ts'
+import type { FleetHosts } from './service.ts'
+
+/** Failures before an instance is ready that another host may not have. */
+export const IS_WORTH_ANOTHER_HOST = {
+  capacity_exhausted: true,
+  boot_failed: true,
+  boot_timeout: true,
+  agent_unreachable: true,
+  network_lost: true,
+  // The image decides what is launched, and every host has the same.
+  launch_mismatch: false,
+  // A chip whose firmware or certificates are not good enough is one host's.
+  attestation_failed: true,
+  claim_failed: true,
+  ssh_unreachable: true,
+  host_restarted: true,
+  // Its records are older than what the fleet knows.
+  host_restored: false,
+  host_lost: true,
+  // A fault of ours.
+  internal: false,
+} as const satisfies Record<InstanceFailureCode, boolean>
+
+export type ElsewhereDeps = {
+  readonly directory: Pick<DirectoryStore, 'change'>
+  readonly hosts: Pick<FleetHosts, 'placeElsewhere'>
+  readonly clock: Pick<Clock, 'nowMs'>
+}
+
+/** `given`: another host has it now, or it has moved otherwise since it was read. `stays`: it fails here. */
+export type Elsewhere = { readonly kind: 'given'; readonly hostId: string | null } | { readonly kind: 'stays' }
+
+/** The hosts decide together, in one change of the directory. Fault: `fleet.unavailable`. */
+export async function giveElsewhere(
+  { directory, hosts, clock }: ElsewhereDeps,
+  instance: Pick<Instance, 'id' | 'hostId' | 'attempt'>,
+  failureCode: InstanceFailureCode,
+): Promise<Elsewhere> {
+  if (!IS_WORTH_ANOTHER_HOST[failureCode] || instance.attempt >= attemptsMax) return { kind: 'stays' }
+  return await directory.change((tx): Elsewhere => {
+    const { id, hostId: from } = instance
+    const now = instanceById(tx, id)
+    if (now?.hostId !== from || now.status !== 'provisioning') return { kind: 'given', hostId: null }
+    const to = hosts.placeElsewhere(tx, now)
+    if (to === null || !giveToHost(tx, { id, from, to, nowMs: clock.nowMs() })) return { kind: 'stays' }
+    return { kind: 'given', hostId: to }
+  })
+}
