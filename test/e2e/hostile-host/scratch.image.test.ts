@@ -22,9 +22,9 @@ inOwnNetns(
     test(
       'an instance has room for its work on an encrypted disk, whose file goes with it',
       async () => {
-        // Goal: a home larger than half of the memory; files made side by side need no block that was never written; the
-        // host can neither read nor alter it nor restore older content; it survives a daemon restart and goes with a
-        // delete.
+        // Goal: a home larger than half of the memory; files made side by side need no block that was never
+        // written; the host can neither read nor alter it nor restore older content; it survives a daemon restart
+        // and goes with a delete.
         await using started = await startWithCustomer('scratch_gib = 4')
         const { appliance, acme } = started
         const { name } = (await acme.create()).body.data
