@@ -95,7 +95,7 @@ export async function serve(
   await engine.openNetwork()
   const { platform, capacity, collateral } = engine
   undo.defer(() => collateral?.stop())
-  const directory = undo.use(await composeDirectory({ ...basis, fleet, platform }))
+  const directory = undo.use(composeDirectory({ ...basis, fleet, platform }))
   const { store, link } = directory
   const peers = await composePeers({ ...basis, fleet })
   if (peers !== null) undo.use(peers)
@@ -148,7 +148,9 @@ export async function serve(
   const acme = { start: () => tls.startAcme({ showTexts: dns?.showTexts ?? null }) }
   // Last, so that no instance changes before the interfaces that report it are there.
   const builders = builds ?? { start: () => dismissBuildVms(parts) }
-  const work = [directory, transparency, background, builders, acme, gateway, admin, member, peers ?? idle]
+  // Without the directory it would refuse every key.
+  const gatewayOnceThere = { start: () => (link === null ? gateway.start() : link.whenThere(gateway.start)) }
+  const work = [directory, transparency, background, builders, acme, gatewayOnceThere, admin, member, peers ?? idle]
   undo.defer(startWhenOpen(gate, work, log))
   const running = undo.move()
   return {

@@ -98,7 +98,7 @@ export function serveInstances(
     rate: createRequestRate({ clock, requestsPerMinute: config.instances.requests_per_minute }),
     admitChange: parts.gate.admitChange,
     fresh: store.directory.fresh,
-    authenticate: createAuthenticate({ db: store.directory.db, clock, log: log.unit('auth') }),
+    authenticate: createAuthenticate({ directory: store.directory, clock, log: log.unit('auth') }),
     service,
     attestations,
     others: parts.logRoutes,

@@ -27,6 +27,7 @@ import { reservedBy } from '../../store/ledger/vm.query.ts'
 import { roomOn } from '../../vm/capacity.query.ts'
 import { imageDigest } from '../../vm/launch/image-digest.driver.ts'
 import type { Engine } from '../engine.ts'
+import type { FleetLink } from './directory.ts'
 
 export type FleetDatabase = {
   readonly postgres: Postgres
@@ -52,6 +53,8 @@ export async function openFleet({
 
 export type FleetHostParts = Pick<Runtime, 'clock' | 'log'> & {
   readonly fleet: Pick<Fleet, 'database'>
+  /** Null: this host is in no fleet. */
+  readonly link: Pick<FleetLink, 'waitsFor'> | null
   readonly config: Config
   readonly store: Store
   readonly engine: Pick<Engine, 'platform' | 'capacity' | 'diskGibMax'>
@@ -91,7 +94,12 @@ export function composeFleetHost(parts: FleetHostParts): FleetHostService {
     hostId: store.hostId,
     platform: engine.platform,
     lostAfterMs: config.fleet.host_lost_after_s * 1000,
-    check: async () => void (await checkSchema(postgres)),
+    check: async () => {
+      await checkSchema(postgres)
+      // Before that it could bring up none of the instances that others gave to it.
+      const waited = parts.link?.waitsFor() ?? null
+      if (waited !== null) throw new Error(`it waits for ${waited}`)
+    },
     report: () => reportOf(parts),
     giveUp: giveUpInstancesOf,
     clock,

@@ -8,6 +8,7 @@ import { directoryAway, reasonOf } from '../failures.ts'
 import { Outbox } from '../replica/outbox.ts'
 import { Replica, type ReplicaDeps } from '../replica/replica.ts'
 import { Copy, type CopyDeps } from './copy.ts'
+import { fleetIdOf } from './feed.ts'
 import { reportAll } from './reports.ts'
 import { Wishes } from './wishes.ts'
 
@@ -25,6 +26,8 @@ export type FleetDirectory = {
   /** There are news, or may be. Never throws, never waits. */
   readonly wake: () => void
   readonly view: () => { readonly version: number; readonly unreportedRows: number }
+  /** Why nothing can be read here yet: the first copy is not whole. Null: it can. */
+  readonly waitsFor: () => string | null
   readonly start: () => void
   readonly stop: () => Promise<void>
 }
@@ -38,11 +41,15 @@ const pollAwayMs = 1_000
 /** Longest wait of a change that nothing announced. */
 const reportMs = 1_000
 
-/** Notes from here on what changes on this host. `fleetId`: of the fleet that the host has joined. */
-export function openFleetDirectory(deps: FleetDirectoryDeps, fleetId: string): FleetDirectory {
+/**
+ * Notes from here on what changes on this host. `fleetId`: of the fleet that the host has a copy of; null: of none yet,
+ * the database is asked until it answers. Fault `conflict`: the records here are of another fleet, or of none.
+ */
+export function openFleetDirectory(deps: FleetDirectoryDeps, fleetId: string | null): FleetDirectory {
   const { directory, hostId, postgres, clock, log, platform } = deps
   const replica = new Replica(deps)
-  replica.begin(fleetId)
+  if (fleetId === null) replica.refuseOwn()
+  else replica.begin(fleetId)
   const outbox = new Outbox(directory, replica)
   const copy = new Copy({ ...deps, replica })
   const wishes = new Wishes({ postgres, hostId, replica, copy, platform, log })
@@ -60,6 +67,25 @@ export function openFleetDirectory(deps: FleetDirectoryDeps, fleetId: string): F
         await wake.within(clock, everyMs, signal)
       } catch (error) {
         if (!signal.aborted) log.debug(what, { problem: reasonOf(error) })
+        await pause(clock, pollAwayMs, signal)
+      }
+    }
+  }
+  const waitsFor = () => {
+    if (replica.mark() === null) return 'the database of the fleet, which has not answered since this host joined'
+    if (replica.isSeeding() || copy.mark().version > 0) return null
+    return `the first copy of the directory: ${copy.copiedRows()} rows so far`
+  }
+  const admit = () => {
+    const waited = waitsFor()
+    if (waited !== null) throw directoryAway(new Error(waited))
+  }
+  const begin = async () => {
+    while (replica.mark() === null && !signal.aborted) {
+      try {
+        replica.begin(await fleetIdOf(postgres))
+      } catch (error) {
+        log.debug('this host has no copy of the directory yet', { problem: reasonOf(error) })
         await pause(clock, pollAwayMs, signal)
       }
     }
@@ -85,19 +111,27 @@ export function openFleetDirectory(deps: FleetDirectoryDeps, fleetId: string): F
         reports.wake()
         return result
       },
-      change: work => (replica.isSeeding() ? Promise.reject(directoryAway(SEEDING)) : wishes.grant(work)),
-      fresh: async () => !replica.isSeeding() && (await copy.fresh()),
+      change: async work => {
+        admit()
+        if (replica.isSeeding()) throw directoryAway(SEEDING)
+        return await wishes.grant(work)
+      },
+      fresh: async () => replica.mark() !== null && !replica.isSeeding() && (await copy.fresh()),
+      admit,
     },
     hosts: wishes,
     wake: news.wake,
-    view: () => ({ version: copy.mark().version, unreportedRows: outbox.count() }),
+    view: () => ({ version: replica.mark()?.version ?? 0, unreportedRows: outbox.count() }),
+    waitsFor,
     start: () => {
-      running = finishSeeding().then(() =>
-        Promise.all([
-          repeat({ wake: news, everyMs: pollMs, what: 'news of the directory were not read' }, () => copy.catchUp()),
-          repeat({ wake: reports, everyMs: reportMs, what: 'the directory did not take a report' }, report),
-        ]),
-      )
+      running = begin()
+        .then(finishSeeding)
+        .then(() =>
+          Promise.all([
+            repeat({ wake: news, everyMs: pollMs, what: 'news of the directory were not read' }, () => copy.catchUp()),
+            repeat({ wake: reports, everyMs: reportMs, what: 'the directory did not take a report' }, report),
+          ]),
+        )
     },
     stop: async () => {
       stopping.abort()
