@@ -61,8 +61,8 @@ export type DirectoryStore = DatabaseStore<'directory'> & {
    */
   readonly fresh: (() => Promise<boolean>) | null
   /**
-   * In a fleet: throws (status 503) as long as nothing can be read here, because the first copy is not whole yet. Absent
-   * on a single host.
+   * In a fleet: throws (status 503) as long as nothing can be read here, because the first copy is not whole yet.
+   * Absent on a single host.
    */
   readonly admit?: () => void
 }

@@ -13,6 +13,7 @@ import { databaseText } from '../../config/fleet/database-url.ts'
 import type { Config } from '../../config/schema.ts'
 import type { AdminStatus } from '../../contract/admin/admin.ts'
 import type { FleetStatus, HostReport } from '../../contract/admin/fleet.ts'
+import type { FleetDirectory } from '../../fleet/directory/directory.ts'
 import type { PostgresTarget } from '../../fleet/driver.ts'
 import { createFleetAdmin, type FleetAdmin } from '../../fleet/hosts/fleet-admin.ts'
 import { giveUpInstancesOf } from '../../fleet/hosts/give-up.ts'
@@ -27,7 +28,6 @@ import { reservedBy } from '../../store/ledger/vm.query.ts'
 import { roomOn } from '../../vm/capacity.query.ts'
 import { imageDigest } from '../../vm/launch/image-digest.driver.ts'
 import type { Engine } from '../engine.ts'
-import type { FleetLink } from './directory.ts'
 
 export type FleetDatabase = {
   readonly postgres: Postgres
@@ -54,7 +54,7 @@ export async function openFleet({
 export type FleetHostParts = Pick<Runtime, 'clock' | 'log'> & {
   readonly fleet: Pick<Fleet, 'database'>
   /** Null: this host is in no fleet. */
-  readonly link: Pick<FleetLink, 'waitsFor'> | null
+  readonly link: Pick<FleetDirectory, 'waitsFor'> | null
   readonly config: Config
   readonly store: Store
   readonly engine: Pick<Engine, 'platform' | 'capacity' | 'diskGibMax'>

@@ -71,25 +71,12 @@ export function openFleetDirectory(deps: FleetDirectoryDeps, fleetId: string | n
       }
     }
   }
-  const waitsFor = () => {
-    if (replica.mark() === null) return 'the database of the fleet, which has not answered since this host joined'
-    if (replica.isSeeding() || copy.mark().version > 0) return null
-    return `the first copy of the directory: ${copy.copiedRows()} rows so far`
-  }
+  const waitsFor = () => waitOf(replica, copy)
   const admit = () => {
     const waited = waitsFor()
     if (waited !== null) throw directoryAway(new Error(waited))
   }
-  const begin = async () => {
-    while (replica.mark() === null && !signal.aborted) {
-      try {
-        replica.begin(await fleetIdOf(postgres))
-      } catch (error) {
-        log.debug('this host has no copy of the directory yet', { problem: reasonOf(error) })
-        await pause(clock, pollAwayMs, signal)
-      }
-    }
-  }
+  const begin = () => beginOnceAnswered(deps, replica, signal)
   /** Reports changes made here while the records were copied to the directory; until then no other host has them. */
   const finishSeeding = async () => {
     while (replica.isSeeding() && !signal.aborted) {
@@ -137,6 +124,29 @@ export function openFleetDirectory(deps: FleetDirectoryDeps, fleetId: string | n
       stopping.abort()
       await running
     },
+  }
+}
+
+/** Why nothing can be read here yet; null: it can. */
+function waitOf(replica: Replica, copy: Copy): string | null {
+  if (replica.mark() === null) return 'the database of the fleet, which has not answered since this host joined'
+  if (replica.isSeeding() || copy.mark().version > 0) return null
+  return `the first copy of the directory: ${copy.copiedRows()} rows so far`
+}
+
+/** Begins the copy of a host that has none. Never rejects. */
+async function beginOnceAnswered(
+  { postgres, clock, log }: FleetDirectoryDeps,
+  replica: Replica,
+  signal: AbortSignal,
+): Promise<void> {
+  while (replica.mark() === null && !signal.aborted) {
+    try {
+      replica.begin(await fleetIdOf(postgres))
+    } catch (error) {
+      log.debug('this host has no copy of the directory yet', { problem: reasonOf(error) })
+      await pause(clock, pollAwayMs, signal)
+    }
   }
 }
 

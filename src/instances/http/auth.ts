@@ -18,7 +18,10 @@ export type AuthDeps = {
   readonly log: Logger
 }
 
-/** Faults: unauthenticated; `fleet.unavailable` (no key can be looked up yet); forbidden for a suspended organization, or a read-only key where `write` is needed. */
+/**
+ * Faults: unauthenticated; `fleet.unavailable` (no key can be looked up yet); forbidden for a suspended organization, or
+ * a read-only key where `write` is needed.
+ */
 export type Authenticate = (headers: Headers, need: 'read' | 'write') => Principal
 
 export function createAuthenticate(deps: AuthDeps): Authenticate {

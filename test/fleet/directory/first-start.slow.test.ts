@@ -1,4 +1,5 @@
-// The first start of a host whose fleet's database is away, and until its first copy is whole. Real PostgreSQL and HTTP.
+// The first start of a host whose fleet's database is away, and until its first copy is whole. Real PostgreSQL and
+// HTTP.
 
 import { afterAll, beforeAll, expect, test } from 'bun:test'
 import { hasPostgres, type PostgresServer, startPostgres } from '../../../scripts/rigs/postgres/server.ts'
@@ -17,8 +18,8 @@ afterAll(async () => {
   await server?.[Symbol.asyncDispose]()
 })
 
-// Goal: a host that starts before the database serves: 503 and not 401 for keys that it cannot know yet, no name said to
-// be absent, its reason told; and it goes on by itself once the database answers.
+// Goal: a host that starts before the database serves: 503 and not 401 for keys that it cannot know yet, no name said
+// to be absent, its reason told; and it goes on by itself once the database answers.
 test.skipIf(missing)('without the database', async () => {
   await using fleet = await openFleet(server, { isCut: true })
   const stays = await fleet.host('stays', { isDirect: true, places: 1 })
@@ -64,9 +65,7 @@ test.skipIf(missing)('until the first copy is whole', async () => {
   const late = await fleet.host('late', { isJoined: true })
   const { db } = late.inside.store.directory
   // As a snapshot that was interrupted after its first table.
-  db.run(
-    `INSERT INTO replica SELECT 1, '${await fleet.sql('SELECT id FROM strongroom.fleet')}', 0, 0, 0, 0, 0, NULL`,
-  )
+  db.run(`INSERT INTO replica SELECT 1, '${await fleet.sql('SELECT id FROM strongroom.fleet')}', 0, 0, 0, 0, 0, NULL`)
   await late.inside.store.directory.transact(tx =>
     tx.run("INSERT INTO organizations (id, slug, status, created_at_ms) VALUES ('x', 'half', 'active', 0)"),
   )
