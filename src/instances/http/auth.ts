@@ -19,8 +19,8 @@ export type AuthDeps = {
 }
 
 /**
- * Faults: unauthenticated; `fleet.unavailable` (no key can be looked up yet); forbidden for a suspended organization, or
- * a read-only key where `write` is needed.
+ * Faults: unauthenticated; `fleet.unavailable` (no key can be looked up yet); forbidden for a suspended organization,
+ * or a read-only key where `write` is needed.
  */
 export type Authenticate = (headers: Headers, need: 'read' | 'write') => Principal
 
