@@ -104,7 +104,7 @@ export function composeGatewayVm(parts: GatewayVmParts): GatewayVm {
   const books = new Books({ ledger: store.ledger.db, write: rows => metering.book(rows.map(usageRecordOf)), log })
   const engine = gatewayEngine(parts)
   const statusOf = (vmId: string) => keeper.view().gateways.find(gateway => gateway.vmId === vmId)?.status ?? null
-  const tell = createHostSums({ ...store, statusOf })
+  const tell = createHostSums({ ...store, statusOf, shares: metering.shares })
   const shared = { engine, control, addresses, books, tell, clock, log }
   const { certificates } = parts
   const certifying = { certify: certificates.certify, certificatesStamp: certificates.stamp }

@@ -262,7 +262,7 @@ export class GatewaySession {
       case 'certificate':
         return this.#certify(want)
       case 'spent':
-        return this.#tell({ op: 'spent_for', want: want.id, sums: tell.spent(this.vmId, want) })
+        return this.#tell({ op: 'spent_for', want: want.id, sums: await tell.spent(this.vmId, want) })
       case 'days':
         return this.#tell({ op: 'days_for', want: want.id, sums: tell.days(this.vmId, want) })
     }

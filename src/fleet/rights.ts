@@ -4,9 +4,15 @@ import { fleetSchema } from './driver.ts'
 import type { Sql } from './postgres.ts'
 
 /** Written by functions alone. All other tables are the directory's, which every host may change. */
-const OWN_TABLES = ['fleet', 'changes', 'trimmed', 'hosts', 'clock', 'leases', 'peers', 'migrations']
+const OWN_TABLES = [
+  ...['fleet', 'changes', 'trimmed', 'hosts', 'clock', 'leases', 'migrations'],
+  ...['allowances', 'allowance_entries'],
+]
 
-const FUNCTIONS = ['begin_change', 'timeline', 'renew_lease', 'mark_lost', 'join_host', 'trim_changes', 'publish_peer']
+const FUNCTIONS = [
+  ...['begin_change', 'timeline', 'renew_lease', 'mark_lost', 'join_host', 'trim_changes'],
+  ...['lease_allowance', 'return_allowance', 'enter_allowances'],
+]
 
 /** Roles that hosts sign in as; the owner of the schema needs no grant. */
 export async function hostRoles(sql: Sql): Promise<string[]> {

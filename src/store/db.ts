@@ -20,6 +20,7 @@ import { vmGpus } from './migrations/0027-vm-gpus.ts'
 import { consolePasskeys } from './migrations/0028-console.ts'
 import { fleetReplica } from './migrations/0029-fleet.ts'
 import { attempts } from './migrations/0030-attempts.ts'
+import { usageHosts } from './migrations/0031-usage-hosts.ts'
 import { initial } from './migrations/initial.ts'
 import { quickCheck } from './quick-check.ts'
 
@@ -60,11 +61,6 @@ export type DirectoryStore = DatabaseStore<'directory'> & {
    * Never rejects; without the fleet's database it resolves with what is known here. Null on a single host.
    */
   readonly fresh: (() => Promise<boolean>) | null
-  /**
-   * In a fleet: throws (status 503) as long as nothing can be read here, because the first copy is not whole yet.
-   * Absent on a single host.
-   */
-  readonly admit?: () => void
 }
 export type LedgerStore = DatabaseStore<'ledger'>
 
@@ -103,6 +99,7 @@ export const MIGRATIONS: Migrations = {
     consolePasskeys,
     fleetReplica,
     attempts,
+    usageHosts,
   ],
 }
 

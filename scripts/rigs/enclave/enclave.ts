@@ -280,7 +280,7 @@ export class EnclaveBench {
       log,
       onChange: () => {},
       spans: null,
-      tell: createHostSums({ ...this.store, statusOf: () => null }),
+      tell: createHostSums({ ...this.store, shares: null, statusOf: () => null }),
       ...changes,
     })
   }

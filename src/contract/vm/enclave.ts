@@ -148,6 +148,14 @@ const NamedCertificate = Closed({
   cert: Type.String({ maxLength: 8_192 }),
 })
 
+const Amounts = Closed({ nanoUsd: Count, tokens: Count })
+
+/**
+ * Amounts beside what is booked: those that have to fit into a budget of a month, and those that would be of use. Null:
+ * there is no such budget.
+ */
+const ShareAsked = OrNull(Closed({ need: Amounts, want: Amounts }))
+
 /** A request of the VM. `id` stays the same until it is answered. */
 export const Want = Type.Union([
   Closed({
@@ -177,6 +185,8 @@ export const Want = Type.Union([
     organizationId: Type.String({ minLength: 1, maxLength: 64 }),
     keyPrefix: Type.String({ minLength: 1, maxLength: 32 }),
     month: Type.String({ pattern: '^[0-9]{4}-(0[1-9]|1[0-2])$' }),
+    /** Only to a host whose last answer was shared. */
+    asked: Type.Optional(Closed({ key: ShareAsked, organization: ShareAsked })),
   }),
   /** Booked usage of a key by day (UTC) and model: one page. */
   Closed({
@@ -196,6 +206,9 @@ export type Want = Static<typeof Want>
 const sums = { requests: Count, promptTokens: Count, completionTokens: Count, costNanoUsd: Count }
 const MonthSum = Closed(sums)
 
+/** `allowed`: so much of a budget this host may use in the month, spent and reserved. `spent`: by it, as booked. */
+const Share = Closed({ spent: MonthSum, allowed: Amounts })
+
 /** The answer to a want of kind `spent`: all of it as of one moment. */
 export const MonthSums = Closed({
   key: MonthSum,
@@ -203,8 +216,13 @@ export const MonthSums = Closed({
   organization: MonthSum,
   /** So many rows of this VM's usage are in the sums. */
   booked: Count,
-  /** Another VM may add to them. */
+  /** Another VM, or another host, may add to them. */
   isShared: Type.Boolean(),
+  /**
+   * Only in a fleet, for a want that asked: these count for budgets, while the sums are of all hosts. Never less than
+   * in an earlier answer to this VM. `isKnown`: false while the fleet cannot be asked for more.
+   */
+  shares: Type.Optional(Closed({ key: Share, organization: Share, isKnown: Type.Boolean() })),
 })
 export type MonthSums = Static<typeof MonthSums>
 

@@ -8,7 +8,6 @@ import { directoryAway, reasonOf } from '../failures.ts'
 import { Outbox } from '../replica/outbox.ts'
 import { Replica, type ReplicaDeps } from '../replica/replica.ts'
 import { Copy, type CopyDeps } from './copy.ts'
-import { fleetIdOf } from './feed.ts'
 import { reportAll } from './reports.ts'
 import { Wishes } from './wishes.ts'
 
@@ -16,6 +15,8 @@ export type FleetDirectoryDeps = Pick<ReplicaDeps, 'adopt' | 'hostId'> &
   Omit<CopyDeps, 'replica'> & {
     readonly directory: DirectoryStore
     readonly platform: NonNullable<Instance['platform']>
+    /** Between two reports of sums of usage. */
+    readonly sumsEveryMs?: number
   }
 
 export type FleetDirectory = {
@@ -25,9 +26,7 @@ export type FleetDirectory = {
   readonly hosts: Pick<Wishes, 'place' | 'placeElsewhere' | 'has'>
   /** There are news, or may be. Never throws, never waits. */
   readonly wake: () => void
-  readonly view: () => { readonly version: number; readonly unreportedRows: number }
-  /** Why nothing can be read here yet: the first copy is not whole. Null: it can. */
-  readonly waitsFor: () => string | null
+  readonly view: () => { readonly version: number; readonly timeline: number; readonly unreportedRows: number }
   readonly start: () => void
   readonly stop: () => Promise<void>
 }
@@ -40,16 +39,14 @@ const pollMs = 2_000
 const pollAwayMs = 1_000
 /** Longest wait of a change that nothing announced. */
 const reportMs = 1_000
+/** Between two reports of what usage sums up to: each makes a line for every key that is used, on every host. */
+const sumsEveryMs = 10_000
 
-/**
- * Notes from here on what changes on this host. `fleetId`: of the fleet that the host has a copy of; null: of none yet,
- * the database is asked until it answers. Fault `conflict`: the records here are of another fleet, or of none.
- */
-export function openFleetDirectory(deps: FleetDirectoryDeps, fleetId: string | null): FleetDirectory {
+/** Notes from here on what changes on this host. `fleetId`: of the fleet that the host has joined. */
+export function openFleetDirectory(deps: FleetDirectoryDeps, fleetId: string): FleetDirectory {
   const { directory, hostId, postgres, clock, log, platform } = deps
   const replica = new Replica(deps)
-  if (fleetId === null) replica.refuseOwn()
-  else replica.begin(fleetId)
+  replica.begin(fleetId)
   const outbox = new Outbox(directory, replica)
   const copy = new Copy({ ...deps, replica })
   const wishes = new Wishes({ postgres, hostId, replica, copy, platform, log })
@@ -60,6 +57,13 @@ export function openFleetDirectory(deps: FleetDirectoryDeps, fleetId: string | n
   let running: Promise<unknown> = Promise.resolve()
 
   const report = () => reportAll({ postgres, outbox, hostId, writing: replica.isSeeding() ? 'wish' : 'report' }, signal)
+  let sumsDueMs = 0
+  const reportDue = async () => {
+    await report()
+    if (replica.isSeeding() || clock.monotonicMs() < sumsDueMs) return
+    while (!signal.aborted && outbox.release()) await report()
+    sumsDueMs = clock.monotonicMs() + (deps.sumsEveryMs ?? sumsEveryMs)
+  }
   const repeat = async ({ wake, everyMs, what }: Repeated, work: () => Promise<void>) => {
     while (!signal.aborted) {
       try {
@@ -71,12 +75,6 @@ export function openFleetDirectory(deps: FleetDirectoryDeps, fleetId: string | n
       }
     }
   }
-  const waitsFor = () => waitOf(replica, copy)
-  const admit = () => {
-    const waited = waitsFor()
-    if (waited !== null) throw directoryAway(new Error(waited))
-  }
-  const begin = () => beginOnceAnswered(deps, replica, signal)
   /** Reports changes made here while the records were copied to the directory; until then no other host has them. */
   const finishSeeding = async () => {
     while (replica.isSeeding() && !signal.aborted) {
@@ -98,55 +96,27 @@ export function openFleetDirectory(deps: FleetDirectoryDeps, fleetId: string | n
         reports.wake()
         return result
       },
-      change: async work => {
-        admit()
-        if (replica.isSeeding()) throw directoryAway(SEEDING)
-        return await wishes.grant(work)
-      },
-      fresh: async () => replica.mark() !== null && !replica.isSeeding() && (await copy.fresh()),
-      admit,
+      change: work => (replica.isSeeding() ? Promise.reject(directoryAway(SEEDING)) : wishes.grant(work)),
+      fresh: async () => !replica.isSeeding() && (await copy.fresh()),
     },
     hosts: wishes,
     wake: news.wake,
-    view: () => ({ version: replica.mark()?.version ?? 0, unreportedRows: outbox.count() }),
-    waitsFor,
+    view: () => {
+      const { version, timeline } = copy.mark()
+      return { version, timeline, unreportedRows: outbox.count() }
+    },
     start: () => {
-      running = begin()
-        .then(finishSeeding)
-        .then(() =>
-          Promise.all([
-            repeat({ wake: news, everyMs: pollMs, what: 'news of the directory were not read' }, () => copy.catchUp()),
-            repeat({ wake: reports, everyMs: reportMs, what: 'the directory did not take a report' }, report),
-          ]),
-        )
+      running = finishSeeding().then(() =>
+        Promise.all([
+          repeat({ wake: news, everyMs: pollMs, what: 'news of the directory were not read' }, () => copy.catchUp()),
+          repeat({ wake: reports, everyMs: reportMs, what: 'the directory did not take a report' }, reportDue),
+        ]),
+      )
     },
     stop: async () => {
       stopping.abort()
       await running
     },
-  }
-}
-
-/** Why nothing can be read here yet; null: it can. */
-function waitOf(replica: Replica, copy: Copy): string | null {
-  if (replica.mark() === null) return 'the database of the fleet, which has not answered since this host joined'
-  if (replica.isSeeding() || copy.mark().version > 0) return null
-  return `the first copy of the directory: ${copy.copiedRows()} rows so far`
-}
-
-/** Begins the copy of a host that has none. Never rejects. */
-async function beginOnceAnswered(
-  { postgres, clock, log }: FleetDirectoryDeps,
-  replica: Replica,
-  signal: AbortSignal,
-): Promise<void> {
-  while (replica.mark() === null && !signal.aborted) {
-    try {
-      replica.begin(await fleetIdOf(postgres))
-    } catch (error) {
-      log.debug('this host has no copy of the directory yet', { problem: reasonOf(error) })
-      await pause(clock, pollAwayMs, signal)
-    }
   }
 }
 

@@ -91,20 +91,17 @@ export class Replica {
         throw new Fault('conflict', `the records of this host are a copy of the fleet ${at.fleetId}, not of ${fleetId}`)
       }
       if (at === null) {
-        if (!isSeeding) this.refuseOwn()
+        if (!isSeeding && (this.#sql.organizations.get()?.count ?? 0) > 0) {
+          const message = 'this host has organizations of its own, which a fleet it enters would replace'
+          throw new Fault('conflict', `${message}; \`strongroom fleet init\` makes a fleet of them`)
+        }
         run(tx, 'DELETE FROM outbox')
+        run(tx, 'DELETE FROM outbox_held')
         this.#sql.begin.run(fleetId, isSeeding ? 1 : 0)
       }
       dropTriggers(tx)
       for (const table of REPLICA_TABLES) for (const sql of outboxTriggers(table)) run(tx, sql)
     })
-  }
-
-  /** Fault `conflict`: there are records that a copy would replace. */
-  refuseOwn(): void {
-    if ((this.#sql.organizations.get()?.count ?? 0) === 0) return
-    const message = 'this host has organizations of its own, which a fleet it enters would replace'
-    throw new Fault('conflict', `${message}; \`strongroom fleet init\` makes a fleet of them`)
   }
 
   /** Whether what is here is still on its way to become the directory. */
@@ -223,7 +220,9 @@ export class Replica {
   }
 
   #outboxKeys(): string[] {
-    return this.#sql.lines.all(0, Number.MAX_SAFE_INTEGER, Number.MAX_SAFE_INTEGER).map(textOf)
+    return [...this.#sql.lines.all(0, Number.MAX_SAFE_INTEGER, Number.MAX_SAFE_INTEGER), ...this.#sql.held.all()].map(
+      textOf,
+    )
   }
 
   #of(table: string): Prepared {
@@ -303,6 +302,8 @@ export function endReplica(directory: Pick<DirectoryStore, 'transact'>): void {
   directory.transact(tx => {
     dropTriggers(tx)
     run(tx, 'DELETE FROM outbox')
+    run(tx, 'DELETE FROM outbox_held')
+    run(tx, 'DELETE FROM allowances')
     run(tx, 'DELETE FROM replica')
     run(tx, 'DELETE FROM instance_addresses')
   })
@@ -371,6 +372,7 @@ function statementsOn(db: DirectoryDb) {
     ].map(text => prepareRaw(db, text)),
     setVm: prepareRaw(db, 'UPDATE instances SET vm_id = ?1 WHERE id = ?2'),
     sequence: prepareRaw<{ seq: number }>(db, "SELECT seq FROM sqlite_sequence WHERE name = 'outbox'"),
+    held: prepareRaw<Omit<OutboxLine, 'seq'>>(db, 'SELECT table_name, row_key FROM outbox_held'),
     lines: prepareRaw<OutboxLine>(
       db,
       'SELECT seq, table_name, row_key FROM outbox WHERE seq > ?1 AND seq <= ?2 ORDER BY seq LIMIT ?3',
