@@ -29,6 +29,7 @@ import { composeFirewall } from './firewall.ts'
 import { composeBooks } from './fleet/books.ts'
 import { composeDirectory } from './fleet/directory.ts'
 import { composeFleetHost, openFleet } from './fleet/hosts.ts'
+import { composePeers } from './fleet/peers.ts'
 import { composeMetering, placeGateway, placementOf } from './gateway.ts'
 import { composeGuestDns } from './guest-dns.ts'
 import { composeInstances, serveInstances } from './instances.ts'
@@ -95,8 +96,10 @@ export async function serve(
   await engine.openNetwork()
   const { platform, capacity, collateral } = engine
   undo.defer(() => collateral?.stop())
-  const directory = undo.use(await composeDirectory({ ...basis, fleet, platform }))
+  const directory = undo.use(composeDirectory({ ...basis, fleet, platform }))
   const { store, link } = directory
+  const peers = await composePeers({ ...basis, fleet })
+  if (peers !== null) undo.use(peers)
   const metering = composeMetering(basis)
   undo.defer(() => metering.stop())
   const books = undo.use(composeBooks({ ...basis, fleet, link, metering }))
@@ -110,7 +113,7 @@ export async function serve(
   undo.defer(() => firewall.stop())
   const guestDns = undo.use(composeGuestDns({ config, engine, clock, log }))
   const strangers = undo.use(new StrangerLines({ clock, log: log.unit('http') }))
-  const shared = { ...basis, store, link, transparency, publish, logRoutes, engine, tls, strangers }
+  const shared = { ...basis, store, link, peers, transparency, publish, logRoutes, engine, tls, strangers }
   const watched = { ...shared, firewall: firewall.watch, guestDns, simulatedPlatform, guestCaPem: tls.guestCaPem }
   const parts = { ...watched, metering, keys, names, trust }
 
@@ -127,6 +130,7 @@ export async function serve(
   const builder =
     builds === null ? null : await startListener('builds', config.listen, () => serveBuilds(builds, parts))
   if (builder !== null) undo.defer(() => builder.stop(true))
+  await peers?.listen({ instances: instances.fetch, builds: builds?.fetch ?? null })
   const dns = await startListener('dns', config.listen, () => serveDns(parts))
   if (dns !== null) undo.defer(() => dns.close())
   const console = await serveConsole({ ...parts, services: { instances, gateway, builds } })
@@ -146,7 +150,20 @@ export async function serve(
   const acme = { start: () => tls.startAcme({ showTexts: dns?.showTexts ?? null }) }
   // Last, so that no instance changes before the interfaces that report it are there.
   const builders = builds ?? { start: () => dismissBuildVms(parts) }
-  const work = [directory, books, transparency, background, builders, acme, gateway, admin, member]
+  // Without the directory it would refuse every key.
+  const gatewayOnceThere = { start: () => (link === null ? gateway.start() : link.whenThere(gateway.start)) }
+  const work = [
+    directory,
+    books,
+    transparency,
+    background,
+    builders,
+    acme,
+    gatewayOnceThere,
+    admin,
+    member,
+    peers ?? idle,
+  ]
   undo.defer(startWhenOpen(gate, work, log))
   const running = undo.move()
   return {
@@ -161,6 +178,9 @@ export async function serve(
     stop: () => running.disposeAsync(),
   }
 }
+
+/** In the place of a part that this host does not have. */
+const idle = { start: () => {} }
 
 /** The parts that every other needs, and those that must be there before the first of them. Ended with `undo`. */
 async function openBasis(

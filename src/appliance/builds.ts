@@ -208,7 +208,7 @@ function callers({
   clock,
   log,
 }: BuildsParts): Pick<BuildRoutesDeps, 'caller' | 'count' | 'admitPublic'> {
-  const authenticate = createAuthenticate({ db: store.directory.db, clock, log: log.unit('auth') })
+  const authenticate = createAuthenticate({ directory: store.directory, clock, log: log.unit('auth') })
   const { auth, requests_per_minute: requestsPerMinute } = config.builds
   const byKey = createRequestRate({ clock, requestsPerMinute })
   const byAddress = createPublicLimiter({ clock, requestsPerMinute })

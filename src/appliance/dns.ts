@@ -38,6 +38,7 @@ export function composeNames({ config, store, engine, link, clock, log }: DnsPar
     engine: engine.reconciler,
     namesMax: 2 ** instanceBits + Object.keys(HOST_LISTENERS).length,
     ...(link === null ? {} : { report: (write: (tx: DirectoryDb) => void) => store.directory.transact(write) }),
+    isPartial: () => link !== null && link.waitsFor() !== null,
     hostAddresses: () => ownAddresses(config),
     clock,
     log: log.unit('dns'),

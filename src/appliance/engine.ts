@@ -359,9 +359,9 @@ export function firewallSettings(config: Config, { gatewayInVm }: Placement): Vm
 
 /** Settings of the table on this host itself. */
 export function hostTableSettings(config: Config, { gatewayInVm }: Placement): VmNetworkDeps['host']['ruleset'] {
-  const { listen, network, vm, tls } = config
-  const acme = tls.acme.http_listen
-  const listening = [listen.instances, listen.inference, listen.builds, listen.console, acme].filter(
+  const { listen, network, vm, tls, fleet } = config
+  const others = [tls.acme.http_listen, fleet.peer_listen]
+  const listening = [listen.instances, listen.inference, listen.builds, listen.console, ...others].filter(
     text => text !== '',
   )
   // Port 0 is for tests: the kernel chooses, and nobody is counted.

@@ -8,14 +8,22 @@ import type { Config } from '../config/schema.ts'
  * Result of `start`. Fault host.listen_failed, with the field. It does not wait and retry: the daemon exits with code
  * 1 and systemd starts it again.
  */
-export async function startListener<T>(name: Listener, listen: Config['listen'], start: () => T): Promise<Awaited<T>> {
+export function startListener<T>(name: Listener, listen: Config['listen'], start: () => T): Promise<Awaited<T>> {
+  return startAt({ field: `listen.${name}`, address: listen[name] }, start)
+}
+
+/** The same for a listener whose address stands elsewhere. */
+export async function startAt<T>(
+  at: { readonly field: string; readonly address: string },
+  start: () => T,
+): Promise<Awaited<T>> {
   try {
     return await start()
   } catch (error) {
-    const field = `listen.${name}`
+    const { field, address } = at
     const cause = error instanceof Fault ? error.cause : error
     const reason = REASONS[systemErrorCode(cause) ?? ''] ?? messageOf(error)
-    throw new Fault('host.listen_failed', `${field} = "${listen[name]}": ${reason}`, { param: field, cause: error })
+    throw new Fault('host.listen_failed', `${field} = "${address}": ${reason}`, { param: field, cause: error })
   }
 }
 

@@ -102,14 +102,20 @@ function settle(audit: Audit, { command, seq, failure, isChange }: Asked): void 
   else if (failure !== null && (isChange || failure === 'forbidden')) audit.refuse(command, failure)
 }
 
+/** Routes that show or change what organizations own. */
+const ofDirectory = /^\/(organizations|keys|gateway-keys|instances?)\b/
+
 type Recording = { readonly audit: Audit; readonly asked: WeakMap<Request, Asked> }
 
 function adminApp(deps: AdminDeps, recording: Recording) {
   const { log, collectors } = deps
   const { audit, asked } = recording
   const deadlines = createDeadlines(deps.clock)
-  const admit = ({ request, route }: { readonly request: Request; readonly route: string }) =>
-    admitted(asked.get(request), { method: request.method, route, admitChange: deps.admitChange })
+  const admit = ({ request, route }: { readonly request: Request; readonly route: string }) => {
+    const pending = admitted(asked.get(request), { method: request.method, route, admitChange: deps.admitChange })
+    if (ofDirectory.test(route)) deps.store.directory.admit?.()
+    return pending
+  }
   const readBody: ReadBody = async context => {
     const pending = admit(context)
     pending.body = await readJson(context.request, BODY_LIMITS, deadlines)

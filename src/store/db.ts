@@ -61,6 +61,11 @@ export type DirectoryStore = DatabaseStore<'directory'> & {
    * Never rejects; without the fleet's database it resolves with what is known here. Null on a single host.
    */
   readonly fresh: (() => Promise<boolean>) | null
+  /**
+   * In a fleet: throws (status 503) as long as nothing can be read here, because the first copy is not whole yet.
+   * Absent on a single host.
+   */
+  readonly admit?: () => void
 }
 export type LedgerStore = DatabaseStore<'ledger'>
 

@@ -5,6 +5,7 @@ import { expect, test } from 'bun:test'
 import { databaseText, parseDatabaseUrl } from '../../src/config/fleet/database-url.ts'
 import { parseConfig } from '../../src/config/parse.ts'
 
+const local = 'database = "postgres://u@127.0.0.1/d"\n'
 const problemsOf = (lines: string) => {
   const verdict = parseConfig(`[fleet]\n${lines}`, 'f')
   return verdict.ok ? [] : verdict.problems.map(({ field, message }) => `${field}: ${message}`)
@@ -24,6 +25,14 @@ test('goal: what cannot work or is not safe is refused', () => {
     ['database = "postgres://u@db.example/d"', /^fleet\.ca_file: is needed: db\.example is another machine/],
     ['database = "postgres://u@[2001:db8::1]/d"', /^fleet\.ca_file: is needed/],
     ['database = "postgres://u@localhost/d?host=/run/postgresql"\nca_file = "/c"', /^fleet\.ca_file: must be ""/],
+    ['peer_listen = "192.0.2.1:7443"', /^fleet\.peer_listen: needs database too/],
+    [`${local}peer_listen = "192.0.2.1"`, /^fleet\.peer_listen: .*allowed/],
+    [`${local}peer_listen = "192.0.2.1:99999"`, /^fleet\.peer_listen: .*is no address with a port/],
+    [`${local}peer_listen = "0.0.0.0:7443"`, /^fleet\.peer_address: is needed: 0\.0\.0\.0:7443 does not say/],
+    [`${local}peer_listen = "[0::0]:7443"`, /^fleet\.peer_address: is needed/],
+    [`${local}peer_listen = "192.0.2.1:8441"`, /^fleet\.peer_listen: .*taken by listen\.instances/],
+    [`${local}peer_address = "rack-1.example:7443"`, /^fleet\.peer_address: needs peer_listen too/],
+    [`${local}peer_listen = "0.0.0.0:7443"\npeer_address = "rack-1.example"`, /^fleet\.peer_address: .*host:port/],
     ['name = "-a"', /^fleet\.name: /],
     ['host_lost_after_s = 9', /^fleet\.host_lost_after_s: /],
   ]
@@ -41,6 +50,9 @@ test('goal: what works is taken', () => {
     'database = "postgresql://u@localhost:6000/d"\nca_file = "/c"\npassword_file = "/p"\nname = "rack-1"',
     'database = "postgres://u@db.example/d"\nca_file = "/c"',
     'database = "postgres://u@localhost/d?host=/run/postgresql"',
+    `${local}peer_listen = "192.0.2.1:7443"`,
+    `${local}peer_listen = "[2001:db8::1]:7443"\npeer_address = "[2001:db8::2]:443"`,
+    `${local}peer_listen = "0.0.0.0:7443"\npeer_address = "rack-1.example:7443"`,
   ]) {
     expect([lines, problemsOf(lines)]).toEqual([lines, []])
   }

@@ -195,7 +195,7 @@ function startDaemon({ directory, world, logged, gate, changes }: DaemonParts) {
     open: ({ buildId, address }) => void gate.push(`open ${buildId} ${address}`),
     close: buildId => void gate.push(`close ${buildId}`),
   }
-  const authenticate = createAuthenticate({ db: store.directory.db, clock, log })
+  const authenticate = createAuthenticate({ directory: store.directory, clock, log })
   const rate = createRequestRate({ clock, requestsPerMinute: changes.requestsPerMinute ?? 1_000_000 })
   const limits = {
     sourceBytesMax: 1_048_576,

@@ -7,13 +7,12 @@ import { newUuid, systemRandom } from '../../../src/base/ids.ts'
 import { createLogger, type Logger, silentLogger } from '../../../src/base/log.ts'
 import { parseDatabaseUrl } from '../../../src/config/fleet/database-url.ts'
 import { type FleetDirectory, openFleetDirectory } from '../../../src/fleet/directory/directory.ts'
-import { fleetIdOf } from '../../../src/fleet/directory/feed.ts'
 import { giveUpInstancesOf } from '../../../src/fleet/hosts/give-up.ts'
 import { hostById, joinHost } from '../../../src/fleet/hosts/hosts.query.ts'
 import { Lease } from '../../../src/fleet/hosts/lease.ts'
 import { listenForNews } from '../../../src/fleet/listener.ts'
 import { openPostgres, type Postgres } from '../../../src/fleet/postgres.ts'
-import type { Applied } from '../../../src/fleet/replica/replica.ts'
+import { type Applied, copiedFleetOf } from '../../../src/fleet/replica/replica.ts'
 import { createRequestRate } from '../../../src/http/rate.ts'
 import { StrangerLines } from '../../../src/http/stranger-lines.ts'
 import { Attestations } from '../../../src/instances/attestation.ts'
@@ -25,10 +24,14 @@ import { openapiDocument } from '../../../src/instances/http/openapi.ts'
 import { createHttp } from '../../../src/instances/http/server.ts'
 import { createInstancesService, type InstancesService } from '../../../src/instances/service.ts'
 import { openStore, type Store } from '../../../src/store/db.ts'
+import { simulatedTrust } from '../guest/attested-guest.ts'
 import { claimless } from '../instances/claimless.ts'
 import { limits, settings } from '../instances/instances-service.ts'
 import { report } from '../postgres/hosts.ts'
+import { until } from '../until.ts'
+import { type AttestedVms, attestedVms } from './attested-vms.ts'
 import { type FakeVms, openFakeVms } from './fake-vms.ts'
+import { type HostPeers, openHostPeers } from './host-peers.ts'
 
 export type FleetHost = AsyncDisposable & {
   readonly hostId: string
@@ -39,11 +42,17 @@ export type FleetHost = AsyncDisposable & {
   readonly postgres: Postgres
   readonly service: InstancesService
   readonly vms: FakeVms
+  readonly peers: HostPeers
+  readonly attested: AttestedVms
   /** By the name table that the DNS server answers from. */
   readonly addressOf: (hostname: string) => string | null
+  /** It is said that there is no such name. */
+  readonly isAbsent: (hostname: string) => boolean
   /** As kill -9 as far as it goes in one process: nothing is reported, nothing ends. */
   readonly abandon: () => Promise<void>
 }
+
+const firstCopyMs = 30_000
 
 /** So that tests of an outage need not wait as long as hosts do. */
 const postgresLimits = { connectMs: 500, statementMs: 1_000, lockMs: 900, transactionMs: 2_000 }
@@ -57,11 +66,16 @@ export type FleetHostOptions = {
   readonly log?: (line: string) => void
   readonly settings?: Partial<typeof settings>
   readonly bootMs?: number
+  /** Its VMs give evidence, of the simulated platform. */
+  readonly isAttested?: boolean
+  readonly attestationsPerMinute?: number
   /** No VM of it ever becomes ready. */
   readonly isBroken?: boolean
   /** As long as hosts have by default for a statement: where nothing waits for an outage to end. */
   readonly isPatient?: boolean
   readonly lostAfterMs?: number
+  /** It is in the fleet already, so that it starts without the database. */
+  readonly isJoined?: boolean
 }
 
 export async function startFleetHost(options: FleetHostOptions): Promise<FleetHost> {
@@ -81,6 +95,7 @@ export async function startFleetHost(options: FleetHostOptions): Promise<FleetHo
     name,
     places: options.places ?? 1_000,
     lostAfterMs: options.lostAfterMs ?? 60_000,
+    isJoined: options.isJoined ?? false,
   })
   const vms = openFakeVms(join(directory, 'vms'), options.bootMs)
   const fleet = openFleetDirectory(
@@ -94,13 +109,21 @@ export async function startFleetHost(options: FleetHostOptions): Promise<FleetHo
       adopt: () => ({ vmId: newUuid() }),
       onApplied: applied => onApplied(applied),
     },
-    await fleetIdOf(postgres),
+    copiedFleetOf(alone.directory),
   )
   const store: Store = { ...alone, directory: fleet.store }
+  const attested = attestedVms(store)
+  const peers = await openHostPeers({ directory, hostId, postgres, log })
+  const attestationRate = createRequestRate({
+    clock,
+    requestsPerMinute: options.attestationsPerMinute ?? 1_000_000,
+    what: 'fresh attestations',
+  })
   const reconciler = claimless({
     ...{ store, clock, engine: vms },
-    claim: async () => {
+    claim: async ({ claimId }) => {
       if (options.isBroken === true) throw new Error('no VM of this host takes a claim')
+      if (options.isAttested === true) await attested.claimed(claimId)
     },
     elsewhere: (instance, code) => giveElsewhere({ directory: fleet.store, hosts: fleet.hosts, clock }, instance, code),
   })
@@ -109,6 +132,7 @@ export async function startFleetHost(options: FleetHostOptions): Promise<FleetHo
     hostId,
     engine: vms,
     report: write => store.directory.transact(write),
+    isPartial: () => fleet.waitsFor() !== null,
     namesMax: 10_000,
     hostAddresses: () => ({ ns: null, instances: null, inference: null, builds: null }),
     clock,
@@ -146,20 +170,19 @@ export async function startFleetHost(options: FleetHostOptions): Promise<FleetHo
     strangers,
     limits,
     rate: createRequestRate({ clock, requestsPerMinute: 1_000_000 }),
-    authenticate: createAuthenticate({ db: store.directory.db, clock, log }),
+    authenticate: createAuthenticate({ directory: store.directory, clock, log }),
     fresh: fleet.store.fresh,
     service,
     attestations: new Attestations({
       db: store.directory.db,
-      engine: {
-        evidence: () => Promise.reject(new Error('nobody is attested here')),
-        handReceipt: async () => {},
-      },
-      trust: () => Promise.reject(new Error('nobody is attested here')),
-      admit: () => {},
+      engine: attested.engine,
+      trust: simulatedTrust,
+      fleet: { hostId, fresh: fleet.store.fresh },
+      admit: keyPrefix => attestationRate.take(keyPrefix),
       clock,
       log,
     }),
+    peers: peers.caller,
     openapi: openapiDocument(),
   })
   const listener = Bun.serve({
@@ -168,6 +191,7 @@ export async function startFleetHost(options: FleetHostOptions): Promise<FleetHo
     development: false,
     fetch: request => http(request, { address: () => '127.0.0.1' }),
   })
+  const endPeers = peers.serve({ instances: http, builds: null })
   const listening = new AbortController()
   const heard = listenForNews({
     target,
@@ -179,11 +203,12 @@ export async function startFleetHost(options: FleetHostOptions): Promise<FleetHo
   })
   await names.start()
   fleet.start()
+  if (options.isJoined !== true) await until('the first copy is whole', firstCopyMs, () => fleet.waitsFor() === null)
   const renewing = lease.run(listening.signal)
   reconciler.start()
   const end = async () => {
     listening.abort()
-    await listener.stop(true)
+    await Promise.all([listener.stop(true), endPeers()])
     await Promise.all([names.stop(), reconciler.stop(), fleet.stop(), heard, renewing])
     vms.stop()
     strangers[Symbol.dispose]()
@@ -200,6 +225,10 @@ export async function startFleetHost(options: FleetHostOptions): Promise<FleetHo
     postgres,
     service,
     vms,
+    isAbsent: hostname =>
+      new NameTableReader(names.memory).find(hostname.split('.').slice(0, 2).join('.')).kind === 'absent',
+    peers,
+    attested,
     addressOf: hostname => {
       const found = new NameTableReader(names.memory).find(hostname.split('.').slice(0, 2).join('.'))
       return found.kind === 'found' && found.v4 !== null ? found.v4.join('.') : null
@@ -214,11 +243,12 @@ type Entered = {
   readonly name: string
   readonly places: number
   readonly lostAfterMs: number
+  readonly isJoined: boolean
 }
 
 /** The row of a host, and a lease of its own, which is renewed. */
 async function enter(postgres: Postgres, host: Entered): Promise<Lease> {
-  if ((await hostById(postgres, host.hostId)) === null) {
+  if (!host.isJoined && (await hostById(postgres, host.hostId)) === null) {
     await postgres.transact(tx => joinHost(tx, { id: host.hostId, name: host.name, nowMs: Date.now() }))
   }
   const lease = new Lease({
@@ -232,6 +262,6 @@ async function enter(postgres: Postgres, host: Entered): Promise<Lease> {
     log: silentLogger,
     onEvent: () => {},
   })
-  await lease.renew()
+  if (!host.isJoined) await lease.renew()
   return lease
 }

@@ -169,7 +169,7 @@ export async function startAppliance(changes: Changes = {}): Promise<Appliance> 
     strangers,
     limits,
     rate: createRequestRate({ clock, requestsPerMinute: changes.requestsPerMinute ?? 1_000_000 }),
-    authenticate: createAuthenticate({ db: store.db, clock, log }),
+    authenticate: createAuthenticate({ directory: store, clock, log }),
     service,
     attestations,
     routes: changes.routes ?? INSTANCE_ROUTES,

@@ -1,12 +1,12 @@
 // Puts the fleet's directory in the place of a single host's, and hands what others changed to the parts of this
 // appliance. Effects: connections to PostgreSQL, SQL on the host's database.
 
+import { pause } from '../../base/clock.ts'
 import { Fault } from '../../base/fault.ts'
 import { newUuid } from '../../base/ids.ts'
 import type { Runtime } from '../../base/runtime.ts'
 import type { Platform } from '../../config/schema.ts'
 import { type FleetDirectory, openFleetDirectory } from '../../fleet/directory/directory.ts'
-import { fleetIdOf } from '../../fleet/directory/feed.ts'
 import type { PostgresTarget } from '../../fleet/driver.ts'
 import { listenForNews } from '../../fleet/listener.ts'
 import type { Postgres } from '../../fleet/postgres.ts'
@@ -19,11 +19,13 @@ import type { Instance } from '../../store/directory/instance.table.ts'
 import type { Fleet } from './hosts.ts'
 
 /** The directory of a fleet, as the services of this appliance need it. */
-export type FleetLink = Pick<FleetDirectory, 'hosts'> & {
+export type FleetLink = Pick<FleetDirectory, 'hosts' | 'waitsFor'> & {
   /** Before `start`: the parts that act on what others changed. */
   readonly connect: (parts: FleetParts) => void
   /** Gateway keys or organizations have changed. */
   readonly onKeys: (listener: () => void) => void
+  /** Calls `act` once the directory can be read here; at once where it can. */
+  readonly whenThere: (act: () => void) => void
   /** Timeline of the server that the copy here comes from: another one after each failover. */
   readonly timeline: () => number
 }
@@ -41,6 +43,9 @@ export type ServedDirectory = {
   readonly link: FleetLink | null
   readonly start: () => void
 } & AsyncDisposable
+
+/** Until the first copy is whole. */
+const waitPollMs = 500
 
 type JoinDeps = Pick<Runtime, 'clock' | 'log'> & {
   /** This host's own. */
@@ -61,18 +66,18 @@ export type FleetDirectoryParts = Pick<Runtime, 'clock' | 'log'> & {
  * The directory of the services: this host's own where it is in no fleet. Faults: those of `joinDirectory`, `conflict`
  * (the records are a fleet's, and none is configured).
  */
-export async function composeDirectory(parts: FleetDirectoryParts): Promise<ServedDirectory> {
+export function composeDirectory(parts: FleetDirectoryParts): ServedDirectory {
   const { fleet, store } = parts
-  if (fleet.database !== null) return await joinDirectory({ ...parts, ...fleet.database })
+  if (fleet.database !== null) return joinDirectory({ ...parts, ...fleet.database })
   refuseCopyAlone(store)
   return { store, link: null, start: () => {}, [Symbol.asyncDispose]: async () => {} }
 }
 
 /**
- * Serves from the copy at once where there is one; the first start needs the database. Faults: `fleet.unavailable`,
- * `conflict` (records of another fleet, or of no fleet).
+ * Serves from the copy at once where there is one; before there is, requests that need it get 503. Fault `conflict`
+ * (records of another fleet, or of no fleet).
  */
-async function joinDirectory(deps: JoinDeps): Promise<ServedDirectory> {
+function joinDirectory(deps: JoinDeps): ServedDirectory {
   const { store, postgres, target, platform, clock } = deps
   const log = deps.log.unit('fleet')
   const parts: { current: FleetParts | null } = { current: null }
@@ -95,14 +100,21 @@ async function joinDirectory(deps: JoinDeps): Promise<ServedDirectory> {
         if (touchesKeys) for (const listener of keyListeners) listener()
       },
     },
-    copiedFleetOf(store.directory) ?? (await fleetIdOf(postgres)),
+    copiedFleetOf(store.directory),
   )
   const stopping = new AbortController()
+  const { signal } = stopping
+  const waitThen = async (act: () => void) => {
+    while (directory.waitsFor() !== null && !signal.aborted) await pause(clock, waitPollMs, signal)
+    if (!signal.aborted) act()
+  }
   let listening: Promise<void> = Promise.resolve()
   return {
     store: { ...store, directory: directory.store },
     link: {
       hosts: directory.hosts,
+      waitsFor: directory.waitsFor,
+      whenThere: act => (directory.waitsFor() === null ? act() : void waitThen(act)),
       timeline: () => directory.view().timeline,
       connect: given => {
         parts.current = given
@@ -113,7 +125,7 @@ async function joinDirectory(deps: JoinDeps): Promise<ServedDirectory> {
     },
     start: () => {
       directory.start()
-      listening = listenForNews({ target, clock, log, onNews: directory.wake, signal: stopping.signal })
+      listening = listenForNews({ target, clock, log, onNews: directory.wake, signal })
     },
     [Symbol.asyncDispose]: async () => {
       stopping.abort()

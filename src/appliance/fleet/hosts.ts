@@ -13,6 +13,7 @@ import { databaseText } from '../../config/fleet/database-url.ts'
 import type { Config } from '../../config/schema.ts'
 import type { AdminStatus } from '../../contract/admin/admin.ts'
 import type { FleetStatus, HostReport } from '../../contract/admin/fleet.ts'
+import type { FleetDirectory } from '../../fleet/directory/directory.ts'
 import type { PostgresTarget } from '../../fleet/driver.ts'
 import { createFleetAdmin, type FleetAdmin } from '../../fleet/hosts/fleet-admin.ts'
 import { giveUpInstancesOf } from '../../fleet/hosts/give-up.ts'
@@ -52,6 +53,8 @@ export async function openFleet({
 
 export type FleetHostParts = Pick<Runtime, 'clock' | 'log'> & {
   readonly fleet: Pick<Fleet, 'database'>
+  /** Null: this host is in no fleet. */
+  readonly link: Pick<FleetDirectory, 'waitsFor'> | null
   readonly config: Config
   readonly store: Store
   readonly engine: Pick<Engine, 'platform' | 'capacity' | 'diskGibMax'>
@@ -91,7 +94,12 @@ export function composeFleetHost(parts: FleetHostParts): FleetHostService {
     hostId: store.hostId,
     platform: engine.platform,
     lostAfterMs: config.fleet.host_lost_after_s * 1000,
-    check: async () => void (await checkSchema(postgres)),
+    check: async () => {
+      await checkSchema(postgres)
+      // Before that it could bring up none of the instances that others gave to it.
+      const waited = parts.link?.waitsFor() ?? null
+      if (waited !== null) throw new Error(`it waits for ${waited}`)
+    },
     report: () => reportOf(parts),
     giveUp: giveUpInstancesOf,
     clock,

@@ -1,7 +1,7 @@
 // Hosts that share one directory: the table `fleet` of the configuration. Pure.
 
 import { Type } from '@sinclair/typebox'
-import { Count, PathOrNone, Section } from '../fields.ts'
+import { AddressPortOrOff, Count, PathOrNone, Section } from '../fields.ts'
 
 export const FleetConfig = Section({
   database: Type.String({
@@ -21,6 +21,17 @@ export const FleetConfig = Section({
     pattern: '^$|^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$',
     allowed: '"" or 1 to 63 lowercase letters, digits and hyphens, no hyphen first or last',
     description: 'Name of this host in the fleet. "" for the first label of its host name.',
+  }),
+  peer_listen: AddressPortOrOff(
+    '',
+    'Address at which this host answers the other hosts of its fleet, such as "192.0.2.1:7443": they pass on requests of clients for what this host alone has. Hosts know each other by certificates in the directory; nobody else is answered.',
+  ),
+  peer_address: Type.String({
+    default: '',
+    pattern: '^$|^(\\[[0-9a-fA-F:.]+\\]|[a-zA-Z0-9.-]{1,253}):[0-9]{1,5}$',
+    allowed: '"" or host:port',
+    description:
+      'Host and port by which the other hosts reach `peer_listen`. "" for that address itself, which must then be one of this host, not 0.0.0.0 or [::].',
   }),
   host_lost_after_s: Count(
     [60, 10, 86_400],

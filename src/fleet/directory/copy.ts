@@ -26,6 +26,8 @@ export class Copy {
   readonly #serial = createSerial()
   /** A read of news that requests may join: it has not begun. */
   #next: Promise<void> | null = null
+  /** Rows of the snapshot that is read. */
+  #copiedRows = 0
 
   constructor(deps: CopyDeps) {
     this.#deps = deps
@@ -35,6 +37,10 @@ export class Copy {
     const mark = this.#deps.replica.mark()
     assert(mark !== null, 'a copy has begun')
     return mark
+  }
+
+  copiedRows(): number {
+    return this.#copiedRows
   }
 
   /** Takes over what changed up to now. Faults: `fleet.unavailable`, `store.*`. */

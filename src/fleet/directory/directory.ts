@@ -8,6 +8,7 @@ import { directoryAway, reasonOf } from '../failures.ts'
 import { Outbox } from '../replica/outbox.ts'
 import { Replica, type ReplicaDeps } from '../replica/replica.ts'
 import { Copy, type CopyDeps } from './copy.ts'
+import { fleetIdOf } from './feed.ts'
 import { reportAll } from './reports.ts'
 import { Wishes } from './wishes.ts'
 
@@ -27,6 +28,8 @@ export type FleetDirectory = {
   /** There are news, or may be. Never throws, never waits. */
   readonly wake: () => void
   readonly view: () => { readonly version: number; readonly timeline: number; readonly unreportedRows: number }
+  /** Why nothing can be read here yet: the first copy is not whole. Null: it can. */
+  readonly waitsFor: () => string | null
   readonly start: () => void
   readonly stop: () => Promise<void>
 }
@@ -42,11 +45,15 @@ const reportMs = 1_000
 /** Between two reports of what usage sums up to: each makes a line for every key that is used, on every host. */
 const sumsEveryMs = 10_000
 
-/** Notes from here on what changes on this host. `fleetId`: of the fleet that the host has joined. */
-export function openFleetDirectory(deps: FleetDirectoryDeps, fleetId: string): FleetDirectory {
+/**
+ * Notes from here on what changes on this host. `fleetId`: of the fleet that the host has a copy of; null: of none yet,
+ * the database is asked until it answers. Fault `conflict`: the records here are of another fleet, or of none.
+ */
+export function openFleetDirectory(deps: FleetDirectoryDeps, fleetId: string | null): FleetDirectory {
   const { directory, hostId, postgres, clock, log, platform } = deps
   const replica = new Replica(deps)
-  replica.begin(fleetId)
+  if (fleetId === null) replica.refuseOwn()
+  else replica.begin(fleetId)
   const outbox = new Outbox(directory, replica)
   const copy = new Copy({ ...deps, replica })
   const wishes = new Wishes({ postgres, hostId, replica, copy, platform, log })
@@ -75,6 +82,12 @@ export function openFleetDirectory(deps: FleetDirectoryDeps, fleetId: string): F
       }
     }
   }
+  const waitsFor = () => waitOf(replica, copy)
+  const admit = () => {
+    const waited = waitsFor()
+    if (waited !== null) throw directoryAway(new Error(waited))
+  }
+  const begin = () => beginOnceAnswered(deps, replica, signal)
   /** Reports changes made here while the records were copied to the directory; until then no other host has them. */
   const finishSeeding = async () => {
     while (replica.isSeeding() && !signal.aborted) {
@@ -96,27 +109,58 @@ export function openFleetDirectory(deps: FleetDirectoryDeps, fleetId: string): F
         reports.wake()
         return result
       },
-      change: work => (replica.isSeeding() ? Promise.reject(directoryAway(SEEDING)) : wishes.grant(work)),
-      fresh: async () => !replica.isSeeding() && (await copy.fresh()),
+      change: async work => {
+        admit()
+        if (replica.isSeeding()) throw directoryAway(SEEDING)
+        return await wishes.grant(work)
+      },
+      fresh: async () => replica.mark() !== null && !replica.isSeeding() && (await copy.fresh()),
+      admit,
     },
     hosts: wishes,
     wake: news.wake,
     view: () => {
-      const { version, timeline } = copy.mark()
+      const { version, timeline } = replica.mark() ?? { version: 0, timeline: 0 }
       return { version, timeline, unreportedRows: outbox.count() }
     },
+    waitsFor,
     start: () => {
-      running = finishSeeding().then(() =>
-        Promise.all([
-          repeat({ wake: news, everyMs: pollMs, what: 'news of the directory were not read' }, () => copy.catchUp()),
-          repeat({ wake: reports, everyMs: reportMs, what: 'the directory did not take a report' }, reportDue),
-        ]),
-      )
+      running = begin()
+        .then(finishSeeding)
+        .then(() =>
+          Promise.all([
+            repeat({ wake: news, everyMs: pollMs, what: 'news of the directory were not read' }, () => copy.catchUp()),
+            repeat({ wake: reports, everyMs: reportMs, what: 'the directory did not take a report' }, reportDue),
+          ]),
+        )
     },
     stop: async () => {
       stopping.abort()
       await running
     },
+  }
+}
+
+/** Why nothing can be read here yet; null: it can. */
+function waitOf(replica: Replica, copy: Copy): string | null {
+  if (replica.mark() === null) return 'the database of the fleet, which has not answered since this host joined'
+  if (replica.isSeeding() || copy.mark().version > 0) return null
+  return `the first copy of the directory: ${copy.copiedRows()} rows so far`
+}
+
+/** Begins the copy of a host that has none. Never rejects. */
+async function beginOnceAnswered(
+  { postgres, clock, log }: FleetDirectoryDeps,
+  replica: Replica,
+  signal: AbortSignal,
+): Promise<void> {
+  while (replica.mark() === null && !signal.aborted) {
+    try {
+      replica.begin(await fleetIdOf(postgres))
+    } catch (error) {
+      log.debug('this host has no copy of the directory yet', { problem: reasonOf(error) })
+      await pause(clock, pollAwayMs, signal)
+    }
   }
 }
 

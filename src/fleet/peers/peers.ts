@@ -13,9 +13,10 @@ export type Forwarded = {
 export type Peers = {
   /**
    * Sends a request on to another host of the fleet, which answers as it answers its own clients, by the request's own
-   * Authorization. Bodies stream both ways; the request ends there when the client leaves. Status and headers are the
-   * other host's. Fault `fleet.unavailable` (503 with Retry-After): that host is not reached, or the request has come
-   * from another host already.
+   * Authorization. Bodies stream both ways. The request ends there when the client leaves, and an answer that breaks
+   * off there breaks off here. Status and headers are the other host's. An answer that may pause needs `mayPause` of
+   * the client's own connection as well. Fault `fleet.unavailable` (503 with Retry-After): that host is not reached, or
+   * the request has come from another host already.
    */
   readonly forward: (hostId: string, request: Request, options: Forwarded) => Promise<Response>
 }

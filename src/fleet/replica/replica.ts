@@ -91,10 +91,7 @@ export class Replica {
         throw new Fault('conflict', `the records of this host are a copy of the fleet ${at.fleetId}, not of ${fleetId}`)
       }
       if (at === null) {
-        if (!isSeeding && (this.#sql.organizations.get()?.count ?? 0) > 0) {
-          const message = 'this host has organizations of its own, which a fleet it enters would replace'
-          throw new Fault('conflict', `${message}; \`strongroom fleet init\` makes a fleet of them`)
-        }
+        if (!isSeeding) this.refuseOwn()
         run(tx, 'DELETE FROM outbox')
         run(tx, 'DELETE FROM outbox_held')
         this.#sql.begin.run(fleetId, isSeeding ? 1 : 0)
@@ -102,6 +99,13 @@ export class Replica {
       dropTriggers(tx)
       for (const table of REPLICA_TABLES) for (const sql of outboxTriggers(table)) run(tx, sql)
     })
+  }
+
+  /** Fault `conflict`: there are records that a copy would replace. */
+  refuseOwn(): void {
+    if ((this.#sql.organizations.get()?.count ?? 0) === 0) return
+    const message = 'this host has organizations of its own, which a fleet it enters would replace'
+    throw new Fault('conflict', `${message}; \`strongroom fleet init\` makes a fleet of them`)
   }
 
   /** Whether what is here is still on its way to become the directory. */

@@ -18,7 +18,7 @@ const HAS = { v4: 1, v6: 2, fingerprint: 4 } as const
 /** The fingerprint is a SHA-256. */
 const VALUE_BYTES = { v4: 4, v6: 16, fingerprint: 32 } as const
 type Value = keyof typeof HAS
-const HEADER = { sequence: 0, count: 4, bytes: 8 } as const
+const HEADER = { sequence: 0, count: 4, partial: 8, bytes: 12 } as const
 /** Reads again at most so often while the other thread writes; a write takes microseconds. */
 const attemptsMax = 1_000
 const loadMax = 0.5
@@ -86,11 +86,18 @@ export class NameTableWriter {
   readonly #slots: Slots
   readonly #sequence: Int32Array
   readonly #count: Int32Array
+  readonly #partial: Int32Array
 
   constructor(memory: NameTableMemory) {
     this.#slots = new Slots(memory)
     this.#sequence = new Int32Array(memory.header, HEADER.sequence, 1)
     this.#count = new Int32Array(memory.header, HEADER.count, 1)
+    this.#partial = new Int32Array(memory.header, HEADER.partial, 1)
+  }
+
+  /** While names are missing no reader finds one absent. */
+  setPartial(isPartial: boolean): void {
+    Atomics.store(this.#partial, 0, isPartial ? 1 : 0)
   }
 
   /** False: there is no room, and the table stays as it is. */
@@ -150,13 +157,15 @@ export type Found =
 export class NameTableReader {
   readonly #slots: Slots
   readonly #sequence: Int32Array
+  readonly #partial: Int32Array
 
   constructor(memory: NameTableMemory) {
     this.#slots = new Slots(memory)
     this.#sequence = new Int32Array(memory.header, HEADER.sequence, 1)
+    this.#partial = new Int32Array(memory.header, HEADER.partial, 1)
   }
 
-  /** `busy`: the writer did not let go; ask again. */
+  /** `busy`: the writer did not let go, or has not written every name yet; ask again. */
   find(key: string): Found {
     const bytes = keyBytes(key)
     if (bytes === null) return { kind: 'absent' }
@@ -172,7 +181,7 @@ export class NameTableReader {
             v6: this.#slots.value(slot, 'v6'),
             fingerprint: this.#slots.value(slot, 'fingerprint'),
           }
-        : { kind: 'absent' }
+        : { kind: Atomics.load(this.#partial, 0) === 1 ? 'busy' : 'absent' }
       if (Atomics.load(this.#sequence, 0) === before && slot !== null) return found
     }
     return { kind: 'busy' }

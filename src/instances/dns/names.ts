@@ -24,6 +24,8 @@ export type NamesDeps = {
    * a single host.
    */
   readonly report?: (write: (tx: DirectoryDb) => void) => void
+  /** Whether names may be missing that there are: then no name is said to be absent. Absent: never. */
+  readonly isPartial?: () => boolean
   /** The most names that can have an address, the appliance's own included. */
   readonly namesMax: number
   /** Addresses of the appliance itself, under the labels of the domain; null where none is known. */
@@ -143,6 +145,8 @@ export class Names {
 
   async #refresh(): Promise<void> {
     const { db, hostId, clock } = this.#deps
+    const isPartial = this.#deps.isPartial?.() ?? false
+    if (isPartial) this.#writer.setPartial(true)
     for (const [label, addresses] of Object.entries(this.#deps.hostAddresses())) {
       if (addresses === null) this.#writer.remove(label)
       else this.#writer.set(label, addresses)
@@ -155,6 +159,7 @@ export class Names {
       if (this.#stopping.signal.aborted) return
       this.instanceChanged(id)
     }
+    this.#writer.setPartial(isPartial)
   }
 }
 

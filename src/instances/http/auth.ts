@@ -7,30 +7,39 @@ import type { RandomBytes } from '../../base/ids.ts'
 import type { Logger } from '../../base/log.ts'
 import { createKeyFormat, type MintedKey, secretMatches } from '../../http/bearer.ts'
 import { createKeyUse } from '../../http/key-use.ts'
-import type { DirectoryDb } from '../../store/db.ts'
+import type { DirectoryStore } from '../../store/db.ts'
 import { findKey, touchIntervalMs, touchKey } from '../../store/directory/key.query.ts'
 import { organizationById } from '../../store/directory/organization.query.ts'
 import type { Principal } from '../service.ts'
 
-export type AuthDeps = { readonly db: DirectoryDb; readonly clock: Pick<Clock, 'nowMs'>; readonly log: Logger }
+export type AuthDeps = {
+  readonly directory: Pick<DirectoryStore, 'db' | 'admit'>
+  readonly clock: Pick<Clock, 'nowMs'>
+  readonly log: Logger
+}
 
-/** Faults: unauthenticated; forbidden for a suspended organization, or a read-only key where `write` is needed. */
+/**
+ * Faults: unauthenticated; `fleet.unavailable` (no key can be looked up yet); forbidden for a suspended organization,
+ * or a read-only key where `write` is needed.
+ */
 export type Authenticate = (headers: Headers, need: 'read' | 'write') => Principal
 
 export function createAuthenticate(deps: AuthDeps): Authenticate {
+  const { db, admit } = deps.directory
   const noteUse = createKeyUse({
     log: deps.log,
     what: 'a key',
     intervalMs: touchIntervalMs,
-    write: use => touchKey(deps.db, use),
+    write: use => touchKey(db, use),
   })
   return (headers, need) => {
     const presented = apiKeys.parse(headers.get('authorization'))
     if (presented === null) throw unauthenticated()
-    const key = findKey(deps.db, presented.prefix)
+    admit?.()
+    const key = findKey(db, presented.prefix)
     const matches = secretMatches(presented.secret, key?.secretSha256 ?? null)
     if (key === null || !matches || key.revokedAtMs !== null) throw unauthenticated()
-    const organization = organizationById(deps.db, key.organizationId)
+    const organization = organizationById(db, key.organizationId)
     if (organization === null) throw unauthenticated()
     if (organization.status !== 'active') throw new Fault('forbidden', 'The organization is suspended.')
     if (need === 'write' && key.scope !== 'write') throw new Fault('forbidden', 'This key may only read.')

@@ -28,6 +28,7 @@ describe.skipIf(skipUnless(hasPostgres, 'needs PostgreSQL (scripts/setup install
     const store = openStore(':memory:')
     const host = composeFleetHost({
       fleet,
+      link: null,
       config,
       store,
       engine: {

@@ -197,7 +197,7 @@ describe('what is kept of a key', () => {
     await using appliance = await startAppliance()
     const { clock, store, keys } = appliance
     const log = { debug: () => {}, info: () => {}, warn: () => {}, error: () => {}, unit: () => log }
-    const authenticate = createAuthenticate({ db: store.db, clock, log })
+    const authenticate = createAuthenticate({ directory: store, clock, log })
     const secret = 'a'.repeat(18)
     const messages = [`ca_${prefixOf(keys.acme)}_${secret}`, `ca_zzzzzzzz_${secret}`].map(key => {
       try {

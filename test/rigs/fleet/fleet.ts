@@ -13,6 +13,7 @@ import { newUuid, systemRandom } from '../../../src/base/ids.ts'
 import { silentLogger } from '../../../src/base/log.ts'
 import { mintKey } from '../../../src/instances/http/auth.ts'
 import { type Removed, removeExpired } from '../../../src/instances/retention.ts'
+import { openStore } from '../../../src/store/db.ts'
 import { insertKey, revokeKey } from '../../../src/store/directory/key.query.ts'
 import {
   findOrganization,
@@ -65,9 +66,12 @@ type HostOptions = {
   readonly places?: number
   readonly bootMs?: number
   readonly isBroken?: boolean
+  readonly isAttested?: boolean
+  readonly attestationsPerMinute?: number
   readonly lostAfterMs?: number
   /** Reaches the database also while the way of the others is cut. */
   readonly isDirect?: boolean
+  readonly isJoined?: boolean
 }
 
 export type Fleet = {
@@ -78,6 +82,8 @@ export type Fleet = {
   readonly both: () => readonly [Host, Host]
   readonly pairs: () => readonly (readonly [by: Host, other: Host])[]
   readonly vms: () => string[]
+  /** As `strongroom fleet join` on a host that never started. */
+  readonly joins: (name: string) => Promise<void>
   /** The database answers nobody; its connections stay open. */
   readonly cut: () => void
   readonly restore: () => void
@@ -93,13 +99,18 @@ export async function openFleet(server: PostgresServer, options: FleetOptions = 
   const root = mkdtempSync(join(tmpdir(), 'srt-fleet-'))
   undo.defer(() => rmSync(root, { recursive: true, force: true }))
   const database = await newFleet(server)
+  const of = new URL(database).pathname.slice(1)
   const proxy = options.isCut === true ? undo.use(await startProxy(server.port)) : null
   const throughProxy = proxy === null ? database : database.replace(`:${server.port}/`, `:${proxy.port}/`)
   const hosts = new Map<string, Host>()
   let ownKey = ''
-  const start = async (name: string, { isDirect = false, ...more }: HostOptions = {}): Promise<Host> => {
+  const directoryOf = (name: string) => {
     const directory = join(root, name)
     mkdirSync(directory, { recursive: true })
+    return directory
+  }
+  const start = async (name: string, { isDirect = false, ...more }: HostOptions = {}): Promise<Host> => {
+    const directory = directoryOf(name)
     const inside = undo.use(
       await startFleetHost({
         ...more,
@@ -131,9 +142,16 @@ export async function openFleet(server: PostgresServer, options: FleetOptions = 
       ]
     },
     vms: () => [...hosts.values()].flatMap(host => host.vms()),
+    joins: async name => {
+      const store = openStore(join(directoryOf(name), 'strongroom.db'))
+      const { hostId } = store
+      store.close()
+      const joined = `join_host('${hostId}', '${name}', 0)`
+      await server.run(`SET search_path = strongroom; BEGIN; SELECT begin_change(true); SELECT ${joined}; COMMIT`, of)
+    },
     cut: () => present(proxy).set('hole'),
     restore: () => present(proxy).set('open'),
-    sql: async text => (await server.run(text, new URL(database).pathname.slice(1))).trim(),
+    sql: async text => (await server.run(text, of)).trim(),
     [Symbol.asyncDispose]: () => {
       proxy?.set('open')
       return undo.disposeAsync()

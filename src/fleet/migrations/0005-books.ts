@@ -1,9 +1,9 @@
-// Schema 4: what gateway keys have used, by host, and what each host may use of their budgets. Pure.
+// Schema 5: what gateway keys have used, by host, and what each host may use of their budgets. Pure.
 
 import type { FleetMigration } from './migration.ts'
 
 export const books: FleetMigration = {
-  to: 4,
+  to: 5,
   name: 'books',
   sql: `
 -- Sums of each host's own books, as it counts them up. Names and meanings are those of a host's own database.

@@ -1,0 +1,118 @@
+// Puts this host's part among the other hosts of its fleet together: what it passes on to them, and the listener on
+// which it answers them. Effects: two files of the state directory, a listening socket, calls to other hosts.
+
+import { family } from '../../base/metric-family.ts'
+import { metricsText } from '../../base/prometheus.ts'
+import type { Runtime } from '../../base/runtime.ts'
+import { listenAddress } from '../../config/listen.ts'
+import type { Config } from '../../config/schema.ts'
+import { type OpenPeers, openPeers } from '../../fleet/peers/open.ts'
+import { openPeerKey, type PeerKey } from '../../fleet/peers/peer-key.ts'
+import type { PeerServer, PeerServerDeps } from '../../fleet/peers/peer-server.ts'
+import type { Peers } from '../../fleet/peers/peers.ts'
+import type { PeerReach } from '../../fleet/peers/watch.ts'
+import { serveTls, type TlsServer } from '../../http/serve.ts'
+import type { Store } from '../../store/db.ts'
+import { startAt } from '../listening.ts'
+import type { Fleet } from './hosts.ts'
+
+export type FleetPeers = Peers & {
+  /** Other hosts as this one reached them last. */
+  readonly view: () => readonly PeerReach[]
+  /** Answers other hosts by these services from now on, if the configuration says so. Fault `host.listen_failed`. */
+  readonly listen: (services: PeerServerDeps['services']) => Promise<void>
+  /** Metrics. */
+  readonly render: () => string
+  readonly start: () => void
+} & AsyncDisposable
+
+export type FleetPeersParts = Runtime & {
+  readonly fleet: Pick<Fleet, 'database'>
+  readonly config: Config
+  readonly stateDir: string
+  readonly store: Pick<Store, 'hostId'>
+}
+
+/** Null: this host is in no fleet. Fault internal: its key cannot be read or made. */
+export async function composePeers(parts: FleetPeersParts): Promise<FleetPeers | null> {
+  const { fleet, config, stateDir, store, clock, random } = parts
+  if (fleet.database === null) return null
+  const log = parts.log.unit('fleet')
+  const key = await openPeerKey({ stateDir, hostId: store.hostId, nowMs: clock.nowMs(), random })
+  const peers = openPeers({ key, postgres: fleet.database.postgres, clock, random, log })
+  const stopping = new AbortController()
+  let listener: Listener | null = null
+  let running: Promise<void> = Promise.resolve()
+  return {
+    forward: (hostId, request, options) => peers.caller.forward(hostId, request, options),
+    view: () => peers.watch.view(),
+    listen: async services => {
+      const { peer_listen: address } = config.fleet
+      if (address === '') return
+      const server = peers.answering(services)
+      const start = () => listenOn(server, { key, config, log })
+      listener = { server, tls: await startAt({ field: 'fleet.peer_listen', address }, start) }
+    },
+    render: () => metricsOf(peers, listener?.server ?? null),
+    start: () => {
+      const address = listener === null ? null : addressOf(config, listener.tls.port)
+      running = peers.watch.run({ address, certificate: key.certificate }, stopping.signal)
+    },
+    [Symbol.asyncDispose]: async () => {
+      stopping.abort()
+      await Promise.all([listener?.tls.stop(false), running])
+    },
+  }
+}
+
+type Listener = { readonly server: PeerServer; readonly tls: TlsServer }
+
+/** The longest that Bun can allow a connection to be idle. */
+const pauseSecondsMax = 255
+
+function listenOn(
+  server: PeerServer,
+  { key, config, log }: Pick<FleetPeersParts, 'config' | 'log'> & { readonly key: PeerKey },
+): TlsServer {
+  return serveTls((request, socket) => server.fetch(request, () => socket.timeout(request, pauseSecondsMax)), {
+    ...listenAddress(config.fleet.peer_listen),
+    tls: {
+      current: () => ({ cert: key.certificate, key: key.privateKey }),
+      // Never asked for: no client is a guest.
+      guestCertificate: () => key.certificate,
+      onChange: () => {},
+    },
+    idleTimeoutSeconds: config.http.idle_timeout_s,
+    // Each service limits the body while it arrives.
+    requestBodyBytesMax: Number.MAX_SAFE_INTEGER,
+    log,
+  })
+}
+
+/** By which others reach the listener; the kernel has chosen the port where it is 0. */
+function addressOf({ fleet }: Pick<Config, 'fleet'>, port: number): string {
+  if (fleet.peer_address !== '') return fleet.peer_address
+  return `${fleet.peer_listen.slice(0, fleet.peer_listen.lastIndexOf(':'))}:${port}`
+}
+
+function metricsOf({ caller, watch }: OpenPeers, server: PeerServer | null): string {
+  const reached = watch.view().map(({ name, isReached }) => [{ host: name }, isReached ? 1 : 0] as const)
+  const sent = Object.entries(caller.view()).map(([outcome, count]) => [{ outcome }, count] as const)
+  const answered = server?.view()
+  const served = Object.entries(answered?.served ?? {}).map(([service, count]) => [{ service }, count] as const)
+  const refused = [
+    [{ caller: 'host' }, answered?.refused ?? 0],
+    [{ caller: 'stranger' }, answered?.strangers ?? 0],
+  ] as const
+  return metricsText([
+    family('strongroom_fleet_peer_up', 'Whether the last call to another host reached it.', 'gauge', reached),
+    family(
+      'strongroom_fleet_forwarded_total',
+      'Requests of clients that were passed on to another host, or could not be.',
+      'counter',
+      sent,
+    ),
+    family('strongroom_fleet_peer_calls_total', 'Calls of other hosts that were answered.', 'counter', served),
+    family('strongroom_fleet_peer_refused_total', 'Calls that were refused.', 'counter', refused),
+  ])
+}

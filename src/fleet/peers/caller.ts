@@ -1,0 +1,256 @@
+// Calls to other hosts of the fleet: requests of clients that are passed on, and the question whether a host is there.
+// Effects: connections to other hosts.
+//
+// Each call has a connection of its own: a handshake costs less than a millisecond, and no call can go to a process
+// whose certificate was judged for another one.
+
+import type { Clock } from '../../base/clock.ts'
+import { messageOf, systemErrorCode } from '../../base/fault.ts'
+import type { RandomBytes } from '../../base/ids.ts'
+import type { Logger } from '../../base/log.ts'
+import { Places } from '../../base/work/places.ts'
+import { limitedPrefix } from '../../http/client-network.ts'
+import { UnavailableFault } from '../../http/limited.ts'
+import {
+  type CalledService,
+  clientText,
+  encodeCall,
+  peerField,
+  refusalField,
+  signedBytes,
+  targetOf,
+} from './call.codec.ts'
+import { requestHeaders, responseHeaders, untilEnd } from './passed.ts'
+import { type PeerKey, peerName } from './peer-key.ts'
+import type { PeerList } from './peer-list.ts'
+import type { PeerRow } from './peers.query.ts'
+import type { Forwarded, Peers } from './peers.ts'
+
+export type CallerDeps = {
+  readonly key: PeerKey
+  readonly list: Pick<PeerList, 'find'>
+  readonly clock: Clock
+  readonly random: RandomBytes
+  readonly log: Logger
+  /** Called with each host that was reached, or why it was not. */
+  readonly onCall?: (hostId: string, problem: string | null) => void
+  /** Whether the last call did not reach it: then the next one is given up sooner. */
+  readonly isDown?: (hostId: string) => boolean
+  readonly answerMs?: number
+}
+
+/** From the last byte of a request to the first of its answer: fresh evidence takes up to 15 s. */
+const answerMsDefault = 25_000
+/** For a host that was not reached lately, and for the question whether it is there. */
+const answerQuickMs = 4_000
+/** Without a byte of the request's body. */
+const uploadIdleMs = 60_000
+
+const callsMax = 1_024
+/** The part of all calls under way that one host, and one client's network, may have. */
+const hostParts = 2
+const clientParts = 16
+
+const retryMs = 2_000
+
+/** Shown to clients. */
+export const peerAwayMessage =
+  'Another host of this service has what you asked for, and does not answer at present. Ask again as soon as Retry-After says.'
+
+/** Why a host without fleet.peer_listen is not asked. */
+export const answersNone = 'it answers no other hosts: its fleet.peer_listen is ""'
+
+type Called = {
+  readonly service: CalledService
+  readonly client: string
+  readonly method: string
+  readonly target: string
+  readonly headers: Headers
+  readonly body: ReadableStream<Uint8Array> | null
+  readonly signal: AbortSignal
+}
+
+export class PeerCaller implements Peers {
+  readonly #deps: CallerDeps
+  readonly #places = new Places(callsMax)
+  #answered = 0
+  #failed = 0
+
+  constructor(deps: CallerDeps) {
+    this.#deps = deps
+  }
+
+  /** Calls under way. */
+  get count(): number {
+    return this.#places.count
+  }
+
+  /** Requests of clients since the start. */
+  view(): { readonly answered: number; readonly failed: number } {
+    return { answered: this.#answered, failed: this.#failed }
+  }
+
+  async forward(hostId: string, request: Request, { service, clientAddress }: Forwarded): Promise<Response> {
+    // The sign of a host that passed it on: it is the other one that is wrong about who has the thing.
+    if (request.headers.has(peerField)) throw away('the request has been passed on already')
+    const client = clientText(clientAddress)
+    const giveBack = this.#places.take([
+      { name: hostId, parts: hostParts },
+      { name: `client ${limitedPrefix(client)}`, parts: clientParts },
+    ])
+    if (typeof giveBack === 'string') throw away('too many requests are being passed on')
+    try {
+      const answer = await this.#call(await this.#peer(hostId), {
+        ...{ service, client, method: request.method, target: targetOf(request.url) },
+        headers: requestHeaders(request.headers),
+        body: request.body,
+        signal: request.signal,
+      })
+      this.#answered += 1
+      return untilEnd(answer, responseHeaders(answer.headers), giveBack)
+    } catch (error) {
+      giveBack()
+      this.#failed += 1
+      throw error
+    }
+  }
+
+  /** Resolves once the host has answered that it knows this one. Fault `fleet.unavailable`; its cause says why. */
+  async greet(hostId: string, signal: AbortSignal): Promise<void> {
+    const called = {
+      service: 'alive',
+      client: '',
+      method: 'GET',
+      target: '/',
+      headers: new Headers(),
+      body: null,
+    } as const
+    const answer = await this.#call(await this.#peer(hostId), { ...called, signal })
+    await answer.body?.cancel()
+  }
+
+  async #peer(hostId: string): Promise<Answering> {
+    const row = await this.#deps.list.find(hostId)
+    if (row === null) throw away('the fleet does not have that host')
+    const { address, certificate } = row
+    if (address === null || certificate === null) throw away(answersNone)
+    return { ...row, address, certificate }
+  }
+
+  async #call({ hostId, address, certificate }: Answering, called: Called): Promise<Response> {
+    const { isDown, log, onCall } = this.#deps
+    const { method, body } = called
+    const waiting = new Waiting(this.#deps.clock, called.signal)
+    const isQuick = called.service === 'alive' || isDown?.(hostId) === true
+    const answerMs = isQuick ? answerQuickMs : (this.#deps.answerMs ?? answerMsDefault)
+    waiting.within(body === null ? answerMs : uploadIdleMs)
+    try {
+      const url = new URL(`https://${address}${called.target}`)
+      called.headers.set(peerField, this.#signed(hostId, called, `${url.pathname}${url.search}`))
+      const answer = await fetch(url, {
+        ...{ method, headers: called.headers, redirect: 'manual', decompress: false, keepalive: false },
+        ...(body === null ? {} : { body: watched(body, waiting, answerMs), duplex: 'half' }),
+        signal: waiting.signal,
+        tls: { ca: certificate, serverName: peerName(hostId), rejectUnauthorized: true },
+      })
+      const refusal = answer.headers.get(refusalField)
+      if (refusal !== null || (called.service === 'alive' && answer.status !== 204)) {
+        await answer.body?.cancel()
+        throw new Error(REFUSALS[refusal ?? ''] ?? 'it does not know this host, or not by the certificate of now')
+      }
+      onCall?.(hostId, null)
+      return answer
+    } catch (error) {
+      if (called.signal.aborted) throw away('the client has left', error)
+      const problem = reasonOf(error, waiting.isLate)
+      onCall?.(hostId, problem)
+      log.debug('another host of the fleet could not be asked', { host: hostId, service: called.service, problem })
+      throw away(problem, error)
+    } finally {
+      waiting.stop()
+    }
+  }
+
+  #signed(to: string, { service, client, method }: Called, target: string): string {
+    const { key, clock, random } = this.#deps
+    const nonce = random(16).toBase64({ alphabet: 'base64url', omitPadding: true })
+    const call = { from: key.hostId, to, service, client, atMs: Math.floor(clock.nowMs()), nonce }
+    return encodeCall({ ...call, signature: key.sign(signedBytes(call, { method, target })) })
+  }
+}
+
+type Answering = PeerRow & { readonly address: string; readonly certificate: string }
+
+const REFUSALS: { readonly [refusal: string]: string } = {
+  clock: 'its clock and that of this host are more than 30 s apart, or it has just started',
+  replay: 'it has had this call before',
+  busy: 'it has too many calls of this host under way',
+  off: 'it has switched this service off',
+}
+
+/** Aborts with the client, or when nothing came for too long. */
+class Waiting {
+  readonly #clock: Clock
+  readonly #late = new AbortController()
+  readonly #client: AbortSignal
+  #timer: AbortController | null = null
+
+  constructor(clock: Clock, client: AbortSignal) {
+    this.#clock = clock
+    this.#client = client
+  }
+
+  get signal(): AbortSignal {
+    return AbortSignal.any([this.#client, this.#late.signal])
+  }
+
+  get isLate(): boolean {
+    return this.#late.signal.aborted
+  }
+
+  within(ms: number): void {
+    this.stop()
+    const timer = new AbortController()
+    this.#timer = timer
+    this.#clock.sleep(ms, timer.signal).then(
+      () => this.#late.abort(new Error(`no answer within ${ms} ms`)),
+      () => {},
+    )
+  }
+
+  stop(): void {
+    this.#timer?.abort()
+    this.#timer = null
+  }
+}
+
+/** The same bytes; each one that is asked for gives the call more time. */
+function watched(body: ReadableStream<Uint8Array>, waiting: Waiting, answerMs: number): ReadableStream<Uint8Array> {
+  const reader = body.getReader()
+  return new ReadableStream({
+    pull: async controller => {
+      const { done, value } = await reader.read()
+      waiting.within(done ? answerMs : uploadIdleMs)
+      if (done) controller.close()
+      else controller.enqueue(value)
+    },
+    cancel: reason => reader.cancel(reason),
+  })
+}
+
+function away(problem: string, cause: unknown = undefined): UnavailableFault {
+  return new UnavailableFault(peerAwayMessage, retryMs, {
+    code: 'fleet.unavailable',
+    cause: new Error(problem, { cause }),
+  })
+}
+
+function reasonOf(error: unknown, isLate: boolean): string {
+  if (isLate) return 'it does not answer in time'
+  const code = systemErrorCode(error)
+  return CERTIFICATE.test(code ?? '')
+    ? 'another process answers there, whose certificate is not the one in the directory'
+    : (code ?? messageOf(error))
+}
+
+const CERTIFICATE = /CERT|ALTNAME|SIGNATURE/

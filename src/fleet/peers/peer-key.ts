@@ -1,0 +1,148 @@
+// The key by which this host answers other hosts of its fleet and signs its calls to them, with a certificate that it
+// signs itself. Effects: two files in <stateDir>/peer, made at the first start.
+//
+// No backup has it: a host that is set up anew makes another one and publishes that.
+
+import { createPrivateKey, createPublicKey, type KeyObject, sign, verify, X509Certificate } from 'node:crypto'
+import { join } from 'node:path'
+import { loadX509 } from '../../attest/x509/runtime.ts'
+import { wrapFault } from '../../base/fault.ts'
+import type { RandomBytes } from '../../base/ids.ts'
+import { ensureDir, readTextOrNull, writeFileAtomic } from '../../linux/files.ts'
+
+export type PeerKey = {
+  readonly hostId: string
+  /** PEM. */
+  readonly certificate: string
+  /** PEM, PKCS #8. */
+  readonly privateKey: string
+  /** ECDSA with SHA-256 on P-256; 64 bytes, r before s. */
+  readonly sign: (message: Uint8Array) => Uint8Array
+}
+
+export type PeerKeyDeps = {
+  readonly stateDir: string
+  readonly hostId: string
+  readonly nowMs: number
+  readonly random: RandomBytes
+}
+
+const dayMs = 86_400_000
+const validityDays = 3_653
+/** A start within this time of its end makes another certificate for the same key. */
+const renewBeforeMs = 366 * dayMs
+/** Clocks of other hosts may be behind this one. */
+const backdateMs = dayMs
+
+const P256 = { name: 'ECDSA', namedCurve: 'P-256' } as const
+
+/** The name in a host's certificate. No resolver knows it (RFC 6761, section 6.4). */
+export function peerName(hostId: string): string {
+  return `${hostId}.peer.invalid`
+}
+
+/** Opens or makes them. Fault internal: a file cannot be read or written. */
+export async function openPeerKey(deps: PeerKeyDeps): Promise<PeerKey> {
+  const { stateDir, hostId, nowMs } = deps
+  const { dir, keyFile, certificateFile } = filesOf(stateDir)
+  ensureDir(dir, { mode: 0o700 })
+  if (readTextOrNull(keyFile) === null) writeFileAtomic(keyFile, await newKeyPem(), { mode: 0o600 })
+  const key = readKey(keyFile)
+  if (!isInOrder(readTextOrNull(certificateFile), key, { hostId, nowMs })) {
+    writeFileAtomic(certificateFile, await selfSign(key, deps), { mode: 0o600 })
+  }
+  return ofFiles(hostId, key, readTextOrNull(certificateFile) ?? '')
+}
+
+/** Null: this host has not made them yet. Fault internal: a file cannot be read. */
+export function readPeerKey(stateDir: string, hostId: string): PeerKey | null {
+  const { keyFile, certificateFile } = filesOf(stateDir)
+  const certificate = readTextOrNull(certificateFile)
+  return certificate === null ? null : ofFiles(hostId, readKey(keyFile), certificate)
+}
+
+/** Whether the key of a certificate (PEM) has signed the message. False as well for anything that is no certificate. */
+export function isSignedBy(certificate: string, message: Uint8Array, signature: Uint8Array): boolean {
+  try {
+    const { publicKey } = new X509Certificate(certificate)
+    return verify('sha256', message, { key: publicKey, dsaEncoding: 'ieee-p1363' }, signature)
+  } catch {
+    return false
+  }
+}
+
+function filesOf(stateDir: string) {
+  const dir = join(stateDir, 'peer')
+  return { dir, keyFile: join(dir, 'key.pem'), certificateFile: join(dir, 'certificate.pem') }
+}
+
+function ofFiles(hostId: string, key: KeyObject, certificate: string): PeerKey {
+  return {
+    hostId,
+    certificate,
+    privateKey: key.export({ format: 'pem', type: 'pkcs8' }).toString(),
+    sign: message => new Uint8Array(sign('sha256', message, { key, dsaEncoding: 'ieee-p1363' })),
+  }
+}
+
+function readKey(file: string): KeyObject {
+  try {
+    return createPrivateKey(readTextOrNull(file) ?? '')
+  } catch (error) {
+    throw wrapFault(error, `read ${file}, the key of this host for others of its fleet; remove it to get another one`)
+  }
+}
+
+function isInOrder(
+  pem: string | null,
+  key: KeyObject,
+  { hostId, nowMs }: Pick<PeerKeyDeps, 'hostId' | 'nowMs'>,
+): boolean {
+  if (pem === null) return false
+  try {
+    const certificate = new X509Certificate(pem)
+    const isCurrent =
+      Date.parse(certificate.validFrom) <= nowMs && Date.parse(certificate.validTo) > nowMs + renewBeforeMs
+    return isCurrent && certificate.checkPrivateKey(key) && certificate.checkHost(peerName(hostId)) !== undefined
+  } catch {
+    return false
+  }
+}
+
+async function newKeyPem(): Promise<string> {
+  const { PemConverter } = await loadX509()
+  const { privateKey } = await crypto.subtle.generateKey(P256, true, ['sign', 'verify'])
+  return `${PemConverter.encode(await crypto.subtle.exportKey('pkcs8', privateKey), 'PRIVATE KEY')}\n`
+}
+
+/** The profile of a server's certificate (RFC 5280, section 4.2); it is no authority. */
+async function selfSign(key: KeyObject, { hostId, nowMs, random }: PeerKeyDeps): Promise<string> {
+  const x509 = await loadX509()
+  const pkcs8 = new Uint8Array(key.export({ format: 'der', type: 'pkcs8' }))
+  const spki = new Uint8Array(createPublicKey(key).export({ format: 'der', type: 'spki' }))
+  const keys = {
+    privateKey: await crypto.subtle.importKey('pkcs8', pkcs8, P256, false, ['sign']),
+    publicKey: await crypto.subtle.importKey('spki', spki, P256, true, ['verify']),
+  }
+  const certificate = await x509.X509CertificateGenerator.createSelfSigned({
+    // Positive, at most 16 octets, no leading zero (RFC 5280, section 4.1.2.2).
+    serialNumber: `40${random(15).toHex()}`,
+    name: 'CN=strongroom peer',
+    notBefore: wholeSecond(nowMs - backdateMs),
+    notAfter: wholeSecond(nowMs + validityDays * dayMs),
+    keys,
+    signingAlgorithm: { name: 'ECDSA', hash: 'SHA-256' },
+    extensions: [
+      new x509.BasicConstraintsExtension(false, undefined, true),
+      new x509.KeyUsagesExtension(x509.KeyUsageFlags.digitalSignature, true),
+      new x509.ExtendedKeyUsageExtension([x509.ExtendedKeyUsage.serverAuth]),
+      new x509.SubjectAlternativeNameExtension([{ type: 'dns', value: peerName(hostId) }]),
+    ],
+  })
+  return `${certificate.toString('pem')}\n`
+}
+
+/** X.509 times have no fractions. */
+function wholeSecond(ms: number): Date {
+  return new Date(Math.floor(ms / 1000) * 1000)
+}

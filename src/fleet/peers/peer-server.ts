@@ -1,0 +1,114 @@
+// Answers other hosts of the fleet: requests of their clients, as this host answers its own. Effects: those of its
+// services. Strangers get status 401 and nothing else.
+
+import type { Clock } from '../../base/clock.ts'
+import type { Logger } from '../../base/log.ts'
+import { Places } from '../../base/work/places.ts'
+import {
+  type CalledService,
+  decodeCall,
+  peerField,
+  type Refusal,
+  refusalField,
+  type SignedCall,
+  signedBytes,
+  targetOf,
+} from './call.codec.ts'
+import { untilEnd } from './passed.ts'
+import { isSignedBy } from './peer-key.ts'
+import type { PeerList } from './peer-list.ts'
+import type { PeerService } from './peers.ts'
+import type { SeenCalls } from './seen-calls.ts'
+
+/** The connection of a request that another host passed on. */
+export type PassedPeer = {
+  /** The client's, as that host says. */
+  readonly address: () => string
+  /** From now on this response may pause for longer than others. */
+  readonly mayPause: () => void
+}
+
+/** A service as its own listener has it. Never rejects. */
+export type PassedFetch = (request: Request, peer: PassedPeer) => Promise<Response>
+
+export type PeerServerDeps = {
+  readonly hostId: string
+  readonly list: Pick<PeerList, 'find'>
+  readonly seen: SeenCalls
+  /** Null: it is switched off. */
+  readonly services: Readonly<Record<PeerService, PassedFetch | null>>
+  readonly clock: Pick<Clock, 'nowMs'>
+  readonly log: Logger
+}
+
+export type PeerServer = {
+  /** Never rejects. */
+  readonly fetch: (request: Request, mayPause: () => void) => Promise<Response>
+  readonly view: () => PeerServerView
+}
+
+export type PeerServerView = {
+  readonly underWay: number
+  readonly served: Readonly<Record<CalledService, number>>
+  /** Requests of nobody in the fleet. */
+  readonly strangers: number
+  readonly refused: number
+}
+
+const callsMax = 4_096
+/** The part of all calls under way that one host may have. */
+const hostParts = 4
+
+export function createPeerServer(deps: PeerServerDeps): PeerServer {
+  const { hostId, list, seen, services, clock, log } = deps
+  const places = new Places(callsMax)
+  const served = { instances: 0, builds: 0, alive: 0 }
+  let strangers = 0
+  let refused = 0
+
+  const refuse = (call: SignedCall, refusal: Refusal): Response => {
+    refused += 1
+    log.debug('a call of another host was refused', { host: call.from, refusal })
+    return new Response(null, { status: 401, headers: { [refusalField]: refusal } })
+  }
+  /** Null: nobody of this fleet signed it for this host. */
+  const callOf = async (request: Request): Promise<SignedCall | null> => {
+    const call = decodeCall(request.headers.get(peerField))
+    if (call === null || call.to !== hostId || call.from === hostId) return null
+    const certificate = (await list.find(call.from))?.certificate ?? null
+    const bytes = signedBytes(call, { method: request.method, target: targetOf(request.url) })
+    return certificate !== null && isSignedBy(certificate, bytes, call.signature) ? call : null
+  }
+  const answer = async (request: Request, mayPause: () => void): Promise<Response> => {
+    const call = await callOf(request)
+    if (call === null) {
+      strangers += 1
+      return new Response(null, { status: 401 })
+    }
+    const refusal = seen.take(call, clock.nowMs())
+    if (refusal !== null) return refuse(call, refusal)
+    if (call.service === 'alive') {
+      served.alive += 1
+      return new Response(null, { status: 204 })
+    }
+    const service = services[call.service]
+    if (service === null) return refuse(call, 'off')
+    const giveBack = places.take([{ name: call.from, parts: hostParts }])
+    if (typeof giveBack === 'string') return refuse(call, 'busy')
+    served[call.service] += 1
+    request.signal.addEventListener('abort', giveBack, { once: true })
+    const answered = await service(request, { address: () => call.client, mayPause })
+    return untilEnd(answered, answered.headers, giveBack)
+  }
+  return {
+    fetch: async (request, mayPause) => {
+      try {
+        return await answer(request, mayPause)
+      } catch (error) {
+        log.error('a call of another host failed', { error })
+        return new Response(null, { status: 503 })
+      }
+    },
+    view: () => ({ underWay: places.count, served: { ...served }, strangers, refused }),
+  }
+}

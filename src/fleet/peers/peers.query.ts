@@ -1,0 +1,36 @@
+// Where hosts of the fleet answer each other, in the directory. Effects: statements to PostgreSQL.
+
+import type { Sql } from '../postgres.ts'
+
+export type PeerRow = {
+  readonly hostId: string
+  readonly name: string
+  /** `host:port`; null: it answers no others. */
+  readonly address: string | null
+  /** PEM; null: it has published none. */
+  readonly certificate: string | null
+  /** It is there, as the database sees it. */
+  readonly hasLease: boolean
+}
+
+const hostCountMax = 1_000
+const answerMs = 3_000
+
+/** Every host of the fleet. */
+export async function listPeers(sql: Sql): Promise<PeerRow[]> {
+  return await sql.query<PeerRow>(
+    `SELECT s.id AS "hostId", s.name, s.has_lease AS "hasLease", p.address, p.certificate
+     FROM host_states s LEFT JOIN peers p ON p.host_id = s.id ORDER BY s.id LIMIT $1`,
+    [hostCountMax],
+    { answerMs },
+  )
+}
+
+export type Publication = { readonly address: string | null; readonly certificate: string }
+
+/** False: the fleet does not have this host, or not as this role. */
+export async function publishPeer(sql: Sql, hostId: string, { address, certificate }: Publication): Promise<boolean> {
+  const values = [hostId, address, certificate]
+  const [row] = await sql.query<{ done: boolean }>('SELECT publish_peer($1, $2, $3) AS done', values)
+  return row?.done === true
+}

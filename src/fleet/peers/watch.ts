@@ -1,0 +1,133 @@
+// Whether this host reaches the other hosts of its fleet, and the publication of its own address. Effects: calls to
+// other hosts, statements to PostgreSQL, a timer.
+
+import { type Clock, iso, pause } from '../../base/clock.ts'
+import { Fault, messageOf } from '../../base/fault.ts'
+import type { Logger } from '../../base/log.ts'
+import { reasonOf } from '../failures.ts'
+import type { Postgres } from '../postgres.ts'
+import type { PeerCaller } from './caller.ts'
+import type { PeerList } from './peer-list.ts'
+import { type PeerRow, type Publication, publishPeer } from './peers.query.ts'
+
+export type PeerReach = {
+  readonly hostId: string
+  readonly name: string
+  readonly isReached: boolean
+  /** Why it was not reached by the last call. */
+  readonly problem: string | null
+  readonly askedAt: string
+}
+
+export type PeerWatchDeps = {
+  readonly hostId: string
+  readonly postgres: Pick<Postgres, 'query'>
+  readonly list: Pick<PeerList, 'all'>
+  readonly greet: PeerCaller['greet']
+  readonly clock: Clock
+  readonly log: Logger
+}
+
+const lookEveryMs = 5_000
+/** A host that was reached less long ago is not asked again. */
+const reachedMs = 18_000
+/** Until this host is published. */
+const lookSoonMs = 1_000
+/** Hosts that are asked at a time. */
+const greetingsMax = 8
+
+export class PeerWatch {
+  readonly #deps: PeerWatchDeps
+  readonly #reach = new Map<string, PeerReach>()
+  readonly #reachedAtMs = new Map<string, number>()
+  #names: ReadonlyMap<string, string> = new Map()
+  #isPublished = false
+
+  constructor(deps: PeerWatchDeps) {
+    this.#deps = deps
+  }
+
+  /** Other hosts that answer others, or should, by name. */
+  view(): readonly PeerReach[] {
+    return [...this.#reach.values()].sort((a, b) => (a.name < b.name ? -1 : 1))
+  }
+
+  isDown(hostId: string): boolean {
+    return this.#reach.get(hostId)?.isReached === false
+  }
+
+  /** Every call tells. */
+  noteCall(hostId: string, problem: string | null): void {
+    const { clock, log } = this.#deps
+    const before = this.#reach.get(hostId)
+    const name = this.#names.get(hostId) ?? hostId
+    const isReached = problem === null
+    if (isReached) this.#reachedAtMs.set(hostId, clock.monotonicMs())
+    this.#reach.set(hostId, { hostId, name, isReached, problem, askedAt: iso(clock.nowMs()) })
+    if (before?.isReached === isReached) return
+    if (isReached) log.info('another host of the fleet is reached', { host: name })
+    else
+      log.warn('another host of the fleet is not reached: what it alone has is not served here', {
+        host: name,
+        problem,
+      })
+  }
+
+  /** Asks every other host again and again, until the signal is aborted. Never rejects. */
+  async run(own: Publication, signal: AbortSignal): Promise<void> {
+    while (!signal.aborted) {
+      await this.look(own, signal)
+      await pause(this.#deps.clock, this.#isPublished ? lookEveryMs : lookSoonMs, signal)
+    }
+  }
+
+  /** Once. Never rejects. */
+  async look(own: Publication, signal: AbortSignal): Promise<void> {
+    const { hostId, list } = this.#deps
+    const rows = await list.all()
+    this.#names = new Map(rows.map(row => [row.hostId, row.name]))
+    for (const known of [...this.#reach.keys()]) if (!this.#names.has(known)) this.#forget(known)
+    await this.#publish(
+      rows.find(row => row.hostId === hostId),
+      own,
+    )
+    const others = rows.filter(row => row.hostId !== hostId && row.address !== null && this.#isDue(row.hostId))
+    const waiting = others.values()
+    const next = async () => {
+      for (const row of waiting) if (!signal.aborted) await this.#greet(row, signal)
+    }
+    await Promise.all(Array.from({ length: greetingsMax }, next))
+  }
+
+  #forget(hostId: string): void {
+    this.#reach.delete(hostId)
+    this.#reachedAtMs.delete(hostId)
+  }
+
+  #isDue(hostId: string): boolean {
+    const reachedAtMs = this.#reachedAtMs.get(hostId) ?? Number.NEGATIVE_INFINITY
+    return this.isDown(hostId) || this.#deps.clock.monotonicMs() - reachedAtMs > reachedMs
+  }
+
+  async #publish(row: PeerRow | undefined, own: Publication): Promise<void> {
+    const { postgres, hostId, log } = this.#deps
+    this.#isPublished = row?.address === own.address && row.certificate === own.certificate
+    if (this.#isPublished || row === undefined) return
+    try {
+      this.#isPublished = await publishPeer(postgres, hostId, own)
+      if (!this.#isPublished) log.debug('the fleet does not take the address of this host')
+    } catch (error) {
+      log.debug('the address of this host could not be published', { problem: reasonOf(error) })
+    }
+  }
+
+  /** The call itself notes how it went. */
+  async #greet({ hostId }: PeerRow, signal: AbortSignal): Promise<void> {
+    try {
+      await this.#deps.greet(hostId, signal)
+    } catch (error) {
+      const problem = error instanceof Fault ? messageOf(error.cause ?? error) : messageOf(error)
+      this.#deps.log.debug('another host of the fleet does not answer', { host: hostId, problem })
+    }
+  }
+}
