@@ -5,13 +5,28 @@ import type { Sql } from './postgres.ts'
 
 /** Written by functions alone. All other tables are the directory's, which every host may change. */
 const OWN_TABLES = [
-  ...['fleet', 'changes', 'trimmed', 'hosts', 'clock', 'leases', 'peers', 'migrations'],
-  ...['allowances', 'allowance_entries'],
+  'fleet',
+  'changes',
+  'trimmed',
+  'hosts',
+  'clock',
+  'leases',
+  'peers',
+  'migrations',
+  'share_members',
+  'shares',
 ]
 
 const FUNCTIONS = [
-  ...['begin_change', 'timeline', 'renew_lease', 'mark_lost', 'join_host', 'trim_changes', 'publish_peer'],
-  ...['lease_allowance', 'return_allowance', 'enter_allowances'],
+  'begin_change',
+  'timeline',
+  'renew_lease',
+  'mark_lost',
+  'join_host',
+  'trim_changes',
+  'publish_peer',
+  'renew_shares',
+  'end_shares',
 ]
 
 /** Roles that hosts sign in as; the owner of the schema needs no grant. */
