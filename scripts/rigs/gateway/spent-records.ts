@@ -22,8 +22,6 @@ export class SpentRecords implements SpentSource {
     return { key: this.#months.of(key), organization: this.#months.of(organization) }
   }
 
-  readonly shares = null
-
   readonly load: SpentSource['load'] = async () => {}
 
   readonly days: SpentSource['days'] = scope =>

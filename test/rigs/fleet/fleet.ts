@@ -66,8 +66,6 @@ type HostOptions = {
   readonly places?: number
   readonly bootMs?: number
   readonly isBroken?: boolean
-  readonly isAttested?: boolean
-  readonly attestationsPerMinute?: number
   readonly lostAfterMs?: number
   /** Reaches the database also while the way of the others is cut. */
   readonly isDirect?: boolean
