@@ -26,10 +26,10 @@ import { serveConsole } from './console/console.ts'
 import { composeNames, serveDns } from './dns.ts'
 import { composeEngine } from './engine.ts'
 import { composeFirewall } from './firewall.ts'
+import { composeBooks } from './fleet/books.ts'
 import { composeDirectory } from './fleet/directory.ts'
 import { composeFleetHost, openFleet } from './fleet/hosts.ts'
 import { composePeers } from './fleet/peers.ts'
-import { composeShares } from './fleet/shares.ts'
 import { composeMetering, placeGateway, placementOf } from './gateway.ts'
 import { composeGuestDns } from './guest-dns.ts'
 import { composeInstances, serveInstances } from './instances.ts'
@@ -102,6 +102,7 @@ export async function serve(
   if (peers !== null) undo.use(peers)
   const metering = composeMetering(basis)
   undo.defer(() => metering.stop())
+  const books = undo.use(composeBooks({ ...basis, fleet, link, metering }))
   const secret = loadKeySecret(`${stateDir}/gateway-key.secret`, random)
   const keys = createInstanceKeys({ store: store.directory, clock, log: log.unit('inference'), secret })
   keys.revokeDeleted()
@@ -121,7 +122,7 @@ export async function serve(
   const member = undo.use(composeFleetHost({ ...parts, fleet, pool, onEvent }))
   const instances = await startListener('instances', config.listen, () => serveInstances(service, parts))
   undo.defer(() => instances.stop(true))
-  const gateway = await placeGateway({ ...parts, platform, capacity, shares: composeShares({ ...parts, fleet }) })
+  const gateway = await placeGateway({ ...parts, platform, capacity })
   undo.defer(() => gateway.stop())
   link?.onKeys(() => typeof gateway.vms === 'string' || void gateway.vms.pushControl())
   const builds = config.listen.builds === '' ? null : composeBuilds(parts)
@@ -151,7 +152,18 @@ export async function serve(
   const builders = builds ?? { start: () => dismissBuildVms(parts) }
   // Without the directory it would refuse every key.
   const gatewayOnceThere = { start: () => (link === null ? gateway.start() : link.whenThere(gateway.start)) }
-  const work = [directory, transparency, background, builders, acme, gatewayOnceThere, admin, member, peers ?? idle]
+  const work = [
+    directory,
+    books,
+    transparency,
+    background,
+    builders,
+    acme,
+    gatewayOnceThere,
+    admin,
+    member,
+    peers ?? idle,
+  ]
   undo.defer(startWhenOpen(gate, work, log))
   const running = undo.move()
   return {

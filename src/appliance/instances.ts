@@ -6,6 +6,7 @@ import { modelContextTokens } from '../config/context.ts'
 import { listenAddress } from '../config/listen.ts'
 import type { Config } from '../config/schema.ts'
 import { egressLimitBytes, type InstanceFailureCode } from '../contract/http/instance.ts'
+import type { Peers } from '../fleet/peers/peers.ts'
 import { probeSsh } from '../host/network/ssh-probe.ts'
 import type { OperatorKey } from '../host/operator-key.ts'
 import type { SimulatedHost } from '../host/simulated-host.ts'
@@ -54,6 +55,7 @@ export type InstancesParts = Runtime & {
   readonly names: Pick<Names, 'instanceChanged'>
   /** Null: a host by itself. */
   readonly link: FleetLink | null
+  readonly peers: Pick<Peers, 'forward'> | null
   readonly trust: AttestationTrustOf
   readonly operatorKey: Pick<OperatorKey, 'digest'>
   readonly firewall: Pick<FirewallWatch, 'cutOff'>
@@ -77,6 +79,7 @@ export function serveInstances(
     db: store.directory.db,
     engine: engine.reconciler,
     trust,
+    fleet: parts.link === null ? null : { hostId: store.hostId, fresh: store.directory.fresh },
     admit: keyPrefix => {
       // Fresh evidence takes the engine, which does not run on trial.
       parts.gate.admitChange()
@@ -101,6 +104,7 @@ export function serveInstances(
     authenticate: createAuthenticate({ directory: store.directory, clock, log: log.unit('auth') }),
     service,
     attestations,
+    peers: parts.peers,
     others: parts.logRoutes,
     openapi: openapiDocument(),
   })

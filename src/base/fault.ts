@@ -104,7 +104,7 @@ export const FAULTS = {
     wire: 'internal_error',
     status: 503,
     remedy:
-      'look whether the database of `fleet.database` runs and this host reaches it (`strongroom doctor`), then try again',
+      'look whether this host reaches the database of `fleet.database` and the other hosts (`strongroom doctor`), then try again',
   },
   'fleet.newer': {
     wire: 'internal_error',

@@ -54,6 +54,6 @@ export type UsageBooks = {
 
 /** Sums of the books for a VM. Fault channel.refused: they are not known yet. */
 export type TellUsed = {
-  readonly spent: (vmId: string, want: WantOf<'spent'>) => MonthSums
+  readonly spent: (vmId: string, want: WantOf<'spent'>) => MonthSums | Promise<MonthSums>
   readonly days: (vmId: string, want: WantOf<'days'>) => DaySums
 }

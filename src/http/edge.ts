@@ -105,16 +105,18 @@ export function createEdge<Peer extends object>(deps: EdgeDeps<Peer>): EdgeFetch
     }
     const wanted = accessLevel(request.method, response.status)
     const level = context.organization === null ? strangers.level(wanted) : wanted
+    // A host of the fleet that the request was passed on to has answered by an id of its own.
+    const requestId = response.headers.get('X-Request-ID') ?? context.requestId
     log[level]('request', {
       method: request.method,
       path: context.template ?? '(unknown)',
       status: response.status,
       ms: Math.round(clock.monotonicMs() - startedMs),
-      request_id: context.requestId,
+      request_id: requestId,
       organization: context.organization,
     })
     const common = {
-      'X-Request-ID': context.requestId,
+      'X-Request-ID': requestId,
       'Cache-Control': 'no-store',
       'X-Content-Type-Options': 'nosniff',
     }

@@ -18,6 +18,8 @@ import { ownInstance, type Principal, type Shown } from './service.ts'
 
 export type AttestationsDeps = {
   readonly db: DirectoryDb
+  /** In a fleet: this host, and what brings news of the others. Null or absent on a single host. */
+  readonly fleet?: { readonly hostId: string; readonly fresh: (() => Promise<boolean>) | null } | null
   readonly engine: Pick<VmEngine, 'evidence' | 'handReceipt'>
   readonly trust: AttestationTrustOf
   /** Counts a fresh attestation against the caller's key. Fault rate_limited. */
@@ -25,6 +27,9 @@ export type AttestationsDeps = {
   readonly clock: Pick<Clock, 'nowMs'>
   readonly log: Logger
 }
+
+/** Another host of the fleet has the virtual machine, and makes its evidence. */
+export type OnOtherHost = { readonly otherHostId: string }
 
 const evidenceTimeoutMs = 15_000
 const retryMs = 5_000
@@ -41,21 +46,31 @@ export class Attestations {
 
   /**
    * Without a nonce the evidence stored with the claim, as long as the record is kept; with a nonce fresh evidence,
-   * while the instance is ready. Faults: not_found, conflict (there is none), rate_limited, attestation_unavailable
-   * (ask again later).
+   * while the instance is ready, by the host that has its VM. Faults: not_found, conflict (there is none),
+   * rate_limited, attestation_unavailable (ask again later).
    */
-  async show(caller: Principal, name: string, nonce: Uint8Array | null): Promise<Shown<InstanceAttestation>> {
-    const { db, admit } = this.#deps
+  async show(
+    caller: Principal,
+    name: string,
+    nonce: Uint8Array | null,
+  ): Promise<Shown<InstanceAttestation> | OnOtherHost> {
+    const { db, admit, fleet = null } = this.#deps
+    await fleet?.fresh?.()
     const instance = ownInstance(db, caller, name)
     const platforms = [instance.platform]
     const kept = attestationOf(db, instance.id)
+    const isElsewhere = fleet !== null && instance.hostId !== fleet.hostId
+    // Evidence of the claim comes with the copy; soon after the claim its host alone has it.
+    if (isElsewhere && MAY_BE_READY.has(instance.status) && (nonce !== null || kept === null)) {
+      return { otherHostId: instance.hostId }
+    }
     if (kept === null || (nonce !== null && instance.status !== 'ready')) throw conflict(instance.status)
     const stored = checkValue(InstanceAttestation, JSON.parse(kept.document))
     // This VM's statement is of an older form than owners need.
     if (!stored.ok) throw new Fault('conflict', TOO_OLD)
     if (nonce === null) return { data: stored.value, platforms }
     const { vmId, hostname, publicKey, platform } = instance
-    if (vmId === null) throw new UnavailableFault(ELSEWHERE, busyRetryMs)
+    if (vmId === null) throw new UnavailableFault(NO_VM, busyRetryMs)
     admit(caller.keyPrefix)
     const organization = caller.organization.slug
     const { claim } = stored.value
@@ -118,12 +133,14 @@ type Asked = {
 }
 
 const NO_ANSWER = 'The virtual machine does not answer right now; ask again as soon as Retry-After says.'
-const ELSEWHERE =
-  'Another host of this fleet has the virtual machine, and only that one makes fresh evidence. Ask again: the name of this service leads to every host; or ask without a nonce for the evidence of its start.'
+const NO_VM = 'This host does not have the virtual machine at present; ask again as soon as Retry-After says.'
 const NO_COLLATERAL =
   'The certificates that verify the evidence are not there right now; ask again as soon as Retry-After says. If it lasts, tell the operator.'
 const NOT_GOOD =
   'What the virtual machine answered does not verify. Do not trust it; tell the operator, whose log says what is wrong.'
+
+/** Its host knows sooner than the others that it is. */
+const MAY_BE_READY: ReadonlySet<InstanceStatus> = new Set(['provisioning', 'ready'])
 
 function isPassing({ code }: Fault): boolean {
   return code.startsWith('channel.') || code === 'attest.unavailable'

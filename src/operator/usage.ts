@@ -15,6 +15,7 @@ import {
   usageRowsMax,
 } from '../contract/http/usage-rows.ts'
 import { sumUsagePiece, usagePieceEnd } from '../store/directory/usage/usage-export.query.ts'
+import { prepareDaysOfOthers } from '../store/directory/usage/usage-hosts.query.ts'
 import type { AdminDeps } from './deps.ts'
 import { bySlug, organizationBySlug } from './organizations.ts'
 
@@ -54,6 +55,15 @@ export async function exportUsage({ store, clock }: UsageDeps, slug: string, ask
     for (const row of sumUsagePiece(db, { organizationId, startMs, endMs }, by)) table.add(row, usageAmountsOf(row))
     startMs = endMs
     await clock.sleep(pieceGapMs)
+  }
+  // Rows, and with them labels, are of the host that booked them: others have reported sums.
+  const readOthers = prepareDaysOfOthers(db)
+  for (let page = readOthers({ organizationId, ...days }, null, pieceRows); page.length > 0; ) {
+    for (const { keyPrefix: key, day, model, ...sums } of page) {
+      table.add({ key, day, model, user: null, tags: null }, usageAmountsOf(sums))
+    }
+    await clock.sleep(pieceGapMs)
+    page = readOthers({ organizationId, ...days }, page.at(-1) ?? null, pieceRows)
   }
   return { organization: slug, ...table.view(days) }
 }

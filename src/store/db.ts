@@ -20,6 +20,7 @@ import { vmGpus } from './migrations/0027-vm-gpus.ts'
 import { consolePasskeys } from './migrations/0028-console.ts'
 import { fleetReplica } from './migrations/0029-fleet.ts'
 import { attempts } from './migrations/0030-attempts.ts'
+import { usageHosts } from './migrations/0031-usage-hosts.ts'
 import { initial } from './migrations/initial.ts'
 import { quickCheck } from './quick-check.ts'
 
@@ -103,6 +104,7 @@ export const MIGRATIONS: Migrations = {
     consolePasskeys,
     fleetReplica,
     attempts,
+    usageHosts,
   ],
 }
 

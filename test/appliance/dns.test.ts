@@ -67,6 +67,7 @@ test('goal: no name outlives the answer to its delete, even when what follows th
   } as unknown as InstancesParts['keys']
   const { service } = composeInstances({
     link: null,
+    peers: null,
     ...common,
     metering,
     keys,

@@ -2,7 +2,6 @@
 // PostgreSQL, SQL on the host's database; both go on until the process ends.
 
 import { composeDirectory } from '../../../src/appliance/fleet/directory.ts'
-import type { Fleet } from '../../../src/appliance/fleet/hosts.ts'
 import { newUuid } from '../../../src/base/ids.ts'
 import type { Runtime } from '../../../src/base/runtime.ts'
 import { parseDatabaseUrl } from '../../../src/config/fleet/database-url.ts'
@@ -16,9 +15,7 @@ const name = 'gateway'
 
 type JoinDeps = Pick<Runtime, 'clock' | 'log'> & { readonly store: Store; readonly database: string }
 
-export type Joined = { readonly store: Store; readonly fleet: Pick<Fleet, 'database'> }
-
-export async function joinFleet({ store, database, clock, log }: JoinDeps): Promise<Joined> {
+export async function joinFleet({ store, database, clock, log }: JoinDeps): Promise<Store> {
   const parsed = parseDatabaseUrl(database)
   if (!parsed.ok) throw new Error(parsed.problem)
   const target = { ...parsed.address, caPem: null, applicationName: name }
@@ -37,5 +34,5 @@ export async function joinFleet({ store, database, clock, log }: JoinDeps): Prom
   served.link?.connect({ adopt: () => ({ vmId: newUuid() }), onInstances: () => {} })
   served.start()
   void lease.run(new AbortController().signal)
-  return { store: served.store, fleet }
+  return served.store
 }

@@ -56,8 +56,6 @@ export type EnclaveBenchOptions = {
   readonly newMachine?: () => Machine
   /** With the authorities' keys in it, where they are not to be made anew. */
   readonly authorityDir?: string
-  /** Its hosts share the limits of keys. */
-  readonly isShared?: boolean
 }
 
 /** The stand-in for a VM; tests may put another in its place. */
@@ -141,9 +139,7 @@ export class EnclaveBench {
     const key = openControlKey(join(dir, 'control.key'))
     this.#key = key
     const { upstreamKeys = { far: 'sk-far' } } = options
-    const { isShared = false } = options
-    const settings = { upstreamKeys, prices: prices ?? [], isShared }
-    this.control = new ControlSource({ db: this.store.directory.db, key, ...settings, clock })
+    this.control = new ControlSource({ db: this.store.directory.db, key, upstreamKeys, prices: prices ?? [], clock })
     const { upstreams = [], gateway = {} } = options
     this.workload = workloadOf({ controlKey: key.publicKey, upstreams, gateway })
     this.addresses = new Addresses({
@@ -284,8 +280,7 @@ export class EnclaveBench {
       log,
       onChange: () => {},
       spans: null,
-      tell: createHostSums({ ...this.store, statusOf: () => null }),
-      shares: null,
+      tell: createHostSums({ ...this.store, shares: null, statusOf: () => null }),
       ...changes,
     })
   }

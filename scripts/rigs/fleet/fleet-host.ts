@@ -24,11 +24,14 @@ import { openapiDocument } from '../../../src/instances/http/openapi.ts'
 import { createHttp } from '../../../src/instances/http/server.ts'
 import { createInstancesService, type InstancesService } from '../../../src/instances/service.ts'
 import { openStore, type Store } from '../../../src/store/db.ts'
+import { simulatedTrust } from '../guest/attested-guest.ts'
 import { claimless } from '../instances/claimless.ts'
 import { limits, settings } from '../instances/instances-service.ts'
 import { report } from '../postgres/hosts.ts'
 import { until } from '../until.ts'
+import { type AttestedVms, attestedVms } from './attested-vms.ts'
 import { type FakeVms, openFakeVms } from './fake-vms.ts'
+import { type HostPeers, openHostPeers } from './host-peers.ts'
 
 export type FleetHost = AsyncDisposable & {
   readonly hostId: string
@@ -39,6 +42,8 @@ export type FleetHost = AsyncDisposable & {
   readonly postgres: Postgres
   readonly service: InstancesService
   readonly vms: FakeVms
+  readonly peers: HostPeers
+  readonly attested: AttestedVms
   /** By the name table that the DNS server answers from. */
   readonly addressOf: (hostname: string) => string | null
   /** It is said that there is no such name. */
@@ -61,6 +66,9 @@ export type FleetHostOptions = {
   readonly log?: (line: string) => void
   readonly settings?: Partial<typeof settings>
   readonly bootMs?: number
+  /** Its VMs give evidence, of the simulated platform. */
+  readonly isAttested?: boolean
+  readonly attestationsPerMinute?: number
   /** No VM of it ever becomes ready. */
   readonly isBroken?: boolean
   /** As long as hosts have by default for a statement: where nothing waits for an outage to end. */
@@ -104,10 +112,18 @@ export async function startFleetHost(options: FleetHostOptions): Promise<FleetHo
     copiedFleetOf(alone.directory),
   )
   const store: Store = { ...alone, directory: fleet.store }
+  const attested = attestedVms(store)
+  const peers = await openHostPeers({ directory, hostId, postgres, log })
+  const attestationRate = createRequestRate({
+    clock,
+    requestsPerMinute: options.attestationsPerMinute ?? 1_000_000,
+    what: 'fresh attestations',
+  })
   const reconciler = claimless({
     ...{ store, clock, engine: vms },
-    claim: async () => {
+    claim: async ({ claimId }) => {
       if (options.isBroken === true) throw new Error('no VM of this host takes a claim')
+      if (options.isAttested === true) await attested.claimed(claimId)
     },
     elsewhere: (instance, code) => giveElsewhere({ directory: fleet.store, hosts: fleet.hosts, clock }, instance, code),
   })
@@ -159,15 +175,14 @@ export async function startFleetHost(options: FleetHostOptions): Promise<FleetHo
     service,
     attestations: new Attestations({
       db: store.directory.db,
-      engine: {
-        evidence: () => Promise.reject(new Error('nobody is attested here')),
-        handReceipt: async () => {},
-      },
-      trust: () => Promise.reject(new Error('nobody is attested here')),
-      admit: () => {},
+      engine: attested.engine,
+      trust: simulatedTrust,
+      fleet: { hostId, fresh: fleet.store.fresh },
+      admit: keyPrefix => attestationRate.take(keyPrefix),
       clock,
       log,
     }),
+    peers: peers.caller,
     openapi: openapiDocument(),
   })
   const listener = Bun.serve({
@@ -176,6 +191,7 @@ export async function startFleetHost(options: FleetHostOptions): Promise<FleetHo
     development: false,
     fetch: request => http(request, { address: () => '127.0.0.1' }),
   })
+  const endPeers = peers.serve({ instances: http, builds: null })
   const listening = new AbortController()
   const heard = listenForNews({
     target,
@@ -192,7 +208,7 @@ export async function startFleetHost(options: FleetHostOptions): Promise<FleetHo
   reconciler.start()
   const end = async () => {
     listening.abort()
-    await listener.stop(true)
+    await Promise.all([listener.stop(true), endPeers()])
     await Promise.all([names.stop(), reconciler.stop(), fleet.stop(), heard, renewing])
     vms.stop()
     strangers[Symbol.dispose]()
@@ -211,6 +227,8 @@ export async function startFleetHost(options: FleetHostOptions): Promise<FleetHo
     vms,
     isAbsent: hostname =>
       new NameTableReader(names.memory).find(hostname.split('.').slice(0, 2).join('.')).kind === 'absent',
+    peers,
+    attested,
     addressOf: hostname => {
       const found = new NameTableReader(names.memory).find(hostname.split('.').slice(0, 2).join('.'))
       return found.kind === 'found' && found.v4 !== null ? found.v4.join('.') : null

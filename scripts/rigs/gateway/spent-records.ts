@@ -22,6 +22,8 @@ export class SpentRecords implements SpentSource {
     return { key: this.#months.of(key), organization: this.#months.of(organization) }
   }
 
+  readonly shares = null
+
   readonly load: SpentSource['load'] = async () => {}
 
   readonly days: SpentSource['days'] = scope =>

@@ -26,6 +26,8 @@ export type FleetLink = Pick<FleetDirectory, 'hosts' | 'waitsFor'> & {
   readonly onKeys: (listener: () => void) => void
   /** Calls `act` once the directory can be read here; at once where it can. */
   readonly whenThere: (act: () => void) => void
+  /** Timeline of the server that the copy here comes from: another one after each failover. */
+  readonly timeline: () => number
 }
 
 export type FleetParts = {
@@ -113,6 +115,7 @@ function joinDirectory(deps: JoinDeps): ServedDirectory {
       hosts: directory.hosts,
       waitsFor: directory.waitsFor,
       whenThere: act => (directory.waitsFor() === null ? act() : void waitThen(act)),
+      timeline: () => directory.view().timeline,
       connect: given => {
         parts.current = given
       },

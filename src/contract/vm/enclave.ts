@@ -10,7 +10,6 @@ import { concat, utf8 } from '../../base/bytes.ts'
 import { OneOf } from '../check.ts'
 import { Base64Url, Closed, OrNull, Sha256, Sha384 } from '../forms.ts'
 import { KeyAliases, KeyModels } from '../key-rules.ts'
-import { ShareAsk, ShareGrant, sharesOfMessageMax } from './shares.ts'
 import { TraceSpan } from './span.ts'
 
 const id = Type.String({ minLength: 1, maxLength: 64 })
@@ -72,11 +71,6 @@ export const ControlSnapshot = Closed({
     }),
     { maxItems: 1024 },
   ),
-  /**
-   * Hosts of a fleet share the keys' limits: a key is served within the part that the host is granted (`shares_for`),
-   * and within its own limits. Left out: the limits are this gateway's alone.
-   */
-  shared: Type.Optional(Type.Literal(true)),
   /** API keys to send to upstreams, by the upstream's name. */
   upstreamKeys: Type.Record(Type.String(), Type.String({ pattern: '^[\\x21-\\x7e]{1,4096}$' })),
 })
@@ -154,6 +148,14 @@ const NamedCertificate = Closed({
   cert: Type.String({ maxLength: 8_192 }),
 })
 
+const Amounts = Closed({ nanoUsd: Count, tokens: Count })
+
+/**
+ * Amounts beside what is booked: those that have to fit into a budget of a month, and those that would be of use. Null:
+ * there is no such budget.
+ */
+const ShareAsked = OrNull(Closed({ need: Amounts, want: Amounts }))
+
 /** A request of the VM. `id` stays the same until it is answered. */
 export const Want = Type.Union([
   Closed({
@@ -183,6 +185,8 @@ export const Want = Type.Union([
     organizationId: Type.String({ minLength: 1, maxLength: 64 }),
     keyPrefix: Type.String({ minLength: 1, maxLength: 32 }),
     month: Type.String({ pattern: '^[0-9]{4}-(0[1-9]|1[0-2])$' }),
+    /** Only to a host whose last answer was shared. */
+    asked: Type.Optional(Closed({ key: ShareAsked, organization: ShareAsked })),
   }),
   /** Booked usage of a key by day (UTC) and model: one page. */
   Closed({
@@ -196,18 +200,14 @@ export const Want = Type.Union([
     /** The last row of the page before; null: the first page. */
     after: OrNull(Closed({ day: Day, model: UsedModel })),
   }),
-  /** Parts of keys' limits, where the host is in a fleet. `turn` rises with each of a VM's questions. */
-  Closed({
-    id,
-    kind: Type.Literal('shares'),
-    turn: Count,
-    asks: Type.Array(ShareAsk, { maxItems: sharesOfMessageMax }),
-  }),
 ])
 export type Want = Static<typeof Want>
 
 const sums = { requests: Count, promptTokens: Count, completionTokens: Count, costNanoUsd: Count }
 const MonthSum = Closed(sums)
+
+/** `allowed`: so much of a budget this host may use in the month, spent and reserved. `spent`: by it, as booked. */
+const Share = Closed({ spent: MonthSum, allowed: Amounts })
 
 /** The answer to a want of kind `spent`: all of it as of one moment. */
 export const MonthSums = Closed({
@@ -216,8 +216,13 @@ export const MonthSums = Closed({
   organization: MonthSum,
   /** So many rows of this VM's usage are in the sums. */
   booked: Count,
-  /** Another VM may add to them. */
+  /** Another VM, or another host, may add to them. */
   isShared: Type.Boolean(),
+  /**
+   * Only in a fleet, for a want that asked: these count for budgets, while the sums are of all hosts. Never less than
+   * in an earlier answer to this VM. `isKnown`: false while the fleet cannot be asked for more.
+   */
+  shares: Type.Optional(Closed({ key: Share, organization: Share, isKnown: Type.Boolean() })),
 })
 export type MonthSums = Static<typeof MonthSums>
 
@@ -357,17 +362,6 @@ export const ENCLAVE_REQUESTS = [
   Closed({ id, op: Type.Literal('spent_for'), want: id, sums: MonthSums }),
   /** The answer to a want of kind `days`. */
   Closed({ id, op: Type.Literal('days_for'), want: id, sums: DaySums }),
-  /**
-   * The answer to a want of kind `shares`; good for `goodMs` from when the VM asked, by its own clock. Null: the fleet
-   * does not answer. The key's own limits hold all the same, so the host can lower them alone, as by a refusal.
-   */
-  Closed({
-    id,
-    op: Type.Literal('shares_for'),
-    want: id,
-    goodMs: OrNull(Count),
-    grants: Type.Array(ShareGrant, { maxItems: sharesOfMessageMax }),
-  }),
   /**
    * A piece of its metrics as Prometheus text, from the character `metricsFrom` on, and lines of its log from `logFrom`
    * on. 0 takes the metrics anew; what follows are pieces of the same text.

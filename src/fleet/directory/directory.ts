@@ -16,6 +16,8 @@ export type FleetDirectoryDeps = Pick<ReplicaDeps, 'adopt' | 'hostId'> &
   Omit<CopyDeps, 'replica'> & {
     readonly directory: DirectoryStore
     readonly platform: NonNullable<Instance['platform']>
+    /** Between two reports of sums of usage. */
+    readonly sumsEveryMs?: number
   }
 
 export type FleetDirectory = {
@@ -25,7 +27,7 @@ export type FleetDirectory = {
   readonly hosts: Pick<Wishes, 'place' | 'placeElsewhere' | 'has'>
   /** There are news, or may be. Never throws, never waits. */
   readonly wake: () => void
-  readonly view: () => { readonly version: number; readonly unreportedRows: number }
+  readonly view: () => { readonly version: number; readonly timeline: number; readonly unreportedRows: number }
   /** Why nothing can be read here yet: the first copy is not whole. Null: it can. */
   readonly waitsFor: () => string | null
   readonly start: () => void
@@ -40,6 +42,8 @@ const pollMs = 2_000
 const pollAwayMs = 1_000
 /** Longest wait of a change that nothing announced. */
 const reportMs = 1_000
+/** Between two reports of what usage sums up to: each makes a line for every key that is used, on every host. */
+const sumsEveryMs = 10_000
 
 /**
  * Notes from here on what changes on this host. `fleetId`: of the fleet that the host has a copy of; null: of none yet,
@@ -60,6 +64,13 @@ export function openFleetDirectory(deps: FleetDirectoryDeps, fleetId: string | n
   let running: Promise<unknown> = Promise.resolve()
 
   const report = () => reportAll({ postgres, outbox, hostId, writing: replica.isSeeding() ? 'wish' : 'report' }, signal)
+  let sumsDueMs = 0
+  const reportDue = async () => {
+    await report()
+    if (replica.isSeeding() || clock.monotonicMs() < sumsDueMs) return
+    while (!signal.aborted && outbox.release()) await report()
+    sumsDueMs = clock.monotonicMs() + (deps.sumsEveryMs ?? sumsEveryMs)
+  }
   const repeat = async ({ wake, everyMs, what }: Repeated, work: () => Promise<void>) => {
     while (!signal.aborted) {
       try {
@@ -108,7 +119,10 @@ export function openFleetDirectory(deps: FleetDirectoryDeps, fleetId: string | n
     },
     hosts: wishes,
     wake: news.wake,
-    view: () => ({ version: replica.mark()?.version ?? 0, unreportedRows: outbox.count() }),
+    view: () => {
+      const { version, timeline } = replica.mark() ?? { version: 0, timeline: 0 }
+      return { version, timeline, unreportedRows: outbox.count() }
+    },
     waitsFor,
     start: () => {
       running = begin()
@@ -116,7 +130,7 @@ export function openFleetDirectory(deps: FleetDirectoryDeps, fleetId: string | n
         .then(() =>
           Promise.all([
             repeat({ wake: news, everyMs: pollMs, what: 'news of the directory were not read' }, () => copy.catchUp()),
-            repeat({ wake: reports, everyMs: reportMs, what: 'the directory did not take a report' }, report),
+            repeat({ wake: reports, everyMs: reportMs, what: 'the directory did not take a report' }, reportDue),
           ]),
         )
     },

@@ -6,9 +6,11 @@ import { canonicalJson } from '../../base/canonical-json.ts'
 import { Fault } from '../../base/fault.ts'
 import type { DirectoryStore } from '../../store/db.ts'
 import type { NumberedTransaction, Postgres, Sql } from '../postgres.ts'
+import { Outbox } from '../replica/outbox.ts'
 import { endReplica, keyText, Replica } from '../replica/replica.ts'
 import { REPLICA_TABLES, type RowChange } from '../replica/tables.ts'
 import { fleetIdOf, pagesOf } from './feed.ts'
+import { reportAll } from './reports.ts'
 import { writeChanges } from './write.ts'
 
 export type SeedDeps = {
@@ -50,13 +52,15 @@ export async function seedDirectory({ directory, hostId, postgres }: SeedDeps): 
 }
 
 /**
- * The way back of the last host: its records are compared with the directory row by row, and are its own again. The
- * directory stays as it is. Faults: `conflict` (other hosts, differences, rows that were not reported),
- * `fleet.unavailable`.
+ * The way back of the last host: sums of usage that it has still to report are reported, its records are compared with
+ * the directory row by row, and are its own again. The directory stays as it is. Faults: `conflict` (other hosts,
+ * differences, rows that were not reported), `fleet.unavailable`.
  */
 export async function leaveDirectory({ directory, hostId, postgres }: SeedDeps): Promise<number> {
   const replica = replicaOf({ directory, hostId })
   if (replica.mark() === null) throw new Fault('conflict', 'the records of this host are no copy of a fleet’s')
+  // Sums of usage that no report was due for when the daemon ended.
+  if (!replica.isSeeding()) await reportSums({ directory, hostId, postgres }, replica)
   const rows = await postgres.snapshot(async tx => {
     const others = await tx.query('SELECT 1 FROM hosts WHERE id <> $1 LIMIT 1', [hostId])
     if (others.length > 0) throw new Fault('conflict', 'the fleet has other hosts: remove or forget them first')
@@ -72,6 +76,13 @@ export async function leaveDirectory({ directory, hostId, postgres }: SeedDeps):
   })
   endReplica(directory)
   return rows
+}
+
+/** Faults: `fleet.unavailable`. */
+async function reportSums({ directory, hostId, postgres }: SeedDeps, replica: Replica): Promise<void> {
+  const outbox = new Outbox(directory, replica)
+  const { signal } = new AbortController()
+  while (outbox.release()) await reportAll({ postgres, outbox, hostId, writing: 'report' }, signal)
 }
 
 function replicaOf({ directory, hostId }: Pick<SeedDeps, 'directory' | 'hostId'>): Replica {

@@ -28,7 +28,9 @@ export type PeerWatchDeps = {
   readonly log: Logger
 }
 
-const lookEveryMs = 20_000
+const lookEveryMs = 5_000
+/** A host that was reached less long ago is not asked again. */
+const reachedMs = 18_000
 /** Until this host is published. */
 const lookSoonMs = 1_000
 /** Hosts that are asked at a time. */
@@ -37,6 +39,7 @@ const greetingsMax = 8
 export class PeerWatch {
   readonly #deps: PeerWatchDeps
   readonly #reach = new Map<string, PeerReach>()
+  readonly #reachedAtMs = new Map<string, number>()
   #names: ReadonlyMap<string, string> = new Map()
   #isPublished = false
 
@@ -59,6 +62,7 @@ export class PeerWatch {
     const before = this.#reach.get(hostId)
     const name = this.#names.get(hostId) ?? hostId
     const isReached = problem === null
+    if (isReached) this.#reachedAtMs.set(hostId, clock.monotonicMs())
     this.#reach.set(hostId, { hostId, name, isReached, problem, askedAt: iso(clock.nowMs()) })
     if (before?.isReached === isReached) return
     if (isReached) log.info('another host of the fleet is reached', { host: name })
@@ -82,17 +86,27 @@ export class PeerWatch {
     const { hostId, list } = this.#deps
     const rows = await list.all()
     this.#names = new Map(rows.map(row => [row.hostId, row.name]))
-    for (const known of this.#reach.keys()) if (!this.#names.has(known)) this.#reach.delete(known)
+    for (const known of [...this.#reach.keys()]) if (!this.#names.has(known)) this.#forget(known)
     await this.#publish(
       rows.find(row => row.hostId === hostId),
       own,
     )
-    const others = rows.filter(row => row.hostId !== hostId && row.address !== null)
+    const others = rows.filter(row => row.hostId !== hostId && row.address !== null && this.#isDue(row.hostId))
     const waiting = others.values()
     const next = async () => {
       for (const row of waiting) if (!signal.aborted) await this.#greet(row, signal)
     }
     await Promise.all(Array.from({ length: greetingsMax }, next))
+  }
+
+  #forget(hostId: string): void {
+    this.#reach.delete(hostId)
+    this.#reachedAtMs.delete(hostId)
+  }
+
+  #isDue(hostId: string): boolean {
+    const reachedAtMs = this.#reachedAtMs.get(hostId) ?? Number.NEGATIVE_INFINITY
+    return this.isDown(hostId) || this.#deps.clock.monotonicMs() - reachedAtMs > reachedMs
   }
 
   async #publish(row: PeerRow | undefined, own: Publication): Promise<void> {

@@ -12,6 +12,8 @@ export type Batch = {
 }
 
 const batchRowsMax = 500
+/** Lines of sums that become lines of batches in one turn of the event loop. */
+const releasedRowsMax = 2_000
 
 type State = { readonly batch: number; readonly sending_seq: number | null }
 
@@ -31,7 +33,20 @@ export class Outbox {
       sent: prepareRaw(db, 'UPDATE replica SET sending_seq = NULL'),
       strike: prepareRaw(db, 'DELETE FROM outbox WHERE seq <= ?1'),
       renumber: prepareRaw(db, 'UPDATE replica SET batch = ?1, sending_seq = NULL'),
-      count: prepareRaw<{ count: number }>(db, 'SELECT count(*) AS count FROM outbox'),
+      count: prepareRaw<{ count: number }>(
+        db,
+        'SELECT (SELECT count(*) FROM outbox) + (SELECT count(*) FROM outbox_held) AS count',
+      ),
+      note: prepareRaw(
+        db,
+        `INSERT OR IGNORE INTO outbox (table_name, row_key) SELECT table_name, row_key FROM outbox_held
+         ORDER BY table_name, row_key LIMIT ?1`,
+      ),
+      release: prepareRaw(
+        db,
+        `DELETE FROM outbox_held WHERE (table_name, row_key) IN (
+           SELECT table_name, row_key FROM outbox_held ORDER BY table_name, row_key LIMIT ?1)`,
+      ),
     }
   }
 
@@ -54,6 +69,14 @@ export class Outbox {
     const next = { number: batch + 1, ...this.#replica.changesBetween(0, Number.MAX_SAFE_INTEGER, batchRowsMax) }
     this.#sql.send.run(next.number, next.throughSeq)
     return next
+  }
+
+  /** Sums that changed go with the next batches; false: there were none. Bounded: call it again after those. */
+  release(): boolean {
+    return this.#directory.transact(() => {
+      this.#sql.note.run(releasedRowsMax)
+      return this.#sql.release.run(releasedRowsMax).changes > 0
+    })
   }
 
   /** The directory has it. */

@@ -93,6 +93,7 @@ export class Replica {
       if (at === null) {
         if (!isSeeding) this.refuseOwn()
         run(tx, 'DELETE FROM outbox')
+        run(tx, 'DELETE FROM outbox_held')
         this.#sql.begin.run(fleetId, isSeeding ? 1 : 0)
       }
       dropTriggers(tx)
@@ -223,7 +224,9 @@ export class Replica {
   }
 
   #outboxKeys(): string[] {
-    return this.#sql.lines.all(0, Number.MAX_SAFE_INTEGER, Number.MAX_SAFE_INTEGER).map(textOf)
+    return [...this.#sql.lines.all(0, Number.MAX_SAFE_INTEGER, Number.MAX_SAFE_INTEGER), ...this.#sql.held.all()].map(
+      textOf,
+    )
   }
 
   #of(table: string): Prepared {
@@ -303,6 +306,8 @@ export function endReplica(directory: Pick<DirectoryStore, 'transact'>): void {
   directory.transact(tx => {
     dropTriggers(tx)
     run(tx, 'DELETE FROM outbox')
+    run(tx, 'DELETE FROM outbox_held')
+    run(tx, 'DELETE FROM allowances')
     run(tx, 'DELETE FROM replica')
     run(tx, 'DELETE FROM instance_addresses')
   })
@@ -371,6 +376,7 @@ function statementsOn(db: DirectoryDb) {
     ].map(text => prepareRaw(db, text)),
     setVm: prepareRaw(db, 'UPDATE instances SET vm_id = ?1 WHERE id = ?2'),
     sequence: prepareRaw<{ seq: number }>(db, "SELECT seq FROM sqlite_sequence WHERE name = 'outbox'"),
+    held: prepareRaw<Omit<OutboxLine, 'seq'>>(db, 'SELECT table_name, row_key FROM outbox_held'),
     lines: prepareRaw<OutboxLine>(
       db,
       'SELECT seq, table_name, row_key FROM outbox WHERE seq > ?1 AND seq <= ?2 ORDER BY seq LIMIT ?3',

@@ -3,13 +3,17 @@
 
 import { type Column, type ReplicaTable, statusRank } from './tables.ts'
 
-/** Triggers of a table that write `outbox`. They are silent while changes of others are copied. */
+/** Triggers of a table that note changes in `outbox`, or `outbox_held`. They are silent while others' are copied. */
 export function outboxTriggers(table: ReplicaTable): string[] {
   const { name } = table
   const silent = '(SELECT is_applying FROM replica) = 0'
   const note = (row: 'NEW' | 'OLD') => {
     const key = jsonOf(table.key, column => `${row}.${column}`)
     // Not OR REPLACE: a clause of the outer statement would overrule it.
+    if (table.isSum === true) {
+      const isHeld = `EXISTS (SELECT 1 FROM outbox_held WHERE table_name = '${name}' AND row_key = ${key})`
+      return `INSERT INTO outbox_held SELECT '${name}', ${key} WHERE NOT ${isHeld};`
+    }
     return `DELETE FROM outbox WHERE table_name = '${name}' AND row_key = ${key};
       INSERT INTO outbox (table_name, row_key) VALUES ('${name}', ${key});`
   }
@@ -36,8 +40,11 @@ export function selectRow(table: ReplicaTable): string {
   return `SELECT ${rowJson(table)} AS row FROM ${table.name} WHERE ${where}`
 }
 
-/** Lines of the outbox for rows of this host's instances (?1: the host); null: the table has none. */
+/** Lines for rows of this host's instances, and for its sums (?1: the host); null: the table has none. */
 export function noteOwn(table: ReplicaTable): string | null {
+  if (table.isSum === true) {
+    return `INSERT OR IGNORE INTO outbox_held SELECT '${table.name}', ${keyJson(table)} FROM ${table.name} WHERE host_id = ?1`
+  }
   const column = table.name === 'instances' ? 'id' : table.columns.find(({ name }) => name === 'instance_id')?.name
   if (column === undefined) return null
   return `INSERT OR IGNORE INTO outbox (table_name, row_key) SELECT '${table.name}', ${keyJson(table)} FROM ${table.name}

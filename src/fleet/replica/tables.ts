@@ -32,6 +32,8 @@ export type ReplicaTable = {
   readonly isLog?: boolean
   /** Column with the instance whose host alone writes the row; null: rows are of nobody, or say it themselves. */
   readonly ofInstance?: string
+  /** Rows are sums that change with every request: they are reported a few times a minute, and say themselves whose. */
+  readonly isSum?: boolean
   /** A host may add or remove rows without a wish of anybody. */
   readonly hostMay: readonly ('insert' | 'delete')[]
 }
@@ -139,6 +141,27 @@ export const REPLICA_TABLES: readonly ReplicaTable[] = [
       ...integers('wish', 'response_status'),
       ...texts('wish', 'response_data'),
       ...integers('wish', 'created_at_ms'),
+    ],
+  },
+  // Each host counts its own rows up, so the greater of two values is the later one, however late a report comes.
+  {
+    name: 'usage_months',
+    key: ['organization_id', 'month', 'key_prefix', 'host_id'],
+    isSum: true,
+    hostMay: ['insert', 'delete'],
+    columns: [
+      ...texts('fixed', 'organization_id', 'month', 'key_prefix', 'host_id'),
+      ...integers('latest', 'requests', 'prompt_tokens', 'completion_tokens', 'cost_nano_usd'),
+    ],
+  },
+  {
+    name: 'usage_days',
+    key: ['organization_id', 'key_prefix', 'day', 'model', 'host_id'],
+    isSum: true,
+    hostMay: ['insert', 'delete'],
+    columns: [
+      ...texts('fixed', 'organization_id', 'key_prefix', 'day', 'model', 'host_id'),
+      ...integers('latest', 'requests', 'prompt_tokens', 'completion_tokens', 'cost_nano_usd', 'late_cost_nano_usd'),
     ],
   },
 ]

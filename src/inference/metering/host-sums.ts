@@ -4,6 +4,9 @@
 // While a VM drains, its reservations are added to the sums of a month, so that budgets hold over both VMs. Until the
 // old VM reports `draining`, its successor gets no month sums and refuses every key that has a budget. Sums of days
 // hold booked rows only.
+//
+// In a fleet the sums are over all hosts, and what counts for budgets is this host's share of them, which the VM asks
+// for. A VM of an earlier release does not: it holds budgets as far as the sums go.
 
 import { Fault } from '../../base/fault.ts'
 import { type DaySums, daySumsPageMax, type EnclaveStatus, type MonthSums } from '../../contract/vm/enclave.ts'
@@ -11,44 +14,83 @@ import type { Store } from '../../store/db.ts'
 import { prepareDaysPage } from '../../store/directory/usage/usage-day.query.ts'
 import { type MonthSum, prepareMonthSum } from '../../store/directory/usage/usage-month.query.ts'
 import { gatewayById, listGateways } from '../../store/ledger/gateway.query.ts'
-import type { WantOf } from './types.ts'
+import { NO_AMOUNTS, plus } from './shares/amounts.ts'
+import type { Amounts, BudgetShares, ShareAsked, SharesAsked, WantOf } from './types.ts'
 
 /** Each answer is as of one moment. */
 export type HostSums = {
   /** Fault channel.refused: another VM has not yet reported its reservations. */
-  readonly spent: (vmId: string, want: WantOf<'spent'>) => MonthSums
+  readonly spent: (vmId: string, want: WantOf<'spent'>) => MonthSums | Promise<MonthSums>
   readonly days: (vmId: string, want: WantOf<'days'>) => DaySums
 }
 
 export type HostSumsDeps = Pick<Store, 'directory' | 'ledger' | 'hostId'> & {
   /** Last status that a VM reported. */
   readonly statusOf: (vmId: string) => EnclaveStatus | null
+  /** Null: this host is in no fleet. */
+  readonly shares: Pick<BudgetShares, 'share' | 'raise'> | null
 }
 
-export function createHostSums({ directory, ledger, hostId, statusOf }: HostSumsDeps): HostSums {
+export function createHostSums({ directory, ledger, hostId, statusOf, shares }: HostSumsDeps): HostSums {
   const monthSum = prepareMonthSum(directory.db)
   const daysPage = prepareDaysPage(directory.db)
   const bookedOf = (vmId: string) => gatewayById(ledger.db, vmId)?.booked ?? 0
-  return {
-    spent: (vmId, { organizationId, keyPrefix, month }) => {
-      const self = gatewayById(ledger.db, vmId)
-      const others = listGateways(ledger.db, hostId).filter(row => row.vmId !== vmId && row.state !== 'starting')
-      let key = monthSum({ organizationId, keyPrefix, month })
-      let organization = monthSum({ organizationId, keyPrefix: '', month })
-      // A VM that drains refuses keys with budgets.
-      for (const other of self?.state === 'draining' ? [] : others) {
-        const status = statusOf(other.vmId)
-        if (status?.state !== 'draining' || status.reserved === null) {
-          throw new Fault('channel.refused', `VM ${other.vmId} has not said what its requests may cost yet`)
-        }
-        for (const reservation of status.reserved ?? []) {
-          if (reservation.organizationId !== organizationId) continue
-          organization = withReserved(organization, reservation)
-          if (reservation.keyPrefix === keyPrefix) key = withReserved(key, reservation)
-        }
+  /** Other VMs that may still book. Fault channel.refused: one has not said what its requests may cost. */
+  const neighboursOf = (vmId: string, want: WantOf<'spent'>) => {
+    const self = gatewayById(ledger.db, vmId)
+    const others = listGateways(ledger.db, hostId).filter(row => row.vmId !== vmId && row.state !== 'starting')
+    // A VM that drains refuses keys with budgets.
+    const reservations = (self?.state === 'draining' ? [] : others).flatMap(other => {
+      const status = statusOf(other.vmId)
+      if (status?.state !== 'draining' || status.reserved === null) {
+        throw new Fault('channel.refused', `VM ${other.vmId} has not said what its requests may cost yet`)
       }
-      return { key, organization, booked: bookedOf(vmId), isShared: others.length > 0 }
-    },
+      return status.reserved ?? []
+    })
+    const ofOrganization = reservations.filter(({ organizationId }) => organizationId === want.organizationId)
+    const ofKey = ofOrganization.filter(({ keyPrefix }) => keyPrefix === want.keyPrefix)
+    return { count: others.length, organization: total(ofOrganization), key: total(ofKey) }
+  }
+  const sumsFor = (vmId: string, want: WantOf<'spent'>): MonthSums => {
+    const { organizationId, keyPrefix, month } = want
+    const others = neighboursOf(vmId, want)
+    return {
+      key: withReserved(monthSum({ organizationId, keyPrefix, month }), others.key),
+      organization: withReserved(monthSum({ organizationId, keyPrefix: '', month }), others.organization),
+      booked: bookedOf(vmId),
+      isShared: others.count > 0 || shares !== null,
+    }
+  }
+  /** The share is read in the turn in which the sums are. */
+  const withShares = async (
+    known: NonNullable<typeof shares>,
+    vmId: string,
+    want: WantOf<'spent'>,
+    asked: SharesAsked,
+  ) => {
+    const { month } = want
+    const asking = () => {
+      const others = neighboursOf(vmId, want)
+      return {
+        key: withNeighbours(asked.key, others.key),
+        organization: withNeighbours(asked.organization, others.organization),
+      }
+    }
+    const isKnown = await known.raise(want, month, asking).then(
+      () => true,
+      () => false,
+    )
+    const sums = sumsFor(vmId, want)
+    const share = known.share(want, month)
+    if (share === null) return sums
+    const others = neighboursOf(vmId, want)
+    const key = { ...share.key, spent: withReserved(share.key.spent, others.key) }
+    const organization = { ...share.organization, spent: withReserved(share.organization.spent, others.organization) }
+    return { ...sums, shares: { key, organization, isKnown } }
+  }
+  return {
+    spent: (vmId, want) =>
+      shares === null || want.asked === undefined ? sumsFor(vmId, want) : withShares(shares, vmId, want, want.asked),
     days: (vmId, { after, ...scope }) => {
       const { rows, isLast } = daysPage(scope, after, daySumsPageMax)
       return { rows: [...rows], isLast, booked: bookedOf(vmId) }
@@ -56,6 +98,14 @@ export function createHostSums({ directory, ledger, hostId, statusOf }: HostSums
   }
 }
 
-function withReserved(sum: MonthSum, { tokens, nanoUsd }: { tokens: number; nanoUsd: number }): MonthSum {
+function withReserved(sum: MonthSum, { tokens, nanoUsd }: Amounts): MonthSum {
   return { ...sum, completionTokens: sum.completionTokens + tokens, costNanoUsd: sum.costNanoUsd + nanoUsd }
+}
+
+function total(reservations: readonly Amounts[]): Amounts {
+  return reservations.reduce(plus, NO_AMOUNTS)
+}
+
+function withNeighbours(asked: ShareAsked | null, others: Amounts): ShareAsked | null {
+  return asked === null ? null : { need: plus(asked.need, others), want: plus(asked.want, others) }
 }

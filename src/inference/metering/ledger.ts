@@ -21,6 +21,7 @@ import {
   prepareDaysPage,
   type ReadDaysPage,
 } from '../../store/directory/usage/usage-day.query.ts'
+import { prepareCostOfOthers, prepareOwnMonthSum } from '../../store/directory/usage/usage-hosts.query.ts'
 import { prepareMonthSum } from '../../store/directory/usage/usage-month.query.ts'
 import { type Append, type Outcome, writeBatch } from './batch.ts'
 import { DayReadings, withUnbooked } from './day-sums.ts'
@@ -28,7 +29,7 @@ import { cannotRecord } from './faults.ts'
 import type { LedgerWriter } from './ledger-writer.ts'
 import { addSums, MonthSums, scopesOf } from './month-sums.ts'
 import { type Cost, microUsd } from './price.ts'
-import type { MeteringCounts, MonthSpent, Spender, SpentSource, UsageRecord } from './types.ts'
+import type { BudgetShares, MeteringCounts, MonthSpent, Spender, SpentSource, UsageRecord } from './types.ts'
 
 export type MeteringDeps = {
   readonly store: Pick<DirectoryStore, 'db' | 'transact'>
@@ -61,10 +62,14 @@ export class Metering implements SpentSource {
   #waitingSums: MonthSums | null = null
   readonly #monthSum: ReturnType<typeof prepareMonthSum>
   readonly #daysPage: ReadDaysPage
+  readonly #ownMonthSum: ReturnType<typeof prepareOwnMonthSum>
+  readonly #costOfOthers: ReturnType<typeof prepareCostOfOthers>
   readonly #dayReadings = new DayReadings()
   /** The first of those that wait. */
   #inFlight: InFlight | null = null
   #isFlushScheduled = false
+  /** Set by the composition of a fleet, before the first request. */
+  shares: BudgetShares | null = null
   #written = 0
   #lost = 0
 
@@ -74,6 +79,8 @@ export class Metering implements SpentSource {
     this.#isInStore = prepareUsageLookup(deps.store.db)
     this.#monthSum = prepareMonthSum(deps.store.db)
     this.#daysPage = prepareDaysPage(deps.store.db)
+    this.#ownMonthSum = prepareOwnMonthSum(deps.store.db)
+    this.#costOfOthers = prepareCostOfOthers(deps.store.db)
   }
 
   /** Queues a record; after `stop` writes it immediately. Never throws: logs and counts a record that is lost. */
@@ -112,7 +119,7 @@ export class Metering implements SpentSource {
     if (!outcome.isWritten) throw new Error(outcome.error ?? 'usage could not be written')
   }
 
-  /** Exact: the queue is written first. */
+  /** This host's alone, exact: the queue is written first. */
   usage(organizationId: string, { startMs, endMs }: Period): UsageSum {
     this.flush()
     return sumUsage(this.#deps.store.db, { organizationId, startMs, endMs })
@@ -123,8 +130,17 @@ export class Metering implements SpentSource {
     return this.#deps.cost
   }
 
-  /** By the store, and what waits for it. */
+  /** By the store, and what waits for it: over all hosts, as far as others have reported. */
   spent(spender: Spender, month: string): MonthSpent {
+    return this.#spent(spender, month, this.#monthSum)
+  }
+
+  /** This host's alone. */
+  ownSpent(spender: Spender, month: string): MonthSpent {
+    return this.#spent(spender, month, this.#ownMonthSum)
+  }
+
+  #spent(spender: Spender, month: string, monthSum: ReturnType<typeof prepareMonthSum>): MonthSpent {
     const { key, organization } = scopesOf(spender, month)
     if (this.#waitingSums === null) {
       this.#waitingSums = new MonthSums()
@@ -132,8 +148,8 @@ export class Metering implements SpentSource {
     }
     const waiting = this.#waitingSums
     return this.#consistent(() => ({
-      key: addSums(this.#monthSum(key), waiting.of(key)),
-      organization: addSums(this.#monthSum(organization), waiting.of(organization)),
+      key: addSums(monthSum(key), waiting.of(key)),
+      organization: addSums(monthSum(organization), waiting.of(organization)),
     }))
   }
 
@@ -150,9 +166,13 @@ export class Metering implements SpentSource {
     })
   }
 
-  /** For service A's usage summary: the exact sum, rounded up once to whole micro-dollars. */
+  /**
+   * For service A's usage summary: the exact sum over all hosts, rounded up once to whole micro-dollars. `period`: a
+   * billing period of the organization.
+   */
   inferenceCostMicroUsd(organizationId: string, period: Period): bigint {
-    return microUsd(this.usage(organizationId, period).costNanoUsd)
+    const own = this.usage(organizationId, period).costNanoUsd
+    return microUsd(own + this.#costOfOthers({ organizationId, ...period }))
   }
 
   counts(): MeteringCounts {

@@ -3,13 +3,16 @@
 //
 // The host reports which rows of this VM are in its sums (`booked`, as in `next`), so that no row is missing or counted
 // twice.
+//
+// In a fleet the host's sums are over all hosts, and a budget is held by this host's share of it. A host takes no share
+// back from its VM, so it is good until it is used up.
 
 import type { Clock } from '../../base/clock.ts'
 import { Places } from '../../base/work/places.ts'
 import { checked } from '../../contract/check.ts'
 import { MonthSums, type UsageRow } from '../../contract/vm/enclave.ts'
 import type { DayScope, DaySum } from '../../store/directory/usage/usage-day.query.ts'
-import type { MonthScope, MonthSum } from '../../store/directory/usage/usage-month.query.ts'
+import { type MonthScope, type MonthSum, noUsage } from '../../store/directory/usage/usage-month.query.ts'
 import { DayReader } from './day-reader.ts'
 import type { DatedRow } from './day-sums.ts'
 import { tooMuchAsked, unknownUse } from './faults.ts'
@@ -17,8 +20,19 @@ import { addSums, monthOfRow, scopeName, scopesOf, sumOfRow } from './month-sums
 import type { Cost } from './price.ts'
 import { type Question, RecentRows } from './recent-rows.ts'
 import { tokensOfRow } from './row.ts'
+import { amountsOf, plus } from './shares/amounts.ts'
 import type { UsageSpool } from './spool.ts'
-import type { HostQueries, MonthSpent, Spender, SpentSource } from './types.ts'
+import type {
+  BudgetShares,
+  HostQueries,
+  MonthSpent,
+  Share,
+  ShareAsked,
+  SharesAsked,
+  Spender,
+  SpenderShares,
+  SpentSource,
+} from './types.ts'
 
 export type SpentDeps = {
   readonly wants: HostQueries
@@ -29,7 +43,7 @@ export type SpentDeps = {
 }
 
 /** `untilMs`: monotonic; another VM wrote to the books when the host answered, so it is asked again after that. */
-type Known = { sum: MonthSum; untilMs: number }
+type Known = { sum: MonthSum; untilMs: number; share: Share | null }
 
 const askTimeoutMs = 5_000
 /** Questions that are open at a time: certificates and evidence have to be asked for, too. */
@@ -52,6 +66,11 @@ export class Spent implements SpentSource {
   readonly #places = new Places(waitingMax)
   readonly #recent: RecentRows
   readonly #dayReader: DayReader
+  /** Null until the host says that it is in a fleet. */
+  shares: BudgetShares | null = null
+  /** The last answer was shared, so the host knows what a share is. */
+  #isShared = false
+  #isFleetKnown = true
   /** Prices of the sums in `#known`. */
   #cost: Cost
 
@@ -69,7 +88,9 @@ export class Spent implements SpentSource {
     const row = this.#counted(recorded)
     for (const scope of Object.values(scopesOf(row, monthOfRow(row)))) {
       const known = this.#known.get(scopeName(scope))
-      if (known !== undefined) known.sum = addSums(known.sum, sumOfRow(row))
+      if (known === undefined) continue
+      known.sum = addSums(known.sum, sumOfRow(row))
+      if (known.share !== null) known.share = { ...known.share, spent: addSums(known.share.spent, sumOfRow(row)) }
     }
   }
 
@@ -81,15 +102,41 @@ export class Spent implements SpentSource {
   }
 
   load(spender: Spender, month: string): Promise<void> {
-    const name = scopeName(scopesOf(spender, month).key)
-    const asking = this.#asking.get(name)
-    if (asking !== undefined) return asking
-    return this.#asking.size < asksMax ? this.#begin(name, spender, month) : this.#beginInTurn(name, spender, month)
+    return this.#load({ spender, month, asked: () => NOTHING })
   }
 
-  #begin(name: string, spender: Spender, month: string): Promise<void> {
+  #load(ask: Ask): Promise<void> {
+    const name = scopeName(scopesOf(ask.spender, ask.month).key)
+    const asking = this.#asking.get(name)
+    if (asking !== undefined) return asking
+    return this.#asking.size < asksMax ? this.#begin(name, ask) : this.#beginInTurn(name, ask)
+  }
+
+  readonly #share = (spender: Spender, month: string): SpenderShares | null => {
+    this.#followPrices()
+    const scopes = scopesOf(spender, month)
+    const of = (scope: MonthScope) => this.#known.get(scopeName(scope))?.share ?? null
+    const [key, organization] = [of(scopes.key), of(scopes.organization)]
+    return key === null || organization === null ? null : { key, organization }
+  }
+
+  /** After a question of another request of the key, whoever asks looks again. */
+  readonly #raise = async (spender: Spender, month: string, asked: () => SharesAsked): Promise<boolean> => {
+    if (this.#asking.has(scopeName(scopesOf(spender, month).key))) {
+      await this.#load({ spender, month, asked })
+      return true
+    }
+    await this.#load({ spender, month, asked })
+    const share = this.#share(spender, month)
+    const { key, organization } = asked()
+    if (share === null || (covers(share.key, key) && covers(share.organization, organization))) return true
+    if (!this.#isFleetKnown) throw unknownUse()
+    return false
+  }
+
+  #begin(name: string, ask: Ask): Promise<void> {
     const question = this.#recent.begin()
-    const begun = this.#ask(spender, month, question).finally(() => {
+    const begun = this.#ask(ask, question).finally(() => {
       this.#asking.delete(name)
       question.end()
       this.#waiting.shift()?.()
@@ -99,11 +146,11 @@ export class Spent implements SpentSource {
   }
 
   /** Waits for an open query to end, within `askTimeoutMs`. A waiter that no longer needs its turn passes it on. */
-  async #beginInTurn(name: string, spender: Spender, month: string): Promise<void> {
+  async #beginInTurn(name: string, ask: Ask): Promise<void> {
     const { clock } = this.#deps
     const untilMs = clock.monotonicMs() + askTimeoutMs
     while (this.#asking.size >= asksMax && !this.#asking.has(name)) {
-      const leave = this.#places.take([{ name: spender.organizationId, parts: waitingParts }])
+      const leave = this.#places.take([{ name: ask.spender.organizationId, parts: waitingParts }])
       if (typeof leave === 'string') throw tooMuchAsked()
       await new Promise<void>(resolve => this.#waiting.push(resolve)).finally(leave)
       if (clock.monotonicMs() < untilMs) continue
@@ -112,36 +159,67 @@ export class Spent implements SpentSource {
     }
     // Meanwhile another request of the key may have asked, and been answered.
     const asking = this.#asking.get(name)
-    const isKnown = this.spent(spender, month) !== null
-    if (asking === undefined && !isKnown) return this.#begin(name, spender, month)
+    const isKnown = ask.asked() === NOTHING && this.spent(ask.spender, ask.month) !== null
+    if (asking === undefined && !isKnown) return this.#begin(name, ask)
     this.#waiting.shift()?.()
     return asking
   }
 
-  async #ask({ organizationId, keyPrefix }: Spender, month: string, { rowsAfter }: Question): Promise<void> {
-    const { wants, clock } = this.#deps
-    let hostSums: MonthSums
+  async #ask(ask: Ask, question: Question): Promise<void> {
+    let hostSums = await this.#answerOf(ask)
+    if (hostSums.isShared && !this.#isShared) {
+      this.#isShared = true
+      hostSums = await this.#answerOf(ask)
+    }
+    const { booked, isShared, shares, ...sums } = hostSums
+    this.#isShared = isShared
+    if (shares !== undefined) {
+      this.shares ??= { share: this.#share, raise: this.#raise, follow: () => {} }
+      this.#isFleetKnown = shares.isKnown
+    }
+    const untilMs = isShared ? this.#deps.clock.monotonicMs() + sharedMs : Number.POSITIVE_INFINITY
+    if (this.#known.size >= knownMax) this.#known.clear()
+    const scopes = scopesOf(ask.spender, ask.month)
+    const rows = question.rowsAfter(booked).map(row => this.#counted(row))
+    this.#learn(scopes.key, { sum: sums.key, rows, untilMs, share: shares?.key ?? null })
+    this.#learn(scopes.organization, { sum: sums.organization, rows, untilMs, share: shares?.organization ?? null })
+  }
+
+  /** Fault metering_unavailable. */
+  async #answerOf({ spender, month, asked }: Ask): Promise<MonthSums> {
+    const { organizationId, keyPrefix } = spender
+    const want = { kind: 'spent', organizationId, keyPrefix, month } as const
     try {
-      const answer = await wants.ask({ kind: 'spent', organizationId, keyPrefix, month }, askTimeoutMs)
-      hostSums = checked(MonthSums, answer, { what: 'sums of the host', code: 'metering_unavailable' })
+      const answer = await this.#deps.wants.ask(
+        this.#isShared ? { ...want, asked: this.#withUnbooked(spender, month, asked()) } : want,
+        askTimeoutMs,
+      )
+      return checked(MonthSums, answer, { what: 'sums of the host', code: 'metering_unavailable' })
     } catch (cause) {
       throw unknownUse(cause)
     }
-    const { booked, isShared, ...sums } = hostSums
-    const untilMs = isShared ? clock.monotonicMs() + sharedMs : Number.POSITIVE_INFINITY
-    if (this.#known.size >= knownMax) this.#known.clear()
-    const scopes = scopesOf({ organizationId, keyPrefix }, month)
-    const rows = rowsAfter(booked).map(row => this.#counted(row))
-    this.#learn(scopes.key, { sum: sums.key, rows, untilMs })
-    this.#learn(scopes.organization, { sum: sums.organization, rows, untilMs })
   }
 
-  #learn(scope: MonthScope, { sum, rows, untilMs }: { sum: MonthSum; rows: DatedRow[]; untilMs: number }): void {
-    const name = scopeName(scope)
-    const own = rows.filter(row =>
-      Object.values(scopesOf(row, monthOfRow(row))).some(scope => scopeName(scope) === name),
-    )
-    this.#known.set(name, { sum: own.map(sumOfRow).reduce(addSums, sum), untilMs })
+  /** The host knows of the rows that it has booked alone. */
+  #withUnbooked(spender: Spender, month: string, { key, organization }: SharesAsked): SharesAsked {
+    if (key === null && organization === null) return { key, organization }
+    const rows = this.#deps.spool.unbooked().map(row => this.#counted(row))
+    const scopes = scopesOf(spender, month)
+    const asked = (scope: MonthScope, of: ShareAsked | null): ShareAsked | null => {
+      if (of === null) return null
+      const unbooked = amountsOf(sumIn(scope, rows))
+      return { need: plus(of.need, unbooked), want: plus(of.want, unbooked) }
+    }
+    return { key: asked(scopes.key, key), organization: asked(scopes.organization, organization) }
+  }
+
+  #learn(scope: MonthScope, { sum, rows, untilMs, share }: Known & { readonly rows: readonly DatedRow[] }): void {
+    const own = sumIn(scope, rows)
+    this.#known.set(scopeName(scope), {
+      sum: addSums(sum, own),
+      untilMs,
+      share: share === null ? null : { ...share, spent: addSums(share.spent, own) },
+    })
   }
 
   days(scope: DayScope): AsyncIterable<readonly DaySum[]> {
@@ -164,4 +242,27 @@ export class Spent implements SpentSource {
     const known = this.#known.get(scopeName(scope))
     return known === undefined || this.#deps.clock.monotonicMs() >= known.untilMs ? null : known.sum
   }
+}
+
+type Ask = {
+  readonly spender: Spender
+  readonly month: string
+  /** Read when it is sent. */
+  readonly asked: () => SharesAsked
+}
+
+const NOTHING: SharesAsked = { key: null, organization: null }
+
+function sumIn(scope: MonthScope, rows: readonly DatedRow[]): MonthSum {
+  const name = scopeName(scope)
+  return rows
+    .filter(row => Object.values(scopesOf(row, monthOfRow(row))).some(scope => scopeName(scope) === name))
+    .map(sumOfRow)
+    .reduce(addSums, noUsage)
+}
+
+function covers({ spent, allowed }: Share, asked: ShareAsked | null): boolean {
+  if (asked === null) return true
+  const whole = plus(amountsOf(spent), asked.need)
+  return whole.nanoUsd <= allowed.nanoUsd && whole.tokens <= allowed.tokens
 }

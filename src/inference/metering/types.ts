@@ -48,7 +48,33 @@ export type SpentSource = {
   readonly load: (spender: Spender, month: string) => Promise<void>
   /** By day (UTC), then model, in pages. Faults: invalid_request (too many rows), metering_unavailable. */
   readonly days: (scope: DayScope) => AsyncIterable<readonly DaySum[]>
+  /** Null: budgets are this host's alone, and the sums are what counts. */
+  readonly shares: BudgetShares | null
 }
+
+export type Amounts = { readonly nanoUsd: number; readonly tokens: number }
+
+/** In a fleet: how much of the budgets of a month this host may use. */
+export type BudgetShares = {
+  /** Share of this host now. Null: nothing is known, call `raise` first. */
+  readonly share: (spender: Spender, month: string) => SpenderShares | null
+  /**
+   * Asks for more, where `asked` needs more than there is. False: the budgets have no room for it now. Fault
+   * metering_unavailable: nothing is known of their room.
+   */
+  readonly raise: (spender: Spender, month: string, asked: () => SharesAsked) => Promise<boolean>
+  /** Reservations by key, or with an empty key of an organization, counted in every month. */
+  readonly follow: (reserved: (spender: Spender) => Amounts) => void
+}
+
+/** `spent`: of this host. `allowed`: spent and reserved together. */
+export type Share = { readonly spent: MonthSum; readonly allowed: Amounts }
+export type SpenderShares = { readonly key: Share; readonly organization: Share }
+
+/** Beside what is spent: reservations, with the request that has to fit (`need`), and with all that wait (`want`). */
+export type ShareAsked = { readonly need: Amounts; readonly want: Amounts }
+/** Null: there is no such budget. */
+export type SharesAsked = { readonly key: ShareAsked | null; readonly organization: ShareAsked | null }
 
 export type WantOf<Kind extends Want['kind']> = Extract<Want, { kind: Kind }>
 

@@ -193,7 +193,7 @@ const FAILURES = {
   Unavailable: {
     ...COMMON_FAILURES.unavailable,
     description:
-      'A fresh attestation cannot be had now: the virtual machine does not answer, or certificates are missing. Wait as long as Retry-After says.',
+      'A fresh attestation cannot be had now: the virtual machine, or the host that has it, does not answer, or certificates are missing. Wait as long as Retry-After says.',
     message: 'The virtual machine does not answer right now; ask again as soon as Retry-After says.',
   },
   NotWritable: COMMON_FAILURES.notWritable,

@@ -1,6 +1,8 @@
 // The handlers of service A: each parses its request and makes one call, whose result becomes the envelope's `data`.
 
+import { assert } from '../../base/assert.ts'
 import { resultOr } from '../../base/result-or.ts'
+import type { Peers } from '../../fleet/peers/peers.ts'
 import type { EdgeContext } from '../../http/edge.ts'
 import { joined } from '../../http/operations.ts'
 import { readNonce } from '../attestation.codec.ts'
@@ -13,6 +15,14 @@ import { INSTANCE_OPERATIONS, type InstanceOperation } from './operations.ts'
 export type InstanceApi = {
   readonly service: InstancesService
   readonly attestations: Pick<Attestations, 'show'>
+  /** Other hosts of the fleet; null or absent on a single host. */
+  readonly peers?: Pick<Peers, 'forward'> | null
+}
+
+/** The connection of a request. */
+export type InstancePeer = {
+  /** The client's address; a function because it costs a system call. */
+  readonly address: () => string
 }
 
 /** Services of the HTTP server to handlers. */
@@ -26,7 +36,10 @@ export type Edge = {
 }
 
 /** A Response goes out without an envelope. */
-export type InstanceHandler = (api: InstanceApi & Edge, context: EdgeContext) => Handled | Promise<Handled>
+export type InstanceHandler = (
+  api: InstanceApi & Edge,
+  context: InstancePeer & EdgeContext,
+) => Handled | Promise<Handled>
 type Handled = Reply | Response
 
 const HANDLERS: Readonly<Record<InstanceOperation, InstanceHandler>> = {
@@ -42,9 +55,13 @@ const HANDLERS: Readonly<Record<InstanceOperation, InstanceHandler>> = {
   },
   retrieveInstance: async ({ service, caller }, context) =>
     reply(await service.retrieve(caller(context, 'read'), nameOf(context))),
-  retrieveInstanceAttestation: async ({ attestations, caller }, context) => {
+  retrieveInstanceAttestation: async ({ attestations, peers = null, caller }, context) => {
     const by = caller(context, 'read')
-    return reply(await attestations.show(by, nameOf(context), readNonce(context.request.url)))
+    const shown = await attestations.show(by, nameOf(context), readNonce(context.request.url))
+    if ('data' in shown) return reply(shown)
+    const { otherHostId } = shown
+    assert(peers !== null, 'a host that knows of others can ask them')
+    return await peers.forward(otherHostId, context.request, { service: 'instances', clientAddress: context.address() })
   },
   deleteInstance: async ({ service, caller }, context) =>
     reply(await service.remove(caller(context, 'write'), nameOf(context)), 202),

@@ -12,7 +12,7 @@ import type { RequestRate } from '../../http/rate.ts'
 import type { StrangerLines } from '../../http/stranger-lines.ts'
 import type { Authenticate } from './auth.ts'
 import { correlationHeaders, failureEnvelope, successResponse } from './envelope.ts'
-import { type Edge, INSTANCE_ROUTES, type InstanceApi, type InstanceHandler } from './routes.ts'
+import { type Edge, INSTANCE_ROUTES, type InstanceApi, type InstanceHandler, type InstancePeer } from './routes.ts'
 
 export type HttpDeps = InstanceApi & {
   readonly log: Logger
@@ -32,12 +32,6 @@ export type HttpDeps = InstanceApi & {
   readonly openapi: object
 }
 
-/** The connection of a request. */
-export type InstancePeer = {
-  /** The client's address; a function because it costs a system call. */
-  readonly address: () => string
-}
-
 /** Never rejects: every request gets a response. */
 export type HttpFetch = (request: Request, peer: InstancePeer) => Promise<Response>
 
@@ -50,11 +44,11 @@ export function createHttp(deps: HttpDeps): HttpFetch {
     return principal
   }
   const json = (request: Request) => readJson(request, deps.limits, deadlines)
-  const { service, attestations, routes = INSTANCE_ROUTES } = deps
-  const api: InstanceApi & Edge = { service, attestations, caller, json, openapi: JSON.stringify(deps.openapi) }
+  const { service, attestations, peers = null, routes = INSTANCE_ROUTES } = deps
+  const api: InstanceApi & Edge = { service, attestations, peers, caller, json, openapi: JSON.stringify(deps.openapi) }
   const own = routes.map(({ row: handle, ...place }) => ({
     ...place,
-    respond: async (context: EdgeContext) => {
+    respond: async (context: InstancePeer & EdgeContext) => {
       const handled = await handleTwice(() => handle(api, context), deps.fresh ?? null)
       return handled instanceof Response ? handled : successResponse(context, handled)
     },

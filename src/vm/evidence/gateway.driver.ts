@@ -46,17 +46,7 @@ export type VmGatewaysDeps = {
 type RequestOf<Op extends EnclaveRequest['op']> = Omit<Extract<EnclaveRequest, { op: Op }>, 'id' | 'op'>
 type TellOperation = Extract<
   AgentOperation,
-  {
-    op:
-      | 'addresses'
-      | 'evidence_for'
-      | 'certificate_for'
-      | 'certificates'
-      | 'spent_for'
-      | 'days_for'
-      | 'shares_for'
-      | 'drain'
-  }
+  { op: 'addresses' | 'evidence_for' | 'certificate_for' | 'certificates' | 'spent_for' | 'days_for' | 'drain' }
 >
 type DocumentKind = keyof typeof documentBytesMax
 type DocumentOperation = Extract<AgentOperation, { op: DocumentKind }>

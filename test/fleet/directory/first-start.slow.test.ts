@@ -40,7 +40,7 @@ test.skipIf(missing)('without the database', async () => {
     expect(body.error.message).toContain('cannot be reached at present')
   }
   expect(late.inside.fleet.waitsFor()).toContain('the database of the fleet')
-  expect(late.inside.fleet.view()).toEqual({ version: 0, unreportedRows: 0 })
+  expect(late.inside.fleet.view()).toEqual({ version: 0, timeline: 0, unreportedRows: 0 })
   expect([late.addressOf(hostname), late.inside.isAbsent(hostname)]).toEqual([null, false])
   fleet.restore()
   await until('it has its copy', 15_000, () => late.inside.fleet.waitsFor() === null)

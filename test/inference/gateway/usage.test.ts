@@ -122,7 +122,7 @@ test.skipIf(needsHost('what has been used comes from the test'))(
   async () => {
     // Goal: a key's usage decides neither memory nor time of the gateway, and an error suggests fewer groups.
     await using gateway = startHostGateway([target(upstream.url)], {
-      host: { spent: { spent: () => null, load: async () => {}, days: () => usedDays(300, 10) } },
+      host: { spent: { shares: null, spent: () => null, load: async () => {}, days: () => usedDays(300, 10) } },
     })
     const refused = await askRows('by=model,day', gateway.url)
     const { error } = (await refused.json()) as GatewayError

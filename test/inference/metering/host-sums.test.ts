@@ -15,7 +15,7 @@ test('goal: the sums of the books, with what drains elsewhere', () => {
   using ledger = openLedger()
   const { store } = ledger
   const statuses = new Map<string, EnclaveStatus>()
-  const tell = createHostSums({ ...store, statusOf: vmId => statuses.get(vmId) ?? null })
+  const tell = createHostSums({ ...store, shares: null, statusOf: vmId => statuses.get(vmId) ?? null })
   const want = { id: 'w1', kind: 'spent', organizationId: 'o1', keyPrefix: 'k1', month: '2026-11' } as const
   const row = { instanceId: null, model: 'm', upstream: 'u', promptTokens: 10, completionTokens: 5, costNanoUsd: 7 }
   prepareUsageAppend(store.db)([
@@ -66,7 +66,7 @@ test('goal: the sums of the books, with what drains elsewhere', () => {
 test('goal: pages of days with how many rows of the VM are in them, each within a line of the channel', () => {
   using ledger = openLedger()
   const { store } = ledger
-  const tell = createHostSums({ ...store, statusOf: () => null })
+  const tell = createHostSums({ ...store, shares: null, statusOf: () => null })
   // Each character of it takes six in JSON.
   const longest = (index: number) => `${index}`.padEnd(256, '\u0001')
   prepareUsageAppend(store.db)(

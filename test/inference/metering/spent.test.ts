@@ -138,12 +138,20 @@ test('goal: sums that another VM adds to, and sums by other prices, are asked fo
   const vm = createVm()
   const shared = vm.load('k1')
   vm.asked[0]?.resolve(vm.sums('k1', true))
+  // The host may be in a fleet: it is asked what that allows.
+  await until('the second question', 1_000, () => vm.asked.length === 2)
+  expect(vm.asked.map(({ want }) => want.kind === 'spent' && want.asked)).toEqual([
+    undefined,
+    { key: null, organization: null },
+  ])
+  vm.asked[1]?.resolve(vm.sums('k1', true))
   await shared
   expect(vm.requests('k1')).toEqual([0, 0, 0])
+  expect(vm.spent.shares).toBeNull()
   await vm.clock.elapse(2_000)
   expect(vm.requests('k1')).toBeNull()
   const own = vm.load('k1')
-  vm.asked[1]?.resolve(vm.sums('k1'))
+  vm.asked[2]?.resolve(vm.sums('k1'))
   await own
   await vm.clock.elapse(100_000)
   expect(vm.requests('k1')).toEqual([0, 0, 0])

@@ -66,6 +66,8 @@ type HostOptions = {
   readonly places?: number
   readonly bootMs?: number
   readonly isBroken?: boolean
+  readonly isAttested?: boolean
+  readonly attestationsPerMinute?: number
   readonly lostAfterMs?: number
   /** Reaches the database also while the way of the others is cut. */
   readonly isDirect?: boolean

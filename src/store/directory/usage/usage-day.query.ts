@@ -1,4 +1,4 @@
-// Usage of a key by day (UTC) and model, read page by page. Effects: SQL.
+// Usage by day (UTC) and model over all hosts, read page by page, and what other hosts have of it. Effects: SQL.
 
 import { sql } from 'drizzle-orm'
 import { iso } from '../../../base/clock.ts'
@@ -13,7 +13,7 @@ export type DayScope = {
   readonly to: string
 }
 
-export type DaySum = Omit<UsageDay, 'organizationId' | 'keyPrefix'>
+export type DaySum = Omit<UsageDay, 'organizationId' | 'keyPrefix' | 'hostId' | 'lateCostNanoUsd'>
 
 /** Pages are ordered by day, then by the model's UTF-8 bytes. */
 export type DayPlace = Pick<UsageDay, 'day' | 'model'>
@@ -30,13 +30,15 @@ export function dayOf(atMs: number): string {
 export type ReadDaysPage = (scope: DayScope, after: DayPlace | null, limit: number) => DaysPage
 
 export function prepareDaysPage(db: DirectoryDb): ReadDaysPage {
+  const sum = (column: string) => `min(${Number.MAX_SAFE_INTEGER}, sum(${column}))`
   const query = (comparison: '>' | '>=') =>
     prepareRaw<DaySum>(
       db,
-      `SELECT day, model, requests, prompt_tokens AS promptTokens, completion_tokens AS completionTokens, cost_nano_usd AS costNanoUsd
+      `SELECT day, model, ${sum('requests')} AS requests, ${sum('prompt_tokens')} AS promptTokens,
+         ${sum('completion_tokens')} AS completionTokens, ${sum('cost_nano_usd')} AS costNanoUsd
        FROM usage_days
        WHERE organization_id = ? AND key_prefix = ? AND (day, model) ${comparison} (?, ?) AND day <= ?
-       ORDER BY day, model LIMIT ?`,
+       GROUP BY day, model ORDER BY day, model LIMIT ?`,
     )
   const [first, next] = [query('>='), query('>')]
   return ({ organizationId, keyPrefix, from, to }, after, limit) => {
@@ -49,12 +51,12 @@ export function prepareDaysPage(db: DirectoryDb): ReadDaysPage {
 
 /** Deletes at most `limit` sums of days before that one. Returns how many. */
 export function purgeUsageDays(db: DirectoryDb, { before, limit }: { before: string; limit: number }): number {
-  const { organizationId, keyPrefix, day, model } = usageDays
+  const { organizationId, keyPrefix, day, model, hostId } = usageDays
   return db
     .delete(usageDays)
     .where(
-      sql`(${organizationId}, ${keyPrefix}, ${day}, ${model}) IN (
-        SELECT organization_id, key_prefix, day, model FROM usage_days WHERE day < ${before} LIMIT ${limit})`,
+      sql`(${organizationId}, ${keyPrefix}, ${day}, ${model}, ${hostId}) IN (
+        SELECT organization_id, key_prefix, day, model, host_id FROM usage_days WHERE day < ${before} LIMIT ${limit})`,
     )
     .returning({ day })
     .all().length

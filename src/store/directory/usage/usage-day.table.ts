@@ -1,4 +1,5 @@
-// Usage of each key by model and day (UTC). A trigger of the usage ledger writes it; we only read and purge it.
+// Usage of each key by model, day (UTC) and host. A trigger of the usage ledger writes this host's, the fleet's copy
+// those of others; we only read and purge it.
 
 import { index, integer, primaryKey, sqliteTable, text } from 'drizzle-orm/sqlite-core'
 import { organizations } from '../organization.table.ts'
@@ -13,14 +14,18 @@ export const usageDays = sqliteTable(
     /** As 2026-11-30. */
     day: text('day').notNull(),
     model: text('model').notNull(),
+    hostId: text('host_id').notNull(),
     requests: integer('requests').notNull(),
     promptTokens: integer('prompt_tokens').notNull(),
     completionTokens: integer('completion_tokens').notNull(),
     costNanoUsd: integer('cost_nano_usd').notNull(),
+    /** The part of it that came at or after the time of day at which the organization was created. */
+    lateCostNanoUsd: integer('late_cost_nano_usd').notNull(),
   },
   table => [
-    primaryKey({ columns: [table.organizationId, table.keyPrefix, table.day, table.model] }),
+    primaryKey({ columns: [table.organizationId, table.keyPrefix, table.day, table.model, table.hostId] }),
     index('usage_days_day').on(table.day),
+    index('usage_days_organization').on(table.organizationId, table.day),
   ],
 )
 

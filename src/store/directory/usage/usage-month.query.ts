@@ -1,4 +1,4 @@
-// Sums of usage by calendar month (UTC), of a key or of a whole organization. Effects: SQL.
+// Sums of usage by calendar month (UTC), of a key or of a whole organization, over all hosts. Effects: SQL.
 
 import { sql } from 'drizzle-orm'
 import { type DirectoryDb, prepareRaw } from '../../db.ts'
@@ -36,11 +36,16 @@ export function monthEndMs(month: string): number {
   return Date.UTC(year, number)
 }
 
-/** Prepared once, and raw: admission needs it for each request of a key with a budget. */
+/**
+ * Over all hosts. Prepared once, and raw: admission needs it for each request of a key with a budget. A sum stops at
+ * the largest integer that a double holds exactly.
+ */
 export function prepareMonthSum(db: DirectoryDb): (scope: MonthScope) => MonthSum {
+  const sum = (column: string) => `min(${Number.MAX_SAFE_INTEGER}, coalesce(sum(${column}), 0))`
   const query = prepareRaw<MonthSum>(
     db,
-    `SELECT requests, prompt_tokens AS promptTokens, completion_tokens AS completionTokens, cost_nano_usd AS costNanoUsd
+    `SELECT ${sum('requests')} AS requests, ${sum('prompt_tokens')} AS promptTokens,
+       ${sum('completion_tokens')} AS completionTokens, ${sum('cost_nano_usd')} AS costNanoUsd
      FROM usage_months WHERE organization_id = ? AND month = ? AND key_prefix = ?`,
   )
   return ({ organizationId, month, keyPrefix }) => query.get(organizationId, month, keyPrefix) ?? noUsage
@@ -48,12 +53,12 @@ export function prepareMonthSum(db: DirectoryDb): (scope: MonthScope) => MonthSu
 
 /** Deletes at most `limit` sums of months before that one. Returns how many. */
 export function purgeUsageMonths(db: DirectoryDb, { before, limit }: { before: string; limit: number }): number {
-  const { organizationId, month, keyPrefix } = usageMonths
+  const { organizationId, month, keyPrefix, hostId } = usageMonths
   return db
     .delete(usageMonths)
     .where(
-      sql`(${organizationId}, ${month}, ${keyPrefix}) IN (
-        SELECT organization_id, month, key_prefix FROM usage_months WHERE month < ${before} LIMIT ${limit})`,
+      sql`(${organizationId}, ${month}, ${keyPrefix}, ${hostId}) IN (
+        SELECT organization_id, month, key_prefix, host_id FROM usage_months WHERE month < ${before} LIMIT ${limit})`,
     )
     .returning({ month })
     .all().length

@@ -1,4 +1,5 @@
-// Usage of each calendar month (UTC). A trigger of the usage ledger writes it; we only read and purge it.
+// Usage of each calendar month (UTC) by host. A trigger of the usage ledger writes this host's, the fleet's copy those
+// of others; we only read and purge it.
 
 import { integer, primaryKey, sqliteTable, text } from 'drizzle-orm/sqlite-core'
 import { organizations } from '../organization.table.ts'
@@ -13,12 +14,13 @@ export const usageMonths = sqliteTable(
     month: text('month').notNull(),
     /** Empty: all keys of the organization. */
     keyPrefix: text('key_prefix').notNull(),
+    hostId: text('host_id').notNull(),
     requests: integer('requests').notNull(),
     promptTokens: integer('prompt_tokens').notNull(),
     completionTokens: integer('completion_tokens').notNull(),
     costNanoUsd: integer('cost_nano_usd').notNull(),
   },
-  table => [primaryKey({ columns: [table.organizationId, table.month, table.keyPrefix] })],
+  table => [primaryKey({ columns: [table.organizationId, table.month, table.keyPrefix, table.hostId] })],
 )
 
 export type UsageMonth = typeof usageMonths.$inferSelect

@@ -1,0 +1,195 @@
+// Blocks of the budgets of gateway keys and organizations that this host leases from the directory, so that all hosts
+// together never pass a budget. Effects: statements to PostgreSQL, SQL on the host's database.
+//
+// The directory keeps for each budget, month and host how much that host may have spent and reserved, and grants more
+// only while the sum over all hosts stays within the budget. A host ceases to use a block before it gives it back.
+// Hosts are trusted with it: a budget is the operator's promise to itself, and the hosts are the operator's.
+
+import type { Clock } from '../../base/clock.ts'
+import type { Logger } from '../../base/log.ts'
+import { createSerial, type Serial } from '../../base/work/serial.ts'
+import type { DirectoryStore } from '../../store/db.ts'
+import { directoryAway, reasonOf } from '../failures.ts'
+import type { Postgres } from '../postgres.ts'
+import { HeldAllowances, scopeName } from './held.ts'
+import {
+  type Amounts,
+  enterAllowances,
+  type Held,
+  type Lease,
+  leaseAllowance,
+  returnAllowance,
+  type Scope,
+} from './statements.ts'
+
+export type AllowancesDeps = {
+  readonly directory: Pick<DirectoryStore, 'db'>
+  readonly hostId: string
+  readonly postgres: Pick<Postgres, 'query' | 'view'>
+  /** Timeline of the server that the copy here comes from. */
+  readonly timeline: () => number
+  readonly clock: Pick<Clock, 'monotonicMs'>
+  readonly log: Logger
+}
+
+/** In the month of a scope, this host's spending included. */
+export type AllowanceAsked = {
+  /** Spent and reserved. */
+  readonly used: Amounts
+  /** So much has to fit, `used` included. */
+  readonly need: Amounts
+  /** So much would be of use, `used` included. */
+  readonly want: Amounts
+}
+
+/** A refusal, or a failure, is believed for so long: an exhausted budget costs few statements. */
+const refusedMs = 1_000
+/** Scopes of which a refusal is known. */
+const refusalsMax = 10_000
+/** Requests that wait for one budget. */
+const waitingMax = 4_096
+
+type Refusal = { readonly untilMs: number; readonly left: Lease['left'] }
+
+export class Allowances {
+  readonly #deps: AllowancesDeps
+  readonly #held: HeldAllowances
+  /** By budget and month: what is granted and given back follows one another. */
+  readonly #turns = new Map<string, Serial>()
+  readonly #refusals = new Map<string, Refusal>()
+  #awayUntilMs = Number.NEGATIVE_INFINITY
+  /** Timeline of the server that has what this host was granted; null: it was not told since the start. */
+  #entered: number | null = null
+
+  constructor(deps: AllowancesDeps) {
+    this.#deps = deps
+    this.#held = new HeldAllowances(deps.directory)
+  }
+
+  /** Null: nothing was granted. */
+  of(scope: Scope): Amounts | null {
+    return this.#held.of(scope)
+  }
+
+  all(): readonly Held[] {
+    return this.#held.all()
+  }
+
+  /**
+   * Asks for more where `asked`, read when its turn has come, needs more than is held. False: the budget has no room
+   * for it now. Fault: `fleet.unavailable` (nothing is known of the budget's room now).
+   */
+  async raise(scope: Scope, asked: () => AllowanceAsked): Promise<boolean> {
+    return await this.#inTurn(scope, () => this.#raise(scope, asked()))
+  }
+
+  async #inTurn<T>(scope: Scope, work: () => Promise<T>): Promise<T> {
+    const name = scopeName(scope)
+    const turns = this.#turns.get(name) ?? createSerial()
+    if (turns.size() >= waitingMax) throw directoryAway(new Error(`${waitingMax} requests wait already`))
+    this.#turns.set(name, turns)
+    try {
+      return await turns.run(work)
+    } finally {
+      if (turns.size() === 0) this.#turns.delete(name)
+    }
+  }
+
+  async #raise(scope: Scope, { used, need, want }: AllowanceAsked): Promise<boolean> {
+    const held = this.#held.of(scope)
+    if (held !== null && covers(held, need)) return true
+    const known = held ?? { nanoUsd: 0, tokens: 0 }
+    const name = scopeName(scope)
+    const { clock, postgres, hostId } = this.#deps
+    const refusal = this.#refusals.get(name)
+    if (refusal !== undefined && clock.monotonicMs() < refusal.untilMs && !mayFit(refusal, known, need)) return false
+    const ask = { held: most(known, used), need, want }
+    let lease = await this.#tried(() => leaseAllowance(postgres, hostId, scope, ask))
+    if (lease !== null && lease.timeline !== this.#entered) {
+      await this.#tried(() => this.#enter())
+      lease = await this.#tried(() => leaseAllowance(postgres, hostId, scope, ask))
+    }
+    if (lease === null) throw directoryAway(new Error('the fleet does not have this host'))
+    this.#held.set(scope, lease.granted)
+    if (covers(lease.granted, need)) {
+      this.#refusals.delete(name)
+      return true
+    }
+    if (!lease.isKnown) throw directoryAway(new Error('other hosts have not said yet what they were granted'))
+    if (this.#refusals.size >= refusalsMax) this.#refusals.clear()
+    this.#refusals.set(name, { untilMs: clock.monotonicMs() + refusedMs, left: lease.left })
+    return false
+  }
+
+  /**
+   * Gives back what is above `keep`, read when its turn has come. Here it is gone at once; should the directory not
+   * hear of it, this host finds it there when it asks for more. Fault: `fleet.unavailable`.
+   */
+  async giveBack(scope: Scope, keep: () => Amounts): Promise<void> {
+    const { postgres, hostId } = this.#deps
+    await this.#inTurn(scope, async () => {
+      const held = this.#held.of(scope)
+      const kept = keep()
+      const rest = held === null ? kept : least(held, kept)
+      if (held !== null) this.#held.set(scope, rest)
+      await this.#tried(() => returnAllowance(postgres, hostId, scope, rest))
+    })
+  }
+
+  /** Forgets what was granted for a month that is over: nothing begins in it any more. */
+  drop(scope: Scope): void {
+    this.#held.remove(scope)
+  }
+
+  /**
+   * Enters what this host was granted where the server may not have it: after a start, and on another timeline.
+   * Fault: `fleet.unavailable`.
+   */
+  async enterIfNew(): Promise<void> {
+    if (this.#entered === null || this.#entered !== this.#deps.timeline()) await this.enterAgain()
+  }
+
+  /** Fault: `fleet.unavailable`. */
+  async enterAgain(): Promise<void> {
+    await this.#tried(() => this.#enter())
+  }
+
+  async #enter(): Promise<void> {
+    const { postgres, hostId, log } = this.#deps
+    const held = this.#held.all()
+    this.#entered = await enterAllowances(postgres, hostId, held)
+    log.debug('the directory knows what this host may use of budgets', { count: held.length })
+  }
+
+  /** Fails at once for a while after a failure: requests wait in turn. */
+  async #tried<T>(work: () => Promise<T>): Promise<T> {
+    const { postgres, clock, log } = this.#deps
+    // Others ask it once a second or two, and so find out that it is back.
+    if (!postgres.view().isReachable || clock.monotonicMs() < this.#awayUntilMs)
+      throw directoryAway(new Error('it does not answer'))
+    try {
+      return await work()
+    } catch (error) {
+      this.#awayUntilMs = clock.monotonicMs() + refusedMs
+      log.debug('the directory did not say what may be used of a budget', { problem: reasonOf(error) })
+      throw error
+    }
+  }
+}
+
+function covers(held: Amounts, need: Amounts): boolean {
+  return held.nanoUsd >= need.nanoUsd && held.tokens >= need.tokens
+}
+
+function mayFit({ left }: Refusal, held: Amounts, need: Amounts): boolean {
+  const fits = (room: number | null, more: number) => room === null || more <= Math.max(0, room)
+  return fits(left.nanoUsd, need.nanoUsd - held.nanoUsd) && fits(left.tokens, need.tokens - held.tokens)
+}
+
+function most(a: Amounts, b: Amounts): Amounts {
+  return { nanoUsd: Math.max(a.nanoUsd, b.nanoUsd), tokens: Math.max(a.tokens, b.tokens) }
+}
+
+function least(a: Amounts, b: Amounts): Amounts {
+  return { nanoUsd: Math.min(a.nanoUsd, b.nanoUsd), tokens: Math.min(a.tokens, b.tokens) }
+}

@@ -1,0 +1,37 @@
+// Hosts of one fleet in one process, as far as their books go. Effects: a database, files of a temporary directory.
+
+import { mkdirSync, mkdtempSync, rmSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { type BooksHost, type BooksHostOptions, startBooksHost } from '../../../scripts/rigs/fleet/books-host.ts'
+import { newFleet } from '../../../scripts/rigs/postgres/fleet.ts'
+import type { PostgresServer } from '../../../scripts/rigs/postgres/server.ts'
+import { type DatabaseProxy, startProxy } from '../postgres/proxy.ts'
+
+export type BooksFleet = AsyncDisposable & {
+  /** Also one that was stopped. */
+  readonly host: (name: string, options?: Partial<BooksHostOptions>) => Promise<BooksHost>
+  /** The way of all hosts to the database. */
+  readonly proxy: DatabaseProxy
+  /** Not through the proxy. Text of the result, rows and columns by `|`. */
+  readonly sql: (text: string) => Promise<string>
+}
+
+export async function openBooksFleet(server: PostgresServer): Promise<BooksFleet> {
+  const undo = new AsyncDisposableStack()
+  const root = mkdtempSync(join(tmpdir(), 'srt-books-'))
+  undo.defer(() => rmSync(root, { recursive: true, force: true }))
+  const database = await newFleet(server)
+  const proxy = undo.use(await startProxy(server.port))
+  const throughProxy = database.replace(`:${server.port}/`, `:${proxy.port}/`)
+  return {
+    proxy,
+    sql: text => server.run(text, database.slice(database.lastIndexOf('/') + 1)),
+    host: async (name, options = {}) => {
+      const directory = join(root, name)
+      mkdirSync(directory, { recursive: true })
+      return undo.use(await startBooksHost({ directory, database: throughProxy, name, ...options }))
+    },
+    [Symbol.asyncDispose]: () => undo.disposeAsync(),
+  }
+}
