@@ -60,9 +60,18 @@ export type Sql = {
 export type NumberedTransaction = Sql & {
   /** The version of the directory that its commit makes. */
   readonly version: number
+  /** Rows that `WriteOptions.opening` found. */
+  readonly opened: readonly Row[]
+  /** Sends a statement together with the commit, in the order of the calls: fewer turns while others wait. */
+  readonly atCommit: (statement: Literal) => void
 }
 
+/** A statement whose parameters `$1` to `$9` are texts, which are written into it. */
+export type Literal = { readonly text: string; readonly values: readonly string[] }
+
 export type WriteOptions = {
+  /** Reads in the same turn in which the transaction begins. */
+  readonly opening?: () => Literal
   /** Other hosts are not woken: they find it at their next poll. For what comes often and can wait. */
   readonly isQuiet?: boolean
 }
@@ -116,20 +125,22 @@ export async function openPostgres({ target, limits: given, clock, log }: Postgr
   return {
     query: <Found extends object = Row>(text: string, values?: readonly SqlValue[], options?: StatementOptions) =>
       onConnection(session, sql => sql.query<Found>(text, values, options)).catch(rethrow),
-    transact: (work, { isQuiet = false } = {}) =>
+    transact: (work, { isQuiet = false, opening } = {}) =>
       transaction(session, {
         begin: `BEGIN; SELECT version, xid::text, timeline, began FROM begin_change(${!isQuiet})`,
-        work: (sql, began) => work({ query: sql.query, version: (began as Begun & { version: number }).version }),
+        ...(opening === undefined ? {} : { opening }),
+        work: ({ query, atCommit }, [begun = [], opened = []]) =>
+          work({ query, atCommit, opened, version: (begun[0] as Begun & { version: number }).version }),
       }),
     transactPlain: work =>
       transaction(session, {
         begin: `BEGIN; SELECT pg_current_xact_id()::text AS xid, ${TIMELINE} AS timeline`,
-        work: sql => work({ query: sql.query }),
+        work: ({ query }) => work({ query }),
       }),
     snapshot: (work, { statementMs } = {}) =>
       transaction(session, {
         begin: beginSnapshot(statementMs),
-        work: sql => work({ query: sql.query }),
+        work: ({ query }) => work({ query }),
         ...(statementMs === undefined ? {} : { statementMs }),
       }),
     view: health.view,
@@ -145,8 +156,11 @@ type Session = {
 }
 
 type Transaction<T> = {
+  /** Text of statements; the first that reads anything says of the transaction what `Begun` has. */
   readonly begin: string
-  readonly work: (sql: ConnectionSql, began: Begun | undefined) => Promise<T>
+  readonly opening?: () => Literal
+  /** `found`: the rows of each statement after BEGIN, that of `opening` last. */
+  readonly work: (sql: ConnectionSql, found: readonly Row[][]) => Promise<T>
   readonly statementMs?: number
 }
 
@@ -184,15 +198,20 @@ async function transaction<T>(session: Session, plan: Transaction<T>): Promise<T
 /** The connection had ended while it was idle, so the transaction cannot have begun. */
 class NotBegun extends Error {}
 
-async function attemptOnce<T>(session: Session, sql: ConnectionSql, { begin, work }: Transaction<T>): Promise<T> {
+async function attemptOnce<T>(
+  session: Session,
+  sql: ConnectionSql,
+  { begin, opening, work }: Transaction<T>,
+): Promise<T> {
   let began: Begun | undefined
   let result: T
   try {
     const isReused = sql.isReused()
-    ;[began] = await sql.query<Begun>(begin).catch((error: unknown) => {
+    const [, ...found] = await sql.queryAll(begin, opening?.()).catch((error: unknown) => {
       throw sql.isBroken() && isReused ? new NotBegun('the connection had ended', { cause: error }) : error
     })
-    result = await within(session.limits.transactionMs, sql, work(sql, began))
+    began = found[0]?.[0] as Begun | undefined
+    result = await within(session.limits.transactionMs, sql, work(sql, found))
   } catch (error) {
     if (!sql.isBroken()) await sql.query('ROLLBACK').catch(() => {})
     throw error
@@ -200,6 +219,7 @@ async function attemptOnce<T>(session: Session, sql: ConnectionSql, { begin, wor
   try {
     await sql.commit()
   } catch (error) {
+    if (!sql.isBroken()) await sql.query('ROLLBACK').catch(() => {})
     if (!sql.isBroken() || began === undefined) throw error
     if (!(await wasCommitted(session, began, error))) throw directoryAway(error)
   }
@@ -256,6 +276,9 @@ function asConnectionFailure(error: unknown): unknown {
 }
 
 type ConnectionSql = Sql & {
+  /** The rows of each statement of a text, and of one more. */
+  readonly queryAll: (text: string, last?: Literal) => Promise<Row[][]>
+  readonly atCommit: (statement: Literal) => void
   readonly commit: () => Promise<void>
   readonly isReused: () => boolean
   /** It failed, or was ended from here. */
@@ -296,11 +319,13 @@ async function onConnection<T>(
 function sqlOn(client: PoolClient, answerMs: number, health: Health): ConnectionSql {
   let isBroken = false
   const isReused = used.has(client)
+  const last: string[] = []
+  /** Several statements in one text have several results. */
   const send = async (
     text: string,
     values?: readonly SqlValue[],
     options: StatementOptions = {},
-  ): Promise<QueryResult> => {
+  ): Promise<QueryResult[]> => {
     if (isBroken) throw directoryAway(new Error('the connection of this transaction has ended'))
     health.sent()
     try {
@@ -309,10 +334,9 @@ function sqlOn(client: PoolClient, answerMs: number, health: Health): Connection
         ...(values === undefined ? {} : { values: [...values] }),
         query_timeout: options.answerMs ?? answerMs,
       }
-      // Several statements in one text have several results.
       const results = [await client.query(statement)].flat()
       health.answered()
-      return present(results.at(-1), 'every statement has a result')
+      return results
     } catch (error) {
       const isFatal = ['FATAL', 'PANIC'].includes(String(Reflect.get(Object(error), 'severity')))
       if (sqlStateOf(error) === null || isFatal) isBroken = true
@@ -324,9 +348,16 @@ function sqlOn(client: PoolClient, answerMs: number, health: Health): Connection
       text: string,
       values?: readonly SqlValue[],
       options?: StatementOptions,
-    ): Promise<Found[]> => (await send(text, values, options)).rows,
+    ): Promise<Found[]> => lastOf(await send(text, values, options)).rows,
+    queryAll: async (text, more) => {
+      const results = await send(more === undefined ? text : `${text}; ${withLiterals(client, more)}`)
+      return results.map(({ rows }) => rows)
+    },
+    atCommit: statement => {
+      last.push(withLiterals(client, statement))
+    },
     commit: async () => {
-      const { command } = await send('COMMIT')
+      const { command } = lastOf(await send([...last, 'COMMIT'].join('; ')))
       if (command !== 'COMMIT') throw new Fault('internal', 'rolled back: a statement of the transaction had failed')
     },
     isReused: () => isReused,
@@ -335,6 +366,16 @@ function sqlOn(client: PoolClient, answerMs: number, health: Health): Connection
       isBroken = true
     },
   }
+}
+
+function lastOf(results: readonly QueryResult[]): QueryResult {
+  return present(results.at(-1), 'every statement has a result')
+}
+
+function withLiterals(client: PoolClient, { text, values }: Literal): string {
+  return text.replace(/\$(\d)/g, (_, number: string) =>
+    client.escapeLiteral(present(values[Number(number) - 1], 'every parameter has its value')),
+  )
 }
 
 type Health = {

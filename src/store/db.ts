@@ -22,6 +22,7 @@ import { fleetReplica } from './migrations/0029-fleet.ts'
 import { attempts } from './migrations/0030-attempts.ts'
 import { usageHosts } from './migrations/0031-usage-hosts.ts'
 import { initial } from './migrations/initial.ts'
+import { keepPrepared } from './prepared.ts'
 import { quickCheck } from './quick-check.ts'
 
 type Sqlite = BaseSQLiteDatabase<'sync', void, Record<string, never>>
@@ -149,6 +150,7 @@ export function openStore(path: string, { migrations = MIGRATIONS, leftovers = [
     migrate(sqlite, path, migrations)
     sqlite.run('PRAGMA foreign_keys = ON')
     const damage = noticeDamage(sqlite)
+    keepPrepared(sqlite)
     return {
       directory: openDirectory(sqlite),
       ledger: openDatabase<'ledger'>(sqlite),
@@ -178,6 +180,7 @@ export function openBeside(path: string): Pick<Store, 'directory' | 'close'> {
   sqlite.run(`PRAGMA busy_timeout = ${besideTimeoutMs}`)
   sqlite.run('PRAGMA synchronous = FULL')
   sqlite.run('PRAGMA foreign_keys = ON')
+  keepPrepared(sqlite)
   return { directory: openDirectory(sqlite), close: () => sqlite.close() }
 }
 
@@ -228,6 +231,24 @@ function openDatabase<Name extends DatabaseName>(client: Database): DatabaseStor
 /** Drizzle knows no rooms: only this function gives a handle its room. */
 function asRoom<Name extends DatabaseName>(db: Sqlite): Db<Name> {
   return db as unknown as Db<Name>
+}
+
+/**
+ * Builds a query of drizzle once for each database, for queries of every request and every change, where building takes
+ * longer than SQLite does. Within a transaction it is part of it. `build` uses placeholders for what differs.
+ */
+export function builtOnce<Room extends Db, Query extends object>(build: (db: Room) => Query): (db: Room) => Query {
+  const queries = new WeakMap<object, Query>()
+  return db => {
+    // A database and its transactions have one session.
+    const session: unknown = Reflect.get(db, 'session')
+    assert(typeof session === 'object' && session !== null, 'a handle of drizzle has its session')
+    const known = queries.get(session)
+    if (known !== undefined) return known
+    const query = build(db)
+    queries.set(session, query)
+    return query
+  }
 }
 
 /**

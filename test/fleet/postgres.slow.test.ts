@@ -68,6 +68,40 @@ describe.skipIf(skipUnless(hasPostgres, 'needs PostgreSQL (scripts/setup install
     await postgres.close()
   })
 
+  // Goal: what goes out with the commit is part of the transaction, whatever its texts hold; a statement that fails
+  // there leaves nothing behind, the connection included.
+  test('sends statements with the commit', async () => {
+    const postgres = await connect(server, await newFleet(server))
+    const add = 'INSERT INTO hosts (id, name, database_role, joined_ms) VALUES ($1, $2, $2, 0)'
+    const texts = ["'; DROP TABLE hosts; --", String.raw`\'); SELECT $1, '$2`, '$2 $1 \u{1f511}\n"']
+    const versions = await Promise.all(
+      texts.map((text, at) =>
+        postgres.transact(
+          async tx => {
+            tx.atCommit({ text: add, values: [`h${at}`, text] })
+            return [tx.version, tx.opened[0]?.text]
+          },
+          { opening: () => ({ text: 'SELECT $1 AS text', values: [text] }) },
+        ),
+      ),
+    )
+    expect(versions.map(([, text]) => text)).toEqual(texts)
+    expect(versions.map(([version]) => Number(version)).sort()).toEqual([1, 2, 3])
+    const names = await postgres.query<{ name: string }>('SELECT name FROM hosts ORDER BY id')
+    expect(names.map(({ name }) => name)).toEqual(texts)
+    for (let turn = 0; turn < 20; turn += 1) {
+      const failed = postgres.transact(async tx => {
+        tx.atCommit({ text: add, values: [`x${turn}`, `new ${turn}`] })
+        tx.atCommit({ text: add, values: ['h0', 'the id is taken'] })
+      })
+      expect(sqlStateOf(await failure(failed))).toBe('23505')
+    }
+    await postgres.transact(async tx => tx.atCommit({ text: add, values: ['last', 'last'] }))
+    const [after] = await postgres.query('SELECT count(*) AS hosts, max(version) AS version FROM hosts, fleet')
+    expect(after).toEqual({ hosts: 4, version: 4 })
+    await postgres.close()
+  })
+
   // Goal: a change that hosts would never copy is impossible, by whatever program it is made.
   test('refuses a change without a version', async () => {
     const postgres = await connect(server, await newFleet(server))

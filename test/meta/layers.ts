@@ -98,7 +98,7 @@ export const INNER_ORDERS = {
     ['way-back.ts'],
     ['db.ts', 'snapshot.ts', 'restored.ts'],
     ['inspect.ts'],
-    ['quick-check.ts', 'reading.ts', 'damage.ts', 'copies.ts', 'migrations'],
+    ['quick-check.ts', 'reading.ts', 'damage.ts', 'prepared.ts', 'copies.ts', 'migrations'],
   ],
 } as const satisfies Record<string, readonly (readonly string[])[]>
 

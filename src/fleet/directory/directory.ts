@@ -25,8 +25,8 @@ export type FleetDirectory = {
   readonly store: DirectoryStore
   /** The hosts, within a change. */
   readonly hosts: Pick<Wishes, 'place' | 'placeElsewhere' | 'has'>
-  /** There are news, or may be. Never throws, never waits. */
-  readonly wake: () => void
+  /** The directory has come to a version; null: there may be news. Never throws, never waits. */
+  readonly wake: (version: number | null) => void
   readonly view: () => { readonly version: number; readonly timeline: number; readonly unreportedRows: number }
   /** Why nothing can be read here yet: the first copy is not whole. Null: it can. */
   readonly waitsFor: () => string | null
@@ -36,6 +36,8 @@ export type FleetDirectory = {
 
 const SEEDING = new Error('the records of this host are still on their way into the directory')
 
+/** Changes often come together: news are read so long after the first of them was announced. */
+const gatherMs = 25
 /** News are asked for at intervals too, should a notification be lost. */
 const pollMs = 2_000
 /** As long as the database does not answer. */
@@ -59,7 +61,7 @@ export function openFleetDirectory(deps: FleetDirectoryDeps, fleetId: string | n
   const wishes = new Wishes({ postgres, hostId, replica, copy, platform, log })
   const stopping = new AbortController()
   const { signal } = stopping
-  const news = createWake()
+  const news = new Announced({ copy, clock, signal })
   const reports = createWake()
   let running: Promise<unknown> = Promise.resolve()
 
@@ -71,17 +73,7 @@ export function openFleetDirectory(deps: FleetDirectoryDeps, fleetId: string | n
     while (!signal.aborted && outbox.release()) await report()
     sumsDueMs = clock.monotonicMs() + (deps.sumsEveryMs ?? sumsEveryMs)
   }
-  const repeat = async ({ wake, everyMs, what }: Repeated, work: () => Promise<void>) => {
-    while (!signal.aborted) {
-      try {
-        await work()
-        await wake.within(clock, everyMs, signal)
-      } catch (error) {
-        if (!signal.aborted) log.debug(what, { problem: reasonOf(error) })
-        await pause(clock, pollAwayMs, signal)
-      }
-    }
-  }
+  const repeating = { clock, log, signal }
   const waitsFor = () => waitOf(replica, copy)
   const admit = () => {
     const waited = waitsFor()
@@ -118,7 +110,7 @@ export function openFleetDirectory(deps: FleetDirectoryDeps, fleetId: string | n
       admit,
     },
     hosts: wishes,
-    wake: news.wake,
+    wake: version => news.announce(version),
     view: () => {
       const { version, timeline } = replica.mark() ?? { version: 0, timeline: 0 }
       return { version, timeline, unreportedRows: outbox.count() }
@@ -129,8 +121,14 @@ export function openFleetDirectory(deps: FleetDirectoryDeps, fleetId: string | n
         .then(finishSeeding)
         .then(() =>
           Promise.all([
-            repeat({ wake: news, everyMs: pollMs, what: 'news of the directory were not read' }, () => copy.catchUp()),
-            repeat({ wake: reports, everyMs: reportMs, what: 'the directory did not take a report' }, reportDue),
+            repeat(repeating, { wake: news.wake, everyMs: pollMs, what: 'news of the directory were not read' }, () =>
+              news.read(),
+            ),
+            repeat(
+              repeating,
+              { wake: reports, everyMs: reportMs, what: 'the directory did not take a report' },
+              reportDue,
+            ),
           ]),
         )
     },
@@ -159,6 +157,50 @@ async function beginOnceAnswered(
       replica.begin(await fleetIdOf(postgres))
     } catch (error) {
       log.debug('this host has no copy of the directory yet', { problem: reasonOf(error) })
+      await pause(clock, pollAwayMs, signal)
+    }
+  }
+}
+
+/** Versions that the database announced, until they are read. */
+class Announced {
+  readonly wake = createWake()
+  readonly #deps: { readonly copy: Copy; readonly clock: Clock; readonly signal: AbortSignal }
+  #version: number | null = null
+
+  constructor(deps: { readonly copy: Copy; readonly clock: Clock; readonly signal: AbortSignal }) {
+    this.#deps = deps
+  }
+
+  announce(version: number | null): void {
+    this.#version = Math.max(this.#version ?? 0, version ?? Number.POSITIVE_INFINITY)
+    this.wake.wake()
+  }
+
+  /** Reads them together; nothing where the copy is there already, as after this host's own changes. */
+  async read(): Promise<void> {
+    const { copy, clock, signal } = this.#deps
+    if (this.#version !== null) await pause(clock, gatherMs, signal)
+    const isHere = this.#version !== null && this.#version <= copy.mark().version
+    this.#version = null
+    if (!isHere) await copy.catchUp()
+  }
+}
+
+type Repeating = Pick<FleetDirectoryDeps, 'clock' | 'log'> & { readonly signal: AbortSignal }
+
+/** Never rejects: what fails is tried again. */
+async function repeat(
+  { clock, log, signal }: Repeating,
+  { wake, everyMs, what }: Repeated,
+  work: () => Promise<void>,
+): Promise<void> {
+  while (!signal.aborted) {
+    try {
+      await work()
+      await wake.within(clock, everyMs, signal)
+    } catch (error) {
+      if (!signal.aborted) log.debug(what, { problem: reasonOf(error) })
       await pause(clock, pollAwayMs, signal)
     }
   }

@@ -1,7 +1,7 @@
 // Changes of the directory after a version, and all of it as of one moment. Effects: statements to PostgreSQL.
 
 import { assert } from '../../base/assert.ts'
-import type { Postgres, Row, Sql } from '../postgres.ts'
+import type { Literal, Postgres, Row, Sql } from '../postgres.ts'
 import { keyText, type ReplicaMark } from '../replica/replica.ts'
 import { REPLICA_TABLES, type ReplicaTable, type RowChange, type WireRow } from '../replica/tables.ts'
 import { readPage } from './statements.ts'
@@ -53,7 +53,7 @@ function statement(columns: string): string {
       c.version AS at, c.table_name, c.row_key, c.row${columns}
     FROM fleet f CROSS JOIN trimmed t LEFT JOIN LATERAL (
       SELECT version, ordinal, table_name, row_key, row FROM changes
-      WHERE version > $1 ORDER BY version, ordinal LIMIT $2
+      WHERE version > $1::bigint ORDER BY version, ordinal LIMIT $2::bigint
     ) c ON true
     ORDER BY c.version, c.ordinal`
 }
@@ -81,19 +81,28 @@ export async function fleetIdOf(sql: Sql): Promise<string> {
 
 /** One statement. Fault: `fleet.unavailable`. */
 export async function readNews(sql: Sql, mark: ReplicaMark): Promise<News> {
-  return newsOf(await changesAfter(sql, mark, readChanges), mark, null)
-}
-
-/** Within a numbered transaction: news up to the version before its own, and the hosts. */
-export async function readNewsAndHosts(sql: Sql, mark: ReplicaMark, version: number): Promise<NewsAndHosts> {
-  const rows = await changesAfter(sql, mark, readChangesAndHosts)
-  return { news: newsOf(rows, mark, version - 1), hosts: rows[0]?.hosts ?? [] }
-}
-
-async function changesAfter(sql: Sql, mark: ReplicaMark, text: string): Promise<readonly ChangeRow[]> {
-  const rows = await sql.query<ChangeRow>(text, [mark.version, changeCountMax])
+  const rows = await sql.query<ChangeRow>(readChanges, [mark.version, changeCountMax])
   const isOneVersion = rows.length === changeCountMax && rows[0]?.at === rows.at(-1)?.at
-  return isOneVersion ? await sql.query<ChangeRow>(text, [mark.version, changesOfOneVersionMax]) : rows
+  const whole = isOneVersion ? await sql.query<ChangeRow>(readChanges, [mark.version, changesOfOneVersionMax]) : rows
+  return newsOf(whole, mark, null)
+}
+
+/** Its rows are for `newsAndHostsIn`. */
+export function newsAndHostsAfter({ version }: ReplicaMark): Literal {
+  return { text: readChangesAndHosts, values: [String(version), String(changeCountMax)] }
+}
+
+/**
+ * Within the numbered transaction of `version`: news up to the version before it, and the hosts. `mark`: as it was for
+ * the statement. News that fill a page are left out, and not whole.
+ */
+export function newsAndHostsIn(rows: readonly Row[], mark: ReplicaMark, version: number): NewsAndHosts {
+  const found = rows as readonly ChangeRow[]
+  const news: News =
+    found.length < changeCountMax
+      ? newsOf(found, mark, version - 1)
+      : { kind: 'changes', changes: [], to: mark, isWhole: false }
+  return { news, hosts: found[0]?.hosts ?? [] }
 }
 
 function newsOf(rows: readonly ChangeRow[], mark: ReplicaMark, end: number | null): News {

@@ -4,7 +4,7 @@
 import type { Postgres } from '../postgres.ts'
 import type { Batch, Outbox } from '../replica/outbox.ts'
 import type { Writing } from './statements.ts'
-import { writeChanges } from './write.ts'
+import { writesOf } from './write.ts'
 
 export type ReportsDeps = {
   readonly postgres: Pick<Postgres, 'transact'>
@@ -15,6 +15,9 @@ export type ReportsDeps = {
 
 /** Other hosts are woken for these; the rest they find at their next poll. */
 const NEWSWORTHY: ReadonlySet<string> = new Set(['instance_changes', 'instance_addresses'])
+
+const noteBatch =
+  'INSERT INTO outboxes VALUES ($1, $2::bigint) ON CONFLICT (host_id) DO UPDATE SET batch = excluded.batch'
 
 /** Reports everything that there is to report now. Faults: `fleet.unavailable`, `store.*`. */
 export async function reportAll(deps: ReportsDeps, signal: AbortSignal): Promise<void> {
@@ -27,16 +30,13 @@ async function report({ postgres, outbox, hostId, writing }: ReportsDeps, batch:
   const isQuiet = !batch.changes.some(({ table }) => NEWSWORTHY.has(table))
   const taken = await postgres.transact(
     async tx => {
-      const [known] = await tx.query<{ batch: number }>('SELECT batch FROM outboxes WHERE host_id = $1', [hostId])
-      if (known !== undefined && known.batch >= batch.number) return known.batch
-      await writeChanges(tx, batch.changes, { writing, hostId })
-      await tx.query(
-        'INSERT INTO outboxes VALUES ($1, $2) ON CONFLICT (host_id) DO UPDATE SET batch = excluded.batch',
-        [hostId, batch.number],
-      )
+      const known = tx.opened[0]?.batch
+      if (typeof known === 'number' && known >= batch.number) return known
+      for (const statement of writesOf(batch.changes, { writing, hostId })) tx.atCommit(statement)
+      tx.atCommit({ text: noteBatch, values: [hostId, String(batch.number)] })
       return batch.number
     },
-    { isQuiet },
+    { isQuiet, opening: () => ({ text: 'SELECT batch FROM outboxes WHERE host_id = $1', values: [hostId] }) },
   )
   if (taken === batch.number) outbox.taken(batch)
   else outbox.renumber(taken)

@@ -11,7 +11,7 @@ import { endReplica, keyText, Replica } from '../replica/replica.ts'
 import { REPLICA_TABLES, type RowChange } from '../replica/tables.ts'
 import { fleetIdOf, pagesOf } from './feed.ts'
 import { reportAll } from './reports.ts'
-import { writeChanges } from './write.ts'
+import { writesOf } from './write.ts'
 
 export type SeedDeps = {
   readonly directory: Pick<DirectoryStore, 'db' | 'transact'>
@@ -38,7 +38,9 @@ export async function seedDirectory({ directory, hostId, postgres }: SeedDeps): 
         throw new Fault('conflict', 'the directory of the fleet has organizations already: nothing was changed')
       }
       for (let at = 0; at < rows.length; at += rowsPerStatement) {
-        await writeChanges(tx, rows.slice(at, at + rowsPerStatement), { writing: 'wish', hostId })
+        for (const { text, values } of writesOf(rows.slice(at, at + rowsPerStatement), { writing: 'wish', hostId })) {
+          await tx.query(text, values)
+        }
       }
       if (!isRepeated) await compare(tx, rows)
       return { version: tx.version, timeline: await timelineOf(tx) }

@@ -12,12 +12,12 @@ import { placesTaken } from '../../store/directory/instance.query.ts'
 import type { Instance } from '../../store/directory/instance.table.ts'
 import { directoryAway } from '../failures.ts'
 import type { NumberedTransaction, Postgres } from '../postgres.ts'
-import type { Replica, Tried } from '../replica/replica.ts'
+import type { Replica, ReplicaMark, Tried } from '../replica/replica.ts'
 import type { RowChange } from '../replica/tables.ts'
 import type { Copy } from './copy.ts'
-import { type HostRow, readNewsAndHosts } from './feed.ts'
+import { type HostRow, newsAndHostsAfter, newsAndHostsIn } from './feed.ts'
 import { otherHosts, placementOf } from './placement.plan.ts'
-import { writeChanges } from './write.ts'
+import { writesOf } from './write.ts'
 
 export type WishesDeps = {
   readonly postgres: Postgres
@@ -131,7 +131,12 @@ export class Wishes {
     const { postgres, copy, log } = this.#deps
     for (let attempt = 1; ; attempt += 1) {
       try {
-        const granted = await postgres.transact(tx => this.#tryIn(tx, wishes))
+        let asked = copy.mark()
+        const opening = () => {
+          asked = copy.mark()
+          return newsAndHostsAfter(asked)
+        }
+        const granted = await postgres.transact(async tx => this.#tryIn(tx, asked, wishes), { opening })
         try {
           const { changes, version, timeline } = granted
           copy.take({ kind: 'changes', changes, to: { version, timeline }, isWhole: true })
@@ -151,16 +156,17 @@ export class Wishes {
     }
   }
 
-  async #tryIn(tx: NumberedTransaction, wishes: Wish[]): Promise<Granted> {
+  /** `asked`: where the copy was when the transaction began. */
+  #tryIn(tx: NumberedTransaction, asked: ReplicaMark, wishes: Wish[]): Granted {
     const { copy, replica } = this.#deps
-    const { news, hosts } = await readNewsAndHosts(tx, copy.mark(), tx.version)
+    const { news, hosts } = newsAndHostsIn(tx.opened, asked, tx.version)
     if (!copy.take(news) || copy.mark().version !== tx.version - 1) throw new Behind('the copy is behind')
     this.#hosts = hosts
     this.#taken = null
     this.#takeInto(wishes)
     const { outcomes, changes } = replica.tryOut(wishes.map(({ work }) => work))
     if (changes.length === 0) throw new NothingWritten(outcomes)
-    await writeChanges(tx, changes, { writing: 'wish', hostId: this.#deps.hostId })
+    for (const statement of writesOf(changes, { writing: 'wish', hostId: this.#deps.hostId })) tx.atCommit(statement)
     return { outcomes, changes, version: tx.version, timeline: copy.mark().timeline }
   }
 }

@@ -1,30 +1,30 @@
-// Rows into the directory, within a numbered transaction. Effects: statements to PostgreSQL.
+// The statements that write rows into the directory, within a numbered transaction. Pure.
 
-import type { Sql } from '../postgres.ts'
+import type { Literal } from '../postgres.ts'
 import { REPLICA_TABLES, type RowChange } from '../replica/tables.ts'
 import { deleteRows, type Writing, writeRows } from './statements.ts'
 
 /**
- * Deletions first, those of referring rows before the rows they refer to; then writes, the other way round. `hostId`:
- * the host that reports.
+ * In the order in which they are to run: deletions first, those of referring rows before the rows they refer to; then
+ * writes, the other way round. `hostId`: the host that reports.
  */
-export async function writeChanges(
-  sql: Sql,
+export function writesOf(
   changes: readonly RowChange[],
   { writing, hostId }: { readonly writing: Writing; readonly hostId: string },
-): Promise<void> {
-  const send = async (text: string, rows: readonly object[]) => {
-    if (rows.length > 0) await sql.query(text, [JSON.stringify(rows), ...(text.includes('$2') ? [hostId] : [])])
-  }
+): readonly Literal[] {
   const byTable = Map.groupBy(changes, change => change.table)
-  for (const table of REPLICA_TABLES.toReversed()) {
-    if (writing === 'report' && !table.hostMay.includes('delete')) continue
-    await send(deletionTexts[writing].get(table) ?? '', keysGone(byTable.get(table.name)))
-  }
-  for (const table of REPLICA_TABLES) {
+  const statement = (text = '', rows: readonly object[]): Literal[] =>
+    rows.length === 0 ? [] : [{ text, values: [JSON.stringify(rows), ...(text.includes('$2') ? [hostId] : [])] }]
+  const deletions = REPLICA_TABLES.toReversed().flatMap(table =>
+    writing === 'report' && !table.hostMay.includes('delete')
+      ? []
+      : statement(deletionTexts[writing].get(table), keysGone(byTable.get(table.name))),
+  )
+  const writes = REPLICA_TABLES.flatMap(table => {
     const rows = (byTable.get(table.name) ?? []).flatMap(({ row }) => (row === null ? [] : [row]))
-    await send(writingTexts[writing].get(table) ?? '', rows)
-  }
+    return statement(writingTexts[writing].get(table), rows)
+  })
+  return [...deletions, ...writes]
 }
 
 function keysGone(changes: readonly RowChange[] = []): RowChange['key'][] {

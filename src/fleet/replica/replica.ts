@@ -239,14 +239,23 @@ export class Replica {
     this.#sql.setMark.run(version, timeline)
   }
 
-  /** In one transaction that reports nothing back. */
+  /**
+   * In one transaction that reports nothing back. A power cut may take it back: then it comes again from the directory,
+   * after the mark that is left.
+   */
   #copying(work: (tx: DirectoryDb) => TouchedInstance[], changes: readonly RowChange[]): Applied {
-    const touched = this.#deps.directory.transact(tx => {
-      this.#sql.setApplying.run(1)
-      const result = work(tx)
-      this.#sql.setApplying.run(0)
-      return result
-    })
+    this.#sql.syncLater.run()
+    let touched: readonly TouchedInstance[]
+    try {
+      touched = this.#deps.directory.transact(tx => {
+        this.#sql.setApplying.run(1)
+        const result = work(tx)
+        this.#sql.setApplying.run(0)
+        return result
+      })
+    } finally {
+      this.#sql.syncAtOnce.run()
+    }
     const last = new Map<string, TouchedInstance>()
     for (const touch of touched) last.set(touch.id, joined(last.get(touch.id), touch))
     const touchesKeys = changes.some(({ table }) => table === 'gateway_keys' || table === 'organizations')
@@ -367,6 +376,8 @@ function statementsOn(db: DirectoryDb) {
       return sql === null ? [] : [prepareRaw(db, sql)]
     }),
     setMark: prepareRaw(db, 'UPDATE replica SET version = ?1, timeline = ?2'),
+    syncLater: prepareRaw(db, 'PRAGMA synchronous = NORMAL'),
+    syncAtOnce: prepareRaw(db, 'PRAGMA synchronous = FULL'),
     setApplying: prepareRaw(db, 'UPDATE replica SET is_applying = ?1'),
     leaveVm: prepareRaw(db, 'INSERT OR IGNORE INTO left_vms VALUES (?1)'),
     beginAnew: [

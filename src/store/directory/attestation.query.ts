@@ -1,7 +1,7 @@
 // Attestations of instances. Effects: SQL.
 
-import { eq } from 'drizzle-orm'
-import type { DirectoryDb } from '../db.ts'
+import { eq, sql } from 'drizzle-orm'
+import { builtOnce, type DirectoryDb } from '../db.ts'
 import { type InstanceAttestationRow, instanceAttestations } from './attestation.table.ts'
 
 /** Stores the attestation of an instance's claim; a repeated claim replaces it. */
@@ -18,7 +18,11 @@ type AttestedKey = Pick<InstanceAttestationRow, 'sshHostKey' | 'attestedAtMs'>
 
 /** Without the document, which is long. */
 export function attestedKeyOf(db: DirectoryDb, instanceId: string): AttestedKey | null {
-  const { sshHostKey, attestedAtMs } = instanceAttestations
-  const where = eq(instanceAttestations.instanceId, instanceId)
-  return db.select({ sshHostKey, attestedAtMs }).from(instanceAttestations).where(where).get() ?? null
+  return selectAttestedKey(db).get({ instanceId }) ?? null
 }
+
+const selectAttestedKey = builtOnce((db: DirectoryDb) => {
+  const { sshHostKey, attestedAtMs } = instanceAttestations
+  const where = eq(instanceAttestations.instanceId, sql.placeholder('instanceId'))
+  return db.select({ sshHostKey, attestedAtMs }).from(instanceAttestations).where(where).prepare()
+})

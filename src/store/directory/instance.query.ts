@@ -2,7 +2,7 @@
 
 import { and, asc, count, desc, eq, gt, gte, inArray, lt, max, min, ne, or, sql } from 'drizzle-orm'
 import { assert } from '../../base/assert.ts'
-import { type DirectoryDb, prepareRaw } from '../db.ts'
+import { builtOnce, type DirectoryDb, prepareRaw } from '../db.ts'
 import {
   type Instance,
   type InstanceChange,
@@ -33,17 +33,37 @@ type NewInstance = Pick<
  * Null: the name is taken (in the organization, or as a host name); nothing was written, draw another.
  */
 export function insertInstance(db: DirectoryDb, instance: NewInstance): Instance | null {
-  const { nowMs, ...fields } = instance
-  const [row] = db
-    .insert(instances)
-    .values({ ...fields, desired: 'present', status: 'provisioning', createdAtMs: nowMs, changedAtMs: nowMs })
-    .onConflictDoNothing()
-    .returning()
-    .all()
+  const { nowMs, platform = null, ...fields } = instance
+  const [row] = insertNew(db).all({ ...fields, platform, nowMs })
   if (row === undefined) return null
   appendChange(db, { instanceId: row.id, status: row.status, atMs: nowMs })
   return row
 }
+
+const insertNew = builtOnce((db: DirectoryDb) =>
+  db
+    .insert(instances)
+    .values({
+      id: sql.placeholder('id'),
+      hostId: sql.placeholder('hostId'),
+      organizationId: sql.placeholder('organizationId'),
+      name: sql.placeholder('name'),
+      hostname: sql.placeholder('hostname'),
+      agent: sql.placeholder('agent'),
+      publicKey: sql.placeholder('publicKey'),
+      inferenceMode: sql.placeholder('inferenceMode'),
+      inferenceModel: sql.placeholder('inferenceModel'),
+      vmId: sql.placeholder('vmId'),
+      platform: sql.placeholder('platform'),
+      desired: 'present',
+      status: 'provisioning',
+      createdAtMs: sql.placeholder('nowMs'),
+      changedAtMs: sql.placeholder('nowMs'),
+    })
+    .onConflictDoNothing()
+    .returning()
+    .prepare(),
+)
 
 /** Columns that a move may set besides the status. */
 export type InstanceSet = Partial<
@@ -87,8 +107,19 @@ export function moveInstance(db: DirectoryDb, move: InstanceMove): boolean {
 }
 
 function appendChange(db: DirectoryDb, change: Omit<InstanceChange, 'id'>): void {
-  db.insert(instanceChanges).values(change).run()
+  insertChange(db).run(change)
 }
+
+const insertChange = builtOnce((db: DirectoryDb) =>
+  db
+    .insert(instanceChanges)
+    .values({
+      instanceId: sql.placeholder('instanceId'),
+      status: sql.placeholder('status'),
+      atMs: sql.placeholder('atMs'),
+    })
+    .prepare(),
+)
 
 /** Every record of an organization, oldest first. */
 export function listInstances(db: DirectoryDb, organizationId: string): Instance[] {
@@ -183,8 +214,16 @@ export function findInstance(db: DirectoryDb, key: { organizationId: string; nam
 }
 
 export function instanceById(db: DirectoryDb, id: string): Instance | null {
-  return db.select().from(instances).where(eq(instances.id, id)).get() ?? null
+  return selectById(db).get({ id }) ?? null
 }
+
+const selectById = builtOnce((db: DirectoryDb) =>
+  db
+    .select()
+    .from(instances)
+    .where(eq(instances.id, sql.placeholder('id')))
+    .prepare(),
+)
 
 /** The existing instances among `ids`, in any order. The caller bounds their number. */
 export function instancesByIds(db: DirectoryDb, ids: readonly string[]): Instance[] {
@@ -198,8 +237,16 @@ export function instancesByIds(db: DirectoryDb, ids: readonly string[]): Instanc
 
 /** Null for a VM that backs no instance, such as one that is gone. */
 export function instanceByVm(db: DirectoryDb, vmId: string): Instance | null {
-  return db.select().from(instances).where(eq(instances.vmId, vmId)).get() ?? null
+  return selectByVm(db).get({ vmId }) ?? null
 }
+
+const selectByVm = builtOnce((db: DirectoryDb) =>
+  db
+    .select()
+    .from(instances)
+    .where(eq(instances.vmId, sql.placeholder('vmId')))
+    .prepare(),
+)
 
 /** Like `instanceByVm`, for several VMs. The caller bounds their number. */
 export function instancesByVms(db: DirectoryDb, vmIds: readonly string[]): Map<string, Instance> {
@@ -267,13 +314,16 @@ export function countInstances(db: DirectoryDb): Record<string, number> {
 
 /** Records that count against an organization's limit: all but the terminated. */
 export function countLiving(db: DirectoryDb, organizationId: string): number {
-  const row = db
+  return selectLivingCount(db).get({ organizationId })?.living ?? 0
+}
+
+const selectLivingCount = builtOnce((db: DirectoryDb) =>
+  db
     .select({ living: count() })
     .from(instances)
-    .where(and(eq(instances.organizationId, organizationId), ne(instances.status, 'terminated')))
-    .get()
-  return row?.living ?? 0
-}
+    .where(and(eq(instances.organizationId, sql.placeholder('organizationId')), ne(instances.status, 'terminated')))
+    .prepare(),
+)
 
 /** By host: instances that have a VM or will get one. */
 export function placesTaken(db: DirectoryDb): Map<string, number> {
@@ -315,30 +365,41 @@ export function nthNewestCreation(
   db: DirectoryDb,
   wanted: { organizationId: string; nth: number; sinceMs: number },
 ): number | null {
-  const row = db
+  const { organizationId, nth, sinceMs } = wanted
+  return selectNthNewest(db).get({ organizationId, sinceMs, before: nth - 1 })?.atMs ?? null
+}
+
+const selectNthNewest = builtOnce((db: DirectoryDb) =>
+  db
     .select({ atMs: instances.createdAtMs })
     .from(instances)
-    .where(and(eq(instances.organizationId, wanted.organizationId), gt(instances.createdAtMs, wanted.sinceMs)))
+    .where(
+      and(
+        eq(instances.organizationId, sql.placeholder('organizationId')),
+        gt(instances.createdAtMs, sql.placeholder('sinceMs')),
+      ),
+    )
     .orderBy(desc(instances.createdAtMs))
     .limit(1)
-    .offset(wanted.nth - 1)
-    .get()
-  return row?.atMs ?? null
-}
+    .offset(sql.placeholder('before'))
+    .prepare(),
+)
 
 /** Number of an organization's records, and the earliest termination among them. */
 export function countRecords(
   db: DirectoryDb,
   organizationId: string,
 ): { count: number; terminatedAtMs: number | null } {
-  return (
-    db
-      .select({ count: count(), terminatedAtMs: min(instances.terminatedAtMs) })
-      .from(instances)
-      .where(eq(instances.organizationId, organizationId))
-      .get() ?? { count: 0, terminatedAtMs: null }
-  )
+  return selectRecordCount(db).get({ organizationId }) ?? { count: 0, terminatedAtMs: null }
 }
+
+const selectRecordCount = builtOnce((db: DirectoryDb) =>
+  db
+    .select({ count: count(), terminatedAtMs: min(instances.terminatedAtMs) })
+    .from(instances)
+    .where(eq(instances.organizationId, sql.placeholder('organizationId')))
+    .prepare(),
+)
 
 /**
  * The whole change logs, in the order written, of those instances of an organization that are ready now or have changed

@@ -2,7 +2,7 @@
 
 import { and, eq, gt, isNull, lte, or, sql } from 'drizzle-orm'
 import { assert } from '../../base/assert.ts'
-import type { DirectoryDb } from '../db.ts'
+import { builtOnce, type DirectoryDb } from '../db.ts'
 import { type Key, type KeyScope, keys } from './key.table.ts'
 
 export const touchIntervalMs = 60_000
@@ -36,8 +36,16 @@ export function insertKey(db: DirectoryDb, key: NewKey): boolean {
 
 /** Revoked keys are found too: the caller looks at `revokedAtMs`. */
 export function findKey(db: DirectoryDb, prefix: string): Key | null {
-  return db.select().from(keys).where(eq(keys.prefix, prefix)).get() ?? null
+  return selectKey(db).get({ prefix }) ?? null
 }
+
+const selectKey = builtOnce((db: DirectoryDb) =>
+  db
+    .select()
+    .from(keys)
+    .where(eq(keys.prefix, sql.placeholder('prefix')))
+    .prepare(),
+)
 
 /** All keys of an organization, revoked ones included, oldest first. */
 export function listKeys(db: DirectoryDb, organizationId: string): Key[] {

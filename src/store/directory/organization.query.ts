@@ -1,7 +1,7 @@
 // Organizations in the store. Effects: SQL.
 
-import { eq, isNull } from 'drizzle-orm'
-import type { DirectoryDb } from '../db.ts'
+import { eq, isNull, sql } from 'drizzle-orm'
+import { builtOnce, type DirectoryDb } from '../db.ts'
 import { type Organization, organizations } from './organization.table.ts'
 
 /** Adds an active organization. False: the slug is taken, and nothing was written. */
@@ -25,8 +25,16 @@ export function findOrganization(db: DirectoryDb, slug: string): Organization | 
 }
 
 export function organizationById(db: DirectoryDb, id: string): Organization | null {
-  return db.select().from(organizations).where(eq(organizations.id, id)).get() ?? null
+  return selectById(db).get({ id }) ?? null
 }
+
+const selectById = builtOnce((db: DirectoryDb) =>
+  db
+    .select()
+    .from(organizations)
+    .where(eq(organizations.id, sql.placeholder('id')))
+    .prepare(),
+)
 
 /** By slug; deleted ones with `deleted`. */
 export function listOrganizations(db: DirectoryDb, { deleted = false } = {}): Organization[] {
