@@ -24,10 +24,10 @@ import { composeBuilds, dismissBuildVms, serveBuilds } from './builds.ts'
 import { composeCollateral } from './collateral.ts'
 import { serveConsole } from './console/console.ts'
 import { composeNames, serveDns } from './dns.ts'
-import { composeEngine } from './engine.ts'
+import { composeEngine, type Engine } from './engine.ts'
 import { composeFirewall } from './firewall.ts'
 import { composeBooks } from './fleet/books.ts'
-import { composeDirectory } from './fleet/directory.ts'
+import { composeDirectory, type ServedDirectory } from './fleet/directory.ts'
 import { composeFleetHost, openFleet } from './fleet/hosts.ts'
 import { composePeers } from './fleet/peers.ts'
 import { composeMetering, placeGateway, placementOf } from './gateway.ts'
@@ -79,13 +79,10 @@ export async function serve(
   { stateDir, log, onTrial, starterSocket = null }: ServeOptions,
 ): Promise<Serving> {
   await using undo = new AsyncDisposableStack()
-  const { basis, fleet, tls, simulatedPlatform, transparency, onEvent } = await openBasis(
-    config,
-    { stateDir, log, onTrial, starterSocket },
-    undo,
-  )
-  const { gate, clock, random, operatorKey } = basis
-  const { publish, logRoutes, beforeLaunch } = transparency
+  const opened = await openBasis(config, { stateDir, log, onTrial, starterSocket }, undo)
+  const { basis, fleet, tls, simulatedPlatform, transparency, onEvent } = opened
+  const { gate, clock } = basis
+  const { beforeLaunch } = transparency
   const engine = composeEngine({
     ...basis,
     beforeLaunch,
@@ -100,22 +97,7 @@ export async function serve(
   const { store, link } = directory
   const peers = await composePeers({ ...basis, fleet })
   if (peers !== null) undo.use(peers)
-  const metering = composeMetering(basis)
-  undo.defer(() => metering.stop())
-  const books = undo.use(composeBooks({ ...basis, fleet, link, metering }))
-  const secret = loadKeySecret(`${stateDir}/gateway-key.secret`, random)
-  const keys = createInstanceKeys({ store: store.directory, clock, log: log.unit('inference'), secret })
-  keys.revokeDeleted()
-  const names = composeNames({ config, store, engine, link, clock, log })
-  undo.defer(() => names.stop())
-  const trust = createTrust({ platform, simulatedPlatform, operatorKeys: operatorKey.owned })
-  const firewall = composeFirewall({ config, network: engine.network, clock, random, log, onEvent })
-  undo.defer(() => firewall.stop())
-  const guestDns = undo.use(composeGuestDns({ config, engine, clock, log }))
-  const strangers = undo.use(new StrangerLines({ clock, log: log.unit('http') }))
-  const shared = { ...basis, store, link, peers, transparency, publish, logRoutes, engine, tls, strangers }
-  const watched = { ...shared, firewall: firewall.watch, guestDns, simulatedPlatform, guestCaPem: tls.guestCaPem }
-  const parts = { ...watched, metering, keys, names, trust }
+  const parts = openShared({ ...opened, engine, store, link, peers }, undo)
 
   const { service, pool, background } = composeInstances(parts)
   undo.defer(() => background.stop())
@@ -143,7 +125,7 @@ export async function serve(
   undo.defer(() => admin.stop())
 
   collateral?.start()
-  firewall.start()
+  parts.startFirewall()
   background.watch()
   // Its keys take seconds to make, once; a failure is reported when the keys are first used.
   if (platform !== 'snp') simulatedPlatform().catch(() => {})
@@ -154,7 +136,7 @@ export async function serve(
   const gatewayOnceThere = { start: () => (link === null ? gateway.start() : link.whenThere(gateway.start)) }
   const work = [
     directory,
-    books,
+    parts.books,
     transparency,
     background,
     builders,
@@ -177,6 +159,36 @@ export async function serve(
     reload: () => tls.reload(),
     stop: () => running.disposeAsync(),
   }
+}
+
+type Opened = Awaited<ReturnType<typeof openBasis>> &
+  Pick<ServedDirectory, 'store' | 'link'> & {
+    readonly engine: Engine
+    readonly peers: Awaited<ReturnType<typeof composePeers>>
+  }
+
+/** What several services need. Ended with `undo`. */
+function openShared(opened: Opened, undo: AsyncDisposableStack) {
+  const { basis, simulatedPlatform, tls, transparency, onEvent, engine, store, link, peers, fleet } = opened
+  const { config, stateDir, log, clock, random, operatorKey } = basis
+  const { platform } = engine
+  const { publish, logRoutes } = transparency
+  const metering = composeMetering(basis)
+  undo.defer(() => metering.stop())
+  const books = undo.use(composeBooks({ ...basis, fleet, link, metering }))
+  const secret = loadKeySecret(`${stateDir}/gateway-key.secret`, random)
+  const keys = createInstanceKeys({ store: store.directory, clock, log: log.unit('inference'), secret })
+  keys.revokeDeleted()
+  const names = composeNames({ config, store, engine, link, clock, log })
+  undo.defer(() => names.stop())
+  const trust = createTrust({ platform, simulatedPlatform, operatorKeys: operatorKey.owned })
+  const firewall = composeFirewall({ config, network: engine.network, clock, random, log, onEvent })
+  undo.defer(() => firewall.stop())
+  const guestDns = undo.use(composeGuestDns({ config, engine, clock, log }))
+  const strangers = undo.use(new StrangerLines({ clock, log: log.unit('http') }))
+  const shared = { ...basis, store, link, peers, transparency, publish, logRoutes, engine, tls, strangers }
+  const watched = { ...shared, firewall: firewall.watch, guestDns, simulatedPlatform, guestCaPem: tls.guestCaPem }
+  return { ...watched, metering, books, keys, names, trust, startFirewall: () => firewall.start() }
 }
 
 /** In the place of a part that this host does not have. */
