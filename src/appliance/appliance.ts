@@ -167,7 +167,7 @@ type Opened = Awaited<ReturnType<typeof openBasis>> &
     readonly peers: Awaited<ReturnType<typeof composePeers>>
   }
 
-/** What several services need. Ended with `undo`. */
+/** The parts that several services need. Ended with `undo`. */
 function openShared(opened: Opened, undo: AsyncDisposableStack) {
   const { basis, simulatedPlatform, tls, transparency, onEvent, engine, store, link, peers, fleet } = opened
   const { config, stateDir, log, clock, random, operatorKey } = basis
