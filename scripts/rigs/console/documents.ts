@@ -67,6 +67,7 @@ export const BUSY_STATUS: AdminStatus = {
   fleet: {
     ...{ database: 'postgres://rack-1@db.example/fleet', name: 'rack-1', is_reachable: true, since: at(86_400 * 3) },
     ...{ problem: null, has_lease: true, is_draining: false, epoch: 4 },
+    ...{ peer_address: '192.0.2.1:7443', peers: [{ name: 'rack-2', is_reached: true, problem: null }] },
   },
   problems: [],
   operator_key: { digest: 'ab'.repeat(48), public_key: 'PEM' },
@@ -168,6 +169,10 @@ export function fleetHost(name: string, more: Partial<FleetHost> = {}): FleetHos
     lacking: null,
     image: 'ab'.repeat(32),
     domain: 'agents.example',
+    peer_address: '192.0.2.1:7443',
+    peer_key: 'cd'.repeat(32),
+    is_reached: true,
+    peer_problem: null,
     ...more,
   }
 }

@@ -19,6 +19,7 @@ import { createFleetAdmin, type FleetAdmin } from '../../fleet/hosts/fleet-admin
 import { giveUpInstancesOf } from '../../fleet/hosts/give-up.ts'
 import { Lease } from '../../fleet/hosts/lease.ts'
 import { checkSchema, newestOf } from '../../fleet/migrations.ts'
+import type { PeerReach } from '../../fleet/peers/watch.ts'
 import { openPostgres, type Postgres } from '../../fleet/postgres.ts'
 import { fleetName, fleetTarget } from '../../fleet/target.ts'
 import type { WarmPool } from '../../instances/pool.ts'
@@ -55,6 +56,12 @@ export type FleetHostParts = Pick<Runtime, 'clock' | 'log'> & {
   readonly fleet: Pick<Fleet, 'database'>
   /** Null: this host is in no fleet. */
   readonly link: Pick<FleetDirectory, 'waitsFor'> | null
+  /** The same. */
+  readonly peers: {
+    readonly view: () => readonly PeerReach[]
+    readonly address: () => string | null
+    readonly render: () => string
+  } | null
   readonly config: Config
   readonly store: Store
   readonly engine: Pick<Engine, 'platform' | 'capacity' | 'diskGibMax'>
@@ -85,7 +92,7 @@ const NO_FLEET: FleetHostService = {
 }
 
 export function composeFleetHost(parts: FleetHostParts): FleetHostService {
-  const { config, store, engine, clock, onEvent } = parts
+  const { config, store, engine, peers, clock, onEvent } = parts
   const { database } = parts.fleet
   if (database === null) return NO_FLEET
   const { postgres } = database
@@ -108,13 +115,13 @@ export function composeFleetHost(parts: FleetHostParts): FleetHostService {
   })
   const stopping = new AbortController()
   let running: Promise<void> = Promise.resolve()
-  const status = () => statusOf(database, lease)
+  const status = () => statusOf(database, lease, peers)
   return {
     lease,
-    admin: createFleetAdmin({ postgres, hostId: store.hostId, clock }),
+    admin: createFleetAdmin({ postgres, hostId: store.hostId, clock, reached: () => peers?.view() ?? [] }),
     status,
     problems: () => problemsOf(status()),
-    render: () => metricsOf(database, lease),
+    render: () => metricsOf(database, lease) + (peers?.render() ?? ''),
     start: () => {
       running = lease.run(stopping.signal)
     },
@@ -172,7 +179,11 @@ function imageOf({ vm }: Config): string | null {
   }
 }
 
-function statusOf({ postgres, target, name }: FleetDatabase, lease: Pick<Lease, 'view'>): FleetStatus {
+function statusOf(
+  { postgres, target, name }: FleetDatabase,
+  lease: Pick<Lease, 'view'>,
+  peers: FleetHostParts['peers'],
+): FleetStatus {
   const { isReachable, problem, sinceMs } = postgres.view()
   const view = lease.view()
   return {
@@ -184,6 +195,8 @@ function statusOf({ postgres, target, name }: FleetDatabase, lease: Pick<Lease, 
     has_lease: view.hasLease,
     is_draining: view.isDraining,
     epoch: view.epoch,
+    peer_address: peers?.address() ?? null,
+    peers: (peers?.view() ?? []).map(({ name, isReached, problem }) => ({ name, is_reached: isReached, problem })),
   }
 }
 

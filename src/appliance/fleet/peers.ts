@@ -19,6 +19,8 @@ import type { Fleet } from './hosts.ts'
 export type FleetPeers = Peers & {
   /** Other hosts as this one reached them last. */
   readonly view: () => readonly PeerReach[]
+  /** Where this host answers others; null: it does not. */
+  readonly address: () => string | null
   /** Answers other hosts by these services from now on, if the configuration says so. Fault `host.listen_failed`. */
   readonly listen: (services: PeerServerDeps['services']) => Promise<void>
   /** Metrics. */
@@ -43,20 +45,21 @@ export async function composePeers(parts: FleetPeersParts): Promise<FleetPeers |
   const stopping = new AbortController()
   let listener: Listener | null = null
   let running: Promise<void> = Promise.resolve()
+  const address = () => (listener === null ? null : addressOf(config, listener.tls.port))
   return {
     forward: (hostId, request, options) => peers.caller.forward(hostId, request, options),
     view: () => peers.watch.view(),
+    address,
     listen: async services => {
-      const { peer_listen: address } = config.fleet
-      if (address === '') return
+      const { peer_listen: own } = config.fleet
+      if (own === '') return
       const server = peers.answering(services)
       const start = () => listenOn(server, { key, config, log })
-      listener = { server, tls: await startAt({ field: 'fleet.peer_listen', address }, start) }
+      listener = { server, tls: await startAt({ field: 'fleet.peer_listen', address: own }, start) }
     },
     render: () => metricsOf(peers, listener?.server ?? null),
     start: () => {
-      const address = listener === null ? null : addressOf(config, listener.tls.port)
-      running = peers.watch.run({ address, certificate: key.certificate }, stopping.signal)
+      running = peers.watch.run({ address: address(), certificate: key.certificate }, stopping.signal)
     },
     [Symbol.asyncDispose]: async () => {
       stopping.abort()

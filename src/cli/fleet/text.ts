@@ -37,12 +37,23 @@ export function hostText(host: FleetHost, paint: Paint): string {
     ['platform', oneLine(dash(host.platform))],
     ['domain', oneLine(dash(host.domain))],
     ['image', oneLine(dash(host.image))],
+    ['answers hosts', oneLine(host.peer_address ?? 'no: fleet.peer_listen is off there')],
+    ['by the key', dash(host.peer_key)],
+    ...reachedFields(host, paint),
     ['instances', `${host.instances}, room for ${host.places_free} more`],
     ['lacking', oneLine(dash(host.lacking))],
     ['warm VMs', dash(host.warm)],
     ['memory', used(host.memory_mib_used, host.memory_mib_total, ' MiB')],
     ['vCPUs', used(host.vcpus_used, host.vcpus_total, '')],
   ])
+}
+
+function reachedFields({ is_reached, peer_problem, is_this_host }: FleetHost, paint: Paint): [string, string][] {
+  if (is_this_host) return []
+  if (is_reached === null) return [['reached', 'not tried']]
+  if (is_reached) return [['reached', 'yes, from this host']]
+  const remedy = 'see that its fleet.peer_listen is open to this host, and that both run (strongroom doctor)'
+  return [['reached', oneLine(`${paint.bad('no')}: ${dash(peer_problem)}; ${remedy}`)]]
 }
 
 const STATES = {

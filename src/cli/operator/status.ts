@@ -86,7 +86,18 @@ function fleetFields({ fleet }: AdminStatus, paint: Paint): [string, string][] {
   return [
     ['fleet', oneLine(`${name}: ${lease}`)],
     ['directory', oneLine(`${database}${away}${problem === null ? '' : `: ${problem}`}`)],
+    ['other hosts', peersText(fleet, paint)],
   ]
+}
+
+function peersText({ peer_address: address, peers }: AdminStatus['fleet'] & {}, paint: Paint): string {
+  const own = address === null ? 'none of them is answered (fleet.peer_listen is off)' : `answered at ${address}`
+  const away = peers.filter(({ is_reached: isReached }) => !isReached)
+  const count =
+    peers.length === 0 ? 'none answers this one' : `${peers.length - away.length} of ${peers.length} reached`
+  if (away.length === 0) return oneLine(`${own}; ${count}`)
+  const details = away.map(({ name, problem }) => `${name}: ${dash(problem)}`).join(', ')
+  return oneLine(`${own}; ${paint.bad(count)}: ${details}; strongroom fleet show NAME says what to do`)
 }
 
 function backupField({ backups }: AdminStatus, paint: Paint): [string, string] {

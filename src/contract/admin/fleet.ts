@@ -53,6 +53,14 @@ export const FleetHost = Closed({
   lacking: TextOrNull,
   image: TextOrNull,
   domain: TextOrNull,
+  /** Where it answers other hosts; null: it does not. */
+  peer_address: TextOrNull,
+  /** SHA-256 of the key by which it does, as SubjectPublicKeyInfo, in hexadecimal; null: it has published none. */
+  peer_key: TextOrNull,
+  /** Whether the host that was asked has reached it; null: it has not tried. */
+  is_reached: OrNull(Type.Boolean()),
+  /** Why not. */
+  peer_problem: TextOrNull,
 })
 export type FleetHost = Static<typeof FleetHost>
 export type FleetHostState = FleetHost['state']
@@ -72,5 +80,9 @@ export const FleetStatus = Closed({
   has_lease: Type.Boolean(),
   is_draining: Type.Boolean(),
   epoch: NumberOrNull,
+  /** Where it answers other hosts; null: it does not. */
+  peer_address: TextOrNull,
+  /** Other hosts that answer, as this one has reached them last. */
+  peers: Type.Array(Closed({ name: Type.String(), is_reached: Type.Boolean(), problem: TextOrNull })),
 })
 export type FleetStatus = Static<typeof FleetStatus>

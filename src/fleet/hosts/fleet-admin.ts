@@ -1,8 +1,12 @@
 // The operator's commands on a fleet: list, show, drain, remove, forget. By the daemon, or by the command line where no
 // daemon runs. Effects: statements to PostgreSQL.
 
+import { toHex } from '../../base/bytes.ts'
 import { type Clock, iso, isoOrNull } from '../../base/clock.ts'
+import { resultOr } from '../../base/result-or.ts'
 import type { FleetHost, FleetHostState } from '../../contract/admin/fleet.ts'
+import { spkiDigestOf } from '../../http/pair.ts'
+import type { PeerReach } from '../peers/watch.ts'
 import type { Postgres } from '../postgres.ts'
 import { giveUpInstancesOf } from './give-up.ts'
 import { forgetHost, type HostState, hostNamed, listHosts, removeHost, setDraining } from './hosts.query.ts'
@@ -24,11 +28,18 @@ export type FleetAdminDeps = {
   /** This host's; null: it has no records yet. */
   readonly hostId: string | null
   readonly clock: Pick<Clock, 'nowMs'>
+  /** Other hosts as this one has reached them last. Absent: nobody has tried. */
+  readonly reached?: () => readonly PeerReach[]
 }
 
 /** Faults: `not_found`, `conflict`, `fleet.unavailable`. */
-export function createFleetAdmin({ postgres, hostId, clock }: FleetAdminDeps): FleetAdmin {
-  const shown = (host: HostState) => hostDocument(host, hostId)
+export function createFleetAdmin({ postgres, hostId, clock, reached = () => [] }: FleetAdminDeps): FleetAdmin {
+  const shown = (host: HostState) =>
+    hostDocument(
+      host,
+      hostId,
+      reached().find(reach => reach.hostId === host.id),
+    )
   const drain = (name: string, sinceMs: number | null) =>
     postgres.transact(async tx => {
       await setDraining(tx, name, sinceMs)
@@ -54,7 +65,7 @@ export function createFleetAdmin({ postgres, hostId, clock }: FleetAdminDeps): F
   }
 }
 
-export function hostDocument(host: HostState, ownId: string | null): FleetHost {
+export function hostDocument(host: HostState, ownId: string | null, reach?: PeerReach): FleetHost {
   const { report, renewedAt } = host
   const text = (name: string) => (typeof report?.[name] === 'string' ? report[name] : null)
   const number = (name: string) => (Number.isSafeInteger(report?.[name]) ? Number(report?.[name]) : null)
@@ -82,7 +93,16 @@ export function hostDocument(host: HostState, ownId: string | null): FleetHost {
     lacking: text('lacking'),
     image: text('image'),
     domain: text('domain'),
+    peer_address: host.peerAddress,
+    peer_key: keyOf(host.peerCertificate),
+    is_reached: reach?.isReached ?? null,
+    peer_problem: reach?.problem ?? null,
   }
+}
+
+/** Null as well for a text that is no certificate: a host of any release has published it. */
+function keyOf(certificate: string | null): string | null {
+  return certificate === null ? null : resultOr(() => toHex(spkiDigestOf(certificate)), null)
 }
 
 function stateOf({ renewedAt, lostAt, hasLease, drainingMs }: HostState): FleetHostState {

@@ -20,6 +20,10 @@ export type HostState = {
   readonly lostAt: Date | null
   readonly silentMs: number | null
   readonly hasLease: boolean
+  /** Where it answers other hosts; null: it does not. */
+  readonly peerAddress: string | null
+  /** By which certificate (PEM); null: it has published none. */
+  readonly peerCertificate: string | null
   /** Instances that are not terminated. */
   readonly livingCount: number
   /** Instances that have a VM or will get one. */
@@ -31,6 +35,8 @@ const hostCountMax = 1_000
 const COLUMNS = `s.id, s.name, s.database_role AS role, s.joined_ms AS "joinedMs", s.draining_ms AS "drainingMs",
   s.platform, s.places, s.report, s.renewed_at AS "renewedAt", s.lost_at AS "lostAt", s.silent_ms AS "silentMs",
   s.has_lease AS "hasLease",
+  (SELECT address FROM peers p WHERE p.host_id = s.id) AS "peerAddress",
+  (SELECT certificate FROM peers p WHERE p.host_id = s.id) AS "peerCertificate",
   (SELECT count(*) FROM instances i WHERE i.host_id = s.id AND i.status <> 'terminated') AS "livingCount",
   (SELECT count(*) FROM instances i
     WHERE i.host_id = s.id AND i.status IN ('provisioning', 'ready', 'terminating')) AS "takenCount"`

@@ -84,13 +84,18 @@ export class PeerWatch {
   /** Once. Never rejects. */
   async look(own: Publication, signal: AbortSignal): Promise<void> {
     const { hostId, list } = this.#deps
+    const row = (await list.all()).find(each => each.hostId === hostId)
+    await this.#publish(row, own)
+    await this.greetAll(signal)
+  }
+
+  /** Asks the hosts that have not been reached lately. Never rejects. */
+  async greetAll(signal: AbortSignal): Promise<void> {
+    const { hostId, list } = this.#deps
     const rows = await list.all()
     this.#names = new Map(rows.map(row => [row.hostId, row.name]))
-    for (const known of [...this.#reach.keys()]) if (!this.#names.has(known)) this.#forget(known)
-    await this.#publish(
-      rows.find(row => row.hostId === hostId),
-      own,
-    )
+    const answering = new Set(rows.filter(({ address }) => address !== null).map(row => row.hostId))
+    for (const known of [...this.#reach.keys()]) if (!answering.has(known)) this.#forget(known)
     const others = rows.filter(row => row.hostId !== hostId && row.address !== null && this.#isDue(row.hostId))
     const waiting = others.values()
     const next = async () => {

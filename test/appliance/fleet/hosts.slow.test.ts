@@ -29,6 +29,7 @@ describe.skipIf(skipUnless(hasPostgres, 'needs PostgreSQL (scripts/setup install
     const host = composeFleetHost({
       fleet,
       link: null,
+      peers: null,
       config,
       store,
       engine: {

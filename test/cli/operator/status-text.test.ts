@@ -54,3 +54,23 @@ test('goal: the last backup, whether the next comes by itself, and what is wrong
   const wrong = { state: 'failed', problem: 'it failed: no\nspace', remedy: 'make room' } as const
   expect(backupLine({ last, nightly: true, ...wrong })).toBe(`backup: ${made}; failed: it failed: no space; make room`)
 })
+
+test('goal: whether this host answers others of its fleet, and which it does not reach', () => {
+  const fleet = {
+    ...{ database: 'postgres://a@b/c', name: 'rack-1', is_reachable: true, since: '2026-11-26T10:00:00.000Z' },
+    ...{ problem: null, has_lease: true, is_draining: false, epoch: 1 },
+  }
+  const shown = (peers: Pick<NonNullable<AdminStatus['fleet']>, 'peer_address' | 'peers'>) =>
+    line(statusText({ ...STATUS, fleet: { ...fleet, ...peers } }, paintFor(false)), 'other hosts')[0]
+  expect(shown({ peer_address: null, peers: [] })).toMatch(
+    /none of them is answered \(fleet.peer_listen is off\); none/,
+  )
+  const reached = { name: 'rack-2', is_reached: true, problem: null }
+  const away = { name: 'rack-3', is_reached: false, problem: 'it hangs: \u001b[2J' }
+  expect(shown({ peer_address: '192.0.2.1:7443', peers: [reached] })).toMatch(
+    /answered at 192.0.2.1:7443; 1 of 1 reached$/,
+  )
+  expect(shown({ peer_address: '192.0.2.1:7443', peers: [reached, away] })).toMatch(
+    /; 1 of 2 reached: rack-3: it hangs: \\x1b\[2J; strongroom fleet show NAME says what to do$/,
+  )
+})

@@ -3,13 +3,18 @@
 
 import { systemClock } from '../../../base/clock.ts'
 import { FAULTS, Fault, messageOf } from '../../../base/fault.ts'
+import { systemRandom } from '../../../base/ids.ts'
 import { silentLogger } from '../../../base/log.ts'
+import { resultOr } from '../../../base/result-or.ts'
 import { databaseText } from '../../../config/fleet/database-url.ts'
 import type { Config } from '../../../config/schema.ts'
 import type { PostgresTarget } from '../../../fleet/driver.ts'
 import { reasonOf } from '../../../fleet/failures.ts'
 import { createFleetAdmin } from '../../../fleet/hosts/fleet-admin.ts'
 import { checkSchema, newestOf } from '../../../fleet/migrations.ts'
+import { openPeers } from '../../../fleet/peers/open.ts'
+import { readPeerKey } from '../../../fleet/peers/peer-key.ts'
+import type { PeerReach } from '../../../fleet/peers/watch.ts'
 import { openPostgres, type Postgres } from '../../../fleet/postgres.ts'
 import { fleetTarget } from '../../../fleet/target.ts'
 import { ownRecords } from '../../fleet/direct.ts'
@@ -35,17 +40,27 @@ async function readFacts(target: PostgresTarget, stateDir: string): Promise<Flee
   try {
     const schema = await checkSchema(postgres)
     const hostId = ownRecords(stateDir)?.hostId ?? null
+    const reached = await reachPeers(postgres, stateDir, hostId)
     return {
       kind: 'read',
       database: databaseText(target),
       schema,
       schemaNewest: newestOf(),
       ...(await serverFacts(postgres)),
-      hosts: await createFleetAdmin({ postgres, hostId, clock: systemClock }).list(),
+      hosts: await createFleetAdmin({ postgres, hostId, clock: systemClock, reached: () => reached }).list(),
     }
   } finally {
     await postgres.close()
   }
+}
+
+/** By this host's own key, with or without a daemon. Empty where it has none yet, or may not be read. */
+async function reachPeers(postgres: Postgres, stateDir: string, hostId: string | null): Promise<readonly PeerReach[]> {
+  const key = hostId === null ? null : resultOr(() => readPeerKey(stateDir, hostId), null)
+  if (key === null) return []
+  const peers = openPeers({ key, postgres, clock: systemClock, random: systemRandom, log: silentLogger })
+  await peers.watch.greetAll(new AbortController().signal)
+  return peers.watch.view()
 }
 
 async function serverFacts(postgres: Postgres) {

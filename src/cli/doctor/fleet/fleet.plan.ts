@@ -50,6 +50,7 @@ export function fleetChecks(facts: FleetFacts): Check[] {
     ),
     domainCheck(serving),
     clocksCheck(serving),
+    peersCheck(serving),
   ]
 }
 
@@ -116,6 +117,28 @@ function domainCheck(hosts: readonly FleetHost[]): Check {
   const groups = Map.groupBy(hosts, ({ domain }) => domain ?? 'none')
   if (groups.size <= 1) return pass(name, [...groups.keys()][0] ?? 'no host has a lease')
   return fail(name, groupsText(groups), 'set one `domain` on all hosts: names of instances are in it')
+}
+
+function peersCheck(hosts: readonly FleetHost[]): Check {
+  const name = 'fleet peers'
+  if (hosts.length < 2) return pass(name, 'no other host is there')
+  const silent = hosts.filter(host => host.peer_address === null)
+  const away = hosts.filter(host => host.is_reached === false)
+  if (away.length > 0) {
+    const detail = `not reached from here: ${away.map(host => `${host.name} (${host.peer_problem ?? 'no reason'})`).join(', ')}`
+    const remedy =
+      'open fleet.peer_listen of each host to the others, over TCP; fleet.peer_address is where they look for it'
+    return warn(name, detail, remedy)
+  }
+  if (silent.length > 0) {
+    const detail = `${silent.map(host => host.name).join(', ')}: what they alone have is not served by others`
+    return warn(name, detail, 'set fleet.peer_listen on them, open to the other hosts alone')
+  }
+  const reached = hosts.filter(host => host.is_reached === true).length
+  return pass(
+    name,
+    `all answer others, ${reached} of ${hosts.filter(host => !host.is_this_host).length} reached from here`,
+  )
 }
 
 function groupsText(groups: ReadonlyMap<string, readonly FleetHost[]>): string {

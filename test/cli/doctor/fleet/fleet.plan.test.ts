@@ -27,11 +27,16 @@ const host: FleetHost = {
   lacking: null,
   image: 'ab',
   domain: 'agents.example',
+  peer_address: '192.0.2.1:7443',
+  peer_key: 'cd',
+  is_reached: null,
+  peer_problem: null,
 }
 const other = (changes: Partial<FleetHost>): FleetHost => ({
   ...host,
   name: 'rack-2',
   is_this_host: false,
+  is_reached: true,
   ...changes,
 })
 
@@ -73,6 +78,14 @@ test.each([
   [
     { hosts: [host, other({ domain: 'b.example' })] },
     /^FAIL fleet domain: agents\.example: rack-1; b\.example: rack-2/,
+  ],
+  [
+    { hosts: [host, other({ is_reached: false, peer_problem: 'ECONNREFUSED' })] },
+    /^WARN fleet peers: not reached from here: rack-2 \(ECONNREFUSED\)/,
+  ],
+  [
+    { hosts: [host, other({ peer_address: null, is_reached: null })] },
+    /^WARN fleet peers: rack-2: what they alone have/,
   ],
   [{ hosts: [host, other({ clock_ahead_ms: -2_001 })] }, /^WARN fleet clocks: rack-2 is -2001 ms ahead/],
 ] as const satisfies readonly (readonly [Partial<Read>, RegExp])[])('goal: %j', (changes, finding) => {

@@ -24,7 +24,7 @@ export const STATE_TONES = {
 const clockApartMs = 2_000
 
 /** One sentence each. A draining host takes no instance anyway, whatever it lacks. */
-export function faultsOf({ state, lacking, clock_ahead_ms: aheadMs }: FleetHost): readonly string[] {
+export function faultsOf({ state, lacking, clock_ahead_ms: aheadMs, ...host }: FleetHost): readonly string[] {
   const found: string[] = []
   if (state === 'silent' || state === 'lost') found.push(STATES[state])
   if (state === 'serving' && lacking !== null) found.push(`takes no further instance: ${lacking}`)
@@ -32,6 +32,7 @@ export function faultsOf({ state, lacking, clock_ahead_ms: aheadMs }: FleetHost)
     const apart = durationText(Math.round(Math.abs(aheadMs) / 1000))
     found.push(`its clock is ${apart} ${aheadMs > 0 ? 'ahead of' : 'behind'} the database's`)
   }
+  if (host.is_reached === false) found.push(`is not reached from this host: ${host.peer_problem ?? 'no reason'}`)
   return found
 }
 

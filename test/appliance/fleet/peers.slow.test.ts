@@ -1,0 +1,151 @@
+// Hosts of a fleet among each other, as the daemon composes them: real PostgreSQL and TLS; what status, `fleet show`,
+// doctor and metrics say of it.
+
+import { afterAll, beforeAll, describe, expect, test } from 'bun:test'
+import { mkdirSync, mkdtempSync, rmSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { connect, newFleet } from '../../../scripts/rigs/postgres/fleet.ts'
+import { hasPostgres, type PostgresServer, startPostgres } from '../../../scripts/rigs/postgres/server.ts'
+import { skipUnless } from '../../../scripts/rigs/skip.ts'
+import { until } from '../../../scripts/rigs/until.ts'
+import { openFleet } from '../../../src/appliance/fleet/hosts.ts'
+import { composePeers } from '../../../src/appliance/fleet/peers.ts'
+import { present } from '../../../src/base/assert.ts'
+import { systemClock } from '../../../src/base/clock.ts'
+import { systemRandom } from '../../../src/base/ids.ts'
+import { silentLogger } from '../../../src/base/log.ts'
+import { lookAtFleet } from '../../../src/cli/doctor/fleet/fleet.driver.ts'
+import { fleetChecks } from '../../../src/cli/doctor/fleet/fleet.plan.ts'
+import { defaultConfig } from '../../../src/config/load.ts'
+import type { Config } from '../../../src/config/schema.ts'
+import { createFleetAdmin } from '../../../src/fleet/hosts/fleet-admin.ts'
+import { joinHost } from '../../../src/fleet/hosts/hosts.query.ts'
+import { openStore } from '../../../src/store/db.ts'
+
+describe.skipIf(skipUnless(hasPostgres, 'needs PostgreSQL (scripts/setup installs it)'))(
+  'hosts among each other',
+  () => {
+    let server: PostgresServer
+    let root: string
+    beforeAll(async () => {
+      server = await startPostgres()
+      root = mkdtempSync(join(tmpdir(), 'srt-peers-'))
+    })
+    afterAll(async () => {
+      await server[Symbol.asyncDispose]()
+      rmSync(root, { recursive: true, force: true })
+    })
+
+    async function compose(database: string, name: string, listen = '127.0.0.1:0') {
+      const stack = new AsyncDisposableStack()
+      const stateDir = join(root, name)
+      mkdirSync(stateDir, { recursive: true })
+      const fleetConfig = { ...defaultConfig().fleet, database, name, peer_listen: listen }
+      const config: Config = { ...defaultConfig(), fleet: fleetConfig }
+      const runtime = { clock: systemClock, random: systemRandom, log: silentLogger }
+      const fleet = stack.use(await openFleet({ config, ...runtime }))
+      const store = openStore(join(stateDir, 'strongroom.db'))
+      stack.defer(() => store.close())
+      const owner = await connect(server, database)
+      await owner.transact(tx => joinHost(tx, { id: store.hostId, name, nowMs: Date.now() })).catch(() => {})
+      await owner.close()
+      const peers = present(await composePeers({ fleet, config, stateDir, store, ...runtime }), 'it is in a fleet')
+      stack.use(peers)
+      return {
+        ...{ config, stateDir, peers, fleet, hostId: store.hostId },
+        start: async () => {
+          await peers.listen({ instances: async () => new Response(name), builds: null })
+          peers.start()
+        },
+        stop: () => stack.disposeAsync(),
+        [Symbol.asyncDispose]: () => stack.disposeAsync(),
+      }
+    }
+
+    // Goal: an appliance that is in no fleet has no part of this.
+    test('none without a fleet', async () => {
+      const config = defaultConfig()
+      const fleet = { database: null }
+      const stateDir = join(root, 'alone')
+      mkdirSync(stateDir)
+      const runtime = { clock: systemClock, random: systemRandom, log: silentLogger }
+      expect(await composePeers({ fleet, config, stateDir, store: { hostId: 'h' }, ...runtime })).toBeNull()
+    })
+
+    // Goal: operators see which hosts are reached, from each host, by daemon and doctor alike, and why one is not.
+    test('from the first start to the end of a host', async () => {
+      const database = await newFleet(server)
+      await using east = await compose(database, 'east')
+      const west = await compose(database, 'west')
+      await using lone = await compose(database, 'lone', '')
+      for (const host of [east, west, lone]) await host.start()
+      for (const host of [east, lone]) {
+        await until('it reaches those that answer', 15_000, () => host.peers.view().some(({ isReached }) => isReached))
+      }
+      await until('east reaches west', 15_000, () => east.peers.view().some(({ name }) => name === 'west'))
+      // A host that answers nobody still asks.
+      expect(lone.peers.address()).toBeNull()
+      await until(
+        'lone reaches both',
+        15_000,
+        () => lone.peers.view().filter(({ isReached }) => isReached).length === 2,
+      )
+      const asked = await lone.peers.forward(west.hostId, new Request('http://x/'), {
+        service: 'instances',
+        clientAddress: '10.0.0.1',
+      })
+      expect(await asked.text()).toBe('west')
+      expect(east.peers.render()).toContain('strongroom_fleet_peer_up{host="west"} 1\n')
+      expect(lone.peers.render()).toContain('strongroom_fleet_forwarded_total{outcome="answered"} 1\n')
+      expect(west.peers.render()).toContain('strongroom_fleet_peer_calls_total{service="instances"} 1\n')
+
+      const postgres = present(east.fleet.database, 'it is in a fleet').postgres
+      const admin = createFleetAdmin({
+        postgres,
+        hostId: east.hostId,
+        clock: systemClock,
+        reached: () => east.peers.view(),
+      })
+      expect(await admin.show('west')).toMatchObject({
+        peer_address: west.peers.address(),
+        peer_key: expect.stringMatching(/^[0-9a-f]{64}$/),
+        is_reached: true,
+        peer_problem: null,
+      })
+      expect(await admin.show('lone')).toMatchObject({ peer_address: null, is_reached: null })
+      const doctor = async () => {
+        const facts = present(await lookAtFleet(east.config, east.stateDir), 'it is in a fleet')
+        if (facts.kind !== 'read') throw new Error(facts.reason)
+        const hosts = facts.hosts.map(host => ({ ...host, state: 'serving' as const }))
+        return fleetChecks({ ...facts, hosts }).find(({ name }) => name === 'fleet peers')
+      }
+      expect(await doctor()).toMatchObject({ result: 'WARN', detail: expect.stringContaining('lone: what they alone') })
+      await west.stop()
+      await until('east no longer reaches west', 40_000, () => east.peers.view().some(({ isReached }) => !isReached))
+      expect(await admin.show('west')).toMatchObject({ is_reached: false, peer_problem: 'ECONNREFUSED' })
+      expect(await doctor()).toMatchObject({
+        result: 'WARN',
+        detail: 'not reached from here: west (ECONNREFUSED)',
+        remedy: expect.stringContaining('fleet.peer_listen'),
+      })
+      expect(east.peers.render()).toContain('strongroom_fleet_peer_up{host="west"} 0\n')
+
+      // It comes back, on another port, by the same key.
+      await using again = await compose(database, 'west')
+      await again.start()
+      await until('east reaches it again', 20_000, () => east.peers.view().every(({ isReached }) => isReached))
+      expect((await admin.show('west')).peer_address).toBe(again.peers.address())
+    }, 120_000)
+
+    // Goal: an address that is taken stops the start, and names the field.
+    test('a taken port', async () => {
+      const database = await newFleet(server)
+      const taken = Bun.serve({ hostname: '127.0.0.1', port: 0, fetch: () => new Response() })
+      await using host = await compose(database, 'south', `127.0.0.1:${taken.port}`)
+      const failure = await host.start().catch(error => error)
+      expect(failure).toMatchObject({ code: 'host.listen_failed', param: 'fleet.peer_listen' })
+      await taken.stop(true)
+    })
+  },
+)
