@@ -11,11 +11,12 @@ import { directory } from './migrations/0002-directory.ts'
 import { attempts } from './migrations/0003-attempts.ts'
 import { peers } from './migrations/0004-peers.ts'
 import { books } from './migrations/0005-books.ts'
+import { shares } from './migrations/0006-shares.ts'
 import type { FleetMigration } from './migrations/migration.ts'
 import type { Postgres, Sql } from './postgres.ts'
 
 /** Oldest first, without a gap. Released ones never change. */
-export const FLEET_MIGRATIONS: readonly FleetMigration[] = [hosts, directory, attempts, peers, books]
+export const FLEET_MIGRATIONS: readonly FleetMigration[] = [hosts, directory, attempts, peers, books, shares]
 
 /** The newest schema that this executable knows. */
 export function newestOf(migrations: readonly FleetMigration[] = FLEET_MIGRATIONS): number {

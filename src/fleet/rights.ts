@@ -6,12 +6,12 @@ import type { Sql } from './postgres.ts'
 /** Written by functions alone. All other tables are the directory's, which every host may change. */
 const OWN_TABLES = [
   ...['fleet', 'changes', 'trimmed', 'hosts', 'clock', 'leases', 'peers', 'migrations'],
-  ...['allowances', 'allowance_entries'],
+  ...['allowances', 'allowance_entries', 'share_members', 'shares'],
 ]
 
 const FUNCTIONS = [
   ...['begin_change', 'timeline', 'renew_lease', 'mark_lost', 'join_host', 'trim_changes', 'publish_peer'],
-  ...['lease_allowance', 'return_allowance', 'enter_allowances'],
+  ...['lease_allowance', 'return_allowance', 'enter_allowances', 'renew_shares', 'end_shares'],
 ]
 
 /** Roles that hosts sign in as; the owner of the schema needs no grant. */

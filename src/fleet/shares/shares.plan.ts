@@ -1,0 +1,68 @@
+// How hosts divide one limit of a key. Pure: every host computes the same from the same rows.
+//
+// A part is what a host ought to have once its window has let go of the rest; that no more than the limit is given out
+// is the database's to see to (migrations/0006-shares.ts).
+
+export type Sharer = {
+  readonly id: string
+  readonly wanted: number
+  /** With it the next waiting request would be admitted; 0: none waits. */
+  readonly least: number
+  /** For how long requests wait and none was admitted. */
+  readonly waitingMs: number
+}
+
+/** Limits below it are given out whole: a reserve would be a large part of them. */
+const reservedFrom = 10
+/** One of so many is kept for hosts that begin to use the key. */
+const reservedOneOf = 20
+
+/** Kept for hosts that begin to use the key, so that their first requests need not wait for the others. */
+export function reserveOf(limit: number): number {
+  return limit < reservedFrom ? 0 : Math.ceil(limit / reservedOneOf)
+}
+
+/** A host that admits nothing for so long comes first: two renewals, in which the usual division would help it. */
+export const starvedMs = 4_000
+
+/**
+ * The part of each sharer, whole numbers; their sum is at most `limit`. Wants are met from the smallest on, what nobody
+ * wants is divided evenly. The one that starves for longest gets what its next request needs, even from the reserve.
+ */
+export function planShares(limit: number, sharers: readonly Sharer[]): ReadonlyMap<string, number> {
+  const ordered = sharers.toSorted((a, b) => (a.id < b.id ? -1 : 1))
+  const divided = divide(limit - reserveOf(limit), ordered)
+  const starved = longestStarved(limit, ordered)
+  if (starved === null || starved.least <= (divided.get(starved.id) ?? 0)) return divided
+  const others = ordered.filter(sharer => sharer !== starved)
+  const left = limit - starved.least
+  return new Map([[starved.id, starved.least], ...divide(Math.max(0, left - reserveOf(limit)), others)])
+}
+
+function longestStarved(limit: number, sharers: readonly Sharer[]): Sharer | null {
+  let longest: Sharer | null = null
+  for (const sharer of sharers) {
+    const { least, waitingMs } = sharer
+    if (least === 0 || least > limit || waitingMs < starvedMs) continue
+    if (longest === null || waitingMs > longest.waitingMs) longest = sharer
+  }
+  return longest
+}
+
+/** Max-min fair: nobody gets more than it wants while another one has less than that. */
+function divide(amount: number, sharers: readonly Sharer[]): Map<string, number> {
+  const parts = new Map<string, number>()
+  let left = amount
+  const byWant = sharers.toSorted((a, b) => a.wanted - b.wanted)
+  for (const [index, { id, wanted }] of byWant.entries()) {
+    const part = Math.min(wanted, Math.floor(left / (byWant.length - index)))
+    parts.set(id, part)
+    left -= part
+  }
+  for (const [index, { id }] of sharers.entries()) {
+    const part = Math.ceil(left / (sharers.length - index))
+    parts.set(id, (parts.get(id) ?? 0) + part)
+    left -= part
+  }
+  return parts
+}
