@@ -21,6 +21,7 @@ import { createEncryption } from './encryption/encryption.ts'
 import { createGateway, type Gateway } from './gateway/gateway.ts'
 import { inferenceOpenapiDocument } from './gateway/openapi/openapi.ts'
 import { createResponseMemory, type ResponseMemory } from './gateway/response-memory.ts'
+import { KeyShares, type KeySharesDeps } from './limits/key-shares.ts'
 import { createLimiter } from './limits/limiter.ts'
 import { Budgets, type Reserved } from './metering/budgets.ts'
 import type { Cost } from './metering/price.ts'
@@ -66,6 +67,8 @@ export type InferenceServiceDeps = Runtime & {
   readonly openEvidence: () => Promise<EvidenceOrigin>
   /** Evidence of the worker's GPUs. Left out: it has none. */
   readonly gpus?: GpuSource
+  /** Leases parts of keys' limits. Left out: this gateway is in no fleet. */
+  readonly shares?: Pick<KeySharesDeps, 'renew' | 'isShared' | 'keysPerAskMax'>
 }
 
 export type InferenceService = {
@@ -93,7 +96,8 @@ export function createInferenceService(deps: InferenceServiceDeps): InferenceSer
   const { padStreams, traces, publicRequestsPerMinute: requestsPerMinute, keptResponses } = settings
   const attested = new AttestedUpstreams({ clock, random, log: log.unit('upstreams') })
   const upstreams = deps.upstreams.map(target => attested.follow(target))
-  const limiter = createLimiter(clock)
+  const shares = deps.shares === undefined ? null : new KeyShares({ ...deps.shares, clock, log: log.unit('limits') })
+  const limiter = createLimiter(clock, shares)
   const budgets = new Budgets({ spent: deps.spent, cost: deps.cost, clock })
   const { admitPublic } = createPublicLimiter({ clock, requestsPerMinute })
   const metrics = createMetrics({
@@ -119,6 +123,7 @@ export function createInferenceService(deps: InferenceServiceDeps): InferenceSer
   const gateway = createGateway({
     authenticate: deps.authenticate,
     admit: limiter.admit,
+    ...(shares === null ? {} : { prepare: limiter.prepare }),
     admitPublic,
     recordUsage: metering.record,
     spent: deps.spent,
@@ -163,6 +168,7 @@ export function createInferenceService(deps: InferenceServiceDeps): InferenceSer
       attested.start(stopping.signal)
       // Not waited for at the end: evidence that is being prepared is of no use any more.
       void attestation.prepare(stopping.signal)
+      void shares?.run(stopping.signal)
     },
     listen: async where => {
       server = await serveGateway(listening(), where)

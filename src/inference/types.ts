@@ -60,6 +60,12 @@ export type Admit = (
   tokens: number,
 ) => { readonly ok: true; readonly ticket: Ticket } | { readonly ok: false; readonly refusal: Refusal }
 
+/**
+ * Null: `admit` decides now. Otherwise a part of the key's limits is on its way to this host, and `admit` is to wait
+ * for the promise, which never rejects.
+ */
+export type Prepare = (caller: Caller, tokens: number) => Promise<void> | null
+
 /** Per-address limit of the public endpoints. Null: admitted. */
 export type AdmitPublic = (address: string) => Refusal | null
 

@@ -4,7 +4,7 @@
 import type { Fault } from '../../base/fault.ts'
 import { type AccountDeps, openAccount, type RequestAccount } from '../metering/account.ts'
 import type { RequestTrace } from '../traces/tracer.ts'
-import type { Admit, Authenticate, Caller, Operation, Refusal, Ticket } from '../types.ts'
+import type { Admit, Authenticate, Caller, Operation, Prepare, Refusal, Ticket } from '../types.ts'
 
 export type AskedEntry = {
   readonly id: string
@@ -31,22 +31,32 @@ export type Entry<C extends EnteredCaller = EnteredCaller> =
   | { readonly ok: false; readonly refusal: Refusal }
 
 /**
- * Synchronous in the process that decides. Throws, or rejects with, Faults: unauthenticated, metering_unavailable,
- * rate_limited, and the given fault.
+ * Synchronous in the process that decides, but where a fleet's share of the key's limits is waited for. Throws, or
+ * rejects with, Faults: unauthenticated, metering_unavailable, rate_limited, and the given fault.
  */
 export type Enter = (asked: AskedEntry) => Entry | Promise<Entry>
 
-export type EnterDeps = AccountDeps & { readonly authenticate: Authenticate; readonly admit: Admit }
+export type EnterDeps = AccountDeps & {
+  readonly authenticate: Authenticate
+  readonly admit: Admit
+  /** Left out: `admit` decides at once. */
+  readonly prepare?: Prepare
+}
 
 /** For the process that decides. */
-export function createEnter(deps: EnterDeps): (asked: AskedEntry) => Entry<Caller> {
-  return ({ id, operation, headers, fault, tokens }) => {
+export function createEnter(deps: EnterDeps): (asked: AskedEntry) => Entry<Caller> | Promise<Entry<Caller>> {
+  const enter = (asked: AskedEntry, isPrepared: boolean): Entry<Caller> | Promise<Entry<Caller>> => {
+    const { id, operation, headers, fault, tokens } = asked
     const caller = deps.authenticate(headers)
     if (fault !== null) throw fault
+    const prepared = isPrepared ? null : (deps.prepare?.(caller, tokens) ?? null)
+    // The key may be another's by then.
+    if (prepared !== null) return prepared.then(() => enter(asked, true))
     const admission = deps.admit(caller, tokens)
     if (!admission.ok) return admission
     const { ticket } = admission
     const open = (trace: RequestTrace | null) => openAccount(deps, { id, operation, caller, ticket, trace })
     return { ok: true, caller, headers: ticket.headers, open }
   }
+  return asked => enter(asked, false)
 }

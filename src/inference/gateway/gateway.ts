@@ -89,7 +89,7 @@ export type GatewayLimits = CompletionLimits & {
 export type Gateway = {
   readonly fetch: GatewayFetch
   /** Decides for the processes that serve its clients (relay/). */
-  readonly enter: (asked: AskedEntry) => Entry<Caller>
+  readonly enter: (asked: AskedEntry) => Entry<Caller> | Promise<Entry<Caller>>
   readonly acquire: Router<UpstreamTarget>['acquire']
   /** Result of `createCacheSalt`. */
   readonly cacheSecret: Uint8Array

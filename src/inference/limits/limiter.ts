@@ -3,26 +3,28 @@
 // Tokens: admission takes the estimate. Unused tokens are returned while that second is still in the window; tokens
 // beyond the estimate are taken at the end, so they may exceed the limit once, and later requests wait for them. An
 // estimate above the limit waits for an empty window and takes all of it, so that the wait in every Retry-After ends.
+//
+// In a fleet a key's share bounds what this gateway admits (key-shares.ts); the key's own limits hold all the same.
 
 import type { Clock } from '../../base/clock.ts'
-import { createWindow, type Window, wholeSeconds, windowMs } from '../../http/window.ts'
-import type { Admit, Caller, Refusal, Ticket, Tokens } from '../types.ts'
+import { createWindow, wholeSeconds, windowMs } from '../../http/window.ts'
+import type { Admit, Caller, Prepare, Refusal, Ticket, Tokens } from '../types.ts'
+import type { Demand, KeyShare, KeyUse } from './key-share.ts'
+import type { KeyShares } from './key-shares.ts'
 
 export type Limiter = {
   readonly admit: Admit
+  readonly prepare: Prepare
   /** Keys with state. */
   readonly size: () => number
   /** Admitted requests that have not ended, all keys together. */
   readonly running: () => number
 }
 
-type State = {
-  readonly requests: Window
-  readonly tokens: Window
-  running: number
-  usedAtMs: number
-  /** Moving average of how long requests take; estimates the wait of a request beyond the concurrency limit. */
-  durationMs: number
+/** `durationMs` estimates the wait of a request beyond the concurrency limit. */
+type State = KeyUse & {
+  /** Null: this gateway has all of the limits, or there was no room for the key's share. */
+  share: KeyShare | null
 }
 
 /** Assumed until a request has ended. */
@@ -31,39 +33,53 @@ const slotWaitMaxMs = 60_000
 /** Weight of the newest duration in the average. */
 const newestShare = 0.2
 
-export function createLimiter(clock: Pick<Clock, 'monotonicMs'>): Limiter {
+/** `shares`: where hosts of a fleet share the limits. */
+export function createLimiter(clock: Pick<Clock, 'monotonicMs'>, shares: KeyShares | null = null): Limiter {
   const states = new Map<string, State>()
   let sweptAtMs = clock.monotonicMs()
 
-  /** State says nothing once its window is empty and no request runs. */
+  /** State says nothing once its window is empty, no request runs and its share is given back. */
   const sweep = (nowMs: number) => {
     if (nowMs - sweptAtMs < windowMs) return
     sweptAtMs = nowMs
     for (const [prefix, state] of states) {
-      if (state.running === 0 && nowMs - state.usedAtMs >= windowMs) states.delete(prefix)
+      const isKept = state.share !== null && !state.share.isDropped
+      if (!isKept && state.running === 0 && nowMs - state.usedAtMs >= windowMs) states.delete(prefix)
     }
   }
-  const stateOf = (prefix: string): State => {
-    const known = states.get(prefix)
-    if (known !== undefined) return known
-    const state = newState()
-    states.set(prefix, state)
+  const stateOf = (caller: Caller, nowMs: number): State => {
+    const known = states.get(caller.keyPrefix)
+    const state = known ?? newState()
+    if (known === undefined) states.set(caller.keyPrefix, state)
+    state.usedAtMs = nowMs
+    if (shares === null) return state
+    if (!shares.isShared) state.share = null
+    else if (state.share === null || state.share.isDropped) state.share = shares.follow(caller, state)
     return state
   }
 
   return {
+    prepare: (caller, estimate) => {
+      if (shares === null) return null
+      const nowMs = clock.monotonicMs()
+      const state = stateOf(caller, nowMs)
+      const demand = { caller, tokens: Math.min(amountOf(estimate), caller.tokensPerMinute), nowMs }
+      if (state.share === null || limitOf(state, demand) !== null) return null
+      return shares.prepare(state.share, demand)
+    },
     admit: (caller, estimate) => {
       const nowMs = clock.monotonicMs()
       sweep(nowMs)
-      const state = stateOf(caller.keyPrefix)
-      state.usedAtMs = nowMs
+      const state = stateOf(caller, nowMs)
       const tokens = Math.min(amountOf(estimate), caller.tokensPerMinute)
-      const refusal = refusalOf(state, { caller, tokens, nowMs })
+      const demand = { caller, tokens, nowMs }
+      const refusal = refusalOf(state, demand, shares)
       if (refusal !== null) return { ok: false, refusal }
       state.running += 1
       state.requests.take(nowMs, 1)
       const at = state.tokens.take(nowMs, tokens)
-      const headers = headersOf(state, caller, nowMs)
+      state.share?.noteAdmitted(demand)
+      const headers = headersOf(state, { caller, nowMs, shares })
       return { ok: true, ticket: ticketOf(state, { clock, nowMs, at, tokens, headers }) }
     },
     size: () => states.size,
@@ -72,7 +88,8 @@ export function createLimiter(clock: Pick<Clock, 'monotonicMs'>): Limiter {
 }
 
 function newState(): State {
-  return { requests: createWindow(), tokens: createWindow(), running: 0, usedAtMs: 0, durationMs: durationMsInitial }
+  const windows = { requests: createWindow(), tokens: createWindow() }
+  return { ...windows, running: 0, usedAtMs: 0, durationMs: durationMsInitial, share: null }
 }
 
 type Taken = {
@@ -110,23 +127,40 @@ function amountOf(count: number): number {
   return Number.isFinite(count) && count > 0 ? Math.ceil(count) : 0
 }
 
-type Demand = { readonly caller: Caller; readonly tokens: number; readonly nowMs: number }
+type Reached = { readonly waitMs: number; readonly limit: string }
 
-/** Null: admitted. */
-function refusalOf(state: State, { caller, tokens, nowMs }: Demand): Refusal | null {
+/** The limit that the request would exceed, and for how long; null: none. */
+function limitOf(state: State, { caller, tokens, nowMs }: Demand): Reached | null {
   const requestsMs = state.requests.waitMs(nowMs, 1, caller.requestsPerMinute)
   const tokensMs = state.tokens.waitMs(nowMs, tokens, caller.tokensPerMinute)
   const slotMs = state.running < caller.concurrencyMax ? 0 : slotWaitMs(state)
   const waitMs = Math.max(requestsMs, tokensMs, slotMs)
   if (waitMs === 0) return null
-  let limit = `${caller.concurrencyMax} concurrent requests`
-  if (waitMs === requestsMs) limit = `${caller.requestsPerMinute} requests per minute`
-  else if (waitMs === tokensMs) limit = `${caller.tokensPerMinute} tokens per minute`
-  return {
-    retryAfterSeconds: wholeSeconds(waitMs),
-    headers: headersOf(state, caller, nowMs),
-    message: `Limit of ${limit} reached.`,
-  }
+  if (waitMs === requestsMs) return { waitMs, limit: `${caller.requestsPerMinute} requests per minute` }
+  if (waitMs === tokensMs) return { waitMs, limit: `${caller.tokensPerMinute} tokens per minute` }
+  return { waitMs, limit: `${caller.concurrencyMax} concurrent requests` }
+}
+
+/** Null: admitted. */
+function refusalOf(state: State, demand: Demand, shares: KeyShares | null): Refusal | null {
+  const { caller, nowMs } = demand
+  const own = limitOf(state, demand)
+  const shareMs = shares === null || !shares.isShared ? 0 : shareWaitMs(state, demand, shares)
+  if (own === null && shareMs === 0) return null
+  const retryAfterSeconds = wholeSeconds(Math.max(own?.waitMs ?? 0, shareMs))
+  if (shareMs > 0) state.share?.noteRefused(demand, retryAfterSeconds * 1_000)
+  const message =
+    own === null
+      ? 'Limit of this key reached: the hosts of this fleet share it, and no more of it is free here at present.'
+      : `Limit of ${own.limit} reached.`
+  return { retryAfterSeconds, headers: headersOf(state, { caller, nowMs, shares }), message }
+}
+
+/** So many keys are in use that this one has no share. */
+const crowdedMs = 10_000
+
+function shareWaitMs({ share }: State, demand: Demand, shares: KeyShares): number {
+  return share === null ? crowdedMs : shares.waitMs(share, demand)
 }
 
 /** An estimate: requests take as long as they lately did, and end evenly spread over that time. */
@@ -134,20 +168,29 @@ function slotWaitMs(state: State): number {
   return Math.min(slotWaitMaxMs, Math.max(1, state.durationMs / state.running))
 }
 
-/** As OpenAI names and writes them. A reset is when the window is empty again. */
-function headersOf(state: State, caller: Caller, nowMs: number): Record<string, string> {
+/**
+ * As OpenAI names and writes them. A reset is when the window is empty again. In a fleet the limit is the key's, what
+ * remains is what this gateway would admit of it now.
+ */
+function headersOf(
+  state: State,
+  { caller, nowMs, shares }: { readonly caller: Caller; readonly nowMs: number; readonly shares: KeyShares | null },
+): Record<string, string> {
+  let requests = caller.requestsPerMinute - state.requests.total(nowMs)
+  let tokens = caller.tokensPerMinute - state.tokens.total(nowMs)
+  if (shares?.isShared === true) {
+    const left = state.share === null ? { requests: 0, tokens: 0 } : shares.left(state.share, nowMs)
+    requests = Math.min(requests, left.requests)
+    tokens = Math.min(tokens, left.tokens)
+  }
   return {
     'x-ratelimit-limit-requests': String(caller.requestsPerMinute),
-    'x-ratelimit-remaining-requests': remainingText(state.requests.total(nowMs), caller.requestsPerMinute),
+    'x-ratelimit-remaining-requests': String(Math.max(0, requests)),
     'x-ratelimit-reset-requests': resetText(state.requests.emptyInMs(nowMs)),
     'x-ratelimit-limit-tokens': String(caller.tokensPerMinute),
-    'x-ratelimit-remaining-tokens': remainingText(state.tokens.total(nowMs), caller.tokensPerMinute),
+    'x-ratelimit-remaining-tokens': String(Math.max(0, tokens)),
     'x-ratelimit-reset-tokens': resetText(state.tokens.emptyInMs(nowMs)),
   }
-}
-
-function remainingText(taken: number, limit: number): string {
-  return String(Math.max(0, limit - taken))
 }
 
 /** `250ms`, `12s`, `1m1s`: rounded up. */

@@ -9,12 +9,13 @@ import { LOG_LEVELS, type LogFields, type Logger, type LogLevel } from '../../ba
 import { resultOr } from '../../base/result-or.ts'
 import type { KeptTexts } from '../../base/work/kept-texts.ts'
 import type { TraceSpan } from '../../contract/vm/span.ts'
+import type { Entry } from '../gateway/enter.ts'
 import type { Gateway } from '../gateway/gateway.ts'
 import { clientGoneStatus } from '../gateway/respond.ts'
 import { type ResponseMemory, responseIdOf } from '../gateway/response-memory.ts'
 import { NO_TOKENS, type RequestAccount } from '../metering/account.ts'
 import { hasBudget } from '../metering/budgets.ts'
-import type { EncryptionCounts } from '../types.ts'
+import type { Caller, EncryptionCounts } from '../types.ts'
 import type { Lease } from '../upstream/router.ts'
 import type { UpstreamTarget } from '../upstream/target.ts'
 import { faultOf, wireFaultOf } from './faults.ts'
@@ -40,6 +41,14 @@ type Open = {
   waiting: AbortController | null
   delivered: number
 }
+
+/** How a request ends whose relay has died. */
+const ABORTED = {
+  outcome: 'aborted',
+  tokensSource: 'estimated',
+  status: clientGoneStatus,
+  errorCode: null,
+} as const
 
 /** Requests that are forwarded at the same time, of one relay. */
 const forwardedMax = 1_024
@@ -105,13 +114,7 @@ export class Desk {
         lease?.release('unknown')
         const { upstream, promptEstimate } = account
         const tokens = upstream === null ? NO_TOKENS : { prompt: promptEstimate, completion: delivered }
-        const end = {
-          outcome: 'aborted',
-          tokensSource: 'estimated',
-          status: clientGoneStatus,
-          errorCode: null,
-        } as const
-        return account.close({ ...end, tokens })
+        return account.close({ ...ABORTED, tokens })
       }),
     )
   }
@@ -145,19 +148,25 @@ export class Desk {
     }
   }
 
-  #enter({ id, operation, authorization, fault, tokens }: Extract<Ask, { kind: 'enter' }>): Asks['enter']['value'] {
+  #enter(ask: Extract<Ask, { kind: 'enter' }>): Asks['enter']['value'] | Promise<Asks['enter']['value']> {
+    const { id, operation, authorization, fault, tokens } = ask
     if (this.#open.has(id)) throw new Error('a request that has been admitted already')
     const headers = headersOf(authorization)
-    const entry = this.#deps.gateway.enter({
-      id,
-      operation,
-      headers,
-      fault: fault === null ? null : faultOf(fault),
-      tokens,
-    })
+    const asked = { id, operation, headers, fault: fault === null ? null : faultOf(fault), tokens }
+    const entry = this.#deps.gateway.enter(asked)
+    return entry instanceof Promise ? entry.then(later => this.#entered(id, later)) : this.#entered(id, entry)
+  }
+
+  #entered(id: string, entry: Entry<Caller>): Asks['enter']['value'] {
     if (!entry.ok) return entry
     const { keyPrefix, keyDigest, organizationId, rules } = entry.caller
-    this.#open.set(id, { account: entry.open(null), keyDigest, lease: null, waiting: null, delivered: 0 })
+    const account = entry.open(null)
+    if (this.#isClosed || this.#open.has(id)) {
+      // The relay died while the request waited for its key's share.
+      void account.close({ ...ABORTED, tokens: NO_TOKENS })
+      throw new Error('a request whose relay is gone, or that has been admitted already')
+    }
+    this.#open.set(id, { account, keyDigest, lease: null, waiting: null, delivered: 0 })
     return {
       ok: true,
       caller: { keyPrefix, keyDigest, organizationId, rules },

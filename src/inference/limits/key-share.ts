@@ -1,0 +1,127 @@
+// One key's share of its limits at this gateway: what is in force, what it would need. State in memory; takes the time.
+
+import { type Amounts, NO_AMOUNTS, type ShareAsk } from '../../contract/vm/shares.ts'
+import { createWindow, type Window, windowMs } from '../../http/window.ts'
+import type { Caller } from '../types.ts'
+
+/** Use of a key, as the limiter counts it. */
+export type KeyUse = {
+  readonly requests: Window
+  readonly tokens: Window
+  running: number
+  usedAtMs: number
+  /** Moving average of how long requests take. */
+  durationMs: number
+}
+
+/** A request, as far as the limits are concerned. `tokens` is at most the caller's limit. */
+export type Demand = { readonly caller: Caller; readonly tokens: number; readonly nowMs: number }
+
+/** A refused client's place is kept for so much longer than its Retry-After. */
+const retrySlackMs = 5_000
+
+/** An idle host keeps so little above its use. */
+const headroomParts = 16
+const growth = 1.5
+
+/** The one that was refused last, until it should have come again. */
+type Need = { tokens: number; readonly sinceMs: number; untilMs: number }
+
+export class KeyShare {
+  readonly prefix: string
+  readonly use: KeyUse
+  /** Gives its place back. */
+  readonly leave: () => void
+  limits: Amounts
+  /** In force as long as the lease is. */
+  amounts: Amounts = [...NO_AMOUNTS]
+  /** When more may come, monotonic; null: not yet answered. */
+  moreAtMs: Amounts | null = null
+  /** Requests that wait for it. */
+  waiters = 0
+  /** It is not asked for any more. */
+  isDropped = false
+  changed = Promise.withResolvers<void>()
+  /** Refused for want of a share, in the last minute. */
+  readonly #refusedRequests = createWindow()
+  readonly #refusedTokens = createWindow()
+  /** Requests at once lately, refused ones included. */
+  #peak = 0
+  #need: Need | null = null
+
+  constructor(caller: Caller, use: KeyUse, leave: () => void) {
+    this.prefix = caller.keyPrefix
+    this.use = use
+    this.leave = leave
+    this.limits = limitsOf(caller)
+  }
+
+  noteAdmitted({ caller }: Demand): void {
+    this.limits = limitsOf(caller)
+    this.#need = null
+    this.#peak = Math.max(this.#peak, this.use.running)
+  }
+
+  /** Was refused for want of a share, and is to come again after so long. */
+  noteRefused({ caller, tokens, nowMs }: Demand, retryMs: number): void {
+    this.limits = limitsOf(caller)
+    this.#refusedRequests.take(nowMs, 1)
+    this.#refusedTokens.take(nowMs, tokens)
+    this.#peak = Math.max(this.#peak, this.use.running + 1)
+    this.noteNeed({ tokens, nowMs }, retryMs)
+  }
+
+  noteNeed({ tokens, nowMs }: Pick<Demand, 'tokens' | 'nowMs'>, retryMs: number): void {
+    const untilMs = nowMs + retryMs + retrySlackMs
+    this.#need ??= { tokens, sinceMs: nowMs, untilMs }
+    this.#need.tokens = tokens
+    this.#need.untilMs = Math.max(this.#need.untilMs, untilMs)
+  }
+
+  /** Nothing of the last minute, nothing that runs, nobody waits. */
+  isIdle(nowMs: number): boolean {
+    const { use } = this
+    if (use.running > 0 || this.waiters > 0 || this.#need !== null || nowMs - use.usedAtMs < windowMs) return false
+    return use.requests.total(nowMs) === 0 && use.tokens.total(nowMs) === 0
+  }
+
+  /**
+   * The question to the fleet. An idle key's share is given back where it may be: it is over here before the fleet
+   * hears of it.
+   */
+  ask(nowMs: number, mayGiveBack: boolean): ShareAsk {
+    const { use, limits } = this
+    const held: Amounts = [use.requests.total(nowMs), use.tokens.total(nowMs), use.running]
+    if (this.#need !== null && nowMs >= this.#need.untilMs) this.#need = null
+    const isIdle = mayGiveBack && this.isIdle(nowMs)
+    if (isIdle) this.amounts = [...NO_AMOUNTS]
+    const need = this.#need
+    const wantedOf = (amount: number, limit: number) =>
+      isIdle ? 0 : Math.min(limit, Math.ceil(amount * growth) + Math.ceil(limit / headroomParts))
+    const wanted: Amounts = [
+      wantedOf(held[0] + this.#refusedRequests.total(nowMs), limits[0]),
+      wantedOf(held[1] + this.#refusedTokens.total(nowMs), limits[1]),
+      wantedOf(this.#peak, limits[2]),
+    ]
+    this.#peak = Math.max(use.running, Math.floor(this.#peak / 2))
+    return {
+      ...{ keyPrefix: this.prefix, share: this.amounts, held, wanted },
+      least: need === null ? [...NO_AMOUNTS] : [held[0] + 1, held[1] + need.tokens, held[2] + 1],
+      freesInMs: [
+        freesInMs(use.requests, held[0], nowMs),
+        freesInMs(use.tokens, held[1], nowMs),
+        use.running === 0 ? 0 : Math.ceil(use.durationMs / use.running),
+      ],
+      waitingMs: need === null ? 0 : Math.floor(nowMs - need.sinceMs),
+    }
+  }
+}
+
+export function limitsOf({ requestsPerMinute, tokensPerMinute, concurrencyMax }: Caller): Amounts {
+  return [requestsPerMinute, tokensPerMinute, concurrencyMax]
+}
+
+/** Milliseconds until some of what is held slides out. */
+function freesInMs(window: Window, held: number, nowMs: number): number {
+  return held === 0 ? 0 : Math.ceil(window.waitMs(nowMs, 1, held))
+}

@@ -1,0 +1,281 @@
+// Parts of keys' limits that this gateway has on lease, where hosts of a fleet share them. Effects: asks the fleet,
+// timers. State in memory, one entry per key in use.
+//
+// A share bounds what this gateway admits: requests and tokens of the last minute, requests at once. It is lowered here
+// before the fleet hears of it, and raised after the fleet has noted it, and what the minute holds counts until it has
+// slid out. So all gateways together never admit more than the key's limit in any minute.
+
+import { type Clock, onAbort, pause } from '../../base/clock.ts'
+import type { Logger } from '../../base/log.ts'
+import { Places } from '../../base/work/places.ts'
+import { type Amounts, NO_AMOUNTS, type RenewShares, type ShareAsk, type ShareGrant } from '../../contract/vm/shares.ts'
+import type { Window } from '../../http/window.ts'
+import type { Caller } from '../types.ts'
+import { type Demand, KeyShare, type KeyUse } from './key-share.ts'
+
+export type KeySharesDeps = {
+  readonly renew: RenewShares
+  /** False: this gateway has all of each key's limits. */
+  readonly isShared: () => boolean
+  /** Keys of one question. */
+  readonly keysPerAskMax: number
+  readonly clock: Pick<Clock, 'monotonicMs' | 'sleep'>
+  readonly log: Logger
+}
+
+const renewMs = 2_000
+/** Between two questions, however many keys come into use. */
+const gapMs = 100
+/** While requests wait for the first share. */
+const waitingRenewMs = 500
+const failedRenewMs = 1_000
+/** The loop looks again by itself. */
+const longestPauseMs = 60_000
+/** A request waits so long for a share that may come; then it is refused with Retry-After. */
+export const shareWaitMs = 3_000
+/** More that comes later than this is not waited for. */
+const soonMs = 4_000
+/** Keys with shares at a time; an organization may have a quarter. Beyond: 429, until others rest for a minute. */
+const keysMax = 4_096
+const keysParts = 4
+/** Requests that wait; one key may have an eighth. */
+const waitersMax = 256
+const waitersParts = 8
+
+const DIMENSIONS = [0, 1, 2] as const
+type Dimension = (typeof DIMENSIONS)[number]
+
+export class KeyShares {
+  readonly #deps: KeySharesDeps
+  readonly #shares = new Map<string, KeyShare>()
+  readonly #keys = new Places(keysMax)
+  readonly #waiters = new Places(waitersMax)
+  /** To be asked for before the next round, and when at the earliest. */
+  readonly #due = new Map<KeyShare, number>()
+  #turn = 0
+  /** All shares end then, monotonic. */
+  #untilMs = Number.NEGATIVE_INFINITY
+  #isAway = false
+  #roundAtMs = Number.NEGATIVE_INFINITY
+  #askedAtMs = Number.NEGATIVE_INFINITY
+  #news = Promise.withResolvers<void>()
+
+  constructor(deps: KeySharesDeps) {
+    this.#deps = deps
+  }
+
+  /** Keys with shares. */
+  get size(): number {
+    return this.#shares.size
+  }
+
+  get isShared(): boolean {
+    return this.#deps.isShared()
+  }
+
+  /** The share of a key that comes into use, which is asked for at once; null: there is room for no more keys. */
+  follow(caller: Caller, use: KeyUse): KeyShare | null {
+    const known = this.#shares.get(caller.keyPrefix)
+    if (known !== undefined) return known
+    const leave = this.#keys.take([{ name: caller.organizationId, parts: keysParts }])
+    if (typeof leave === 'string') return null
+    const share = new KeyShare(caller, use, leave)
+    this.#shares.set(share.prefix, share)
+    this.#askSoon(share, this.#deps.clock.monotonicMs())
+    return share
+  }
+
+  /** Milliseconds until the request fits into the share, as far as is known; 0: now. */
+  waitMs(share: KeyShare, demand: Pick<Demand, 'tokens' | 'nowMs'>): number {
+    let longestMs = 0
+    for (const dimension of DIMENSIONS) {
+      const ownMs = this.#ownWaitMs(share, dimension, demand)
+      if (ownMs === 0) continue
+      longestMs = Math.max(
+        longestMs,
+        Math.min(ownMs ?? Number.POSITIVE_INFINITY, moreInMs(share, dimension, demand.nowMs)),
+      )
+    }
+    return longestMs
+  }
+
+  /** Requests and tokens that this gateway would still admit. */
+  left(share: KeyShare, nowMs: number): { readonly requests: number; readonly tokens: number } {
+    const [requests, tokens] = this.#inForce(share, nowMs)
+    return { requests: requests - share.use.requests.total(nowMs), tokens: tokens - share.use.tokens.total(nowMs) }
+  }
+
+  /** Null: decide now. Otherwise a share may come soon, which is to be waited for; never rejects. */
+  prepare(share: KeyShare, demand: Demand): Promise<void> | null {
+    if (!this.#isHopeful(share, demand)) return null
+    const leave = this.#waiters.take([{ name: share.prefix, parts: waitersParts }])
+    if (typeof leave === 'string') return null
+    share.waiters += 1
+    share.noteNeed(demand, shareWaitMs)
+    this.#askSoon(share, demand.nowMs)
+    return this.#waitFor(share, demand).finally(() => {
+      share.waiters -= 1
+      leave()
+    })
+  }
+
+  /** Renews until the signal is aborted. Never rejects. */
+  async run(signal: AbortSignal): Promise<void> {
+    const { clock } = this.#deps
+    while (!signal.aborted) {
+      const nowMs = clock.monotonicMs()
+      const news = this.#news.promise
+      const asked = this.#asksDue(nowMs)
+      if (asked.length > 0) await this.#ask(asked, nowMs)
+      else await this.#pauseUntil(this.#nextAtMs(), news, signal)
+    }
+  }
+
+  async #waitFor(share: KeyShare, demand: Demand): Promise<void> {
+    const { clock } = this.#deps
+    const untilMs = demand.nowMs + shareWaitMs
+    for (let nowMs = demand.nowMs; nowMs < untilMs; nowMs = clock.monotonicMs()) {
+      if (!this.#isHopeful(share, { ...demand, nowMs })) return
+      if (nowMs > demand.nowMs) this.#askSoon(share, nowMs + waitingRenewMs)
+      const ended = new AbortController()
+      await Promise.race([share.changed.promise, pause(clock, untilMs - nowMs, ended.signal)])
+      ended.abort()
+    }
+  }
+
+  /** It does not fit now, and may after the next answers. */
+  #isHopeful(share: KeyShare, { caller, tokens, nowMs }: Demand): boolean {
+    if (this.#isAway || share.isDropped || tokens > caller.tokensPerMinute) return false
+    const lacking = DIMENSIONS.filter(dimension => this.#ownWaitMs(share, dimension, { tokens, nowMs }) !== 0)
+    return lacking.length > 0 && lacking.every(dimension => moreInMs(share, dimension, nowMs) <= soonMs)
+  }
+
+  /** Until this share alone lets the request in; 0: now, null: never. */
+  #ownWaitMs(
+    share: KeyShare,
+    dimension: Dimension,
+    { tokens, nowMs }: Pick<Demand, 'tokens' | 'nowMs'>,
+  ): number | null {
+    const bound = this.#inForce(share, nowMs)[dimension]
+    const { requests, tokens: taken, running, durationMs } = share.use
+    if (dimension === 0) return windowWaitMs(requests, { amount: 1, bound, nowMs })
+    if (dimension === 1) return windowWaitMs(taken, { amount: tokens, bound, nowMs })
+    if (running < bound) return 0
+    return running === 0 ? null : Math.max(1, durationMs / running)
+  }
+
+  #inForce(share: KeyShare, nowMs: number): Readonly<Amounts> {
+    return nowMs < this.#untilMs ? share.amounts : NO_AMOUNTS
+  }
+
+  #askSoon(share: KeyShare, atMs: number): void {
+    const known = this.#due.get(share)
+    if (share.isDropped || (known !== undefined && known <= atMs)) return
+    this.#due.set(share, atMs)
+    this.#news.resolve()
+    this.#news = Promise.withResolvers<void>()
+  }
+
+  async #pauseUntil(atMs: number, news: Promise<void>, signal: AbortSignal): Promise<void> {
+    const { clock } = this.#deps
+    const ended = new AbortController()
+    const stop = onAbort(signal, () => ended.abort())
+    await Promise.race([news, pause(clock, Math.min(longestPauseMs, atMs - clock.monotonicMs()), ended.signal)])
+    stop()
+    ended.abort()
+  }
+
+  #nextAtMs(): number {
+    if (this.#shares.size === 0) return Number.POSITIVE_INFINITY
+    let soonestMs = this.#roundAtMs + renewMs
+    for (const atMs of this.#due.values()) soonestMs = Math.min(soonestMs, atMs)
+    return Math.max(soonestMs, this.#askedAtMs + (this.#isAway ? failedRenewMs : gapMs))
+  }
+
+  /** All of them in a round; between rounds those that are due. */
+  #asksDue(nowMs: number): KeyShare[] {
+    if (nowMs < this.#nextAtMs()) return []
+    if (nowMs >= this.#roundAtMs + renewMs) {
+      this.#roundAtMs = nowMs
+      return [...this.#shares.values()]
+    }
+    const due = [...this.#due].filter(([, atMs]) => atMs <= nowMs).map(([share]) => share)
+    return due.slice(0, this.#deps.keysPerAskMax)
+  }
+
+  async #ask(shares: readonly KeyShare[], nowMs: number): Promise<void> {
+    const { keysPerAskMax } = this.#deps
+    this.#askedAtMs = nowMs
+    for (const share of shares) this.#due.delete(share)
+    for (let first = 0; first < shares.length; first += keysPerAskMax) {
+      if (!(await this.#askOnce(shares.slice(first, first + keysPerAskMax)))) break
+    }
+    for (const share of shares) {
+      share.changed.resolve()
+      share.changed = Promise.withResolvers<void>()
+    }
+  }
+
+  /** False: no answer. */
+  async #askOnce(shares: readonly KeyShare[]): Promise<boolean> {
+    const { renew, clock, log } = this.#deps
+    const askedMs = clock.monotonicMs()
+    // Others may have these parts by now.
+    if (askedMs >= this.#untilMs) for (const share of this.#shares.values()) share.amounts = [...NO_AMOUNTS]
+    const asks = shares.map(share => share.ask(askedMs, !this.#isAway))
+    this.#turn += 1
+    try {
+      const { goodMs, grants } = await renew(this.#turn, asks)
+      if (goodMs > 0) this.#apply(asks, grants, askedMs + goodMs)
+      if (this.#isAway) log.info('the fleet answers again for shares of limits')
+      this.#isAway = false
+      return true
+    } catch (error) {
+      if (!this.#isAway)
+        log.warn('the fleet does not answer for shares of limits; those that are here go on', { error })
+      this.#isAway = true
+      return false
+    }
+  }
+
+  #apply(asks: readonly ShareAsk[], grants: readonly ShareGrant[], untilMs: number): void {
+    this.#untilMs = Math.max(this.#untilMs, untilMs)
+    const nowMs = this.#deps.clock.monotonicMs()
+    const granted = new Map(grants.map(grant => [grant.keyPrefix, grant]))
+    for (const { keyPrefix, wanted } of asks) {
+      const share = this.#shares.get(keyPrefix)
+      if (share === undefined) continue
+      const grant = granted.get(keyPrefix)
+      const isGivenBack = wanted.every(amount => amount === 0) && share.isIdle(nowMs)
+      if (grant === undefined || isGivenBack) this.#drop(share)
+      else this.#applyTo(share, grant, nowMs)
+    }
+  }
+
+  #applyTo(share: KeyShare, { share: granted, keep, moreInMs, isWanted }: ShareGrant, nowMs: number): void {
+    share.amounts = [Math.min(granted[0], keep[0]), Math.min(granted[1], keep[1]), Math.min(granted[2], keep[2])]
+    share.moreAtMs = [nowMs + moreInMs[0], nowMs + moreInMs[1], nowMs + moreInMs[2]]
+    if (isWanted) this.#askSoon(share, nowMs)
+  }
+
+  /** It was given back, or there is no such key any more. */
+  #drop(share: KeyShare): void {
+    share.isDropped = true
+    share.amounts = [...NO_AMOUNTS]
+    share.leave()
+    this.#due.delete(share)
+    this.#shares.delete(share.prefix)
+  }
+}
+
+/** As far as is known: until the fleet may have given more. */
+function moreInMs(share: KeyShare, dimension: Dimension, nowMs: number): number {
+  return share.moreAtMs === null ? renewMs : Math.max(1, share.moreAtMs[dimension] - nowMs)
+}
+
+function windowWaitMs(
+  window: Window,
+  { amount, bound, nowMs }: { readonly amount: number; readonly bound: number; readonly nowMs: number },
+): number | null {
+  return amount > bound ? null : window.waitMs(nowMs, amount, bound)
+}

@@ -1,0 +1,272 @@
+// A gateway with shares of keys' limits, which a scripted fleet grants: what is admitted, what is waited for, what is
+// refused with which Retry-After. A manual clock.
+
+import { describe, expect, test } from 'bun:test'
+import { createManualClock } from '../../../scripts/rigs/clock.ts'
+import { silentLogger } from '../../../src/base/log.ts'
+import type { Amounts, ShareAsk, ShareGrant } from '../../../src/contract/vm/shares.ts'
+import { KeyShares, shareWaitMs } from '../../../src/inference/limits/key-shares.ts'
+import { createLimiter } from '../../../src/inference/limits/limiter.ts'
+import type { Caller, Ticket } from '../../../src/inference/types.ts'
+import { callerOf } from '../../rigs/gateway/keys.ts'
+
+const none = { prompt: 0, completion: 0 }
+const goodMs = 300_000
+
+type Fleet = (asks: readonly ShareAsk[]) => readonly ShareGrant[] | Promise<readonly ShareGrant[]>
+
+const grant = (keyPrefix: string, share: Amounts, changes: Partial<ShareGrant> = {}): ShareGrant => ({
+  keyPrefix,
+  share,
+  keep: share,
+  moreInMs: [60_000, 60_000, 60_000],
+  isWanted: false,
+  ...changes,
+})
+
+/** Grants every key the same. */
+const granting =
+  (share: Amounts, changes: Partial<ShareGrant> = {}): Fleet =>
+  asks =>
+    asks.map(({ keyPrefix, wanted }) =>
+      grant(keyPrefix, wanted.every(amount => amount === 0) ? [0, 0, 0] : share, changes),
+    )
+
+function bench(fleet: Fleet, isShared = () => true) {
+  const clock = createManualClock()
+  const asked: (readonly ShareAsk[])[] = []
+  const scripted = { fleet }
+  const shares = new KeyShares({
+    isShared,
+    keysPerAskMax: 64,
+    renew: async (_turn, asks) => {
+      asked.push(structuredClone(asks))
+      return { goodMs, grants: [...(await scripted.fleet(asks))] }
+    },
+    clock,
+    log: silentLogger,
+  })
+  const limiter = createLimiter(clock, shares)
+  const stopping = new AbortController()
+  void shares.run(stopping.signal)
+  const enter = async (caller: Caller, tokens = 0) => {
+    await limiter.prepare(caller, tokens)
+    return limiter.admit(caller, tokens)
+  }
+  return {
+    clock,
+    limiter,
+    shares,
+    asked,
+    scripted,
+    enter,
+    admit: async (caller: Caller, tokens = 0): Promise<Ticket> => {
+      const outcome = await enter(caller, tokens)
+      if (!outcome.ok) throw new Error(`refused: ${outcome.refusal.message}`)
+      return outcome.ticket
+    },
+    refuse: async (caller: Caller, tokens = 0) => {
+      const outcome = await enter(caller, tokens)
+      if (outcome.ok) throw new Error('admitted')
+      return outcome.refusal
+    },
+    stop: () => stopping.abort(),
+  }
+}
+
+describe('a share', () => {
+  const caller = callerOf({ requestsPerMinute: 100, tokensPerMinute: 1_000, concurrencyMax: 10 })
+
+  // Goal: the first request of a key waits for the key's share instead of being refused, and the share bounds what
+  // follows in each dimension.
+  test('bounds requests, tokens and slots', async () => {
+    const { admit, refuse, stop } = bench(granting([3, 500, 2]))
+    const first = await admit(caller, 100)
+    expect(first.headers).toMatchObject({
+      'x-ratelimit-limit-requests': '100',
+      'x-ratelimit-remaining-requests': '2',
+      'x-ratelimit-limit-tokens': '1000',
+      'x-ratelimit-remaining-tokens': '400',
+    })
+    const second = await admit(caller, 100)
+    expect((await refuse(caller, 0)).message).toContain('hosts of this fleet share it')
+    second.settle({ prompt: 100, completion: 0 })
+    await refuse(caller, 301)
+    const third = await admit(caller, 300)
+    third.settle(none)
+    // Three requests within the minute.
+    const { retryAfterSeconds, headers } = await refuse(caller)
+    expect(headers['x-ratelimit-remaining-requests']).toBe('0')
+    expect(retryAfterSeconds).toBeWithin(60, 62)
+    stop()
+  })
+
+  // Goal: the key's own limits hold whatever the host grants, so that it can lower them alone.
+  test('never more than the limits of the key', async () => {
+    const { admit, refuse, stop } = bench(granting([1_000, 100_000, 1_000]))
+    const own = callerOf({ requestsPerMinute: 2, tokensPerMinute: 1_000, concurrencyMax: 10 })
+    await admit(own)
+    await admit(own)
+    expect((await refuse(own)).message).toBe('Limit of 2 requests per minute reached.')
+    stop()
+  })
+
+  // Goal: what another host has a right to is given up at once: nothing more is admitted of it, and the fleet hears of
+  // it without waiting for the next round.
+  test('what is not to be kept is over at once', async () => {
+    const { clock, admit, refuse, asked, scripted, stop } = bench(granting([100, 1_000, 10]))
+    await admit(caller)
+    scripted.fleet = granting([100, 1_000, 10], { keep: [1, 1_000, 10], isWanted: true })
+    await clock.elapse(1_950)
+    const before = asked.length
+    await clock.elapse(50)
+    scripted.fleet = granting([1, 1_000, 10])
+    await refuse(caller)
+    await clock.elapse(200)
+    expect(asked.slice(before).map(asks => asks[0]?.share[0])).toEqual([100, 1])
+    stop()
+  })
+
+  // Goal: an idle key costs nothing: its share is given back a minute after its last use, and nobody is asked any more.
+  test('is given back after a minute', async () => {
+    const { clock, admit, asked, limiter, shares, stop } = bench(granting([100, 1_000, 10]))
+    ;(await admit(caller)).settle(none)
+    await clock.elapse(59_000)
+    expect(shares.size).toBe(1)
+    await clock.elapse(6_000)
+    expect(asked.at(-1)).toMatchObject([{ share: [0, 0, 0], held: [0, 0, 0], wanted: [0, 0, 0] }])
+    expect([shares.size, asked.length]).toEqual([0, asked.length])
+    const { length } = asked
+    await clock.elapse(600_000)
+    expect(asked).toHaveLength(length)
+    await admit(callerOf({ keyPrefix: 'bbbbbbbb' }))
+    expect(limiter.size()).toBe(1)
+    stop()
+  })
+
+  // Goal: one question in two seconds for all keys together, however many requests there are.
+  test('all keys of a host in one question', async () => {
+    const { clock, enter, asked, stop } = bench(granting([1_000, 1_000, 1_000]))
+    const callers = Array.from({ length: 50 }, (_, at) => callerOf({ ...caller, keyPrefix: `k${at}` }))
+    for (const caller of callers) void enter(caller)
+    await clock.elapse(1_000)
+    const before = asked.length
+    for (let at = 0; at < 100; at += 1) {
+      for (const caller of callers) void enter(caller)
+      await clock.elapse(100)
+    }
+    expect(asked.length - before).toBe(5)
+    expect(asked.at(-1)).toHaveLength(50)
+    stop()
+  })
+})
+
+describe('without an answer', () => {
+  const caller = callerOf({ requestsPerMinute: 100, tokensPerMinute: 1_000, concurrencyMax: 10 })
+  const away: Fleet = () => Promise.reject(new Error('away'))
+
+  // Goal: the shares that are here go on for their time, counted from before they were asked for, and not longer.
+  test('a share goes on for its time', async () => {
+    const { clock, admit, refuse, scripted, stop } = bench(granting([100, 1_000, 10]))
+    ;(await admit(caller)).settle(none)
+    await clock.elapse(3_000)
+    scripted.fleet = away
+    for (let at = 0; at < 4; at += 1) {
+      await clock.elapse(60_000)
+      ;(await admit(caller)).settle(none)
+    }
+    // The last answer was to the question at two seconds.
+    await clock.elapse(2_000 + goodMs - clock.monotonicMs() - 1)
+    ;(await admit(caller)).settle(none)
+    await clock.elapse(1)
+    const { retryAfterSeconds, headers } = await refuse(caller)
+    expect([retryAfterSeconds, headers['x-ratelimit-remaining-requests']]).toEqual([1, '0'])
+    // It is void: the fleet hears what the minute holds, and of no share.
+    const asks: ShareAsk[] = []
+    scripted.fleet = given => {
+      asks.push(...given)
+      return granting([100, 1_000, 10])(given)
+    }
+    await clock.elapse(3_000)
+    expect(asks[0]).toMatchObject({ share: [0, 0, 0], held: [1, 0, 0] })
+    ;(await admit(caller)).settle(none)
+    stop()
+  })
+
+  // Goal: the time of a share counts from before the question, however late the answer, and ends between two questions
+  // as well, as for a process that was stopped.
+  test('a late answer makes no share last longer', async () => {
+    const { clock, enter, limiter, scripted, stop } = bench(granting([100, 1_000, 10]))
+    const late = Promise.withResolvers<void>()
+    scripted.fleet = async asks => {
+      await late.promise
+      scripted.fleet = () => new Promise(() => {})
+      return granting([100, 1_000, 10])(asks)
+    }
+    const first = enter(caller)
+    await clock.elapse(2_500)
+    late.resolve()
+    expect((await first).ok).toBe(true)
+    await clock.elapse(goodMs - 2_500 - 1)
+    expect(limiter.admit(caller, 0).ok).toBe(true)
+    await clock.elapse(1)
+    expect(limiter.admit(caller, 0).ok).toBe(false)
+    stop()
+  })
+
+  // Goal: the first use of a key without an answer is refused with Retry-After, and soon once that is known.
+  test('a key that has no share yet is refused', async () => {
+    const { clock, enter, refuse, stop } = bench(away)
+    const first = enter(caller)
+    await clock.elapse(0)
+    expect(await first).toMatchObject({ ok: false, refusal: { retryAfterSeconds: 2 } })
+    expect((await refuse(callerOf({ ...caller, keyPrefix: 'bbbbbbbb' }))).retryAfterSeconds).toBe(2)
+    stop()
+  })
+
+  // Goal: a fleet that says nothing at all holds no request for longer than the wait, and few of them.
+  test('waits have an end and a number', async () => {
+    const { clock, enter, stop } = bench(() => new Promise(() => {}))
+    const refused: number[] = []
+    for (let at = 0; at < 40; at += 1) void enter(caller).then(({ ok }) => void (ok || refused.push(at)))
+    await clock.elapse(0)
+    // Beyond those that wait for this key.
+    expect(refused).toHaveLength(40 - 32)
+    await clock.elapse(shareWaitMs - 1)
+    expect(refused).toHaveLength(40 - 32)
+    await clock.elapse(1)
+    expect(refused).toHaveLength(40)
+    stop()
+  })
+})
+
+describe('bounds', () => {
+  // Goal: one organization's keys leave room for those of others, and a key without a share is refused.
+  test('an organization has a quarter of the keys', async () => {
+    const { clock, enter, shares, refuse, admit, stop } = bench(granting([1_000, 1_000, 1_000]))
+    for (let at = 0; at < 1_100; at += 1) void enter(callerOf({ keyPrefix: `k${at}` }))
+    await clock.elapse(5_000)
+    expect(shares.size).toBe(1_024)
+    expect((await refuse(callerOf({ keyPrefix: 'k1099' }))).retryAfterSeconds).toBe(10)
+    await admit(callerOf({ keyPrefix: 'k0' }))
+    const other = admit(callerOf({ keyPrefix: 'other', organizationId: 'o2' }))
+    await clock.elapse(100)
+    await other
+    stop()
+  })
+
+  // Goal: a gateway in no fleet, or before it knows of one, has all of each key's limits and asks nobody.
+  test('nobody is asked where nothing is shared', async () => {
+    let isShared = false
+    const { admit, limiter, refuse, asked, stop } = bench(granting([1, 1_000, 10]), () => isShared)
+    const caller = callerOf({ requestsPerMinute: 3 })
+    expect(limiter.prepare(caller, 0)).toBeNull()
+    await admit(caller)
+    await admit(caller)
+    expect(asked).toEqual([])
+    isShared = true
+    await refuse(caller)
+    expect(asked).toHaveLength(1)
+    stop()
+  })
+})
