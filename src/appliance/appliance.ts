@@ -30,6 +30,7 @@ import { composeBooks } from './fleet/books.ts'
 import { composeDirectory, type ServedDirectory } from './fleet/directory.ts'
 import { composeFleetHost, openFleet } from './fleet/hosts.ts'
 import { composePeers } from './fleet/peers.ts'
+import { composeShares } from './fleet/shares.ts'
 import { composeMetering, placeGateway, placementOf } from './gateway.ts'
 import { composeGuestDns } from './guest-dns.ts'
 import { composeInstances, serveInstances } from './instances.ts'
@@ -104,7 +105,7 @@ export async function serve(
   const member = undo.use(composeFleetHost({ ...parts, fleet, pool, onEvent }))
   const instances = await startListener('instances', config.listen, () => serveInstances(service, parts))
   undo.defer(() => instances.stop(true))
-  const gateway = await placeGateway({ ...parts, platform, capacity })
+  const gateway = await placeGateway({ ...parts, platform, capacity, shares: composeShares({ ...parts, fleet }) })
   undo.defer(() => gateway.stop())
   link?.onKeys(() => typeof gateway.vms === 'string' || void gateway.vms.pushControl())
   const builds = config.listen.builds === '' ? null : composeBuilds(parts)

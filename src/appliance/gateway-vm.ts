@@ -40,6 +40,7 @@ import { expectedMeasurement } from '../vm/launch/expected.plan.ts'
 import { gatewayImage, loadGatewayImage } from '../vm/launch/image.driver.ts'
 import { imageDigest } from '../vm/launch/image-digest.driver.ts'
 import type { Engine } from './engine.ts'
+import type { FleetShares } from './fleet/shares.ts'
 import { GatewayModel } from './gateway-model.ts'
 import type { Publish } from './log/transparency.ts'
 import { operatorKeyWords } from './pool.ts'
@@ -62,6 +63,8 @@ export type GatewayVmParts = Runtime & {
   readonly trust: () => Promise<HostTrust>
   readonly clockGuard: ClockGuard
   readonly publish: Publish
+  /** Null, or left out: this host is in no fleet. */
+  readonly shares?: FleetShares | null
 }
 
 export type GatewayVm = {
@@ -81,7 +84,7 @@ function controlPrice({ cached_prompt_usd_per_million: cached, ...price }: Price
 
 /** Faults: config.file (files of upstreams and of traces), internal (the control key). */
 export function composeGatewayVm(parts: GatewayVmParts): GatewayVm {
-  const { config, stateDir, store, metering, clock, random } = parts
+  const { config, stateDir, store, metering, shares = null, clock, random } = parts
   const log = parts.log.unit('inference')
   const upstreams = config.inference.upstreams.map(loadUpstream)
   const traces = composeTraces({ config, upstreams, clock, random, log })
@@ -93,6 +96,7 @@ export function composeGatewayVm(parts: GatewayVmParts): GatewayVm {
     upstreamKeys: Object.fromEntries(
       upstreams.flatMap(upstream => (upstream.key === null ? [] : [[upstream.name, upstream.key]])),
     ),
+    isShared: shares !== null,
     clock,
   })
   const addresses = new Addresses({
@@ -105,7 +109,7 @@ export function composeGatewayVm(parts: GatewayVmParts): GatewayVm {
   const engine = gatewayEngine(parts)
   const statusOf = (vmId: string) => keeper.view().gateways.find(gateway => gateway.vmId === vmId)?.status ?? null
   const tell = createHostSums({ ...store, statusOf, shares: metering.shares })
-  const shared = { engine, control, addresses, books, tell, clock, log }
+  const shared = { engine, control, addresses, books, tell, shares: shares?.ofVm ?? null, clock, log }
   const { certificates } = parts
   const certifying = { certify: certificates.certify, certificatesStamp: certificates.stamp }
   const models = new GatewayModel({ config, stateDir, clock, log })

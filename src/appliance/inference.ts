@@ -38,6 +38,7 @@ import { removeForeignTree } from '../linux/tree.ts'
 import type { Store } from '../store/db.ts'
 import type { ChangeGate } from '../upgrade/gate.ts'
 import type { Capacity } from '../vm/admission.plan.ts'
+import type { FleetShares } from './fleet/shares.ts'
 import type { Publish } from './log/transparency.ts'
 import type { Starter } from './starter/client.ts'
 import { composeTraces } from './traces.ts'
@@ -55,6 +56,8 @@ export type InferenceParts = Runtime & {
   readonly metering: Metering
   readonly clockGuard: ClockGuard
   readonly publish: Publish
+  /** Null, or left out: this host is in no fleet. */
+  readonly shares?: FleetShares | null
 }
 
 export type Inference = {
@@ -74,7 +77,7 @@ const minuteMs = 60_000
  * requests for its model get 502.
  */
 export async function composeInference(deps: InferenceParts): Promise<Inference> {
-  const { config, store, clock, random, metering } = deps
+  const { config, store, clock, random, metering, shares = null } = deps
   const settings = gatewaySettings(config)
   const log = deps.log.unit('inference')
   const workloads = await composeWorkloads(deps, log)
@@ -105,6 +108,7 @@ export async function composeInference(deps: InferenceParts): Promise<Inference>
     metering: { record: record => metering.record(record), counts: () => metering.counts() },
     spent: metering,
     cost: () => metering.cost,
+    ...(shares === null ? {} : { shares: shares.ofProcess() }),
     nonces: store.ledger,
     mayDelete: () => deps.clockGuard.mayDelete(),
     workloads: loggedFirst(workloads, deps.publish),
@@ -150,7 +154,7 @@ export async function composeInference(deps: InferenceParts): Promise<Inference>
     stop: async () => {
       stopping.abort()
       service.close()
-      await Promise.all([worker?.stop(), retention, traces?.stop()])
+      await Promise.all([worker?.stop(), retention, traces?.stop(), shares?.end()])
     },
   }
 }

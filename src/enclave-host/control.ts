@@ -17,6 +17,8 @@ export type ControlSourceDeps = {
   readonly upstreamKeys: Readonly<Record<string, string>>
   /** Prices of tokens in the books. */
   readonly prices: ControlSnapshot['prices']
+  /** This host is in a fleet, whose hosts share the keys' limits. Left out: it is not. */
+  readonly isShared?: boolean
   readonly clock: Clock
 }
 
@@ -112,10 +114,14 @@ export class ControlSource {
   }
 
   #sign(): SignedSnapshot {
-    const { key, upstreamKeys, prices, clock } = this.#deps
+    const { key, upstreamKeys, prices, isShared, clock } = this.#deps
     // The time, so that a daemon that restarts is above the one before it.
     this.#revision = Math.max(clock.nowMs(), this.#revision + 1)
-    const head = JSON.stringify({ revision: this.#revision, upstreamKeys, prices })
+    const head = JSON.stringify({
+      ...{ revision: this.#revision, upstreamKeys, prices },
+      // Left out where there is no fleet: VMs of earlier releases take it then.
+      ...(isShared === true ? { shared: true } : {}),
+    })
     const bytes = utf8(`${head.slice(0, -1)},${this.#keys}}`)
     if (bytes.length > documentBytesMax.control) {
       throw new Fault('internal', `the keys of the gateway are ${bytes.length} bytes; revoke keys that are not used`)

@@ -12,6 +12,7 @@ import { createSerial } from '../base/work/serial.ts'
 import { sweepLater } from '../base/work/sweep.ts'
 import { TokenBucket } from '../base/work/token-bucket.ts'
 import type { EnclaveStatus, UsageBatch, Want } from '../contract/vm/enclave.ts'
+import type { ShareAnswer } from '../contract/vm/shares.ts'
 import type { Addresses } from './addresses.ts'
 import type { ControlSource } from './control.ts'
 import { SpanFetcher, type SpanTaker } from './spans.ts'
@@ -29,6 +30,8 @@ export type SessionDeps = {
   /** Null: nobody wants its spans. */
   readonly spans: SpanTaker | null
   readonly tell: TellUsed
+  /** Parts of keys' limits for the VM with this receipt key. Null: this host is in no fleet. */
+  readonly shares: ((receiptKey: string, asked: WantOf<'shares'>) => Promise<ShareAnswer>) | null
   readonly clock: Clock
   readonly log: Logger
   /** The status has changed. */
@@ -265,6 +268,8 @@ export class GatewaySession {
         return this.#tell({ op: 'spent_for', want: want.id, sums: await tell.spent(this.vmId, want) })
       case 'days':
         return this.#tell({ op: 'days_for', want: want.id, sums: tell.days(this.vmId, want) })
+      case 'shares':
+        return this.#share(want)
     }
   }
 
@@ -278,6 +283,15 @@ export class GatewaySession {
       },
     )
     await this.#tell({ op: 'evidence_for', want: want.id, ...answer })
+  }
+
+  /** Each process in the VM is a gateway of its own: it knows nothing of what the one before it has admitted. */
+  async #share(want: WantOf<'shares'>): Promise<void> {
+    const { shares } = this.#deps
+    const receiptKey = this.#status?.receiptKey
+    const none = { goodMs: null, grants: [] }
+    const answer = shares === null || receiptKey === undefined ? none : await shares(receiptKey, want).catch(() => none)
+    await this.#tell({ op: 'shares_for', want: want.id, ...answer })
   }
 
   async #certify({ id, csr, byName, follows, requests = [] }: WantOf<'certificate'>): Promise<void> {

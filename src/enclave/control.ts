@@ -21,6 +21,7 @@ export class Control {
   #revision = 0
   #keys: ReadonlyMap<string, KnownGatewayKey> = new Map()
   #upstreamKeys: ReadonlyMap<string, string> = new Map()
+  #isShared = false
   #prices = '[]'
   #cost: Cost = createCost([])
 
@@ -42,6 +43,11 @@ export class Control {
     return this.#upstreamKeys.get(upstream) ?? null
   }
 
+  /** Hosts of a fleet share the keys' limits. */
+  get isShared(): boolean {
+    return this.#isShared
+  }
+
   /** By the prices in force; another function for other prices. */
   get cost(): Cost {
     return this.#cost
@@ -55,7 +61,7 @@ export class Control {
     }
     const read = readSnapshot(bytes)
     if (!read.ok) return refuse('bad_request', `control: ${read.problem}`)
-    const { revision, keys, upstreamKeys, prices, budgets } = read.value
+    const { revision, keys, upstreamKeys, prices, budgets, shared } = read.value
     if (revision < this.#revision) {
       return refuse('bad_request', `control: revision ${revision} is below ${this.#revision}, which is in force`)
     }
@@ -69,6 +75,7 @@ export class Control {
         keys.map(key => [key.prefix, knownOf(key, organizations.get(key.organizationId) ?? noBudget)]),
       )
       this.#upstreamKeys = new Map(Object.entries(upstreamKeys))
+      this.#isShared = shared === true
       this.#revision = revision
     }
     return { ok: true, revision }

@@ -123,6 +123,12 @@ export class Enclave {
       case 'days_for':
         wants.answer(request.want, 'days', request.sums)
         return ok
+      case 'shares_for': {
+        const { want, goodMs, grants } = request
+        if (goodMs === null) wants.refuse(want, 'shares', 'the fleet does not answer')
+        else wants.answer(want, 'shares', { goodMs, grants })
+        return ok
+      }
       case 'report':
         return { ok: true, report: this.#report(request) }
       case 'spans':

@@ -25,6 +25,7 @@ import type { BuiltInWorker } from '../inference/worker/worker.ts'
 import type { LedgerStore } from '../store/db.ts'
 import type { Control } from './control.ts'
 import type { EnclaveGpus } from './gpus.ts'
+import { sharesOver } from './shares.ts'
 import type { SpanSpool } from './span-spool.ts'
 import { EnclaveTls } from './tls.ts'
 import { upstreamTarget } from './upstreams.ts'
@@ -190,6 +191,7 @@ export class EnclaveGateway {
       metering: { record: record => spool.record(record), counts: () => spool.counts() },
       spent: this.#deps.spent,
       cost: () => control.cost,
+      shares: sharesOver(wants, control),
       nonces: this.#deps.nonces,
       mayDelete: null,
       workloads,

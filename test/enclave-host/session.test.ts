@@ -43,6 +43,7 @@ test('goal: rows that wait are told with since when and why, until they are book
     certificatesStamp: () => '00'.repeat(32),
     spans: null,
     tell: { spent: nobodyAsked, days: nobodyAsked },
+    shares: null,
     clock,
     log: silentLogger,
     onChange: () => {},

@@ -2,6 +2,7 @@
 // PostgreSQL, SQL on the host's database; both go on until the process ends.
 
 import { composeDirectory } from '../../../src/appliance/fleet/directory.ts'
+import type { Fleet } from '../../../src/appliance/fleet/hosts.ts'
 import { newUuid } from '../../../src/base/ids.ts'
 import type { Runtime } from '../../../src/base/runtime.ts'
 import { parseDatabaseUrl } from '../../../src/config/fleet/database-url.ts'
@@ -15,7 +16,9 @@ const name = 'gateway'
 
 type JoinDeps = Pick<Runtime, 'clock' | 'log'> & { readonly store: Store; readonly database: string }
 
-export async function joinFleet({ store, database, clock, log }: JoinDeps): Promise<Store> {
+export type Joined = { readonly store: Store; readonly fleet: Pick<Fleet, 'database'> }
+
+export async function joinFleet({ store, database, clock, log }: JoinDeps): Promise<Joined> {
   const parsed = parseDatabaseUrl(database)
   if (!parsed.ok) throw new Error(parsed.problem)
   const target = { ...parsed.address, caPem: null, applicationName: name }
@@ -34,5 +37,5 @@ export async function joinFleet({ store, database, clock, log }: JoinDeps): Prom
   served.link?.connect({ adopt: () => ({ vmId: newUuid() }), onInstances: () => {} })
   served.start()
   void lease.run(new AbortController().signal)
-  return served.store
+  return { store: served.store, fleet }
 }

@@ -56,6 +56,8 @@ export type EnclaveBenchOptions = {
   readonly newMachine?: () => Machine
   /** With the authorities' keys in it, where they are not to be made anew. */
   readonly authorityDir?: string
+  /** Its hosts share the limits of keys. */
+  readonly isShared?: boolean
 }
 
 /** The stand-in for a VM; tests may put another in its place. */
@@ -139,7 +141,9 @@ export class EnclaveBench {
     const key = openControlKey(join(dir, 'control.key'))
     this.#key = key
     const { upstreamKeys = { far: 'sk-far' } } = options
-    this.control = new ControlSource({ db: this.store.directory.db, key, upstreamKeys, prices: prices ?? [], clock })
+    const { isShared = false } = options
+    const settings = { upstreamKeys, prices: prices ?? [], isShared }
+    this.control = new ControlSource({ db: this.store.directory.db, key, ...settings, clock })
     const { upstreams = [], gateway = {} } = options
     this.workload = workloadOf({ controlKey: key.publicKey, upstreams, gateway })
     this.addresses = new Addresses({
@@ -281,6 +285,7 @@ export class EnclaveBench {
       onChange: () => {},
       spans: null,
       tell: createHostSums({ ...this.store, shares: null, statusOf: () => null }),
+      shares: null,
       ...changes,
     })
   }

@@ -10,6 +10,7 @@ import { concat, utf8 } from '../../base/bytes.ts'
 import { OneOf } from '../check.ts'
 import { Base64Url, Closed, OrNull, Sha256, Sha384 } from '../forms.ts'
 import { KeyAliases, KeyModels } from '../key-rules.ts'
+import { ShareAsk, ShareGrant, sharesOfMessageMax } from './shares.ts'
 import { TraceSpan } from './span.ts'
 
 const id = Type.String({ minLength: 1, maxLength: 64 })
@@ -71,6 +72,11 @@ export const ControlSnapshot = Closed({
     }),
     { maxItems: 1024 },
   ),
+  /**
+   * Hosts of a fleet share the keys' limits: a key is served within the part that the host is granted (`shares_for`),
+   * and within its own limits. Left out: the limits are this gateway's alone.
+   */
+  shared: Type.Optional(Type.Literal(true)),
   /** API keys to send to upstreams, by the upstream's name. */
   upstreamKeys: Type.Record(Type.String(), Type.String({ pattern: '^[\\x21-\\x7e]{1,4096}$' })),
 })
@@ -199,6 +205,13 @@ export const Want = Type.Union([
     to: Day,
     /** The last row of the page before; null: the first page. */
     after: OrNull(Closed({ day: Day, model: UsedModel })),
+  }),
+  /** Parts of keys' limits, where the host is in a fleet. `turn` rises with each of a VM's questions. */
+  Closed({
+    id,
+    kind: Type.Literal('shares'),
+    turn: Count,
+    asks: Type.Array(ShareAsk, { maxItems: sharesOfMessageMax }),
   }),
 ])
 export type Want = Static<typeof Want>
@@ -362,6 +375,17 @@ export const ENCLAVE_REQUESTS = [
   Closed({ id, op: Type.Literal('spent_for'), want: id, sums: MonthSums }),
   /** The answer to a want of kind `days`. */
   Closed({ id, op: Type.Literal('days_for'), want: id, sums: DaySums }),
+  /**
+   * The answer to a want of kind `shares`; good for `goodMs` from when the VM asked, by its own clock. Null: the fleet
+   * does not answer. The key's own limits hold all the same, so the host can lower them alone, as by a refusal.
+   */
+  Closed({
+    id,
+    op: Type.Literal('shares_for'),
+    want: id,
+    goodMs: OrNull(Count),
+    grants: Type.Array(ShareGrant, { maxItems: sharesOfMessageMax }),
+  }),
   /**
    * A piece of its metrics as Prometheus text, from the character `metricsFrom` on, and lines of its log from `logFrom`
    * on. 0 takes the metrics anew; what follows are pieces of the same text.

@@ -46,7 +46,17 @@ export type VmGatewaysDeps = {
 type RequestOf<Op extends EnclaveRequest['op']> = Omit<Extract<EnclaveRequest, { op: Op }>, 'id' | 'op'>
 type TellOperation = Extract<
   AgentOperation,
-  { op: 'addresses' | 'evidence_for' | 'certificate_for' | 'certificates' | 'spent_for' | 'days_for' | 'drain' }
+  {
+    op:
+      | 'addresses'
+      | 'evidence_for'
+      | 'certificate_for'
+      | 'certificates'
+      | 'spent_for'
+      | 'days_for'
+      | 'shares_for'
+      | 'drain'
+  }
 >
 type DocumentKind = keyof typeof documentBytesMax
 type DocumentOperation = Extract<AgentOperation, { op: DocumentKind }>

@@ -65,6 +65,7 @@ export function fakeSession(
     certificatesStamp: () => '00'.repeat(32),
     spans: null,
     tell: { spent: nobodyAsked, days: nobodyAsked },
+    shares: null,
     log: createLogger({ level: 'info', sink: line => void logged.push(line), nowMs: clock.nowMs }),
     ...changes,
   })

@@ -1,0 +1,81 @@
+// The parts of gateway keys' limits that this host's gateway leases in a fleet, in this process or in its VM. Effects:
+// statements to PostgreSQL, reads the store.
+
+import { newUuid } from '../../base/ids.ts'
+import type { Runtime } from '../../base/runtime.ts'
+import type { Config } from '../../config/schema.ts'
+import { type Amounts, NO_AMOUNTS, type ShareAnswer } from '../../contract/vm/shares.ts'
+import { reasonOf } from '../../fleet/failures.ts'
+import { ShareDesk } from '../../fleet/shares/desk.ts'
+import type { KeySharesDeps } from '../../inference/limits/key-shares.ts'
+import type { Store } from '../../store/db.ts'
+import { prepareGatewayKeyLookup } from '../../store/directory/gateway-key.query.ts'
+import type { Fleet } from './hosts.ts'
+
+export type FleetShares = {
+  /** For the gateway of this process: call once, before it serves. */
+  readonly ofProcess: () => Pick<KeySharesDeps, 'renew' | 'isShared' | 'keysPerAskMax'>
+  /** For the VM whose process has this receipt key. */
+  readonly ofVm: (receiptKey: string, asked: { readonly turn: number; readonly asks: Asks }) => Promise<ShareAnswer>
+  /** The gateway of this process has ended. Never rejects. */
+  readonly end: () => Promise<void>
+}
+
+type Asks = Parameters<ShareDesk['renew']>[2]
+
+/** In one statement: all keys that most hosts have in use. */
+const keysPerStatementMax = 512
+
+export type SharesParts = Pick<Runtime, 'random' | 'log'> & {
+  readonly fleet: Pick<Fleet, 'database'>
+  readonly config: Config
+  readonly store: Store
+}
+
+/** Null: this host is in no fleet. */
+export function composeShares({ fleet, config, store, random, log }: SharesParts): FleetShares | null {
+  if (fleet.database === null) return null
+  const { postgres } = fleet.database
+  const desk = new ShareDesk({ postgres, hostId: store.hostId, limitsOf: limitsIn(store, config) })
+  return {
+    ofProcess: () => {
+      const member = newUuid(random)
+      let isFirst = true
+      return {
+        isShared: () => true,
+        keysPerAskMax: keysPerStatementMax,
+        renew: async (turn, asks) => {
+          // The gateway that was here before ended with its process.
+          if (isFirst) await desk.end(member)
+          isFirst = false
+          return await desk.renew(member, turn, asks)
+        },
+      }
+    },
+    ofVm: (receiptKey, { turn, asks }) => desk.renew(receiptKey, turn, asks),
+    end: () =>
+      desk.end().catch(error => {
+        log
+          .unit('fleet')
+          .warn('the end of the gateway could not be told to the fleet: its shares are back in minutes', {
+            problem: reasonOf(error),
+          })
+      }),
+  }
+}
+
+/** By the directory, not by what a gateway says of a key. */
+function limitsIn({ directory }: Store, { inference }: Config): (prefix: string) => Amounts | null {
+  const find = prepareGatewayKeyLookup(directory.db)
+  return prefix => {
+    const found = find(prefix)
+    if (found === null) return null
+    const { key, organizationStatus } = found
+    if (key.revokedAtMs !== null || organizationStatus !== 'active') return [...NO_AMOUNTS]
+    return [
+      key.requestsPerMinute ?? inference.key_requests_per_minute,
+      key.tokensPerMinute ?? inference.key_tokens_per_minute,
+      key.concurrencyMax ?? inference.key_concurrency_max,
+    ]
+  }
+}
