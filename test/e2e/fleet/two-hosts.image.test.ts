@@ -1,9 +1,11 @@
 // Two daemons with real VMs, a network namespace each, share a directory in PostgreSQL: created on one through the
-// other, reached by name, deleted. Real QEMU, OpenSSH and PostgreSQL.
+// other, reached by name, verified, deleted. Real QEMU, OpenSSH and PostgreSQL.
 
 import { afterAll, beforeAll, expect, test } from 'bun:test'
+import { writeFileSync } from 'node:fs'
+import { join } from 'node:path'
 import { withOwnNames } from '../../../scripts/lib/own-names.ts'
-import { createAppliance } from '../../../scripts/rigs/appliance.ts'
+import { type Appliance, createAppliance, imageDir } from '../../../scripts/rigs/appliance.ts'
 import { createCustomer } from '../../../scripts/rigs/instances/instances-client.ts'
 import { qemuProcesses } from '../../../scripts/rigs/leftovers.ts'
 import { inOwnNetns } from '../../../scripts/rigs/netns.ts'
@@ -14,6 +16,45 @@ import { until } from '../../../scripts/rigs/until.ts'
 
 const timeoutMs = 1_500_000
 const bootedMs = 600_000
+
+type Owned = { readonly host: Appliance; readonly hostname: string; readonly key: string }
+
+/**
+ * Goal: an owner verifies an instance, over a nonce of its own, through a host that does not have it. `host` has it;
+ * its simulated root, operator key and image are the ones to trust.
+ */
+async function verifiedThrough(asked: Appliance, { host, hostname, key }: Owned): Promise<void> {
+  await until('the hosts reach each other', 60_000, async () => {
+    const shown = await asked.admin<{ hosts: readonly { is_this_host: boolean; is_reached: boolean | null }[] }>(
+      ...['fleet', 'list'],
+    )
+    return shown.hosts.some(({ is_this_host: isOwn, is_reached: isReached }) => !isOwn && isReached === true)
+  })
+  const file = (name: string, text: string) => {
+    writeFileSync(join(asked.directory, name), text)
+    return join(asked.directory, name)
+  }
+  const image = await imageDir()
+  const operatorKey = ['--operator-key', file('west-key.pem', (await host.cli('operator-key')).stdout)]
+  const example = await host.cli('verify', 'policy-example', '--image', image, ...operatorKey)
+  const { exitCode, stdout } = await asked.cli(
+    ...['verify', 'instance', hostname, '--no-known-hosts', '--json', '--key-file', file('key.txt', key)],
+    ...['--api', asked.url, '--ca', join(asked.stateDir, 'ca/ca.pem'), '--image', image],
+    ...['--trust-simulated-root', join(host.stateDir, 'simulator/root.pem')],
+    ...['--policy', file('policy.json', example.stdout), '--unattested-gateway', 'no-worker'],
+    ...['--public-key', file('own.pub', asked.publicKey)],
+  )
+  const { checks, simulated } = JSON.parse(stdout) as {
+    readonly checks: readonly { readonly name: string; readonly outcome: string }[]
+    readonly simulated: boolean
+  }
+  expect({ exitCode, simulated, failed: checks.filter(({ outcome }) => outcome.toUpperCase() === 'FAIL') }).toEqual({
+    ...{ exitCode: 0, simulated: true, failed: [] },
+  })
+  // The host that has the VM made it.
+  const metrics = await host.cli('metrics')
+  expect(metrics.stdout).toMatch(/^strongroom_fleet_peer_calls_total\{service="instances"\} [1-9]/m)
+}
 
 inOwnNetns(
   import.meta.path,
@@ -34,9 +75,10 @@ inOwnNetns(
         // Through its socket, which both namespaces see.
         const directory = (await server.run('SHOW unix_socket_directories')).trim()
         const database = `postgres://owner@localhost:${server.port}/postgres?host=${directory}`
-        const fleet = (name: string) => `\n[fleet]\ndatabase = "${database}"\nname = "${name}"\n`
+        const fleet = (name: string, address: string) =>
+          `\n[fleet]\ndatabase = "${database}"\nname = "${name}"\npeer_listen = "${address}:7443"\n`
         const lines = (address: string) => ({ tls: `names = ["${address}"]` })
-        await using east = await createAppliance('', 'vm', undefined, fleet('east'), lines(eastAddress), {
+        await using east = await createAppliance('', 'vm', undefined, fleet('east', eastAddress), lines(eastAddress), {
           address: eastAddress,
           within: [],
         })
@@ -44,7 +86,7 @@ inOwnNetns(
           `pool_v4 = "${westPool}"`,
           'network',
           undefined,
-          fleet('west'),
+          fleet('west', westAddress),
           { ...lines(westAddress), vm: 'uid_min = 730000\nuid_max = 739999' },
           { address: westAddress, within: machine.argv(withOwnNames(machine.name, [])) },
         )
@@ -54,8 +96,11 @@ inOwnNetns(
         await west.start()
         const acme = await createCustomer(east, 'acme')
         await east.admin('fleet', 'drain', 'east')
-        const made = await acme.create('once')
-        expect(made.status).toBe(202)
+        let made = await acme.create('once')
+        await until('a host takes it', 30_000, async () => {
+          if (made.status !== 202) made = await acme.create('once')
+          return made.status === 202
+        })
         const { name, hostname } = made.body.data
         const throughWest = await west.http<typeof made.body>('POST', '/v1/instances', {
           key: acme.key,
@@ -70,6 +115,8 @@ inOwnNetns(
           return addresses[0] !== null && addresses[0] === addresses[1]
         })
         expect((await east.ssh(hostname, ['hostname'])).stdout.trim()).toBe(name)
+
+        await verifiedThrough(east, { host: west, hostname, key: acme.key })
 
         expect((await acme.remove(name)).status).toBe(202)
         expect(await east.resolve(hostname)).toBeNull()
