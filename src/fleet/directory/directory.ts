@@ -66,13 +66,7 @@ export function openFleetDirectory(deps: FleetDirectoryDeps, fleetId: string | n
   let running: Promise<unknown> = Promise.resolve()
 
   const report = () => reportAll({ postgres, outbox, hostId, writing: replica.isSeeding() ? 'wish' : 'report' }, signal)
-  let sumsDueMs = 0
-  const reportDue = async () => {
-    await report()
-    if (replica.isSeeding() || clock.monotonicMs() < sumsDueMs) return
-    while (!signal.aborted && outbox.release()) await report()
-    sumsDueMs = clock.monotonicMs() + (deps.sumsEveryMs ?? sumsEveryMs)
-  }
+  const reportDue = reportSums({ report, outbox, clock, everyMs: deps.sumsEveryMs ?? sumsEveryMs, signal })
   const repeating = { clock, log, signal }
   const waitsFor = () => waitOf(replica, copy)
   const admit = () => {
@@ -136,6 +130,26 @@ export function openFleetDirectory(deps: FleetDirectoryDeps, fleetId: string | n
       stopping.abort()
       await running
     },
+  }
+}
+
+type SumsDeps = {
+  readonly report: () => Promise<void>
+  readonly outbox: Outbox
+  readonly clock: Pick<Clock, 'monotonicMs'>
+  readonly everyMs: number
+  readonly signal: AbortSignal
+}
+
+/** Reports what there is; sums at intervals, and those alone that had changed when the interval was over. */
+function reportSums({ report, outbox, clock, everyMs, signal }: SumsDeps): () => Promise<void> {
+  let dueMs = 0
+  return async () => {
+    await report()
+    if (clock.monotonicMs() < dueMs) return
+    const through = outbox.held()
+    while (through !== null && !signal.aborted && outbox.release(through)) await report()
+    dueMs = clock.monotonicMs() + everyMs
   }
 }
 

@@ -84,7 +84,8 @@ export async function leaveDirectory({ directory, hostId, postgres }: SeedDeps):
 async function reportSums({ directory, hostId, postgres }: SeedDeps, replica: Replica): Promise<void> {
   const outbox = new Outbox(directory, replica)
   const { signal } = new AbortController()
-  while (outbox.release()) await reportAll({ postgres, outbox, hostId, writing: 'report' }, signal)
+  while (outbox.release(Number.MAX_SAFE_INTEGER))
+    await reportAll({ postgres, outbox, hostId, writing: 'report' }, signal)
 }
 
 function replicaOf({ directory, hostId }: Pick<SeedDeps, 'directory' | 'hostId'>): Replica {

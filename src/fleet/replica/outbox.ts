@@ -37,15 +37,16 @@ export class Outbox {
         db,
         'SELECT (SELECT count(*) FROM outbox) + (SELECT count(*) FROM outbox_held) AS count',
       ),
+      heldThrough: prepareRaw<{ last: number | null }>(db, 'SELECT max(rowid) AS last FROM outbox_held'),
       note: prepareRaw(
         db,
         `INSERT OR IGNORE INTO outbox (table_name, row_key) SELECT table_name, row_key FROM outbox_held
-         ORDER BY table_name, row_key LIMIT ?1`,
+         WHERE rowid <= ?1 ORDER BY rowid LIMIT ?2`,
       ),
       release: prepareRaw(
         db,
-        `DELETE FROM outbox_held WHERE (table_name, row_key) IN (
-           SELECT table_name, row_key FROM outbox_held ORDER BY table_name, row_key LIMIT ?1)`,
+        `DELETE FROM outbox_held WHERE rowid IN (
+           SELECT rowid FROM outbox_held WHERE rowid <= ?1 ORDER BY rowid LIMIT ?2)`,
       ),
     }
   }
@@ -71,11 +72,16 @@ export class Outbox {
     return next
   }
 
-  /** Sums that changed go with the next batches; false: there were none. Bounded: call it again after those. */
-  release(): boolean {
+  /** The newest line of a sum that changed; null: there is none. */
+  held(): number | null {
+    return this.#sql.heldThrough.get()?.last ?? null
+  }
+
+  /** Lines of sums up to that one go with the next batches; false: there were none. Call it again after those. */
+  release(through: number): boolean {
     return this.#directory.transact(() => {
-      this.#sql.note.run(releasedRowsMax)
-      return this.#sql.release.run(releasedRowsMax).changes > 0
+      this.#sql.note.run(through, releasedRowsMax)
+      return this.#sql.release.run(through, releasedRowsMax).changes > 0
     })
   }
 

@@ -12,7 +12,7 @@ export function outboxTriggers(table: ReplicaTable): string[] {
     // Not OR REPLACE: a clause of the outer statement would overrule it.
     if (table.isSum === true) {
       const isHeld = `EXISTS (SELECT 1 FROM outbox_held WHERE table_name = '${name}' AND row_key = ${key})`
-      return `INSERT INTO outbox_held SELECT '${name}', ${key} WHERE NOT ${isHeld};`
+      return `INSERT INTO outbox_held (table_name, row_key) SELECT '${name}', ${key} WHERE NOT ${isHeld};`
     }
     return `DELETE FROM outbox WHERE table_name = '${name}' AND row_key = ${key};
       INSERT INTO outbox (table_name, row_key) VALUES ('${name}', ${key});`
@@ -43,7 +43,7 @@ export function selectRow(table: ReplicaTable): string {
 /** Lines for rows of this host's instances, and for its sums (?1: the host); null: the table has none. */
 export function noteOwn(table: ReplicaTable): string | null {
   if (table.isSum === true) {
-    return `INSERT OR IGNORE INTO outbox_held SELECT '${table.name}', ${keyJson(table)} FROM ${table.name} WHERE host_id = ?1`
+    return `INSERT OR IGNORE INTO outbox_held (table_name, row_key) SELECT '${table.name}', ${keyJson(table)} FROM ${table.name} WHERE host_id = ?1`
   }
   const column = table.name === 'instances' ? 'id' : table.columns.find(({ name }) => name === 'instance_id')?.name
   if (column === undefined) return null

@@ -86,12 +86,12 @@ CREATE TRIGGER usage_counted_by_day AFTER INSERT ON usage BEGIN
     late_cost_nano_usd = min(9007199254740991, late_cost_nano_usd + excluded.late_cost_nano_usd);
 END;
 
--- As outbox, for sums that change with every request: they go into it a few times a minute.
+-- As outbox, for sums that change with every request: they go into it a few times a minute, the oldest lines first.
 CREATE TABLE outbox_held (
   table_name TEXT NOT NULL,
   row_key TEXT NOT NULL,
   PRIMARY KEY (table_name, row_key)
-) STRICT, WITHOUT ROWID;
+) STRICT;
 
 -- What this host may have used of a budget in a month, spent and reserved, as the fleet has granted it. Empty on a single
 -- host.

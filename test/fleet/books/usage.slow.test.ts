@@ -122,7 +122,7 @@ test.skipIf(missing)('a host that was away', async () => {
   expect([sumOn(east), sumOn(back)]).toEqual([usageSum(30), usageSum(30)])
   // All of it again, as after a failover: nothing changes.
   back.directory.db.run(
-    "INSERT INTO outbox_held SELECT 'usage_months', json_object('organization_id', organization_id, 'month', month, 'key_prefix', key_prefix, 'host_id', host_id) FROM usage_months",
+    "INSERT INTO outbox_held (table_name, row_key) SELECT 'usage_months', json_object('organization_id', organization_id, 'month', month, 'key_prefix', key_prefix, 'host_id', host_id) FROM usage_months",
   )
   await until('it is reported again', 5_000, () => back.fleet.view().unreportedRows === 0)
   expect(await fleet.sql("SELECT requests FROM strongroom.usage_months WHERE key_prefix = 'k1'")).toContain('30')
