@@ -25,6 +25,7 @@ import {
   setOrganizationBudget,
 } from '../../../src/store/directory/organization.query.ts'
 import { report } from '../postgres/hosts.ts'
+import { until } from '../until.ts'
 
 export const organizationId = 'o1'
 export const slug = 'acme'
@@ -47,8 +48,8 @@ export type BooksHost = AsyncDisposable & {
   readonly caller: (keyPrefix: string) => Caller
   /** Reserves so many tokens. Faults: budget_exceeded, metering_unavailable. */
   readonly reserve: (keyPrefix: string, tokens: number) => Promise<Release | null>
-  /** Books a request that has ended. */
-  readonly book: (keyPrefix: string, tokens: number) => void
+  /** Books a request that has ended; returns its id. */
+  readonly book: (keyPrefix: string, tokens: number) => string
   /** Reserves, books less than that perhaps, and releases. */
   readonly spend: (keyPrefix: string, worst: number, tokens?: number) => Promise<void>
   readonly renewLease: () => Promise<void>
@@ -126,6 +127,7 @@ export async function startBooksHost(options: BooksHostOptions): Promise<BooksHo
   const budgets = new Budgets({ spent: metering, cost: () => cost, clock })
   const stopping = new AbortController()
   fleet.start()
+  await until('the first copy', 10_000, () => fleet.waitsFor() === null)
   const running = options.runs === true ? [shares.run(stopping.signal), lease.run(stopping.signal)] : []
   const worst = (tokens: number) => ({ prompt: tokens, completion: 0 })
   const end = async () => {
@@ -172,8 +174,9 @@ export async function startBooksHost(options: BooksHostOptions): Promise<BooksHo
     reserve: (keyPrefix, tokens) => budgets.reserve(host.caller(keyPrefix), model, worst(tokens)),
     book: (keyPrefix, tokens) => {
       count += 1
+      const id = `${hostId}-${clock.nowMs()}-${process.pid}-${count}`
       metering.record({
-        id: `${hostId}-${clock.nowMs()}-${process.pid}-${count}`,
+        id,
         atMs: clock.nowMs(),
         caller: host.caller(keyPrefix),
         model,
@@ -182,6 +185,7 @@ export async function startBooksHost(options: BooksHostOptions): Promise<BooksHo
         tokensSource: 'reported',
         outcome: 'completed',
       })
+      return id
     },
     spend: async (keyPrefix, most, tokens = most) => {
       const release = await host.reserve(keyPrefix, most)
