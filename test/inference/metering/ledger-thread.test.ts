@@ -194,6 +194,7 @@ test('a thread that does not reply in time', async () => {
   expect(await late).toMatchObject({ isWritten: false, error: 'no reply within 10000 ms' })
   await until('it has ended', 10_000, () => ledger.logged.some(line => line.includes('no reply within')))
   expect(writer.isAlive()).toBe(false)
+  holder.directory.db.run(sql`ROLLBACK`)
   holder.close()
   clock.advance(restartPauseMs)
   await until('another one lives', 60_000, writer.isAlive)
