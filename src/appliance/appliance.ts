@@ -20,7 +20,7 @@ import { type LedgerDb, openStore, type Store } from '../store/db.ts'
 import { readClockMark, writeClockMark } from '../store/ledger/clock-mark.query.ts'
 import { noteEvent } from '../store/ledger/event.query.ts'
 import { type ChangeGate, openGate, trialGate } from '../upgrade/gate.ts'
-import { composeBuilds, dismissBuildVms, serveBuilds } from './builds.ts'
+import { buildPeers, composeBuilds, dismissBuildVms, serveBuilds } from './builds.ts'
 import { composeCollateral } from './collateral.ts'
 import { serveConsole } from './console/console.ts'
 import { composeNames, serveDns } from './dns.ts'
@@ -113,7 +113,7 @@ export async function serve(
   const builder =
     builds === null ? null : await startListener('builds', config.listen, () => serveBuilds(builds, parts))
   if (builder !== null) undo.defer(() => builder.stop(true))
-  await peers?.listen({ instances: instances.fetch, builds: builds?.fetch ?? null })
+  await peers?.listen({ instances: instances.fetch, ...buildPeers(builds) })
   const dns = await startListener('dns', config.listen, () => serveDns(parts))
   if (dns !== null) undo.defer(() => dns.close())
   const console = await serveConsole({ ...parts, services: { instances, gateway, builds } })

@@ -7,6 +7,7 @@ import type { ClockGuard } from '../base/work/clock-guard.ts'
 import { type Builds, type BuildsDeps, createBuilds } from '../builds/builds.ts'
 import { readAuthorities } from '../builds/fetch/authorities.ts'
 import { FetchProxy } from '../builds/fetch/proxy.ts'
+import type { BuildFleet } from '../builds/fleet.ts'
 import { buildsOpenapiDocument } from '../builds/http/openapi.ts'
 import type { BuildRoutesDeps } from '../builds/http/routes.ts'
 import type { BuildsSettings } from '../builds/types.ts'
@@ -14,6 +15,8 @@ import { parseFetchHost } from '../config/fetch-hosts.ts'
 import { type HostName, listenAddress } from '../config/listen.ts'
 import type { Config, Platform } from '../config/schema.ts'
 import type { BuildOrder } from '../contract/vm/build-order.ts'
+import type { PeerServerDeps } from '../fleet/peers/peer-server.ts'
+import type { Peers } from '../fleet/peers/peers.ts'
 import type { OperatorKey } from '../host/operator-key.ts'
 import type { EdgeRoute } from '../http/edge.ts'
 import { LimitedFault } from '../http/limited.ts'
@@ -35,6 +38,7 @@ import { builderImage, loadBuilderImage } from '../vm/launch/image.driver.ts'
 import { imageDigest } from '../vm/launch/image-digest.driver.ts'
 import { vmPaths } from '../vm/launch.plan.ts'
 import type { Engine } from './engine.ts'
+import type { FleetLink } from './fleet/directory.ts'
 import type { Publish } from './log/transparency.ts'
 import { operatorKeyWords } from './pool.ts'
 
@@ -50,6 +54,10 @@ export type BuildsParts = Runtime & {
   readonly strangers: Pick<StrangerLines, 'level'>
   readonly publish: Publish
   readonly logRoutes: readonly EdgeRoute<LogPeer>[]
+  /** Null: a host by itself. */
+  readonly link: Pick<FleetLink, 'hosts' | 'onBuilds'> | null
+  /** Null: as `link`. */
+  readonly peers: Pick<Peers, 'forward'> | null
 }
 
 const mib = 1_048_576
@@ -92,6 +100,7 @@ export function composeBuilds(parts: BuildsParts): Builds {
   const all = createBuilds({
     directory: `${stateDir}/builds`,
     ...{ store, clock, random, log },
+    fleet: fleetOf(parts),
     guard: parts.clockGuard,
     settings,
     gate,
@@ -134,6 +143,7 @@ export function composeBuilds(parts: BuildsParts): Builds {
       openapi: JSON.stringify(buildsOpenapiDocument()),
     },
   })
+  parts.link?.onBuilds(all.changed)
   return {
     ...all,
     start: () => {
@@ -147,6 +157,30 @@ export function composeBuilds(parts: BuildsParts): Builds {
     stop: async () => {
       await all.stop()
       gate.stop()
+    },
+  }
+}
+
+function fleetOf({ link, peers }: Pick<BuildsParts, 'link' | 'peers'>): BuildFleet | null {
+  if (link === null || peers === null) return null
+  return {
+    stateOf: link.hosts.stateOf,
+    forward: (hostId, request, clientAddress) => peers.forward(hostId, request, { service: 'builds', clientAddress }),
+    ask: (hostId, path, signal) => {
+      const request = new Request(`https://strongroom.internal${path}`, { signal })
+      return peers.forward(hostId, request, { service: 'handover', clientAddress: '' })
+    },
+  }
+}
+
+/** Answers of this service to other hosts of the fleet; `builds` null: it is off. */
+export function buildPeers(builds: Builds | null): Pick<PeerServerDeps['services'], 'builds' | 'handover'> {
+  if (builds === null) return { builds: null, handover: null }
+  return {
+    builds: (request, { address, mayPause }) => builds.fetch(request, { address, mayPause, isPassedOn: true }),
+    handover: (request, { from, mayPause }) => {
+      mayPause()
+      return builds.answerHost(request, from)
     },
   }
 }

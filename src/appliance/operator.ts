@@ -172,7 +172,7 @@ function collectorsOf(parts: OperatorParts): Pick<Collector, 'render'>[] {
     parts.strangers,
     parts.member,
     ...(guestDns === null ? [] : [guestDns]),
-    ...(builds === null ? [] : [createBuildMetrics(store.directory.db, builds)]),
+    ...(builds === null ? [] : [createBuildMetrics({ db: store.directory.db, hostId: store.hostId }, builds)]),
   ]
 }
 

@@ -5,9 +5,9 @@ import type { VmState } from '../store/ledger/vm.table.ts'
 import { always, type TasksByVm, tasksByVm } from '../vm/tasks.plan.ts'
 
 export type BuildEvent =
-  /** A VM was named for it. */
-  | 'vm_named'
-  /** Its VM found no room on the host; it waits for another one. */
+  /** A host has taken it up, and gives it a VM. */
+  | 'claimed'
+  /** Its VM found no room on the host, or its source cannot be had: it waits for another turn. */
   | 'no_room'
   /** The guest has its order. */
   | 'ordered'
@@ -19,7 +19,7 @@ export type BuildEvent =
 type Row = { readonly [event in BuildEvent]?: BuildState }
 
 export const BUILD_TABLE = {
-  queued: { vm_named: 'starting', broken: 'failed', cancelled: 'cancelled' },
+  queued: { claimed: 'starting', broken: 'failed', cancelled: 'cancelled' },
   starting: { no_room: 'queued', ordered: 'running', broken: 'failed', cancelled: 'cancelled' },
   running: { finished: 'ok', broken: 'failed', cancelled: 'cancelled' },
   ok: {},

@@ -14,6 +14,8 @@ import type { FollowDeps } from './events/follow.ts'
 import { logText } from './events/log-text.ts'
 import type { FetchGate } from './fetch/proxy.ts'
 import { BuildFiles } from './files.ts'
+import type { BuildFleet } from './fleet.ts'
+import { Handover } from './handover.ts'
 import { type BuildFetch, type BuildPeer, type BuildRoutesDeps, createBuildHttp } from './http/routes.ts'
 import { type BootImages, createBootImages } from './oci/boot-images.ts'
 import { type PulledImage, resultCommands } from './oci/commands.plan.ts'
@@ -30,6 +32,10 @@ export type BuildsDeps = Runtime & {
   /** Directory of build files. */
   readonly directory: string
   readonly store: Pick<Store, 'directory' | 'ledger' | 'hostId'>
+  /** Null: a host by itself. */
+  readonly fleet: BuildFleet | null
+  /** How long a source may take to come from another host; for tests. */
+  readonly bringMs?: number | undefined
   readonly engine: BuildEngine
   readonly guard: BuildRetentionDeps['guard']
   readonly settings: BuildsSettings
@@ -68,8 +74,12 @@ export type Builds = {
   readonly fetch: BuildFetch
   /** Removes the files of an organization's finished builds. */
   readonly removeFilesOf: (organizationId: string) => void
-  /** Lines of a build's log, for an operator. Fault not_found: they were removed. */
-  readonly logOf: (build: Pick<Build, 'id' | 'closedAtMs'>, options: LogOptions) => AsyncIterable<Uint8Array>
+  /** Lines of a build's log, for an operator. Faults: not_found (they were removed), fleet.unavailable. */
+  readonly logOf: (build: Build, options: LogOptions) => AsyncIterable<Uint8Array>
+  /** Answers another host of the fleet, by its id (handover.ts). */
+  readonly answerHost: (request: Request, from: string) => Promise<Response>
+  /** Rows of these builds have changed. Never throws, never waits. */
+  readonly changed: (ids: readonly string[]) => void
   readonly start: () => void
   readonly stop: () => Promise<void>
 }
@@ -78,7 +88,7 @@ type LogOptions = { readonly follow: boolean; readonly signal: AbortSignal }
 
 /** Fault internal: the directory cannot be made. */
 export function createBuilds(deps: BuildsDeps): Builds {
-  const { store, engine, clock, random, log, settings, gate, http } = deps
+  const { store, engine, clock, random, log, settings, gate, http, fleet } = deps
   const { directory, hostId } = store
   const stopping = new AbortController()
   const files = new BuildFiles(deps.directory)
@@ -94,34 +104,33 @@ export function createBuilds(deps: BuildsDeps): Builds {
   retention.removeOrphans()
   const vms = new BuildVms({ store, engine, clock, random, log, concurrentMax, vmSpec: deps.vm.spec, ...deps.vm })
   const makeRoom = (bytes: number) => retention.makeRoom(bytes)
+  const handover = new Handover({
+    ...{ directory, hostId, fleet, files, clock, random },
+    eventBytesMax: settings.eventBytesMax,
+    logOf: (build, options) => logOf(events, build, { ...options, stopping: stopping.signal }),
+  })
   const reconciler = new BuildReconciler({
-    store,
-    engine,
-    clock,
-    random,
-    log,
+    ...{ store, fleet, handover, engine, clock, random, log },
     files,
     events,
     vms,
     gate,
     makeRoom,
     concurrentMax,
+    bringMs: deps.bringMs,
     ...{ trust: deps.trust, beforeResult: deps.beforeResult, order: deps.order },
     exchangeBytes: settings.exchangeBytes,
     vmSpec: deps.vm.spec,
     farewell: (build: Build) => commands(build, http.baseUrl || deps.ownUrl),
   })
   const service = new BuildsService({
-    directory,
-    hostId,
-    clock,
-    random,
-    log,
+    ...{ directory, hostId, fleet, clock, random, log },
     settings,
     files,
     events,
     makeRoom,
     reserveVm: (tx, of) => vms.reserve(tx, of),
+    holdVm: vmId => vms.hold(vmId),
     onAccepted: build => {
       // Its digest takes seconds where the image is new; the build takes longer.
       pulled.refresh()
@@ -132,13 +141,8 @@ export function createBuilds(deps: BuildsDeps): Builds {
   const fetch = createBuildHttp(
     {
       ...http,
-      service,
-      files,
-      events,
-      clock,
-      random,
-      log,
-      readersMax,
+      ...{ service, files, events, clock, random, log },
+      ...{ hostId, fleet, fresh: directory.fresh, readersMax },
       commands,
       isVmUp: vmId => engine.view(vmId)?.state === 'running',
       rules: { fetchHosts: settings.fetchHosts, ...ownOf(deps.order) },
@@ -153,7 +157,12 @@ export function createBuilds(deps: BuildsDeps): Builds {
     reconciler,
     fetch,
     removeFilesOf: id => retention.removeFilesOf(id),
-    logOf: (build, options) => logOf(events, build, { ...options, stopping: stopping.signal }),
+    logOf: (build, options) =>
+      build.hostId === hostId
+        ? logOf(events, build, { ...options, stopping: stopping.signal })
+        : handover.logOfOther(build, options),
+    answerHost: (request, from) => handover.answer(request, from),
+    changed: ids => reconciler.changed(ids),
     start: () => {
       pulled.refresh()
       vms.start()

@@ -2,7 +2,7 @@
 // Effects: the file system. A file under its final name is complete: it was written as a temporary, synced and
 // renamed.
 
-import { lstatSync, readdirSync, rmSync, statSync } from 'node:fs'
+import { lstatSync, readdirSync, statSync } from 'node:fs'
 import { mkdir, open, rename } from 'node:fs/promises'
 import { join } from 'node:path'
 import { wrapFault } from '../base/fault.ts'
@@ -38,11 +38,14 @@ export class BuildFiles {
     return join(this.#root, incoming, name)
   }
 
-  /** Makes a build's directory, with its source if one was sent. Asynchronous: a disk may be slow. Fault internal. */
+  /**
+   * Makes a build's directory where it is missing, with its source if one was sent. Asynchronous: a disk may be slow.
+   * Fault internal.
+   */
   async adopt(buildId: string, upload: { readonly path: string } | null): Promise<void> {
     const directory = join(this.#root, buildId)
     try {
-      await mkdir(directory, { mode: 0o700 })
+      await mkdir(directory, { mode: 0o700, recursive: true })
       if (upload !== null) await rename(upload.path, this.path(buildId, 'source'))
       await syncDirectory(directory)
       await syncDirectory(this.#root)
@@ -80,11 +83,9 @@ export class BuildFiles {
     return sizeOf(this.path(buildId, 'result')) > 0
   }
 
-  /** Removes directories of builds that no record names. Names of those. */
-  removeOrphans(known: ReadonlySet<string>): string[] {
-    const orphans = readdirSync(this.#root).filter(name => name !== incoming && !known.has(name))
-    for (const name of orphans) rmSync(join(this.#root, name), { recursive: true, force: true })
-    return orphans
+  /** Names of directories that no record names. */
+  orphans(known: ReadonlySet<string>): string[] {
+    return readdirSync(this.#root).filter(name => name !== incoming && !known.has(name))
   }
 
   freeBytes(): number {

@@ -7,16 +7,16 @@ import { buildDiskBytes, countBuildsByState } from '../store/directory/build.que
 import type { Builds } from './builds.ts'
 
 export function createBuildMetrics(
-  db: DirectoryDb,
+  { db, hostId }: { readonly db: DirectoryDb; readonly hostId: string },
   { vms, reconciler }: Pick<Builds, 'vms' | 'reconciler'>,
 ): { readonly render: () => string } {
   return {
     render: () => {
-      const { queued = 0, starting = 0, running = 0 } = countBuildsByState(db)
+      const { queued = 0, starting = 0, running = 0 } = countBuildsByState(db, hostId)
       const { warm, booting, reserved, wanted } = vms.status()
       const counts = reconciler.counts()
       return metricsText([
-        family('strongroom_builds', 'Builds that have not ended, by state.', 'gauge', [
+        family('strongroom_builds', 'Builds of this host that have not ended, by state.', 'gauge', [
           [{ state: 'queued' }, queued],
           [{ state: 'starting' }, starting],
           [{ state: 'running' }, running],
@@ -33,7 +33,7 @@ export function createBuildMetrics(
         ]),
         family('strongroom_build_vms_wanted', 'Build VMs that are to be kept warm.', 'gauge', [[{}, wanted]]),
         family('strongroom_build_files_bytes', 'What the files of all builds take up.', 'gauge', [
-          [{}, buildDiskBytes(db)],
+          [{}, buildDiskBytes(db, hostId)],
         ]),
       ])
     },

@@ -1,40 +1,48 @@
 // Moves every build of this host towards its end: its turn, its VM, the build itself (follow.ts), cleanup. Effects:
-// the VM engine, the store, files. One level-triggered worker per build, and one for the queue.
+// the VM engine, the store, files. One level-triggered worker per build, and one for the queue (queue.ts).
+//
+// A host alone writes what becomes of its build (store/directory), but for three things that are changes of the
+// directory: that a host takes it up, that it gives it back, and that it ends. So a build ends once, whoever ends it.
 
-import type { Clock } from '../base/clock.ts'
+import { type Clock, pause } from '../base/clock.ts'
+import { Fault } from '../base/fault.ts'
 import { newUuid, type RandomBytes } from '../base/ids.ts'
 import { Ages } from '../base/work/ages.ts'
 import { createWorkers, type Workers } from '../base/work/workers.ts'
 import type { BuildEvent as WireEvent } from '../contract/http/build.ts'
-import type { Store } from '../store/db.ts'
+import type { DirectoryDb, Store } from '../store/db.ts'
 import {
-  type BuildSet,
   buildById,
   buildByVm,
   closeBuild,
-  countBuilds,
-  countReserved,
+  handBuild,
   listOpenBuilds,
   moveBuild,
-  VM_STATES,
+  setBuild,
 } from '../store/directory/build.query.ts'
 import type { Build } from '../store/directory/build.table.ts'
 import { noteEvent } from '../store/ledger/event.query.ts'
 import type { VmSpec } from '../vm/engine.ts'
-import { type BuildEvent, nextState, taskOf } from './build.machine.ts'
+import { nextState, taskOf } from './build.machine.ts'
 import { type EventLogs, hostEvent } from './events/events.ts'
 import { BuildFollower, broken, type FollowDeps, type Followed } from './events/follow.ts'
-import { listInTurn } from './turns.query.ts'
+import type { BuildFleet } from './fleet.ts'
+import { type Handover, sourceHostOf } from './handover.ts'
+import { BuildQueue } from './queue.ts'
 import type { BuildVms } from './vms.ts'
 
 export type BuildReconcilerDeps = Omit<FollowDeps, 'directory' | 'clock'> & {
   readonly store: Pick<Store, 'directory' | 'ledger' | 'hostId'>
+  /** Null: a host by itself. */
+  readonly fleet: Pick<BuildFleet, 'stateOf'> | null
+  readonly handover: Pick<Handover, 'bring' | 'bringEvents' | 'beginLate'>
   readonly clock: Clock
   readonly random: RandomBytes
   readonly events: EventLogs
-  readonly vms: Pick<BuildVms, 'take' | 'room' | 'wake'>
+  readonly vms: Pick<BuildVms, 'take' | 'room' | 'hasWarm' | 'wake'>
   readonly vmSpec: VmSpec
   readonly concurrentMax: number
+  readonly bringMs?: number | undefined
   /** Closing lines for the client of a successful build: how to fetch and verify it. */
   readonly farewell: (build: Build) => readonly string[]
 }
@@ -44,9 +52,10 @@ export type BuildCounts = { readonly [state in 'ok' | 'failed' | 'cancelled']: n
 
 const queue = 'queue'
 const sweepMs = 5_000
-const roomRetryMs = 2_000
-/** A build that found no VM for this long finds none. */
-const queuedMsMax = 24 * 60 * 60 * 1000
+/** A fleet's directory that cannot be reached is asked again. */
+const directoryRetryMs = 1_000
+/** For a source to come from another host; then the build waits for its next turn. */
+const bringMsDefault = 30_000
 /** For its VM to be up. The engine has deadlines of its own; this one is for what it does not know of. */
 const startingMsMax = 60 * 60 * 1000
 
@@ -54,19 +63,23 @@ export class BuildReconciler {
   readonly #deps: BuildReconcilerDeps
   readonly #stopping = new AbortController()
   readonly #workers: Workers
-  readonly #queuedAges: Ages
+  readonly #queue: BuildQueue
   readonly #startingAges: Ages
-  readonly #positions = new Map<string, number>()
-  #noRoomUntilMs = Number.NEGATIVE_INFINITY
   readonly #counts = { ok: 0, failed: 0, cancelled: 0 }
 
   constructor(deps: BuildReconcilerDeps) {
     this.#deps = deps
-    this.#queuedAges = new Ages(deps.clock)
     this.#startingAges = new Ages(deps.clock)
+    this.#queue = new BuildQueue(deps, {
+      say: (id, event) => this.#say(id, event),
+      onClaimed: id => this.#workers.wake(id),
+      onOverdue: build => this.#end(build, broken('internal', 'No build VM was free for a day.')),
+      alarm: ms => this.#workers.alarm(queue, ms),
+      isStopping: () => this.#stopping.signal.aborted,
+    })
     this.#workers = createWorkers({
       clock: deps.clock,
-      work: key => (key === queue ? this.#lookAtQueue() : this.#look(key)),
+      work: key => (key === queue ? this.#queue.look() : this.#look(key)),
       onFailure: ({ key, error, retryMs }) =>
         deps.log.warn('build work failed; it will be tried again', { build: key, retryMs, error }),
     })
@@ -83,6 +96,33 @@ export class BuildReconciler {
     this.#deps.gate.close(id)
     if (vmId !== null) this.#deps.engine.dismiss(vmId)
     this.wake(id)
+  }
+
+  /** Rows of these builds have changed, by whichever host. Never throws, never waits. */
+  changed(ids: readonly string[]): void {
+    for (const id of ids) {
+      try {
+        this.#follows(id)
+      } catch (error) {
+        this.#deps.log.error('a change of a build could not be followed', { build: id, error })
+      }
+    }
+    this.#workers.wake(queue)
+  }
+
+  #follows(id: string): void {
+    const { store, events, files } = this.#deps
+    const build = buildById(store.directory.db, id)
+    if (build?.hostId === store.hostId) {
+      const isOver = nextState(build.state, 'cancelled') === null
+      if (isOver && build.closedAtMs === null) this.wakeCancelled(build)
+      else this.#workers.wake(id)
+      return
+    }
+    // Another host's: whoever reads its events here goes on there.
+    events.close(id)
+    const isWanted = build !== null && sourceHostOf(build) === store.hostId && build.closedAtMs === null
+    if (!isWanted) files.remove(id)
   }
 
   start(): void {
@@ -108,56 +148,10 @@ export class BuildReconciler {
     const { directory, hostId } = this.#deps.store
     const open = listOpenBuilds(directory.db, hostId)
     const ids = open.map(({ id }) => id)
-    this.#queuedAges.keepOnly(ids)
+    this.#queue.keepOnly(ids)
     this.#startingAges.keepOnly(ids)
     for (const id of ids) this.#workers.wake(id)
     this.#workers.wake(queue)
-  }
-
-  /** Names VMs for as many builds as may have one, in the order of their turns. */
-  async #lookAtQueue(): Promise<void> {
-    const { store, clock, random, vms, concurrentMax } = this.#deps
-    const { directory, hostId } = store
-    let waiting = listInTurn(directory.db, hostId)
-    const waitMs = this.#noRoomUntilMs - clock.monotonicMs()
-    if (waitMs > 0) this.#workers.alarm(queue, waitMs)
-    while (waitMs <= 0 && waiting.length > 0 && !this.#stopping.signal.aborted) {
-      const [first] = waiting
-      const busy = countBuilds(directory.db, { hostId, states: VM_STATES }) + countReserved(directory.db, { hostId })
-      if (first === undefined || busy >= concurrentMax) break
-      // Judged before the transaction: it is the ledger's to say.
-      const hasRoom = vms.room().kind === 'admit'
-      const vmId = directory.transact(tx => {
-        const id = vms.take(tx) ?? (hasRoom ? newUuid(random) : null)
-        if (id === null) return null
-        const set = { vmId: id, startedAtMs: clock.nowMs() }
-        return moveBuild(tx, { id: first.id, from: 'queued', to: 'starting', ...set }) ? id : null
-      })
-      if (vmId === null && buildById(directory.db, first.id)?.state === 'queued') {
-        this.#workers.alarm(queue, roomRetryMs)
-        break
-      }
-      this.#workers.wake(first.id)
-      waiting = listInTurn(directory.db, hostId)
-    }
-    this.#announcePositions(waiting)
-    for (const { id, createdAtMs } of waiting) {
-      if (this.#queuedAges.ageMs(id, createdAtMs) < queuedMsMax) continue
-      const build = buildById(directory.db, id)
-      if (build !== null) this.#end(build, broken('internal', 'No build VM was free for a day.'))
-    }
-  }
-
-  #announcePositions(waiting: readonly { readonly id: string }[]): void {
-    for (const id of [...this.#positions.keys()]) {
-      if (!waiting.some(build => build.id === id)) this.#positions.delete(id)
-    }
-    for (const [position, { id }] of waiting.entries()) {
-      const before = this.#positions.get(id)
-      this.#positions.set(id, position)
-      // The first one is the service's to say, with the response.
-      if (before !== undefined && before !== position) this.#say(id, { type: 'queued', position })
-    }
   }
 
   /** One turn of a build's worker. */
@@ -170,12 +164,11 @@ export class BuildReconciler {
     switch (taskOf(build.state, vm?.state ?? null)) {
       case 'wait':
         if (build.state === 'starting' && this.#startingAges.ageMs(id, build.startedAtMs ?? 0) >= startingMsMax) {
-          this.#end(build, broken('internal', 'The build VM was not up within an hour.'))
+          await this.#end(build, broken('internal', 'The build VM was not up within an hour.'))
         }
         return
       case 'define_vm':
-        // A row that names no VM cannot be helped.
-        if (vmId === null) this.#end(build, broken('internal', 'The build has no VM.'))
+        if (vmId === null) await this.#prepare(build)
         else {
           this.#say(id, { type: 'vm', msg: 'A virtual machine of its own is started for this build.' })
           engine.define(vmId, vmSpec)
@@ -190,19 +183,90 @@ export class BuildReconciler {
         return
       case 'fail_with_vm':
         if (build.state === 'starting' && build.orderedAtMs === null && vm?.failureCode === 'capacity_exhausted') {
-          this.#requeue(build)
-        } else this.#end(build, broken('internal', `The build VM failed: ${vm?.failureMessage ?? 'it is gone'}`))
+          await this.#requeue(build)
+        } else await this.#end(build, broken('internal', `The build VM failed: ${vm?.failureMessage ?? 'it is gone'}`))
         return
       case 'close':
-        this.#close(build)
+        await this.#close(build)
     }
+  }
+
+  /** Has the source here, then names the VM: the one that is warm, or a new one. */
+  async #prepare(build: Build): Promise<void> {
+    const { store, handover, random, vms } = this.#deps
+    const { directory, hostId } = store
+    const { id } = build
+    if (sourceHostOf(build) !== hostId) {
+      try {
+        await handover.bring(build, this.#stopping.signal)
+      } catch (error) {
+        return await this.#withoutSource(build, error)
+      }
+    }
+    directory.transact(tx => {
+      const row = buildById(tx, id)
+      if (row?.state !== 'starting' || row.hostId !== hostId || row.vmId !== null) return
+      setBuild(tx, { id, state: 'starting', sourceHostId: null, vmId: vms.take(tx) ?? newUuid(random) })
+    })
+    this.#workers.wake(id)
+  }
+
+  async #withoutSource(build: Build, error: unknown): Promise<void> {
+    const { store, handover } = this.#deps
+    if (!(error instanceof Fault && error.code === 'fleet.unavailable')) {
+      await this.#end(
+        build,
+        broken('internal', 'The source of the build could not be fetched from the host that took it.'),
+      )
+      return
+    }
+    const isOverdue =
+      this.#startingAges.ageMs(build.id, build.startedAtMs ?? 0) >= (this.#deps.bringMs ?? bringMsDefault)
+    // A VM fetches a git repository by itself.
+    const isOnlyEvents = build.sourceKind === 'git'
+    const isGone = isOnlyEvents && (await store.directory.change(() => this.#isGone(sourceHostOf(build))))
+    if (isOnlyEvents && (isOverdue || isGone)) await handover.beginLate(build)
+    else if (isOverdue) return await this.#giveBack(build)
+    throw error
+  }
+
+  /** Only within a change. */
+  #isGone(hostId: string): boolean {
+    const { fleet } = this.#deps
+    const state = fleet?.stateOf(hostId) ?? null
+    return state === null || state.isLost
+  }
+
+  /** The source cannot be had now: the build waits at the host that has it. */
+  async #giveBack(build: Build): Promise<void> {
+    const { files, events, clock } = this.#deps
+    const { id } = build
+    const hostId = sourceHostOf(build)
+    this.#queue.avoid(hostId)
+    const finishedAtMs = clock.nowMs()
+    const isMoved = await this.#change(tx => {
+      const row = buildById(tx, id)
+      if (row?.state !== 'starting' || row.claims !== build.claims) return false
+      if (this.#isGone(hostId)) {
+        const error = 'The host that had the source of this build was lost; submit it again.'
+        return moveBuild(tx, { id, from: 'starting', to: 'failed', errorType: 'internal', error, finishedAtMs })
+      }
+      return handBuild(tx, { id, from: 'starting', to: 'queued', hostId, ...notBegun })
+    })
+    this.#workers.wake(id)
+    if (isMoved !== true || buildById(this.#deps.store.directory.db, id)?.hostId !== hostId) return
+    events.close(id)
+    files.remove(id)
   }
 
   async #order(build: Build, vmId: string): Promise<void> {
     const { files, clock, log, store, engine } = this.#deps
     const done = await this.#follower(build, vmId).order(build)
-    if (done !== null) return this.#end(build, done)
-    const moved = this.#move(build, 'ordered', {})
+    if (done !== null) return await this.#end(build, done)
+    // The host's own to say: a VM does not wait for the directory.
+    const isMoved = moveBuild(store.directory.db, { id: build.id, from: 'starting', to: 'running' })
+    this.#workers.wake(build.id)
+    const moved = isMoved ? buildById(store.directory.db, build.id) : null
     if (moved === null) return
     const summary = engine.imageSummary(vmId)
     const verified = summary === null ? '' : ` Its image was verified before it was started: sha256:${summary}.`
@@ -218,7 +282,7 @@ export class BuildReconciler {
   }
 
   async #follow(build: Build, vmId: string): Promise<void> {
-    this.#end(build, await this.#follower(build, vmId).follow(build))
+    await this.#end(build, await this.#follower(build, vmId).follow(build))
   }
 
   #follower(build: Build, vmId: string): BuildFollower {
@@ -228,56 +292,78 @@ export class BuildReconciler {
   }
 
   /** Its VM found no room after all. */
-  #requeue(build: Build): void {
-    const { engine, clock } = this.#deps
+  async #requeue(build: Build): Promise<void> {
+    const { engine, store } = this.#deps
+    const { id } = build
+    this.#queue.comesBack(id)
     if (build.vmId !== null) engine.dismiss(build.vmId)
-    this.#move(build, 'no_room', { vmId: null, startedAtMs: null })
-    // So that its place in the queue is said.
-    this.#positions.set(build.id, -1)
-    this.#noRoomUntilMs = clock.monotonicMs() + roomRetryMs
+    await this.#change(tx => {
+      const row = buildById(tx, id)
+      if (row?.state !== 'starting' || row.claims !== build.claims) return
+      handBuild(tx, { id, from: 'starting', to: 'queued', hostId: store.hostId, ...notBegun })
+    })
+    this.#queue.comesBack(id)
     this.#workers.wake(queue)
   }
 
-  #end(build: Build, followed: Followed): void {
+  async #end(build: Build, followed: Followed): Promise<void> {
     const { clock, store, log } = this.#deps
+    const { id } = build
     if (followed.kind === 'unwanted') {
-      this.#workers.wake(build.id)
+      this.#workers.wake(id)
       return
     }
     const finishedAtMs = clock.nowMs()
-    const row = buildById(store.directory.db, build.id) ?? build
-    const moved =
-      followed.kind === 'finished'
-        ? this.#move(row, 'finished', { ...followed.result, finishedAtMs })
-        : this.#move(row, 'broken', { errorType: followed.errorType, error: followed.error, finishedAtMs })
+    const moved = await this.#change(tx => {
+      const row = buildById(tx, id)
+      if (row === null || row.hostId !== store.hostId || row.claims !== build.claims) return null
+      const [event, set] =
+        followed.kind === 'finished'
+          ? (['finished', followed.result] as const)
+          : (['broken', { errorType: followed.errorType, error: followed.error }] as const)
+      const to = nextState(row.state, event)
+      const isMoved = to !== null && moveBuild(tx, { id, from: row.state, to, ...set, finishedAtMs })
+      return isMoved ? buildById(tx, id) : null
+    })
+    // Somebody else has moved it. Either way it is looked at again.
+    this.#workers.wake(id)
     if (moved === null) return
     const { state, errorType } = moved
-    log.info('a build has ended', { build: build.id, state, ...(errorType === null ? {} : { errorType }) })
+    log.info('a build has ended', { build: id, state, ...(errorType === null ? {} : { errorType }) })
     noteEvent(store.ledger.db, log, {
       nowMs: finishedAtMs,
       kind: `build.${state}`,
-      subject: build.id,
+      subject: id,
       detail: { errorType },
     })
     // Its place is another's from now on.
-    this.#close(moved)
+    await this.#close(moved)
   }
 
-  /** Null: somebody else has moved it. Either way it is looked at again. */
-  #move(build: Build, event: BuildEvent, set: BuildSet): Build | null {
-    const { directory } = this.#deps.store
-    const to = nextState(build.state, event)
-    const isMoved = to !== null && moveBuild(directory.db, { id: build.id, from: build.state, to, ...set })
-    this.#workers.wake(build.id)
-    return isMoved ? buildById(directory.db, build.id) : null
+  /** A change of the directory; waits as long as a fleet's cannot be reached. Null: this daemon stops. */
+  async #change<T>(work: (tx: DirectoryDb) => T): Promise<T | null> {
+    const { store, clock } = this.#deps
+    const { signal } = this.#stopping
+    while (!signal.aborted) {
+      try {
+        return await store.directory.change(work)
+      } catch (error) {
+        if (!(error instanceof Fault && error.code === 'fleet.unavailable')) throw error
+        await pause(clock, directoryRetryMs, signal)
+      }
+    }
+    return null
   }
 
   /** Cleans up after a build that has ended; each part may be repeated. */
-  #close(build: Build): void {
+  async #close(build: Build): Promise<void> {
     const { store, engine, files, events, gate, vms, clock, farewell } = this.#deps
     const { id, vmId, state } = build
     gate.close(id)
     if (vmId !== null) engine.dismiss(vmId)
+    await this.#bringEvents(build)
+    // While that was waited for, another turn may have closed it.
+    if (buildById(store.directory.db, id)?.closedAtMs !== null) return
     files.removeFile(id, 'source')
     files.removeFile(id, 'resultPart')
     if (state !== 'ok') files.removeFile(id, 'result')
@@ -293,10 +379,24 @@ export class BuildReconciler {
     this.#workers.wake(queue)
   }
 
+  /** A build that ended before its source was here: what its client has read goes before the end. */
+  async #bringEvents(build: Build): Promise<void> {
+    const { store, handover } = this.#deps
+    if (sourceHostOf(build) === store.hostId) return
+    try {
+      await handover.bringEvents(build, this.#stopping.signal)
+    } catch (error) {
+      if (this.#stopping.signal.aborted) throw error
+      await handover.beginLate(build)
+    }
+  }
+
   #say(id: string, data: WireEvent): void {
     this.#deps.events.of(id).append([{ data, seq: null }])
   }
 }
+
+const notBegun = { vmId: null, startedAtMs: null, sourceHostId: null } as const
 
 function completeEvent({ state, errorType, error }: Build): WireEvent {
   if (state === 'ok') return { type: 'complete', result: { status: 'ok' } }

@@ -8,6 +8,7 @@ import type { DirectoryStore } from '../store/db.ts'
 import {
   buildDiskBytes,
   deleteBuild,
+  listBuildHosts,
   listBuildIds,
   listExpiredBuilds,
   noteRemoved,
@@ -15,10 +16,13 @@ import {
 } from '../store/directory/build.query.ts'
 import { listBuildsWithFiles } from '../store/directory/deletion.query.ts'
 import type { BuildFiles } from './files.ts'
+import type { BuildFleet } from './fleet.ts'
 
 export type BuildRetentionDeps = {
-  readonly directory: Pick<DirectoryStore, 'db' | 'transact'>
+  readonly directory: Pick<DirectoryStore, 'db' | 'change'>
   readonly hostId: string
+  /** Null: a host by itself. */
+  readonly fleet: Pick<BuildFleet, 'stateOf'> | null
   readonly files: BuildFiles
   readonly clock: Clock
   readonly guard: Pick<ClockGuard, 'mayDelete'>
@@ -34,6 +38,8 @@ const removalsMax = 1_000
 
 export class BuildRetention {
   readonly #deps: BuildRetentionDeps
+  /** Directories that no record named at the last look. */
+  #orphans: ReadonlySet<string> = new Set()
 
   constructor(deps: BuildRetentionDeps) {
     this.#deps = deps
@@ -46,7 +52,7 @@ export class BuildRetention {
   makeRoom(bytes: number): boolean {
     const { directory, hostId, files, clock, log, resultBytesMax } = this.#deps
     for (let count = 0; count <= removalsMax; count += 1) {
-      if (buildDiskBytes(directory.db) + bytes <= resultBytesMax) return true
+      if (buildDiskBytes(directory.db, hostId) + bytes <= resultBytesMax) return true
       const build = oldestOfLargestOwner(directory.db, hostId)
       if (build === null) return false
       // The note first: what is offered is there.
@@ -73,8 +79,21 @@ export class BuildRetention {
 
   /** Directories that no record names: of builds that were not accepted when an earlier daemon was killed. */
   removeOrphans(): void {
+    this.#removeOrphans(() => true)
+  }
+
+  /** As above, beside builds that are being accepted: only those that were none at the last look either. */
+  #removeOldOrphans(): void {
+    const { directory, hostId, files } = this.#deps
+    const before = this.#orphans
+    this.#removeOrphans(name => before.has(name))
+    this.#orphans = new Set(files.orphans(listBuildIds(directory.db, hostId)))
+  }
+
+  #removeOrphans(mayRemove: (name: string) => boolean): void {
     const { directory, hostId, files, log } = this.#deps
-    const orphans = files.removeOrphans(listBuildIds(directory.db, hostId))
+    const orphans = files.orphans(listBuildIds(directory.db, hostId)).filter(mayRemove)
+    for (const name of orphans) files.remove(name)
     if (orphans.length > 0) log.info('files of builds that nobody has accepted were removed', { count: orphans.length })
   }
 
@@ -84,6 +103,7 @@ export class BuildRetention {
       try {
         if (this.#deps.guard.mayDelete()) await this.removeExpired(signal)
         this.makeRoom(0)
+        this.#removeOldOrphans()
       } catch (error) {
         this.#deps.log.error('expired builds were not removed', { error })
       }
@@ -91,21 +111,33 @@ export class BuildRetention {
   }
 
   async removeExpired(signal: AbortSignal): Promise<number> {
-    const { directory, hostId, files, clock, log, retentionMs } = this.#deps
+    const { directory, hostId, fleet, log } = this.#deps
+    let removed = await this.#removeExpiredOf(hostId, signal)
+    // Records of hosts that have left: nobody else removes them.
+    const others = fleet === null ? [] : listBuildHosts(directory.db).filter(id => id !== hostId)
+    for (const other of others) if (!signal.aborted) removed += await this.#removeExpiredOf(other, signal)
+    if (removed > 0) log.info('expired builds removed', { count: removed })
+    return removed
+  }
+
+  async #removeExpiredOf(ofHost: string, signal: AbortSignal): Promise<number> {
+    const { directory, hostId, fleet, files, clock, retentionMs } = this.#deps
     let removed = 0
     while (!signal.aborted) {
-      const finishedBeforeMs = clock.nowMs() - retentionMs
-      const ids = listExpiredBuilds(directory.db, { hostId, finishedBeforeMs, limit: batchMax })
-      for (const id of ids) {
-        // The files first: a record without them is found again.
-        files.remove(id)
-        directory.transact(tx => deleteBuild(tx, id))
-      }
-      removed += ids.length
-      if (ids.length < batchMax) break
+      const expired = { hostId: ofHost, finishedBeforeMs: clock.nowMs() - retentionMs, limit: batchMax }
+      const ids = listExpiredBuilds(directory.db, expired)
+      if (ids.length === 0) break
+      // The files first: a record without them is found again.
+      if (ofHost === hostId) for (const id of ids) files.remove(id)
+      const count = await directory.change(tx => {
+        if (ofHost !== hostId && fleet?.stateOf(ofHost) !== null) return 0
+        for (const id of ids) deleteBuild(tx, id)
+        return ids.length
+      })
+      removed += count
+      if (count < batchMax) break
       await clock.sleep(0, signal)
     }
-    if (removed > 0) log.info('expired builds removed', { count: removed })
     return removed
   }
 }

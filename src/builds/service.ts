@@ -7,20 +7,23 @@ import { Fault } from '../base/fault.ts'
 import { newUuid, type RandomBytes } from '../base/ids.ts'
 import type { Logger } from '../base/log.ts'
 import { Places } from '../base/work/places.ts'
-import { LimitedFault } from '../http/limited.ts'
+import { LimitedFault, UnavailableFault } from '../http/limited.ts'
 import type { DirectoryDb, DirectoryStore } from '../store/db.ts'
 import {
   buildById,
   buildByVm,
   buildVmById,
   countBuilds,
+  countReservations,
   countReserved,
   insertBuild,
+  insertReservation,
   isNonceUsed,
   LIVING_STATES,
   moveBuild,
   nthNewestBuild,
   removeBuildVm,
+  reservationOf,
   VM_STATES,
 } from '../store/directory/build.query.ts'
 import type { Build, BuildVm } from '../store/directory/build.table.ts'
@@ -28,6 +31,7 @@ import { organizationById } from '../store/directory/organization.query.ts'
 import { nextState } from './build.machine.ts'
 import type { EventLogs } from './events/events.ts'
 import type { BuildFiles } from './files.ts'
+import { type BuildFleet, mayTake } from './fleet.ts'
 import type { BuildWanted } from './request.codec.ts'
 import { ownersOf, PARTS, queueShare, reservedShare } from './shares.plan.ts'
 import { Strangers } from './strangers.ts'
@@ -35,8 +39,10 @@ import { listInTurn } from './turns.query.ts'
 import type { BuildsSettings, Caller } from './types.ts'
 
 export type BuildsServiceDeps = {
-  readonly directory: Pick<DirectoryStore, 'db' | 'transact'>
+  readonly directory: Pick<DirectoryStore, 'db' | 'transact' | 'change'>
   readonly hostId: string
+  /** Null: a host by itself. */
+  readonly fleet: Pick<BuildFleet, 'stateOf'> | null
   readonly clock: Pick<Clock, 'nowMs' | 'monotonicMs'>
   readonly random: RandomBytes
   readonly log: Logger
@@ -53,8 +59,11 @@ export type BuildsServiceDeps = {
     tx: DirectoryDb,
     of: { organizationId: string | null; expiresAtMs: number },
   ) => { readonly vmId: string; readonly start: () => void } | null
+  /** Keeps a reserved VM for a build that is on its way; the function ends that. */
+  readonly holdVm: (vmId: string) => () => void
   /** After the commit. */
   readonly onAccepted: (build: Build) => void
+  /** A build of this host. */
   readonly onCancelled: (build: Build) => void
 }
 
@@ -123,10 +132,11 @@ export class BuildsService {
     this.#checkNonce(directory.db, caller, wanted)
     this.#checkRoom(upload?.sizeBytes ?? 0)
     const id = newUuid(random)
+    const release = vmId === null ? () => {} : this.#deps.holdVm(vmId)
     let build: Build
     try {
       await files.adopt(id, upload)
-      build = directory.transact(tx => {
+      build = await directory.change(tx => {
         if (caller.organizationId === null) this.#strangers.check(address())
         this.#checkLimits(tx, caller, vmId !== null)
         this.#checkNonce(tx, caller, wanted)
@@ -138,13 +148,18 @@ export class BuildsService {
         assert(inserted, 'the nonce was looked for')
         return present(buildById(tx, id), 'a build that was inserted is there')
       })
+      // In a fleet only the directory has noted yet that the VM has its build.
+      if (vmId !== null) directory.transact(tx => removeBuildVm(tx, vmId))
     } catch (error) {
-      files.remove(id)
+      // Where nobody knows whether it was accepted, its files stay: what no record names goes later.
+      if (!(error instanceof Fault && error.code === 'fleet.unavailable')) files.remove(id)
       throw error
+    } finally {
+      release()
     }
     if (caller.organizationId === null) this.#strangers.note(id, address())
     this.#after(build, () => {
-      if (build.state === 'queued') this.#deps.events.of(id).append([{ data: this.#queuedEvent(id), seq: null }])
+      if (this.#waitsHere(id)) this.#deps.events.of(id).append([{ data: this.#queuedEvent(id), seq: null }])
       this.#deps.onAccepted(build)
     })
     return build
@@ -159,20 +174,25 @@ export class BuildsService {
     return build
   }
 
-  /** No effect on one that has ended. Fault not_found. */
-  cancel(caller: Caller, id: string, place: Place): Build {
-    return this.#cancel(this.find(caller, id, place))
+  /** For whoever has been shown it already. Null: its record is gone. */
+  look(id: string): Build | null {
+    return buildById(this.#deps.directory.db, id)
   }
 
-  /** As the operator. Null: there is none. */
-  cancelById(id: string): Build | null {
+  /** No effect on one that has ended. Faults: not_found, fleet.unavailable. */
+  async cancel(caller: Caller, id: string, place: Place): Promise<Build> {
+    return await this.#cancel(this.find(caller, id, place))
+  }
+
+  /** As the operator. Null: there is none. Fault fleet.unavailable. */
+  async cancelById(id: string): Promise<Build | null> {
     const build = buildById(this.#deps.directory.db, id)
-    return build === null ? null : this.#cancel(build)
+    return build === null ? null : await this.#cancel(build)
   }
 
-  /** A VM of the caller's own, for one build. Faults: rate_limited. */
-  reserve(caller: Caller): { readonly vmId: string; readonly expiresAtMs: number } {
-    const { directory, clock, settings, reserveVm } = this.#deps
+  /** A VM of the caller's own on this host, for one build. Faults: rate_limited, forbidden, fleet.unavailable. */
+  async reserve(caller: Caller): Promise<{ readonly vmId: string; readonly expiresAtMs: number }> {
+    const { directory, hostId, clock, settings, reserveVm } = this.#deps
     const { organizationId } = caller
     const expiresAtMs = clock.nowMs() + settings.reservedMs
     const vm = directory.transact(tx => {
@@ -186,6 +206,19 @@ export class BuildsService {
     })
     if (vm === null) throw new LimitedFault('This host has no room for another build VM now.', busyRetryMs)
     try {
+      // Once more on what every host knows by then.
+      await directory.change(tx => {
+        this.#checkTakes()
+        this.#checkActive(tx, caller)
+        this.#checkOrganization(tx, caller)
+        insertReservation(tx, { vmId: vm.vmId, hostId, organizationId, expiresAtMs })
+      })
+    } catch (error) {
+      // Without its row it is dismissed, or was never made.
+      directory.transact(tx => removeBuildVm(tx, vm.vmId))
+      throw error
+    }
+    try {
       vm.start()
     } catch (error) {
       // It is reserved; whoever looks after build VMs finds that it is not there, and says so.
@@ -194,10 +227,13 @@ export class BuildsService {
     return { vmId: vm.vmId, expiresAtMs }
   }
 
-  /** Whether a VM is there, reserved or with its build. */
-  hasVm(vmId: string): boolean {
+  /** The host of a VM that is reserved or has its build; null: there is no such VM. */
+  hostOfVm(vmId: string): string | null {
     const { db } = this.#deps.directory
-    return uuidPattern.test(vmId) && (buildVmById(db, vmId)?.kind === 'reserved' || buildByVm(db, vmId) !== null)
+    if (!uuidPattern.test(vmId)) return null
+    const reserved = buildVmById(db, vmId)
+    if (reserved?.kind === 'reserved') return reserved.hostId
+    return reservationOf(db, vmId)?.hostId ?? buildByVm(db, vmId)?.hostId ?? null
   }
 
   #rowOf({ organizationId }: Caller, wanted: BuildWanted) {
@@ -212,32 +248,28 @@ export class BuildsService {
     return { ...common, ...none, ...archive, sourceKind: 'archive' } as const
   }
 
-  #cancel(build: Build): Build {
-    const { directory, clock, onCancelled } = this.#deps
-    const to = nextState(build.state, 'cancelled')
-    if (to === null) return build
-    const isMoved = directory.transact(tx =>
-      moveBuild(tx, {
-        id: build.id,
-        from: build.state,
-        to,
-        finishedAtMs: clock.nowMs(),
-        errorType: 'cancelled',
-        error: 'The build was cancelled.',
-      }),
-    )
-    const now = present(buildById(directory.db, build.id), 'a build is there as long as its record')
-    // Somebody moved it first: once more, from where it is now. Its states have an end.
-    if (!isMoved) return this.#cancel(now)
-    this.#after(now, () => onCancelled(now))
+  async #cancel(build: Build): Promise<Build> {
+    const { directory, hostId, clock, onCancelled } = this.#deps
+    if (nextState(build.state, 'cancelled') === null) return build
+    const { id } = build
+    const { isMoved, now } = await directory.change(tx => {
+      const row = present(buildById(tx, id), 'a build is there as long as its record')
+      const to = nextState(row.state, 'cancelled')
+      if (to === null) return { isMoved: false, now: row }
+      const end = { finishedAtMs: clock.nowMs(), errorType: 'cancelled', error: 'The build was cancelled.' } as const
+      assert(moveBuild(tx, { id, from: row.state, to, ...end }), 'an immediate transaction sees no other writer')
+      return { isMoved: true, now: present(buildById(tx, id), 'it was there') }
+    })
+    // Another host hears of it as of any change.
+    if (isMoved && now.hostId === hostId) this.#after(now, () => onCancelled(now))
     return now
   }
 
   /** Faults: not_found, conflict (it has taken its build). */
   #reservedVm(db: DirectoryDb, { organizationId }: Caller, vmId: string): BuildVm {
-    const vm = uuidPattern.test(vmId) ? buildVmById(db, vmId) : null
-    if (vm !== null && vm.kind === 'reserved' && vm.organizationId === organizationId) return vm
     const build = uuidPattern.test(vmId) ? buildByVm(db, vmId) : null
+    const vm = uuidPattern.test(vmId) && build === null ? buildVmById(db, vmId) : null
+    if (vm !== null && vm.kind === 'reserved' && vm.organizationId === organizationId) return vm
     if (build !== null && build.organizationId === organizationId) {
       throw new Fault('conflict', 'This VM has accepted a build already; each takes one.')
     }
@@ -279,9 +311,9 @@ export class BuildsService {
   }
 
   #checkOrganization(db: DirectoryDb, { organizationId }: Caller): void {
-    const { hostId, settings } = this.#deps
+    const { settings } = this.#deps
     const living = countBuilds(db, { organizationId, states: LIVING_STATES })
-    if (living + countReserved(db, { hostId, organizationId }) >= settings.perOrganizationMax) {
+    if (living + countReservations(db, { organizationId }) >= settings.perOrganizationMax) {
       const message = `${settings.perOrganizationMax} builds wait or run, which is the limit; wait for one, or cancel one.`
       throw new LimitedFault(message, busyRetryMs)
     }
@@ -293,13 +325,21 @@ export class BuildsService {
    */
   #checkReserved(db: DirectoryDb, { organizationId }: Caller): void {
     const { hostId, settings } = this.#deps
-    if (countBuilds(db, { hostId, states: ['queued'] }) > 0) {
+    if (countBuilds(db, { states: ['queued'] }) > 0) {
       throw new LimitedFault('Builds wait for a VM, so that none is reserved; send yours to POST /build.', busyRetryMs)
     }
     const share = reservedShare(settings.concurrentMax)
     if (countReserved(db, { hostId, organizationId }) >= share) {
       throw new LimitedFault(`${share} VMs are reserved for you, which is the limit; send a build to one.`, busyRetryMs)
     }
+  }
+
+  /** Only within a change. Fault fleet.unavailable: this host takes no new builds. */
+  #checkTakes(): void {
+    const { fleet, hostId } = this.#deps
+    if (fleet === null || mayTake(fleet, hostId)) return
+    const message = 'This host takes no new builds at present; ask another one, or again later.'
+    throw new UnavailableFault(message, busyRetryMs, { code: 'fleet.unavailable' })
   }
 
   /** While a VM is free, a build need not wait in the queue. */
@@ -318,9 +358,16 @@ export class BuildsService {
     throw new LimitedFault('There is no room for another source on this host now.', busyRetryMs)
   }
 
-  #queuedEvent(id: string) {
+  /** Once another host has claimed it, its events are that one's to write. */
+  #waitsHere(id: string): boolean {
     const { directory, hostId } = this.#deps
-    const position = listInTurn(directory.db, hostId).findIndex(build => build.id === id)
+    const now = buildById(directory.db, id)
+    return now !== null && now.state === 'queued' && now.hostId === hostId
+  }
+
+  #queuedEvent(id: string) {
+    const { directory } = this.#deps
+    const position = listInTurn(directory.db).findIndex(build => build.id === id)
     return { type: 'queued', position: Math.max(0, position) } as const
   }
 

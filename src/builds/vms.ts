@@ -3,6 +3,7 @@
 import { assert } from '../base/assert.ts'
 import type { DirectoryDb } from '../store/db.ts'
 import {
+  buildByVm,
   countBuilds,
   countReserved,
   insertBuildVm,
@@ -36,6 +37,8 @@ export type BuildVmsStatus = {
 export class BuildVms {
   readonly #deps: BuildVmsDeps
   readonly #held: HeldVms<BuildVm>
+  /** Reserved ones whose build is on its way into the directory. */
+  readonly #promised = new Set<string>()
   #lacking: string | null = null
 
   constructor(deps: BuildVmsDeps) {
@@ -47,7 +50,7 @@ export class BuildVms {
       list: db => listBuildVms(db, store.hostId),
       remove: removeBuildVm,
       named: db => namedBuildVms(db, store.hostId),
-      judge: (_, row) => this.#judge(row),
+      judge: (db, row) => this.#judge(db, row),
       look: () => this.#look(),
       onUnusableImage: reason => {
         this.#lacking = reason
@@ -63,6 +66,17 @@ export class BuildVms {
   /** Takes the best warm VM in its taker's transaction. Null: there is none of the present image and shape. */
   take(tx: DirectoryDb): string | null {
     return this.#held.take(tx)?.row.vmId ?? null
+  }
+
+  /** Whether `take` would find one. */
+  hasWarm(db: DirectoryDb): boolean {
+    return this.#held.best(db) !== null
+  }
+
+  /** Keeps a reserved VM, whatever its time, until the function is called. */
+  hold(vmId: string): () => void {
+    this.#promised.add(vmId)
+    return () => this.#promised.delete(vmId)
   }
 
   /** A warm VM, or a new one where the host has room; its row is written in this transaction. */
@@ -117,8 +131,10 @@ export class BuildVms {
     return { wanted, warm, booting: held.length - warm, reserved, lacking: this.#lacking }
   }
 
-  #judge(row: BuildVm): HeldState {
+  #judge(db: DirectoryDb, row: BuildVm): HeldState {
     const { engine, clock } = this.#deps
+    if (this.#promised.has(row.vmId)) return { kind: 'reserved' }
+    if (buildByVm(db, row.vmId) !== null) return { kind: 'taken' }
     const vm = engine.view(row.vmId)
     const failure = failureOf(vm)
     if (row.kind === 'reserved') {

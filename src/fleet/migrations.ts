@@ -12,6 +12,7 @@ import { attempts } from './migrations/0003-attempts.ts'
 import { peers } from './migrations/0004-peers.ts'
 import { books } from './migrations/0005-books.ts'
 import { shares } from './migrations/0006-shares.ts'
+import { builds } from './migrations/0007-builds.ts'
 import type { FleetMigration } from './migrations/migration.ts'
 import type { Postgres, Sql } from './postgres.ts'
 

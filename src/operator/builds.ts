@@ -36,7 +36,7 @@ export function buildRoutes(deps: BuildsDeps) {
         query: Type.Object({ follow: t.Boolean({ default: false }) }),
       },
     )
-    .post('/builds/:id/cancel', ({ params: { id } }) => buildView(deps, cancel(deps, id)), {
+    .post('/builds/:id/cancel', async ({ params: { id } }) => buildView(deps, await cancel(deps, id)), {
       params,
       response: AdminBuild,
     })
@@ -83,8 +83,11 @@ async function logOf(deps: BuildsDeps, id: string, options: BuildLogOptions): Pr
   return new Response(body, { headers: { 'content-type': 'text/plain; charset=utf-8' } })
 }
 
-/** No effect on an ended build; only a change is an event. Faults: not_found, conflict (service C is off). */
-function cancel(deps: BuildsDeps, id: string): Build {
+/**
+ * No effect on an ended build; only a change is an event. Faults: not_found, conflict (service C is off),
+ * fleet.unavailable.
+ */
+async function cancel(deps: BuildsDeps, id: string): Promise<Build> {
   const { store, clock, log, cancelBuild } = deps
   const before = find(deps, id)
   if (!isLiving(before)) return before
@@ -93,7 +96,7 @@ function cancel(deps: BuildsDeps, id: string): Build {
       'service C is off in this daemon, so nothing runs or ends its builds; set listen.builds and start it again'
     throw new Fault('conflict', message)
   }
-  const after = present(cancelBuild(id), 'nothing removes a living build')
+  const after = present(await cancelBuild(id), 'nothing removes a living build')
   if (after.state === 'cancelled') {
     const detail = { state: before.state, organization: slugOf(deps, before) }
     noteEvent(store.ledger.db, log, { nowMs: clock.nowMs(), kind: 'build.operator_cancel', subject: id, detail })

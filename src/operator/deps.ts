@@ -36,8 +36,11 @@ export type AdminDeps = Runtime & {
   /** Applies the ledger's egress limits to firewall and instances. Safe to repeat. Faults: host.*. */
   readonly applyEgressLimits: () => Promise<void>
   /** Cancels a build as its owner would. No effect on one that has ended. Null: service C is off. */
-  readonly cancelBuild: ((id: string) => Build | null) | null
-  /** Lines of a build's log; `follow`: until its end. Null: service C is off. Fault not_found: they were removed. */
+  readonly cancelBuild: ((id: string) => Promise<Build | null>) | null
+  /**
+   * Lines of a build's log; `follow`: until its end. Null: service C is off. Faults: not_found (they
+   * were removed), fleet.unavailable.
+   */
   readonly buildLog: ((build: Build, options: BuildLogOptions) => AsyncIterable<Uint8Array>) | null
   readonly gateway: PlacedGatewayControl
   readonly vm: (vmId: string) => VmSummary | null

@@ -78,7 +78,7 @@ export class Removal {
       const instance = desired === 'present' || isOfFleet ? instanceById(db, instanceId) : null
       if (instance !== null) await deleteInstance(instance, organization)
     }
-    for (const build of remains.builds) cancelBuild?.(build)
+    for (const build of remains.builds) await cancelBuild?.(build)
     removeBuildFiles?.(id)
     if (waitsFor(remainsOf(db, id)).length > 0) return
     const nowMs = clock.nowMs()

@@ -123,8 +123,8 @@ export function createStatus(deps: StatusDeps): () => AdminStatus {
           ? null
           : {
               ...unlessDamaged(deps.buildVms, UNKNOWN_BUILD_VMS),
-              states: unlessDamaged(() => countBuildsByState(directory), null),
-              disk_bytes: unlessDamaged(() => buildDiskBytes(directory), null),
+              states: unlessDamaged(() => countBuildsByState(directory, store.hostId), null),
+              disk_bytes: unlessDamaged(() => buildDiskBytes(directory, store.hostId), null),
             },
       names: deps.names === null ? null : deps.names(),
       log: unlessDamaged(() => logSummary(deps.transparency, deps.clock.nowMs()), null),

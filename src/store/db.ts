@@ -21,6 +21,7 @@ import { consolePasskeys } from './migrations/0028-console.ts'
 import { fleetReplica } from './migrations/0029-fleet.ts'
 import { attempts } from './migrations/0030-attempts.ts'
 import { usageHosts } from './migrations/0031-usage-hosts.ts'
+import { buildHosts } from './migrations/0032-build-hosts.ts'
 import { initial } from './migrations/initial.ts'
 import { keepPrepared } from './prepared.ts'
 import { quickCheck } from './quick-check.ts'
@@ -106,6 +107,7 @@ export const MIGRATIONS: Migrations = {
     fleetReplica,
     attempts,
     usageHosts,
+    buildHosts,
   ],
 }
 

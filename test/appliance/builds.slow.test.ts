@@ -46,6 +46,7 @@ function partsOf(toml: string) {
   const store = openStore(':memory:')
   const common = {
     ...nobodyLogs,
+    ...{ link: null, peers: null },
     clock: certainClock,
     clockGuard: createClockGuard(certainClock),
     random: systemRandom,

@@ -30,7 +30,7 @@ function add(slug: string | null): string {
 
 async function ask(
   [method, path]: [string, string],
-  cancelBuild: AdminDeps['cancelBuild'] = id => cancelQueuedBuild(store, id),
+  cancelBuild: AdminDeps['cancelBuild'] = async id => cancelQueuedBuild(store, id),
 ) {
   const admin = buildsAdmin(store, { cancelBuild, nowMs: () => nowMs })
   const response = await asRoot(admin)(new Request(`http://admin${path}`, { method }))

@@ -11,6 +11,7 @@ import { Removal, type RemovalDeps, waitsFor } from '../../src/operator/removal.
 import {
   closeBuild,
   insertBuildVm,
+  insertReservation,
   moveBuild,
   noteRemoved,
   removeBuildVm,
@@ -54,6 +55,7 @@ function opened() {
   closeBuild(db, { id: finished, diskBytes: 4_096, nowMs })
   const reservation = { vmId: 'r1', hostId: rig.store.hostId, kind: 'reserved', organizationId: 'o1' } as const
   insertBuildVm(db, { ...reservation, imageDigest: 'd', shape: 's', expiresAtMs: nowMs + 1, nowMs })
+  insertReservation(db, { vmId: 'r1', hostId: rig.store.hostId, organizationId: 'o1', expiresAtMs: nowMs + 1 })
   const ask = async (method: string, path: string, body?: unknown) => {
     const headers = { 'content-type': 'application/json' }
     const sent = body === undefined ? {} : { body: JSON.stringify(body) }
@@ -70,7 +72,7 @@ function opened() {
       acts.push(`delete ${id}`)
       moveInstance(db, { id, from: status, to: 'terminating', nowMs, desired: 'absent' })
     },
-    cancelBuild: id => {
+    cancelBuild: async id => {
       acts.push('cancel')
       moveBuild(db, { id, from: 'queued', to: 'cancelled', ...ended })
       return null

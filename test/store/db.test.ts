@@ -10,7 +10,7 @@ import { FAULTS } from '../../src/base/fault.ts'
 import { storageCodeOf } from '../../src/base/storage-failure.ts'
 import { type DatabaseName, MIGRATIONS, openStore, schemaVersionOf } from '../../src/store/db.ts'
 import { instanceAttestations } from '../../src/store/directory/attestation.table.ts'
-import { buildNonces, builds, buildVms } from '../../src/store/directory/build.table.ts'
+import { buildNonces, buildReservations, builds, buildVms } from '../../src/store/directory/build.table.ts'
 import { gatewayKeys } from '../../src/store/directory/gateway-key.table.ts'
 import { idempotency } from '../../src/store/directory/idempotency.table.ts'
 import { instanceChanges, instances } from '../../src/store/directory/instance.table.ts'
@@ -50,6 +50,7 @@ const ROOMS: Record<DatabaseName, readonly SQLiteTable[]> = {
     poolVms,
     builds,
     buildNonces,
+    buildReservations,
     buildVms,
   ],
   ledger: [

@@ -11,6 +11,7 @@ import { createLogger } from '../../../src/base/log.ts'
 import { type Builds, type BuildsDeps, createBuilds } from '../../../src/builds/builds.ts'
 import type { BuildProof } from '../../../src/builds/evidence.verify.ts'
 import type { FetchGate } from '../../../src/builds/fetch/proxy.ts'
+import type { BuildFleet } from '../../../src/builds/fleet.ts'
 import type { BuildsSettings } from '../../../src/builds/types.ts'
 import type { BuildOrder } from '../../../src/contract/vm/build-order.ts'
 import { createRequestRate } from '../../../src/http/rate.ts'
@@ -76,6 +77,7 @@ export type BuildsChanges = {
   readonly beforeResult?: (proof: BuildProof) => void
   /** Whether builds are carried out; else they stay where their requests have put them. */
   readonly starts?: boolean
+  readonly bringMs?: number
 }
 
 export type Answer = {
@@ -177,7 +179,7 @@ export async function startBuilds(first: BuildsChanges = {}): Promise<BuildsRig>
   }
 }
 
-type DaemonParts = {
+export type DaemonParts = {
   readonly directory: string
   readonly world: FakeBuildEngine
   readonly logged: string[]
@@ -185,9 +187,21 @@ type DaemonParts = {
   readonly changes: BuildsChanges
 }
 
-function startDaemon({ directory, world, logged, gate, changes }: DaemonParts) {
+function startDaemon(parts: DaemonParts) {
+  return startBuildDaemon({ ...parts, store: openStore(join(parts.directory, 'strongroom.db')), fleet: null })
+}
+
+/** One daemon with service C alone, on records of its own or on a fleet's. */
+export function startBuildDaemon({
+  directory,
+  world,
+  logged,
+  gate,
+  changes,
+  store,
+  fleet,
+}: DaemonParts & { readonly store: Store; readonly fleet: BuildFleet | null }) {
   const clock = changes.clock ?? certainClock
-  const store = openStore(join(directory, 'strongroom.db'))
   const log = createLogger({ level: 'debug', sink: text => logged.push(text), nowMs: clock.nowMs })
   const settings = { ...buildsSettings, ...changes.settings }
   const { engine, kill } = world.connect()
@@ -208,6 +222,8 @@ function startDaemon({ directory, world, logged, gate, changes }: DaemonParts) {
   const builds = createBuilds({
     directory: join(directory, 'builds'),
     store,
+    fleet,
+    bringMs: changes.bringMs,
     engine,
     clock,
     guard: createClockGuard(clock),
@@ -273,7 +289,7 @@ function startDaemon({ directory, world, logged, gate, changes }: DaemonParts) {
   }
 }
 
-async function sendTo(url: string, method: string, options: SendOptions): Promise<Answer> {
+export async function sendTo(url: string, method: string, options: SendOptions): Promise<Answer> {
   const { key = null, body, bytes, headers = {} } = options
   const response = await fetch(url, {
     method,

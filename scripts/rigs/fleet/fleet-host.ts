@@ -7,7 +7,7 @@ import { newUuid, systemRandom } from '../../../src/base/ids.ts'
 import { createLogger, type Logger, silentLogger } from '../../../src/base/log.ts'
 import { parseDatabaseUrl } from '../../../src/config/fleet/database-url.ts'
 import { type FleetDirectory, openFleetDirectory } from '../../../src/fleet/directory/directory.ts'
-import { giveUpInstancesOf } from '../../../src/fleet/hosts/give-up.ts'
+import { failAllOf } from '../../../src/fleet/hosts/give-up.ts'
 import { hostById, joinHost } from '../../../src/fleet/hosts/hosts.query.ts'
 import { Lease } from '../../../src/fleet/hosts/lease.ts'
 import { listenForNews } from '../../../src/fleet/listener.ts'
@@ -191,7 +191,7 @@ export async function startFleetHost(options: FleetHostOptions): Promise<FleetHo
     development: false,
     fetch: request => http(request, { address: () => '127.0.0.1' }),
   })
-  const endPeers = peers.serve({ instances: http, builds: null })
+  const endPeers = peers.serve({ instances: http, builds: null, handover: null })
   const listening = new AbortController()
   const heard = listenForNews({
     target,
@@ -257,7 +257,7 @@ async function enter(postgres: Postgres, host: Entered): Promise<Lease> {
     platform: 'tcg',
     lostAfterMs: host.lostAfterMs,
     report: () => ({ places: host.places, report }),
-    giveUp: giveUpInstancesOf,
+    giveUp: failAllOf,
     clock: systemClock,
     log: silentLogger,
     onEvent: () => {},

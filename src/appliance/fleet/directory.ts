@@ -28,6 +28,8 @@ export type FleetLink = Pick<FleetDirectory, 'hosts' | 'waitsFor'> & {
   readonly whenThere: (act: () => void) => void
   /** Timeline of the server that the copy here comes from: another one after each failover. */
   readonly timeline: () => number
+  /** Rows of these builds have changed. The listener must not throw. */
+  readonly onBuilds: (listener: (ids: readonly string[]) => void) => void
 }
 
 export type FleetParts = {
@@ -82,6 +84,7 @@ function joinDirectory(deps: JoinDeps): ServedDirectory {
   const log = deps.log.unit('fleet')
   const parts: { current: FleetParts | null } = { current: null }
   const keyListeners: (() => void)[] = []
+  const buildListeners: ((ids: readonly string[]) => void)[] = []
   const connected = (): FleetParts => {
     if (parts.current === null) throw new Fault('internal', 'news of the fleet came before the services were there')
     return parts.current
@@ -95,9 +98,10 @@ function joinDirectory(deps: JoinDeps): ServedDirectory {
       clock,
       log,
       adopt: (tx, instanceId) => connected().adopt(tx, instanceId),
-      onApplied: ({ instances, touchesKeys }) => {
+      onApplied: ({ instances, touchesKeys, builds }) => {
         if (instances.length > 0) connected().onInstances(instances)
         if (touchesKeys) for (const listener of keyListeners) listener()
+        if (builds.length > 0) for (const listener of buildListeners) listener(builds)
       },
     },
     copiedFleetOf(store.directory),
@@ -121,6 +125,9 @@ function joinDirectory(deps: JoinDeps): ServedDirectory {
       },
       onKeys: listener => {
         keyListeners.push(listener)
+      },
+      onBuilds: listener => {
+        buildListeners.push(listener)
       },
     },
     start: () => {

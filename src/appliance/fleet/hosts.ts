@@ -16,7 +16,7 @@ import type { FleetStatus, HostReport } from '../../contract/admin/fleet.ts'
 import type { FleetDirectory } from '../../fleet/directory/directory.ts'
 import type { PostgresTarget } from '../../fleet/driver.ts'
 import { createFleetAdmin, type FleetAdmin } from '../../fleet/hosts/fleet-admin.ts'
-import { giveUpInstancesOf } from '../../fleet/hosts/give-up.ts'
+import { failAllOf } from '../../fleet/hosts/give-up.ts'
 import { Lease } from '../../fleet/hosts/lease.ts'
 import { checkSchema, newestOf } from '../../fleet/migrations.ts'
 import type { PeerReach } from '../../fleet/peers/watch.ts'
@@ -108,7 +108,7 @@ export function composeFleetHost(parts: FleetHostParts): FleetHostService {
       if (waited !== null) throw new Error(`it waits for ${waited}`)
     },
     report: () => reportOf(parts),
-    giveUp: giveUpInstancesOf,
+    giveUp: failAllOf,
     clock,
     log: parts.log.unit('fleet'),
     onEvent,

@@ -15,7 +15,9 @@ import type { StrangerLines } from '../../http/stranger-lines.ts'
 import { removeFile } from '../../linux/files.ts'
 import type { Build } from '../../store/directory/build.table.ts'
 import type { EventLogs } from '../events/events.ts'
+import { FleetReader } from '../events/fleet-reader.ts'
 import { type BuildFiles, fileExists } from '../files.ts'
+import type { BuildFleet } from '../fleet.ts'
 import { type RecordContext, toBuildRecord } from '../record.ts'
 import { parseBuildRequest, type RequestRules } from '../request.codec.ts'
 import type { BuildsService } from '../service.ts'
@@ -32,6 +34,8 @@ export type BuildPeer = {
   readonly address: () => string
   /** From now on this response may pause for longer than others. */
   readonly mayPause: () => void
+  /** Another host of the fleet has passed the request on: it goes no further. */
+  readonly isPassedOn?: boolean
 }
 
 type BuildContext = BuildPeer & EdgeContext
@@ -41,6 +45,11 @@ export type BuildRoutesDeps = Runtime & {
   readonly service: BuildsService
   readonly files: BuildFiles
   readonly events: EventLogs
+  readonly hostId: string
+  /** Null: a host by itself. */
+  readonly fleet: Pick<BuildFleet, 'forward'> | null
+  /** As DirectoryStore.fresh. */
+  readonly fresh: (() => Promise<boolean>) | null
   /** Authenticates by the headers alone. Faults: unauthenticated, forbidden. */
   readonly caller: (headers: Headers, need: 'read' | 'write') => Caller
   /** Counts a request of a caller, by address when it has no key. Fault rate_limited. */
@@ -74,15 +83,17 @@ const HANDLERS: Readonly<Record<BuildOperation, BuildHandler>> = {
     return okText()
   },
   submitBuild: submit,
-  retrieveBuild: (api, context) => record(api, found(api, context), context.request),
-  cancelBuild: (api, context) => {
-    const build = api.service.cancel(caller(api, context, 'write'), context.params.id ?? '', placeOf(context))
+  retrieveBuild: async (api, context) => record(api, (await found(api, context)).build, context.request),
+  cancelBuild: async (api, context) => {
+    const by = await caller(api, context, 'write')
+    await api.fresh?.()
+    const build = await api.service.cancel(by, context.params.id ?? '', placeOf(context))
     return record(api, build, context.request)
   },
   followBuild: follow,
   retrieveResult: result,
-  reserveVm: (api, context) => {
-    const { vmId, expiresAtMs } = api.service.reserve(caller(api, context, 'write'))
+  reserveVm: async (api, context) => {
+    const { vmId, expiresAtMs } = await api.service.reserve(await caller(api, context, 'write'))
     const vm_url = `${baseOf(api, context.request)}/vm/${vmId}`
     return Response.json({ vm_id: vmId, vm_url, expires_at: iso(expiresAtMs) } satisfies BuildVmReserved)
   },
@@ -90,10 +101,14 @@ const HANDLERS: Readonly<Record<BuildOperation, BuildHandler>> = {
     admitPublic(address())
     return new Response(openapi, { headers: { 'Content-Type': 'application/json' } })
   },
-  vmHealth: ({ service, admitPublic, isVmUp }, { address, params }) => {
-    admitPublic(address())
-    const vmId = params.vm ?? ''
-    if (!service.hasVm(vmId)) throw new Fault('not_found', 'There is no such VM.')
+  vmHealth: async (api, context) => {
+    const { admitPublic, isVmUp, fresh } = api
+    admitPublic(context.address())
+    const vmId = context.params.vm ?? ''
+    if (api.service.hostOfVm(vmId) === null) await fresh?.()
+    const hostId = api.service.hostOfVm(vmId)
+    if (hostId === null) throw new Fault('not_found', 'There is no such VM.')
+    if (hostId !== api.hostId) return await passedOn(api, hostId, context)
     if (!isVmUp(vmId)) {
       throw new UnavailableFault('This VM is not up now; a build that is sent to it waits for it.', 5_000)
     }
@@ -124,11 +139,23 @@ export function createBuildHttp(deps: BuildRoutesDeps, others: readonly EdgeRout
   })
 }
 
-function caller(api: BuildApi, context: BuildContext, need: 'read' | 'write'): Caller {
-  const found = api.caller(context.request.headers, need)
-  context.organization = found.slug
-  api.count(found, context.address)
-  return found
+async function caller(api: BuildApi, context: BuildContext, need: 'read' | 'write'): Promise<Caller> {
+  const { headers } = context.request
+  const by = await known(api, () => api.caller(headers, need))
+  context.organization = by.slug
+  api.count(by, context.address)
+  return by
+}
+
+/** A key that is not known here may be new: it is looked up once more after the news. */
+async function known(api: BuildApi, look: () => Caller): Promise<Caller> {
+  try {
+    return look()
+  } catch (error) {
+    const isUnknown = error instanceof Fault && error.code === 'unauthenticated'
+    if (isUnknown && (await api.fresh?.()) === true) return look()
+    throw error
+  }
 }
 
 /** Null for the dispatcher's own address. */
@@ -136,12 +163,20 @@ function placeOf({ params }: BuildContext): { readonly vmId: string | null } {
   return { vmId: params.vm ?? null }
 }
 
-function foundBy({ service }: BuildApi, by: Caller, context: BuildContext): Build {
-  return service.find(by, context.params.id ?? '', placeOf(context))
+type Found = { readonly by: Caller; readonly build: Build }
+
+async function found(api: BuildApi, context: BuildContext): Promise<Found> {
+  const by = await caller(api, context, 'read')
+  await api.fresh?.()
+  return { by, build: api.service.find(by, context.params.id ?? '', placeOf(context)) }
 }
 
-function found(api: BuildApi, context: BuildContext): Build {
-  return foundBy(api, caller(api, context, 'read'), context)
+/** The answer of the host that has the thing. Fault fleet.unavailable. */
+async function passedOn({ fleet }: BuildApi, hostId: string, context: BuildContext): Promise<Response> {
+  const { request, address } = context
+  if (fleet === null) throw new Fault('not_found', 'The host that had this is not there any more.')
+  context.mayPause()
+  return await fleet.forward(hostId, request, address())
 }
 
 function record(api: BuildApi, build: Build, request: Request): Response {
@@ -152,7 +187,12 @@ async function submit(api: BuildApi, context: BuildContext): Promise<Response> {
   const { service, files, deadlines, limits } = api
   const { request } = context
   const place = placeOf(context)
-  const uploader = caller(api, context, 'write')
+  const uploader = await caller(api, context, 'write')
+  if (place.vmId !== null) {
+    if (service.hostOfVm(place.vmId) === null) await api.fresh?.()
+    const hostId = service.hostOfVm(place.vmId)
+    if (hostId !== null && hostId !== api.hostId) return await passedOn(api, hostId, context)
+  }
   service.admit(uploader, place, context.address)
   // Over a slow line a source arrives slowly.
   context.mayPause()
@@ -172,37 +212,92 @@ async function submit(api: BuildApi, context: BuildContext): Promise<Response> {
   })
 }
 
-function follow(api: BuildApi, context: BuildContext): Response {
-  const { files, readers, readersMax, log } = api
-  const follower = caller(api, context, 'read')
-  const build = foundBy(api, follower, context)
+async function follow(api: BuildApi, context: BuildContext): Promise<Response> {
+  const { files, readers, readersMax, log, hostId } = api
+  const { by: follower, build } = await found(api, context)
   const afterId = startOf(context.request)
+  const isHere = build.hostId === hostId
   const isOpen = build.closedAtMs === null
   // The first event of an open build may not be written yet.
-  if (build.removedAtMs !== null || !(isOpen || fileExists(files.path(build.id, 'events')))) {
+  const hasEvents = !isHere || isOpen || fileExists(files.path(build.id, 'events'))
+  if (build.removedAtMs !== null || !hasEvents) {
     throw new Fault('not_found', 'The events of this build were removed to make room.')
   }
+  if (!isHere && (!isOpen || context.isPassedOn === true)) return await passedOn(api, build.hostId, context)
   const headers = { 'Content-Type': 'text/event-stream', 'X-Accel-Buffering': 'no' }
   if (context.request.method === 'HEAD') return new Response(null, { headers })
   const leave = readers.take(ownersOf(follower, context.address(), PARTS.followers))
   if (leave === 'own') throw new LimitedFault('As many clients of yours as may be follow builds already.', 5_000)
   if (leave === 'all') throw new LimitedFault(`${readersMax} clients follow builds already.`, 5_000)
   context.mayPause()
-  const reader = api.events.reader(build.id, { afterId, isOpen })
   const signal = AbortSignal.any([context.request.signal, api.signal])
+  let first: Response | null = null
+  try {
+    first = isHere ? null : await eventsElsewhere(api, context, { hostId: build.hostId, afterId, signal })
+  } catch (error) {
+    leave()
+    throw error
+  }
+  if (first !== null && first.status !== 200) {
+    leave()
+    return first
+  }
+  const reader = readerOf(api, context, { id: build.id, afterId, first })
   const stream = eventStream(reader, signal, {
-    onEnd: leave,
+    onEnd: () => {
+      reader.close()
+      leave()
+    },
     onFailure: error => log.error('the events of a build cannot be read', { build: build.id, error }),
   })
   return new Response(stream, { headers })
 }
 
-function result(api: BuildApi, context: BuildContext): Response {
+function readerOf(
+  api: BuildApi,
+  context: BuildContext,
+  { id, afterId, first }: { readonly id: string; readonly afterId: number; readonly first: Response | null },
+): FleetReader {
+  const { service, events, clock, hostId } = api
+  return new FleetReader(
+    {
+      clock,
+      hostId,
+      look: async () => {
+        await api.fresh?.()
+        return service.look(id)
+      },
+      local: (build, from) => events.reader(id, { afterId: from, isOpen: build.closedAtMs === null }),
+      remote: async (other, from, signal) =>
+        context.isPassedOn === true
+          ? new Response(null, { status: 404 })
+          : await eventsElsewhere(api, context, { hostId: other, afterId: from, signal }),
+    },
+    { afterId, first },
+  )
+}
+
+/** Fault fleet.unavailable. */
+async function eventsElsewhere(
+  { fleet }: BuildApi,
+  { request, address, params }: BuildContext,
+  { hostId, afterId, signal }: { readonly hostId: string; readonly afterId: number; readonly signal: AbortSignal },
+): Promise<Response> {
+  if (fleet === null) throw new Fault('not_found', 'The host that had this is not there any more.')
+  const headers = new Headers(request.headers)
+  headers.set('last-event-id', String(afterId))
+  const asked = new Request(`https://strongroom.internal/build/${params.id ?? ''}/events`, { headers, signal })
+  return await fleet.forward(hostId, asked, address())
+}
+
+async function result(api: BuildApi, context: BuildContext): Promise<Response> {
   const { files } = api
-  const { state, resultBytes, resultSha256, removedAtMs, id } = found(api, context)
+  const { build } = await found(api, context)
+  const { state, resultBytes, resultSha256, removedAtMs, id } = build
   if (state !== 'ok' || resultBytes === null || resultSha256 === null) {
     throw new Fault('not_found', 'There is no result of this build; see its state.')
   }
+  if (removedAtMs === null && build.hostId !== api.hostId) return await passedOn(api, build.hostId, context)
   if (removedAtMs !== null || !files.hasResult(id)) {
     throw new Fault('not_found', 'The result of this build was removed to make room.')
   }

@@ -96,6 +96,6 @@ export class Copy {
   }
 
   #applied(applied: Applied): void {
-    if (applied.instances.length > 0 || applied.touchesKeys) this.#deps.onApplied(applied)
+    if (applied.instances.length + applied.builds.length > 0 || applied.touchesKeys) this.#deps.onApplied(applied)
   }
 }

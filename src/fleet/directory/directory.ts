@@ -24,7 +24,7 @@ export type FleetDirectory = {
   /** In the place of a single host's. */
   readonly store: DirectoryStore
   /** The hosts, within a change. */
-  readonly hosts: Pick<Wishes, 'place' | 'placeElsewhere' | 'has'>
+  readonly hosts: Pick<Wishes, 'place' | 'placeElsewhere' | 'has' | 'stateOf'>
   /** The directory has come to a version; null: there may be news. Never throws, never waits. */
   readonly wake: (version: number | null) => void
   readonly view: () => { readonly version: number; readonly timeline: number; readonly unreportedRows: number }

@@ -30,6 +30,8 @@ export type HostRow = {
   readonly hasLease: boolean
   /** It was silent for so long that its instances were given up. */
   readonly isLost: boolean
+  /** It has an address for other hosts. */
+  readonly answersHosts: boolean
   /** The newest schema of the directory that it knows; null: it has not said. */
   readonly schema: number | null
 }
@@ -40,7 +42,9 @@ const changesOfOneVersionMax = 100_000
 
 const HOSTS = `(SELECT coalesce(jsonb_agg(jsonb_build_object(
     'id', id, 'name', name, 'platform', platform, 'places', places, 'isDraining', draining_ms IS NOT NULL,
-    'hasLease', has_lease, 'isLost', lost_at IS NOT NULL, 'schema', report -> 'schema')), '[]') FROM host_states) AS hosts`
+    'hasLease', has_lease, 'isLost', lost_at IS NOT NULL, 'schema', report -> 'schema',
+    'answersHosts', EXISTS (SELECT 1 FROM peers WHERE host_id = host_states.id AND address IS NOT NULL))), '[]')
+  FROM host_states) AS hosts`
 
 /** All of them, as within a change. */
 export async function readHosts(sql: Sql): Promise<readonly HostRow[]> {

@@ -14,7 +14,9 @@ export type ReportsDeps = {
 }
 
 /** Other hosts are woken for these; the rest they find at their next poll. */
-const NEWSWORTHY: ReadonlySet<string> = new Set(['instance_changes', 'instance_addresses'])
+const NEWSWORTHY: ReadonlySet<string> = new Set([
+  ...['instance_changes', 'instance_addresses', 'builds', 'build_reservations'],
+])
 
 const noteBatch =
   'INSERT INTO outboxes VALUES ($1, $2::bigint) ON CONFLICT (host_id) DO UPDATE SET batch = excluded.batch'

@@ -1,7 +1,7 @@
 // PostgreSQL's statements for a table that hosts copy. Text only, pure. ?-free: $1 is JSON of an array of rows or keys,
 // $2 of reports the host that makes them.
 
-import { type Column, type ReplicaTable, statusRank } from '../replica/tables.ts'
+import { buildStage, type Column, type ReplicaTable, statusRank } from '../replica/tables.ts'
 
 /** `wish`: of an owner or operator, made on what the directory has. `report`: of a host, made whenever it was. */
 export type Writing = 'wish' | 'report'
@@ -22,7 +22,8 @@ export function writeRows(table: ReplicaTable, writing: Writing): string {
 
 export function deleteRows(table: ReplicaTable, writing: Writing): string {
   const same = table.key.map(column => `${table.name}.${column} = given.${column}`).join(' AND ')
-  const isOwn = writing === 'report' && table.ofInstance !== undefined ? ` AND ${hasInstance(table.ofInstance)}` : ''
+  const ofInstance = table.ofInstance === undefined ? '' : ` AND ${hasInstance(table.ofInstance)}`
+  const isOwn = writing === 'wish' ? '' : table.isHeld === true ? ` AND ${table.name}.host_id = $2` : ofInstance
   return `DELETE FROM ${table.name} USING ${given(table)} WHERE ${same}${isOwn}`
 }
 
@@ -57,22 +58,37 @@ function assignment({ name: table }: ReplicaTable, { name, merge }: Column, writ
       return [`${name} = CASE WHEN ${statusRank(here)} > ${statusRank(other)} THEN ${here} ELSE ${other} END`]
     case 'desired':
       return [`${name} = CASE WHEN ${here} = 'absent' THEN ${here} ELSE ${other} END`]
+    case 'stage':
+      return [`${name} = CASE WHEN ${buildStage(table)} > ${buildStage('excluded')} THEN ${here} ELSE ${other} END`]
+    case 'holder':
+      return [`${name} = CASE WHEN ${table}.claims > excluded.claims THEN ${here} ELSE ${other} END`]
   }
 }
 
 /** Rows that a report may write: known ones, or new ones of what is known. Only its host may write an instance's. */
-function mayReport({ name, key, columns, hostMay, ofInstance, isLog }: ReplicaTable): string {
+function mayReport({ name, key, columns, hostMay, ofInstance, isLog, isHeld }: ReplicaTable): string {
   const isKnown = `EXISTS (SELECT 1 FROM ${name} AS known WHERE ${key.map(column => `known.${column} = given.${column}`).join(' AND ')})`
   if (name === 'instances') return hasInstance('id')
+  if (name === 'builds') return mayReportBuild
+  if (name === 'build_nonces') {
+    return 'EXISTS (SELECT 1 FROM builds AS own WHERE own.id = given.build_id AND own.host_id = $2)'
+  }
   if (ofInstance !== undefined || isLog === true) return hasInstance(ofInstance ?? 'instance_id')
   if (!hostMay.includes('insert')) return isKnown
   const refersTo = (column: string, condition: string) =>
     columns.some(({ name }) => name === column) ? [`(given.${column} IS NULL OR ${condition})`] : []
   return [
+    ...(isHeld === true ? ['given.host_id = $2'] : []),
     ...refersTo('organization_id', 'EXISTS (SELECT 1 FROM organizations WHERE id = given.organization_id)'),
     ...refersTo('instance_id', `${isKnown} OR ${hasInstance('instance_id')}`),
   ].join(' AND ')
 }
+
+/** By the host that has it, unless it has changed hands since. */
+const mayReportBuild = `given.host_id = $2
+  AND (given.organization_id IS NULL OR EXISTS (SELECT 1 FROM organizations WHERE id = given.organization_id))
+  AND NOT EXISTS (SELECT 1 FROM builds AS known WHERE known.id = given.id
+    AND (known.claims > given.claims OR (known.claims = given.claims AND known.host_id <> $2)))`
 
 /** The host that reports has the instance of a given row. */
 function hasInstance(column: string): string {

@@ -103,6 +103,9 @@ export class Wishes {
   /** Whether it will end its VMs: it is in the fleet and was not given up. Only within `grant`. */
   readonly has = (hostId: string): boolean => this.#hosts.some(({ id, isLost }) => id === hostId && !isLost)
 
+  /** Null: the fleet does not have it. Only within `grant`. */
+  readonly stateOf = (hostId: string): HostRow | null => this.#hosts.find(({ id }) => id === hostId) ?? null
+
   async #grantAll(): Promise<void> {
     this.#isGranting = true
     try {

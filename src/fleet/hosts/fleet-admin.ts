@@ -8,7 +8,7 @@ import type { FleetHost, FleetHostState } from '../../contract/admin/fleet.ts'
 import { spkiDigestOf } from '../../http/pair.ts'
 import type { PeerReach } from '../peers/watch.ts'
 import type { Postgres } from '../postgres.ts'
-import { giveUpInstancesOf } from './give-up.ts'
+import { endAllOf, endBuildsOf } from './give-up.ts'
 import { forgetHost, type HostState, hostNamed, listHosts, removeHost, setDraining } from './hosts.query.ts'
 
 export type FleetAdmin = {
@@ -53,13 +53,13 @@ export function createFleetAdmin({ postgres, hostId, clock, reached = () => [] }
     remove: name =>
       postgres.transact(async tx => {
         const host = await hostNamed(tx, name)
-        await removeHost(tx, name)
+        await removeHost(tx, name, endBuildsOf)
         return shown(host)
       }),
     forget: name =>
       postgres.transact(async tx => {
         const host = await hostNamed(tx, name)
-        await forgetHost(tx, name, giveUpInstancesOf)
+        await forgetHost(tx, name, endAllOf)
         return shown(host)
       }),
   }

@@ -1,4 +1,4 @@
-// The end of what a host had that was lost or is forgotten. Effects: statements to PostgreSQL.
+// The end of instances and builds whose host was lost or is forgotten. Effects: statements to PostgreSQL.
 
 import { INSTANCE_FAILURES } from '../../contract/http/instance.ts'
 import { attemptsMax } from '../../store/directory/attempt.query.ts'
@@ -78,6 +78,50 @@ async function giveElsewhere(tx: NumberedTransaction, hostId: string): Promise<n
 }
 
 const lastSeen = lastSeenOf('$1')
+
+/**
+ * Fails the builds that a lost host had; returns their number. One of a git repository that waits goes on: no host
+ * needs anything of the lost one for it.
+ */
+export async function failBuildsOf(tx: NumberedTransaction, hostId: string): Promise<number> {
+  const rows = await tx.query(
+    `UPDATE builds b SET state = 'failed', error_type = 'internal', error = $2,
+       finished_at_ms = greatest(b.created_at_ms, ${lastSeen})
+     WHERE host_id = $1 AND (state IN ('starting', 'running') OR (state = 'queued' AND source_kind <> 'git'))
+     RETURNING id`,
+    [hostId, buildLost],
+  )
+  return rows.length
+}
+
+/** As above; besides, nothing more comes of its builds: their files are gone, and nobody is left to end their VMs. */
+export async function endBuildsOf(tx: NumberedTransaction, hostId: string): Promise<number> {
+  const failed = await failBuildsOf(tx, hostId)
+  const now = 'greatest(b.finished_at_ms, (extract(epoch FROM now()) * 1000)::bigint)'
+  await tx.query(
+    `UPDATE builds b SET closed_at_ms = coalesce(closed_at_ms, ${now}), removed_at_ms = coalesce(removed_at_ms, ${now}),
+       disk_bytes = 0
+     WHERE host_id = $1 AND state NOT IN ('queued', 'starting', 'running')`,
+    [hostId],
+  )
+  await tx.query('DELETE FROM build_reservations WHERE host_id = $1', [hostId])
+  return failed
+}
+
+/** Clients see it. */
+const buildLost = 'The host that had this build was lost; submit it again.'
+
+/** All that a host loses that is silent for too long. Returns the number of instances. */
+export async function failAllOf(tx: NumberedTransaction, hostId: string): Promise<number> {
+  await failBuildsOf(tx, hostId)
+  return await giveUpInstancesOf(tx, hostId)
+}
+
+/** All that ends with a host that does not come back. Returns the number of instances. */
+export async function endAllOf(tx: NumberedTransaction, hostId: string): Promise<number> {
+  await endBuildsOf(tx, hostId)
+  return await giveUpInstancesOf(tx, hostId)
+}
 
 /** Milliseconds; a host that never renewed has none. */
 function lastSeenOf(host: string): string {

@@ -28,6 +28,8 @@ export type HostState = {
   readonly livingCount: number
   /** Instances that have a VM or will get one. */
   readonly takenCount: number
+  /** Builds that wait or run there, or have still their source there. */
+  readonly buildCount: number
 }
 
 const hostCountMax = 1_000
@@ -39,7 +41,10 @@ const COLUMNS = `s.id, s.name, s.database_role AS role, s.joined_ms AS "joinedMs
   (SELECT certificate FROM peers p WHERE p.host_id = s.id) AS "peerCertificate",
   (SELECT count(*) FROM instances i WHERE i.host_id = s.id AND i.status <> 'terminated') AS "livingCount",
   (SELECT count(*) FROM instances i
-    WHERE i.host_id = s.id AND i.status IN ('provisioning', 'ready', 'terminating')) AS "takenCount"`
+    WHERE i.host_id = s.id AND i.status IN ('provisioning', 'ready', 'terminating')) AS "takenCount",
+  (SELECT count(*) FROM builds b
+    WHERE (b.host_id = s.id AND b.state IN ('queued', 'starting', 'running'))
+      OR (b.source_host_id = s.id AND b.state = 'starting')) AS "buildCount"`
 
 /** By name. */
 export async function listHosts(sql: Sql): Promise<HostState[]> {
@@ -82,8 +87,11 @@ export async function setDraining(tx: NumberedTransaction, name: string, sinceMs
   if (rows.length === 0) throw new Fault('not_found', `the fleet has no host ${name}`, { param: 'name' })
 }
 
-/** Takes a host out that has drained and holds nothing. Faults: `not_found`, `conflict`. */
-export async function removeHost(tx: NumberedTransaction, name: string): Promise<void> {
+/**
+ * Takes a host out that has drained and holds nothing; the results of its builds go with it. Faults: `not_found`,
+ * `conflict`.
+ */
+export async function removeHost(tx: NumberedTransaction, name: string, endBuilds: GiveUp): Promise<void> {
   const host = await hostNamed(tx, name)
   if (host.drainingMs === null) throw new Fault('conflict', `${name} takes instances: drain it first`)
   if (host.livingCount > 0) {
@@ -92,6 +100,10 @@ export async function removeHost(tx: NumberedTransaction, name: string): Promise
       `${name} has ${host.livingCount} instances: delete them, or wait until their owners have`,
     )
   }
+  if (host.buildCount > 0) {
+    throw new Fault('conflict', `${name} has ${host.buildCount} builds that wait or run: wait, or cancel them`)
+  }
+  await endBuilds(tx, host.id)
   await deleteHost(tx, host)
 }
 

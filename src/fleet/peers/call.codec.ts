@@ -43,7 +43,7 @@ export function encodeCall({ from, to, service, client, atMs, nonce, signature }
 }
 
 const FIELD =
-  /^v1 ([0-9a-zA-Z-]{1,64}) ([0-9a-zA-Z-]{1,64}) (instances|builds|alive) ([0-9a-fA-F:.%a-z]{0,64}) ([0-9]{1,15}) ([\w-]{22}) ([\w-]{86})$/
+  /^v1 ([0-9a-zA-Z-]{1,64}) ([0-9a-zA-Z-]{1,64}) (instances|builds|handover|alive) ([0-9a-fA-F:.%a-z]{0,64}) ([0-9]{1,15}) ([\w-]{22}) ([\w-]{86})$/
 
 /** Null: it is no such text. */
 export function decodeCall(text: string | null): SignedCall | null {
@@ -67,5 +67,5 @@ export function targetOf(url: string): string {
 }
 
 function isService(text: string | undefined): text is CalledService {
-  return text === 'instances' || text === 'builds' || text === 'alive'
+  return text === 'instances' || text === 'builds' || text === 'handover' || text === 'alive'
 }

@@ -26,6 +26,8 @@ export type PassedPeer = {
   readonly address: () => string
   /** From now on this response may pause for longer than others. */
   readonly mayPause: () => void
+  /** Id of that host. */
+  readonly from: string
 }
 
 /** A service as its own listener has it. Never rejects. */
@@ -62,7 +64,7 @@ const hostParts = 4
 export function createPeerServer(deps: PeerServerDeps): PeerServer {
   const { hostId, list, seen, services, clock, log } = deps
   const places = new Places(callsMax)
-  const served = { instances: 0, builds: 0, alive: 0 }
+  const served = { instances: 0, builds: 0, handover: 0, alive: 0 }
   let strangers = 0
   let refused = 0
 
@@ -97,7 +99,7 @@ export function createPeerServer(deps: PeerServerDeps): PeerServer {
     if (typeof giveBack === 'string') return refuse(call, 'busy')
     served[call.service] += 1
     request.signal.addEventListener('abort', giveBack, { once: true })
-    const answered = await service(request, { address: () => call.client, mayPause })
+    const answered = await service(request, { address: () => call.client, mayPause, from: call.from })
     return untilEnd(answered, answered.headers, giveBack)
   }
   return {

@@ -1,7 +1,7 @@
 // Between hosts of a fleet: a request of a client is passed on to the host that has its thing. Pure.
 
-/** The public APIs whose requests hosts pass on. */
-export const PEER_SERVICES = ['instances', 'builds'] as const
+/** The public APIs whose requests hosts pass on; `handover`: files of builds, asked for by a host in its own name. */
+export const PEER_SERVICES = ['instances', 'builds', 'handover'] as const
 export type PeerService = (typeof PEER_SERVICES)[number]
 
 export type Forwarded = {

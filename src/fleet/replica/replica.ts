@@ -36,6 +36,8 @@ export type Applied = {
   readonly instances: readonly TouchedInstance[]
   /** Keys of gateways, or organizations. */
   readonly touchesKeys: boolean
+  /** Builds whose rows have changed, or are gone. */
+  readonly builds: readonly string[]
 }
 
 /** Outcome of one change that was tried. */
@@ -96,8 +98,13 @@ export class Replica {
         run(tx, 'DELETE FROM outbox_held')
         this.#sql.begin.run(fleetId, isSeeding ? 1 : 0)
       }
+      const known = new Set(this.#sql.triggers.all().map(({ name }) => name))
       dropTriggers(tx)
       for (const table of REPLICA_TABLES) for (const sql of outboxTriggers(table)) run(tx, sql)
+      // A table that this host had to itself until now: the directory gets what is this host's own.
+      if (!isSeeding) {
+        for (const table of REPLICA_TABLES) if (!triggerNames(table).some(name => known.has(name))) this.#noteOwn(table)
+      }
     })
   }
 
@@ -106,6 +113,11 @@ export class Replica {
     if ((this.#sql.organizations.get()?.count ?? 0) === 0) return
     const message = 'this host has organizations of its own, which a fleet it enters would replace'
     throw new Fault('conflict', `${message}; \`strongroom fleet init\` makes a fleet of them`)
+  }
+
+  #noteOwn(table: ReplicaTable): void {
+    const sql = noteOwn(table)
+    if (sql !== null) prepareRaw(this.#deps.directory.db, sql).run(this.#deps.hostId)
   }
 
   /** Whether what is here is still on its way to become the directory. */
@@ -259,7 +271,8 @@ export class Replica {
     const last = new Map<string, TouchedInstance>()
     for (const touch of touched) last.set(touch.id, joined(last.get(touch.id), touch))
     const touchesKeys = changes.some(({ table }) => table === 'gateway_keys' || table === 'organizations')
-    return { instances: [...last.values()], touchesKeys }
+    const builds = changes.flatMap(({ table, key }) => (table === 'builds' ? [String(key.id)] : []))
+    return { instances: [...last.values()], touchesKeys, builds: [...new Set(builds)] }
   }
 
   #take(tx: DirectoryDb, { table, key, row }: RowChange): TouchedInstance | null {
@@ -366,6 +379,7 @@ type MarkRow = { readonly fleet_id: string; readonly timeline: number; readonly 
 /** Prepared once: they are of every request in a fleet. */
 function statementsOn(db: DirectoryDb) {
   return {
+    triggers: prepareRaw<{ name: string }>(db, "SELECT name FROM sqlite_schema WHERE type = 'trigger'"),
     mark: prepareRaw<MarkRow>(db, 'SELECT fleet_id, timeline, version FROM replica'),
     begin: prepareRaw(db, 'INSERT INTO replica VALUES (1, ?1, 0, 0, 0, ?2, 0, NULL)'),
     organizations: prepareRaw<{ count: number }>(db, 'SELECT count(*) AS count FROM organizations'),

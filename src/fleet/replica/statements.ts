@@ -1,7 +1,7 @@
 // SQLite's statements for a table that hosts copy: triggers that note changes, reading a row, taking over a row that
 // came from elsewhere. Text only, pure.
 
-import { type Column, type ReplicaTable, statusRank } from './tables.ts'
+import { buildStage, type Column, type ReplicaTable, statusRank } from './tables.ts'
 
 /** Triggers of a table that note changes in `outbox`, or `outbox_held`. They are silent while others' are copied. */
 export function outboxTriggers(table: ReplicaTable): string[] {
@@ -45,6 +45,14 @@ export function noteOwn(table: ReplicaTable): string | null {
   if (table.isSum === true) {
     return `INSERT OR IGNORE INTO outbox_held (table_name, row_key) SELECT '${table.name}', ${keyJson(table)} FROM ${table.name} WHERE host_id = ?1`
   }
+  if (table.name === 'build_nonces') {
+    return `INSERT OR IGNORE INTO outbox (table_name, row_key) SELECT '${table.name}', ${keyJson(table)} FROM ${table.name}
+    WHERE build_id IN (SELECT id FROM builds WHERE host_id = ?1)`
+  }
+  if (table.isHeld === true) {
+    return `INSERT OR IGNORE INTO outbox (table_name, row_key) SELECT '${table.name}', ${keyJson(table)} FROM ${table.name}
+    WHERE host_id = ?1`
+  }
   const column = table.name === 'instances' ? 'id' : table.columns.find(({ name }) => name === 'instance_id')?.name
   if (column === undefined) return null
   return `INSERT OR IGNORE INTO outbox (table_name, row_key) SELECT '${table.name}', ${keyJson(table)} FROM ${table.name}
@@ -78,10 +86,11 @@ export function upsertRow(table: ReplicaTable): string {
       ? `${name}.host_id = ${me}`
       : `(SELECT host_id FROM instances WHERE id = excluded.${table.ofInstance}) = ${me}`
   const isAnew = columns.some(({ merge }) => merge === 'attempt') ? `excluded.attempt > ${name}.attempt` : null
+  const isHolder = `${name}.host_id = ${me} AND excluded.host_id = ${me}`
   const sets = columns.filter(({ merge }) => merge !== 'fixed').map(column => `${column.name} = ${chosen(column)}`)
   // The parameter has to appear, also where no column needs it.
   return `INSERT INTO ${name} (${names}) SELECT ${values} WHERE ${me} IS NOT NULL
-    ON CONFLICT (${key.join(', ')}) DO UPDATE SET ${sets.join(', ')}`
+    ON CONFLICT (${key.join(', ')}) ${sets.length === 0 ? 'DO NOTHING' : `DO UPDATE SET ${sets.join(', ')}`}`
 
   function chosen(column: Column): string {
     return isAnew === null
@@ -107,6 +116,12 @@ export function upsertRow(table: ReplicaTable): string {
         return `CASE WHEN ${statusRank(here)} > ${statusRank(other)} THEN ${here} ELSE ${other} END`
       case 'desired':
         return `CASE WHEN ${here} = 'absent' THEN ${here} ELSE ${other} END`
+      case 'stage':
+        return `CASE WHEN ${buildStage(name)} > ${buildStage('excluded')} OR (${isHolder}
+          AND ${buildStage(name)} = ${buildStage('excluded')}) THEN ${here} ELSE ${other} END`
+      case 'holder':
+        return `CASE WHEN ${name}.claims > excluded.claims OR (${isHolder}
+          AND ${name}.claims = excluded.claims) THEN ${here} ELSE ${other} END`
     }
   }
 }

@@ -11,8 +11,20 @@
  * `status`, `desired`: the furthest along stays.
  * `attempt`: as the row with the greater number of the column `attempt` has it. Such a row begins anew: a copy takes
  * all columns of it.
+ * `stage`: as the row says that is further along by `buildStage`.
+ * `holder`: as the host says that has the build; once it has changed hands, as its next host says.
  */
-export type Merge = 'fixed' | 'wish' | 'first' | 'latest' | 'owner' | 'status' | 'desired' | 'attempt'
+export type Merge =
+  | 'fixed'
+  | 'wish'
+  | 'first'
+  | 'latest'
+  | 'owner'
+  | 'status'
+  | 'desired'
+  | 'attempt'
+  | 'stage'
+  | 'holder'
 
 export type Column = {
   readonly name: string
@@ -34,6 +46,8 @@ export type ReplicaTable = {
   readonly ofInstance?: string
   /** Rows are sums that change with every request: they are reported a few times a minute, and say themselves whose. */
   readonly isSum?: boolean
+  /** The column `host_id` says who reports a row: nobody else may. */
+  readonly isHeld?: boolean
   /** A host may add or remove rows without a wish of anybody. */
   readonly hostMay: readonly ('insert' | 'delete')[]
 }
@@ -164,6 +178,37 @@ export const REPLICA_TABLES: readonly ReplicaTable[] = [
       ...integers('latest', 'requests', 'prompt_tokens', 'completion_tokens', 'cost_nano_usd', 'late_cost_nano_usd'),
     ],
   },
+  {
+    name: 'builds',
+    key: ['id'],
+    isHeld: true,
+    hostMay: ['insert'],
+    columns: [
+      ...texts('fixed', 'id', 'organization_id', 'nonce', 'source_kind', 'source_name'),
+      ...integers('fixed', 'source_bytes'),
+      ...texts('fixed', 'source_sha256', 'repo_url', 'repo_ref', 'project_dir', 'toolchain'),
+      ...integers('fixed', 'reproduce', 'created_at_ms'),
+      ...texts('fixed', 'fetch_ca_sha256', 'crates_mirror'),
+      ...texts('stage', 'host_id', 'state', 'error_type', 'error', 'result_sha256', 'provenance_sha256'),
+      ...integers('stage', 'claims', 'started_at_ms', 'finished_at_ms', 'result_bytes'),
+      ...texts('holder', 'source_host_id', 'vm_id', 'network', 'evidence', 'measurement'),
+      ...integers('holder', 'simulated', 'ordered_at_ms', 'closed_at_ms', 'removed_at_ms', 'disk_bytes'),
+    ],
+  },
+  {
+    name: 'build_nonces',
+    key: ['owner', 'nonce'],
+    isLog: true,
+    hostMay: ['insert'],
+    columns: texts('fixed', 'owner', 'nonce', 'build_id'),
+  },
+  {
+    name: 'build_reservations',
+    key: ['vm_id'],
+    isHeld: true,
+    hostMay: ['insert', 'delete'],
+    columns: [...texts('fixed', 'vm_id', 'host_id', 'organization_id'), ...integers('fixed', 'expires_at_ms')],
+  },
 ]
 
 export const REPLICA_TABLE_BY_NAME: ReadonlyMap<string, ReplicaTable> = new Map(
@@ -181,6 +226,15 @@ export function statusRank(expression: string): string {
   const ranks = STATUS_ORDER.map((status, rank) => `WHEN '${status}' THEN ${rank}`).join(' ')
   return `CASE ${expression} ${ranks} END`
 }
+
+/** SQL of both databases: how far along the row of a build is. It waits again only with one more change of hands. */
+export function buildStage(row: string): string {
+  const ranks = BUILD_RANKS.map((state, rank) => `WHEN '${state}' THEN ${rank}`).join(' ')
+  return `(${row}.claims * ${BUILD_RANKS.length + 1} + CASE ${row}.state ${ranks} ELSE ${BUILD_RANKS.length} END)`
+}
+
+/** All that is none of these is an end. */
+const BUILD_RANKS = ['queued', 'starting', 'running'] as const
 
 /** No status returns, so each is in a log at most once. */
 const STATUS_ORDER = ['provisioning', 'ready', 'failed', 'terminating', 'terminated'] as const

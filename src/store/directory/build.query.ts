@@ -1,9 +1,17 @@
 // Attested builds, their nonces, and build VMs without a build. States move only by compare-and-set. Effects: SQL.
 
-import { and, asc, count, desc, eq, gte, inArray, isNotNull, isNull, lt, ne, type SQL, sql, sum } from 'drizzle-orm'
+import { and, asc, count, desc, eq, gte, inArray, isNotNull, isNull, lt, ne, or, type SQL, sql, sum } from 'drizzle-orm'
 import { assert } from '../../base/assert.ts'
 import type { DirectoryDb } from '../db.ts'
-import { type Build, type BuildVm, buildNonces, builds, buildVms } from './build.table.ts'
+import {
+  type Build,
+  type BuildReservation,
+  type BuildVm,
+  buildNonces,
+  buildReservations,
+  builds,
+  buildVms,
+} from './build.table.ts'
 
 type BuildState = Build['state']
 
@@ -84,15 +92,16 @@ export function listBuilds(db: DirectoryDb, of: { organizationId?: string; limit
   return db.select().from(builds).where(where).orderBy(desc(builds.createdAtMs), sql`rowid DESC`).limit(of.limit).all()
 }
 
-export type QueuedBuild = Pick<Build, 'id' | 'organizationId' | 'createdAtMs'>
+export type QueuedBuild = Pick<Build, 'id' | 'hostId' | 'organizationId' | 'sourceKind' | 'createdAtMs'>
 
-/** Builds that wait for a VM, oldest first. */
-export function listQueued(db: DirectoryDb, hostId: string): QueuedBuild[] {
+/** Builds of all hosts that wait for a VM, oldest first: in the same order on every host. */
+export function listQueued(db: DirectoryDb): QueuedBuild[] {
+  const { id, hostId, organizationId, sourceKind, createdAtMs } = builds
   return db
-    .select({ id: builds.id, organizationId: builds.organizationId, createdAtMs: builds.createdAtMs })
+    .select({ id, hostId, organizationId, sourceKind, createdAtMs })
     .from(builds)
-    .where(and(eq(builds.hostId, hostId), eq(builds.state, 'queued')))
-    .orderBy(asc(builds.createdAtMs), sql`rowid`)
+    .where(eq(builds.state, 'queued'))
+    .orderBy(asc(builds.createdAtMs), asc(builds.id))
     .all()
 }
 
@@ -114,10 +123,26 @@ export type BuildSet = Partial<
     | 'startedAtMs'
     | 'orderedAtMs'
     | 'finishedAtMs'
+    | 'sourceHostId'
   >
 >
 
 type BuildMove = { readonly id: string; readonly from: BuildState; readonly to: BuildState } & BuildSet
+
+type BuildHand = BuildMove & Pick<Build, 'hostId'>
+
+/** As `moveBuild`, and the build changes hands: it is another host's from now on, or this one's again. */
+export function handBuild(db: DirectoryDb, { id, from, to, ...set }: BuildHand): boolean {
+  assert(from !== to && LIVING_STATES.some(state => state === to), 'only builds that go on change hands')
+  const claims = sql`${builds.claims} + 1`
+  const rows = db
+    .update(builds)
+    .set({ ...set, state: to, claims })
+    .where(and(eq(builds.id, id), eq(builds.state, from)))
+    .returning({ id: builds.id })
+    .all()
+  return rows.length === 1
+}
 
 /** Compare-and-set on (id, state). False: someone moved it first; reread and decide again. */
 export function moveBuild(db: DirectoryDb, { id, from, to, ...set }: BuildMove): boolean {
@@ -159,23 +184,25 @@ export function countBuilds(
   return db.select({ n: count() }).from(builds).where(where).get()?.n ?? 0
 }
 
-function ownedBy(column: typeof builds.organizationId | typeof buildVms.organizationId, id: string | null) {
+function ownedBy(
+  column: typeof builds.organizationId | typeof buildVms.organizationId | typeof buildReservations.organizationId,
+  id: string | null,
+) {
   return id === null ? isNull(column) : eq(column, id)
 }
 
-/** VMs of each organization, reserved ones included; null: builds without an organization. */
-export function countVmsByOwner(db: DirectoryDb, hostId: string): ReadonlyMap<string | null, number> {
+/** VMs of each organization on all hosts, reserved ones included; null: builds without an organization. */
+export function countVmsByOwner(db: DirectoryDb): ReadonlyMap<string | null, number> {
   const building = db
     .select({ owner: builds.organizationId, n: count() })
     .from(builds)
-    .where(and(eq(builds.hostId, hostId), inArray(builds.state, [...VM_STATES])))
+    .where(inArray(builds.state, [...VM_STATES]))
     .groupBy(builds.organizationId)
     .all()
   const reserved = db
-    .select({ owner: buildVms.organizationId, n: count() })
-    .from(buildVms)
-    .where(and(eq(buildVms.hostId, hostId), eq(buildVms.kind, 'reserved')))
-    .groupBy(buildVms.organizationId)
+    .select({ owner: buildReservations.organizationId, n: count() })
+    .from(buildReservations)
+    .groupBy(buildReservations.organizationId)
     .all()
   const counts = new Map<string | null, number>()
   for (const { owner, n } of [...building, ...reserved]) counts.set(owner, (counts.get(owner) ?? 0) + n)
@@ -194,9 +221,10 @@ export function lastStartedMs(db: DirectoryDb, organizationId: string | null): n
   return found?.atMs ?? null
 }
 
-/** A state without builds is absent. */
-export function countBuildsByState(db: DirectoryDb): Partial<Record<BuildState, number>> {
-  const rows = db.select({ state: builds.state, n: count() }).from(builds).groupBy(builds.state).all()
+/** Builds of a host; a state without builds is absent. */
+export function countBuildsByState(db: DirectoryDb, hostId: string): Partial<Record<BuildState, number>> {
+  const counted = db.select({ state: builds.state, n: count() }).from(builds)
+  const rows = counted.where(eq(builds.hostId, hostId)).groupBy(builds.state).all()
   return Object.fromEntries(rows.map(({ state, n }) => [state, n]))
 }
 
@@ -216,11 +244,12 @@ export function nthNewestBuild(
   return found?.atMs ?? null
 }
 
-/** Disk space of all builds' files. */
-export function buildDiskBytes(db: DirectoryDb): number {
+/** Disk space of the files of a host's builds. */
+export function buildDiskBytes(db: DirectoryDb, hostId: string): number {
   const row = db
     .select({ bytes: sum(builds.diskBytes).mapWith(Number) })
     .from(builds)
+    .where(eq(builds.hostId, hostId))
     .get()
   return row?.bytes ?? 0
 }
@@ -270,10 +299,20 @@ export function deleteBuild(db: DirectoryDb, id: string): void {
   db.delete(builds).where(eq(builds.id, id)).run()
 }
 
-/** Ids of all builds of a host. */
+/** Ids of all builds that a host has files of: its own, and those whose source another host has still to fetch. */
 export function listBuildIds(db: DirectoryDb, hostId: string): ReadonlySet<string> {
-  const rows = db.select({ id: builds.id }).from(builds).where(eq(builds.hostId, hostId)).all()
+  const where = or(eq(builds.hostId, hostId), and(eq(builds.sourceHostId, hostId), isNull(builds.closedAtMs)))
+  const rows = db.select({ id: builds.id }).from(builds).where(where).all()
   return new Set(rows.map(({ id }) => id))
+}
+
+/** Hosts that builds on record name. */
+export function listBuildHosts(db: DirectoryDb): string[] {
+  return db
+    .selectDistinct({ hostId: builds.hostId })
+    .from(builds)
+    .all()
+    .map(({ hostId }) => hostId)
 }
 
 export function insertBuildVm(
@@ -306,6 +345,26 @@ export function countReserved(db: DirectoryDb, of: { hostId: string; organizatio
     of.organizationId === undefined ? undefined : ownedBy(buildVms.organizationId, of.organizationId),
   )
   return db.select({ n: count() }).from(buildVms).where(where).get()?.n ?? 0
+}
+
+/** Has other hosts know of a reserved VM. No effect where they do. */
+export function insertReservation(db: DirectoryDb, reservation: BuildReservation): void {
+  db.insert(buildReservations).values(reservation).onConflictDoNothing().run()
+}
+
+export function reservationOf(db: DirectoryDb, vmId: string): BuildReservation | null {
+  return db.select().from(buildReservations).where(eq(buildReservations.vmId, vmId)).get() ?? null
+}
+
+/** No effect where there is none. */
+export function removeReservation(db: DirectoryDb, vmId: string): void {
+  db.delete(buildReservations).where(eq(buildReservations.vmId, vmId)).run()
+}
+
+/** Reserved VMs of an organization on all hosts. */
+export function countReservations(db: DirectoryDb, of: { organizationId: string | null }): number {
+  const where = ownedBy(buildReservations.organizationId, of.organizationId)
+  return db.select({ n: count() }).from(buildReservations).where(where).get()?.n ?? 0
 }
 
 /** Compare-and-set: true for exactly one caller, who decides what becomes of the VM. */

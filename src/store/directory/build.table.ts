@@ -54,6 +54,10 @@ export const builds = sqliteTable(
     /** The request's fetch settings: SHA-256 of the service's CA certificates, and the crates mirror. */
     fetchCaSha256: text('fetch_ca_sha256'),
     cratesMirror: text('crates_mirror'),
+    /** The host that has its source and its events; null: `hostId`. */
+    sourceHostId: text('source_host_id'),
+    /** Counts changes of `hostId`: a build that waits is claimed by the host that runs it. */
+    claims: integer('claims').notNull().default(0),
   },
   table => [
     index('builds_state').on(table.state, table.createdAtMs),
@@ -98,3 +102,13 @@ export const buildVms = sqliteTable(
 )
 
 export type BuildVm = typeof buildVms.$inferSelect
+
+/** Reserved build VMs of all hosts. The row goes with the one of its host in `buildVms`. */
+export const buildReservations = sqliteTable('build_reservations', {
+  vmId: text('vm_id').primaryKey(),
+  hostId: text('host_id').notNull(),
+  organizationId: text('organization_id').references(() => organizations.id),
+  expiresAtMs: integer('expires_at_ms').notNull(),
+})
+
+export type BuildReservation = typeof buildReservations.$inferSelect

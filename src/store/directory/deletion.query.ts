@@ -3,7 +3,7 @@
 import { and, asc, count, eq, inArray, isNotNull, isNull, ne, notInArray, sql, sum } from 'drizzle-orm'
 import type { DirectoryDb } from '../db.ts'
 import { LIVING_STATES } from './build.query.ts'
-import { builds, buildVms } from './build.table.ts'
+import { buildReservations, builds } from './build.table.ts'
 import { gatewayKeys } from './gateway-key.table.ts'
 import { idempotency } from './idempotency.table.ts'
 import { type Instance, instances } from './instance.table.ts'
@@ -107,11 +107,7 @@ export function remainsOf(db: DirectoryDb, id: string): Remains {
         .where(and(ofBuilds, isNull(builds.closedAtMs)))
         .get()?.n ?? 0,
     reservedVms:
-      db
-        .select({ n: count() })
-        .from(buildVms)
-        .where(and(eq(buildVms.organizationId, id), eq(buildVms.kind, 'reserved')))
-        .get()?.n ?? 0,
+      db.select({ n: count() }).from(buildReservations).where(eq(buildReservations.organizationId, id)).get()?.n ?? 0,
     buildBytes: files?.bytes ?? 0,
     buildsWithFiles: files?.n ?? 0,
     keysActive: counted(keys),

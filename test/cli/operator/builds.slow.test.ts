@@ -22,7 +22,7 @@ beforeAll(async () => {
   dir = mkdtempSync(join(tmpdir(), 'strongroom-builds-cli-'))
   store = openStore(join(dir, 'strongroom.db'))
   insertOrganization(store.directory.db, { id: newUuid(), slug: 'builders', nowMs })
-  const admin = buildsAdmin(store, { cancelBuild: id => cancelQueuedBuild(store, id), nowMs: () => nowMs })
+  const admin = buildsAdmin(store, { cancelBuild: async id => cancelQueuedBuild(store, id), nowMs: () => nowMs })
   server = await listenAdmin(join(dir, adminSocketName), admin)
 })
 afterAll(async () => {

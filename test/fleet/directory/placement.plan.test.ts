@@ -6,7 +6,7 @@ import { otherHosts, placementOf } from '../../../src/fleet/directory/placement.
 
 const host = (id: string, more: Partial<HostRow> = {}): HostRow => ({
   ...{ id, name: id, platform: 'snp', places: 4, isDraining: false, hasLease: true },
-  ...{ isLost: false, schema: 3 },
+  ...{ isLost: false, answersHosts: true, schema: 3 },
   ...more,
 })
 const wanted = { platform: 'snp', taken: new Map<string, number>() }

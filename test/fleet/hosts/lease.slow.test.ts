@@ -6,7 +6,7 @@ import { addHosts, addInstances, hostId, leaseOf, statuses } from '../../../scri
 import { hasPostgres, type PostgresServer, startPostgres } from '../../../scripts/rigs/postgres/server.ts'
 import { skipUnless } from '../../../scripts/rigs/skip.ts'
 import { failure, until } from '../../../scripts/rigs/until.ts'
-import { giveUpInstancesOf } from '../../../src/fleet/hosts/give-up.ts'
+import { endBuildsOf, giveUpInstancesOf } from '../../../src/fleet/hosts/give-up.ts'
 import { forgetHost, hostNamed, listHosts, removeHost, setDraining } from '../../../src/fleet/hosts/hosts.query.ts'
 import type { Postgres } from '../../../src/fleet/postgres.ts'
 import { grantHost } from '../../../src/fleet/rights.ts'
@@ -217,16 +217,16 @@ describe.skipIf(missing)('leases', () => {
     const lease = leaseOf(postgres, 'a')
     await lease.renew()
     const change = <T>(work: Parameters<typeof postgres.transact<T>>[0]) => postgres.transact(work)
-    expect((await failure(change(tx => removeHost(tx, 'a')))).message).toContain('drain it first')
+    expect((await failure(change(tx => removeHost(tx, 'a', endBuildsOf)))).message).toContain('drain it first')
     await change(tx => setDraining(tx, 'a', 7))
     await change(tx => setDraining(tx, 'a', 9))
     expect((await hostNamed(postgres, 'a')).drainingMs).toBe(7)
     await lease.renew()
     expect(lease.view()).toMatchObject({ isDraining: true, hasLease: true })
-    expect((await failure(change(tx => removeHost(tx, 'a')))).message).toContain('has 1 instances')
+    expect((await failure(change(tx => removeHost(tx, 'a', endBuildsOf)))).message).toContain('has 1 instances')
     expect((await failure(change(tx => forgetHost(tx, 'a', giveUpInstancesOf)))).message).toContain('renews its lease')
     await change(tx => tx.query("UPDATE instances SET status = 'terminated' WHERE name = 'a1'"))
-    await change(tx => removeHost(tx, 'a'))
+    await change(tx => removeHost(tx, 'a', endBuildsOf))
     await lease.renew()
     expect(lease.view()).toMatchObject({ hasLease: false, problem: expect.stringContaining('no member') })
     await addInstances(postgres, 'b', 'b3', 'b4')

@@ -10,6 +10,7 @@ import { hasPostgres, type PostgresServer, startPostgres } from '../../../script
 import { skipUnless } from '../../../scripts/rigs/skip.ts'
 import { until } from '../../../scripts/rigs/until.ts'
 import { systemRandom } from '../../../src/base/ids.ts'
+import { endBuildsOf } from '../../../src/fleet/hosts/give-up.ts'
 import { forgetHost, removeHost, setDraining } from '../../../src/fleet/hosts/hosts.query.ts'
 import { type Call, encodeCall, peerField, signedBytes } from '../../../src/fleet/peers/call.codec.ts'
 import { openPeerKey, type PeerKey, peerName } from '../../../src/fleet/peers/peer-key.ts'
@@ -165,7 +166,7 @@ describe.skipIf(skipUnless(hasPostgres, 'needs PostgreSQL (scripts/setup install
       await until('it is answered', 5_000, async () => (await asked(gone.key)).status === 200)
       await east.postgres.transact(async tx => {
         await setDraining(tx, gone.name, 1)
-        if (end === 'remove') await removeHost(tx, gone.name)
+        if (end === 'remove') await removeHost(tx, gone.name, endBuildsOf)
         else await forgetHost(tx, gone.name, async () => 0)
       })
       await until('it is refused', 5_000, async () => (await asked(gone.key)).status === 401)

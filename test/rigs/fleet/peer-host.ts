@@ -51,7 +51,7 @@ export async function startPeerHost(
   const postgres = await connect(server, database)
   await postgres.transact(tx => joinHost(tx, { id: hostId, name, nowMs: Date.now() }))
   const peers = openPeers({ key, postgres, clock, random: systemRandom, log: silentLogger })
-  const answering = peers.answering({ instances: service, builds: null })
+  const answering = peers.answering({ instances: service, builds: null, handover: null })
   const listener = Bun.serve({
     hostname: '127.0.0.1',
     port: 0,

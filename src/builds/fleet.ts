@@ -1,0 +1,38 @@
+// Service C in a fleet: what it asks of the other hosts. Pure.
+
+/** A host of the fleet, as a change of the directory sees it. */
+export type BuildHost = {
+  readonly hasLease: boolean
+  readonly isDraining: boolean
+  /** It has an address for other hosts. */
+  readonly answersHosts: boolean
+  /** It was silent for so long that its builds were given up. */
+  readonly isLost: boolean
+}
+
+export type BuildFleet = {
+  /** Null: the fleet does not have it. Only within a change of the directory. */
+  readonly stateOf: (hostId: string) => BuildHost | null
+  /** Asks the host that has the thing, by the request's own Authorization. Fault fleet.unavailable. */
+  readonly forward: (hostId: string, request: Request, clientAddress: string) => Promise<Response>
+  /** Asks for a file of a build in this host's own name (handover.ts). Fault fleet.unavailable. */
+  readonly ask: (hostId: string, path: string, signal: AbortSignal) => Promise<Response>
+}
+
+/** Whether a host takes builds. Only within a change of the directory. */
+export function mayTake(fleet: Pick<BuildFleet, 'stateOf'>, hostId: string): boolean {
+  const state = fleet.stateOf(hostId)
+  return state?.hasLease === true && !state.isDraining
+}
+
+/**
+ * Whether a build that waits at `hostId` can be fetched from there, or needs nothing from there. Only within a change
+ * of the directory.
+ */
+export function isWithinReach(
+  fleet: Pick<BuildFleet, 'stateOf'>,
+  { hostId, sourceKind }: { readonly hostId: string; readonly sourceKind: 'archive' | 'git' },
+): boolean {
+  const state = fleet.stateOf(hostId)
+  return (state?.hasLease === true && state.answersHosts) || (sourceKind === 'git' && (state === null || state.isLost))
+}

@@ -1,0 +1,228 @@
+// A build that one host took and another one runs: source and events go over once. Effects: files, requests to the
+// other host.
+//
+// The host that took it writes no more events once its copy of the directory says whose the build is, and hands nothing
+// over before that: what goes over is whole.
+
+import { createHash } from 'node:crypto'
+import { constants as fsConstants } from 'node:fs'
+import { open, rename } from 'node:fs/promises'
+import { present } from '../base/assert.ts'
+import { type Clock, pause } from '../base/clock.ts'
+import { Fault, wrapFault } from '../base/fault.ts'
+import { newUuid, type RandomBytes } from '../base/ids.ts'
+import { removeFile } from '../linux/files.ts'
+import type { DirectoryStore } from '../store/db.ts'
+import { buildById } from '../store/directory/build.query.ts'
+import type { Build } from '../store/directory/build.table.ts'
+import { toLine } from './events/line.codec.ts'
+import { type BuildFiles, fileExists } from './files.ts'
+import type { BuildFleet } from './fleet.ts'
+
+export type HandoverDeps = {
+  readonly directory: Pick<DirectoryStore, 'db' | 'fresh'>
+  readonly hostId: string
+  readonly fleet: Pick<BuildFleet, 'ask'> | null
+  readonly files: BuildFiles
+  readonly clock: Clock
+  readonly random: RandomBytes
+  readonly eventBytesMax: number
+  /** Lines of a build's log as text. Fault not_found: they were removed. */
+  readonly logOf: (build: Build, options: { readonly follow: boolean; readonly signal: AbortSignal }) => LogText
+}
+
+type LogText = AsyncIterable<Uint8Array>
+
+/** Without a byte of a file that is fetched. */
+const idleMs = 30_000
+/** Events of a build begin behind so many where those of its wait are lost: no id comes twice. */
+const lostEventsStep = 1_000_000
+
+/** The host that has source and events of a build. */
+export function sourceHostOf({ hostId, sourceHostId }: Pick<Build, 'hostId' | 'sourceHostId'>): string {
+  return sourceHostId ?? hostId
+}
+
+export class Handover {
+  readonly #deps: HandoverDeps
+
+  constructor(deps: HandoverDeps) {
+    this.#deps = deps
+  }
+
+  /**
+   * Fetches events and source from the host that took the build; repeating it goes on. Faults: fleet.unavailable,
+   * internal (the source is not as it was accepted, or gone).
+   */
+  async bring(build: Build, signal: AbortSignal): Promise<void> {
+    const { files } = this.#deps
+    await files.adopt(build.id, null)
+    await this.bringEvents(build, signal)
+    const { sourceBytes: sizeBytes, sourceSha256: sha256 } = build
+    if (sizeBytes === null || sha256 === null || fileExists(files.path(build.id, 'source'))) return
+    const copied = await this.#fetch(build, { file: 'source', bytesMax: sizeBytes, signal })
+    if (copied === null || copied.sizeBytes !== sizeBytes || copied.sha256 !== sha256) {
+      throw new Fault('internal', `the source of build ${build.id} is not there as it was accepted`)
+    }
+  }
+
+  /** Events that the other host wrote; without them the build's events begin behind them. Fault fleet.unavailable. */
+  async bringEvents(build: Build, signal: AbortSignal): Promise<void> {
+    const { files, eventBytesMax } = this.#deps
+    await files.adopt(build.id, null)
+    if (fileExists(files.path(build.id, 'events'))) return
+    const copied = await this.#fetch(build, { file: 'events', bytesMax: eventBytesMax, signal })
+    if (copied === null) await this.beginLate(build)
+  }
+
+  /** Begins the events of a build whose first ones cannot be had any more. */
+  async beginLate({ id, claims }: Pick<Build, 'id' | 'claims'>): Promise<void> {
+    const { files, clock } = this.#deps
+    await files.adopt(id, null)
+    const path = files.path(id, 'events')
+    if (fileExists(path)) return
+    const msg = 'Another host took this build over; what was said before is lost.'
+    const line = toLine({
+      id: Math.max(1, claims) * lostEventsStep,
+      seq: null,
+      atMs: clock.nowMs(),
+      data: { type: 'host', msg },
+    })
+    const temporary = this.#temporary()
+    await using file = await open(temporary, 'wx', 0o600)
+    await file.writeFile(line)
+    await file.sync()
+    await rename(temporary, path)
+  }
+
+  /** Answers another host of the fleet: `/handover/ID/source`, `/handover/ID/events`, `/log/ID`. Never rejects. */
+  async answer(request: Request, from: string): Promise<Response> {
+    const { directory, hostId, files } = this.#deps
+    const { pathname, searchParams } = new URL(request.url, 'https://host.invalid')
+    const [, kind, id = '', file] = /^\/(handover|log)\/([0-9a-f-]{36})(?:\/(source|events))?$/.exec(pathname) ?? []
+    await directory.fresh?.()
+    const build = buildById(directory.db, id)
+    if (build === null || request.method !== 'GET') return new Response(null, { status: 404 })
+    if (kind === 'log' && file === undefined) {
+      return build.hostId === hostId ? this.#log(build, searchParams.get('follow') === '1', request.signal) : away()
+    }
+    if (file === undefined) return new Response(null, { status: 404 })
+    // Not known here yet that it is that host's: until then this one may write events of it.
+    if (build.hostId !== from || sourceHostOf(build) !== hostId) return away()
+    const path = files.path(id, file === 'source' ? 'source' : 'events')
+    return fileExists(path) ? new Response(Bun.file(path)) : new Response(null, { status: 404 })
+  }
+
+  /** Lines of the log of another host's build. Faults: fleet.unavailable, not_found. */
+  async *logOfOther(
+    { id, hostId }: Pick<Build, 'id' | 'hostId'>,
+    { follow, signal }: { readonly follow: boolean; readonly signal: AbortSignal },
+  ): LogText {
+    const fleet = present(this.#deps.fleet, 'a build of another host is one of a fleet')
+    const answer = await fleet.ask(hostId, `/log/${id}${follow ? '?follow=1' : ''}`, signal)
+    if (!answer.ok) throw new Fault('not_found', `the log of build ${id} is not there`)
+    for await (const bytes of answer.body ?? []) yield bytes
+  }
+
+  async #log(build: Build, follow: boolean, signal: AbortSignal): Promise<Response> {
+    const lines = this.#deps.logOf(build, { follow, signal })[Symbol.asyncIterator]()
+    const body = new ReadableStream<Uint8Array>(
+      {
+        pull: async controller => {
+          const next = await lines.next()
+          if (next.done === true) controller.close()
+          else controller.enqueue(next.value)
+        },
+        cancel: async () => {
+          await lines.return?.()
+        },
+      },
+      { highWaterMark: 0 },
+    )
+    return new Response(body)
+  }
+
+  /** Null: that host does not have it. Fault fleet.unavailable. */
+  async #fetch(build: Build, { file, bytesMax, signal }: Wanted): Promise<Copied | null> {
+    const { fleet, files, clock } = this.#deps
+    const idle = new AbortController()
+    const ends = AbortSignal.any([signal, idle.signal])
+    const ask = present(fleet, 'a build of another host is one of a fleet').ask
+    const answer = await ask(sourceHostOf(build), `/handover/${build.id}/${file}`, ends)
+    if (answer.status === 404) return null
+    if (answer.status !== 200) {
+      await answer.body?.cancel()
+      throw new Fault('fleet.unavailable', `the host that took build ${build.id} does not hand its ${file} over yet`)
+    }
+    const temporary = this.#temporary()
+    try {
+      const copied = await copyBody(answer, temporary, {
+        bytesMax,
+        next: read => withinIdle(read, { clock, idle, ms: idleMs }),
+      })
+      await rename(temporary, files.path(build.id, file))
+      return copied
+    } catch (error) {
+      removeFile(temporary)
+      throw wrapFault(error, `fetch the ${file} of build ${build.id}`, 'fleet.unavailable')
+    }
+  }
+
+  #temporary(): string {
+    return this.#deps.files.incomingPath(newUuid(this.#deps.random))
+  }
+}
+
+type Wanted = { readonly file: 'source' | 'events'; readonly bytesMax: number; readonly signal: AbortSignal }
+type Copied = { readonly sizeBytes: number; readonly sha256: string }
+type Piece = { readonly done: boolean; readonly value?: Uint8Array | undefined }
+
+async function copyBody(
+  answer: Response,
+  path: string,
+  { bytesMax, next }: { readonly bytesMax: number; readonly next: (read: Promise<Piece>) => Promise<Piece> },
+): Promise<Copied> {
+  const reader = present(answer.body, 'status 200 has a body').getReader()
+  const { O_WRONLY, O_CREAT, O_EXCL, O_NOFOLLOW } = fsConstants
+  await using file = await open(path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW, 0o600)
+  const hash = createHash('sha256')
+  let sizeBytes = 0
+  try {
+    for (;;) {
+      const { done, value } = await next(reader.read())
+      if (done || value === undefined) break
+      sizeBytes += value.length
+      if (sizeBytes > bytesMax) throw new Error(`it is larger than ${bytesMax} bytes`)
+      hash.update(value)
+      for (let at = 0; at < value.length; ) at += (await file.write(value, at, value.length - at)).bytesWritten
+    }
+  } catch (error) {
+    void reader.cancel().catch(() => {})
+    throw error
+  }
+  await file.sync()
+  return { sizeBytes, sha256: hash.digest('hex') }
+}
+
+async function withinIdle(
+  read: Promise<Piece>,
+  { clock, idle, ms }: { readonly clock: Clock; readonly idle: AbortController; readonly ms: number },
+): Promise<Piece> {
+  const waiting = new AbortController()
+  const late = pause(clock, ms, waiting.signal).then((): Piece => {
+    if (waiting.signal.aborted) return { done: true }
+    idle.abort()
+    throw new Error(`nothing came for ${ms} ms`)
+  })
+  try {
+    return await Promise.race([read, late])
+  } finally {
+    waiting.abort()
+    late.catch(() => {})
+  }
+}
+
+/** The copy here is behind, or it is another host's by now: ask again. */
+function away(): Response {
+  return new Response(null, { status: 503, headers: { 'Retry-After': '1' } })
+}

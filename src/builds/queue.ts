@@ -1,0 +1,184 @@
+// Builds that wait for a VM: whichever host of a fleet has a free place takes up the next in turn. Effects: the store.
+//
+// A claim is a change of the directory, so a build is claimed once. The turns are those of all hosts together.
+
+import type { Clock } from '../base/clock.ts'
+import { Fault } from '../base/fault.ts'
+import type { Logger } from '../base/log.ts'
+import { Ages } from '../base/work/ages.ts'
+import type { BuildEvent as WireEvent } from '../contract/http/build.ts'
+import type { DirectoryDb, Store } from '../store/db.ts'
+import {
+  buildById,
+  countBuilds,
+  countReserved,
+  handBuild,
+  type QueuedBuild,
+  VM_STATES,
+} from '../store/directory/build.query.ts'
+import type { Build } from '../store/directory/build.table.ts'
+import { nextState } from './build.machine.ts'
+import { type BuildFleet, isWithinReach, mayTake } from './fleet.ts'
+import { listInTurn } from './turns.query.ts'
+import type { BuildVms } from './vms.ts'
+
+export type BuildQueueDeps = {
+  readonly store: Pick<Store, 'directory' | 'hostId'>
+  readonly fleet: Pick<BuildFleet, 'stateOf'> | null
+  readonly clock: Clock
+  readonly log: Logger
+  readonly vms: Pick<BuildVms, 'room' | 'hasWarm'>
+  readonly concurrentMax: number
+}
+
+type Hooks = {
+  readonly say: (buildId: string, event: WireEvent) => void
+  readonly onClaimed: (buildId: string) => void
+  /** A build of this host that has waited for too long. */
+  readonly onOverdue: (build: Build) => Promise<void>
+  readonly alarm: (ms: number) => void
+  readonly isStopping: () => boolean
+}
+
+const roomRetryMs = 2_000
+/** A fleet's directory that cannot be reached is asked again. */
+const directoryRetryMs = 2_000
+/** A build that found no VM for this long finds none. */
+const queuedMsMax = 24 * 60 * 60 * 1000
+/** The host that has a build's source comes first: nothing has to be fetched. */
+const othersAfterMs = 250
+/** A host that did not hand a source over is asked again then. */
+const avoidMs = 60_000
+
+export class BuildQueue {
+  readonly #deps: BuildQueueDeps
+  readonly #hooks: Hooks
+  readonly #ages: Ages
+  readonly #positions = new Map<string, number>()
+  /** When builds of other hosts were first seen to wait, by the monotonic clock. */
+  #seen = new Map<string, number>()
+  /** Hosts that did not hand a source over, and until when nothing is asked of them, by the monotonic clock. */
+  readonly #avoided = new Map<string, number>()
+  #noRoomUntilMs = Number.NEGATIVE_INFINITY
+
+  constructor(deps: BuildQueueDeps, hooks: Hooks) {
+    this.#deps = deps
+    this.#hooks = hooks
+    this.#ages = new Ages(deps.clock)
+  }
+
+  /** Forgets all but the builds of this host that have not ended. */
+  keepOnly(ids: readonly string[]): void {
+    this.#ages.keepOnly(ids)
+  }
+
+  /** A build found no room for its VM. */
+  comesBack(id: string): void {
+    // So that its place in the queue is said.
+    this.#positions.set(id, -1)
+    this.#noRoomUntilMs = this.#deps.clock.monotonicMs() + roomRetryMs
+  }
+
+  /** A host does not hand its sources over: others may try. */
+  avoid(hostId: string): void {
+    this.#avoided.set(hostId, this.#deps.clock.monotonicMs() + avoidMs)
+  }
+
+  /** Takes up as many builds as find a VM here, in the order of their turns. */
+  async look(): Promise<void> {
+    const { clock, log } = this.#deps
+    const waitMs = this.#noRoomUntilMs - clock.monotonicMs()
+    if (waitMs > 0) this.#hooks.alarm(waitMs)
+    try {
+      while (waitMs <= 0 && !this.#hooks.isStopping()) {
+        const id = this.#mayClaim() ? await this.#claimNext() : null
+        if (id === null) break
+        this.#hooks.onClaimed(id)
+      }
+    } catch (error) {
+      if (!(error instanceof Fault && error.code === 'fleet.unavailable')) throw error
+      log.debug('no build could be taken up', { error })
+      this.#hooks.alarm(directoryRetryMs)
+    }
+    const waiting = this.#waiting()
+    this.#announce(waiting)
+    await this.#endOverdue(waiting)
+  }
+
+  #waiting(): readonly QueuedBuild[] {
+    const waiting = listInTurn(this.#deps.store.directory.db)
+    const nowMs = this.#deps.clock.monotonicMs()
+    this.#seen = new Map(waiting.map(({ id }) => [id, this.#seen.get(id) ?? nowMs]))
+    return waiting
+  }
+
+  /** Whether there is a build to take up, and a place for it. */
+  #mayClaim(): boolean {
+    const { store, vms, concurrentMax } = this.#deps
+    const { directory, hostId } = store
+    if (this.#waiting().length === 0) return false
+    const { db } = directory
+    if (countBuilds(db, { hostId, states: VM_STATES }) + countReserved(db, { hostId }) >= concurrentMax) return false
+    if (vms.hasWarm(db) || vms.room().kind === 'admit') return true
+    this.#hooks.alarm(roomRetryMs)
+    return false
+  }
+
+  /** Null: there is none for this host now. Fault fleet.unavailable. */
+  async #claimNext(): Promise<string | null> {
+    const { store } = this.#deps
+    const later = this.#laterMs()
+    if (later > 0) {
+      this.#hooks.alarm(later)
+      return null
+    }
+    return await store.directory.change(tx => this.#claim(tx))
+  }
+
+  /** How long the first build that another host has the source of is left to that one. */
+  #laterMs(): number {
+    const { store, clock } = this.#deps
+    const [first] = this.#waiting()
+    if (first === undefined || first.hostId === store.hostId) return 0
+    return (this.#seen.get(first.id) ?? 0) + othersAfterMs - clock.monotonicMs()
+  }
+
+  #claim(tx: DirectoryDb): string | null {
+    const { store, fleet, clock } = this.#deps
+    const { hostId } = store
+    if (fleet !== null && !mayTake(fleet, hostId)) return null
+    const nowMs = clock.monotonicMs()
+    const isAvoided = (other: string) => (this.#avoided.get(other) ?? 0) > nowMs
+    const reachable = (build: QueuedBuild) =>
+      build.hostId === hostId || (fleet !== null && !isAvoided(build.hostId) && isWithinReach(fleet, build))
+    const next = listInTurn(tx).find(reachable)
+    const to = nextState('queued', 'claimed')
+    if (next === undefined || to === null) return null
+    const sourceHostId = next.hostId === hostId ? null : next.hostId
+    const set = { hostId, sourceHostId, startedAtMs: clock.nowMs() }
+    return handBuild(tx, { id: next.id, from: 'queued', to, ...set }) ? next.id : null
+  }
+
+  /** The host that has a build's source says when its place in the queue changes. */
+  #announce(waiting: readonly QueuedBuild[]): void {
+    const { hostId } = this.#deps.store
+    const own = [...waiting.entries()].filter(([, build]) => build.hostId === hostId)
+    const ids = new Set(own.map(([, { id }]) => id))
+    for (const id of [...this.#positions.keys()]) if (!ids.has(id)) this.#positions.delete(id)
+    for (const [position, { id }] of own) {
+      const before = this.#positions.get(id)
+      this.#positions.set(id, position)
+      // The first one is the service's to say, with the response.
+      if (before !== undefined && before !== position) this.#hooks.say(id, { type: 'queued', position })
+    }
+  }
+
+  async #endOverdue(waiting: readonly QueuedBuild[]): Promise<void> {
+    const { store } = this.#deps
+    for (const { id, hostId, createdAtMs } of waiting) {
+      if (hostId !== store.hostId || this.#ages.ageMs(id, createdAtMs) < queuedMsMax) continue
+      const build = buildById(store.directory.db, id)
+      if (build !== null) await this.#hooks.onOverdue(build)
+    }
+  }
+}

@@ -1,0 +1,351 @@
+// Builds of a fleet over real PostgreSQL and HTTP, with build VMs that play scripts: queued once, run anywhere, served
+// through every host.
+
+import { afterAll, beforeAll, expect, test } from 'bun:test'
+import { existsSync } from 'node:fs'
+import { join } from 'node:path'
+import { source } from '../../scripts/rigs/build/builds-service.ts'
+import { goodScript, line, resultOf } from '../../scripts/rigs/build/engine.ts'
+import { hasPostgres, type PostgresServer, startPostgres } from '../../scripts/rigs/postgres/server.ts'
+import { skipUnless } from '../../scripts/rigs/skip.ts'
+import { until } from '../../scripts/rigs/until.ts'
+import { endAllOf } from '../../src/fleet/hosts/give-up.ts'
+import { forgetHost } from '../../src/fleet/hosts/hosts.query.ts'
+import { type BuildFleetRig, type BuildHost, type HostChanges, openBuildFleet } from '../rigs/fleet/build-fleet.ts'
+
+const missing = skipUnless(hasPostgres, 'needs PostgreSQL (scripts/setup installs it)')
+const full = () => ({ kind: 'full', lacking: 'memory', isEnding: false }) as const
+
+let server: PostgresServer
+
+beforeAll(async () => {
+  if (hasPostgres) server = await startPostgres()
+}, 60_000)
+afterAll(async () => {
+  await server?.[Symbol.asyncDispose]()
+})
+
+/** `east` takes builds and has no room for VMs, `west` runs them, `north` does neither. */
+async function threeHosts(rig: BuildFleetRig, changes: HostChanges = {}) {
+  const east = await rig.host('east', { ...changes, room: full })
+  const west = await rig.host('west', changes)
+  const north = await rig.host('north', { ...changes, room: full })
+  return { east, west, north }
+}
+
+// Goal: what one host took another one runs, and a third one answers for: the same record, events and bytes.
+test.skipIf(missing)('submitted on one host, run on another, read through a third', async () => {
+  await using rig = await openBuildFleet(server)
+  const { east, west, north } = await threeHosts(rig)
+  const held = Promise.withResolvers<void>()
+  west.world.script = [line('init', 'begun'), { kind: 'wait', until: held.promise }, ...goodScript]
+  const id = await east.submit()
+  await until('west runs it', 10_000, () => west.store.directory.db !== null && west.world.vms().length === 1)
+  const followed = Promise.all([east, west, north].map(host => host.events(id)))
+  await until('north shows that it runs', 10_000, async () => {
+    return (await north.send('GET', `/build/${id}`)).json.state === 'running'
+  })
+  held.resolve()
+  const [byEast, byWest, byNorth] = await followed
+  expect(byEast?.at(-1)?.event).toBe('complete')
+  expect(byEast?.[0]?.event).toBe('queued')
+  expect(byEast?.map(event => event.id)).toEqual(byEast?.map((_, at) => at + 1))
+  expect([byWest, byNorth]).toEqual([byEast, byEast])
+  await west.ended(id)
+  for (const host of [east, west, north]) {
+    const answer = await host.send('GET', `/build/${id}/result`)
+    expect([answer.status, answer.text]).toEqual([200, resultOf(source).toString()])
+    const part = await host.send('GET', `/build/${id}/result`, { headers: { range: 'bytes=3-6' } })
+    expect([part.status, part.text]).toEqual([206, resultOf(source).toString().slice(3, 7)])
+    await until('the record is the same', 5_000, async () => {
+      const { json } = await host.send('GET', `/build/${id}`)
+      return json.state === 'ok' && json.vm_id === west.build(id).vmId && json.attested !== null
+    })
+    expect((await host.events(id, '?from=2')).map(event => event.id)[0]).toBe(3)
+  }
+  // Nothing of it is left where it was taken.
+  await until('no files', 5_000, () => !existsSync(join(east.directory, 'builds', id)))
+  expect(east.world.vms()).toEqual([])
+})
+
+// Goal: another organization learns nothing of it through any host; a nonce is used once over all hosts.
+test.skipIf(missing)('tenants and nonces', async () => {
+  await using rig = await openBuildFleet(server)
+  const { east, west, north } = await threeHosts(rig)
+  const nonce = 'ab'.repeat(16)
+  const id = await east.submit({ nonce })
+  await west.ended(id)
+  for (const host of [east, west, north]) {
+    for (const path of ['', '/events', '/result']) {
+      expect((await host.send('GET', `/build/${id}${path}`, { key: rig.keys.globex })).status).toBe(404)
+    }
+    expect((await host.send('DELETE', `/build/${id}`, { key: rig.keys.globex })).status).toBe(404)
+    const again = await host.send('POST', '/build', { body: { nonce, source_data: source.toString('base64') } })
+    expect([again.status, again.json.error]).toMatchObject([409, { param: 'nonce' }])
+  }
+  await north.submit({ nonce: 'cd'.repeat(16) })
+})
+
+// Goal: cancelled through any host, queued or running, it ends once, its VM goes, and its events end with that.
+test.skipIf(missing)('cancel through any host', async () => {
+  await using rig = await openBuildFleet(server)
+  const { east, west, north } = await threeHosts(rig)
+  west.world.script = [line('init', 'begun'), { kind: 'wait', until: new Promise(() => {}) }]
+  const running = await east.submit()
+  await until('it runs', 10_000, async () => (await north.send('GET', `/build/${running}`)).json.state === 'running')
+  const followed = north.events(running)
+  expect((await north.send('DELETE', `/build/${running}`)).json.state).toBe('cancelled')
+  expect((await followed).at(-1)?.data.result).toMatchObject({ status: 'failed', error_type: 'cancelled' })
+  await until('its VM is gone', 5_000, () => west.world.vms().every(({ state }) => state === 'gone'))
+  await west.kill()
+  const queued = await east.submit()
+  expect((await north.send('DELETE', `/build/${queued}`)).json.state).toBe('cancelled')
+  expect((await north.events(queued)).map(({ event }) => event)).toEqual(['queued', 'complete'])
+  expect((await east.send('DELETE', `/build/${queued}`)).json.state).toBe('cancelled')
+})
+
+// Goal: limits of an organization are counted over all hosts, exactly, also for builds that come at once.
+test.skipIf(missing)('limits over hosts', async () => {
+  await using rig = await openBuildFleet(server)
+  const settings = { perOrganizationMax: 5, queueMax: 100, uploadsMax: 100 }
+  const east = await rig.host('east', { room: full, settings })
+  const west = await rig.host('west', { room: full, settings })
+  const tries = Array.from({ length: 12 }, (_, at) => (at % 2 === 0 ? east : west).submit().catch(String))
+  const answers = await Promise.all(tries)
+  expect(answers.filter(answer => answer.includes('429'))).toHaveLength(7)
+  expect(await rig.sql('SELECT count(*) FROM strongroom.builds')).toBe('5')
+  expect((await west.send('POST', '/vm')).status).toBe(429)
+})
+
+// Goal: organizations take turns over all hosts: one that fills a host's queue does not keep another one waiting.
+test.skipIf(missing)('fair turns over hosts', async () => {
+  await using rig = await openBuildFleet(server)
+  const east = await rig.host('east', { room: full })
+  const north = await rig.host('north', { room: full })
+  const many = [await east.submit(), await east.submit(), await east.submit()]
+  const body = { nonce: 'aa'.repeat(16), source_data: source.toString('base64') }
+  const other = String((await north.send('POST', '/build', { key: rig.keys.globex, body })).json.job_id)
+  const west = await rig.host('west', { settings: { concurrentMax: 1 } })
+  for (const id of [...many, other]) await west.ended(id)
+  const started = (id: string) => west.build(id).startedAtMs ?? 0
+  const order = [...many, other].toSorted((a, b) => started(a) - started(b))
+  expect(order.indexOf(other)).toBe(1)
+  expect(west.world.calls.filter(call => call.startsWith('order '))).toHaveLength(4)
+})
+
+// Goal: a reserved VM and its build are reached through every host, and stay where the VM is.
+test.skipIf(missing)('reserved VMs through every host', async () => {
+  await using rig = await openBuildFleet(server)
+  const { east, west, north } = await threeHosts(rig)
+  const { vm_id: vmId } = (await west.send('POST', '/vm')).json
+  expect((await east.send('POST', '/vm')).status).toBe(429)
+  for (const host of [east, west, north]) expect((await host.send('GET', `/vm/${vmId}/health`)).status).toBe(200)
+  const other = await north.send('POST', `/vm/${vmId}/build`, {
+    key: rig.keys.globex,
+    body: { nonce: '01', source_data: source.toString('base64') },
+  })
+  expect(other.status).toBe(404)
+  const id = await east.submit({}, `/vm/${vmId}/build`)
+  expect((await west.ended(id)).vmId).toBe(String(vmId))
+  for (const host of [east, north]) {
+    await until('the record is there', 5_000, async () => {
+      return (await host.send('GET', `/vm/${vmId}/build/${id}`)).json.state === 'ok'
+    })
+    expect((await host.send('GET', `/vm/${vmId}/build/${id}/result`)).text).toBe(resultOf(source).toString())
+    const body = { nonce: '02', source_data: source.toString('base64') }
+    expect((await host.send('POST', `/vm/${vmId}/build`, { body })).status).toBe(409)
+  }
+  expect(await rig.sql('SELECT count(*) FROM strongroom.build_reservations')).toBe('0')
+})
+
+// Goal: a reservation that nobody uses ends on every host, and counts among the organization's builds until then.
+test.skipIf(missing)('reservations count over hosts', async () => {
+  await using rig = await openBuildFleet(server)
+  const settings = { perOrganizationMax: 1, reservedMs: 1_500 }
+  const [east, west] = [await rig.host('east', { settings }), await rig.host('west', { settings })]
+  const { vm_id: vmId } = (await west.send('POST', '/vm')).json
+  await until('east knows of it', 5_000, async () => (await east.send('GET', `/vm/${vmId}/health`)).status === 200)
+  expect((await east.send('POST', '/build', { body: { nonce: '01', source_data: 'AAAA' } })).status).toBe(429)
+  await until('it is over', 15_000, async () => (await east.send('GET', `/vm/${vmId}/health`)).status === 404)
+  await until('its VM is gone', 5_000, () => west.world.vms().every(({ state }) => state === 'gone'))
+  await until('its place is free', 5_000, () => east.submit().catch(() => null))
+})
+
+// Goal: a host that drains takes up no build and reserves no VM; what it has taken runs elsewhere.
+test.skipIf(missing)('a host that drains', async () => {
+  await using rig = await openBuildFleet(server)
+  const east = await rig.host('east')
+  await rig.sql(
+    'SET search_path = strongroom; BEGIN; SELECT begin_change(true); UPDATE hosts SET draining_ms = 1; COMMIT',
+  )
+  expect((await east.send('POST', '/vm')).status).toBe(503)
+  const id = await east.submit()
+  const west = await rig.host('west')
+  expect((await west.ended(id)).state).toBe('ok')
+  expect(east.world.calls).toEqual([])
+})
+
+// Goal: a host that is killed with builds of its own and of others goes on with them once it is back.
+test.skipIf(missing)('a restart in the middle', async () => {
+  await using rig = await openBuildFleet(server)
+  const { east, west, north } = await threeHosts(rig)
+  const held = Promise.withResolvers<void>()
+  west.world.script = [line('init', 'begun'), { kind: 'wait', until: held.promise }, ...goodScript]
+  const id = await east.submit()
+  await until('it runs', 10_000, async () => (await north.send('GET', `/build/${id}`)).json.state === 'running')
+  const followed = north.events(id)
+  await until('its events have come', 5_000, async () => (await north.open(`/build/${id}/events`)).status === 200)
+  await west.kill()
+  expect((await north.send('GET', `/build/${id}`)).json.state).toBe('running')
+  const away = await north.open(`/build/${id}/events`)
+  expect([away.status, away.headers.get('retry-after')]).toEqual([503, '2'])
+  const back = await rig.host('west')
+  held.resolve()
+  expect((await back.ended(id)).state).toBe('ok')
+  const events = await followed
+  expect(events.at(-1)?.event).toBe('complete')
+  expect(events.map(event => event.id)).toEqual(events.map((_, at) => at + 1))
+})
+
+// Goal: a build whose source cannot be fetched waits for the host that has it, and holds no place meanwhile.
+test.skipIf(missing)('the host with the source is away', async () => {
+  await using rig = await openBuildFleet(server)
+  const { east, west } = await threeHosts(rig)
+  const id = await east.submit()
+  await west.ended(id)
+  await west.kill()
+  const waits = await east.submit()
+  await east.kill()
+  await until('east has no lease', 10_000, async () => {
+    return (await rig.sql("SELECT has_lease FROM strongroom.host_states WHERE name = 'east'")) === 'f'
+  })
+  const back = await rig.host('west')
+  const own = await back.submit()
+  expect((await back.ended(own)).state).toBe('ok')
+  expect(back.build(waits).state).toBe('queued')
+  await rig.host('east')
+  expect((await back.ended(waits)).state).toBe('ok')
+})
+
+// Goal: a host that claimed a build and does not get its source gives it back, and keeps nothing of it.
+test.skipIf(missing)('a source that does not come', async () => {
+  await using rig = await openBuildFleet(server)
+  const { east, west, north } = await threeHosts(rig, { bringMs: 500 })
+  rig.cutPeers(true)
+  const id = await east.submit()
+  await until('west gives it back', 15_000, () => Number(east.build(id).claims) >= 2)
+  expect(east.build(id)).toMatchObject({ state: 'queued', hostId: east.hostId, vmId: null })
+  expect([existsSync(join(west.directory, 'builds', id)), west.world.vms()]).toEqual([false, []])
+  rig.cutPeers(false)
+  await east.kill()
+  const back = await rig.host('east', { room: () => ({ kind: 'admit' }) })
+  expect((await back.ended(id)).state).toBe('ok')
+  expect((await north.events(id)).map(event => event.id)).toEqual((await back.events(id)).map(event => event.id))
+})
+
+// Goal: what waits at a host that answers no others is left to that host, and keeps no other one from its turn.
+test.skipIf(missing)('a host that answers none', async () => {
+  await using rig = await openBuildFleet(server)
+  const east = await rig.host('east', { room: full, answersNone: true })
+  const first = await east.submit()
+  const west = await rig.host('west')
+  const second = await west.submit()
+  expect((await west.ended(second)).state).toBe('ok')
+  expect(west.build(first)).toMatchObject({ state: 'queued', claims: 0 })
+})
+
+// Goal: builds of a host that is lost fail once, also in its own eyes when it comes back; its VMs go.
+test.skipIf(missing)('a host that is lost', async () => {
+  await using rig = await openBuildFleet(server)
+  const { east, west, north } = await threeHosts(rig, { lostAfterMs: 2_000 })
+  west.world.script = [line('init', 'begun'), ...goodScript]
+  const done = await east.submit()
+  await west.ended(done)
+  west.world.script = [line('init', 'begun'), { kind: 'wait', until: new Promise(() => {}) }]
+  const id = await east.submit()
+  await until('it runs', 10_000, async () => (await north.send('GET', `/build/${id}`)).json.state === 'running')
+  await west.kill()
+  await rig.sql('UPDATE strongroom.clock SET lost_ms_min = 0')
+  await until('it has failed', 15_000, async () => (await north.send('GET', `/build/${id}`)).json.state === 'failed')
+  expect((await east.send('GET', `/build/${id}`)).json).toMatchObject({ error_type: 'internal' })
+  expect((await east.send('GET', `/build/${done}/result`)).status).toBe(503)
+  const back = await rig.host('west')
+  const build = await back.ended(id)
+  expect([build.state, build.error]).toEqual(['failed', 'The host that had this build was lost; submit it again.'])
+  await until('its VM is gone', 5_000, () => back.world.vms().every(({ state }) => state === 'gone'))
+  expect((await north.events(id)).at(-1)?.event).toBe('complete')
+  expect((await east.send('GET', `/build/${done}/result`)).status).toBe(200)
+})
+
+// Goal: a forgotten host leaves records that say that nothing is left, and a git build that waited there goes on.
+test.skipIf(missing)('a host that is forgotten', async () => {
+  await using rig = await openBuildFleet(server)
+  const { east, west, north } = await threeHosts(rig)
+  const done = await east.submit()
+  await west.ended(done)
+  await west.kill()
+  const git = String(
+    (await east.send('POST', '/build', { body: { nonce: '11', repo_url: 'https://git.example/a.git' } })).json.job_id,
+  )
+  const archive = await east.submit()
+  await until('north knows them', 5_000, async () => (await north.send('GET', `/build/${archive}`)).status === 200)
+  await east.kill()
+  await rig.sql('UPDATE strongroom.leases SET epoch = 0')
+  for (const name of ['west', 'east']) {
+    await until(`${name} is forgotten`, 10_000, () =>
+      north.postgres
+        .transact(tx => forgetHost(tx, name, endAllOf))
+        .then(
+          () => true,
+          () => false,
+        ),
+    )
+  }
+  const gone = await north.send('GET', `/build/${done}/result`)
+  expect([gone.status, (await north.send('GET', `/build/${done}`)).json.result]).toMatchObject([404, { url: null }])
+  expect((await north.send('GET', `/build/${archive}`)).json).toMatchObject({ state: 'failed', error_type: 'internal' })
+  const south = await rig.host('south')
+  const build = await south.ended(git)
+  expect(build.state).toBe('ok')
+  const events = await north.events(git)
+  expect([events[0]?.event, events.at(-1)?.event]).toEqual(['host', 'complete'])
+})
+
+// Goal: without the database builds that run go on, nothing ends twice or is lost, and all of it is there afterwards.
+test.skipIf(missing)('the database away', async () => {
+  await using rig = await openBuildFleet(server)
+  const { east, west, north } = await threeHosts(rig)
+  const held = Promise.withResolvers<void>()
+  west.world.script = [line('init', 'begun'), { kind: 'wait', until: held.promise }, ...goodScript]
+  const id = await east.submit()
+  await until('it runs', 10_000, async () => (await north.send('GET', `/build/${id}`)).json.state === 'running')
+  rig.cut()
+  const refused = await east.send('POST', '/build', { body: { nonce: '77', source_data: source.toString('base64') } })
+  expect([refused.status, refused.headers.get('retry-after')]).toEqual([503, '2'])
+  expect((await east.send('DELETE', `/build/${id}`)).status).toBe(503)
+  held.resolve()
+  await until('the guest is done', 10_000, () => existsSync(join(west.directory, 'builds', id, 'result.tar.gz')))
+  expect((await north.send('GET', `/build/${id}`)).json.state).toBe('running')
+  rig.restore()
+  expect((await west.ended(id)).state).toBe('ok')
+  await until('north knows', 10_000, async () => (await north.send('GET', `/build/${id}`)).json.state === 'ok')
+  await east.submit({ nonce: '77' })
+})
+
+// Goal: an operator reads the log of a build on whichever host.
+test.skipIf(missing)('logs for the operator', async () => {
+  await using rig = await openBuildFleet(server)
+  const { east, west, north } = await threeHosts(rig)
+  const id = await east.submit()
+  await west.ended(id)
+  await until('north knows', 10_000, () => north.build(id).state === 'ok')
+  const log = async (host: BuildHost) =>
+    (
+      await Array.fromAsync(
+        host.builds.logOf(host.build(id), { follow: false, signal: new AbortController().signal }),
+        bytes => Buffer.from(bytes).toString(),
+      )
+    ).join('')
+  expect(await log(north)).toContain('complete: ok')
+  expect(await log(north)).toBe(await log(west))
+})

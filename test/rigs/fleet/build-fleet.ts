@@ -1,0 +1,308 @@
+// Hosts of a fleet with service C alone, in one process: real PostgreSQL, a database and build VMs that play scripts
+// for each, plain HTTP in the place of the channel between hosts. Effects: files of a temporary directory, ports,
+// connections.
+
+import { mkdirSync, mkdtempSync, readFileSync, rmSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import {
+  type Answer,
+  type BuildsChanges,
+  certainClock,
+  parseEvents,
+  randomNonce,
+  type SeenEvent,
+  type SendOptions,
+  sendTo,
+  source,
+  startBuildDaemon,
+} from '../../../scripts/rigs/build/builds-service.ts'
+import { type FakeBuildEngine, fakeBuildEngine } from '../../../scripts/rigs/build/engine.ts'
+import { newFleet } from '../../../scripts/rigs/postgres/fleet.ts'
+import { report } from '../../../scripts/rigs/postgres/hosts.ts'
+import type { PostgresServer } from '../../../scripts/rigs/postgres/server.ts'
+import { until } from '../../../scripts/rigs/until.ts'
+import { present } from '../../../src/base/assert.ts'
+import { systemClock } from '../../../src/base/clock.ts'
+import { systemRandom } from '../../../src/base/ids.ts'
+import { silentLogger } from '../../../src/base/log.ts'
+import type { Builds } from '../../../src/builds/builds.ts'
+import type { BuildFleet } from '../../../src/builds/fleet.ts'
+import { parseDatabaseUrl } from '../../../src/config/fleet/database-url.ts'
+import { type FleetDirectory, openFleetDirectory } from '../../../src/fleet/directory/directory.ts'
+import { fleetIdOf } from '../../../src/fleet/directory/feed.ts'
+import { failAllOf } from '../../../src/fleet/hosts/give-up.ts'
+import { hostById, joinHost } from '../../../src/fleet/hosts/hosts.query.ts'
+import { Lease } from '../../../src/fleet/hosts/lease.ts'
+import { listenForNews } from '../../../src/fleet/listener.ts'
+import { publishPeer } from '../../../src/fleet/peers/peers.query.ts'
+import { openPostgres, type Postgres } from '../../../src/fleet/postgres.ts'
+import { UnavailableFault } from '../../../src/http/limited.ts'
+import { mintKey } from '../../../src/instances/http/auth.ts'
+import { openStore, type Store } from '../../../src/store/db.ts'
+import { buildById } from '../../../src/store/directory/build.query.ts'
+import type { Build } from '../../../src/store/directory/build.table.ts'
+import { insertKey } from '../../../src/store/directory/key.query.ts'
+import { insertOrganization } from '../../../src/store/directory/organization.query.ts'
+import { type DatabaseProxy, startProxy } from '../postgres/proxy.ts'
+
+export type BuildHost = {
+  readonly name: string
+  readonly hostId: string
+  readonly world: FakeBuildEngine
+  readonly store: Store
+  readonly builds: Builds
+  readonly fleet: FleetDirectory
+  readonly postgres: Postgres
+  readonly logged: string[]
+  readonly directory: string
+  readonly send: (method: string, path: string, options?: SendOptions) => Promise<Answer>
+  /** The response itself. */
+  readonly open: (path: string, init?: RequestInit) => Promise<Response>
+  readonly submit: (body?: object, path?: string) => Promise<string>
+  readonly events: (id: string, query?: string) => Promise<SeenEvent[]>
+  readonly build: (id: string) => Build
+  readonly ended: (id: string) => Promise<Build>
+  /** As kill -9. */
+  readonly kill: () => Promise<void>
+}
+
+export type BuildFleetRig = AsyncDisposable & {
+  /** Starts a host, also one that was killed. */
+  readonly host: (name: string, changes?: HostChanges) => Promise<BuildHost>
+  readonly hosts: () => readonly BuildHost[]
+  readonly cut: () => void
+  readonly restore: () => void
+  /** Whether hosts reach one another. */
+  readonly cutPeers: (isCut: boolean) => void
+  readonly sql: (text: string) => Promise<string>
+  readonly keys: { readonly acme: string; readonly globex: string }
+}
+
+export type HostChanges = BuildsChanges & {
+  readonly lostAfterMs?: number
+  /** It has no address for other hosts. */
+  readonly answersNone?: boolean
+}
+
+const postgresLimits = { connectMs: 500, statementMs: 1_000, lockMs: 900, transactionMs: 2_000 }
+const fromField = 'x-test-host'
+
+type Alive = { readonly hostId: string; readonly peerUrl: string }
+type Kept = { readonly world: FakeBuildEngine; readonly logged: string[]; changes: HostChanges }
+
+export async function openBuildFleet(server: PostgresServer): Promise<BuildFleetRig> {
+  const root = mkdtempSync(join(tmpdir(), 'srt-builds-'))
+  const database = await newFleet(server)
+  const proxy = await startProxy(server.port)
+  const alive = new Map<string, Alive>()
+  const hosts = new Map<string, BuildHost>()
+  const kept = new Map<string, Kept>()
+  const way = { isCut: false }
+  let keys: BuildFleetRig['keys'] | null = null
+  const start = async (name: string, changes?: HostChanges): Promise<BuildHost> => {
+    const directory = join(root, name)
+    mkdirSync(directory, { recursive: true })
+    const place = kept.get(name) ?? { world: fakeBuildEngine(directory), logged: [], changes: {} }
+    place.changes = { ...place.changes, ...changes }
+    kept.set(name, place)
+    const host = await startHost({
+      ...{ name, directory, alive, place, way },
+      database: database.replace(`:${server.port}/`, `:${proxy.port}/`),
+      key: () => present(keys, 'the first host makes the keys').acme,
+    })
+    hosts.set(name, host)
+    keys ??= { acme: await newKey(host.store, 'acme'), globex: await newKey(host.store, 'globex') }
+    return host
+  }
+  return {
+    host: start,
+    hosts: () => [...hosts.values()],
+    cut: () => proxy.set('hole'),
+    restore: () => proxy.set('open'),
+    cutPeers: isCut => {
+      way.isCut = isCut
+    },
+    sql: async text => (await server.run(text, new URL(database).pathname.slice(1))).trim(),
+    get keys() {
+      return present(keys, 'there is a host')
+    },
+    [Symbol.asyncDispose]: () => endAll([...hosts.values()], proxy, root),
+  }
+}
+
+async function endAll(hosts: readonly BuildHost[], proxy: DatabaseProxy, root: string): Promise<void> {
+  proxy.set('open')
+  for (const host of hosts) await host.kill()
+  await proxy[Symbol.asyncDispose]()
+  rmSync(root, { recursive: true, force: true })
+}
+
+type HostDeps = {
+  readonly name: string
+  readonly directory: string
+  readonly database: string
+  readonly alive: Map<string, Alive>
+  readonly way: { readonly isCut: boolean }
+  readonly place: Kept
+  readonly key: () => string
+}
+
+async function startHost({ name, directory, database, alive, way, place, key }: HostDeps): Promise<BuildHost> {
+  const { world, logged, changes } = place
+  const parsed = parseDatabaseUrl(database)
+  if (!parsed.ok) throw new Error(parsed.problem)
+  const target = { ...parsed.address, caPem: null, applicationName: name }
+  const alone = openStore(join(directory, 'strongroom.db'))
+  const { hostId } = alone
+  const postgres = await openPostgres({ target, limits: postgresLimits, clock: systemClock, log: silentLogger })
+  const lease = await enter(postgres, { hostId, name, lostAfterMs: changes.lostAfterMs ?? 60_000 })
+  let onBuilds: (ids: readonly string[]) => void = () => {}
+  const fleet = openFleetDirectory(
+    {
+      ...{ directory: alone.directory, hostId, postgres, clock: systemClock, log: silentLogger },
+      platform: 'tcg',
+      adopt: () => ({ vmId: 'none' }),
+      onApplied: ({ builds }) => onBuilds(builds),
+    },
+    await fleetIdOf(postgres),
+  )
+  const store: Store = { ...alone, directory: fleet.store }
+  const daemon = startBuildDaemon({
+    ...{ directory, world, logged, gate: [], store },
+    changes: { ...changes, starts: false },
+    fleet: peersOf({ alive, way, hostId, fleet }),
+  })
+  onBuilds = daemon.builds.changed
+  const peerPort = Bun.serve({
+    hostname: '127.0.0.1',
+    port: 0,
+    development: false,
+    idleTimeout: 60,
+    maxRequestBodySize: Number.MAX_SAFE_INTEGER,
+    fetch: request => answerPeer(daemon.builds, request),
+  })
+  await publishPeer(postgres, hostId, {
+    address: changes.answersNone === true ? null : `127.0.0.1:${peerPort.port}`,
+    certificate: 'none',
+  })
+  alive.set(name, { hostId, peerUrl: `http://127.0.0.1:${peerPort.port}` })
+  const stopping = new AbortController()
+  const heard = listenForNews({
+    ...{ target, limits: postgresLimits, clock: systemClock, log: silentLogger },
+    onNews: fleet.wake,
+    signal: stopping.signal,
+  })
+  fleet.start()
+  await until('the copy is there', 10_000, () => fleet.waitsFor() === null)
+  const renewing = lease.run(stopping.signal)
+  if (changes.starts !== false) daemon.builds.start()
+  let isKilled = false
+  const url = `http://127.0.0.1:${daemon.listener.port}`
+  const send: BuildHost['send'] = (method, path, options = {}) => sendTo(url + path, method, { key: key(), ...options })
+  const build = (id: string) => present(buildById(store.directory.db, id), `build ${id}`)
+  return {
+    ...{ name, hostId, world, store, builds: daemon.builds, fleet, postgres, logged, directory, send, build },
+    open: (path, init = {}) =>
+      fetch(url + path, { ...init, headers: { authorization: `Bearer ${key()}`, ...init.headers } }),
+    submit: async (body = {}, path = '/build') => {
+      const whole = { nonce: randomNonce(), source_data: source.toString('base64'), ...body }
+      const answer = await send('POST', path, { body: whole })
+      if (answer.status !== 200) throw new Error(`${answer.status} ${answer.text}`)
+      return String(answer.json.job_id)
+    },
+    events: async (id, query = '') => parseEvents((await send('GET', `/build/${id}/events${query}`)).text),
+    ended: async id => {
+      await until(`build ${id} has ended`, 30_000, () => buildById(store.directory.db, id)?.closedAtMs != null)
+      return build(id)
+    },
+    kill: async () => {
+      if (isKilled) return
+      isKilled = true
+      alive.delete(name)
+      stopping.abort()
+      await peerPort.stop(true)
+      const stopped = fleet.stop()
+      await daemon.kill()
+      await Promise.all([stopped, heard, renewing])
+      await postgres.close()
+    },
+  }
+}
+
+function peersOf({
+  alive,
+  way,
+  hostId,
+  fleet,
+}: {
+  readonly alive: ReadonlyMap<string, Alive>
+  readonly way: { readonly isCut: boolean }
+  readonly hostId: string
+  readonly fleet: FleetDirectory
+}): BuildFleet {
+  const call = async (to: string, path: string, init: RequestInit): Promise<Response> => {
+    const found = [...alive.values()].find(host => host.hostId === to)
+    try {
+      if (found === undefined || way.isCut) throw new Error('it is not there')
+      const headers = new Headers(init.headers)
+      headers.set(fromField, hostId)
+      return await fetch(found.peerUrl + path, { ...init, headers, decompress: false, keepalive: false })
+    } catch (cause) {
+      throw new UnavailableFault('Another host does not answer.', 2_000, { code: 'fleet.unavailable', cause })
+    }
+  }
+  return {
+    stateOf: id => fleet.hosts.stateOf(id),
+    forward: (to, request) => {
+      const { pathname, search } = new URL(request.url)
+      const { method, headers, body, signal } = request
+      return call(to, pathname + search, { method, headers, signal, ...(body === null ? {} : { body }) })
+    },
+    ask: (to, path, signal) => call(to, path, { signal, headers: { 'x-test-own': '1' } }),
+  }
+}
+
+function answerPeer(builds: Builds, request: Request): Promise<Response> {
+  const from = request.headers.get(fromField) ?? ''
+  if (request.headers.has('x-test-own')) return builds.answerHost(request, from)
+  return builds.fetch(request, { address: () => '127.0.0.1', mayPause: () => {}, isPassedOn: true })
+}
+
+async function enter(
+  postgres: Postgres,
+  host: { readonly hostId: string; readonly name: string; readonly lostAfterMs: number },
+): Promise<Lease> {
+  const { hostId, name, lostAfterMs } = host
+  if ((await hostById(postgres, hostId)) === null) {
+    await postgres.transact(tx => joinHost(tx, { id: hostId, name, nowMs: Date.now() }))
+  }
+  const lease = new Lease({
+    ...{ postgres, hostId, platform: 'tcg', lostAfterMs, clock: systemClock, log: silentLogger },
+    renewEveryMs: 300,
+    report: () => ({ places: 0, report }),
+    giveUp: failAllOf,
+    onEvent: () => {},
+  })
+  await lease.renew()
+  return lease
+}
+
+async function newKey({ directory }: Store, slug: string): Promise<string> {
+  const { key, prefix, secretSha256 } = mintKey(systemRandom)
+  const nowMs = certainClock.nowMs()
+  await directory.change(tx => {
+    insertOrganization(tx, { id: `org-${slug}`, slug, nowMs })
+    insertKey(tx, { prefix, organizationId: `org-${slug}`, secretSha256, scope: 'write', nowMs })
+  })
+  return key
+}
+
+/** The order calls of every guest: a build that runs twice has two. */
+export function ordersOf(hosts: readonly BuildHost[]): string[] {
+  return hosts.flatMap(({ world }) => world.calls.filter(call => call.startsWith('order ')))
+}
+
+export function eventFile(host: BuildHost, id: string): string {
+  return readFileSync(join(host.directory, 'builds', id, 'events.jsonl'), 'utf8')
+}
