@@ -17,7 +17,7 @@ import type { FleetMigration } from './migrations/migration.ts'
 import type { Postgres, Sql } from './postgres.ts'
 
 /** Oldest first, without a gap. Released ones never change. */
-export const FLEET_MIGRATIONS: readonly FleetMigration[] = [hosts, directory, attempts, peers, books, shares]
+export const FLEET_MIGRATIONS: readonly FleetMigration[] = [hosts, directory, attempts, peers, books, shares, builds]
 
 /** The newest schema that this executable knows. */
 export function newestOf(migrations: readonly FleetMigration[] = FLEET_MIGRATIONS): number {

@@ -100,6 +100,8 @@ export type FakeBuildEngine = {
   readonly vms: () => readonly VmView[]
   /** Every call with an effect, in order. */
   readonly calls: string[]
+  /** Jobs that guests have taken up, in order: one that runs twice is here twice. */
+  readonly jobs: string[]
   /** The next call that is cut; `cut.hit` resolves then. */
   cutAt: (cut: Cut) => Promise<void>
   /** Takes the place of a guest's answer. */
@@ -118,6 +120,7 @@ export function fakeBuildEngine(directory: string): FakeBuildEngine {
   const vms = new Map<string, Vm>()
   const listeners = new Set<(vmId: string) => void>()
   const calls: string[] = []
+  const jobs: string[] = []
   let cut: { readonly at: Cut; left: number; readonly hit: () => void } | null = null
   const exchange = (vmId: string) => join(directory, `exchange-${vmId}`)
   const changed = (vmId: string) => {
@@ -142,6 +145,7 @@ export function fakeBuildEngine(directory: string): FakeBuildEngine {
     progress: null,
     ordered: null,
     calls,
+    jobs,
     exchange,
     up,
     fail: (vmId, failureCode, failureMessage) => set(vmId, { state: 'failed', failureCode, failureMessage }),
@@ -206,6 +210,7 @@ export function fakeBuildEngine(directory: string): FakeBuildEngine {
             const guest = guestOf(vmId)
             calls.push(`order ${vmId}`)
             world.ordered = order
+            if (guest.order === null) jobs.push(order.jobId)
             takeOrder(guest, order, exchange(vmId))
           }),
         progress: (vmId, from) =>

@@ -55,7 +55,7 @@ describe.skipIf(skipUnless(hasPostgres, 'needs PostgreSQL (scripts/setup install
       return {
         ...{ config, stateDir, peers, fleet, hostId: store.hostId },
         start: async () => {
-          await peers.listen({ instances: async () => new Response(name), builds: null })
+          await peers.listen({ instances: async () => new Response(name), builds: null, handover: null })
           peers.start()
         },
         stop: () => stack.disposeAsync(),

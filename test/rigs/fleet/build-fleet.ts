@@ -62,6 +62,8 @@ export type BuildHost = {
   readonly submit: (body?: object, path?: string) => Promise<string>
   readonly events: (id: string, query?: string) => Promise<SeenEvent[]>
   readonly build: (id: string) => Build
+  /** Null: there is none. */
+  readonly look: (id: string) => Build | null
   readonly ended: (id: string) => Promise<Build>
   /** As kill -9. */
   readonly kill: () => Promise<void>
@@ -203,6 +205,7 @@ async function startHost({ name, directory, database, alive, way, place, key }: 
   const build = (id: string) => present(buildById(store.directory.db, id), `build ${id}`)
   return {
     ...{ name, hostId, world, store, builds: daemon.builds, fleet, postgres, logged, directory, send, build },
+    look: id => buildById(store.directory.db, id),
     open: (path, init = {}) =>
       fetch(url + path, { ...init, headers: { authorization: `Bearer ${key()}`, ...init.headers } }),
     submit: async (body = {}, path = '/build') => {
@@ -296,11 +299,6 @@ async function newKey({ directory }: Store, slug: string): Promise<string> {
     insertKey(tx, { prefix, organizationId: `org-${slug}`, secretSha256, scope: 'write', nowMs })
   })
   return key
-}
-
-/** The order calls of every guest: a build that runs twice has two. */
-export function ordersOf(hosts: readonly BuildHost[]): string[] {
-  return hosts.flatMap(({ world }) => world.calls.filter(call => call.startsWith('order ')))
 }
 
 export function eventFile(host: BuildHost, id: string): string {
