@@ -4,6 +4,10 @@
 // A verifier refuses a statement over its nonce that is minutes away from its own clock, either way
 // (verifier/gateway.ts, freshAgeMsMax). If two statements over a nonce are further apart than twice that, at most one
 // is fresh to any verifier: then the nonce may be forgotten.
+//
+// A ledger is of one identity: the receipt keys of one process, which every statement names by their digest. They are
+// never written, so no two hosts of a fleet share any, and each host's ledger is whole by itself
+// (test/inference/attestation/identities.slow.test.ts).
 
 import type { Clock } from '../../base/clock.ts'
 import { Fault } from '../../base/fault.ts'
