@@ -68,7 +68,8 @@ export class Allowances {
 
   /** Null: nothing was granted. */
   of(scope: Scope): Amounts | null {
-    return this.#held.of(scope)
+    const held = this.#held.of(scope)
+    return held === null ? null : { nanoUsd: held.nanoUsd, tokens: held.tokens }
   }
 
   all(): readonly Held[] {

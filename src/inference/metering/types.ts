@@ -63,8 +63,8 @@ export type BudgetShares = {
    * metering_unavailable: nothing is known of their room.
    */
   readonly raise: (spender: Spender, month: string, asked: () => SharesAsked) => Promise<boolean>
-  /** Reservations by key, or with an empty key of an organization, counted in every month. */
-  readonly follow: (reserved: (spender: Spender) => Amounts) => void
+  /** Reservations by key, or with an empty key of an organization, counted in every month. Null: nobody here knows. */
+  readonly follow: (reserved: ((spender: Spender) => Amounts) | null) => void
 }
 
 /** `spent`: of this host. `allowed`: spent and reserved together. */

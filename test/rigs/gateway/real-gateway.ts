@@ -61,15 +61,24 @@ export async function startRealGateway(
   return Object.assign(gateway, { post: postWith(gateway.url) })
 }
 
+/** Records that a gateway of a test serves from: those of a host that has others, too. */
+type Records = { readonly store: DirectoryStore; readonly metering: Metering | null; readonly close: () => void }
+
+function ownRecords(dir: string): Records {
+  const { directory: store, close } = openStore(join(dir, 'strongroom.db'))
+  insertOrganization(store.db, { id: organizationId, slug: 'acme', nowMs: 1 })
+  insertOrganization(store.db, { id: 'o2', slug: 'globex', nowMs: 1 })
+  return { store, metering: null, close }
+}
+
 /** In this process whatever runs the tests. */
 export function startRealHostGateway(
   upstreams: readonly UpstreamTarget[],
   limits: Partial<GatewayLimits> = {},
+  given: Records | null = null,
 ): RealGateway & { readonly gateway: Gateway } {
   const dir = mkdtempSync(join(tmpdir(), 'strongroom-gateway-'))
-  const { directory: store, close } = openStore(join(dir, 'strongroom.db'))
-  insertOrganization(store.db, { id: organizationId, slug: 'acme', nowMs: 1 })
-  insertOrganization(store.db, { id: 'o2', slug: 'globex', nowMs: 1 })
+  const { store, close, ...shared } = given ?? ownRecords(dir)
   const clock = systemClock
   const lines: string[] = []
   const records: UsageRecord[] = []
@@ -77,7 +86,7 @@ export function startRealHostGateway(
   const limiter = createLimiter(clock)
   const keys = makeReceiptKeys(systemRandom)
   const encryption = createEncryption({ keys, random: systemRandom })
-  const metering = new Metering({ store, clock, log, cost: () => 0n })
+  const metering = shared.metering ?? new Metering({ store, clock, log, cost: () => 0n })
   const metrics = createMetrics({
     models: upstreams.flatMap(upstream => upstream.models),
     upstreams: upstreams.map(upstream => upstream.name),

@@ -49,7 +49,7 @@ export class HostShares implements BudgetShares {
     this.#deps = deps
   }
 
-  readonly follow = (reserved: (spender: Spender) => Amounts): void => {
+  readonly follow = (reserved: ((spender: Spender) => Amounts) | null): void => {
     this.#reserved = reserved
   }
 
