@@ -22,6 +22,7 @@ import { fleetReplica } from './migrations/0029-fleet.ts'
 import { attempts } from './migrations/0030-attempts.ts'
 import { usageHosts } from './migrations/0031-usage-hosts.ts'
 import { buildHosts } from './migrations/0032-build-hosts.ts'
+import { copyProgress } from './migrations/0033-copy-progress.ts'
 import { initial } from './migrations/initial.ts'
 import { keepPrepared } from './prepared.ts'
 import { quickCheck } from './quick-check.ts'
@@ -108,6 +109,7 @@ export const MIGRATIONS: Migrations = {
     attempts,
     usageHosts,
     buildHosts,
+    copyProgress,
   ],
 }
 

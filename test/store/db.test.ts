@@ -78,7 +78,7 @@ function upgradedBy(...later: readonly string[]): typeof MIGRATIONS {
 }
 
 /** Read and written by raw statements alone. */
-const RAW_TABLES = ['allowances', 'left_vms', 'meta', 'outbox', 'outbox_held', 'replica']
+const RAW_TABLES = ['allowances', 'copy_progress', 'left_vms', 'meta', 'outbox', 'outbox_held', 'replica']
 const TABLES = [...ROOMS.directory, ...ROOMS.ledger]
 
 function place(): { path: string } & Disposable {

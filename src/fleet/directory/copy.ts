@@ -4,12 +4,16 @@ import { assert } from '../../base/assert.ts'
 import type { Clock } from '../../base/clock.ts'
 import type { Logger } from '../../base/log.ts'
 import { createSerial } from '../../base/work/serial.ts'
-import { reasonOf } from '../failures.ts'
+import type { DirectoryStore } from '../../store/db.ts'
+import { directoryAway, reasonOf } from '../failures.ts'
 import type { Postgres } from '../postgres.ts'
+import { LocalRows } from '../replica/local-rows.ts'
 import type { Applied, Replica, ReplicaMark } from '../replica/replica.ts'
-import { type News, readNews, readSnapshot } from './feed.ts'
+import { type News, readNews } from './feed.ts'
+import { copyWhole } from './full-copy.ts'
 
 export type CopyDeps = {
+  readonly directory: Pick<DirectoryStore, 'db'>
   readonly postgres: Postgres
   readonly replica: Replica
   readonly clock: Clock
@@ -20,17 +24,19 @@ export type CopyDeps = {
 
 /** A request waits so long for news; then it shows what is here. */
 const freshWaitMs = 1_000
+/** A change waits so long for a copy that is behind. */
+const soonMs = 3_000
 
 export class Copy {
   readonly #deps: CopyDeps
   readonly #serial = createSerial()
   /** A read of news that requests may join: it has not begun. */
   #next: Promise<void> | null = null
-  /** Rows of the snapshot that is read. */
-  #copiedRows = 0
+  readonly #local: LocalRows
 
   constructor(deps: CopyDeps) {
     this.#deps = deps
+    this.#local = new LocalRows(deps.directory.db)
   }
 
   mark(): ReplicaMark {
@@ -39,8 +45,21 @@ export class Copy {
     return mark
   }
 
-  copiedRows(): number {
-    return this.#copiedRows
+  /** Takes over what changed up to now, but waits no longer than for a statement. Fault: as `catchUp`. */
+  async catchUpSoon(): Promise<void> {
+    const { clock } = this.#deps
+    const waited = new AbortController()
+    const late = clock.sleep(soonMs, waited.signal).then(
+      () => Promise.reject(directoryAway(new Error('the whole directory is being copied to this host'))),
+      () => {},
+    )
+    const read = this.catchUp()
+    read.catch(() => {})
+    try {
+      await Promise.race([read, late])
+    } finally {
+      waited.abort()
+    }
   }
 
   /** Takes over what changed up to now. Faults: `fleet.unavailable`, `store.*`. */
@@ -79,20 +98,15 @@ export class Copy {
   async #read(): Promise<void> {
     for (;;) {
       const news = await readNews(this.#deps.postgres, this.mark())
-      if (news.kind === 'snapshot') await this.#readSnapshot()
+      if (news.kind === 'snapshot') await this.#copyWhole()
       else if (this.take(news)) return
     }
   }
 
-  async #readSnapshot(): Promise<void> {
-    const { replica, postgres, log } = this.#deps
-    log.info('the whole directory is copied', { from_version: this.mark().version })
-    // Another server, or a directory as of an earlier moment, may lack what this host reported.
-    replica.reportOwn()
-    await readSnapshot(postgres, {
-      part: changes => this.#applied(replica.applyPart(changes)),
-      end: (seen, to) => this.#applied(replica.endSnapshot(seen, to)),
-    })
+  async #copyWhole(): Promise<void> {
+    const { replica } = this.#deps
+    const onApplied = (applied: Applied) => this.#applied(applied)
+    await copyWhole({ ...this.#deps, progress: replica.progress, local: this.#local, onApplied })
   }
 
   #applied(applied: Applied): void {

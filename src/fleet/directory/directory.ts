@@ -156,8 +156,9 @@ function reportSums({ report, outbox, clock, everyMs, signal }: SumsDeps): () =>
 /** Why nothing can be read here yet; null: it can. */
 function waitOf(replica: Replica, copy: Copy): string | null {
   if (replica.mark() === null) return 'the database of the fleet, which has not answered since this host joined'
-  if (replica.isSeeding() || copy.mark().version > 0) return null
-  return `the first copy of the directory: ${copy.copiedRows()} rows so far`
+  const progress = replica.progress.read()
+  if (replica.isSeeding() || (copy.mark().version > 0 && progress?.isFirst !== true)) return null
+  return `the first copy of the directory: ${progress?.rowCount ?? 0} rows so far`
 }
 
 /** Begins the copy of a host that has none. Never rejects. */

@@ -1,9 +1,9 @@
-// Changes of the directory after a version, and all of it as of one moment. Effects: statements to PostgreSQL.
+// Changes of the directory after a version, and its rows in pages. Effects: statements to PostgreSQL.
 
 import { assert } from '../../base/assert.ts'
-import type { Literal, Postgres, Row, Sql } from '../postgres.ts'
-import { keyText, type ReplicaMark } from '../replica/replica.ts'
-import { REPLICA_TABLES, type ReplicaTable, type RowChange, type WireRow } from '../replica/tables.ts'
+import type { Literal, Row, Sql } from '../postgres.ts'
+import type { ReplicaMark } from '../replica/replica.ts'
+import type { ReplicaTable, RowChange, WireRow } from '../replica/tables.ts'
 import { readPage } from './statements.ts'
 
 export type News =
@@ -128,52 +128,29 @@ function newsOf(rows: readonly ChangeRow[], mark: ReplicaMark, end: number | nul
   return { kind: 'changes', changes, to: { version, timeline }, isWhole }
 }
 
-export type SnapshotSink = {
-  readonly part: (changes: readonly RowChange[]) => void
-  readonly end: (seen: ReadonlyMap<string, ReadonlySet<string>>, to: Pick<ReplicaMark, 'version' | 'timeline'>) => void
-}
+/** Rows of a turn of the event loop; documents of attestations may have half a MiB. */
+const pageRowCount = 100
+const documentRowCount = 16
 
-/** Rows of a turn of the event loop. */
-const pageRowCount = 250
-const snapshotStatementMs = 20_000
-
-/** Everything as of one moment, table by table. Fault: `fleet.unavailable`. */
-export async function readSnapshot(postgres: Pick<Postgres, 'snapshot'>, sink: SnapshotSink): Promise<void> {
-  await postgres.snapshot(
-    async sql => {
-      const [at] = await sql.query<{ version: number; timeline: number }>(
-        'SELECT version, timeline() AS timeline FROM fleet',
-      )
-      assert(at !== undefined, 'a directory has its counter')
-      const seen = new Map<string, Set<string>>()
-      for (const table of REPLICA_TABLES) {
-        const keys = new Set<string>()
-        seen.set(table.name, keys)
-        for await (const page of pagesOf(sql, table)) {
-          for (const { key } of page) keys.add(keyText(key))
-          sink.part(page)
-        }
-      }
-      sink.end(seen, { version: at.version, timeline: at.timeline })
-    },
-    { statementMs: snapshotStatementMs },
-  )
-}
-
-/** Rows of a table in the order of their keys. */
-export async function* pagesOf(sql: Sql, table: ReplicaTable): AsyncGenerator<readonly RowChange[]> {
+/** Rows of a table in the order of their keys, from after a key on: each page as of its own moment. */
+export async function* pagesOf(
+  sql: Sql,
+  table: ReplicaTable,
+  from: WireRow | null = null,
+): AsyncGenerator<readonly RowChange[]> {
+  const limit = table.name === 'instance_attestations' ? documentRowCount : pageRowCount
   const keyOf = (row: WireRow): WireRow => Object.fromEntries(table.key.map(name => [name, row[name] ?? null]))
-  let after: WireRow | null = null
+  let after = from
   for (;;) {
     const values = after === null ? [] : table.key.map(name => String(after?.[name]))
     const rows: { row: WireRow }[] = await sql.query<{ row: WireRow }>(readPage(table, after === null), [
       ...values,
-      pageRowCount,
+      limit,
     ])
     const last = rows.at(-1)
     if (last === undefined) return
     yield rows.map(({ row }) => ({ table: table.name, key: keyOf(row), row }))
-    if (rows.length < pageRowCount) return
+    if (rows.length < limit) return
     after = keyOf(last.row)
   }
 }

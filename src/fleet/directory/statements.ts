@@ -3,8 +3,11 @@
 
 import { buildStage, type Column, type ReplicaTable, statusRank } from '../replica/tables.ts'
 
-/** `wish`: of an owner or operator, made on what the directory has. `report`: of a host, made whenever it was. */
-export type Writing = 'wish' | 'report'
+/**
+ * `wish`: of an owner or operator, made on what the directory has. `report`: of a host, made whenever it was.
+ * `seed`: as a wish, but for rows whose organization or instance is not there yet: both are reported later.
+ */
+export type Writing = 'wish' | 'report' | 'seed'
 
 /**
  * Writes rows; everything moves only forwards. A report never brings back what is gone, and says nothing of an instance
@@ -15,7 +18,7 @@ export function writeRows(table: ReplicaTable, writing: Writing): string {
   const names = columns.map(column => column.name).join(', ')
   const sets = columns.flatMap(column => assignment(table, column, writing))
   const conflict = table.isLog === true || sets.length === 0 ? 'DO NOTHING' : `DO UPDATE SET ${sets.join(', ')}`
-  const where = writing === 'wish' ? '' : `WHERE ${mayReport(table)}`
+  const where = { wish: '', report: `WHERE ${mayReport(table)}`, seed: `WHERE ${refersToKnown(table)}` }[writing]
   return `INSERT INTO ${name} (${names}) SELECT ${names} FROM ${given(table)} ${where}
     ON CONFLICT (${key.join(', ')}) ${conflict}`
 }
@@ -25,6 +28,13 @@ export function deleteRows(table: ReplicaTable, writing: Writing): string {
   const ofInstance = table.ofInstance === undefined ? '' : ` AND ${hasInstance(table.ofInstance)}`
   const isOwn = writing === 'wish' ? '' : table.isHeld === true ? ` AND ${table.name}.host_id = $2` : ofInstance
   return `DELETE FROM ${table.name} USING ${given(table)} WHERE ${same}${isOwn}`
+}
+
+/** The places (from 1) of the keys in $1 whose rows are not there. */
+export function whichAreGone({ name, key }: ReplicaTable): string {
+  const same = key.map(column => `${name}.${column} = asked.key ->> '${column}'`).join(' AND ')
+  return `SELECT asked.i FROM jsonb_array_elements($1::jsonb) WITH ORDINALITY AS asked (key, i)
+    WHERE NOT EXISTS (SELECT 1 FROM ${name} WHERE ${same})`
 }
 
 /** A page of rows in the order of keys, after the key in $1 to $n; the last value: how many. */
@@ -47,7 +57,7 @@ function assignment({ name: table }: ReplicaTable, { name, merge }: Column, writ
     case 'attempt':
       return [`${name} = CASE WHEN excluded.attempt > ${table}.attempt THEN ${other} ELSE ${here} END`]
     case 'wish':
-      return writing === 'wish' ? [`${name} = ${other}`] : []
+      return writing === 'report' ? [] : [`${name} = ${other}`]
     case 'first':
       return [`${name} = coalesce(${here}, ${other})`]
     case 'latest':
@@ -89,6 +99,19 @@ const mayReportBuild = `given.host_id = $2
   AND (given.organization_id IS NULL OR EXISTS (SELECT 1 FROM organizations WHERE id = given.organization_id))
   AND NOT EXISTS (SELECT 1 FROM builds AS known WHERE known.id = given.id
     AND (known.claims > given.claims OR (known.claims = given.claims AND known.host_id <> $2)))`
+
+/** The organization and the instance of the given row are there. */
+function refersToKnown({ columns }: ReplicaTable): string {
+  const conditions = [
+    ['organization_id', 'organizations'],
+    ['instance_id', 'instances'],
+  ].flatMap(([column, table]) =>
+    columns.some(({ name }) => name === column)
+      ? [`(given.${column} IS NULL OR EXISTS (SELECT 1 FROM ${table} WHERE id = given.${column}))`]
+      : [],
+  )
+  return ['true', ...conditions].join(' AND ')
+}
 
 /** The host that reports has the instance of a given row. */
 function hasInstance(column: string): string {

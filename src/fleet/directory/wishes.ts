@@ -151,7 +151,7 @@ export class Wishes {
         if (error instanceof NothingWritten) return error.outcomes
         if (!(error instanceof Behind)) throw error
         if (attempt === attemptsMax) throw directoryAway(error)
-        await copy.catchUp()
+        await copy.catchUpSoon()
       } finally {
         this.#hosts = []
         this.#taken = null

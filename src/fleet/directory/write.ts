@@ -35,8 +35,10 @@ function keysGone(changes: readonly RowChange[] = []): RowChange['key'][] {
 const deletionTexts = {
   wish: new Map(REPLICA_TABLES.map(table => [table, deleteRows(table, 'wish')])),
   report: new Map(REPLICA_TABLES.map(table => [table, deleteRows(table, 'report')])),
+  seed: new Map(REPLICA_TABLES.map(table => [table, deleteRows(table, 'seed')])),
 }
 const writingTexts = {
   wish: new Map(REPLICA_TABLES.map(table => [table, writeRows(table, 'wish')])),
   report: new Map(REPLICA_TABLES.map(table => [table, writeRows(table, 'report')])),
+  seed: new Map(REPLICA_TABLES.map(table => [table, writeRows(table, 'seed')])),
 }

@@ -3,9 +3,10 @@
 
 import type { SQLQueryBindings } from 'bun:sqlite'
 import { assert } from '../../base/assert.ts'
-import { Fault } from '../../base/fault.ts'
+import { Fault, systemErrorCode } from '../../base/fault.ts'
 import { type DirectoryDb, type DirectoryStore, prepareRaw } from '../../store/db.ts'
-import { deleteRow, noteOwn, outboxTriggers, selectKeys, selectRow, triggerNames, upsertRow } from './statements.ts'
+import { CopyProgress } from './progress.ts'
+import { deleteRow, noteOwn, outboxTriggers, selectRow, triggerNames, upsertRow } from './statements.ts'
 import { REPLICA_TABLES, type ReplicaTable, type RowChange, type WireRow } from './tables.ts'
 
 export type ReplicaDeps = {
@@ -43,11 +44,13 @@ export type Applied = {
 /** Outcome of one change that was tried. */
 export type Tried = { readonly ok: true; readonly value: unknown } | { readonly ok: false; readonly error: unknown }
 
+/** Instances of a turn of the event loop. */
+const ownCount = 250
+
 type Prepared = {
   readonly select: (key: WireRow) => WireRow | null
   readonly upsert: (row: WireRow) => void
   readonly remove: (key: WireRow) => void
-  readonly keys: () => string[]
 }
 
 type InstanceBefore = {
@@ -63,6 +66,8 @@ export class Replica {
   readonly #tables: ReadonlyMap<string, Prepared>
   readonly #instance: (id: string) => InstanceBefore | null
   readonly #sql: ReturnType<typeof statementsOn>
+  /** How far a copy of everything has come. */
+  readonly progress: CopyProgress
 
   constructor(deps: ReplicaDeps) {
     this.#deps = deps
@@ -74,6 +79,7 @@ export class Replica {
     )
     this.#instance = id => find.get(id)
     this.#sql = statementsOn(db)
+    this.progress = new CopyProgress(db)
   }
 
   mark(): ReplicaMark | null {
@@ -125,39 +131,38 @@ export class Replica {
     return this.#sql.seeding.get()?.is_seeding === 1
   }
 
-  /** Every row that hosts copy, as of one moment. */
-  allRows(): RowChange[] {
-    return this.#deps.directory.transact(() =>
-      REPLICA_TABLES.flatMap(({ name }) => {
-        const { keys, select } = this.#of(name)
-        return keys().map(text => {
-          const key: WireRow = JSON.parse(text)
-          return { table: name, key, row: select(key) }
-        })
-      }),
-    )
-  }
-
   /** Rows that the directory does not have as they are. */
   unreported(): number {
     return this.#outboxKeys().length
-  }
-
-  /** The directory has these records, up to a version. */
-  seeded(to: Pick<ReplicaMark, 'version' | 'timeline'>): void {
-    this.#setMark(to)
   }
 
   endSeeding(): void {
     this.#sql.endSeeding.run()
   }
 
-  /** Has all that this host alone knows reported again: another server may have lost the newest of it. */
-  reportOwn(): void {
+  /**
+   * Has all that this host alone knows reported again: another server may have lost the newest of it. `turn`: between
+   * parts, so that other work gets its turn.
+   */
+  async reportOwn(turn: () => Promise<void>): Promise<void> {
     const { directory, hostId } = this.#deps
     directory.transact(() => {
-      for (const note of this.#sql.reportOwn) note.run(hostId)
+      for (const note of this.#sql.reportSums) note.run(hostId)
     })
+    for (let after = ''; ; await turn()) {
+      const ids = this.#sql.ownIds.all(hostId, after, ownCount).map(({ id }) => id)
+      const last = ids.at(-1)
+      if (last === undefined) return
+      directory.transact(() => {
+        for (const note of this.#sql.reportOwn) note.run(JSON.stringify(ids))
+      })
+      after = last
+    }
+  }
+
+  /** In one transaction with what `setMark` writes. */
+  transact(work: () => void): void {
+    this.#deps.directory.transact(work)
   }
 
   /** Takes over changes in their order; the copy is then at `to`. No effect on one that has them. */
@@ -167,34 +172,20 @@ export class Replica {
       assert(at !== null, 'a copy has begun')
       if (to.timeline === at.timeline && to.version <= at.version) return []
       const touched = changes.flatMap(change => this.#take(tx, change) ?? [])
-      this.#setMark(to)
+      this.setMark(to)
+      const until = this.progress.read()?.toVersion ?? null
+      if (until !== null && to.version >= until) this.progress.end()
       return touched
     }, changes)
   }
 
-  /** Takes over rows of one table without moving on, as of a snapshot that is read in parts. */
-  applyPart(changes: readonly RowChange[]): Applied {
-    return this.#copying(tx => changes.flatMap(change => this.#take(tx, change) ?? []), changes)
-  }
-
-  /**
-   * Ends a snapshot: rows of a table that it does not have are removed, except those that this host has still to
-   * report.
-   */
-  endSnapshot(seen: ReadonlyMap<string, ReadonlySet<string>>, to: Pick<ReplicaMark, 'version' | 'timeline'>): Applied {
-    const pending = new Set(this.#outboxKeys())
-    const gone = REPLICA_TABLES.toReversed().flatMap(({ name, hostMay }) =>
-      this.#of(name)
-        .keys()
-        .filter(key => !seen.get(name)?.has(keyText(JSON.parse(key))))
-        .filter(key => !(hostMay.includes('insert') && pending.has(`${name} ${key}`)))
-        .map(key => ({ table: name, key: JSON.parse(key), row: null })),
-    )
+  /** Takes over rows of a copy that is made in parts, without moving on. `alongside`: in the same transaction. */
+  applyPart(changes: readonly RowChange[], alongside: () => void = () => {}): Applied {
     return this.#copying(tx => {
-      const touched = gone.flatMap(change => this.#take(tx, change) ?? [])
-      this.#setMark(to)
+      const touched = changes.flatMap(change => this.#take(tx, change) ?? [])
+      alongside()
       return touched
-    }, gone)
+    }, changes)
   }
 
   /**
@@ -247,7 +238,8 @@ export class Replica {
     return found
   }
 
-  #setMark({ version, timeline }: Pick<ReplicaMark, 'version' | 'timeline'>): void {
+  /** Where the copy stands from now on; or the records that became the directory. */
+  setMark({ version, timeline }: Pick<ReplicaMark, 'version' | 'timeline'>): void {
     this.#sql.setMark.run(version, timeline)
   }
 
@@ -282,7 +274,7 @@ export class Replica {
     const id = instanceOf(table, row ?? key)
     const before = id === null ? null : this.#instance(id)
     if (row === null) found.remove(key)
-    else found.upsert(row)
+    else this.#upsert(found, row)
     if (id === null) return null
     const after = this.#instance(id)
     const { hostId } = this.#deps
@@ -300,6 +292,15 @@ export class Replica {
       isLeft,
       isDismissed: before?.desired === 'present' && after?.desired !== 'present',
       isFailed: before !== null && before.status !== 'failed' && after?.status === 'failed',
+    }
+  }
+
+  /** While parts of a copy are of different moments a row may refer to one that comes later or has gone. */
+  #upsert({ upsert }: Prepared, row: WireRow): void {
+    try {
+      upsert(row)
+    } catch (error) {
+      if (systemErrorCode(error) !== 'SQLITE_CONSTRAINT_FOREIGNKEY' || this.progress.read() === null) throw error
     }
   }
 
@@ -331,6 +332,7 @@ export function endReplica(directory: Pick<DirectoryStore, 'transact'>): void {
     run(tx, 'DELETE FROM outbox_held')
     run(tx, 'DELETE FROM allowances')
     run(tx, 'DELETE FROM replica')
+    run(tx, 'DELETE FROM copy_progress')
     run(tx, 'DELETE FROM instance_addresses')
   })
 }
@@ -378,6 +380,11 @@ type MarkRow = { readonly fleet_id: string; readonly timeline: number; readonly 
 
 /** Prepared once: they are of every request in a fleet. */
 function statementsOn(db: DirectoryDb) {
+  const noting = (tables: readonly ReplicaTable[]) =>
+    tables.flatMap(table => {
+      const sql = noteOwn(table)
+      return sql === null ? [] : [prepareRaw(db, sql)]
+    })
   return {
     triggers: prepareRaw<{ name: string }>(db, "SELECT name FROM sqlite_schema WHERE type = 'trigger'"),
     mark: prepareRaw<MarkRow>(db, 'SELECT fleet_id, timeline, version FROM replica'),
@@ -385,10 +392,12 @@ function statementsOn(db: DirectoryDb) {
     organizations: prepareRaw<{ count: number }>(db, 'SELECT count(*) AS count FROM organizations'),
     seeding: prepareRaw<{ is_seeding: number }>(db, 'SELECT is_seeding FROM replica'),
     endSeeding: prepareRaw(db, 'UPDATE replica SET is_seeding = 0'),
-    reportOwn: REPLICA_TABLES.flatMap(table => {
-      const sql = noteOwn(table)
-      return sql === null ? [] : [prepareRaw(db, sql)]
-    }),
+    reportOwn: noting(REPLICA_TABLES.filter(({ isSum }) => isSum !== true)),
+    reportSums: noting(REPLICA_TABLES.filter(({ isSum }) => isSum === true)),
+    ownIds: prepareRaw<{ id: string }>(
+      db,
+      'SELECT id FROM instances WHERE host_id = ?1 AND id > ?2 ORDER BY id LIMIT ?3',
+    ),
     setMark: prepareRaw(db, 'UPDATE replica SET version = ?1, timeline = ?2'),
     syncLater: prepareRaw(db, 'PRAGMA synchronous = NORMAL'),
     syncAtOnce: prepareRaw(db, 'PRAGMA synchronous = FULL'),
@@ -421,7 +430,6 @@ function prepared(db: DirectoryDb, table: ReplicaTable, hostId: string): Prepare
   const select = prepareRaw<{ row: string }>(db, selectRow(table))
   const upsert = prepareRaw(db, upsertRow(table))
   const remove = prepareRaw(db, deleteRow(table))
-  const keys = prepareRaw<{ row_key: string }>(db, selectKeys(table))
   const keyValues = (key: WireRow) => table.key.map(name => bound(key[name], 'text'))
   return {
     select: key => {
@@ -434,7 +442,6 @@ function prepared(db: DirectoryDb, table: ReplicaTable, hostId: string): Prepare
     remove: key => {
       remove.run(...keyValues(key), hostId)
     },
-    keys: () => keys.all().map(({ row_key }) => row_key),
   }
 }
 

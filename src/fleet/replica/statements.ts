@@ -40,7 +40,7 @@ export function selectRow(table: ReplicaTable): string {
   return `SELECT ${rowJson(table)} AS row FROM ${table.name} WHERE ${where}`
 }
 
-/** Lines for rows of this host's instances, and for its sums (?1: the host); null: the table has none. */
+/** Lines for rows of instances (?1: their ids, as JSON), or for this host's sums (?1: the host); null: none. */
 export function noteOwn(table: ReplicaTable): string | null {
   if (table.isSum === true) {
     return `INSERT OR IGNORE INTO outbox_held (table_name, row_key) SELECT '${table.name}', ${keyJson(table)} FROM ${table.name} WHERE host_id = ?1`
@@ -56,11 +56,22 @@ export function noteOwn(table: ReplicaTable): string | null {
   const column = table.name === 'instances' ? 'id' : table.columns.find(({ name }) => name === 'instance_id')?.name
   if (column === undefined) return null
   return `INSERT OR IGNORE INTO outbox (table_name, row_key) SELECT '${table.name}', ${keyJson(table)} FROM ${table.name}
-    WHERE ${column} IN (SELECT id FROM instances WHERE host_id = ?1)`
+    WHERE ${column} IN (SELECT value FROM json_each(?1))`
 }
 
-export function selectKeys(table: ReplicaTable): string {
-  return `SELECT ${keyJson(table)} AS row_key FROM ${table.name}`
+export function countUnnoted(table: ReplicaTable): string {
+  const noted = (notes: string) =>
+    `EXISTS (SELECT 1 FROM ${notes} WHERE table_name = '${table.name}' AND row_key = ${keyJson(table)})`
+  return `SELECT count(*) AS count FROM ${table.name} WHERE NOT ${noted('outbox')} AND NOT ${noted('outbox_held')}`
+}
+
+/** A page of rows with their keys, in the order of keys, after the key in ?1 to ?n; the last value: how many. */
+export function selectPage(table: ReplicaTable, isFirst: boolean): string {
+  const { name, key } = table
+  const columns = key.join(', ')
+  const after = isFirst ? '' : `WHERE (${columns}) > (${key.map((_, index) => `?${index + 1}`).join(', ')})`
+  const limit = isFirst ? 1 : key.length + 1
+  return `SELECT ${keyJson(table)} AS row_key, ${rowJson(table)} AS row FROM ${name} ${after} ORDER BY ${columns} LIMIT ?${limit}`
 }
 
 /**

@@ -71,6 +71,7 @@ type HostOptions = {
   readonly lostAfterMs?: number
   /** Reaches the database also while the way of the others is cut. */
   readonly isDirect?: boolean
+  readonly log?: (line: string) => void
   readonly isJoined?: boolean
 }
 

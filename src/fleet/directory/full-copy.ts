@@ -1,0 +1,148 @@
+// Copies the whole directory to this host, in parts of a statement each, however long it takes. Effects: statements to
+// PostgreSQL, SQL on the host's database.
+//
+// Each part is as of its own moment. A change that was made meanwhile has its line in `changes`: the copy follows those
+// from the version at which it began, and is whole at the version at which it ended. It remembers how far it has come.
+
+import { assert } from '../../base/assert.ts'
+import type { Clock } from '../../base/clock.ts'
+import type { Logger } from '../../base/log.ts'
+import type { Postgres, Sql } from '../postgres.ts'
+import type { LocalRow, LocalRows } from '../replica/local-rows.ts'
+import type { CopyProgress, Progress } from '../replica/progress.ts'
+import type { Applied, Replica } from '../replica/replica.ts'
+import { REPLICA_TABLES, type ReplicaTable } from '../replica/tables.ts'
+import { pagesOf } from './feed.ts'
+import { whichAreGone } from './statements.ts'
+
+export type FullCopyDeps = {
+  readonly postgres: Pick<Postgres, 'query'>
+  readonly replica: Replica
+  readonly progress: CopyProgress
+  readonly local: LocalRows
+  readonly clock: Pick<Clock, 'monotonicMs' | 'sleep'>
+  readonly log: Logger
+  readonly onApplied: (applied: Applied) => void
+}
+
+const toldEveryMs = 5_000
+/** Keys of rows here that are looked up there together. */
+const goneKeyCount = 500
+
+/**
+ * Afterwards the copy is at the version at which it began; changes after it are read as usual. Goes on where it was
+ * interrupted, unless another server took over or the changes since are trimmed. Fault: `fleet.unavailable`.
+ */
+export async function copyWhole(deps: FullCopyDeps): Promise<void> {
+  const { postgres, replica, progress } = deps
+  let at = goneOn(progress.read(), await standOf(postgres)) ?? (await begun(deps))
+  const told = createTold(deps)
+  while (at.toVersion === null) {
+    at = await copyTable(deps, at, told)
+    const next = REPLICA_TABLES[indexOf(at.table) + 1]
+    if (next !== undefined) at = { ...at, table: next.name, after: null }
+    else {
+      if (!at.isClean) await removeGone(deps)
+      at = { ...at, toVersion: (await standOf(postgres)).version }
+    }
+    const { timeline, fromVersion: version } = at
+    replica.transact(() => {
+      // No change is to follow.
+      if (at.toVersion === version) progress.end()
+      else progress.write(at)
+      if (at.toVersion !== null) replica.setMark({ version, timeline })
+    })
+  }
+  told(at, true)
+}
+
+type Stand = { readonly version: number; readonly timeline: number; readonly trimmed: number }
+
+async function standOf(sql: Sql): Promise<Stand> {
+  const [at] = await sql.query<Stand>(
+    'SELECT f.version, timeline() AS timeline, t.version AS trimmed FROM fleet f CROSS JOIN trimmed t',
+  )
+  assert(at !== undefined, 'a directory has its counter')
+  return at
+}
+
+/** Null: it has to begin anew. */
+function goneOn(progress: Progress | null, { version, timeline, trimmed }: Stand): Progress | null {
+  if (progress === null || progress.toVersion !== null) return null
+  const { fromVersion } = progress
+  return progress.timeline === timeline && trimmed <= fromVersion && fromVersion <= version ? progress : null
+}
+
+async function begun({ postgres, replica, progress, clock, log }: FullCopyDeps): Promise<Progress> {
+  const mark = replica.mark()
+  const earlier = progress.read()
+  const isNew = mark === null || mark.version === 0
+  const isFirst = isNew || earlier?.isFirst === true
+  // Another server, or a directory as of an earlier moment, may lack what this host reported.
+  if (!isFirst) await replica.reportOwn(() => clock.sleep(0))
+  const { version, timeline } = await standOf(postgres)
+  const [first] = REPLICA_TABLES
+  assert(first !== undefined, 'hosts copy tables')
+  log.info('the whole directory is copied', { at_version: version, from_version: mark?.version ?? 0 })
+  const isClean = isNew && earlier === null
+  const from = { timeline, fromVersion: version, toVersion: null, table: first.name, after: null, rowCount: 0 }
+  const at = { ...from, isFirst, isClean }
+  progress.write(at)
+  return at
+}
+
+async function copyTable(deps: FullCopyDeps, from: Progress, told: Told): Promise<Progress> {
+  const { postgres, replica, progress, onApplied } = deps
+  const table = REPLICA_TABLES[indexOf(from.table)]
+  assert(table !== undefined, `${from.table} is copied`)
+  let at = from
+  for await (const page of pagesOf(postgres, table, from.after)) {
+    at = { ...at, after: page.at(-1)?.key ?? at.after, rowCount: at.rowCount + page.length }
+    const reached = at
+    onApplied(replica.applyPart(page, () => progress.write(reached)))
+    told(at)
+  }
+  return at
+}
+
+/** Removes rows that the directory does not have, but for those that this host has still to report. */
+async function removeGone({ postgres, replica, local, onApplied }: FullCopyDeps): Promise<void> {
+  for (const table of REPLICA_TABLES.toReversed()) {
+    let rows: LocalRow[]
+    for (let after: LocalRow['key'] | null = null; ; after = rows.at(-1)?.key ?? null) {
+      rows = local.page(table, after, goneKeyCount)
+      if (rows.length === 0) break
+      // Before the directory is asked: what is reported meanwhile it has.
+      const asked = rows.filter(({ text }) => !(table.hostMay.includes('insert') && local.isNoted(table.name, text)))
+      const gone = await postgres.query<{ i: number }>(whichAreGone(table), [
+        JSON.stringify(asked.map(({ key }) => key)),
+      ])
+      const changes = gone.flatMap(({ i }) => {
+        const row = asked[i - 1]
+        return row === undefined ? [] : [{ table: table.name, key: row.key, row: null }]
+      })
+      if (changes.length > 0) onApplied(replica.applyPart(changes))
+    }
+  }
+}
+
+function indexOf(table: ReplicaTable['name']): number {
+  const index = REPLICA_TABLES.findIndex(({ name }) => name === table)
+  assert(index >= 0, `${table} is copied`)
+  return index
+}
+
+type Told = (at: Progress, isWhole?: boolean) => void
+
+function createTold({ clock, log }: FullCopyDeps): Told {
+  const beganMs = clock.monotonicMs()
+  let toldMs = beganMs
+  return ({ rowCount: rows, table }, isWhole = false) => {
+    const nowMs = clock.monotonicMs()
+    if (!isWhole && nowMs - toldMs < toldEveryMs) return
+    toldMs = nowMs
+    const took = Math.round(nowMs - beganMs)
+    if (isWhole) log.info('the rows of the directory are here; changes since then follow', { rows, took_ms: took })
+    else log.info('the directory is being copied', { rows, table, took_ms: took })
+  }
+}

@@ -1,0 +1,69 @@
+// Rows of this host's own database that hosts copy, in pages. Effects: SQL on the host's database.
+
+import { assert } from '../../base/assert.ts'
+import { type DirectoryDb, prepareRaw } from '../../store/db.ts'
+import { countUnnoted, selectPage, selectRow } from './statements.ts'
+import { REPLICA_TABLES, type ReplicaTable, type RowChange, type WireRow } from './tables.ts'
+
+/** A row, and its key as the outbox writes it. */
+export type LocalRow = RowChange & { readonly row: WireRow; readonly text: string }
+
+type Found = { readonly row_key: string; readonly row: string }
+
+export class LocalRows {
+  readonly #tables
+  readonly #noted
+
+  constructor(db: DirectoryDb) {
+    this.#tables = new Map(
+      REPLICA_TABLES.map(table => [
+        table.name,
+        {
+          first: prepareRaw<Found>(db, selectPage(table, true)),
+          next: prepareRaw<Found>(db, selectPage(table, false)),
+          unnoted: prepareRaw<{ count: number }>(db, countUnnoted(table)),
+          one: prepareRaw<{ row: string }>(db, selectRow(table)),
+        },
+      ]),
+    )
+    this.#noted = prepareRaw(
+      db,
+      `SELECT 1 FROM outbox WHERE table_name = ?1 AND row_key = ?2
+       UNION ALL SELECT 1 FROM outbox_held WHERE table_name = ?1 AND row_key = ?2`,
+    )
+  }
+
+  /** The next rows after a key, in the order of keys. */
+  page({ name, key }: ReplicaTable, after: WireRow | null, limit: number): LocalRow[] {
+    const { first, next } = this.#of(name)
+    const found = after === null ? first.all(limit) : next.all(...key.map(column => after[column] ?? null), limit)
+    return found.map(({ row_key: text, row }) => ({ table: name, key: JSON.parse(text), row: JSON.parse(row), text }))
+  }
+
+  /** Null: there is none. */
+  row({ name, key: columns }: ReplicaTable, key: WireRow): WireRow | null {
+    const found = this.#of(name).one.get(...columns.map(column => key[column] ?? null))
+    return found === null ? null : JSON.parse(found.row)
+  }
+
+  /** Rows that have not changed here since. */
+  countUnnoted({ name }: ReplicaTable): number {
+    return this.#of(name).unnoted.get()?.count ?? 0
+  }
+
+  /** It changed here, and the directory may not have it as it is. `text`: its key. */
+  isNoted(table: string, text: string): boolean {
+    return this.#noted.get(table, text) !== null
+  }
+
+  #of(name: string) {
+    const found = this.#tables.get(name)
+    assert(found !== undefined, `${name} is copied`)
+    return found
+  }
+}
+
+/** The key of a row as the outbox writes it. */
+export function outboxKey({ key: columns }: ReplicaTable, key: WireRow): string {
+  return JSON.stringify(Object.fromEntries(columns.map(column => [column, key[column] ?? null])))
+}
