@@ -73,7 +73,6 @@ export function openFleetDirectory(deps: FleetDirectoryDeps, fleetId: string | n
     const waited = waitsFor()
     if (waited !== null) throw directoryAway(new Error(waited))
   }
-  const begin = () => beginOnceAnswered(deps, replica, signal)
   /** Reports changes made here while the records were copied to the directory; until then no other host has them. */
   const finishSeeding = async () => {
     while (replica.isSeeding() && !signal.aborted) {
@@ -111,7 +110,7 @@ export function openFleetDirectory(deps: FleetDirectoryDeps, fleetId: string | n
     },
     waitsFor,
     start: () => {
-      running = begin()
+      running = beginOnceAnswered(deps, replica, signal)
         .then(finishSeeding)
         .then(() =>
           Promise.all([

@@ -84,7 +84,7 @@ async function begun({ postgres, replica, progress, clock, log }: FullCopyDeps):
   const [first] = REPLICA_TABLES
   assert(first !== undefined, 'hosts copy tables')
   log.info('the whole directory is copied', { at_version: version, from_version: mark?.version ?? 0 })
-  const isClean = isNew && earlier === null
+  const isClean = isNew && earlier === null && replica.isEmpty()
   const from = { timeline, fromVersion: version, toVersion: null, table: first.name, after: null, rowCount: 0 }
   const at = { ...from, isFirst, isClean }
   progress.write(at)

@@ -114,9 +114,13 @@ export class Replica {
     })
   }
 
+  isEmpty(): boolean {
+    return (this.#sql.organizations.get()?.count ?? 0) === 0
+  }
+
   /** Fault `conflict`: there are records that a copy would replace. */
   refuseOwn(): void {
-    if ((this.#sql.organizations.get()?.count ?? 0) === 0) return
+    if (this.isEmpty()) return
     const message = 'this host has organizations of its own, which a fleet it enters would replace'
     throw new Fault('conflict', `${message}; \`strongroom fleet init\` makes a fleet of them`)
   }
