@@ -1,12 +1,12 @@
 // This host's copy of the fleet's directory, in its own database: what came from others is taken over, and what a
 // change would write is found out before the directory has it. Effects: SQL on the host's database.
 
-import type { SQLQueryBindings } from 'bun:sqlite'
 import { assert } from '../../base/assert.ts'
 import { Fault, systemErrorCode } from '../../base/fault.ts'
 import { type DirectoryDb, type DirectoryStore, prepareRaw } from '../../store/db.ts'
+import { type Prepared, prepared } from './prepared.ts'
 import { CopyProgress } from './progress.ts'
-import { deleteRow, noteOwn, outboxTriggers, selectRow, triggerNames, upsertRow } from './statements.ts'
+import { noteOfInstances, noteOwn, outboxTriggers, triggerNames } from './statements.ts'
 import { REPLICA_TABLES, type ReplicaTable, type RowChange, type WireRow } from './tables.ts'
 
 export type ReplicaDeps = {
@@ -46,12 +46,6 @@ export type Tried = { readonly ok: true; readonly value: unknown } | { readonly 
 
 /** Instances of a turn of the event loop. */
 const ownCount = 250
-
-type Prepared = {
-  readonly select: (key: WireRow) => WireRow | null
-  readonly upsert: (row: WireRow) => void
-  readonly remove: (key: WireRow) => void
-}
 
 type InstanceBefore = {
   readonly host_id: string
@@ -151,14 +145,14 @@ export class Replica {
   async reportOwn(turn: () => Promise<void>): Promise<void> {
     const { directory, hostId } = this.#deps
     directory.transact(() => {
-      for (const note of this.#sql.reportSums) note.run(hostId)
+      for (const note of this.#sql.noteOthers) note.run(hostId)
     })
     for (let after = ''; ; await turn()) {
       const ids = this.#sql.ownIds.all(hostId, after, ownCount).map(({ id }) => id)
       const last = ids.at(-1)
       if (last === undefined) return
       directory.transact(() => {
-        for (const note of this.#sql.reportOwn) note.run(JSON.stringify(ids))
+        for (const note of this.#sql.noteOfInstances) note.run(JSON.stringify(ids))
       })
       after = last
     }
@@ -384,9 +378,9 @@ type MarkRow = { readonly fleet_id: string; readonly timeline: number; readonly 
 
 /** Prepared once: they are of every request in a fleet. */
 function statementsOn(db: DirectoryDb) {
-  const noting = (tables: readonly ReplicaTable[]) =>
-    tables.flatMap(table => {
-      const sql = noteOwn(table)
+  const noting = (textOf: (table: ReplicaTable) => string | null) =>
+    REPLICA_TABLES.flatMap(table => {
+      const sql = textOf(table)
       return sql === null ? [] : [prepareRaw(db, sql)]
     })
   return {
@@ -396,8 +390,8 @@ function statementsOn(db: DirectoryDb) {
     organizations: prepareRaw<{ count: number }>(db, 'SELECT count(*) AS count FROM organizations'),
     seeding: prepareRaw<{ is_seeding: number }>(db, 'SELECT is_seeding FROM replica'),
     endSeeding: prepareRaw(db, 'UPDATE replica SET is_seeding = 0'),
-    reportOwn: noting(REPLICA_TABLES.filter(({ isSum }) => isSum !== true)),
-    reportSums: noting(REPLICA_TABLES.filter(({ isSum }) => isSum === true)),
+    noteOfInstances: noting(noteOfInstances),
+    noteOthers: noting(table => (noteOfInstances(table) === null ? noteOwn(table) : null)),
     ownIds: prepareRaw<{ id: string }>(
       db,
       'SELECT id FROM instances WHERE host_id = ?1 AND id > ?2 ORDER BY id LIMIT ?3',
@@ -428,29 +422,4 @@ function dropTriggers(tx: DirectoryDb): void {
 
 function run(tx: DirectoryDb, sql: string): void {
   tx.run(sql)
-}
-
-function prepared(db: DirectoryDb, table: ReplicaTable, hostId: string): Prepared {
-  const select = prepareRaw<{ row: string }>(db, selectRow(table))
-  const upsert = prepareRaw(db, upsertRow(table))
-  const remove = prepareRaw(db, deleteRow(table))
-  const keyValues = (key: WireRow) => table.key.map(name => bound(key[name], 'text'))
-  return {
-    select: key => {
-      const found = select.get(...keyValues(key))
-      return found === null ? null : JSON.parse(found.row)
-    },
-    upsert: row => {
-      upsert.run(...table.columns.map(({ name, type }) => bound(row[name], type)), hostId)
-    },
-    remove: key => {
-      remove.run(...keyValues(key), hostId)
-    },
-  }
-}
-
-/** A value that the directory has not is null: an older one lacks a column. */
-function bound(value: string | number | null | undefined, type: 'text' | 'integer' | 'bytes'): SQLQueryBindings {
-  if (value === null || value === undefined) return null
-  return type === 'bytes' ? Buffer.from(String(value).slice(2), 'hex') : value
 }

@@ -40,7 +40,7 @@ export function selectRow(table: ReplicaTable): string {
   return `SELECT ${rowJson(table)} AS row FROM ${table.name} WHERE ${where}`
 }
 
-/** Lines for rows of instances (?1: their ids, as JSON), or for this host's sums (?1: the host); null: none. */
+/** Lines for this host's own rows, those of its instances included (?1: the host); null: the table has none. */
 export function noteOwn(table: ReplicaTable): string | null {
   if (table.isSum === true) {
     return `INSERT OR IGNORE INTO outbox_held (table_name, row_key) SELECT '${table.name}', ${keyJson(table)} FROM ${table.name} WHERE host_id = ?1`
@@ -53,6 +53,14 @@ export function noteOwn(table: ReplicaTable): string | null {
     return `INSERT OR IGNORE INTO outbox (table_name, row_key) SELECT '${table.name}', ${keyJson(table)} FROM ${table.name}
     WHERE host_id = ?1`
   }
+  const column = table.name === 'instances' ? 'id' : table.columns.find(({ name }) => name === 'instance_id')?.name
+  if (column === undefined) return null
+  return `INSERT OR IGNORE INTO outbox (table_name, row_key) SELECT '${table.name}', ${keyJson(table)} FROM ${table.name}
+    WHERE ${column} IN (SELECT id FROM instances WHERE host_id = ?1)`
+}
+
+/** Lines for rows of some instances (?1: their ids, as JSON); null: the table has none. */
+export function noteOfInstances(table: ReplicaTable): string | null {
   const column = table.name === 'instances' ? 'id' : table.columns.find(({ name }) => name === 'instance_id')?.name
   if (column === undefined) return null
   return `INSERT OR IGNORE INTO outbox (table_name, row_key) SELECT '${table.name}', ${keyJson(table)} FROM ${table.name}
