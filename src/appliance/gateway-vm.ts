@@ -109,7 +109,7 @@ export function composeGatewayVm(parts: GatewayVmParts): GatewayVm {
   const engine = gatewayEngine(parts)
   const statusOf = (vmId: string) => keeper.view().gateways.find(gateway => gateway.vmId === vmId)?.status ?? null
   const tell = createHostSums({ ...store, statusOf, shares: metering.shares })
-  const shared = { engine, control, addresses, books, tell, shares: shares?.ofVm ?? null, clock, log }
+  const shared = { engine, control, addresses, books, tell, shares: shares?.ofVms ?? null, clock, log }
   const { certificates } = parts
   const certifying = { certify: certificates.certify, certificatesStamp: certificates.stamp }
   const models = new GatewayModel({ config, stateDir, clock, log })

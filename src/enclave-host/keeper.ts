@@ -361,9 +361,11 @@ export class GatewayKeeper {
     const usageLost = this.#sessions.get(row.vmId)?.status?.usageWaiting ?? 0
     if (usageLost > 0) log.error('usage of a gateway VM was not booked before its end', { vm: row.vmId, usageLost })
     this.#event('gateway.gone', { vm: row.vmId, state: row.state, reason, usageLost })
-    await this.#sessions.get(row.vmId)?.stop()
+    const session = this.#sessions.get(row.vmId)
+    await session?.stop()
     this.#sessions.delete(row.vmId)
     engine.dismiss(row.vmId)
+    void session?.endShares()
     this.#wake()
   }
 

@@ -12,11 +12,10 @@ import { createSerial } from '../base/work/serial.ts'
 import { sweepLater } from '../base/work/sweep.ts'
 import { TokenBucket } from '../base/work/token-bucket.ts'
 import type { EnclaveStatus, UsageBatch, Want } from '../contract/vm/enclave.ts'
-import type { ShareAnswer } from '../contract/vm/shares.ts'
 import type { Addresses } from './addresses.ts'
 import type { ControlSource } from './control.ts'
 import { SpanFetcher, type SpanTaker } from './spans.ts'
-import type { Certify, GatewayEngine, TellUsed, UsageBooks, WantOf } from './types.ts'
+import type { Certify, GatewayEngine, TellUsed, UsageBooks, VmShares, WantOf } from './types.ts'
 
 export type SessionDeps = {
   readonly vmId: string
@@ -30,8 +29,8 @@ export type SessionDeps = {
   /** Null: nobody wants its spans. */
   readonly spans: SpanTaker | null
   readonly tell: TellUsed
-  /** Parts of keys' limits for the VM with this receipt key. Null: this host is in no fleet. */
-  readonly shares: ((receiptKey: string, asked: WantOf<'shares'>) => Promise<ShareAnswer>) | null
+  /** Parts of keys' limits, by the receipt key. Null: this host is in no fleet. */
+  readonly shares: VmShares | null
   readonly clock: Clock
   readonly log: Logger
   /** The status has changed. */
@@ -140,6 +139,11 @@ export class GatewaySession {
   pushCertificates(): void {
     if (this.#status === null) return
     void this.#pushes.run(() => this.#sendCertificates()).catch(error => this.#note('certificates', error))
+  }
+
+  /** The VM has ended: others may have its parts of keys' limits. Never rejects. */
+  async endShares(): Promise<void> {
+    if (this.#status !== null) await this.#deps.shares?.end(this.#status.receiptKey)
   }
 
   /** Its clients are to go elsewhere. */
@@ -290,7 +294,8 @@ export class GatewaySession {
     const { shares } = this.#deps
     const receiptKey = this.#status?.receiptKey
     const none = { goodMs: null, grants: [] }
-    const answer = shares === null || receiptKey === undefined ? none : await shares(receiptKey, want).catch(() => none)
+    const answer =
+      shares === null || receiptKey === undefined ? none : await shares.renew(receiptKey, want).catch(() => none)
     await this.#tell({ op: 'shares_for', want: want.id, ...answer })
   }
 

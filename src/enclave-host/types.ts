@@ -1,6 +1,7 @@
 // Parts of engine and appliance that the host's side of the gateway VM needs. Types only.
 
 import type { DaySums, MonthSums, UsageBatch, Want } from '../contract/vm/enclave.ts'
+import type { ShareAnswer } from '../contract/vm/shares.ts'
 import type { VmEngine } from '../vm/engine.ts'
 import type { VmGateways } from '../vm/evidence/gateway.driver.ts'
 import type { RecordedLaunch } from '../vm/evidence/launch-policy.plan.ts'
@@ -50,6 +51,13 @@ export type UsageBooks = {
   readonly booked: (vmId: string) => number
   /** Fault channel.refused: not the next batch, or not signed by the VM's receipt key. */
   readonly take: (vmId: string, batch: UsageBatch) => void
+}
+
+/** Parts of keys' limits that VMs lease from the fleet; `receiptKey` is that of the process in the VM. */
+export type VmShares = {
+  readonly renew: (receiptKey: string, asked: WantOf<'shares'>) => Promise<ShareAnswer>
+  /** The VM has ended. Never rejects. */
+  readonly end: (receiptKey: string) => Promise<void>
 }
 
 /** Sums of the books for a VM. Fault channel.refused: they are not known yet. */

@@ -131,3 +131,47 @@ test('goal: a VM learns at first contact, and at each change, which certificates
   expect(told).toEqual(['00', '11'].map(byte => ({ op: 'certificates', stamp: byte.repeat(32) })))
   expect([session.status?.state, logged.join('\n')]).toEqual(['ready', expect.stringContaining('bad_request')])
 })
+
+test('goal: a VM that asks for shares of limits is answered by the fleet under its receipt key, with nothing where there is none, and its end is told', async () => {
+  const told: unknown[] = []
+  const fleet: unknown[] = []
+  let isAway = false
+  const vm = () => ({
+    next: () => ({
+      status: fakeStatus,
+      wants: [{ id: 'w1', kind: 'shares' as const, turn: 7, asks: [] }],
+      usage: null,
+    }),
+    tell: async (_vm: string, operation: { readonly op: string }) => {
+      if (operation.op === 'shares_for') told.push(operation)
+    },
+  })
+  const { session, clock } = fakeSession(vm(), {
+    shares: {
+      renew: async (receiptKey, { turn }) => {
+        if (isAway) throw new Fault('fleet.unavailable', 'away')
+        fleet.push([receiptKey, turn])
+        return { goodMs: 5, grants: [] }
+      },
+      end: async receiptKey => void fleet.push(receiptKey),
+    },
+  })
+  session.start()
+  await clock.elapse(1_000)
+  isAway = true
+  await clock.elapse(1_000)
+  await session.stop()
+  await session.endShares()
+  expect(fleet[0]).toEqual([fakeStatus.receiptKey, 7])
+  expect(fleet.at(-1)).toBe(fakeStatus.receiptKey)
+  expect([told[0], told.at(-1)]).toEqual([
+    { op: 'shares_for', want: 'w1', goodMs: 5, grants: [] },
+    { op: 'shares_for', want: 'w1', goodMs: null, grants: [] },
+  ])
+  told.length = 0
+  const alone = fakeSession(vm())
+  alone.session.start()
+  await alone.clock.elapse(1_000)
+  await alone.session.stop()
+  expect(told[0]).toEqual({ op: 'shares_for', want: 'w1', goodMs: null, grants: [] })
+})

@@ -14,7 +14,7 @@ beforeAll(async () => {
 })
 afterAll(() => upstream.stop())
 
-type Asked = Parameters<NonNullable<SessionDeps['shares']>>
+type Asked = Parameters<NonNullable<SessionDeps['shares']>['renew']>
 
 function chat(bench: EnclaveBench, vmId: string, key: string): Promise<Response> {
   return fetch(`${bench.url(vmId)}/v1/chat/completions`, {
@@ -40,7 +40,7 @@ async function served(isShared: boolean, share: Amounts) {
     }
   }
   const key = bench.addKey({ requestsPerMinute: 50 })
-  const { vmId, session } = await bench.serve({ shares })
+  const { vmId, session } = await bench.serve({ shares: { renew: shares, end: async () => {} } })
   return { bench, asked, scripted, session, ask: () => chat(bench, vmId, key) }
 }
 

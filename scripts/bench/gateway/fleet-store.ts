@@ -11,8 +11,10 @@ import { Lease } from '../../../src/fleet/hosts/lease.ts'
 import { openPostgres } from '../../../src/fleet/postgres.ts'
 import type { Store } from '../../../src/store/db.ts'
 import { report } from '../../rigs/postgres/hosts.ts'
+import { until } from '../../rigs/until.ts'
 
 const name = 'gateway'
+const firstCopyMs = 30_000
 
 type JoinDeps = Pick<Runtime, 'clock' | 'log'> & { readonly store: Store; readonly database: string }
 
@@ -37,5 +39,6 @@ export async function joinFleet({ store, database, clock, log }: JoinDeps): Prom
   served.link?.connect({ adopt: () => ({ vmId: newUuid() }), onInstances: () => {} })
   served.start()
   void lease.run(new AbortController().signal)
+  await until('the first copy of the directory', firstCopyMs, () => served.store.directory.fresh?.())
   return { store: served.store, fleet }
 }

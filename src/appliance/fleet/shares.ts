@@ -15,8 +15,12 @@ import type { Fleet } from './hosts.ts'
 export type FleetShares = {
   /** For the gateway of this process: call once, before it serves. */
   readonly ofProcess: () => Pick<KeySharesDeps, 'renew' | 'isShared' | 'keysPerAskMax'>
-  /** For the VM whose process has this receipt key. */
-  readonly ofVm: (receiptKey: string, asked: { readonly turn: number; readonly asks: Asks }) => Promise<ShareAnswer>
+  /** For gateway VMs, by the receipt key of the process in them. */
+  readonly ofVms: {
+    readonly renew: (receiptKey: string, asked: { readonly turn: number; readonly asks: Asks }) => Promise<ShareAnswer>
+    /** The VM has ended. Never rejects. */
+    readonly end: (receiptKey: string) => Promise<void>
+  }
   /** The gateway of this process has ended. Never rejects. */
   readonly end: () => Promise<void>
 }
@@ -37,30 +41,29 @@ export function composeShares({ fleet, config, store, random, log }: SharesParts
   if (fleet.database === null) return null
   const { postgres } = fleet.database
   const desk = new ShareDesk({ postgres, hostId: store.hostId, limitsOf: limitsIn(store, config) })
+  const end = (member: string) =>
+    desk.end(member).catch(error => {
+      log.unit('fleet').warn('the end of a gateway could not be told to the fleet: its shares are back in minutes', {
+        problem: reasonOf(error),
+      })
+    })
+  const member = newUuid(random)
   return {
     ofProcess: () => {
-      const member = newUuid(random)
       let isFirst = true
       return {
         isShared: () => true,
         keysPerAskMax: keysPerStatementMax,
         renew: async (turn, asks) => {
           // The gateway that was here before ended with its process.
-          if (isFirst) await desk.end(member)
+          if (isFirst) await desk.endOthers(member)
           isFirst = false
           return await desk.renew(member, turn, asks)
         },
       }
     },
-    ofVm: (receiptKey, { turn, asks }) => desk.renew(receiptKey, turn, asks),
-    end: () =>
-      desk.end().catch(error => {
-        log
-          .unit('fleet')
-          .warn('the end of the gateway could not be told to the fleet: its shares are back in minutes', {
-            problem: reasonOf(error),
-          })
-      }),
+    ofVms: { renew: (receiptKey, { turn, asks }) => desk.renew(receiptKey, turn, asks), end },
+    end: () => end(member),
   }
 }
 

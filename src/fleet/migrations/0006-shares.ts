@@ -108,13 +108,14 @@ BEGIN
   );
 END $$;
 
--- The host's gateways other than one have ended: what they took counts until it is out of every minute.
-CREATE FUNCTION end_shares(host text, other_than text) RETURNS void
+-- A gateway of the host has ended, or all of them (ended is null) but one: what they took counts until it is out of
+-- every minute.
+CREATE FUNCTION end_shares(host text, ended text, other_than text) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = strongroom, pg_temp AS $$
 BEGIN
   UPDATE share_members m SET good_ms = 0, served_ms = served_now()
     FROM hosts h WHERE h.id = host AND h.database_role = session_user
-      AND m.host_id = host AND m.member <> other_than AND m.good_ms > 0;
+      AND m.host_id = host AND (ended IS NULL OR m.member = ended) AND m.member <> other_than AND m.good_ms > 0;
 END $$;
 
 REVOKE ALL ON ALL FUNCTIONS IN SCHEMA strongroom FROM PUBLIC;

@@ -64,9 +64,15 @@ export class ShareDesk {
     return { goodMs: isLate ? 0 : sharesGoodMs, grants }
   }
 
-  /** The gateways that this host had before, but for one, have ended. Fault `fleet.unavailable`. */
-  async end(otherThan = ''): Promise<void> {
-    await endShares(this.#deps.postgres, this.#deps.hostId, otherThan)
+  /** This gateway has ended. Fault `fleet.unavailable`. */
+  async end(member: string): Promise<void> {
+    this.#views.delete(member)
+    await endShares(this.#deps.postgres, { hostId: this.#deps.hostId, ended: member, otherThan: '' })
+  }
+
+  /** All gateways that this host had have ended, but for this one. Fault `fleet.unavailable`. */
+  async endOthers(member: string): Promise<void> {
+    await endShares(this.#deps.postgres, { hostId: this.#deps.hostId, ended: null, otherThan: member })
   }
 
   #viewOf(member: string): View {

@@ -42,7 +42,10 @@ export async function renewShares(
   )
 }
 
-/** The host's gateways, but for one, have ended. Fault `fleet.unavailable`. */
-export async function endShares(sql: Sql, hostId: string, otherThan = ''): Promise<void> {
-  await sql.query('SELECT end_shares($1, $2)', [hostId, otherThan], { answerMs: renewalAnswerMs })
+/** One gateway of the host has ended, or all of them but one. Fault `fleet.unavailable`. */
+export async function endShares(
+  sql: Sql,
+  { hostId, ended, otherThan }: { readonly hostId: string; readonly ended: string | null; readonly otherThan: string },
+): Promise<void> {
+  await sql.query('SELECT end_shares($1, $2, $3)', [hostId, ended, otherThan], { answerMs: renewalAnswerMs })
 }

@@ -39,7 +39,7 @@ const soonMs = 4_000
 const keysMax = 4_096
 const keysParts = 4
 /** Requests that wait; one key may have an eighth. */
-const waitersMax = 256
+const waitersMax = 2_048
 const waitersParts = 8
 
 const DIMENSIONS = [0, 1, 2] as const

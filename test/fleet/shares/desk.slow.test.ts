@@ -130,7 +130,7 @@ describe.skipIf(skipUnless(hasPostgres, 'needs PostgreSQL (scripts/setup install
 
     const again = gateway(desks[0], 'next')
     await again.ask()
-    await desks[0].end()
+    await desks[0].end('next')
     await serve(postgres, restMs - 1)
     const [third, fourth] = [gateway(desks[1], 'third'), gateway(desks[1], 'fourth')]
     await third.ask()
@@ -217,7 +217,7 @@ describe.skipIf(skipUnless(hasPostgres, 'needs PostgreSQL (scripts/setup install
     ) as [ShareDesk, ShareDesk]
     expect((await a.renew('m', 1, [askOf()])).grants).toHaveLength(1)
     expect((await failure(b.renew('m', 1, [askOf()]))).message).toContain('no member')
-    await b.end()
+    await b.endOthers('')
     expect((await failure(host.query('DELETE FROM shares'))).message).toContain('permission denied')
     expect((await failure(host.query('UPDATE share_members SET good_ms = 0'))).message).toContain('permission denied')
     await host.close()

@@ -228,14 +228,14 @@ describe('without an answer', () => {
   test('waits have an end and a number', async () => {
     const { clock, enter, stop } = bench(() => new Promise(() => {}))
     const refused: number[] = []
-    for (let at = 0; at < 40; at += 1) void enter(caller).then(({ ok }) => void (ok || refused.push(at)))
+    for (let at = 0; at < 300; at += 1) void enter(caller).then(({ ok }) => void (ok || refused.push(at)))
     await clock.elapse(0)
     // Beyond those that wait for this key.
-    expect(refused).toHaveLength(40 - 32)
+    expect(refused).toHaveLength(300 - 256)
     await clock.elapse(shareWaitMs - 1)
-    expect(refused).toHaveLength(40 - 32)
+    expect(refused).toHaveLength(300 - 256)
     await clock.elapse(1)
-    expect(refused).toHaveLength(40)
+    expect(refused).toHaveLength(300)
     stop()
   })
 })

@@ -202,7 +202,7 @@ export class SharedGateway {
     const desk = this.#desk
     let isFirst = this.#starts > 1
     const ask = async (turn: number, asks: readonly ShareAsk[]): Promise<ShareAnswer> => {
-      if (isFirst) await desk.end(member)
+      if (isFirst) await desk.endOthers(member)
       isFirst = false
       return await desk.renew(member, turn, asks)
     }
