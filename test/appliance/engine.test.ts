@@ -139,3 +139,15 @@ test('goal: IPv6 is as the configuration says, and none where it says nothing', 
     told: { address: both.v6?.gateway },
   })
 })
+
+test('goal: connections to the address for other hosts of a fleet are counted, as those to the services are', () => {
+  const portsOf = (toml: string) => {
+    const verdict = parseConfig(toml, 'f')
+    if (!verdict.ok) throw new Error(JSON.stringify(verdict.problems))
+    return hostTableSettings(verdict.config, onHost).services.ports
+  }
+  const alone = portsOf('')
+  const fleet = 'database = "postgres://u@127.0.0.1/d"'
+  expect(portsOf(`[fleet]\n${fleet}`)).toEqual(alone)
+  expect(portsOf(`[fleet]\n${fleet}\npeer_listen = "192.0.2.1:7443"`)).toEqual([...alone, 7443])
+})

@@ -167,7 +167,7 @@ export class PeerCaller implements Peers {
       log.debug('another host of the fleet could not be asked', { host: hostId, service: called.service, problem })
       throw away(problem, error)
     } finally {
-      waiting.stop()
+      waiting.end()
     }
   }
 
@@ -194,6 +194,7 @@ class Waiting {
   readonly #late = new AbortController()
   readonly #client: AbortSignal
   #timer: AbortController | null = null
+  #isOver = false
 
   constructor(clock: Clock, client: AbortSignal) {
     this.#clock = clock
@@ -208,8 +209,10 @@ class Waiting {
     return this.#late.signal.aborted
   }
 
+  /** No effect once the answer is there. */
   within(ms: number): void {
-    this.stop()
+    if (this.#isOver) return
+    this.#timer?.abort()
     const timer = new AbortController()
     this.#timer = timer
     this.#clock.sleep(ms, timer.signal).then(
@@ -218,9 +221,9 @@ class Waiting {
     )
   }
 
-  stop(): void {
+  end(): void {
+    this.#isOver = true
     this.#timer?.abort()
-    this.#timer = null
   }
 }
 

@@ -10,6 +10,7 @@ import { newFleet } from '../../../scripts/rigs/postgres/fleet.ts'
 import { hasPostgres, type PostgresServer, startPostgres } from '../../../scripts/rigs/postgres/server.ts'
 import { skipUnless } from '../../../scripts/rigs/skip.ts'
 import { until } from '../../../scripts/rigs/until.ts'
+import { type Clock, systemClock } from '../../../src/base/clock.ts'
 import type { PassedFetch, PassedPeer } from '../../../src/fleet/peers/peer-server.ts'
 import { publishPeer } from '../../../src/fleet/peers/peers.query.ts'
 import { UnavailableFault } from '../../../src/http/limited.ts'
@@ -30,12 +31,12 @@ describe.skipIf(skipUnless(hasPostgres, 'needs PostgreSQL (scripts/setup install
   })
 
   /** West answers by `service`; east passes on. */
-  async function pair(service: PassedFetch) {
+  async function pair(service: PassedFetch, clock: Clock = systemClock) {
     const stack = new AsyncDisposableStack()
     const database = await newFleet(server)
     const directory = mkdtempSync(join(root, 'fleet-'))
     const open = async (name: string, answer: PassedFetch): Promise<PeerHost> =>
-      stack.use(await startPeerHost(server, database, { root: directory, name, service: answer }))
+      stack.use(await startPeerHost(server, database, { root: directory, name, service: answer, clock }))
     const west = await open('west', service)
     const east = await open('east', async () => new Response('east'))
     await until('they know each other', 5_000, async () => {
@@ -118,6 +119,7 @@ describe.skipIf(skipUnless(hasPostgres, 'needs PostgreSQL (scripts/setup install
   // Goal: events reach the client as they happen, and the other host learns when it leaves.
   test('a stream that the client leaves', async () => {
     let left = 0
+    let cancelled = 0
     let send: (text: string) => void = () => {}
     await using hosts = await pair(async request => {
       request.signal.addEventListener('abort', () => (left += 1))
@@ -125,6 +127,9 @@ describe.skipIf(skipUnless(hasPostgres, 'needs PostgreSQL (scripts/setup install
         start: controller => {
           send = text => controller.enqueue(Buffer.from(text))
           send('data: 1\n\n')
+        },
+        cancel: () => {
+          cancelled += 1
         },
       })
       return new Response(events, { headers: { 'Content-Type': 'text/event-stream' } })
@@ -139,8 +144,57 @@ describe.skipIf(skipUnless(hasPostgres, 'needs PostgreSQL (scripts/setup install
     expect(hosts.west.answering.view().underWay).toBe(1)
     client.abort()
     await until('the other host knows that the client has left', 5_000, () => left === 1)
+    await until('nobody makes events any more', 5_000, () => cancelled === 1)
     await until('nothing is under way', 5_000, () => hosts.west.answering.view().underWay === 0)
     await until('nothing is under way here', 5_000, () => hosts.east.peers.caller.count === 0)
+  })
+
+  // Goal: an answer that begins before the request has ended is not given up for what the request took.
+  test('an answer within the request', async () => {
+    let waits = 0
+    const clock: Clock = {
+      ...systemClock,
+      sleep: (ms, signal) => {
+        if (ms >= 20_000) {
+          waits += 1
+          signal?.addEventListener('abort', () => (waits -= 1))
+        }
+        return systemClock.sleep(ms, signal)
+      },
+    }
+    await using hosts = await pair(async request => {
+      const reader = request.body?.getReader()
+      await reader?.read()
+      // Reads on beside the answer.
+      void (async () => {
+        while ((await reader?.read())?.done === false);
+      })().catch(() => {})
+      return new Response(new ReadableStream({ start: controller => controller.enqueue(Buffer.from('early')) }))
+    }, clock)
+    let pieces: ReadableStreamDefaultController<Uint8Array> | null = null
+    let pulls = 0
+    const body = new ReadableStream<Uint8Array>({
+      start: controller => {
+        pieces = controller
+        controller.enqueue(Buffer.from('first'))
+      },
+      pull: () => {
+        pulls += 1
+      },
+    })
+    const sent = new Request('http://x/', { method: 'POST', body })
+    const answer = await hosts.east.peers.caller.forward(hosts.west.hostId, sent, {
+      ...{ service: 'instances', clientAddress: '10.0.0.1' },
+    })
+    const reader = answer.body?.getReader()
+    expect(Buffer.from((await reader?.read())?.value ?? []).toString()).toBe('early')
+    const before = pulls
+    for (const text of ['second', 'third'])
+      (pieces as ReadableStreamDefaultController<Uint8Array> | null)?.enqueue(Buffer.from(text))
+    await until('more of the request has gone', 5_000, () => pulls > before)
+    expect(waits).toBe(0)
+    await reader?.cancel()
+    await until('nothing is under way', 5_000, () => hosts.east.peers.caller.count === 0)
   })
 
   // Goal: a client that leaves before the answer begins ends the request on the other host.
