@@ -40,6 +40,7 @@ import type { Console } from './console/console.ts'
 import { type Engine, poolsOf } from './engine.ts'
 import { createFirewallMetrics } from './firewall.ts'
 import type { FleetHostService } from './fleet/hosts.ts'
+import type { FleetPeers } from './fleet/peers.ts'
 import type { GuestDns } from './guest-dns.ts'
 import { reportFailures } from './last-words.ts'
 
@@ -68,6 +69,8 @@ export type OperatorParts = Runtime & {
   readonly clockGuard: ClockGuard
   readonly transparency: AdminDeps['transparency']
   readonly member: FleetHostService
+  /** Null: this host is in no fleet. */
+  readonly peers: Pick<FleetPeers, 'view'> | null
 }
 
 /** Answers at once; `start` begins what runs without a request. Faults: conflict (another daemon), host.unsupported. */
@@ -102,6 +105,7 @@ export async function serveOperator(parts: OperatorParts): Promise<AdminServer &
     clockGuard: parts.clockGuard,
     transparency: parts.transparency,
     fleet: member.admin,
+    hostName: id => hostNameOf(parts, id),
     ...{ mintKey, mintGatewayKey },
     offeredModels: configuredModels(config),
     deleteInstance,
@@ -174,6 +178,12 @@ function collectorsOf(parts: OperatorParts): Pick<Collector, 'render'>[] {
     ...(guestDns === null ? [] : [guestDns]),
     ...(builds === null ? [] : [createBuildMetrics({ db: store.directory.db, hostId: store.hostId }, builds)]),
   ]
+}
+
+/** Other hosts by the last look at them; this one by its configuration. */
+function hostNameOf({ store, member, peers }: OperatorParts, id: string): string | null {
+  if (id === store.hostId) return member.status?.().name ?? null
+  return peers?.view().find(({ hostId }) => hostId === id)?.name ?? null
 }
 
 /** As the gateway's metrics have them, in its VM or in the daemon. */

@@ -108,7 +108,7 @@ export class Handover {
     }
     if (file === undefined) return new Response(null, { status: 404 })
     // Not known here yet that it is that host's: until then this one may write events of it.
-    if (build.hostId !== from || sourceHostOf(build) !== hostId) return away()
+    if (build.hostId === hostId || build.hostId !== from || sourceHostOf(build) !== hostId) return away()
     const path = files.path(id, file === 'source' ? 'source' : 'events')
     return fileExists(path) ? new Response(Bun.file(path)) : new Response(null, { status: 404 })
   }

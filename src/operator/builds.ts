@@ -15,7 +15,7 @@ import type { AdminDeps, BuildLogOptions } from './deps.ts'
 import { vmView } from './instances.ts'
 import { organizationBySlug } from './organizations.ts'
 
-type BuildsDeps = Pick<AdminDeps, 'store' | 'clock' | 'log' | 'cancelBuild' | 'buildLog' | 'vm'>
+type BuildsDeps = Pick<AdminDeps, 'store' | 'clock' | 'log' | 'cancelBuild' | 'buildLog' | 'vm' | 'hostName'>
 
 export function buildRoutes(deps: BuildsDeps) {
   const params = Type.Object({ id: Type.String({ minLength: 1, maxLength: 64 }) })
@@ -141,6 +141,7 @@ function buildView(deps: BuildsDeps, build: Build): AdminBuild {
     started_at: isoOrNull(build.startedAtMs),
     finished_at: isoOrNull(build.finishedAtMs),
     closed_at: isoOrNull(build.closedAtMs),
+    host: deps.hostName(build.hostId),
     vm_id: build.vmId,
     vm: vmView(deps.vm, build.vmId),
   }

@@ -35,6 +35,8 @@ export type AdminDeps = Runtime & {
   readonly removeOrganization: (organizationId: string) => void
   /** Applies the ledger's egress limits to firewall and instances. Safe to repeat. Faults: host.*. */
   readonly applyEgressLimits: () => Promise<void>
+  /** Name of a host of the fleet; null: it is not known, or this host is in none. */
+  readonly hostName: (hostId: string) => string | null
   /** Cancels a build as its owner would. No effect on one that has ended. Null: service C is off. */
   readonly cancelBuild: ((id: string) => Promise<Build | null>) | null
   /**

@@ -2,6 +2,7 @@
 // through every host.
 
 import { afterAll, beforeAll, expect, test } from 'bun:test'
+import { randomUUID } from 'node:crypto'
 import { existsSync } from 'node:fs'
 import { join } from 'node:path'
 import { source } from '../../scripts/rigs/build/builds-service.ts'
@@ -11,6 +12,7 @@ import { skipUnless } from '../../scripts/rigs/skip.ts'
 import { until } from '../../scripts/rigs/until.ts'
 import { endAllOf } from '../../src/fleet/hosts/give-up.ts'
 import { forgetHost } from '../../src/fleet/hosts/hosts.query.ts'
+import { handBuild } from '../../src/store/directory/build.query.ts'
 import { type BuildFleetRig, type BuildHost, type HostChanges, openBuildFleet } from '../rigs/fleet/build-fleet.ts'
 
 const missing = skipUnless(hasPostgres, 'needs PostgreSQL (scripts/setup installs it)')
@@ -348,4 +350,25 @@ test.skipIf(missing)('logs for the operator', async () => {
     ).join('')
   expect(await log(north)).toContain('complete: ok')
   expect(await log(north)).toBe(await log(west))
+})
+
+// Goal: a host hands a source over to nobody but the host whose build it is by then, and nothing else by these paths.
+test.skipIf(missing)('who gets a source', async () => {
+  await using rig = await openBuildFleet(server)
+  const east = await rig.host('east', { room: full })
+  const id = await east.submit()
+  const ask = async (path: string, from: string) =>
+    (await east.builds.answerHost(new Request(`https://host.invalid${path}`), from)).status
+  for (const from of ['', 'another', east.hostId]) {
+    for (const file of ['source', 'events']) expect(await ask(`/handover/${id}/${file}`, from)).not.toBe(200)
+  }
+  await east.store.directory.change(tx =>
+    handBuild(tx, { id, from: 'queued', to: 'starting', hostId: 'west', sourceHostId: east.hostId }),
+  )
+  expect(await ask(`/handover/${id}/source`, 'west')).toBe(200)
+  expect(await ask(`/handover/${id}/source`, 'another')).toBe(503)
+  expect(await ask(`/handover/${id}/result`, 'west')).toBe(404)
+  expect(await ask(`/handover/..%2f${id}/source`, 'west')).toBe(404)
+  expect(await ask(`/handover/${randomUUID()}/source`, 'west')).toBe(404)
+  expect(await ask(`/log/${id}`, 'west')).toBe(503)
 })

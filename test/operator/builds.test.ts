@@ -50,6 +50,14 @@ test('goal: builds of all organizations are listed, the newest first, in the doc
   expect([Value.Check(AdminBuild, body), body]).toMatchObject([true, { organization: null, vm_id: null }])
 })
 
+test('goal: in a fleet a build says which host has it', async () => {
+  const id = add('acme')
+  const hostName = (hostId: string) => (hostId === store.hostId ? 'rack-1' : null)
+  const admin = buildsAdmin(store, { cancelBuild: null, hostName, nowMs: () => nowMs })
+  const response = await asRoot(admin)(new Request(`http://admin/builds/${id}`))
+  expect(await response.json()).toMatchObject({ id, host: 'rack-1' })
+})
+
 test('goal: a build is cancelled once, and only that is an event', async () => {
   const [first, anybodys] = [add('acme'), add(null)]
   for (const id of [first, first, anybodys]) {

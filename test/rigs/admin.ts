@@ -11,6 +11,7 @@ export const NO_ADMINISTRATORS = {
   console: null,
   buildLog: null,
   fleet: null,
+  hostName: () => null,
   transparency: {
     log: {
       key: () => null,

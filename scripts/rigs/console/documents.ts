@@ -335,6 +335,7 @@ export function build(number: number, more: Partial<AdminBuild> = {}): AdminBuil
     started_at: at(8_990 + number),
     finished_at: at(8_000 + number),
     closed_at: at(7_990 + number),
+    host: null,
     vm_id: `vm-build-${number}`,
     vm: null,
     ...more,

@@ -86,6 +86,7 @@ function buildText(build: AdminBuild, paint: Paint): string {
     ['toolchain', build.toolchain ?? 'detected'],
     ['reproduce', build.reproduce ? 'yes' : 'no'],
     ['nonce', build.nonce],
+    ...(build.host === null ? [] : [['host', build.host] as const]),
     ['VM', vm === null ? (build.vm_id === null ? '-' : `${build.vm_id} gone`) : `${vm.id} ${vm.state}`],
     ['address', dash(vm?.address)],
     ['network', build.network],

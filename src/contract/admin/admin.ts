@@ -205,6 +205,8 @@ export const AdminBuild = Closed({
   finished_at: TimeOrNull,
   /** When its VM was dismissed and its events were complete. */
   closed_at: TimeOrNull,
+  /** Name of the host that has it, as far as this one knows; null on a host by itself. */
+  host: OrNull(Type.String()),
   vm_id: OrNull(Type.String()),
   /** Null while it waits for a VM, and after its VM is gone. */
   vm: OrNull(AdminVm),

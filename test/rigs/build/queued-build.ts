@@ -58,8 +58,10 @@ export function buildsAdmin(
   {
     cancelBuild,
     buildLog = null,
+    hostName = () => null,
     nowMs,
-  }: Pick<AdminDeps, 'cancelBuild'> & Partial<Pick<AdminDeps, 'buildLog'>> & { readonly nowMs: () => number },
+  }: Pick<AdminDeps, 'cancelBuild'> &
+    Partial<Pick<AdminDeps, 'buildLog' | 'hostName'>> & { readonly nowMs: () => number },
 ): Admin {
   const notAskedHere = () => {
     throw new Error('these tests ask for nothing of this kind')
@@ -69,6 +71,7 @@ export function buildsAdmin(
     store,
     cancelBuild,
     buildLog,
+    hostName,
     mintKey,
     mintGatewayKey,
     offeredModels: offeredModels([]),

@@ -75,6 +75,7 @@ function StateCard({ build }: { build: AdminBuild }) {
         rows={[
           ['State', <StateMark word={build.state} />],
           ['Organization', <Foreign text={build.organization} none="nobody" />],
+          ...(build.host === null ? [] : [['Host', <Foreign text={build.host} />] as const]),
           ['VM', vm === null ? vmId === null ? 'none yet' : 'gone' : <Foreign text={`${vm.id} ${vm.state}`} />],
           ['Network', build.network],
           ['Created', <Instant at={build.created_at} />],
