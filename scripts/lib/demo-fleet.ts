@@ -25,7 +25,8 @@ if (import.meta.main) process.exit(await runSteps(steps => show(steps, process.a
 /** `image`: the instances' launch image. */
 export async function showFleet({ signal }: Pick<Steps, 'signal'>, image: string): Promise<void> {
   using east = createNetns()
-  const child = Bun.spawn(east.argv([process.execPath, import.meta.path, image]), {
+  // Without names of its own the first host's would stay on this host, of a namespace that nobody else sees.
+  const child = Bun.spawn(east.argv(withOwnNames(east.name, [process.execPath, import.meta.path, image])), {
     stdin: 'ignore',
     stdout: 'inherit',
     stderr: 'inherit',

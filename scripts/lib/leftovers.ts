@@ -6,16 +6,21 @@
 // a namespace: a paused QEMU, for example, which carries no mark and would keep its tap. Any other `srt-*` is reported
 // and left alone.
 
-import { readdirSync, readFileSync } from 'node:fs'
+import { existsSync, readdirSync, readFileSync, rmSync, statSync } from 'node:fs'
 import { runCommand } from './command.ts'
 
 export const runMarkVariable = 'STRONGROOM_TEST_RUN'
 const namePrefix = 'srt-'
+const namesDir = '/run/netns'
+const newMs = 60_000
+const gone = { throwIfNoEntry: false } as const
 const toolTimeoutMs = 10_000
 
 export type Thing =
   | { readonly kind: 'process'; readonly name: string; readonly pid: number }
   | { readonly kind: 'namespace' | 'link'; readonly name: string }
+  /** A name below /run/netns that no process sees a namespace at: ip(8) calls it invalid. */
+  | { readonly kind: 'name'; readonly name: string }
   | { readonly kind: 'table'; readonly name: string; readonly family: string }
 
 export type Leftover = { readonly thing: Thing; readonly removed: boolean; readonly why: string }
@@ -34,6 +39,10 @@ export async function clearLeftovers(mark: string): Promise<Leftover[]> {
     const why = reasonToKeep(thing.name, alive)
     if (why !== null) leftovers.push({ thing, removed: false, why })
     else leftovers.push({ thing, removed: await remove(thing), why: 'its process has ended' })
+  }
+  for (const name of namesOfNothing()) {
+    const thing: Thing = { kind: 'name', name }
+    leftovers.push({ thing, removed: await remove(thing), why: 'no process sees a namespace there' })
   }
   return leftovers
 }
@@ -94,6 +103,16 @@ async function listTables(): Promise<Thing[]> {
   }))
 }
 
+/** A namespace may be mounted there in the mount namespace of any process. */
+function namesOfNothing(): string[] {
+  // ip(8) makes the file first, and then mounts the namespace there.
+  const isOld = (name: string) => Date.now() - (statSync(`${namesDir}/${name}`, gone)?.mtimeMs ?? Date.now()) > newMs
+  const names = existsSync(namesDir) ? readdirSync(namesDir).filter(isOld) : []
+  if (names.length === 0) return []
+  const mounts = readProcesses().map(({ pid }) => readFields(`/proc/${pid}/mountinfo`).join(''))
+  return names.filter(name => !mounts.some(text => text.includes(` ${namesDir}/${name} `)))
+}
+
 async function namesOf(argv: readonly string[], pick: (row: unknown) => string | undefined): Promise<string[]> {
   const { exitCode, output } = await runTool(argv)
   // The list is one line. Others are complaints, for example about a namespace that has just ended.
@@ -111,6 +130,9 @@ async function remove(thing: Thing): Promise<boolean> {
       // Without its name nobody would find them again.
       await killInside(thing.name)
       return (await runTool(['ip', 'netns', 'delete', thing.name])).exitCode === 0
+    case 'name':
+      rmSync(`${namesDir}/${thing.name}`, { force: true })
+      return true
     case 'link':
       return (await runTool(['ip', 'link', 'delete', 'dev', thing.name])).exitCode === 0
     case 'table':

@@ -2,7 +2,7 @@
 // stale ones.
 
 import { expect, test } from 'bun:test'
-import { existsSync, readFileSync } from 'node:fs'
+import { existsSync, mkdirSync, readFileSync, rmSync, utimesSync, writeFileSync } from 'node:fs'
 import { clearLeftovers, runMarkVariable } from '../../../scripts/lib/leftovers.ts'
 import { needsRoot } from '../../../scripts/rigs/netns.ts'
 import { until } from '../../../scripts/rigs/until.ts'
@@ -53,6 +53,30 @@ test.skipIf(!needsRoot('test/scripts/lib/leftovers.alone.test.ts'))(
       expect(other.signalCode).toBe(null)
     } finally {
       for (const child of [...children, other]) child.kill('SIGKILL')
+    }
+  },
+  20_000,
+)
+
+test.skipIf(!needsRoot('test/scripts/lib/leftovers.alone.test.ts'))(
+  'a name that leads to no namespace goes, one that leads to one stays',
+  async () => {
+    // Goal: a daemon in a mount namespace that has ended leaves the name alone, whatever it is called.
+    const [nothing, mine] = [`nobody-${process.pid}`, `kept-${process.pid}`]
+    mkdirSync('/run/netns', { recursive: true })
+    writeFileSync(`/run/netns/${nothing}`, '')
+    utimesSync(`/run/netns/${nothing}`, 0, 0)
+    expect(Bun.spawnSync(['ip', 'netns', 'add', mine]).exitCode).toBe(0)
+    try {
+      const found = await clearLeftovers(`nobody-${process.pid}`)
+      expect(found.filter(({ thing }) => thing.name === nothing)).toMatchObject([
+        { thing: { kind: 'name' }, removed: true },
+      ])
+      expect(found.filter(({ thing }) => thing.name === mine)).toEqual([])
+      expect([nothing, mine].map(name => existsSync(`/run/netns/${name}`))).toEqual([false, true])
+    } finally {
+      rmSync(`/run/netns/${nothing}`, { force: true })
+      Bun.spawnSync(['ip', 'netns', 'delete', mine])
     }
   },
   20_000,
