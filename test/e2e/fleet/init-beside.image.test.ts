@@ -1,0 +1,114 @@
+// strongroom fleet init beside a whole running daemon whose clients create and delete meanwhile, then the restart into
+// the fleet. The real executable and PostgreSQL; one VM at a time has room, so that rows move more than VMs.
+
+import { Database } from 'bun:sqlite'
+import { afterAll, beforeAll, expect, test } from 'bun:test'
+import { join } from 'node:path'
+import { createAppliance } from '../../../scripts/rigs/appliance.ts'
+import { createCustomer } from '../../../scripts/rigs/instances/instances-client.ts'
+import { inOwnNetns } from '../../../scripts/rigs/netns.ts'
+import { connect } from '../../../scripts/rigs/postgres/fleet.ts'
+import { hasPostgres, type PostgresServer, startPostgres } from '../../../scripts/rigs/postgres/server.ts'
+import { skipUnless } from '../../../scripts/rigs/skip.ts'
+import { until } from '../../../scripts/rigs/until.ts'
+import { canonicalJson } from '../../../src/base/canonical-json.ts'
+import { pagesOf } from '../../../src/fleet/directory/feed.ts'
+import type { Postgres } from '../../../src/fleet/postgres.ts'
+import { selectRow } from '../../../src/fleet/replica/statements.ts'
+import { REPLICA_TABLES } from '../../../src/fleet/replica/tables.ts'
+
+const timeoutMs = 300_000
+
+inOwnNetns(
+  import.meta.path,
+  () => {
+    let server: PostgresServer
+    beforeAll(async () => {
+      if (hasPostgres) server = await startPostgres()
+    }, 60_000)
+    afterAll(async () => {
+      await server?.[Symbol.asyncDispose]()
+    })
+
+    /** Rows that are in one database alone, or differ. */
+    const differences = async (postgres: Postgres, stateDir: string) => {
+      using sqlite = new Database(join(stateDir, 'strongroom.db'), { readonly: true })
+      const found: string[] = []
+      for (const table of REPLICA_TABLES) {
+        const select = sqlite.query<{ row: string }, string[]>(selectRow(table))
+        let there = 0
+        for await (const page of pagesOf(postgres, table)) {
+          there += page.length
+          for (const { key, row } of page) {
+            const here = select.get(...table.key.map(name => String(key[name])))
+            if (here === null || canonicalJson(JSON.parse(here.row)) !== canonicalJson(row)) {
+              found.push(`${table.name} ${JSON.stringify(key)}`)
+            }
+          }
+        }
+        const here = sqlite.query<{ n: number }, []>(`SELECT count(*) AS n FROM ${table.name}`).get()
+        if (here?.n !== there) found.push(`${table.name}: ${here?.n} here, ${there} there`)
+      }
+      return found
+    }
+
+    test.skipIf(skipUnless(hasPostgres, 'needs PostgreSQL (scripts/setup installs it)'))(
+      'nothing is lost or doubled',
+      async () => {
+        // Goal: what was accepted before, during and after the copy is in the fleet's directory once, row by row.
+        const directory = (await server.run('SHOW unix_socket_directories')).trim()
+        const database = `postgres://owner@localhost:${server.port}/postgres?host=${directory}`
+        const tables = `\n[fleet]\ndatabase = "${database}"\nname = "rack-1"\n[capacity]\nmemory_mib = 2048\nwait_ms = 0\n`
+        await using host = await createAppliance('', 'vm', undefined, '\n[capacity]\nmemory_mib = 2048\nwait_ms = 0\n')
+        await host.start()
+        const acme = await createCustomer(host, 'acme')
+        const [created, deleted] = [new Map<string, string>(), new Set<string>()]
+        const ended = new AbortController()
+        const client = async (at: number) => {
+          for (let count = 0; !ended.signal.aborted; count += 1) {
+            const key = `${at}-${count}`
+            const made = await acme.create(key).catch(() => null)
+            if (made?.status !== 202) continue
+            const { name } = made.body.data
+            created.set(key, name)
+            if (count % 3 === 0) continue
+            const gone = await acme.remove(name).catch(() => null)
+            if (gone?.status === 202) deleted.add(name)
+          }
+        }
+        const clients = Promise.all([0, 1, 2].map(client))
+        await until('clients are at work', 60_000, () => created.size > 10)
+        const before = created.size
+        const config = join(host.directory, 'strongroom.toml')
+        const text = await Bun.file(config).text()
+        await Bun.write(config, text.slice(0, text.indexOf('\n[capacity]')) + tables)
+        await host.admin('fleet', 'init')
+        const during = created.size
+        expect(during).toBeGreaterThan(before)
+        await until('clients go on', 60_000, () => created.size > during + 5)
+        ended.abort()
+        await clients
+        await host.stop()
+        await host.start()
+        const again = await acme.create('0-0')
+        expect([again.status, again.body.data.name]).toEqual([202, created.get('0-0') ?? ''])
+        const postgres = await connect(server, server.url({ database: 'postgres' }))
+        await until('the same on both sides', 60_000, async () => {
+          return (await differences(postgres, host.stateDir)).length === 0
+        })
+        const rows = await postgres.query<{ name: string; status: string }>('SELECT name, status FROM instances')
+        expect(rows.map(({ name }) => name).toSorted()).toEqual([...created.values()].toSorted())
+        const statuses = new Map(rows.map(({ name, status }) => [name, status]))
+        await until('deletes end', 60_000, async () => {
+          const now = await acme.list()
+          for (const { name, status } of now) statuses.set(name, status)
+          return [...deleted].every(name => statuses.get(name) === 'terminated')
+        })
+        expect(deleted.size).toBeGreaterThan(3)
+        await postgres.close()
+      },
+      timeoutMs,
+    )
+  },
+  { timeoutMs },
+)
