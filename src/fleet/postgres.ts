@@ -168,6 +168,12 @@ type Transaction<T> = {
 const TIMELINE = `CASE WHEN pg_is_in_recovery() THEN 0
   ELSE ('x' || substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8))::bit(32)::bigint END`
 
+/**
+ * Waits until a synchronous standby has all that is committed by then. A server that starts again after a crash shows
+ * commits that the standby lacks (PostgreSQL, 27.2.8).
+ */
+const SYNC = "SELECT pg_logical_emit_message(true, 'strongroom', '')"
+
 /** Tells a transaction from all others, so that its outcome can be looked up. */
 type Begun = {
   readonly xid: string
@@ -259,7 +265,11 @@ async function wasCommitted(session: Session, begun: Begun, cause: unknown): Pro
     ).catch((): Found[] => [])
     if (found !== undefined && found.timeline !== timeline) break
     // After a crash the server gives numbers that it had not written down to other transactions.
-    if (found?.status === 'committed') return found.is_own
+    if (found?.status === 'committed') {
+      if (!found.is_own) return false
+      await onConnection(session, sql => sql.query(SYNC))
+      return true
+    }
     if (found?.status === 'aborted') return false
     await clock.sleep(commitLookUpEveryMs)
   } while (clock.monotonicMs() < untilMs)

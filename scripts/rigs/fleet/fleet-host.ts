@@ -2,7 +2,7 @@
 // VMs that are files. Effects: files of a directory, connections, a port.
 
 import { join } from 'node:path'
-import { systemClock } from '../../../src/base/clock.ts'
+import { type Clock, systemClock } from '../../../src/base/clock.ts'
 import { newUuid, systemRandom } from '../../../src/base/ids.ts'
 import { createLogger, type Logger, silentLogger } from '../../../src/base/log.ts'
 import { parseDatabaseUrl } from '../../../src/config/fleet/database-url.ts'
@@ -74,13 +74,16 @@ export type FleetHostOptions = {
   /** As long as hosts have by default for a statement: where nothing waits for an outage to end. */
   readonly isPatient?: boolean
   readonly lostAfterMs?: number
+  /** By how much its wall clock is wrong, asked each time. */
+  readonly wrongMs?: () => number
   /** It is in the fleet already, so that it starts without the database. */
   readonly isJoined?: boolean
 }
 
 export async function startFleetHost(options: FleetHostOptions): Promise<FleetHost> {
   const { directory, name } = options
-  const clock = systemClock
+  const { wrongMs = () => 0 } = options
+  const clock: Clock = { ...systemClock, nowMs: () => systemClock.nowMs() + wrongMs() }
   const log: Logger =
     options.log === undefined ? silentLogger : createLogger({ level: 'debug', sink: options.log, nowMs: clock.nowMs })
   const parsed = parseDatabaseUrl(options.database)

@@ -58,14 +58,17 @@ export function claimless({ store, clock, engine, claim, elsewhere }: Claimless)
   }
   const look = async (id: string): Promise<void> => {
     const instance = instanceById(store.directory.db, id)
-    const vmId = instance?.vmId ?? null
-    if (instance === null || vmId === null || instance.hostId !== store.hostId) return
-    const vm = engine.view(vmId)
+    if (instance === null || instance.hostId !== store.hostId) return
+    const { vmId } = instance
+    const vm = vmId === null ? null : engine.view(vmId)
     const task = taskOf(instance.status, vm?.state ?? null)
-    if (task === 'define_vm') engine.define(vmId, spec)
-    if (task === 'provision') await provision(instance, vmId)
+    if (task === 'define_vm') {
+      if (vmId === null) await fail(instance, 'internal')
+      else engine.define(vmId, spec)
+    }
+    if (task === 'provision' && vm !== null) await provision(instance, vm.id)
     if (task === 'fail_with_vm') await fail(instance, vm?.failureCode ?? 'internal')
-    if (task === 'dismiss_vm') engine.dismiss(vmId)
+    if (task === 'dismiss_vm' && vm !== null) engine.dismiss(vm.id)
     if (task === 'finish') move(instance, 'vm_gone', { terminatedAtMs: clock.nowMs(), vmId: null })
   }
   const bounds = { onFailure: () => {} }

@@ -44,6 +44,8 @@ export type PostgresSettings = {
   readonly access?: readonly string[]
   /** Settings of postgresql.conf. */
   readonly settings?: Readonly<Record<string, string>>
+  /** Variables of the server's environment besides the test's own. */
+  readonly env?: Readonly<Record<string, string>>
 }
 
 export type PostgresServer = {
@@ -209,6 +211,7 @@ async function serverOn(directory: string, settings: PostgresSettings, tls: Tls 
         stdout: log,
         stderr: log,
         cwd: '/',
+        env: { ...process.env, ...settings.env },
       })
       await until('PostgreSQL answers', startMs, () => {
         if (child?.exitCode !== null) throw new Error(`PostgreSQL ended: ${readFileSync(logPath, 'utf8')}`)

@@ -168,7 +168,8 @@ export class Wishes {
     this.#taken = null
     this.#takeInto(wishes)
     const { outcomes, changes } = replica.tryOut(wishes.map(({ work }) => work))
-    if (changes.length === 0) throw new NothingWritten(outcomes)
+    // Acknowledges what an earlier change wrote: a commit waits until a synchronous standby has that, too.
+    if (changes.length === 0 && !outcomes.some(({ ok }) => ok)) throw new NothingWritten(outcomes)
     for (const statement of writesOf(changes, { writing: 'wish', hostId: this.#deps.hostId })) tx.atCommit(statement)
     return { outcomes, changes, version: tx.version, timeline: copy.mark().timeline }
   }

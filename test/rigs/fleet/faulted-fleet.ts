@@ -7,9 +7,9 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { publicKey } from '../../../scripts/rigs/instances/instances-service.ts'
 import { newFleet } from '../../../scripts/rigs/postgres/fleet.ts'
-import type { PostgresServer } from '../../../scripts/rigs/postgres/server.ts'
 import { until } from '../../../scripts/rigs/until.ts'
 import { createDraw } from '../draw.ts'
+import type { PostgresPair } from '../postgres/pair.ts'
 import { type DatabaseProxy, startProxy } from '../postgres/proxy.ts'
 
 type Process = { readonly child: Bun.Subprocess<'pipe', 'pipe', 'pipe'>; readonly url: string; readonly hostId: string }
@@ -19,6 +19,8 @@ export type FaultedHost = {
   readonly directory: string
   readonly proxy: DatabaseProxy
   process: Process | null
+  /** Monotonic; null while it runs. */
+  downSinceMs: number | null
 }
 
 /** A wish of a client. Its answer may be unknown: then it is asked for again with the same key. */
@@ -37,6 +39,10 @@ export type InstanceRow = {
 
 const program = join(import.meta.dir, '../../../scripts/rigs/fleet/host-program.ts')
 const answerMs = 12_000
+/** Before the fleet gives its instances up. */
+const downMsMax = 20_000
+/** Less than a create is remembered for. */
+const wrongMsMax = 2 * 3_600_000
 const settings = { instancesPerOrganizationMax: 100_000 }
 
 export class FaultedFleet implements AsyncDisposable {
@@ -46,28 +52,29 @@ export class FaultedFleet implements AsyncDisposable {
   readonly faults: string[] = []
   /** Last answer to a create that was not accepted, for a failing test. */
   lastRefusal = ''
-  readonly #server: PostgresServer
+  readonly #databases: PostgresPair
   readonly #database: string
   readonly #root = mkdtempSync(join(tmpdir(), 'srt-faults-'))
   readonly #draw: (count: number) => number
   #key = ''
 
-  private constructor(server: PostgresServer, database: string, seed: number) {
-    this.#server = server
+  private constructor(databases: PostgresPair, database: string, seed: number) {
+    this.#databases = databases
     this.#database = database
     this.#draw = createDraw(seed)
   }
 
   static async open(
-    server: PostgresServer,
+    databases: PostgresPair,
     { hostCount, seed }: { hostCount: number; seed: number },
   ): Promise<FaultedFleet> {
-    const fleet = new FaultedFleet(server, await newFleet(server), seed)
+    const fleet = new FaultedFleet(databases, await newFleet(databases.primary), seed)
     for (let index = 0; index < hostCount; index += 1) {
       const name = `host-${index}`
       const directory = join(fleet.#root, name)
       mkdirSync(directory)
-      fleet.hosts.push({ name, directory, proxy: await startProxy(server.port), process: null })
+      const proxy = await startProxy(databases.primary.port)
+      fleet.hosts.push({ name, directory, proxy, process: null, downSinceMs: 0 })
     }
     for (const host of fleet.hosts) await fleet.start(host)
     fleet.#key = await fleet.#newKey()
@@ -76,7 +83,7 @@ export class FaultedFleet implements AsyncDisposable {
 
   async start(host: FaultedHost): Promise<void> {
     if (host.process !== null) return
-    const database = this.#database.replace(`:${this.#server.port}/`, `:${host.proxy.port}/`)
+    const database = this.#database.replace(/:\d+\//, `:${host.proxy.port}/`)
     const options = {
       directory: host.directory,
       database,
@@ -96,13 +103,18 @@ export class FaultedFleet implements AsyncDisposable {
       await child.exited
       return
     }
+    host.downSinceMs = null
     host.process = { child, ...JSON.parse(Buffer.from(value).toString()) }
   }
 
   /** One fault, which ends before this resolves, or leaves a host down until the next `start`. */
   async fault(): Promise<void> {
+    for (const { downSinceMs, ...host } of this.hosts) {
+      if (downSinceMs !== null && performance.now() - downSinceMs > downMsMax) await this.start(this.#named(host.name))
+    }
     const host = this.hosts[this.#draw(this.hosts.length)] as FaultedHost
     const forMs = 50 + this.#draw(700)
+    const wrongMs = this.#draw(2 * wrongMsMax) - wrongMsMax
     const kinds: readonly (readonly [string, () => Promise<void>])[] = [
       [`kill ${host.name}`, () => this.#kill(host)],
       [`kill and start ${host.name}`, async () => this.#kill(host).then(() => this.start(host))],
@@ -120,18 +132,24 @@ export class FaultedFleet implements AsyncDisposable {
       [
         `the database is frozen ${forMs}`,
         async () => {
-          this.#server.freeze()
+          this.#databases.primary.freeze()
           await Bun.sleep(forMs)
-          this.#server.thaw()
+          this.#databases.primary.thaw()
         },
       ],
       [
         'the database is killed',
         async () => {
-          await this.#server.stop('kill')
+          await this.#databases.primary.stop('kill')
           await Bun.sleep(forMs)
-          await this.#server.start()
+          await this.#databases.primary.start()
         },
+      ],
+      ['the standby takes over', () => this.#failOver()],
+      [`the clock of ${host.name} is wrong by ${wrongMs}`, async () => this.#setClock(host, wrongMs)],
+      [
+        `the clock of the database is wrong by ${wrongMs}`,
+        async () => this.#databases.setClock(Math.round(wrongMs / 1000)),
       ],
       ['all hosts start', () => this.startAll()],
     ]
@@ -139,6 +157,21 @@ export class FaultedFleet implements AsyncDisposable {
     this.faults.push(what)
     await act()
     await Bun.sleep(this.#draw(150))
+  }
+
+  /** New connections find the server that took over, as a name or an address that follows it has them do. */
+  async #failOver(): Promise<void> {
+    await this.#databases.failOver()
+    for (const { proxy } of this.hosts) proxy.lead(this.#databases.primary.port)
+  }
+
+  #setClock({ process: at }: FaultedHost, wrongMs: number): void {
+    at?.child.stdin.write(`${wrongMs}\n`)
+    at?.child.stdin.flush()
+  }
+
+  #named(name: string): FaultedHost {
+    return this.hosts.find(host => host.name === name) as FaultedHost
   }
 
   async startAll(): Promise<void> {
@@ -149,6 +182,7 @@ export class FaultedFleet implements AsyncDisposable {
     host.process?.child.kill('SIGKILL')
     await host.process?.child.exited
     host.process = null
+    host.downSinceMs ??= performance.now()
   }
 
   async #pause(host: FaultedHost, forMs: number): Promise<void> {
@@ -235,7 +269,7 @@ export class FaultedFleet implements AsyncDisposable {
   }
 
   async sql(text: string): Promise<string> {
-    return (await this.#server.run(text, new URL(this.#database).pathname.slice(1))).trim()
+    return (await this.#databases.primary.run(text, new URL(this.#database).pathname.slice(1))).trim()
   }
 
   logs(): string {

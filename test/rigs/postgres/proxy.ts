@@ -14,12 +14,15 @@ export type Way = 'open' | 'hole' | 'before-commit' | 'after-commit'
 export type DatabaseProxy = {
   readonly port: number
   readonly set: (way: Way) => void
+  /** New connections lead to another server; those that are open end. */
+  readonly lead: (serverPort: number) => void
   /** Connections that clients have open. */
   readonly openCount: () => number
 } & AsyncDisposable
 
-export async function startProxy(serverPort: number): Promise<DatabaseProxy> {
+export async function startProxy(firstPort: number): Promise<DatabaseProxy> {
   let way: Way = 'open'
+  let serverPort = firstPort
   const sockets = new Set<Socket>()
   const track = (socket: Socket) => {
     sockets.add(socket)
@@ -66,6 +69,10 @@ export async function startProxy(serverPort: number): Promise<DatabaseProxy> {
     port: address.port,
     set: to => {
       way = to
+    },
+    lead: port => {
+      serverPort = port
+      for (const client of clients) client.destroy()
     },
     openCount: () => clients.size,
     [Symbol.asyncDispose]: async () => {
