@@ -5,7 +5,7 @@ import { afterAll, beforeAll, expect, test } from 'bun:test'
 import { randomUUID } from 'node:crypto'
 import { existsSync } from 'node:fs'
 import { join } from 'node:path'
-import { source } from '../../scripts/rigs/build/builds-service.ts'
+import { parseEvents, source } from '../../scripts/rigs/build/builds-service.ts'
 import { goodScript, line, resultOf } from '../../scripts/rigs/build/engine.ts'
 import { hasPostgres, type PostgresServer, startPostgres } from '../../scripts/rigs/postgres/server.ts'
 import { skipUnless } from '../../scripts/rigs/skip.ts'
@@ -68,6 +68,23 @@ test.skipIf(missing)('submitted on one host, run on another, read through a thir
   // Nothing of it is left where it was taken.
   await until('no files', 5_000, () => !existsSync(join(east.directory, 'builds', id)))
   expect(east.world.vms()).toEqual([])
+})
+
+// Goal: whoever follows a build from the queue on goes on with it on the host that takes it up, without a gap.
+test.skipIf(missing)('followed from the queue on', async () => {
+  await using rig = await openBuildFleet(server)
+  const [east, north] = [await rig.host('east', { room: full }), await rig.host('north', { room: full })]
+  const id = await east.submit()
+  await until('north knows it', 5_000, async () => (await north.send('GET', `/build/${id}`)).status === 200)
+  const begun = await Promise.all([east, north].map(host => host.open(`/build/${id}/events`)))
+  const west = await rig.host('west')
+  const texts = await Promise.all(begun.map(response => response.text()))
+  await west.ended(id)
+  const whole = (await west.events(id)).map(event => event.id)
+  for (const text of texts) {
+    expect(parseEvents(text).map(event => event.id)).toEqual(whole)
+    expect(text).toContain('event: complete')
+  }
 })
 
 // Goal: another organization learns nothing of it through any host; a nonce is used once over all hosts.
