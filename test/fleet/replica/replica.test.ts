@@ -5,6 +5,7 @@ import { Outbox } from '../../../src/fleet/replica/outbox.ts'
 import { Replica } from '../../../src/fleet/replica/replica.ts'
 import type { RowChange, WireRow } from '../../../src/fleet/replica/tables.ts'
 import { openStore } from '../../../src/store/db.ts'
+import { buildById, moveBuild, setBuild } from '../../../src/store/directory/build.query.ts'
 import {
   insertInstance,
   instanceById,
@@ -168,4 +169,31 @@ test('records of its own', () => {
   ).toEqual([])
   replica.begin(fleetId, { isSeeding: true })
   expect(() => replica.begin('another')).toThrow('not of another')
+})
+
+// Goal: a build goes forwards alone: its host keeps what it knows first, others' ends hold, and only a change of hands
+// takes it back.
+test('builds that change hands', () => {
+  const { store, db, replica } = opened()
+  const build = (more: WireRow): RowChange =>
+    change('builds', {
+      ...{ id: 'b', host_id: store.hostId, claims: 1, state: 'starting', nonce: '00', source_kind: 'git' },
+      ...{ reproduce: 0, network: 'unused', disk_bytes: 0, created_at_ms: 1, ...more },
+    })
+  const seen = () => {
+    const row = buildById(db, 'b')
+    return [row?.hostId === store.hostId, row?.state, row?.vmId]
+  }
+  expect(replica.apply([build({ host_id: 'other', claims: 0, state: 'queued' })], at(1)).builds).toEqual(['b'])
+  replica.apply([build({})], at(2))
+  setBuild(db, { id: 'b', state: 'starting', vmId: 'v' })
+  moveBuild(db, { id: 'b', from: 'starting', to: 'running' })
+  replica.apply([build({})], at(3))
+  expect(seen()).toEqual([true, 'running', 'v'])
+  replica.apply([build({ host_id: 'other', claims: 0, state: 'queued' })], at(4))
+  expect(seen()).toEqual([true, 'running', 'v'])
+  replica.apply([build({ state: 'failed', error_type: 'internal', finished_at_ms: 5 })], at(5))
+  expect(seen()).toEqual([true, 'failed', 'v'])
+  replica.apply([build({ host_id: 'other', claims: 2, state: 'queued' })], at(6))
+  expect(seen()).toEqual([false, 'queued', null])
 })
