@@ -32,6 +32,8 @@ export type Appliance = {
   readonly directory: string
   readonly url: string
   readonly pid: () => number
+  /** Another executable from the next command and start on. */
+  readonly use: (executable: string) => void
   /** Starts the daemon, waits for its clients' and its operator's side. Returns ms until the clients' side. */
   readonly start: (held?: Held) => Promise<number>
   /** SIGTERM and wait. VMs run on. */
@@ -98,7 +100,8 @@ export async function createAppliance(
   let daemon: Bun.Subprocess | null = null
 
   const url = `https://${address}:8441`
-  const cli = (...argv: string[]) => exec([...within, executable, ...argv], { env, check: false })
+  let program = executable
+  const cli = (...argv: string[]) => exec([...within, program, ...argv], { env, check: false })
   const end = async (signal: 'SIGTERM' | 'SIGKILL'): Promise<number> => {
     const ending = daemon
     daemon = null
@@ -124,6 +127,9 @@ export async function createAppliance(
     ]
   }
   const self: Appliance = {
+    use: path => {
+      program = path
+    },
     stateDir,
     directory,
     url,
@@ -134,7 +140,7 @@ export async function createAppliance(
       let respondedMs: number | null = null
       // At its end, as two descriptors of one file would write over each other; and what was logged before stays.
       const output = openSync(logFile, 'a')
-      daemon = Bun.spawn([...(held === undefined ? [] : stopped), ...within, executable, 'serve'], {
+      daemon = Bun.spawn([...(held === undefined ? [] : stopped), ...within, program, 'serve'], {
         env,
         stdin: 'ignore',
         stdout: output,

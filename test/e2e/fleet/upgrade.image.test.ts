@@ -1,0 +1,142 @@
+// A fleet of two daemons is upgraded host by host while clients create and delete through both: drain, a later
+// executable, undrain. Real executables, VMs and PostgreSQL, a network namespace for each host.
+
+import { afterAll, beforeAll, expect, test } from 'bun:test'
+import { withOwnNames } from '../../../scripts/lib/own-names.ts'
+import { type Appliance, createAppliance } from '../../../scripts/rigs/appliance.ts'
+import { createCustomer } from '../../../scripts/rigs/instances/instances-client.ts'
+import { qemuProcesses } from '../../../scripts/rigs/leftovers.ts'
+import { inOwnNetns } from '../../../scripts/rigs/netns.ts'
+import { hasPostgres, type PostgresServer, startPostgres } from '../../../scripts/rigs/postgres/server.ts'
+import { eastAddress, secondMachine, westAddress, westPool } from '../../../scripts/rigs/second-machine.ts'
+import { skipUnless } from '../../../scripts/rigs/skip.ts'
+import { until } from '../../../scripts/rigs/until.ts'
+import { laterExecutable, laterVersion } from '../../../scripts/rigs/upgrade/later-executable.ts'
+import type { FleetHosts } from '../../../src/contract/admin/fleet.ts'
+
+const timeoutMs = 600_000
+const stepMs = 60_000
+
+inOwnNetns(
+  import.meta.path,
+  () => {
+    let server: PostgresServer
+    let later = ''
+    beforeAll(async () => {
+      if (!hasPostgres) return
+      server = await startPostgres()
+      later = await laterExecutable()
+    }, 240_000)
+    afterAll(async () => {
+      await server?.[Symbol.asyncDispose]()
+    })
+
+    test.skipIf(skipUnless(hasPostgres, 'needs PostgreSQL (scripts/setup installs it)'))(
+      'host by host',
+      async () => {
+        // Goal: no accepted request is lost and no VM is touched while hosts one release apart work together.
+        using machine = await secondMachine()
+        const directory = (await server.run('SHOW unix_socket_directories')).trim()
+        const database = `postgres://owner@localhost:${server.port}/postgres?host=${directory}`
+        // Room for two VMs on each host; more instances fail, which is as good for rows.
+        const tables = (name: string) =>
+          `\n[fleet]\ndatabase = "${database}"\nname = "${name}"\n[capacity]\nmemory_mib = 4096\nwait_ms = 0\n`
+        const tls = (address: string) => ({ tls: `names = ["${address}"]` })
+        await using east = await createAppliance('', 'vm', undefined, tables('east'), tls(eastAddress), {
+          address: eastAddress,
+          within: [],
+        })
+        await using west = await createAppliance(
+          `pool_v4 = "${westPool}"`,
+          'network',
+          undefined,
+          tables('west'),
+          { ...tls(westAddress), vm: 'uid_min = 730000\nuid_max = 739999' },
+          { address: westAddress, within: machine.argv(withOwnNames(machine.name, [])) },
+        )
+        await east.admin('fleet', 'init')
+        await west.admin('fleet', 'join')
+        await east.start()
+        await west.start()
+        const acme = await createCustomer(east, 'acme')
+        await until('both take instances', stepMs, async () => (await states(east)).every(state => state === 'serving'))
+        const kept = [await acme.create('kept-1'), await acme.create('kept-2')].map(({ body }) => body.data.name)
+        const vms = () => [...qemuProcesses(east.stateDir), ...qemuProcesses(west.stateDir)]
+        await until('a VM on each', stepMs, () => [east, west].every(host => qemuProcesses(host.stateDir).length === 1))
+        const keptVms = vms()
+
+        const [created, deleted] = [new Map<string, string>(), new Set<string>()]
+        const ended = new AbortController()
+        const client = async (host: Appliance, other: Appliance, at: string) => {
+          for (let count = 0; !ended.signal.aborted; count += 1) {
+            const key = `${at}-${count}`
+            // Without an answer it is asked again with the same key, as clients do.
+            const create = (by: Appliance) => through(by, acme.key, 'POST', '/v1/instances', key)
+            let made = await create(host)
+            while (made === null) made = (await create(other)) ?? (await create(host))
+            if (made.status !== 202 || made.name === undefined) continue
+            created.set(key, made.name)
+            const path = `/v1/instances/${made.name}`
+            const remove = (by: Appliance) => through(by, acme.key, 'DELETE', path)
+            let gone = await remove(host)
+            while (gone?.status !== 202 && !ended.signal.aborted) gone = (await remove(other)) ?? (await remove(host))
+            if (gone?.status === 202) deleted.add(made.name)
+          }
+        }
+        const clients = Promise.all([client(east, west, 'east'), client(west, east, 'west')])
+        for (const [host, name, other] of [
+          [east, 'east', west],
+          [west, 'west', east],
+        ] as const) {
+          await other.admin('fleet', 'drain', name)
+          await host.stop()
+          host.use(later)
+          const before = created.size
+          await until('the other host goes on', stepMs, () => created.size > before + 3)
+          await host.start()
+          await until('it drains', stepMs, async () => (await states(other)).includes('draining'))
+          await other.admin('fleet', 'undrain', name)
+          await until('it serves', stepMs, async () => (await states(other)).every(state => state === 'serving'))
+          const after = created.size
+          await until('both work together', stepMs, () => created.size > after + 3)
+        }
+        await east.admin('fleet', 'migrate')
+        ended.abort()
+        await clients
+        const { hosts } = await east.admin<FleetHosts>('fleet', 'list')
+        expect(hosts.map(({ version }) => version)).toEqual([laterVersion, laterVersion])
+        for (const pid of keptVms) expect(vms()).toContain(pid)
+        const listed = await acme.list()
+        expect(listed.map(({ name }) => name).toSorted()).toEqual([...kept, ...created.values()].toSorted())
+        for (const { name, status } of listed) {
+          if (kept.includes(name)) expect(['provisioning', 'ready']).toContain(status)
+        }
+        await until('deletes end', stepMs, async () => {
+          const statuses = new Map((await acme.list()).map(({ name, status }) => [name, status]))
+          return [...deleted].every(name => statuses.get(name) === 'terminated')
+        })
+        expect(deleted.size).toBeGreaterThan(5)
+      },
+      timeoutMs,
+    )
+  },
+  { timeoutMs },
+)
+
+async function states(host: Appliance): Promise<string[]> {
+  return (await host.admin<FleetHosts>('fleet', 'list')).hosts.map(({ state }) => state)
+}
+
+/** Null: nobody answered. */
+async function through(host: Appliance, key: string, method: string, path: string, idempotencyKey?: string) {
+  try {
+    const { status, body } = await host.http<{ data?: { name: string } }>(method, path, {
+      key,
+      ...(method === 'POST' ? { body: { public_key: host.publicKey } } : {}),
+      ...(idempotencyKey === undefined ? {} : { headers: { 'Idempotency-Key': idempotencyKey } }),
+    })
+    return { status, name: body.data?.name }
+  } catch {
+    return null
+  }
+}
