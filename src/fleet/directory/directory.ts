@@ -68,7 +68,13 @@ export function openFleetDirectory(deps: FleetDirectoryDeps, fleetId: string | n
   const report = () => reportAll({ postgres, outbox, hostId, writing: replica.isSeeding() ? 'wish' : 'report' }, signal)
   const reportDue = reportSums({ report, outbox, clock, everyMs: deps.sumsEveryMs ?? sumsEveryMs, signal })
   const repeating = { clock, log, signal }
-  const waitsFor = () => waitOf(replica, copy)
+  /** Once there, the copy stays: every request asks. */
+  let isThere = false
+  const waitsFor = () => {
+    const waited = isThere ? null : waitOf(replica, copy)
+    isThere = waited === null
+    return waited
+  }
   const admit = () => {
     const waited = waitsFor()
     if (waited !== null) throw directoryAway(new Error(waited))

@@ -5,15 +5,12 @@ import { buildStage, type Column, type ReplicaTable, statusRank } from './tables
 
 /** Triggers of a table that note changes in `outbox`, or `outbox_held`. They are silent while others' are copied. */
 export function outboxTriggers(table: ReplicaTable): string[] {
+  if (table.isSum === true) return sumTriggers(table)
   const { name } = table
   const silent = '(SELECT is_applying FROM replica) = 0'
   const note = (row: 'NEW' | 'OLD') => {
     const key = jsonOf(table.key, column => `${row}.${column}`)
     // Not OR REPLACE: a clause of the outer statement would overrule it.
-    if (table.isSum === true) {
-      const isHeld = `EXISTS (SELECT 1 FROM outbox_held WHERE table_name = '${name}' AND row_key = ${key})`
-      return `INSERT INTO outbox_held (table_name, row_key) SELECT '${name}', ${key} WHERE NOT ${isHeld};`
-    }
     return `DELETE FROM outbox WHERE table_name = '${name}' AND row_key = ${key};
       INSERT INTO outbox (table_name, row_key) VALUES ('${name}', ${key});`
   }
@@ -25,8 +22,29 @@ export function outboxTriggers(table: ReplicaTable): string[] {
   ]
 }
 
+/** A sum changes with every request, so its row says itself whether it has a line: `is_held`. */
+function sumTriggers({ name, key, columns }: ReplicaTable): string[] {
+  const silent = '(SELECT is_applying FROM replica) = 0'
+  const keyOf = (row: 'NEW' | 'OLD') => jsonOf(key, column => `${row}.${column}`)
+  const note = (row: 'NEW' | 'OLD') => {
+    const isHeld = `EXISTS (SELECT 1 FROM outbox_held WHERE table_name = '${name}' AND row_key = ${keyOf(row)})`
+    return `INSERT INTO outbox_held (table_name, row_key) SELECT '${name}', ${keyOf(row)} WHERE NOT ${isHeld};`
+  }
+  const hold = `UPDATE ${name} SET is_held = 1 WHERE ${key.map(column => `${column} = NEW.${column}`).join(' AND ')};`
+  const isReleased = key.map(column => `${column} = OLD.row_key ->> '${column}'`).join(' AND ')
+  const changed = columns.map(differs).join(' OR ')
+  return [
+    `CREATE TRIGGER outbox_${name}_insert AFTER INSERT ON ${name} WHEN ${silent} BEGIN ${note('NEW')} ${hold} END`,
+    `CREATE TRIGGER outbox_${name}_update AFTER UPDATE ON ${name} WHEN NEW.is_held = 0 AND ${silent} AND (${changed})
+     BEGIN ${note('NEW')} ${hold} END`,
+    `CREATE TRIGGER outbox_${name}_delete AFTER DELETE ON ${name} WHEN ${silent} BEGIN ${note('OLD')} END`,
+    `CREATE TRIGGER outbox_${name}_release AFTER DELETE ON outbox_held WHEN OLD.table_name = '${name}'
+     BEGIN UPDATE ${name} SET is_held = 0 WHERE ${isReleased}; END`,
+  ]
+}
+
 export function triggerNames({ name }: ReplicaTable): string[] {
-  return ['insert', 'update', 'delete'].map(event => `outbox_${name}_${event}`)
+  return ['insert', 'update', 'delete', 'release'].map(event => `outbox_${name}_${event}`)
 }
 
 function differs({ name, reportedEveryMs }: Column): string {

@@ -1,5 +1,5 @@
 // Schema 31: sums of usage by host, as other hosts of a fleet have some too. Sums that this host has to report wait in
-// a lane of their own.
+// a lane of their own; `is_held`: the row has a line there.
 
 export const usageHosts = {
   to: 31,
@@ -13,6 +13,7 @@ CREATE TABLE usage_months_of_hosts (
   prompt_tokens INTEGER NOT NULL,
   completion_tokens INTEGER NOT NULL,
   cost_nano_usd INTEGER NOT NULL,
+  is_held INTEGER NOT NULL DEFAULT 0,
   PRIMARY KEY (organization_id, month, key_prefix, host_id)
 ) STRICT, WITHOUT ROWID;
 
@@ -29,17 +30,18 @@ CREATE TABLE usage_days_of_hosts (
   completion_tokens INTEGER NOT NULL,
   cost_nano_usd INTEGER NOT NULL,
   late_cost_nano_usd INTEGER NOT NULL,
+  is_held INTEGER NOT NULL DEFAULT 0,
   PRIMARY KEY (organization_id, key_prefix, day, model, host_id)
 ) STRICT, WITHOUT ROWID;
 
 INSERT INTO usage_months_of_hosts
   SELECT organization_id, month, key_prefix, (SELECT value FROM meta WHERE name = 'host_id'),
-    requests, prompt_tokens, completion_tokens, cost_nano_usd
+    requests, prompt_tokens, completion_tokens, cost_nano_usd, 0
   FROM usage_months;
 
 INSERT INTO usage_days_of_hosts
   SELECT organization_id, key_prefix, day, model, (SELECT value FROM meta WHERE name = 'host_id'),
-    requests, prompt_tokens, completion_tokens, cost_nano_usd, 0
+    requests, prompt_tokens, completion_tokens, cost_nano_usd, 0, 0
   FROM usage_days;
 
 UPDATE usage_days_of_hosts SET late_cost_nano_usd = late.cost
@@ -65,8 +67,8 @@ CREATE INDEX usage_days_organization ON usage_days (organization_id, day);
 
 CREATE TRIGGER usage_counted AFTER INSERT ON usage BEGIN
   INSERT INTO usage_months VALUES
-    (NEW.organization_id, coalesce(strftime('%Y-%m', NEW.at_ms / 1000, 'unixepoch'), '9999-12'), '', (SELECT value FROM meta WHERE name = 'host_id'), 1, NEW.prompt_tokens, NEW.completion_tokens, NEW.cost_nano_usd),
-    (NEW.organization_id, coalesce(strftime('%Y-%m', NEW.at_ms / 1000, 'unixepoch'), '9999-12'), NEW.key_prefix, (SELECT value FROM meta WHERE name = 'host_id'), 1, NEW.prompt_tokens, NEW.completion_tokens, NEW.cost_nano_usd)
+    (NEW.organization_id, coalesce(strftime('%Y-%m', NEW.at_ms / 1000, 'unixepoch'), '9999-12'), '', (SELECT value FROM meta WHERE name = 'host_id'), 1, NEW.prompt_tokens, NEW.completion_tokens, NEW.cost_nano_usd, 0),
+    (NEW.organization_id, coalesce(strftime('%Y-%m', NEW.at_ms / 1000, 'unixepoch'), '9999-12'), NEW.key_prefix, (SELECT value FROM meta WHERE name = 'host_id'), 1, NEW.prompt_tokens, NEW.completion_tokens, NEW.cost_nano_usd, 0)
   ON CONFLICT (organization_id, month, key_prefix, host_id) DO UPDATE SET
     requests = requests + 1,
     prompt_tokens = min(9007199254740991, prompt_tokens + excluded.prompt_tokens),
@@ -77,7 +79,7 @@ END;
 CREATE TRIGGER usage_counted_by_day AFTER INSERT ON usage BEGIN
   INSERT INTO usage_days VALUES
     (NEW.organization_id, NEW.key_prefix, coalesce(strftime('%Y-%m-%d', NEW.at_ms / 1000, 'unixepoch'), '9999-12-31'), NEW.model, (SELECT value FROM meta WHERE name = 'host_id'), 1, NEW.prompt_tokens, NEW.completion_tokens, NEW.cost_nano_usd,
-      NEW.cost_nano_usd * coalesce(NEW.at_ms % 86400000 >= (SELECT created_at_ms % 86400000 FROM organizations WHERE id = NEW.organization_id), 0))
+      NEW.cost_nano_usd * coalesce(NEW.at_ms % 86400000 >= (SELECT created_at_ms % 86400000 FROM organizations WHERE id = NEW.organization_id), 0), 0)
   ON CONFLICT (organization_id, key_prefix, day, model, host_id) DO UPDATE SET
     requests = requests + 1,
     prompt_tokens = min(9007199254740991, prompt_tokens + excluded.prompt_tokens),

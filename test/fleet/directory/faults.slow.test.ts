@@ -67,5 +67,5 @@ test.skipIf(skipUnless(hasPostgres && hasFakeTime, 'needs PostgreSQL and libfake
     const made = `${fleet.wishes.length} instances, ${list.filter(({ status }) => status === 'terminated').length} ended`
     process.stdout.write(`${fleet.faults.length} faults: ${made}\n`)
   },
-  900_000,
+  900_000 + faultCount * 2_000,
 )

@@ -13,7 +13,7 @@ export type DayScope = {
   readonly to: string
 }
 
-export type DaySum = Omit<UsageDay, 'organizationId' | 'keyPrefix' | 'hostId' | 'lateCostNanoUsd'>
+export type DaySum = Omit<UsageDay, 'organizationId' | 'keyPrefix' | 'hostId' | 'lateCostNanoUsd' | 'isHeld'>
 
 /** Pages are ordered by day, then by the model's UTF-8 bytes. */
 export type DayPlace = Pick<UsageDay, 'day' | 'model'>

@@ -21,6 +21,8 @@ export const usageDays = sqliteTable(
     costNanoUsd: integer('cost_nano_usd').notNull(),
     /** The part of it that came at or after the time of day at which the organization was created. */
     lateCostNanoUsd: integer('late_cost_nano_usd').notNull(),
+    /** In a fleet: 1 while a report of the row is due. */
+    isHeld: integer('is_held').notNull().default(0),
   },
   table => [
     primaryKey({ columns: [table.organizationId, table.keyPrefix, table.day, table.model, table.hostId] }),

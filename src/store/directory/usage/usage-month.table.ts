@@ -19,6 +19,8 @@ export const usageMonths = sqliteTable(
     promptTokens: integer('prompt_tokens').notNull(),
     completionTokens: integer('completion_tokens').notNull(),
     costNanoUsd: integer('cost_nano_usd').notNull(),
+    /** In a fleet: 1 while a report of the row is due. */
+    isHeld: integer('is_held').notNull().default(0),
   },
   table => [primaryKey({ columns: [table.organizationId, table.month, table.keyPrefix, table.hostId] })],
 )
