@@ -24,8 +24,8 @@ export function newestOf(migrations: readonly FleetMigration[] = FLEET_MIGRATION
   return migrations.at(-1)?.to ?? 0
 }
 
-/** A host works on a directory that is so much newer than it knows: what newer hosts added stands beside its own. */
-const stepsAhead = 1
+/** A host works on a directory so many releases newer than itself: what newer hosts added stands beside its own. */
+const releasesAhead = 1
 
 /** Held while the schema is brought up to date, so that two at once do not meet. */
 const migrationLock = 0x5374_726f
@@ -43,38 +43,54 @@ export async function migrateFleet(
     await tx.query(`CREATE SCHEMA IF NOT EXISTS ${fleetSchema}`)
     await tx.query(`CREATE TABLE IF NOT EXISTS migrations (
       version    integer     PRIMARY KEY,
+      release    integer     NOT NULL,
       name       text        NOT NULL,
       applied_at timestamptz NOT NULL DEFAULT now()
     )`)
-    const at = await schemaVersion(tx)
-    refuseNewer(at, newestOf(migrations))
-    const steps = migrations.filter(({ to }) => to > at)
-    if (at > 0 && steps.length > 0) await refuseOldHosts(tx, newestOf(migrations) - stepsAhead)
-    for (const { to, name, sql } of steps) {
+    const { version } = await schemaOf(tx)
+    if (version > newestOf(migrations)) throw newer(version, migrations)
+    const steps = migrations.filter(({ to }) => to > version)
+    if (version > 0 && steps.length > 0) await refuseOldHosts(tx, oldestBeside(migrations))
+    for (const { to, release, name, sql } of steps) {
       await tx.query(sql)
-      await tx.query('INSERT INTO migrations (version, name) VALUES ($1, $2)', [to, name])
+      await tx.query('INSERT INTO migrations (version, release, name) VALUES ($1, $2, $3)', [to, release, name])
     }
     return steps.map(({ name }) => name)
   })
 }
 
 /** Refuses a directory that this executable cannot work on. Faults: `fleet.newer`, `fleet.older`. */
-export async function checkSchema(sql: Sql, newest = newestOf()): Promise<number> {
+export async function checkSchema(sql: Sql, migrations: readonly FleetMigration[] = FLEET_MIGRATIONS): Promise<number> {
   const [{ found } = { found: false }] = await sql.query<{ found: boolean }>(
     `SELECT to_regclass('${fleetSchema}.migrations') IS NOT NULL AS found`,
   )
-  const at = found ? await schemaVersion(sql) : 0
-  refuseNewer(at, newest + stepsAhead)
-  if (at < newest) {
-    const message = at === 0 ? 'the database has no directory of a fleet' : `the directory has schema ${at}`
+  const { version, release } = found ? await schemaOf(sql) : NONE
+  const newest = newestOf(migrations)
+  if (version > newest && release > releaseOf(migrations) + releasesAhead) throw newer(version, migrations)
+  if (version < newest) {
+    const message = version === 0 ? 'the database has no directory of a fleet' : `the directory has schema ${version}`
     throw new Fault('fleet.older', `${message}, this host needs ${newest}; nothing was changed`)
   }
-  return at
+  return version
 }
 
-async function schemaVersion(sql: Sql): Promise<number> {
-  const [row] = await sql.query<{ version: number }>('SELECT coalesce(max(version), 0) AS version FROM migrations')
-  return row?.version ?? 0
+type Schema = Pick<FleetMigration, 'release'> & { readonly version: number }
+
+const NONE: Schema = { version: 0, release: 0 }
+
+async function schemaOf(sql: Sql): Promise<Schema> {
+  const [row] = await sql.query<Schema>('SELECT version, release FROM migrations ORDER BY version DESC LIMIT 1')
+  return row ?? NONE
+}
+
+function releaseOf(migrations: readonly FleetMigration[]): number {
+  return migrations.at(-1)?.release ?? 0
+}
+
+/** The newest schema of the oldest release whose hosts work beside those of the newest one. */
+function oldestBeside(migrations: readonly FleetMigration[]): number {
+  const least = releaseOf(migrations) - releasesAhead
+  return newestOf(migrations.filter(({ release }) => release <= least))
 }
 
 /** A host that the new schema would be too far ahead of must be upgraded first; one that is gone does not count. */
@@ -88,7 +104,7 @@ async function refuseOldHosts(sql: Sql, leastSchema: number): Promise<void> {
   throw new Fault('conflict', `upgrade these hosts first, they know schemas before ${leastSchema} alone: ${names}`)
 }
 
-function refuseNewer(at: number, newest: number): void {
-  if (at <= newest) return
-  throw new Fault('fleet.newer', `the directory has schema ${at}, this host works with up to ${newest}`)
+function newer(version: number, migrations: readonly FleetMigration[]): Fault {
+  const message = `the directory has schema ${version}, of a release that this executable does not work beside`
+  return new Fault('fleet.newer', `${message}: it knows ${newestOf(migrations)}, and the next release’s`)
 }

@@ -9,8 +9,16 @@ import { failure } from '../../scripts/rigs/until.ts'
 import { checkSchema, FLEET_MIGRATIONS, migrateFleet, newestOf } from '../../src/fleet/migrations.ts'
 
 const newest = newestOf()
-const step = (to: number) => ({ to, name: `step ${to}`, sql: `CREATE TABLE step_${to} (id text PRIMARY KEY)` })
-const later = [...FLEET_MIGRATIONS, step(newest + 1), step(newest + 2)]
+const release = FLEET_MIGRATIONS.at(-1)?.release ?? 0
+const step = (to: number, ahead: number) => ({
+  to,
+  release: release + ahead,
+  name: `step ${to}`,
+  sql: `CREATE TABLE step_${to} (id text PRIMARY KEY)`,
+})
+/** The next release has two steps, the one after it one. */
+const next = [...FLEET_MIGRATIONS, step(newest + 1, 1), step(newest + 2, 1)]
+const later = [...next, step(newest + 3, 2)]
 
 describe.skipIf(skipUnless(hasPostgres, 'needs PostgreSQL (scripts/setup installs it)'))('the schema', () => {
   let server: PostgresServer
@@ -37,35 +45,36 @@ describe.skipIf(skipUnless(hasPostgres, 'needs PostgreSQL (scripts/setup install
   // Goal: a step that fails leaves nothing behind, and the next try begins where it was.
   test('a step that fails changes nothing', async () => {
     const postgres = await connect(server, await newFleet(server))
-    const broken = { to: newest + 2, name: 'broken', sql: 'CREATE TABLE half (id text); SELECT 1 / 0' }
-    await failure(migrateFleet(postgres, [...FLEET_MIGRATIONS, step(newest + 1), broken]))
+    const broken = { ...step(newest + 2, 1), sql: 'CREATE TABLE half (id text); SELECT 1 / 0' }
+    await failure(migrateFleet(postgres, [...FLEET_MIGRATIONS, step(newest + 1, 1), broken]))
     expect(await checkSchema(postgres)).toBe(newest)
-    expect(await postgres.query("SELECT to_regclass('half') AS half, to_regclass('step_3') AS step")).toEqual([
-      { half: null, step: null },
-    ])
+    expect(
+      await postgres.query(`SELECT to_regclass('half') AS half, to_regclass('step_${newest + 1}') AS step`),
+    ).toEqual([{ half: null, step: null }])
     await postgres.close()
   })
 
   // Goal: hosts one release apart work on one directory; two apart is refused, by the host and by who would make it so.
-  test('a host works one step behind', async () => {
+  test('a host works one release behind', async () => {
     const postgres = await connect(server, await newFleet(server))
     await addHosts(postgres, 'new', 'old', 'gone')
     const lease = (name: string, schema: number) =>
       leaseOf(postgres, name, { report: () => ({ places: 1, report: { ...report, schema } }) })
     await lease('gone', newest - 5).renew()
     await postgres.query('UPDATE clock SET served_ms = served_ms + 7000')
-    await lease('new', newest + 1).renew()
+    await lease('new', newest + 2).renew()
     await lease('old', newest).renew()
-    expect(await migrateFleet(postgres, later.slice(0, -1))).toEqual([`step ${newest + 1}`])
-    expect(await checkSchema(postgres, newest)).toBe(newest + 1)
+    expect(await migrateFleet(postgres, next)).toEqual([`step ${newest + 1}`, `step ${newest + 2}`])
+    expect(await checkSchema(postgres)).toBe(newest + 2)
     expect(await failure(migrateFleet(postgres, later))).toMatchObject({
       code: 'conflict',
-      message: `upgrade these hosts first, they know schemas before ${newest + 1} alone: old`,
+      message: `upgrade these hosts first, they know schemas before ${newest + 2} alone: old`,
     })
-    await lease('old', newest + 1).renew()
-    expect(await migrateFleet(postgres, later)).toEqual([`step ${newest + 2}`])
-    expect((await failure(checkSchema(postgres, newest))).code).toBe('fleet.newer')
-    expect((await failure(migrateFleet(postgres))).code).toBe('fleet.newer')
+    await lease('old', newest + 2).renew()
+    expect(await migrateFleet(postgres, later)).toEqual([`step ${newest + 3}`])
+    expect(await checkSchema(postgres, next)).toBe(newest + 3)
+    expect((await failure(checkSchema(postgres))).code).toBe('fleet.newer')
+    expect((await failure(migrateFleet(postgres, next))).code).toBe('fleet.newer')
     await postgres.close()
   })
 })

@@ -4,6 +4,7 @@ import type { FleetMigration } from './migration.ts'
 
 export const hosts: FleetMigration = {
   to: 1,
+  release: 1,
   name: 'hosts',
   sql: `
 -- The counter. One row; who updates it holds its lock until the commit.

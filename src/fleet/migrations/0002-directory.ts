@@ -7,6 +7,7 @@ import type { FleetMigration } from './migration.ts'
 
 export const directory: FleetMigration = {
   to: 2,
+  release: 1,
   name: 'directory',
   sql: `
 CREATE TABLE organizations (

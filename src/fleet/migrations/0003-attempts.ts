@@ -4,6 +4,7 @@ import type { FleetMigration } from './migration.ts'
 
 export const attempts: FleetMigration = {
   to: 3,
+  release: 1,
   name: 'attempts',
   sql: `
 -- Counts the hosts that the instance was given to; host_id changes only with it.

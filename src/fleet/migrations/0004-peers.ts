@@ -4,6 +4,7 @@ import type { FleetMigration } from './migration.ts'
 
 export const peers: FleetMigration = {
   to: 4,
+  release: 1,
   name: 'peers',
   sql: `
 -- As each host published it; nobody copies it. A host that is removed or forgotten has no row.

@@ -4,6 +4,7 @@ import type { FleetMigration } from './migration.ts'
 
 export const books: FleetMigration = {
   to: 5,
+  release: 1,
   name: 'books',
   sql: `
 -- Sums of each host's own books, as it counts them up. Names and meanings are those of a host's own database.

@@ -4,6 +4,7 @@ import type { FleetMigration } from './migration.ts'
 
 export const shares: FleetMigration = {
   to: 6,
+  release: 1,
   name: 'shares',
   sql: `
 -- Gateways that have shares. A host has another one after each start, and two while one replaces the other.

@@ -6,6 +6,7 @@ import type { FleetMigration } from './migration.ts'
 
 export const builds: FleetMigration = {
   to: 7,
+  release: 1,
   name: 'builds',
   sql: `
 CREATE TABLE builds (
