@@ -1,7 +1,8 @@
 // PostgreSQL of Debian's package for tests: a server of its own in a temporary directory, on loopback. Effects:
 // processes, which end with the test's own, however that ends; a temporary directory.
 //
-// As root the server runs as another user and in a PID and IPC namespace of its own, so that all of it ends at once.
+// As root the server runs as another user and in namespaces of its own, so that all of it ends at once, its shared
+// memory included.
 
 import {
   chmodSync,
@@ -119,15 +120,24 @@ function giveToServer(path: string): void {
 
 /** As the server's user, ended with this process. */
 function asUser(...argv: string[]): string[] {
-  const [name = '', ...rest] = argv
-  const program = [join(programs ?? '', name), ...rest]
   const ends = '--pdeathsig=KILL'
-  if (user === null) return ['setpriv', ends, ...program]
-  return ['setpriv', `--reuid=${user.uid}`, `--regid=${user.gid}`, '--clear-groups', ends, ...program]
+  if (user === null) return ['setpriv', ends, ...argv]
+  return ['setpriv', `--reuid=${user.uid}`, `--regid=${user.gid}`, '--clear-groups', ends, ...argv]
 }
 
+function program(name: string): string {
+  return join(programs ?? '', name)
+}
+
+/** A killed server leaves its segments in /dev/shm, so it has one of its own. */
+const APART = [
+  ...['setpriv', '--pdeathsig=KILL', 'unshare', '--pid', '--ipc', '--mount', '--fork', '--kill-child=KILL'],
+  ...['sh', '-c', 'mount -t tmpfs tmpfs /dev/shm && exec "$@"', 'sh'],
+]
+
 async function command(argv: string[], env: Record<string, string> = {}): Promise<string> {
-  const child = Bun.spawn(asUser(...argv), {
+  const [name = '', ...rest] = argv
+  const child = Bun.spawn(asUser(program(name), ...rest), {
     stdin: 'ignore',
     stdout: 'pipe',
     stderr: 'pipe',
@@ -202,17 +212,17 @@ async function serverOn(directory: string, settings: PostgresSettings, tls: Tls 
     run: psql,
     start: async () => {
       const set = Object.entries(options).flatMap(([name, value]) => ['-c', `${name}=${value}`])
-      const apart = isRoot
-        ? ['setpriv', '--pdeathsig=KILL', 'unshare', '--pid', '--ipc', '--fork', '--kill-child=KILL']
-        : []
       const log = Bun.file(logPath)
-      child = Bun.spawn([...apart, ...asUser('postgres', '-D', data, ...set)], {
-        stdin: 'ignore',
-        stdout: log,
-        stderr: log,
-        cwd: '/',
-        env: { ...process.env, ...settings.env },
-      })
+      const variables = Object.entries(settings.env ?? {}).map(([name, value]) => `${name}=${value}`)
+      child = Bun.spawn(
+        [...(isRoot ? APART : []), ...asUser('env', ...variables, program('postgres'), '-D', data, ...set)],
+        {
+          stdin: 'ignore',
+          stdout: log,
+          stderr: log,
+          cwd: '/',
+        },
+      )
       await until('PostgreSQL answers', startMs, () => {
         if (child?.exitCode !== null) throw new Error(`PostgreSQL ended: ${readFileSync(logPath, 'utf8')}`)
         return psql('SELECT 1').then(
