@@ -135,6 +135,7 @@ export async function serve(
   const builders = builds ?? { start: () => dismissBuildVms(parts) }
   // Without the directory it would refuse every key.
   const gatewayOnceThere = { start: () => (link === null ? gateway.start() : link.whenThere(gateway.start)) }
+  const others = { start: () => peers?.start(hosts => parts.names.othersAre(hosts)) }
   const work = [
     directory,
     parts.books,
@@ -145,7 +146,7 @@ export async function serve(
     gatewayOnceThere,
     admin,
     member,
-    peers ?? idle,
+    others,
   ]
   undo.defer(startWhenOpen(gate, work, log))
   const running = undo.move()
@@ -191,9 +192,6 @@ function openShared(opened: Opened, undo: AsyncDisposableStack) {
   const watched = { ...shared, firewall: firewall.watch, guestDns, simulatedPlatform, guestCaPem: tls.guestCaPem }
   return { ...watched, metering, books, keys, names, trust, startFirewall: () => firewall.start() }
 }
-
-/** In the place of a part that this host does not have. */
-const idle = { start: () => {} }
 
 /** The parts that every other needs, and those that must be there before the first of them. Ended with `undo`. */
 async function openBasis(

@@ -2,14 +2,13 @@
 
 import type { Clock } from '../base/clock.ts'
 import type { RandomBytes } from '../base/ids.ts'
-import { formatIpv6, parseIpv6 } from '../base/ipv6.ts'
 import type { Logger } from '../base/log.ts'
-import { HOST_LISTENERS, type HostName, hostAddresses, listenAddress, listenV4 } from '../config/listen.ts'
+import { HOST_LISTENERS, listenAddress, serviceAddresses } from '../config/listen.ts'
 import type { Config } from '../config/schema.ts'
 import { defaultRouteAddress } from '../host/network/default-route.ts'
-import type { Addresses } from '../instances/dns/address.plan.ts'
 import { Names } from '../instances/dns/names.ts'
 import { type DnsServer, startDns } from '../instances/dns/server.ts'
+import { hostsPerAnswerMax } from '../instances/dns/zone.plan.ts'
 import type { DirectoryDb, Store } from '../store/db.ts'
 import type { Engine } from './engine.ts'
 import type { FleetLink } from './fleet/directory.ts'
@@ -36,10 +35,10 @@ export function composeNames({ config, store, engine, link, clock, log }: DnsPar
     db: store.directory.db,
     hostId: store.hostId,
     engine: engine.reconciler,
-    namesMax: 2 ** instanceBits + Object.keys(HOST_LISTENERS).length,
+    namesMax: 2 ** instanceBits + Object.keys(HOST_LISTENERS).length * hostsPerAnswerMax,
     ...(link === null ? {} : { report: (write: (tx: DirectoryDb) => void) => store.directory.transact(write) }),
     isPartial: () => link !== null && link.waitsFor() !== null,
-    hostAddresses: () => ownAddresses(config),
+    hostAddresses: () => serviceAddresses(config, defaultRouteAddress()),
     clock,
     log: log.unit('dns'),
   })
@@ -47,37 +46,12 @@ export function composeNames({ config, store, engine, link, clock, log }: DnsPar
   return names
 }
 
-/**
- * Addresses of the appliance's own names: IPv4 by `hostAddresses`, IPv6 if the listener has such an address or
- * listens on all.
- */
-function ownAddresses(config: Config): Record<HostName, Addresses | null> {
-  const v4 = hostAddresses(config, defaultRouteAddress())
-  const both = (name: HostName) => {
-    const addresses = { v4: v4[name], v6: listenerV6(config.listen[HOST_LISTENERS[name]], config.network.public_v6) }
-    return addresses.v4 === null && addresses.v6 === null ? null : addresses
-  }
-  return { ns: both('ns'), instances: both('instances'), inference: both('inference'), builds: both('builds') }
-}
-
-/**
- * IPv6 address of a listener, spelled by RFC 5952; `publicAddress` if it listens on all. Null: IPv4 only, switched
- * off, or a port that is chosen at the start.
- */
-function listenerV6(listen: string, publicAddress: string): string | null {
-  const v4 = listenV4(listen)
-  if (v4 === null) return null
-  if (listenAddress(listen).hostname === '::') return publicAddress === '' ? null : formatIpv6(parseIpv6(publicAddress))
-  if (v4.address !== null) return null
-  return new URL(`http://[${listenAddress(listen).hostname}]`).hostname.slice(1, -1)
-}
-
 /** Null: it is switched off. Fault host.unsupported: the address cannot be listened on. */
 export async function serveDns(parts: DnsParts & { names: Names; random: RandomBytes }): Promise<DnsServer | null> {
   const { config, names, clock, random } = parts
   if (config.listen.dns === '') return null
   const log = parts.log.unit('dns')
-  const unknown = Object.entries(ownAddresses(config)).flatMap(([name, addresses]) =>
+  const unknown = Object.entries(serviceAddresses(config, defaultRouteAddress())).flatMap(([name, addresses]) =>
     addresses === null && config.listen[HOST_LISTENERS[name as keyof typeof HOST_LISTENERS]] !== '' ? [name] : [],
   )
   if (unknown.length > 0) {

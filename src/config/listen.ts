@@ -1,6 +1,7 @@
 // Listen addresses, and which of them are taken twice. Pure.
 
 import { isIPv4, isIPv6 } from 'node:net'
+import { formatIpv6, parseIpv6 } from '../base/ipv6.ts'
 import type { Config } from './schema.ts'
 
 export type ListenAddress = { readonly hostname: string; readonly port: number }
@@ -133,4 +134,35 @@ export function guestGateway({ listen, network, instances }: Config, name: strin
     baseUrl: elsewhere || `${origin}/v1`,
     address: elsewhere !== '' ? null : network.pool_v4 === '' ? network.gateway_v6 : network.gateway_v4,
   }
+}
+
+/** As text; null: none of this kind. */
+type Pair = { readonly v4: string | null; readonly v6: string | null }
+
+/**
+ * IPv4 by `hostAddresses`, IPv6 if the listener has such an address or listens on all. Null: neither is known, or the
+ * service is off. `routeAddress`: this host's address on the default route.
+ */
+export function serviceAddresses(
+  config: Pick<Config, 'listen' | 'network'>,
+  routeAddress: string | null,
+): Record<HostName, Pair | null> {
+  const v4 = hostAddresses(config, routeAddress)
+  const both = (name: HostName) => {
+    const addresses = { v4: v4[name], v6: listenerV6(config.listen[HOST_LISTENERS[name]], config.network.public_v6) }
+    return addresses.v4 === null && addresses.v6 === null ? null : addresses
+  }
+  return { ns: both('ns'), instances: both('instances'), inference: both('inference'), builds: both('builds') }
+}
+
+/**
+ * IPv6 address of a listener, spelled by RFC 5952; `publicAddress` if it listens on all. Null: IPv4 only, switched
+ * off, or a port that is chosen at the start.
+ */
+function listenerV6(listen: string, publicAddress: string): string | null {
+  const v4 = listenV4(listen)
+  if (v4 === null) return null
+  if (listenAddress(listen).hostname === '::') return publicAddress === '' ? null : formatIpv6(parseIpv6(publicAddress))
+  if (v4.address !== null) return null
+  return new URL(`http://[${listenAddress(listen).hostname}]`).hostname.slice(1, -1)
 }

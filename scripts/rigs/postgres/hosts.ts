@@ -24,6 +24,7 @@ export const report = {
   vcpus_used: 0,
   vcpus_total: 8,
   image: null,
+  addresses: { ns: null, instances: null, inference: null, builds: null },
 }
 
 export async function addHosts(postgres: Postgres, ...names: readonly string[]): Promise<void> {

@@ -10,6 +10,7 @@ import type { Runtime } from '../../base/runtime.ts'
 import { version } from '../../base/version.ts'
 import type { ClockGuard } from '../../base/work/clock-guard.ts'
 import { databaseText } from '../../config/fleet/database-url.ts'
+import { serviceAddresses } from '../../config/listen.ts'
 import type { Config } from '../../config/schema.ts'
 import type { AdminStatus } from '../../contract/admin/admin.ts'
 import type { FleetStatus, HostReport } from '../../contract/admin/fleet.ts'
@@ -22,6 +23,7 @@ import { checkSchema, newestOf } from '../../fleet/migrations.ts'
 import type { PeerReach } from '../../fleet/peers/watch.ts'
 import { openPostgres, type Postgres } from '../../fleet/postgres.ts'
 import { fleetName, fleetTarget } from '../../fleet/target.ts'
+import { defaultRouteAddress } from '../../host/network/default-route.ts'
 import type { WarmPool } from '../../instances/pool.ts'
 import type { Store } from '../../store/db.ts'
 import { placesTaken } from '../../store/directory/instance.query.ts'
@@ -167,6 +169,7 @@ function reportOf({ config, store, engine, pool, clock, clockGuard }: FleetHostP
       vcpus_used: reserved.vcpus,
       vcpus_total: engine.capacity.vcpus,
       image: imageOf(config),
+      addresses: serviceAddresses(config, defaultRouteAddress()),
     },
   }
 }

@@ -10,6 +10,7 @@ import { type OpenPeers, openPeers } from '../../fleet/peers/open.ts'
 import { openPeerKey, type PeerKey } from '../../fleet/peers/peer-key.ts'
 import type { PeerServer, PeerServerDeps } from '../../fleet/peers/peer-server.ts'
 import type { Peers } from '../../fleet/peers/peers.ts'
+import { type ServingDeps, watchServing } from '../../fleet/peers/serving.ts'
 import type { PeerReach } from '../../fleet/peers/watch.ts'
 import { serveTls, type TlsServer } from '../../http/serve.ts'
 import type { Store } from '../../store/db.ts'
@@ -25,7 +26,8 @@ export type FleetPeers = Peers & {
   readonly listen: (services: PeerServerDeps['services']) => Promise<void>
   /** Metrics. */
   readonly render: () => string
-  readonly start: () => void
+  /** `onServing`: gets the other hosts that serve now, again and again; must not throw. */
+  readonly start: (onServing: ServingDeps['onLook']) => void
 } & AsyncDisposable
 
 export type FleetPeersParts = Runtime & {
@@ -44,7 +46,7 @@ export async function composePeers(parts: FleetPeersParts): Promise<FleetPeers |
   const peers = openPeers({ key, postgres: fleet.database.postgres, clock, random, log })
   const stopping = new AbortController()
   let listener: Listener | null = null
-  let running: Promise<void> = Promise.resolve()
+  let running: Promise<unknown> = Promise.resolve()
   const address = () => (listener === null ? null : addressOf(config, listener.tls.port))
   return {
     forward: (hostId, request, options) => peers.caller.forward(hostId, request, options),
@@ -58,8 +60,11 @@ export async function composePeers(parts: FleetPeersParts): Promise<FleetPeers |
       listener = { server, tls: await startAt({ field: 'fleet.peer_listen', address: own }, start) }
     },
     render: () => metricsOf(peers, listener?.server ?? null),
-    start: () => {
-      running = peers.watch.run({ address: address(), certificate: key.certificate }, stopping.signal)
+    start: onLook => {
+      const { signal } = stopping
+      const own = { address: address(), certificate: key.certificate }
+      const serving = { hostId: store.hostId, list: peers.list, clock, onLook }
+      running = Promise.all([peers.watch.run(own, signal), watchServing(serving, signal)])
     },
     [Symbol.asyncDispose]: async () => {
       stopping.abort()

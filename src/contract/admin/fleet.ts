@@ -7,6 +7,17 @@ import { Closed, OrNull } from '../forms.ts'
 const TextOrNull = OrNull(Type.String())
 const NumberOrNull = OrNull(Type.Integer())
 
+const AddressPair = Closed({ v4: TextOrNull, v6: TextOrNull })
+
+/** Where clients reach a host's services, by the labels of the domain; null: it does not serve it, or nobody knows. */
+export const ServiceAddresses = Closed({
+  ns: OrNull(AddressPair),
+  instances: OrNull(AddressPair),
+  inference: OrNull(AddressPair),
+  builds: OrNull(AddressPair),
+})
+export type ServiceAddresses = Static<typeof ServiceAddresses>
+
 /** Sent with each renewal. Hosts of other releases send other fields: a reader checks each field. */
 export const HostReport = Closed({
   version: Type.String(),
@@ -24,6 +35,7 @@ export const HostReport = Closed({
   vcpus_total: Type.Integer(),
   /** Launch image of instances: the digest of its manifest; null: there is none. */
   image: TextOrNull,
+  addresses: ServiceAddresses,
 })
 export type HostReport = Static<typeof HostReport>
 

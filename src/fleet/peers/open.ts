@@ -18,6 +18,7 @@ export type OpenPeersDeps = Runtime & {
 export type OpenPeers = {
   readonly caller: PeerCaller
   readonly watch: PeerWatch
+  readonly list: PeerList
   /** To be put behind a listener with the host's own certificate. */
   readonly answering: (services: PeerServerDeps['services']) => PeerServer
 }
@@ -38,6 +39,7 @@ export function openPeers({ key, postgres, clock, random, log }: OpenPeersDeps):
   return {
     caller,
     watch,
+    list,
     answering: services => createPeerServer({ hostId, list, seen, services, clock, log }),
   }
 }

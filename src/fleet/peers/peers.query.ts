@@ -11,6 +11,8 @@ export type PeerRow = {
   readonly certificate: string | null
   /** It is there, as the database sees it. */
   readonly hasLease: boolean
+  /** Where its services are, as it reports; of any release. */
+  readonly services: unknown
 }
 
 const hostCountMax = 1_000
@@ -19,7 +21,7 @@ const answerMs = 3_000
 /** Every host of the fleet. */
 export async function listPeers(sql: Sql): Promise<PeerRow[]> {
   return await sql.query<PeerRow>(
-    `SELECT s.id AS "hostId", s.name, s.has_lease AS "hasLease", p.address, p.certificate
+    `SELECT s.id AS "hostId", s.name, s.has_lease AS "hasLease", s.report -> 'addresses' AS services, p.address, p.certificate
      FROM host_states s LEFT JOIN peers p ON p.host_id = s.id ORDER BY s.id LIMIT $1`,
     [hostCountMax],
     { answerMs },

@@ -3,7 +3,7 @@
 
 import { type Clock, pause } from '../../base/clock.ts'
 import type { Logger } from '../../base/log.ts'
-import type { HostName } from '../../config/listen.ts'
+import { HOST_LISTENERS, type HostName } from '../../config/listen.ts'
 import type { DirectoryDb } from '../../store/db.ts'
 import { attestedKeyOf } from '../../store/directory/attestation.query.ts'
 import { instanceById, instanceByVm, listLiving } from '../../store/directory/instance.query.ts'
@@ -14,6 +14,7 @@ import type { VmEngine } from '../../vm/engine.ts'
 import { sshKeyDigest } from '../public-key.codec.ts'
 import { type Addresses, instanceAddresses } from './address.plan.ts'
 import { type NameTableMemory, NameTableWriter, nameTableMemory } from './name-table.ts'
+import { hostKey, hostsPerAnswerMax } from './zone.plan.ts'
 
 export type NamesDeps = {
   readonly db: DirectoryDb
@@ -29,10 +30,13 @@ export type NamesDeps = {
   /** The most names that can have an address, the appliance's own included. */
   readonly namesMax: number
   /** Addresses of the appliance itself, under the labels of the domain; null where none is known. */
-  readonly hostAddresses: () => Readonly<Record<HostName, Addresses | null>>
+  readonly hostAddresses: () => HostAddresses
   readonly clock: Pick<Clock, 'sleep'>
   readonly log: Logger
 }
+
+/** Addresses of a host's own services. */
+export type HostAddresses = Readonly<Record<HostName, Addresses | null>>
 
 type Named = {
   readonly name: string
@@ -51,6 +55,8 @@ export class Names {
   readonly #writer: NameTableWriter
   /** Names in the table, by the instance's id. */
   readonly #named = new Map<string, string>()
+  /** Other hosts of the fleet that are there. */
+  #others: readonly HostAddresses[] = []
   readonly #stopping = new AbortController()
   #running: Promise<void> = Promise.resolve()
 
@@ -96,6 +102,26 @@ export class Names {
       report(tx => setAddress(tx, instance.id, row))
     }
     return addresses
+  }
+
+  /** In a fleet: the other hosts that serve now, those first that an answer is to name. */
+  othersAre(hosts: readonly HostAddresses[]): void {
+    this.#others = hosts
+    this.#setHosts()
+  }
+
+  #setHosts(): void {
+    const own = this.#deps.hostAddresses()
+    for (const label of Object.keys(HOST_LISTENERS) as HostName[]) {
+      const all = [own, ...this.#others].flatMap(host => host[label] ?? [])
+      const known = new Map(all.map(addresses => [`${addresses.v4} ${addresses.v6}`, addresses]))
+      const hosts = [...known.values()].slice(0, hostsPerAnswerMax)
+      for (let n = 0; n < hostsPerAnswerMax; n += 1) {
+        const addresses = hosts[n]
+        if (addresses === undefined) this.#writer.remove(hostKey(label, n))
+        else this.#writer.set(hostKey(label, n), addresses)
+      }
+    }
   }
 
   /** The same for the instance that a VM belongs to. */
@@ -147,10 +173,7 @@ export class Names {
     const { db, hostId, clock } = this.#deps
     const isPartial = this.#deps.isPartial?.() ?? false
     if (isPartial) this.#writer.setPartial(true)
-    for (const [label, addresses] of Object.entries(this.#deps.hostAddresses())) {
-      if (addresses === null) this.#writer.remove(label)
-      else this.#writer.set(label, addresses)
-    }
+    this.#setHosts()
     const living = listLiving(db, this.#deps.report === undefined ? hostId : null).map(instance => instance.id)
     // Removed instances first: a new one may have an old one's name.
     const ids = [...new Set(this.#named.keys()).difference(new Set(living)), ...living]

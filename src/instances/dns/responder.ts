@@ -37,9 +37,9 @@ export type ResponderDeps = {
 export type Responder = (message: Uint8Array, from: { transport: DnsTransport; address: string }) => Uint8Array | null
 
 /**
- * Never throws on any bytes. Over UDP a response is at most 67 bytes longer than the query (name server and both its
- * addresses; a proof's text is shorter), plus 16 if the query brings a cookie: less than five times the query for any
- * domain.
+ * Never throws on any bytes. Over UDP a response is at most 84 bytes longer than the query (three addresses of IPv6;
+ * the name server with both its own, or a proof's text, is shorter), plus 16 if the query brings a cookie: less than
+ * five times the query for any domain.
  */
 export function createResponder(deps: ResponderDeps): Responder {
   const { domain, names, limiters, cookieSecret, texts, clock, onLimited } = deps

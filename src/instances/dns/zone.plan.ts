@@ -30,8 +30,18 @@ export type Resolved = {
   /** SHA-256 of the blob of its SSH host key (ed25519), once that is attested; else null. */
   readonly fingerprint: Uint8Array | null
 }
-/** Resolves `{host}` or `{name}.{slug}`, lowercase; null if unknown. */
+/** Resolves `{name}.{slug}`, lowercase, or a key of `hostKey`; null if unknown. */
 export type ResolveName = (name: string) => Resolved | null
+
+/** Hosts of a fleet that one answer names: a forged question must not bring a long one. */
+export const hostsPerAnswerMax = 4
+/** Addresses of IPv6 are longer. */
+const v6PerAnswerMax = 3
+
+/** Key of the name table for the n-th host that has a label; no client can ask for it. */
+export function hostKey(label: string, n: number): string {
+  return n === 0 ? label : `${label} ${n}`
+}
 
 /** How long resolvers may cache a record, or its absence. Short, for an instance may appear at any moment. */
 export const ttlSeconds = 5
@@ -64,12 +74,21 @@ export function answerQuery({ question, edns }: Query, zone: Zone, resolve: Reso
   if (second === undefined) {
     // A label here is a host of ours, or is or could be an organization. All but hosts get the same response, as if
     // names stood below each (RFC 8020 3.1), so nobody learns which organizations exist.
-    const found = zone.hosts.has(first) ? resolve(first) : null
-    return found === null ? negative(asked, RCODE.ok) : atName(asked, found)
+    return atNames(asked, zone.hosts.has(first) ? hostsOf(first, resolve) : [])
   }
   const isOurs = below.length === 2 && !zone.hosts.has(second) && below.every(label => LABEL.test(label))
   const found = isOurs ? resolve(`${first}.${second}`) : null
-  return found === null ? negative(asked, RCODE.nameError) : atName(asked, found)
+  return found === null ? negative(asked, RCODE.nameError) : atNames(asked, [found])
+}
+
+function hostsOf(label: string, resolve: ResolveName): Resolved[] {
+  const hosts: Resolved[] = []
+  for (let n = 0; n < hostsPerAnswerMax; n += 1) {
+    const found = resolve(hostKey(label, n))
+    if (found === null) break
+    hosts.push(found)
+  }
+  return hosts
 }
 
 type Asked = {
@@ -128,9 +147,11 @@ function atTexts(asked: Asked, texts: readonly string[]): DnsReply {
   return positive(texts.slice(-textsMax).map(text => ({ type: 'TXT', owner: QUESTION, ttlSeconds: 0, text })))
 }
 
-/** Its addresses, or the fingerprint of its SSH host key. ANY gets the addresses of one kind alone (RFC 8482 4.1). */
-function atName(asked: Asked, found: Resolved): DnsReply {
-  const records = recordsOf(asked.question.type, found)
+/** Their addresses, or the fingerprint of an SSH host key. ANY gets the addresses of one kind alone (RFC 8482 4.1). */
+function atNames(asked: Asked, all: readonly Resolved[]): DnsReply {
+  const { type } = asked.question
+  const kind = type !== TYPE.ANY ? type : all.some(({ v4 }) => v4 !== null) ? TYPE.A : TYPE.AAAA
+  const records = all.flatMap(found => recordsOf(kind, found)).slice(0, kind === TYPE.AAAA ? v6PerAnswerMax : undefined)
   return records.length === 0 ? negative(asked, RCODE.ok) : positive(records)
 }
 
@@ -139,8 +160,6 @@ function recordsOf(type: number, found: Resolved): readonly DnsRecord[] {
     case TYPE.A:
     case TYPE.AAAA:
       return addresses(QUESTION, found, type)
-    case TYPE.ANY:
-      return addresses(QUESTION, found, found.v4 === null ? TYPE.AAAA : TYPE.A)
     case TYPE.SSHFP: {
       const { fingerprint } = found
       return fingerprint === null ? [] : [{ type: 'SSHFP', owner: QUESTION, ttlSeconds, ...SSHFP_NUMBERS, fingerprint }]

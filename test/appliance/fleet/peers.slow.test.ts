@@ -6,6 +6,7 @@ import { mkdirSync, mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { connect, newFleet } from '../../../scripts/rigs/postgres/fleet.ts'
+import { report } from '../../../scripts/rigs/postgres/hosts.ts'
 import { hasPostgres, type PostgresServer, startPostgres } from '../../../scripts/rigs/postgres/server.ts'
 import { skipUnless } from '../../../scripts/rigs/skip.ts'
 import { until } from '../../../scripts/rigs/until.ts'
@@ -19,8 +20,10 @@ import { lookAtFleet } from '../../../src/cli/doctor/fleet/fleet.driver.ts'
 import { fleetChecks } from '../../../src/cli/doctor/fleet/fleet.plan.ts'
 import { defaultConfig } from '../../../src/config/load.ts'
 import type { Config } from '../../../src/config/schema.ts'
+import type { ServiceAddresses } from '../../../src/contract/admin/fleet.ts'
 import { createFleetAdmin } from '../../../src/fleet/hosts/fleet-admin.ts'
 import { joinHost } from '../../../src/fleet/hosts/hosts.query.ts'
+import { renewLease } from '../../../src/fleet/hosts/lease.query.ts'
 import { openStore } from '../../../src/store/db.ts'
 
 describe.skipIf(skipUnless(hasPostgres, 'needs PostgreSQL (scripts/setup installs it)'))(
@@ -52,11 +55,15 @@ describe.skipIf(skipUnless(hasPostgres, 'needs PostgreSQL (scripts/setup install
       await owner.close()
       const peers = present(await composePeers({ fleet, config, stateDir, store, ...runtime }), 'it is in a fleet')
       stack.use(peers)
+      let serving: readonly ServiceAddresses[] = []
       return {
+        serving: () => serving,
         ...{ config, stateDir, peers, fleet, hostId: store.hostId },
         start: async () => {
           await peers.listen({ instances: async () => new Response(name), builds: null, handover: null })
-          peers.start()
+          peers.start(hosts => {
+            serving = hosts
+          })
         },
         stop: () => stack.disposeAsync(),
         [Symbol.asyncDispose]: () => stack.disposeAsync(),
@@ -101,6 +108,14 @@ describe.skipIf(skipUnless(hasPostgres, 'needs PostgreSQL (scripts/setup install
       expect(west.peers.render()).toContain('strongroom_fleet_peer_calls_total{service="instances"} 1\n')
 
       const postgres = present(east.fleet.database, 'it is in a fleet').postgres
+      const at = { v4: '192.0.2.7', v6: null }
+      const addresses = { ns: at, instances: at, inference: null, builds: null }
+      const renewal = { lostAfterMs: 60_000, platform: 'tcg', places: 1, report: { ...report, addresses } }
+      expect(east.serving()).toEqual([])
+      await renewLease(postgres, { hostId: west.hostId, ...renewal })
+      await until('DNS of the others names west', 15_000, () => Bun.deepEquals(lone.serving(), [addresses]))
+      await postgres.query('UPDATE clock SET served_ms = served_ms + 7000')
+      await until('it does not any more', 15_000, () => lone.serving().length === 0)
       const admin = createFleetAdmin({
         postgres,
         hostId: east.hostId,

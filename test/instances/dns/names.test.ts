@@ -9,6 +9,7 @@ import { silentLogger } from '../../../src/base/log.ts'
 import { v6Bytes } from '../../../src/instances/dns/address.plan.ts'
 import { NameTableReader } from '../../../src/instances/dns/name-table.ts'
 import { Names } from '../../../src/instances/dns/names.ts'
+import { hostKey } from '../../../src/instances/dns/zone.plan.ts'
 import { storeAttestation } from '../../../src/store/directory/attestation.query.ts'
 import type { VmView } from '../../../src/vm/engine.ts'
 
@@ -47,7 +48,7 @@ async function withNames(
             }
       },
     },
-    namesMax: 4,
+    namesMax: 20,
     hostAddresses: () => {
       const own = { v4: '192.0.2.1', v6: null }
       return { ns: own, instances: own, inference: null, builds: null }
@@ -84,6 +85,25 @@ test('goal: a name is there from its VM’s address on, and gone when the delete
     // The VM is still there and moves on; its name stays gone.
     names.vmChanged(vmId ?? '')
     expect(address(`${name}.acme`)).toBeNull()
+  })
+})
+
+test('goal: the labels of the appliance lead to this host and those of its fleet that are there', async () => {
+  await withNames(async ({ names, address }) => {
+    await names.start()
+    const at = (v4: string) => ({ v4, v6: null })
+    const host = (v4: string) => ({ ns: at(v4), instances: at(v4), inference: at(v4), builds: null })
+    const led = (label: string) => [0, 1, 2, 3, 4].flatMap(n => address(hostKey(label, n)) ?? [])
+    expect([led('instances'), led('inference')]).toEqual([['192.0.2.1'], []])
+    names.othersAre([host('192.0.2.2'), host('192.0.2.1'), host('192.0.2.3')])
+    expect(led('instances')).toEqual(['192.0.2.1', '192.0.2.2', '192.0.2.3'])
+    expect(led('inference')).toEqual(['192.0.2.2', '192.0.2.1', '192.0.2.3'])
+    expect(led('builds')).toEqual([])
+    names.othersAre([4, 5, 6, 7, 8].map(n => host(`192.0.2.${n}`)))
+    expect(led('ns')).toEqual(['192.0.2.1', '192.0.2.4', '192.0.2.5', '192.0.2.6'])
+    names.othersAre([host('192.0.2.9')])
+    expect(led('ns')).toEqual(['192.0.2.1', '192.0.2.9'])
+    expect(led('inference')).toEqual(['192.0.2.9'])
   })
 })
 

@@ -9,13 +9,14 @@ import type { DnsTransport } from '../../../src/host/network/dns-socket.ts'
 import { NameTableReader, NameTableWriter, nameTableMemory } from '../../../src/instances/dns/name-table.ts'
 import { RateLimiter, type RateSettings } from '../../../src/instances/dns/rate.plan.ts'
 import { createResponder, type Standing, standingRates } from '../../../src/instances/dns/responder.ts'
+import { hostKey } from '../../../src/instances/dns/zone.plan.ts'
 import { faultsOf, hostileMessages, messageBytesMax, numbersFrom } from '../../rigs/dns/fuzz.ts'
 import { HOST, query } from '../../rigs/dns/query.ts'
 
 const fingerprint = new Uint8Array(32).fill(5)
 
 function rig(rates: Readonly<Record<Standing, RateSettings>> = freeRates, domain = 'agents.example') {
-  const memory = nameTableMemory(8)
+  const memory = nameTableMemory(16)
   const names = new NameTableWriter(memory)
   names.set('abcd2345.acme', { v4: '10.88.0.7', v6: '2001:db8::7' }, fingerprint)
   names.set('ns', { v4: '192.0.2.1', v6: '2001:db8::1' })
@@ -120,6 +121,24 @@ test('goal: the amplification bound holds for the shortest domain that there can
     }
   expect(most).toBeGreaterThan(4)
   expect(most).toBeLessThan(5)
+})
+
+test('goal: the hosts of a fleet are named together, a few of them, and the bound holds', () => {
+  const { ask, memory } = rig(freeRates, 'a')
+  const names = new NameTableWriter(memory)
+  for (const n of [0, 1, 2, 3]) names.set(hostKey('ns', n), { v4: `192.0.2.${n + 1}`, v6: `2001:db8::${n + 1}` })
+  const answers = (type: string) => {
+    const message = query({ name: 'ns.a', type })
+    const answer = ask(message) ?? Buffer.alloc(0)
+    expect(answer.length / message.length).toBeLessThan(5)
+    return decode(answer).answers?.map(record => ('data' in record ? record.data : null))
+  }
+  const v4 = [1, 2, 3, 4].map(n => `192.0.2.${n}`)
+  expect(answers('A')).toEqual(v4)
+  expect(answers('ANY')).toEqual(v4)
+  expect(answers('AAAA')).toEqual([1, 2, 3].map(n => `2001:db8::${n}`))
+  // No question spells the key of a further host.
+  expect(decode(ask(query({ name: 'ns 1.a', type: 'A' })) ?? Buffer.alloc(0)).answers).toEqual([])
 })
 
 /** The query with a cookie option: the given one, or a client's half alone. */
