@@ -4,14 +4,14 @@
 import { afterAll, beforeAll, expect, test } from 'bun:test'
 import { readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { withOwnNames } from '../../../scripts/lib/own-names.ts'
-import { builtImage, createAppliance, imageDir } from '../../../scripts/rigs/appliance.ts'
+import { builtImage, imageDir } from '../../../scripts/rigs/appliance.ts'
 import { verifyResult } from '../../../scripts/rigs/build/builds-client.ts'
 import { archiveOf, plainProject } from '../../../scripts/rigs/build/sources.ts'
+import { startTwoMachines } from '../../../scripts/rigs/fleet/two-machines.ts'
 import { qemuProcesses } from '../../../scripts/rigs/leftovers.ts'
 import { inOwnNetns } from '../../../scripts/rigs/netns.ts'
 import { hasPostgres, type PostgresServer, startPostgres } from '../../../scripts/rigs/postgres/server.ts'
-import { eastAddress, secondMachine, westAddress, westPool } from '../../../scripts/rigs/second-machine.ts'
+import { eastAddress } from '../../../scripts/rigs/second-machine.ts'
 import { skipUnless } from '../../../scripts/rigs/skip.ts'
 import { until } from '../../../scripts/rigs/until.ts'
 
@@ -34,38 +34,16 @@ inOwnNetns(
       async () => {
         // Goal: taken by a host that builds nothing, built by another one, followed and fetched through the first, and
         // verified offline as any build.
-        using machine = await secondMachine()
         const builder = await builtImage('builder')
-        // Through its socket, which both namespaces see.
-        const directory = (await server.run('SHOW unix_socket_directories')).trim()
-        const database = `postgres://owner@localhost:${server.port}/postgres?host=${directory}`
-        const fleet = (name: string, address: string) =>
-          `\n[fleet]\ndatabase = "${database}"\nname = "${name}"\npeer_listen = "${address}:7443"\n`
-        const lines = (address: string) => ({
-          tls: `names = ["${address}"]`,
-          listen: `builds = "${address}:8443"`,
-          builds: `image_dir = ${JSON.stringify(builder)}\nmemory_mib = 2048\nscratch_gib = 4`,
+        await using machines = await startTwoMachines(server, {
+          image: await imageDir(),
+          fleet: address => `peer_listen = "${address}:7443"`,
+          lines: address => ({
+            listen: `builds = "${address}:8443"`,
+            builds: `image_dir = ${JSON.stringify(builder)}\nmemory_mib = 2048\nscratch_gib = 4`,
+          }),
         })
-        await using east = await createAppliance(
-          '',
-          'vm',
-          await imageDir(),
-          fleet('east', eastAddress),
-          lines(eastAddress),
-          { address: eastAddress, within: [] },
-        )
-        await using west = await createAppliance(
-          `pool_v4 = "${westPool}"`,
-          'network',
-          await imageDir(),
-          fleet('west', westAddress),
-          { ...lines(westAddress), vm: 'uid_min = 730000\nuid_max = 739999' },
-          { address: westAddress, within: machine.argv(withOwnNames(machine.name, [])) },
-        )
-        await east.admin('fleet', 'init')
-        await west.admin('fleet', 'join')
-        await east.start()
-        await west.start()
+        const { east, west } = machines
         await east.cli('org', 'create', 'acme')
         const { key } = await east.admin<{ key: string }>('key', 'create', 'acme')
         await east.admin('fleet', 'drain', 'east')

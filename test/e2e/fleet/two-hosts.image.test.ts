@@ -4,13 +4,12 @@
 import { afterAll, beforeAll, expect, test } from 'bun:test'
 import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { withOwnNames } from '../../../scripts/lib/own-names.ts'
-import { type Appliance, createAppliance, imageDir } from '../../../scripts/rigs/appliance.ts'
+import { type Appliance, imageDir } from '../../../scripts/rigs/appliance.ts'
+import { startTwoMachines } from '../../../scripts/rigs/fleet/two-machines.ts'
 import { createCustomer } from '../../../scripts/rigs/instances/instances-client.ts'
 import { qemuProcesses } from '../../../scripts/rigs/leftovers.ts'
 import { inOwnNetns } from '../../../scripts/rigs/netns.ts'
 import { hasPostgres, type PostgresServer, startPostgres } from '../../../scripts/rigs/postgres/server.ts'
-import { eastAddress, secondMachine, westAddress, westPool } from '../../../scripts/rigs/second-machine.ts'
 import { skipUnless } from '../../../scripts/rigs/skip.ts'
 import { until } from '../../../scripts/rigs/until.ts'
 
@@ -71,29 +70,9 @@ inOwnNetns(
       'an instance on one host through the other',
       async () => {
         // Goal: whichever host is asked, the instance is made where there is room, reached by its name, and ends.
-        using machine = await secondMachine()
-        // Through its socket, which both namespaces see.
-        const directory = (await server.run('SHOW unix_socket_directories')).trim()
-        const database = `postgres://owner@localhost:${server.port}/postgres?host=${directory}`
-        const fleet = (name: string, address: string) =>
-          `\n[fleet]\ndatabase = "${database}"\nname = "${name}"\npeer_listen = "${address}:7443"\n`
-        const lines = (address: string) => ({ tls: `names = ["${address}"]` })
-        await using east = await createAppliance('', 'vm', undefined, fleet('east', eastAddress), lines(eastAddress), {
-          address: eastAddress,
-          within: [],
-        })
-        await using west = await createAppliance(
-          `pool_v4 = "${westPool}"`,
-          'network',
-          undefined,
-          fleet('west', westAddress),
-          { ...lines(westAddress), vm: 'uid_min = 730000\nuid_max = 739999' },
-          { address: westAddress, within: machine.argv(withOwnNames(machine.name, [])) },
-        )
-        await east.admin('fleet', 'init')
-        await west.admin('fleet', 'join')
-        await east.start()
-        await west.start()
+        const fleet = (address: string) => `peer_listen = "${address}:7443"`
+        await using machines = await startTwoMachines(server, { fleet })
+        const { east, west } = machines
         const acme = await createCustomer(east, 'acme')
         await east.admin('fleet', 'drain', 'east')
         let made = await acme.create('once')

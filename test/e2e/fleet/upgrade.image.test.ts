@@ -2,13 +2,12 @@
 // executable, undrain. Real executables, VMs and PostgreSQL, a network namespace for each host.
 
 import { afterAll, beforeAll, expect, test } from 'bun:test'
-import { withOwnNames } from '../../../scripts/lib/own-names.ts'
-import { type Appliance, createAppliance } from '../../../scripts/rigs/appliance.ts'
+import type { Appliance } from '../../../scripts/rigs/appliance.ts'
+import { startTwoMachines } from '../../../scripts/rigs/fleet/two-machines.ts'
 import { createCustomer } from '../../../scripts/rigs/instances/instances-client.ts'
 import { qemuProcesses } from '../../../scripts/rigs/leftovers.ts'
 import { inOwnNetns } from '../../../scripts/rigs/netns.ts'
 import { hasPostgres, type PostgresServer, startPostgres } from '../../../scripts/rigs/postgres/server.ts'
-import { eastAddress, secondMachine, westAddress, westPool } from '../../../scripts/rigs/second-machine.ts'
 import { skipUnless } from '../../../scripts/rigs/skip.ts'
 import { until } from '../../../scripts/rigs/until.ts'
 import { laterExecutable, laterVersion } from '../../../scripts/rigs/upgrade/later-executable.ts'
@@ -35,29 +34,10 @@ inOwnNetns(
       'host by host',
       async () => {
         // Goal: no accepted request is lost and no VM is touched while hosts one release apart work together.
-        using machine = await secondMachine()
-        const directory = (await server.run('SHOW unix_socket_directories')).trim()
-        const database = `postgres://owner@localhost:${server.port}/postgres?host=${directory}`
         // Room for two VMs on each host; more instances fail, which is as good for rows.
-        const tables = (name: string) =>
-          `\n[fleet]\ndatabase = "${database}"\nname = "${name}"\n[capacity]\nmemory_mib = 4096\nwait_ms = 0\n`
-        const tls = (address: string) => ({ tls: `names = ["${address}"]` })
-        await using east = await createAppliance('', 'vm', undefined, tables('east'), tls(eastAddress), {
-          address: eastAddress,
-          within: [],
-        })
-        await using west = await createAppliance(
-          `pool_v4 = "${westPool}"`,
-          'network',
-          undefined,
-          tables('west'),
-          { ...tls(westAddress), vm: 'uid_min = 730000\nuid_max = 739999' },
-          { address: westAddress, within: machine.argv(withOwnNames(machine.name, [])) },
-        )
-        await east.admin('fleet', 'init')
-        await west.admin('fleet', 'join')
-        await east.start()
-        await west.start()
+        const fleet = () => '[capacity]\nmemory_mib = 4096\nwait_ms = 0'
+        await using machines = await startTwoMachines(server, { fleet })
+        const { east, west } = machines
         const acme = await createCustomer(east, 'acme')
         await until('both take instances', stepMs, async () => (await states(east)).every(state => state === 'serving'))
         const kept = [await acme.create('kept-1'), await acme.create('kept-2')].map(({ body }) => body.data.name)

@@ -1,0 +1,52 @@
+// Two appliances with real VMs, a network namespace each, that share a directory in PostgreSQL. Effects: those of both,
+// a namespace, a database's tables; needs root. All of it ends with this.
+
+import { withOwnNames } from '../../lib/own-names.ts'
+import { type Appliance, createAppliance } from '../appliance.ts'
+import type { PostgresServer } from '../postgres/server.ts'
+import { eastAddress, secondMachine, westAddress, westPool } from '../second-machine.ts'
+
+export type TwoMachines = AsyncDisposable & { readonly east: Appliance; readonly west: Appliance }
+
+type Options = {
+  readonly image?: string
+  /** Further lines of the table `fleet`, and whole tables behind it. */
+  readonly fleet?: (address: string) => string
+  /** Further lines of other tables. */
+  readonly lines?: (address: string) => Readonly<Record<string, string>>
+}
+
+/** The first makes the fleet, the second joins it; both serve. */
+export async function startTwoMachines(server: PostgresServer, options: Options = {}): Promise<TwoMachines> {
+  const { image, fleet = () => '', lines = () => ({}) } = options
+  await using undo = new AsyncDisposableStack()
+  const machine = undo.use(await secondMachine())
+  // Through its socket, which both namespaces see.
+  const directory = (await server.run('SHOW unix_socket_directories')).trim()
+  const database = `postgres://owner@localhost:${server.port}/postgres?host=${directory}`
+  const tables = (name: string, address: string) =>
+    `\n[fleet]\ndatabase = "${database}"\nname = "${name}"\n${fleet(address)}\n`
+  const linesOf = (address: string) => ({ tls: `names = ["${address}"]`, ...lines(address) })
+  const east = undo.use(
+    await createAppliance('', 'vm', image, tables('east', eastAddress), linesOf(eastAddress), {
+      address: eastAddress,
+      within: [],
+    }),
+  )
+  const west = undo.use(
+    await createAppliance(
+      `pool_v4 = "${westPool}"`,
+      'network',
+      image,
+      tables('west', westAddress),
+      { ...linesOf(westAddress), vm: 'uid_min = 730000\nuid_max = 739999' },
+      { address: westAddress, within: machine.argv(withOwnNames(machine.name, [])) },
+    ),
+  )
+  await east.admin('fleet', 'init')
+  await west.admin('fleet', 'join')
+  await east.start()
+  await west.start()
+  const running = undo.move()
+  return { east, west, [Symbol.asyncDispose]: () => running.disposeAsync() }
+}
