@@ -39,6 +39,8 @@ export type InstanceRow = {
 
 const program = join(import.meta.dir, '../../../scripts/rigs/fleet/host-program.ts')
 const answerMs = 12_000
+/** More than a run makes. */
+const placesEach = 100_000
 /** Before the fleet gives its instances up. */
 const downMsMax = 20_000
 /** Less than a create is remembered for. */
@@ -89,6 +91,7 @@ export class FaultedFleet implements AsyncDisposable {
       database,
       name: host.name,
       bootMs: 20 + this.#draw(80),
+      places: placesEach,
       settings,
       isPatient: true,
     }
