@@ -90,7 +90,12 @@ inOwnNetns(
         await clients
         await host.stop()
         await host.start()
-        const again = await acme.create('0-0')
+        // Until it has its lease and the news it answers 503.
+        let again = await acme.create('0-0')
+        await until('the host answers', 60_000, async () => {
+          if (again.status === 503) again = await acme.create('0-0')
+          return again.status !== 503
+        })
         expect([again.status, again.body.data.name]).toEqual([202, created.get('0-0') ?? ''])
         const postgres = await connect(server, server.url({ database: 'postgres' }))
         await until('the same on both sides', 60_000, async () => {
