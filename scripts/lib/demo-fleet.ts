@@ -52,7 +52,10 @@ async function show(steps: Steps, image: string): Promise<void> {
   await step('west: strongroom fleet join', () => hosts.west.admin('fleet', 'join').then(() => ''))
   await step('east: strongroom serve', () => hosts.east.start().then(() => ''))
   await step('west: strongroom serve', () => hosts.west.start().then(() => ''))
-  await step('strongroom fleet list', () => states(hosts.east))
+  await step('strongroom fleet list, once both have a lease', async () => {
+    await until('both serve', seenMs, async () => (await states(hosts.east)).split('serving').length === 3)
+    return await states(hosts.east)
+  })
   const created = await createThere(steps, hosts)
   await die(steps, hosts, created)
   await comeBack(steps, hosts, created)
