@@ -48,7 +48,10 @@ export async function migrateFleet(
       applied_at timestamptz NOT NULL DEFAULT now()
     )`)
     const { version } = await schemaOf(tx)
-    if (version > newestOf(migrations)) throw newer(version, migrations)
+    if (version > newestOf(migrations)) {
+      const message = `the directory has schema ${version}, this executable brings it to ${newestOf(migrations)} alone`
+      throw new Fault('fleet.newer', `${message}: nothing was changed`)
+    }
     const steps = migrations.filter(({ to }) => to > version)
     if (version > 0 && steps.length > 0) await refuseOldHosts(tx, oldestBeside(migrations))
     for (const { to, release, name, sql } of steps) {

@@ -267,8 +267,12 @@ async function wasCommitted(session: Session, begun: Begun, cause: unknown): Pro
     // After a crash the server gives numbers that it had not written down to other transactions.
     if (found?.status === 'committed') {
       if (!found.is_own) return false
-      await onConnection(session, sql => sql.query(SYNC))
-      return true
+      const isKept = await onConnection(session, sql => sql.query(SYNC)).then(
+        () => true,
+        () => false,
+      )
+      if (isKept) return true
+      break
     }
     if (found?.status === 'aborted') return false
     await clock.sleep(commitLookUpEveryMs)

@@ -1,17 +1,20 @@
 // Answers to clients while the synchronous standby of the database is away.
 
 import { expect, test } from 'bun:test'
+import { connect, newFleet } from '../../../scripts/rigs/postgres/fleet.ts'
 import { hasPostgres } from '../../../scripts/rigs/postgres/server.ts'
 import { skipUnless } from '../../../scripts/rigs/skip.ts'
-import { until } from '../../../scripts/rigs/until.ts'
+import { failure, until } from '../../../scripts/rigs/until.ts'
+import { commitUnknownMessage } from '../../../src/fleet/failures.ts'
 import { openFleet } from '../../rigs/fleet/fleet.ts'
 import { hasFakeTime, PostgresPair } from '../../rigs/postgres/pair.ts'
 
 const backMs = 30_000
+const needs = skipUnless(hasPostgres && hasFakeTime, 'needs PostgreSQL and libfaketime (scripts/setup installs them)')
 
 // Goal: a server that started again shows what its standby lacks; a client whose create is there already has its answer
 // only once the standby has it, too, so that it is not lost if that one takes over.
-test.skipIf(skipUnless(hasPostgres && hasFakeTime, 'needs PostgreSQL and libfaketime (scripts/setup installs them)'))(
+test.skipIf(needs)(
   'a repeated create waits for the standby',
   async () => {
     await using databases = await PostgresPair.open()
@@ -28,6 +31,29 @@ test.skipIf(skipUnless(hasPostgres && hasFakeTime, 'needs PostgreSQL and libfake
     await databases.standby.start()
     await until('the create is acknowledged', backMs, async () => (await create()).status === 202)
     expect(await host.listed()).toHaveLength(1)
+  },
+  120_000,
+)
+
+// Goal: nobody says that nothing was changed of a commit that is here and that the standby may still lack.
+test.skipIf(needs)(
+  'a commit that the standby lacks is not known',
+  async () => {
+    await using databases = await PostgresPair.open()
+    const { primary } = databases
+    const postgres = await connect(primary, await newFleet(primary))
+    await databases.standby.stop('kill')
+    const add = "INSERT INTO hosts (id, name, database_role, joined_ms) VALUES ('a', 'a', 'r', 0)"
+    const failed = failure(postgres.transact(tx => tx.query(add)))
+    await until('the commit waits for the standby', backMs, async () => {
+      const ended = await primary.run(
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE wait_event = 'SyncRep'",
+      )
+      return ended.trim() === 't'
+    })
+    expect((await failed).message).toBe(commitUnknownMessage)
+    expect(await postgres.query('SELECT id FROM hosts')).toEqual([{ id: 'a' }])
+    await postgres.close()
   },
   120_000,
 )
