@@ -4,6 +4,7 @@
 
 import type { FleetHosts } from '../../src/contract/admin/fleet.ts'
 import { type Appliance, createAppliance } from '../rigs/appliance.ts'
+import { socketAddress } from '../rigs/fleet/two-machines.ts'
 import { createCustomer } from '../rigs/instances/instances-client.ts'
 import { qemuProcesses } from '../rigs/leftovers.ts'
 import { createNetns, type Netns } from '../rigs/netns.ts'
@@ -66,9 +67,7 @@ type Hosts = { readonly east: Appliance; readonly west: Appliance }
 type Created = { readonly key: string; readonly name: string; readonly hostname: string }
 
 async function hostsOf(server: PostgresServer, west: Netns, image: string): Promise<Hosts> {
-  // Through its socket, which both namespaces see.
-  const directory = (await server.run('SHOW unix_socket_directories')).trim()
-  const database = `postgres://owner@localhost:${server.port}/postgres?host=${directory}`
+  const database = await socketAddress(server)
   const fleet = (name: string) =>
     `\n[fleet]\ndatabase = "${database}"\nname = "${name}"\nhost_lost_after_s = ${lostAfterS}\n`
   const lines = (address: string) => ({ tls: `names = ["${address}"]` })

@@ -1,12 +1,16 @@
-// Two appliances with real VMs, a network namespace each, that share a directory in PostgreSQL. Effects: those of both,
-// a namespace, a database's tables; needs root. All of it ends with this.
+// Two appliances with real VMs, a network namespace each, that share a directory in a PostgreSQL of their own. Effects:
+// those of both, a namespace, the database's server; needs root. All of it ends with this.
 
 import { withOwnNames } from '../../lib/own-names.ts'
 import { type Appliance, createAppliance } from '../appliance.ts'
-import type { PostgresServer } from '../postgres/server.ts'
+import { type PostgresServer, startPostgres } from '../postgres/server.ts'
 import { eastAddress, secondMachine, westAddress, westPool } from '../second-machine.ts'
 
-export type TwoMachines = AsyncDisposable & { readonly east: Appliance; readonly west: Appliance }
+export type TwoMachines = AsyncDisposable & {
+  readonly east: Appliance
+  readonly west: Appliance
+  readonly server: PostgresServer
+}
 
 type Options = {
   readonly image?: string
@@ -17,13 +21,12 @@ type Options = {
 }
 
 /** The first makes the fleet, the second joins it; both serve. */
-export async function startTwoMachines(server: PostgresServer, options: Options = {}): Promise<TwoMachines> {
+export async function startTwoMachines(options: Options = {}): Promise<TwoMachines> {
   const { image, fleet = () => '', lines = () => ({}) } = options
   await using undo = new AsyncDisposableStack()
+  const server = undo.use(await startPostgres())
   const machine = undo.use(await secondMachine())
-  // Through its socket, which both namespaces see.
-  const directory = (await server.run('SHOW unix_socket_directories')).trim()
-  const database = `postgres://owner@localhost:${server.port}/postgres?host=${directory}`
+  const database = await socketAddress(server)
   const tables = (name: string, address: string) =>
     `\n[fleet]\ndatabase = "${database}"\nname = "${name}"\n${fleet(address)}\n`
   const linesOf = (address: string) => ({ tls: `names = ["${address}"]`, ...lines(address) })
@@ -48,5 +51,11 @@ export async function startTwoMachines(server: PostgresServer, options: Options 
   await east.start()
   await west.start()
   const running = undo.move()
-  return { east, west, [Symbol.asyncDispose]: () => running.disposeAsync() }
+  return { east, west, server, [Symbol.asyncDispose]: () => running.disposeAsync() }
+}
+
+/** Address of the server's database through its socket, which all network namespaces see. */
+export async function socketAddress(server: PostgresServer): Promise<string> {
+  const directory = (await server.run('SHOW unix_socket_directories')).trim()
+  return `postgres://owner@localhost:${server.port}/postgres?host=${directory}`
 }

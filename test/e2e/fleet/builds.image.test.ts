@@ -1,7 +1,7 @@
 // Two daemons with real build VMs, a network namespace each, share a directory in PostgreSQL: a source that one takes
 // is built on the other, and a client that knows only the first verifies the result. Real QEMU, Cargo and PostgreSQL.
 
-import { afterAll, beforeAll, expect, test } from 'bun:test'
+import { expect, test } from 'bun:test'
 import { readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { builtImage, imageDir } from '../../../scripts/rigs/appliance.ts'
@@ -10,7 +10,7 @@ import { archiveOf, plainProject } from '../../../scripts/rigs/build/sources.ts'
 import { startTwoMachines } from '../../../scripts/rigs/fleet/two-machines.ts'
 import { qemuProcesses } from '../../../scripts/rigs/leftovers.ts'
 import { inOwnNetns } from '../../../scripts/rigs/netns.ts'
-import { hasPostgres, type PostgresServer, startPostgres } from '../../../scripts/rigs/postgres/server.ts'
+import { hasPostgres } from '../../../scripts/rigs/postgres/server.ts'
 import { eastAddress } from '../../../scripts/rigs/second-machine.ts'
 import { skipUnless } from '../../../scripts/rigs/skip.ts'
 import { until } from '../../../scripts/rigs/until.ts'
@@ -21,21 +21,13 @@ const nonce = '00112233445566778899aabbccddeeff'
 inOwnNetns(
   import.meta.path,
   () => {
-    let server: PostgresServer
-    beforeAll(async () => {
-      if (hasPostgres) server = await startPostgres()
-    }, 60_000)
-    afterAll(async () => {
-      await server?.[Symbol.asyncDispose]()
-    })
-
     test.skipIf(skipUnless(hasPostgres, 'needs PostgreSQL (scripts/setup installs it)'))(
       'a build on one host through the other',
       async () => {
         // Goal: taken by a host that builds nothing, built by another one, followed and fetched through the first, and
         // verified offline as any build.
         const builder = await builtImage('builder')
-        await using machines = await startTwoMachines(server, {
+        await using machines = await startTwoMachines({
           image: await imageDir(),
           fleet: address => `peer_listen = "${address}:7443"`,
           lines: address => ({

@@ -2,13 +2,14 @@
 // the fleet. The real executable and PostgreSQL; one VM at a time has room, so that rows move more than VMs.
 
 import { Database } from 'bun:sqlite'
-import { afterAll, beforeAll, expect, test } from 'bun:test'
+import { expect, test } from 'bun:test'
 import { join } from 'node:path'
 import { createAppliance } from '../../../scripts/rigs/appliance.ts'
+import { socketAddress } from '../../../scripts/rigs/fleet/two-machines.ts'
 import { createCustomer } from '../../../scripts/rigs/instances/instances-client.ts'
 import { inOwnNetns } from '../../../scripts/rigs/netns.ts'
 import { connect } from '../../../scripts/rigs/postgres/fleet.ts'
-import { hasPostgres, type PostgresServer, startPostgres } from '../../../scripts/rigs/postgres/server.ts'
+import { hasPostgres, startPostgres } from '../../../scripts/rigs/postgres/server.ts'
 import { skipUnless } from '../../../scripts/rigs/skip.ts'
 import { until } from '../../../scripts/rigs/until.ts'
 import { canonicalJson } from '../../../src/base/canonical-json.ts'
@@ -22,14 +23,6 @@ const timeoutMs = 300_000
 inOwnNetns(
   import.meta.path,
   () => {
-    let server: PostgresServer
-    beforeAll(async () => {
-      if (hasPostgres) server = await startPostgres()
-    }, 60_000)
-    afterAll(async () => {
-      await server?.[Symbol.asyncDispose]()
-    })
-
     /** Rows that are in one database alone, or differ. */
     const differences = async (postgres: Postgres, stateDir: string) => {
       using sqlite = new Database(join(stateDir, 'strongroom.db'), { readonly: true })
@@ -56,8 +49,8 @@ inOwnNetns(
       'nothing is lost or doubled',
       async () => {
         // Goal: what was accepted before, during and after the copy is in the fleet's directory once, row by row.
-        const directory = (await server.run('SHOW unix_socket_directories')).trim()
-        const database = `postgres://owner@localhost:${server.port}/postgres?host=${directory}`
+        await using server = await startPostgres()
+        const database = await socketAddress(server)
         const tables = `\n[fleet]\ndatabase = "${database}"\nname = "rack-1"\n[capacity]\nmemory_mib = 2048\nwait_ms = 0\n`
         await using host = await createAppliance('', 'vm', undefined, '\n[capacity]\nmemory_mib = 2048\nwait_ms = 0\n')
         await host.start()

@@ -1,7 +1,7 @@
 // Two daemons with real VMs, a network namespace each, share a directory in PostgreSQL: created on one through the
 // other, reached by name, verified, deleted. Real QEMU, OpenSSH and PostgreSQL.
 
-import { afterAll, beforeAll, expect, test } from 'bun:test'
+import { expect, test } from 'bun:test'
 import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { type Appliance, imageDir } from '../../../scripts/rigs/appliance.ts'
@@ -9,7 +9,7 @@ import { startTwoMachines } from '../../../scripts/rigs/fleet/two-machines.ts'
 import { createCustomer } from '../../../scripts/rigs/instances/instances-client.ts'
 import { qemuProcesses } from '../../../scripts/rigs/leftovers.ts'
 import { inOwnNetns } from '../../../scripts/rigs/netns.ts'
-import { hasPostgres, type PostgresServer, startPostgres } from '../../../scripts/rigs/postgres/server.ts'
+import { hasPostgres } from '../../../scripts/rigs/postgres/server.ts'
 import { skipUnless } from '../../../scripts/rigs/skip.ts'
 import { until } from '../../../scripts/rigs/until.ts'
 
@@ -58,20 +58,12 @@ async function verifiedThrough(asked: Appliance, { host, hostname, key }: Owned)
 inOwnNetns(
   import.meta.path,
   () => {
-    let server: PostgresServer
-    beforeAll(async () => {
-      if (hasPostgres) server = await startPostgres()
-    }, 60_000)
-    afterAll(async () => {
-      await server?.[Symbol.asyncDispose]()
-    })
-
     test.skipIf(skipUnless(hasPostgres, 'needs PostgreSQL (scripts/setup installs it)'))(
       'an instance on one host through the other',
       async () => {
         // Goal: whichever host is asked, the instance is made where there is room, reached by its name, and ends.
         const fleet = (address: string) => `peer_listen = "${address}:7443"`
-        await using machines = await startTwoMachines(server, { fleet })
+        await using machines = await startTwoMachines({ fleet })
         const { east, west } = machines
         const acme = await createCustomer(east, 'acme')
         await east.admin('fleet', 'drain', 'east')
