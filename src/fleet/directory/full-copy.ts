@@ -7,6 +7,8 @@
 import { assert } from '../../base/assert.ts'
 import type { Clock } from '../../base/clock.ts'
 import type { Logger } from '../../base/log.ts'
+import { directoryAway } from '../failures.ts'
+import { checkSchema } from '../migrations.ts'
 import type { Postgres, Sql } from '../postgres.ts'
 import type { LocalRow, LocalRows } from '../replica/local-rows.ts'
 import type { CopyProgress, Progress } from '../replica/progress.ts'
@@ -31,10 +33,14 @@ const goneKeyCount = 500
 
 /**
  * Afterwards the copy is at the version at which it began; changes after it are read as usual. Goes on where it was
- * interrupted, unless another server took over or the changes since are trimmed. Fault: `fleet.unavailable`.
+ * interrupted, unless another server took over or the changes since are trimmed. A directory that lacks a step of this
+ * executable's schema is not copied before it has it. Fault: `fleet.unavailable`.
  */
 export async function copyWhole(deps: FullCopyDeps): Promise<void> {
   const { postgres, replica, progress } = deps
+  await checkSchema(postgres).catch(error => {
+    throw directoryAway(error)
+  })
   let at = goneOn(progress.read(), await standOf(postgres)) ?? (await begun(deps))
   const told = createTold(deps)
   while (at.toVersion === null) {

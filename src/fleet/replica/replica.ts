@@ -1,6 +1,7 @@
 // This host's copy of the fleet's directory, in its own database: what came from others is taken over, and what a
 // change would write is found out before the directory has it. Effects: SQL on the host's database.
 
+import { isDeepStrictEqual } from 'node:util'
 import { assert } from '../../base/assert.ts'
 import { Fault, systemErrorCode } from '../../base/fault.ts'
 import { type DirectoryDb, type DirectoryStore, prepareRaw } from '../../store/db.ts'
@@ -44,6 +45,9 @@ export type Applied = {
 /** Outcome of one change that was tried. */
 export type Tried = { readonly ok: true; readonly value: unknown } | { readonly ok: false; readonly error: unknown }
 
+/** No server has it: a copy at it gets everything anew. */
+const noTimeline = 0
+
 /** Instances of a turn of the event loop. */
 const ownCount = 250
 
@@ -82,7 +86,8 @@ export class Replica {
   }
 
   /**
-   * Begins a copy of a fleet at version 0, unless there is one of this fleet, and notes what changes from here on.
+   * Begins a copy of a fleet at version 0, unless there is one of this fleet, and notes what changes from here on. It
+   * becomes one that is to be copied anew if an executable with other tables or columns made it.
    * `isSeeding`: the records here are to become the directory's. Fault `conflict`: there are records that a copy would
    * replace.
    */
@@ -98,14 +103,24 @@ export class Replica {
         run(tx, 'DELETE FROM outbox_held')
         this.#sql.begin.run(fleetId, isSeeding ? 1 : 0)
       }
-      const known = new Set(this.#sql.triggers.all().map(({ name }) => name))
+      const before = this.#triggers()
+      const known = new Set(before.map(({ name }) => name))
       dropTriggers(tx)
       for (const table of REPLICA_TABLES) for (const sql of outboxTriggers(table)) run(tx, sql)
+      // Their text has every column.
+      const isOtherwise = before.length > 0 && !isDeepStrictEqual(before, this.#triggers())
+      if (isOtherwise && at !== null && at.version > 0 && !this.isSeeding()) {
+        this.setMark({ version: at.version, timeline: noTimeline })
+      }
       // A table that this host had to itself until now: the directory gets what is this host's own.
       if (!isSeeding) {
         for (const table of REPLICA_TABLES) if (!triggerNames(table).some(name => known.has(name))) this.#noteOwn(table)
       }
     })
+  }
+
+  #triggers(): readonly Trigger[] {
+    return this.#sql.triggers.all()
   }
 
   isEmpty(): boolean {
@@ -374,6 +389,8 @@ function textOf({ table_name, row_key }: Pick<OutboxLine, 'table_name' | 'row_ke
   return `${table_name} ${row_key}`
 }
 
+type Trigger = { readonly name: string; readonly sql: string }
+
 type MarkRow = { readonly fleet_id: string; readonly timeline: number; readonly version: number }
 
 /** Prepared once: they are of every request in a fleet. */
@@ -384,7 +401,10 @@ function statementsOn(db: DirectoryDb) {
       return sql === null ? [] : [prepareRaw(db, sql)]
     })
   return {
-    triggers: prepareRaw<{ name: string }>(db, "SELECT name FROM sqlite_schema WHERE type = 'trigger'"),
+    triggers: prepareRaw<Trigger>(
+      db,
+      "SELECT name, sql FROM sqlite_schema WHERE type = 'trigger' AND name LIKE 'outbox~_%' ESCAPE '~' ORDER BY name",
+    ),
     mark: prepareRaw<MarkRow>(db, 'SELECT fleet_id, timeline, version FROM replica'),
     begin: prepareRaw(db, 'INSERT INTO replica VALUES (1, ?1, 0, 0, 0, ?2, 0, NULL)'),
     organizations: prepareRaw<{ count: number }>(db, 'SELECT count(*) AS count FROM organizations'),

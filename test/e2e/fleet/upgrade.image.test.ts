@@ -1,16 +1,21 @@
 // A fleet of two daemons is upgraded host by host while clients create and delete through both: drain, a later
-// executable, undrain. Real executables, VMs and PostgreSQL, a network namespace for each host.
+// executable, fleet migrate, undrain. Both databases have a step more: a table and a column. Real executables, VMs and
+// PostgreSQL, a network namespace for each host.
 
-import { afterAll, beforeAll, expect, test } from 'bun:test'
+import { Database } from 'bun:sqlite'
+import { expect, test } from 'bun:test'
+import { readFileSync } from 'node:fs'
+import { join } from 'node:path'
 import type { Appliance } from '../../../scripts/rigs/appliance.ts'
 import { startTwoMachines } from '../../../scripts/rigs/fleet/two-machines.ts'
 import { createCustomer } from '../../../scripts/rigs/instances/instances-client.ts'
 import { qemuProcesses } from '../../../scripts/rigs/leftovers.ts'
 import { inOwnNetns } from '../../../scripts/rigs/netns.ts'
-import { hasPostgres, type PostgresServer, startPostgres } from '../../../scripts/rigs/postgres/server.ts'
+import { hasPostgres, type PostgresServer } from '../../../scripts/rigs/postgres/server.ts'
 import { skipUnless } from '../../../scripts/rigs/skip.ts'
 import { until } from '../../../scripts/rigs/until.ts'
-import { laterExecutable, laterVersion } from '../../../scripts/rigs/upgrade/later-executable.ts'
+import { laterExecutable, laterFleetSchema, laterVersion } from '../../../scripts/rigs/upgrade/later-executable.ts'
+import type { AdminStatus } from '../../../src/contract/admin/admin.ts'
 import type { FleetHosts } from '../../../src/contract/admin/fleet.ts'
 
 const timeoutMs = 600_000
@@ -19,33 +24,33 @@ const stepMs = 60_000
 inOwnNetns(
   import.meta.path,
   () => {
-    let server: PostgresServer
-    let later = ''
-    beforeAll(async () => {
-      if (!hasPostgres) return
-      server = await startPostgres()
-      later = await laterExecutable()
-    }, 240_000)
-    afterAll(async () => {
-      await server?.[Symbol.asyncDispose]()
-    })
-
     test.skipIf(skipUnless(hasPostgres, 'needs PostgreSQL (scripts/setup installs it)'))(
       'host by host',
       async () => {
-        // Goal: no accepted request is lost and no VM is touched while hosts one release apart work together.
+        // Goal: no accepted request is lost and no VM is touched while hosts one release apart work together, the newer
+        // one with a newer directory; a directory two releases ahead of a host that is there is refused; at the end
+        // every host has what it could not take over while it was older.
         // Room for two VMs on each host; more instances fail, which is as good for rows.
+        const [later, latest] = [await laterExecutable(), await laterExecutable({ releases: 2 })]
         const fleet = () => '[capacity]\nmemory_mib = 4096\nwait_ms = 0'
-        await using machines = await startTwoMachines(server, { fleet })
+        await using machines = await startTwoMachines({ fleet })
         const { east, west } = machines
         const acme = await createCustomer(east, 'acme')
         await until('both take instances', stepMs, async () => (await states(east)).every(state => state === 'serving'))
         const kept = [await acme.create('kept-1'), await acme.create('kept-2')].map(({ body }) => body.data.name)
         const vms = () => [...qemuProcesses(east.stateDir), ...qemuProcesses(west.stateDir)]
-        await until('a VM on each', stepMs, () => [east, west].every(host => qemuProcesses(host.stateDir).length === 1))
+        // Not what starts it, which ends then.
+        const runs = (pid: number) => readFileSync(`/proc/${pid}/comm`, 'utf8').startsWith('qemu')
+        await until('a VM on each', stepMs, () =>
+          [east, west].every(host => {
+            const pids = qemuProcesses(host.stateDir)
+            return pids.length === 1 && pids.every(runs)
+          }),
+        )
         const keptVms = vms()
 
         const [created, deleted] = [new Map<string, string>(), new Set<string>()]
+        const failures: number[] = []
         const ended = new AbortController()
         const client = async (host: Appliance, other: Appliance, at: string) => {
           for (let count = 0; !ended.signal.aborted; count += 1) {
@@ -54,6 +59,7 @@ inOwnNetns(
             const create = (by: Appliance) => through(by, acme.key, 'POST', '/v1/instances', key)
             let made = await create(host)
             while (made === null) made = (await create(other)) ?? (await create(host))
+            if (made.status >= 500 && made.status !== 503) failures.push(made.status)
             if (made.status !== 202 || made.name === undefined) continue
             created.set(key, made.name)
             const path = `/v1/instances/${made.name}`
@@ -74,15 +80,32 @@ inOwnNetns(
           const before = created.size
           await until('the other host goes on', stepMs, () => created.size > before + 3)
           await host.start()
+          if (name === 'east') {
+            // Its directory is older than it needs.
+            expect(await schemaOf(machines.server)).toBe(laterFleetSchema - 1)
+            const { problems } = await host.admin<AdminStatus>('status')
+            expect(problems.map(({ detail }) => detail).join()).toContain(`this host needs ${laterFleetSchema}`)
+            await host.admin('fleet', 'migrate')
+            host.use(latest)
+            const refused = await host.cli('fleet', 'migrate')
+            expect([refused.exitCode === 0, refused.stderr]).toEqual([false, expect.stringContaining('alone: west')])
+            host.use(later)
+            expect(await schemaOf(machines.server)).toBe(laterFleetSchema)
+          }
           await until('it drains', stepMs, async () => (await states(other)).includes('draining'))
           await other.admin('fleet', 'undrain', name)
           await until('it serves', stepMs, async () => (await states(other)).every(state => state === 'serving'))
           const after = created.size
           await until('both work together', stepMs, () => created.size > after + 3)
         }
-        await east.admin('fleet', 'migrate')
         ended.abort()
         await clients
+        expect(failures).toEqual([])
+        // Nobody is two releases behind any more.
+        east.use(latest)
+        await east.admin('fleet', 'migrate')
+        east.use(later)
+        expect(await schemaOf(machines.server)).toBe(laterFleetSchema + 1)
         const { hosts } = await east.admin<FleetHosts>('fleet', 'list')
         expect(hosts.map(({ version }) => version)).toEqual([laterVersion, laterVersion])
         for (const pid of keptVms) expect(vms()).toContain(pid)
@@ -96,12 +119,23 @@ inOwnNetns(
           return [...deleted].every(name => statuses.get(name) === 'terminated')
         })
         expect(deleted.size).toBeGreaterThan(5)
+        for (const { stateDir } of [east, west]) {
+          using db = new Database(join(stateDir, 'strongroom.db'), { readonly: true })
+          expect(db.query('SELECT id FROM later_things').all()).toEqual([{ id: 'first' }])
+          expect(db.query('SELECT DISTINCT later FROM instances').all()).toEqual([{ later: 7 }])
+        }
+        const other = await acme.create('afterwards')
+        expect(other.status).toBe(202)
       },
       timeoutMs,
     )
   },
   { timeoutMs },
 )
+
+async function schemaOf(server: PostgresServer): Promise<number> {
+  return Number(await server.run('SELECT max(version) FROM strongroom.migrations'))
+}
 
 async function states(host: Appliance): Promise<string[]> {
   return (await host.admin<FleetHosts>('fleet', 'list')).hosts.map(({ state }) => state)

@@ -51,6 +51,26 @@ function instanceRow(id: string, hostId: string, more: WireRow = {}): RowChange 
   })
 }
 
+// Goal: rows and columns of tables that only a later executable knows were not taken over, so it copies everything
+// anew; the same executable does not.
+test('tables of another executable', () => {
+  const { db, replica } = opened()
+  replica.apply([organization], at(5))
+  replica.begin(fleetId)
+  expect(replica.mark()).toMatchObject({ version: 5, timeline: 1 })
+  const [{ sql } = { sql: '' }] = db.all<{ sql: string }>(
+    "SELECT sql FROM sqlite_schema WHERE name = 'outbox_keys_update'",
+  )
+  db.run('DROP TRIGGER outbox_keys_update')
+  db.run(sql.replace(' OR NEW.scope IS NOT OLD.scope', ''))
+  replica.begin(fleetId)
+  expect(replica.mark()).toMatchObject({ version: 5, timeline: 0 })
+  replica.setMark(at(6))
+  for (const event of ['insert', 'update', 'delete']) db.run(`DROP TRIGGER outbox_build_nonces_${event}`)
+  replica.begin(fleetId)
+  expect(replica.mark()).toMatchObject({ version: 6, timeline: 0 })
+})
+
 // Goal: a new instance of this host gets its VM with its row, once; one of another host gets none here.
 test('adoption', () => {
   const { store, replica, adopted, instance } = opened()
