@@ -1,21 +1,18 @@
 // strongroom fleet: hosts that share one directory. Effects: requests to the daemon, or statements to the database of
 // the configuration where no daemon answers; init, join and migrate always ask the database.
 
-import type { Static, TSchema } from '@sinclair/typebox'
-import { Fault } from '../../base/fault.ts'
-import { FleetHost, FleetHosts } from '../../contract/admin/fleet.ts'
-import type { FleetAdmin } from '../../fleet/hosts/fleet-admin.ts'
-import { type Command, path, type Run } from '../cli.ts'
-import type { AdminRequest } from '../operator/client.ts'
-import type { Paint } from '../render.ts'
+import { FleetHost } from '../../contract/admin/fleet.ts'
+import { type Command, path } from '../cli.ts'
+import { askFleet, fleetHosts } from './ask.ts'
 import { addMembership } from './membership.ts'
+import { addShare } from './share/share.ts'
 import { hostsText, hostText } from './text.ts'
 
 export function addFleet(program: Command): void {
   const fleet = program
     .command('fleet')
     .description(
-      'hosts that share one directory in PostgreSQL: init, join, leave, migrate; list, show, drain, remove, forget',
+      'hosts that share one directory in PostgreSQL: init, join, leave, migrate; list, show, drain, remove, forget; share',
     )
     .examples('strongroom fleet list', 'strongroom fleet drain rack-1')
   addMembership(fleet)
@@ -24,8 +21,8 @@ export function addFleet(program: Command): void {
     .description('list the hosts, what each is doing and has room for')
     .examples('strongroom fleet list', 'strongroom fleet list --json')
     .runs(async run => {
-      const request = { path: '/fleet/hosts', response: FleetHosts }
-      await ask(run, { request, direct: async admin => ({ hosts: await admin.list() }), text: hostsText })
+      const found = await fleetHosts(run)
+      await run.result(found, hostsText(found, run.paint))
     })
   for (const { name, description, method } of COMMANDS) {
     fleet
@@ -36,9 +33,11 @@ export function addFleet(program: Command): void {
       .runs(async (run, host: string) => {
         const at = name === 'show' ? path`/fleet/hosts/${host}` : path`/fleet/hosts/${host}/${name}`
         const request = { method, path: at, response: FleetHost } as const
-        await ask(run, { request, direct: admin => admin[name](host), text: hostText })
+        const found = await askFleet(run, { request, direct: admin => admin[name](host) })
+        await run.result(found, hostText(found, run.paint))
       })
   }
+  addShare(fleet)
 }
 
 const COMMANDS = [
@@ -56,22 +55,3 @@ const COMMANDS = [
     description: 'take a host out that does not come back: its instances fail with host_lost. Refused while it renews',
   },
 ] as const
-
-type Question<T extends TSchema> = {
-  readonly request: AdminRequest<T>
-  readonly direct: (admin: FleetAdmin) => Promise<Static<T>>
-  readonly text: (found: Static<T>, paint: Paint) => string
-}
-
-/** By the daemon, which records the command; by the database itself where no daemon runs here. */
-async function ask<T extends TSchema>(run: Run, { request, direct, text }: Question<T>): Promise<void> {
-  const found = await run
-    .client()
-    .request(request)
-    .catch(async (error: unknown) => {
-      if (!(error instanceof Fault) || error.code !== 'admin.unreachable') throw error
-      const { withFleetAdmin } = await import('./direct.ts')
-      return await withFleetAdmin(run, error, direct)
-    })
-  await run.result(found, text(found, run.paint))
-}

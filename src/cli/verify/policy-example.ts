@@ -1,9 +1,5 @@
 // strongroom verify policy-example: a policy to start from, or for one image and operator. Effects: reads files.
 
-import { BUNDLE_LIMITS, derBlocks } from '../../attest/encoding/pem.ts'
-import { webBytes } from '../../attest/hash.ts'
-import { publicIdKey } from '../../attest/launch/id-block-sign.ts'
-import { idKeyDigest } from '../../attest/launch/id-block-verify.ts'
 import { policyWithFloors } from '../../attest/policy/floors.ts'
 import { encodePolicy, type Policy } from '../../attest/policy/policy.ts'
 import { encodeTdxPolicy, strictTdxPolicy } from '../../attest/tdx/policy.ts'
@@ -11,9 +7,9 @@ import { present } from '../../base/assert.ts'
 import { fromHex } from '../../base/bytes.ts'
 import type { Command } from '../cli.ts'
 import { InputFault } from '../exit.ts'
-import { inputFault, readInput, readingInput } from '../input-file.ts'
 import { json } from '../render.ts'
 import { readImage } from './image-option.ts'
+import { operatorKeyDigest } from './operator-key-digest.ts'
 
 type ExampleOptions = { image?: string; operatorKey?: string; tdx?: boolean }
 
@@ -54,7 +50,7 @@ export async function policyFor({
   return encodePolicy({
     ...policyWithFloors(),
     measurements: await measurementsOf(image),
-    idKeyDigest: operatorKey === undefined ? 'any' : await keyDigestOf(operatorKey),
+    idKeyDigest: operatorKey === undefined ? 'any' : await operatorKeyDigest(operatorKey),
   })
 }
 
@@ -62,25 +58,4 @@ async function measurementsOf(path: string | undefined): Promise<Policy['measure
   const image = await readImage(path)
   if (image === 'any') return 'any'
   return [...new Set(Object.values(image.launchDigests))].map(text => present(fromHex(text), 'hexadecimal'))
-}
-
-/** SHA-384. */
-const idKeyDigestBytes = 48
-
-/** From the digest itself, or from the public key in a PEM file. */
-async function keyDigestOf(given: string): Promise<Uint8Array> {
-  const digest = fromHex(given)
-  if (digest !== null && digest.length === idKeyDigestBytes) return digest
-  const input = { path: given, param: 'operator-key', bytesMax: BUNDLE_LIMITS.bytesMax }
-  const pem = readInput(input)
-  const spki = await readingInput(`--operator-key ${given}`, () =>
-    present(derBlocks(pem, 'PUBLIC KEY', 'operator key')[0], 'a block'),
-  )
-  try {
-    const curve = { name: 'ECDSA', namedCurve: 'P-384' }
-    const key = await crypto.subtle.importKey('spki', webBytes(spki), curve, true, ['verify'])
-    return await idKeyDigest(await publicIdKey(key))
-  } catch {
-    throw inputFault(input, 'no public key of P-384', 'name the file that `strongroom operator-key` has printed')
-  }
 }

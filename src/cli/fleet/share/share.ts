@@ -1,0 +1,66 @@
+// strongroom fleet share: hands the secrets of one host to another, sealed to a key that the evidence of the other one
+// vouches for. Effects: files, the gateway of this host, the database of the fleet.
+
+import { resolve } from 'node:path'
+import type { Command, Run } from '../../cli.ts'
+import { addPinOptions } from '../../verify/pin-options.ts'
+import { addPolicyFlags } from '../../verify/policy-flags.ts'
+import { addEvidenceOptions } from '../../verify/trust-options.ts'
+import type { SealOptions } from './seal.ts'
+
+export function addShare(fleet: Command): void {
+  const share = fleet
+    .command('share')
+    .description(
+      'give a host the operator key, control key and authority of another one: request there, seal here, open there',
+    )
+    .examples(
+      'strongroom fleet share request rack-2.request',
+      'strongroom fleet share seal rack-2.request rack-2.sealed --policy policy.json',
+      'strongroom fleet share open rack-2.sealed --operator-key operator-key.pub.pem',
+    )
+  share
+    .command('request')
+    .description(
+      'on the host that wants the secrets: make a key, and have the evidence of the gateway VM of this host vouch for it; the service must run. It is good for an hour',
+    )
+    .argument('<file>', 'where the request goes, which holds no secret')
+    .examples('strongroom fleet share request rack-2.request')
+    .runs(async (run: Run, file: string) => {
+      const { request } = await import('./request.ts')
+      await request(run, resolve(file))
+    })
+  const seal = share
+    .command('seal')
+    .description('on the host that has them: judge a request, and seal the secrets of this host to it')
+    .argument('<request>', 'the request')
+    .argument('<file>', 'where the sealed file goes, which opens on the other host alone')
+    .option(
+      '--policy <file>',
+      'JSON as in `verify policy-schema`; it names the measurements and the operator key there',
+    )
+  addPinOptions(addEvidenceOptions(addPolicyFlags(seal)), ['measurement', 'vmpl', 'crl', 'tcb'])
+    .examples(
+      'strongroom fleet share seal rack-2.request rack-2.sealed --policy policy.json',
+      'strongroom fleet share seal rack-2.request rack-2.sealed --policy policy.json --chip-id HEX',
+    )
+    .runs(async (run: Run, path: string, file: string, options: SealOptions) => {
+      const { seal } = await import('./seal.ts')
+      await seal(run, { path, file: resolve(file), options })
+    })
+  share
+    .command('open')
+    .description(
+      'on the host that asked, with the service stopped: put the secrets in place; those from before are kept in `share/` of the state directory',
+    )
+    .argument('<file>', 'the sealed file')
+    .requiredOption(
+      '--operator-key <key>',
+      'file of `strongroom operator-key` of the other host, or its digest: no other key is taken, nor what is beside it',
+    )
+    .examples('strongroom fleet share open rack-2.sealed --operator-key operator-key.pub.pem')
+    .runs(async (run: Run, path: string, options: { readonly operatorKey: string }) => {
+      const { open } = await import('./open.ts')
+      await open(run, path, options.operatorKey)
+    })
+}
