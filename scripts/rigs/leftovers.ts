@@ -41,13 +41,14 @@ export function holdings(stateDir: string): Holdings {
   }
 }
 
-/** Pids of the QEMU processes whose sockets are in this state directory. */
+/** Pids of the QEMU processes whose sockets are in this state directory; not of programs that prepare their files. */
 export function qemuProcesses(stateDir: string): number[] {
   return readdirSync('/proc')
     .filter(name => /^[0-9]+$/.test(name))
     .filter(pid => {
       try {
-        return readFileSync(`/proc/${pid}/cmdline`, 'utf8').includes(`${stateDir}/vms/`)
+        const words = readFileSync(`/proc/${pid}/cmdline`, 'utf8')
+        return words.includes(`${stateDir}/vms/`) && /(^|\/)qemu-system-[^/\0]*$/.test(words.split('\0', 1)[0] ?? '')
       } catch {
         return false
       }

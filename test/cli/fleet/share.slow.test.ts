@@ -8,6 +8,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { EnclaveBench } from '../../../scripts/rigs/enclave/enclave.ts'
 import { launchMeasurement } from '../../../scripts/rigs/enclave/workload.ts'
+import { socketAddress } from '../../../scripts/rigs/fleet/two-machines.ts'
 import { hasPostgres, type PostgresServer, startPostgres } from '../../../scripts/rigs/postgres/server.ts'
 import { skipUnless } from '../../../scripts/rigs/skip.ts'
 import { encodePolicy, strictPolicy } from '../../../src/attest/policy/policy.ts'
@@ -46,7 +47,7 @@ describe.skipIf(skipUnless(hasPostgres, 'needs PostgreSQL (scripts/setup install
     server = await startPostgres()
     bench = await EnclaveBench.start()
     gatewayUrl = bench.url((await bench.serve()).vmId)
-    const database = `postgres://owner@localhost:${server.port}/postgres?host=${(await server.run('SHOW unix_socket_directories')).trim()}`
+    const database = await socketAddress(server)
     const host = (name: string, stateDir: string, listen: string) => {
       const config = join(dir, `${name}.toml`)
       writeFileSync(config, `[listen]\ninference = "${listen}"\n[fleet]\ndatabase = "${database}"\nname = "${name}"\n`)

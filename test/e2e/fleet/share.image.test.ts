@@ -1,7 +1,7 @@
 // Two daemons of a fleet become one operator for their clients: a host asks for the secrets of the other one, the
 // evidence of its gateway VM is judged, and the VM that follows is the other's in every pin. Real QEMU and PostgreSQL.
 
-import { afterAll, beforeAll, expect, test } from 'bun:test'
+import { expect, test } from 'bun:test'
 import { readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import type { Appliance } from '../../../scripts/rigs/appliance.ts'
@@ -9,7 +9,7 @@ import { builtImage } from '../../../scripts/rigs/appliance.ts'
 import { startTwoMachines } from '../../../scripts/rigs/fleet/two-machines.ts'
 import { createModelFile, gatewayTables } from '../../../scripts/rigs/gateway/appliance-gateway.ts'
 import { inOwnNetns } from '../../../scripts/rigs/netns.ts'
-import { hasPostgres, type PostgresServer, startPostgres } from '../../../scripts/rigs/postgres/server.ts'
+import { hasPostgres } from '../../../scripts/rigs/postgres/server.ts'
 import { westAddress } from '../../../scripts/rigs/second-machine.ts'
 import { skipUnless } from '../../../scripts/rigs/skip.ts'
 import { until } from '../../../scripts/rigs/until.ts'
@@ -21,14 +21,6 @@ const startMs = 300_000
 inOwnNetns(
   import.meta.path,
   () => {
-    let server: PostgresServer
-    beforeAll(async () => {
-      if (hasPostgres) server = await startPostgres()
-    }, 60_000)
-    afterAll(async () => {
-      await server?.[Symbol.asyncDispose]()
-    })
-
     test.skipIf(skipUnless(hasPostgres, 'needs PostgreSQL (scripts/setup installs it)'))(
       'the operator key, control key and authority of one host on the other',
       async () => {
@@ -37,7 +29,7 @@ inOwnNetns(
         using model = createModelFile()
         const tables = await gatewayTables(model.path, 'vm')
         const isWest = (address: string) => address === westAddress
-        await using machines = await startTwoMachines(server, {
+        await using machines = await startTwoMachines({
           fleet: address => (isWest(address) ? tables : ''),
           lines: address => ({ listen: isWest(address) ? `inference = "${address}:8442"` : '' }),
         })
