@@ -347,18 +347,13 @@ export function countReserved(db: DirectoryDb, of: { hostId: string; organizatio
   return db.select({ n: count() }).from(buildVms).where(where).get()?.n ?? 0
 }
 
-/** Has other hosts know of a reserved VM. No effect where they do. */
+/** Has other hosts know of a reserved VM, until its row in `build_vms` goes (a trigger). No effect where they do. */
 export function insertReservation(db: DirectoryDb, reservation: BuildReservation): void {
   db.insert(buildReservations).values(reservation).onConflictDoNothing().run()
 }
 
 export function reservationOf(db: DirectoryDb, vmId: string): BuildReservation | null {
   return db.select().from(buildReservations).where(eq(buildReservations.vmId, vmId)).get() ?? null
-}
-
-/** No effect where there is none. */
-export function removeReservation(db: DirectoryDb, vmId: string): void {
-  db.delete(buildReservations).where(eq(buildReservations.vmId, vmId)).run()
 }
 
 /** Reserved VMs of an organization on all hosts. */
