@@ -18,7 +18,7 @@ import { readEnd, upgradePaths } from '../../src/upgrade/record.ts'
 import { LATER, WORKS } from '../rigs/backup/program.ts'
 import { acceptedIn } from '../rigs/upgrade/program.ts'
 
-const points = process.env.STRONGROOM_KILL_POINTS === 'all' ? 'all' : 24
+const points = process.env.STRONGROOM_KILL_POINTS === 'all' ? 'all' : 16
 const program = join(import.meta.dir, '../rigs/backup/program.ts')
 const schema = schemaVersionOf(MIGRATIONS)
 const KEYS = ['operator-key.pem', 'operator-keys.txt', 'gateway-key.secret', 'ca/ca.key', 'guest-ca/ca.key']

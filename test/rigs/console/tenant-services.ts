@@ -197,7 +197,8 @@ const EVENTS: readonly BuildEvent[] = [
   { type: 'complete', result: { status: 'ok' } },
 ]
 
-function buildRecord(sizeBytes: number): BuildRecord {
+/** A build that ended well. */
+export function buildRecord(sizeBytes: number): BuildRecord {
   return {
     job_id: buildId,
     state: 'ok',

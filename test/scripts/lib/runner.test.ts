@@ -113,7 +113,7 @@ test('skipReasonsOf', () => {
   expect(skipReasonsOf('not run: needs root\nnot run:\nwas not run: no\nnot run: b')).toEqual(['needs root', 'b'])
 })
 
-// Goal: each suffix has its phase; `alone` runs one file at a time, those that share processors two.
+// Goal: each suffix has its phase; `alone` runs one file at a time, those that share processors two or three.
 test('phaseOf', () => {
   const files = [
     'test/base/a.test.ts',
@@ -123,7 +123,7 @@ test('phaseOf', () => {
     'test/e2e/a.image.test.ts',
   ]
   expect(files.map(phaseOf)).toEqual([...PHASE_NAMES])
-  expect(PHASE_NAMES.map(name => PHASES[name].lanes)).toEqual([null, 2, 1, 2, 2])
+  expect(PHASE_NAMES.map(name => PHASES[name].lanes)).toEqual([null, 3, 1, 2, 2])
   // Built files must exist before a phase needs them.
   const needing = PHASE_NAMES.filter(name => PHASES[name].needsBuild)
   expect(Math.min(...needing.map(name => PHASE_NAMES.indexOf(name)))).toBeGreaterThan(PHASE_NAMES.indexOf(BUILD_BESIDE))

@@ -5,7 +5,14 @@ import { readFileSync } from 'node:fs'
 import { scriptedConsole } from '../../../../scripts/rigs/console/scripted-console.ts'
 import { simulatedAsOf } from '../../../../scripts/rigs/launch/simulated-platform.ts'
 import { openPage } from '../../../rigs/console/browser.ts'
-import { apiKey, buildId, expectedOfGateway, gatewayKey, serveTenant } from '../../../rigs/console/tenant-services.ts'
+import {
+  apiKey,
+  buildId,
+  buildRecord,
+  expectedOfGateway,
+  gatewayKey,
+  serveTenant,
+} from '../../../rigs/console/tenant-services.ts'
 import { sampleInstance } from '../../../rigs/instances/instance-attestation.ts'
 
 const own = await scriptedConsole()
@@ -132,6 +139,29 @@ test('a build', async () => {
   expect(failed).toEqual([])
   expect(open).toContain('pin-measurement')
   await page.getByText('SLSA', { exact: true }).waitFor()
+})
+
+test('the end of a build', async () => {
+  // Goal: a tenant cancels a build that runs, after a question, with the key of the page; it is over for good.
+  const path = `/api/tenant/builds/build/${buildId}`
+  const running = { ...buildRecord(0), state: 'running', result: null, finished_at: null } as const
+  const ended = { ...running, state: 'cancelled', error_type: 'cancelled', error: 'its owner ended it' } as const
+  own.answer(`GET ${path}`, () => Response.json(running))
+  const asked: (string | null)[] = []
+  own.answer(`DELETE ${path}`, request => {
+    asked.push(request.headers.get('authorization'))
+    own.answer(`GET ${path}`, () => Response.json(ended))
+    return Response.json(ended)
+  })
+  await expectEvidence(tenant.expected)
+  await show(`/tenant/builds/${buildId}`, 'Build 4f9d2c1e')
+  const cancel = page.getByRole('button', { name: 'Cancel', exact: true })
+  await cancel.click()
+  await page.getByText('The build and its VM end now.').waitFor()
+  expect(asked).toEqual([])
+  await page.getByRole('button', { name: 'Cancel the build' }).click()
+  await page.getByText('its owner ended it').waitFor()
+  expect([asked, await cancel.count()]).toEqual([[`Bearer ${apiKey}`], 0])
 })
 
 test('goal: nothing of all that broke the policy or asked another host', () => {
