@@ -33,6 +33,8 @@ export class Copy {
   /** A read of news that requests may join: it has not begun. */
   #next: Promise<void> | null = null
   readonly #local: LocalRows
+  /** What follows from news that were taken over meanwhile; null: nothing waits. */
+  #held: Applied[] | null = null
 
   constructor(deps: CopyDeps) {
     this.#deps = deps
@@ -95,6 +97,17 @@ export class Copy {
     return news.isWhole
   }
 
+  /** What follows from news waits until `release`: while this host has a change open, all others wait for it. */
+  hold(): void {
+    this.#held ??= []
+  }
+
+  release(): void {
+    const held = this.#held ?? []
+    this.#held = null
+    for (const applied of held) this.#deps.onApplied(applied)
+  }
+
   async #read(): Promise<void> {
     for (;;) {
       const news = await readNews(this.#deps.postgres, this.mark())
@@ -110,6 +123,8 @@ export class Copy {
   }
 
   #applied(applied: Applied): void {
-    if (applied.instances.length + applied.builds.length > 0 || applied.touchesKeys) this.#deps.onApplied(applied)
+    if (applied.instances.length + applied.builds.length === 0 && !applied.touchesKeys) return
+    if (this.#held === null) this.#deps.onApplied(applied)
+    else this.#held.push(applied)
   }
 }

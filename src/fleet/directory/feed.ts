@@ -97,8 +97,8 @@ export function newsAndHostsAfter({ version }: ReplicaMark): Literal {
 }
 
 /**
- * Within the numbered transaction of `version`: news up to the version before it, and the hosts. `mark`: as it was for
- * the statement. News that fill a page are left out, and not whole.
+ * Within the numbered transaction of `version`: news up to the version before it, and the hosts. `mark`: where the copy
+ * is by now; what it has already is left out. News that fill a page are left out, and not whole.
  */
 export function newsAndHostsIn(rows: readonly Row[], mark: ReplicaMark, version: number): NewsAndHosts {
   const found = rows as readonly ChangeRow[]
@@ -121,9 +121,10 @@ function newsOf(rows: readonly ChangeRow[], mark: ReplicaMark, end: number | nul
   // The last version of a page may be cut, unless it is the only one, which was read whole.
   const isCut = !isWhole && first.at !== last
   const taken = isCut ? rows.filter(({ at }) => at !== null && at < last) : rows
+  // The copy may have moved on since the rows were asked for.
   const version = isCut ? last - 1 : isWhole ? now : last
   const changes = taken.flatMap(({ at, table_name: table, row_key: key, row }) =>
-    at === null ? [] : [{ table, key, row }],
+    at === null || at <= mark.version ? [] : [{ table, key, row }],
   )
   return { kind: 'changes', changes, to: { version, timeline }, isWhole }
 }

@@ -12,7 +12,7 @@ import { placesTaken } from '../../store/directory/instance.query.ts'
 import type { Instance } from '../../store/directory/instance.table.ts'
 import { directoryAway } from '../failures.ts'
 import type { NumberedTransaction, Postgres } from '../postgres.ts'
-import type { Replica, ReplicaMark, Tried } from '../replica/replica.ts'
+import type { Replica, Tried } from '../replica/replica.ts'
 import type { RowChange } from '../replica/tables.ts'
 import type { Copy } from './copy.ts'
 import { type HostRow, newsAndHostsAfter, newsAndHostsIn } from './feed.ts'
@@ -134,12 +134,10 @@ export class Wishes {
     const { postgres, copy, log } = this.#deps
     for (let attempt = 1; ; attempt += 1) {
       try {
-        let asked = copy.mark()
-        const opening = () => {
-          asked = copy.mark()
-          return newsAndHostsAfter(asked)
-        }
-        const granted = await postgres.transact(async tx => this.#tryIn(tx, asked, wishes), { opening })
+        const opening = () => newsAndHostsAfter(copy.mark())
+        const granted = await postgres
+          .transact(async tx => this.#tryIn(tx, wishes), { opening })
+          .finally(() => copy.release())
         try {
           const { changes, version, timeline } = granted
           copy.take({ kind: 'changes', changes, to: { version, timeline }, isWhole: true })
@@ -159,10 +157,10 @@ export class Wishes {
     }
   }
 
-  /** `asked`: where the copy was when the transaction began. */
-  #tryIn(tx: NumberedTransaction, asked: ReplicaMark, wishes: Wish[]): Granted {
+  #tryIn(tx: NumberedTransaction, wishes: Wish[]): Granted {
     const { copy, replica } = this.#deps
-    const { news, hosts } = newsAndHostsIn(tx.opened, asked, tx.version)
+    copy.hold()
+    const { news, hosts } = newsAndHostsIn(tx.opened, copy.mark(), tx.version)
     if (!copy.take(news) || copy.mark().version !== tx.version - 1) throw new Behind('the copy is behind')
     this.#hosts = hosts
     this.#taken = null

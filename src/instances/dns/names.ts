@@ -5,11 +5,8 @@ import { type Clock, pause } from '../../base/clock.ts'
 import type { Logger } from '../../base/log.ts'
 import { HOST_LISTENERS, type HostName } from '../../config/listen.ts'
 import type { DirectoryDb } from '../../store/db.ts'
-import { attestedKeyOf } from '../../store/directory/attestation.query.ts'
-import { instanceById, instanceByVm, listLiving } from '../../store/directory/instance.query.ts'
-import type { Instance } from '../../store/directory/instance.table.ts'
-import { addressOf, setAddress } from '../../store/directory/instance-address.query.ts'
-import { organizationById } from '../../store/directory/organization.query.ts'
+import { instanceByVm, listLiving } from '../../store/directory/instance.query.ts'
+import { type NamedInstance, prepareNamed, setAddress } from '../../store/directory/instance-address.query.ts'
 import type { VmEngine } from '../../vm/engine.ts'
 import { sshKeyDigest } from '../public-key.codec.ts'
 import { type Addresses, instanceAddresses } from './address.plan.ts'
@@ -53,6 +50,7 @@ export class Names {
   readonly memory: NameTableMemory
   readonly #deps: NamesDeps
   readonly #writer: NameTableWriter
+  readonly #find: (id: string) => NamedInstance | null
   /** Names in the table, by the instance's id. */
   readonly #named = new Map<string, string>()
   /** Other hosts of the fleet that are there. */
@@ -64,6 +62,7 @@ export class Names {
     this.#deps = deps
     this.memory = nameTableMemory(deps.namesMax)
     this.#writer = new NameTableWriter(this.memory)
+    this.#find = prepareNamed(deps.db)
   }
 
   /** Call after a commit, before its response. On return the table matches the store. Never throws. */
@@ -75,31 +74,27 @@ export class Names {
 
   /** Null for no name: no name is better than one that leads to somebody else. */
   #lookUp(id: string): Named | null {
-    const { db, log } = this.#deps
     try {
-      const instance = instanceById(db, id)
-      const addresses = instance === null ? null : this.#addressesOf(instance)
+      const instance = this.#find(id)
+      const addresses = instance === null ? null : this.#addressesOf(id, instance)
       if (instance === null || addresses === null) return null
-      const organization = organizationById(db, instance.organizationId)
-      if (organization === null) return null
-      const key = attestedKeyOf(db, id)
-      const fingerprint = key === null ? null : sshKeyDigest(key.sshHostKey)
-      return { name: `${instance.name}.${organization.slug}`, addresses, fingerprint }
+      const { name, organization, sshHostKey } = instance
+      const fingerprint = sshHostKey === null ? null : sshKeyDigest(sshHostKey)
+      return { name: `${name}.${organization}`, addresses, fingerprint }
     } catch (error) {
-      log.error('an instance could not be looked up; its name has no address until it can be', { id, error })
+      this.#deps.log.error('an instance could not be looked up; its name has no address until it can be', { id, error })
       return null
     }
   }
 
-  #addressesOf(instance: Instance): Addresses | null {
-    const { db, engine, hostId, report } = this.#deps
+  #addressesOf(id: string, instance: NamedInstance): Addresses | null {
+    const { engine, hostId, report } = this.#deps
     if (report === undefined) return instanceAddresses(instance, vmId => engine.view(vmId))
-    const known = addressOf(db, instance.id)
-    if (instance.hostId !== hostId) return known === null || !isReachable(instance) ? null : addressesIn(known)
+    if (instance.hostId !== hostId) return isReachable(instance) ? addressesIn(instance) : null
     const addresses = instanceAddresses(instance, vmId => engine.view(vmId))
-    const row = addresses === null ? null : { address: addresses.v4, addressV6: addresses.v6 }
-    if (row?.address !== known?.address || row?.addressV6 !== known?.addressV6) {
-      report(tx => setAddress(tx, instance.id, row))
+    const { v4, v6 } = addresses ?? { v4: null, v6: null }
+    if (v4 !== instance.address || v6 !== instance.addressV6) {
+      report(tx => setAddress(tx, id, addresses === null ? null : { address: v4, addressV6: v6 }))
     }
     return addresses
   }
@@ -187,10 +182,10 @@ export class Names {
 }
 
 /** An instance of another host, by what that host has reported last. */
-function isReachable({ desired, status }: Pick<Instance, 'desired' | 'status'>): boolean {
+function isReachable({ desired, status }: NamedInstance): boolean {
   return desired === 'present' && (status === 'provisioning' || status === 'ready')
 }
 
-function addressesIn({ address, addressV6 }: { address: string | null; addressV6: string | null }): Addresses | null {
+function addressesIn({ address, addressV6 }: NamedInstance): Addresses | null {
   return address === null && addressV6 === null ? null : { v4: address, v6: addressV6 }
 }

@@ -1,19 +1,9 @@
-// Addresses of instances in a fleet. Effects: SQL.
+// Names and addresses of instances. Effects: SQL.
 
-import { eq, sql } from 'drizzle-orm'
-import { builtOnce, type DirectoryDb } from '../db.ts'
+import { eq } from 'drizzle-orm'
+import { type DirectoryDb, prepareRaw } from '../db.ts'
+import type { Instance } from './instance.table.ts'
 import { type InstanceAddress, instanceAddresses } from './instance-address.table.ts'
-
-/** Null: none is known. */
-export function addressOf(db: DirectoryDb, instanceId: string): InstanceAddress | null {
-  return selectAddress(db).get({ instanceId }) ?? null
-}
-
-const selectAddress = builtOnce((db: DirectoryDb) => {
-  const { address, addressV6 } = instanceAddresses
-  const where = eq(instanceAddresses.instanceId, sql.placeholder('instanceId'))
-  return db.select({ address, addressV6 }).from(instanceAddresses).where(where).prepare()
-})
 
 /** Null: it has none any more. */
 export function setAddress(db: DirectoryDb, instanceId: string, addresses: InstanceAddress | null): void {
@@ -24,4 +14,22 @@ export function setAddress(db: DirectoryDb, instanceId: string, addresses: Insta
       .onConflictDoUpdate({ target: instanceAddresses.instanceId, set: { ...addresses } })
       .run()
   }
+}
+
+/** What the name of an instance follows from; addresses as in the fleet's directory. */
+export type NamedInstance = Pick<Instance, 'name' | 'hostId' | 'vmId' | 'desired' | 'status'> &
+  InstanceAddress & { readonly organization: string; readonly sshHostKey: string | null }
+
+/** One statement, and raw: all instances are looked up every few seconds. Null: there is no such instance. */
+export function prepareNamed(db: DirectoryDb): (id: string) => NamedInstance | null {
+  const select = prepareRaw<NamedInstance>(
+    db,
+    `SELECT i.name, o.slug AS organization, i.host_id AS hostId, i.vm_id AS vmId, i.desired, i.status,
+       a.address, a.address_v6 AS addressV6, t.ssh_host_key AS sshHostKey
+     FROM instances i JOIN organizations o ON o.id = i.organization_id
+     LEFT JOIN instance_addresses a ON a.instance_id = i.id
+     LEFT JOIN instance_attestations t ON t.instance_id = i.id
+     WHERE i.id = ?`,
+  )
+  return id => select.get(id)
 }
