@@ -21,8 +21,7 @@ import { LimitedFault } from '../http/limited.ts'
 import type { DirectoryDb, DirectoryStore } from '../store/db.ts'
 import { findIdempotency, insertIdempotency } from '../store/directory/idempotency.query.ts'
 import {
-  countLiving,
-  countRecords,
+  earliestTermination,
   findInstance,
   insertInstance,
   instanceById,
@@ -280,13 +279,15 @@ function addInstance(tx: DirectoryDb, deps: InstancesDeps, caller: Principal, re
       param: 'inference_model',
     })
   }
-  if (countLiving(tx, organization.id) >= settings.instancesPerOrganizationMax) {
+  // As it is in this transaction: the caller's was read with the headers.
+  const { livingCount, recordCount } = present(organizationById(tx, organization.id), 'a caller has an organization')
+  if (livingCount >= settings.instancesPerOrganizationMax) {
     throw new Fault(
       'conflict',
       `The organization has its limit of ${settings.instancesPerOrganizationMax} instances; delete one first.`,
     )
   }
-  assertWithinLimits(tx, deps, organization.id)
+  assertWithinLimits(tx, deps, { organizationId: organization.id, recordCount })
   const { hostId, platform, vmId, start } = placed(tx, deps)
   for (let attempt = 0; attempt < nameAttemptsMax; attempt += 1) {
     const name = randomName(instanceNameLength, random)
@@ -323,12 +324,16 @@ async function freshFor({ db, fresh }: DirectoryStore, caller: Principal): Promi
 }
 
 /** Limits on recent creates and on kept records: a record stays for a month, whatever becomes of its instance. */
-function assertWithinLimits(tx: DirectoryDb, { settings, clock }: InstancesDeps, organizationId: string): void {
+function assertWithinLimits(
+  tx: DirectoryDb,
+  { settings, clock }: InstancesDeps,
+  { organizationId, recordCount }: { readonly organizationId: string; readonly recordCount: number },
+): void {
   const nowMs = clock.nowMs()
   const { createsPerDayMax, recordsPerOrganizationMax, retentionDays } = settings
-  const records = countRecords(tx, organizationId)
-  if (records.count >= recordsPerOrganizationMax) {
-    const removedAtMs = (records.terminatedAtMs ?? nowMs) + recordsKeptMs(retentionDays) + retentionIntervalMs
+  if (recordCount >= recordsPerOrganizationMax) {
+    const removedAtMs =
+      (earliestTermination(tx, organizationId) ?? nowMs) + recordsKeptMs(retentionDays) + retentionIntervalMs
     const message = `The organization has its limit of ${recordsPerOrganizationMax} records, those of terminated instances included; ask the operator.`
     throw new LimitedFault(message, removedAtMs - nowMs)
   }

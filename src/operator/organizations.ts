@@ -15,7 +15,6 @@ import {
 } from '../contract/admin/admin.ts'
 import { AdminBudgetSet } from '../contract/admin/key-terms.ts'
 import type { DirectoryDb } from '../store/db.ts'
-import { countLiving } from '../store/directory/instance.query.ts'
 import { listKeys } from '../store/directory/key.query.ts'
 import {
   findOrganization,
@@ -153,7 +152,7 @@ function organizationView(db: DirectoryDb, organization: Organization, nowMs: nu
     slug: organization.slug,
     status: stateOf(organization),
     created_at: iso(organization.createdAtMs),
-    instances_living: countLiving(db, organization.id),
+    instances_living: organization.livingCount,
     keys_active: listKeys(db, organization.id).filter(key => key.revokedAtMs === null).length,
     ...budgetView(organization, sum),
   }

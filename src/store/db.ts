@@ -23,6 +23,7 @@ import { attempts } from './migrations/0030-attempts.ts'
 import { usageHosts } from './migrations/0031-usage-hosts.ts'
 import { buildHosts } from './migrations/0032-build-hosts.ts'
 import { copyProgress } from './migrations/0033-copy-progress.ts'
+import { recordCounts } from './migrations/0034-record-counts.ts'
 import { initial } from './migrations/initial.ts'
 import { keepPrepared } from './prepared.ts'
 import { quickCheck } from './quick-check.ts'
@@ -110,6 +111,7 @@ export const MIGRATIONS: Migrations = {
     usageHosts,
     buildHosts,
     copyProgress,
+    recordCounts,
   ],
 }
 

@@ -84,6 +84,10 @@ test('goal: VMs and instances of schema 21 go on: resources join, attestations a
   old.close()
   const store = openStore(at.path)
   const [directory, ledger] = [store.directory.db, store.ledger.db]
+  const counts = 'SELECT sum(record_count) AS records, sum(living_count) AS living FROM organizations'
+  const living = "count(*) FILTER (WHERE status <> 'terminated')"
+  expect(directory.all(counts)).toEqual(directory.all(`SELECT count(*) AS records, ${living} AS living FROM instances`))
+  expect(directory.all(counts)).not.toEqual([{ records: 0, living: 0 }])
   expect(store.hostId).toBe('01932f00-0000-7000-8000-000000000001')
 
   recordResource(ledger, { vmId: 'v1', kind: 'tpm', name: '3:4', nowMs: 3 })

@@ -33,7 +33,7 @@ export class Copy {
   /** A read of news that requests may join: it has not begun. */
   #next: Promise<void> | null = null
   readonly #local: LocalRows
-  /** What follows from news that were taken over meanwhile; null: nothing waits. */
+  /** Consequences of news that wait for `release`; null: they come at once. */
   #held: Applied[] | null = null
 
   constructor(deps: CopyDeps) {
@@ -97,7 +97,7 @@ export class Copy {
     return news.isWhole
   }
 
-  /** What follows from news waits until `release`: while this host has a change open, all others wait for it. */
+  /** Consequences of news wait from now on: while this host has a change open, all others wait for it. */
   hold(): void {
     this.#held ??= []
   }

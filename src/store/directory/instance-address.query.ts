@@ -16,7 +16,7 @@ export function setAddress(db: DirectoryDb, instanceId: string, addresses: Insta
   }
 }
 
-/** What the name of an instance follows from; addresses as in the fleet's directory. */
+/** Fields that the name of an instance follows from; addresses as in the fleet's directory. */
 export type NamedInstance = Pick<Instance, 'name' | 'hostId' | 'vmId' | 'desired' | 'status'> &
   InstanceAddress & { readonly organization: string; readonly sshHostKey: string | null }
 

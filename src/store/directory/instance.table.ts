@@ -46,7 +46,7 @@ export const instances = sqliteTable(
     uniqueIndex('instances_organization_name').on(table.organizationId, table.name),
     uniqueIndex('instances_hostname').on(table.hostname),
     index('instances_organization_created').on(table.organizationId, table.createdAtMs, table.id),
-    index('instances_status').on(table.status),
+    index('instances_status_host').on(table.status, table.hostId),
     index('instances_vm').on(table.vmId),
   ],
 )

@@ -15,6 +15,9 @@ export const organizations = sqliteTable('organizations', {
   deletingAtMs: integer('deleting_at_ms'),
   /** Nothing is left but records. The row stays, so that its slug is given to nobody else. */
   deletedAtMs: integer('deleted_at_ms'),
+  /** Number of its instances, and of those that are not terminated. Triggers keep them. */
+  recordCount: integer('record_count').notNull().default(0),
+  livingCount: integer('living_count').notNull().default(0),
 })
 
 export type Organization = typeof organizations.$inferSelect
