@@ -168,6 +168,7 @@ export function fleetHost(name: string, more: Partial<FleetHost> = {}): FleetHos
     vcpus_total: 64,
     lacking: null,
     image: 'ab'.repeat(32),
+    operator_key: 'ef'.repeat(48),
     domain: 'agents.example',
     peer_address: '192.0.2.1:7443',
     peer_key: 'cd'.repeat(32),

@@ -24,6 +24,7 @@ export const report = {
   vcpus_used: 0,
   vcpus_total: 8,
   image: null,
+  operator_key: '',
   addresses: { ns: null, instances: null, inference: null, builds: null },
 }
 

@@ -1,6 +1,7 @@
 // Puts this host's part in a fleet together: the database, the lease, what the operator sees of it. Effects:
 // connections to PostgreSQL; renews the lease from `start` on.
 
+import { toHex } from '../../base/bytes.ts'
 import { iso } from '../../base/clock.ts'
 import { harmless } from '../../base/harmless.ts'
 import type { LogFields } from '../../base/log.ts'
@@ -24,6 +25,7 @@ import type { PeerReach } from '../../fleet/peers/watch.ts'
 import { openPostgres, type Postgres } from '../../fleet/postgres.ts'
 import { fleetName, fleetTarget } from '../../fleet/target.ts'
 import { defaultRouteAddress } from '../../host/network/default-route.ts'
+import type { OperatorKey } from '../../host/operator-key.ts'
 import type { WarmPool } from '../../instances/pool.ts'
 import type { Store } from '../../store/db.ts'
 import { placesTaken } from '../../store/directory/instance.query.ts'
@@ -67,6 +69,7 @@ export type FleetHostParts = Pick<Runtime, 'clock' | 'log'> & {
   readonly config: Config
   readonly store: Store
   readonly engine: Pick<Engine, 'platform' | 'capacity' | 'diskGibMax'>
+  readonly operatorKey: Pick<OperatorKey, 'digest'>
   readonly pool: Pick<WarmPool, 'status'>
   readonly clockGuard: Pick<ClockGuard, 'certainMs'>
   readonly onEvent: (kind: string, detail: LogFields) => void
@@ -135,7 +138,7 @@ export function composeFleetHost(parts: FleetHostParts): FleetHostService {
 }
 
 /** Instances that this host has and can take besides, and what the operator compares. */
-function reportOf({ config, store, engine, pool, clock, clockGuard }: FleetHostParts): {
+function reportOf({ config, store, engine, operatorKey, pool, clock, clockGuard }: FleetHostParts): {
   readonly places: number
   readonly report: HostReport
 } {
@@ -169,6 +172,7 @@ function reportOf({ config, store, engine, pool, clock, clockGuard }: FleetHostP
       vcpus_used: reserved.vcpus,
       vcpus_total: engine.capacity.vcpus,
       image: imageOf(config),
+      operator_key: toHex(operatorKey.digest),
       addresses: serviceAddresses(config, defaultRouteAddress()),
     },
   }

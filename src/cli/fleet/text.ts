@@ -37,6 +37,7 @@ export function hostText(host: FleetHost, paint: Paint): string {
     ['platform', oneLine(dash(host.platform))],
     ['domain', oneLine(dash(host.domain))],
     ['image', oneLine(dash(host.image))],
+    ['operator key', oneLine(dash(host.operator_key))],
     ['answers hosts', oneLine(host.peer_address ?? 'no: fleet.peer_listen is off there')],
     ['by the key', dash(host.peer_key)],
     ...reachedFields(host, paint),

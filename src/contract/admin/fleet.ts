@@ -35,6 +35,8 @@ export const HostReport = Closed({
   vcpus_total: Type.Integer(),
   /** Launch image of instances: the digest of its manifest; null: there is none. */
   image: TextOrNull,
+  /** SHA-384 of its operator key, as ID_KEY_DIGEST in reports, in hexadecimal. */
+  operator_key: Type.String(),
   addresses: ServiceAddresses,
 })
 export type HostReport = Static<typeof HostReport>
@@ -64,6 +66,8 @@ export const FleetHost = Closed({
   vcpus_total: NumberOrNull,
   lacking: TextOrNull,
   image: TextOrNull,
+  /** SHA-384 of its operator key, in hexadecimal. */
+  operator_key: TextOrNull,
   domain: TextOrNull,
   /** Where it answers other hosts; null: it does not. */
   peer_address: TextOrNull,

@@ -92,6 +92,7 @@ export function hostDocument(host: HostState, ownId: string | null, reach?: Peer
     vcpus_total: number('vcpus_total'),
     lacking: text('lacking'),
     image: text('image'),
+    operator_key: text('operator_key'),
     domain: text('domain'),
     peer_address: host.peerAddress,
     peer_key: keyOf(host.peerCertificate),

@@ -32,6 +32,7 @@ describe.skipIf(skipUnless(hasPostgres, 'needs PostgreSQL (scripts/setup install
       peers: null,
       config,
       store,
+      operatorKey: { digest: new Uint8Array(48).fill(0xef) },
       engine: {
         platform: 'tcg',
         capacity: { memoryMib: 9_000, vcpus: 100, addresses: 100, asids: null, bootingMax: 2 },
@@ -81,7 +82,10 @@ describe.skipIf(skipUnless(hasPostgres, 'needs PostgreSQL (scripts/setup install
     expect(host.render()).toMatch(/^strongroom_fleet_database_up 1$/m)
     // Room by memory: 4 VMs of 2 GiB, and two that are warm or about to be.
     expect(await host.admin?.list()).toMatchObject([
-      { name: 'rack-1', state: 'serving', is_this_host: true, places_free: 6, platform: 'tcg', lacking: null, warm: 1 },
+      {
+        ...{ name: 'rack-1', state: 'serving', is_this_host: true, places_free: 6, platform: 'tcg', lacking: null },
+        ...{ warm: 1, operator_key: 'ef'.repeat(48) },
+      },
     ])
     await host.admin?.drain('rack-1')
     await until('it drains', 5_000, () => host.status?.().is_draining)

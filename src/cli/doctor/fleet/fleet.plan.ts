@@ -48,6 +48,7 @@ export function fleetChecks(facts: FleetFacts): Check[] {
       ({ image }) => image,
       'copy one image to all hosts: clients that pin a measurement refuse instances of another',
     ),
+    operatorKeysCheck(serving),
     domainCheck(serving),
     clocksCheck(serving),
     peersCheck(serving),
@@ -110,6 +111,14 @@ function sameCheck(
   const groups = Map.groupBy(hosts, host => of(host) ?? 'none')
   if (groups.size <= 1) return pass(name, [...groups.keys()][0] ?? 'no host has a lease')
   return warn(name, groupsText(groups), remedy)
+}
+
+/** A fleet with several is as sound; clients have more to pin. */
+function operatorKeysCheck(hosts: readonly FleetHost[]): Check {
+  const name = 'fleet operator keys'
+  const keys = new Set(hosts.flatMap(({ operator_key: key }) => key ?? []))
+  if (keys.size <= 1) return pass(name, 'one for all hosts')
+  return pass(name, `${keys.size}: clients pin all of them, or \`strongroom fleet share\` makes them one`)
 }
 
 function domainCheck(hosts: readonly FleetHost[]): Check {

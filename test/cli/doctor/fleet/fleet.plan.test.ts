@@ -26,6 +26,7 @@ const host: FleetHost = {
   vcpus_total: 1,
   lacking: null,
   image: 'ab',
+  operator_key: 'ef',
   domain: 'agents.example',
   peer_address: '192.0.2.1:7443',
   peer_key: 'cd',
@@ -92,6 +93,14 @@ test.each([
   const found = wrongOf(changes)
   expect(found).toHaveLength(1)
   expect(found[0]).toMatch(finding)
+})
+
+test('goal: several operator keys are said, with the way to have one, and are no finding', () => {
+  const several = { hosts: [host, other({ operator_key: 'cd' })] }
+  expect(wrongOf(several)).toEqual([])
+  const detailOf = (changes: Partial<Read>) =>
+    fleetChecks({ ...good, ...changes }).find(({ name }) => name === 'fleet operator keys')?.detail
+  expect([detailOf({}), detailOf(several)]).toEqual(['one for all hosts', expect.stringContaining('fleet share')])
 })
 
 test('goal: a host that is gone does not count for what hosts should have alike', () => {
