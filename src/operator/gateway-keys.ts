@@ -29,7 +29,7 @@ import type { GatewayKey } from '../store/directory/gateway-key.table.ts'
 import { organizationById } from '../store/directory/organization.query.ts'
 import { monthOf, noUsage, prepareMonthSum } from '../store/directory/usage/usage-month.query.ts'
 import { noteEvent } from '../store/ledger/event.query.ts'
-import { budgetTerms, budgetView } from './budget.ts'
+import { budgetTerms, budgetView, heldBy } from './budget.ts'
 import type { AdminDeps, ReadBody } from './deps.ts'
 import { putInForce } from './in-force.ts'
 import { byPrefix } from './keys.ts'
@@ -40,12 +40,12 @@ const rulesBytesMax = documentBytesMax.control / 2
 
 type GatewayKeysDeps = Pick<
   AdminDeps,
-  'store' | 'clock' | 'log' | 'random' | 'mintGatewayKey' | 'gateway' | 'offeredModels'
+  'store' | 'clock' | 'log' | 'random' | 'mintGatewayKey' | 'gateway' | 'offeredModels' | 'fleet'
 >
 
 export function gatewayKeyRoutes(deps: GatewayKeysDeps, readBody: ReadBody) {
   return new Elysia({ normalize: false })
-    .get('/organizations/:slug/gateway-keys', ({ params }) => ({ keys: list(deps, params.slug) }), {
+    .get('/organizations/:slug/gateway-keys', async ({ params }) => ({ keys: await list(deps, params.slug) }), {
       params: bySlug,
       response: AdminGatewayKeyList,
     })
@@ -80,11 +80,17 @@ export function gatewayKeyRoutes(deps: GatewayKeysDeps, readBody: ReadBody) {
 }
 
 /** Fault not_found. */
-function list({ store, clock }: GatewayKeysDeps, slug: string): AdminGatewayKey[] {
-  const { db } = store.directory
+async function list(deps: GatewayKeysDeps, slug: string): Promise<AdminGatewayKey[]> {
+  const { db } = deps.store.directory
+  const { id } = organizationBySlug(db, slug)
+  const parts = await viewParts(deps, id)
+  return listGatewayKeys(db, id).map(key => gatewayKeyView(key, { slug, ...parts }))
+}
+
+async function viewParts({ store, clock, fleet }: GatewayKeysDeps, organizationId: string) {
   const nowMs = clock.nowMs()
-  const monthSum = prepareMonthSum(db)
-  return listGatewayKeys(db, organizationBySlug(db, slug).id).map(key => gatewayKeyView(key, { slug, nowMs, monthSum }))
+  const held = await heldBy(fleet, { month: monthOf(nowMs), organizationId })
+  return { nowMs, held, monthSum: prepareMonthSum(store.directory.db) }
 }
 
 /** Faults: not_found, invalid_request (the end, the rules), conflict (too many rules), internal (no free prefix). */
@@ -157,7 +163,7 @@ async function setTerms(deps: GatewayKeysDeps, prefix: string, asked: AdminGatew
     const detail = { prefix, changed }
     noteEvent(store.ledger.db, log, { nowMs, kind: 'gateway_key.changed', subject: key.organizationId, detail })
   }
-  return gatewayKeyView(key, { slug, nowMs, monthSum: prepareMonthSum(store.directory.db) })
+  return gatewayKeyView(key, { slug, ...(await viewParts(deps, key.organizationId)) })
 }
 
 /** Null means the configured limit, and no expiry; what was not asked for stays. Fault invalid_request. */
@@ -202,7 +208,8 @@ function keyByPrefix(db: DirectoryDb, prefix: string): GatewayKey {
 }
 
 /** Idempotent; the first revocation's time stays. Fault not_found. */
-async function revoke({ store, clock, log }: GatewayKeysDeps, prefix: string): Promise<AdminGatewayKey> {
+async function revoke(deps: GatewayKeysDeps, prefix: string): Promise<AdminGatewayKey> {
+  const { store, clock, log } = deps
   const nowMs = clock.nowMs()
   const { key, slug, isChanged } = await store.directory.change(tx => {
     const before = keyByPrefix(tx, prefix)
@@ -219,12 +226,13 @@ async function revoke({ store, clock, log }: GatewayKeysDeps, prefix: string): P
       detail: { prefix },
     })
   }
-  return gatewayKeyView(key, { slug, nowMs, monthSum: prepareMonthSum(store.directory.db) })
+  return gatewayKeyView(key, { slug, ...(await viewParts(deps, key.organizationId)) })
 }
 
-type ViewParts = { slug: string; nowMs: number; monthSum: ReturnType<typeof prepareMonthSum> }
+type ViewParts = { slug: string } & Awaited<ReturnType<typeof viewParts>>
 
-function gatewayKeyView(key: GatewayKey, { slug, nowMs, monthSum }: ViewParts): AdminGatewayKey {
+function gatewayKeyView(key: GatewayKey, { slug, nowMs, monthSum, held }: ViewParts): AdminGatewayKey {
+  const { organizationId, prefix: keyPrefix } = key
   return {
     prefix: key.prefix,
     organization: slug,
@@ -235,7 +243,7 @@ function gatewayKeyView(key: GatewayKey, { slug, nowMs, monthSum }: ViewParts): 
     concurrency_max: key.concurrencyMax,
     models: key.models,
     aliases: key.aliases,
-    ...budgetView(key, monthSum({ organizationId: key.organizationId, keyPrefix: key.prefix, month: monthOf(nowMs) })),
+    ...budgetView(key, monthSum({ organizationId, keyPrefix, month: monthOf(nowMs) }), held(organizationId, keyPrefix)),
     expires_at: isoOrNull(key.expiresAtMs),
     created_at: iso(key.createdAtMs),
     last_used_at: isoOrNull(key.lastUsedAtMs),

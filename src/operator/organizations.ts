@@ -26,19 +26,23 @@ import {
 import type { Organization } from '../store/directory/organization.table.ts'
 import { monthOf, prepareMonthSum } from '../store/directory/usage/usage-month.query.ts'
 import { noteEvent } from '../store/ledger/event.query.ts'
-import { budgetTerms, budgetView } from './budget.ts'
+import { budgetTerms, budgetView, type HeldOf, heldBy } from './budget.ts'
 import type { AdminDeps, ReadBody } from './deps.ts'
 import { putInForce } from './in-force.ts'
 
-type OrganizationsDeps = Pick<AdminDeps, 'store' | 'clock' | 'log' | 'random' | 'gateway'>
+type OrganizationsDeps = Pick<AdminDeps, 'store' | 'clock' | 'log' | 'random' | 'gateway' | 'fleet'>
 
 export const bySlug = Type.Object({ slug: Slug })
 
 export function organizationRoutes(deps: OrganizationsDeps, readBody: ReadBody) {
   const { db } = deps.store.directory
-  const view = (organization: Organization) => organizationView(db, organization, deps.clock.nowMs())
+  const view = async (organization: Organization) => {
+    const nowMs = deps.clock.nowMs()
+    const held = await heldBy(deps.fleet, { month: monthOf(nowMs), organizationId: organization.id })
+    return organizationView(db, organization, { nowMs, held })
+  }
   return new Elysia({ normalize: false })
-    .get('/organizations', ({ query }) => ({ organizations: listOrganizations(db, query).map(view) }), {
+    .get('/organizations', async ({ query }) => ({ organizations: await listAll(deps, query) }), {
       query: Type.Object({ deleted: t.Boolean({ default: false }) }),
       response: AdminOrganizationList,
     })
@@ -46,7 +50,7 @@ export function organizationRoutes(deps: OrganizationsDeps, readBody: ReadBody) 
       '/organizations',
       async ({ body, set }) => {
         set.status = 201
-        return view(await createOrganization(deps, body.slug))
+        return await view(await createOrganization(deps, body.slug))
       },
       { body: AdminOrganizationCreate, parse: readBody, response: { 201: AdminOrganization } },
     )
@@ -54,12 +58,16 @@ export function organizationRoutes(deps: OrganizationsDeps, readBody: ReadBody) 
       params: bySlug,
       response: AdminOrganization,
     })
-    .post('/organizations/:slug/budget', async ({ params, body }) => view(await setBudget(deps, params.slug, body)), {
-      params: bySlug,
-      body: AdminBudgetSet,
-      parse: readBody,
-      response: AdminOrganization,
-    })
+    .post(
+      '/organizations/:slug/budget',
+      async ({ params, body }) => await view(await setBudget(deps, params.slug, body)),
+      {
+        params: bySlug,
+        body: AdminBudgetSet,
+        parse: readBody,
+        response: AdminOrganization,
+      },
+    )
     .post('/organizations/:slug/suspend', async ({ params }) => view(await setStatus(deps, params.slug, 'suspended')), {
       params: bySlug,
       response: AdminOrganization,
@@ -68,6 +76,16 @@ export function organizationRoutes(deps: OrganizationsDeps, readBody: ReadBody) 
       params: bySlug,
       response: AdminOrganization,
     })
+}
+
+async function listAll(
+  { store, clock, fleet }: OrganizationsDeps,
+  query: Parameters<typeof listOrganizations>[1],
+): Promise<AdminOrganization[]> {
+  const nowMs = clock.nowMs()
+  const held = await heldBy(fleet, { month: monthOf(nowMs), organizationId: null })
+  const { db } = store.directory
+  return listOrganizations(db, query).map(organization => organizationView(db, organization, { nowMs, held }))
 }
 
 /** Fault not_found. */
@@ -146,7 +164,9 @@ async function setBudget(
   return organization
 }
 
-function organizationView(db: DirectoryDb, organization: Organization, nowMs: number): AdminOrganization {
+type Viewed = { readonly nowMs: number; readonly held: HeldOf }
+
+function organizationView(db: DirectoryDb, organization: Organization, { nowMs, held }: Viewed): AdminOrganization {
   const sum = prepareMonthSum(db)({ organizationId: organization.id, keyPrefix: '', month: monthOf(nowMs) })
   return {
     slug: organization.slug,
@@ -154,7 +174,7 @@ function organizationView(db: DirectoryDb, organization: Organization, nowMs: nu
     created_at: iso(organization.createdAtMs),
     instances_living: organization.livingCount,
     keys_active: listKeys(db, organization.id).filter(key => key.revokedAtMs === null).length,
-    ...budgetView(organization, sum),
+    ...budgetView(organization, sum, held(organization.id)),
   }
 }
 

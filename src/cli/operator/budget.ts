@@ -2,26 +2,39 @@
 
 import type { AdminOrganization } from '../../contract/admin/admin.ts'
 
-type Budgeted = Pick<AdminOrganization, 'budget_usd' | 'budget_tokens' | 'month_cost_usd' | 'month_tokens'>
+type Budgeted = Pick<
+  AdminOrganization,
+  'budget_usd' | 'budget_tokens' | 'month_cost_usd' | 'month_tokens' | 'month_held_usd' | 'month_held_tokens'
+>
 
 /** Spent and budget of the running month (UTC). */
 export function budgetFields(of: Budgeted): [string, string][] {
   return [
     [
       'cost this month',
-      `${shortUsd(of.month_cost_usd)} USD ${ofBudget(of.budget_usd === null ? null : shortUsd(of.budget_usd))}`,
+      `${shortUsd(of.month_cost_usd)} USD ${ofBudget(of.budget_usd === null ? null : shortUsd(of.budget_usd))}${usdHeld(of)}`,
     ],
-    ['tokens this month', `${of.month_tokens} ${ofBudget(of.budget_tokens)}`],
+    ['tokens this month', `${of.month_tokens} ${ofBudget(of.budget_tokens)}${tokensHeld(of)}`],
   ]
 }
 
 /** In one cell. */
-export function budgetText({ budget_usd, budget_tokens, month_cost_usd, month_tokens }: Budgeted): string {
+export function budgetText(of: Budgeted): string {
+  const { budget_usd, budget_tokens, month_cost_usd, month_tokens } = of
   const parts = [
-    ...(budget_usd === null ? [] : [`${shortUsd(month_cost_usd)}/${shortUsd(budget_usd)} USD`]),
-    ...(budget_tokens === null ? [] : [`${month_tokens}/${budget_tokens} tokens`]),
+    ...(budget_usd === null ? [] : [`${shortUsd(month_cost_usd)}/${shortUsd(budget_usd)} USD${usdHeld(of)}`]),
+    ...(budget_tokens === null ? [] : [`${month_tokens}/${budget_tokens} tokens${tokensHeld(of)}`]),
   ]
   return parts.length === 0 ? '-' : parts.join(' ')
+}
+
+/** Granted to hosts of a fleet, beside what is spent; empty where nothing is, or it is not known. */
+function usdHeld({ month_held_usd: held }: Budgeted): string {
+  return held == null || Number(held) === 0 ? '' : `, hosts hold ${shortUsd(held)}`
+}
+
+function tokensHeld({ month_held_tokens: held }: Budgeted): string {
+  return held == null || held === 0 ? '' : `, hosts hold ${held}`
 }
 
 function ofBudget(budget: string | number | null): string {

@@ -10,7 +10,7 @@ import { AdminBackups } from './backups.ts'
 import { AdminClock } from './clock.ts'
 import { FleetStatus } from './fleet.ts'
 import { AdminGatewaySummary } from './gateways.ts'
-import { AdminBudgetSet, budgetFields, gatewayKeyRules, gatewayKeyTerms, spentFields } from './key-terms.ts'
+import { AdminBudgetSet, budgetFields, gatewayKeyRules, gatewayKeyTerms, heldFields, spentFields } from './key-terms.ts'
 import { AdminLogSummary } from './log.ts'
 import { AdminNames } from './names.ts'
 
@@ -58,6 +58,7 @@ export const AdminOrganization = Closed({
   keys_active: Type.Integer({ minimum: 0 }),
   ...budgetFields,
   ...spentFields,
+  ...heldFields,
 })
 export type AdminOrganization = Static<typeof AdminOrganization>
 export const AdminOrganizationList = Closed({ organizations: Type.Array(AdminOrganization) })
@@ -95,6 +96,7 @@ export const AdminGatewayKey = Closed({
   ...gatewayKeyTerms,
   ...gatewayKeyRules,
   ...spentFields,
+  ...heldFields,
   created_at: Time,
   last_used_at: TimeOrNull,
   revoked_at: TimeOrNull,

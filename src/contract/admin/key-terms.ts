@@ -10,8 +10,17 @@ export const budgetFields = {
   budget_tokens: OrNull(Type.Integer({ minimum: 0, maximum: 1_000_000_000_000 })),
 }
 
-/** Usage of the running month, as booked. */
+/** Usage of the running month, as booked: in a fleet over all hosts. */
 export const spentFields = { month_cost_usd: Type.String(), month_tokens: Type.Integer({ minimum: 0 }) }
+
+/**
+ * In a fleet: what hosts hold of the month's budget, granted to them and neither spent nor given back. Null: there is
+ * no such budget, or the directory cannot be asked now. Absent outside of a fleet.
+ */
+export const heldFields = {
+  month_held_usd: Type.Optional(OrNull(Type.String())),
+  month_held_tokens: Type.Optional(OrNull(Type.Integer({ minimum: 0 }))),
+}
 
 /** Omitted fields stay unchanged. */
 export const AdminBudgetSet = Type.Partial(Closed(budgetFields))

@@ -6,6 +6,8 @@ import { type Clock, iso, isoOrNull } from '../../base/clock.ts'
 import { resultOr } from '../../base/result-or.ts'
 import type { FleetHost, FleetHostState } from '../../contract/admin/fleet.ts'
 import { spkiDigestOf } from '../../http/pair.ts'
+import { heldOverHosts } from '../books/held-over-hosts.query.ts'
+import type { Amounts } from '../books/statements.ts'
 import type { PeerReach } from '../peers/watch.ts'
 import type { Postgres } from '../postgres.ts'
 import { endAllOf, endBuildsOf } from './give-up.ts'
@@ -21,10 +23,17 @@ export type FleetAdmin = {
   readonly remove: (name: string) => Promise<FleetHost>
   /** A host that does not come back: its instances fail. */
   readonly forget: (name: string) => Promise<FleetHost>
+  /** Parts of budgets that hosts hold in a month (as 2026-11). Null: the directory cannot be asked now. */
+  readonly held: (of: HeldAsked) => Promise<HeldBudgets | null>
 }
 
+/** `organizationId` null: the budgets of organizations; else those of one and of its keys. */
+export type HeldAsked = { readonly month: string; readonly organizationId: string | null }
+/** The part of an organization's budget, or of a key's. */
+export type HeldBudgets = (organizationId: string, keyPrefix?: string) => Amounts
+
 export type FleetAdminDeps = {
-  readonly postgres: Pick<Postgres, 'query' | 'transact'>
+  readonly postgres: Pick<Postgres, 'query' | 'transact' | 'view'>
   /** This host's; null: it has no records yet. */
   readonly hostId: string | null
   readonly clock: Pick<Clock, 'nowMs'>
@@ -62,8 +71,18 @@ export function createFleetAdmin({ postgres, hostId, clock, reached = () => [] }
         await forgetHost(tx, name, endAllOf)
         return shown(host)
       }),
+    held: async asked => {
+      // Others ask it every two seconds, and so find out that it is back.
+      if (!postgres.view().isReachable) return null
+      const rows = await heldOverHosts(postgres, asked).catch(() => null)
+      if (rows === null) return null
+      const byName = new Map(rows.map(row => [`${row.organizationId} ${row.keyPrefix}`, row]))
+      return (organizationId, keyPrefix = '') => byName.get(`${organizationId} ${keyPrefix}`) ?? NOTHING_HELD
+    },
   }
 }
+
+const NOTHING_HELD: Amounts = { nanoUsd: 0, tokens: 0 }
 
 export function hostDocument(host: HostState, ownId: string | null, reach?: PeerReach): FleetHost {
   const { report, renewedAt } = host

@@ -16,6 +16,7 @@ import { type Column, Table } from '../../parts/table.tsx'
 import { CommandLine, Foreign, StateMark, Time } from '../../parts/text.tsx'
 import { TermsFields } from './gateway-key-fields.tsx'
 import { bodyOf, optionsOf, type Terms, termsOf } from './gateway-key-terms.ts'
+import { tokensHeldText, usdHeldText } from './held.ts'
 import { MadeKey, RevokeKey } from './keys.tsx'
 
 type Open = { readonly kind: 'create' } | { readonly kind: 'set' | 'revoke'; readonly key: AdminGatewayKey }
@@ -130,11 +131,13 @@ function StateOf({ of: { state, expires_at: end } }: { of: AdminGatewayKey }) {
 }
 
 function TokensOf({ of }: { of: AdminGatewayKey }) {
-  return <>{countText(of.month_tokens) + (of.budget_tokens === null ? '' : ` of ${countText(of.budget_tokens)}`)}</>
+  const budget = of.budget_tokens === null ? '' : ` of ${countText(of.budget_tokens)}${tokensHeldText(of)}`
+  return <>{countText(of.month_tokens) + budget}</>
 }
 
 function CostOf({ of }: { of: AdminGatewayKey }) {
-  return <>{usdText(of.month_cost_usd) + (of.budget_usd === null ? '' : ` of ${usdText(of.budget_usd)}`)}</>
+  const budget = of.budget_usd === null ? '' : ` of ${usdText(of.budget_usd)}${usdHeldText(of)}`
+  return <>{usdText(of.month_cost_usd) + budget}</>
 }
 
 function CreateGatewayKey({ slug, close, created }: { slug: string; close: () => void; created: () => void }) {

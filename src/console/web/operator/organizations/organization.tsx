@@ -13,6 +13,7 @@ import { TextField } from '../../parts/field.tsx'
 import { Card, Facts, Meter, Page, Shown } from '../../parts/page.tsx'
 import { Instant, Link, StateMark } from '../../parts/text.tsx'
 import { GatewayKeys } from './gateway-keys.tsx'
+import { tokensHeldText, usdHeldText } from './held.ts'
 import { ApiKeys } from './keys.tsx'
 import { DeleteOrganization } from './organization-deletion.tsx'
 import { UsageCard } from './usage.tsx'
@@ -107,14 +108,14 @@ function BudgetCard({ organization, change }: { organization: AdminOrganization;
         used={Number(cost)}
         total={usd === null ? null : Number(usd)}
         text={usdText(cost)}
-        of={usd === null ? null : usdText(usd)}
+        of={usd === null ? null : usdText(usd) + usdHeldText(organization)}
       />
       <Budget
         label="Tokens"
         used={used}
         total={tokens}
         text={countText(used)}
-        of={tokens === null ? null : countText(tokens)}
+        of={tokens === null ? null : countText(tokens) + tokensHeldText(organization)}
       />
     </Card>
   )

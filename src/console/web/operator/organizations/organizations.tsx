@@ -15,6 +15,7 @@ import { TextField, Tick } from '../../parts/field.tsx'
 import { Empty, Page, Shown } from '../../parts/page.tsx'
 import { type Column, Table } from '../../parts/table.tsx'
 import { Foreign, Link, StateMark, Time } from '../../parts/text.tsx'
+import { usdHeldText } from './held.ts'
 
 type List = Static<typeof AdminOrganizationList>
 
@@ -74,7 +75,7 @@ const COLUMNS: readonly Column<AdminOrganization>[] = [
 ]
 
 function Spent({ row }: { row: AdminOrganization }) {
-  const budget = row.budget_usd === null ? '' : ` of ${usdText(row.budget_usd)}`
+  const budget = row.budget_usd === null ? '' : ` of ${usdText(row.budget_usd)}${usdHeldText(row)}`
   return (
     <>
       {usdText(row.month_cost_usd)}
