@@ -8,6 +8,7 @@ import { fromHex, toHex } from '../../../src/base/bytes.ts'
 import { createDraw } from '../../rigs/draw.ts'
 
 const limits = { sizeBytesMax: 65_536, depthMax: 4 }
+const roomy = { ...limits, sizeBytesMax: 2 ** 24 }
 const other = new Encoder({ mapsAsObjects: false, useRecords: false, tagUint8Array: false, variableMapSize: true })
 
 function hex(text: string): Uint8Array {
@@ -67,7 +68,7 @@ test('goal: cbor-x reads what we write, and writes what we read, for values of e
   for (let i = 0; i < 300; i += 1) {
     const value = draw(3)
     const bytes = encodeCbor(value)
-    expect(decodeCbor(bytes, limits)).toEqual(value)
+    expect(decodeCbor(bytes, roomy)).toEqual(value)
     expect(plain(other.decode(Uint8Array.from(bytes)))).toEqual(value)
     expect(toHex(new Uint8Array(other.encode(forOther(value))))).toBe(toHex(bytes))
   }
