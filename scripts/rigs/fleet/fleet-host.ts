@@ -18,6 +18,7 @@ import { StrangerLines } from '../../../src/http/stranger-lines.ts'
 import { Attestations } from '../../../src/instances/attestation.ts'
 import { NameTableReader } from '../../../src/instances/dns/name-table.ts'
 import { Names } from '../../../src/instances/dns/names.ts'
+import { runEgressSampler } from '../../../src/instances/egress.ts'
 import { giveElsewhere } from '../../../src/instances/elsewhere.ts'
 import { createAuthenticate } from '../../../src/instances/http/auth.ts'
 import { openapiDocument } from '../../../src/instances/http/openapi.ts'
@@ -31,7 +32,9 @@ import { report } from '../postgres/hosts.ts'
 import { until } from '../until.ts'
 import { type AttestedVms, attestedVms } from './attested-vms.ts'
 import { type FakeVms, openFakeVms } from './fake-vms.ts'
-import { type HostPeers, openHostPeers } from './host-peers.ts'
+import { type HostBooks, openHostBooks } from './host-books.ts'
+import { type HostPeers, openHostPeers, type PeerWays } from './host-peers.ts'
+import { type LedgerVms, openLedgerVms } from './ledger-vms.ts'
 
 export type FleetHost = AsyncDisposable & {
   readonly hostId: string
@@ -43,7 +46,10 @@ export type FleetHost = AsyncDisposable & {
   readonly service: InstancesService
   readonly vms: FakeVms
   readonly peers: HostPeers
+  /** Where it answers other hosts. */
+  readonly peerPort: number
   readonly attested: AttestedVms
+  readonly books: HostBooks
   /** By the name table that the DNS server answers from. */
   readonly addressOf: (hostname: string) => string | null
   /** It is said that there is no such name. */
@@ -53,6 +59,7 @@ export type FleetHost = AsyncDisposable & {
 }
 
 const firstCopyMs = 30_000
+const sampleEveryMs = 1_000
 
 /** So that tests of an outage need not wait as long as hosts do. */
 const postgresLimits = { connectMs: 500, statementMs: 1_000, lockMs: 900, transactionMs: 2_000 }
@@ -66,14 +73,20 @@ export type FleetHostOptions = {
   readonly log?: (line: string) => void
   readonly settings?: Partial<typeof settings>
   readonly bootMs?: number
-  /** Its VMs give evidence, of the simulated platform. */
-  readonly isAttested?: boolean
+  /** Its VMs give evidence, of the simulated platform. A number: one in so many instances. */
+  readonly isAttested?: boolean | number
   readonly attestationsPerMinute?: number
   /** No VM of it ever becomes ready. */
   readonly isBroken?: boolean
   /** As long as hosts have by default for a statement: where nothing waits for an outage to end. */
   readonly isPatient?: boolean
   readonly lostAfterMs?: number
+  /** Network of its VMs' addresses: the engine is the host's own, with a ledger and egress. Absent: no engine. */
+  readonly pool?: string
+  readonly peerWays?: PeerWays
+  readonly sumsEveryMs?: number
+  /** Parts of budgets that it does not use are given back. */
+  readonly hasBudgets?: boolean
   /** By how much its wall clock is wrong, asked each time. */
   readonly wrongMs?: () => number
   /** It is in the fleet already, so that it starts without the database. */
@@ -100,13 +113,17 @@ export async function startFleetHost(options: FleetHostOptions): Promise<FleetHo
     lostAfterMs: options.lostAfterMs ?? 60_000,
     isJoined: options.isJoined ?? false,
   })
-  const vms = openFakeVms(join(directory, 'vms'), options.bootMs)
+  const { bootMs = 5, pool } = options
+  const ledgerVms: LedgerVms | null =
+    pool === undefined ? null : openLedgerVms({ directory, bootMs, pool }, { store: alone, clock, log })
+  const vms = ledgerVms ?? openFakeVms(join(directory, 'vms'), bootMs)
   const fleet = openFleetDirectory(
     {
       directory: alone.directory,
       hostId,
       postgres,
       platform: 'tcg',
+      ...(options.sumsEveryMs === undefined ? {} : { sumsEveryMs: options.sumsEveryMs }),
       clock,
       log,
       adopt: () => ({ vmId: newUuid() }),
@@ -116,7 +133,10 @@ export async function startFleetHost(options: FleetHostOptions): Promise<FleetHo
   )
   const store: Store = { ...alone, directory: fleet.store }
   const attested = attestedVms(store)
-  const peers = await openHostPeers({ directory, hostId, postgres, log })
+  const { isAttested = false, peerWays = {} } = options
+  const peers = await openHostPeers({ directory, hostId, postgres, clock, log, ways: peerWays })
+  const timeline = () => fleet.view().timeline
+  const books = openHostBooks({ directory: alone.directory, hostId, postgres, timeline, clock, log })
   const attestationRate = createRequestRate({
     clock,
     requestsPerMinute: options.attestationsPerMinute ?? 1_000_000,
@@ -124,9 +144,10 @@ export async function startFleetHost(options: FleetHostOptions): Promise<FleetHo
   })
   const reconciler = claimless({
     ...{ store, clock, engine: vms },
-    claim: async ({ claimId }) => {
+    claim: async ({ vmId, claimId }) => {
       if (options.isBroken === true) throw new Error('no VM of this host takes a claim')
-      if (options.isAttested === true) await attested.claimed(claimId)
+      if (isOneOf(isAttested, claimId)) await attested.claimed(claimId)
+      ledgerVms?.claimed(vmId, claimId)
     },
     elsewhere: (instance, code) => giveElsewhere({ directory: fleet.store, hosts: fleet.hosts, clock }, instance, code),
   })
@@ -194,7 +215,7 @@ export async function startFleetHost(options: FleetHostOptions): Promise<FleetHo
     development: false,
     fetch: request => http(request, { address: () => '127.0.0.1' }),
   })
-  const endPeers = peers.serve({ instances: http, builds: null, handover: null })
+  const answering = peers.serve({ instances: http, builds: null, handover: null })
   const listening = new AbortController()
   const heard = listenForNews({
     target,
@@ -209,10 +230,18 @@ export async function startFleetHost(options: FleetHostOptions): Promise<FleetHo
   if (options.isJoined !== true) await until('the first copy is whole', firstCopyMs, () => fleet.waitsFor() === null)
   const renewing = lease.run(listening.signal)
   reconciler.start()
+  const working = [renewing]
+  if (options.hasBudgets === true) working.push(books.shares.run(listening.signal))
+  if (ledgerVms !== null) {
+    const { sample } = ledgerVms
+    ledgerVms.start()
+    working.push(runEgressSampler({ store, clock, log, intervalMs: sampleEveryMs, sample }, listening.signal))
+  }
   const end = async () => {
     listening.abort()
-    await Promise.all([listener.stop(true), endPeers()])
-    await Promise.all([names.stop(), reconciler.stop(), fleet.stop(), heard, renewing])
+    await Promise.all([listener.stop(true), answering.end()])
+    await books.metering.stop()
+    await Promise.all([names.stop(), reconciler.stop(), fleet.stop(), heard, ...working])
     vms.stop()
     strangers[Symbol.dispose]()
     await postgres.close()
@@ -231,7 +260,9 @@ export async function startFleetHost(options: FleetHostOptions): Promise<FleetHo
     isAbsent: hostname =>
       new NameTableReader(names.memory).find(hostname.split('.').slice(0, 2).join('.')).kind === 'absent',
     peers,
+    peerPort: answering.port,
     attested,
+    books,
     addressOf: hostname => {
       const found = new NameTableReader(names.memory).find(hostname.split('.').slice(0, 2).join('.'))
       return found.kind === 'found' && found.v4 !== null ? found.v4.join('.') : null
@@ -239,6 +270,10 @@ export async function startFleetHost(options: FleetHostOptions): Promise<FleetHo
     abandon: () => (ending ??= end()),
     [Symbol.asyncDispose]: () => (ending ??= end()),
   }
+}
+
+function isOneOf(attested: boolean | number, id: string): boolean {
+  return typeof attested === 'boolean' ? attested : Bun.hash.crc32(id) % attested === 0
 }
 
 type Entered = {

@@ -1,14 +1,69 @@
-// One host of a fleet as a process of its own, to be killed. Arguments: its options as JSON. Prints its address. Each
-// line of its standard input is by how many milliseconds its wall clock is wrong from then on. Effects: those of the
-// host; ends with its standard input.
+// One host of a fleet as a process of its own, to be killed. Arguments: its options as JSON. Prints its addresses. At
+// `booksUrl` it spends what it is asked to, and answers once the row is on the disk: GET
+// /spend?id=…&key=…&most=…&tokens=…&holdMs=…. GET /clock?wrongMs=… sets its wall clock wrong. Effects: those of the
+// host, a port; ends with its standard input.
 
 import { writeSync } from 'node:fs'
-import { createInterface } from 'node:readline'
+import { Fault } from '../../../src/base/fault.ts'
+import { BudgetFault } from '../../../src/inference/metering/budgets.ts'
 import { type FleetHostOptions, startFleetHost } from './fleet-host.ts'
 
-const options: FleetHostOptions = JSON.parse(process.argv[2] ?? '')
-let wrongMs = 0
+export type HostProgramOptions = Omit<FleetHostOptions, 'wrongMs' | 'log'> & { readonly wrongMs?: number }
+
+/** The line that it prints. */
+export type HostAddresses = {
+  readonly url: string
+  readonly booksUrl: string
+  readonly peerPort: number
+  readonly hostId: string
+}
+
+const { wrongMs: wrongMsFirst = 0, ...options }: HostProgramOptions = JSON.parse(process.argv[2] ?? '')
+let wrongMs = wrongMsFirst
 const host = await startFleetHost({ ...options, wrongMs: () => wrongMs, log: line => writeSync(2, `${line}\n`) })
-writeSync(1, `${JSON.stringify({ url: host.url, hostId: host.hostId })}\n`)
-for await (const line of createInterface({ input: process.stdin })) wrongMs = Number(line)
+const { books, peers, fleet } = host
+
+async function spend(asked: URLSearchParams): Promise<Response> {
+  const number = (name: string) => Number(asked.get(name) ?? 0)
+  const key = asked.get('key') ?? ''
+  try {
+    const release = await books.reserve(key, number('most'))
+    await Bun.sleep(number('holdMs'))
+    const id = books.book(key, number('tokens'), asked.get('id') ?? undefined)
+    release?.()
+    books.metering.flush()
+    return Response.json({ id })
+  } catch (error) {
+    const isSoon = error instanceof BudgetFault && error.mayFitSoon
+    const status = error instanceof Fault && error.code === 'budget_exceeded' ? 429 : 503
+    return Response.json({ isSoon, error: String(error) }, { status })
+  }
+}
+
+/** Over all hosts, as far as this one knows. */
+function view(asked: URLSearchParams): Response {
+  const { organizationId, keyPrefix } = books.caller(asked.get('key') ?? '')
+  const spent = books.metering.spent({ organizationId, keyPrefix }, asked.get('month') ?? '')
+  return Response.json({ ...spent, unreported: fleet.view().unreportedRows })
+}
+
+const server = Bun.serve({
+  hostname: '127.0.0.1',
+  port: 0,
+  development: false,
+  fetch: request => {
+    const { pathname, searchParams } = new URL(request.url)
+    if (pathname === '/spend') return spend(searchParams)
+    if (pathname === '/clock') {
+      wrongMs = Number(searchParams.get('wrongMs'))
+      return new Response('')
+    }
+    if (pathname === '/peers') return Response.json({ reach: peers.watch.view(), calls: peers.caller.view() })
+    return view(searchParams)
+  },
+})
+const { url, peerPort, hostId } = host
+const addresses: HostAddresses = { url, booksUrl: `http://127.0.0.1:${server.port}`, peerPort, hostId }
+writeSync(1, `${JSON.stringify(addresses)}\n`)
+for await (const _ of process.stdin);
 process.exit(0)

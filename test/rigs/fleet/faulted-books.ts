@@ -6,12 +6,13 @@ import { mkdirSync, mkdtempSync, readFileSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { type SeedBudgets, startBooksHost } from '../../../scripts/rigs/fleet/books-host.ts'
+import type { HostAddresses, HostProgramOptions } from '../../../scripts/rigs/fleet/host-program.ts'
 import { newFleet } from '../../../scripts/rigs/postgres/fleet.ts'
 import type { PostgresServer } from '../../../scripts/rigs/postgres/server.ts'
 import { createDraw } from '../draw.ts'
 import { type DatabaseProxy, startProxy } from '../postgres/proxy.ts'
 
-type Process = { readonly child: Bun.Subprocess<'pipe', 'pipe', 'pipe'>; readonly url: string; readonly hostId: string }
+type Process = HostAddresses & { readonly child: Bun.Subprocess<'pipe', 'pipe', 'pipe'> }
 
 export type BooksProcess = {
   readonly name: string
@@ -20,7 +21,7 @@ export type BooksProcess = {
   process: Process | null
 }
 
-const program = join(import.meta.dir, '../../../scripts/rigs/fleet/books-program.ts')
+const program = join(import.meta.dir, '../../../scripts/rigs/fleet/host-program.ts')
 const answerMs = 8_000
 
 export class FaultedBooks implements AsyncDisposable {
@@ -68,7 +69,10 @@ export class FaultedBooks implements AsyncDisposable {
   async start(host: BooksProcess): Promise<void> {
     if (host.process !== null) return
     const database = this.#database.replace(`:${this.#server.port}/`, `:${host.proxy.port}/`)
-    const options = { directory: host.directory, database, name: host.name, aheadMs: this.aheadMs, sumsEveryMs: 200 }
+    const options: HostProgramOptions = {
+      ...{ directory: host.directory, database, name: host.name, wrongMs: this.aheadMs },
+      ...{ sumsEveryMs: 200, hasBudgets: true },
+    }
     const child = Bun.spawn([process.execPath, program, JSON.stringify(options)], {
       stdin: 'pipe',
       stdout: 'pipe',
@@ -135,7 +139,7 @@ export class FaultedBooks implements AsyncDisposable {
   /** Clocks of hosts go on by themselves from there. */
   async setAhead(ms: number): Promise<void> {
     this.aheadMs = ms
-    for (const { process } of this.hosts) if (process !== null) await this.#get(process, `/ahead?ms=${ms}`)
+    for (const { process } of this.hosts) if (process !== null) await this.#get(process, `/clock?wrongMs=${ms}`)
   }
 
   /** Null: no answer, so nobody knows whether it was booked. */
@@ -149,11 +153,11 @@ export class FaultedBooks implements AsyncDisposable {
   }
 
   async viewOf({ process }: BooksProcess, month: string): Promise<string | null> {
-    const answer = process === null ? null : await this.#get(process, `/view?month=${month}`)
+    const answer = process === null ? null : await this.#get(process, `/view?key=k1&month=${month}`)
     return answer === null ? null : JSON.stringify(answer.body)
   }
 
-  async #get({ url }: Process, path: string): Promise<{ status: number; body: { id?: string } } | null> {
+  async #get({ booksUrl: url }: Process, path: string): Promise<{ status: number; body: { id?: string } } | null> {
     try {
       const response = await fetch(url + path, { signal: AbortSignal.timeout(answerMs) })
       const text = await response.text()

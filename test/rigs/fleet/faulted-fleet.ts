@@ -1,63 +1,63 @@
-// A fleet of host processes whose hosts, database and ways to it fail at random, and clients that go on through it.
-// Effects: processes, a database, ports, files of a temporary directory.
+// A fleet of host processes whose hosts, database, clocks and ways to it and to one another fail at random. Effects:
+// processes, a database, ports, files of a temporary directory.
 
-import { Database } from 'bun:sqlite'
-import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs'
+import { mkdirSync, mkdtempSync, readFileSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { publicKey } from '../../../scripts/rigs/instances/instances-service.ts'
+import type { HostAddresses, HostProgramOptions } from '../../../scripts/rigs/fleet/host-program.ts'
 import { newFleet } from '../../../scripts/rigs/postgres/fleet.ts'
 import { until } from '../../../scripts/rigs/until.ts'
 import { createDraw } from '../draw.ts'
 import type { PostgresPair } from '../postgres/pair.ts'
 import { type DatabaseProxy, startProxy } from '../postgres/proxy.ts'
 
-type Process = { readonly child: Bun.Subprocess<'pipe', 'pipe', 'pipe'>; readonly url: string; readonly hostId: string }
+type Process = HostAddresses & { readonly child: Bun.Subprocess<'pipe', 'pipe', 'pipe'> }
 
 export type FaultedHost = {
   readonly name: string
   readonly directory: string
   readonly proxy: DatabaseProxy
+  /** Its ways to the others, by their names. */
+  readonly peerWays: Map<string, DatabaseProxy>
   process: Process | null
   /** Monotonic; null while it runs. */
   downSinceMs: number | null
 }
 
-/** A wish of a client. Its answer may be unknown: then it is asked for again with the same key. */
-export type Wished = {
-  readonly key: string
-  name: string | null
-  isDeleteAccepted: boolean
-}
+/** A fault that is over only with a later one. */
+type Lasting = { readonly healAt: number; readonly heal: () => Promise<void> | void }
 
-export type InstanceRow = {
-  readonly name: string
-  readonly status: string
-  readonly terminated_reason: string | null
-  readonly ready_at: string | null
+export type FaultedFleetOptions = {
+  readonly hostCount: number
+  readonly seed: number
+  /** In nano-dollars a month. */
+  readonly budgets: { readonly k1: number; readonly organization: number }
 }
 
 const program = join(import.meta.dir, '../../../scripts/rigs/fleet/host-program.ts')
-const answerMs = 12_000
-/** More than a run makes. */
-const placesEach = 100_000
+/** One in so many instances gives evidence. */
+const attestedOneOf = 8
+const nowhere = 1
+const clockMs = 10_000
+/** Instances that a host takes at a time; its pool has more addresses, as some rest. */
+const placesEach = 500
 /** Before the fleet gives its instances up. */
 const downMsMax = 20_000
 /** Less than a create is remembered for. */
 const wrongMsMax = 2 * 3_600_000
+/** Faults until one that lasts is over. */
+const lastsMax = 6
 const settings = { instancesPerOrganizationMax: 100_000 }
 
 export class FaultedFleet implements AsyncDisposable {
   readonly hosts: FaultedHost[] = []
-  readonly wishes: Wished[] = []
   /** In order. */
   readonly faults: string[] = []
-  /** Last answer to a create that was not accepted, for a failing test. */
-  lastRefusal = ''
   readonly #databases: PostgresPair
   readonly #database: string
   readonly #root = mkdtempSync(join(tmpdir(), 'srt-faults-'))
   readonly #draw: (count: number) => number
+  #lasting: Lasting[] = []
   #key = ''
 
   private constructor(databases: PostgresPair, database: string, seed: number) {
@@ -66,34 +66,42 @@ export class FaultedFleet implements AsyncDisposable {
     this.#draw = createDraw(seed)
   }
 
-  static async open(
-    databases: PostgresPair,
-    { hostCount, seed }: { hostCount: number; seed: number },
-  ): Promise<FaultedFleet> {
+  static async open(databases: PostgresPair, { hostCount, seed, budgets }: FaultedFleetOptions): Promise<FaultedFleet> {
     const fleet = new FaultedFleet(databases, await newFleet(databases.primary), seed)
-    for (let index = 0; index < hostCount; index += 1) {
-      const name = `host-${index}`
+    const names = Array.from({ length: hostCount }, (_, index) => `host-${index}`)
+    for (const name of names) {
       const directory = join(fleet.#root, name)
       mkdirSync(directory)
       const proxy = await startProxy(databases.primary.port)
-      fleet.hosts.push({ name, directory, proxy, process: null, downSinceMs: 0 })
+      const peerWays = new Map<string, DatabaseProxy>()
+      for (const other of names) if (other !== name) peerWays.set(other, await startProxy(nowhere))
+      fleet.hosts.push({ name, directory, proxy, peerWays, process: null, downSinceMs: 0 })
     }
     for (const host of fleet.hosts) await fleet.start(host)
-    fleet.#key = await fleet.#newKey()
+    fleet.#key = await fleet.#newKey(budgets)
     return fleet
+  }
+
+  /** The one organization's key. */
+  get key(): string {
+    return this.#key
   }
 
   async start(host: FaultedHost): Promise<void> {
     if (host.process !== null) return
-    const database = this.#database.replace(/:\d+\//, `:${host.proxy.port}/`)
-    const options = {
+    const options: HostProgramOptions = {
       directory: host.directory,
-      database,
+      database: this.#database.replace(/:\d+\//, `:${host.proxy.port}/`),
       name: host.name,
       bootMs: 20 + this.#draw(80),
       places: placesEach,
       settings,
       isPatient: true,
+      pool: `10.${this.hosts.indexOf(host)}.0.0/22`,
+      isAttested: attestedOneOf,
+      peerWays: Object.fromEntries([...host.peerWays].map(([name, { port }]) => [name, port])),
+      sumsEveryMs: 1_000,
+      hasBudgets: true,
     }
     const child = Bun.spawn([process.execPath, program, JSON.stringify(options)], {
       stdin: 'pipe',
@@ -106,16 +114,22 @@ export class FaultedFleet implements AsyncDisposable {
       await child.exited
       return
     }
+    const addresses: HostAddresses = JSON.parse(Buffer.from(value).toString())
     host.downSinceMs = null
-    host.process = { child, ...JSON.parse(Buffer.from(value).toString()) }
+    host.process = { child, ...addresses }
+    for (const { peerWays } of this.hosts) peerWays.get(host.name)?.lead(addresses.peerPort)
   }
 
   /** One fault, which ends before this resolves, or leaves a host down until the next `start`. */
   async fault(): Promise<void> {
-    for (const { downSinceMs, ...host } of this.hosts) {
-      if (downSinceMs !== null && performance.now() - downSinceMs > downMsMax) await this.start(this.#named(host.name))
+    for (const host of this.hosts) {
+      if (host.downSinceMs !== null && performance.now() - host.downSinceMs > downMsMax) await this.start(host)
     }
+    await this.#heal(({ healAt }) => healAt <= this.faults.length)
     const host = this.hosts[this.#draw(this.hosts.length)] as FaultedHost
+    const others = this.hosts.filter(({ name }) => name !== host.name)
+    const other = others[this.#draw(others.length)] as FaultedHost
+    const lasts = 1 + this.#draw(lastsMax)
     const forMs = 50 + this.#draw(700)
     const wrongMs = this.#draw(2 * wrongMsMax) - wrongMsMax
     const kinds: readonly (readonly [string, () => Promise<void>])[] = [
@@ -123,6 +137,12 @@ export class FaultedFleet implements AsyncDisposable {
       [`kill and start ${host.name}`, async () => this.#kill(host).then(() => this.start(host))],
       [`pause ${host.name} ${forMs}`, () => this.#pause(host, forMs)],
       [`no way for ${host.name} ${forMs}`, () => this.#hole(host, forMs)],
+      [`no way for ${host.name}, for ${lasts} faults`, async () => this.#cutOff(host, lasts)],
+      [
+        `no way between ${host.name} and ${other.name}, for ${lasts} faults`,
+        async () => this.#part(host, [other], lasts),
+      ],
+      [`no way between ${host.name} and any other, for ${lasts} faults`, async () => this.#part(host, others, lasts)],
       [`${host.name} loses a connection before a commit`, async () => host.proxy.set('before-commit')],
       [`${host.name} loses a connection after a commit`, async () => host.proxy.set('after-commit')],
       [
@@ -149,7 +169,7 @@ export class FaultedFleet implements AsyncDisposable {
         },
       ],
       ['the standby takes over', () => this.#failOver()],
-      [`the clock of ${host.name} is wrong by ${wrongMs}`, async () => this.#setClock(host, wrongMs)],
+      [`the clock of ${host.name} is wrong by ${wrongMs}, for ${lasts} faults`, () => this.#jump(host, wrongMs, lasts)],
       [
         `the clock of the database is wrong by ${wrongMs}`,
         async () => this.#databases.setClock(Math.round(wrongMs / 1000)),
@@ -168,13 +188,55 @@ export class FaultedFleet implements AsyncDisposable {
     for (const { proxy } of this.hosts) proxy.lead(this.#databases.primary.port)
   }
 
-  #setClock({ process: at }: FaultedHost, wrongMs: number): void {
-    at?.child.stdin.write(`${wrongMs}\n`)
-    at?.child.stdin.flush()
+  async #jump(host: FaultedHost, wrongMs: number, lasts: number): Promise<void> {
+    await this.#setClock(host, wrongMs)
+    this.#last(lasts, () => this.#setClock(host, 0))
   }
 
-  #named(name: string): FaultedHost {
-    return this.hosts.find(host => host.name === name) as FaultedHost
+  /** A host that starts has a clock that is right. */
+  async #setClock({ process: at }: FaultedHost, wrongMs: number): Promise<void> {
+    if (at === null || at.child.exitCode !== null) return
+    await fetch(`${at.booksUrl}/clock?wrongMs=${wrongMs}`, { signal: AbortSignal.timeout(clockMs) })
+  }
+
+  #cutOff({ proxy }: FaultedHost, lasts: number): void {
+    proxy.set('hole')
+    this.#last(lasts, () => proxy.set('open'))
+  }
+
+  /** Packets either way are dropped. */
+  #part(host: FaultedHost, others: readonly FaultedHost[], lasts: number): void {
+    for (const other of others) {
+      for (const [from, to] of [
+        [host, other],
+        [other, host],
+      ] as const) {
+        const way = from.peerWays.get(to.name)
+        way?.set('hole')
+        this.#last(lasts, () => {
+          way?.set('open')
+          // Dropped bytes are not sent again: the connections end.
+          way?.lead(to.process?.peerPort ?? nowhere)
+        })
+      }
+    }
+  }
+
+  #last(lasts: number, heal: Lasting['heal']): void {
+    this.#lasting.push({ healAt: this.faults.length + lasts, heal })
+  }
+
+  async #heal(isOver: (lasting: Lasting) => boolean): Promise<void> {
+    const over = this.#lasting.filter(isOver)
+    this.#lasting = this.#lasting.filter(lasting => !isOver(lasting))
+    for (const { heal } of over) await heal()
+  }
+
+  /** Nothing is wrong any more. */
+  async healAll(): Promise<void> {
+    await this.#heal(() => true)
+    for (const { proxy } of this.hosts) proxy.set('open')
+    await this.startAll()
   }
 
   async startAll(): Promise<void> {
@@ -200,77 +262,6 @@ export class FaultedFleet implements AsyncDisposable {
     host.proxy.set('open')
   }
 
-  /** Creates and deletes until the signal is aborted, whatever the answers. */
-  async client(name: string, seed: number, signal: AbortSignal): Promise<void> {
-    const draw = createDraw(seed)
-    const own: Wished[] = []
-    for (let count = 0; !signal.aborted; count += 1) {
-      const unknown = own.filter(wish => wish.name === null)
-      const living = own.filter(wish => wish.name !== null && !wish.isDeleteAccepted)
-      const step = draw(10)
-      if (step < 3 && unknown.length > 0) await this.create(unknown[draw(unknown.length)] as Wished, draw)
-      else if (step < 6 && living.length > 0) await this.remove(living[draw(living.length)] as Wished, draw)
-      else {
-        const wish = { key: `${name}-${count}`, name: null, isDeleteAccepted: false }
-        own.push(wish)
-        this.wishes.push(wish)
-        await this.create(wish, draw)
-      }
-      await Bun.sleep(50 + draw(150))
-    }
-  }
-
-  async create(wish: Wished, draw: (count: number) => number): Promise<void> {
-    const answer = await this.#ask(draw, 'POST', '/v1/instances', wish.key)
-    if (answer?.status !== 202) {
-      this.lastRefusal = JSON.stringify(answer)
-      return
-    }
-    const { name } = (answer.body as { data: InstanceRow }).data
-    if (wish.name !== null && wish.name !== name) throw new Error(`${wish.key} made ${wish.name} and ${name}`)
-    wish.name = name
-  }
-
-  async remove(wish: Wished, draw: (count: number) => number): Promise<void> {
-    const answer = await this.#ask(draw, 'DELETE', `/v1/instances/${wish.name}`)
-    if (answer?.status === 404) throw new Error(`${wish.name} was acknowledged and is not there`)
-    if (answer?.status === 202) wish.isDeleteAccepted = true
-  }
-
-  async list(host: FaultedHost): Promise<readonly InstanceRow[]> {
-    const url = host.process?.url
-    const response = await fetch(`${url}/v1/instances`, { headers: { Authorization: `Bearer ${this.#key}` } })
-    return ((await response.json()) as { data: { instances: InstanceRow[] } }).data.instances
-  }
-
-  /** Names of the VMs that a host runs. */
-  vms(host: FaultedHost): string[] {
-    return readdirSync(join(host.directory, 'vms')).sort()
-  }
-
-  /** VMs that its records name, and its change log by instance. */
-  recordsOf(host: FaultedHost): { readonly vms: string[]; readonly log: string[] } {
-    using sqlite = new Database(join(host.directory, 'strongroom.db'), { readonly: true })
-    const vms = sqlite
-      .query<{ vm_id: string }, [string]>(
-        'SELECT vm_id FROM instances WHERE host_id = ? AND vm_id IS NOT NULL ORDER BY 1',
-      )
-      .all(host.process?.hostId ?? '')
-    return {
-      vms: vms.map(({ vm_id }) => vm_id),
-      log: sqlite
-        .query<{ line: string }, []>(LOG)
-        .all()
-        .map(({ line }) => line),
-    }
-  }
-
-  async directoryLog(): Promise<string[]> {
-    return (await this.sql(LOG.replace('FROM instance_changes', 'FROM strongroom.instance_changes')))
-      .split('\n')
-      .filter(Boolean)
-  }
-
   async sql(text: string): Promise<string> {
     return (await this.#databases.primary.run(text, new URL(this.#database).pathname.slice(1))).trim()
   }
@@ -284,45 +275,24 @@ export class FaultedFleet implements AsyncDisposable {
   async [Symbol.asyncDispose](): Promise<void> {
     for (const host of this.hosts) {
       await this.#kill(host)
-      await host.proxy[Symbol.asyncDispose]()
+      for (const proxy of [host.proxy, ...host.peerWays.values()]) await proxy[Symbol.asyncDispose]()
     }
     rmSync(this.#root, { recursive: true, force: true })
   }
 
-  async #ask(
-    draw: (count: number) => number,
-    method: string,
-    path: string,
-    idempotencyKey?: string,
-  ): Promise<{ status: number; body: unknown } | null> {
-    const { process: at } = this.hosts[draw(this.hosts.length)] as FaultedHost
-    if (at === null) return null
-    try {
-      const response = await fetch(at.url + path, {
-        method,
-        signal: AbortSignal.timeout(answerMs),
-        headers: {
-          Authorization: `Bearer ${this.#key}`,
-          ...(method === 'POST' ? { 'Content-Type': 'application/json' } : {}),
-          ...(idempotencyKey === undefined ? {} : { 'Idempotency-Key': idempotencyKey }),
-        },
-        ...(method === 'POST' ? { body: JSON.stringify({ public_key: publicKey }) } : {}),
-      })
-      return { status: response.status, body: await response.json() }
-    } catch {
-      // Killed, paused or cut off: what became of it is not known.
-      return null
-    }
-  }
-
   /** Made in the directory itself: hosts find it as they find what another host made. */
-  async #newKey(): Promise<string> {
+  async #newKey({ k1, organization }: FaultedFleetOptions['budgets']): Promise<string> {
     const secret = 'a'.repeat(18)
     const sha256 = new Bun.CryptoHasher('sha256').update(secret).digest('hex')
+    const gatewayKey = (prefix: string, budget: number | null) =>
+      `INSERT INTO gateway_keys (prefix, organization_id, secret_sha256, created_at_ms, budget_nano_usd)
+         VALUES ('${prefix}', 'o', '\\x${'00'.repeat(32)}', 0, ${budget ?? 'NULL'});`
     await this.sql(`SET search_path = strongroom; BEGIN; SELECT begin_change(true);
-      INSERT INTO organizations (id, slug, status, created_at_ms) VALUES ('o', 'acme', 'active', ${Date.now()});
+      INSERT INTO organizations (id, slug, status, created_at_ms, budget_nano_usd)
+        VALUES ('o', 'acme', 'active', ${Date.now()}, ${organization});
       INSERT INTO keys (prefix, organization_id, secret_sha256, scope, created_at_ms)
         VALUES ('abcdefgh', 'o', '\\x${sha256}', 'write', 0);
+      ${gatewayKey('k1', k1)} ${gatewayKey('k2', null)}
       COMMIT`)
     const key = `ca_abcdefgh_${secret}`
     await until('the key is known', 10_000, async () => {
@@ -336,5 +306,3 @@ export class FaultedFleet implements AsyncDisposable {
     return key
   }
 }
-
-const LOG = "SELECT instance_id || ' ' || status AS line FROM instance_changes ORDER BY 1"
