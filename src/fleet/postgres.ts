@@ -102,6 +102,11 @@ export type Postgres = Sql & {
   readonly transactPlain: <T>(work: (tx: Sql) => Promise<T>) => Promise<T>
   /** Everything as of one moment; nothing can be written. */
   readonly snapshot: <T>(work: (tx: Sql) => Promise<T>, options?: ReadOptions) => Promise<T>
+  /**
+   * Resolves once a synchronous standby has all that was committed before. `timeline`: of the server that showed it.
+   * Fault: `fleet.unavailable`, also where another server answers by now, which may lack some of it.
+   */
+  readonly sync: (timeline: number) => Promise<void>
   readonly view: () => PostgresView
   readonly close: () => Promise<void>
 }
@@ -143,6 +148,7 @@ export async function openPostgres({ target, limits: given, clock, log }: Postgr
         work: ({ query }) => work({ query }),
         ...(statementMs === undefined ? {} : { statementMs }),
       }),
+    sync: timeline => onConnection(session, sql => syncOn(sql, timeline)).catch(rethrow),
     view: health.view,
     close: connections.close,
   }
@@ -172,7 +178,12 @@ const TIMELINE = `CASE WHEN pg_is_in_recovery() THEN 0
  * Waits until a synchronous standby has all that is committed by then. A server that starts again after a crash shows
  * commits that the standby lacks (PostgreSQL, 27.2.8).
  */
-const SYNC = "SELECT pg_logical_emit_message(true, 'strongroom', '')"
+const SYNC = `SELECT pg_logical_emit_message(true, 'strongroom', ''), ${TIMELINE} AS timeline`
+
+async function syncOn(sql: Sql, timeline: number): Promise<void> {
+  const [found] = await sql.query<{ timeline: number }>(SYNC)
+  if (found?.timeline !== timeline) throw directoryAway(new Error('another server has taken over'))
+}
 
 /** Tells a transaction from all others, so that its outcome can be looked up. */
 type Begun = {
@@ -267,7 +278,7 @@ async function wasCommitted(session: Session, begun: Begun, cause: unknown): Pro
     // After a crash the server gives numbers that it had not written down to other transactions.
     if (found?.status === 'committed') {
       if (!found.is_own) return false
-      const isKept = await onConnection(session, sql => sql.query(SYNC)).then(
+      const isKept = await onConnection(session, sql => syncOn(sql, timeline)).then(
         () => true,
         () => false,
       )

@@ -146,7 +146,11 @@ export class Wishes {
         }
         return granted.outcomes
       } catch (error) {
-        if (error instanceof NothingWritten) return error.outcomes
+        if (error instanceof NothingWritten) {
+          // Acknowledges what an earlier change wrote, which a synchronous standby may not have yet.
+          if (error.outcomes.some(({ ok }) => ok)) await postgres.sync(error.timeline)
+          return error.outcomes
+        }
         if (!(error instanceof Behind)) throw error
         if (attempt === attemptsMax) throw directoryAway(error)
         await copy.catchUpSoon()
@@ -166,20 +170,23 @@ export class Wishes {
     this.#taken = null
     this.#takeInto(wishes)
     const { outcomes, changes } = replica.tryOut(wishes.map(({ work }) => work))
-    // Acknowledges what an earlier change wrote: a commit waits until a synchronous standby has that, too.
-    if (changes.length === 0 && !outcomes.some(({ ok }) => ok)) throw new NothingWritten(outcomes)
+    const { timeline } = copy.mark()
+    if (changes.length === 0) throw new NothingWritten(outcomes, timeline)
     for (const statement of writesOf(changes, { writing: 'wish', hostId: this.#deps.hostId })) tx.atCommit(statement)
-    return { outcomes, changes, version: tx.version, timeline: copy.mark().timeline }
+    return { outcomes, changes, version: tx.version, timeline }
   }
 }
 
 class Behind extends Error {}
 
+/** The transaction is rolled back: no version is made, and nobody is woken. */
 class NothingWritten extends Error {
   readonly outcomes: readonly Tried[]
+  readonly timeline: number
 
-  constructor(outcomes: readonly Tried[]) {
+  constructor(outcomes: readonly Tried[], timeline: number) {
     super('nothing was written')
     this.outcomes = outcomes
+    this.timeline = timeline
   }
 }

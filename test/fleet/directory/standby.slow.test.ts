@@ -5,7 +5,7 @@ import { connect, newFleet } from '../../../scripts/rigs/postgres/fleet.ts'
 import { hasPostgres } from '../../../scripts/rigs/postgres/server.ts'
 import { skipUnless } from '../../../scripts/rigs/skip.ts'
 import { failure, until } from '../../../scripts/rigs/until.ts'
-import { commitUnknownMessage } from '../../../src/fleet/failures.ts'
+import { commitUnknownMessage, directoryAwayMessage } from '../../../src/fleet/failures.ts'
 import { openFleet } from '../../rigs/fleet/fleet.ts'
 import { hasFakeTime, PostgresPair } from '../../rigs/postgres/pair.ts'
 
@@ -31,6 +31,32 @@ test.skipIf(needs)(
     await databases.standby.start()
     await until('the create is acknowledged', backMs, async () => (await create()).status === 202)
     expect(await host.listed()).toHaveLength(1)
+  },
+  120_000,
+)
+
+// Goal: a change that finds everything done already writes nothing, and still is acknowledged only once the standby has
+// what it found, on the server that showed it.
+test.skipIf(needs)(
+  'a change that writes nothing waits for the standby',
+  async () => {
+    await using databases = await PostgresPair.open()
+    await using fleet = await openFleet(databases.primary)
+    const { inside, ...host } = await fleet.host('first')
+    await host.created()
+    await until('all is ready and reported', backMs, async () => {
+      const [found] = await host.listed()
+      return found?.status === 'ready' && inside.fleet.view().unreportedRows === 0
+    })
+    const change = () => inside.fleet.store.change(() => 'as it is')
+    expect(await change()).toBe('as it is')
+    await databases.standby.stop('kill')
+    expect((await failure(change())).message).toBe(directoryAwayMessage)
+    await databases.standby.start()
+    await until('it is acknowledged', backMs, async () => (await change().catch(() => null)) === 'as it is')
+    const { timeline } = inside.fleet.view()
+    await inside.postgres.sync(timeline)
+    expect((await failure(inside.postgres.sync(timeline + 1))).message).toBe(directoryAwayMessage)
   },
   120_000,
 )

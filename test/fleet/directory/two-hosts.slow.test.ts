@@ -57,6 +57,33 @@ test.skipIf(missing)('keys', async () => {
   expect((await east.send('GET', '/v1/instances', { key: await east.newKey('globex') })).status).toBe(403)
 })
 
+// Goal: an answer that is given again makes no version of the directory, so that no host is woken for it.
+test.skipIf(missing)('repeated answers', async () => {
+  await using fleet = await twoHosts()
+  const [east, west] = fleet.both()
+  const version = () => fleet.sql('SELECT version FROM strongroom.fleet')
+  const quiet = async () => {
+    const isReported = () => [east, west].every(({ inside }) => inside.fleet.view().unreportedRows === 0)
+    await until('all is reported', 10_000, isReported)
+  }
+  const { name } = (await east.create({ idempotencyKey: 'k' })).body.data
+  const repeat = async (host: typeof east) => (await host.create({ idempotencyKey: 'k' })).body.data.name
+  expect([await repeat(west), await repeat(east)]).toEqual([name, name])
+  await until('ready', 10_000, async () => (await west.shown(name)).status === 'ready')
+  await quiet()
+  const created = await version()
+  for (const host of [east, west, east]) expect(await repeat(host)).toBe(name)
+  expect(await version()).toBe(created)
+  const end = async (host: typeof east) => (await host.send('DELETE', `/v1/instances/${name}`)).status
+  expect(await end(east)).toBe(202)
+  await until('terminated', 10_000, async () => (await west.shown(name)).status === 'terminated')
+  await quiet()
+  const ended = await version()
+  expect(ended).not.toBe(created)
+  for (const host of [east, west]) expect(await end(host)).toBe(202)
+  expect(await version()).toBe(ended)
+})
+
 // Goal: one key, one instance, whichever host gets the request, how many at once, and in whichever order.
 test.skipIf(missing)('idempotency over both hosts', async () => {
   await using fleet = await twoHosts()
