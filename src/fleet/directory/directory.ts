@@ -44,6 +44,8 @@ const pollMs = 2_000
 const pollAwayMs = 1_000
 /** Longest wait of a change that nothing announced. */
 const reportMs = 1_000
+/** Between two reports: VMs that boot together move one after the other, and each report is a commit that wakes all. */
+const reportRestMs = 50
 /** Between two reports of what usage sums up to: each makes a line for every key that is used, on every host. */
 const sumsEveryMs = 10_000
 
@@ -126,7 +128,10 @@ export function openFleetDirectory(deps: FleetDirectoryDeps, fleetId: string | n
             repeat(
               repeating,
               { wake: reports, everyMs: reportMs, what: 'the directory did not take a report' },
-              reportDue,
+              async () => {
+                await reportDue()
+                await pause(clock, reportRestMs, signal)
+              },
             ),
           ]),
         )
