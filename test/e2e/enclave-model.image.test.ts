@@ -1,9 +1,10 @@
-// A model on its verity disk in a real gateway VM: promises of disk and golden answer, and the effect of one changed
-// byte.
+// A model on its verity disk in a real gateway VM: promises of disk and golden answer, the verdict of a tenant's page,
+// and the effect of one changed byte.
 
 import { expect, test } from 'bun:test'
-import { chmodSync, closeSync, openSync, readSync, writeSync } from 'node:fs'
-import { type Appliance, createAppliance } from '../../scripts/rigs/appliance.ts'
+import { chmodSync, closeSync, openSync, readFileSync, readSync, writeSync } from 'node:fs'
+import { join } from 'node:path'
+import { type Appliance, builtImage, createAppliance } from '../../scripts/rigs/appliance.ts'
 import {
   createGatewayClient,
   createModelFile,
@@ -15,6 +16,7 @@ import { inOwnNetns } from '../../scripts/rigs/netns.ts'
 import { until } from '../../scripts/rigs/until.ts'
 import type { AdminGateways } from '../../src/contract/admin/gateways.ts'
 import { loadModel } from '../../src/host/models/models.ts'
+import { openPage } from '../rigs/console/browser.ts'
 
 const testMs = 1_200_000
 const startMs = 300_000
@@ -51,6 +53,36 @@ function changeByte(disk: string): void {
   closeSync(fd)
 }
 
+/** Through the console's relay, in Chromium, with the gateway's key and what the operator hands out. */
+async function verdictOfTenant(appliance: Appliance, key: string) {
+  const operator = ['--operator-key', join(appliance.stateDir, 'operator-key.pub.pem')]
+  const image = ['--image', await builtImage('inference')]
+  const { stdout } = await appliance.cli('verify', 'policy-example', ...image, ...operator)
+  const expected = JSON.stringify({
+    policy: { instance: '', gateway: stdout, build: '' },
+    waived: { instance: [], gateway: [], build: [] },
+    outside: '',
+    unattested: 'none',
+    simulatedRoot: readFileSync(join(appliance.stateDir, 'simulator/root.pem'), 'utf8'),
+  })
+  const origin = 'https://127.0.0.1:8445'
+  await using opened = await openPage(origin)
+  const { page } = opened
+  await page.goto(`${origin}/tenant`)
+  await page.evaluate(`localStorage.setItem('strongroom-expected', ${JSON.stringify(expected)})`)
+  await page.getByRole('textbox', { name: 'Key' }).fill(key)
+  await page.getByRole('checkbox', { name: /Keep it/ }).check()
+  await page.getByRole('button', { name: 'Go on' }).click()
+  await page.goto(`${origin}/tenant/models`)
+  await page.getByRole('heading', { level: 1, name: 'Models and usage' }).waitFor()
+  await page.getByRole('cell', { name: model }).first().waitFor()
+  await page.getByRole('button', { name: /^Verify/ }).click()
+  const word = await page.locator('.verdict-word').textContent({ timeout: 120_000 })
+  const failed = await page.locator('.checks li', { hasText: 'failed' }).locator('code').allTextContents()
+  const models = await page.getByRole('main').textContent()
+  return { word, models, faults: [...failed, ...opened.faults, ...opened.strangers] }
+}
+
 inOwnNetns(
   import.meta.path,
   () => {
@@ -60,7 +92,9 @@ inOwnNetns(
         // Goal: the served model is the one in workload.json; a host that changes the disk gains nothing and costs no
         // other model.
         using file = createModelFile()
-        await using appliance = await createAppliance('', 'vm', undefined, await gatewayTables('', 'vm', 'tiny'))
+        await using appliance = await createAppliance('', 'vm', undefined, await gatewayTables('', 'vm', 'tiny'), {
+          listen: 'console = "127.0.0.1:8445"',
+        })
         const added = await appliance.cli('model', 'add', file.path, '--name', 'tiny', ...golden)
         expect(added).toMatchObject({ exitCode: 0 })
         const { disk } = loadModel(appliance.stateDir, 'tiny')
@@ -71,6 +105,12 @@ inOwnNetns(
         const first = await gatewayThat(appliance, 'a gateway VM serves', whole)
         // The golden answer was the right one, on the processor that software emulates.
         expect((await client.post('/v1/chat/completions', question)).status).toBe(200)
+
+        expect(await verdictOfTenant(appliance, client.key)).toEqual({
+          word: 'PASS, SIMULATED: no hardware vouches for it',
+          models: expect.stringContaining(model),
+          faults: [],
+        })
 
         const pids = qemuProcesses(appliance.stateDir)
         const { models } = await appliance.admin<{ models: unknown[] }>('model', 'list')
