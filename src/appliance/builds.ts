@@ -16,7 +16,6 @@ import { type HostName, listenAddress } from '../config/listen.ts'
 import type { Config, Platform } from '../config/schema.ts'
 import type { BuildOrder } from '../contract/vm/build-order.ts'
 import type { PeerServerDeps } from '../fleet/peers/peer-server.ts'
-import type { Peers } from '../fleet/peers/peers.ts'
 import type { OperatorKey } from '../host/operator-key.ts'
 import type { EdgeRoute } from '../http/edge.ts'
 import { LimitedFault } from '../http/limited.ts'
@@ -39,6 +38,7 @@ import { imageDigest } from '../vm/launch/image-digest.driver.ts'
 import { vmPaths } from '../vm/launch.plan.ts'
 import type { Engine } from './engine.ts'
 import type { FleetLink } from './fleet/directory.ts'
+import type { FleetPeers } from './fleet/peers.ts'
 import type { Publish } from './log/transparency.ts'
 import { operatorKeyWords } from './pool.ts'
 
@@ -57,7 +57,7 @@ export type BuildsParts = Runtime & {
   /** Null: a host by itself. */
   readonly link: Pick<FleetLink, 'hosts' | 'onBuilds'> | null
   /** Null: as `link`. */
-  readonly peers: Pick<Peers, 'forward'> | null
+  readonly peers: Pick<FleetPeers, 'forward' | 'view'> | null
 }
 
 const mib = 1_048_576
@@ -165,6 +165,7 @@ function fleetOf({ link, peers }: Pick<BuildsParts, 'link' | 'peers'>): BuildFle
   if (link === null || peers === null) return null
   return {
     stateOf: link.hosts.stateOf,
+    others: () => peers.view().flatMap(({ hostId, isReached }) => (isReached ? [hostId] : [])),
     forward: (hostId, request, clientAddress) => peers.forward(hostId, request, { service: 'builds', clientAddress }),
     ask: (hostId, path, signal) => {
       const request = new Request(`https://strongroom.internal${path}`, { signal })

@@ -16,6 +16,7 @@ import type { FetchGate } from './fetch/proxy.ts'
 import { BuildFiles } from './files.ts'
 import type { BuildFleet } from './fleet.ts'
 import { Handover } from './handover.ts'
+import { Elsewhere } from './http/elsewhere.ts'
 import { type BuildFetch, type BuildPeer, type BuildRoutesDeps, createBuildHttp } from './http/routes.ts'
 import { type BootImages, createBootImages } from './oci/boot-images.ts'
 import { type PulledImage, resultCommands } from './oci/commands.plan.ts'
@@ -76,7 +77,7 @@ export type Builds = {
   readonly removeFilesOf: (organizationId: string) => void
   /** Lines of a build's log, for an operator. Faults: not_found (they were removed), fleet.unavailable. */
   readonly logOf: (build: Build, options: LogOptions) => AsyncIterable<Uint8Array>
-  /** Answers another host of the fleet, by its id (handover.ts). */
+  /** Answers another host of the fleet, by its id (handover.ts, http/elsewhere.ts). */
   readonly answerHost: (request: Request, from: string) => Promise<Response>
   /** Rows of these builds have changed. Never throws, never waits. */
   readonly changed: (ids: readonly string[]) => void
@@ -138,10 +139,11 @@ export function createBuilds(deps: BuildsDeps): Builds {
     },
     onCancelled: build => reconciler.wakeCancelled(build),
   })
+  const elsewhere = new Elsewhere({ directory, fleet, service, clock })
   const fetch = createBuildHttp(
     {
       ...http,
-      ...{ service, files, events, clock, random, log },
+      ...{ service, elsewhere, files, events, clock, random, log },
       ...{ hostId, fleet, fresh: directory.fresh, readersMax },
       commands,
       isVmUp: vmId => engine.view(vmId)?.state === 'running',
@@ -161,7 +163,7 @@ export function createBuilds(deps: BuildsDeps): Builds {
       build.hostId === hostId
         ? logOf(events, build, { ...options, stopping: stopping.signal })
         : handover.logOfOther(build, options),
-    answerHost: (request, from) => handover.answer(request, from),
+    answerHost: async (request, from) => elsewhere.answer(request) ?? (await handover.answer(request, from)),
     changed: ids => reconciler.changed(ids),
     start: () => {
       pulled.refresh()

@@ -1,5 +1,7 @@
 // Service C in a fleet: what it asks of the other hosts. Pure.
 
+import { LimitedFault, UnavailableFault } from '../http/limited.ts'
+
 /** A host of the fleet, as a change of the directory sees it. */
 export type BuildHost = {
   readonly hasLease: boolean
@@ -13,11 +15,18 @@ export type BuildHost = {
 export type BuildFleet = {
   /** Null: the fleet does not have it. Only within a change of the directory. */
   readonly stateOf: (hostId: string) => BuildHost | null
+  /** Other hosts that were reached lately. */
+  readonly others: () => readonly string[]
   /** Asks the host that has the thing, by the request's own Authorization. Fault fleet.unavailable. */
   readonly forward: (hostId: string, request: Request, clientAddress: string) => Promise<Response>
   /** Asks for a file of a build in this host's own name (handover.ts). Fault fleet.unavailable. */
   readonly ask: (hostId: string, path: string, signal: AbortSignal) => Promise<Response>
 }
+
+/** A limit of this host, not of the caller: another host may have room. */
+export class HostFullFault extends LimitedFault {}
+/** This host takes nothing new; another one may. */
+export class HostClosedFault extends UnavailableFault {}
 
 /** Whether a host takes builds. Only within a change of the directory. */
 export function mayTake(fleet: Pick<BuildFleet, 'stateOf'>, hostId: string): boolean {

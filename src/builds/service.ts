@@ -7,7 +7,7 @@ import { Fault } from '../base/fault.ts'
 import { newUuid, type RandomBytes } from '../base/ids.ts'
 import type { Logger } from '../base/log.ts'
 import { Places } from '../base/work/places.ts'
-import { LimitedFault, UnavailableFault } from '../http/limited.ts'
+import { LimitedFault } from '../http/limited.ts'
 import type { DirectoryDb, DirectoryStore } from '../store/db.ts'
 import {
   buildById,
@@ -31,7 +31,7 @@ import { organizationById } from '../store/directory/organization.query.ts'
 import { nextState } from './build.machine.ts'
 import type { EventLogs } from './events/events.ts'
 import type { BuildFiles } from './files.ts'
-import { type BuildFleet, mayTake } from './fleet.ts'
+import { type BuildFleet, HostClosedFault, HostFullFault, mayTake } from './fleet.ts'
 import type { BuildWanted } from './request.codec.ts'
 import { ownersOf, PARTS, queueShare, reservedShare } from './shares.plan.ts'
 import { Strangers } from './strangers.ts'
@@ -103,23 +103,31 @@ export class BuildsService {
     this.#checkLimits(directory.db, caller, vmId !== null)
   }
 
-  /** Runs `work` as one of the uploads under way. Fault rate_limited: too many, of this caller or in total. */
-  async whileUploading<T>(caller: Caller, address: () => string, work: () => Promise<T>): Promise<T> {
+  /** Whether a build of this caller would be admitted now, with its upload. */
+  hasRoom(caller: Caller, address: () => string): boolean {
+    try {
+      this.admit(caller, { vmId: null }, address)
+      this.beginUpload(caller, address)()
+      return true
+    } catch (error) {
+      if (error instanceof Fault) return false
+      throw error
+    }
+  }
+
+  /** One of the uploads under way, until the function is called. Fault rate_limited: too many, of it or in total. */
+  beginUpload(caller: Caller, address: () => string): () => void {
     const leave = this.#uploads.take(ownersOf(caller, address(), PARTS.uploads))
     if (leave === 'own') {
-      throw new LimitedFault(
+      throw new HostFullFault(
         'As many sources of yours as may be are on their way; wait until one is here.',
         busyRetryMs,
       )
     }
     if (leave === 'all') {
-      throw new LimitedFault('As many sources as this service takes at a time are on their way.', busyRetryMs)
+      throw new HostFullFault('As many sources as this service takes at a time are on their way.', busyRetryMs)
     }
-    try {
-      return await work()
-    } finally {
-      leave()
-    }
+    return leave
   }
 
   /**
@@ -200,11 +208,11 @@ export class BuildsService {
       this.#checkOrganization(tx, caller)
       this.#checkReserved(tx, caller)
       if (this.#withVm(tx) >= settings.concurrentMax) {
-        throw new LimitedFault(`All ${settings.concurrentMax} build VMs are in use.`, busyRetryMs)
+        throw new HostFullFault(`All ${settings.concurrentMax} build VMs are in use.`, busyRetryMs)
       }
       return reserveVm(tx, { organizationId, expiresAtMs })
     })
-    if (vm === null) throw new LimitedFault('This host has no room for another build VM now.', busyRetryMs)
+    if (vm === null) throw new HostFullFault('This host has no room for another build VM now.', busyRetryMs)
     try {
       // Once more on what every host knows by then.
       await directory.change(tx => {
@@ -289,11 +297,11 @@ export class BuildsService {
       this.#checkOrganization(db, caller)
       const free = this.#freeVms(db)
       if (countBuilds(db, { hostId, states: ['queued'] }) >= settings.queueMax + free) {
-        throw new LimitedFault(`As many builds as may wait (${settings.queueMax}) are waiting.`, busyRetryMs)
+        throw new HostFullFault(`As many builds as may wait (${settings.queueMax}) are waiting.`, busyRetryMs)
       }
       const share = queueShare(settings.queueMax)
       if (countBuilds(db, { hostId, organizationId, states: ['queued'] }) >= share + free) {
-        throw new LimitedFault(`As many builds of yours as may wait (${share}) are waiting.`, busyRetryMs)
+        throw new HostFullFault(`As many builds of yours as may wait (${share}) are waiting.`, busyRetryMs)
       }
     }
     const sinceMs = clock.nowMs() - dayMs
@@ -330,7 +338,10 @@ export class BuildsService {
     }
     const share = reservedShare(settings.concurrentMax)
     if (countReserved(db, { hostId, organizationId }) >= share) {
-      throw new LimitedFault(`${share} VMs are reserved for you, which is the limit; send a build to one.`, busyRetryMs)
+      throw new HostFullFault(
+        `${share} VMs are reserved for you, which is the limit; send a build to one.`,
+        busyRetryMs,
+      )
     }
   }
 
@@ -339,7 +350,7 @@ export class BuildsService {
     const { fleet, hostId } = this.#deps
     if (fleet === null || mayTake(fleet, hostId)) return
     const message = 'This host takes no new builds at present; ask another one, or again later.'
-    throw new UnavailableFault(message, busyRetryMs, { code: 'fleet.unavailable' })
+    throw new HostClosedFault(message, busyRetryMs, { code: 'fleet.unavailable' })
   }
 
   /** While a VM is free, a build need not wait in the queue. */

@@ -157,7 +157,6 @@ test.skipIf(missing)('reserved VMs through every host', async () => {
   await using rig = await openBuildFleet(server)
   const { east, west, north } = await threeHosts(rig)
   const { vm_id: vmId } = (await west.send('POST', '/vm')).json
-  expect((await east.send('POST', '/vm')).status).toBe(429)
   for (const host of [east, west, north]) expect((await host.send('GET', `/vm/${vmId}/health`)).status).toBe(200)
   const other = await north.send('POST', `/vm/${vmId}/build`, {
     key: rig.keys.globex,

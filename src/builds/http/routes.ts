@@ -24,6 +24,7 @@ import type { BuildsService } from '../service.ts'
 import { ownersOf, PARTS } from '../shares.plan.ts'
 import type { Caller } from '../types.ts'
 import { readSourceBody, type SourceBodyLimits } from './body.ts'
+import type { Elsewhere } from './elsewhere.ts'
 import { eventStream, startOf } from './event-stream.ts'
 import { atVm, BUILD_OPERATIONS, type BuildOperation } from './operations.ts'
 import { resultResponse } from './result-response.ts'
@@ -43,6 +44,7 @@ export type BuildFetch = EdgeFetch<BuildPeer>
 
 export type BuildRoutesDeps = Runtime & {
   readonly service: BuildsService
+  readonly elsewhere: Elsewhere
   readonly files: BuildFiles
   readonly events: EventLogs
   readonly hostId: string
@@ -93,7 +95,10 @@ const HANDLERS: Readonly<Record<BuildOperation, BuildHandler>> = {
   followBuild: follow,
   retrieveResult: result,
   reserveVm: async (api, context) => {
-    const { vmId, expiresAtMs } = await api.service.reserve(await caller(api, context, 'write'))
+    const by = await caller(api, context, 'write')
+    const reserved = await api.elsewhere.reserved(by, context, () => api.service.reserve(by))
+    if (reserved instanceof Response) return reserved
+    const { vmId, expiresAtMs } = reserved
     const vm_url = `${baseOf(api, context.request)}/vm/${vmId}`
     return Response.json({ vm_id: vmId, vm_url, expires_at: iso(expiresAtMs) } satisfies BuildVmReserved)
   },
@@ -193,10 +198,16 @@ async function submit(api: BuildApi, context: BuildContext): Promise<Response> {
     const hostId = service.hostOfVm(place.vmId)
     if (hostId !== null && hostId !== api.hostId) return await passedOn(api, hostId, context)
   }
-  service.admit(uploader, place, context.address)
-  // Over a slow line a source arrives slowly.
-  context.mayPause()
-  return service.whileUploading(uploader, context.address, async () => {
+  const begin = () => {
+    service.admit(uploader, place, context.address)
+    return service.beginUpload(uploader, context.address)
+  }
+  // A reserved VM is here, and takes its build here.
+  const begun = place.vmId === null ? await api.elsewhere.submitted(uploader, context, begin) : begin()
+  if (begun instanceof Response) return begun
+  try {
+    // Over a slow line a source arrives slowly.
+    context.mayPause()
     const path = files.incomingPath(newUuid(api.random))
     const { json, upload } = await readSourceBody(request, path, { limits, deadlines })
     try {
@@ -209,7 +220,9 @@ async function submit(api: BuildApi, context: BuildContext): Promise<Response> {
       // An accepted source has been renamed by now.
       if (upload !== null) removeIncoming(upload.path, api.log)
     }
-  })
+  } finally {
+    begun()
+  }
 }
 
 async function follow(api: BuildApi, context: BuildContext): Promise<Response> {

@@ -184,6 +184,16 @@ export function countBuilds(
   return db.select({ n: count() }).from(builds).where(where).get()?.n ?? 0
 }
 
+/** By host; one without such builds is absent. */
+export function countBuildsByHost(db: DirectoryDb, states: readonly BuildState[]): ReadonlyMap<string, number> {
+  const counted = db.select({ hostId: builds.hostId, n: count() }).from(builds)
+  const rows = counted
+    .where(inArray(builds.state, [...states]))
+    .groupBy(builds.hostId)
+    .all()
+  return new Map(rows.map(({ hostId, n }) => [hostId, n]))
+}
+
 function ownedBy(
   column: typeof builds.organizationId | typeof buildVms.organizationId | typeof buildReservations.organizationId,
   id: string | null,

@@ -257,6 +257,7 @@ function peersOf({
   }
   return {
     stateOf: id => fleet.hosts.stateOf(id),
+    others: () => (way.isCut ? [] : [...alive.values()].map(host => host.hostId).filter(id => id !== hostId)),
     forward: (to, request) => {
       const { pathname, search } = new URL(request.url)
       const { method, headers, body, signal } = request

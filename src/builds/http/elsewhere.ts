@@ -1,0 +1,148 @@
+// A request that this host has no room for, while another host of the fleet has: passed on before its body is read.
+// Effects: requests to other hosts.
+//
+// Each host has its own places for uploads, sources that wait and VMs; a client sees those of all hosts. The rows of
+// the directory say where to ask first, and the other host itself whether there is room.
+
+import type { Clock } from '../../base/clock.ts'
+import type { DirectoryStore } from '../../store/db.ts'
+import { countBuildsByHost, VM_STATES } from '../../store/directory/build.query.ts'
+import { type BuildFleet, HostClosedFault, HostFullFault } from '../fleet.ts'
+import type { BuildsService } from '../service.ts'
+import type { Caller } from '../types.ts'
+
+export type ElsewhereDeps = {
+  readonly directory: Pick<DirectoryStore, 'db'>
+  /** Null: a host by itself. */
+  readonly fleet: Pick<BuildFleet, 'others' | 'forward' | 'ask'> | null
+  readonly service: Pick<BuildsService, 'hasRoom'>
+  readonly clock: Clock
+}
+
+/** As a handler of this service has it. */
+export type Refused = {
+  readonly request: Request
+  readonly address: () => string
+  readonly mayPause: () => void
+  readonly isPassedOn?: boolean
+}
+
+/** Other hosts that are asked for one request. */
+const askedMax = 3
+/** For a host to say whether it has room, and to reserve a VM. */
+const roomMs = 2_000
+const reserveMs = 5_000
+/** A caller that found no room anywhere is believed to find none for so long. */
+const noneMs = 1_000
+/** Callers of which that is known. */
+const callersMax = 1_000
+
+const roomPath = '/room'
+
+export class Elsewhere {
+  readonly #deps: ElsewhereDeps
+  /** Until when nothing is asked for a caller, by the monotonic clock. */
+  readonly #none = new Map<string, number>()
+
+  constructor(deps: ElsewhereDeps) {
+    this.#deps = deps
+  }
+
+  /** Runs `take`; where this host alone refuses, the answer of one that has room. Faults: those of `take`. */
+  async submitted<T>(caller: Caller, refused: Refused, take: () => T): Promise<T | Response> {
+    return await this.#orElse(refused, take, () => this.#submitTo(caller, refused))
+  }
+
+  /** As above, for a VM. */
+  async reserved<T>(caller: Caller, refused: Refused, take: () => Promise<T>): Promise<T | Response> {
+    return await this.#orElse(refused, take, () => this.#reserveAt(caller, refused))
+  }
+
+  /** The answer to a host that asks whether there is room for a caller of its; null: it asks something else. */
+  answer({ url }: Request): Response | null {
+    const { pathname, searchParams: asked } = new URL(url)
+    if (pathname !== roomPath) return null
+    const caller = { organizationId: asked.get('organization'), slug: null, keyPrefix: null }
+    const hasRoom = this.#deps.service.hasRoom(caller, () => asked.get('address') ?? '')
+    return new Response(null, { status: hasRoom ? 204 : 409 })
+  }
+
+  async #orElse<T, E>(
+    { isPassedOn }: Refused,
+    take: () => T | Promise<T>,
+    elsewhere: () => Promise<E | null>,
+  ): Promise<T | E> {
+    try {
+      return await take()
+    } catch (error) {
+      const isOfThisHost = error instanceof HostFullFault || error instanceof HostClosedFault
+      const found = isOfThisHost && isPassedOn !== true ? await elsewhere() : null
+      if (found === null) throw error
+      return found
+    }
+  }
+
+  async #submitTo({ organizationId }: Caller, { request, address, mayPause }: Refused): Promise<Response | null> {
+    const query = new URLSearchParams({
+      ...(organizationId === null ? {} : { organization: organizationId }),
+      address: address(),
+    })
+    return await this.#atFirst(`build ${organizationId ?? address()}`, ['queued'], async (fleet, hostId) => {
+      const path = `${roomPath}?${query}`
+      const answer = await this.#within(roomMs, request.signal, signal => fleet.ask(hostId, path, signal))
+      await answer.body?.cancel()
+      if (answer.status !== 204) return null
+      mayPause()
+      // Its body goes to one host alone, whatever that answers.
+      return () => fleet.forward(hostId, request, address())
+    })
+  }
+
+  async #reserveAt({ organizationId }: Caller, { request, address }: Refused): Promise<Response | null> {
+    const { method, url } = request
+    const headers = new Headers(request.headers)
+    for (const name of ['content-length', 'content-type']) headers.delete(name)
+    return await this.#atFirst(`vm ${organizationId ?? address()}`, VM_STATES, async (fleet, hostId) => {
+      const answer = await this.#within(reserveMs, request.signal, signal =>
+        fleet.forward(hostId, new Request(url, { method, headers, signal }), address()),
+      )
+      if (answer.status !== 429 && answer.status !== 503) return async () => answer
+      await answer.body?.cancel()
+      return null
+    })
+  }
+
+  /** The answer of the first host that takes it, of those with the fewest builds in these states; null: none does. */
+  async #atFirst(
+    name: string,
+    states: Parameters<typeof countBuildsByHost>[1],
+    at: (fleet: NonNullable<ElsewhereDeps['fleet']>, hostId: string) => Promise<(() => Promise<Response>) | null>,
+  ): Promise<Response | null> {
+    const { directory, fleet, clock } = this.#deps
+    if (fleet === null || (this.#none.get(name) ?? 0) > clock.monotonicMs()) return null
+    const counts = countBuildsByHost(directory.db, states)
+    const count = (hostId: string) => counts.get(hostId) ?? 0
+    const hosts = fleet.others().toSorted((a, b) => count(a) - count(b))
+    for (const hostId of hosts.slice(0, askedMax)) {
+      // Without an answer the next one is asked.
+      const taken = await at(fleet, hostId).catch(() => null)
+      if (taken !== null) return await taken()
+    }
+    if (this.#none.size >= callersMax) this.#none.clear()
+    this.#none.set(name, clock.monotonicMs() + noneMs)
+    return null
+  }
+
+  async #within(ms: number, client: AbortSignal, ask: (signal: AbortSignal) => Promise<Response>): Promise<Response> {
+    const [late, over] = [new AbortController(), new AbortController()]
+    this.#deps.clock.sleep(ms, over.signal).then(
+      () => late.abort(new Error(`no answer within ${ms} ms`)),
+      () => {},
+    )
+    try {
+      return await ask(AbortSignal.any([client, late.signal]))
+    } finally {
+      over.abort()
+    }
+  }
+}
