@@ -153,10 +153,10 @@ export class PeerCaller implements Peers {
         signal: waiting.signal,
         tls: { ca: certificate, serverName: peerName(hostId), rejectUnauthorized: true },
       })
-      const refusal = answer.headers.get(refusalField)
-      if (refusal !== null || (called.service === 'alive' && answer.status !== 204)) {
+      const refused = refusalOf(answer, called.service)
+      if (refused !== null) {
         await answer.body?.cancel()
-        throw new Error(REFUSALS[refusal ?? ''] ?? 'it does not know this host, or not by the certificate of now')
+        throw new Error(refused)
       }
       onCall?.(hostId, null)
       return answer
@@ -180,6 +180,19 @@ export class PeerCaller implements Peers {
 }
 
 type Answering = PeerRow & { readonly address: string; readonly certificate: string }
+
+/** Why the other host's listener did not take the call; null: its service has answered, and that is the client's. */
+function refusalOf({ status, headers }: Response, service: CalledService): string | null {
+  const refusal = headers.get(refusalField)
+  if (refusal !== null) return REFUSALS[refusal] ?? UNKNOWN
+  if (service === 'alive') return status === 204 ? null : UNKNOWN
+  // Services say what is wrong. A host that has just started may not know others yet, and answers as to strangers.
+  if (headers.has('content-type')) return null
+  if (status === 401) return UNKNOWN
+  return status === 503 && !headers.has('retry-after') ? 'it has failed at the call' : null
+}
+
+const UNKNOWN = 'it does not know this host, or not by the certificate of now'
 
 const REFUSALS: { readonly [refusal: string]: string } = {
   clock: 'its clock and that of this host are more than 30 s apart, or it has just started',

@@ -267,6 +267,41 @@ describe.skipIf(skipUnless(hasPostgres, 'needs PostgreSQL (scripts/setup install
     mute.close()
   }, 30_000)
 
+  // Goal: a host that has not read the directory yet says nothing about a client's key: its answer to strangers is none
+  // to the client.
+  test('a host that does not know this one', async () => {
+    await using hosts = await pair(async () => new Response('west'))
+    const { east, west, url } = hosts
+    const known = west.answering.view().strangers
+    await east.postgres.query('DELETE FROM peers WHERE host_id = $1', [east.hostId])
+    let status = 200
+    await until('west has read that', 5_000, async () => {
+      status = (await fetch(url)).status
+      return west.answering.view().strangers > known
+    })
+    expect(status).toBe(503)
+    const forward = () =>
+      east.peers.caller.forward(west.hostId, new Request('http://x/'), { service: 'instances', clientAddress: '' })
+    expect(await refusalOf(forward())).toMatchObject({ code: 'fleet.unavailable', retryAfterSeconds: 2 })
+    expect(east.peers.watch.view()).toMatchObject([{ isReached: false, problem: expect.stringContaining('know') }])
+  })
+
+  // Goal: a refusal of the service itself is the client's, whatever its status.
+  test.each([401, 503])("the service's own %p", async status => {
+    await using hosts = await pair(async () => Response.json({ own: true }, { status }))
+    const answer = await fetch(hosts.url)
+    expect([answer.status, await answer.json()]).toEqual([status, { own: true }])
+  })
+
+  // Goal: a host that fails at a call leaves its client with an answer that says when to come again.
+  test('a service that throws', async () => {
+    await using hosts = await pair(async () => {
+      throw new Error('broken')
+    })
+    const answer = await fetch(hosts.url)
+    expect([answer.status, await answer.json()]).toEqual([503, { code: 'fleet.unavailable' }])
+  })
+
   // Goal: no request goes to a process that does not have the key of the directory, whoever has the address.
   test('another process in its place', async () => {
     await using hosts = await pair(async () => new Response('west'))
