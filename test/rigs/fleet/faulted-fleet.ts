@@ -39,6 +39,8 @@ const program = join(import.meta.dir, '../../../scripts/rigs/fleet/host-program.
 const attestedOneOf = 8
 const nowhere = 1
 const clockMs = 10_000
+/** From a fault to the next, at most: clients get on between them. */
+const restMs = 1_000
 /** Instances that a host takes at a time; its pool has more addresses, as some rest. */
 const placesEach = 500
 /** Before the fleet gives its instances up. */
@@ -179,7 +181,7 @@ export class FaultedFleet implements AsyncDisposable {
     const [what, act] = kinds[this.#draw(kinds.length)] as (typeof kinds)[number]
     this.faults.push(what)
     await act()
-    await Bun.sleep(this.#draw(150))
+    await Bun.sleep(this.#draw(restMs))
   }
 
   /** New connections find the server that took over, as a name or an address that follows it has them do. */
