@@ -105,7 +105,8 @@ export async function serve(
   const member = undo.use(composeFleetHost({ ...parts, fleet, pool, onEvent }))
   const instances = await startListener('instances', config.listen, () => serveInstances(service, parts))
   undo.defer(() => instances.stop(true))
-  const gateway = await placeGateway({ ...parts, platform, capacity, shares: composeShares({ ...parts, fleet }) })
+  const shares = composeShares({ ...parts, fleet })
+  const gateway = await placeGateway({ ...parts, platform, capacity, shares })
   undo.defer(() => gateway.stop())
   link?.onKeys(() => typeof gateway.vms === 'string' || void gateway.vms.pushControl())
   const builds = config.listen.builds === '' ? null : composeBuilds(parts)
@@ -121,7 +122,7 @@ export async function serve(
 
   const listening = listeningAt(config, { instances, gateway, builder, dns, console })
   const { vms, traces, collectors } = gateway
-  const operated = { service, pool, builds, member, listening, gateway: vms, traces, collectors, console }
+  const operated = { service, pool, builds, member, shares, listening, gateway: vms, traces, collectors, console }
   const admin = await serveOperator({ ...parts, ...operated })
   undo.defer(() => admin.stop())
 

@@ -39,8 +39,10 @@ import { configuredModels } from './configured-models.ts'
 import type { Console } from './console/console.ts'
 import { type Engine, poolsOf } from './engine.ts'
 import { createFirewallMetrics } from './firewall.ts'
+import type { SharedBooks } from './fleet/books.ts'
 import type { FleetHostService } from './fleet/hosts.ts'
 import type { FleetPeers } from './fleet/peers.ts'
+import type { FleetShares } from './fleet/shares.ts'
 import type { GuestDns } from './guest-dns.ts'
 import { reportFailures } from './last-words.ts'
 
@@ -69,7 +71,9 @@ export type OperatorParts = Runtime & {
   readonly clockGuard: ClockGuard
   readonly transparency: AdminDeps['transparency']
   readonly member: FleetHostService
-  /** Null: this host is in no fleet. */
+  readonly books: Pick<SharedBooks, 'render'>
+  /** Null, as the next one: this host is in no fleet. */
+  readonly shares: Pick<FleetShares, 'render'> | null
   readonly peers: Pick<FleetPeers, 'view'> | null
 }
 
@@ -165,7 +169,7 @@ export async function serveOperator(parts: OperatorParts): Promise<AdminServer &
 }
 
 function collectorsOf(parts: OperatorParts): Pick<Collector, 'render'>[] {
-  const { store, pool, builds, guestDns } = parts
+  const { store, pool, builds, guestDns, shares } = parts
   return [
     ...parts.collectors,
     createPoolMetrics(pool),
@@ -175,6 +179,8 @@ function collectorsOf(parts: OperatorParts): Pick<Collector, 'render'>[] {
     createLogMetrics(parts.transparency),
     parts.strangers,
     parts.member,
+    parts.books,
+    ...(shares === null ? [] : [shares]),
     ...(guestDns === null ? [] : [guestDns]),
     ...(builds === null ? [] : [createBuildMetrics({ db: store.directory.db, hostId: store.hostId }, builds)]),
   ]

@@ -110,6 +110,7 @@ export function createInferenceService(deps: InferenceServiceDeps): InferenceSer
         attested: attested.view(),
         encryption: encryption.counts,
         relays: server?.relays?.() ?? null,
+        sharedLimits: shares?.view() ?? null,
         ...gateway.view(),
       }),
   })

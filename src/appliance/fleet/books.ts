@@ -1,8 +1,10 @@
 // This host's share of the budgets of a fleet, between the usage ledger and the directory. Effects: statements to
 // PostgreSQL, SQL on the host's database; gives back what is not used from `start` on.
 
+import { family } from '../../base/metric-family.ts'
+import { metricsText } from '../../base/prometheus.ts'
 import type { Runtime } from '../../base/runtime.ts'
-import { Allowances } from '../../fleet/books/allowances.ts'
+import { Allowances, type AllowancesView } from '../../fleet/books/allowances.ts'
 import type { Metering } from '../../inference/metering/ledger.ts'
 import { HostShares } from '../../inference/metering/shares/host-shares.ts'
 import type { Store } from '../../store/db.ts'
@@ -16,11 +18,17 @@ export type BooksParts = Pick<Runtime, 'clock' | 'log'> & {
   readonly metering: Metering
 }
 
-export type SharedBooks = { readonly start: () => void } & AsyncDisposable
+export type SharedBooks = {
+  readonly start: () => void
+  /** Metrics. */
+  readonly render: () => string
+} & AsyncDisposable
+
+const NO_BOOKS: SharedBooks = { start: () => {}, render: () => '', [Symbol.asyncDispose]: async () => {} }
 
 /** Before the gateway is composed. No effect on a host that is in no fleet. */
 export function composeBooks({ fleet, link, store, metering, clock, log: logger }: BooksParts): SharedBooks {
-  if (fleet.database === null || link === null) return { start: () => {}, [Symbol.asyncDispose]: async () => {} }
+  if (fleet.database === null || link === null) return NO_BOOKS
   const log = logger.unit('fleet')
   const { postgres } = fleet.database
   const { directory, hostId } = store
@@ -34,9 +42,27 @@ export function composeBooks({ fleet, link, store, metering, clock, log: logger 
     start: () => {
       running = shares.run(stopping.signal)
     },
+    render: () => metricsOf(allowances.view()),
     [Symbol.asyncDispose]: async () => {
       stopping.abort()
       await running
     },
   }
+}
+
+function metricsOf({ held, ...asked }: AllowancesView): string {
+  return metricsText([
+    family(
+      'strongroom_fleet_budget_parts',
+      'Parts of budgets of keys and organizations that this host holds, a month each.',
+      'gauge',
+      [[{}, held]],
+    ),
+    family(
+      'strongroom_fleet_budget_asks_total',
+      'Times that a request needed more of a budget than this host holds; failed: the directory did not say.',
+      'counter',
+      Object.entries(asked).map(([outcome, count]) => [{ outcome }, count] as const),
+    ),
+  ])
 }

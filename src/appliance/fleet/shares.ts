@@ -2,6 +2,8 @@
 // statements to PostgreSQL, reads the store.
 
 import { newUuid } from '../../base/ids.ts'
+import { family } from '../../base/metric-family.ts'
+import { metricsText } from '../../base/prometheus.ts'
 import type { Runtime } from '../../base/runtime.ts'
 import type { Config } from '../../config/schema.ts'
 import { type Amounts, NO_AMOUNTS, type ShareAnswer } from '../../contract/vm/shares.ts'
@@ -23,6 +25,8 @@ export type FleetShares = {
   }
   /** The gateway of this process has ended. Never rejects. */
   readonly end: () => Promise<void>
+  /** Metrics. */
+  readonly render: () => string
 }
 
 type Asks = Parameters<ShareDesk['renew']>[2]
@@ -48,23 +52,42 @@ export function composeShares({ fleet, config, store, random, log }: SharesParts
       })
     })
   const member = newUuid(random)
+  const counts = { answered: 0, failed: 0 }
+  const counted = async <T>(ask: () => Promise<T>): Promise<T> => {
+    try {
+      const answer = await ask()
+      counts.answered += 1
+      return answer
+    } catch (error) {
+      counts.failed += 1
+      throw error
+    }
+  }
   return {
     ofProcess: () => {
       let isFirst = true
       return {
         isShared: () => true,
         keysPerAskMax: keysPerStatementMax,
-        renew: async (turn, asks) => {
-          // The gateway that was here before ended with its process.
-          if (isFirst) await desk.endOthers(member)
-          isFirst = false
-          return await desk.renew(member, turn, asks)
-        },
+        renew: (turn, asks) =>
+          counted(async () => {
+            // The gateway that was here before ended with its process.
+            if (isFirst) await desk.endOthers(member)
+            isFirst = false
+            return await desk.renew(member, turn, asks)
+          }),
       }
     },
-    ofVms: { renew: (receiptKey, { turn, asks }) => desk.renew(receiptKey, turn, asks), end },
+    ofVms: { renew: (receiptKey, { turn, asks }) => counted(() => desk.renew(receiptKey, turn, asks)), end },
     end: () => end(member),
+    render: () => metricsOf(counts),
   }
+}
+
+function metricsOf(counts: Readonly<Record<string, number>>): string {
+  const samples = Object.entries(counts).map(([outcome, count]) => [{ outcome }, count] as const)
+  const help = 'Questions of the gateways of this host for parts of keys’ limits, every 2 s while keys are in use.'
+  return metricsText([family('strongroom_fleet_share_leases_total', help, 'counter', samples)])
 }
 
 /** By the directory, not by what a gateway says of a key. */

@@ -42,6 +42,13 @@ export type AllowanceAsked = {
   readonly want: Amounts
 }
 
+export type AllowancesView = {
+  readonly held: number
+  readonly granted: number
+  readonly refused: number
+  readonly failed: number
+}
+
 /** A refusal, or a failure, is believed for so long: an exhausted budget costs few statements. */
 const refusedMs = 1_000
 /** Scopes of which a refusal is known. */
@@ -60,6 +67,7 @@ export class Allowances {
   #awayUntilMs = Number.NEGATIVE_INFINITY
   /** Timeline of the server that has what this host was granted; null: it was not told since the start. */
   #entered: number | null = null
+  readonly #counts = { granted: 0, refused: 0, failed: 0 }
 
   constructor(deps: AllowancesDeps) {
     this.#deps = deps
@@ -74,6 +82,11 @@ export class Allowances {
 
   all(): readonly Held[] {
     return this.#held.all()
+  }
+
+  /** Parts that this host holds; how often it needed more since its start, and what came of it. */
+  view(): AllowancesView {
+    return { held: this.#held.size, ...this.#counts }
   }
 
   /**
@@ -99,6 +112,17 @@ export class Allowances {
   async #raise(scope: Scope, { used, need, want }: AllowanceAsked): Promise<boolean> {
     const held = this.#held.of(scope)
     if (held !== null && covers(held, need)) return true
+    try {
+      const isGranted = await this.#ask(scope, held, { used, need, want })
+      this.#counts[isGranted ? 'granted' : 'refused'] += 1
+      return isGranted
+    } catch (error) {
+      this.#counts.failed += 1
+      throw error
+    }
+  }
+
+  async #ask(scope: Scope, held: Held | null, { used, need, want }: AllowanceAsked): Promise<boolean> {
     const known = held ?? { nanoUsd: 0, tokens: 0 }
     const name = scopeName(scope)
     const { clock, postgres, hostId } = this.#deps

@@ -29,6 +29,10 @@ export class HeldAllowances {
     return this.#byName.get(scopeName(scope)) ?? null
   }
 
+  get size(): number {
+    return this.#byName.size
+  }
+
   all(): Held[] {
     return [...this.#byName.values()]
   }

@@ -42,6 +42,16 @@ const keysParts = 4
 const waitersMax = 2_048
 const waitersParts = 8
 
+export type SharedLimitsView = {
+  /** Keys of which this gateway has a part. */
+  readonly keys: number
+  /** Requests of such keys since the start. */
+  readonly admitted: number
+  readonly refused: number
+  /** Milliseconds for which the parts are good without another answer of the fleet. */
+  readonly goodMs: number
+}
+
 const DIMENSIONS = [0, 1, 2] as const
 type Dimension = (typeof DIMENSIONS)[number]
 
@@ -56,6 +66,8 @@ export class KeyShares {
   /** All shares end then, monotonic. */
   #untilMs = Number.NEGATIVE_INFINITY
   #isAway = false
+  #admitted = 0
+  #refused = 0
   #roundAtMs = Number.NEGATIVE_INFINITY
   #askedAtMs = Number.NEGATIVE_INFINITY
   #news = Promise.withResolvers<void>()
@@ -71,6 +83,19 @@ export class KeyShares {
 
   get isShared(): boolean {
     return this.#deps.isShared()
+  }
+
+  /** For metrics; null: the limits are not shared. */
+  view(): SharedLimitsView | null {
+    if (!this.isShared) return null
+    const goodMs = Math.max(0, this.#untilMs - this.#deps.clock.monotonicMs())
+    return { keys: this.#shares.size, admitted: this.#admitted, refused: this.#refused, goodMs }
+  }
+
+  /** A request of a key whose limits are shared: within the part here, or refused for lack of that part alone. */
+  note(outcome: 'admitted' | 'refused'): void {
+    if (outcome === 'admitted') this.#admitted += 1
+    else this.#refused += 1
   }
 
   /** The share of a key that comes into use, which is asked for at once; null: there is room for no more keys. */

@@ -79,6 +79,7 @@ export function createLimiter(clock: Pick<Clock, 'monotonicMs'>, shares: KeyShar
       state.requests.take(nowMs, 1)
       const at = state.tokens.take(nowMs, tokens)
       state.share?.noteAdmitted(demand)
+      if (state.share !== null) shares?.note('admitted')
       const headers = headersOf(state, { caller, nowMs, shares })
       return { ok: true, ticket: ticketOf(state, { clock, nowMs, at, tokens, headers }) }
     },
@@ -149,6 +150,7 @@ function refusalOf(state: State, demand: Demand, shares: KeyShares | null): Refu
   if (own === null && shareMs === 0) return null
   const retryAfterSeconds = wholeSeconds(Math.max(own?.waitMs ?? 0, shareMs))
   if (shareMs > 0) state.share?.noteRefused(demand, retryAfterSeconds * 1_000)
+  if (own === null) shares?.note('refused')
   const message =
     own === null
       ? 'Limit of this key reached: the hosts of this fleet share it, and no more of it is free here at present.'

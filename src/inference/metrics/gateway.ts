@@ -1,6 +1,7 @@
 // Families of router, limits and ledger for the metrics-collector. Pure.
 
 import type { Family } from '../../base/prometheus.ts'
+import type { SharedLimitsView } from '../limits/key-shares.ts'
 import type { MeteringCounts } from '../metering/types.ts'
 import type { EncryptionCounts } from '../types.ts'
 import type { AttestedUpstream } from '../upstream/attested/keeper.ts'
@@ -19,6 +20,8 @@ export type GatewayGauges = {
   readonly encryption: EncryptionCounts
   /** Null: one process serves all clients. */
   readonly relays: RelayGauges | null
+  /** Null, or left out: nobody shares the limits of keys with this gateway. */
+  readonly sharedLimits?: SharedLimitsView | null
 }
 
 export type RelayGauges = { readonly running: number; readonly restarts: number }
@@ -57,6 +60,24 @@ export function gatewayFamilies(gauges: GatewayGauges): Family[] {
     },
     gauge('strongroom_usage_records_waiting', 'Usage records on their way into the ledger.', metering.waiting),
     ...(relays === null ? [] : relayFamilies(relays)),
+    ...(gauges.sharedLimits == null ? [] : sharedFamilies(gauges.sharedLimits)),
+  ]
+}
+
+function sharedFamilies({ keys, admitted, refused, goodMs }: SharedLimitsView): Family[] {
+  return [
+    gauge('strongroom_gateway_shared_keys', 'Keys of whose limits this gateway has a part in its fleet.', keys),
+    {
+      name: 'strongroom_gateway_shared_requests_total',
+      help: 'Requests of such keys: admitted, or refused for lack of the part that is here while the key has room.',
+      type: 'counter',
+      samples: Object.entries({ admitted, refused }).map(([outcome, value]) => ({ labels: { outcome }, value })),
+    },
+    gauge(
+      'strongroom_gateway_shares_good_seconds',
+      'Time for which these parts are good without another answer of the fleet: 300 at best, at 0 it refuses.',
+      Math.floor(goodMs / 1_000),
+    ),
   ]
 }
 

@@ -85,6 +85,7 @@ describe.skipIf(skipUnless(hasPostgres, 'needs PostgreSQL (scripts/setup install
         postgres === null || database === null ? null : { postgres, target: targetOf(server, database), name }
       const metering = new Metering({ ...parts, store: store.directory, cost: () => 0n })
       undo.defer(() => metering.stop())
+      const shares = composeShares({ ...parts, fleet: { database: fleet } })
       const inference = await composeInference({
         ...nobodyLogs,
         ...parts,
@@ -101,7 +102,7 @@ describe.skipIf(skipUnless(hasPostgres, 'needs PostgreSQL (scripts/setup install
         capacity: { memoryMib: 0, vcpus: 0, addresses: 0, asids: null, bootingMax: 0 },
         metering,
         clockGuard: createClockGuard(systemClock),
-        shares: composeShares({ ...parts, fleet: { database: fleet } }),
+        shares,
       })
       inference.start()
       const listener = Bun.serve({
@@ -120,7 +121,14 @@ describe.skipIf(skipUnless(hasPostgres, 'needs PostgreSQL (scripts/setup install
           headers: { authorization: `Bearer ${minted.key}`, 'content-type': 'application/json' },
           body: JSON.stringify({ model: 'm', messages: [{ role: 'user', content: 'Hello' }] }),
         })
-      return { ask, postgres, stop: () => running.disposeAsync(), [Symbol.asyncDispose]: () => running.disposeAsync() }
+      const metrics = () => inference.collectors.map(({ render }) => render()).join('') + (shares?.render() ?? '')
+      return {
+        ask,
+        metrics,
+        postgres,
+        stop: () => running.disposeAsync(),
+        [Symbol.asyncDispose]: () => running.disposeAsync(),
+      }
     }
 
     // Goal: a client that spreads over two hosts gets its limit once, not twice; both hosts serve it, and each refusal
@@ -148,6 +156,14 @@ describe.skipIf(skipUnless(hasPostgres, 'needs PostgreSQL (scripts/setup install
       expect(admitted).toBeWithin(Math.floor(0.6 * requestsPerMinute), requestsPerMinute + 1)
       expect([refused + admitted, byB > 0]).toEqual([2 * requestsPerMinute, true])
       expect(upstream.seen.length - before).toBe(admitted)
+      const lines = [...a.metrics().split('\n'), ...b.metrics().split('\n')]
+      const sumOf = (sample: string) =>
+        lines.filter(line => line.startsWith(`${sample} `)).reduce((sum, line) => sum + Number(line.split(' ')[1]), 0)
+      expect(sumOf('strongroom_gateway_shared_requests_total{outcome="admitted"}')).toBe(admitted)
+      expect(sumOf('strongroom_gateway_shared_requests_total{outcome="refused"}')).toBeWithin(1, refused + 1)
+      expect(sumOf('strongroom_gateway_shared_keys')).toBe(2)
+      expect(sumOf('strongroom_gateway_shares_good_seconds')).toBeWithin(580, 601)
+      expect(sumOf('strongroom_fleet_share_leases_total{outcome="answered"}')).toBeGreaterThan(1)
       // Another start of a host finds what its former self took still taken.
       await a.stop()
       await using again = await gateway('a', database, dir)
@@ -174,6 +190,10 @@ describe.skipIf(skipUnless(hasPostgres, 'needs PostgreSQL (scripts/setup install
       expect((await a.ask()).status).toBe(200)
       const refused = await b.ask()
       expect([refused.status, refused.headers.has('retry-after')]).toEqual([429, true])
+      await until('that is counted', 20_000, () =>
+        /^strongroom_fleet_share_leases_total\{outcome="failed"\} [1-9]/m.test(b.metrics()),
+      )
+      expect(b.metrics()).toContain('strongroom_gateway_shares_good_seconds 0\n')
     }, 60_000)
 
     // Goal: a gateway in no fleet has all of the key's limits.
@@ -181,6 +201,7 @@ describe.skipIf(skipUnless(hasPostgres, 'needs PostgreSQL (scripts/setup install
       await using alone = await gateway('alone', null)
       const answers = await Promise.all(Array.from({ length: requestsPerMinute + 1 }, () => alone.ask()))
       expect(answers.filter(({ status }) => status === 200)).toHaveLength(requestsPerMinute)
+      expect(alone.metrics()).not.toContain('share')
     }, 60_000)
   },
 )

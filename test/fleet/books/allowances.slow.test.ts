@@ -128,6 +128,8 @@ test.skipIf(missing)('refusals are remembered for a second', async () => {
     expect(await refusal(west.reserve('k1', 1))).toMatchObject({ code: 'budget_exceeded' })
   }
   expect(west.postgres.view().statementCount - before).toBeLessThan(30)
+  expect(east.allowances.view()).toMatchObject({ held: 1, granted: 1, refused: 0, failed: 0 })
+  expect(west.allowances.view()).toMatchObject({ granted: 0, refused: 200 })
 })
 
 // Goal: room that another host holds and does not use is there soon: once it has been given back, the request fits.

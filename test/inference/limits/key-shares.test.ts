@@ -101,6 +101,22 @@ describe('a share', () => {
     stop()
   })
 
+  // Goal: metrics tell requests that the key's own limits refuse from those that another host's part keeps out, and how
+  // long the parts are good; nothing of it where limits are not shared.
+  test('is counted', async () => {
+    const { admit, refuse, shares, clock, stop } = bench(granting([2, 500, 2]))
+    await admit(caller)
+    await admit(caller)
+    await refuse(caller)
+    expect(shares.view()).toEqual({ keys: 1, admitted: 2, refused: 1, goodMs })
+    await refuse(callerOf({ requestsPerMinute: 2, tokensPerMinute: 1_000, concurrencyMax: 10 }))
+    expect(shares.view()).toMatchObject({ admitted: 2, refused: 1 })
+    clock.advance(1_000)
+    expect(shares.view()?.goodMs).toBe(goodMs - 1_000)
+    stop()
+    expect(bench(granting([1, 1, 1]), () => false).shares.view()).toBeNull()
+  })
+
   // Goal: the key's own limits hold whatever the host grants, so that it can lower them alone.
   test('never more than the limits of the key', async () => {
     const { admit, refuse, stop } = bench(granting([1_000, 100_000, 1_000]))

@@ -192,6 +192,7 @@ test('limits, router and ledger', () => {
           { name: 'far', active: 0, ejected: true },
         ],
         relays: { running: 3, restarts: 9 },
+        sharedLimits: { keys: 2, admitted: 50, refused: 6, goodMs: 298_900 },
       }),
   })
   expect(Object.fromEntries(read(metrics.render()).samples)).toEqual({
@@ -212,6 +213,10 @@ test('limits, router and ledger', () => {
     strongroom_usage_records_waiting: 2,
     strongroom_gateway_relays: 3,
     strongroom_gateway_relay_restarts_total: 9,
+    strongroom_gateway_shared_keys: 2,
+    'strongroom_gateway_shared_requests_total{outcome="admitted"}': 50,
+    'strongroom_gateway_shared_requests_total{outcome="refused"}': 6,
+    strongroom_gateway_shares_good_seconds: 298,
   })
 })
 
