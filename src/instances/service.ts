@@ -337,6 +337,8 @@ function assertWithinLimits(
     const message = `The organization has its limit of ${recordsPerOrganizationMax} records, those of terminated instances included; ask the operator.`
     throw new LimitedFault(message, removedAtMs - nowMs)
   }
+  // Records of the last 24 hours are all there: none is removed within 30 days.
+  if (recordCount < createsPerDayMax) return
   const first = nthNewestCreation(tx, { organizationId, nth: createsPerDayMax, sinceMs: nowMs - dayMs })
   if (first !== null) {
     const message = `The organization has created its limit of ${createsPerDayMax} instances within 24 hours.`

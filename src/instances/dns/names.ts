@@ -5,8 +5,13 @@ import { type Clock, pause } from '../../base/clock.ts'
 import type { Logger } from '../../base/log.ts'
 import { HOST_LISTENERS, type HostName } from '../../config/listen.ts'
 import type { DirectoryDb } from '../../store/db.ts'
-import { instanceByVm, listLiving } from '../../store/directory/instance.query.ts'
-import { type NamedInstance, prepareNamed, setAddress } from '../../store/directory/instance-address.query.ts'
+import { instanceByVm } from '../../store/directory/instance.query.ts'
+import {
+  type NamedInstance,
+  type NamedInstances,
+  prepareNamed,
+  setAddress,
+} from '../../store/directory/instance-address.query.ts'
 import type { VmEngine } from '../../vm/engine.ts'
 import { sshKeyDigest } from '../public-key.codec.ts'
 import { type Addresses, instanceAddresses } from './address.plan.ts'
@@ -35,13 +40,6 @@ export type NamesDeps = {
 /** Addresses of a host's own services. */
 export type HostAddresses = Readonly<Record<HostName, Addresses | null>>
 
-type Named = {
-  readonly name: string
-  readonly addresses: Addresses
-  /** Fingerprint of the attested SSH host key. */
-  readonly fingerprint: Uint8Array | null
-}
-
 const refreshMs = 5_000
 /** Instances looked at before others get their turn. */
 const refreshBatch = 100
@@ -50,9 +48,11 @@ export class Names {
   readonly memory: NameTableMemory
   readonly #deps: NamesDeps
   readonly #writer: NameTableWriter
-  readonly #find: (id: string) => NamedInstance | null
-  /** Names in the table, by the instance's id. */
-  readonly #named = new Map<string, string>()
+  readonly #instances: NamedInstances
+  /** Names in the table, by the instance's id. `text`: all that is there beside the name. */
+  readonly #named = new Map<string, { readonly name: string; readonly text: string }>()
+  /** Ids of instances, by their name in the table. */
+  readonly #owners = new Map<string, string>()
   /** Other hosts of the fleet that are there. */
   #others: readonly HostAddresses[] = []
   readonly #stopping = new AbortController()
@@ -62,28 +62,54 @@ export class Names {
     this.#deps = deps
     this.memory = nameTableMemory(deps.namesMax)
     this.#writer = new NameTableWriter(this.memory)
-    this.#find = prepareNamed(deps.db)
+    this.#instances = prepareNamed(deps.db)
   }
 
   /** Call after a commit, before its response. On return the table matches the store. Never throws. */
   instanceChanged(id: string): void {
-    const found = this.#lookUp(id)
-    if (found === null) this.#remove(id)
-    else this.#set(id, found)
+    this.#follow([id])
   }
 
-  /** Null for no name: no name is better than one that leads to somebody else. */
-  #lookUp(id: string): Named | null {
+  /** An instance without addresses has no name: no name is better than one that leads to somebody else. */
+  #follow(ids: readonly string[]): void {
+    const found = new Map(this.#find(ids).map(instance => [instance.id, instance]))
+    for (const id of ids) {
+      const instance = found.get(id)
+      const isNamed = instance !== undefined && this.#name(instance)
+      if (!isNamed) this.#remove(id)
+    }
+  }
+
+  #find(ids: readonly string[]): NamedInstance[] {
     try {
-      const instance = this.#find(id)
-      const addresses = instance === null ? null : this.#addressesOf(id, instance)
-      if (instance === null || addresses === null) return null
-      const { name, organization, sshHostKey } = instance
+      return this.#instances.find(ids)
+    } catch (error) {
+      this.#deps.log.error('instances could not be looked up; their names have no address until they can be', {
+        ids,
+        error,
+      })
+      return []
+    }
+  }
+
+  /** False: it has no address, or it cannot be known. */
+  #name(instance: NamedInstance): boolean {
+    const { id, organization, sshHostKey } = instance
+    try {
+      const addresses = this.#addressesOf(id, instance)
+      if (addresses === null) return false
+      const text = JSON.stringify([addresses.v4, addresses.v6, sshHostKey])
+      if (this.#named.get(id)?.text === text) return true
+      const name = `${instance.name}.${organization}`
       const fingerprint = sshHostKey === null ? null : sshKeyDigest(sshHostKey)
-      return { name: `${name}.${organization}`, addresses, fingerprint }
+      if (this.#writer.set(name, addresses, fingerprint)) {
+        this.#named.set(id, { name, text })
+        this.#owners.set(name, id)
+      } else this.#deps.log.error('the name table is full', { name })
+      return true
     } catch (error) {
       this.#deps.log.error('an instance could not be looked up; its name has no address until it can be', { id, error })
-      return null
+      return false
     }
   }
 
@@ -140,16 +166,14 @@ export class Names {
     await this.#running
   }
 
-  #set(id: string, { name, addresses, fingerprint }: Named): void {
-    if (this.#writer.set(name, addresses, fingerprint)) this.#named.set(id, name)
-    else this.#deps.log.error('the name table is full', { name })
-  }
-
   #remove(id: string): void {
-    const name = this.#named.get(id)
+    const name = this.#named.get(id)?.name
     if (name === undefined) return
-    this.#writer.remove(name)
     this.#named.delete(id)
+    // Another instance may have it by now.
+    if (this.#owners.get(name) !== id) return
+    this.#writer.remove(name)
+    this.#owners.delete(name)
   }
 
   async #refreshRepeatedly(): Promise<void> {
@@ -165,17 +189,17 @@ export class Names {
   }
 
   async #refresh(): Promise<void> {
-    const { db, hostId, clock } = this.#deps
+    const { hostId, clock } = this.#deps
     const isPartial = this.#deps.isPartial?.() ?? false
     if (isPartial) this.#writer.setPartial(true)
     this.#setHosts()
-    const living = listLiving(db, this.#deps.report === undefined ? hostId : null).map(instance => instance.id)
+    const living = this.#instances.living(this.#deps.report === undefined ? hostId : null)
     // Removed instances first: a new one may have an old one's name.
     const ids = [...new Set(this.#named.keys()).difference(new Set(living)), ...living]
-    for (const [index, id] of ids.entries()) {
-      if (index % refreshBatch === refreshBatch - 1) await pause(clock, 0, this.#stopping.signal)
+    for (let at = 0; at < ids.length; at += refreshBatch) {
+      if (at > 0) await pause(clock, 0, this.#stopping.signal)
       if (this.#stopping.signal.aborted) return
-      this.instanceChanged(id)
+      this.#follow(ids.slice(at, at + refreshBatch))
     }
     this.#writer.setPartial(isPartial)
   }

@@ -17,19 +17,31 @@ export function setAddress(db: DirectoryDb, instanceId: string, addresses: Insta
 }
 
 /** Fields that the name of an instance follows from; addresses as in the fleet's directory. */
-export type NamedInstance = Pick<Instance, 'name' | 'hostId' | 'vmId' | 'desired' | 'status'> &
+export type NamedInstance = Pick<Instance, 'id' | 'name' | 'hostId' | 'vmId' | 'desired' | 'status'> &
   InstanceAddress & { readonly organization: string; readonly sshHostKey: string | null }
 
-/** One statement, and raw: all instances are looked up every few seconds. Null: there is no such instance. */
-export function prepareNamed(db: DirectoryDb): (id: string) => NamedInstance | null {
-  const select = prepareRaw<NamedInstance>(
+export type NamedInstances = {
+  /** Instances that are there, in any order. The caller bounds their number. */
+  readonly find: (ids: readonly string[]) => NamedInstance[]
+  /** Ids of a host's instances that are not terminated, oldest first; null: of all hosts. */
+  readonly living: (hostId: string | null) => string[]
+}
+
+/** Prepared once, and raw: all instances of a fleet are looked up every few seconds. */
+export function prepareNamed(db: DirectoryDb): NamedInstances {
+  const find = prepareRaw<NamedInstance>(
     db,
-    `SELECT i.name, o.slug AS organization, i.host_id AS hostId, i.vm_id AS vmId, i.desired, i.status,
+    `SELECT i.id, i.name, o.slug AS organization, i.host_id AS hostId, i.vm_id AS vmId, i.desired, i.status,
        a.address, a.address_v6 AS addressV6, t.ssh_host_key AS sshHostKey
-     FROM instances i JOIN organizations o ON o.id = i.organization_id
+     FROM json_each(?) wanted JOIN instances i ON i.id = wanted.value JOIN organizations o ON o.id = i.organization_id
      LEFT JOIN instance_addresses a ON a.instance_id = i.id
-     LEFT JOIN instance_attestations t ON t.instance_id = i.id
-     WHERE i.id = ?`,
+     LEFT JOIN instance_attestations t ON t.instance_id = i.id`,
   )
-  return id => select.get(id)
+  const living = prepareRaw<{ id: string }>(
+    db,
+    `SELECT id FROM instances
+     WHERE status IN ('provisioning', 'ready', 'failed', 'terminating') AND (?1 IS NULL OR host_id = ?1)
+     ORDER BY created_at_ms, id`,
+  )
+  return { find: ids => find.all(JSON.stringify(ids)), living: hostId => living.all(hostId).map(({ id }) => id) }
 }
