@@ -38,9 +38,10 @@ const program = join(import.meta.dir, '../../../scripts/rigs/fleet/host-program.
 /** One in so many instances gives evidence. */
 const attestedOneOf = 8
 const nowhere = 1
-const clockMs = 10_000
+/** As long as a host may need for its turn on a machine that is busy. */
+const clockMs = 60_000
 /** From a fault to the next, at most: clients get on between them. */
-const restMs = 1_000
+const restMs = 500
 /** Instances that a host takes at a time; its pool has more addresses, as some rest. */
 const placesEach = 500
 /** Before the fleet gives its instances up. */

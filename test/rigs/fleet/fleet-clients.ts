@@ -63,11 +63,13 @@ export class FleetClients {
     for (let count = 0; !signal.aborted; count += 1) {
       const unknown = own.filter(wish => wish.name === null)
       const living = own.filter(wish => wish.name !== null && !wish.isDeleteAccepted)
-      const step = draw(17)
+      const step = draw(18)
       if (step < 3 && unknown.length > 0) await this.create(any(unknown), draw)
       else if (step < 6 && living.length > 0) await this.remove(any(living), draw)
       else if (step < 9 && living.length > 0) await this.#askEvidence(any(living), draw)
       else if (step < 13) await this.#spend(`${name}-${count}`, draw)
+      // Acknowledged or not, deleted or not, it is the same instance.
+      else if (step < 14 && own.length > 0) await this.create(any(own), draw)
       else if (living.length + unknown.length >= livingMax) await this.remove(any([...living, ...unknown]), draw)
       else {
         const wish = { key: `${name}-${count}`, name: null, isDeleteAsked: false, isDeleteAccepted: false }
