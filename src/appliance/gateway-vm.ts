@@ -133,6 +133,7 @@ export function composeGatewayVm(parts: GatewayVmParts): GatewayVm {
     verify: (vmId, said) => verifyServing(parts, { engine, log }, vmId, said),
     beforeServing: (vmId, { receiptKey }) => parts.publish(gatewayStart(store.ledger.db, vmId, receiptKey)),
   })
+  metering.shares?.followVm(scope => keeper.lowerBudget(scope))
   control.onChange(() => void keeper.pushControl())
   certificates.onChange(() => keeper.pushCertificates())
   const stopping = new AbortController()
@@ -266,6 +267,7 @@ function gatewayEngine({ engine, store }: GatewayVmParts): GatewayEngine {
     next: (...args) => gateways.next(...args),
     report: (...args) => gateways.report(...args),
     spans: (...args) => gateways.spans(...args),
+    lower: (...args) => gateways.lower(...args),
     completeEvidence: (...args) => gateways.completeEvidence(...args),
     launch: vmId => {
       const { launch } = launchedVm(store.ledger.db, vmId)

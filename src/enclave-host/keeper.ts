@@ -29,7 +29,7 @@ import { Template } from '../vm/held/template.ts'
 import type { Addresses } from './addresses.ts'
 import { unnamedGatewayVms } from './leaks.ts'
 import type { GatewaySession } from './session.ts'
-import type { GatewayEngine } from './types.ts'
+import type { BudgetPart, BudgetScope, GatewayEngine } from './types.ts'
 import type { VerifiedGateway } from './verify.ts'
 
 export type KeeperDeps = Runtime & {
@@ -172,6 +172,20 @@ export class GatewayKeeper {
     const rows = listGateways(this.#deps.store.db, this.#deps.hostId)
     const row = rows.find(row => row.state === 'serving') ?? rows.find(row => row.state === 'starting')
     return row === undefined ? null : (this.#sessions.get(row.vmId) ?? null)
+  }
+
+  /**
+   * Part of a budget that the gateway keeps beside what is booked, once it counts on no more before it has asked again.
+   * Null: nobody knows, or there is another VM whose part nobody has told. Never rejects.
+   */
+  async lowerBudget(scope: BudgetScope): Promise<BudgetPart | null> {
+    const only = () => {
+      const rows = listGateways(this.#deps.store.db, this.#deps.hostId)
+      return rows.length === 1 && rows[0]?.state === 'serving' ? rows[0].vmId : null
+    }
+    const vmId = only()
+    const kept = vmId === null ? null : await this.#sessions.get(vmId)?.lowerBudget(scope)
+    return only() === vmId ? (kept ?? null) : null
   }
 
   #viewOf(row: GatewayVm): GatewayView {

@@ -15,7 +15,16 @@ import type { EnclaveStatus, UsageBatch, Want } from '../contract/vm/enclave.ts'
 import type { Addresses } from './addresses.ts'
 import type { ControlSource } from './control.ts'
 import { SpanFetcher, type SpanTaker } from './spans.ts'
-import type { Certify, GatewayEngine, TellUsed, UsageBooks, VmShares, WantOf } from './types.ts'
+import type {
+  BudgetPart,
+  BudgetScope,
+  Certify,
+  GatewayEngine,
+  TellUsed,
+  UsageBooks,
+  VmShares,
+  WantOf,
+} from './types.ts'
 
 export type SessionDeps = {
   readonly vmId: string
@@ -38,6 +47,9 @@ export type SessionDeps = {
 }
 
 const askTimeoutMs = 10_000
+/** Requests of the budget wait as long. */
+const lowerTimeoutMs = 2_000
+const lowerRetryMs = 60_000
 const waitMs = 10_000
 const retryMs = 1_000
 const reportMs = 5_000
@@ -76,6 +88,7 @@ export class GatewaySession {
   #lineCount = 0
   /** By the VM's numbers. */
   #logFrom = 0
+  #lowerAfterMs = Number.NEGATIVE_INFINITY
   /** The receipt key of the process that was fed; another one knows nothing. */
   #fed: string | null = null
 
@@ -144,6 +157,20 @@ export class GatewaySession {
   /** The VM has ended: others may have its parts of keys' limits. Never rejects. */
   async endShares(): Promise<void> {
     if (this.#status !== null) await this.#deps.shares?.end(this.#status.receiptKey)
+  }
+
+  /** Part of a budget that it keeps beside what is booked, once it counts on no more. Null: unknown. Never rejects. */
+  async lowerBudget({ organizationId, keyPrefix, month }: BudgetScope): Promise<BudgetPart | null> {
+    const { engine, clock } = this.#deps
+    if (this.#status?.state !== 'ready' || clock.monotonicMs() < this.#lowerAfterMs) return null
+    try {
+      return await engine.lower(this.vmId, { organizationId, keyPrefix, month }, lowerTimeoutMs)
+    } catch (error) {
+      // A VM of an earlier release refuses it.
+      this.#lowerAfterMs = clock.monotonicMs() + lowerRetryMs
+      this.#note('budgets', error)
+      return null
+    }
   }
 
   /** Its clients are to go elsewhere. */

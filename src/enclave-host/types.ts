@@ -60,6 +60,10 @@ export type VmShares = {
   readonly end: (receiptKey: string) => Promise<void>
 }
 
+/** A budget in a month (as 2026-11): of a key, or with an empty `keyPrefix` of the organization. */
+export type BudgetScope = { readonly organizationId: string; readonly keyPrefix: string; readonly month: string }
+export type BudgetPart = { readonly nanoUsd: number; readonly tokens: number }
+
 /** Sums of the books for a VM. Fault channel.refused: they are not known yet. */
 export type TellUsed = {
   readonly spent: (vmId: string, want: WantOf<'spent'>) => MonthSums | Promise<MonthSums>

@@ -123,6 +123,8 @@ export class Enclave {
       case 'days_for':
         wants.answer(request.want, 'days', request.sums)
         return ok
+      case 'lower':
+        return { ok: true, kept: this.#work?.gateway.lower(request) ?? null }
       case 'shares_for': {
         const { want, goodMs, grants } = request
         if (goodMs === null) wants.refuse(want, 'shares', 'the fleet does not answer')

@@ -16,6 +16,7 @@ import { createWorkloads } from '../inference/attestation/workloads.ts'
 import { createKeyAuthenticate, keyDefaults } from '../inference/keys/authenticate.ts'
 import { hasBudget, type Reserved } from '../inference/metering/budgets.ts'
 import { tokensOfRow } from '../inference/metering/row.ts'
+import { amountsIn } from '../inference/metering/shares/amounts.ts'
 import type { Spent } from '../inference/metering/spent.ts'
 import type { UsageSpool } from '../inference/metering/spool.ts'
 import type { GatewayServer } from '../inference/relay/serve.ts'
@@ -23,6 +24,7 @@ import { createInferenceService, type InferenceService, workerTarget } from '../
 import type { Authenticate } from '../inference/types.ts'
 import type { BuiltInWorker } from '../inference/worker/worker.ts'
 import type { LedgerStore } from '../store/db.ts'
+import type { MonthScope } from '../store/directory/usage/usage-month.query.ts'
 import type { Control } from './control.ts'
 import type { EnclaveGpus } from './gpus.ts'
 import { sharesOver } from './shares.ts'
@@ -117,6 +119,17 @@ export class EnclaveGateway {
       add({ ...row, tokens: tokens.prompt + tokens.completion, nanoUsd })
     }
     return byKey.size > reservedMax ? null : [...byKey.values()]
+  }
+
+  /** Keeps of a budget what is reserved and not booked, and counts on no more. Null: it counts on it as before. */
+  lower({
+    organizationId,
+    keyPrefix,
+    month,
+  }: MonthScope): { readonly nanoUsd: number; readonly tokens: number } | null {
+    const reserved = this.#service === null ? null : this.reserved()
+    if (reserved === null || !this.#deps.spent.lower({ organizationId, keyPrefix, month })) return null
+    return amountsIn({ organizationId, keyPrefix }, reserved)
   }
 
   metrics(): string {

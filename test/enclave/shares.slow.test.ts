@@ -89,3 +89,21 @@ test(
   },
   testMs,
 )
+
+// Goal: a VM that is asked to lower a budget says what it keeps, over the real wire; one that does not serve says
+// nothing.
+test(
+  'a budget is lowered',
+  async () => {
+    const { bench, session, ask } = await served(true, [9, 1_000_000, 10])
+    await using _ = bench
+    expect((await ask()).status).toBe(200)
+    const scope = { organizationId: 'nobody', keyPrefix: '', month: '2026-11' }
+    expect(await session.lowerBudget(scope)).toEqual({ nanoUsd: 0, tokens: 0 })
+    expect(await session.lowerBudget({ ...scope, keyPrefix: 'none' })).toEqual({ nanoUsd: 0, tokens: 0 })
+    session.drain()
+    await until('it drains', 10_000, () => session.status?.state === 'draining')
+    expect(await session.lowerBudget(scope)).toBeNull()
+  },
+  testMs,
+)

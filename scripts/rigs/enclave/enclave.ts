@@ -365,6 +365,7 @@ export class EnclaveBench {
       report: (...args) => gateways.report(...args),
       spans: (...args) => gateways.spans(...args),
       completeEvidence: (...args) => gateways.completeEvidence(...args),
+      lower: (...args) => gateways.lower(...args),
     }
   }
 

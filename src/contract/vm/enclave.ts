@@ -233,7 +233,7 @@ export const MonthSums = Closed({
   isShared: Type.Boolean(),
   /**
    * Only in a fleet, for a want that asked: these count for budgets, while the sums are of all hosts. Never less than
-   * in an earlier answer to this VM. `isKnown`: false while the fleet cannot be asked for more.
+   * in an earlier answer to this VM, unless it was asked to lower it. `isKnown`: false while the fleet cannot be asked.
    */
   shares: Type.Optional(Closed({ key: Share, organization: Share, isKnown: Type.Boolean() })),
 })
@@ -373,6 +373,17 @@ export const ENCLAVE_REQUESTS = [
   Closed({ id, op: Type.Literal('certificates'), stamp: Sha256 }),
   /** The answer to a want of kind `spent`. */
   Closed({ id, op: Type.Literal('spent_for'), want: id, sums: MonthSums }),
+  /**
+   * The VM is to count on nothing of this host's part of a budget (`shares` of an answer to `spent`; an empty key: the
+   * organization's) before it has asked again, and says what it keeps of it.
+   */
+  Closed({
+    id,
+    op: Type.Literal('lower'),
+    organizationId: Type.String({ minLength: 1, maxLength: 64 }),
+    keyPrefix: Type.String({ maxLength: 32 }),
+    month: Type.String({ pattern: '^[0-9]{4}-(0[1-9]|1[0-2])$' }),
+  }),
   /** The answer to a want of kind `days`. */
   Closed({ id, op: Type.Literal('days_for'), want: id, sums: DaySums }),
   /**
@@ -425,4 +436,6 @@ export const ENCLAVE_RESPONSES = [
   Closed({ id, ok: Type.Literal(true), revision: Count }),
   Closed({ id, ok: Type.Literal(true), report: EnclaveReport }),
   Closed({ id, ok: Type.Literal(true), traced: EnclaveSpans }),
+  /** Reserved, and used but not booked here. Null: it has lowered nothing, as it is just asking for more. */
+  Closed({ id, ok: Type.Literal(true), kept: OrNull(Amounts) }),
 ] as const

@@ -147,14 +147,16 @@ export class Allowances {
   }
 
   /**
-   * Gives back what is above `keep`, read when its turn has come. Here it is gone at once; should the directory not
-   * hear of it, this host finds it there when it asks for more. Fault: `fleet.unavailable`.
+   * Gives back what is above `keep`, asked for when its turn has come: until it is known, nobody raises that budget.
+   * Null: nothing is given back. Here it is gone at once; should the directory not hear of it, this host finds it there
+   * when it asks for more. Fault: `fleet.unavailable`.
    */
-  async giveBack(scope: Scope, keep: () => Amounts): Promise<void> {
+  async giveBack(scope: Scope, keep: () => Amounts | null | Promise<Amounts | null>): Promise<void> {
     const { postgres, hostId } = this.#deps
     await this.#inTurn(scope, async () => {
+      const kept = await keep()
+      if (kept === null) return
       const held = this.#held.of(scope)
-      const kept = keep()
       const rest = held === null ? kept : least(held, kept)
       if (held !== null) this.#held.set(scope, rest)
       await this.#tried(() => returnAllowance(postgres, hostId, scope, rest))

@@ -29,7 +29,7 @@ import { cannotRecord } from './faults.ts'
 import type { LedgerWriter } from './ledger-writer.ts'
 import { addSums, MonthSums, scopesOf } from './month-sums.ts'
 import { type Cost, microUsd } from './price.ts'
-import type { BudgetShares, MeteringCounts, MonthSpent, Spender, SpentSource, UsageRecord } from './types.ts'
+import type { HostBudgetShares, MeteringCounts, MonthSpent, Spender, SpentSource, UsageRecord } from './types.ts'
 
 export type MeteringDeps = {
   readonly store: Pick<DirectoryStore, 'db' | 'transact'>
@@ -69,7 +69,7 @@ export class Metering implements SpentSource {
   #inFlight: InFlight | null = null
   #isFlushScheduled = false
   /** Set by the composition of a fleet, before the first request. */
-  shares: BudgetShares | null = null
+  shares: HostBudgetShares | null = null
   #written = 0
   #lost = 0
 

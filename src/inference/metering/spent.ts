@@ -5,7 +5,7 @@
 // twice.
 //
 // In a fleet the host's sums are over all hosts, and a budget is held by this host's share of it. A host takes no share
-// back from its VM, so it is good until it is used up.
+// back from its VM but by asking it (`lower`), so it is good until then, or until it is used up.
 
 import type { Clock } from '../../base/clock.ts'
 import { Places } from '../../base/work/places.ts'
@@ -132,6 +132,16 @@ export class Spent implements SpentSource {
     if (share === null || (covers(share.key, key) && covers(share.organization, organization))) return true
     if (!this.#isFleetKnown) throw unknownUse()
     return false
+  }
+
+  /**
+   * Forgets this host's part of a budget: nothing more is admitted within it before the host has answered again. False:
+   * it is forgotten nothing, as an answer that is on its way might bring it back.
+   */
+  lower(scope: MonthScope): boolean {
+    if (this.#asking.size > 0) return false
+    this.#known.delete(scopeName(scope))
+    return true
   }
 
   #begin(name: string, ask: Ask): Promise<void> {

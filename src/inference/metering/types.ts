@@ -3,7 +3,7 @@
 import type { Want } from '../../contract/vm/enclave.ts'
 import type { TokensSource, UsageOutcome } from '../../store/directory/usage/usage.table.ts'
 import type { DayScope, DaySum } from '../../store/directory/usage/usage-day.query.ts'
-import type { MonthSum } from '../../store/directory/usage/usage-month.query.ts'
+import type { MonthScope, MonthSum } from '../../store/directory/usage/usage-month.query.ts'
 import type { Caller, Tokens } from '../types.ts'
 import type { UsageLabels } from './labels.ts'
 
@@ -65,6 +65,18 @@ export type BudgetShares = {
   readonly raise: (spender: Spender, month: string, asked: () => SharesAsked) => Promise<boolean>
   /** Reservations by key, or with an empty key of an organization, counted in every month. Null: nobody here knows. */
   readonly follow: (reserved: ((spender: Spender) => Amounts) | null) => void
+}
+
+/**
+ * Has the gateway VM count on nothing of a budget of a month before it has asked again. Returns what it keeps beside
+ * what is booked. Null: nobody knows, so nothing may be taken from it. Never rejects.
+ */
+export type LowerInVm = (scope: MonthScope) => Promise<Amounts | null>
+
+/** As a host has them. */
+export type HostBudgetShares = BudgetShares & {
+  /** The gateway is in VMs: `lower` asks the one that serves. */
+  readonly followVm: (lower: LowerInVm) => void
 }
 
 /** `spent`: of this host. `allowed`: spent and reserved together. */

@@ -44,6 +44,7 @@ export type VmGatewaysDeps = {
 }
 
 type RequestOf<Op extends EnclaveRequest['op']> = Omit<Extract<EnclaveRequest, { op: Op }>, 'id' | 'op'>
+type Lowered = { readonly nanoUsd: number; readonly tokens: number } | null
 type TellOperation = Extract<
   AgentOperation,
   {
@@ -132,6 +133,11 @@ export class VmGateways {
   /** Checks the form of spans, not their content. */
   spans(vmId: string, asked: RequestOf<'spans'>, timeoutMs: number): Promise<EnclaveSpans> {
     return ask(this.#channelOf(vmId), { op: 'spans', ...asked }, 'traced', timeoutMs)
+  }
+
+  /** Part of a budget that the VM keeps; null: it has lowered nothing. */
+  lower(vmId: string, scope: RequestOf<'lower'>, timeoutMs: number): Promise<Lowered> {
+    return ask(this.#channelOf(vmId), { op: 'lower', ...scope }, 'kept', timeoutMs)
   }
 
   /**

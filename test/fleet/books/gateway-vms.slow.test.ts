@@ -12,15 +12,17 @@ import { MonthSums, Want } from '../../../src/contract/vm/enclave.ts'
 import { BudgetFault, Budgets } from '../../../src/inference/metering/budgets.ts'
 import { createHostSums } from '../../../src/inference/metering/host-sums.ts'
 import { usageRecordOf } from '../../../src/inference/metering/row.ts'
+import { amountsIn } from '../../../src/inference/metering/shares/amounts.ts'
 import { Spent } from '../../../src/inference/metering/spent.ts'
 import { UsageSpool } from '../../../src/inference/metering/spool.ts'
-import type { HostQueries, UsageRecord } from '../../../src/inference/metering/types.ts'
+import type { HostQueries, LowerInVm, UsageRecord } from '../../../src/inference/metering/types.ts'
 import { advanceBooks, insertGateway, moveGateway } from '../../../src/store/ledger/gateway.query.ts'
 import { createDraw } from '../../rigs/draw.ts'
 import { openBooksFleet } from '../../rigs/fleet/books-fleet.ts'
 
 const missing = skipUnless(hasPostgres, 'needs PostgreSQL (scripts/setup installs it)')
 const nowMs = Date.parse('2026-11-26T12:00Z')
+const seed = Number(process.env.STRONGROOM_FLEET_SEED ?? 7)
 const clock = { ...systemClock, nowMs: () => nowMs }
 const cost = (_: string, { prompt, completion }: { prompt: number; completion: number }) => BigInt(prompt + completion)
 
@@ -33,9 +35,14 @@ afterAll(async () => {
   await server?.[Symbol.asyncDispose]()
 })
 
+/** Messages on their way between host and VM. */
+type Line = { beforeAnswer?: () => Promise<void>; afterLowered?: () => Promise<void> }
+
 /** A gateway VM on that host. `book`: its host takes what waits. */
-function vmOn(host: BooksHost, vmId: string) {
+function vmOn(host: BooksHost, vmId: string, line: Line = {}) {
   const { directory, store, hostId, metering, shares } = host
+  // Nobody on the host knows what is reserved.
+  shares.follow(null)
   insertGateway(store.ledger.db, { vmId, hostId, shape: 's', nowMs: 1 })
   moveGateway(store.ledger.db, { vmId, from: ['starting'], to: 'serving', nowMs: 2 })
   const tell = createHostSums({ directory, ledger: store.ledger, hostId, shares, statusOf: () => null })
@@ -44,6 +51,7 @@ function vmOn(host: BooksHost, vmId: string) {
       const want: unknown = JSON.parse(JSON.stringify({ id: 'w1', ...given }))
       if (!Value.Check(Want, want) || want.kind !== 'spent') throw new Error('a want that the wire refuses')
       const answer: unknown = JSON.parse(JSON.stringify(await tell.spent(vmId, want)))
+      await line.beforeAnswer?.()
       if (!Value.Check(MonthSums, answer)) throw new Error('an answer that the wire refuses')
       return answer
     },
@@ -57,9 +65,17 @@ function vmOn(host: BooksHost, vmId: string) {
   const spent = new Spent({ wants, spool, control: { cost }, clock })
   const budgets = new Budgets({ spent, cost: () => cost, clock })
   let count = 0
+  /** As src/enclave/gateway.ts has it. */
+  const lower: LowerInVm = async scope => {
+    const unbooked = spool.unbooked().map(row => ({ ...row, nanoUsd: row.promptTokens, tokens: row.promptTokens }))
+    const kept = spent.lower(scope) ? amountsIn(scope, [...budgets.open(), ...unbooked]) : null
+    await line.afterLowered?.()
+    return kept
+  }
   return {
     spent,
     budgets,
+    lower,
     reserve: (key: string, tokens: number) => budgets.reserve(host.caller(key), 'm', { prompt: tokens, completion: 0 }),
     record: (key: string, tokens: number) => {
       count += 1
@@ -93,8 +109,6 @@ test.skipIf(missing)('VMs on two hosts', async () => {
   const hosts = [await fleet.host('east', { nowMs: clock.nowMs }), await fleet.host('west', { nowMs: clock.nowMs })]
   await hosts[0]?.seed({ keys: { k1: 4_000, k2: null }, organization: 6_000 })
   for (const host of hosts) {
-    // No host takes back a share that its VM has.
-    host.shares.follow(null)
     await until('the keys are known', 5_000, () => host.directory.db.all('SELECT 1 FROM gateway_keys').length === 2)
   }
   const vms = hosts.map((host, index) => vmOn(host, `vm${index}`))
@@ -150,7 +164,6 @@ test.skipIf(missing)('the database away', async () => {
   await using fleet = await openBooksFleet(server)
   const host = await fleet.host('east', { nowMs: clock.nowMs })
   await host.seed({ keys: { k1: 1_000 }, organization: null })
-  host.shares.follow(null)
   const vm = vmOn(host, 'vm')
   const release = await vm.reserve('k1', 100)
   vm.record('k1', 100)
@@ -175,4 +188,160 @@ test.skipIf(missing)('the database away', async () => {
     ),
   )
   expect(await failure(vm.reserve('k1', 1_000 - held - 100))).toMatchObject({ code: 'budget_exceeded' })
+})
+
+const heldOf = (host: BooksHost, keyPrefix: string) =>
+  host.allowances.of({ organizationId, keyPrefix, month: '2026-11' })?.nanoUsd ?? 0
+const looks = async (host: BooksHost, count: number) => {
+  for (let look = 0; look < count; look += 1) await host.shares.giveBackIdle()
+}
+
+// Goal: an idle VM gives back all of a budget but what it has used and reserved, so that another host can have it, and
+// asks for more when it needs it again; without its answer nothing is taken from it.
+test.skipIf(missing)('a VM gives back', async () => {
+  await using fleet = await openBooksFleet(server)
+  const [east, west] = [
+    await fleet.host('east', { nowMs: clock.nowMs }),
+    await fleet.host('west', { nowMs: clock.nowMs }),
+  ]
+  await east.seed({ keys: { k1: 10_000 }, organization: null })
+  await until('the key is known', 5_000, () => west.directory.db.all('SELECT 1 FROM gateway_keys').length === 1)
+  const [vm, other] = [vmOn(east, 'vm'), vmOn(west, 'other')]
+  const done = await vm.reserve('k1', 500)
+  vm.record('k1', 300)
+  done?.()
+  vm.book()
+  const running = await vm.reserve('k1', 100)
+  vm.record('k1', 40)
+  const block = heldOf(east, 'k1')
+  expect(block).toBeGreaterThan(1_000)
+
+  let asked = 0
+  const isDeaf = { now: true }
+  east.shares.followVm(async scope => {
+    asked += 1
+    return isDeaf.now ? null : await vm.lower(scope)
+  })
+  await looks(east, 3)
+  expect([asked, heldOf(east, 'k1')]).toEqual([1, block])
+  expect((await vm.reserve('k1', 50))?.length).toBe(0)
+  isDeaf.now = false
+  vm.book()
+  await looks(east, 3)
+  // Booked: 340; reserved: 150.
+  expect([asked, heldOf(east, 'k1')]).toEqual([2, 490])
+  expect(await fleet.sql("SELECT nano_usd FROM strongroom.allowances WHERE key_prefix = 'k1'")).toContain('490')
+  await looks(east, 3)
+  expect(asked).toBe(2)
+
+  const most = await other.reserve('k1', 9_510)
+  expect(most).not.toBeNull()
+  expect(await failure(vm.reserve('k1', 1))).toMatchObject({ code: 'budget_exceeded' })
+  running?.()
+  expect((await vm.reserve('k1', 100))?.length).toBe(0)
+  expect(await failure(vm.reserve('k1', 1))).toMatchObject({ code: 'budget_exceeded' })
+})
+
+// Goal: a part that an answer on its way to the VM brings is not taken back, and while the VM's word on what it keeps
+// is on its way, no answer brings it a part.
+test.skipIf(missing)('messages that cross', async () => {
+  await using fleet = await openBooksFleet(server)
+  const host = await fleet.host('east', { nowMs: clock.nowMs })
+  await host.seed({ keys: { k1: 10_000 }, organization: null })
+  const line: Line = {}
+  const vm = vmOn(host, 'vm', line)
+  host.shares.followVm(scope => vm.lower(scope))
+  const spender = { organizationId, keyPrefix: 'k1' }
+  const allowed = () => vm.spent.shares?.share(spender, '2026-11')?.key.allowed.nanoUsd ?? null
+  await vm.reserve('k1', 500)
+  const block = heldOf(host, 'k1')
+  expect(allowed()).toBe(block)
+
+  const answer = Promise.withResolvers<void>()
+  line.beforeAnswer = () => answer.promise
+  const asking = vm.reserve('k1', block)
+  await until('it is granted', 5_000, () => heldOf(host, 'k1') > block)
+  const more = heldOf(host, 'k1')
+  await looks(host, 3)
+  expect(heldOf(host, 'k1')).toBe(more)
+  answer.resolve()
+  expect(await asking).not.toBeNull()
+  expect(allowed()).toBe(more)
+  delete line.beforeAnswer
+
+  const word = Promise.withResolvers<void>()
+  line.afterLowered = () => word.promise
+  // Something has changed, so it is asked again.
+  vm.record('k1', 1)
+  vm.book()
+  const looking = looks(host, 3)
+  await until('it counts on nothing', 5_000, () => allowed() === null)
+  await vm.spent.load(spender, '2026-11')
+  expect(allowed()).toBe(0)
+  const next = vm.reserve('k1', 10)
+  word.resolve()
+  await looking
+  expect(await next).not.toBeNull()
+  expect(allowed()).toBe(heldOf(host, 'k1'))
+  expect(heldOf(host, 'k1')).toBeLessThan(more + 1_000)
+})
+
+// Goal: however answers, bookings, questions and requests to lower a budget cross one another, hosts never hold less of
+// it than their VMs use, so that no budget is passed.
+test.skipIf(missing)('lowered while it is used', async () => {
+  await using fleet = await openBooksFleet(server)
+  const hosts = [await fleet.host('east', { nowMs: clock.nowMs }), await fleet.host('west', { nowMs: clock.nowMs })]
+  await hosts[0]?.seed({ keys: { k1: 3_000, k2: null }, organization: 5_000 })
+  for (const host of hosts)
+    await until('the keys are known', 5_000, () => host.directory.db.all('SELECT 1 FROM gateway_keys').length === 2)
+  const chance = createDraw(seed)
+  const late = () => Bun.sleep(chance(3))
+  const line: Line = { beforeAnswer: late, afterLowered: late }
+  const vms = hosts.map((host, index) => vmOn(host, `vm${index}`, line))
+  let lowered = 0
+  for (const [index, host] of hosts.entries()) {
+    host.shares.followVm(async scope => {
+      const kept = (await vms[index]?.lower(scope)) ?? null
+      if (kept !== null) lowered += 1
+      return kept
+    })
+  }
+  const used = { k1: 0, k2: 0 }
+  const ended = new AbortController()
+  const looking = hosts.map(async host => {
+    while (!ended.signal.aborted) {
+      await host.shares.giveBackIdle()
+      await Bun.sleep(chance(4))
+    }
+  })
+  const client = async (index: number) => {
+    const draw = createDraw(seed * 100 + index)
+    const vm = vms[index % 2]
+    if (vm === undefined) return
+    for (let count = 0; count < 60; count += 1) {
+      const key = draw(2) === 0 ? 'k1' : 'k2'
+      const worst = 5 + draw(60)
+      const release = await vm.reserve(key, worst).catch((error: unknown) => {
+        if (!(error instanceof BudgetFault)) throw error
+        return null
+      })
+      if (release !== null) {
+        used[key] += worst
+        expect(used.k1).toBeLessThanOrEqual(3_000)
+        expect(used.k1 + used.k2).toBeLessThanOrEqual(5_000)
+        await Bun.sleep(draw(30))
+        const tokens = worst - draw(5)
+        vm.record(key, tokens)
+        release()
+        used[key] -= worst - tokens
+      }
+      if (draw(3) === 0) vm.book()
+      await Bun.sleep(draw(40))
+    }
+  }
+  await Promise.all([0, 1, 2, 3].map(client))
+  ended.abort()
+  await Promise.all(looking)
+  expect(lowered).toBeGreaterThan(5)
+  expect(used.k1 + used.k2).toBeGreaterThan(3_000)
 })

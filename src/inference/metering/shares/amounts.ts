@@ -1,7 +1,7 @@
 // Amounts of budgets: money and tokens together. Pure.
 
 import type { MonthSum } from '../../../store/directory/usage/usage-month.query.ts'
-import type { Amounts } from '../types.ts'
+import type { Amounts, Spender } from '../types.ts'
 
 export const NO_AMOUNTS: Amounts = { nanoUsd: 0, tokens: 0 }
 
@@ -15,4 +15,14 @@ export function plus(a: Amounts, b: Amounts): Amounts {
 
 export function negative({ nanoUsd, tokens }: Amounts): Amounts {
   return { nanoUsd: -nanoUsd, tokens: -tokens }
+}
+
+/** Amounts of a key, or with an empty key of all keys of the organization. */
+export function amountsIn(
+  { organizationId, keyPrefix }: Spender,
+  all: readonly (Spender & { readonly nanoUsd: number; readonly tokens: number })[],
+): Amounts {
+  return all
+    .filter(item => item.organizationId === organizationId && (keyPrefix === '' || item.keyPrefix === keyPrefix))
+    .reduce<Amounts>((sum, { nanoUsd, tokens }) => plus(sum, { nanoUsd, tokens }), NO_AMOUNTS)
 }

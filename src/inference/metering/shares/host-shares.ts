@@ -7,7 +7,16 @@ import { sweep } from '../../../base/work/sweep.ts'
 import { type MonthScope, monthEndMs, monthOf } from '../../../store/directory/usage/usage-month.query.ts'
 import { unknownUse } from '../faults.ts'
 import { scopeName, scopesOf } from '../month-sums.ts'
-import type { Amounts, BudgetShares, MonthSpent, ShareAsked, SharesAsked, Spender, SpenderShares } from '../types.ts'
+import type {
+  Amounts,
+  HostBudgetShares,
+  LowerInVm,
+  MonthSpent,
+  ShareAsked,
+  SharesAsked,
+  Spender,
+  SpenderShares,
+} from '../types.ts'
 import { amountsOf, NO_AMOUNTS, plus } from './amounts.ts'
 
 /** Blocks that are leased from the directory of a fleet (fleet/books/allowances.ts). */
@@ -18,7 +27,7 @@ export type Allowances = {
     scope: MonthScope,
     asked: () => { readonly used: Amounts; readonly need: Amounts; readonly want: Amounts },
   ) => Promise<boolean>
-  readonly giveBack: (scope: MonthScope, keep: () => Amounts) => Promise<void>
+  readonly giveBack: (scope: MonthScope, keep: () => Amounts | null | Promise<Amounts | null>) => Promise<void>
   readonly drop: (scope: MonthScope) => void
   readonly enterIfNew: () => Promise<void>
 }
@@ -38,12 +47,17 @@ const giveBacksMax = 64
 const looksMax = 100
 const lookGapMs = 2
 
-export class HostShares implements BudgetShares {
+export class HostShares implements HostBudgetShares {
   readonly #deps: HostSharesDeps
   /** Null: nobody says what is reserved, as with a gateway in its VM. */
   #reserved: ((spender: Spender) => Amounts) | null = null
+  #lowerInVm: LowerInVm | null = null
   /** How much of each block was used at the last look. */
   #seen = new Map<string, string>()
+  /** Used and held when a VM was asked last: it is not asked again before that changes. */
+  #lowered = new Map<string, string>()
+  /** Budgets whose part is being given back: until it is known how much stays, a VM may use none. */
+  readonly #lowering = new Set<string>()
 
   constructor(deps: HostSharesDeps) {
     this.#deps = deps
@@ -53,14 +67,19 @@ export class HostShares implements BudgetShares {
     this.#reserved = reserved
   }
 
+  readonly followVm = (lower: LowerInVm): void => {
+    this.#lowerInVm = lower
+  }
+
   readonly share = (spender: Spender, month: string): SpenderShares | null => {
     const { allowances, ownSpent } = this.#deps
     const scopes = scopesOf(spender, month)
-    const [key, organization] = [allowances.of(scopes.key), allowances.of(scopes.organization)]
     const spent = ownSpent(spender, month)
+    const allowed = (scope: MonthScope) =>
+      this.#lowering.has(scopeName(scope)) ? NO_AMOUNTS : (allowances.of(scope) ?? NO_AMOUNTS)
     return {
-      key: { spent: spent.key, allowed: key ?? NO_AMOUNTS },
-      organization: { spent: spent.organization, allowed: organization ?? NO_AMOUNTS },
+      key: { spent: spent.key, allowed: allowed(scopes.key) },
+      organization: { spent: spent.organization, allowed: allowed(scopes.organization) },
     }
   }
 
@@ -102,14 +121,15 @@ export class HostShares implements BudgetShares {
     const { allowances, clock } = this.#deps
     const now = monthOf(clock.nowMs())
     const seen = new Map<string, string>()
+    const lowered = new Map<string, string>()
     let count = 0
     for (const [index, held] of allowances.all().entries()) {
       if (index % looksMax === looksMax - 1) await clock.sleep(lookGapMs)
       const used = this.#usedOf(held, held.month)
       const isOver = monthEndMs(held.month) + monthGraceMs < clock.nowMs()
-      // In a VM: what it holds for itself it never gives back while the month lasts.
       if (used === null) {
         if (isOver) allowances.drop(held)
+        else if (held.month === now && count < giveBacksMax) count += await this.#giveBackOfVm(held, { seen, lowered })
         continue
       }
       const name = scopeName(held)
@@ -128,6 +148,40 @@ export class HostShares implements BudgetShares {
       if (isOver) allowances.drop(held)
     }
     this.#seen = seen
+    this.#lowered = lowered
+  }
+
+  /** Only what the VM itself says that it does not keep. Returns how many questions that took. */
+  async #giveBackOfVm(held: MonthScope & Amounts, { seen, lowered }: Looks): Promise<number> {
+    const { allowances } = this.#deps
+    const lower = this.#lowerInVm
+    const name = scopeName(held)
+    const spent = this.#spentOf(held)
+    const text = textOf(spent, held)
+    seen.set(name, text)
+    const isIdle = this.#seen.get(name) === text && !isAll(held, spent)
+    const isAsked = this.#lowered.get(name) === text
+    if (isAsked) lowered.set(name, text)
+    if (lower === null || !isIdle || isAsked) return 0
+    this.#lowering.add(name)
+    try {
+      await allowances.giveBack(held, async () => {
+        const kept = await lower(held)
+        // Rows that were booked meanwhile are in both.
+        return kept === null ? null : plus(this.#spentOf(held), kept)
+      })
+    } finally {
+      this.#lowering.delete(name)
+    }
+    const after = textOf(this.#spentOf(held), allowances.of(held) ?? NO_AMOUNTS)
+    seen.set(name, after)
+    lowered.set(name, after)
+    return 1
+  }
+
+  #spentOf({ organizationId, keyPrefix, month }: MonthScope): Amounts {
+    const spent = this.#deps.ownSpent({ organizationId, keyPrefix }, month)
+    return amountsOf(keyPrefix === '' ? spent.organization : spent.key)
   }
 
   #usedOf({ organizationId, keyPrefix }: Spender, month: string): Amounts | null {
@@ -138,6 +192,12 @@ export class HostShares implements BudgetShares {
       this.#reserved({ organizationId, keyPrefix }),
     )
   }
+}
+
+type Looks = { readonly seen: Map<string, string>; readonly lowered: Map<string, string> }
+
+function textOf(spent: Amounts, held: Amounts): string {
+  return `${spent.nanoUsd} ${spent.tokens} ${held.nanoUsd} ${held.tokens}`
 }
 
 /** Clocks of other hosts may be behind. */
