@@ -279,3 +279,29 @@ test(
   },
   testMs,
 )
+
+test(
+  'goal: a VM says what it keeps of a budget while it is the only one; beside another one nothing is taken back',
+  async () => {
+    await using bench = await EnclaveBench.start({ upstreams: [{ url: upstream.url }] })
+    const key = bench.addKey()
+    const keeper = keeperOf(bench)
+    await using _keeper = { [Symbol.asyncDispose]: () => keeper.stop() }
+    const scope = { organizationId: 'o2', keyPrefix: '', month: '2026-11' }
+    expect(await keeper.lowerBudget(scope)).toBeNull()
+    keeper.start()
+    const first = await serving(bench)
+    expect(await keeper.lowerBudget(scope)).toEqual({ nanoUsd: 0, tokens: 0 })
+    const held = await heldStream(() => chat(bench, first, key, { stream: true }))
+    expect(keeper.replace()).toBe(true)
+    await serving(bench, first)
+    expect(await keeper.lowerBudget(scope)).toBeNull()
+    held.release()
+    await (await held.stream).text()
+    await until('the old one is gone', 30_000, () => {
+      return listGateways(bench.store.ledger.db, bench.store.hostId).length === 1
+    })
+    expect(await keeper.lowerBudget(scope)).toEqual({ nanoUsd: 0, tokens: 0 })
+  },
+  testMs,
+)
