@@ -44,11 +44,11 @@ const HOSTS = `(SELECT coalesce(jsonb_agg(jsonb_build_object(
     'id', id, 'name', name, 'platform', platform, 'places', places, 'isDraining', draining_ms IS NOT NULL,
     'hasLease', has_lease, 'isLost', lost_at IS NOT NULL, 'schema', report -> 'schema',
     'answersHosts', EXISTS (SELECT 1 FROM peers WHERE host_id = host_states.id AND address IS NOT NULL))), '[]')
-  FROM host_states) AS hosts`
+  FROM host_states)`
 
 /** All of them, as within a change. */
 export async function readHosts(sql: Sql): Promise<readonly HostRow[]> {
-  const [row] = await sql.query<{ hosts: readonly HostRow[] }>(`SELECT ${HOSTS}`)
+  const [row] = await sql.query<{ hosts: readonly HostRow[] }>(`SELECT ${HOSTS} AS hosts`)
   return row?.hosts ?? []
 }
 
@@ -63,7 +63,10 @@ function statement(columns: string): string {
 }
 
 const readChanges = statement('')
-const readChangesAndHosts = statement(`, ${HOSTS}`)
+/** In the first row alone: there may be thousands of rows, and tens of hosts. */
+const readChangesAndHosts = statement(
+  `, CASE WHEN row_number() OVER (ORDER BY c.version, c.ordinal) = 1 THEN ${HOSTS} END AS hosts`,
+)
 
 type ChangeRow = Row & {
   readonly now: number
@@ -74,7 +77,7 @@ type ChangeRow = Row & {
   readonly table_name: string
   readonly row_key: WireRow
   readonly row: WireRow | null
-  readonly hosts?: readonly HostRow[]
+  readonly hosts?: readonly HostRow[] | null
 }
 
 export async function fleetIdOf(sql: Sql): Promise<string> {
