@@ -13,11 +13,21 @@ import { peers } from './migrations/0004-peers.ts'
 import { books } from './migrations/0005-books.ts'
 import { shares } from './migrations/0006-shares.ts'
 import { builds } from './migrations/0007-builds.ts'
+import { recordedRows } from './migrations/0008-recorded-rows.ts'
 import type { FleetMigration } from './migrations/migration.ts'
 import type { Postgres, Sql } from './postgres.ts'
 
 /** Oldest first, without a gap. Released ones never change. */
-export const FLEET_MIGRATIONS: readonly FleetMigration[] = [hosts, directory, attempts, peers, books, shares, builds]
+export const FLEET_MIGRATIONS: readonly FleetMigration[] = [
+  hosts,
+  directory,
+  attempts,
+  peers,
+  books,
+  shares,
+  builds,
+  recordedRows,
+]
 
 /** The newest schema that this executable knows. */
 export function newestOf(migrations: readonly FleetMigration[] = FLEET_MIGRATIONS): number {
