@@ -101,6 +101,7 @@ export class BenchFleet implements AsyncDisposable {
       places: placesEach,
       lostAfterMs,
       bootMs: this.#bootMs,
+      areVmsKept: false,
       settings: { instancesPerOrganizationMax: 1_000_000, createsPerDayMax: 1_000_000 },
       isPatient: true,
     }

@@ -1,5 +1,5 @@
-// VMs that are files of a directory: they outlive the process that made them, as QEMU does. Effects: those files,
-// timers.
+// VMs that are files of a directory, so that they outlive the process that made them, as QEMU does; or in memory alone.
+// Effects: those files, timers.
 
 import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
@@ -10,11 +10,11 @@ export type FakeVms = Pick<VmEngine, 'define' | 'dismiss' | 'view' | 'onChange'>
   readonly stop: () => void
 }
 
-export function openFakeVms(directory: string, bootMs = 5): FakeVms {
-  mkdirSync(directory, { recursive: true })
+/** `directory` null: VMs are in memory alone, and end with the process. */
+export function openFakeVms(directory: string | null, bootMs = 5): FakeVms {
+  const states: VmStates = directory === null ? new Map<string, VmState>() : filesIn(directory)
   const listeners: ((vmId: string) => void)[] = []
   const timers = new Set<Timer>()
-  const path = (vmId: string) => join(directory, vmId)
   const later = (vmId: string, work: () => void, afterMs = 1) => {
     const timer = setTimeout(() => {
       timers.delete(timer)
@@ -23,22 +23,20 @@ export function openFakeVms(directory: string, bootMs = 5): FakeVms {
     }, afterMs)
     timers.add(timer)
   }
-  const boot = (vmId: string) =>
-    later(vmId, () => existsSync(path(vmId)) && writeFileSync(path(vmId), 'running'), bootMs)
-  const ids = () => readdirSync(directory)
+  const boot = (vmId: string) => later(vmId, () => states.has(vmId) && states.set(vmId, 'running'), bootMs)
+  const ids = () => [...states.keys()]
   for (const vmId of ids()) boot(vmId)
   return {
     ids,
     define: vmId => {
-      if (existsSync(path(vmId))) return
-      writeFileSync(path(vmId), 'booting')
+      if (states.has(vmId)) return
+      states.set(vmId, 'booting')
       boot(vmId)
     },
-    dismiss: vmId => later(vmId, () => rmSync(path(vmId), { force: true })),
+    dismiss: vmId => later(vmId, () => states.delete(vmId)),
     view: vmId => {
-      if (!existsSync(path(vmId))) return null
-      const state = readFileSync(path(vmId), 'utf8') === 'running' ? 'running' : 'booting'
-      return viewOf(vmId, state)
+      const state = states.get(vmId)
+      return state === undefined ? null : viewOf(vmId, state)
     },
     onChange: listener => {
       listeners.push(listener)
@@ -49,7 +47,31 @@ export function openFakeVms(directory: string, bootMs = 5): FakeVms {
   }
 }
 
-function viewOf(id: string, state: 'running' | 'booting'): VmView {
+type VmState = 'running' | 'booting'
+
+type VmStates = {
+  readonly has: (vmId: string) => boolean
+  readonly get: (vmId: string) => VmState | undefined
+  readonly set: (vmId: string, state: VmState) => void
+  readonly delete: (vmId: string) => void
+  readonly keys: () => Iterable<string>
+}
+
+/** A file for each VM. */
+function filesIn(directory: string): VmStates {
+  mkdirSync(directory, { recursive: true })
+  const path = (vmId: string) => join(directory, vmId)
+  const has = (vmId: string) => existsSync(path(vmId))
+  return {
+    has,
+    get: vmId => (has(vmId) ? (readFileSync(path(vmId), 'utf8') === 'running' ? 'running' : 'booting') : undefined),
+    set: (vmId, state) => writeFileSync(path(vmId), state),
+    delete: vmId => rmSync(path(vmId), { force: true }),
+    keys: () => readdirSync(directory),
+  }
+}
+
+function viewOf(id: string, state: VmState): VmView {
   // An address by its id.
   const [a = 0, b = 0] = Buffer.from(id.replaceAll('-', ''), 'hex').subarray(-2)
   return {

@@ -73,6 +73,8 @@ export type FleetHostOptions = {
   readonly log?: (line: string) => void
   readonly settings?: Partial<typeof settings>
   readonly bootMs?: number
+  /** False: VMs that are files are in memory instead, and cost next to nothing. */
+  readonly areVmsKept?: boolean
   /** Its VMs give evidence, of the simulated platform. A number: one in so many instances. */
   readonly isAttested?: boolean | number
   readonly attestationsPerMinute?: number
@@ -116,7 +118,7 @@ export async function startFleetHost(options: FleetHostOptions): Promise<FleetHo
   const { bootMs = 5, pool } = options
   const ledgerVms: LedgerVms | null =
     pool === undefined ? null : openLedgerVms({ directory, bootMs, pool }, { store: alone, clock, log })
-  const vms = ledgerVms ?? openFakeVms(join(directory, 'vms'), bootMs)
+  const vms = ledgerVms ?? openFakeVms(options.areVmsKept === false ? null : join(directory, 'vms'), bootMs)
   const fleet = openFleetDirectory(
     {
       directory: alone.directory,
