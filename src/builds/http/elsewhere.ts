@@ -27,8 +27,10 @@ export type Refused = {
   readonly isPassedOn?: boolean
 }
 
-/** Other hosts that are asked for one request. */
-const askedMax = 3
+/** Other hosts that are asked for one request: those that drain have the fewest builds, and answer at once. */
+const askedMax = 8
+/** Nobody more is asked then. */
+const allMs = 8_000
 /** For a host to say whether it has room, and to reserve a VM. */
 const roomMs = 2_000
 const reserveMs = 5_000
@@ -123,7 +125,9 @@ export class Elsewhere {
     const counts = countBuildsByHost(directory.db, states)
     const count = (hostId: string) => counts.get(hostId) ?? 0
     const hosts = fleet.others().toSorted((a, b) => count(a) - count(b))
+    const untilMs = clock.monotonicMs() + allMs
     for (const hostId of hosts.slice(0, askedMax)) {
+      if (clock.monotonicMs() >= untilMs) return null
       // Without an answer the next one is asked.
       const taken = await at(fleet, hostId).catch(() => null)
       if (taken !== null) return await taken()

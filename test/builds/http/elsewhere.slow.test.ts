@@ -165,3 +165,16 @@ test.skipIf(missing)('refusals', async () => {
   await west.kill()
   expect((await east.send('POST', '/vm')).status).toBe(429)
 })
+
+// Goal: hosts that drain, which have the fewest VMs, keep nobody from the one that has room.
+test.skipIf(missing)('many hosts that drain', async () => {
+  await using rig = await openBuildFleet(server)
+  const settings = { concurrentMax: 2 }
+  const east = await rig.host('east', { room: full, settings })
+  for (const name of ['d1', 'd2', 'd3', 'd4']) await rig.host(name, { settings })
+  const drains = "UPDATE hosts SET draining_ms = 1 WHERE name LIKE 'd%'"
+  await rig.sql(`SET search_path = strongroom; BEGIN; SELECT begin_change(true); ${drains}; COMMIT`)
+  const west = await rig.host('west', { settings })
+  expect((await east.send('POST', '/vm')).status).toBe(200)
+  expect(await rig.sql('SELECT host_id FROM strongroom.build_reservations')).toBe(west.hostId)
+})
