@@ -8,13 +8,17 @@ import type { ReplicaTable, WireRow } from './tables.ts'
 export type Prepared = {
   readonly select: (key: WireRow) => WireRow | null
   readonly upsert: (row: WireRow) => void
+  /** As a part of a copy of everything. */
+  readonly upsertPart: (row: WireRow) => void
   readonly remove: (key: WireRow) => void
 }
 
 export function prepared(db: DirectoryDb, table: ReplicaTable, hostId: string): Prepared {
   const select = prepareRaw<{ row: string }>(db, selectRow(table))
-  const upsert = prepareRaw(db, upsertRow(table))
+  const upsert = prepareRaw(db, upsertRow(table, false))
+  const upsertPart = prepareRaw(db, upsertRow(table, true))
   const remove = prepareRaw(db, deleteRow(table))
+  const values = (row: WireRow) => [...table.columns.map(({ name, type }) => bound(row[name], type)), hostId]
   const keyValues = (key: WireRow) => table.key.map(name => bound(key[name], 'text'))
   return {
     select: key => {
@@ -22,7 +26,10 @@ export function prepared(db: DirectoryDb, table: ReplicaTable, hostId: string): 
       return found === null ? null : JSON.parse(found.row)
     },
     upsert: row => {
-      upsert.run(...table.columns.map(({ name, type }) => bound(row[name], type)), hostId)
+      upsert.run(...values(row))
+    },
+    upsertPart: row => {
+      upsertPart.run(...values(row))
     },
     remove: key => {
       remove.run(...keyValues(key), hostId)

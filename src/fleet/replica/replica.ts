@@ -195,7 +195,7 @@ export class Replica {
   /** Takes over rows of a copy that is made in parts, without moving on. `alongside`: in the same transaction. */
   applyPart(changes: readonly RowChange[], alongside: () => void = () => {}): Applied {
     return this.#copying(tx => {
-      const touched = changes.flatMap(change => this.#take(tx, change) ?? [])
+      const touched = changes.flatMap(change => this.#take(tx, change, 'upsertPart') ?? [])
       alongside()
       return touched
     }, changes)
@@ -280,14 +280,18 @@ export class Replica {
     return { instances: [...last.values()], touchesKeys, builds: [...new Set(builds)] }
   }
 
-  #take(tx: DirectoryDb, { table, key, row }: RowChange): TouchedInstance | null {
+  #take(
+    tx: DirectoryDb,
+    { table, key, row }: RowChange,
+    how: 'upsert' | 'upsertPart' = 'upsert',
+  ): TouchedInstance | null {
     const found = this.#tables.get(table)
     // A table that a newer host has.
     if (found === undefined) return null
     const id = instanceOf(table, row ?? key)
     const before = id === null ? null : this.#instance(id)
     if (row === null) found.remove(key)
-    else this.#upsert(found, row)
+    else this.#upsert(found[how], row)
     if (id === null) return null
     const after = this.#instance(id)
     const { hostId } = this.#deps
@@ -309,7 +313,7 @@ export class Replica {
   }
 
   /** While parts of a copy are of different moments a row may refer to one that comes later or has gone. */
-  #upsert({ upsert }: Prepared, row: WireRow): void {
+  #upsert(upsert: Prepared['upsert'], row: WireRow): void {
     try {
       upsert(row)
     } catch (error) {

@@ -102,9 +102,10 @@ export function selectPage(table: ReplicaTable, isFirst: boolean): string {
 
 /**
  * Takes over a row: parameters are the columns in order, then this host's id. A row of this host keeps what this host
- * says, and everything moves only forwards.
+ * says, and everything moves only forwards. `isPart`: in a copy of everything another host's instance becomes as the
+ * directory has it, also where that is less: a failover may have lost what was copied from the server before.
  */
-export function upsertRow(table: ReplicaTable): string {
+export function upsertRow(table: ReplicaTable, isPart: boolean): string {
   const { name, key, columns } = table
   const names = columns.map(column => column.name).join(', ')
   const values = columns
@@ -123,6 +124,7 @@ export function upsertRow(table: ReplicaTable): string {
       ? `${name}.host_id = ${me}`
       : `(SELECT host_id FROM instances WHERE id = excluded.${table.ofInstance}) = ${me}`
   const isAnew = columns.some(({ merge }) => merge === 'attempt') ? `excluded.attempt > ${name}.attempt` : null
+  const isOthers = isPart && name === 'instances' ? `${name}.host_id <> ${me} AND excluded.host_id <> ${me}` : null
   const isHolder = `${name}.host_id = ${me} AND excluded.host_id = ${me}`
   const sets = columns.filter(({ merge }) => merge !== 'fixed').map(column => `${column.name} = ${chosen(column)}`)
   // The parameter has to appear, also where no column needs it.
@@ -130,9 +132,11 @@ export function upsertRow(table: ReplicaTable): string {
     ON CONFLICT (${key.join(', ')}) ${sets.length === 0 ? 'DO NOTHING' : `DO UPDATE SET ${sets.join(', ')}`}`
 
   function chosen(column: Column): string {
-    return isAnew === null
+    const isTaken = isOthers !== null && FORWARDS.has(column.merge) ? isOthers : null
+    const conditions = [isAnew, isTaken].flatMap(condition => (condition === null ? [] : `(${condition})`))
+    return conditions.length === 0
       ? merged(column)
-      : `CASE WHEN ${isAnew} THEN excluded.${column.name} ELSE ${merged(column)} END`
+      : `CASE WHEN ${conditions.join(' OR ')} THEN excluded.${column.name} ELSE ${merged(column)} END`
   }
 
   function merged({ name: column, merge }: Column): string {
@@ -162,6 +166,8 @@ export function upsertRow(table: ReplicaTable): string {
     }
   }
 }
+
+const FORWARDS: ReadonlySet<Column['merge']> = new Set(['first', 'status', 'desired'])
 
 /** Parameters: the key's columns, then this host's id. Rows that this host writes for its own instance stay. */
 export function deleteRow({ name, key, ofInstance }: ReplicaTable): string {

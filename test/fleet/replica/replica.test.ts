@@ -71,6 +71,27 @@ test('tables of another executable', () => {
   expect(replica.mark()).toMatchObject({ version: 6, timeline: 0 })
 })
 
+// Goal: a change that a failover lost does not live on in a copy: a copy of everything has another host's instance as
+// the directory has it. News alone, and what this host says of its own, only move on.
+test('an instance in a copy of everything', () => {
+  const { store, replica, instance } = opened()
+  const ended: WireRow = { desired: 'absent', status: 'terminating', terminated_reason: 'deleted_via_api' }
+  const rows = (more: WireRow) => [instanceRow('i1', store.hostId, more), instanceRow('i2', 'other', more)]
+  const shown = (id: string) => {
+    const { desired, status, terminatedReason } = instance(id) ?? {}
+    return [desired, status, terminatedReason]
+  }
+  const [living, ending] = [
+    ['present', 'ready', null],
+    ['absent', 'terminating', 'deleted_via_api'],
+  ]
+  replica.apply([organization, ...rows(ended)], at(1))
+  replica.apply(rows({ status: 'ready' }), at(2))
+  expect([shown('i1'), shown('i2')]).toEqual([ending, ending])
+  replica.applyPart(rows({ status: 'ready' }))
+  expect([shown('i1'), shown('i2')]).toEqual([ending, living])
+})
+
 // Goal: a new instance of this host gets its VM with its row, once; one of another host gets none here.
 test('adoption', () => {
   const { store, replica, adopted, instance } = opened()
