@@ -7,6 +7,7 @@ import type { Logger } from '../../../src/base/log.ts'
 import { type OpenPeers, openPeers } from '../../../src/fleet/peers/open.ts'
 import { openPeerKey } from '../../../src/fleet/peers/peer-key.ts'
 import type { PeerServerDeps } from '../../../src/fleet/peers/peer-server.ts'
+import { watchServing } from '../../../src/fleet/peers/serving.ts'
 import type { Postgres } from '../../../src/fleet/postgres.ts'
 
 /** Local ports by which another host is reached, by its name; absent: where it says. */
@@ -46,7 +47,11 @@ export async function openHostPeers(host: {
       })
       const stopping = new AbortController()
       const own = { address: `127.0.0.1:${listener.port}`, certificate: key.certificate }
-      const running = peers.watch.run(own, stopping.signal)
+      const { list } = peers
+      const running = Promise.all([
+        peers.watch.run(own, stopping.signal),
+        watchServing({ hostId, list, clock, onLook: () => {} }, stopping.signal),
+      ])
       return {
         port: listener.port ?? 0,
         end: async () => {
