@@ -9,6 +9,7 @@ import { type Prepared, prepared } from './prepared.ts'
 import { CopyProgress } from './progress.ts'
 import { noteOfInstances, noteOwn, outboxTriggers, triggerNames } from './statements.ts'
 import { REPLICA_TABLES, type ReplicaTable, type RowChange, type WireRow } from './tables.ts'
+import { type InstanceBefore, instanceOf, isOtherAttempt, joined, mayHaveVm, type TouchedInstance } from './touched.ts'
 
 export type ReplicaDeps = {
   readonly directory: Pick<DirectoryStore, 'db' | 'transact'>
@@ -19,20 +20,6 @@ export type ReplicaDeps = {
 
 /** Where the copy stands. */
 export type ReplicaMark = { readonly fleetId: string; readonly timeline: number; readonly version: number }
-
-/** An instance that changes of others have touched. Null: it is gone. */
-export type TouchedInstance = {
-  readonly id: string
-  readonly isOwn: boolean
-  /** It was not there, or this host has it newly. */
-  readonly isNew: boolean
-  /** This host has to end the VM that it had for it. */
-  readonly isLeft: boolean
-  /** It was wanted before, and is not any more. */
-  readonly isDismissed: boolean
-  /** It was given up, and the VM with it. */
-  readonly isFailed: boolean
-}
 
 export type Applied = {
   readonly instances: readonly TouchedInstance[]
@@ -50,14 +37,6 @@ const noTimeline = 0
 
 /** Instances of a turn of the event loop. */
 const ownCount = 250
-
-type InstanceBefore = {
-  readonly host_id: string
-  readonly desired: string
-  readonly status: string
-  readonly vm_id: string | null
-  readonly attempt: number
-}
 
 export class Replica {
   readonly #deps: ReplicaDeps
@@ -296,7 +275,7 @@ export class Replica {
     const after = this.#instance(id)
     const { hostId } = this.#deps
     const isOwn = (after ?? before)?.host_id === hostId
-    const isAnew = before !== null && after !== null && after.attempt > before.attempt
+    const isAnew = before !== null && after !== null && isOtherAttempt(before, after)
     if (isAnew) this.#beginAnew(id)
     const isLeft = before?.host_id === hostId && before.vm_id !== null && (!isOwn || !mayHaveVm(after))
     if (isLeft) this.#leaveVm(id, before.vm_id)
@@ -332,10 +311,6 @@ export class Replica {
   }
 }
 
-function mayHaveVm(after: InstanceBefore | null): boolean {
-  return after !== null && after.status !== 'terminated'
-}
-
 /** The fleet whose directory the records of this host are a copy of; null: of none. */
 export function copiedFleetOf({ db }: Pick<DirectoryStore, 'db'>): string | null {
   return db.all<{ fleet_id: string }>('SELECT fleet_id FROM replica')[0]?.fleet_id ?? null
@@ -369,24 +344,6 @@ function tried(tx: DirectoryDb, work: (tx: DirectoryDb) => unknown): Tried {
   } catch (error) {
     return { ok: false, error }
   }
-}
-
-function joined(a: TouchedInstance | undefined, b: TouchedInstance): TouchedInstance {
-  if (a === undefined) return b
-  return {
-    ...b,
-    isNew: a.isNew || b.isNew,
-    isLeft: a.isLeft || b.isLeft,
-    isDismissed: a.isDismissed || b.isDismissed,
-    isFailed: a.isFailed || b.isFailed,
-  }
-}
-
-/** Instances whose record, name or address a row is about. */
-function instanceOf(table: string, row: WireRow): string | null {
-  const column = { instances: 'id', instance_addresses: 'instance_id', instance_attestations: 'instance_id' }[table]
-  const id = column === undefined ? null : row[column]
-  return typeof id === 'string' ? id : null
 }
 
 function textOf({ table_name, row_key }: Pick<OutboxLine, 'table_name' | 'row_key'>): string {

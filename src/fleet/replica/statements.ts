@@ -102,8 +102,8 @@ export function selectPage(table: ReplicaTable, isFirst: boolean): string {
 
 /**
  * Takes over a row: parameters are the columns in order, then this host's id. A row of this host keeps what this host
- * says, and everything moves only forwards. `isPart`: in a copy of everything another host's instance becomes as the
- * directory has it, also where that is less: a failover may have lost what was copied from the server before.
+ * says, and everything moves only forwards. `isPart`: in a copy of everything a row that is not this host's becomes as
+ * the directory has it, also where that is less: a failover may have lost what was copied from the server before.
  */
 export function upsertRow(table: ReplicaTable, isPart: boolean): string {
   const { name, key, columns } = table
@@ -124,7 +124,7 @@ export function upsertRow(table: ReplicaTable, isPart: boolean): string {
       ? `${name}.host_id = ${me}`
       : `(SELECT host_id FROM instances WHERE id = excluded.${table.ofInstance}) = ${me}`
   const isAnew = columns.some(({ merge }) => merge === 'attempt') ? `excluded.attempt > ${name}.attempt` : null
-  const isOthers = isPart && name === 'instances' ? `${name}.host_id <> ${me} AND excluded.host_id <> ${me}` : null
+  const isOthers = isPart ? othersRow(name, me) : null
   const isHolder = `${name}.host_id = ${me} AND excluded.host_id = ${me}`
   const sets = columns.filter(({ merge }) => merge !== 'fixed').map(column => `${column.name} = ${chosen(column)}`)
   // The parameter has to appear, also where no column needs it.
@@ -132,7 +132,7 @@ export function upsertRow(table: ReplicaTable, isPart: boolean): string {
     ON CONFLICT (${key.join(', ')}) ${sets.length === 0 ? 'DO NOTHING' : `DO UPDATE SET ${sets.join(', ')}`}`
 
   function chosen(column: Column): string {
-    const isTaken = isOthers !== null && FORWARDS.has(column.merge) ? isOthers : null
+    const isTaken = column.name === 'last_used_at_ms' ? null : isOthers
     const conditions = [isAnew, isTaken].flatMap(condition => (condition === null ? [] : `(${condition})`))
     return conditions.length === 0
       ? merged(column)
@@ -167,7 +167,22 @@ export function upsertRow(table: ReplicaTable, isPart: boolean): string {
   }
 }
 
-const FORWARDS: ReadonlySet<Column['merge']> = new Set(['first', 'status', 'desired'])
+/** SQL: whether a row in a copy of everything is no word of this host's; null: each table has a row for each host. */
+function othersRow(name: string, me: string): string | null {
+  switch (name) {
+    case 'organizations':
+    case 'keys':
+      return 'true'
+    // A host revokes the keys of its own instances before the directory does.
+    case 'gateway_keys':
+      return `(SELECT host_id FROM instances WHERE id = excluded.instance_id) IS NOT ${me}`
+    case 'instances':
+    case 'builds':
+      return `${name}.host_id IS NOT ${me} OR excluded.host_id IS NOT ${me}`
+    default:
+      return null
+  }
+}
 
 /** Parameters: the key's columns, then this host's id. Rows that this host writes for its own instance stay. */
 export function deleteRow({ name, key, ofInstance }: ReplicaTable): string {

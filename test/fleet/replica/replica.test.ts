@@ -92,6 +92,65 @@ test('an instance in a copy of everything', () => {
   expect([shown('i1'), shown('i2')]).toEqual([ending, living])
 })
 
+// Goal: nor does a revoked key, an organization that is deleted, or the end of another host's build; a host's own word
+// about its build, the key of its instance and a key's last use stays.
+test('other rows in a copy of everything', () => {
+  const { db, store, replica } = opened()
+  const secret = `\\x${'00'.repeat(32)}`
+  const key = (more: WireRow) =>
+    change('keys', { prefix: 'p', organization_id: 'o', secret_sha256: secret, scope: 'write', ...more }, ['prefix'])
+  const gatewayKey = (prefix: string, more: WireRow) =>
+    change('gateway_keys', { prefix, organization_id: 'o', secret_sha256: secret, created_at_ms: 1, ...more }, [
+      'prefix',
+    ])
+  const build = (id: string, hostId: string, more: WireRow) =>
+    change('builds', {
+      ...{ id, host_id: hostId, source_host_id: hostId, claims: 1, organization_id: 'o', nonce: id, created_at_ms: 1 },
+      ...{ source_kind: 'git', reproduce: 0, simulated: 0, network: 'unused', disk_bytes: 0, ...more },
+    })
+  const rows = (at: number | null, state: string) => [
+    change('organizations', { id: 'o', slug: 'acme', status: 'active', created_at_ms: 1, deleting_at_ms: at }),
+    key({ created_at_ms: 1, revoked_at_ms: at, last_used_at_ms: at }),
+    instanceRow('mine', store.hostId),
+    gatewayKey('g1', { revoked_at_ms: at }),
+    gatewayKey('g2', { revoked_at_ms: at, instance_id: 'mine' }),
+    build('b1', 'other', { state }),
+    build('b2', store.hostId, { state }),
+  ]
+  const shown = () => ({
+    deleting: db.all('SELECT deleting_at_ms AS at FROM organizations'),
+    keys: db.all('SELECT revoked_at_ms AS at, last_used_at_ms AS used FROM keys'),
+    gatewayKeys: db.all('SELECT revoked_at_ms AS at FROM gateway_keys ORDER BY prefix'),
+    builds: db.all('SELECT state FROM builds ORDER BY id'),
+  })
+  replica.apply(rows(5, 'failed'), at(1))
+  const ended = shown()
+  replica.apply(rows(null, 'running'), at(2))
+  expect(shown()).toEqual(ended)
+  replica.applyPart(rows(null, 'running'))
+  expect(shown()).toEqual({
+    deleting: [{ at: null }],
+    keys: [{ at: null, used: 5 }],
+    gatewayKeys: [{ at: null }, { at: 5 }],
+    builds: [{ state: 'running' }, { state: 'failed' }],
+  })
+})
+
+// Goal: a host that got an instance by a change that a failover lost ends its VM, and the host that has it makes one.
+test('a second attempt that a failover lost', () => {
+  const { replica, adopted, instance, store, db } = opened()
+  replica.apply([organization, instanceRow('i1', 'other', { attempt: 1 }), instanceRow('i2', store.hostId)], at(1))
+  const mine = instance('i2')?.vmId ?? ''
+  const given = [instanceRow('i1', store.hostId, { attempt: 2 }), instanceRow('i2', 'other', { attempt: 2 })]
+  replica.apply(given, at(2))
+  expect(adopted).toEqual(['i2', 'i1'])
+  const lost = instance('i1')?.vmId ?? ''
+  replica.applyPart([instanceRow('i1', 'other', { attempt: 1 }), instanceRow('i2', store.hostId, { attempt: 1 })])
+  expect(db.all('SELECT vm_id FROM left_vms ORDER BY vm_id')).toEqual([lost, mine].toSorted().map(vm_id => ({ vm_id })))
+  expect(adopted).toEqual(['i2', 'i1', 'i2'])
+  expect([instance('i1')?.hostId, instance('i2')?.hostId]).toEqual(['other', store.hostId])
+})
+
 // Goal: a new instance of this host gets its VM with its row, once; one of another host gets none here.
 test('adoption', () => {
   const { store, replica, adopted, instance } = opened()
