@@ -3,11 +3,10 @@
 import { sha256 } from '../../attest/hash.ts'
 import { kemPublicKey } from '../../attest/receipt/kem.ts'
 import { fail, notChecked, pass, type Verdict, verdict } from '../../attest/verdict.ts'
-import { fromUtf8, toBase64Url, toHex } from '../../base/bytes.ts'
+import { toBase64Url, toHex } from '../../base/bytes.ts'
 import { iso, systemClock } from '../../base/clock.ts'
 import { messageOf } from '../../base/fault.ts'
 import { systemRandom } from '../../base/ids.ts'
-import { resultOr } from '../../base/result-or.ts'
 import type { LogFact } from '../../contract/http/log-entry.ts'
 import { workloadBytesMax } from '../../contract/vm/workload.ts'
 import { spkiDigestOf } from '../../http/pair.ts'
@@ -33,6 +32,7 @@ import {
   withLog,
 } from '../log/options.ts'
 import { countOption, urlOption } from '../options.ts'
+import { refusalIn } from '../refusal.ts'
 import { verdictDocument } from '../render.ts'
 import { exitCodeOfVerdict } from './failure.ts'
 import { addBoundGpuOptions, type BoundGpuOptions, expectedGpuChecks, readJudgeGpus } from './gpu/bound.ts'
@@ -105,7 +105,9 @@ async function verifyAt(run: Run, url: URL, options: GatewayOptions): Promise<vo
     certificateFault === null ? pass('tls-certificate') : fail('tls-certificate', `${certificateFault}; see --ca`)
   const connection = [pass('connection', url.host), certificate]
   if (status !== 200) {
-    return await show(verdict([...connection, fail('attestation-format', `${status}: ${errorOf(body)}`)]))
+    return await show(
+      verdict([...connection, fail('attestation-format', `${status}: ${refusalIn(body, 'no attestation')}`)]),
+    )
   }
   const asOf = systemClock.nowMs()
   const found = await verifyGateway(body, {
@@ -164,12 +166,4 @@ async function showVerdict(run: Run, { whole, found, logged, verbose }: Shown): 
   const document = { ...verdictDocument(shown, details), ...attestation, ...logDocument(logged) }
   await run.result(document, verdictSummary(shown, { verbose, details, paint: run.paint }))
   run.exitWith(exitCodeOfVerdict(shown, details))
-}
-
-/** Code and message of the gateway's error document, where the body is one. */
-function errorOf(body: Uint8Array): string {
-  return resultOr(() => {
-    const { error } = JSON.parse(fromUtf8(body.subarray(0, 4096)))
-    return `${error.code}: ${error.message}`
-  }, 'no attestation')
 }

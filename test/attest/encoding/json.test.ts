@@ -44,7 +44,7 @@ test('where JSON.parse stands', () => {
     'attest/ehbp/whole.ts': 'whether a stream ended with an error event; nothing of it is taken',
     'attest/receipt/receipt.ts': 'counts the names of the text, and refuses a second one',
     'cli/input-file.ts': "for the parser's own words; the strict reader follows",
-    'cli/verify/gateway.ts': 'the message of an HTTP error, which is only shown',
+    'cli/refusal.ts': 'the message of an HTTP error, which is only shown',
     'cli/verify/instance-source.ts': 'the message of an HTTP error, which is only shown',
     'verifier/fetch/evidence.ts': 'the code of an HTTP error, which is only shown',
     'vm/firewall-probe/probe.driver.ts': 'what nft and ip of this host print',

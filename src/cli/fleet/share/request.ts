@@ -24,6 +24,7 @@ import { attestationBytesMax } from '../../../verifier/gateway.ts'
 import type { Run } from '../../cli.ts'
 import { AdvisedFault } from '../../exit.ts'
 import { writeOutputs } from '../../output-file.ts'
+import { refusalIn } from '../../refusal.ts'
 import { fields } from '../../render.ts'
 import { ownRecords, requiredTarget } from '../direct.ts'
 
@@ -84,15 +85,7 @@ async function text(url: URL, bodyBytesMax: number): Promise<string> {
     throw notReady(`its gateway does not answer: ${messageOf(error)}`)
   })
   if (status === 200) return fromUtf8(body)
-  throw notReady(`${url.pathname} of its gateway answers with status ${status}: ${codeOf(body)}`)
-}
-
-function codeOf(body: Uint8Array): string {
-  try {
-    return String(JSON.parse(fromUtf8(body.subarray(0, 4_096))).error.message).slice(0, 200)
-  } catch {
-    return 'no reason'
-  }
+  throw notReady(`${url.pathname} of its gateway answers with status ${status}: ${refusalIn(body, 'no reason')}`)
 }
 
 function notReady(why: string): Fault {
