@@ -220,7 +220,11 @@ test.skipIf(missing)('retention', async () => {
   const [east, west] = fleet.both()
   const { name } = await east.created()
   await west.send('DELETE', `/v1/instances/${name}`)
-  await until('terminated', 10_000, async () => (await east.shown(name)).status === 'terminated')
+  // The host that has it knows first.
+  await until('terminated, as both know', 10_000, async () => {
+    const shown = await Promise.all([east.shown(name), west.shown(name)])
+    return shown.every(({ status }) => status === 'terminated')
+  })
   expect(await west.removeExpired(29)).toEqual({ instances: 0, responses: 0 })
   expect(await west.removeExpired(40)).toEqual({ instances: 1, responses: 0 })
   expect(await east.removeExpired(40)).toEqual({ instances: 0, responses: 0 })
