@@ -2,12 +2,13 @@
 // checker looks for what was lost, ran twice, ended twice or was left behind. STRONGROOM_FLEET_SEED runs another seed,
 // STRONGROOM_FLEET_FAULTS asks for more faults.
 
-import { afterAll, beforeAll, expect, test } from 'bun:test'
+import { expect, test } from 'bun:test'
 import { existsSync } from 'node:fs'
 import { join } from 'node:path'
 import { randomNonce, source } from '../../scripts/rigs/build/builds-service.ts'
 import { goodScript, line, resultOf } from '../../scripts/rigs/build/engine.ts'
-import { hasPostgres, type PostgresServer, startPostgres } from '../../scripts/rigs/postgres/server.ts'
+import { hasPostgres, type PostgresServer } from '../../scripts/rigs/postgres/server.ts'
+import { startForTests } from '../../scripts/rigs/postgres/suite.ts'
 import { skipUnless } from '../../scripts/rigs/skip.ts'
 import { until } from '../../scripts/rigs/until.ts'
 import { createDraw } from '../rigs/draw.ts'
@@ -23,11 +24,8 @@ const settings = { queueMax: 100, uploadsMax: 100, concurrentMax: 2 }
 
 let server: PostgresServer
 
-beforeAll(async () => {
-  if (hasPostgres) server = await startPostgres()
-}, 60_000)
-afterAll(async () => {
-  await server?.[Symbol.asyncDispose]()
+startForTests(started => {
+  server = started
 })
 
 type Acknowledged = { readonly id: string; isCancelled: boolean }

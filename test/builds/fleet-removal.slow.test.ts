@@ -1,13 +1,14 @@
 // The end of builds of a fleet: an organization that is deleted, and records and files whose time is over, on
 // every host, also one that was away. Real PostgreSQL, build VMs that play scripts.
 
-import { afterAll, beforeAll, expect, test } from 'bun:test'
+import { expect, test } from 'bun:test'
 import { existsSync, readdirSync } from 'node:fs'
 import { join } from 'node:path'
 import { certainClock, source } from '../../scripts/rigs/build/builds-service.ts'
 import { line, resultOf } from '../../scripts/rigs/build/engine.ts'
 import { createClockGuard } from '../../scripts/rigs/clock-guard.ts'
-import { hasPostgres, type PostgresServer, startPostgres } from '../../scripts/rigs/postgres/server.ts'
+import { hasPostgres, type PostgresServer } from '../../scripts/rigs/postgres/server.ts'
+import { startForTests } from '../../scripts/rigs/postgres/suite.ts'
 import { skipUnless } from '../../scripts/rigs/skip.ts'
 import { until } from '../../scripts/rigs/until.ts'
 import { silentLogger } from '../../src/base/log.ts'
@@ -28,11 +29,8 @@ const running = [line('init', 'begun'), { kind: 'wait', until: new Promise(() =>
 
 let server: PostgresServer
 
-beforeAll(async () => {
-  if (hasPostgres) server = await startPostgres()
-}, 60_000)
-afterAll(async () => {
-  await server?.[Symbol.asyncDispose]()
+startForTests(started => {
+  server = started
 })
 
 /** As every daemon has it: it looks for deletions now and then. */

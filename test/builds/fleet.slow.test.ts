@@ -1,13 +1,14 @@
 // Builds of a fleet over real PostgreSQL and HTTP, with build VMs that play scripts: queued once, run anywhere, served
 // through every host.
 
-import { afterAll, beforeAll, expect, test } from 'bun:test'
+import { expect, test } from 'bun:test'
 import { randomUUID } from 'node:crypto'
 import { existsSync } from 'node:fs'
 import { join } from 'node:path'
 import { parseEvents, source } from '../../scripts/rigs/build/builds-service.ts'
 import { goodScript, line, resultOf } from '../../scripts/rigs/build/engine.ts'
-import { hasPostgres, type PostgresServer, startPostgres } from '../../scripts/rigs/postgres/server.ts'
+import { hasPostgres, type PostgresServer } from '../../scripts/rigs/postgres/server.ts'
+import { startForTests } from '../../scripts/rigs/postgres/suite.ts'
 import { skipUnless } from '../../scripts/rigs/skip.ts'
 import { until } from '../../scripts/rigs/until.ts'
 import { endAllOf } from '../../src/fleet/hosts/give-up.ts'
@@ -20,11 +21,8 @@ const full = () => ({ kind: 'full', lacking: 'memory', isEnding: false }) as con
 
 let server: PostgresServer
 
-beforeAll(async () => {
-  if (hasPostgres) server = await startPostgres()
-}, 60_000)
-afterAll(async () => {
-  await server?.[Symbol.asyncDispose]()
+startForTests(started => {
+  server = started
 })
 
 /** `east` takes builds and has no room for VMs, `west` runs them, `north` does neither. */

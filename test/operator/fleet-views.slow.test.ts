@@ -1,8 +1,9 @@
 // Budgets and usage of a fleet as the operator of either host sees them. Real PostgreSQL, a nano-dollar a token.
 
-import { afterAll, beforeAll, expect, test } from 'bun:test'
+import { expect, test } from 'bun:test'
 import { type BooksHost, organizationId } from '../../scripts/rigs/fleet/books-host.ts'
-import { hasPostgres, type PostgresServer, startPostgres } from '../../scripts/rigs/postgres/server.ts'
+import { hasPostgres, type PostgresServer } from '../../scripts/rigs/postgres/server.ts'
+import { startForTests } from '../../scripts/rigs/postgres/suite.ts'
 import { skipUnless } from '../../scripts/rigs/skip.ts'
 import { until } from '../../scripts/rigs/until.ts'
 import { systemClock } from '../../src/base/clock.ts'
@@ -25,11 +26,8 @@ const november = Date.parse('2026-11-26T12:00Z')
 
 let server: PostgresServer
 
-beforeAll(async () => {
-  if (hasPostgres) server = await startPostgres()
-}, 60_000)
-afterAll(async () => {
-  await server?.[Symbol.asyncDispose]()
+startForTests(started => {
+  server = started
 })
 
 /** GET and POST of a host's operator. */

@@ -1,10 +1,11 @@
 // Requests that find no room on the host that is asked, while another host of the fleet has some. Real PostgreSQL and
 // HTTP, build VMs that play scripts.
 
-import { afterAll, beforeAll, expect, test } from 'bun:test'
+import { expect, test } from 'bun:test'
 import { randomNonce, source } from '../../../scripts/rigs/build/builds-service.ts'
 import { resultOf } from '../../../scripts/rigs/build/engine.ts'
-import { hasPostgres, type PostgresServer, startPostgres } from '../../../scripts/rigs/postgres/server.ts'
+import { hasPostgres, type PostgresServer } from '../../../scripts/rigs/postgres/server.ts'
+import { startForTests } from '../../../scripts/rigs/postgres/suite.ts'
 import { skipUnless } from '../../../scripts/rigs/skip.ts'
 import { until } from '../../../scripts/rigs/until.ts'
 import { type BuildHost, openBuildFleet } from '../../rigs/fleet/build-fleet.ts'
@@ -15,11 +16,8 @@ const bodyOf = () => ({ nonce: randomNonce(), source_data: source.toString('base
 
 let server: PostgresServer
 
-beforeAll(async () => {
-  if (hasPostgres) server = await startPostgres()
-}, 60_000)
-afterAll(async () => {
-  await server?.[Symbol.asyncDispose]()
+startForTests(started => {
+  server = started
 })
 
 const knows = (host: BuildHost, id: string) => until(`${host.name} knows it`, 5_000, () => host.look(id) !== null)

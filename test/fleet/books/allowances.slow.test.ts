@@ -1,9 +1,10 @@
 // Budgets over the hosts of a fleet: never passed, whatever runs at the same time. Real PostgreSQL, a nano-dollar a
 // token.
 
-import { afterAll, beforeAll, expect, test } from 'bun:test'
+import { expect, test } from 'bun:test'
 import { type BooksHost, organizationId } from '../../../scripts/rigs/fleet/books-host.ts'
-import { hasPostgres, type PostgresServer, startPostgres } from '../../../scripts/rigs/postgres/server.ts'
+import { hasPostgres, type PostgresServer } from '../../../scripts/rigs/postgres/server.ts'
+import { startForTests } from '../../../scripts/rigs/postgres/suite.ts'
 import { skipUnless } from '../../../scripts/rigs/skip.ts'
 import { failure, until } from '../../../scripts/rigs/until.ts'
 import { BudgetFault } from '../../../src/inference/metering/budgets.ts'
@@ -18,11 +19,8 @@ const seed = Number(process.env.STRONGROOM_FLEET_SEED ?? 7)
 
 let server: PostgresServer
 
-beforeAll(async () => {
-  if (hasPostgres) server = await startPostgres()
-}, 60_000)
-afterAll(async () => {
-  await server?.[Symbol.asyncDispose]()
+startForTests(started => {
+  server = started
 })
 
 type Time = { nowMs: number }

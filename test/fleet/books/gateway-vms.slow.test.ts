@@ -1,10 +1,11 @@
 // Gateways in VMs on two hosts of a fleet hold one budget by their hosts' shares of it. Real PostgreSQL and books; the
 // channel between VM and host is a call with the wire's schemas.
 
-import { afterAll, beforeAll, expect, test } from 'bun:test'
+import { expect, test } from 'bun:test'
 import { Value } from '@sinclair/typebox/value'
 import { type BooksHost, organizationId } from '../../../scripts/rigs/fleet/books-host.ts'
-import { hasPostgres, type PostgresServer, startPostgres } from '../../../scripts/rigs/postgres/server.ts'
+import { hasPostgres, type PostgresServer } from '../../../scripts/rigs/postgres/server.ts'
+import { startForTests } from '../../../scripts/rigs/postgres/suite.ts'
 import { skipUnless } from '../../../scripts/rigs/skip.ts'
 import { failure, until } from '../../../scripts/rigs/until.ts'
 import { systemClock } from '../../../src/base/clock.ts'
@@ -28,11 +29,8 @@ const cost = (_: string, { prompt, completion }: { prompt: number; completion: n
 
 let server: PostgresServer
 
-beforeAll(async () => {
-  if (hasPostgres) server = await startPostgres()
-}, 60_000)
-afterAll(async () => {
-  await server?.[Symbol.asyncDispose]()
+startForTests(started => {
+  server = started
 })
 
 /** Messages on their way between host and VM. */

@@ -1,8 +1,9 @@
 // Usage of gateway keys over the hosts of a fleet: each row in the sums of every host exactly once. Real PostgreSQL.
 
-import { afterAll, beforeAll, expect, test } from 'bun:test'
+import { expect, test } from 'bun:test'
 import { type BooksHost, organizationId } from '../../../scripts/rigs/fleet/books-host.ts'
-import { hasPostgres, type PostgresServer, startPostgres } from '../../../scripts/rigs/postgres/server.ts'
+import { hasPostgres, type PostgresServer } from '../../../scripts/rigs/postgres/server.ts'
+import { startForTests } from '../../../scripts/rigs/postgres/suite.ts'
 import { skipUnless } from '../../../scripts/rigs/skip.ts'
 import { allOf, until } from '../../../scripts/rigs/until.ts'
 import { leaveDirectory, seedDirectory } from '../../../src/fleet/directory/seed.ts'
@@ -22,11 +23,8 @@ const spender = { organizationId, keyPrefix: 'k1' }
 
 let server: PostgresServer
 
-beforeAll(async () => {
-  if (hasPostgres) server = await startPostgres()
-}, 60_000)
-afterAll(async () => {
-  await server?.[Symbol.asyncDispose]()
+startForTests(started => {
+  server = started
 })
 
 const appendTo = ({ directory }: BooksHost, rows: Parameters<ReturnType<typeof prepareUsageAppend>>[0]) =>

@@ -1,8 +1,9 @@
 // The first start of a host whose fleet's database is away, and until its first copy is whole. Real PostgreSQL and
 // HTTP.
 
-import { afterAll, beforeAll, expect, test } from 'bun:test'
-import { hasPostgres, type PostgresServer, startPostgres } from '../../../scripts/rigs/postgres/server.ts'
+import { expect, test } from 'bun:test'
+import { hasPostgres, type PostgresServer } from '../../../scripts/rigs/postgres/server.ts'
+import { startForTests } from '../../../scripts/rigs/postgres/suite.ts'
 import { skipUnless } from '../../../scripts/rigs/skip.ts'
 import { until } from '../../../scripts/rigs/until.ts'
 import { openFleet } from '../../rigs/fleet/fleet.ts'
@@ -11,11 +12,8 @@ const missing = skipUnless(hasPostgres, 'needs PostgreSQL (scripts/setup install
 
 let server: PostgresServer
 
-beforeAll(async () => {
-  if (hasPostgres) server = await startPostgres()
-}, 60_000)
-afterAll(async () => {
-  await server?.[Symbol.asyncDispose]()
+startForTests(started => {
+  server = started
 })
 
 // Goal: a host that starts before the database serves: 503 and not 401 for keys that it cannot know yet, no name said

@@ -1,8 +1,9 @@
 // A copy of the whole directory, in parts, while it changes and its way is cut; and one that takes the place of an
 // older copy. Real PostgreSQL. STRONGROOM_FLEET_ROWS asks for a larger directory.
 
-import { afterAll, beforeAll, expect, test } from 'bun:test'
-import { hasPostgres, type PostgresServer, startPostgres } from '../../../scripts/rigs/postgres/server.ts'
+import { expect, test } from 'bun:test'
+import { hasPostgres, type PostgresServer } from '../../../scripts/rigs/postgres/server.ts'
+import { startForTests } from '../../../scripts/rigs/postgres/suite.ts'
 import { skipUnless } from '../../../scripts/rigs/skip.ts'
 import { until } from '../../../scripts/rigs/until.ts'
 import { canonicalJson } from '../../../src/base/canonical-json.ts'
@@ -19,11 +20,8 @@ const wholeMs = 60_000 + rowCount
 
 let server: PostgresServer
 
-beforeAll(async () => {
-  if (hasPostgres) server = await startPostgres()
-}, 60_000)
-afterAll(async () => {
-  await server?.[Symbol.asyncDispose]()
+startForTests(started => {
+  server = started
 })
 
 /** Rows of all tables together: a fifth are instances, terminated ones with three changes each. */

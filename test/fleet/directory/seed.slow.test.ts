@@ -1,12 +1,13 @@
 // A single host's records become a fleet's directory, beside changes that go on, and the way back. Real PostgreSQL.
 
-import { afterAll, beforeAll, expect, test } from 'bun:test'
+import { expect, test } from 'bun:test'
 import { mkdirSync, mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { startFleetHost } from '../../../scripts/rigs/fleet/fleet-host.ts'
 import { connect, newFleet } from '../../../scripts/rigs/postgres/fleet.ts'
-import { hasPostgres, type PostgresServer, startPostgres } from '../../../scripts/rigs/postgres/server.ts'
+import { hasPostgres, type PostgresServer } from '../../../scripts/rigs/postgres/server.ts'
+import { startForTests } from '../../../scripts/rigs/postgres/suite.ts'
 import { skipUnless } from '../../../scripts/rigs/skip.ts'
 import { failure, until } from '../../../scripts/rigs/until.ts'
 import { systemRandom } from '../../../src/base/ids.ts'
@@ -28,11 +29,8 @@ const noBound = { requestsPerMinute: null, tokensPerMinute: null, concurrencyMax
 
 let server: PostgresServer
 
-beforeAll(async () => {
-  if (hasPostgres) server = await startPostgres()
-}, 60_000)
-afterAll(async () => {
-  await server?.[Symbol.asyncDispose]()
+startForTests(started => {
+  server = started
 })
 
 function addInstance({ directory, hostId }: Store, name: string): void {

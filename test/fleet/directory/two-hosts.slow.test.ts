@@ -1,8 +1,9 @@
 // Two hosts of a fleet over one PostgreSQL: service A keeps its promises whichever host is asked. Real PostgreSQL and
 // HTTP; VMs are files.
 
-import { afterAll, beforeAll, expect, test } from 'bun:test'
-import { hasPostgres, type PostgresServer, startPostgres } from '../../../scripts/rigs/postgres/server.ts'
+import { expect, test } from 'bun:test'
+import { hasPostgres, type PostgresServer } from '../../../scripts/rigs/postgres/server.ts'
+import { startForTests } from '../../../scripts/rigs/postgres/suite.ts'
 import { skipUnless } from '../../../scripts/rigs/skip.ts'
 import { until } from '../../../scripts/rigs/until.ts'
 import { giveUpInstancesOf } from '../../../src/fleet/hosts/give-up.ts'
@@ -13,11 +14,8 @@ const missing = skipUnless(hasPostgres, 'needs PostgreSQL (scripts/setup install
 
 let server: PostgresServer
 
-beforeAll(async () => {
-  if (hasPostgres) server = await startPostgres()
-}, 60_000)
-afterAll(async () => {
-  await server?.[Symbol.asyncDispose]()
+startForTests(started => {
+  server = started
 })
 
 async function twoHosts(): Promise<Fleet & AsyncDisposable> {
