@@ -39,7 +39,7 @@ import { listInTurn } from './turns.query.ts'
 import type { BuildsSettings, Caller } from './types.ts'
 
 export type BuildsServiceDeps = {
-  readonly directory: Pick<DirectoryStore, 'db' | 'transact' | 'change'>
+  readonly directory: Pick<DirectoryStore, 'db' | 'transact' | 'change' | 'fresh'>
   readonly hostId: string
   /** Null: a host by itself. */
   readonly fleet: Pick<BuildFleet, 'stateOf'> | null
@@ -189,7 +189,19 @@ export class BuildsService {
 
   /** No effect on one that has ended. Faults: not_found, fleet.unavailable. */
   async cancel(caller: Caller, id: string, place: Place): Promise<Build> {
-    return await this.#cancel(this.find(caller, id, place))
+    return await this.#cancel(await this.#findEverywhere(() => this.find(caller, id, place)))
+  }
+
+  /** Another host may have acknowledged a build that is not here yet: the directory alone says that there is none. */
+  async #findEverywhere(find: () => Build): Promise<Build> {
+    const { directory } = this.#deps
+    try {
+      return find()
+    } catch (error) {
+      const isUnknown = error instanceof Fault && error.code === 'not_found'
+      if (!isUnknown || directory.fresh === null) throw error
+      return await directory.change(find)
+    }
   }
 
   /** As the operator. Null: there is none. Fault fleet.unavailable. */

@@ -121,6 +121,18 @@ test.skipIf(missing)('cancel through any host', async () => {
   expect((await east.send('DELETE', `/build/${queued}`)).json.state).toBe('cancelled')
 })
 
+// Goal: a host that cannot know what others have acknowledged does not say that there is no such build.
+test.skipIf(missing)('cancel of a build that is not known here', async () => {
+  await using rig = await openBuildFleet(server)
+  const { east } = await threeHosts(rig)
+  const path = `/build/${randomUUID()}`
+  expect((await east.send('DELETE', path)).status).toBe(404)
+  rig.cut()
+  expect((await east.send('DELETE', path)).status).toBe(503)
+  rig.restore()
+  await until('the database is back', 10_000, async () => (await east.send('DELETE', path)).status === 404)
+})
+
 // Goal: limits of an organization are counted over all hosts, exactly, also for builds that come at once.
 test.skipIf(missing)('limits over hosts', async () => {
   await using rig = await openBuildFleet(server)
