@@ -1,7 +1,28 @@
 // A port that is free now. Effects: a listener on loopback, for a moment.
 
+import { randomInt } from 'node:crypto'
+import { systemErrorCode } from '../../src/base/fault.ts'
+
 export async function freePort(): Promise<number> {
-  const server = Bun.serve({ hostname: '127.0.0.1', port: 0, fetch: () => new Response() })
+  return await bound(0)
+}
+
+/** Below those that the kernel gives to connections, which could have it while its server is down (Linux: 32768 on). */
+const [lowest, highest] = [15_000, 32_000]
+
+/** For a server that is stopped and started again. */
+export async function lastingPort(): Promise<number> {
+  for (;;) {
+    try {
+      return await bound(randomInt(lowest, highest))
+    } catch (error) {
+      if (systemErrorCode(error) !== 'EADDRINUSE') throw error
+    }
+  }
+}
+
+async function bound(wanted: number): Promise<number> {
+  const server = Bun.serve({ hostname: '127.0.0.1', port: wanted, fetch: () => new Response() })
   const port = server.port ?? 0
   await server.stop(true)
   return port

@@ -20,7 +20,7 @@ import { join } from 'node:path'
 import { systemErrorCode } from '../../../src/base/fault.ts'
 import { systemRandom } from '../../../src/base/ids.ts'
 import { openAuthority } from '../../../src/http/authority.ts'
-import { freePort } from '../free-port.ts'
+import { lastingPort } from '../free-port.ts'
 import { until } from '../until.ts'
 
 const programsRoot = '/usr/lib/postgresql'
@@ -169,7 +169,7 @@ const startMs = 20_000
 
 async function serverOn(directory: string, settings: PostgresSettings, tls: Tls | null): Promise<PostgresServer> {
   const data = join(directory, 'data')
-  const port = await freePort()
+  const port = await lastingPort()
   const logPath = join(directory, 'log')
   let child: Bun.Subprocess | null = null
   const options = {

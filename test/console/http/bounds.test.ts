@@ -14,7 +14,8 @@ test('goal: a session has so many requests open, and room again when they end; o
     const stop = new AbortController()
     const { signal } = stop
     const response = await rig.send('/api/operator/slow', { headers: { cookie: holder }, signal })
-    return { status: response.status, stop }
+    // The response stays: once it is collected, its connection is closed and the place free.
+    return { status: response.status, stop, response }
   }
   rig.answerWith(() => new Response(new ReadableStream({ start: controller => controller.enqueue(new Uint8Array(1)) })))
   const held = []
