@@ -1,7 +1,7 @@
 // strongroom fleet share between hosts of a fleet on a real PostgreSQL. The host that asks has a real gateway process
 // with simulated evidence in place of a VM (rigs/enclave).
 
-import { afterAll, beforeAll, describe, expect, setDefaultTimeout, test } from 'bun:test'
+import { afterAll, beforeAll, describe, expect, setDefaultTimeout, setSystemTime, test } from 'bun:test'
 import { createHash, generateKeyPairSync, sign } from 'node:crypto'
 import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
@@ -159,7 +159,11 @@ describe.skipIf(skipUnless(hasPostgres, 'needs PostgreSQL (scripts/setup install
     const { request } = await requestOf()
     // A stranger's key and host, evidence of the genuine gateway for it, and a signature by a key of theirs.
     const { publicKey, privateKey } = generateKeyPairSync('ed25519')
-    const asked: Asked = { ...request.asked, recipient: `${request.asked.recipient.slice(0, -1)}q` }
+    const { recipient } = request.asked
+    const asked: Asked = {
+      ...request.asked,
+      recipient: `${recipient.slice(0, -1)}${recipient.endsWith('q') ? 'p' : 'q'}`,
+    }
     const { body } = await getOverTls({
       url: new URL(`/attestation?nonce=${toBase64Url(nonceOf(asked))}`, gatewayUrl),
       ca: undefined,
@@ -205,6 +209,19 @@ describe.skipIf(skipUnless(hasPostgres, 'needs PostgreSQL (scripts/setup install
     expect(JSON.stringify(anybody.document)).toContain('nothing says whose machine it is')
     const chip = await sealed(path, '--policy', files.policy, '--chip-id', 'ef'.repeat(64), ...trusting())
     expect([chip.code, chip.isThere]).toEqual([6, false])
+  })
+
+  test('goal: a request is good for an hour', async () => {
+    const { path } = await requestOf()
+    try {
+      setSystemTime(Date.now() + 59 * 60_000)
+      expect((await sealed(path)).isThere).toBe(true)
+      setSystemTime(Date.now() + 2 * 60_000)
+      const late = await sealed(path)
+      expect([late.isThere, late.failed]).toEqual([false, expect.arrayContaining(['gateway/nonce'])])
+    } finally {
+      setSystemTime()
+    }
   })
 
   test('goal: only the newest request opens its answer, and a damaged or foreign file says so', async () => {
