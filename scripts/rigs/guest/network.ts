@@ -195,24 +195,45 @@ const serverCode = (address: string, port: number, greeting: string) => `
     data(s, bytes) { s.data.left += Number(bytes.toString()) || 0; pump(s) }, drain: pump } })
   console.log('up')`
 
+/**
+ * A dropped packet is silence: so many turns of the program that connects, so that one that others keep from running
+ * has not waited meanwhile. Once the kernels have connected, the way is open, and the server is waited for.
+ */
+const [turnMs, silentTurns, patientTurns] = [50, 14, 300]
+const reachTimeoutMs = 60_000
+
 async function reach(from: Netns, address: string, port: number, local: Local = {}): Promise<string | null> {
   const options = JSON.stringify({ host: address, port, ...local })
-  const code = `const timer = setTimeout(() => { console.log('-'); process.exit() }, 700)
-    require('node:net').connect(${options})
-      .on('data', d => { console.log(String(d).trim()); process.exit() })
-      .on('error', () => { console.log('-'); process.exit() })`
-  const seen = (await from.run([process.execPath, '-e', code])).trim()
+  // It ends when both sides have closed the connection: nothing of it is under way, or has a place, afterwards.
+  const code = `let turns = ${silentTurns}, seen = '-'
+    const end = () => { console.log(seen); process.exit() }
+    setInterval(() => { turns -= 1; if (turns === 0) end() }, ${turnMs})
+    const socket = require('node:net').connect(${options})
+    socket.on('connect', () => { turns = ${patientTurns} })
+      .once('data', d => { seen = String(d).trim(); socket.end() })
+      .on('error', end).on('close', end)`
+  const seen = (await from.run([process.execPath, '-e', code], { timeoutMs: reachTimeoutMs })).trim()
   return seen === '-' ? null : seen
 }
 
 async function reachAny(from: Netns, targets: readonly Target[]): Promise<Target[]> {
-  const code = `const found = ${JSON.stringify(targets)}.map(() => false); let left = found.length
+  const code = `const targets = ${JSON.stringify(targets)}, found = targets.map(() => false); let left = targets.length
+    let turns = ${silentTurns}
     const end = () => { console.log(JSON.stringify(found)); process.exit() }
-    setTimeout(end, 1000)
-    const settle = (at, is) => { found[at] ||= is; left -= 1; if (left === 0) end() }
-    ${JSON.stringify(targets)}.forEach(([host, port], at) => require('node:net').connect({ host, port })
-      .once('data', () => settle(at, true)).on('error', () => settle(at, false)))`
-  const found = JSON.parse(await from.run([process.execPath, '-e', code])) as boolean[]
+    setInterval(() => { turns -= 1; if (turns === 0) end() }, ${turnMs})
+    const open = new Set()
+    targets.forEach(([host, port], at) => {
+      const socket = require('node:net').connect({ host, port })
+      socket.on('connect', () => { open.add(at); turns = ${patientTurns} })
+        .once('data', () => { found[at] = true; socket.end() })
+        .on('error', () => {})
+        .on('close', () => {
+          left -= 1
+          if (left === 0) end()
+          if (open.delete(at) && open.size === 0) turns = ${silentTurns}
+        })
+    })`
+  const found = JSON.parse(await from.run([process.execPath, '-e', code], { timeoutMs: reachTimeoutMs })) as boolean[]
   return targets.filter((_, at) => found[at])
 }
 

@@ -19,8 +19,8 @@ import { rulesetText } from '../../../src/vm/network/nft.plan.ts'
 const first = guest(1)
 const second = guest(2)
 const local = '127.0.0.1'
-/** A second on a quiet machine (`bench gateway`); other tests run beside this one. */
-const resetMs = 3_000
+/** A second on a quiet machine (`bench gateway`); other tests run beside this one. Untold they wait for ever. */
+const resetMs = 20_000
 
 describe.if(needsRoot('the test of clients of a gateway that is gone'))('clients', () => {
   let network: GuestNetwork
@@ -141,7 +141,7 @@ describe.if(needsRoot('the test of clients of a gateway that is gone'))('clients
     const startedMs = performance.now()
     daemon.write('go')
     expect(await client.says('error')).toBe('error ECONNRESET')
-    expect(performance.now() - startedMs).toBeLessThan(10_000)
+    expect(performance.now() - startedMs).toBeLessThan(resetMs)
     expect(await daemon.says('reset')).toBe('reset 4001')
     await revive()
   })

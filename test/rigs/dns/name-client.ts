@@ -1,4 +1,5 @@
-// Asks for names as a guest does, one datagram for each line `TYPE NAME SERVER`, and says what came back. Run by `bun`
+// Asks for names as a guest does, one datagram for each line `TYPE NAME SERVER [COUNT [MS]]`, and says what came back
+// within these milliseconds. Run by `bun`
 // in a guest's namespace.
 
 import { decode, encode, type RecordType } from 'dns-packet'
@@ -15,8 +16,8 @@ export const nameClientCode = `const { runNameClient } = await import(${JSON.str
 export async function runNameClient(): Promise<void> {
   say('up')
   for await (const line of console) {
-    const [type = '', name = '', server = '', count = '1'] = line.split(' ')
-    if (count === '1') say(`told ${JSON.stringify(await ask(type, name, server))}`)
+    const [type = '', name = '', server = '', count = '1', forMs = '20000'] = line.split(' ')
+    if (count === '1') say(`told ${JSON.stringify(await ask(type, name, server, Number(forMs)))}`)
     else say(`got ${await flood(type, name, server, Number(count))}`)
   }
 }
@@ -42,14 +43,14 @@ function query(type: string, name: string, id: number): Buffer {
   })
 }
 
-/** Null: nothing within two seconds. */
-async function ask(type: string, name: string, server: string): Promise<Told | null> {
+/** Null: nothing in that time. */
+async function ask(type: string, name: string, server: string, forMs: number): Promise<Told | null> {
   const got = Promise.withResolvers<Buffer | null>()
   const socket = await Bun.udpSocket({
     hostname: server.includes(':') ? '::' : '0.0.0.0',
     socket: { data: (_, bytes) => got.resolve(bytes), error: () => got.resolve(null) },
   })
-  const timer = setTimeout(() => got.resolve(null), 2_000)
+  const timer = setTimeout(() => got.resolve(null), forMs)
   socket.send(query(type, name, 7), 53, server)
   const bytes = await got.promise
   clearTimeout(timer)

@@ -1,7 +1,7 @@
 // IPv6 for the host, the world and the guests of network.ts, each side set up by the commands that a tap and a guest
 // get. Needs root.
 
-import { type GuestNetwork, joinNamespaces } from '../../../scripts/rigs/guest/network.ts'
+import { type GuestNetwork, hostAddress, joinNamespaces, worldAddress } from '../../../scripts/rigs/guest/network.ts'
 import { gateway, gatewayV6, guest, guestV6, link, poolV6 } from '../../../scripts/rigs/guest/two-guests.ts'
 import type { Netns } from '../../../scripts/rigs/netns.ts'
 import { planNetwork } from '../../../src/guest/network.plan.ts'
@@ -37,18 +37,24 @@ export async function plugInV6({ host, inside, world, guests }: GuestNetwork, { 
     }
     for (const argv of planNetwork(network, 'eth0')) await netns.run(argv)
   }
-  await join(host, 'uplink', hostV6, { address: worldV6, mac: await macOfLink(world, 'eth0') })
+  const macs = { host: await macOfLink(host, 'uplink'), world: await macOfLink(world, 'eth0') }
+  await knows(host, 'uplink', { address: worldAddress, mac: macs.world })
+  await knows(world, 'eth0', { address: hostAddress, mac: macs.host })
+  await join(host, 'uplink', hostV6, { address: worldV6, mac: macs.world })
   await host.run(['ip', '-6', 'route', 'replace', 'default', 'via', worldV6])
-  await join(world, 'eth0', worldV6, { address: hostV6, mac: await macOfLink(host, 'uplink') })
+  await join(world, 'eth0', worldV6, { address: hostV6, mac: macs.host })
   await world.run(['ip', '-6', 'route', 'replace', poolV6, 'via', hostV6])
 }
 
-async function join(where: Netns, device: string, address: string, peer: { address: string; mac: string }) {
-  const batch = [
-    `address replace ${address}/64 dev ${device} nodad`,
-    `neighbour replace ${peer.address} lladdr ${peer.mac} dev ${device} nud permanent`,
-  ]
-  await where.run(['ip', '-batch', '-'], { stdin: batch.join('\n') })
+type Peer = { readonly address: string; readonly mac: string }
+
+async function join(where: Netns, device: string, address: string, peer: Peer) {
+  await where.run(['ip', 'address', 'replace', `${address}/64`, 'dev', device, 'nodad'])
+  await knows(where, device, peer)
+}
+
+async function knows(where: Netns, device: string, { address, mac }: Peer) {
+  await where.run(['ip', 'neighbour', 'replace', address, 'lladdr', mac, 'dev', device, 'nud', 'permanent'])
 }
 
 /**

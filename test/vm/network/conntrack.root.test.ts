@@ -24,7 +24,7 @@ import { hostTableText } from '../../../src/vm/network/host-table.plan.ts'
 import { VmNetwork } from '../../../src/vm/network/network.driver.ts'
 import { rulesetText } from '../../../src/vm/network/nft.plan.ts'
 
-const timeoutMs = 30_000
+const timeoutMs = 60_000
 const address = '10.88.0.1'
 const [guestPort, worldPort] = [5_000, 7_000]
 

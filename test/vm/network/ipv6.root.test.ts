@@ -112,10 +112,11 @@ for (const alone of [false, true]) {
 
     test('goal: has as many connections to a service as one address may have, whatever others of its network do', async () => {
       // Four each (perAddressMax), six together (allMax).
-      const hold = `const { connect } = require('node:net'); let open = 0
+      const hold = `const { connect } = require('node:net'); let open = 0, refused = 0
+        const settle = () => { if (open + refused === 8) console.log('held ' + open) }
+        console.log('up')
         for (let n = 0; n < 8; n += 1) connect({ host: '${gatewayV6}', port: 8442 })
-          .once('data', () => { open += 1 }).on('error', () => {})
-        setTimeout(() => { console.log('up'); console.log('held ' + open) }, 500)`
+          .once('data', () => { open += 1; settle() }).on('error', () => { refused += 1; settle() })`
       const held = async (where: Netns) => await (await network.program(where, hold)).says('held')
       expect(await held(netns)).toBe('held 4')
       expect(await held(two)).toBe('held 2')
@@ -291,12 +292,12 @@ describe.if(needsRoot('the test of IPv6 frames'))('a guest with root and IPv6', 
   test('goal: an echo passes both ways, with its answer', async () => {
     const heard = await framesSeen(netns)
     expect((await effectOf([icmpFrameV6(own, 128)])).arrived).toEqual([0, 1])
-    await until('the answer comes', 3_000, async () => (await framesSeen(netns)) === heard + 1)
+    await until('the answer comes', 20_000, async () => (await framesSeen(netns)) === heard + 1)
     const uplink = { from: await macOfLink(world, 'eth0'), to: await macOfLink(host, 'uplink') }
     const there = await frameSender(network, world)
     const before = await framesSeen(world)
     await there([icmpFrameV6({ link: uplink, from: worldV6, to: first.addressV6 }, 128)])
-    await until('the answer comes', 3_000, async () => (await framesSeen(world)) === before + 1)
+    await until('the answer comes', 20_000, async () => (await framesSeen(world)) === before + 1)
     // An answer to nothing, and an error about nothing.
     const other = Buffer.from([7, 7, 0, 1])
     for (const type of [1, 2, 3, 4, 129])
@@ -394,7 +395,7 @@ describe.if(needsRoot('the test of the cap of both families'))('the cap of a gue
     // The path to the world knows its neighbour of IPv4 then, and nothing else is under way.
     const arrived = await countDatagrams(world)
     await send([v4(4_000)])
-    await until('it arrives', 3_000, async () => (await arrived()).packets === 1)
+    await until('it arrives', 20_000, async () => (await arrived()).packets === 1)
     await inside.run(['conntrack', '--flush'])
     await send(ports.flatMap(port => [v4(port), v6(port)]))
     expect(await arrived()).toMatchObject({ packets: 1 + 6 })

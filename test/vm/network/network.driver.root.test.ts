@@ -14,7 +14,7 @@ import { insertVm, moveVm, type NewVm, openVm } from '../../../src/store/ledger/
 import { egress } from '../../../src/store/ledger/vm.table.ts'
 import { VmNetwork } from '../../../src/vm/network/network.driver.ts'
 
-const timeoutMs = 20_000
+const timeoutMs = 60_000
 const limitBytes = 1_000_000
 
 inOwnNetns(

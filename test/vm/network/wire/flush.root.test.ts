@@ -28,7 +28,7 @@ import { insertVm, moveVm, openVm } from '../../../../src/store/ledger/vm.query.
 import { macAddress } from '../../../../src/vm/launch.plan.ts'
 import { VmNetwork } from '../../../../src/vm/network/network.driver.ts'
 
-const timeoutMs = 60_000
+const timeoutMs = 180_000
 const vmId = '00000001-0000-4000-8000-000000000000'
 const [tap, address] = ['sr0000000001', guest(1).address]
 

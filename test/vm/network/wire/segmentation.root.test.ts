@@ -32,7 +32,7 @@ async function attack(foreignFlags?: number) {
     await card.send(gsoHeader({ gsoSize: 8, headerBytes: 54 }), wire.frame(packet))
     left.push(...wire.left())
   }
-  await until('all have left', 5_000, () => {
+  await until('all have left', 20_000, () => {
     left.push(...wire.left())
     return left.length >= frameCount
   })
