@@ -1,4 +1,5 @@
-// Foreign changes of our tables while the daemon runs: real nftables and netlink, in a namespace of its own.
+// Foreign changes of our tables while the daemon runs: real nftables and netlink, in a namespace of its own. Alone,
+// because they are undone within a second.
 
 import { afterAll, beforeAll, expect, test } from 'bun:test'
 import { hostPart, planV6 } from '../../../scripts/rigs/guest/two-guests.ts'
@@ -73,7 +74,7 @@ inOwnNetns(
         network.watch(watch, signal),
         network.watchHost(hostWatch, { signal, onAddresses: async () => {} }),
       ])
-      await until('it listens', 2_000, () => applied === 2)
+      await until('it listens', 20_000, () => applied === 2)
     })
     afterAll(async () => {
       stopping.abort()
