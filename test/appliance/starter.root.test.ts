@@ -53,7 +53,12 @@ describe.skipIf(missing)('the starter', () => {
       stdout: 'ignore',
       stderr: 'ignore',
     })
-    await until('it listens', patienceMs, () => existsSync(path))
+    // The file is there before somebody listens. proc_pid_net(5): the flag is __SO_ACCEPTCON.
+    await until('it listens', patienceMs, () =>
+      readFileSync('/proc/net/unix', 'utf8')
+        .split('\n')
+        .some(line => line.includes(' 00010000 ') && line.endsWith(` ${path}`)),
+    )
   })
   afterAll(async () => {
     for (const identity of started) signalProcess(identity, 'SIGKILL')

@@ -111,7 +111,8 @@ describe.skipIf(skipped)('hostile sources', () => {
     async () => {
       const end = await built(
         withLinker(
-          `setsid sh -c 'for i in 1 2 3 4 5 6 7 8 9; do sleep 1; for f in /build/target/release/*; do [ -f "$f" ] && echo evil >> "$f"; done; done' >/dev/null 2>&1 &`,
+          // From the end of cargo on: until then the build may change what it makes.
+          `setsid sh -c 'while grep -qsx cargo /proc/[0-9]*/comm; do sleep 0.02; done; for i in 1 2 3 4 5 6 7 8 9; do for f in /build/target/release/*; do [ -f "$f" ] && echo evil >> "$f"; done; sleep 0.1; done' >/dev/null 2>&1 &`,
         ),
       )
       expect(end.result).toMatchObject({ status: 'ok' })

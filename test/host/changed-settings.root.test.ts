@@ -8,7 +8,7 @@ import { inOwnNetns } from '../../scripts/rigs/netns.ts'
 import { restoreSettings, settingsNote } from '../../src/host/changed-settings.ts'
 import { enableForwarding, enableForwardingV6 } from '../../src/host/system.ts'
 
-const timeoutMs = 30_000
+const timeoutMs = 60_000
 const v4 = '/proc/sys/net/ipv4/ip_forward'
 const v6 = '/proc/sys/net/ipv6/conf/all/forwarding'
 const read = (path: string) => readFileSync(path, 'utf8').trim()

@@ -42,7 +42,7 @@ test('samples reach the instances that they belong to', async () => {
   const seen: (readonly [number | undefined, number | null | undefined])[] = []
   for (let round = 0; round < 5; round += 1) {
     // The request that made the instance may have left a sleeper of its own, with another time.
-    await until('the round is over', 5_000, async () => clock.pending().includes(1_000))
+    await until('the round is over', 15_000, async () => clock.pending().includes(1_000))
     const row = instanceById(store.db, id)
     seen.push([row?.egressBytes, row?.egressBlockAppliedAtMs])
     clock.advance(1_000)

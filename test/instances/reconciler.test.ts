@@ -222,7 +222,7 @@ test('a guest that nobody can reach becomes ssh_unreachable when its time is ove
   })
   reconciler.wake('instance')
   // The evidence takes real time; the probes wait for the clock.
-  await until('all but the probe is done', 5_000, async () => {
+  await until('all but the probe is done', 15_000, async () => {
     await clock.elapse(0)
     return probes.length > 0 && steps.includes('open')
   })

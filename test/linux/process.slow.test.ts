@@ -74,9 +74,9 @@ test('goal: a zombie does not live', async () => {
   })
   const { value } = await parent.stdout.getReader().read()
   const pid = Number(Buffer.from(value ?? []).toString())
-  await until('the parent is another program', 2_000, () => identifyProcess(parent.pid)?.argv[0] === 'sleep')
+  await until('the parent is another program', 30_000, () => identifyProcess(parent.pid)?.argv[0] === 'sleep')
   process.kill(pid, 'SIGKILL')
-  await until('it is a zombie', 2_000, () => readFileSync(`/proc/${pid}/stat`, 'utf8').includes(') Z '))
+  await until('it is a zombie', 30_000, () => readFileSync(`/proc/${pid}/stat`, 'utf8').includes(') Z '))
   expect(identifyProcess(pid)).toBeNull()
   parent.kill('SIGKILL')
   await parent.exited

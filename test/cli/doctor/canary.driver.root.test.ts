@@ -2,7 +2,7 @@
 // is missing becomes a finding within its time, and nothing of it stays. Needs root and QEMU.
 
 import { afterAll, beforeAll, describe, expect, test } from 'bun:test'
-import { chmodSync, existsSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node:fs'
+import { chmodSync, existsSync, mkdirSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { dirname, join } from 'node:path'
 import { skipUnless } from '../../../scripts/rigs/skip.ts'
@@ -15,13 +15,24 @@ import { createJailFiles } from '../../../src/vm/launch/jail-files.driver.ts'
 
 const qemu = '/usr/bin/qemu-system-x86_64'
 const dir = mkdtempSync(join(tmpdir(), 'srt-canary-'))
-beforeAll(() => chmodSync(dir, 0o755))
-afterAll(() => rmSync(dir, { recursive: true }))
+const made = join(dir, 'made')
+const { TMPDIR } = process.env
+beforeAll(() => {
+  chmodSync(dir, 0o755)
+  mkdirSync(made)
+  // Others on this host have canaries, too.
+  process.env.TMPDIR = made
+})
+afterAll(() => {
+  if (TMPDIR === undefined) delete process.env.TMPDIR
+  else process.env.TMPDIR = TMPDIR
+  rmSync(dir, { recursive: true })
+})
 
 /** The shell in QEMU's place sees its tools besides. */
 const ofScript = async (program: string) => ({ program, files: ['/usr', '/bin', '/lib', '/lib64', dirname(program)] })
 
-const boot = (platform: Platform, program = qemu, timeoutMs = 20_000) => {
+const boot = (platform: Platform, program = qemu, timeoutMs = 40_000) => {
   const groups = groupsOfVms(platform)
   const vm = { uid: 79_998, groups, platform, vcpus: 1, memoryMib: 64, diskGib: 0, devices: 0, systemd: true } as const
   const jailFiles = program.startsWith(dir) ? { ofQemu: ofScript } : createJailFiles()
@@ -75,6 +86,7 @@ describe.skipIf(skipUnless(process.getuid?.() === 0, 'a canary needs root'))('as
   })
 
   test('goal: no file is left', () => {
-    expect(readdirSync(tmpdir()).filter(name => name.startsWith('strongroom-canary-'))).toEqual([])
+    expect(tmpdir()).toBe(made)
+    expect(readdirSync(made)).toEqual([])
   })
 })

@@ -160,7 +160,7 @@ describe('for a daemon', () => {
     const pid = readFileSync(join(stateDir, 'models/.lock'), 'utf8').trim()
     stopping.abort(new Error('stopped'))
     await expect(made).rejects.toThrow('stopped')
-    await until('it is gone', 5_000, () => !existsSync(`/proc/${pid}`))
+    await until('it is gone', 30_000, () => !existsSync(`/proc/${pid}`))
     expect(listModels(stateDir)).toEqual([])
   })
 })

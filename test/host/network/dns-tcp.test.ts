@@ -91,7 +91,7 @@ test('goal: a client that does not read is given no more, and one that reads slo
 test('goal: a client that does not read loses its place when its time is over', async () => {
   await withListener({ idleTimeoutMs: 200, connectionsPerNetworkMax: 1 }, async ({ port, answered }) => {
     const { socket } = lazyClient(port, 1_000)
-    await until('responses', 5_000, () => answered() > 10)
+    await until('responses', 15_000, () => answered() > 10)
     // The one place of its network is free again.
     let another = lazyClient(port, 1)
     another.read()
@@ -114,7 +114,7 @@ test('goal: a client that says at once that it sends no more gets its response',
     const client = lazyClient(port, 1)
     client.socket.end()
     client.read()
-    await until('the end', 5_000, () => client.state.isOver)
+    await until('the end', 15_000, () => client.state.isOver)
     expect(client.state.bytes).toBe(responseBytes + 2)
   })
 })

@@ -36,7 +36,7 @@ async function isRefused(port: number, asked: string): Promise<boolean> {
     },
   })
   client.send(Buffer.alloc(20, 1))
-  const timer = setTimeout(() => resolve(false), 500)
+  const timer = setTimeout(() => resolve(false), 5_000)
   const isRefused = await promise
   clearTimeout(timer)
   client.close()
@@ -53,7 +53,7 @@ async function responder(port: number, asked: string): Promise<string | null> {
   })
   for (let attempt = 0; attempt < 5 && senders.length === 0; attempt += 1) {
     client.send(Buffer.alloc(20, 1), port, asked)
-    await until('a response', 100, () => senders.length > 0).catch(() => {})
+    await until('a response', 1_000, () => senders.length > 0).catch(() => {})
   }
   client.close()
   return senders[0] ?? null
@@ -97,11 +97,11 @@ test('goal: an address that comes gets a socket, one that goes loses it, and one
   const listener = await listen({ hostname: '0.0.0.0', hostAddresses: () => hosts })
   expect(await responder(listener.port, '127.0.0.2')).toBe('127.0.0.2')
   hosts = ['127.0.0.3']
-  await until('the old address is given up', 4_000, () => isRefused(listener.port, '127.0.0.2'))
+  await until('the old address is given up', 15_000, () => isRefused(listener.port, '127.0.0.2'))
   expect(await responder(listener.port, '127.0.0.3')).toBe('127.0.0.3')
   // Addresses without end get no sockets without end.
   hosts = ['127.0.0.3', '127.0.0.4', '127.0.0.5', '127.0.0.6']
-  await until('a socket', 4_000, async () => !(await isRefused(listener.port, '127.0.0.5')))
+  await until('a socket', 15_000, async () => !(await isRefused(listener.port, '127.0.0.5')))
   expect(await responder(listener.port, '127.0.0.5')).toBe('127.0.0.5')
   expect(await isRefused(listener.port, '127.0.0.6')).toBe(true)
   listener.close()
@@ -133,12 +133,15 @@ test('goal: packets that come faster than they are handled let others have their
     socket: { error: () => {} },
   })
   for (let sent = 0; sent < 200; sent += 1) client.send(Buffer.alloc(20, 1))
-  const seen: number[] = []
-  for (let turn = 0; turn < 200; turn += 1) {
+  let most = 0
+  const startedMs = performance.now()
+  const isWaited = () => most < limits.turnPacketsMax && performance.now() - startedMs < 10_000
+  // On a busy machine the kernel delivers them some turns later.
+  for (let turn = 0; turn < 200 || isWaited(); turn += 1) {
+    const before = handled
     await new Promise<void>(resolve => setImmediate(resolve))
-    seen.push(handled)
+    most = Math.max(most, handled - before)
   }
-  const most = Math.max(...seen.map((count, index) => count - (seen[index - 1] ?? 0)))
   expect(most).toBe(limits.turnPacketsMax)
   expect(await responder(listener.port, '127.0.0.1')).toBe('127.0.0.1')
   client.close()

@@ -6,7 +6,7 @@ import { until } from '../../../scripts/rigs/until.ts'
 import { lookAtForwarding } from '../../../src/host/network/forwarding.ts'
 import { run } from '../../../src/linux/command.ts'
 
-const timeoutMs = 5_000
+const timeoutMs = 20_000
 const look = (family: 'ipv4' | 'ipv6' = 'ipv4') => lookAtForwarding(family, 'sr-vms')
 
 inOwnNetns(
@@ -40,5 +40,5 @@ inOwnNetns(
       expect(look('ipv6')).toMatchObject({ forwards: true, interfaces: ['lan1'] })
     })
   },
-  { timeoutMs: 30_000 },
+  { timeoutMs: 90_000 },
 )

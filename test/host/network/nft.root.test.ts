@@ -106,5 +106,5 @@ inOwnNetns(
       expect(await nft.tableExists(5_000)).toBe(false)
     })
   },
-  { timeoutMs: 30_000 },
+  { timeoutMs: 60_000 },
 )

@@ -45,7 +45,7 @@ if (needsRoot('ssh-probe.test.ts: sshd')) {
       void (async () => {
         for await (const chunk of mine.stderr) log += Buffer.from(chunk).toString()
       })()
-      await until('sshd listens or is gone', 5_000, () => log.includes('Server listening') || mine.exitCode !== null)
+      await until('sshd listens or is gone', 20_000, () => log.includes('Server listening') || mine.exitCode !== null)
       if (mine.exitCode === null) port = candidate
     }
   })
@@ -59,7 +59,7 @@ if (needsRoot('ssh-probe.test.ts: sshd')) {
     const startedMs = performance.now()
     await probeSsh({ address, port, hostKey: publicKey('host'), timeoutMs: 10_000 })
     expect(performance.now() - startedMs).toBeLessThan(5_000)
-    await until('the server notes the end', 5_000, () => /Received disconnect|Connection closed/.test(log))
+    await until('the server notes the end', 20_000, () => /Received disconnect|Connection closed/.test(log))
     expect(log).toContain('curve25519-sha256')
     expect(log).not.toContain('userauth-request')
   })
@@ -109,7 +109,7 @@ if (needsRoot('ssh-probe.test.ts: sshd')) {
       const startedMs = performance.now()
       const fault = await failure(probeSsh({ address, port, hostKey, timeoutMs: 300 }))
       expect(fault).toMatchObject({ code: 'ssh.unreachable' })
-      expect(performance.now() - startedMs).toBeLessThan(2_000)
+      expect(performance.now() - startedMs).toBeLessThan(5_000)
     }
     for (const server of servers) server.stop(true)
   })

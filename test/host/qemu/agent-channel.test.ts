@@ -69,7 +69,7 @@ async function withPeer(
     onClose: reason => closes.push(reason),
     limits,
   })
-  await until('the peer has a client', 1_000, () => client !== undefined)
+  await until('the peer has a client', 15_000, () => client !== undefined)
   const socket = () => client as Socket
   try {
     await use({ channel, closes, lines: () => received.split('\n'), say: text => void socket().write(text), socket })
@@ -146,7 +146,7 @@ test('goal: a refusal is channel.refused and names the code; so is a response of
 test('goal: garbage, overlong lines, wrong ids and responses in pieces do not disturb the channel', async () => {
   await withPeer(async ({ channel, say, lines }) => {
     const asked = channel.hello(5_000)
-    await until('the request is there', 1_000, () => lines().length === 3)
+    await until('the request is there', 15_000, () => lines().length === 3)
     say('\n\0\u00ff garbage\n{"id":"p1-1"}\n{"id":"p1-1","ok":true,"extra":1}\n')
     say(line({ id: 'p0-1', ok: true, hello }))
     // The guest takes what our end reads, so the long line goes out in parts.
@@ -157,7 +157,7 @@ test('goal: garbage, overlong lines, wrong ids and responses in pieces do not di
     say('\n')
     const whole = usual('p1-1', 'hello')
     say(whole.slice(0, 20))
-    await until('the rest is counted', 2_000, () => channel.ignored().overlong === 1)
+    await until('the rest is counted', 15_000, () => channel.ignored().overlong === 1)
     say(whole.slice(20))
     expect((await asked).bootId).toBe(hello.bootId)
     expect(channel.ignored()).toEqual({ garbage: 3, overlong: 1, unasked: 1 })
@@ -168,9 +168,9 @@ test('goal: a late response is channel.timeout, is dropped when it comes, and th
   await withPeer(async ({ channel, say, lines }) => {
     expect(await failure(channel.hello(50))).toMatchObject({ code: 'channel.timeout' })
     say(usual('p1-1', 'hello'))
-    await until('the late response is dropped', 1_000, () => channel.ignored().unasked === 1)
+    await until('the late response is dropped', 15_000, () => channel.ignored().unasked === 1)
     const next = channel.hello(1_000)
-    await until('the request is there', 1_000, () => lines().length === 4)
+    await until('the request is there', 15_000, () => lines().length === 4)
     say(usual('p1-2', 'hello'))
     expect((await next).bootId).toBe(hello.bootId)
   })
@@ -181,7 +181,7 @@ test('goal: when the other end goes, everything that waits is channel.closed, an
     const waiting = [failure(channel.hello(10_000)), failure(channel.shutdown(10_000))]
     socket().terminate()
     for (const request of waiting) expect(await request).toMatchObject({ code: 'channel.closed' })
-    await until('onClose', 1_000, () => closes.length > 0)
+    await until('onClose', 15_000, () => closes.length > 0)
     expect(await failure(channel.hello(1_000))).toMatchObject({ code: 'channel.closed' })
     expect(closes.length).toBe(1)
   })
@@ -193,7 +193,7 @@ test('goal: requests and their size are bounded', async () => {
     const codes = (await Promise.all(many)).map(({ code }) => code)
     expect(codes).toEqual([...Array(8).fill('channel.timeout'), 'channel.refused'])
     // A refused request is not sent.
-    await until('the others are sent', 1_000, () => lines().length >= 10)
+    await until('the others are sent', 15_000, () => lines().length >= 10)
     expect(lines()).toHaveLength(10)
     const long = { ...sealed, box: 'A'.repeat(agentLineBytesMax) }
     expect(await failure(channel.claim(long, 1_000))).toMatchObject({ code: 'channel.refused' })
@@ -221,7 +221,7 @@ test('goal: a request sent before the guest opens its port gets its response whe
   })
   const channel = await asked
   const response = channel.hello(5_000)
-  await until('connected', 1_000, () => release !== undefined)
+  await until('connected', 15_000, () => release !== undefined)
   release?.()
   expect((await response).protocol).toBe(2)
   channel.close()
@@ -234,7 +234,7 @@ test('goal: a guest that floods is read at a bounded rate, and the channel still
     let at = 0
     const startedMs = performance.now()
     const asked = channel.hello(10_000)
-    await until('the request is there', 1_000, () => lines().length === 3)
+    await until('the request is there', 15_000, () => lines().length === 3)
     await until('the flood is out', 10_000, () => {
       at += socket().write(flood.subarray(at))
       return at >= flood.length
@@ -252,7 +252,7 @@ test('goal: short lines, which cost the most for their bytes, are read at a boun
     async ({ channel, socket, lines }) => {
       const startedMs = performance.now()
       const asked = channel.hello(20_000)
-      await until('the request is there', 1_000, () => lines().length === 3)
+      await until('the request is there', 15_000, () => lines().length === 3)
       const flood = Buffer.from(`${'1\n'.repeat(60_000)}${usual('p1-1', 'hello')}`)
       let at = 0
       await until('the flood is out', 10_000, () => {
@@ -279,10 +279,10 @@ test('goal: a connection may be allowed more, in bytes and in requests that wait
       const many = Array.from({ length: 33 }, () => failure(channel.hello(50)))
       const codes = (await Promise.all(many)).map(({ code }) => code)
       expect(codes).toEqual([...Array(32).fill('channel.timeout'), 'channel.refused'])
-      await until('the requests are there', 1_000, () => lines().length === 34)
+      await until('the requests are there', 15_000, () => lines().length === 34)
       const startedMs = performance.now()
       const asked = channel.hello(10_000)
-      await until('the request is there', 1_000, () => lines().length === 35)
+      await until('the request is there', 15_000, () => lines().length === 35)
       const flood = Buffer.from(`${`${'x'.repeat(100_000)}\n`.repeat(20)}${usual('p1-34', 'hello')}`)
       let at = 0
       await until('the flood is out', 10_000, () => {

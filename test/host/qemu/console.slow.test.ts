@@ -79,13 +79,13 @@ test('goal: a follower sees the tail and then everything new, over turns of the 
       seen += Buffer.from(chunk).toString()
     }
   })()
-  await until('the tail', 2_000, () => seen === 'text ')
+  await until('the tail', 30_000, () => seen === 'text ')
   let expected = 'text '
   for (let n = 0; n < 20; n += 1) {
     const text = `line ${n} ${'.'.repeat(20)}\n`
     await record(dir, 100, Buffer.from(text))
     expected += text
-    await until(`line ${n}`, 2_000, () => seen === expected)
+    await until(`line ${n}`, 30_000, () => seen === expected)
   }
   stop.abort()
   await following

@@ -40,7 +40,7 @@ test('goal: two monitors of a real QEMU work side by side, with events to both',
   expect(await b.command('query-name', qmpTimeoutMs.blocking)).toEqual({ name: 'probe' })
   await a.command('cont', qmpTimeoutMs.blocking)
   await a.command('stop', qmpTimeoutMs.blocking)
-  await until('the other monitor sees STOP', 5_000, () => events.some(({ event }) => event === 'STOP'))
+  await until('the other monitor sees STOP', 15_000, () => events.some(({ event }) => event === 'STOP'))
   expect(await b.command('query-status', qmpTimeoutMs.blocking)).toEqual({ running: false, status: 'paused' })
   await a.command('system_powerdown', qmpTimeoutMs.blocking)
   a.close()
@@ -71,7 +71,7 @@ test('goal: when QEMU dies, what waits is rejected and onClose is called once', 
   const waiting = failure(qmp.command('query-status', 10_000))
   signalProcess(qemu, 'SIGKILL')
   expect((await waiting).code).toBe('qmp.closed')
-  await until('onClose', 1_000, () => reasons.length > 0)
+  await until('onClose', 15_000, () => reasons.length > 0)
   expect((await failure(qmp.command('query-status', 1_000))).code).toBe('qmp.closed')
   expect(reasons.length).toBe(1)
   // The socket file is still there; nobody listens.

@@ -28,7 +28,7 @@ test('goal: who connects before the other process accepts waits, and learns when
   expect(connected.write(Buffer.from('early'))).toBe(true)
   expect(ended).toBe('')
   socket[Symbol.dispose]()
-  await until('the connection ends', 5_000, () => ended !== '')
+  await until('the connection ends', 15_000, () => ended !== '')
   // The next one takes the place of what is left.
   listenUnix(path)[Symbol.dispose]()
   expect(() => listenUnix(join(dir, 'none', 's'))).toThrow('ENOENT')

@@ -173,7 +173,7 @@ test('goal: the appliance’s own names are there from the start, and lost event
     ])
     vms.delete(first.vmId ?? '')
     vms.set(second.vmId ?? '', { state: 'running', address: '10.88.0.8', addressV6: null })
-    await until('the refresh', 5_000, () => {
+    await until('the refresh', 15_000, () => {
       appliance.clock.advance(5_000)
       return address(`${first.name}.acme`) === null && address(`${second.name}.acme`) === '10.88.0.8'
     })

@@ -140,7 +140,7 @@ test('goal: a thread that ends is followed by another one for its transport on t
     ['udp', 1],
   ] as const) {
     ends.get(transport)?.('out of memory')
-    await until('another thread', 5_000, () => {
+    await until('another thread', 15_000, () => {
       clock.advance(1_000)
       return started.length === count
     })

@@ -44,7 +44,8 @@ test('a create and a delete while the lock is held', async () => {
       const answer = await appliance.send('GET', '/v1/instances')
       expect([answer.status, answer.text.includes(name)]).toEqual([200, true])
     }
-    expect(performance.now() - readMs).toBeLessThan(500)
+    // One that waited would take a second for each.
+    expect(performance.now() - readMs).toBeLessThan(2_000)
   }
   expect(listInstances(store.db, organizationId).map(row => [row.id, row.status])).toEqual([[id, 'provisioning']])
   expect(appliance.calls.length).toBe(calls)

@@ -61,16 +61,16 @@ async function asUser(...of: Parameters<typeof start>) {
   return { code, stdout, stderr }
 }
 
-/** Sends its second argument as it is, and prints all that comes. */
+/** Sends its second argument as it is, and prints all that comes until the other side closes, or for its third. */
 const sender = `
 import net from 'node:net'
-const [path, text] = process.argv.slice(2)
+const [path, text, forMs = 20_000] = process.argv.slice(2)
 const socket = net.connect(path)
 socket.on('connect', () => socket.write(text))
 socket.on('data', data => process.stdout.write(data))
 socket.on('error', error => console.error(error.code))
 socket.on('close', () => process.exit())
-setTimeout(() => process.exit(), 700)
+setTimeout(() => process.exit(), Number(forMs))
 `
 
 const close = 'Host: x\r\nConnection: close\r\n'
@@ -133,7 +133,9 @@ test('goal: the read-only socket is its group’s, and nobody changes anything b
       [alice.uid, 70_500],
       [0, 0],
     ] as const) {
-      const answer = await asUser(uid, gid, sender, path, attempt)
+      // One that asks for the connection to stay is left at last.
+      const closes = attempt.split('\r\n\r\n', 1)[0]?.includes('Connection: close') === true
+      const answer = await asUser(uid, gid, sender, path, attempt, closes ? '20000' : '700')
       const changed = statusesOf(answer.stdout).filter(status => status === 201)
       expect([attempt, uid, changed]).toEqual([attempt, uid, []])
     }

@@ -28,7 +28,7 @@ import { vmPaths } from '../../../src/vm/launch.plan.ts'
 import { findLeaks } from '../../../src/vm/machine/leaks.driver.ts'
 import { VmDriver } from '../../../src/vm/machine/vm.driver.ts'
 
-const timeoutMs = 60_000
+const timeoutMs = 180_000
 /** Apart from the default range and from those of other tests. */
 const firstUid = 100_000 + (process.pid % 500) * 16
 const patienceMs = 20_000
@@ -37,7 +37,7 @@ const patienceMs = 20_000
 const askingQemu = `#!/bin/bash
 fd=$(printf '%s\\n' "$@" | sed -n 's/^socket,id=tpm,fd=//p')
 printf '\\0\\0\\0\\1' >&"$fd"
-echo "tpm says $(timeout 5 head -c 8 <&"$fd" | od -An -tx1 | tr -d ' \\n')"
+echo "tpm says $(timeout 20 head -c 8 <&"$fd" | od -An -tx1 | tr -d ' \\n')"
 exec -a "$0" tail -n 0 -f "$0" -- "$@"
 `
 

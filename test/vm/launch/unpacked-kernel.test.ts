@@ -86,7 +86,7 @@ test('a kernel that can be started directly is unpacked, and nobody can put anot
   }
   // A name that came and went would be seen before this one.
   writeFileSync(join(directory, 'last'), '')
-  await until('the watcher sees a name that comes', 5_000, () => seen.has('last'))
+  await until('the watcher sees a name that comes', 15_000, () => seen.has('last'))
   // The kernel calls one without a name by its number.
   expect([...seen].filter(name => !/^#\d+$/.test(name))).toEqual(['last'])
   expect(readdirSync(directory)).toEqual([...names, 'last'].sort())

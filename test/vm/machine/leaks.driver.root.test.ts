@@ -20,7 +20,7 @@ import { insertVm, moveVm } from '../../../src/store/ledger/vm.query.ts'
 import { vmPaths } from '../../../src/vm/launch.plan.ts'
 import { findLeaks } from '../../../src/vm/machine/leaks.driver.ts'
 
-const timeoutMs = 30_000
+const timeoutMs = 120_000
 const pool = '10.88.0.0/24'
 const dir = mkdtempSync(join(tmpdir(), 'srt-leaks-'))
 afterAll(() => rmSync(dir, { recursive: true }))
