@@ -232,6 +232,7 @@ test.skipIf(missing)('a source of a build that has gone', async () => {
   await using rig = await openBuildFleet(server)
   const east = await rig.host('east', { room: full })
   const west = await rig.host('west', { room: full, settings: { concurrentMax: 1 }, bringMs: 500 })
+  const closed = 'SELECT count(*) FROM strongroom.builds WHERE closed_at_ms IS NOT NULL'
   const id = await east.submit()
   await until('west knows it', 5_000, () => west.look(id) !== null)
   await east.kill()
@@ -239,6 +240,8 @@ test.skipIf(missing)('a source of a build that has gone', async () => {
   await west.builds.service.cancelById(id)
   const back = await rig.host('east')
   await back.ended(id)
+  // Its own report of the end, if it came later, would bring the record back.
+  await until('the directory knows the end', 10_000, async () => (await rig.sql(closed)) === '1')
   await back.kill()
   await rig.sql(`SET search_path = strongroom; BEGIN; SELECT begin_change(true); DELETE FROM builds; COMMIT`)
   const last = await rig.host('east')

@@ -27,6 +27,7 @@ import { AdminGatewayLog, AdminGateways } from '../../../src/contract/admin/gate
 import { AdminLog, AdminLogEntries } from '../../../src/contract/admin/log.ts'
 import { AdminUsage } from '../../../src/contract/admin/usage.ts'
 import { checkValue } from '../../../src/contract/check.ts'
+import { until } from '../until.ts'
 import * as documents from './documents.ts'
 
 export type Asked = { readonly method: string; readonly path: string; readonly body: unknown }
@@ -39,7 +40,7 @@ export type ScriptedConsole = {
   /** Gives a method and path another answer from now on. */
   readonly answer: (route: string, answer: Answer) => void
   /** Says on the live stream that these topics changed. */
-  readonly tell: (...topics: string[]) => void
+  readonly tell: (...topics: string[]) => Promise<void>
   /** Ends every live stream; new ones are refused until `true`. */
   readonly live: (isThere: boolean) => void
   readonly [Symbol.asyncDispose]: () => Promise<void>
@@ -104,7 +105,9 @@ export async function scriptedConsole(): Promise<ScriptedConsole> {
     url: server.url.origin,
     changes,
     answer: (route, answer) => routes.set(route, answer),
-    tell: (...topics) => {
+    tell: async (...topics) => {
+      // A page connects only after it has been drawn.
+      await until('the page has its live stream', 15_000, () => streams.size > 0)
       for (const stream of streams)
         stream.enqueue(Buffer.from(`event: changed\ndata: ${JSON.stringify({ topics })}\n\n`))
     },

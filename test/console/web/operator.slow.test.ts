@@ -103,7 +103,7 @@ test('live', async () => {
   await show('/instances/acme/aaaaaaa1', 'acme/aaaaaaa1', own)
   await page.getByText('provisioning', { exact: true }).waitFor()
   status = 'ready'
-  own.tell('instances')
+  await own.tell('instances')
   await page.getByText('ready', { exact: true }).waitFor()
   own.live(false)
   await page.getByText(/has not answered for/).waitFor()
@@ -198,7 +198,7 @@ test('logging in', async () => {
   expect(page.url()).toBe(`${own.url}/organizations`)
   expect(own.changes).toEqual([{ method: 'POST', path: '/api/session', body: { token: 't'.repeat(43) } }])
   own.answer(`GET ${operator}/organizations`, out)
-  own.tell('organizations')
+  await own.tell('organizations')
   await page.getByText('your session has ended').waitFor()
   expect(await page.getByText('acme').count()).toBe(0)
 })
