@@ -24,6 +24,7 @@ import { usageHosts } from './migrations/0031-usage-hosts.ts'
 import { buildHosts } from './migrations/0032-build-hosts.ts'
 import { copyProgress } from './migrations/0033-copy-progress.ts'
 import { recordCounts } from './migrations/0034-record-counts.ts'
+import { usageSums } from './migrations/0035-usage-sums.ts'
 import { initial } from './migrations/initial.ts'
 import { keepPrepared } from './prepared.ts'
 import { quickCheck } from './quick-check.ts'
@@ -112,6 +113,7 @@ export const MIGRATIONS: Migrations = {
     buildHosts,
     copyProgress,
     recordCounts,
+    usageSums,
   ],
 }
 

@@ -1,4 +1,4 @@
-// Usage of each key by model, day (UTC) and host. A trigger of the usage ledger writes this host's, the fleet's copy
+// Usage of each key by model, day (UTC) and host. Appends to the usage ledger write this host's, the fleet's copy
 // those of others; we only read and purge it.
 
 import { index, integer, primaryKey, sqliteTable, text } from 'drizzle-orm/sqlite-core'

@@ -1,4 +1,4 @@
-// Usage of each calendar month (UTC) by host. A trigger of the usage ledger writes this host's, the fleet's copy those
+// Usage of each calendar month (UTC) by host. Appends to the usage ledger write this host's, the fleet's copy those
 // of others; we only read and purge it.
 
 import { integer, primaryKey, sqliteTable, text } from 'drizzle-orm/sqlite-core'

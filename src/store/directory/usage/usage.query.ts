@@ -5,25 +5,37 @@ import { assert } from '../../../base/assert.ts'
 import { type DirectoryDb, prepareRaw } from '../../db.ts'
 import { organizations } from '../organization.table.ts'
 import { type Usage, usage } from './usage.table.ts'
+import { prepareUsageSums } from './usage-sums.query.ts'
 
 /** Rows beyond a multiple of this are written one by one. Wider statements are no faster. */
 const rowsPerStatement = 25
 
 /**
- * Appends rows and returns how many were new; a row whose id exists is unchanged. Several statements: atomic only
- * within a transaction of the same store. Prepared once, and raw: there is one row per request.
+ * Appends rows, adds them to the sums by month and day, and returns how many were new; a row whose id exists is
+ * unchanged, and counted no second time. Several statements: atomic only within a transaction of the same store.
+ * Prepared once, and raw: there is one row per request.
  */
 export function prepareUsageAppend(db: DirectoryDb): (rows: readonly Usage[]) => number {
   const insert = (rows: number) => prepareRaw<never>(db, insertText(rows))
   const [statement, many] = [insert(1), insert(rowsPerStatement)]
+  const newest = prepareRaw<{ mark: number }>(db, `SELECT coalesce(max(rowid), 0) AS mark FROM ${getTableName(usage)}`)
+  const after = prepareRaw<Pick<Usage, 'id'>>(db, `SELECT id FROM ${getTableName(usage)} WHERE rowid > ?`)
+  const addToSums = prepareUsageSums(db)
   return rows => {
     rows.forEach(assertAmounts)
+    const mark = newest.get()?.mark ?? 0
     let added = 0
     let next = 0
     for (; next + rowsPerStatement <= rows.length; next += rowsPerStatement) {
       added += many.run(...rows.slice(next, next + rowsPerStatement).flatMap(valuesOf)).changes
     }
     for (const row of rows.slice(next)) added += statement.run(...valuesOf(row)).changes
+    if (added === rows.length) addToSums(rows)
+    else if (added > 0) {
+      const ids = new Set(after.all(mark).map(({ id }) => id))
+      // A row that is given twice is one.
+      addToSums(rows.filter(({ id }) => ids.delete(id)))
+    }
     return added
   }
 }

@@ -1,0 +1,78 @@
+// Adds rows of the usage ledger to this host's sums by month and by day. Effects: SQL.
+
+import { type DirectoryDb, prepareRaw } from '../../db.ts'
+import type { Usage } from './usage.table.ts'
+
+/** Rows of one key and model on one day, as one of them would be. */
+type Group = Pick<Usage, 'organizationId' | 'keyPrefix' | 'model' | 'atMs'> & {
+  requests: number
+  promptTokens: number
+  completionTokens: number
+  costNanoUsd: number
+  /** In the hours of the day after the one at which the organization's billing period begins. */
+  lateCostNanoUsd: number
+}
+
+const dayMs = 86_400_000
+const hostId = `(SELECT value FROM meta WHERE name = 'host_id')`
+
+/** A sum stops at the largest integer that a double holds exactly. */
+const grown = (columns: readonly string[]) =>
+  columns.map(column => `${column} = min(${Number.MAX_SAFE_INTEGER}, ${column} + excluded.${column})`).join(', ')
+
+/** ?1 organization, ?2 key or '' for the organization, ?3 time, ?4 to ?7 amounts. No calendar reaches beyond 9999. */
+const addToMonth = `INSERT INTO usage_months VALUES
+  (?1, coalesce(strftime('%Y-%m', cast(?3 AS INTEGER) / 1000, 'unixepoch'), '9999-12'), ?2, ${hostId}, ?4, ?5, ?6, ?7, 0)
+  ON CONFLICT (organization_id, month, key_prefix, host_id) DO UPDATE SET
+    requests = requests + excluded.requests, ${grown(['prompt_tokens', 'completion_tokens', 'cost_nano_usd'])}`
+
+/** As above; ?8 the late cost, ?9 the model. */
+const addToDay = `INSERT INTO usage_days VALUES
+  (?1, ?2, coalesce(strftime('%Y-%m-%d', cast(?3 AS INTEGER) / 1000, 'unixepoch'), '9999-12-31'), ?9, ${hostId}, ?4, ?5, ?6, ?7, ?8, 0)
+  ON CONFLICT (organization_id, key_prefix, day, model, host_id) DO UPDATE SET
+    requests = requests + excluded.requests,
+    ${grown(['prompt_tokens', 'completion_tokens', 'cost_nano_usd', 'late_cost_nano_usd'])}`
+
+/**
+ * Adds rows that are in the ledger and in no sum yet. Prepared once, and raw: each batch needs it. Rows of one key on
+ * one day cost one change of each sum, however many they are.
+ */
+export function prepareUsageSums(db: DirectoryDb): (rows: readonly Usage[]) => void {
+  const [toMonth, toDay] = [prepareRaw<never>(db, addToMonth), prepareRaw<never>(db, addToDay)]
+  const created = prepareRaw<{ at: number }>(db, 'SELECT created_at_ms AS at FROM organizations WHERE id = ?')
+  return rows => {
+    for (const group of grouped(rows, organizationId => (created.get(organizationId)?.at ?? 0) % dayMs)) {
+      const { organizationId, keyPrefix, model, atMs, lateCostNanoUsd } = group
+      const amounts = [group.requests, group.promptTokens, group.completionTokens, group.costNanoUsd]
+      toMonth.run(organizationId, '', atMs, ...amounts)
+      toMonth.run(organizationId, keyPrefix, atMs, ...amounts)
+      toDay.run(organizationId, keyPrefix, atMs, ...amounts, lateCostNanoUsd, model)
+    }
+  }
+}
+
+/** `beginMsOf`: time of day at which billing periods of an organization begin; asked for once for each group. */
+function grouped(rows: readonly Usage[], beginMsOf: (organizationId: string) => number): Iterable<Group> {
+  const groups = new Map<string, { readonly group: Group; readonly beginMs: number }>()
+  for (const { organizationId, keyPrefix, model, atMs, ...amounts } of rows) {
+    const name = `${organizationId}\n${keyPrefix}\n${Math.floor(atMs / dayMs)}\n${model}`
+    let found = groups.get(name)
+    if (found === undefined) {
+      const none = { requests: 0, promptTokens: 0, completionTokens: 0, costNanoUsd: 0, lateCostNanoUsd: 0 }
+      found = { group: { organizationId, keyPrefix, model, atMs, ...none }, beginMs: beginMsOf(organizationId) }
+      groups.set(name, found)
+    }
+    const { group, beginMs } = found
+    const isLate = atMs % dayMs >= beginMs
+    group.requests += 1
+    group.promptTokens = sum(group.promptTokens, amounts.promptTokens)
+    group.completionTokens = sum(group.completionTokens, amounts.completionTokens)
+    group.costNanoUsd = sum(group.costNanoUsd, amounts.costNanoUsd)
+    group.lateCostNanoUsd = sum(group.lateCostNanoUsd, isLate ? amounts.costNanoUsd : 0)
+  }
+  return groups.values().map(({ group }) => group)
+}
+
+function sum(a: number, b: number): number {
+  return Math.min(Number.MAX_SAFE_INTEGER, a + b)
+}
