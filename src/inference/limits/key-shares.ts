@@ -110,8 +110,17 @@ export class KeyShares {
     return share
   }
 
+  /** Whether the request fits into the share now. */
+  fits(share: KeyShare, { tokens, nowMs }: Pick<Demand, 'tokens' | 'nowMs'>): boolean {
+    const [requestsMax, tokensMax, runningMax] = this.#inForce(share, nowMs)
+    const { use } = share
+    if (use.running >= runningMax) return false
+    return use.requests.total(nowMs) + 1 <= requestsMax && use.tokens.total(nowMs) + tokens <= tokensMax
+  }
+
   /** Milliseconds until the request fits into the share, as far as is known; 0: now. */
   waitMs(share: KeyShare, demand: Pick<Demand, 'tokens' | 'nowMs'>): number {
+    if (this.fits(share, demand)) return 0
     let longestMs = 0
     for (const dimension of DIMENSIONS) {
       const ownMs = this.#ownWaitMs(share, dimension, demand)

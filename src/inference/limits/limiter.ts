@@ -64,7 +64,7 @@ export function createLimiter(clock: Pick<Clock, 'monotonicMs'>, shares: KeyShar
       const nowMs = clock.monotonicMs()
       const state = stateOf(caller, nowMs)
       const demand = { caller, tokens: Math.min(amountOf(estimate), caller.tokensPerMinute), nowMs }
-      if (state.share === null || limitOf(state, demand) !== null) return null
+      if (state.share === null || shares.fits(state.share, demand) || limitOf(state, demand) !== null) return null
       return shares.prepare(state.share, demand)
     },
     admit: (caller, estimate) => {
