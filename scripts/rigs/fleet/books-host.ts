@@ -16,6 +16,7 @@ import { insertGatewayKey } from '../../../src/store/directory/gateway-key.query
 import { insertOrganization, setOrganizationBudget } from '../../../src/store/directory/organization.query.ts'
 import { report } from '../postgres/hosts.ts'
 import { until } from '../until.ts'
+import { impatientLimits } from './fleet-host.ts'
 import { type HostBooks, openHostBooks } from './host-books.ts'
 
 export const organizationId = 'o1'
@@ -47,11 +48,11 @@ export type BooksHostOptions = {
   readonly nowMs?: () => number
   readonly sumsEveryMs?: number
   readonly log?: (line: string) => void
+  /** As long as hosts have by default for a statement: where nothing waits for an outage to end. */
+  readonly isPatient?: boolean
   /** Budgets that are not used are given back by themselves. */
   readonly runs?: boolean
 }
-
-const postgresLimits = { connectMs: 500, statementMs: 1_000, lockMs: 900, transactionMs: 2_000 }
 
 export async function startBooksHost(options: BooksHostOptions): Promise<BooksHost> {
   const { name } = options
@@ -63,7 +64,8 @@ export async function startBooksHost(options: BooksHostOptions): Promise<BooksHo
   const target = { ...parsed.address, caPem: null, applicationName: name }
   const alone = openStore(join(options.directory, 'strongroom.db'))
   const { hostId } = alone
-  const postgres = await openPostgres({ target, limits: postgresLimits, clock, log })
+  const limits = options.isPatient === true ? {} : impatientLimits
+  const postgres = await openPostgres({ target, limits, clock, log })
   if ((await hostById(postgres, hostId)) === null) {
     await postgres.transact(tx => joinHost(tx, { id: hostId, name, nowMs: Date.now() }))
   }
@@ -102,7 +104,7 @@ export async function startBooksHost(options: BooksHostOptions): Promise<BooksHo
   const { metering, shares } = books
   const stopping = new AbortController()
   fleet.start()
-  await until('the first copy', 10_000, () => fleet.waitsFor() === null)
+  await until('the first copy', 60_000, () => fleet.waitsFor() === null)
   const running = options.runs === true ? [shares.run(stopping.signal), lease.run(stopping.signal)] : []
   const end = async () => {
     stopping.abort()

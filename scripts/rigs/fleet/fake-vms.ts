@@ -10,12 +10,18 @@ export type FakeVms = Pick<VmEngine, 'define' | 'dismiss' | 'view' | 'onChange'>
   readonly stop: () => void
 }
 
-/** `directory` null: VMs are in memory alone, and end with the process. */
-export function openFakeVms(directory: string | null, bootMs = 5): FakeVms {
+/** `directory` null: VMs are in memory alone, and end with the process. `mayBoot`: none boots before. */
+export function openFakeVms(
+  directory: string | null,
+  bootMs = 5,
+  mayBoot: Promise<unknown> = Promise.resolve(),
+): FakeVms {
   const states: VmStates = directory === null ? new Map<string, VmState>() : filesIn(directory)
   const listeners: ((vmId: string) => void)[] = []
   const timers = new Set<Timer>()
+  let isStopped = false
   const later = (vmId: string, work: () => void, afterMs = 1) => {
+    if (isStopped) return
     const timer = setTimeout(() => {
       timers.delete(timer)
       work()
@@ -23,7 +29,10 @@ export function openFakeVms(directory: string | null, bootMs = 5): FakeVms {
     }, afterMs)
     timers.add(timer)
   }
-  const boot = (vmId: string) => later(vmId, () => states.has(vmId) && states.set(vmId, 'running'), bootMs)
+  const boot = (vmId: string) => {
+    const boots = () => later(vmId, () => states.has(vmId) && states.set(vmId, 'running'), bootMs)
+    void mayBoot.then(boots)
+  }
   const ids = () => [...states.keys()]
   for (const vmId of ids()) boot(vmId)
   return {
@@ -42,6 +51,7 @@ export function openFakeVms(directory: string | null, bootMs = 5): FakeVms {
       listeners.push(listener)
     },
     stop: () => {
+      isStopped = true
       for (const timer of timers) clearTimeout(timer)
     },
   }

@@ -58,11 +58,11 @@ export type FleetHost = AsyncDisposable & {
   readonly abandon: () => Promise<void>
 }
 
-const firstCopyMs = 30_000
+const firstCopyMs = 60_000
 const sampleEveryMs = 1_000
 
-/** So that tests of an outage need not wait as long as hosts do. */
-const postgresLimits = { connectMs: 500, statementMs: 1_000, lockMs: 900, transactionMs: 2_000 }
+/** So that tests of an outage need not wait as long as hosts do; longer than a busy machine holds a statement up. */
+export const impatientLimits = { connectMs: 1_500, statementMs: 2_000, lockMs: 1_900, transactionMs: 4_000 }
 
 export type FleetHostOptions = {
   readonly directory: string
@@ -73,6 +73,8 @@ export type FleetHostOptions = {
   readonly log?: (line: string) => void
   readonly settings?: Partial<typeof settings>
   readonly bootMs?: number
+  /** VMs that are files do not begin to boot before. */
+  readonly mayBoot?: Promise<unknown>
   /** False: VMs that are files are in memory instead, and cost next to nothing. */
   readonly areVmsKept?: boolean
   /** Its VMs give evidence, of the simulated platform. A number: one in so many instances. */
@@ -106,7 +108,7 @@ export async function startFleetHost(options: FleetHostOptions): Promise<FleetHo
   const target = { ...parsed.address, caPem: null, applicationName: name }
   const alone = openStore(join(directory, 'strongroom.db'))
   const { hostId } = alone
-  const limitsOfPostgres = options.isPatient === true ? {} : postgresLimits
+  const limitsOfPostgres = options.isPatient === true ? {} : impatientLimits
   const postgres = await openPostgres({ target, limits: limitsOfPostgres, clock, log })
   const lease = await enter(postgres, {
     hostId,
@@ -115,10 +117,10 @@ export async function startFleetHost(options: FleetHostOptions): Promise<FleetHo
     lostAfterMs: options.lostAfterMs ?? 60_000,
     isJoined: options.isJoined ?? false,
   })
-  const { bootMs = 5, pool } = options
+  const { bootMs = 5, mayBoot, pool } = options
   const ledgerVms: LedgerVms | null =
     pool === undefined ? null : openLedgerVms({ directory, bootMs, pool }, { store: alone, clock, log })
-  const vms = ledgerVms ?? openFakeVms(options.areVmsKept === false ? null : join(directory, 'vms'), bootMs)
+  const vms = ledgerVms ?? openFakeVms(options.areVmsKept === false ? null : join(directory, 'vms'), bootMs, mayBoot)
   const fleet = openFleetDirectory(
     {
       directory: alone.directory,
@@ -221,7 +223,7 @@ export async function startFleetHost(options: FleetHostOptions): Promise<FleetHo
   const listening = new AbortController()
   const heard = listenForNews({
     target,
-    limits: postgresLimits,
+    limits: impatientLimits,
     clock,
     log,
     onNews: fleet.wake,

@@ -8,7 +8,7 @@ import { Fault } from '../../../src/base/fault.ts'
 import { BudgetFault } from '../../../src/inference/metering/budgets.ts'
 import { type FleetHostOptions, startFleetHost } from './fleet-host.ts'
 
-export type HostProgramOptions = Omit<FleetHostOptions, 'wrongMs' | 'log'> & { readonly wrongMs?: number }
+export type HostProgramOptions = Omit<FleetHostOptions, 'wrongMs' | 'log' | 'mayBoot'> & { readonly wrongMs?: number }
 
 /** The line that it prints. */
 export type HostAddresses = {

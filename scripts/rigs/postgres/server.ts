@@ -165,7 +165,7 @@ async function writeCertificate(directory: string): Promise<Tls> {
   return { caPem: authority.caPem, caFile: authority.caFile, cert, key }
 }
 
-const startMs = 20_000
+const startMs = 60_000
 
 async function serverOn(directory: string, settings: PostgresSettings, tls: Tls | null): Promise<PostgresServer> {
   const data = join(directory, 'data')
@@ -257,7 +257,7 @@ async function serverOn(directory: string, settings: PostgresSettings, tls: Tls 
       return await serverOn(to, settings, tls)
     },
     promote: async () => {
-      await psql('SELECT pg_promote(true, 20)')
+      await psql('SELECT pg_promote(true, 60)')
     },
     log: () => readFileSync(logPath, 'utf8'),
     [Symbol.asyncDispose]: async () => {

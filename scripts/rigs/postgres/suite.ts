@@ -3,7 +3,7 @@
 import { afterAll, beforeAll } from 'bun:test'
 import { hasPostgres, type PostgresServer, startPostgres } from './server.ts'
 
-const startMs = 60_000
+const startMs = 120_000
 
 /** At the top of a test file. Without PostgreSQL `use` is not called; the tests skip themselves (`skipUnless`). */
 export function startForTests(use: (server: PostgresServer) => void): void {

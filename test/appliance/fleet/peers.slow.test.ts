@@ -88,14 +88,14 @@ describe.skipIf(skipUnless(hasPostgres, 'needs PostgreSQL (scripts/setup install
       await using lone = await compose(database, 'lone', '')
       for (const host of [east, west, lone]) await host.start()
       for (const host of [east, lone]) {
-        await until('it reaches those that answer', 15_000, () => host.peers.view().some(({ isReached }) => isReached))
+        await until('it reaches those that answer', 60_000, () => host.peers.view().some(({ isReached }) => isReached))
       }
-      await until('east reaches west', 15_000, () => east.peers.view().some(({ name }) => name === 'west'))
+      await until('east reaches west', 60_000, () => east.peers.view().some(({ name }) => name === 'west'))
       // A host that answers nobody still asks.
       expect(lone.peers.address()).toBeNull()
       await until(
         'lone reaches both',
-        15_000,
+        60_000,
         () => lone.peers.view().filter(({ isReached }) => isReached).length === 2,
       )
       const asked = await lone.peers.forward(west.hostId, new Request('http://x/'), {
@@ -113,9 +113,9 @@ describe.skipIf(skipUnless(hasPostgres, 'needs PostgreSQL (scripts/setup install
       const renewal = { lostAfterMs: 60_000, platform: 'tcg', places: 1, report: { ...report, addresses } }
       expect(east.serving()).toEqual([])
       await renewLease(postgres, { hostId: west.hostId, ...renewal })
-      await until('DNS of the others names west', 15_000, () => Bun.deepEquals(lone.serving(), [addresses]))
+      await until('DNS of the others names west', 60_000, () => Bun.deepEquals(lone.serving(), [addresses]))
       await postgres.query('UPDATE clock SET served_ms = served_ms + 7000')
-      await until('it does not any more', 15_000, () => lone.serving().length === 0)
+      await until('it does not any more', 60_000, () => lone.serving().length === 0)
       const admin = createFleetAdmin({
         postgres,
         hostId: east.hostId,
@@ -137,7 +137,9 @@ describe.skipIf(skipUnless(hasPostgres, 'needs PostgreSQL (scripts/setup install
       }
       expect(await doctor()).toMatchObject({ result: 'WARN', detail: expect.stringContaining('lone: what they alone') })
       await west.stop()
-      await until('east no longer reaches west', 40_000, () => east.peers.view().some(({ isReached }) => !isReached))
+      // The last call may have met its end instead.
+      const problems = () => east.peers.view().map(({ problem }) => problem)
+      await until('east no longer reaches west', 60_000, () => problems().includes('ECONNREFUSED'))
       expect(await admin.show('west')).toMatchObject({ is_reached: false, peer_problem: 'ECONNREFUSED' })
       expect(await doctor()).toMatchObject({
         result: 'WARN',
@@ -149,7 +151,7 @@ describe.skipIf(skipUnless(hasPostgres, 'needs PostgreSQL (scripts/setup install
       // It comes back, on another port, by the same key.
       await using again = await compose(database, 'west')
       await again.start()
-      await until('east reaches it again', 20_000, () => east.peers.view().every(({ isReached }) => isReached))
+      await until('east reaches it again', 60_000, () => east.peers.view().every(({ isReached }) => isReached))
       expect((await admin.show('west')).peer_address).toBe(again.peers.address())
     }, 120_000)
 

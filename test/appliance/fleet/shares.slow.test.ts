@@ -181,7 +181,7 @@ describe.skipIf(skipUnless(hasPostgres, 'needs PostgreSQL (scripts/setup install
       await using b = await gateway('b', through)
       expect((await a.ask()).status).toBe(200)
       proxy.set('hole')
-      await until('the database does not answer', 10_000, () =>
+      await until('the database does not answer', 60_000, () =>
         b.postgres?.query('SELECT 1').then(
           () => false,
           () => true,
@@ -190,7 +190,7 @@ describe.skipIf(skipUnless(hasPostgres, 'needs PostgreSQL (scripts/setup install
       expect((await a.ask()).status).toBe(200)
       const refused = await b.ask()
       expect([refused.status, refused.headers.has('retry-after')]).toEqual([429, true])
-      await until('that is counted', 20_000, () =>
+      await until('that is counted', 60_000, () =>
         /^strongroom_fleet_share_leases_total\{outcome="failed"\} [1-9]/m.test(b.metrics()),
       )
       expect(b.metrics()).toContain('strongroom_gateway_shares_good_seconds 0\n')

@@ -25,10 +25,10 @@ startForTests(started => {
 
 type Time = { nowMs: number }
 
-async function hostsOf(fleet: BooksFleet, count: number, time: Time = { nowMs: november }): Promise<BooksHost[]> {
+async function hostsOf(fleet: BooksFleet, count: number, isPatient = true): Promise<BooksHost[]> {
   const hosts: BooksHost[] = []
   for (let index = 0; index < count; index += 1) {
-    hosts.push(await fleet.host(`host-${index}`, { nowMs: () => time.nowMs }))
+    hosts.push(await fleet.host(`host-${index}`, { nowMs: () => november, isPatient }))
   }
   return hosts
 }
@@ -37,7 +37,7 @@ async function budgeted(hosts: readonly BooksHost[], key: number | null, organiz
   const [first] = hosts
   await first?.seed({ keys: { k1: key, k2: key }, organization })
   for (const { fleet } of hosts) {
-    await until('the keys are known', 5_000, () => fleet.view().version >= (first?.fleet.view().version ?? 0))
+    await until('the keys are known', 60_000, () => fleet.view().version >= (first?.fleet.view().version ?? 0))
   }
 }
 
@@ -99,7 +99,7 @@ test.skipIf(missing)('a budget spent from five hosts at once', async () => {
   for (const key of ['k1', 'k2']) expect(spentOf(hosts, key)).toBeLessThanOrEqual(3_000)
   // Unused blocks come back, and then all of it can be spent.
   await idle(hosts)
-  await until('the rest is spent', 20_000, async () => {
+  await until('the rest is spent', 60_000, async () => {
     for (const host of hosts) while ((await refusal(host.spend('k1', 1))) === null);
     for (const host of hosts) while ((await refusal(host.spend('k2', 1))) === null);
     await idle(hosts)
@@ -108,7 +108,7 @@ test.skipIf(missing)('a budget spent from five hosts at once', async () => {
   const [first] = hosts
   await until(
     'others have reported',
-    5_000,
+    60_000,
     () => first?.metering.spent({ organizationId, keyPrefix: 'k1' }, '2026-11').organization.costNanoUsd === 5_000,
   )
   expect(await refusal(first?.reserve('k2', 1) ?? Promise.resolve())).toEqual(exceeded)
@@ -147,14 +147,14 @@ test.skipIf(missing)('unused blocks come back', async () => {
   east.book('k1', 10)
   release?.()
   await idle(hosts)
-  await until('it fits', 5_000, async () => (await refusal(west.spend('k1', 990))) === null)
+  await until('it fits', 60_000, async () => (await refusal(west.spend('k1', 990))) === null)
   expect(spentOf(hosts)).toBe(1_000)
 })
 
 // Goal: with the database away a host goes on with what it has, then says that it does not know; over a restart, too.
 test.skipIf(missing)('the database away', async () => {
   await using fleet = await openBooksFleet(server)
-  const hosts = await hostsOf(fleet, 2)
+  const hosts = await hostsOf(fleet, 2, false)
   const [east, west] = [hosts[0] as BooksHost, hosts[1] as BooksHost]
   await budgeted(hosts, 1_000, null)
   await east.spend('k1', 100)
@@ -163,15 +163,15 @@ test.skipIf(missing)('the database away', async () => {
   fleet.proxy.set('hole')
   await east.spend('k1', 50)
   expect(await refusal(east.spend('k1', 1_000))).not.toBeNull()
-  await until('nothing is known any more', 10_000, async () => {
+  await until('nothing is known any more', 60_000, async () => {
     const refused = await refusal(east.spend('k1', 10))
     return refused?.code === 'metering_unavailable'
   })
   expect(spentOf([east])).toBeLessThanOrEqual(nanoUsd)
   expect(await refusal(west.reserve('k1', 1))).toEqual({ code: 'metering_unavailable', mayFitSoon: false })
   fleet.proxy.set('open')
-  await until('it goes on', 10_000, async () => (await refusal(west.spend('k1', 100))) === null)
-  await until('all of it can be spent', 20_000, async () => {
+  await until('it goes on', 60_000, async () => (await refusal(west.spend('k1', 100))) === null)
+  await until('all of it can be spent', 60_000, async () => {
     for (const host of hosts) while ((await refusal(host.spend('k1', 1))) === null);
     await idle(hosts).catch(() => {})
     return spentOf(hosts) === 1_000
@@ -208,7 +208,7 @@ test.skipIf(missing)('a month ends', async () => {
   }
   expect(spentOf(hosts, 'k1', '2026-12')).toBeLessThanOrEqual(1_000)
   await idle(hosts)
-  await until('the month can be spent whole', 20_000, async () => {
+  await until('the month can be spent whole', 60_000, async () => {
     for (const host of hosts) while ((await refusal(host.spend('k1', 1))) === null);
     await idle(hosts)
     return spentOf(hosts, 'k1', '2026-12') === 1_000
@@ -227,34 +227,35 @@ test.skipIf(missing)('a budget that changes', async () => {
       if (key !== null) setGatewayKeyTerms(tx, 'k1', { ...key, budgetNanoUsd })
     })
     for (const host of hosts) {
-      await until('known', 5_000, () => host.caller('k1').budgets.key.nanoUsd === budgetNanoUsd)
+      await until('known', 60_000, () => host.caller('k1').budgets.key.nanoUsd === budgetNanoUsd)
     }
   }
-  const spendAll = async () => {
-    for (let round = 0; round < 4; round += 1) {
-      for (const host of hosts) while ((await refusal(host.spend('k1', 5))) === null);
-      await idle(hosts)
-      await Bun.sleep(1_050)
-    }
+  const spend = async () => {
+    for (const host of hosts) while ((await refusal(host.spend('k1', 5))) === null);
+    await idle(hosts)
+    return spentOf(hosts)
   }
-  await spendAll()
-  expect(spentOf(hosts)).toBe(500)
+  const spendAll = async (budget: number) => {
+    await until('all of it is spent', 60_000, async () => (await spend()) >= budget)
+    // A refusal is remembered for a second: after it the budget itself refuses.
+    await Bun.sleep(1_050)
+    expect(await spend()).toBe(budget)
+  }
+  await spendAll(500)
   await set(800)
-  await spendAll()
-  expect(spentOf(hosts)).toBe(800)
+  await spendAll(800)
   await set(300)
   for (const host of hosts) expect(await refusal(host.reserve('k1', 1))).toEqual(exceeded)
   await set(null)
   for (const host of hosts) await host.spend('k1', 700)
   // Spending without a budget counts for the next one.
   await set(2_400)
-  await until('reported', 5_000, () =>
+  await until('reported', 60_000, () =>
     hosts.every(
       ({ metering }) => metering.spent({ organizationId, keyPrefix: 'k1' }, '2026-11').key.costNanoUsd === 2_200,
     ),
   )
-  await spendAll()
-  expect(spentOf(hosts)).toBe(2_400)
+  await spendAll(2_400)
 })
 
 // Goal: nobody gets the part of a budget that a forgotten host may still spend in this month; a host that the fleet
@@ -292,7 +293,7 @@ test.skipIf(missing)('another server that lacks grants', async () => {
   expect(await refusal(east.reserve('k1', 300))).toMatchObject({ code: 'metering_unavailable' })
   await east.allowances.enterAgain()
   await west.allowances.enterAgain()
-  await until('a second is over', 5_000, async () => (await refusal(east.spend('k1', 1))) === null)
+  await until('a second is over', 60_000, async () => (await refusal(east.spend('k1', 1))) === null)
   while ((await refusal(east.spend('k1', 5))) === null);
   expect(spentOf([east])).toBeLessThanOrEqual(400)
   west.book('k1', 500)

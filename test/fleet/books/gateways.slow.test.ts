@@ -36,7 +36,7 @@ test.skipIf(skipUnless(hasPostgres, 'needs PostgreSQL (scripts/setup installs it
     await east.fleet.store.change(tx =>
       insertGatewayKey(tx, { ...terms, ...budget, organizationId, instanceId: null, nowMs: 1, prefix, secretSha256 }),
     )
-    await until('the key is known', 5_000, () => west.fleet.view().version >= east.fleet.view().version)
+    await until('the key is known', 60_000, () => west.fleet.view().version >= east.fleet.view().version)
     const gatewayOf = ({ directory, metering }: BooksHost) =>
       startRealHostGateway(
         [target(upstream.url, { contextTokens: 150 })],
@@ -69,7 +69,7 @@ test.skipIf(skipUnless(hasPostgres, 'needs PostgreSQL (scripts/setup installs it
       return (await response.json()) as Usage & { readonly total: Usage['key'] }
     }
     for (const { url } of gateways) {
-      await until('all of it is shown', 5_000, async () => (await get(url, '/v1/usage')).key.requests === served)
+      await until('all of it is shown', 60_000, async () => (await get(url, '/v1/usage')).key.requests === served)
       expect((await get(url, '/v1/usage')).key.cost_usd).toBe(cost)
       expect((await get(url, '/v1/usage?by=model,day')).total).toMatchObject({ requests: served, cost_usd: cost })
     }

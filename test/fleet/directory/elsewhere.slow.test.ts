@@ -25,7 +25,7 @@ const hostsOf = async (fleet: Fleet) =>
 /** As if a host had been silent for a minute while others were served; another host gives it up. */
 async function loses(by: Host, lost: Host): Promise<void> {
   const { postgres } = by.inside
-  await until('given up', 10_000, async () => {
+  await until('given up', 60_000, async () => {
     const { hostId } = lost.inside
     await postgres.transactPlain(async tx => {
       await tx.query('UPDATE clock SET served_ms = served_ms + 120000')
@@ -41,25 +41,27 @@ const left = ({ inside }: Host) => inside.store.directory.db.all('SELECT vm_id F
 // nothing is left of the first host's VM, and its egress is not the second's.
 test.skipIf(missing)('a claim that fails', async () => {
   await using fleet = await openFleet(server)
-  const broken = await fleet.host('broken', { places: 100, isBroken: true, bootMs: 300 })
-  const good = await fleet.host('good', { places: 10, bootMs: 300 })
+  const booting = Promise.withResolvers<void>()
+  const broken = await fleet.host('broken', { places: 100, isBroken: true, mayBoot: booting.promise })
+  const good = await fleet.host('good', { places: 10 })
   const made = await good.create({ idempotencyKey: 'once' })
   expect(made.status).toBe(202)
   const { name, hostname, created_at } = made.body.data
-  await until('its first VM is there', 5_000, () => broken.vms().length === 1)
+  await until('its first VM is there', 60_000, () => broken.vms().length === 1)
   const [{ id } = { id: '' }] = broken.inside.store.directory.db.all<{ id: string }>('SELECT id FROM instances')
   const sample = { id, egressBytes: 7_000, egressObservedAtMs: Date.now(), egressBlockAppliedAtMs: null }
   broken.inside.store.directory.transact(tx => setInstanceEgress(tx, [sample]))
-  await until('ready', 10_000, async () => (await broken.shown(name)).status === 'ready')
+  booting.resolve()
+  await until('ready', 60_000, async () => (await broken.shown(name)).status === 'ready')
   expect(await hostsOf(fleet)).toBe(`${good.inside.hostId}|2`)
   for (const host of [broken, good]) {
     expect(await host.shown(name)).toMatchObject({ name, hostname, created_at, failure_code: null })
     expect((await host.create({ idempotencyKey: 'once' })).body.data).toEqual(made.body.data)
-    await until('the name leads to it', 5_000, () => host.addressOf(hostname) !== null)
+    await until('the name leads to it', 60_000, () => host.addressOf(hostname) !== null)
   }
   expect(broken.addressOf(hostname)).toBe(good.addressOf(hostname))
-  await until('the first VM is gone', 5_000, () => broken.vms().length === 0)
-  await until('and forgotten', 5_000, () => left(broken).length === 0)
+  await until('the first VM is gone', 60_000, () => broken.vms().length === 0)
+  await until('and forgotten', 60_000, () => left(broken).length === 0)
   expect(good.vms()).toHaveLength(1)
   expect(await fleet.sql('SELECT egress_bytes FROM strongroom.instances')).toBe('0')
   expect(await fleet.sql("SELECT string_agg(status, ',' ORDER BY at_ms) FROM strongroom.instance_changes")).toBe(
@@ -76,26 +78,28 @@ test.skipIf(missing).each([
   const broken = await fleet.host('broken', { places: 100, isBroken: true })
   const second = await fleet.host('second', other)
   const { name } = await second.created()
-  await until('failed', 10_000, async () => (await second.shown(name)).status === 'failed')
+  await until('failed', 60_000, async () => (await second.shown(name)).status === 'failed')
   expect(await second.shown(name)).toMatchObject({ failure_code: 'claim_failed' })
   expect(await hostsOf(fleet)).toEndWith(`|${attempt}`)
   expect((await broken.send('DELETE', `/v1/instances/${name}`)).status).toBe(202)
-  await until('terminated', 10_000, async () => (await broken.shown(name)).status === 'terminated')
-  await until('no VM is left', 5_000, () => fleet.vms().length === 0)
+  await until('terminated', 60_000, async () => (await broken.shown(name)).status === 'terminated')
+  await until('no VM is left', 60_000, () => fleet.vms().length === 0)
 })
 
 // Goal: without the database nobody decides: nothing fails, and the other host gets it once the database is back.
 test.skipIf(missing)('a claim that fails without the database', async () => {
   await using fleet = await openFleet(server, { isCut: true })
-  const broken = await fleet.host('broken', { places: 100, isBroken: true, bootMs: 400 })
+  const booting = Promise.withResolvers<void>()
+  const broken = await fleet.host('broken', { places: 100, isBroken: true, mayBoot: booting.promise })
   const good = await fleet.host('good', { places: 10 })
   const { name } = await good.created()
-  await until('its first VM is there', 5_000, () => broken.vms().length === 1)
+  await until('its first VM is there', 60_000, () => broken.vms().length === 1)
   fleet.cut()
-  await until('the database was asked', 10_000, () => !broken.inside.postgres.view().isReachable)
+  booting.resolve()
+  await until('the database was asked', 60_000, () => !broken.inside.postgres.view().isReachable)
   expect((await broken.shown(name)).status).toBe('provisioning')
   fleet.restore()
-  await until('ready', 15_000, async () => (await good.shown(name)).status === 'ready')
+  await until('ready', 60_000, async () => (await good.shown(name)).status === 'ready')
   expect(await hostsOf(fleet)).toBe(`${good.inside.hostId}|2`)
 })
 
@@ -103,22 +107,24 @@ test.skipIf(missing)('a claim that fails without the database', async () => {
 // could not say so, ends its VM when it is back; neither its news nor its address count any more.
 test.skipIf(missing)('a host that is lost', async () => {
   await using fleet = await openFleet(server, { isCut: true })
-  const lost = await fleet.host('lost', { places: 100, bootMs: 600 })
+  const booting = Promise.withResolvers<void>()
+  const lost = await fleet.host('lost', { places: 100, mayBoot: booting.promise })
   const stays = await fleet.host('stays', { places: 10, isDirect: true })
   const { name, hostname } = await stays.created()
-  await until('its first VM is there', 5_000, () => lost.vms().length === 1)
+  await until('its first VM is there', 60_000, () => lost.vms().length === 1)
   fleet.cut()
-  await until('ready where nobody hears of it', 10_000, async () => (await lost.shown(name)).status === 'ready')
+  booting.resolve()
+  await until('ready where nobody hears of it', 60_000, async () => (await lost.shown(name)).status === 'ready')
   await loses(stays, lost)
-  await until('ready on the other', 10_000, async () => (await stays.shown(name)).status === 'ready')
+  await until('ready on the other', 60_000, async () => (await stays.shown(name)).status === 'ready')
   const address = stays.addressOf(hostname)
   fleet.restore()
-  await until('its VM is ended', 10_000, () => lost.vms().length === 0)
-  await until('both lead to the same', 10_000, () => lost.addressOf(hostname) === address)
+  await until('its VM is ended', 60_000, () => lost.vms().length === 0)
+  await until('both lead to the same', 60_000, () => lost.addressOf(hostname) === address)
   expect(address).not.toBeNull()
   expect(stays.addressOf(hostname)).toBe(address)
   expect(await hostsOf(fleet)).toBe(`${stays.inside.hostId}|2`)
-  await until('the same record', 5_000, async () => {
+  await until('the same record', 60_000, async () => {
     const [here, there] = [await lost.shown(name), await stays.shown(name)]
     return JSON.stringify(here) === JSON.stringify(there) && here.status === 'ready'
   })
@@ -135,10 +141,10 @@ test.skipIf(missing)('deletes on a lost host', async () => {
   const stays = await fleet.host('stays', { places: 0, isDirect: true })
   const names = [(await stays.created()).name, (await stays.created()).name] as const
   for (const name of names) {
-    await until('ready', 10_000, async () => (await stays.shown(name)).status === 'ready')
+    await until('ready', 60_000, async () => (await stays.shown(name)).status === 'ready')
   }
   fleet.cut()
-  await until('cut off', 10_000, () => !lost.inside.postgres.view().isReachable)
+  await until('cut off', 60_000, () => !lost.inside.postgres.view().isReachable)
   expect((await stays.send('DELETE', `/v1/instances/${names[0]}`)).status).toBe(202)
   expect((await stays.shown(names[0])).status).toBe('terminating')
   await loses(stays, lost)
@@ -148,7 +154,7 @@ test.skipIf(missing)('deletes on a lost host', async () => {
   expect((await stays.shown(names[1])).status).toBe('terminated')
   expect(lost.vms()).toHaveLength(2)
   fleet.restore()
-  await until('its VMs end', 10_000, () => lost.vms().length === 0)
+  await until('its VMs end', 60_000, () => lost.vms().length === 0)
   expect((await lost.listed()).map(({ status }) => status)).toEqual(['terminated', 'terminated'])
 })
 
@@ -158,9 +164,9 @@ test.skipIf(missing)('a host that comes back after the records', async () => {
   const lost = await fleet.host('lost', { places: 2 })
   const stays = await fleet.host('stays', { places: 0, isDirect: true })
   const { name } = await stays.created()
-  await until('ready', 10_000, async () => (await stays.shown(name)).status === 'ready')
+  await until('ready', 60_000, async () => (await stays.shown(name)).status === 'ready')
   fleet.cut()
-  await until('cut off', 10_000, () => !lost.inside.postgres.view().isReachable)
+  await until('cut off', 60_000, () => !lost.inside.postgres.view().isReachable)
   await loses(stays, lost)
   expect((await stays.send('DELETE', `/v1/instances/${name}`)).status).toBe(202)
   expect(await stays.removeExpired(40)).toMatchObject({ instances: 1 })
@@ -168,6 +174,6 @@ test.skipIf(missing)('a host that comes back after the records', async () => {
     'DELETE FROM strongroom.changes; UPDATE strongroom.trimmed SET version = (SELECT version FROM strongroom.fleet)',
   )
   fleet.restore()
-  await until('its VM ends', 10_000, () => lost.vms().length === 0)
+  await until('its VM ends', 60_000, () => lost.vms().length === 0)
   expect(await lost.listed()).toEqual([])
 })

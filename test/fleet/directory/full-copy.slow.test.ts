@@ -99,13 +99,13 @@ test.skipIf(missing)(
     const { rowCount: before = 0 } = progressOf(late) ?? {}
     expect(before).toBeGreaterThan(rowCount / 2)
     fleet.cut()
-    await until('cut off', 10_000, () => !late.inside.postgres.view().isReachable)
+    await until('cut off', 60_000, () => !late.inside.postgres.view().isReachable)
     expect((await late.send('GET', '/v1/instances')).status).toBe(503)
     fleet.restore()
-    await until('it asks again', 10_000, () => late.inside.postgres.view().isReachable)
+    await until('it asks again', 60_000, () => late.inside.postgres.view().isReachable)
     await late.stop()
     late = await fleet.host('late', { isJoined: true, log })
-    await until('changes go on', 20_000, () => changed > 3)
+    await until('changes go on', 60_000, () => changed > 3)
     expect([isHeld(), progressOf(late)?.rowCount]).toEqual([true, before])
     expect((await late.send('GET', '/v1/instances')).status).toBe(503)
     await fleet.sql('ALTER TABLE strongroom.hidden RENAME TO idempotency')
@@ -114,7 +114,7 @@ test.skipIf(missing)(
     await changing
     expect(began()).toBe(1)
     await late.listed()
-    await until('the same', 20_000, async () => (await differences(late)).length === 0)
+    await until('the same', 60_000, async () => (await differences(late)).length === 0)
     expect(progressOf(late)).toBeNull()
   },
   wholeMs * 3,
@@ -128,9 +128,9 @@ test.skipIf(missing)('in the place of an older copy', async () => {
   const back = await fleet.host('back', { places: 5 })
   await fill(fleet, 5_000)
   const { name } = await stays.created()
-  await until('ready', 10_000, async () => (await back.shown(name)).status === 'ready')
+  await until('ready', 60_000, async () => (await back.shown(name)).status === 'ready')
   fleet.cut()
-  await until('cut off', 10_000, () => !back.inside.postgres.view().isReachable)
+  await until('cut off', 60_000, () => !back.inside.postgres.view().isReachable)
   const [{ id } = { id: '' }] = back.inside.store.directory.db.all<{ id: string }>(
     `SELECT id FROM instances WHERE name = '${name}'`,
   )
@@ -142,7 +142,7 @@ test.skipIf(missing)('in the place of an older copy', async () => {
   await trim(fleet)
   expect((await back.shown(name)).status).toBe('ready')
   fleet.restore()
-  await until('the same', 20_000, async () => (await differences(back)).length === 0)
+  await until('the same', 60_000, async () => (await differences(back)).length === 0)
   expect(await fleet.sql("SELECT count(*) FROM strongroom.gateway_keys WHERE prefix = 'minted'")).toBe('1')
   expect(back.vms()).toHaveLength(1)
   expect(back.inside.store.directory.db.all("SELECT id FROM instances WHERE id = 'big-500'")).toEqual([])
@@ -155,11 +155,11 @@ test.skipIf(missing)('with another executable', async () => {
   const stays = await fleet.host('stays')
   const host = await fleet.host('upgraded')
   const { name } = await stays.created()
-  await until('both know it', 10_000, async () => (await host.shown(name)).name === name)
+  await until('both know it', 60_000, async () => (await host.shown(name)).name === name)
   const { db } = host.inside.store.directory
   await fleet.sql(`SET search_path = strongroom; BEGIN; SELECT begin_change(true);
     INSERT INTO organizations (id, slug, status, created_at_ms) VALUES ('missed', 'missed', 'active', 0); COMMIT`)
-  await until('it is at the newest version', 10_000, async () => {
+  await until('it is at the newest version', 60_000, async () => {
     return host.inside.fleet.view().version === Number(await fleet.sql('SELECT version FROM strongroom.fleet'))
   })
   // As one that skipped the row.
@@ -174,9 +174,9 @@ test.skipIf(missing)('with another executable', async () => {
   expect(await upgraded.create()).toMatchObject({ status: 503, retryAfter: '2' })
   await fleet.sql(`UPDATE strongroom.migrations SET version = version + 1000`)
   const now = upgraded.inside.store.directory.db
-  await until('it has what it lacked', 10_000, () => {
+  await until('it has what it lacked', 60_000, () => {
     return now.all("SELECT id FROM organizations WHERE id = 'missed'").length === 1
   })
-  await until('changes go on', 10_000, async () => (await upgraded.create()).status === 202)
-  await until('the same', 20_000, async () => (await differences(upgraded)).length === 0)
+  await until('changes go on', 60_000, async () => (await upgraded.create()).status === 202)
+  await until('the same', 60_000, async () => (await differences(upgraded)).length === 0)
 })

@@ -94,8 +94,8 @@ test.skipIf(missing)('records become the directory', async () => {
   await using started = await startFleetHost({ directory: host.directory, database: host.database, name: 'first' })
   const slugs = async () =>
     (await host.postgres.query<{ slug: string }>('SELECT slug FROM organizations ORDER BY 1')).map(({ slug }) => slug)
-  await until('all of it is there', 10_000, async () => String(await slugs()) === 'acme,late')
-  await until('nothing is left to report', 10_000, () => started.fleet.view().unreportedRows === 0)
+  await until('all of it is there', 60_000, async () => String(await slugs()) === 'acme,late')
+  await until('nothing is left to report', 60_000, () => started.fleet.view().unreportedRows === 0)
   const rows = listInstances(started.store.directory.db, 'o')
   expect(rows).toHaveLength(31)
   expect(rows.find(({ id }) => id === 'late0000')?.vmId).toBe('vm-late0000')
@@ -128,7 +128,7 @@ test.skipIf(missing)('goes on after an interruption', async () => {
   expect(second.made.count).toBe(REPLICA_TABLES.length - 3)
   store.close()
   await using started = await startFleetHost({ directory: host.directory, database: host.database, name: 'first' })
-  await until('nothing is left to report', 10_000, () => started.fleet.view().unreportedRows === 0)
+  await until('nothing is left to report', 60_000, () => started.fleet.view().unreportedRows === 0)
   expect(await postgres.query('SELECT status FROM organizations')).toEqual([{ status: 'suspended' }])
   const names = await postgres.query<{ name: string }>('SELECT name FROM instances ORDER BY 1')
   expect(names.map(({ name }) => name)).toEqual(

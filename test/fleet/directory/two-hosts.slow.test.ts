@@ -32,10 +32,10 @@ test.skipIf(missing)('reads on the other host', async () => {
     const { name } = await by.created()
     expect((await other.shown(name)).name).toBe(name)
     expect((await other.listed()).map(found => found.name)).toContain(name)
-    await until('ready', 10_000, async () => (await other.shown(name)).status === 'ready')
+    await until('ready', 60_000, async () => (await other.shown(name)).status === 'ready')
     expect((await other.send('DELETE', `/v1/instances/${name}`)).status).toBe(202)
     expect((await by.shown(name)).terminated_reason).toBe('deleted_via_api')
-    await until('terminated', 10_000, async () => (await by.shown(name)).status === 'terminated')
+    await until('terminated', 60_000, async () => (await by.shown(name)).status === 'terminated')
   }
   expect(fleet.vms()).toEqual([])
 })
@@ -62,19 +62,19 @@ test.skipIf(missing)('repeated answers', async () => {
   const version = () => fleet.sql('SELECT version FROM strongroom.fleet')
   const quiet = async () => {
     const isReported = () => [east, west].every(({ inside }) => inside.fleet.view().unreportedRows === 0)
-    await until('all is reported', 10_000, isReported)
+    await until('all is reported', 60_000, isReported)
   }
   const { name } = (await east.create({ idempotencyKey: 'k' })).body.data
   const repeat = async (host: typeof east) => (await host.create({ idempotencyKey: 'k' })).body.data.name
   expect([await repeat(west), await repeat(east)]).toEqual([name, name])
-  await until('ready', 10_000, async () => (await west.shown(name)).status === 'ready')
+  await until('ready', 60_000, async () => (await west.shown(name)).status === 'ready')
   await quiet()
   const created = await version()
   for (const host of [east, west, east]) expect(await repeat(host)).toBe(name)
   expect(await version()).toBe(created)
   const end = async (host: typeof east) => (await host.send('DELETE', `/v1/instances/${name}`)).status
   expect(await end(east)).toBe(202)
-  await until('terminated', 10_000, async () => (await west.shown(name)).status === 'terminated')
+  await until('terminated', 60_000, async () => (await west.shown(name)).status === 'terminated')
   await quiet()
   const ended = await version()
   expect(ended).not.toBe(created)
@@ -114,7 +114,7 @@ test.skipIf(missing)('placement', async () => {
   const refused = answers.find(({ status }) => status !== 202)
   expect([refused?.status, refused?.retryAfter]).toEqual([503, '10'])
   expect(refused?.body.error.message).toContain('every host is full')
-  await until('all are ready', 10_000, async () => (await east.listed()).every(({ status }) => status === 'ready'))
+  await until('all are ready', 60_000, async () => (await east.listed()).every(({ status }) => status === 'ready'))
   expect([east.vms().length, west.vms().length]).toEqual([6, 4])
 })
 
@@ -124,7 +124,7 @@ test.skipIf(missing)('the database away', async () => {
   const [east, west] = [await fleet.host('east'), await fleet.host('west')]
   const { name } = await east.created()
   for (const host of [east, west]) {
-    await until('ready', 10_000, async () => (await host.shown(name)).status === 'ready')
+    await until('ready', 60_000, async () => (await host.shown(name)).status === 'ready')
   }
   fleet.cut()
   const refused = await east.create({ idempotencyKey: 'later' })
@@ -136,11 +136,11 @@ test.skipIf(missing)('the database away', async () => {
     expect((await host.send('DELETE', `/v1/instances/${name}`)).status).toBe(503)
   }
   fleet.restore()
-  await until('creates are taken again', 5_000, async () => {
+  await until('creates are taken again', 60_000, async () => {
     const made = await west.create({ idempotencyKey: 'later' })
     return made.status === 202
   })
-  await until('the other host reads it', 5_000, async () => (await east.listed()).length === 2)
+  await until('the other host reads it', 60_000, async () => (await east.listed()).length === 2)
   expect((await east.create({ idempotencyKey: 'later' })).status).toBe(202)
   expect(await west.listed()).toHaveLength(2)
 })
@@ -148,14 +148,17 @@ test.skipIf(missing)('the database away', async () => {
 // Goal: what a host did while the database was away reaches the others once it is back, in order and once.
 test.skipIf(missing)('progress without the database', async () => {
   await using fleet = await openFleet(server, { isCut: true })
-  const [east, west] = [await fleet.host('east', { bootMs: 300 }), await fleet.host('west', { places: 0 })]
+  const booting = Promise.withResolvers<void>()
+  const east = await fleet.host('east', { mayBoot: booting.promise })
+  const west = await fleet.host('west', { places: 0 })
   const { name } = await west.created()
-  await until('adopted', 5_000, () => east.vms().length === 1)
+  await until('adopted', 60_000, () => east.vms().length === 1)
   fleet.cut()
-  await until('ready where it runs', 10_000, async () => (await east.shown(name)).status === 'ready')
+  booting.resolve()
+  await until('ready where it runs', 60_000, async () => (await east.shown(name)).status === 'ready')
   expect((await west.shown(name)).status).toBe('provisioning')
   fleet.restore()
-  await until('ready everywhere', 10_000, async () => (await west.shown(name)).status === 'ready')
+  await until('ready everywhere', 60_000, async () => (await west.shown(name)).status === 'ready')
   expect(await fleet.sql("SELECT string_agg(status, ',' ORDER BY at_ms) FROM strongroom.instance_changes")).toBe(
     'provisioning,ready',
   )
@@ -164,17 +167,19 @@ test.skipIf(missing)('progress without the database', async () => {
 // Goal: a delete that crosses the news that the instance is ready wins, on every host, and its time as ready counts.
 test.skipIf(missing)('a delete that crosses a ready', async () => {
   await using fleet = await openFleet(server, { isCut: true })
+  const booting = Promise.withResolvers<void>()
   const [east, west] = [
-    await fleet.host('east', { bootMs: 300 }),
+    await fleet.host('east', { mayBoot: booting.promise }),
     await fleet.host('west', { places: 0, isDirect: true }),
   ]
   const { name } = await west.created()
-  await until('adopted', 5_000, () => east.vms().length === 1)
+  await until('adopted', 60_000, () => east.vms().length === 1)
   fleet.cut()
-  await until('ready where it runs', 10_000, async () => (await east.shown(name)).status === 'ready')
+  booting.resolve()
+  await until('ready where it runs', 60_000, async () => (await east.shown(name)).status === 'ready')
   expect((await west.send('DELETE', `/v1/instances/${name}`)).status).toBe(202)
   fleet.restore()
-  await until('terminated', 10_000, async () => (await west.shown(name)).status === 'terminated')
+  await until('terminated', 60_000, async () => (await west.shown(name)).status === 'terminated')
   expect(fleet.vms()).toEqual([])
   expect((await east.shown(name)).ready_at).toBe((await west.shown(name)).ready_at)
   expect((await west.shown(name)).ready_at).not.toBeNull()
@@ -205,11 +210,11 @@ test.skipIf(missing)('addresses', async () => {
   await using fleet = await twoHosts()
   const [east, west] = fleet.both()
   const { hostname } = await east.created()
-  await until('known on both', 5_000, () => [east, west].every(host => host.addressOf(hostname) !== null))
+  await until('known on both', 60_000, () => [east, west].every(host => host.addressOf(hostname) !== null))
   expect(east.addressOf(hostname)).toBe(west.addressOf(hostname))
   await west.send('DELETE', `/v1/instances/${hostname.split('.')[0]}`)
   expect(west.addressOf(hostname)).toBeNull()
-  await until('gone on both', 5_000, () => [east, west].every(host => host.addressOf(hostname) === null))
+  await until('gone on both', 60_000, () => [east, west].every(host => host.addressOf(hostname) === null))
 })
 
 // Goal: records are removed once for all hosts, and no name comes back before that.
@@ -219,7 +224,7 @@ test.skipIf(missing)('retention', async () => {
   const { name } = await east.created()
   await west.send('DELETE', `/v1/instances/${name}`)
   // The host that has it knows first.
-  await until('terminated, as both know', 10_000, async () => {
+  await until('terminated, as both know', 60_000, async () => {
     const shown = await Promise.all([east.shown(name), west.shown(name)])
     return shown.every(({ status }) => status === 'terminated')
   })
@@ -235,7 +240,7 @@ test.skipIf(missing)('instances of a forgotten host', async () => {
   await using fleet = await openFleet(server)
   const [east, west] = [await fleet.host('east', { places: 0 }), await fleet.host('west')]
   const { name } = await east.created()
-  await until('ready', 10_000, async () => (await east.shown(name)).status === 'ready')
+  await until('ready', 60_000, async () => (await east.shown(name)).status === 'ready')
   await west.stop()
   const { postgres } = east.inside
   await postgres.transactPlain(tx =>

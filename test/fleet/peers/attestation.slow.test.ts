@@ -17,11 +17,13 @@ describe.skipIf(skipUnless(hasPostgres, 'needs PostgreSQL (scripts/setup install
   afterAll(() => server[Symbol.asyncDispose]())
 
   /** `owner` has the instance, `other` does not. */
-  async function withInstance(options: { readonly attestationsPerMinute?: number; readonly bootMs?: number } = {}) {
+  async function withInstance(
+    options: { readonly attestationsPerMinute?: number; readonly mayBoot?: Promise<unknown> } = {},
+  ) {
     const fleet = await openFleet(server)
     const owner = await fleet.host('owner', { isAttested: true, ...options })
     const other = await fleet.host('other', { isAttested: true, places: 0, ...options })
-    await until('the hosts know each other', 10_000, () =>
+    await until('the hosts know each other', 60_000, () =>
       [owner, other].every(({ inside }) => inside.peers.watch.view().some(({ isReached }) => isReached)),
     )
     const { name } = await owner.created()
@@ -44,7 +46,7 @@ describe.skipIf(skipUnless(hasPostgres, 'needs PostgreSQL (scripts/setup install
 
   const newNonce = () => toBase64Url(systemRandom(32))
   const ready = ({ owner, name }: { owner: Host; name: string }) =>
-    until('it is ready', 10_000, async () => (await owner.shown(name)).status === 'ready')
+    until('it is ready', 60_000, async () => (await owner.shown(name)).status === 'ready')
 
   // Goal: a client gets the same whichever host it asks, from the VM itself, over its own nonce.
   test('through either host', async () => {
@@ -66,7 +68,8 @@ describe.skipIf(skipUnless(hasPostgres, 'needs PostgreSQL (scripts/setup install
 
   // Goal: a host that passes requests on is no way around what the other one refuses.
   test('refusals are the same', async () => {
-    await using it = await withInstance({ bootMs: 2_000 })
+    const booting = Promise.withResolvers<void>()
+    await using it = await withInstance({ mayBoot: booting.promise })
     const stranger = await it.owner.newKey('globex')
     const cases = [
       [it.key, '?nonce=x'],
@@ -83,6 +86,7 @@ describe.skipIf(skipUnless(hasPostgres, 'needs PostgreSQL (scripts/setup install
       statuses.push(direct.status)
     }
     expect(statuses).toEqual([400, 400, 404, 401, 409])
+    booting.resolve()
     await ready(it)
     await it.owner.revoke(it.key)
     expect((await ask(it.other, it.name, it.key, `?nonce=${newNonce()}`)).status).toBe(401)
@@ -106,7 +110,7 @@ describe.skipIf(skipUnless(hasPostgres, 'needs PostgreSQL (scripts/setup install
   test('its host is away', async () => {
     await using it = await withInstance()
     await ready(it)
-    await until('the other has a copy', 10_000, async () => {
+    await until('the other has a copy', 60_000, async () => {
       const { answered } = it.other.inside.peers.caller.view()
       expect((await ask(it.other, it.name, it.key, '')).status).toBe(200)
       return it.other.inside.peers.caller.view().answered === answered

@@ -170,6 +170,7 @@ export class FaultedBooks implements AsyncDisposable {
   /** Rows of a host's own ledger by month, and its sums of itself. Read beside the process. */
   booksOf({ directory }: BooksProcess, month: string) {
     const sqlite = new Database(join(directory, 'strongroom.db'), { readonly: true })
+    sqlite.run('PRAGMA busy_timeout = 10000')
     try {
       const rows = sqlite
         .query<{ id: string; key_prefix: string; cost_nano_usd: number }, [string]>(

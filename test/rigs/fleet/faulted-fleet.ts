@@ -48,6 +48,8 @@ const placesEach = 500
 const downMsMax = 20_000
 /** Less than a create is remembered for. */
 const wrongMsMax = 2 * 3_600_000
+/** A start may fail while the standby of the database finds its way back. */
+const allStartMs = 120_000
 /** Faults until one that lasts is over. */
 const lastsMax = 6
 const settings = { instancesPerOrganizationMax: 100_000 }
@@ -239,7 +241,10 @@ export class FaultedFleet implements AsyncDisposable {
   async healAll(): Promise<void> {
     await this.#heal(() => true)
     for (const { proxy } of this.hosts) proxy.set('open')
-    await this.startAll()
+    await until('all hosts run', allStartMs, async () => {
+      await this.startAll()
+      return this.hosts.every(host => host.process !== null)
+    })
   }
 
   async startAll(): Promise<void> {
@@ -298,7 +303,7 @@ export class FaultedFleet implements AsyncDisposable {
       ${gatewayKey('k1', k1)} ${gatewayKey('k2', null)}
       COMMIT`)
     const key = `ca_abcdefgh_${secret}`
-    await until('the key is known', 10_000, async () => {
+    await until('the key is known', 60_000, async () => {
       const answers = await Promise.all(
         this.hosts.map(({ process: at }) =>
           fetch(`${at?.url}/v1/usage`, { headers: { Authorization: `Bearer ${key}` } }),

@@ -54,6 +54,7 @@ export type HostRecords = {
 export function recordsOf({ directory, process: at }: FaultedHost): HostRecords {
   const hostId = at?.hostId ?? ''
   using sqlite = new Database(join(directory, 'strongroom.db'), { readonly: true })
+  sqlite.run('PRAGMA busy_timeout = 10000')
   const rows = <Row>(text: string, ...values: string[]) => sqlite.query<Row, string[]>(text).all(...values)
   const things = new Map<string, Record<string, string>>()
   for (const { vm_id: vmId, kind, name } of rows<{ vm_id: string; kind: string; name: string }>(

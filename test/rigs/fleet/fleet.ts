@@ -65,6 +65,7 @@ export type Host = {
 type HostOptions = {
   readonly places?: number
   readonly bootMs?: number
+  readonly mayBoot?: Promise<unknown>
   readonly isBroken?: boolean
   readonly isAttested?: boolean
   readonly attestationsPerMinute?: number
@@ -114,6 +115,7 @@ export async function openFleet(server: PostgresServer, options: FleetOptions = 
     const directory = directoryOf(name)
     const inside = undo.use(
       await startFleetHost({
+        isPatient: isDirect || proxy === null,
         ...more,
         directory,
         database: isDirect ? database : throughProxy,
