@@ -88,7 +88,7 @@ test('goal: connections that wait, and connections that work', async () => {
       })
       socket.on('error', () => {})
       socket.on('close', () => resolve({ text, closedMs: performance.now() - sinceMs }))
-      setTimeout(() => socket.destroy(), slowMs + 4_000).unref()
+      setTimeout(() => socket.destroy(), slowMs + 25_000).unref()
       return promise
     }
     const [silent, refused, health, slow, stream] = await Promise.all([null, ...Object.keys(ANSWERS)].map(ask))

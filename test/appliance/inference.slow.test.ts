@@ -94,7 +94,7 @@ test('retention', async () => {
   })
   undo.defer(inference.stop)
   inference.start()
-  await until('the old row is gone', 5_000, () => findUsage(store.directory.db, 'old') === null)
+  await until('the old row is gone', 60_000, () => findUsage(store.directory.db, 'old') === null)
   expect(findUsage(store.directory.db, 'young')).toEqual(young)
 })
 
@@ -249,11 +249,11 @@ test('attestation after a start that could not write', async () => {
   }
   const told = (words: string) => lines.some(line => line.includes(words))
   inference.start()
-  await until('the failure is told', 5_000, () => told('the evidence source cannot be prepared'))
+  await until('the failure is told', 60_000, () => told('the evidence source cannot be prepared'))
   expect(await ask()).toBe(503)
   rmSync(rootFile, { recursive: true })
   // There is no worker here, so that evidence stays refused; but for that reason, and no longer for want of a source.
-  await until('the evidence source is there', 10_000, async () => {
+  await until('the evidence source is there', 60_000, async () => {
     expect(await ask()).toBe(503)
     return told('inference-worker has not been admitted yet')
   })

@@ -34,7 +34,7 @@ test('goal: names of the configuration, the built-in worker among them, go out w
   exporter?.offer(attemptSpan())
   exporter?.offer(attemptSpan({ model: 'w', upstream: 'built-in' }))
   exporter?.offer(attemptSpan({ model: 'x', upstream: 'y' }))
-  await until('they are there', 5_000, () => receiver.spans.length === 3)
+  await until('they are there', 15_000, () => receiver.spans.length === 3)
   const keys = ['gen_ai.provider.name', 'gen_ai.request.model', 'strongroom.upstream', 'server.address', 'server.port']
   expect(receiver.spans.map(span => keys.map(key => span.attributes[key] ?? null))).toEqual([
     ['sglang', 'm', 'far', 'far.example', 443],

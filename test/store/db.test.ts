@@ -327,13 +327,15 @@ describe('use', () => {
     store.close()
   })
 
-  // Goal: foreign keys hold, writes reach the disk at commit, and readers do not wait for the writer.
+  // Goal: foreign keys hold, writes reach the disk at commit, readers do not wait for the writer, and another program's
+  // lock is waited for a second.
   test('pragmas', () => {
     using at = place()
     const store = openStore(at.path)
     const pragma = (name: string) =>
       Object.values(store.directory.db.get<Record<string, unknown>>(`PRAGMA ${name}`) ?? {})[0]
     expect([pragma('foreign_keys'), pragma('journal_mode'), pragma('synchronous')]).toEqual([1, 'wal', 2])
+    expect(pragma('busy_timeout')).toBe(1_000)
     store.close()
   })
 })
@@ -350,7 +352,8 @@ test('another program holds the lock', async () => {
     for (const write of [add, () => store.directory.transact(add), () => store.ledger.transact(() => {})]) {
       const startedMs = performance.now()
       expect(storageCodeOf(thrownBy(write))).toBe('store.busy')
-      expect(performance.now() - startedMs).toBeLessThan(2_000)
+      // SQLite counts what it has slept; a busy machine wakes it later than that.
+      expect(performance.now() - startedMs).toBeLessThan(4_000)
     }
     expect(listOrganizations(store.directory.db).map(({ id }) => id)).toEqual(['o1'])
     const { code, message } = faultOf(() => openStore(at.path))

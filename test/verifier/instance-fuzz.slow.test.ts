@@ -35,9 +35,11 @@ test('goal: a document at the bound, made to be slow, is refused within a second
   const launch = JSON.stringify({ ...good, launch: '{'.repeat(4096) })
   const quotes = '"\\'.repeat(instanceAttestationBytesMax / 2)
   for (const text of [nested, names, long, launch, quotes]) {
-    const begin = performance.now()
+    // Time of the processor: other processes have a part of the wall clock's.
+    const begin = process.cpuUsage()
     expect((await verifyInstance(utf8(text).subarray(0, instanceAttestationBytesMax), question)).ok).toBe(false)
-    expect(performance.now() - begin).toBeLessThan(1000)
+    const { user, system } = process.cpuUsage(begin)
+    expect((user + system) / 1_000).toBeLessThan(1_000)
   }
 })
 

@@ -60,8 +60,14 @@ describe('a good build', () => {
   test('goal: a spinner with phases on a terminal', async () => {
     const held = Promise.withResolvers<void>()
     self.rig.world.script = [line('init', 'begun'), { kind: 'wait', until: held.promise }, ...script()]
-    const done = submit([], { isTerminal: true })
-    await Bun.sleep(500)
+    let shown = ''
+    const done = submit([], {
+      isTerminal: true,
+      onStderr: text => {
+        shown = text
+      },
+    })
+    await until('it turns', 60_000, () => shown.includes('⠙ init'))
     held.resolve()
     const { code, stdout, stderr } = await done
     expect([code, stdout]).toEqual([0, expect.stringContaining('PASS')])
@@ -150,7 +156,7 @@ describe('exit code 1', () => {
         .store()
         .directory.db.all<{ state: string }>('SELECT state FROM builds')
         .map(row => row.state)
-    await until('it runs', 5_000, () => states()[0] === 'running')
+    await until('it runs', 60_000, () => states()[0] === 'running')
     interrupt()
     const { code, stderr } = await done
     expect([code, states()]).toEqual([1, ['cancelled']])

@@ -45,7 +45,8 @@ async function servers(ofResolver: Server, ofParent: Server) {
   await listen(parent, port, ofParent)
   return {
     asked,
-    look: (change: object = {}) => lookAtDelegation({ domain, resolvers: [resolver], port, timeoutMs: 300, ...change }),
+    look: (change: object = {}) =>
+      lookAtDelegation({ domain, resolvers: [resolver], port, timeoutMs: 10_000, ...change }),
   }
 }
 
@@ -88,15 +89,15 @@ test('goal: silence, nonsense, and answers to other questions end in time with a
   for (const odd of [null, { raw: Buffer.from('nonsense') }, { idOffset: 1 }] as const) {
     const startedMs = performance.now()
     const { look } = await servers(usual, () => odd)
-    const facts = await look()
-    expect([facts.kind, performance.now() - startedMs < 3_000]).toEqual(['none', true])
+    const facts = await look({ timeoutMs: 300 })
+    expect([facts.kind, performance.now() - startedMs < 8_000]).toEqual(['none', true])
     for (const close of closers.splice(0)) close()
   }
   const { look } = await servers(
     () => null,
     () => null,
   )
-  expect(await look()).toMatchObject({
+  expect(await look({ timeoutMs: 300 })).toMatchObject({
     kind: 'none',
     reason: expect.stringContaining('has not answered within 300 ms'),
   })

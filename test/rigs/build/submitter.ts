@@ -33,6 +33,8 @@ export type SubmitOptions = {
   readonly configHome?: string
   /** Called with what SIGINT is to call. */
   readonly onSignal?: (listener: () => void) => void
+  /** Called with all that stderr has got so far. */
+  readonly onStderr?: (written: string) => void
 }
 
 export type Submitting = AsyncDisposable & {
@@ -157,7 +159,7 @@ async function startSubmitting(
     output,
     intercept: null,
     submit: async (more = [], options = {}) => {
-      const { from = source, isTerminal = false, key = rig.keys.acme, onSignal } = options
+      const { from = source, isTerminal = false, key = rig.keys.acme, onSignal, onStderr } = options
       const { without = [], configHome = '/nonexistent' } = options
       const written = { stdout: '', stderr: '' }
       const given = asked.filter(text => !without.includes(text))
@@ -167,6 +169,7 @@ async function startSubmitting(
         },
         stderr: async text => {
           written.stderr += text
+          onStderr?.(written.stderr)
         },
         stdoutIsTerminal: isTerminal,
         stderrIsTerminal: isTerminal,

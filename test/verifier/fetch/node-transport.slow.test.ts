@@ -15,7 +15,7 @@ import { httpResponse, newCertificate, startRecorder, startRelay } from '../../r
 afterAll(clearRig)
 
 const { caPem: ca } = await serverAuthority()
-const wire: Wire = { ca, connectTimeoutMs: 5_000, idleTimeoutMs: 5_000 }
+const wire: Wire = { ca, connectTimeoutMs: 30_000, idleTimeoutMs: 30_000 }
 const good = await newCertificate()
 const other = await newCertificate()
 const secret = 'the secret prompt'.repeat(100)
@@ -99,7 +99,7 @@ describe('the pin', () => {
     answers = false
     const sent = server.text().length
     const failing = failureOf(channel.send(requestTo(relay.url)))
-    await until('the request is there', 5_000, () => server.text().length > sent + secret.length)
+    await until('the request is there', 60_000, () => server.text().length > sent + secret.length)
     relay.lead(server.port)
     expect((await failing).name).toBe('ConnectionError')
     expect(server.text().slice(sent).split(secret)).toHaveLength(2)
@@ -155,7 +155,7 @@ describe('the pin', () => {
 })
 
 describe('evidence', () => {
-  const ask = (url: string, signal = AbortSignal.timeout(5_000)) => {
+  const ask = (url: string, signal = AbortSignal.timeout(60_000)) => {
     const questions = ['/attestation?nonce=x', '/workload.json'].map(path => ({
       url: new URL(path, url),
       bodyBytesMax: 1000,
@@ -226,7 +226,7 @@ describe('bounds', () => {
     const waiting = await failureOf(open(good, { idleTimeoutMs: 300 }).send(requestTo(silent.url)))
     expect([waiting.name, waiting.message]).toEqual(['ConnectionError', expect.stringContaining('nothing for 300 ms')])
     await using half = await startRecorder(good, () => 'HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\nhalf')
-    const response = await open(good, { idleTimeoutMs: 300 }).send(requestTo(half.url))
+    const response = await open(good, { idleTimeoutMs: 2_000 }).send(requestTo(half.url))
     expect((await failureOf(textOf(response))).message).not.toBe('nothing failed')
   })
 

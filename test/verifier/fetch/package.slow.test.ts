@@ -77,7 +77,7 @@ describe('the tarball', () => {
     // The check can fail.
     writeFileSync(join(project.folder, 'wrong.ts'), `${caller.join('\n')}\nattestedFetch({ url: 'https://a' })`)
     expect(await compile({ lib: dom, types: [], files: ['wrong.ts'] })).toContain("'policy' is missing")
-  }, 60_000)
+  }, 300_000)
 
   test('goal: the same sources give the same bytes', async () => {
     const folder = mkdtempSync(join(tmpdir(), 'strongroom-package-'))
@@ -88,7 +88,7 @@ describe('the tarball', () => {
     } finally {
       rmSync(folder, { recursive: true, force: true })
     }
-  }, 60_000)
+  }, 300_000)
 })
 
 type Program = { readonly lib: readonly string[]; readonly types: readonly string[]; readonly files: readonly string[] }
@@ -107,7 +107,7 @@ async function compile({ lib, types, files }: Program): Promise<string> {
   }
   writeFileSync(join(project.folder, 'tsconfig.json'), JSON.stringify({ compilerOptions, files }))
   const argv = [process.execPath, join(root, 'node_modules/typescript/bin/tsc'), '--project', project.folder]
-  return (await runCommand([...argv, '--pretty', 'false'], { timeoutMs: 60_000 })).output
+  return (await runCommand([...argv, '--pretty', 'false'], { timeoutMs: 240_000 })).output
 }
 
 /** A byte every few milliseconds, for as long as somebody listens. */
@@ -265,9 +265,10 @@ describe.each(runtimes)('%s', (runtime, isLeftOut) => {
     // The connection is ended, too.
     await trickling.ended(1)
     const endless = `HTTP/1.1 200 OK\r\n\r\n${'x'.repeat(3_000_000)}`
+    await using patient = await meet()
     await using flooding = await startRecorder(await newCertificate(), () => endless)
-    relay.lead(flooding.port)
-    const large = await client.ask({ do: 'chat' })
+    patient.relay.lead(flooding.port)
+    const large = await patient.client.ask({ do: 'chat' })
     expect(large.error?.messages.join(' ')).toContain('is larger than 2097152 bytes')
   })
 
