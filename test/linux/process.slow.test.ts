@@ -60,7 +60,7 @@ test('goal: an identity holds for the very process only: pid, start time and UUI
   expect(await waitGone(identity, 50)).toBe(false)
 
   expect(signalProcess(identity, 'SIGKILL')).toBe(true)
-  expect(await waitGone(identity, 2_000)).toBe(true)
+  expect(await waitGone(identity, 15_000)).toBe(true)
   expect(await exited).toBe(137)
   expect(signalProcess(identity, 'SIGKILL')).toBe(false)
   expect(findByUuid(uuid)).toBeNull()
@@ -92,7 +92,7 @@ test('goal: a detached process has its own session, no terminal, no pipe to us, 
   const uuid = newUuid()
   const output = join(dir, 'fds')
   const script =
-    'cat <&3; cat <&4; echo; ls /proc/$$/fd; read -r stat </proc/$$/stat; set -- $stat; echo "session $6 $7 $$"; sleep 0.3'
+    'cat <&3; cat <&4; echo; ls /proc/$$/fd; read -r stat </proc/$$/stat; set -- $stat; echo "session $6 $7 $$"; sleep 1'
   const { exited } = spawnDetached(['bash', '-c', script, uuid], {
     uuid,
     stdoutFile: output,
@@ -131,7 +131,7 @@ setInterval(() => {}, 1000)
   expect(isAlive(identity)).toBe(true)
   expect(findByUuid(uuid)).toEqual(identity)
   expect(signalProcess(identity, 'SIGKILL')).toBe(true)
-  expect(await waitGone(identity, 2_000)).toBe(true)
+  expect(await waitGone(identity, 15_000)).toBe(true)
 })
 
 test('goal: a detached process that cannot start, or does not name its VM, is a Fault', () => {

@@ -103,7 +103,7 @@ describe('a process that dies', () => {
 
   test('goal: a signal ends it, says so, and leaves nothing', async () => {
     const stateDir = newState()
-    const file = writeSparseGguf(join(dir, 'stopped.gguf'), 256 * 1024 ** 2)
+    const file = writeSparseGguf(join(dir, 'stopped.gguf'), 1024 ** 3)
     const argv = ['model', 'add', file, '--name', 'stopped', '--golden', 'none', '--state-dir', stateDir]
     const child = Bun.spawn([process.execPath, main, ...argv], { stdout: 'ignore', stderr: 'pipe' })
     const half = join(stateDir, 'models/.adding/model.erofs')
@@ -153,7 +153,7 @@ describe('for a daemon', () => {
   test('goal: stopping ends the process', async () => {
     const stateDir = newState()
     const stopping = new AbortController()
-    const file = writeSparseGguf(join(dir, 'aborted.gguf'), 256 * 1024 ** 2)
+    const file = writeSparseGguf(join(dir, 'aborted.gguf'), 1024 ** 3)
     const made = ensureModel(stateDir, file, stopping.signal)
     const half = join(stateDir, 'models/.adding/model.erofs')
     await until('it writes', 30_000, () => existsSync(half) && statSync(half).size > 1_000_000)

@@ -256,12 +256,16 @@ describe.if(needsRoot('the test of names'))('an instance with a list of names', 
 
   test('goal: a flood of questions costs the resolver and the host a bounded number, and others are answered', async () => {
     await says({ 'A crates.example': { answers: [a('crates.example', public1)] } })
+    const before = await command('count')
+    const startedMs = performance.now()
     client.write(`A n*.wide.example ${gateway} 5000`)
-    await client.says('got 1')
+    const got = Number((await client.says('got ')).slice('got '.length))
     expect(await asks('A', 'crates.example', { from: other })).toMatchObject({ addresses: [public1] })
     const { failed, answered } = await command('count')
     // The kernel lets 100 through at once and 50 a second.
-    expect(failed + answered).toBeLessThan(600)
+    const most = 100 + 50 * Math.ceil((performance.now() - startedMs) / 1_000)
+    expect([got > 0, got <= most]).toEqual([true, true])
+    expect(failed + answered - before.failed - before.answered).toBeLessThanOrEqual(most + 1)
   })
 
   test('goal: the gateway, SSH from outside and what goes to it stay as they were; strangers and the other services are not answered', async () => {

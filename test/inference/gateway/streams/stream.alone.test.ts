@@ -221,6 +221,8 @@ describe('a client that leaves', () => {
       await until('the upstream has the others', 2_000, () => upstream.active() === 4)
       leave.abort()
       await Promise.all(all)
+      // Else the next four could be taken for there before they are.
+      await until('the upstream is free', 10_000, () => upstream.active() === 0)
     }
     await until('all requests are accounted', 2_000, async () => (await roomy.records()).length === 200)
     const { running, waiting, targets } = await viewOf(roomy)
