@@ -178,6 +178,20 @@ test('goal: a daemon that starts goes on with what was accepted, and an organiza
   expect(findOrganization(db, 'acme')?.deletedAtMs).not.toBeNull()
 })
 
+test('goal: in a fleet it ends once the directory has what this host says of its builds: others have their sources until then', async () => {
+  const { ask, db, deps, endAll } = opened()
+  await ask('DELETE', '/organizations/acme?force=true')
+  await new Removal(deps).look('o1')
+  endAll()
+  db.run("INSERT INTO outbox (table_name, row_key) SELECT 'builds', json_object('id', id) FROM builds")
+  await new Removal(deps).look('o1')
+  expect(findOrganization(db, 'acme')?.deletedAtMs).toBeNull()
+  expect(waitsFor(remainsOf(db, 'o1'))).toEqual(['2 builds with files'])
+  db.run('DELETE FROM outbox')
+  await new Removal(deps).look('o1')
+  expect(findOrganization(db, 'acme')?.deletedAtMs).not.toBeNull()
+})
+
 test('goal: while service C is off, what it holds is waited for', async () => {
   const { ask, db, deps, endAll } = opened()
   await ask('DELETE', '/organizations/acme?force=true')

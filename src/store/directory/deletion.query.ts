@@ -1,6 +1,6 @@
 // Deletion of an organization in the store: its acceptance, what is left to end, its end. Effects: SQL.
 
-import { and, asc, count, eq, inArray, isNotNull, isNull, ne, notInArray, sql, sum } from 'drizzle-orm'
+import { and, asc, count, eq, inArray, isNotNull, isNull, ne, notInArray, or, sql, sum } from 'drizzle-orm'
 import type { DirectoryDb } from '../db.ts'
 import { LIVING_STATES } from './build.query.ts'
 import { buildReservations, builds } from './build.table.ts'
@@ -64,12 +64,20 @@ export type Remains = {
   readonly reservedVms: number
   /** Bytes of finished builds' files. */
   readonly buildBytes: number
+  /** Here, or perhaps on another host that has not heard of the end. */
   readonly buildsWithFiles: number
   readonly keysActive: number
   readonly gatewayKeysActive: number
   /** Records of terminated instances, which are kept for their time. */
   readonly records: number
 }
+
+/**
+ * The directory of this host's fleet does not have what this host says of a build: the host that took it may still have
+ * its source.
+ */
+const isUnreported = sql`EXISTS (
+  SELECT 1 FROM outbox WHERE table_name = 'builds' AND row_key = json_object('id', ${builds.id}))`
 
 /** All that an organization still has. */
 export function remainsOf(db: DirectoryDb, id: string): Remains {
@@ -83,7 +91,7 @@ export function remainsOf(db: DirectoryDb, id: string): Remains {
   const files = db
     .select({ n: count(), bytes: sum(builds.diskBytes).mapWith(Number) })
     .from(builds)
-    .where(and(ofBuilds, isNull(builds.removedAtMs)))
+    .where(and(ofBuilds, or(isNull(builds.removedAtMs), isUnreported)))
     .get()
   const living = ne(instances.status, 'terminated')
   return {
