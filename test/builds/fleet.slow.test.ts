@@ -57,14 +57,14 @@ test.skipIf(missing)('submitted on one host, run on another, read through a thir
     expect([answer.status, answer.text]).toEqual([200, resultOf(source).toString()])
     const part = await host.send('GET', `/build/${id}/result`, { headers: { range: 'bytes=3-6' } })
     expect([part.status, part.text]).toEqual([206, resultOf(source).toString().slice(3, 7)])
-    await until('the record is the same', 5_000, async () => {
+    await until('the record is the same', 20_000, async () => {
       const { json } = await host.send('GET', `/build/${id}`)
       return json.state === 'ok' && json.vm_id === west.build(id).vmId && json.attested !== null
     })
     expect((await host.events(id, '?from=2')).map(event => event.id)[0]).toBe(3)
   }
   // Nothing of it is left where it was taken.
-  await until('no files', 5_000, () => !existsSync(join(east.directory, 'builds', id)))
+  await until('no files', 20_000, () => !existsSync(join(east.directory, 'builds', id)))
   expect(east.world.vms()).toEqual([])
 })
 
@@ -73,7 +73,7 @@ test.skipIf(missing)('followed from the queue on', async () => {
   await using rig = await openBuildFleet(server)
   const [east, north] = [await rig.host('east', { room: full }), await rig.host('north', { room: full })]
   const id = await east.submit()
-  await until('north knows it', 5_000, async () => (await north.send('GET', `/build/${id}`)).status === 200)
+  await until('north knows it', 20_000, async () => (await north.send('GET', `/build/${id}`)).status === 200)
   const begun = await Promise.all([east, north].map(host => host.open(`/build/${id}/events`)))
   const west = await rig.host('west')
   const texts = await Promise.all(begun.map(response => response.text()))
@@ -113,7 +113,7 @@ test.skipIf(missing)('cancel through any host', async () => {
   const followed = north.events(running)
   expect((await north.send('DELETE', `/build/${running}`)).json.state).toBe('cancelled')
   expect((await followed).at(-1)?.data.result).toMatchObject({ status: 'failed', error_type: 'cancelled' })
-  await until('its VM is gone', 5_000, () => west.world.vms().every(({ state }) => state === 'gone'))
+  await until('its VM is gone', 20_000, () => west.world.vms().every(({ state }) => state === 'gone'))
   await west.kill()
   const queued = await east.submit()
   expect((await north.send('DELETE', `/build/${queued}`)).json.state).toBe('cancelled')
@@ -176,7 +176,7 @@ test.skipIf(missing)('reserved VMs through every host', async () => {
   const id = await east.submit({}, `/vm/${vmId}/build`)
   expect((await west.ended(id)).vmId).toBe(String(vmId))
   for (const host of [east, north]) {
-    await until('the record is there', 5_000, async () => {
+    await until('the record is there', 20_000, async () => {
       return (await host.send('GET', `/vm/${vmId}/build/${id}`)).json.state === 'ok'
     })
     expect((await host.send('GET', `/vm/${vmId}/build/${id}/result`)).text).toBe(resultOf(source).toString())
@@ -192,11 +192,11 @@ test.skipIf(missing)('reservations count over hosts', async () => {
   const settings = { perOrganizationMax: 1, reservedMs: 1_500 }
   const [east, west] = [await rig.host('east', { settings }), await rig.host('west', { settings })]
   const { vm_id: vmId } = (await west.send('POST', '/vm')).json
-  await until('east knows of it', 5_000, async () => (await east.send('GET', `/vm/${vmId}/health`)).status === 200)
+  await until('east knows of it', 20_000, async () => (await east.send('GET', `/vm/${vmId}/health`)).status === 200)
   expect((await east.send('POST', '/build', { body: { nonce: '01', source_data: 'AAAA' } })).status).toBe(429)
   await until('it is over', 15_000, async () => (await east.send('GET', `/vm/${vmId}/health`)).status === 404)
-  await until('its VM is gone', 5_000, () => west.world.vms().every(({ state }) => state === 'gone'))
-  await until('its place is free', 5_000, () => east.submit().catch(() => null))
+  await until('its VM is gone', 20_000, () => west.world.vms().every(({ state }) => state === 'gone'))
+  await until('its place is free', 20_000, () => east.submit().catch(() => null))
 })
 
 // Goal: a host that drains takes up no build and reserves no VM; what it has taken runs elsewhere.
@@ -222,7 +222,7 @@ test.skipIf(missing)('a restart in the middle', async () => {
   const id = await east.submit()
   await until('it runs', 10_000, async () => (await north.send('GET', `/build/${id}`)).json.state === 'running')
   const followed = north.events(id)
-  await until('its events have come', 5_000, async () => (await north.open(`/build/${id}/events`)).status === 200)
+  await until('its events have come', 20_000, async () => (await north.open(`/build/${id}/events`)).status === 200)
   await west.kill()
   expect((await north.send('GET', `/build/${id}`)).json.state).toBe('running')
   const away = await north.open(`/build/${id}/events`)
@@ -300,7 +300,7 @@ test.skipIf(missing)('a host that is lost', async () => {
   const back = await rig.host('west')
   const build = await back.ended(id)
   expect([build.state, build.error]).toEqual(['failed', 'The host that had this build was lost; submit it again.'])
-  await until('its VM is gone', 5_000, () => back.world.vms().every(({ state }) => state === 'gone'))
+  await until('its VM is gone', 20_000, () => back.world.vms().every(({ state }) => state === 'gone'))
   expect((await north.events(id)).at(-1)?.event).toBe('complete')
   expect((await east.send('GET', `/build/${done}/result`)).status).toBe(200)
 })
@@ -316,7 +316,7 @@ test.skipIf(missing)('a host that is forgotten', async () => {
     (await east.send('POST', '/build', { body: { nonce: '11', repo_url: 'https://git.example/a.git' } })).json.job_id,
   )
   const archive = await east.submit()
-  await until('north knows them', 5_000, async () => (await north.send('GET', `/build/${archive}`)).status === 200)
+  await until('north knows them', 20_000, async () => (await north.send('GET', `/build/${archive}`)).status === 200)
   await east.kill()
   await rig.sql('UPDATE strongroom.leases SET epoch = 0')
   for (const name of ['west', 'east']) {

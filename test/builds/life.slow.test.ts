@@ -85,7 +85,7 @@ test('goal: a repository is ordered as such, with the network it may have, which
   rig.world.script = [network('wanted'), { kind: 'wait', until: held.promise }, network('done'), ...goodScript]
   const body = { source_data: undefined, repo_url: 'https://git.example/a/b', repo_ref: 'v1.0' }
   const id = await rig.submit(body)
-  await until('the network is open', 5_000, () => rig.gate.length > 0)
+  await until('the network is open', 20_000, () => rig.gate.length > 0)
   const vmId = rig.build(id).vmId ?? ''
   expect(rig.build(id).network).toBe('open')
   held.resolve()
@@ -110,7 +110,7 @@ describe('cancel', () => {
     const held = Promise.withResolvers<void>()
     rig.world.script = [line('init', 'begun'), { kind: 'wait', until: held.promise }, ...goodScript]
     const running = await rig.submit()
-    await until('it runs', 5_000, () => rig.build(running).state === 'running')
+    await until('it runs', 20_000, () => rig.build(running).state === 'running')
     rig.world.boots = false
     const starting = await rig.submit()
     const queued = await rig.submit()
@@ -148,7 +148,7 @@ describe('queue', () => {
     const held = Promise.withResolvers<void>()
     rig.world.script = [{ kind: 'wait', until: held.promise }, ...goodScript]
     const first = await rig.submit()
-    await until('the first has its VM', 5_000, () => rig.build(first).state === 'running')
+    await until('the first has its VM', 20_000, () => rig.build(first).state === 'running')
     const second = await rig.submit()
     const third = await rig.submit()
     const refused = await rig.send('POST', '/build', { body: { nonce: randomNonce(), source_data: 'AAAA' } })
@@ -180,10 +180,10 @@ describe('queue', () => {
     await using rig = await startBuilds()
     rig.world.boots = false
     const id = await rig.submit()
-    await until('it has a VM', 5_000, () => rig.build(id).vmId !== null)
+    await until('it has a VM', 20_000, () => rig.build(id).vmId !== null)
     const first = rig.build(id).vmId ?? ''
     rig.world.fail(first, 'capacity_exhausted', 'no room')
-    await until('it waits again', 5_000, () => rig.build(id).state === 'queued')
+    await until('it waits again', 20_000, () => rig.build(id).state === 'queued')
     await until('it has another VM', 10_000, () => rig.build(id).state === 'starting')
     expect((await rig.send('GET', `/build/${id}`)).json.vm_id).not.toBe(first)
     const second = rig.build(id).vmId ?? ''
@@ -216,14 +216,14 @@ describe('a clock that is set', () => {
       const held = Promise.withResolvers<void>()
       rig.world.script = [line('init', 'begun'), { kind: 'wait', until: held.promise }, ...goodScript]
       const running = await rig.submit()
-      await until('it runs', 5_000, () => rig.build(running).state === 'running')
+      await until('it runs', 20_000, () => rig.build(running).state === 'running')
       const ids = [running, await rig.submit(), await rig.submit()]
-      await until('one waits', 5_000, () => rig.build(ids[2] ?? '').state === 'queued')
+      await until('one waits', 20_000, () => rig.build(ids[2] ?? '').state === 'queued')
       offsetMs = jumpMs
       const before = sleepCount
       rig.builds().reconciler.wake(ids[2] ?? '')
       // Nobody else sleeps for less than seconds.
-      await until('the one that runs was looked at', 5_000, () => sleepCount > before + 5)
+      await until('the one that runs was looked at', 20_000, () => sleepCount > before + 5)
       expect(rig.build(running).state).toBe('running')
       expect(rig.build(ids[2] ?? '').state).toBe('queued')
       // The guest's evidence is of the current time.

@@ -28,7 +28,7 @@ async function checkEnd(rig: BuildsRig, id: string, seen: string): Promise<void>
     expect([build.state, build.errorType]).toEqual(['failed', 'internal'])
     expect((await rig.send('GET', `/build/${id}/result`)).status).toBe(404)
   }
-  await until('no VM is left', 5_000, () => rig.world.vms().every(({ state }) => state === 'gone'))
+  await until('no VM is left', 20_000, () => rig.world.vms().every(({ state }) => state === 'gone'))
   for (const file of ['source', 'result.tar.gz.tmp']) {
     expect(existsSync(join(rig.directory, 'builds', id, file))).toBe(false)
   }
@@ -77,7 +77,7 @@ test('goal: a fast guest keeps its result, though the daemon was killed before i
   const held = Promise.withResolvers<void>()
   rig.world.script = [{ kind: 'wait', until: held.promise }, ...goodScript]
   await rig.restart()
-  await until('it runs', 5_000, () => rig.build(id).state === 'running')
+  await until('it runs', 20_000, () => rig.build(id).state === 'running')
   expect(readFileSync(exchange).subarray(0, mark.length).toString()).toBe(mark.toString())
   held.resolve()
   expect((await rig.ended(id)).state).toBe('ok')
@@ -99,7 +99,7 @@ test('goal: a VM that died with the host ends its build', async () => {
   const held = Promise.withResolvers<void>()
   rig.world.script = [line('init', 'begun'), { kind: 'wait', until: held.promise }, ...goodScript]
   const id = await rig.submit()
-  await until('it runs', 5_000, () => rig.build(id).state === 'running')
+  await until('it runs', 20_000, () => rig.build(id).state === 'running')
   rig.world.fail(rig.build(id).vmId ?? '', 'host_restarted', 'the host was restarted')
   await rig.restart()
   const build = await rig.ended(id)

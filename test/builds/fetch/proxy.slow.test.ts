@@ -43,7 +43,7 @@ async function startProxy(changes: Partial<FetchProxyDeps> = {}) {
 const visitor = { buildId: 'b1', address: '127.0.0.1', bytesMax: 1_000_000 }
 
 async function portOf(proxy: FetchProxy): Promise<number> {
-  await until('the proxy listens', 5_000, () => (proxy.listening?.port ?? 0) > 0)
+  await until('the proxy listens', 20_000, () => (proxy.listening?.port ?? 0) > 0)
   return proxy.listening?.port ?? 0
 }
 
@@ -242,9 +242,9 @@ describe('who and when', () => {
       })
     const [first, second] = await Promise.all([opened('127.0.0.1'), opened('127.0.0.2')])
     proxy.close('b1')
-    await until('the first is closed', 5_000, () => first.destroyed)
+    await until('the first is closed', 20_000, () => first.destroyed)
     expect(second.destroyed).toBe(false)
-    await until('its other end is closed, too', 5_000, () => sockets.filter(socket => socket.destroyed).length === 1)
+    await until('its other end is closed, too', 20_000, () => sockets.filter(socket => socket.destroyed).length === 1)
   })
 })
 
@@ -279,7 +279,7 @@ describe('how much', () => {
     })
     await until(
       'six are refused',
-      5_000,
+      20_000,
       () => idle.filter(socket => socket.destroyed || socket.readableEnded).length >= 6,
     )
     expect(idle.filter(socket => !socket.destroyed && !socket.readableEnded).length).toBeLessThanOrEqual(64)

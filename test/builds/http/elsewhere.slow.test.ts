@@ -20,7 +20,7 @@ startForTests(started => {
   server = started
 })
 
-const knows = (host: BuildHost, id: string) => until(`${host.name} knows it`, 5_000, () => host.look(id) !== null)
+const knows = (host: BuildHost, id: string) => until(`${host.name} knows it`, 20_000, () => host.look(id) !== null)
 
 /** A body that does not end before `finish`. */
 function slowBody() {
@@ -83,9 +83,9 @@ test.skipIf(missing)('uploads', async () => {
     const answer = await host.builds.answerHost(new Request('https://x/room?organization=org-acme&address='), 'any')
     return answer.status === 409
   }
-  await until('east has one', 5_000, () => isTaken(east))
+  await until('east has one', 20_000, () => isTaken(east))
   uploads.push(begin(second))
-  await until('west has one', 5_000, () => isTaken(west))
+  await until('west has one', 20_000, () => isTaken(west))
   expect((await east.send('POST', '/build', { body: bodyOf() })).status).toBe(429)
   expect((await west.send('POST', '/build', { body: bodyOf() })).status).toBe(429)
   first.finish()
@@ -159,7 +159,7 @@ test.skipIf(missing)('refusals', async () => {
   expect(calls.splice(0)).toEqual(['room of west', 'to west', 'room of west'])
   expect(await ask()).toBe(429)
   expect(calls).toEqual([])
-  await until('it is asked again', 5_000, async () => (await ask()) === 429 && calls.length === 1)
+  await until('it is asked again', 20_000, async () => (await ask()) === 429 && calls.length === 1)
   await west.kill()
   expect((await east.send('POST', '/vm')).status).toBe(429)
 })

@@ -12,6 +12,7 @@ import {
   startBuilds,
 } from '../../../scripts/rigs/build/builds-service.ts'
 import { goodScript } from '../../../scripts/rigs/build/engine.ts'
+import { until } from '../../../scripts/rigs/until.ts'
 import { BuildProblem } from '../../../src/contract/http/build-api.ts'
 
 const source_data = source.toString('base64')
@@ -133,11 +134,9 @@ test('goal: a client that goes away in the middle of its source leaves nothing b
   const head = `POST /build HTTP/1.1\r\nHost: x.example\r\nAuthorization: Bearer ${rig.keys.acme}\r\nContent-Length: 900000\r\n\r\n`
   socket.write(head + text)
   const incoming = () => readdirSync(join(rig.directory, 'builds', 'incoming')).length
-  const deadline = performance.now() + 5000
-  while (incoming() === 0 && performance.now() < deadline) await Bun.sleep(5)
-  expect(incoming()).toBe(1)
+  await until('the source is on its way', 20_000, () => incoming() === 1)
   socket.terminate()
-  while (incoming() > 0 && performance.now() < deadline) await Bun.sleep(5)
+  await until('it is gone', 20_000, () => incoming() === 0)
   nothingLeft(rig)
 })
 
@@ -248,14 +247,13 @@ describe('limits', () => {
     const headers = { 'content-type': 'application/json' }
     const answer = rig.send('POST', '/build', { bytes: slow, headers })
     const controller = await first.promise
-    const [head = '', tail = ''] = JSON.stringify(body({})).split(source_data)
-    controller.enqueue(new TextEncoder().encode(head + source_data))
+    // So much that it is on the disk before its end: another request, which might come first, would have the place.
+    const large = Buffer.concat([source, Buffer.alloc(600_000)]).toString('base64')
+    const [head = '', tail = ''] = JSON.stringify(body({ source_data: large })).split(large)
+    controller.enqueue(new TextEncoder().encode(head + large))
     const incoming = () => readdirSync(join(rig.directory, 'builds', 'incoming')).length
-    const deadline = performance.now() + 5000
-    let refused = await rig.send('POST', '/build', { body: body({}) })
-    while (refused.status !== 429 && performance.now() < deadline)
-      refused = await rig.send('POST', '/build', { body: body({}) })
-    expect(problem(refused)).toBe('429')
+    await until('it is on its way', 20_000, () => incoming() === 1)
+    expect(problem(await rig.send('POST', '/build', { body: body({}) }))).toBe('429')
     controller.enqueue(new TextEncoder().encode(tail))
     controller.close()
     expect((await answer).status).toBe(200)

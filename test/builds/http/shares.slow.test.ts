@@ -59,7 +59,7 @@ describe('uploads', () => {
   test('goal: as many slow uploads of one organization as there are places leave a place for another', async () => {
     await using rig = await startBuilds({ starts: false })
     await using held = await hold(rig, dribble(rig.keys.acme), { count: 8 })
-    await until('the rest is refused', 5_000, () => statuses(held).length >= 6)
+    await until('the rest is refused', 20_000, () => statuses(held).length >= 6)
     expect(new Set(statuses(held))).toEqual(new Set(['429']))
     await servedSoon(rig)
   })
@@ -67,16 +67,16 @@ describe('uploads', () => {
   test('goal: where anybody may build, strangers leave half of the places to keys, and one network a part to other strangers', async () => {
     await using rig = await startBuilds({ starts: false, open: true })
     await using first = await hold(rig, dribble(null), { count: 8, from: at => `127.0.0.${at + 1}` })
-    await until('the rest is refused', 5_000, () => statuses(first).length >= 6)
+    await until('the rest is refused', 20_000, () => statuses(first).length >= 6)
     await using others = await hold(rig, dribble(null), { count: 24, from: at => `127.${at + 1}.0.1` })
-    await until('the rest is refused', 5_000, () => statuses(others).length >= 21)
+    await until('the rest is refused', 20_000, () => statuses(others).length >= 21)
     await servedSoon(rig)
   })
 
   test('goal: a body that comes in drops ends long before its deadline, and its place is free', async () => {
     await using rig = await startBuilds({ starts: false, body: { timeoutMs: 600_000, slowMs: 500 } })
     await using held = await hold(rig, dribble(rig.keys.acme), { count: 2 })
-    await until('they are cut', 5_000, () => statuses(held).length === 2)
+    await until('they are cut', 20_000, () => statuses(held).length === 2)
     expect(statuses(held)).toEqual(['408', '408'])
     await servedSoon(rig, rig.keys.acme)
   })
@@ -108,7 +108,7 @@ test('goal: where anybody may build, one network has a part of the builds that s
     const text = JSON.stringify(body())
     const head = `POST /build HTTP/1.1\r\nHost: x.example\r\nContent-Type: application/json\r\nContent-Length: ${text.length}\r\n\r\n`
     await using held = await hold(rig, head + text, { count: 1, from: () => from })
-    await until('an answer', 5_000, () => statuses(held).length === 1)
+    await until('an answer', 20_000, () => statuses(held).length === 1)
     return statuses(held)[0]
   }
   const [own, sameNetwork, other] = ['127.0.0.2', '127.0.0.3', '127.9.0.1']
@@ -144,7 +144,7 @@ describe('VMs', () => {
     const own: string[] = []
     for (let count = 0; count < 4; count += 1) own.push(await rig.submit())
     const other = String((await rig.send('POST', '/build', { key: rig.keys.globex, body: body() })).json.job_id)
-    await until('the first has its VM', 5_000, () => rig.build(own[0] ?? '').state === 'running')
+    await until('the first has its VM', 20_000, () => rig.build(own[0] ?? '').state === 'running')
     expect((await rig.send('GET', `/build/${other}`, { key: rig.keys.globex })).status).toBe(200)
     held.resolve()
     for (const id of [...own, other]) await rig.ended(id)

@@ -65,6 +65,8 @@ export type BuildHost = {
   /** Null: there is none. */
   readonly look: (id: string) => Build | null
   readonly ended: (id: string) => Promise<Build>
+  /** Until the directory has all that this host says. A host that is killed before that says it once it is back. */
+  readonly reported: () => Promise<void>
   /** As kill -9. */
   readonly kill: () => Promise<void>
 }
@@ -219,6 +221,7 @@ async function startHost({ name, directory, database, alive, way, place, key }: 
       await until(`build ${id} has ended`, 30_000, () => buildById(store.directory.db, id)?.closedAtMs != null)
       return build(id)
     },
+    reported: () => until(`${name} has reported`, 30_000, () => fleet.view().unreportedRows === 0),
     kill: async () => {
       if (isKilled) return
       isKilled = true
