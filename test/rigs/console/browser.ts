@@ -18,7 +18,8 @@ export type OpenedPage = AsyncDisposable & {
   readonly strangers: readonly string[]
 }
 
-const actionTimeoutMs = 15_000
+/** A browser on a busy machine; what is there takes none of it. */
+const actionTimeoutMs = 60_000
 
 /** `browser`: what it is started with besides, given its own folder. */
 export async function openPage(
