@@ -42,7 +42,7 @@ describe('a gateway VM', () => {
       const stream = await (await chat(bench, vmId, key, { stream: true })).text()
       expect(stream).toEndWith('data: [DONE]\n\n')
       expect(upstream.seen.at(-1)?.headers.get('authorization')).toBe('Bearer sk-far')
-      await until('both rows are booked', 5_000, () => usageOf(bench).requests === 2)
+      await until('both rows are booked', 20_000, () => usageOf(bench).requests === 2)
       expect(usageOf(bench)).toMatchObject({ promptTokens: 22n, completionTokens: 6n })
       expect(bench.books.booked(vmId)).toBe(2)
     },
@@ -119,9 +119,9 @@ describe('a gateway VM', () => {
       const stopping = new AbortController()
       const watching = bench.control.watch(stopping.signal)
       const key = bench.addKey()
-      await until('the key is good', 5_000, async () => (await chat(bench, vmId, key)).status === 200)
+      await until('the key is good', 20_000, async () => (await chat(bench, vmId, key)).status === 200)
       revokeGatewayKey(bench.store.directory.db, { prefix: key.split('_')[1] ?? '', nowMs: 5 })
-      await until('the key is not good any more', 5_000, async () => (await chat(bench, vmId, key)).status === 401)
+      await until('the key is not good any more', 20_000, async () => (await chat(bench, vmId, key)).status === 401)
       stopping.abort()
       await watching
     },
@@ -143,7 +143,7 @@ describe('a daemon that dies', () => {
         await behave(response, seen, gone)
       }
       const stream = chat(bench, vmId, key, { stream: true })
-      await until('the upstream has the request', 5_000, () => upstream.active() === 1)
+      await until('the upstream has the request', 20_000, () => upstream.active() === 1)
       await session.stop()
       bench.disconnect(vmId)
       release()

@@ -50,7 +50,7 @@ test(
       }
     }
     const period = { organizationId: 'o1', startMs: 0, endMs: Number.MAX_SAFE_INTEGER }
-    await until('all are booked', 5_000, () => sumUsage(bench.store.directory.db, period).requests === 4)
+    await until('all are booked', 20_000, () => sumUsage(bench.store.directory.db, period).requests === 4)
     expect(sumUsage(bench.store.directory.db, period)).toMatchObject({ promptTokens: 44n, completionTokens: 12n })
   },
   testMs,

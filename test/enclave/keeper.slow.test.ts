@@ -62,7 +62,7 @@ const usageOf = (bench: EnclaveBench) =>
 async function serving(bench: EnclaveBench, other: string | null = null): Promise<string> {
   await until('a gateway serves', 40_000, () => servingOf(bench) !== null && servingOf(bench) !== other)
   const vmId = servingOf(bench) ?? ''
-  await until('clients are sent to it', 5_000, () => bench.routes.at(-1)?.serving === vmId)
+  await until('clients are sent to it', 20_000, () => bench.routes.at(-1)?.serving === vmId)
   return vmId
 }
 
@@ -146,7 +146,7 @@ test(
     expect(keeper.replace()).toBe(true)
     const states = () => listGateways(bench.store.ledger.db, bench.store.hostId).map(row => row.state)
     await until('the old one drains, alone', 20_000, () => states().join() === 'draining')
-    await until('nobody is led to it', 5_000, () => bench.routes.at(-1)?.serving === null)
+    await until('nobody is led to it', 20_000, () => bench.routes.at(-1)?.serving === null)
     held.release()
     expect(await (await held.stream).text()).toEndWith('data: [DONE]\n\n')
     const second = await serving(bench, first)

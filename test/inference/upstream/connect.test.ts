@@ -25,11 +25,12 @@ const named = await selfSigned('localhost')
 const other = await selfSigned('127.0.0.2', 'upstream.example')
 const six = await selfSigned('::1')
 const ended = await selfSignedUntil(Date.now() - 60_000, ['127.0.0.1'])
-const connectMs = 400
+const shortMs = 400
 
-function openClient() {
+/** `connectMs`: a server that is there takes a small part of it, on whatever machine. */
+function openClient({ connectMs = 10_000 } = {}) {
   const deadlines = countedDeadlines()
-  const client = new UpstreamClient({ deadlines, timeouts: { connectMs, firstByteMs: 5_000 } })
+  const client = new UpstreamClient({ deadlines, timeouts: { connectMs, firstByteMs: 15_000 } })
   return {
     pending: deadlines.pending,
     probe: (to: UpstreamTarget, signal: AbortSignal) => client.probe(to, signal),
@@ -63,11 +64,11 @@ describe('not to be reached', () => {
     using hole = openBlackHole()
     // The only one that its queue has room for.
     const first = await Bun.connect({ hostname: '127.0.0.1', port: hole.port, socket: { data: () => {} } })
-    using client = openClient()
+    using client = openClient({ connectMs: shortMs })
     const startMs = performance.now()
     const asked = Array.from({ length: 3 }, () => reasonOf(client.send(target(`http://127.0.0.1:${hole.port}/v1`))))
     expect(await Promise.all(asked)).toEqual(['unreachable', 'unreachable', 'unreachable'])
-    expect(performance.now() - startMs).toBeGreaterThanOrEqual(connectMs - 20)
+    expect(performance.now() - startMs).toBeGreaterThanOrEqual(shortMs - 20)
     expect(client.pending()).toBe(0)
     first.terminate()
   }, 10_000)
@@ -75,30 +76,11 @@ describe('not to be reached', () => {
   // Goal: the connect timeout covers a server that accepts and never begins TLS, and its connection is closed.
   test('a handshake that stalls', async () => {
     await using upstream = await startRaw({ kind: 'tcp' }, {})
-    using client = openClient()
+    using client = openClient({ connectMs: shortMs })
     const to = target(`https://127.0.0.1:${upstream.port}/v1`, { ca: own.cert })
     expect(await reasonOf(client.send(to))).toBe('unreachable')
     await upstream.peers[0]?.closed
     expect([upstream.peers.length, upstream.open(), client.pending()]).toEqual([1, 0, 0])
-  })
-
-  // Goal: a client that leaves while its request waits for a connection frees the upstream within 100 ms.
-  test('given up while connecting', async () => {
-    const greeted = Promise.withResolvers<void>()
-    await using upstream = await startRaw({ kind: 'tcp' }, { onBytes: () => greeted.resolve() })
-    const patient = new UpstreamClient({
-      deadlines: countedDeadlines(),
-      timeouts: { connectMs: 3_000, firstByteMs: 5_000 },
-    })
-    const attempt = openAttempt()
-    const to = target(`https://127.0.0.1:${upstream.port}/v1`, { ca: own.cert })
-    const asked = reasonOf(patient.send(to, { path: '/x', body: '1', stream: false, attempt }))
-    await greeted.promise
-    const leftMs = performance.now()
-    attempt.abort()
-    expect(await asked).toBe('unreachable')
-    const closedMs = (await upstream.peers[0]?.closed) ?? Number.POSITIVE_INFINITY
-    expect(closedMs - leftMs).toBeLessThan(100)
   })
 })
 

@@ -11,6 +11,7 @@ import {
   startRaw,
   textOf,
 } from '../../../scripts/rigs/gateway/raw-upstream.ts'
+import { target } from '../../../scripts/rigs/gateway/server.ts'
 import { until } from '../../../scripts/rigs/until.ts'
 import { systemClock } from '../../../src/base/clock.ts'
 import { createDeadlines } from '../../../src/base/work/deadlines.ts'
@@ -183,6 +184,25 @@ describe.each(['tcp', 'tls', 'unix'] as const)('requests that are given up: %s',
     expect(await textOf(await client.send(upstream.target, last))).toBe('1')
     expect([upstream.open(), deadlines.pending()]).toEqual([1, 0])
   }, 30_000)
+})
+
+// Goal: a client that leaves while its request waits for a connection frees the upstream within 100 ms.
+test('given up while connecting', async () => {
+  const greeted = Promise.withResolvers<void>()
+  await using upstream = await startRaw({ kind: 'tcp' }, { onBytes: () => greeted.resolve() })
+  const patient = new UpstreamClient({
+    deadlines: countedDeadlines(),
+    timeouts: { connectMs: 3_000, firstByteMs: 5_000 },
+  })
+  const attempt = openAttempt()
+  const to = target(`https://127.0.0.1:${upstream.port}/v1`, { ca: own.cert })
+  const asked = reasonOf(patient.send(to, { path: '/x', body: '1', stream: false, attempt }))
+  await greeted.promise
+  const leftMs = performance.now()
+  attempt.abort()
+  expect(await asked).toBe('unreachable')
+  const closedMs = (await upstream.peers[0]?.closed) ?? Number.POSITIVE_INFINITY
+  expect(closedMs - leftMs).toBeLessThan(100)
 })
 
 // Goal: an idle connection is closed after its timeout; a request that takes as long is not.
