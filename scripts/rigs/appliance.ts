@@ -149,7 +149,7 @@ export async function createAppliance(
       closeSync(output)
       const running = daemon
       await held?.(running.pid)
-      await until('the daemon responds', 20_000, async () => {
+      await until('the daemon responds', 60_000, async () => {
         if (running.exitCode !== null || running.signalCode !== null)
           throw new Error(`the daemon ended: ${readFileSync(logFile, 'utf8')}`)
         if (!existsSync(join(stateDir, 'ca/ca.pem'))) return false

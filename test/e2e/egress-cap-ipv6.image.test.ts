@@ -22,13 +22,15 @@ const udp = 17
 const blastCommand = (address: string, count: number) =>
   `exec 3>/dev/udp/${address}/9; dd if=/dev/zero bs=${datagramBytes} count=${count} 2>/dev/null >&3; echo blasted`
 
-/** The kernel's count for the one VM. */
-function usedBytes(): number {
+/** The kernel's quota of the one VM. */
+function quota(): { used: number; bytes: number } {
   const { stdout } = Bun.spawnSync(insideVms(['nft', '--json', 'list', 'quotas', 'table', 'inet', 'strongroom']))
-  const { nftables } = JSON.parse(stdout.toString()) as { nftables: { quota?: { name: string; used: number } }[] }
-  const found = nftables.flatMap(item => (item.quota && !item.quota.name.endsWith('_rescue') ? [item.quota.used] : []))
+  type Quota = { name: string; used: number; bytes: number }
+  const { nftables } = JSON.parse(stdout.toString()) as { nftables: { quota?: Quota }[] }
+  const found = nftables.flatMap(item => (item.quota && !item.quota.name.endsWith('_rescue') ? [item.quota] : []))
   expect(found.length).toBe(1)
-  return found[0] ?? -1
+  const { used = -1, bytes = -1 } = found[0] ?? {}
+  return { used, bytes }
 }
 
 inOwnNetns(
@@ -54,6 +56,7 @@ inOwnNetns(
         ledger.run('UPDATE vms SET egress_limit_bytes = ?', [capBytes])
         ledger.close()
         await appliance.start()
+        await until('the cap is in the kernel', 60_000, () => quota().bytes === capBytes)
         const session = appliance.sshSession(
           hostname,
           `echo there; read line; ${blastCommand(worldAddressV6, 1_500)}; read line`,
@@ -62,13 +65,13 @@ inOwnNetns(
         // The host's own messages to its neighbours do not count.
         const leftV6 = () => uplink.left(etherTypeV6).filter(packet => packet[6] === udp)
         leftV6()
-        const before = usedBytes()
+        const before = quota().used
         expect(before).toBeLessThan(capBytes / 2)
         session.type('go\n')
         await session.printed('blasted')
         session.type('bye\n')
         expect(await session.exited).toBe(0)
-        expect(usedBytes()).toBe(capBytes)
+        expect(quota()).toEqual({ used: capBytes, bytes: capBytes })
         const packets = leftV6()
         expect(new Set(packets.map(packet => packet.length))).toEqual(new Set([datagramBytes + 48]))
         expect(sizeOf(packets)).toBeLessThanOrEqual(capBytes - before)
@@ -78,7 +81,7 @@ inOwnNetns(
         expect(leftV6()).toEqual([])
         expect((await appliance.ssh(hostname, [blastCommand(worldAddress, 10)])).stdout).toBe('blasted\n')
         expect(uplink.left()).toEqual([])
-        await until('the owner sees the block', 10_000, async () => (await acme.usage()).usage.egress_blocked)
+        await until('the owner sees the block', 60_000, async () => (await acme.usage()).usage.egress_blocked)
         expect((await acme.usage()).usage.egress_bytes).toBe(capBytes)
         await acme.end(name)
         expect(holdings(appliance.stateDir)).toEqual(NOTHING)

@@ -367,7 +367,7 @@ inOwnNetns(
           expect((await client.get('/v1/models')).status).toBe(200)
           // Once its image is unpacked.
           const reason = `model ${file.path}.missing: no such file`
-          await until('the log says why', 20_000, () => appliance.log().includes(reason))
+          await until('the log says why', 60_000, () => appliance.log().includes(reason))
           expect((await client.post('/v1/completions', text)).status).toBe(502)
           expect(await appliance.stop()).toBe(0)
         }
@@ -379,7 +379,7 @@ inOwnNetns(
         const [killed] = servers()
         expect(servers().length).toBe(1)
         process.kill(killed?.pid ?? 0, 'SIGKILL')
-        await until('the second life', 30_000, () => servers().some(server => server.pid !== killed?.pid))
+        await until('the second life', 60_000, () => servers().some(server => server.pid !== killed?.pid))
         await workerResponds(client)
         expect(servers().length).toBe(1)
 
@@ -387,7 +387,7 @@ inOwnNetns(
         for (const end of [appliance.kill, appliance.stop]) {
           const [last] = servers()
           await end()
-          await until('no worker is left', 5_000, () => !existsSync(`/proc/${last?.pid}`))
+          await until('no worker is left', 60_000, () => !existsSync(`/proc/${last?.pid}`))
           await appliance.start()
           await workerResponds(client)
         }
@@ -422,19 +422,19 @@ inOwnNetns(
         expect(session.stdout).toEndWith('{"status":"ok"}0\n60\n')
         const models = await curl('/v1/models', '')
         expect(models.stdout).toEndWith('\n200')
-        await until('the worker responds to the instance', 30_000, async () => {
+        await until('the worker responds to the instance', 60_000, async () => {
           const response = await curl('/v1/chat/completions', `-H 'Content-Type: application/json' -d '${request}'`)
           return response.stdout.endsWith('\n200') && response.stdout.includes('"chat.completion"')
         })
         await verifiedInside(appliance, hostname)
-        await until('it is in the books', 5_000, async () => (await acme.usage()).usage.inference_cost_usd !== '0.00')
+        await until('it is in the books', 60_000, async () => (await acme.usage()).usage.inference_cost_usd !== '0.00')
 
         const key = (await appliance.ssh(hostname, ['cat ~/.config/opencode/inference.key'])).stdout.trim()
         expect(key).toMatch(/^gw_/)
         const outside = gatewayClient(appliance, key)
         expect((await outside.get('/v1/models')).status).toBe(200)
         expect((await acme.remove(name)).status).toBe(202)
-        await acme.reached(name, 'terminated', 30_000)
+        await acme.reached(name, 'terminated', 60_000)
         expect((await outside.get('/v1/models')).status).toBe(401)
         await expectNoSecret(appliance, [key, acme.key])
         expect(await appliance.stop()).toBe(0)

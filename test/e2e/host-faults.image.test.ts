@@ -122,7 +122,7 @@ inOwnNetns(
         const acme = await createCustomer(appliance, 'acme')
         const failureOf = async () => {
           const { name } = (await acme.create()).body.data
-          const { failure_code } = await acme.reached(name, 'failed', 30_000)
+          const { failure_code } = await acme.reached(name, 'failed', 60_000)
           await acme.end(name)
           return failure_code
         }

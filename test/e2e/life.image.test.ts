@@ -62,7 +62,7 @@ inOwnNetns(
 
         await until(
           'the sampler has seen the traffic',
-          10_000,
+          60_000,
           async () => (await acme.usage()).usage.egress_bytes > 1000,
         )
         const usage = await acme.usage()
@@ -82,7 +82,7 @@ inOwnNetns(
           terminated_at: null,
         })
         expect(await appliance.resolve(hostname)).toBeNull()
-        const gone = await acme.reached(name, 'terminated', 30_000)
+        const gone = await acme.reached(name, 'terminated', 60_000)
         expect(gone.terminated_at).not.toBeNull()
         expect(holdings(appliance.stateDir)).toEqual(NOTHING)
 

@@ -39,7 +39,7 @@ inOwnNetns(
         expect((await appliance.ssh(hostname, ['hostname'])).stdout.trim()).toBe(name)
 
         // Killed while the next VM boots.
-        await until('the refill has begun', 30_000, () => qemuProcesses(appliance.stateDir).length === 2)
+        await until('the refill has begun', 60_000, () => qemuProcesses(appliance.stateDir).length === 2)
         const both = qemuProcesses(appliance.stateDir)
         await appliance.kill()
         await appliance.start()
@@ -61,7 +61,7 @@ inOwnNetns(
         expect((await appliance.admin<AdminStatus>('status')).pool).toMatchObject({ wanted: 0, warm: 0, booting: 0 })
         expect((await appliance.ssh(hostname, ['true'])).exitCode).toBe(0)
         // Its VM may be going at this moment: what is still there after that is a leak.
-        await until('nothing of the pool is left', 30_000, async () => {
+        await until('nothing of the pool is left', 60_000, async () => {
           const { exitCode } = await appliance.cli('doctor', '--leaks')
           return exitCode === 0
         })
@@ -85,7 +85,7 @@ inOwnNetns(
           await appliance.kill()
           configure(appliance, 'warm = 2', 'warm = 0')
           await appliance.start()
-          await until(`nothing is left of a pool killed after ${delayMs} ms`, 30_000, () =>
+          await until(`nothing is left of a pool killed after ${delayMs} ms`, 60_000, () =>
             Bun.deepEquals(holdings(appliance.stateDir), NOTHING),
           )
           configure(appliance, 'warm = 0', 'warm = 2')

@@ -64,7 +64,7 @@ export async function createCustomer(
       (await appliance.http<Envelope<{ instances: InstanceRecord[] }>>('GET', '/v1/instances', { key })).body.data
         .instances,
     remove,
-    end: async (name, timeoutMs = 30_000) => {
+    end: async (name, timeoutMs = 60_000) => {
       await remove(name)
       await reached(name, 'terminated', timeoutMs)
     },
@@ -88,5 +88,5 @@ export async function startWithCustomer(...options: Parameters<typeof createAppl
 
 /** Waits until this appliance runs one QEMU. */
 export async function qemuSpawned({ stateDir }: Appliance): Promise<void> {
-  await until('QEMU is spawned', 20_000, () => qemuProcesses(stateDir).length === 1)
+  await until('QEMU is spawned', 60_000, () => qemuProcesses(stateDir).length === 1)
 }

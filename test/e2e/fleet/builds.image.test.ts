@@ -66,7 +66,7 @@ inOwnNetns(
         const other = { archive, nonce: `${nonce.slice(0, 30)}00`, asked }
         expect(await verifyResult({ appliance: west, builder }, other)).not.toBe('')
         // Operators of both hosts see the same.
-        await until('both have its end', 10_000, async () => {
+        await until('both have its end', 60_000, async () => {
           const shown = await Promise.all(
             [east, west].map(host => host.admin<{ state: string; host: string }>('builds', 'show', id)),
           )

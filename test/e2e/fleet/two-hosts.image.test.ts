@@ -68,7 +68,7 @@ inOwnNetns(
         const acme = await createCustomer(east, 'acme')
         await east.admin('fleet', 'drain', 'east')
         let made = await acme.create('once')
-        await until('a host takes it', 30_000, async () => {
+        await until('a host takes it', 60_000, async () => {
           if (made.status !== 202) made = await acme.create('once')
           return made.status === 202
         })
@@ -81,7 +81,7 @@ inOwnNetns(
         expect(throughWest.body.data.name).toBe(name)
         await acme.reached(name, 'ready', bootedMs)
         expect([qemuProcesses(east.stateDir).length, qemuProcesses(west.stateDir).length]).toEqual([0, 1])
-        await until('both name it', 5_000, async () => {
+        await until('both name it', 60_000, async () => {
           const addresses = await Promise.all([east.resolve(hostname), west.resolve(hostname)])
           return addresses[0] !== null && addresses[0] === addresses[1]
         })

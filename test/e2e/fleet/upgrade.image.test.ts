@@ -128,7 +128,10 @@ inOwnNetns(
         expect(deleted.size).toBeGreaterThan(5)
         for (const { stateDir } of [east, west]) {
           using db = new Database(join(stateDir, 'strongroom.db'), { readonly: true })
-          expect(db.query('SELECT id FROM later_things').all()).toEqual([{ id: 'first' }])
+          const things = () => db.query('SELECT id FROM later_things').all()
+          // A host serves while it copies anew.
+          await until('it has what it missed', stepMs, () => things().length > 0)
+          expect(things()).toEqual([{ id: 'first' }])
           expect(db.query('SELECT DISTINCT later FROM instances').all()).toEqual([{ later: 7 }])
         }
         const other = await acme.create('afterwards')

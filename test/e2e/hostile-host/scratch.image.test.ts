@@ -66,7 +66,7 @@ inOwnNetns(
         const acme = await createCustomer(appliance, 'acme')
         const { name } = (await acme.create()).body.data
         const refused = (await acme.create()).body.data.name
-        expect((await acme.reached(refused, 'failed', 10_000)).failure_code).toBe('capacity_exhausted')
+        expect((await acme.reached(refused, 'failed', 60_000)).failure_code).toBe('capacity_exhausted')
         await acme.end(refused)
         const { hostname } = await acme.reached(name, 'ready', readyTimeoutMs).catch(error => {
           throw new Error(`${error}\n${appliance.log().split('\n').slice(-40).join('\n')}`)
@@ -80,7 +80,7 @@ inOwnNetns(
         await until('the VM is paused', readyTimeoutMs, () => appliance.log().includes('a VM is paused'))
         expect((await acme.retrieve(name)).status).toBe('ready')
         unlinkSync(filler)
-        await until('it runs again', 30_000, () => appliance.log().includes('a paused VM runs again'))
+        await until('it runs again', 60_000, () => appliance.log().includes('a paused VM runs again'))
         // SHA-256 of 256 MiB of zeros.
         await session.printed('a6d72ac7690f53be6ae46ba88506bd97302a093f7108472bd9efc3cefda06484')
         expect(await session.exited).toBe(0)
