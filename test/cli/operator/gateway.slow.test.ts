@@ -23,7 +23,7 @@ import { NO_ADMINISTRATORS } from '../../rigs/admin.ts'
 import { main } from '../../rigs/program.ts'
 
 /** Tests here start several processes one after the other. */
-setDefaultTimeout(30_000)
+setDefaultTimeout(120_000)
 
 const nowMs = Date.parse('2026-11-20T12:00:00.000Z')
 const defaults = { requestsPerMinute: 600, tokensPerMinute: 1_000_000, concurrencyMax: 32 }

@@ -328,9 +328,12 @@ describe.skipIf(missing)('leases and a server that fails', () => {
   // first renewal after its return.
   test('killed and frozen', async () => {
     await using server = await startPostgres()
-    const postgres = await connect(server, await newFleet(server), limits)
-    await addHosts(postgres, 'a')
-    await postgres.query('UPDATE clock SET lease_ms = 700')
+    const url = await newFleet(server)
+    const owner = await connect(server, url)
+    await addHosts(owner, 'a')
+    await owner.query('UPDATE clock SET lease_ms = 700')
+    await owner.close()
+    const postgres = await connect(server, url, limits)
     const stop = new AbortController()
     const lease = leaseOf(postgres, 'a', { renewEveryMs: 100 })
     const running = lease.run(stop.signal)

@@ -18,6 +18,7 @@ import {
   startBuildDaemon,
 } from '../../../scripts/rigs/build/builds-service.ts'
 import { type FakeBuildEngine, fakeBuildEngine } from '../../../scripts/rigs/build/engine.ts'
+import { impatientLimits } from '../../../scripts/rigs/fleet/fleet-host.ts'
 import { newFleet } from '../../../scripts/rigs/postgres/fleet.ts'
 import { report } from '../../../scripts/rigs/postgres/hosts.ts'
 import type { PostgresServer } from '../../../scripts/rigs/postgres/server.ts'
@@ -89,7 +90,6 @@ export type HostChanges = BuildsChanges & {
   readonly answersNone?: boolean
 }
 
-const postgresLimits = { connectMs: 500, statementMs: 1_000, lockMs: 900, transactionMs: 2_000 }
 const fromField = 'x-test-host'
 
 type Alive = { readonly hostId: string; readonly peerUrl: string }
@@ -159,7 +159,7 @@ async function startHost({ name, directory, database, alive, way, place, key }: 
   const target = { ...parsed.address, caPem: null, applicationName: name }
   const alone = openStore(join(directory, 'strongroom.db'))
   const { hostId } = alone
-  const postgres = await openPostgres({ target, limits: postgresLimits, clock: systemClock, log: silentLogger })
+  const postgres = await openPostgres({ target, limits: impatientLimits, clock: systemClock, log: silentLogger })
   const lease = await enter(postgres, { hostId, name, lostAfterMs: changes.lostAfterMs ?? 60_000 })
   let onBuilds: (ids: readonly string[]) => void = () => {}
   const fleet = openFleetDirectory(
@@ -193,7 +193,7 @@ async function startHost({ name, directory, database, alive, way, place, key }: 
   alive.set(name, { hostId, peerUrl: `http://127.0.0.1:${peerPort.port}` })
   const stopping = new AbortController()
   const heard = listenForNews({
-    ...{ target, limits: postgresLimits, clock: systemClock, log: silentLogger },
+    ...{ target, limits: impatientLimits, clock: systemClock, log: silentLogger },
     onNews: fleet.wake,
     signal: stopping.signal,
   })
