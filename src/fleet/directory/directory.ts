@@ -7,6 +7,7 @@ import type { Instance } from '../../store/directory/instance.table.ts'
 import { directoryAway, reasonOf } from '../failures.ts'
 import { Outbox } from '../replica/outbox.ts'
 import { Replica, type ReplicaDeps } from '../replica/replica.ts'
+import { Announced, createWake, type Wake } from './announced.ts'
 import { Copy, type CopyDeps } from './copy.ts'
 import { fleetIdOf } from './feed.ts'
 import { reportAll } from './reports.ts'
@@ -36,8 +37,6 @@ export type FleetDirectory = {
 
 const SEEDING = new Error('the records of this host are still on their way into the directory')
 
-/** Changes often come together: news are read so long after the first of them was announced. */
-const gatherMs = 25
 /** News are asked for at intervals too, should a notification be lost. */
 const pollMs = 2_000
 /** As long as the database does not answer. */
@@ -187,31 +186,6 @@ async function beginOnceAnswered(
   }
 }
 
-/** Versions that the database announced, until they are read. */
-class Announced {
-  readonly wake = createWake()
-  readonly #deps: { readonly copy: Copy; readonly clock: Clock; readonly signal: AbortSignal }
-  #version: number | null = null
-
-  constructor(deps: { readonly copy: Copy; readonly clock: Clock; readonly signal: AbortSignal }) {
-    this.#deps = deps
-  }
-
-  announce(version: number | null): void {
-    this.#version = Math.max(this.#version ?? 0, version ?? Number.POSITIVE_INFINITY)
-    this.wake.wake()
-  }
-
-  /** Reads them together; nothing where the copy is there already, as after this host's own changes. */
-  async read(): Promise<void> {
-    const { copy, clock, signal } = this.#deps
-    if (this.#version !== null) await pause(clock, gatherMs, signal)
-    const isHere = this.#version !== null && this.#version <= copy.mark().version
-    this.#version = null
-    if (!isHere) await copy.catchUp()
-  }
-}
-
 type Repeating = Pick<FleetDirectoryDeps, 'clock' | 'log'> & { readonly signal: AbortSignal }
 
 /** Never rejects: what fails is tried again. */
@@ -232,26 +206,3 @@ async function repeat(
 }
 
 type Repeated = { readonly wake: Wake; readonly everyMs: number; readonly what: string }
-
-type Wake = {
-  readonly wake: () => void
-  /** Resolves with the next wake, at once if there was one since; at the latest after `ms`, or with the signal. */
-  readonly within: (clock: Clock, ms: number, signal: AbortSignal) => Promise<void>
-}
-
-function createWake(): Wake {
-  let isDue = false
-  let alarm: AbortController | null = null
-  return {
-    wake: () => {
-      isDue = true
-      alarm?.abort()
-    },
-    within: async (clock, ms, signal) => {
-      alarm = new AbortController()
-      if (!isDue) await pause(clock, ms, AbortSignal.any([signal, alarm.signal]))
-      alarm = null
-      isDue = false
-    },
-  }
-}
