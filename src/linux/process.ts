@@ -91,6 +91,8 @@ export async function waitGone(
 type Detached = {
   /** Must be in argv. */
   readonly uuid: string
+  /** The program that argv leads to at last, as faults name it. Default: the first word of argv. */
+  readonly program?: string | undefined
   /** stdout and stderr are appended here: a regular file, ours, mode 0600. */
   readonly stdoutFile: string
   /** Descriptors that the child sees as 3, 4, …, in this order; the caller closes its own afterwards. */
@@ -146,7 +148,7 @@ export function spawnDetached(argv: readonly string[], detached: Detached): Deta
       exited: child.exited,
     }
   } catch (error) {
-    throw new Fault('host.command_failed', `${argv[0]}: ${messageOf(error)}`, { cause: error })
+    throw new Fault('host.command_failed', `${detached.program ?? argv[0]}: ${messageOf(error)}`, { cause: error })
   } finally {
     for (const fd of opened) closeSync(fd)
   }

@@ -45,6 +45,7 @@ export const startJailed: StartJailed = async ({ uuid, role, files, argv, logFil
     : confinedTpmArgv({ uid: role.uid, systemd }, jailArgv({ files, devices: [] }, argv))
   const { identity } = spawnDetached(whole, {
     uuid,
+    program: argv[0],
     stdoutFile: logFile,
     extraFds: fds,
     scope: isQemu ? `strongroom-${uuid}` : `strongroom-${uuid}-tpm`,
@@ -53,7 +54,7 @@ export const startJailed: StartJailed = async ({ uuid, role, files, argv, logFil
   })
   const inner = await settled(identity)
   if (inner !== null) return inner
-  throw new Fault('host.command_failed', `${argv[0]} ended at once; ${endOf(logFile)}`)
+  throw new Fault('host.command_failed', `${argv[0]}: ended at once; ${endOf(logFile)}`)
 }
 
 /**

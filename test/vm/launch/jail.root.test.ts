@@ -211,7 +211,7 @@ describe.skipIf(missing)('in the jail', () => {
     const logFile = join(dir, 'ended.log')
     const start = { uuid, role, files: [...files, '/nonexistent'], argv: [program, uuid], logFile }
     await expect(startJailed(start, [])).rejects.toThrow(
-      /^\/usr\/bin\/perl ended at once; .*ended.log ends: .*\/nonexistent: No such file/,
+      /^\/usr\/bin\/perl: ended at once; .*ended.log ends: .*\/nonexistent: No such file/,
     )
   })
 
