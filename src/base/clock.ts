@@ -6,7 +6,7 @@ export type Clock = {
   readonly nowMs: () => number
   /** Milliseconds that never decrease, from an unspecified origin. */
   readonly monotonicMs: () => number
-  /** Resolves after `ms` milliseconds, at most 24 days; rejects with the signal's reason. */
+  /** Resolves after `ms` milliseconds, at most 24 days, at once for less than 0; rejects with the signal's reason. */
   readonly sleep: (ms: number, signal?: AbortSignal) => Promise<void>
 }
 
@@ -40,7 +40,7 @@ export const systemClock: Clock = {
           signal?.removeEventListener('abort', stop)
           resolve()
         },
-        Math.min(ms, sleepMsMax),
+        Math.max(0, Math.min(ms, sleepMsMax)),
       )
       signal?.addEventListener('abort', stop, { once: true })
     }),

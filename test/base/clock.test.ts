@@ -1,4 +1,5 @@
 import { expect, test } from 'bun:test'
+import { join } from 'node:path'
 import { onAbort, pause, systemClock } from '../../src/base/clock.ts'
 
 test('goal: an aborted signal ends a pause early, without an error to catch', async () => {
@@ -30,4 +31,12 @@ test('goal: a sleep beyond what timers take does not end at once: whoever looks 
   expect(isOver).toBe(false)
   stopping.abort()
   await slept
+})
+
+test('goal: a time that is over already is no error and no line on standard error', async () => {
+  const code = `import { systemClock } from '${join(import.meta.dir, '../../src/base/clock.ts')}'
+    await systemClock.sleep(-5)
+    console.log('over')`
+  const child = Bun.spawn([process.execPath, '-e', code], { stdout: 'pipe', stderr: 'pipe' })
+  expect([await child.stdout.text(), await child.stderr.text()]).toEqual(['over\n', ''])
 })
