@@ -138,7 +138,7 @@ test('goal: a detached process that cannot start, or does not name its VM, is a 
   const uuid = newUuid()
   const options = { uuid, stdoutFile: join(dir, 'none'), scope: 'x', systemd: false }
   expect(() => spawnDetached(['no-such-command', uuid], options)).toThrow('no-such-command: ')
-  // A jail's command line begins with programs that nobody has heard of, and who is told first depends on the moment.
+  // A jail's command line begins with programs that nobody has heard of.
   const jailed = { ...options, program: 'the program' }
   expect(() => spawnDetached(['no-such-command', uuid], jailed)).toThrow(/^the program: /)
   expect(() => spawnDetached(['sleep', '1'], options)).toThrow('do not hold UUID')
