@@ -3,14 +3,10 @@
 import { randomInt } from 'node:crypto'
 import { systemErrorCode } from '../../src/base/fault.ts'
 
-export async function freePort(): Promise<number> {
-  return await bound(0)
-}
-
 /** Below those that the kernel gives to connections, which could have it while its server is down (Linux: 32768 on). */
 const [lowest, highest] = [15_000, 32_000]
 
-/** For a server that is stopped and started again. */
+/** For a server that is bound later, or stopped and started again. */
 export async function lastingPort(): Promise<number> {
   for (;;) {
     try {

@@ -18,7 +18,7 @@ import {
 import { until } from '../../scripts/rigs/until.ts'
 import { endpointBaseUrl } from '../../src/guest/gateway/address.ts'
 
-const waitMs = 4_000
+const waitMs = 30_000
 
 describe('a claim', () => {
   // Goal: after a claim the customer logs in over real SSH against the announced host key, and nobody else does.

@@ -7,7 +7,8 @@ import { systemErrorCode } from '../../../src/base/fault.ts'
 import { until } from '../until.ts'
 import { type Sandbox, succeed } from './root.ts'
 
-const waitMs = 4_000
+/** For a process that starts, or works, on a busy machine. */
+const waitMs = 30_000
 
 export type PortPaths = { readonly toGuest: string; readonly fromGuest: string }
 type GuestEnd = { readonly readFd: number; readonly writeFd: number }
@@ -17,8 +18,8 @@ export type HostEnd = Disposable & {
   readonly write: (text: string) => void
   /** As fast as the guest reads it. */
   readonly writeAll: (bytes: Uint8Array) => Promise<void>
-  /** The next lines that are not empty. */
-  readonly readLines: (count: number) => Promise<string[]>
+  /** The next lines that are not empty; throws where they do not come in time. */
+  readonly readLines: (count: number, timeoutMs?: number) => Promise<string[]>
 }
 
 export function makePortPaths(sandbox: Sandbox): PortPaths {
@@ -75,8 +76,8 @@ export async function makeHostEnd({ toGuest, fromGuest }: PortPaths): Promise<Ho
         return at === bytes.length
       })
     },
-    readLines: async count => {
-      await until(`${count} lines`, waitMs, () => {
+    readLines: async (count, timeoutMs = waitMs) => {
+      await until(`${count} lines`, timeoutMs, () => {
         pump()
         return lines.length >= count
       })

@@ -12,6 +12,7 @@ import { type Claiming, createClaiming } from '../../../src/guest/claim.ts'
 import { createDaemon, type Daemon, type DaemonDeps } from '../../../src/guest/daemon.ts'
 import { createIdentity, type Identity } from '../../../src/guest/identity.ts'
 import { type GuestPaths, guestPaths } from '../../../src/guest/paths.ts'
+import { lastingPort } from '../free-port.ts'
 
 export type Sandbox = AsyncDisposable & {
   readonly root: string
@@ -50,7 +51,7 @@ export async function makeSandbox(): Promise<Sandbox> {
   fs.writeFileSync(paths.kernelHostname, 'strongroom')
   fs.writeFileSync(paths.imageFile, '{"name":"instance"}')
   fs.writeFileSync(paths.bootId, '0f0e0d0c-0b0a-4908-8706-050403020100\n')
-  const [sshPort, gatewayPort] = [freePort(), freePort()]
+  const [sshPort, gatewayPort] = [await lastingPort(), await lastingPort()]
   const config = join(root, 'sshd_config')
   fs.writeFileSync(config, sshdConfig(paths, sshPort))
   // The privilege separation directory is compiled into Debian's sshd; init makes it in the guest.
@@ -198,12 +199,6 @@ export function listTree(root: string): string[] {
     const content = stat.isFile() ? JSON.stringify(fs.readFileSync(path, 'utf8')) : 'directory'
     return `${name} ${(stat.mode & 0o777).toString(8)} ${content}`
   })
-}
-
-function freePort(): number {
-  const listener = Bun.listen({ hostname: '127.0.0.1', port: 0, socket: { data() {} } })
-  listener.stop(true)
-  return listener.port
 }
 
 function sshdConfig(paths: GuestPaths, port: number): string {

@@ -5,7 +5,7 @@ import { afterEach, beforeEach, expect, test } from 'bun:test'
 import { mkdtempSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { freePort } from '../../../scripts/rigs/free-port.ts'
+import { lastingPort } from '../../../scripts/rigs/free-port.ts'
 import { skipUnless } from '../../../scripts/rigs/skip.ts'
 import { failure, until } from '../../../scripts/rigs/until.ts'
 import { systemClock } from '../../../src/base/clock.ts'
@@ -60,7 +60,7 @@ test.skipIf(without)(
   async () => {
     const dns = await startEdgeDns()
     await using _dns = { [Symbol.asyncDispose]: () => dns.close() }
-    const httpPort = await freePort()
+    const httpPort = await lastingPort()
     await using pebble = await startPebble({ directory: dir, dnsServer: `127.0.0.1:${dns.port}`, httpPort })
     const acme = {
       directory: pebble.directoryUrl,
@@ -160,7 +160,7 @@ test.skipIf(without)(
     await using pebble = await startPebble({
       directory: dir,
       dnsServer: `127.0.0.1:${dns.port}`,
-      httpPort: await freePort(),
+      httpPort: await lastingPort(),
     })
     const acme = {
       directory: pebble.directoryUrl,

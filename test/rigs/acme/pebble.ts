@@ -3,7 +3,7 @@
 
 import { mkdirSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { freePort } from '../../../scripts/rigs/free-port.ts'
+import { lastingPort } from '../../../scripts/rigs/free-port.ts'
 import { until } from '../../../scripts/rigs/until.ts'
 import { systemRandom } from '../../../src/base/ids.ts'
 import { openAuthority } from '../../../src/http/authority.ts'
@@ -39,7 +39,7 @@ export async function startPebble(settings: PebbleSettings): Promise<Pebble> {
   const pair = await authority.issue(['localhost', '127.0.0.1'], 30)
   writeFileSync(join(dir, 'cert.pem'), pair.cert)
   writeFileSync(join(dir, 'key.pem'), pair.key)
-  const [port, managementPort] = [await freePort(), await freePort()]
+  const [port, managementPort] = [await lastingPort(), await lastingPort()]
   const pebble = {
     listenAddress: `127.0.0.1:${port}`,
     managementListenAddress: `127.0.0.1:${managementPort}`,

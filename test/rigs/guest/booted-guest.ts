@@ -4,6 +4,7 @@
 import { mkdtemp, rm } from 'node:fs/promises'
 import { connect } from 'node:net'
 import { join } from 'node:path'
+import { lastingPort } from '../../../scripts/rigs/free-port.ts'
 import { makeClaim, seal, succeed } from '../../../scripts/rigs/guest/root.ts'
 import { until } from '../../../scripts/rigs/until.ts'
 import { toBase64Url } from '../../../src/base/bytes.ts'
@@ -32,7 +33,7 @@ type GuestHardware = {
 
 export async function claimedGuest(imageDir: string, { tpm }: GuestHardware = { tpm: false }): Promise<ClaimedGuest> {
   const dir = await mkdtemp('/tmp/claimed-guest-')
-  const sshPort = freePort()
+  const sshPort = await lastingPort()
   const swtpm = tpm ? await startTpmFor(dir) : null
   const child = Bun.spawn(
     ['qemu-system-x86_64', ...(await qemuArguments(imageDir, dir, sshPort)), ...(swtpm?.arguments ?? [])],
@@ -178,10 +179,4 @@ export async function connectAgent(path: string, timings: { op: string; ms: numb
     },
     end: () => socket.destroy(),
   }
-}
-
-function freePort(): number {
-  const listener = Bun.listen({ hostname: '127.0.0.1', port: 0, socket: { data() {} } })
-  listener.stop(true)
-  return listener.port
 }

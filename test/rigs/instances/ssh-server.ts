@@ -3,6 +3,7 @@
 
 import { existsSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
+import { lastingPort } from '../../../scripts/rigs/free-port.ts'
 import { until } from '../../../scripts/rigs/until.ts'
 
 export type SshServer = AsyncDisposable & {
@@ -31,7 +32,7 @@ export async function startSshServer(directory: string): Promise<SshServer> {
   const userKeyFile = join(directory, 'id_ed25519')
   for (const path of [hostKeyFile, userKeyFile]) keygen(path)
   const logFile = join(directory, 'sshd.log')
-  const port = freePort()
+  const port = await lastingPort()
   const config = [
     ...[`Port ${port}`, 'ListenAddress 127.0.0.1', `HostKey ${hostKeyFile}`, 'PidFile none', 'UsePAM no'],
     ...[
@@ -79,10 +80,4 @@ function keygen(path: string): void {
 
 function publicLine(path: string): string {
   return readFileSync(`${path}.pub`, 'utf8').trim().split(' ').slice(0, 2).join(' ')
-}
-
-function freePort(): number {
-  const listener = Bun.listen({ hostname: '127.0.0.1', port: 0, socket: { data() {} } })
-  listener.stop(true)
-  return listener.port
 }
