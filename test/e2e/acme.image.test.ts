@@ -65,7 +65,7 @@ inOwnNetns(
         const ofHost = await shown(instancesPort, 'instances.agents.test', root)
         expect([ofHost.names, ofHost.problem]).toEqual(['DNS:instances.agents.test', null])
         // The VM gets its certificate from the host a moment after the host has it.
-        await until('the gateway VM serves its certificate', 10_000, async () => {
+        await until('the gateway VM serves its certificate', 60_000, async () => {
           // While its listener is replaced, a connection that nobody has accepted yet is reset.
           const found = await shown(gatewayPort, 'inference.agents.test', root).catch(() => null)
           return found?.names === 'DNS:inference.agents.test'
@@ -88,12 +88,12 @@ inOwnNetns(
             .replace('terms_agreed', 'names = ["api.other.test"]\nterms_agreed'),
         )
         await appliance.start()
-        await until('the running VM serves the added name', 30_000, async () => {
+        await until('the running VM serves the added name', 60_000, async () => {
           const found = await shown(gatewayPort, 'api.other.test', caOf(appliance)).catch(() => null)
           return found?.names === 'DNS:api.other.test'
         })
         expect(await servingGateway(appliance)).toBe(first)
-        await until('its listener is the new one alone', 10_000, async () => {
+        await until('its listener is the new one alone', 60_000, async () => {
           const problem = shown(gatewayPort, 'api.other.test', caOf(appliance)).then(found => found.problem)
           return (await problem.catch(() => 'reset')) === null
         })
@@ -104,7 +104,7 @@ inOwnNetns(
         expect((await shown(instancesPort, 'instances.agents.test', root)).raw).toBe(ofHost.raw)
         expect(accounts().map(name => readFileSync(join(appliance.stateDir, 'acme', name), 'utf8'))).toEqual(account)
 
-        await until('the failure is known', 30_000, async () =>
+        await until('the failure is known', 60_000, async () =>
           (await acmeOf(appliance)).some(({ failure }) => failure !== null),
         )
         const doctor = await appliance.cli('doctor', '--json')

@@ -180,7 +180,7 @@ inOwnNetns(
         await appliance.kill()
         await appliance.start()
         const foundAgain = () =>
-          until('the daemon has found its VM again', 30_000, async () => {
+          until('the daemon has found its VM again', 60_000, async () => {
             const { status } = await ask(appliance, acme, name, newNonce())
             if (![200, 503].includes(status)) throw new Error(`status ${status}`)
             return status === 200

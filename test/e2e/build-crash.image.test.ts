@@ -128,7 +128,7 @@ function expectWhole(appliance: Appliance, id: string, seen: readonly SeenEvent[
 }
 
 async function expectNothingLeft(appliance: Appliance): Promise<void> {
-  await until('nothing of the VMs is left', 30_000, () => Bun.deepEquals(holdings(appliance.stateDir), NOTHING))
+  await until('nothing of the VMs is left', 60_000, () => Bun.deepEquals(holdings(appliance.stateDir), NOTHING))
   expect(await appliance.admin('doctor', '--leaks')).toMatchObject({ leaks: [] })
   expect(qemuProcesses(appliance.stateDir)).toEqual([])
 }

@@ -144,7 +144,7 @@ async function cancelledBuild({ appliance }: BuildsAppliance, client: BuildsClie
     expect([response.status, await response.json()]).toMatchObject([200, { state: 'cancelled' }])
   }
   expect(seen.at(-1)).toMatchObject({ type: 'complete', result: { status: 'failed', error_type: 'cancelled' } })
-  await until('the VM of the cancelled build is gone', 30_000, () =>
+  await until('the VM of the cancelled build is gone', 60_000, () =>
     Bun.deepEquals(holdings(appliance.stateDir), NOTHING),
   )
 }
@@ -214,7 +214,7 @@ inOwnNetns(
         await timed('a probe with a fork bomb, and a memory hog', () => hostileBuilds(client))
         await timed('a build that is cancelled', () => cancelledBuild(service, client))
         await timed('a flake in a reserved VM, and a workspace twice', () => goodBuilds(service, client))
-        await until('all VMs are gone', 30_000, () => Bun.deepEquals(holdings(appliance.stateDir), NOTHING))
+        await until('all VMs are gone', 60_000, () => Bun.deepEquals(holdings(appliance.stateDir), NOTHING))
         expect(await appliance.admin('doctor', '--leaks')).toMatchObject({ leaks: [] })
         // The same daemon all along.
         expect(() => process.kill(pid, 0)).not.toThrow()

@@ -124,7 +124,7 @@ inOwnNetns(
           },
         )
         expect([upstream.seen.nonces > 0, upstream.seen.prompts.length]).toEqual([true, 1])
-        await until('the operator sees it', 30_000, async () => (await attestedState(appliance)).metric === '1')
+        await until('the operator sees it', 60_000, async () => (await attestedState(appliance)).metric === '1')
         expect((await attestedState(appliance)).status).toEqual([{ name: outsideName, attested: true }])
         // From now on its evidence is wrong: the next VM will not take it.
         upstream.answer = response => void response.end('{}')
@@ -169,7 +169,7 @@ inOwnNetns(
         await appliance.start()
         expect(await servingGateway(appliance)).toBe(first)
         expect(await byLog()).toEqual([0, 'pass', 1])
-        await until('the usage of both is booked', 30_000, async () => (await usageRows(appliance)) >= 1)
+        await until('the usage of both is booked', 60_000, async () => (await usageRows(appliance)) >= 1)
 
         // An update is without a gap.
         let failed = 0
@@ -194,7 +194,7 @@ inOwnNetns(
 
         // It has no good evidence for this VM: no prompt, and the operator sees why.
         expect([await askOutside(), upstream.seen.prompts.length]).toEqual([503, 1])
-        await until('the operator sees it', 30_000, async () => (await attestedState(appliance)).metric === '0')
+        await until('the operator sees it', 60_000, async () => (await attestedState(appliance)).metric === '0')
         expect((await attestedState(appliance)).status).toEqual([{ name: outsideName, attested: false }])
         upstream.answer = null
 

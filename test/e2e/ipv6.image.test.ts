@@ -59,7 +59,7 @@ inOwnNetns(
           expect(await appliance.admin('doctor', '--leaks')).toMatchObject({ leaks: [] })
 
           await acme.remove(name)
-          await acme.reached(name, 'terminated', 30_000)
+          await acme.reached(name, 'terminated', 60_000)
           expect([await appliance.resolveV6(hostname), await appliance.resolve(hostname)]).toEqual([null, null])
           expect(holdings(appliance.stateDir)).toEqual(NOTHING)
           expect(await appliance.stop()).toBe(0)

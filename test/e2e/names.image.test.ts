@@ -49,7 +49,7 @@ inOwnNetns(
         expect(names).toMatchObject({ entries: 1, addresses: 1, listening: ['169.254.88.1', 'fd73:7472:6f6e:67::1'] })
         expect(appliance.log()).not.toContain('"level":"error"')
         await acme.remove(name)
-        await acme.reached(name, 'terminated', 30_000)
+        await acme.reached(name, 'terminated', 60_000)
         expect(holdings(appliance.stateDir)).toEqual(NOTHING)
       },
       timeoutMs,

@@ -94,7 +94,7 @@ inOwnNetns(
         }
         const { usage } = JSON.parse(await prints(ask)) as { usage: Usage }
         const micros = usage.prompt_tokens * PRICE.prompt + usage.completion_tokens * PRICE.completion
-        await until('it is booked for its organization', 30_000, async () => {
+        await until('it is booked for its organization', 60_000, async () => {
           const { inference_cost_usd: cost } = (await acme.usage()).usage
           return Math.round(Number(cost) * 1_000_000) === micros
         })
@@ -127,7 +127,7 @@ inOwnNetns(
         await prints(ask)
 
         await acme.end(name)
-        await until('nothing leaked', 30_000, async () => {
+        await until('nothing leaked', 60_000, async () => {
           const { leaks } = await appliance.admin<{ leaks: unknown[] }>('doctor', '--leaks')
           return leaks.length === 0
         })

@@ -85,7 +85,7 @@ test('five lines', async () => {
   // Only the claim's key is there; other checks fail, because the sandbox is no VM. The agent repeats its last answer
   // for a second: here that was before the claim.
   let document = JSON.parse('{}')
-  await until("the claim's key is seen", 10_000, async () => {
+  await until("the claim's key is seen", 60_000, async () => {
     document = JSON.parse((await verifyIn(sandbox, ['--json', ...trusting])).printed)
     const keys = document.lines.at(-1).checks.find((check: { name: string }) => check.name === 'authorized-keys')
     return keys.outcome === 'pass'
@@ -96,7 +96,7 @@ test('five lines', async () => {
 
   fs.appendFileSync(sandbox.paths.authorizedKeys, `${publicKey} second\n`)
   // The agent repeats its last answer for a second.
-  await until('the second key is seen', 10_000, async () => {
+  await until('the second key is seen', 60_000, async () => {
     const { printed } = await verifyIn(sandbox, ['--verbose', ...trusting])
     return printed.includes("FAIL         authorized-keys: 2 keys log in, not the owner's alone")
   })
