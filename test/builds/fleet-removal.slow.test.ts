@@ -89,9 +89,9 @@ test.skipIf(missing)('an organization with builds on two hosts', async () => {
   const back = await rig.host('west')
   for (const host of [back, south]) host.world.script = running
   const [first, second] = [await back.submit(), await south.submit()]
-  await until('both run', 10_000, () =>
-    [back.build(first), south.build(second)].every(({ state }) => state === 'running'),
-  )
+  // A host whose lease is late passes a build on: whichever has one says that it runs.
+  const runs = (id: string) => [back, south].some(host => host.look(id)?.state === 'running')
+  await until('both run', 20_000, () => [first, second].every(runs))
   const reserved = await back.send('POST', '/vm')
   expect(reserved.status).toBe(200)
   const waiting = await east.submit()
