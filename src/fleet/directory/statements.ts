@@ -10,8 +10,8 @@ import { buildStage, type Column, type ReplicaTable, statusRank } from '../repli
 export type Writing = 'wish' | 'report' | 'seed'
 
 /**
- * Writes rows; everything moves only forwards. A report never brings back what is gone, and says nothing of an instance
- * that another host has by now.
+ * Writes rows; everything moves only forwards. A report brings back nothing that is gone, but a build that its own host
+ * reports, and says nothing of an instance that another host has by now.
  */
 export function writeRows(table: ReplicaTable, writing: Writing): string {
   const { name, key, columns } = table
