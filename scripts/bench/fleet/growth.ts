@@ -83,7 +83,7 @@ async function measureSize(server: PostgresServer, hostCount: number, { note, si
   }
 }
 
-/** After which no host has anything left to report or to read. */
+/** By then every host has reported and read all that there is. */
 const quietMs = 3_000
 
 type Idle = { readonly statementsS: number; readonly databaseMsS: number; readonly cpuMsS: number }

@@ -1,4 +1,4 @@
-// strongroom log: the transparency log of an appliance, as its operator and as anybody sees it. Effects: requests to
+// strongroom log: the transparency log of an appliance, for its operator and for everybody else. Effects: requests to
 // the daemon; `monitor` uses the network and the memory of earlier visits alone.
 
 import { sha256 } from '../../attest/hash.ts'

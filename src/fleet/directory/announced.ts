@@ -3,9 +3,9 @@
 import { type Clock, pause } from '../../base/clock.ts'
 import type { Copy } from './copy.ts'
 
-/** Changes often come together: news are read once none was announced for so long, */
+/** Changes often come together: news are read once none was announced for so long. */
 const gatherMs = 25
-/** and at the latest so long after the first. */
+/** News are read so long after the first announcement at the latest. */
 const gatherMaxMs = 100
 
 type AnnouncedDeps = {
@@ -30,7 +30,7 @@ export class Announced {
     this.wake.wake()
   }
 
-  /** Reads them together; nothing where the copy is there already, as after this host's own changes. */
+  /** Reads what was announced together; nothing where the copy is there already, as after this host's own changes. */
   async read(): Promise<void> {
     const { copy } = this.#deps
     if (this.#version !== null) await this.#rest()

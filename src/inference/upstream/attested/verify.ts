@@ -1,8 +1,9 @@
 // Whether an upstream outside is what its policy says, by fresh evidence that names the TLS key of its connection.
 // Effects: connections to the upstream, the collateral's file.
 //
-// snp: the upstream is a gateway like this one: its receipts, under its workload.json, as any client verifies them, and
-// its own prompts have to stay in its VM. tdx: one document for the nonce (attest/tdx/upstream-evidence.ts).
+// snp: the upstream is a gateway like this one. Its receipts are verified under its workload.json, by the code of every
+// client, and its own prompts have to stay in its VM.
+// tdx: one document for the nonce (attest/tdx/upstream-evidence.ts).
 
 import { readFileSync } from 'node:fs'
 import { AMD_ROOTS } from '../../../attest/amd/roots.ts'

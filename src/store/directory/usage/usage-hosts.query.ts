@@ -5,8 +5,8 @@ import { type DirectoryDb, prepareRaw } from '../../db.ts'
 import { dayOf } from './usage-day.query.ts'
 import { type MonthScope, type MonthSum, noUsage } from './usage-month.query.ts'
 
-/** As the sums are written. */
-const ownHost = "(SELECT value FROM meta WHERE name = 'host_id')"
+/** SQL: the id of this host, as its sums have it. */
+export const ownHost = "(SELECT value FROM meta WHERE name = 'host_id')"
 
 /** Prepared once, and raw: in a fleet, admission needs it for each request of a key with a budget. */
 export function prepareOwnMonthSum(db: DirectoryDb): (scope: MonthScope) => MonthSum {

@@ -2,6 +2,7 @@
 
 import { type DirectoryDb, prepareRaw } from '../../db.ts'
 import type { Usage } from './usage.table.ts'
+import { ownHost } from './usage-hosts.query.ts'
 
 /** Rows of one key and model on one day, as one of them would be. */
 type Group = Pick<Usage, 'organizationId' | 'keyPrefix' | 'model' | 'atMs'> & {
@@ -14,7 +15,6 @@ type Group = Pick<Usage, 'organizationId' | 'keyPrefix' | 'model' | 'atMs'> & {
 }
 
 const dayMs = 86_400_000
-const hostId = `(SELECT value FROM meta WHERE name = 'host_id')`
 
 /** A sum stops at the largest integer that a double holds exactly. */
 const grown = (columns: readonly string[]) =>
@@ -22,13 +22,13 @@ const grown = (columns: readonly string[]) =>
 
 /** ?1 organization, ?2 key or '' for the organization, ?3 time, ?4 to ?7 amounts. No calendar reaches beyond 9999. */
 const addToMonth = `INSERT INTO usage_months VALUES
-  (?1, coalesce(strftime('%Y-%m', cast(?3 AS INTEGER) / 1000, 'unixepoch'), '9999-12'), ?2, ${hostId}, ?4, ?5, ?6, ?7, 0)
+  (?1, coalesce(strftime('%Y-%m', cast(?3 AS INTEGER) / 1000, 'unixepoch'), '9999-12'), ?2, ${ownHost}, ?4, ?5, ?6, ?7, 0)
   ON CONFLICT (organization_id, month, key_prefix, host_id) DO UPDATE SET
     requests = requests + excluded.requests, ${grown(['prompt_tokens', 'completion_tokens', 'cost_nano_usd'])}`
 
 /** As above; ?8 the late cost, ?9 the model. */
 const addToDay = `INSERT INTO usage_days VALUES
-  (?1, ?2, coalesce(strftime('%Y-%m-%d', cast(?3 AS INTEGER) / 1000, 'unixepoch'), '9999-12-31'), ?9, ${hostId}, ?4, ?5, ?6, ?7, ?8, 0)
+  (?1, ?2, coalesce(strftime('%Y-%m-%d', cast(?3 AS INTEGER) / 1000, 'unixepoch'), '9999-12-31'), ?9, ${ownHost}, ?4, ?5, ?6, ?7, ?8, 0)
   ON CONFLICT (organization_id, key_prefix, day, model, host_id) DO UPDATE SET
     requests = requests + excluded.requests,
     ${grown(['prompt_tokens', 'completion_tokens', 'cost_nano_usd', 'late_cost_nano_usd'])}`

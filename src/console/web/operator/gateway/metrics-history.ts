@@ -19,7 +19,7 @@ let watchers = 0
 let timer: ReturnType<typeof setInterval> | undefined
 let lastAtMs = 0
 
-/** Fetched for as long as any part of the page uses it; the points stay while the page is open. */
+/** Fetched while a part of the page uses it; the points stay while the page is open. */
 export function useMetrics(): History {
   useEffect(() => {
     const controller = new AbortController()
