@@ -32,6 +32,9 @@ function linkOf(path: string): string[] {
   }
 }
 
+/** The log's lines of clients whom the server let in; empty without `log_connections`. */
+const logins = (log: string) => log.split('\n').filter(line => line.includes('connection authorized'))
+
 const through = (proxy: DatabaseProxy, url: string) => url.replace(/:\d+\//, `:${proxy.port}/`)
 
 describe.skipIf(skipUnless(hasPostgres, 'needs PostgreSQL (scripts/setup installs it)'))('the directory', () => {
@@ -376,15 +379,18 @@ describe.skipIf(skipUnless(hasPostgres, 'needs PostgreSQL (scripts/setup install
 
     // Goal: only the pinned authority may speak for the database, and nothing goes out before that is known.
     test('takes no server of another authority', async () => {
-      await using server = await startPostgres({ isTls: true })
+      await using server = await startPostgres({ isTls: true, settings: { log_connections: 'on' } })
       await using other = await startPostgres({ isTls: true })
       const postgres = await connect(server, await newFleet(server))
       expect(await postgres.query('SELECT ssl FROM pg_stat_ssl WHERE pid = pg_backend_pid()')).toEqual([{ ssl: true }])
       await postgres.close()
+      const before = logins(server.log())
+      expect(before).not.toEqual([])
       const wrong = await connect({ ...server, caPem: other.caPem }, server.url(), limits)
       expect((await failure(wrong.query('SELECT 1'))).code).toBe('fleet.unavailable')
       await wrong.close()
-      expect(server.log()).not.toContain('FATAL')
+      await until('the server has seen the refusal', 60_000, () => server.log().includes('could not accept SSL'))
+      expect(logins(server.log())).toEqual(before)
     })
   },
 )
