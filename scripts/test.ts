@@ -18,6 +18,7 @@ import { type Print, print, seconds } from './lib/terminal.ts'
 const root = resolve(import.meta.dir, '..')
 const runTimeoutMs = 85 * 60_000
 const checkTimeoutMs = 300_000
+const shownExcerpts = 20
 const builds = [
   { name: 'build strongroom-guest', argv: ['scripts/build-guest.ts'], timeoutMs: 300_000 },
   { name: 'build strongroom-enclave', argv: ['scripts/build-enclave.ts'], timeoutMs: 300_000 },
@@ -70,6 +71,8 @@ async function main(): Promise<number> {
   const sum = sumTallies(tallies)
   const total = sum.passed + sum.failed === 0 ? { ...sum, failed: 1, problems: ['no test ran'] } : sum
   print('')
+  // Once more below all the output: a log is often kept by its end alone.
+  for (const excerpt of total.excerpts.slice(0, shownExcerpts)) print(`${excerpt}\n`)
   for (const failed of total.failedTests) print(`failed: ${failed}`)
   for (const problem of total.problems) print(`problem: ${problem}`)
   print(summaryLine(total))
@@ -213,5 +216,5 @@ function readReport(path: string): string | null {
 }
 
 function failure(problem: string): Tally {
-  return { passed: 0, failed: 1, skipped: 0, failedTests: [], problems: [problem] }
+  return { passed: 0, failed: 1, skipped: 0, failedTests: [], problems: [problem], excerpts: [] }
 }

@@ -22,6 +22,8 @@ export type Tally = {
   readonly failedTests: readonly string[]
   /** Why something counts as failed beyond the tests themselves. */
   readonly problems: readonly string[]
+  /** The end of what the runner printed about each failed test. */
+  readonly excerpts: readonly string[]
 }
 
 export type Run = {
@@ -84,12 +86,36 @@ export function judge(run: Run): Tally {
   }
   const failedTests = cases.filter(test => test.outcome === 'failed').map(({ file, name }) => `${file}: ${name}`)
   const failed = failedTests.length + problems.length
-  return { passed: count('passed'), failed, skipped: count('skipped'), failedTests, problems }
+  return {
+    passed: count('passed'),
+    failed,
+    skipped: count('skipped'),
+    failedTests,
+    problems,
+    excerpts: excerptsOf(run.output),
+  }
 }
 
 /** Reasons that tests printed for not running, as `not run: REASON` on a line of its own. */
 export function skipReasonsOf(output: string): string[] {
   return [...output.matchAll(/^not run: (\S.*)$/gm)].map(match => match[1] ?? '')
+}
+
+const excerptLines = 40
+
+/** The last lines up to the verdict of each failed test: what it printed, the error, where. Colours are left out. */
+export function excerptsOf(output: string): string[] {
+  const excerpts: string[] = []
+  let from = 0
+  const lines = Bun.stripANSI(output).split('\n')
+  for (const [at, line] of lines.entries()) {
+    if (!/^\((?:fail|pass|skip)\) /.test(line)) continue
+    // Below the verdict the runner says that the time was over.
+    const end = lines[at + 1]?.startsWith('  ^ ') ? at + 2 : at + 1
+    if (line.startsWith('(fail)')) excerpts.push(lines.slice(Math.max(from, end - excerptLines), end).join('\n'))
+    from = end
+  }
+  return excerpts
 }
 
 export function sumTallies(tallies: readonly Tally[]): Tally {
@@ -100,6 +126,7 @@ export function sumTallies(tallies: readonly Tally[]): Tally {
     skipped: sum(tally => tally.skipped),
     failedTests: tallies.flatMap(tally => tally.failedTests),
     problems: tallies.flatMap(tally => tally.problems),
+    excerpts: tallies.flatMap(tally => tally.excerpts),
   }
 }
 

@@ -2,7 +2,15 @@ import { describe, expect, test } from 'bun:test'
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join, resolve } from 'node:path'
-import { judge, type Run, skipReasonsOf, summaryLine, sumTallies, testCasesOf } from '../../../scripts/lib/junit.ts'
+import {
+  excerptsOf,
+  judge,
+  type Run,
+  skipReasonsOf,
+  summaryLine,
+  sumTallies,
+  testCasesOf,
+} from '../../../scripts/lib/junit.ts'
 import { reasonToKeep } from '../../../scripts/lib/leftovers.ts'
 import { busyPercent } from '../../../scripts/lib/machine.ts'
 import {
@@ -49,10 +57,24 @@ test('testCasesOf', () => {
   ])
 })
 
+// Goal: the end of a run says again why each test failed, a test that took too long included, and nothing of others.
+test('excerptsOf', () => {
+  const long = Array.from({ length: 100 }, (_, at) => `line ${at}`)
+  const output = [
+    ...['a.test.ts:', 'error: one', '\u001b[31m(fail)\u001b[0m bad [0.2ms]', 'of a good test', '(pass) good'],
+    ...['(fail) late [100ms]', '  ^ this test timed out after 100ms.', ...long, '(fail) long', '', ' 3 fail'],
+  ]
+  expect(excerptsOf(output.join('\n'))).toEqual([
+    'a.test.ts:\nerror: one\n(fail) bad [0.2ms]',
+    '(fail) late [100ms]\n  ^ this test timed out after 100ms.',
+    [...long.slice(-39), '(fail) long'].join('\n'),
+  ])
+})
+
 describe('judge', () => {
   // Goal: a clean run counts its tests and nothing else.
   test('a clean run', () =>
-    expect(judge(good)).toEqual({ passed: 1, failed: 0, skipped: 0, failedTests: [], problems: [] }))
+    expect(judge(good)).toEqual({ passed: 1, failed: 0, skipped: 0, failedTests: [], problems: [], excerpts: [] }))
 
   // Goal: no way to end without having tested passes for success.
   test.each([
@@ -103,7 +125,10 @@ describe('judge', () => {
 
 // Goal: the closing line has exactly the form that readers of it expect.
 test('summaryLine', () => {
-  const sum = sumTallies([judge(good), { passed: 3, failed: 1, skipped: 2, failedTests: [], problems: ['a'] }])
+  const sum = sumTallies([
+    judge(good),
+    { passed: 3, failed: 1, skipped: 2, failedTests: [], problems: ['a'], excerpts: [] },
+  ])
   expect(summaryLine(sum)).toBe('4 passed, 1 failed, 2 skipped')
   expect(summaryLine(sumTallies([]))).toBe('0 passed, 0 failed')
 })
