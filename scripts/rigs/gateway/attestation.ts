@@ -45,6 +45,7 @@ export const workloads: AdmittedWorkloads = {
 }
 
 const path = join(tmpdir(), `srt-attestation-${process.pid}`)
+process.on('exit', () => rmSync(path, { recursive: true, force: true }))
 
 /**
  * A directory per process, made at the first call. Test files of one process share it; each calls `clearRig` at its

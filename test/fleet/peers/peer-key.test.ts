@@ -1,8 +1,8 @@
 // The key of a host for others of its fleet, and its certificate.
 
-import { expect, test } from 'bun:test'
+import { afterAll, expect, test } from 'bun:test'
 import { X509Certificate } from 'node:crypto'
-import { mkdtempSync, readFileSync, statSync, writeFileSync } from 'node:fs'
+import { mkdtempSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { systemRandom } from '../../../src/base/ids.ts'
@@ -14,7 +14,10 @@ const deps = (stateDir: string, changes: { hostId?: string; nowMs?: number } = {
   ...{ stateDir, hostId: 'host-1', nowMs, random: systemRandom },
   ...changes,
 })
-const newDir = () => mkdtempSync(join(tmpdir(), 'srt-peer-key-'))
+const base = mkdtempSync(join(tmpdir(), 'srt-peer-key-'))
+const newDir = () => mkdtempSync(join(base, 'host-'))
+
+afterAll(() => rmSync(base, { recursive: true, force: true }))
 
 // Goal: a host keeps the key that others know over restarts, and nobody else on the machine reads it.
 test('made once', async () => {
