@@ -8,7 +8,7 @@ import { isConsistent, isIncluded, type LogHash, leafHash } from '../attest/log/
 import type { NoteKey } from '../attest/log/note.ts'
 import type { LogProof } from '../attest/log/proof.ts'
 import { parsed } from '../attest/malformed.ts'
-import { type Check, check, fail, notChecked, pass, type Verdict, verdict } from '../attest/verdict.ts'
+import { type Check, check, fail, notChecked, type Verdict, verdict } from '../attest/verdict.ts'
 import { equalConstantTime } from '../base/bytes.ts'
 
 export type KnownLog = {
@@ -33,8 +33,13 @@ export type LoggedQuestion = {
   readonly log: KnownLog
   /** Null: the first visit. */
   readonly remembered: Remembered | null
-  /** Milliseconds since the epoch. */
+} & WitnessTimes
+
+/** Milliseconds since the epoch. */
+export type WitnessTimes = {
   readonly asOf: number
+  /** The caller's clock, which may be later than `asOf`. */
+  readonly nowMs: number
 }
 
 /** `checkpoint`: for the caller to remember; null unless the verdict is good. */
@@ -42,12 +47,11 @@ export type LoggedVerdict = Verdict & { readonly checkpoint: Checkpoint | null }
 
 /** Checks `log-checkpoint`, `log-included`, `log-consistent`, `log-witnessed` and `log-age`. Never throws. */
 export async function verifyLogged(question: LoggedQuestion): Promise<LoggedVerdict> {
-  const { proof, log, remembered, entry, asOf } = question
+  const { proof, log, remembered, entry } = question
   const read = parsed(() => decodeCheckpoint(proof.note.text))
   if (!read.ok) return { ...verdict([fail('log-checkpoint', read.reason)]), checkpoint: null }
   const checkpoint = read.value
   const signers = await verifiedSigners(proof.note, [log.key, ...log.witnesses])
-  const witnesses = signers.filter(({ key }) => log.witnesses.includes(key))
   const judged = verdict([
     signedCheck(checkpoint, { signers, key: log.key }),
     check(
@@ -57,8 +61,7 @@ export async function verifyLogged(question: LoggedQuestion): Promise<LoggedVerd
       `entry ${proof.index} of ${checkpoint.size} in ${checkpoint.origin}`,
     ),
     consistentCheck(checkpoint, remembered),
-    witnessedCheck(witnesses, log),
-    ageCheck(witnesses, log, asOf),
+    ...witnessChecks(signers, log, question),
   ])
   return { ...judged, checkpoint: judged.ok ? checkpoint : null }
 }
@@ -87,23 +90,68 @@ function consistentCheck(checkpoint: Checkpoint, remembered: Remembered | null):
   return check(name, holds, `the log is not that of before (${sizes}): it shows you another tree`, sizes)
 }
 
-function witnessedCheck(witnesses: readonly Signed[], { quorum, witnesses: known }: KnownLog): Check {
-  const name = 'log-witnessed'
-  const names = witnesses.map(({ key }) => key.name).join(', ')
-  if (known.length === 0) {
-    return notChecked(name, "no witness is named: what the log shows is its owner's word, to you alone", false)
+/** Clocks of witnesses may be this much ahead of the caller's. */
+const aheadMsMax = 300_000
+
+/**
+ * Checks `log-witnessed` and `log-age`: as many as the quorum have cosigned, and as many lately, for one of them alone
+ * could keep an old tree young. A time that is still to come says nothing of when the tree was seen.
+ */
+export function witnessChecks(signers: readonly Signed[], log: KnownLog, times: WitnessTimes): readonly Check[] {
+  const [witnessedName, ageName] = ['log-witnessed', 'log-age'] as const
+  if (log.witnesses.length === 0) {
+    return [
+      notChecked(witnessedName, "no witness is named: what the log shows is its owner's word, to you alone", false),
+      notChecked(ageName, 'without a witness nobody says when the checkpoint was made', false),
+    ]
   }
-  const enough = witnesses.length >= Math.max(1, quorum)
-  return check(name, enough, `${witnesses.length} of ${quorum} witnesses have signed the checkpoint`, names)
+  const witnesses = distinct(signers.filter(({ key }) => log.witnesses.includes(key)))
+  const quorum = Math.max(1, log.quorum)
+  const names = witnesses.map(({ key }) => key.name).join(', ')
+  const few = `${witnesses.length} of ${quorum} witnesses have cosigned the checkpoint`
+  const isEnough = witnesses.length >= quorum
+  return [
+    check(witnessedName, isEnough, few, names),
+    isEnough ? ageCheck(ageName, witnesses, { ...log, quorum }, times) : notChecked(ageName, few, true),
+  ]
 }
 
-function ageCheck(witnesses: readonly Signed[], { ageMsMax, witnesses: known }: KnownLog, asOf: number): Check {
-  const name = 'log-age'
-  if (known.length === 0) return notChecked(name, 'without a witness nobody says when the checkpoint was made', false)
-  const latestMs = Math.max(...witnesses.map(({ atMs }) => atMs ?? 0))
-  if (!Number.isFinite(latestMs)) return notChecked(name, 'no witness has signed', true)
-  const seen = new Date(latestMs).toISOString()
-  return asOf - latestMs <= ageMsMax
-    ? pass(name, `witnessed ${seen}`)
-    : fail(name, `last witnessed ${seen}, more than ${Math.round(ageMsMax / 86_400_000)} days ago`)
+/** The newest first; one key counts once, under however many names. */
+function distinct(signers: readonly Signed[]): readonly Signed[] {
+  const newest = signers.toSorted((a, b) => timeOf(b) - timeOf(a))
+  const isFirst = ({ key }: Signed, at: number) =>
+    newest.findIndex(other => equalConstantTime(other.key.publicKey, key.publicKey)) === at
+  return newest.filter(isFirst)
+}
+
+function ageCheck(
+  name: string,
+  witnesses: readonly Signed[],
+  { quorum, ageMsMax }: KnownLog,
+  { asOf, nowMs }: WitnessTimes,
+): Check {
+  const untilMs = Math.max(asOf, nowMs) + aheadMsMax
+  const past = witnesses.filter(witness => timeOf(witness) <= untilMs)
+  const last = past[quorum - 1]
+  const [ahead] = witnesses
+  if (last === undefined) {
+    const seen = ahead === undefined ? '' : `${ahead.key.name} says ${iso(timeOf(ahead))}`
+    return fail(name, `${seen}, which is still to come: its clock or yours is wrong`)
+  }
+  const latestMs = timeOf(last)
+  const days = Math.round(ageMsMax / 86_400_000)
+  return check(
+    name,
+    asOf - latestMs <= ageMsMax,
+    `last witnessed ${iso(latestMs)}, more than ${days} days ago`,
+    `witnessed ${iso(latestMs)}`,
+  )
+}
+
+function timeOf({ atMs }: Signed): number {
+  return atMs ?? 0
+}
+
+function iso(ms: number): string {
+  return new Date(ms).toISOString()
 }

@@ -35,14 +35,20 @@ function treeOf(texts: readonly Uint8Array[]): Tree {
 const tree = treeOf(entries)
 const known: KnownLog = { key: log.key, witnesses: [witness.key], quorum: 1, ageMsMax: 7 * day }
 
-function proofOf({ read, size }: Tree, index: number, { origin = 'log.example/a', witnessedMs = asOf - day } = {}) {
+function proofOf(
+  { read, size }: Tree,
+  index: number,
+  { origin = 'log.example/a', witnessedMs = asOf - day, otherMs = null as number | null } = {},
+) {
   const text = encodeCheckpoint({ origin, size, root: rootOf(size, read), extensions: [] })
-  const note = { text, signatures: [signedBy(log, text), signedBy(witness, text, witnessedMs)] }
+  const more = otherMs === null ? [] : [signedBy(other, text, otherMs)]
+  const note = { text, signatures: [signedBy(log, text), signedBy(witness, text, witnessedMs), ...more] }
   return { index, hashes: inclusionProof(index, size, read), note }
 }
 
 async function judge(change: Partial<LoggedQuestion> = {}) {
-  const question = { entry: entries[4] as Uint8Array, proof: proofOf(tree, 4), log: known, remembered: null, asOf }
+  const proof = proofOf(tree, 4)
+  const question = { entry: entries[4] as Uint8Array, proof, log: known, remembered: null, asOf, nowMs: asOf }
   const found = await verifyLogged({ ...question, ...change })
   const of = (outcome: string) => found.checks.filter(check => check.outcome === outcome).map(({ name }) => name)
   return { ...found, failed: of('fail'), open: of('not-checked') }
@@ -95,4 +101,45 @@ test("goal: without a witness the verdict says that it is the owner's word; with
     'log-witnessed',
   ])
   expect((await judge({ proof: proofOf(tree, 4, { witnessedMs: asOf - 8 * day }) })).failed).toEqual(['log-age'])
+})
+
+test('goal: of several witnesses as many as the quorum have to have cosigned lately, not one of them', async () => {
+  const both = { ...known, witnesses: [witness.key, other.key] }
+  const old = proofOf(tree, 4, { otherMs: asOf - 30 * day })
+  expect((await judge({ proof: old, log: { ...both, quorum: 1 } })).failed).toEqual([])
+  const two = await judge({ proof: old, log: { ...both, quorum: 2 } })
+  expect([two.failed, two.ok]).toEqual([['log-age'], false])
+  expect(two.checks.find(({ name }) => name === 'log-age')?.reason).toContain('2026-05-02')
+  const lately = proofOf(tree, 4, { otherMs: asOf - 6 * day })
+  expect((await judge({ proof: lately, log: { ...both, quorum: 2 } })).failed).toEqual([])
+})
+
+test('goal: a cosignature from the future keeps no tree young, and a clock that is a little behind does no harm', async () => {
+  const minute = 60_000
+  expect((await judge({ proof: proofOf(tree, 4, { witnessedMs: asOf + 4 * minute }) })).failed).toEqual([])
+  const future = await judge({ proof: proofOf(tree, 4, { witnessedMs: asOf + 365 * day }) })
+  expect([future.failed, future.ok]).toEqual([['log-age'], false])
+  expect(future.checks.find(({ name }) => name === 'log-age')?.reason).toContain('witness.example/w says 2027-06-01')
+  // The other one's counts.
+  const log = { ...known, witnesses: [witness.key, other.key] }
+  const proof = proofOf(tree, 4, { witnessedMs: asOf + 365 * day, otherMs: asOf - 8 * day })
+  expect((await judge({ proof, log })).failed).toEqual(['log-age'])
+  expect(
+    (await judge({ proof: proofOf(tree, 4, { witnessedMs: asOf + 365 * day, otherMs: asOf - day }), log })).ok,
+  ).toBe(true)
+  // A verification for an earlier time may look at the log of today.
+  const earlier = { asOf: asOf - 90 * day, nowMs: asOf }
+  expect((await judge(earlier)).failed).toEqual([])
+})
+
+test('goal: one key under two names is one witness', async () => {
+  const again = { ...witness.key, name: 'witness.example/again' }
+  const text = proofOf(tree, 4).note.text
+  const twice = [signedBy(log, text), signedBy(witness, text, asOf), signedBy({ ...witness, key: again }, text, asOf)]
+  const proof = { ...proofOf(tree, 4), note: { text, signatures: twice } }
+  const two = { ...known, quorum: 2 }
+  expect((await judge({ proof, log: { ...two, witnesses: [witness.key, again] } })).failed).toEqual(['log-witnessed'])
+  expect((await judge({ proof, log: { ...two, witnesses: [witness.key, witness.key] } })).failed).toEqual([
+    'log-witnessed',
+  ])
 })

@@ -1,5 +1,5 @@
 // Whether a fact is in the transparency log that the caller pins, as checks of a verdict. Effects: the network, or a
-// file; the memory of earlier visits.
+// file; the memory of earlier visits; the clock.
 
 import { decodeCheckpoint } from '../../attest/log/checkpoint.ts'
 import { leafHash } from '../../attest/log/merkle.ts'
@@ -7,6 +7,7 @@ import type { Note } from '../../attest/log/note.ts'
 import { decodeLogProof, encodeLogProof, type LogProof, logProofBytesMax } from '../../attest/log/proof.ts'
 import { Malformed } from '../../attest/malformed.ts'
 import { type Check, fail, notChecked } from '../../attest/verdict.ts'
+import { systemClock } from '../../base/clock.ts'
 import { messageOf } from '../../base/fault.ts'
 import { encodeLogEntry, type LogFact } from '../../contract/http/log-entry.ts'
 import { type KnownLog, type Remembered, verifyLogged } from '../../verifier/log.ts'
@@ -59,7 +60,7 @@ async function judge(fact: LogFact, entry: Uint8Array, asked: AskedLog): Promise
   const proof = found.isThere ? found.proof : { ...found.proof, index: Number.MAX_SAFE_INTEGER }
   const last = memory?.last(known.key) ?? null
   const remembered = last === null ? null : await rememberedFor(last, found.proof, remote)
-  const verdict = await verifyLogged({ entry, proof, log: known, remembered, asOf })
+  const verdict = await verifyLogged({ entry, proof, log: known, remembered, asOf, nowMs: systemClock.nowMs() })
   const isUnseen = last !== null && remembered === null
   const checks = verdict.checks.map(item => {
     if (item.name === 'log-included' && !found.isThere)

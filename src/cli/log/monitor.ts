@@ -10,7 +10,7 @@ import { iso } from '../../base/clock.ts'
 import { resultOr } from '../../base/result-or.ts'
 import { type LogEntry, readLogEntry } from '../../contract/http/log-entry.ts'
 import { readTextOrNull, writeFileAtomic } from '../../linux/files.ts'
-import type { KnownLog } from '../../verifier/log.ts'
+import { type KnownLog, witnessChecks } from '../../verifier/log.ts'
 import type { LogMemory } from './memory.ts'
 import type { RemoteLog } from './remote.ts'
 
@@ -49,8 +49,7 @@ export async function visitLog({ remote, known, memory, all, nowMs }: MonitorDep
   const signers = await verifiedSigners(note, [key, ...known.witnesses])
   if (!signers.some(signer => signer.key === key))
     return { ...nothing, problems: ['its key has not signed the checkpoint'] }
-  const cosigned = signers.flatMap(({ key: { name }, atMs }) => (atMs === null ? [] : [{ name, atMs }]))
-  const witnesses = cosigned.map(({ name, atMs }) => ({ name, at: iso(atMs) }))
+  const witnesses = signers.flatMap(({ key: { name }, atMs }) => (atMs === null ? [] : [{ name, at: iso(atMs) }]))
   const last = memory?.last(key) ?? null
   const tree = all || memory === null ? new GrowingTree() : readTree(memory.fileOf(key, 'tree'))
   const before = tree.size
@@ -76,27 +75,10 @@ export async function visitLog({ remote, known, memory, all, nowMs }: MonitorDep
     memory.keep(key, note)
     writeFileAtomic(memory.fileOf(key, 'tree'), tree.text(), { mode: 0o600 })
   }
-  const judged = judgeWitnesses(cosigned, known, nowMs)
-  return { ...nothing, entries, witnesses, problems: [...problems, ...judged.problems], remarks: judged.remarks }
-}
-
-function judgeWitnesses(
-  cosigned: readonly { readonly atMs: number }[],
-  { witnesses, quorum, ageMsMax }: KnownLog,
-  nowMs: number,
-): Pick<Visit, 'problems' | 'remarks'> {
-  if (witnesses.length === 0) {
-    return { problems: [], remarks: ["no witness is named: what the log shows is its owner's word, to you alone"] }
-  }
-  if (cosigned.length < quorum) {
-    return { problems: [`${cosigned.length} of ${quorum} witnesses have cosigned the checkpoint`], remarks: [] }
-  }
-  const latestMs = Math.max(...cosigned.map(({ atMs }) => atMs))
-  const isOld = nowMs - latestMs > ageMsMax
-  return {
-    problems: isOld ? [`last witnessed ${iso(latestMs)}, more than ${Math.round(ageMsMax / 86_400_000)} days ago`] : [],
-    remarks: [],
-  }
+  const judged = witnessChecks(signers, known, { asOf: nowMs, nowMs })
+  const bad = judged.filter(({ outcome }) => outcome === 'fail').map(({ reason }) => reason)
+  const remarks = known.witnesses.length === 0 ? judged.slice(0, 1).map(({ reason }) => reason) : []
+  return { ...nothing, entries, witnesses, problems: [...problems, ...bad], remarks }
 }
 
 async function* newEntries(remote: RemoteLog, from: number, size: number) {

@@ -5,7 +5,7 @@ import { InvalidArgumentError, Option } from 'commander'
 import { decodeNoteKey, type NoteKey } from '../../attest/log/note.ts'
 import { parsed } from '../../attest/malformed.ts'
 import { type Check, notChecked, pass } from '../../attest/verdict.ts'
-import { utf8 } from '../../base/bytes.ts'
+import { equalConstantTime, utf8 } from '../../base/bytes.ts'
 import { systemClock } from '../../base/clock.ts'
 import type { LogFact } from '../../contract/http/log-entry.ts'
 import type { KnownLog } from '../../verifier/log.ts'
@@ -140,9 +140,9 @@ export async function readLogOptions(
   const { log = ofFile.log } = given
   const { saveProof } = given
   if (log === undefined || log === false) {
-    const { inLog, logKey, witness, witnessQuorum, logAgeDays, logCa } = given
+    const { inLog, logKey, witness, witnessQuorum, logAgeDays, logCa, logState } = given
     const named = { 'in-log': inLog, 'save-proof': saveProof, 'log-key': logKey, witness, 'log-ca': logCa }
-    const more = { 'witness-quorum': witnessQuorum, 'log-age-days': logAgeDays }
+    const more = { 'witness-quorum': witnessQuorum, 'log-age-days': logAgeDays, 'log-state': logState }
     const [stray] = Object.entries({ ...named, ...more }).find(([, value]) => value !== undefined) ?? []
     if (stray !== undefined)
       throw new InputFault(`--${stray} says nothing without --log`, { param: stray, remedy: 'name the --log' })
@@ -207,8 +207,26 @@ export function remoteOf(url: URL, caPath: string | undefined): RemoteLogOptions
   return { url, ca, timeoutMs }
 }
 
+/** Fault invalid_request: witnesses that are fewer than they seem, and limits that nobody could keep. */
 export function knownLog(key: NoteKey, options: KnownLogOptions): KnownLog {
   const { witness = [], witnessQuorum = 1, logAgeDays = ageDaysDefault } = options
+  const limits = { 'witness-quorum': options.witnessQuorum, 'log-age-days': options.logAgeDays }
+  const [stray] = Object.entries(limits).find(([, value]) => value !== undefined) ?? []
+  if (witness.length === 0 && stray !== undefined) {
+    throw new InputFault(`--${stray} says nothing without --witness`, {
+      param: stray,
+      remedy: 'name a witness, or leave it out (witness_quorum, log_age_days of client.toml)',
+    })
+  }
+  for (const [at, { name, publicKey }] of witness.entries()) {
+    const isSame = (other: NoteKey) => equalConstantTime(other.publicKey, publicKey)
+    const whose = isSame(key) ? "the log's own" : witness.slice(0, at).some(isSame) ? 'that of another one' : null
+    if (whose === null) continue
+    throw new InputFault(`--witness ${name}: its key is ${whose}`, {
+      param: 'witness',
+      remedy: 'name witnesses that are independent of the log and of each other, each once',
+    })
+  }
   if (witness.length > 0 && witnessQuorum > witness.length) {
     throw new InputFault(`--witness-quorum ${witnessQuorum}: ${witness.length} witnesses are named`, {
       param: 'witness-quorum',

@@ -207,6 +207,21 @@ test('goal: options that say nothing are refused', async () => {
     ['verify', ...instance, ...online, ...witnessed, '--witness-quorum', '2'],
     '1 witnesses are named',
   )
+  const state = ['--log-state', join(dir, 'memory')]
+  await expectUsageError(['verify', ...instance, ...state], '--log-state says nothing without --log')
+  for (const limit of ['--witness-quorum', '--log-age-days']) {
+    await expectUsageError(['verify', ...instance, ...online, limit, '1'], `${limit} says nothing without --witness`)
+  }
+  const name = witness.key.name
+  await expectUsageError(
+    ['verify', ...instance, ...online, ...witnessed, ...witnessed, '--witness-quorum', '2'],
+    `--witness ${name}: its key is that of another one`,
+  )
+  const own = encodeNoteKey({ ...(log.key() ?? witness.key), name, type: 'cosignature' })
+  await expectUsageError(
+    ['verify', ...instance, ...online, '--witness', own],
+    `--witness ${name}: its key is the log's own`,
+  )
   mkdirSync(join(dir, 'memory'), { recursive: true })
   await published(image)
   await verify([...byLog, ...online])
@@ -277,6 +292,7 @@ test('goal: a mistake in the log of client.toml is refused before anything is as
   await refused('client.toml: witness: It is no key of a witness', ...namedLog, `witness = ["${key}"]`)
   await refused('client.toml: log_key: It is the key of a witness', `log_key = "${encodeNoteKey(witness.key)}"`)
   await refused('1 witnesses are named', ...namedLog, namedWitness, 'witness_quorum = 2')
+  await refused('--log-age-days says nothing without --witness', ...namedLog, 'log_age_days = 7')
   expect(server.asked.length).toBe(asked)
   const monitored = await runHere(['log', 'monitor', server.url, '--json'], { variables: configured(...namedLog) })
   expect([monitored.code, JSON.parse(monitored.stdout).problems]).toEqual([0, []])
