@@ -23,6 +23,8 @@ import {
 
 const depthMax = 8
 const elementsMax = 1024
+/** Real ones have six. Readers copy them for each element below. */
+const declarationsMax = 32
 
 const DSIG = 'http://www.w3.org/2000/09/xmldsig#'
 const XMLNS = 'http://www.w3.org/2000/xmlns/'
@@ -129,6 +131,8 @@ function parse(text: string): DomElement {
   // "<" begins markup wherever it stands, so that no parser can see one of these behind it.
   wellFormed(!/<[!?]/.test(body), 'XML: a DTD, comment, CDATA section or processing instruction')
   wellFormed(!hasControls(body), 'XML: a control character')
+  const declarations = body.split('xmlns', declarationsMax + 2).length - 1
+  wellFormed(declarations <= declarationsMax, `XML: more than ${declarationsMax} declarations of namespaces`)
   const refuse = (message: string) => {
     throw new Malformed(`XML: ${message.slice(0, 128)}`)
   }
