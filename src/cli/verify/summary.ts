@@ -97,7 +97,8 @@ function byUrgency(a: Check, b: Check): number {
 
 /** Findings of the passing checks with these names. */
 const RESTS: readonly (readonly [label: string, names: readonly string[]])[] = [
-  ['root', ['chain-root', 'pck-chain']],
+  // In a good verdict every GPU's root is one that is trusted; where one is simulated the verdict says so.
+  ['root', ['chain-root', 'pck-chain', 'gpu-0/gpu-chain-root']],
   ['measurement', ['measurement', 'mr-td']],
   ['TCB', ['tcb-level']],
   ['workloads', ['pin-allowlist']],
