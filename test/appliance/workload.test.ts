@@ -97,7 +97,9 @@ test('goal: the evidence that an upstream has to show is in it with its whole po
   const dir = mkdtempSync(join(tmpdir(), 'srt-workload-'))
   try {
     const policy = join(dir, 'tdx.json')
-    writeFileSync(policy, JSON.stringify({ ...encodeTdxPolicy(strictTdxPolicy()), mrTds: ['00'.repeat(48)] }))
+    const digests = ['00'.repeat(48)]
+    const named = { mrTds: digests, rtmr1: digests, rtmr2: digests }
+    writeFileSync(policy, JSON.stringify({ ...encodeTdxPolicy(strictTdxPolicy()), ...named }))
     const toml = `${upstreamToml}attestation = "tdx"\nattestation_policy = "${policy}"\nattestation_minutes = 5\n`
     const [upstream] = documentOf(toml).upstreams
     const text = readFileSync(policy, 'utf8')

@@ -119,6 +119,11 @@ export function encodeTdxPolicy(policy: TdxPolicy): { readonly [field: string]: 
   return Object.fromEntries(Object.entries(policy).map(([name, value]) => [name, jsonOf(value)]))
 }
 
+/** Registers that measure what the firmware starts, and that the policy leaves open. */
+export function openRtmrs(policy: TdxPolicy): readonly ('rtmr1' | 'rtmr2')[] {
+  return (['rtmr1', 'rtmr2'] as const).filter(name => policy[name] === 'any')
+}
+
 function field<T>(kind: Kind<T>, strict: unknown = 'any'): PolicyField<T> {
   return { ...kind, strict }
 }

@@ -3,7 +3,7 @@
 import { BUNDLE_LIMITS } from '../../attest/encoding/pem.ts'
 import { decodeAnchor, INTEL_ROOT, type TdxRoot } from '../../attest/tdx/chain.ts'
 import { collateralBytesMax } from '../../attest/tdx/collateral.ts'
-import { parseTdxPolicy, strictTdxPolicy, type TdxPolicy } from '../../attest/tdx/policy.ts'
+import { openRtmrs, parseTdxPolicy, strictTdxPolicy, type TdxPolicy } from '../../attest/tdx/policy.ts'
 import { TD_REPORT } from '../../attest/tdx/quote.ts'
 import { type TdxVerdict, verifyTdxQuote } from '../../attest/tdx/verify.ts'
 import { type Check, fail, notChecked, pass, verdict } from '../../attest/verdict.ts'
@@ -16,7 +16,7 @@ import { MIB, readInput, readingInput, readJsonInput } from '../input-file.ts'
 import { hexOption, required, timeOption } from '../options.ts'
 import { verdictDocument } from '../render.ts'
 import { exitCodeOfVerdict } from '../verify/failure.ts'
-import { verdictSummary } from '../verify/summary.ts'
+import { rtmrPinName, verdictSummary } from '../verify/summary.ts'
 import { verboseHelp } from '../verify/trust-options.ts'
 import { collateralUrls } from './collateral-urls.ts'
 import { quoteDocument } from './quote-document.ts'
@@ -28,6 +28,7 @@ type TdxOptions = {
   reportData?: Uint8Array
   asOf?: number
   anyMeasurement?: boolean
+  anyRtmr?: boolean
   trustSimulatedRoot?: string
   printCollateralUrls?: boolean
   verbose?: boolean
@@ -38,7 +39,7 @@ export function addVerifyTdx(verify: Command): void {
     .command('tdx')
     .description('verify a TDX quote: signatures, chain to Intel, revocation, TCB level and policy')
     .argument('<file>', 'quote of version 4 or 5, or hexadecimal or base64 of it; - is stdin')
-    .option('--collateral <file>', "JSON of Intel's signed documents about the platform, as in `help verify`")
+    .option('--collateral <file>', "JSON of Intel's signed documents about the platform, as in `help tdx`")
     .option(
       '--policy <file>',
       'JSON as in `verify tdx-policy-schema`; default: no debug, profiling, migration or service TD, TCB up to date',
@@ -48,7 +49,14 @@ export function addVerifyTdx(verify: Command): void {
       'the 64 bytes of REPORTDATA that the quote must carry',
       hexOption(TD_REPORT.reportData[1]),
     )
-    .option('--any-measurement', 'accept any MRTD; else the --policy has to name those that you expect')
+    .option(
+      '--any-measurement',
+      'accept any MRTD, with any kernel; else the --policy has to name those that you expect',
+    )
+    .option(
+      '--any-rtmr',
+      'accept any kernel that the firmware starts; else the --policy has to name rtmr1 and rtmr2, which measure it',
+    )
     .option('--as-of <time>', 'verify for this time in UTC, like 2025-06-01T00:00:00Z; default now', timeOption)
     .option(
       '--trust-simulated-root <file>',
@@ -59,7 +67,7 @@ export function addVerifyTdx(verify: Command): void {
     .examples(
       'strongroom verify tdx quote.bin --collateral collateral.json --policy tdx.json',
       'strongroom verify tdx quote.bin --print-collateral-urls',
-      'strongroom verify policy-example --tdx > tdx.json   # then put your measurements into mrTds and rtmr0 to rtmr3',
+      'strongroom verify policy-example --tdx > tdx.json   # then put your measurements into mrTds, rtmr1 and rtmr2',
     )
     .runs(verifyTdx)
 }
@@ -81,7 +89,7 @@ async function verifyTdx(run: Run, file: string, options: TdxOptions): Promise<v
   const root = await readTdxRoot(options.trustSimulatedRoot)
   const asOf = options.asOf ?? systemClock.nowMs()
   const judged = await verifyTdxQuote(bytes, collateral, { asOfMs: asOf, policy, root })
-  const checks = [...judged.checks, measurementPin(policy, options.anyMeasurement === true)]
+  const checks = [...judged.checks, measurementPin(policy, options), rtmrPin(policy, options)]
   const shown = { ...verdict(checks), simulated: root.simulated === true }
   await run.result(
     { ...verdictDocument(shown), as_of: iso(asOf), ...tdxDocument(judged) },
@@ -133,10 +141,26 @@ async function readTdxRoot(path: string | undefined): Promise<TdxRoot> {
 }
 
 /** Without a measurement any rented TD would pass. */
-function measurementPin({ mrTds }: TdxPolicy, isWaived: boolean): Check {
+function measurementPin({ mrTds }: TdxPolicy, { anyMeasurement }: TdxOptions): Check {
   const name = pinCheckName('measurement')
   if (mrTds !== 'any') return pass(name, `${mrTds.length} MRTD, named in the policy`)
-  return isWaived
+  return anyMeasurement === true
     ? notChecked(name, 'accepted any measurement: you asked with --any-measurement', false)
     : fail(name, 'no MRTD is expected: name yours as mrTds in a --policy, or accept any with --any-measurement')
+}
+
+/**
+ * MRTD is the firmware, which a cloud gives to every TD: it measures the loader or the kernel into RTMR 1, and command
+ * line and initrd follow in RTMR 2.
+ */
+function rtmrPin(policy: TdxPolicy, { anyMeasurement, anyRtmr }: TdxOptions): Check {
+  const name = rtmrPinName
+  const open = openRtmrs(policy)
+  if (open.length === 0) return pass(name, 'RTMR 1 and 2, named in the policy')
+  if (anyRtmr === true || (anyMeasurement === true && policy.mrTds === 'any')) {
+    const flag = anyRtmr === true ? '--any-rtmr' : '--any-measurement'
+    return notChecked(name, `accepted any kernel that this firmware starts: you asked with ${flag}`, false)
+  }
+  const missing = open.join(' and ')
+  return fail(name, `no kernel is expected: name ${missing} in the --policy, or accept any with --any-rtmr`)
 }

@@ -40,12 +40,13 @@ export function verdictSummary(
 const failedLinesMax = 6
 const openLinesMax = 4
 
-/** The pins of `verify vtpm` and `verify gpu`, which no other verdict has. */
+/** The pins of `verify vtpm`, `verify tdx` and `verify gpu`, which no other verdict has. */
 export const pcrPinName = 'pin-pcrs'
+export const rtmrPinName = 'pin-rtmr'
 export const gpuPinName = 'pin-gpu'
 export const gpuOcspPinName = 'pin-gpu-ocsp'
 export const gpuDevtoolsPinName = 'pin-gpu-devtools'
-const ownPinNames: readonly string[] = [pcrPinName, gpuPinName, gpuOcspPinName, gpuDevtoolsPinName]
+const ownPinNames: readonly string[] = [pcrPinName, rtmrPinName, gpuPinName, gpuOcspPinName, gpuDevtoolsPinName]
 
 /** Checks that a waiver skips; the waiver's own line covers them. */
 const COVERED_BY_WAIVER: Readonly<Record<string, readonly string[]>> = {
@@ -54,6 +55,7 @@ const COVERED_BY_WAIVER: Readonly<Record<string, readonly string[]>> = {
   [pinCheckName('operator-key')]: ['operator-key', 'id-key-digest', 'author-key-digest'],
   [pinCheckName('vmpl')]: ['vmpl'],
   [pinCheckName('crl')]: ['chain-revocation'],
+  [rtmrPinName]: ['rtmr1', 'rtmr2'],
   [gpuPinName]: GPU_POLICY_CHECKS,
   [gpuOcspPinName]: ['gpu-chain-ocsp', 'gpu-rim-ocsp'],
   [gpuDevtoolsPinName]: ['gpu-devtools'],

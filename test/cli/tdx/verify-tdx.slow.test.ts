@@ -41,7 +41,8 @@ function policyFile(name: string, changes: object): string {
   return file(name, JSON.stringify({ ...encodeTdxPolicy(strictTdxPolicy()), ...changes }))
 }
 
-const policy = ['--policy', policyFile('good.json', { mrTds: [mrTd] })]
+const measured = { mrTds: [mrTd], rtmr1: [toHex(SIMULATED_REPORT.rtmr1)], rtmr2: [toHex(SIMULATED_REPORT.rtmr2)] }
+const policy = ['--policy', policyFile('good.json', measured)]
 
 async function judged(...argv: readonly string[]) {
   const { code, stdout, stderr } = await runHere(['verify', 'tdx', ...argv, ...root, '--json'])
@@ -94,7 +95,7 @@ test('why it is not good', async () => {
     [[quote, ...collateral, ...asOf], 6, 'policy', 'pin-measurement'],
     [[quote, ...collateral, ...policy, ...asOf, '--report-data', '00'.repeat(64)], 6, 'policy', 'report-data'],
     [
-      [quote, ...collateral, '--policy', policyFile('other.json', { mrTds: ['00'.repeat(48)] }), ...asOf],
+      [quote, ...collateral, '--policy', policyFile('other.json', { ...measured, mrTds: ['00'.repeat(48)] }), ...asOf],
       6,
       'policy',
       'mr-td',
@@ -108,6 +109,26 @@ test('why it is not good', async () => {
   }
   const any = await judged(quote, ...collateral, ...asOf, '--any-measurement')
   expect([any.code, any.document.ok]).toEqual([0, true])
+})
+
+// Goal: MRTD is the firmware, which starts any kernel: whoever names it alone has to say so, register by register.
+test('a firmware without a kernel', async () => {
+  const named = (changes: object) => ['--policy', policyFile('part.json', { ...measured, ...changes })]
+  for (const [changes, registers] of [
+    [{ rtmr1: 'any' }, 'rtmr1'],
+    [{ rtmr2: 'any' }, 'rtmr2'],
+    [{ rtmr1: 'any', rtmr2: 'any' }, 'rtmr1 and rtmr2'],
+  ] as const) {
+    const { code, document } = await judged(quote, ...collateral, ...named(changes), ...asOf)
+    expect([registers, code, checksOf(document, 'FAIL')]).toEqual([registers, 6, ['pin-rtmr']])
+    expect(document.checks.find(({ name }: { name: string }) => name === 'pin-rtmr').reason).toContain(registers)
+  }
+  const open = [quote, ...collateral, ...named({ rtmr1: 'any' }), ...asOf, '--any-rtmr']
+  expect((await judged(...open)).code).toBe(0)
+  const { stdout } = await runHere(['verify', 'tdx', ...open, ...root])
+  expect(stdout).toContain('accepted     any kernel that this firmware starts: you asked with --any-rtmr')
+  const wrong = await judged(quote, ...collateral, ...named({ rtmr1: ['00'.repeat(48)] }), ...asOf, '--any-rtmr')
+  expect([wrong.code, checksOf(wrong.document, 'FAIL')]).toEqual([6, ['rtmr1']])
 })
 
 // Goal: collateral as Intel's service answers it, whole bodies and percent-encoded chains, is the same collateral.

@@ -39,7 +39,12 @@ export type TdxUpstream = AsyncDisposable & {
   readonly changeKey: () => Promise<void>
 }
 
-export const tdxMrTd = toHex(SIMULATED_REPORT.mrTd)
+/** A policy for such an upstream has to name them. */
+const tdxMeasurements = {
+  mrTds: [toHex(SIMULATED_REPORT.mrTd)],
+  rtmr1: [toHex(SIMULATED_REPORT.rtmr1)],
+  rtmr2: [toHex(SIMULATED_REPORT.rtmr2)],
+}
 
 /** `address`: the name in its certificate. It listens on every address, for this one may come later. */
 export async function startTdxUpstream(address = '127.0.0.1'): Promise<TdxUpstream> {
@@ -83,7 +88,7 @@ export async function startTdxUpstream(address = '127.0.0.1'): Promise<TdxUpstre
     ca: authority.caPem,
     attestation: {
       kind: 'tdx',
-      policy: JSON.stringify({ ...encodeTdxPolicy(strictTdxPolicy()), mrTds: [tdxMrTd] }),
+      policy: JSON.stringify({ ...encodeTdxPolicy(strictTdxPolicy()), ...tdxMeasurements }),
       path: '/attestation',
       intervalMs: 1_800_000,
       collateralFile: null,

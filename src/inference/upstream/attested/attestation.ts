@@ -4,7 +4,7 @@
 import { readFileSync } from 'node:fs'
 import { Malformed, parsed } from '../../../attest/malformed.ts'
 import { type Policy, parsePolicy } from '../../../attest/policy/policy.ts'
-import { parseTdxPolicy, type TdxPolicy } from '../../../attest/tdx/policy.ts'
+import { openRtmrs, parseTdxPolicy, type TdxPolicy } from '../../../attest/tdx/policy.ts'
 import { utf8 } from '../../../base/bytes.ts'
 import { Fault, messageOf } from '../../../base/fault.ts'
 import type { UpstreamConfig } from '../../../config/upstream.ts'
@@ -36,6 +36,9 @@ export function readUpstreamPolicy({ kind, policy: text }: Pick<UpstreamAttestat
   }
   const policy = parseTdxPolicy(text)
   if (policy.mrTds === 'any') throw new Malformed('policy.mrTds: name those that you expect')
+  const [open] = openRtmrs(policy)
+  if (open !== undefined)
+    throw new Malformed(`policy.${open}: name those that you expect; MRTD is the firmware, which starts any kernel`)
   if (policy.reportData !== 'any') throw new Malformed('policy.reportData: it holds nonce and key; leave it "any"')
   return { kind, policy }
 }

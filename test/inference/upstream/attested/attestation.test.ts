@@ -16,7 +16,8 @@ function file(name: string, text: string): string {
   return join(dir, name)
 }
 
-const tdx = { ...encodeTdxPolicy(strictTdxPolicy()), mrTds: ['00'.repeat(48)] }
+const digests = ['00'.repeat(48)]
+const tdx = { ...encodeTdxPolicy(strictTdxPolicy()), mrTds: digests, rtmr1: digests, rtmr2: digests }
 const snp = { ...encodePolicy(strictPolicy()), measurements: ['00'.repeat(48)] }
 const tdxFile = file('tdx.json', JSON.stringify(tdx))
 const snpFile = file('snp.json', JSON.stringify(snp))
@@ -50,6 +51,8 @@ test('goal: both kinds, and none', () => {
 
 test('goal: what contradicts itself', () => {
   const open = file('any.json', JSON.stringify({ ...tdx, mrTds: 'any' }))
+  const anyLoader = file('any-loader.json', JSON.stringify({ ...tdx, rtmr1: 'any' }))
+  const anyKernel = file('any-kernel.json', JSON.stringify({ ...tdx, rtmr2: 'any' }))
   const openSnp = file('any-snp.json', JSON.stringify({ ...snp, measurements: 'any' }))
   const data = file('data.json', JSON.stringify({ ...tdx, reportData: '00'.repeat(64) }))
   const cases = [
@@ -59,6 +62,8 @@ test('goal: what contradicts itself', () => {
     [{ attestation: 'tdx', attestation_policy: snpFile }, 'policy.'],
     [{ attestation: 'snp', attestation_policy: tdxFile }, 'policy.'],
     [{ attestation: 'tdx', attestation_policy: open }, 'policy.mrTds: name those'],
+    [{ attestation: 'tdx', attestation_policy: anyLoader }, 'policy.rtmr1: name those'],
+    [{ attestation: 'tdx', attestation_policy: anyKernel }, 'policy.rtmr2: name those'],
     [{ attestation: 'snp', attestation_policy: openSnp }, 'policy.measurements: name those'],
     [{ attestation: 'tdx', attestation_policy: data }, 'policy.reportData'],
     [{ attestation: 'snp', attestation_policy: snpFile, attestation_collateral: '/c' }, 'is of TDX'],
