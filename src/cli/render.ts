@@ -2,7 +2,7 @@
 
 import type { Check, Outcome, Verdict } from '../attest/verdict.ts'
 import { harmlessJson, harmlessLine } from '../base/harmless.ts'
-import { failureOf } from './verify/failure.ts'
+import { failureOf, type Sorting } from './verify/failure.ts'
 
 export type Paint = {
   readonly good: (text: string) => string
@@ -100,15 +100,12 @@ export function verdictText(verdict: ShownVerdict, paint: Paint): string {
   return [...verdict.checks.map(check => checkLine(check, paint)), verdictLine(verdict, paint)].join('')
 }
 
-/**
- * The --json form: `simulated` stands beside `ok`; `result` is `outcome` in a word for people. `details` are those of
- * `failureOf`.
- */
-export function verdictDocument(shown: ShownVerdict, details: readonly Check[] = []) {
+/** The --json form: `simulated` stands beside `ok`; `result` is `outcome` in a word for people. */
+export function verdictDocument(shown: ShownVerdict, sorting: Sorting = {}) {
   const { ok, simulated, checks } = shown
   return {
     ok,
-    failed: failureOf(shown, details),
+    failed: failureOf(shown, sorting),
     ...(simulated === undefined ? {} : { simulated }),
     checks: checks.map(({ name, outcome, reason, required }) => ({
       name,

@@ -61,7 +61,7 @@ async function verifyAndRun(run: Run, { target, args, options }: Asked): Promise
   if (knownHost === null || !shown.ok) {
     if (run.json) await run.result(instanceDocument(found, shown, asOf), '')
     else await io.stderr(instanceSummary(judged, paint, options.verbose === true))
-    const code = exitCodeOfVerdict(shown, found.receipt?.checks)
+    const code = exitCodeOfVerdict(shown, { details: found.receipt?.checks })
     // Without a host key nothing was done, whatever the checks say.
     run.exitWith(code === EXIT.ok ? EXIT.failed : code)
     return

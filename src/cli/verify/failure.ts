@@ -15,20 +15,32 @@ const EXITS = {
   connection: EXIT.unreachable,
 } as const satisfies Record<Failure, ExitCode>
 
+/** Facts about a verdict besides its checks. */
+export type Sorting = {
+  /** Checks of which some checks of the verdict are groups, such as those of a receipt. */
+  readonly details?: readonly Check[] | undefined
+  /** Names of checks that compare with a file of the relying party's own: policy, which elsewhere is evidence. */
+  readonly named?: ReadonlySet<string> | undefined
+}
+
+const nothingNamed: ReadonlySet<string> = new Set()
+
 /**
- * Null for a good verdict. `details`: checks of which some checks of the verdict are groups, such as those of a
- * receipt. A check that is not known here counts as evidence. Where every check that was made passed, what is missing
- * was not given: input.
+ * Null for a good verdict. A check that is not known here counts as evidence. Where every check that was made passed,
+ * what is missing was not given: input.
  */
-export function failureOf({ ok, checks }: Verdict, details: readonly Check[] = []): Failure | null {
+export function failureOf(
+  { ok, checks }: Verdict,
+  { details = [], named = nothingNamed }: Sorting = {},
+): Failure | null {
   if (ok) return null
   const members = details.filter(isFailed)
-  const kinds = checks.filter(isFailed).flatMap(check => kindsOf(check, members))
+  const kinds = checks.filter(isFailed).flatMap(check => kindsOf(check, members, named))
   return FAILURES.find(failure => kinds.includes(failure)) ?? 'input'
 }
 
-export function exitCodeOfVerdict(verdict: Verdict, details: readonly Check[] = []): ExitCode {
-  const failure = failureOf(verdict, details)
+export function exitCodeOfVerdict(verdict: Verdict, sorting: Sorting = {}): ExitCode {
+  const failure = failureOf(verdict, sorting)
   return failure === null ? EXIT.ok : EXITS[failure]
 }
 
@@ -37,19 +49,20 @@ function isFailed({ outcome }: Check): boolean {
 }
 
 /** A group has the kinds of its members, where they are among `members`: its reason has each one's name before it. */
-function kindsOf({ name, reason }: Check, members: readonly Check[]): Failure[] {
+function kindsOf({ name, reason }: Check, members: readonly Check[], named: ReadonlySet<string>): Failure[] {
   const own = members.filter(member => `; ${reason}`.includes(`; ${member.name}: `))
-  if (!name.includes('/') || own.length === 0) return [kindOf(name)]
+  if (!name.includes('/') || own.length === 0) return [kindOf(name, named)]
   // The sum of a receipt's hardware evidence says only that other checks failed: those decide, in whichever group.
   const isSummed = members.some(member => member.name !== evidenceSum)
-  return own.filter(member => !(isSummed && member.name === evidenceSum)).map(member => kindOf(member.name))
+  return own.filter(member => !(isSummed && member.name === evidenceSum)).map(member => kindOf(member.name, named))
 }
 
 /** A check of receipts (attest/receipt/verify.ts) that sums up those of the hardware evidence beside it. */
 const evidenceSum = 'evidence'
 
-function kindOf(name: string): Failure {
+function kindOf(name: string, named: ReadonlySet<string>): Failure {
   const last = name.slice(name.lastIndexOf('/') + 1)
+  if (named.has(last)) return 'policy'
   if (last === 'connection' || last === 'log-connection') return 'connection'
   if (INPUT_CHECKS.has(last) || last.endsWith('-format')) return 'input'
   return POLICY_CHECKS.has(last) || POLICY_PREFIXES.some(prefix => last.startsWith(prefix)) ? 'policy' : 'evidence'

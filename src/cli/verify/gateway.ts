@@ -39,7 +39,7 @@ import { addBoundGpuOptions, type BoundGpuOptions, expectedGpuChecks, readJudgeG
 import { gpuDocument } from './gpu/gpu.ts'
 import { withFlags } from './pin-options.ts'
 import { verdictSummary } from './summary.ts'
-import { addTrustOptions, readTrust, type TrustOptions, withOutsideFlag } from './trust-options.ts'
+import { addTrustOptions, checksOfNamed, readTrust, type TrustOptions, withOutsideFlag } from './trust-options.ts'
 
 type GatewayOptions = TrustOptions & LogOptions & BoundGpuOptions & { ca?: string; timeoutMs: number }
 
@@ -90,8 +90,9 @@ async function verifyAt(run: Run, url: URL, options: GatewayOptions): Promise<vo
   const trust = await readTrust(loggedPins(options, log))
   const gpus = await readJudgeGpus(options)
   const verbose = options.verbose === true
+  const named = checksOfNamed(options)
   const show = (whole: Verdict, found: GatewayVerdict | null = null, logged: LogJudgement | null = null) =>
-    showVerdict(run, { whole, found, verbose, logged })
+    showVerdict(run, { whole, found, verbose, logged, named })
   const nonce = systemRandom(nonceBytes)
   const address = new URL(`/attestation?nonce=${toBase64Url(nonce)}`, url)
   let response: TlsResponse
@@ -156,14 +157,16 @@ type Shown = {
   readonly found: GatewayVerdict | null
   readonly logged: LogJudgement | null
   readonly verbose: boolean
+  /** As in `Sorting`. */
+  readonly named: ReadonlySet<string>
 }
 
-async function showVerdict(run: Run, { whole, found, logged, verbose }: Shown): Promise<void> {
+async function showVerdict(run: Run, { whole, found, logged, verbose, named }: Shown): Promise<void> {
   const remark = notChecked('operational-status', 'attestation covers launch and admission only', false)
   const shown = { ok: whole.ok, checks: [...whole.checks, remark], simulated: found?.simulated ?? false }
   const details = found?.receipts.flatMap(({ verdict }) => verdict.checks) ?? []
   const attestation = found === null ? {} : attestationDocument(found)
-  const document = { ...verdictDocument(shown, details), ...attestation, ...logDocument(logged) }
+  const document = { ...verdictDocument(shown, { details, named }), ...attestation, ...logDocument(logged) }
   await run.result(document, verdictSummary(shown, { verbose, details, paint: run.paint }))
-  run.exitWith(exitCodeOfVerdict(shown, details))
+  run.exitWith(exitCodeOfVerdict(shown, { details, named }))
 }

@@ -204,7 +204,7 @@ async function verifyAndKeep(run: Run, instance: AskedInstance, options: VerifyO
   const document = { ...instanceDocument(found, shown, asOf), known_hosts, ...logDocument(logged) }
   await run.result(document, instanceSummary({ found, shown }, run.paint, options.verbose === true))
   if (kept !== null) await run.hint(keptText(kept, instance.hostname))
-  run.exitWith(exitCodeOfVerdict(shown, found.receipt?.checks))
+  run.exitWith(exitCodeOfVerdict(shown, { details: found.receipt?.checks }))
 }
 
 export function instanceSummary(
@@ -220,7 +220,7 @@ export function instanceDocument(found: InstanceVerdict, shown: ShownVerdict, as
   const { receipt, launch, claim, hostKey, knownHost, xwingPublicKey } = found
   const statement = receipt?.statement ?? null
   return {
-    ...verdictDocument(shown, receipt?.checks),
+    ...verdictDocument(shown, { details: receipt?.checks }),
     as_of: iso(asOf),
     issued_at: statement === null ? null : iso(statement.issuedAt),
     image: statement === null ? null : { name: statement.image.name, measurement: toHex(statement.image.measurement) },

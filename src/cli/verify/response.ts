@@ -13,7 +13,7 @@ import { attestationDocument } from './gateway.ts'
 import { withFlags } from './pin-options.ts'
 import { nonceOption, saltOption } from './receipt-options.ts'
 import { verdictSummary } from './summary.ts'
-import { addTrustOptions, readTrust, type TrustOptions, withOutsideFlag } from './trust-options.ts'
+import { addTrustOptions, checksOfNamed, readTrust, type TrustOptions, withOutsideFlag } from './trust-options.ts'
 
 type ResponseOptions = TrustOptions & {
   receipt?: string
@@ -76,16 +76,17 @@ async function verifySaved(run: Run, options: ResponseOptions): Promise<void> {
   const judged = await verifyGatewayResponse(exchange, attestation, { outside: options.allowOutside })
   const found = { ...judged, checks: withFlags(judged.checks).map(withOutsideFlag) }
   const details = attestation.receipts.flatMap(({ verdict }) => verdict.checks)
+  const sorting = { details, named: checksOfNamed(options) }
   await run.result(
     {
-      ...verdictDocument(found, details),
+      ...verdictDocument(found, sorting),
       as_of: iso(asOf),
       response: found.claim === null ? null : claimDocument(found.claim),
       attestation: attestationDocument(attestation),
     },
     verdictSummary(found, { verbose: options.verbose === true, details, paint: run.paint }),
   )
-  run.exitWith(exitCodeOfVerdict(found, details))
+  run.exitWith(exitCodeOfVerdict(found, sorting))
 }
 
 function claimDocument(claim: ResponseClaim) {

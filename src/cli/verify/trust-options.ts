@@ -78,7 +78,7 @@ export function withOutsideFlag<Named extends Pick<Check, 'reason'>>(named: Name
 
 export async function readTrust(options: TrustOptions): Promise<Trust> {
   const pins = readPins(options)
-  const workload = readWorkload(options.workload)
+  const workload = await readWorkloadFile(options.workload)
   const policy = await readPolicy(options.policy, pins, options)
   if (workload !== null && options.hostData !== undefined) throw hostDataTwice()
   return {
@@ -92,6 +92,14 @@ export async function readTrust(options: TrustOptions): Promise<Trust> {
     allowlist: await readAllowlistFile(options.allowlist),
     configurationDigest: readConfigurationDigest(options.configuration),
   }
+}
+
+/** Checks that compare with what these files say, where they are named: see `Sorting` of failure.ts. */
+export function checksOfNamed({ allowlist, workload }: TrustOptions): ReadonlySet<string> {
+  return new Set([
+    ...(allowlist === undefined && workload === undefined ? [] : ['expected-allowlist-digest', 'admission']),
+    ...(workload === undefined ? [] : ['workload', 'workload-allowlist', 'host-data-allowlist']),
+  ])
 }
 
 /** AMD's own, and the simulated one of the file. */
@@ -141,8 +149,17 @@ function readConfigurationDigest(path: string | undefined): Trust['configuration
   return sha256(readInput({ path, param: 'configuration', bytesMax: filesBytesMax }))
 }
 
-function readWorkload(path: string | undefined): Uint8Array | null {
-  return path === undefined ? null : readInput({ path, param: 'workload', bytesMax: filesBytesMax })
+async function readWorkloadFile(path: string | undefined): Promise<Uint8Array | null> {
+  if (path === undefined) return null
+  const bytes = readInput({ path, param: 'workload', bytesMax: filesBytesMax })
+  // Its schema is code that a report needs none of.
+  const { readWorkload } = await import('../../verifier/workload.ts')
+  const read = readWorkload(bytes)
+  if (read === null || read.document !== null) return bytes
+  throw new InputFault(`--workload ${path}: ${read.reason}`, {
+    param: 'workload',
+    remedy: 'name workload.json as the operator hands it out, or the gateway serves it',
+  })
 }
 
 async function readAllowlistFile(path: string | undefined): Promise<Trust['allowlist']> {

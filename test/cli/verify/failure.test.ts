@@ -63,13 +63,13 @@ test('goal: what cannot be read is input, and so is what a check lacks; a good v
 test('goal: a group of checks has the kind of those that failed in it', () => {
   const group = (member: Check) => {
     const found = verdict([fail('gateway/evidence', `${member.name}: ${member.reason}`)])
-    return [failureOf(found, [good, member]), failureOf(found)]
+    return [failureOf(found, { details: [good, member] }), failureOf(found)]
   }
   expect(group(fail('guest-policy-debug', 'debug is allowed'))).toEqual(['policy', 'evidence'])
   expect(group(fail('report-signature', 'it does not fit'))).toEqual(['evidence', 'evidence'])
   // A name within another one is no member: it would make evidence a matter of policy.
   const other = verdict([fail('gateway/evidence', 'vtpm-vmpl: the report is of VMPL 1')])
-  expect(failureOf(other, [fail('vmpl', '1 is not 0')])).toBe('evidence')
+  expect(failureOf(other, { details: [fail('vmpl', '1 is not 0')] })).toBe('evidence')
 })
 
 test("goal: the sum of a receipt's evidence is of the kind of what failed in it, whichever group has that", () => {
@@ -78,11 +78,24 @@ test("goal: the sum of a receipt's evidence is of the kind of what failed in it,
     fail('receipt/evidence', `evidence: ${sum.reason}`),
     fail('receipt/measurement', `${member.name}: ${member.reason}`),
   ]
-  const failed = (...members: readonly Check[]) => failureOf(verdict(members.flatMap(groups)), [good, sum, ...members])
+  const failed = (...members: readonly Check[]) =>
+    failureOf(verdict(members.flatMap(groups)), { details: [good, sum, ...members] })
   const [refused, forged] = [fail('measurement', 'it is not one of 1'), fail('statement-measurement', 'another one')]
   expect([failed(refused), failed(forged), failed(refused, forged)]).toEqual(['policy', 'evidence', 'evidence'])
   // Nothing else says why: it is no matter of policy.
-  expect(failureOf(verdict([fail('receipt/evidence', `evidence: ${sum.reason}`)]), [good, sum])).toBe('evidence')
+  expect(failureOf(verdict([fail('receipt/evidence', `evidence: ${sum.reason}`)]), { details: [good, sum] })).toBe(
+    'evidence',
+  )
+})
+
+test('goal: a check against a file that the relying party names is policy, alone and in a group; elsewhere it is evidence', () => {
+  const member = fail('expected-allowlist-digest', 'aa is not bb')
+  const found = verdict([fail('gateway/allowlist', `${member.name}: ${member.reason}`), fail('gateway/admission', 'x')])
+  const named = new Set(['expected-allowlist-digest', 'admission'])
+  expect(failureOf(found, { details: [member] })).toBe('evidence')
+  expect(failureOf(found, { details: [member], named })).toBe('policy')
+  const forged = verdict([...found.checks, fail('gateway/evidence', 'report-signature: x')])
+  expect(failureOf(forged, { details: [member, fail('report-signature', 'x')], named })).toBe('evidence')
 })
 
 test('goal: each failure has an exit code of its own', () => {

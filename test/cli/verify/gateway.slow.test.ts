@@ -1,11 +1,13 @@
 // strongroom verify gateway against real HTTPS servers: the gateway, a man in the middle, and other servers.
 
 import { afterAll, describe, expect, test } from 'bun:test'
+import { workloadOf } from '../../../scripts/rigs/enclave/workload.ts'
 import { allowlistText, clearRig, configurationText, receiptKeys } from '../../../scripts/rigs/gateway/attestation.ts'
 import { simulatedPlatform } from '../../../scripts/rigs/launch/simulated-platform.ts'
 import { toPem } from '../../../src/attest/encoding/pem.ts'
 import { issueSimulatedCrl } from '../../../src/attest/simulator/certificates.ts'
 import { toHex } from '../../../src/base/bytes.ts'
+import { workloadText } from '../../../src/contract/vm/workload.ts'
 import { noEvidenceOnHost } from '../../../src/inference/attestation/attester.ts'
 import {
   everything,
@@ -138,11 +140,26 @@ describe('what must not pass', () => {
     // Goal: digest and admission are compared with the relying party's own file.
     const other = file('other.json', allowlistText.replace('--part=0', '--part=9'))
     const { code, document } = await verify(...line(gateway.url, ...all.with(5, other)))
-    expect([code, checksOf(document, 'FAIL')]).toEqual([
-      1,
+    expect([code, document.failed, checksOf(document, 'FAIL')]).toEqual([
+      6,
+      'policy',
       expect.arrayContaining(['gateway/allowlist', 'gateway/admission']),
     ])
     expect(checksOf(document, 'FAIL')).toHaveLength(6)
+  })
+
+  test('another workload.json', async () => {
+    // Goal: one that the relying party names is its policy; one that the gateway serves and its receipts do not name is
+    // no genuine evidence; one that cannot be read is bad input.
+    const text = workloadText(workloadOf({ controlKey: 'A'.repeat(43), upstreams: [], gateway: {} }))
+    const trusting = all.slice(0, 4)
+    const named = await verify(...line(gateway.url, ...trusting, '--workload', file('workload.json', text)))
+    expect([named.code, named.document.failed]).toEqual([6, 'policy'])
+    expect(checksOf(named.document, 'FAIL')).toEqual(expect.arrayContaining(['workload', 'gateway/allowlist']))
+    using lying = await startGateway({ workload: text })
+    const served = await verify(...line(lying.url, ...trusting))
+    expect([served.code, served.document.failed]).toEqual([1, 'evidence'])
+    await expectUsageError(line(gateway.url, '--workload', file('bad-workload.json', '{}')), '--workload')
   })
 
   test("a revocation list of another authority in the place of the gateway's", async () => {

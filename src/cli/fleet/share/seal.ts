@@ -57,14 +57,14 @@ export async function seal(run: Run, { path, file, options }: Sealing): Promise<
   }
   const result = { host_name: asked.host_name, request_sha256: requestSha256, file: shown.ok ? file : null }
   await run.result(
-    { ...verdictDocument(shown, details), ...result },
+    { ...verdictDocument(shown, { details }), ...result },
     verdictSummary(shown, { verbose: options.verbose === true, details, paint: run.paint }),
   )
   if (shown.ok) {
     const advice = 'take it there, stop its service, and open it: strongroom fleet share open (strongroom help fleet)'
     await run.hint(`${file} has the secrets of this host, sealed to ${asked.host_name} alone; ${advice}`)
   }
-  run.exitWith(exitCodeOfVerdict(shown, details))
+  run.exitWith(exitCodeOfVerdict(shown, { details }))
 }
 
 async function readRequest(path: string): Promise<ShareRequest> {

@@ -215,7 +215,7 @@ function detailsOf({ completion, report }: BuildVerdict): readonly Check[] {
 }
 
 export function exitCodeOfBuild({ found, shown }: Pick<JudgedResult, 'found' | 'shown'>): ExitCode {
-  return exitCodeOfVerdict(shown, everyCheck(found))
+  return exitCodeOfVerdict(shown, { details: everyCheck(found) })
 }
 
 function everyCheck({ dispatch, completion, report }: BuildVerdict): readonly Check[] {
@@ -227,7 +227,7 @@ export function buildDocument({ found, shown, asOf }: Pick<JudgedResult, 'found'
   const statement = completion?.statement ?? null
   const measurement = completion?.report?.measurement ?? report?.report?.measurement ?? null
   return {
-    ...verdictDocument(shown, everyCheck(found)),
+    ...verdictDocument(shown, { details: everyCheck(found) }),
     rests_on: shown.ok ? restLines(detailsOf(found)) : [],
     as_of: iso(asOf),
     first_broken: found.firstBroken,
