@@ -8,6 +8,7 @@ import { skipUnless } from '../../scripts/rigs/skip.ts'
 import { failure, until } from '../../scripts/rigs/until.ts'
 import { systemClock } from '../../src/base/clock.ts'
 import { silentLogger } from '../../src/base/log.ts'
+import { POSTGRES_LIMITS } from '../../src/fleet/driver.ts'
 import { commitUnknownMessage, directoryAwayMessage, sqlStateOf } from '../../src/fleet/failures.ts'
 import { listenForNews } from '../../src/fleet/listener.ts'
 import type { Postgres } from '../../src/fleet/postgres.ts'
@@ -252,10 +253,10 @@ describe.skipIf(skipUnless(hasPostgres, 'needs PostgreSQL (scripts/setup install
     test('ends a transaction that it was in', async () => {
       await using server = await startPostgres()
       const postgres = await connect(server, await newFleet(server), {
-        connectMs: 1_500,
-        statementMs: 2_000,
-        lockMs: 1_900,
-        transactionMs: 4_000,
+        connectMs: 2_500,
+        statementMs: 3_500,
+        lockMs: 3_400,
+        transactionMs: 7_000,
       })
       const name = (name: string) =>
         `INSERT INTO hosts (id, name, database_role, joined_ms) VALUES (gen_random_uuid(), '${name}', 'r', 0)
@@ -306,7 +307,7 @@ describe.skipIf(skipUnless(hasPostgres, 'needs PostgreSQL (scripts/setup install
         await new Promise<never>(() => {})
       })
       expect((await failure(idle)).code).toBe('fleet.unavailable')
-      await until('its socket is closed', 20_000, () => socketsTo(server.port) === 0)
+      await until('its socket is closed', 60_000, () => socketsTo(server.port) === 0)
       await postgres.close()
     })
 
@@ -319,7 +320,7 @@ describe.skipIf(skipUnless(hasPostgres, 'needs PostgreSQL (scripts/setup install
       proxy.set('hole')
       const asked = Array.from({ length: 12 }, () => failure(postgres.query('SELECT 1')))
       for (const fault of await Promise.all(asked)) expect(fault.code).toBe('fleet.unavailable')
-      await until('no connection is open', 20_000, () => proxy.openCount() === 0)
+      await until('no connection is open', 60_000, () => proxy.openCount() === 0)
       proxy.set('open')
       await serves(postgres)
       await postgres.close()
@@ -337,7 +338,7 @@ describe.skipIf(skipUnless(hasPostgres, 'needs PostgreSQL (scripts/setup install
       await primary.run('SELECT pg_reload_conf()')
       const states = 'SELECT count(*) FROM pg_stat_replication WHERE sync_state = $$sync$$'
       await until('the standby is synchronous', 60_000, async () => (await primary.run(states)).trim() === '1')
-      const postgres = await connect(primary, url)
+      const postgres = await connect(primary, url, POSTGRES_LIMITS)
       const write = (name: string) =>
         postgres.transact(tx =>
           tx.query('INSERT INTO hosts (id, name, database_role, joined_ms) VALUES ($1, $1, $1, 0)', [name]),

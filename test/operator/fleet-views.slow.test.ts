@@ -66,7 +66,7 @@ function operatorOf({ store, hostId, postgres }: BooksHost) {
 // budget beside what they have spent is said; without the database that is unknown, and all else is there.
 test.skipIf(missing)('one view of two hosts', async () => {
   await using fleet = await openBooksFleet(server)
-  const options = { nowMs: () => november, isPatient: false }
+  const options = { nowMs: () => november, isUnhurried: false }
   const [east, west] = [await fleet.host('east', options), await fleet.host('west', options)]
   await east.seed({ keys: { k1: 400_000, k2: null }, organization: 1_000_000 })
   await until('the keys are known', 60_000, () => west.fleet.view().version >= east.fleet.view().version)

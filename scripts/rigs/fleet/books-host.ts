@@ -14,7 +14,8 @@ import { openPostgres, type Postgres } from '../../../src/fleet/postgres.ts'
 import { type DirectoryStore, openStore, type Store } from '../../../src/store/db.ts'
 import { insertGatewayKey } from '../../../src/store/directory/gateway-key.query.ts'
 import { insertOrganization, setOrganizationBudget } from '../../../src/store/directory/organization.query.ts'
-import { report } from '../postgres/hosts.ts'
+import { patientLimits } from '../postgres/fleet.ts'
+import { report, unhurried } from '../postgres/hosts.ts'
 import { until } from '../until.ts'
 import { impatientLimits } from './fleet-host.ts'
 import { type HostBooks, openHostBooks } from './host-books.ts'
@@ -48,8 +49,8 @@ export type BooksHostOptions = {
   readonly nowMs?: () => number
   readonly sumsEveryMs?: number
   readonly log?: (line: string) => void
-  /** As long as hosts have by default for a statement: where nothing waits for an outage to end. */
-  readonly isPatient?: boolean
+  /** It waits for the database for as long as that takes: where nothing waits for an outage to end. */
+  readonly isUnhurried?: boolean
   /** Budgets that are not used are given back by themselves. */
   readonly runs?: boolean
 }
@@ -64,13 +65,13 @@ export async function startBooksHost(options: BooksHostOptions): Promise<BooksHo
   const target = { ...parsed.address, caPem: null, applicationName: name }
   const alone = openStore(join(options.directory, 'strongroom.db'))
   const { hostId } = alone
-  const limits = options.isPatient === true ? {} : impatientLimits
+  const limits = options.isUnhurried === true ? patientLimits : impatientLimits
   const postgres = await openPostgres({ target, limits, clock, log })
   if ((await hostById(postgres, hostId)) === null) {
     await postgres.transact(tx => joinHost(tx, { id: hostId, name, nowMs: Date.now() }))
   }
   const lease = new Lease({
-    postgres,
+    postgres: unhurried(postgres),
     hostId,
     platform: 'tcg',
     lostAfterMs: 60_000,
@@ -80,7 +81,10 @@ export async function startBooksHost(options: BooksHostOptions): Promise<BooksHo
     log: silentLogger,
     onEvent: () => {},
   })
-  await lease.renew()
+  await until('it has its lease', 60_000, async () => {
+    await lease.renew()
+    return lease.isHeld()
+  })
   const sumsEveryMs = options.sumsEveryMs ?? 50
   const fleet = openFleetDirectory(
     {

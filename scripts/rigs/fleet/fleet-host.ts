@@ -6,7 +6,9 @@ import { type Clock, systemClock } from '../../../src/base/clock.ts'
 import { newUuid, systemRandom } from '../../../src/base/ids.ts'
 import { createLogger, type Logger, silentLogger } from '../../../src/base/log.ts'
 import { parseDatabaseUrl } from '../../../src/config/fleet/database-url.ts'
+import type { CopyWaits } from '../../../src/fleet/directory/copy.ts'
 import { type FleetDirectory, openFleetDirectory } from '../../../src/fleet/directory/directory.ts'
+import type { PostgresLimits } from '../../../src/fleet/driver.ts'
 import { failAllOf } from '../../../src/fleet/hosts/give-up.ts'
 import { hostById, joinHost } from '../../../src/fleet/hosts/hosts.query.ts'
 import { Lease } from '../../../src/fleet/hosts/lease.ts'
@@ -28,7 +30,8 @@ import { openStore, type Store } from '../../../src/store/db.ts'
 import { simulatedTrust } from '../guest/attested-guest.ts'
 import { claimless } from '../instances/claimless.ts'
 import { limits, settings } from '../instances/instances-service.ts'
-import { report } from '../postgres/hosts.ts'
+import { patientLimits } from '../postgres/fleet.ts'
+import { report, unhurried } from '../postgres/hosts.ts'
 import { until } from '../until.ts'
 import { type AttestedVms, attestedVms } from './attested-vms.ts'
 import { type FakeVms, openFakeVms } from './fake-vms.ts'
@@ -59,10 +62,13 @@ export type FleetHost = AsyncDisposable & {
 }
 
 const firstCopyMs = 60_000
+const leaseMs = 60_000
+/** Of hosts that no outage makes wait. */
+const patientWaits: CopyWaits = { freshMs: 30_000, soonMs: 30_000 }
 const sampleEveryMs = 1_000
 
 /** So that tests of an outage need not wait as long as hosts do; longer than a busy machine holds a statement up. */
-export const impatientLimits = { connectMs: 1_500, statementMs: 2_000, lockMs: 1_900, transactionMs: 4_000 }
+export const impatientLimits = { connectMs: 2_500, statementMs: 3_500, lockMs: 3_400, transactionMs: 7_000 }
 
 export type FleetHostOptions = {
   readonly directory: string
@@ -82,8 +88,10 @@ export type FleetHostOptions = {
   readonly attestationsPerMinute?: number
   /** No VM of it ever becomes ready. */
   readonly isBroken?: boolean
-  /** As long as hosts have by default for a statement: where nothing waits for an outage to end. */
+  /** As long as hosts have by default for a statement. */
   readonly isPatient?: boolean
+  /** It waits for the database for as long as that takes: where nothing waits for an outage to end. */
+  readonly isUnhurried?: boolean
   readonly lostAfterMs?: number
   /** Network of its VMs' addresses: the engine is the host's own, with a ledger and egress. Absent: no engine. */
   readonly pool?: string
@@ -108,14 +116,15 @@ export async function startFleetHost(options: FleetHostOptions): Promise<FleetHo
   const target = { ...parsed.address, caPem: null, applicationName: name }
   const alone = openStore(join(directory, 'strongroom.db'))
   const { hostId } = alone
-  const limitsOfPostgres = options.isPatient === true ? {} : impatientLimits
-  const postgres = await openPostgres({ target, limits: limitsOfPostgres, clock, log })
+  const { isUnhurried = false } = options
+  const postgres = await openPostgres({ target, limits: limitsOf(options), clock, log })
   const lease = await enter(postgres, {
     hostId,
     name,
     places: options.places ?? 1_000,
     lostAfterMs: options.lostAfterMs ?? 60_000,
     isJoined: options.isJoined ?? false,
+    isUnhurried,
   })
   const { bootMs = 5, mayBoot, pool } = options
   const ledgerVms: LedgerVms | null =
@@ -128,6 +137,7 @@ export async function startFleetHost(options: FleetHostOptions): Promise<FleetHo
       postgres,
       platform: 'tcg',
       ...(options.sumsEveryMs === undefined ? {} : { sumsEveryMs: options.sumsEveryMs }),
+      ...(isUnhurried ? { waits: patientWaits } : {}),
       clock,
       log,
       adopt: () => ({ vmId: newUuid() }),
@@ -276,6 +286,11 @@ export async function startFleetHost(options: FleetHostOptions): Promise<FleetHo
   }
 }
 
+function limitsOf({ isPatient, isUnhurried }: FleetHostOptions): Partial<PostgresLimits> {
+  if (isUnhurried === true) return patientLimits
+  return isPatient === true ? {} : impatientLimits
+}
+
 function isOneOf(attested: boolean | number, id: string): boolean {
   return typeof attested === 'boolean' ? attested : Bun.hash.crc32(id) % attested === 0
 }
@@ -286,6 +301,7 @@ type Entered = {
   readonly places: number
   readonly lostAfterMs: number
   readonly isJoined: boolean
+  readonly isUnhurried: boolean
 }
 
 /** The row of a host, and a lease of its own, which is renewed. */
@@ -294,7 +310,7 @@ async function enter(postgres: Postgres, host: Entered): Promise<Lease> {
     await postgres.transact(tx => joinHost(tx, { id: host.hostId, name: host.name, nowMs: Date.now() }))
   }
   const lease = new Lease({
-    postgres,
+    postgres: host.isUnhurried ? unhurried(postgres) : postgres,
     hostId: host.hostId,
     platform: 'tcg',
     lostAfterMs: host.lostAfterMs,
@@ -304,6 +320,11 @@ async function enter(postgres: Postgres, host: Entered): Promise<Lease> {
     log: silentLogger,
     onEvent: () => {},
   })
-  if (!host.isJoined) await lease.renew()
+  if (!host.isJoined) {
+    await until('it has its lease', leaseMs, async () => {
+      await lease.renew()
+      return lease.isHeld()
+    })
+  }
   return lease
 }

@@ -63,6 +63,16 @@ export const LIMITS: GatewayLimits = {
   padsStreams: false,
 }
 
+/** For tests that are not about time: none fails because this process, in which all sides run, stood still. */
+export const PATIENT = {
+  bodyTimeoutMs: 60_000,
+  connectTimeoutMs: 60_000,
+  firstByteTimeoutMs: 60_000,
+  idleTimeoutMs: 60_000,
+  stallTimeoutMs: 60_000,
+  queueTimeoutMs: 60_000,
+} satisfies Partial<GatewayLimits>
+
 export type TestGateway = AnyGateway & {
   /** With `KEY`. */
   readonly post: (path: string, body: unknown, init?: RequestInit) => Promise<Response>

@@ -8,6 +8,14 @@ import { migrateFleet } from '../../../src/fleet/migrations.ts'
 import { openPostgres, type Postgres } from '../../../src/fleet/postgres.ts'
 import type { PostgresServer } from './server.ts'
 
+/** Where nothing waits for an outage to end: a machine that holds a statement or this process up fails no test. */
+export const patientLimits: Partial<PostgresLimits> = {
+  connectMs: 30_000,
+  statementMs: 30_000,
+  lockMs: 30_000,
+  transactionMs: 60_000,
+}
+
 let databaseCount = 0
 
 /** Makes a database with a directory; returns the address for its owner. */
@@ -28,10 +36,11 @@ export function targetOf(server: PostgresServer, url: string): PostgresTarget {
   return { ...parsed.address, caPem: server.caPem, applicationName: 'test' }
 }
 
+/** `limits` of a host's own, `POSTGRES_LIMITS`, where the test ends or holds up the server. */
 export async function connect(
   server: PostgresServer,
   url: string,
-  limits: Partial<PostgresLimits> = {},
+  limits: Partial<PostgresLimits> = patientLimits,
 ): Promise<Postgres> {
   return await openPostgres({ target: targetOf(server, url), limits, clock: systemClock, log: silentLogger })
 }

@@ -34,9 +34,10 @@ export async function addHosts(postgres: Postgres, ...names: readonly string[]):
   }
 }
 
+/** Its renewals wait as long for an answer as the connection's other statements, however slow the machine is. */
 export function leaseOf(postgres: Postgres, name: string, given: Partial<LeaseDeps> = {}): Lease {
   return new Lease({
-    postgres,
+    postgres: unhurried(postgres),
     hostId: hostId(name),
     platform: 'tcg',
     lostAfterMs: 60_000,
@@ -47,6 +48,11 @@ export function leaseOf(postgres: Postgres, name: string, given: Partial<LeaseDe
     onEvent: () => {},
     ...given,
   })
+}
+
+/** Without bounds of single statements. */
+export function unhurried({ query, transact }: Pick<Postgres, 'query' | 'transact'>): LeaseDeps['postgres'] {
+  return { query: (text, values) => query(text, values), transact }
 }
 
 /** Instances on a host, of an organization that is made for them. */

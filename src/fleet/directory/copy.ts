@@ -20,12 +20,17 @@ export type CopyDeps = {
   readonly log: Logger
   /** After changes of others are here. Must not throw. */
   readonly onApplied: (applied: Applied) => void
+  readonly waits?: CopyWaits
 }
 
-/** A request waits so long for news; then it shows what is here. */
-const freshWaitMs = 1_000
-/** A change waits so long for a copy that is behind. */
-const soonMs = 3_000
+export type CopyWaits = {
+  /** A request waits so long for news; then it shows what is here. */
+  readonly freshMs: number
+  /** A change waits so long for a copy that is behind. */
+  readonly soonMs: number
+}
+
+const WAITS: CopyWaits = { freshMs: 1_000, soonMs: 3_000 }
 
 export class Copy {
   readonly #deps: CopyDeps
@@ -49,7 +54,7 @@ export class Copy {
 
   /** Takes over what changed up to now, but waits no longer than for a statement. Fault: as `catchUp`. */
   async catchUpSoon(): Promise<void> {
-    const { clock } = this.#deps
+    const { clock, waits: { soonMs } = WAITS } = this.#deps
     const waited = new AbortController()
     const late = clock.sleep(soonMs, waited.signal).then(
       () => Promise.reject(directoryAway(new Error('the whole directory is being copied to this host'))),
@@ -75,13 +80,13 @@ export class Copy {
 
   /** True: there was news. Never rejects; at once where the database is away. */
   async fresh(): Promise<boolean> {
-    const { postgres, clock, log } = this.#deps
+    const { postgres, clock, log, waits: { freshMs } = WAITS } = this.#deps
     if (!postgres.view().isReachable) return false
     const before = this.mark().version
     const waited = new AbortController()
     try {
       const read = this.catchUp().catch(error => log.debug('news were not read', { problem: reasonOf(error) }))
-      await Promise.race([read, clock.sleep(freshWaitMs, waited.signal).catch(() => {})])
+      await Promise.race([read, clock.sleep(freshMs, waited.signal).catch(() => {})])
     } finally {
       waited.abort()
     }

@@ -91,7 +91,7 @@ describe.skipIf(skipUnless(hasPostgres, 'needs PostgreSQL (scripts/setup install
     await until('it drains', 60_000, () => host.status?.().is_draining)
     proxy.set('hole')
     await until('it has no lease', 60_000, () => host.lease?.isHeld() === false)
-    // A renewal was given up and tried again by then.
+    await until('a renewal was given up', 60_000, () => host.status?.().is_reachable === false)
     expect(host.status?.()).toMatchObject({ is_reachable: false, has_lease: false, problem: expect.any(String) })
     expect(host.problems()).toMatchObject([{ name: 'fleet', detail: expect.stringContaining('no lease') }])
     proxy.set('open')

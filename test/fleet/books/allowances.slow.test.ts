@@ -25,10 +25,10 @@ startForTests(started => {
 
 type Time = { nowMs: number }
 
-async function hostsOf(fleet: BooksFleet, count: number, isPatient = true): Promise<BooksHost[]> {
+async function hostsOf(fleet: BooksFleet, count: number, isUnhurried = true): Promise<BooksHost[]> {
   const hosts: BooksHost[] = []
   for (let index = 0; index < count; index += 1) {
-    hosts.push(await fleet.host(`host-${index}`, { nowMs: () => november, isPatient }))
+    hosts.push(await fleet.host(`host-${index}`, { nowMs: () => november, isUnhurried }))
   }
   return hosts
 }

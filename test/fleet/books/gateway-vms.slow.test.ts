@@ -160,7 +160,7 @@ test.skipIf(missing)('VMs on two hosts', async () => {
 // Goal: without the database a VM uses up its host's share, and then clients get 503; afterwards it goes on.
 test.skipIf(missing)('the database away', async () => {
   await using fleet = await openBooksFleet(server)
-  const host = await fleet.host('east', { nowMs: clock.nowMs, isPatient: false })
+  const host = await fleet.host('east', { nowMs: clock.nowMs, isUnhurried: false })
   await host.seed({ keys: { k1: 1_000 }, organization: null })
   const vm = vmOn(host, 'vm')
   const release = await vm.reserve('k1', 100)

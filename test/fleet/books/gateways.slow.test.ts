@@ -2,11 +2,12 @@
 
 import { expect, test } from 'bun:test'
 import { type BooksHost, organizationId } from '../../../scripts/rigs/fleet/books-host.ts'
-import { MODEL, target } from '../../../scripts/rigs/gateway/server.ts'
+import { MODEL, PATIENT, target } from '../../../scripts/rigs/gateway/server.ts'
 import { startUpstream, USAGE } from '../../../scripts/rigs/gateway/upstream-server.ts'
 import { hasPostgres, startPostgres } from '../../../scripts/rigs/postgres/server.ts'
 import { skipUnless } from '../../../scripts/rigs/skip.ts'
 import { until } from '../../../scripts/rigs/until.ts'
+import { systemClock } from '../../../src/base/clock.ts'
 import { systemRandom } from '../../../src/base/ids.ts'
 import { mintGatewayKey } from '../../../src/inference/keys/authenticate.ts'
 import { insertGatewayKey } from '../../../src/store/directory/gateway-key.query.ts'
@@ -14,6 +15,9 @@ import { monthOf } from '../../../src/store/directory/usage/usage-month.query.ts
 import { openBooksFleet } from '../../rigs/fleet/books-fleet.ts'
 import { startRealHostGateway } from '../../rigs/gateway/real-gateway.ts'
 
+/** The clock of both hosts begins in the middle of a month, whenever this runs. */
+const aheadMs = Date.parse('2026-11-15T12:00Z') - Date.now()
+const clock = { ...systemClock, nowMs: () => systemClock.nowMs() + aheadMs }
 const body = { model: MODEL, max_tokens: 100, messages: [{ role: 'user', content: 'hello' }] }
 
 /** As its clients have it. */
@@ -28,7 +32,8 @@ test.skipIf(skipUnless(hasPostgres, 'needs PostgreSQL (scripts/setup installs it
     const upstream = await startUpstream()
     await using ended = new AsyncDisposableStack()
     ended.defer(() => upstream.stop())
-    const [east, west] = [await fleet.host('east', { runs: true }), await fleet.host('west', { runs: true })]
+    const options = { runs: true, nowMs: clock.nowMs }
+    const [east, west] = [await fleet.host('east', options), await fleet.host('west', options)]
     await east.seed({ keys: {}, organization: 3_000 })
     const { key, prefix, secretSha256 } = mintGatewayKey(systemRandom)
     const terms = { requestsPerMinute: null, tokensPerMinute: null, concurrencyMax: null, expiresAtMs: null }
@@ -38,11 +43,12 @@ test.skipIf(skipUnless(hasPostgres, 'needs PostgreSQL (scripts/setup installs it
     )
     await until('the key is known', 60_000, () => west.fleet.view().version >= east.fleet.view().version)
     const gatewayOf = ({ directory, metering }: BooksHost) =>
-      startRealHostGateway(
-        [target(upstream.url, { contextTokens: 150 })],
-        {},
-        { store: directory, metering, close: () => {} },
-      )
+      startRealHostGateway([target(upstream.url, { contextTokens: 150 })], PATIENT, {
+        store: directory,
+        metering,
+        clock,
+        close: () => {},
+      })
     await using first = gatewayOf(east)
     await using second = gatewayOf(west)
     const gateways = [first, second]
@@ -73,11 +79,11 @@ test.skipIf(skipUnless(hasPostgres, 'needs PostgreSQL (scripts/setup installs it
       expect((await get(url, '/v1/usage')).key.cost_usd).toBe(cost)
       expect((await get(url, '/v1/usage?by=model,day')).total).toMatchObject({ requests: served, cost_usd: cost })
     }
-    const month = monthOf(Date.now())
+    const month = monthOf(clock.nowMs())
     for (const { metering } of [east, west]) {
       expect(metering.spent({ organizationId, keyPrefix: prefix }, month).organization.requests).toBe(served)
     }
     expect(await fleet.sql('SELECT count(DISTINCT host_id) FROM strongroom.usage_months')).toContain('2')
   },
-  60_000,
+  120_000,
 )

@@ -22,6 +22,9 @@ startForTests(started => {
 const hostsOf = async (fleet: Fleet) =>
   await fleet.sql('SELECT host_id, attempt FROM strongroom.instances ORDER BY created_at_ms')
 
+/** Longer than any test: no renewal gives another host up by itself, only `loses` does. */
+const lostAfterMs = 10 ** 12
+
 /** As if a host had been silent for a minute while others were served; another host gives it up. */
 async function loses(by: Host, lost: Host): Promise<void> {
   const { postgres } = by.inside
@@ -108,8 +111,8 @@ test.skipIf(missing)('a claim that fails without the database', async () => {
 test.skipIf(missing)('a host that is lost', async () => {
   await using fleet = await openFleet(server, { isCut: true })
   const booting = Promise.withResolvers<void>()
-  const lost = await fleet.host('lost', { places: 100, mayBoot: booting.promise })
-  const stays = await fleet.host('stays', { places: 10, isDirect: true })
+  const lost = await fleet.host('lost', { places: 100, mayBoot: booting.promise, lostAfterMs })
+  const stays = await fleet.host('stays', { places: 10, isDirect: true, lostAfterMs })
   const { name, hostname } = await stays.created()
   await until('its first VM is there', 60_000, () => lost.vms().length === 1)
   fleet.cut()
@@ -137,8 +140,8 @@ test.skipIf(missing)('a host that is lost', async () => {
 // and its VMs end with its return, so that nothing is left anywhere.
 test.skipIf(missing)('deletes on a lost host', async () => {
   await using fleet = await openFleet(server, { isCut: true })
-  const lost = await fleet.host('lost', { places: 2 })
-  const stays = await fleet.host('stays', { places: 0, isDirect: true })
+  const lost = await fleet.host('lost', { places: 2, lostAfterMs })
+  const stays = await fleet.host('stays', { places: 0, isDirect: true, lostAfterMs })
   const names = [(await stays.created()).name, (await stays.created()).name] as const
   for (const name of names) {
     await until('ready', 60_000, async () => (await stays.shown(name)).status === 'ready')
@@ -161,8 +164,8 @@ test.skipIf(missing)('deletes on a lost host', async () => {
 // Goal: VMs whose records are gone by the time their host is back are ended all the same.
 test.skipIf(missing)('a host that comes back after the records', async () => {
   await using fleet = await openFleet(server, { isCut: true })
-  const lost = await fleet.host('lost', { places: 2 })
-  const stays = await fleet.host('stays', { places: 0, isDirect: true })
+  const lost = await fleet.host('lost', { places: 2, lostAfterMs })
+  const stays = await fleet.host('stays', { places: 0, isDirect: true, lostAfterMs })
   const { name } = await stays.created()
   await until('ready', 60_000, async () => (await stays.shown(name)).status === 'ready')
   fleet.cut()

@@ -238,7 +238,7 @@ test.skipIf(missing)('retention', async () => {
 // Goal: a host that is forgotten leaves nothing that cannot be ended: its failed instances end with their delete.
 test.skipIf(missing)('instances of a forgotten host', async () => {
   await using fleet = await openFleet(server)
-  const [east, west] = [await fleet.host('east', { places: 0 }), await fleet.host('west')]
+  const [east, west] = [await fleet.host('east', { places: 0, lostAfterMs: 10 ** 12 }), await fleet.host('west')]
   const { name } = await east.created()
   await until('ready', 60_000, async () => (await east.shown(name)).status === 'ready')
   await west.stop()

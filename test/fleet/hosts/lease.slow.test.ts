@@ -312,9 +312,11 @@ describe.skipIf(missing)('leases and a server that fails', () => {
     await b.renew()
     expect(b.view()).toMatchObject({ hasLease: true, epoch: 2 })
     expect(await hostNamed(after, 'a')).toMatchObject({ hasLease: false, silentMs: expect.any(Number) })
-    expect((await hostNamed(after, 'a')).silentMs).toBeLessThan(3_000)
+    // That is what counts of the time between two questions at most.
+    expect((await hostNamed(after, 'a')).silentMs).toBeLessThanOrEqual(3_000)
     await serve(after, 50_000)
     await b.renew()
+    await serve(after, 0)
     expect(await statuses(after)).toEqual({ a1: 'ready' })
     await a.renew()
     expect((await listHosts(after)).map(({ hasLease }) => hasLease)).toEqual([true, true])

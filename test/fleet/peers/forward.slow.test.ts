@@ -272,9 +272,9 @@ describe.skipIf(skipUnless(hasPostgres, 'needs PostgreSQL (scripts/setup install
     const known = west.answering.view().strangers
     await east.postgres.query('DELETE FROM peers WHERE host_id = $1', [east.hostId])
     let status = 200
-    await until('west has read that', 60_000, async () => {
+    await until('west has read that, and refuses', 60_000, async () => {
       status = (await fetch(url)).status
-      return west.answering.view().strangers > known
+      return status === 503 && west.answering.view().strangers > known
     })
     expect(status).toBe(503)
     const forward = () =>

@@ -30,7 +30,7 @@ export async function openBooksFleet(server: PostgresServer): Promise<BooksFleet
     host: async (name, options = {}) => {
       const directory = join(root, name)
       mkdirSync(directory, { recursive: true })
-      return undo.use(await startBooksHost({ directory, database: throughProxy, name, isPatient: true, ...options }))
+      return undo.use(await startBooksHost({ directory, database: throughProxy, name, isUnhurried: true, ...options }))
     },
     [Symbol.asyncDispose]: () => undo.disposeAsync(),
   }

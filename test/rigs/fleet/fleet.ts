@@ -74,6 +74,8 @@ type HostOptions = {
   readonly isDirect?: boolean
   readonly log?: (line: string) => void
   readonly isJoined?: boolean
+  /** Default: where no way is cut. */
+  readonly isUnhurried?: boolean
 }
 
 export type Fleet = {
@@ -93,6 +95,12 @@ export type Fleet = {
 }
 
 type FleetOptions = { readonly settings?: Partial<typeof defaultSettings>; readonly isCut?: boolean }
+
+/** In the place of an instance that a host does not show. */
+const nothing: InstanceView = {
+  ...{ name: '', hostname: '', status: '', created_at: '' },
+  ...{ ready_at: null, failure_code: null, terminated_reason: null },
+}
 
 const dayMs = 24 * 60 * 60 * 1000
 
@@ -115,7 +123,7 @@ export async function openFleet(server: PostgresServer, options: FleetOptions = 
     const directory = directoryOf(name)
     const inside = undo.use(
       await startFleetHost({
-        isPatient: isDirect || proxy === null,
+        isUnhurried: isDirect || proxy === null,
         ...more,
         directory,
         database: isDirect ? database : throughProxy,
@@ -192,7 +200,10 @@ function clientOf(inside: FleetHost, ownKey: () => string): Host {
       if (status !== 202) throw new Error(`${status}: ${JSON.stringify(body)}`)
       return body.data
     },
-    shown: async name => (await host.send('GET', `/v1/instances/${name}`)).body.data,
+    shown: async name => {
+      const { status, body } = await host.send('GET', `/v1/instances/${name}`)
+      return body.data ?? { ...nothing, status: `${status}: ${body.error.message}` }
+    },
     listed: async () => (await host.send('GET', '/v1/instances')).body.data.instances,
     newKey: async slug => {
       const { key, prefix, secretSha256 } = mintKey(systemRandom)

@@ -6,7 +6,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { LIMITS } from '../../../scripts/rigs/gateway/server.ts'
 import { isEnclave, postTo, type StoredGateway } from '../../../scripts/rigs/gateway/test-gateway.ts'
-import { systemClock } from '../../../src/base/clock.ts'
+import { type Clock, systemClock } from '../../../src/base/clock.ts'
 import { systemRandom } from '../../../src/base/ids.ts'
 import { createLogger } from '../../../src/base/log.ts'
 import { KeptTexts } from '../../../src/base/work/kept-texts.ts'
@@ -62,7 +62,13 @@ export async function startRealGateway(
 }
 
 /** Records that a gateway of a test serves from: those of a host that has others, too. */
-type Records = { readonly store: DirectoryStore; readonly metering: Metering | null; readonly close: () => void }
+type Records = {
+  readonly store: DirectoryStore
+  readonly metering: Metering | null
+  /** Default: the system's. */
+  readonly clock?: Clock
+  readonly close: () => void
+}
 
 function ownRecords(dir: string): Records {
   const { directory: store, close } = openStore(join(dir, 'strongroom.db'))
@@ -79,7 +85,7 @@ export function startRealHostGateway(
 ): RealGateway & { readonly gateway: Gateway } {
   const dir = mkdtempSync(join(tmpdir(), 'strongroom-gateway-'))
   const { store, close, ...shared } = given ?? ownRecords(dir)
-  const clock = systemClock
+  const clock = shared.clock ?? systemClock
   const lines: string[] = []
   const records: UsageRecord[] = []
   const log = createLogger({ level: 'debug', sink: line => void lines.push(line), nowMs: clock.nowMs })
