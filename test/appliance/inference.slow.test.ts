@@ -4,6 +4,7 @@ import { expect, test } from 'bun:test'
 import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import { createManualClock } from '../../scripts/rigs/clock.ts'
 import { createClockGuard } from '../../scripts/rigs/clock-guard.ts'
 import { startUpstream } from '../../scripts/rigs/gateway/upstream-server.ts'
 import { nobodyLogs } from '../../scripts/rigs/transparency.ts'
@@ -133,7 +134,9 @@ test('traces', async () => {
     prefix,
     secretSha256,
   })
-  const metering = new Metering({ store: store.directory, clock: systemClock, log: silentLogger, cost: () => 0n })
+  // Nothing is written by itself: what waits is the test's to decide.
+  const clock = createManualClock()
+  const metering = new Metering({ store: store.directory, clock, log: silentLogger, cost: () => 0n })
   undo.defer(() => metering.stop())
   let isOpen = false
   const inference = await composeInference({

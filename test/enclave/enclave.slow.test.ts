@@ -9,7 +9,7 @@ import { revokeGatewayKey } from '../../src/store/directory/gateway-key.query.ts
 import { sumUsage } from '../../src/store/directory/usage/usage.query.ts'
 import { certificateShown } from '../rigs/acme/tls-client.ts'
 
-const testMs = 60_000
+const testMs = 120_000
 let upstream: TestUpstream
 beforeAll(async () => {
   upstream = await startUpstream()
@@ -42,7 +42,7 @@ describe('a gateway VM', () => {
       const stream = await (await chat(bench, vmId, key, { stream: true })).text()
       expect(stream).toEndWith('data: [DONE]\n\n')
       expect(upstream.seen.at(-1)?.headers.get('authorization')).toBe('Bearer sk-far')
-      await until('both rows are booked', 20_000, () => usageOf(bench).requests === 2)
+      await until('both rows are booked', 60_000, () => usageOf(bench).requests === 2)
       expect(usageOf(bench)).toMatchObject({ promptTokens: 22n, completionTokens: 6n })
       expect(bench.books.booked(vmId)).toBe(2)
     },
@@ -76,7 +76,7 @@ describe('a gateway VM', () => {
       // While its listener is replaced, a connection that nobody has accepted yet is reset.
       const shown = () => certificateShown(port, name, bench.caPem).catch(() => before)
       let after = before
-      await until('it serves the other', 20_000, async () => {
+      await until('it serves the other', 60_000, async () => {
         after = await shown()
         return after.raw !== before.raw
       })
@@ -85,14 +85,14 @@ describe('a gateway VM', () => {
       session.pushCertificates()
       stamp = '22'.repeat(32)
       session.pushCertificates()
-      await until('it has asked for the newest', 20_000, () => asked.length === 4)
+      await until('it has asked for the newest', 60_000, () => asked.length === 4)
       expect(asked.at(-1)).toEqual([name])
       const verified = () =>
         bench.verify(vmId).then(
           () => true,
           () => false,
         )
-      await until('its receipts name the key of every connection', 10_000, verified)
+      await until('its receipts name the key of every connection', 60_000, verified)
     },
     testMs,
   )
@@ -119,9 +119,9 @@ describe('a gateway VM', () => {
       const stopping = new AbortController()
       const watching = bench.control.watch(stopping.signal)
       const key = bench.addKey()
-      await until('the key is good', 20_000, async () => (await chat(bench, vmId, key)).status === 200)
+      await until('the key is good', 60_000, async () => (await chat(bench, vmId, key)).status === 200)
       revokeGatewayKey(bench.store.directory.db, { prefix: key.split('_')[1] ?? '', nowMs: 5 })
-      await until('the key is not good any more', 20_000, async () => (await chat(bench, vmId, key)).status === 401)
+      await until('the key is not good any more', 60_000, async () => (await chat(bench, vmId, key)).status === 401)
       stopping.abort()
       await watching
     },
@@ -143,7 +143,7 @@ describe('a daemon that dies', () => {
         await behave(response, seen, gone)
       }
       const stream = chat(bench, vmId, key, { stream: true })
-      await until('the upstream has the request', 20_000, () => upstream.active() === 1)
+      await until('the upstream has the request', 60_000, () => upstream.active() === 1)
       await session.stop()
       bench.disconnect(vmId)
       release()
@@ -154,7 +154,7 @@ describe('a daemon that dies', () => {
       await bench.connect(vmId)
       const next = bench.newSession(vmId)
       next.start()
-      await until('both rows are booked', 10_000, () => usageOf(bench).requests === 2)
+      await until('both rows are booked', 60_000, () => usageOf(bench).requests === 2)
       await next.stop()
       expect(bench.books.booked(vmId)).toBe(2)
     },
@@ -190,8 +190,8 @@ describe('a daemon that dies', () => {
       expect(statuses).toEqual([200, 200, 200, 200, 200, 503, 503, 503])
       const next = bench.newSession(vmId)
       next.start()
-      await until('the rows are booked', 10_000, () => usageOf(bench).requests === 5)
-      await until('it serves again', 10_000, async () => (await chat(bench, vmId, key)).status === 200)
+      await until('the rows are booked', 60_000, () => usageOf(bench).requests === 5)
+      await until('it serves again', 60_000, async () => (await chat(bench, vmId, key)).status === 200)
       await next.stop()
     },
     testMs,
@@ -208,10 +208,10 @@ describe('a hostile host', () => {
       bench.workload = { ...bench.workload, upstreams: [] }
       // The ledger says what the platform reports; the host hands over another text.
       bench.forgeWorkload(vmId, bench.workloadText)
-      expect(await failure(bench.engine.workload(vmId, 5_000))).toMatchObject({
+      expect(await failure(bench.engine.workload(vmId, 30_000))).toMatchObject({
         message: expect.stringContaining('HOST_DATA of this VM is'),
       })
-      const status = (await bench.engine.next(vmId, { known: [], booked: 0, waitMs: 0 }, 5_000)).status
+      const status = (await bench.engine.next(vmId, { known: [], booked: 0, waitMs: 0 }, 30_000)).status
       expect([status.state, status.workload]).toEqual(['waiting', null])
     },
     testMs,
@@ -227,10 +227,10 @@ describe('a hostile host', () => {
       const current = bench.control.current()
       const forged = new Uint8Array(current.signature)
       forged[0] = (forged[0] ?? 0) ^ 1
-      const unsigned = await failure(bench.engine.control(vmId, { bytes: current.bytes, signature: forged }, 5_000))
+      const unsigned = await failure(bench.engine.control(vmId, { bytes: current.bytes, signature: forged }, 30_000))
       expect(unsigned.message).toContain('the control key of workload.json has not signed this')
       const old = bench.signedSnapshot({ revision: 5, keys: [], prices: [], budgets: [], upstreamKeys: {} })
-      expect((await failure(bench.engine.control(vmId, old, 5_000))).message).toContain('revision 5 is below')
+      expect((await failure(bench.engine.control(vmId, old, 30_000))).message).toContain('revision 5 is below')
       expect((await chat(bench, vmId, key)).status).toBe(200)
       const newer = bench.signedSnapshot({
         revision: current.revision + 1,
@@ -239,7 +239,7 @@ describe('a hostile host', () => {
         budgets: [],
         upstreamKeys: {},
       })
-      expect(await bench.engine.control(vmId, newer, 5_000)).toBe(current.revision + 1)
+      expect(await bench.engine.control(vmId, newer, 30_000)).toBe(current.revision + 1)
       expect((await chat(bench, vmId, key)).status).toBe(401)
     },
     testMs,
@@ -253,7 +253,7 @@ describe('a hostile host', () => {
       const { vmId, session } = await bench.serve()
       await session.stop()
       await (await chat(bench, vmId, key)).text()
-      const { usage } = await bench.engine.next(vmId, { known: [], booked: 0, waitMs: 2_000 }, 5_000)
+      const { usage } = await bench.engine.next(vmId, { known: [], booked: 0, waitMs: 2_000 }, 30_000)
       if (usage === null) throw new Error('there is a batch')
       const [row] = usage.rows
       if (row === undefined) throw new Error('there is a row')

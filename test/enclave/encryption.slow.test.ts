@@ -12,7 +12,7 @@ import { fromBase64Url, toHex, utf8 } from '../../src/base/bytes.ts'
 import { systemRandom } from '../../src/base/ids.ts'
 import { sumUsage } from '../../src/store/directory/usage/usage.query.ts'
 
-const testMs = 60_000
+const testMs = 120_000
 let upstream: TestUpstream
 beforeAll(async () => {
   upstream = await startUpstream()
@@ -50,7 +50,7 @@ test(
       }
     }
     const period = { organizationId: 'o1', startMs: 0, endMs: Number.MAX_SAFE_INTEGER }
-    await until('all are booked', 20_000, () => sumUsage(bench.store.directory.db, period).requests === 4)
+    await until('all are booked', 60_000, () => sumUsage(bench.store.directory.db, period).requests === 4)
     expect(sumUsage(bench.store.directory.db, period)).toMatchObject({ promptTokens: 44n, completionTokens: 12n })
   },
   testMs,

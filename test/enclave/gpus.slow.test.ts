@@ -17,7 +17,7 @@ import { serveRecorded } from '../rigs/attest/gpu/served.ts'
 import { type SimulatedGpu, simulatedGpu } from '../rigs/attest/gpu/simulated.ts'
 import { gpuPolicyText } from '../rigs/gateway/gpu-gateway.ts'
 
-const testMs = 60_000
+const testMs = 120_000
 let upstream: TestUpstream
 let gpu: SimulatedGpu
 beforeAll(async () => {
@@ -77,7 +77,7 @@ test(
     const { bench } = host
     const key = bench.addKey()
     const { vmId } = await bench.serve()
-    await until('the worker serves', 20_000, async () => (await chatStatus(bench, vmId, { key, model: 'w' })) === 200)
+    await until('the worker serves', 60_000, async () => (await chatStatus(bench, vmId, { key, model: 'w' })) === 200)
     const { status, document } = await attestation(bench, vmId)
     expect([status, Object.keys(document)]).toEqual([
       200,
@@ -101,10 +101,10 @@ test(
     const key = bench.addKey()
     // A gateway vouches for nothing before its worker is admitted, which is once its GPU is good.
     const { vmId } = await bench.begin()
-    await until('it attests', 30_000, async () => (await attestation(bench, vmId)).status === 200)
+    await until('it attests', 60_000, async () => (await attestation(bench, vmId)).status === 200)
     // The host verifies it as ever, with neither manifests nor roots of GPUs, and books its usage from then on.
     setReceiptKey(bench.store.ledger.db, vmId, (await bench.verify(vmId)).receiptKey)
-    await until('the worker serves', 20_000, async () => (await chatStatus(bench, vmId, { key, model: 'w' })) === 200)
+    await until('the worker serves', 60_000, async () => (await chatStatus(bench, vmId, { key, model: 'w' })) === 200)
     expect(programs.asked.slice(0, 4).map(line => line.split(' ').slice(0, 3).join(' '))).toEqual([
       ...['nvidia-smi conf-compute -f', 'nvidia-smi conf-compute -d', 'nvattest collect-evidence --device'],
       'nvidia-smi conf-compute -srs',
@@ -138,15 +138,15 @@ test(
     const { bench } = host
     const key = bench.addKey()
     const { vmId, session } = await bench.begin()
-    await until('the gateway is ready', 20_000, () => session.status?.state === 'ready')
-    await until('the worker has been refused', 20_000, () => programs.asked.length > 0)
+    await until('the gateway is ready', 60_000, () => session.status?.state === 'ready')
+    await until('the worker has been refused', 60_000, () => programs.asked.length > 0)
     expect((await attestation(bench, vmId)).status).toBe(503)
     expect(await chatStatus(bench, vmId, { key, model: 'w' })).toBeGreaterThanOrEqual(500)
-    await until('the host reads why', 20_000, () => JSON.stringify(session.status).includes('confidential mode is off'))
+    await until('the host reads why', 60_000, () => JSON.stringify(session.status).includes('confidential mode is off'))
     expect(programs.asked).not.toContain('nvidia-smi conf-compute -srs 1')
     // It takes no help of the host's: once the GPU is good the worker starts.
     programs.confidential = 'CC status: ON\n'
-    await until('the worker serves', 30_000, async () => (await chatStatus(bench, vmId, { key, model: 'w' })) === 200)
+    await until('the worker serves', 60_000, async () => (await chatStatus(bench, vmId, { key, model: 'w' })) === 200)
   },
   testMs,
 )

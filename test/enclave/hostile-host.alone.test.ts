@@ -16,7 +16,7 @@ import type { GatewayEngine } from '../../src/enclave-host/types.ts'
 import { type Authority, openAuthority } from '../../src/http/authority.ts'
 import { openRawChannel } from '../rigs/raw-channel.ts'
 
-const testMs = 60_000
+const testMs = 120_000
 let upstream: TestUpstream
 beforeAll(async () => {
   upstream = await startUpstream()
@@ -38,7 +38,7 @@ function chat(bench: EnclaveBench, vmId: string, key: string): Promise<Response>
 async function logOf(bench: EnclaveBench, vmId: string): Promise<string> {
   const lines: string[] = []
   for (let logFrom = 0; ; ) {
-    const { log } = await bench.engine.report(vmId, { logFrom, metricsFrom: Number.MAX_SAFE_INTEGER }, 5_000)
+    const { log } = await bench.engine.report(vmId, { logFrom, metricsFrom: Number.MAX_SAFE_INTEGER }, 30_000)
     if (log.length === 0) return lines.join('\n')
     lines.push(...log.map(item => item.line))
     logFrom = (log.at(-1)?.seq ?? 0) + 1
@@ -81,7 +81,7 @@ describe('documents', () => {
       const control = { op: 'control', sha256: 'ab'.repeat(32), signature: 'A'.repeat(86) } as const
       expect((await failure(bench.request(vmId, control))).message).toContain('there is no workload yet')
 
-      const { status } = await bench.engine.next(vmId, { known: [], booked: 0, waitMs: 0 }, 5_000)
+      const { status } = await bench.engine.next(vmId, { known: [], booked: 0, waitMs: 0 }, 30_000)
       expect([status.state, status.workload]).toEqual(['waiting', null])
       await using session = Object.assign(bench.newSession(vmId), {
         async [Symbol.asyncDispose]() {
@@ -89,7 +89,7 @@ describe('documents', () => {
         },
       })
       session.start()
-      await until('the gateway is ready', 20_000, () => session.status?.state === 'ready')
+      await until('the gateway is ready', 60_000, () => session.status?.state === 'ready')
     },
     testMs,
   )
@@ -166,7 +166,7 @@ describe('certificates', () => {
               return states.length === 1 ? make(bench, csr, good) : good
             },
           })
-          await until(`it is served after one ${what}`, 40_000, async () => {
+          await until(`it is served after one ${what}`, 60_000, async () => {
             if (session.status?.state !== 'ready' || session.status.revision === 0) return false
             return (await chat(bench, vmId, key)).status === 200
           })
@@ -230,8 +230,8 @@ describe('evidence', () => {
       const key = bench.addKey()
       const { vmId } = await bench.serve()
       for (const want of ['w1', 'w2', 'w999', '__proto__']) {
-        await bench.engine.tell(vmId, { op: 'certificate_for', want, clients: 'garbage', guests: 'garbage' }, 5_000)
-        await bench.engine.tell(vmId, { op: 'evidence_for', want, evidence: null, problem: 'x' }, 5_000)
+        await bench.engine.tell(vmId, { op: 'certificate_for', want, clients: 'garbage', guests: 'garbage' }, 30_000)
+        await bench.engine.tell(vmId, { op: 'evidence_for', want, evidence: null, problem: 'x' }, 30_000)
       }
       await bench.verify(vmId)
       expect((await chat(bench, vmId, key)).status).toBe(200)
@@ -255,7 +255,7 @@ describe('books', () => {
       const key = bench.addKey()
       const { vmId, session } = await bench.serve()
       await session.stop()
-      const ask = (booked: number) => bench.engine.next(vmId, { known: [], booked, waitMs: 0 }, 5_000)
+      const ask = (booked: number) => bench.engine.next(vmId, { known: [], booked, waitMs: 0 }, 30_000)
       for (let count = 0; count < 3; count += 1) await (await chat(bench, vmId, key)).text()
       // Rows that arrive while a batch is being sent are in the next.
       let usage = (await ask(0)).usage
@@ -291,15 +291,18 @@ describe('floods', () => {
     if (!(machine instanceof EnclaveMachine)) throw new Error('an enclave of its own')
     return { key, vmId, machine }
   }
-  /** How many requests, one after the other, are answered in that time. */
-  async function chatsWithin(ms: number, ask: () => Promise<Response>): Promise<number> {
-    const endMs = performance.now() + ms
-    let count = 0
-    for (; performance.now() < endMs; count += 1) {
+  /** Requests one after the other: their average, without the slowest, which the machine may have held up. */
+  async function chatMs(ask: () => Promise<Response>): Promise<number> {
+    const tookMs: number[] = []
+    const endMs = performance.now() + 1_000
+    while (tookMs.length < 20 || performance.now() < endMs) {
+      const beganMs = performance.now()
       const answer = await ask()
       expect([answer.status, (await answer.text()).length > 0]).toEqual([200, true])
+      tookMs.push(performance.now() - beganMs)
     }
-    return count
+    const most = tookMs.toSorted((a, b) => a - b).slice(0, Math.floor(0.95 * tookMs.length))
+    return most.reduce((sum, ms) => sum + ms, 0) / most.length
   }
   const memoryMib = async (pid: number) =>
     Number(/^VmRSS:\s+(\d+)/m.exec(await Bun.file(`/proc/${pid}/status`).text())?.[1]) / 1024
@@ -336,17 +339,19 @@ describe('floods', () => {
       const { key, vmId, machine } = await flooded(bench)
       const { pid } = machine
       const ask = () => chat(bench, vmId, key)
-      await chatsWithin(1_000, ask)
+      await chatMs(ask)
       const before = await memoryMib(pid)
       const judge = async (what: string, line: string | Uint8Array) => {
-        const calm = await chatsWithin(1_000, ask)
+        const calmMs = await chatMs(ask)
         const item = typeof line === 'string' ? Buffer.from(line) : line
         const readBefore = await readBytes(pid)
         await using _flood = pour(bench, machine, Buffer.concat(Array(Math.ceil(65_536 / item.length)).fill(item)))
-        const count = await chatsWithin(1_000, ask)
+        const floodedMs = await chatMs(ask)
         const read = (await readBytes(pid)) - readBefore
-        process.stderr.write(`${what}: ${count} requests, ${calm} without it, ${read} bytes read\n`)
-        expect(count, what).toBeGreaterThan(calm / 5)
+        process.stderr.write(
+          `${what}: ${floodedMs.toFixed(1)} ms a request, ${calmMs.toFixed(1)} without it, ${read} bytes read\n`,
+        )
+        expect(floodedMs, what).toBeLessThan(5 * calmMs)
       }
       for (const [what, line] of FLOODS) {
         await judge(what, line)
@@ -355,7 +360,7 @@ describe('floods', () => {
       }
       const next = bench.newSession(vmId)
       next.start()
-      await until('its usage is booked', 20_000, () => next.status?.usageWaiting === 0 && bench.rows.length > 0)
+      await until('its usage is booked', 60_000, () => next.status?.usageWaiting === 0 && bench.rows.length > 0)
       await next.stop()
       // Most of these lines fit into what has been read already.
       await judge('the shortest lines', 'x\n')
@@ -374,10 +379,10 @@ describe('floods', () => {
       const news = (at: number) => JSON.stringify({ id: `n${at}`, op: 'next', known: [], booked: 0, waitMs: 3_000 })
       // The first is answered immediately with the status, and so are those before it.
       await raw.write(`\n${Array.from({ length: 1_000 }, (_, at) => news(at)).join('\n')}\n`)
-      await until('the enclave has refused', 10_000, () => raw.said.some(item => !item.ok))
+      await until('the enclave has refused', 60_000, () => raw.said.some(item => !item.ok))
       for (let count = 0; count < 20; count += 1) expect((await chat(bench, vmId, key)).status).toBe(200)
       // A peer that has not read its answers loses some; none is duplicated.
-      await until('those that were held are answered', 10_000, () => raw.said.filter(item => item.ok).length > 0)
+      await until('those that were held are answered', 60_000, () => raw.said.filter(item => item.ok).length > 0)
       expect(new Set(raw.said.map(item => item.id)).size).toBe(raw.said.length)
       expect([...new Set(raw.said.filter(item => !item.ok).map(item => item.message))]).toEqual([
         'too many requests at once',
@@ -386,7 +391,7 @@ describe('floods', () => {
       await bench.connect(vmId)
       const next = bench.newSession(vmId)
       next.start()
-      await until('its usage is booked', 20_000, () => bench.rows.length === 20)
+      await until('its usage is booked', 60_000, () => bench.rows.length === 20)
       await next.stop()
     },
     testMs,

@@ -11,7 +11,7 @@ import { verifyResponse } from '../../src/attest/receipt/response-verify.ts'
 import { fromBase64Url, utf8 } from '../../src/base/bytes.ts'
 import { metricsPieceCharsMax } from '../../src/contract/vm/enclave.ts'
 
-const testMs = 60_000
+const testMs = 120_000
 let upstream: TestUpstream
 beforeAll(async () => {
   upstream = await startUpstream()
@@ -76,7 +76,7 @@ test(
       expect(response.status).toBe(200)
     }
     const counted = () => session.metrics.match(/^strongroom_gateway_requests_total\{.*"model-\d+".*\} 1$/gm)?.length
-    await until('all are counted', 20_000, () => counted() === models.length)
+    await until('all are counted', 60_000, () => counted() === models.length)
     expect(session.metrics.length).toBeGreaterThan(2 * metricsPieceCharsMax)
     expect(session.metrics).toMatch(/^strongroom_gateway_requests_running 0$/m)
     expect(session.metrics.split('\n').every(line => /^(?:#.*|\w+(?:\{.*\})? \S+)?$/.test(line))).toBe(true)

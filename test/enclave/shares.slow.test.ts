@@ -7,7 +7,7 @@ import { until } from '../../scripts/rigs/until.ts'
 import type { Amounts, ShareAnswer } from '../../src/contract/vm/shares.ts'
 import type { SessionDeps } from '../../src/enclave-host/session.ts'
 
-const testMs = 60_000
+const testMs = 120_000
 let upstream: TestUpstream
 beforeAll(async () => {
   upstream = await startUpstream()
@@ -63,15 +63,15 @@ test(
     expect(JSON.stringify(await refused.json())).toContain('hosts of this fleet share it')
     // The host hears of the demand, and grants more than the key has: the key's own limit holds.
     const renewed = () => asked.some(([, { asks }]) => asks.some(({ held, least }) => held[0] === 2 && least[0] === 3))
-    await until('the demand is told', 10_000, renewed)
+    await until('the demand is told', 60_000, renewed)
     scripted.share = [1_000_000, 1_000_000, 10]
-    await until('it is served again', 10_000, async () => (await ask()).status === 200)
+    await until('it is served again', 60_000, async () => (await ask()).status === 200)
     for (let status = 200; status === 200; ) status = (await ask()).status
     expect(upstream.seen.length).toBe(50)
     // The host's silence ends nothing that was granted.
     scripted.isAway = true
     const before = asked.length
-    await until('it was not answered', 10_000, () => asked.length > before + 1)
+    await until('it was not answered', 60_000, () => asked.length > before + 1)
     expect(session.status?.problem).toBeNull()
   },
   testMs,
@@ -102,7 +102,7 @@ test(
     expect(await session.lowerBudget(scope)).toEqual({ nanoUsd: 0, tokens: 0 })
     expect(await session.lowerBudget({ ...scope, keyPrefix: 'none' })).toEqual({ nanoUsd: 0, tokens: 0 })
     session.drain()
-    await until('it drains', 10_000, () => session.status?.state === 'draining')
+    await until('it drains', 60_000, () => session.status?.state === 'draining')
     expect(await session.lowerBudget(scope)).toBeNull()
   },
   testMs,

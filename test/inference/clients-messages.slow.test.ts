@@ -212,6 +212,6 @@ test('abort', async () => {
     response.write(sse(delta({ content: 'Hi' })))
   }
   for await (const _event of await anthropic.messages.create({ ...base, stream: true })) break
-  await until('the upstream is free', 20_000, () => upstream.active() === 0)
-  await until('the request is accounted', 20_000, async () => (await gateway.records())[0]?.outcome === 'aborted')
+  await until('the upstream is free', 60_000, () => upstream.active() === 0)
+  await until('the request is accounted', 60_000, async () => (await gateway.records())[0]?.outcome === 'aborted')
 })

@@ -220,6 +220,6 @@ test('abort', async () => {
   }
   const stream = await openai.responses.create({ model: MODEL, input: 'Hello', stream: true })
   for await (const _event of stream) break
-  await until('the upstream is free', 20_000, () => upstream.active() === 0)
-  await until('the request is accounted', 20_000, async () => (await gateway.records())[0]?.outcome === 'aborted')
+  await until('the upstream is free', 60_000, () => upstream.active() === 0)
+  await until('the request is accounted', 60_000, async () => (await gateway.records())[0]?.outcome === 'aborted')
 })

@@ -180,8 +180,8 @@ describe('openai', () => {
     }
     const stream = await openai.chat.completions.create({ model: MODEL, messages, stream: true })
     for await (const _chunk of stream) break
-    await until('the upstream is free', 20_000, () => upstream.active() === 0)
-    await until('the request is accounted', 20_000, async () => (await gateway.records())[0]?.outcome === 'aborted')
+    await until('the upstream is free', 60_000, () => upstream.active() === 0)
+    await until('the request is accounted', 60_000, async () => (await gateway.records())[0]?.outcome === 'aborted')
   })
 })
 

@@ -241,7 +241,7 @@ export class EnclaveBench {
   request(vmId: string, operation: AgentOperation): Promise<AgentSuccess> {
     const { channel } = this.machine(vmId)
     if (channel === null) throw new Error('the VM is not attached')
-    return channel.request(operation, 10_000)
+    return channel.request(operation, 30_000)
   }
 
   /**
@@ -316,7 +316,7 @@ export class EnclaveBench {
     changes: Partial<SessionDeps> = {},
   ): Promise<{ readonly vmId: string; readonly session: GatewaySession }> {
     const { vmId, session } = await this.begin(changes)
-    await until('the gateway is ready', 20_000, () => session.status?.state === 'ready' && session.status.revision > 0)
+    await until('the gateway is ready', 60_000, () => session.status?.state === 'ready' && session.status.revision > 0)
     setReceiptKey(this.store.ledger.db, vmId, (await this.verify(vmId)).receiptKey)
     return { vmId, session }
   }

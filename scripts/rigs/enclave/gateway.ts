@@ -63,7 +63,7 @@ export async function startEnclaveGateway(parts: EnclaveGatewayParts): Promise<S
   const heard: Heard = { 'from-guest': [], 'to-guest': [] }
   machine.watch((direction, bytes) => void heard[direction].push(bytes))
   const { vmId, session } = await bench.begin()
-  await until('the gateway is ready', 20_000, () => session.status?.state === 'ready' && session.status.revision > 0)
+  await until('the gateway is ready', 60_000, () => session.status?.state === 'ready' && session.status.revision > 0)
   setReceiptKey(bench.store.ledger.db, vmId, session.status?.receiptKey ?? '')
   const models = [...parts.upstreams.flatMap(upstream => upstream.models), bench.workload.worker?.model ?? '']
   return new EnclaveGateway({ bench, machine, vmId, session, heard, models })
@@ -81,7 +81,7 @@ type Parts = {
   readonly models: readonly string[]
 }
 
-const waitMs = 10_000
+const waitMs = 60_000
 
 class EnclaveGateway implements StoredGateway {
   readonly url: string

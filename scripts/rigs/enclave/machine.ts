@@ -94,11 +94,11 @@ export class EnclaveMachine {
     this.disconnect()
     const channel = await connectChannel(this.socketPath, {
       idPrefix: systemRandom(6).toHex(),
-      timeoutMs: 10_000,
+      timeoutMs: 30_000,
       onClose: () => {},
       limits: gatewayChannelLimits,
     })
-    await until('the enclave says hello', 20_000, async () => {
+    await until('the enclave says hello', 60_000, async () => {
       const hello = await channel.hello(2_000).catch(() => null)
       return hello !== null
     })

@@ -63,7 +63,7 @@ export type FleetHost = AsyncDisposable & {
 
 const firstCopyMs = 60_000
 const leaseMs = 60_000
-/** Of hosts that no outage makes wait. */
+/** So long do hosts wait that no outage holds up. */
 const patientWaits: CopyWaits = { freshMs: 30_000, soonMs: 30_000 }
 const sampleEveryMs = 1_000
 

@@ -62,7 +62,7 @@ export async function runMixedLoad({ ms, note }: MixedPlan): Promise<MixedOutcom
   }
   await Promise.all(Array.from({ length: clients }, client))
   await until('the upstream is free', 2 * silenceMs, () => scripted.busy() === 0)
-  await until('nothing runs', 20_000, async () => (await gateway.state()).running === 0)
+  await until('nothing runs', 60_000, async () => (await gateway.state()).running === 0)
   const seconds = Math.round((performance.now() - startedMs) / 1000)
   const late = await gateway.state()
   const rows = await gateway.rows()

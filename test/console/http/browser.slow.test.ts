@@ -25,7 +25,7 @@ test('goal: a passkey of the browser is made in a session and logs in after it; 
   page.on('console', message => violations.push(message.text()))
   await addPasskeyDevice(browser.context, page)
   await logInPage(rig, page)
-  await until('the secret has left the address', 10_000, () => !page.url().includes('token'))
+  await until('the secret has left the address', 60_000, () => !page.url().includes('token'))
   // In the page, as its own script would: only there is WebAuthn, and the cookie.
   const [made, session] = await page.evaluate<[number, object]>(`(async () => {
     const post = (path, body) => fetch(path, {
@@ -122,7 +122,7 @@ test('goal: a page of another site reads, changes and frames nothing, with a ses
     expect(framed.length).toBeGreaterThan(0)
     expect(organizationById(rig.store.directory.db, 'o1')?.status).toBe('active')
     await page.evaluate(`window.opened = window.open(${JSON.stringify(rig.origin)}); null`)
-    await until('the window is cut off', 20_000, () => page.evaluate<boolean>('opened === null || opened.closed'))
+    await until('the window is cut off', 60_000, () => page.evaluate<boolean>('opened === null || opened.closed'))
   } finally {
     await hostile.stop(true)
   }

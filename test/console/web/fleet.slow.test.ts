@@ -33,13 +33,13 @@ test('the list', async () => {
   await page.getByRole('link', { name: 'all of the fleet' }).click()
   await page.getByRole('heading', { level: 1, name: 'Fleet' }).waitFor()
   await page.getByText('strongroom fleet list', { exact: true }).waitFor()
+  await page.getByText('0.1.0: rack-1, rack-4; 0.0.9: rack-2').waitFor()
   const rows = await page.getByRole('region', { name: 'Hosts' }).getByRole('row').allTextContents()
   expect(rows).toHaveLength(5)
   expect(rows[1]).toContain('rack-1 this hostserving1214')
   expect(rows[2]).toContain('draining00')
   expect(rows[3]).toContain('has no lease; its VMs may go on')
   expect(rows[4]).toContain('its clock is 4 seconds ahead')
-  await page.getByText('0.1.0: rack-1, rack-4; 0.0.9: rack-2').waitFor()
 })
 
 test('goal: a host that is well has no fault, nor have hosts that agree', () => {

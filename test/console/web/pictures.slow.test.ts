@@ -61,7 +61,7 @@ test.each(PICTURES)('goal: %s, %s', async (name, look, path, last, colorScheme, 
   await page.goto(scripted.url + path)
   await page.getByText(last).first().waitFor()
   await page.locator('.live.live').waitFor()
-  await until('nothing loads', 15_000, () => page.evaluate<boolean>(`document.querySelector('.waiting') === null`))
+  await until('nothing loads', 60_000, () => page.evaluate<boolean>(`document.querySelector('.waiting') === null`))
   expectPicture(`${name}-${look}`, await picture(page))
 })
 

@@ -10,6 +10,7 @@ import { EnclaveBench } from '../../../scripts/rigs/enclave/enclave.ts'
 import { launchMeasurement } from '../../../scripts/rigs/enclave/workload.ts'
 import { startUpstream, type TestUpstream } from '../../../scripts/rigs/gateway/upstream-server.ts'
 import { canary, startEndpoint } from '../../../scripts/rigs/instances/instance-endpoint.ts'
+import { until } from '../../../scripts/rigs/until.ts'
 import { toHex } from '../../../src/base/bytes.ts'
 import { systemRandom } from '../../../src/base/ids.ts'
 import { guestGatewayName } from '../../../src/contract/vm/agent.ts'
@@ -17,7 +18,7 @@ import type { AttestedGateway } from '../../../src/contract/vm/inference-gateway
 import { openAuthority } from '../../../src/http/authority.ts'
 import { httpResponse, newCertificate, startProxy, startRecorder, startRelay } from '../../rigs/tls-peers.ts'
 
-const testMs = 60_000
+const testMs = 120_000
 type ModelList = { readonly data: readonly { readonly id: string }[] }
 const portOf = (url: string) => Number(new URL(url).port)
 
@@ -151,7 +152,7 @@ describe('a host between', () => {
       const { status, text } = await endpoint.prompt()
       expect([status, JSON.parse(text).error.code]).toEqual([403, 'gateway_key_changed'])
       expect(messageIn(text)).toStartWith('Your prompt was not sent: ')
-      expect(thief.handshakeCount()).toBeGreaterThan(0)
+      await until('the thief was met', 60_000, () => thief.handshakeCount() > 0)
       expect(thief.text()).not.toContain(canary)
       expect(thief.text()).not.toContain(key)
     },

@@ -13,7 +13,7 @@ import { setGatewayKeyTerms } from '../../../src/store/directory/gateway-key.que
 import { gatewayKeys } from '../../../src/store/directory/gateway-key.table.ts'
 import { prefixOf } from '../../rigs/gateway/keys.ts'
 
-const testMs = 60_000
+const testMs = 120_000
 let upstream: TestUpstream
 beforeAll(async () => {
   upstream = await startUpstream()
@@ -57,7 +57,7 @@ test(
       budgetTokens: null,
     })
     session.pushControl()
-    await until('the aliases are in force', 20_000, () => session.status?.revision === bench.control.current().revision)
+    await until('the aliases are in force', 60_000, () => session.status?.revision === bench.control.current().revision)
     const answers = await Promise.all(
       ['w', 'private', 'mine'].map(async model => {
         const answer = await chat(bench, vmId, key, { model })
@@ -84,7 +84,7 @@ test(
     const request = utf8(JSON.stringify({ model: 'm', messages: [{ role: 'user', content: 'Hello' }] }))
     await answer.text()
     // The host's record of the request: a row of usage.
-    await until('the row is booked', 20_000, () => bench.rows.length > 0)
+    await until('the row is booked', 60_000, () => bench.rows.length > 0)
     const id = bench.rows.at(-1)?.id ?? ''
     expect(answer.headers.get('x-request-id')).toBe(id)
     const receiptBy = async (by: string) => {
@@ -96,7 +96,7 @@ test(
     }
     const inForce = async () => {
       session.pushControl()
-      await until('the keys are in force', 20_000, () => session.status?.revision === bench.control.current().revision)
+      await until('the keys are in force', 60_000, () => session.status?.revision === bench.control.current().revision)
     }
     const minted = bench.addKey()
     await inForce()

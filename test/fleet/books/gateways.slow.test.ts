@@ -2,7 +2,7 @@
 
 import { expect, test } from 'bun:test'
 import { type BooksHost, organizationId } from '../../../scripts/rigs/fleet/books-host.ts'
-import { MODEL, PATIENT, target } from '../../../scripts/rigs/gateway/server.ts'
+import { MODEL, target } from '../../../scripts/rigs/gateway/server.ts'
 import { startUpstream, USAGE } from '../../../scripts/rigs/gateway/upstream-server.ts'
 import { hasPostgres, startPostgres } from '../../../scripts/rigs/postgres/server.ts'
 import { skipUnless } from '../../../scripts/rigs/skip.ts'
@@ -43,12 +43,16 @@ test.skipIf(skipUnless(hasPostgres, 'needs PostgreSQL (scripts/setup installs it
     )
     await until('the key is known', 60_000, () => west.fleet.view().version >= east.fleet.view().version)
     const gatewayOf = ({ directory, metering }: BooksHost) =>
-      startRealHostGateway([target(upstream.url, { contextTokens: 150 })], PATIENT, {
-        store: directory,
-        metering,
-        clock,
-        close: () => {},
-      })
+      startRealHostGateway(
+        [target(upstream.url, { contextTokens: 150 })],
+        {},
+        {
+          store: directory,
+          metering,
+          clock,
+          close: () => {},
+        },
+      )
     await using first = gatewayOf(east)
     await using second = gatewayOf(west)
     const gateways = [first, second]

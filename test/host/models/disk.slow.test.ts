@@ -87,11 +87,11 @@ describe('a process that dies', () => {
   // Goal: after SIGKILL in the middle nothing has the name; the next attempt makes the same disk and clears up.
   test('is followed by one that begins anew', async () => {
     const [stateDir, other] = [newState(), newState()]
-    const file = writeSparseGguf(join(dir, 'killed.gguf'), 256 * 1024 ** 2)
+    const file = writeSparseGguf(join(dir, 'killed.gguf'), 1024 ** 3)
     const argv = ['model', 'add', file, '--name', 'killed', '--golden', 'none', '--state-dir', stateDir]
     const child = Bun.spawn([process.execPath, main, ...argv], { stdout: 'ignore', stderr: 'ignore' })
     const half = join(stateDir, 'models/.adding/model.erofs')
-    await until('it writes', 30_000, () => existsSync(half) && statSync(half).size > 1_000_000)
+    await until('it writes', 60_000, () => existsSync(half) && statSync(half).size > 1_000_000)
     child.kill('SIGKILL')
     await child.exited
     expect(listModels(stateDir)).toEqual([])
@@ -107,7 +107,7 @@ describe('a process that dies', () => {
     const argv = ['model', 'add', file, '--name', 'stopped', '--golden', 'none', '--state-dir', stateDir]
     const child = Bun.spawn([process.execPath, main, ...argv], { stdout: 'ignore', stderr: 'pipe' })
     const half = join(stateDir, 'models/.adding/model.erofs')
-    await until('it writes', 30_000, () => existsSync(half) && statSync(half).size > 1_000_000)
+    await until('it writes', 60_000, () => existsSync(half) && statSync(half).size > 1_000_000)
     child.kill('SIGINT')
     expect([await child.exited, await child.stderr.text()]).toEqual([1, expect.stringContaining('nothing was added')])
     expect(readdirSync(join(stateDir, 'models'))).toEqual(['.lock'])
@@ -132,12 +132,12 @@ describe('for a daemon', () => {
 
   // Goal: the event loop goes on, whatever the size of the model: the work is another process's.
   test('this process does none of the reading', async () => {
-    const file = writeSparseGguf(join(dir, 'slow.gguf'), 256 * 1024 ** 2)
+    const file = writeSparseGguf(join(dir, 'slow.gguf'), 1024 ** 3)
     const before = process.cpuUsage()
     await ensureModel(newState(), file, signal)
     const { user, system } = process.cpuUsage(before)
-    // Microseconds. To hash so much takes 500 ms and more.
-    expect(user + system).toBeLessThan(250_000)
+    // Microseconds. To hash so much takes two seconds and more.
+    expect(user + system).toBeLessThan(1_000_000)
   }, 120_000)
 
   test('goal: a file that is no model is a message that names it', async () => {
@@ -156,11 +156,11 @@ describe('for a daemon', () => {
     const file = writeSparseGguf(join(dir, 'aborted.gguf'), 1024 ** 3)
     const made = ensureModel(stateDir, file, stopping.signal)
     const half = join(stateDir, 'models/.adding/model.erofs')
-    await until('it writes', 30_000, () => existsSync(half) && statSync(half).size > 1_000_000)
+    await until('it writes', 60_000, () => existsSync(half) && statSync(half).size > 1_000_000)
     const pid = readFileSync(join(stateDir, 'models/.lock'), 'utf8').trim()
     stopping.abort(new Error('stopped'))
     await expect(made).rejects.toThrow('stopped')
-    await until('it is gone', 30_000, () => !existsSync(`/proc/${pid}`))
+    await until('it is gone', 60_000, () => !existsSync(`/proc/${pid}`))
     expect(listModels(stateDir)).toEqual([])
   })
 })

@@ -172,8 +172,8 @@ describe.each(AGENTS)('$name', agent => {
         child.kill('SIGKILL')
         await child.exited
       }
-      await until('the upstream is free', 5_000, () => upstream.active() === 0)
-      await until('the request is accounted', 5_000, async () =>
+      await until('the upstream is free', 60_000, () => upstream.active() === 0)
+      await until('the request is accounted', 60_000, async () =>
         (await gateway.records()).some(({ outcome }) => outcome === 'aborted'),
       )
     },

@@ -200,7 +200,7 @@ test('room', async () => {
     await wellBehaved(response, seen, gone)
   }
   const first = [ask(), ask()]
-  await until('two are at the upstream', 30_000, () => upstream.active() === 2)
+  await until('two are at the upstream', 60_000, () => upstream.active() === 2)
   const third = await ask()
   expect(third.status).toBe(429)
   expect(third.headers.get('retry-after')).toBe('5')
@@ -223,4 +223,4 @@ test('a stranger', async () => {
     `POST /v1/messages HTTP/1.1\r\nhost: x\r\nx-api-key: wrong\r\ncontent-type: application/json\r\ncontent-length: ${30 * mib}\r\n\r\n{`,
   )
   expect(await answer.promise).toStartWith('HTTP/1.1 401')
-}, 20_000)
+}, 60_000)

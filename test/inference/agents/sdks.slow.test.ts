@@ -194,10 +194,10 @@ describe.each(KITS)('$name', kit => {
   test('an abort', async () => {
     const leave = new AbortController()
     const waiting = kit.waits(gateway.url, leave.signal).catch(() => {})
-    await until('the upstream is asked', 30_000, () => upstream.active() === 1)
+    await until('the upstream is asked', 60_000, () => upstream.active() === 1)
     leave.abort()
-    await until('the upstream is free', 5_000, () => upstream.active() === 0)
+    await until('the upstream is free', 60_000, () => upstream.active() === 0)
     await waiting
-    await until('the request is accounted', 5_000, async () => (await gateway.records())[0]?.outcome === 'aborted')
+    await until('the request is accounted', 60_000, async () => (await gateway.records())[0]?.outcome === 'aborted')
   }, 60_000)
 })

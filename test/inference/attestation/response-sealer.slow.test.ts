@@ -185,9 +185,9 @@ describe('who answered', () => {
     const few = finish('few')
     expect(() => queued.begin({ ...asked, owner: 'many' })).toThrow('wait for their receipts to be signed')
     for (let at = 0; at < 3; at += 1) {
-      await until('a signature is being made', 10_000, () => held.length === 1)
+      await until('a signature is being made', 60_000, () => held.length === 1)
       held.pop()?.()
-      await until('it is made', 10_000, () => order.length === at + 1)
+      await until('it is made', 60_000, () => order.length === at + 1)
     }
     await few
     expect(order.indexOf('few')).toBeLessThan(2)

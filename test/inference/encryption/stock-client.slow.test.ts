@@ -18,7 +18,7 @@ import { type RealGateway, startRealGateway, startRealHostGateway } from '../../
 import { nodeMajor } from '../../rigs/portable/runtimes.ts'
 
 const program = resolve(import.meta.dir, '../../rigs/gateway/stock-ehbp-client.mjs')
-const timeoutMs = 60_000
+const timeoutMs = 120_000
 
 const stack = new AsyncDisposableStack()
 let gateway: RealGateway

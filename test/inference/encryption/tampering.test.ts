@@ -10,7 +10,15 @@ import {
   postEncrypted,
   postSealed,
 } from '../../../scripts/rigs/gateway/encrypted-client.ts'
-import { chatBody, eachWithGateway, LIMITS, type TestGateway } from '../../../scripts/rigs/gateway/server.ts'
+import {
+  chatBody,
+  eachWithGateway,
+  IMPATIENT,
+  LIMITS,
+  startGateway,
+  type TestGateway,
+  target,
+} from '../../../scripts/rigs/gateway/server.ts'
 import { delta, openSse, sse, type TestUpstream, USAGE } from '../../../scripts/rigs/gateway/upstream-server.ts'
 import { until } from '../../../scripts/rigs/until.ts'
 import { sealedBytesMaxOf } from '../../../src/attest/ehbp/server.ts'
@@ -131,7 +139,8 @@ describe('bounds', () => {
   test('goal: a body that stops arriving is a 408, encrypted', async () => {
     const change = (sealed: Uint8Array) =>
       new ReadableStream<Uint8Array>({ start: controller => controller.enqueue(sealed.slice(0, 30)) })
-    const late = await chatEncrypted(gateway, {}, { change })
+    await using impatient = await startGateway([target(upstream.url)], { limits: IMPATIENT })
+    const late = await chatEncrypted(impatient, {}, { change })
     expect(late.response.status).toBe(408)
     expect((await errorOf(late)).code).toBe('body_timeout')
   })

@@ -5,6 +5,7 @@ import { Value } from '@sinclair/typebox/value'
 import {
   chatBody,
   eachWithGateway,
+  IMPATIENT,
   KEY,
   LIMITS,
   MODEL,
@@ -141,7 +142,7 @@ describe('bodies', () => {
       const socket = openSocket(gateway.url, () => {
         socket.write(`POST ${CHAT} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer ${key}\r\nContent-Length: 100\r\n\r\n{`)
       })
-      socket.setTimeout(5_000, () => reject(new Error('no answer')))
+      socket.setTimeout(15_000, () => reject(new Error('no answer')))
       socket.on('data', data => {
         resolve(data.toString().split('\r\n')[0] ?? '')
         socket.destroy()
@@ -151,6 +152,8 @@ describe('bodies', () => {
 
   // Goal: a wrong key is refused without waiting for the body, a right one after the body's time.
   test('401 before the body, 408 for a body that does not come', async () => {
+    await using impatient = await startGateway([target(upstream.url)], { limits: IMPATIENT })
+    gateway = impatient
     expect(await headOnly('nonsense')).toContain('401')
     expect(await headOnly(KEY)).toContain('408')
     expect((await viewOf(gateway)).running).toBe(0)

@@ -8,7 +8,7 @@ import { until } from '../../../scripts/rigs/until.ts'
 import { EVENTS, STREAMS } from '../../rigs/gateway/load-plan.ts'
 
 const MIB = 1024 * 1024
-const testMs = 120_000
+const testMs = 300_000
 const program = join(import.meta.dir, '../../rigs/gateway/load-program.ts')
 
 type Line = Readonly<Record<string, unknown>>
@@ -63,24 +63,24 @@ test(`${goal}: https`, () => judge('https'), testMs)
 
 async function judge(protocol: string): Promise<void> {
   await using upstream = start('upstream')
-  const { url } = await upstream.line('the upstream', 10_000)
+  const { url } = await upstream.line('the upstream', 60_000)
   await using gateway = start('gateway', String(url), protocol)
-  const ready = await gateway.line('the gateway', 10_000)
+  const ready = await gateway.line('the gateway', 60_000)
   const [gatewayUrl, key, ca] = [String(ready.url), String(ready.key), String(ready.ca)]
   expect(gatewayUrl).toStartWith(`${protocol}:`)
   const gatewayPid = Number(ready.pid)
   const before = memoryBytes(gatewayPid)
 
   await using stalled = start('stalled', gatewayUrl, key, ca)
-  expect(await stalled.line('the reader stalls', 10_000)).toEqual({ status: 200 })
+  expect(await stalled.line('the reader stalls', 60_000)).toEqual({ status: 200 })
   await using clients = start('clients', gatewayUrl, key, ca)
-  expect(await upstream.line('all are at the upstream', 30_000)).toEqual({ atOnce: STREAMS })
-  const seen = await clients.line('all streams have ended', 55_000)
+  expect(await upstream.line('all are at the upstream', 60_000)).toEqual({ atOnce: STREAMS })
+  const seen = await clients.line('all streams have ended', 60_000)
   const { stalledBytes } = (await (await fetch(new URL('/stalled-bytes', String(url)))).json()) as Line
   const after = memoryBytes(gatewayPid)
   stalled.child.kill('SIGKILL')
   gateway.child.stdin.end()
-  const report = await gateway.line('the report', 15_000)
+  const report = await gateway.line('the report', 60_000)
 
   process.stderr.write(`${JSON.stringify({ ...seen, stalledBytes, before, after, report })}\n`)
   expect(seen).toMatchObject({ done: STREAMS, closedEarly: 0, events: STREAMS * EVENTS })

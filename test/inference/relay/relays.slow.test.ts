@@ -1,6 +1,6 @@
 // Relays as processes: exact limits over all of them, and the consequences of a relay's or the owner's death.
 
-import { expect, test } from 'bun:test'
+import { expect, spyOn, test } from 'bun:test'
 import { existsSync } from 'node:fs'
 import { join } from 'node:path'
 import { KEY, MODEL, target } from '../../../scripts/rigs/gateway/server.ts'
@@ -14,11 +14,11 @@ import {
   wellBehaved,
 } from '../../../scripts/rigs/gateway/upstream-server.ts'
 import { until } from '../../../scripts/rigs/until.ts'
+import { Desk } from '../../../src/inference/relay/desk.ts'
 import { type RelayedGateway, startRelayedGateway } from '../../rigs/gateway/relayed-gateway.ts'
 
-const waitMs = 20_000
+const waitMs = 60_000
 const noBudget = { nanoUsd: null, tokens: null }
-const patient = { firstByteTimeoutMs: waitMs, idleTimeoutMs: waitMs, queueTimeoutMs: waitMs }
 
 /** Answers on request of the test. */
 function holding(): { behave: Behaviour; held: (() => void)[] } {
@@ -36,6 +36,11 @@ async function allListen(gateway: RelayedGateway, count: number): Promise<void> 
   await until(`${count} relays listen`, waitMs, () => gateway.counts().running === count)
 }
 
+/** Clients have their responses before the owner has heard of their end. */
+async function nothingRuns({ service }: RelayedGateway): Promise<void> {
+  await until('nothing runs', waitMs, () => service.running() === 0)
+}
+
 function isAlive(pid: number): boolean {
   return existsSync(`/proc/${pid}/exe`)
 }
@@ -46,7 +51,6 @@ test('goal: the places of a key are exact over all relays', async () => {
   await using gateway = await startRelayedGateway([target(upstream.url)], {
     processes: 3,
     caller: { concurrencyMax: 3 },
-    settings: patient,
   })
   await allListen(gateway, 3)
   expect(new Set(gateway.pids()).size).toBe(3)
@@ -63,7 +67,7 @@ test('goal: the places of a key are exact over all relays', async () => {
   expect((await Promise.all(answers)).filter(status => status === 200)).toHaveLength(3)
   expect(upstream.activeMax()).toBe(3)
   expect(gateway.records).toHaveLength(3)
-  expect(gateway.service.running()).toBe(0)
+  await nothingRuns(gateway)
   await upstream.stop()
 })
 
@@ -72,7 +76,7 @@ test('goal: the places of an upstream and its queue are exact over all relays', 
     await Bun.sleep(5)
     await wellBehaved(response, seen, gone)
   })
-  await using gateway = await startRelayedGateway([target(upstream.url, { concurrencyMax: 2 })], { settings: patient })
+  await using gateway = await startRelayedGateway([target(upstream.url, { concurrencyMax: 2 })])
   await allListen(gateway, 2)
   const answers = await Promise.all(Array.from({ length: 40 }, () => gateway.chat({}, { keepalive: false })))
   expect(answers.map(answer => answer.status)).toEqual(Array.from({ length: 40 }, () => 200))
@@ -86,7 +90,7 @@ test('goal: a budget is exact over all relays', async () => {
   const upstream = await startUpstream(behave)
   // Each may cost some 4,200 tokens: the template's share, the prompt and the answer.
   const budgets = { key: { nanoUsd: null, tokens: 10_000 }, organization: noBudget }
-  await using gateway = await startRelayedGateway([target(upstream.url)], { caller: { budgets }, settings: patient })
+  await using gateway = await startRelayedGateway([target(upstream.url)], { caller: { budgets } })
   await allListen(gateway, 2)
   const refused: number[] = []
   const answers = Array.from({ length: 16 }, async () => {
@@ -97,6 +101,7 @@ test('goal: a budget is exact over all relays', async () => {
   await until('all but two are refused', waitMs, () => refused.length === 14 && held.length === 2)
   for (const release of held) release()
   expect((await Promise.all(answers)).filter(status => status === 200)).toHaveLength(2)
+  await nothingRuns(gateway)
   expect(gateway.service.reserved()).toEqual([])
   await upstream.stop()
 })
@@ -116,7 +121,9 @@ test('goal: however a stream ends, its row is there before its client has the en
     response.write(sse(delta({ content: 'word' })))
     return ends[Number(seen.body.user)]?.(response, seen, gone)
   })
-  await using gateway = await startRelayedGateway([target(upstream.url)], { settings: { ejectFailures: 1_000 } })
+  await using gateway = await startRelayedGateway([target(upstream.url)], {
+    settings: { ejectFailures: 1_000, idleTimeoutMs: 3_000 },
+  })
   await allListen(gateway, 2)
   const seen = await Promise.all(
     Array.from({ length: 10 * ends.length }, async (_, at) => {
@@ -135,13 +142,14 @@ test('goal: however a stream ends, its row is there before its client has the en
 })
 
 test('goal: a relay that is killed takes its own streams with it and nothing else, and each costs what it has got', async () => {
+  using heard = spyOn(Desk.prototype, 'hear')
   const writers: (() => void)[] = []
   const upstream = await startUpstream(response => {
     openSse(response)
     for (let count = 0; count < 5; count += 1) response.write(sse(delta({ content: 'word ' })))
     writers.push(() => response.end(`${sse(delta({}, 'stop'))}data: [DONE]\n\n`))
   })
-  await using gateway = await startRelayedGateway([target(upstream.url)], { settings: patient })
+  await using gateway = await startRelayedGateway([target(upstream.url)])
   await allListen(gateway, 2)
   const streams = await Promise.all(
     Array.from({ length: 24 }, async () => {
@@ -152,8 +160,10 @@ test('goal: a relay that is killed takes its own streams with it and nothing els
     }),
   )
   expect(gateway.service.running()).toBe(24)
-  // Until the relays have reported the five chunks of each stream.
-  await Bun.sleep(2_500)
+  await until('the relays have reported the five chunks of each stream', waitMs, () => {
+    const reported = heard.mock.calls.flatMap(([message]) => (message.kind === 'progress' ? message.delivered : []))
+    return [...new Map(reported).values()].filter(count => count === 5).length === 24
+  })
   process.kill(gateway.pids()[0] ?? 0, 'SIGKILL')
   const rest = async (reader: (typeof streams)[number]) => {
     let text = ''
@@ -170,11 +180,13 @@ test('goal: a relay that is killed takes its own streams with it and nothing els
       () => cut.push(true),
     ),
   )
-  await until('the rows of the dead are there', waitMs, () => gateway.records.length > 0)
+  await until('the rows of the dead are there', waitMs, () => {
+    const { length } = gateway.records
+    return length > 0 && gateway.service.running() === 24 - length
+  })
   const deadCount = gateway.records.length
   expect(deadCount).toBeGreaterThan(0)
   expect(deadCount).toBeLessThan(24)
-  expect(gateway.service.running()).toBe(24 - deadCount)
   for (const record of gateway.records) {
     expect([record.outcome, record.tokensSource, record.tokens.completion]).toEqual(['aborted', 'estimated', 5])
     expect(record.tokens.prompt).toBeGreaterThan(0)
@@ -184,7 +196,7 @@ test('goal: a relay that is killed takes its own streams with it and nothing els
   expect(cut.filter(item => item)).toHaveLength(deadCount)
   expect(gateway.records.filter(record => record.outcome === 'completed')).toHaveLength(24 - deadCount)
   expect(new Set(gateway.records.map(record => record.id)).size).toBe(24)
-  expect(gateway.service.running()).toBe(0)
+  await nothingRuns(gateway)
   await allListen(gateway, 2)
   const samples = samplesOf(gateway.service.metrics.render())
   const sampleOf = (name: string) => samples.find(sample => sample.name === name)?.value
@@ -194,14 +206,14 @@ test('goal: a relay that is killed takes its own streams with it and nothing els
   upstream.behave = wellBehaved
   expect((await gateway.chat({}, { keepalive: false })).status).toBe(200)
   await upstream.stop()
-}, 60_000)
+}, 120_000)
 
 test('goal: requests that wait for a place when their relay dies leave the queue, and hold nothing', async () => {
   const { behave, held } = holding()
   const upstream = await startUpstream(behave)
   const budgets = { key: { nanoUsd: null, tokens: 1_000_000_000 }, organization: noBudget }
   const item = target(upstream.url, { concurrencyMax: 1 })
-  await using gateway = await startRelayedGateway([item], { settings: patient, caller: { budgets } })
+  await using gateway = await startRelayedGateway([item], { caller: { budgets } })
   await allListen(gateway, 2)
   const answers = Array.from({ length: 16 }, () =>
     gateway.chat({ max_tokens: 5 }, { keepalive: false }).then(
@@ -212,7 +224,7 @@ test('goal: requests that wait for a place when their relay dies leave the queue
   await until('all are in', waitMs, () => gateway.service.running() === 16 && held.length === 1)
   expect(gateway.service.reserved()).not.toEqual([])
   for (const pid of gateway.pids()) process.kill(pid, 'SIGKILL')
-  await until('nothing runs', waitMs, () => gateway.service.running() === 0)
+  await nothingRuns(gateway)
   expect(gateway.service.reserved()).toEqual([])
   // One was with the upstream; as its relay died, one of the other relay may have had the place before that died, too.
   expect(gateway.records.length).toBeWithin(1, 3)
@@ -222,7 +234,7 @@ test('goal: requests that wait for a place when their relay dies leave the queue
   await allListen(gateway, 2)
   expect((await gateway.chat({}, { keepalive: false })).status).toBe(200)
   await upstream.stop()
-}, 60_000)
+}, 120_000)
 
 test('goal: an owner that is killed takes its relays with it', async () => {
   const upstream = await startUpstream()
@@ -248,7 +260,7 @@ test('goal: a graceful stop lets streams end; then no process is left', async ()
     response.write(sse(delta({ content: 'word' })))
     writers.push(() => response.end(`${sse(delta({}, 'stop'))}data: [DONE]\n\n`))
   })
-  await using gateway = await startRelayedGateway([target(upstream.url)], { settings: patient })
+  await using gateway = await startRelayedGateway([target(upstream.url)])
   await allListen(gateway, 2)
   const streams = await Promise.all(
     Array.from({ length: 6 }, () => gateway.chat({ stream: true }, { keepalive: false })),

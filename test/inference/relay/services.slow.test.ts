@@ -16,7 +16,7 @@ import { defaultConfig } from '../../../src/config/load.ts'
 import { Member } from '../../../src/inference/relay/member.ts'
 import { type RelayedGateway, startRelayedGateway } from '../../rigs/gateway/relayed-gateway.ts'
 
-const waitMs = 20_000
+const waitMs = 60_000
 const requestCount = 12
 
 afterAll(clearRig)
@@ -72,7 +72,9 @@ test('goal: whatever is no completion is what the owner responds, by every relay
 
 test('goal: the key is looked at before the body, the body before the limits, whichever process decides', async () => {
   const upstream = await startUpstream()
-  await using gateway = await startRelayedGateway([target(upstream.url)], { caller: { requestsPerMinute: 1 } })
+  await using gateway = await startRelayedGateway([target(upstream.url)], {
+    caller: { requestsPerMinute: 1 },
+  })
   const ask = (init: RequestInit) =>
     fetch(`${gateway.url}/v1/chat/completions`, { method: 'POST', body: '{}', ...init }).then(({ status }) => status)
   const key = { authorization: `Bearer ${KEY}` }
@@ -109,12 +111,17 @@ test('goal: spans and counts of all relays come together', async () => {
   await using gateway = await startRelayedGateway([target(upstream.url)], { settings: { traces } })
   await allListen(gateway)
   await many(at => gateway.chat({ stream: at % 2 === 0 }, { keepalive: false }).then(answer => answer.text()))
+  await until('all have ended', waitMs, () => gateway.spans.length >= 2 * requestCount)
   expect(gateway.spans.filter(span => span.kind === 'request')).toHaveLength(requestCount)
   expect(gateway.spans.filter(span => span.kind === 'attempt')).toHaveLength(requestCount)
   expect(upstream.seen.every(({ headers }) => headers.has('traceparent'))).toBe(true)
-  const samples = samplesOf(gateway.service.metrics.render())
-  const ended = samples.filter(sample => sample.name === 'strongroom_gateway_requests_total')
-  expect(ended.reduce((sum, { value }) => sum + value, 0)).toBe(requestCount)
+  const ended = () => {
+    const samples = samplesOf(gateway.service.metrics.render())
+    const counts = samples.filter(({ name }) => name === 'strongroom_gateway_requests_total')
+    return counts.reduce((sum, { value }) => sum + value, 0)
+  }
+  await until('all are counted', waitMs, () => ended() >= requestCount)
+  expect(ended()).toBe(requestCount)
   await upstream.stop()
 })
 
@@ -197,7 +204,7 @@ test('goal: a relay that does not answer any more is killed', async () => {
     offerSpan: () => {},
     log: silentLogger,
     deadlines: createDeadlines(systemClock),
-    timing: { startMs: waitMs, pingMs: 50, pingsMax: 40 },
+    timing: { startMs: waitMs, pingMs: 50, pingsMax: 100 },
     onListening: listening.resolve,
     setup: {
       kind: 'setup',

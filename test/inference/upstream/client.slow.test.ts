@@ -224,9 +224,9 @@ test('so many are kept', async () => {
     },
   )
   await Promise.all(Array.from({ length: 300 }, () => ask(upstream, '1')))
-  await until('the others are closed', 20_000, () => upstream.open() === 256)
+  await until('the others are closed', 60_000, () => upstream.open() === 256)
   for (const peer of upstream.peers) peer.end()
-  await until('all are closed', 20_000, () => upstream.open() === 0)
+  await until('all are closed', 60_000, () => upstream.open() === 0)
   for (let count = 0; count < 5; count += 1) await ask(upstream, '1')
   expect([upstream.peers.length, upstream.open()]).toEqual([301, 1])
 })
@@ -247,7 +247,7 @@ test('close', async () => {
   })
   const request = { path: '/x', stream: false, attempt: openAttempt() }
   const pending = client.send(upstream.target, { ...request, body: '2' })
-  await until('it is asked', 20_000, () => upstream.peers[0]?.asked.length === 1)
+  await until('it is asked', 60_000, () => upstream.peers[0]?.asked.length === 1)
   expect(await textOf(await client.send(upstream.target, { ...request, body: '1', attempt: openAttempt() }))).toBe('1')
   client.close()
   await upstream.peers[1]?.closed

@@ -51,6 +51,9 @@ const drip: Behaviour = async (response, _seen, gone) => {
   }
 }
 
+/** Whether only the gateway's patience ends it. */
+export const isSilent = (name: string): boolean => /hang|slow drip|comments only/.test(name)
+
 /** Before the first event, while there is still a status. */
 export const BEFORE: Record<string, Behaviour> = {
   'a cut connection': cut,

@@ -21,17 +21,17 @@ test.skipIf(!needsRoot('test/scripts/lib/leftovers.alone.test.ts'))(
       stdio: ['ignore', 'ignore', 'ignore'],
     })
     try {
-      await until('it is paused', 5_000, () => /^State:\s+T/m.test(readFileSync(`/proc/${child.pid}/status`, 'utf8')))
+      await until('it is paused', 60_000, () => /^State:\s+T/m.test(readFileSync(`/proc/${child.pid}/status`, 'utf8')))
       const removed = (await clearLeftovers(`nobody-${process.pid}`)).filter(leftover => leftover.thing.name === name)
       expect(removed).toMatchObject([{ thing: { kind: 'namespace' }, removed: true }])
-      await until('it has ended', 5_000, () => child.signalCode === 'SIGKILL')
+      await until('it has ended', 60_000, () => child.signalCode === 'SIGKILL')
       expect(existsSync(`/run/netns/${name}`)).toBe(false)
     } finally {
       child.kill('SIGKILL')
       Bun.spawnSync(['ip', 'netns', 'delete', name])
     }
   },
-  20_000,
+  120_000,
 )
 
 test.skipIf(!needsRoot('test/scripts/lib/leftovers.alone.test.ts'))(
@@ -44,7 +44,7 @@ test.skipIf(!needsRoot('test/scripts/lib/leftovers.alone.test.ts'))(
     const children = [startWith(mark), startWith(`${mark}.${crypto.randomUUID()}`)]
     const other = startWith(crypto.randomUUID())
     try {
-      await until('both have begun', 5_000, () => children.every(({ pid }) => isSleep(pid)))
+      await until('both have begun', 60_000, () => children.every(({ pid }) => isSleep(pid)))
       await clearLeftovers(mark)
       for (const child of children) {
         await child.exited
@@ -55,7 +55,7 @@ test.skipIf(!needsRoot('test/scripts/lib/leftovers.alone.test.ts'))(
       for (const child of [...children, other]) child.kill('SIGKILL')
     }
   },
-  20_000,
+  120_000,
 )
 
 test.skipIf(!needsRoot('test/scripts/lib/leftovers.alone.test.ts'))(
@@ -79,7 +79,7 @@ test.skipIf(!needsRoot('test/scripts/lib/leftovers.alone.test.ts'))(
       Bun.spawnSync(['ip', 'netns', 'delete', mine])
     }
   },
-  20_000,
+  120_000,
 )
 
 /** Whether it has its own environment by now. */

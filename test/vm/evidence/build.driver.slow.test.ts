@@ -95,7 +95,7 @@ async function bench(stack: AsyncDisposableStack, options: Options = {}) {
   const guest = stack.use(
     startBuildingGuest(join(dir, vmId), { jobId, nonce, report: null, ownLaunch, ...options.guest }),
   )
-  const channel = await connectChannel(guest.path, { idPrefix: 'p', timeoutMs: 2_000, onClose: () => {} })
+  const channel = await connectChannel(guest.path, { idPrefix: 'p', timeoutMs: 20_000, onClose: () => {} })
   stack.defer(() => channel.close())
   const signed: string[] = []
   const simulated: EvidenceSources['simulated'] = async () => ({

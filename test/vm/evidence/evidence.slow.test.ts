@@ -91,7 +91,7 @@ async function bench(stack: AsyncDisposableStack, options: Options = {}) {
     })
   const ownLaunch = platform === 'snp' ? { measurement, operatorKey } : null
   const guest = stack.use(startClaimedGuest(join(dir, vmId), { report: null, ownLaunch, ...options.guest }))
-  const channel = await connectChannel(guest.path, { idPrefix: 'p', timeoutMs: 2_000, onClose: () => {} })
+  const channel = await connectChannel(guest.path, { idPrefix: 'p', timeoutMs: 20_000, onClose: () => {} })
   stack.defer(() => channel.close())
   const state = {
     hello: { ...hello, platform: platform === 'snp' ? ('snp' as const) : ('none' as const) },
@@ -255,7 +255,7 @@ describe('on a development platform', () => {
     guest.gate = opened.promise
     const taken = [1, 2, 3, 4].map(fill => take(new Uint8Array(32).fill(fill)))
     expect(await failure(take())).toMatchObject({ code: 'channel.refused' })
-    await until('the first has asked', 30_000, () => guest.requests.length > 0)
+    await until('the first has asked', 60_000, () => guest.requests.length > 0)
     await Bun.sleep(50)
     expect(guest.requests).toHaveLength(1)
     opened.resolve()
@@ -288,7 +288,7 @@ const asOf = Date.UTC(2026, 10, 20)
 /** The stand-in's root is none of AMD's: only such a platform may call itself `snp`. */
 const notAmds = ['platform']
 
-async function onSnp(stack: AsyncDisposableStack, options: { limits?: object } = {}) {
+async function onSnp(stack: AsyncDisposableStack, options: { limits?: object; timeoutMs?: number } = {}) {
   const server = stack.use(await startKdsServer(product))
   const clock = { ...systemClock, nowMs: () => asOf }
   const roots = [server.platform.authority.root]
@@ -299,7 +299,7 @@ async function onSnp(stack: AsyncDisposableStack, options: { limits?: object } =
     roots,
     clock,
     log: silentLogger,
-    timeoutMs: 300,
+    timeoutMs: options.timeoutMs ?? 20_000,
     limits: options.limits ?? {},
   })
   const keeper = new CollateralKeeper({ kds, product, clock, log: silentLogger })
@@ -348,8 +348,9 @@ describe('on snp', () => {
     // Goal: the failure comes within its bound and says what to do; afterwards all is as if nothing had been.
     await using stack = new AsyncDisposableStack()
     // A service that answers has the time for it.
-    const waitMsMax = told === 'key distribution service' ? 100 : 20_000
-    const { take, server, roots } = await onSnp(stack, { limits: { waitMsMax, vcekIntervalMs: 0 } })
+    const isSilent = told === 'key distribution service'
+    const limits = { waitMsMax: isSilent ? 100 : 20_000, vcekIntervalMs: 0 }
+    const { take, server, roots } = await onSnp(stack, { limits, timeoutMs: isSilent ? 300 : 20_000 })
     server.respond = respond
     const error = await failure(take())
     expect([error.code, error.message.includes(told)]).toEqual(['attest.unavailable', true])
@@ -357,7 +358,7 @@ describe('on snp', () => {
     if (told.includes('3600')) return
     server.respond = server.serve
     let again: Receipt | null = null
-    await until('the service is asked again', 15_000, async () => {
+    await until('the service is asked again', 60_000, async () => {
       again = await take().then(
         evidence => evidence.receipt,
         () => null,

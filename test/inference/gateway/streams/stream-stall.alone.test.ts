@@ -17,7 +17,9 @@ import { trustedCa } from '../../../rigs/gateway/socket.ts'
 
 const MIB = 1024 * 1024
 const stallTimeoutMs = 400
-const LIMITS = { responseBytesMax: 1_000 * MIB, eventBytesMax: 2 * MIB, firstByteTimeoutMs: 10_000, stallTimeoutMs }
+/** Where nothing stalls. */
+const patient = { firstByteTimeoutMs: 60_000, idleTimeoutMs: 60_000, stallTimeoutMs: 60_000 }
+const LIMITS = { ...patient, responseBytesMax: 1_000 * MIB, eventBytesMax: 2 * MIB, stallTimeoutMs }
 
 /** Events of a size, as fast as they are taken, for a time or until the client has gone. */
 function flood(bytes: number, forMs = Number.POSITIVE_INFINITY): Behaviour {
@@ -90,16 +92,17 @@ async function openClient(
 // aborted.
 test('a client that stalls', async () => {
   const upstream = await startUpstream(flood(65_536))
-  await using gateway = await startRealGateway([target(upstream.url)], LIMITS)
+  // Long enough to be looked at before it is given up.
+  await using gateway = await startRealGateway([target(upstream.url)], { ...LIMITS, stallTimeoutMs: 3_000 })
   const key = await gateway.addKey({ concurrencyMax: 1 })
   let isReading = false
   await using client = await openClient(gateway.url, key, socket => {
     if (!isReading) socket.pause()
   })
-  await until('its stream has begun', 2_000, () => client.bytes() > 0 && upstream.active() === 1)
+  await until('its stream has begun', 60_000, () => client.bytes() > 0 && upstream.active() === 1)
   expect((await viewOf(gateway)).running).toBe(1)
-  await until('the slot is free', 10_000, async () => (await viewOf(gateway)).running === 0)
-  await until('the upstream is free', 1_000, () => upstream.active() === 0)
+  await until('the slot is free', 60_000, async () => (await viewOf(gateway)).running === 0)
+  await until('the upstream is free', 60_000, () => upstream.active() === 0)
   const { waiting, targets } = await viewOf(gateway)
   expect([waiting, targets[0]]).toEqual([0, { active: 0, ejected: false }])
   isReading = true
@@ -110,13 +113,13 @@ test('a client that stalls', async () => {
   expect((await gateway.usage()).requests).toBe(1)
   expect((await gateway.records()).map(({ outcome }) => outcome)).toEqual(['aborted'])
   await upstream.stop()
-}, 20_000)
+}, 60_000)
 
 // Goal: a slow client that always reads something keeps its stream, though it takes far longer than the stall timeout.
 test.each([65_536, MIB])(
   'a client that is slow: events of %d bytes',
   async size => {
-    const patientMs = 1_000
+    const patientMs = 2_500
     // By time: buffers of kernels between client and upstream have room for any count that a test could send.
     const upstream = await startUpstream(flood(size, 3 * patientMs))
     await using gateway = await startGateway([target(upstream.url)], {
@@ -128,14 +131,14 @@ test.each([65_536, MIB])(
       // By what arrived: one read may bring megabytes.
       setTimeout(() => socket.resume(), Math.max(20, (count / MIB) * 80))
     })
-    await until('its end', 40_000, async () => (await gateway.records()).length === 1)
+    await until('its end', 60_000, async () => (await gateway.records()).length === 1)
     expect((await gateway.records()).map(({ outcome }) => outcome)).toEqual(['completed'])
-    await until('all of it', 20_000, () => client.tail().includes('[DONE]'))
+    await until('all of it', 60_000, () => client.tail().includes('[DONE]'))
     expect(client.bytes()).toBeGreaterThan(8 * MIB)
-    expect((await viewOf(gateway)).running).toBe(0)
+    await until('nothing runs', 60_000, async () => (await viewOf(gateway)).running === 0)
     await upstream.stop()
   },
-  60_000,
+  120_000,
 )
 
 // Goal: a client that waits for a slow upstream has not stalled.
@@ -148,11 +151,11 @@ test('an upstream that is slow', async () => {
     }
     response.end(`${sse(delta({}, 'stop'))}data: [DONE]\n\n`)
   })
-  await using gateway = await startGateway([target(upstream.url)], { limits: { ...LIMITS, idleTimeoutMs: 5_000 } })
+  await using gateway = await startGateway([target(upstream.url)], { limits: LIMITS })
   expect(eventsOf(await (await gateway.chat({ stream: true })).text()).at(-1)).toBe('[DONE]')
   expect((await gateway.records()).map(({ outcome }) => outcome)).toEqual(['completed'])
   await upstream.stop()
-}, 20_000)
+}, 60_000)
 
 // Goal: events up to the limit arrive whole for every split of the bytes; one more byte ends the stream with an error
 // event.
@@ -169,7 +172,6 @@ test('the largest events', async () => {
     }
     response.end(`${sse(delta({}, 'stop'))}data: [DONE]\n\n`)
   })
-  const patient = { firstByteTimeoutMs: 15_000, idleTimeoutMs: 15_000, stallTimeoutMs: 15_000 }
   await using gateway = await startGateway([target(upstream.url)], {
     limits: { ...LIMITS, ...patient, eventBytesMax: 2 * MIB },
   })
@@ -183,7 +185,7 @@ test('the largest events', async () => {
   expect(ended.slice(0, -1).map(contentOf).join('') === contents.join('')).toBe(true)
   expect((await gateway.records()).map(({ outcome }) => outcome)).toEqual(['completed', 'failed'])
   await upstream.stop()
-}, 20_000)
+}, 60_000)
 
 // Goal: however a stream ends, no deadline of it stays behind to keep it in memory; while it runs there is one.
 test.each(['completed', 'aborted', 'failed'] as const)('deadlines of one that is %s', async how => {
@@ -212,7 +214,7 @@ test.each(['completed', 'aborted', 'failed'] as const)('deadlines of one that is
   const ended = Promise.withResolvers<string>()
   const { body } = await openStream(upstream, {
     deadlines,
-    limits: { ...LIMITS, idleTimeoutMs: 60_000, firstByteTimeoutMs: 60_000, stallTimeoutMs: 60_000 },
+    limits: { ...LIMITS, ...patient },
     plan: { request, id: 'chatcmpl-1', createdS: 7, schema: null, obfuscate: null, dialect: null },
     counts: { bounds: { promptTokensMax: 1, completionTokensMax: 1 }, promptEstimate: 1, showsCached: false },
     seal: null,
@@ -230,5 +232,5 @@ test.each(['completed', 'aborted', 'failed'] as const)('deadlines of one that is
   if (how !== 'aborted') to().onEnd()
   while (how !== 'aborted' && !(await reader.read()).done);
   expect(await ended.promise).toBe(how)
-  await until('none is left', 2_000, () => deadlines.pending() === 0)
+  await until('none is left', 60_000, () => deadlines.pending() === 0)
 })

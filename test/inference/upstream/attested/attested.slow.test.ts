@@ -47,7 +47,7 @@ function gatewayOf(...targets: readonly UpstreamTarget[]) {
   const keys = makeReceiptKeys(systemRandom)
   const sealer = createResponseSealer({ keys, ...deps, inside: new Set(), attested: keeper.names })
   const gateway = startHostGateway(followed, {
-    limits: { ejectFailures: 1, ejectMs: 20, connectTimeoutMs: 5_000, firstByteTimeoutMs: 5_000 },
+    limits: { ejectFailures: 1, ejectMs: 20 },
     host: { checkEvidence: name => keeper.check(name), sealer },
   })
   return { keeper, gateway, lines, name: targets[0]?.name ?? '' }
@@ -95,10 +95,8 @@ test('an upstream that changes its TLS key', async () => {
   expect(upstream.seen.prompts.length).toBe(1)
   upstream.answer = null
   // The gateway looks again by itself, since requests failed.
-  const untilMs = systemClock.monotonicMs() + 10_000
-  let status = 0
-  while (status !== 200 && systemClock.monotonicMs() < untilMs) ({ status } = await gateway.chat())
-  expect([status, upstream.seen.prompts.length]).toEqual([200, 2])
+  await until('the other key is attested', 60_000, async () => (await gateway.chat()).status === 200)
+  expect(upstream.seen.prompts.length).toBe(2)
 })
 
 // Goal: a verification that is not good ends what an earlier one was worth, also for connections that are open.
@@ -242,17 +240,17 @@ test('snp: another gateway', async () => {
 // Goal: processes that serve clients hold their connections to the attested key as well.
 test('several processes', async () => {
   await using gateway = await startRelayedGateway([targetOf()], {
-    settings: { connectTimeoutMs: 5_000, firstByteTimeoutMs: 5_000, ejectMs: 20, ejectFailures: 1 },
+    settings: { ejectMs: 20, ejectFailures: 1 },
   })
-  await until('both relays listen', 20_000, () => gateway.counts().running === 2)
+  await until('both relays listen', 60_000, () => gateway.counts().running === 2)
   expect(await codeOf(await gateway.chat())).toEqual([503, 'attestation_unavailable'])
   gateway.service.start()
-  await until('the upstream is attested', 20_000, async () => (await gateway.chat()).status === 200)
+  await until('the upstream is attested', 60_000, async () => (await gateway.chat()).status === 200)
   const before = upstream.seen.prompts.length
   upstream.answer = response => void response.writeHead(500).end()
   await upstream.changeKey()
   for (let round = 0; round < 4; round += 1) expect((await gateway.chat()).status).toBeGreaterThanOrEqual(500)
   expect(upstream.seen.prompts.length).toBe(before)
   upstream.answer = null
-  await until('the other key is attested', 20_000, async () => (await gateway.chat()).status === 200)
+  await until('the other key is attested', 60_000, async () => (await gateway.chat()).status === 200)
 })
