@@ -1,6 +1,6 @@
-// A clock that moves only when told. Durations and the wall clock move together, unless the wall clock is set.
+// Clocks of tests: one that moves only when the test says so, and one of real time whose sleeps are fair to this process.
 
-import type { Clock } from '../../src/base/clock.ts'
+import { type Clock, systemClock } from '../../src/base/clock.ts'
 
 export type ManualClock = Clock & {
   /** Moves both clocks on and lets every sleep that is due end. */
@@ -15,6 +15,7 @@ export type ManualClock = Clock & {
   readonly sleepers: (count: number) => Promise<void>
 }
 
+/** Durations and the wall clock move together, unless the wall clock is set. */
 export function createManualClock(startMs = Date.UTC(2026, 10, 20, 8, 30)): ManualClock {
   let wallMs = startMs
   let elapsedMs = 0
@@ -69,6 +70,20 @@ export function createManualClock(startMs = Date.UTC(2026, 10, 20, 8, 30)): Manu
         look()
       }),
   }
+}
+
+const sliceMs = 250
+
+/**
+ * Real time. Where both sides of a test are in this process, nobody can answer while it does not run: a halt of whatever
+ * length costs a sleep of this clock a slice.
+ */
+export const runningClock: Clock = {
+  ...systemClock,
+  sleep: async (ms, signal) => {
+    for (let leftMs = ms - sliceMs; leftMs > 0; leftMs -= sliceMs) await systemClock.sleep(sliceMs, signal)
+    await systemClock.sleep(Math.min(ms, ms % sliceMs || sliceMs), signal)
+  },
 }
 
 const turnsMax = 20

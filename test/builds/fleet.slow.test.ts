@@ -5,7 +5,7 @@ import { expect, test } from 'bun:test'
 import { randomUUID } from 'node:crypto'
 import { existsSync } from 'node:fs'
 import { join } from 'node:path'
-import { parseEvents, source } from '../../scripts/rigs/build/builds-service.ts'
+import { buildsSettings, certainClock, parseEvents, source } from '../../scripts/rigs/build/builds-service.ts'
 import { goodScript, line, resultOf } from '../../scripts/rigs/build/engine.ts'
 import { hasPostgres, type PostgresServer } from '../../scripts/rigs/postgres/server.ts'
 import { startForTests } from '../../scripts/rigs/postgres/suite.ts'
@@ -40,9 +40,9 @@ test.skipIf(missing)('submitted on one host, run on another, read through a thir
   const held = Promise.withResolvers<void>()
   west.world.script = [line('init', 'begun'), { kind: 'wait', until: held.promise }, ...goodScript]
   const id = await east.submit()
-  await until('west runs it', 10_000, () => west.store.directory.db !== null && west.world.vms().length === 1)
+  await until('west runs it', 20_000, () => west.store.directory.db !== null && west.world.vms().length === 1)
   const followed = Promise.all([east, west, north].map(host => host.events(id)))
-  await until('north shows that it runs', 10_000, async () => {
+  await until('north shows that it runs', 20_000, async () => {
     return (await north.send('GET', `/build/${id}`)).json.state === 'running'
   })
   held.resolve()
@@ -109,7 +109,7 @@ test.skipIf(missing)('cancel through any host', async () => {
   const { east, west, north } = await threeHosts(rig)
   west.world.script = [line('init', 'begun'), { kind: 'wait', until: new Promise(() => {}) }]
   const running = await east.submit()
-  await until('it runs', 10_000, async () => (await north.send('GET', `/build/${running}`)).json.state === 'running')
+  await until('it runs', 20_000, async () => (await north.send('GET', `/build/${running}`)).json.state === 'running')
   const followed = north.events(running)
   expect((await north.send('DELETE', `/build/${running}`)).json.state).toBe('cancelled')
   expect((await followed).at(-1)?.data.result).toMatchObject({ status: 'failed', error_type: 'cancelled' })
@@ -130,7 +130,7 @@ test.skipIf(missing)('cancel of a build that is not known here', async () => {
   rig.cut()
   expect((await east.send('DELETE', path)).status).toBe(503)
   rig.restore()
-  await until('the database is back', 10_000, async () => (await east.send('DELETE', path)).status === 404)
+  await until('the database is back', 20_000, async () => (await east.send('DELETE', path)).status === 404)
 })
 
 // Goal: limits of an organization are counted over all hosts, exactly, also for builds that come at once.
@@ -167,7 +167,10 @@ test.skipIf(missing)('reserved VMs through every host', async () => {
   await using rig = await openBuildFleet(server)
   const { east, west, north } = await threeHosts(rig)
   const { vm_id: vmId } = (await west.send('POST', '/vm')).json
-  for (const host of [east, west, north]) expect((await host.send('GET', `/vm/${vmId}/health`)).status).toBe(200)
+  for (const host of [east, west, north]) {
+    const knows = async () => (await host.send('GET', `/vm/${vmId}/health`)).status === 200
+    await until(`${host.name} knows the VM`, 20_000, knows)
+  }
   const other = await north.send('POST', `/vm/${vmId}/build`, {
     key: rig.keys.globex,
     body: { nonce: '01', source_data: source.toString('base64') },
@@ -189,12 +192,16 @@ test.skipIf(missing)('reserved VMs through every host', async () => {
 // Goal: a reservation that nobody uses ends on every host, and counts among the organization's builds until then.
 test.skipIf(missing)('reservations count over hosts', async () => {
   await using rig = await openBuildFleet(server)
-  const settings = { perOrganizationMax: 1, reservedMs: 1_500 }
-  const [east, west] = [await rig.host('east', { settings }), await rig.host('west', { settings })]
+  const settings = { perOrganizationMax: 1 }
+  let offsetMs = 0
+  const clock = { ...certainClock, nowMs: () => certainClock.nowMs() + offsetMs }
+  const [east, west] = [await rig.host('east', { settings }), await rig.host('west', { settings, clock })]
   const { vm_id: vmId } = (await west.send('POST', '/vm')).json
   await until('east knows of it', 20_000, async () => (await east.send('GET', `/vm/${vmId}/health`)).status === 200)
   expect((await east.send('POST', '/build', { body: { nonce: '01', source_data: 'AAAA' } })).status).toBe(429)
-  await until('it is over', 15_000, async () => (await east.send('GET', `/vm/${vmId}/health`)).status === 404)
+  offsetMs = buildsSettings.reservedMs
+  west.builds.vms.wake()
+  await until('it is over', 20_000, async () => (await east.send('GET', `/vm/${vmId}/health`)).status === 404)
   await until('its VM is gone', 20_000, () => west.world.vms().every(({ state }) => state === 'gone'))
   await until('its place is free', 20_000, () => east.submit().catch(() => null))
 })
@@ -220,7 +227,7 @@ test.skipIf(missing)('a restart in the middle', async () => {
   const held = Promise.withResolvers<void>()
   west.world.script = [line('init', 'begun'), { kind: 'wait', until: held.promise }, ...goodScript]
   const id = await east.submit()
-  await until('it runs', 10_000, async () => (await north.send('GET', `/build/${id}`)).json.state === 'running')
+  await until('it runs', 20_000, async () => (await north.send('GET', `/build/${id}`)).json.state === 'running')
   const followed = north.events(id)
   await until('its events have come', 20_000, async () => (await north.open(`/build/${id}/events`)).status === 200)
   await west.kill()
@@ -244,7 +251,7 @@ test.skipIf(missing)('the host with the source is away', async () => {
   await west.kill()
   const waits = await east.submit()
   await east.kill()
-  await until('east has no lease', 10_000, async () => {
+  await until('east has no lease', 20_000, async () => {
     return (await rig.sql("SELECT has_lease FROM strongroom.host_states WHERE name = 'east'")) === 'f'
   })
   const back = await rig.host('west')
@@ -261,9 +268,10 @@ test.skipIf(missing)('a source that does not come', async () => {
   const { east, west, north } = await threeHosts(rig, { bringMs: 500 })
   rig.cutPeers(true)
   const id = await east.submit()
-  await until('west gives it back', 15_000, () => Number(east.build(id).claims) >= 2)
+  await until('west gives it back', 20_000, () => Number(east.build(id).claims) >= 2)
   expect(east.build(id)).toMatchObject({ state: 'queued', hostId: east.hostId, vmId: null })
-  expect([existsSync(join(west.directory, 'builds', id)), west.world.vms()]).toEqual([false, []])
+  await until('west keeps nothing of it', 20_000, () => !existsSync(join(west.directory, 'builds', id)))
+  expect(west.world.vms()).toEqual([])
   rig.cutPeers(false)
   await east.kill()
   const back = await rig.host('east', { room: () => ({ kind: 'admit' }) })
@@ -291,11 +299,11 @@ test.skipIf(missing)('a host that is lost', async () => {
   await west.ended(done)
   west.world.script = [line('init', 'begun'), { kind: 'wait', until: new Promise(() => {}) }]
   const id = await east.submit()
-  await until('it runs', 10_000, async () => (await north.send('GET', `/build/${id}`)).json.state === 'running')
+  await until('it runs', 20_000, async () => (await north.send('GET', `/build/${id}`)).json.state === 'running')
   await west.kill()
   await rig.sql('UPDATE strongroom.clock SET lost_ms_min = 0')
-  await until('it has failed', 15_000, async () => (await north.send('GET', `/build/${id}`)).json.state === 'failed')
-  expect((await east.send('GET', `/build/${id}`)).json).toMatchObject({ error_type: 'internal' })
+  await until('it has failed', 20_000, async () => (await north.send('GET', `/build/${id}`)).json.state === 'failed')
+  await until('east knows', 20_000, async () => (await east.send('GET', `/build/${id}`)).json.error_type === 'internal')
   expect((await east.send('GET', `/build/${done}/result`)).status).toBe(503)
   const back = await rig.host('west')
   const build = await back.ended(id)
@@ -320,7 +328,7 @@ test.skipIf(missing)('a host that is forgotten', async () => {
   await east.kill()
   await rig.sql('UPDATE strongroom.leases SET epoch = 0')
   for (const name of ['west', 'east']) {
-    await until(`${name} is forgotten`, 10_000, () =>
+    await until(`${name} is forgotten`, 20_000, () =>
       north.postgres
         .transact(tx => forgetHost(tx, name, endAllOf))
         .then(
@@ -329,6 +337,7 @@ test.skipIf(missing)('a host that is forgotten', async () => {
         ),
     )
   }
+  await until('north knows', 20_000, async () => north.build(archive).state === 'failed')
   const gone = await north.send('GET', `/build/${done}/result`)
   expect([gone.status, (await north.send('GET', `/build/${done}`)).json.result]).toMatchObject([404, { url: null }])
   expect((await north.send('GET', `/build/${archive}`)).json).toMatchObject({ state: 'failed', error_type: 'internal' })
@@ -346,17 +355,18 @@ test.skipIf(missing)('the database away', async () => {
   const held = Promise.withResolvers<void>()
   west.world.script = [line('init', 'begun'), { kind: 'wait', until: held.promise }, ...goodScript]
   const id = await east.submit()
-  await until('it runs', 10_000, async () => (await north.send('GET', `/build/${id}`)).json.state === 'running')
+  await until('it runs', 20_000, async () => (await north.send('GET', `/build/${id}`)).json.state === 'running')
   rig.cut()
   const refused = await east.send('POST', '/build', { body: { nonce: '77', source_data: source.toString('base64') } })
   expect([refused.status, refused.headers.get('retry-after')]).toEqual([503, '2'])
   expect((await east.send('DELETE', `/build/${id}`)).status).toBe(503)
   held.resolve()
-  await until('the guest is done', 10_000, () => existsSync(join(west.directory, 'builds', id, 'result.tar.gz')))
+  await until('the guest is done', 20_000, () => existsSync(join(west.directory, 'builds', id, 'result.tar.gz')))
   expect((await north.send('GET', `/build/${id}`)).json.state).toBe('running')
   rig.restore()
   expect((await west.ended(id)).state).toBe('ok')
-  await until('north knows', 10_000, async () => (await north.send('GET', `/build/${id}`)).json.state === 'ok')
+  await until('north knows', 20_000, async () => (await north.send('GET', `/build/${id}`)).json.state === 'ok')
+  await until('east reaches the database', 20_000, () => east.postgres.view().isReachable)
   await east.submit({ nonce: '77' })
 })
 
@@ -366,7 +376,7 @@ test.skipIf(missing)('logs for the operator', async () => {
   const { east, west, north } = await threeHosts(rig)
   const id = await east.submit()
   await west.ended(id)
-  await until('north knows', 10_000, () => north.build(id).state === 'ok')
+  await until('north knows', 20_000, () => north.build(id).state === 'ok')
   const log = async (host: BuildHost) =>
     (
       await Array.fromAsync(

@@ -113,6 +113,7 @@ describe('cancel', () => {
     await until('it runs', 20_000, () => rig.build(running).state === 'running')
     rig.world.boots = false
     const starting = await rig.submit()
+    await until('it starts', 20_000, () => rig.build(starting).state === 'starting')
     const queued = await rig.submit()
     expect([running, starting, queued].map(id => rig.build(id).state)).toEqual(['running', 'starting', 'queued'])
     const stranger = await rig.send('DELETE', `/build/${running}`, { key: rig.keys.globex })

@@ -5,7 +5,7 @@ import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { present } from '../../../src/base/assert.ts'
-import { type Clock, systemClock } from '../../../src/base/clock.ts'
+import type { Clock } from '../../../src/base/clock.ts'
 import { systemRandom } from '../../../src/base/ids.ts'
 import { createLogger } from '../../../src/base/log.ts'
 import { type Builds, type BuildsDeps, createBuilds } from '../../../src/builds/builds.ts'
@@ -20,6 +20,7 @@ import { openStore, type Store } from '../../../src/store/db.ts'
 import { buildById } from '../../../src/store/directory/build.query.ts'
 import type { Build } from '../../../src/store/directory/build.table.ts'
 import type { Admission } from '../../../src/vm/admission.plan.ts'
+import { runningClock } from '../clock.ts'
 import { createClockGuard } from '../clock-guard.ts'
 import { simulatedTrust } from '../guest/attested-guest.ts'
 import { addKey } from '../instances/instances-service.ts'
@@ -59,7 +60,7 @@ export const buildsSettings: BuildsSettings = {
 
 /** Runs on real time, from a moment at which the simulated certificates are valid. */
 export const certainClock: Clock = {
-  ...systemClock,
+  ...runningClock,
   nowMs: () => Math.round(simulatedAsOf.getTime() + performance.now()),
 }
 
@@ -163,7 +164,7 @@ export async function startBuilds(first: BuildsChanges = {}): Promise<BuildsRig>
       return String(answer.json.job_id)
     },
     ended: async id => {
-      await until(`build ${id} has ended`, 10_000, () => build(id).closedAtMs !== null)
+      await until(`build ${id} has ended`, 60_000, () => build(id).closedAtMs !== null)
       return build(id)
     },
     events: async (id, query = '') => parseEvents((await send('GET', `/build/${id}/events${query}`)).text),
@@ -214,8 +215,8 @@ export function startBuildDaemon({
   const limits = {
     sourceBytesMax: 1_048_576,
     documentBytesMax: 65_536,
-    timeoutMs: 10_000,
-    slowMs: 10_000,
+    timeoutMs: 60_000,
+    slowMs: 60_000,
     depthMax: 16,
     ...changes.body,
   }

@@ -2,7 +2,7 @@
 // HTTP, build VMs that play scripts.
 
 import { expect, test } from 'bun:test'
-import { randomNonce, source } from '../../../scripts/rigs/build/builds-service.ts'
+import { certainClock, randomNonce, source } from '../../../scripts/rigs/build/builds-service.ts'
 import { resultOf } from '../../../scripts/rigs/build/engine.ts'
 import { hasPostgres, type PostgresServer } from '../../../scripts/rigs/postgres/server.ts'
 import { startForTests } from '../../../scripts/rigs/postgres/suite.ts'
@@ -106,7 +106,7 @@ test.skipIf(missing)('reserved VMs', async () => {
   expect(reserved.status).toBe(200)
   const vmId = String(reserved.json.vm_id)
   expect(await rig.sql('SELECT host_id FROM strongroom.build_reservations')).toBe(west.hostId)
-  expect((await east.send('GET', `/vm/${vmId}/health`)).status).toBe(200)
+  await until('east knows it', 20_000, async () => (await east.send('GET', `/vm/${vmId}/health`)).status === 200)
   // Its share of west, and nothing here: the refusal is of the host that was asked.
   const none = await east.send('POST', '/vm')
   expect([none.status, none.text]).toEqual([429, expect.stringContaining('This host has no room')])
@@ -128,7 +128,10 @@ test.skipIf(missing)('reserved VMs', async () => {
 test.skipIf(missing)('refusals', async () => {
   await using rig = await openBuildFleet(server)
   const settings = { queueMax: 0, concurrentMax: 1, perOrganizationMax: 2 }
-  const east = await rig.host('east', { room: full, settings })
+  // While it stands still, a second does not pass.
+  let standsAtMs: number | null = null
+  const clock = { ...certainClock, monotonicMs: () => standsAtMs ?? certainClock.monotonicMs() }
+  const east = await rig.host('east', { room: full, settings, clock })
   const west = await rig.host('west', { room: full, settings })
   const calls: string[] = []
   for (const host of [east, west]) {
@@ -155,10 +158,12 @@ test.skipIf(missing)('refusals', async () => {
   expect((await east.send('POST', '/build', { body: bodyOf() })).text).toContain('which is the limit')
   expect(calls).toHaveLength(2)
   const ask = async () => (await east.send('POST', '/build', { key: rig.keys.globex, body: bodyOf() })).status
+  standsAtMs = certainClock.monotonicMs()
   expect(await ask()).toBe(429)
   expect(calls.splice(0)).toEqual(['room of west', 'to west', 'room of west'])
   expect(await ask()).toBe(429)
   expect(calls).toEqual([])
+  standsAtMs = null
   await until('it is asked again', 20_000, async () => (await ask()) === 429 && calls.length === 1)
   await west.kill()
   expect((await east.send('POST', '/vm')).status).toBe(429)

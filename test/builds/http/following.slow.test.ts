@@ -8,6 +8,8 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import {
   type BuildsRig,
+  buildsSettings,
+  certainClock,
   parseEvents,
   randomNonce,
   source,
@@ -225,12 +227,16 @@ describe('VMs of their own', () => {
   })
 
   test('goal: reserved VMs count as VMs in use, and go when no build comes', async () => {
-    await using rig = await startBuilds({ settings: { concurrentMax: 2, reservedMs: 400 } })
+    let offsetMs = 0
+    const clock = { ...certainClock, nowMs: () => certainClock.nowMs() + offsetMs }
+    await using rig = await startBuilds({ clock, settings: { concurrentMax: 2 } })
     const vms = [await rig.send('POST', '/vm'), await rig.send('POST', '/vm', { key: rig.keys.globex })]
     expect(vms.map(({ status }) => status)).toEqual([200, 200])
     expect((await rig.send('POST', '/vm')).status).toBe(429)
     const waiting = await rig.submit()
     expect(rig.build(waiting).state).toBe('queued')
+    offsetMs = buildsSettings.reservedMs
+    rig.builds().vms.wake()
     await until('they are gone', 20_000, () => rig.world.vms().filter(({ state }) => state === 'gone').length >= 2)
     expect((await rig.send('GET', `/vm/${vms[0]?.json.vm_id}/health`)).status).toBe(404)
     expect((await rig.ended(waiting)).state).toBe('ok')

@@ -91,8 +91,8 @@ test('goal: each mistake of a request is refused by its field, and uses nothing 
   nothingLeft(rig)
 })
 
-test('goal: bodies that are no JSON object, are too large, too deep, cut or too slow are refused, and nothing is kept', async () => {
-  await using rig = await startBuilds({ starts: false, body: { sourceBytesMax: 10_000, timeoutMs: 300 } })
+test('goal: bodies that are no JSON object, are too large, too deep or cut are refused, and nothing is kept', async () => {
+  await using rig = await startBuilds({ starts: false, body: { sourceBytesMax: 10_000 } })
   const post = (bytes: string | Uint8Array, headers: Record<string, string> = {}) =>
     rig.send('POST', '/build', { bytes, headers: { 'content-type': 'application/json', ...headers } })
   const large = JSON.stringify(body({ source_data: Buffer.alloc(10_001).toString('base64') }))
@@ -112,6 +112,11 @@ test('goal: bodies that are no JSON object, are too large, too deep, cut or too 
     ['compressed', () => post('{}', { 'content-encoding': 'gzip' }), '400'],
   ]
   for (const [what, answer, expected] of table) expect([what, problem(await answer())]).toEqual([what, expected])
+  nothingLeft(rig)
+})
+
+test('goal: a body that does not end in its time is refused, and nothing is kept', async () => {
+  await using rig = await startBuilds({ starts: false, body: { timeoutMs: 300 } })
   const never = new ReadableStream({
     start: controller => controller.enqueue(new TextEncoder().encode('{"nonce":"00","source_data":"AAAA')),
   })

@@ -9,9 +9,6 @@ import { until } from '../../../scripts/rigs/until.ts'
 
 const source_data = source.toString('base64')
 const body = (change: object = {}) => ({ nonce: randomNonce(), source_data, ...change })
-/** Longest wait of another tenant. The rig alone takes some ten milliseconds. */
-const normalMs = 2_000
-
 type Held = AsyncDisposable & { readonly heads: () => string[] }
 
 /** As many connections at once, each with the same bytes on it, held open. `from`: the address that each comes from. */
@@ -48,11 +45,15 @@ const dribble = (key: string | null, text = `{"nonce":"00","source_data":"AAAA`)
   `POST /build HTTP/1.1\r\nHost: x.example\r\n${key === null ? '' : `Authorization: Bearer ${key}\r\n`}` +
   `Content-Type: application/json\r\nContent-Length: 900000\r\n\r\n${text}`
 
-async function servedSoon(rig: BuildsRig, key: string | null = rig.keys.globex): Promise<void> {
-  const startedMs = performance.now()
+async function served(rig: BuildsRig, key: string | null = rig.keys.globex): Promise<void> {
   const answer = await rig.send('POST', '/build', { key, body: body() })
   expect([answer.status, answer.text.slice(0, 200)]).toEqual([200, expect.stringContaining('job_id')])
-  expect(performance.now() - startedMs).toBeLessThan(normalMs)
+}
+
+/** While the others still hold their places: nobody has waited for one of theirs. */
+async function servedBeside(rig: BuildsRig, ...others: readonly Held[]): Promise<void> {
+  await served(rig)
+  expect(others.map(held => held.heads().includes(''))).toEqual(others.map(() => true))
 }
 
 describe('uploads', () => {
@@ -60,8 +61,8 @@ describe('uploads', () => {
     await using rig = await startBuilds({ starts: false })
     await using held = await hold(rig, dribble(rig.keys.acme), { count: 8 })
     await until('the rest is refused', 20_000, () => statuses(held).length >= 6)
+    await servedBeside(rig, held)
     expect(new Set(statuses(held))).toEqual(new Set(['429']))
-    await servedSoon(rig)
   })
 
   test('goal: where anybody may build, strangers leave half of the places to keys, and one network a part to other strangers', async () => {
@@ -70,15 +71,15 @@ describe('uploads', () => {
     await until('the rest is refused', 20_000, () => statuses(first).length >= 6)
     await using others = await hold(rig, dribble(null), { count: 24, from: at => `127.${at + 1}.0.1` })
     await until('the rest is refused', 20_000, () => statuses(others).length >= 21)
-    await servedSoon(rig)
+    await servedBeside(rig, first, others)
   })
 
   test('goal: a body that comes in drops ends long before its deadline, and its place is free', async () => {
-    await using rig = await startBuilds({ starts: false, body: { timeoutMs: 600_000, slowMs: 500 } })
+    await using rig = await startBuilds({ starts: false, body: { timeoutMs: 600_000, slowMs: 4_000 } })
     await using held = await hold(rig, dribble(rig.keys.acme), { count: 2 })
     await until('they are cut', 20_000, () => statuses(held).length === 2)
     expect(statuses(held)).toEqual(['408', '408'])
-    await servedSoon(rig, rig.keys.acme)
+    await served(rig, rig.keys.acme)
   })
 })
 
@@ -88,14 +89,13 @@ test('goal: as many followers of one organization as there are places leave plac
   const other = String((await rig.send('POST', '/build', { key: rig.keys.globex, body: body() })).json.job_id)
   const ask = `GET /build/${own}/events HTTP/1.1\r\nHost: x.example\r\nAuthorization: Bearer ${rig.keys.acme}\r\n\r\n`
   await using held = await hold(rig, ask, { count: 1_024 })
-  await until('all have an answer', 20_000, () => statuses(held).length === 1_024)
-  const startedMs = performance.now()
+  await until('all have an answer', 60_000, () => statuses(held).length === 1_024)
+  // None of them ends: whoever waited for a place of theirs would wait for ever.
   const response = await fetch(`${rig.url()}/build/${other}/events`, {
     headers: { authorization: `Bearer ${rig.keys.globex}` },
   })
   const first = await response.body?.getReader().read()
   expect([response.status, Buffer.from(first?.value ?? '').toString()]).toEqual([200, expect.stringContaining('retry')])
-  expect(performance.now() - startedMs).toBeLessThan(normalMs)
   expect(statuses(held).filter(status => status === '200')).toHaveLength(128)
 })
 
@@ -131,8 +131,8 @@ describe('VMs', () => {
     await using rig = await startBuilds({ starts: false, settings: { concurrentMax: 2 } })
     const reserved = [await rig.send('POST', '/vm'), await rig.send('POST', '/vm')]
     expect(reserved.map(({ status }) => status)).toEqual([200, 429])
-    await servedSoon(rig)
-    await servedSoon(rig)
+    await served(rig)
+    await served(rig)
     const late = await rig.send('POST', '/vm', { key: rig.keys.globex })
     expect([late.status, late.text]).toEqual([429, expect.stringContaining('wait')])
   })
@@ -158,7 +158,7 @@ describe('VMs', () => {
     for (let count = 0; count < 10; count += 1)
       answers.push((await rig.send('POST', '/build', { body: body() })).status)
     expect(answers.filter(status => status === 200)).toHaveLength(5)
-    await servedSoon(rig)
+    await served(rig)
   })
 })
 

@@ -198,7 +198,7 @@ async function startHost({ name, directory, database, alive, way, place, key }: 
     signal: stopping.signal,
   })
   fleet.start()
-  await until('the copy is there', 10_000, () => fleet.waitsFor() === null)
+  await until('the copy is there', 60_000, () => fleet.waitsFor() === null)
   const renewing = lease.run(stopping.signal)
   if (changes.starts !== false) daemon.builds.start()
   let isKilled = false
@@ -218,10 +218,10 @@ async function startHost({ name, directory, database, alive, way, place, key }: 
     },
     events: async (id, query = '') => parseEvents((await send('GET', `/build/${id}/events${query}`)).text),
     ended: async id => {
-      await until(`build ${id} has ended`, 30_000, () => buildById(store.directory.db, id)?.closedAtMs != null)
+      await until(`build ${id} has ended`, 60_000, () => buildById(store.directory.db, id)?.closedAtMs != null)
       return build(id)
     },
-    reported: () => until(`${name} has reported`, 30_000, () => fleet.view().unreportedRows === 0),
+    reported: () => until(`${name} has reported`, 60_000, () => fleet.view().unreportedRows === 0),
     kill: async () => {
       if (isKilled) return
       isKilled = true
