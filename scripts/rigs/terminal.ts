@@ -31,6 +31,11 @@ export function atTerminal(argv: readonly string[]): Typed {
       exit: () => closed.resolve(),
     },
   })
+  let isOver = false
+  const exited = Promise.all([child.exited, closed.promise]).then(([exitCode]) => {
+    isOver = true
+    return exitCode
+  })
   const screen = () => output.replaceAll(/\x1b\[[0-9;]*[A-Za-z]/g, '').replaceAll('\r', '')
   return {
     type: text => void child.terminal?.write(text),
@@ -38,11 +43,11 @@ export function atTerminal(argv: readonly string[]): Typed {
       until(`${JSON.stringify(text)} is printed`, timeoutMs, () => {
         const at = screen().indexOf(text, seen)
         if (at !== -1) seen = at + text.length
-        else if (child.exitCode !== null) throw new Error(`it ended with ${child.exitCode}: ${screen()}`)
+        else if (isOver) throw new Error(`it ended with ${child.exitCode}: ${screen()}`)
         return at !== -1
       }),
     screen,
-    exited: Promise.all([child.exited, closed.promise]).then(([exitCode]) => exitCode),
+    exited,
     kill: () => child.kill('SIGKILL'),
   }
 }

@@ -26,7 +26,7 @@ import { STATUS } from '../rigs/admin-status.ts'
 import { main, type Result, runWith } from '../rigs/program.ts'
 
 /** Tests here start dozens of processes at once. */
-setDefaultTimeout(60_000)
+setDefaultTimeout(120_000)
 
 let dir: string
 let store: Store

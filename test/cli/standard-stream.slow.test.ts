@@ -17,7 +17,7 @@ import { join } from 'node:path'
 import { isTerminal } from '../../src/cli/standard-stream.ts'
 import { main } from '../rigs/program.ts'
 
-setDefaultTimeout(60_000)
+setDefaultTimeout(120_000)
 
 const dir = mkdtempSync(join(tmpdir(), 'srt-standard-stream-'))
 afterAll(() => rmSync(dir, { recursive: true }))

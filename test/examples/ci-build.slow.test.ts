@@ -31,7 +31,7 @@ async function run(env: Readonly<Record<string, string>>) {
     ASKED: asked,
     ...{ PATH: `${work}:${process.env.PATH}`, SUBMIT: '0', VERIFY: '0', WORD: 'PASS', ...env },
   }
-  const { exitCode, output } = await runCommand([script, 'source'], { timeoutMs: 20_000, cwd: work, env: settings })
+  const { exitCode, output } = await runCommand([script, 'source'], { timeoutMs: 60_000, cwd: work, env: settings })
   return { exitCode, output, calls: readFileSync(asked, 'utf8').trim().split('\n') }
 }
 

@@ -57,7 +57,7 @@ beforeAll(async () => {
   const context = await launchChromium(profile, { ignoreHTTPSErrors: true })
   undo.defer(() => context.close())
   page = await context.newPage()
-  page.setDefaultTimeout(30_000)
+  page.setDefaultTimeout(60_000)
 }, 120_000)
 afterAll(() => undo.disposeAsync())
 
@@ -87,7 +87,7 @@ test('goal: it verifies the gateway and shows every check', async () => {
   expect(checks).toContainEqual(expect.stringMatching(/^pass attestation-nonce/))
   expect(checks.filter(check => check.startsWith('fail'))).toEqual([])
   expect(gateway.seen).toEqual(['GET /attestation', 'GET /workload.json'])
-}, 60_000)
+}, 120_000)
 
 test('goal: it asks in encrypted form, shows the answer and verifies its receipt', async () => {
   const before = gateway.encryptedCount()
@@ -101,7 +101,7 @@ test('goal: it asks in encrypted form, shows the answer and verifies its receipt
   await click('ask')
   await page.locator('#receipt', { hasText: 'Receipt' }).waitFor()
   expect(await page.locator('#receipt').textContent()).toStartWith('Receipt FAIL')
-}, 60_000)
+}, 120_000)
 
 test('goal: another measurement than the expected one is shown, and gets no question', async () => {
   const { policy } = await attestedOptions()
@@ -111,9 +111,9 @@ test('goal: another measurement than the expected one is shown, and gets no ques
     expect.stringMatching(/^fail gateway\/measurement/),
   )
   expect(gateway.seen.filter(line => !line.startsWith('GET '))).toEqual([])
-}, 60_000)
+}, 120_000)
 
 test('goal: an address without a gateway is an error in words', async () => {
   await fill({ url: 'https://127.0.0.1:9' })
   expect(await click('verify')).toContain('no evidence from 127.0.0.1:9')
-}, 60_000)
+}, 120_000)

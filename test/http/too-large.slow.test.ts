@@ -32,8 +32,8 @@ function serve() {
   const sources = {
     sourceBytesMax: bytesMax,
     documentBytesMax: bytesMax,
-    timeoutMs: 30_000,
-    slowMs: 30_000,
+    timeoutMs: 120_000,
+    slowMs: 120_000,
     depthMax: 9,
   }
   const fetch = createEdge({
@@ -48,7 +48,7 @@ function serve() {
         method: 'POST',
         path: '/json',
         respond: async ({ request }) =>
-          Response.json(await readJson(request, { bytesMax, timeoutMs: 30_000, depthMax: 9 }, deadlines)),
+          Response.json(await readJson(request, { bytesMax, timeoutMs: 120_000, depthMax: 9 }, deadlines)),
       },
       {
         method: 'POST',
@@ -64,7 +64,7 @@ function serve() {
     hostname: '127.0.0.1',
     port: 0,
     tls: { current: () => pair, guestCertificate: () => '', onChange: () => {} },
-    idleTimeoutSeconds: 30,
+    idleTimeoutSeconds: 120,
     requestBodyBytesMax: Number.MAX_SAFE_INTEGER,
     log: silentLogger,
   })
@@ -112,7 +112,7 @@ for (const path of ['/json', '/source']) {
       expect([size, [...new Set(await Promise.all(asked))]]).toEqual([size, ['413']])
     }
     await server.stop(true)
-  }, 60_000)
+  }, 120_000)
 }
 
 // Goal: nobody is read for ever: beyond a bound the refusal is sent whatever is still to come.
@@ -130,7 +130,7 @@ test('an endless body', async () => {
     },
   })
   const request = new Request('http://a.example/', { method: 'POST', body: endless })
-  await expect(readJson(request, { bytesMax, timeoutMs: 30_000, depthMax: 9 }, deadlines)).rejects.toMatchObject({
+  await expect(readJson(request, { bytesMax, timeoutMs: 120_000, depthMax: 9 }, deadlines)).rejects.toMatchObject({
     code: 'body_too_large',
   })
   expect(cancelled).toBe(true)

@@ -46,7 +46,7 @@ describe('a daemon killed', () => {
         const probe =
           step === 'open' || step === 'probe' ? () => opened.promise.then(() => die(async () => {})) : undefined
         bench.start(killed, probe).wake('instance')
-        await until('the daemon has died', 10_000, async () => {
+        await until('the daemon has died', 60_000, async () => {
           await clock.elapse(0)
           return hasDied
         })

@@ -6,9 +6,9 @@ import { listWithUuid } from '../../src/linux/process.ts'
 
 const findByUuid = (wanted: string) => listWithUuid().find(({ uuid }) => uuid === wanted) ?? null
 
-setDefaultTimeout(20_000)
+setDefaultTimeout(120_000)
 
-const bounds = { timeoutMs: 5_000, outputBytesMax: 1_000 }
+const bounds = { timeoutMs: 60_000, outputBytesMax: 1_000 }
 
 test('goal: a command gets its stdin and gives back both outputs apart', async () => {
   expect(await run(['bash', '-c', 'cat; echo no >&2'], { stdin: 'yes', ...bounds })).toEqual({

@@ -17,7 +17,7 @@ import {
 
 const findByUuid = (wanted: string) => listWithUuid().find(({ uuid }) => uuid === wanted) ?? null
 
-setDefaultTimeout(20_000)
+setDefaultTimeout(120_000)
 const dir = mkdtempSync(join(tmpdir(), 'process-test-'))
 // Blocks without a child of its own, which would have the same arguments for a moment.
 const fifo = join(dir, 'fifo')
@@ -60,7 +60,7 @@ test('goal: an identity holds for the very process only: pid, start time and UUI
   expect(await waitGone(identity, 50)).toBe(false)
 
   expect(signalProcess(identity, 'SIGKILL')).toBe(true)
-  expect(await waitGone(identity, 15_000)).toBe(true)
+  expect(await waitGone(identity, 60_000)).toBe(true)
   expect(await exited).toBe(137)
   expect(signalProcess(identity, 'SIGKILL')).toBe(false)
   expect(findByUuid(uuid)).toBeNull()
@@ -131,7 +131,7 @@ setInterval(() => {}, 1000)
   expect(isAlive(identity)).toBe(true)
   expect(findByUuid(uuid)).toEqual(identity)
   expect(signalProcess(identity, 'SIGKILL')).toBe(true)
-  expect(await waitGone(identity, 15_000)).toBe(true)
+  expect(await waitGone(identity, 60_000)).toBe(true)
 })
 
 test('goal: a detached process that cannot start, or does not name its VM, is a Fault', () => {

@@ -93,7 +93,7 @@ function makeDaemon(
 function makeSshd(sandbox: Sandbox, overrides: Partial<DaemonDeps> = {}): Daemon {
   const { paths, sshPort: port, sshdArgv: argv } = sandbox
   const record = paths.sshdRecord
-  const listen = { port, timeoutMs: 10_000 }
+  const listen = { port, timeoutMs: 60_000 }
   return makeDaemon(sandbox, { name: 'sshd', record, runDir: paths.sshdRunDir, argv, listen, ...overrides })
 }
 

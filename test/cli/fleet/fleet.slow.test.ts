@@ -19,7 +19,7 @@ import { insertOrganization } from '../../../src/store/directory/organization.qu
 import { egressAdmin } from '../../rigs/instances/egress-admin.ts'
 import { runWith } from '../../rigs/program.ts'
 
-setDefaultTimeout(60_000)
+setDefaultTimeout(120_000)
 
 describe.skipIf(skipUnless(hasPostgres, 'needs PostgreSQL (scripts/setup installs it)'))('strongroom fleet', () => {
   let server: PostgresServer

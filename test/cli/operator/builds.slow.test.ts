@@ -12,7 +12,7 @@ import { insertOrganization } from '../../../src/store/directory/organization.qu
 import { addQueuedBuild, buildsAdmin, cancelQueuedBuild } from '../../rigs/build/queued-build.ts'
 import { main } from '../../rigs/program.ts'
 
-setDefaultTimeout(60_000)
+setDefaultTimeout(120_000)
 
 const nowMs = Date.parse('2026-11-20T12:00:00.000Z')
 let dir: string

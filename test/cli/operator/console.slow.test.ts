@@ -10,7 +10,7 @@ import { logIn, pageHeaders, startConsole } from '../../rigs/console/console.ts'
 import { egressAdmin } from '../../rigs/instances/egress-admin.ts'
 import { runWith } from '../../rigs/program.ts'
 
-setDefaultTimeout(60_000)
+setDefaultTimeout(120_000)
 
 const administrators = [{ uid: 1001, user: 'alice', role: 'operator' as const }]
 

@@ -15,7 +15,7 @@ import { listAudit } from '../../../src/store/ledger/audit.query.ts'
 import { egressAdmin } from '../../rigs/instances/egress-admin.ts'
 import { main, runWith } from '../../rigs/program.ts'
 
-setDefaultTimeout(60_000)
+setDefaultTimeout(120_000)
 
 const { admin, store } = egressAdmin()
 let dir: string

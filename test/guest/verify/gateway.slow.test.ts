@@ -9,7 +9,7 @@ import { toHex, utf8 } from '../../../src/base/bytes.ts'
 import type { AttestedGateway, InferenceGateway } from '../../../src/contract/vm/inference-gateway.ts'
 import { type GatewayLineQuestion, judgeGateway } from '../../../src/guest/verify/gateway.ts'
 
-const testMs = 60_000
+const testMs = 120_000
 let bench: EnclaveBench
 let url: string
 beforeAll(async () => {

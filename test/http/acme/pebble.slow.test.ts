@@ -14,7 +14,7 @@ import { spkiDigestOf } from '../../../src/http/pair.ts'
 import { domain, type Edge, startEdge, startEdgeDns } from '../../rigs/acme/appliance-edge.ts'
 import { hasPebble, startPebble } from '../../rigs/acme/pebble.ts'
 
-const testMs = 90_000
+const testMs = 120_000
 let dir: string
 beforeEach(() => {
   dir = mkdtempSync(join(tmpdir(), 'strongroom-acme-'))
@@ -34,7 +34,7 @@ test.skipIf(without)(
     const stateDir = join(dir, 'state')
     const acme = { directory: pebble.directoryUrl, ca_file: pebble.caFile, contact: ['ops@agents.example'] }
     await using edge = await startEdge({ stateDir, dns, acme })
-    await until('two certificates', 20_000, () => issued(edge) === 2)
+    await until('two certificates', 60_000, () => issued(edge) === 2)
     const root = await pebble.root()
     for (const name of [`instances.${domain}`, `inference.${domain}`]) {
       const found = await edge.shown(name, root)
@@ -69,7 +69,7 @@ test.skipIf(without)(
       http_listen: `127.0.0.1:${httpPort}`,
     }
     await using edge = await startEdge({ stateDir: join(dir, 'state'), dns, acme })
-    await until('two certificates', 20_000, () => issued(edge) === 2)
+    await until('two certificates', 60_000, () => issued(edge) === 2)
     expect((await edge.shown(`instances.${domain}`, await pebble.root())).problem).toBe(null)
     await expect(fetch(`http://127.0.0.1:${httpPort}/`)).rejects.toThrow()
   },
@@ -98,7 +98,7 @@ test.skipIf(without)(
     let before: Awaited<ReturnType<Edge['shown']>>
     {
       await using edge = await startEdge(settings)
-      await until('two certificates', 20_000, () => issued(edge) === 2)
+      await until('two certificates', 60_000, () => issued(edge) === 2)
       before = await edge.shown(name, root)
     }
     let aheadMs = 0
@@ -114,9 +114,9 @@ test.skipIf(without)(
     await using edge = await startEdge({ ...settings, clock })
     // Until it is renewed the one of before is served.
     expect((await edge.shown(name, root)).raw).toBe(before.raw)
-    await until('it is ordered again', 20_000, () => edge.events.length > 0)
+    await until('it is ordered again', 60_000, () => edge.events.length > 0)
     // Pebble's own clock is not ahead: what it issues is good.
-    await until('both are renewed', 20_000, () => issued(edge) === 2)
+    await until('both are renewed', 60_000, () => issued(edge) === 2)
     const after = await edge.shown(name, root)
     expect([after.raw === before.raw, after.spki === before.spki, after.problem]).toEqual([false, true, null])
     expect(pebble.log().split('accounts in memory')).toHaveLength(2)
@@ -139,7 +139,7 @@ test.skipIf(without)(
     const acme = { directory: pebble.directoryUrl, ca_file: pebble.caFile }
     {
       await using edge = await startEdge({ stateDir: join(dir, 'without'), dns, acme })
-      await until('a failure', 20_000, () => edge.events.some(({ kind }) => kind === 'tls.acme_failed'))
+      await until('a failure', 60_000, () => edge.events.some(({ kind }) => kind === 'tls.acme_failed'))
       const [first] = edge.tls.acme() ?? []
       expect(first?.failure?.type).toBe('urn:ietf:params:acme:error:externalAccountRequired')
     }
@@ -147,7 +147,7 @@ test.skipIf(without)(
     writeFileSync(file, `${secret}\n`)
     const bound = { ...acme, eab_kid: 'kid-1', eab_key_file: file }
     await using edge = await startEdge({ stateDir: join(dir, 'with'), dns, acme: bound })
-    await until('two certificates', 20_000, () => issued(edge) === 2)
+    await until('two certificates', 60_000, () => issued(edge) === 2)
   },
   testMs,
 )
@@ -169,7 +169,7 @@ test.skipIf(without)(
       http_listen: '127.0.0.1:0',
     }
     await using edge = await startEdge({ stateDir: join(dir, 'state'), dns, acme })
-    await until('both have failed', 30_000, () => edge.tls.acme()?.every(({ failure }) => failure !== null))
+    await until('both have failed', 60_000, () => edge.tls.acme()?.every(({ failure }) => failure !== null))
     const [first] = edge.tls.acme() ?? []
     expect(first?.failure?.type).toStartWith('urn:ietf:params:acme:error:')
     expect((first?.nextAtMs ?? 0) - Date.now()).toBeGreaterThan(200_000)

@@ -359,9 +359,10 @@ test('a thousand instances in one list', async () => {
     names.push((await appliance.create()).name)
   }
   await appliance.send('GET', '/v1/instances')
-  const startedMs = performance.now()
+  // Time of the processor: other processes have a part of the wall clock's.
+  const begin = process.cpuUsage()
   const { instances } = (await appliance.send('GET', '/v1/instances')).data as { instances: { name: string }[] }
-  const tookMs = performance.now() - startedMs
+  const { user, system } = process.cpuUsage(begin)
   expect(instances.map(({ name }) => name)).toEqual(names)
-  expect(tookMs).toBeLessThan(1_000)
+  expect((user + system) / 1_000).toBeLessThan(1_000)
 })

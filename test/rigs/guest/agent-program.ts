@@ -23,7 +23,7 @@ if (import.meta.main) {
     devicesWaitMs: 0,
     configFiles: createTsmKernel({ provider: device ? 'sev_guest' : null }),
     showStage: stage => process.stdout.write(`${stage}\n`),
-    listenTimeoutMs: 10_000,
+    listenTimeoutMs: 60_000,
     openPort: async () => openGuestEnd(port),
     run,
     // The real one would signal PID 1 of the machine that tests.

@@ -155,7 +155,7 @@ export function provisioningBench(behaviour: Partial<Guest> = {}) {
   }
   /** Lets time pass until the instance has moved on from `provisioning`. */
   const provisioned = (stepMs = 20) =>
-    until('the instance is provisioned, or has failed', 10_000, async () => {
+    until('the instance is provisioned, or has failed', 60_000, async () => {
       await clock.elapse(stepMs)
       return instance().status !== 'provisioning'
     })

@@ -54,7 +54,7 @@ export async function startSshServer(directory: string): Promise<SshServer> {
     await child.exited
   }
   try {
-    await until('sshd listens', 10_000, () => {
+    await until('sshd listens', 60_000, () => {
       if (child.exitCode !== null) throw new Error(`sshd: ${child.exitCode}: ${log()}`)
       return log().includes('Server listening')
     })

@@ -15,7 +15,8 @@ export type TestTpm = AsyncDisposable & {
   readonly kill: () => Promise<void>
 }
 
-const answerMs = 10_000
+/** A primary key of RSA takes as long as its primes are looked for. */
+const answerMs = 60_000
 
 export async function startSwtpm(): Promise<TestTpm> {
   const dir = await mkdtemp('/tmp/swtpm-test-')

@@ -35,7 +35,7 @@ export type Told = {
   }
 }
 
-const commandTimeoutMs = 60_000
+const commandTimeoutMs = 120_000
 
 export async function preparePackage(): Promise<PackageProject> {
   const work = mkdtempSync(join(tmpdir(), 'strongroom-package-'))

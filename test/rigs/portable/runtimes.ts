@@ -8,7 +8,7 @@ import { launchChromium } from '../../../scripts/rigs/chromium.ts'
 
 const suiteEntry = resolve(import.meta.dir, 'suite.ts')
 const driver = resolve(import.meta.dir, 'driver.mjs')
-const runTimeoutMs = 60_000
+const runTimeoutMs = 110_000
 
 export type ScriptRuntime = 'bun' | 'node' | 'node-bare'
 

@@ -13,7 +13,7 @@ import { attestedFetch } from '../../../src/verifier/fetch/node.ts'
 import type { AttestedFetchOptions } from '../../../src/verifier/fetch/options.ts'
 import { startRelay } from '../../rigs/tls-peers.ts'
 
-const testMs = 60_000
+const testMs = 120_000
 let upstream: TestUpstream
 beforeAll(async () => {
   upstream = await startUpstream()

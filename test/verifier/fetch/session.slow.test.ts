@@ -94,14 +94,14 @@ describe.each(runtimes)('%s', (runtime, isLeftOut) => {
       // Evidence twice, each on a connection of its own, and the requests.
       expect(relay.connectionCount() - before).toBe(3)
     },
-    60_000,
+    120_000,
   )
 })
 
 test('goal: one encapsulation for a session, in a page', async () => {
   await using page = await openClientPage(project, relay.url)
   await use(page, {})
-}, 60_000)
+}, 120_000)
 
 test('goal: a gateway without sessions gets an encapsulation with every request', async () => {
   const { fetch, gateway: fake, wire } = await startFakeFetch()
