@@ -118,7 +118,7 @@ class Faulted {
 test.skipIf(missing).each(seeds)(
   'builds through random faults, seed %d',
   async seed => {
-    await using rig = await openBuildFleet(server)
+    await using rig = await openBuildFleet(server, { isCut: true })
     const faulted = new Faulted(rig, seed)
     for (const name of names) await faulted.start(name)
     const ending = new AbortController()

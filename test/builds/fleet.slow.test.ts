@@ -123,7 +123,7 @@ test.skipIf(missing)('cancel through any host', async () => {
 
 // Goal: a host that cannot know what others have acknowledged does not say that there is no such build.
 test.skipIf(missing)('cancel of a build that is not known here', async () => {
-  await using rig = await openBuildFleet(server)
+  await using rig = await openBuildFleet(server, { isCut: true })
   const { east } = await threeHosts(rig)
   const path = `/build/${randomUUID()}`
   expect((await east.send('DELETE', path)).status).toBe(404)
@@ -350,7 +350,7 @@ test.skipIf(missing)('a host that is forgotten', async () => {
 
 // Goal: without the database builds that run go on, nothing ends twice or is lost, and all of it is there afterwards.
 test.skipIf(missing)('the database away', async () => {
-  await using rig = await openBuildFleet(server)
+  await using rig = await openBuildFleet(server, { isCut: true })
   const { east, west, north } = await threeHosts(rig)
   const held = Promise.withResolvers<void>()
   west.world.script = [line('init', 'begun'), { kind: 'wait', until: held.promise }, ...goodScript]

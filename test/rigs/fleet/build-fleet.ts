@@ -32,6 +32,7 @@ import type { BuildFleet } from '../../../src/builds/fleet.ts'
 import { parseDatabaseUrl } from '../../../src/config/fleet/database-url.ts'
 import { type FleetDirectory, openFleetDirectory } from '../../../src/fleet/directory/directory.ts'
 import { fleetIdOf } from '../../../src/fleet/directory/feed.ts'
+import type { PostgresLimits } from '../../../src/fleet/driver.ts'
 import { failAllOf } from '../../../src/fleet/hosts/give-up.ts'
 import { hostById, joinHost } from '../../../src/fleet/hosts/hosts.query.ts'
 import { Lease } from '../../../src/fleet/hosts/lease.ts'
@@ -95,7 +96,11 @@ const fromField = 'x-test-host'
 type Alive = { readonly hostId: string; readonly peerUrl: string }
 type Kept = { readonly world: FakeBuildEngine; readonly logged: string[]; changes: HostChanges }
 
-export async function openBuildFleet(server: PostgresServer): Promise<BuildFleetRig> {
+/** Where nothing waits for an outage to end: a machine that holds a statement or this process up fails no test. */
+const patientLimits = { connectMs: 30_000, statementMs: 30_000, lockMs: 30_000, transactionMs: 60_000 }
+
+/** `isCut`: the test takes the database away, and does not wait for it as long as hosts do. */
+export async function openBuildFleet(server: PostgresServer, { isCut = false } = {}): Promise<BuildFleetRig> {
   const root = mkdtempSync(join(tmpdir(), 'srt-builds-'))
   const database = await newFleet(server)
   const proxy = await startProxy(server.port)
@@ -111,7 +116,7 @@ export async function openBuildFleet(server: PostgresServer): Promise<BuildFleet
     place.changes = { ...place.changes, ...changes }
     kept.set(name, place)
     const host = await startHost({
-      ...{ name, directory, alive, place, way },
+      ...{ name, directory, alive, place, way, limits: isCut ? impatientLimits : patientLimits },
       database: database.replace(`:${server.port}/`, `:${proxy.port}/`),
       key: () => present(keys, 'the first host makes the keys').acme,
     })
@@ -146,20 +151,21 @@ type HostDeps = {
   readonly name: string
   readonly directory: string
   readonly database: string
+  readonly limits: Partial<PostgresLimits>
   readonly alive: Map<string, Alive>
   readonly way: { readonly isCut: boolean }
   readonly place: Kept
   readonly key: () => string
 }
 
-async function startHost({ name, directory, database, alive, way, place, key }: HostDeps): Promise<BuildHost> {
+async function startHost({ name, directory, database, limits, alive, way, place, key }: HostDeps): Promise<BuildHost> {
   const { world, logged, changes } = place
   const parsed = parseDatabaseUrl(database)
   if (!parsed.ok) throw new Error(parsed.problem)
   const target = { ...parsed.address, caPem: null, applicationName: name }
   const alone = openStore(join(directory, 'strongroom.db'))
   const { hostId } = alone
-  const postgres = await openPostgres({ target, limits: impatientLimits, clock: systemClock, log: silentLogger })
+  const postgres = await openPostgres({ target, limits, clock: systemClock, log: silentLogger })
   const lease = await enter(postgres, { hostId, name, lostAfterMs: changes.lostAfterMs ?? 60_000 })
   let onBuilds: (ids: readonly string[]) => void = () => {}
   const fleet = openFleetDirectory(
@@ -193,7 +199,7 @@ async function startHost({ name, directory, database, alive, way, place, key }: 
   alive.set(name, { hostId, peerUrl: `http://127.0.0.1:${peerPort.port}` })
   const stopping = new AbortController()
   const heard = listenForNews({
-    ...{ target, limits: impatientLimits, clock: systemClock, log: silentLogger },
+    ...{ target, limits, clock: systemClock, log: silentLogger },
     onNews: fleet.wake,
     signal: stopping.signal,
   })

@@ -1,4 +1,4 @@
-import { describe, expect, test } from 'bun:test'
+import { describe, expect, setDefaultTimeout, test } from 'bun:test'
 import { createHash } from 'node:crypto'
 import * as fs from 'node:fs'
 import { join, resolve } from 'node:path'
@@ -7,6 +7,9 @@ import { applianceRecipe, enclaveRecipe, guestRecipe } from '../../../scripts/bu
 import { MEASURED } from '../../../scripts/lib/measured-inputs.ts'
 import { version } from '../../../src/base/version.ts'
 import { MIGRATIONS, schemaVersionOf } from '../../../src/store/db.ts'
+
+/** A test here builds up to four executables. */
+setDefaultTimeout(300_000)
 
 const repo = resolve(import.meta.dir, '../../..')
 /** Inputs of a measured executable besides our sources; test/meta/measured-inputs.test.ts checks the lists. */
