@@ -1,4 +1,4 @@
-// Clocks of tests: one that moves only when the test says so, and one of real time whose sleeps are fair to this process.
+// Clocks of tests: one that moves only when the test says so, and one of real time that is fair to this process.
 
 import { type Clock, systemClock } from '../../src/base/clock.ts'
 
@@ -75,7 +75,7 @@ export function createManualClock(startMs = Date.UTC(2026, 10, 20, 8, 30)): Manu
 const sliceMs = 250
 
 /**
- * Real time. Where both sides of a test are in this process, nobody can answer while it does not run: a halt of whatever
+ * Real time. Where both sides of a test are in this process, nobody can answer while it does not run: a halt of any
  * length costs a sleep of this clock a slice.
  */
 export const runningClock: Clock = {
