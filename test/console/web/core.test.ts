@@ -2,18 +2,32 @@
 
 import { describe, expect, test } from 'bun:test'
 import { BUSY_STATUS, GATEWAY_KEYS, metricsText } from '../../../scripts/rigs/console/documents.ts'
+import { present } from '../../../src/base/assert.ts'
+import { bytesOption } from '../../../src/cli/options.ts'
 import { bytesText as commandLineBytes } from '../../../src/cli/render.ts'
 import { TOPICS } from '../../../src/console/live/changes.ts'
 import { commandOf, quoted } from '../../../src/console/web/core/command.ts'
 import { GrowingText, shownLine, shownText } from '../../../src/console/web/core/foreign.ts'
-import { bytesText, distanceText, durationText, shortText, usdText } from '../../../src/console/web/core/format.ts'
+import {
+  bytesText,
+  distanceText,
+  durationText,
+  gibOption,
+  shortText,
+  usdText,
+} from '../../../src/console/web/core/format.ts'
 import { LIVE_TOPICS, retryDelayMs, topicsIn } from '../../../src/console/web/core/live-message.ts'
 import { quantileOf, readMetrics, sumOf, sumsBy } from '../../../src/console/web/core/metrics.ts'
 import { matchPath, pathTo, readAddress } from '../../../src/console/web/core/path.ts'
 import { eventsIn } from '../../../src/console/web/core/server-sent.ts'
 import { pointOf } from '../../../src/console/web/operator/gateway/rates.ts'
 import { alertsOf } from '../../../src/console/web/operator/host/alerts.ts'
-import { bodyOf, optionsOf, termsOf } from '../../../src/console/web/operator/organizations/gateway-key-terms.ts'
+import {
+  bodyOf,
+  changesOf,
+  optionsOf,
+  termsOf,
+} from '../../../src/console/web/operator/organizations/gateway-key-terms.ts'
 import { rowsInView } from '../../../src/console/web/parts/rows-in-view.ts'
 
 // Goal: a deep link names what it named when it was copied, whatever stands in it.
@@ -182,4 +196,33 @@ test('terms of a gateway key', () => {
     'no-aliases': true,
     'budget-tokens': '5',
   })
+})
+
+// Goal: a change of one term leaves the others alone, an end in the middle of a day too, and its command says the same.
+test('a change of a gateway key', () => {
+  const [key] = GATEWAY_KEYS
+  const before = termsOf({ ...present(key, 'a key'), expires_at: '2026-12-01T18:30:00.000Z' })
+  expect(changesOf(before, before)).toEqual({})
+  expect(changesOf({ ...before, budget_usd: '5', models: '' }, before)).toEqual({ budget_usd: '5', models: null })
+  const named = { ...before, aliases: 'a=b, c=d' }
+  expect(changesOf(named, before)).toEqual({
+    aliases: [
+      { name: 'a', model: 'b' },
+      { name: 'c', model: 'd' },
+    ],
+  })
+  expect(commandOf(['gateway', 'key', 'set', 'x'], optionsOf(named, before))).toBe(
+    'strongroom gateway key set x --alias a=b --alias c=d',
+  )
+})
+
+// Goal: the command line takes the size that the page takes.
+test('a size in GiB', () => {
+  for (const [typed, bytes] of [
+    ['6', 6_442_450_944],
+    ['1.5', 1_610_612_736],
+    ['6.', 6_442_450_944],
+  ] as const) {
+    expect(bytesOption(Number.MAX_SAFE_INTEGER)(gibOption(typed))).toBe(bytes)
+  }
 })

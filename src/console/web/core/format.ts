@@ -9,6 +9,23 @@ export function bytesText(bytes: number): string {
   return `${unit === 0 ? value : value.toFixed(1)} ${units[unit]}`
 }
 
+const bytesPerGib = 1_073_741_824
+
+/** As somebody would type it. */
+export function gibOf(bytes: number): string {
+  return String(bytes / bytesPerGib)
+}
+
+/** Bytes of a number of GiB as typed; NaN: it is none. */
+export function bytesOfGib(gib: string): number {
+  return Math.round(Number(gib) * bytesPerGib)
+}
+
+/** The same for an option of the command line, which reads whole numbers alone. */
+export function gibOption(gib: string): string {
+  return /^[0-9]+$/.test(gib) ? `${gib}GiB` : String(bytesOfGib(gib))
+}
+
 export function countText(count: number): string {
   return count.toLocaleString('en-US')
 }

@@ -5,12 +5,10 @@ import type { AdminInstance } from '../../../../contract/admin/admin.ts'
 import type { AdminEgressRaise } from '../../../../contract/admin/egress.ts'
 import { useAction } from '../../core/action.ts'
 import { commandOf } from '../../core/command.ts'
-import { bytesText } from '../../core/format.ts'
+import { bytesOfGib, bytesText, gibOf, gibOption } from '../../core/format.ts'
 import { operate, session } from '../../core/session.ts'
 import { ActionForm, Dialog } from '../../parts/dialog.tsx'
 import { TextField } from '../../parts/field.tsx'
-
-const bytesPerGib = 1_073_741_824
 
 export function RaiseDialog({
   reference,
@@ -25,7 +23,7 @@ export function RaiseDialog({
 }) {
   const gib = useSignal('')
   const reason = useSignal('')
-  const toBytes = Math.round(Number(gib.value) * bytesPerGib)
+  const toBytes = bytesOfGib(gib.value)
   const raise = useAction(() => {
     const body: AdminEgressRaise = {
       to_bytes: toBytes,
@@ -39,7 +37,8 @@ export function RaiseDialog({
     if (await raise.run()) changed()
   }
   const command = commandOf(['instance', 'egress', 'raise', reference], {
-    to: `${gib.value || 'N'}GiB`,
+    // The present limit, until there is another: to raise to it changes nothing.
+    to: gibOption(gib.value || gibOf(instance.egress_limit_bytes ?? 0)),
     reason: reason.value || null,
   })
   return (

@@ -1,6 +1,7 @@
 // Limits, models, end and budget of a gateway key, as typed, as a request and as options of the command line. Pure.
 
-import type { AdminGatewayKey, AdminGatewayKeyCreate } from '../../../../contract/admin/admin.ts'
+import type { AdminGatewayKey, AdminGatewayKeyCreate, AdminGatewayKeySet } from '../../../../contract/admin/admin.ts'
+import type { CommandOptions } from '../../core/command.ts'
 
 /** As typed; empty: the configured limit, all models, never, no bound. */
 export type Terms = {
@@ -47,6 +48,12 @@ export function bodyOf(terms: Terms): AdminGatewayKeyCreate {
   }
 }
 
+/** The fields that differ. The others stay as they are, an end at a time of day too. */
+export function changesOf(after: Terms, before: Terms): AdminGatewayKeySet {
+  const all = Object.entries(bodyOf(after))
+  return Object.fromEntries(all.filter(([name]) => after[name as keyof Terms] !== before[name as keyof Terms]))
+}
+
 function listOf(text: string): string[] {
   return text
     .split(',')
@@ -67,13 +74,13 @@ const OPTIONS = {
 } as const satisfies Record<keyof Terms, readonly [option: string, empty: string | null]>
 
 /** The options that make `after` of `before`. */
-export function optionsOf(after: Terms, before: Terms): Record<string, string | boolean> {
+export function optionsOf(after: Terms, before: Terms): CommandOptions {
   const names = Object.keys(OPTIONS) as (keyof Terms)[]
   const changed = names.filter(name => after[name] !== before[name])
   return Object.fromEntries(
     changed.map(name => {
       const [option, empty] = OPTIONS[name]
-      if (after[name] !== '') return [option, after[name]]
+      if (after[name] !== '') return [option, name === 'aliases' ? listOf(after.aliases) : after[name]]
       return empty === null ? ['no-aliases', true] : [option, empty]
     }),
   )

@@ -15,7 +15,7 @@ import { Card, Empty, Shown } from '../../parts/page.tsx'
 import { type Column, Table } from '../../parts/table.tsx'
 import { CommandLine, Foreign, StateMark, Time } from '../../parts/text.tsx'
 import { TermsFields } from './gateway-key-fields.tsx'
-import { bodyOf, optionsOf, type Terms, termsOf } from './gateway-key-terms.ts'
+import { bodyOf, changesOf, optionsOf, type Terms, termsOf } from './gateway-key-terms.ts'
 import { tokensHeldText, usdHeldText } from './held.ts'
 import { MadeKey, RevokeKey } from './keys.tsx'
 
@@ -168,7 +168,7 @@ function SetGatewayKey({ of, close, changed }: { of: AdminGatewayKey; close: () 
   const before = termsOf(of)
   const terms = useSignal<Terms>(before)
   const path = pathTo`/gateway-keys/${of.prefix}/terms`
-  const set = useAction(() => operate(path, { method: 'POST', body: bodyOf(terms.value) }))
+  const set = useAction(() => operate(path, { method: 'POST', body: changesOf(terms.value, before) }))
   const submit = async () => {
     if (await set.run()) changed()
   }
