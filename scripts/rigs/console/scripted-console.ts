@@ -2,7 +2,7 @@
 // Effects: a listener on 127.0.0.1.
 
 import type { TSchema } from '@sinclair/typebox'
-import { ownGuarded } from '../../../src/console/http/headers.ts'
+import { ownGuarded, pageGuarded } from '../../../src/console/http/headers.ts'
 import { buildPage } from '../../../src/console/page/build.ts'
 import { fileResponse, servedFiles } from '../../../src/console/page/files.ts'
 import {
@@ -37,10 +37,12 @@ export type ScriptedConsole = {
   readonly url: string
   /** Everything but reads, in order. */
   readonly changes: readonly Asked[]
-  /** Gives a method and path another answer from now on. */
-  readonly answer: (route: string, answer: Answer) => void
+  /** Gives a method and path another answer from now on. Returns the one before. */
+  readonly answer: (route: string, answer: Answer) => Answer | null
   /** Says on the live stream that these topics changed. */
   readonly tell: (...topics: string[]) => Promise<void>
+  /** Live streams that are open. */
+  readonly streams: () => number
   /** Ends every live stream; new ones are refused until `true`. */
   readonly live: (isThere: boolean) => void
   readonly [Symbol.asyncDispose]: () => Promise<void>
@@ -94,23 +96,28 @@ export async function scriptedConsole(): Promise<ScriptedConsole> {
       const answer = routes.get(route)
       if (answer !== undefined) return ownGuarded(await answer(request, url))
       const file = files.get(url.pathname)
-      if (file !== undefined) return ownGuarded(fileResponse(file, request.headers))
+      if (file !== undefined) return pageGuarded(fileResponse(file, request.headers))
       const isAsset = url.pathname.startsWith('/api/') || url.pathname.startsWith('/assets/')
       const index = files.get('/index.html')
       if (isAsset || index === undefined) return ownGuarded(refusal(404, 'not_found', `no such route: ${route}`))
-      return ownGuarded(fileResponse(index, request.headers))
+      return pageGuarded(fileResponse(index, request.headers))
     },
   })
   return {
     url: server.url.origin,
     changes,
-    answer: (route, answer) => routes.set(route, answer),
+    answer: (route, answer) => {
+      const before = routes.get(route) ?? null
+      routes.set(route, answer)
+      return before
+    },
     tell: async (...topics) => {
       // A page connects only after it has been drawn.
       await until('the page has its live stream', 15_000, () => streams.size > 0)
       for (const stream of streams)
         stream.enqueue(Buffer.from(`event: changed\ndata: ${JSON.stringify({ topics })}\n\n`))
     },
+    streams: () => streams.size,
     live: isThere => {
       isLive = isThere
       if (isThere) return

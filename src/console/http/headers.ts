@@ -1,7 +1,7 @@
 // Headers of every response of the console: what its page may load and do, and that nobody may frame it. Pure.
 
 /** CSP level 3. Nothing inline, nothing of another origin, no text that becomes script. */
-const policy = [
+const pagePolicy = [
   "default-src 'none'",
   "script-src 'self'",
   "style-src 'self'",
@@ -14,8 +14,10 @@ const policy = [
   "trusted-types 'none'",
 ].join('; ')
 
+/** A document of the interface is none to look at: opened as a page it has no scripts, and no origin. */
+const dataPolicy = "default-src 'none'; sandbox; frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
+
 const FIXED = {
-  'content-security-policy': policy,
   'cross-origin-opener-policy': 'same-origin',
   'cross-origin-resource-policy': 'same-origin',
   'cross-origin-embedder-policy': 'require-corp',
@@ -33,21 +35,36 @@ const REMOVED = [
   'access-control-allow-credentials',
   'alt-svc',
   'clear-site-data',
+  'strict-transport-security',
+  // Reports of what the console's pages ask for, to addresses that the service names.
+  'nel',
+  'report-to',
+  'reporting-endpoints',
+  'content-security-policy-report-only',
+  'service-worker-allowed',
+  'link',
+  'refresh',
 ]
 
-/** The response with these headers; `no-store` unless it says how long it may be kept. */
+/** The response of a service with these headers; `no-store` unless it says how long it may be kept. */
 export function guarded(response: Response): Response {
   const headers = new Headers(response.headers)
   for (const name of REMOVED) headers.delete(name)
-  return withFixed(response, headers)
+  return withFixed(response, headers, dataPolicy)
 }
 
-/** As `guarded`, for a response of the console itself, which may set its cookie. */
+/** A response of the console itself, which may set its cookie. */
 export function ownGuarded(response: Response): Response {
-  return withFixed(response, new Headers(response.headers))
+  return withFixed(response, new Headers(response.headers), dataPolicy)
 }
 
-function withFixed(response: Response, headers: Headers): Response {
+/** A file of the page. */
+export function pageGuarded(response: Response): Response {
+  return withFixed(response, new Headers(response.headers), pagePolicy)
+}
+
+function withFixed(response: Response, headers: Headers, policy: string): Response {
+  headers.set('content-security-policy', policy)
   for (const [name, value] of Object.entries(FIXED)) headers.set(name, value)
   if (!headers.has('cache-control')) headers.set('cache-control', 'no-store')
   return new Response(response.body, { status: response.status, headers })

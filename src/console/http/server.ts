@@ -13,7 +13,7 @@ import type { StrangerLines } from '../../http/stranger-lines.ts'
 import { fileResponse, indexPath, type ServedFile } from '../page/files.ts'
 import { endedBy } from './body-end.ts'
 import { failureResponse } from './failure.ts'
-import { guarded, ownGuarded } from './headers.ts'
+import { guarded, ownGuarded, pageGuarded } from './headers.ts'
 import { crossSiteFault, hostOf } from './origin.ts'
 import {
   answerLogIn,
@@ -90,7 +90,7 @@ function wrongHost({ hostName }: Context): Response {
     hostName === ''
       ? 'The Host header names no host.\n'
       : `The console is not at ${hostName}. Its operator can add the name to console.names in the configuration.\n`
-  return ownGuarded(new Response(text, { status: 421, headers: { 'content-type': 'text/plain; charset=utf-8' } }))
+  return pageGuarded(new Response(text, { status: 421, headers: { 'content-type': 'text/plain; charset=utf-8' } }))
 }
 
 async function route(parts: Parts, context: Context): Promise<Response> {
@@ -123,7 +123,7 @@ async function route(parts: Parts, context: Context): Promise<Response> {
 function page(files: ReadonlyMap<string, ServedFile>, { request, path }: Context): Response {
   const file = files.get(path) ?? (path.startsWith('/assets/') ? undefined : files.get(indexPath))
   if (file === undefined) throw new Fault('not_found', 'There is nothing at this path.')
-  return ownGuarded(fileResponse(file, request.headers))
+  return pageGuarded(fileResponse(file, request.headers))
 }
 
 function isJson(headers: Headers): boolean {

@@ -22,6 +22,11 @@ function watched() {
         'content-type': 'application/json',
         'set-cookie': '__Host-strongroom=stolen',
         'access-control-allow-origin': '*',
+        // These would change the console's own pages.
+        nel: '{"report_to":"x","max_age":1}',
+        'report-to': '{"group":"x","max_age":1,"endpoints":[{"url":"https://evil.example"}]}',
+        refresh: '0; url=https://evil.example',
+        'service-worker-allowed': '/',
         'x-request-id': 'req_1',
       },
     })
@@ -54,6 +59,10 @@ test('goal: path, query, key and body go to the service; cookie and origin do no
   expect(response.headers.get('set-cookie')).toBeNull()
   expect(response.headers.get('access-control-allow-origin')).toBeNull()
   expect(response.headers.get('x-request-id')).toBe('req_1')
+  for (const name of ['nel', 'report-to', 'refresh', 'service-worker-allowed']) {
+    expect([name, response.headers.get(name)]).toEqual([name, null])
+  }
+  expect(response.headers.get('content-security-policy')).toContain('; sandbox;')
 })
 
 test('goal: no session is needed, another site is refused, and a service that is off is not found', async () => {
