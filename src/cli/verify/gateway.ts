@@ -1,8 +1,9 @@
-// strongroom verify gateway: fresh attestation, over the connection that it vouches for. Effects: the network, files.
+// strongroom verify gateway: fresh attestation, over the connection that it vouches for, or saved one. Effects: the
+// network, files.
 
 import { sha256 } from '../../attest/hash.ts'
 import { kemPublicKey } from '../../attest/receipt/kem.ts'
-import { fail, notChecked, pass, type Verdict, verdict } from '../../attest/verdict.ts'
+import { type Check, fail, notChecked, pass, type Verdict, verdict } from '../../attest/verdict.ts'
 import { toBase64Url, toHex } from '../../base/bytes.ts'
 import { iso, systemClock } from '../../base/clock.ts'
 import { messageOf } from '../../base/fault.ts'
@@ -10,17 +11,19 @@ import { systemRandom } from '../../base/ids.ts'
 import type { LogFact } from '../../contract/http/log-entry.ts'
 import { workloadBytesMax } from '../../contract/vm/workload.ts'
 import { spkiDigestOf } from '../../http/pair.ts'
-import { getOverTls, type TlsGet, type TlsResponse } from '../../linux/tls-get.ts'
+import { getOverTls, type TlsGet } from '../../linux/tls-get.ts'
 import {
   attestationBytesMax,
   freshAgeMsMax,
+  type GatewayQuestion,
   type GatewayVerdict,
   nonceBytes,
   verifyGateway,
 } from '../../verifier/gateway.ts'
 import { workloadIn } from '../../verifier/workload.ts'
 import { type Command, helpText, type Run } from '../cli.ts'
-import { MIB, readTextInput } from '../input-file.ts'
+import { InputFault } from '../exit.ts'
+import { MIB, readInput, readTextInput } from '../input-file.ts'
 import type { LogJudgement } from '../log/judge.ts'
 import {
   addLogOptions,
@@ -31,17 +34,20 @@ import {
   readLogOptions,
   withLog,
 } from '../log/options.ts'
-import { countOption, urlOption } from '../options.ts'
+import { countOption, timeOption, urlOption } from '../options.ts'
 import { refusalIn } from '../refusal.ts'
 import { verdictDocument } from '../render.ts'
 import { exitCodeOfVerdict } from './failure.ts'
 import { addBoundGpuOptions, type BoundGpuOptions, expectedGpuChecks, readJudgeGpus } from './gpu/bound.ts'
 import { gpuDocument } from './gpu/gpu.ts'
 import { withFlags } from './pin-options.ts'
+import { nonceOption } from './receipt-options.ts'
 import { verdictSummary } from './summary.ts'
 import { addTrustOptions, checksOfNamed, readTrust, type TrustOptions, withOutsideFlag } from './trust-options.ts'
 
-type GatewayOptions = TrustOptions & LogOptions & BoundGpuOptions & { ca?: string; timeoutMs: number }
+type GatewayOptions = TrustOptions &
+  LogOptions &
+  BoundGpuOptions & { ca?: string; timeoutMs: number; document?: string; nonce?: Uint8Array; asOf?: number }
 
 const clientLogHelp = `
 ~/.config/strongroom/client.toml gives the log and its options alone (log, log_key, witness and so on); see \`strongroom help log\`.
@@ -51,7 +57,14 @@ export function addVerifyGateway(verify: Command): void {
   const command = verify
     .command('gateway')
     .description('ask a gateway for fresh attestation, and verify that it names the key of this very connection')
-    .argument('<url>', 'https://HOST:PORT', urlOption)
+    .argument('[url]', 'https://HOST:PORT', urlOption)
+    .option('--document <file>', 'a saved response of GET /attestation, in place of a url; needs no network')
+    .option('--nonce <text>', 'the nonce that --document was asked for with, 43 characters', nonceOption)
+    .option(
+      '--as-of <time>',
+      'verify --document for this time in UTC, like 2026-06-01T00:00:00Z; default now',
+      timeOption,
+    )
     .option('--ca <file>', "PEM of the authority that issued the gateway's certificate; default: the system's")
     .option('--timeout-ms <count>', 'longest wait for the whole response', countOption(100, 600_000), 30_000)
   addBoundGpuOptions(addLogOptions(addTrustOptions(command)))
@@ -61,6 +74,7 @@ export function addVerifyGateway(verify: Command): void {
         helpText(
           'strongroom verify gateway https://gateway.example:8442 --policy policy.json --allowlist allowlist.json',
           'strongroom verify gateway https://127.0.0.1:8442 --ca ca.pem --policy policy.json --allowlist allowlist.json --trust-simulated-root root.pem',
+          'strongroom verify gateway --document attestation.json --workload workload.json --nonce TEXT --policy policy.json',
           'strongroom verify gateway https://gateway.example:8442 --in-log --log https://instances.example:8441 --log-key KEY --witness KEY',
         ),
     )
@@ -83,9 +97,8 @@ export function attestationDocument({ receipts, gateway, keys, gpus }: GatewayVe
   }
 }
 
-async function verifyAt(run: Run, url: URL, options: GatewayOptions): Promise<void> {
-  const { ca: caPath, timeoutMs } = options
-  const ca = caPath === undefined ? undefined : readTextInput({ path: caPath, param: 'ca', bytesMax: MIB })
+async function verifyAt(run: Run, url: URL | undefined, options: GatewayOptions): Promise<void> {
+  const find = evidenceOf(url, options)
   const log = await readLogOptions(run, options)
   const trust = await readTrust(loggedPins(options, log))
   const gpus = await readJudgeGpus(options)
@@ -93,37 +106,74 @@ async function verifyAt(run: Run, url: URL, options: GatewayOptions): Promise<vo
   const named = checksOfNamed(options)
   const show = (whole: Verdict, found: GatewayVerdict | null = null, logged: LogJudgement | null = null) =>
     showVerdict(run, { whole, found, verbose, logged, named })
+  const evidence = await find(trust.workload ?? null)
+  if ('failed' in evidence) return await show(verdict(evidence.failed))
+  const { body, connection, ...asked } = evidence
+  const found = await verifyGateway(body, { ...trust, gpus, ...asked })
+  const logged = await askLog(run, gatewayFact(found), log, asked.asOf)
+  const checks = [...connection, ...found.checks, ...expectedGpuChecks(options, found)]
+  const whole = verdict(withLog(checks, logged, log))
+  await show({ ok: whole.ok && found.ok, checks: withFlags(whole.checks).map(withOutsideFlag) }, found, logged)
+}
+
+type Evidence = Pick<GatewayQuestion, 'nonce' | 'asOf' | 'ageMsMax' | 'tlsSpkiDigest'> & {
+  readonly body: Uint8Array
+  readonly workload: Uint8Array | null
+  /** Checks of the connection that it came by; a saved document has none. */
+  readonly connection: readonly Check[]
+}
+
+/** `failed`: checks that say why there is none. */
+type FindEvidence = (workload: Uint8Array | null) => Promise<Evidence | { readonly failed: readonly Check[] }>
+
+/** Fault invalid_request: not exactly one of url and --document, or an option of the other one. */
+function evidenceOf(url: URL | undefined, options: GatewayOptions): FindEvidence {
+  const { document, nonce, asOf } = options
+  if ((url === undefined) === (document === undefined)) {
+    const message = `exactly one of a url and --document is there to be verified; ${url === undefined ? 'none is' : 'both are'} there`
+    throw new InputFault(message, { param: 'document', remedy: 'name the gateway by its https://HOST:PORT' })
+  }
+  const ca = options.ca === undefined ? undefined : readTextInput({ path: options.ca, param: 'ca', bytesMax: MIB })
+  if (url !== undefined) {
+    if (nonce !== undefined || asOf !== undefined) {
+      const param = nonce === undefined ? 'as-of' : 'nonce'
+      throw new InputFault(`--${param} is for a saved --document; a gateway is asked now, with a nonce of its own`, {
+        param,
+        remedy: `leave out --${param}, or name the --document`,
+      })
+    }
+    return workload => ask({ url, ca, timeoutMs: options.timeoutMs }, workload)
+  }
+  const body = readInput({ path: document ?? '', param: 'document', bytesMax: attestationBytesMax })
+  return async workload => ({
+    ...{ body, workload, connection: [], nonce: nonce ?? 'any', asOf: asOf ?? systemClock.nowMs() },
+    // The nonce says that it was fresh; the time of both clocks is not that of one question.
+    ...{ ageMsMax: 'any', tlsSpkiDigest: 'any' },
+  })
+}
+
+async function ask(
+  { url, ca, timeoutMs }: Pick<TlsGet, 'url' | 'ca' | 'timeoutMs'>,
+  workload: Uint8Array | null,
+): ReturnType<FindEvidence> {
   const nonce = systemRandom(nonceBytes)
   const address = new URL(`/attestation?nonce=${toBase64Url(nonce)}`, url)
-  let response: TlsResponse
-  try {
-    response = await getOverTls({ url: address, ca, timeoutMs, bodyBytesMax: attestationBytesMax })
-  } catch (error) {
-    return await show(verdict([fail('connection', `${url.host}: ${messageOf(error)}`)]))
-  }
+  const response = await getOverTls({ url: address, ca, timeoutMs, bodyBytesMax: attestationBytesMax }).catch(
+    (error: unknown) => fail('connection', `${url.host}: ${messageOf(error)}`),
+  )
+  if (!('body' in response)) return { failed: [response] }
   const { certificateFault, status, body } = response
   const certificate =
     certificateFault === null ? pass('tls-certificate') : fail('tls-certificate', `${certificateFault}; see --ca`)
   const connection = [pass('connection', url.host), certificate]
   if (status !== 200) {
-    return await show(
-      verdict([...connection, fail('attestation-format', `${status}: ${refusalIn(body, 'no attestation')}`)]),
-    )
+    return { failed: [...connection, fail('attestation-format', `${status}: ${refusalIn(body, 'no attestation')}`)] }
   }
-  const asOf = systemClock.nowMs()
-  const found = await verifyGateway(body, {
-    ...trust,
-    gpus,
-    workload: trust.workload ?? (await fetchWorkload({ url, ca, timeoutMs })),
-    nonce,
-    asOf,
-    ageMsMax: freshAgeMsMax,
+  return {
+    ...{ body, connection, nonce, asOf: systemClock.nowMs(), ageMsMax: freshAgeMsMax },
+    workload: workload ?? (await fetchWorkload({ url, ca, timeoutMs })),
     tlsSpkiDigest: spkiDigestOf(response.certificate),
-  })
-  const logged = await askLog(run, gatewayFact(found), log, asOf)
-  const checks = [...connection, ...found.checks, ...expectedGpuChecks(options, found)]
-  const whole = verdict(withLog(checks, logged, log))
-  await show({ ok: whole.ok && found.ok, checks: withFlags(whole.checks).map(withOutsideFlag) }, found, logged)
+  }
 }
 
 /** The entry of this gateway VM's start; null: its receipts cannot be read. */

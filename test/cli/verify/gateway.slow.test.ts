@@ -215,6 +215,24 @@ describe('what must not pass', () => {
   })
 })
 
+test('a saved document', async () => {
+  // Goal: what a page has saved is judged without a network, by its nonce; nothing vouches for a connection then.
+  const nonce = Buffer.alloc(32, 7).toString('base64url')
+  const response = await fetch(`${gateway.url}/attestation?nonce=${nonce}`, { tls: { rejectUnauthorized: false } })
+  const saved = ['verify', 'gateway', '--document', file('saved.json', await response.text()), ...all]
+  const good = await verify(...saved, '--nonce', nonce)
+  expect([good.code, checksOf(good.document, 'FAIL')]).toEqual([0, []])
+  expect(checksOf(good.document, 'NOT CHECKED')).toEqual(['tls-binding', 'operational-status'])
+  expect(checksOf(good.document, 'PASS')).not.toContain('connection')
+  const other = await verify(...saved, '--nonce', Buffer.alloc(32, 8).toString('base64url'))
+  expect(checksOf(other.document, 'FAIL')).toEqual(['attestation-nonce'])
+  const late = await verify(...saved, '--nonce', nonce, '--as-of', '2090-01-01')
+  expect(checksOf(late.document, 'FAIL')).not.toEqual([])
+  await expectUsageError([...saved, gateway.url], 'both are there')
+  await expectUsageError(['verify', 'gateway', ...all], 'none is there')
+  await expectUsageError(line(gateway.url, '--nonce', nonce), '--nonce is for a saved --document')
+})
+
 test('goal: bad input is refused with exit code 2', async () => {
   const urls = [
     'http://127.0.0.1:1',
