@@ -1,9 +1,12 @@
 // Goal: a tenant's page judges evidence itself: good evidence passes by name, and one changed byte fails by name.
 
 import { afterAll, expect, test } from 'bun:test'
-import { readFileSync } from 'node:fs'
-import { scriptedConsole } from '../../../../scripts/rigs/console/scripted-console.ts'
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { refusal, scriptedConsole } from '../../../../scripts/rigs/console/scripted-console.ts'
 import { simulatedAsOf } from '../../../../scripts/rigs/launch/simulated-platform.ts'
+import { present } from '../../../../src/base/assert.ts'
 import { openPage } from '../../../rigs/console/browser.ts'
 import {
   apiKey,
@@ -14,6 +17,7 @@ import {
   serveTenant,
 } from '../../../rigs/console/tenant-services.ts'
 import { sampleInstance } from '../../../rigs/instances/instance-attestation.ts'
+import { checksOf, runJson } from '../../../rigs/program.ts'
 
 const own = await scriptedConsole()
 const tenant = await serveTenant(own)
@@ -98,6 +102,20 @@ test('an instance, with nothing expected', async () => {
   expect(failed).toContain('pin-gateway')
 })
 
+test('an instance that answers no more', async () => {
+  // Goal: an attempt that gets no evidence leaves no verdict beside it, of whatever came before.
+  await expectEvidence(tenant.expected)
+  await show(`/tenant/instances/${sampleInstance.name}`, sampleInstance.name)
+  expect((await verdict()).word).toStartWith('PASS')
+  const path = `GET /api/tenant/instances/v1/instances/${sampleInstance.name}/attestation`
+  const message = 'The instance does not answer.'
+  const before = own.answer(path, () => refusal(503, 'attestation_unavailable', message))
+  await page.getByRole('button', { name: 'Verify again' }).click()
+  await page.getByRole('alert').getByText(message).waitFor()
+  expect(await page.locator('.verdict').count()).toBe(0)
+  own.answer(path, present(before, 'an answer'))
+})
+
 test('a forged instance', async () => {
   // Goal: one word of the claim changed on the way fails by the claim's name.
   tenant.forge()
@@ -124,6 +142,35 @@ test('the gateway', async () => {
     ),
   ])
   expect([...(keys.get('inference') ?? [])].sort()).toEqual([`Bearer ${gatewayKey}`, null])
+})
+
+test('the evidence of a gateway, saved', async () => {
+  // Goal: the command beside the saved files judges them as the page did, without a network.
+  const expected = await expectedOfGateway()
+  await expectEvidence(expected)
+  await show('/tenant/models', 'Models and usage')
+  expect((await verdict()).failed).toEqual([])
+  const line = await page.getByText(/^strongroom verify gateway --document attestation\.json /).textContent()
+  const directory = mkdtempSync(join(tmpdir(), 'srt-evidence-'))
+  try {
+    const saves = page.getByRole('button', { name: /^Save / })
+    for (const button of await saves.all()) {
+      const downloaded = page.waitForEvent('download')
+      await button.click()
+      const file = await downloaded
+      await file.saveAs(join(directory, file.suggestedFilename()))
+    }
+    const { policy, simulatedRoot } = expected as { policy: { gateway: string }; simulatedRoot: string }
+    writeFileSync(join(directory, 'policy.json'), policy.gateway)
+    writeFileSync(join(directory, 'root.pem'), simulatedRoot)
+    const argv = (line ?? '').split(' ').slice(1)
+    const here = argv.map(word => (/^[a-z]+\.(json|pem)$/.test(word) ? join(directory, word) : word))
+    const { code, document } = await runJson(...here)
+    expect([code, checksOf(document, 'FAIL')]).toEqual([0, []])
+    expect(checksOf(document, 'NOT CHECKED')).toContain('tls-binding')
+  } finally {
+    rmSync(directory, { recursive: true, force: true })
+  }
 })
 
 test('a build', async () => {

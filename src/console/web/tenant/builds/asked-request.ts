@@ -2,13 +2,14 @@
 // Pure.
 
 import type { BuildRecord } from '../../../../contract/http/build-api.ts'
-import type { AskedRequest } from '../../../../verifier/build/question.ts'
+import type { AskedRequest, AskedSource } from '../../../../verifier/build/question.ts'
+import type { CommandOptions } from '../../core/command.ts'
 import type { KnownBuild } from './known-builds.ts'
 
-/** The source is not compared here: its tree is hashed by the command line, which has it. */
+/** A source that is not a commit is not compared here: the command line hashes its tree. */
 export function requestOf(known: KnownBuild | null, record: BuildRecord): AskedRequest {
   return {
-    source: 'any',
+    source: known === null ? 'any' : sourceOf(known),
     projectDir: known === null ? record.project_dir : known.projectDir,
     toolchain: known === null ? record.toolchain : known.toolchain,
     reproduce: known?.reproduce ?? false,
@@ -16,4 +17,29 @@ export function requestOf(known: KnownBuild | null, record: BuildRecord): AskedR
     fetchCaSha256: null,
     cratesMirror: null,
   }
+}
+
+function sourceOf({ source }: KnownBuild): AskedSource | 'any' {
+  if (source.kind !== 'git' || !/^[0-9a-f]{40}$/i.test(source.ref ?? '')) return 'any'
+  return { kind: 'commit', commit: (source.ref ?? '').toLowerCase(), url: source.url, ref: source.ref }
+}
+
+/** Options of `strongroom verify build` that ask the same. */
+export function requestOptions({ source, projectDir, toolchain, reproduce }: AskedRequest): CommandOptions {
+  const isCommit = source !== 'any' && source.kind === 'commit'
+  return {
+    ...(isCommit ? { commit: source.commit, repository: source.url, ref: source.ref } : { 'any-source': true }),
+    'project-dir': projectDir,
+    toolchain,
+    reproduce,
+  }
+}
+
+/** Parts of the request that the verdict says nothing of, in words. */
+export function notCompared(known: KnownBuild | null): string {
+  if (known === null) {
+    return 'This tab did not submit it: nonce and source are not compared, and the rest with the service’s own record of the request.'
+  }
+  if (sourceOf(known) !== 'any') return 'It is compared with the request of this tab, the commit too.'
+  return 'It is compared with the request of this tab, but for its source: a page names a commit or nothing. Compare that on the command line, by --source or --commit.'
 }

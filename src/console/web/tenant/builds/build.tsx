@@ -15,7 +15,7 @@ import { Digest, Foreign, Instant, Link, StateMark } from '../../parts/text.tsx'
 import { askService, bytesOf, useServiceUrl } from '../services.ts'
 import { verifyOptions } from '../verify/options.ts'
 import { save, Verification, type Verify } from '../verify/verification.tsx'
-import { requestOf } from './asked-request.ts'
+import { notCompared, requestOf, requestOptions } from './asked-request.ts'
 import { BuildLog } from './build-log.tsx'
 import { type KnownBuild, knownBuild } from './known-builds.ts'
 
@@ -97,23 +97,21 @@ function Result({ id, build, known }: { id: string; build: BuildRecord; known: K
     const archive = await fetchResult()
     const { judgeBuild } = await import('../verify/judge.ts')
     const nonce = known === null ? null : fromHex(known.nonce)
-    const judged = await judgeBuild(archive, { nonce, request: requestOf(known, build), expected, asOf })
+    const request = requestOf(known, build)
+    const judged = await judgeBuild(archive, { nonce, request, expected, asOf })
     const command = commandOf(['verify', 'build', name], {
       ...(known === null ? { 'any-nonce': true } : { nonce: known.nonce }),
-      'any-source': true,
-      'project-dir': build.project_dir,
-      toolchain: known?.toolchain ?? null,
-      reproduce: build.reproduce,
+      ...requestOptions(request),
+      'as-of': new Date(asOf).toISOString(),
       ...verifyOptions(expected, 'build'),
     })
     return { judged, command, files: [{ name, bytes: archive }] }
   }
-  const lead = known === null ? ' This tab did not submit it, so its nonce is not compared.' : ''
   return (
     <>
       <Verification
         title="Evidence of the result"
-        lead={`The result is fetched and judged here: VM, provenance, and every artifact's digest.${lead}`}
+        lead={`The result is fetched and judged here: VM, provenance, and every artifact's digest. ${notCompared(known)}`}
         verify={verify}
       />
       <div class="actions">

@@ -14,7 +14,7 @@ import { Card, Empty, Page, Shown } from '../../parts/page.tsx'
 import { type Column, Table } from '../../parts/table.tsx'
 import { Foreign } from '../../parts/text.tsx'
 import { UsageTable } from '../../parts/usage-table.tsx'
-import { askService, publicBytes, useServiceUrl } from '../services.ts'
+import { askService, publicBytes } from '../services.ts'
 import { verifyOptions } from '../verify/options.ts'
 import { Verification, type Verify } from '../verify/verification.tsx'
 
@@ -25,7 +25,6 @@ const evidenceBytesMax = 2_097_152
 const workloadBytesMax = 1_048_576
 
 export function ModelsPage() {
-  const url = useServiceUrl('inference')
   const list = useLoaded('/v1/models', options =>
     askService<Static<typeof GatewayModelList>>('inference', '/v1/models', options),
   )
@@ -45,7 +44,7 @@ export function ModelsPage() {
       <Verification
         title="Evidence of the gateway"
         lead="The gateway's VM proves now, for a nonce of this page, what it was launched from and which model is inside. A page cannot see the TLS key of its connection, so that check is not made here."
-        verify={verifyGateway(url)}
+        verify={verifyGateway}
       />
       <UsageCard />
     </Page>
@@ -67,21 +66,26 @@ function priceOf(perToken: string | undefined): string {
   return perToken === undefined ? 'free' : usdText((Number(perToken) * 1_000_000).toFixed(6))
 }
 
-/** `url`: the gateway's own address. */
-const verifyGateway =
-  (url: string): Verify =>
-  async ({ expected, asOf }) => {
-    const nonce = crypto.getRandomValues(new Uint8Array(nonceBytes))
-    const [document, workload] = await Promise.all([
-      publicBytes('inference', `/attestation?nonce=${toBase64Url(nonce)}`, { bytesMax: evidenceBytesMax }),
-      publicBytes('inference', '/workload.json', { bytesMax: workloadBytesMax }).catch(noWorkload),
-    ])
-    const { judgeGateway } = await import('../verify/judge.ts')
-    const judged = await judgeGateway(document, { workload, nonce, expected, asOf })
-    const own = workload === null ? [] : [{ name: 'workload.json', bytes: workload }]
-    const command = commandOf(['verify', 'gateway', url], verifyOptions(expected, 'gateway'))
-    return { judged, command, files: [{ name: 'attestation.json', bytes: document }, ...own] }
-  }
+const verifyGateway: Verify = async ({ expected, asOf }) => {
+  const nonce = crypto.getRandomValues(new Uint8Array(nonceBytes))
+  const [document, workload] = await Promise.all([
+    publicBytes('inference', `/attestation?nonce=${toBase64Url(nonce)}`, { bytesMax: evidenceBytesMax }),
+    publicBytes('inference', '/workload.json', { bytesMax: workloadBytesMax }).catch(noWorkload),
+  ])
+  const { judgeGateway } = await import('../verify/judge.ts')
+  const judged = await judgeGateway(document, { workload, nonce, expected, asOf })
+  const own = workload === null ? [] : [{ name: 'workload.json', bytes: workload }]
+  // A file that is named on the command line pins HOST_DATA. The host's own copy of it must not.
+  const isUnpinned = judged.checks.some(({ name, outcome }) => name === 'pin-allowlist' && outcome === 'fail')
+  const command = commandOf(['verify', 'gateway'], {
+    document: 'attestation.json',
+    workload: workload === null || isUnpinned ? null : 'workload.json',
+    nonce: toBase64Url(nonce),
+    'as-of': new Date(asOf).toISOString(),
+    ...verifyOptions(expected, 'gateway'),
+  })
+  return { judged, command, files: [{ name: 'attestation.json', bytes: document }, ...own] }
+}
 
 /** A gateway in the daemon has none. */
 function noWorkload(error: unknown): null {

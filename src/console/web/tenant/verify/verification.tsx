@@ -20,6 +20,8 @@ export type Verify = (asked: { readonly expected: Expected; readonly asOf: numbe
 export function Verification({ title, lead, verify }: { title: string; lead: string; verify: Verify }) {
   const found = useSignal<Verified | null>(null)
   const act = useAction(async () => {
+    // An attempt that fails leaves no verdict of an earlier one: nothing has been judged then.
+    found.value = null
     found.value = await verify({ expected: expected.value, asOf: Date.now() })
   })
   const { value } = found
@@ -50,7 +52,7 @@ export function Verification({ title, lead, verify }: { title: string; lead: str
                 </button>
               ))}
             </div>
-            <p class="muted">The same on the command line, with the saved files:</p>
+            <p class="muted">The same on the command line, with the saved files and your own policy:</p>
             <CommandLine command={value.command} />
           </>
         )}
