@@ -24,6 +24,7 @@ export const hostileText =
   '<img src=x onerror="fetch(\'/stolen\')"><script>stolen()</script>\u001b[2J\u202egnp.exe\u0000'
 
 export const SESSION: SessionDocument = {
+  cursor: null,
   actor: 'ada',
   role: 'admin',
   by: 'link',

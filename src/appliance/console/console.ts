@@ -3,12 +3,14 @@
 
 import { isIPv6 } from 'node:net'
 import { type Clock, iso } from '../../base/clock.ts'
+import type { Logger } from '../../base/log.ts'
 import type { Runtime } from '../../base/runtime.ts'
 import { listenAddress, parseListen } from '../../config/listen.ts'
 import type { Config } from '../../config/schema.ts'
 import { hostsOf } from '../../console/http/origin.ts'
 import { passkeyDocument } from '../../console/http/passkey.routes.ts'
 import { type ConsoleFetch, createConsole } from '../../console/http/server.ts'
+import type { Peer } from '../../console/http/session-answers.ts'
 import { Changes } from '../../console/live/changes.ts'
 import { Streams } from '../../console/live/streams.ts'
 import { pageFiles } from '../../console/page/page.ts'
@@ -99,6 +101,7 @@ export function composeConsole(parts: ConsoleParts): Console {
   const logIns = createPublicLimiter({ clock, requestsPerMinute: logInsPerMinute })
   const fetch = createConsole({
     ...{ clock, log, strangers, sessions, links, passkeys, streams, tenant, hostId: store.hostId },
+    cursor: () => cursorOf(changes, log),
     admitChange: gate.admitChange,
     hosts: hostsOf(names),
     files: pageFiles,
@@ -133,11 +136,7 @@ export function composeConsole(parts: ConsoleParts): Console {
 }
 
 function listen(fetch: ConsoleFetch, { config, tls, log }: Pick<ConsoleParts, 'config' | 'tls' | 'log'>): TlsServer {
-  const handler: FetchHandler = (request, socket) =>
-    fetch(request, {
-      address: () => socket.requestIP(request)?.address ?? '',
-      mayPause: () => socket.timeout(request, pauseSecondsMax),
-    })
+  const handler: FetchHandler = (request, socket) => fetch(request, peerOf(request, socket))
   return serveTls(handler, {
     ...listenAddress(config.listen.console),
     tls,
@@ -148,8 +147,27 @@ function listen(fetch: ConsoleFetch, { config, tls, log }: Pick<ConsoleParts, 'c
   })
 }
 
-/** The longest that Bun can allow a connection to be idle. */
+/** Null: the database cannot be read now. */
+function cursorOf(changes: Pick<Changes, 'cursor'>, log: Logger): string | null {
+  try {
+    return changes.cursor()
+  } catch (error) {
+    log.debug('what is now is not known', { error })
+    return null
+  }
+}
+
+/** The longest that Bun can allow a connection to be idle, but for ever (0). */
 const pauseSecondsMax = 255
+
+/** As the console sees the connection of a request. */
+export function peerOf(request: Request, socket: Pick<Bun.Server<undefined>, 'requestIP' | 'timeout'>): Peer {
+  return {
+    address: () => socket.requestIP(request)?.address ?? '',
+    mayPause: () => socket.timeout(request, pauseSecondsMax),
+    mayStay: () => socket.timeout(request, 0),
+  }
+}
 
 /** Nobody logs in whose log-in could not be recorded. Fault attestation_unavailable: the daemon is about to start. */
 function recordIn(admin: AskedAdmin | null, person: Person, command: Omit<Command, 'by'>): void {

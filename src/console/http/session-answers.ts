@@ -11,7 +11,10 @@ import { logInByPasskey, makePasskey, type PasskeyRoutesDeps, placeOf } from './
 import { type Asked, logInByLink, logOut, sessionDocument } from './session.routes.ts'
 import type { TenantPeer } from './tenant.routes.ts'
 
-export type Peer = TenantPeer
+export type Peer = TenantPeer & {
+  /** The response may be quiet until its session ends, which ends it. */
+  readonly mayStay: () => void
+}
 
 /** A request under way. */
 export type Context = Asked & {
@@ -74,16 +77,28 @@ export async function answerSession(
 ): Promise<Response> {
   const { request, path, search } = context
   const rest = operatorPath(path, request.method)
-  if (rest !== null) {
-    const operator = deps.operator()
-    if (operator === null) throw new UnavailableFault('The daemon is about to start; try again.', 1_000)
-    // A followed console may be quiet for hours.
-    context.peer.mayPause()
-    return guarded(await askOperator(operator, { request, rest: rest + search, session }))
-  }
+  if (rest !== null) return await answerOperator(deps.operator, { context, session, rest: rest + search })
   const answer = ANSWERS[`${request.method} ${path}`]
   if (answer === undefined) throw new Fault('not_found', 'There is nothing at this path for this method.')
   return ownGuarded(await answer(deps, { context, session, readBody }))
+}
+
+/** `rest`: path and query in the operator's interface. */
+export async function answerOperator(
+  operator: SessionAnswerDeps['operator'],
+  { context, session, rest }: { readonly context: Context; readonly session: Session; readonly rest: string },
+): Promise<Response> {
+  const { request, search, peer } = context
+  const ask = operator()
+  if (ask === null) throw new UnavailableFault('The daemon is about to start; try again.', 1_000)
+  const isFollowed = request.method === 'GET' && new URLSearchParams(search).get('follow') === 'true'
+  // A followed console may be quiet for hours.
+  if (isFollowed) peer.mayStay()
+  else peer.mayPause()
+  const response = guarded(await askOperator(ask, { request, rest, session }))
+  // A connection that may stay would do so after the response, too.
+  if (isFollowed) response.headers.set('connection', 'close')
+  return response
 }
 
 type Answer = (deps: SessionAnswerDeps, asked: SessionAsked) => Response | Promise<Response>
@@ -93,7 +108,7 @@ const ANSWERS: Readonly<Record<string, Answer>> = {
   'DELETE /api/session': ({ sessions }, { session }) => logOut(sessions, session),
   'GET /api/live': ({ streams }, { session, context }) => {
     context.peer.mayPause()
-    return streams.open(session)
+    return streams.open(session, new URLSearchParams(context.search).get('since'))
   },
   'POST /api/passkeys/options': async (deps, { session, context }) => {
     deps.admitChange()

@@ -16,6 +16,8 @@ export type SessionRoutesDeps = {
   readonly hostId: string
   readonly services: SessionDocument['services']
   readonly isInFleet: boolean
+  /** For the stream of news; null: what is now cannot be read. */
+  readonly cursor: () => string | null
   readonly record: (person: Person, operation: string, asked: Readonly<Record<string, unknown>>) => void
 }
 
@@ -75,5 +77,6 @@ export function sessionDocument(deps: SessionRoutesDeps, session: Session, hostN
     services: deps.services,
     fleet: deps.isInFleet,
     passkeys: passkeyPlace(hostName),
+    cursor: deps.cursor(),
   }
 }

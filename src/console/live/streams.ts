@@ -30,7 +30,7 @@ type Client = {
 export type StreamsDeps = {
   readonly clock: Pick<Clock, 'monotonicMs' | 'sleep'>
   readonly log: Logger
-  readonly changes: Pick<Changes, 'look' | 'forget'>
+  readonly changes: Pick<Changes, 'look' | 'forget' | 'since'>
   /** Ends sessions whose time is over, and with them their streams. */
   readonly sweep: () => void
 }
@@ -49,10 +49,16 @@ export class Streams {
     return this.#clients.size
   }
 
-  /** A stream for a session, which ends with it. Fault rate_limited: there are too many. */
-  open({ id, ended }: { readonly id: string; readonly ended: AbortSignal }): Response {
+  /**
+   * A stream for a session, which ends with it. It begins with what changed after the cursor `since`; null: with all
+   * topics. Fault rate_limited: there are too many.
+   */
+  open({ id, ended }: { readonly id: string; readonly ended: AbortSignal }, since: string | null): Response {
     const release = this.#places.take([{ name: id, parts: sessionParts }])
     if (typeof release === 'string') throw new LimitedFault('Too many pages of this session are open.', quietMs)
+    // Before what is pending is found out, so that nothing falls in between.
+    this.#run()
+    const pending = new Set(this.#changedSince(since))
     let client: Client | null = null
     const end = () => {
       ended.removeEventListener('abort', end)
@@ -63,7 +69,8 @@ export class Streams {
       {
         start: controller => {
           const nowMs = this.#deps.clock.monotonicMs()
-          client = { controller, pending: new Set(TOPICS), end, sentAtMs: nowMs, fullSinceMs: null }
+          // Even without news it sends a line: until then a browser does not know that it is open.
+          client = { controller, pending, end, sentAtMs: Number.NEGATIVE_INFINITY, fullSinceMs: null }
           this.#clients.add(client)
           this.#send(client, nowMs)
         },
@@ -72,7 +79,6 @@ export class Streams {
       { highWaterMark: 4 },
     )
     ended.addEventListener('abort', end, { once: true })
-    this.#run()
     return new Response(body, { headers: { 'content-type': 'text/event-stream; charset=utf-8' } })
   }
 
@@ -112,6 +118,16 @@ export class Streams {
         for (const topic of topics) client.pending.add(topic)
         this.#send(client, nowMs)
       }
+    }
+  }
+
+  #changedSince(cursor: string | null): readonly Topic[] {
+    if (cursor === null) return TOPICS
+    try {
+      return this.#deps.changes.since(cursor)
+    } catch (error) {
+      this.#deps.log.debug('what changed is not known', { error })
+      return TOPICS
     }
   }
 

@@ -7,7 +7,8 @@ import { followLive } from './core/live.ts'
 import { matchPath } from './core/path.ts'
 import { problemFrom, type RequestProblem } from './core/request.ts'
 import { address } from './core/router.ts'
-import { enter, session, sessionState } from './core/session.ts'
+import { enter, lookAgain, session, sessionState, takeCursor, tokenIn } from './core/session.ts'
+import { isShown } from './core/shown.ts'
 import { AccountPage } from './operator/account/account.tsx'
 import { LogInPage } from './operator/account/log-in.tsx'
 import { BuildPage } from './operator/builds/build.tsx'
@@ -63,11 +64,20 @@ export function App() {
 
 function OperatorSide() {
   const state = sessionState.value
+  const isSeen = isShown.value
   useEffect(() => {
     if (state.kind === 'unknown') void enter()
-    if (state.kind === 'in') return followLive('/api/live')
+    if (state.kind === 'in' && isSeen) return followLive('/api/live', takeCursor(), () => void lookAgain())
     return undefined
-  }, [state.kind])
+  }, [state.kind, isSeen])
+  useEffect(() => {
+    // A link that is opened where the console is open already changes the fragment alone.
+    const take = () => {
+      if (tokenIn(location.hash) !== null) void enter()
+    }
+    addEventListener('hashchange', take)
+    return () => removeEventListener('hashchange', take)
+  }, [])
   if (state.kind === 'unknown') return <Starting />
   if (state.kind === 'out') return <LogInPage problem={state.problem} />
   return <OperatorShell>{pageAt(address.value.path)}</OperatorShell>

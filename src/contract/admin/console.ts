@@ -87,5 +87,7 @@ export const SessionDocument = Closed({
     /** Why not. */
     why: OrNull(Type.String()),
   }),
+  /** Place in the news: the stream begins with the changes after it (`since`). Null: none is known. */
+  cursor: OrNull(Type.String({ maxLength: 256 })),
 })
 export type SessionDocument = Static<typeof SessionDocument>

@@ -4,7 +4,13 @@
 import { expect, test } from 'bun:test'
 import { connect } from 'node:tls'
 import { until } from '../../../scripts/rigs/until.ts'
+import { peerOf } from '../../../src/appliance/console/console.ts'
+import { systemClock } from '../../../src/base/clock.ts'
+import { systemRandom } from '../../../src/base/ids.ts'
 import { endedBy } from '../../../src/console/http/body-end.ts'
+import { answerOperator } from '../../../src/console/http/session-answers.ts'
+import type { Person } from '../../../src/console/person.ts'
+import { Sessions } from '../../../src/console/sessions/sessions.ts'
 import { logIn, pageHeaders, startConsole } from '../../rigs/console/console.ts'
 
 test('goal: a session has so many requests open, and room again when they end; others have theirs', async () => {
@@ -55,6 +61,27 @@ test('goal: a console of an instance that is followed is cut off with the sessio
   await rig.send('/api/session', { method: 'DELETE', headers: pageHeaders(rig.origin, cookie) })
   expect((await reader?.read())?.done).toBe(true)
   expect(isAskedToEnd).toBe(true)
+})
+
+test('goal: a console that is quiet for hours is still followed, and its connection is for nothing else then', async () => {
+  const asked = async (search: string) => {
+    const seconds: number[] = []
+    const request = new Request(`https://localhost/api/operator/instance/console${search}`)
+    const socket = { requestIP: () => null, timeout: (_: Request, count: number) => void seconds.push(count) }
+    const context = {
+      ...{ request, search, path: '/api/operator/instance/console', peer: peerOf(request, socket), actor: null },
+      ...{ hostName: 'localhost', origin: 'https://localhost' },
+    }
+    const person: Person = { uid: 0, actor: 'root', role: 'admin' }
+    const { session } = new Sessions({ ...{ clock: systemClock, random: systemRandom }, idleMs: 1, lifeMs: 1 }).begin(
+      person,
+      null,
+    )
+    const response = await answerOperator(() => async () => new Response('text'), { context, session, rest: '/x' })
+    return [response.headers.get('connection'), ...seconds]
+  }
+  expect(await asked('?ref=a&follow=true')).toEqual(['close', 0])
+  expect(await asked('?ref=a')).toEqual([null, 255])
 })
 
 test('goal: a body says once that it ended: read, cut off, left or failed', async () => {

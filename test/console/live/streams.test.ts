@@ -41,7 +41,7 @@ function setUp() {
     return { ...marks }
   })
   const streams = new Streams({ clock: hand.clock, log: silentLogger, changes, sweep: () => {} })
-  return { ...hand, marks, streams, looks: () => looks }
+  return { ...hand, marks, streams, changes, looks: () => looks }
 }
 
 const session = (id = 's') => ({ id, ended: new AbortController().signal })
@@ -63,7 +63,7 @@ const message = (...topics: Topic[]) => `event: changed\ndata: {"topics":${JSON.
 
 test('goal: the first message names everything, the next what changed, and none comes without a change', async () => {
   const { marks, streams, tick } = setUp()
-  const reader = readerOf(streams.open(session()))
+  const reader = readerOf(streams.open(session(), null))
   expect(await readAll(reader, 1)).toEqual([message(...TOPICS)])
   await tick(1_000)
   marks.instances = '1'
@@ -77,9 +77,27 @@ test('goal: the first message names everything, the next what changed, and none 
   expect(await readAll(reader, 1)).toEqual([': here\n\n'])
 })
 
+test('goal: a page that has asked for its documents since a cursor is told what changed after it alone', async () => {
+  const { marks, streams, changes, tick } = setUp()
+  const cursor = changes.cursor()
+  // States that come back may have been others in between.
+  const always: Topic[] = ['gateway', 'status']
+  expect(await readAll(readerOf(streams.open(session(), cursor)), 1)).toEqual([message(...always)])
+  marks.builds = '1'
+  const second = readerOf(streams.open(session('t'), cursor))
+  expect(await readAll(second, 1)).toEqual([message('builds', ...always)])
+  await tick(1_000)
+  // The look of the first stream was before this change: it comes again rather than not at all.
+  expect(await readAll(second, 1)).toEqual([message('builds')])
+  for (const wrong of ['', 'x', cursor.slice(1), `.${cursor}`]) {
+    const [text = ''] = await readAll(readerOf(streams.open(session(wrong), wrong)), 1)
+    expect([wrong, text.includes('instances')]).toEqual([wrong, true])
+  }
+})
+
 test('goal: a client that does not read gets every topic once when it does, and is let go after a minute', async () => {
   const { marks, streams, tick } = setUp()
-  const stalled = readerOf(streams.open(session()))
+  const stalled = readerOf(streams.open(session(), null))
   for (let count = 0; count < 20; count += 1) {
     marks.instances = String(count)
     marks.keys = String(count)
@@ -89,7 +107,7 @@ test('goal: a client that does not read gets every topic once when it does, and 
   expect(new Set(waiting.slice(1))).toEqual(new Set([message('instances', 'keys')]))
   await tick(1_000)
   expect(await readAll(stalled, 1)).toEqual([message('instances', 'keys')])
-  streams.open(session('t'))
+  streams.open(session('t'), null)
   for (let count = 0; count < 70; count += 1) {
     marks.builds = String(count)
     await tick(1_000)
@@ -99,7 +117,7 @@ test('goal: a client that does not read gets every topic once when it does, and 
 
 test('goal: nobody looks while nobody listens', async () => {
   const { streams, tick, looks } = setUp()
-  const reader = readerOf(streams.open(session()))
+  const reader = readerOf(streams.open(session(), null))
   await tick(1_000)
   const seen = looks()
   await reader.cancel()
@@ -112,18 +130,21 @@ test('goal: one session has so many streams and no more, and they end with it', 
   const { streams } = setUp()
   const ending = new AbortController()
   const own = { id: 'own', ended: ending.signal }
-  for (let count = 0; count < 8; count += 1) streams.open(own)
-  expect(() => streams.open(own)).toThrow('Too many pages')
-  streams.open(session('other'))
+  for (let count = 0; count < 8; count += 1) streams.open(own, null)
+  expect(() => streams.open(own, null)).toThrow('Too many pages')
+  streams.open(session('other'), null)
   ending.abort()
   expect(streams.count).toBe(1)
-  streams.open({ id: 'own', ended: new AbortController().signal })
+  streams.open({ id: 'own', ended: new AbortController().signal }, null)
   expect(streams.count).toBe(2)
 })
 
 test('goal: over the wire a change of an operator and a row of somebody else are seen, and a log-out ends the stream', async () => {
   await using rig = await startConsole()
   const cookie = await logIn(rig)
+  const { cursor } = (await (await rig.send('/api/session', { headers: { cookie } })).json()) as { cursor: string }
+  const fresh = await rig.send(`/api/live?since=${cursor}`, { headers: { cookie } })
+  expect(await readAll(readerOf(fresh), 1)).toEqual([message('gateway', 'status')])
   const response = await rig.send('/api/live', { headers: { cookie } })
   expect(response.headers.get('content-type')).toBe('text/event-stream; charset=utf-8')
   const reader = readerOf(response)

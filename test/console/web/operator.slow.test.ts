@@ -113,6 +113,47 @@ test('live', async () => {
   await page.locator('.live.live').waitFor()
 })
 
+test('a text that breaks off', async () => {
+  // Goal: a console whose connection breaks is followed again by itself; one that was refused is not.
+  await using own = await scriptedConsole()
+  let asked = 0
+  own.answer(`GET ${operator}/instance/console`, () => {
+    asked += 1
+    const [part, isLast] = [`part ${asked}\n`, asked > 2]
+    const body = new ReadableStream<Uint8Array>({
+      start: controller => controller.enqueue(Buffer.from(part)),
+      pull: controller => (isLast ? controller.close() : controller.error()),
+    })
+    return new Response(body)
+  })
+  await show('/instances/acme/aaaaaaa1', 'acme/aaaaaaa1', own)
+  await page.getByRole('log').getByText('part 3').waitFor()
+  expect(await page.getByText(/broke off/).count()).toBe(0)
+  own.answer(`GET ${operator}/instance/console`, () => refusal(409, 'conflict', 'this instance has no VM'))
+  await page.reload()
+  await page.getByRole('alert').getByText('this instance has no VM').waitFor()
+  await page.getByRole('button', { name: 'Try again' }).waitFor()
+})
+
+test('a page behind others', async () => {
+  // Goal: a page that nobody sees holds no connection: a browser has six to a host. Seen again it is of the present.
+  await using own = await scriptedConsole()
+  await show('/instances/acme/aaaaaaa1', 'acme/aaaaaaa1', own)
+  await page.locator('.live.live').waitFor()
+  const turn = (state: 'hidden' | 'visible') =>
+    page.evaluate(`(() => {
+      Object.defineProperty(document, 'hidden', { configurable: true, value: ${state === 'hidden'} })
+      document.dispatchEvent(new Event('visibilitychange'))
+    })()`)
+  await turn('hidden')
+  await until('its stream has ended', 15_000, () => own.streams() === 0)
+  own.answer(`GET ${operator}/instance`, () => document(AdminInstance, instance(1, { status: 'terminating' })))
+  await turn('visible')
+  await page.locator('.live.live').waitFor()
+  await own.tell('instances')
+  await page.getByText('terminating', { exact: true }).waitFor()
+})
+
 test('a deletion', async () => {
   // Goal: an instance ends by its name alone, with a word before it, and the record shows what became of it.
   await using own = await scriptedConsole()
@@ -202,6 +243,29 @@ test('logging in', async () => {
   await own.tell('organizations')
   await page.getByText('your session has ended').waitFor()
   expect(await page.getByText('acme').count()).toBe(0)
+})
+
+test('a link in the same tab', async () => {
+  // Goal: a link that is put into the address of an open console, which changes the fragment alone, logs in, too.
+  await using own = await scriptedConsole()
+  own.answer('GET /api/session', () => refusal(401, 'unauthenticated', 'Nobody is logged in here'))
+  await show('/', 'Log in', own)
+  own.answer('POST /api/session', () => document(SessionDocument, SESSION, 201))
+  own.answer('GET /api/session', () => document(SessionDocument, SESSION))
+  await page.goto(`${own.url}/#token=${'t'.repeat(43)}`)
+  await page.getByRole('heading', { level: 1, name: 'Overview' }).waitFor()
+  expect(page.url()).toBe(`${own.url}/`)
+})
+
+test('an ended session', async () => {
+  // Goal: a page that only looks says that its session has ended, and not that the appliance is away.
+  await using own = await scriptedConsole()
+  await show('/account', 'Account', own)
+  await page.locator('.live.live').waitFor()
+  own.answer('GET /api/session', () => refusal(401, 'unauthenticated', 'Nobody is logged in here'))
+  own.live(false)
+  await page.getByText('your session has ended').waitFor()
+  expect(await page.getByText(/has not answered for/).count()).toBe(0)
 })
 
 test('goal: nothing of all that broke the policy or asked another host', () => {

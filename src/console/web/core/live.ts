@@ -1,7 +1,8 @@
 // The one stream by which the console says what has changed. Effects: a connection, timers.
 //
-// It names topics alone; parts of the page that show one of them fetch anew. A new stream begins with all topics, so
-// that nothing of a gap is missed.
+// It names topics alone; parts of the page that show one of them fetch anew. The first stream begins with what changed
+// after the session was read, so before the page asked for anything; each other one with all topics, so that nothing of
+// a gap is missed.
 
 import { signal } from '@preact/signals'
 import { type LiveTopic, retryDelayMs, topicsIn } from './live-message.ts'
@@ -26,16 +27,21 @@ export function onChange(topics: readonly LiveTopic[], changed: () => void): () 
   return () => listeners.delete(listener)
 }
 
-/** Connects, and again after each loss, until the returned function is called. */
-export function followLive(path: string): () => void {
+/**
+ * Connects, and again after each loss, until the returned function is called. `since`: a cursor from before the page
+ * asked for its documents; null: there is none. `lost`: a loss says nothing of why.
+ */
+export function followLive(path: string, since: string | null, lost: () => void): () => void {
   let source: EventSource | null = null
   let timer: ReturnType<typeof setTimeout> | undefined
   let failures = 0
   let isEnded = false
+  let query = since === null ? '' : `?${new URLSearchParams({ since })}`
 
   const connect = () => {
     if (isEnded) return
-    source = new EventSource(path)
+    source = new EventSource(path + query)
+    query = ''
     source.addEventListener('open', () => {
       failures = 0
       liveState.value = { kind: 'live' }
@@ -47,6 +53,7 @@ export function followLive(path: string): () => void {
       failures += 1
       if (liveState.value.kind !== 'stale') liveState.value = { kind: 'stale', sinceMs: Date.now() }
       timer = setTimeout(connect, retryDelayMs(failures, Math.random()))
+      lost()
     })
   }
   liveState.value = { kind: 'connecting' }

@@ -22,16 +22,45 @@ export async function enter(): Promise<void> {
     if (token !== null) {
       history.replaceState(null, '', location.pathname + location.search)
       await requestJson('/api/session', { method: 'POST', body: { token } })
+      forgetDocuments()
     }
-    sessionState.value = { kind: 'in', session: await requestJson<SessionDocument>('/api/session') }
+    begin(await requestJson<SessionDocument>('/api/session'))
   } catch (error) {
     const problem = problemFrom(error)
     sessionState.value = { kind: 'out', problem: problem.status === 401 && token === null ? null : problem }
   }
 }
 
+/** The session may have ended, or be another person's by now: another page of this browser has the same cookie. */
+export async function lookAgain(): Promise<void> {
+  try {
+    const found = await requestJson<SessionDocument>('/api/session', { isBackground: true }).catch(noticeEnd)
+    const { value: known } = session
+    if (known === null) return
+    if (found.actor !== known.actor || found.role !== known.role) forgetDocuments()
+    sessionState.value = { kind: 'in', session: found }
+  } catch {
+    // The appliance does not answer: the live stream says so.
+  }
+}
+
+/** Before the page asks for anything. */
+export function begin(found: SessionDocument): void {
+  firstCursor = sessionState.peek().kind === 'in' ? null : found.cursor
+  sessionState.value = { kind: 'in', session: found }
+}
+
+let firstCursor: string | null = null
+
+/** The cursor of the news from before the page asked for anything, once: what it shows later may be newer. */
+export function takeCursor(): string | null {
+  const cursor = firstCursor
+  firstCursor = null
+  return cursor
+}
+
 export async function leave(): Promise<void> {
-  await requestJson('/api/session', { method: 'DELETE' })
+  await requestJson('/api/session', { method: 'DELETE' }).catch(noticeEnd)
   forgetDocuments()
   sessionState.value = { kind: 'out', problem: null }
 }

@@ -2,14 +2,12 @@
 
 import { useAction } from '../../core/action.ts'
 import { hasPasskeys, logInByPasskey } from '../../core/passkeys.ts'
-import { sessionState } from '../../core/session.ts'
+import { begin } from '../../core/session.ts'
 import { BusyButton } from '../../parts/dialog.tsx'
 import { ProblemNote } from '../../parts/page.tsx'
 
 export function PasskeyLogIn() {
-  const logIn = useAction(async () => {
-    sessionState.value = { kind: 'in', session: await logInByPasskey() }
-  })
+  const logIn = useAction(async () => begin(await logInByPasskey()))
   if (!hasPasskeys()) return null
   return (
     <section>

@@ -1,58 +1,27 @@
-// The events of a build as they come: its position in the queue, then each step's lines. Effects: a request for as long
-// as it is shown.
+// The events of a build as they come: its position in the queue, then each step's lines.
 
-import { useSignal } from '@preact/signals'
-import { useEffect } from 'preact/hooks'
 import type { BuildEvent } from '../../../../contract/http/build.ts'
-import { GrowingText } from '../../core/foreign.ts'
+import { useFollowed } from '../../core/followed.ts'
 import { pathTo } from '../../core/path.ts'
-import { isAbort, problemFrom, type RequestProblem } from '../../core/request.ts'
 import { eventsIn } from '../../core/server-sent.ts'
 import { Card, ProblemNote } from '../../parts/page.tsx'
 import { StreamText } from '../../parts/stream-text.tsx'
 import { streamOf } from '../services.ts'
 
-const shownCharsMax = 262_144
-/** The page draws at most so often. */
-const drawMs = 200
-
 export function BuildLog({ id }: { id: string }) {
-  const text = useSignal('')
-  const isCut = useSignal(false)
-  const problem = useSignal<RequestProblem | null>(null)
-  const attempt = useSignal(0)
-  useEffect(() => {
-    const controller = new AbortController()
-    const grown = new GrowingText(shownCharsMax)
-    problem.value = null
-    let timer: ReturnType<typeof setTimeout> | undefined
-    const draw = () => {
-      timer = undefined
-      text.value = grown.text
-      isCut.value = grown.isCut
-    }
-    const follow = async () => {
-      const response = await streamOf('builds', `${pathTo`/build/${id}`}/events`, { signal: controller.signal })
-      if (response.body === null) return
-      for await (const data of eventsIn(response.body)) {
-        grown.add(`${lineOf(JSON.parse(data) as BuildEvent)}\n`)
-        timer ??= setTimeout(draw, drawMs)
-      }
-    }
-    follow().catch(error => {
-      if (!isAbort(error)) problem.value = problemFrom(error)
-    })
-    return () => {
-      controller.abort()
-      clearTimeout(timer)
-    }
-  }, [id, attempt.value])
+  const { text, isCut, problem, retry } = useFollowed(id, signal => linesOf(id, signal))
   return (
     <Card title="Log" wide>
-      {problem.value !== null && <ProblemNote problem={problem.value} retry={() => (attempt.value += 1)} />}
-      <StreamText label="Log of the build" text={text.value} isCut={isCut.value} none="No line yet." />
+      {problem !== null && <ProblemNote problem={problem} retry={retry} />}
+      <StreamText label="Log of the build" text={text} isCut={isCut} none="No line yet." />
     </Card>
   )
+}
+
+async function* linesOf(id: string, signal: AbortSignal): AsyncGenerator<string> {
+  const { body } = await streamOf('builds', `${pathTo`/build/${id}`}/events`, { signal })
+  if (body === null) return
+  for await (const data of eventsIn(body)) yield `${lineOf(JSON.parse(data) as BuildEvent)}\n`
 }
 
 function lineOf(event: BuildEvent): string {

@@ -1,0 +1,58 @@
+// Follows a text that grows, and begins again after it broke off. Effects: through functions; a timer.
+
+import { GrowingText } from './foreign.ts'
+import { retryDelayMs } from './live-message.ts'
+import { isAbort, problemFrom, RequestProblem } from './request.ts'
+
+const shownCharsMax = 262_144
+/** The page draws at most so often. */
+const drawMs = 200
+
+/** Pieces of the text from its begin on, which end when it is complete. `isAgain`: no person asked for this one. */
+export type OpenText = (signal: AbortSignal, isAgain: boolean) => AsyncIterable<string>
+
+export type FollowHooks = {
+  readonly draw: (grown: GrowingText) => void
+  /** It does not grow for now, or, where the request was refused, for good. */
+  readonly broke: (problem: RequestProblem) => void
+  readonly pause: (ms: number, signal: AbortSignal) => Promise<void>
+  /** From 0 to 1. */
+  readonly random: () => number
+}
+
+/** Until the text is complete, the request is refused, or `signal`. Never rejects. */
+export async function follow(open: OpenText, signal: AbortSignal, hooks: FollowHooks): Promise<void> {
+  const { draw, broke, pause, random } = hooks
+  let isAgain = false
+  for (let failures = 1; !signal.aborted; failures += 1) {
+    const grown = new GrowingText(shownCharsMax)
+    let timer: ReturnType<typeof setTimeout> | undefined
+    const drawNow = () => {
+      clearTimeout(timer)
+      timer = undefined
+      if (!signal.aborted) draw(grown)
+    }
+    try {
+      for await (const piece of open(signal, isAgain)) {
+        grown.add(piece)
+        failures = 0
+        timer ??= setTimeout(drawNow, drawMs)
+      }
+      return drawNow()
+    } catch (error) {
+      if (timer !== undefined) drawNow()
+      if (signal.aborted || isAbort(error)) return
+      const problem = error instanceof RequestProblem ? error : brokenOff(error)
+      broke(problem)
+      if (problem.status >= 400 && problem.status < 500) return
+    }
+    isAgain = true
+    await pause(retryDelayMs(Math.max(1, failures), random()), signal)
+  }
+}
+
+/** The browser's own words say nothing of a connection that has ended. */
+function brokenOff(error: unknown): RequestProblem {
+  if (!(error instanceof TypeError)) return problemFrom(error)
+  return new RequestProblem({ code: 'unreachable', message: 'the connection broke off; it is made again', status: 0 })
+}
