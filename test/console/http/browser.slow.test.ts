@@ -130,6 +130,30 @@ test('goal: a page of another site reads, changes and frames nothing, with a ses
   expect(status).toBe(200)
 })
 
+test('goal: the session of a console with a name below localhost goes to no other server of the same machine', async () => {
+  const name = 'strongroom.localhost'
+  await using rig = await startConsole({ names: [name] })
+  await using browser = await openBrowser(rig, [name])
+  const page = await browser.context.newPage()
+  await logInPage({ origin: `https://${name}:${rig.port}`, asRoot: rig.asRoot }, page)
+  const cookies: (string | null)[] = []
+  const other = Bun.serve({
+    hostname: '127.0.0.1',
+    port: 0,
+    fetch: request => {
+      cookies.push(request.headers.get('cookie'))
+      return new Response('another server')
+    },
+  })
+  try {
+    await (await browser.context.newPage()).goto(`http://localhost:${other.port}/`)
+  } finally {
+    await other.stop(true)
+  }
+  expect([...new Set(cookies)]).toEqual([null])
+  expect(await page.evaluate<number>("fetch('/api/session').then(response => response.status)")).toBe(200)
+})
+
 test('goal: a name of another site that leads here shows nothing, and runs nothing', async () => {
   await using rig = await startConsole()
   await using browser = await openBrowser(rig, ['evil.example'])
