@@ -23,7 +23,7 @@ export type CanaryOptions = {
   readonly timeoutMs: number
 }
 
-const killTimeoutMs = 2_000
+const killTimeoutMs = 10_000
 const stderrCharsMax = 400
 
 /** Never throws. Needs root, as the start of a VM does. */
