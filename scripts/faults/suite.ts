@@ -28,12 +28,14 @@ export type SuiteOptions = {
   readonly isOver: () => boolean
   readonly onTotal: (total: number, chosen: number) => void
   readonly onResult: (result: PointResult) => void
+  /** More is a finding. The aim, unless given. */
+  readonly convergeMsMax?: number
 }
 
 /** The aim for the time from the start of the daemon until nothing has to be done any more. */
-export const convergeMsMax = 5_000
+export const convergeMsAim = 5_000
 /** Long enough to distinguish late from never. */
-const settleMs = 30_000
+const settleMs = 60_000
 const runMsDefault = 60_000
 const pollMs = 50
 
@@ -42,7 +44,8 @@ export async function runScenario(scenario: Scenario, options: SuiteOptions): Pr
   let open: Opened | null = null
   try {
     open = await openScenario(scenario)
-    const { only, points, seed } = options
+    const { only, points, seed, convergeMsMax = convergeMsAim } = options
+    const isLate = ({ convergedMs }: PointResult) => (convergedMs ?? 0) > convergeMsMax
     const chosen = only === null ? choosePoints(open.effects, points, seed) : [only]
     options.onTotal(open.effects.length, chosen.length)
     for (const point of chosen) {
@@ -51,7 +54,8 @@ export async function runScenario(scenario: Scenario, options: SuiteOptions): Pr
       let result = await runPoint(scenario, open, point)
       // Once more, as the machine may have been busy with something else.
       if (result.findings.length === 0 && isLate(result)) result = await runPoint(scenario, open, point)
-      if (isLate(result)) result = { ...result, findings: [...result.findings, lateFinding] }
+      if (isLate(result))
+        result = { ...result, findings: [...result.findings, `converged in more than ${convergeMsMax} ms, twice`] }
       options.onResult(result)
       // A finding of this point must not be found again at the next.
       if (result.findings.length === 0) continue
@@ -84,12 +88,6 @@ async function openScenario(scenario: Scenario): Promise<Opened> {
     await stage[Symbol.asyncDispose]()
     throw error
   }
-}
-
-const lateFinding = `converged in more than ${convergeMsMax} ms, twice`
-
-function isLate({ convergedMs }: PointResult): boolean {
-  return (convergedMs ?? 0) > convergeMsMax
 }
 
 async function runPoint(scenario: Scenario, { stage, usual }: Opened, point: number): Promise<PointResult> {

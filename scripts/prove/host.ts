@@ -45,10 +45,10 @@ export const publicV4 = '192.0.2.10'
 const stateDir = '/var/lib/strongroom'
 const aptTimeoutMs = 180_000
 const commandTimeoutMs = 60_000
-const answerTimeoutMs = 30_000
-const echoTimeoutMs = 30_000
+const answerTimeoutMs = 90_000
+const echoTimeoutMs = 60_000
 const apiTimeoutMs = 60_000
-const sessionEndTimeoutMs = 15_000
+const sessionEndTimeoutMs = 60_000
 const readyTimeoutMs = 180_000
 const pollMs = 500
 
@@ -144,10 +144,10 @@ export function uplink(): void {
 type Client = { readonly identity: string; readonly directory: string }
 
 async function openSession(hostname: string, { identity, directory }: Client): Promise<OpenSession> {
-  const resolver = new Resolver({ timeout: 2_000, tries: 2 })
+  const resolver = new Resolver({ timeout: 20_000, tries: 2 })
   resolver.setServers(['127.0.0.1:53'])
   const [address = ''] = await resolver.resolve4(hostname)
-  const options = ['BatchMode=yes', 'ConnectTimeout=20', 'IdentitiesOnly=yes', 'StrictHostKeyChecking=accept-new']
+  const options = ['BatchMode=yes', 'ConnectTimeout=60', 'IdentitiesOnly=yes', 'StrictHostKeyChecking=accept-new']
   const known = `UserKnownHostsFile=${join(directory, 'known_hosts')}`
   const child = Bun.spawn(
     ['ssh', '-q', '-l', 'agent', '-i', identity, ...[...options, known].flatMap(o => ['-o', o]), address, 'cat'],

@@ -18,7 +18,7 @@ export type ApiResponse<T = unknown> = { status: number; headers: Headers; body:
 export type Session = {
   readonly type: (text: string) => void
   /** Resolves once the output contains `text`. */
-  readonly printed: (text: string) => Promise<void>
+  readonly printed: (text: string, timeoutMs?: number) => Promise<void>
   readonly exited: Promise<number>
 }
 
@@ -109,8 +109,9 @@ export async function createAppliance(
     return (await ending?.exited) ?? 0
   }
   const ask = async (method: 'resolve4' | 'resolve6', hostname: string): Promise<string | null> => {
-    // A new one each time: a resolver caches records for their time to live.
-    const resolver = new Resolver({ timeout: 2000, tries: 2 })
+    // A new one each time: a resolver caches records for their time to live. That a name is not there is an answer, and
+    // comes at once.
+    const resolver = new Resolver({ timeout: 20_000, tries: 2 })
     resolver.setServers([`${address}:53`])
     const addresses = await resolver[method](hostname).catch(() => [])
     return addresses[0] ?? null
@@ -121,7 +122,7 @@ export async function createAppliance(
     const address = await resolve(hostname)
     if (address === null) throw new Error(`${hostname} does not resolve`)
     return [
-      ...['ssh', ...options, '-l', 'agent', '-i', keyFile, '-o', 'BatchMode=yes', '-o', 'ConnectTimeout=20'],
+      ...['ssh', ...options, '-l', 'agent', '-i', keyFile, '-o', 'BatchMode=yes', '-o', 'ConnectTimeout=60'],
       ...['-o', `HostKeyAlias=${hostname}`, '-o', `UserKnownHostsFile=${join(directory, 'known_hosts')}`],
       ...['-o', 'StrictHostKeyChecking=accept-new', '-o', 'IdentitiesOnly=yes', address, '--'],
     ]
@@ -266,7 +267,8 @@ function openSession(argv: Promise<string[]>, command: string): Session {
         await child.stdin.flush()
       })
     },
-    printed: text => until(`the session prints ${JSON.stringify(text)}`, 60_000, () => output.includes(text)),
+    printed: (text, timeoutMs = 60_000) =>
+      until(`the session prints ${JSON.stringify(text)}`, timeoutMs, () => output.includes(text)),
     exited: started.then(child => child.exited),
   }
 }

@@ -25,6 +25,9 @@ export type Netns = {
   readonly close: () => void
 } & Disposable
 
+/** No test is about it: a busy machine may take long to start a program. */
+const runTimeoutMs = 60_000
+
 let count = 0
 const living = new Set<string>()
 
@@ -43,7 +46,7 @@ export function createNetns(): Netns {
   return {
     name,
     argv,
-    run: async (inside, { stdin = '', timeoutMs = 10_000 } = {}) => {
+    run: async (inside, { stdin = '', timeoutMs = runTimeoutMs } = {}) => {
       const child = Bun.spawn(argv(inside), {
         stdin: Buffer.from(stdin),
         stdout: 'pipe',

@@ -30,8 +30,8 @@ import { processesByUid } from '../../src/linux/users.ts'
 import { createJailFiles } from '../../src/vm/launch/jail-files.driver.ts'
 import type { JailedStart } from '../../src/vm/launch/jailed.driver.ts'
 
-const timeoutMs = 60_000
-const patienceMs = 20_000
+const timeoutMs = 180_000
+const patienceMs = 60_000
 const activate = 'systemd-socket-activate'
 const missing =
   skipUnless(process.getuid?.() === 0, 'needs root to become another user') ||
@@ -158,15 +158,15 @@ describe.skipIf(missing)('the starter', () => {
       const { startSandboxed } = createStarter(path)
       expect(await startSandboxed(sandbox, ['/bin/sh', '-c', 'echo one; echo two >&2; exit 7'], output).exited).toBe(7)
       expect(lines.toSorted()).toEqual(['one', 'two'])
+      const left = () =>
+        (processesByUid().get(uid) ?? []).filter(pid => !started.some(identity => identity.pid === pid))
+      // The end of a program is said when its output has ended, a moment before its process.
+      await until('the first one is gone', patienceMs, () => left().length === 0)
       const endless = startSandboxed(sandbox, ['/bin/sh', '-c', 'echo here; sleep 1000'], output)
       await until('it runs', patienceMs, () => lines.includes('here'))
       expect(endless.pid).toBeGreaterThan(1)
       await endless.kill()
-      expect(
-        processesByUid()
-          .get(uid)
-          ?.filter(pid => !started.some(identity => identity.pid === pid)) ?? [],
-      ).toEqual([])
+      expect(left()).toEqual([])
     },
     timeoutMs,
   )

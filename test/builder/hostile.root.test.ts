@@ -3,7 +3,14 @@ import * as fs from 'node:fs'
 import { userInfo } from 'node:os'
 import { join } from 'node:path'
 import { archiveOf, plainProject, type SourceFiles, withBuildScript } from '../../scripts/rigs/build/sources.ts'
-import { type BuildEnd, cgroup2Root, findRust, startBuildVm, testLimits } from '../../scripts/rigs/build/vm.ts'
+import {
+  type BuildEnd,
+  cgroup2Root,
+  type Follow,
+  findRust,
+  startBuildVm,
+  testLimits,
+} from '../../scripts/rigs/build/vm.ts'
 import { skipUnless } from '../../scripts/rigs/skip.ts'
 import { processesByUid } from '../../src/linux/users.ts'
 
@@ -15,9 +22,13 @@ const noMemory = skipUnless(hasMemory, 'the memory controller belongs to cgroup 
 const timeoutMs = 120_000
 const MiB = 1024 ** 2
 
-async function built(files: SourceFiles, limits: Partial<typeof testLimits> = {}): Promise<BuildEnd> {
+async function built(
+  files: SourceFiles,
+  limits: Partial<typeof testLimits> = {},
+  follow: Follow = {},
+): Promise<BuildEnd> {
   await using vm = await startBuildVm()
-  const end = await vm.build({ archive: archiveOf(files), limits: { ...testLimits, ...limits } })
+  const end = await vm.build({ archive: archiveOf(files), limits: { ...testLimits, ...limits } }, follow)
   expect(processesByUid().get(61_002)).toBeUndefined()
   // The VM is as well as before: it answers, and its one build stays as it is.
   expect(await vm.request({ op: 'hello' })).toMatchObject({ ok: true })
@@ -111,9 +122,17 @@ describe.skipIf(skipped)('hostile sources', () => {
     async () => {
       const end = await built(
         withLinker(
-          // From the end of cargo on: until then the build may change what it makes.
-          `setsid sh -c 'while grep -qsx cargo /proc/[0-9]*/comm; do sleep 0.02; done; for i in 1 2 3 4 5 6 7 8 9; do for f in /build/target/release/*; do [ -f "$f" ] && echo evil >> "$f"; done; sleep 0.1; done' >/dev/null 2>&1 &`,
+          // From the end of cargo on, and not before the builder had time to see it: until then the build may change
+          // what it makes.
+          `setsid sh -c 'while grep -qsx cargo /proc/[0-9]*/comm; do sleep 0.02; done; sleep 3; for i in $(seq 50); do for f in /build/target/release/*; do [ -f "$f" ] && echo evil >> "$f"; done; sleep 0.1; done' >/dev/null 2>&1 &`,
         ),
+        {},
+        {
+          // Between the digest of the artifact and its copy there is time to write.
+          onProgress: async ({ waitsFor }) => {
+            if (waitsFor === 'completion') await Bun.sleep(6_000)
+          },
+        },
       )
       expect(end.result).toMatchObject({ status: 'ok' })
       const clean = await built(withLinker(''))

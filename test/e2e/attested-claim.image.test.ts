@@ -109,7 +109,7 @@ async function fingerprintsOf(hostname: string): Promise<string[] | null> {
   const answered = Promise.withResolvers<Buffer>()
   const socket = await Bun.udpSocket({ socket: { data: (_, bytes) => answered.resolve(bytes) } })
   socket.send(query({ name: hostname, type: 'SSHFP' }), 53, '127.0.0.1')
-  const timer = setTimeout(() => answered.reject(new Error('the DNS does not answer')), 5_000)
+  const timer = setTimeout(() => answered.reject(new Error('the DNS does not answer')), 60_000)
   try {
     const packet = decode(await answered.promise)
     if (Reflect.get(packet, 'rcode') !== 'NOERROR') return null

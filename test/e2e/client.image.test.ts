@@ -9,7 +9,7 @@ import { inOwnNetns } from '../../scripts/rigs/netns.ts'
 import { startSshAgent } from '../rigs/instances/ssh-agent.ts'
 import { checksOf } from '../rigs/program.ts'
 
-const timeoutMs = 240_000
+const timeoutMs = 600_000
 
 const contentBytes = 1 << 20
 
@@ -91,7 +91,7 @@ inOwnNetns(
 
         const early = await verify()
         expect([early.exitCode, early.document.error]).toMatchObject([5, { code: 'conflict' }])
-        await acme.reached(name, 'ready', 120_000)
+        await acme.reached(name, 'ready', 300_000)
 
         // The operator publishes the image and the key.
         const { stdout: pem } = await appliance.cli('operator-key')

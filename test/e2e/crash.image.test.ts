@@ -8,7 +8,7 @@ import { inOwnNetns } from '../../scripts/rigs/netns.ts'
 import { until } from '../../scripts/rigs/until.ts'
 import { consoleFiles } from '../../src/host/qemu/console.ts'
 
-const timeoutMs = 300_000
+const timeoutMs = 600_000
 
 inOwnNetns(
   import.meta.path,
@@ -33,7 +33,7 @@ inOwnNetns(
         expect((await appliance.cli('instance', 'console', `acme/${name}`)).stdout).toContain('agent started')
         await appliance.kill()
         await appliance.start()
-        await acme.reached(name, 'ready', 120_000)
+        await acme.reached(name, 'ready', 300_000)
         expect(qemuProcesses(appliance.stateDir)).toEqual([pid ?? 0])
         expect(tpmProcesses(appliance.stateDir)).toEqual([tpm ?? 0])
 

@@ -205,7 +205,7 @@ inOwnNetns(
         silent
           .on('error', (error: NodeJS.ErrnoException) => ended.resolve(error.code ?? ''))
           .on('end', () => ended.resolve('end'))
-        setTimeout(() => ended.resolve('silence'), 30_000).unref()
+        setTimeout(() => ended.resolve('silence'), 90_000).unref()
         const reset = ended.promise.then(code => ({ code, atMs: performance.now() }))
         const [pid] = qemuProcesses(appliance.stateDir)
         const killedMs = performance.now()
@@ -213,8 +213,8 @@ inOwnNetns(
         const { code, atMs } = await reset
         process.stderr.write(`clients of the VM were reset after ${Math.round(atMs - killedMs)} ms\n`)
         expect(code, code === 'ECONNRESET' ? '' : appliance.log().slice(-6_000)).toBe('ECONNRESET')
-        // A second on a quiet machine (`bench gateway`).
-        expect(atMs - killedMs).toBeLessThan(5_000)
+        // A second on a quiet machine (`bench gateway`); untold it would wait for ever.
+        expect(atMs - killedMs).toBeLessThan(30_000)
         const third = await servingGateway(appliance, second)
         expect((await openai.chat.completions.create(chat)).usage?.completion_tokens).toBe(8)
         expect(third).not.toBe(second)

@@ -68,7 +68,7 @@ inOwnNetns(
       async () => {
         // Goal: admission refuses what does not fit, frees what is released, and gives freed room to a waiting
         // instance.
-        await using started = await startWithCustomer('memory_mib = 2048\nwait_ms = 60000', 'capacity')
+        await using started = await startWithCustomer('memory_mib = 2048\nwait_ms = 600000', 'capacity')
         const { appliance, acme } = started
         const first = (await acme.create()).body.data.name
         await qemuSpawned(appliance)
@@ -125,7 +125,8 @@ inOwnNetns(
         for (const pid of qemuProcesses(appliance.stateDir)) process.kill(pid, 'SIGSTOP')
         const startedMs = performance.now()
         for (let i = 0; i < 20; i += 1) await acme.list()
-        expect(performance.now() - startedMs).toBeLessThan(5_000)
+        // Each of them would wait for that QEMU's answer as long.
+        expect(performance.now() - startedMs).toBeLessThan(40_000)
         await acme.end(name, 60_000)
         expect(holdings(appliance.stateDir)).toEqual(NOTHING)
       },

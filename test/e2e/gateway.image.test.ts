@@ -23,7 +23,7 @@ import { inOwnNetns } from '../../scripts/rigs/netns.ts'
 import { until } from '../../scripts/rigs/until.ts'
 import type { GatewayUsageRows } from '../../src/contract/http/inference.ts'
 
-const timeoutMs = 300_000
+const timeoutMs = 600_000
 const model = workerModel
 const messages = [{ role: 'user' as const, content: 'hello the world' }]
 const text = { model, prompt: 'hello the world', max_tokens: 8, temperature: 0 }
@@ -322,7 +322,8 @@ inOwnNetns(
 
         expect(spent.completion).toBeGreaterThan(8)
         const cost = dollars(spent.prompt * PRICE.prompt + spent.completion * PRICE.completion)
-        expect((await acme.usage()).usage.inference_cost_usd).toBe(cost)
+        const costOf = async () => (await acme.usage()).usage.inference_cost_usd
+        await until('the last of it is booked', 60_000, async () => (await costOf()) === cost)
         expect((await other.usage()).usage.inference_cost_usd).not.toBe(cost)
         const byModel = (await (await spender.get('/v1/usage?by=model')).json()) as GatewayUsageRows
         expect(byModel.rows).toEqual([{ day: null, key: null, model, ...byModel.total }])
@@ -361,7 +362,7 @@ inOwnNetns(
             const askedMs = performance.now()
             const response = await client.post('/v1/completions', body)
             expect([response.status, (await json(response)).error?.code]).toEqual([502, 'upstream_failed'])
-            expect(performance.now() - askedMs).toBeLessThan(5_000)
+            expect(performance.now() - askedMs).toBeLessThan(20_000)
           }
           expect((await client.get('/health')).status).toBe(200)
           expect((await client.get('/v1/models')).status).toBe(200)
@@ -404,7 +405,7 @@ inOwnNetns(
         await using appliance = await started(file.path, 'snp_boot = "igvm"')
         const acme = await createCustomer(appliance, 'acme')
         const { name, hostname } = (await acme.create('gateway-1')).body.data
-        await acme.reached(name, 'ready', 120_000)
+        await acme.reached(name, 'ready', 300_000)
 
         const request = JSON.stringify(chat)
         const curl = (path: string, more: string) =>

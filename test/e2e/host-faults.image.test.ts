@@ -175,7 +175,7 @@ inOwnNetns(
         const idle = await Promise.all(Array.from({ length: idleCount }, () => connected(hostname, Number(port))))
         const startedMs = performance.now()
         for (let at = 0; at < 20; at += 1) expect(await acme.list()).toEqual([])
-        expect(performance.now() - startedMs).toBeLessThan(10_000)
+        expect(performance.now() - startedMs).toBeLessThan(30_000)
         expect((await acme.create()).status).toBe(202)
         for (const socket of idle) socket.destroy()
       },

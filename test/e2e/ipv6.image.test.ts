@@ -6,7 +6,7 @@ import { createCustomer } from '../../scripts/rigs/instances/instances-client.ts
 import { holdings, NOTHING } from '../../scripts/rigs/leftovers.ts'
 import { inOwnNetns } from '../../scripts/rigs/netns.ts'
 
-const timeoutMs = 240_000
+const timeoutMs = 600_000
 const poolV6 = 'pool_v6 = "2001:db8:88::/64"'
 const services = { listen: 'inference = "[::]:8442"', inference: 'placement = "host"' }
 const both = { ...services, network: `${poolV6}\nresolvers = ["9.9.9.9", "2620:fe::9"]` }
@@ -35,7 +35,7 @@ inOwnNetns(
           await appliance.start()
           const acme = await createCustomer(appliance, 'acme')
           const { name, hostname } = (await acme.create('v6-1')).body.data
-          await acme.reached(name, 'ready', 120_000)
+          await acme.reached(name, 'ready', 300_000)
           const address = await appliance.resolveV6(hostname)
           expect(address).toBe('2001:db8:88::1')
           expect((await appliance.resolve(hostname))?.includes(':')).toBe(families.length === 1)

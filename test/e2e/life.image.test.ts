@@ -7,7 +7,7 @@ import { inOwnNetns } from '../../scripts/rigs/netns.ts'
 import { until } from '../../scripts/rigs/until.ts'
 import { InstanceRecord, UsageSummary } from '../../src/contract/http/instance.ts'
 
-const timeoutMs = 240_000
+const timeoutMs = 600_000
 
 inOwnNetns(
   import.meta.path,
@@ -32,7 +32,7 @@ inOwnNetns(
         ])
         expect((await other.list()).length).toBe(0)
 
-        const ready = await acme.reached(name, 'ready', 120_000)
+        const ready = await acme.reached(name, 'ready', 300_000)
         expect(Value.Check(InstanceRecord, ready)).toBe(true)
         expect(ready.ready_at).not.toBeNull()
 

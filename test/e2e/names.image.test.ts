@@ -8,13 +8,13 @@ import { holdings, NOTHING } from '../../scripts/rigs/leftovers.ts'
 import { inOwnNetns } from '../../scripts/rigs/netns.ts'
 import { hostAddress, openUplink, worldAddress } from '../../scripts/rigs/network/tap-wire.ts'
 
-const timeoutMs = 240_000
+const timeoutMs = 600_000
 const [listed, other] = ['198.51.100.7', '198.51.100.8']
 const script = `cat /etc/resolv.conf
   getent ahostsv4 evil.example || echo blocked $?
   timeout 3 bash -c 'exec 3<>/dev/tcp/${listed}/80'; timeout 3 bash -c 'exec 3<>/dev/tcp/${other}/80'
   echo asking; getent ahostsv4 crates.example | grep STREAM
-  timeout 3 bash -c 'exec 3<>/dev/tcp/crates.example/80'; timeout 3 bash -c 'exec 3<>/dev/tcp/${other}/80'; echo done`
+  timeout 12 bash -c 'exec 3<>/dev/tcp/crates.example/80'; timeout 3 bash -c 'exec 3<>/dev/tcp/${other}/80'; echo done`
 
 /** Destinations of IPv4 packets. */
 const destinationsOf = (packets: readonly Uint8Array[]) =>
@@ -36,7 +36,7 @@ inOwnNetns(
         await appliance.start()
         const acme = await createCustomer(appliance, 'acme')
         const { name, hostname } = (await acme.create()).body.data
-        await acme.reached(name, 'ready', 120_000)
+        await acme.reached(name, 'ready', 300_000)
         uplink.left()
         const { stdout } = await appliance.ssh(hostname, [script])
         expect(stdout).toContain('nameserver 169.254.88.1\nnameserver fd73:7472:6f6e:67::1\n')

@@ -112,7 +112,7 @@ test('the gateway of the real image says hello and powers off', async () => {
   expect(await agent.ask({ op: 'network', network })).toMatchObject({ ok: true })
   await agent.ask({ op: 'shutdown' })
   agent.end()
-  expect({ ended: await guest.ends(60_000), serial: guest.serial() }).toMatchObject({ ended: true })
+  expect({ ended: await guest.ends(bootTimeoutMs), serial: guest.serial() }).toMatchObject({ ended: true })
   const stages = stagesOf(guest.serial()).filter(line => !/^\[ *[\d.]+\] reboot: /.test(line))
   expect(stages.map(line => line.replace(/ version .*/, ' version'))).toEqual([
     'strongroom: gateway started, version',

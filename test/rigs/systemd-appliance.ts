@@ -10,6 +10,7 @@ import { type BootedDebian, bootDebian } from '../../scripts/rigs/booted/contain
 import { buildCachedImage } from '../../scripts/rigs/build/image-build.ts'
 import { gatewayTables } from '../../scripts/rigs/gateway/appliance-gateway.ts'
 import { until } from '../../scripts/rigs/until.ts'
+import { readStat } from '../../src/linux/stat.ts'
 
 const repo = join(import.meta.dir, '../..')
 const unitsDir = join(repo, 'scripts/systemd')
@@ -28,6 +29,8 @@ export type SystemdAppliance = AsyncDisposable &
     readonly systemctl: (...words: string[]) => Promise<string>
     /** A property of the service, as systemd knows it. */
     readonly property: (name: string) => Promise<string>
+    /** When its systemd was started, by the wall clock. */
+    readonly bootedAtMs: () => number
     /** Waits until the service answers clients and the operator. */
     readonly answers: (timeoutMs: number) => Promise<void>
   }
@@ -48,7 +51,7 @@ export async function installAppliance(): Promise<SystemdAppliance> {
   const cli = (...words: string[]) => debian.exec(['strongroom', ...words], { check: false })
   const systemctl = async (...words: string[]) => (await debian.exec(['systemctl', ...words])).stdout.trim()
   const resolve = async (hostname: string): Promise<string | null> => {
-    const resolver = new Resolver({ timeout: 2000, tries: 2 })
+    const resolver = new Resolver({ timeout: 20_000, tries: 2 })
     resolver.setServers(['127.0.0.1:53'])
     return (await resolver.resolve4(hostname).catch(() => []))[0] ?? null
   }
@@ -68,6 +71,12 @@ export async function installAppliance(): Promise<SystemdAppliance> {
         const isThere = await answered().catch(() => false)
         return isThere && (await cli('status')).exitCode === 0
       }),
+    bootedAtMs: () => {
+      const [, , pid] = debian.root.split('/')
+      const startedMs = 10 * (readStat(Number(pid))?.startTicks ?? Number.NaN)
+      const upMs = 1000 * Number(readFileSync('/proc/uptime', 'utf8').split(' ')[0])
+      return Date.now() - upMs + startedMs
+    },
     log: () => debian.journal('strongroom.service'),
     admin: async <T>(...words: string[]) => {
       const { exitCode, stdout, stderr } = await cli(...words, '--json')
@@ -91,7 +100,7 @@ export async function installAppliance(): Promise<SystemdAppliance> {
       let output = ''
       const started = resolve(hostname).then(address => {
         if (address === null) throw new Error(`${hostname} does not resolve`)
-        const options = ['BatchMode=yes', 'ConnectTimeout=20', 'IdentitiesOnly=yes', 'StrictHostKeyChecking=no']
+        const options = ['BatchMode=yes', 'ConnectTimeout=60', 'IdentitiesOnly=yes', 'StrictHostKeyChecking=no']
         const known = `UserKnownHostsFile=${join(keys, 'known_hosts')}`
         const child = Bun.spawn(
           ['ssh', '-q', '-l', 'agent', '-i', keyFile, ...[...options, known].flatMap(o => ['-o', o]), address, command],

@@ -101,7 +101,7 @@ inOwnNetns(
       async fault => {
         host.fault(fault)
         host.load.start()
-        const { exitCode, end, output } = await host.upgrade(later)
+        const { exitCode, end, output } = await host.upgrade(later, fault === 'hang' ? {} : { waitS: 120 })
         expect([exitCode, end.outcome], output).toEqual([1, 'returned'])
         expect(end.reason ?? '').toContain(REASONS[fault])
         await isAsBefore()
@@ -171,7 +171,7 @@ inOwnNetns(
       async () => {
         host.fault(null)
         host.load.start()
-        const asking = host.upgrade(later)
+        const asking = host.upgrade(later, { waitS: 120 })
         await until('phase trial', endTimeoutMs, () => host.record()?.phase === 'trial')
         const { exitCode, end, output } = await asking
         expect([exitCode, end.outcome], output).toEqual([0, 'upgraded'])

@@ -4,8 +4,11 @@ import type { Subprocess } from 'bun'
 
 export type Executed = { readonly exitCode: number; readonly stdout: string; readonly stderr: string }
 
-/** A program that the command left behind may hold its pipes open: nobody waits longer for them. */
-const drainMs = 2_000
+/**
+ * A program that the command left behind may hold its pipes open: nobody waits longer for them. In turns, of which a
+ * machine that stands still for a while takes one.
+ */
+const [drainTurns, drainTurnMs] = [20, 100]
 
 /** Ended by SIGTERM after `timeoutMs`, and then its error output says so. `running` has it until its end. */
 export async function outputOf(
@@ -26,7 +29,12 @@ export async function outputOf(
   )
   const exitCode = await child.exited
   running.delete(child)
-  await Promise.race([drained, Bun.sleep(drainMs)])
+  let isDrained = false
+  const done = () => {
+    isDrained = true
+  }
+  drained.then(done, done)
+  for (let turn = 0; turn < drainTurns && !isDrained; turn += 1) await Promise.race([drained, Bun.sleep(drainTurnMs)])
   const isLate = child.signalCode !== null && performance.now() - startedMs >= timeoutMs
   return {
     exitCode,

@@ -23,7 +23,7 @@ export const restCode = (address: string, inside: Netns) => `
   for await (const _ of console) {
     let count = 0
     for (const netns of [netnsAt('/run/netns/${inside.name}'), hereNetns])
-      count += await resetClientsOf('${address}', { netns, random, timeoutMs: 10000 })
+      count += await resetClientsOf('${address}', { netns, random, timeoutMs: 60000 })
     console.log('reset ' + count)
   }`
 

@@ -18,6 +18,7 @@ import { namespaceFile } from '../../../src/host/network/vm-namespace.ts'
 import { hostTableText } from '../../../src/vm/network/host-table.plan.ts'
 import { rulesetText } from '../../../src/vm/network/nft.plan.ts'
 import { createNetns, type Netns } from '../netns.ts'
+import { until } from '../until.ts'
 import { gateway, gatewayV6, guest, hostPlan, link, plan } from './two-guests.ts'
 
 export type GuestNetwork = Disposable & {
@@ -86,6 +87,7 @@ export async function createGuestNetwork(guestCount = 2): Promise<GuestNetwork> 
     stdin: ['link set eth0 up', `address add ${worldAddress}/24 dev eth0`, route].join('\n'),
   })
   for (const where of [world, ...guests]) await where.run(['nft', '--file', '-'], { stdin: arrivals })
+  for (const where of [host, inside, world, ...guests]) await linksAreOpen(where)
   const kept = undo.move()
   const program = async (where: Netns, code: string) => {
     const { child, ...running } = startProgram(where, code)
@@ -120,6 +122,17 @@ export async function createGuestNetwork(guestCount = 2): Promise<GuestNetwork> 
     reachAny,
     [Symbol.dispose]: () => kept.dispose(),
   }
+}
+
+/** A link is up before the kernel has a queue for it, and until then what is sent by it is lost. */
+async function linksAreOpen(where: Netns): Promise<void> {
+  await until(`the links of ${where.name} are open`, 30_000, async () => {
+    const links = JSON.parse(await where.run(['ip', '-json', 'link', 'show', 'up'])) as {
+      ifname: string
+      operstate: string
+    }[]
+    return links.every(({ ifname, operstate }) => ifname === 'lo' || operstate === 'UP')
+  })
 }
 
 /** Datagrams to port 9 are dropped, so that nobody answers that nobody listens. */

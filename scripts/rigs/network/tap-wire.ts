@@ -35,7 +35,7 @@ export type TapWire = Uplink & {
 
 export type WireGuest = { readonly tap: string; readonly mac: string; readonly address: string }
 
-const timeouts = { timeoutMs: 10_000, outputBytesMax: 100_000 }
+const timeouts = { timeoutMs: 60_000, outputBytesMax: 100_000 }
 const TUNSETIFF = 0x400454ca
 /** IFF_TAP | IFF_NO_PI */
 const tapFlags = 0x1002

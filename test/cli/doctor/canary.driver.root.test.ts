@@ -6,6 +6,7 @@ import { chmodSync, existsSync, mkdirSync, mkdtempSync, readdirSync, rmSync, wri
 import { tmpdir } from 'node:os'
 import { dirname, join } from 'node:path'
 import { skipUnless } from '../../../scripts/rigs/skip.ts'
+import { until } from '../../../scripts/rigs/until.ts'
 import { bootCanary } from '../../../src/cli/doctor/canary.driver.ts'
 import { canaryCheck } from '../../../src/cli/doctor/canary.plan.ts'
 import { groupsOfVms } from '../../../src/cli/doctor/vm-identity.driver.ts'
@@ -55,7 +56,7 @@ describe.skipIf(skipUnless(process.getuid?.() === 0, 'a canary needs root'))('as
     test('goal: under KVM, where there is any, it runs or the finding says what to do, in time', async () => {
       const startedMs = performance.now()
       const facts = await boot('kvm', qemu, 1_500)
-      expect(performance.now() - startedMs).toBeLessThan(10_000)
+      expect(performance.now() - startedMs).toBeLessThan(30_000)
       const { result, remedy } = canaryCheck(facts, 'kvm')
       if (facts.kind === 'ran') expect([result, remedy]).toEqual(['PASS', null])
       else expect([result, typeof remedy]).toEqual(['FAIL', 'string'])
@@ -65,7 +66,8 @@ describe.skipIf(skipUnless(process.getuid?.() === 0, 'a canary needs root'))('as
   test('goal: one that hangs is ended, and nothing of it stays', async () => {
     const deaf = await boot('tcg', programOf('deaf', 'trap "" TERM INT HUP; while :; do sleep 0.05; done'), 300)
     expect(deaf).toMatchObject({ kind: 'silent', isGone: true })
-    expect(listWithArgument(join(dir, 'deaf'))).toEqual([])
+    // The child of bwrap ends with it, a moment later.
+    await until('nothing of it is left', 30_000, () => listWithArgument(join(dir, 'deaf')).length === 0)
   })
 
   test('goal: a QEMU that refuses says why, one that is missing too', async () => {

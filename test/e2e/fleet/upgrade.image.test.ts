@@ -18,8 +18,8 @@ import { laterExecutable, laterFleetSchema, laterVersion } from '../../../script
 import type { AdminStatus } from '../../../src/contract/admin/admin.ts'
 import type { FleetHosts } from '../../../src/contract/admin/fleet.ts'
 
-const timeoutMs = 600_000
-const stepMs = 60_000
+const timeoutMs = 900_000
+const stepMs = 120_000
 
 inOwnNetns(
   import.meta.path,
@@ -86,8 +86,10 @@ inOwnNetns(
           if (name === 'east') {
             // Its directory is older than it needs.
             expect(await schemaOf(machines.server)).toBe(laterFleetSchema - 1)
-            const { problems } = await host.admin<AdminStatus>('status')
-            expect(problems.map(({ detail }) => detail).join()).toContain(`this host needs ${laterFleetSchema}`)
+            await until('it says so', stepMs, async () => {
+              const { problems } = await host.admin<AdminStatus>('status')
+              return problems.some(({ detail }) => detail.includes(`this host needs ${laterFleetSchema}`))
+            })
             await host.admin('fleet', 'migrate')
             host.use(latest)
             // Its former process may still have its lease.

@@ -8,8 +8,8 @@ import { inOwnNetns } from '../../../scripts/rigs/netns.ts'
 import { until } from '../../../scripts/rigs/until.ts'
 import { blockBytes, middleOf, openScratchFile } from '../../rigs/launch/scratch-host.ts'
 
-const timeoutMs = 300_000
-const readyTimeoutMs = 150_000
+const timeoutMs = 900_000
+const readyTimeoutMs = 300_000
 
 /** Eight programs make files in the same groups of inodes at once. */
 const manyFiles = `mkdir ~/many && cd ~/many
@@ -82,7 +82,8 @@ inOwnNetns(
         unlinkSync(filler)
         await until('it runs again', 60_000, () => appliance.log().includes('a paused VM runs again'))
         // SHA-256 of 256 MiB of zeros.
-        await session.printed('a6d72ac7690f53be6ae46ba88506bd97302a093f7108472bd9efc3cefda06484')
+        const zeros = 'a6d72ac7690f53be6ae46ba88506bd97302a093f7108472bd9efc3cefda06484'
+        await session.printed(zeros, readyTimeoutMs)
         expect(await session.exited).toBe(0)
         await acme.end(name)
         expect(holdings(appliance.stateDir)).toEqual(NOTHING)

@@ -6,7 +6,10 @@ import { needsRoot } from '../../../scripts/rigs/netns.ts'
 import { failure, until } from '../../../scripts/rigs/until.ts'
 import { probeSsh } from '../../../src/host/network/ssh-probe.ts'
 
-setDefaultTimeout(30_000)
+setDefaultTimeout(180_000)
+
+/** A machine that stands still for some seconds decides nothing. */
+const [limitMs, atOnceMs] = [60_000, 30_000]
 
 if (needsRoot('ssh-probe.test.ts: sshd')) {
   const dir = mkdtempSync(join(tmpdir(), 'ssh-test-'))
@@ -45,7 +48,7 @@ if (needsRoot('ssh-probe.test.ts: sshd')) {
       void (async () => {
         for await (const chunk of mine.stderr) log += Buffer.from(chunk).toString()
       })()
-      await until('sshd listens or is gone', 20_000, () => log.includes('Server listening') || mine.exitCode !== null)
+      await until('sshd listens or is gone', limitMs, () => log.includes('Server listening') || mine.exitCode !== null)
       if (mine.exitCode === null) port = candidate
     }
   })
@@ -57,9 +60,9 @@ if (needsRoot('ssh-probe.test.ts: sshd')) {
 
   test('goal: a real sshd with the attested key is reachable, at once, and sees no user and no attempt', async () => {
     const startedMs = performance.now()
-    await probeSsh({ address, port, hostKey: publicKey('host'), timeoutMs: 10_000 })
-    expect(performance.now() - startedMs).toBeLessThan(5_000)
-    await until('the server notes the end', 20_000, () => /Received disconnect|Connection closed/.test(log))
+    await probeSsh({ address, port, hostKey: publicKey('host'), timeoutMs: limitMs })
+    expect(performance.now() - startedMs).toBeLessThan(atOnceMs)
+    await until('the server notes the end', limitMs, () => /Received disconnect|Connection closed/.test(log))
     expect(log).toContain('curve25519-sha256')
     expect(log).not.toContain('userauth-request')
   })
@@ -69,7 +72,7 @@ if (needsRoot('ssh-probe.test.ts: sshd')) {
     const blob = Buffer.from(text ?? '', 'base64')
     blob[50] = (blob[50] ?? 0) ^ 1
     for (const hostKey of [publicKey('other'), `${type} ${blob.toString('base64')}`]) {
-      const fault = await failure(probeSsh({ address, port, hostKey, timeoutMs: 10_000 }))
+      const fault = await failure(probeSsh({ address, port, hostKey, timeoutMs: limitMs }))
       expect(fault).toMatchObject({ code: 'ssh.wrong_host_key', message: expect.stringContaining('another host key') })
     }
   })
@@ -109,7 +112,7 @@ if (needsRoot('ssh-probe.test.ts: sshd')) {
       const startedMs = performance.now()
       const fault = await failure(probeSsh({ address, port, hostKey, timeoutMs: 300 }))
       expect(fault).toMatchObject({ code: 'ssh.unreachable' })
-      expect(performance.now() - startedMs).toBeLessThan(5_000)
+      expect(performance.now() - startedMs).toBeLessThan(atOnceMs)
     }
     for (const server of servers) server.stop(true)
   })

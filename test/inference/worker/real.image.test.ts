@@ -18,6 +18,7 @@ import { tinyModel } from '../../../scripts/model/tiny-model.ts'
 import { buildCachedImage } from '../../../scripts/rigs/build/image-build.ts'
 import { descendants } from '../../../scripts/rigs/gateway/appliance-gateway.ts'
 import { skipUnless } from '../../../scripts/rigs/skip.ts'
+import { until } from '../../../scripts/rigs/until.ts'
 import { toHex } from '../../../src/base/bytes.ts'
 import { systemClock } from '../../../src/base/clock.ts'
 import { silentLogger } from '../../../src/base/log.ts'
@@ -27,7 +28,7 @@ import { recordGolden } from '../../../src/inference/worker/golden.ts'
 import { createWorkerRoot, readWorkerImage } from '../../../src/inference/worker/root.ts'
 import { BuiltInWorker, type KnownModel, workerTiming } from '../../../src/inference/worker/worker.ts'
 import { removeForeignTree } from '../../../src/linux/tree.ts'
-import { settings as plainSettings, until } from '../../rigs/gateway/worker-bench.ts'
+import { settings as plainSettings } from '../../rigs/gateway/worker-bench.ts'
 
 const missing =
   skipUnless(process.getuid?.() === 0, 'needs root to build an image and to become another user') ||
@@ -35,6 +36,7 @@ const missing =
 
 const nobody = { uid: 65534, gid: 65534 }
 const imageTimeoutMs = 300_000
+const timeoutMs = 180_000
 let dir = ''
 let image = ''
 
@@ -155,14 +157,14 @@ describe('llama-server', () => {
         const now = item.worker.state
         return now.kind === 'ready' && now.pid !== pid
       }
-      await until(isBack, 'the second life')
+      await until('the second life', 60_000, isBack)
       expect(JSON.parse((await ask(item, '/completions', prompt)).text).choices).toEqual(JSON.parse(first.text).choices)
 
       await item.worker.stop()
       expect(existsSync(item.worker.upstream.unix)).toBe(false)
       await expect(ask(item, '/completions', prompt)).rejects.toThrow()
     },
-    60_000,
+    timeoutMs,
   )
 
   test.skipIf(missing)(
@@ -181,7 +183,7 @@ describe('llama-server', () => {
       expect(message).toContain('failed to load model')
       await expect(ask(item, '/completions', { prompt: 'a' })).rejects.toThrow()
     },
-    60_000,
+    timeoutMs,
   )
 
   test.skipIf(missing)(
@@ -193,11 +195,11 @@ describe('llama-server', () => {
       const state = await item.worker.settled
       const message = state.kind === 'failed' ? state.message : ''
       expect(message).toMatch(/ended with exit code \d+ \(its memory is bounded to 4 MiB by memory_mib_max\)/)
-      await until(() => item.pausesMs.length >= 2, 'a second failure')
+      await until('a second failure', 60_000, () => item.pausesMs.length >= 2)
       expect(item.pausesMs.slice(0, 2)).toEqual([500, 1000])
       expect(item.worker.state.kind).not.toBe('ready')
     },
-    60_000,
+    timeoutMs,
   )
 
   test.skipIf(missing)(
@@ -211,7 +213,7 @@ describe('llama-server', () => {
       const state = await item.worker.settled
       expect(state.kind === 'failed' ? state.message : '').toContain('Permission denied')
     },
-    60_000,
+    timeoutMs,
   )
 })
 
@@ -235,7 +237,7 @@ describe('the golden answer', () => {
       expect(await recordGolden(asking)).toEqual(golden)
       expect(await recordGolden(asking)).toEqual(golden)
     },
-    60_000,
+    timeoutMs,
   )
 
   test.skipIf(missing)(
@@ -250,11 +252,11 @@ describe('the golden answer', () => {
       const digest = (text: string) => new Bun.CryptoHasher('sha256').update(text).digest('hex')
       const problem = `SHA-256 ${digest(wrong)} is expected, ${digest(golden.expected)} is what it answered`
       expect(message).toStartWith(`model tiny: golden answer: ${problem}`)
-      await until(() => item.pausesMs.length >= 2, 'a second failure')
+      await until('a second failure', 60_000, () => item.pausesMs.length >= 2)
       expect(item.pausesMs.slice(0, 2)).toEqual([500, 1000])
       expect(item.worker.state.kind).not.toBe('ready')
     },
-    60_000,
+    timeoutMs,
   )
 })
 
@@ -279,7 +281,7 @@ describe('the root', () => {
       expect(existsSync(join(item.stateDir, 'worker-root'))).toBe(false)
       expect(() => item.workloads.describe()).toThrow('inference-worker has not been admitted yet')
     },
-    60_000,
+    timeoutMs,
   )
 
   test.skipIf(missing)(
@@ -298,6 +300,6 @@ describe('the root', () => {
       expect((await item.worker.settled).kind).toBe('ready')
       expect(readFileSync(join(item.stateDir, program)).subarray(1, 4).toString()).toBe('ELF')
     },
-    60_000,
+    timeoutMs,
   )
 })

@@ -67,7 +67,7 @@ export async function startPebble(settings: PebbleSettings): Promise<Pebble> {
   const ca = authority.caPem
   const directoryUrl = `https://localhost:${port}/dir`
   const get = (url: string) => fetch(url, { tls: { ca } }).then(response => response.text())
-  await until('Pebble listens', 10_000, () =>
+  await until('Pebble listens', 60_000, () =>
     get(directoryUrl).then(
       () => true,
       () => false,

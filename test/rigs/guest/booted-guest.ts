@@ -136,7 +136,7 @@ async function startTpmFor(dir: string) {
   const path = join(dir, 'tpm.sock')
   const argv = ['swtpm', 'socket', '--tpm2', '--tpmstate', `dir=${dir}`, '--ctrl', `type=unixio,path=${path}`]
   const child = Bun.spawn([...argv, '--flags', 'startup-clear'], { stdout: 'inherit', stderr: 'inherit' })
-  await until('swtpm listens', 10_000, () => Bun.spawnSync(['test', '-S', path]).exitCode === 0)
+  await until('swtpm listens', 60_000, () => Bun.spawnSync(['test', '-S', path]).exitCode === 0)
   return {
     arguments: [
       ...['-chardev', `socket,id=tpm,path=${path}`, '-tpmdev', 'emulator,id=tpm0,chardev=tpm'],
@@ -152,7 +152,7 @@ async function startTpmFor(dir: string) {
 
 /** Once QEMU listens there. Each request rejects when the guest refuses it. */
 export async function connectAgent(path: string, timings: { op: string; ms: number }[]) {
-  await until('QEMU listens', 10_000, () => Bun.spawnSync(['test', '-S', path]).exitCode === 0)
+  await until('QEMU listens', 60_000, () => Bun.spawnSync(['test', '-S', path]).exitCode === 0)
   const socket = connect(path)
   const waiting: ((line: string) => void)[] = []
   let held = ''

@@ -97,7 +97,7 @@ export async function startHostileNic({ fd, nic }: { fd: number; nic: string }):
       sent = (sent + 1) & 0xffff
       await write(available + 2, Uint8Array.of(sent & 0xff, sent >> 8))
       await out('w', portBase + PORT.notify, transmitQueue)
-      const deadlineMs = performance.now() + 10_000
+      const deadlineMs = performance.now() + 60_000
       while ((await command(`readw ${used + 2}`)) !== sent)
         if (performance.now() > deadlineMs) throw new Error('the card has not taken the frame')
     },

@@ -12,9 +12,8 @@ export async function startSshAgent(directory: string, keyFile: string): Promise
   const socket = join(directory, 'agent.sock')
   const agent = Bun.spawn(['ssh-agent', '-D', '-a', socket], { stdout: 'ignore' })
   try {
-    await until('ssh-agent listens', 10_000, () => Bun.spawnSync(['test', '-S', socket]).exitCode === 0)
-    const added = Bun.spawnSync(['ssh-add', '-q', keyFile], { env: { ...process.env, SSH_AUTH_SOCK: socket } })
-    if (added.exitCode !== 0) throw new Error(`ssh-add: ${added.stderr}`)
+    const add = () => Bun.spawnSync(['ssh-add', '-q', keyFile], { env: { ...process.env, SSH_AUTH_SOCK: socket } })
+    await until('ssh-agent has the key', 60_000, () => add().exitCode === 0)
   } catch (error) {
     agent.kill()
     throw error

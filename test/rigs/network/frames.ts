@@ -3,6 +3,7 @@
 
 import type { GuestNetwork, Program } from '../../../scripts/rigs/guest/network.ts'
 import type { Netns } from '../../../scripts/rigs/netns.ts'
+import { until } from '../../../scripts/rigs/until.ts'
 import { formatIpv4, parseIpv4 } from '../../../src/base/ipv4.ts'
 
 export const ETHERTYPES = { ipv4: 0x0800, arp: 0x0806, ipv6: 0x86dd, vlan: 0x8100 } as const
@@ -118,6 +119,15 @@ export async function framesSeen(where: Netns): Promise<number> {
   const text = await where.run(['ip', '-json', '-statistics', 'link', 'show', 'dev', 'eth0'])
   const [link] = JSON.parse(text) as { stats64: { rx: { packets: number } } }[]
   return link?.stats64.rx.packets ?? Number.NaN
+}
+
+/** Waits until no kernel is about to ask for a neighbour, or to say that it has found none: frames come by that. */
+export async function nobodyAsks(places: readonly Netns[]): Promise<void> {
+  const asked = ['nud', 'incomplete', 'nud', 'delay', 'nud', 'probe']
+  await until('no kernel is about to ask for a neighbour', 60_000, async () => {
+    for (const where of places) if ((await where.run(['ip', 'neighbour', 'show', ...asked])).trim() !== '') return false
+    return true
+  })
 }
 
 export type FrameSender = (frames: readonly Uint8Array[]) => Promise<void>

@@ -74,8 +74,9 @@ export class UpgradedHost implements AsyncDisposable {
     else writeFileSync(this.inside(faultFile), fault)
   }
 
-  async upgrade(file: string, ...words: string[]): Promise<Upgraded> {
-    const argv = ['upgrade', file, '--without-backup', 'a test', '--wait', '20', '--json', ...words]
+  /** `waitS`: how long the later executable may take to answer. */
+  async upgrade(file: string, { waitS = 20 } = {}): Promise<Upgraded> {
+    const argv = ['upgrade', file, '--without-backup', 'a test', '--wait', String(waitS), '--json']
     const { exitCode, stdout, stderr } = await this.host.strongroom(argv, commandTimeoutMs)
     let end: Partial<UpgradeEnd> = {}
     try {

@@ -20,7 +20,7 @@ import { endpointOrigin } from '../../../src/guest/gateway/address.ts'
 import { guestPaths } from '../../../src/guest/paths.ts'
 import { sessionEnvironment } from '../../../src/guest/session.plan.ts'
 
-const runTimeoutMs = 60_000
+const runTimeoutMs = 120_000
 const prompt = 'a-prompt-that-is-nobody-elses'
 const environment = 'env | grep --extended-regexp "_CA|CERT|BUN_|NODE_|^HOME=" | sed "s/^HOME=.*/HOME=set/"'
 

@@ -35,7 +35,7 @@ test('dm-verity admits the built root and refuses a changed one', async () => {
     expect({ started: await guest.shows(agentStarted, bootTimeoutMs), serial: guest.serial() }).toMatchObject({
       started: true,
     })
-    expect({ ended: await guest.ends(60_000), serial: guest.serial() }).toMatchObject({ ended: true })
+    expect({ ended: await guest.ends(bootTimeoutMs), serial: guest.serial() }).toMatchObject({ ended: true })
     expect(guest.serial()).toContain('strongroom: powering off')
   }
 

@@ -2,7 +2,7 @@ import { expect, setDefaultTimeout, test } from 'bun:test'
 import { createNetns, needsRoot, removeStaleNetns } from '../../../scripts/rigs/netns.ts'
 import { failure, until } from '../../../scripts/rigs/until.ts'
 
-setDefaultTimeout(20_000)
+setDefaultTimeout(120_000)
 
 const names = () => Bun.spawnSync(['ip', 'netns', 'list']).stdout.toString().split(/\s+/)
 
@@ -16,7 +16,7 @@ if (needsRoot('netns.test.ts')) {
     expect(await netns.run(['cat'], { stdin: 'text' })).toBe('text')
     expect((await failure(netns.run(['bash', '-c', 'echo why >&2; exit 3']))).message).toContain('3: why')
     const left = Bun.spawn(netns.argv(['sleep', '60']))
-    await until('it runs inside', 5_000, () => Bun.spawnSync(['ip', 'netns', 'pids', netns.name]).stdout.length > 0)
+    await until('it runs inside', 60_000, () => Bun.spawnSync(['ip', 'netns', 'pids', netns.name]).stdout.length > 0)
     netns.close()
     netns.close()
     await left.exited

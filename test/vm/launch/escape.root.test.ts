@@ -42,7 +42,7 @@ import { VmDriver } from '../../../src/vm/machine/vm.driver.ts'
 const timeoutMs = 180_000
 /** Apart from the default range, and a new one for each run: another run on this machine may use the next. */
 const firstUid = 90_000 + (process.pid % 500) * 16
-const patienceMs = 20_000
+const patienceMs = 60_000
 /**
  * Without CAP_SYS_RESOURCE (bit 24) a parent sets a child's score, but the child may set it back (fs/proc/base.c,
  * __set_oom_adj).
@@ -54,7 +54,7 @@ if (!mayFixOom) process.stderr.write('not run: lowering oom_score_adj in an esca
 /** `attack NAME COMMAND…` says in the log whether the command worked. Then it lives on, as QEMU does:
  * it follows a file, with the arguments that identify it. The jail has no /dev. */
 const escapedQemu = `#!/bin/bash
-attack() { if said=$(timeout 20 bash -c "$2" 2>&1); then echo "$1: DONE"; else echo "$1: refused"; fi; }
+attack() { if said=$(timeout 60 bash -c "$2" 2>&1); then echo "$1: DONE"; else echo "$1: refused"; fi; }
 grep -E '^(Uid|Gid|Groups|CapEff|CapBnd|NoNewPrivs):' /proc/self/status | tr -s '\\t ' ' '
 grep -E 'core|locked|processes|open files|file size' /proc/self/limits | tr -s ' '
 echo "oom $(cat /proc/self/oom_score_adj)"

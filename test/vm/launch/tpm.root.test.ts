@@ -31,13 +31,13 @@ import { VmDriver } from '../../../src/vm/machine/vm.driver.ts'
 const timeoutMs = 180_000
 /** Apart from the default range and from those of other tests. */
 const firstUid = 100_000 + (process.pid % 500) * 16
-const patienceMs = 20_000
+const patienceMs = 60_000
 
 /** Sends CMD_GET_CAPABILITY to the TPM behind the descriptor of its command line, then lives on. */
 const askingQemu = `#!/bin/bash
 fd=$(printf '%s\\n' "$@" | sed -n 's/^socket,id=tpm,fd=//p')
 printf '\\0\\0\\0\\1' >&"$fd"
-echo "tpm says $(timeout 20 head -c 8 <&"$fd" | od -An -tx1 | tr -d ' \\n')"
+echo "tpm says $(timeout 60 head -c 8 <&"$fd" | od -An -tx1 | tr -d ' \\n')"
 exec -a "$0" tail -n 0 -f "$0" -- "$@"
 `
 

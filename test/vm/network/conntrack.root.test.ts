@@ -183,7 +183,7 @@ inOwnNetns(
       // Goal: nothing but an address reaches the command line.
       requireConntrack()
       await forgetConnections('10.88.0.77', timeoutMs)
-      expect(forgetConnections('--help', timeoutMs)).rejects.toThrow('by address')
+      await expect(forgetConnections('--help', timeoutMs)).rejects.toThrow('by address')
     })
   },
   { timeoutMs },

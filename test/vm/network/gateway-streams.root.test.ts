@@ -169,7 +169,7 @@ describe.if(needsRoot('the test of connections to the gateway'))('connections', 
         socket.on('connect', () => { up.push(socket); done() }).on('error', ({ code }) => { ends[code] = 1; done() })
           .on('close', gone).resume()
       }`
-    return (await where.run([process.execPath, '-e', code], { timeoutMs: 30_000 })).trim()
+    return (await where.run([process.execPath, '-e', code], { timeoutMs: 60_000 })).trim()
   }
 
   /**
@@ -177,7 +177,7 @@ describe.if(needsRoot('the test of connections to the gateway'))('connections', 
    * connections up some milliseconds later, and only so many at a time.
    */
   const holds = (max: number, ...[where, target, port, from]: Parameters<typeof held>) =>
-    until(`${max} connections to ${target}:${port} from ${from.join(' and ')}`, 20_000, async () => {
+    until(`${max} connections to ${target}:${port} from ${from.join(' and ')}`, 60_000, async () => {
       const [accepted, ends] = (await held(where, target, port, from)).split(' ')
       expect(Number(accepted)).toBeLessThanOrEqual(max)
       expect(ends).toBe('ECONNREFUSED')

@@ -27,6 +27,7 @@ import {
   framesSeen,
   ipv4,
   macOfLink,
+  nobodyAsks,
   PROTOCOLS,
   udp,
 } from '../../rigs/network/frames.ts'
@@ -153,13 +154,19 @@ describe.if(needsRoot('the test of IPv6 frames'))('a guest with root and IPv6', 
       .map(line => line.split(' ').slice(0, 5).join(' '))
       .toSorted()
 
-  /** Where frames arrive, and what the host learns and counts of them. */
-  const effectOf = async (frames: readonly Uint8Array[]) => {
+  /** Where frames arrive, at least so many to the other guest and the world, and what the host learns and counts. */
+  const effectOf = async (frames: readonly Uint8Array[], ...least: number[]) => {
+    // Some seconds after packets of an earlier test a kernel says that it has found no neighbour for them.
+    await nobodyAsks([host, inside, world, netns, two])
     const before = { seen: await seen(), known: await neighbours(), used: await network.quotas() }
     await send(frames)
-    const after = await seen()
+    const arrived = async () => (await seen()).map((count, at) => count - (before.seen[at] ?? 0))
+    await until('what passes has come', 60_000, async () => {
+      const counts = await arrived()
+      return least.every((count, at) => (counts[at] ?? 0) >= count)
+    })
     return {
-      arrived: after.map((count, at) => count - (before.seen[at] ?? 0)),
+      arrived: await arrived(),
       learnt: (await neighbours()).filter(line => !before.known.includes(line)),
       isCharged: (await network.quotas())[first.tap] !== before.used[first.tap],
     }
@@ -276,11 +283,11 @@ describe.if(needsRoot('the test of IPv6 frames'))('a guest with root and IPv6', 
     await inside.run(['nft', 'flush', 'ruleset'])
     for (const where of [host, inside])
       await where.run(['sh', '-c', 'for f in /proc/sys/net/ipv4/conf/*/rp_filter; do echo 0 > $f; done'])
-    const { arrived } = await effectOf([...spoofed(), ...extended(), ...discovery()])
+    const { arrived } = await effectOf([...spoofed(), ...extended(), ...discovery()], 1, 1)
     for (const count of arrived) expect(count).toBeGreaterThan(0)
     const routable = closed.filter(to => !/^(::|fe[89ab]|ff)/.test(to))
     const sent = routable.map(to => udpFrameV6({ ...own, to }, [9, 9], payload))
-    expect((await effectOf(sent)).arrived[1]).toBe(routable.length)
+    expect((await effectOf(sent, 0, routable.length)).arrived[1]).toBe(routable.length)
     await network.apply(rulesetText(planV6()))
   })
 
@@ -291,13 +298,13 @@ describe.if(needsRoot('the test of IPv6 frames'))('a guest with root and IPv6', 
 
   test('goal: an echo passes both ways, with its answer', async () => {
     const heard = await framesSeen(netns)
-    expect((await effectOf([icmpFrameV6(own, 128)])).arrived).toEqual([0, 1])
-    await until('the answer comes', 20_000, async () => (await framesSeen(netns)) === heard + 1)
+    expect((await effectOf([icmpFrameV6(own, 128)], 0, 1)).arrived).toEqual([0, 1])
+    await until('the answer comes', 60_000, async () => (await framesSeen(netns)) >= heard + 1)
     const uplink = { from: await macOfLink(world, 'eth0'), to: await macOfLink(host, 'uplink') }
     const there = await frameSender(network, world)
     const before = await framesSeen(world)
     await there([icmpFrameV6({ link: uplink, from: worldV6, to: first.addressV6 }, 128)])
-    await until('the answer comes', 20_000, async () => (await framesSeen(world)) === before + 1)
+    await until('the answer comes', 60_000, async () => (await framesSeen(world)) >= before + 1)
     // An answer to nothing, and an error about nothing.
     const other = Buffer.from([7, 7, 0, 1])
     for (const type of [1, 2, 3, 4, 129])
@@ -308,7 +315,7 @@ describe.if(needsRoot('the test of IPv6 frames'))('a guest with root and IPv6', 
     expect(await effectOf(spoofed())).toEqual(nothing)
     expect(await effectOf(extended())).toEqual(nothing)
     const whole = udpFrameV6(own, [9, 9], Buffer.alloc(1500 - 48))
-    expect((await effectOf([whole])).arrived).toEqual([0, 1])
+    expect((await effectOf([whole], 0, 1)).arrived).toEqual([0, 1])
   })
 
   test('goal: each denied destination stays closed, and entries of the allow-list open what they name', async () => {
@@ -316,10 +323,10 @@ describe.if(needsRoot('the test of IPv6 frames'))('a guest with root and IPv6', 
       addresses.map(address => udpFrameV6({ ...own, to: address }, ports, payload))
     expect(await effectOf(to(closed))).toEqual(nothing)
     // In the well-known NAT64 prefix, open IPv4 addresses are open.
-    expect((await effectOf(to(['64:ff9b::808:808', '2a0f:ffff::9', '2600::9']))).arrived).toEqual([0, 3])
+    expect((await effectOf(to(['64:ff9b::808:808', '2a0f:ffff::9', '2600::9']), 0, 3)).arrived).toEqual([0, 3])
     const allowed = ['fd00::/8', '[4000::/8]:53', 'fe80::/10'].flatMap(text => parseEgressEntryV6(text) ?? [])
     await network.apply(rulesetText(planV6({ v6: { allowed } })))
-    expect((await effectOf(to(['fd12::9', '4000::9'], [9, 53]))).arrived).toEqual([0, 2])
+    expect((await effectOf(to(['fd12::9', '4000::9'], [9, 53]), 0, 2)).arrived).toEqual([0, 2])
     expect(await effectOf(to(['4000::9', 'fe80::9', 'fc00::9', '2001:db8:88::77']))).toEqual(nothing)
     await network.apply(rulesetText(planV6()))
   })
@@ -358,12 +365,16 @@ describe.if(needsRoot('the test of the cap of both families'))('the cap of a gue
       ipv4({ from: guest(1).address, to: worldAddress, protocol: PROTOCOLS.udp }, udp(9, 9, Buffer.alloc(500 - 28))),
     )
     const v6 = udpFrameV6({ link, from: first.addressV6, to: worldV6 }, [9, 9], Buffer.alloc(500 - 48))
+    const hasCome = async (bytes: number) => {
+      await until(`${bytes} bytes have come`, 60_000, async () => (await arrived()).bytes >= bytes)
+      expect(await arrived()).toMatchObject({ bytes })
+    }
     // Ten of each: half of it.
     await send(Array.from({ length: 20 }, (_, n) => (n % 2 === 0 ? v4 : v6)))
-    expect(await arrived()).toMatchObject({ bytes: 10_000 })
+    await hasCome(10_000)
     expect((await network.quotas())[first.tap]).toBe(10_000)
     await send(Array.from({ length: 60 }, (_, n) => (n % 3 === 0 ? v4 : v6)))
-    expect(await arrived()).toMatchObject({ bytes: limitBytes })
+    await hasCome(limitBytes)
     for (const frame of [v4, v6]) await send([frame])
     expect(await arrived()).toMatchObject({ bytes: limitBytes })
     // Answers within SSH from outside have their own allowance, over IPv6 too; what the guest itself begins has not.
@@ -395,9 +406,10 @@ describe.if(needsRoot('the test of the cap of both families'))('the cap of a gue
     // The path to the world knows its neighbour of IPv4 then, and nothing else is under way.
     const arrived = await countDatagrams(world)
     await send([v4(4_000)])
-    await until('it arrives', 20_000, async () => (await arrived()).packets === 1)
+    await until('it arrives', 60_000, async () => (await arrived()).packets === 1)
     await inside.run(['conntrack', '--flush'])
     await send(ports.flatMap(port => [v4(port), v6(port)]))
+    await until('as many as may have come', 60_000, async () => (await arrived()).packets >= 1 + 6)
     expect(await arrived()).toMatchObject({ packets: 1 + 6 })
   })
 })

@@ -37,7 +37,7 @@ describe.if(needsRoot('the test of connections'))('connections', () => {
    * connections up some milliseconds later, and only so many at a time.
    */
   const holds = (max: number, from: readonly string[], count: number) =>
-    until(`${max} of ${count} connections from ${from.join(' and ')}`, 20_000, async () => {
+    until(`${max} of ${count} connections from ${from.join(' and ')}`, 60_000, async () => {
       const accepted = await held(from, count)
       expect(accepted).toBeLessThanOrEqual(max)
       return accepted === max
@@ -102,6 +102,6 @@ describe.if(needsRoot('the test of connections'))('connections', () => {
       for (const target of ['127.0.0.1', hostAddress])
         expect([uid, target, await reaches(uid, target, 1)]).toEqual([uid, target, false])
     for (const uid of [uids.min - 1, uids.max + 1])
-      expect([uid, await reaches(uid, '127.0.0.1', 20)]).toEqual([uid, true])
+      expect([uid, await reaches(uid, '127.0.0.1', 60)]).toEqual([uid, true])
   })
 })

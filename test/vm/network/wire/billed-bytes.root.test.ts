@@ -21,7 +21,7 @@ import { rulesetText } from '../../../../src/vm/network/nft.plan.ts'
 const capBytes = 1_048_576
 /** Bytes that may be missing below the cap when it is reached. */
 const undershootBytesMax = 65_536
-const bounds = { timeoutMs: 10_000, outputBytesMax: 100_000 }
+const bounds = { timeoutMs: 60_000, outputBytesMax: 100_000 }
 const guests = plan().vms.map(vm => ({ ...vm, limitBytes: capBytes }))
 const from = { source: guest(1).address, destination: worldAddress }
 const repeat = (count: number, packet: Uint8Array) => Array.from({ length: count }, () => packet)
@@ -120,7 +120,7 @@ inOwnNetns(
       expect(await counted()).toBe(capBytes)
     })
   },
-  { timeoutMs: 60_000 },
+  { timeoutMs: 180_000 },
 )
 
 function sent(wire: TapWire, packets: readonly Uint8Array[]): Uint8Array[] {

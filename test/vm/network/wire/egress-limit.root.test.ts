@@ -61,7 +61,7 @@ inOwnNetns(
         wire.send(Array.from({ length: count }, () => packet))
         return sizeOf(wire.left())
       }
-      const used = async () => (await nft.readCounters(20_000))?.quotas.get(guest.tap)?.usedBytes
+      const used = async () => (await nft.readCounters(60_000))?.quotas.get(guest.tap)?.usedBytes
       const kinds = () => listEvents(db, { limit: 20 }).map(({ kind }) => kind)
       const network = create()
       await network.sync()
@@ -229,5 +229,5 @@ inOwnNetns(
       expect([await used(), blast(10)]).toEqual([limitBytes, 10_000])
     })
   },
-  { timeoutMs: 60_000 },
+  { timeoutMs: 180_000 },
 )

@@ -28,7 +28,7 @@ import { insertVm, moveVm, openVm } from '../../../../src/store/ledger/vm.query.
 import { macAddress } from '../../../../src/vm/launch.plan.ts'
 import { VmNetwork } from '../../../../src/vm/network/network.driver.ts'
 
-const timeoutMs = 180_000
+const timeoutMs = 360_000
 const vmId = '00000001-0000-4000-8000-000000000000'
 const [tap, address] = ['sr0000000001', guest(1).address]
 
@@ -55,7 +55,7 @@ inOwnNetns(
     let create: (egressLimitBytes: number) => VmNetwork
     let watches: readonly [NftWatch, NftWatch]
     const command = async (argv: readonly string[], stdin = '') =>
-      (await run(argv, { stdin, timeoutMs: 10_000, outputBytesMax: 1_000_000 })).stdout
+      (await run(argv, { stdin, timeoutMs: 60_000, outputBytesMax: 1_000_000 })).stdout
     const flush = () => command(['nft', 'flush', 'ruleset'])
 
     beforeAll(async () => {
@@ -124,13 +124,13 @@ inOwnNetns(
       collect()
       return { left, collect }
     }
-    const used = async () => (await nft.readCounters(10_000))?.quotas.get(tap)?.usedBytes ?? -1
+    const used = async () => (await nft.readCounters(60_000))?.quotas.get(tap)?.usedBytes ?? -1
     /** While the work goes on, nothing comes to the other LAN, and all that comes to the world is counted. */
     const holds = async (work: () => Promise<unknown>) => {
       const before = await used()
       const { left, collect } = await sendWhile(work)
       const counted = (await used()) - before
-      await until('all that was counted has come', 10_000, () => {
+      await until('all that was counted has come', 60_000, () => {
         collect()
         return left[worldAddress] === counted
       })
@@ -156,7 +156,7 @@ inOwnNetns(
         holds(async () => {
           for (let turn = 0; turn < 4; turn += 1) {
             await flush()
-            await until('the table of this host is back', 20_000, hasTable)
+            await until('the table of this host is back', 60_000, hasTable)
           }
         }),
       )
@@ -169,7 +169,7 @@ inOwnNetns(
           // Stop, start, reload (nftables.service).
           await flush()
           for (let turn = 0; turn < 2; turn += 1) await command(['nft', '--file', '-'], debianText)
-          await until('the table of this host is back', 20_000, hasTable)
+          await until('the table of this host is back', 60_000, hasTable)
         }),
       )
     })
@@ -211,7 +211,7 @@ inOwnNetns(
       expect(heard).toBe(0)
       // It does hear who is allowed to speak.
       wire.arrive(udpPacket({ source: worldAddress, destination: fresh }, 100))
-      await until('the service hears the world', 5_000, () => heard === 1)
+      await until('the service hears the world', 60_000, () => heard === 1)
       service.close()
       await command(['ip', 'address', 'delete', `${fresh}/24`, 'dev', 'uplink'])
     })
@@ -221,7 +221,7 @@ inOwnNetns(
       await watching(async () => {
         await command(['ip', 'rule', 'delete', 'pref', '0'])
         const rules = async () => await command(['ip', 'rule', 'show'])
-        await until('they are back', 10_000, async () =>
+        await until('they are back', 60_000, async () =>
           /^0:.*lookup 29554\n0:.*lookup local\n0:.*goto 2\n0:.*blackhole/.test(await rules()),
         )
       })
@@ -233,13 +233,13 @@ inOwnNetns(
       const capBytes = before + leftBytes
       await create(capBytes).sync()
       const { left, collect } = await sendWhile(async () => {
-        await until('the cap is spent', 30_000, async () => {
+        await until('the cap is spent', 60_000, async () => {
           await flush()
           return (await used()) >= capBytes
         })
       })
       const exact = Math.floor(leftBytes / packetBytes) * packetBytes
-      await until('the last has come', 10_000, () => {
+      await until('the last has come', 60_000, () => {
         collect()
         return left[worldAddress] === exact
       })

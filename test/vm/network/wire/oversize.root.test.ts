@@ -8,7 +8,7 @@ import { openTapWire, sizeOf, tapMtuBytes, udpPacket, worldAddress } from '../..
 import { run } from '../../../../src/linux/command.ts'
 import { rulesetText } from '../../../../src/vm/network/nft.plan.ts'
 
-const bounds = { timeoutMs: 10_000, outputBytesMax: 100_000 }
+const bounds = { timeoutMs: 60_000, outputBytesMax: 100_000 }
 
 inOwnNetns(
   import.meta.path,
@@ -27,5 +27,5 @@ inOwnNetns(
       expect(nftables.find(item => item.quota !== undefined)?.quota?.used).toBe(tapMtuBytes)
     })
   },
-  { timeoutMs: 60_000 },
+  { timeoutMs: 180_000 },
 )

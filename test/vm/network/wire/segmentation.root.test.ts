@@ -10,7 +10,7 @@ import { run } from '../../../../src/linux/command.ts'
 import { rulesetText } from '../../../../src/vm/network/nft.plan.ts'
 import { gsoHeader, startHostileNic } from '../../../rigs/hostile/nic.ts'
 
-const bounds = { timeoutMs: 10_000, outputBytesMax: 100_000 }
+const bounds = { timeoutMs: 60_000, outputBytesMax: 100_000 }
 /** linux/if_tun.h: IFF_VNET_HDR. */
 const vnetHeader = 0x4000
 /** VIRTIO 1.3, 5.1.3: CSUM, HOST_TSO4, HOST_TSO6, HOST_ECN, HOST_UFO. */
@@ -32,7 +32,7 @@ async function attack(foreignFlags?: number) {
     await card.send(gsoHeader({ gsoSize: 8, headerBytes: 54 }), wire.frame(packet))
     left.push(...wire.left())
   }
-  await until('all have left', 20_000, () => {
+  await until('all have left', 60_000, () => {
     left.push(...wire.left())
     return left.length >= frameCount
   })
@@ -57,5 +57,5 @@ inOwnNetns(
       expect(left).toBeGreaterThan(2 * counted)
     })
   },
-  { timeoutMs: 60_000 },
+  { timeoutMs: 180_000 },
 )
