@@ -9,7 +9,7 @@ import { agentLineBytesMax } from '../../src/contract/vm/agent.ts'
 import { createChannel, openPort } from '../../src/guest/channel.ts'
 import type { ReceivedLine } from '../../src/guest/wire.codec.ts'
 
-const waitMs = 4_000
+const waitMs = 15_000
 
 const line = (text: string): ReceivedLine => ({ kind: 'line', text })
 const bytes = (text: string) => new TextEncoder().encode(text)

@@ -87,11 +87,11 @@ test('goal: connections beyond the bound are closed unheard, and there is room a
   })
   const held = await Promise.all(Array.from({ length: 16 }, () => opened(server.path)))
   for (const socket of held) socket.write('held\n')
-  await until('all have asked', 5_000, () => asked === 16)
+  await until('all have asked', 15_000, () => asked === 16)
   expect(await ask(server.path, 'ok\n').catch(() => '')).toBe('')
   expect(asked).toBe(16)
   for (const socket of held) socket.destroy()
-  await until('there is room', 5_000, async () => (await ask(server.path, 'ok\n').catch(() => '')) === '"good"\n')
+  await until('there is room', 15_000, async () => (await ask(server.path, 'ok\n').catch(() => '')) === '"good"\n')
 })
 
 test('goal: a socket that cannot be opened is told, and nothing else ends', () => {

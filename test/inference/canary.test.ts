@@ -153,10 +153,10 @@ test('keys and prompts are nowhere but where they belong', async () => {
     key: clients.good,
     signal: leaving.signal,
   })
-  await until('it is at an upstream', 5_000, () => first.seen.length + second.seen.length > seenBefore)
+  await until('it is at an upstream', 15_000, () => first.seen.length + second.seen.length > seenBefore)
   leaving.abort()
   await left.catch(() => {})
-  await until('it has ended', 5_000, async () => (await viewOf(gateway)).running === 0)
+  await until('it has ended', 15_000, async () => (await viewOf(gateway)).running === 0)
 
   // The canary sings: every outcome was there, both upstreams were asked, and what is looked at is what was used.
   expect(statuses.get('good: answer well false')).toBe(200)

@@ -38,7 +38,7 @@ test('goal: a change of keys is answered once the VMs of the gateway have them, 
     const answer = Promise.resolve(ask('POST', path, body)).finally(() => {
       isAnswered = true
     })
-    await until('the VMs are told', 5_000, () => told.length > before)
+    await until('the VMs are told', 15_000, () => told.length > before)
     // By its answer, that of the change would be here as well.
     await ask('GET', '/organizations')
     expect([path, isAnswered]).toEqual([path, false])

@@ -28,6 +28,19 @@ export async function holdLock(path: string): Promise<LockHolder> {
   return { release, [Symbol.asyncDispose]: release }
 }
 
+const goesMax = 3
+
+/** The least time that `work` takes: a busy machine adds to any one go. A first go below the bound is enough. */
+export async function leastMs(boundMs: number, work: () => unknown): Promise<number> {
+  let least = Number.POSITIVE_INFINITY
+  for (let go = 0; go < goesMax && least >= boundMs; go += 1) {
+    const startedMs = performance.now()
+    await work()
+    least = Math.min(least, performance.now() - startedMs)
+  }
+  return least
+}
+
 const program = `
   const { Database } = require('bun:sqlite')
   const database = new Database(process.argv[1])

@@ -39,7 +39,7 @@ test('goal: each tree is cosigned after its entries, and shown with the cosignat
   witnesses.start()
   for (const size of [1, 2, 3, 6]) {
     log.append(...Array.from({ length: size }, (_, n) => policy(n)))
-    await until(`${size} entries are shown`, 5_000, () => log.shown() === size)
+    await until(`${size} entries are shown`, 15_000, () => log.shown() === size)
   }
   const note = log.checkpoint()
   if (note === null) throw new Error('it is shown')
@@ -55,7 +55,7 @@ test('goal: a witness that has seen more than this host knows says which size, a
   const tree = decodeCheckpoint(log.signed(1)?.text ?? '')
   server.seen.set(tree.origin, { size: 1, root: Buffer.from(tree.root).toString('base64') })
   witnesses.start()
-  await until('it is shown', 5_000, () => log.shown() === 2)
+  await until('it is shown', 15_000, () => log.shown() === 2)
   expect(server.answers).toEqual([409, 200])
 })
 
@@ -73,7 +73,7 @@ test.each([
   server.answer = answer
   log.append(policy(1))
   witnesses.start()
-  await until('there is a problem', 5_000, () => rig.problem() !== null)
+  await until('there is a problem', 15_000, () => rig.problem() !== null)
   expect(rig.problem()).toContain(problem)
   expect(log.shown()).toBe(0)
 })

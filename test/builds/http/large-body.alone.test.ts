@@ -2,6 +2,7 @@
 
 import { expect, test } from 'bun:test'
 import { randomNonce, startBuilds } from '../../../scripts/rigs/build/builds-service.ts'
+import { threadCpuMs } from '../../../scripts/rigs/thread-time.ts'
 
 const mib = 1_048_576
 /** Nearly every turn comes within it. */
@@ -27,14 +28,6 @@ async function turnsDuring(work: () => Promise<unknown>): Promise<Turns> {
   clearInterval(timer)
   late.sort((a, b) => a - b)
   return { nearlyAllMs: late[Math.floor(late.length * 0.95)] ?? 0, longestCpuMs }
-}
-
-type WithThreads = { readonly threadCpuUsage: () => { readonly user: number; readonly system: number } }
-
-/** The types of Bun 1.4.5 do not know it yet. */
-function threadCpuMs(): number {
-  const { user, system } = (process as unknown as WithThreads).threadCpuUsage()
-  return (user + system) / 1000
 }
 
 /** From another process, so that making and sending it holds nobody here. */

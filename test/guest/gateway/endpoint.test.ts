@@ -74,7 +74,7 @@ test('streams', async () => {
   const begin = async (at: number, signal?: AbortSignal) => {
     const init = { method: 'POST', body: '{}', ...(signal ? { signal } : {}) }
     const asked = fetch(`${rig.endpoint.url}/v1/chat/completions`, init)
-    await until('the request is there', 5_000, () => streams.length > at)
+    await until('the request is there', 15_000, () => streams.length > at)
     write(at, 'data: 1\n\n')
     return (await asked).body?.getReader()
   }
@@ -85,7 +85,7 @@ test('streams', async () => {
   write(0, 'data: 2\n\n')
   expect(await read(first)).toBe('data: 2\n\n')
   leaving.abort()
-  await until('the gateway sees it', 4_000, () => isLeft)
+  await until('the gateway sees it', 15_000, () => isLeft)
 
   const second = await begin(1)
   expect(await read(second)).toBe('data: 1\n\n')
@@ -114,7 +114,7 @@ test('bounds', async () => {
   expect(held).toHaveLength(0)
   // All room is given back.
   const after = fetch(`${url}/v1/models`)
-  await until('one more is there', 5_000, () => held.length === 1)
+  await until('one more is there', 15_000, () => held.length === 1)
   held[0]?.(new Response('{}'))
   expect((await after).status).toBe(200)
 })

@@ -145,7 +145,7 @@ describe('adding again', () => {
   test('a file that had only just changed is read again', async () => {
     const stateDir = newState()
     const file = writeGguf(join(dir, 'recent.gguf'), 50_000)
-    await add(stateDir, file, 'recent', { nowMs: () => Date.now() })
+    await add(stateDir, file, 'recent', { nowMs: () => statSync(file).ctimeMs })
     let read = 0
     const count = () => {
       read += 1

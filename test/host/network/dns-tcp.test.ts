@@ -90,8 +90,12 @@ test('goal: a client that does not read is given no more, and one that reads slo
 
 test('goal: a client that does not read loses its place when its time is over', async () => {
   await withListener({ idleTimeoutMs: 200, connectionsPerNetworkMax: 1 }, async ({ port, answered }) => {
-    const { socket } = lazyClient(port, 1_000)
-    await until('responses', 15_000, () => answered() > 10)
+    let { socket, state } = lazyClient(port, 1_000)
+    // On a busy machine its time may be over before it is served.
+    await until('responses', 15_000, () => {
+      if (state.isOver && answered() <= 10) ({ socket, state } = lazyClient(port, 1_000))
+      return answered() > 10
+    })
     // The one place of its network is free again.
     let another = lazyClient(port, 1)
     another.read()

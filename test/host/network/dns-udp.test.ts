@@ -36,7 +36,7 @@ async function isRefused(port: number, asked: string): Promise<boolean> {
     },
   })
   client.send(Buffer.alloc(20, 1))
-  const timer = setTimeout(() => resolve(false), 5_000)
+  const timer = setTimeout(() => resolve(false), 10_000)
   const isRefused = await promise
   clearTimeout(timer)
   client.close()

@@ -65,7 +65,7 @@ async function withPeer(
   const closes: string[] = []
   const channel = await connectChannel(path, {
     idPrefix: 'p1',
-    timeoutMs: 1_000,
+    timeoutMs: 15_000,
     onClose: reason => closes.push(reason),
     limits,
   })
@@ -85,10 +85,10 @@ const usual = (id: string, op: string) =>
 
 test('goal: each request gets its typed response, after a first empty line, with ids of the prefix', async () => {
   await withPeer(async ({ channel, lines }) => {
-    expect(await channel.hello(1_000)).toEqual({ ...hello, protocol: 2 })
-    await channel.network(network, 1_000)
-    expect(await channel.claim(sealed, 1_000)).toEqual(claimed)
-    await channel.shutdown(1_000)
+    expect(await channel.hello(15_000)).toEqual({ ...hello, protocol: 2 })
+    await channel.network(network, 15_000)
+    expect(await channel.claim(sealed, 15_000)).toEqual(claimed)
+    await channel.shutdown(15_000)
     expect(lines()).toEqual([
       '',
       '{"id":"p1-1","op":"hello"}',
@@ -113,9 +113,9 @@ test('goal: evidence is asked for with nonce and launch, the receipt handed back
   }
   const reply = (id: string, op: string) => line({ id, ok: true, ...(op === 'evidence' ? { evidence } : {}) })
   await withPeer(async ({ channel, lines }) => {
-    expect(await channel.evidence(nonce, launch, 1_000)).toEqual(evidence)
-    expect((await channel.evidence(nonce, null, 1_000)).report).toBeNull()
-    await channel.receipt('{"format":"x"}', 1_000)
+    expect(await channel.evidence(nonce, launch, 15_000)).toEqual(evidence)
+    expect((await channel.evidence(nonce, null, 15_000)).report).toBeNull()
+    await channel.receipt('{"format":"x"}', 15_000)
     const asked = toBase64Url(nonce)
     expect(lines().slice(1, 4)).toEqual([
       `{"id":"p1-1","op":"evidence","nonce":"${asked}","simulated":${JSON.stringify(launch)}}`,
@@ -125,7 +125,7 @@ test('goal: evidence is asked for with nonce and launch, the receipt handed back
   }, reply)
   await withPeer(
     async ({ channel }) => {
-      expect(await failure(channel.evidence(nonce, launch, 1_000))).toMatchObject({ code: 'channel.refused' })
+      expect(await failure(channel.evidence(nonce, launch, 15_000))).toMatchObject({ code: 'channel.refused' })
     },
     id => line({ id, ok: true }),
   )
@@ -134,9 +134,9 @@ test('goal: evidence is asked for with nonce and launch, the receipt handed back
 test('goal: a refusal is channel.refused and names the code; so is a response of another kind', async () => {
   await withPeer(
     async ({ channel }) => {
-      const refusal = await failure(channel.claim(sealed, 1_000))
+      const refusal = await failure(channel.claim(sealed, 15_000))
       expect(refusal).toMatchObject({ code: 'channel.refused', message: 'bad_claim: does not open' })
-      expect(await failure(channel.hello(1_000))).toMatchObject({ code: 'channel.refused' })
+      expect(await failure(channel.hello(15_000))).toMatchObject({ code: 'channel.refused' })
     },
     (id, op) =>
       line(op === 'claim' ? { id, ok: false, code: 'bad_claim', message: 'does not open' } : { id, ok: true }),
@@ -145,7 +145,7 @@ test('goal: a refusal is channel.refused and names the code; so is a response of
 
 test('goal: garbage, overlong lines, wrong ids and responses in pieces do not disturb the channel', async () => {
   await withPeer(async ({ channel, say, lines }) => {
-    const asked = channel.hello(5_000)
+    const asked = channel.hello(15_000)
     await until('the request is there', 15_000, () => lines().length === 3)
     say('\n\0\u00ff garbage\n{"id":"p1-1"}\n{"id":"p1-1","ok":true,"extra":1}\n')
     say(line({ id: 'p0-1', ok: true, hello }))
@@ -169,7 +169,7 @@ test('goal: a late response is channel.timeout, is dropped when it comes, and th
     expect(await failure(channel.hello(50))).toMatchObject({ code: 'channel.timeout' })
     say(usual('p1-1', 'hello'))
     await until('the late response is dropped', 15_000, () => channel.ignored().unasked === 1)
-    const next = channel.hello(1_000)
+    const next = channel.hello(15_000)
     await until('the request is there', 15_000, () => lines().length === 4)
     say(usual('p1-2', 'hello'))
     expect((await next).bootId).toBe(hello.bootId)
@@ -182,7 +182,7 @@ test('goal: when the other end goes, everything that waits is channel.closed, an
     socket().terminate()
     for (const request of waiting) expect(await request).toMatchObject({ code: 'channel.closed' })
     await until('onClose', 15_000, () => closes.length > 0)
-    expect(await failure(channel.hello(1_000))).toMatchObject({ code: 'channel.closed' })
+    expect(await failure(channel.hello(15_000))).toMatchObject({ code: 'channel.closed' })
     expect(closes.length).toBe(1)
   })
 })
@@ -196,13 +196,13 @@ test('goal: requests and their size are bounded', async () => {
     await until('the others are sent', 15_000, () => lines().length >= 10)
     expect(lines()).toHaveLength(10)
     const long = { ...sealed, box: 'A'.repeat(agentLineBytesMax) }
-    expect(await failure(channel.claim(long, 1_000))).toMatchObject({ code: 'channel.refused' })
+    expect(await failure(channel.claim(long, 15_000))).toMatchObject({ code: 'channel.refused' })
   })
 })
 
 test('goal: a request sent before the guest opens its port gets its response when it does', async () => {
   const path = join(dir, 'late')
-  const asked = connectChannel(path, { idPrefix: 'p', timeoutMs: 5_000, onClose: () => {} })
+  const asked = connectChannel(path, { idPrefix: 'p', timeoutMs: 15_000, onClose: () => {} })
   // The socket appears only now, and its other end reads later still.
   await Bun.sleep(60)
   let release: (() => void) | undefined
@@ -220,7 +220,7 @@ test('goal: a request sent before the guest opens its port gets its response whe
     },
   })
   const channel = await asked
-  const response = channel.hello(5_000)
+  const response = channel.hello(15_000)
   await until('connected', 15_000, () => release !== undefined)
   release?.()
   expect((await response).protocol).toBe(2)
@@ -233,7 +233,7 @@ test('goal: a guest that floods is read at a bounded rate, and the channel still
     const flood = Buffer.from('{"id":"flood","ok":true}\n'.repeat(20_000))
     let at = 0
     const startedMs = performance.now()
-    const asked = channel.hello(10_000)
+    const asked = channel.hello(15_000)
     await until('the request is there', 15_000, () => lines().length === 3)
     await until('the flood is out', 10_000, () => {
       at += socket().write(flood.subarray(at))
@@ -280,18 +280,16 @@ test('goal: a connection may be allowed more, in bytes and in requests that wait
       const codes = (await Promise.all(many)).map(({ code }) => code)
       expect(codes).toEqual([...Array(32).fill('channel.timeout'), 'channel.refused'])
       await until('the requests are there', 15_000, () => lines().length === 34)
-      const startedMs = performance.now()
-      const asked = channel.hello(10_000)
+      const asked = channel.hello(12_000)
       await until('the request is there', 15_000, () => lines().length === 35)
-      const flood = Buffer.from(`${`${'x'.repeat(100_000)}\n`.repeat(20)}${usual('p1-34', 'hello')}`)
+      // 4 MB: at the usual rate of 256 KiB a second they take fourteen seconds, and what follows comes too late.
+      const flood = Buffer.from(`${`${'x'.repeat(100_000)}\n`.repeat(40)}${usual('p1-34', 'hello')}`)
       let at = 0
-      await until('the flood is out', 10_000, () => {
+      await until('the flood is out', 15_000, () => {
         at += socket().write(flood.subarray(at))
         return at >= flood.length
       })
       expect((await asked).protocol).toBe(2)
-      // 2 MB: at the usual rate of 256 KiB a second they take seven seconds.
-      expect(performance.now() - startedMs).toBeLessThan(5_000)
     },
     () => '',
     limits,

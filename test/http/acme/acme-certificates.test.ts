@@ -84,8 +84,8 @@ test('goal: it is there after one order, told of once, kept over a restart, and 
   const first = setUp()
   expect(own(first.acme)).toEqual([])
   first.start()
-  await until('it is there', 5_000, () => own(first.acme).length === 1)
-  await until('it was told', 5_000, () => first.changes() === 1)
+  await until('it is there', 15_000, () => own(first.acme).length === 1)
+  await until('it was told', 15_000, () => first.changes() === 1)
   await first.acme.stop()
   const second = setUp()
   expect(own(second.acme)).toEqual([host])
@@ -94,7 +94,7 @@ test('goal: it is there after one order, told of once, kept over a restart, and 
   // A third of 30 days is left after 20, less half the spread.
   expect([second.placed, second.changes()]).toEqual([[], 0])
   await clock.elapse(dayMs / 2)
-  await until('it is renewed', 5_000, () => second.changes() === 1)
+  await until('it is renewed', 15_000, () => second.changes() === 1)
   expect(second.placed).toEqual([host])
   await second.acme.stop()
   // Another key of this host: what was for the earlier one is of no use.
@@ -105,7 +105,7 @@ test('goal: it is there after one order, told of once, kept over a restart, and 
 test('goal: a failure leaves the valid one in service until it ends, and the next attempts are ever later', async () => {
   const good = setUp()
   good.start()
-  await until('it is there', 5_000, () => own(good.acme).length === 1)
+  await until('it is there', 15_000, () => own(good.acme).length === 1)
   await good.acme.stop()
   const failing = setUp({ place: () => Promise.reject(new AcmeFailure('no', { type: 'urn:x', retryAfterMs: null })) })
   failing.start()
@@ -127,10 +127,10 @@ test('goal: an operator who reloads has failures tried again now, but not what a
     place: () => Promise.reject(new AcmeFailure('no', { type, retryAfterMs: null })),
   })
   start()
-  await until('it has failed', 5_000, () => acme.view()[0]?.failure !== null)
+  await until('it has failed', 15_000, () => acme.view()[0]?.failure !== null)
   type = 'urn:ietf:params:acme:error:rateLimited'
   acme.retryNow()
-  await until('it is tried again', 5_000, () => acme.view()[0]?.failure?.type === type)
+  await until('it is tried again', 15_000, () => acme.view()[0]?.failure?.type === type)
   acme.retryNow()
   await clock.elapse(60_000)
   expect(placed).toHaveLength(2)
@@ -144,7 +144,7 @@ test('goal: a chain for another key, or none, is a failure and never served', as
   ]) {
     const { acme, start } = setUp({ place })
     start()
-    await until('it has failed', 5_000, () => acme.view()[0]?.failure !== null)
+    await until('it has failed', 15_000, () => acme.view()[0]?.failure !== null)
     expect(acme.view()[0]?.failure?.detail).toStartWith('the certificate is refused')
     expect(own(acme)).toEqual([])
     await acme.stop()
@@ -164,7 +164,7 @@ test('goal: a gateway VM gets its first before others are renewed, by the reques
     },
   })
   start()
-  await until('the host has its own', 5_000, () => own(acme).length === 1)
+  await until('the host has its own', 15_000, () => own(acme).length === 1)
   const before = acme.gatewayStamp()
   acme.takeRequests(digest, [
     { name: gateway, csr: vm },

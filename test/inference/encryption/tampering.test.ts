@@ -168,13 +168,13 @@ describe('bounds', () => {
     for (const stream of [false, true]) {
       const leaving = new AbortController()
       const sent = chatEncrypted(gateway, { stream }, { signal: leaving.signal })
-      await until('the upstream is asked', 5_000, () => upstream.active() === 1)
+      await until('the upstream is asked', 15_000, () => upstream.active() === 1)
       if (stream) await (await sent).pieces().next()
       leaving.abort()
       await sent.catch(() => {})
-      await until('the upstream is free', 5_000, () => upstream.active() === 0)
+      await until('the upstream is free', 15_000, () => upstream.active() === 0)
     }
-    await until('both are on record', 5_000, async () => (await gateway.records()).length === 2)
+    await until('both are on record', 15_000, async () => (await gateway.records()).length === 2)
     expect((await gateway.records()).map(record => record.outcome)).toEqual(['aborted', 'aborted'])
   })
 })

@@ -42,7 +42,7 @@ test('goal: requests at the same time do not pass a budget together, and one tha
   const asked = Array.from({ length: 6 }, () => gateway.chat({ max_tokens: 5 }))
   const statuses: number[] = []
   const all = asked.map(async request => void statuses.push((await request).status))
-  await until('four are refused', 5_000, () => statuses.length === 4 && upstream.seen.length === 2)
+  await until('four are refused', 15_000, () => statuses.length === 4 && upstream.seen.length === 2)
   gate.resolve()
   await Promise.all(all)
   expect(statuses.sort()).toEqual([429, 429, 429, 429, 502, 502])

@@ -197,7 +197,7 @@ describe('what the gateway does with all requests', () => {
     await answer
     await left
     // Nobody waits for the end of a client that has gone: its row may come a moment after the upstream was let go.
-    await until('its row is there', 5_000, async () => (await gateway.records()).length > 0)
+    await until('its row is there', 15_000, async () => (await gateway.records()).length > 0)
     const prompt = Math.ceil(JSON.stringify(bodyOf()).length / 4)
     expect((await gateway.records()).map(record => [record.tokens, record.outcome])).toEqual([
       [{ prompt, completion: 0 }, 'aborted'],

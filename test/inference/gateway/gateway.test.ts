@@ -299,7 +299,8 @@ describe('response_format', () => {
     const defs = { ...doubling, d40: true }
     const answer = await gateway.chat({ response_format: strict({ $ref: '#/$defs/d0', $defs: defs }) })
     expect(answer.status).toBe(502)
-    expect(performance.now() - startedMs).toBeLessThan(5_000)
+    // Its job has eight seconds by the clock of a busy machine, and two of a processor.
+    expect(performance.now() - startedMs).toBeLessThan(15_000)
     upstream.behave = saying('{"city":"Oslo"}')
     expect(
       (

@@ -24,7 +24,7 @@ import { TraceExporter } from '../../../src/inference/traces/exporter.ts'
 import { createTracer } from '../../../src/inference/traces/tracer.ts'
 import { type OtlpReceiver, type ReceivedSpan, startOtlpReceiver } from '../../rigs/gateway/otlp-receiver.ts'
 
-const waitMs = 5_000
+const waitMs = 15_000
 let undo: AsyncDisposableStack
 let receiver: OtlpReceiver
 let first: TestUpstream
@@ -56,7 +56,7 @@ function tracedGateway(changes: Partial<TraceSettings> = {}): TestGateway {
     queueMax: 1_000,
     batchMax: 100,
     intervalMs: 20,
-    timeoutMs: 2_000,
+    timeoutMs: 15_000,
     clock,
     random: systemRandom,
     log: silentLogger,

@@ -65,7 +65,7 @@ test('goal: the host is asked for a page at a time, whoever reads, and the want 
   )
   let answered = 0
   for (let page = 0; page < 30; page += 1) {
-    await until('the next page is asked for', 2_000, () => vm.asked.length > answered)
+    await until('the next page is asked for', 15_000, () => vm.asked.length > answered)
     expect(vm.asked).toHaveLength(answered + 1)
     answered = answer(vm, answered)
   }
@@ -81,7 +81,7 @@ test('goal: an organization that reads much keeps no other one waiting, and grow
   const other = allOf(vm.spent.days({ ...scope, organizationId: 'o2' }))
   let [answered, pagesOfOther] = [0, 0]
   while (pagesOfOther < 3) {
-    await until('the next page is asked for', 2_000, () => vm.asked.length > answered)
+    await until('the next page is asked for', 15_000, () => vm.asked.length > answered)
     const [asked] = vm.asked.slice(answered)
     answered += 1
     const isOther = asked !== undefined && wantOf(asked).organizationId === 'o2'
@@ -100,7 +100,7 @@ test('goal: an organization that reads much keeps no other one waiting, and grow
 test('goal: a host that answers nonsense, never ends or says nothing costs a refusal and holds nobody up for long', async () => {
   const vm = createMeteringVm()
   const nonsense = failure(allOf(vm.spent.days(scope)))
-  await until('it is asked', 2_000, () => vm.asked.length === 1)
+  await until('it is asked', 15_000, () => vm.asked.length === 1)
   vm.asked[0]?.resolve({ rows: [{ day: '2026-11-22' }], isLast: true, booked: 0 })
   expect((await nonsense).code).toBe('metering_unavailable')
   const many = Array.from({ length: 400 }, () => failure(allOf(vm.spent.days(scope))))

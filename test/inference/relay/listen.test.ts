@@ -77,7 +77,7 @@ test.each([
       const text = await request.text()
       const aborted = Promise.withResolvers<void>()
       request.signal.addEventListener('abort', () => aborted.resolve())
-      await Promise.race([aborted.promise, Bun.sleep(5_000)])
+      await Promise.race([aborted.promise, Bun.sleep(10_000)])
       ends.push(request.signal.aborted ? `${text} aborted` : `${text} answered`)
       return new Response(text)
     },
@@ -101,7 +101,7 @@ test.each([
   socket.write(post.repeat(count))
   if (isEnded) socket.end()
   await closed
-  await until('the request has ended', 5_000, () => ends.length > 0)
+  await until('the request has ended', 15_000, () => ends.length > 0)
   expect([answer, ends]).toEqual(['', ['a aborted']])
   socket.destroy()
 })

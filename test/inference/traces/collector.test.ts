@@ -97,8 +97,8 @@ describe('answers', () => {
     expect(await deliver(150)).toEqual({ kind: 'again', reason: 'timeout', retryAfterMs: 0 })
     receiver.behave = response => void response.writeHead(200, { 'content-length': '10' }).write('{')
     // It has said that it took them. Its head alone must come within that time.
-    expect(await deliver(1_500)).toEqual({ kind: 'taken', rejected: 0 })
-    expect(performance.now() - startedMs).toBeGreaterThanOrEqual(1_645)
+    expect(await deliver(4_000)).toEqual({ kind: 'taken', rejected: 0 })
+    expect(performance.now() - startedMs).toBeGreaterThanOrEqual(4_145)
   })
 
   test('goal: one that is not there, or speaks something else, is asked again', async () => {

@@ -79,6 +79,7 @@ describe('not to be reached', () => {
     using client = openClient({ connectMs: shortMs })
     const to = target(`https://127.0.0.1:${upstream.port}/v1`, { ca: own.cert })
     expect(await reasonOf(client.send(to))).toBe('unreachable')
+    await until('the server has seen it', 15_000, () => upstream.peers.length > 0)
     await upstream.peers[0]?.closed
     expect([upstream.peers.length, upstream.open(), client.pending()]).toEqual([1, 0, 0])
   })
@@ -130,7 +131,7 @@ describe('TLS', () => {
         expect(end).toBe(isRight ? '1' : 'unreachable')
       }
       if (isRight) return expect(upstream.peers.length).toBe(1)
-      await until('all are closed', 2_000, () => upstream.open() === 0)
+      await until('all are closed', 15_000, () => upstream.open() === 0)
       expect(upstream.peers.map(peer => peer.bytes())).toEqual(upstream.peers.map(() => 0))
     })
   }
@@ -146,7 +147,7 @@ describe('TLS', () => {
     )
     const answered = await reasonOf(client.send(target(`http://127.0.0.1:${secure.port}/v1`)))
     expect(['unreachable', 'malformed']).toContain(answered)
-    await until('all are closed', 2_000, () => plain.open() + secure.open() === 0)
+    await until('all are closed', 15_000, () => plain.open() + secure.open() === 0)
     expect(secure.peers.map(peer => peer.bytes())).toEqual(secure.peers.map(() => 0))
     expect(client.pending()).toBe(0)
   })

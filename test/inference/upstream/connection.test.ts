@@ -21,7 +21,7 @@ async function withPushed(
   use: (pushed: Pushed, peer: Peer, next: () => Promise<string>) => Promise<void>,
 ): Promise<void> {
   const deadlines = createDeadlines(systemClock)
-  const client = new UpstreamClient({ deadlines, timeouts: { connectMs: 5_000, firstByteMs: 5_000 } })
+  const client = new UpstreamClient({ deadlines, timeouts: { connectMs: 15_000, firstByteMs: 15_000 } })
   await using upstream = await startRaw(
     { kind: 'tcp' },
     {
@@ -54,7 +54,7 @@ test('goal: while it is paused nothing comes; then what has come, in one piece, 
     async ({ told, flow }, peer, next) => {
       await peer.write(PARTS + END)
       // The response is complete, so its connection serves another one, which comes after those bytes.
-      await until('the next one is served', 2_000, async () => (await next()) === '"next"')
+      await until('the next one is served', 15_000, async () => (await next()) === '"next"')
       expect(told).toEqual([])
       flow.resume()
       flow.resume()
@@ -68,7 +68,7 @@ test('goal: a sink that pauses within the bytes gets the rest of them after it r
     async ({ told, flow }, peer) => {
       flow.resume()
       await peer.write(PARTS + END)
-      await until('the first has come', 2_000, () => told.length > 0)
+      await until('the first has come', 15_000, () => told.length > 0)
       expect(told).toEqual(['a'])
       flow.resume()
       expect(told).toEqual(['a', 'b', 'end'])
@@ -96,7 +96,7 @@ test('goal: a body that is cut fails once, after what had come', () =>
       await peer.closed
       expect(told).toEqual([])
       flow.resume()
-      await until('the failure', 2_000, () => told.includes('cut'))
+      await until('the failure', 15_000, () => told.includes('cut'))
       expect(told.join(' ').replace('a b', 'ab')).toBe('ab cut')
     },
   ))

@@ -24,11 +24,11 @@ describe('over HTTP', () => {
       await wellBehaved(response, seen, gone)
     }
     await using gateway = await startGateway([target(upstream.url, { concurrencyMax: 4 })], {
-      limits: { firstByteTimeoutMs: 5_000 },
+      limits: { firstByteTimeoutMs: 60_000 },
     })
     const all = Array.from({ length: 5 }, () => gateway.chat())
-    await until('one waits', 2_000, async () => (await viewOf(gateway)).waiting === 1)
-    await until('four are there', 2_000, () => upstream.active() === 4)
+    await until('one waits', 15_000, async () => (await viewOf(gateway)).waiting === 1)
+    await until('four are there', 15_000, () => upstream.active() === 4)
     release.resolve()
     expect((await Promise.all(all)).map(answer => answer.status)).toEqual([200, 200, 200, 200, 200])
     expect(upstream.activeMax()).toBe(4)
@@ -60,9 +60,9 @@ describe('over HTTP', () => {
       await wellBehaved(response, seen, gone)
     }
     const first = gateway.chat()
-    await until('it is there', 2_000, () => upstream.active() === 1)
+    await until('it is there', 15_000, () => upstream.active() === 1)
     const second = gateway.chat()
-    await until('one waits', 2_000, async () => (await viewOf(gateway)).waiting === 1)
+    await until('one waits', 15_000, async () => (await viewOf(gateway)).waiting === 1)
     const refused = await gateway.chat()
     expect([refused.status, refused.headers.get('x-should-retry')]).toEqual([429, 'true'])
     // Two leases of six seconds each: that of the one under way, and that of the one that waits.
@@ -81,7 +81,7 @@ describe('over HTTP', () => {
     await using gateway = await startGateway([target(bad.url), target(good.url)])
     const isEjected = async () => (await viewOf(gateway)).targets[0]?.ejected === true
     for (const stream of [false, true, false, true, true]) {
-      if (bad.seen.length === 3) await until('the probe has failed', 3_000, isEjected)
+      if (bad.seen.length === 3) await until('the probe has failed', 15_000, isEjected)
       const answer = await gateway.chat({ stream })
       expect(answer.status).toBe(200)
       await answer.text()
@@ -99,13 +99,13 @@ describe('over HTTP', () => {
     await using gateway = await startGateway([target(upstream.url)], { limits: { ejectFailures: 1, ejectMs: 50 } })
     upstream.modelsStatus = 500
     expect((await gateway.chat()).status).toBe(502)
-    await until('it is ejected', 3_000, async () => (await viewOf(gateway)).targets[0]?.ejected === true)
+    await until('it is ejected', 15_000, async () => (await viewOf(gateway)).targets[0]?.ejected === true)
     const asked = upstream.seen.length
     expect((await gateway.chat()).status).toBe(502)
     expect(upstream.seen.length).toBe(asked)
     upstream.behave = wellBehaved
     upstream.modelsStatus = 200
-    await until('it is back', 3_000, async () => (await viewOf(gateway)).targets[0]?.ejected === false)
+    await until('it is back', 15_000, async () => (await viewOf(gateway)).targets[0]?.ejected === false)
     expect((await gateway.chat()).status).toBe(200)
     await upstream.stop()
   })

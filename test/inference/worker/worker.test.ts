@@ -10,11 +10,13 @@ import type { WorkloadCandidate } from '../../../src/contract/vm/allowlist.ts'
 import { workerCommand } from '../../../src/inference/worker/command.plan.ts'
 import {
   admitOnce,
+  hastyTiming,
   modelDigest,
   settings,
   sha256,
   standIn,
   until,
+  usualTiming,
   workerBench,
 } from '../../rigs/gateway/worker-bench.ts'
 
@@ -51,6 +53,7 @@ describe('start', () => {
     test(`goal: a worker that stays ${kind} is killed when its time is over`, async () => {
       const stand = standIn([{ kind }, { kind: 'healthy' }])
       await using bench = workerBench(stand, {
+        timing: hastyTiming,
         settings: { ...settings('/'), model_file: '/etc/passwd', start_timeout_ms: 60 },
       })
       bench.worker.start()
@@ -182,8 +185,7 @@ describe('supervision', () => {
   // Goal: a worker that has long run well starts again soon after its first failure.
   test('a long good life forgives earlier failures', async () => {
     const stand = standIn([{ kind: 'exits', lines: [] }, { kind: 'exits', lines: [] }, { kind: 'healthy' }])
-    const timing = { pollMs: 5, healthIntervalMs: 10, healthTimeoutMs: 50, healthFailuresMax: 2, stableMs: 0 }
-    await using bench = workerBench(stand, { timing })
+    await using bench = workerBench(stand, { timing: { ...usualTiming, stableMs: 0 } })
     bench.worker.start()
     await until(() => bench.worker.state.kind === 'ready', 'the third life')
     stand.exit(139)
@@ -194,7 +196,7 @@ describe('supervision', () => {
   // Goal: a worker that hangs is killed and restarted.
   test('a worker that stops answering is killed and started again', async () => {
     const stand = standIn([{ kind: 'healthy' }])
-    await using bench = workerBench(stand)
+    await using bench = workerBench(stand, { timing: { ...usualTiming, healthTimeoutMs: 1_000 } })
     bench.worker.start()
     await bench.worker.settled
     const killed = stand.killed()
@@ -396,7 +398,7 @@ describe('stop', () => {
 /** A caller's immediate result while there is no worker. */
 async function refusal(unix: string): Promise<'refused' | number> {
   try {
-    return (await fetch('http://built-in/health', { unix, signal: AbortSignal.timeout(1_000) })).status
+    return (await fetch('http://built-in/health', { unix, signal: AbortSignal.timeout(5_000) })).status
   } catch (error) {
     if (error instanceof Error && error.name === 'TimeoutError') throw error
     return 'refused'

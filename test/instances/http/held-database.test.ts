@@ -6,10 +6,10 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { publicKey, startAppliance } from '../../../scripts/rigs/instances/instances-service.ts'
 import { listInstances } from '../../../src/store/directory/instance.query.ts'
-import { holdLock } from '../../rigs/lock-holder.ts'
+import { holdLock, leastMs } from '../../rigs/lock-holder.ts'
 import { failed, play } from '../../rigs/scenario.ts'
 
-/** As long as a statement may hold the event loop, and what a busy machine adds. */
+/** A statement holds the event loop for a second; one that tries again does so for two. */
 const holdMsMax = 2_000
 
 // Goal: writes are refused soon and whole, with the remedy; reads go on; once the lock is free the same request
@@ -30,29 +30,33 @@ test('a create and a delete while the lock is held', async () => {
   }
   const create = { method: 'POST', path: '/v1/instances', body: { public_key: publicKey } } as const
   const headers = { 'Idempotency-Key': 'once' }
+  let creates = 0
   {
     await using _ = await holdLock(join(directory, 'strongroom.db'))
-    const startedMs = performance.now()
-    await play(appliance, { goal: 'creates', ...create, headers, ...refused })
-    expect(performance.now() - startedMs).toBeLessThan(holdMsMax)
+    const tookMs = await leastMs(holdMsMax, async () => {
+      creates += 1
+      await play(appliance, { goal: 'creates', ...create, headers, ...refused })
+    })
+    expect(tookMs).toBeLessThan(holdMsMax)
     await play(appliance, { goal: 'deletes', method: 'DELETE', path: `/v1/instances/${name}`, ...refused })
     // Reads wait for nobody. The use of the key, which is not noted meanwhile, is not tried for each of them.
     appliance.clock.advance(61_000)
     await appliance.send('GET', '/v1/instances')
-    const readMs = performance.now()
-    for (let n = 0; n < 5; n += 1) {
-      const answer = await appliance.send('GET', '/v1/instances')
-      expect([answer.status, answer.text.includes(name)]).toEqual([200, true])
-    }
     // One that waited would take a second for each.
-    expect(performance.now() - readMs).toBeLessThan(2_000)
+    const readMs = await leastMs(2_000, async () => {
+      for (let n = 0; n < 5; n += 1) {
+        const answer = await appliance.send('GET', '/v1/instances')
+        expect([answer.status, answer.text.includes(name)]).toEqual([200, true])
+      }
+    })
+    expect(readMs).toBeLessThan(2_000)
   }
   expect(listInstances(store.db, organizationId).map(row => [row.id, row.status])).toEqual([[id, 'provisioning']])
   expect(appliance.calls.length).toBe(calls)
   const causes = appliance.logged.filter(
     line => line.includes('"level":"error"') && line.includes('database is locked'),
   )
-  expect(causes).toHaveLength(2)
+  expect(causes).toHaveLength(creates + 1)
 
   const [first, again] = [
     await appliance.send('POST', '/v1/instances', { ...create, headers }),

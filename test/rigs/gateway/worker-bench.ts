@@ -116,7 +116,7 @@ export const settings = (dir: string): WorkerSettings => ({
   parallel: 4,
   threads: 2,
   memory_mib_max: 0,
-  start_timeout_ms: 2000,
+  start_timeout_ms: 15_000,
 })
 
 /** SHA-256 of the bench's model file. */
@@ -124,6 +124,17 @@ export const modelDigest = sha256(modelText)
 
 const self = { uid: process.getuid?.() ?? 0, gid: process.getgid?.() ?? 0 }
 const restartMinMs = 500
+
+/** A worker that answers is in time on whatever machine. */
+export const usualTiming = {
+  pollMs: 5,
+  healthIntervalMs: 10,
+  healthTimeoutMs: 10_000,
+  healthFailuresMax: 2,
+  stableMs: 60_000,
+} as const satisfies WorkerDeps['timing']
+/** For workers that do not answer. */
+export const hastyTiming = { ...usualTiming, healthTimeoutMs: 50 } as const
 
 /** A worker over a stand-in with a model file, an own state directory and short times. */
 export function workerBench(stand: StandIn, deps: Partial<WorkerDeps> = {}): Bench {
@@ -150,7 +161,7 @@ export function workerBench(stand: StandIn, deps: Partial<WorkerDeps> = {}): Ben
     clock,
     log: createLogger({ level: 'debug', sink: line => logged.push(line), nowMs: () => 0 }),
     onReady: () => {},
-    timing: { pollMs: 5, healthIntervalMs: 10, healthTimeoutMs: 50, healthFailuresMax: 2, stableMs: 60_000 },
+    timing: usualTiming,
     ...deps,
   })
   return {
@@ -174,9 +185,9 @@ export function admitOnce(): () => Admission {
   }
 }
 
-/** Waits until it holds; throws after five seconds. */
+/** Waits until it holds; throws after fifteen seconds. */
 export async function until(condition: () => boolean, what: string): Promise<void> {
-  const deadlineMs = performance.now() + 5_000
+  const deadlineMs = performance.now() + 15_000
   while (!condition()) {
     if (performance.now() > deadlineMs) throw new Error(`not in time: ${what}`)
     await systemClock.sleep(5)
