@@ -2,7 +2,7 @@
 
 import { expect, test } from 'bun:test'
 import { randomNonce, startBuilds } from '../../../scripts/rigs/build/builds-service.ts'
-import { threadCpuMs } from '../../../scripts/rigs/thread-time.ts'
+import { threadCpuMs } from '../../../scripts/rigs/withheld.ts'
 
 const mib = 1_048_576
 /** Nearly every turn comes within it. */

@@ -2,7 +2,7 @@
 
 import { expect, test } from 'bun:test'
 import fc from 'fast-check'
-import { threadCpuMs } from '../../../scripts/rigs/thread-time.ts'
+import { threadCpuMs } from '../../../scripts/rigs/withheld.ts'
 import { utf8 } from '../../../src/base/bytes.ts'
 import { createSseParser } from '../../../src/inference/openai/sse.ts'
 

@@ -2,7 +2,7 @@
 
 import { describe, expect, spyOn, test } from 'bun:test'
 import fc from 'fast-check'
-import { threadCpuMs } from '../../../scripts/rigs/thread-time.ts'
+import { threadCpuMs } from '../../../scripts/rigs/withheld.ts'
 import { compileSchema } from '../../../src/inference/schema-check/check.ts'
 import { linearPattern } from '../../../src/inference/schema-check/pattern.ts'
 import {
