@@ -102,7 +102,14 @@ function knownOf(
 ): KnownGatewayKey {
   const digest = present(fromBase64Url(secretSha256), 'the schema lets only base64url through')
   return {
-    key: { ...key, secretSha256: Buffer.from(digest), createdAtMs: 0, lastUsedAtMs: null, revokedAtMs: null },
+    key: {
+      ...key,
+      isClientMade: false,
+      secretSha256: Buffer.from(digest),
+      createdAtMs: 0,
+      lastUsedAtMs: null,
+      revokedAtMs: null,
+    },
     organizationStatus: 'active',
     organizationBudget: { budgetNanoUsd, budgetTokens },
     instanceDesired: null,

@@ -14,6 +14,7 @@ import { books } from './migrations/0005-books.ts'
 import { shares } from './migrations/0006-shares.ts'
 import { builds } from './migrations/0007-builds.ts'
 import { recordedRows } from './migrations/0008-recorded-rows.ts'
+import { clientMadeKeys } from './migrations/0009-client-made-keys.ts'
 import type { FleetMigration } from './migrations/migration.ts'
 import type { Postgres, Sql } from './postgres.ts'
 
@@ -27,6 +28,7 @@ export const FLEET_MIGRATIONS: readonly FleetMigration[] = [
   shares,
   builds,
   recordedRows,
+  clientMadeKeys,
 ]
 
 /** The newest schema that this executable knows. */

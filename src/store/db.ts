@@ -25,6 +25,7 @@ import { buildHosts } from './migrations/0032-build-hosts.ts'
 import { copyProgress } from './migrations/0033-copy-progress.ts'
 import { recordCounts } from './migrations/0034-record-counts.ts'
 import { usageSums } from './migrations/0035-usage-sums.ts'
+import { clientMadeKeys } from './migrations/0036-client-made-keys.ts'
 import { initial } from './migrations/initial.ts'
 import { keepPrepared } from './prepared.ts'
 import { quickCheck } from './quick-check.ts'
@@ -114,6 +115,7 @@ export const MIGRATIONS: Migrations = {
     copyProgress,
     recordCounts,
     usageSums,
+    clientMadeKeys,
   ],
 }
 

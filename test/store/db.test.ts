@@ -86,9 +86,10 @@ function place(): { path: string } & Disposable {
   return { path: join(directory, 'strongroom.db'), [Symbol.dispose]: () => rmSync(directory, { recursive: true }) }
 }
 
-/** As SQLite shows it: texts in quotes. */
+/** Returns a default as SQLite prints it: texts in quotes, booleans as 0 or 1. */
 function defaultText(value: unknown): string | null {
   if (value === undefined) return null
+  if (typeof value === 'boolean') return value ? '1' : '0'
   return typeof value === 'string' ? `'${value}'` : String(value)
 }
 

@@ -74,6 +74,7 @@ export const REPLICA_TABLES: readonly ReplicaTable[] = [
       ...texts('fixed', 'prefix', 'organization_id'),
       { name: 'secret_sha256', type: 'bytes', merge: 'fixed' },
       ...texts('fixed', 'scope'),
+      { name: 'client_made', type: 'integer', merge: 'fixed', otherwise: 0 },
       ...integers('fixed', 'created_at_ms'),
       ...integers('first', 'revoked_at_ms'),
       ...integers('latest', 'last_used_at_ms'),
@@ -136,6 +137,7 @@ export const REPLICA_TABLES: readonly ReplicaTable[] = [
       // Null once the record of the instance is gone.
       ...texts('wish', 'instance_id'),
       { name: 'secret_sha256', type: 'bytes', merge: 'fixed' },
+      { name: 'client_made', type: 'integer', merge: 'fixed', otherwise: 0 },
       ...integers('wish', 'requests_per_minute', 'tokens_per_minute', 'concurrency_max'),
       ...integers('fixed', 'created_at_ms'),
       ...integers('wish', 'expires_at_ms'),

@@ -31,6 +31,8 @@ export type NewGatewayKey = Omit<GatewayKeyTerms, OptionalTerm> &
     readonly organizationId: string
     readonly instanceId: string | null
     readonly secretSha256: Uint8Array
+    /** Default false: a host minted the key. */
+    readonly isClientMade?: boolean
     readonly nowMs: number
   }
 

@@ -30,6 +30,8 @@ export const gatewayKeys = sqliteTable(
     /** Per calendar month (UTC). Null: no bound. */
     budgetNanoUsd: integer('budget_nano_usd'),
     budgetTokens: integer('budget_tokens'),
+    /** The client drew the secret and registered its digest; otherwise a host minted the key. */
+    isClientMade: integer('client_made', { mode: 'boolean' }).notNull().default(false),
   },
   table => [
     index('gateway_keys_organization').on(table.organizationId),

@@ -11,6 +11,8 @@ type NewKey = {
   readonly prefix: string
   readonly organizationId: string
   readonly secretSha256: Uint8Array
+  /** Default false: a host minted the key. */
+  readonly isClientMade?: boolean
   readonly scope: KeyScope
   readonly nowMs: number
 }
@@ -25,6 +27,7 @@ export function insertKey(db: DirectoryDb, key: NewKey): boolean {
         prefix: key.prefix,
         organizationId: key.organizationId,
         secretSha256: Buffer.from(key.secretSha256),
+        isClientMade: key.isClientMade ?? false,
         scope: key.scope,
         createdAtMs: key.nowMs,
       })

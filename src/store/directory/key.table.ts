@@ -14,6 +14,8 @@ export const keys = sqliteTable('keys', {
   createdAtMs: integer('created_at_ms').notNull(),
   revokedAtMs: integer('revoked_at_ms'),
   lastUsedAtMs: integer('last_used_at_ms'),
+  /** The client drew the secret and registered its digest; otherwise a host minted the key. */
+  isClientMade: integer('client_made', { mode: 'boolean' }).notNull().default(false),
 })
 
 export type Key = typeof keys.$inferSelect

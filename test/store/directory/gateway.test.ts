@@ -105,6 +105,7 @@ test('a key is stored once', () => {
     organizationId: 'o1',
     instanceId: null,
     secretSha256: Buffer.alloc(32, 7),
+    isClientMade: false,
     requestsPerMinute: null,
     tokensPerMinute: 5,
     concurrencyMax: null,

@@ -108,6 +108,7 @@ describe('keys', () => {
       prefix: 'abcd1234',
       organizationId: 'o1',
       secretSha256: Buffer.alloc(32, 7),
+      isClientMade: false,
       scope: 'write',
       createdAtMs: 5,
       revokedAtMs: null,
