@@ -7,7 +7,7 @@ import { below, domain, executable, firstLine, type Host, run } from './demo-hos
 import type { Steps } from './steps.ts'
 import { seconds } from './terminal.ts'
 
-const readyTimeoutMs = 180_000
+const readyTimeoutMs = 3_000_000
 
 type InstanceRecord = {
   readonly name: string
@@ -104,7 +104,7 @@ async function reached(api: Api, name: string, status: string): Promise<string> 
     if (record.status === 'failed') throw new Error(`the instance failed: ${record.failure_code}`)
     await Bun.sleep(200)
   }
-  throw new Error(`not ${status} within ${readyTimeoutMs} ms`)
+  throw new Error(`instance ${name} is not ${status} after its limit of ${readyTimeoutMs / 1000} s`)
 }
 
 type Verified = Omit<Customer, 'api'> & { readonly hostname: string; readonly knownHosts: string }
