@@ -6,7 +6,7 @@ import { runCommand } from '../../../scripts/lib/command.ts'
 const root = join(import.meta.dir, '../../..')
 const path = 'src/base/ipv4.ts'
 
-// Goal: the tests of a file run against the text of each mutant and find most of them; the file on disk does not change.
+// Goal: the tests of a file run against each mutant and find most; the file on disk does not change.
 test('mutants of one file', async () => {
   const before = readFileSync(join(root, path), 'utf8')
   const argv = [process.execPath, 'scripts/mutate/main.ts', '--file', path, '--sample', '8', '--lanes', '1']
