@@ -12,7 +12,7 @@ export type Mutant = {
   readonly replacement: string
 }
 
-export type MutantKind = 'boundary' | 'negation' | 'logic' | 'arithmetic' | 'constant' | 'removed call'
+export type MutantKind = 'boundary' | 'negation' | 'logic' | 'arithmetic' | 'constant' | 'removed call' | 'removed row'
 
 type Swap = { readonly kind: MutantKind; readonly replacement: string }
 
@@ -61,7 +61,15 @@ export function mutantsOf(source: string, path = 'source.ts'): Mutant[] {
     } else if (ts.isExpressionStatement(node) && isRemovable(node.expression, file)) {
       add(node, 'removed call', ';')
     }
+    if (isRow(node)) addRow(node)
     ts.forEachChild(node, visit)
+  }
+  /** A row goes with the comma behind it. */
+  const addRow = (node: ts.Node) => {
+    const comma = /^\s*,/.exec(source.slice(node.getEnd()))?.[0].length ?? 0
+    const start = node.getStart(file)
+    const line = file.getLineAndCharacterOfPosition(start).line + 1
+    mutants.push({ kind: 'removed row', line, start, end: node.getEnd() + comma, replacement: '' })
   }
   visit(file)
   return mutants.toSorted((a, b) => a.start - b.start || a.end - b.end)
@@ -75,6 +83,17 @@ export function withMutant(source: string, { start, end, replacement }: Mutant):
 function otherNumber(node: ts.NumericLiteral): string {
   const text = node.getText()
   return Number(text.replaceAll('_', '')) <= 16 ? `(${text} + 1)` : `(${text} * 2)`
+}
+
+/** Whether the node is a row of a table: an element or property in a literal that a module-level constant holds. */
+function isRow(node: ts.Node): boolean {
+  const isElement = ts.isArrayLiteralExpression(node.parent ?? node) && !ts.isSpreadElement(node)
+  if (!isElement && !ts.isPropertyAssignment(node)) return false
+  for (let above = node.parent; above !== undefined; above = above.parent) {
+    if (ts.isFunctionLike(above) || ts.isClassLike(above)) return false
+    if (ts.isVariableStatement(above)) return ts.isSourceFile(above.parent)
+  }
+  return false
 }
 
 /** Types do not run; the arguments of an assertion or a log call decide nothing. */

@@ -16,6 +16,11 @@ test('faults by kind', () => {
   ])
   expect(mutated('const x = a - 1')).toEqual(['const x = a + 1', 'const x = a - (1 + 1)'])
   expect(mutated('await save(x)')).toEqual([';'])
+  expect(mutated("const ROWS = { a: 'x', b: ['y'] } as const")).toEqual([
+    "const ROWS = {  b: ['y'] } as const",
+    "const ROWS = { a: 'x',  } as const",
+    "const ROWS = { a: 'x', b: [] } as const",
+  ])
 })
 
 // Goal: what no test could see gets no fault: types, imports, sums of texts, assertions and log lines.
