@@ -52,7 +52,7 @@ export function mutantsOf(source: string, path = 'source.ts'): Mutant[] {
       if (swap !== undefined && !isTextSum(node)) add(node.operatorToken, swap.kind, swap.replacement)
     } else if (ts.isPrefixUnaryExpression(node) && node.operator === ts.SyntaxKind.ExclamationToken) {
       add(node, 'negation', `(${node.operand.getText(file)})`)
-    } else if (ts.isNumericLiteral(node) && !ts.isPropertyName(node.parent)) {
+    } else if (ts.isNumericLiteral(node) && !isFallback(node)) {
       add(node, 'constant', otherNumber(node))
     } else if (node.kind === ts.SyntaxKind.TrueKeyword) {
       add(node, 'constant', 'false')
@@ -94,6 +94,12 @@ function isRow(node: ts.Node): boolean {
     if (ts.isVariableStatement(above)) return ts.isSourceFile(above.parent)
   }
   return false
+}
+
+/** The number behind `??` stands mostly for an element that is always there: the compiler wants it, no run needs it. */
+function isFallback(node: ts.NumericLiteral): boolean {
+  const { parent } = node
+  return ts.isBinaryExpression(parent) && parent.operatorToken.kind === ts.SyntaxKind.QuestionQuestionToken
 }
 
 /** Types do not run; the arguments of an assertion or a log call decide nothing. */

@@ -84,7 +84,7 @@ test('the peak', () => {
 
 // Goal: a share is given back only when it is idle for the whole window and the caller allows it.
 test('giving back', () => {
-  const { share, use } = shareOf()
+  const { share } = shareOf()
   share.amounts = [5, 50, 1]
   expect(share.isIdle(start + 60_999)).toBe(false)
   expect(share.isIdle(start + 61_000)).toBe(true)
