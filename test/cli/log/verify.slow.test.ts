@@ -28,6 +28,7 @@ import {
   makeInstanceAttestation,
   sampleInstance,
   sampleMeasurement,
+  samplePublicKey,
 } from '../../rigs/instances/instance-attestation.ts'
 import { cosign, startLogServer } from '../../rigs/log/log-server.ts'
 import { newSigner } from '../../rigs/log/log-signer.ts'
@@ -89,6 +90,7 @@ const { root, policy, gatewayPolicy } = await clientFiles()
 const { measurements: _, ...unpinned } = JSON.parse(policy)
 const instance = [
   ...['instance', sampleInstance.hostname, '--no-known-hosts', '--as-of', simulatedAsOf.toISOString()],
+  ...['--public-key', samplePublicKey],
   ...['--document', file('attestation.json', JSON.stringify(await makeInstanceAttestation()))],
   ...['--trust-simulated-root', file('root.pem', root), '--gateway-policy', file('gateway.json', gatewayPolicy)],
 ]
