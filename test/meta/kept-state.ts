@@ -1,9 +1,10 @@
 // State that the gateway's VM keeps between two requests, as its source creates it, and the register of it in
 // src/KEPT_STATE.md. Pure.
 //
-// A site is a container that outlives the call that fills it (a class field, a variable of a module, or a local variable
-// that a function which outlives the call has captured), or a call that writes a file or opens a database. A container that is written down with its contents and never
-// changed is a constant and no site. Single values (a string, a number, a buffer) are not found: each keeps one value.
+// A site is a container that outlives the call that fills it (a class field, a variable of a module, or a
+// local variable that a function which outlives the call has captured), or a call that writes a file or opens
+// a database. A container that is written down with its contents and never changed is a constant and no site.
+// Single values (a string, a number, a buffer) are not found: each keeps one value.
 
 import ts from '@typescript/typescript6'
 import type { Tree } from './tree.ts'

@@ -78,8 +78,9 @@ test('goal: each *.pub of ~/.ssh counts, whatever else is there', async () => {
   expect((await judge(mixed)).slice(0, 3)).toEqual([6, 'policy', 'FAIL'])
 })
 
+// Goal: the keys of an agent are the caller's, as for ssh.
 test.skipIf(skipUnless(Bun.which('ssh-agent') !== null, 'needs ssh-agent of OpenSSH'))(
-  'goal: a key of ssh-agent counts, and an agent that is gone has none',
+  'a key of ssh-agent counts, and an agent that is gone has none',
   async () => {
     const key = join(dir, 'agent-key')
     const socket = join(dir, 'agent.sock')

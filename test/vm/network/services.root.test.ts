@@ -1,5 +1,5 @@
-// Bounds on connections to the appliance's own services, open and new, and on QEMU's users, in the kernel. Needs root; namespaces of
-// its own.
+// Bounds on connections to the appliance's own services, open and new, and on QEMU's users, in the kernel. Needs root;
+// namespaces of its own.
 
 import { afterAll, beforeAll, describe, expect, test } from 'bun:test'
 import { mkdtempSync, rmSync } from 'node:fs'
