@@ -38,6 +38,7 @@ const ClientFile = Closed({
   witness_quorum: Type.Optional(Type.Integer({ minimum: 1, maximum: witnessesMax })),
   log_age_days: Type.Optional(Type.Integer({ minimum: 1, maximum: logAgeDaysMax })),
   in_log: Type.Optional(Type.Boolean()),
+  unwitnessed: Type.Optional(Type.Boolean()),
   log_ca: Text("PEM of the authority that issued the certificate of the log's address"),
   log_state: Text('directory where the last checkpoint is remembered'),
 })

@@ -135,8 +135,12 @@ export function restLines(checks: readonly Check[]): string[] {
   })
 }
 
-/** One line for each reason, however many checks give it, and one for the same group of several receipts. */
+/**
+ * One line for each reason, however many checks give it, and one for the same group of several receipts. Without room
+ * the line with the counts has to do.
+ */
 function grouped(checks: readonly Check[], linesMax: number): string[] {
+  if (linesMax < 1) return []
   const lines = new Map<string, Check[]>()
   for (const check of checks) {
     const key = check.name.includes('/') ? groupName(check) : `: ${check.reason}`

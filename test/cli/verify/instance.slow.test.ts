@@ -37,7 +37,8 @@ afterEach(() => {
 })
 
 const { hostname } = sampleInstance
-const line = (...more: string[]) => ['verify', 'instance', hostname, '--known-hosts', known, ...more]
+const own = ['--public-key', samplePublicKey]
+const line = (...more: string[]) => ['verify', 'instance', hostname, '--known-hosts', known, ...own, ...more]
 const online = (...more: string[]) => line('--api', api.url, ...api.options, ...more)
 
 function file(name: string, text: string): string {
@@ -186,7 +187,7 @@ describe('a good one', () => {
   })
 
   test('goal: --no-known-hosts writes nothing', async () => {
-    const argv = ['verify', 'instance', hostname, '--no-known-hosts', '--api', api.url, ...api.options]
+    const argv = ['verify', 'instance', hostname, '--no-known-hosts', '--api', api.url, ...api.options, ...own]
     const { code, document } = await verify(argv)
     expect([code, document.known_hosts]).toEqual([0, null])
   })
