@@ -18,6 +18,7 @@ import { createResponseSealer } from './attestation/response-sealer.ts'
 import { startSigning } from './attestation/signing.ts'
 import type { Workloads } from './attestation/workloads.ts'
 import { createEncryption } from './encryption/encryption.ts'
+import { type OpenedBody, ReplayMemory } from './encryption/replays.ts'
 import { createGateway, type Gateway } from './gateway/gateway.ts'
 import { inferenceOpenapiDocument } from './gateway/openapi/openapi.ts'
 import { createResponseMemory, type ResponseMemory } from './gateway/response-memory.ts'
@@ -119,7 +120,8 @@ export function createInferenceService(deps: InferenceServiceDeps): InferenceSer
   const responses = createResponseMemory(clock, keptResponses)
   // Only a measured VM has a workload.json.
   const padsStreams = padStreams === 'auto' ? deps.workload !== null : padStreams === 'on'
-  const encryption = createEncryption({ keys, random })
+  const replays = new ReplayMemory({ clock, random })
+  const encryption = createEncryption({ keys, random, checkReplay: body => replays.check(body) })
   const signing = startSigning({ keys, clock, log: log.unit('receipts') })
   const gateway = createGateway({
     authenticate: deps.authenticate,
@@ -139,6 +141,7 @@ export function createInferenceService(deps: InferenceServiceDeps): InferenceSer
     responses,
     attestation: attestation.respond,
     encryption,
+    epoch: () => replays.epoch,
     openapi: JSON.stringify(inferenceOpenapiDocument()),
     workload: deps.workload,
     upstreams,
@@ -157,6 +160,7 @@ export function createInferenceService(deps: InferenceServiceDeps): InferenceSer
     ...{ gateway, upstreams, keptReceipts, responses, clock, log },
     offerSpan: deps.offerSpan,
     encryptionCounts: encryption.counts,
+    checkReplay: (body: OpenedBody) => replays.check(body),
     setup: relaySetup(deps, { padsStreams, keptReceipts, responses, gateway }),
   })
   return {

@@ -85,13 +85,14 @@ async function sendAttested(request: WireRequest, sending: Sending): Promise<Res
 async function attempt(
   request: WireRequest,
   { evidence, channel, sealing }: Attested,
-  { settings: { encryption, limits }, transport: { pins }, random, native }: Sending,
+  { settings: { encryption, limits, prefix }, transport: { pins }, random, native }: Sending,
 ): Promise<Response | PeerKeyError | UnknownKeyError> {
   try {
     return await exchange(request, {
       keys: evidence.keys,
       channel,
       sealing,
+      prefix,
       encryption,
       pins,
       random,
@@ -120,7 +121,7 @@ async function renewed(
   // A gateway that refuses the attested key, and then attests to it again, does not get the request twice.
   const isSameKey = sameEncryptionKey(stale.evidence, next.evidence)
   if (refused instanceof UnknownKeyError && isSameKey)
-    throw keyChanged(sending, refused, 'though its evidence names it')
+    throw keyChanged(sending, refused, 'though its evidence names it, or something on the way changed path or API key')
   return next
 }
 

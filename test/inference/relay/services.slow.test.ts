@@ -198,9 +198,10 @@ test('goal: a relay that does not answer any more is killed', async () => {
     keptReceipts: { keep: () => {} },
     responses: { isOn: false, find: () => null, keep: () => {} },
     encryptionCounts: {
-      x25519: { decrypted: 0, key_config_mismatch: 0, malformed: 0 },
-      xwing: { decrypted: 0, key_config_mismatch: 0, malformed: 0 },
+      x25519: { decrypted: 0, key_config_mismatch: 0, malformed: 0, replayed: 0 },
+      xwing: { decrypted: 0, key_config_mismatch: 0, malformed: 0, replayed: 0 },
     },
+    checkReplay: never,
     offerSpan: () => {},
     log: silentLogger,
     deadlines: createDeadlines(systemClock),
