@@ -95,6 +95,7 @@ async function resent({ headers: given, body }: Captured, how: How) {
 }
 
 describe('a body that the client has sent', () => {
+  // Goal: it reaches the upstream once, whatever the host makes of it.
   test.each([
     ['under a key of the host', { key: HOST_KEY }, 422],
     ['again as it was', {}, 400],
@@ -102,7 +103,7 @@ describe('a body that the client has sent', () => {
     ['with a query', { path: '/v1/responses?a=b' }, 422],
     ['as an unbound body', { without: 'x-strongroom-request-nonce' }, 422],
     ['as an unbound body under a key of the host', { without: 'x-strongroom-request-nonce', key: HOST_KEY }, 422],
-  ])('goal: is refused %s', async (_, how, status) => {
+  ])('is refused %s', async (_, how, status) => {
     const response = await post('/v1/responses', prompt)
     expect(response.status).toBe(200)
     await response.text()
@@ -143,10 +144,11 @@ test('goal: a body for one gateway opens at no other', async () => {
   expect(upstream.seen.length).toBe(1)
 })
 
+// Goal: the client takes no answer to another request for one to its own, although the gateway has sealed it.
 test.each([
   ['on another path', { path: '/v1/nothing' }, 404],
   ['under another key', { key: 'gw_nobody00_x' }, 401],
-])('goal: the gateway’s sealed answer to the same body %s is none that the client opens', async (_, how, status) => {
+])('the gateway’s sealed answer to the same body %s does not open', async (_, how, status) => {
   const answers: unknown[] = []
   instead = async () => {
     const { response, ...answer } = await resent(captured(), how)
