@@ -8,8 +8,7 @@ import { type Authority, openAuthority } from '../../../src/http/authority.ts'
 import { spkiDigestOf } from '../../../src/http/pair.ts'
 import { makeReceiptKeys } from '../../../src/inference/attestation/receipt-keys.ts'
 import { createResponseSealer } from '../../../src/inference/attestation/response-sealer.ts'
-import { createEncryption } from '../../../src/inference/encryption/encryption.ts'
-import { ReplayMemory } from '../../../src/inference/encryption/replays.ts'
+import { createOwnEncryption } from '../../../src/inference/encryption/encryption.ts'
 import type { Authenticate } from '../../../src/inference/types.ts'
 import { allowlistText, configurationText, imageDigest, openRig, rigDir, simulatedHost } from './attestation.ts'
 import { startHostGateway, type TestGateway, target } from './server.ts'
@@ -62,12 +61,10 @@ export async function startAttestedGateway(
   const rig = await openRig({ keys, tlsSpkiDigest })
   let nonceCount = 0
   const seen: string[] = []
-  const replays = new ReplayMemory({ clock: systemClock, random: systemRandom })
-  const encryption = createEncryption({ keys, random: systemRandom, checkReplay: body => replays.check(body) })
+  const encryption = createOwnEncryption({ keys, random: systemRandom, clock: systemClock })
   const gateway = startHostGateway([target(upstream.url)], {
     host: {
       encryption,
-      epoch: () => replays.epoch,
       sealer: createResponseSealer({ keys, clock: systemClock, random: systemRandom, inside: new Set() }),
       corsOrigins: options.corsOrigins ?? [],
       ...(options.authenticate === undefined ? {} : { authenticate: options.authenticate }),

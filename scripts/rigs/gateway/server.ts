@@ -11,8 +11,7 @@ import { NO_RULES } from '../../../src/contract/key-rules.ts'
 import { keptReceiptsDefault } from '../../../src/contract/vm/workload.ts'
 import { createPublicLimiter } from '../../../src/http/public-rate.ts'
 import { createResponseSealer } from '../../../src/inference/attestation/response-sealer.ts'
-import { createEncryption } from '../../../src/inference/encryption/encryption.ts'
-import { ReplayMemory } from '../../../src/inference/encryption/replays.ts'
+import { createOwnEncryption } from '../../../src/inference/encryption/encryption.ts'
 import {
   createGateway,
   type Gateway,
@@ -144,12 +143,7 @@ export function startHostGateway(
   const spent = new SpentRecords()
   const log: string[] = []
   const clock = options.host?.clock ?? systemClock
-  const replays = new ReplayMemory({ clock, random: systemRandom })
-  const encryption = createEncryption({
-    keys: ehbpKeys,
-    random: systemRandom,
-    checkReplay: body => replays.check(body),
-  })
+  const encryption = createOwnEncryption({ keys: ehbpKeys, random: systemRandom, clock })
   const limiter = createLimiter(clock)
   const { publicRequestsPerMinute = 100_000, responseReceipts = 'on-request' } = options
   const metrics = createMetrics({
@@ -190,7 +184,6 @@ export function startHostGateway(
     attestation: null,
     workload: null,
     encryption,
-    epoch: () => replays.epoch,
     openapi: '{"openapi":"3.1.0"}',
     ownedBy: 'strongroom',
     cost: () => () => 0n,

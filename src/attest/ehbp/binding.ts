@@ -1,5 +1,5 @@
-// What a bound request is bound to (session.ts): method, path with query, and API key. Client and server compute it alike,
-// each from the request that it sends or receives. Pure.
+// The binding of a bound request (session.ts): method, path with query, and API key. Client and server compute it
+// alike, each from the request that it sends or receives. Pure.
 
 import { toHex, utf8 } from '../../base/bytes.ts'
 import { sha256 } from '../hash.ts'

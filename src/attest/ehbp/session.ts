@@ -22,7 +22,7 @@ export type RequestSecrets = {
 
 export type BoundParts = {
   readonly requestNonce: Uint8Array
-  /** Of `bindingOf`. */
+  /** Result of `bindingOf`. */
   readonly binding: Uint8Array
 }
 

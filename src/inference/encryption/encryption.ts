@@ -28,12 +28,13 @@ import { Malformed } from '../../attest/malformed.ts'
 import { KEMS, type KemName, kemNames } from '../../attest/receipt/kem.ts'
 import type { ReceiptKeys } from '../../attest/receipt/receipt-keys.ts'
 import { fromHex, toHex } from '../../base/bytes.ts'
+import type { Clock } from '../../base/clock.ts'
 import { Fault } from '../../base/fault.ts'
 import type { RandomBytes } from '../../base/ids.ts'
 import { targetOf } from '../../http/head.ts'
 import { nativeAesGcm } from '../../linux/native-aes-gcm.ts'
 import type { BodySender, EncryptedExchange, Encryption, EncryptionCounts } from '../types.ts'
-import type { CheckReplay } from './replays.ts'
+import { type CheckReplay, ReplayMemory } from './replays.ts'
 import { encryptResponse } from './response.ts'
 
 export type EncryptionDeps = {
@@ -74,6 +75,21 @@ export function createEncryption({ keys, random, checkReplay, onRead }: Encrypti
       return new Exchange({ suite, text, encapsulated, bound, sessions, note, parts, random, checkReplay })
     },
   }
+}
+
+/** The encryption of the process that decides, with the replay memory of all processes. */
+export type OwnEncryption = Encryption & {
+  /** The present replay epoch, which GET /attestation names. */
+  readonly epoch: () => string
+  readonly checkReplay: CheckReplay
+}
+
+export function createOwnEncryption(
+  deps: Pick<EncryptionDeps, 'keys' | 'random'> & { readonly clock: Pick<Clock, 'monotonicMs'> },
+): OwnEncryption {
+  const replays = new ReplayMemory(deps)
+  const checkReplay: CheckReplay = body => replays.check(body)
+  return { ...createEncryption({ ...deps, checkReplay }), epoch: () => replays.epoch, checkReplay }
 }
 
 const encapsulatedCharsMax = 2 * Math.max(...kemNames.map(name => KEMS[name].encapsulatedBytes))
@@ -213,7 +229,7 @@ class Exchange implements EncryptedExchange {
   }
 }
 
-/** Of a mark: no two bodies share one. */
+/** Bytes of a mark: enough that no two bodies share one. */
 const markBytes = 16
 
 class ReplayFault extends Fault {

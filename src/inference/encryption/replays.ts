@@ -30,8 +30,13 @@ export type CheckReplay = (body: OpenedBody) => ReplayVerdict | Promise<ReplayVe
 
 /** Bodies until the epoch changes; 100 bytes each. Marks of two epochs are kept. */
 const epochBodiesMax = 65_536
-/** The count alone bounds them: about 400 bytes each. */
-const unboundLimits = { retentionMs: 3_600_000, countMax: 16_384, bytesMax: Number.POSITIVE_INFINITY } as const
+/** Unbound bodies of all organizations; 400 bytes each. */
+const unboundCountMax = 16_384
+const unboundLimits = {
+  retentionMs: 3_600_000,
+  countMax: unboundCountMax,
+  bytesMax: Number.POSITIVE_INFINITY,
+} as const
 
 type Epoch = { readonly id: string; readonly marks: Set<string> }
 
@@ -73,7 +78,7 @@ export class ReplayMemory {
   }
 
   #markUnbound(organizationId: string, mark: string): ReplayVerdict['outcome'] {
-    // Whatever key sends it again.
+    // The same for all keys: a copy may come under another.
     const keyDigest = ''
     if (this.#unbound.find(mark, keyDigest) !== null) return 'seen'
     this.#unbound.keep(mark, { organizationId, keyDigest, text: '.' })

@@ -1,5 +1,5 @@
-// Goal: an encrypted body is taken once. The memory for that is bounded. A bound body that the memory has lost is refused
-// for its epoch, and no organization pushes out marks of another's unbound bodies.
+// Goal: an encrypted body is taken once. The memory for that is bounded. A bound body that the memory has lost is
+// refused for its epoch, and no organization pushes out marks of another's unbound bodies.
 
 import { expect, test } from 'bun:test'
 import { createManualClock } from '../../../scripts/rigs/clock.ts'

@@ -69,7 +69,7 @@ const post = (path: string, body: unknown, headers: Record<string, string> = {})
     body: JSON.stringify(body),
   })
 
-/** What the proxy saw of the last encrypted request. */
+/** The last encrypted request that the proxy saw. */
 function captured() {
   const last = proxy.seen.filter(({ headers }) => headers.has('ehbp-encapsulated-key')).at(-1)
   if (last === undefined) throw new Error('no encrypted request came')
@@ -108,7 +108,7 @@ describe('a body that the client has sent', () => {
     expect(response.status).toBe(200)
     await response.text()
     expect(upstream.seen.length).toBe(1)
-    // What could not be opened is refused in the clear, and the refusal of a replay is sealed to the client.
+    // A body that does not open is refused in the clear. The refusal of a replay is sealed to the client.
     for (let i = 0; i < 2; i += 1) expect(await resend(captured(), how)).toEqual({ status, isSealed: status === 400 })
     expect(upstream.seen.length).toBe(1)
   })

@@ -122,7 +122,7 @@ export const FAILURES = {
   KeyConfigMismatch: {
     fault: 'key_config_mismatch',
     description:
-      'The body was encrypted to other keys than the present ones, bound to another path or API key, or changed on its way. In the clear, and nobody signs it: attest the gateway again, encrypt to the keys of that attestation and send again.',
+      'The body was encrypted to other keys than the present ones, bound to another path or API key, or changed on its way. In the clear, and nobody signs it: attest the gateway again, encrypt to the keys of that attestation and send again. An encrypted one refuses a replay epoch that has ended.',
     message: keyConfigMismatch,
     content: {
       [keyConfigProblem.mediaType]: {
