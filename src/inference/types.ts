@@ -119,7 +119,10 @@ export type BodySender = { readonly organizationId: string; readonly request: st
 
 /** One encrypted request and its response. */
 export type EncryptedExchange = {
-  /** Whether the body opens only for this method, path and API key. False for a stock EHBP client. */
+  /**
+   * Whether the sealed body proves which request and key it was made for. Otherwise anyone who ends its TLS can send it
+   * again under another key, so nothing of it is kept.
+   */
   readonly isBound: boolean
   /** Longest encrypted body of a plain body of at most `plainBytes`. */
   readonly encryptedBytesMaxOf: (plainBytes: number) => number

@@ -190,7 +190,8 @@ describe('a repetition by the client of', () => {
   test('Anthropic', async () => {
     failOnce()
     const baseURL = `https://127.0.0.1:${proxy.port}`
-    const client = new Anthropic({ apiKey: null, authToken: CLIENT_KEY, baseURL, fetch: fetchAttested, maxRetries: 2 })
+    // By x-api-key, which counts where there is no Authorization.
+    const client = new Anthropic({ apiKey: CLIENT_KEY, authToken: null, baseURL, fetch: fetchAttested, maxRetries: 2 })
     const messages = [{ role: 'user' as const, content: 'Hello' }]
     const message = await client.messages.create({ model: 'tiny', max_tokens: 100, messages })
     expect(message.content.at(-1)).toMatchObject({ type: 'text', text: 'Grüße 👋 you' })
