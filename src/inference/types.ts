@@ -102,7 +102,7 @@ export type SigningSeal = Pick<ResponseSeal, 'update'> & { readonly finish: (tok
 /** How requests with an encapsulated key have fared since the start, by suite. */
 export type EncryptionCounts = Record<
   'x25519' | 'xwing',
-  Record<'decrypted' | 'key_config_mismatch' | 'malformed', number>
+  Record<'decrypted' | 'key_config_mismatch' | 'malformed' | 'replayed', number>
 >
 
 /** Opens encrypted requests (EHBP) and encrypts their responses. */
@@ -114,14 +114,28 @@ export type Encryption = {
   readonly counts: EncryptionCounts
 }
 
+/** `request`: the id of the request. Its key is authenticated. */
+export type BodySender = { readonly organizationId: string; readonly request: string }
+
 /** One encrypted request and its response. */
 export type EncryptedExchange = {
+  /**
+   * Whether the sealed body proves which request and key it was made for. Otherwise anyone who ends its TLS can send it
+   * again under another key, so nothing of it is kept.
+   */
+  readonly isBound: boolean
   /** Longest encrypted body of a plain body of at most `plainBytes`. */
   readonly encryptedBytesMaxOf: (plainBytes: number) => number
   /** The most that an encrypted body of this length can hold. */
   readonly plainBytesOf: (encryptedBytes: number) => number
-  /** The plain body. Faults: key_config_mismatch, invalid_request, body_too_large for a plain body over `bytesMax`. */
-  readonly decrypt: (body: Uint8Array, bytesMax: number) => Promise<Uint8Array>
+  /**
+   * The plain body. Faults: key_config_mismatch, invalid_request (as for a body that was received before),
+   * body_too_large for a plain body over `bytesMax`.
+   */
+  readonly decrypt: (
+    body: Uint8Array,
+    given: { readonly bytesMax: number; readonly sender: BodySender },
+  ) => Promise<Uint8Array>
   /** Encrypts any response but a key_config_mismatch. Rejects rather than return content in the clear. */
   readonly encrypt: (response: Response) => Promise<Response>
 }

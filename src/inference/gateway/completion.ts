@@ -22,7 +22,7 @@ import type { Obfuscate } from '../openai/obfuscation.ts'
 import { parseRequest, readSource } from '../openai/request.ts'
 import type { SchemaChecks } from '../schema-check/service.ts'
 import type { BeginTrace } from '../traces/tracer.ts'
-import type { EncryptedExchange, Operation } from '../types.ts'
+import type { BodySender, EncryptedExchange, Operation } from '../types.ts'
 import type { Enter, EnteredCaller, Entry } from './enter.ts'
 import { completeJob, type FailoverDeps } from './failover.ts'
 import { answering, requireModel, type ServedModels } from './models.ts'
@@ -132,7 +132,8 @@ export function createMeteredHandler<Asked extends Operation>(
     let leave: (() => void) | null = null
     try {
       leave = roomFor(deps, request.headers, caller)
-      const body = await readPlainBody(deps, request, { operation, exchange })
+      const sender = { organizationId: caller.organizationId, request: id }
+      const body = await readPlainBody(deps, request, { operation, exchange, sender })
       const turnEnd = deps.bodiesOfTurn()
       if (turnEnd !== null) await turnEnd
       return await respond({ request, operation, id, exchange, headers, account, caller, dialect }, body)
@@ -201,13 +202,15 @@ function tokensToReserve(
 function readPlainBody(
   { limits, deadlines }: Pick<MeteredDeps, 'limits' | 'deadlines'>,
   request: Request,
-  asked: Asked,
+  asked: Asked & { readonly sender: BodySender },
 ): Promise<Uint8Array> {
   const { headers } = request
   const bounds = { bytesMax: bytesMaxOf(limits, headers, asked), timeoutMs: limits.bodyTimeoutMs }
   const read = readBody(request, bounds, deadlines)
-  const { exchange } = asked
-  return exchange === null ? read : read.then(body => exchange.decrypt(body, plainBytesMaxOf(limits, headers, asked)))
+  const { exchange, sender } = asked
+  if (exchange === null) return read
+  const bytesMax = plainBytesMaxOf(limits, headers, asked)
+  return read.then(body => exchange.decrypt(body, { bytesMax, sender }))
 }
 
 export type AdmittedRequest<Asked extends Operation> = Received<Asked> & {

@@ -9,6 +9,7 @@ import { LOG_LEVELS, type LogFields, type Logger, type LogLevel } from '../../ba
 import { resultOr } from '../../base/result-or.ts'
 import type { KeptTexts } from '../../base/work/kept-texts.ts'
 import type { TraceSpan } from '../../contract/vm/span.ts'
+import type { CheckReplay } from '../encryption/replays.ts'
 import type { Entry } from '../gateway/enter.ts'
 import type { Gateway } from '../gateway/gateway.ts'
 import { clientGoneStatus } from '../gateway/respond.ts'
@@ -28,6 +29,7 @@ export type DeskDeps = {
   readonly keptReceipts: Pick<KeptTexts, 'keep'>
   readonly responses: ResponseMemory
   readonly encryptionCounts: EncryptionCounts
+  readonly checkReplay: CheckReplay
   readonly offerSpan: (span: TraceSpan) => void
   readonly log: Logger
 }
@@ -143,6 +145,8 @@ export class Desk {
         return this.#end(ask)
       case 'findResponse':
         return this.#findResponse(ask)
+      case 'checkReplay':
+        return this.#checkReplay(ask)
       case 'forward':
         return this.#forward(ask)
     }
@@ -267,6 +271,11 @@ export class Desk {
   #findResponse({ id, response }: Extract<Ask, { kind: 'findResponse' }>): string | null | Promise<string | null> {
     const { keyDigest } = this.#of(id)
     return this.#deps.responses.find(response, { keyDigest, request: id })
+  }
+
+  #checkReplay({ id, epoch, mark }: Extract<Ask, { kind: 'checkReplay' }>): ReturnType<CheckReplay> {
+    const { organizationId } = this.#of(id).account.owner
+    return this.#deps.checkReplay({ organizationId, request: id, epoch, mark })
   }
 
   async #forward({ ask, ...asked }: Extract<Ask, { kind: 'forward' }>): Promise<Forwarded> {

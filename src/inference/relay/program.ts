@@ -151,7 +151,13 @@ function composeRelay(
   const signing = startSigning({ keys, clock, log: log.unit('receipts') })
   const onRead = (suite: keyof typeof counts, outcome: keyof (typeof counts)['xwing']) =>
     say({ kind: 'counted', suite, outcome })
-  const encryption = createEncryption({ keys, random, onRead })
+  const encryption = createEncryption({
+    keys,
+    random,
+    onRead,
+    // One memory for all relays: the same body may come to each of them.
+    checkReplay: ({ request, epoch, mark }) => link.ask('checkReplay', { id: request, epoch, mark }),
+  })
   const { counts } = encryption
   const upstream = new UpstreamClient({
     deadlines,

@@ -7,6 +7,7 @@
 import type { TraceSpan } from '../../contract/vm/span.ts'
 import type { GatewaySettings } from '../../contract/vm/workload.ts'
 import type { NamedCertificate } from '../../http/pair.ts'
+import type { ReplayVerdict } from '../encryption/replays.ts'
 import type { UpstreamReason } from '../failure.ts'
 import type { EnteredCaller } from '../gateway/enter.ts'
 import type { RequestEnd } from '../metering/account.ts'
@@ -124,6 +125,11 @@ export type Asks = {
   readonly findResponse: {
     readonly asked: OfRequest & { readonly response: string }
     readonly value: string | null
+  }
+  /** Marks an encrypted body that has opened. */
+  readonly checkReplay: {
+    readonly asked: OfRequest & { readonly epoch: string | null; readonly mark: string }
+    readonly value: ReplayVerdict
   }
   /** A request that the owner responds to. Its body is not sent: none of these requests has a meaningful one. */
   readonly forward: {

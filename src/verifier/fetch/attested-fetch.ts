@@ -85,13 +85,14 @@ async function sendAttested(request: WireRequest, sending: Sending): Promise<Res
 async function attempt(
   request: WireRequest,
   { evidence, channel, sealing }: Attested,
-  { settings: { encryption, limits }, transport: { pins }, random, native }: Sending,
+  { settings: { encryption, limits, prefix }, transport: { pins }, random, native }: Sending,
 ): Promise<Response | PeerKeyError | UnknownKeyError> {
   try {
     return await exchange(request, {
       keys: evidence.keys,
       channel,
       sealing,
+      prefix,
       encryption,
       pins,
       random,
@@ -120,9 +121,12 @@ async function renewed(
   // A gateway that refuses the attested key, and then attests to it again, does not get the request twice.
   const isSameKey = sameEncryptionKey(stale.evidence, next.evidence)
   if (refused instanceof UnknownKeyError && isSameKey)
-    throw keyChanged(sending, refused, 'though its evidence names it')
+    throw keyChanged(sending, refused, `though its evidence names it${otherCauses}`)
   return next
 }
+
+const otherCauses =
+  ': or something on the way changed the path or the API key, or the gateway is older than this package'
 
 function sameEncryptionKey({ keys: a }: Evidence, { keys: b }: Evidence): boolean {
   return equalConstantTime(a.x25519, b.x25519) && equalConstantTime(a.mlkem768, b.mlkem768)

@@ -2,10 +2,10 @@
 // bodies are OpenAI's; the document names the fields that the gateway checks.
 
 import {
+  epochHeader,
   keyConfigMediaType,
   responseNonceHeader,
   sealedHeadersHeader,
-  sessionHeader,
 } from '../../../attest/ehbp/protocol.ts'
 import { saltHeader } from '../../../attest/receipt/response.ts'
 import { AttestationResponse } from '../../../contract/http/attestation.ts'
@@ -133,7 +133,6 @@ function completed(schema: string, stream: string | null): Document['success'] {
       [receiptPathHeader]: 'ReceiptPath',
       [saltHeader]: 'ReceiptSalt',
       [responseNonceHeader]: 'ResponseNonce',
-      [sessionHeader]: 'Session',
       [sealedHeadersHeader]: 'SealedHeaders',
     },
     content: { ...jsonContent(ref('schemas', schema)), ...(stream === null ? {} : { 'text/event-stream': events }) },
@@ -151,7 +150,10 @@ const DOCUMENTS: Readonly<Record<GatewayOperation, Document>> = {
   attestation: {
     summary: 'Fresh launch and admission evidence; send neither key nor prompt',
     parameters: ['Nonce', 'NonceHeader'],
-    success: success(jsonContent(ref('schemas', 'AttestationResponse'))),
+    success: {
+      ...success(jsonContent(ref('schemas', 'AttestationResponse'))),
+      headers: { 'X-Request-ID': 'RequestId', [epochHeader]: 'Epoch' },
+    },
     failures: ['InvalidRequest', 'Conflict', ...READ, 'AttestationUnavailable'],
   },
   workload: {
