@@ -35,7 +35,7 @@ export type Authenticate = (headers: Headers) => Caller
 export type Tokens = {
   readonly prompt: number
   readonly completion: number
-  /** Tokens of the prompt that came from the organization's own cache. Left out: none. */
+  /** Tokens of the prompt that came from the key's own cache. Left out: none. */
   readonly cached?: number
 }
 

@@ -320,7 +320,20 @@ function prepareJob(
     dialect: respond?.({ id: responseIdOf(id), createdS, model, keep: keeperOf(deps, admitted, longTexts) }) ?? null,
   }
   const allHeaders = seal === null ? headers : { ...headers, ...more }
-  const job = { id, plan, source, longTexts, ignored, seal, headers: allHeaders, account, isEncrypted, signal }
+  const cacheSalt = () => deps.cacheSalt(caller.keyDigest, parsed.cacheSalt)
+  const job = {
+    id,
+    plan,
+    source,
+    longTexts,
+    ignored,
+    cacheSalt,
+    seal,
+    headers: allHeaders,
+    account,
+    isEncrypted,
+    signal,
+  }
   if (format.kind !== 'json_schema') return job
   const prepared = deps.schemas.prepare(format.schema, { key: caller.keyPrefix, signal })
   return prepared.then(schema => ({ ...job, plan: { ...plan, schema } }))

@@ -56,7 +56,7 @@ const REFUSED = {
 const TAKEN = [
   ...['model', 'input', 'instructions', 'tools', 'tool_choice', 'parallel_tool_calls', 'text', 'max_output_tokens'],
   ...['temperature', 'top_p', 'top_logprobs', 'include', 'reasoning', 'stream', 'stream_options', 'metadata', 'store'],
-  ...['truncation', 'user', 'previous_response_id'],
+  ...['truncation', 'user', 'previous_response_id', 'cache_salt'],
 ]
 const KNOWN: ReadonlySet<string> = new Set([...TAKEN, ...Object.keys(REFUSED)])
 
@@ -103,6 +103,7 @@ export function chatOfResponse(
     top_logprobs: asksLogprobs ? top_logprobs : null,
     reasoning_effort: effort,
     user: body.user,
+    cache_salt: body.cache_salt,
     stream: body.stream,
     stream_options:
       streamOptions === null ? null : presentOf({ include_obfuscation: streamOptions.include_obfuscation }),
