@@ -43,6 +43,8 @@ export type Tokens = {
 export type Ticket = {
   /** `x-ratelimit-*`, for the response to this request. */
   readonly headers: Readonly<Record<string, string>>
+  /** Reserves more tokens for the same request. Null: they are reserved. */
+  readonly extend: (tokens: number) => Refusal | null
   /** Ends the request: real tokens replace the reserved ones, the key's slot is free. Further calls have no effect. */
   readonly settle: (tokens: Tokens) => void
 }
@@ -116,6 +118,11 @@ export type Encryption = {
 
 /** One encrypted request and its response. */
 export type EncryptedExchange = {
+  /**
+   * Whether the sealed body proves which request and key it was made for. Otherwise anyone who ends its TLS can send it
+   * again under another key, so nothing of it is kept.
+   */
+  readonly isBound: boolean
   /** Longest encrypted body of a plain body of at most `plainBytes`. */
   readonly encryptedBytesMaxOf: (plainBytes: number) => number
   /** The most that an encrypted body of this length can hold. */

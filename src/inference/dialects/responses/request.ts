@@ -4,7 +4,7 @@
 // Fields that would change the answer are taken or refused by name; all others, later ones included, are left out and
 // named.
 
-import { invalidField, type JsonObject } from '../../json-text.ts'
+import { invalidField, isObject, type JsonObject } from '../../json-text.ts'
 import type { Earlier, FieldNames, ResponseHead } from '../../openai/dialect.ts'
 import { flagAt, ignoreOthers, isAbsent, objectAt, presentOf, refuseChatFields, textAt } from '../fields.ts'
 import { keptCharsMax, NOTHING_EARLIER } from './earlier.ts'
@@ -123,20 +123,32 @@ export function chatOfResponse(
   }
   const customTools = customToolsOf(body.tools)
   const respond = (head: ResponseHead) => {
-    const keep = echo.store ? keeperOf(body, head) : null
+    const keep = echo.store ? keeperOf(body, head, earlier) : null
     return { head, echo: keep === null ? { ...echo, store: false } : echo, customTools, keep }
   }
   return { chat, ignored: [...ignored], respond }
 }
 
 /** Holds the text of the input, which is shorter than its items: a stream may last for minutes. */
-function keeperOf({ input, previous_response_id }: JsonObject, { keep }: ResponseHead): ResponseForm['keep'] {
+function keeperOf(
+  { input, previous_response_id }: JsonObject,
+  { keep }: ResponseHead,
+  earlier: Earlier,
+): ResponseForm['keep'] {
   if (keep === null) return null
-  const items = typeof input === 'string' ? [{ role: 'user', content: input }] : input
-  const text = JSON.stringify(items)
+  const text = JSON.stringify(
+    Array.isArray(input) ? input.map(item => keptItem(item, earlier)) : [{ role: 'user', content: input }],
+  )
   const inputText = text.length > keptCharsMax ? null : text
   const previous = typeof previous_response_id === 'string' ? previous_response_id : null
   return output => keep({ previous, inputText, output })
+}
+
+/** The item that the request names, or its own; without the id, which has that of its response in it. */
+function keptItem(item: unknown, { named }: Earlier): unknown {
+  if (!isObject(item)) return item
+  const { id, ...own } = item
+  return item.type === 'item_reference' && typeof id === 'string' ? named.get(id) : own
 }
 
 /** Whether its items are to be kept for later requests: as with OpenAI, unless the client says no. */
