@@ -21,7 +21,7 @@ import type { Obfuscate } from '../openai/obfuscation.ts'
 import type { SchemaChecks } from '../schema-check/service.ts'
 import type { BeginTrace } from '../traces/tracer.ts'
 import type { EncryptedExchange, Operation } from '../types.ts'
-import { keeperOf, type ParsedBody, parseBody } from './earlier-items.ts'
+import { type EarlierRequest, keeperOf, type ParsedBody, parseBody } from './earlier-items.ts'
 import type { Enter, EnteredCaller, Entry } from './enter.ts'
 import { completeJob, type FailoverDeps } from './failover.ts'
 import { answering, requireModel, type ServedModels } from './models.ts'
@@ -213,16 +213,15 @@ function readPlainBody(
   return exchange === null ? read : read.then(body => exchange.decrypt(body, plainBytesMaxOf(limits, headers, asked)))
 }
 
-export type AdmittedRequest<Asked extends Operation> = Received<Asked> & {
-  readonly request: Request
-  readonly headers: ResponseHeaders
-  readonly account: RequestAccount
-  readonly caller: EnteredCaller
-  /** Null: OpenAI's own. */
-  readonly dialect: Dialect | null
-  /** Holds memory for what the request has or names, until an upstream has it. BusyFault. */
-  readonly takeRoom: (bytes: number) => void
-}
+export type AdmittedRequest<Asked extends Operation> = Received<Asked> &
+  Pick<EarlierRequest, 'takeRoom'> & {
+    readonly request: Request
+    readonly headers: ResponseHeaders
+    readonly account: RequestAccount
+    readonly caller: EnteredCaller
+    /** Null: OpenAI's own. */
+    readonly dialect: Dialect | null
+  }
 
 /**
  * An id that stands in the response's body alone, in hexadecimal. It has nothing of the request's id, which the host

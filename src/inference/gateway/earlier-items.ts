@@ -1,15 +1,17 @@
 // A completion's body with the earlier responses that it builds on, and what is kept of its own response. Effects: the
 // memory of responses.
 
-import { DIALECTS, hasDialect } from '../dialects/dialects.ts'
+import type { Logger } from '../../base/log.ts'
+import { DIALECTS, type DialectOperation, hasDialect } from '../dialects/dialects.ts'
 import { type ParsedDialect, parseDialect } from '../dialects/request.ts'
 import { type EarlierIds, fieldOf, idsIn, namesEarlier, notBound } from '../dialects/responses/earlier.ts'
-import { estimateTokens } from '../metering/account.ts'
+import { estimateTokens, type RequestAccount } from '../metering/account.ts'
 import type { ResponseHead } from '../openai/dialect.ts'
 import type { LongTexts } from '../openai/long-texts.ts'
 import { parseRequest, readSource } from '../openai/request.ts'
-import type { AdmittedRequest, AskedCompletion, CompletionDeps } from './completion.ts'
-import { digestOf, earlierOf, keptText, roomOf } from './response-memory.ts'
+import type { CompletionOperation, EncryptedExchange } from '../types.ts'
+import type { EnteredCaller } from './enter.ts'
+import { digestOf, earlierOf, keptText, type ResponseMemory, roomOf } from './response-memory.ts'
 
 export type ParsedBody = Omit<ParsedDialect, 'respond'> & {
   /** Null for what needs no translation. */
@@ -18,12 +20,23 @@ export type ParsedBody = Omit<ParsedDialect, 'respond'> & {
   readonly insideField: string | null
 }
 
-type Deps = Pick<CompletionDeps, 'responses' | 'log'>
-type Admitted = AdmittedRequest<AskedCompletion>
+type Deps = { readonly responses: ResponseMemory; readonly log: Logger }
+
+export type EarlierRequest = {
+  readonly operation: CompletionOperation | DialectOperation
+  /** The request's. */
+  readonly id: string
+  readonly caller: Pick<EnteredCaller, 'organizationId' | 'keyDigest'>
+  readonly account: Pick<RequestAccount, 'reserveTokens'>
+  /** Null for a plain request. */
+  readonly exchange: Pick<EncryptedExchange, 'isBound'> | null
+  /** Holds memory for what the request has or names, until an upstream has it. BusyFault. */
+  readonly takeRoom: (bytes: number) => void
+}
 
 const NONE: readonly string[] = []
 
-export function parseBody(deps: Deps, admitted: Admitted, body: Uint8Array): ParsedBody | Promise<ParsedBody> {
+export function parseBody(deps: Deps, admitted: EarlierRequest, body: Uint8Array): ParsedBody | Promise<ParsedBody> {
   const { operation } = admitted
   if (!hasDialect(operation)) {
     const parsed = parseRequest(operation, body)
@@ -39,7 +52,7 @@ export function parseBody(deps: Deps, admitted: Admitted, body: Uint8Array): Par
 }
 
 /** Rejects with Faults: those of `earlierOf`; invalid_request for a sealed body that is not bound; BusyFault. */
-async function findEarlier({ responses: memory }: Deps, admitted: Admitted, ids: EarlierIds) {
+async function findEarlier({ responses: memory }: Deps, admitted: EarlierRequest, ids: EarlierIds) {
   const { id, caller, account, exchange, takeRoom } = admitted
   if (exchange !== null && !exchange.isBound) throw notBound(fieldOf(ids))
   const by = { keyDigest: caller.keyDigest, request: id }
@@ -67,7 +80,7 @@ type KeeperOptions = {
 /** Null: nothing is kept of this response. */
 export function keeperOf(
   { responses, log }: Deps,
-  { id: request, caller, exchange }: Admitted,
+  { id: request, caller, exchange }: EarlierRequest,
   { id, longTexts, isInside }: KeeperOptions,
 ): ResponseHead['keep'] {
   if (!responses.isOn || (exchange !== null && !exchange.isBound)) return null

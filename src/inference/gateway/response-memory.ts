@@ -128,7 +128,7 @@ function surveyOf(
   return { ...sums, chain, all: [...counted] }
 }
 
-/** What there is too much of, in words; null if one request may build on it. */
+/** The bound that the sums exceed, in words; null if one request may build on them. */
 function excessOf({ count, chars, values }: Pick<EarlierSurvey, 'count' | 'chars' | 'values'>): string | null {
   if (count > earlierCountMax) return `${earlierCountMax} responses`
   if (chars > earlierCharsMax) return `${earlierCharsMax} characters`

@@ -113,7 +113,7 @@ function ticketOf(state: State, taken: Taken): Ticket {
       const { caller, shares, clock } = taken
       const nowMs = clock.monotonicMs()
       const wanted = { caller, tokens: Math.min(tokens + amountOf(more), caller.tokensPerMinute), nowMs }
-      // What it holds already does not stand in its own way.
+      // The tokens that it has reserved already count for it, not against it.
       state.tokens.giveBack(nowMs, at, tokens)
       const refusal = tokensRefusalOf(state, wanted, shares)
       if (refusal === null) tokens = wanted.tokens

@@ -97,7 +97,7 @@ describe('a model inside and others', () => {
       const answer = await gateway.post(path, { model: 'out-first', input: 'x', previous_response_id: id })
       expect(answer.status).toBe(400)
     }
-    // What was outside from the beginning may go there again.
+    // A response that was outside from the beginning may go there again.
     await made(gateway, { model: 'out-first', previous_response_id: outside.id })
     expect([outer.seen.length, leaked()]).toEqual([2, 0])
   })

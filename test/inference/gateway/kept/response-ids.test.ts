@@ -204,11 +204,11 @@ function expectWithout(text: string, id: string): void {
   expect(text.includes(Buffer.from(id, 'hex').toString('latin1'))).toBe(false)
 }
 
-/** Characters of the longest text that both have. */
-function longestShared(one: string, other: string): number {
+/** Characters of the longest part that both have. */
+function longestShared(text: string, other: string): number {
   let longest = 0
-  for (let start = 0; start < one.length; start += 1) {
-    while (start + longest < one.length && other.includes(one.slice(start, start + longest + 1))) longest += 1
+  for (let start = 0; start < text.length; start += 1) {
+    while (start + longest < text.length && other.includes(text.slice(start, start + longest + 1))) longest += 1
   }
   return longest
 }
