@@ -119,8 +119,8 @@ export type Encryption = {
 /** One encrypted request and its response. */
 export type EncryptedExchange = {
   /**
-   * Whether the sealed body proves which request and key it was made for. Otherwise anyone who ends its TLS can send it
-   * again under another key, so nothing of it is kept.
+   * Whether the sealed body proves which request and key it was made for. Otherwise anyone who ends
+   * its TLS can send it again under another key, so nothing of it is kept.
    */
   readonly isBound: boolean
   /** Longest encrypted body of a plain body of at most `plainBytes`. */

@@ -224,8 +224,8 @@ export type AdmittedRequest<Asked extends Operation> = Received<Asked> &
   }
 
 /**
- * An id that stands in the response's body alone, in hexadecimal. It has nothing of the request's id, which the host
- * stores: the id of a response opens the response.
+ * An id that stands in the response's body alone, in hexadecimal. It has nothing of the request's
+ * id, which the host stores: the id of a response opens the response.
  */
 function freshId(random: RandomBytes): string {
   return random(idBytes).toHex()

@@ -1,5 +1,5 @@
-// A completion's body with the earlier responses that it builds on, and what is kept of its own response. Effects: the
-// memory of responses.
+// A completion's body with the earlier responses that it builds on, and what is kept of its own
+// response. Effects: the memory of responses.
 
 import type { Logger } from '../../base/log.ts'
 import { DIALECTS, type DialectOperation, hasDialect } from '../dialects/dialects.ts'
@@ -16,7 +16,7 @@ import { digestOf, earlierOf, keptText, type ResponseMemory, roomOf } from './re
 export type ParsedBody = Omit<ParsedDialect, 'respond'> & {
   /** Null for what needs no translation. */
   readonly respond: ParsedDialect['respond'] | null
-  /** Field that names earlier responses of a model inside the attestation; null if there are none. */
+  /** Field that names responses of a model inside the attestation; null if none does. */
   readonly insideField: string | null
 }
 
@@ -51,7 +51,7 @@ export function parseBody(deps: Deps, admitted: EarlierRequest, body: Uint8Array
   }))
 }
 
-/** Rejects with Faults: those of `earlierOf`; invalid_request for a sealed body that is not bound; BusyFault. */
+/** Faults: those of `earlierOf`; invalid_request if the sealed body is not bound; BusyFault. */
 async function findEarlier({ responses: memory }: Deps, admitted: EarlierRequest, ids: EarlierIds) {
   const { id, caller, account, exchange, takeRoom } = admitted
   if (exchange !== null && !exchange.isBound) throw notBound(fieldOf(ids))

@@ -33,8 +33,9 @@ export type FailoverDeps = RespondDeps & {
 }
 
 /**
- * Salt of an upstream's prompt cache, so that response times reveal prompts only to a client that has the key and the
- * salt of the client that sent them. `ofClient`: the `cache_salt` of a request; null if it has none.
+ * Salt of an upstream's prompt cache, so that response times reveal prompts only to a client that
+ * has the key and the salt of the client that sent them. `ofClient`: the `cache_salt` of a request;
+ * null if it has none.
  */
 export type CacheSalt = (keyDigest: string, ofClient: string | null) => string
 

@@ -1,7 +1,8 @@
 // Responses that later requests of the same key build on: their items, kept in memory for minutes. Effects: through its
 // dependencies.
 //
-// The memory has no id of a response, only the SHA-256 of it: the id is a secret of the client that got the response.
+// The memory has no id of a response, only the SHA-256 of it: the id is a secret of the client that
+// got the response.
 
 import type { Clock } from '../../base/clock.ts'
 import { stringEnd } from '../../base/json.ts'
@@ -57,8 +58,8 @@ export type ResponseMemory = {
   /** Whether anything is kept. */
   readonly isOn: boolean
   /**
-   * Reads no text. Skips named responses that are not kept for the key. Null if a response of the chain is not. Ends
-   * once the sums exceed what a request may build on.
+   * Reads no text. Skips named responses that are not kept for the key. Null if a response of the
+   * chain is not. Ends once the sums exceed what a request may build on.
    */
   readonly survey: (digests: EarlierDigests, by: Sender) => EarlierSurvey | null | Promise<EarlierSurvey | null>
   readonly find: (digest: string, by: Sender) => string | null | Promise<string | null>
@@ -186,8 +187,8 @@ type EarlierItems = { readonly earlier: Earlier; readonly isInside: boolean }
 const inTurns = createSharedTurns()
 
 /**
- * Everything that a request builds on, without items that are not kept. Faults: not_found for a response of the chain
- * that is not kept, body_too_large, and those of `reserve`.
+ * Everything that a request builds on, without items that are not kept. Faults: not_found for a
+ * response of the chain that is not kept, body_too_large, and those of `reserve`.
  */
 export async function earlierOf({ memory, by, reserve }: EarlierDeps, ids: EarlierIds): Promise<EarlierItems> {
   const first = ids.previous === null ? null : responseIn(ids.previous)

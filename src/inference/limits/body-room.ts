@@ -1,5 +1,5 @@
-// Memory for large bodies and for earlier responses that requests name, of all requests of this process together. State
-// in memory.
+// Memory for large bodies and for earlier responses that requests name, of all requests of this
+// process together. State in memory.
 
 import { type PlaceOwner, Places } from '../../base/work/places.ts'
 import { BusyFault } from '../failure.ts'

@@ -173,7 +173,7 @@ function refusalOf(state: State, demand: Demand, shares: KeyShares | null): Refu
   return { retryAfterSeconds, headers: headersOf(state, { caller, nowMs, shares }), message }
 }
 
-/** For a request that has been admitted, and needs more tokens. Null: the limit has room for them. */
+/** For a request that has been admitted. Null: the limit has room for its tokens. */
 function tokensRefusalOf(state: State, wanted: Demand, shares: KeyShares | null): Refusal | null {
   const { caller, tokens, nowMs } = wanted
   const ownMs = state.tokens.waitMs(nowMs, tokens, caller.tokensPerMinute)

@@ -42,7 +42,7 @@ export type RequestAccount = {
   readonly hasBudget: boolean
   /** Reserves the maximum cost, before an upstream is asked. Faults: budget_exceeded, metering_unavailable. */
   readonly reserve: (worst: Tokens) => Promise<void>
-  /** Adds to the tokens that the request has reserved of its key's limit, before it is read. BusyFault. */
+  /** Adds to the tokens that the request has reserved of its key's limit. BusyFault. */
   readonly reserveTokens: (tokens: number) => void | Promise<void>
   readonly noteFirstChunk: () => void
   /** Returns or resolves once the row is kept; the response ends only then. Further calls have no effect. */

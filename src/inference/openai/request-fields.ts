@@ -40,7 +40,7 @@ const extra = (engines: readonly Engine[], check: Check): FieldRule => ({ operat
 /** Field with the client's own salt of its prompt cache, as vLLM names it. */
 export const cacheSaltField = 'cache_salt'
 
-/** Whether the engine keeps prompts under different salts apart, or has no prompt cache between requests. */
+/** Whether the engine keeps prompts of different salts apart, or caches none. */
 export function isCacheKeptApart(engine: Engine): boolean {
   return engine !== 'openai'
 }

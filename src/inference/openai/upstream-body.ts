@@ -30,7 +30,7 @@ const ENGINE_MEMBERS: Readonly<Record<Engine, (cacheSalt: () => string) => reado
   sglang: cacheSalt => [`"cache_salt":${JSON.stringify(cacheSalt())}`],
 }
 
-/** Whether each key has a prompt cache of its own there, so that its counts reveal no other's prompts. */
+/** Whether each key has a prompt cache of its own there, so counts reveal no other prompts. */
 export function hasCacheOfItsOwn(engine: Engine): boolean {
   return engine === 'vllm' || engine === 'sglang'
 }

@@ -63,7 +63,8 @@ describe('a key of its own', () => {
     expect(sentUp().map(({ content }) => content)).toEqual(['Hello', 'Grüße 👋 you', 'More'])
   })
 
-  // Goal: a response whose request named an item can be built on, as one that was sent the item itself.
+  // Goal: a response whose request named an item can be built on, as one that was sent the item
+  // itself.
   test('references in a chain', async () => {
     const { output } = await made(gateway)
     const named = { type: 'item_reference', id: output.at(-1)?.id }

@@ -77,7 +77,8 @@ function bench(fleet: Fleet, isShared = () => true) {
 describe('a share', () => {
   const caller = callerOf({ requestsPerMinute: 100, tokensPerMinute: 1_000, concurrencyMax: 10 })
 
-  // Goal: more tokens for a request that runs come out of the share, and what is refused is asked for at the fleet.
+  // Goal: more tokens for a request that runs come out of the share, and what is refused is asked
+  // for at the fleet.
   test('more tokens for a request', async () => {
     const { admit, asked, clock, stop } = bench(granting([2, 500, 2]))
     const ticket = await admit(caller, 100)

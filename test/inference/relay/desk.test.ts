@@ -1,4 +1,5 @@
-// The owner's side of a relay: requests that wait for their key's share of limits, and the memory of responses.
+// The owner's side of a relay: requests that wait for their key's share of limits, and the memory
+// of responses.
 
 import { expect, test } from 'bun:test'
 import { createManualClock } from '../../../scripts/rigs/clock.ts'
@@ -82,7 +83,8 @@ async function twoKeys(reserveTokens: (tokens: number) => void = () => {}) {
   return { desk, replies }
 }
 
-// Goal: a relay's request finds by digest what a request of the same key left, and nothing of another key.
+// Goal: a relay's request finds by digest what a request of the same key left, and nothing of
+// another key.
 test('kept responses', async () => {
   const { desk, replies } = await twoKeys()
   desk.hear({ kind: 'keepResponse', id: 'r1', digest: 'd1', text: '{"in":1}', facts })
@@ -100,7 +102,8 @@ test('kept responses', async () => {
   ])
 })
 
-// Goal: tokens beyond the key's limit are a refusal that the relay's client gets with its Retry-After.
+// Goal: tokens beyond the key's limit are a refusal that the relay's client gets with its
+// Retry-After.
 test('more tokens', async () => {
   const { desk, replies } = await twoKeys(tokens => {
     if (tokens > 10) throw new BusyFault('Limit reached.', 7)

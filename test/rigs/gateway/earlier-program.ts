@@ -1,5 +1,5 @@
-// A gateway as a program, so that its memory is its own: `bun earlier-program.ts UPSTREAM`. Prints its address, and
-// stays.
+// A gateway as a program, so that its memory is its own: `bun earlier-program.ts UPSTREAM`. Prints
+// its address, and stays.
 
 import { startHostGateway, target } from '../../../scripts/rigs/gateway/server.ts'
 

@@ -76,7 +76,7 @@ export function tooMuchEarlier(field: string, most: string): Fault {
   )
 }
 
-/** For earlier items of a model inside the attestation, and a model that may be answered outside of it. */
+/** For items of a model inside the attestation, and a model that may be answered outside. */
 export function mustStayInside(field: string): Fault {
   return invalidField(
     field,

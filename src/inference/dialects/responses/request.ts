@@ -144,7 +144,7 @@ function keeperOf(
   return output => keep({ previous, inputText, output })
 }
 
-/** The item that the request names, or its own; without the id, which has that of its response in it. */
+/** The item that the input names, or its own. Without ids, which contain the id of a response. */
 function keptItem(item: unknown, { named }: Earlier): unknown {
   if (!isObject(item)) return item
   const { id, ...own } = item

@@ -1,4 +1,5 @@
-// Salts of prompt caches: response times tell the holder of one key nothing about the prompts of another.
+// Salts of prompt caches: response times tell the holder of one key nothing about the prompts of
+// another.
 
 import { afterEach, beforeEach, describe, expect, test } from 'bun:test'
 import { EMBEDDING_MODEL, embeddingsUpstream } from '../../../../scripts/rigs/gateway/embeddings-upstream.ts'
@@ -39,7 +40,8 @@ describe.each(['vllm', 'sglang'] as const)('%s', engine => {
     }
   })
 
-  // Goal: a key that the host adds to an organization measures no cache of the organization's other keys.
+  // Goal: a key that the host adds to an organization measures no cache of the organization's other
+  // keys.
   test.each(REQUESTS)('%s: keys of one organization', async (path, fields) => {
     const [first, second] = [await gateway.addKey(), await gateway.addKey()]
     const salt = await saltOf(first, path, fields)
@@ -48,7 +50,8 @@ describe.each(['vllm', 'sglang'] as const)('%s', engine => {
     expect(await saltOf(second, path, fields)).not.toBe(salt)
   })
 
-  // Goal: under the very key, who lacks the client's own salt measures nothing; the salt itself stays here.
+  // Goal: under the very key, who lacks the client's own salt measures nothing; the salt itself
+  // stays here.
   test.each(REQUESTS)('%s: salts of clients', async (path, fields) => {
     const key = await gateway.addKey()
     const salts = []
@@ -107,7 +110,8 @@ test.each(REQUESTS)('%s: what no salt is', async (path, fields) => {
   expect(none.status).toBe(200)
 })
 
-// Goal: an engine that keeps no caches apart never gets it, and the client sees that it had no effect.
+// Goal: an engine that keeps no caches apart never gets it, and the client sees that it had no
+// effect.
 test.each([
   ['openai', {}, 'cache_salt'],
   ['llama-server', { cache_prompt: false }, null],

@@ -1,4 +1,5 @@
-// The memory that a gateway takes for small requests that name large earlier responses, as the kernel counts it.
+// The memory that a gateway takes for small requests that name large earlier responses, as the
+// kernel counts it.
 
 import { expect, test } from 'bun:test'
 import { readFileSync } from 'node:fs'
@@ -18,7 +19,10 @@ function memoryMib(pid: number): { readonly most: number; readonly now: number }
   return { most: of('VmHWM'), now: of('VmRSS') }
 }
 
-/** Four MiB of long texts together with what stands around them, and nearly as many values as a body may have. */
+/**
+ * Four MiB of long texts together with what stands around them, and nearly as many values as a body
+ * may have.
+ */
 const INPUTS = [
   ['long texts', 4, 'y'.repeat(1_040_000)],
   [
@@ -31,7 +35,8 @@ const INPUTS = [
   ],
 ] as const
 
-// Goal: 32 requests of 120 bytes at once that name kept responses of 4 MiB took 350 MiB; they take a bounded part.
+// Goal: 32 requests of 120 bytes at once that name kept responses of 4 MiB took 350 MiB; they take
+// a bounded part.
 test.each(INPUTS)(
   '%s',
   async (_name, count, input) => {

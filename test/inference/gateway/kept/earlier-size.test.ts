@@ -1,4 +1,5 @@
-// Small requests that name large earlier responses: they pay for their size before anything of it is loaded.
+// Small requests that name large earlier responses: they pay for their size before anything of it
+// is loaded.
 
 import { afterEach, beforeEach, expect, test } from 'bun:test'
 import { MODEL, startHostGateway, type TestGateway, target } from '../../../../scripts/rigs/gateway/server.ts'
@@ -67,7 +68,10 @@ const small = (id: string) => ({ model: MODEL, input: 'x', previous_response_id:
 const large = 'y'.repeat(1_040_000)
 const megatokens = { tokensPerMinute: 1_000_000_000 }
 
-/** 32 requests at once that name it. Returns how many of them were at the upstream at once; the others got a 429. */
+/**
+ * 32 requests at once that name it. Returns how many of them were at the upstream at once; the
+ * others got a 429.
+ */
 async function flood(gateway: Poster, id: string): Promise<number> {
   const body = JSON.stringify(small(id))
   expect(body.length).toBeLessThan(130)
@@ -93,7 +97,8 @@ async function flood(gateway: Poster, id: string): Promise<number> {
   return atUpstream
 }
 
-// Goal: 32 requests of 120 bytes on a chain of 4 MiB take no more memory than an organization's share of it.
+// Goal: 32 requests of 120 bytes on a chain of 4 MiB take no more memory than an organization's
+// share of it.
 test('memory', async () => {
   const gateway = start(megatokens)
   const id = await chain(gateway, 4, large)
@@ -119,7 +124,8 @@ test('memory of relays', async () => {
   expect(atOnce).toBeLessThanOrEqual(10)
 }, 120_000)
 
-// Goal: their tokens are reserved before they are read, so that requests at the same time cannot pass the key's limit.
+// Goal: their tokens are reserved before they are read, so that requests at the same time cannot
+// pass the key's limit.
 test('tokens', async () => {
   const gateway = start({ tokensPerMinute: 300_000 })
   const id = await chain(gateway, 1, 'y'.repeat(800_000))
@@ -155,7 +161,8 @@ test('more tokens than the limit', async () => {
   expect(Number(answer.headers.get('retry-after'))).toBeGreaterThan(50)
 })
 
-// Goal: a chain beyond 4 MiB, or of too many values, is a 413 that says so; not a text of it is read.
+// Goal: a chain beyond 4 MiB, or of too many values, is a 413 that says so; not a text of it is
+// read.
 test.each([
   ['characters', 5, large, 'characters'],
   [

@@ -1,4 +1,5 @@
-// Earlier items of a model inside the measured boundary, and of sealed requests: who may build on them, and how.
+// Earlier items of a model inside the measured boundary, and of sealed requests: who may build on
+// them, and how.
 
 import { afterEach, beforeEach, describe, expect, test } from 'bun:test'
 import { ehbpKeys } from '../../../../scripts/rigs/gateway/ehbp.ts'
@@ -56,7 +57,8 @@ describe('a model inside and others', () => {
     gateway = undo.use(startHostGateway(upstreams, { host, limits: { fallbacks }, caller: { rules } }))
   })
 
-  // Goal: no model that an upstream outside may answer gets them, by whatever name, fallback, canary or failover.
+  // Goal: no model that an upstream outside may answer gets them, by whatever name, fallback,
+  // canary or failover.
   test.each(['out', 'both', 'out-first'])('by %s', async model => {
     const { id, output } = await made(gateway, { model: 'in', input: secret })
     const input = [
@@ -87,7 +89,8 @@ describe('a model inside and others', () => {
     expect(outer.seen).toEqual([])
   })
 
-  // Goal: models inside build on each other; and a chain is inside from the first of its responses that is.
+  // Goal: models inside build on each other; and a chain is inside from the first of its responses
+  // that is.
   test('chains', async () => {
     const outside = await made(gateway, { model: 'out-first' })
     expect(outer.seen.length).toBe(1)
@@ -102,7 +105,8 @@ describe('a model inside and others', () => {
     expect([outer.seen.length, leaked()]).toEqual([2, 0])
   })
 
-  // Goal: a model outside whose fallback inside has answered goes on: its client has sent the prompt outside.
+  // Goal: a model outside whose fallback inside has answered goes on: its client has sent the
+  // prompt outside.
   test('a fallback inside', async () => {
     outer.behave = response => sendJson(response, 500, {})
     const { id } = await made(gateway, { model: 'out-first', input: 'not secret' })

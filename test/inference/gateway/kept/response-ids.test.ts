@@ -1,4 +1,5 @@
-// The host as a client: it minted the key and stores every usage row, and still opens no kept response.
+// The host as a client: it minted the key and stores every usage row, and still opens no kept
+// response.
 
 import { afterEach, beforeEach, expect, test } from 'bun:test'
 import { MODEL, startHostGateway, target } from '../../../../scripts/rigs/gateway/server.ts'
@@ -31,7 +32,8 @@ const REQUESTS = [
 ] as const
 const secretPrompt = 'the launch code is 0451'
 
-// Goal: ids built from the usage rows, under the very key, open neither a response nor an item of one.
+// Goal: ids built from the usage rows, under the very key, open neither a response nor an item of
+// one.
 test('ids out of usage rows', async () => {
   const gateway = undo.use(await startRealGateway([target(upstream.url)]))
   const key = await gateway.addKey()
@@ -53,7 +55,8 @@ test('ids out of usage rows', async () => {
   expect(upstream.seen.map(({ body }) => JSON.stringify(body).includes(secretPrompt))).toEqual([true])
 })
 
-// Goal: the id stands in the response's body alone: not in headers, rows, log, metrics, receipts or bytes for the host.
+// Goal: the id stands in the response's body alone: not in headers, rows, log, metrics, receipts or
+// bytes for the host.
 test.each(REQUESTS)('%s: the id is in the body alone', async (path, fields, form) => {
   const gateway = undo.use(await startRealGateway([target(upstream.url)]))
   const key = await gateway.addKey()
@@ -104,7 +107,8 @@ test('spans', async () => {
   expect(spans.length).toBeGreaterThanOrEqual(REQUESTS.length)
 })
 
-// Goal: the memory of responses, which another process may have, gets digests and no id, in whatever it is sent.
+// Goal: the memory of responses, which another process may have, gets digests and no id, in
+// whatever it is sent.
 test('the memory', async () => {
   const memory = createResponseMemory(systemClock)
   const sent: unknown[] = []
@@ -163,7 +167,8 @@ test('made-up ids of calls', async () => {
   expect(longestShared(id, callId)).toBeLessThan(8)
 })
 
-// Goal: the host, with the very key, gets of a kept receipt the digests of salted text and what its own row has.
+// Goal: the host, with the very key, gets of a kept receipt the digests of salted text and what its
+// own row has.
 test('a kept receipt opens nothing', async () => {
   const gateway = undo.use(await startRealGateway([target(upstream.url)]))
   const key = await gateway.addKey()
