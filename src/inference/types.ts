@@ -35,7 +35,7 @@ export type Authenticate = (headers: Headers) => Caller
 export type Tokens = {
   readonly prompt: number
   readonly completion: number
-  /** Tokens of the prompt that came from the organization's own cache. Left out: none. */
+  /** Tokens of the prompt that came from the key's own cache. Left out: none. */
   readonly cached?: number
 }
 
@@ -43,6 +43,8 @@ export type Tokens = {
 export type Ticket = {
   /** `x-ratelimit-*`, for the response to this request. */
   readonly headers: Readonly<Record<string, string>>
+  /** Reserves more tokens for the same request. Null: they are reserved. */
+  readonly extend: (tokens: number) => Refusal | null
   /** Ends the request: real tokens replace the reserved ones, the key's slot is free. Further calls have no effect. */
   readonly settle: (tokens: Tokens) => void
 }
@@ -120,8 +122,13 @@ export type BodySender = { readonly organizationId: string; readonly request: st
 /** One encrypted request and its response. */
 export type EncryptedExchange = {
   /**
+<<<<<<< HEAD
    * Whether the sealed body proves which request and key it was made for. Otherwise anyone who ends its TLS can send it
    * again under another key, so nothing of it is kept.
+=======
+   * Whether the sealed body proves which request and key it was made for. Otherwise anyone who ends
+   * its TLS can send it again under another key, so nothing of it is kept.
+>>>>>>> w-responses
    */
   readonly isBound: boolean
   /** Longest encrypted body of a plain body of at most `plainBytes`. */

@@ -8,27 +8,26 @@ import type { RandomBytes } from '../../base/ids.ts'
 import type { TurnEnd } from '../../base/work/turn-end.ts'
 import { createSharedTurns } from '../../base/work/turns.ts'
 import { checkBodyHeaders, discardBody, discardTooLarge, readBody } from '../../http/body.ts'
-import { DIALECTS, dialectOf, hasDialect } from '../dialects/dialects.ts'
+import { dialectOf } from '../dialects/dialects.ts'
 import { namesOf, renamedFault } from '../dialects/fields.ts'
-import { type ParsedDialect, parseDialect } from '../dialects/request.ts'
-import { idsIn } from '../dialects/responses/earlier.ts'
+import { mustStayInside } from '../dialects/responses/earlier.ts'
 import { BusyFault, UpstreamFault } from '../failure.ts'
 import type { BodyRoom } from '../limits/body-room.ts'
 import { estimateTokens, NO_TOKENS, partTokens, type RequestAccount } from '../metering/account.ts'
 import { usageLabels } from '../metering/labels.ts'
-import type { Dialect, ResponseHead } from '../openai/dialect.ts'
+import type { Dialect } from '../openai/dialect.ts'
 import { cutLongTexts, type LongTexts, textBytesMax } from '../openai/long-texts.ts'
 import type { Obfuscate } from '../openai/obfuscation.ts'
-import { parseRequest, readSource } from '../openai/request.ts'
 import type { SchemaChecks } from '../schema-check/service.ts'
 import type { BeginTrace } from '../traces/tracer.ts'
 import type { BodySender, EncryptedExchange, Operation } from '../types.ts'
+import { type EarlierRequest, keeperOf, type ParsedBody, parseBody } from './earlier-items.ts'
 import type { Enter, EnteredCaller, Entry } from './enter.ts'
 import { completeJob, type FailoverDeps } from './failover.ts'
 import { answering, requireModel, type ServedModels } from './models.ts'
 import { beginSeal, type ReceiptDeps } from './receipts.ts'
 import { clientGoneStatus, costHeader, type Job } from './respond.ts'
-import { earlierOf, keptText, type ResponseMemory, responseIdOf } from './response-memory.ts'
+import type { ResponseMemory } from './response-memory.ts'
 import {
   commonHeaders,
   errorResponse,
@@ -129,19 +128,23 @@ export function createMeteredHandler<Asked extends Operation>(
     const account = entry.open(deps.beginTrace?.({ headers: request.headers, id, operation }) ?? null)
     // In the clear it would tell how long an encrypted response is.
     account.wantsCost = exchange === null && request.headers.get(costHeader) === '1'
-    let leave: (() => void) | null = null
+    const held: (() => void)[] = []
+    const takeRoom = (bytes: number) => void held.push(deps.bodyRoom.take(bytes, caller.organizationId))
+    let mayRead = false
     try {
-      leave = roomFor(deps, request.headers, caller)
+      const largeBytes = largeBytesOf(request.headers)
+      if (largeBytes > 0) takeRoom(largeBytes)
+      mayRead = true
       const sender = { organizationId: caller.organizationId, request: id }
       const body = await readPlainBody(deps, request, { operation, exchange, sender })
       const turnEnd = deps.bodiesOfTurn()
       if (turnEnd !== null) await turnEnd
-      return await respond({ request, operation, id, exchange, headers, account, caller, dialect }, body)
+      return await respond({ request, operation, id, exchange, headers, account, caller, dialect, takeRoom }, body)
     } catch (error) {
-      if (leave === null) await discardBody(request, deps.deadlines)
+      if (!mayRead) await discardBody(request, deps.deadlines)
       return await failureResponse(deps, error, { request, id, headers, account, dialect })
     } finally {
-      leave?.()
+      for (const leave of held) leave()
     }
   }
 }
@@ -171,10 +174,10 @@ function plainBytesMaxOf({ bodyBytesMax }: CompletionLimits, headers: Headers, {
   return mayBeLarge ? bodyBytesMax : Math.min(bodyBytesMax, textBytesMax)
 }
 
-/** Room for a body that may be large, until an upstream has it. BusyFault. */
-function roomFor({ bodyRoom }: MeteredDeps, headers: Headers, { organizationId }: EnteredCaller): () => void {
+/** Bytes of a body that may be large; 0 for any other. */
+function largeBytesOf(headers: Headers): number {
   const bytes = Number(headers.get('content-length') ?? 0)
-  return bytes <= textBytesMax ? () => {} : bodyRoom.take(bytes, organizationId)
+  return bytes <= textBytesMax ? 0 : bytes
 }
 
 /** Null: the body is not large. Fault body_too_large. */
@@ -213,14 +216,25 @@ function readPlainBody(
   return read.then(body => exchange.decrypt(body, { bytesMax, sender }))
 }
 
-export type AdmittedRequest<Asked extends Operation> = Received<Asked> & {
-  readonly request: Request
-  readonly headers: ResponseHeaders
-  readonly account: RequestAccount
-  readonly caller: EnteredCaller
-  /** Null: OpenAI's own. */
-  readonly dialect: Dialect | null
+export type AdmittedRequest<Asked extends Operation> = Received<Asked> &
+  Pick<EarlierRequest, 'takeRoom'> & {
+    readonly request: Request
+    readonly headers: ResponseHeaders
+    readonly account: RequestAccount
+    readonly caller: EnteredCaller
+    /** Null: OpenAI's own. */
+    readonly dialect: Dialect | null
+  }
+
+/**
+ * An id that stands in the response's body alone, in hexadecimal. It has nothing of the request's
+ * id, which the host stores: the id of a response opens the response.
+ */
+function freshId(random: RandomBytes): string {
+  return random(idBytes).toHex()
 }
+
+const idBytes = 16
 
 /** A number from 0 up to 1. */
 function drawn(random: RandomBytes): number {
@@ -230,6 +244,8 @@ function drawn(random: RandomBytes): number {
 /** A request whose body has been read. */
 type ReadCompletion = { readonly body: Uint8Array; readonly longTexts: LongTexts | null }
 type ParsedCompletion = ReadCompletion & { readonly parsed: ParsedBody }
+/** `isInside`: no model outside of the attestation may answer it. */
+type RoutedCompletion = ParsedCompletion & { readonly model: string; readonly isInside: boolean }
 
 function answer(
   deps: CompletionDeps,
@@ -248,19 +264,22 @@ function answerParsed(
   read: ParsedCompletion,
 ): Promise<Response> {
   const { rules } = admitted.caller
-  const { given, request } = read.parsed
+  const { given, request, insideField } = read.parsed
   if (deps.limits.usageLabels === true) admitted.account.labels = usageLabels(admitted.operation, given)
   const asked = { rules, model: requireModel(deps.models, { rules, name: request.model, use: 'completions' }) }
-  const [model, fallback] = answering(deps.models, asked, () => drawn(deps.random))
+  const models = answering(deps.models, asked, () => drawn(deps.random))
+  const isInside = models.every(name => deps.models.inside.has(name))
+  if (insideField !== null && !isInside) throw mustStayInside(insideField)
+  const [model, fallback] = models
   return fallback === undefined && read.longTexts === null
-    ? complete(deps, admitted, { ...read, model })
-    : completeByEither(deps, admitted, { ...read, model, fallback })
+    ? complete(deps, admitted, { ...read, model, isInside })
+    : completeByEither(deps, admitted, { ...read, model, isInside, fallback })
 }
 
 function complete(
   deps: CompletionDeps,
   admitted: AdmittedRequest<AskedCompletion>,
-  read: ParsedCompletion & { readonly model: string },
+  read: RoutedCompletion,
 ): Promise<Response> {
   const job = prepareJob(deps, admitted, read)
   return job instanceof Promise ? job.then(ready => completeJob(deps, ready)) : completeJob(deps, job)
@@ -269,7 +288,7 @@ function complete(
 async function completeByEither(
   deps: CompletionDeps,
   admitted: AdmittedRequest<AskedCompletion>,
-  read: ParsedCompletion & { readonly model: string; readonly fallback: string | undefined },
+  read: RoutedCompletion & { readonly fallback: string | undefined },
 ): Promise<Response> {
   const { model, fallback } = read
   try {
@@ -298,10 +317,10 @@ function mayFallBack(error: unknown): boolean {
 function prepareJob(
   deps: CompletionDeps,
   admitted: AdmittedRequest<AskedCompletion>,
-  read: ParsedCompletion & { readonly model: string },
+  read: RoutedCompletion,
 ): Job | Promise<Job> {
   const { request, id, exchange, headers, account, caller } = admitted
-  const { body, longTexts, model } = read
+  const { body, longTexts, model, isInside } = read
   const { request: asked, source, ignored, respond } = read.parsed
   const parsed = asked.model === model ? asked : { ...asked, model }
   account.model = model
@@ -314,16 +333,33 @@ function prepareJob(
   const createdS = Math.floor(deps.clock.nowMs() / 1000)
   const { format, includeObfuscation } = parsed
   const { signal } = request
+  const headOf = () => {
+    const kept = { id: freshId(deps.random), longTexts, isInside }
+    return { id: kept.id, createdS, model, keep: keeperOf(deps, admitted, kept) }
+  }
   const plan = {
     request: parsed,
-    id: `${parsed.operation === 'chat' ? 'chatcmpl' : 'cmpl'}-${id}`,
+    id: `${parsed.operation === 'chat' ? 'chatcmpl' : 'cmpl'}-${freshId(deps.random)}`,
     createdS,
     schema: null,
     obfuscate: (includeObfuscation ?? deps.limits.padsStreams) ? deps.obfuscate : null,
-    dialect: respond?.({ id: responseIdOf(id), createdS, model, keep: keeperOf(deps, admitted, longTexts) }) ?? null,
+    dialect: respond?.(headOf()) ?? null,
   }
   const allHeaders = seal === null ? headers : { ...headers, ...more }
-  const job = { id, plan, source, longTexts, ignored, seal, headers: allHeaders, account, isEncrypted, signal }
+  const cacheSalt = () => deps.cacheSalt(caller.keyDigest, parsed.cacheSalt)
+  const job = {
+    id,
+    plan,
+    source,
+    longTexts,
+    ignored,
+    cacheSalt,
+    seal,
+    headers: allHeaders,
+    account,
+    isEncrypted,
+    signal,
+  }
   if (format.kind !== 'json_schema') return job
   const prepared = deps.schemas.prepare(format.schema, { key: caller.keyPrefix, signal })
   return prepared.then(schema => ({ ...job, plan: { ...plan, schema } }))
@@ -336,45 +372,6 @@ function keyHeadersOf(headers: Headers, dialect: Dialect | null): Headers {
   return key === null ? headers : new Headers({ authorization: `Bearer ${key}` })
 }
 
-/** `respond` is null for what needs no translation. */
-function parseBody(
-  { responses: memory }: CompletionDeps,
-  { operation, id, caller }: AdmittedRequest<AskedCompletion>,
-  body: Uint8Array,
-): ParsedBody | Promise<ParsedBody> {
-  if (!hasDialect(operation)) {
-    const parsed = parseRequest(operation, body)
-    return { ...parsed, given: parsed.source.body, ignored: NONE, respond: null }
-  }
-  const source = readSource(body)
-  const ids = operation === 'responses' ? idsIn(source.body) : null
-  if (ids === null || (ids.previous === null && ids.named.length === 0)) {
-    return parseDialect(DIALECTS[operation], source)
-  }
-  const by = { keyDigest: caller.keyDigest, request: id }
-  return earlierOf({ memory, by }, ids).then(earlier => parseDialect(DIALECTS[operation], source, earlier))
-}
-
-type ParsedBody = Omit<ParsedDialect, 'respond'> & { readonly respond: ParsedDialect['respond'] | null }
-
-const NONE: readonly string[] = []
-
-/** Null: this gateway keeps no responses. */
-function keeperOf(
-  { responses, log }: CompletionDeps,
-  { id, caller }: AdmittedRequest<AskedCompletion>,
-  longTexts: LongTexts | null,
-): ResponseHead['keep'] {
-  if (!responses.isOn) return null
-  const { organizationId, keyDigest } = caller
-  return kept => {
-    // Marks are no input, and what they stand for is too long to be kept.
-    const text = keptText(longTexts === null ? kept : { ...kept, inputText: null })
-    if (text !== null) responses.keep(responseIdOf(id), { organizationId, keyDigest, request: id, text })
-    else log.debug('a response is too long to be kept', { request: id })
-  }
-}
-
 /**
  * Response to a request that ended before its response began. A failure costs the client nothing, unless the model
  * broke the requested format: that text was generated. A client that left after an upstream was asked pays for the
@@ -383,7 +380,13 @@ function keeperOf(
 async function failureResponse(
   { log }: MeteredDeps,
   failure: unknown,
-  { request, id, headers, account, dialect }: Omit<AdmittedRequest<Operation>, 'operation' | 'exchange' | 'caller'>,
+  {
+    request,
+    id,
+    headers,
+    account,
+    dialect,
+  }: Pick<AdmittedRequest<Operation>, 'request' | 'id' | 'headers' | 'account' | 'dialect'>,
 ): Promise<Response> {
   // Renames the fields in faults of later checks. The parser's own faults are renamed already.
   const error = dialect === null ? failure : renamedFault(failure, namesOf(dialect.names))

@@ -29,7 +29,8 @@ import { type SealedJob, sendWhole } from './respond.ts'
 
 export type EmbeddingsDeps = Omit<CompletionDeps, 'schemas' | 'obfuscate'>
 
-type EmbeddingsJob = SealedJob & ParsedEmbeddingsRequest & { readonly signal: AbortSignal }
+type EmbeddingsJob = SealedJob &
+  ParsedEmbeddingsRequest & { readonly cacheSalt: () => string; readonly signal: AbortSignal }
 
 export function createEmbeddingsHandler(deps: EmbeddingsDeps): MeteredHandler<'embeddings'> {
   const inTurns = createSharedTurns()
@@ -61,6 +62,7 @@ function prepareJob(deps: EmbeddingsDeps, admitted: AdmittedRequest<'embeddings'
   return {
     request: { ...asked, model },
     source,
+    cacheSalt: () => deps.cacheSalt(caller.keyDigest, asked.cacheSalt),
     seal,
     headers: { ...headers, ...more },
     account,
@@ -76,8 +78,7 @@ async function askUpstream(
   { lease, attempt, traceparent }: Asked,
 ): Promise<Response> {
   const { target } = lease
-  const cacheSalt = () => deps.cacheSalt(job.account.owner.organizationId)
-  const { text, ignored } = embeddingsUpstreamBody(job, { engine: target.engine, cacheSalt })
+  const { text, ignored } = embeddingsUpstreamBody(job, { engine: target.engine, cacheSalt: job.cacheSalt })
   const headers = { ...job.headers, ...ignoredHeaders(deps, unlabelled(ignored, job.account.labels.tags)) }
   const upstream = await deps.upstream.send(target, {
     path: '/embeddings',

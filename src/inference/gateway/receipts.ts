@@ -58,7 +58,7 @@ export function beginSeal({ sealer, responseReceipts, keptReceipts }: ReceiptDep
       finish: async tokens => {
         const receipt = await finish(tokens)
         // Without the salt a fetched receipt cannot confirm a guess at the text.
-        if (!isEncrypted) keptReceipts.keep(id, { organizationId, keyDigest, text: receipt })
+        if (!isEncrypted) keptReceipts.keep(id, { organizationId, keyDigest, text: receipt, facts: null })
         return isCarried ? carriedReceipt(receipt, salt) : null
       },
     }

@@ -13,7 +13,7 @@ import type { CheckReplay } from '../encryption/replays.ts'
 import type { Entry } from '../gateway/enter.ts'
 import type { Gateway } from '../gateway/gateway.ts'
 import { clientGoneStatus } from '../gateway/respond.ts'
-import { type ResponseMemory, responseIdOf } from '../gateway/response-memory.ts'
+import type { EarlierSurvey, ResponseMemory } from '../gateway/response-memory.ts'
 import { NO_TOKENS, type RequestAccount } from '../metering/account.ts'
 import { hasBudget } from '../metering/budgets.ts'
 import type { Caller, EncryptionCounts } from '../types.ts'
@@ -87,8 +87,11 @@ export class Desk {
       case 'progress':
         this.#note(message.delivered)
         break
-      case 'keep':
-        this.#keep(message)
+      case 'keepReceipt':
+        this.#keepReceipt(message)
+        break
+      case 'keepResponse':
+        this.#keepResponse(message)
         break
       case 'counted':
         this.#deps.encryptionCounts[message.suite][message.outcome] += 1
@@ -143,6 +146,10 @@ export class Desk {
         return this.#acquire(ask)
       case 'close':
         return this.#end(ask)
+      case 'reserveTokens':
+        return this.#reserveTokens(ask)
+      case 'surveyResponses':
+        return this.#surveyResponses(ask)
       case 'findResponse':
         return this.#findResponse(ask)
       case 'checkReplay':
@@ -258,19 +265,36 @@ export class Desk {
     }
   }
 
-  #keep({ id, what, text }: Extract<FromRelay, { kind: 'keep' }>): void {
+  #keepReceipt({ id, text }: Extract<FromRelay, { kind: 'keepReceipt' }>): void {
     const open = this.#open.get(id)
     if (open === undefined) return
-    const { account, keyDigest } = open
-    const { keptReceipts, responses } = this.#deps
-    const kept = { organizationId: account.owner.organizationId, keyDigest, text }
-    if (what === 'receipt') keptReceipts.keep(id, kept)
-    else responses.keep(responseIdOf(id), { ...kept, request: id })
+    const { organizationId } = open.account.owner
+    this.#deps.keptReceipts.keep(id, { organizationId, keyDigest: open.keyDigest, text, facts: null })
   }
 
-  #findResponse({ id, response }: Extract<Ask, { kind: 'findResponse' }>): string | null | Promise<string | null> {
+  #keepResponse({ id, digest, text, facts }: Extract<FromRelay, { kind: 'keepResponse' }>): void {
+    const open = this.#open.get(id)
+    if (open === undefined) return
+    const { organizationId } = open.account.owner
+    this.#deps.responses.keep(digest, { organizationId, keyDigest: open.keyDigest, request: id, text, facts })
+  }
+
+  async #reserveTokens({ id, tokens }: Extract<Ask, { kind: 'reserveTokens' }>): Promise<null> {
+    await this.#of(id).account.reserveTokens(tokens)
+    return null
+  }
+
+  #surveyResponses({
+    id,
+    digests,
+  }: Extract<Ask, { kind: 'surveyResponses' }>): EarlierSurvey | null | Promise<EarlierSurvey | null> {
     const { keyDigest } = this.#of(id)
-    return this.#deps.responses.find(response, { keyDigest, request: id })
+    return this.#deps.responses.survey(digests, { keyDigest, request: id })
+  }
+
+  #findResponse({ id, digest }: Extract<Ask, { kind: 'findResponse' }>): string | null | Promise<string | null> {
+    const { keyDigest } = this.#of(id)
+    return this.#deps.responses.find(digest, { keyDigest, request: id })
   }
 
   #checkReplay({ id, epoch, mark }: Extract<Ask, { kind: 'checkReplay' }>): ReturnType<CheckReplay> {

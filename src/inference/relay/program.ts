@@ -183,12 +183,8 @@ function composeRelay(
         : createTracer({ settings: settings.traces, offer: span => link.offerSpan(span), clock, random }),
     sealer: createResponseSealer({ keys, signing, clock, random, inside, attested: new Set(attested) }),
     responseReceipts: settings.responseReceipts,
-    keptReceipts: { retentionMs: setup.keptReceiptsMs, keep: (id, { text }) => link.keep('receipt', id, text) },
-    responses: {
-      isOn: setup.keepsResponses,
-      find: (id, { request }) => link.ask('findResponse', { id: request, response: id }),
-      keep: (_id, { request, text }) => link.keep('response', request, text),
-    },
+    keptReceipts: { retentionMs: setup.keptReceiptsMs, keep: (id, { text }) => link.keepReceipt(id, text) },
+    responses: link.responses(setup.keepsResponses),
   })
   const routes = new RouteTable(metered.routes)
   const serve = createFront({

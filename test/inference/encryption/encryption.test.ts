@@ -44,7 +44,7 @@ describe.each(kemNames)('suite %s', suite => {
       const encrypted = await chatEncrypted(gateway, { stream }, { suite })
       expect(encrypted.response.status).toBe(200)
       const text = await encrypted.text()
-      const varies = /chatcmpl-[0-9a-f-]{36}|"created":\d+/g
+      const varies = /chatcmpl-[0-9a-f]{32}|"created":\d+/g
       expect(text.replaceAll(varies, '')).toBe(plain.replaceAll(varies, ''))
       expect(encrypted.response.headers.get('content-length')).toBeNull()
       expect(encrypted.response.headers.get('ehbp-response-nonce')).toMatch(/^[0-9a-f]{64}$/)

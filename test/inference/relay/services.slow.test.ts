@@ -238,7 +238,7 @@ test('goal: a relay that does not answer any more is killed', async () => {
     gateway: { fetch: gateway.service.fetch, enter: never, acquire: never },
     upstreams: [],
     keptReceipts: { keep: () => {} },
-    responses: { isOn: false, find: () => null, keep: () => {} },
+    responses: { isOn: false, survey: () => null, find: () => null, keep: () => {} },
     encryptionCounts: {
       x25519: { decrypted: 0, key_config_mismatch: 0, malformed: 0, replayed: 0 },
       xwing: { decrypted: 0, key_config_mismatch: 0, malformed: 0, replayed: 0 },

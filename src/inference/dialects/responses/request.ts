@@ -4,7 +4,7 @@
 // Fields that would change the answer are taken or refused by name; all others, later ones included, are left out and
 // named.
 
-import { invalidField, type JsonObject } from '../../json-text.ts'
+import { invalidField, isObject, type JsonObject } from '../../json-text.ts'
 import type { Earlier, FieldNames, ResponseHead } from '../../openai/dialect.ts'
 import { flagAt, ignoreOthers, isAbsent, objectAt, presentOf, refuseChatFields, textAt } from '../fields.ts'
 import { keptCharsMax, NOTHING_EARLIER } from './earlier.ts'
@@ -56,7 +56,7 @@ const REFUSED = {
 const TAKEN = [
   ...['model', 'input', 'instructions', 'tools', 'tool_choice', 'parallel_tool_calls', 'text', 'max_output_tokens'],
   ...['temperature', 'top_p', 'top_logprobs', 'include', 'reasoning', 'stream', 'stream_options', 'metadata', 'store'],
-  ...['truncation', 'user', 'previous_response_id'],
+  ...['truncation', 'user', 'previous_response_id', 'cache_salt'],
 ]
 const KNOWN: ReadonlySet<string> = new Set([...TAKEN, ...Object.keys(REFUSED)])
 
@@ -103,6 +103,7 @@ export function chatOfResponse(
     top_logprobs: asksLogprobs ? top_logprobs : null,
     reasoning_effort: effort,
     user: body.user,
+    cache_salt: body.cache_salt,
     stream: body.stream,
     stream_options:
       streamOptions === null ? null : presentOf({ include_obfuscation: streamOptions.include_obfuscation }),
@@ -122,20 +123,32 @@ export function chatOfResponse(
   }
   const customTools = customToolsOf(body.tools)
   const respond = (head: ResponseHead) => {
-    const keep = echo.store ? keeperOf(body, head) : null
+    const keep = echo.store ? keeperOf(body, head, earlier) : null
     return { head, echo: keep === null ? { ...echo, store: false } : echo, customTools, keep }
   }
   return { chat, ignored: [...ignored], respond }
 }
 
 /** Holds the text of the input, which is shorter than its items: a stream may last for minutes. */
-function keeperOf({ input, previous_response_id }: JsonObject, { keep }: ResponseHead): ResponseForm['keep'] {
+function keeperOf(
+  { input, previous_response_id }: JsonObject,
+  { keep }: ResponseHead,
+  earlier: Earlier,
+): ResponseForm['keep'] {
   if (keep === null) return null
-  const items = typeof input === 'string' ? [{ role: 'user', content: input }] : input
-  const text = JSON.stringify(items)
+  const text = JSON.stringify(
+    Array.isArray(input) ? input.map(item => keptItem(item, earlier)) : [{ role: 'user', content: input }],
+  )
   const inputText = text.length > keptCharsMax ? null : text
   const previous = typeof previous_response_id === 'string' ? previous_response_id : null
   return output => keep({ previous, inputText, output })
+}
+
+/** The item that the input names, or its own. Without ids, which contain the id of a response. */
+function keptItem(item: unknown, { named }: Earlier): unknown {
+  if (!isObject(item)) return item
+  const { id, ...own } = item
+  return item.type === 'item_reference' && typeof id === 'string' ? named.get(id) : own
 }
 
 /** Whether its items are to be kept for later requests: as with OpenAI, unless the client says no. */

@@ -187,7 +187,7 @@ const DOCUMENTS: Readonly<Record<GatewayOperation, Document>> = {
     failures: ['Unauthenticated', 'NotFound', ...READ],
   },
   retrieveReceipt: {
-    summary: 'The signed receipt of a response that has ended, for the organization that asked for it',
+    summary: 'The signed receipt of a response that has ended, for the key that asked for it',
     description:
       'For some minutes, as long as there is room, and not after a restart. Of encrypted requests none is kept: their receipts come encrypted with the response.',
     parameters: ['ReceiptRequest'],

@@ -47,7 +47,10 @@ export const PARAMETERS = {
 } as const
 
 export const HEADERS = {
-  RequestId: { description: 'The id of this request in the log and the ledger.', schema: { type: 'string' } },
+  RequestId: {
+    description: 'The id of this request in the log and the ledger. Unrelated to ids in the body of the response.',
+    schema: { type: 'string' },
+  },
   RetryAfter: COMMON_HEADERS.RetryAfter,
   ShouldRetry: {
     description: 'Whether repeating the request may help.',
