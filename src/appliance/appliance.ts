@@ -13,7 +13,7 @@ import { databaseFile, leftoversOfRecords, restoringDir } from '../host/state-fi
 import { hostBootId } from '../host/system.ts'
 import { createTls } from '../http/certificate.ts'
 import { StrangerLines } from '../http/stranger-lines.ts'
-import { createInstanceKeys, loadKeySecret } from '../inference/keys/instance-keys.ts'
+import { createInstanceKeys } from '../inference/keys/instance-keys.ts'
 import { ensureDir, removeTree } from '../linux/files.ts'
 import { lockFileOfDead } from '../linux/lock.ts'
 import { type LedgerDb, openStore, type Store } from '../store/db.ts'
@@ -173,14 +173,13 @@ type Opened = Awaited<ReturnType<typeof openBasis>> &
 /** The parts that several services need. Ended with `undo`. */
 function openShared(opened: Opened, undo: AsyncDisposableStack) {
   const { basis, simulatedPlatform, tls, transparency, onEvent, engine, store, link, peers, fleet } = opened
-  const { config, stateDir, log, clock, random, operatorKey } = basis
+  const { config, log, clock, random, operatorKey } = basis
   const { platform } = engine
   const { publish, logRoutes } = transparency
   const metering = composeMetering(basis)
   undo.defer(() => metering.stop())
   const books = undo.use(composeBooks({ ...basis, fleet, link, metering }))
-  const secret = loadKeySecret(`${stateDir}/gateway-key.secret`, random)
-  const keys = createInstanceKeys({ store: store.directory, clock, log: log.unit('inference'), secret })
+  const keys = createInstanceKeys({ store: store.directory, clock, log: log.unit('inference') })
   keys.revokeDeleted()
   const names = composeNames({ config, store, engine, link, clock, log })
   undo.defer(() => names.stop())

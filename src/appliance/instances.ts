@@ -153,8 +153,9 @@ export function composeInstances(parts: InstancesParts): Instances {
     log: log.unit('instances'),
     gateway: composeGuestGateway(parts),
     egress: { limitBytes: egressLimitBytes, names: config.network.allow_names.length === 0 ? 'any' : 'listed' },
-    // Without our own gateway there is no key to give.
-    inferenceKey: id => (config.listen.inference === '' ? null : parts.keys.instanceKey(id)),
+    // Without a gateway of this appliance a key opens nothing.
+    drawsKeys: config.listen.inference !== '',
+    registerKey: parts.keys.registerKey,
     contextTokens: model => modelContextTokens(config, model),
     claimTimeoutMs: config.vm.claim_timeout_ms,
     sshTimeoutMs: config.vm.ssh_timeout_ms,

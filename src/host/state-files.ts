@@ -11,6 +11,7 @@ export const STATE_FILES = [
   'operator-key.pem',
   'operator-key.pub.pem',
   'operator-keys.txt',
+  /** Of releases whose hosts chose the gateway keys of instances: their backups have it. Nothing reads it. */
   'gateway-key.secret',
   'control.key',
   'log-key.pem',
@@ -29,7 +30,6 @@ export const restoringDir = 'restoring'
 /** The daemon makes these at its first start, after the database. */
 const MADE_WITH_RECORDS = [
   'operator-keys.txt',
-  'gateway-key.secret',
   'control.key',
   'ca',
   'guest-ca',

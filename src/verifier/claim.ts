@@ -57,6 +57,7 @@ const noFields = {
   resolvers: [],
   egressLimitBytes: -1,
   egressNames: '',
+  gatewayKeyDigest: nothing,
 } as const satisfies Record<keyof ClaimFields, unknown>
 
 /** The names of the receipt's checks that compare the claim document. */
@@ -114,6 +115,18 @@ const UNATTESTED = {
   'no-worker': 'to a gateway without a worker of its own, which has no evidence',
   elsewhere: 'to a gateway that the operator names',
 } as const satisfies Record<UnattestedReason, string>
+
+/** Who chose the gateway key of the instance. A host that has the key can send requests as the instance. */
+export function gatewayKeyCheck(claim: Parsed<ClaimDocument>): Check {
+  const name = 'gateway-key'
+  if (!claim.ok) return notChecked(name, 'the claim document cannot be read', true)
+  const { key, keySha256 } = claim.value.claim.inference
+  if (key != null) {
+    return pass(name, `drawn inside the VM: ${key.prefix}, SHA-256 of its secret ${key.secretSha256}`)
+  }
+  if (keySha256 == null) return pass(name, 'the instance has no gateway key')
+  return notChecked(name, 'the host chose it, and so can send requests as this instance; create another one', false)
+}
 
 type GatewayAsked = {
   readonly expected: ExpectedGateway
