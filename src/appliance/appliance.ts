@@ -32,6 +32,7 @@ import { composeFleetHost, openFleet } from './fleet/hosts.ts'
 import { composePeers } from './fleet/peers.ts'
 import { composeShares } from './fleet/shares.ts'
 import { composeMetering, placeGateway, placementOf } from './gateway.ts'
+import { composeGatewayWorkloads } from './gateway-workloads.ts'
 import { composeGuestDns } from './guest-dns.ts'
 import { composeInstances, serveInstances } from './instances.ts'
 import { startListener } from './listening.ts'
@@ -181,6 +182,7 @@ function openShared(opened: Opened, undo: AsyncDisposableStack) {
   const books = undo.use(composeBooks({ ...basis, fleet, link, metering }))
   const keys = createInstanceKeys({ store: store.directory, clock, log: log.unit('inference') })
   keys.revokeDeleted()
+  const workloads = placementOf(config) === 'vm' ? composeGatewayWorkloads(basis) : null
   const names = composeNames({ config, store, engine, link, clock, log })
   undo.defer(() => names.stop())
   const trust = createTrust({ platform, simulatedPlatform, operatorKeys: operatorKey.owned })
@@ -190,7 +192,7 @@ function openShared(opened: Opened, undo: AsyncDisposableStack) {
   const strangers = undo.use(new StrangerLines({ clock, log: log.unit('http') }))
   const shared = { ...basis, store, link, peers, transparency, publish, logRoutes, engine, tls, strangers }
   const watched = { ...shared, firewall: firewall.watch, guestDns, simulatedPlatform, guestCaPem: tls.guestCaPem }
-  return { ...watched, metering, books, keys, names, trust, startFirewall: () => firewall.start() }
+  return { ...watched, metering, books, keys, workloads, names, trust, startFirewall: () => firewall.start() }
 }
 
 /** The parts that every other needs, and those that must be there before the first of them. Ended with `undo`. */

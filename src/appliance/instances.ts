@@ -39,6 +39,7 @@ import type { FirewallWatch } from '../vm/firewall-probe/watch.ts'
 import { runPurge } from '../vm/machine/purge.driver.ts'
 import type { Engine } from './engine.ts'
 import { type FleetLink, followFleet } from './fleet/directory.ts'
+import type { GatewayWorkloads } from './gateway-workloads.ts'
 import { composeGuestGateway } from './guest-gateway.ts'
 import { composePool } from './pool.ts'
 
@@ -57,6 +58,8 @@ export type InstancesParts = Runtime & {
   readonly link: FleetLink | null
   readonly peers: Pick<Peers, 'forward'> | null
   readonly trust: AttestationTrustOf
+  /** Null: the gateway has no VM. */
+  readonly workloads: Pick<GatewayWorkloads, 'textFor'> | null
   readonly operatorKey: Pick<OperatorKey, 'digest'>
   readonly firewall: Pick<FirewallWatch, 'cutOff'>
   readonly simulatedPlatform: () => Promise<Pick<SimulatedHost, 'root'>>

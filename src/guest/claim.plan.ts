@@ -86,8 +86,7 @@ export function planClaim(claim: Claim, { paths, platform, key }: Planning): Cla
     const settings: GatewaySettings = { baseUrl, gateway, platform }
     files.unshift({ path: paths.gatewaySettings, content: JSON.stringify(settings), mode: 0o644, owner: 'system' })
   }
-  if (key !== null)
-    files.unshift({ path: paths.gatewayKey, content: `${key}\n`, mode: 0o600, owner: 'login' })
+  if (key !== null) files.unshift({ path: paths.gatewayKey, content: `${key}\n`, mode: 0o600, owner: 'login' })
   const own = [configDir, opencodeDir, `${opencodeDir}/node_modules`].map(path => ({ path, mode: 0o700 }))
   // The endpoint, another user, reads what the owner puts there.
   const directories = [...own, { path: paths.ownGatewayDir, mode: 0o755 }]

@@ -28,13 +28,7 @@ export const STATE_FILES = [
 export const restoringDir = 'restoring'
 
 /** The daemon makes these at its first start, after the database. */
-const MADE_WITH_RECORDS = [
-  'operator-keys.txt',
-  'control.key',
-  'ca',
-  'guest-ca',
-  restoringDir,
-] as const
+const MADE_WITH_RECORDS = ['operator-keys.txt', 'control.key', 'ca', 'guest-ca', restoringDir] as const
 
 /**
  * Names of what an appliance with records leaves in its state directory. The operator key alone is none: an operator

@@ -113,7 +113,9 @@ test('a context that the host knows', () => {
 
 // Goal: all files of a claim below the login user's home and for sshd are on the list that an undo after a crash uses.
 test('leftovers', () => {
-  const lasting = planClaim(makeClaim(publicKey), { paths, platform: 'none', key }).files.filter(file => !file.path.startsWith('/etc/'))
+  const lasting = planClaim(makeClaim(publicKey), { paths, platform: 'none', key }).files.filter(
+    file => !file.path.startsWith('/etc/'),
+  )
   const own = paths.ownGateway // written later, by the owner
   expect(claimLeftovers(paths).sort()).toEqual([...lasting.map(file => file.path), own].sort())
 })

@@ -16,6 +16,7 @@ export const sampleGateway: AttestedGateway = {
   kind: 'attested',
   measurements: ['c1'.repeat(48)],
   operatorKey: 'c2'.repeat(48),
+  workloads: ['c3'.repeat(32)],
   outside: [],
   simulatedRoot: '-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n',
 }

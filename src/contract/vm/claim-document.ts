@@ -5,8 +5,8 @@
 // claim is in the document without anybody's doing.
 
 import { type Static, Type } from '@sinclair/typebox'
-import { canonicalJson } from '../../base/canonical-json.ts'
 import { fromHex } from '../../base/bytes.ts'
+import { canonicalJson } from '../../base/canonical-json.ts'
 import { Closed, OrNull, Sha256 } from '../forms.ts'
 import { Claim, DrawnKey, Network } from './claim.ts'
 import type { InferenceGateway, UnattestedReason } from './inference-gateway.ts'
