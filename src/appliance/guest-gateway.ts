@@ -21,8 +21,8 @@ import { launchOf } from '../store/ledger/launch.query.ts'
 import { expectedMeasurement } from '../vm/launch/expected.plan.ts'
 import { loadGatewayImage } from '../vm/launch/image.driver.ts'
 import type { Engine } from './engine.ts'
+import type { GatewayWorkloads } from './gateway/workloads.ts'
 import { placementOf } from './gateway.ts'
-import type { GatewayWorkloads } from './gateway-workloads.ts'
 import { gatewaySettings } from './inference.ts'
 
 export type GuestGatewayParts = {
@@ -79,7 +79,7 @@ async function attestedGateway(parts: GuestGatewayParts): Promise<AttestedGatewa
 /** Behind the directory of the image in force: the image that is to take its place. */
 const nextImageSuffix = '.next'
 
-/** What a launch is known by. `workload`: SHA-256 of workload.json; null if it cannot be derived now. */
+/** Two digests of a launch. `workload`: SHA-256 of workload.json; null if it cannot be derived now. */
 type KnownLaunch = { readonly measurement: string; readonly workload: string | null }
 
 /** Fault image.invalid. */

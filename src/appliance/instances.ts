@@ -39,7 +39,7 @@ import type { FirewallWatch } from '../vm/firewall-probe/watch.ts'
 import { runPurge } from '../vm/machine/purge.driver.ts'
 import type { Engine } from './engine.ts'
 import { type FleetLink, followFleet } from './fleet/directory.ts'
-import type { GatewayWorkloads } from './gateway-workloads.ts'
+import type { GatewayWorkloads } from './gateway/workloads.ts'
 import { composeGuestGateway } from './guest-gateway.ts'
 import { composePool } from './pool.ts'
 

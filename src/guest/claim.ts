@@ -19,7 +19,7 @@ import {
 import { ClaimRecord, recordOf } from './claim-record.ts'
 import type { Daemon } from './daemon.ts'
 import type { GatewaySettings } from './gateway/expectation.codec.ts'
-import { drawGatewayKey } from './gateway-key.ts'
+import { drawGatewayKey } from './gateway/key.ts'
 import type { Identity } from './identity.ts'
 import { recordedNetwork } from './network.ts'
 import type { GuestPaths } from './paths.ts'

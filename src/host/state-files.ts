@@ -11,7 +11,7 @@ export const STATE_FILES = [
   'operator-key.pem',
   'operator-key.pub.pem',
   'operator-keys.txt',
-  /** Of releases whose hosts chose the gateway keys of instances: their backups have it. Nothing reads it. */
+  /** Backups of former releases, whose hosts chose the gateway keys of instances, have it. Nothing reads it. */
   'gateway-key.secret',
   'control.key',
   'log-key.pem',

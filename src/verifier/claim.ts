@@ -125,7 +125,7 @@ const UNATTESTED = {
   elsewhere: 'to a gateway that the operator names',
 } as const satisfies Record<UnattestedReason, string>
 
-/** Who chose the gateway key of the instance. A host that has the key can send requests as the instance. */
+/** Says whether the guest drew its gateway key. A host that has the key can send requests as the instance. */
 export function gatewayKeyCheck(claim: Parsed<ClaimDocument>): Check {
   const name = 'gateway-key'
   if (!claim.ok) return notChecked(name, 'the claim document cannot be read', true)

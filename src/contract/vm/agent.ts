@@ -57,7 +57,7 @@ export type SealedClaim = Static<typeof SealedClaim>
 export const Claimed = Closed({
   claimId: Type.String({ maxLength: 64 }),
   sshHostKey: Type.String({ maxLength: 512 }),
-  /** Of the gateway key that the guest drew; null if the claim asks for none. The same at every repetition. */
+  /** The gateway key that the guest drew; null if the claim asks for none. Every repetition has the same key. */
   key: OrNull(DrawnKey),
 })
 export type Claimed = Static<typeof Claimed>

@@ -27,7 +27,7 @@ export const Network = Closed({
 })
 export type Network = Static<typeof Network>
 
-/** What leaves a guest of the gateway key that it drew: enough to register the key, not to use it. */
+/** The part of a drawn gateway key that leaves its guest: enough to register the key, not to use it. */
 export const DrawnKey = Closed({
   /** The key's public part, which names it in the store and in logs. */
   prefix: Type.String({ pattern: '^[a-z0-9]{8}$' }),

@@ -8,7 +8,7 @@ import type { GatewaySettings } from './workload.ts'
 export const Exposure = OneOf(['usage-labels', 'no-padding', 'kept-responses'])
 export type Exposure = Static<typeof Exposure>
 
-/** What each setting means for a client. */
+/** Meaning of each setting for a client. */
 export const EXPOSURE_WORDS: Readonly<Record<Exposure, string>> = {
   'usage-labels': 'the host gets `user` and `metadata` of each request, in the usage ledger',
   'no-padding': 'streams are not padded, so their packets show the host the length of each token',

@@ -21,7 +21,7 @@ import {
   isAttested,
 } from '../gateway/expectation.codec.ts'
 import { type ExpectationPaths, readExpectation } from '../gateway/expectation-files.ts'
-import { drawnKeyOf } from '../gateway-key.ts'
+import { drawnKeyOf } from '../gateway/key.ts'
 import type { GuestPaths } from '../paths.ts'
 import { type Line, lineOf } from './line.ts'
 

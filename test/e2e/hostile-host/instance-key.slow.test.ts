@@ -117,8 +117,9 @@ test('goal: nothing that a host has, or is sent, opens the gateway as an instanc
   expect(authenticate(bearer(key))).toMatchObject({ instanceId: 'instance', keyDigest: digest })
 })
 
+// Goal: a repeated claim gives the same key, and it is registered once, wherever the daemon was killed.
 test.each<readonly Boundary[]>([['claim'], ['evidence'], ['receipt']])(
-  'goal: after a daemon that was killed at its %s the next one registers the same key, once',
+  'after a daemon that was killed at its %s',
   async boundary => {
     await using rig = await openRig()
     await rig.runUntil(boundary)

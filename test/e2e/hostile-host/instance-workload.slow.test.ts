@@ -44,7 +44,7 @@ async function relaunch(gateway: Partial<typeof bench.workload.gateway>): Promis
   return { url: bench.url(vmId), digest: digestOf(bench.workloadText) }
 }
 
-/** Sends a prompt through the endpoint of an instance. The gateway itself answers 401 or 404, for it knows no such key. */
+/** Sends a prompt through the endpoint of an instance. The gateway itself answers 401: it has no such key. */
 async function promptOf(url: string, gateway: AttestedGateway, own?: AttestedGateway) {
   await using endpoint = await startEndpoint({ baseUrl: `${url}/v1`, gateway })
   if (own !== undefined) expect(await endpoint.command(['set'], JSON.stringify(own))).toMatchObject({ exitCode: 0 })

@@ -8,7 +8,7 @@ import { strictPolicy } from '../../../src/attest/policy/policy.ts'
 import { toHex, utf8 } from '../../../src/base/bytes.ts'
 import { systemRandom } from '../../../src/base/ids.ts'
 import type { AttestedGateway, InferenceGateway } from '../../../src/contract/vm/inference-gateway.ts'
-import { drawGatewayKey } from '../../../src/guest/gateway-key.ts'
+import { drawGatewayKey } from '../../../src/guest/gateway/key.ts'
 import { type GatewayLineQuestion, judgeGateway } from '../../../src/guest/verify/gateway.ts'
 
 const testMs = 120_000

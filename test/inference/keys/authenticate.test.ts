@@ -6,7 +6,7 @@ import { join } from 'node:path'
 import { eq } from 'drizzle-orm'
 import { newUuid, systemRandom } from '../../../src/base/ids.ts'
 import { NO_RULES } from '../../../src/contract/key-rules.ts'
-import { drawGatewayKey } from '../../../src/guest/gateway-key.ts'
+import { drawGatewayKey } from '../../../src/guest/gateway/key.ts'
 import { createGatewayAuthenticate, mintGatewayKey, othersSeenMs } from '../../../src/inference/keys/authenticate.ts'
 import { createInstanceKeys } from '../../../src/inference/keys/instance-keys.ts'
 import { createLimiter } from '../../../src/inference/limits/limiter.ts'
@@ -282,20 +282,20 @@ describe('keys of instances', () => {
     // Goal: the claim fails, and neither key becomes the other one's: that of another instance, of the organization,
     // or of the same instance with another secret.
     using ledger = openLedger()
-    const [one, two] = [ledger.addInstance('abcd1234'), ledger.addInstance('efgh5678')]
+    const [holder, other] = [ledger.addInstance('abcd1234'), ledger.addInstance('efgh5678')]
     const keys = keysOf(ledger)
     const first = drawGatewayKey(systemRandom)
-    keys.registerKey(one, first.drawn)
+    keys.registerKey(holder, first.drawn)
     const { prefix } = first.drawn
-    const other = { prefix, secretSha256: 'ab'.repeat(32) }
+    const forged = { prefix, secretSha256: 'ab'.repeat(32) }
     const refusal = `another gateway key has the prefix ${prefix} that the guest drew`
-    expect(() => keys.registerKey(two, first.drawn)).toThrow(refusal)
-    expect(() => keys.registerKey(two, other)).toThrow(refusal)
-    expect(() => keys.registerKey(one, other)).toThrow(refusal)
+    expect(() => keys.registerKey(other, first.drawn)).toThrow(refusal)
+    expect(() => keys.registerKey(other, forged)).toThrow(refusal)
+    expect(() => keys.registerKey(holder, forged)).toThrow(refusal)
     const own = ledger.addKey()
-    expect(() => keys.registerKey(one, { ...other, prefix: prefixOf(own) })).toThrow('another gateway key')
+    expect(() => keys.registerKey(holder, { ...forged, prefix: prefixOf(own) })).toThrow('another gateway key')
     const { authenticate } = authenticator(ledger)
-    expect(authenticate(bearer(first.key))).toMatchObject({ instanceId: one, keyDigest: digestOf(first.key) })
+    expect(authenticate(bearer(first.key))).toMatchObject({ instanceId: holder, keyDigest: digestOf(first.key) })
     expect(authenticate(bearer(own))).toMatchObject({ instanceId: null, keyDigest: digestOf(own) })
   })
 

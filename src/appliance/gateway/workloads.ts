@@ -2,16 +2,16 @@
 // files.
 
 import { join } from 'node:path'
-import type { Clock } from '../base/clock.ts'
-import type { Logger } from '../base/log.ts'
-import type { Config } from '../config/schema.ts'
-import type { ImageManifest } from '../contract/vm/image.ts'
-import { type ControlKey, controlKeyFile, openControlKey } from '../enclave-host/control-key.ts'
-import { readAllowlist } from '../inference/attestation/workloads.ts'
-import { loadUpstream, type UpstreamTarget } from '../inference/upstream/target.ts'
-import { loadGpus } from '../inference/worker/gpu-policy.ts'
-import { GatewayModel } from './gateway-model.ts'
-import { gatewayWorkload } from './workload.ts'
+import type { Clock } from '../../base/clock.ts'
+import type { Logger } from '../../base/log.ts'
+import type { Config } from '../../config/schema.ts'
+import type { ImageManifest } from '../../contract/vm/image.ts'
+import { type ControlKey, controlKeyFile, openControlKey } from '../../enclave-host/control-key.ts'
+import { readAllowlist } from '../../inference/attestation/workloads.ts'
+import { loadUpstream, type UpstreamTarget } from '../../inference/upstream/target.ts'
+import { loadGpus } from '../../inference/worker/gpu-policy.ts'
+import { gatewayWorkload } from '../workload.ts'
+import { GatewayModel } from './model.ts'
 
 export type GatewayWorkloads = {
   readonly upstreams: UpstreamTarget[]

@@ -3,8 +3,8 @@
 // The host gets the prefix and the digest of the secret, and registers these: it cannot send a request as the instance.
 
 import { createHash } from 'node:crypto'
-import { type RandomBytes, randomName } from '../base/ids.ts'
-import type { DrawnKey } from '../contract/vm/agent.ts'
+import { type RandomBytes, randomName } from '../../base/ids.ts'
+import type { DrawnKey } from '../../contract/vm/agent.ts'
 
 /** Returns a new key `gw_<prefix8>_<secret32>`, and what the host may have of it. */
 export function drawGatewayKey(random: RandomBytes): { readonly key: string; readonly drawn: DrawnKey } {
