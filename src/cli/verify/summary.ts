@@ -105,6 +105,7 @@ const RESTS: readonly (readonly [label: string, names: readonly string[]])[] = [
   ['TCB', ['tcb-level']],
   ['workloads', ['pin-allowlist']],
   ['prompts', ['workload-upstreams', 'prompts']],
+  ['settings', ['workload-settings']],
   ['operator', ['pin-operator-key']],
   ['VMPL', ['vmpl']],
   ['firmware', ['tcb-floor-snp', 'tcb-floor-microcode']],
@@ -127,10 +128,11 @@ const RESTS: readonly (readonly [label: string, names: readonly string[]])[] = [
   ['upstream', [upstreamCheckName]],
 ]
 
-/** One line for each: the root, the VMPL and the firmware among them. */
+/** One line for each that found something: the root, the VMPL and the firmware among them. */
 export function restLines(checks: readonly Check[]): string[] {
   return RESTS.flatMap(([label, names]) => {
-    const found = names.flatMap(name => checks.find(check => check.name === name && check.outcome === 'pass') ?? [])
+    const isTelling = ({ outcome, reason }: Check) => outcome === 'pass' && reason !== ''
+    const found = names.flatMap(name => checks.find(check => check.name === name && isTelling(check)) ?? [])
     return found.length === 0 ? [] : [`${label}: ${found.map(found => oneLine(found.reason)).join('; ')}`]
   })
 }
