@@ -1,8 +1,8 @@
 // The relay from a tenant's page to services A, B and C. Effects: those of the services; timers.
 //
 // A request needs a key of its service, in its Authorization header as with any client, or a session of the console.
-// No cookie goes on. What the relay holds is bounded by itself, for each address and each organization or person: the
-// services count what they hold by key and address, and not what passes through the console.
+// No cookie goes on. The relay bounds its own requests, for each address and each organization or person: a service
+// counts by key and by address, and its bounds end where a response waits in the console.
 
 import type { Clock } from '../../base/clock.ts'
 import { Fault } from '../../base/fault.ts'

@@ -28,6 +28,8 @@ function watched() {
         'report-to': '{"group":"x","max_age":1,"endpoints":[{"url":"https://evil.example"}]}',
         refresh: '0; url=https://evil.example',
         'service-worker-allowed': '/',
+        'speculation-rules': '"/rules.json"',
+        'www-authenticate': 'Basic realm="console"',
         'x-request-id': 'req_1',
       },
     })
@@ -61,7 +63,14 @@ test('goal: path, query, key and body go to the service; cookie and origin do no
   expect(response.headers.get('set-cookie')).toBeNull()
   expect(response.headers.get('access-control-allow-origin')).toBeNull()
   expect(response.headers.get('x-request-id')).toBe('req_1')
-  for (const name of ['nel', 'report-to', 'refresh', 'service-worker-allowed']) {
+  for (const name of [
+    'nel',
+    'report-to',
+    'refresh',
+    'service-worker-allowed',
+    'speculation-rules',
+    'www-authenticate',
+  ]) {
     expect([name, response.headers.get(name)]).toEqual([name, null])
   }
   expect(response.headers.get('content-security-policy')).toContain('; sandbox;')
