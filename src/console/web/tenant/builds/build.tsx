@@ -11,7 +11,8 @@ import { Digest, Foreign, Instant, Link, StateMark } from '../../parts/text.tsx'
 import { EvidenceCard } from '../evidence.tsx'
 import { askService, bytesOf, useServiceUrl } from '../services.ts'
 import { BuildLog } from './build-log.tsx'
-import { type KnownBuild, knownBuild } from './known-builds.ts'
+import type { KnownBuild } from './known-build.ts'
+import { knownBuild } from './known-builds.ts'
 import { requestNote, verifyBuildCommand } from './verify-command.ts'
 
 const everyMs = 3_000

@@ -2,7 +2,7 @@
 
 import type { BuildRecord } from '../../../../contract/http/build-api.ts'
 import { type CommandOptions, commandOf } from '../../core/command.ts'
-import type { KnownBuild } from './known-builds.ts'
+import type { KnownBuild } from './known-build.ts'
 
 /** `file`: the saved result. */
 export function verifyBuildCommand(file: string, known: KnownBuild | null, record: BuildRecord): string {

@@ -2,7 +2,7 @@
 // host may choose anew, is no expectation.
 
 import { expect, test } from 'bun:test'
-import type { KnownBuild } from '../../../../../src/console/web/tenant/builds/known-builds.ts'
+import type { KnownBuild } from '../../../../../src/console/web/tenant/builds/known-build.ts'
 import { requestNote, verifyBuildCommand } from '../../../../../src/console/web/tenant/builds/verify-command.ts'
 import { commandFault } from '../../../../rigs/console/command-line.ts'
 import { buildId, buildRecord } from '../../../../rigs/console/tenant-services.ts'
