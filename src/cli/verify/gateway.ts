@@ -42,12 +42,13 @@ import { addBoundGpuOptions, type BoundGpuOptions, expectedGpuChecks, readJudgeG
 import { gpuDocument } from './gpu/gpu.ts'
 import { withFlags } from './pin-options.ts'
 import { nonceOption } from './receipt-options.ts'
+import { refuseConnectionOptions, timeoutMsDefault } from './saved-document.ts'
 import { verdictSummary } from './summary.ts'
 import { addTrustOptions, checksOfNamed, readTrust, type TrustOptions, withOutsideFlag } from './trust-options.ts'
 
 type GatewayOptions = TrustOptions &
   LogOptions &
-  BoundGpuOptions & { ca?: string; timeoutMs: number; document?: string; nonce?: Uint8Array; asOf?: number }
+  BoundGpuOptions & { ca?: string; timeoutMs?: number; document?: string; nonce?: Uint8Array; asOf?: number }
 
 const clientLogHelp = `
 ~/.config/strongroom/client.toml gives the log and its options alone (log, log_key, witness and so on); see \`strongroom help log\`.
@@ -66,7 +67,11 @@ export function addVerifyGateway(verify: Command): void {
       timeOption,
     )
     .option('--ca <file>', "PEM of the authority that issued the gateway's certificate; default: the system's")
-    .option('--timeout-ms <count>', 'longest wait for the whole response', countOption(100, 600_000), 30_000)
+    .option(
+      '--timeout-ms <count>',
+      `longest wait for the whole response; default ${timeoutMsDefault}`,
+      countOption(100, 600_000),
+    )
   addBoundGpuOptions(addLogOptions(addTrustOptions(command)))
     .addHelpText(
       'after',
@@ -133,6 +138,8 @@ function evidenceOf(url: URL | undefined, options: GatewayOptions): FindEvidence
     const message = `exactly one of a url and --document is there to be verified; ${url === undefined ? 'none is' : 'both are'} there`
     throw new InputFault(message, { param: 'document', remedy: 'name the gateway by its https://HOST:PORT' })
   }
+  const { timeoutMs = timeoutMsDefault } = options
+  if (document !== undefined) refuseConnectionOptions({ ca: options.ca, 'timeout-ms': options.timeoutMs })
   const ca = options.ca === undefined ? undefined : readTextInput({ path: options.ca, param: 'ca', bytesMax: MIB })
   if (url !== undefined) {
     if (nonce !== undefined || asOf !== undefined) {
@@ -142,7 +149,7 @@ function evidenceOf(url: URL | undefined, options: GatewayOptions): FindEvidence
         remedy: `leave out --${param}, or name the --document`,
       })
     }
-    return workload => ask({ url, ca, timeoutMs: options.timeoutMs }, workload)
+    return workload => ask({ url, ca, timeoutMs }, workload)
   }
   const body = readInput({ path: document ?? '', param: 'document', bytesMax: attestationBytesMax })
   return async workload => ({

@@ -42,6 +42,7 @@ import type { PinOptions } from './pin-options.ts'
 import { addPinOptions, readPins, withFlags } from './pin-options.ts'
 import { addPolicyFlags, type PolicyFlags } from './policy-flags.ts'
 import { nonceOption } from './receipt-options.ts'
+import { refuseConnectionOptions, timeoutMsDefault } from './saved-document.ts'
 import { verdictSummary } from './summary.ts'
 import { addEvidenceOptions, type EvidenceOptions, readCrl, readPolicy, readRoots } from './trust-options.ts'
 
@@ -54,7 +55,7 @@ export type InstanceOptions = PinOptions &
     api?: URL
     keyFile?: string
     ca?: string
-    timeoutMs: number
+    timeoutMs?: number
     policy?: string
     image?: string
     publicKey?: string
@@ -99,7 +100,11 @@ export function addInstanceOptions(command: Command): Command {
     .option('--api <url>', 'service A, https://HOST:PORT; default https://instances.DOMAIN:8441', urlOption)
     .option('--key-file <file>', 'file with the API key; default: the environment, STRONGROOM_API_KEY')
     .option('--ca <file>', "PEM of the authority that issued service A's certificate; default: the system's")
-    .option('--timeout-ms <count>', 'longest wait for the whole response', countOption(100, 600_000), 30_000)
+    .option(
+      '--timeout-ms <count>',
+      `longest wait for the whole response; default ${timeoutMsDefault}`,
+      countOption(100, 600_000),
+    )
     .option('--policy <file>', 'JSON as in `verify policy-schema`; it names the measurements and the operator key')
     .option('--image <path>', 'directory or manifest.json of the image that it is to run; gives the measurement too')
     .option(
@@ -133,6 +138,10 @@ export async function judgeInstance(
   const trustRoot = given.trustSimulatedRoot ?? defaults.trust_simulated_root
   const log = await readLogOptions(run, given)
   const pins = readPins(loggedPins(given, log))
+  if (given.document !== undefined) {
+    const { ca, timeoutMs, api, keyFile } = given
+    refuseConnectionOptions({ ca, 'timeout-ms': timeoutMs, api, 'key-file': keyFile })
+  }
   const ownKeys = await readOwnKeys(run.io.env, given.publicKey ?? defaults.public_key, identities)
   // Before the network: a mistake here needs no request.
   const question = {
@@ -188,7 +197,7 @@ async function documentOf(
     api: options.api ?? defaultApi(instance, defaults),
     key: readApiKey(options.keyFile, run.io.env, defaults.key_file),
     ca: caPath === undefined ? undefined : readTextInput({ path: caPath, param: 'ca', bytesMax: MIB }),
-    timeoutMs: options.timeoutMs,
+    timeoutMs: options.timeoutMs ?? timeoutMsDefault,
   }
   const nonce = systemRandom(nonceBytes)
   return { bytes: await fetchAttestation(source, instance, nonce), nonce, isFresh: true }

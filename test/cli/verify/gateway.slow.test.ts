@@ -231,6 +231,9 @@ test('a saved document', async () => {
   await expectUsageError([...saved, gateway.url], 'both are there')
   await expectUsageError(['verify', 'gateway', ...all], 'none is there')
   await expectUsageError(line(gateway.url, '--nonce', nonce), '--nonce is for a saved --document')
+  // Goal: an option without an effect is refused, rather than taken for one that was heeded.
+  await expectUsageError([...saved, '--ca', 'ca.pem'], '--ca is for a connection, and a saved --document needs none')
+  await expectUsageError([...saved, '--timeout-ms', '500'], '--timeout-ms is for a connection')
 })
 
 test('goal: bad input is refused with exit code 2', async () => {

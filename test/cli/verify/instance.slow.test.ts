@@ -404,5 +404,14 @@ test('goal: bad input is refused with exit code 2', async () => {
   await expectUsageError(line('--key-file', file('bad-key.txt', 'gw_x')), 'no API key')
   await expectUsageError(line('--image', file('bad.json', '{}')), '--image')
   await expectUsageError(line('--document', '/nonexistent'), '--document /nonexistent')
+  for (const [name, value] of [
+    ['--ca', 'ca.pem'],
+    ['--timeout-ms', '500'],
+    ['--api', 'https://a.example:8441'],
+    ['--key-file', 'key.txt'],
+  ] as const) {
+    const message = `${name} is for a connection, and a saved --document needs none`
+    await expectUsageError(line('--document', 'saved.json', name, value), message)
+  }
   await expectUsageError(['verify', 'instance', hostname], 'there is no HOME')
 })
