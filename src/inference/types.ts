@@ -122,13 +122,8 @@ export type BodySender = { readonly organizationId: string; readonly request: st
 /** One encrypted request and its response. */
 export type EncryptedExchange = {
   /**
-<<<<<<< HEAD
-   * Whether the sealed body proves which request and key it was made for. Otherwise anyone who ends its TLS can send it
-   * again under another key, so nothing of it is kept.
-=======
    * Whether the sealed body proves which request and key it was made for. Otherwise anyone who ends
    * its TLS can send it again under another key, so nothing of it is kept.
->>>>>>> w-responses
    */
   readonly isBound: boolean
   /** Longest encrypted body of a plain body of at most `plainBytes`. */
