@@ -132,7 +132,6 @@ type ExchangeParts = {
 }
 
 class Exchange implements EncryptedExchange {
-  readonly isBound: boolean = false
   readonly #given: ExchangeParts
   /** Null: no honest sender has made this encapsulated key, so the response would be unreadable. */
   #context: Promise<ServerContext | null> | null = null

@@ -81,7 +81,7 @@ export class ReplayMemory {
     // The same for all keys: a copy may come under another.
     const keyDigest = ''
     if (this.#unbound.find(mark, keyDigest) !== null) return 'seen'
-    this.#unbound.keep(mark, { organizationId, keyDigest, text: '.' })
+    this.#unbound.keep(mark, { organizationId, keyDigest, text: '.', facts: null })
     return 'new'
   }
 

@@ -6,9 +6,10 @@ import { ehbpKeys } from '../../../../scripts/rigs/gateway/ehbp.ts'
 import { postEncrypted } from '../../../../scripts/rigs/gateway/encrypted-client.ts'
 import { MODEL, startHostGateway, type TestGateway, target } from '../../../../scripts/rigs/gateway/server.ts'
 import { sendJson, startUpstream, type TestUpstream } from '../../../../scripts/rigs/gateway/upstream-server.ts'
+import { systemClock } from '../../../../src/base/clock.ts'
 import { systemRandom } from '../../../../src/base/ids.ts'
 import { NO_RULES } from '../../../../src/contract/key-rules.ts'
-import { createEncryption } from '../../../../src/inference/encryption/encryption.ts'
+import { createOwnEncryption } from '../../../../src/inference/encryption/encryption.ts'
 import { servedModels } from '../../../../src/inference/gateway/models.ts'
 
 const path = '/v1/responses'
@@ -127,21 +128,13 @@ test('models inside', () => {
 })
 
 describe('sealed requests', () => {
-  /** As the client library of the gateway seals them, or as stock clients do. */
-  function sealedGateway(isBound: boolean): TestGateway {
-    const encryption = createEncryption({ keys: ehbpKeys, random: systemRandom })
-    const begin: typeof encryption.begin = request => {
-      const exchange = encryption.begin(request)
-      return exchange === null ? null : Object.defineProperty(exchange, 'isBound', { value: isBound })
-    }
-    const host = { encryption: { ...encryption, begin } }
-    return undo.use(startHostGateway([target(inner.url)], { host }))
-  }
+  const encryption = createOwnEncryption({ keys: ehbpKeys, random: systemRandom, clock: systemClock })
+  const sealedGateway = () => undo.use(startHostGateway([target(inner.url)], { host: { encryption } }))
   const ask = { model: MODEL, input: secret }
 
   // Goal: a sealed body that another key sends again leaves nothing that this key could build on.
   test('not bound: nothing is kept, and nothing earlier is read', async () => {
-    const gateway = sealedGateway(false)
+    const gateway = sealedGateway()
     const answer = JSON.parse(await (await postEncrypted(gateway, path, ask)).text())
     expect(answer).toMatchObject({ object: 'response', store: false })
     const next = await gateway.post(path, { ...ask, previous_response_id: answer.id })
@@ -161,10 +154,12 @@ describe('sealed requests', () => {
 
   // Goal: one that is bound to its key keeps and reads as a plain one.
   test('bound: it is kept', async () => {
-    const gateway = sealedGateway(true)
-    const first = JSON.parse(await (await postEncrypted(gateway, path, ask)).text())
+    const gateway = sealedGateway()
+    const bound = { epoch: encryption.epoch() }
+    const first = JSON.parse(await (await postEncrypted(gateway, path, ask, bound)).text())
     expect(first).toMatchObject({ store: true })
-    const second = await postEncrypted(gateway, path, { ...ask, input: 'x', previous_response_id: first.id })
+    const next = { ...ask, input: 'x', previous_response_id: first.id }
+    const second = await postEncrypted(gateway, path, next, bound)
     expect(second.response.status).toBe(200)
     expect(JSON.stringify(inner.seen.at(-1)?.body)).toContain(secret)
   })
