@@ -1,7 +1,7 @@
 // Interfaces that several parts of the gateway share, narrow because it runs on a host and in a measured VM. Types
 // only.
 
-import type { KeyRules } from '../contract/key-rules.ts'
+import type { KeyMaker, KeyRules } from '../contract/key-rules.ts'
 
 /** Operation of a client's request. */
 export type Operation = CompletionOperation | 'responses' | 'messages' | 'count_tokens' | 'embeddings'
@@ -16,6 +16,7 @@ export type Caller = {
   readonly keyDigest: string
   readonly organizationId: string
   readonly instanceId: string | null
+  readonly madeBy: KeyMaker
   readonly requestsPerMinute: number
   readonly tokensPerMinute: number
   readonly concurrencyMax: number
@@ -75,6 +76,8 @@ export type SealedRequest = {
   readonly id: string
   readonly model: string
   readonly body: Uint8Array
+  /** The maker of the key that asks. */
+  readonly keyMadeBy: KeyMaker
   /** An organization: they take turns at the signatures. */
   readonly owner: string
 }

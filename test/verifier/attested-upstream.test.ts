@@ -74,7 +74,7 @@ test('goal: the line of a response, and a claim of evidence that workload.json d
     attested: new Set(['far']),
   })
   const request = utf8('{}')
-  const { salt, seal } = sealer.begin({ id: 'r', model: 'm', body: request, owner: 'o' })
+  const { salt, seal } = sealer.begin({ id: 'r', model: 'm', body: request, keyMadeBy: 'client', owner: 'o' })
   const sealing = seal('far')
   sealing.update(request)
   const receipt = carriedReceipt(await sealing.finish({ prompt: 1, completion: 1 }), salt)

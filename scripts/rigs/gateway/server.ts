@@ -38,6 +38,7 @@ export const CALLER: Caller = {
   keyDigest: 'ab'.repeat(32),
   organizationId: 'o1',
   instanceId: null,
+  madeBy: 'host',
   requestsPerMinute: 1000,
   tokensPerMinute: 1_000_000,
   concurrencyMax: 1000,

@@ -70,7 +70,7 @@ function kindOf(name: string, named: ReadonlySet<string>): Failure {
 
 /** Checks that something can be read, besides those that end with `-format`. */
 const INPUT_CHECKS: ReadonlySet<string> = new Set([
-  ...['report-form', 'certificate-table', 'vek-certificate', 'quote-form', 'collateral-form'],
+  ...['report-form', 'certificate-table', 'vek-certificate', 'quote-form', 'collateral-form', 'gateway-key-maker'],
 ])
 
 /** Checks of policies' groups of fields (appraise.ts of attest/policy and attest/tdx), of pins and of floors. */

@@ -1,6 +1,6 @@
 // A verdict in at most fifteen lines: the subject, its evidence, what was waived, what was not checked. Pure.
 
-import { GPU_POLICY_CHECKS, sourceCheckName, upstreamCheckName } from '../../attest/check-names.ts'
+import { GPU_POLICY_CHECKS, keyMakerCheckName, sourceCheckName, upstreamCheckName } from '../../attest/check-names.ts'
 import { type Check, isBroken } from '../../attest/verdict.ts'
 import { EVERY_PIN, pinCheckName } from '../../verifier/pins.ts'
 import { oneLine, type Paint, type ShownVerdict, verdictText, verdictWords } from '../render.ts'
@@ -126,6 +126,7 @@ const RESTS: readonly (readonly [label: string, names: readonly string[]])[] = [
   ['TLS key', ['tls-binding']],
   ['response', ['response-receipt']],
   ['upstream', [upstreamCheckName]],
+  ['key', [keyMakerCheckName, 'gateway-key-maker']],
 ]
 
 /** One line for each that found something: the root, the VMPL and the firmware among them. */

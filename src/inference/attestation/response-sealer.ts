@@ -37,7 +37,7 @@ export function createResponseSealer(deps: SealerDeps): ResponseSealer {
   const { signAll, batchMax } = deps.signing ?? signHere(keys)
   const signatures = new FairBatches(signAll, batchMax)
   return {
-    begin: ({ id, model, body, owner }) => {
+    begin: ({ id, model, body, keyMadeBy, owner }) => {
       if (signatures.size(owner) >= unsignedMax) {
         throw new BusyFault(`${unsignedMax} responses wait for their receipts to be signed.`, 1)
       }
@@ -52,6 +52,7 @@ export function createResponseSealer(deps: SealerDeps): ResponseSealer {
               requestId: id,
               model,
               upstream,
+              keyMadeBy,
               coverage: inside.has(upstream) ? 'inside' : attested?.has(upstream) ? 'outside-attested' : 'outside',
               requestDigest: asked,
               ...chain.finish(),

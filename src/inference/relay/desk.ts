@@ -170,7 +170,7 @@ export class Desk {
 
   #entered(id: string, entry: Entry<Caller>): Asks['enter']['value'] {
     if (!entry.ok) return entry
-    const { keyPrefix, keyDigest, organizationId, rules } = entry.caller
+    const { keyPrefix, keyDigest, organizationId, madeBy, rules } = entry.caller
     const account = entry.open(null)
     if (this.#isClosed || this.#open.has(id)) {
       // The relay died while the request waited for its key's share.
@@ -180,7 +180,7 @@ export class Desk {
     this.#open.set(id, { account, keyDigest, lease: null, waiting: null, delivered: 0 })
     return {
       ok: true,
-      caller: { keyPrefix, keyDigest, organizationId, rules },
+      caller: { keyPrefix, keyDigest, organizationId, madeBy, rules },
       hasBudget: hasBudget(entry.caller),
       headers: entry.headers,
     }
