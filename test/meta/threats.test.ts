@@ -6,7 +6,7 @@ import { join } from 'node:path'
 import { readTree, root } from './tree.ts'
 
 const services = ['A, instances', 'B, gateway', 'C, builds']
-const actors = ['host', 'tenant', 'client', 'upstream', 'build source', 'network']
+const actors = ['host', 'tenant', 'client', 'upstream', 'build source', 'network', 'another host']
 
 const topic = 'src/cli/help/threats.md'
 const rows = (readTree(topic).get(topic) ?? '')
