@@ -221,7 +221,7 @@ test('goal: organization, key and instance from creation to the end, with every 
   expect(key.stderr).toContain(prefix)
   expect(key.stderr).not.toContain(secret)
   expect((await run(['key', 'list', 'acme'])).stdout).toBe(
-    `PREFIX    SCOPE  STATE   CREATED               LAST USED  REVOKED\n${prefix}  read   active  2026-11-20T12:00:00Z  -          -\n`,
+    `PREFIX    SCOPE  STATE   MADE BY             CREATED               LAST USED  REVOKED\n${prefix}  read   active  minted by the host  2026-11-20T12:00:00Z  -          -\n`,
   )
   expect(await runJson('key', 'revoke', prefix)).toMatchObject({
     code: 0,
