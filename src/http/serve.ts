@@ -4,6 +4,7 @@
 
 import { Fault, messageOf } from '../base/fault.ts'
 import type { Logger } from '../base/log.ts'
+import { boundReceiveBuffers } from '../linux/receive-buffers.ts'
 import type { Tls } from './certificate.ts'
 import type { NamedCertificate, TlsPair } from './pair.ts'
 
@@ -66,8 +67,8 @@ export function serveTls(handler: FetchHandler, options: ServeTlsOptions): TlsSe
     const named = [...guests, ...(tls.named?.() ?? [])]
     return [{ cert, key }, ...named.map(row => ({ ...row, key }))]
   }
-  const listen = (port: number, reusePort: boolean): Bun.Server<undefined> =>
-    Bun.serve({
+  const listen = (port: number, reusePort: boolean): Bun.Server<undefined> => {
+    const server = Bun.serve({
       hostname,
       port,
       reusePort,
@@ -79,6 +80,9 @@ export function serveTls(handler: FetchHandler, options: ServeTlsOptions): TlsSe
       http2: options.http2 === true,
       fetch: handler,
     })
+    boundReceiveBuffers(server.port ?? port)
+    return server
+  }
   let current: Bun.Server<undefined>
   try {
     // Sharing would hide another process on the port, so the first attempt does not share.

@@ -1,7 +1,6 @@
 // One completion, in any API, from admission to the last byte, and the frame that all metered requests share. Fails
 // closed: the account of a request is closed exactly once, however the request ends.
 
-import { toHex } from '../../base/bytes.ts'
 import type { Clock } from '../../base/clock.ts'
 import { Fault } from '../../base/fault.ts'
 import type { RandomBytes } from '../../base/ids.ts'
@@ -10,22 +9,22 @@ import { createSharedTurns } from '../../base/work/turns.ts'
 import { checkBodyHeaders, discardBody, discardTooLarge, readBody } from '../../http/body.ts'
 import { DIALECTS, dialectOf, hasDialect } from '../dialects/dialects.ts'
 import { namesOf, renamedFault } from '../dialects/fields.ts'
-import { type ParsedDialect, parseDialect } from '../dialects/request.ts'
-import { idsIn } from '../dialects/responses/earlier.ts'
+import type { EarlierIds } from '../dialects/responses/earlier.ts'
 import { BusyFault, UpstreamFault } from '../failure.ts'
 import type { BodyRoom } from '../limits/body-room.ts'
-import { estimateTokens, NO_TOKENS, partTokens, type RequestAccount } from '../metering/account.ts'
-import { usageLabels } from '../metering/labels.ts'
-import type { Dialect, ResponseHead } from '../openai/dialect.ts'
-import { cutLongTexts, type LongTexts, textBytesMax } from '../openai/long-texts.ts'
+import { estimateTokens, NO_TOKENS, type RequestAccount } from '../metering/account.ts'
+import type { Dialect, Earlier, ResponseHead } from '../openai/dialect.ts'
+import { textBytesMax } from '../openai/long-texts.ts'
 import type { Obfuscate } from '../openai/obfuscation.ts'
-import { parseRequest, readSource } from '../openai/request.ts'
+import { type RequestSource, readSource } from '../openai/request.ts'
 import type { SchemaChecks } from '../schema-check/service.ts'
 import type { BeginTrace } from '../traces/tracer.ts'
 import type { EncryptedExchange, Operation } from '../types.ts'
 import type { Enter, EnteredCaller, Entry } from './enter.ts'
 import { completeJob, type FailoverDeps } from './failover.ts'
+import { earlierTexts, type LargeBodies, type LargeCompletion, smallBytesMax } from './large-bodies.ts'
 import { answering, requireModel, type ServedModels } from './models.ts'
+import { type AskedCompletion, earlierIdsOf, type ReadCompletion, readCompletion } from './read-body.ts'
 import { beginSeal, type ReceiptDeps } from './receipts.ts'
 import { clientGoneStatus, costHeader, type Job } from './respond.ts'
 import { earlierOf, keptText, type ResponseMemory, responseIdOf } from './response-memory.ts'
@@ -62,6 +61,7 @@ export type CompletionDeps = CompletionServices &
     readonly schemas: SchemaChecks
     readonly responses: ResponseMemory
     readonly bodyRoom: BodyRoom
+    readonly largeBodies: LargeBodies
     /** Where requests wait for the others of their turn, whose bodies have come as well. */
     readonly bodiesOfTurn: TurnEnd
     readonly obfuscate: Obfuscate
@@ -81,9 +81,6 @@ export type Received<Asked extends Operation> = {
 export type MeteredHandler<Asked extends Operation> = (request: Request, received: Received<Asked>) => Promise<Response>
 export type CompletionHandler = MeteredHandler<AskedCompletion>
 
-/** Completions of every API. */
-export type AskedCompletion = Exclude<Operation, 'embeddings' | 'count_tokens'>
-
 /** Reserved for the completion until its tokens are counted. */
 const completionTokensReserved = 256
 /** Assumed for a large body. */
@@ -93,14 +90,16 @@ const chunkedBytesReserved = 16_384
 
 export function createCompletionHandler(deps: CompletionDeps): CompletionHandler {
   return createMeteredHandler(deps, (admitted, body) => {
-    const cut = longTextsOf(deps, body)
-    if (cut !== null) return cut.then(longTexts => answer(deps, admitted, { body, longTexts }))
-    return answer(deps, admitted, { body, longTexts: null })
+    if (body.length > smallBytesMax) return answerLarge(deps, admitted, { body, earlier: null })
+    const source = readSource(body)
+    const ids = earlierIdsOf(admitted.operation, source)
+    if (ids !== null) return answerLater(deps, admitted, { body, source }, ids)
+    return answer(deps, admitted, { ...readHere(deps, admitted, { source, earlier: null }), body })
   })
 }
 
 export type MeteredDeps = CompletionServices &
-  Pick<CompletionDeps, 'limits' | 'log' | 'deadlines' | 'bodyRoom' | 'bodiesOfTurn'>
+  Pick<CompletionDeps, 'limits' | 'log' | 'deadlines' | 'bodyRoom' | 'largeBodies' | 'bodiesOfTurn'>
 
 /**
  * The life of every metered request, in one function: admission before the body is read, the body, `respond`, which
@@ -176,14 +175,6 @@ function roomFor({ bodyRoom }: MeteredDeps, headers: Headers, { organizationId }
   return bytes <= textBytesMax ? () => {} : bodyRoom.take(bytes, organizationId)
 }
 
-/** Null: the body is not large. Fault body_too_large. */
-export function longTextsOf({ random }: Pick<CompletionDeps, 'random'>, body: Uint8Array): Promise<LongTexts> | null {
-  return body.length <= textBytesMax ? null : bodiesInTurns(cutLongTexts(body, toHex(random(markBytes))))
-}
-
-const bodiesInTurns = createSharedTurns()
-const markBytes = 16
-
 function tokensToReserve(
   headers: Headers,
   { operation, exchange }: Pick<Received<Operation>, 'operation' | 'exchange'>,
@@ -224,32 +215,67 @@ function drawn(random: RandomBytes): number {
   return new DataView(random(4).buffer).getUint32(0) / 2 ** 32
 }
 
-/** A request whose body has been read. */
-type ReadCompletion = { readonly body: Uint8Array; readonly longTexts: LongTexts | null }
-type ParsedCompletion = ReadCompletion & { readonly parsed: ParsedBody }
+/** A request whose body has been parsed. `body`: the client's own bytes. */
+type ParsedCompletion = ReadCompletion & { readonly body: Uint8Array }
 
-function answer(
-  deps: CompletionDeps,
-  admitted: AdmittedRequest<AskedCompletion>,
-  read: ReadCompletion,
-): Promise<Response> {
-  const parsed = parseBody(deps, admitted, read.longTexts?.bytes ?? read.body)
-  return parsed instanceof Promise
-    ? parsed.then(ready => answerParsed(deps, admitted, { ...read, parsed: ready }))
-    : answerParsed(deps, admitted, { ...read, parsed })
+function readHere(
+  { limits }: Pick<CompletionDeps, 'limits'>,
+  { operation }: AdmittedRequest<AskedCompletion>,
+  { source, earlier }: { readonly source: RequestSource; readonly earlier: Earlier | null },
+): ReadCompletion {
+  return readCompletion(operation, source, { earlier, hasLabels: limits.usageLabels === true })
 }
 
-function answerParsed(
+/** The request builds on earlier ones, which may be large. */
+async function answerLater(
+  deps: CompletionDeps,
+  admitted: AdmittedRequest<AskedCompletion>,
+  { body, source }: { readonly body: Uint8Array; readonly source: RequestSource },
+  ids: EarlierIds,
+): Promise<Response> {
+  const earlier = await loadEarlier(deps, admitted, ids)
+  const texts = await inSharedTurns(earlierTexts(earlier))
+  const bytes = [...texts.items, ...texts.named].reduce((sum, { length }) => sum + length, 0)
+  if (bytes > smallBytesMax) return await answerLarge(deps, admitted, { body, earlier: texts })
+  return await answer(deps, admitted, { ...readHere(deps, admitted, { source, earlier }), body })
+}
+
+async function answerLarge(
+  deps: CompletionDeps,
+  admitted: AdmittedRequest<AskedCompletion>,
+  { body, earlier }: Pick<LargeCompletion, 'body' | 'earlier'>,
+): Promise<Response> {
+  const { read, body: given } = await deps.largeBodies.readCompletion({
+    ...{ body, earlier, operation: admitted.operation },
+    owner: admitted.caller.organizationId,
+    signal: admitted.request.signal,
+    hasLabels: deps.limits.usageLabels === true,
+    keepsItems: deps.responses.isOn,
+    earlierOf: ids => loadEarlier(deps, admitted, ids),
+  })
+  return await answer(deps, admitted, { ...read, body: given })
+}
+
+function loadEarlier(
+  { responses: memory }: CompletionDeps,
+  { id, caller }: AdmittedRequest<AskedCompletion>,
+  ids: EarlierIds,
+): Promise<Earlier> {
+  return earlierOf({ memory, by: { keyDigest: caller.keyDigest, request: id } }, ids)
+}
+
+const inSharedTurns = createSharedTurns()
+
+function answer(
   deps: CompletionDeps,
   admitted: AdmittedRequest<AskedCompletion>,
   read: ParsedCompletion,
 ): Promise<Response> {
   const { rules } = admitted.caller
-  const { given, request } = read.parsed
-  if (deps.limits.usageLabels === true) admitted.account.labels = usageLabels(admitted.operation, given)
-  const asked = { rules, model: requireModel(deps.models, { rules, name: request.model, use: 'completions' }) }
+  admitted.account.labels = read.labels
+  const asked = { rules, model: requireModel(deps.models, { rules, name: read.request.model, use: 'completions' }) }
   const [model, fallback] = answering(deps.models, asked, () => drawn(deps.random))
-  return fallback === undefined && read.longTexts === null
+  return fallback === undefined && read.values === null
     ? complete(deps, admitted, { ...read, model })
     : completeByEither(deps, admitted, { ...read, model, fallback })
 }
@@ -281,7 +307,7 @@ async function completeByEither(
     }
   } finally {
     // A stream may last for minutes, and no upstream is asked any more.
-    read.longTexts?.drop()
+    read.values?.drop()
   }
 }
 
@@ -297,14 +323,12 @@ function prepareJob(
   admitted: AdmittedRequest<AskedCompletion>,
   read: ParsedCompletion & { readonly model: string },
 ): Job | Promise<Job> {
-  const { request, id, exchange, headers, account, caller } = admitted
-  const { body, longTexts, model } = read
-  const { request: asked, source, ignored, respond } = read.parsed
+  const { request, operation, id, exchange, headers, account, caller } = admitted
+  const { body, model, request: asked, source, values, ignored, traits } = read
   const parsed = asked.model === model ? asked : { ...asked, model }
   account.model = model
-  // With all that was cut out: a document may have as many tokens, and what an upstream counts is to be believed.
-  account.bodyBytes = source.sizeBytes + body.length - (longTexts?.bytes ?? body).length
-  account.promptEstimate = estimateTokens(source.sizeBytes) + partTokens * (longTexts?.count ?? 0)
+  account.bodyBytes = read.bodyBytes
+  account.promptEstimate = read.promptEstimate
   if (account.trace !== null) account.trace.isStream = parsed.stream
   const isEncrypted = exchange !== null
   const { seal, headers: more } = beginSeal(deps, { request, id, caller, model, body, isEncrypted })
@@ -317,10 +341,12 @@ function prepareJob(
     createdS,
     schema: null,
     obfuscate: (includeObfuscation ?? deps.limits.padsStreams) ? deps.obfuscate : null,
-    dialect: respond?.({ id: responseIdOf(id), createdS, model, keep: keeperOf(deps, admitted, longTexts) }) ?? null,
+    dialect: hasDialect(operation)
+      ? DIALECTS[operation].respond(traits, { id: responseIdOf(id), createdS, model, keep: keeperOf(deps, admitted) })
+      : null,
   }
   const allHeaders = seal === null ? headers : { ...headers, ...more }
-  const job = { id, plan, source, longTexts, ignored, seal, headers: allHeaders, account, isEncrypted, signal }
+  const job = { id, plan, source, values, ignored, seal, headers: allHeaders, account, isEncrypted, signal }
   if (format.kind !== 'json_schema') return job
   const prepared = deps.schemas.prepare(format.schema, { key: caller.keyPrefix, signal })
   return prepared.then(schema => ({ ...job, plan: { ...plan, schema } }))
@@ -333,40 +359,15 @@ function keyHeadersOf(headers: Headers, dialect: Dialect | null): Headers {
   return key === null ? headers : new Headers({ authorization: `Bearer ${key}` })
 }
 
-/** `respond` is null for what needs no translation. */
-function parseBody(
-  { responses: memory }: CompletionDeps,
-  { operation, id, caller }: AdmittedRequest<AskedCompletion>,
-  body: Uint8Array,
-): ParsedBody | Promise<ParsedBody> {
-  if (!hasDialect(operation)) {
-    const parsed = parseRequest(operation, body)
-    return { ...parsed, given: parsed.source.body, ignored: NONE, respond: null }
-  }
-  const source = readSource(body)
-  const ids = operation === 'responses' ? idsIn(source.body) : null
-  if (ids === null || (ids.previous === null && ids.named.length === 0)) {
-    return parseDialect(DIALECTS[operation], source)
-  }
-  const by = { keyDigest: caller.keyDigest, request: id }
-  return earlierOf({ memory, by }, ids).then(earlier => parseDialect(DIALECTS[operation], source, earlier))
-}
-
-type ParsedBody = Omit<ParsedDialect, 'respond'> & { readonly respond: ParsedDialect['respond'] | null }
-
-const NONE: readonly string[] = []
-
 /** Null: this gateway keeps no responses. */
 function keeperOf(
   { responses, log }: CompletionDeps,
   { id, caller }: AdmittedRequest<AskedCompletion>,
-  longTexts: LongTexts | null,
 ): ResponseHead['keep'] {
   if (!responses.isOn) return null
   const { organizationId, keyDigest } = caller
   return kept => {
-    // Marks are no input, and what they stand for is too long to be kept.
-    const text = keptText(longTexts === null ? kept : { ...kept, inputText: null })
+    const text = keptText(kept)
     if (text !== null) responses.keep(responseIdOf(id), { organizationId, keyDigest, request: id, text })
     else log.debug('a response is too long to be kept', { request: id })
   }

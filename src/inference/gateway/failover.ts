@@ -149,7 +149,7 @@ export type Asked = {
 }
 
 async function tryUpstream(deps: FailoverDeps, job: Job, { lease, attempt, traceparent }: Asked): Promise<Response> {
-  const { plan, source, account, longTexts } = job
+  const { plan, source, account, values } = job
   const { request } = plan
   const cacheSalt = () => deps.cacheSalt(account.owner.organizationId)
   const { text, ignored } = upstreamBody({ request, source }, { engine: lease.target.engine, cacheSalt })
@@ -157,7 +157,7 @@ async function tryUpstream(deps: FailoverDeps, job: Job, { lease, attempt, trace
   const merged = more === null ? job : { ...job, headers: { ...job.headers, ...more } }
   const upstream = await deps.upstream.send(lease.target, {
     path: request.operation === 'chat' ? '/chat/completions' : '/completions',
-    body: longTexts?.putBack(text) ?? text,
+    body: values?.putBack(text) ?? text,
     stream: request.stream,
     traceparent,
     attempt,

@@ -3,6 +3,7 @@
 import type { Logger } from '../../base/log.ts'
 import type { GatewaySettings } from '../../contract/vm/workload.ts'
 import { type FetchHandler, type ServedTls, serveTls } from '../../http/serve.ts'
+import { boundReceiveBuffers } from '../../linux/receive-buffers.ts'
 
 export type ListenOptions = {
   readonly listen: { readonly hostname: string; readonly port: number }
@@ -45,5 +46,7 @@ export function listenWith(
     development: false,
     fetch: handler,
   })
-  return { port: server.port ?? listen.port, stop: isGraceful => server.stop(!isGraceful) }
+  const port = server.port ?? listen.port
+  boundReceiveBuffers(port)
+  return { port, stop: isGraceful => server.stop(!isGraceful) }
 }
