@@ -3,10 +3,10 @@
 
 import { NO_TOKENS } from '../metering/account.ts'
 import { readSource } from '../openai/request.ts'
+import { smallBytesMax } from './bodies/large-bodies.ts'
+import { countPrompt } from './bodies/read-body.ts'
 import { type CompletionDeps, createMeteredHandler, type MeteredDeps, type MeteredHandler } from './completion.ts'
-import { smallBytesMax } from './large-bodies.ts'
 import { requireModel } from './models.ts'
-import { countPrompt } from './read-body.ts'
 import { jsonResponse } from './responses.ts'
 
 /** The body is that of a message; `max_tokens` may be left out. */

@@ -8,11 +8,11 @@ import { createObfuscate } from '../openai/obfuscation.ts'
 import { type StartSchemaProcess, startOwnSchemaProcess } from '../schema-check/child.ts'
 import { createSchemaChecks } from '../schema-check/service.ts'
 import type { Operation } from '../types.ts'
+import { createLargeBodies } from './bodies/large-bodies.ts'
+import type { AskedCompletion } from './bodies/read-body.ts'
 import { type CompletionDeps, createCompletionHandler, type MeteredHandler } from './completion.ts'
 import { createCountHandler } from './count-tokens.ts'
 import { createEmbeddingsHandler } from './embeddings.ts'
-import { createLargeBodies } from './large-bodies.ts'
-import type { AskedCompletion } from './read-body.ts'
 import { type Handler, type HandlerTable, type Route, routesOf } from './routes.ts'
 
 export type MeteredRoutesDeps = Omit<

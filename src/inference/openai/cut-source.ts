@@ -47,7 +47,8 @@ export function cutSource(source: RequestSource, { mark, longTexts, isSent }: Cu
       texts.push(`${JSON.stringify(shown)}:null`)
     } else if (!isLong(value)) {
       body[name] = source.body[name]
-      texts.push(text)
+      // White space before the name may be long.
+      texts.push(text.length > 2 * shortCharsMax ? `${JSON.stringify(name)}:${value}` : text)
     } else {
       const tools = name === 'tools' ? source.body[name] : null
       body[name] = Array.isArray(tools) ? tools.map(nameAlone) : true
@@ -60,7 +61,12 @@ export function cutSource(source: RequestSource, { mark, longTexts, isSent }: Cu
   return { source: cutText, mark, values: cutValues as Uint8Array<ArrayBuffer>[] }
 }
 
-/** What chooses a tool. */
+/** The names that a header shows of a list, each within bounds. */
+export function shownNames(names: readonly string[]): readonly string[] {
+  return names.slice(0, unsentMax).map(name => name.slice(0, unsentCharsMax))
+}
+
+/** The field that chooses a tool. */
 function nameAlone(tool: unknown): JsonObject {
   const named = isObject(tool) && isObject(tool.function) ? tool.function.name : null
   return { function: { name: named } }

@@ -41,7 +41,7 @@ export type DialectRequest = {
   readonly traits: ResponseTraits | null
 }
 
-/** What a response needs of its request. Data alone, because another thread may have read the request. */
+/** The traits of a request that its response needs. Data alone, because another thread may have read the request. */
 export type ResponseTraits = {
   readonly echo: RequestEcho
   /** Names of tools whose input is a text. */

@@ -19,9 +19,9 @@ let program: Program
 
 beforeAll(async () => {
   undo = new AsyncDisposableStack()
-  // Whatever is asked, it answers the same: the bodies are not looked at.
+  // The upstream answers all requests the same, and does not parse their bodies.
   const completion = JSON.stringify({
-    choices: [{ index: 0, finish_reason: 'stop', message: { role: 'assistant', content: 'x' } }],
+    choices: [{ index: 0, finish_reason: 'stop', text: 'x', message: { role: 'assistant', content: 'x' } }],
     data: [{ index: 0, embedding: [1, 2] }],
     usage: { prompt_tokens: 11, completion_tokens: 3, total_tokens: 14 },
   })
@@ -58,7 +58,7 @@ type Body = {
   readonly path: string
   readonly text: string
   readonly headers?: Record<string, string>
-  /** Of its response. Default: 200. */
+  /** Status of the response. Default: 200. */
   readonly status?: number
 }
 
@@ -86,12 +86,11 @@ async function longestTurnMs(
       isOver = true
     })
     while (!isOver) expect((await fetch(`${program.url}/health`)).status).toBe(200)
-    // Of bodies with pictures there may be room for two at a time.
+    // The gateway may have room for two bodies with pictures at a time.
     const seen = new Set(await over)
     if (body.length > 4 * mib) seen.delete(429)
     expect([...seen]).toEqual([status])
     leastMs = Math.min(leastMs, Number(await (await fetch(program.figures)).json()))
-    if (process.env.TURNS !== undefined) console.log(path, leastMs, [...seen].join(' '))
   }
   return leastMs
 }
@@ -180,6 +179,9 @@ const BODIES: [name: string, body: () => Body][] = [
     }),
   ],
   ['32 MiB that are too much', () => ({ status: 413, path: chat, text: saying('\\"'.repeat(15 * mib)) })],
+  ['small lists', () => ({ path: chat, text: beside(`"x":${listOf(43_000, () => '[]')}`) })],
+  ['small texts that differ', () => ({ path: chat, text: beside(`"metadata":${listOf(13_000, at => `"${at}"`)}`) })],
+  ['small escapes', () => ({ path: '/v1/responses', text: chatOf(`"input":"日${unitsOf('\\"', 130_000)}"`) })],
   ['a prompt of tokens', () => ({ path: '/v1/completions', text: chatOf(`"prompt":${listOf(260_000, String)}`) })],
   ['responses: a text', () => ({ path: '/v1/responses', text: chatOf(`"input":"${unitsOf('abcd\\"')}"`) })],
   [
@@ -193,6 +195,7 @@ const BODIES: [name: string, body: () => Body][] = [
   [
     'responses: ids of 17 digits',
     () => ({
+      status: 400,
       path: '/v1/responses',
       text: chatOf(`"input":"x","metadata":${listOf(200_000, () => '12345678901234567')}`),
     }),

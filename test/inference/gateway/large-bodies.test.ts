@@ -7,12 +7,12 @@ import { systemClock } from '../../../src/base/clock.ts'
 import { systemRandom } from '../../../src/base/ids.ts'
 import { createLogger } from '../../../src/base/log.ts'
 import type { Refused } from '../../../src/base/work/asked-thread.ts'
-import type { FromThread, ToThread } from '../../../src/inference/gateway/body-thread.ts'
 import {
   createLargeBodies,
   type LargeBodies,
   type LargeCompletion,
-} from '../../../src/inference/gateway/large-bodies.ts'
+} from '../../../src/inference/gateway/bodies/large-bodies.ts'
+import type { FromThread, ToThread } from '../../../src/inference/gateway/bodies/thread.ts'
 
 const log = createLogger({ level: 'error', sink: () => {}, nowMs: Date.now })
 const deps = { clock: systemClock, random: systemRandom, log }
@@ -37,7 +37,7 @@ const chatOf = (content: string) => JSON.stringify({ model: MODEL, messages: [{ 
 
 type Ask = (message: ToThread) => Promise<FromThread | Refused>
 
-/** A thread that answers as it is told. */
+/** A thread that answers by this function. */
 function threadOf(ask: Ask) {
   const ended = Promise.withResolvers<string>()
   return { ask, askInTime: ask, end: ended.resolve, ended: ended.promise }
@@ -56,7 +56,7 @@ test('a body', async () => {
   expect(JSON.parse(Buffer.concat(pieces).toString())).toEqual(JSON.parse(text))
 })
 
-// Goal: a mistake of the client is told as for a small body, and the thread goes on.
+// Goal: a client's mistake gets the same error as in a small body, and the thread goes on.
 test('faults', async () => {
   bodies = createLargeBodies(deps)
   await expect(bodies.readCompletion(largeOf('{'))).rejects.toMatchObject({ code: 'invalid_request' })

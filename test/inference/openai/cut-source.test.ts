@@ -93,6 +93,13 @@ test('members without effect', () => {
   expect(Object.keys(short.source.body)).toHaveLength(66)
 })
 
+// Goal: white space is no part of a value, and is not kept.
+test('white space', () => {
+  const text = `{"model":"m",${' '.repeat(50_000)}"messages":${' '.repeat(50_000)}[{"role":"user","content":"x"}],"seed":1}`
+  const short = cut(parseRequest('chat', utf8(text)))
+  expect(short.source.text.length).toBeLessThan(100)
+})
+
 // Goal: values that were dropped are freed, though the object is still there.
 test('drop', () => {
   const short = cut(

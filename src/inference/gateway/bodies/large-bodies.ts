@@ -1,20 +1,20 @@
 // Has large bodies parsed in a thread beside the serving one: one body at a time, organizations in turn, so that an
 // organization with many large bodies delays only itself. Effects: a thread, which starts with the first large body.
 
-import { toHex, utf8 } from '../../base/bytes.ts'
-import type { Clock } from '../../base/clock.ts'
-import { Fault } from '../../base/fault.ts'
-import type { RandomBytes } from '../../base/ids.ts'
-import type { Logger } from '../../base/log.ts'
-import { type AskedThread, beginThread, reasonOf } from '../../base/work/asked-thread.ts'
-import { FairSerial } from '../../base/work/fair-serial.ts'
-import { createSharedTurns, type Turns } from '../../base/work/turns.ts'
-import type { EarlierIds } from '../dialects/responses/earlier.ts'
-import { BusyFault } from '../failure.ts'
-import { CutValues } from '../openai/cut-source.ts'
-import type { Earlier } from '../openai/dialect.ts'
-import type { EarlierTexts, FromThread, ToThread } from './body-thread.ts'
+import { toHex, utf8 } from '../../../base/bytes.ts'
+import type { Clock } from '../../../base/clock.ts'
+import { Fault } from '../../../base/fault.ts'
+import type { RandomBytes } from '../../../base/ids.ts'
+import type { Logger } from '../../../base/log.ts'
+import { type AskedThread, beginThread, reasonOf } from '../../../base/work/asked-thread.ts'
+import { FairSerial } from '../../../base/work/fair-serial.ts'
+import { createSharedTurns, type Turns } from '../../../base/work/turns.ts'
+import type { EarlierIds } from '../../dialects/responses/earlier.ts'
+import { BusyFault } from '../../failure.ts'
+import { CutValues } from '../../openai/cut-source.ts'
+import type { Earlier } from '../../openai/dialect.ts'
 import type { AskedCompletion, CountedPrompt, ReadCompletion, ReadEmbeddings } from './read-body.ts'
+import type { EarlierTexts, FromThread, ToThread } from './thread.ts'
 
 /** Shorter bodies are parsed by the serving thread, in 5 ms at most; a message to the thread costs more for most. */
 export const smallBytesMax = 131_072
@@ -125,7 +125,7 @@ export function createLargeBodies({
 const inTurns = createSharedTurns()
 
 export function beginBodies(clock: Pick<Clock, 'sleep'>): BodyThread {
-  return beginThread({ name: 'bodies', file: 'inference/gateway/body-thread', clock })
+  return beginThread({ name: 'bodies', file: 'inference/gateway/bodies/thread', clock })
 }
 
 function faultOf({ code, message, param }: Extract<FromThread, { kind: 'fault' }>): Fault {

@@ -2,21 +2,21 @@
 // would hold the serving thread for a tenth of a second. large-bodies.ts starts it. Keeps nothing between two bodies.
 
 import { parentPort } from 'node:worker_threads'
-import { fromUtf8 } from '../../base/bytes.ts'
-import { Fault, type FaultCode, messageOf } from '../../base/fault.ts'
-import type { Refused } from '../../base/work/asked-thread.ts'
-import { compileAsUsual } from '../../base/work/compiler.ts'
-import type { EarlierIds } from '../dialects/responses/earlier.ts'
-import { inputTextOf } from '../dialects/responses/request.ts'
-import { invalidRequest, type JsonObject } from '../json-text.ts'
-import { partTokens } from '../metering/account.ts'
-import { type CutSource, cutSource } from '../openai/cut-source.ts'
-import type { Earlier, ResponseTraits } from '../openai/dialect.ts'
-import { isEmbeddingsField } from '../openai/embeddings-request.ts'
-import { cutLongTexts, type LongTexts, textBytesMax } from '../openai/long-texts.ts'
-import { type GatewayRequest, readSource } from '../openai/request.ts'
-import { isEverSent } from '../openai/request-fields.ts'
-import { schemaCharsMax, schemaText } from '../schema-check/wire.ts'
+import { fromUtf8 } from '../../../base/bytes.ts'
+import { Fault, type FaultCode, messageOf } from '../../../base/fault.ts'
+import type { Refused } from '../../../base/work/asked-thread.ts'
+import { compileAsUsual } from '../../../base/work/compiler.ts'
+import type { EarlierIds } from '../../dialects/responses/earlier.ts'
+import { inputTextOf } from '../../dialects/responses/request.ts'
+import { invalidRequest, type JsonObject } from '../../json-text.ts'
+import { partTokens } from '../../metering/account.ts'
+import { type CutSource, cutSource, shownNames } from '../../openai/cut-source.ts'
+import type { Earlier, ResponseTraits } from '../../openai/dialect.ts'
+import { isEmbeddingsField } from '../../openai/embeddings-request.ts'
+import { cutLongTexts, type LongTexts, textBytesMax } from '../../openai/long-texts.ts'
+import { type GatewayRequest, readSource } from '../../openai/request.ts'
+import { isEverSent } from '../../openai/request-fields.ts'
+import { schemaCharsMax, schemaText } from '../../schema-check/wire.ts'
 import {
   type AskedCompletion,
   type CountedPrompt,
@@ -99,7 +99,7 @@ function read({ operation, body, mark, hasLabels, keepsItems, earlier: texts }: 
     bodyBytes: rest.bodyBytes + body.length - (longTexts?.bytes ?? body).length,
     promptEstimate: rest.promptEstimate + partTokens * (longTexts?.count ?? 0),
     request: checkedRequest(request),
-    ignored: shown(ignored),
+    ignored: shownNames(ignored),
     traits: traits === null ? null : traitsToKeep(traits, { keepsItems, longTexts }),
     cut: cutSource(whole, { mark, longTexts, isSent }),
   }
@@ -109,7 +109,7 @@ function read({ operation, body, mark, hasLabels, keepsItems, earlier: texts }: 
 /** Within what the serving thread copies in no time. Fault invalid_request for a schema that no child checks. */
 function checkedRequest(request: GatewayRequest): GatewayRequest {
   if (request.format.kind === 'json_schema') schemaText(request.format.schema)
-  return shortNamed({ ...request, ignored: shown(request.ignored) })
+  return shortNamed({ ...request, ignored: shownNames(request.ignored) })
 }
 
 /** Longer than any configured name. */
@@ -117,14 +117,6 @@ const modelCharsMax = 1_024
 
 function shortNamed<Named extends { readonly model: string }>(named: Named): Named {
   return { ...named, model: named.model.slice(0, modelCharsMax) }
-}
-
-/** As many names as a header has room for, and more. */
-const shownMax = 64
-const shownCharsMax = 256
-
-function shown(names: readonly string[]): readonly string[] {
-  return names.slice(0, shownMax).map(name => name.slice(0, shownCharsMax))
 }
 
 function traitsToKeep(

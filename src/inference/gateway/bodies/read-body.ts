@@ -1,22 +1,22 @@
 // The body of a request, parsed and checked: here for a body that is small, in a thread for one that is large
 // (large-bodies.ts). Pure. Fault invalid_request.
 
-import { DIALECTS, hasDialect } from '../dialects/dialects.ts'
-import { messagesDialect } from '../dialects/messages/dialect.ts'
-import { parseDialect } from '../dialects/request.ts'
-import { type EarlierIds, idsIn } from '../dialects/responses/earlier.ts'
-import { estimateTokens, partTokens } from '../metering/account.ts'
-import { NO_LABELS, type UsageLabels, usageLabels } from '../metering/labels.ts'
-import type { CutValues } from '../openai/cut-source.ts'
-import type { Earlier, ResponseTraits } from '../openai/dialect.ts'
-import { type EmbeddingsRequest, parseEmbeddingsSource } from '../openai/embeddings-request.ts'
-import { type GatewayRequest, parseSource, type RequestSource } from '../openai/request.ts'
-import type { Operation } from '../types.ts'
+import { DIALECTS, hasDialect } from '../../dialects/dialects.ts'
+import { messagesDialect } from '../../dialects/messages/dialect.ts'
+import { parseDialect } from '../../dialects/request.ts'
+import { type EarlierIds, idsIn } from '../../dialects/responses/earlier.ts'
+import { estimateTokens, partTokens } from '../../metering/account.ts'
+import { NO_LABELS, type UsageLabels, usageLabels } from '../../metering/labels.ts'
+import type { CutValues } from '../../openai/cut-source.ts'
+import type { Earlier, ResponseTraits } from '../../openai/dialect.ts'
+import { type EmbeddingsRequest, parseEmbeddingsSource } from '../../openai/embeddings-request.ts'
+import { type GatewayRequest, parseSource, type RequestSource } from '../../openai/request.ts'
+import type { Operation } from '../../types.ts'
 
 /** Completions of every API. */
 export type AskedCompletion = Exclude<Operation, 'embeddings' | 'count_tokens'>
 
-/** What the gateway needs of every body that goes to an upstream. */
+/** A body that goes to an upstream. */
 type ReadBody = {
   /** Source of the upstream's request: the client's own body or its translation. */
   readonly source: RequestSource
@@ -45,7 +45,7 @@ export function earlierIdsOf(operation: AskedCompletion, { body }: RequestSource
 }
 
 export type ReadOptions = {
-  /** What the request builds on; null for nothing. */
+  /** Items of earlier responses that the request names; null for none. */
   readonly earlier: Earlier | null
   readonly hasLabels: boolean
 }
