@@ -28,6 +28,8 @@ export type ServeTlsOptions = {
   readonly http2?: boolean
   /** Bun refuses a larger body before the handler runs; must exceed the handler's own limit. */
   readonly requestBodyBytesMax: number
+  /** Whether a client's bytes take a short turn of the event loop, however fast they come. Default: false. */
+  readonly boundsReceiving?: boolean
   readonly log: Logger
 }
 
@@ -80,7 +82,7 @@ export function serveTls(handler: FetchHandler, options: ServeTlsOptions): TlsSe
       http2: options.http2 === true,
       fetch: handler,
     })
-    boundReceiveBuffers(server.port ?? port)
+    if (options.boundsReceiving === true) boundReceiveBuffers(server.port ?? port)
     return server
   }
   let current: Bun.Server<undefined>

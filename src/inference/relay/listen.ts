@@ -34,7 +34,7 @@ export function listenWith(
   const idleTimeoutSeconds = settings.connectionIdleSeconds
   if (tls !== null) {
     const http2 = settings.http2 === true
-    const limits = { idleTimeoutSeconds, requestBodyBytesMax }
+    const limits = { idleTimeoutSeconds, requestBodyBytesMax, boundsReceiving: true }
     return serveTls(handler, { ...listen, isShared, tls, guestName, http2, ...limits, log })
   }
   const server = Bun.serve({
