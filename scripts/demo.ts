@@ -19,7 +19,7 @@ const { values: flags } = parseArgs({
   options: { fleet: { type: 'boolean', default: false }, relock: { type: 'boolean', default: false } },
 })
 const root = resolve(import.meta.dir, '..')
-const buildTimeoutMs = 1_500_000
+const buildTimeoutMs = 7_200_000
 
 async function demo(steps: Steps): Promise<void> {
   const { step, note, defer } = steps

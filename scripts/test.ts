@@ -2,23 +2,36 @@
 // first.
 //
 // Each phase has a bound on its time, and the whole run has one. A phase that ends without a report, or a file of
-// which no test ran, counts as a failure; so does a run without any test.
+// which no test ran, counts as a failure; so does a run without any test. A file that failed runs once more, alone,
+// after its phase (lib/repeat.ts).
 
 import { mkdtempSync, readFileSync, rmSync } from 'node:fs'
 import { availableParallelism, tmpdir } from 'node:os'
 import { join, resolve } from 'node:path'
 import { parseArgs } from 'node:util'
 import { type CommandResult, runCommand } from './lib/command.ts'
-import { judge, skipReasonsOf, summaryLine, sumTallies, type Tally } from './lib/junit.ts'
+import {
+  failedFilesOf,
+  fileTimesOf,
+  judge,
+  judgeWithout,
+  type Run,
+  skipReasonsOf,
+  summaryLine,
+  sumTallies,
+  type Tally,
+} from './lib/junit.ts'
 import { clearLeftovers, killMarked, runMarkVariable } from './lib/leftovers.ts'
 import { busyPercent, processorTimes } from './lib/machine.ts'
 import { BUILD_BESIDE, groupsOf, PHASE_NAMES, PHASES, type PhaseName, phaseOf, testFiles } from './lib/phases.ts'
+import { type FailedFile, type FlakyFile, judgeFlaky, repeatFailed } from './lib/repeat.ts'
+import { startBusyLoops } from './lib/starve.ts'
 import { type Print, print, seconds } from './lib/terminal.ts'
 
-const root = resolve(import.meta.dir, '..')
 const runTimeoutMs = 85 * 60_000
 const checkTimeoutMs = 300_000
 const shownExcerpts = 20
+const shownSlowest = 10
 const builds = [
   { name: 'build strongroom-guest', argv: ['scripts/build-guest.ts'], timeoutMs: 300_000 },
   { name: 'build strongroom-enclave', argv: ['scripts/build-enclave.ts'], timeoutMs: 300_000 },
@@ -28,15 +41,37 @@ const builds = [
   { name: 'build strongroom', argv: ['scripts/build-appliance.ts'], timeoutMs: 300_000 },
 ] as const
 
-type Context = { readonly mark: string; readonly reportsDir: string; readonly endMs: number }
+type Context = {
+  readonly mark: string
+  readonly reportsDir: string
+  readonly endMs: number
+  readonly seen: Seen
+}
+
+/** Figures and flaky files that the end of the run shows. */
+type Seen = {
+  readonly fileTimes: Map<string, number>
+  readonly phases: string[]
+  readonly flaky: FlakyFile[]
+}
+
+/** `failed` has the results that `tally` leaves out. */
+type PhaseResult = { readonly tally: Tally; readonly failed: readonly FailedFile[] }
+
+const NO_FILES: PhaseResult = { tally: sumTallies([]), failed: [] }
 
 const { values: flags, positionals: patterns } = parseArgs({
   allowPositionals: true,
   options: {
     'with-check': { type: 'boolean', default: false },
     list: { type: 'boolean', default: false },
+    /** Runs the files beside busy loops. */
+    starve: { type: 'boolean', default: false },
+    /** Another tree than this repository, for tests of this runner. */
+    root: { type: 'string', default: resolve(import.meta.dir, '..') },
   },
 })
+const { root } = flags
 
 const files = testFiles(root, patterns)
 if (flags.list) {
@@ -48,7 +83,9 @@ process.exit(await main())
 async function main(): Promise<number> {
   const mark = crypto.randomUUID()
   const reportsDir = mkdtempSync(join(tmpdir(), 'srt-reports-'))
-  const context = { mark, reportsDir, endMs: performance.now() + runTimeoutMs }
+  const seen: Seen = { fileTimes: new Map(), phases: [], flaky: [] }
+  const context = { mark, reportsDir, endMs: performance.now() + runTimeoutMs, seen }
+  const loops = flags.starve ? starve() : null
   const stop = () => {
     killMarked(mark)
     print('interrupted')
@@ -64,19 +101,37 @@ async function main(): Promise<number> {
     print(error instanceof Error ? (error.stack ?? error.message) : String(error))
     tallies.push(failure('the test runner itself failed'))
   }
+  loops?.[Symbol.dispose]()
   for (const { thing, removed, why } of await clearLeftovers(mark)) {
     print(`left over: ${thing.kind} ${thing.name}: ${removed ? 'removed' : 'not removed'} (${why})`)
   }
   rmSync(reportsDir, { recursive: true, force: true })
-  const sum = sumTallies(tallies)
+  const sum = sumTallies([...tallies, judgeFlaky(seen.flaky)])
   const total = sum.passed + sum.failed === 0 ? { ...sum, failed: 1, problems: ['no test ran'] } : sum
   print('')
+  showFigures(seen)
   // Once more below all the output: a log is often kept by its end alone.
   for (const excerpt of total.excerpts.slice(0, shownExcerpts)) print(`${excerpt}\n`)
   for (const failed of total.failedTests) print(`failed: ${failed}`)
   for (const problem of total.problems) print(`problem: ${problem}`)
+  for (const { file, excerpts } of seen.flaky) {
+    for (const excerpt of excerpts.slice(0, shownExcerpts)) print(`${excerpt}\n`)
+    print(`flaky: ${file} failed as above and passed when repeated; add it to test/flaky.md`)
+  }
   print(summaryLine(total))
   return total.failed === 0 ? 0 : 1
+}
+
+function starve(): Disposable {
+  const loops = startBusyLoops({ secondsMax: runTimeoutMs / 1000 })
+  print(`${loops.pids.length} busy loops run beside the tests`)
+  return loops
+}
+
+function showFigures({ fileTimes, phases }: Seen): void {
+  for (const phase of phases) print(phase)
+  const slowest = [...fileTimes].sort(([, a], [, b]) => b - a).slice(0, shownSlowest)
+  for (const [file, durationMs] of slowest) print(`slowest: ${seconds(durationMs)}  ${file}`)
 }
 
 async function runAll(context: Context): Promise<Tally[]> {
@@ -92,14 +147,30 @@ async function runAll(context: Context): Promise<Tally[]> {
       if (chosen.length > 0) tallies.push(failure(`${name}: ${chosen.length} files not run, the build failed`))
       continue
     }
-    const [results, tally] = await Promise.all([
+    const [results, { tally, failed }] = await Promise.all([
       isBuilding ? runBuilds(context) : [],
-      chosen.length > 0 ? runPhase(name, chosen, isBuilding, context) : sumTallies([]),
+      chosen.length > 0 ? runPhase(name, chosen, isBuilding, context) : NO_FILES,
     ])
     built ||= isBuilding && results.every(result => result.failed === 0)
-    tallies.push(...results, tally)
+    tallies.push(...results, tally, await repeatFiles(name, failed, context))
   }
   return tallies
+}
+
+/** Runs the failed files of a phase once more, one at a time, with the phase's time for all of them. */
+async function repeatFiles(name: PhaseName, failed: readonly FailedFile[], context: Context): Promise<Tally> {
+  if (failed.length === 0) return sumTallies([])
+  print(`── ${name}: ${failed.length} failed files run once more`)
+  const startedMs = performance.now()
+  const { tally, flaky } = await repeatFailed(failed, async file => {
+    const timeoutMs = PHASES[name].timeoutMs - (performance.now() - startedMs)
+    if (timeoutMs <= 0) return null
+    const { tally: again, failed: twice } = await runFiles(name, [file], { timeoutMs, isAlone: true }, context)
+    return sumTallies([again, ...twice.map(({ first }) => first)])
+  })
+  context.seen.flaky.push(...flaky)
+  print(`${seconds(performance.now() - startedMs)}  ${name}, repeated: ${summaryLine(tally)}`)
+  return tally
 }
 
 async function runBuilds(context: Context): Promise<Tally[]> {
@@ -128,29 +199,33 @@ async function runPhase(
   chosen: readonly string[],
   isBesideBuild: boolean,
   context: Context,
-): Promise<Tally> {
+): Promise<PhaseResult> {
   const startedMs = performance.now()
   const phase = PHASES[name]
   const isAlone = (phase.lanes ?? 1) === 1 && !isBesideBuild
   print(`── ${name}: ${chosen.length} files`)
   const waiting = phase.lanes === null ? [chosen] : groupsOf(chosen)
-  const tallies: Tally[] = []
+  const results: PhaseResult[] = []
+  const notRun = (group: readonly string[]): PhaseResult => ({
+    tally: failure(`${group.join(', ')}: not run, the ${name} phase has used its ${phase.timeoutMs / 1000} s`),
+    failed: [],
+  })
   const runLane = async () => {
     for (let group = waiting.shift(); group !== undefined; group = waiting.shift()) {
       const leftMs = phase.timeoutMs - (performance.now() - startedMs)
-      tallies.push(
-        leftMs > 0
-          ? await runFiles(name, group, { timeoutMs: leftMs, isAlone }, context)
-          : failure(`${group.join(', ')}: not run, the ${name} phase has used its ${phase.timeoutMs / 1000} s`),
-      )
+      results.push(leftMs > 0 ? await runFiles(name, group, { timeoutMs: leftMs, isAlone }, context) : notRun(group))
     }
   }
   const before = processorTimes()
   await Promise.all(Array.from({ length: phase.lanes ?? 1 }, runLane))
-  const tally = sumTallies(tallies)
+  const tally = sumTallies(results.map(result => result.tally))
+  const failed = results.flatMap(result => result.failed)
   const busy = `processors ${busyPercent(before, processorTimes())} % busy`
-  print(`${seconds(performance.now() - startedMs)}  ${name}: ${summaryLine(tally)} (${busy})`)
-  return tally
+  const once = failed.length === 0 ? '' : `, ${failed.length} files failed`
+  const line = `${seconds(performance.now() - startedMs)}  ${name}: ${summaryLine(tally)}${once} (${busy})`
+  print(line)
+  context.seen.phases.push(line)
+  return { tally, failed }
 }
 
 async function runFiles(
@@ -158,10 +233,10 @@ async function runFiles(
   group: readonly string[],
   { timeoutMs, isAlone }: { readonly timeoutMs: number; readonly isAlone: boolean },
   context: Context,
-): Promise<Tally> {
+): Promise<PhaseResult> {
   const phase = PHASES[name]
   const reportPath = join(context.reportsDir, `${crypto.randomUUID()}.xml`)
-  const workers = phase.lanes === null ? [`--parallel=${availableParallelism() + 1}`] : []
+  const workers = phase.lanes === null && group.length > 1 ? [`--parallel=${availableParallelism() + 1}`] : []
   const argv = [
     process.execPath,
     'test',
@@ -177,7 +252,11 @@ async function runFiles(
   const result = await run(argv, timeoutMs, context, isAlone ? print : null)
   if (!isAlone) print(result.output)
   const report = readReport(reportPath)
-  const tally = judge({ files: group, report, timeoutMs, ...result })
+  const judged: Run = { files: group, report, timeoutMs, ...result }
+  const tally = judge(judged)
+  const [only, ...others] = group
+  const times = others.length === 0 ? [[only ?? '', result.durationMs] as const] : fileTimesOf(judged)
+  for (const [file, durationMs] of times) context.seen.fileTimes.set(file, durationMs)
   for (const problem of tally.problems) print(`problem: ${problem}`)
   if (phase.lanes !== null) {
     const times = `${seconds(result.durationMs)} (${seconds(result.cpuMs).trim()} of processors)`
@@ -185,7 +264,14 @@ async function runFiles(
   }
   // The runner hides what passing tests print, so say again why some did not run.
   if (tally.skipped > 0) for (const reason of new Set(skipReasonsOf(result.output))) print(`not run: ${reason}`)
-  return tally
+  const failed = failedFilesOf(judged)
+  if (failed.length === 0) return { tally, failed: [] }
+  const first = (file: string) =>
+    judgeWithout(
+      judged,
+      group.filter(other => other !== file),
+    )
+  return { tally: judgeWithout(judged, failed), failed: failed.map(file => ({ file, first: first(file) })) }
 }
 
 /** A child of this run, bounded by its own time and by the whole run's; after a timeout nothing of it stays alive. */

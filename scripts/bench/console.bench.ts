@@ -17,7 +17,7 @@ import type { BenchContext } from './main.ts'
 const loads = 15
 const warmUpLoads = 3
 const firstLoadMsMax = 300
-const firstLoadBytesMax = 153_600
+const firstLoadBytesMax = 65_536
 const frameMsMax = 50
 const rowCount = 1_000
 

@@ -16,8 +16,8 @@ import { runSteps, type Steps } from './steps.ts'
 import { seconds } from './terminal.ts'
 
 /** Under software emulation on a busy machine. */
-const readyMs = 600_000
-const [seenMs, backMs, endedMs] = [30_000, 120_000, 120_000]
+const readyMs = 3_000_000
+const [seenMs, backMs, endedMs] = [300_000, 1_200_000, 1_200_000]
 /** The shortest that may be configured. */
 const lostAfterS = 10
 

@@ -9,7 +9,7 @@ import type { Steps } from './steps.ts'
 import { seconds } from './terminal.ts'
 
 const url = `https://inference.${domain}:8442`
-const servesTimeoutMs = 300_000
+const servesTimeoutMs = 3_000_000
 
 /** The tiny model writes noise: the demonstration shows that a response comes, and from where. */
 export const question = JSON.stringify({
@@ -27,7 +27,8 @@ export async function gatewayServes({ step, note }: Pick<Steps, 'step' | 'note'>
       const gateway = gateways.find(({ state }) => state === 'serving')
       if (gateway !== undefined && gateway.problem === null) return `VM ${gateway.vm} at ${gateway.address}`
       if (performance.now() > deadlineMs) {
-        throw new Error(`no gateway VM serves: ${gateway?.problem ?? problem ?? 'it is still starting'}`)
+        const reason = gateway?.problem ?? problem ?? 'it is still starting'
+        throw new Error(`no gateway VM serves after the limit of ${servesTimeoutMs / 1000} s: ${reason}`)
       }
       // Each look is a process of its own, which takes from the VM that boots.
       await Bun.sleep(500)

@@ -9,7 +9,8 @@ import type { Steps } from './steps.ts'
 
 const root = resolve(import.meta.dir, '../..')
 /** Under software emulation on a busy machine, the first start of the packaged agent takes minutes. */
-const commandTimeoutMs = 300_000
+/** Limits allow for a slow machine: with a load of 20 on two cores, steps take ten times as long. */
+const commandTimeoutMs = 1_800_000
 /** Where the DNS says that the services are: an address for documentation (RFC 5737), on the namespace's loopback. */
 const publicAddress = '192.0.2.1'
 
@@ -113,23 +114,34 @@ async function startDaemon(
   throw new Error(`the daemon ended with ${await daemon.exited}:\n${await Bun.file(log).text()}`)
 }
 
-/** Standard output; throws with everything printed when the command fails. */
+/**
+ * Runs a command and returns its standard output. Throws when it fails or takes longer than `timeoutMs`; the error says
+ * which of the two, how long the command ran, and what it printed.
+ */
 export async function run(
   argv: readonly string[],
   env: Record<string, string> = {},
   timeoutMs = commandTimeoutMs,
 ): Promise<string> {
+  const startedMs = performance.now()
   const child = Bun.spawn([...argv], {
     cwd: root,
     env: { ...process.env, ...env },
     stdin: 'ignore',
     stdout: 'pipe',
     stderr: 'pipe',
-    timeout: timeoutMs,
   })
+  let isLate = false
+  const timer = setTimeout(() => {
+    isLate = true
+    child.kill('SIGTERM')
+  }, timeoutMs)
   const [stdout, stderr, exitCode] = await Promise.all([child.stdout.text(), child.stderr.text(), child.exited])
-  if (exitCode !== 0) throw new Error(`${argv.join(' ')}: exit ${exitCode}\n${stderr}${stdout}`)
-  return stdout
+  clearTimeout(timer)
+  if (exitCode === 0) return stdout
+  const ranS = ((performance.now() - startedMs) / 1000).toFixed(1)
+  const end = isLate ? `stopped at its limit of ${timeoutMs / 1000} s` : `exit ${exitCode} after ${ranS} s`
+  throw new Error(`${argv.join(' ')}: ${end}\n${stderr}${stdout}`)
 }
 
 export function firstLine(text: string): string {
@@ -149,6 +161,10 @@ dns = "127.0.0.1:53"
 
 [vm]
 image_dir = ${JSON.stringify(instance)}
+# Ten times the defaults and the most that there may be: this machine may be slow.
+boot_timeout_ms = 1800000
+claim_timeout_ms = 600000
+ssh_timeout_ms = 600000
 
 [builds]
 image_dir = ${JSON.stringify(builder)}
@@ -164,8 +180,11 @@ public_v4 = "${publicAddress}"
 # The gateway and its worker, in a measured VM.
 placement = "vm"
 memory_mib = 2048
+first_byte_timeout_ms = 1200000
+idle_timeout_ms = 600000
 
 [inference.worker]
+start_timeout_ms = 600000
 model_file = ${JSON.stringify(model)}
 image_dir = ${JSON.stringify(inference)}
 

@@ -7,7 +7,7 @@ import { below, domain, executable, firstLine, type Host, run } from './demo-hos
 import type { Steps } from './steps.ts'
 import { seconds } from './terminal.ts'
 
-const readyTimeoutMs = 180_000
+const readyTimeoutMs = 3_000_000
 
 type InstanceRecord = {
   readonly name: string
@@ -50,7 +50,9 @@ export async function instanceSteps(
   note(`${name}, to be reached at ${hostname}`)
   await step('provisioning → ready', () => reached(api, name, 'ready'))
   const knownHosts = join(host.directory, 'known_hosts')
-  await step('strongroom verify instance', () => verifyInstance(host, { hostname, key, image, gateway, knownHosts }))
+  await step('strongroom verify instance', () =>
+    verifyInstance(host, { hostname, key, image, gateway, knownHosts, client }),
+  )
   // The verdict has written the host key; no other is taken.
   const options = ['BatchMode=yes', 'StrictHostKeyChecking=yes', `UserKnownHostsFile=${knownHosts}`]
   const login = ['ssh', '-i', client, ...options.flatMap(option => ['-o', option]), `agent@${hostname}`]
@@ -104,14 +106,19 @@ async function reached(api: Api, name: string, status: string): Promise<string> 
     if (record.status === 'failed') throw new Error(`the instance failed: ${record.failure_code}`)
     await Bun.sleep(200)
   }
-  throw new Error(`not ${status} within ${readyTimeoutMs} ms`)
+  throw new Error(`instance ${name} is not ${status} after its limit of ${readyTimeoutMs / 1000} s`)
 }
 
-type Verified = Omit<Customer, 'api'> & { readonly hostname: string; readonly knownHosts: string }
+type Verified = Omit<Customer, 'api'> & {
+  readonly hostname: string
+  readonly knownHosts: string
+  /** Private key file of the client. */
+  readonly client: string
+}
 
 /** With what the operator publishes: the manifests of both images, and the operator key. */
 async function verifyInstance(host: Host, verified: Verified): Promise<string> {
-  const { hostname, key, image, gateway, knownHosts } = verified
+  const { hostname, key, image, gateway, knownHosts, client } = verified
   const { inside, strongroom, file, ca, simulatedRoot } = host
   const operatorKey = file('operator-key.pub.pem', await strongroom('operator-key'))
   const policyOf = (text: string) =>
@@ -120,7 +127,7 @@ async function verifyInstance(host: Host, verified: Verified): Promise<string> {
     ...[executable, 'verify', 'instance', hostname, '--key-file', file('key.txt', key), '--ca', ca],
     ...['--known-hosts', knownHosts, '--policy', file('instance-policy.json', await policyOf(image)), '--image', image],
     ...['--gateway-policy', file('gateway-policy.json', await policyOf(gateway))],
-    ...['--trust-simulated-root', simulatedRoot],
+    ...['--public-key', `${client}.pub`, '--trust-simulated-root', simulatedRoot],
   )
   return summary.trim().replaceAll('\n', below)
 }

@@ -12,6 +12,8 @@ export type TestCase = {
   readonly name: string
   readonly outcome: 'passed' | 'failed' | 'skipped'
   readonly durationMs: number
+  /** The error's message; empty if there is none. */
+  readonly message: string
 }
 
 export type Tally = {
@@ -42,7 +44,7 @@ const tag = /<(\/?)(testsuites|testsuite|testcase|failure|error|skipped)\b((?:[^
 /** Every test of a report, in its order. */
 export function testCasesOf(report: string): TestCase[] {
   const cases: TestCase[] = []
-  let open: { file: string; line: number; name: string; outcome: TestCase['outcome']; durationMs: number } | null = null
+  let open: { -readonly [Field in keyof TestCase]: TestCase[Field] } | null = null
   for (const [, closing, element, attributes = '', empty] of report.matchAll(tag)) {
     if (element === 'testcase') {
       if (closing === '') {
@@ -52,6 +54,7 @@ export function testCasesOf(report: string): TestCase[] {
           name: [attribute(attributes, 'classname'), attribute(attributes, 'name')].filter(Boolean).join(' > '),
           outcome: 'passed',
           durationMs: Number(attribute(attributes, 'time')) * 1000,
+          message: '',
         }
       }
       if (open !== null && (closing === '/' || empty === '/')) {
@@ -60,6 +63,7 @@ export function testCasesOf(report: string): TestCase[] {
       }
     } else if (open !== null && closing === '') {
       open.outcome = element === 'skipped' ? 'skipped' : 'failed'
+      if (element !== 'skipped') open.message = attribute(attributes, 'message')
     }
   }
   return cases
@@ -67,7 +71,56 @@ export function testCasesOf(report: string): TestCase[] {
 
 /** Result of a run of `bun test`. Anything that could hide a failure counts as one. */
 export function judge(run: Run): Tally {
-  const cases = run.report === null ? [] : testCasesOf(run.report)
+  return judgeCases(run, casesOf(run))
+}
+
+/**
+ * Returns the files to which the failures of a run belong, so that each may run once more. Empty if nothing failed, or
+ * if a failure is that of the whole run of several files.
+ */
+export function failedFilesOf(run: Run): string[] {
+  if (judge(run).failed === 0) return []
+  if (run.files.length === 1) return [...run.files]
+  const cases = casesOf(run)
+  const isGood = (file: string) => {
+    const own = cases.filter(test => test.file === file)
+    return own.length > 0 && own.every(({ outcome }) => outcome !== 'failed')
+  }
+  const failed = run.files.filter(file => !isGood(file))
+  return judgeWithout(run, failed).failed === 0 && !run.timedOut && run.report !== null ? failed : []
+}
+
+/** Returns the result of a run without some of its files, to which all its failures belong. */
+export function judgeWithout(run: Run, files: readonly string[]): Tally {
+  const rest = run.files.filter(file => !files.includes(file))
+  if (rest.length === 0) return sumTallies([])
+  const cases = casesOf(run).filter(({ file }) => !files.includes(file))
+  // The failures of the other files explain the exit status.
+  const exitCode = files.length === 0 ? run.exitCode : 0
+  const tally = judgeCases({ ...run, files: rest, exitCode }, cases)
+  const failed = cases.filter(({ outcome }) => outcome === 'failed')
+  return { ...tally, excerpts: failed.map(test => excerptOf(test, tally.excerpts)) }
+}
+
+/** Files that run in parallel show an error behind its verdict, so that the excerpt may lack the error's message. */
+function excerptOf({ name, message }: TestCase, excerpts: readonly string[]): string {
+  const verdict = `(fail) ${name}`
+  const excerpt = excerpts.find(text => text.includes(verdict)) ?? verdict
+  return excerpt.includes(message) ? excerpt : `${excerpt}\n${message}`
+}
+
+function casesOf({ report }: Run): TestCase[] {
+  return report === null ? [] : testCasesOf(report)
+}
+
+/** Returns how long the tests of each file took together. */
+export function fileTimesOf(run: Run): Map<string, number> {
+  const times = new Map<string, number>()
+  for (const { file, durationMs } of casesOf(run)) times.set(file, (times.get(file) ?? 0) + durationMs)
+  return times
+}
+
+function judgeCases(run: Run, cases: readonly TestCase[]): Tally {
   const count = (outcome: TestCase['outcome']) => cases.filter(test => test.outcome === outcome).length
   const problems: string[] = []
   if (run.timedOut) problems.push(`not done after ${Math.round(run.timeoutMs / 1000)} s: stopped`)

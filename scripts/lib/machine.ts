@@ -1,6 +1,7 @@
 // The machine on which a figure was measured, and how busy it is. Reads /proc and /sys.
 
-import { availableParallelism, cpus, release, totalmem } from 'node:os'
+import { readFileSync } from 'node:fs'
+import { availableParallelism, cpus, loadavg, release, totalmem } from 'node:os'
 import type { Platform } from '../../src/config/schema.ts'
 import { detectPlatform } from '../../src/host/platform.ts'
 
@@ -23,6 +24,15 @@ export function machineFacts(): MachineFacts {
     platform: detectPlatform().platform,
     bun: Bun.version,
   }
+}
+
+/** Returns how busy the machine is now, in one line: load averages, cores, available and total memory. */
+export function machineLoad(): string {
+  const load = loadavg().map(value => value.toFixed(1))
+  const availableKiB = /^MemAvailable: +(\d+) kB$/m.exec(readFileSync('/proc/meminfo', 'utf8'))?.[1]
+  const totalMiB = Math.round(totalmem() / 1024 ** 2)
+  const availableMiB = availableKiB === undefined ? 'an unknown part' : `${Math.round(Number(availableKiB) / 1024)} MiB`
+  return `load ${load.join(', ')} (1, 5, 15 min) on ${availableParallelism()} cores; ${availableMiB} of ${totalMiB} MiB memory available`
 }
 
 export type ProcessorTimes = {

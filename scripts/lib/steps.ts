@@ -1,9 +1,13 @@
 // Steps with their times, and a cleanup that always runs: at the end, on failure, on SIGINT and on SIGTERM.
 
+import { machineLoad } from './machine.ts'
 import { type Print, print, seconds } from './terminal.ts'
 
 export type Steps = {
-  /** Runs one step and prints its name, its time and what it returned. A failure ends the run. */
+  /**
+   * Runs one step and prints its name, its duration and its result. A failure ends the run and prints how busy the
+   * machine is.
+   */
   readonly step: <T>(name: string, run: (signal: AbortSignal) => Promise<T> | T) => Promise<T>
   /** Prints a line under the step that is running. */
   readonly note: Print
@@ -62,7 +66,10 @@ async function runBody(body: (steps: Steps) => Promise<void>, { say, undos, sign
       say(`${seconds(performance.now() - startedMs)}  ${name}${detail}`)
       return result
     } catch (error) {
-      if (error !== interrupted) say(`${seconds(performance.now() - startedMs)}  ${name}: FAILED`)
+      if (error !== interrupted) {
+        say(`${seconds(performance.now() - startedMs)}  ${name}: FAILED`)
+        say(`          machine: ${machineLoad()}`)
+      }
       throw error
     }
   }

@@ -13,7 +13,7 @@ import { databaseFile, leftoversOfRecords, restoringDir } from '../host/state-fi
 import { hostBootId } from '../host/system.ts'
 import { createTls } from '../http/certificate.ts'
 import { StrangerLines } from '../http/stranger-lines.ts'
-import { createInstanceKeys, loadKeySecret } from '../inference/keys/instance-keys.ts'
+import { createInstanceKeys } from '../inference/keys/instance-keys.ts'
 import { ensureDir, removeTree } from '../linux/files.ts'
 import { lockFileOfDead } from '../linux/lock.ts'
 import { type LedgerDb, openStore, type Store } from '../store/db.ts'
@@ -31,6 +31,7 @@ import { composeDirectory, type ServedDirectory } from './fleet/directory.ts'
 import { composeFleetHost, openFleet } from './fleet/hosts.ts'
 import { composePeers } from './fleet/peers.ts'
 import { composeShares } from './fleet/shares.ts'
+import { composeGatewayWorkloads } from './gateway/workloads.ts'
 import { composeMetering, placeGateway, placementOf } from './gateway.ts'
 import { composeGuestDns } from './guest-dns.ts'
 import { composeInstances, serveInstances } from './instances.ts'
@@ -173,15 +174,15 @@ type Opened = Awaited<ReturnType<typeof openBasis>> &
 /** The parts that several services need. Ended with `undo`. */
 function openShared(opened: Opened, undo: AsyncDisposableStack) {
   const { basis, simulatedPlatform, tls, transparency, onEvent, engine, store, link, peers, fleet } = opened
-  const { config, stateDir, log, clock, random, operatorKey } = basis
+  const { config, log, clock, random, operatorKey } = basis
   const { platform } = engine
   const { publish, logRoutes } = transparency
   const metering = composeMetering(basis)
   undo.defer(() => metering.stop())
   const books = undo.use(composeBooks({ ...basis, fleet, link, metering }))
-  const secret = loadKeySecret(`${stateDir}/gateway-key.secret`, random)
-  const keys = createInstanceKeys({ store: store.directory, clock, log: log.unit('inference'), secret })
+  const keys = createInstanceKeys({ store: store.directory, clock, log: log.unit('inference') })
   keys.revokeDeleted()
+  const workloads = placementOf(config) === 'vm' ? composeGatewayWorkloads(basis) : null
   const names = composeNames({ config, store, engine, link, clock, log })
   undo.defer(() => names.stop())
   const trust = createTrust({ platform, simulatedPlatform, operatorKeys: operatorKey.owned })
@@ -191,7 +192,7 @@ function openShared(opened: Opened, undo: AsyncDisposableStack) {
   const strangers = undo.use(new StrangerLines({ clock, log: log.unit('http') }))
   const shared = { ...basis, store, link, peers, transparency, publish, logRoutes, engine, tls, strangers }
   const watched = { ...shared, firewall: firewall.watch, guestDns, simulatedPlatform, guestCaPem: tls.guestCaPem }
-  return { ...watched, metering, books, keys, names, trust, startFirewall: () => firewall.start() }
+  return { ...watched, metering, books, keys, workloads, names, trust, startFirewall: () => firewall.start() }
 }
 
 /** The parts that every other needs, and those that must be there before the first of them. Ended with `undo`. */

@@ -383,7 +383,12 @@ export function hostTableSettings(config: Config, { gatewayInVm }: Placement): V
 
 function serviceBounds({ http }: Config): VmNetworkDeps['ruleset']['services'] {
   const { connections_per_address_max: perAddressMax, connections_max: allMax } = http
-  return { perAddressMax, perNetworkMax: Math.max(perAddressMax, shareOf(allMax, networkParts)), allMax }
+  return {
+    perAddressMax,
+    perNetworkMax: Math.max(perAddressMax, shareOf(allMax, networkParts)),
+    allMax,
+    newPerSecondMax: http.new_connections_per_s_max,
+  }
 }
 
 function egressSettings({ egress, ...network }: Config['network']): EgressPlan {

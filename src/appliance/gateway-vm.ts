@@ -1,7 +1,7 @@
 // Puts together the host's side of a gateway in its own VM. Effects: reads files; the rest begins with `start`.
 
-import { join } from 'node:path'
 import { sha256 } from '../attest/hash.ts'
+import { present } from '../base/assert.ts'
 import { fromBase64Url, toHex, utf8 } from '../base/bytes.ts'
 import { Fault } from '../base/fault.ts'
 import type { Logger } from '../base/log.ts'
@@ -11,17 +11,14 @@ import type { ClockGuard } from '../base/work/clock-guard.ts'
 import type { Config } from '../config/schema.ts'
 import type { LogFact } from '../contract/http/log-entry.ts'
 import { gatewayVmPort } from '../contract/vm/enclave.ts'
-import type { WorkloadGpus } from '../contract/vm/workload.ts'
 import { Addresses } from '../enclave-host/addresses.ts'
 import { ControlSource } from '../enclave-host/control.ts'
-import { type ControlKey, controlKeyFile, openControlKey } from '../enclave-host/control-key.ts'
 import { GatewayKeeper, type WantedGateway } from '../enclave-host/keeper.ts'
 import { unnamedGatewayVms } from '../enclave-host/leaks.ts'
 import { GatewaySession } from '../enclave-host/session.ts'
 import type { Certify, GatewayEngine } from '../enclave-host/types.ts'
 import { isAttestable, type VerifiedGateway, verifyGatewayVm } from '../enclave-host/verify.ts'
 import type { OperatorKey } from '../host/operator-key.ts'
-import { readAllowlist } from '../inference/attestation/workloads.ts'
 import { Books } from '../inference/metering/books.ts'
 import { createHostSums } from '../inference/metering/host-sums.ts'
 import type { Metering } from '../inference/metering/ledger.ts'
@@ -29,8 +26,6 @@ import { runLedgerRetention } from '../inference/metering/retention.ts'
 import { usageRecordOf } from '../inference/metering/row.ts'
 import { createClusterMetrics } from '../inference/metrics/cluster.ts'
 import type { TraceExporter } from '../inference/traces/exporter.ts'
-import { loadUpstream, type UpstreamTarget } from '../inference/upstream/target.ts'
-import { loadGpus } from '../inference/worker/gpu-policy.ts'
 import type { LedgerDb, Store } from '../store/db.ts'
 import { listGateways, moveGateway } from '../store/ledger/gateway.query.ts'
 import type { Capacity } from '../vm/admission.plan.ts'
@@ -41,11 +36,10 @@ import { gatewayImage, loadGatewayImage } from '../vm/launch/image.driver.ts'
 import { imageDigest } from '../vm/launch/image-digest.driver.ts'
 import type { Engine } from './engine.ts'
 import type { FleetShares } from './fleet/shares.ts'
-import { GatewayModel } from './gateway-model.ts'
+import type { GatewayWorkloads } from './gateway/workloads.ts'
 import type { Publish } from './log/transparency.ts'
 import { operatorKeyWords } from './pool.ts'
 import { composeTraces } from './traces.ts'
-import { gatewayWorkload } from './workload.ts'
 
 export type GatewayVmParts = Runtime & {
   readonly config: Config
@@ -63,6 +57,8 @@ export type GatewayVmParts = Runtime & {
   readonly trust: () => Promise<HostTrust>
   readonly clockGuard: ClockGuard
   readonly publish: Publish
+  /** Null: the gateway has no VM. */
+  readonly workloads: GatewayWorkloads | null
   /** Null, or left out: this host is in no fleet. */
   readonly shares?: FleetShares | null
 }
@@ -82,13 +78,13 @@ function controlPrice({ cached_prompt_usd_per_million: cached, ...price }: Price
   return cached === '' ? price : { ...price, cached_prompt_usd_per_million: cached }
 }
 
-/** Faults: config.file (files of upstreams and of traces), internal (the control key). */
+/** Fault config.file: files of traces. */
 export function composeGatewayVm(parts: GatewayVmParts): GatewayVm {
-  const { config, stateDir, store, metering, shares = null, clock, random } = parts
+  const { config, store, metering, shares = null, clock, random } = parts
   const log = parts.log.unit('inference')
-  const upstreams = config.inference.upstreams.map(loadUpstream)
+  const workloads = present(parts.workloads, 'a gateway in a VM has a workload')
+  const { upstreams, controlKey, models } = workloads
   const traces = composeTraces({ config, upstreams, clock, random, log })
-  const controlKey = openControlKey(controlKeyFile(stateDir))
   const control = new ControlSource({
     db: store.directory.db,
     key: controlKey,
@@ -112,9 +108,7 @@ export function composeGatewayVm(parts: GatewayVmParts): GatewayVm {
   const shared = { engine, control, addresses, books, tell, shares: shares?.ofVms ?? null, clock, log }
   const { certificates } = parts
   const certifying = { certify: certificates.certify, certificatesStamp: certificates.stamp }
-  const models = new GatewayModel({ config, stateDir, clock, log })
-  const gpus = loadGpus(config.inference.worker)
-  const wanted = () => wantedGateway(parts, { upstreams, models, gpus, controlKey })
+  const wanted = () => wantedGateway(parts, workloads)
   const keeper = new GatewayKeeper({
     store: store.ledger,
     hostId: store.hostId,
@@ -166,32 +160,15 @@ export function composeGatewayVm(parts: GatewayVmParts): GatewayVm {
   }
 }
 
-type WantedParts = {
-  readonly upstreams: UpstreamTarget[]
-  readonly models: GatewayModel
-  readonly gpus: WorkloadGpus | null
-  readonly controlKey: ControlKey
-}
-
 /** Launch of a gateway VM by today's configuration, image, model and allowlist. Faults image.invalid, config.file. */
 function wantedGateway(
-  { config, stateDir, engine, operatorKey }: GatewayVmParts,
-  { upstreams, models, gpus, controlKey }: WantedParts,
+  { config, engine, operatorKey }: GatewayVmParts,
+  { models, textFor }: GatewayWorkloads,
 ): WantedGateway {
   const imageDir = config.inference.worker.image_dir
   const { manifest } = loadGatewayImage(imageDir)
   const current = models.current()
-  const allowlistFile = join(stateDir, 'allowlist.json')
-  const bytes = readAllowlist(allowlistFile)
-  const workload = gatewayWorkload({
-    config,
-    manifest,
-    upstreams,
-    controlKey: controlKey.publicKey,
-    model: current?.model ?? null,
-    gpus,
-    allowlist: bytes === null ? null : { bytes, source: allowlistFile },
-  })
+  const workload = textFor(manifest)
   const { vcpus, memory_mib: memoryMib } = config.inference
   const { vcpu_type: vcpuType, snp_boot: boot } = config.vm
   // Refused here, before a VM is defined that could not be launched.

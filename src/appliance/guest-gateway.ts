@@ -3,13 +3,16 @@
 
 import { existsSync } from 'node:fs'
 import { resolve } from 'node:path'
+import { sha256 } from '../attest/hash.ts'
 import { outsideEntry } from '../attest/receipt/outside.ts'
+import { toHex, utf8 } from '../base/bytes.ts'
 import { messageOf } from '../base/fault.ts'
 import type { Logger } from '../base/log.ts'
 import { hasWorker } from '../config/checks/worker.ts'
 import { guestGateway } from '../config/listen.ts'
 import type { Config } from '../config/schema.ts'
 import { type Claim, guestGatewayName } from '../contract/vm/agent.ts'
+import { exposuresIn } from '../contract/vm/exposure.ts'
 import type { AttestedGateway } from '../contract/vm/inference-gateway.ts'
 import { type SimulatedHost, simulatedRootPem } from '../host/simulated-host.ts'
 import type { Store } from '../store/db.ts'
@@ -18,7 +21,9 @@ import { launchOf } from '../store/ledger/launch.query.ts'
 import { expectedMeasurement } from '../vm/launch/expected.plan.ts'
 import { loadGatewayImage } from '../vm/launch/image.driver.ts'
 import type { Engine } from './engine.ts'
+import type { GatewayWorkloads } from './gateway/workloads.ts'
 import { placementOf } from './gateway.ts'
+import { gatewaySettings } from './inference.ts'
 
 export type GuestGatewayParts = {
   readonly config: Config
@@ -28,6 +33,8 @@ export type GuestGatewayParts = {
   readonly guestCaPem: string
   /** SHA-384 of the operator's ID key. */
   readonly operatorKey: { readonly digest: Uint8Array }
+  /** Null: the gateway has no VM. */
+  readonly workloads: Pick<GatewayWorkloads, 'textFor'> | null
   readonly simulatedPlatform: () => Promise<Pick<SimulatedHost, 'root'>>
   readonly log: Logger
 }
@@ -54,10 +61,15 @@ export function composeGuestGateway(parts: GuestGatewayParts): GuestGatewayOf {
 async function attestedGateway(parts: GuestGatewayParts): Promise<AttestedGateway> {
   const { config, engine, operatorKey, simulatedPlatform } = parts
   const isSnp = engine.platform === 'snp'
+  const { measurements, workloads } = launchesOf(parts)
+  const allow = exposuresIn(gatewaySettings(config))
   return {
     kind: 'attested',
-    measurements: measurementsOf(parts),
+    measurements,
     operatorKey: operatorKey.digest.toHex(),
+    // Before the first VM serves, the disk of its model may be missing, and with it the text.
+    ...(workloads.length === 0 ? {} : { workloads }),
+    ...(allow.length === 0 ? {} : { allow }),
     // Names are ASCII: their order is that of their bytes.
     outside: config.inference.upstreams.map(({ name, url }) => outsideEntry(name, url)).toSorted(),
     simulatedRoot: isSnp ? null : simulatedRootPem((await simulatedPlatform()).root),
@@ -67,35 +79,52 @@ async function attestedGateway(parts: GuestGatewayParts): Promise<AttestedGatewa
 /** Behind the directory of the image in force: the image that is to take its place. */
 const nextImageSuffix = '.next'
 
+/** Two digests of a launch. `workload`: SHA-256 of workload.json; null if it cannot be derived now. */
+type KnownLaunch = { readonly measurement: string; readonly workload: string | null }
+
 /** Fault image.invalid. */
-function measurementIn(directory: string, { vm, inference }: Config): string {
+function launchIn(directory: string, { config, workloads, log }: GuestGatewayParts): KnownLaunch {
+  const { vm, inference } = config
+  const { manifest } = loadGatewayImage(directory)
   const shape = { vehicle: vm.snp_boot, vcpuType: vm.vcpu_type, vcpus: inference.vcpus }
-  return expectedMeasurement(loadGatewayImage(directory).manifest, shape)
+  const measurement = expectedMeasurement(manifest, shape)
+  try {
+    const text = workloads?.textFor(manifest) ?? null
+    return { measurement, workload: text === null ? null : toHex(sha256(utf8(text))) }
+  } catch (error) {
+    log.warn('claims do not name the workload.json of an image', { directory, reason: messageOf(error) })
+    return { measurement, workload: null }
+  }
 }
 
 /**
- * Measurements of the VM that serves, of the image its successor boots, and of the image the operator announced: an
- * instance claimed before an update accepts the gateway after it.
+ * Launches of the VM that serves, of the image its successor boots, and of the image the operator announced: an
+ * instance claimed before an update of the image accepts the gateway after it.
  */
-function measurementsOf({ config, store, log }: GuestGatewayParts): string[] {
+function launchesOf(parts: GuestGatewayParts): { readonly measurements: string[]; readonly workloads: string[] } {
+  const { config, store, log } = parts
   const serving = listGateways(store.ledger.db, store.hostId).find(({ state }) => state === 'serving')
   const launch = serving === undefined ? null : launchOf(store.ledger.db, serving.vmId)
-  const known = launch === null ? [] : [launch.measurement]
+  const known: KnownLaunch[] = launch === null ? [] : [{ measurement: launch.measurement, workload: launch.hostData }]
   const directory = resolve(config.inference.worker.image_dir)
   try {
-    known.push(measurementIn(directory, config))
+    known.push(launchIn(directory, parts))
   } catch (error) {
     // An image that is being replaced keeps nobody from the VM that serves.
     if (known.length === 0) throw error
   }
   const next = `${directory}${nextImageSuffix}`
   try {
-    if (existsSync(next)) known.push(measurementIn(next, config))
+    if (existsSync(next)) known.push(launchIn(next, parts))
   } catch (error) {
     log.warn('the announced image of the gateway cannot be read: claims do not name it', {
       directory: next,
       reason: messageOf(error),
     })
   }
-  return [...new Set(known)].toSorted()
+  const sorted = (texts: readonly (string | null)[]) => [...new Set(texts.filter(text => text !== null))].toSorted()
+  return {
+    measurements: sorted(known.map(({ measurement }) => measurement)),
+    workloads: sorted(known.map(({ workload }) => workload)),
+  }
 }

@@ -39,6 +39,7 @@ import type { FirewallWatch } from '../vm/firewall-probe/watch.ts'
 import { runPurge } from '../vm/machine/purge.driver.ts'
 import type { Engine } from './engine.ts'
 import { type FleetLink, followFleet } from './fleet/directory.ts'
+import type { GatewayWorkloads } from './gateway/workloads.ts'
 import { composeGuestGateway } from './guest-gateway.ts'
 import { composePool } from './pool.ts'
 
@@ -57,6 +58,8 @@ export type InstancesParts = Runtime & {
   readonly link: FleetLink | null
   readonly peers: Pick<Peers, 'forward'> | null
   readonly trust: AttestationTrustOf
+  /** Null: the gateway has no VM. */
+  readonly workloads: Pick<GatewayWorkloads, 'textFor'> | null
   readonly operatorKey: Pick<OperatorKey, 'digest'>
   readonly firewall: Pick<FirewallWatch, 'cutOff'>
   readonly simulatedPlatform: () => Promise<Pick<SimulatedHost, 'root'>>
@@ -153,8 +156,9 @@ export function composeInstances(parts: InstancesParts): Instances {
     log: log.unit('instances'),
     gateway: composeGuestGateway(parts),
     egress: { limitBytes: egressLimitBytes, names: config.network.allow_names.length === 0 ? 'any' : 'listed' },
-    // Without our own gateway there is no key to give.
-    inferenceKey: id => (config.listen.inference === '' ? null : parts.keys.instanceKey(id)),
+    // Without a gateway of this appliance a key opens nothing.
+    drawsKeys: config.listen.inference !== '',
+    registerKey: parts.keys.registerKey,
     contextTokens: model => modelContextTokens(config, model),
     claimTimeoutMs: config.vm.claim_timeout_ms,
     sshTimeoutMs: config.vm.ssh_timeout_ms,

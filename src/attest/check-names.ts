@@ -6,6 +6,9 @@ export const sourceCheckName = 'source'
 /** The upstream that answered is one that the relying party allows. */
 export const upstreamCheckName = 'response-upstream'
 
+/** Names the maker of the key that asked for a response. */
+export const keyMakerCheckName = 'response-key-maker'
+
 /** Fields of a policy for GPUs, each with a check of its own. */
 export const GPU_POLICY_CHECKS = [
   ...(['gpu-policy-architecture', 'gpu-policy-driver-version', 'gpu-policy-vbios-version'] as const),

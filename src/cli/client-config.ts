@@ -27,8 +27,10 @@ const ClientFile = Closed({
   image: Text('directory or manifest.json of the image'),
   public_key: Text('your public key'),
   gateway_policy: Text('the policy of the gateway that instances ask'),
+  gateway_workload: Text('workload.json of that gateway, or its SHA-256'),
   unattested_gateway: Text('why a gateway that nothing vouches for is accepted: host, no-worker or elsewhere'),
   allow_outside: Text('upstreams outside of the gateway VM that may get prompts, by commas'),
+  allow: Text('settings of the gateway that are accepted, by commas'),
   trust_simulated_root: Text('PEM of a simulated root'),
   log: Text('address of the transparency log: https://HOST:PORT of service A or C'),
   log_key: Text("the log's key"),
@@ -38,6 +40,7 @@ const ClientFile = Closed({
   witness_quorum: Type.Optional(Type.Integer({ minimum: 1, maximum: witnessesMax })),
   log_age_days: Type.Optional(Type.Integer({ minimum: 1, maximum: logAgeDaysMax })),
   in_log: Type.Optional(Type.Boolean()),
+  unwitnessed: Type.Optional(Type.Boolean()),
   log_ca: Text("PEM of the authority that issued the certificate of the log's address"),
   log_state: Text('directory where the last checkpoint is remembered'),
 })

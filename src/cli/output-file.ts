@@ -1,6 +1,6 @@
 // Files that commands write. Effects: writes the named files.
 
-import { lstatSync, renameSync, rmSync } from 'node:fs'
+import { closeSync, fsyncSync, lstatSync, openSync, renameSync, rmSync, writeFileSync } from 'node:fs'
 import { dirname, resolve } from 'node:path'
 import { Fault, messageOf, systemErrorCode } from '../base/fault.ts'
 import { syncDirectory, writeFileAtomic } from '../linux/files.ts'
@@ -49,6 +49,28 @@ export function writeOutputs(files: readonly OutputFile[], { replaces }: { reado
 export function refuseExisting(path: string, param = 'file'): void {
   if (lstatSync(path, { throwIfNoEntry: false }) === undefined) return
   throw inputFault({ path, param }, 'it exists', 'name a file that does not exist yet')
+}
+
+/**
+ * Writes a secret to a file that does not exist yet and that only its owner can read. A symbolic
+ * link counts as existing. InputFault.
+ */
+export function writeNewSecret(path: string, param: string, text: string): void {
+  const file = { path, param, bytes: Buffer.from(text) }
+  refuseExisting(path, param)
+  refusing(file, () => {
+    const fd = openSync(path, 'wx', 0o600)
+    try {
+      writeFileSync(fd, file.bytes)
+      fsyncSync(fd)
+    } catch (error) {
+      rmSync(path, { force: true })
+      throw error
+    } finally {
+      closeSync(fd)
+    }
+    syncDirectory(dirname(path))
+  })
 }
 
 function stagedPath({ path }: OutputFile): string {

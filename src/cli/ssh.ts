@@ -20,6 +20,7 @@ import {
   instanceSummary,
   judgeInstance,
 } from './verify/instance.ts'
+import { identitiesOf } from './verify/own-keys.ts'
 
 /** The account of every instance. */
 const defaultUser = 'agent'
@@ -37,6 +38,7 @@ export function addSsh(program: Command): void {
       'after',
       `${clientConfigHelp}
 The host key comes from the attestation alone: files of known hosts, hashed names, DNS, and connections that are open already are not used.
+The instance must let in a key of yours: --public-key, else one of ~/.ssh/*.pub, of ssh-agent, or of -i FILE after --.
 Exit code: that of ssh; on FAIL, where ssh is not run, that of \`verify instance\`. Needs OpenSSH 8.5.
 ${helpText(
   'strongroom ssh k3v9x2ma.acme.agents.example',
@@ -53,7 +55,7 @@ type Asked = { readonly target: Target; readonly args: readonly string[]; readon
 
 /** Prints to stderr: stdout belongs to the remote command. */
 async function verifyAndRun(run: Run, { target, args, options }: Asked): Promise<void> {
-  const judged = await judgeInstance(run, target.instance, options)
+  const judged = await judgeInstance(run, target.instance, options, identitiesOf(args))
   const { found, shown, asOf } = judged
   const { io } = run
   const paint = paintFor(wantsColour({ isTerminal: io.stderrIsTerminal, env: io.env }))

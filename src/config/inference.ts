@@ -215,8 +215,8 @@ export const InferenceConfig = Section({
     'How many receipts are kept. When there are more, the organization that has most loses its oldest.',
   ),
   responses_kept_s: Count(
-    [1_800, 0, 86_400],
-    'How long the items of a response are kept for `previous_response_id` and `item_reference` after they were last used, in the memory of the gateway, for the key that asked, unless it says `store: false`. 0 for not at all.',
+    [0, 0, 86_400],
+    'How long the items of a response are kept for `previous_response_id` and `item_reference` after they were last used, in the memory of the gateway, for the key that asked, unless it says `store: false`. 0 for not at all. Clients that verify the gateway must allow it by name: `kept-responses`.',
   ),
   responses_kept_bytes_max: Count(
     [134_217_728, 1_048_576, 4_294_967_296],

@@ -88,6 +88,10 @@ const HttpConfig = Section({
     [16_384, 1, 1_000_000],
     'How many connections all clients together may have to the services; one IPv4 /24 or IPv6 /48 an eighth of them.',
   ),
+  new_connections_per_s_max: Count(
+    [50, 1, 65_535],
+    'How many connections one IPv4 address, or one IPv6 network of 64 bits, may begin each second, after a burst of `connections_per_address_max`; one IPv4 /24 or IPv6 /48 eight times as many. The firewall resets more, before they cost a TLS handshake.',
+  ),
 })
 
 const NetworkConfig = Section({

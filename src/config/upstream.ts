@@ -5,7 +5,10 @@ import { Count, Entry, Name, OneOf, PathOrNone } from './fields.ts'
 
 const ModelId = Type.String({ minLength: 1, maxLength: 256 })
 
-/** Kinds of servers. They differ in request fields beyond OpenAI's, and in separating organizations' prompt caches. */
+/**
+ * Kinds of servers. They differ in request fields beyond OpenAI's, and in separating the prompt
+ * caches of keys.
+ */
 export const ENGINES = ['openai', 'llama-server', 'vllm', 'sglang'] as const
 export type Engine = (typeof ENGINES)[number]
 

@@ -1,7 +1,16 @@
-// Rules of a gateway key, on every wire that carries them: a list of models, and its own names for them. Pure.
+// Rules and maker of a gateway key, on every wire that carries them: a list of models, its own
+// names for them, and the side that drew the secret. Pure.
 
 import { type Static, Type } from '@sinclair/typebox'
 import { Closed, OrNull } from './forms.ts'
+
+/**
+ * `client`: the key was registered by its digest, so that the host never had the secret. `host`:
+ * the host minted the key and can act as its client. The host says which: only a client that made
+ * its key itself can rely on `client`.
+ */
+export const KeyMaker = Type.Union([Type.Literal('client'), Type.Literal('host')])
+export type KeyMaker = Static<typeof KeyMaker>
 
 const keyModelsMax = 32
 const keyAliasesMax = 32

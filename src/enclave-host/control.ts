@@ -110,6 +110,7 @@ export class ControlSource {
       aliases: key.aliases,
       budgetNanoUsd: key.budgetNanoUsd,
       budgetTokens: key.budgetTokens,
+      ...(key.isClientMade ? { clientMade: true } : {}),
     }))
   }
 

@@ -9,6 +9,7 @@ import { Fault } from '../base/fault.ts'
 import type { RandomBytes } from '../base/ids.ts'
 import { checkedJson } from '../contract/check.ts'
 import { encodeAllowlist, parseAllowlist } from '../contract/vm/allowlist.ts'
+import { exposuresIn } from '../contract/vm/exposure.ts'
 import { WorkloadDocument } from '../contract/vm/workload.ts'
 import { spkiDigestOf } from '../http/pair.ts'
 import { getOverTls } from '../linux/tls-get.ts'
@@ -80,6 +81,7 @@ export async function verifyGatewayVm(
     workload: utf8(workload),
     // The host launched it with these.
     outside: document.upstreams.map(({ name, url }) => outsideEntry(name, url)),
+    allow: exposuresIn(document.gateway),
   })
   const bad = found.checks.find(
     check => check.outcome === 'fail' || (check.outcome === 'not-checked' && check.required),

@@ -97,14 +97,14 @@ const noBudget = { budgetNanoUsd: null, budgetTokens: null }
 
 /** A snapshot has only keys that are good but for their end. */
 function knownOf(
-  { secretSha256, ...key }: ControlKey,
+  { secretSha256, clientMade, ...key }: ControlKey,
   { budgetNanoUsd, budgetTokens }: KnownGatewayKey['organizationBudget'],
 ): KnownGatewayKey {
   const digest = present(fromBase64Url(secretSha256), 'the schema lets only base64url through')
   return {
     key: {
       ...key,
-      isClientMade: false,
+      isClientMade: clientMade === true,
       secretSha256: Buffer.from(digest),
       createdAtMs: 0,
       lastUsedAtMs: null,

@@ -46,7 +46,8 @@ export function createAgent({ version, identity, networking, claiming, evidence,
         const claimed = await claiming.claim(request.sealed, await identity)
         if (!claimed.ok) return claimed
         const { sshHostKey } = await identity
-        return { ok: true, claimed: { claimId: claimed.claimId, sshHostKey } } as const
+        const key = claiming.record()?.document.claim.inference.key ?? null
+        return { ok: true, claimed: { claimId: claimed.claimId, sshHostKey, key } } as const
       }
       case 'evidence':
         return evidence.make(request, claiming.record())

@@ -4,7 +4,7 @@ import { createHash } from 'node:crypto'
 import { type Static, Type } from '@sinclair/typebox'
 import { fromBase64 } from '../base/bytes.ts'
 import { Closed } from '../contract/forms.ts'
-import type { Claim, Network } from '../contract/vm/agent.ts'
+import type { Claim, DrawnKey, Network } from '../contract/vm/agent.ts'
 import { ClaimDocument, claimDocument, claimText } from '../contract/vm/claim-document.ts'
 
 const Sha256 = Type.String({ pattern: '^[0-9a-f]{64}$' })
@@ -24,10 +24,19 @@ export const ClaimRecord = Closed({
 })
 export type ClaimRecord = Static<typeof ClaimRecord>
 
-/** For a claim without problem. `sshHostKey` is `ssh-ed25519 AAAA…`; `network` the one in force, null for none. */
-export function recordOf(claim: Claim, sshHostKey: string, network: Network | null): ClaimRecord {
-  const { key } = claim.inference
-  const document = claimDocument(claim, network, key === null ? null : sha256(key))
+/** The guest's own facts. */
+type GuestFacts = {
+  /** `ssh-ed25519 AAAA…`. */
+  readonly sshHostKey: string
+  /** Null if no network is in force. */
+  readonly network: Network | null
+  /** Null if the claim asks for no gateway key. */
+  readonly key: DrawnKey | null
+}
+
+/** For a claim without problem. */
+export function recordOf(claim: Claim, { sshHostKey, network, key }: GuestFacts): ClaimRecord {
+  const document = claimDocument(claim, network, key)
   return {
     claimId: claim.claimId,
     sha256: sha256(claimText(document)),

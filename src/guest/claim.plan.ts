@@ -28,6 +28,7 @@ export type ClaimPlan = {
 type ClaimPaths = Pick<
   GuestPaths,
   | 'authorizedKeys'
+  | 'gatewayKey'
   | 'gatewaySettings'
   | 'hosts'
   | 'hostname'
@@ -40,38 +41,43 @@ type ClaimPaths = Pick<
 
 /** Checks beyond the schema: the first wrong field, never its value, or null. */
 export function claimProblem(claim: Claim, platform: GatewaySettings['platform']): string | null {
-  const { address, baseUrl, gateway, key, model } = claim.inference
+  const { address, baseUrl, gateway, drawsKey, model } = claim.inference
   if (!VISIBLE_ASCII.test(claim.organization)) return 'claim.organization: not a name'
   if (!HOST_NAME.test(claim.hostname)) return 'claim.hostname: not a host name'
   if (!isPublicKeyLine(claim.publicKey)) return 'claim.publicKey: not one OpenSSH public key'
   if (baseUrl === '' && address !== null) return 'claim.inference.address: without a baseUrl'
   if (baseUrl === '' && gateway.kind !== 'none') return 'claim.inference.gateway: without a baseUrl'
-  if (baseUrl === '') return key === null ? null : 'claim.inference.key: without a baseUrl'
+  if (baseUrl === '') return drawsKey ? 'claim.inference.drawsKey: without a baseUrl' : null
   if (!isHttpUrl(baseUrl)) return 'claim.inference.baseUrl: not an http or https address'
   if (address !== null && !isHostName(new URL(baseUrl).hostname)) return 'claim.inference.address: baseUrl has no name'
   if (!VISIBLE_ASCII.test(model)) return 'claim.inference.model: not a model name'
   if (gateway.kind === 'none') return 'claim.inference.gateway: none, but there is a baseUrl'
   const problem = gatewayProblem(gateway, { baseUrl, platform })
-  if (problem !== null) return `claim.inference.gateway.${problem}`
-  if (key !== null && !VISIBLE_ASCII.test(key)) return 'claim.inference.key: not a key'
-  return null
+  return problem === null ? null : `claim.inference.gateway.${problem}`
+}
+
+type Planning = {
+  readonly paths: ClaimPaths
+  readonly platform: GatewaySettings['platform']
+  /** The gateway key that the guest drew; null if the claim asks for none. */
+  readonly key: string | null
 }
 
 /** For a claim without problem. The system's trust store is unchanged: the claim's CA counts for the endpoint alone. */
-export function planClaim(claim: Claim, paths: ClaimPaths, platform: GatewaySettings['platform']): ClaimPlan {
+export function planClaim(claim: Claim, { paths, platform, key }: Planning): ClaimPlan {
   const configDir = `${paths.loginHome}/.config`
   const opencodeDir = `${configDir}/opencode`
   const pluginLock = `${opencodeDir}/${pluginLockFile}`
   const files: PlannedFile[] = [
     { path: paths.hostname, content: `${claim.name}\n`, mode: 0o644, owner: 'system' },
     { path: paths.hosts, content: hosts(claim), mode: 0o644, owner: 'system' },
-    { path: `${opencodeDir}/opencode.json`, content: opencodeConfig(claim), mode: 0o600, owner: 'login' },
+    { path: `${opencodeDir}/opencode.json`, content: opencodeConfig(claim, key), mode: 0o600, owner: 'login' },
     { path: pluginLock, content: opencodePluginLock, mode: 0o644, owner: 'login' },
     // sshd(8) reads it as the login user, so that user must be able to; StrictModes wants it writable by root alone.
     { path: paths.authorizedKeys, content: `${claim.publicKey}\n`, mode: 0o644, owner: 'system' },
   ]
-  const { baseUrl, gateway, key } = claim.inference
-  const environment = sshdEnvironment(sessionEnvironment(claim))
+  const { baseUrl, gateway } = claim.inference
+  const environment = sshdEnvironment(sessionEnvironment(claim, key))
   files.unshift(
     { path: paths.motd, content: messageOfTheDay(claim), mode: 0o644, owner: 'system' },
     { path: paths.sshdEnvironment, content: environment, mode: 0o600, owner: 'system' },
@@ -80,8 +86,7 @@ export function planClaim(claim: Claim, paths: ClaimPaths, platform: GatewaySett
     const settings: GatewaySettings = { baseUrl, gateway, platform }
     files.unshift({ path: paths.gatewaySettings, content: JSON.stringify(settings), mode: 0o644, owner: 'system' })
   }
-  if (key !== null)
-    files.unshift({ path: `${opencodeDir}/${keyFile}`, content: `${key}\n`, mode: 0o600, owner: 'login' })
+  if (key !== null) files.unshift({ path: paths.gatewayKey, content: `${key}\n`, mode: 0o600, owner: 'login' })
   const own = [configDir, opencodeDir, `${opencodeDir}/node_modules`].map(path => ({ path, mode: 0o700 }))
   // The endpoint, another user, reads what the owner puts there.
   const directories = [...own, { path: paths.ownGatewayDir, mode: 0o755 }]
@@ -91,17 +96,17 @@ export function planClaim(claim: Claim, paths: ClaimPaths, platform: GatewaySett
 /** Files that a claim may have made, for the undo after an agent died half-way. */
 export function claimLeftovers(paths: ClaimPaths): string[] {
   const opencodeDir = `${paths.loginHome}/.config/opencode`
-  const { authorizedKeys, gatewaySettings, ownGateway, sshdEnvironment } = paths
+  const { authorizedKeys, gatewayKey, gatewaySettings, ownGateway, sshdEnvironment } = paths
   return [
     authorizedKeys,
+    gatewayKey,
     gatewaySettings,
     ownGateway,
     sshdEnvironment,
-    ...['opencode.json', pluginLockFile, keyFile].map(name => `${opencodeDir}/${name}`),
+    ...['opencode.json', pluginLockFile].map(name => `${opencodeDir}/${name}`),
   ]
 }
 
-const keyFile = 'inference.key'
 /**
  * opencode installs its plugin library from npm into each configuration directory at every start, unless a lock there
  * names it beside a `node_modules`.
@@ -146,12 +151,12 @@ function hosts({ hostname, name, inference: { address, baseUrl } }: Claim): stri
 }
 
 /** https://opencode.ai/config.json. Without a gateway (empty baseUrl) the customer names a provider. */
-function opencodeConfig({ inference }: Claim): string {
+function opencodeConfig({ inference }: Claim, key: string | null): string {
   const config = {
     $schema: 'https://opencode.ai/config.json',
     autoupdate: false,
     share: 'disabled',
-    ...(inference.baseUrl === '' ? {} : opencodeProvider(inference)),
+    ...(inference.baseUrl === '' ? {} : opencodeProvider(inference, key)),
   }
   return `${JSON.stringify(config, null, 2)}\n`
 }
@@ -162,8 +167,8 @@ const contextTokensUnknown = 32_768
 const outputShare = 8
 
 /** `{file:…}` is relative to the configuration file. */
-function opencodeProvider({ model, key, contextTokens }: Claim['inference']) {
-  const options = { baseURL: endpointBaseUrl, ...(key === null ? {} : { apiKey: `{file:./${keyFile}}` }) }
+function opencodeProvider({ model, contextTokens }: Claim['inference'], key: string | null) {
+  const options = { baseURL: endpointBaseUrl, ...(key === null ? {} : { apiKey: '{file:./inference.key}' }) }
   const context = contextTokens ?? contextTokensUnknown
   return {
     enabled_providers: ['strongroom'],

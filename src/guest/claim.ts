@@ -4,8 +4,9 @@ import * as fs from 'node:fs'
 import { Check } from '@sinclair/typebox/value'
 import { fromUtf8 } from '../base/bytes.ts'
 import { messageOf, wrapFault } from '../base/fault.ts'
+import type { RandomBytes } from '../base/ids.ts'
 import type { Logger } from '../base/log.ts'
-import { Claim, type SealedClaim } from '../contract/vm/agent.ts'
+import { Claim, type DrawnKey, type SealedClaim } from '../contract/vm/agent.ts'
 import { ensureDir, type Owner, readTextOrNull, writeFileAtomic } from '../linux/files.ts'
 import {
   type ClaimPlan,
@@ -18,6 +19,7 @@ import {
 import { ClaimRecord, recordOf } from './claim-record.ts'
 import type { Daemon } from './daemon.ts'
 import type { GatewaySettings } from './gateway/expectation.codec.ts'
+import { drawGatewayKey } from './gateway/key.ts'
 import type { Identity } from './identity.ts'
 import { recordedNetwork } from './network.ts'
 import type { GuestPaths } from './paths.ts'
@@ -42,6 +44,7 @@ export type ClaimDeps = {
   readonly sshd: Daemon
   /** The endpoint of the inference gateway. */
   readonly gateway: Daemon
+  readonly random: RandomBytes
   /** Where this VM's reports come from. */
   readonly platform: () => Promise<GatewaySettings['platform']>
   readonly log: Logger
@@ -59,12 +62,16 @@ export function createClaiming(deps: ClaimDeps): Claiming {
       if (!opened.ok) return opened
       const { claim } = opened
       const { claimId } = claim
-      const wanted = recordOf(claim, identity.sshHostKey, recordedNetwork(paths))
+      // A repeated claim gets the key of the claim in force. The host learns of no key before the record is written.
+      const isFirst = claim.inference.drawsKey && record === null
+      const { key, drawn } = isFirst ? drawGatewayKey(deps.random) : { key: null, drawn: keyInForce(claim, record) }
+      const { sshHostKey } = identity
+      const wanted = recordOf(claim, { sshHostKey, network: recordedNetwork(paths), key: drawn })
       if (record !== null) {
         const same = record.claimId === claimId && record.sha256 === wanted.sha256
         return same ? { ok: true, claimId } : refuse('claimed', 'claim: another claim is in force')
       }
-      const plan = planClaim(claim, paths, platform)
+      const plan = planClaim(claim, { paths, platform, key })
       const failure = await applyAll(steps(deps, plan, wanted), log)
       if (failure !== null) return refuse('failed', failure)
       record = wanted
@@ -81,6 +88,10 @@ export function createClaiming(deps: ClaimDeps): Claiming {
       for (const path of claimLeftovers(paths)) fs.rmSync(path, { force: true })
     },
   }
+}
+
+function keyInForce(claim: Claim, record: ClaimRecord | null): DrawnKey | null {
+  return claim.inference.drawsKey ? (record?.document.claim.inference.key ?? null) : null
 }
 
 /** One change and how to undo it. `undo` also runs when `apply` failed half-way. */

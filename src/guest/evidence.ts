@@ -95,7 +95,7 @@ const noClaim: ClaimRecord = {
       name: '00000000',
       hostname: 'none',
       publicKey: '',
-      inference: { baseUrl: '', address: null, model: '', gateway: { kind: 'none' }, keySha256: null },
+      inference: { baseUrl: '', address: null, model: '', gateway: { kind: 'none' }, key: null },
       egress: { limitBytes: 0, names: 'any' },
     },
     network: null,

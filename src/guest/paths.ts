@@ -30,6 +30,8 @@ export type GuestPaths = {
   readonly kernelHostname: string
   readonly resolvConf: string
   readonly loginHome: string
+  /** The gateway key that the guest drew, for the login user's programs. */
+  readonly gatewayKey: string
   /** Random per boot, kept when the agent restarts: Documentation/admin-guide/sysctl/kernel.rst, `random`. */
   readonly bootId: string
   readonly interfaces: string
@@ -75,6 +77,7 @@ export function guestPaths(root: string): GuestPaths {
     kernelHostname: `${root}/proc/sys/kernel/hostname`,
     resolvConf: `${root}/etc/resolv.conf`,
     loginHome: `${root}/home/agent`,
+    gatewayKey: `${root}/home/agent/.config/opencode/inference.key`,
     bootId: `${root}/proc/sys/kernel/random/boot_id`,
     interfaces: `${root}/sys/class/net`,
     virtioPorts: `${root}/sys/class/virtio-ports`,

@@ -65,6 +65,7 @@ export async function serveAgent(version: string, settings: GuestSettings): Prom
     ...settings,
     paths,
     log,
+    random: systemRandom,
     platform: evidence.platform,
     ...claimedDaemons({ settings, paths, clock, log }),
   })

@@ -3,9 +3,9 @@
 import type { Claim } from '../contract/vm/agent.ts'
 import { endpointBaseUrl, endpointOrigin } from './gateway/address.ts'
 
-/** Variables of logins and of `ssh HOST COMMAND` alike. */
-export function sessionEnvironment({ inference }: Claim): Record<string, string> {
-  const { baseUrl, key } = inference
+/** Variables of logins and of `ssh HOST COMMAND` alike. `key`: the gateway key that the guest drew, or null. */
+export function sessionEnvironment({ inference }: Claim, key: string | null): Record<string, string> {
+  const { baseUrl } = inference
   return {
     // The endpoint in this VM, which forwards to the verified gateway.
     ...(baseUrl === '' ? {} : { OPENAI_BASE_URL: endpointBaseUrl, ANTHROPIC_BASE_URL: endpointOrigin }),

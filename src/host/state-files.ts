@@ -11,6 +11,7 @@ export const STATE_FILES = [
   'operator-key.pem',
   'operator-key.pub.pem',
   'operator-keys.txt',
+  /** Backups of former releases, whose hosts chose the gateway keys of instances, have it. Nothing reads it. */
   'gateway-key.secret',
   'control.key',
   'log-key.pem',
@@ -27,14 +28,7 @@ export const STATE_FILES = [
 export const restoringDir = 'restoring'
 
 /** The daemon makes these at its first start, after the database. */
-const MADE_WITH_RECORDS = [
-  'operator-keys.txt',
-  'gateway-key.secret',
-  'control.key',
-  'ca',
-  'guest-ca',
-  restoringDir,
-] as const
+const MADE_WITH_RECORDS = ['operator-keys.txt', 'control.key', 'ca', 'guest-ca', restoringDir] as const
 
 /**
  * Names of what an appliance with records leaves in its state directory. The operator key alone is none: an operator

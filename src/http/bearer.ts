@@ -48,6 +48,15 @@ export function createKeyFormat({ tag, secretLength }: { tag: string; secretLeng
   }
 }
 
+/**
+ * By tag. The contract (section 5) fixes `ca`, of services A and C, at 93 random bits.
+ * `gw`, of the gateway, has 165.
+ */
+export const KEY_FORMATS = {
+  ca: createKeyFormat({ tag: 'ca', secretLength: 18 }),
+  gw: createKeyFormat({ tag: 'gw', secretLength: 32 }),
+} as const satisfies Record<string, KeyFormat>
+
 /** Whether the secret has the stored hash. Null, for an unknown key, costs the same hash and comparison. */
 export function secretMatches(secret: string, storedSha256: Uint8Array | null): boolean {
   const isEqual = equalConstantTime(sha256(secret), storedSha256 ?? NO_SECRET)

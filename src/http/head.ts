@@ -1,4 +1,4 @@
-// The check of a request's headers that comes before all others. Pure.
+// The head of a request: its target, and the check of its headers that comes before all others. Pure.
 
 import { Fault } from '../base/fault.ts'
 
@@ -10,4 +10,10 @@ export function checkHost(headers: Headers): void {
   if (headers.get('host')?.includes(',') === true) {
     throw new Fault('invalid_request', 'The Host header must be sent once, with one host.')
   }
+}
+
+/** Path and query of an absolute URL, as they were sent. */
+export function targetOf(url: string): string {
+  const start = url.indexOf('/', url.indexOf('//') + 2)
+  return start < 0 ? '/' : url.slice(start)
 }

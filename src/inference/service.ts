@@ -17,7 +17,7 @@ import type { SharedReceiptKeys } from './attestation/receipt-keys.ts'
 import { createResponseSealer } from './attestation/response-sealer.ts'
 import { startSigning } from './attestation/signing.ts'
 import type { Workloads } from './attestation/workloads.ts'
-import { createEncryption } from './encryption/encryption.ts'
+import { createOwnEncryption } from './encryption/encryption.ts'
 import { createGateway, type Gateway } from './gateway/gateway.ts'
 import { inferenceOpenapiDocument } from './gateway/openapi/openapi.ts'
 import { createResponseMemory, type ResponseMemory } from './gateway/response-memory.ts'
@@ -119,7 +119,7 @@ export function createInferenceService(deps: InferenceServiceDeps): InferenceSer
   const responses = createResponseMemory(clock, keptResponses)
   // Only a measured VM has a workload.json.
   const padsStreams = padStreams === 'auto' ? deps.workload !== null : padStreams === 'on'
-  const encryption = createEncryption({ keys, random })
+  const encryption = createOwnEncryption({ keys, random, clock })
   const signing = startSigning({ keys, clock, log: log.unit('receipts') })
   const gateway = createGateway({
     authenticate: deps.authenticate,
@@ -154,7 +154,7 @@ export function createInferenceService(deps: InferenceServiceDeps): InferenceSer
   let server: GatewayServer | null = null
   const stopping = new AbortController()
   const listening = () => ({
-    ...{ gateway, upstreams, keptReceipts, responses, clock, log },
+    ...{ gateway, upstreams, keptReceipts, responses, clock, log, checkReplay: encryption.checkReplay },
     offerSpan: deps.offerSpan,
     encryptionCounts: encryption.counts,
     setup: relaySetup(deps, { padsStreams, keptReceipts, responses, gateway }),

@@ -1,7 +1,7 @@
 // Interfaces that several parts of the gateway share, narrow because it runs on a host and in a measured VM. Types
 // only.
 
-import type { KeyRules } from '../contract/key-rules.ts'
+import type { KeyMaker, KeyRules } from '../contract/key-rules.ts'
 
 /** Operation of a client's request. */
 export type Operation = CompletionOperation | 'responses' | 'messages' | 'count_tokens' | 'embeddings'
@@ -16,6 +16,7 @@ export type Caller = {
   readonly keyDigest: string
   readonly organizationId: string
   readonly instanceId: string | null
+  readonly madeBy: KeyMaker
   readonly requestsPerMinute: number
   readonly tokensPerMinute: number
   readonly concurrencyMax: number
@@ -35,7 +36,7 @@ export type Authenticate = (headers: Headers) => Caller
 export type Tokens = {
   readonly prompt: number
   readonly completion: number
-  /** Tokens of the prompt that came from the organization's own cache. Left out: none. */
+  /** Tokens of the prompt that came from the key's own cache. Left out: none. */
   readonly cached?: number
 }
 
@@ -43,6 +44,8 @@ export type Tokens = {
 export type Ticket = {
   /** `x-ratelimit-*`, for the response to this request. */
   readonly headers: Readonly<Record<string, string>>
+  /** Reserves more tokens for the same request. Null: they are reserved. */
+  readonly extend: (tokens: number) => Refusal | null
   /** Ends the request: real tokens replace the reserved ones, the key's slot is free. Further calls have no effect. */
   readonly settle: (tokens: Tokens) => void
 }
@@ -73,6 +76,8 @@ export type SealedRequest = {
   readonly id: string
   readonly model: string
   readonly body: Uint8Array
+  /** The maker of the key that asks. */
+  readonly keyMadeBy: KeyMaker
   /** An organization: they take turns at the signatures. */
   readonly owner: string
 }
@@ -102,7 +107,7 @@ export type SigningSeal = Pick<ResponseSeal, 'update'> & { readonly finish: (tok
 /** How requests with an encapsulated key have fared since the start, by suite. */
 export type EncryptionCounts = Record<
   'x25519' | 'xwing',
-  Record<'decrypted' | 'key_config_mismatch' | 'malformed', number>
+  Record<'decrypted' | 'key_config_mismatch' | 'malformed' | 'replayed', number>
 >
 
 /** Opens encrypted requests (EHBP) and encrypts their responses. */
@@ -114,14 +119,28 @@ export type Encryption = {
   readonly counts: EncryptionCounts
 }
 
+/** `request`: the id of the request. Its key is authenticated. */
+export type BodySender = { readonly organizationId: string; readonly request: string }
+
 /** One encrypted request and its response. */
 export type EncryptedExchange = {
+  /**
+   * Whether the sealed body proves which request and key it was made for. Otherwise anyone who ends
+   * its TLS can send it again under another key, so nothing of it is kept.
+   */
+  readonly isBound: boolean
   /** Longest encrypted body of a plain body of at most `plainBytes`. */
   readonly encryptedBytesMaxOf: (plainBytes: number) => number
   /** The most that an encrypted body of this length can hold. */
   readonly plainBytesOf: (encryptedBytes: number) => number
-  /** The plain body. Faults: key_config_mismatch, invalid_request, body_too_large for a plain body over `bytesMax`. */
-  readonly decrypt: (body: Uint8Array, bytesMax: number) => Promise<Uint8Array>
+  /**
+   * The plain body. Faults: key_config_mismatch, invalid_request (as for a body that was received before),
+   * body_too_large for a plain body over `bytesMax`.
+   */
+  readonly decrypt: (
+    body: Uint8Array,
+    given: { readonly bytesMax: number; readonly sender: BodySender },
+  ) => Promise<Uint8Array>
   /** Encrypts any response but a key_config_mismatch. Rejects rather than return content in the clear. */
   readonly encrypt: (response: Response) => Promise<Response>
 }

@@ -3,12 +3,12 @@
 
 import nacl from 'tweetnacl'
 import { sha256 } from '../attest/hash.ts'
-import { fromBase64, toBase64, toHex, utf8 } from '../base/bytes.ts'
+import { fromBase64, toBase64, utf8 } from '../base/bytes.ts'
 import { Fault } from '../base/fault.ts'
 import type { RandomBytes } from '../base/ids.ts'
 import { checkedJson } from '../contract/check.ts'
 import { claimDocumentCharsMax } from '../contract/http/instance-attestation.ts'
-import type { Claim, Network, SealedClaim } from '../contract/vm/agent.ts'
+import type { Claim, DrawnKey, Network, SealedClaim } from '../contract/vm/agent.ts'
 import {
   ClaimDocument,
   type ClaimFields,
@@ -38,10 +38,9 @@ export function claimOf({ instance, organization, inference, egress }: ClaimInpu
   }
 }
 
-/** The document's text that a VM states which took this claim under this network. */
-export function statedClaim(claim: Claim, network: Network): string {
-  const { key } = claim.inference
-  return claimText(claimDocument(claim, network, key === null ? null : toHex(sha256(utf8(key)))))
+/** Returns the text that a VM states after this claim under this network. `key`: the one that its guest drew. */
+export function statedClaim(claim: Claim, network: Network, key: DrawnKey | null): string {
+  return claimText(claimDocument(claim, network, key))
 }
 
 /**

@@ -12,7 +12,7 @@ import { Fault, messageOf } from '../base/fault.ts'
 import type { Runtime } from '../base/runtime.ts'
 import type { InstanceFailureCode } from '../contract/http/instance.ts'
 import type { InstanceAttestation } from '../contract/http/instance-attestation.ts'
-import type { Claim } from '../contract/vm/agent.ts'
+import type { Claim, DrawnKey } from '../contract/vm/agent.ts'
 import type { SshProbe } from '../host/network/ssh-probe.ts'
 import type { Instance } from '../store/directory/instance.table.ts'
 import type { VmEngine, VmView } from '../vm/engine.ts'
@@ -28,8 +28,10 @@ export type ProvisionDeps = Runtime & {
   readonly gateway: () => Promise<Pick<ClaimInputs['inference'], 'baseUrl' | 'address' | 'gateway'>>
   /** Destinations that the firewall opens to an instance. */
   readonly egress: ClaimInputs['egress']
-  /** The instance's own gateway key, the same at every call; null without a gateway. */
-  readonly inferenceKey: (instanceId: string) => string | null
+  /** Whether guests draw a gateway key, where their claim names a gateway. */
+  readonly drawsKeys: boolean
+  /** Registers the key that an instance's guest drew. Idempotent. Faults: conflict, not_found. */
+  readonly registerKey: (instanceId: string, key: DrawnKey) => void
   /** Context size of a model, where it is known. Absent: of none. */
   readonly contextTokens?: (model: string) => number | null
   readonly claimTimeoutMs: number
@@ -93,14 +95,16 @@ export class Provisioner {
     const cutOff = this.#cutOff()
     const answers = this.#answers(provision, { hostKey: claimed.sshHostKey, deadlineMs, ended: ended.signal })
     const attested = await this.#attest(provision, claimed)
-    if ('kind' in attested) {
+    // Only now: evidence vouches for the digest.
+    const judged = 'kind' in attested ? attested : (this.#register(provision, claimed.key) ?? attested)
+    if ('kind' in judged) {
       ended.abort()
       await answers
-      return attested
+      return judged
     }
     const attestedMs = clock.monotonicMs()
     if (isStillWanted()) this.#deps.engine.open(vmId)
-    const handed = this.#hand(provision, attested.receipt)
+    const handed = this.#hand(provision, judged.receipt)
     const failures = await Promise.all([answers, handed, this.#opens(provision, { deadlineMs, cutOff })])
     const failure = failures.find(failure => failure !== null)
     const took = {
@@ -109,10 +113,10 @@ export class Provisioner {
       probe: clock.monotonicMs() - attestedMs,
     }
     log.info('an instance was provisioned', { instance: provision.instance.id, tookMs: took })
-    return failure ?? { kind: 'usable', sshHostKey: claimed.sshHostKey, attestation: attested.attestation }
+    return failure ?? { kind: 'usable', sshHostKey: claimed.sshHostKey, attestation: judged.attestation }
   }
 
-  async #claim({ instance, organization, vmId, ...provision }: Provision): Promise<ClaimedAs | Provisioned> {
+  async #claim({ instance, organization, vmId, ...provision }: Provision): Promise<ClaimedGuest | Provisioned> {
     const { engine, random, log, egress } = this.#deps
     let claim: Claim | null = null
     for (let attempt = 1; provision.isStillWanted(); attempt += 1) {
@@ -121,9 +125,13 @@ export class Provisioner {
         // The same at every attempt: the guest may have taken the one before, and refuses another.
         claim ??= claimOf({ instance, organization, inference: await this.#inferenceOf(instance), egress })
         const sealed = sealClaim(claim, guest.boxKey, random)
-        const { sshHostKey, network } = await engine.claim(vmId, sealed, this.#deps.claimTimeoutMs)
+        const { sshHostKey, network, key } = await engine.claim(vmId, sealed, this.#deps.claimTimeoutMs)
+        if (claim.inference.drawsKey !== (key !== null)) {
+          throw new Fault('channel.refused', `the guest drew ${key === null ? 'no' : 'a'} gateway key`)
+        }
         const { name, hostname, publicKey } = instance
-        return { organization, name, hostname, publicKey, sshHostKey, claim: statedClaim(claim, network) }
+        const stated = statedClaim(claim, network, key)
+        return { organization, name, hostname, publicKey, sshHostKey, claim: stated, key }
       } catch (error) {
         if (provision.signal.aborted) return unwanted
         log.warn('a claim failed', { instance: instance.id, vm: vmId, attempt, error })
@@ -133,13 +141,25 @@ export class Provisioner {
     return unwanted
   }
 
-  async #inferenceOf({ id, inferenceModel }: Instance): Promise<ClaimInputs['inference']> {
+  /** Null if the key is registered, or there is none. */
+  #register({ instance }: Provision, key: DrawnKey | null): Provisioned | null {
+    if (key === null) return null
+    try {
+      this.#deps.registerKey(instance.id, key)
+      return null
+    } catch (error) {
+      if (!(error instanceof Fault) || error.code !== 'conflict') throw error
+      return broken('claim_failed', { reason: error.message })
+    }
+  }
+
+  async #inferenceOf({ inferenceModel }: Instance): Promise<ClaimInputs['inference']> {
     const gateway = await this.#deps.gateway()
     const contextTokens = this.#deps.contextTokens?.(inferenceModel) ?? null
     return {
       ...gateway,
-      // Without a gateway there is nothing to unlock.
-      key: gateway.baseUrl === '' ? null : this.#deps.inferenceKey(id),
+      // Without a gateway a key opens nothing.
+      drawsKey: gateway.baseUrl !== '' && this.#deps.drawsKeys,
       ...(contextTokens === null ? {} : { contextTokens }),
     }
   }
@@ -258,6 +278,8 @@ export class Provisioner {
     return broken('ssh_unreachable', { reason })
   }
 }
+
+type ClaimedGuest = ClaimedAs & { readonly key: DrawnKey | null }
 
 type Attested = { readonly attestation: InstanceAttestation; readonly receipt: Receipt }
 

@@ -23,6 +23,11 @@ export type TlsGet = {
   readonly url: URL
   /** Value of the Authorization field. A secret: sent only after the certificate is verified. */
   readonly authorization?: string | undefined
+  /**
+   * Withholds the secret from a peer whose certificate (DER) does not pass. Left out: the authority
+   * decides alone.
+   */
+  readonly isPeer?: (certificate: Uint8Array) => boolean
   /** PEM of an authority; undefined: the system's. */
   readonly ca: string | undefined
   /** From the start of the connection to the last byte of the response. */
@@ -40,7 +45,7 @@ export class CertificateError extends Error {}
  * names the problem, or a CertificateError if a secret was withheld.
  */
 export async function getOverTls(get: TlsGet): Promise<TlsResponse> {
-  const { url, ca, timeoutMs, bodyBytesMax, authorization } = get
+  const { url, ca, timeoutMs, bodyBytesMax, authorization, isPeer } = get
   const host = url.hostname.replace(/^\[|\]$/g, '')
   const socket = connect({
     host,
@@ -58,6 +63,9 @@ export async function getOverTls(get: TlsGet): Promise<TlsResponse> {
     const certificate = new Uint8Array(raw)
     const certificateFault = socket.authorized ? null : messageOf(socket.authorizationError)
     if (authorization !== undefined && certificateFault !== null) throw new CertificateError(certificateFault)
+    if (authorization !== undefined && isPeer?.(certificate) === false) {
+      throw new CertificateError('the certificate is for another key')
+    }
     const target = `${url.pathname}${url.search}`
     const head = [`GET ${target} HTTP/1.1`, `Host: ${url.host}`, 'Accept: application/json', 'Connection: close']
     if (authorization !== undefined) head.push(`Authorization: ${authorization}`)

@@ -7,12 +7,14 @@ import { iso, isoOrNull } from '../base/clock.ts'
 import { Fault } from '../base/fault.ts'
 import {
   AdminGatewayKey,
+  AdminGatewayKeyAdd,
   AdminGatewayKeyCreate,
   AdminGatewayKeyCreated,
   AdminGatewayKeyList,
   AdminGatewayKeySet,
 } from '../contract/admin/admin.ts'
-import { type KeyRules, type OfferedModels, rulesProblem } from '../contract/key-rules.ts'
+import type { KeyRegistration } from '../contract/admin/key-registration.ts'
+import { type KeyMaker, type KeyRules, type OfferedModels, rulesProblem } from '../contract/key-rules.ts'
 import { documentBytesMax } from '../contract/vm/enclave.ts'
 import { mintUnused } from '../http/bearer.ts'
 import type { DirectoryDb } from '../store/db.ts'
@@ -32,7 +34,7 @@ import { noteEvent } from '../store/ledger/event.query.ts'
 import { budgetTerms, budgetView, heldBy } from './budget.ts'
 import type { AdminDeps, ReadBody } from './deps.ts'
 import { putInForce } from './in-force.ts'
-import { byPrefix } from './keys.ts'
+import { byPrefix, prefixTaken, readRegistrationBody, registrationOf } from './keys.ts'
 import { bySlug, organizationBySlug, presentOrganization } from './organizations.ts'
 
 /** Half of what a control snapshot may have (contract/vm/enclave.ts). */
@@ -58,6 +60,21 @@ export function gatewayKeyRoutes(deps: GatewayKeysDeps, readBody: ReadBody) {
         return created
       },
       { params: bySlug, body: AdminGatewayKeyCreate, parse: readBody, response: { 201: AdminGatewayKeyCreated } },
+    )
+    .post(
+      '/organizations/:slug/gateway-keys/add',
+      async ({ params, body, set }) => {
+        const added = await add(deps, params.slug, body)
+        await putInForce(deps)
+        set.status = 201
+        return added
+      },
+      {
+        params: bySlug,
+        body: AdminGatewayKeyAdd,
+        parse: readRegistrationBody(readBody, 'gw'),
+        response: { 201: AdminGatewayKey },
+      },
     )
     .post(
       '/gateway-keys/:prefix/terms',
@@ -93,52 +110,85 @@ async function viewParts({ store, clock, fleet }: GatewayKeysDeps, organizationI
   return { nowMs, held, monthSum: prepareMonthSum(store.directory.db) }
 }
 
-/** Faults: not_found, invalid_request (the end, the rules), conflict (too many rules), internal (no free prefix). */
+/** Faults: as of `insertChosen`, and internal (no free prefix). */
 async function create(
   deps: GatewayKeysDeps,
   slug: string,
   terms: AdminGatewayKeyCreate,
 ): Promise<AdminGatewayKeyCreated> {
-  const { store, clock, log, random, mintGatewayKey } = deps
-  const nowMs = clock.nowMs()
-  const rules = checkedRules({ models: terms.models ?? null, aliases: terms.aliases ?? null }, deps.offeredModels)
-  const budget = budgetTerms(terms, { budgetNanoUsd: null, budgetTokens: null })
-  const { organizationId, key, prefix, expiresAtMs } = await store.directory.change(tx => {
-    const { id: organizationId } = presentOrganization(tx, slug)
-    const expiresAtMs = terms.expires_at === null ? null : parseExpiry(terms.expires_at, nowMs)
-    const { key, prefix } = mintUnused(
-      () => mintGatewayKey(random),
-      minted =>
-        insertGatewayKey(tx, {
-          prefix: minted.prefix,
-          organizationId,
-          instanceId: null,
-          secretSha256: minted.secretSha256,
-          requestsPerMinute: terms.requests_per_minute,
-          tokensPerMinute: terms.tokens_per_minute,
-          concurrencyMax: terms.concurrency_max,
-          expiresAtMs,
-          ...rules,
-          ...budget,
-          nowMs,
-        }),
-    )
-    if (rules.models !== null || rules.aliases !== null) checkRulesBytes(tx)
-    return { organizationId, key, prefix, expiresAtMs }
-  })
-  const detail = { slug, prefix }
-  noteEvent(store.ledger.db, log, { nowMs, kind: 'gateway_key.created', subject: organizationId, detail })
+  const { random, mintGatewayKey } = deps
+  const { chosen, row } = await insertChosen(deps, { slug, terms, madeBy: 'host' }, insert =>
+    mintUnused(() => mintGatewayKey(random), insert),
+  )
   return {
     ...terms,
-    ...rules,
-    budget_usd: budgetView(budget, noUsage).budget_usd,
-    budget_tokens: budget.budgetTokens,
-    key,
-    prefix,
+    models: row.models,
+    aliases: row.aliases,
+    budget_usd: budgetView(row, noUsage).budget_usd,
+    budget_tokens: row.budgetTokens,
+    key: chosen.key,
+    prefix: row.prefix,
     organization: slug,
-    expires_at: isoOrNull(expiresAtMs),
-    created_at: iso(nowMs),
+    expires_at: isoOrNull(row.expiresAtMs),
+    created_at: iso(row.createdAtMs),
   }
+}
+
+/** Faults: as of `insertChosen`, invalid_request (the line), conflict (the prefix is taken). */
+async function add(
+  deps: GatewayKeysDeps,
+  slug: string,
+  { registration, ...terms }: AdminGatewayKeyAdd,
+): Promise<AdminGatewayKey> {
+  const registered = registrationOf(registration, 'gw')
+  const { row } = await insertChosen(deps, { slug, terms, madeBy: 'client' }, insert => {
+    if (!insert(registered)) throw prefixTaken(registered.prefix)
+    return registered
+  })
+  return gatewayKeyView(row, { slug, ...(await viewParts(deps, row.organizationId)) })
+}
+
+type NewKey = { readonly slug: string; readonly terms: AdminGatewayKeyCreate; readonly madeBy: KeyMaker }
+
+/**
+ * Inserts the key that `choose` inserts; its argument returns false if the prefix is taken. Faults:
+ * not_found, invalid_request (the end, the rules), conflict (too many rules), and those of
+ * `choose`.
+ */
+async function insertChosen<Chosen extends KeyRegistration>(
+  { store, clock, log, offeredModels }: GatewayKeysDeps,
+  { slug, terms, madeBy }: NewKey,
+  choose: (insert: (key: KeyRegistration) => boolean) => Chosen,
+): Promise<{ readonly chosen: Chosen; readonly row: GatewayKey }> {
+  const nowMs = clock.nowMs()
+  const rules = checkedRules({ models: terms.models ?? null, aliases: terms.aliases ?? null }, offeredModels)
+  const budget = budgetTerms(terms, { budgetNanoUsd: null, budgetTokens: null })
+  const inserted = await store.directory.change(tx => {
+    const { id: organizationId } = presentOrganization(tx, slug)
+    const expiresAtMs = terms.expires_at === null ? null : parseExpiry(terms.expires_at, nowMs)
+    const chosen = choose(({ prefix, secretSha256 }) =>
+      insertGatewayKey(tx, {
+        prefix,
+        organizationId,
+        instanceId: null,
+        secretSha256,
+        isClientMade: madeBy === 'client',
+        requestsPerMinute: terms.requests_per_minute,
+        tokensPerMinute: terms.tokens_per_minute,
+        concurrencyMax: terms.concurrency_max,
+        expiresAtMs,
+        ...rules,
+        ...budget,
+        nowMs,
+      }),
+    )
+    if (rules.models !== null || rules.aliases !== null) checkRulesBytes(tx)
+    return { chosen, row: keyByPrefix(tx, chosen.prefix) }
+  })
+  const { prefix, organizationId } = inserted.row
+  const detail = { slug, prefix, made_by: madeBy }
+  noteEvent(store.ledger.db, log, { nowMs, kind: 'gateway_key.created', subject: organizationId, detail })
+  return inserted
 }
 
 /** Only a change is an event. Faults: not_found, invalid_request, conflict (a revoked key, too many rules). */
@@ -238,6 +288,7 @@ function gatewayKeyView(key: GatewayKey, { slug, nowMs, monthSum, held }: ViewPa
     organization: slug,
     instance: key.instanceId,
     state: stateOf(key, nowMs),
+    made_by: key.isClientMade ? 'client' : 'host',
     requests_per_minute: key.requestsPerMinute,
     tokens_per_minute: key.tokensPerMinute,
     concurrency_max: key.concurrencyMax,

@@ -6,7 +6,8 @@ import { Elysia } from 'elysia'
 import { present } from '../base/assert.ts'
 import { iso, isoOrNull } from '../base/clock.ts'
 import { Fault } from '../base/fault.ts'
-import { AdminKey, AdminKeyCreate, AdminKeyCreated, AdminKeyList } from '../contract/admin/admin.ts'
+import { AdminKey, AdminKeyAdd, AdminKeyCreate, AdminKeyCreated, AdminKeyList } from '../contract/admin/admin.ts'
+import { type KeyRegistration, type KeyTag, readRegistration } from '../contract/admin/key-registration.ts'
 import { mintUnused } from '../http/bearer.ts'
 import { findKey, insertKey, listKeys, revokeKey } from '../store/directory/key.query.ts'
 import type { Key, KeyScope } from '../store/directory/key.table.ts'
@@ -33,7 +34,45 @@ export function keyRoutes(deps: KeysDeps, readBody: ReadBody) {
       },
       { params: bySlug, body: AdminKeyCreate, parse: readBody, response: { 201: AdminKeyCreated } },
     )
+    .post(
+      '/organizations/:slug/keys/add',
+      async ({ params, body, set }) => {
+        set.status = 201
+        return await add(deps, params.slug, body)
+      },
+      {
+        params: bySlug,
+        body: AdminKeyAdd,
+        parse: readRegistrationBody(readBody, 'ca'),
+        response: { 201: AdminKey },
+      },
+    )
     .post('/keys/:prefix/revoke', ({ params }) => revoke(deps, params.prefix), { params: byPrefix, response: AdminKey })
+}
+
+/**
+ * Refuses a `registration` that is no line of this tag while the body is read. The record of
+ * commands then never holds it, for the text may be a whole key. Fault invalid_request.
+ */
+export function readRegistrationBody(readBody: ReadBody, tag: KeyTag): ReadBody {
+  return async context => {
+    const body = await readBody(context)
+    const isNamed = typeof body === 'object' && body !== null && 'registration' in body
+    if (isNamed && typeof body.registration === 'string') registrationOf(body.registration, tag)
+    return body
+  }
+}
+
+/** Fault invalid_request. */
+export function registrationOf(text: string, tag: KeyTag): KeyRegistration {
+  const read = readRegistration(tag, text)
+  if (read.ok) return read.value
+  throw new Fault('invalid_request', read.problem, { param: 'registration' })
+}
+
+export function prefixTaken(prefix: string): Fault {
+  const message = `another key has the prefix ${prefix}; the client has to make a new key and send its registration line`
+  return new Fault('conflict', message, { param: 'registration' })
 }
 
 /** Fault not_found. */
@@ -57,9 +96,28 @@ async function create(
     )
     return { organizationId, ...minted }
   })
-  const detail = { slug, prefix, scope }
+  const detail = { slug, prefix, scope, made_by: 'host' }
   noteEvent(store.ledger.db, log, { nowMs, kind: 'key.created', subject: organizationId, detail })
   return { key, prefix, organization: slug, scope, created_at: iso(nowMs) }
+}
+
+/** Faults: invalid_request, not_found, conflict (the prefix is taken). */
+async function add(
+  { store, clock, log }: KeysDeps,
+  slug: string,
+  { registration, scope }: AdminKeyAdd,
+): Promise<AdminKey> {
+  const nowMs = clock.nowMs()
+  const { prefix, secretSha256 } = registrationOf(registration, 'ca')
+  const key = await store.directory.change(tx => {
+    const { id: organizationId } = presentOrganization(tx, slug)
+    const isNew = insertKey(tx, { prefix, organizationId, secretSha256, isClientMade: true, scope, nowMs })
+    if (!isNew) throw prefixTaken(prefix)
+    return present(findKey(tx, prefix), 'the key was inserted')
+  })
+  const detail = { slug, prefix, scope, made_by: 'client' }
+  noteEvent(store.ledger.db, log, { nowMs, kind: 'key.created', subject: key.organizationId, detail })
+  return keyView(key, slug)
 }
 
 /** Idempotent; the first revocation's time stays. Fault not_found. */
@@ -84,6 +142,7 @@ function keyView(key: Key, slug: string): AdminKey {
     prefix: key.prefix,
     organization: slug,
     scope: key.scope,
+    made_by: key.isClientMade ? 'client' : 'host',
     created_at: iso(key.createdAtMs),
     last_used_at: isoOrNull(key.lastUsedAtMs),
     revoked_at: isoOrNull(key.revokedAtMs),

@@ -16,6 +16,7 @@ import { toHex, utf8 } from '../base/bytes.ts'
 import { checkValue } from '../contract/check.ts'
 import { claimDocumentCharsMax } from '../contract/http/instance-attestation.ts'
 import { ClaimDocument, type ClaimFields, claimFieldsOf, claimText } from '../contract/vm/claim-document.ts'
+import { EXPOSURE_WORDS, type Exposure } from '../contract/vm/exposure.ts'
 import type { AttestedGateway, UnattestedReason } from '../contract/vm/inference-gateway.ts'
 import { keyWords } from './pins.ts'
 
@@ -23,6 +24,10 @@ import { keyWords } from './pins.ts'
 export type ExpectedGateway = {
   /** Allowed launch digests and operator key of the claim. 'any' skips the check; pins.ts says what that takes. */
   readonly policy: Pick<Policy, 'measurements' | 'idKeyDigest'> | 'any'
+  /** SHA-256 of each workload.json that the claim may name. Absent: the check is skipped. */
+  readonly workloads?: readonly Uint8Array[]
+  /** Settings of the gateway that show more to the host, or keep content, and are accepted by name. Absent: none. */
+  readonly allow?: readonly Exposure[]
   /** Upstreams outside of the gateway's VM that may get prompts: `NAME`, or `NAME=ORIGIN`. */
   readonly outside: readonly string[]
   /** The one reason for which a gateway may be unattested, by its name; 'none': it has to be attested. */
@@ -57,6 +62,7 @@ const noFields = {
   resolvers: [],
   egressLimitBytes: -1,
   egressNames: '',
+  gatewayKeyDigest: nothing,
 } as const satisfies Record<keyof ClaimFields, unknown>
 
 /** The names of the receipt's checks that compare the claim document. */
@@ -102,9 +108,13 @@ function promptWords({ claim: { inference } }: ClaimDocument): string | null {
   // Models outside come first: a summary may cut the line.
   const outside =
     gateway.outside.length === 0 ? '' : `OUTSIDE upstreams may get them from there (${gateway.outside.join(', ')}): `
-  const [first = '', ...more] = gateway.measurements
-  const measured = `${first.slice(0, shownHexChars)}…${more.length === 0 ? '' : ` or ${more.length} more`}`
-  return `${outside}${where}: inside the measured VM ${measured}`
+  const pinned = gateway.workloads === undefined ? '' : `, workload.json ${listWords(gateway.workloads)}`
+  const allowed = gateway.allow === undefined ? '' : `, with ${gateway.allow.join(', ')}`
+  return `${outside}${where}: inside the measured VM ${listWords(gateway.measurements)}${pinned}${allowed}`
+}
+
+function listWords([first = '', ...more]: readonly string[]): string {
+  return `${first.slice(0, shownHexChars)}…${more.length === 0 ? '' : ` or ${more.length} more`}`
 }
 
 const shownHexChars = 16
@@ -114,6 +124,18 @@ const UNATTESTED = {
   'no-worker': 'to a gateway without a worker of its own, which has no evidence',
   elsewhere: 'to a gateway that the operator names',
 } as const satisfies Record<UnattestedReason, string>
+
+/** Says whether the guest drew its gateway key. A host that has the key can send requests as the instance. */
+export function gatewayKeyCheck(claim: Parsed<ClaimDocument>): Check {
+  const name = 'gateway-key'
+  if (!claim.ok) return notChecked(name, 'the claim document cannot be read', true)
+  const { key, keySha256 } = claim.value.claim.inference
+  if (key != null) {
+    return pass(name, `drawn inside the VM: ${key.prefix}, SHA-256 of its secret ${key.secretSha256}`)
+  }
+  if (keySha256 == null) return pass(name, 'the instance has no gateway key')
+  return notChecked(name, 'the host chose it, and so can send requests as this instance; create another one', false)
+}
 
 type GatewayAsked = {
   readonly expected: ExpectedGateway
@@ -140,11 +162,9 @@ export function promptsCheck(claim: Parsed<ClaimDocument>, { expected, simulated
   return check(name, problem === null, `${problem}; ${words}`, words)
 }
 
-function gatewayProblem(
-  { measurements, operatorKey, outside, simulatedRoot }: AttestedGateway,
-  { policy, outside: allowed }: ExpectedGateway,
-  simulated: boolean,
-): string | null {
+function gatewayProblem(gateway: AttestedGateway, expected: ExpectedGateway, simulated: boolean): string | null {
+  const { measurements, operatorKey, outside, simulatedRoot } = gateway
+  const { policy, outside: allowed } = expected
   if (simulatedRoot !== null && !simulated) return 'the gateway may prove itself by a simulated root'
   if (policy !== 'any' && policy.measurements !== 'any') {
     const known = policy.measurements.map(toHex)
@@ -154,23 +174,39 @@ function gatewayProblem(
   }
   if (policy !== 'any' && policy.idKeyDigest !== 'any') {
     const keys = digestsOf(policy.idKeyDigest).map(toHex)
-    if (!keys.includes(operatorKey)) return `the gateway's operator key is ${operatorKey}, not ${keys.join(' or ')}`
+    if (operatorKey === null || !keys.includes(operatorKey))
+      return `the gateway's operator key is ${operatorKey ?? 'any'}, not ${keys.join(' or ')}`
   }
   const leak = outside.find(entry => {
     const { name, origin } = readOutside(entry)
     return !isAllowed(allowed, name, origin)
   })
   return leak === undefined
-    ? null
+    ? workloadProblem(gateway, expected)
     : `upstream ${leak} is OUTSIDE of the measured VM and may get prompts; accept that by --allow-outside ${leak}`
 }
 
+/** Whether the workload.json that the gateway may have, and its settings, are expected. */
+function workloadProblem({ workloads, allow = [] }: AttestedGateway, expected: ExpectedGateway): string | null {
+  if (expected.workloads !== undefined) {
+    if (workloads === undefined) return 'the claim takes a gateway with any workload.json of its operator'
+    const known = expected.workloads.map(toHex)
+    const strange = workloads.find(workload => !known.includes(workload))
+    if (strange !== undefined)
+      return `the gateway may have workload.json ${strange}, which is none of those that you expect`
+  }
+  const exposure = allow.find(name => !(expected.allow ?? []).includes(name))
+  if (exposure === undefined) return null
+  return `${exposure}: ${EXPOSURE_WORDS[exposure]}; accept that by --allow ${exposure}`
+}
+
 /** The gateway's pinned values, for pins.ts; null without any. */
-export function pinnedGateway(claim: Parsed<ClaimDocument>, { policy }: ExpectedGateway): string | null {
+export function pinnedGateway(claim: Parsed<ClaimDocument>, { policy, workloads }: ExpectedGateway): string | null {
   if (claim.ok && claim.value.claim.inference.gateway.kind === 'none') return 'the instance has no gateway'
   if (policy === 'any' || policy.measurements === 'any') return null
-  const keys = keyWords('operator key', policy.idKeyDigest)
-  if (keys === null) return null
+  const pinned = workloads === undefined ? null : `${workloads.length} workload.json`
+  const keys = [keyWords('operator key', policy.idKeyDigest), pinned].filter(words => words !== null).join(', ')
+  if (keys === '') return null
   const { length } = policy.measurements
   return `${length} measurement${length === 1 ? '' : 's'} of the gateway, ${keys}`
 }

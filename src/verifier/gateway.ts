@@ -21,6 +21,7 @@ import { parseJson } from '../base/json.ts'
 import { checkValue } from '../contract/check.ts'
 import { AttestationResponse, type AttestedWorkload } from '../contract/http/attestation.ts'
 import { admits } from '../contract/vm/allowlist.ts'
+import type { Exposure } from '../contract/vm/exposure.ts'
 import type { WorkloadDocument } from '../contract/vm/workload.ts'
 import type { ExpectedAllowlist } from './allowlist.ts'
 import { type JudgeGpus, judgeGpus } from './gpus.ts'
@@ -63,6 +64,10 @@ export type GatewayQuestion = {
   readonly workload?: Uint8Array | null
   /** Upstreams outside of the measured VM that may get prompts: `NAME`, or `NAME=ORIGIN`. Left out: none may. */
   readonly outside?: readonly string[]
+  /** SHA-256 of each workload.json that is accepted (HOST_DATA). Absent: any that the other pins accept. */
+  readonly workloads?: readonly Uint8Array[]
+  /** Settings that show more to the host, or keep content, and are accepted by name. Absent: none. */
+  readonly allow?: readonly Exposure[]
   /** Judges evidence of GPUs. Left out: its digest is compared, and that it was not judged is said. */
   readonly gpus?: JudgeGpus
 }
@@ -115,7 +120,11 @@ export async function verifyGateway(bytes: Uint8Array, asked: GatewayQuestion): 
     tlsCheck(gateway, question.tlsSpkiDigest),
     ...(question.pins.tcb === 'any' ? [] : [floorAgeCheck(question.asOf)]),
     configurationCheck(gateway, question.configurationDigest),
-    ...workloadChecks(gateway, ownWorkload, asked.outside ?? []),
+    ...workloadChecks(gateway, ownWorkload, {
+      outside: asked.outside ?? [],
+      workloads: asked.workloads ?? 'any',
+      allow: asked.allow ?? [],
+    }),
     ...gpus.checks,
     ...receipts.flatMap(({ target, verdict: judged }) => [
       ...groupsOf(judged.checks, { prefix: `${target}/`, groups: GROUPS, elsewhere: admissionMembers }),
@@ -237,8 +246,8 @@ function withWorkload(question: GatewayQuestion, workload: ReadWorkload | null):
 }
 
 /** A workload.json of its own binds more than an allowlist: to accept it is to know its operator. */
-function pinnedBy({ policy, allowlist, workload = null }: GatewayQuestion): Pinned {
-  return { policy, allowlist, hasWorkload: workload !== null }
+function pinnedBy({ policy, allowlist, workload = null, workloads }: GatewayQuestion): Pinned {
+  return { policy, allowlist, hasWorkload: workload !== null, workloadCount: workloads?.length ?? 0 }
 }
 
 const GROUPS: readonly Group[] = [

@@ -27,6 +27,7 @@ import {
   claimDocumentCheck,
   type ExpectedGateway,
   expectedClaim,
+  gatewayKeyCheck,
   pinnedGateway,
   promptsCheck,
   readClaim,
@@ -61,8 +62,11 @@ export type InstanceQuestion = {
   readonly pins: InstancePins
   /** DER of a revocation list, used in place of the one in the receipt; undefined: that one is used. */
   readonly crl: Uint8Array | undefined
-  /** The caller's own key, as OpenSSH writes it: the one that the instance lets in. */
-  readonly publicKey: string | 'any'
+  /**
+   * The caller's own key, as OpenSSH writes it, or all of them: the instance must let in one of these. 'any' skips the
+   * check, and a host that claimed the instance with a key of its own is not caught.
+   */
+  readonly publicKey: string | readonly string[] | 'any'
   /** The image that the instance is to run; its manifest gives the measurement. */
   readonly image: ExpectedImage | 'any'
   /** The gateway that is to get its prompts. */
@@ -184,6 +188,7 @@ async function judge(
     ...launchChecks(document.launch, launch, receipt),
     imageCheck(question.image, launch),
     claimDocumentCheck(claim, { ...document, publicKey: document.public_key }),
+    gatewayKeyCheck(claim),
     promptsCheck(claim, { expected: question.gateway, simulated: document.receipt.platform === 'simulated' }),
     ...(question.pins.tcb === 'any' ? [] : [floorAgeCheck(question.asOf)]),
     ...groupsOf(receipt.checks, { prefix: 'receipt/', groups: GROUPS, elsewhere: [] }),
@@ -260,21 +265,20 @@ function instanceCheck(document: InstanceAttestation, asked: InstanceIdentity): 
   return check('instance', wrong.length === 0, reasons.join('; '), asked.hostname)
 }
 
-function ownKeyCheck(found: Parsed<SshKey>, own: string | 'any'): Check {
+function ownKeyCheck(found: Parsed<SshKey>, own: InstanceQuestion['publicKey']): Check {
   const name = 'own-key'
   if (!found.ok) return notChecked(name, 'the key in the claim cannot be read', true)
   const { fingerprint, blob } = found.value
-  if (own === 'any') {
-    return notChecked(name, `the instance lets in the key ${fingerprint}; name yours by --public-key`, false)
+  if (own === 'any') return notChecked(name, `the instance lets in the key ${fingerprint}, whoever has it`, false)
+  const keys = (typeof own === 'string' ? [own] : own).map(line => parsed(() => readSshKey(line)))
+  const [first, ...more] = keys
+  const isOwn = keys.some(key => key.ok && equalConstantTime(blob, key.value.blob))
+  if (isOwn || first === undefined || more.length > 0) {
+    const failure = `the instance lets in the key ${fingerprint} alone, which is none of the ${keys.length} that are yours`
+    return check(name, isOwn, failure, fingerprint)
   }
-  const expected = parsed(() => readSshKey(own))
-  if (!expected.ok) return fail(name, `your key: ${expected.reason}`)
-  return check(
-    name,
-    equalConstantTime(blob, expected.value.blob),
-    `the instance lets in the key ${fingerprint}, yours is ${expected.value.fingerprint}`,
-    fingerprint,
-  )
+  const yours = first.ok ? `yours is ${first.value.fingerprint}` : `your key: ${first.reason}`
+  return fail(name, `the instance lets in the key ${fingerprint} alone, ${yours}`)
 }
 
 /** The report vouches for the exact text, and what the text says is what the report says. */

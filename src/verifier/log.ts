@@ -19,6 +19,11 @@ export type KnownLog = {
   readonly quorum: number
   /** Age of the checkpoint by the witnesses' time: an older one could hide what came since. */
   readonly ageMsMax: number
+  /**
+   * Accepts a log that no witness vouches for. Default false: without witnesses the verdict is not good, because the
+   * log's owner can make a private tree for one client.
+   */
+  readonly unwitnessed?: boolean
 }
 
 /** The caller's last checkpoint, and the proof that the tree has only grown since. */
@@ -100,9 +105,11 @@ const aheadMsMax = 300_000
 export function witnessChecks(signers: readonly Signed[], log: KnownLog, times: WitnessTimes): readonly Check[] {
   const [witnessedName, ageName] = ['log-witnessed', 'log-age'] as const
   if (log.witnesses.length === 0) {
+    const isAccepted = log.unwitnessed === true
+    const alone = "no witness is named: what the log shows is its owner's word, to you alone"
     return [
-      notChecked(witnessedName, "no witness is named: what the log shows is its owner's word, to you alone", false),
-      notChecked(ageName, 'without a witness nobody says when the checkpoint was made', false),
+      isAccepted ? notChecked(witnessedName, alone, false) : fail(witnessedName, alone),
+      notChecked(ageName, 'without a witness the age of the checkpoint is unknown', !isAccepted),
     ]
   }
   const witnesses = distinct(signers.filter(({ key }) => log.witnesses.includes(key)))

@@ -128,6 +128,8 @@ export type Pinned = {
   readonly source?: string | undefined
   /** There is a workload.json, which says more than its allowlist: that alone does not say whose it is. */
   readonly hasWorkload?: boolean
+  /** Number of accepted workload.json, by their digests; 0 if none is named. */
+  readonly workloadCount?: number
   /** The expected gateway of an instance's claim; null: none. */
   readonly gateway?: string | null
   /** Why its gateway is unattested, where the caller accepts that by name. */
@@ -171,8 +173,9 @@ const PINNED: Readonly<Record<Pin, (pinned: Pinned, isWaived: boolean) => string
       ? '1 measurement, named in the policy'
       : `${measurements.length} measurements, named in the policy`
   },
-  allowlist: ({ allowlist, policy, hasWorkload = false }) => {
+  allowlist: ({ allowlist, policy, hasWorkload = false, workloadCount = 0 }) => {
     const { hostData } = policy
+    if (workloadCount > 0) return `one of ${workloadCount} workload.json, by HOST_DATA`
     if (allowlist !== 'any' && !hasWorkload) return `allowlist ${toHex(allowlist.digest)}`
     if (isNamed(hostData)) return `${hasWorkload ? 'workload.json' : 'allowlist'} ${toHex(hostData)}, by HOST_DATA`
     return keyPinned(policy)

@@ -9,6 +9,7 @@ import { messageOf } from '../base/fault.ts'
 import { parseJson } from '../base/json.ts'
 import { checkValue } from '../contract/check.ts'
 import { encodeAllowlist } from '../contract/vm/allowlist.ts'
+import { EXPOSURE_WORDS, type Exposure, exposuresIn } from '../contract/vm/exposure.ts'
 import {
   type WorkloadAttestation,
   WorkloadDocument,
@@ -51,13 +52,22 @@ export function readWorkload(bytes: Uint8Array | null): ReadWorkload | null {
   }
 }
 
+/** The relying party's expectations of workload.json. */
+type WorkloadExpected = {
+  readonly outside: readonly string[]
+  /** SHA-256 of each accepted workload.json; 'any' skips the check. */
+  readonly workloads: readonly Uint8Array[] | 'any'
+  readonly allow: readonly Exposure[]
+}
+
 /** The receipts were made under this workload.json. Each receipt's own checks say that HOST_DATA is its digest. */
 export function workloadChecks(
   gateway: StatementOf<'workload'> | null,
   workload: ReadWorkload | null,
-  outside: readonly string[],
+  { outside, workloads, allow }: WorkloadExpected,
 ): readonly Check[] {
-  if (workload === null) return []
+  const pinned = 'workload-pinned'
+  if (workload === null) return workloads === 'any' ? [] : [fail(pinned, 'the gateway has no workload.json')]
   const name = 'workload'
   if (workload.document === null) return [fail(name, workload.reason)]
   if (gateway === null) return [notChecked(name, "the gateway's receipt cannot be read", true)]
@@ -69,7 +79,31 @@ export function workloadChecks(
     check(name, isStated, 'the receipt names another workload.json', toHex(digest)),
     check('workload-allowlist', isAllowlist, 'the receipts name another allowlist than workload.json'),
     upstreamsCheck(document, outside),
+    settingsCheck(document, allow),
+    ...(workloads === 'any'
+      ? []
+      : [
+          check(
+            pinned,
+            workloads.some(accepted => equalConstantTime(accepted, digest)),
+            `HOST_DATA is ${toHex(digest)}, which is none of those that you expect`,
+            toHex(digest),
+          ),
+        ]),
   ]
+}
+
+/** Settings that show more to the host, or keep content, are those alone that the relying party has named. */
+function settingsCheck({ gateway }: WorkloadDocument, allow: readonly Exposure[]): Check {
+  const found = exposuresIn(gateway)
+  const strange = found.filter(exposure => !allow.includes(exposure))
+  const words = found.map(exposure => `${exposure}: ${EXPOSURE_WORDS[exposure]}`).join('; ')
+  return check('workload-settings', strange.length === 0, `${words}; ${strange.map(exposureAdvice).join(', ')}`, words)
+}
+
+/** The command line replaces it by its flag. */
+export function exposureAdvice(exposure: Exposure): string {
+  return `allow it by allow: ["${exposure}"]`
 }
 
 /** Prompts leave what is measured for those upstreams alone that the relying party has named. */
@@ -92,7 +126,7 @@ function upstreamsCheck(document: WorkloadDocument, outside: readonly string[]):
 }
 
 /** Where the prompts for each model go. */
-function boundaryText({ worker, upstreams, gateway }: WorkloadDocument): string {
+function boundaryText({ worker, upstreams }: WorkloadDocument): string {
   const inside =
     worker === null ? [] : [`inside the measured VM: ${word(worker.model)}, file ${worker.disk.fileSha256}`]
   const outside = upstreams.map(({ models, ...upstream }) => {
@@ -100,8 +134,7 @@ function boundaryText({ worker, upstreams, gateway }: WorkloadDocument): string 
     return `OUTSIDE${attestedText(upstream)}: ${models.map(word).join(', ')} to ${where} (${trustText(upstream)})`
   })
   // Models outside come first: a summary may cut the line.
-  const labels = gateway.usageLabels === true ? ['OUTSIDE: user and metadata to the usage ledger of the host'] : []
-  return [...outside, ...labels, ...inside].join('; ') || 'no models'
+  return [...outside, ...inside].join('; ') || 'no models'
 }
 
 function attestedText({ attestation }: Pick<WorkloadUpstream, 'attestation'>): string {

@@ -63,7 +63,7 @@ test('goal: no name outlives the answer to its delete, even when what follows th
     revokeDeleted: () => {
       throw new Error('the directory cannot be written')
     },
-    instanceKey: () => '',
+    registerKey: () => {},
   } as unknown as InstancesParts['keys']
   const { service } = composeInstances({
     link: null,
@@ -72,6 +72,7 @@ test('goal: no name outlives the answer to its delete, even when what follows th
     metering,
     keys,
     guestCaPem: '',
+    workloads: null,
     names,
     trust,
     operatorKey: { digest: new Uint8Array(48) },

@@ -12,6 +12,7 @@ import { toPem } from '../../src/attest/encoding/pem.ts'
 import { toHex } from '../../src/base/bytes.ts'
 import { silentLogger } from '../../src/base/log.ts'
 import { parseConfig } from '../../src/config/parse.ts'
+import type { ImageManifest } from '../../src/contract/vm/image.ts'
 import { InferenceGateway } from '../../src/contract/vm/inference-gateway.ts'
 import { openStore } from '../../src/store/db.ts'
 import { insertGateway, moveGateway } from '../../src/store/ledger/gateway.query.ts'
@@ -24,10 +25,20 @@ const worker = (imageDir: string) => `[inference.worker]\nmodel_file = "/m.gguf"
 const upstream = (name: string) =>
   `[[inference.upstreams]]\nname = "${name}"\nurl = "https://${name}.example/v1"\nmodels = ["m"]\n`
 
-type Host = { readonly toml: string; readonly platform?: 'tcg' | 'snp'; readonly serving?: string }
+type Host = {
+  readonly toml: string
+  readonly platform?: 'tcg' | 'snp'
+  readonly serving?: string
+  /** Why workload.json cannot be derived. */
+  readonly problem?: string
+}
+
+/** A text that names the image, in place of a whole workload.json. */
+const workloadFor = ({ rootHash, files }: ImageManifest) => `workload of ${rootHash} ${files.cmdline.sha256}`
+const digestOf = (text: string) => new Bun.CryptoHasher('sha256').update(text).digest('hex')
 
 /** Gateway that claims of such a host name; `serving`: measurement of the VM that serves. */
-async function claimed({ toml, platform = 'tcg', serving }: Host) {
+async function claimed({ toml, platform = 'tcg', serving, problem }: Host) {
   const verdict = parseConfig(toml, 'test.toml')
   if (!verdict.ok) throw new Error(JSON.stringify(verdict))
   const store = openStore(':memory:')
@@ -36,7 +47,7 @@ async function claimed({ toml, platform = 'tcg', serving }: Host) {
       const { db } = store.ledger
       const size = { vcpus: 2, memoryMib: 512 }
       insertVm(db, { id: 'gateway', hostId: store.hostId, image: 'inference', ...size, network: 'gateway', nowMs: 1 })
-      const digest = { measurement: serving, hostData: '00'.repeat(32), operatorKey: toHex(operatorKey) }
+      const digest = { measurement: serving, hostData: '0d'.repeat(32), operatorKey: toHex(operatorKey) }
       recordLaunch(db, { vmId: 'gateway', document: '', workload: '', ...digest, launchedAtMs: 2 })
       insertGateway(db, { vmId: 'gateway', hostId: store.hostId, shape: 's', nowMs: 3 })
       moveGateway(db, { vmId: 'gateway', from: ['starting'], to: 'serving', nowMs: 4 })
@@ -48,6 +59,12 @@ async function claimed({ toml, platform = 'tcg', serving }: Host) {
       guestCaPem,
       operatorKey: { digest: operatorKey },
       engine: { platform },
+      workloads: {
+        textFor: manifest => {
+          if (problem !== undefined) throw new Error(problem)
+          return workloadFor(manifest)
+        },
+      },
       log: silentLogger,
       simulatedPlatform: async () => {
         if (platform === 'snp') throw new Error('hardware has no simulated root')
@@ -61,24 +78,27 @@ async function claimed({ toml, platform = 'tcg', serving }: Host) {
   }
 }
 
-async function withImage<T>(run: (image: { dir: string; measurement: string }) => Promise<T>): Promise<T> {
+async function withImage<T>(
+  run: (image: { dir: string; measurement: string; workload: string }) => Promise<T>,
+): Promise<T> {
   const directory = mkdtempSync(join(tmpdir(), 'srt-guest-gateway-'))
   try {
     const dir = join(directory, 'image')
     mkdirSync(dir)
     const { manifest } = await writeLaunchImage(dir, { ...sampleParts, name: 'inference' })
-    return await run({ dir, measurement: manifest.launchDigests['qemu-kvm/bios/EPYC-v4/2'] ?? '' })
+    const workload = digestOf(workloadFor(manifest))
+    return await run({ dir, workload, measurement: manifest.launchDigests['qemu-kvm/bios/EPYC-v4/2'] ?? '' })
   } finally {
     rmSync(directory, { recursive: true })
   }
 }
 
 test('goal: with a worker in a VM it is that of the image, the operator and every upstream outside, in one order', async () => {
-  await withImage(async ({ dir, measurement }) => {
+  await withImage(async ({ dir, measurement, workload }) => {
     const toml = worker(dir) + upstream('far') + upstream('away')
     const { ark, ask, asvk } = (await simulatedPlatform('genoa')).authority.root
     const simulatedRoot = [ark, ask, asvk].map(der => toPem(der, 'CERTIFICATE')).join('')
-    const measured = { measurements: [measurement], operatorKey: toHex(operatorKey) }
+    const measured = { measurements: [measurement], operatorKey: toHex(operatorKey), workloads: [workload] }
     const kind = 'attested' as const
     const outside = ['away', 'far'].map(name => `${name}=https://${name}.example`)
     const { baseUrl, address, gateway } = await claimed({ toml })
@@ -122,6 +142,39 @@ test('goal: an image that the operator has announced beside the present one is n
     const next = manifest.launchDigests['qemu-kvm/bios/EPYC-v4/2'] ?? ''
     expect(next).not.toBe(measurement)
     expect(await measurementsOf()).toEqual([measurement, next].toSorted())
+  })
+})
+
+test('goal: claims pin the workload.json of the VM that serves, of its successor, and of the announced image', async () => {
+  await withImage(async ({ dir, workload }) => {
+    const workloadsOf = async (host: Omit<Host, 'toml'>) => {
+      const { gateway } = await claimed({ toml: worker(dir), ...host })
+      return gateway.kind === 'attested' ? gateway.workloads : gateway.kind
+    }
+    const serving = '0a'.repeat(48)
+    expect(await workloadsOf({})).toEqual([workload])
+    expect(await workloadsOf({ serving })).toEqual(['0d'.repeat(32), workload].toSorted())
+    mkdirSync(`${dir}.next`)
+    const cmdline = `${sampleParts.cmdline} quiet`
+    const { manifest } = await writeLaunchImage(`${dir}.next`, { ...sampleParts, name: 'inference', cmdline })
+    const next = digestOf(workloadFor(manifest))
+    expect(await workloadsOf({ serving })).toEqual(['0d'.repeat(32), workload, next].toSorted())
+    // The disk of the model is still being made.
+    expect(await workloadsOf({ serving, problem: 'no disk' })).toEqual(['0d'.repeat(32)])
+    expect(await workloadsOf({ problem: 'no disk' })).toBeUndefined()
+  })
+})
+
+test('goal: settings that show more to the host are named in the claim; the default configuration has none', async () => {
+  await withImage(async ({ dir }) => {
+    const allowOf = async (inference: string) => {
+      const { gateway } = await claimed({ toml: `[inference]\n${inference}\n${worker(dir)}` })
+      return gateway.kind === 'attested' ? gateway.allow : gateway.kind
+    }
+    expect(await allowOf('')).toBeUndefined()
+    expect(await allowOf('usage_labels = true')).toEqual(['usage-labels'])
+    expect(await allowOf('pad_streams = "off"')).toEqual(['no-padding'])
+    expect(await allowOf('responses_kept_s = 60\nusage_labels = true')).toEqual(['usage-labels', 'kept-responses'])
   })
 })
 

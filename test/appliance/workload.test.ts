@@ -11,6 +11,7 @@ import { defaultGpuPolicy } from '../../src/attest/nvidia/policy.ts'
 import { encodeTdxPolicy, strictTdxPolicy } from '../../src/attest/tdx/policy.ts'
 import { parseConfig } from '../../src/config/parse.ts'
 import { checkValue } from '../../src/contract/check.ts'
+import { exposuresIn } from '../../src/contract/vm/exposure.ts'
 import type { ImageManifest } from '../../src/contract/vm/image.ts'
 import { WorkloadDocument } from '../../src/contract/vm/workload.ts'
 import { upstreamTarget } from '../../src/enclave/upstreams.ts'
@@ -53,9 +54,20 @@ function documentOf(toml: string): WorkloadDocument {
 }
 
 test('goal: a configuration that uses nothing of what came later gives the very text of before, so relying parties pin no new digest', () => {
-  expect(new Bun.CryptoHasher('sha256').update(workloadTextOf(upstreamToml)).digest('hex')).toBe(
+  // Responses were kept for 1800 s before that had to be configured.
+  const toml = `[inference]\nresponses_kept_s = 1800\n${upstreamToml}`
+  expect(new Bun.CryptoHasher('sha256').update(workloadTextOf(toml)).digest('hex')).toBe(
     '6d4702eaf02f85386e6de4ab82c39877abbd646661a8fffedea29d92b32b0d64',
   )
+})
+
+test('goal: by default no setting has to be allowed by those who verify: no labels, padded streams, nothing kept', () => {
+  const { gateway } = documentOf('')
+  expect(exposuresIn(gateway)).toEqual([])
+  expect(gateway.keptResponses?.retentionMs).toBe(0)
+  // Left out, as documents from before the field: kept for 1800 s.
+  const kept = documentOf('[inference]\nresponses_kept_s = 1800\n').gateway
+  expect([kept.keptResponses, exposuresIn(kept)]).toEqual([undefined, ['kept-responses']])
 })
 
 test('goal: how long and how many receipts are kept is in it as soon as it is not the default', () => {

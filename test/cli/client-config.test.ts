@@ -39,6 +39,7 @@ test('goal: every field is a default, and paths are relative to the file or to t
     'witness_quorum = 2',
     'log_age_days = 3',
     'in_log = true',
+    'unwitnessed = true',
     'log_ca = "log.pem"',
     'log_state = "~/seen"',
   ]
@@ -56,6 +57,7 @@ test('goal: every field is a default, and paths are relative to the file or to t
     witness_quorum: 2,
     log_age_days: 3,
     in_log: true,
+    unwitnessed: true,
     log_ca: join(folder, 'log.pem'),
     log_state: join(home, 'seen'),
   })

@@ -6,15 +6,16 @@ import { guestPaths } from '../../src/guest/paths.ts'
 
 const publicKey = 'ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJyYRtEcQ//c1azaVPtc4hxiZIPziSkIu26dzwyWS+B+'
 const paths = guestPaths('')
+const key = 'gw_0a1b2c3d_0123456789abcdefghijklmnopqrstuv'
 const unattested = { kind: 'unattested', why: 'host', ca: null } as const
 
 const inferenceOf = (changes: Partial<Claim['inference']>): Pick<Claim, 'inference'> => ({
-  inference: { baseUrl: 'https://h/v1', model: 'm', address: null, gateway: unattested, key: null, ...changes },
+  inference: { baseUrl: 'https://h/v1', model: 'm', address: null, gateway: unattested, drawsKey: false, ...changes },
 })
 
 // Goal: what a claim writes, to the byte, with owner and mode.
 test('the plan of a claim with a gateway', () => {
-  const plan = planClaim(makeClaim(publicKey), paths, 'none')
+  const plan = planClaim(makeClaim(publicKey), { paths, platform: 'none', key })
   expect(plan.hostname).toBe('abcd1234')
   expect(plan.directories).toEqual([
     { path: '/home/agent/.config', mode: 0o700 },
@@ -35,14 +36,14 @@ test('the plan of a claim with a gateway', () => {
   ])
   const texts = plan.files.filter(({ path }) => path !== paths.motd).map(({ content }) => content)
   expect(texts).toEqual([
-    'gw_00000000_secret\n',
+    `${key}\n`,
     JSON.stringify({
       baseUrl: 'http://gateway.example.test:8442/v1',
       gateway: { kind: 'unattested', why: 'host', ca: gatewayCa },
       platform: 'none',
     }),
     'SetEnv "OPENAI_BASE_URL=http://127.0.0.1:18442/v1" "ANTHROPIC_BASE_URL=http://127.0.0.1:18442" ' +
-      '"OPENAI_API_KEY=gw_00000000_secret" "ANTHROPIC_API_KEY=gw_00000000_secret" "OPENCODE_DISABLE_AUTOUPDATE=1" ' +
+      `"OPENAI_API_KEY=${key}" "ANTHROPIC_API_KEY=${key}" "OPENCODE_DISABLE_AUTOUPDATE=1" ` +
       '"OPENCODE_DISABLE_DEFAULT_PLUGINS=1" "OPENCODE_DISABLE_LSP_DOWNLOAD=1" "OPENCODE_DISABLE_MODELS_FETCH=1"\n',
     'abcd1234\n',
     '127.0.0.1 localhost\n127.0.1.1 abcd1234.acme.example.test abcd1234\n::1 localhost\n192.0.2.1 gateway.example.test\n',
@@ -85,15 +86,14 @@ test('the plan of a claim with a gateway', () => {
 test('the plan of a claim without key or gateway', () => {
   const keyless = planClaim(
     makeClaim(publicKey, {
-      inference: { baseUrl: 'http://192.0.2.1/v1', model: 'm', address: null, gateway: unattested, key: null },
+      inference: { baseUrl: 'http://192.0.2.1/v1', model: 'm', address: null, gateway: unattested, drawsKey: false },
     }),
-    paths,
-    'none',
+    { paths, platform: 'none', key: null },
   )
   expect(keyless.files.map(file => file.path)).not.toContain('/home/agent/.config/opencode/inference.key')
   expect(keyless.files.some(file => file.content.includes('apiKey') || file.content.includes('"plugin"'))).toBe(false)
-  const noGateway = { baseUrl: '', model: '', address: null, gateway: { kind: 'none' }, key: null } as const
-  const bare = planClaim(makeClaim(publicKey, { inference: noGateway }), paths, 'none')
+  const noGateway = { baseUrl: '', model: '', address: null, gateway: { kind: 'none' }, drawsKey: false } as const
+  const bare = planClaim(makeClaim(publicKey, { inference: noGateway }), { paths, platform: 'none', key: null })
   expect(bare.files.find(file => file.path.endsWith('opencode.json'))?.content).toBe(`{
   "$schema": "https://opencode.ai/config.json",
   "autoupdate": false,
@@ -105,7 +105,7 @@ test('the plan of a claim without key or gateway', () => {
 // Goal: the packaged agent gets the model's real context, and leaves seven eighths of it to the prompt.
 test('a context that the host knows', () => {
   const inference = { ...makeClaim(publicKey).inference, contextTokens: 16_384 }
-  const { files } = planClaim(makeClaim(publicKey, { inference }), paths, 'none')
+  const { files } = planClaim(makeClaim(publicKey, { inference }), { paths, platform: 'none', key })
   const config = files.find(file => file.path.endsWith('opencode.json'))?.content ?? ''
   const { models } = JSON.parse(config).provider.strongroom
   expect(models['vendor/model-1'].limit).toEqual({ context: 16_384, output: 2048 })
@@ -113,7 +113,9 @@ test('a context that the host knows', () => {
 
 // Goal: all files of a claim below the login user's home and for sshd are on the list that an undo after a crash uses.
 test('leftovers', () => {
-  const lasting = planClaim(makeClaim(publicKey), paths, 'none').files.filter(file => !file.path.startsWith('/etc/'))
+  const lasting = planClaim(makeClaim(publicKey), { paths, platform: 'none', key }).files.filter(
+    file => !file.path.startsWith('/etc/'),
+  )
   const own = paths.ownGateway // written later, by the owner
   expect(claimLeftovers(paths).sort()).toEqual([...lasting.map(file => file.path), own].sort())
 })
@@ -160,9 +162,10 @@ test.each([
   [inferenceOf({ baseUrl: 'http://u:p@h/' }), 'claim.inference.baseUrl: not an http or https address'],
   [inferenceOf({ baseUrl: 'http://h/\n' }), 'claim.inference.baseUrl: not an http or https address'],
   [inferenceOf({ model: '' }), 'claim.inference.model: not a model name'],
-  [inferenceOf({ key: 'a\nb' }), 'claim.inference.key: not a key'],
-  [inferenceOf({ key: '' }), 'claim.inference.key: not a key'],
-  [inferenceOf({ baseUrl: '', gateway: { kind: 'none' }, key: 'k' }), 'claim.inference.key: without a baseUrl'],
+  [
+    inferenceOf({ baseUrl: '', gateway: { kind: 'none' }, drawsKey: true }),
+    'claim.inference.drawsKey: without a baseUrl',
+  ],
   [inferenceOf({ baseUrl: '' }), 'claim.inference.gateway: without a baseUrl'],
   [inferenceOf({ gateway: { kind: 'none' } }), 'claim.inference.gateway: none, but there is a baseUrl'],
   [inferenceOf({ gateway: { ...unattested, ca: 'not PEM' } }), 'claim.inference.gateway.ca: not PEM certificates'],

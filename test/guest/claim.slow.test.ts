@@ -33,7 +33,9 @@ describe('a claim', () => {
     const login = { keyPath: customer.path, hostKey: identity.sshHostKey, command: 'echo in' }
     expect(succeed(sshArgv(sandbox, login))).toBe('in\n')
     const environment = succeed(sshArgv(sandbox, { ...login, command: 'echo "$OPENAI_BASE_URL $OPENAI_API_KEY"' }))
-    expect(environment).toBe(`${endpointBaseUrl} gw_00000000_secret\n`)
+    const key = fs.readFileSync(sandbox.paths.gatewayKey, 'utf8').trim()
+    expect(key).toMatch(/^gw_[a-z0-9]{8}_[a-z0-9]{32}$/)
+    expect(environment).toBe(`${endpointBaseUrl} ${key}\n`)
     const stranger = `${sandbox.root}/stranger`
     succeed(['ssh-keygen', '-q', '-t', 'ed25519', '-N', '', '-f', stranger])
     expect(Bun.spawnSync(sshArgv(sandbox, { ...login, keyPath: stranger })).stderr.toString()).toContain(
@@ -67,7 +69,7 @@ describe('a claim', () => {
       address: '192.0.2.2',
       model: 'vendor/model-2',
       gateway: { kind: 'unattested', why: 'elsewhere', ca: null },
-      key: 'gw_1_other',
+      drawsKey: false,
     }
     // Fields added to the claim later count too.
     expect([Object.keys(others), Object.keys(otherInference)].map(names => names.sort())).toEqual([
@@ -150,7 +152,7 @@ describe('a claim that fails', () => {
     const claim = makeClaim(customer.publicKey)
     const answer = await claiming.claim(seal(claim, identity.boxKey), identity)
     expect(answer).toMatchObject({ ok: false, code: 'failed' })
-    for (const secret of [claim.inference.key ?? '', customer.publicKey, claim.organization]) {
+    for (const secret of ['gw_', customer.publicKey, claim.organization]) {
       expect(JSON.stringify(answer)).not.toContain(secret)
     }
     expect(listTree(sandbox.root).filter(notLog)).toEqual(before.filter(notLog))
@@ -212,7 +214,7 @@ describe('the endpoint of the gateway', () => {
   test('only where the claim names one', async () => {
     await using sandbox = await makeSandbox()
     const { publicKey } = makeCustomerKey(sandbox)
-    const inference = { baseUrl: '', address: null, model: '', gateway: { kind: 'none' }, key: null } as const
+    const inference = { baseUrl: '', address: null, model: '', gateway: { kind: 'none' }, drawsKey: false } as const
     const { claiming, identity } = await makeParts(sandbox, { platform: 'snp' })
     const simulated = {
       ...makeClaim(publicKey).inference,

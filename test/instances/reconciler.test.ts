@@ -32,7 +32,7 @@ test('a running VM is claimed, attested, opened, probed with the attested host k
         address: '192.0.2.7',
         gateway: sampleGateway,
         model: 'tiny',
-        key: 'gw_of_instance',
+        drawsKey: true,
       },
       egress: { limitBytes: 1_000_000, names: 'listed' },
     },

@@ -68,7 +68,8 @@ function hostOf({ store, clock }: Appliance, options: { hostId?: string; memoryM
     log: silentLogger,
     gateway: async () => ({ baseUrl: '', address: null, gateway: { kind: 'none' } }),
     egress: { limitBytes: 1, names: 'any' },
-    inferenceKey: () => null,
+    drawsKeys: false,
+    registerKey: () => {},
     claimTimeoutMs: 1_000,
     sshTimeoutMs: 1_000,
   })

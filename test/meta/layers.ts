@@ -34,7 +34,7 @@ export const APART = {
   'src/guest': ['src/base', 'src/contract', 'src/attest', 'src/linux', 'src/verifier'],
   'src/builder': ['src/guest', 'src/base', 'src/contract', 'src/attest', 'src/linux'],
   'src/guest-main.ts': ['src/guest', 'src/builder', 'src/base'],
-  'src/console/web': ['src/base', 'src/contract', 'src/attest', 'src/verifier'],
+  'src/console/web': ['src/base', 'src/contract'],
   'src/verifier': ['src/base', 'src/contract', 'src/attest', 'src/linux'],
   'src/enclave': [
     ...['src/base', 'src/config', 'src/contract', 'src/attest', 'src/linux', 'src/http', 'src/host', 'src/store'],

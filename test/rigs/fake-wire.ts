@@ -4,12 +4,14 @@
 import { createManualClock } from '../../scripts/rigs/clock.ts'
 import { openRig, type RigOptions } from '../../scripts/rigs/gateway/attestation.ts'
 import { attestedOptions } from '../../scripts/rigs/gateway/attested-gateway.ts'
-import { serverContext } from '../../scripts/rigs/gateway/ehbp.ts'
-import { responseNonceHeader } from '../../src/attest/ehbp/protocol.ts'
 import type { ReceiptKeys } from '../../src/attest/receipt/receipt-keys.ts'
 import { present } from '../../src/base/assert.ts'
+import { Fault } from '../../src/base/fault.ts'
 import { systemRandom } from '../../src/base/ids.ts'
 import { makeReceiptKeys } from '../../src/inference/attestation/receipt-keys.ts'
+import { createEncryption } from '../../src/inference/encryption/encryption.ts'
+import { ReplayMemory } from '../../src/inference/encryption/replays.ts'
+import { errorResponse } from '../../src/inference/gateway/responses.ts'
 import { type AttestedFetch, createAttestedFetch } from '../../src/verifier/fetch/attested-fetch.ts'
 import { AttestedFetchError } from '../../src/verifier/fetch/errors.ts'
 import type { AttestedFetchOptions } from '../../src/verifier/fetch/options.ts'
@@ -25,11 +27,17 @@ export type FakeGateway = Disposable & {
   readonly keys: ReceiptKeys
   readonly tlsSpkiDigest: Uint8Array
   /** The body of GET /attestation for this nonce. */
-  readonly attest: (url: URL) => Promise<{ status: number; body: Uint8Array }>
+  readonly attest: (url: URL) => Promise<EvidenceAnswer>
   /** Requests it got, decrypted. */
   readonly seen: string[]
   /** Answers as the gateway does: sealed where the request was. */
   readonly respond: (request: WireRequest) => Promise<WireResponse>
+  readonly replays: ReplayMemory
+}
+
+function toWire(response: Response): WireResponse {
+  const { status, headers, body } = response
+  return { status, statusText: '', headers, body: body as WireResponse['body'] }
 }
 
 /** The answer to whatever is asked: type and body. */
@@ -45,37 +53,39 @@ export async function createFakeGateway(
   const tlsSpkiDigest = systemRandom(32)
   const rig = await openRig({ ...options, keys, tlsSpkiDigest })
   const seen: string[] = []
+  const replays = new ReplayMemory({ clock: createManualClock(0), random: systemRandom })
+  const encryption = createEncryption({ keys, random: systemRandom, checkReplay: body => replays.check(body) })
   return {
     keys,
     tlsSpkiDigest,
     seen,
     attest: async url => {
       const response = await rig.endpoint(new Request(url.href))
-      return { status: response.status, body: new Uint8Array(await response.arrayBuffer()) }
+      const body = new Uint8Array(await response.arrayBuffer())
+      return { status: response.status, retryAfter: null, epoch: replays.epoch, body }
     },
     respond: async request => {
       const { status = 200, type = 'application/json', body } = answer()
-      const bytes = new TextEncoder().encode(body)
-      const encapsulated = request.headers.get('ehbp-encapsulated-key')
-      if (encapsulated === null) {
-        seen.push(new TextDecoder().decode(request.body ?? new Uint8Array(0)))
-        return wireResponse(status, { 'content-type': type }, bytes)
+      const { method, url } = request
+      const given = request.body ?? new Uint8Array(0)
+      const headers = new Headers([...request.headers, ['content-length', String(given.length)]])
+      const exchange = encryption.begin(new Request(url.href, { method, headers }))
+      const response = new Response(body, { status, headers: { 'content-type': type } })
+      if (exchange === null) {
+        seen.push(new TextDecoder().decode(given))
+        return wireResponse(status, { 'content-type': type }, new TextEncoder().encode(body))
       }
-      const context = await serverContext(encapsulated, { keys })
-      let plain: Uint8Array
       try {
-        plain = await context.open(request.body ?? new Uint8Array(0), 1_000_000)
-      } catch {
-        return keyConfigProblem()
+        const sender = { organizationId: 'o1', request: 'r1' }
+        seen.push(new TextDecoder().decode(await exchange.decrypt(given, { bytesMax: 1_000_000, sender })))
+        return toWire(await exchange.encrypt(response))
+      } catch (error) {
+        if (!(error instanceof Fault)) throw error
+        const refusal = await exchange.encrypt(errorResponse(error, {}))
+        return toWire(refusal)
       }
-      seen.push(new TextDecoder().decode(plain))
-      const sealing = await context.sealResponse(systemRandom(32))
-      return wireResponse(
-        status,
-        { 'content-type': type, [responseNonceHeader]: sealing.nonce },
-        await sealing.seal(bytes),
-      )
     },
+    replays,
     [Symbol.dispose]: () => rig[Symbol.dispose](),
   }
 }
@@ -116,7 +126,6 @@ export function createFakeWire(gateway: FakeGateway, { pins }: { readonly pins: 
     tlsSpkiDigest: gateway.tlsSpkiDigest,
     attest: async (url: URL): Promise<FakeAttestation> => ({
       ...(await gateway.attest(url)),
-      retryAfter: null,
       tlsSpkiDigest: pins ? wire.tlsSpkiDigest : 'any',
     }),
   })
@@ -125,7 +134,7 @@ export function createFakeWire(gateway: FakeGateway, { pins }: { readonly pins: 
     nonces: [],
     sent: [],
     closed: () => closed,
-    workload: { status: 404, retryAfter: null, body: new Uint8Array(0) },
+    workload: { status: 404, retryAfter: null, epoch: null, body: new Uint8Array(0) },
     connect: next => void Object.assign(wire, honest(next)),
     transport: {
       pins,

@@ -56,7 +56,9 @@ test('goal: the line of prompts', () => {
   const digest = fromHex(new Bun.CryptoHasher('sha256').update(text).digest('hex')) ?? new Uint8Array()
   const gateway = { configurationDigest: digest, allowlistDigest: workload.allowlist.digest } as StatementOf<'workload'>
   const lineOf = (outside: readonly string[]) =>
-    workloadChecks(gateway, workload, outside).find(({ name }) => name === 'workload-upstreams')
+    workloadChecks(gateway, workload, { outside, workloads: 'any', allow: [] }).find(
+      ({ name }) => name === 'workload-upstreams',
+    )
   expect(lineOf([])).toMatchObject({ outcome: 'fail', reason: expect.stringContaining(`OUTSIDE, ${by}`) })
   expect(lineOf([])?.reason).toContain("only the gateway's policy vouches for far")
   expect(lineOf(['far'])).toMatchObject({ outcome: 'pass', reason: expect.stringContaining(`OUTSIDE, ${by}`) })
@@ -72,7 +74,7 @@ test('goal: the line of a response, and a claim of evidence that workload.json d
     attested: new Set(['far']),
   })
   const request = utf8('{}')
-  const { salt, seal } = sealer.begin({ id: 'r', model: 'm', body: request, owner: 'o' })
+  const { salt, seal } = sealer.begin({ id: 'r', model: 'm', body: request, keyMadeBy: 'client', owner: 'o' })
   const sealing = seal('far')
   sealing.update(request)
   const receipt = carriedReceipt(await sealing.finish({ prompt: 1, completion: 1 }), salt)

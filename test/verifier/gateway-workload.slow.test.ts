@@ -5,10 +5,10 @@ import { afterAll, describe, expect, test } from 'bun:test'
 import { EnclaveBench } from '../../scripts/rigs/enclave/enclave.ts'
 import { launchMeasurement } from '../../scripts/rigs/enclave/workload.ts'
 import { strictPolicy } from '../../src/attest/policy/policy.ts'
-import { fromBase64Url, fromHex, toBase64Url, utf8 } from '../../src/base/bytes.ts'
+import { fromBase64Url, fromHex, toBase64Url, toHex, utf8 } from '../../src/base/bytes.ts'
 import { systemClock } from '../../src/base/clock.ts'
 import { systemRandom } from '../../src/base/ids.ts'
-import { workloadText } from '../../src/contract/vm/workload.ts'
+import { keptResponsesDefault, workloadText } from '../../src/contract/vm/workload.ts'
 import { spkiDigestOf } from '../../src/http/pair.ts'
 import { getOverTls } from '../../src/linux/tls-get.ts'
 import { type GatewayQuestion, verifyGateway } from '../../src/verifier/gateway.ts'
@@ -89,6 +89,55 @@ describe('whose gateway it is', () => {
       }
     }
   })
+})
+
+describe('workload.json by its digest', () => {
+  const own = sha256(bench.workloadText)
+  const other = new Uint8Array(32).fill(1)
+
+  test('goal: only those that are named pass, also under the right operator key; they say whose gateway it is', async () => {
+    const pinned = await judge({ workloads: [other, own] })
+    expect([pinned.bad, pinned.textOf('workload-pinned')]).toEqual([[], toHex(own)])
+    const { bad, textOf } = await judge({ workloads: [other] })
+    expect([bad, textOf('workload-pinned')]).toEqual([
+      ['workload-pinned'],
+      `HOST_DATA is ${toHex(own)}, which is none of those that you expect`,
+    ])
+    const alone = await judge({ policy, workloads: [own] })
+    expect([alone.bad, alone.textOf('pin-allowlist')]).toEqual([[], 'one of 1 workload.json, by HOST_DATA'])
+    expect((await judge({ workloads: [own], workload: null })).bad).toContain('workload-pinned')
+  })
+
+  test('goal: a setting that shows more to the host, or keeps content, fails unless it is allowed by name', async () => {
+    const cases = [
+      [{ usageLabels: true as const }, 'usage-labels', 'the host gets `user` and `metadata` of each request'],
+      [{ padStreams: 'off' as const }, 'no-padding', 'packets show the host the length of each token'],
+      [{ keptResponses: keptResponsesDefault }, 'kept-responses', 'stay in the memory of the gateway'],
+    ] as const
+    for (const [gateway, name, words] of cases) {
+      await using exposing = await EnclaveBench.start({ upstreams: [far], gateway })
+      const served = await exposing.serve()
+      const asked = await getOverTls({
+        url: new URL(`/attestation?nonce=${toBase64Url(nonce)}`, exposing.url(served.vmId)),
+        ca: exposing.caPem,
+        timeoutMs: 30_000,
+        bodyBytesMax: 1_048_576,
+      })
+      const of = {
+        workload: utf8(exposing.workloadText),
+        tlsSpkiDigest: spkiDigestOf(asked.certificate),
+        policy: { ...policy, idKeyDigest: exposing.host.operatorKey },
+        roots: [exposing.host.root],
+      }
+      const refused = await judge(of, asked.body)
+      expect(refused.bad).toEqual(['workload-settings'])
+      expect(refused.textOf('workload-settings')).toContain(words)
+      expect(refused.textOf('workload-settings')).toContain(`allow it by allow: ["${name}"]`)
+      const others = cases.map(([, other]) => other).filter(other => other !== name)
+      expect((await judge({ ...of, allow: others }, asked.body)).bad).toEqual(['workload-settings'])
+      expect((await judge({ ...of, allow: [name] }, asked.body)).bad).toEqual([])
+    }
+  }, 120_000)
 })
 
 describe('what is changed is caught by its name:', () => {

@@ -92,9 +92,16 @@ test('goal: a fork is a failure, whichever way the log went', async () => {
   expect((await judge({ remembered: moved })).failed).toEqual(['log-consistent'])
 })
 
-test("goal: without a witness the verdict says that it is the owner's word; with one, its signature and time count", async () => {
-  const alone = await judge({ log: { ...known, witnesses: [], quorum: 0 } })
+test('goal: without a witness the verdict is bad unless the caller accepts that; with one, its signature and time count', async () => {
+  const none = { ...known, witnesses: [], quorum: 0 }
+  const secret = await judge({ log: none })
+  expect([secret.ok, secret.failed, secret.checkpoint]).toEqual([false, ['log-witnessed'], null])
+  expect((await judge({ log: { ...none, unwitnessed: false } })).ok).toBe(false)
+  const alone = await judge({ log: { ...none, unwitnessed: true } })
   expect([alone.ok, alone.open]).toEqual([true, ['log-consistent', 'log-witnessed', 'log-age']])
+  expect((await judge({ log: { ...known, witnesses: [other.key], unwitnessed: true } })).failed).toEqual([
+    'log-witnessed',
+  ])
   const stranger = await judge({ log: { ...known, witnesses: [other.key] } })
   expect([stranger.failed, stranger.ok]).toEqual([['log-witnessed'], false])
   expect((await judge({ log: { ...known, witnesses: [witness.key, other.key], quorum: 2 } })).failed).toEqual([

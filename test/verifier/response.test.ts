@@ -49,7 +49,7 @@ const [first, end] = ['data: {"n":1}\n\n', 'data: [DONE]\n\n']
 
 async function seal(body: Uint8Array, { keys = receiptKeys(), upstream = 'built-in' } = {}): Promise<string> {
   const sealer = createResponseSealer({ keys, clock: systemClock, random: systemRandom, inside: new Set(['built-in']) })
-  const { salt, seal } = sealer.begin({ id: 'req_1', model: 'tiny', body: request, owner: 'o1' })
+  const { salt, seal } = sealer.begin({ id: 'req_1', model: 'tiny', body: request, keyMadeBy: 'client', owner: 'o1' })
   const sealing = seal(upstream)
   sealing.update(body)
   return carriedReceipt(await sealing.finish({ prompt: 3, completion: 4 }), salt)

@@ -8,7 +8,7 @@ import type { PublicKeys } from '../../../src/attest/receipt/public-keys.ts'
 import { fromBase64Url } from '../../../src/base/bytes.ts'
 import { systemClock } from '../../../src/base/clock.ts'
 import type { EnclaveReport } from '../../../src/contract/vm/enclave.ts'
-import type { GatewaySettings, WorkloadUpstream } from '../../../src/contract/vm/workload.ts'
+import { type GatewaySettings, keptResponsesDefault, type WorkloadUpstream } from '../../../src/contract/vm/workload.ts'
 import type { GatewaySession } from '../../../src/enclave-host/session.ts'
 import { usageRecordOf } from '../../../src/inference/metering/row.ts'
 import type { UsageRecord } from '../../../src/inference/metering/types.ts'
@@ -53,7 +53,7 @@ export async function startEnclaveGateway(parts: EnclaveGatewayParts): Promise<S
   const bench = await EnclaveBench.start({
     authorityDir,
     newMachine: () => machine,
-    gateway: { ...parts.settings, ...testProcesses },
+    gateway: { keptResponses: keptResponsesDefault, ...parts.settings, ...testProcesses },
     upstreams: parts.upstreams.map(workloadUpstream),
     upstreamKeys: Object.fromEntries(parts.upstreams.flatMap(({ name, key }) => (key === null ? [] : [[name, key]]))),
   })

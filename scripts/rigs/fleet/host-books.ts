@@ -81,6 +81,7 @@ function callerFrom({ db }: DirectoryStore, keyPrefix: string): Caller {
     keyDigest: 'aa'.repeat(32),
     organizationId: organization.id,
     instanceId: null,
+    madeBy: 'host',
     requestsPerMinute: 1_000_000,
     tokensPerMinute: 1_000_000_000,
     concurrencyMax: 65_536,

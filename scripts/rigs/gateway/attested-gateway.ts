@@ -8,7 +8,8 @@ import { type Authority, openAuthority } from '../../../src/http/authority.ts'
 import { spkiDigestOf } from '../../../src/http/pair.ts'
 import { makeReceiptKeys } from '../../../src/inference/attestation/receipt-keys.ts'
 import { createResponseSealer } from '../../../src/inference/attestation/response-sealer.ts'
-import { createEncryption } from '../../../src/inference/encryption/encryption.ts'
+import { createOwnEncryption } from '../../../src/inference/encryption/encryption.ts'
+import type { Authenticate } from '../../../src/inference/types.ts'
 import { allowlistText, configurationText, imageDigest, openRig, rigDir, simulatedHost } from './attestation.ts'
 import { startHostGateway, type TestGateway, target } from './server.ts'
 import type { TestUpstream } from './upstream-server.ts'
@@ -43,10 +44,16 @@ export function serverAuthority(): Promise<Authority> {
   return authority
 }
 
+type AttestedGatewayOptions = {
+  readonly pair?: Certified
+  readonly corsOrigins?: readonly string[]
+  readonly authenticate?: Authenticate
+}
+
 /** With new receipt keys, and a new TLS key unless there is a `pair`. */
 export async function startAttestedGateway(
   upstream: TestUpstream,
-  options: { readonly pair?: Certified; readonly corsOrigins?: readonly string[] } = {},
+  options: AttestedGatewayOptions = {},
 ): Promise<AttestedGateway> {
   const pair = options.pair ?? (await (await serverAuthority()).issue(['127.0.0.1'], 1))
   const keys = makeReceiptKeys(systemRandom)
@@ -54,12 +61,13 @@ export async function startAttestedGateway(
   const rig = await openRig({ keys, tlsSpkiDigest })
   let nonceCount = 0
   const seen: string[] = []
-  const encryption = createEncryption({ keys, random: systemRandom })
+  const encryption = createOwnEncryption({ keys, random: systemRandom, clock: systemClock })
   const gateway = startHostGateway([target(upstream.url)], {
     host: {
       encryption,
       sealer: createResponseSealer({ keys, clock: systemClock, random: systemRandom, inside: new Set() }),
       corsOrigins: options.corsOrigins ?? [],
+      ...(options.authenticate === undefined ? {} : { authenticate: options.authenticate }),
       attestation: (request, address) => {
         nonceCount += 1
         return rig.endpoint(request, address())

@@ -1,14 +1,16 @@
 // A client of the gateway that encrypts by our own codec: sends one request and opens its response. Effects: requests.
 
 import { Value } from '@sinclair/typebox/value'
+import { bindingOf } from '../../../src/attest/ehbp/binding.ts'
 import {
   type EhbpSuite,
   type ResponseLimits,
   type SealedRequest,
+  SealingSession,
   sealRequest,
 } from '../../../src/attest/ehbp/client.ts'
 import type { AgreementKeys } from '../../../src/attest/receipt/kem.ts'
-import { utf8 } from '../../../src/base/bytes.ts'
+import { fromHex, utf8 } from '../../../src/base/bytes.ts'
 import { systemRandom } from '../../../src/base/ids.ts'
 import { GatewayError } from '../../../src/contract/http/inference.ts'
 import { chatBody, KEY } from './server.ts'
@@ -23,6 +25,8 @@ export type EncryptedInit = {
   /** Replaces the sealed body. */
   readonly change?: (sealed: Uint8Array) => Uint8Array | ReadableStream<Uint8Array>
   readonly key?: string
+  /** Binds the body to the request, as the project's own client does; needs a gateway that attests. */
+  readonly epoch?: string
 }
 
 export type EncryptedResponse = {
@@ -47,7 +51,13 @@ export async function postEncrypted(
   const { suite = 'x25519', headers = {}, change = bytes => bytes, key = KEY } = init
   const keys = init.keys ?? (await gateway.publicKeys())
   const text = typeof body === 'string' ? body : JSON.stringify(body)
-  const request = await sealRequest({ keys, suite, random: systemRandom }, utf8(text))
+  const options = { keys, suite, random: systemRandom }
+  const bound = { method: 'POST', target: path, headers: new Headers({ authorization: `Bearer ${key}` }) }
+  const epoch = fromHex(init.epoch ?? '')
+  const request =
+    init.epoch === undefined || epoch === null
+      ? await sealRequest(options, utf8(text))
+      : await (await SealingSession.open(options)).seal(utf8(text), { binding: bindingOf(bound), epoch })
   const response = await fetch(gateway.url + path, {
     method: 'POST',
     body: change(request.body) as Uint8Array<ArrayBuffer> | ReadableStream<Uint8Array>,

@@ -55,6 +55,7 @@ export const fieldsOf = {
     resolvers: ['192.0.2.53', '2001:db8::53'],
     egressLimitBytes: 5_368_709_120,
     egressNames: 'any',
+    gatewayKeyDigest: new Uint8Array(32).fill(15),
   },
   'build-dispatch': {
     ...common,

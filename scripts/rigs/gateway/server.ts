@@ -11,7 +11,7 @@ import { NO_RULES } from '../../../src/contract/key-rules.ts'
 import { keptReceiptsDefault } from '../../../src/contract/vm/workload.ts'
 import { createPublicLimiter } from '../../../src/http/public-rate.ts'
 import { createResponseSealer } from '../../../src/inference/attestation/response-sealer.ts'
-import { createEncryption } from '../../../src/inference/encryption/encryption.ts'
+import { createOwnEncryption } from '../../../src/inference/encryption/encryption.ts'
 import {
   createGateway,
   type Gateway,
@@ -38,6 +38,7 @@ export const CALLER: Caller = {
   keyDigest: 'ab'.repeat(32),
   organizationId: 'o1',
   instanceId: null,
+  madeBy: 'host',
   requestsPerMinute: 1000,
   tokensPerMinute: 1_000_000,
   concurrencyMax: 1000,
@@ -143,7 +144,7 @@ export function startHostGateway(
   const spent = new SpentRecords()
   const log: string[] = []
   const clock = options.host?.clock ?? systemClock
-  const encryption = createEncryption({ keys: ehbpKeys, random: systemRandom })
+  const encryption = createOwnEncryption({ keys: ehbpKeys, random: systemRandom, clock })
   const limiter = createLimiter(clock)
   const { publicRequestsPerMinute = 100_000, responseReceipts = 'on-request' } = options
   const metrics = createMetrics({

@@ -5,6 +5,7 @@ import { homedir, userInfo } from 'node:os'
 import { join } from 'node:path'
 import nacl from 'tweetnacl'
 import { systemClock } from '../../../src/base/clock.ts'
+import { systemRandom } from '../../../src/base/ids.ts'
 import { silentLogger } from '../../../src/base/log.ts'
 import type { Claim, SealedClaim } from '../../../src/contract/vm/agent.ts'
 import type { AttestedGateway } from '../../../src/contract/vm/inference-gateway.ts'
@@ -109,7 +110,10 @@ export async function makeParts(sandbox: Sandbox, overrides: Overrides = {}): Pr
   const [sshd, gateway] = [makeSshd(sandbox, overrides.sshd), makeGateway(sandbox, overrides.gateway)]
   const identity = await createIdentity({ paths, clock: systemClock, hostKeyWaitMs: 0 })
   const platform = async () => overrides.platform ?? ('none' as const)
-  const claiming = createClaiming({ paths, system: owner, login: owner, sshd, gateway, platform, log: silentLogger })
+  const claiming = createClaiming({
+    ...{ paths, system: owner, login: owner, sshd, gateway, platform, log: silentLogger },
+    random: systemRandom,
+  })
   return { sshd, gateway, identity, claiming }
 }
 
@@ -145,7 +149,7 @@ export function makeClaim(publicKey: string, overrides: Partial<Claim> = {}): Cl
       address: '192.0.2.1',
       model: 'vendor/model-1',
       gateway: { kind: 'unattested', why: 'host', ca: gatewayCa },
-      key: 'gw_00000000_secret',
+      drawsKey: true,
     },
     egress: { limitBytes: 5_368_709_120, names: 'any' },
     ...overrides,

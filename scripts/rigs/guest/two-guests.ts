@@ -15,7 +15,8 @@ export const unspent = { limitBytes: 100_000, usedBytes: 0, rescueLimitBytes: 50
 /** Kernel objects of a guest with this tap. */
 export const objectsOf = (tap: string | null) =>
   tap === null ? { quotas: [], counters: [] } : { quotas: [tap, `${tap}_rescue`], counters: [tap] }
-const bounds = { perAddressMax: 4, perNetworkMax: 6, allMax: 6 } as const
+/** Tests of open connections open many in a second. */
+const bounds = { perAddressMax: 4, perNetworkMax: 6, allMax: 6, newPerSecondMax: 10_000 } as const
 /** The link between this host and the namespace of the guests. */
 export const link = { tapPrefix: 'sr', gateway, gatewayV6: null, loopbackClients: true, mtuBytes: 1500 } as const
 export const hostPlan = (change: Partial<HostTablePlan> = {}): HostTablePlan => ({

@@ -2,7 +2,7 @@
 
 import { sha256 } from '../../../src/attest/hash.ts'
 import { toHex, utf8 } from '../../../src/base/bytes.ts'
-import type { Claim, Network } from '../../../src/contract/vm/agent.ts'
+import type { Claim, DrawnKey, Network } from '../../../src/contract/vm/agent.ts'
 import {
   type ClaimDocument,
   type ClaimFields,
@@ -16,6 +16,7 @@ export const sampleGateway: AttestedGateway = {
   kind: 'attested',
   measurements: ['c1'.repeat(48)],
   operatorKey: 'c2'.repeat(48),
+  workloads: ['c3'.repeat(32)],
   outside: [],
   simulatedRoot: '-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n',
 }
@@ -48,7 +49,7 @@ export function sampleClaim(owner: ClaimOwner, gateway: InferenceGateway = sampl
       address: '169.254.88.1',
       model: 'tiny',
       gateway,
-      key: 'gw_00000000_secret',
+      drawsKey: true,
       contextTokens: 8192,
     },
     egress: { limitBytes: 5_368_709_120, names: 'any' },
@@ -59,9 +60,15 @@ export function sampleDocument(owner: ClaimOwner, gateway: InferenceGateway = sa
   return documentOf(sampleClaim(owner, gateway))
 }
 
+/** The key that the samples' guest drew: SHA-256 of 32 characters `s`. */
+export const sampleKey: DrawnKey = { prefix: '0a1b2c3d', secretSha256: toHex(sha256(utf8('s'.repeat(32)))) }
+
+export function drawnOf(claim: Claim): DrawnKey | null {
+  return claim.inference.drawsKey ? sampleKey : null
+}
+
 export function documentOf(claim: Claim, network: Network | null = sampleNetwork): ClaimDocument {
-  const { key } = claim.inference
-  return claimDocument(claim, network, key === null ? null : toHex(sha256(utf8(key))))
+  return claimDocument(claim, network, drawnOf(claim))
 }
 
 export function sampleClaimText(owner: ClaimOwner, gateway: InferenceGateway = sampleGateway): string {

@@ -97,7 +97,7 @@ export function composeConsole(parts: ConsoleParts): Console {
   const changes = new Changes(createMarks({ store, clock, status: () => admin?.status() ?? null }))
   const streams = new Streams({ clock, log, changes, sweep: () => sessions.sweep() })
   const names = consoleNames(config)
-  const tenant = tenantServices(parts.services, { config, stateDir })
+  const tenant = tenantServices(parts.services, { config, stateDir, store, clock, log })
   const logIns = createPublicLimiter({ clock, requestsPerMinute: logInsPerMinute })
   const fetch = createConsole({
     ...{ clock, log, strangers, sessions, links, passkeys, streams, tenant, hostId: store.hostId },

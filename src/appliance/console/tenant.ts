@@ -1,13 +1,21 @@
 // Services A, B and C behind the console: those of this process by a call, a gateway in its VM over TLS. Effects: those
-// of the services; reads the authority's certificate.
+// of the services; reads the authority's certificate, and the keys of the directory.
 
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
+import type { Clock } from '../../base/clock.ts'
+import { Fault } from '../../base/fault.ts'
+import type { Logger } from '../../base/log.ts'
 import { listenAddress } from '../../config/listen.ts'
 import type { Config } from '../../config/schema.ts'
-import type { TenantPeer, TenantService, TenantServices } from '../../console/http/tenant.routes.ts'
+import type { ServiceName, TenantPeer, TenantService, TenantServices } from '../../console/http/tenant.routes.ts'
 import { AUTHORITIES } from '../../http/authority.ts'
-import { UnavailableFault } from '../../http/limited.ts'
+import { LimitedFault, UnavailableFault } from '../../http/limited.ts'
+import { createPublicLimiter } from '../../http/public-rate.ts'
+import { createRequestRate } from '../../http/rate.ts'
+import { createGatewayAuthenticate } from '../../inference/keys/authenticate.ts'
+import { createAuthenticate } from '../../instances/http/auth.ts'
+import type { Store } from '../../store/db.ts'
 
 export type Services = {
   readonly instances: {
@@ -21,11 +29,19 @@ export type Services = {
   }
 }
 
-export function tenantServices(
-  { instances, builds, gateway }: Services,
-  { config, stateDir }: { readonly config: Config; readonly stateDir: string },
-): TenantServices {
+export type TenantParts = {
+  readonly config: Config
+  readonly stateDir: string
+  readonly store: Pick<Store, 'directory'>
+  readonly clock: Clock
+  readonly log: Logger
+}
+
+export function tenantServices({ instances, builds, gateway }: Services, parts: TenantParts): TenantServices {
+  const { config, stateDir, clock } = parts
   const { fetch: ask, url } = gateway
+  const caFile = join(stateDir, AUTHORITIES.clients.directory, 'ca.pem')
+  const publicRequestsPerMinute = config.inference.public_requests_per_minute
   const here: TenantService | null = ask === null ? null : (request, { address }) => ask(request, address)
   return {
     urls: {
@@ -35,8 +51,42 @@ export function tenantServices(
     },
     instances: (request, { address }) => instances.fetch(request, { address }),
     builds: builds === null ? null : (request, peer) => builds.fetch(request, peer),
-    inference: here ?? (url === null ? null : relayTo(url, join(stateDir, AUTHORITIES.clients.directory, 'ca.pem'))),
+    inference: here ?? (url === null ? null : relayTo({ url, caFile, clock, publicRequestsPerMinute })),
+    ownerOfKey: keyOwners(parts),
   }
+}
+
+/** Looks a key up as its service does, which looks again: what it then admits is its own decision. */
+function keyOwners({ config, store, clock, log }: TenantParts): TenantServices['ownerOfKey'] {
+  const { key_requests_per_minute, key_tokens_per_minute, key_concurrency_max } = config.inference
+  const { directory } = store
+  const ofOrganization = createAuthenticate({ directory, clock, log })
+  const ofGateway = createGatewayAuthenticate({
+    ...{ db: directory.db, clock, log },
+    defaults: {
+      requestsPerMinute: key_requests_per_minute,
+      tokensPerMinute: key_tokens_per_minute,
+      concurrencyMax: key_concurrency_max,
+    },
+  })
+  const ownerOf = (headers: Headers, service: ServiceName | 'any'): string => {
+    const isForGateway = service === 'any' ? isGatewayKey(headers) : service === 'inference'
+    return isForGateway ? ofGateway(headers).organizationId : ofOrganization(headers, 'read').organization.id
+  }
+  return async (headers, service) => {
+    try {
+      return ownerOf(headers, service)
+    } catch (error) {
+      // A key of another host of the fleet may not have come here yet.
+      const isUnknown = error instanceof Fault && error.code === 'unauthenticated'
+      if (isUnknown && (await directory.fresh?.()) === true) return ownerOf(headers, service)
+      throw error
+    }
+  }
+}
+
+function isGatewayKey(headers: Headers): boolean {
+  return /^bearer +gw_/i.test(headers.get('authorization') ?? '')
 }
 
 /** By the name that this host has in its own DNS; null: it is off. */
@@ -47,14 +97,33 @@ function publicUrl(name: 'instances' | 'inference' | 'builds', { listen, domain 
 }
 
 const retryMs = 5_000
+/** This many visitors together may use what the VM admits from one address, which is that of this host for all. */
+const publicParts = 8
+
+export type RelayedGateway = {
+  readonly url: string
+  readonly caFile: string
+  readonly clock: Pick<Clock, 'monotonicMs'>
+  /** Requests to public routes that the VM admits from one address. */
+  readonly publicRequestsPerMinute: number
+}
 
 /**
- * The gateway's VM, which serves at this address for clients of this host. Bodies pass as they are: a page that
- * encrypts to the VM's key is read by the VM alone, and receipts are for the page to judge.
+ * The gateway's VM, which serves at this address for clients of this host. Bodies pass as they are, so that the host
+ * cannot read what a client encrypts to the VM's key. The VM sees the address of this host. It counts requests below
+ * /v1/ by their key, and all others by that address: of those a visitor gets a part, by its own address and its owner.
  */
-export function relayTo(url: string, caFile: string): TenantService {
-  return async (request, { mayPause }) => {
+export function relayTo({ url, caFile, clock, publicRequestsPerMinute }: RelayedGateway): TenantService {
+  const requestsPerMinute = Math.max(1, Math.floor(publicRequestsPerMinute / publicParts))
+  const byAddress = createPublicLimiter({ clock, requestsPerMinute })
+  const byOwner = createRequestRate({ clock, requestsPerMinute, what: 'requests to public routes' })
+  return async (request, { address, owner, mayPause }) => {
     const { pathname, search } = new URL(request.url)
+    if (!pathname.startsWith('/v1/')) {
+      const refusal = byAddress.admitPublic(address())
+      if (refusal !== null) throw new LimitedFault(refusal.message, refusal.retryAfterSeconds * 1000)
+      byOwner.take(owner)
+    }
     const { method, headers, body, signal } = request
     // A model may think for longer than a connection may be idle.
     mayPause()

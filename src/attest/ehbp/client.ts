@@ -1,10 +1,11 @@
 // EHBP (encrypted HTTP body protocol), client: seals a request to a gateway's attested keys and opens its response.
 // Pure: randomness comes from the caller, who also sends the requests.
 //
-// 1. sealRequest gives a header and a body for `fetch`. The caller's other headers go beside it, in the clear.
+// 1. A SealingSession binds each request to its method, path and API key (session.ts), for gateways of this project.
+//    sealRequest is the plain form that every EHBP server opens. Both give headers and a body for `fetch`.
+//    The caller's other headers go beside them, in the clear.
 // 2. isKeyConfigProblem (key-config.ts) says that the gateway has other keys now: attest it again, then seal anew.
 // 3. openResponse refuses an unsealed response, and gives a ResponseOpener for the pieces of its body.
-// 4. openSession gives the way to seal the next requests without an encapsulation, where the gateway has sessions.
 
 import { concat, fromHex, toHex } from '../../base/bytes.ts'
 import { Malformed, wellFormed } from '../malformed.ts'
@@ -14,7 +15,7 @@ import { type Random, take } from '../receipt/seeds.ts'
 import { type NewAesGcm, webAesGcm } from './aes-gcm.ts'
 import { type FrameLimits, FrameReader, frameLength } from './frames.ts'
 import { setUpSender } from './hpke-sender.ts'
-import { LABELS, responseNonceHeader, SIZES, sealedHeadersHeader, sessionForm, sessionHeader } from './protocol.ts'
+import { LABELS, responseNonceHeader, SIZES, sealedHeadersHeader } from './protocol.ts'
 import { type OrderedCipher, responseCiphers } from './response-keys.ts'
 import { openHeaders, type SealedHeaders } from './sealed-headers.ts'
 import { requestSecrets } from './session.ts'
@@ -45,8 +46,6 @@ export type SealedRequest = {
   readonly body: Uint8Array<ArrayBuffer>
   /** Rejects with Malformed for an unsealed response of any status: nobody vouches for any of it. */
   readonly openResponse: (head: ResponseHead, limits?: ResponseLimits) => Promise<ResponseOpener>
-  /** For a response that could be opened. Null: its gateway has no sessions. */
-  readonly openSession: (head: ResponseHead) => Promise<SealingSession | null>
 }
 
 /** `headers`: those of a fetch response, for example. `get` gives null where there is no such header. */
@@ -69,16 +68,10 @@ export async function sealRequest(options: SealOptions, body: Uint8Array): Promi
   const { sender, encapsulated } = await setUpSender(suite, { keys, random, newAesGcm, primitives })
   const ciphertext = await sender.Seal(body)
   const exported = await sender.Export(LABELS.response, SIZES.exported)
-  const header = toHex(encapsulated)
   return {
-    headers: { 'ehbp-encapsulated-key': header },
+    headers: { 'ehbp-encapsulated-key': toHex(encapsulated) },
     body: frameOf(ciphertext),
     openResponse: responseOpening({ exported, encapsulated, newAesGcm }),
-    openSession: async ({ headers }) => {
-      if (headers.get(sessionHeader) !== sessionForm) return null
-      const secret = await sender.Export(LABELS.session, SIZES.exported)
-      return new SealingSession({ secret, encapsulated, header, random, newAesGcm })
-    },
   }
 }
 
@@ -90,25 +83,35 @@ type SessionParts = {
   readonly newAesGcm: NewAesGcm
 }
 
-/** Seals requests to the keys of the request that opened it. See session.ts. */
+/** Seals bound requests by one encapsulation. See session.ts. */
 export class SealingSession {
   readonly #parts: SessionParts
 
-  constructor(parts: SessionParts) {
+  private constructor(parts: SessionParts) {
     this.#parts = parts
   }
 
-  /** Rejects with Malformed for an empty body. */
-  async seal(body: Uint8Array): Promise<SealedRequest> {
+  /** Rejects with Malformed for keys that cannot be keys. */
+  static async open({ suite, ...options }: SealOptions): Promise<SealingSession> {
+    const { random, newAesGcm = webAesGcm } = options
+    const { sender, encapsulated } = await setUpSender(suite, { ...options, newAesGcm })
+    const secret = await sender.Export(LABELS.session, SIZES.exported)
+    return new SealingSession({ secret, encapsulated, header: toHex(encapsulated), random, newAesGcm })
+  }
+
+  /** Rejects with Malformed for an empty body. `epoch`: the gateway's, 16 bytes. */
+  async seal(
+    body: Uint8Array,
+    { binding, epoch }: { readonly binding: Uint8Array; readonly epoch: Uint8Array },
+  ): Promise<SealedRequest> {
     const { secret, encapsulated, header, random, newAesGcm } = this.#parts
     requireBody(body)
-    const requestNonce = take(random, SIZES.requestNonce)
-    const { body: cipher, exported } = requestSecrets(secret, requestNonce, newAesGcm)
+    const requestNonce = concat(epoch, take(random, SIZES.requestNonce - SIZES.epoch))
+    const { body: cipher, exported } = requestSecrets(secret, { requestNonce, binding }, newAesGcm)
     return {
       headers: { 'ehbp-encapsulated-key': header, 'x-strongroom-request-nonce': toHex(requestNonce) },
       body: frameOf(await cipher.seal(body)),
       openResponse: responseOpening({ exported, encapsulated, newAesGcm }),
-      openSession: async () => this,
     }
   }
 }

@@ -28,17 +28,21 @@ export const keyConfigProblem = {
  */
 export const sealedHeadersHeader = 'X-Strongroom-Sealed-Headers'
 /** A receipt holds hashes of the bodies, by which a guess could be tried; the other names fields of the request. */
-export const sealedHeaderNames = ['x-strongroom-receipt', 'x-strongroom-ignored'] as const
+export const sealedHeaderNames = ['x-strongroom-receipt', 'x-strongroom-ignored', 'x-strongroom-epoch'] as const
 /** Characters of base64url. A receipt takes about 6,700. */
 export const sealedHeadersLengthMax = 12_288
 
 /**
- * This project's sessions: one encapsulation for many requests (session.ts). A server with sessions names their form in
- * each encrypted response. A request of one repeats the encapsulated key, and has a nonce of its own in hexadecimal.
+ * Marks a bound request (session.ts): one encapsulation for many requests, each with a nonce of its own in hexadecimal.
+ * The nonce is the server's replay epoch, then 16 random bytes.
  */
-export const sessionHeader = 'X-Strongroom-Session'
-export const sessionForm = '1'
 export const requestNonceHeader = 'X-Strongroom-Request-Nonce'
+/**
+ * The server's replay epoch in hexadecimal: of evidence in the clear, of a response sealed. `staleEpoch` before it
+ * refuses the request: its own epoch has ended.
+ */
+export const epochHeader = 'X-Strongroom-Epoch'
+export const staleEpoch = 'stale '
 
 /** HPKE's registry at IANA: HKDF-SHA256, AES-256-GCM. */
 export const kdfId = 0x0001
@@ -51,6 +55,7 @@ export const SIZES = {
   tag: 16,
   responseNonce: 32,
   requestNonce: 32,
+  epoch: 16,
   exported: 32,
   frameLength: 4,
 } as const

@@ -9,7 +9,7 @@ import { type Recipient, setUpRecipient } from './hpke.ts'
 import { frameOverheadBytes, LABELS, SIZES } from './protocol.ts'
 import { type ResponseCiphers, responseCiphers } from './response-keys.ts'
 import { type SealedHeaders, sealHeaders } from './sealed-headers.ts'
-import { requestSecrets } from './session.ts'
+import { type BoundParts, requestSecrets } from './session.ts'
 
 /** The suite of an encapsulated key: its length says so. Null for any other length. */
 export function suiteOfEncapsulated(encapsulated: Uint8Array): KemName | null {
@@ -125,10 +125,10 @@ export async function openSession(suite: KemName, encapsulated: Uint8Array, part
 /** The context of a request of this session. Throws Malformed for a nonce of another length. */
 export function sessionContext(
   session: Uint8Array,
-  { encapsulated, requestNonce }: { readonly encapsulated: Uint8Array; readonly requestNonce: Uint8Array },
+  { encapsulated, ...bound }: { readonly encapsulated: Uint8Array } & BoundParts,
   parts: ServerParts,
 ): ServerContext {
-  const { body, exported } = requestSecrets(session, requestNonce, parts.newAesGcm)
+  const { body, exported } = requestSecrets(session, bound, parts.newAesGcm)
   const recipient: Recipient = { Open: async frame => await body.open(frame), Export: async () => exported }
   return new ServerContext(recipient, encapsulated, parts)
 }
@@ -142,10 +142,10 @@ export async function openContext(
   return new ServerContext(await setUpRecipient(suite, encapsulated, parts), encapsulated, parts)
 }
 
-/** The first frame does not open: it was sealed to another key, or changed on its way. Nobody can tell which. */
+/** The first frame does not open: sealed to another key, bound to another request, or changed. No reader can tell. */
 export class NotOurs extends Error {
   constructor(options: { readonly cause: unknown }) {
-    super('the body was not sealed to this key, or was changed', options)
+    super('the body was not sealed to this key for this request, or was changed', options)
     this.name = 'NotOurs'
   }
 }

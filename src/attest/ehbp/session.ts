@@ -1,12 +1,13 @@
-// Sessions: requests after the first one need no encapsulation of their own. Pure.
+// Sessions of bound requests: one encapsulation serves many. Pure.
 //
-// Both sides export one secret from the HPKE context of an encapsulated key. Each request draws a nonce of 32 bytes;
-// the key of its body, and the secret that its response's keys come from, are HKDF's of secret and nonce. So no key
-// serves two requests, nobody keeps a counter, and a response opens for its own request alone. A server that has
-// forgotten a session computes its secret again from the encapsulated key, which every request repeats.
+// Both sides export one secret from the HPKE context of an encapsulated key. Each request has a nonce of 32 bytes. HKDF
+// of secret, nonce and binding (binding.ts) gives the key of its body, and the secret of its response's keys. So no key
+// serves two requests, and a body opens only for its own method, path and API key. A response opens only for its own
+// request. A server that has forgotten a session computes its secret again: every request repeats the encapsulated key.
 
 import { expand, extract } from '@noble/hashes/hkdf.js'
 import { sha256 } from '@noble/hashes/sha2.js'
+import { concat } from '../../base/bytes.ts'
 import { wellFormed } from '../malformed.ts'
 import type { NewAesGcm } from './aes-gcm.ts'
 import { LABELS, SIZES } from './protocol.ts'
@@ -19,13 +20,26 @@ export type RequestSecrets = {
   readonly exported: Uint8Array
 }
 
-export function requestSecrets(session: Uint8Array, requestNonce: Uint8Array, newAesGcm: NewAesGcm): RequestSecrets {
+export type BoundParts = {
+  readonly requestNonce: Uint8Array
+  /** Result of `bindingOf`. */
+  readonly binding: Uint8Array
+}
+
+export function requestSecrets(
+  session: Uint8Array,
+  { requestNonce, binding }: BoundParts,
+  newAesGcm: NewAesGcm,
+): RequestSecrets {
   wellFormed(requestNonce.length === SIZES.requestNonce, 'request nonce: not 32 bytes')
   const prk = extract(sha256, session, requestNonce)
-  const key = expand(sha256, prk, LABELS.requestKey, SIZES.key)
-  const nonce = expand(sha256, prk, LABELS.requestNonce, SIZES.nonce)
+  const derived = (label: Uint8Array, bytes: number) => expand(sha256, prk, concat(label, binding), bytes)
   return {
-    body: new OrderedCipher(key, nonce, newAesGcm),
-    exported: expand(sha256, prk, LABELS.requestExport, SIZES.exported),
+    body: new OrderedCipher(
+      derived(LABELS.requestKey, SIZES.key),
+      derived(LABELS.requestNonce, SIZES.nonce),
+      newAesGcm,
+    ),
+    exported: derived(LABELS.requestExport, SIZES.exported),
   }
 }

@@ -2,7 +2,7 @@
 // keys come from the caller.
 //
 // The chain depends on the bytes alone, not on how they arrived in pieces: an event ends after each `\n\n`, and the
-// rest after the last is an event too. h0 = SHA-256( `strongroom/response/v3 response`, NUL, salt ), h(n) = SHA-256(
+// rest after the last is an event too. h0 = SHA-256( `strongroom/response/v4 response`, NUL, salt ), h(n) = SHA-256(
 // h(n-1) || SHA-256(event n) ). The events' hashes allow showing one event without the others.
 
 import { concat, utf8 } from '../../base/bytes.ts'
@@ -19,7 +19,7 @@ type ResponseChain = {
   readonly finish: () => Pick<ResponseClaim, 'answerDigest' | 'eventCount' | 'sizeBytes'>
 }
 
-/** SHA-256( `strongroom/response/v3 request`, NUL, salt, body ). */
+/** SHA-256( `strongroom/response/v4 request`, NUL, salt, body ). */
 export function requestDigest(newSha256: () => Sha256Stream, salt: Uint8Array, body: Uint8Array): Uint8Array {
   const hash = newSha256()
   hash.update(requestTag)

@@ -4,7 +4,7 @@
 
 import { sha256 } from '@noble/hashes/sha2.js'
 import { equalConstantTime, toHex } from '../../base/bytes.ts'
-import { upstreamCheckName } from '../check-names.ts'
+import { keyMakerCheckName, upstreamCheckName } from '../check-names.ts'
 import { type Parsed, parsed, reasonOf } from '../malformed.ts'
 import { type Check, check, fail, notChecked, pass, type Verdict, verdict } from '../verdict.ts'
 import { type HybridVerifiers, verifyHybrid } from './hybrid-verify.ts'
@@ -61,6 +61,7 @@ export async function verifyResponse(receipt: string, question: ResponseQuestion
     pass(formatName),
     keysCheck(claim, question.keys),
     ...signed.map((check, at) => renamed(check, signatureNames[at])),
+    keyMakerCheck(claim),
     upstreamCheck(claim, question),
     ...(salt.ok ? digestChecks(claim, salt.value, question) : unsalted(salt.reason)),
   ]
@@ -70,7 +71,7 @@ export async function verifyResponse(receipt: string, question: ResponseQuestion
 const formatName = 'response-format'
 const signatureNames = ['response-signature-ed25519', 'response-signature-mldsa65'] as const
 const saltedNames = ['response-salt', 'response-request', 'response-size', 'response-answer'] as const
-const laterNames = [...['response-keys', ...signatureNames, upstreamCheckName], ...saltedNames]
+const laterNames = [...['response-keys', ...signatureNames, keyMakerCheckName, upstreamCheckName], ...saltedNames]
 
 /** A verdict can hold these checks and those of attestation receipts, so the names must differ. */
 function renamed(check: Check, name = check.name): Check {
@@ -90,6 +91,15 @@ function keysCheck(claim: ResponseClaim, keys: PublicKeys): Check {
   } catch (error) {
     return fail(name, reasonOf(error))
   }
+}
+
+/** Never decides a verdict: a client of a key that its host minted has no other one. */
+function keyMakerCheck({ keyMadeBy }: ResponseClaim): Check {
+  const said =
+    keyMadeBy === 'client'
+      ? 'the gateway knows the key that asked by a digest which its host registered; if you made that key yourself, the host cannot act as you'
+      : 'the host minted the key that asked, so it can act as you; `strongroom gateway key new` makes a key that it never sees'
+  return keyMadeBy === 'client' ? pass(keyMakerCheckName, said) : notChecked(keyMakerCheckName, said, false)
 }
 
 /** By the gateway's own word: it is to be trusted because the attestation says which program the gateway is. */

@@ -1,12 +1,13 @@
-// Response receipts `strongroom/response/v3`: the gateway's signed claim about a response, and its place there. Pure.
+// Response receipts `strongroom/response/v4`: the gateway's signed claim about a response, and its place there. Pure.
 //
 // receipt   = base64url( CBOR { claim, ed25519, mldsa65 } ), deterministic as statements are
 // carried   = receipt, `.`, base64url( salt ): in the response. A receipt that is fetched later comes without the salt
 // salt      = 32 random bytes of the gateway, hashed before request and response: a receipt alone confirms no guess
-// signed    = UTF-8 `strongroom/response/v3`, one NUL, then the claim; no statement begins so (hybrid-keys.ts)
-// claim     = CBOR { format, requestId, model, upstream, coverage, requestDigest, answerDigest, eventCount, sizeBytes,
-//             promptTokens, completionTokens, issuedAt, keysDigest }
-// Version 1 had neither upstream nor coverage, version 2 no salt; both are refused.
+// signed    = UTF-8 `strongroom/response/v4`, one NUL, then the claim; no statement begins so (hybrid-keys.ts)
+// claim     = CBOR { format, requestId, keyMadeBy, model, upstream, coverage, requestDigest, answerDigest, eventCount,
+//             sizeBytes, promptTokens, completionTokens, issuedAt, keysDigest }
+// Version 1 had neither upstream nor coverage, version 2 no salt, version 3 no keyMadeBy; all three are
+// refused.
 //
 // Streams carry the receipt in a comment line right before their end, other responses in a header.
 
@@ -15,10 +16,11 @@ import { type CborLimits, type CborMap, type CborValue, decodeCbor, encodeCbor }
 import { wellFormed } from '../malformed.ts'
 import { type HybridSignature, SIGNATURE_BYTES } from './public-keys.ts'
 
-export const responseFormat = 'strongroom/response/v3'
+export const responseFormat = 'strongroom/response/v4'
 const earlierFormats: Readonly<Record<string, string>> = {
   'strongroom/response/v1': 'does not say who answered',
   'strongroom/response/v2': 'has no salt',
+  'strongroom/response/v3': 'does not say who made the key that asked',
 }
 
 /**
@@ -27,6 +29,13 @@ const earlierFormats: Readonly<Record<string, string>> = {
  */
 const coverages = ['inside', 'outside', 'outside-attested'] as const
 type Coverage = (typeof coverages)[number]
+
+/**
+ * Maker of the key that asked, as the host registered it. `client`: by its digest, so that the host
+ * never had the secret. `host`: the host minted the key and can act as its client.
+ */
+const keyMakers = ['client', 'host'] as const
+type KeyMaker = (typeof keyMakers)[number]
 
 /** Asks for a receipt, with value `1`, and carries it with its salt where the response is no stream. */
 export const receiptHeader = 'X-Strongroom-Receipt'
@@ -46,6 +55,7 @@ const receiptLengthMax = Math.ceil((limits.sizeBytesMax * 4) / 3) + 1 + saltLeng
 const CLAIM_FIELDS = {
   format: 'format',
   requestId: 'text',
+  keyMadeBy: 'keyMaker',
   model: 'text',
   /** Name of the upstream that answered, from the gateway's configuration. */
   upstream: 'text',
@@ -62,7 +72,7 @@ const CLAIM_FIELDS = {
   issuedAt: 'count',
   /** The gateway's keys, as its attestation receipt names them. */
   keysDigest: 'digest',
-} as const satisfies Record<string, 'format' | 'text' | 'coverage' | 'digest' | 'count'>
+} as const satisfies Record<string, 'format' | 'text' | 'coverage' | 'keyMaker' | 'digest' | 'count'>
 
 type ValueOf<Type> = Type extends 'digest'
   ? Uint8Array
@@ -70,7 +80,9 @@ type ValueOf<Type> = Type extends 'digest'
     ? number
     : Type extends 'coverage'
       ? Coverage
-      : string
+      : Type extends 'keyMaker'
+        ? KeyMaker
+        : string
 
 export type ResponseClaim = {
   readonly [Name in Exclude<keyof typeof CLAIM_FIELDS, 'format'>]: ValueOf<(typeof CLAIM_FIELDS)[Name]>
@@ -237,17 +249,21 @@ function checked(name: keyof typeof CLAIM_FIELDS, value: unknown): CborValue {
     case 'text':
       wellFormed(typeof value === 'string' && value !== '' && utf8(value).length <= textBytesMax, what)
       return value
-    case 'coverage': {
-      const coverage = coverages.find(coverage => coverage === value)
-      wellFormed(coverage !== undefined, what)
-      return coverage
-    }
+    case 'coverage':
+      return oneOf(coverages, value, what)
+    case 'keyMaker':
+      return oneOf(keyMakers, value, what)
     case 'count':
       wellFormed(typeof value === 'number' && Number.isSafeInteger(value) && value >= 0, what)
       return value
     case 'digest':
       return sized(value, digestBytes, name)
   }
+}
+
+function oneOf(words: readonly string[], value: unknown, what: string): string {
+  wellFormed(typeof value === 'string' && words.includes(value), what)
+  return value
 }
 
 function sized(value: unknown, sizeBytes: number, name: string): Uint8Array {

@@ -91,6 +91,8 @@ export const STATEMENT_FIELDS = {
     egressLimitBytes: { type: 'count' },
     /** `any` or `listed`. */
     egressNames: name,
+    /** SHA-256 of the secret of the gateway key that the guest drew; null if it drew none. */
+    gatewayKeyDigest: { type: 'bytes-or-absent', sizeBytes: 32 },
   },
   /** Made before any source code runs. */
   'build-dispatch': {

@@ -17,21 +17,30 @@ export type KeptLimits = {
 
 export type KeptTextsDeps = { readonly clock: Pick<Clock, 'monotonicMs'>; readonly limits: KeptLimits }
 
-type Kept = {
+/** `facts`: read without the text; small, since they do not count. Null for texts without any. */
+export type NewText<Facts> = {
+  readonly organizationId: string
+  readonly keyDigest: string
+  readonly text: string
+  readonly facts: Facts
+}
+
+type Kept<Facts> = {
   readonly organizationId: string
   /** Digest of the key: no other key may read the text. */
   readonly keyDigest: string
   readonly text: string
+  readonly facts: Facts
   readonly bytes: number
   endsAtMs: number
 }
 type Share = { bytes: number; readonly ids: Set<string> }
 
-export class KeptTexts {
+export class KeptTexts<Facts = null> {
   readonly #clock: KeptTextsDeps['clock']
   readonly #limits: KeptLimits
   /** In the order in which they end. */
-  readonly #kept = new Map<string, Kept>()
+  readonly #kept = new Map<string, Kept<Facts>>()
   readonly #byOrganization = new Map<string, Share>()
   readonly #byKey = new Map<string, Share>()
   #bytes = 0
@@ -50,12 +59,12 @@ export class KeptTexts {
   }
 
   /** `id`: unique. */
-  keep(id: string, { organizationId, keyDigest, text }: Pick<Kept, 'organizationId' | 'keyDigest' | 'text'>): void {
+  keep(id: string, { organizationId, keyDigest, text, facts }: NewText<Facts>): void {
     const { retentionMs, countMax, bytesMax, bytesPerKeyMax = bytesMax } = this.#limits
     const nowMs = this.#clock.monotonicMs()
     this.#dropEnded(nowMs)
     if (retentionMs === 0) return
-    const kept = { organizationId, keyDigest, text, bytes: bytesOf(text), endsAtMs: nowMs + retentionMs }
+    const kept = { organizationId, keyDigest, text, facts, bytes: bytesOf(text), endsAtMs: nowMs + retentionMs }
     this.#kept.set(id, kept)
     const ofKey = add(this.#byKey, keyDigest, id, kept.bytes)
     add(this.#byOrganization, organizationId, id, kept.bytes)
@@ -67,6 +76,11 @@ export class KeptTexts {
   /** Null: there is none, or another key asked. */
   find(id: string, keyDigest: string): string | null {
     return this.#find(id, keyDigest)?.text ?? null
+  }
+
+  /** The facts of a text, under the same conditions; its time stays as it is. */
+  factsOf(id: string, keyDigest: string): Facts | null {
+    return this.#find(id, keyDigest)?.facts ?? null
   }
 
   /** As `find`; from now on it is kept for as long again. */
@@ -83,7 +97,7 @@ export class KeptTexts {
     return kept.text
   }
 
-  #find(id: string, keyDigest: string): Kept | null {
+  #find(id: string, keyDigest: string): Kept<Facts> | null {
     this.#dropEnded(this.#clock.monotonicMs())
     const kept = this.#kept.get(id)
     return kept === undefined || kept.keyDigest !== keyDigest ? null : kept
@@ -120,7 +134,7 @@ export class KeptTexts {
 }
 
 /** In memory: JavaScriptCore takes two bytes for each unit of a text with a character beyond Latin-1. */
-function bytesOf(text: string): number {
+export function bytesOf(text: string): number {
   return Buffer.byteLength(text) === text.length ? text.length : 2 * text.length
 }
 

@@ -20,8 +20,12 @@ export function nextSteps({ config, status, organization }: Facts): string[] {
       ? [`give clients the authority ${status.tls.ca_file ?? ''}, or set tls.certificate_file`]
       : []),
     'publish what `strongroom operator-key` prints, and manifest.json of each image: clients pin both',
-    `give ${organization} a key: strongroom key create ${organization}`,
-    ...(listen.inference === '' ? [] : [`and one for the gateway: strongroom gateway key create ${organization}`]),
+    `register a key that ${organization} made by \`strongroom key new\`: strongroom key add ${organization} LINE; or mint one: strongroom key create ${organization}`,
+    ...(listen.inference === ''
+      ? []
+      : [
+          `and for the gateway, by \`strongroom gateway key new\`: strongroom gateway key add ${organization} LINE; or mint one: strongroom gateway key create ${organization}`,
+        ]),
     'keep a backup: strongroom help backup',
   ]
 }

@@ -35,6 +35,8 @@ export type LogOptions = KnownLogOptions & {
   /** False: --no-log. */
   log?: RemoteLogOptions['url'] | string | false
   inLog?: boolean
+  /** With `inLog`: no witness is required. */
+  unwitnessed?: boolean
   saveProof?: string
 }
 
@@ -54,7 +56,14 @@ export function addLogOptions(command: Command): Command {
     )
     .option('--no-log', 'ask no log, whatever client.toml names')
     .addOption(
-      new Option('--in-log', 'the log in the place of a measurement: any version will do that everybody can see'),
+      new Option(
+        '--in-log',
+        'accept each version that is in the log, instead of a pinned measurement; requires --witness or --unwitnessed',
+      ),
+    )
+    .option(
+      '--unwitnessed',
+      'with --in-log and no --witness: accept a log that its operator can show to you alone, which proves nothing against the operator',
     )
     .option(
       '--save-proof <file>',
@@ -123,6 +132,8 @@ export type LogQuestion = Omit<AskedLog, 'asOf'> & {
   readonly saveProof: string | undefined
   /** The log meets the pins of a measurement and of an allowlist. */
   readonly inLog: boolean
+  /** The log does so without a witness, because of --unwitnessed. */
+  readonly isUnwitnessed: boolean
   /** How long to wait for an entry that the log does not show yet; default 0. */
   readonly waitMs?: number
 }
@@ -140,16 +151,7 @@ export async function readLogOptions(
   const { log = ofFile.log } = given
   const { saveProof } = given
   if (log === undefined || log === false) {
-    const { inLog, logKey, witness, witnessQuorum, logAgeDays, logCa, logState } = given
-    const named = { 'in-log': inLog, 'save-proof': saveProof, 'log-key': logKey, witness, 'log-ca': logCa }
-    const more = { 'witness-quorum': witnessQuorum, 'log-age-days': logAgeDays, 'log-state': logState }
-    const [stray] = Object.entries({ ...named, ...more }).find(([, value]) => value !== undefined) ?? []
-    if (stray !== undefined)
-      throw new InputFault(`--${stray} says nothing without --log`, { param: stray, remedy: 'name the --log' })
-    if (log === undefined && ofFile.inLog === true)
-      throw new InputFault('client.toml: in_log says nothing without log', {
-        remedy: 'name the log there, or --no-log',
-      })
+    refuseStray(given, log === undefined ? ofFile : {})
     return null
   }
   const options = { ...ofFile, ...definedOf(given) }
@@ -162,7 +164,47 @@ export async function readLogOptions(
   const caPath = options.logCa ?? ofLog ?? ofService
   const source = typeof log === 'string' ? { file: log } : remoteOf(log, caPath)
   const memory = logMemory(run.io.env, options.logState)
-  return { source, known: knownLog(logKey, options), memory, saveProof, inLog }
+  const known = knownLog(logKey, options)
+  const isUnwitnessed = readUnwitnessed(options, known)
+  // Beside the pins of a policy a log can only refuse, so there it needs no witness.
+  return { source, known: { ...known, unwitnessed: isUnwitnessed || !inLog }, memory, saveProof, inLog, isUnwitnessed }
+}
+
+/** Fault invalid_request for the first option that has no meaning without a log. */
+function refuseStray(given: LogOptions, ofFile: LogOptions): void {
+  const { inLog, unwitnessed, saveProof, logKey, witness, witnessQuorum, logAgeDays, logCa, logState } = given
+  const named = { 'in-log': inLog, unwitnessed, 'save-proof': saveProof, 'log-key': logKey, witness, 'log-ca': logCa }
+  const more = { 'witness-quorum': witnessQuorum, 'log-age-days': logAgeDays, 'log-state': logState }
+  const [stray] = Object.entries({ ...named, ...more }).find(([, value]) => value !== undefined) ?? []
+  if (stray !== undefined)
+    throw new InputFault(`--${stray} says nothing without --log`, { param: stray, remedy: 'name the --log' })
+  const field = ofFile.inLog === true ? 'in_log' : ofFile.unwitnessed === true ? 'unwitnessed' : null
+  if (field !== null)
+    throw new InputFault(`client.toml: ${field} says nothing without log`, {
+      remedy: 'name the log there, or --no-log',
+    })
+}
+
+/**
+ * Reports whether the log may stand for the pins without a witness. Fault invalid_request if --in-log has neither
+ * --witness nor --unwitnessed, or --unwitnessed has no meaning.
+ */
+function readUnwitnessed({ inLog, unwitnessed }: LogOptions, { witnesses }: KnownLog): boolean {
+  const hasWitness = witnesses.length > 0
+  if (unwitnessed === true && (hasWitness || inLog !== true)) {
+    const problem = hasWitness ? 'contradicts --witness' : 'says nothing without --in-log'
+    throw new InputFault(`--unwitnessed ${problem}`, {
+      param: 'unwitnessed',
+      remedy: 'leave out --unwitnessed (unwitnessed of client.toml)',
+    })
+  }
+  if (inLog !== true || hasWitness) return false
+  if (unwitnessed === true) return true
+  throw new InputFault("--in-log requires --witness: the log's operator can make a private tree for you alone", {
+    param: 'witness',
+    remedy:
+      "name the key of a witness that the log's operator does not run, pin a measurement by --policy instead of --in-log, or accept the operator's word with --unwitnessed",
+  })
 }
 
 /** Without what was not given, which would hide a default. */
@@ -172,7 +214,7 @@ function definedOf(given: LogOptions): LogOptions {
 
 /** Options of a log as client.toml has them. Fault invalid_request. */
 function defaultLog(defaults: ClientDefaults): LogOptions & { readonly log?: URL } {
-  const { log, log_key, witness, witness_quorum, log_age_days, in_log, log_ca, log_state } = defaults
+  const { log, log_key, witness, witness_quorum, log_age_days, in_log, unwitnessed, log_ca, log_state } = defaults
   return {
     ...(log === undefined ? {} : { log: ofFile('log', () => logUrlOption(log)) }),
     ...(log_key === undefined ? {} : { logKey: ofFile('log_key', () => logKeyOption(log_key)) }),
@@ -180,6 +222,7 @@ function defaultLog(defaults: ClientDefaults): LogOptions & { readonly log?: URL
     ...(witness_quorum === undefined ? {} : { witnessQuorum: witness_quorum }),
     ...(log_age_days === undefined ? {} : { logAgeDays: log_age_days }),
     ...(in_log === undefined ? {} : { inLog: in_log }),
+    ...(unwitnessed === undefined ? {} : { unwitnessed }),
     ...(log_ca === undefined ? {} : { logCa: log_ca }),
     ...(log_state === undefined ? {} : { logState: log_state }),
   }
@@ -270,8 +313,11 @@ export function withLog(checks: readonly Check[], judged: LogJudgement | null, l
   const pinned = checks.map(check => {
     if (!log.inLog || check.outcome !== 'not-checked' || !names.includes(check.name)) return check
     const { place, ok } = judged
+    const where = place === null ? '' : `entry ${place.index} of ${place.size}`
+    if (ok && place !== null && log.isUnwitnessed)
+      return notChecked(check.name, `accepted ${where} of an unwitnessed log: you asked with --unwitnessed`, false)
     return ok && place !== null
-      ? pass(check.name, `in the transparency log, entry ${place.index} of ${place.size}`)
+      ? pass(check.name, `in the transparency log, ${where}`)
       : notChecked(check.name, 'the transparency log, which --in-log asks for, does not have it', true)
   })
   return [...pinned, ...judged.checks]

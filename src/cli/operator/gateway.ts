@@ -4,10 +4,12 @@ import type { Static } from '@sinclair/typebox'
 import { AdminGatewayKey, AdminGatewayKeyCreated, AdminGatewayKeyList } from '../../contract/admin/admin.ts'
 import type { KeyRules } from '../../contract/key-rules.ts'
 import { type Command, path } from '../cli.ts'
+import { addNewKey } from '../new-key.ts'
 import { aliasOption, budgetTokensMax, countOption, namesOption, nullFor, orWord } from '../options.ts'
 import { dash, fields, oneLine, type Paint, table, timeText } from '../render.ts'
 import { budgetFields, budgetText } from './budget.ts'
 import { addUsage } from './gateway-usage.ts'
+import { checkedRegistration, makerText, mintedHint, registrationArgument } from './key-maker.ts'
 
 type CreateOptions = {
   readonly requestsPerMinute?: number
@@ -42,8 +44,14 @@ export function addGateway(program: Command): void {
     .examples('strongroom gateway key create acme', 'strongroom gateway key list acme')
   const key = gateway
     .command('key')
-    .description('keys of the inference gateway: create, set, list, revoke')
-    .examples('strongroom gateway key create acme', 'strongroom gateway key list acme')
+    .description('keys of the inference gateway: new (by clients), add, create, set, list, revoke')
+    .examples(
+      'strongroom gateway key new --key-file key.txt',
+      'strongroom gateway key add acme LINE',
+      'strongroom gateway key list acme',
+    )
+  addNewKey(key, 'gw')
+  addAdd(key)
   addCreate(key)
   addSet(key)
   addUsage(gateway)
@@ -95,11 +103,28 @@ export function addMetrics(program: Command): void {
     })
 }
 
-function addCreate(key: Command): void {
-  key
-    .command('create')
-    .description('create a gateway key and print it, alone on stdout; it is not shown again')
+function addAdd(key: Command): void {
+  const add = key
+    .command('add')
+    .description('register a gateway key that its client made; this host never has the key')
     .argument('<org>', 'slug of the organization')
+    .argument(...registrationArgument('gw'))
+  addTerms(add)
+    .examples(`strongroom gateway key add acme gw_k3v9x2ab_sha256_${'0f'.repeat(32)} --expires 2027-01-31`)
+    .runs(async (run, slug: string, registration: string, options: CreateOptions) => {
+      const added = await run.client().request({
+        method: 'POST',
+        path: path`/organizations/${slug}/gateway-keys/add`,
+        body: { ...termsOf(options), registration: checkedRegistration('gw', registration) },
+        response: AdminGatewayKey,
+      })
+      await run.result(added, keyText(added, run.paint))
+      await run.hint(`Revoke it with: strongroom gateway key revoke ${added.prefix}`)
+    })
+}
+
+function addTerms(command: Command): Command {
+  return command
     .option('--requests-per-minute <n>', 'most requests per minute (default: as configured)', countOption(1, 1_000_000))
     .option('--tokens-per-minute <n>', 'most tokens per minute (default: as configured)', countOption(1, 1_000_000_000))
     .option('--concurrency <n>', 'most requests at the same time (default: as configured)', countOption(1, 65_536))
@@ -112,6 +137,27 @@ function addCreate(key: Command): void {
       'most tokens in a calendar month (default: no bound)',
       countOption(0, budgetTokensMax),
     )
+}
+
+function termsOf(options: CreateOptions) {
+  return {
+    requests_per_minute: options.requestsPerMinute ?? null,
+    tokens_per_minute: options.tokensPerMinute ?? null,
+    concurrency_max: options.concurrency ?? null,
+    expires_at: options.expires ?? null,
+    models: options.models ?? null,
+    aliases: options.alias ?? null,
+    budget_usd: options.budgetUsd ?? null,
+    budget_tokens: options.budgetTokens ?? null,
+  }
+}
+
+function addCreate(key: Command): void {
+  const create = key
+    .command('create')
+    .description('mint a gateway key on this host and print it, alone on stdout; it is not shown again')
+    .argument('<org>', 'slug of the organization')
+  addTerms(create)
     .examples(
       'strongroom gateway key create acme > acme.key',
       'strongroom gateway key create acme --requests-per-minute 60 --expires 2027-01-31',
@@ -121,20 +167,12 @@ function addCreate(key: Command): void {
       const created = await run.client().request({
         method: 'POST',
         path: path`/organizations/${slug}/gateway-keys`,
-        body: {
-          requests_per_minute: options.requestsPerMinute ?? null,
-          tokens_per_minute: options.tokensPerMinute ?? null,
-          concurrency_max: options.concurrency ?? null,
-          expires_at: options.expires ?? null,
-          models: options.models ?? null,
-          aliases: options.alias ?? null,
-          budget_usd: options.budgetUsd ?? null,
-          budget_tokens: options.budgetTokens ?? null,
-        },
+        body: termsOf(options),
         response: AdminGatewayKeyCreated,
       })
       await run.result(created, `${created.key}\n`)
       await run.hint(`Gateway key ${created.prefix} of ${slug}. It is not kept and cannot be shown again.`)
+      await run.hint(mintedHint('strongroom gateway key new'))
       await run.hint(`Revoke it with: strongroom gateway key revoke ${created.prefix}`)
     })
 }
@@ -188,6 +226,7 @@ function keyText(key: AdminGatewayKey, paint: Paint): string {
     ['organization', key.organization],
     ['instance', dash(key.instance)],
     ['state', paint.word(key.state)],
+    ['made by', makerText(key)],
     ['requests per minute', limit(key.requests_per_minute)],
     ['tokens per minute', limit(key.tokens_per_minute)],
     ['concurrency', limit(key.concurrency_max)],
@@ -210,6 +249,7 @@ function listText({ keys }: Static<typeof AdminGatewayKeyList>, paint: Paint): s
   const rows = keys.map(key => [
     key.prefix,
     paint.word(key.state),
+    makerText(key),
     dash(key.requests_per_minute),
     dash(key.tokens_per_minute),
     dash(key.concurrency_max),
@@ -224,6 +264,7 @@ function listText({ keys }: Static<typeof AdminGatewayKeyList>, paint: Paint): s
     [
       'PREFIX',
       'STATE',
+      'MADE BY',
       'REQUESTS/MIN',
       'TOKENS/MIN',
       'CONCURRENT',

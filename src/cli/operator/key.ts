@@ -4,19 +4,40 @@ import type { Static } from '@sinclair/typebox'
 import { Option } from 'commander'
 import { AdminKey, AdminKeyCreated, AdminKeyList } from '../../contract/admin/admin.ts'
 import { type Command, path } from '../cli.ts'
+import { addNewKey } from '../new-key.ts'
 import { fields, type Paint, table, timeText } from '../render.ts'
+import { checkedRegistration, makerText, mintedHint, registrationArgument } from './key-maker.ts'
 
 export function addKey(program: Command): void {
   const key = program
     .command('key')
-    .description('API keys: create, list, revoke')
-    .examples('strongroom key create acme', 'strongroom key list acme')
+    .description('API keys: new (by clients), add, create, list, revoke')
+    .examples('strongroom key new --key-file key.txt', 'strongroom key add acme LINE', 'strongroom key list acme')
+  addNewKey(key, 'ca')
+
+  key
+    .command('add')
+    .description('register an API key that its client made; this host never has the key')
+    .argument('<org>', 'slug of the organization')
+    .argument(...registrationArgument('ca'))
+    .addOption(scopeOption())
+    .examples(`strongroom key add acme ca_k3v9x2ab_sha256_${'0f'.repeat(32)} --scope read`)
+    .runs(async (run, slug: string, registration: string, options: { scope: string }) => {
+      const added = await run.client().request({
+        method: 'POST',
+        path: path`/organizations/${slug}/keys/add`,
+        body: { registration: checkedRegistration('ca', registration), scope: options.scope },
+        response: AdminKey,
+      })
+      await run.result(added, keyText(added, run.paint))
+      await run.hint(`Revoke it with: strongroom key revoke ${added.prefix}`)
+    })
 
   key
     .command('create')
-    .description('create an API key and print it, alone on stdout; it is not shown again')
+    .description('mint an API key on this host and print it, alone on stdout; it is not shown again')
     .argument('<org>', 'slug of the organization')
-    .addOption(new Option('--scope <scope>', 'what the key allows').choices(['write', 'read']).default('write'))
+    .addOption(scopeOption())
     .examples('strongroom key create acme > acme.key', 'strongroom key create acme --scope read')
     .runs(async (run, slug: string, options: { scope: string }) => {
       const created = await run.client().request({
@@ -29,6 +50,7 @@ export function addKey(program: Command): void {
       await run.hint(
         `Key ${created.prefix} of ${slug}, scope ${created.scope}. It is not kept and cannot be shown again.`,
       )
+      await run.hint(mintedHint('strongroom key new'))
       await run.hint(`Revoke it with: strongroom key revoke ${created.prefix}`)
     })
 
@@ -51,6 +73,10 @@ export function addKey(program: Command): void {
     })
 }
 
+function scopeOption(): Option {
+  return new Option('--scope <scope>', 'what the key allows').choices(['write', 'read']).default('write')
+}
+
 function stateOf(key: AdminKey): string {
   return key.revoked_at === null ? 'active' : 'revoked'
 }
@@ -61,6 +87,7 @@ function keyText(key: AdminKey, paint: Paint): string {
     ['organization', key.organization],
     ['scope', key.scope],
     ['state', paint.word(stateOf(key))],
+    ['made by', makerText(key)],
     ['created', key.created_at],
     ['last used', key.last_used_at ?? 'never'],
     ['revoked', key.revoked_at ?? 'no'],
@@ -72,9 +99,10 @@ function listText({ keys }: Static<typeof AdminKeyList>, paint: Paint): string {
     key.prefix,
     key.scope,
     paint.word(stateOf(key)),
+    makerText(key),
     timeText(key.created_at),
     timeText(key.last_used_at),
     timeText(key.revoked_at),
   ])
-  return table(paint, ['PREFIX', 'SCOPE', 'STATE', 'CREATED', 'LAST USED', 'REVOKED'], rows)
+  return table(paint, ['PREFIX', 'SCOPE', 'STATE', 'MADE BY', 'CREATED', 'LAST USED', 'REVOKED'], rows)
 }

@@ -32,7 +32,8 @@ export function addOrg(program: Command): void {
         },
         organizationText,
       )
-      await run.hint(`Give it a key with: strongroom key create ${slug}`)
+      await run.hint(`Register a key that it made (strongroom key new) with: strongroom key add ${slug} LINE`)
+      await run.hint(`Or mint one on this host with: strongroom key create ${slug}`)
     })
 
   org

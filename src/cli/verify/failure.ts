@@ -70,7 +70,7 @@ function kindOf(name: string, named: ReadonlySet<string>): Failure {
 
 /** Checks that something can be read, besides those that end with `-format`. */
 const INPUT_CHECKS: ReadonlySet<string> = new Set([
-  ...['report-form', 'certificate-table', 'vek-certificate', 'quote-form', 'collateral-form'],
+  ...['report-form', 'certificate-table', 'vek-certificate', 'quote-form', 'collateral-form', 'gateway-key-maker'],
 ])
 
 /** Checks of policies' groups of fields (appraise.ts of attest/policy and attest/tdx), of pins and of floors. */
@@ -85,6 +85,7 @@ const POLICY_CHECKS: ReadonlySet<string> = new Set([
   ...['id-key-digest', 'author-key-digest', 'operator-key', 'firmware-order', 'report-version', 'family-id'],
   ...['image-id', 'report-id', 'report-id-ma', 'processor', 'chip-id-masked', 'launch-mitigations'],
   ...['current-mitigations', 'csp-id', 'crl-age', 'certificate-entries', 'expected-image-name', 'workload-upstreams'],
+  ...['workload-pinned', 'workload-settings'],
   ...['response-upstream', 'gateway-configuration', 'prompts', 'own-key'],
   ...['expected-operator-key', 'tpm-expected-pcrs', 'vtpm-measurement', 'log-witnessed', 'log-age'],
   'gpu-devtools',

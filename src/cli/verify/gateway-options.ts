@@ -1,19 +1,26 @@
 // The gateway that an owner accepts for an instance's prompts, as options. Effects: reads the policy.
 
 import { Option } from 'commander'
+import { sha256 } from '../../attest/hash.ts'
 import { laterFieldsIn, type Policy } from '../../attest/policy/policy.ts'
+import { fromHex } from '../../base/bytes.ts'
 import { checkValue } from '../../contract/check.ts'
+import { EXPOSURE_WORDS, Exposure } from '../../contract/vm/exposure.ts'
 import { UnattestedReason } from '../../contract/vm/inference-gateway.ts'
+import { workloadBytesMax } from '../../contract/vm/workload.ts'
 import type { ExpectedGateway } from '../../verifier/claim.ts'
 import type { Command } from '../cli.ts'
 import type { ClientDefaults } from '../client-config.ts'
 import { InputFault } from '../exit.ts'
-import { addOutsideOption, readPolicyFile } from './trust-options.ts'
+import { readInput } from '../input-file.ts'
+import { addAllowOption, addOutsideOption, readPolicyFile } from './trust-options.ts'
 
 export type GatewayPinOptions = {
   gatewayPolicy?: string
   unattestedGateway?: string
   allowOutside?: readonly string[]
+  gatewayWorkload?: readonly string[]
+  allow?: readonly Exposure[]
 }
 
 const reasons = UnattestedReason.anyOf.map(item => item.const)
@@ -22,7 +29,12 @@ export function addGatewayPinOptions(command: Command): Command {
   command
     .option(
       '--gateway-policy <file>',
-      'policy of the gateway that gets its prompts, as for `verify gateway`: its measurements and idKeyDigest count',
+      'policy of the gateway that gets its prompts, as for `verify gateway`: its measurements, idKeyDigest and hostData count',
+    )
+    .option(
+      '--gateway-workload <file|hex>',
+      'workload.json of that gateway, or its SHA-256: the claim may name no other; may be repeated',
+      (text: string, before: readonly string[] = []) => [...before, text],
     )
     .addOption(
       new Option(
@@ -30,31 +42,47 @@ export function addGatewayPinOptions(command: Command): Command {
         'accept a gateway that nothing vouches for, for this reason: who runs it reads the prompts',
       ).choices(reasons),
     )
-  return addOutsideOption(command)
+  return addAllowOption(addOutsideOption(command))
 }
 
 /** An option goes before the same one of client.toml. */
 export async function readExpectedGateway(
-  { gatewayPolicy, unattestedGateway, allowOutside }: GatewayPinOptions,
+  { gatewayPolicy, unattestedGateway, allowOutside, gatewayWorkload, allow }: GatewayPinOptions,
   defaults: ClientDefaults,
 ): Promise<ExpectedGateway> {
   const path = gatewayPolicy ?? defaults.gateway_policy
+  const policy = path === undefined ? ('any' as const) : await readGatewayPolicy(path)
+  const named = gatewayWorkload ?? (defaults.gateway_workload === undefined ? [] : [defaults.gateway_workload])
+  const ofPolicy = policy === 'any' || policy.hostData === 'any' ? [] : [policy.hostData]
+  const workloads = [...ofPolicy, ...named.map(workloadDigest)]
   return {
-    policy: path === undefined ? 'any' : await readGatewayPolicy(path),
+    policy,
     outside: allowOutside ?? namesIn(defaults.allow_outside),
+    allow: allow ?? namesIn(defaults.allow).map(exposureIn),
+    ...(workloads.length === 0 ? {} : { workloads }),
     unattested: reasonIn(unattestedGateway ?? defaults.unattested_gateway),
   }
 }
 
-/** The instance itself verifies the gateway, with these two fields: what more a policy asks for would not be met. */
+/** The SHA-256 in hexadecimal, or that of the file. */
+function workloadDigest(text: string): Uint8Array {
+  const digest = fromHex(text)
+  if (digest?.length === 32) return digest
+  return sha256(readInput({ path: text, param: 'gateway-workload', bytesMax: workloadBytesMax }))
+}
+
+/** The instance itself verifies the gateway, with these three fields: what more a policy asks for would not be met. */
 async function readGatewayPolicy(path: string): Promise<Policy> {
   const policy = await readPolicyFile(path, 'gateway-policy')
   const [unused] = laterFieldsIn(policy)
   if (unused === undefined) return policy
-  throw new InputFault(`--gateway-policy ${path}: policy.${unused}: only measurements and idKeyDigest count here`, {
-    param: 'gateway-policy',
-    remedy: `leave ${unused} out, and name it in the --policy of \`verify gateway\``,
-  })
+  throw new InputFault(
+    `--gateway-policy ${path}: policy.${unused}: only measurements, idKeyDigest and hostData count here`,
+    {
+      param: 'gateway-policy',
+      remedy: `leave ${unused} out, and name it in the --policy of \`verify gateway\``,
+    },
+  )
 }
 
 function namesIn(text: string | undefined): string[] {
@@ -62,6 +90,15 @@ function namesIn(text: string | undefined): string[] {
     .split(',')
     .map(name => name.trim())
     .filter(name => name !== '')
+}
+
+function exposureIn(text: string): Exposure {
+  const result = checkValue(Exposure, text)
+  if (result.ok) return result.value
+  throw new InputFault(`allow: ${JSON.stringify(text)} is none of ${Object.keys(EXPOSURE_WORDS).join(', ')}`, {
+    param: 'allow',
+    remedy: 'correct client.toml',
+  })
 }
 
 function reasonIn(text: string | undefined): ExpectedGateway['unattested'] {

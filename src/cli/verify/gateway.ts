@@ -38,16 +38,25 @@ import { countOption, timeOption, urlOption } from '../options.ts'
 import { refusalIn } from '../refusal.ts'
 import { verdictDocument } from '../render.ts'
 import { exitCodeOfVerdict } from './failure.ts'
+import { askKeyMaker, readGatewayKey, unaskedKeyMaker } from './gateway-key.ts'
 import { addBoundGpuOptions, type BoundGpuOptions, expectedGpuChecks, readJudgeGpus } from './gpu/bound.ts'
 import { gpuDocument } from './gpu/gpu.ts'
 import { withFlags } from './pin-options.ts'
 import { nonceOption } from './receipt-options.ts'
+import { refuseConnectionOptions, timeoutMsDefault } from './saved-document.ts'
 import { verdictSummary } from './summary.ts'
 import { addTrustOptions, checksOfNamed, readTrust, type TrustOptions, withOutsideFlag } from './trust-options.ts'
 
 type GatewayOptions = TrustOptions &
   LogOptions &
-  BoundGpuOptions & { ca?: string; timeoutMs: number; document?: string; nonce?: Uint8Array; asOf?: number }
+  BoundGpuOptions & {
+    ca?: string
+    keyFile?: string
+    timeoutMs?: number
+    document?: string
+    nonce?: Uint8Array
+    asOf?: number
+  }
 
 const clientLogHelp = `
 ~/.config/strongroom/client.toml gives the log and its options alone (log, log_key, witness and so on); see \`strongroom help log\`.
@@ -66,7 +75,15 @@ export function addVerifyGateway(verify: Command): void {
       timeOption,
     )
     .option('--ca <file>', "PEM of the authority that issued the gateway's certificate; default: the system's")
-    .option('--timeout-ms <count>', 'longest wait for the whole response', countOption(100, 600_000), 30_000)
+    .option(
+      '--key-file <file>',
+      'file with your gateway key: a gateway that verifies is asked whether its host minted it',
+    )
+    .option(
+      '--timeout-ms <count>',
+      `longest wait for the whole response; default ${timeoutMsDefault}`,
+      countOption(100, 600_000),
+    )
   addBoundGpuOptions(addLogOptions(addTrustOptions(command)))
     .addHelpText(
       'after',
@@ -99,6 +116,7 @@ export function attestationDocument({ receipts, gateway, keys, gpus }: GatewayVe
 
 async function verifyAt(run: Run, url: URL | undefined, options: GatewayOptions): Promise<void> {
   const find = evidenceOf(url, options)
+  const key = options.keyFile === undefined ? null : readGatewayKey(options.keyFile)
   const log = await readLogOptions(run, options)
   const trust = await readTrust(loggedPins(options, log))
   const gpus = await readJudgeGpus(options)
@@ -112,8 +130,32 @@ async function verifyAt(run: Run, url: URL | undefined, options: GatewayOptions)
   const found = await verifyGateway(body, { ...trust, gpus, ...asked })
   const logged = await askLog(run, gatewayFact(found), log, asked.asOf)
   const checks = [...connection, ...found.checks, ...expectedGpuChecks(options, found)]
-  const whole = verdict(withLog(checks, logged, log))
+  const judged = verdict(withLog(checks, logged, log))
+  const isGood = judged.ok && found.ok
+  const maker =
+    key === null || url === undefined ? [] : [isGood ? await askMaker(url, key, found, options) : unaskedKeyMaker()]
+  const whole = verdict([...judged.checks, ...maker])
   await show({ ok: whole.ok && found.ok, checks: withFlags(whole.checks).map(withOutsideFlag) }, found, logged)
+  if (isGood && url !== undefined && key === null) await run.hint(makerHint)
+}
+
+const makerHint =
+  'Whether the host minted your key, so that it can act as you: --key-file FILE asks. So does GET /v1/usage: `key_made_by`.'
+
+async function askMaker(url: URL, key: string, { gateway }: GatewayVerdict, options: GatewayOptions): Promise<Check> {
+  const tlsSpkiDigest = gateway?.tlsSpkiDigest ?? null
+  if (tlsSpkiDigest === null) return unaskedKeyMaker()
+  return await askKeyMaker({
+    url,
+    key,
+    tlsSpkiDigest,
+    ca: readCa(options.ca),
+    timeoutMs: options.timeoutMs ?? timeoutMsDefault,
+  })
+}
+
+function readCa(path: string | undefined): string | undefined {
+  return path === undefined ? undefined : readTextInput({ path, param: 'ca', bytesMax: MIB })
 }
 
 type Evidence = Pick<GatewayQuestion, 'nonce' | 'asOf' | 'ageMsMax' | 'tlsSpkiDigest'> & {
@@ -133,7 +175,9 @@ function evidenceOf(url: URL | undefined, options: GatewayOptions): FindEvidence
     const message = `exactly one of a url and --document is there to be verified; ${url === undefined ? 'none is' : 'both are'} there`
     throw new InputFault(message, { param: 'document', remedy: 'name the gateway by its https://HOST:PORT' })
   }
-  const ca = options.ca === undefined ? undefined : readTextInput({ path: options.ca, param: 'ca', bytesMax: MIB })
+  const { timeoutMs = timeoutMsDefault } = options
+  if (document !== undefined) refuseConnectionOptions({ ca: options.ca, 'timeout-ms': options.timeoutMs })
+  const ca = readCa(options.ca)
   if (url !== undefined) {
     if (nonce !== undefined || asOf !== undefined) {
       const param = nonce === undefined ? 'as-of' : 'nonce'
@@ -142,7 +186,13 @@ function evidenceOf(url: URL | undefined, options: GatewayOptions): FindEvidence
         remedy: `leave out --${param}, or name the --document`,
       })
     }
-    return workload => ask({ url, ca, timeoutMs: options.timeoutMs }, workload)
+    return workload => ask({ url, ca, timeoutMs }, workload)
+  }
+  if (options.keyFile !== undefined) {
+    throw new InputFault('--key-file is for a gateway that is asked now, not for a saved --document', {
+      param: 'key-file',
+      remedy: 'leave out --key-file, or name the gateway by its https://HOST:PORT',
+    })
   }
   const body = readInput({ path: document ?? '', param: 'document', bytesMax: attestationBytesMax })
   return async workload => ({

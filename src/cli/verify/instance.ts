@@ -19,7 +19,7 @@ import { INSTANCE_PINS } from '../../verifier/pins.ts'
 import { type Command, helpText, type Run } from '../cli.ts'
 import { type ClientDefaults, clientConfigHelp, loadClientDefaults } from '../client-config.ts'
 import { InputFault } from '../exit.ts'
-import { KIB, MIB, readInput, readTextInput } from '../input-file.ts'
+import { MIB, readInput, readTextInput } from '../input-file.ts'
 import { type KnownHostsUpdate, writeKnownHost } from '../known-hosts.ts'
 import type { LogJudgement } from '../log/judge.ts'
 import {
@@ -37,10 +37,12 @@ import { exitCodeOfVerdict } from './failure.ts'
 import { addGatewayPinOptions, type GatewayPinOptions, readExpectedGateway } from './gateway-options.ts'
 import { readImage } from './image-option.ts'
 import { fetchAttestation, readApiKey } from './instance-source.ts'
+import { readOwnKeys, withOwnKeyAdvice } from './own-keys.ts'
 import type { PinOptions } from './pin-options.ts'
 import { addPinOptions, readPins, withFlags } from './pin-options.ts'
 import { addPolicyFlags, type PolicyFlags } from './policy-flags.ts'
 import { nonceOption } from './receipt-options.ts'
+import { refuseConnectionOptions, timeoutMsDefault } from './saved-document.ts'
 import { verdictSummary } from './summary.ts'
 import { addEvidenceOptions, type EvidenceOptions, readCrl, readPolicy, readRoots } from './trust-options.ts'
 
@@ -53,7 +55,7 @@ export type InstanceOptions = PinOptions &
     api?: URL
     keyFile?: string
     ca?: string
-    timeoutMs: number
+    timeoutMs?: number
     policy?: string
     image?: string
     publicKey?: string
@@ -98,10 +100,17 @@ export function addInstanceOptions(command: Command): Command {
     .option('--api <url>', 'service A, https://HOST:PORT; default https://instances.DOMAIN:8441', urlOption)
     .option('--key-file <file>', 'file with the API key; default: the environment, STRONGROOM_API_KEY')
     .option('--ca <file>', "PEM of the authority that issued service A's certificate; default: the system's")
-    .option('--timeout-ms <count>', 'longest wait for the whole response', countOption(100, 600_000), 30_000)
+    .option(
+      '--timeout-ms <count>',
+      `longest wait for the whole response; default ${timeoutMsDefault}`,
+      countOption(100, 600_000),
+    )
     .option('--policy <file>', 'JSON as in `verify policy-schema`; it names the measurements and the operator key')
     .option('--image <path>', 'directory or manifest.json of the image that it is to run; gives the measurement too')
-    .option('--public-key <file>', 'your public key: the instance must let in this one')
+    .option(
+      '--public-key <file|line>',
+      'the public key that the instance must let in; default: one of ~/.ssh/*.pub or of ssh-agent',
+    )
   const pinned = addEvidenceOptions(addGatewayPinOptions(addPolicyFlags(command)))
   return addLogOptions(addPinOptions(pinned, INSTANCE_PINS))
 }
@@ -115,16 +124,25 @@ export type JudgedInstance = {
   readonly asOf: number
 }
 
-/** Judges a saved document, or a fresh one of service A. Faults: those of `fetchAttestation`, and invalid_request. */
+/**
+ * Judges a saved document, or a fresh one of service A. `identities`: identity files for ssh. Faults: those of
+ * `fetchAttestation`, and invalid_request.
+ */
 export async function judgeInstance(
   run: Run,
   instance: AskedInstance,
   given: InstanceOptions & Partial<Pick<VerifyOptions, 'document' | 'nonce' | 'asOf'>>,
+  identities: readonly string[] = [],
 ): Promise<JudgedInstance> {
   const defaults = await loadClientDefaults(run.io.env)
   const trustRoot = given.trustSimulatedRoot ?? defaults.trust_simulated_root
   const log = await readLogOptions(run, given)
   const pins = readPins(loggedPins(given, log))
+  if (given.document !== undefined) {
+    const { ca, timeoutMs, api, keyFile } = given
+    refuseConnectionOptions({ ca, 'timeout-ms': timeoutMs, api, 'key-file': keyFile })
+  }
+  const ownKeys = await readOwnKeys(run.io.env, given.publicKey ?? defaults.public_key, identities)
   // Before the network: a mistake here needs no request.
   const question = {
     instance,
@@ -132,7 +150,7 @@ export async function judgeInstance(
     roots: await readRoots(trustRoot),
     policy: await readPolicy(given.policy ?? defaults.policy, pins, given),
     crl: await readCrl(given.crl),
-    publicKey: readPublicKey(given.publicKey ?? defaults.public_key),
+    publicKey: ownKeys.lines,
     image: await readImage(given.image ?? defaults.image),
     gateway: await readExpectedGateway(given, defaults),
   }
@@ -143,7 +161,8 @@ export async function judgeInstance(
   const found = await verifyInstance(bytes, { ...question, nonce, asOf, ageMsMax })
   const remark = notChecked('scope', 'attested are launch and claim, not what was done in the instance since', false)
   const logged = await askLog(run, instanceFact(found), log, asOf)
-  const checks = [...withFlags(withLog(found.checks, logged, log)), remark]
+  const judged = found.checks.map(check => withOwnKeyAdvice(check, ownKeys))
+  const checks = [...withFlags(withLog(judged, logged, log)), remark]
   const shown = { ok: found.ok && verdict(checks).ok, simulated: found.simulated, checks }
   return { found, shown, logged, asOf }
 }
@@ -178,7 +197,7 @@ async function documentOf(
     api: options.api ?? defaultApi(instance, defaults),
     key: readApiKey(options.keyFile, run.io.env, defaults.key_file),
     ca: caPath === undefined ? undefined : readTextInput({ path: caPath, param: 'ca', bytesMax: MIB }),
-    timeoutMs: options.timeoutMs,
+    timeoutMs: options.timeoutMs ?? timeoutMsDefault,
   }
   const nonce = systemRandom(nonceBytes)
   return { bytes: await fetchAttestation(source, instance, nonce), nonce, isFresh: true }
@@ -256,11 +275,6 @@ function knownHostsFile({ io: { env } }: Run, given: string | boolean): string |
     param: 'known-hosts',
     remedy: 'name a file by --known-hosts, or say --no-known-hosts',
   })
-}
-
-function readPublicKey(path: string | undefined): string | 'any' {
-  if (path === undefined) return 'any'
-  return readTextInput({ path, param: 'public-key', bytesMax: 16 * KIB }).trim()
 }
 
 export function instanceArgument(text: string): AskedInstance {

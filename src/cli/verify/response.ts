@@ -92,6 +92,7 @@ async function verifySaved(run: Run, options: ResponseOptions): Promise<void> {
 function claimDocument(claim: ResponseClaim) {
   return {
     request_id: claim.requestId,
+    key_made_by: claim.keyMadeBy,
     model: claim.model,
     upstream: claim.upstream,
     coverage: claim.coverage,

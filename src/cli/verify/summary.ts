@@ -1,6 +1,6 @@
 // A verdict in at most fifteen lines: the subject, its evidence, what was waived, what was not checked. Pure.
 
-import { GPU_POLICY_CHECKS, sourceCheckName, upstreamCheckName } from '../../attest/check-names.ts'
+import { GPU_POLICY_CHECKS, keyMakerCheckName, sourceCheckName, upstreamCheckName } from '../../attest/check-names.ts'
 import { type Check, isBroken } from '../../attest/verdict.ts'
 import { EVERY_PIN, pinCheckName } from '../../verifier/pins.ts'
 import { oneLine, type Paint, type ShownVerdict, verdictText, verdictWords } from '../render.ts'
@@ -105,6 +105,7 @@ const RESTS: readonly (readonly [label: string, names: readonly string[]])[] = [
   ['TCB', ['tcb-level']],
   ['workloads', ['pin-allowlist']],
   ['prompts', ['workload-upstreams', 'prompts']],
+  ['settings', ['workload-settings']],
   ['operator', ['pin-operator-key']],
   ['VMPL', ['vmpl']],
   ['firmware', ['tcb-floor-snp', 'tcb-floor-microcode']],
@@ -125,18 +126,24 @@ const RESTS: readonly (readonly [label: string, names: readonly string[]])[] = [
   ['TLS key', ['tls-binding']],
   ['response', ['response-receipt']],
   ['upstream', [upstreamCheckName]],
+  ['key', [keyMakerCheckName, 'gateway-key-maker']],
 ]
 
-/** One line for each: the root, the VMPL and the firmware among them. */
+/** One line for each that found something: the root, the VMPL and the firmware among them. */
 export function restLines(checks: readonly Check[]): string[] {
   return RESTS.flatMap(([label, names]) => {
-    const found = names.flatMap(name => checks.find(check => check.name === name && check.outcome === 'pass') ?? [])
+    const isTelling = ({ outcome, reason }: Check) => outcome === 'pass' && reason !== ''
+    const found = names.flatMap(name => checks.find(check => check.name === name && isTelling(check)) ?? [])
     return found.length === 0 ? [] : [`${label}: ${found.map(found => oneLine(found.reason)).join('; ')}`]
   })
 }
 
-/** One line for each reason, however many checks give it, and one for the same group of several receipts. */
+/**
+ * One line for each reason, however many checks give it, and one for the same group of several receipts. Without room
+ * the line with the counts has to do.
+ */
 function grouped(checks: readonly Check[], linesMax: number): string[] {
+  if (linesMax < 1) return []
   const lines = new Map<string, Check[]>()
   for (const check of checks) {
     const key = check.name.includes('/') ? groupName(check) : `: ${check.reason}`

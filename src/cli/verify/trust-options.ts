@@ -1,5 +1,6 @@
 // Trust of a relying party, as options of the commands that verify. Effects: reads files. Fault invalid_request.
 
+import { InvalidArgumentError, Option } from 'commander'
 import type { TrustedRoot } from '../../attest/amd/roots.ts'
 import { AMD_ROOTS } from '../../attest/amd/roots.ts'
 import { BUNDLE_LIMITS, derBlocks } from '../../attest/encoding/pem.ts'
@@ -7,6 +8,8 @@ import { sha256 } from '../../attest/hash.ts'
 import { type Policy, parsePolicy } from '../../attest/policy/policy.ts'
 import { certificateTableBytesMax } from '../../attest/report/certificate-table.ts'
 import type { Check } from '../../attest/verdict.ts'
+import { checkValue } from '../../contract/check.ts'
+import { Exposure } from '../../contract/vm/exposure.ts'
 import type { GatewayQuestion } from '../../verifier/gateway.ts'
 import { PINS, type Pins } from '../../verifier/pins.ts'
 import { defaultPolicy } from '../../verifier/report.ts'
@@ -26,6 +29,7 @@ export type TrustOptions = PinOptions &
     configuration?: string
     workload?: string
     allowOutside?: readonly string[]
+    allow?: readonly Exposure[]
   }
 
 /** Options of every command that judges a receipt. */
@@ -42,7 +46,7 @@ export function addTrustOptions(command: Command): Command {
       "the gateway's configuration as it hands it out: its receipt must have the digest",
     )
     .option('--workload <file>', 'workload.json of a gateway in a VM of its own: HOST_DATA must be its digest')
-  return addPinOptions(addEvidenceOptions(addOutsideOption(addPolicyFlags(command))), PINS)
+  return addPinOptions(addEvidenceOptions(addAllowOption(addOutsideOption(addPolicyFlags(command)))), PINS)
 }
 
 export function addEvidenceOptions(command: Command): Command {
@@ -59,7 +63,7 @@ export const verboseHelp = 'print every check, instead of a summary'
 
 export type Trust = Pick<
   GatewayQuestion,
-  'roots' | 'policy' | 'crl' | 'pins' | 'allowlist' | 'configurationDigest' | 'workload' | 'outside'
+  'roots' | 'policy' | 'crl' | 'pins' | 'allowlist' | 'configurationDigest' | 'workload' | 'outside' | 'allow'
 >
 
 export function addOutsideOption(command: Command): Command {
@@ -70,10 +74,33 @@ export function addOutsideOption(command: Command): Command {
   )
 }
 
-/** The library's checks say how a program allows an upstream; here they name the flag. */
+export function addAllowOption(command: Command): Command {
+  return command.addOption(
+    new Option(
+      '--allow <name>',
+      'accept this setting of the gateway, which shows more to its host or keeps content; may be repeated',
+    )
+      .choices(exposureNames)
+      .argParser((name, before: readonly Exposure[] = []) => [...before, exposureOption(name)]),
+  )
+}
+
+const exposureNames = Exposure.anyOf.map(item => item.const)
+
+function exposureOption(text: string): Exposure {
+  const result = checkValue(Exposure, text)
+  if (result.ok) return result.value
+  throw new InvalidArgumentError(`Allowed choices are ${exposureNames.join(', ')}.`)
+}
+
+/** The library's checks say how a program allows an upstream or a setting; here they name the flag. */
 export function withOutsideFlag<Named extends Pick<Check, 'reason'>>(named: Named): Named {
-  const advice = /allow it by outside: \[("(?:[^"\\]|\\.)*")\]/g
-  return { ...named, reason: named.reason.replace(advice, 'allow it with --allow-outside $1') }
+  const outside = /allow it by outside: \[("(?:[^"\\]|\\.)*")\]/g
+  const setting = /allow it by allow: \["([a-z-]+)"\]/g
+  const reason = named.reason
+    .replace(outside, 'allow it with --allow-outside $1')
+    .replace(setting, 'allow it with --allow $1')
+  return { ...named, reason }
 }
 
 export async function readTrust(options: TrustOptions): Promise<Trust> {
@@ -87,6 +114,7 @@ export async function readTrust(options: TrustOptions): Promise<Trust> {
     policy: workload === null ? policy : { ...policy, hostData: sha256(workload) },
     workload,
     outside: options.allowOutside ?? [],
+    allow: options.allow ?? [],
     crl: await readCrl(options.crl),
     pins,
     allowlist: await readAllowlistFile(options.allowlist),

@@ -88,6 +88,7 @@ const Attestation = Type.Object({
 
 const Response = Type.Object({
   request_id: Type.String(),
+  key_made_by: words(['client', 'host']),
   ...each(['model', 'upstream', 'coverage'], Type.String()),
   issued_at: time,
   ...each(['prompt_tokens', 'completion_tokens', 'events'], orNull(count)),

@@ -1,4 +1,4 @@
-// Bodies of responses that end with a session, and that say when they have ended. Effects: through functions.
+// Bodies that end with a session or at a bound, and that say when they have ended. Effects: through functions.
 
 /** `ended`: cuts the body off. `release` is called once, at its end however it comes. */
 export function endedBy(response: Response, ended: AbortSignal, release: () => void): Response {
@@ -33,4 +33,62 @@ export function endedBy(response: Response, ended: AbortSignal, release: () => v
     },
   })
   return new Response(stream, { status, headers })
+}
+
+type BodyBounds = {
+  readonly bytesMax: number
+  /** The body fails with this when it has more bytes. */
+  readonly fault: Error
+  /** The body fails with its reason when it is aborted. */
+  readonly signal: AbortSignal
+  /** Called once, however the body ends. */
+  readonly end: () => void
+}
+
+/** Returns the body within its bounds. Beyond them it fails, so that a part never passes for the whole. */
+export function boundedBody(
+  body: ReadableStream<Uint8Array>,
+  { bytesMax, fault, signal, end }: BodyBounds,
+): ReadableStream<Uint8Array> {
+  const reader = body.getReader()
+  let readBytes = 0
+  let abort = () => {}
+  let isOver = false
+  const finish = () => {
+    signal.removeEventListener('abort', abort)
+    if (!isOver) end()
+    isOver = true
+  }
+  return new ReadableStream<Uint8Array>({
+    start: controller => {
+      abort = () => {
+        finish()
+        controller.error(signal.reason)
+        void reader.cancel().catch(() => {})
+      }
+      if (signal.aborted) abort()
+      else signal.addEventListener('abort', abort, { once: true })
+    },
+    pull: async controller => {
+      try {
+        const next = await reader.read()
+        if (next.done) {
+          finish()
+          controller.close()
+          return
+        }
+        readBytes += next.value.length
+        if (readBytes > bytesMax) throw fault
+        controller.enqueue(next.value)
+      } catch (error) {
+        finish()
+        controller.error(error)
+        void reader.cancel().catch(() => {})
+      }
+    },
+    cancel: async () => {
+      finish()
+      await reader.cancel().catch(() => {})
+    },
+  })
 }

@@ -44,6 +44,9 @@ const REMOVED = [
   'service-worker-allowed',
   'link',
   'refresh',
+  'speculation-rules',
+  // A browser would ask the person for a password in the console's name.
+  'www-authenticate',
 ]
 
 /** The response of a service with these headers; `no-store` unless it says how long it may be kept. */

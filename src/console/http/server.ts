@@ -15,16 +15,18 @@ import { endedBy } from './body-end.ts'
 import { failureResponse } from './failure.ts'
 import { guarded, ownGuarded, pageGuarded } from './headers.ts'
 import { crossSiteFault, hostOf } from './origin.ts'
+import { createRelay, RELAY_BOUNDS, type Relay } from './relay.ts'
 import {
   answerLogIn,
   answerSession,
   type Context,
+  findSession,
   isLogIn,
   type Peer,
   type SessionAnswerDeps,
   sessionOf,
 } from './session-answers.ts'
-import { askTenantService, isTenantPath, type TenantServices } from './tenant.routes.ts'
+import { isTenantPath, type TenantServices } from './tenant.routes.ts'
 
 export type ConsoleDeps = SessionAnswerDeps & {
   readonly clock: Clock
@@ -47,6 +49,7 @@ const sessionParts = 8
 type Parts = {
   readonly deps: ConsoleDeps
   readonly places: Places
+  readonly relay: Relay
   readonly readBody: (request: Request) => Promise<unknown>
 }
 
@@ -54,7 +57,8 @@ type Parts = {
 export function createConsole(deps: ConsoleDeps): ConsoleFetch {
   const deadlines = createDeadlines(deps.clock)
   const readBody: Parts['readBody'] = request => readJson(request, BODY_LIMITS, deadlines)
-  const parts = { deps, places: new Places(openRequestsMax), readBody }
+  const relay = createRelay({ clock: deps.clock, services: deps.tenant, bounds: RELAY_BOUNDS })
+  const parts = { deps, places: new Places(openRequestsMax), relay, readBody }
   return async (request, peer) => {
     const startedMs = deps.clock.monotonicMs()
     const context = contextOf(request, peer)
@@ -103,7 +107,10 @@ async function route(parts: Parts, context: Context): Promise<Response> {
   }
   const fault = crossSiteFault(request.headers, { origin, isChange })
   if (fault !== null) throw fault
-  if (isTenantPath(path)) return guarded(await askTenantService(deps.tenant, { request, path, search, peer }))
+  if (isTenantPath(path)) {
+    const session = () => findSession(deps, context)
+    return guarded(await parts.relay({ request, path, search, peer, session }))
+  }
   if (isChange && !isJson(request.headers)) {
     throw new Fault('invalid_request', 'The Content-Type header must be application/json.')
   }

@@ -57,15 +57,21 @@ export async function answerLogIn(deps: SessionAnswerDeps, context: Context, rea
 const backgroundHeader = 'x-strongroom-background'
 
 /** Fault unauthenticated. */
-export function sessionOf({ sessions }: Pick<SessionAnswerDeps, 'sessions'>, context: Context): Session {
+export function sessionOf(deps: Pick<SessionAnswerDeps, 'sessions'>, context: Context): Session {
+  const session = findSession(deps, context)
+  if (session === null) {
+    throw new Fault('unauthenticated', 'Nobody is logged in here; use a passkey, or a link of: strongroom console open')
+  }
+  return session
+}
+
+/** Returns the session of the request's cookie; null if there is none. */
+export function findSession({ sessions }: Pick<SessionAnswerDeps, 'sessions'>, context: Context): Session | null {
   const { request, path } = context
   const token = tokenOf(request.headers.get('cookie'))
   const isUse = request.headers.get(backgroundHeader) === null && path !== '/api/live'
   const session = token === null ? null : sessions.find(token, { isUse })
-  if (session === null) {
-    throw new Fault('unauthenticated', 'Nobody is logged in here; use a passkey, or a link of: strongroom console open')
-  }
-  context.actor = session.person.actor
+  if (session !== null) context.actor = session.person.actor
   return session
 }
 

@@ -1,12 +1,7 @@
-// Services A, B and C for a tenant's page, each with its own paths, documents, keys and limits. Effects: those of the
-// services.
-//
-// The page's key is in its Authorization header, as in any client's. No cookie goes on, and no session counts here.
+// Services A, B and C for a tenant's page, each with its own paths, documents, keys and limits. Pure.
 
-import { Fault } from '../../base/fault.ts'
-
-/** A service of this host as its own listener asks it. */
-export type TenantService = (request: Request, peer: TenantPeer) => Response | Promise<Response>
+/** A service of this host, which answers as it answers at its own address. */
+export type TenantService = (request: Request, visitor: Visitor) => Response | Promise<Response>
 
 export type TenantPeer = {
   readonly address: () => string
@@ -14,49 +9,49 @@ export type TenantPeer = {
   readonly mayPause: () => void
 }
 
+/** The client of a relayed request. */
+export type Visitor = TenantPeer & {
+  /** The organization of its key, or the person of its session; bounds count by it. */
+  readonly owner: string
+}
+
+export type ServiceName = 'instances' | 'inference' | 'builds'
+
 /** Null: it is off. */
 export type TenantServices = {
   /** Where clients reach each without the console; null: it is off. */
   readonly urls: Readonly<Record<ServiceName, string | null>>
+  /**
+   * Returns the organization of the key in these headers, which has to be one for this service, or for one of them if
+   * `any`. Faults: unauthenticated, forbidden, fleet.unavailable.
+   */
+  readonly ownerOfKey: (headers: Headers, service: ServiceName | 'any') => Promise<string>
 } & {
   readonly [Name in ServiceName]: TenantService | null
 }
 
 const prefix = '/api/tenant'
 
-type ServiceName = 'instances' | 'inference' | 'builds'
-
 export function isTenantPath(path: string): boolean {
   return path === prefix || path.startsWith(`${prefix}/`)
 }
 
-/** Fault not_found: there is no such service here. */
-export function askTenantService(
-  services: TenantServices,
-  { request, path, search, peer }: TenantAsked,
-): Response | Promise<Response> {
-  if (path === prefix && request.method === 'GET') return Response.json(services.urls)
+/** `addresses`: of the services themselves. `rest` is the path there. */
+export type TenantPlace =
+  | { readonly kind: 'addresses' }
+  | { readonly kind: 'service'; readonly name: ServiceName; readonly rest: string }
+  | { readonly kind: 'none'; readonly message: string }
+
+export function tenantPlace(path: string): TenantPlace {
+  if (path === prefix) return { kind: 'addresses' }
   const [, name = '', rest = ''] = /^\/api\/tenant\/([a-z]+)(\/.*)$/.exec(path) ?? []
-  const service = isServiceName(name) ? services[name] : null
-  if (service === null) {
-    throw new Fault('not_found', name === '' ? 'There is nothing at this path.' : `This host has no service ${name}.`)
-  }
-  const headers = new Headers(request.headers)
-  for (const removed of REMOVED) headers.delete(removed)
-  const { method, signal } = request
-  const body = method === 'GET' || method === 'HEAD' ? null : request.body
-  return service(new Request(`https://strongroom.internal${rest}${search}`, { method, headers, body, signal }), peer)
+  if (isServiceName(name)) return { kind: 'service', name, rest }
+  return { kind: 'none', message: name === '' ? 'There is nothing at this path.' : noSuchService(name) }
 }
 
-export type TenantAsked = {
-  readonly request: Request
-  readonly path: string
-  readonly search: string
-  readonly peer: TenantPeer
+export function noSuchService(name: string): string {
+  return `This host has no service ${name}.`
 }
-
-/** The operator's session, and what a browser says of the console's page. */
-const REMOVED = ['cookie', 'origin', 'referer', 'host', 'connection', 'upgrade'] as const
 
 function isServiceName(name: string): name is ServiceName {
   return name === 'instances' || name === 'inference' || name === 'builds'

@@ -5,7 +5,7 @@ import { type Static, Type } from '@sinclair/typebox'
 import { OneOf } from '../check.ts'
 import { Closed, OrNull } from '../forms.ts'
 import { BUILD_STATES } from '../http/build.ts'
-import { KeyAliases, KeyModels } from '../key-rules.ts'
+import { KeyAliases, KeyMaker, KeyModels } from '../key-rules.ts'
 import { AdminBackups } from './backups.ts'
 import { AdminClock } from './clock.ts'
 import { FleetStatus } from './fleet.ts'
@@ -69,6 +69,7 @@ export const AdminKey = Closed({
   prefix: Type.String(),
   organization: Slug,
   scope: AdminKeyScope,
+  made_by: KeyMaker,
   created_at: Time,
   last_used_at: TimeOrNull,
   revoked_at: TimeOrNull,
@@ -76,6 +77,10 @@ export const AdminKey = Closed({
 export type AdminKey = Static<typeof AdminKey>
 export const AdminKeyList = Closed({ keys: Type.Array(AdminKey) })
 export const AdminKeyCreate = Closed({ scope: AdminKeyScope })
+const registration = { registration: Type.String({ maxLength: 256, description: 'As `key new` prints it' }) }
+/** Registers a key that its client made. */
+export const AdminKeyAdd = Closed({ scope: AdminKeyScope, ...registration })
+export type AdminKeyAdd = Static<typeof AdminKeyAdd>
 /** The only response that holds the whole key. */
 export const AdminKeyCreated = Closed({
   key: Type.String({ pattern: '^ca_[a-z0-9]{8}_[a-z0-9]{18}$' }),
@@ -93,6 +98,7 @@ export const AdminGatewayKey = Closed({
   /** Id of the instance that the key was made for; null for a key of the organization. */
   instance: OrNull(Type.String()),
   state: OneOf(['active', 'expired', 'revoked']),
+  made_by: KeyMaker,
   ...gatewayKeyTerms,
   ...gatewayKeyRules,
   ...spentFields,
@@ -110,6 +116,9 @@ export const AdminGatewayKeyCreate = Closed({
   ...AdminBudgetSet.properties,
 })
 export type AdminGatewayKeyCreate = Static<typeof AdminGatewayKeyCreate>
+/** Registers a key that its client made. */
+export const AdminGatewayKeyAdd = Closed({ ...AdminGatewayKeyCreate.properties, ...registration })
+export type AdminGatewayKeyAdd = Static<typeof AdminGatewayKeyAdd>
 /** Omitted fields stay unchanged. */
 export const AdminGatewayKeySet = Type.Partial(Closed({ ...gatewayKeyTerms, ...gatewayKeyRules }))
 export type AdminGatewayKeySet = Static<typeof AdminGatewayKeySet>

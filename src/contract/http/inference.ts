@@ -5,6 +5,7 @@ import { type Static, Type } from '@sinclair/typebox'
 import type { FaultCode } from '../../base/fault.ts'
 import { OneOf } from '../check.ts'
 import { Closed, OrNull } from '../forms.ts'
+import { KeyMaker } from '../key-rules.ts'
 import { UsageSums, usageRows } from './usage-rows.ts'
 
 /** Faults that clients see under their own code, with the status of FAULTS; all others show as `internal`. */
@@ -103,6 +104,10 @@ export type GatewayModelList = Static<typeof GatewayModelList>
 /** Usage in the running calendar month. A request counts once it has ended. */
 export const GatewayUsage = Closed({
   object: Type.Literal('usage'),
+  key_made_by: Type.Union(KeyMaker.anyOf, {
+    description:
+      "`client`: the operator registered the key's digest. `host`: the host minted the key, so that it can act as this client. The operator's host says which; only a client that made its key itself can rely on `client`.",
+  }),
   period: Closed({
     start: Type.String({ description: 'Begin of the calendar month, ISO 8601 UTC.' }),
     end: Type.String({ description: 'Begin of the next one.' }),

@@ -8,9 +8,9 @@
 import { type Static, Type } from '@sinclair/typebox'
 import { OneOf } from '../check.ts'
 import { Closed, OrNull, Sha384 } from '../forms.ts'
-import { Network } from './claim.ts'
+import { DrawnKey, Network } from './claim.ts'
 
-export { Claim, Network } from './claim.ts'
+export { Claim, DrawnKey, Network } from './claim.ts'
 
 export const agentProtocol = 2
 export const agentLineBytesMax = 131_072
@@ -54,7 +54,12 @@ export const SealedClaim = Closed({
 export type SealedClaim = Static<typeof SealedClaim>
 
 /** A claim in force: sshd listens and presents `sshHostKey`. */
-export const Claimed = Closed({ claimId: Type.String({ maxLength: 64 }), sshHostKey: Type.String({ maxLength: 512 }) })
+export const Claimed = Closed({
+  claimId: Type.String({ maxLength: 64 }),
+  sshHostKey: Type.String({ maxLength: 512 }),
+  /** The gateway key that the guest drew; null if the claim asks for none. Every repetition has the same key. */
+  key: OrNull(DrawnKey),
+})
 export type Claimed = Static<typeof Claimed>
 
 /** Launch values that a simulated platform reports for this VM. A guest with its own report device refuses them. */

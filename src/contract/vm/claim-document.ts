@@ -1,20 +1,21 @@
 // The claim document: everything that the host handed to an instance and that shapes it, as one canonical text. Pure.
 //
-// The statement of kind `claim` has its SHA-256, and the fields that an owner looks at in clear. The gateway key is in
-// it as a digest, so that the document is no secret. Its schema follows the claim's: a new field of the claim is in the
-// document without anybody's doing.
+// The statement of kind `claim` has its SHA-256, and the fields that an owner looks at in clear. The document has the
+// digest of the gateway key that the guest drew, so it is no secret. Its schema follows the claim's: a new field of the
+// claim is in the document without anybody's doing.
 
 import { type Static, Type } from '@sinclair/typebox'
+import { fromHex } from '../../base/bytes.ts'
 import { canonicalJson } from '../../base/canonical-json.ts'
-import { Closed, OrNull } from '../forms.ts'
-import { Claim, Network } from './claim.ts'
+import { Closed, OrNull, Sha256 } from '../forms.ts'
+import { Claim, DrawnKey, Network } from './claim.ts'
 import type { InferenceGateway, UnattestedReason } from './inference-gateway.ts'
 
 export const claimFormat = 'strongroom/claim/v1'
 /** The largest claim and network have less. */
 
 const { inference, ...claimFields } = Claim.properties
-const { key: _, ...inferenceFields } = inference.properties
+const { drawsKey: _, ...inferenceFields } = inference.properties
 
 export const ClaimDocument = Closed({
   format: Type.Literal(claimFormat),
@@ -22,8 +23,10 @@ export const ClaimDocument = Closed({
     ...claimFields,
     inference: Closed({
       ...inferenceFields,
-      /** SHA-256 of the instance's gateway key, in hexadecimal; null where it has none. */
-      keySha256: OrNull(Type.String({ pattern: '^[0-9a-f]{64}$' })),
+      /** The gateway key that the guest drew; null without a key. Absent in documents of older images. */
+      key: Type.Optional(OrNull(DrawnKey)),
+      /** SHA-256 of the gateway key that the host chose. Documents of older images alone have it. */
+      keySha256: Type.Optional(OrNull(Sha256)),
     }),
   }),
   /** The network in force at the claim, which stays: a claimed guest refuses another. Null: there was none. */
@@ -31,13 +34,10 @@ export const ClaimDocument = Closed({
 })
 export type ClaimDocument = Static<typeof ClaimDocument>
 
-/** SHA-256 of a text's UTF-8. */
-type Sha256 = (text: string) => Uint8Array
-
-/** `keySha256`: of the claim's gateway key, null where it has none. */
-export function claimDocument(claim: Claim, network: Network | null, keySha256: string | null): ClaimDocument {
-  const { key: _, ...rest } = claim.inference
-  return { format: claimFormat, claim: { ...claim, inference: { ...rest, keySha256 } }, network }
+/** `key`: null if the claim asks for none. */
+export function claimDocument(claim: Claim, network: Network | null, key: DrawnKey | null): ClaimDocument {
+  const { drawsKey: _, ...rest } = claim.inference
+  return { format: claimFormat, claim: { ...claim, inference: { ...rest, key } }, network }
 }
 
 /** The canonical text, whose SHA-256 is `claimDigest`. */
@@ -62,10 +62,13 @@ export type ClaimFields = {
   readonly resolvers: readonly string[]
   readonly egressLimitBytes: number
   readonly egressNames: 'any' | 'listed'
+  /** SHA-256 of the secret of the gateway key that the guest drew. Null without such a key. */
+  readonly gatewayKeyDigest: Uint8Array | null
 }
 
-export function claimFieldsOf(document: ClaimDocument, sha256: Sha256): ClaimFields {
-  const { baseUrl, model, gateway } = document.claim.inference
+/** `sha256`: of a text's UTF-8. */
+export function claimFieldsOf(document: ClaimDocument, sha256: (text: string) => Uint8Array): ClaimFields {
+  const { baseUrl, model, gateway, key } = document.claim.inference
   const { limitBytes, names } = document.claim.egress
   return {
     claimDigest: sha256(claimText(document)),
@@ -76,5 +79,6 @@ export function claimFieldsOf(document: ClaimDocument, sha256: Sha256): ClaimFie
     resolvers: document.network?.resolvers ?? [],
     egressLimitBytes: limitBytes,
     egressNames: names,
+    gatewayKeyDigest: key == null ? null : fromHex(key.secretSha256),
   }
 }

@@ -3,7 +3,7 @@
 
 import { type Static, Type } from '@sinclair/typebox'
 import { OneOf } from '../check.ts'
-import { Closed, OrNull } from '../forms.ts'
+import { Closed, Sha256 } from '../forms.ts'
 import { InferenceGateway } from './inference-gateway.ts'
 
 const Ipv4 = Type.String({ pattern: '^[0-9.]{7,15}$' })
@@ -27,6 +27,15 @@ export const Network = Closed({
 })
 export type Network = Static<typeof Network>
 
+/** The part of a drawn gateway key that leaves its guest: enough to register the key, not to use it. */
+export const DrawnKey = Closed({
+  /** The key's public part, which names it in the store and in logs. */
+  prefix: Type.String({ pattern: '^[a-z0-9]{8}$' }),
+  /** SHA-256 of the key's secret, in hexadecimal. */
+  secretSha256: Sha256,
+})
+export type DrawnKey = Static<typeof DrawnKey>
+
 /** The state that a claimed VM gets. It is sent only sealed. */
 export const Claim = Closed({
   claimId: Type.String({ minLength: 1, maxLength: 64 }),
@@ -42,8 +51,8 @@ export const Claim = Closed({
     model: Type.String({ maxLength: 256 }),
     /** Which gateway answers at baseUrl; `none` where baseUrl is empty. */
     gateway: InferenceGateway,
-    /** The instance's own gateway key; null when no gateway is configured. */
-    key: OrNull(Type.String({ maxLength: 128 })),
+    /** Whether the guest draws a gateway key of its own. The host gets its digest alone (`DrawnKey`). */
+    drawsKey: Type.Boolean(),
     /** Context size of the model, prompt and completion together; absent when the host does not know it. */
     contextTokens: Type.Optional(Type.Integer({ minimum: 1, maximum: 16_777_216 })),
   }),

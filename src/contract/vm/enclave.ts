@@ -48,6 +48,11 @@ export const ControlKey = Closed({
   expiresAtMs: OrNull(Count),
   models: KeyModels,
   aliases: KeyAliases,
+  /**
+   * The client made the key. Left out: the host minted it. VMs of earlier releases take only keys
+   * without it.
+   */
+  clientMade: Type.Optional(Type.Literal(true)),
   ...budget,
 })
 export type ControlKey = Static<typeof ControlKey>

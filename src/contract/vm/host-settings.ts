@@ -38,6 +38,9 @@ export const HOST_SETTINGS: Readonly<Record<string, HostSetting>> = {
   'control.keys.models': availability('a model is a 404 for the key'),
   'control.keys.aliases.name': closed('a name of the host’s choice, which stands for no served model'),
   'control.keys.aliases.model': closed('it leads nowhere outside where a model is inside'),
+  'control.keys.clientMade': stated(
+    'a key that the host minted counts as made by its client; only a client that made its key itself relies on that word',
+  ),
   'control.keys.budgetNanoUsd': availability('429'),
   'control.keys.budgetTokens': availability('429'),
   'control.budgets.organizationId': availability('429'),

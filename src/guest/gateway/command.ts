@@ -11,10 +11,11 @@ export const gatewayUsage = `usage: strongroom-gateway show | set < gateway.json
 
 What the inference gateway has to prove to this instance before a prompt is sent to it.
   show   prints what is in force as JSON, and on standard error whether the claim says so or you
-  set    takes such a document, of kind "attested", from standard input: measurements, operatorKey, outside, simulatedRoot.
+  set    takes such a document, of kind "attested", from standard input: measurements, operatorKey, workloads, outside, allow, simulatedRoot.
          From the next request on the gateway has to prove this; it lasts as long as this VM, and the claim stays as it was attested
   reset  goes back to what the claim says
-After an update of the gateway its measurement is another one: compare it with what its operator publishes, then set it.
+After an update of the gateway its measurement is another one, after a change of its configuration its workload.json (HOST_DATA,
+SHA-256): compare them with what its operator publishes, then set them.
 `
 
 export type GatewayCommandSettings = {

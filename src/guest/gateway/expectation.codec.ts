@@ -75,9 +75,11 @@ export function gatewayProblem(
   if (gateway.kind === 'unattested') {
     return gateway.ca === null || PEM_CERTIFICATES.test(gateway.ca) ? null : 'ca: not PEM certificates'
   }
-  const { simulatedRoot, operatorKey } = gateway
+  const { simulatedRoot, operatorKey, workloads } = gateway
   if (baseUrl !== null && !baseUrl.startsWith('https://')) return 'kind: attested, and baseUrl is not https'
-  if (/^0*$/.test(operatorKey)) return 'operatorKey: zeros, as every guest without an ID block reports'
+  if (operatorKey === null && workloads === undefined) return 'operatorKey: null, and there are no workloads'
+  if (operatorKey !== null && /^0*$/.test(operatorKey))
+    return 'operatorKey: zeros, as every guest without an ID block reports'
   if (simulatedRoot === null) return null
   if (platform === 'snp') return 'simulatedRoot: this VM has a report device'
   return PEM_CERTIFICATES.test(simulatedRoot) ? null : 'simulatedRoot: not PEM certificates'
@@ -90,12 +92,15 @@ const PEM_CERTIFICATES = /^(-----BEGIN CERTIFICATE-----\n[A-Za-z0-9+/=\n]+-----E
  * list. The documents add only values that must be equal, and a simulated root if this VM has no hardware either.
  */
 export function attestedOptions({ baseUrl, gateway }: AttestedExpectation): AttestedFetchOptions {
-  const { measurements, operatorKey, outside, simulatedRoot } = gateway
-  const policy = { ...strictPolicy(), measurements: measurements.map(bytesOf), idKeyDigest: bytesOf(operatorKey) }
+  const { measurements, operatorKey, outside, workloads, allow, simulatedRoot } = gateway
+  const idKeyDigest = operatorKey === null ? ('any' as const) : bytesOf(operatorKey)
+  const policy = { ...strictPolicy(), measurements: measurements.map(bytesOf), idKeyDigest }
   return {
     url: baseUrl.origin,
     policy: encodePolicy(policy),
     outside,
+    ...(workloads === undefined ? {} : { workloads }),
+    ...(allow === undefined ? {} : { allow }),
     // The attested key decides; the certificate's issuer adds nothing.
     ca: 'any',
     evidenceTimeoutMs,

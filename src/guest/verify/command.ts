@@ -32,12 +32,14 @@ import { judgeHostKey } from './host-key.ts'
 import { isGood, type Line, type LineName, lineOf, linesDocument, linesText } from './line.ts'
 import { judgeTpm } from './tpm.ts'
 
-export const verifyUsage = `usage: strongroom-verify [--json | --verbose] [--policy FILE] [--allowlist FILE] [--allow-outside NAME[=ORIGIN]]... [--waive-floor PART=REASON]... [--trust-simulated-root FILE]
+export const verifyUsage = `usage: strongroom-verify [--json | --verbose] [--policy FILE] [--allowlist FILE] [--allow-outside NAME[=ORIGIN]]... [--allow NAME]... [--waive-floor PART=REASON]... [--trust-simulated-root FILE]
 
 Prints PASS, FAIL or NOT CHECKED for each of five things; exit code 0 only when all five pass, 1 when not, 2 for wrong arguments.
   --policy FILE                the measurements and the operator key that you expect, of this VM and of the gateway; JSON
   --allowlist FILE             the workloads that you expect of the gateway
   --allow-outside NAME         an upstream outside of the gateway's VM that your prompts may go to; several times for several
+  --allow NAME                 a setting of the gateway that shows more to its host, or keeps content; several times for several; names:
+                               usage-labels, no-padding, kept-responses
   --waive-floor PART=REASON    accept this part of this VM's firmware below AMD's fixes, and say why; several times for several; parts:
                                ${FLOOR_PARTS.join(', ')}; the gateway's firmware must pass all the same
   --trust-simulated-root FILE  PEM of a simulated platform, for development machines: the first line still fails and says SIMULATED, that of a
@@ -75,6 +77,7 @@ type Arguments = {
   readonly policy: Policy
   readonly allowlist: Uint8Array | 'any'
   readonly outside: readonly string[]
+  readonly allow: readonly string[]
   readonly waivers: FloorWaivers
   /** PEM. */
   readonly simulatedRoot: Uint8Array | null
@@ -106,6 +109,8 @@ export async function verify(argv: readonly string[], settings: VerifySettings):
       policy,
       allowlist: asked.allowlist,
       outside: asked.outside,
+      allow: asked.allow,
+      keyDigest: hardware.statement?.gatewayKeyDigest ?? null,
       simulatedRoot: asked.simulatedRoot,
     }),
   ])
@@ -151,6 +156,7 @@ async function readArguments(argv: readonly string[]): Promise<Arguments> {
       allowlist: file,
       'trust-simulated-root': file,
       'allow-outside': { type: 'string', multiple: true, default: [] },
+      allow: { type: 'string', multiple: true, default: [] },
       'waive-floor': { type: 'string', multiple: true, default: [] },
     },
   })
@@ -163,6 +169,7 @@ async function readArguments(argv: readonly string[]): Promise<Arguments> {
     json: values.json,
     verbose: values.verbose,
     outside: values['allow-outside'],
+    allow: values.allow,
     waivers: values['waive-floor'].reduce<FloorWaivers>(withWaiver, {}),
     simulatedRoot: simulated?.pem ?? null,
     roots: simulated === null ? AMD_ROOTS : [...AMD_ROOTS, simulated.root],

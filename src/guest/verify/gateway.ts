@@ -11,6 +11,7 @@ import { type Check, check, fail, notChecked, pass } from '../../attest/verdict.
 import { toHex } from '../../base/bytes.ts'
 import { messageOf } from '../../base/fault.ts'
 import type { AttestedGateway } from '../../contract/vm/inference-gateway.ts'
+import { readTextOrNull } from '../../linux/files.ts'
 import { VerificationError } from '../../verifier/fetch/errors.ts'
 import { attestedFetch } from '../../verifier/fetch/node.ts'
 import {
@@ -20,15 +21,21 @@ import {
   isAttested,
 } from '../gateway/expectation.codec.ts'
 import { type ExpectationPaths, readExpectation } from '../gateway/expectation-files.ts'
+import { drawnKeyOf } from '../gateway/key.ts'
+import type { GuestPaths } from '../paths.ts'
 import { type Line, lineOf } from './line.ts'
 
 export type GatewayLineQuestion = {
-  readonly paths: ExpectationPaths
+  readonly paths: ExpectationPaths & Pick<GuestPaths, 'gatewayKey'>
+  /** SHA-256 of the secret of the gateway key that this VM drew, as its receipt states. Null: none is known. */
+  readonly keyDigest: Uint8Array | null
   /** The caller's, for comparison: only its measurements and its operator's key count. */
   readonly policy: Policy
   readonly allowlist: Uint8Array | 'any'
   /** Outside upstreams that the caller accepts. */
   readonly outside: readonly string[]
+  /** Settings that show more to the host, or keep content, and that the caller accepts. */
+  readonly allow: readonly string[]
   /** PEM of the trusted simulated platform, or null. */
   readonly simulatedRoot: Uint8Array | null
 }
@@ -46,7 +53,11 @@ export async function judgeGateway(question: GatewayLineQuestion): Promise<Line>
     return lineOf(name, [notChecked('gateway', 'this instance has no inference gateway', true)], '')
   }
   if (!isAttested(expectation)) return lineOf(name, [notChecked('gateway', unattestedWords(expectation), true)], '')
-  const checks = [...(await provedChecks(expectation, question)), ...comparedChecks(expectation, question)]
+  const checks = [
+    ...(await provedChecks(expectation, question)),
+    ...comparedChecks(expectation, question),
+    keyCheck(question),
+  ]
   return lineOf(name, checks, provedWords(expectation))
 }
 
@@ -80,19 +91,41 @@ async function provedChecks(
 /** Compares the expectation in force with the caller's; the owner's own settings count as expected. */
 function comparedChecks(
   { by, gateway }: AttestedExpectation,
-  { policy, outside }: GatewayLineQuestion,
+  { policy, outside, allow }: GatewayLineQuestion,
 ): readonly Check[] {
+  const { workloads = [], allow: allowed = [] } = gateway
   return [
     policy.measurements === 'any'
       ? named('pin-measurement', by, 'name those that you expect in a --policy')
       : check('pin-measurement', isSubset(gateway.measurements, policy.measurements.map(toHex)), OTHER),
     policy.idKeyDigest === 'any'
       ? named('pin-operator-key', by, 'name the one that you expect in a --policy')
-      : check('pin-operator-key', digestsOf(policy.idKeyDigest).map(toHex).includes(gateway.operatorKey), OTHER),
+      : check(
+          'pin-operator-key',
+          digestsOf(policy.idKeyDigest)
+            .map(toHex)
+            .some(key => key === gateway.operatorKey),
+          OTHER,
+        ),
+    policy.hostData === 'any'
+      ? pass('pin-workload', workloadWords(gateway))
+      : check('pin-workload', workloads.length > 0 && isSubset(workloads, [toHex(policy.hostData)]), OTHER),
+    allowed.every(name => allow.includes(name))
+      ? pass('pin-allow', allowed.join(', ') || 'no setting that shows more to the host')
+      : named('pin-allow', by, `the gateway may have ${allowed.join(', ')}: name each with --allow`),
     gateway.outside.length === 0 || gateway.outside.every(entry => isAllowedEntry(outside, entry))
       ? pass('pin-outside', outsideWords(gateway))
       : named('pin-outside', by, `prompts may go to ${gateway.outside.join(', ')}: name each with --allow-outside`),
   ]
+}
+
+/** The programs of this VM use the key that it drew: the host has the digest alone. */
+function keyCheck({ paths, keyDigest }: GatewayLineQuestion): Check {
+  const name = 'gateway-key'
+  if (keyDigest === null) return notChecked(name, 'no receipt says that this VM drew its gateway key', false)
+  const inUse = drawnKeyOf(readTextOrNull(paths.gatewayKey)?.trim() ?? '')
+  const isDrawn = inUse?.secretSha256 === toHex(keyDigest)
+  return check(name, isDrawn, `the key in ${paths.gatewayKey} is not the one that this VM drew`, toHex(keyDigest))
 }
 
 const OTHER = 'the gateway may be another one than your policy names'
@@ -111,7 +144,8 @@ function provedWords({ by, baseUrl, gateway }: AttestedExpectation): string {
   const words = [
     `${baseUrl.host}, over its attested TLS key, with fresh evidence of ${simulatedRoot === null ? 'hardware' : 'a SIMULATED platform'}`,
     `measurement ${measurements.join(' or ')}`,
-    `operator key ${operatorKey}`,
+    `operator key ${operatorKey ?? 'any'}`,
+    workloadWords(gateway),
     outsideWords(gateway),
     by === 'claim' ? 'as the claim names it' : 'as you gave it to strongroom-gateway',
   ]
@@ -121,6 +155,10 @@ function provedWords({ by, baseUrl, gateway }: AttestedExpectation): string {
 function isAllowedEntry(allowed: readonly string[], entry: string): boolean {
   const { name, origin } = readOutside(entry)
   return isAllowed(allowed, name, origin)
+}
+
+function workloadWords({ workloads }: AttestedGateway): string {
+  return workloads === undefined ? 'any workload.json of its operator' : `workload.json ${workloads.join(' or ')}`
 }
 
 function outsideWords({ outside }: AttestedGateway): string {

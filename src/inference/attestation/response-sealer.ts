@@ -38,7 +38,7 @@ export function createResponseSealer(deps: SealerDeps): ResponseSealer {
   const { signAll, batchMax } = deps.signing ?? signHere(keys)
   const signatures = new FairBatches(signAll, batchMax)
   return {
-    begin: ({ id, model, body, owner }) => {
+    begin: ({ id, model, body, keyMadeBy, owner }) => {
       if (signatures.size(owner) >= unsignedMax) {
         throw new BusyFault(`${unsignedMax} responses wait for their receipts to be signed.`, 1)
       }
@@ -53,6 +53,7 @@ export function createResponseSealer(deps: SealerDeps): ResponseSealer {
               requestId: id,
               model,
               upstream,
+              keyMadeBy,
               coverage: inside.has(upstream) ? 'inside' : attested?.has(upstream) ? 'outside-attested' : 'outside',
               requestDigest: await asked,
               ...chain.finish(),

@@ -4,8 +4,16 @@
 // gateway's words from a proxy's. In the clear are only the report of changed keys and the refusal of a malformed
 // header.
 
+import { bindingOf } from '../../attest/ehbp/binding.ts'
 import { encodeKeyConfig } from '../../attest/ehbp/key-config.ts'
-import { encapsulatedKeyHeader, frameOverheadBytes, requestNonceHeader, SIZES } from '../../attest/ehbp/protocol.ts'
+import {
+  encapsulatedKeyHeader,
+  epochHeader,
+  frameOverheadBytes,
+  requestNonceHeader,
+  SIZES,
+  staleEpoch,
+} from '../../attest/ehbp/protocol.ts'
 import {
   NotOurs,
   openContext,
@@ -19,26 +27,30 @@ import {
 import { Malformed } from '../../attest/malformed.ts'
 import { KEMS, type KemName, kemNames } from '../../attest/receipt/kem.ts'
 import type { ReceiptKeys } from '../../attest/receipt/receipt-keys.ts'
-import { fromHex } from '../../base/bytes.ts'
+import { fromHex, toHex } from '../../base/bytes.ts'
+import type { Clock } from '../../base/clock.ts'
 import { Fault } from '../../base/fault.ts'
 import type { RandomBytes } from '../../base/ids.ts'
+import { targetOf } from '../../http/head.ts'
 import { nativeAesGcm } from '../../linux/native-aes-gcm.ts'
-import type { EncryptedExchange, Encryption, EncryptionCounts } from '../types.ts'
+import type { BodySender, EncryptedExchange, Encryption, EncryptionCounts } from '../types.ts'
+import { type CheckReplay, ReplayMemory } from './replays.ts'
 import { encryptResponse } from './response.ts'
 
 export type EncryptionDeps = {
   readonly keys: Pick<ReceiptKeys, 'publicKeys' | 'decapsulate'>
   readonly random: RandomBytes
+  readonly checkReplay: CheckReplay
   /** Called for each body that was read, beside the counts. */
   readonly onRead?: (suite: KemName, outcome: Outcome) => void
 }
 
 type Outcome = keyof EncryptionCounts[KemName]
 
-export function createEncryption({ keys, random, onRead }: EncryptionDeps): Encryption {
+export function createEncryption({ keys, random, checkReplay, onRead }: EncryptionDeps): Encryption {
   const counts: EncryptionCounts = {
-    x25519: { decrypted: 0, key_config_mismatch: 0, malformed: 0 },
-    xwing: { decrypted: 0, key_config_mismatch: 0, malformed: 0 },
+    x25519: { decrypted: 0, key_config_mismatch: 0, malformed: 0, replayed: 0 },
+    xwing: { decrypted: 0, key_config_mismatch: 0, malformed: 0, replayed: 0 },
   }
   const note = (suite: KemName, outcome: Outcome) => {
     counts[suite][outcome] += 1
@@ -56,10 +68,28 @@ export function createEncryption({ keys, random, onRead }: EncryptionDeps): Encr
         sessions.get(text)?.encapsulated ?? (text.length <= encapsulatedCharsMax ? fromHex(text) : null)
       const suite = encapsulated === null ? null : suiteOfEncapsulated(encapsulated)
       if (encapsulated === null || suite === null) throw wrongHeader()
-      const requestNonce = requestNonceOf(request.headers)
-      return new Exchange({ suite, text, encapsulated, requestNonce, sessions, note, parts, random })
+      const { method, url, headers } = request
+      const requestNonce = requestNonceOf(headers)
+      const bound =
+        requestNonce === null ? null : { requestNonce, binding: bindingOf({ method, target: targetOf(url), headers }) }
+      return new Exchange({ suite, text, encapsulated, bound, sessions, note, parts, random, checkReplay })
     },
   }
+}
+
+/** The encryption of the process that decides, with the replay memory of all processes. */
+export type OwnEncryption = Encryption & {
+  /** The present replay epoch, which GET /attestation names. */
+  readonly epoch: () => string
+  readonly checkReplay: CheckReplay
+}
+
+export function createOwnEncryption(
+  deps: Pick<EncryptionDeps, 'keys' | 'random'> & { readonly clock: Pick<Clock, 'monotonicMs'> },
+): OwnEncryption {
+  const replays = new ReplayMemory(deps)
+  const checkReplay: CheckReplay = body => replays.check(body)
+  return { ...createEncryption({ ...deps, checkReplay }), epoch: () => replays.epoch, checkReplay }
 }
 
 const encapsulatedCharsMax = 2 * Math.max(...kemNames.map(name => KEMS[name].encapsulatedBytes))
@@ -92,12 +122,13 @@ type ExchangeParts = {
   /** The encapsulated key as it came. */
   readonly text: string
   readonly encapsulated: Uint8Array
-  /** Null: a request by itself. */
-  readonly requestNonce: Uint8Array | null
+  /** Null for a stock EHBP request. */
+  readonly bound: { readonly requestNonce: Uint8Array; readonly binding: Uint8Array } | null
   readonly sessions: Sessions
   readonly note: (suite: KemName, outcome: Outcome) => void
   readonly parts: ServerParts
   readonly random: RandomBytes
+  readonly checkReplay: CheckReplay
 }
 
 class Exchange implements EncryptedExchange {
@@ -106,9 +137,15 @@ class Exchange implements EncryptedExchange {
   #context: Promise<ServerContext | null> | null = null
   #session: Session | null = null
   #isMismatch = false
+  /** Value of the epoch header, where the client has to change its epoch. */
+  #epoch: string | null = null
 
   constructor(given: ExchangeParts) {
     this.#given = given
+  }
+
+  get isBound(): boolean {
+    return this.#given.bound !== null
   }
 
   encryptedBytesMaxOf(plainBytes: number): number {
@@ -119,7 +156,10 @@ class Exchange implements EncryptedExchange {
     return Math.max(0, encryptedBytes - frameOverheadBytes)
   }
 
-  async decrypt(body: Uint8Array, bytesMax: number): Promise<Uint8Array> {
+  async decrypt(
+    body: Uint8Array,
+    { bytesMax, sender }: Parameters<EncryptedExchange['decrypt']>[1],
+  ): Promise<Uint8Array> {
     const { note, suite } = this.#given
     try {
       const context = await this.#open()
@@ -127,28 +167,43 @@ class Exchange implements EncryptedExchange {
       const plain = await context.open(body, bytesMax)
       if (plain.length > bytesMax) throw new Fault('body_too_large', `The body is larger than ${bytesMax} bytes.`)
       if (plain.length === 0) throw new Fault('invalid_request', 'The encrypted body is empty.')
+      await this.#refuseReplay(sender)
       note(suite, 'decrypted')
       this.#keepSession()
       return plain
     } catch (error) {
       this.#isMismatch = error instanceof NotOurs
-      note(suite, this.#isMismatch ? 'key_config_mismatch' : 'malformed')
+      note(suite, outcomeOf(error))
       throw faultOf(error)
     }
   }
 
+  /** Only of bodies that opened, for keys that are authenticated: no stranger's request takes room. */
+  async #refuseReplay(sender: BodySender): Promise<void> {
+    const { encapsulated, bound, checkReplay } = this.#given
+    const nonce = bound?.requestNonce ?? new Uint8Array(0)
+    const digest = new Bun.CryptoHasher('sha256').update(encapsulated).update(nonce).digest()
+    const named = bound === null ? null : toHex(nonce.subarray(0, SIZES.epoch))
+    const mark = digest.subarray(0, markBytes).toString('base64url')
+    const { outcome, epoch } = await checkReplay({ ...sender, epoch: named, mark })
+    if (named !== null && named !== epoch) this.#epoch = outcome === 'stale' ? staleEpoch + epoch : epoch
+    if (outcome !== 'new') throw new ReplayFault(outcome)
+  }
+
   async encrypt(response: Response): Promise<Response> {
     const context = this.#isMismatch ? null : await this.#open()
-    if (context !== null) return encryptResponse(response, await context.sealResponse(this.#given.random(32)))
+    if (context !== null) {
+      if (this.#epoch !== null) response.headers.set(epochHeader, this.#epoch)
+      return encryptResponse(response, await context.sealResponse(this.#given.random(32)))
+    }
     // Content is never sent in the clear, whatever has failed before.
     if (response.status < 400) throw new Error('a response that cannot be encrypted')
     return response
   }
 
   #open(): Promise<ServerContext | null> {
-    const { suite, encapsulated, parts, requestNonce } = this.#given
-    const open = () =>
-      requestNonce === null ? openContext(suite, encapsulated, parts) : this.#openSession(requestNonce)
+    const { suite, encapsulated, parts, bound } = this.#given
+    const open = () => (bound === null ? openContext(suite, encapsulated, parts) : this.#openSession(bound))
     this.#context ??= open().catch(error => {
       if (error instanceof Malformed) return null
       throw error
@@ -156,11 +211,11 @@ class Exchange implements EncryptedExchange {
     return this.#context
   }
 
-  async #openSession(requestNonce: Uint8Array): Promise<ServerContext> {
+  async #openSession(bound: NonNullable<ExchangeParts['bound']>): Promise<ServerContext> {
     const { suite, text, encapsulated, parts, sessions } = this.#given
     const session = sessions.get(text) ?? { secret: await openSession(suite, encapsulated, parts), encapsulated }
     this.#session = session
-    return sessionContext(session.secret, { encapsulated, requestNonce }, parts)
+    return sessionContext(session.secret, { encapsulated, ...bound }, parts)
   }
 
   /** Only of bodies that opened: nobody else's requests may push sessions out. */
@@ -174,12 +229,31 @@ class Exchange implements EncryptedExchange {
   }
 }
 
+/** Bytes of a mark: enough that no two bodies share one. */
+const markBytes = 16
+
+class ReplayFault extends Fault {
+  constructor(outcome: 'seen' | 'stale') {
+    if (outcome === 'seen') {
+      super('invalid_request', 'This encrypted body was received before: encrypt the request again to send it again.')
+    } else {
+      const advice = `encrypt and send again with the epoch in the encrypted ${epochHeader} header of this response`
+      super('key_config_mismatch', `The replay epoch that the ${requestNonceHeader} header names has ended: ${advice}.`)
+    }
+  }
+}
+
+function outcomeOf(error: unknown): Outcome {
+  if (error instanceof ReplayFault) return 'replayed'
+  return error instanceof NotOurs ? 'key_config_mismatch' : 'malformed'
+}
+
 /** One message for every cryptographic failure after the first frame, against probing (SPEC.md section 5.4.4). */
 function faultOf(error: unknown): unknown {
   if (error instanceof NotOurs) {
     return new Fault(
       'key_config_mismatch',
-      'The body was not encrypted to the present keys, or was changed: take the keys of a fresh attestation, then encrypt and send again.',
+      'The body was not encrypted to the present keys, or was changed, or was bound to another path or API key: take the keys of a fresh attestation, then encrypt and send again.',
       { cause: error },
     )
   }

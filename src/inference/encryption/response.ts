@@ -1,13 +1,7 @@
 // Encrypts a response: status stays, headers that would reveal content are encrypted, and so is each piece of the body
 // as it arrives. Effects: reads one response.
 
-import {
-  responseNonceHeader,
-  sealedHeaderNames,
-  sealedHeadersHeader,
-  sessionForm,
-  sessionHeader,
-} from '../../attest/ehbp/protocol.ts'
+import { responseNonceHeader, sealedHeaderNames, sealedHeadersHeader } from '../../attest/ehbp/protocol.ts'
 import type { ResponseSealing } from '../../attest/ehbp/server.ts'
 
 export async function encryptResponse(response: Response, sealing: ResponseSealing): Promise<Response> {
@@ -30,7 +24,6 @@ async function encryptHeaders(plain: Headers, sealing: ResponseSealing): Promise
   })
   if (hidden.length > 0) headers.set(sealedHeadersHeader, await sealing.sealHeaders(Object.fromEntries(hidden)))
   headers.set(responseNonceHeader, sealing.nonce)
-  headers.set(sessionHeader, sessionForm)
   return headers
 }
 

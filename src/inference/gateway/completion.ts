@@ -9,25 +9,26 @@ import { createSharedTurns } from '../../base/work/turns.ts'
 import { checkBodyHeaders, discardBody, discardTooLarge, readBody } from '../../http/body.ts'
 import { DIALECTS, dialectOf, hasDialect } from '../dialects/dialects.ts'
 import { namesOf, renamedFault } from '../dialects/fields.ts'
-import type { EarlierIds } from '../dialects/responses/earlier.ts'
+import { type EarlierIds, mustStayInside } from '../dialects/responses/earlier.ts'
 import { BusyFault, UpstreamFault } from '../failure.ts'
 import type { BodyRoom } from '../limits/body-room.ts'
 import { estimateTokens, NO_TOKENS, type RequestAccount } from '../metering/account.ts'
-import type { Dialect, Earlier, ResponseHead } from '../openai/dialect.ts'
+import type { Dialect, Earlier } from '../openai/dialect.ts'
 import { textBytesMax } from '../openai/long-texts.ts'
 import type { Obfuscate } from '../openai/obfuscation.ts'
 import { type RequestSource, readSource } from '../openai/request.ts'
 import type { SchemaChecks } from '../schema-check/service.ts'
 import type { BeginTrace } from '../traces/tracer.ts'
-import type { EncryptedExchange, Operation } from '../types.ts'
+import type { BodySender, EncryptedExchange, Operation } from '../types.ts'
 import { earlierTexts, type LargeBodies, type LargeCompletion, smallBytesMax } from './bodies/large-bodies.ts'
 import { type AskedCompletion, earlierIdsOf, type ReadCompletion, readCompletion } from './bodies/read-body.ts'
+import { type EarlierRequest, findEarlier, keeperOf, keepsItems } from './earlier-items.ts'
 import type { Enter, EnteredCaller, Entry } from './enter.ts'
 import { completeJob, type FailoverDeps } from './failover.ts'
 import { answering, requireModel, type ServedModels } from './models.ts'
 import { beginSeal, type ReceiptDeps } from './receipts.ts'
 import { clientGoneStatus, costHeader, type Job } from './respond.ts'
-import { earlierOf, keptText, type ResponseMemory, responseIdOf } from './response-memory.ts'
+import type { ResponseMemory } from './response-memory.ts'
 import {
   commonHeaders,
   errorResponse,
@@ -90,11 +91,11 @@ const chunkedBytesReserved = 16_384
 
 export function createCompletionHandler(deps: CompletionDeps): CompletionHandler {
   return createMeteredHandler(deps, (admitted, body) => {
-    if (body.length > smallBytesMax) return answerLarge(deps, admitted, { body, earlier: null })
+    if (body.length > smallBytesMax) return answerLarge(deps, admitted, { body, earlier: null, insideField: null })
     const source = readSource(body)
     const ids = earlierIdsOf(admitted.operation, source)
     if (ids !== null) return answerLater(deps, admitted, { body, source }, ids)
-    return answer(deps, admitted, { ...readHere(deps, admitted, { source, earlier: null }), body })
+    return answer(deps, admitted, { ...readHere(deps, admitted, { source, earlier: null }), body, insideField: null })
   })
 }
 
@@ -128,18 +129,23 @@ export function createMeteredHandler<Asked extends Operation>(
     const account = entry.open(deps.beginTrace?.({ headers: request.headers, id, operation }) ?? null)
     // In the clear it would tell how long an encrypted response is.
     account.wantsCost = exchange === null && request.headers.get(costHeader) === '1'
-    let leave: (() => void) | null = null
+    const held: (() => void)[] = []
+    const takeRoom = (bytes: number) => void held.push(deps.bodyRoom.take(bytes, caller.organizationId))
+    let mayRead = false
     try {
-      leave = roomFor(deps, request.headers, caller)
-      const body = await readPlainBody(deps, request, { operation, exchange })
+      const largeBytes = largeBytesOf(request.headers)
+      if (largeBytes > 0) takeRoom(largeBytes)
+      mayRead = true
+      const sender = { organizationId: caller.organizationId, request: id }
+      const body = await readPlainBody(deps, request, { operation, exchange, sender })
       const turnEnd = deps.bodiesOfTurn()
       if (turnEnd !== null) await turnEnd
-      return await respond({ request, operation, id, exchange, headers, account, caller, dialect }, body)
+      return await respond({ request, operation, id, exchange, headers, account, caller, dialect, takeRoom }, body)
     } catch (error) {
-      if (leave === null) await discardBody(request, deps.deadlines)
+      if (!mayRead) await discardBody(request, deps.deadlines)
       return await failureResponse(deps, error, { request, id, headers, account, dialect })
     } finally {
-      leave?.()
+      for (const leave of held) leave()
     }
   }
 }
@@ -169,10 +175,10 @@ function plainBytesMaxOf({ bodyBytesMax }: CompletionLimits, headers: Headers, {
   return mayBeLarge ? bodyBytesMax : Math.min(bodyBytesMax, textBytesMax)
 }
 
-/** Room for a body that may be large, until an upstream has it. BusyFault. */
-function roomFor({ bodyRoom }: MeteredDeps, headers: Headers, { organizationId }: EnteredCaller): () => void {
+/** Bytes of a body that may be large; 0 for any other. */
+function largeBytesOf(headers: Headers): number {
   const bytes = Number(headers.get('content-length') ?? 0)
-  return bytes <= textBytesMax ? () => {} : bodyRoom.take(bytes, organizationId)
+  return bytes <= textBytesMax ? 0 : bytes
 }
 
 function tokensToReserve(
@@ -192,31 +198,49 @@ function tokensToReserve(
 function readPlainBody(
   { limits, deadlines }: Pick<MeteredDeps, 'limits' | 'deadlines'>,
   request: Request,
-  asked: Asked,
+  asked: Asked & { readonly sender: BodySender },
 ): Promise<Uint8Array> {
   const { headers } = request
   const bounds = { bytesMax: bytesMaxOf(limits, headers, asked), timeoutMs: limits.bodyTimeoutMs }
   const read = readBody(request, bounds, deadlines)
-  const { exchange } = asked
-  return exchange === null ? read : read.then(body => exchange.decrypt(body, plainBytesMaxOf(limits, headers, asked)))
+  const { exchange, sender } = asked
+  if (exchange === null) return read
+  const bytesMax = plainBytesMaxOf(limits, headers, asked)
+  return read.then(body => exchange.decrypt(body, { bytesMax, sender }))
 }
 
-export type AdmittedRequest<Asked extends Operation> = Received<Asked> & {
-  readonly request: Request
-  readonly headers: ResponseHeaders
-  readonly account: RequestAccount
-  readonly caller: EnteredCaller
-  /** Null: OpenAI's own. */
-  readonly dialect: Dialect | null
+export type AdmittedRequest<Asked extends Operation> = Received<Asked> &
+  Pick<EarlierRequest, 'takeRoom'> & {
+    readonly request: Request
+    readonly headers: ResponseHeaders
+    readonly account: RequestAccount
+    readonly caller: EnteredCaller
+    /** Null: OpenAI's own. */
+    readonly dialect: Dialect | null
+  }
+
+/**
+ * An id that stands in the response's body alone, in hexadecimal. It has nothing of the request's
+ * id, which the host stores: the id of a response opens the response.
+ */
+function freshId(random: RandomBytes): string {
+  return random(idBytes).toHex()
 }
+
+const idBytes = 16
 
 /** A number from 0 up to 1. */
 function drawn(random: RandomBytes): number {
   return new DataView(random(4).buffer).getUint32(0) / 2 ** 32
 }
 
-/** A request whose body has been parsed. `body`: the client's own bytes. */
-type ParsedCompletion = ReadCompletion & { readonly body: Uint8Array }
+/**
+ * A request whose body has been parsed. `body`: the client's own bytes. `insideField`: field that names responses of a
+ * model inside the attestation; null if none does.
+ */
+type ParsedCompletion = ReadCompletion & { readonly body: Uint8Array; readonly insideField: string | null }
+/** `isInside`: no model outside of the attestation may answer it. */
+type RoutedCompletion = ParsedCompletion & { readonly model: string; readonly isInside: boolean }
 
 function readHere(
   { limits }: Pick<CompletionDeps, 'limits'>,
@@ -233,35 +257,32 @@ async function answerLater(
   { body, source }: { readonly body: Uint8Array; readonly source: RequestSource },
   ids: EarlierIds,
 ): Promise<Response> {
-  const earlier = await loadEarlier(deps, admitted, ids)
+  const { earlier, insideField } = await findEarlier(deps, admitted, ids)
   const texts = await inSharedTurns(earlierTexts(earlier))
   const bytes = [...texts.items, ...texts.named].reduce((sum, { length }) => sum + length, 0)
-  if (bytes > smallBytesMax) return await answerLarge(deps, admitted, { body, earlier: texts })
-  return await answer(deps, admitted, { ...readHere(deps, admitted, { source, earlier }), body })
+  if (bytes > smallBytesMax) return await answerLarge(deps, admitted, { body, earlier: texts, insideField })
+  return await answer(deps, admitted, { ...readHere(deps, admitted, { source, earlier }), body, insideField })
 }
 
 async function answerLarge(
   deps: CompletionDeps,
   admitted: AdmittedRequest<AskedCompletion>,
-  { body, earlier }: Pick<LargeCompletion, 'body' | 'earlier'>,
+  { body, earlier, insideField: known }: Pick<LargeCompletion & ParsedCompletion, 'body' | 'earlier' | 'insideField'>,
 ): Promise<Response> {
+  let insideField = known
   const { read, body: given } = await deps.largeBodies.readCompletion({
     ...{ body, earlier, operation: admitted.operation },
     owner: admitted.caller.organizationId,
     signal: admitted.request.signal,
     hasLabels: deps.limits.usageLabels === true,
-    keepsItems: deps.responses.isOn,
-    earlierOf: ids => loadEarlier(deps, admitted, ids),
+    keepsItems: keepsItems(deps, admitted),
+    earlierOf: async ids => {
+      const found = await findEarlier(deps, admitted, ids)
+      insideField = found.insideField
+      return found.earlier
+    },
   })
-  return await answer(deps, admitted, { ...read, body: given })
-}
-
-function loadEarlier(
-  { responses: memory }: CompletionDeps,
-  { id, caller }: AdmittedRequest<AskedCompletion>,
-  ids: EarlierIds,
-): Promise<Earlier> {
-  return earlierOf({ memory, by: { keyDigest: caller.keyDigest, request: id } }, ids)
+  return await answer(deps, admitted, { ...read, body: given, insideField })
 }
 
 const inSharedTurns = createSharedTurns()
@@ -274,16 +295,19 @@ function answer(
   const { rules } = admitted.caller
   admitted.account.labels = read.labels
   const asked = { rules, model: requireModel(deps.models, { rules, name: read.request.model, use: 'completions' }) }
-  const [model, fallback] = answering(deps.models, asked, () => drawn(deps.random))
+  const models = answering(deps.models, asked, () => drawn(deps.random))
+  const isInside = models.every(name => deps.models.inside.has(name))
+  if (read.insideField !== null && !isInside) throw mustStayInside(read.insideField)
+  const [model, fallback] = models
   return fallback === undefined && read.values === null
-    ? complete(deps, admitted, { ...read, model })
-    : completeByEither(deps, admitted, { ...read, model, fallback })
+    ? complete(deps, admitted, { ...read, model, isInside })
+    : completeByEither(deps, admitted, { ...read, model, isInside, fallback })
 }
 
 function complete(
   deps: CompletionDeps,
   admitted: AdmittedRequest<AskedCompletion>,
-  read: ParsedCompletion & { readonly model: string },
+  read: RoutedCompletion,
 ): Promise<Response> {
   const job = prepareJob(deps, admitted, read)
   return job instanceof Promise ? job.then(ready => completeJob(deps, ready)) : completeJob(deps, job)
@@ -292,7 +316,7 @@ function complete(
 async function completeByEither(
   deps: CompletionDeps,
   admitted: AdmittedRequest<AskedCompletion>,
-  read: ParsedCompletion & { readonly model: string; readonly fallback: string | undefined },
+  read: RoutedCompletion & { readonly fallback: string | undefined },
 ): Promise<Response> {
   const { model, fallback } = read
   try {
@@ -321,10 +345,10 @@ function mayFallBack(error: unknown): boolean {
 function prepareJob(
   deps: CompletionDeps,
   admitted: AdmittedRequest<AskedCompletion>,
-  read: ParsedCompletion & { readonly model: string },
+  read: RoutedCompletion,
 ): Job | Promise<Job> {
   const { request, operation, id, exchange, headers, account, caller } = admitted
-  const { body, model, request: asked, source, values, ignored, traits } = read
+  const { body, model, isInside, request: asked, source, values, ignored, traits } = read
   const parsed = asked.model === model ? asked : { ...asked, model }
   account.model = model
   account.bodyBytes = read.bodyBytes
@@ -335,18 +359,33 @@ function prepareJob(
   const createdS = Math.floor(deps.clock.nowMs() / 1000)
   const { format, includeObfuscation } = parsed
   const { signal } = request
+  const headOf = () => {
+    const kept = { id: freshId(deps.random), isInside }
+    return { id: kept.id, createdS, model, keep: keeperOf(deps, admitted, kept) }
+  }
   const plan = {
     request: parsed,
-    id: `${parsed.operation === 'chat' ? 'chatcmpl' : 'cmpl'}-${id}`,
+    id: `${parsed.operation === 'chat' ? 'chatcmpl' : 'cmpl'}-${freshId(deps.random)}`,
     createdS,
     schema: null,
     obfuscate: (includeObfuscation ?? deps.limits.padsStreams) ? deps.obfuscate : null,
-    dialect: hasDialect(operation)
-      ? DIALECTS[operation].respond(traits, { id: responseIdOf(id), createdS, model, keep: keeperOf(deps, admitted) })
-      : null,
+    dialect: hasDialect(operation) ? DIALECTS[operation].respond(traits, headOf()) : null,
   }
   const allHeaders = seal === null ? headers : { ...headers, ...more }
-  const job = { id, plan, source, values, ignored, seal, headers: allHeaders, account, isEncrypted, signal }
+  const cacheSalt = () => deps.cacheSalt(caller.keyDigest, parsed.cacheSalt)
+  const job = {
+    id,
+    plan,
+    source,
+    values,
+    ignored,
+    cacheSalt,
+    seal,
+    headers: allHeaders,
+    account,
+    isEncrypted,
+    signal,
+  }
   if (format.kind !== 'json_schema') return job
   const prepared = deps.schemas.prepare(format.schema, { key: caller.keyPrefix, signal })
   return prepared.then(schema => ({ ...job, plan: { ...plan, schema } }))
@@ -359,20 +398,6 @@ function keyHeadersOf(headers: Headers, dialect: Dialect | null): Headers {
   return key === null ? headers : new Headers({ authorization: `Bearer ${key}` })
 }
 
-/** Null: this gateway keeps no responses. */
-function keeperOf(
-  { responses, log }: CompletionDeps,
-  { id, caller }: AdmittedRequest<AskedCompletion>,
-): ResponseHead['keep'] {
-  if (!responses.isOn) return null
-  const { organizationId, keyDigest } = caller
-  return kept => {
-    const text = keptText(kept)
-    if (text !== null) responses.keep(responseIdOf(id), { organizationId, keyDigest, request: id, text })
-    else log.debug('a response is too long to be kept', { request: id })
-  }
-}
-
 /**
  * Response to a request that ended before its response began. A failure costs the client nothing, unless the model
  * broke the requested format: that text was generated. A client that left after an upstream was asked pays for the
@@ -381,7 +406,13 @@ function keeperOf(
 async function failureResponse(
   { log }: MeteredDeps,
   failure: unknown,
-  { request, id, headers, account, dialect }: Omit<AdmittedRequest<Operation>, 'operation' | 'exchange' | 'caller'>,
+  {
+    request,
+    id,
+    headers,
+    account,
+    dialect,
+  }: Pick<AdmittedRequest<Operation>, 'request' | 'id' | 'headers' | 'account' | 'dialect'>,
 ): Promise<Response> {
   // Renames the fields in faults of later checks. The parser's own faults are renamed already.
   const error = dialect === null ? failure : renamedFault(failure, namesOf(dialect.names))

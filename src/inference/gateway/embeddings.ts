@@ -28,7 +28,10 @@ import { type SealedJob, sendWhole } from './respond.ts'
 export type EmbeddingsDeps = Omit<CompletionDeps, 'schemas' | 'obfuscate'>
 
 type EmbeddingsJob = SealedJob &
-  Pick<ReadEmbeddings, 'request' | 'source' | 'values'> & { readonly signal: AbortSignal }
+  Pick<ReadEmbeddings, 'request' | 'source' | 'values'> & {
+    readonly cacheSalt: () => string
+    readonly signal: AbortSignal
+  }
 
 export function createEmbeddingsHandler(deps: EmbeddingsDeps): MeteredHandler<'embeddings'> {
   const inTurns = createSharedTurns()
@@ -75,6 +78,7 @@ function prepareJob(
     request: { ...asked, model },
     source,
     values,
+    cacheSalt: () => deps.cacheSalt(caller.keyDigest, asked.cacheSalt),
     seal,
     headers: { ...headers, ...more },
     account,
@@ -90,8 +94,7 @@ async function askUpstream(
   { lease, attempt, traceparent }: Asked,
 ): Promise<Response> {
   const { target } = lease
-  const cacheSalt = () => deps.cacheSalt(job.account.owner.organizationId)
-  const { text, ignored } = embeddingsUpstreamBody(job, { engine: target.engine, cacheSalt })
+  const { text, ignored } = embeddingsUpstreamBody(job, { engine: target.engine, cacheSalt: job.cacheSalt })
   const headers = { ...job.headers, ...ignoredHeaders(deps, unlabelled(ignored, job.account.labels.tags)) }
   const upstream = await deps.upstream.send(target, {
     path: '/embeddings',

@@ -18,7 +18,7 @@ export type AskedEntry = {
 }
 
 /** The sender, as the request path needs it. */
-export type EnteredCaller = Pick<Caller, 'keyPrefix' | 'keyDigest' | 'organizationId' | 'rules'>
+export type EnteredCaller = Pick<Caller, 'keyPrefix' | 'keyDigest' | 'organizationId' | 'madeBy' | 'rules'>
 
 export type Entry<C extends EnteredCaller = EnteredCaller> =
   | {

@@ -23,8 +23,7 @@ import { publicErrorOf, type ResponseHeaders } from './responses.ts'
 export type FailoverDeps = RespondDeps & {
   readonly router: { readonly acquire: Acquire }
   readonly upstreams: readonly UpstreamTarget[]
-  /** Keeps the prompt caches of organizations apart. Secret, the same for one organization. */
-  readonly cacheSalt: (organizationId: string) => string
+  readonly cacheSalt: CacheSalt
   /** Refuses fields that an upstream does not get, instead of leaving them out. */
   readonly refusesUnknownFields: boolean
   readonly upstream: UpstreamClient
@@ -32,6 +31,13 @@ export type FailoverDeps = RespondDeps & {
   readonly responsesOfTurn: TurnEnd
   readonly clock: Pick<Clock, 'monotonicMs'>
 }
+
+/**
+ * Salt of an upstream's prompt cache, so that response times reveal prompts only to a client that
+ * has the key and the salt of the client that sent them. `ofClient`: the `cache_salt` of a request;
+ * null if it has none.
+ */
+export type CacheSalt = (keyDigest: string, ofClient: string | null) => string
 
 /** As the router's. The request is named for a router that is in another process. */
 export type Acquire = (
@@ -149,9 +155,8 @@ export type Asked = {
 }
 
 async function tryUpstream(deps: FailoverDeps, job: Job, { lease, attempt, traceparent }: Asked): Promise<Response> {
-  const { plan, source, account, values } = job
+  const { plan, source, values, cacheSalt } = job
   const { request } = plan
-  const cacheSalt = () => deps.cacheSalt(account.owner.organizationId)
   const { text, ignored } = upstreamBody({ request, source }, { engine: lease.target.engine, cacheSalt })
   const more = ignoredHeaders(deps, leftOut(job, ignored))
   const merged = more === null ? job : { ...job, headers: { ...job.headers, ...more } }

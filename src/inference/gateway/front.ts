@@ -71,12 +71,6 @@ export function pathOf(url: string): string {
   return start < 0 ? '/' : url.slice(start, query < 0 ? undefined : query)
 }
 
-/** Path and query of an absolute URL, as they were sent. */
-export function targetOf(url: string): string {
-  const start = url.indexOf('/', url.indexOf('//') + 2)
-  return start < 0 ? '/' : url.slice(start)
-}
-
 /**
  * A version 7 UUID (RFC 9562 5.7): ids that grow with time cost the ledger half of what random ids cost, because its
  * index grows only at its end.

@@ -1,6 +1,6 @@
 // Service B's request path (contract 4.2): a plain dispatch, because its time is added to every request.
 
-import { keyConfigMediaType } from '../../attest/ehbp/protocol.ts'
+import { epochHeader, keyConfigMediaType } from '../../attest/ehbp/protocol.ts'
 import { Fault } from '../../base/fault.ts'
 import type { RandomBytes } from '../../base/ids.ts'
 import type { Logger } from '../../base/log.ts'
@@ -10,6 +10,7 @@ import type { GatewaySettings } from '../../contract/vm/workload.ts'
 import { checkHost } from '../../http/head.ts'
 import { joined } from '../../http/operations.ts'
 import { dialectBelow } from '../dialects/dialects.ts'
+import type { OwnEncryption } from '../encryption/encryption.ts'
 import { NO_TOKENS } from '../metering/account.ts'
 import type { Cost } from '../metering/price.ts'
 import type { SpentSource } from '../metering/types.ts'
@@ -53,7 +54,7 @@ export type GatewayDeps = Omit<CompletionServices, 'enter'> &
     readonly admitPublic: AdmitPublic
     /** Responds to GET /attestation; may throw Faults. Null: 503. */
     readonly attestation: ((request: Request, address: () => string) => Response | Promise<Response>) | null
-    readonly encryption: Encryption
+    readonly encryption: OwnEncryption
     readonly spent: SpentSource
     /** The document of /openapi.json. */
     readonly openapi: string
@@ -198,11 +199,12 @@ const READS = {
     }),
   retrieveUsage: made => plain(createUsageHandler(made)),
   health: () => plain((_request, { id }) => jsonResponse({ status: 'ok' }, 200, commonHeaders(id))),
-  attestation: ({ attestation }) =>
+  attestation: ({ attestation, encryption }) =>
     plain(async (request, { id, address }) => {
       if (attestation === null) throw new Fault('attestation_unavailable', 'There is no fresh attestation evidence.')
       const response = await attestation(request, address)
-      for (const [name, value] of Object.entries(commonHeaders(id))) response.headers.set(name, value)
+      const more = { ...commonHeaders(id), [epochHeader]: encryption.epoch() }
+      for (const [name, value] of Object.entries(more)) response.headers.set(name, value)
       if (!response.ok) response.headers.set('x-should-retry', String(response.status === 429))
       return response
     }),

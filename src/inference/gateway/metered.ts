@@ -13,6 +13,7 @@ import type { AskedCompletion } from './bodies/read-body.ts'
 import { type CompletionDeps, createCompletionHandler, type MeteredHandler } from './completion.ts'
 import { createCountHandler } from './count-tokens.ts'
 import { createEmbeddingsHandler } from './embeddings.ts'
+import type { CacheSalt } from './failover.ts'
 import { type Handler, type HandlerTable, type Route, routesOf } from './routes.ts'
 
 export type MeteredRoutesDeps = Omit<
@@ -72,7 +73,12 @@ function handlerOf<Asked extends Operation>(operation: Asked, handle: MeteredHan
   }
 }
 
-/** Secret salt of the upstream's prompt cache per organization: response times must not reveal others' prompts. */
-export function createCacheSalt(secret: Uint8Array): (organizationId: string) => string {
-  return organizationId => new Bun.CryptoHasher('sha256', secret).update(organizationId).digest('base64url')
+/** By a secret of this gateway: an upstream learns neither the digest nor the client's salt. */
+export function createCacheSalt(secret: Uint8Array): CacheSalt {
+  // All digests have one length, and no client's salt is empty.
+  return (keyDigest, ofClient) =>
+    new Bun.CryptoHasher('sha256', secret)
+      .update(keyDigest)
+      .update(ofClient ?? '')
+      .digest('base64url')
 }

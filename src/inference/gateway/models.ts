@@ -15,6 +15,8 @@ export type ModelUse = 'completions' | 'embeddings'
 export type Fallback = { readonly fallback: string; readonly canaryPercent?: number }
 
 export type ServedModels = OfferedModels & {
+  /** Models that no upstream outside the attestation may answer. */
+  readonly inside: ReadonlySet<string>
   /** Use of each model, by name. */
   readonly uses: ReadonlyMap<string, ModelUse>
   /** The model that answers where no upstream of a model does, by that model. */
@@ -44,6 +46,7 @@ export function servedModels(
   )
   return {
     ...offered,
+    inside: new Set([...offered.served].filter(model => !isOutside(model))),
     uses: useOf,
     fallbacks: new Map(allowed.map(({ model, ...fallback }) => [model, fallback])),
   }

@@ -22,7 +22,7 @@ export const receiptPathHeader = 'x-strongroom-receipt-path'
 type SealedRequest = {
   readonly request: Pick<Request, 'headers'>
   readonly id: string
-  readonly caller: Pick<Caller, 'organizationId' | 'keyDigest'>
+  readonly caller: Pick<Caller, 'organizationId' | 'keyDigest' | 'madeBy'>
   readonly model: string
   /** The plain body. */
   readonly body: Uint8Array
@@ -41,7 +41,7 @@ const NO_SEAL: RequestSeal = { seal: null, headers: {} }
 /** Faults: invalid_request (the header), attestation_unavailable; BusyFault. */
 export function beginSeal({ sealer, responseReceipts, keptReceipts }: ReceiptDeps, sealed: SealedRequest): RequestSeal {
   const { request, id, caller, model, body, isEncrypted } = sealed
-  const { organizationId, keyDigest } = caller
+  const { organizationId, keyDigest, madeBy } = caller
   const asked = request.headers.get(receiptHeader)
   if (asked !== null && asked !== '1' && asked !== 'keep') throw wrongHeader('must be 1 or keep.')
   if (asked === null && responseReceipts === 'on-request') return NO_SEAL
@@ -50,7 +50,7 @@ export function beginSeal({ sealer, responseReceipts, keptReceipts }: ReceiptDep
   if (!isCarried && keptReceipts.retentionMs === 0) throw wrongHeader('must be 1: this gateway keeps no receipts.')
   // Fetched by its path, a receipt would reveal the hashes of encrypted text.
   if (!isCarried && isEncrypted) throw wrongHeader('must be 1 for an encrypted request: its receipt comes encrypted.')
-  const { salt, seal: begun } = sealer.begin({ id, model, body, owner: organizationId })
+  const { salt, seal: begun } = sealer.begin({ id, model, body, keyMadeBy: madeBy, owner: organizationId })
   const seal: BegunSeal = upstream => {
     const { update, finish } = begun(upstream)
     return {
@@ -58,7 +58,7 @@ export function beginSeal({ sealer, responseReceipts, keptReceipts }: ReceiptDep
       finish: async tokens => {
         const receipt = await finish(tokens)
         // Without the salt a fetched receipt cannot confirm a guess at the text.
-        if (!isEncrypted) keptReceipts.keep(id, { organizationId, keyDigest, text: receipt })
+        if (!isEncrypted) keptReceipts.keep(id, { organizationId, keyDigest, text: receipt, facts: null })
         return isCarried ? carriedReceipt(receipt, salt) : null
       },
     }

@@ -31,6 +31,7 @@ export type Job = {
   readonly values: CutValues | null
   /** Names of parts that its translation has left out. */
   readonly ignored: readonly string[]
+  readonly cacheSalt: () => string
   /** Null: no receipt was asked for. */
   readonly seal: BegunSeal | null
   readonly headers: ResponseHeaders

@@ -1,36 +1,74 @@
 // Responses that later requests of the same key build on: their items, kept in memory for minutes. Effects: through its
 // dependencies.
+//
+// The memory has no id of a response, only the SHA-256 of it: the id is a secret of the client that
+// got the response.
 
 import type { Clock } from '../../base/clock.ts'
-import { type KeptLimits, KeptTexts } from '../../base/work/kept-texts.ts'
+import { stringEnd } from '../../base/json.ts'
+import { bytesOf, type KeptLimits, KeptTexts } from '../../base/work/kept-texts.ts'
 import { createSharedTurns, type Turns } from '../../base/work/turns.ts'
 import { keptResponsesDefault } from '../../contract/vm/workload.ts'
 import {
   type EarlierIds,
+  fieldOf,
   keptCharsMax,
   noSuchResponse,
   placeOfItem,
   responseIn,
+  tooMuchEarlier,
 } from '../dialects/responses/earlier.ts'
 import { isObject, type JsonObject, parseJsonText } from '../json-text.ts'
 import type { Earlier, KeptItems } from '../openai/dialect.ts'
 import { bodyLimits } from '../openai/request.ts'
 
-/** `request`: the id of the request that asks; for a memory that is in another process. */
+/** The sender. `request`: the id of its request, for a memory that is in another process. */
+type Sender = { readonly keyDigest: string; readonly request: string }
+
+/** Facts of a response that can be read without its text. */
+export type ResponseFacts = {
+  /** Digest of the response before it; null if it builds on none. */
+  readonly previous: string | null
+  /** Whether its request's items are in the text. */
+  readonly hasInput: boolean
+  /** Whether no model outside the measured boundary may have answered its request. */
+  readonly isInside: boolean
+  readonly chars: number
+  /** Memory of the text. */
+  readonly bytes: number
+  /** Lists, objects and their values: each takes memory beyond its text. */
+  readonly values: number
+}
+
+/** Responses by their digests. */
+export type EarlierDigests = { readonly previous: string | null; readonly named: readonly string[] }
+
+/** Sums over all responses that one request builds on, each counted once. */
+export type EarlierSurvey = Pick<ResponseFacts, 'chars' | 'bytes' | 'values'> & {
+  readonly count: number
+  /** Whether one of them is for models inside alone. */
+  readonly isInside: boolean
+  /** Digests of the chain, from the newest to the oldest. */
+  readonly chain: readonly string[]
+  /** Digests of all of them. */
+  readonly all: readonly string[]
+}
+
 export type ResponseMemory = {
   /** Whether anything is kept. */
   readonly isOn: boolean
-  readonly find: (
-    id: string,
-    by: { readonly keyDigest: string; readonly request: string },
-  ) => string | null | Promise<string | null>
+  /**
+   * Reads no text. Skips named responses that are not kept for the key. Null if a response of the
+   * chain is not. Ends once the sums exceed what a request may build on.
+   */
+  readonly survey: (digests: EarlierDigests, by: Sender) => EarlierSurvey | null | Promise<EarlierSurvey | null>
+  readonly find: (digest: string, by: Sender) => string | null | Promise<string | null>
   readonly keep: (
-    id: string,
-    kept: {
+    digest: string,
+    kept: Sender & {
       readonly organizationId: string
-      readonly keyDigest: string
-      readonly request: string
       readonly text: string
+      readonly facts: ResponseFacts
     },
   ) => void
 }
@@ -39,17 +77,19 @@ export function createResponseMemory(
   clock: Pick<Clock, 'monotonicMs'>,
   limits: KeptLimits = keptResponsesDefault,
 ): ResponseMemory {
-  const kept = new KeptTexts({ clock, limits })
+  const kept = new KeptTexts<ResponseFacts>({ clock, limits })
   return {
     isOn: kept.retentionMs > 0,
-    find: (id, { keyDigest }) => kept.findAndRenew(id, keyDigest),
-    keep: (id, { organizationId, keyDigest, text }) => kept.keep(id, { organizationId, keyDigest, text }),
+    survey: (digests, { keyDigest }) => surveyOf(digests, digest => kept.factsOf(digest, keyDigest)),
+    find: (digest, { keyDigest }) => kept.findAndRenew(digest, keyDigest),
+    keep: (digest, { organizationId, keyDigest, text, facts }) =>
+      kept.keep(digest, { organizationId, keyDigest, text, facts }),
   }
 }
 
-/** The part of its ids that a response and its items have in common. */
-export function responseIdOf(requestId: string): string {
-  return requestId.replaceAll('-', '')
+/** Name of a response in the memory. `id`: as `responseIn` has it. */
+export function digestOf(id: string): string {
+  return Bun.CryptoHasher.hash('sha256', id, 'hex')
 }
 
 /** Characters of all responses that one request builds on. */
@@ -57,67 +97,152 @@ const earlierCharsMax = 4_194_304
 /** Responses that one request builds on. */
 const earlierCountMax = 1_024
 
-/** Kept of one response. `input`: null where that was too much. */
-type Kept = {
-  readonly previous: string | null
-  readonly input: readonly JsonObject[] | null
-  readonly output: readonly JsonObject[]
+function surveyOf(
+  { previous, named }: EarlierDigests,
+  factsOf: (digest: string) => ResponseFacts | null,
+): EarlierSurvey | null {
+  const counted = new Set<string>()
+  const chain: string[] = []
+  let sums = { count: 0, chars: 0, bytes: 0, values: 0, isInside: false }
+  const add = (digest: string, { chars, bytes, values, isInside }: ResponseFacts) => {
+    if (counted.has(digest)) return
+    counted.add(digest)
+    sums = {
+      count: counted.size,
+      chars: sums.chars + chars,
+      bytes: sums.bytes + bytes,
+      values: sums.values + values,
+      isInside: sums.isInside || isInside,
+    }
+  }
+  for (let digest = previous; digest !== null && excessOf(sums) === null; ) {
+    const facts = factsOf(digest)
+    if (facts === null || !facts.hasInput) return null
+    chain.push(digest)
+    add(digest, facts)
+    digest = facts.previous
+  }
+  for (const digest of named) {
+    const facts = excessOf(sums) === null ? factsOf(digest) : null
+    if (facts !== null) add(digest, facts)
+  }
+  return { ...sums, chain, all: [...counted] }
 }
 
-/** The text to keep; null for a response that is too long. */
-export function keptText({ previous, inputText, output }: KeptItems): string | null {
-  const outputText = JSON.stringify(output)
+/** The bound that the sums exceed, in words; null if one request may build on them. */
+function excessOf({ count, chars, values }: Pick<EarlierSurvey, 'count' | 'chars' | 'values'>): string | null {
+  if (count > earlierCountMax) return `${earlierCountMax} responses`
+  if (chars > earlierCharsMax) return `${earlierCharsMax} characters`
+  return values > bodyLimits.valuesMax ? `${bodyLimits.valuesMax} values` : null
+}
+
+/** The parsed items, the text of the chat, and its bytes for the upstream. */
+const copies = 3
+/** JavaScriptCore takes so much for an empty object. */
+const valueBytes = 64
+
+/** Memory that a request takes for the responses that it builds on, until an upstream has it. */
+export function roomOf({ bytes, values }: Pick<EarlierSurvey, 'bytes' | 'values'>): number {
+  return copies * bytes + valueBytes * values
+}
+
+/** Kept of one response. `input`: null where that was too much. */
+type Kept = { readonly input: readonly JsonObject[] | null; readonly output: readonly JsonObject[] }
+
+/** The text to keep with its facts; null for a response that is too long. */
+export function keptText(
+  { previous, inputText, output }: KeptItems,
+  isInside: boolean,
+): { readonly text: string; readonly facts: ResponseFacts } | null {
+  // Items without their ids, which have the response's in them.
+  const outputText = JSON.stringify(output.map(({ id: _, ...item }) => item))
   if (outputText.length > keptCharsMax) return null
-  const isWhole = inputText !== null && inputText.length + outputText.length <= keptCharsMax
-  return `{"previous":${JSON.stringify(previous)},"input":${isWhole ? inputText : null},"output":${outputText}}`
+  const hasInput = inputText !== null && inputText.length + outputText.length <= keptCharsMax
+  const text = `{"input":${hasInput ? inputText : null},"output":${outputText}}`
+  const before = previous === null ? null : responseIn(previous)
+  const sizes = { chars: text.length, bytes: bytesOf(text), values: valuesIn(text) }
+  return { text, facts: { previous: before === null ? null : digestOf(before), hasInput, isInside, ...sizes } }
+}
+
+/** As `parseJsonText` counts them. */
+function valuesIn(json: string): number {
+  let values = 0
+  for (let at = 0; at < json.length; at += 1) {
+    const code = json.charCodeAt(at)
+    if (code === 0x22) at = stringEnd(json, at)
+    else if (code === 0x2c || code === 0x7b || code === 0x5b) values += 1
+  }
+  return values
 }
 
 type EarlierDeps = {
   readonly memory: ResponseMemory
-  readonly by: { readonly keyDigest: string; readonly request: string }
+  readonly by: Sender
+  /** Reserves what reading them takes, before it begins. Faults end the request. */
+  readonly reserve: (survey: EarlierSurvey) => void | Promise<void>
 }
+
+type EarlierItems = { readonly earlier: Earlier; readonly isInside: boolean }
 
 const inTurns = createSharedTurns()
 
-/** Everything that a request builds on, but for items that are not there. Fault not_found: no such response. */
-export async function earlierOf({ memory, by }: EarlierDeps, ids: EarlierIds): Promise<Earlier> {
-  const reader = new Reader(id => memory.find(id, by))
+/**
+ * Everything that a request builds on, without items that are not kept. Faults: not_found for a
+ * response of the chain that is not kept, body_too_large, and those of `reserve`.
+ */
+export async function earlierOf({ memory, by, reserve }: EarlierDeps, ids: EarlierIds): Promise<EarlierItems> {
+  const first = ids.previous === null ? null : responseIn(ids.previous)
+  if (ids.previous !== null && first === null) throw noSuchResponse()
+  const places = new Map(ids.named.flatMap(id => placeWithDigest(id) ?? []))
+  const digests = {
+    previous: first === null ? null : digestOf(first),
+    named: [...new Set(places.values().map(({ digest }) => digest))],
+  }
+  const survey = await memory.survey(digests, by)
+  if (survey === null) throw noSuchResponse()
+  const excess = excessOf(survey)
+  if (excess !== null) throw tooMuchEarlier(fieldOf(ids), excess)
+  await reserve(survey)
+  // Another response may be kept by now: its size is not counted.
+  const all = new Set(survey.all)
+  const reader = new Reader(digest => (all.has(digest) ? memory.find(digest, by) : null))
   const items: JsonObject[][] = []
-  for (let id = ids.previous; id !== null; ) {
-    const response = responseIn(id)
-    const kept = response === null ? null : await reader.read(response)
+  for (const digest of survey.chain) {
+    const kept = await reader.read(digest)
     if (kept === null || kept.input === null) throw noSuchResponse()
     items.push([...kept.input, ...kept.output])
-    id = kept.previous
   }
   const named = new Map<string, JsonObject>()
-  for (const id of ids.named) {
-    const place = placeOfItem(id)
-    const kept = place === null ? null : await reader.read(place.response)
-    const item = place === null ? undefined : kept?.output[place.at]
-    if (item?.id === id) named.set(id, item)
+  for (const [id, { digest, at }] of places) {
+    const item = (await reader.read(digest))?.output[at]
+    if (item !== undefined) named.set(id, item)
   }
-  return { items: items.toReversed().flat(), named }
+  return { earlier: { items: items.toReversed().flat(), named }, isInside: survey.isInside }
 }
 
-/** Reads each response once, within bounds for all of them, each in a turn of its own. */
-class Reader {
-  readonly #find: (id: string) => string | null | Promise<string | null>
-  readonly #read = new Map<string, Kept | null>()
-  #chars = 0
+type ItemPlace = { readonly digest: string; readonly at: number }
 
-  constructor(find: (id: string) => string | null | Promise<string | null>) {
+/** Null for an id that is not of this gateway. */
+function placeWithDigest(id: string): [[id: string, ItemPlace]] | null {
+  const place = placeOfItem(id)
+  return place === null ? null : [[id, { digest: digestOf(place.response), at: place.at }]]
+}
+
+/** Reads each response once, each in a turn of its own. */
+class Reader {
+  readonly #find: (digest: string) => string | null | Promise<string | null>
+  readonly #read = new Map<string, Kept | null>()
+
+  constructor(find: (digest: string) => string | null | Promise<string | null>) {
     this.#find = find
   }
 
-  async read(id: string): Promise<Kept | null> {
-    const known = this.#read.get(id)
+  async read(digest: string): Promise<Kept | null> {
+    const known = this.#read.get(digest)
     if (known !== undefined) return known
-    if (this.#read.size >= earlierCountMax) return null
-    const text = await this.#find(id)
-    this.#chars += text?.length ?? 0
-    const kept = text === null || this.#chars > earlierCharsMax ? null : await inTurns(parsed(text))
-    this.#read.set(id, kept)
+    const text = await this.#find(digest)
+    const kept = text === null ? null : await inTurns(parsed(text))
+    this.#read.set(digest, kept)
     return kept
   }
 }
@@ -126,10 +251,6 @@ function* parsed(text: string): Turns<Kept | null> {
   yield
   const value = parseJsonText(text, bodyLimits)
   if (!isObject(value)) return null
-  const { previous, input, output } = value
-  return {
-    previous: typeof previous === 'string' ? previous : null,
-    input: Array.isArray(input) ? input : null,
-    output: Array.isArray(output) ? output : [],
-  }
+  const { input, output } = value
+  return { input: Array.isArray(input) ? input : null, output: Array.isArray(output) ? output : [] }
 }

@@ -65,6 +65,7 @@ async function rowsResponse(
 function usageView(caller: Caller, month: string, { key, organization }: MonthSpent): GatewayUsage {
   return {
     object: 'usage',
+    key_made_by: caller.madeBy,
     period: { start: `${month}-01T00:00:00.000Z`, end: iso(monthEndMs(month)) },
     key: usageSumsView(usageAmountsOf(key)),
     organization: caller.instanceId === null ? usageSumsView(usageAmountsOf(organization)) : null,

@@ -6,7 +6,7 @@ import { Fault } from '../../base/fault.ts'
 import type { RandomBytes } from '../../base/ids.ts'
 import type { Logger } from '../../base/log.ts'
 import type { GatewaySettings } from '../../contract/vm/workload.ts'
-import { createKeyFormat, type MintedKey, secretMatches } from '../../http/bearer.ts'
+import { KEY_FORMATS, type MintedKey, secretMatches } from '../../http/bearer.ts'
 import { createKeyUse } from '../../http/key-use.ts'
 import type { DirectoryDb } from '../../store/db.ts'
 import {
@@ -73,7 +73,7 @@ export function createKeyAuthenticate({ find, onUse, clock, defaults }: KeyAuthD
     return caller
   }
   return headers => {
-    const presented = gatewayKeys.parse(headers.get('authorization'))
+    const presented = KEY_FORMATS.gw.parse(headers.get('authorization'))
     if (presented === null) throw unauthenticated()
     const found = find(presented.prefix)
     const matches = secretMatches(presented.secret, found?.key.secretSha256 ?? null)
@@ -90,6 +90,7 @@ function newCaller({ key, organizationBudget }: KnownGatewayKey, defaults: Gatew
     keyDigest: toHex(key.secretSha256),
     organizationId: key.organizationId,
     instanceId: key.instanceId,
+    madeBy: key.isClientMade ? 'client' : 'host',
     requestsPerMinute: key.requestsPerMinute ?? defaults.requestsPerMinute,
     tokensPerMinute: key.tokensPerMinute ?? defaults.tokensPerMinute,
     concurrencyMax: key.concurrencyMax ?? defaults.concurrencyMax,
@@ -98,10 +99,8 @@ function newCaller({ key, organizationBudget }: KnownGatewayKey, defaults: Gatew
   }
 }
 
-const gatewayKeys = createKeyFormat({ tag: 'gw', secretLength: 32 })
-
 export function mintGatewayKey(random: RandomBytes): MintedKey {
-  return gatewayKeys.mint(random)
+  return KEY_FORMATS.gw.mint(random)
 }
 
 const rememberedMax = 4096

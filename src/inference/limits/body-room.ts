@@ -1,4 +1,5 @@
-// Memory for large bodies, of all requests of this process together. State in memory.
+// Memory for large bodies and for earlier responses that requests name, of all requests of this
+// process together. State in memory.
 
 import { type PlaceOwner, Places } from '../../base/work/places.ts'
 import { BusyFault } from '../failure.ts'
@@ -24,7 +25,7 @@ export class BodyRoom {
     if (typeof leave === 'function') return leave
     const whose = leave === 'own' ? 'Your organization’s requests hold' : 'Requests hold'
     throw new BusyFault(
-      `${whose} all memory that there is for large bodies; try again soon, or send smaller pictures.`,
+      `${whose} all memory that there is for large bodies; try again soon, or send smaller pictures or name fewer earlier responses.`,
       retryAfterSeconds,
     )
   }

@@ -133,6 +133,13 @@ export class KeyShares {
     return longestMs
   }
 
+  /** As `waitMs`, of the tokens alone. */
+  tokensWaitMs(share: KeyShare, demand: Pick<Demand, 'tokens' | 'nowMs'>): number {
+    const ownMs = this.#ownWaitMs(share, 1, demand)
+    if (ownMs === 0) return 0
+    return Math.min(ownMs ?? Number.POSITIVE_INFINITY, moreInMs(share, 1, demand.nowMs))
+  }
+
   /** Requests and tokens that this gateway would still admit. */
   left(share: KeyShare, nowMs: number): { readonly requests: number; readonly tokens: number } {
     const [requests, tokens] = this.#inForce(share, nowMs)

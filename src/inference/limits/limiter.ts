@@ -7,7 +7,7 @@
 // In a fleet a key's share bounds what this gateway admits (key-shares.ts); the key's own limits hold all the same.
 
 import type { Clock } from '../../base/clock.ts'
-import { createWindow, wholeSeconds, windowMs } from '../../http/window.ts'
+import { createWindow, type TakenAt, wholeSeconds, windowMs } from '../../http/window.ts'
 import type { Admit, Caller, Prepare, Refusal, Ticket, Tokens } from '../types.ts'
 import type { Demand, KeyShare, KeyUse } from './key-share.ts'
 import type { KeyShares } from './key-shares.ts'
@@ -81,7 +81,7 @@ export function createLimiter(clock: Pick<Clock, 'monotonicMs'>, shares: KeyShar
       state.share?.noteAdmitted(demand)
       if (state.share !== null) shares?.note('admitted')
       const headers = headersOf(state, { caller, nowMs, shares })
-      return { ok: true, ticket: ticketOf(state, { clock, nowMs, at, tokens, headers }) }
+      return { ok: true, ticket: ticketOf(state, { caller, shares, clock, nowMs, at, tokens, headers }) }
     },
     size: () => states.size,
     running: () => states.values().reduce((sum, state) => sum + state.running, 0),
@@ -94,17 +94,32 @@ function newState(): State {
 }
 
 type Taken = {
+  readonly caller: Caller
+  readonly shares: KeyShares | null
   readonly clock: Pick<Clock, 'monotonicMs'>
   readonly nowMs: number
-  readonly at: number
+  readonly at: TakenAt
   readonly tokens: number
   readonly headers: Ticket['headers']
 }
 
 function ticketOf(state: State, taken: Taken): Ticket {
   let isSettled = false
+  let { at, tokens } = taken
   return {
     headers: taken.headers,
+    extend: more => {
+      if (isSettled) return null
+      const { caller, shares, clock } = taken
+      const nowMs = clock.monotonicMs()
+      const wanted = { caller, tokens: Math.min(tokens + amountOf(more), caller.tokensPerMinute), nowMs }
+      // The tokens that it has reserved already count for it, not against it.
+      state.tokens.giveBack(nowMs, at, tokens)
+      const refusal = tokensRefusalOf(state, wanted, shares)
+      if (refusal === null) tokens = wanted.tokens
+      at = state.tokens.take(nowMs, tokens)
+      return refusal
+    },
     settle: used => {
       if (isSettled) return
       isSettled = true
@@ -113,8 +128,8 @@ function ticketOf(state: State, taken: Taken): Ticket {
       state.usedAtMs = nowMs
       state.durationMs += newestShare * (nowMs - taken.nowMs - state.durationMs)
       const real = realTokens(used)
-      if (real < taken.tokens) state.tokens.giveBack(nowMs, taken.at, taken.tokens - real)
-      else state.tokens.take(nowMs, real - taken.tokens)
+      if (real < tokens) state.tokens.giveBack(nowMs, at, tokens - real)
+      else state.tokens.take(nowMs, real - tokens)
     },
   }
 }
@@ -155,6 +170,20 @@ function refusalOf(state: State, demand: Demand, shares: KeyShares | null): Refu
     own === null
       ? 'Limit of this key reached: the hosts of this fleet share it, and no more of it is free here at present.'
       : `Limit of ${own.limit} reached.`
+  return { retryAfterSeconds, headers: headersOf(state, { caller, nowMs, shares }), message }
+}
+
+/** For a request that has been admitted. Null: the limit has room for its tokens. */
+function tokensRefusalOf(state: State, wanted: Demand, shares: KeyShares | null): Refusal | null {
+  const { caller, tokens, nowMs } = wanted
+  const ownMs = state.tokens.waitMs(nowMs, tokens, caller.tokensPerMinute)
+  const isShared = shares?.isShared === true
+  const shareMs = !isShared ? 0 : state.share === null ? crowdedMs : shares.tokensWaitMs(state.share, wanted)
+  const waitMs = Math.max(ownMs, shareMs)
+  if (waitMs === 0) return null
+  const retryAfterSeconds = wholeSeconds(waitMs)
+  if (shareMs > 0) state.share?.noteNeed(wanted, retryAfterSeconds * 1_000)
+  const message = `Limit of ${caller.tokensPerMinute} tokens per minute reached, with the earlier responses that the request names.`
   return { retryAfterSeconds, headers: headersOf(state, { caller, nowMs, shares }), message }
 }
 

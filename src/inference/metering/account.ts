@@ -2,6 +2,7 @@
 
 import type { Clock } from '../../base/clock.ts'
 import type { TokensSource, UsageOutcome } from '../../store/directory/usage/usage.table.ts'
+import { BusyFault } from '../failure.ts'
 import type { RequestTrace } from '../traces/tracer.ts'
 import type { Caller, Observe, Operation, Ticket, Tokens } from '../types.ts'
 import { type Budgets, hasBudget, type Release } from './budgets.ts'
@@ -41,6 +42,8 @@ export type RequestAccount = {
   readonly hasBudget: boolean
   /** Reserves the maximum cost, before an upstream is asked. Faults: budget_exceeded, metering_unavailable. */
   readonly reserve: (worst: Tokens) => Promise<void>
+  /** Adds to the tokens that the request has reserved of its key's limit. BusyFault. */
+  readonly reserveTokens: (tokens: number) => void | Promise<void>
   readonly noteFirstChunk: () => void
   /** Returns or resolves once the row is kept; the response ends only then. Further calls have no effect. */
   readonly close: (end: RequestEnd) => void | Promise<void>
@@ -92,6 +95,10 @@ export function openAccount(
       if (release === null) return
       if (isOpen) reserved = { worst, release }
       else release()
+    },
+    reserveTokens: tokens => {
+      const refusal = ticket.extend(tokens)
+      if (refusal !== null) throw new BusyFault(refusal.message, refusal.retryAfterSeconds)
     },
     noteFirstChunk: () => {
       account.firstChunkMs ??= clock.monotonicMs() - startedMs

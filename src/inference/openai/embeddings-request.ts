@@ -3,8 +3,8 @@
 import type { Engine } from '../../config/upstream.ts'
 import { invalidField, type JsonObject, membersOf } from '../json-text.ts'
 import { type RequestSource, readSource } from './request.ts'
-import { integer, word } from './request-fields.ts'
-import type { UpstreamBody, UpstreamKind } from './upstream-body.ts'
+import { cacheSaltField, cacheSaltProblem, integer, isCacheKeptApart, word } from './request-fields.ts'
+import { hasCacheOfItsOwn, type UpstreamBody, type UpstreamKind } from './upstream-body.ts'
 
 export type EmbeddingsRequest = {
   readonly model: string
@@ -13,6 +13,8 @@ export type EmbeddingsRequest = {
   readonly encoding: 'float' | 'base64'
   /** Null: as many as the model gives. */
   readonly dimensions: number | null
+  /** The client's own; null if it has none. */
+  readonly cacheSalt: string | null
 }
 
 export type ParsedEmbeddingsRequest = { readonly request: EmbeddingsRequest; readonly source: RequestSource }
@@ -30,7 +32,7 @@ export function parseEmbeddingsRequest(bytes: Uint8Array): ParsedEmbeddingsReque
 
 /** Fault invalid_request. */
 export function parseEmbeddingsSource(source: RequestSource): ParsedEmbeddingsRequest {
-  const { model, input, encoding_format: encoding, dimensions, user } = source.body
+  const { model, input, encoding_format: encoding, dimensions, user, cache_salt: cacheSalt } = source.body
   if (typeof model !== 'string' || model === '') throw invalidField('model', 'must be the id of a model.')
   const inputCount = countInputs(input)
   if (!isNone(encoding) && encoding !== 'float' && encoding !== 'base64') {
@@ -38,11 +40,13 @@ export function parseEmbeddingsSource(source: RequestSource): ParsedEmbeddingsRe
   }
   check('dimensions', dimensions, integer(1, dimensionsMax))
   check('user', user, word(256))
+  check(cacheSaltField, cacheSalt, cacheSaltProblem)
   const request: EmbeddingsRequest = {
     model,
     inputCount,
     encoding: encoding ?? 'float',
     dimensions: typeof dimensions === 'number' ? dimensions : null,
+    cacheSalt: typeof cacheSalt === 'string' ? cacheSalt : null,
   }
   return { request, source }
 }
@@ -85,19 +89,17 @@ function isTokens(value: unknown): boolean {
 
 const SENT: ReadonlySet<string> = new Set(['input', 'dimensions', 'user'])
 const KNOWN: ReadonlySet<string> = new Set([...SENT, 'model', 'encoding_format'])
-/** Engines that take a salt for their prompt caches, which embeddings may use, too. */
-const SALTED: ReadonlySet<Engine> = new Set<Engine>(['vllm', 'sglang'])
-
 /** The checked members as the client wrote them, but for the model: a key may have a name of its own for it. */
 export function embeddingsUpstreamBody(
   { request, source: { text, body } }: ParsedEmbeddingsRequest,
   { engine, cacheSalt }: UpstreamKind,
 ): UpstreamBody {
   const kept = membersOf(text).filter(({ name }) => SENT.has(name) && !isNone(body[name]))
-  const salt = SALTED.has(engine) ? [`"cache_salt":${JSON.stringify(cacheSalt())}`] : []
+  // Embeddings may use the prompt cache, too.
+  const salt = hasCacheOfItsOwn(engine) ? [`"cache_salt":${JSON.stringify(cacheSalt())}`] : []
   const model = `"model":${JSON.stringify(request.model)}`
   const members = [model, ...kept.map(member => member.text), '"encoding_format":"base64"', ...salt]
-  return { text: `{${members.join(',')}}`, ignored: namesBeyond(body) }
+  return { text: `{${members.join(',')}}`, ignored: namesBeyond(body, engine) }
 }
 
 /** Whether an upstream may get the field. */
@@ -105,6 +107,6 @@ export function isEmbeddingsField(name: string): boolean {
   return KNOWN.has(name)
 }
 
-function namesBeyond(body: JsonObject): string[] {
-  return Object.keys(body).filter(name => !KNOWN.has(name))
+function namesBeyond(body: JsonObject, engine: Engine): string[] {
+  return Object.keys(body).filter(name => !KNOWN.has(name) && !(name === cacheSaltField && isCacheKeptApart(engine)))
 }

@@ -37,6 +37,14 @@ const openAi = (operations: readonly CompletionOperation[], check: Check | null)
 })
 const extra = (engines: readonly Engine[], check: Check): FieldRule => ({ operations: BOTH, engines, check })
 
+/** Field with the client's own salt of its prompt cache, as vLLM names it. */
+export const cacheSaltField = 'cache_salt'
+
+/** Whether the engine keeps prompts of different salts apart, or caches none. */
+export function isCacheKeptApart(engine: Engine): boolean {
+  return engine !== 'openai'
+}
+
 /** All fields that may be sent. No engine here has OpenAI's `store`, `metadata` and `service_tier`. */
 const FIELDS: ReadonlyMap<string, FieldRule> = new Map(
   Object.entries({
@@ -73,6 +81,8 @@ const FIELDS: ReadonlyMap<string, FieldRule> = new Map(
     skip_special_tokens: extra(SERVERS, flag()),
     include_reasoning: extra(['vllm'], flag()),
     separate_reasoning: extra(['sglang'], flag()),
+    // The upstream gets a salt that the gateway derives from it.
+    [cacheSaltField]: { operations: BOTH, engines: [], check: cacheSaltProblem },
     chat_template_kwargs: { operations: CHAT, engines: SAMPLERS, check: templateFields },
   } satisfies Record<string, FieldRule>),
 )
@@ -124,6 +134,11 @@ function flag(): Check {
 export function word(charsMax: number): Check {
   return value =>
     typeof value === 'string' && value.length <= charsMax ? null : `must be a text of at most ${charsMax} characters.`
+}
+
+export function cacheSaltProblem(value: unknown): string | null {
+  const isGood = typeof value === 'string' && value !== '' && value.length <= textCharsMax
+  return isGood ? null : `must be a text of 1 to ${textCharsMax} characters.`
 }
 
 function stop(value: unknown): string | null {

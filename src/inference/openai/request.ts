@@ -33,6 +33,8 @@ export type GatewayRequest = {
   /** Most tokens that each choice may have; null when the client sets no bound. */
   readonly completionTokensMax: number | null
   readonly needs: ContentNeeds
+  /** The client's own salt of its prompt cache; null if it has none. */
+  readonly cacheSalt: string | null
   /** Names of what the check has left out. */
   readonly ignored: readonly string[]
 }
@@ -94,6 +96,7 @@ export function checkRequest(
     choiceCount,
     completionTokensMax: tokensMaxOf(body),
     needs,
+    cacheSalt: typeof body.cache_salt === 'string' ? body.cache_salt : null,
     ignored: repairs.ignored,
   }
 }

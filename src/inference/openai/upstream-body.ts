@@ -4,7 +4,7 @@ import { assert } from '../../base/assert.ts'
 import type { Engine } from '../../config/upstream.ts'
 import { isObject, type Member, membersOf, partsOf } from '../json-text.ts'
 import type { ParsedRequest } from './request.ts'
-import { isSent } from './request-fields.ts'
+import { cacheSaltField, isCacheKeptApart, isSent } from './request-fields.ts'
 import { mustCall, type ToolChoice } from './tools.ts'
 
 export const TOOL_FIELDS = ['tools', 'tool_choice', 'parallel_tool_calls']
@@ -18,7 +18,7 @@ export type UpstreamBody = {
 
 export type UpstreamKind = {
   readonly engine: Engine
-  /** Keeps the prompt caches of organizations apart, where the engine has a field for it. Asked for only there. */
+  /** Keeps the prompt caches of keys apart. Called only for an engine that has a field for it. */
   readonly cacheSalt: () => string
 }
 
@@ -30,7 +30,7 @@ const ENGINE_MEMBERS: Readonly<Record<Engine, (cacheSalt: () => string) => reado
   sglang: cacheSalt => [`"cache_salt":${JSON.stringify(cacheSalt())}`],
 }
 
-/** Whether each organization has prompt caches of its own there, so that its counts reveal no other's prompts. */
+/** Whether each key has a prompt cache of its own there, so counts reveal no other prompts. */
 export function hasCacheOfItsOwn(engine: Engine): boolean {
   return engine === 'vllm' || engine === 'sglang'
 }
@@ -42,8 +42,10 @@ export function hasCacheOfItsOwn(engine: Engine): boolean {
 export function upstreamBody({ request, source }: ParsedRequest, { engine, cacheSalt }: UpstreamKind): UpstreamBody {
   const { operation, stream, toolChoice } = request
   const { text, body } = source
-  const ignored = Object.keys(body).filter(name => !isSent(name, operation, engine))
-  const dropped = new Set(ignored)
+  const unsent = Object.keys(body).filter(name => !isSent(name, operation, engine))
+  const dropped = new Set(unsent)
+  const isSalted = dropped.has(cacheSaltField) && isCacheKeptApart(engine)
+  const ignored = isSalted ? unsent.filter(name => name !== cacheSaltField) : unsent
   const added = [...ENGINE_MEMBERS[engine](cacheSalt)]
   if (!stream) drop(dropped, body, ['stream_options'])
   else if (!asksUsageAlone(body.stream_options)) {

@@ -9,10 +9,11 @@ import { LOG_LEVELS, type LogFields, type Logger, type LogLevel } from '../../ba
 import { resultOr } from '../../base/result-or.ts'
 import type { KeptTexts } from '../../base/work/kept-texts.ts'
 import type { TraceSpan } from '../../contract/vm/span.ts'
+import type { CheckReplay } from '../encryption/replays.ts'
 import type { Entry } from '../gateway/enter.ts'
 import type { Gateway } from '../gateway/gateway.ts'
 import { clientGoneStatus } from '../gateway/respond.ts'
-import { type ResponseMemory, responseIdOf } from '../gateway/response-memory.ts'
+import type { EarlierSurvey, ResponseMemory } from '../gateway/response-memory.ts'
 import { NO_TOKENS, type RequestAccount } from '../metering/account.ts'
 import { hasBudget } from '../metering/budgets.ts'
 import type { Caller, EncryptionCounts } from '../types.ts'
@@ -28,6 +29,7 @@ export type DeskDeps = {
   readonly keptReceipts: Pick<KeptTexts, 'keep'>
   readonly responses: ResponseMemory
   readonly encryptionCounts: EncryptionCounts
+  readonly checkReplay: CheckReplay
   readonly offerSpan: (span: TraceSpan) => void
   readonly log: Logger
 }
@@ -85,8 +87,11 @@ export class Desk {
       case 'progress':
         this.#note(message.delivered)
         break
-      case 'keep':
-        this.#keep(message)
+      case 'keepReceipt':
+        this.#keepReceipt(message)
+        break
+      case 'keepResponse':
+        this.#keepResponse(message)
         break
       case 'counted':
         this.#deps.encryptionCounts[message.suite][message.outcome] += 1
@@ -141,8 +146,14 @@ export class Desk {
         return this.#acquire(ask)
       case 'close':
         return this.#end(ask)
+      case 'reserveTokens':
+        return this.#reserveTokens(ask)
+      case 'surveyResponses':
+        return this.#surveyResponses(ask)
       case 'findResponse':
         return this.#findResponse(ask)
+      case 'checkReplay':
+        return this.#checkReplay(ask)
       case 'forward':
         return this.#forward(ask)
     }
@@ -159,7 +170,7 @@ export class Desk {
 
   #entered(id: string, entry: Entry<Caller>): Asks['enter']['value'] {
     if (!entry.ok) return entry
-    const { keyPrefix, keyDigest, organizationId, rules } = entry.caller
+    const { keyPrefix, keyDigest, organizationId, madeBy, rules } = entry.caller
     const account = entry.open(null)
     if (this.#isClosed || this.#open.has(id)) {
       // The relay died while the request waited for its key's share.
@@ -169,7 +180,7 @@ export class Desk {
     this.#open.set(id, { account, keyDigest, lease: null, waiting: null, delivered: 0 })
     return {
       ok: true,
-      caller: { keyPrefix, keyDigest, organizationId, rules },
+      caller: { keyPrefix, keyDigest, organizationId, madeBy, rules },
       hasBudget: hasBudget(entry.caller),
       headers: entry.headers,
     }
@@ -254,19 +265,41 @@ export class Desk {
     }
   }
 
-  #keep({ id, what, text }: Extract<FromRelay, { kind: 'keep' }>): void {
+  #keepReceipt({ id, text }: Extract<FromRelay, { kind: 'keepReceipt' }>): void {
     const open = this.#open.get(id)
     if (open === undefined) return
-    const { account, keyDigest } = open
-    const { keptReceipts, responses } = this.#deps
-    const kept = { organizationId: account.owner.organizationId, keyDigest, text }
-    if (what === 'receipt') keptReceipts.keep(id, kept)
-    else responses.keep(responseIdOf(id), { ...kept, request: id })
+    const { organizationId } = open.account.owner
+    this.#deps.keptReceipts.keep(id, { organizationId, keyDigest: open.keyDigest, text, facts: null })
   }
 
-  #findResponse({ id, response }: Extract<Ask, { kind: 'findResponse' }>): string | null | Promise<string | null> {
+  #keepResponse({ id, digest, text, facts }: Extract<FromRelay, { kind: 'keepResponse' }>): void {
+    const open = this.#open.get(id)
+    if (open === undefined) return
+    const { organizationId } = open.account.owner
+    this.#deps.responses.keep(digest, { organizationId, keyDigest: open.keyDigest, request: id, text, facts })
+  }
+
+  async #reserveTokens({ id, tokens }: Extract<Ask, { kind: 'reserveTokens' }>): Promise<null> {
+    await this.#of(id).account.reserveTokens(tokens)
+    return null
+  }
+
+  #surveyResponses({
+    id,
+    digests,
+  }: Extract<Ask, { kind: 'surveyResponses' }>): EarlierSurvey | null | Promise<EarlierSurvey | null> {
     const { keyDigest } = this.#of(id)
-    return this.#deps.responses.find(response, { keyDigest, request: id })
+    return this.#deps.responses.survey(digests, { keyDigest, request: id })
+  }
+
+  #findResponse({ id, digest }: Extract<Ask, { kind: 'findResponse' }>): string | null | Promise<string | null> {
+    const { keyDigest } = this.#of(id)
+    return this.#deps.responses.find(digest, { keyDigest, request: id })
+  }
+
+  #checkReplay({ id, epoch, mark }: Extract<Ask, { kind: 'checkReplay' }>): ReturnType<CheckReplay> {
+    const { organizationId } = this.#of(id).account.owner
+    return this.#deps.checkReplay({ organizationId, request: id, epoch, mark })
   }
 
   async #forward({ ask, ...asked }: Extract<Ask, { kind: 'forward' }>): Promise<Forwarded> {

@@ -1,6 +1,6 @@
 // Requests that the owner responds to for a relay: whole, both ways. Effects: those of the request.
 
-import { targetOf } from '../gateway/front.ts'
+import { targetOf } from '../../http/head.ts'
 import type { Gateway } from '../gateway/gateway.ts'
 import type { Asks } from './wire.ts'
 

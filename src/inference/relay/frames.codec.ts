@@ -26,7 +26,7 @@ export class FrameReader {
   push(chunk: Uint8Array): unknown[] {
     if (this.#bytes === 0 && chunk.length >= 4)
       return this.#read(Buffer.from(chunk.buffer, chunk.byteOffset, chunk.length))
-    this.#pieces.push(Uint8Array.from(chunk))
+    this.#pieces.push(new Uint8Array(chunk))
     this.#bytes += chunk.length
     if (this.#bytes < this.#wanted) return []
     const all = Buffer.concat(this.#pieces)
@@ -51,7 +51,7 @@ export class FrameReader {
       this.#wanted = 4
     }
     if (at < bytes.length) {
-      this.#pieces.push(Uint8Array.from(bytes.subarray(at)))
+      this.#pieces.push(new Uint8Array(bytes.subarray(at)))
       this.#bytes = bytes.length - at
     }
     return found

@@ -5,6 +5,7 @@ import { messageOf } from '../../base/fault.ts'
 import type { TraceSpan } from '../../contract/vm/span.ts'
 import type { Enter } from '../gateway/enter.ts'
 import type { Acquire } from '../gateway/failover.ts'
+import type { ResponseMemory } from '../gateway/response-memory.ts'
 import { atMost, type RequestAccount } from '../metering/account.ts'
 import { NO_LABELS } from '../metering/labels.ts'
 import type { Spender } from '../metering/types.ts'
@@ -82,8 +83,19 @@ export class Link {
     return this.#lease(id, target)
   }
 
-  keep(what: 'receipt' | 'response', id: string, text: string): void {
-    this.#deps.say({ kind: 'keep', what, id, text })
+  keepReceipt(id: string, text: string): void {
+    this.#deps.say({ kind: 'keepReceipt', id, text })
+  }
+
+  /** The owner's memory of responses. */
+  responses(isOn: boolean): ResponseMemory {
+    return {
+      isOn,
+      survey: (digests, { request }) => this.ask('surveyResponses', { id: request, digests }),
+      find: (digest, { request }) => this.ask('findResponse', { id: request, digest }),
+      keep: (digest, { request, text, facts }) =>
+        this.#deps.say({ kind: 'keepResponse', id: request, digest, text, facts }),
+    }
   }
 
   offerSpan(span: TraceSpan): void {
@@ -163,6 +175,9 @@ export class Link {
       reserve: async worst => {
         bound = worst
         await this.ask('reserve', { id, model: account.model, worst })
+      },
+      reserveTokens: async tokens => {
+        await this.ask('reserveTokens', { id, tokens })
       },
       noteFirstChunk: () => {
         account.firstChunkMs ??= clock.monotonicMs() - startedMs

@@ -151,7 +151,13 @@ function composeRelay(
   const signing = startSigning({ keys, clock, log: log.unit('receipts') })
   const onRead = (suite: keyof typeof counts, outcome: keyof (typeof counts)['xwing']) =>
     say({ kind: 'counted', suite, outcome })
-  const encryption = createEncryption({ keys, random, onRead })
+  const encryption = createEncryption({
+    keys,
+    random,
+    onRead,
+    // One memory for all relays: the same body may come to each of them.
+    checkReplay: ({ request, epoch, mark }) => link.ask('checkReplay', { id: request, epoch, mark }),
+  })
   const { counts } = encryption
   const upstream = new UpstreamClient({
     deadlines,
@@ -177,12 +183,8 @@ function composeRelay(
         : createTracer({ settings: settings.traces, offer: span => link.offerSpan(span), clock, random }),
     sealer: createResponseSealer({ keys, signing, clock, random, inside, attested: new Set(attested) }),
     responseReceipts: settings.responseReceipts,
-    keptReceipts: { retentionMs: setup.keptReceiptsMs, keep: (id, { text }) => link.keep('receipt', id, text) },
-    responses: {
-      isOn: setup.keepsResponses,
-      find: (id, { request }) => link.ask('findResponse', { id: request, response: id }),
-      keep: (_id, { request, text }) => link.keep('response', request, text),
-    },
+    keptReceipts: { retentionMs: setup.keptReceiptsMs, keep: (id, { text }) => link.keepReceipt(id, text) },
+    responses: link.responses(setup.keepsResponses),
   })
   const routes = new RouteTable(metered.routes)
   const serve = createFront({

@@ -7,8 +7,10 @@
 import type { TraceSpan } from '../../contract/vm/span.ts'
 import type { GatewaySettings } from '../../contract/vm/workload.ts'
 import type { NamedCertificate } from '../../http/pair.ts'
+import type { ReplayVerdict } from '../encryption/replays.ts'
 import type { UpstreamReason } from '../failure.ts'
 import type { EnteredCaller } from '../gateway/enter.ts'
+import type { EarlierDigests, EarlierSurvey, ResponseFacts } from '../gateway/response-memory.ts'
 import type { RequestEnd } from '../metering/account.ts'
 import type { UsageLabels } from '../metering/labels.ts'
 import type { EncryptionCounts, Operation, Refusal, Tokens } from '../types.ts'
@@ -120,10 +122,25 @@ export type Asks = {
     /** As the account has it. */
     readonly value: { readonly costNanoUsd: string | null }
   }
-  /** Text that was kept of an earlier response of the same key; null: none. */
+  /** More tokens than at `enter`. */
+  readonly reserveTokens: {
+    readonly asked: OfRequest & { readonly tokens: number }
+    readonly value: null
+  }
+  /** As the memory of responses; the owner never has the id of a response. */
+  readonly surveyResponses: {
+    readonly asked: OfRequest & { readonly digests: EarlierDigests }
+    readonly value: EarlierSurvey | null
+  }
+  /** Text of an earlier response of the same key; null if none is kept. */
   readonly findResponse: {
-    readonly asked: OfRequest & { readonly response: string }
+    readonly asked: OfRequest & { readonly digest: string }
     readonly value: string | null
+  }
+  /** Marks an encrypted body that has opened. */
+  readonly checkReplay: {
+    readonly asked: OfRequest & { readonly epoch: string | null; readonly mark: string }
+    readonly value: ReplayVerdict
   }
   /** A request that the owner responds to. Its body is not sent: none of these requests has a meaningful one. */
   readonly forward: {
@@ -151,7 +168,13 @@ export type Note =
   | ({ readonly kind: 'release'; readonly health: TargetHealth } & OfRequest)
   /** Chunks that the clients of streams have got so far. */
   | { readonly kind: 'progress'; readonly delivered: readonly (readonly [id: string, count: number])[] }
-  | ({ readonly kind: 'keep'; readonly what: 'receipt' | 'response'; readonly text: string } & OfRequest)
+  | ({ readonly kind: 'keepReceipt'; readonly text: string } & OfRequest)
+  | ({
+      readonly kind: 'keepResponse'
+      readonly digest: string
+      readonly text: string
+      readonly facts: ResponseFacts
+    } & OfRequest)
   | {
       readonly kind: 'counted'
       readonly suite: keyof EncryptionCounts

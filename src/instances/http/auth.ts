@@ -5,7 +5,7 @@ import type { Clock } from '../../base/clock.ts'
 import { Fault } from '../../base/fault.ts'
 import type { RandomBytes } from '../../base/ids.ts'
 import type { Logger } from '../../base/log.ts'
-import { createKeyFormat, type MintedKey, secretMatches } from '../../http/bearer.ts'
+import { KEY_FORMATS, type MintedKey, secretMatches } from '../../http/bearer.ts'
 import { createKeyUse } from '../../http/key-use.ts'
 import type { DirectoryStore } from '../../store/db.ts'
 import { findKey, touchIntervalMs, touchKey } from '../../store/directory/key.query.ts'
@@ -33,7 +33,7 @@ export function createAuthenticate(deps: AuthDeps): Authenticate {
     write: use => touchKey(db, use),
   })
   return (headers, need) => {
-    const presented = apiKeys.parse(headers.get('authorization'))
+    const presented = KEY_FORMATS.ca.parse(headers.get('authorization'))
     if (presented === null) throw unauthenticated()
     admit?.()
     const key = findKey(db, presented.prefix)
@@ -48,10 +48,8 @@ export function createAuthenticate(deps: AuthDeps): Authenticate {
   }
 }
 
-const apiKeys = createKeyFormat({ tag: 'ca', secretLength: 18 })
-
 export function mintKey(random: RandomBytes): MintedKey {
-  return apiKeys.mint(random)
+  return KEY_FORMATS.ca.mint(random)
 }
 
 function unauthenticated(): Fault {

@@ -206,8 +206,7 @@ export function touchGatewayKey(db: DirectoryDb, use: { prefix: string; nowMs: n
 
 /**
  * Deletes at most `limit` keys that ended (revoked or expired) before a time. Returns their prefixes. Keeps the keys of
- * an instance on record, because its claim derives the same key again, which would then be valid; and those of an
- * organization with usage from before `usageBeforeMs`, because finding a key's own rows would read all rows of its
+ * an organization with usage from before `usageBeforeMs`, because finding a key's own rows would read all rows of its
  * organization.
  */
 export function purgeGatewayKeys(
@@ -223,7 +222,6 @@ export function purgeGatewayKeys(
     .from(gatewayKeys)
     .where(
       and(
-        isNull(gatewayKeys.instanceId),
         or(lt(gatewayKeys.revokedAtMs, purge.endedBeforeMs), lt(gatewayKeys.expiresAtMs, purge.endedBeforeMs)),
         notExists(itsUsage),
       ),

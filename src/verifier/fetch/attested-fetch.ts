@@ -7,7 +7,8 @@
 import { equalConstantTime } from '../../base/bytes.ts'
 import type { Clock } from '../../base/clock.ts'
 import type { RandomBytes } from '../../base/ids.ts'
-import { AttestedFetchError, KeyChangedError, OptionError } from './errors.ts'
+import { keyMakerIn } from '../key-maker.ts'
+import { AttestedFetchError, KeyChangedError, KeyMakerError, OptionError } from './errors.ts'
 import type { Evidence } from './evidence.ts'
 import { type Attested, EvidenceKeeper } from './evidence-keeper.ts'
 import { exchange, type NativeSealing, UnknownKeyError } from './exchange.ts'
@@ -26,6 +27,14 @@ export type AttestedFetch = {
   readonly verify: (options?: { readonly signal?: AbortSignal }) => Promise<Evidence>
   /** The evidence that requests rely on now; null before the first verification and after the last one's end. */
   readonly evidence: () => Evidence | null
+  /**
+   * Maker of an API key, by the verified gateway's word. `client`: the operator registered the
+   * key's digest; the host cannot act as you if you made the key yourself, and only you know that.
+   * `host`: the host minted the key and can act as you. The key goes over a pinned connection,
+   * which a page has none of: there the promise rejects with RequestError. Rejects with
+   * KeyMakerError if the gateway refuses the key or does not say.
+   */
+  readonly keyMadeBy: (apiKey: string, options?: { readonly signal?: AbortSignal }) => Promise<'client' | 'host'>
   /** Ends idle connections and forgets the evidence; a later call verifies anew. Requests under way go on. */
   readonly close: () => void
 }
@@ -53,7 +62,27 @@ export function createAttestedFetch(options: AttestedFetchOptions, deps: Atteste
   return Object.assign(attested, {
     verify: async ({ signal }: { readonly signal?: AbortSignal } = {}) => (await keeper.renew(signal ?? null)).evidence,
     evidence: () => keeper.current(),
+    keyMadeBy: async (apiKey: string, { signal }: { readonly signal?: AbortSignal } = {}) => {
+      const { origin, prefix } = settings
+      const headers = { authorization: `Bearer ${apiKey}` }
+      const url = `${origin.origin}${prefix}/v1/usage`
+      return await readKeyMaker(await attested(url, signal === undefined ? { headers } : { headers, signal }), origin)
+    },
     close: () => keeper.close(),
+  })
+}
+
+async function readKeyMaker(response: Response, { host }: URL): Promise<'client' | 'host'> {
+  const { status } = response
+  const body: unknown = await response.json().catch(() => null)
+  if (status !== 200) {
+    const advice = status === 401 ? 'check the key' : 'try again later'
+    throw new KeyMakerError(`${host} answers GET /v1/usage with status ${status}. What to do: ${advice}`, { status })
+  }
+  const maker = keyMakerIn(body)
+  if (maker !== null) return maker
+  throw new KeyMakerError(`${host} does not say who made the key. What to do: ask the operator to update it`, {
+    status,
   })
 }
 
@@ -85,13 +114,14 @@ async function sendAttested(request: WireRequest, sending: Sending): Promise<Res
 async function attempt(
   request: WireRequest,
   { evidence, channel, sealing }: Attested,
-  { settings: { encryption, limits }, transport: { pins }, random, native }: Sending,
+  { settings: { encryption, limits, prefix }, transport: { pins }, random, native }: Sending,
 ): Promise<Response | PeerKeyError | UnknownKeyError> {
   try {
     return await exchange(request, {
       keys: evidence.keys,
       channel,
       sealing,
+      prefix,
       encryption,
       pins,
       random,
@@ -120,9 +150,12 @@ async function renewed(
   // A gateway that refuses the attested key, and then attests to it again, does not get the request twice.
   const isSameKey = sameEncryptionKey(stale.evidence, next.evidence)
   if (refused instanceof UnknownKeyError && isSameKey)
-    throw keyChanged(sending, refused, 'though its evidence names it')
+    throw keyChanged(sending, refused, `though its evidence names it${otherCauses}`)
   return next
 }
+
+const otherCauses =
+  ': or something on the way changed the path or the API key, or the gateway is older than this package'
 
 function sameEncryptionKey({ keys: a }: Evidence, { keys: b }: Evidence): boolean {
   return equalConstantTime(a.x25519, b.x25519) && equalConstantTime(a.mlkem768, b.mlkem768)

@@ -70,6 +70,19 @@ export class KeyChangedError extends AttestedFetchError {
 }
 
 /**
+ * The gateway did not say who made an API key. `status` is that of its response to GET /v1/usage.
+ */
+export class KeyMakerError extends AttestedFetchError {
+  override readonly name = 'KeyMakerError'
+  readonly status: number
+
+  constructor(message: string, { status }: { readonly status: number }) {
+    super(message)
+    this.status = status
+  }
+}
+
+/**
  * The connection to the gateway failed, or it redirected. A request that was written to it may have been carried out:
  * the message says so then, and nothing but a GET or another idempotent request is sent a second time by this package.
  * An OpenAI client repeats it unless its `maxRetries` is 0.

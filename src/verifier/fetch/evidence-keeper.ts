@@ -1,7 +1,8 @@
 // Keeps the evidence of requests: shared, renewed in time, or when the gateway shows another key. Effects: its deps.
 
 import type { SealingSession } from '../../attest/ehbp/client.ts'
-import { equalConstantTime } from '../../base/bytes.ts'
+import { SIZES } from '../../attest/ehbp/protocol.ts'
+import { equalConstantTime, fromHex } from '../../base/bytes.ts'
 import { VerificationError } from './errors.ts'
 import { type Evidence, type EvidenceDeps, takeEvidence } from './evidence.ts'
 import type { Channel } from './transport.ts'
@@ -10,11 +11,16 @@ import type { Channel } from './transport.ts'
 export type Attested = {
   readonly evidence: Evidence
   readonly channel: Channel
-  /** One for all requests that rely on this evidence, once a response has opened it. */
+  /** One for all requests that rely on this evidence. */
   readonly sealing: Sealing
 }
 
-export type Sealing = { session: SealingSession | null }
+export type Sealing = {
+  /** Null before the first request. */
+  session: Promise<SealingSession> | null
+  /** The gateway's replay epoch as this client last heard it. */
+  epoch: Uint8Array
+}
 
 type Kept = Attested & { readonly monotonicMs: number }
 
@@ -74,12 +80,13 @@ export class EvidenceKeeper {
     const { transport, clock } = this.#deps
     const closedCount = this.#closedCount
     try {
-      const evidence = await takeEvidence(this.#deps)
+      const { evidence, epoch } = await takeEvidence(this.#deps)
       const before = this.#kept
       const isSameKey = before !== null && equalConstantTime(before.evidence.tlsSpkiDigest, evidence.tlsSpkiDigest)
       if (!isSameKey) before?.channel.close()
       const channel = isSameKey ? before.channel : transport.open(transport.pins ? evidence.tlsSpkiDigest : 'any')
-      const kept: Kept = { evidence, channel, sealing: { session: null }, monotonicMs: clock.monotonicMs() }
+      const sealing = { session: null, epoch: readEpoch(epoch ?? '') }
+      const kept: Kept = { evidence, channel, sealing, monotonicMs: clock.monotonicMs() }
       if (closedCount === this.#closedCount) this.#kept = kept
       return kept
     } catch (error) {
@@ -108,6 +115,12 @@ export class EvidenceKeeper {
     const { clock } = this.#deps
     return Math.max(clock.monotonicMs() - monotonicMs, clock.nowMs() - evidence.verifiedAtMs)
   }
+}
+
+/** For a text that is no epoch, one that has ended: the gateway's refusal names the present one. */
+export function readEpoch(text: string): Uint8Array {
+  const epoch = fromHex(text)
+  return epoch?.length === SIZES.epoch ? epoch : new Uint8Array(SIZES.epoch)
 }
 
 /** Leaving does not end the work: others wait for it, and it has a timeout of its own. */

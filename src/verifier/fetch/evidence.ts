@@ -39,8 +39,14 @@ export type EvidenceDeps = {
   readonly random: RandomBytes
 }
 
+type VerifiedEvidence = {
+  readonly evidence: Evidence
+  /** The gateway's replay epoch in hexadecimal. Null if the answer names none. */
+  readonly epoch: string | null
+}
+
 /** Throws EvidenceError when none comes in time, VerificationError when it is not what the policy wants. */
-export async function takeEvidence({ settings, transport, clock, random }: EvidenceDeps): Promise<Evidence> {
+export async function takeEvidence({ settings, transport, clock, random }: EvidenceDeps): Promise<VerifiedEvidence> {
   const { origin, prefix, trust, limits } = settings
   const nonce = random(nonceBytes)
   const questions = [
@@ -72,7 +78,7 @@ export async function takeEvidence({ settings, transport, clock, random }: Evide
     const missing = fail('tls-binding', "the gateway's receipt names no TLS key")
     throw new VerificationError(origin.host, [...checks, missing])
   }
-  return {
+  const evidence = {
     verifiedAtMs: nowMs,
     validUntilMs: nowMs + limits.evidenceAgeMaxMs,
     simulated,
@@ -81,6 +87,7 @@ export async function takeEvidence({ settings, transport, clock, random }: Evide
     tlsSpkiDigest: attestedKey,
     keys,
   }
+  return { evidence, epoch: attestation.epoch }
 }
 
 async function inTime(

@@ -1,19 +1,21 @@
 // One request and its response with the holder of attested keys: sealed by EHBP, or over a pinned connection alone.
 // Effects: through its channel. The protection of a request:
-//   encryption 'required', a body      sealed; so is the response, of whatever status
+//   encryption 'required', a body      sealed, and bound to method, path and API key; so is the response
 //   encryption 'required', no body     EHBP cannot seal it: over a pinned connection only
 //   encryption 'off'                   over a pinned connection only
 // A failure to seal or to open is an error: requests and responses never fall back to clear text.
 
-import { type ResponseOpener, type SealedRequest, type SealOptions, sealRequest } from '../../attest/ehbp/client.ts'
+import { bindingOf } from '../../attest/ehbp/binding.ts'
+import { type ResponseOpener, type SealedRequest, SealingSession, type SealOptions } from '../../attest/ehbp/client.ts'
 import { isKeyConfigProblem } from '../../attest/ehbp/key-config.ts'
+import { staleEpoch } from '../../attest/ehbp/protocol.ts'
 import { createWholeCheck } from '../../attest/ehbp/whole.ts'
 import { Malformed } from '../../attest/malformed.ts'
 import type { PublicKeys } from '../../attest/receipt/public-keys.ts'
 import { messageOf } from '../../base/fault.ts'
 import type { RandomBytes } from '../../base/ids.ts'
 import { ConnectionError, EncryptionError, IncompleteResponseError, RequestError } from './errors.ts'
-import type { Sealing } from './evidence-keeper.ts'
+import { readEpoch, type Sealing } from './evidence-keeper.ts'
 import { bodyAtOnce, type Judging, judgedBody } from './response-body.ts'
 import type { Channel, WireRequest, WireResponse } from './transport.ts'
 
@@ -22,6 +24,8 @@ type ExchangeDeps = {
   readonly keys: PublicKeys
   readonly channel: Channel
   readonly sealing: Sealing
+  /** The gateway's path, which its requests do not have behind the proxy that leads there. */
+  readonly prefix: string
   readonly encryption: 'required' | 'off'
   /** Whether the channel is held to the attested TLS key, so that what comes over it is the gateway's word. */
   readonly pins: boolean
@@ -54,33 +58,40 @@ export async function exchange(request: WireRequest, deps: ExchangeDeps): Promis
   return await plainResponse(notRedirected(await channel.send(request)), request, deps)
 }
 
-async function exchangeSealed(
-  request: WireRequest & { readonly body: Uint8Array<ArrayBuffer> },
-  deps: ExchangeDeps,
-): Promise<Response> {
+type BodyRequest = WireRequest & { readonly body: Uint8Array<ArrayBuffer> }
+
+async function exchangeSealed(request: BodyRequest, deps: ExchangeDeps): Promise<Response> {
   const { channel, sealing } = deps
-  const sealed = await seal(request.body, deps)
-  const headers = new Headers(request.headers)
-  for (const [name, value] of Object.entries(sealed.headers)) headers.set(name, value)
-  const response = notRedirected(await channel.send({ ...request, headers, body: sealed.body }))
-  let opener: ResponseOpener
-  try {
-    opener = await sealed.openResponse(response)
-  } catch (error) {
-    if (!(error instanceof Malformed)) throw error
-    return await unsealed(response, request, { deps, error })
+  for (let isAgain = false; ; isAgain = true) {
+    const sealed = await seal(request, deps)
+    const headers = new Headers(request.headers)
+    for (const [name, value] of Object.entries(sealed.headers)) headers.set(name, value)
+    const response = notRedirected(await channel.send({ ...request, headers, body: sealed.body }))
+    let opener: ResponseOpener
+    try {
+      opener = await sealed.openResponse(response)
+    } catch (error) {
+      if (!(error instanceof Malformed)) throw error
+      return await unsealed(response, request, { deps, error })
+    }
+    const told = opener.headers['x-strongroom-epoch']
+    if (told !== undefined) sealing.epoch = readEpoch(told.replace(staleEpoch, ''))
+    // The gateway itself says so, sealed to this very request: it did not carry it out.
+    const isStale = told?.startsWith(staleEpoch) === true
+    if (!isStale || isAgain) return await openedResponse(response, { request, opener, deps })
+    await bodyAtOnce(response.body, problemBytesMax)
   }
-  sealing.session ??= await sealed.openSession(response)
-  return await openedResponse(response, { request, opener, deps })
 }
 
 async function seal(
-  body: Uint8Array,
-  { keys, sealing: { session }, random, native }: Pick<ExchangeDeps, 'keys' | 'sealing' | 'random' | 'native'>,
+  request: BodyRequest,
+  { keys, prefix, sealing, random, native }: ExchangeDeps,
 ): Promise<SealedRequest> {
+  const { method, headers, url, body } = request
+  const binding = bindingOf({ method, headers, target: url.pathname.slice(prefix.length) + url.search })
   try {
-    if (session !== null) return await session.seal(body)
-    return await sealRequest({ keys, suite: 'xwing', random, ...native }, body)
+    sealing.session ??= SealingSession.open({ keys, suite: 'xwing', random, ...native })
+    return await (await sealing.session).seal(body, { binding, epoch: sealing.epoch })
   } catch (error) {
     throw new EncryptionError(`the request could not be encrypted, and was not sent: ${messageOf(error)}`, {
       status: null,

@@ -23,6 +23,7 @@ import {
   type EvidenceAnswer,
   type EvidenceAnswers,
   type EvidenceQuestion,
+  evidenceAnswer,
   PeerKeyError,
   type Transport,
   type WireRequest,
@@ -196,7 +197,7 @@ async function askEvidence(
     for (const { url, bodyBytesMax } of questions) {
       const request: WireRequest = { method: 'GET', url, headers: new Headers(QUESTION), body: null, signal }
       const { status, headers, body } = responseOf(await sendFresh(agent, request, wire), request)
-      answers.push({ status, retryAfter: headers.get('retry-after'), body: await bodyAtOnce(body, bodyBytesMax) })
+      answers.push(evidenceAnswer(status, headers, await bodyAtOnce(body, bodyBytesMax)))
     }
   } finally {
     agent.endIdle()

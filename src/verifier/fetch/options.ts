@@ -5,8 +5,9 @@ import { AMD_ROOTS, type TrustedRoot } from '../../attest/amd/roots.ts'
 import { derBlocks } from '../../attest/encoding/pem.ts'
 import { sha256 } from '../../attest/hash.ts'
 import { type Policy, parsePolicy } from '../../attest/policy/policy.ts'
-import { equalConstantTime, toHex, utf8 } from '../../base/bytes.ts'
+import { equalConstantTime, fromHex, toHex, utf8 } from '../../base/bytes.ts'
 import { messageOf } from '../../base/fault.ts'
+import { EXPOSURE_WORDS, type Exposure } from '../../contract/vm/exposure.ts'
 import { type ExpectedAllowlist, readAllowlist } from '../allowlist.ts'
 import { allPins, PINS, type Pins, pinCheckName, pinChecks, waiversProblem } from '../pins.ts'
 import { readSimulatedRoot } from '../simulated-root.ts'
@@ -36,6 +37,17 @@ export type AttestedFetchOptions = {
    * its host leads it. All others fail the verification. Default: none.
    */
   readonly outside?: readonly string[]
+  /**
+   * SHA-256 of each workload.json that you accept (HOST_DATA), in hexadecimal; 1 to 64. Every other one fails the
+   * verification. Default: any that the other pins accept.
+   */
+  readonly workloads?: readonly string[]
+  /**
+   * Settings of workload.json that you accept by name: 'usage-labels' (the host gets `user` and `metadata`),
+   * 'no-padding' (packets show the length of each token), 'kept-responses' (content stays in the gateway's memory).
+   * Each other one fails the verification. Default: none.
+   */
+  readonly allow?: readonly Exposure[]
   /** For a gateway without such a VM: its `gateway-configuration.json`, byte by byte; its receipt has the digest. */
   readonly configuration?: string | Uint8Array | 'any'
   /**
@@ -87,6 +99,8 @@ type Trust = {
   readonly workload: Uint8Array | null
   /** Names of upstreams. */
   readonly outside: readonly string[]
+  readonly workloads?: readonly Uint8Array[]
+  readonly allow: readonly Exposure[]
 }
 
 export type Limits = {
@@ -139,6 +153,8 @@ const NAMES = [
     'ca',
     'encryption',
     'outside',
+    'workloads',
+    'allow',
   ],
   ...['reverifyAfterMs', ...Object.keys(NUMBERS)],
 ]
@@ -219,9 +235,11 @@ function readTrust(options: AttestedFetchOptions): Trust {
     crl: crl === undefined ? undefined : reading('crl', () => derBlocks(crl, 'X509 CRL', 'revocation list')[0]),
     allowlist: readAllowlistOption(options.allowlist ?? 'any'),
     outside: readOutside(options.outside ?? []),
+    ...(options.workloads === undefined ? {} : { workloads: readWorkloads(options.workloads) }),
+    allow: readAllow(options.allow ?? []),
     configurationDigest: configuration === 'any' ? 'any' : sha256(bytesOf('configuration', configuration)),
   }
-  for (const check of pinChecks(PINS, trust.pins, trust)) {
+  for (const check of pinChecks(PINS, trust.pins, { ...trust, workloadCount: trust.workloads?.length ?? 0 })) {
     const pin = PINS.find(name => pinCheckName(name) === check.name)
     if (check.outcome === 'fail' && pin !== undefined) throw new OptionError(...MISSING[pin])
   }
@@ -236,7 +254,7 @@ const MISSING: Readonly<Record<(typeof PINS)[number], readonly [param: string, p
   ],
   allowlist: [
     'allowlist',
-    "nothing says whose gateway it is: give `workload` or `allowlist`, or in the policy `idKeyDigest` or `hostData`, or say pins: { allowlist: 'any' }",
+    "nothing says whose gateway it is: give `workload`, `workloads` or `allowlist`, or in the policy `idKeyDigest` or `hostData`, or say pins: { allowlist: 'any' }",
   ],
   vmpl: ['policy.vmpls', "every VMPL is accepted: name [0], or say pins: { vmpl: 'any' }"],
   crl: ['pins.crl', 'no revocation list is required'],
@@ -285,6 +303,21 @@ function readPins(given: Partial<Pins>): Pins {
 function readOutside(given: readonly string[]): readonly string[] {
   const isNames = Array.isArray(given) && given.every(name => typeof name === 'string' && name !== '')
   if (!isNames) throw new OptionError('outside', "give upstreams, like ['name=https://host']")
+  return [...given]
+}
+
+const workloadsMax = 64
+
+function readWorkloads(given: readonly string[]): Uint8Array[] {
+  const digests = Array.isArray(given) ? given.map(text => (typeof text === 'string' ? fromHex(text) : null)) : []
+  const isDigests = digests.length >= 1 && digests.length <= workloadsMax
+  if (isDigests && digests.every(digest => digest?.length === 32)) return digests.flatMap(digest => digest ?? [])
+  throw new OptionError('workloads', `give 1 to ${workloadsMax} SHA-256 of workload.json, in hexadecimal`)
+}
+
+function readAllow(given: readonly Exposure[]): readonly Exposure[] {
+  const isNames = Array.isArray(given) && given.every(name => Object.hasOwn(EXPOSURE_WORDS, name))
+  if (!isNames) throw new OptionError('allow', `give a list of ${Object.keys(EXPOSURE_WORDS).join(', ')}`)
   return [...given]
 }
 

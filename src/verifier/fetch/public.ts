@@ -36,6 +36,7 @@ export {
   EvidenceError,
   IncompleteResponseError,
   KeyChangedError,
+  KeyMakerError,
   OptionError,
   RequestError,
   VerificationError,

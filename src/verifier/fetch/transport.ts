@@ -1,4 +1,6 @@
-// Carries requests to a gateway: Bun and Node pin the TLS key of every connection, a page cannot. Types, one error.
+// Carries requests to a gateway: Bun and Node pin the TLS key of every connection, a page cannot. Pure.
+
+import { epochHeader } from '../../attest/ehbp/protocol.ts'
 
 /** A request whole: its body is sent again when the gateway has a new key. */
 export type WireRequest = {
@@ -21,7 +23,18 @@ export type WireResponse = {
 
 export type EvidenceQuestion = { readonly url: URL; readonly bodyBytesMax: number }
 
-export type EvidenceAnswer = { readonly status: number; readonly retryAfter: string | null; readonly body: Uint8Array }
+export type EvidenceAnswer = {
+  readonly status: number
+  readonly retryAfter: string | null
+  /** The gateway's replay epoch in hexadecimal, which nobody signs. */
+  readonly epoch: string | null
+  readonly body: Uint8Array
+}
+
+/** The answer of these headers and this body. */
+export function evidenceAnswer(status: number, headers: Headers, body: Uint8Array): EvidenceAnswer {
+  return { status, retryAfter: headers.get('retry-after'), epoch: headers.get(epochHeader), body }
+}
 
 export type EvidenceAnswers = {
   /** One for each question, in their order. */

@@ -3,14 +3,15 @@
 import { ConnectionError, OptionError } from './errors.ts'
 import type { Wire } from './options.ts'
 import { bodyAtOnce } from './response-body.ts'
-import type {
-  Channel,
-  EvidenceAnswer,
-  EvidenceAnswers,
-  EvidenceQuestion,
-  Transport,
-  WireRequest,
-  WireResponse,
+import {
+  type Channel,
+  type EvidenceAnswer,
+  type EvidenceAnswers,
+  type EvidenceQuestion,
+  evidenceAnswer,
+  type Transport,
+  type WireRequest,
+  type WireResponse,
 } from './transport.ts'
 
 /** Throws OptionError for options that a page cannot honor, and where a bundler took the wrong half. */
@@ -34,9 +35,8 @@ const FRESH = { ...ALONE, cache: 'no-store' } as const
 async function askEvidence(questions: readonly EvidenceQuestion[], signal: AbortSignal): Promise<EvidenceAnswers> {
   const answers: EvidenceAnswer[] = []
   for (const { url, bodyBytesMax } of questions) {
-    const response = await fetch(url, { ...FRESH, signal, headers: { accept: 'application/json' } })
-    const body = await bodyAtOnce(response.body, bodyBytesMax)
-    answers.push({ status: response.status, retryAfter: response.headers.get('retry-after'), body })
+    const { status, headers, body } = await fetch(url, { ...FRESH, signal, headers: { accept: 'application/json' } })
+    answers.push(evidenceAnswer(status, headers, await bodyAtOnce(body, bodyBytesMax)))
   }
   return { answers, tlsSpkiDigest: 'any' }
 }

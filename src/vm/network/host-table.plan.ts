@@ -8,7 +8,7 @@ import { answerMark } from '../../base/link-names.ts'
 import type { EgressSource } from '../../config/egress.ts'
 import type { EgressSourceV6 } from '../../config/egress-v6.ts'
 import type { GatewayListen, GatewayService } from './nft.plan.ts'
-import { clientRules, type ServiceConnections, serviceRules } from './nft-services.plan.ts'
+import { clientRules, RATED, ratedSetForm, type ServiceConnections, serviceRules } from './nft-services.plan.ts'
 
 export type HostTablePlan = {
   readonly table: string
@@ -68,6 +68,7 @@ export function hostTableText(plan: HostTablePlan): string {
     `add table ${table}`,
     // Never flushed: they hold counts.
     ...COUNTED.map(([name, type]) => `add set ${table} ${name} { type ${type}; size 65535; flags dynamic; }`),
+    ...RATED.map(([name, type]) => `add set ${table} ${name} { type ${type}; ${ratedSetForm} }`),
     ...CHAINS.map(([name, hook]) => `add chain ${table} ${name} { type ${hook}; policy accept; }`),
     ...CHAINS.map(([name]) => `flush chain ${table} ${name}`),
     ...rules(plan).map(([chain, rule]) => `add rule ${table} ${chain} ${rule}`),

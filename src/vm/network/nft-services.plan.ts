@@ -1,4 +1,5 @@
-// Bounds on connections to the services of this host, as rules of the appliance's table. Pure.
+// Bounds on connections to the services of this host, as rules of the appliance's table: how many are open, and how
+// many begin each second, since each costs a TLS handshake. Pure.
 
 /** Bounds on TCP connections to the appliance's own services, which the runtime does not have. */
 export type ServiceConnections = {
@@ -8,19 +9,61 @@ export type ServiceConnections = {
   /** From one IPv4 /24 or one IPv6 /48, which a single client may own. Instances, which share a network, are exempt. */
   readonly perNetworkMax: number
   readonly allMax: number
+  /**
+   * New connections a second of one IPv4 address or one IPv6 network of 64 bits. After a pause it may open its whole
+   * share at once.
+   */
+  readonly newPerSecondMax: number
 }
 
 const reset = 'counter reject with tcp reset'
 const network4 = 'ip saddr and 255.255.255.0'
 const network6 = 'ip6 saddr and ffff:ffff:ffff::'
 
+/**
+ * Sets of the addresses and networks that began connections lately, each with its token bucket. A full set evicts none:
+ * addresses without an entry share one bucket.
+ */
+export const RATED = [
+  ['rates_v4', 'ipv4_addr'],
+  ['rates_v6', 'ipv6_addr'],
+  ['rates_n4', 'ipv4_addr'],
+  ['rates_n6', 'ipv6_addr'],
+] as const
+
+/** An entry goes a minute after its address began its last connection. */
+export const ratedSetForm = 'size 65535; flags dynamic,timeout; timeout 1m;'
+
+/** A /24 or /48, or all addresses without an entry, may begin as many connections as this number of addresses. */
+const networkShares = 8
+
 type Bounds = Omit<ServiceConnections, 'ports'>
 type ClientRule = ['gateway_clients', string]
 
+/** Returns rules that reset a new connection beyond the rate of its address; `source` is the expression for that. */
+function rateRules(fresh: string, source: string, set: string, bounds: Bounds): string[] {
+  const limit = limitWords(bounds, 1)
+  return [
+    `${fresh} update @${set} { ${source} limit ${limit} } ${reset}`,
+    `${fresh} ${source} != @${set} limit ${limitWords(bounds, networkShares)} ${reset}`,
+  ]
+}
+
+function networkRateRule(fresh: string, source: string, set: string, bounds: Bounds): string {
+  return `${fresh} update @${set} { ${source} limit ${limitWords(bounds, networkShares)} } ${reset}`
+}
+
+function limitWords({ perAddressMax, newPerSecondMax }: Bounds, shares: number): string {
+  const burst = Math.max(perAddressMax, newPerSecondMax)
+  return `rate over ${shares * newPerSecondMax}/second burst ${shares * burst} packets`
+}
+
 /** Bounds on connections of guests that are passed on to a VM. */
-export function guestClientRules({ perAddressMax, allMax }: Bounds, port: number): ClientRule[] {
+export function guestClientRules(bounds: Bounds, port: number): ClientRule[] {
+  const { perAddressMax, allMax } = bounds
   const fresh = `iifname @taps oifname @gateways tcp dport ${port} ct state new`
   return [
+    ...rateRules(fresh, 'ip saddr', 'rates_v4', bounds).map((rule): ClientRule => ['gateway_clients', rule]),
     ['gateway_clients', `${fresh} add @connections_v4 { ip saddr ct count over ${perAddressMax} } ${reset}`],
     ['gateway_clients', `${fresh} add @connections_gateway { tcp dport ct count over ${allMax} } ${reset}`],
   ]
@@ -29,9 +72,12 @@ export function guestClientRules({ perAddressMax, allMax }: Bounds, port: number
 /**
  * The same of clients from outside, who come to the VM by `link`. An address has one share of all services together.
  */
-export function clientRules({ perAddressMax, perNetworkMax, allMax }: Bounds, to: To): ClientRule[] {
+export function clientRules(bounds: Bounds, to: To): ClientRule[] {
+  const { perAddressMax, perNetworkMax, allMax } = bounds
   const fresh = `iifname != "${to.link}" oifname "${to.link}" tcp dport ${to.port} ct state new`
   return [
+    ...rateRules(fresh, 'ip saddr', 'rates_v4', bounds).map((rule): ClientRule => ['gateway_clients', rule]),
+    ['gateway_clients', networkRateRule(fresh, network4, 'rates_n4', bounds)],
     ['gateway_clients', `${fresh} add @connections_v4 { ip saddr ct count over ${perAddressMax} } ${reset}`],
     ['gateway_clients', `${fresh} add @connections_n4 { ${network4} ct count over ${perNetworkMax} } ${reset}`],
     ['gateway_clients', `${fresh} add @connections_gateway { tcp dport ct count over ${allMax} } ${reset}`],
@@ -42,9 +88,10 @@ type To = { readonly link: string; readonly port: number }
 
 /** `link`: interface that VMs come by. */
 export function serviceRules(
-  { ports, perAddressMax, perNetworkMax, allMax }: ServiceConnections,
+  bounds: ServiceConnections,
   { link, hasV6 }: { readonly link: string; readonly hasV6: boolean },
 ): ['services', string][] {
+  const { ports, perAddressMax, perNetworkMax, allMax } = bounds
   if (ports.length === 0) return []
   // A proxy on this host speaks for many clients.
   const fresh = `iifname != "lo" tcp dport { ${ports.join(', ')} } ct state new`
@@ -52,7 +99,15 @@ export function serviceRules(
   const over = `ct count over ${perAddressMax} } ${reset}`
   const overNetwork = `ct count over ${perNetworkMax} } ${reset}`
   const [guests, others] = [`iifname "${link}"`, `iifname != "${link}"`]
+  const rates = [
+    ...rateRules(fresh, 'ip saddr', 'rates_v4', bounds),
+    ...(hasV6 ? rateRules(`${guests} ${fresh}`, 'ip6 saddr', 'rates_v6', bounds) : []),
+    ...rateRules(hasV6 ? `${others} ${fresh}` : fresh, prefix, 'rates_v6', bounds),
+    networkRateRule(`${others} ${fresh}`, network4, 'rates_n4', bounds),
+    networkRateRule(`${others} ${fresh}`, network6, 'rates_n6', bounds),
+  ]
   return [
+    ...rates.map((rule): ['services', string] => ['services', rule]),
     ['services', `${fresh} add @connections_v4 { ip saddr ${over}`],
     // Instances share one network; each is limited by its address.
     ...(hasV6

@@ -21,7 +21,7 @@ import {
 import { type EgressNames, nameSetLines, type namesChain } from './egress-names.plan.ts'
 import { EGRESS_SETS_V6, type EgressPlanV6, ENTRY_RULES_V6 } from './egress-v6.plan.ts'
 import { type Element, elementLines } from './nft-elements.plan.ts'
-import { guestClientRules, type ServiceConnections } from './nft-services.plan.ts'
+import { guestClientRules, RATED, ratedSetForm, type ServiceConnections } from './nft-services.plan.ts'
 
 export type NftVm = {
   readonly tap: string
@@ -113,6 +113,7 @@ export function rulesetText(plan: NftPlan): string {
     ...collections.map(([kind, name, type]) => `add ${kind} ${table} ${name} { type ${type}; }`),
     // Never flushed: they hold counts.
     ...COUNTED.map(([name, type]) => `add set ${table} ${name} { type ${type}; size 65535; flags dynamic; }`),
+    ...RATED.slice(0, 1).map(([name, type]) => `add set ${table} ${name} { type ${type}; ${ratedSetForm} }`),
     ...FLEETING.map(
       ([name, timeout]) =>
         `add set ${table} ${name} { type ifname; size 65535; flags dynamic,timeout; timeout ${timeout}; }`,

@@ -21,6 +21,7 @@ import { fromUtf8, toBase64Url, utf8 } from '../../../src/base/bytes.ts'
 const digest = new Uint8Array(32).fill(1)
 const claim: ResponseClaim = {
   requestId: 'req_1',
+  keyMadeBy: 'client',
   model: 'tiny',
   upstream: 'built-in',
   coverage: 'inside',
@@ -53,7 +54,7 @@ function reference(text: string) {
   }
   const answerDigest = events.reduce(
     (link, event) => hash(link, hash(event)),
-    hash('strongroom/response/v3 response\0', salt),
+    hash('strongroom/response/v4 response\0', salt),
   )
   return { answerDigest, eventCount: events.length, sizeBytes: Buffer.byteLength(text) }
 }
@@ -92,7 +93,7 @@ describe('the claim', () => {
     const decoded = decodeResponseReceipt(text)
     expect(decoded).toEqual({ claim, claimBytes: encodeClaim(claim), signatures })
     const signed = signedBytesOf(decoded.claimBytes)
-    expect(fromUtf8(signed.subarray(0, 23))).toBe('strongroom/response/v3\0')
+    expect(fromUtf8(signed.subarray(0, 23))).toBe('strongroom/response/v4\0')
     expect(signed.subarray(23)).toEqual(decoded.claimBytes)
   })
 
@@ -117,6 +118,8 @@ describe('the claim', () => {
     { upstream: '' },
     { coverage: 'both' as 'inside' },
     { coverage: '' as 'inside' },
+    { keyMadeBy: 'operator' as 'host' },
+    { keyMadeBy: true as unknown as 'host' },
     { requestDigest: new Uint8Array(31) },
     { answerDigest: new Uint8Array(33) },
     { promptTokens: -1 },
@@ -141,15 +144,20 @@ describe('the claim', () => {
     expect(() => decodeResponseReceipt(bad)).toThrow(Malformed)
   })
 
-  test('goal: a receipt of version 1, which does not say who answered, is refused with that reason', () => {
+  test('goal: receipts of versions 1 and 3 are refused with what they do not say', () => {
     const { upstream: _, coverage: __, ...rest } = claim
     const old = encodeCbor(new Map(Object.entries({ format: 'strongroom/response/v1', ...rest })))
     expect(() => decodeResponseReceipt(encodeResponseReceipt(old, signatures))).toThrow(
-      'response claim: its format is strongroom/response/v1, which does not say who answered; only strongroom/response/v3 is read',
+      'response claim: its format is strongroom/response/v1, which does not say who answered; only strongroom/response/v4 is read',
+    )
+    const { keyMadeBy: ___, ...keyless } = claim
+    const before = encodeCbor(new Map(Object.entries({ format: 'strongroom/response/v3', ...keyless })))
+    expect(() => decodeResponseReceipt(encodeResponseReceipt(before, signatures))).toThrow(
+      'response claim: its format is strongroom/response/v3, which does not say who made the key that asked; only strongroom/response/v4 is read',
     )
     const strange = encodeCbor(new Map(Object.entries({ ...claim, format: 'strongroom/response/v9' })))
     expect(() => decodeResponseReceipt(encodeResponseReceipt(strange, signatures))).toThrow(
-      'response claim: its format is not strongroom/response/v3',
+      'response claim: its format is not strongroom/response/v4',
     )
   })
 

@@ -304,6 +304,20 @@ function readOrMalformed<T>(read: () => T): T | undefined {
   }
 }
 
+// Goal: a claim of a VM that drew no gateway key, as those of the former release, has the bytes of before.
+test('the digest of a gateway key is in a claim where the VM drew one, and else leaves no trace', () => {
+  const { gatewayKeyDigest: digest, ...former } = statementOf('claim') as Extract<Statement, { kind: 'claim' }>
+  expect(digest).toEqual(new Uint8Array(32).fill(15))
+  const without = encodeStatement({ ...former, gatewayKeyDigest: null })
+  const map = decodeCbor(without, STATEMENT_LIMITS)
+  if (!(map instanceof Map)) throw new Error('a statement is a map')
+  expect(map.has('gatewayKeyDigest')).toBe(false)
+  expect(decodeStatement(without)).toEqual({ ...former, gatewayKeyDigest: null })
+  for (const value of [null, new Uint8Array(31), 'x']) {
+    expect(() => decodeStatement(encodeCbor(new Map([...map, ['gatewayKeyDigest', value]])))).toThrow(Malformed)
+  }
+})
+
 // Goal: a statement of a worker without GPUs has the bytes of before there were any, and no second form.
 test('evidence of GPUs is in a statement where there is some, and else leaves no trace', () => {
   const { gpuEvidenceDigest, ...former } = statementOf('workload') as Extract<Statement, { kind: 'workload' }>

@@ -16,7 +16,7 @@ function open(limits: Partial<KeptLimits> = {}) {
     },
     /** By a key whose digest is `keyDigest`; where nothing is said, the organization has that key alone. */
     keep: (id: string, organizationId: string, bytes = 10, keyDigest = organizationId) =>
-      kept.keep(id, { organizationId, keyDigest, text: id.padEnd(bytes, '.') }),
+      kept.keep(id, { organizationId, keyDigest, text: id.padEnd(bytes, '.'), facts: null }),
   }
 }
 
@@ -46,6 +46,21 @@ test('goal: with a time of zero none is kept', () => {
   const { kept, keep } = open({ retentionMs: 0 })
   keep('a1', 'a')
   expect([kept.find('a1', 'a'), kept.size.count]).toEqual([null, 0])
+})
+
+test('goal: facts are there for the key alone and as long as the text, and to read them does not keep it longer', () => {
+  let nowMs = 1_000
+  const limits = { retentionMs: 100, countMax: 10, bytesMax: 1_000 }
+  const kept = new KeptTexts<{ readonly chars: number }>({ clock: { monotonicMs: () => nowMs }, limits })
+  kept.keep('a1', { organizationId: 'a', keyDigest: 'k', text: 'text', facts: { chars: 4 } })
+  nowMs += 99
+  expect([kept.factsOf('a1', 'k'), kept.factsOf('a1', 'other'), kept.factsOf('a2', 'k')]).toEqual([
+    { chars: 4 },
+    null,
+    null,
+  ])
+  nowMs += 1
+  expect(kept.factsOf('a1', 'k')).toBeNull()
 })
 
 describe('when there is no more room', () => {

@@ -38,7 +38,7 @@ test('goal: what is on the disk is what is judged, and looking makes nothing', (
   const look = () => databaseCheck(lookAtDatabase(dir, { isRoot: true }), schemaVersionOf(MIGRATIONS)).result
   try {
     expect(look()).toBe('SKIP')
-    writeFileSync(join(dir, 'gateway-key.secret'), 'x')
+    writeFileSync(join(dir, 'control.key'), 'x')
     expect(look()).toBe('FAIL')
     openStore(join(dir, 'strongroom.db')).close()
     expect(look()).toBe('PASS')

@@ -28,6 +28,7 @@ import {
   makeInstanceAttestation,
   sampleInstance,
   sampleMeasurement,
+  samplePublicKey,
 } from '../../rigs/instances/instance-attestation.ts'
 import { cosign, startLogServer } from '../../rigs/log/log-server.ts'
 import { newSigner } from '../../rigs/log/log-signer.ts'
@@ -63,6 +64,8 @@ const file = (name: string, text: string | Uint8Array) => {
 const trusting = ['--log-key', key, '--log-state', join(dir, 'memory')]
 const online = ['--log', server.url, '--log-ca', server.caFile, ...trusting]
 const witnessed = ['--witness', encodeNoteKey(witness.key)]
+/** For tests of everything but the witness. */
+const unwitnessed = [...online, '--unwitnessed']
 
 async function published(...facts: LogFact[]): Promise<void> {
   log.append(...facts)
@@ -87,6 +90,7 @@ const { root, policy, gatewayPolicy } = await clientFiles()
 const { measurements: _, ...unpinned } = JSON.parse(policy)
 const instance = [
   ...['instance', sampleInstance.hostname, '--no-known-hosts', '--as-of', simulatedAsOf.toISOString()],
+  ...['--public-key', samplePublicKey],
   ...['--document', file('attestation.json', JSON.stringify(await makeInstanceAttestation()))],
   ...['--trust-simulated-root', file('root.pem', root), '--gateway-policy', file('gateway.json', gatewayPolicy)],
 ]
@@ -99,10 +103,10 @@ const byLog = [
 ]
 
 test("goal: an image that is in the log passes by it alone, and a witness makes it more than its owner's word", async () => {
-  const none = await verify([...byLog, ...online])
+  const none = await verify([...byLog, ...unwitnessed])
   expect([none.code, none.failed]).toEqual([1, ['log-included']])
   await published(image)
-  const alone = await verify([...byLog, ...online])
+  const alone = await verify([...byLog, ...unwitnessed])
   expect([alone.code, alone.failed]).toEqual([0, []])
   expect(alone.open).toEqual(expect.arrayContaining(['log-witnessed', 'log-age', 'log-consistent']))
   const both = await verify([...byLog, ...online, ...witnessed])
@@ -110,18 +114,40 @@ test("goal: an image that is in the log passes by it alone, and a witness makes 
   expect(both.passed).toEqual(
     expect.arrayContaining(['pin-measurement', 'log-included', 'log-consistent', 'log-witnessed', 'log-age']),
   )
-  const text = await runHere(['verify', ...byLog, ...online])
+  const text = await runHere(['verify', ...byLog, ...unwitnessed])
   expect(text.stdout).toContain(
     "log-witnessed: no witness is named: what the log shows is its owner's word, to you alone",
   )
   expect((await runHere(['verify', ...byLog, ...online, ...witnessed])).stdout).toContain('log: entry 0 of 1 in ')
 })
 
+test('goal: a log that the host makes for one client satisfies --in-log only with --unwitnessed, and says so', async () => {
+  // The host signs a private tree with the log's own key; the entry of its secret image is in no tree that others see.
+  const secret = openLogBench({ begins: false })
+  writeFileSync(join(secret.directory, 'log-key.pem'), readFileSync(join(plain.directory, 'log-key.pem')))
+  const forged = secret.reopened()
+  forged.begin()
+  forged.append(image)
+  const forgedKey = encodeNoteKey(forged.key() ?? witness.key)
+  server.log = forged
+  const address = ['--log', server.url, '--log-ca', server.caFile, '--log-state', join(dir, 'memory')]
+  const asked = [...byLog, ...address, '--log-key', forgedKey]
+  await expectUsageError(['verify', ...asked], '--in-log requires --witness')
+  const other = await verify([...asked, ...witnessed])
+  expect([other.code, other.failed]).toEqual([6, ['log-witnessed']])
+  const accepted = await verify([...asked, '--unwitnessed'])
+  expect([accepted.code, accepted.failed]).toEqual([0, []])
+  expect(accepted.open).toEqual(expect.arrayContaining(['pin-measurement', 'log-witnessed', 'log-age']))
+  const text = await runHere(['verify', ...asked, '--unwitnessed', '--verbose'])
+  expect(text.stdout).toContain('accepted entry 0 of 1 of an unwitnessed log: you asked with --unwitnessed')
+  secret[Symbol.dispose]()
+})
+
 test('goal: a hash that is pinned stays pinned, and the log is asked besides', async () => {
   await published(image)
   expect((await verify([...pinned, ...online, ...witnessed])).code).toBe(0)
   const wrong = file('wrong.json', JSON.stringify({ ...unpinned, measurements: ['ab'.repeat(48)] }))
-  const other = await verify([...instance, '--policy', wrong, '--in-log', ...online])
+  const other = await verify([...instance, '--policy', wrong, '--in-log', ...online, ...witnessed])
   expect([other.document.ok, other.failed]).toEqual([false, expect.arrayContaining(['receipt/measurement'])])
 })
 
@@ -145,7 +171,7 @@ test('goal: a witness that is old, or another, is a matter of policy: exit code 
 
 test('goal: a fork between two visits fails, keeps both checkpoints, and forgets neither', async () => {
   await published(image)
-  expect((await verify([...byLog, ...online])).code).toBe(0)
+  expect((await verify([...byLog, ...unwitnessed])).code).toBe(0)
   const other = openLogBench({ begins: false })
   writeFileSync(join(other.directory, 'log-key.pem'), readFileSync(join(plain.directory, 'log-key.pem')))
   const forked = other.reopened({ name: 'x' })
@@ -157,12 +183,12 @@ test('goal: a fork between two visits fails, keeps both checkpoints, and forgets
   const again = other.reopened()
   again.append({ kind: 'workload', sha256: 'ab'.repeat(32) }, image, { kind: 'allowlist', sha256: 'ab'.repeat(32) })
   server.log = again
-  const seen = await verify([...byLog, ...online])
+  const seen = await verify([...byLog, ...unwitnessed])
   expect([seen.code, seen.failed]).toEqual([1, ['log-consistent']])
   const evidence = JSON.parse(readFileSync(seen.document.log.fork_evidence, 'utf8'))
   expect([evidence.earlier.includes(`\n${log.shown()}\n`), evidence.later.includes('\n3\n')]).toEqual([true, true])
   server.log = log
-  expect((await verify([...byLog, ...online])).code).toBe(0)
+  expect((await verify([...byLog, ...unwitnessed])).code).toBe(0)
   other[Symbol.dispose]()
 })
 
@@ -176,11 +202,17 @@ test('goal: a saved proof works without the network for seven days, and never hi
   expect([good.code, good.passed.includes('log-consistent')]).toEqual([0, true])
   expect(server.asked.length).toBe(asked)
   await published({ kind: 'workload', sha256: 'cd'.repeat(32) })
-  expect((await verify([...byLog, ...online])).code).toBe(0)
+  expect((await verify([...byLog, ...unwitnessed])).code).toBe(0)
   const older = await verify([...byLog, ...offline])
   expect([older.code, older.open.includes('log-consistent')]).toEqual([0, true])
   const lines = readFileSync(proof, 'utf8')
-  const bad = await verify([...byLog, '--log', file('bad.txt', lines.replace(/index [0-9]+/, 'index 7')), ...trusting])
+  const bad = await verify([
+    ...byLog,
+    '--log',
+    file('bad.txt', lines.replace(/index [0-9]+/, 'index 7')),
+    ...trusting,
+    ...witnessed,
+  ])
   expect([bad.code, bad.failed]).toEqual([1, ['log-included']])
 })
 
@@ -192,7 +224,7 @@ test('goal: a log that does not answer is exit code 3, one that answers nonsense
     [() => new Response('nonsense'), 2, 'log-format'],
   ] as const) {
     server.answer = answer
-    const found = await verify([...byLog, ...online])
+    const found = await verify([...byLog, ...unwitnessed])
     expect([found.code, found.failed]).toEqual([code, [name]])
   }
   expect(existsSync(join(dir, 'memory'))).toBe(false)
@@ -200,6 +232,9 @@ test('goal: a log that does not answer is exit code 3, one that answers nonsense
 
 test('goal: options that say nothing are refused', async () => {
   await expectUsageError(['verify', ...instance, '--in-log'], '--in-log says nothing without --log')
+  await expectUsageError(['verify', ...instance, '--unwitnessed'], '--unwitnessed says nothing without --log')
+  await expectUsageError(['verify', ...pinned, ...unwitnessed], '--unwitnessed says nothing without --in-log')
+  await expectUsageError(['verify', ...byLog, ...unwitnessed, ...witnessed], '--unwitnessed contradicts --witness')
   await expectUsageError(['verify', ...instance, '--log', server.url], '--log goes with --log-key')
   await expectUsageError(['verify', ...instance, '--log', server.url, '--log-key', 'x'], 'it is not NAME+ID+KEY')
   await expectUsageError(['verify', ...instance, ...online, '--witness', key], 'no key of a witness')
@@ -224,10 +259,10 @@ test('goal: options that say nothing are refused', async () => {
   )
   mkdirSync(join(dir, 'memory'), { recursive: true })
   await published(image)
-  await verify([...byLog, ...online])
+  await verify([...byLog, ...unwitnessed])
   const [kept = ''] = Array.from(new Bun.Glob('*.checkpoint').scanSync(join(dir, 'memory')))
   writeFileSync(join(dir, 'memory', kept), 'damaged')
-  await expectUsageError(['verify', ...byLog, ...online], 'note: no empty line')
+  await expectUsageError(['verify', ...byLog, ...unwitnessed], 'note: no empty line')
 })
 
 /** Variables of a user with this client.toml. */
@@ -257,7 +292,7 @@ test('goal: client.toml names log, key, witnesses, age and in_log once and for a
   expect([found.code, found.failed]).toEqual([0, []])
   expect(found.passed).toEqual(expect.arrayContaining(['pin-measurement', 'log-included', 'log-witnessed', 'log-age']))
   const argv = ['gateway', gateway.url, '--ca', writeCaFile(), '--trust-simulated-root', (await everything())[1] ?? '']
-  const other = await verify(argv, configured(...namedLog, 'in_log = true'))
+  const other = await verify(argv, configured(...namedLog, 'in_log = true', 'unwitnessed = true'))
   expect([other.code, other.failed]).toEqual([1, ['log-included']])
   expect((await verify([...argv, '--no-log'], configured(...namedLog, 'in_log = true'))).failed).toEqual([
     'pin-measurement',
@@ -287,6 +322,9 @@ test('goal: a mistake in the log of client.toml is refused before anything is as
   }
   const asked = server.asked.length
   await refused('in_log says nothing without log', 'in_log = true')
+  await refused('unwitnessed says nothing without log', 'unwitnessed = true')
+  await refused('--in-log requires --witness', ...namedLog, 'in_log = true')
+  await refused('--unwitnessed contradicts --witness', ...namedLog, namedWitness, 'in_log = true', 'unwitnessed = true')
   await refused('--log goes with --log-key', namedLog[0] ?? '')
   await refused('client.toml: log: It must be https://HOST:PORT.', 'log = "http://x"')
   await refused('client.toml: witness: It is no key of a witness', ...namedLog, `witness = ["${key}"]`)
@@ -317,7 +355,7 @@ test("goal: a gateway's start in the log stands for its measurement and its work
     '--trust-simulated-root',
     rootFile,
     '--in-log',
-    ...online,
+    ...unwitnessed,
   ]
   const secret = await verify(argv)
   expect([secret.code, secret.failed]).toEqual([1, ['log-included']])
@@ -331,7 +369,8 @@ test("goal: a gateway's start in the log stands for its measurement and its work
   })
   const found = await verify(argv)
   expect([found.code, found.failed]).toEqual([0, []])
-  expect(found.passed).toEqual(expect.arrayContaining(['pin-measurement', 'log-included']))
+  expect(found.passed).toContain('log-included')
+  expect(found.open).toEqual(expect.arrayContaining(['pin-measurement', 'pin-allowlist', 'log-witnessed']))
 })
 
 test('goal: a build whose receipt is in the log passes by it; another result of the same VM image does not', async () => {
@@ -347,7 +386,7 @@ test('goal: a build whose receipt is in the log passes by it; another result of 
       '--as-of',
       simulatedAsOf.toISOString(),
     ],
-    ...['--trust-simulated-root', join(dir, 'root.pem'), '--in-log', ...online],
+    ...['--trust-simulated-root', join(dir, 'root.pem'), '--in-log', ...online, ...witnessed],
   ]
   const statement = decodeStatement(decodeReceipt(sample.completion).statement)
   if (statement.kind !== 'build') throw new Error('it is of a build')

@@ -126,7 +126,7 @@ test('goal: a key from its making to its end: shown once, listed without its sec
   expect(made.stdout).toMatch(/^gw_[a-z0-9]{8}_[a-z0-9]{32}\n$/)
   expect([made.code, made.stderr]).toEqual([
     0,
-    `Gateway key ${prefix} of acme. It is not kept and cannot be shown again.\nRevoke it with: strongroom gateway key revoke ${prefix}\n`,
+    `Gateway key ${prefix} of acme. It is not kept and cannot be shown again.\nThis host has seen the key and can act as its client. A client that makes its own with \`strongroom gateway key new\` prevents that.\nRevoke it with: strongroom gateway key revoke ${prefix}\n`,
   ])
   expect(isLetIn(key)).toBe(true)
   const listed = await runJson('gateway', 'key', 'list', 'acme')
@@ -139,6 +139,7 @@ test('goal: a key from its making to its end: shown once, listed without its sec
           organization: 'acme',
           instance: null,
           state: 'active',
+          made_by: 'host',
           requests_per_minute: null,
           tokens_per_minute: null,
           concurrency_max: null,
@@ -164,6 +165,7 @@ test('goal: a key from its making to its end: shown once, listed without its sec
 organization:        acme
 instance:            -
 state:               revoked
+made by:             minted by the host
 requests per minute: as configured
 tokens per minute:   as configured
 concurrency:         as configured
@@ -206,8 +208,8 @@ test('goal: limits and the end that were asked for are what the key has', async 
   const { prefix } = made.document
   const listed = await run('gateway', 'key', 'list', 'globex')
   expect(listed.stdout).toBe(
-    `PREFIX    STATE   REQUESTS/MIN  TOKENS/MIN  CONCURRENT  EXPIRES               LAST USED  INSTANCE  MODELS  BUDGET
-${prefix}  active  5             7000        2           2027-01-31T00:00:00Z  -          -         all     -
+    `PREFIX    STATE   MADE BY             REQUESTS/MIN  TOKENS/MIN  CONCURRENT  EXPIRES               LAST USED  INSTANCE  MODELS  BUDGET
+${prefix}  active  minted by the host  5             7000        2           2027-01-31T00:00:00Z  -          -         all     -
 `,
   )
 })
@@ -280,7 +282,8 @@ test('goal: metrics of both collectors, as text for Prometheus and as one docume
 })
 
 test('goal: every command has help with its usage, examples and the exit codes', async () => {
-  const commands = ['gateway', 'gateway key', 'gateway key create', 'gateway key list', 'gateway key revoke', 'metrics']
+  const keyCommands = ['new', 'add', 'create', 'list', 'revoke'].map(name => `gateway key ${name}`)
+  const commands = ['gateway', 'gateway key', ...keyCommands, 'metrics']
   for (const command of commands) {
     const { code, stdout } = await run(...command.split(' '), '--help')
     expect([command, code]).toEqual([command, 0])

@@ -36,7 +36,10 @@ describe('a good gateway', () => {
   test('passes every line, as a program of its own, with --verbose', async () => {
     // Goal: one line for each thing that the contract wants checked, for each workload, and the verdict says SIMULATED.
     const { code, stdout, stderr } = await run(...line(gateway.url, ...all), '--verbose')
-    expect([code, stderr]).toEqual([0, ''])
+    expect([code, stderr]).toEqual([
+      0,
+      'Whether the host minted your key, so that it can act as you: --key-file FILE asks. So does GET /v1/usage: `key_made_by`.\n',
+    ])
     const lines = stdout.trimEnd().split('\n')
     const names = lines.slice(0, -1).map(line => /^(PASS|NOT CHECKED) ([a-z/-]+): /.exec(line)?.slice(1).join(' '))
     const groups = [
@@ -231,6 +234,9 @@ test('a saved document', async () => {
   await expectUsageError([...saved, gateway.url], 'both are there')
   await expectUsageError(['verify', 'gateway', ...all], 'none is there')
   await expectUsageError(line(gateway.url, '--nonce', nonce), '--nonce is for a saved --document')
+  // Goal: an option without an effect is refused, rather than taken for one that was heeded.
+  await expectUsageError([...saved, '--ca', 'ca.pem'], '--ca is for a connection, and a saved --document needs none')
+  await expectUsageError([...saved, '--timeout-ms', '500'], '--timeout-ms is for a connection')
 })
 
 test('goal: bad input is refused with exit code 2', async () => {

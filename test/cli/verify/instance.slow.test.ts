@@ -37,7 +37,8 @@ afterEach(() => {
 })
 
 const { hostname } = sampleInstance
-const line = (...more: string[]) => ['verify', 'instance', hostname, '--known-hosts', known, ...more]
+const own = ['--public-key', samplePublicKey]
+const line = (...more: string[]) => ['verify', 'instance', hostname, '--known-hosts', known, ...own, ...more]
 const online = (...more: string[]) => line('--api', api.url, ...api.options, ...more)
 
 function file(name: string, text: string): string {
@@ -140,6 +141,43 @@ describe('a good one', () => {
     expect(document.claim.claim.inference.gateway).toEqual(onHost)
   })
 
+  test('goal: workload.json of the gateway is compared with a file, a digest or the policy, and replaces its key', async () => {
+    const text = '{"format":"strongroom/workload/v1"}'
+    const digest = new Bun.CryptoHasher('sha256').update(text).digest('hex')
+    const gateway = { ...sampleGateway, workloads: [digest] }
+    Object.assign(api, {
+      wanted: { claim: sampleDocument({ ...sampleInstance, publicKey: samplePublicKey }, gateway) },
+    })
+    const failed = async (...more: string[]) => checksOf((await verify(online(...more))).document, 'FAIL')
+    const workload = file('workload.json', text)
+    expect(await failed('--gateway-workload', workload)).toEqual([])
+    expect(await failed('--gateway-workload', '00'.repeat(32), '--gateway-workload', digest)).toEqual([])
+    expect(await failed('--gateway-workload', '00'.repeat(32))).toEqual(['prompts'])
+    const named = JSON.parse(readFileSync(join(dir, 'gateway-policy.json'), 'utf8'))
+    const policy = (changes: object) => ['--gateway-policy', file('g.json', JSON.stringify({ ...named, ...changes }))]
+    expect(await failed(...policy({ hostData: digest, idKeyDigest: 'any' }))).toEqual([])
+    expect(await failed(...policy({ hostData: '11'.repeat(32) }))).toEqual(['prompts'])
+    const missing = await runHere(online('--gateway-workload', join(dir, 'none.json')))
+    expect([missing.code, missing.stderr]).toEqual([2, expect.stringContaining('--gateway-workload')])
+  })
+
+  test('goal: a setting of the gateway that shows more to its host passes only by its name', async () => {
+    const gateway: typeof sampleGateway = { ...sampleGateway, allow: ['usage-labels', 'kept-responses'] }
+    Object.assign(api, {
+      wanted: { claim: sampleDocument({ ...sampleInstance, publicKey: samplePublicKey }, gateway) },
+    })
+    const { document } = await verify(online('--allow', 'usage-labels'))
+    expect(checksOf(document, 'FAIL')).toEqual(['prompts'])
+    expect(document.failed).toBe('policy')
+    const all = await verify(online('--allow', 'usage-labels', '--allow', 'kept-responses'))
+    expect(checksOf(all.document, 'FAIL')).toEqual([])
+    const unknown = await runHere(online('--allow', 'everything'))
+    expect([unknown.code, unknown.stderr]).toEqual([
+      2,
+      expect.stringContaining('usage-labels, no-padding, kept-responses'),
+    ])
+  })
+
   test('goal: an upstream outside passes only by its name, and without a policy of the gateway nothing does', async () => {
     const gateway = { ...sampleGateway, outside: ['cloud', 'far'] }
     Object.assign(api, {
@@ -162,7 +200,7 @@ describe('a good one', () => {
     const { code, stderr } = await runHere(online(...outside, '--gateway-policy', more))
     expect([code, stderr]).toEqual([
       2,
-      expect.stringContaining('policy.minimumBuild: only measurements and idKeyDigest'),
+      expect.stringContaining('policy.minimumBuild: only measurements, idKeyDigest and hostData'),
     ])
   })
 
@@ -186,7 +224,7 @@ describe('a good one', () => {
   })
 
   test('goal: --no-known-hosts writes nothing', async () => {
-    const argv = ['verify', 'instance', hostname, '--no-known-hosts', '--api', api.url, ...api.options]
+    const argv = ['verify', 'instance', hostname, '--no-known-hosts', '--api', api.url, ...api.options, ...own]
     const { code, document } = await verify(argv)
     expect([code, document.known_hosts]).toEqual([0, null])
   })
@@ -366,5 +404,14 @@ test('goal: bad input is refused with exit code 2', async () => {
   await expectUsageError(line('--key-file', file('bad-key.txt', 'gw_x')), 'no API key')
   await expectUsageError(line('--image', file('bad.json', '{}')), '--image')
   await expectUsageError(line('--document', '/nonexistent'), '--document /nonexistent')
+  for (const [name, value] of [
+    ['--ca', 'ca.pem'],
+    ['--timeout-ms', '500'],
+    ['--api', 'https://a.example:8441'],
+    ['--key-file', 'key.txt'],
+  ] as const) {
+    const message = `${name} is for a connection, and a saved --document needs none`
+    await expectUsageError(line('--document', 'saved.json', name, value), message)
+  }
   await expectUsageError(['verify', 'instance', hostname], 'there is no HOME')
 })

@@ -27,7 +27,7 @@ type Exchange = { readonly request?: string; readonly response: string; readonly
 
 async function seal(body: string, { keys = receiptKeys(), upstream = 'built-in' } = {}): Promise<string> {
   const sealer = createResponseSealer({ keys, clock: systemClock, random: systemRandom, inside: new Set(['built-in']) })
-  const begun = sealer.begin({ id: 'req_1', model: 'tiny', body: utf8(request), owner: 'o1' })
+  const begun = sealer.begin({ id: 'req_1', model: 'tiny', body: utf8(request), keyMadeBy: 'client', owner: 'o1' })
   const item = begun.seal(upstream)
   item.update(utf8(body))
   return carriedReceipt(await item.finish({ prompt: 3, completion: 4 }), begun.salt)

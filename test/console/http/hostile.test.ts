@@ -3,7 +3,7 @@
 
 import { expect, test } from 'bun:test'
 import { connect } from 'node:tls'
-import { linkToken, logIn, pageHeaders, startConsole } from '../../rigs/console/console.ts'
+import { linkToken, logIn, pageHeaders, startConsole, tenantKey } from '../../rigs/console/console.ts'
 
 /** A clock that only the test moves. Certificates are judged by the clock of the machine, so it begins there. */
 function handClock() {
@@ -232,6 +232,7 @@ test('goal: a failure of ours says nothing of itself', async () => {
       },
     },
   })
-  const response = await rig.send('/api/tenant/instances/v1/instances')
+  const authorization = `Bearer ${tenantKey(rig, 'ca')}`
+  const response = await rig.send('/api/tenant/instances/v1/instances', { headers: { authorization } })
   expect([response.status, await response.text()]).toEqual([500, expect.not.stringContaining('secret')])
 })

@@ -6,7 +6,8 @@ import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { relayTo } from '../../../src/appliance/console/tenant.ts'
-import { logIn, pageHeaders, startConsole } from '../../rigs/console/console.ts'
+import { systemClock } from '../../../src/base/clock.ts'
+import { logIn, pageHeaders, startConsole, tenantKey } from '../../rigs/console/console.ts'
 
 type Seen = { method: string; path: string; headers: Record<string, string>; body: string; address: string }
 
@@ -27,6 +28,8 @@ function watched() {
         'report-to': '{"group":"x","max_age":1,"endpoints":[{"url":"https://evil.example"}]}',
         refresh: '0; url=https://evil.example',
         'service-worker-allowed': '/',
+        'speculation-rules': '"/rules.json"',
+        'www-authenticate': 'Basic realm="console"',
         'x-request-id': 'req_1',
       },
     })
@@ -38,9 +41,10 @@ test('goal: path, query, key and body go to the service; cookie and origin do no
   const service = watched()
   await using rig = await startConsole({ services: { instances: { fetch: service.fetch } } })
   const cookie = await logIn(rig)
+  const authorization = `Bearer ${tenantKey(rig, 'ca')}`
   const response = await rig.send('/api/tenant/instances/v1/instances?limit=2', {
     method: 'POST',
-    headers: { ...pageHeaders(rig.origin, cookie), authorization: 'Bearer ca_x', 'idempotency-key': 'k' },
+    headers: { ...pageHeaders(rig.origin, cookie), authorization, 'idempotency-key': 'k' },
     body: '{"name":"a"}',
   })
   expect([response.status, await response.json()]).toEqual([200, { ok: true }])
@@ -48,7 +52,7 @@ test('goal: path, query, key and body go to the service; cookie and origin do no
     {
       method: 'POST',
       path: '/v1/instances?limit=2',
-      headers: { authorization: 'Bearer ca_x', 'idempotency-key': 'k', 'content-type': 'application/json' },
+      headers: { authorization, 'idempotency-key': 'k', 'content-type': 'application/json' },
       body: '{"name":"a"}',
       address: '127.0.0.1',
     },
@@ -59,19 +63,30 @@ test('goal: path, query, key and body go to the service; cookie and origin do no
   expect(response.headers.get('set-cookie')).toBeNull()
   expect(response.headers.get('access-control-allow-origin')).toBeNull()
   expect(response.headers.get('x-request-id')).toBe('req_1')
-  for (const name of ['nel', 'report-to', 'refresh', 'service-worker-allowed']) {
+  for (const name of [
+    'nel',
+    'report-to',
+    'refresh',
+    'service-worker-allowed',
+    'speculation-rules',
+    'www-authenticate',
+  ]) {
     expect([name, response.headers.get(name)]).toEqual([name, null])
   }
   expect(response.headers.get('content-security-policy')).toContain('; sandbox;')
 })
 
-test('goal: no session is needed, another site is refused, and a service that is off is not found', async () => {
+test('goal: a key needs no session, another site is refused, and a service that is off is not found', async () => {
   const service = watched()
   await using rig = await startConsole({ services: { instances: { fetch: service.fetch } } })
-  expect((await rig.send('/api/tenant/instances/v1/me')).status).toBe(200)
-  const cross = await rig.send('/api/tenant/instances/v1/me', { headers: { 'sec-fetch-site': 'cross-site' } })
+  const authorization = `Bearer ${tenantKey(rig, 'ca')}`
+  const keyFor = (path: string) => (path.includes('inference') ? `Bearer ${tenantKey(rig, 'gw')}` : authorization)
+  expect((await rig.send('/api/tenant/instances/v1/me', { headers: { authorization } })).status).toBe(200)
+  const cross = await rig.send('/api/tenant/instances/v1/me', {
+    headers: { authorization, 'sec-fetch-site': 'cross-site' },
+  })
   expect(cross.status).toBe(403)
-  const foreign = { method: 'POST', headers: { origin: 'https://evil.example' }, body: '{}' }
+  const foreign = { method: 'POST', headers: { authorization, origin: 'https://evil.example' }, body: '{}' }
   expect((await rig.send('/api/tenant/instances/v1/instances', foreign)).status).toBe(403)
   for (const path of [
     '/api/tenant/builds/build',
@@ -79,9 +94,10 @@ test('goal: no session is needed, another site is refused, and a service that is
     '/api/tenant/constructor/x',
     '/api/tenant/x',
   ]) {
-    expect([path, (await rig.send(path)).status]).toEqual([path, 404])
+    const headers = { authorization: keyFor(path) }
+    expect([path, (await rig.send(path, { headers })).status]).toEqual([path, 404])
   }
-  const urls = (await (await rig.send('/api/tenant')).json()) as Record<string, string>
+  const urls = (await (await rig.send('/api/tenant', { headers: { authorization } })).json()) as Record<string, string>
   expect(urls).toEqual({
     instances: 'https://instances.agents.internal:8441',
     inference: 'https://inference.agents.internal:8442',
@@ -97,23 +113,23 @@ test('goal: a gateway in its VM gets the bytes of the page and the page gets its
   try {
     const caFile = join(folder, 'ca.pem')
     writeFileSync(caFile, gateway.ca)
-    const relay = relayTo(`${gateway.origin}/api/tenant/instances`, caFile)
-    const peer = { address: () => '192.0.2.1', mayPause: () => {} }
+    const common = { clock: systemClock, publicRequestsPerMinute: 60 }
+    const relay = relayTo({ url: `${gateway.origin}/api/tenant/instances`, caFile, ...common })
+    const visitor = { address: () => '192.0.2.1', owner: 'organization a', mayPause: () => {} }
+    const authorization = `Bearer ${tenantKey(gateway, 'ca')}`
     const body = new Uint8Array([0, 255, 1, 2])
     const request = new Request('https://x/v1/chat/completions?a=b', {
       method: 'POST',
-      headers: { origin: gateway.origin, authorization: 'Bearer gw_x', 'content-type': 'application/json' },
+      headers: { origin: gateway.origin, authorization, 'content-type': 'application/json' },
       body,
     })
-    const response = await relay(request, peer)
+    const response = await relay(request, visitor)
     expect([response.status, await response.text()]).toEqual([200, '{"ok":true}'])
-    expect(upstream.seen).toMatchObject([
-      { path: '/v1/chat/completions?a=b', headers: { authorization: 'Bearer gw_x' } },
-    ])
-    const other = relayTo(gateway.origin, join(folder, 'other.pem'))
+    expect(upstream.seen).toMatchObject([{ path: '/v1/chat/completions?a=b', headers: { authorization } }])
+    const other = relayTo({ url: gateway.origin, caFile: join(folder, 'other.pem'), ...common })
     await using stranger = await startConsole()
     writeFileSync(join(folder, 'other.pem'), stranger.ca)
-    expect(other(new Request('https://x/'), peer)).rejects.toMatchObject({ code: 'attestation_unavailable' })
+    await expect(other(new Request('https://x/'), visitor)).rejects.toMatchObject({ code: 'attestation_unavailable' })
   } finally {
     rmSync(folder, { recursive: true, force: true })
   }

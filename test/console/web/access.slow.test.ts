@@ -42,7 +42,6 @@ const TENANT = [
   ['/tenant/models', 'Models and usage'],
   ['/tenant/builds', 'Builds'],
   [`/tenant/builds/${buildId}`, 'Build 4f9d2c1e'],
-  ['/tenant/expectations', 'What you expect'],
 ] as const
 
 const LOOKS = [

@@ -6,7 +6,8 @@ import { scriptedConsole } from '../../../scripts/rigs/console/scripted-console.
 import { until } from '../../../scripts/rigs/until.ts'
 import { openPage } from '../../rigs/console/browser.ts'
 import { commandFault } from '../../rigs/console/command-line.ts'
-import { apiKey, gatewayKey, serveTenant } from '../../rigs/console/tenant-services.ts'
+import { apiKey, buildId, gatewayKey, serveTenant } from '../../rigs/console/tenant-services.ts'
+import { sampleInstance } from '../../rigs/instances/instance-attestation.ts'
 
 const own = await scriptedConsole()
 const tenant = await serveTenant(own)
@@ -36,11 +37,16 @@ const PAGES = [
   ['/account', 'Account'],
   ['/tenant', 'Instances'],
   ['/tenant/builds', 'Builds'],
-  ['/tenant/expectations', 'What you expect'],
+  [`/tenant/instances/${sampleInstance.name}`, sampleInstance.name],
+  ['/tenant/models', 'Models and usage'],
+  [`/tenant/builds/${buildId}`, 'Build 4f9d2c1e'],
 ] as const
 
 /** Buttons that open a dialog. */
 const asking = /^(New|Change|Revoke|Delete|Suspend|Resume|Update|Raise|Cancel|Drain|Undrain|Forget|Remove|Confirm)\b/
+
+/** The button after which a page shows the command for the file that it saved. */
+const evidence = 'Download evidence'
 
 const shown = async () => (await page.locator('.command code').allTextContents()).filter(isOurs)
 
@@ -65,6 +71,10 @@ async function commandsOf(path: string, title: string): Promise<string[]> {
     found.push(...(await shown()))
     await page.keyboard.press('Escape')
     await dialog.waitFor({ state: 'detached' })
+  }
+  if (names.includes(evidence)) {
+    await page.getByRole('button', { name: evidence, exact: true }).click()
+    await page.getByText(/ is saved\. /).waitFor()
   }
   return [...found, ...(await shown())]
 }

@@ -63,6 +63,39 @@ test('an organization and a key', async () => {
   await page.getByText(key).waitFor({ state: 'detached' })
 })
 
+test('keys that clients made', async () => {
+  // Goal: a registration line reaches the operator's interface, a pasted key never does, and lists
+  // mark minted keys.
+  await using own = await scriptedConsole()
+  await show('/organizations/acme', 'acme', own)
+  await page.getByText('ca_k3v9x2ab_… made by its client').waitFor()
+  await page.getByText('gw_g4t3w4yk_… minted by the host').waitFor()
+  const add = page.getByRole('button', { name: 'Add', exact: true })
+  const field = page.getByRole('textbox', { name: 'Registration line' })
+  await page.getByRole('button', { name: "Add a client's API key" }).click()
+  await field.fill('ca_newkey00_0123456789abcdefgh')
+  await page.getByText(/^this is a whole key, not its registration line/).waitFor()
+  expect(await add.isDisabled()).toBe(true)
+  const line = `_newkey00_sha256_${'5e'.repeat(32)}`
+  await field.fill(`ca${line}`)
+  await page.getByRole('combobox', { name: 'Scope' }).selectOption('read')
+  await commandIn(`strongroom key add acme ca${line} --scope read`)
+  own.answer(`POST ${operator}/organizations/acme/keys/add`, () => Response.json({}, { status: 201 }))
+  await add.click()
+  await field.waitFor({ state: 'detached' })
+  await page.getByRole('button', { name: "Add a client's gateway key" }).click()
+  await field.fill(`gw${line}`)
+  await page.getByRole('textbox', { name: 'Requests at the same time' }).fill('3')
+  await commandIn(`strongroom gateway key add acme gw${line} --concurrency 3`)
+  own.answer(`POST ${operator}/organizations/acme/gateway-keys/add`, () => Response.json({}, { status: 201 }))
+  await add.click()
+  await field.waitFor({ state: 'detached' })
+  expect(own.changes.map(({ path, body }) => [path, body])).toMatchObject([
+    [`${operator}/organizations/acme/keys/add`, { registration: `ca${line}`, scope: 'read' }],
+    [`${operator}/organizations/acme/gateway-keys/add`, { registration: `gw${line}`, concurrency_max: 3 }],
+  ])
+})
+
 test('the end of a build', async () => {
   // Goal: a build that runs is cancelled after a question, the page then shows its failure, and it is over for good.
   await using own = await scriptedConsole()
@@ -208,7 +241,7 @@ test('roles', async () => {
   own.answer('GET /api/session', () => document(SessionDocument, { ...SESSION, role: 'auditor' }))
   await show('/organizations/acme', 'acme', own)
   await page.getByText('ca_k3v9x2ab_…').waitFor()
-  const names = ['Delete', 'Suspend', 'Change', 'New API key', 'New gateway key', /^Revoke/]
+  const names = ['Delete', 'Suspend', 'Change', 'New API key', 'New gateway key', /^Add a client/, /^Revoke/]
   for (const name of names) expect(await page.getByRole('button', { name }).count()).toBe(0)
   await show('/instances/acme/aaaaaaa1', 'acme/aaaaaaa1', own)
   expect(await page.getByRole('heading', { name: 'Console' }).count()).toBe(0)

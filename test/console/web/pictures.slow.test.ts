@@ -49,9 +49,6 @@ async function picture(of: Page): Promise<Uint8Array> {
   return await of.screenshot({ animations: 'disabled', mask: [of.locator('.chart')], maskColor: '#808080' })
 }
 
-/** Text that is another each time, and breaks into other lines: commands with a nonce, keys, the present. */
-const VARYING = ['.command code', '.verdict .facts dd', '.verdict .note p:not(.verdict-word)']
-
 const PICTURES = SCREENS.flatMap(([name, ...screen]) =>
   LOOKS.map(([look, ...how]) => [name, look, ...screen, ...how] as const),
 )
@@ -65,21 +62,19 @@ test.each(PICTURES)('goal: %s, %s', async (name, look, path, last, colorScheme, 
   expectPicture(`${name}-${look}`, await picture(page))
 })
 
-test.each(LOOKS)("goal: a tenant's verdict, %s", async (look, colorScheme, size) => {
+test.each(LOOKS)("goal: a tenant's evidence, %s", async (look, colorScheme, size) => {
   const { page: own } = openedNow
   await lookAs(own, colorScheme, size)
   await own.goto(`${scripted.url}/tenant`)
-  const expected = JSON.stringify(JSON.stringify(tenant.expected))
-  await own.evaluate(`localStorage.setItem('strongroom-expected', ${expected})`)
   await own.evaluate(`sessionStorage.setItem('strongroom-keys', '${JSON.stringify({ ca: apiKey, gw: gatewayKey })}')`)
   await own.goto(`${scripted.url}/tenant/instances/${sampleInstance.name}`)
-  await own.getByRole('button', { name: /^Verify/ }).click()
-  await own.locator('.verdict-word').waitFor()
+  await own.getByRole('button', { name: 'Download evidence' }).click()
+  await own.getByText(/ is saved\. /).waitFor()
   await own.evaluate(
-    `document.querySelectorAll('${VARYING.join()}').forEach(part => part.textContent = 'another each time')`,
+    `document.querySelectorAll('[role=status] .command code').forEach(part => part.textContent = 'another each time')`,
   )
-  await own.evaluate(`scrollTo({ top: document.querySelector('.verdict').offsetTop - 80, behavior: 'instant' })`)
-  expectPicture(`verdict-${look}`, await picture(own))
+  await own.evaluate(`document.querySelector('[role=status]').scrollIntoView({ block: 'center', behavior: 'instant' })`)
+  expectPicture(`evidence-${look}`, await picture(own))
 })
 
 test('goal: nothing of all that broke the policy', () => {

@@ -4,8 +4,15 @@
 import { describe, expect, test } from 'bun:test'
 import { type TSchema, TypeGuard } from '@sinclair/typebox'
 import { operatorKey } from '../../../scripts/rigs/gateway/receipt-samples.ts'
-import { documentOf, sampleClaim, sampleGateway, sampleNetwork } from '../../../scripts/rigs/instances/sample-claim.ts'
+import {
+  documentOf,
+  drawnOf,
+  sampleClaim,
+  sampleGateway,
+  sampleNetwork,
+} from '../../../scripts/rigs/instances/sample-claim.ts'
 import { simulatedAsOf } from '../../../scripts/rigs/launch/simulated-platform.ts'
+import type { Policy } from '../../../src/attest/policy/policy.ts'
 import { encodeReceipt } from '../../../src/attest/receipt/receipt.ts'
 import { makeReceiptKeys } from '../../../src/attest/receipt/receipt-keys.ts'
 import { reportDataOf } from '../../../src/attest/receipt/statement.ts'
@@ -19,7 +26,7 @@ import { recordOf } from '../../../src/guest/claim-record.ts'
 import { createEvidence } from '../../../src/guest/evidence.ts'
 import { toAttestation } from '../../../src/instances/attestation.codec.ts'
 import { nativeKeys } from '../../../src/linux/native-keys.ts'
-import type { ExpectedGateway } from '../../../src/verifier/claim.ts'
+import { type ExpectedGateway, gatewayKeyCheck, readClaim } from '../../../src/verifier/claim.ts'
 import { type InstanceQuestion, verifyInstance } from '../../../src/verifier/instance.ts'
 import { allInstancePins } from '../../../src/verifier/pins.ts'
 import { signedOf } from '../../../src/vm/evidence/evidence.driver.ts'
@@ -50,9 +57,13 @@ const guest = createEvidence({
 type Handed = { readonly claim: Claim; readonly network: Network | null }
 const honest: Handed = { claim: sampleClaim(owner), network: sampleNetwork }
 
+function recordWith({ claim, network }: Handed) {
+  return recordOf(claim, { sshHostKey: sampleHostKey, network, key: drawnOf(claim) })
+}
+
 /** The checks that failed, where the guest was handed one thing and its owner is shown another. */
 async function judge(handed: Handed, shown: Handed = handed, changes: Partial<InstanceQuestion> = {}) {
-  const record = recordOf(handed.claim, sampleHostKey, handed.network)
+  const record = recordWith(handed)
   const made = await guest.make({ nonce: toBase64Url(sampleNonce), simulated }, record)
   if (!made.ok) throw new Error(made.message)
   const launch = launchText(sampleLaunch)
@@ -70,7 +81,8 @@ async function judge(handed: Handed, shown: Handed = handed, changes: Partial<In
     check => check.outcome === 'fail' || (check.required && check.outcome === 'not-checked'),
   )
   const prompts = found.checks.find(check => check.name === 'prompts')
-  return { ok: found.ok, knownHost: found.knownHost, failed: bad.map(check => check.name), prompts }
+  const key = found.checks.find(check => check.name === 'gateway-key')?.reason
+  return { ok: found.ok, knownHost: found.knownHost, failed: bad.map(check => check.name), prompts, key }
 }
 
 type Path = readonly string[]
@@ -83,7 +95,11 @@ function leavesOf(schema: TSchema, at: Path = []): Path[] {
 }
 
 const unattested: InferenceGateway = { kind: 'unattested', why: 'host', ca: 'PEM' }
-const gateways: readonly InferenceGateway[] = [sampleGateway, unattested, { kind: 'none' }]
+const gateways: readonly InferenceGateway[] = [
+  { ...sampleGateway, allow: ['kept-responses'] },
+  unattested,
+  { kind: 'none' },
+]
 
 /** Value at a path; undefined: none. */
 function valueAt(value: unknown, path: Path): unknown {
@@ -101,6 +117,7 @@ function changedAt<T>(value: T, path: Path): T {
 
 function otherThan(value: unknown): unknown {
   if (typeof value === 'number') return value + 1
+  if (typeof value === 'boolean') return !value
   if (typeof value === 'string') return `${value}0`
   if (Array.isArray(value)) return [...value, 'other']
   return 'other'
@@ -128,7 +145,7 @@ describe('each field that a host hands to an instance', () => {
   })
 
   async function expectCaught(handed: Handed, shown: Handed): Promise<void> {
-    const digest = (handed: Handed) => recordOf(handed.claim, sampleHostKey, handed.network).sha256
+    const digest = (handed: Handed) => recordWith(handed).sha256
     expect(digest(handed)).not.toBe(digest(shown))
     const { ok, failed, knownHost } = await judge(handed, shown)
     expect([ok, knownHost]).toEqual([false, null])
@@ -139,12 +156,8 @@ describe('each field that a host hands to an instance', () => {
     const { ok, failed, prompts } = await judge(honest)
     expect([ok, failed, prompts?.outcome]).toEqual([true, [], 'pass'])
     expect(prompts?.reason).toBe(
-      'prompts go to https://inference.strongroom.internal:8442/v1, model tiny: inside the measured VM c1c1c1c1c1c1c1c1…',
+      'prompts go to https://inference.strongroom.internal:8442/v1, model tiny: inside the measured VM c1c1c1c1c1c1c1c1…, workload.json c3c3c3c3c3c3c3c3…',
     )
-  })
-
-  test('goal: the gateway key is not in what is shown', () => {
-    expect(claimText(documentOf(honest.claim))).not.toContain(honest.claim.inference.key ?? '')
   })
 })
 
@@ -163,6 +176,9 @@ describe('a host that says truly where it sends the prompts', () => {
     ['another image beside it', attested({ measurements: ['c1'.repeat(48), other] }), 'none of those that you expect'],
     ["a stranger's gateway", attested({ operatorKey: other }), `operator key is ${other}`],
     ['an upstream outside', attested({ outside: ['cloud'] }), 'accept that by --allow-outside cloud'],
+    ['labels for the host', attested({ allow: ['usage-labels'] }), 'accept that by --allow usage-labels'],
+    ['streams without padding', attested({ allow: ['no-padding'] }), 'accept that by --allow no-padding'],
+    ['content that is kept', attested({ allow: ['kept-responses'] }), 'accept that by --allow kept-responses'],
     ['the host itself', withGateway(unattested), 'accept that by --unattested-gateway host'],
     [
       'a gateway without a worker',
@@ -216,8 +232,53 @@ describe('a host that says truly where it sends the prompts', () => {
     }
   })
 
+  test('goal: workload.json of the claim is compared with those that the owner names; they stand for a key', async () => {
+    const [own, strange] = [new Uint8Array(32).fill(0xc3), new Uint8Array(32).fill(1)]
+    const judged = (workloads: readonly Uint8Array[], handed = honest, policy: Policy = sampleGatewayPolicy) =>
+      judge(handed, handed, { gateway: { ...asked, policy, workloads } })
+    expect((await judged([strange, own])).ok).toBe(true)
+    const other = await judged([strange])
+    expect(other.failed).toEqual(['prompts'])
+    expect(other.prompts?.reason).toContain(`may have workload.json ${'c3'.repeat(32)}, which is none of those`)
+    const { workloads: _, ...unpinned } = sampleGateway
+    const any = await judged([own], withGateway(unpinned))
+    expect(any.prompts?.reason).toStartWith('the claim takes a gateway with any workload.json of its operator')
+    // Without a key in the policy the workload says whose gateway it is.
+    const byWorkload = { ...sampleGatewayPolicy, idKeyDigest: 'any' as const }
+    const keyless = attested({ operatorKey: null })
+    expect((await judged([own], keyless, byWorkload)).ok).toBe(true)
+    expect((await judged([own], keyless)).prompts?.reason).toStartWith("the gateway's operator key is any, not ")
+  })
+
+  test('goal: what is allowed by name passes', async () => {
+    const labels = attested({ allow: ['usage-labels'] })
+    const found = await judge(labels, labels, { gateway: { ...asked, allow: ['usage-labels'] } })
+    expect([found.ok, found.prompts?.reason.endsWith(', with usage-labels')]).toEqual([true, true])
+  })
+
+  test('goal: an owner reads who chose the gateway key', async () => {
+    const keyOf = async (claim: Claim['inference']) => {
+      const handed = { ...honest, claim: { ...honest.claim, inference: claim } }
+      return (await judge(handed)).key
+    }
+    const { inference } = honest.claim
+    const digest = new Bun.CryptoHasher('sha256').update('s'.repeat(32)).digest('hex')
+    expect(await keyOf(inference)).toBe(`drawn inside the VM: 0a1b2c3d, SHA-256 of its secret ${digest}`)
+    expect(await keyOf({ ...inference, drawsKey: false })).toBe('the instance has no gateway key')
+    // A document of the former release, by its own text.
+    const { key: _, ...rest } = documentOf(honest.claim).claim.inference
+    const former = { ...documentOf(honest.claim) }
+    const document = { ...former, claim: { ...former.claim, inference: { ...rest, keySha256: 'ab'.repeat(32) } } }
+    const read = readClaim(claimText(document))
+    expect(gatewayKeyCheck({ ok: true, value: read })).toMatchObject({
+      outcome: 'not-checked',
+      required: false,
+      reason: expect.stringContaining('the host chose it'),
+    })
+  })
+
   test('goal: an instance without a gateway needs nothing named', async () => {
-    const none = withGateway({ kind: 'none' }, { baseUrl: '', address: null, key: null })
+    const none = withGateway({ kind: 'none' }, { baseUrl: '', address: null, drawsKey: false })
     const { ok, prompts } = await judge(none, none, { gateway: { ...asked, policy: 'any' } })
     expect([ok, prompts?.reason]).toEqual([true, 'the instance has no gateway'])
   })

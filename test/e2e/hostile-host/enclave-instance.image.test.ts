@@ -61,7 +61,7 @@ async function verifiedFromOutside(
     const { exitCode, stdout } = await appliance.cli(
       ...['verify', 'instance', hostname, '--no-known-hosts', '--api', appliance.url, '--json'],
       ...['--ca', join(stateDir, 'ca/ca.pem'), '--key-file', file('key.txt', key)],
-      ...['--trust-simulated-root', join(stateDir, 'simulator/root.pem')],
+      ...['--trust-simulated-root', join(stateDir, 'simulator/root.pem'), '--public-key', appliance.publicKey],
       ...['--policy', file('instance.json', instance), '--gateway-policy', file('gateway.json', gateway)],
     )
     const { checks } = JSON.parse(stdout) as { checks: { name: string; reason: string }[] }

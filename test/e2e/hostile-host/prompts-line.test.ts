@@ -22,7 +22,10 @@ function promptsLine(models: readonly string[]): string {
     configurationDigest: sha256(bytes),
     allowlistDigest: sha256(utf8(encodeAllowlist(document.allowlist))),
   } as StatementOf<'workload'>
-  const shown = { ...verdict(workloadChecks(gateway, readWorkload(bytes), ['o'])), simulated: false }
+  const shown = {
+    ...verdict(workloadChecks(gateway, readWorkload(bytes), { outside: ['o'], workloads: 'any', allow: [] })),
+    simulated: false,
+  }
   const text = verdictSummary(shown, { verbose: false, paint: paintFor(false) })
   return text.split('\n').find(line => line.includes('prompts:')) ?? ''
 }

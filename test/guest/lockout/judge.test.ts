@@ -211,6 +211,30 @@ describe('planted', () => {
     expect(found[name]).toContain(reason)
   })
 
+  // Goal: each setting of sshd that keeps others out is compared, and a weaker value of it alone fails the look.
+  test.each([
+    ['pubkeyauthentication no', 'pubkeyauthentication is no, not yes'],
+    ['allowusers agent help', 'allowusers is agent help, not agent'],
+    ['authenticationmethods any', 'authenticationmethods is any, not publickey'],
+    ['authorizedkeyscommand /bin/keys', 'authorizedkeyscommand is /bin/keys, not none'],
+    ['authorizedkeysfile /etc/keys', 'authorizedkeysfile is /etc/keys, not /run/strongroom/authorized_keys'],
+    ['authorizedprincipalscommand /bin/p', 'authorizedprincipalscommand is /bin/p, not none'],
+    ['authorizedprincipalsfile /etc/p', 'authorizedprincipalsfile is /etc/p, not none'],
+    ['hostbasedauthentication yes', 'hostbasedauthentication is yes, not no'],
+    ['hostkey /etc/ssh/other', 'hostkey is /etc/ssh/other, not /run/strongroom/ssh_host_ed25519_key'],
+    ['kbdinteractiveauthentication yes', 'kbdinteractiveauthentication is yes, not no'],
+    ['passwordauthentication yes', 'passwordauthentication is yes, not no'],
+    ['permitemptypasswords yes', 'permitemptypasswords is yes, not no'],
+    ['permitrootlogin yes', 'permitrootlogin is yes, not no'],
+    ['permittunnel yes', 'permittunnel is yes, not no'],
+    ['permituserenvironment yes', 'permituserenvironment is yes, not no'],
+    ['strictmodes no', 'strictmodes is no, not yes'],
+    ['trustedusercakeys /etc/ca', 'trustedusercakeys is /etc/ca, not none'],
+    ['usepam yes', 'usepam is yes, not no'],
+  ] as const)('sshd with %s', (setting, reason) => {
+    expect(outcomes(sshdWith(setting))).toEqual({ 'sshd-configuration': `fail: ${reason}` })
+  })
+
   // Goal: recipe and judge agree on the words that keep the host's code and tables out; a new word of the recipe needs
   // a decision here.
   test('the words of the recipe', () => {

@@ -61,7 +61,7 @@ test('five lines', async () => {
     baseUrl: 'https://127.0.0.1:1/v1',
     address: null,
     model: 'none',
-    key: null,
+    drawsKey: false,
     gateway: { ...attestedGateway, simulatedRoot: null },
   }
   await ask(host, { id: 'c', op: 'claim', sealed: seal(makeClaim(publicKey, { inference }), hello.boxKey) })

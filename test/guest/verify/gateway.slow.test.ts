@@ -6,7 +6,9 @@ import { launchMeasurement } from '../../../scripts/rigs/enclave/workload.ts'
 import { startEndpoint } from '../../../scripts/rigs/instances/instance-endpoint.ts'
 import { strictPolicy } from '../../../src/attest/policy/policy.ts'
 import { toHex, utf8 } from '../../../src/base/bytes.ts'
+import { systemRandom } from '../../../src/base/ids.ts'
 import type { AttestedGateway, InferenceGateway } from '../../../src/contract/vm/inference-gateway.ts'
+import { drawGatewayKey } from '../../../src/guest/gateway/key.ts'
 import { type GatewayLineQuestion, judgeGateway } from '../../../src/guest/verify/gateway.ts'
 
 const testMs = 120_000
@@ -35,16 +37,23 @@ function honest(changes: Partial<AttestedGateway> = {}): AttestedGateway {
   }
 }
 
-type Asked = Partial<Omit<GatewayLineQuestion, 'paths'>> & { readonly own?: AttestedGateway; readonly at?: string }
+type Asked = Partial<Omit<GatewayLineQuestion, 'paths'>> & {
+  readonly own?: AttestedGateway
+  readonly at?: string
+  readonly ownKey?: string
+}
 
-async function lineOf(gateway: InferenceGateway, { own, at = url, ...changes }: Asked = {}) {
+async function lineOf(gateway: InferenceGateway, { own, at = url, ownKey, ...changes }: Asked = {}) {
   await using endpoint = await startEndpoint({ baseUrl: `${at}/v1`, gateway })
   if (own !== undefined) await endpoint.command(['set'], JSON.stringify(own))
+  if (ownKey !== undefined) await Bun.write(endpoint.paths.gatewayKey, `${ownKey}\n`)
   const { outcome, reason } = await judgeGateway({
     paths: endpoint.paths,
     policy: expected(),
     allowlist: 'any',
     outside: ['far'],
+    allow: [],
+    keyDigest: null,
     simulatedRoot: utf8(bench.host.rootPem),
     ...changes,
   })
@@ -95,6 +104,32 @@ test(
     // More in the claim than is expected: the endpoint would take either.
     const both = honest({ measurements: [launchMeasurement, '11'.repeat(48)] })
     expect(await lineOf(both)).toMatch(/^fail: pin-measurement: /)
+  },
+  testMs,
+)
+
+// Goal: workload.json and settings are compared with the caller's; the key in use is the one that the VM drew.
+test(
+  'what workload.json the gateway may have, and whose the key is',
+  async () => {
+    const own = new Bun.CryptoHasher('sha256').update(bench.workloadText).digest()
+    const pinned = honest({ workloads: [own.toString('hex')] })
+    expect(await lineOf(pinned)).toContain(`workload.json ${own.toString('hex')}`)
+    const of = (hostData: Uint8Array) => ({ policy: { ...expected(), hostData: new Uint8Array(hostData) } })
+    expect(await lineOf(pinned, of(own))).toMatch(/^pass: /)
+    expect(await lineOf(pinned, of(new Uint8Array(32)))).toMatch(/^fail: pin-workload: /)
+    expect(await lineOf(honest(), of(own))).toMatch(/^fail: pin-workload: /)
+    expect(await lineOf(honest({ workloads: ['11'.repeat(32)] }))).toMatch(/^fail: workload-pinned: HOST_DATA is /)
+    const kept = honest({ allow: ['kept-responses'] })
+    expect(await lineOf(kept)).toMatch(/^not-checked: pin-allow: .*kept-responses: name each with --allow/)
+    expect(await lineOf(kept, { allow: ['kept-responses'] })).toMatch(/^pass: /)
+
+    const { key, drawn } = drawGatewayKey(systemRandom)
+    const keyDigest = new Uint8Array(Buffer.from(drawn.secretSha256, 'hex'))
+    expect(await lineOf(honest(), { keyDigest, ownKey: key })).toMatch(/^pass: /)
+    for (const ownKey of [drawGatewayKey(systemRandom).key, 'gw_x_y', '']) {
+      expect(await lineOf(honest(), { keyDigest, ownKey })).toMatch(/^fail: gateway-key: the key in /)
+    }
   },
   testMs,
 )

@@ -25,7 +25,7 @@ const hello = {
 }
 const network = { address: '10.88.0.5', gateway: '169.254.88.1', mtuBytes: 1500, resolvers: [] }
 const sealed = { ephemeralKey: key, nonce: Buffer.alloc(24).toString('base64'), box: 'AA==' }
-const claimed = { claimId: 'c', sshHostKey: 'ssh-ed25519 AAAA' }
+const claimed = { claimId: 'c', sshHostKey: 'ssh-ed25519 AAAA', key: null }
 
 type Peer = {
   channel: Channel

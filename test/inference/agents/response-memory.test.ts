@@ -63,6 +63,17 @@ describe('a key of its own', () => {
     expect(sentUp().map(({ content }) => content)).toEqual(['Hello', 'Grüße 👋 you', 'More'])
   })
 
+  // Goal: a response whose request named an item can be built on, as one that was sent the item
+  // itself.
+  test('references in a chain', async () => {
+    const { output } = await made(gateway)
+    const named = { type: 'item_reference', id: output.at(-1)?.id }
+    const [first, more] = ['First', 'More'].map(content => ({ role: 'user', content }))
+    const { id } = await made(gateway, { input: [first, named, more] })
+    await made(gateway, { input: 'Last', previous_response_id: id })
+    expect(sentUp().map(({ content }) => content)).toEqual(['First', 'Grüße 👋 you', 'More', 'Grüße 👋 you', 'Last'])
+  })
+
   // Goal: ids that name nothing are a 404 with the field; nothing goes up.
   test.each([
     [{ previous_response_id: `resp_${'0'.repeat(32)}` }, 'previous_response_id'],

@@ -27,7 +27,7 @@ const { publicKeys } = keys
 const salt = new Uint8Array(32).fill(7)
 const sealer = createResponseSealer({ keys, clock, random: () => salt, inside: new Set(['built-in']) })
 const request = utf8('{"model":"tiny","messages":[{"role":"user","content":"é"}],"stream":true}')
-const asked = { id: 'req_1', model: 'tiny', body: request, owner: 'o1' }
+const asked = { id: 'req_1', model: 'tiny', body: request, keyMadeBy: 'client', owner: 'o1' } as const
 const events = ['data: {"n":1}\n\n', 'data: {"n":2,"text":"ü"}\n\n', 'data: [DONE]\n\n']
 const answer = utf8(events.join(''))
 
@@ -53,6 +53,26 @@ function flipped(bytes: Uint8Array, at: number, bit = at % 8): Uint8Array {
   return bytes.map((byte, i) => (i === at ? byte ^ (1 << bit) : byte))
 }
 
+test('goal: the receipt names the maker of the key that asked, and a key of the host spoils no verdict', async () => {
+  const judged = async (keyMadeBy: 'client' | 'host') => {
+    const item = sealer.begin({ ...asked, keyMadeBy }).seal('built-in')
+    item.update(answer)
+    const text = carriedReceipt(await item.finish({ prompt: 7, completion: 11 }), salt)
+    const question = { keys: publicKeys, request, response: answer, outside: [] }
+    const { ok, claim, checks } = await verifyResponse(text, question)
+    const { outcome, reason, required } = checks.find(check => check.name === 'response-key-maker') ?? {}
+    return [ok, claim?.keyMadeBy, outcome, required, reason]
+  }
+  expect(await judged('client')).toEqual([
+    ...[true, 'client', 'pass', true],
+    'the gateway knows the key that asked by a digest which its host registered; if you made that key yourself, the host cannot act as you',
+  ])
+  expect(await judged('host')).toEqual([
+    ...[true, 'host', 'not-checked', false],
+    'the host minted the key that asked, so it can act as you; `strongroom gateway key new` makes a key that it never sees',
+  ])
+})
+
 describe('a good receipt', () => {
   test('verifies, natively and in JavaScript, and says what was answered', async () => {
     // Goal: both implementations of both halves agree, and the claim carries id, model, usage, time and keys.
@@ -63,7 +83,7 @@ describe('a good receipt', () => {
       response: answer,
       outside: [],
     })
-    expect([ok, checks.length, checks.every(check => check.outcome === 'pass')]).toEqual([true, 9, true])
+    expect([ok, checks.length, checks.every(check => check.outcome === 'pass')]).toEqual([true, 10, true])
     expect(claim).toMatchObject({
       requestId: 'req_1',
       model: 'tiny',

@@ -36,7 +36,7 @@ function rig(clock: Clock = systemClock, begin: Thread[] = []) {
   const salt = new Uint8Array(saltBytes)
   const sealer = createResponseSealer({ keys, signing, clock, random: () => salt, inside: new Set(['built-in']) })
   const receiptOf = (owner: string, text: string) => {
-    const seal = sealer.begin({ id: 'r', model: 'tiny', body: request, owner }).seal('built-in')
+    const seal = sealer.begin({ id: 'r', model: 'tiny', body: request, keyMadeBy: 'host', owner }).seal('built-in')
     seal.update(utf8(text))
     return seal.finish({ prompt: 1, completion: 1 })
   }

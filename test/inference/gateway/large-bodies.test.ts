@@ -101,7 +101,7 @@ test('earlier responses', async () => {
     'xxxxxxxxx',
     'named',
   ])
-  expect(read.traits?.input).toEqual({ text: JSON.stringify(asked.input) })
+  expect(read.traits?.input).toEqual({ text: '[{"type":"message","role":"user","content":"named"}]' })
 })
 
 // Goal: an organization with many large bodies delays another one by one of them.

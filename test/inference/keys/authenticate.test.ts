@@ -2,13 +2,13 @@
 
 import { describe, expect, test } from 'bun:test'
 import { createHash } from 'node:crypto'
-import { statSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { eq } from 'drizzle-orm'
 import { newUuid, systemRandom } from '../../../src/base/ids.ts'
 import { NO_RULES } from '../../../src/contract/key-rules.ts'
+import { drawGatewayKey } from '../../../src/guest/gateway/key.ts'
 import { createGatewayAuthenticate, mintGatewayKey, othersSeenMs } from '../../../src/inference/keys/authenticate.ts'
-import { createInstanceKeys, loadKeySecret } from '../../../src/inference/keys/instance-keys.ts'
+import { createInstanceKeys } from '../../../src/inference/keys/instance-keys.ts'
 import { createLimiter } from '../../../src/inference/limits/limiter.ts'
 import { NO_BUDGETS } from '../../../src/inference/metering/budgets.ts'
 import { Metering } from '../../../src/inference/metering/ledger.ts'
@@ -96,6 +96,7 @@ describe('headers', () => {
       keyDigest: digestOf(own),
       organizationId: 'o2',
       instanceId: null,
+      madeBy: 'host',
       requestsPerMinute: 1,
       tokensPerMinute: 2,
       concurrencyMax: 3,
@@ -108,6 +109,7 @@ describe('headers', () => {
       keyDigest: digestOf(plain),
       organizationId: 'o1',
       instanceId,
+      madeBy: 'host',
       ...defaults,
       rules: NO_RULES,
       budgets: NO_BUDGETS,
@@ -256,33 +258,47 @@ test('many unknown prefixes', () => {
 })
 
 describe('keys of instances', () => {
-  const keysOf = ({ dir, store, clock, log }: Ledger, file = 'gateway-key.secret') =>
-    createInstanceKeys({ store, clock, log, secret: loadKeySecret(join(dir, file), systemRandom) })
+  const keysOf = ({ store, clock, log }: Ledger) => createInstanceKeys({ store, clock, log })
 
-  test('are the same at every claim', () => {
-    // Goal: repeated claims carry one key, across restarts; instances have different ones; only the hash is stored.
-    using ledger = openLedger()
-    const [text, two] = [ledger.addInstance('abcd1234'), ledger.addInstance('efgh5678')]
-    const first = keysOf(ledger).instanceKey(text)
-    expect(first).toMatch(/^gw_[a-z0-9]{8}_[a-z0-9]{32}$/)
-    expect(keysOf(ledger).instanceKey(text)).toBe(first)
-    expect(keysOf(ledger).instanceKey(two)).not.toBe(first)
-    expect(
-      listGatewayKeys(ledger.store.db, 'o1')
-        .map(key => key.instanceId)
-        .sort(),
-    ).toEqual([text, two].sort())
-    expect(authenticator(ledger).authenticate(bearer(first))).toMatchObject({ instanceId: text, organizationId: 'o1' })
-    expect(statSync(join(ledger.dir, 'gateway-key.secret')).mode & 0o777).toBe(0o600)
-  })
-
-  test('need the secret file, not the database alone', () => {
-    // Goal: with another secret the same instance has another key; a damaged file is refused, never used.
+  test('that their guests drew', () => {
+    // Goal: the host registers a digest once, marks the key as not its own, and lets in the key that the guest drew.
     using ledger = openLedger()
     const instanceId = ledger.addInstance('abcd1234')
-    expect(keysOf(ledger, 'other').instanceKey(instanceId)).not.toBe(keysOf(ledger).instanceKey(instanceId))
-    writeFileSync(join(ledger.dir, 'short'), 'abc')
-    expect(() => loadKeySecret(join(ledger.dir, 'short'), systemRandom)).toThrow('must hold 32 bytes')
+    const { key, drawn } = drawGatewayKey(systemRandom)
+    expect(key).toBe(`gw_${drawn.prefix}_${secretOf(key)}`)
+    keysOf(ledger).registerKey(instanceId, drawn)
+    ledger.clock.advance(5)
+    // A daemon after a crash.
+    keysOf(ledger).registerKey(instanceId, drawn)
+    const rows = listGatewayKeys(ledger.store.db, 'o1')
+    expect(rows).toMatchObject([{ prefix: prefixOf(key), instanceId, isClientMade: true, revokedAtMs: null }])
+    expect(rows[0]?.createdAtMs).toBe(ledger.clock.nowMs() - 5)
+    expect(authenticator(ledger).authenticate(bearer(key))).toMatchObject({
+      instanceId,
+      organizationId: 'o1',
+      keyDigest: digestOf(key),
+    })
+  })
+
+  test('whose prefix is taken', () => {
+    // Goal: the claim fails, and neither key becomes the other one's: that of another instance, of the organization,
+    // or of the same instance with another secret.
+    using ledger = openLedger()
+    const [holder, other] = [ledger.addInstance('abcd1234'), ledger.addInstance('efgh5678')]
+    const keys = keysOf(ledger)
+    const first = drawGatewayKey(systemRandom)
+    keys.registerKey(holder, first.drawn)
+    const { prefix } = first.drawn
+    const forged = { prefix, secretSha256: 'ab'.repeat(32) }
+    const refusal = `another gateway key has the prefix ${prefix} that the guest drew`
+    expect(() => keys.registerKey(other, first.drawn)).toThrow(refusal)
+    expect(() => keys.registerKey(other, forged)).toThrow(refusal)
+    expect(() => keys.registerKey(holder, forged)).toThrow(refusal)
+    const own = ledger.addKey()
+    expect(() => keys.registerKey(holder, { ...forged, prefix: prefixOf(own) })).toThrow('another gateway key')
+    const { authenticate } = authenticator(ledger)
+    expect(authenticate(bearer(first.key))).toMatchObject({ instanceId: holder, keyDigest: digestOf(first.key) })
+    expect(authenticate(bearer(own))).toMatchObject({ instanceId: null, keyDigest: digestOf(own) })
   })
 
   test('end with the instance, for good', () => {
@@ -292,20 +308,22 @@ describe('keys of instances', () => {
     const { store } = ledger
     const [gone, stays] = [ledger.addInstance('abcd1234'), ledger.addInstance('efgh5678')]
     const keys = keysOf(ledger)
-    const [goneKey, staysKey] = [keys.instanceKey(gone), keys.instanceKey(stays)]
+    const [goneKey, staysKey] = [drawGatewayKey(systemRandom), drawGatewayKey(systemRandom)]
+    keys.registerKey(gone, goneKey.drawn)
+    keys.registerKey(stays, staysKey.drawn)
     store.db.update(instances).set({ desired: 'absent' }).where(eq(instances.id, gone)).run()
     keys.revokeDeleted()
-    const revokedAtMs = findGatewayKey(store.db, prefixOf(goneKey))?.revokedAtMs
+    const revokedAtMs = findGatewayKey(store.db, goneKey.drawn.prefix)?.revokedAtMs
     expect(revokedAtMs).toBe(ledger.clock.nowMs())
     ledger.clock.advance(5)
     keys.revokeDeleted()
-    expect(findGatewayKey(store.db, prefixOf(goneKey))?.revokedAtMs).toBe(revokedAtMs ?? null)
-    expect(() => keys.instanceKey(gone)).toThrow('is being deleted')
-    expect(() => keys.instanceKey(newUuid())).toThrow('there is no instance')
+    expect(findGatewayKey(store.db, goneKey.drawn.prefix)?.revokedAtMs).toBe(revokedAtMs ?? null)
+    expect(() => keys.registerKey(gone, goneKey.drawn)).toThrow('is being deleted')
+    expect(() => keys.registerKey(newUuid(), goneKey.drawn)).toThrow('there is no instance')
     store.db.delete(instances).where(eq(instances.id, gone)).run()
     const { outcome } = authenticator(ledger)
-    expect(outcome(bearer(goneKey))).toBe(refused)
-    expect(outcome(bearer(staysKey))).toBe(prefixOf(staysKey))
+    expect(outcome(bearer(goneKey.key))).toBe(refused)
+    expect(outcome(bearer(staysKey.key))).toBe(staysKey.drawn.prefix)
   })
 
   test('that the operator revoked stay revoked', () => {
@@ -313,9 +331,10 @@ describe('keys of instances', () => {
     using ledger = openLedger()
     const keys = keysOf(ledger)
     const instanceId = ledger.addInstance('abcd1234')
-    const key = keys.instanceKey(instanceId)
-    revokeGatewayKey(ledger.store.db, { prefix: prefixOf(key), nowMs: 7 })
-    expect(keys.instanceKey(instanceId)).toBe(key)
+    const { key, drawn } = drawGatewayKey(systemRandom)
+    keys.registerKey(instanceId, drawn)
+    revokeGatewayKey(ledger.store.db, { prefix: drawn.prefix, nowMs: 7 })
+    keys.registerKey(instanceId, drawn)
     expect(authenticator(ledger).outcome(bearer(key))).toBe(refused)
   })
 })
@@ -325,14 +344,10 @@ test('canary: no secret of a client key is in a log, a file or the metrics', asy
   using ledger = openLedger()
   const { store, clock, log } = ledger
   const own = ledger.addKey({ requestsPerMinute: 2 })
-  const keys = createInstanceKeys({
-    store,
-    clock,
-    log,
-    secret: loadKeySecret(join(ledger.dir, 'secret'), systemRandom),
-  })
+  const keys = createInstanceKeys({ store, clock, log })
   const instanceId = ledger.addInstance('abcd1234')
-  const instance = keys.instanceKey(instanceId)
+  const { key: instance, drawn } = drawGatewayKey(systemRandom)
+  keys.registerKey(instanceId, drawn)
   const { authenticate, outcome } = authenticator(ledger)
   const limiter = createLimiter(clock)
   const metering = new Metering({ store, clock, log, cost: createCost([]) })

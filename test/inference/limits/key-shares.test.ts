@@ -77,6 +77,22 @@ function bench(fleet: Fleet, isShared = () => true) {
 describe('a share', () => {
   const caller = callerOf({ requestsPerMinute: 100, tokensPerMinute: 1_000, concurrencyMax: 10 })
 
+  // Goal: more tokens for a request that runs come out of the share, and what is refused is asked
+  // for at the fleet.
+  test('more tokens for a request', async () => {
+    const { admit, asked, clock, stop } = bench(granting([2, 500, 2]))
+    const ticket = await admit(caller, 100)
+    expect(ticket.extend(300)).toBeNull()
+    const refusal = ticket.extend(200)
+    expect(refusal?.message).toContain('with the earlier responses that the request names')
+    expect(refusal?.retryAfterSeconds).toBeGreaterThan(0)
+    clock.advance(2_000)
+    await Bun.sleep(0)
+    expect(asked.at(-1)?.[0]?.least[1]).toBeGreaterThanOrEqual(600)
+    expect(ticket.extend(100)).toBeNull()
+    stop()
+  })
+
   // Goal: the first request of a key waits for the key's share instead of being refused, and the share bounds what
   // follows in each dimension.
   test('bounds requests, tokens and slots', async () => {

@@ -52,6 +52,55 @@ function mostInAnyMinute(taken: readonly { atMs: number; amount: number }[]): nu
   return most
 }
 
+describe('a request that needs more tokens than it was admitted with', () => {
+  const caller = callerOf({ tokensPerMinute: 1_000 })
+  const left = (limiter: ReturnType<typeof bench>['limiter']) => {
+    const outcome = limiter.admit(caller, 0)
+    return outcome.ok ? Number(outcome.ticket.headers['x-ratelimit-remaining-tokens']) : 0
+  }
+
+  test('goal: they are reserved at once, and those that were not used come back', () => {
+    const { admit, limiter } = bench()
+    const ticket = admit(caller, 100)
+    expect([ticket.extend(600), left(limiter)]).toEqual([null, 300])
+    expect([ticket.extend(100), left(limiter)]).toEqual([null, 200])
+    ticket.settle({ prompt: 40, completion: 10 })
+    expect(left(limiter)).toBe(950)
+    // It has ended.
+    expect([ticket.extend(500), left(limiter)]).toEqual([null, 950])
+  })
+
+  test('goal: beyond the limit it is refused for exactly as long as the others hold it, and keeps what it had', () => {
+    const { admit, limiter, clock } = bench()
+    const other = admit(caller, 500)
+    clock.advance(10_000)
+    const ticket = admit(caller, 100)
+    const refusal = ticket.extend(401)
+    expect(refusal?.message).toBe(
+      'Limit of 1000 tokens per minute reached, with the earlier responses that the request names.',
+    )
+    expect([refusal?.retryAfterSeconds, left(limiter)]).toEqual([51, 400])
+    clock.advance(51_000 - 1_000)
+    expect(ticket.extend(401)).not.toBeNull()
+    clock.advance(1_000)
+    expect(ticket.extend(401)).toBeNull()
+    other.settle(none)
+    ticket.settle(none)
+    expect(left(limiter)).toBe(1_000)
+  })
+
+  test('goal: more than the whole limit takes all of it, once nobody else has any', () => {
+    const { admit, limiter, refuse } = bench()
+    const ticket = admit(caller, 100)
+    expect([ticket.extend(1_000_000), left(limiter)]).toEqual([null, 0])
+    expect(refuse(caller, 1).message).toBe('Limit of 1000 tokens per minute reached.')
+    ticket.settle(none)
+    const small = admit(caller, 1)
+    expect(admit(caller, 1).extend(1_000_000)).not.toBeNull()
+    small.settle(none)
+  })
+})
+
 describe('requests and tokens per minute', () => {
   for (let seed = 1; seed <= 20; seed += 1) {
     // Goal: over random traffic no minute holds more than the limits, and the limits are nearly reached, so nothing is

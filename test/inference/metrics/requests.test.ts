@@ -183,8 +183,8 @@ test('limits, router and ledger', () => {
         metering: { written: 7, lost: 1, waiting: 2 },
         running: 3,
         encryption: {
-          x25519: { decrypted: 5, key_config_mismatch: 1, malformed: 2 },
-          xwing: { decrypted: 6, key_config_mismatch: 0, malformed: 0 },
+          x25519: { decrypted: 5, key_config_mismatch: 1, malformed: 2, replayed: 4 },
+          xwing: { decrypted: 6, key_config_mismatch: 0, malformed: 0, replayed: 0 },
         },
         waiting: 4,
         targets: [
@@ -205,9 +205,11 @@ test('limits, router and ledger', () => {
     'strongroom_gateway_encrypted_requests_total{suite="x25519",outcome="decrypted"}': 5,
     'strongroom_gateway_encrypted_requests_total{suite="x25519",outcome="key_config_mismatch"}': 1,
     'strongroom_gateway_encrypted_requests_total{suite="x25519",outcome="malformed"}': 2,
+    'strongroom_gateway_encrypted_requests_total{suite="x25519",outcome="replayed"}': 4,
     'strongroom_gateway_encrypted_requests_total{suite="xwing",outcome="decrypted"}': 6,
     'strongroom_gateway_encrypted_requests_total{suite="xwing",outcome="key_config_mismatch"}': 0,
     'strongroom_gateway_encrypted_requests_total{suite="xwing",outcome="malformed"}': 0,
+    'strongroom_gateway_encrypted_requests_total{suite="xwing",outcome="replayed"}': 0,
     strongroom_usage_records_total: 7,
     strongroom_usage_records_lost_total: 1,
     strongroom_usage_records_waiting: 2,

@@ -41,7 +41,13 @@ describe('a request', () => {
   })
 
   test('goal: encoding and dimensions are as asked; null counts as absent', () => {
-    expect(parse(good).request).toEqual({ model: 'e', inputCount: 1, encoding: 'float', dimensions: null })
+    expect(parse(good).request).toEqual({
+      model: 'e',
+      inputCount: 1,
+      encoding: 'float',
+      dimensions: null,
+      cacheSalt: null,
+    })
     const nulls = { ...good, encoding_format: null, dimensions: null, user: null }
     expect(parse(nulls).request).toEqual(parse(good).request)
     expect(parse({ ...good, encoding_format: 'base64', dimensions: 16_384 }).request).toMatchObject({
@@ -83,6 +89,9 @@ describe('a request', () => {
       [{ dimensions: '8' }, 'dimensions'],
       [{ user: 5 }, 'user'],
       [{ user: 'x'.repeat(257) }, 'user'],
+      [{ cache_salt: '' }, 'cache_salt'],
+      [{ cache_salt: 'x'.repeat(257) }, 'cache_salt'],
+      [{ cache_salt: 5 }, 'cache_salt'],
     ]
     for (const [change, param] of rows) expect([change, paramOf({ ...good, ...change })]).toEqual([change, param])
   })
@@ -123,7 +132,8 @@ describe('what an upstream gets', () => {
       const { text, ignored } = bodyFor(body, engine)
       const isSalted = engine === 'vllm' || engine === 'sglang'
       expect([engine, JSON.parse(text)]).toEqual([engine, isSalted ? { ...sent, cache_salt: 'salt' } : sent])
-      expect(ignored).toEqual(['store', 'cache_salt', 'truncate_prompt_tokens', 'prompt'])
+      const salt = engine === 'openai' ? ['cache_salt'] : []
+      expect(ignored).toEqual(['store', ...salt, 'truncate_prompt_tokens', 'prompt'])
     }
   })
 

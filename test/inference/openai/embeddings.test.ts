@@ -18,6 +18,7 @@ const asked = (changes: Partial<EmbeddingsRequest> = {}): EmbeddingsRequest => (
   inputCount: 2,
   encoding: 'float',
   dimensions: null,
+  cacheSalt: null,
   ...changes,
 })
 const bounds = { promptTokensMax: 100, completionTokensMax: 0 }

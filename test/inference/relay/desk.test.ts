@@ -1,8 +1,12 @@
-// The owner's side of a relay whose request waits for its key's share of limits.
+// The owner's side of a relay: requests that wait for their key's share of limits, and the memory
+// of responses.
 
 import { expect, test } from 'bun:test'
+import { createManualClock } from '../../../scripts/rigs/clock.ts'
 import { silentLogger } from '../../../src/base/log.ts'
+import { BusyFault } from '../../../src/inference/failure.ts'
 import type { Entry } from '../../../src/inference/gateway/enter.ts'
+import { createResponseMemory, type ResponseFacts } from '../../../src/inference/gateway/response-memory.ts'
 import { Desk, type DeskDeps } from '../../../src/inference/relay/desk.ts'
 import type { FromOwner } from '../../../src/inference/relay/wire.ts'
 import type { Caller } from '../../../src/inference/types.ts'
@@ -46,4 +50,69 @@ test('goal: a relay that dies while a request waits for its share leaves no slot
   await admit()
   expect(ends).toMatchObject([{ outcome: 'aborted', tokens: { prompt: 0, completion: 0 } }])
   expect(desk.size).toBe(0)
+})
+
+const facts: ResponseFacts = { previous: null, hasInput: true, isInside: true, chars: 8, bytes: 8, values: 2 }
+
+/** Two requests of two keys of one organization under way. */
+async function twoKeys(reserveTokens: (tokens: number) => void = () => {}) {
+  const said: FromOwner[] = []
+  const account = { close: async () => {}, owner: { organizationId: 'o1' }, reserveTokens }
+  const keys = ['a', 'b'].map(keyDigest => callerOf({ keyDigest }))
+  const deps = {
+    gateway: {
+      enter: ({ id }: { id: string }) => ({
+        ok: true,
+        caller: keys[id === 'r1' ? 0 : 1],
+        headers: {},
+        open: () => account,
+      }),
+    },
+    responses: createResponseMemory(createManualClock()),
+    upstreams: [],
+    log: silentLogger,
+  } as unknown as DeskDeps
+  const desk = new Desk(deps, message => void said.push(message))
+  const asked = { operation: 'responses', authorization: 'Bearer k', fault: null, tokens: 1 } as const
+  for (const [at, id] of ['r1', 'r2'].entries()) desk.hear({ kind: 'enter', ask: at, id, ...asked })
+  const replies = async () => {
+    await Promise.resolve()
+    return said.splice(0)
+  }
+  await replies()
+  return { desk, replies }
+}
+
+// Goal: a relay's request finds by digest what a request of the same key left, and nothing of
+// another key.
+test('kept responses', async () => {
+  const { desk, replies } = await twoKeys()
+  desk.hear({ kind: 'keepResponse', id: 'r1', digest: 'd1', text: '{"in":1}', facts })
+  const digests = { previous: 'd1', named: [] }
+  for (const id of ['r1', 'r2']) {
+    desk.hear({ kind: 'surveyResponses', ask: 8, id, digests })
+    desk.hear({ kind: 'findResponse', ask: 9, id, digest: 'd1' })
+  }
+  const survey = { count: 1, chars: 8, bytes: 8, values: 2, isInside: true, chain: ['d1'], all: ['d1'] }
+  expect(await replies()).toEqual([
+    { kind: 'reply', to: 8, value: survey },
+    { kind: 'reply', to: 9, value: '{"in":1}' },
+    { kind: 'reply', to: 8, value: null },
+    { kind: 'reply', to: 9, value: null },
+  ])
+})
+
+// Goal: tokens beyond the key's limit are a refusal that the relay's client gets with its
+// Retry-After.
+test('more tokens', async () => {
+  const { desk, replies } = await twoKeys(tokens => {
+    if (tokens > 10) throw new BusyFault('Limit reached.', 7)
+  })
+  desk.hear({ kind: 'reserveTokens', ask: 8, id: 'r1', tokens: 10 })
+  await Bun.sleep(0)
+  expect(await replies()).toEqual([{ kind: 'reply', to: 8, value: null }])
+  desk.hear({ kind: 'reserveTokens', ask: 9, id: 'r1', tokens: 11 })
+  await Bun.sleep(0)
+  const fault = { code: 'rate_limited', message: 'Limit reached.', retryAfterSeconds: 7 }
+  expect(await replies()).toEqual([{ kind: 'refusal', to: 9, fault }])
 })

@@ -2,14 +2,18 @@
 
 import { afterAll, expect, test } from 'bun:test'
 import { connect } from 'node:tls'
-import { clearRig } from '../../../scripts/rigs/gateway/attestation.ts'
+import { clearRig, newNonce } from '../../../scripts/rigs/gateway/attestation.ts'
 import { serverAuthority } from '../../../scripts/rigs/gateway/attested-gateway.ts'
-import { KEY, MODEL, target } from '../../../scripts/rigs/gateway/server.ts'
+import { chatBody, KEY, MODEL, target } from '../../../scripts/rigs/gateway/server.ts'
 import { samplesOf } from '../../../scripts/rigs/gateway/test-gateway.ts'
 import { startUpstream } from '../../../scripts/rigs/gateway/upstream-server.ts'
 import { until } from '../../../scripts/rigs/until.ts'
 import { gatewaySettings } from '../../../src/appliance/inference.ts'
+import { bindingOf } from '../../../src/attest/ehbp/binding.ts'
+import { SealingSession, sealRequest } from '../../../src/attest/ehbp/client.ts'
+import { fromHex, utf8 } from '../../../src/base/bytes.ts'
 import { systemClock } from '../../../src/base/clock.ts'
+import { systemRandom } from '../../../src/base/ids.ts'
 import { silentLogger } from '../../../src/base/log.ts'
 import { createDeadlines } from '../../../src/base/work/deadlines.ts'
 import { defaultConfig } from '../../../src/config/load.ts'
@@ -105,6 +109,44 @@ test('goal: receipts are signed by the same keys everywhere, and one that is kep
   await upstream.stop()
 })
 
+test('goal: an encrypted body that one relay has opened is refused by all, bound or not', async () => {
+  const upstream = await startUpstream()
+  await using gateway = await startRelayedGateway([target(upstream.url)])
+  await allListen(gateway)
+  const options = { keys: gateway.keys.publicKeys, suite: 'xwing', random: systemRandom } as const
+  const path = '/v1/chat/completions'
+  const authorization = `Bearer ${KEY}`
+  const { epoch } = await epochOf(gateway)
+  const binding = bindingOf({ method: 'POST', target: path, headers: new Headers({ authorization }) })
+  const body = utf8(JSON.stringify(chatBody()))
+  const session = await SealingSession.open(options)
+  for (const sealed of [await sealRequest(options, body), await session.seal(body, { binding, epoch })]) {
+    const headers = { authorization, 'content-type': 'application/json', ...sealed.headers }
+    const statuses = await many(async () => {
+      const response = await fetch(gateway.url + path, { method: 'POST', keepalive: false, headers, body: sealed.body })
+      return response.status
+    })
+    expect(statuses.sort()).toEqual([200, ...Array(requestCount - 1).fill(400)])
+  }
+  expect(upstream.seen.length).toBe(2)
+  const counted = samplesOf(gateway.service.metrics.render())
+    .filter(({ name, labels }) => name === 'strongroom_gateway_encrypted_requests_total' && labels.suite === 'xwing')
+    .map(({ labels, value }) => [labels.outcome, value])
+  expect(Object.fromEntries(counted)).toEqual({
+    decrypted: 2,
+    key_config_mismatch: 0,
+    malformed: 0,
+    replayed: 2 * (requestCount - 1),
+  })
+  await upstream.stop()
+})
+
+/** As a client of the package hears it, by a relay. */
+async function epochOf(gateway: RelayedGateway) {
+  const response = await fetch(`${gateway.url}/attestation?nonce=${newNonce()}`)
+  return { epoch: fromHex(response.headers.get('x-strongroom-epoch') ?? '') ?? new Uint8Array(16) }
+}
+
 test('goal: spans and counts of all relays come together', async () => {
   const upstream = await startUpstream()
   const traces = { sampleRatio: 1, followParent: false, forwardParent: true }
@@ -196,11 +238,12 @@ test('goal: a relay that does not answer any more is killed', async () => {
     gateway: { fetch: gateway.service.fetch, enter: never, acquire: never },
     upstreams: [],
     keptReceipts: { keep: () => {} },
-    responses: { isOn: false, find: () => null, keep: () => {} },
+    responses: { isOn: false, survey: () => null, find: () => null, keep: () => {} },
     encryptionCounts: {
-      x25519: { decrypted: 0, key_config_mismatch: 0, malformed: 0 },
-      xwing: { decrypted: 0, key_config_mismatch: 0, malformed: 0 },
+      x25519: { decrypted: 0, key_config_mismatch: 0, malformed: 0, replayed: 0 },
+      xwing: { decrypted: 0, key_config_mismatch: 0, malformed: 0, replayed: 0 },
     },
+    checkReplay: never,
     offerSpan: () => {},
     log: silentLogger,
     deadlines: createDeadlines(systemClock),

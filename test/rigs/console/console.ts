@@ -12,8 +12,13 @@ import { type Logger, silentLogger } from '../../../src/base/log.ts'
 import { defaultConfig } from '../../../src/config/load.ts'
 import type { Config } from '../../../src/config/schema.ts'
 import { createTls } from '../../../src/http/certificate.ts'
+import { mintGatewayKey } from '../../../src/inference/keys/authenticate.ts'
+import { mintKey } from '../../../src/instances/http/auth.ts'
 import type { Administrator, Caller } from '../../../src/operator/access/caller.ts'
 import { openStore } from '../../../src/store/db.ts'
+import { insertGatewayKey } from '../../../src/store/directory/gateway-key.query.ts'
+import { insertKey } from '../../../src/store/directory/key.query.ts'
+import { findOrganization, insertOrganization } from '../../../src/store/directory/organization.query.ts'
 import { type ChangeGate, openGate } from '../../../src/upgrade/gate.ts'
 import { STATUS } from '../admin-status.ts'
 import { egressAdmin } from '../instances/egress-admin.ts'
@@ -122,6 +127,27 @@ export async function logIn(
   const body = JSON.stringify({ token })
   const response = await rig.send('/api/session', { method: 'POST', headers: pageHeaders(rig.origin), body })
   return cookieOf(response)
+}
+
+const NO_TERMS = {
+  instanceId: null,
+  requestsPerMinute: null,
+  tokensPerMinute: null,
+  concurrencyMax: null,
+  expiresAtMs: null,
+}
+
+/** A new key of this organization, which is created at its first key. */
+export function tenantKey({ store }: Pick<ConsoleRig, 'store'>, kind: 'ca' | 'gw', slug = 'tenant'): string {
+  const { db } = store.directory
+  const nowMs = Date.now()
+  if (findOrganization(db, slug) === null) insertOrganization(db, { id: `id of ${slug}`, slug, nowMs })
+  const { key, prefix, secretSha256 } = kind === 'ca' ? mintKey(systemRandom) : mintGatewayKey(systemRandom)
+  const row = { prefix, secretSha256, organizationId: `id of ${slug}`, nowMs }
+  const isNew =
+    kind === 'ca' ? insertKey(db, { ...row, scope: 'write' }) : insertGatewayKey(db, { ...row, ...NO_TERMS })
+  if (!isNew) throw new Error('its prefix is taken')
+  return key
 }
 
 export function cookieOf(response: Response): string {

@@ -1,6 +1,7 @@
 // Services A, B and C behind a scripted console, with evidence that is real but for the hardware. Effects: a gateway.
 
 import { tarOf } from '../../../scripts/rigs/archive-bytes.ts'
+import { cargoRecord } from '../../../scripts/rigs/build/record.ts'
 import { sampleResult } from '../../../scripts/rigs/build/result.ts'
 import { at, hostileText } from '../../../scripts/rigs/console/documents.ts'
 import type { ScriptedConsole } from '../../../scripts/rigs/console/scripted-console.ts'
@@ -24,9 +25,18 @@ export const apiKey = 'ca_k3v9x2ab_0123456789abcdefgh'
 export const gatewayKey = 'gw_g4t3w4yk_0123456789abcdefghijklmnopqrstuv'
 export const buildId = '4f9d2c1e-6c1b-4f0e-9c39-0a9a5f6b7c8d'
 
+/** The commit that the sample of a build was asked for by. */
+export const buildCommit = present(cargoRecord.source.commit, 'a commit')
+
+/** The sample of a build as the tab that submitted it has it in its session storage. */
+export const submittedBuild = {
+  ...{ id: buildId, nonce: cargoRecord.request.nonce, projectDir: null, toolchain: null, reproduce: true, atMs: 0 },
+  source: { kind: 'git', url: cargoRecord.source.uri, ref: buildCommit },
+} as const
+
 export type Tenancy = AsyncDisposable & {
-  /** As a tenant that expects exactly these services has it stored. */
-  readonly expected: Readonly<Record<string, unknown>>
+  /** Files that a tenant has of its own for the commands about its instance, by the names that the page gives them. */
+  readonly instanceFiles: Readonly<Record<string, string>>
   /** Authorization headers, by service. */
   readonly keys: Map<string, Set<string | null>>
   /** From now on instances show evidence with a claim that was changed after it was signed. */
@@ -85,7 +95,7 @@ export async function serveTenant(to: ScriptedConsole): Promise<Tenancy> {
   answer(`GET ${b}/v1/models`, () => Response.json(MODELS))
   answer(`GET ${b}/v1/usage`, () => Response.json(USAGE_ROWS))
   const c = '/api/tenant/builds/build'
-  const result = await sampleResult()
+  const result = await sampleResult({ record: { request: { ...cargoRecord.request, repoRef: buildCommit } } })
   const archive = Bun.gzipSync(
     Uint8Array.from(tarOf([...result.files].map(([path, content]) => ({ name: `project/${path}`, content })))),
   )
@@ -103,14 +113,7 @@ export async function serveTenant(to: ScriptedConsole): Promise<Tenancy> {
     forge: () => {
       isForged = true
     },
-    expected: {
-      policy: { instance: policy, gateway: gatewayPolicy, build: '' },
-      // The samples of instances and of gateways are of two simulated hosts.
-      waived: { instance: [], gateway: [], build: ['measurement'] },
-      outside: '',
-      unattested: 'none',
-      simulatedRoot: root,
-    },
+    instanceFiles: { 'instance-policy.json': policy, 'gateway-policy.json': gatewayPolicy, 'root.pem': root },
     [Symbol.asyncDispose]: async () => {
       await gateway[Symbol.asyncDispose]()
       await upstream.stop()
@@ -118,15 +121,10 @@ export async function serveTenant(to: ScriptedConsole): Promise<Tenancy> {
   }
 }
 
-export async function expectedOfGateway(): Promise<Readonly<Record<string, unknown>>> {
-  const { policy, simulatedRoot } = await attestedOptions()
-  return {
-    policy: { instance: '', gateway: JSON.stringify(policy), build: '' },
-    waived: { instance: [], gateway: [], build: [] },
-    outside: '',
-    unattested: 'none',
-    simulatedRoot,
-  }
+/** The same for the gateway, which is of another simulated host. */
+export async function gatewayFiles(): Promise<Readonly<Record<string, string>>> {
+  const { policy, allowlist, simulatedRoot } = await attestedOptions()
+  return { 'gateway-policy.json': JSON.stringify(policy), 'allowlist.json': allowlist, 'root.pem': simulatedRoot }
 }
 
 function record(status: InstanceRecord['status']): InstanceRecord {

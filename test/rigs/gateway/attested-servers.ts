@@ -32,17 +32,21 @@ type Handle = (request: Request) => Response | Promise<Response>
 export type GatewayServer = Disposable & { readonly url: string }
 
 /** `workload`: text of workload.json, where it serves one. */
-export type ServedOptions = Pick<RigOptions, 'origin' | 'configurationDigest' | 'gpus'> & { readonly workload?: string }
+export type ServedOptions = Pick<RigOptions, 'origin' | 'configurationDigest' | 'gpus'> & {
+  readonly workload?: string
+  /** Answers requests for anything but evidence. */
+  readonly other?: Handle
+}
 
 /** The endpoint, with a certificate of its own whose key the receipts name. */
-export async function startGateway({ workload, ...options }: ServedOptions = {}): Promise<GatewayServer> {
+export async function startGateway({ workload, other, ...options }: ServedOptions = {}): Promise<GatewayServer> {
   const pair = await authority.issue(['127.0.0.1'], 1)
   const rig = await openRig({ ...options, tlsSpkiDigest: spkiDigestOf(pair.cert) })
-  const server = serve(pair, request =>
-    workload !== undefined && new URL(request.url).pathname === '/workload.json'
-      ? new Response(workload)
-      : rig.endpoint(request),
-  )
+  const server = serve(pair, request => {
+    const { pathname } = new URL(request.url)
+    if (workload !== undefined && pathname === '/workload.json') return new Response(workload)
+    return other === undefined || pathname === '/attestation' ? rig.endpoint(request) : other(request)
+  })
   return {
     url: server.url,
     [Symbol.dispose]: () => {

@@ -88,6 +88,7 @@ export function callerOf(changes: Partial<Caller> = {}): Caller {
     keyDigest: 'aa'.repeat(32),
     organizationId: 'o1',
     instanceId: null,
+    madeBy: 'host',
     requestsPerMinute: 1_000_000,
     tokensPerMinute: 1_000_000_000,
     concurrencyMax: 65_536,

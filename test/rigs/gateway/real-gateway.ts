@@ -13,7 +13,7 @@ import { KeptTexts } from '../../../src/base/work/kept-texts.ts'
 import { keptReceiptsDefault } from '../../../src/contract/vm/workload.ts'
 import { makeReceiptKeys } from '../../../src/inference/attestation/receipt-keys.ts'
 import { createResponseSealer } from '../../../src/inference/attestation/response-sealer.ts'
-import { createEncryption } from '../../../src/inference/encryption/encryption.ts'
+import { createOwnEncryption } from '../../../src/inference/encryption/encryption.ts'
 import { createGateway, type Gateway, type GatewayLimits } from '../../../src/inference/gateway/gateway.ts'
 import { createResponseMemory } from '../../../src/inference/gateway/response-memory.ts'
 import { createGatewayAuthenticate, mintGatewayKey } from '../../../src/inference/keys/authenticate.ts'
@@ -91,7 +91,7 @@ export function startRealHostGateway(
   const log = createLogger({ level: 'debug', sink: line => void lines.push(line), nowMs: clock.nowMs })
   const limiter = createLimiter(clock)
   const keys = makeReceiptKeys(systemRandom)
-  const encryption = createEncryption({ keys, random: systemRandom })
+  const encryption = createOwnEncryption({ keys, random: systemRandom, clock })
   const metering = shared.metering ?? new Metering({ store, clock, log, cost: () => 0n })
   const metrics = createMetrics({
     models: upstreams.flatMap(upstream => upstream.models),

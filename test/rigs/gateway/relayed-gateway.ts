@@ -11,7 +11,7 @@ import { systemRandom } from '../../../src/base/ids.ts'
 import { createLogger } from '../../../src/base/log.ts'
 import { defaultConfig } from '../../../src/config/load.ts'
 import type { TraceSpan } from '../../../src/contract/vm/span.ts'
-import type { GatewaySettings } from '../../../src/contract/vm/workload.ts'
+import { type GatewaySettings, keptResponsesDefault } from '../../../src/contract/vm/workload.ts'
 import type { ServedTls } from '../../../src/http/serve.ts'
 import { drawReceiptKeys, type ReceiptKeys } from '../../../src/inference/attestation/receipt-keys.ts'
 import type { UsageRecord } from '../../../src/inference/metering/types.ts'
@@ -56,6 +56,7 @@ export async function startRelayedGateway(
   const service = createInferenceService({
     settings: {
       ...gatewaySettings(defaultConfig()),
+      keptResponses: keptResponsesDefault,
       ...limits,
       padStreams: padsStreams ? 'on' : 'off',
       processes,

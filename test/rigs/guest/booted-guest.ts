@@ -64,7 +64,7 @@ export async function claimedGuest(imageDir: string, { tpm }: GuestHardware = { 
     succeed(['ssh-keygen', '-q', '-t', 'ed25519', '-N', '', '-C', '', '-f', key])
     const gateway = { kind: 'unattested', why: 'elsewhere', ca: null } as const
     const claim = makeClaim((await Bun.file(`${key}.pub`).text()).trim(), {
-      inference: { baseUrl: 'https://10.0.2.2:1/v1', address: null, model: 'none', gateway, key: null },
+      inference: { baseUrl: 'https://10.0.2.2:1/v1', address: null, model: 'none', gateway, drawsKey: false },
     })
     const { claimed } = await agent.ask({ op: 'claim', sealed: seal(claim, hello.boxKey) })
     const nonce = toBase64Url(systemRandom(32))

@@ -187,7 +187,7 @@ export function samplePolicy(): Policy {
 export const sampleGatewayPolicy: Policy = {
   ...strictPolicy(),
   measurements: sampleGateway.measurements.map(hex => present(fromHex(hex), 'hexadecimal')),
-  idKeyDigest: present(fromHex(sampleGateway.operatorKey), 'hexadecimal'),
+  idKeyDigest: present(fromHex(sampleGateway.operatorKey ?? ''), 'hexadecimal'),
 }
 
 /** Question of an owner that trusts the simulation and knows all of it. */

@@ -5,13 +5,14 @@ import nacl from 'tweetnacl'
 import { createManualClock } from '../../../scripts/rigs/clock.ts'
 import { claimedOf, evidenceOf, guestHostKey, simulatedTrust } from '../../../scripts/rigs/guest/attested-guest.ts'
 import { publicKey } from '../../../scripts/rigs/instances/instances-service.ts'
-import { sampleGateway, sampleNetwork } from '../../../scripts/rigs/instances/sample-claim.ts'
+import { drawnOf, sampleGateway, sampleNetwork } from '../../../scripts/rigs/instances/sample-claim.ts'
 import { until } from '../../../scripts/rigs/until.ts'
 import { fromBase64, fromUtf8, toBase64 } from '../../../src/base/bytes.ts'
 import { systemRandom } from '../../../src/base/ids.ts'
 import { silentLogger } from '../../../src/base/log.ts'
 import type { Claim, SealedClaim } from '../../../src/contract/vm/agent.ts'
 import type { SshProbe } from '../../../src/host/network/ssh-probe.ts'
+import { createInstanceKeys } from '../../../src/inference/keys/instance-keys.ts'
 import { statedClaim } from '../../../src/instances/claim.plan.ts'
 import type { ClaimedAs } from '../../../src/instances/evidence.verify.ts'
 import { InstanceReconciler, type InstanceReconcilerDeps } from '../../../src/instances/reconciler.ts'
@@ -98,15 +99,16 @@ export function provisioningBench(behaviour: Partial<Guest> = {}) {
       opened,
     }),
     claim: async (_vmId, sealed) => {
-      claims.push(openClaim(sealed, box.secretKey))
+      const claim = openClaim(sealed, box.secretKey)
+      claims.push(claim)
       steps.push('claim')
       await guest.claim(sealed)
-      return { claimId: 'instance', sshHostKey: guestHostKey, network: sampleNetwork }
+      return { claimId: 'instance', sshHostKey: guestHostKey, key: drawnOf(claim), network: sampleNetwork }
     },
     evidence: async (_vmId, nonce) => {
       steps.push('evidence')
       const claim = claims.at(-1)
-      const stated = claim === undefined ? claimedAs.claim : statedClaim(claim, sampleNetwork)
+      const stated = claim === undefined ? claimedAs.claim : statedClaim(claim, sampleNetwork, drawnOf(claim))
       return await guest.evidence({ nonce, claimed: { ...claimedAs, claim: stated } })
     },
     handReceipt: async () => {
@@ -137,7 +139,8 @@ export function provisioningBench(behaviour: Partial<Guest> = {}) {
       onReady: id => ready.push(id),
       gateway: async () => ({ baseUrl: 'https://gateway/v1', address: '192.0.2.7', gateway: sampleGateway }),
       egress: { limitBytes: 1_000_000, names: 'listed' },
-      inferenceKey: (id: string) => `gw_of_${id}`,
+      drawsKeys: true,
+      registerKey: createInstanceKeys({ store: store.directory, clock, log: silentLogger }).registerKey,
       claimTimeoutMs,
       sshTimeoutMs,
       cutOff: async () => guest.cutOff(),

@@ -161,7 +161,7 @@ async function sealedExchange(): Promise<GatewayVectors['exchange']> {
     random: systemRandom,
     inside: new Set(['built-in']),
   })
-  const begun = sealer.begin({ id: 'req_1', model: 'tiny', body: utf8(request), owner: 'o1' })
+  const begun = sealer.begin({ id: 'req_1', model: 'tiny', body: utf8(request), keyMadeBy: 'client', owner: 'o1' })
   const receiptOf = async (upstream: string) => {
     const sealing = begun.seal(upstream)
     sealing.update(utf8(response))

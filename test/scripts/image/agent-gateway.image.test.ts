@@ -61,8 +61,8 @@ test('the agent speaks with an attested gateway alone', async () => {
       const run = async (gateway: AttestedGateway) => {
         const baseUrl = `${bench.url(vmId)}/v1`
         await using endpoint = await startEndpoint({ baseUrl, gateway, key })
-        const inference = { baseUrl, address: null, model: 'm', gateway, key }
-        return await runAgent(agent, { dir, inference, endpoint: endpoint.url })
+        const inference = { baseUrl, address: null, model: 'm', gateway, drawsKey: true }
+        return await runAgent(agent, { dir, inference, key, endpoint: endpoint.url })
       }
       expect(await run(honest)).toContain('the end')
       const results = () => upstream.seen.flatMap(({ body }) => (body.messages as Message[]).filter(isOfTool))
@@ -88,20 +88,21 @@ const isOfTool = ({ role }: Message) => role === 'tool'
 type Running = {
   readonly dir: string
   readonly inference: ReturnType<typeof makeClaim>['inference']
+  readonly key: string
   /** In the place of the port that the endpoint has in an instance. */
   readonly endpoint: string
 }
 
 /** As a claim sets it up, in a home of its own. */
-async function runAgent(agent: string, { dir, inference, endpoint }: Running): Promise<string> {
+async function runAgent(agent: string, { dir, inference, key, endpoint }: Running): Promise<string> {
   const root = await mkdtemp(join(dir, 'root-'))
   const paths = guestPaths(root)
   const claim = makeClaim('ssh-ed25519 AAAA', { inference })
-  const { directories, files } = planClaim(claim, paths, 'none')
+  const { directories, files } = planClaim(claim, { paths, platform: 'none', key })
   for (const { path } of directories) await mkdir(path, { recursive: true })
   await mkdir(join(root, 'project'))
   for (const { path, content } of files) await Bun.write(path, content.replaceAll(endpointOrigin, endpoint))
-  const variables = Object.entries(sessionEnvironment(claim)).map(([name, value]) => [
+  const variables = Object.entries(sessionEnvironment(claim, key)).map(([name, value]) => [
     name,
     value.replace(endpointOrigin, endpoint),
   ])

@@ -4,7 +4,10 @@ import { tmpdir } from 'node:os'
 import { join, resolve } from 'node:path'
 import {
   excerptsOf,
+  failedFilesOf,
+  fileTimesOf,
   judge,
+  judgeWithout,
   type Run,
   skipReasonsOf,
   summaryLine,
@@ -89,6 +92,32 @@ describe('judge', () => {
     ['a skip without a reason', { report, exitCode: 1 }, 2, 2],
   ])('%s', (_name, change, passed, failed) => {
     expect(judge({ ...good, ...change })).toMatchObject({ passed, failed })
+  })
+
+  // Goal: a failure belongs to its file where the report says so, and else to the whole run, which is not repeated.
+  test('files that failed', () => {
+    const [a, b] = ['test/a.test.ts', 'test/b.test.ts']
+    const suite = (file: string, inner: string) =>
+      `<testcase name="of ${file}" classname="" time="0.25" file="${file}">${inner}</testcase>`
+    const reportOf = (...suites: string[]) => `<testsuites>${suites.join('')}</testsuites>`
+    const bad = '<failure type="Error" message="no &lt;luck&gt;">text</failure>'
+    const two = { ...good, files: [a, b], exitCode: 1, report: reportOf(suite(a, ''), suite(b, bad)) }
+    expect(failedFilesOf(two)).toEqual([b])
+    expect(judgeWithout(two, [b])).toMatchObject({ passed: 1, failed: 0 })
+    expect(judgeWithout(two, [a])).toMatchObject({ passed: 0, failed: 1, excerpts: [`(fail) of ${b}\nno <luck>`] })
+    expect(fileTimesOf(two)).toEqual(
+      new Map([
+        [a, 250],
+        [b, 250],
+      ]),
+    )
+    expect(failedFilesOf({ ...two, exitCode: 0, report: reportOf(suite(a, ''), suite(b, '')) })).toEqual([])
+    expect(failedFilesOf({ ...two, report: reportOf(suite(a, '')) })).toEqual([b])
+    for (const whole of [{ report: null }, { timedOut: true }, { report: reportOf(suite(a, ''), suite(b, '')) }]) {
+      expect(failedFilesOf({ ...two, ...whole })).toEqual([])
+    }
+    expect(failedFilesOf({ ...good, report: null })).toEqual([a])
+    expect(failedFilesOf(good)).toEqual([])
   })
 
   // Goal: whoever reads only the end of a run knows what failed.

@@ -42,6 +42,9 @@ test('failure', async () => {
   })
   expect(status).toBe(1)
   expect(lines[0]).toBe('one: FAILED')
+  expect(lines[1]).toMatch(
+    /^ +machine: load [\d.]+, [\d.]+, [\d.]+ \(1, 5, 15 min\) on \d+ cores; \d+ MiB of \d+ MiB memory available$/,
+  )
   expect(lines).toContain('clean up: a')
   expect(lines).not.toContain('two')
 })

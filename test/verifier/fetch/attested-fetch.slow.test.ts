@@ -101,7 +101,7 @@ describe('evidence', () => {
     const { fetch, wire, gateway } = await startFakeFetch()
     await ask(fetch)
     const recorded = await gateway.attest(new URL(`${gatewayUrl}/attestation?nonce=${'A'.repeat(43)}`))
-    wire.attest = async () => ({ ...recorded, retryAfter: null, tlsSpkiDigest: gateway.tlsSpkiDigest })
+    wire.attest = async () => ({ ...recorded, tlsSpkiDigest: gateway.tlsSpkiDigest })
     const error = (await failureOf(fetch.verify())) as VerificationError
     expect([error.name, error.failed.map(check => check.name)]).toEqual(['VerificationError', ['attestation-nonce']])
     expect([fetch.evidence(), wire.closed()]).toEqual([null, 1])
@@ -136,7 +136,7 @@ describe('evidence', () => {
   ])('status %d', async (status, body, advice) => {
     const { fetch, wire } = await startFakeFetch()
     const bytes = new TextEncoder().encode(body)
-    wire.attest = async () => ({ status, body: bytes, retryAfter: '7', tlsSpkiDigest: 'any' })
+    wire.attest = async () => ({ status, body: bytes, retryAfter: '7', epoch: null, tlsSpkiDigest: 'any' })
     const error = (await failureOf(ask(fetch))) as EvidenceError
     expect([error.name, error.status, error.message]).toEqual([
       'EvidenceError',
@@ -207,7 +207,6 @@ describe('other keys', () => {
     wire.tlsSpkiDigest = systemRandom(32)
     wire.attest = async address => ({
       ...(await next.attest(address)),
-      retryAfter: null,
       tlsSpkiDigest: next.tlsSpkiDigest,
     })
     const error = await failureOf(ask(fetch))
@@ -248,7 +247,7 @@ describe('other keys', () => {
         const { status, body } = await gateway.attest(address)
         const text = swap(swap(new TextDecoder().decode(body), 'x25519'), 'mlkem768')
         const tlsSpkiDigest = pins ? gateway.tlsSpkiDigest : 'any'
-        return { status, body: new TextEncoder().encode(text), retryAfter: null, tlsSpkiDigest }
+        return { status, body: new TextEncoder().encode(text), retryAfter: null, epoch: null, tlsSpkiDigest }
       }
       const error = (await failureOf(ask(fetch))) as VerificationError
       expect([error.name, error.failed.map(check => check.name)]).toEqual([

@@ -170,8 +170,8 @@ describe('evidence', () => {
     )
     expect(await ask(server.url)).toEqual({
       answers: [
-        { status: 503, retryAfter: '7', body: new Uint8Array(Buffer.from('{}')) },
-        { status: 200, retryAfter: null, body: new Uint8Array(Buffer.from('x')) },
+        { status: 503, retryAfter: '7', epoch: null, body: new Uint8Array(Buffer.from('{}')) },
+        { status: 200, retryAfter: null, epoch: null, body: new Uint8Array(Buffer.from('x')) },
       ],
       tlsSpkiDigest: spkiDigestOf(other.cert),
     })

@@ -52,6 +52,29 @@ test('goal: everything that is said is kept, and what is left out has the defaul
   expect(readOptions({ ...all, allowlist: bytes, policy: JSON.stringify(policy) }).trust).toEqual(settings.trust)
 })
 
+test('goal: workload.json by its digests, and settings by their names; anything else is an error before a request', () => {
+  const { workloads, allow } = readOptions({ ...all, workloads: ['0a'.repeat(32)], allow: ['no-padding'] }).trust
+  expect([workloads, allow]).toEqual([[new Uint8Array(32).fill(10)], ['no-padding']])
+  expect([readOptions(all).trust.workloads, readOptions(all).trust.allow]).toEqual([undefined, []])
+  const said = (changes: object): string => {
+    try {
+      readOptions({ ...all, ...changes })
+      return 'accepted'
+    } catch (error) {
+      return error instanceof OptionError ? error.message : `not an OptionError: ${error}`
+    }
+  }
+  const many = Array.from({ length: 65 }, () => '0a'.repeat(32))
+  for (const bad of [[], ['0a'], [7], 'ab', many]) expect(said({ workloads: bad })).toContain('give 1 to 64 SHA-256')
+  for (const bad of ['no-padding', ['padding'], [7], ['toString']])
+    expect(said({ allow: bad })).toContain('usage-labels')
+  // A digest says whose gateway it is, as a key does.
+  const { allowlist: _, ...rest } = all
+  const open = { ...rest, policy: { ...policy, idKeyDigest: 'any', hostData: 'any' } }
+  expect(() => readOptions(open)).toThrow(OptionError)
+  expect(readOptions({ ...open, workloads: ['0a'.repeat(32)] }).trust.workloads).toHaveLength(1)
+})
+
 // Goal: a gateway may be below a path, given with or without the end of an OpenAI client's baseURL.
 describe('a path', () => {
   test.each([

@@ -172,6 +172,23 @@ describe.if(needsRoot('the test of connections to the gateway'))('connections', 
     return (await where.run([process.execPath, '-e', code], { timeoutMs: 60_000 })).trim()
   }
 
+  type Begun = { readonly began: number; readonly refused: number; readonly tookMs: number }
+
+  /** Begins 40 connections one after the other, and closes each before the next. */
+  const beginsEach = async (where: Netns, target: string, port: number) => {
+    const code = `const net = require('node:net'); let began = 0, refused = 0; const startedMs = Date.now()
+      const next = () => {
+        if (began + refused === 40) {
+          console.log(JSON.stringify({ began, refused, tookMs: Date.now() - startedMs })); process.exit()
+        }
+        const socket = net.connect({ host: '${target}', port: ${port} })
+        socket.on('connect', () => { began += 1; socket.end() }).on('error', () => { refused += 1 })
+          .on('close', () => setTimeout(next, 20)).resume()
+      }
+      next()`
+    return JSON.parse(await where.run([process.execPath, '-e', code])) as Begun
+  }
+
   /**
    * Fails when more than `max` connections are ever accepted, or when it stays at fewer: the kernel clears closed
    * connections up some milliseconds later, and only so many at a time.
@@ -205,6 +222,34 @@ describe.if(needsRoot('the test of connections to the gateway'))('connections', 
     await network.applyHost(hostTableText(gatewayHostPlan(toSecond)))
     await holds(allMax - 4, world, hostAddress, listenPort, all)
     stays.write('')
+  })
+
+  test('goal: one client, outside or an instance, begins as many in a second as it may, mapped or routed', async () => {
+    const { world, guests } = network
+    const instance = present(guests[2], 'five guests')
+    const rate = { services: { ...plan().services, newPerSecondMax: 1 } }
+    const hostRate = { services: { ...gatewayHostPlan().services, newPerSecondMax: 1 } }
+    await network.apply(rulesetText({ ...gatewayPlan(), ...rate }))
+    await network.applyHost(hostTableText({ ...gatewayHostPlan(), ...hostRate }))
+    try {
+      for (const [where, target, port] of [
+        [world, hostAddress, listenPort],
+        [world, guest(1).address, servicePort],
+        [instance, gateway, listenPort],
+      ] as const) {
+        // An entry keeps the rate that was in force when it was made.
+        for (const { run } of [network.host, network.inside])
+          await run(['nft', 'flush', 'set', 'inet', plan().table, 'rates_v4'])
+        const { began, refused, tookMs } = await beginsEach(where, target, port)
+        // The burst is the share of open connections, 4.
+        expect(began).toBeGreaterThanOrEqual(4)
+        expect(began).toBeLessThanOrEqual(4 + Math.ceil(tookMs / 1000) + 1)
+        expect(refused).toBe(40 - began)
+      }
+    } finally {
+      await network.apply(rulesetText(gatewayPlan()))
+      await network.applyHost(hostTableText(gatewayHostPlan()))
+    }
   })
 
   test('of clients on this host are not counted', async () => {

@@ -6,6 +6,7 @@ import { type Check, check, verdict } from '../../../attest/verdict.ts'
 import { toHex, utf8 } from '../../../base/bytes.ts'
 import { systemClock } from '../../../base/clock.ts'
 import type { FleetHosts } from '../../../contract/admin/fleet.ts'
+import { exposuresIn } from '../../../contract/vm/exposure.ts'
 import {
   decodeShareRequest,
   isSignedByControlKey,
@@ -92,6 +93,7 @@ async function judgeEvidence(request: ShareRequest, options: SealOptions): Promi
     configurationDigest: 'any',
     workload,
     outside: document?.upstreams.map(({ name, url }) => outsideEntry(name, url)) ?? [],
+    allow: document === null ? [] : exposuresIn(document.gateway),
   })
 }
 

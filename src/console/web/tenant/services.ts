@@ -43,20 +43,14 @@ export async function streamOf(service: Service, path: string, options: RequestO
   return await requestStream(at(service, path), withKey(service, options))
 }
 
-/** Evidence, which needs no key, so that none is sent. */
-export async function publicBytes(
-  service: Service,
-  path: string,
-  options: RequestOptions = {},
-): Promise<Uint8Array<ArrayBuffer>> {
-  return await requestBytes(at(service, path), { ...options, key: null })
-}
-
 /** Where clients reach each service without the console; null: it is off. */
 export type ServiceUrls = Readonly<Record<Service, string | null>>
 
 /** For commands to copy; they name the service in capitals until this has come. */
 export function useServiceUrl(service: Service): string {
-  const found = useLoaded('/api/tenant', options => requestJson<ServiceUrls>('/api/tenant', { ...options, key: null }))
+  const found = useLoaded('/api/tenant', options => {
+    const { ca, gw } = tenantKeys.peek()
+    return requestJson<ServiceUrls>('/api/tenant', { ...options, key: ca ?? gw })
+  })
   return found.data?.[service] ?? `https://${service.toUpperCase()}`
 }

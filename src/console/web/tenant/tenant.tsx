@@ -1,4 +1,4 @@
-// The tenant's side: a key first, then instances, models, builds and what the tenant expects of evidence.
+// The tenant's side: a key first, then instances, models and builds.
 
 import { useSignal } from '@preact/signals'
 import type { ComponentChildren } from 'preact'
@@ -15,13 +15,11 @@ import { InstancePage } from './instances/instance.tsx'
 import { InstancesPage } from './instances/instances.tsx'
 import { dropKeys, hasKey, shownKey, takeKey, tenantKeys } from './keys.ts'
 import { ModelsPage } from './models/models.tsx'
-import { ExpectationsPage } from './verify/expectations.tsx'
 
 const PAGES = [
   ['/tenant', 'Instances'],
   ['/tenant/models', 'Models and usage'],
   ['/tenant/builds', 'Builds'],
-  ['/tenant/expectations', 'What you expect'],
 ] as const
 
 export function Tenant() {
@@ -36,7 +34,6 @@ function pageAt(path: string): ComponentChildren {
   if (path === '/tenant') return tenantKeys.value.ca === null ? <ModelsPage /> : <InstancesPage />
   if (path === '/tenant/models') return needs('gw', <ModelsPage />)
   if (path === '/tenant/builds') return needs('ca', <BuildsPage />)
-  if (path === '/tenant/expectations') return <ExpectationsPage />
   return (
     <Page title="No such page">
       <Empty title={`There is nothing at ${path}`}>

@@ -19,7 +19,7 @@ const REFUSED = {
 
 const TAKEN = [
   ...['model', 'messages', 'system', 'max_tokens', 'stop_sequences', 'temperature', 'top_p', 'top_k', 'stream'],
-  ...['tools', 'tool_choice', 'output_config', 'output_format'],
+  ...['tools', 'tool_choice', 'output_config', 'output_format', 'cache_salt'],
 ]
 const KNOWN: ReadonlySet<string> = new Set([...TAKEN, ...Object.keys(REFUSED)])
 
@@ -55,6 +55,7 @@ export function chatOfMessages(body: JsonObject, names: FieldNames | null): Chat
     top_k,
     stop: stopOf(body.stop_sequences),
     stream,
+    cache_salt: body.cache_salt,
   })
   return { chat, ignored: [...ignored] }
 }

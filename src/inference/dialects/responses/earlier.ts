@@ -2,7 +2,7 @@
 // Pure.
 
 import { Fault } from '../../../base/fault.ts'
-import { isObject, type JsonObject } from '../../json-text.ts'
+import { invalidField, isObject, type JsonObject } from '../../json-text.ts'
 import type { Earlier } from '../../openai/dialect.ts'
 
 export const NOTHING_EARLIER: Earlier = { items: [], named: new Map() }
@@ -11,6 +11,15 @@ export const NOTHING_EARLIER: Earlier = { items: [], named: new Map() }
 export const keptCharsMax = 1_048_576
 
 export type EarlierIds = { readonly previous: string | null; readonly named: readonly string[] }
+
+export function namesEarlier({ previous, named }: EarlierIds): boolean {
+  return previous !== null || named.length > 0
+}
+
+/** Field of a request that names earlier responses. */
+export function fieldOf({ previous }: Pick<EarlierIds, 'previous'>): string {
+  return previous === null ? 'input' : 'previous_response_id'
+}
 
 /** Items that one request may name. */
 const namedMax = 4_096
@@ -55,5 +64,30 @@ export function noSuchItem(path: string): Fault {
     'not_found',
     `${path}.id names no item that is kept here for this key: they are kept for minutes, and not with store: false. Send the item itself.`,
     { param: `${path}.id` },
+  )
+}
+
+/** `most`: what a request may build on, in words. */
+export function tooMuchEarlier(field: string, most: string): Fault {
+  return new Fault(
+    'body_too_large',
+    `${field} names earlier responses of more than ${most} together; send the items that the model needs in input.`,
+    { param: field },
+  )
+}
+
+/** For items of a model inside the attestation, and a model that may be answered outside. */
+export function mustStayInside(field: string): Fault {
+  return invalidField(
+    field,
+    'names responses of a model inside the measured VM, and upstreams outside of it may answer this model: choose a model that is answered inside, or send the items in input.',
+  )
+}
+
+/** For a sealed request that does not prove which key its client meant. */
+export function notBound(field: string): Fault {
+  return invalidField(
+    field,
+    'names earlier responses, which an encrypted request may not do unless its body is bound to its key: use attestedFetch of the strongroom package, or send the items in input.',
   )
 }

@@ -4,7 +4,7 @@
 // Fields that would change the answer are taken or refused by name; all others, later ones included, are left out and
 // named.
 
-import { invalidField, type JsonObject } from '../../json-text.ts'
+import { invalidField, isObject, type JsonObject } from '../../json-text.ts'
 import type {
   DialectRequest,
   Earlier,
@@ -40,7 +40,7 @@ const REFUSED = {
 const TAKEN = [
   ...['model', 'input', 'instructions', 'tools', 'tool_choice', 'parallel_tool_calls', 'text', 'max_output_tokens'],
   ...['temperature', 'top_p', 'top_logprobs', 'include', 'reasoning', 'stream', 'stream_options', 'metadata', 'store'],
-  ...['truncation', 'user', 'previous_response_id'],
+  ...['truncation', 'user', 'previous_response_id', 'cache_salt'],
 ]
 const KNOWN: ReadonlySet<string> = new Set([...TAKEN, ...Object.keys(REFUSED)])
 
@@ -87,6 +87,7 @@ export function chatOfResponse(
     top_logprobs: asksLogprobs ? top_logprobs : null,
     reasoning_effort: effort,
     user: body.user,
+    cache_salt: body.cache_salt,
     stream: body.stream,
     stream_options:
       streamOptions === null ? null : presentOf({ include_obfuscation: streamOptions.include_obfuscation }),
@@ -108,7 +109,7 @@ export function chatOfResponse(
     echo,
     customTools: customToolsOf(body.tools),
     previous: typeof previous === 'string' ? previous : null,
-    input: { items: typeof body.input === 'string' ? [{ role: 'user', content: body.input }] : body.input },
+    input: echo.store ? { items: keptItems(body.input, earlier) } : { text: null },
   }
   return { chat, ignored: [...ignored], traits }
 }
@@ -126,6 +127,17 @@ export function inputTextOf(input: ResponseTraits['input']): string | null {
   if ('text' in input) return input.text
   const text = JSON.stringify(input.items)
   return text.length > keptCharsMax ? null : text
+}
+
+function keptItems(input: unknown, earlier: Earlier): unknown[] {
+  return Array.isArray(input) ? input.map(item => keptItem(item, earlier)) : [{ role: 'user', content: input }]
+}
+
+/** The item that the input names, or its own. Without ids, which contain the id of a response. */
+function keptItem(item: unknown, { named }: Earlier): unknown {
+  if (!isObject(item)) return item
+  const { id, ...own } = item
+  return item.type === 'item_reference' && typeof id === 'string' ? named.get(id) : own
 }
 
 /** Whether its items are to be kept for later requests: as with OpenAI, unless the client says no. */

@@ -4,7 +4,7 @@
 import { DIALECTS, hasDialect } from '../../dialects/dialects.ts'
 import { messagesDialect } from '../../dialects/messages/dialect.ts'
 import { parseDialect } from '../../dialects/request.ts'
-import { type EarlierIds, idsIn } from '../../dialects/responses/earlier.ts'
+import { type EarlierIds, idsIn, namesEarlier } from '../../dialects/responses/earlier.ts'
 import { estimateTokens, partTokens } from '../../metering/account.ts'
 import { NO_LABELS, type UsageLabels, usageLabels } from '../../metering/labels.ts'
 import type { CutValues } from '../../openai/cut-source.ts'
@@ -41,7 +41,7 @@ export type CountedPrompt = { readonly model: string; readonly tokens: number }
 /** Ids of earlier responses and items that the body names; null for none. */
 export function earlierIdsOf(operation: AskedCompletion, { body }: RequestSource): EarlierIds | null {
   const ids = operation === 'responses' ? idsIn(body) : null
-  return ids === null || (ids.previous === null && ids.named.length === 0) ? null : ids
+  return ids !== null && namesEarlier(ids) ? ids : null
 }
 
 export type ReadOptions = {

@@ -36,6 +36,13 @@ export const Name = { ...Text, pattern: '^[a-zA-Z0-9_-]{1,64}$' }
 export const ToolName = { ...Text, pattern: '^[a-zA-Z0-9_-]{1,128}$' }
 export const toolsMost = 256
 export const User = nullable({ ...Text, maxLength: 256 })
+export const CacheSalt = nullable({
+  ...Text,
+  minLength: 1,
+  maxLength: 256,
+  description:
+    'A secret of the client: only requests with the same key and the same salt share a prompt cache. No upstream gets it.',
+})
 export const Formats = { enum: ['text', 'json_object', 'json_schema'] }
 /** How a request chooses among tools without naming one. */
 export const ToolChoices = { enum: ['auto', 'none', 'required', null] }
@@ -56,6 +63,7 @@ export const ChatCompletionRequest = object(
     stream: Stream,
     stream_options: StreamOptions,
     n: Choices,
+    cache_salt: CacheSalt,
     response_format: nullable(
       object(
         {
@@ -108,6 +116,7 @@ export const CompletionRequest = object(
     stream: Stream,
     stream_options: StreamOptions,
     n: Choices,
+    cache_salt: CacheSalt,
   },
   { description: asOpenAi, required: ['model', 'prompt'] },
 )
@@ -140,6 +149,7 @@ export const EmbeddingsRequest = object(
     },
     dimensions: nullable({ ...Count, minimum: 1, maximum: 16_384 }),
     user: User,
+    cache_salt: CacheSalt,
   },
   {
     description:

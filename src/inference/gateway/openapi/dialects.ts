@@ -3,6 +3,7 @@
 import {
   AnyObject,
   array,
+  CacheSalt,
   Count,
   Flag,
   Formats,
@@ -22,6 +23,11 @@ import {
 const NumberOrNull = nullable({ type: 'number' })
 const TextOrNull = nullable(Text)
 const ObjectOrNull = nullable(AnyObject)
+const ResponseId = {
+  ...Text,
+  pattern: '^resp_[0-9a-f]{32}$',
+  description: 'Random, in the body alone. With the key it opens the response: keep it secret.',
+}
 const NoEffect = { ...TextOrNull, description: 'Without effect.' }
 
 const FunctionTool = object(
@@ -49,7 +55,11 @@ const ResponsesRequest = object(
       anyOf: [Text, array(AnyObject, { minItems: 1 })],
     },
     instructions: TextOrNull,
-    previous_response_id: { ...TextOrNull, description: 'Of the same key, and not older than some minutes.' },
+    previous_response_id: {
+      ...TextOrNull,
+      description:
+        'A response to the same key, not older than some minutes. A model that is answered outside the measured VM cannot build on a response of a model inside.',
+    },
     tools: nullable(array({ anyOf: [FunctionTool, CustomTool] }, { maxItems: toolsMost })),
     tool_choice: {
       anyOf: [
@@ -88,9 +98,14 @@ const ResponsesRequest = object(
       additionalProperties: { ...Text, maxLength: 512 },
       description: 'Comes back in the response.',
     },
-    store: { ...Flag, description: '`false`: nothing of the response is kept. The response says whether it is.' },
+    store: {
+      ...Flag,
+      description:
+        '`false`: nothing of the response is kept. The response says whether it is. Nothing is kept of an encrypted request whose body is not bound to its key.',
+    },
     truncation: { ...TextOrNull, description: 'Nothing is left out of the input.' },
     user: User,
+    cache_salt: CacheSalt,
   },
   {
     description:
@@ -101,7 +116,7 @@ const ResponsesRequest = object(
 
 const ResponsesResponse = object(
   {
-    id: Text,
+    id: ResponseId,
     object: { const: 'response' },
     created_at: Count,
     status: { enum: ['completed', 'incomplete'] },
@@ -164,6 +179,7 @@ const MessagesRequest = object(
       object({ effort: TextOrNull, format: nullable(whole({ type: { const: 'json_schema' }, schema: AnyObject })) }),
     ),
     stream: Stream,
+    cache_salt: CacheSalt,
   },
   {
     description:

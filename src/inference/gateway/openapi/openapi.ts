@@ -2,10 +2,10 @@
 // bodies are OpenAI's; the document names the fields that the gateway checks.
 
 import {
+  epochHeader,
   keyConfigMediaType,
   responseNonceHeader,
   sealedHeadersHeader,
-  sessionHeader,
 } from '../../../attest/ehbp/protocol.ts'
 import { saltHeader } from '../../../attest/receipt/response.ts'
 import { AttestationResponse } from '../../../contract/http/attestation.ts'
@@ -133,7 +133,6 @@ function completed(schema: string, stream: string | null): Document['success'] {
       [receiptPathHeader]: 'ReceiptPath',
       [saltHeader]: 'ReceiptSalt',
       [responseNonceHeader]: 'ResponseNonce',
-      [sessionHeader]: 'Session',
       [sealedHeadersHeader]: 'SealedHeaders',
     },
     content: { ...jsonContent(ref('schemas', schema)), ...(stream === null ? {} : { 'text/event-stream': events }) },
@@ -151,7 +150,10 @@ const DOCUMENTS: Readonly<Record<GatewayOperation, Document>> = {
   attestation: {
     summary: 'Fresh launch and admission evidence; send neither key nor prompt',
     parameters: ['Nonce', 'NonceHeader'],
-    success: success(jsonContent(ref('schemas', 'AttestationResponse'))),
+    success: {
+      ...success(jsonContent(ref('schemas', 'AttestationResponse'))),
+      headers: { 'X-Request-ID': 'RequestId', [epochHeader]: 'Epoch' },
+    },
     failures: ['InvalidRequest', 'Conflict', ...READ, 'AttestationUnavailable'],
   },
   workload: {
@@ -185,7 +187,7 @@ const DOCUMENTS: Readonly<Record<GatewayOperation, Document>> = {
     failures: ['Unauthenticated', 'NotFound', ...READ],
   },
   retrieveReceipt: {
-    summary: 'The signed receipt of a response that has ended, for the organization that asked for it',
+    summary: 'The signed receipt of a response that has ended, for the key that asked for it',
     description:
       'For some minutes, as long as there is room, and not after a restart. Of encrypted requests none is kept: their receipts come encrypted with the response.',
     parameters: ['ReceiptRequest'],

@@ -1,12 +1,7 @@
 // Parameters, headers and failures that operations of the gateway's OpenAPI document share. Pure.
 
 import { keyConfigProblemOf } from '../../../attest/ehbp/key-config.ts'
-import {
-  encapsulatedKeyHeader,
-  keyConfigProblem,
-  requestNonceHeader,
-  sessionForm,
-} from '../../../attest/ehbp/protocol.ts'
+import { encapsulatedKeyHeader, keyConfigProblem, requestNonceHeader } from '../../../attest/ehbp/protocol.ts'
 import { type GatewayErrorCode, gatewayError } from '../../../contract/http/inference.ts'
 import { type ApiFailure, COMMON_FAILURES, COMMON_HEADERS, parameter, ref } from '../../../http/openapi.ts'
 import { USAGE_FORMATS, usageByDefault } from '../../metering/usage-request.ts'
@@ -46,13 +41,16 @@ export const PARAMETERS = {
   RequestNonce: parameter(
     'header',
     requestNonceHeader,
-    'The encapsulated key is that of an earlier request, whose response offered a session, and this is a fresh nonce for the keys of this one: 32 bytes in hexadecimal.',
+    'The body is bound to method, path and API key: it opens with no other. This is the nonce of its keys in hexadecimal: the replay epoch, which is in X-Strongroom-Epoch of /attestation, then 16 fresh random bytes. Requests with different nonces may share an encapsulated key.',
     { type: 'string', pattern: '^[0-9a-f]{64}$' },
   ),
 } as const
 
 export const HEADERS = {
-  RequestId: { description: 'The id of this request in the log and the ledger.', schema: { type: 'string' } },
+  RequestId: {
+    description: 'The id of this request in the log and the ledger. Unrelated to ids in the body of the response.',
+    schema: { type: 'string' },
+  },
   RetryAfter: COMMON_HEADERS.RetryAfter,
   ShouldRetry: {
     description: 'Whether repeating the request may help.',
@@ -83,14 +81,14 @@ export const HEADERS = {
     description: 'The response is encrypted (EHBP), and this is the nonce of its keys. Only of encrypted requests.',
     schema: { type: 'string', pattern: '^[0-9a-f]{64}$' },
   },
-  Session: {
+  Epoch: {
     description:
-      'The form of sessions that this gateway has: later requests may repeat the encapsulated key and name a nonce of their own instead. Only of encrypted requests.',
-    schema: { const: sessionForm },
+      'The replay epoch: the first 16 bytes of the nonce of a bound request, in hexadecimal. Not secret, and not signed.',
+    schema: { type: 'string', pattern: '^[0-9a-f]{32}$' },
   },
   SealedHeaders: {
     description:
-      'X-Strongroom-Receipt and x-strongroom-ignored of an encrypted response, as base64url of one AES-256-GCM ciphertext: they would tell what is in the bodies.',
+      'X-Strongroom-Receipt, x-strongroom-ignored and X-Strongroom-Epoch of an encrypted response, as base64url of one AES-256-GCM ciphertext. The first two would tell what is in the bodies. The last names another replay epoch than the request did; after `stale ` it refuses the request, whose own epoch has ended.',
     schema: { type: 'string' },
   },
 } as const
@@ -127,7 +125,7 @@ export const FAILURES = {
   KeyConfigMismatch: {
     fault: 'key_config_mismatch',
     description:
-      'The body was encrypted to other keys than the present ones, or changed on its way. In the clear, and nobody signs it: attest the gateway again, encrypt to the keys of that attestation and send again.',
+      'The body was encrypted to other keys than the present ones, bound to another path or API key, or changed on its way. In the clear, and nobody signs it: attest the gateway again, encrypt to the keys of that attestation and send again. An encrypted one refuses a replay epoch that has ended.',
     message: keyConfigMismatch,
     content: {
       [keyConfigProblem.mediaType]: {

@@ -1,4 +1,5 @@
-// Keys of the inference gateway: create with limits, models and a budget, list, change, revoke.
+// Keys of the inference gateway: add or create with limits, models and a budget, list, change,
+// revoke.
 
 import { useSignal } from '@preact/signals'
 import type { Static } from '@sinclair/typebox'
@@ -17,9 +18,10 @@ import { CommandLine, Foreign, StateMark, Time } from '../../parts/text.tsx'
 import { TermsFields } from './gateway-key-fields.tsx'
 import { bodyOf, changesOf, optionsOf, type Terms, termsOf } from './gateway-key-terms.ts'
 import { tokensHeldText, usdHeldText } from './held.ts'
+import { isRegistration, KeyName, RegistrationField } from './key-maker.tsx'
 import { MadeKey, RevokeKey } from './keys.tsx'
 
-type Open = { readonly kind: 'create' } | { readonly kind: 'set' | 'revoke'; readonly key: AdminGatewayKey }
+type Open = { readonly kind: 'create' | 'add' } | { readonly kind: 'set' | 'revoke'; readonly key: AdminGatewayKey }
 
 export function GatewayKeys({ slug, isLiving }: { slug: string; isLiving: boolean }) {
   const path = pathTo`/organizations/${slug}/gateway-keys`
@@ -41,9 +43,14 @@ export function GatewayKeys({ slug, isLiving }: { slug: string; isLiving: boolea
       actions={
         isLiving &&
         may('POST /organizations/:slug/gateway-keys') && (
-          <button type="button" onClick={() => (open.value = { kind: 'create' })}>
-            New gateway key
-          </button>
+          <span class="row-actions">
+            <button type="button" onClick={() => (open.value = { kind: 'add' })}>
+              Add a client's gateway key
+            </button>
+            <button type="button" onClick={() => (open.value = { kind: 'create' })}>
+              New gateway key
+            </button>
+          </span>
         )
       }
     >
@@ -65,6 +72,7 @@ export function GatewayKeys({ slug, isLiving }: { slug: string; isLiving: boolea
         }
       </Shown>
       {value?.kind === 'create' && <CreateGatewayKey slug={slug} close={close} created={list.reload} />}
+      {value?.kind === 'add' && <AddGatewayKey slug={slug} close={close} added={changed} />}
       {value?.kind === 'set' && <SetGatewayKey of={value.key} close={close} changed={changed} />}
       {value?.kind === 'revoke' && (
         <RevokeKey kind="gateway" prefix={value.key.prefix} close={close} revoked={changed} />
@@ -112,11 +120,11 @@ function columnsOf(open: (chosen: Open) => void): readonly Column<AdminGatewayKe
   ]
 }
 
-function KeyOf({ of: { prefix, instance } }: { of: AdminGatewayKey }) {
+function KeyOf({ of }: { of: AdminGatewayKey }) {
   return (
     <>
-      <code>gw_{prefix}_…</code>
-      {instance !== null && <span class="hint"> of an instance</span>}
+      <KeyName tag="gw" of={of} />
+      {of.instance !== null && <span class="hint"> of an instance</span>}
     </>
   )
 }
@@ -155,11 +163,38 @@ function CreateGatewayKey({ slug, close, created }: { slug: string; close: () =>
     <Dialog title={`New gateway key of ${slug}`} close={close}>
       {made.value === null ? (
         <ActionForm action={create} submit={submit} verb="Create" busyWord="Creating …" command={command} close={close}>
+          <p>
+            This host will have seen the key, so that it can act as its client. It cannot with a key that its client
+            made.
+          </p>
           <TermsFields terms={terms.value} change={value => (terms.value = value)} problem={create.problem} />
         </ActionForm>
       ) : (
         <MadeKey value={made.value.key} close={close} />
       )}
+    </Dialog>
+  )
+}
+
+function AddGatewayKey({ slug, close, added }: { slug: string; close: () => void; added: () => void }) {
+  const terms = useSignal<Terms>(termsOf(null))
+  const line = useSignal('')
+  const add = useAction(async () => {
+    const body = { ...bodyOf(terms.value), registration: line.value }
+    await operate<AdminGatewayKey>(pathTo`/organizations/${slug}/gateway-keys/add`, { method: 'POST', body })
+  })
+  const submit = async () => {
+    if (await add.run()) added()
+  }
+  const isReady = isRegistration('gw', line.value)
+  const options = optionsOf(terms.value, termsOf(null))
+  const command = isReady ? commandOf(['gateway', 'key', 'add', slug, line.value], options) : null
+  return (
+    <Dialog title={`Gateway key of a client of ${slug}`} close={close}>
+      <ActionForm action={add} submit={submit} verb="Add" busyWord="Adding …" {...{ command, isReady, close }}>
+        <RegistrationField tag="gw" line={line.value} change={value => (line.value = value.trim())} />
+        <TermsFields terms={terms.value} change={value => (terms.value = value)} problem={add.problem} />
+      </ActionForm>
     </Dialog>
   )
 }

@@ -1,4 +1,5 @@
-// API keys of an organization: create, list, revoke. A new key is shown once.
+// API keys of an organization: add one that its client made, create, list, revoke. A minted key is
+// shown once.
 
 import { useSignal } from '@preact/signals'
 import type { Static } from '@sinclair/typebox'
@@ -13,6 +14,7 @@ import { Choice } from '../../parts/field.tsx'
 import { Card, Empty, Note, Shown } from '../../parts/page.tsx'
 import { type Column, Table } from '../../parts/table.tsx'
 import { CommandLine, CopyButton, StateMark, Time } from '../../parts/text.tsx'
+import { isRegistration, KeyName, RegistrationField } from './key-maker.tsx'
 
 type Scope = AdminKey['scope']
 
@@ -20,6 +22,7 @@ export function ApiKeys({ slug, isLiving }: { slug: string; isLiving: boolean })
   const path = pathTo`/organizations/${slug}/keys`
   const list = useLoaded(path, options => operate<Static<typeof AdminKeyList>>(path, options), { topics: ['keys'] })
   const isCreating = useSignal(false)
+  const isAdding = useSignal(false)
   const revoked = useSignal<string | null>(null)
   return (
     <Card
@@ -28,9 +31,14 @@ export function ApiKeys({ slug, isLiving }: { slug: string; isLiving: boolean })
       actions={
         isLiving &&
         may('POST /organizations/:slug/keys') && (
-          <button type="button" onClick={() => (isCreating.value = true)}>
-            New API key
-          </button>
+          <span class="row-actions">
+            <button type="button" onClick={() => (isAdding.value = true)}>
+              Add a client's API key
+            </button>
+            <button type="button" onClick={() => (isCreating.value = true)}>
+              New API key
+            </button>
+          </span>
         )
       }
     >
@@ -52,6 +60,16 @@ export function ApiKeys({ slug, isLiving }: { slug: string; isLiving: boolean })
         }
       </Shown>
       {isCreating.value && <CreateKey slug={slug} close={() => (isCreating.value = false)} created={list.reload} />}
+      {isAdding.value && (
+        <AddKey
+          slug={slug}
+          close={() => (isAdding.value = false)}
+          added={() => {
+            isAdding.value = false
+            list.reload()
+          }}
+        />
+      )}
       {revoked.value !== null && (
         <RevokeKey
           kind="api"
@@ -69,7 +87,7 @@ export function ApiKeys({ slug, isLiving }: { slug: string; isLiving: boolean })
 
 function columnsOf(revoke: (prefix: string) => void): readonly Column<AdminKey>[] {
   return [
-    { name: 'Key', cell: ({ prefix }) => <code>ca_{prefix}_…</code> },
+    { name: 'Key', cell: key => <KeyName tag="ca" of={key} /> },
     { name: 'Scope', cell: ({ scope }) => scope },
     { name: 'State', cell: key => <StateMark word={key.revoked_at === null ? 'active' : 'revoked'} /> },
     { name: 'Last used', isWide: true, cell: key => <Time at={key.last_used_at} none="never" /> },
@@ -102,19 +120,52 @@ function CreateKey({ slug, close, created }: { slug: string; close: () => void; 
     <Dialog title={`New API key of ${slug}`} close={close}>
       {made.value === null ? (
         <ActionForm action={create} submit={submit} verb="Create" busyWord="Creating …" command={command} close={close}>
-          <Choice
-            label="Scope"
-            value={scope.value}
-            change={value => (scope.value = value)}
-            options={[
-              ['write', 'write: may create and delete'],
-              ['read', 'read: cannot change anything'],
-            ]}
-          />
+          <p>
+            This host will have seen the key, so that it can act as its client. It cannot with a key that its client
+            made.
+          </p>
+          <ScopeField scope={scope.value} change={value => (scope.value = value)} />
         </ActionForm>
       ) : (
         <MadeKey value={made.value.key} close={close} />
       )}
+    </Dialog>
+  )
+}
+
+function ScopeField({ scope, change }: { scope: Scope; change: (scope: Scope) => void }) {
+  return (
+    <Choice
+      label="Scope"
+      value={scope}
+      change={change}
+      options={[
+        ['write', 'write: may create and delete'],
+        ['read', 'read: cannot change anything'],
+      ]}
+    />
+  )
+}
+
+function AddKey({ slug, close, added }: { slug: string; close: () => void; added: () => void }) {
+  const scope = useSignal<Scope>('write')
+  const line = useSignal('')
+  const add = useAction(async () => {
+    const body = { registration: line.value, scope: scope.value }
+    await operate<AdminKey>(pathTo`/organizations/${slug}/keys/add`, { method: 'POST', body })
+  })
+  const submit = async () => {
+    if (await add.run()) added()
+  }
+  const isReady = isRegistration('ca', line.value)
+  const options = { scope: scope.value === 'write' ? null : scope.value }
+  const command = isReady ? commandOf(['key', 'add', slug, line.value], options) : null
+  return (
+    <Dialog title={`API key of a client of ${slug}`} close={close}>
+      <ActionForm action={add} submit={submit} verb="Add" busyWord="Adding …" {...{ command, isReady, close }}>
+        <RegistrationField tag="ca" line={line.value} change={value => (line.value = value.trim())} />
+        <ScopeField scope={scope.value} change={value => (scope.value = value)} />
+      </ActionForm>
     </Dialog>
   )
 }

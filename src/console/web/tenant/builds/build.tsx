@@ -1,23 +1,19 @@
-// One build: its record, its log as it comes, its result, and the result's evidence.
+// One build: its record, its log as it comes, its result, and the result with its evidence.
 
 import { useSignal } from '@preact/signals'
-import { fromHex } from '../../../../base/bytes.ts'
 import type { BuildRecord } from '../../../../contract/http/build-api.ts'
-import { useAction } from '../../core/action.ts'
-import { commandOf } from '../../core/command.ts'
 import { bytesText } from '../../core/format.ts'
 import { useLoaded } from '../../core/loaded.ts'
 import { pathTo } from '../../core/path.ts'
 import { BuildFailure, CancelBuild, isLiving } from '../../parts/build-end.tsx'
-import { BusyButton } from '../../parts/dialog.tsx'
-import { Card, Facts, Page, ProblemNote, Shown } from '../../parts/page.tsx'
+import { Card, Facts, Page, Shown } from '../../parts/page.tsx'
 import { Digest, Foreign, Instant, Link, StateMark } from '../../parts/text.tsx'
+import { EvidenceCard } from '../evidence.tsx'
 import { askService, bytesOf, useServiceUrl } from '../services.ts'
-import { verifyOptions } from '../verify/options.ts'
-import { save, Verification, type Verify } from '../verify/verification.tsx'
-import { notCompared, requestOf, requestOptions } from './asked-request.ts'
 import { BuildLog } from './build-log.tsx'
-import { type KnownBuild, knownBuild } from './known-builds.ts'
+import type { KnownBuild } from './known-build.ts'
+import { knownBuild } from './known-builds.ts'
+import { requestNote, verifyBuildCommand } from './verify-command.ts'
 
 const everyMs = 3_000
 const resultBytesMax = 536_870_912
@@ -69,7 +65,7 @@ function RecordCard({ build }: { build: BuildRecord }) {
   const { source, attested, result } = build
   const words = source.kind === 'git' ? `${source.url} ${source.ref ?? ''}` : (source.name ?? 'archive')
   return (
-    <Card title="Record" wide>
+    <Card title="Record of this host" wide>
       <Facts
         rows={[
           ['State', <StateMark word={build.state} />],
@@ -89,41 +85,18 @@ function RecordCard({ build }: { build: BuildRecord }) {
 }
 
 function Result({ id, build, known }: { id: string; build: BuildRecord; known: KnownBuild | null }) {
-  const path = `${pathTo`/build/${id}`}/result`
   const name = `${id.slice(0, 8)}.tar.gz`
-  const fetchResult = () => bytesOf('builds', path, { bytesMax: resultBytesMax })
-  const download = useAction(async () => save({ name, bytes: await fetchResult() }))
-  const verify: Verify = async ({ expected, asOf }) => {
-    const archive = await fetchResult()
-    const { judgeBuild } = await import('../verify/judge.ts')
-    const nonce = known === null ? null : fromHex(known.nonce)
-    const request = requestOf(known, build)
-    const judged = await judgeBuild(archive, { nonce, request, expected, asOf })
-    const command = commandOf(['verify', 'build', name], {
-      ...(known === null ? { 'any-nonce': true } : { nonce: known.nonce }),
-      ...requestOptions(request),
-      'as-of': new Date(asOf).toISOString(),
-      ...verifyOptions(expected, 'build'),
-    })
-    return { judged, command, files: [{ name, bytes: archive }] }
-  }
+  const load = async () => ({
+    name,
+    bytes: await bytesOf('builds', `${pathTo`/build/${id}`}/result`, { bytesMax: resultBytesMax }),
+    command: verifyBuildCommand(name, known, build),
+  })
   return (
-    <>
-      <Verification
-        title="Evidence of the result"
-        lead={`The result is fetched and judged here: VM, provenance, and every artifact's digest. ${notCompared(known)}`}
-        verify={verify}
-      />
-      <div class="actions">
-        <BusyButton
-          isBusy={download.isBusy}
-          tone="plain"
-          verb="Download the result"
-          busyWord="Downloading …"
-          onClick={() => void download.run()}
-        />
-      </div>
-      {download.problem !== null && <ProblemNote problem={download.problem} />}
-    </>
+    <EvidenceCard title="Result and its evidence" load={load} fresh={null}>
+      <p>
+        One archive holds both: the artifacts, and what the VM signed of itself, the source and each of them.{' '}
+        {requestNote(known, build)}
+      </p>
+    </EvidenceCard>
   )
 }

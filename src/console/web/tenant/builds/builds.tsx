@@ -7,7 +7,8 @@ import { TextField } from '../../parts/field.tsx'
 import { Card, Empty, Page } from '../../parts/page.tsx'
 import { type Column, Table } from '../../parts/table.tsx'
 import { Foreign, Link, Time } from '../../parts/text.tsx'
-import { type KnownBuild, knownBuilds } from './known-builds.ts'
+import type { KnownBuild } from './known-build.ts'
+import { knownBuilds } from './known-builds.ts'
 import { NewBuild } from './new-build.tsx'
 
 export function BuildsPage() {

@@ -2,20 +2,7 @@
 // storage.
 
 import { signal } from '@preact/signals'
-import type { Toolchain } from '../../../../contract/http/build.ts'
-
-export type KnownBuild = {
-  readonly id: string
-  /** Hexadecimal, drawn by this page. */
-  readonly nonce: string
-  readonly source:
-    | { readonly kind: 'git'; readonly url: string; readonly ref: string | null }
-    | { readonly kind: 'archive'; readonly name: string }
-  readonly projectDir: string | null
-  readonly toolchain: Toolchain | null
-  readonly reproduce: boolean
-  readonly atMs: number
-}
+import type { KnownBuild } from './known-build.ts'
 
 const storageName = 'strongroom-builds'
 const keptMax = 50

@@ -10,9 +10,8 @@ import { pathTo } from '../../core/path.ts'
 import { ActionForm, Dialog } from '../../parts/dialog.tsx'
 import { Card, Facts, Note, Page, Shown, Waiting } from '../../parts/page.tsx'
 import { CommandLine, Foreign, Instant, Link, StateMark } from '../../parts/text.tsx'
+import { EvidenceCard } from '../evidence.tsx'
 import { askInstances, bytesOf, useServiceUrl } from '../services.ts'
-import { verifyOptions } from '../verify/options.ts'
-import { Verification, type Verify } from '../verify/verification.tsx'
 
 const everyMs = 3_000
 const nonceBytes = 32
@@ -87,32 +86,28 @@ function StateCard({ instance }: { instance: InstanceRecord }) {
 }
 
 function Ready({ instance: { name, hostname } }: { instance: InstanceRecord }) {
-  const verify: Verify = async ({ expected, asOf }) => {
-    const nonce = crypto.getRandomValues(new Uint8Array(nonceBytes))
-    const text = toBase64Url(nonce)
-    const path = `${pathTo`/v1/instances/${name}`}/attestation?nonce=${text}`
-    const document = await bytesOf('instances', path, { bytesMax: evidenceBytesMax })
-    const { judgeInstance } = await import('../verify/judge.ts')
-    const judged = await judgeInstance(document, { hostname, nonce, expected, asOf })
-    const command = commandOf(['verify', 'instance', hostname], {
-      document: 'attestation.json',
-      nonce: text,
-      'as-of': new Date(asOf).toISOString(),
-      ...verifyOptions(expected, 'instance'),
-    })
-    return { judged, command, files: [{ name: 'attestation.json', bytes: document }] }
+  const policies = { policy: 'instance-policy.json', 'gateway-policy': 'gateway-policy.json' }
+  const load = async () => {
+    const nonce = toBase64Url(crypto.getRandomValues(new Uint8Array(nonceBytes)))
+    const path = `${pathTo`/v1/instances/${name}`}/attestation?nonce=${nonce}`
+    const document = `${name}-attestation.json`
+    return {
+      name: document,
+      bytes: await bytesOf('instances', path, { bytesMax: evidenceBytesMax }),
+      command: commandOf(['verify', 'instance', hostname], { document, nonce, ...policies }),
+    }
   }
   return (
     <>
-      <Verification
-        title="Evidence"
-        lead="The VM proves now, for a nonce of this page, what it was launched from, its host key, and where its prompts go."
-        verify={verify}
-      />
+      <EvidenceCard title="Evidence" load={load} fresh={commandOf(['verify', 'instance', hostname], policies)}>
+        <p>The VM signs what it was launched from, its host key, and where its prompts go, for a nonce of this page.</p>
+      </EvidenceCard>
       <Card title="Log in" wide>
         <p>This command verifies the VM each time, and takes no other host key:</p>
         <CommandLine command={commandOf(['ssh', hostname])} />
-        <p>Without it, once its line is in known_hosts:</p>
+        <p>
+          Without it, once <code>strongroom verify instance</code> has written the VM's line to known_hosts:
+        </p>
         <CommandLine command={`ssh agent@${hostname}`} />
       </Card>
     </>

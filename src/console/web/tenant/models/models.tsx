@@ -8,15 +8,14 @@ import { commandOf } from '../../core/command.ts'
 import { countText, usdText } from '../../core/format.ts'
 import { useLoaded } from '../../core/loaded.ts'
 import { nowMs } from '../../core/now.ts'
-import { RequestProblem } from '../../core/request.ts'
+import { type RequestOptions, RequestProblem } from '../../core/request.ts'
 import { Choice } from '../../parts/field.tsx'
 import { Card, Empty, Page, Shown } from '../../parts/page.tsx'
 import { type Column, Table } from '../../parts/table.tsx'
 import { Foreign } from '../../parts/text.tsx'
 import { UsageTable } from '../../parts/usage-table.tsx'
-import { askService, publicBytes } from '../services.ts'
-import { verifyOptions } from '../verify/options.ts'
-import { Verification, type Verify } from '../verify/verification.tsx'
+import { EvidenceCard } from '../evidence.tsx'
+import { askService, bytesOf, useServiceUrl } from '../services.ts'
 
 type Model = Static<typeof GatewayModel>
 
@@ -41,11 +40,7 @@ export function ModelsPage() {
           }
         </Shown>
       </Card>
-      <Verification
-        title="Evidence of the gateway"
-        lead="The gateway's VM proves now, for a nonce of this page, what it was launched from and which model is inside. A page cannot see the TLS key of its connection, so that check is not made here."
-        verify={verifyGateway}
-      />
+      <GatewayEvidence />
       <UsageCard />
     </Page>
   )
@@ -66,31 +61,43 @@ function priceOf(perToken: string | undefined): string {
   return perToken === undefined ? 'free' : usdText((Number(perToken) * 1_000_000).toFixed(6))
 }
 
-const verifyGateway: Verify = async ({ expected, asOf }) => {
-  const nonce = crypto.getRandomValues(new Uint8Array(nonceBytes))
-  const [document, workload] = await Promise.all([
-    publicBytes('inference', `/attestation?nonce=${toBase64Url(nonce)}`, { bytesMax: evidenceBytesMax }),
-    publicBytes('inference', '/workload.json', { bytesMax: workloadBytesMax }).catch(noWorkload),
-  ])
-  const { judgeGateway } = await import('../verify/judge.ts')
-  const judged = await judgeGateway(document, { workload, nonce, expected, asOf })
-  const own = workload === null ? [] : [{ name: 'workload.json', bytes: workload }]
-  // A file that is named on the command line pins HOST_DATA. The host's own copy of it must not.
-  const isUnpinned = judged.checks.some(({ name, outcome }) => name === 'pin-allowlist' && outcome === 'fail')
-  const command = commandOf(['verify', 'gateway'], {
-    document: 'attestation.json',
-    workload: workload === null || isUnpinned ? null : 'workload.json',
-    nonce: toBase64Url(nonce),
-    'as-of': new Date(asOf).toISOString(),
-    ...verifyOptions(expected, 'gateway'),
-  })
-  return { judged, command, files: [{ name: 'attestation.json', bytes: document }, ...own] }
+function GatewayEvidence() {
+  const url = useServiceUrl('inference')
+  const found = useLoaded(workloadPath, options => hasWorkload(options))
+  // These files decide what passes, so they are the reader's own: this page saves none that the host serves.
+  const own = {
+    policy: 'gateway-policy.json',
+    ...(found.data === false ? { allowlist: 'allowlist.json' } : { workload: 'workload.json' }),
+  }
+  const load = async () => {
+    const nonce = toBase64Url(crypto.getRandomValues(new Uint8Array(nonceBytes)))
+    const bytes = await bytesOf('inference', `/attestation?nonce=${nonce}`, { bytesMax: evidenceBytesMax })
+    const document = 'gateway-attestation.json'
+    return { name: document, bytes, command: commandOf(['verify', 'gateway'], { document, nonce, ...own }) }
+  }
+  const fresh = commandOf(['verify', 'gateway', url], own)
+  return (
+    <EvidenceCard title="Evidence of the gateway" load={load} fresh={fresh}>
+      <p>
+        The gateway's VM signs what it was launched from, and which model answers inside it, for a nonce of this page.
+        {found.data !== false &&
+          ' workload.json in the commands is the copy that you have read, of the gateway you expect.'}
+      </p>
+    </EvidenceCard>
+  )
 }
 
-/** A gateway in the daemon has none. */
-function noWorkload(error: unknown): null {
-  if (error instanceof RequestProblem && error.status === 404) return null
-  throw error
+const workloadPath = '/workload.json'
+
+/** Reports whether the gateway runs in a VM of its own; one in the daemon answers 404. */
+async function hasWorkload(options: RequestOptions): Promise<boolean> {
+  try {
+    await bytesOf('inference', workloadPath, { ...options, bytesMax: workloadBytesMax })
+    return true
+  } catch (error) {
+    if (error instanceof RequestProblem && error.status === 404) return false
+    throw error
+  }
 }
 
 const dayMs = 86_400_000

@@ -1,14 +1,14 @@
 // The model disk of the gateway's worker: a named disk, or one made from the named model file. Effects: reads the
 // state directory; a process that makes a disk.
 
-import type { Clock } from '../base/clock.ts'
-import { Fault, messageOf } from '../base/fault.ts'
-import type { Logger } from '../base/log.ts'
-import { untilDone } from '../base/work/sweep.ts'
-import { hasWorker } from '../config/checks/worker.ts'
-import type { Config } from '../config/schema.ts'
-import { ensureModel } from '../host/models/ensure.ts'
-import { loadModel, type StoredModel } from '../host/models/models.ts'
+import type { Clock } from '../../base/clock.ts'
+import { Fault, messageOf } from '../../base/fault.ts'
+import type { Logger } from '../../base/log.ts'
+import { untilDone } from '../../base/work/sweep.ts'
+import { hasWorker } from '../../config/checks/worker.ts'
+import type { Config } from '../../config/schema.ts'
+import { ensureModel } from '../../host/models/ensure.ts'
+import { loadModel, type StoredModel } from '../../host/models/models.ts'
 
 export type GatewayModelDeps = {
   readonly config: Config

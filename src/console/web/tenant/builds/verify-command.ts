@@ -1,0 +1,54 @@
+// The command that verifies a build's result. The request in it is that of this tab, or the service's record. Pure.
+
+import type { BuildRecord } from '../../../../contract/http/build-api.ts'
+import { type CommandOptions, commandOf } from '../../core/command.ts'
+import type { KnownBuild } from './known-build.ts'
+
+/** `file`: the saved result. */
+export function verifyBuildCommand(file: string, known: KnownBuild | null, record: BuildRecord): string {
+  const { nonce, source, projectDir, toolchain, reproduce } = known ?? recordedRequest(record)
+  return commandOf(['verify', 'build', file], {
+    nonce,
+    ...sourceOptions(source),
+    'project-dir': projectDir,
+    toolchain,
+    reproduce,
+    policy: 'build-policy.json',
+  })
+}
+
+/** Says whose words the command has, and where it is to run. */
+export function requestNote(known: KnownBuild | null, record: BuildRecord): string {
+  const from =
+    known === null
+      ? 'This tab did not submit the build, so the command has the nonce and the source of this host’s record.'
+      : 'The command has the nonce and the source that this tab sent.'
+  return `${from} Compare both with yours. ${placeNote((known ?? recordedRequest(record)).source)}`.trim()
+}
+
+function placeNote(source: Request['source']): string {
+  if (source.kind === 'archive') return 'Run it beside the archive that you sent.'
+  return commitIn(source) === null ? 'Run it in a checkout of the commit that you meant.' : ''
+}
+
+type Request = Omit<KnownBuild, 'id' | 'atMs'>
+
+function recordedRequest({ nonce, source, project_dir, toolchain, reproduce }: BuildRecord): Request {
+  return {
+    ...{ nonce, toolchain, reproduce, projectDir: project_dir },
+    source: source.kind === 'git' ? source : { kind: 'archive', name: source.name ?? 'archive' },
+  }
+}
+
+/** The commit of a request that names one; null for branches, tags and archives. */
+function commitIn(source: Request['source']): string | null {
+  return source.kind === 'git' && /^[0-9a-f]{40}$/i.test(source.ref ?? '') ? source.ref : null
+}
+
+/** A branch or a tag is no expectation, as the host chooses what it is: the command hashes a checkout instead. */
+function sourceOptions(source: Request['source']): CommandOptions {
+  if (source.kind === 'archive') return { source: source.name }
+  const commit = commitIn(source)
+  if (commit === null) return { source: '.', ref: source.ref }
+  return { commit: commit.toLowerCase(), repository: source.url, ref: source.ref }
+}

@@ -1,0 +1,85 @@
+// Evidence for a command to verify elsewhere. This page judges nothing: the host serves it, so that its verdict would
+// prove nothing against the host. Effects: requests, downloads.
+
+import { useSignal } from '@preact/signals'
+import type { ComponentChildren } from 'preact'
+import { useAction } from '../core/action.ts'
+import { BusyButton } from '../parts/dialog.tsx'
+import { Card, Note, ProblemNote } from '../parts/page.tsx'
+import { CommandLine } from '../parts/text.tsx'
+
+export type Evidence = {
+  /** Name of the saved file, as the command has it. */
+  readonly name: string
+  readonly bytes: Uint8Array<ArrayBuffer>
+  /** Verifies the file without a network. */
+  readonly command: string
+}
+
+export type EvidenceCardProps = {
+  readonly title: string
+  /** Says which facts the evidence shows, and which files the command needs besides. */
+  readonly children: ComponentChildren
+  /** Requests evidence anew each time. */
+  readonly load: () => Promise<Evidence>
+  /** A command that needs no file of this page; null if there is none. */
+  readonly fresh: string | null
+}
+
+export function EvidenceCard({ title, children, load, fresh }: EvidenceCardProps) {
+  const saved = useSignal<Pick<Evidence, 'name' | 'command'> | null>(null)
+  const download = useAction(async () => {
+    // A failed attempt leaves no command of an earlier file.
+    saved.value = null
+    const { name, bytes, command } = await load()
+    save(name, bytes)
+    saved.value = { name, command }
+  })
+  const { value: found } = saved
+  return (
+    <Card
+      title={title}
+      wide
+      actions={
+        <BusyButton
+          isBusy={download.isBusy}
+          verb="Download evidence"
+          busyWord="Downloading …"
+          onClick={() => void download.run()}
+        />
+      }
+    >
+      {children}
+      {download.problem !== null && <ProblemNote problem={download.problem} />}
+      {found !== null && (
+        <div role="status">
+          <p>{found.name} is saved. Verify it on a machine that you trust, without a network:</p>
+          <CommandLine command={found.command} />
+        </div>
+      )}
+      {fresh !== null && (
+        <>
+          <p>Fresh evidence, for a nonce that this page does not choose:</p>
+          <CommandLine command={fresh} />
+        </>
+      )}
+      <Note>
+        <p>
+          This page judges no evidence. The host serves it, so its verdict would prove nothing against the host. The
+          policies in the commands are files of your own, such as this one makes for an image that you have checked:
+        </p>
+        <CommandLine command="strongroom verify policy-example --image IMAGE --operator-key operator-key.pub.pem" />
+      </Note>
+    </Card>
+  )
+}
+
+/** Hands a file to the browser to be saved. */
+function save(name: string, bytes: Uint8Array<ArrayBuffer>): void {
+  const url = URL.createObjectURL(new Blob([bytes], { type: 'application/octet-stream' }))
+  const link = document.createElement('a')
+  link.href = url
+  link.download = name
+  link.click()
+  setTimeout(() => URL.revokeObjectURL(url), 60_000)
+}

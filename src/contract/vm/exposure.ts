@@ -1,0 +1,29 @@
+// Settings of workload.json by which more of a request reaches the host, or stays in the gateway. Pure. A verification
+// fails unless each of them is allowed by name.
+
+import type { Static } from '@sinclair/typebox'
+import { OneOf } from '../check.ts'
+import type { GatewaySettings } from './workload.ts'
+
+export const Exposure = OneOf(['usage-labels', 'no-padding', 'kept-responses'])
+export type Exposure = Static<typeof Exposure>
+
+/** Meaning of each setting for a client. */
+export const EXPOSURE_WORDS: Readonly<Record<Exposure, string>> = {
+  'usage-labels': 'the host gets `user` and `metadata` of each request, in the usage ledger',
+  'no-padding': 'streams are not padded, so their packets show the host the length of each token',
+  'kept-responses': 'requests and responses stay in the memory of the gateway for later requests of the same key',
+}
+
+/** Returns the settings of a gateway in a VM that have to be allowed, in the order of EXPOSURE_WORDS. */
+export function exposuresIn(
+  gateway: Pick<GatewaySettings, 'usageLabels' | 'padStreams' | 'keptResponses'>,
+): Exposure[] {
+  const { usageLabels, padStreams, keptResponses } = gateway
+  return [
+    ...(usageLabels === true ? ['usage-labels' as const] : []),
+    ...(padStreams === 'off' ? ['no-padding' as const] : []),
+    // Absent means `keptResponsesDefault`.
+    ...(keptResponses === undefined || keptResponses.retentionMs > 0 ? ['kept-responses' as const] : []),
+  ]
+}

@@ -1,0 +1,91 @@
+// Refuses an encrypted body that was received before. Effects: through its dependencies.
+//
+// A bound body names the replay epoch that it was sealed in, and is refused once that epoch has ended. The marks of an
+// epoch last as long as the epoch does, so no bound body is taken twice, however many come and whatever the clock says.
+// A busy key can only shorten the epochs of all: its neighbors' bodies are refused as stale, and sealed again.
+//
+// An unbound body (a stock EHBP client) names no epoch. Its mark is kept for a while, in its organization's share.
+
+import { toHex } from '../../base/bytes.ts'
+import type { Clock } from '../../base/clock.ts'
+import type { RandomBytes } from '../../base/ids.ts'
+import { KeptTexts } from '../../base/work/kept-texts.ts'
+
+/** A body that has opened, of a key that is authenticated. */
+export type OpenedBody = {
+  readonly organizationId: string
+  /** The request's id; for a memory that is in another process. */
+  readonly request: string
+  /** Null for an unbound body. */
+  readonly epoch: string | null
+  /** Digest of encapsulated key and nonce. */
+  readonly mark: string
+}
+
+/** `epoch`: the present one. */
+export type ReplayVerdict = { readonly outcome: 'new' | 'seen' | 'stale'; readonly epoch: string }
+
+/** Marks the body, and says whether it was marked before. One for all processes of a gateway. */
+export type CheckReplay = (body: OpenedBody) => ReplayVerdict | Promise<ReplayVerdict>
+
+/** Bodies until the epoch changes; 100 bytes each. Marks of two epochs are kept. */
+const epochBodiesMax = 65_536
+/** Unbound bodies of all organizations; 400 bytes each. */
+const unboundCountMax = 16_384
+const unboundLimits = {
+  retentionMs: 3_600_000,
+  countMax: unboundCountMax,
+  bytesMax: Number.POSITIVE_INFINITY,
+} as const
+
+type Epoch = { readonly id: string; readonly marks: Set<string> }
+
+export class ReplayMemory {
+  readonly #random: RandomBytes
+  readonly #unbound: KeptTexts
+  #present: Epoch
+  #previous: Epoch | null = null
+  #bodyCount = 0
+
+  constructor({ clock, random }: { readonly clock: Pick<Clock, 'monotonicMs'>; readonly random: RandomBytes }) {
+    this.#random = random
+    this.#unbound = new KeptTexts({ clock, limits: unboundLimits })
+    this.#present = this.#newEpoch()
+  }
+
+  /** The present epoch: 16 random bytes in hexadecimal. Not secret. */
+  get epoch(): string {
+    return this.#present.id
+  }
+
+  check({ organizationId, epoch, mark }: OpenedBody): ReplayVerdict {
+    const outcome = epoch === null ? this.#markUnbound(organizationId, mark) : this.#mark(epoch, mark)
+    return { outcome, epoch: this.epoch }
+  }
+
+  #mark(epoch: string, mark: string): ReplayVerdict['outcome'] {
+    const named = [this.#present, this.#previous].find(kept => kept?.id === epoch)
+    if (named == null) return 'stale'
+    if (named.marks.has(mark)) return 'seen'
+    named.marks.add(mark)
+    this.#bodyCount += 1
+    if (this.#bodyCount === epochBodiesMax) {
+      this.#previous = this.#present
+      this.#present = this.#newEpoch()
+      this.#bodyCount = 0
+    }
+    return 'new'
+  }
+
+  #markUnbound(organizationId: string, mark: string): ReplayVerdict['outcome'] {
+    // The same for all keys: a copy may come under another.
+    const keyDigest = ''
+    if (this.#unbound.find(mark, keyDigest) !== null) return 'seen'
+    this.#unbound.keep(mark, { organizationId, keyDigest, text: '.', facts: null })
+    return 'new'
+  }
+
+  #newEpoch(): Epoch {
+    return { id: toHex(this.#random(16)), marks: new Set() }
+  }
+}

@@ -1,0 +1,137 @@
+// Goal: an operator registers keys that clients made, by their digests alone; the record, the
+// events and every list say who made a key.
+
+import { expect, test } from 'bun:test'
+import type { TSchema } from '@sinclair/typebox'
+import { Value } from '@sinclair/typebox/value'
+import { systemRandom } from '../../src/base/ids.ts'
+import { AdminGatewayKey, AdminKey } from '../../src/contract/admin/admin.ts'
+import { offeredModels } from '../../src/contract/key-rules.ts'
+import { mintGatewayKey } from '../../src/inference/keys/authenticate.ts'
+import { mintKey } from '../../src/instances/http/auth.ts'
+import { createAdmin } from '../../src/operator/api.ts'
+import type { AdminDeps } from '../../src/operator/deps.ts'
+import { findKey } from '../../src/store/directory/key.query.ts'
+import { listEvents } from '../../src/store/ledger/event.query.ts'
+import { asRoot, NO_ADMINISTRATORS } from '../rigs/admin.ts'
+import { openLedger } from '../rigs/gateway/keys.ts'
+
+const GATEWAY_TERMS = {
+  requests_per_minute: null,
+  tokens_per_minute: null,
+  concurrency_max: null,
+  expires_at: null,
+} as const
+
+/** The registration line of a key with this prefix, and of no secret that this test has. */
+function lineOf(tag: 'ca' | 'gw', start: string): string {
+  return `${tag}_${start.padEnd(8, '0')}_sha256_${'5e'.repeat(32)}`
+}
+
+/** With the organizations acme and globex. */
+function opened() {
+  const ledger = openLedger()
+  const admin = asRoot(
+    createAdmin({
+      ...NO_ADMINISTRATORS,
+      offeredModels: offeredModels([]),
+      store: ledger.store,
+      clock: ledger.clock,
+      random: systemRandom,
+      log: ledger.log,
+      mintKey,
+      mintGatewayKey,
+      gateway: 'off',
+      collectors: [],
+    } as unknown as AdminDeps),
+  )
+  const ask = async (method: string, path: string, body?: unknown) => {
+    const headers = { 'content-type': 'application/json' }
+    const sent = body === undefined ? {} : { body: JSON.stringify(body) }
+    const response = await admin(new Request(`http://admin${path}`, { method, headers, ...sent }))
+    return { status: response.status, body: (await response.json()) as unknown }
+  }
+  return { ledger, ask, [Symbol.dispose]: () => ledger[Symbol.dispose]() }
+}
+
+test('goal: a key that its client made is stored by its digest, said so everywhere, and no prefix is taken twice', async () => {
+  using the = opened()
+  const { ask, ledger } = the
+  const added = await ask('POST', '/organizations/acme/keys/add', { registration: lineOf('ca', 'mine'), scope: 'read' })
+  expect(added).toEqual({
+    status: 201,
+    body: {
+      prefix: 'mine0000',
+      organization: 'acme',
+      scope: 'read',
+      made_by: 'client',
+      created_at: expect.any(String),
+      last_used_at: null,
+      revoked_at: null,
+    },
+  })
+  expect(faultsOf(AdminKey, added.body)).toEqual([])
+  expect(findKey(ledger.store.db, 'mine0000')?.secretSha256.toHex()).toBe('5e'.repeat(32))
+  const gateway = { ...GATEWAY_TERMS, concurrency_max: 2, budget_usd: '5', registration: lineOf('gw', 'mine') }
+  const addedGateway = await ask('POST', '/organizations/acme/gateway-keys/add', gateway)
+  expect(faultsOf(AdminGatewayKey, addedGateway.body)).toEqual([])
+  expect(addedGateway).toMatchObject({
+    status: 201,
+    body: { prefix: 'mine0000', made_by: 'client', state: 'active', concurrency_max: 2, budget_usd: '5.000000000' },
+  })
+  await ask('POST', '/organizations/acme/gateway-keys', GATEWAY_TERMS)
+  await ask('POST', '/organizations/acme/keys', { scope: 'read' })
+  const makers = async (path: string) => {
+    const { keys } = (await ask('GET', `/organizations/acme/${path}`)).body as { keys: { made_by: string }[] }
+    return keys.map(key => key.made_by).toSorted()
+  }
+  expect([await makers('keys'), await makers('gateway-keys')]).toEqual([
+    ['client', 'host'],
+    ['client', 'host'],
+  ])
+  const noted = listEvents(ledger.store.ledger.db, { limit: 100 }).map(event => [event.kind, event.detail.made_by])
+  expect(noted.filter(([kind]) => String(kind).endsWith('key.created'))).toEqual([
+    ['key.created', 'host'],
+    ['gateway_key.created', 'host'],
+    ['gateway_key.created', 'client'],
+    ['key.created', 'client'],
+  ])
+  // In any organization, and for a revoked key too: its usage and record are under that prefix.
+  await ask('POST', '/keys/mine0000/revoke')
+  await ask('POST', '/gateway-keys/mine0000/revoke')
+  for (const slug of ['acme', 'globex']) {
+    const again = [
+      await ask('POST', `/organizations/${slug}/keys/add`, { registration: lineOf('ca', 'mine'), scope: 'write' }),
+      await ask('POST', `/organizations/${slug}/gateway-keys/add`, {
+        ...GATEWAY_TERMS,
+        registration: lineOf('gw', 'mine'),
+      }),
+    ]
+    const message =
+      'another key has the prefix mine0000; the client has to make a new key and send its registration line'
+    const taken = { status: 409, body: { error: { code: 'conflict', message, param: 'registration' } } }
+    expect([slug, again]).toEqual([slug, [taken, taken]])
+  }
+})
+
+test('goal: a line of the other service, a whole key and nonsense are refused with their field, and make no key', async () => {
+  using the = opened()
+  const { ask } = the
+  const key = mintKey(systemRandom).key
+  for (const registration of [lineOf('gw', 'b'), key, `Bearer ${key}`, 'nonsense', '', 'x'.repeat(257), 5, null]) {
+    const answer = await ask('POST', '/organizations/acme/keys/add', { registration, scope: 'read' })
+    expect([registration, answer]).toMatchObject([
+      registration,
+      { status: 400, body: { error: { code: 'invalid_request', param: 'registration' } } },
+    ])
+    expect(JSON.stringify(answer)).not.toContain(key.split('_')[2] ?? '?')
+  }
+  expect((await ask('GET', '/organizations/acme/keys')).body).toEqual({ keys: [] })
+  const recorded = JSON.stringify((await ask('GET', '/events?limit=50')).body)
+  expect(recorded).toContain('key.add')
+  expect(recorded).not.toContain(key.split('_')[2] ?? '?')
+})
+
+function faultsOf(schema: TSchema, body: unknown): unknown[] {
+  return [...Value.Errors(schema, body)]
+}
