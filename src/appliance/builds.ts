@@ -166,10 +166,10 @@ function fleetOf({ link, peers }: Pick<BuildsParts, 'link' | 'peers'>): BuildFle
   return {
     stateOf: link.hosts.stateOf,
     others: () => peers.view().flatMap(({ hostId, isReached }) => (isReached ? [hostId] : [])),
-    forward: (hostId, request, clientAddress) => peers.forward(hostId, request, { service: 'builds', clientAddress }),
+    forward: (hostId, request, by) => peers.forward(hostId, request, { service: 'builds', ...by }),
     ask: (hostId, path, signal) => {
       const request = new Request(`https://strongroom.internal${path}`, { signal })
-      return peers.forward(hostId, request, { service: 'handover', clientAddress: '' })
+      return peers.forward(hostId, request, { service: 'handover', clientAddress: '', principal: null })
     },
   }
 }
@@ -178,7 +178,8 @@ function fleetOf({ link, peers }: Pick<BuildsParts, 'link' | 'peers'>): BuildFle
 export function buildPeers(builds: Builds | null): Pick<PeerServerDeps['services'], 'builds' | 'handover'> {
   if (builds === null) return { builds: null, handover: null }
   return {
-    builds: (request, { address, mayPause }) => builds.fetch(request, { address, mayPause, isPassedOn: true }),
+    builds: (request, { address, mayPause, principal }) =>
+      builds.fetch(request, { address, mayPause, principal, isPassedOn: true }),
     handover: (request, { from, mayPause }) => {
       mayPause()
       return builds.answerHost(request, from)
@@ -257,11 +258,10 @@ function callers({
       if (keyPrefix === null) admitPublic(address())
       else byKey.take(keyPrefix)
     },
-    caller: (headers, need) => {
-      if (auth === 'open' && headers.get('authorization') === null) {
-        return { organizationId: null, slug: null, keyPrefix: null }
-      }
-      const { organization, keyPrefix } = authenticate(headers, need)
+    caller: (headers, need, passed) => {
+      const isNobody = passed === undefined ? headers.get('authorization') === null : passed === null
+      if (auth === 'open' && isNobody) return { organizationId: null, slug: null, keyPrefix: null }
+      const { organization, keyPrefix } = authenticate(headers, need, passed)
       return { organizationId: organization.id, slug: organization.slug, keyPrefix }
     },
   }

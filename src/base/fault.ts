@@ -106,6 +106,16 @@ export const FAULTS = {
     remedy:
       'look whether this host reaches the database of `fleet.database` and the other hosts (`strongroom doctor`), then try again',
   },
+  'fleet.forbidden': {
+    wire: 'forbidden',
+    remedy: 'name the role that owns the database by `--as` on the command line (`strongroom help fleet`)',
+  },
+  'fleet.password': {
+    wire: 'internal_error',
+    status: 503,
+    remedy:
+      "on the database server set password_encryption = 'scram-sha-256', give the role its password again (ALTER ROLE … PASSWORD), and name the method scram-sha-256 in pg_hba.conf",
+  },
   'fleet.newer': {
     wire: 'internal_error',
     remedy: 'upgrade this host: others have brought the directory of the fleet to a newer schema',

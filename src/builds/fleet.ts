@@ -1,5 +1,6 @@
 // Service C in a fleet: what it asks of the other hosts. Pure.
 
+import type { PassedPrincipal } from '../contract/http/passed-principal.ts'
 import { LimitedFault, UnavailableFault } from '../http/limited.ts'
 
 /** A host of the fleet, as a change of the directory sees it. */
@@ -17,8 +18,12 @@ export type BuildFleet = {
   readonly stateOf: (hostId: string) => BuildHost | null
   /** Other hosts that were reached lately. */
   readonly others: () => readonly string[]
-  /** Asks the host that has the thing, by the request's own Authorization. Fault fleet.unavailable. */
-  readonly forward: (hostId: string, request: Request, clientAddress: string) => Promise<Response>
+  /** Asks the host that has the thing, in the name of a caller whom this host knows. Fault fleet.unavailable. */
+  readonly forward: (
+    hostId: string,
+    request: Request,
+    by: { readonly clientAddress: string; readonly principal: PassedPrincipal | null },
+  ) => Promise<Response>
   /** Asks for a file of a build in this host's own name (handover.ts). Fault fleet.unavailable. */
   readonly ask: (hostId: string, path: string, signal: AbortSignal) => Promise<Response>
 }

@@ -20,7 +20,7 @@ import {
   instanceSummary,
   judgeInstance,
 } from './verify/instance.ts'
-import { identitiesOf } from './verify/own-keys.ts'
+import { identitiesOf } from './verify/keys/own-keys.ts'
 
 /** The account of every instance. */
 const defaultUser = 'agent'

@@ -1,6 +1,7 @@
 // Connections to PostgreSQL by the driver `pg`, each bounded in time on both sides. Effects: sockets. The driver is
 // loaded at the first use: hosts without a fleet do not pay for it.
 
+import { EventEmitter } from 'node:events'
 import { Socket } from 'node:net'
 import type { Client, ClientConfig, PoolClient } from 'pg'
 import { Fault } from '../base/fault.ts'
@@ -108,6 +109,23 @@ async function trackedClients() {
       super({ ...config, password: config.password, stream: () => socket })
       open.set(this, socket)
       socket.once('close', () => open.delete(this))
+    }
+
+    // By these names the driver answers a server that asks for the password, or for an MD5 digest that
+    // serves as well as the password. TLS does not say that the server is one that may have it: SCRAM
+    // proves that both know it.
+    _handleAuthCleartextPassword(): void {
+      this.#refuse('in clear text')
+    }
+
+    _handleAuthMD5Password(): void {
+      this.#refuse('as an MD5 digest')
+    }
+
+    #refuse(how: string): void {
+      const message = `the database asks for the password ${how}, and this host proves it by SCRAM alone`
+      const driver: unknown = Reflect.get(this, 'connection')
+      if (driver instanceof EventEmitter) driver.emit('error', new Fault('fleet.password', message))
     }
   }
   return { TrackedClient, open, destroy: (client: object) => open.get(client)?.destroy() }

@@ -15,6 +15,8 @@ import { shares } from './migrations/0006-shares.ts'
 import { builds } from './migrations/0007-builds.ts'
 import { recordedRows } from './migrations/0008-recorded-rows.ts'
 import { clientMadeKeys } from './migrations/0009-client-made-keys.ts'
+import { ownRows } from './migrations/0010-own-rows.ts'
+import { guards } from './migrations/0011-guards.ts'
 import type { FleetMigration } from './migrations/migration.ts'
 import type { Postgres, Sql } from './postgres.ts'
 
@@ -29,6 +31,8 @@ export const FLEET_MIGRATIONS: readonly FleetMigration[] = [
   builds,
   recordedRows,
   clientMadeKeys,
+  ownRows,
+  guards,
 ]
 
 /** The newest schema that this executable knows. */

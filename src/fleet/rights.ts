@@ -1,16 +1,32 @@
 // The least rights of a host's database role. Effects: statements to PostgreSQL, by the role that owns the schema.
 
+import { present } from '../base/assert.ts'
 import { fleetSchema } from './driver.ts'
 import type { Sql } from './postgres.ts'
 
-/** Written by functions alone. All other tables are the directory's, which every host may change. */
-const OWN_TABLES = [
-  ...['fleet', 'changes', 'trimmed', 'hosts', 'clock', 'leases', 'peers', 'migrations'],
-  ...['allowances', 'allowance_entries', 'share_members', 'shares'],
-]
+/**
+ * Tables that a host's role may write by its own statements; triggers judge each row (migrations/0011-guards).
+ * Functions alone write all other tables.
+ */
+const WRITABLE = {
+  organizations: 'INSERT, UPDATE',
+  keys: 'INSERT, UPDATE',
+  gateway_keys: 'INSERT, UPDATE, DELETE',
+  instances: 'INSERT, UPDATE, DELETE',
+  instance_changes: 'INSERT, DELETE',
+  instance_attestations: 'INSERT, UPDATE, DELETE',
+  instance_addresses: 'INSERT, UPDATE, DELETE',
+  idempotency: 'INSERT, UPDATE, DELETE',
+  usage_months: 'INSERT, UPDATE, DELETE',
+  usage_days: 'INSERT, UPDATE, DELETE',
+  builds: 'INSERT, UPDATE, DELETE',
+  build_nonces: 'INSERT, DELETE',
+  build_reservations: 'INSERT, DELETE',
+  outboxes: 'INSERT, UPDATE',
+} as const
 
 const FUNCTIONS = [
-  ...['begin_change', 'timeline', 'renew_lease', 'mark_lost', 'join_host', 'trim_changes', 'publish_peer'],
+  ...['begin_change', 'timeline', 'renew_lease', 'mark_lost', 'set_draining', 'publish_peer'],
   ...['lease_allowance', 'return_allowance', 'enter_allowances', 'renew_shares', 'end_shares'],
 ]
 
@@ -22,13 +38,11 @@ export async function hostRoles(sql: Sql): Promise<string[]> {
   return rows.map(({ role }) => role)
 }
 
-/** Gives a role what a host needs. Again after each step of the schema. Repeating it changes nothing. */
+/**
+ * Gives a role what a host needs, and nothing else. Again after each step of the schema. Repeating it
+ * changes nothing.
+ */
 export async function grantHost(tx: Sql, role: string): Promise<void> {
-  const tables = await tx.query<{ name: string }>(
-    'SELECT tablename AS name FROM pg_tables WHERE schemaname = $1 AND NOT tablename = ANY($2) ORDER BY 1',
-    [fleetSchema, OWN_TABLES],
-  )
-  const shared = tables.map(({ name }) => name).join(', ')
   const functions = await tx.query<{ signature: string }>(
     `SELECT p.oid::regprocedure::text AS signature FROM pg_proc p JOIN pg_namespace n ON n.oid = p.pronamespace
      WHERE n.nspname = $1 AND p.proname = ANY($2) ORDER BY 1`,
@@ -37,10 +51,26 @@ export async function grantHost(tx: Sql, role: string): Promise<void> {
   const grants = [
     `USAGE ON SCHEMA ${fleetSchema}`,
     `SELECT ON ALL TABLES IN SCHEMA ${fleetSchema}`,
-    'UPDATE (draining_ms), DELETE ON hosts',
-    ...(shared === '' ? [] : [`INSERT, UPDATE, DELETE ON ${shared}`]),
+    ...Object.entries(WRITABLE).map(([table, rights]) => `${rights} ON ${table}`),
     ...functions.map(({ signature }) => `EXECUTE ON FUNCTION ${signature}`),
   ]
-  const [quoted] = await tx.query<{ name: string }>('SELECT quote_ident($1) AS name', [role])
-  for (const grant of grants) await tx.query(`GRANT ${grant} TO ${quoted?.name}`)
+  // Two at once would write the same lists of rights.
+  await tx.query('LOCK TABLE migrations IN SHARE ROW EXCLUSIVE MODE')
+  await revokeHost(tx, role)
+  const name = await quoted(tx, role)
+  for (const grant of grants) await tx.query(`GRANT ${grant} TO ${name}`)
+}
+
+/** Takes all of it away from a role that is no host's any more. */
+export async function revokeHost(tx: Sql, role: string): Promise<void> {
+  const name = await quoted(tx, role)
+  for (const all of ['TABLES', 'SEQUENCES', 'FUNCTIONS']) {
+    await tx.query(`REVOKE ALL ON ALL ${all} IN SCHEMA ${fleetSchema} FROM ${name}`)
+  }
+  await tx.query(`REVOKE ALL ON SCHEMA ${fleetSchema} FROM ${name}`)
+}
+
+async function quoted(tx: Sql, role: string): Promise<string> {
+  const [found] = await tx.query<{ name: string }>('SELECT quote_ident($1) AS name', [role])
+  return present(found, 'a function has one row').name
 }

@@ -152,7 +152,7 @@ function adminApp(deps: AdminDeps, recording: Recording) {
         const text = collectors.map(collector => collector.render()).join('')
         return new Response(text, { headers: { 'content-type': metricsContentType } })
       })
-      .use(eventRoutes(audit))
+      .use(eventRoutes(audit, deps.fleet))
       .use(organizationRoutes(deps, readBody))
       .use(deletionRoutes(deps))
       .use(keyRoutes(deps, readBody))

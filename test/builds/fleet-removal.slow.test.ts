@@ -174,8 +174,8 @@ test.skipIf(missing)('a forgotten host keeps no deletion waiting', async () => {
   await until('it waits', 20_000, () => waitsOn(east) === '1 build with files')
   await rig.sql('UPDATE strongroom.leases SET epoch = 0')
   await until('west is forgotten', 20_000, () =>
-    east.postgres
-      .transact(tx => forgetHost(tx, 'west', endAllOf))
+    rig
+      .asOwner(owner => owner.transact(tx => forgetHost(tx, 'west', endAllOf)))
       .then(
         () => true,
         () => false,
@@ -222,8 +222,8 @@ test.skipIf(missing)('builds whose time is over', async () => {
   await again.kill()
   await rig.sql('UPDATE strongroom.leases SET epoch = 0')
   await until('west is forgotten', 20_000, () =>
-    back.postgres
-      .transact(tx => forgetHost(tx, 'west', endAllOf))
+    rig
+      .asOwner(owner => owner.transact(tx => forgetHost(tx, 'west', endAllOf)))
       .then(
         () => true,
         () => false,

@@ -13,7 +13,6 @@ import { skipUnless } from '../../scripts/rigs/skip.ts'
 import { until } from '../../scripts/rigs/until.ts'
 import { endAllOf } from '../../src/fleet/hosts/give-up.ts'
 import { forgetHost } from '../../src/fleet/hosts/hosts.query.ts'
-import { handBuild } from '../../src/store/directory/build.query.ts'
 import { type BuildFleetRig, type BuildHost, type HostChanges, openBuildFleet } from '../rigs/fleet/build-fleet.ts'
 
 const missing = skipUnless(hasPostgres, 'needs PostgreSQL (scripts/setup installs it)')
@@ -329,8 +328,8 @@ test.skipIf(missing)('a host that is forgotten', async () => {
   await rig.sql('UPDATE strongroom.leases SET epoch = 0')
   for (const name of ['west', 'east']) {
     await until(`${name} is forgotten`, 20_000, () =>
-      north.postgres
-        .transact(tx => forgetHost(tx, name, endAllOf))
+      rig
+        .asOwner(owner => owner.transact(tx => forgetHost(tx, name, endAllOf)))
         .then(
           () => true,
           () => false,
@@ -398,9 +397,16 @@ test.skipIf(missing)('who gets a source', async () => {
   for (const from of ['', 'another', east.hostId]) {
     for (const file of ['source', 'events']) expect(await ask(`/handover/${id}/${file}`, from)).not.toBe(200)
   }
-  await east.store.directory.change(tx =>
-    handBuild(tx, { id, from: 'queued', to: 'starting', hostId: 'west', sourceHostId: east.hostId }),
+  // As west would take it up.
+  await rig.asOwner(owner =>
+    owner.transact(tx =>
+      tx.query(
+        "UPDATE builds SET host_id = 'west', state = 'starting', claims = 1, source_host_id = $2 WHERE id = $1",
+        [id, east.hostId],
+      ),
+    ),
   )
+  await until('east knows that', 20_000, () => east.build(id).hostId === 'west')
   expect(await ask(`/handover/${id}/source`, 'west')).toBe(200)
   expect(await ask(`/handover/${id}/source`, 'another')).toBe(503)
   expect(await ask(`/handover/${id}/result`, 'west')).toBe(404)

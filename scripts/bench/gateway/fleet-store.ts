@@ -26,7 +26,7 @@ export async function joinFleet({ store, database, clock, log }: JoinDeps): Prom
   const target = { ...parsed.address, caPem: null, applicationName: name }
   const postgres = await openPostgres({ target, clock, log })
   const { hostId } = store
-  await postgres.transact(tx => joinHost(tx, { id: hostId, name, nowMs: clock.nowMs() }))
+  await postgres.transact(tx => joinHost(tx, { id: hostId, name, role: target.user, nowMs: clock.nowMs() }))
   const lease = new Lease({
     ...{ postgres, hostId, platform: 'tcg', lostAfterMs: 60_000, clock, log },
     // Instances go to the other hosts.

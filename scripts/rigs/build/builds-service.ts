@@ -247,10 +247,10 @@ export function startBuildDaemon({
       room: changes.room ?? (() => ({ kind: 'admit' })),
     },
     http: {
-      caller: (headers, need) => {
-        if (changes.open === true && headers.get('authorization') === null)
-          return { organizationId: null, slug: null, keyPrefix: null }
-        const { organization, keyPrefix } = authenticate(headers, need)
+      caller: (headers, need, passed) => {
+        const isNobody = passed === undefined ? headers.get('authorization') === null : passed === null
+        if (changes.open === true && isNobody) return { organizationId: null, slug: null, keyPrefix: null }
+        const { organization, keyPrefix } = authenticate(headers, need, passed)
         return { organizationId: organization.id, slug: organization.slug, keyPrefix }
       },
       count: ({ keyPrefix }) => rate.take(keyPrefix ?? ''),

@@ -8,13 +8,12 @@ import { parseDatabaseUrl } from '../../../src/config/fleet/database-url.ts'
 import { type FleetDirectory, openFleetDirectory } from '../../../src/fleet/directory/directory.ts'
 import { fleetIdOf } from '../../../src/fleet/directory/feed.ts'
 import { giveUpInstancesOf } from '../../../src/fleet/hosts/give-up.ts'
-import { hostById, joinHost } from '../../../src/fleet/hosts/hosts.query.ts'
 import { Lease } from '../../../src/fleet/hosts/lease.ts'
 import { openPostgres, type Postgres } from '../../../src/fleet/postgres.ts'
 import { type DirectoryStore, openStore, type Store } from '../../../src/store/db.ts'
 import { insertGatewayKey } from '../../../src/store/directory/gateway-key.query.ts'
 import { insertOrganization, setOrganizationBudget } from '../../../src/store/directory/organization.query.ts'
-import { patientLimits } from '../postgres/fleet.ts'
+import { admitHost, patientLimits } from '../postgres/fleet.ts'
 import { report, unhurried } from '../postgres/hosts.ts'
 import { until } from '../until.ts'
 import { impatientLimits } from './fleet-host.ts'
@@ -60,16 +59,13 @@ export async function startBooksHost(options: BooksHostOptions): Promise<BooksHo
   const clock: Clock = { ...systemClock, nowMs: options.nowMs ?? systemClock.nowMs }
   const log =
     options.log === undefined ? silentLogger : createLogger({ level: 'debug', sink: options.log, nowMs: clock.nowMs })
-  const parsed = parseDatabaseUrl(options.database)
-  if (!parsed.ok) throw new Error(parsed.problem)
-  const target = { ...parsed.address, caPem: null, applicationName: name }
   const alone = openStore(join(options.directory, 'strongroom.db'))
   const { hostId } = alone
+  const parsed = parseDatabaseUrl(await admitHost(options.database, { id: hostId, name }))
+  if (!parsed.ok) throw new Error(parsed.problem)
+  const target = { ...parsed.address, caPem: null, applicationName: name }
   const limits = options.isUnhurried === true ? patientLimits : impatientLimits
   const postgres = await openPostgres({ target, limits, clock, log })
-  if ((await hostById(postgres, hostId)) === null) {
-    await postgres.transact(tx => joinHost(tx, { id: hostId, name, nowMs: Date.now() }))
-  }
   const lease = new Lease({
     postgres: unhurried(postgres),
     hostId,

@@ -10,7 +10,6 @@ import type { CopyWaits } from '../../../src/fleet/directory/copy.ts'
 import { type FleetDirectory, openFleetDirectory } from '../../../src/fleet/directory/directory.ts'
 import type { PostgresLimits } from '../../../src/fleet/driver.ts'
 import { failAllOf } from '../../../src/fleet/hosts/give-up.ts'
-import { hostById, joinHost } from '../../../src/fleet/hosts/hosts.query.ts'
 import { Lease } from '../../../src/fleet/hosts/lease.ts'
 import { listenForNews } from '../../../src/fleet/listener.ts'
 import { openPostgres, type Postgres } from '../../../src/fleet/postgres.ts'
@@ -30,7 +29,7 @@ import { openStore, type Store } from '../../../src/store/db.ts'
 import { simulatedTrust } from '../guest/attested-guest.ts'
 import { claimless } from '../instances/claimless.ts'
 import { limits, settings } from '../instances/instances-service.ts'
-import { patientLimits } from '../postgres/fleet.ts'
+import { admitHost, patientLimits, urlOfHost } from '../postgres/fleet.ts'
 import { report, unhurried } from '../postgres/hosts.ts'
 import { until } from '../until.ts'
 import { type AttestedVms, attestedVms } from './attested-vms.ts'
@@ -43,6 +42,8 @@ export type FleetHost = AsyncDisposable & {
   readonly hostId: string
   readonly name: string
   readonly url: string
+  /** Address of the directory for its owner. */
+  readonly database: string
   readonly store: Store
   readonly fleet: FleetDirectory
   readonly postgres: Postgres
@@ -72,7 +73,7 @@ export const impatientLimits = { connectMs: 2_500, statementMs: 3_500, lockMs: 3
 
 export type FleetHostOptions = {
   readonly directory: string
-  /** postgres://… of the directory. */
+  /** postgres://… of the directory, as its owner; the host signs in as a role of its own. */
   readonly database: string
   readonly name: string
   readonly places?: number
@@ -111,11 +112,12 @@ export async function startFleetHost(options: FleetHostOptions): Promise<FleetHo
   const clock: Clock = { ...systemClock, nowMs: () => systemClock.nowMs() + wrongMs() }
   const log: Logger =
     options.log === undefined ? silentLogger : createLogger({ level: 'debug', sink: options.log, nowMs: clock.nowMs })
-  const parsed = parseDatabaseUrl(options.database)
-  if (!parsed.ok) throw new Error(parsed.problem)
-  const target = { ...parsed.address, caPem: null, applicationName: name }
   const alone = openStore(join(directory, 'strongroom.db'))
   const { hostId } = alone
+  const parsed = parseDatabaseUrl(urlOfHost(options.database, hostId))
+  if (!parsed.ok) throw new Error(parsed.problem)
+  const target = { ...parsed.address, caPem: null, applicationName: name }
+  if (options.isJoined !== true) await admitHost(options.database, { id: hostId, name })
   const { isUnhurried = false } = options
   const postgres = await openPostgres({ target, limits: limitsOf(options), clock, log })
   const lease = await enter(postgres, {
@@ -266,6 +268,7 @@ export async function startFleetHost(options: FleetHostOptions): Promise<FleetHo
     hostId,
     name,
     url: `http://127.0.0.1:${listener.port}`,
+    database: options.database,
     store,
     fleet,
     postgres,
@@ -304,11 +307,8 @@ type Entered = {
   readonly isUnhurried: boolean
 }
 
-/** The row of a host, and a lease of its own, which is renewed. */
+/** A lease of its own, which is renewed. */
 async function enter(postgres: Postgres, host: Entered): Promise<Lease> {
-  if (!host.isJoined && (await hostById(postgres, host.hostId)) === null) {
-    await postgres.transact(tx => joinHost(tx, { id: host.hostId, name: host.name, nowMs: Date.now() }))
-  }
   const lease = new Lease({
     postgres: host.isUnhurried ? unhurried(postgres) : postgres,
     hostId: host.hostId,

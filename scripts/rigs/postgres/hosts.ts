@@ -8,6 +8,7 @@ import { joinHost } from '../../../src/fleet/hosts/hosts.query.ts'
 import { Lease, type LeaseDeps } from '../../../src/fleet/hosts/lease.ts'
 import { newestOf } from '../../../src/fleet/migrations.ts'
 import type { Postgres } from '../../../src/fleet/postgres.ts'
+import { ownerRole } from './server.ts'
 
 /** An id that tells the host's name in failures. */
 export const hostId = (name: string) => `host-${name}`
@@ -30,7 +31,7 @@ export const report = {
 
 export async function addHosts(postgres: Postgres, ...names: readonly string[]): Promise<void> {
   for (const name of names) {
-    await postgres.transact(tx => joinHost(tx, { id: hostId(name), name, nowMs: Date.now() }))
+    await postgres.transact(tx => joinHost(tx, { id: hostId(name), name, role: ownerRole, nowMs: Date.now() }))
   }
 }
 

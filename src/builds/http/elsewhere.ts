@@ -5,6 +5,7 @@
 // the directory say where to ask first, and the other host itself whether there is room.
 
 import type { Clock } from '../../base/clock.ts'
+import { principalOf } from '../../contract/http/passed-principal.ts'
 import type { DirectoryStore } from '../../store/db.ts'
 import { countBuildsByHost, VM_STATES } from '../../store/directory/build.query.ts'
 import { type BuildFleet, HostClosedFault, HostFullFault } from '../fleet.ts'
@@ -84,7 +85,8 @@ export class Elsewhere {
     }
   }
 
-  async #submitTo({ organizationId }: Caller, { request, address, mayPause }: Refused): Promise<Response | null> {
+  async #submitTo(caller: Caller, { request, address, mayPause }: Refused): Promise<Response | null> {
+    const { organizationId } = caller
     const query = new URLSearchParams({
       ...(organizationId === null ? {} : { organization: organizationId }),
       address: address(),
@@ -96,17 +98,22 @@ export class Elsewhere {
       if (answer.status !== 204) return null
       mayPause()
       // Its body goes to one host alone, whatever that answers.
-      return () => fleet.forward(hostId, request, address())
+      const principal = principalOf(caller, request.method)
+      return () => fleet.forward(hostId, request, { clientAddress: address(), principal })
     })
   }
 
-  async #reserveAt({ organizationId }: Caller, { request, address }: Refused): Promise<Response | null> {
+  async #reserveAt(caller: Caller, { request, address }: Refused): Promise<Response | null> {
+    const { organizationId } = caller
     const { method, url } = request
     const headers = new Headers(request.headers)
     for (const name of ['content-length', 'content-type']) headers.delete(name)
     return await this.#atFirst(`vm ${organizationId ?? address()}`, VM_STATES, async (fleet, hostId) => {
       const answer = await this.#within(reserveMs, request.signal, signal =>
-        fleet.forward(hostId, new Request(url, { method, headers, signal }), address()),
+        fleet.forward(hostId, new Request(url, { method, headers, signal }), {
+          clientAddress: address(),
+          principal: principalOf(caller, method),
+        }),
       )
       if (answer.status !== 429 && answer.status !== 503) return async () => answer
       await answer.body?.cancel()

@@ -8,6 +8,7 @@ import type { Runtime } from '../../base/runtime.ts'
 import { createDeadlines, type Deadlines } from '../../base/work/deadlines.ts'
 import { Places } from '../../base/work/places.ts'
 import type { BuildAccepted, BuildProblem, BuildVmReserved } from '../../contract/http/build-api.ts'
+import { type PassedPrincipal, principalOf } from '../../contract/http/passed-principal.ts'
 import { createEdge, type EdgeContext, type EdgeFetch, type EdgeRoute } from '../../http/edge.ts'
 import { LimitedFault, UnavailableFault } from '../../http/limited.ts'
 import { joined } from '../../http/operations.ts'
@@ -37,6 +38,8 @@ export type BuildPeer = {
   readonly mayPause: () => void
   /** Another host of the fleet has passed the request on: it goes no further. */
   readonly isPassedOn?: boolean
+  /** The caller that this other host has authenticated; null: a caller without a key. */
+  readonly principal?: PassedPrincipal | null
 }
 
 type BuildContext = BuildPeer & EdgeContext
@@ -52,8 +55,8 @@ export type BuildRoutesDeps = Runtime & {
   readonly fleet: Pick<BuildFleet, 'forward'> | null
   /** As DirectoryStore.fresh. */
   readonly fresh: (() => Promise<boolean>) | null
-  /** Authenticates by the headers alone. Faults: unauthenticated, forbidden. */
-  readonly caller: (headers: Headers, need: 'read' | 'write') => Caller
+  /** By the headers alone, or as `passed` says where another host passed the request on. Faults: `forbidden`, … */
+  readonly caller: (headers: Headers, need: 'read' | 'write', passed?: PassedPrincipal | null) => Caller
   /** Counts a request of a caller, by address when it has no key. Fault rate_limited. */
   readonly count: (caller: Caller, address: () => string) => void
   /** Counts a request that needs no key. Fault rate_limited. */
@@ -113,7 +116,7 @@ const HANDLERS: Readonly<Record<BuildOperation, BuildHandler>> = {
     if (api.service.hostOfVm(vmId) === null) await fresh?.()
     const hostId = api.service.hostOfVm(vmId)
     if (hostId === null) throw new Fault('not_found', 'There is no such VM.')
-    if (hostId !== api.hostId) return await passedOn(api, hostId, context)
+    if (hostId !== api.hostId) return await passedOn(api, hostId, { context, by: null })
     if (!isVmUp(vmId)) {
       throw new UnavailableFault('This VM is not up now; a build that is sent to it waits for it.', 5_000)
     }
@@ -146,7 +149,7 @@ export function createBuildHttp(deps: BuildRoutesDeps, others: readonly EdgeRout
 
 async function caller(api: BuildApi, context: BuildContext, need: 'read' | 'write'): Promise<Caller> {
   const { headers } = context.request
-  const by = await known(api, () => api.caller(headers, need))
+  const by = await known(api, () => api.caller(headers, need, context.principal))
   context.organization = by.slug
   api.count(by, context.address)
   return by
@@ -177,11 +180,19 @@ async function found(api: BuildApi, context: BuildContext): Promise<Found> {
 }
 
 /** The answer of the host that has the thing. Fault fleet.unavailable. */
-async function passedOn({ fleet }: BuildApi, hostId: string, context: BuildContext): Promise<Response> {
+async function passedOn(
+  { fleet }: BuildApi,
+  hostId: string,
+  { context, by }: { readonly context: BuildContext; readonly by: Caller | null },
+): Promise<Response> {
   const { request, address } = context
   if (fleet === null) throw new Fault('not_found', 'The host that had this is not there any more.')
   context.mayPause()
-  return await fleet.forward(hostId, request, address())
+  return await fleet.forward(hostId, request, passedBy(by, request, address))
+}
+
+function passedBy(by: Caller | null, { method }: Request, address: () => string) {
+  return { clientAddress: address(), principal: by === null ? null : principalOf(by, method) }
 }
 
 function record(api: BuildApi, build: Build, request: Request): Response {
@@ -196,7 +207,7 @@ async function submit(api: BuildApi, context: BuildContext): Promise<Response> {
   if (place.vmId !== null) {
     if (service.hostOfVm(place.vmId) === null) await api.fresh?.()
     const hostId = service.hostOfVm(place.vmId)
-    if (hostId !== null && hostId !== api.hostId) return await passedOn(api, hostId, context)
+    if (hostId !== null && hostId !== api.hostId) return await passedOn(api, hostId, { context, by: uploader })
   }
   const begin = () => {
     service.admit(uploader, place, context.address)
@@ -213,7 +224,12 @@ async function submit(api: BuildApi, context: BuildContext): Promise<Response> {
     try {
       const wanted = parseBuildRequest(json, upload, api.rules)
       // The key may have been revoked while the body arrived.
-      const build = await service.submit(api.caller(request.headers, 'write'), wanted, place, context.address)
+      const build = await service.submit(
+        api.caller(request.headers, 'write', context.principal),
+        wanted,
+        place,
+        context.address,
+      )
       const base = baseOf(api, request) + (place.vmId === null ? '' : `/vm/${place.vmId}`)
       return Response.json({ job_id: build.id, build_url: `${base}/build/${build.id}` } satisfies BuildAccepted)
     } finally {
@@ -236,7 +252,9 @@ async function follow(api: BuildApi, context: BuildContext): Promise<Response> {
   if (build.removedAtMs !== null || !hasEvents) {
     throw new Fault('not_found', 'The events of this build were removed to make room.')
   }
-  if (!isHere && (!isOpen || context.isPassedOn === true)) return await passedOn(api, build.hostId, context)
+  if (!isHere && (!isOpen || context.isPassedOn === true)) {
+    return await passedOn(api, build.hostId, { context, by: follower })
+  }
   const headers = { 'Content-Type': 'text/event-stream', 'X-Accel-Buffering': 'no' }
   if (context.request.method === 'HEAD') return new Response(null, { headers })
   const leave = readers.take(ownersOf(follower, context.address(), PARTS.followers))
@@ -246,7 +264,7 @@ async function follow(api: BuildApi, context: BuildContext): Promise<Response> {
   const signal = AbortSignal.any([context.request.signal, api.signal])
   let first: Response | null = null
   try {
-    first = isHere ? null : await eventsElsewhere(api, context, { hostId: build.hostId, afterId, signal })
+    first = isHere ? null : await eventsElsewhere(api, context, { by: follower, hostId: build.hostId, afterId, signal })
   } catch (error) {
     leave()
     throw error
@@ -255,7 +273,7 @@ async function follow(api: BuildApi, context: BuildContext): Promise<Response> {
     leave()
     return first
   }
-  const reader = readerOf(api, context, { id: build.id, afterId, first })
+  const reader = readerOf(api, context, { by: follower, id: build.id, afterId, first })
   const stream = eventStream(reader, signal, {
     onEnd: () => {
       reader.close()
@@ -269,7 +287,17 @@ async function follow(api: BuildApi, context: BuildContext): Promise<Response> {
 function readerOf(
   api: BuildApi,
   context: BuildContext,
-  { id, afterId, first }: { readonly id: string; readonly afterId: number; readonly first: Response | null },
+  {
+    by,
+    id,
+    afterId,
+    first,
+  }: {
+    readonly by: Caller
+    readonly id: string
+    readonly afterId: number
+    readonly first: Response | null
+  },
 ): FleetReader {
   const { service, events, clock, hostId } = api
   return new FleetReader(
@@ -284,7 +312,7 @@ function readerOf(
       remote: async (other, from, signal) =>
         context.isPassedOn === true
           ? new Response(null, { status: 404 })
-          : await eventsElsewhere(api, context, { hostId: other, afterId: from, signal }),
+          : await eventsElsewhere(api, context, { by, hostId: other, afterId: from, signal }),
     },
     { afterId, first },
   )
@@ -294,23 +322,33 @@ function readerOf(
 async function eventsElsewhere(
   { fleet }: BuildApi,
   { request, address, params }: BuildContext,
-  { hostId, afterId, signal }: { readonly hostId: string; readonly afterId: number; readonly signal: AbortSignal },
+  {
+    by,
+    hostId,
+    afterId,
+    signal,
+  }: {
+    readonly by: Caller
+    readonly hostId: string
+    readonly afterId: number
+    readonly signal: AbortSignal
+  },
 ): Promise<Response> {
   if (fleet === null) throw new Fault('not_found', 'The host that had this is not there any more.')
   const headers = new Headers(request.headers)
   headers.set('last-event-id', String(afterId))
   const asked = new Request(`https://strongroom.internal/build/${params.id ?? ''}/events`, { headers, signal })
-  return await fleet.forward(hostId, asked, address())
+  return await fleet.forward(hostId, asked, passedBy(by, asked, address))
 }
 
 async function result(api: BuildApi, context: BuildContext): Promise<Response> {
   const { files } = api
-  const { build } = await found(api, context)
+  const { by, build } = await found(api, context)
   const { state, resultBytes, resultSha256, removedAtMs, id } = build
   if (state !== 'ok' || resultBytes === null || resultSha256 === null) {
     throw new Fault('not_found', 'There is no result of this build; see its state.')
   }
-  if (removedAtMs === null && build.hostId !== api.hostId) return await passedOn(api, build.hostId, context)
+  if (removedAtMs === null && build.hostId !== api.hostId) return await passedOn(api, build.hostId, { context, by })
   if (removedAtMs !== null || !files.hasResult(id)) {
     throw new Fault('not_found', 'The result of this build was removed to make room.')
   }

@@ -18,14 +18,24 @@ import type { Run } from '../cli.ts'
 /** Steps of the schema may rewrite tables. */
 const patientLimits = { statementMs: 120_000, transactionMs: 300_000, lockMs: 10_000 }
 
-/** Runs `work` on a connection of its own. Faults: `fleet.unavailable`, and those of `work`. */
+/** Runs `work` on a connection of its own. Faults: `fleet.unavailable`, `fleet.password`, and those of `work`. */
 export async function withPostgres<T>(target: PostgresTarget, work: (postgres: Postgres) => Promise<T>): Promise<T> {
   const postgres = await openPostgres({ target, limits: patientLimits, clock: systemClock, log: silentLogger })
   try {
     return await work(postgres)
+  } catch (error) {
+    throw passwordFaultIn(error) ?? error
   } finally {
     await postgres.close()
   }
+}
+
+/** Why the database is not asked at all, among the causes of a failure. */
+function passwordFaultIn(error: unknown): Fault | null {
+  for (let at = error; at instanceof Error; at = at.cause) {
+    if (at instanceof Fault && at.code === 'fleet.password') return at
+  }
+  return null
 }
 
 /** `unreachable`: thrown where the configuration names no database to ask instead. */
@@ -36,6 +46,11 @@ export async function withFleetAdmin<T>(
 ): Promise<T> {
   const target = fleetTarget((await run.config()).config)
   if (target === null) throw unreachable
+  return await asRole(run, target, work)
+}
+
+/** Runs `work` by statements of a role. Faults: `fleet.*`, and those of `work`. */
+export async function asRole<T>(run: Run, target: PostgresTarget, work: (admin: FleetAdmin) => Promise<T>): Promise<T> {
   return await withPostgres(target, async postgres => {
     await checkSchema(postgres)
     const hostId = ownRecords(run.stateDir)?.hostId ?? null

@@ -6,7 +6,7 @@ import type { systemClock } from '../../base/clock.ts'
 import { Fault } from '../../base/fault.ts'
 import { leaveDirectory, seedDirectory } from '../../fleet/directory/seed.ts'
 import type { PostgresTarget } from '../../fleet/driver.ts'
-import { hostById, joinHost, listHosts } from '../../fleet/hosts/hosts.query.ts'
+import { hostById, hostNamed, joinHost, listHosts, ownersAlone, rebindHost } from '../../fleet/hosts/hosts.query.ts'
 import { checkSchema, migrateFleet } from '../../fleet/migrations.ts'
 import type { Postgres } from '../../fleet/postgres.ts'
 import { grantHost, hostRoles } from '../../fleet/rights.ts'
@@ -31,36 +31,34 @@ export type Entered = { readonly name: string; readonly hostId: string; readonly
 /** Faults: `conflict` (another host made a fleet there), `fleet.*`. */
 export async function initFleet(parts: MemberParts): Promise<Entered> {
   const { target, owner } = parts
-  const records = requiredRecords(parts.stateDir)
+  const { hostId } = requiredRecords(parts.stateDir)
   const applied = await withPostgres(owner ?? target, async postgres => {
     const steps = await migrateFleet(postgres)
-    const others = (await listHosts(postgres)).filter(({ id }) => id !== records.hostId)
+    const others = (await listHosts(postgres)).filter(({ id }) => id !== hostId)
     if (others.length > 0) {
       const message = `the database has the directory of a fleet already, with ${others.length} hosts: enter it by \`strongroom fleet join\``
       throw new Fault('conflict', message)
     }
-    if (owner !== null) await postgres.transactPlain(tx => grantHost(tx, target.user))
+    await enter(postgres, parts, hostId)
+    // Its records have ended keys and instances, which a host's role adds to no directory.
+    await withRecords(parts.stateDir, directory => seedDirectory({ directory, hostId, postgres }))
     return steps
   })
-  await withPostgres(target, async postgres => {
-    await enter(postgres, parts, records.hostId)
-    await withRecords(parts.stateDir, directory => seedDirectory({ directory, hostId: records.hostId, postgres }))
-  })
-  return { name: parts.name, hostId: records.hostId, applied }
+  return { name: parts.name, hostId, applied }
 }
 
-/** Faults: `conflict` (the name is taken, this host has organizations of its own), `fleet.*`. */
+/**
+ * Needs the role that owns the database, but where this host is in it as it is configured. Faults: `conflict` (the
+ * name or the role is taken, this host has organizations of its own), `fleet.*`.
+ */
 export async function joinFleet(parts: MemberParts): Promise<Entered> {
   const { target, owner } = parts
   const { hostId, organizationCount } = requiredRecords(parts.stateDir)
-  if (owner !== null) {
-    await withPostgres(owner, async postgres => {
-      await checkSchema(postgres)
-      await postgres.transactPlain(tx => grantHost(tx, target.user))
+  await withPostgres(owner ?? target, async postgres => {
+    // A role that is no host's yet may not even look.
+    await checkSchema(postgres).catch((error: unknown) => {
+      throw ownersAlone(error)
     })
-  }
-  await withPostgres(target, async postgres => {
-    await checkSchema(postgres)
     if (organizationCount > 0 && (await hostById(postgres, hostId)) === null) {
       const message = `this host has ${organizationCount} organizations of its own, which a fleet with a directory does not take over`
       throw new Fault('conflict', `${message}: enter a host without any`)
@@ -89,6 +87,24 @@ async function withRecords<T>(stateDir: string, work: (directory: DirectoryStore
   }
 }
 
+export type Rebound = { readonly name: string; readonly role: string }
+
+/**
+ * The host signs in as `role` from now on, and the next key that it publishes for other hosts is the one that it is
+ * bound to. Faults: `not_found`, `conflict` (another host has the role), `fleet.*`.
+ */
+export async function rebindAs(
+  owner: PostgresTarget,
+  { name, role }: { readonly name: string; readonly role: string | null },
+): Promise<Rebound> {
+  return await withPostgres(owner, async postgres => {
+    await checkSchema(postgres)
+    const bound = { name, role: role ?? (await hostNamed(postgres, name)).role }
+    await rebindHost(postgres, bound)
+    return bound
+  })
+}
+
 /** Names of the steps; the rights of every host's role follow. Faults: `conflict` (a host is too old), `fleet.*`. */
 export async function migrateAs(owner: PostgresTarget): Promise<string[]> {
   return await withPostgres(owner, async postgres => {
@@ -98,17 +114,19 @@ export async function migrateAs(owner: PostgresTarget): Promise<string[]> {
   })
 }
 
-/** No effect where this host is in it under this name. Faults: `conflict`, `fleet.unavailable`. */
-async function enter(postgres: Postgres, { name, clock }: MemberParts, hostId: string): Promise<void> {
+/** The first time, or as another role. Faults: `conflict`, `fleet.forbidden`, `fleet.unavailable`. */
+async function enter(postgres: Postgres, { name, target, owner, clock }: MemberParts, hostId: string): Promise<void> {
   const known = await hostById(postgres, hostId)
-  if (known?.name === name) return
-  if (known !== null) {
+  if (known !== null && known.name !== name) {
     throw new Fault(
       'conflict',
       `this host is in the fleet as ${known.name}: set fleet.name to that, or remove it first`,
     )
   }
-  await postgres.transact(tx => joinHost(tx, { id: hostId, name, nowMs: clock.nowMs() }))
+  const role = target.user
+  if (owner !== null) await postgres.transactPlain(tx => grantHost(tx, role))
+  if (known === null) await postgres.transact(tx => joinHost(tx, { id: hostId, name, role, nowMs: clock.nowMs() }))
+  else if (known.role !== role) await rebindHost(postgres, { name, role })
 }
 
 function requiredRecords(stateDir: string) {

@@ -9,7 +9,7 @@ import { InputFault } from '../exit.ts'
 import { readTextInput } from '../input-file.ts'
 import type { Entered, MemberParts } from './members.ts'
 
-type OwnerOptions = { readonly as?: string; readonly asPasswordFile?: string }
+export type OwnerOptions = { readonly as?: string; readonly asPasswordFile?: string }
 
 const passwordBytesMax = 4_096
 
@@ -31,6 +31,20 @@ export function addMembership(fleet: Command): void {
       const parts = await partsOf(run, options)
       const { joinFleet } = await import('./members.ts')
       await report(run, parts.target, await joinFleet(parts))
+    })
+  owned(fleet.command('rebind'))
+    .description(
+      'let a host sign in as another role, or answer other hosts by another key: the next one that it publishes. For a host that was set up anew',
+    )
+    .argument('<host>', 'its name in the fleet')
+    .option('--role <role>', 'the database role that it signs in as from now on')
+    .examples('strongroom fleet rebind rack-1 --as postgres://owner@db.example/fleet')
+    .runs(async (run, name: string, options: OwnerOptions & { readonly role?: string }) => {
+      const { target, owner } = await partsOf(run, options)
+      const { rebindAs } = await import('./members.ts')
+      const bound = await rebindAs(owner ?? target, { name, role: options.role ?? null })
+      const text = `${bound.name} signs in as ${bound.role}; it is bound to the next key that it publishes.\n`
+      await run.result(bound, text)
     })
   fleet
     .command('leave')
@@ -55,11 +69,19 @@ export function addMembership(fleet: Command): void {
     })
 }
 
-function owned(command: Command): Command {
+/** With the options that name the role that owns the database. */
+export function owned(command: Command): Command {
   command
     .option('--as <url>', 'address for a role that owns the database, where the role of the configuration does not')
     .option('--as-password-file <file>', 'file with the password of that role; - for standard input')
   return command
+}
+
+/** The role that `--as` names; null: none. */
+export async function ownerIn(run: Run, options: OwnerOptions): Promise<PostgresTarget | null> {
+  if (options.as === undefined) return null
+  const { requiredTarget } = await import('./direct.ts')
+  return await ownerOf(options, await requiredTarget(run))
 }
 
 async function partsOf(run: Run, options: OwnerOptions): Promise<MemberParts> {

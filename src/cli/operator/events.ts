@@ -1,7 +1,12 @@
 // strongroom events: who asked the daemon for which change, and what became of it. Effects: requests to the daemon.
 
 import { systemClock } from '../../base/clock.ts'
-import { type AdminCommand, AdminCommandList, commandListMax } from '../../contract/admin/events.ts'
+import {
+  type AdminCommand,
+  AdminCommandList,
+  commandListMax,
+  type HostActionList,
+} from '../../contract/admin/events.ts'
 import type { Command, Run } from '../cli.ts'
 import { InputFault } from '../exit.ts'
 import { countOption } from '../options.ts'
@@ -18,7 +23,9 @@ const settledMs = 60_000
 export function addEvents(program: Command): void {
   program
     .command('events')
-    .description('show the record of commands: who asked the daemon for which change, and what became of it')
+    .description(
+      'show the record of commands: who asked the daemon for which change, and what became of it; in a fleet, what hosts did for all',
+    )
     .option('--follow', 'print new ones as they end, until interrupted; with --json one document a line')
     .option('--since <time>', 'not older: a time in UTC (2026-11-25T09:00Z), a day, or an age (90s, 30m, 24h, 7d)')
     .option('--actor <name>', 'of one administrator: a name, `root`, or "uid 1001"')
@@ -29,7 +36,7 @@ export function addEvents(program: Command): void {
       const query = { since, actor: options.actor, limit: options.limit }
       const request = { path: '/events', query, response: AdminCommandList }
       if (options.follow === true) await follow(run, (await run.client().request(request)).commands, query)
-      else await run.show(request, ({ commands }, paint) => listText(commands, paint))
+      else await run.show(request, ({ commands, fleet }, paint) => listText(commands, paint) + fleetText(fleet, paint))
     })
 }
 
@@ -60,6 +67,21 @@ function listText(commands: readonly AdminCommand[], paint: Paint): string {
     ['TIME', 'ACTOR', 'ROLE', 'COMMAND', 'RESULT', 'ARGUMENTS'],
     commands.map(row => rowOf(row, paint)),
   )
+}
+
+/** The recorded actions of the hosts of the fleet; empty on a host by itself. */
+function fleetText(fleet: HostActionList | undefined, paint: Paint): string {
+  if (fleet === undefined) return ''
+  const rows = fleet.actions.map(({ at, host, database_role: role, action, subject, organization, detail }) => [
+    timeText(at),
+    host ?? `${role} (owner)`,
+    action,
+    oneLine(subject),
+    organization ?? '-',
+    oneLine(argumentsText(detail)),
+  ])
+  const list = table(paint, ['TIME', 'HOST', 'DID', 'WHAT', 'ORGANIZATION', 'DETAIL'], rows)
+  return `\nHosts of the fleet:\n${list}${fleet.problem === null ? '' : `${paint.bad(fleet.problem)}\n`}`
 }
 
 function rowOf(row: AdminCommand, paint: Paint): string[] {

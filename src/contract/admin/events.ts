@@ -26,5 +26,25 @@ export const AdminCommand = Closed({
 })
 export type AdminCommand = Static<typeof AdminCommand>
 
-/** Oldest first. */
-export const AdminCommandList = Closed({ commands: Type.Array(AdminCommand) })
+/** An action of one host that concerns all hosts of the fleet: the directory notes it, not the host. */
+export const HostAction = Closed({
+  seq: Type.Integer({ minimum: 1 }),
+  at: Type.String({ description: 'ISO 8601 UTC, by the clock of the database' }),
+  host: OrNull(Type.String(), { description: 'Its name; null: the role that owns the database' }),
+  database_role: Type.String(),
+  action: Type.String({ description: 'Such as `gateway_key.added`' }),
+  subject: Type.String({ description: 'Such as the prefix of the key' }),
+  organization: OrNull(Type.String(), { description: 'Its slug' }),
+  detail: Type.Record(Type.String(), Type.Unknown()),
+})
+export type HostAction = Static<typeof HostAction>
+
+/** `problem`: why the directory could not be asked; null: it was. */
+export const HostActionList = Closed({ actions: Type.Array(HostAction), problem: OrNull(Type.String()) })
+export type HostActionList = Static<typeof HostActionList>
+
+/** Oldest first. `fleet`: of all its hosts; absent on a host by itself, and where an actor or a number is asked for. */
+export const AdminCommandList = Closed({
+  commands: Type.Array(AdminCommand),
+  fleet: Type.Optional(HostActionList),
+})

@@ -98,7 +98,7 @@ function mayReport({ name, key, columns, hostMay, ofInstance, isLog, isHeld }: R
 const mayReportBuild = `given.host_id = $2
   AND (given.organization_id IS NULL OR EXISTS (SELECT 1 FROM organizations WHERE id = given.organization_id))
   AND NOT EXISTS (SELECT 1 FROM builds AS known WHERE known.id = given.id
-    AND (known.claims > given.claims OR (known.claims = given.claims AND known.host_id <> $2)))`
+    AND (known.claims > given.claims OR (known.host_id <> $2 AND (known.claims = given.claims OR known.state <> 'queued'))))`
 
 /** The organization and the instance of the given row are there. */
 function refersToKnown({ columns }: ReplicaTable): string {

@@ -5,8 +5,9 @@ import { REPLICA_TABLES, type RowChange } from '../replica/tables.ts'
 import { deleteRows, type Writing, writeRows } from './statements.ts'
 
 /**
- * In the order in which they are to run: deletions first, those of referring rows before the rows they refer to; then
- * writes, the other way round. `hostId`: the host that reports.
+ * In the order in which they are to run: organizations first, as what may be deleted follows from them; deletions,
+ * those of referring rows before the rows they refer to; then writes, the other way round. `hostId`: the host that
+ * reports.
  */
 export function writesOf(
   changes: readonly RowChange[],
@@ -20,11 +21,11 @@ export function writesOf(
       ? []
       : statement(deletionTexts[writing].get(table), keysGone(byTable.get(table.name))),
   )
-  const writes = REPLICA_TABLES.flatMap(table => {
+  const [organizations = [], ...writes] = REPLICA_TABLES.map(table => {
     const rows = (byTable.get(table.name) ?? []).flatMap(({ row }) => (row === null ? [] : [row]))
     return statement(writingTexts[writing].get(table), rows)
   })
-  return [...deletions, ...writes]
+  return [...organizations, ...deletions, ...writes.flat()]
 }
 
 function keysGone(changes: readonly RowChange[] = []): RowChange['key'][] {

@@ -4,14 +4,17 @@
 import { toHex } from '../../base/bytes.ts'
 import { type Clock, iso, isoOrNull } from '../../base/clock.ts'
 import { resultOr } from '../../base/result-or.ts'
+import type { HostActionList } from '../../contract/admin/events.ts'
 import type { FleetHost, FleetHostState } from '../../contract/admin/fleet.ts'
 import { spkiDigestOf } from '../../http/pair.ts'
 import { heldOverHosts } from '../books/held-over-hosts.query.ts'
 import type { Amounts } from '../books/statements.ts'
+import { reasonOf } from '../failures.ts'
 import type { PeerReach } from '../peers/watch.ts'
-import type { Postgres } from '../postgres.ts'
+import type { NumberedTransaction, Postgres } from '../postgres.ts'
+import { type ActionsAsked, listActions } from './actions.query.ts'
 import { endAllOf, endBuildsOf } from './give-up.ts'
-import { forgetHost, type HostState, hostNamed, listHosts, removeHost, setDraining } from './hosts.query.ts'
+import { forgetHost, type HostState, hostNamed, listHosts, removeHost, setDraining, takeRights } from './hosts.query.ts'
 
 export type FleetAdmin = {
   readonly list: () => Promise<FleetHost[]>
@@ -19,10 +22,12 @@ export type FleetAdmin = {
   /** It takes no new instances; those that it has go on. */
   readonly drain: (name: string) => Promise<FleetHost>
   readonly undrain: (name: string) => Promise<FleetHost>
-  /** A host that has drained and holds nothing. */
+  /** A host that has drained and holds nothing. As the next one by the owner's role alone. */
   readonly remove: (name: string) => Promise<FleetHost>
   /** A host that does not come back: its instances fail. */
   readonly forget: (name: string) => Promise<FleetHost>
+  /** Actions of hosts that concern all of them; with a problem where the directory cannot be asked. Never rejects. */
+  readonly actions: (asked: ActionsAsked) => Promise<HostActionList>
   /** Parts of budgets that hosts hold in a month (as 2026-11). Null: the directory cannot be asked now. */
   readonly held: (of: HeldAsked) => Promise<HeldBudgets | null>
 }
@@ -33,7 +38,7 @@ export type HeldAsked = { readonly month: string; readonly organizationId: strin
 export type HeldBudgets = (organizationId: string, keyPrefix?: string) => Amounts
 
 export type FleetAdminDeps = {
-  readonly postgres: Pick<Postgres, 'query' | 'transact' | 'view'>
+  readonly postgres: Pick<Postgres, 'query' | 'transact' | 'transactPlain' | 'view'>
   /** This host's; null: it has no records yet. */
   readonly hostId: string | null
   readonly clock: Pick<Clock, 'nowMs'>
@@ -41,7 +46,7 @@ export type FleetAdminDeps = {
   readonly reached?: () => readonly PeerReach[]
 }
 
-/** Faults: `not_found`, `conflict`, `fleet.unavailable`. */
+/** Faults: `not_found`, `conflict`, `fleet.forbidden`, `fleet.unavailable`. */
 export function createFleetAdmin({ postgres, hostId, clock, reached = () => [] }: FleetAdminDeps): FleetAdmin {
   const shown = (host: HostState) =>
     hostDocument(
@@ -54,23 +59,29 @@ export function createFleetAdmin({ postgres, hostId, clock, reached = () => [] }
       await setDraining(tx, name, sinceMs)
       return shown(await hostNamed(tx, name))
     })
+  const takeOut = async (name: string, take: (tx: NumberedTransaction) => Promise<unknown>) => {
+    const host = await postgres.transact(async tx => {
+      const found = await hostNamed(tx, name)
+      await take(tx)
+      return found
+    })
+    await takeRights(postgres, host.role)
+    return shown(host)
+  }
   return {
     list: async () => (await listHosts(postgres)).map(shown),
     show: async name => shown(await hostNamed(postgres, name)),
     drain: name => drain(name, clock.nowMs()),
     undrain: name => drain(name, null),
-    remove: name =>
-      postgres.transact(async tx => {
-        const host = await hostNamed(tx, name)
-        await removeHost(tx, name, endBuildsOf)
-        return shown(host)
-      }),
-    forget: name =>
-      postgres.transact(async tx => {
-        const host = await hostNamed(tx, name)
-        await forgetHost(tx, name, endAllOf)
-        return shown(host)
-      }),
+    remove: name => takeOut(name, tx => removeHost(tx, name, endBuildsOf)),
+    forget: name => takeOut(name, tx => forgetHost(tx, name, endAllOf)),
+    actions: async asked => {
+      try {
+        return { actions: await listActions(postgres, asked), problem: null }
+      } catch (error) {
+        return { actions: [], problem: `the directory of the fleet was not asked: ${reasonOf(error)}` }
+      }
+    },
     held: async asked => {
       // Others ask it every two seconds, and so find out that it is back.
       if (!postgres.view().isReachable) return null

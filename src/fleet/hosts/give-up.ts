@@ -58,21 +58,11 @@ async function giveElsewhere(tx: NumberedTransaction, hostId: string): Promise<n
     return [{ id, host: placement.hostId }]
   })
   if (given.length === 0) return 0
-  const rows = JSON.stringify(given)
   await tx.query(
     `UPDATE instances i SET host_id = g.host, attempt = i.attempt + 1, egress_bytes = 0, egress_observed_at_ms = NULL,
        egress_block_applied_at_ms = NULL
      FROM jsonb_to_recordset($1::jsonb) AS g (id text, host text) WHERE i.id = g.id`,
-    [rows],
-  )
-  const ofGiven = "IN (SELECT g ->> 'id' FROM jsonb_array_elements($1::jsonb) AS g)"
-  await tx.query(`DELETE FROM instance_addresses WHERE instance_id ${ofGiven}`, [rows])
-  await tx.query(`DELETE FROM instance_attestations WHERE instance_id ${ofGiven}`, [rows])
-  await tx.query(`DELETE FROM instance_changes WHERE status <> 'provisioning' AND instance_id ${ofGiven}`, [rows])
-  await tx.query(
-    `UPDATE gateway_keys SET revoked_at_ms = greatest(created_at_ms, ${lastSeenOf('$2')})
-     WHERE revoked_at_ms IS NULL AND instance_id ${ofGiven}`,
-    [rows, hostId],
+    [JSON.stringify(given)],
   )
   return given.length
 }

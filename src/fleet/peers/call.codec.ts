@@ -1,10 +1,11 @@
 // How a host says which host of the fleet it is, in the field Strongroom-Peer of a request to another one. Pure.
 //
-// The signature covers both hosts, method, path, service, client and time, and a number that is used once: it is good
-// for no other call, host or time. All else of the request is protected by TLS, whose server has shown the key that the
+// The signature covers both hosts, method, path, service, client, caller and time, and a number
+// that is used once. All else of the request is protected by TLS, whose server has shown the key that the
 // directory has for it.
 
 import { fromBase64Url, toBase64Url, utf8 } from '../../base/bytes.ts'
+import { type PassedPrincipal, parsePrincipal, principalText } from '../../contract/http/passed-principal.ts'
 import type { PeerService } from './peers.ts'
 
 export const peerField = 'strongroom-peer'
@@ -19,6 +20,8 @@ export type Call = {
   readonly to: string
   readonly service: CalledService
   readonly client: string
+  /** The authenticated caller; null: a caller without a key, or the calling host itself. */
+  readonly principal: PassedPrincipal | null
   /** By the caller's wall clock. */
   readonly atMs: number
   /** 16 bytes, base64url. */
@@ -34,24 +37,26 @@ export type Refusal = 'clock' | 'replay' | 'busy' | 'off'
 
 /** The bytes to sign. No part of them holds a line break. */
 export function signedBytes(call: Call, { method, target }: CalledRequest): Uint8Array {
-  const { from, to, service, client, atMs, nonce } = call
-  return utf8(['strongroom peer call v1', from, to, service, client, atMs, nonce, method, target].join('\n'))
+  const { from, to, service, client, principal, atMs, nonce } = call
+  const who = principalText(principal)
+  return utf8(['strongroom peer call v2', from, to, service, client, who, atMs, nonce, method, target].join('\n'))
 }
 
-export function encodeCall({ from, to, service, client, atMs, nonce, signature }: SignedCall): string {
-  return ['v1', from, to, service, client, atMs, nonce, toBase64Url(signature)].join(' ')
+export function encodeCall({ from, to, service, client, principal, atMs, nonce, signature }: SignedCall): string {
+  return ['v2', from, to, service, client, principalText(principal), atMs, nonce, toBase64Url(signature)].join(' ')
 }
 
 const FIELD =
-  /^v1 ([0-9a-zA-Z-]{1,64}) ([0-9a-zA-Z-]{1,64}) (instances|builds|handover|alive) ([0-9a-fA-F:.%a-z]{0,64}) ([0-9]{1,15}) ([\w-]{22}) ([\w-]{86})$/
+  /^v2 ([0-9a-zA-Z-]{1,64}) ([0-9a-zA-Z-]{1,64}) (instances|builds|handover|alive) ([0-9a-fA-F:.%a-z]{0,64}) ([\w:-]{1,96}) ([0-9]{1,15}) ([\w-]{22}) ([\w-]{86})$/
 
 /** Null: it is no such text. */
 export function decodeCall(text: string | null): SignedCall | null {
-  const [, from, to, service, client, at, nonce, signature] = FIELD.exec(text ?? '') ?? []
+  const [, from, to, service, client, who, at, nonce, signature] = FIELD.exec(text ?? '') ?? []
   const bytes = fromBase64Url(signature ?? '')
   if (from === undefined || to === undefined || client === undefined || nonce === undefined) return null
-  if (bytes?.length !== 64 || !isService(service)) return null
-  return { from, to, service, client, atMs: Number(at), nonce, signature: bytes }
+  const principal = parsePrincipal(who ?? '')
+  if (bytes?.length !== 64 || !isService(service) || principal === undefined) return null
+  return { from, to, service, client, principal, atMs: Number(at), nonce, signature: bytes }
 }
 
 /** A client's address as it can stand in the field; '' for any other text. */

@@ -9,6 +9,7 @@ import { messageOf, systemErrorCode } from '../../base/fault.ts'
 import type { RandomBytes } from '../../base/ids.ts'
 import type { Logger } from '../../base/log.ts'
 import { Places } from '../../base/work/places.ts'
+import type { PassedPrincipal } from '../../contract/http/passed-principal.ts'
 import { limitedPrefix } from '../../http/client-network.ts'
 import { UnavailableFault } from '../../http/limited.ts'
 import {
@@ -63,6 +64,7 @@ export const answersNone = 'it answers no other hosts: its fleet.peer_listen is 
 type Called = {
   readonly service: CalledService
   readonly client: string
+  readonly principal: PassedPrincipal | null
   readonly method: string
   readonly target: string
   readonly headers: Headers
@@ -90,7 +92,7 @@ export class PeerCaller implements Peers {
     return { answered: this.#answered, failed: this.#failed }
   }
 
-  async forward(hostId: string, request: Request, { service, clientAddress }: Forwarded): Promise<Response> {
+  async forward(hostId: string, request: Request, { service, clientAddress, principal }: Forwarded): Promise<Response> {
     // The sign of a host that passed it on: it is the other one that is wrong about who has the thing.
     if (request.headers.has(peerField)) throw away('the request has been passed on already')
     const client = clientText(clientAddress)
@@ -101,7 +103,7 @@ export class PeerCaller implements Peers {
     if (typeof giveBack === 'string') throw away('too many requests are being passed on')
     try {
       const answer = await this.#call(await this.#peer(hostId), {
-        ...{ service, client, method: request.method, target: targetOf(request.url) },
+        ...{ service, client, principal, method: request.method, target: targetOf(request.url) },
         headers: requestHeaders(request.headers),
         body: request.body,
         signal: request.signal,
@@ -120,6 +122,7 @@ export class PeerCaller implements Peers {
     const called = {
       service: 'alive',
       client: '',
+      principal: null,
       method: 'GET',
       target: '/',
       headers: new Headers(),
@@ -171,10 +174,10 @@ export class PeerCaller implements Peers {
     }
   }
 
-  #signed(to: string, { service, client, method }: Called, target: string): string {
+  #signed(to: string, { service, client, principal, method }: Called, target: string): string {
     const { key, clock, random } = this.#deps
     const nonce = random(16).toBase64({ alphabet: 'base64url', omitPadding: true })
-    const call = { from: key.hostId, to, service, client, atMs: Math.floor(clock.nowMs()), nonce }
+    const call = { from: key.hostId, to, service, client, principal, atMs: Math.floor(clock.nowMs()), nonce }
     return encodeCall({ ...call, signature: key.sign(signedBytes(call, { method, target })) })
   }
 }

@@ -16,9 +16,12 @@ const OF_CONNECTION = [
   'expect',
 ] as const
 
+/** Fields by which a client proves its identity. The call names the client; no other host gets the proof. */
+const SECRETS = ['authorization', 'cookie', 'x-api-key'] as const
+
 export function requestHeaders(headers: Headers): Headers {
   const passed = withoutConnection(headers)
-  passed.delete(peerField)
+  for (const name of [peerField, ...SECRETS]) passed.delete(name)
   // The runtime's own would ask for encodings that the client may not read.
   if (!passed.has('accept-encoding')) passed.set('accept-encoding', 'identity')
   return passed

@@ -4,6 +4,7 @@
 import type { Clock } from '../../base/clock.ts'
 import type { Logger } from '../../base/log.ts'
 import { Places } from '../../base/work/places.ts'
+import type { PassedPrincipal } from '../../contract/http/passed-principal.ts'
 import {
   type CalledService,
   decodeCall,
@@ -26,6 +27,8 @@ export type PassedPeer = {
   readonly address: () => string
   /** From now on this response may pause for longer than others. */
   readonly mayPause: () => void
+  /** The caller that this other host has authenticated; null: a caller without a key. */
+  readonly principal: PassedPrincipal | null
   /** Id of that host. */
   readonly from: string
 }
@@ -99,7 +102,10 @@ export function createPeerServer(deps: PeerServerDeps): PeerServer {
     if (typeof giveBack === 'string') return refuse(call, 'busy')
     served[call.service] += 1
     request.signal.addEventListener('abort', giveBack, { once: true })
-    const answered = await service(request, { address: () => call.client, mayPause, from: call.from })
+    const answered = await service(request, {
+      address: () => call.client,
+      ...{ mayPause, principal: call.principal, from: call.from },
+    })
     return untilEnd(answered, answered.headers, giveBack)
   }
   return {

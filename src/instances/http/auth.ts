@@ -5,10 +5,12 @@ import type { Clock } from '../../base/clock.ts'
 import { Fault } from '../../base/fault.ts'
 import type { RandomBytes } from '../../base/ids.ts'
 import type { Logger } from '../../base/log.ts'
-import { KEY_FORMATS, type MintedKey, secretMatches } from '../../http/bearer.ts'
+import type { PassedPrincipal } from '../../contract/http/passed-principal.ts'
+import { KEY_FORMATS, type MintedKey, type PresentedKey, secretMatches } from '../../http/bearer.ts'
 import { createKeyUse } from '../../http/key-use.ts'
-import type { DirectoryStore } from '../../store/db.ts'
+import type { DirectoryDb, DirectoryStore } from '../../store/db.ts'
 import { findKey, touchIntervalMs, touchKey } from '../../store/directory/key.query.ts'
+import type { Key } from '../../store/directory/key.table.ts'
 import { organizationById } from '../../store/directory/organization.query.ts'
 import type { Principal } from '../service.ts'
 
@@ -20,9 +22,10 @@ export type AuthDeps = {
 
 /**
  * Faults: unauthenticated; `fleet.unavailable` (no key can be looked up yet); forbidden for a suspended organization,
- * or a read-only key where `write` is needed.
+ * or a read-only key where `write` is needed. `passed`: another host of the fleet has passed the request on, and says
+ * whom it has authenticated; the headers prove nothing then.
  */
-export type Authenticate = (headers: Headers, need: 'read' | 'write') => Principal
+export type Authenticate = (headers: Headers, need: 'read' | 'write', passed?: PassedPrincipal | null) => Principal
 
 export function createAuthenticate(deps: AuthDeps): Authenticate {
   const { db, admit } = deps.directory
@@ -32,13 +35,12 @@ export function createAuthenticate(deps: AuthDeps): Authenticate {
     intervalMs: touchIntervalMs,
     write: use => touchKey(db, use),
   })
-  return (headers, need) => {
-    const presented = KEY_FORMATS.ca.parse(headers.get('authorization'))
+  return (headers, need, passed) => {
+    const presented = passed === undefined ? KEY_FORMATS.ca.parse(headers.get('authorization')) : passed
     if (presented === null) throw unauthenticated()
     admit?.()
-    const key = findKey(db, presented.prefix)
-    const matches = secretMatches(presented.secret, key?.secretSha256 ?? null)
-    if (key === null || !matches || key.revokedAtMs !== null) throw unauthenticated()
+    const key = 'secret' in presented ? provenKey(db, presented) : passedKey(db, presented, need)
+    if (key === null || key.revokedAtMs !== null) throw unauthenticated()
     const organization = organizationById(db, key.organizationId)
     if (organization === null) throw unauthenticated()
     if (organization.status !== 'active') throw new Fault('forbidden', 'The organization is suspended.')
@@ -46,6 +48,19 @@ export function createAuthenticate(deps: AuthDeps): Authenticate {
     noteUse(key, deps.clock.nowMs())
     return { organization, keyPrefix: key.prefix }
   }
+}
+
+/** Null: there is no such key, or this is not its secret. */
+function provenKey(db: DirectoryDb, { prefix, secret }: PresentedKey): Key | null {
+  const key = findKey(db, prefix)
+  return secretMatches(secret, key?.secretSha256 ?? null) ? key : null
+}
+
+/** Null: no key of that organization, or the call is for less than what is asked. */
+function passedKey(db: DirectoryDb, passed: PassedPrincipal, need: 'read' | 'write'): Key | null {
+  const key = findKey(db, passed.keyPrefix)
+  const isMeant = key?.organizationId === passed.organizationId && (need === 'read' || passed.scope === 'write')
+  return isMeant ? key : null
 }
 
 export function mintKey(random: RandomBytes): MintedKey {

@@ -2,6 +2,7 @@
 
 import { assert } from '../../base/assert.ts'
 import { resultOr } from '../../base/result-or.ts'
+import { type PassedPrincipal, principalOf } from '../../contract/http/passed-principal.ts'
 import type { Peers } from '../../fleet/peers/peers.ts'
 import type { EdgeContext } from '../../http/edge.ts'
 import { joined } from '../../http/operations.ts'
@@ -23,12 +24,14 @@ export type InstanceApi = {
 export type InstancePeer = {
   /** The client's address; a function because it costs a system call. */
   readonly address: () => string
+  /** Another host of the fleet has passed the request on: whom that has authenticated. */
+  readonly principal?: PassedPrincipal | null
 }
 
 /** Services of the HTTP server to handlers. */
 export type Edge = {
   /** Authenticates by the headers alone. Faults: unauthenticated, forbidden, rate_limited. */
-  readonly caller: (context: EdgeContext, need: 'read' | 'write') => Principal
+  readonly caller: (context: InstancePeer & EdgeContext, need: 'read' | 'write') => Principal
   /** The body as strict JSON within all limits. Faults: invalid_request, body_too_large, body_timeout. */
   readonly json: (request: Request) => Promise<unknown>
   /** Text of /openapi.json. */
@@ -61,7 +64,11 @@ const HANDLERS: Readonly<Record<InstanceOperation, InstanceHandler>> = {
     if ('data' in shown) return reply(shown)
     const { otherHostId } = shown
     assert(peers !== null, 'a host that knows of others can ask them')
-    return await peers.forward(otherHostId, context.request, { service: 'instances', clientAddress: context.address() })
+    return await peers.forward(otherHostId, context.request, {
+      service: 'instances',
+      clientAddress: context.address(),
+      principal: principalOf({ organizationId: by.organization.id, keyPrefix: by.keyPrefix }, context.request.method),
+    })
   },
   deleteInstance: async ({ service, caller }, context) =>
     reply(await service.remove(caller(context, 'write'), nameOf(context)), 202),

@@ -37,8 +37,8 @@ export type HttpFetch = (request: Request, peer: InstancePeer) => Promise<Respon
 
 export function createHttp(deps: HttpDeps): HttpFetch {
   const deadlines = createDeadlines(deps.clock)
-  const caller = (context: EdgeContext, need: 'read' | 'write') => {
-    const principal = deps.authenticate(context.request.headers, need)
+  const caller = (context: InstancePeer & EdgeContext, need: 'read' | 'write') => {
+    const principal = deps.authenticate(context.request.headers, need, context.principal)
     context.organization = principal.organization.slug
     deps.rate.take(principal.keyPrefix)
     return principal

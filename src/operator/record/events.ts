@@ -1,21 +1,22 @@
-// The record of operators' commands in the admin interface. Effects: reads the store.
+// The record of operators' commands in the admin interface, with what the hosts of a fleet did that concerns all of
+// them. Effects: reads the store, asks the fleet's directory.
 
 import { Type } from '@sinclair/typebox'
 import { Elysia, t } from 'elysia'
 import { AdminCommandList, commandListMax } from '../../contract/admin/events.ts'
+import type { FleetAdmin } from '../../fleet/hosts/fleet-admin.ts'
 import type { Audit } from './audit.ts'
 
-export function eventRoutes(audit: Pick<Audit, 'list'>) {
+/** `fleet` null: a host by itself. */
+export function eventRoutes(audit: Pick<Audit, 'list'>, fleet: Pick<FleetAdmin, 'actions'> | null) {
   return new Elysia({ normalize: false }).get(
     '/events',
-    ({ query: { after, since, actor, limit } }) => ({
-      commands: audit.list({
-        after: after ?? null,
-        sinceMs: since ?? null,
-        actor: actor ?? null,
-        limit,
-      }),
-    }),
+    async ({ query: { after, since, actor, limit } }) => {
+      const sinceMs = since ?? null
+      const commands = audit.list({ after: after ?? null, sinceMs, actor: actor ?? null, limit })
+      if (fleet === null || after !== undefined || actor !== undefined) return { commands }
+      return { commands, fleet: await fleet.actions({ sinceMs, limit }) }
+    },
     {
       query: Type.Object({
         after: Type.Optional(t.Integer({ minimum: 0 })),

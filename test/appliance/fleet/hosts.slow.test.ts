@@ -75,7 +75,7 @@ describe.skipIf(skipUnless(hasPostgres, 'needs PostgreSQL (scripts/setup install
     host.start()
     await until('it says that it is no member', 60_000, () => host.problems()[0]?.detail.includes('is no member'))
     expect(host.render()).toContain('strongroom_fleet_lease 0\n')
-    await owner.transact(tx => joinHost(tx, { id: store.hostId, name: 'rack-1', nowMs: Date.now() }))
+    await owner.transact(tx => joinHost(tx, { id: store.hostId, name: 'rack-1', role: 'owner', nowMs: Date.now() }))
     await until('it has its lease', 60_000, () => host.lease?.isHeld())
     expect(host.problems()).toEqual([])
     expect(host.render()).toMatch(/^strongroom_fleet_lease 1$/m)
@@ -114,7 +114,7 @@ describe.skipIf(skipUnless(hasPostgres, 'needs PostgreSQL (scripts/setup install
       },
     }
     await using member = await compose(url, { clock })
-    await owner.transact(tx => joinHost(tx, { id: member.store.hostId, name: 'rack-1', nowMs: 0 }))
+    await owner.transact(tx => joinHost(tx, { id: member.store.hostId, name: 'rack-1', role: 'owner', nowMs: 0 }))
     member.host.start()
     await until('a minute has passed', 60_000, () => nowMs >= 60_000)
     const [, statements] = /^strongroom_fleet_statements_total (\d+)$/m.exec(member.host.render()) ?? []

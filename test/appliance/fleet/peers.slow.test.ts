@@ -51,7 +51,9 @@ describe.skipIf(skipUnless(hasPostgres, 'needs PostgreSQL (scripts/setup install
       const store = openStore(join(stateDir, 'strongroom.db'))
       stack.defer(() => store.close())
       const owner = await connect(server, database)
-      await owner.transact(tx => joinHost(tx, { id: store.hostId, name, nowMs: Date.now() })).catch(() => {})
+      await owner
+        .transact(tx => joinHost(tx, { id: store.hostId, name, role: 'owner', nowMs: Date.now() }))
+        .catch(() => {})
       await owner.close()
       const peers = present(await composePeers({ fleet, config, stateDir, store, ...runtime }), 'it is in a fleet')
       stack.use(peers)
@@ -101,6 +103,7 @@ describe.skipIf(skipUnless(hasPostgres, 'needs PostgreSQL (scripts/setup install
       const asked = await lone.peers.forward(west.hostId, new Request('http://x/'), {
         service: 'instances',
         clientAddress: '10.0.0.1',
+        principal: null,
       })
       expect(await asked.text()).toBe('west')
       expect(east.peers.render()).toContain('strongroom_fleet_peer_up{host="west"} 1\n')

@@ -78,7 +78,7 @@ describe.skipIf(skipUnless(hasPostgres, 'needs PostgreSQL (scripts/setup install
       if (postgres !== null) {
         undo.defer(() => postgres.close())
         if ((await hostById(postgres, store.hostId)) === null) {
-          await postgres.transact(tx => joinHost(tx, { id: store.hostId, name, nowMs: 1 }))
+          await postgres.transact(tx => joinHost(tx, { id: store.hostId, name, role: 'owner', nowMs: 1 }))
         }
       }
       const fleet =

@@ -40,10 +40,10 @@ describe.skipIf(skipUnless(hasPostgres, 'needs PostgreSQL (scripts/setup install
   })
 
   /** Runs a command on a host with its own state directory, configuration and role. */
-  function host(name: string, database: string) {
+  function host(name: string, database: string, role = name) {
     const [state, config] = [join(dir, `${database}-${name}`), join(dir, `${database}-${name}.toml`)]
-    const url = server.url({ role: `rack_${name}`, database })
-    writeFileSync(join(dir, `password-${name}`), `of ${name}\n`)
+    const url = server.url({ role: `rack_${role}`, database })
+    writeFileSync(join(dir, `password-${name}`), `of ${role}\n`)
     writeFileSync(
       config,
       `[fleet]\ndatabase = "${url}"\nname = "rack-${name}"\nca_file = "${server.caFile}"\npassword_file = "${join(dir, `password-${name}`)}"\n`,
@@ -53,6 +53,7 @@ describe.skipIf(skipUnless(hasPostgres, 'needs PostgreSQL (scripts/setup install
     return {
       state,
       run,
+      events: (...argv: string[]) => runWith(env, ['events', ...argv]),
       document: async (...argv: string[]) => {
         const { code, stdout } = await run(...argv, '--json')
         return { code, document: JSON.parse(stdout) as Record<string, unknown> }
@@ -76,6 +77,12 @@ describe.skipIf(skipUnless(hasPostgres, 'needs PostgreSQL (scripts/setup install
     expect((await b.run('join')).code).toBe(1)
     expect(await b.document('join', ...b.asOwner)).toMatchObject({ code: 0, document: { name: 'rack-b' } })
     expect(await b.document('join')).toMatchObject({ code: 0, document: { name: 'rack-b' } })
+    // A role that has a host's rights brings no other host in.
+    const second = host('c', 'first', 'b')
+    expect((await second.document('join')).document).toMatchObject({ error: { code: 'fleet.forbidden' } })
+    expect((await second.document('join', ...c.asOwner)).document).toMatchObject({
+      error: { code: 'conflict', message: expect.stringContaining('rack_b') },
+    })
     expect((await c.document('init', ...c.asOwner)).document).toMatchObject({ error: { code: 'conflict' } })
     const { document } = await b.document('list')
     expect(document).toMatchObject({
@@ -126,11 +133,46 @@ describe.skipIf(skipUnless(hasPostgres, 'needs PostgreSQL (scripts/setup install
     const socket = await listenAdmin(join(a.state, 'admin.sock'), admin)
     expect((await a.document('drain', 'rack-b')).document).toMatchObject({ name: 'rack-b' })
     expect((await a.document('list')).document).toMatchObject({ hosts: [{ is_this_host: true }, { name: 'rack-b' }] })
+    // The actions of one host for all are in the events of each.
+    const events = JSON.parse((await a.events('--json')).stdout) as { fleet: { actions: object[]; problem: null } }
+    expect(events.fleet).toMatchObject({
+      problem: null,
+      actions: [
+        { action: 'host.joined', subject: 'rack-a', host: null, database_role: 'owner' },
+        { action: 'host.joined', subject: 'rack-b', host: null, database_role: 'owner' },
+        { action: 'host.drained', subject: 'rack-b', host: 'rack-a', database_role: 'rack_a' },
+        { action: 'host.undrained', subject: 'rack-b', host: 'rack-a' },
+        { action: 'host.drained', subject: 'rack-b', host: null, database_role: 'owner' },
+      ],
+    })
+    expect((await a.events()).stdout).toMatch(/rack-a +host\.drained +rack-b/)
     expect((await a.document('remove', 'rack-b')).code).toBe(0)
     await socket.stop()
-    expect((await a.document('forget', 'rack-a')).code).toBe(0)
-    expect((await a.document('list')).document).toEqual({ hosts: [] })
+    // Its role is left without any right.
+    expect((await b.document('list')).code).toBe(1)
+    // A host's own role takes no host out.
+    expect((await a.document('forget', 'rack-a')).document).toMatchObject({ error: { code: 'fleet.forbidden' } })
+    expect((await a.document('forget', 'rack-a', ...a.asOwner)).code).toBe(0)
+    expect((await a.document('list')).code).toBe(1)
     await postgres.close()
+  })
+
+  test('goal: a host is bound to another role, and to another key, by the owner alone', async () => {
+    await server.run('CREATE DATABASE sixth')
+    const [a, b] = [host('a', 'sixth'), host('b', 'sixth')]
+    await a.run('init', ...a.asOwner)
+    await b.run('join', ...b.asOwner)
+    const rebind = ['rebind', 'rack-b', '--role', 'rack_c']
+    expect((await a.document(...rebind)).document).toMatchObject({ error: { code: 'fleet.forbidden' } })
+    expect((await a.document('rebind', 'rack-b', '--role', 'rack_a', ...a.asOwner)).document).toMatchObject({
+      error: { code: 'conflict' },
+    })
+    expect(await a.document(...rebind, ...a.asOwner)).toEqual({ code: 0, document: { name: 'rack-b', role: 'rack_c' } })
+    // The role that it had has no right any more.
+    expect((await b.document('list')).code).toBe(1)
+    // As after a change of its configuration: join brings the role of that.
+    expect((await b.document('join', ...b.asOwner)).code).toBe(0)
+    expect((await b.document('list')).document).toMatchObject({ hosts: [{ role: 'rack_a' }, { role: 'rack_b' }] })
   })
 
   test('goal: doctor looks at the fleet of the configuration, and says what is wrong', async () => {

@@ -2,6 +2,7 @@
 // HTTP; VMs are files.
 
 import { expect, test } from 'bun:test'
+import { asOwner } from '../../../scripts/rigs/postgres/fleet.ts'
 import { hasPostgres, type PostgresServer } from '../../../scripts/rigs/postgres/server.ts'
 import { startForTests } from '../../../scripts/rigs/postgres/suite.ts'
 import { skipUnless } from '../../../scripts/rigs/skip.ts'
@@ -30,9 +31,11 @@ async function loses(by: Host, lost: Host): Promise<void> {
   const { postgres } = by.inside
   await until('given up', 60_000, async () => {
     const { hostId } = lost.inside
-    await postgres.transactPlain(async tx => {
-      await tx.query('UPDATE clock SET served_ms = served_ms + 120000')
-      await tx.query('UPDATE leases SET served_ms = served_ms + 120000 WHERE host_id <> $1', [hostId])
+    await asOwner(by.inside.database, async owner => {
+      await owner.transactPlain(async tx => {
+        await tx.query('UPDATE clock SET served_ms = served_ms + 120000')
+        await tx.query('UPDATE leases SET served_ms = served_ms + 120000 WHERE host_id <> $1', [hostId])
+      })
     })
     return (await giveUpSilent(postgres, { hostId, lostAfterMs: 60_000 }, giveUpInstancesOf)) !== null
   })

@@ -117,6 +117,8 @@ test.skipIf(missing)('goes on after an interruption', async () => {
     }
     return { made, deps: { ...host.deps, postgres: { query: postgres.query, transact } } }
   }
+  // Long past its time, so that a host may remove it.
+  store.directory.db.run("UPDATE instances SET status = 'terminated', terminated_at_ms = 1 WHERE id = 'inst0005'")
   const first = counted(4)
   expect(await failure(seedDirectory(first.deps))).toMatchObject({ code: 'fleet.unavailable' })
   setOrganizationStatus(store.directory.db, { slug: 'acme', status: 'suspended' })

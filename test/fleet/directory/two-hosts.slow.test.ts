@@ -2,10 +2,11 @@
 // HTTP; VMs are files.
 
 import { expect, test } from 'bun:test'
+import { asOwner } from '../../../scripts/rigs/postgres/fleet.ts'
 import { hasPostgres, type PostgresServer } from '../../../scripts/rigs/postgres/server.ts'
 import { startForTests } from '../../../scripts/rigs/postgres/suite.ts'
 import { skipUnless } from '../../../scripts/rigs/skip.ts'
-import { until } from '../../../scripts/rigs/until.ts'
+import { failure, until } from '../../../scripts/rigs/until.ts'
 import { giveUpInstancesOf } from '../../../src/fleet/hosts/give-up.ts'
 import { forgetHost } from '../../../src/fleet/hosts/hosts.query.ts'
 import { type Fleet, openFleet } from '../../rigs/fleet/fleet.ts'
@@ -242,11 +243,18 @@ test.skipIf(missing)('instances of a forgotten host', async () => {
   const { name } = await east.created()
   await until('ready', 60_000, async () => (await east.shown(name)).status === 'ready')
   await west.stop()
-  const { postgres } = east.inside
-  await postgres.transactPlain(tx =>
-    tx.query('UPDATE leases SET served_ms = served_ms - 60000 WHERE host_id <> $1', [east.inside.hostId]),
-  )
-  await postgres.transact(tx => forgetHost(tx, 'west', giveUpInstancesOf))
+  const { hostId, database, postgres } = east.inside
+  expect((await failure(postgres.transact(tx => forgetHost(tx, 'west', giveUpInstancesOf)))).code).toBe('conflict')
+  await asOwner(database, async owner => {
+    await owner.transactPlain(tx =>
+      tx.query('UPDATE leases SET served_ms = served_ms - 60000 WHERE host_id <> $1', [hostId]),
+    )
+    // Hosts go by the operator's hand.
+    expect((await failure(postgres.transact(tx => forgetHost(tx, 'west', giveUpInstancesOf)))).code).toBe(
+      'fleet.forbidden',
+    )
+    await owner.transact(tx => forgetHost(tx, 'west', giveUpInstancesOf))
+  })
   expect(await east.shown(name)).toMatchObject({ status: 'failed', failure_code: 'host_lost' })
   expect((await east.send('DELETE', `/v1/instances/${name}`)).status).toBe(202)
   expect((await east.shown(name)).status).toBe('terminated')

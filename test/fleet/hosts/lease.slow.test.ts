@@ -7,7 +7,14 @@ import { hasPostgres, type PostgresServer, startPostgres } from '../../../script
 import { skipUnless } from '../../../scripts/rigs/skip.ts'
 import { failure, until } from '../../../scripts/rigs/until.ts'
 import { endBuildsOf, giveUpInstancesOf } from '../../../src/fleet/hosts/give-up.ts'
-import { forgetHost, hostNamed, listHosts, removeHost, setDraining } from '../../../src/fleet/hosts/hosts.query.ts'
+import {
+  forgetHost,
+  hostNamed,
+  joinHost,
+  listHosts,
+  removeHost,
+  setDraining,
+} from '../../../src/fleet/hosts/hosts.query.ts'
 import type { Postgres } from '../../../src/fleet/postgres.ts'
 import { grantHost } from '../../../src/fleet/rights.ts'
 
@@ -184,8 +191,11 @@ describe.skipIf(missing)('leases', () => {
     for (const role of ['host_a', 'host_b']) await owner.transactPlain(tx => grantHost(tx, role))
     const as = (role: string) => connect(server, url.replace('owner@', `${role}@`))
     const [a, b, stranger] = [await as('host_a'), await as('host_b'), await as('stranger')]
-    await addHosts(a, 'a')
-    await addHosts(b, 'b')
+    await owner.transact(async tx => {
+      for (const name of ['a', 'b']) {
+        await joinHost(tx, { id: hostId(name), name, role: `host_${name}`, nowMs: 0 })
+      }
+    })
     const lease = leaseOf(a, 'a')
     await lease.renew()
     expect(lease.view()).toMatchObject({ hasLease: true, problem: null })
@@ -194,6 +204,7 @@ describe.skipIf(missing)('leases', () => {
     await stolen.renew()
     expect(stolen.view()).toMatchObject({ hasLease: false, problem: expect.stringContaining('no member of the fleet') })
     await addInstances(a, 'a', 'a1')
+    // By any host, and on record with its name.
     await a.transact(tx => setDraining(tx, 'b', 5))
     expect((await hostNamed(b, 'b')).drainingMs).toBe(5)
     for (const forbidden of [

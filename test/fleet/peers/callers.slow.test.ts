@@ -5,7 +5,7 @@ import { afterAll, beforeAll, describe, expect, test } from 'bun:test'
 import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { connect, newFleet } from '../../../scripts/rigs/postgres/fleet.ts'
+import { asOwner, connect, newFleet } from '../../../scripts/rigs/postgres/fleet.ts'
 import { hasPostgres, type PostgresServer, startPostgres } from '../../../scripts/rigs/postgres/server.ts'
 import { skipUnless } from '../../../scripts/rigs/skip.ts'
 import { until } from '../../../scripts/rigs/until.ts'
@@ -55,6 +55,7 @@ describe.skipIf(skipUnless(hasPostgres, 'needs PostgreSQL (scripts/setup install
   function fieldOf(key: PeerKey, { call = {}, path = '/v1/instances', method = 'GET' }: Asked = {}): string {
     const whole: Call = {
       ...{ from: key.hostId, to: west.hostId, service: 'instances', client: '10.0.0.1', atMs: Date.now() },
+      principal: null,
       nonce: systemRandom(16).toBase64({ alphabet: 'base64url', omitPadding: true }),
       ...call,
     }
@@ -88,7 +89,7 @@ describe.skipIf(skipUnless(hasPostgres, 'needs PostgreSQL (scripts/setup install
       for (const path of ['/', '/openapi.json', '/v1/instances', '/health', '/metrics'])
         await refused(await send(null, path))
       const field = fieldOf(east.key)
-      for (const broken of ['', 'v1', field.slice(0, -1), `${field} x`, field.replace('v1', 'v2'), 'x'.repeat(8_000)]) {
+      for (const broken of ['', 'v2', field.slice(0, -1), `${field} x`, field.replace('v2', 'v1'), 'x'.repeat(8_000)]) {
         await refused(await send(broken))
       }
       const last = field.at(-3) === 'A' ? 'B' : 'A'
@@ -117,6 +118,8 @@ describe.skipIf(skipUnless(hasPostgres, 'needs PostgreSQL (scripts/setup install
       for (const [from, to] of [
         ['instances', 'builds'],
         ['10.0.0.1', '10.0.0.2'],
+        // The principal is signed as well.
+        [' - ', ' ca:o-1:abcd1234:write '],
       ] as const) {
         await refused(await send(field.replace(from, to)))
       }
@@ -165,11 +168,13 @@ describe.skipIf(skipUnless(hasPostgres, 'needs PostgreSQL (scripts/setup install
       const service = async () => new Response()
       await using gone = await startPeerHost(server, database, { root, name: `gone-${end}`, service })
       await until('it is answered', 60_000, async () => (await asked(gone.key)).status === 200)
-      await east.postgres.transact(async tx => {
-        await setDraining(tx, gone.name, 1)
-        if (end === 'remove') await removeHost(tx, gone.name, endBuildsOf)
-        else await forgetHost(tx, gone.name, async () => 0)
-      })
+      await asOwner(database, owner =>
+        owner.transact(async tx => {
+          await setDraining(tx, gone.name, 1)
+          if (end === 'remove') await removeHost(tx, gone.name, endBuildsOf)
+          else await forgetHost(tx, gone.name, async () => 0)
+        }),
+      )
       await until('it is refused', 60_000, async () => (await asked(gone.key)).status === 401)
       await notHeard(async () => refused(await asked(gone.key)))
       // Nor can it publish itself again.

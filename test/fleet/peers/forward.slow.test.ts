@@ -6,7 +6,7 @@ import { mkdtempSync, rmSync } from 'node:fs'
 import { connect as connectTcp, createServer } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { newFleet } from '../../../scripts/rigs/postgres/fleet.ts'
+import { asOwner, newFleet } from '../../../scripts/rigs/postgres/fleet.ts'
 import { hasPostgres, type PostgresServer, startPostgres } from '../../../scripts/rigs/postgres/server.ts'
 import { skipUnless } from '../../../scripts/rigs/skip.ts'
 import { until } from '../../../scripts/rigs/until.ts'
@@ -43,14 +43,15 @@ describe.skipIf(skipUnless(hasPostgres, 'needs PostgreSQL (scripts/setup install
       await east.look()
       return !east.peers.watch.isDown(west.hostId)
     })
-    return { west, east, url: east.front(west.hostId), [Symbol.asyncDispose]: () => stack.disposeAsync() }
+    return { database, west, east, url: east.front(west.hostId), [Symbol.asyncDispose]: () => stack.disposeAsync() }
   }
 
   // Goal: the other host sees the client's request, whole, and the client the other host's answer.
   test('all of a request and its answer', async () => {
-    await using hosts = await pair(async (request, { address }) => {
+    await using hosts = await pair(async (request, { address, principal }) => {
       const { method, url, headers } = request
-      const seen = { method, url, headers: Object.fromEntries(headers), address: address(), body: await request.text() }
+      const body = await request.text()
+      const seen = { method, url, headers: Object.fromEntries(headers), address: address(), principal, body }
       return Response.json(seen, {
         status: 418,
         headers: { 'X-Own': 'yes', 'Retry-After': '7', 'Set-Cookie': 'a=b', Connection: 'close, X-Hop', 'X-Hop': '1' },
@@ -59,7 +60,9 @@ describe.skipIf(skipUnless(hasPostgres, 'needs PostgreSQL (scripts/setup install
     const sent = await fetch(`${hosts.url}/v1/a%2Fb/../c?d=%20e&nonce=x`, {
       method: 'POST',
       headers: {
-        ...{ Authorization: 'Bearer ca_1', 'X-Correlation-ID': 'mine', Host: 'instances.agents.example' },
+        // None of what proves who the client is goes on.
+        ...{ Authorization: 'Bearer ca_1', Cookie: 'session=1', 'X-Api-Key': 'k' },
+        ...{ 'X-Correlation-ID': 'mine', Host: 'instances.agents.example' },
         ...{ Connection: 'X-Mine', 'X-Mine': '1', TE: 'trailers' },
       },
       body: 'the body',
@@ -74,9 +77,10 @@ describe.skipIf(skipUnless(hasPostgres, 'needs PostgreSQL (scripts/setup install
       url: 'https://instances.agents.example/v1/c?d=%20e&nonce=x',
       address: '127.0.0.1',
       body: 'the body',
-      headers: { authorization: 'Bearer ca_1', 'x-correlation-id': 'mine', 'content-length': '8' },
+      principal: { organizationId: 'o-1', keyPrefix: 'abcd1234', scope: 'write' },
+      headers: { 'x-correlation-id': 'mine', 'content-length': '8' },
     })
-    expect(seen.headers['x-mine']).toBeUndefined()
+    for (const name of ['x-mine', 'authorization', 'cookie', 'x-api-key']) expect(seen.headers[name]).toBeUndefined()
     await nothingUnderWay(hosts)
     expect(hosts.west.answering.view()).toMatchObject({ refused: 0, served: { instances: 1 } })
   })
@@ -182,7 +186,7 @@ describe.skipIf(skipUnless(hasPostgres, 'needs PostgreSQL (scripts/setup install
     })
     const sent = new Request('http://x/', { method: 'POST', body })
     const answer = await hosts.east.peers.caller.forward(hosts.west.hostId, sent, {
-      ...{ service: 'instances', clientAddress: '10.0.0.1' },
+      ...{ service: 'instances', clientAddress: '10.0.0.1', principal: null },
     })
     const reader = answer.body?.getReader()
     expect(Buffer.from((await reader?.read())?.value ?? []).toString()).toBe('early')
@@ -246,7 +250,11 @@ describe.skipIf(skipUnless(hasPostgres, 'needs PostgreSQL (scripts/setup install
     const { east, west } = hosts
     await west.stop()
     const forward = () =>
-      east.peers.caller.forward(west.hostId, new Request('http://x/'), { service: 'instances', clientAddress: '' })
+      east.peers.caller.forward(west.hostId, new Request('http://x/'), {
+        service: 'instances',
+        clientAddress: '',
+        principal: null,
+      })
     const refused = await refusalOf(forward())
     expect(refused).toMatchObject({ code: 'fleet.unavailable', retryAfterSeconds: 2 })
     expect(refused.message).not.toContain(west.hostId)
@@ -268,9 +276,9 @@ describe.skipIf(skipUnless(hasPostgres, 'needs PostgreSQL (scripts/setup install
   // to the client.
   test('a host that does not know this one', async () => {
     await using hosts = await pair(async () => new Response('west'))
-    const { east, west, url } = hosts
+    const { database, east, west, url } = hosts
     const known = west.answering.view().strangers
-    await east.postgres.query('DELETE FROM peers WHERE host_id = $1', [east.hostId])
+    await asOwner(database, owner => owner.query('DELETE FROM peers WHERE host_id = $1', [east.hostId]))
     let status = 200
     await until('west has read that, and refuses', 60_000, async () => {
       status = (await fetch(url)).status
@@ -278,7 +286,11 @@ describe.skipIf(skipUnless(hasPostgres, 'needs PostgreSQL (scripts/setup install
     })
     expect(status).toBe(503)
     const forward = () =>
-      east.peers.caller.forward(west.hostId, new Request('http://x/'), { service: 'instances', clientAddress: '' })
+      east.peers.caller.forward(west.hostId, new Request('http://x/'), {
+        service: 'instances',
+        clientAddress: '',
+        principal: null,
+      })
     expect(await refusalOf(forward())).toMatchObject({ code: 'fleet.unavailable', retryAfterSeconds: 2 })
     expect(east.peers.watch.view()).toMatchObject([{ isReached: false, problem: expect.stringContaining('know') }])
   })
@@ -329,7 +341,7 @@ describe.skipIf(skipUnless(hasPostgres, 'needs PostgreSQL (scripts/setup install
     let code: unknown = null
     await using hosts = await pair(async (request, { address }) => {
       try {
-        const again = { service: 'instances', clientAddress: address() } as const
+        const again = { service: 'instances', clientAddress: address(), principal: null } as const
         return (await west?.peers.caller.forward(east?.hostId ?? '', request, again)) ?? new Response()
       } catch (error) {
         code = Reflect.get(Object(error), 'code')
@@ -352,7 +364,11 @@ describe.skipIf(skipUnless(hasPostgres, 'needs PostgreSQL (scripts/setup install
     )
     const { east, west } = hosts
     const ask = (clientAddress: string) =>
-      east.peers.caller.forward(west.hostId, new Request('http://x/'), { service: 'instances', clientAddress })
+      east.peers.caller.forward(west.hostId, new Request('http://x/'), {
+        service: 'instances',
+        clientAddress,
+        principal: null,
+      })
     const many = Array.from({ length: 64 }, () => ask('10.0.0.1'))
     await until('all of them wait', 60_000, () => waiting.length === 64)
     expect(await refusalOf(ask('10.0.0.1'))).toMatchObject({ code: 'fleet.unavailable' })

@@ -4,7 +4,7 @@ import { expect, test } from 'bun:test'
 import { apartMsMax, SeenCalls } from '../../../src/fleet/peers/seen-calls.ts'
 
 const call = (nonce: string, atMs: number, from = 'a') => ({
-  ...({ to: 'b', service: 'alive', client: '' } as const),
+  ...({ to: 'b', service: 'alive', client: '', principal: null } as const),
   ...{ from, nonce, atMs },
 })
 

@@ -211,7 +211,7 @@ describe('what is in the clear', () => {
         const question = { keys, request, response: body, outside: [] } as const
         const verdict = await verifyResponse(inStream ?? beside ?? '', question)
         const failed = verdict.checks.filter(check => check.outcome !== 'pass').map(check => check.name)
-        expect(failed).toEqual(['response-upstream'])
+        expect(failed).toEqual(['response-key-maker', 'response-upstream'])
       }
     }
   })

@@ -4,8 +4,9 @@ import { mkdirSync, mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { type BooksHost, type BooksHostOptions, startBooksHost } from '../../../scripts/rigs/fleet/books-host.ts'
-import { newFleet } from '../../../scripts/rigs/postgres/fleet.ts'
+import { asOwner, connect, newFleet } from '../../../scripts/rigs/postgres/fleet.ts'
 import type { PostgresServer } from '../../../scripts/rigs/postgres/server.ts'
+import type { Postgres } from '../../../src/fleet/postgres.ts'
 import { type DatabaseProxy, startProxy } from '../postgres/proxy.ts'
 
 export type BooksFleet = AsyncDisposable & {
@@ -13,6 +14,10 @@ export type BooksFleet = AsyncDisposable & {
   readonly host: (name: string, options?: Partial<BooksHostOptions>) => Promise<BooksHost>
   /** The way of all hosts to the database. */
   readonly proxy: DatabaseProxy
+  /** Statements of the role that owns the directory, not through the proxy. */
+  readonly asOwner: <T>(work: (owner: Postgres) => Promise<T>) => Promise<T>
+  /** A connection of that role, which the test closes. */
+  readonly owner: () => Promise<Postgres>
   /** Not through the proxy. Text of the result, rows and columns by `|`. */
   readonly sql: (text: string) => Promise<string>
 }
@@ -26,6 +31,8 @@ export async function openBooksFleet(server: PostgresServer): Promise<BooksFleet
   const throughProxy = database.replace(`:${server.port}/`, `:${proxy.port}/`)
   return {
     proxy,
+    asOwner: work => asOwner(database, work),
+    owner: () => connect(server, database),
     sql: text => server.run(text, database.slice(database.lastIndexOf('/') + 1)),
     host: async (name, options = {}) => {
       const directory = join(root, name)

@@ -19,7 +19,7 @@ import {
 } from '../../../scripts/rigs/build/builds-service.ts'
 import { type FakeBuildEngine, fakeBuildEngine } from '../../../scripts/rigs/build/engine.ts'
 import { impatientLimits } from '../../../scripts/rigs/fleet/fleet-host.ts'
-import { newFleet } from '../../../scripts/rigs/postgres/fleet.ts'
+import { admitHost, asOwner, newFleet } from '../../../scripts/rigs/postgres/fleet.ts'
 import { report } from '../../../scripts/rigs/postgres/hosts.ts'
 import type { PostgresServer } from '../../../scripts/rigs/postgres/server.ts'
 import { until } from '../../../scripts/rigs/until.ts'
@@ -30,13 +30,15 @@ import { silentLogger } from '../../../src/base/log.ts'
 import type { Builds } from '../../../src/builds/builds.ts'
 import type { BuildFleet } from '../../../src/builds/fleet.ts'
 import { parseDatabaseUrl } from '../../../src/config/fleet/database-url.ts'
+import { parsePrincipal, principalText } from '../../../src/contract/http/passed-principal.ts'
 import { type FleetDirectory, openFleetDirectory } from '../../../src/fleet/directory/directory.ts'
 import { fleetIdOf } from '../../../src/fleet/directory/feed.ts'
 import type { PostgresLimits } from '../../../src/fleet/driver.ts'
 import { failAllOf } from '../../../src/fleet/hosts/give-up.ts'
-import { hostById, joinHost } from '../../../src/fleet/hosts/hosts.query.ts'
 import { Lease } from '../../../src/fleet/hosts/lease.ts'
 import { listenForNews } from '../../../src/fleet/listener.ts'
+import { requestHeaders } from '../../../src/fleet/peers/passed.ts'
+import { openPeerKey } from '../../../src/fleet/peers/peer-key.ts'
 import { publishPeer } from '../../../src/fleet/peers/peers.query.ts'
 import { openPostgres, type Postgres } from '../../../src/fleet/postgres.ts'
 import { UnavailableFault } from '../../../src/http/limited.ts'
@@ -81,6 +83,8 @@ export type BuildFleetRig = AsyncDisposable & {
   readonly restore: () => void
   /** Whether hosts reach one another. */
   readonly cutPeers: (isCut: boolean) => void
+  /** Statements of the role that owns the directory. */
+  readonly asOwner: <T>(work: (owner: Postgres) => Promise<T>) => Promise<T>
   readonly sql: (text: string) => Promise<string>
   readonly keys: { readonly acme: string; readonly globex: string }
 }
@@ -92,6 +96,7 @@ export type HostChanges = BuildsChanges & {
 }
 
 const fromField = 'x-test-host'
+const principalField = 'x-test-principal'
 
 type Alive = { readonly hostId: string; readonly peerUrl: string }
 type Kept = { readonly world: FakeBuildEngine; readonly logged: string[]; changes: HostChanges }
@@ -132,6 +137,7 @@ export async function openBuildFleet(server: PostgresServer, { isCut = false } =
     cutPeers: isCut => {
       way.isCut = isCut
     },
+    asOwner: work => asOwner(database, work),
     sql: async text => (await server.run(text, new URL(database).pathname.slice(1))).trim(),
     get keys() {
       return present(keys, 'there is a host')
@@ -160,13 +166,13 @@ type HostDeps = {
 
 async function startHost({ name, directory, database, limits, alive, way, place, key }: HostDeps): Promise<BuildHost> {
   const { world, logged, changes } = place
-  const parsed = parseDatabaseUrl(database)
-  if (!parsed.ok) throw new Error(parsed.problem)
-  const target = { ...parsed.address, caPem: null, applicationName: name }
   const alone = openStore(join(directory, 'strongroom.db'))
   const { hostId } = alone
+  const parsed = parseDatabaseUrl(await admitHost(database, { id: hostId, name }))
+  if (!parsed.ok) throw new Error(parsed.problem)
+  const target = { ...parsed.address, caPem: null, applicationName: name }
   const postgres = await openPostgres({ target, limits, clock: systemClock, log: silentLogger })
-  const lease = await enter(postgres, { hostId, name, lostAfterMs: changes.lostAfterMs ?? 60_000 })
+  const lease = await enter(postgres, { hostId, lostAfterMs: changes.lostAfterMs ?? 60_000 })
   let onBuilds: (ids: readonly string[]) => void = () => {}
   const fleet = openFleetDirectory(
     {
@@ -192,9 +198,10 @@ async function startHost({ name, directory, database, limits, alive, way, place,
     maxRequestBodySize: Number.MAX_SAFE_INTEGER,
     fetch: request => answerPeer(daemon.builds, request),
   })
+  const own = await openPeerKey({ stateDir: directory, hostId, nowMs: Date.now(), random: systemRandom })
   await publishPeer(postgres, hostId, {
     address: changes.answersNone === true ? null : `127.0.0.1:${peerPort.port}`,
-    certificate: 'none',
+    certificate: own.certificate,
   })
   alive.set(name, { hostId, peerUrl: `http://127.0.0.1:${peerPort.port}` })
   const stopping = new AbortController()
@@ -267,9 +274,11 @@ function peersOf({
   return {
     stateOf: id => fleet.hosts.stateOf(id),
     others: () => (way.isCut ? [] : [...alive.values()].map(host => host.hostId).filter(id => id !== hostId)),
-    forward: (to, request) => {
+    forward: (to, request, { principal }) => {
       const { pathname, search } = new URL(request.url)
-      const { method, headers, body, signal } = request
+      const { method, body, signal } = request
+      const headers = requestHeaders(request.headers)
+      headers.set(principalField, principalText(principal))
       return call(to, pathname + search, { method, headers, signal, ...(body === null ? {} : { body }) })
     },
     ask: (to, path, signal) => call(to, path, { signal, headers: { 'x-test-own': '1' } }),
@@ -279,17 +288,15 @@ function peersOf({
 function answerPeer(builds: Builds, request: Request): Promise<Response> {
   const from = request.headers.get(fromField) ?? ''
   if (request.headers.has('x-test-own')) return builds.answerHost(request, from)
-  return builds.fetch(request, { address: () => '127.0.0.1', mayPause: () => {}, isPassedOn: true })
+  const principal = parsePrincipal(request.headers.get(principalField) ?? '') ?? null
+  return builds.fetch(request, { address: () => '127.0.0.1', mayPause: () => {}, principal, isPassedOn: true })
 }
 
 async function enter(
   postgres: Postgres,
-  host: { readonly hostId: string; readonly name: string; readonly lostAfterMs: number },
+  host: { readonly hostId: string; readonly lostAfterMs: number },
 ): Promise<Lease> {
-  const { hostId, name, lostAfterMs } = host
-  if ((await hostById(postgres, hostId)) === null) {
-    await postgres.transact(tx => joinHost(tx, { id: hostId, name, nowMs: Date.now() }))
-  }
+  const { hostId, lostAfterMs } = host
   const lease = new Lease({
     ...{ postgres, hostId, platform: 'tcg', lostAfterMs, clock: systemClock, log: silentLogger },
     renewEveryMs: 300,

@@ -6,7 +6,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { type FleetHost, startFleetHost } from '../../../scripts/rigs/fleet/fleet-host.ts'
 import { type settings as defaultSettings, publicKey } from '../../../scripts/rigs/instances/instances-service.ts'
-import { newFleet } from '../../../scripts/rigs/postgres/fleet.ts'
+import { admitHost, newFleet } from '../../../scripts/rigs/postgres/fleet.ts'
 import type { PostgresServer } from '../../../scripts/rigs/postgres/server.ts'
 import { systemClock } from '../../../src/base/clock.ts'
 import { newUuid, systemRandom } from '../../../src/base/ids.ts'
@@ -131,7 +131,11 @@ export async function openFleet(server: PostgresServer, options: FleetOptions = 
         ...(options.settings === undefined ? {} : { settings: options.settings }),
       }),
     )
-    const host = clientOf(inside, () => ownKey)
+    const host = clientOf(
+      inside,
+      () => ownKey,
+      days => server.run(laterBy(days), of),
+    )
     if (ownKey === '') ownKey = await host.newKey('acme')
     hosts.set(name, host)
     return host
@@ -157,8 +161,7 @@ export async function openFleet(server: PostgresServer, options: FleetOptions = 
       const store = openStore(join(directoryOf(name), 'strongroom.db'))
       const { hostId } = store
       store.close()
-      const joined = `join_host('${hostId}', '${name}', 0)`
-      await server.run(`SET search_path = strongroom; BEGIN; SELECT begin_change(true); SELECT ${joined}; COMMIT`, of)
+      await admitHost(database, { id: hostId, name })
     },
     cut: () => present(proxy).set('hole'),
     restore: () => present(proxy).set('open'),
@@ -175,7 +178,13 @@ function present(proxy: DatabaseProxy | null): DatabaseProxy {
   return proxy
 }
 
-function clientOf(inside: FleetHost, ownKey: () => string): Host {
+/** The database's clock as the guards of retention read it. */
+function laterBy(days: number): string {
+  return `CREATE OR REPLACE FUNCTION strongroom.now_ms() RETURNS bigint LANGUAGE sql VOLATILE AS $$
+    SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint + ${days * dayMs} $$`
+}
+
+function clientOf(inside: FleetHost, ownKey: () => string, passDays: (days: number) => Promise<unknown>): Host {
   const { directory } = inside.store
   const nowMs = () => systemClock.nowMs()
   const host: Host = {
@@ -223,8 +232,9 @@ function clientOf(inside: FleetHost, ownKey: () => string): Host {
     },
     vms: () => inside.vms.ids(),
     addressOf: inside.addressOf,
-    removeExpired: days =>
-      removeExpired(
+    removeExpired: async days => {
+      await passDays(days)
+      return await removeExpired(
         {
           directory,
           clock: { ...systemClock, nowMs: () => nowMs() + days * dayMs },
@@ -232,7 +242,8 @@ function clientOf(inside: FleetHost, ownKey: () => string): Host {
           retentionDays: 30,
         },
         new AbortController().signal,
-      ),
+      )
+    },
     stop: () => inside.abandon(),
   }
   return host

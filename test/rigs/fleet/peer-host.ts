@@ -2,12 +2,11 @@
 // free local port. Effects: files of a directory, connections, a port.
 
 import { mkdirSync } from 'node:fs'
-import { connect } from '../../../scripts/rigs/postgres/fleet.ts'
+import { admitHost, connect } from '../../../scripts/rigs/postgres/fleet.ts'
 import type { PostgresServer } from '../../../scripts/rigs/postgres/server.ts'
 import { type Clock, systemClock } from '../../../src/base/clock.ts'
 import { newUuid, systemRandom } from '../../../src/base/ids.ts'
 import { silentLogger } from '../../../src/base/log.ts'
-import { joinHost } from '../../../src/fleet/hosts/hosts.query.ts'
 import { type OpenPeers, openPeers } from '../../../src/fleet/peers/open.ts'
 import { openPeerKey, type PeerKey } from '../../../src/fleet/peers/peer-key.ts'
 import type { PassedFetch, PeerServer } from '../../../src/fleet/peers/peer-server.ts'
@@ -31,6 +30,9 @@ export type PeerHost = AsyncDisposable & {
   readonly front: (hostId: string) => string
 }
 
+/** The caller that each front says to have authenticated. */
+export const frontPrincipal = { organizationId: 'o-1', keyPrefix: 'abcd1234', scope: 'write' } as const
+
 export type PeerHostOptions = {
   /** Each host gets a directory there. */
   readonly root: string
@@ -48,8 +50,7 @@ export async function startPeerHost(
   const stateDir = `${root}/${name}`
   mkdirSync(stateDir, { recursive: true })
   const key = await openPeerKey({ stateDir, hostId, nowMs: Date.now(), random: systemRandom })
-  const postgres = await connect(server, database)
-  await postgres.transact(tx => joinHost(tx, { id: hostId, name, nowMs: Date.now() }))
+  const postgres = await connect(server, await admitHost(database, { id: hostId, name }))
   const peers = openPeers({ key, postgres, clock, random: systemRandom, log: silentLogger })
   const answering = peers.answering({ instances: service, builds: null, handover: null })
   const listener = Bun.serve({
@@ -78,7 +79,11 @@ export async function startPeerHost(
           socket.timeout(request, 255)
           const clientAddress = socket.requestIP(request)?.address ?? ''
           try {
-            return await peers.caller.forward(to, request, { service: 'instances', clientAddress })
+            return await peers.caller.forward(to, request, {
+              service: 'instances',
+              clientAddress,
+              principal: frontPrincipal,
+            })
           } catch (error) {
             return Response.json({ code: Reflect.get(Object(error), 'code') }, { status: 503 })
           }

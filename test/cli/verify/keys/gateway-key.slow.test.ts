@@ -2,7 +2,7 @@
 // verified, and gives the key to no other.
 
 import { afterAll, expect, setDefaultTimeout, test } from 'bun:test'
-import { clearRig } from '../../../scripts/rigs/gateway/attestation.ts'
+import { clearRig } from '../../../../scripts/rigs/gateway/attestation.ts'
 import {
   everything,
   file,
@@ -11,9 +11,9 @@ import {
   startMiddle,
   startOther,
   writeCaFile,
-} from '../../rigs/gateway/attested-servers.ts'
-import { checksOf, expectUsageError, runHere } from '../../rigs/program.ts'
-import { startRelay } from '../../rigs/tls-peers.ts'
+} from '../../../rigs/gateway/attested-servers.ts'
+import { checksOf, expectUsageError, runHere } from '../../../rigs/program.ts'
+import { startRelay } from '../../../rigs/tls-peers.ts'
 
 /** Each verification takes a second of processor time. */
 setDefaultTimeout(120_000)

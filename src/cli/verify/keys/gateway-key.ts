@@ -1,15 +1,15 @@
 // The maker of the caller's gateway key, by the word of a gateway that was verified just before.
 // Effects: the network, a file.
 
-import { type Check, fail, notChecked, pass } from '../../attest/verdict.ts'
-import { equalConstantTime } from '../../base/bytes.ts'
-import { messageOf } from '../../base/fault.ts'
-import { spkiDigestOf } from '../../http/pair.ts'
-import { getOverTls, type TlsGet } from '../../linux/tls-get.ts'
-import { keyMakerIn } from '../../verifier/key-maker.ts'
-import { InputFault } from '../exit.ts'
-import { KIB, readTextInput } from '../input-file.ts'
-import { refusalIn } from '../refusal.ts'
+import { type Check, fail, notChecked, pass } from '../../../attest/verdict.ts'
+import { equalConstantTime } from '../../../base/bytes.ts'
+import { messageOf } from '../../../base/fault.ts'
+import { spkiDigestOf } from '../../../http/pair.ts'
+import { getOverTls, type TlsGet } from '../../../linux/tls-get.ts'
+import { keyMakerIn } from '../../../verifier/key-maker.ts'
+import { InputFault } from '../../exit.ts'
+import { KIB, readTextInput } from '../../input-file.ts'
+import { refusalIn } from '../../refusal.ts'
 
 const checkName = 'gateway-key-maker'
 const keyPattern = /^gw_[a-z0-9]{8}_[a-z0-9]{32}$/

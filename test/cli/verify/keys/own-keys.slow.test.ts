@@ -5,12 +5,12 @@ import { afterAll, afterEach, expect, test } from 'bun:test'
 import { existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { skipUnless } from '../../../scripts/rigs/skip.ts'
-import { until } from '../../../scripts/rigs/until.ts'
-import { identitiesOf } from '../../../src/cli/verify/own-keys.ts'
-import { startInstanceApi } from '../../rigs/instances/instance-api.ts'
-import { ed25519Line, sampleInstance, samplePublicKey } from '../../rigs/instances/instance-attestation.ts'
-import { expectUsageError, runHere } from '../../rigs/program.ts'
+import { skipUnless } from '../../../../scripts/rigs/skip.ts'
+import { until } from '../../../../scripts/rigs/until.ts'
+import { identitiesOf } from '../../../../src/cli/verify/keys/own-keys.ts'
+import { startInstanceApi } from '../../../rigs/instances/instance-api.ts'
+import { ed25519Line, sampleInstance, samplePublicKey } from '../../../rigs/instances/instance-attestation.ts'
+import { expectUsageError, runHere } from '../../../rigs/program.ts'
 
 const dir = mkdtempSync(join(tmpdir(), 'srt-own-key-'))
 const api = await startInstanceApi(dir)

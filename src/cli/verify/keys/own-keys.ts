@@ -3,13 +3,13 @@
 
 import { existsSync, readdirSync } from 'node:fs'
 import { join } from 'node:path'
-import { parsed } from '../../attest/malformed.ts'
-import type { Check } from '../../attest/verdict.ts'
-import { run } from '../../linux/command.ts'
-import { readSshKey } from '../../verifier/ssh-key.ts'
-import { InputFault } from '../exit.ts'
-import { KIB, readTextInput } from '../input-file.ts'
-import type { Io } from '../io.ts'
+import { parsed } from '../../../attest/malformed.ts'
+import type { Check } from '../../../attest/verdict.ts'
+import { run } from '../../../linux/command.ts'
+import { readSshKey } from '../../../verifier/ssh-key.ts'
+import { InputFault } from '../../exit.ts'
+import { KIB, readTextInput } from '../../input-file.ts'
+import type { Io } from '../../io.ts'
 
 /** Lines as OpenSSH writes them. */
 export type OwnKeys = {
