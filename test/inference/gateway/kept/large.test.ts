@@ -66,7 +66,7 @@ test('kept and built on', async () => {
   }
   // The item that a large input names is kept in its place.
   const named = await ask({ input: [said, longItem] })
-  const [saidText] = lastTexts()
+  const saidText = present(lastTexts()[0], 'a text')
   expect(saidText).not.toBe('')
   await ask({ input: 'short', previous_response_id: named.id })
   expect(lastTexts().slice(0, 2)).toEqual([saidText, long.slice(0, 24)])
