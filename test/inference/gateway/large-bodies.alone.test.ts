@@ -62,16 +62,19 @@ type Body = {
   readonly status?: number
 }
 
+type Sent = { readonly body: string | Uint8Array; readonly headers: Record<string, string> }
+
 /** The longest turn of the least of some rounds, each with three such bodies of one key at a time. */
 async function longestTurnMs(
-  body: string | Uint8Array,
-  { path, headers = {}, status = 200 }: Omit<Body, 'text'>,
+  next: () => Sent | Promise<Sent>,
+  { path, status = 200 }: Pick<Body, 'path' | 'status'>,
 ): Promise<number> {
   let leastMs = Number.POSITIVE_INFINITY
   for (let round = 0; round < roundsMax && leastMs >= turnMsMax; round += 1) {
+    const all = [await next(), await next(), await next()]
     await (await fetch(program.figures)).json()
     const posts = Promise.all(
-      [1, 2, 3].map(async () => {
+      all.map(async ({ body, headers }) => {
         const answer = await fetch(program.url + path, {
           method: 'POST',
           body: body as Uint8Array<ArrayBuffer>,
@@ -88,7 +91,7 @@ async function longestTurnMs(
     while (!isOver) expect((await fetch(`${program.url}/health`)).status).toBe(200)
     // The gateway may have room for two bodies with pictures at a time.
     const seen = new Set(await over)
-    if (body.length > 4 * mib) seen.delete(429)
+    if (all.some(({ body }) => body.length > 4 * mib)) seen.delete(429)
     expect([...seen]).toEqual([status])
     leastMs = Math.min(leastMs, Number(await (await fetch(program.figures)).json()))
   }
@@ -234,16 +237,16 @@ const BODIES: [name: string, body: () => Body][] = [
 test.each(BODIES)(
   '%s',
   async (_name, body) => {
-    const { text, ...way } = body()
-    expect(await longestTurnMs(text, way)).toBeLessThan(turnMsMax)
+    const { text, headers = {}, ...way } = body()
+    expect(await longestTurnMs(() => ({ body: text, headers }), way)).toBeLessThan(turnMsMax)
   },
   180_000,
 )
 
-// Goal: nor do encrypted ones, each in one frame.
+// Goal: nor do encrypted ones, each in one frame. Each is sealed anew, because a gateway opens a body once.
 test('an encrypted picture', async () => {
   const content = `[{"type":"image_url","image_url":{"url":"${picture}"}}]`
   const plain = utf8(chatOf(`"messages":[{"role":"user","content":${content}}]`))
-  const sealed = await sealRequest({ keys: program.keys, suite: 'x25519', random: systemRandom }, plain)
-  expect(await longestTurnMs(sealed.body, { path: chat, headers: sealed.headers })).toBeLessThan(turnMsMax)
+  const seal = () => sealRequest({ keys: program.keys, suite: 'x25519', random: systemRandom }, plain)
+  expect(await longestTurnMs(seal, { path: chat })).toBeLessThan(turnMsMax)
 }, 180_000)
