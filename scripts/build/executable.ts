@@ -11,6 +11,8 @@ export type Recipe = {
   readonly entry: string
   /** Entry points of its threads, which it loads by their path from the folder of `entry`. */
   readonly threads?: readonly string[]
+  /** Folder from which it loads them instead. */
+  readonly threadsFrom?: string
   /** Conditions of package.json's `imports`. */
   readonly conditions?: readonly string[]
   /** Makes what these conditions name, below the repository. */
@@ -79,7 +81,16 @@ const compileTimeoutMs = 300_000
  * The runtime that runs this script is the one that goes in, so nothing is downloaded.
  */
 export function compileArguments(
-  { entry, threads = [], conditions = [], externals, splits = false, compilesLater = 1, tellsProvenance }: Recipe,
+  {
+    entry,
+    threads = [],
+    threadsFrom,
+    conditions = [],
+    externals,
+    splits = false,
+    compilesLater = 1,
+    tellsProvenance,
+  }: Recipe,
   { runtime, outfile, provenance }: { runtime: string; outfile: string; provenance: Provenance },
 ) {
   return [
@@ -105,6 +116,7 @@ export function compileArguments(
     '--no-compile-autoload-package-json',
     ...(tellsProvenance ? [`--define=STRONGROOM_PROVENANCE=${JSON.stringify(provenance)}`] : []),
     ...externals.map(name => `--external=${name}`),
+    ...(threadsFrom === undefined ? [] : [`--root=${threadsFrom}`]),
     `--outfile=${outfile}`,
     entry,
     ...threads,
@@ -132,12 +144,32 @@ async function compile(recipe: Recipe, { repo, outfile, provenance }: Compilatio
 }
 
 function digestInputs(
-  { entry, threads = [], conditions = [], externals, splits = false, compilesLater = 1, tellsProvenance }: Recipe,
+  {
+    entry,
+    threads = [],
+    threadsFrom,
+    conditions = [],
+    externals,
+    splits = false,
+    compilesLater = 1,
+    tellsProvenance,
+  }: Recipe,
   provenance: Provenance,
 ) {
   const { commit, ...made } = provenance
   const told = tellsProvenance ? commit : null
-  const inputs = [Bun.revision, entry, threads, conditions, splits, compilesLater, externals, made, told]
+  const inputs = [
+    Bun.revision,
+    entry,
+    threads,
+    threadsFrom ?? null,
+    conditions,
+    splits,
+    compilesLater,
+    externals,
+    made,
+    told,
+  ]
   return new Bun.CryptoHasher('sha256').update(JSON.stringify(inputs)).digest('hex')
 }
 

@@ -25,7 +25,7 @@ export const guestRecipe: Recipe = {
 export const enclaveRecipe: Recipe = {
   name: 'strongroom-enclave',
   entry: 'src/enclave/main.ts',
-  threads: ['src/inference/attestation/signing-thread.ts'],
+  threads: ['src/inference/attestation/signing-thread.ts', 'src/inference/gateway/bodies/thread.ts'],
   sources: [
     'src/enclave',
     'src/base',
@@ -51,6 +51,7 @@ export const applianceRecipe: Recipe = {
     'src/instances/dns/thread.ts',
     'src/inference/metering/ledger-thread.ts',
     'src/inference/attestation/signing-thread.ts',
+    'src/inference/gateway/bodies/thread.ts',
   ],
   splits: true,
   // Most commands end before compiled code has earned its cost. Programs that serve call `compileAsUsual`.

@@ -4,6 +4,7 @@
 
 import { Fault, messageOf } from '../base/fault.ts'
 import type { Logger } from '../base/log.ts'
+import { boundReceiveBuffers } from '../linux/libc.ts'
 import type { Tls } from './certificate.ts'
 import type { NamedCertificate, TlsPair } from './pair.ts'
 
@@ -27,6 +28,8 @@ export type ServeTlsOptions = {
   readonly http2?: boolean
   /** Bun refuses a larger body before the handler runs; must exceed the handler's own limit. */
   readonly requestBodyBytesMax: number
+  /** Whether a client's bytes take a short turn of the event loop, however fast they come. Default: false. */
+  readonly boundsReceiving?: boolean
   readonly log: Logger
 }
 
@@ -66,8 +69,8 @@ export function serveTls(handler: FetchHandler, options: ServeTlsOptions): TlsSe
     const named = [...guests, ...(tls.named?.() ?? [])]
     return [{ cert, key }, ...named.map(row => ({ ...row, key }))]
   }
-  const listen = (port: number, reusePort: boolean): Bun.Server<undefined> =>
-    Bun.serve({
+  const listen = (port: number, reusePort: boolean): Bun.Server<undefined> => {
+    const server = Bun.serve({
       hostname,
       port,
       reusePort,
@@ -79,6 +82,9 @@ export function serveTls(handler: FetchHandler, options: ServeTlsOptions): TlsSe
       http2: options.http2 === true,
       fetch: handler,
     })
+    if (options.boundsReceiving === true) boundReceiveBuffers(server.port ?? port)
+    return server
+  }
   let current: Bun.Server<undefined>
   try {
     // Sharing would hide another process on the port, so the first attempt does not share.

@@ -84,8 +84,9 @@ export class ServerContext {
     const reader = new FrameReader({ bytesMax: sealed.length, emptyMax: framesMax })
     const plain = new Joined(sealed.length)
     let costBytes = 0
-    for (let at = 0; at < sealed.length; at += sliceBytes) {
-      for (const frame of reader.push(sealed.subarray(at, at + sliceBytes))) {
+    for (let at = 0, end = 0; at < sealed.length; at = end) {
+      end = frameEnd(sealed, at)
+      for (const frame of reader.push(sealed.subarray(at, end))) {
         wellFormed(plain.count < framesMax, `sealed body: more than ${framesMax} frames`)
         plain.add(await this.#openFrame(frame, plain.count === 0))
         costBytes += frame.length + frameCostBytes
@@ -177,8 +178,13 @@ export class ResponseSealing {
 
 /** So that a client need not keep more than this before it can read on. */
 const framePlainBytesMax = 65_536
-/** Bytes decoded at a time. */
-const sliceBytes = 65_536
+/** The end of the frame that begins there, because a reader copies one that it gets in pieces. */
+function frameEnd(sealed: Uint8Array, at: number): number {
+  if (at + SIZES.frameLength > sealed.length) return sealed.length
+  const length = new DataView(sealed.buffer, sealed.byteOffset + at).getUint32(0)
+  return at + SIZES.frameLength + length
+}
+
 /** After so much work others have their turn: about a millisecond. A frame costs as much as this many bytes. */
 const pauseBytes = 524_288
 const frameCostBytes = 4_096

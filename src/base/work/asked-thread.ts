@@ -6,10 +6,10 @@ import { type Clock, pause } from '../clock.ts'
 export type Refused = { readonly kind: 'refused'; readonly reason: string }
 
 export type AskedThread<To, From> = {
-  /** The reply; `refused` once it has ended. One at a time. */
-  readonly ask: (message: To) => Promise<From | Refused>
+  /** The reply; `refused` once it has ended. One at a time. Buffers of `given` move to the thread without a copy. */
+  readonly ask: (message: To, given?: readonly ArrayBuffer[]) => Promise<From | Refused>
   /** `refused` after that time as well; then the thread may still be at work. */
-  readonly askInTime: (message: To, timeoutMs: number) => Promise<From | Refused>
+  readonly askInTime: (message: To, timeoutMs: number, given?: readonly ArrayBuffer[]) => Promise<From | Refused>
   /** Nobody hears it from now on. */
   readonly end: (reason: string) => void
   readonly ended: Promise<string>
@@ -38,13 +38,15 @@ export function beginThread<To, From>({ name, file, clock }: ThreadStart): Asked
   worker.addEventListener('message', (event: MessageEvent<From>) => answer?.(event.data))
   worker.addEventListener('error', event => end(event.message))
   worker.addEventListener('close', () => end('it gave no reason'))
-  const ask = (message: To) =>
+  const ask = (message: To, given: readonly ArrayBuffer[] = []) =>
     new Promise<From | Refused>(resolve => {
       if (refusal !== null) return resolve(refusal)
       answer = resolve
-      worker.postMessage(message)
+      worker.postMessage(message, [...given])
     })
-  return { ask, askInTime: (message, timeoutMs) => within(clock, timeoutMs, ask(message)), end, ended }
+  const askInTime: AskedThread<To, From>['askInTime'] = (message, timeoutMs, given) =>
+    within(clock, timeoutMs, ask(message, given))
+  return { ask, askInTime, end, ended }
 }
 
 async function within<From>(

@@ -3,10 +3,11 @@
 
 import { keysDigest } from '../../attest/receipt/public-keys.ts'
 import { encodeClaim, saltBytes } from '../../attest/receipt/response.ts'
-import { createResponseChain, requestDigest, type Sha256Stream } from '../../attest/receipt/response-sign.ts'
+import { createResponseChain, requestDigestTurns, type Sha256Stream } from '../../attest/receipt/response-sign.ts'
 import type { Clock } from '../../base/clock.ts'
 import type { RandomBytes } from '../../base/ids.ts'
 import { FairBatches } from '../../base/work/fair-batches.ts'
+import { createSharedTurns } from '../../base/work/turns.ts'
 import { BusyFault } from '../failure.ts'
 import type { ResponseSealer, SigningSeal } from '../types.ts'
 import type { ReceiptKeys } from './receipt-keys.ts'
@@ -42,7 +43,7 @@ export function createResponseSealer(deps: SealerDeps): ResponseSealer {
         throw new BusyFault(`${unsignedMax} responses wait for their receipts to be signed.`, 1)
       }
       const salt = random(saltBytes)
-      const asked = requestDigest(newSha256, salt, body)
+      const asked = inTurns(requestDigestTurns(newSha256, salt, body))
       const seal = (upstream: string): SigningSeal => {
         const chain = createResponseChain(newSha256, salt)
         return {
@@ -54,7 +55,7 @@ export function createResponseSealer(deps: SealerDeps): ResponseSealer {
               upstream,
               keyMadeBy,
               coverage: inside.has(upstream) ? 'inside' : attested?.has(upstream) ? 'outside-attested' : 'outside',
-              requestDigest: asked,
+              requestDigest: await asked,
               ...chain.finish(),
               promptTokens: tokens.prompt,
               completionTokens: tokens.completion,
@@ -69,6 +70,8 @@ export function createResponseSealer(deps: SealerDeps): ResponseSealer {
     },
   }
 }
+
+const inTurns = createSharedTurns()
 
 function newSha256(): Sha256Stream {
   const hash = new Bun.CryptoHasher('sha256')

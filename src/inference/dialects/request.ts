@@ -9,16 +9,16 @@ import { namesOf, renamedFault } from './fields.ts'
 import { unmarkedJson, withMarkedNumbers } from './long-numbers.ts'
 
 /** `given`: the client's own body. */
-export type ParsedDialect = ParsedRequest & Pick<DialectRequest, 'ignored' | 'respond'> & { readonly given: JsonObject }
+export type ParsedDialect = ParsedRequest & Pick<DialectRequest, 'ignored' | 'traits'> & { readonly given: JsonObject }
 
 /** `earlier`: what the request builds on. */
 export function parseDialect(dialect: Dialect, { body, text: given }: RequestSource, earlier?: Earlier): ParsedDialect {
-  const { chat, ignored, respond } = dialect.translate(body, null, earlier)
+  const { chat, ignored, traits } = dialect.translate(body, null, earlier)
   try {
     const request = checkRequest('chat', chat)
     const text = withMarks(dialect, given, earlier) ?? JSON.stringify(chat)
     const source = { text, body: chat, sizeBytes: Buffer.byteLength(text) }
-    return { request, source, given: body, ignored, respond }
+    return { request, source, given: body, ignored, traits }
   } catch (error) {
     const names = namesOf(dialect.names)
     dialect.translate(body, names, earlier)

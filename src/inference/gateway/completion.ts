@@ -1,27 +1,28 @@
 // One completion, in any API, from admission to the last byte, and the frame that all metered requests share. Fails
 // closed: the account of a request is closed exactly once, however the request ends.
 
-import { toHex } from '../../base/bytes.ts'
 import type { Clock } from '../../base/clock.ts'
 import { Fault } from '../../base/fault.ts'
 import type { RandomBytes } from '../../base/ids.ts'
 import type { TurnEnd } from '../../base/work/turn-end.ts'
 import { createSharedTurns } from '../../base/work/turns.ts'
 import { checkBodyHeaders, discardBody, discardTooLarge, readBody } from '../../http/body.ts'
-import { dialectOf } from '../dialects/dialects.ts'
+import { DIALECTS, dialectOf, hasDialect } from '../dialects/dialects.ts'
 import { namesOf, renamedFault } from '../dialects/fields.ts'
-import { mustStayInside } from '../dialects/responses/earlier.ts'
+import { type EarlierIds, mustStayInside } from '../dialects/responses/earlier.ts'
 import { BusyFault, UpstreamFault } from '../failure.ts'
 import type { BodyRoom } from '../limits/body-room.ts'
-import { estimateTokens, NO_TOKENS, partTokens, type RequestAccount } from '../metering/account.ts'
-import { usageLabels } from '../metering/labels.ts'
-import type { Dialect } from '../openai/dialect.ts'
-import { cutLongTexts, type LongTexts, textBytesMax } from '../openai/long-texts.ts'
+import { estimateTokens, NO_TOKENS, type RequestAccount } from '../metering/account.ts'
+import type { Dialect, Earlier } from '../openai/dialect.ts'
+import { textBytesMax } from '../openai/long-texts.ts'
 import type { Obfuscate } from '../openai/obfuscation.ts'
+import { type RequestSource, readSource } from '../openai/request.ts'
 import type { SchemaChecks } from '../schema-check/service.ts'
 import type { BeginTrace } from '../traces/tracer.ts'
 import type { BodySender, EncryptedExchange, Operation } from '../types.ts'
-import { type EarlierRequest, keeperOf, type ParsedBody, parseBody } from './earlier-items.ts'
+import { earlierTexts, type LargeBodies, type LargeCompletion, smallBytesMax } from './bodies/large-bodies.ts'
+import { type AskedCompletion, earlierIdsOf, type ReadCompletion, readCompletion } from './bodies/read-body.ts'
+import { type EarlierRequest, findEarlier, keeperOf, keepsItems } from './earlier-items.ts'
 import type { Enter, EnteredCaller, Entry } from './enter.ts'
 import { completeJob, type FailoverDeps } from './failover.ts'
 import { answering, requireModel, type ServedModels } from './models.ts'
@@ -61,6 +62,7 @@ export type CompletionDeps = CompletionServices &
     readonly schemas: SchemaChecks
     readonly responses: ResponseMemory
     readonly bodyRoom: BodyRoom
+    readonly largeBodies: LargeBodies
     /** Where requests wait for the others of their turn, whose bodies have come as well. */
     readonly bodiesOfTurn: TurnEnd
     readonly obfuscate: Obfuscate
@@ -80,9 +82,6 @@ export type Received<Asked extends Operation> = {
 export type MeteredHandler<Asked extends Operation> = (request: Request, received: Received<Asked>) => Promise<Response>
 export type CompletionHandler = MeteredHandler<AskedCompletion>
 
-/** Completions of every API. */
-export type AskedCompletion = Exclude<Operation, 'embeddings' | 'count_tokens'>
-
 /** Reserved for the completion until its tokens are counted. */
 const completionTokensReserved = 256
 /** Assumed for a large body. */
@@ -92,14 +91,16 @@ const chunkedBytesReserved = 16_384
 
 export function createCompletionHandler(deps: CompletionDeps): CompletionHandler {
   return createMeteredHandler(deps, (admitted, body) => {
-    const cut = longTextsOf(deps, body)
-    if (cut !== null) return cut.then(longTexts => answer(deps, admitted, { body, longTexts }))
-    return answer(deps, admitted, { body, longTexts: null })
+    if (body.length > smallBytesMax) return answerLarge(deps, admitted, { body, earlier: null, insideField: null })
+    const source = readSource(body)
+    const ids = earlierIdsOf(admitted.operation, source)
+    if (ids !== null) return answerLater(deps, admitted, { body, source }, ids)
+    return answer(deps, admitted, { ...readHere(deps, admitted, { source, earlier: null }), body, insideField: null })
   })
 }
 
 export type MeteredDeps = CompletionServices &
-  Pick<CompletionDeps, 'limits' | 'log' | 'deadlines' | 'bodyRoom' | 'bodiesOfTurn'>
+  Pick<CompletionDeps, 'limits' | 'log' | 'deadlines' | 'bodyRoom' | 'largeBodies' | 'bodiesOfTurn'>
 
 /**
  * The life of every metered request, in one function: admission before the body is read, the body, `respond`, which
@@ -180,14 +181,6 @@ function largeBytesOf(headers: Headers): number {
   return bytes <= textBytesMax ? 0 : bytes
 }
 
-/** Null: the body is not large. Fault body_too_large. */
-export function longTextsOf({ random }: Pick<CompletionDeps, 'random'>, body: Uint8Array): Promise<LongTexts> | null {
-  return body.length <= textBytesMax ? null : bodiesInTurns(cutLongTexts(body, toHex(random(markBytes))))
-}
-
-const bodiesInTurns = createSharedTurns()
-const markBytes = 16
-
 function tokensToReserve(
   headers: Headers,
   { operation, exchange }: Pick<Received<Operation>, 'operation' | 'exchange'>,
@@ -241,37 +234,72 @@ function drawn(random: RandomBytes): number {
   return new DataView(random(4).buffer).getUint32(0) / 2 ** 32
 }
 
-/** A request whose body has been read. */
-type ReadCompletion = { readonly body: Uint8Array; readonly longTexts: LongTexts | null }
-type ParsedCompletion = ReadCompletion & { readonly parsed: ParsedBody }
+/**
+ * A request whose body has been parsed. `body`: the client's own bytes. `insideField`: field that names responses of a
+ * model inside the attestation; null if none does.
+ */
+type ParsedCompletion = ReadCompletion & { readonly body: Uint8Array; readonly insideField: string | null }
 /** `isInside`: no model outside of the attestation may answer it. */
 type RoutedCompletion = ParsedCompletion & { readonly model: string; readonly isInside: boolean }
 
-function answer(
-  deps: CompletionDeps,
-  admitted: AdmittedRequest<AskedCompletion>,
-  read: ReadCompletion,
-): Promise<Response> {
-  const parsed = parseBody(deps, admitted, read.longTexts?.bytes ?? read.body)
-  return parsed instanceof Promise
-    ? parsed.then(ready => answerParsed(deps, admitted, { ...read, parsed: ready }))
-    : answerParsed(deps, admitted, { ...read, parsed })
+function readHere(
+  { limits }: Pick<CompletionDeps, 'limits'>,
+  { operation }: AdmittedRequest<AskedCompletion>,
+  { source, earlier }: { readonly source: RequestSource; readonly earlier: Earlier | null },
+): ReadCompletion {
+  return readCompletion(operation, source, { earlier, hasLabels: limits.usageLabels === true })
 }
 
-function answerParsed(
+/** The request builds on earlier ones, which may be large. */
+async function answerLater(
+  deps: CompletionDeps,
+  admitted: AdmittedRequest<AskedCompletion>,
+  { body, source }: { readonly body: Uint8Array; readonly source: RequestSource },
+  ids: EarlierIds,
+): Promise<Response> {
+  const { earlier, insideField } = await findEarlier(deps, admitted, ids)
+  const texts = await inSharedTurns(earlierTexts(earlier))
+  const bytes = [...texts.items, ...texts.named].reduce((sum, { length }) => sum + length, 0)
+  if (bytes > smallBytesMax) return await answerLarge(deps, admitted, { body, earlier: texts, insideField })
+  return await answer(deps, admitted, { ...readHere(deps, admitted, { source, earlier }), body, insideField })
+}
+
+async function answerLarge(
+  deps: CompletionDeps,
+  admitted: AdmittedRequest<AskedCompletion>,
+  { body, earlier, insideField: known }: Pick<LargeCompletion & ParsedCompletion, 'body' | 'earlier' | 'insideField'>,
+): Promise<Response> {
+  let insideField = known
+  const { read, body: given } = await deps.largeBodies.readCompletion({
+    ...{ body, earlier, operation: admitted.operation },
+    owner: admitted.caller.organizationId,
+    signal: admitted.request.signal,
+    hasLabels: deps.limits.usageLabels === true,
+    keepsItems: keepsItems(deps, admitted),
+    earlierOf: async ids => {
+      const found = await findEarlier(deps, admitted, ids)
+      insideField = found.insideField
+      return found.earlier
+    },
+  })
+  return await answer(deps, admitted, { ...read, body: given, insideField })
+}
+
+const inSharedTurns = createSharedTurns()
+
+function answer(
   deps: CompletionDeps,
   admitted: AdmittedRequest<AskedCompletion>,
   read: ParsedCompletion,
 ): Promise<Response> {
   const { rules } = admitted.caller
-  const { given, request, insideField } = read.parsed
-  if (deps.limits.usageLabels === true) admitted.account.labels = usageLabels(admitted.operation, given)
-  const asked = { rules, model: requireModel(deps.models, { rules, name: request.model, use: 'completions' }) }
+  admitted.account.labels = read.labels
+  const asked = { rules, model: requireModel(deps.models, { rules, name: read.request.model, use: 'completions' }) }
   const models = answering(deps.models, asked, () => drawn(deps.random))
   const isInside = models.every(name => deps.models.inside.has(name))
-  if (insideField !== null && !isInside) throw mustStayInside(insideField)
+  if (read.insideField !== null && !isInside) throw mustStayInside(read.insideField)
   const [model, fallback] = models
-  return fallback === undefined && read.longTexts === null
+  return fallback === undefined && read.values === null
     ? complete(deps, admitted, { ...read, model, isInside })
     : completeByEither(deps, admitted, { ...read, model, isInside, fallback })
 }
@@ -303,7 +331,7 @@ async function completeByEither(
     }
   } finally {
     // A stream may last for minutes, and no upstream is asked any more.
-    read.longTexts?.drop()
+    read.values?.drop()
   }
 }
 
@@ -319,14 +347,12 @@ function prepareJob(
   admitted: AdmittedRequest<AskedCompletion>,
   read: RoutedCompletion,
 ): Job | Promise<Job> {
-  const { request, id, exchange, headers, account, caller } = admitted
-  const { body, longTexts, model, isInside } = read
-  const { request: asked, source, ignored, respond } = read.parsed
+  const { request, operation, id, exchange, headers, account, caller } = admitted
+  const { body, model, isInside, request: asked, source, values, ignored, traits } = read
   const parsed = asked.model === model ? asked : { ...asked, model }
   account.model = model
-  // With all that was cut out: a document may have as many tokens, and what an upstream counts is to be believed.
-  account.bodyBytes = source.sizeBytes + body.length - (longTexts?.bytes ?? body).length
-  account.promptEstimate = estimateTokens(source.sizeBytes) + partTokens * (longTexts?.count ?? 0)
+  account.bodyBytes = read.bodyBytes
+  account.promptEstimate = read.promptEstimate
   if (account.trace !== null) account.trace.isStream = parsed.stream
   const isEncrypted = exchange !== null
   const { seal, headers: more } = beginSeal(deps, { request, id, caller, model, body, isEncrypted })
@@ -334,7 +360,7 @@ function prepareJob(
   const { format, includeObfuscation } = parsed
   const { signal } = request
   const headOf = () => {
-    const kept = { id: freshId(deps.random), longTexts, isInside }
+    const kept = { id: freshId(deps.random), isInside }
     return { id: kept.id, createdS, model, keep: keeperOf(deps, admitted, kept) }
   }
   const plan = {
@@ -343,7 +369,7 @@ function prepareJob(
     createdS,
     schema: null,
     obfuscate: (includeObfuscation ?? deps.limits.padsStreams) ? deps.obfuscate : null,
-    dialect: respond?.(headOf()) ?? null,
+    dialect: hasDialect(operation) ? DIALECTS[operation].respond(traits, headOf()) : null,
   }
   const allHeaders = seal === null ? headers : { ...headers, ...more }
   const cacheSalt = () => deps.cacheSalt(caller.keyDigest, parsed.cacheSalt)
@@ -351,7 +377,7 @@ function prepareJob(
     id,
     plan,
     source,
-    longTexts,
+    values,
     ignored,
     cacheSalt,
     seal,

@@ -1,29 +1,17 @@
-// A completion's body with the earlier responses that it builds on, and what is kept of its own
-// response. Effects: the memory of responses.
+// The earlier responses that a completion builds on, and what is kept of its own response. Effects:
+// the memory of responses.
 
 import type { Logger } from '../../base/log.ts'
-import { DIALECTS, type DialectOperation, hasDialect } from '../dialects/dialects.ts'
-import { type ParsedDialect, parseDialect } from '../dialects/request.ts'
-import { type EarlierIds, fieldOf, idsIn, namesEarlier, notBound } from '../dialects/responses/earlier.ts'
+import { type EarlierIds, fieldOf, notBound } from '../dialects/responses/earlier.ts'
 import { estimateTokens, type RequestAccount } from '../metering/account.ts'
-import type { ResponseHead } from '../openai/dialect.ts'
-import type { LongTexts } from '../openai/long-texts.ts'
-import { parseRequest, readSource } from '../openai/request.ts'
-import type { CompletionOperation, EncryptedExchange } from '../types.ts'
+import type { Earlier, ResponseHead } from '../openai/dialect.ts'
+import type { EncryptedExchange } from '../types.ts'
 import type { EnteredCaller } from './enter.ts'
 import { digestOf, earlierOf, keptText, type ResponseMemory, roomOf } from './response-memory.ts'
-
-export type ParsedBody = Omit<ParsedDialect, 'respond'> & {
-  /** Null for what needs no translation. */
-  readonly respond: ParsedDialect['respond'] | null
-  /** Field that names responses of a model inside the attestation; null if none does. */
-  readonly insideField: string | null
-}
 
 type Deps = { readonly responses: ResponseMemory; readonly log: Logger }
 
 export type EarlierRequest = {
-  readonly operation: CompletionOperation | DialectOperation
   /** The request's. */
   readonly id: string
   readonly caller: Pick<EnteredCaller, 'organizationId' | 'keyDigest'>
@@ -34,29 +22,21 @@ export type EarlierRequest = {
   readonly takeRoom: (bytes: number) => void
 }
 
-const NONE: readonly string[] = []
-
-export function parseBody(deps: Deps, admitted: EarlierRequest, body: Uint8Array): ParsedBody | Promise<ParsedBody> {
-  const { operation } = admitted
-  if (!hasDialect(operation)) {
-    const parsed = parseRequest(operation, body)
-    return { ...parsed, given: parsed.source.body, ignored: NONE, respond: null, insideField: null }
-  }
-  const source = readSource(body)
-  const ids = operation === 'responses' ? idsIn(source.body) : null
-  if (ids === null || !namesEarlier(ids)) return { ...parseDialect(DIALECTS[operation], source), insideField: null }
-  return findEarlier(deps, admitted, ids).then(({ earlier, isInside }) => ({
-    ...parseDialect(DIALECTS[operation], source, earlier),
-    insideField: isInside ? fieldOf(ids) : null,
-  }))
+type FoundEarlier = {
+  readonly earlier: Earlier
+  /** Field that names responses of a model inside the attestation; null if none does. */
+  readonly insideField: string | null
 }
 
 /** Faults: those of `earlierOf`; invalid_request if the sealed body is not bound; BusyFault. */
-async function findEarlier({ responses: memory }: Deps, admitted: EarlierRequest, ids: EarlierIds) {
-  const { id, caller, account, exchange, takeRoom } = admitted
-  if (exchange !== null && !exchange.isBound) throw notBound(fieldOf(ids))
+export async function findEarlier(
+  { responses: memory }: Deps,
+  { id, caller, account, exchange, takeRoom }: EarlierRequest,
+  ids: EarlierIds,
+): Promise<FoundEarlier> {
+  if (isUnbound(exchange)) throw notBound(fieldOf(ids))
   const by = { keyDigest: caller.keyDigest, request: id }
-  return await earlierOf(
+  const { earlier, isInside } = await earlierOf(
     {
       memory,
       by,
@@ -67,27 +47,34 @@ async function findEarlier({ responses: memory }: Deps, admitted: EarlierRequest
     },
     ids,
   )
+  return { earlier, insideField: isInside ? fieldOf(ids) : null }
+}
+
+/** Whether anything is kept of the response to the request. */
+export function keepsItems({ responses }: Deps, { exchange }: Pick<EarlierRequest, 'exchange'>): boolean {
+  return responses.isOn && !isUnbound(exchange)
+}
+
+/** A sealed request that does not prove which key its client meant. */
+function isUnbound(exchange: EarlierRequest['exchange']): boolean {
+  return exchange !== null && !exchange.isBound
 }
 
 type KeeperOptions = {
   /** The response's. */
   readonly id: string
-  readonly longTexts: LongTexts | null
   /** Whether no model outside the attestation may answer the request. */
   readonly isInside: boolean
 }
 
 /** Null: nothing is kept of this response. */
-export function keeperOf(
-  { responses, log }: Deps,
-  { id: request, caller, exchange }: EarlierRequest,
-  { id, longTexts, isInside }: KeeperOptions,
-): ResponseHead['keep'] {
-  if (!responses.isOn || (exchange !== null && !exchange.isBound)) return null
-  const { organizationId, keyDigest } = caller
+export function keeperOf(deps: Deps, admitted: EarlierRequest, { id, isInside }: KeeperOptions): ResponseHead['keep'] {
+  if (!keepsItems(deps, admitted)) return null
+  const { responses, log } = deps
+  const { organizationId, keyDigest } = admitted.caller
+  const request = admitted.id
   return items => {
-    // Marks are no input, and what they stand for is too long to be kept.
-    const kept = keptText(longTexts === null ? items : { ...items, inputText: null }, isInside)
+    const kept = keptText(items, isInside)
     if (kept !== null) responses.keep(digestOf(id), { organizationId, keyDigest, request, ...kept })
     else log.debug('a response is too long to be kept', { request })
   }

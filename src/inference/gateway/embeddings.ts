@@ -3,8 +3,7 @@
 import { utf8 } from '../../base/bytes.ts'
 import { createSharedTurns } from '../../base/work/turns.ts'
 import { UpstreamFault } from '../failure.ts'
-import { estimateTokens } from '../metering/account.ts'
-import { unlabelled, usageLabels } from '../metering/labels.ts'
+import { unlabelled } from '../metering/labels.ts'
 import {
   embeddingsBytesMax,
   embeddingsUsageBounds,
@@ -12,14 +11,13 @@ import {
   tooManyInputs,
   writeEmbeddings,
 } from '../openai/embeddings.ts'
-import {
-  embeddingsUpstreamBody,
-  type ParsedEmbeddingsRequest,
-  parseEmbeddingsRequest,
-} from '../openai/embeddings-request.ts'
+import { embeddingsUpstreamBody } from '../openai/embeddings-request.ts'
+import { readSource } from '../openai/request.ts'
 import type { UpstreamResponse } from '../upstream/connection.ts'
 import type { Lease } from '../upstream/router.ts'
 import type { UpstreamTarget } from '../upstream/target.ts'
+import { smallBytesMax } from './bodies/large-bodies.ts'
+import { type ReadEmbeddings, readEmbeddings } from './bodies/read-body.ts'
 import { readUpstreamBody } from './body.ts'
 import { type AdmittedRequest, type CompletionDeps, createMeteredHandler, type MeteredHandler } from './completion.ts'
 import { type Asked, ignoredHeaders, overUpstreams } from './failover.ts'
@@ -30,12 +28,15 @@ import { type SealedJob, sendWhole } from './respond.ts'
 export type EmbeddingsDeps = Omit<CompletionDeps, 'schemas' | 'obfuscate'>
 
 type EmbeddingsJob = SealedJob &
-  ParsedEmbeddingsRequest & { readonly cacheSalt: () => string; readonly signal: AbortSignal }
+  Pick<ReadEmbeddings, 'request' | 'source' | 'values'> & {
+    readonly cacheSalt: () => string
+    readonly signal: AbortSignal
+  }
 
 export function createEmbeddingsHandler(deps: EmbeddingsDeps): MeteredHandler<'embeddings'> {
   const inTurns = createSharedTurns()
-  return createMeteredHandler(deps, (admitted, body) => {
-    const job = prepareJob(deps, admitted, body)
+  const embed = (admitted: AdmittedRequest<'embeddings'>, read: ReadEmbeddings, body: Uint8Array) => {
+    const job = prepareJob(deps, admitted, read, body)
     return overUpstreams(deps, {
       id: admitted.id,
       account: job.account,
@@ -46,22 +47,37 @@ export function createEmbeddingsHandler(deps: EmbeddingsDeps): MeteredHandler<'e
         embeddingsUsageBounds(job.request, { bodyBytes: job.account.bodyBytes, contextTokens }),
       ask: asked => askUpstream({ ...deps, inTurns }, job, asked),
     })
+  }
+  const hasLabels = deps.limits.usageLabels === true
+  return createMeteredHandler(deps, async (admitted, body) => {
+    if (body.length <= smallBytesMax)
+      return await embed(admitted, readEmbeddings(readSource(body), { hasLabels }), body)
+    const { signal } = admitted.request
+    const by = { owner: admitted.caller.organizationId, signal }
+    const large = await deps.largeBodies.readEmbeddings({ ...by, body, hasLabels })
+    return await embed(admitted, large.read, large.body)
   })
 }
 
-function prepareJob(deps: EmbeddingsDeps, admitted: AdmittedRequest<'embeddings'>, body: Uint8Array): EmbeddingsJob {
+function prepareJob(
+  deps: EmbeddingsDeps,
+  admitted: AdmittedRequest<'embeddings'>,
+  read: ReadEmbeddings,
+  body: Uint8Array,
+): EmbeddingsJob {
   const { request, id, exchange, headers, account, caller } = admitted
-  const { request: asked, source } = parseEmbeddingsRequest(body)
+  const { request: asked, source, values } = read
   const model = requireModel(deps.models, { rules: caller.rules, name: asked.model, use: 'embeddings' })
   account.model = model
-  if (deps.limits.usageLabels === true) account.labels = usageLabels('embeddings', source.body)
-  account.bodyBytes = body.length
-  account.promptEstimate = estimateTokens(body.length)
+  account.labels = read.labels
+  account.bodyBytes = read.bodyBytes
+  account.promptEstimate = read.promptEstimate
   const isEncrypted = exchange !== null
   const { seal, headers: more } = beginSeal(deps, { request, id, caller, model, body, isEncrypted })
   return {
     request: { ...asked, model },
     source,
+    values,
     cacheSalt: () => deps.cacheSalt(caller.keyDigest, asked.cacheSalt),
     seal,
     headers: { ...headers, ...more },
@@ -82,7 +98,7 @@ async function askUpstream(
   const headers = { ...job.headers, ...ignoredHeaders(deps, unlabelled(ignored, job.account.labels.tags)) }
   const upstream = await deps.upstream.send(target, {
     path: '/embeddings',
-    body: text,
+    body: job.values?.putBack(text) ?? text,
     stream: false,
     traceparent,
     attempt,

@@ -155,14 +155,14 @@ export type Asked = {
 }
 
 async function tryUpstream(deps: FailoverDeps, job: Job, { lease, attempt, traceparent }: Asked): Promise<Response> {
-  const { plan, source, longTexts, cacheSalt } = job
+  const { plan, source, values, cacheSalt } = job
   const { request } = plan
   const { text, ignored } = upstreamBody({ request, source }, { engine: lease.target.engine, cacheSalt })
   const more = ignoredHeaders(deps, leftOut(job, ignored))
   const merged = more === null ? job : { ...job, headers: { ...job.headers, ...more } }
   const upstream = await deps.upstream.send(lease.target, {
     path: request.operation === 'chat' ? '/chat/completions' : '/completions',
-    body: longTexts?.putBack(text) ?? text,
+    body: values?.putBack(text) ?? text,
     stream: request.stream,
     traceparent,
     attempt,

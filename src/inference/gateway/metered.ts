@@ -8,12 +8,9 @@ import { createObfuscate } from '../openai/obfuscation.ts'
 import { type StartSchemaProcess, startOwnSchemaProcess } from '../schema-check/child.ts'
 import { createSchemaChecks } from '../schema-check/service.ts'
 import type { Operation } from '../types.ts'
-import {
-  type AskedCompletion,
-  type CompletionDeps,
-  createCompletionHandler,
-  type MeteredHandler,
-} from './completion.ts'
+import { createLargeBodies } from './bodies/large-bodies.ts'
+import type { AskedCompletion } from './bodies/read-body.ts'
+import { type CompletionDeps, createCompletionHandler, type MeteredHandler } from './completion.ts'
 import { createCountHandler } from './count-tokens.ts'
 import { createEmbeddingsHandler } from './embeddings.ts'
 import type { CacheSalt } from './failover.ts'
@@ -21,7 +18,7 @@ import { type Handler, type HandlerTable, type Route, routesOf } from './routes.
 
 export type MeteredRoutesDeps = Omit<
   CompletionDeps,
-  'schemas' | 'obfuscate' | 'bodyRoom' | 'bodiesOfTurn' | 'responsesOfTurn'
+  'schemas' | 'obfuscate' | 'bodyRoom' | 'largeBodies' | 'bodiesOfTurn' | 'responsesOfTurn'
 > & {
   /** Default: as a child of this process. */
   readonly startSchemaProcess?: StartSchemaProcess
@@ -34,8 +31,10 @@ export type MeteredRoutes = {
 
 export function createMeteredRoutes(given: MeteredRoutesDeps): MeteredRoutes {
   const { startSchemaProcess: startProcess = startOwnSchemaProcess, clock, deadlines, log, random } = given
+  const largeBodies = createLargeBodies({ clock, random, log })
   const deps = {
     ...given,
+    largeBodies,
     bodyRoom: new BodyRoom(given.limits.bodyBytesMax),
     // Not one for both: each has the next step of its own.
     bodiesOfTurn: createTurnEnd(),
@@ -45,7 +44,11 @@ export function createMeteredRoutes(given: MeteredRoutesDeps): MeteredRoutes {
   const complete = createCompletionHandler({ ...deps, schemas, obfuscate: createObfuscate(random) })
   const embed = createEmbeddingsHandler(deps)
   const count = createCountHandler(deps)
-  return { routes: routesOf(METERED, { complete, count, embed }), close: () => schemas.close() }
+  const close = () => {
+    schemas.close()
+    largeBodies.close()
+  }
+  return { routes: routesOf(METERED, { complete, count, embed }), close }
 }
 
 type Handlers = {

@@ -10,7 +10,7 @@ import { UpstreamFault } from '../failure.ts'
 import type { RequestAccount } from '../metering/account.ts'
 import { type Completion, parseCompletion, type TokenCounts } from '../openai/completion.ts'
 import type { CompletionPlan } from '../openai/completion-plan.ts'
-import type { LongTexts } from '../openai/long-texts.ts'
+import type { CutValues } from '../openai/cut-source.ts'
 import type { RequestSource } from '../openai/request.ts'
 import { hasCacheOfItsOwn } from '../openai/upstream-body.ts'
 import { usageBounds } from '../openai/usage.ts'
@@ -27,8 +27,8 @@ export type Job = {
   readonly plan: CompletionPlan
   /** Source of the upstream's request: the client's own body or its translation. */
   readonly source: RequestSource
-  /** Cut out of the source; null: the body is not large. */
-  readonly longTexts: LongTexts | null
+  /** Long values of the source; null for a source that is whole. */
+  readonly values: CutValues | null
   /** Names of parts that its translation has left out. */
   readonly ignored: readonly string[]
   readonly cacheSalt: () => string

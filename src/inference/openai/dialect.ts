@@ -20,6 +20,8 @@ export type Earlier = {
 export type Dialect = {
   /** Fault invalid_request, with the client's field. `names`: filled where it is given; only errors need it. */
   readonly translate: (body: JsonObject, names: FieldNames | null, earlier?: Earlier) => DialectRequest
+  /** How the response to a translated request is written. */
+  readonly respond: (traits: ResponseTraits | null, head: ResponseHead) => DialectResponse
   /** Names that do not depend on the request. */
   readonly names: Readonly<Record<string, string>>
   /** An error as clients of this API read it; the gateway's own fields are among it. */
@@ -35,7 +37,36 @@ export type DialectRequest = {
   readonly chat: JsonObject
   /** Fields of the client's that have no effect. */
   readonly ignored: readonly string[]
-  readonly respond: (head: ResponseHead) => DialectResponse
+  /** Null for an API whose responses repeat nothing of their request. */
+  readonly traits: ResponseTraits | null
+}
+
+/** The traits of a request that its response needs. Data alone, because another thread may have read the request. */
+export type ResponseTraits = {
+  readonly echo: RequestEcho
+  /** Names of tools whose input is a text. */
+  readonly customTools: ReadonlySet<string>
+  /** Id of the response before it. */
+  readonly previous: string | null
+  /** The request's own items, or the JSON of them; null for text that is too long to be kept. */
+  readonly input: { readonly items: unknown } | { readonly text: string | null }
+}
+
+/**
+ * Fields of the request that the response repeats, without instructions and tools, which a stream would have to keep.
+ */
+export type RequestEcho = {
+  readonly format: JsonObject
+  readonly max_output_tokens: unknown
+  readonly metadata: JsonObject
+  readonly parallel_tool_calls: boolean
+  readonly previous_response_id: unknown
+  readonly reasoning: { readonly effort: unknown; readonly summary: null }
+  readonly store: boolean
+  readonly temperature: unknown
+  readonly tool_choice: unknown
+  readonly top_logprobs: unknown
+  readonly top_p: unknown
 }
 
 export type ResponseHead = {

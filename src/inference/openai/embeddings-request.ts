@@ -25,9 +25,13 @@ const inputsMax = 2_048
 export const dimensionsMax = 16_384
 const tokenMax = 2 ** 32 - 1
 
-/** The caller bounds the length. */
+/** Fault invalid_request. The caller bounds the length. */
 export function parseEmbeddingsRequest(bytes: Uint8Array): ParsedEmbeddingsRequest {
-  const source = readSource(bytes)
+  return parseEmbeddingsSource(readSource(bytes))
+}
+
+/** Fault invalid_request. */
+export function parseEmbeddingsSource(source: RequestSource): ParsedEmbeddingsRequest {
   const { model, input, encoding_format: encoding, dimensions, user, cache_salt: cacheSalt } = source.body
   if (typeof model !== 'string' || model === '') throw invalidField('model', 'must be the id of a model.')
   const inputCount = countInputs(input)
@@ -96,6 +100,11 @@ export function embeddingsUpstreamBody(
   const model = `"model":${JSON.stringify(request.model)}`
   const members = [model, ...kept.map(member => member.text), '"encoding_format":"base64"', ...salt]
   return { text: `{${members.join(',')}}`, ignored: namesBeyond(body, engine) }
+}
+
+/** Whether an upstream may get the field. */
+export function isEmbeddingsField(name: string): boolean {
+  return KNOWN.has(name)
 }
 
 function namesBeyond(body: JsonObject, engine: Engine): string[] {

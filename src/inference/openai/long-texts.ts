@@ -1,8 +1,8 @@
 // Base64 of pictures and documents in a large body: cut out of its bytes before they are parsed, and put into the
-// upstream's request again. A mark that no client can guess stands in its place meanwhile. Pure; long work is in turns.
+// upstream's request again. A mark that no client can guess stands in its place meanwhile. Pure.
 
+import { concat } from '../../base/bytes.ts'
 import { Fault } from '../../base/fault.ts'
-import type { Turns } from '../../base/work/turns.ts'
 import { invalidRequest } from '../json-text.ts'
 
 /** Longest body without its long texts. Shorter bodies are parsed as they are. */
@@ -18,17 +18,16 @@ const gapBytesMax = 16
 const urlHeadBytesMax = 128
 /** Quotes within texts and around them; a body of `textBytesMax` within the bounds of JSON has fewer. */
 const quotesMax = 1_500_000
-const quotesPerTurn = 8_192
-/** Takes half a millisecond. */
-const checkedPerTurn = 262_144
+/** Checked with one text of the runtime. */
+const checkedBytes = 262_144
 const [quote, backslash] = [0x22, 0x5c]
-const indexChars = 8
+export const markIndexChars = 8
 
 export class LongTexts {
   /** The body with marks in their places. */
   readonly bytes: Uint8Array
   readonly #mark: string
-  #texts: readonly Uint8Array[]
+  readonly #texts: readonly Uint8Array[]
 
   constructor(bytes: Uint8Array, mark: string, texts: readonly Uint8Array[]) {
     this.bytes = bytes
@@ -41,25 +40,23 @@ export class LongTexts {
   }
 
   /**
-   * The upstream's request with each of them in its place. Fault invalid_request: one of them stands in a field that
-   * the upstream does not get.
+   * Bytes of the parts of the upstream's request, with each long text in its place. Fault invalid_request if one of
+   * them stands in a field that the upstream does not get.
    */
-  putBack(text: string): Uint8Array[] {
-    const [head = '', ...rest] = text.split(this.#mark)
-    const pieces: Uint8Array[] = [Buffer.from(head)]
+  putBack(parts: readonly string[]): Uint8Array[] {
     const left = new Set(this.#texts)
-    for (const part of rest) {
-      const found = this.#texts[Number.parseInt(part.slice(0, indexChars), 16)]
-      if (found === undefined || !left.delete(found)) throw misplaced()
-      pieces.push(found, Buffer.from(part.slice(indexChars)))
-    }
+    const filled = parts.map(part => {
+      const [head = '', ...rest] = part.split(this.#mark)
+      const pieces: Uint8Array[] = [Buffer.from(head)]
+      for (const text of rest) {
+        const found = this.#texts[Number.parseInt(text.slice(0, markIndexChars), 16)]
+        if (found === undefined || !left.delete(found)) throw misplaced()
+        pieces.push(found, Buffer.from(text.slice(markIndexChars)))
+      }
+      return concat(...pieces)
+    })
     if (left.size > 0) throw misplaced()
-    return pieces
-  }
-
-  /** Frees the memory, whoever still holds this. */
-  drop(): void {
-    this.#texts = []
+    return filled
   }
 }
 
@@ -68,7 +65,7 @@ function misplaced(): Fault {
 }
 
 /** `mark`: random, of base64's characters. Fault body_too_large: more than `textBytesMax` is left. */
-export function* cutLongTexts(body: Uint8Array, mark: string): Turns<LongTexts> {
+export function cutLongTexts(body: Uint8Array, mark: string): LongTexts {
   const whole = Buffer.from(body.buffer, body.byteOffset, body.length)
   const kept: Uint8Array[] = []
   const texts: Uint8Array[] = []
@@ -85,18 +82,16 @@ export function* cutLongTexts(body: Uint8Array, mark: string): Turns<LongTexts> 
     let close = whole.indexOf(quote, open + 1)
     for (; close >= 0 && isEscaped(whole, open, close); close = whole.indexOf(quote, close + 1)) {
       quotes += 1
-      if (quotes % quotesPerTurn === 0) yield
       if (quotes > quotesMax) throw tooLong()
     }
     quotes += 1
-    if (quotes % quotesPerTurn === 0) yield
     // It is no JSON then, which the parser says.
     if (close < 0) break
     if (close - open > longBytesMin && isContent(whole, before, open)) {
       const start = base64Start(whole, open + 1)
-      if (yield* isBase64(whole, start, close)) {
+      if (isBase64(whole, start, close)) {
         keep(whole.subarray(from, start))
-        keep(Buffer.from(`${mark}${texts.length.toString(16).padStart(indexChars, '0')}`))
+        keep(Buffer.from(`${mark}${texts.length.toString(16).padStart(markIndexChars, '0')}`))
         texts.push(whole.subarray(start, close))
         from = close
       }
@@ -145,12 +140,11 @@ function base64Start(whole: Buffer, start: number): number {
 }
 
 /** Both alphabets. Nothing of them needs an escape, and each is one byte in every encoding. */
-function* isBase64(whole: Buffer, start: number, end: number): Turns<boolean> {
-  for (let at = start; at < end; at += checkedPerTurn) {
-    const to = Math.min(at + checkedPerTurn, end)
+function isBase64(whole: Buffer, start: number, end: number): boolean {
+  for (let at = start; at < end; at += checkedBytes) {
+    const to = Math.min(at + checkedBytes, end)
     const form = to === end ? /^[A-Za-z0-9+/_-]*={0,2}$/ : /^[A-Za-z0-9+/_-]*$/
     if (!form.test(latin1(whole, at, to))) return false
-    yield
   }
   return true
 }

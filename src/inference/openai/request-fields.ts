@@ -101,7 +101,12 @@ export function checkFields(operation: CompletionOperation, body: JsonObject): v
 
 /** Whether chat requests have the field. */
 export function isChatField(name: string): boolean {
-  return FIELDS.get(name)?.operations.includes('chat') === true
+  return isEverSent(name, 'chat')
+}
+
+/** Whether an upstream of any engine gets the field. */
+export function isEverSent(name: string, operation: CompletionOperation): boolean {
+  return FIELDS.get(name)?.operations.includes(operation) === true
 }
 
 /** Whether an upstream of this engine gets the field. */

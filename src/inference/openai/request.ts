@@ -51,7 +51,11 @@ const choicesMax = 128
 
 /** Fault invalid_request. The caller bounds the length. */
 export function parseRequest(operation: CompletionOperation, bytes: Uint8Array): ParsedRequest {
-  const source = readSource(bytes)
+  return parseSource(operation, readSource(bytes))
+}
+
+/** Fault invalid_request. */
+export function parseSource(operation: CompletionOperation, source: RequestSource): ParsedRequest {
   const repairs = new Repairs()
   const request = checkRequest(operation, source.body, repairs)
   const { changed } = repairs

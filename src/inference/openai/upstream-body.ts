@@ -7,7 +7,7 @@ import type { ParsedRequest } from './request.ts'
 import { cacheSaltField, isCacheKeptApart, isSent } from './request-fields.ts'
 import { mustCall, type ToolChoice } from './tools.ts'
 
-const TOOL_FIELDS = ['tools', 'tool_choice', 'parallel_tool_calls']
+export const TOOL_FIELDS = ['tools', 'tool_choice', 'parallel_tool_calls']
 
 export type UpstreamBody = {
   /** JSON. */

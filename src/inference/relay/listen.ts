@@ -3,6 +3,7 @@
 import type { Logger } from '../../base/log.ts'
 import type { GatewaySettings } from '../../contract/vm/workload.ts'
 import { type FetchHandler, type ServedTls, serveTls } from '../../http/serve.ts'
+import { boundReceiveBuffers } from '../../linux/libc.ts'
 
 export type ListenOptions = {
   readonly listen: { readonly hostname: string; readonly port: number }
@@ -33,7 +34,7 @@ export function listenWith(
   const idleTimeoutSeconds = settings.connectionIdleSeconds
   if (tls !== null) {
     const http2 = settings.http2 === true
-    const limits = { idleTimeoutSeconds, requestBodyBytesMax }
+    const limits = { idleTimeoutSeconds, requestBodyBytesMax, boundsReceiving: true }
     return serveTls(handler, { ...listen, isShared, tls, guestName, http2, ...limits, log })
   }
   const server = Bun.serve({
@@ -45,5 +46,7 @@ export function listenWith(
     development: false,
     fetch: handler,
   })
-  return { port: server.port ?? listen.port, stop: isGraceful => server.stop(!isGraceful) }
+  const port = server.port ?? listen.port
+  boundReceiveBuffers(port)
+  return { port, stop: isGraceful => server.stop(!isGraceful) }
 }

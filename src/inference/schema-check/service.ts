@@ -5,10 +5,10 @@ import type { Clock } from '../../base/clock.ts'
 import type { Logger } from '../../base/log.ts'
 import type { Deadlines } from '../../base/work/deadlines.ts'
 import { UpstreamFault } from '../failure.ts'
-import { invalidRequest, isObject, type JsonObject } from '../json-text.ts'
+import { invalidRequest, type JsonObject } from '../json-text.ts'
 import { ChildError, jobMs, type StartSchemaProcess, startSchemaChild } from './child.ts'
 import { SchemaPool } from './pool.ts'
-import { contentCharsMax, type Reply, schemaCharsMax } from './wire.ts'
+import { contentCharsMax, type Reply, schemaText } from './wire.ts'
 
 /** UpstreamFault not_json, schema_violated, check_unavailable. A check that takes too long is a schema violated. */
 export type ContentsCheck = (contents: readonly string[]) => Promise<void>
@@ -37,7 +37,7 @@ export function createSchemaChecks({ startProcess, clock, deadlines, log }: Sche
   }
   return {
     prepare: async (schema, { key, signal }) => {
-      const text = textOf(schema)
+      const text = schemaText(schema)
       const compiled = await pool
         .run({ key, signal, isUrgent: false, job: { schema: text, contents: [] } })
         .catch(error => {
@@ -68,36 +68,6 @@ export function createSchemaChecks({ startProcess, clock, deadlines, log }: Sche
 }
 
 const late: Reply = { verdict: 'violated' }
-
-function textOf(schema: JsonObject): string {
-  // Counted first, because to write a body of megabytes takes long.
-  if (charsOf(schema, schemaCharsMax) > schemaCharsMax) throw tooLong()
-  const text = JSON.stringify(schema)
-  if (text.length > schemaCharsMax) throw tooLong()
-  return text
-}
-
-/** Lower bound of the JSON text's length, at least one per value. Stops soon after `charsMax`. */
-function charsOf(value: unknown, charsMax: number): number {
-  if (typeof value === 'string') return value.length + 1
-  let sum = 1
-  if (Array.isArray(value)) {
-    for (const item of value) {
-      sum += charsOf(item, charsMax - sum)
-      if (sum > charsMax) return sum
-    }
-  } else if (isObject(value)) {
-    for (const name in value) {
-      sum += name.length + charsOf(value[name], charsMax - sum)
-      if (sum > charsMax) return sum
-    }
-  }
-  return sum
-}
-
-function tooLong() {
-  return invalid(`is longer than ${schemaCharsMax} characters`)
-}
 
 function invalid(what: string) {
   return invalidRequest(`The schema of response_format ${what}.`)

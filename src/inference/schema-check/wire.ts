@@ -2,7 +2,7 @@
 // A job is the schema's text and the contents to check; without contents the schema is only compiled. A reply is one
 // JSON object.
 
-import { isObject } from '../json-text.ts'
+import { invalidRequest, isObject, type JsonObject } from '../json-text.ts'
 
 /** Not a command for people: the gateway starts its own executable with it. */
 export const schemaChildCommand = 'schema-check-child'
@@ -87,3 +87,34 @@ export function decodeReply(bytes: Uint8Array): Reply | null {
 
 const encoder = new TextEncoder()
 const decoder = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true })
+
+/** JSON of a schema. Fault invalid_request if it is longer than `schemaCharsMax`. */
+export function schemaText(schema: JsonObject): string {
+  // Counted first, because to write a body of megabytes takes long.
+  if (charsOf(schema, schemaCharsMax) > schemaCharsMax) throw tooLong()
+  const text = JSON.stringify(schema)
+  if (text.length > schemaCharsMax) throw tooLong()
+  return text
+}
+
+/** Lower bound of the JSON text's length, at least one per value. Stops soon after `charsMax`. */
+function charsOf(value: unknown, charsMax: number): number {
+  if (typeof value === 'string') return value.length + 1
+  let sum = 1
+  if (Array.isArray(value)) {
+    for (const item of value) {
+      sum += charsOf(item, charsMax - sum)
+      if (sum > charsMax) return sum
+    }
+  } else if (isObject(value)) {
+    for (const name in value) {
+      sum += name.length + charsOf(value[name], charsMax - sum)
+      if (sum > charsMax) return sum
+    }
+  }
+  return sum
+}
+
+function tooLong() {
+  return invalidRequest(`The schema of response_format is longer than ${schemaCharsMax} characters.`)
+}

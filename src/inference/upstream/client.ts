@@ -5,7 +5,7 @@
 import { onAbort } from '../../base/clock.ts'
 import type { Fault } from '../../base/fault.ts'
 import type { Deadlines } from '../../base/work/deadlines.ts'
-import { inTurns, type Turns } from '../../base/work/turns.ts'
+import { createSharedTurns, type Turns } from '../../base/work/turns.ts'
 import { BusyFault, UpstreamFault } from '../failure.ts'
 import { type Connecting, connect } from './connect.ts'
 import type { Connection, UpstreamResponse } from './connection.ts'
@@ -302,6 +302,8 @@ function requestBytes(head: string, body: string): Buffer {
   bytes.write(body, bytes.write(head))
   return bytes
 }
+
+const inTurns = createSharedTurns()
 
 /** Copied between two turns of the event loop, at most. */
 const copiedPerTurn = 1_048_576

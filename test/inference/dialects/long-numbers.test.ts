@@ -67,16 +67,12 @@ test('requests', () => {
 
 // Goal: arguments of a call become input with every digit; where a text has the mark, nothing of it becomes a number.
 test('responses', () => {
-  const { respond } = messagesDialect.translate(
-    { model: 'm', max_tokens: 5, messages: [{ role: 'user', content: 'x' }] },
-    null,
-  )
   const usage = { prompt_tokens: 1, completion_tokens: 1, total_tokens: 2 }
   const whole = (content: string) => {
     const call = { id: 'c', type: 'function', function: { name: 'f', arguments: `{"id": ${LONG}}` } }
     const message = { role: 'assistant', content, refusal: null, tool_calls: [call] }
     const completion = { choices: [{ index: 0, message, logprobs: null, finish_reason: 'tool_calls' }] }
-    return respond({ id: '0a', createdS: 7, model: 'm', keep: null }).whole(completion, usage)
+    return messagesDialect.respond(null, { id: '0a', createdS: 7, model: 'm', keep: null }).whole(completion, usage)
   }
   expect(whole('a')).toContain(`"input":{"id":${LONG}}`)
   expect(JSON.parse(whole('\uE0005')).content[0].text).toBe('\uE0005')

@@ -28,6 +28,7 @@ const enclaveProgram: Recipe = {
   ...enclaveRecipe,
   name: 'enclave-process',
   entry: 'scripts/rigs/enclave/process.ts',
+  threadsFrom: 'src',
   sources: [...enclaveRecipe.sources, 'scripts/rigs', 'test/rigs'],
 }
 

@@ -6,12 +6,10 @@ import { errorDocument, wholeMessage } from './response.ts'
 import { MessagesStream } from './stream.ts'
 
 export const messagesDialect: Dialect = {
-  translate: (body, names) => ({
-    ...chatOfMessages(body, names),
-    respond: head => ({
-      whole: (completion, usage) => wholeMessage(completion, usage, head),
-      openStream: options => new MessagesStream(head, options),
-    }),
+  translate: (body, names) => ({ ...chatOfMessages(body, names), traits: null }),
+  respond: (_traits, head) => ({
+    whole: (completion, usage) => wholeMessage(completion, usage, head),
+    openStream: options => new MessagesStream(head, options),
   }),
   names: MESSAGES_NAMES,
   errorDocument,

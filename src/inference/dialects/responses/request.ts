@@ -5,34 +5,18 @@
 // named.
 
 import { invalidField, isObject, type JsonObject } from '../../json-text.ts'
-import type { Earlier, FieldNames, ResponseHead } from '../../openai/dialect.ts'
+import type {
+  DialectRequest,
+  Earlier,
+  FieldNames,
+  RequestEcho,
+  ResponseHead,
+  ResponseTraits,
+} from '../../openai/dialect.ts'
 import { flagAt, ignoreOthers, isAbsent, objectAt, presentOf, refuseChatFields, textAt } from '../fields.ts'
 import { keptCharsMax, NOTHING_EARLIER } from './earlier.ts'
 import { chatMessages } from './input.ts'
 import { choiceOf, customToolsOf, toolsOf } from './tools.ts'
-
-/**
- * Fields of the request that the response repeats, without instructions and tools, which a stream would have to keep.
- */
-export type RequestEcho = {
-  readonly format: JsonObject
-  readonly max_output_tokens: unknown
-  readonly metadata: JsonObject
-  readonly parallel_tool_calls: boolean
-  readonly previous_response_id: unknown
-  readonly reasoning: { readonly effort: unknown; readonly summary: null }
-  readonly store: boolean
-  readonly temperature: unknown
-  readonly tool_choice: unknown
-  readonly top_logprobs: unknown
-  readonly top_p: unknown
-}
-
-export type ChatOfResponse = {
-  readonly chat: JsonObject
-  readonly ignored: readonly string[]
-  readonly respond: (head: ResponseHead) => ResponseForm
-}
 
 /** How the response to a request is written. */
 export type ResponseForm = {
@@ -75,7 +59,7 @@ export function chatOfResponse(
   body: JsonObject,
   names: FieldNames | null,
   earlier: Earlier = NOTHING_EARLIER,
-): ChatOfResponse {
+): DialectRequest {
   refuse(body)
   const ignored = new Set<string>()
   ignoreOthers(body, '', { known: KNOWN, ignored })
@@ -121,27 +105,32 @@ export function chatOfResponse(
     top_logprobs: top_logprobs ?? 0,
     top_p: top_p ?? null,
   }
-  const customTools = customToolsOf(body.tools)
-  const respond = (head: ResponseHead) => {
-    const keep = echo.store ? keeperOf(body, head, earlier) : null
-    return { head, echo: keep === null ? { ...echo, store: false } : echo, customTools, keep }
+  const traits: ResponseTraits = {
+    echo,
+    customTools: customToolsOf(body.tools),
+    previous: typeof previous === 'string' ? previous : null,
+    input: echo.store ? { items: keptItems(body.input, earlier) } : { text: null },
   }
-  return { chat, ignored: [...ignored], respond }
+  return { chat, ignored: [...ignored], traits }
 }
 
-/** Holds the text of the input, which is shorter than its items: a stream may last for minutes. */
-function keeperOf(
-  { input, previous_response_id }: JsonObject,
-  { keep }: ResponseHead,
-  earlier: Earlier,
-): ResponseForm['keep'] {
-  if (keep === null) return null
-  const text = JSON.stringify(
-    Array.isArray(input) ? input.map(item => keptItem(item, earlier)) : [{ role: 'user', content: input }],
-  )
-  const inputText = text.length > keptCharsMax ? null : text
-  const previous = typeof previous_response_id === 'string' ? previous_response_id : null
-  return output => keep({ previous, inputText, output })
+export function responseForm({ echo, customTools, previous, input }: ResponseTraits, head: ResponseHead): ResponseForm {
+  const keep = echo.store ? head.keep : null
+  if (keep === null) return { head, echo: { ...echo, store: false }, customTools, keep: null }
+  // Holds the text of the input, which is shorter than its items: a stream may last for minutes.
+  const inputText = inputTextOf(input)
+  return { head, echo, customTools, keep: output => keep({ previous, inputText, output }) }
+}
+
+/** JSON of the items; null where it is too long to be kept. */
+export function inputTextOf(input: ResponseTraits['input']): string | null {
+  if ('text' in input) return input.text
+  const text = JSON.stringify(input.items)
+  return text.length > keptCharsMax ? null : text
+}
+
+function keptItems(input: unknown, earlier: Earlier): unknown[] {
+  return Array.isArray(input) ? input.map(item => keptItem(item, earlier)) : [{ role: 'user', content: input }]
 }
 
 /** The item that the input names, or its own. Without ids, which contain the id of a response. */

@@ -4,10 +4,10 @@
 import type { GatewayError } from '../../../contract/http/inference.ts'
 import { UpstreamFault } from '../../failure.ts'
 import { isObject, type JsonObject } from '../../json-text.ts'
-import type { ResponseHead } from '../../openai/dialect.ts'
+import type { RequestEcho, ResponseHead } from '../../openai/dialect.ts'
 import { cachedTokensOf, type Usage } from '../../openai/usage.ts'
 import { type ChatAnswer, readCompletion } from '../chat-answer.ts'
-import type { RequestEcho, ResponseForm } from './request.ts'
+import type { ResponseForm } from './request.ts'
 import { customInputOf } from './tools.ts'
 
 export type MessagePart =

@@ -4,8 +4,9 @@ import { expect, test } from 'bun:test'
 import fc from 'fast-check'
 import { accumulateResponse } from 'openai/lib/responses/ResponseAccumulator'
 import type { Response, ResponseStreamEvent } from 'openai/resources/responses/responses'
+import { present } from '../../../../src/base/assert.ts'
 import { gatewayError } from '../../../../src/contract/http/inference.ts'
-import { chatOfResponse } from '../../../../src/inference/dialects/responses/request.ts'
+import { chatOfResponse, responseForm } from '../../../../src/inference/dialects/responses/request.ts'
 import { ResponsesStream } from '../../../../src/inference/dialects/responses/stream.ts'
 import { UpstreamFault } from '../../../../src/inference/failure.ts'
 import { namedEventsOf } from '../../../rigs/api-dialects.ts'
@@ -19,8 +20,8 @@ const usage = {
 }
 
 function openStream(keptCharsMax = 1_000): ResponsesStream {
-  const { respond } = chatOfResponse({ model: 'm', input: 'x' }, null)
-  const form = respond({ id: '0a', createdS: 7, model: 'm', keep: null })
+  const { traits } = chatOfResponse({ model: 'm', input: 'x' }, null)
+  const form = responseForm(present(traits, 'traits'), { id: '0a', createdS: 7, model: 'm', keep: null })
   return new ResponsesStream(form, { keptCharsMax, obfuscate: null })
 }
 
