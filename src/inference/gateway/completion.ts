@@ -22,7 +22,7 @@ import type { BeginTrace } from '../traces/tracer.ts'
 import type { BodySender, EncryptedExchange, Operation } from '../types.ts'
 import { earlierTexts, type LargeBodies, type LargeCompletion, smallBytesMax } from './bodies/large-bodies.ts'
 import { type AskedCompletion, earlierIdsOf, type ReadCompletion, readCompletion } from './bodies/read-body.ts'
-import { type EarlierRequest, findEarlier, keeperOf, keepsItems } from './earlier-items.ts'
+import { cacheOwnerOf, type EarlierRequest, findEarlier, keeperOf, keepsItems } from './earlier-items.ts'
 import type { Enter, EnteredCaller, Entry } from './enter.ts'
 import { completeJob, type FailoverDeps } from './failover.ts'
 import { answering, requireModel, type ServedModels } from './models.ts'
@@ -372,7 +372,8 @@ function prepareJob(
     dialect: hasDialect(operation) ? DIALECTS[operation].respond(traits, headOf()) : null,
   }
   const allHeaders = seal === null ? headers : { ...headers, ...more }
-  const cacheSalt = () => deps.cacheSalt(caller.keyDigest, parsed.cacheSalt)
+  const cacheOwner = cacheOwnerOf(admitted, deps.random)
+  const cacheSalt = () => deps.cacheSalt(cacheOwner, parsed.cacheSalt)
   const job = {
     id,
     plan,

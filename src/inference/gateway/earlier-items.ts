@@ -1,6 +1,7 @@
 // The earlier responses that a completion builds on, and what is kept of its own response. Effects:
 // the memory of responses.
 
+import type { RandomBytes } from '../../base/ids.ts'
 import type { Logger } from '../../base/log.ts'
 import { type EarlierIds, fieldOf, notBound } from '../dialects/responses/earlier.ts'
 import { estimateTokens, type RequestAccount } from '../metering/account.ts'
@@ -53,6 +54,17 @@ export async function findEarlier(
 /** Whether anything is kept of the response to the request. */
 export function keepsItems({ responses }: Deps, { exchange }: Pick<EarlierRequest, 'exchange'>): boolean {
   return responses.isOn && !isUnbound(exchange)
+}
+
+/**
+ * Returns whose caches a request may share: its key's. A sealed body that is not bound may be another
+ * client's, sent again under this key, so it shares with no other request.
+ */
+export function cacheOwnerOf(
+  { caller, exchange }: Pick<EarlierRequest, 'exchange'> & { readonly caller: Pick<EnteredCaller, 'keyDigest'> },
+  random: RandomBytes,
+): string {
+  return isUnbound(exchange) ? random(32).toHex() : caller.keyDigest
 }
 
 /** A sealed request that does not prove which key its client meant. */

@@ -20,6 +20,7 @@ import { smallBytesMax } from './bodies/large-bodies.ts'
 import { type ReadEmbeddings, readEmbeddings } from './bodies/read-body.ts'
 import { readUpstreamBody } from './body.ts'
 import { type AdmittedRequest, type CompletionDeps, createMeteredHandler, type MeteredHandler } from './completion.ts'
+import { cacheOwnerOf } from './earlier-items.ts'
 import { type Asked, ignoredHeaders, overUpstreams } from './failover.ts'
 import { requireModel } from './models.ts'
 import { beginSeal } from './receipts.ts'
@@ -74,11 +75,12 @@ function prepareJob(
   account.promptEstimate = read.promptEstimate
   const isEncrypted = exchange !== null
   const { seal, headers: more } = beginSeal(deps, { request, id, caller, model, body, isEncrypted })
+  const cacheOwner = cacheOwnerOf(admitted, deps.random)
   return {
     request: { ...asked, model },
     source,
     values,
-    cacheSalt: () => deps.cacheSalt(caller.keyDigest, asked.cacheSalt),
+    cacheSalt: () => deps.cacheSalt(cacheOwner, asked.cacheSalt),
     seal,
     headers: { ...headers, ...more },
     account,

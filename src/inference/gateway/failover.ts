@@ -35,9 +35,9 @@ export type FailoverDeps = RespondDeps & {
 /**
  * Salt of an upstream's prompt cache, so that response times reveal prompts only to a client that
  * has the key and the salt of the client that sent them. `ofClient`: the `cache_salt` of a request;
- * null if it has none.
+ * null if it has none. `owner`: as `cacheOwnerOf` (earlier-items.ts) returns it.
  */
-export type CacheSalt = (keyDigest: string, ofClient: string | null) => string
+export type CacheSalt = (owner: string, ofClient: string | null) => string
 
 /** As the router's. The request is named for a router that is in another process. */
 export type Acquire = (

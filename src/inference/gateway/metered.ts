@@ -75,10 +75,10 @@ function handlerOf<Asked extends Operation>(operation: Asked, handle: MeteredHan
 
 /** By a secret of this gateway: an upstream learns neither the digest nor the client's salt. */
 export function createCacheSalt(secret: Uint8Array): CacheSalt {
-  // All digests have one length, and no client's salt is empty.
-  return (keyDigest, ofClient) =>
+  // All owners have one length, and no salt of a client is empty.
+  return (owner, ofClient) =>
     new Bun.CryptoHasher('sha256', secret)
-      .update(keyDigest)
+      .update(owner)
       .update(ofClient ?? '')
       .digest('base64url')
 }

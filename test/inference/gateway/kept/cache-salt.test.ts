@@ -3,8 +3,10 @@
 
 import { afterEach, beforeEach, describe, expect, test } from 'bun:test'
 import { EMBEDDING_MODEL, embeddingsUpstream } from '../../../../scripts/rigs/gateway/embeddings-upstream.ts'
+import { type EncryptedInit, postEncrypted } from '../../../../scripts/rigs/gateway/encrypted-client.ts'
 import { MODEL, target } from '../../../../scripts/rigs/gateway/server.ts'
 import { startUpstream, type TestUpstream } from '../../../../scripts/rigs/gateway/upstream-server.ts'
+import { epochHeader, staleEpoch } from '../../../../src/attest/ehbp/protocol.ts'
 import { type RealGateway, startRealGateway } from '../../../rigs/gateway/real-gateway.ts'
 
 let undo: AsyncDisposableStack
@@ -64,6 +66,26 @@ describe.each(['vllm', 'sglang'] as const)('%s', engine => {
     expect(JSON.stringify(upstream.seen)).not.toContain(own)
     const otherKey = await gateway.addKey()
     expect(await saltOf(otherKey, path, { ...fields, cache_salt: own })).not.toBe(salted)
+  })
+
+  // Goal: a party that ends TLS and sends a stock client's sealed body under its own key fills no
+  // cache that it can measure. A bound body has the salt of its key.
+  test.each(REQUESTS)('%s: sealed bodies', async (path, fields) => {
+    const key = await gateway.addKey()
+    const sealedSalt = async (init: EncryptedInit) => {
+      const sealed = await postEncrypted(gateway, path, { model: MODEL, ...fields }, { key, ...init })
+      await sealed.text()
+      expect(sealed.response.status).toBe(200)
+      return upstream.seen.at(-1)?.body.cache_salt
+    }
+    const plain = await saltOf(key, path, fields)
+    // The refusal of an epoch that never was names the present one.
+    const stale = await postEncrypted(gateway, path, { model: MODEL, ...fields }, { key, epoch: '00'.repeat(16) })
+    expect(stale.response.status).toBe(422)
+    const epoch = stale.headers.get(epochHeader)?.slice(staleEpoch.length) ?? ''
+    const [first, second] = [await sealedSalt({}), await sealedSalt({})]
+    expect(new Set([plain, first, second]).size).toBe(3)
+    expect(await sealedSalt({ epoch })).toBe(plain)
   })
 })
 
