@@ -20,7 +20,7 @@ import {
   manifestName,
   smallFileBytesMax,
 } from './manifest.ts'
-import { namedFiles } from './outside.plan.ts'
+import { namedFiles } from './outside.ts'
 import { type BackupSigner, signatureName, signerOf, signManifest, unsignedRemedy } from './signature.ts'
 import type { TarFile } from './tar.ts'
 

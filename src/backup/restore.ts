@@ -46,7 +46,7 @@ import {
   readManifest,
   smallFileBytesMax,
 } from './manifest.ts'
-import { type OutsideFiles, type OutsideRules, outsideFiles } from './outside.plan.ts'
+import { type OutsideFiles, type OutsideRules, outsideFiles } from './outside.ts'
 import { type Key, unseal } from './seal.ts'
 import { checkSignature, type ExpectedSigner, signatureBytesMax, signatureName } from './signature.ts'
 import { TarReader } from './tar.ts'

@@ -228,6 +228,36 @@ function named(path: string) {
   return { kind: 'named', path }
 }
 
+test('goal: a forged list of files leads nowhere: no path outside, no second database, no program', async () => {
+  const { manifest } = await make({ isSigned: false })
+  const database = manifest.entries.at(-1)
+  if (database === undefined) throw new Error('the backup has files')
+  const faultOn = async (entries: unknown, name = 'files/0') => {
+    const content = utf8(JSON.stringify({ ...manifest, entries }))
+    await pack([
+      { name: 'manifest.json', content },
+      { name, content: new Uint8Array(1) },
+    ])
+    return await faultOf(restore({ operatorKey: 'any' }))
+  }
+  const forge = async (...forged: Parameters<typeof faultOn>) => (await faultOn(...forged)).code
+  const entry = { ...database, bytes: 1, sha256: '6e340b9cffb37a989ca544e6bb780a2c78901d3fb33738768511a30617afa01d' }
+  for (const path of ['../x', 'ca/../../x', '/etc/x', 'ca/b/c/d', '', '.', 'ca//x', 'strongroom.db-wal', 'lock', 'vms'])
+    expect([path, await forge([{ ...entry, path }])]).toEqual([path, 'invalid_request'])
+  for (const path of ['etc/passwd', '/etc/../x', '//x'])
+    expect([path, await forge([{ ...entry, kind: 'named', path }])]).toEqual([path, 'invalid_request'])
+  expect(await forge([{ ...entry, kind: 'named', path: '/x', mode: 0o755 }])).toBe('invalid_request')
+  expect(await forge([entry, entry])).toBe('invalid_request')
+  expect(await forge([{ ...entry, path: 'ca/x' }])).toBe('invalid_request')
+  expect(await forge([entry], 'files/1')).toBe('invalid_request')
+  expect(await forge([{ ...entry, bytes: 2 }])).toBe('invalid_request')
+  expect(await forge([{ ...entry, bytes: 2 ** 50 }])).toBe('host.disk_full')
+  expect((await faultOn([{ ...entry, sha256: '00'.repeat(32) }])).message).toContain('is not that of the manifest')
+  // One NUL byte holds no records.
+  expect(await forge([entry])).toBe('invalid_request')
+  expectUntouched()
+})
+
 test('goal: a path that the configuration names itself is written only below its directory, or as the operator lists it', async () => {
   const outside = join(dir, 'shadow')
   writeFileSync(join(etc, 'strongroom.toml'), upstream(outside))

@@ -7,7 +7,7 @@ import { dirname, join, resolve } from 'node:path'
 import { keepBackups, type MadeBackup, makeBackup } from '../../backup/backup.ts'
 import { noteFailed, noteMade } from '../../backup/last.ts'
 import type { Manifest } from '../../backup/manifest.ts'
-import type { OutsideRules } from '../../backup/outside.plan.ts'
+import type { OutsideRules } from '../../backup/outside.ts'
 import { checkBackup, restoreBackup } from '../../backup/restore.ts'
 import { newIdentity } from '../../backup/seal.ts'
 import type { ExpectedSigner } from '../../backup/signature.ts'
@@ -164,7 +164,7 @@ async function tellMade(run: Run, made: MadeBackup, removed: readonly string[]):
     ['made at', made_at],
     ['schema', String(schema)],
     ['files', String(entries.length)],
-    ['signed by', signerText(signer, 'unsigned')],
+    ['signed by', signerHex(signer) ?? 'unsigned'],
     ...(removed.length === 0 ? [] : [['removed', removed.join(', ')] satisfies [string, string]]),
   ])
   await run.result({ file, bytes, removed, manifest, signed_by: signerHex(signer) }, text)
@@ -253,17 +253,13 @@ function signerHex(signer: Uint8Array | null): string | null {
   return signer === null ? null : toHex(signer)
 }
 
-function signerText(signer: Uint8Array | null, none: string): string {
-  return signerHex(signer) ?? none
-}
-
 function headOf(run: Run, { made_at, version, schema, host_id }: Manifest, signer: Uint8Array | null): string {
   return fields(run.paint, [
     ['made at', made_at],
     ['by version', version],
     ['schema', String(schema)],
     ['host', host_id],
-    ['signed by', signerText(signer, 'not checked (--unsigned)')],
+    ['signed by', signerHex(signer) ?? 'not checked (--unsigned)'],
   ])
 }
 
