@@ -75,15 +75,16 @@ export async function checkSignature(
   const signed = checkedJson(ManifestSignature, signature, { what: signatureName, code: 'invalid_request' })
   const publicKey = await importPublic(Uint8Array.fromHex(signed.public_key))
   const digest = await idKeyDigest(await publicIdKey(publicKey))
+  // The message leaves the found digest out: it is the backup's own, and an operator might paste it as the option.
   if (!equalConstantTime(digest, expected)) {
     throw refused(
-      `the backup is signed with the operator key ${toHex(digest)}, and ${toHex(expected)} is expected; find the backup of your own host, or give the key of that host with --operator-key`,
+      `the backup is not signed with the operator key ${toHex(expected)}, but with another one; use a backup of your own host, or the digest of an earlier key from your own record`,
     )
   }
   const bytes = webBytes(Uint8Array.fromHex(signed.signature))
   if (await crypto.subtle.verify(algorithm, publicKey, bytes, messageOfManifest(manifest))) return digest
   throw refused(
-    'the signature of its manifest is not of the operator key: the backup was changed; use another copy of it',
+    'the signature of the manifest does not fit its content: the backup was changed; use another copy of it',
   )
 }
 

@@ -14,7 +14,7 @@ import { insertOrganization } from '../../../src/store/directory/organization.qu
 import { expectUsageError, runHere } from '../../rigs/program.ts'
 
 let dir: string
-/** What the operator wrote down. */
+/** The digest in the operator's own record. */
 let operatorKey: string
 
 beforeEach(async () => {
