@@ -141,6 +141,7 @@ async function backupAndRestore({ host, packages, step }: Proof): Promise<void> 
     await host.debian.exec(['rm', '--recursive', '/var/backups/strongroom', '/etc/strongroom/backup-recipients.txt'])
   })
   const before = await listed(host)
+  const { digest } = JSON.parse(await succeed(host, ['operator-key', '--json'])) as { digest: string }
   await kept.get(host)?.session?.end()
   await step('purge, so that the machine is empty', async () => {
     mkdirSync(join(scratch, 'kept'), { recursive: true })
@@ -152,7 +153,7 @@ async function backupAndRestore({ host, packages, step }: Proof): Promise<void> 
     await host.install(packages.later, packages.images)
     await host.systemctl('stop', service)
     const words = ['restore', '/root/strongroom.age', '--identity-file', '/root/identity.txt', '--keys', 'keep']
-    await succeed(host, [...words, '--set-aside'])
+    await succeed(host, [...words, '--operator-key', digest, '--set-aside'])
     await host.systemctl('start', service)
     await host.answers()
   })

@@ -27,17 +27,26 @@ export type BackupOptions = {
   readonly stateDir: string
   readonly loaded: LoadedConfig
   readonly seal: Seal
+  /** True: the operator key of the state directory signs the manifest. */
+  readonly isSigned: boolean
   readonly nowMs: number
 }
 
-export type MadeBackup = { readonly file: string; readonly bytes: number; readonly manifest: Manifest }
+export type MadeBackup = {
+  readonly file: string
+  readonly bytes: number
+  readonly manifest: Manifest
+  /** SHA-384 of the ID key that signed the manifest; null if unsigned. */
+  readonly signer: Uint8Array | null
+}
 
 const scratchName = 'backup.partial'
 const lockName = 'backup.lock'
 
 /**
  * Writes `file`, mode 0600; an existing one is replaced by the whole new one. One backup at a time. Faults: conflict
- * (another one is being made), store.*, host.disk_full, internal, invalid_request (a recipient).
+ * (another one is being made), not_found (no operator key to sign with), store.*, host.disk_full, internal,
+ * invalid_request (a recipient).
  */
 export async function makeBackup(file: string, options: BackupOptions): Promise<MadeBackup> {
   using _ = lockFile(join(options.stateDir, lockName))
@@ -66,9 +75,10 @@ async function writeBackup(file: string, { stateDir, loaded, nowMs, ...options }
   removeTree(scratchDir)
   ensureDir(scratchDir, { mode: 0o700 })
   try {
-    const { manifest, files } = collect({ stateDir, loaded, scratchDir, nowMs })
+    const { isSigned } = options
+    const { manifest, signer, files } = await collect({ stateDir, loaded, scratchDir, isSigned, nowMs })
     await writeWhole(file, await seal(tarStream(files, Math.floor(nowMs / 1000)), options.seal))
-    return { file, bytes: statSync(file).size, manifest }
+    return { file, bytes: statSync(file).size, manifest, signer }
   } finally {
     removeTree(scratchDir)
   }

@@ -9,7 +9,6 @@ import { iso } from '../base/clock.ts'
 import { Fault, messageOf } from '../base/fault.ts'
 import { version } from '../base/version.ts'
 import type { LoadedConfig } from '../config/load.ts'
-import type { Config } from '../config/schema.ts'
 import { databaseFile, STATE_FILES } from '../host/state-files.ts'
 import { diskSpace } from '../linux/files.ts'
 import { databaseBytes, snapshotDatabase } from '../store/snapshot.ts'
@@ -21,9 +20,16 @@ import {
   manifestName,
   smallFileBytesMax,
 } from './manifest.ts'
+import { namedFiles } from './outside.ts'
+import { type BackupSigner, signatureName, signerOf, signManifest, unsignedRemedy } from './signature.ts'
 import type { TarFile } from './tar.ts'
 
-export type Collected = { readonly manifest: Manifest; readonly files: readonly TarFile[] }
+export type Collected = {
+  readonly manifest: Manifest
+  /** SHA-384 of the ID key that signed the manifest; null if unsigned. */
+  readonly signer: Uint8Array | null
+  readonly files: readonly TarFile[]
+}
 
 type Small = Omit<ManifestEntry, 'bytes' | 'sha256'> & { readonly content: Uint8Array }
 
@@ -31,41 +37,60 @@ const readsMax = 5
 
 /**
  * `scratchDir` is empty and holds the copy of the database until the files are read. Faults: store.*, internal (a file
- * that cannot be read), host.disk_full.
+ * that cannot be read), not_found (no operator key to sign with), host.disk_full.
  */
-export function collect({
+export async function collect({
   stateDir,
   loaded,
   scratchDir,
+  isSigned,
   nowMs,
 }: {
   readonly stateDir: string
   readonly loaded: LoadedConfig
   readonly scratchDir: string
+  readonly isSigned: boolean
   readonly nowMs: number
-}): Collected {
+}): Promise<Collected> {
   const database = join(stateDir, databaseFile)
   if (!existsSync(database)) throw new Fault('store.missing', `there is no database ${database}`)
   checkRoom(scratchDir, databaseBytes(database))
   const copy = join(scratchDir, databaseFile)
   const { schema, hostId } = snapshotDatabase(database, copy)
   const small = smallFiles(stateDir, loaded)
+  const signer = isSigned ? await operatorSigner(stateDir, small) : null
   const entries: ManifestEntry[] = [
     ...small.map(({ content, ...rest }) => ({ ...rest, bytes: content.length, sha256: sha256(content) })),
     { kind: 'state', path: databaseFile, mode: 0o600, bytes: statSync(copy).size, sha256: sha256File(copy) },
   ]
   if (entries.length > entriesMax)
     throw new Fault('internal', `${entries.length} files, at most ${entriesMax} fit into a backup`)
-  const manifest: Manifest = { format: 1, version, schema, made_at: iso(nowMs), host_id: hostId, entries }
+  const format = signer === null ? 1 : 2
+  const manifest: Manifest = { format, version, schema, made_at: iso(nowMs), host_id: hostId, entries }
   const text = utf8(`${JSON.stringify(manifest, null, 2)}\n`)
   const files: TarFile[] = [
     { name: manifestName, bytes: text.length, content: text },
+    ...(signer === null ? [] : [await signatureFile(text, signer)]),
     ...entries.map(({ bytes }, index) => {
       const content = small[index]?.content ?? { file: copy }
       return { name: entryName(index), bytes, content }
     }),
   ]
-  return { manifest, files }
+  return { manifest, signer: signer?.digest ?? null, files }
+}
+
+/** The key that is in the backup signs it. */
+async function operatorSigner(stateDir: string, small: readonly Small[]): Promise<BackupSigner> {
+  const name = 'operator-key.pem'
+  const file = join(stateDir, name)
+  const entry = small.find(({ kind, path }) => kind === 'state' && path === name)
+  if (entry !== undefined) return await signerOf(entry.content, file)
+  throw new Fault('not_found', `Cannot sign the backup: ${file} is missing; ${unsignedRemedy}`)
+}
+
+async function signatureFile(manifest: Uint8Array, signer: BackupSigner): Promise<TarFile> {
+  const content = await signManifest(manifest, signer)
+  return { name: signatureName, bytes: content.length, content }
 }
 
 const roomBeside = 16_777_216
@@ -119,24 +144,6 @@ function smallFile(kind: ManifestEntry['kind'], path: string, below?: string): S
   } catch (error) {
     throw new Fault('internal', `${where}: ${messageOf(error)}`, { cause: error })
   }
-}
-
-/** Keys, certificates and headers that the configuration names: text files of the operator's. */
-export function namedFiles(config: Config): string[] {
-  const { tls, builds, inference, fleet } = config
-  const { traces, upstreams } = inference
-  return [
-    tls.certificate_file,
-    tls.key_file,
-    tls.acme.eab_key_file,
-    tls.acme.ca_file,
-    builds.fetch_ca_file,
-    traces.headers_file,
-    traces.ca_file,
-    ...upstreams.flatMap(upstream => [upstream.key_file, upstream.ca_file]),
-    fleet.password_file,
-    fleet.ca_file,
-  ].filter(path => path !== '')
 }
 
 function isSame(a: readonly Small[], b: readonly Small[]): boolean {

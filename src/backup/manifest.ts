@@ -35,7 +35,8 @@ export type ManifestEntry = Static<typeof ManifestEntry>
 
 export const Manifest = Type.Object(
   {
-    format: Type.Literal(1),
+    /** 2: `manifest.sig` follows, by the operator key. 1: unsigned, as every backup of former releases is. */
+    format: Type.Union([Type.Literal(1), Type.Literal(2)]),
     /** The executable's that made it. */
     version: Type.String({ maxLength: 200 }),
     schema: Type.Integer({ minimum: 1 }),
@@ -57,8 +58,14 @@ export function readManifest(bytes: Uint8Array): Manifest {
     const isPlain = kind === 'state' ? isStatePath(path) : path.startsWith('/') && isNormal(path.slice(1))
     if (!isPlain) throw refuse(`${path} is no place for a file of a backup`)
   }
-  if (new Set(entries.map(({ kind, path }) => `${kind} ${path}`)).size !== entries.length)
-    throw refuse('a path is in it twice')
+  if (entries.filter(({ kind }) => kind === 'configuration').length > 1) throw refuse('it has two configuration files')
+  // A path below the state directory is relative, any other is absolute: they never meet.
+  const paths = new Set(entries.map(({ path }) => path))
+  if (paths.size !== entries.length) throw refuse('a path is in it twice')
+  for (const path of paths) {
+    const parent = parentsOf(path).find(directory => paths.has(directory))
+    if (parent !== undefined) throw refuse(`${parent} is both a file and a directory in it`)
+  }
   return manifest
 }
 
@@ -72,6 +79,11 @@ function isStatePath(path: string): boolean {
   const [first = '', ...rest] = path.split('/')
   if (path === databaseFile) return true
   return STATE_FILES.some(name => name === first) && isNormal(path) && rest.length <= 2
+}
+
+function parentsOf(path: string): string[] {
+  const parts = path.split('/')
+  return parts.slice(1).map((_, at) => parts.slice(0, at + 1).join('/'))
 }
 
 function isNormal(path: string): boolean {

@@ -1,5 +1,5 @@
 // Puts a backup in place on an empty machine. Effects: writes the state directory, the configuration and the files that
-// it names; nothing before the whole backup has been read and checked.
+// it names; nothing before the whole backup has been read and checked, its signature first.
 //
 // Everything is gathered in one directory below the state directory, then renamed into place, the database last. Killed
 // anywhere, the next run of the same command begins anew, and until then the daemon refuses to start: keys without
@@ -46,26 +46,33 @@ import {
   readManifest,
   smallFileBytesMax,
 } from './manifest.ts'
+import { type OutsideFiles, type OutsideRules, outsideFiles } from './outside.ts'
 import { type Key, unseal } from './seal.ts'
+import { checkSignature, type ExpectedSigner, signatureBytesMax, signatureName } from './signature.ts'
 import { TarReader } from './tar.ts'
 
 export type RestoreOptions = {
   readonly stateDir: string
   readonly key: Key
+  /** From the operator's own record, never from the backup. */
+  readonly operatorKey: ExpectedSigner
   readonly keys: RestoredKeys
-  /** False: what is outside of the state directory stays as it is on this machine. */
-  readonly withConfiguration: boolean
+  /** Null if the files outside of the state directory stay as they are on this machine. */
+  readonly outside: OutsideRules | null
   /** True: what is in the way moves aside once the backup is known to be good. False: it is refused. */
   readonly setAside: boolean
   readonly nowMs: number
 }
 
-export type RestoredBackup = Restored & {
-  readonly manifest: Manifest
-  readonly written: readonly string[]
-  /** Where the files are that were in the way. */
-  readonly setAside: readonly string[]
-}
+/** A backup that was read whole, with the key that signed its manifest; null if that was not checked. */
+export type ReadBackup = { readonly manifest: Manifest; readonly signer: Uint8Array | null }
+
+export type RestoredBackup = Restored &
+  ReadBackup & {
+    readonly written: readonly string[]
+    /** Where the files are that were in the way. */
+    readonly setAside: readonly string[]
+  }
 
 /**
  * A state directory with nothing else counts as empty: the operator puts images and models there before the first
@@ -86,10 +93,11 @@ const placingFile = 'placing.txt'
 
 /**
  * Restores `file`. Faults: conflict (the state directory is not empty, or in use, or a file outside of it differs),
- * invalid_request (no backup, or another key), not_found (a key to revoke), store.*, host.disk_full.
+ * invalid_request (no backup, another key, another signer, a path that may not be written), not_found (a key to
+ * revoke), store.*, host.disk_full.
  */
 export async function restoreBackup(file: string, options: RestoreOptions): Promise<RestoredBackup> {
-  const { stateDir, keys, nowMs, withConfiguration, setAside: maySetAside } = options
+  const { stateDir, keys, nowMs, setAside: maySetAside } = options
   ensureDir(stateDir, { mode: 0o711 })
   using _ = lockFile(join(stateDir, 'lock'))
   const staging = join(stateDir, restoringDir)
@@ -97,8 +105,9 @@ export async function restoreBackup(file: string, options: RestoreOptions): Prom
   if (!maySetAside) refuseOthers(stateDir)
   ensureDir(staging, { mode: 0o700 })
   try {
-    const manifest = await unpack(file, options.key, staging)
-    const outside = withConfiguration ? manifest.entries.filter(({ kind }) => kind !== 'state') : []
+    const { manifest, signer } = await unpack(file, options, staging)
+    const { entries: outside, unlisted } = outsideIn(staging, manifest, options)
+    refuseUnlisted(unlisted)
     const different = differentOf(outside, manifest, staging)
     if (!maySetAside) refuseDifferent(different)
     checkDatabase(staged(staging, manifest, databaseFile), manifest)
@@ -106,18 +115,47 @@ export async function restoreBackup(file: string, options: RestoreOptions): Prom
     const setAside = [...setStateAside(stateDir), ...different.map(setFileAside)]
     const written = placeOutside(outside, manifest, staging)
     place(stateDir, staging, manifest)
-    return { ...restored, manifest, written: [...written, stateDir], setAside }
+    return { ...restored, manifest, signer, written: [...written, stateDir], setAside }
   } catch (error) {
     takeBack(stateDir, staging)
     throw error
   }
 }
 
-/** Reads and checks all of `file`, database included, and keeps nothing. `scratchDir` is empty. Faults as above. */
-export async function checkBackup(file: string, key: Key, scratchDir: string): Promise<Manifest> {
-  const manifest = await unpack(file, key, scratchDir)
+/**
+ * Reads and checks all of `file`, database included, and keeps nothing. `scratchDir` is empty. Returns also the paths
+ * that a restore would refuse until the operator allows them. Faults as above.
+ */
+export async function checkBackup(
+  file: string,
+  options: Pick<RestoreOptions, 'stateDir' | 'key' | 'operatorKey' | 'outside'>,
+  scratchDir: string,
+): Promise<ReadBackup & { readonly unlisted: readonly string[] }> {
+  const { manifest, signer } = await unpack(file, options, scratchDir)
+  const { unlisted } = outsideIn(scratchDir, manifest, options)
   checkDatabase(staged(scratchDir, manifest, databaseFile), manifest)
-  return manifest
+  return { manifest, signer, unlisted }
+}
+
+function outsideIn(
+  staging: string,
+  manifest: Manifest,
+  { stateDir, outside }: Pick<RestoreOptions, 'stateDir' | 'outside'>,
+): OutsideFiles {
+  if (outside === null) return { entries: [], unlisted: [] }
+  const configuration = manifest.entries.find(({ kind }) => kind === 'configuration')
+  const text = configuration === undefined ? null : readFileSync(stagedEntry(staging, manifest, configuration), 'utf8')
+  return outsideFiles(manifest, text, { stateDir, rules: outside })
+}
+
+function refuseUnlisted(paths: readonly string[]): void {
+  if (paths.length === 0) return
+  const options = paths.map(path => `--allow-path ${path}`).join(' ')
+  throw new Fault(
+    'invalid_request',
+    `the configuration in the backup names files elsewhere: ${paths.join(', ')}; if you know them, add ${options}`,
+    { param: 'allow-path' },
+  )
 }
 
 /** Removes files that a killed run has put in place, while there was no database yet. */
@@ -180,29 +218,36 @@ function setFileAside({ path }: ManifestEntry): string {
 }
 
 /** Files of the backup below `directory`, each by its number. */
-async function unpack(file: string, key: Key, directory: string): Promise<Manifest> {
+async function unpack(
+  file: string,
+  { key, operatorKey }: Pick<RestoreOptions, 'key' | 'operatorKey'>,
+  directory: string,
+): Promise<ReadBackup> {
   if (!existsSync(file)) throw new Fault('not_found', `there is no file ${file}`)
   try {
     const reader = new TarReader(await unseal(Bun.file(file).stream(), key))
-    const manifest = readManifest(await firstEntry(reader))
+    const text = await namedEntry(reader, manifestName, manifestBytesMax)
+    const manifest = readManifest(text)
+    const signature = manifest.format === 1 ? null : await namedEntry(reader, signatureName, signatureBytesMax)
+    const signer = await checkSignature(text, signature, operatorKey)
     checkRoom(directory, manifest)
     mkdirSync(join(directory, 'files'), { mode: 0o700 })
     for (const [index, entry] of manifest.entries.entries()) await unpackEntry(reader, entry, { directory, index })
     if ((await reader.next()) !== null)
       throw new Fault('invalid_request', 'the backup has more files than its manifest')
     await reader.end()
-    return manifest
+    return { manifest, signer }
   } catch (error) {
     if (error instanceof Fault) throw error
     throw new Fault('invalid_request', `the backup cannot be read: ${messageOf(error)}`, { cause: error })
   }
 }
 
-async function firstEntry(reader: TarReader): Promise<Uint8Array> {
-  const first = await reader.next()
-  if (first?.name !== manifestName || first.bytes > manifestBytesMax)
-    throw new Fault('invalid_request', `this is no backup: its first entry is not ${manifestName}`)
-  return new Uint8Array(Buffer.concat(await Array.fromAsync(reader.content(first.bytes))))
+async function namedEntry(reader: TarReader, name: string, bytesMax: number): Promise<Uint8Array> {
+  const next = await reader.next()
+  if (next?.name !== name || next.bytes > bytesMax)
+    throw new Fault('invalid_request', `this is no backup: it does not begin with ${name} of at most ${bytesMax} bytes`)
+  return new Uint8Array(Buffer.concat(await Array.fromAsync(reader.content(next.bytes))))
 }
 
 const roomBeside = 16_777_216

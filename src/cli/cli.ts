@@ -23,6 +23,8 @@ export type Run = {
   readonly client: () => AdminClient
   /** Faults: config.invalid. */
   readonly config: () => Promise<LoadedConfig>
+  /** The path of the configuration file, which may be missing. */
+  readonly configFile: () => Promise<string>
   /** The one result of the command: a document with --json, else text for people. Functions are called if needed. */
   readonly result: (document: unknown, text: string | (() => string)) => Promise<void>
   /** Sends a request to the daemon and prints its response, which it returns. */
@@ -87,6 +89,7 @@ export class Command extends BareCommand {
       stateDir,
       client,
       config: async () => (await import('../config/load.ts')).loadConfig({ path: config, env: io.env }),
+      configFile: async () => (await import('../config/load.ts')).configFile({ path: config, env: io.env }),
       result,
       show: async (request, text) => {
         const found = await client().request(request)

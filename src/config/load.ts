@@ -36,8 +36,8 @@ export class ConfigFault extends Fault {
  * Fault: `config.invalid` (a ConfigFault when the mistake is in the text).
  */
 export function loadConfig({ path, env }: { path: string | undefined; env: Environment }): LoadedConfig {
-  const explicit = path ?? nonEmpty(env.STRONGROOM_CONFIG)
-  const file = resolve(explicit ?? configFileDefault)
+  const explicit = explicitFile({ path, env })
+  const file = configFile({ path, env })
   try {
     return { ...checked(readText(file), file), file }
   } catch (error) {
@@ -45,6 +45,15 @@ export function loadConfig({ path, env }: { path: string | undefined; env: Envir
     if (isAbsent && explicit === undefined) return { config: defaultConfig(), file: null, warnings: [] }
     throw error
   }
+}
+
+/** Returns the path that `loadConfig` reads, whether or not there is such a file. */
+export function configFile(from: { path: string | undefined; env: Environment }): string {
+  return resolve(explicitFile(from) ?? configFileDefault)
+}
+
+function explicitFile({ path, env }: { path: string | undefined; env: Environment }): string | undefined {
+  return path ?? nonEmpty(env.STRONGROOM_CONFIG)
 }
 
 /** Problems in fields of a configuration loaded from `file`, each with the line of its field. Fault config.invalid. */

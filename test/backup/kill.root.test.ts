@@ -10,6 +10,7 @@ import { choosePoints } from '../../scripts/faults/choose.plan.ts'
 import { type KillAfter, trace } from '../../scripts/faults/tracing.ts'
 import { checkBackup } from '../../src/backup/restore.ts'
 import { newIdentity } from '../../src/backup/seal.ts'
+import { openOperatorKey } from '../../src/host/operator-key.ts'
 import { leftoversOfRecords } from '../../src/host/state-files.ts'
 import { MIGRATIONS, openStore, schemaVersionOf } from '../../src/store/db.ts'
 import { insertOrganization, listOrganizations } from '../../src/store/directory/organization.query.ts'
@@ -21,10 +22,12 @@ import { acceptedIn } from '../rigs/upgrade/program.ts'
 const points = process.env.STRONGROOM_KILL_POINTS === 'all' ? 'all' : 16
 const program = join(import.meta.dir, '../rigs/backup/program.ts')
 const schema = schemaVersionOf(MIGRATIONS)
-const KEYS = ['operator-key.pem', 'operator-keys.txt', 'gateway-key.secret', 'ca/ca.key', 'guest-ca/ca.key']
+const KEYS = ['gateway-key.secret', 'ca/ca.key', 'guest-ca/ca.key']
+const OPERATOR = ['operator-key.pem', 'operator-key.pub.pem', 'operator-keys.txt']
 
 let origin: string
 let identity: string
+let operatorKey: Uint8Array
 
 beforeAll(async () => {
   origin = mkdtempSync(join(tmpdir(), 'strongroom-kill-'))
@@ -33,6 +36,8 @@ beforeAll(async () => {
   writeFileSync(join(origin, 'identity'), pair.identity)
   writeFileSync(join(origin, 'recipient'), pair.recipient)
   writeFileSync(join(origin, 'strongroom.toml'), 'domain = "agents.test"\n')
+  // The backup has the absolute path, and the cases run in copies.
+  writeFileSync(join(origin, 'configuration'), join(origin, 'strongroom.toml'))
   for (const name of KEYS) {
     mkdirSync(join(origin, 'state', name, '..'), { recursive: true })
     writeFileSync(join(origin, 'state', name), name, { mode: 0o600 })
@@ -40,6 +45,8 @@ beforeAll(async () => {
   const store = openStore(join(origin, 'state/strongroom.db'))
   for (let at = 0; at < 50; at += 1) insertOrganization(store.directory.db, { id: `o${at}`, slug: `o-${at}`, nowMs: 1 })
   store.close()
+  operatorKey = (await openOperatorKey(join(origin, 'state'))).digest
+  writeFileSync(join(origin, 'operator-key'), operatorKey.toHex())
   await WORKS.backup(origin)
 })
 
@@ -67,6 +74,11 @@ const counted = (path: string, migrations = MIGRATIONS, leftovers: string[] = []
   return length
 }
 
+async function check(dir: string): Promise<void> {
+  const options = { stateDir: join(dir, 'new'), key: { identities: [identity] }, operatorKey, outside: null }
+  await checkBackup(join(dir, 'backup.age'), options, mkdtempSync(join(dir, 'check-')))
+}
+
 type Case = {
   readonly name: keyof typeof WORKS
   readonly prepare: (dir: string) => void
@@ -82,11 +94,11 @@ const CASES: Case[] = [
     prepare: dir => writeFileSync(join(dir, 'earlier'), readFileSync(join(dir, 'backup.age'))),
     left: async dir => {
       // The earlier one or the new one, never half a one.
-      await checkBackup(join(dir, 'backup.age'), { identities: [identity] }, mkdtempSync(join(dir, 'check-')))
+      await check(dir)
       expect(counted(join(dir, 'state/strongroom.db'))).toBe(50)
     },
     ended: async dir => {
-      await checkBackup(join(dir, 'backup.age'), { identities: [identity] }, mkdtempSync(join(dir, 'check-')))
+      await check(dir)
       expect(readdirSync(dir).filter(name => name.endsWith('.partial'))).toEqual([])
       expect(readdirSync(join(dir, 'state'))).not.toContain('backup.partial')
     },
@@ -106,7 +118,7 @@ const CASES: Case[] = [
       else expect(() => openStore(path, { leftovers })).toThrow('keys of an appliance')
     },
     ended: async dir => {
-      for (const name of KEYS) expect(readFileSync(join(dir, 'new', name), 'utf8')).toBe(name)
+      expectKeys(dir)
       expect(readFileSync(join(origin, 'strongroom.toml'), 'utf8')).toBe('domain = "agents.test"\n')
       expect(counted(join(dir, 'new/strongroom.db'))).toBe(50)
     },
@@ -134,7 +146,7 @@ const CASES: Case[] = [
       } else expect(() => openStore(path, { leftovers })).toThrow('keys of an appliance')
     },
     ended: async dir => {
-      for (const name of KEYS) expect(readFileSync(join(dir, 'new', name), 'utf8')).toBe(name)
+      expectKeys(dir)
       expect(readFileSync(join(origin, 'strongroom.toml'), 'utf8')).toBe('domain = "agents.test"\n')
       expect(counted(join(dir, 'new/strongroom.db'))).toBe(50)
       // In one piece, though a run was killed; a command that was given again after its end sets the whole aside.
@@ -187,6 +199,12 @@ const CASES: Case[] = [
     ended: async dir => upgradeEnded(dir, { failing: true }),
   },
 ]
+
+function expectKeys(dir: string): void {
+  for (const name of KEYS) expect(readFileSync(join(dir, 'new', name), 'utf8')).toBe(name)
+  for (const name of OPERATOR)
+    expect(readFileSync(join(dir, 'new', name), 'utf8')).toBe(readFileSync(join(dir, 'state', name), 'utf8'))
+}
 
 /** The database is whole, or its copy is and puts it right: then the gate is shut. */
 function nothingHalf(dir: string): void {

@@ -7,14 +7,19 @@ import { dirname, join, resolve } from 'node:path'
 import { keepBackups, type MadeBackup, makeBackup } from '../../backup/backup.ts'
 import { noteFailed, noteMade } from '../../backup/last.ts'
 import type { Manifest } from '../../backup/manifest.ts'
+import type { OutsideRules } from '../../backup/outside.ts'
 import { checkBackup, restoreBackup } from '../../backup/restore.ts'
 import { newIdentity } from '../../backup/seal.ts'
+import type { ExpectedSigner } from '../../backup/signature.ts'
+import { toHex } from '../../base/bytes.ts'
 import { Fault } from '../../base/fault.ts'
+import { configFileDefault } from '../../config/load.ts'
 import { removeTree, writeFileAtomic } from '../../linux/files.ts'
 import type { Command, Run } from '../cli.ts'
 import { InputFault } from '../exit.ts'
 import { refuseExisting } from '../output-file.ts'
 import { bytesText, fields, table } from '../render.ts'
+import { operatorKeyDigest } from '../verify/operator-key-digest.ts'
 import { type KeyOptions, keyOf, type SealOptions, sealOf } from './seal-options.ts'
 
 export function addBackup(program: Command): void {
@@ -31,11 +36,12 @@ export function addBackup(program: Command): void {
       '--keep <count>',
       'name the file by the time, and remove the oldest of the directory until so many are left',
     )
+    .option('--unsigned', 'do not sign the backup with the operator key: `restore` needs --unsigned, too')
     .examples(
       'strongroom backup --recipient age1… /mnt/backup/strongroom.age',
       'strongroom backup --keep 14 --recipients-file /etc/strongroom/backup-recipients.txt /var/backups/strongroom',
     )
-    .runs((run, target: string, options: SealOptions & { keep?: string }) => backUp(run, resolve(target), options))
+    .runs((run, target: string, options: BackupOptions) => backUp(run, resolve(target), options))
 }
 
 export function addBackupKey(program: Command): void {
@@ -63,20 +69,31 @@ export function addRestore(program: Command): void {
     .option('--identity-file <file>', 'open with the age identities in the file')
     .option('--passphrase-file <file>', 'open with the first line of the file')
     .option(
+      '--operator-key <key>',
+      'file of `strongroom operator-key`, or its digest, from your own record: the key that must have signed the backup',
+    )
+    .option('--unsigned', 'do not check who signed the backup: only if you are sure that you made it yourself')
+    .option(
       '--keys <decision>',
       'keep: keys that were revoked after the backup work again; revoke: no key of the backup works',
     )
     .option('--revoke <prefix>', 'with --keys keep: but not this key; may be repeated', collected, [])
     .option('--no-configuration', 'write nothing outside of the state directory')
     .option(
+      '--allow-path <file>',
+      'also write this file, which the configuration in the backup names outside of /etc/strongroom; may be repeated',
+      collected,
+      [],
+    )
+    .option(
       '--set-aside',
       'move what is in the way aside, once the backup is known to be good: the state of a new installation, another configuration; images and models stay',
     )
     .option('--dry-run', 'read and check all of it, list what is in it, change nothing')
     .examples(
-      'strongroom restore strongroom.age --identity-file backup-identity.txt --dry-run',
-      'strongroom restore strongroom.age --identity-file backup-identity.txt --keys keep --revoke sk_1a2b3c4d',
-      'strongroom restore strongroom.age --identity-file backup-identity.txt --keys keep --set-aside',
+      'strongroom restore strongroom.age --identity-file backup-identity.txt --operator-key HEX --dry-run',
+      'strongroom restore strongroom.age --identity-file backup-identity.txt --operator-key HEX --keys keep --revoke sk_1a2b3c4d',
+      'strongroom restore strongroom.age --identity-file backup-identity.txt --operator-key operator-key.pub.pem --keys keep --set-aside',
     )
     .runs(async (run, file: string, options: RestoreOptions) => {
       if (options.dryRun === true) await dryRun(run, resolve(file), options)
@@ -84,7 +101,12 @@ export function addRestore(program: Command): void {
     })
 }
 
+type BackupOptions = SealOptions & { keep?: string; unsigned?: boolean }
+
 type RestoreOptions = KeyOptions & {
+  operatorKey?: string
+  unsigned?: boolean
+  allowPath: string[]
   keys?: string
   revoke: string[]
   configuration: boolean
@@ -94,11 +116,13 @@ type RestoreOptions = KeyOptions & {
 
 const keepCountMax = 1_000
 
-async function backUp(run: Run, target: string, { keep, ...options }: SealOptions & { keep?: string }): Promise<void> {
+async function backUp(run: Run, target: string, { keep, unsigned, ...options }: BackupOptions): Promise<void> {
   const count = keep === undefined ? null : keepCount(keep)
   const nowMs = Date.now()
   const { removed, ...made } = await noted(run, nowMs, async () => {
-    const wanted = { seal: sealOf(options), stateDir: run.stateDir, loaded: await run.config(), nowMs }
+    const { stateDir } = run
+    const isSigned = unsigned !== true
+    const wanted = { seal: sealOf(options), stateDir, loaded: await run.config(), isSigned, nowMs }
     return count === null
       ? { ...(await makeBackup(target, wanted)), removed: [] }
       : await keepBackups(target, count, wanted)
@@ -131,7 +155,8 @@ function keepCount(text: string): number {
   })
 }
 
-async function tellMade(run: Run, { file, bytes, manifest }: MadeBackup, removed: readonly string[]): Promise<void> {
+async function tellMade(run: Run, made: MadeBackup, removed: readonly string[]): Promise<void> {
+  const { file, bytes, manifest, signer } = made
   const { made_at, schema, entries } = manifest
   const text = fields(run.paint, [
     ['backup', file],
@@ -139,31 +164,35 @@ async function tellMade(run: Run, { file, bytes, manifest }: MadeBackup, removed
     ['made at', made_at],
     ['schema', String(schema)],
     ['files', String(entries.length)],
+    ['signed by', signerHex(signer) ?? 'unsigned'],
     ...(removed.length === 0 ? [] : [['removed', removed.join(', ')] satisfies [string, string]]),
   ])
-  await run.result({ file, bytes, removed, manifest }, text)
+  await run.result({ file, bytes, removed, manifest, signed_by: signerHex(signer) }, text)
 }
 
 async function dryRun(run: Run, file: string, options: RestoreOptions): Promise<void> {
-  const key = keyOf(options)
+  const trusted = await trustedBy(run, options)
   const scratchDir = mkdtempSync(join(tmpdir(), 'strongroom-restore-'))
   try {
-    const manifest = await checkBackup(file, key, scratchDir)
+    const { manifest, signer, unlisted } = await checkBackup(file, trusted, scratchDir)
     const rows = manifest.entries.map(({ kind, path, bytes }) => [kind, path, String(bytes)])
-    const head = headOf(run, manifest)
-    await run.result({ ok: true, manifest }, `${head}\n${table(run.paint, ['KIND', 'PATH', 'BYTES'], rows)}`)
+    const head = headOf(run, manifest, signer)
+    const document = { ok: true, manifest, signed_by: signerHex(signer), paths_to_allow: unlisted }
+    await run.result(document, `${head}\n${table(run.paint, ['KIND', 'PATH', 'BYTES'], rows)}`)
     await run.hint('the backup is whole; nothing was changed')
+    if (unlisted.length > 0) {
+      const words = unlisted.map(path => `--allow-path ${path}`).join(' ')
+      await run.hint(`a restore needs ${words}: the configuration in the backup names these files`)
+    }
   } finally {
     removeTree(scratchDir)
   }
 }
 
 async function putBack(run: Run, file: string, options: RestoreOptions): Promise<void> {
-  const { manifest, written, setAside, ...restored } = await restoreBackup(file, {
-    stateDir: run.stateDir,
-    key: keyOf(options),
+  const { manifest, signer, written, setAside, ...restored } = await restoreBackup(file, {
+    ...(await trustedBy(run, options)),
     keys: decisionOf(options),
-    withConfiguration: options.configuration,
     setAside: options.setAside === true,
     nowMs: Date.now(),
   })
@@ -177,24 +206,60 @@ async function putBack(run: Run, file: string, options: RestoreOptions): Promise
   ])
   const document = {
     manifest,
+    signed_by: signerHex(signer),
     written,
     set_aside: setAside,
     keys_live: keysLive,
     keys_revoked: keysRevoked,
     vms_lost: vmsLost,
   }
-  await run.result(document, `${headOf(run, manifest)}${text}`)
+  await run.result(document, `${headOf(run, manifest, signer)}${text}`)
   await run.hint(
     `next: make sure that the old machine never serves again, then: systemctl start strongroom (images lie in ${dirname(run.stateDir) === '/' ? run.stateDir : `${run.stateDir}/images`}; doctor says what is missing)`,
   )
 }
 
-function headOf(run: Run, { made_at, version, schema, host_id }: Manifest): string {
+/** The part of the options that a dry run needs, too. Faults: InputFault. */
+async function trustedBy(run: Run, options: RestoreOptions) {
+  const outside: OutsideRules = {
+    configurationFile: await run.configFile(),
+    directories: [dirname(configFileDefault)],
+    paths: options.allowPath.map(path => resolve(path)),
+  }
+  return {
+    stateDir: run.stateDir,
+    key: keyOf(options),
+    operatorKey: await expectedSigner(options),
+    outside: options.configuration ? outside : null,
+  }
+}
+
+/** A backup cannot vouch for itself, so there is no default. */
+async function expectedSigner({ operatorKey, unsigned }: RestoreOptions): Promise<ExpectedSigner> {
+  if (operatorKey !== undefined && unsigned === undefined) return await operatorKeyDigest(operatorKey)
+  if (operatorKey === undefined && unsigned === true) return 'any'
+  const message =
+    operatorKey === undefined
+      ? 'anyone who has the age recipient can make a backup: --operator-key says which key must have signed it'
+      : '--operator-key and --unsigned exclude each other'
+  throw new InputFault(message, {
+    param: 'operator-key',
+    remedy:
+      'give --operator-key with the digest that you noted, or that your clients pin; --unsigned for a backup of a former release that you made yourself',
+  })
+}
+
+function signerHex(signer: Uint8Array | null): string | null {
+  return signer === null ? null : toHex(signer)
+}
+
+function headOf(run: Run, { made_at, version, schema, host_id }: Manifest, signer: Uint8Array | null): string {
   return fields(run.paint, [
     ['made at', made_at],
     ['by version', version],
     ['schema', String(schema)],
     ['host', host_id],
+    ['signed by', signerHex(signer) ?? 'not checked (--unsigned)'],
   ])
 }
 

@@ -126,6 +126,7 @@ function backupOf(run: Run, { backup, withoutBackup, ...seal }: UpgradeOptions):
       stateDir: run.stateDir,
       loaded: await run.config(),
       seal: sealed,
+      isSigned: true,
       nowMs: Date.now(),
     })
   }

@@ -7,18 +7,23 @@ import { existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, 
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { readBackups } from '../../../src/backup/last.ts'
+import { newIdentity } from '../../../src/backup/seal.ts'
+import { openOperatorKey } from '../../../src/host/operator-key.ts'
 import { MIGRATIONS, openStore, schemaVersionOf } from '../../../src/store/db.ts'
 import { insertOrganization } from '../../../src/store/directory/organization.query.ts'
 import { expectUsageError, runHere } from '../../rigs/program.ts'
 
 let dir: string
+/** The digest in the operator's own record. */
+let operatorKey: string
 
-beforeEach(() => {
+beforeEach(async () => {
   dir = mkdtempSync(join(tmpdir(), 'strongroom-backup-cli-'))
   mkdirSync(join(dir, 'state'))
   const store = openStore(join(dir, 'state/strongroom.db'))
   insertOrganization(store.directory.db, { id: 'o1', slug: 'acme', nowMs: 1 })
   store.close()
+  operatorKey = (await openOperatorKey(join(dir, 'state'))).digest.toHex()
   writeFileSync(join(dir, 'strongroom.toml'), '')
 })
 
@@ -39,25 +44,62 @@ test('goal: from a key to a restore, as the help says', async () => {
 
   const file = join(dir, 'b.age')
   const made = await strongroom('backup', '--recipient', recipient.trim(), file, '--json')
-  expect([made.code, JSON.parse(made.stdout)]).toMatchObject([0, { file, manifest: { format: 1 }, removed: [] }])
+  expect([made.code, JSON.parse(made.stdout)]).toMatchObject([
+    0,
+    { file, manifest: { format: 2 }, removed: [], signed_by: operatorKey },
+  ])
 
   rmSync(join(dir, 'state'), { recursive: true })
-  const dry = await strongroom('restore', file, '--identity-file', identity, '--dry-run')
+  const opened = ['--identity-file', identity, '--operator-key', operatorKey]
+  const dry = await strongroom('restore', file, ...opened, '--dry-run')
   expect([dry.code, dry.stdout]).toEqual([0, expect.stringContaining('strongroom.db')])
+  expect(dry.stdout).toContain(operatorKey)
   expect(existsSync(join(dir, 'state'))).toBe(false)
 
-  const undecided = await strongroom('restore', file, '--identity-file', identity)
+  const undecided = await strongroom('restore', file, ...opened)
   expect([undecided.code, undecided.stderr]).toEqual([
     2,
     expect.stringContaining('would work again: decide with --keys'),
   ])
   expect(existsSync(join(dir, 'state'))).toBe(false)
 
-  const restored = await strongroom('restore', file, '--identity-file', identity, '--keys', 'keep')
+  const restored = await strongroom('restore', file, ...opened, '--keys', 'keep')
   expect([restored.code, restored.stdout]).toEqual([0, expect.stringContaining('0 were revoked by this restore')])
   expect(restored.stderr).toContain('the old machine never serves again')
   openStore(join(dir, 'state/strongroom.db')).close()
-  expect((await strongroom('restore', file, '--identity-file', identity, '--keys', 'keep')).code).toBe(5)
+  expect((await strongroom('restore', file, ...opened, '--keys', 'keep')).code).toBe(5)
+})
+
+test('goal: --unsigned leaves the signature out on both sides, and what is printed says so', async () => {
+  const { identity, recipient } = await newIdentity()
+  writeFileSync(join(dir, 'identity.txt'), identity)
+  const file = join(dir, 'b.age')
+  const made = await strongroom('backup', '--unsigned', '--recipient', recipient, file)
+  expect([made.code, made.stdout]).toEqual([0, expect.stringMatching(/^signed by: unsigned$/m)])
+  const dry = ['restore', file, '--identity-file', join(dir, 'identity.txt'), '--dry-run']
+  const refused = await strongroom(...dry, '--operator-key', operatorKey)
+  expect([refused.code, refused.stderr]).toEqual([2, expect.stringContaining('the backup is not signed; --unsigned')])
+  const waived = await strongroom(...dry, '--unsigned', '--json')
+  expect([waived.code, JSON.parse(waived.stdout)]).toMatchObject([0, { signed_by: null, paths_to_allow: [] }])
+})
+
+test('goal: a key file outside of /etc/strongroom is restored only once its path is allowed', async () => {
+  const { identity, recipient } = await newIdentity()
+  writeFileSync(join(dir, 'identity.txt'), identity)
+  const [file, keyFile] = [join(dir, 'b.age'), join(dir, 'upstream.key')]
+  writeFileSync(keyFile, 'KEY')
+  const upstream = `name = "a"\nurl = "https://a.test/v1"\nmodels = ["m"]\nkey_file = "${keyFile}"\n`
+  writeFileSync(join(dir, 'strongroom.toml'), `[[inference.upstreams]]\n${upstream}`)
+  expect((await strongroom('backup', '--recipient', recipient, file)).code).toBe(0)
+  for (const name of ['state', 'upstream.key', 'strongroom.toml']) rmSync(join(dir, name), { recursive: true })
+  const opened = [file, '--identity-file', join(dir, 'identity.txt'), '--operator-key', operatorKey]
+  const dry = await strongroom('restore', ...opened, '--dry-run')
+  expect([dry.code, dry.stderr]).toEqual([0, expect.stringContaining(`a restore needs --allow-path ${keyFile}`)])
+  const refused = await strongroom('restore', ...opened, '--keys', 'keep')
+  expect([refused.code, refused.stderr]).toEqual([2, expect.stringContaining(`add --allow-path ${keyFile}`)])
+  expect(existsSync(keyFile)).toBe(false)
+  const restored = await strongroom('restore', ...opened, '--keys', 'keep', '--allow-path', keyFile)
+  expect([restored.code, readFileSync(keyFile, 'utf8')]).toEqual([0, 'KEY'])
 })
 
 test('goal: --keep rotates, and says what it removed', async () => {
@@ -69,7 +111,8 @@ test('goal: --keep rotates, and says what it removed', async () => {
   const { code, stdout } = await strongroom('backup', '--keep', '1', '--passphrase-file', passphrase, kept, '--json')
   expect([code, JSON.parse(stdout).removed]).toEqual([0, ['strongroom-20200101T000000Z.age']])
   const [name = ''] = readdirSync(kept)
-  const dry = await strongroom('restore', join(kept, name), '--passphrase-file', passphrase, '--dry-run', '--json')
+  const opened = ['--passphrase-file', passphrase, '--operator-key', operatorKey]
+  const dry = await strongroom('restore', join(kept, name), ...opened, '--dry-run', '--json')
   expect([dry.code, JSON.parse(dry.stdout).ok]).toEqual([0, true])
 }, 60_000)
 
@@ -106,6 +149,7 @@ test('goal: nothing is written unsealed or by a guess', async () => {
   const file = join(dir, 'b.age')
   writeFileSync(join(dir, 'short'), 'password\n')
   writeFileSync(join(dir, 'empty'), '# none\n')
+  const restore = ['restore', file, '--identity-file', join(dir, 'empty')]
   for (const [argv, message] of [
     [['backup', file], 'say for whom it is sealed'],
     [['backup', file, '--recipients-file', join(dir, 'empty')], 'say for whom it is sealed'],
@@ -114,11 +158,12 @@ test('goal: nothing is written unsealed or by a guess', async () => {
     [['backup', file, '--recipient', 'age1x', '--keep', '0'], '--keep 0: not a number'],
     [['restore', file], 'say what opens the backup'],
     [['restore', file, '--dry-run'], 'say what opens the backup'],
-    [['restore', file, '--keys', 'all', '--identity-file', join(dir, 'empty')], 'choose one of keep, revoke'],
-    [
-      ['restore', file, '--keys', 'revoke', '--revoke', 'x', '--identity-file', join(dir, 'empty')],
-      'choose one of keep, revoke',
-    ],
+    [[...restore, '--dry-run'], '--operator-key says which key must have signed it'],
+    [[...restore, '--keys', 'keep'], '--operator-key says which key must have signed it'],
+    [[...restore, '--unsigned', '--operator-key', operatorKey], '--operator-key and --unsigned exclude each other'],
+    [[...restore, '--operator-key', join(dir, 'none')], 'there is no such file'],
+    [[...restore, '--unsigned', '--keys', 'all'], 'choose one of keep, revoke'],
+    [[...restore, '--unsigned', '--keys', 'revoke', '--revoke', 'x'], 'choose one of keep, revoke'],
   ] as const)
     await expectUsageError(argv, message)
   const wrong = await strongroom('backup', file, '--recipient', 'age1wrong')

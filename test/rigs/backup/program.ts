@@ -27,6 +27,7 @@ export const WORKS = {
       stateDir: join(dir, 'state'),
       loaded: { config: defaultConfig(), file: join(dir, 'strongroom.toml'), warnings: [] },
       seal: { recipients: [readFileSync(join(dir, 'recipient'), 'utf8')] },
+      isSigned: true,
       nowMs,
     }),
   restore: (dir: string) => restore(dir, { setAside: false }),
@@ -41,8 +42,9 @@ function restore(dir: string, { setAside }: { readonly setAside: boolean }) {
   return restoreBackup(join(dir, 'backup.age'), {
     stateDir: join(dir, 'new'),
     key: { identities: [readFileSync(join(dir, 'identity'), 'utf8')] },
+    operatorKey: Uint8Array.fromHex(readFileSync(join(dir, 'operator-key'), 'utf8')),
     keys: { kind: 'keep', revoke: [] },
-    withConfiguration: true,
+    outside: { configurationFile: readFileSync(join(dir, 'configuration'), 'utf8'), directories: [], paths: [] },
     setAside,
     nowMs,
   })
