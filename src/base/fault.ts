@@ -108,7 +108,7 @@ export const FAULTS = {
   },
   'fleet.forbidden': {
     wire: 'forbidden',
-    remedy: 'name the role that owns the database by `--as` on the command line (`strongroom help fleet`)',
+    remedy: 'name the role that owns the database by `--as` on the command line (strongroom help fleet)',
   },
   'fleet.password': {
     wire: 'internal_error',
