@@ -20,7 +20,7 @@ import { EXPOSURE_WORDS, type Exposure } from '../contract/vm/exposure.ts'
 import type { AttestedGateway, UnattestedReason } from '../contract/vm/inference-gateway.ts'
 import { keyWords } from './pins.ts'
 
-/** What an owner may accept by name. `host-key`: no key that the VM itself drew protects requests to the gateway. */
+/** A finding that an owner may accept by name. `host-key`: the VM drew no key for its requests to the gateway. */
 export type AllowedOfInstance = Exposure | typeof hostKeyName
 export const hostKeyName = 'host-key'
 

@@ -37,8 +37,8 @@ export const RATED = [
 export const ratedSetForm = 'size 65535; flags dynamic,timeout; timeout 1m;'
 
 /**
- * How many addresses without an entry one wide network, a /16 or /32, may add. With entries that last a minute it has at
- * most a 16th of them, so forged sources of a few networks leave room for the addresses of all others.
+ * How many addresses without an entry one wide network, a /16 or /32, may add. With entries that last a minute it has
+ * at most a 16th of them, so forged sources of a few networks leave room for the addresses of all others.
  */
 const newcomerLimit = 'rate over 32/second burst 2048 packets'
 const wide4 = 'ip saddr and 255.255.0.0'

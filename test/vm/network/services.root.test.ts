@@ -199,8 +199,8 @@ describe.if(needsRoot('the test of connections'))('connections', () => {
     expect((await begins(first, { forMs: 0 })).began).toBe(1)
   }, 180_000)
 
-  // Goal: forged sources of one wide network, whose packets the client sends here with 4,000 addresses of 16 /24s, add a
-  // 16th of the entries at most; other networks connect, and so does an address of that network which has an entry.
+  // Goal: 4,000 sources of one wide network, which the client has here as a forger would, add a 16th of the entries at
+  // most; other networks connect, and so does an address of that network which has an entry.
   test('to the services, of one wide network whose addresses are new', async () => {
     const [first = ''] = clientAddresses
     const { table } = hostPlan()
