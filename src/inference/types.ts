@@ -120,7 +120,12 @@ export type Encryption = {
 }
 
 /** `request`: the id of the request. Its key is authenticated. */
-export type BodySender = { readonly organizationId: string; readonly request: string }
+export type BodySender = {
+  readonly organizationId: string
+  /** As in `OpenedBody` of encryption/replays.ts. */
+  readonly keyDigest?: string
+  readonly request: string
+}
 
 /** One encrypted request and its response. */
 export type EncryptedExchange = {

@@ -20,14 +20,18 @@ import { EXPOSURE_WORDS, type Exposure } from '../contract/vm/exposure.ts'
 import type { AttestedGateway, UnattestedReason } from '../contract/vm/inference-gateway.ts'
 import { keyWords } from './pins.ts'
 
+/** A finding that an owner may accept by name. `host-key`: the VM drew no key for its requests to the gateway. */
+export type AllowedOfInstance = Exposure | typeof hostKeyName
+export const hostKeyName = 'host-key'
+
 /** The expected gateway of the claim. */
 export type ExpectedGateway = {
   /** Allowed launch digests and operator key of the claim. 'any' skips the check; pins.ts says what that takes. */
   readonly policy: Pick<Policy, 'measurements' | 'idKeyDigest'> | 'any'
   /** SHA-256 of each workload.json that the claim may name. Absent: the check is skipped. */
   readonly workloads?: readonly Uint8Array[]
-  /** Settings of the gateway that show more to the host, or keep content, and are accepted by name. Absent: none. */
-  readonly allow?: readonly Exposure[]
+  /** Settings of the gateway, and a key that the VM did not draw, which are accepted by name. Absent: none. */
+  readonly allow?: readonly AllowedOfInstance[]
   /** Upstreams outside of the gateway's VM that may get prompts: `NAME`, or `NAME=ORIGIN`. */
   readonly outside: readonly string[]
   /** The one reason for which a gateway may be unattested, by its name; 'none': it has to be attested. */
@@ -125,16 +129,31 @@ const UNATTESTED = {
   elsewhere: 'to a gateway that the operator names',
 } as const satisfies Record<UnattestedReason, string>
 
-/** Says whether the guest drew its gateway key. A host that has the key can send requests as the instance. */
-export function gatewayKeyCheck(claim: Parsed<ClaimDocument>): Check {
+/**
+ * Whether the guest drew its gateway key. A host that has the key can send requests as the instance. Where the owner
+ * accepts that nothing vouches for the gateway, the check passes: who runs that gateway sees the key of each request.
+ */
+export function gatewayKeyCheck(claim: Parsed<ClaimDocument>, expected: ExpectedGateway): Check {
   const name = 'gateway-key'
   if (!claim.ok) return notChecked(name, 'the claim document cannot be read', true)
-  const { key, keySha256 } = claim.value.claim.inference
+  const { key, keySha256, gateway } = claim.value.claim.inference
   if (key != null) {
     return pass(name, `drawn inside the VM: ${key.prefix}, SHA-256 of its secret ${key.secretSha256}`)
   }
-  if (keySha256 == null) return pass(name, 'the instance has no gateway key')
-  return notChecked(name, 'the host chose it, and so can send requests as this instance; create another one', false)
+  if (gateway.kind === 'none' && keySha256 == null) return pass(name, 'the instance has no gateway and no key')
+  const found =
+    keySha256 == null
+      ? 'the VM drew no key, so requests come to the gateway without one, or with one that was brought into the VM'
+      : `the host chose the key (SHA-256 ${keySha256}), and so can send requests as this instance`
+  const reason = acceptedReason(claim, expected)
+  if (reason !== null) return pass(name, `${found}; accepted with the gateway: ${UNATTESTED[reason]}`)
+  const remedy = `create another instance, or accept that by --allow ${hostKeyName}`
+  return check(
+    name,
+    expected.allow?.includes(hostKeyName) === true,
+    `${found}; ${remedy}`,
+    `${found}; accepted by name`,
+  )
 }
 
 type GatewayAsked = {

@@ -188,7 +188,7 @@ async function judge(
     ...launchChecks(document.launch, launch, receipt),
     imageCheck(question.image, launch),
     claimDocumentCheck(claim, { ...document, publicKey: document.public_key }),
-    gatewayKeyCheck(claim),
+    gatewayKeyCheck(claim, question.gateway),
     promptsCheck(claim, { expected: question.gateway, simulated: document.receipt.platform === 'simulated' }),
     ...(question.pins.tcb === 'any' ? [] : [floorAgeCheck(question.asOf)]),
     ...groupsOf(receipt.checks, { prefix: 'receipt/', groups: GROUPS, elsewhere: [] }),

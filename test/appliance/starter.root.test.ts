@@ -184,12 +184,14 @@ describe.skipIf(missing)('the starter', () => {
         return process
       })
       const schema = '{"type":"object","properties":{"a":{"type":"string"}}}'
-      expect(await child.run({ schema, contents: ['{"a":"b"}'] })).toEqual({ verdict: 'valid' })
-      expect(await child.run({ schema, contents: [`{"a":"${'b'.repeat(8_000_000)}"}`] })).toEqual({ verdict: 'valid' })
-      expect(await child.run({ schema, contents: ['{"a":1}'] })).toEqual({ verdict: 'violated' })
+      expect(await child.run({ owner: '', scope: '', schema, contents: ['{"a":"b"}'] })).toEqual({ verdict: 'valid' })
+      expect(await child.run({ owner: '', scope: '', schema, contents: [`{"a":"${'b'.repeat(8_000_000)}"}`] })).toEqual(
+        { verdict: 'valid' },
+      )
+      expect(await child.run({ owner: '', scope: '', schema, contents: ['{"a":1}'] })).toEqual({ verdict: 'violated' })
       expect(readFileSync(`/proc/${pid}/status`, 'utf8')).toMatch(/^Uid:\s+65534\s+65534\s+65534\s+65534$/m)
       child.kill()
-      await expect(child.run({ schema, contents: [] })).rejects.toEqual(new ChildError('lost'))
+      await expect(child.run({ owner: '', scope: '', schema, contents: [] })).rejects.toEqual(new ChildError('lost'))
       expect(child.isAlive()).toBe(false)
       await until('it is gone', patienceMs, () => !existsSync(`/proc/${pid}`))
     },

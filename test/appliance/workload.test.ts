@@ -68,6 +68,8 @@ test('goal: by default no setting has to be allowed by those who verify: no labe
   // Left out, as documents from before the field: kept for 1800 s.
   const kept = documentOf('[inference]\nresponses_kept_s = 1800\n').gateway
   expect([kept.keptResponses, exposuresIn(kept)]).toEqual([undefined, ['kept-responses']])
+  const traced = documentOf('[inference.traces]\nendpoint = "https://collector.example/v1/traces"\n').gateway
+  expect(exposuresIn(traced)).toEqual(['traces'])
 })
 
 test('goal: how long and how many receipts are kept is in it as soon as it is not the default', () => {

@@ -109,10 +109,12 @@ describe('workload.json by its digest', () => {
   })
 
   test('goal: a setting that shows more to the host, or keeps content, fails unless it is allowed by name', async () => {
+    const traces = { sampleRatio: 1, followParent: false, forwardParent: false }
     const cases = [
       [{ usageLabels: true as const }, 'usage-labels', 'the host gets `user` and `metadata` of each request'],
       [{ padStreams: 'off' as const }, 'no-padding', 'packets show the host the length of each token'],
       [{ keptResponses: keptResponsesDefault }, 'kept-responses', 'stay in the memory of the gateway'],
+      [{ traces }, 'traces', 'the host gets spans of single requests'],
     ] as const
     for (const [gateway, name, words] of cases) {
       await using exposing = await EnclaveBench.start({ upstreams: [far], gateway })

@@ -5,10 +5,10 @@ import { sha256 } from '../../attest/hash.ts'
 import { laterFieldsIn, type Policy } from '../../attest/policy/policy.ts'
 import { fromHex } from '../../base/bytes.ts'
 import { checkValue } from '../../contract/check.ts'
-import { EXPOSURE_WORDS, Exposure } from '../../contract/vm/exposure.ts'
+import { exposureNames } from '../../contract/vm/exposure.ts'
 import { UnattestedReason } from '../../contract/vm/inference-gateway.ts'
 import { workloadBytesMax } from '../../contract/vm/workload.ts'
-import type { ExpectedGateway } from '../../verifier/claim.ts'
+import { type AllowedOfInstance, type ExpectedGateway, hostKeyName } from '../../verifier/claim.ts'
 import type { Command } from '../cli.ts'
 import type { ClientDefaults } from '../client-config.ts'
 import { InputFault } from '../exit.ts'
@@ -20,9 +20,10 @@ export type GatewayPinOptions = {
   unattestedGateway?: string
   allowOutside?: readonly string[]
   gatewayWorkload?: readonly string[]
-  allow?: readonly Exposure[]
+  allow?: readonly AllowedOfInstance[]
 }
 
+const allowedNames: readonly AllowedOfInstance[] = [...exposureNames, hostKeyName]
 const reasons = UnattestedReason.anyOf.map(item => item.const)
 
 export function addGatewayPinOptions(command: Command): Command {
@@ -42,7 +43,11 @@ export function addGatewayPinOptions(command: Command): Command {
         'accept a gateway that nothing vouches for, for this reason: who runs it reads the prompts',
       ).choices(reasons),
     )
-  return addAllowOption(addOutsideOption(command))
+  return addAllowOption(
+    addOutsideOption(command),
+    allowedNames,
+    `accept this setting of the gateway, or, by ${hostKeyName}, that the VM drew no gateway key of its own`,
+  )
 }
 
 /** An option goes before the same one of client.toml. */
@@ -58,7 +63,7 @@ export async function readExpectedGateway(
   return {
     policy,
     outside: allowOutside ?? namesIn(defaults.allow_outside),
-    allow: allow ?? namesIn(defaults.allow).map(exposureIn),
+    allow: allow ?? namesIn(defaults.allow).map(allowedIn),
     ...(workloads.length === 0 ? {} : { workloads }),
     unattested: reasonIn(unattestedGateway ?? defaults.unattested_gateway),
   }
@@ -92,10 +97,10 @@ function namesIn(text: string | undefined): string[] {
     .filter(name => name !== '')
 }
 
-function exposureIn(text: string): Exposure {
-  const result = checkValue(Exposure, text)
-  if (result.ok) return result.value
-  throw new InputFault(`allow: ${JSON.stringify(text)} is none of ${Object.keys(EXPOSURE_WORDS).join(', ')}`, {
+function allowedIn(text: string): AllowedOfInstance {
+  const allowed = allowedNames.find(name => name === text)
+  if (allowed !== undefined) return allowed
+  throw new InputFault(`allow: ${JSON.stringify(text)} is none of ${allowedNames.join(', ')}`, {
     param: 'allow',
     remedy: 'correct client.toml',
   })

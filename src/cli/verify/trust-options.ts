@@ -8,8 +8,7 @@ import { sha256 } from '../../attest/hash.ts'
 import { type Policy, parsePolicy } from '../../attest/policy/policy.ts'
 import { certificateTableBytesMax } from '../../attest/report/certificate-table.ts'
 import type { Check } from '../../attest/verdict.ts'
-import { checkValue } from '../../contract/check.ts'
-import { Exposure } from '../../contract/vm/exposure.ts'
+import { type Exposure, exposureNames } from '../../contract/vm/exposure.ts'
 import type { GatewayQuestion } from '../../verifier/gateway.ts'
 import { PINS, type Pins } from '../../verifier/pins.ts'
 import { defaultPolicy } from '../../verifier/report.ts'
@@ -74,23 +73,21 @@ export function addOutsideOption(command: Command): Command {
   )
 }
 
-export function addAllowOption(command: Command): Command {
+const exposureWords = 'accept this setting of the gateway, which shows more to its host or keeps content'
+
+export function addAllowOption(
+  command: Command,
+  names: readonly string[] = exposureNames,
+  words = exposureWords,
+): Command {
   return command.addOption(
-    new Option(
-      '--allow <name>',
-      'accept this setting of the gateway, which shows more to its host or keeps content; may be repeated',
-    )
-      .choices(exposureNames)
-      .argParser((name, before: readonly Exposure[] = []) => [...before, exposureOption(name)]),
+    new Option('--allow <name>', `${words}; may be repeated`)
+      .choices(names)
+      .argParser((name, before: readonly string[] = []) => {
+        if (names.includes(name)) return [...before, name]
+        throw new InvalidArgumentError(`Allowed choices are ${names.join(', ')}.`)
+      }),
   )
-}
-
-const exposureNames = Exposure.anyOf.map(item => item.const)
-
-function exposureOption(text: string): Exposure {
-  const result = checkValue(Exposure, text)
-  if (result.ok) return result.value
-  throw new InvalidArgumentError(`Allowed choices are ${exposureNames.join(', ')}.`)
 }
 
 /** The library's checks say how a program allows an upstream or a setting; here they name the flag. */

@@ -64,10 +64,14 @@ export function createRelay({ clock, services, bounds }: RelayDeps): Relay {
   const places = new Places(bounds.openMax)
   const rate = createPublicLimiter({ clock, requestsPerMinute: bounds.requestsPerMinute })
 
-  /** Function that gives the place back. */
-  const admit = (address: string, owner: string): (() => void) => {
+  /** Before the key is looked up, so that requests with bad keys count. */
+  const countRequest = (address: string): void => {
     const refusal = rate.admitPublic(address)
     if (refusal !== null) throw new LimitedFault(refusal.message, refusal.retryAfterSeconds * 1000)
+  }
+
+  /** Function that gives the place back. */
+  const admit = (address: string, owner: string): (() => void) => {
     const release = places.take([
       { name: `address ${limitedPrefix(address)}`, parts: addressParts },
       { name: owner, parts: ownerParts },
@@ -80,6 +84,7 @@ export function createRelay({ clock, services, bounds }: RelayDeps): Relay {
   return async asked => {
     const { request, path, search, peer } = asked
     const place = tenantPlace(path)
+    countRequest(peer.address())
     const { owner, ended } = await callerOf(services, asked, place.kind === 'service' ? place.name : 'any')
     const release = admit(peer.address(), owner)
     const over = new AbortController()

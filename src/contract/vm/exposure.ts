@@ -5,25 +5,28 @@ import type { Static } from '@sinclair/typebox'
 import { OneOf } from '../check.ts'
 import type { GatewaySettings } from './workload.ts'
 
-export const Exposure = OneOf(['usage-labels', 'no-padding', 'kept-responses'])
+export const Exposure = OneOf(['usage-labels', 'no-padding', 'kept-responses', 'traces'])
 export type Exposure = Static<typeof Exposure>
+export const exposureNames = Exposure.anyOf.map(item => item.const)
 
 /** Meaning of each setting for a client. */
 export const EXPOSURE_WORDS: Readonly<Record<Exposure, string>> = {
   'usage-labels': 'the host gets `user` and `metadata` of each request, in the usage ledger',
   'no-padding': 'streams are not padded, so their packets show the host the length of each token',
   'kept-responses': 'requests and responses stay in the memory of the gateway for later requests of the same key',
+  traces: 'the host gets spans of single requests: times of each attempt, finish reasons, counts and codes',
 }
 
 /** Returns the settings of a gateway in a VM that have to be allowed, in the order of EXPOSURE_WORDS. */
 export function exposuresIn(
-  gateway: Pick<GatewaySettings, 'usageLabels' | 'padStreams' | 'keptResponses'>,
+  gateway: Pick<GatewaySettings, 'usageLabels' | 'padStreams' | 'keptResponses' | 'traces'>,
 ): Exposure[] {
-  const { usageLabels, padStreams, keptResponses } = gateway
+  const { usageLabels, padStreams, keptResponses, traces } = gateway
   return [
     ...(usageLabels === true ? ['usage-labels' as const] : []),
     ...(padStreams === 'off' ? ['no-padding' as const] : []),
     // Absent means `keptResponsesDefault`.
     ...(keptResponses === undefined || keptResponses.retentionMs > 0 ? ['kept-responses' as const] : []),
+    ...(traces === undefined ? [] : ['traces' as const]),
   ]
 }

@@ -27,7 +27,7 @@ export const HOST_SETTINGS: Readonly<Record<string, HostSetting>> = {
   'control.revision': stated('a VM that has just started takes an old set, so that a revoked key counts again'),
   'control.keys.prefix': availability('a key is missing: 401'),
   'control.keys.secretSha256': closed(
-    'the host mints keys; what it asks with them is its own, and kept receipts belong to the very key that asked',
+    'the host can add keys of its own. What it asks with them is its own: what the VM keeps is for the very key that asked',
   ),
   'control.keys.organizationId': availability('rows and budgets of another organization'),
   'control.keys.instanceId': availability('rows of another instance'),

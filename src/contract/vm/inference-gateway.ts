@@ -20,7 +20,7 @@ export const AttestedGateway = Closed({
   /** Upstreams outside of its VM, `NAME=ORIGIN` or `NAME`, byte-sorted: the only ones that workload.json may have. */
   outside: Type.Array(Type.String({ minLength: 1, maxLength: 640 }), { maxItems: 64, uniqueItems: true }),
   /** Settings of workload.json that show more to the host, or keep content, and that it may have. Absent: none. */
-  allow: Type.Optional(Type.Array(Exposure, { minItems: 1, maxItems: 3, uniqueItems: true })),
+  allow: Type.Optional(Type.Array(Exposure, { minItems: 1, maxItems: Exposure.anyOf.length, uniqueItems: true })),
   /** PEM of a simulated platform's root; null on hardware. A VM with its own report device refuses such a claim. */
   simulatedRoot: OrNull(Type.String({ minLength: 1, maxLength: 16_384 })),
 })

@@ -13,6 +13,7 @@ import { systemClock } from '../../base/clock.ts'
 import { messageOf } from '../../base/fault.ts'
 import { systemRandom } from '../../base/ids.ts'
 import { parseJson } from '../../base/json.ts'
+import { exposureNames } from '../../contract/vm/exposure.ts'
 import { run } from '../../linux/command.ts'
 import { readTextOrNull } from '../../linux/files.ts'
 import { readAllowlist } from '../../verifier/allowlist.ts'
@@ -39,7 +40,7 @@ Prints PASS, FAIL or NOT CHECKED for each of five things; exit code 0 only when 
   --allowlist FILE             the workloads that you expect of the gateway
   --allow-outside NAME         an upstream outside of the gateway's VM that your prompts may go to; several times for several
   --allow NAME                 a setting of the gateway that shows more to its host, or keeps content; several times for several; names:
-                               usage-labels, no-padding, kept-responses
+                               ${exposureNames.join(', ')}
   --waive-floor PART=REASON    accept this part of this VM's firmware below AMD's fixes, and say why; several times for several; parts:
                                ${FLOOR_PARTS.join(', ')}; the gateway's firmware must pass all the same
   --trust-simulated-root FILE  PEM of a simulated platform, for development machines: the first line still fails and says SIMULATED, that of a

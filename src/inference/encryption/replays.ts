@@ -4,7 +4,8 @@
 // epoch last as long as the epoch does, so no bound body is taken twice, however many come and whatever the clock says.
 // A busy key can only shorten the epochs of all: its neighbors' bodies are refused as stale, and sealed again.
 //
-// An unbound body (a stock EHBP client) names no epoch. Its mark is kept for a while, in its organization's share.
+// An unbound body (a stock EHBP client) names no epoch. Its mark is kept for a while, in its key's share: a key that
+// sends very many, in whichever organization, evicts its own marks alone.
 
 import { toHex } from '../../base/bytes.ts'
 import type { Clock } from '../../base/clock.ts'
@@ -14,6 +15,8 @@ import { KeptTexts } from '../../base/work/kept-texts.ts'
 /** A body that has opened, of a key that is authenticated. */
 export type OpenedBody = {
   readonly organizationId: string
+  /** SHA-256 of the secret of the sender's key, in hexadecimal. Left out: its organization is meant. */
+  readonly keyDigest?: string
   /** The request's id; for a memory that is in another process. */
   readonly request: string
   /** Null for an unbound body. */
@@ -30,7 +33,7 @@ export type CheckReplay = (body: OpenedBody) => ReplayVerdict | Promise<ReplayVe
 
 /** Bodies until the epoch changes; 100 bytes each. Marks of two epochs are kept. */
 const epochBodiesMax = 65_536
-/** Unbound bodies of all organizations; 400 bytes each. */
+/** Unbound bodies of all keys; 400 bytes each. */
 const unboundCountMax = 16_384
 const unboundLimits = {
   retentionMs: 3_600_000,
@@ -58,8 +61,8 @@ export class ReplayMemory {
     return this.#present.id
   }
 
-  check({ organizationId, epoch, mark }: OpenedBody): ReplayVerdict {
-    const outcome = epoch === null ? this.#markUnbound(organizationId, mark) : this.#mark(epoch, mark)
+  check({ organizationId, keyDigest = organizationId, epoch, mark }: OpenedBody): ReplayVerdict {
+    const outcome = epoch === null ? this.#markUnbound(keyDigest, mark) : this.#mark(epoch, mark)
     return { outcome, epoch: this.epoch }
   }
 
@@ -77,11 +80,11 @@ export class ReplayMemory {
     return 'new'
   }
 
-  #markUnbound(organizationId: string, mark: string): ReplayVerdict['outcome'] {
-    // The same for all keys: a copy may come under another.
-    const keyDigest = ''
-    if (this.#unbound.find(mark, keyDigest) !== null) return 'seen'
-    this.#unbound.keep(mark, { organizationId, keyDigest, text: '.', facts: null })
+  #markUnbound(owner: string, mark: string): ReplayVerdict['outcome'] {
+    // A copy may come under another key, so all find the mark; `organizationId` is whose share it takes.
+    const all = ''
+    if (this.#unbound.find(mark, all) !== null) return 'seen'
+    this.#unbound.keep(mark, { organizationId: owner, keyDigest: all, text: '.', facts: null })
     return 'new'
   }
 

@@ -136,7 +136,7 @@ export function createMeteredHandler<Asked extends Operation>(
       const largeBytes = largeBytesOf(request.headers)
       if (largeBytes > 0) takeRoom(largeBytes)
       mayRead = true
-      const sender = { organizationId: caller.organizationId, request: id }
+      const sender = { organizationId: caller.organizationId, keyDigest: caller.keyDigest, request: id }
       const body = await readPlainBody(deps, request, { operation, exchange, sender })
       const turnEnd = deps.bodiesOfTurn()
       if (turnEnd !== null) await turnEnd
@@ -388,7 +388,7 @@ function prepareJob(
     signal,
   }
   if (format.kind !== 'json_schema') return job
-  const prepared = deps.schemas.prepare(format.schema, { key: caller.keyPrefix, signal })
+  const prepared = deps.schemas.prepare(format.schema, { key: caller.keyPrefix, scope: cacheOwner, signal })
   return prepared.then(schema => ({ ...job, plan: { ...plan, schema } }))
 }
 

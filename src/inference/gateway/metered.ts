@@ -40,7 +40,7 @@ export function createMeteredRoutes(given: MeteredRoutesDeps): MeteredRoutes {
     bodiesOfTurn: createTurnEnd(),
     responsesOfTurn: createTurnEnd(),
   }
-  const schemas = createSchemaChecks({ startProcess, clock, deadlines, log })
+  const schemas = createSchemaChecks({ startProcess, clock, deadlines, log, random })
   const complete = createCompletionHandler({ ...deps, schemas, obfuscate: createObfuscate(random) })
   const embed = createEmbeddingsHandler(deps)
   const count = createCountHandler(deps)

@@ -298,8 +298,9 @@ export class Desk {
   }
 
   #checkReplay({ id, epoch, mark }: Extract<Ask, { kind: 'checkReplay' }>): ReturnType<CheckReplay> {
-    const { organizationId } = this.#of(id).account.owner
-    return this.#deps.checkReplay({ organizationId, request: id, epoch, mark })
+    const { account, keyDigest } = this.#of(id)
+    const { organizationId } = account.owner
+    return this.#deps.checkReplay({ organizationId, keyDigest, request: id, epoch, mark })
   }
 
   async #forward({ ask, ...asked }: Extract<Ask, { kind: 'forward' }>): Promise<Forwarded> {

@@ -5,6 +5,7 @@ import { readSync, writeFileSync, writeSync } from 'node:fs'
 import { confineForGood } from '../../linux/confine.ts'
 import { makeBlocking } from '../../linux/libc.ts'
 import { type ContentCheck, compileSchema, SchemaRefusal } from './check.ts'
+import { CompiledSchemas } from './compiled.ts'
 import { decodeJob, encodeReply, type Job, jobBytesMax, type Reply } from './wire.ts'
 
 /** Ends when the parent closes the pipe. Throws when it cannot be confined or the parent speaks another protocol. */
@@ -29,10 +30,12 @@ export function runSchemaChild(): void {
 /** The same socket as stdout. */
 const stdinFd = 0
 
-function respond({ schema, contents }: Job): Reply {
+const schemas = new CompiledSchemas(compileSchema)
+
+function respond({ owner, scope, schema, contents }: Job): Reply {
   let check: ContentCheck
   try {
-    check = compiled(schema)
+    check = schemas.get({ owner, scope, schema })
   } catch (error) {
     const message = error instanceof SchemaRefusal ? error.message : 'cannot be compiled'
     return { verdict: 'refused', message: message.toWellFormed() }
@@ -42,26 +45,6 @@ function respond({ schema, contents }: Job): Reply {
     if (verdict !== 'valid') return { verdict }
   }
   return { verdict: 'valid' }
-}
-
-const cacheEntriesMax = 64
-const cacheCharsMax = 2 * 1_048_576
-const cache = new Map<string, ContentCheck>()
-let cacheChars = 0
-
-function compiled(schema: string): ContentCheck {
-  const known = cache.get(schema)
-  const check = known ?? compileSchema(schema)
-  // A Map keeps the order of insertion: the first entry is the least recently used.
-  if (known === undefined) cacheChars += schema.length
-  else cache.delete(schema)
-  cache.set(schema, check)
-  for (const [oldest] of cache) {
-    if (cache.size <= cacheEntriesMax && cacheChars <= cacheCharsMax) break
-    cache.delete(oldest)
-    cacheChars -= oldest.length
-  }
-  return check
 }
 
 /** Null: the parent has closed the pipe. */

@@ -1,7 +1,9 @@
 // Compiles and checks strict schemas of response_format in child processes, so that no client's text blocks the event
 // loop. Fails closed: unchecked content is not passed on. Effects: those of the children.
 
+import { toHex } from '../../base/bytes.ts'
 import type { Clock } from '../../base/clock.ts'
+import type { RandomBytes } from '../../base/ids.ts'
 import type { Logger } from '../../base/log.ts'
 import type { Deadlines } from '../../base/work/deadlines.ts'
 import { UpstreamFault } from '../failure.ts'
@@ -15,31 +17,40 @@ export type ContentsCheck = (contents: readonly string[]) => Promise<void>
 
 export type SchemaChecks = {
   /**
-   * Compiles the schema. Faults: invalid_request (no JSON Schema of 2020-12, unsupported, or too much work),
+   * Compiles the schema. `scope`: who may find it compiled, such as the digest of the client's key; left out: this
+   * request alone. Faults: invalid_request (no JSON Schema of 2020-12, unsupported, or too much work),
    * rate_limited, UpstreamFault check_unavailable. Rejects with the signal's reason.
    */
-  readonly prepare: (schema: JsonObject, by: { key: string; signal: AbortSignal }) => Promise<ContentsCheck>
+  readonly prepare: (schema: JsonObject, by: SchemaClient) => Promise<ContentsCheck>
   readonly close: () => void
 }
+
+export type SchemaClient = { readonly key: string; readonly scope?: string; readonly signal: AbortSignal }
 
 export type SchemaChecksDeps = {
   readonly startProcess: StartSchemaProcess
   readonly clock: Clock
   readonly deadlines: Deadlines
   readonly log: Logger
+  readonly random: RandomBytes
 }
 
-export function createSchemaChecks({ startProcess, clock, deadlines, log }: SchemaChecksDeps): SchemaChecks {
+export function createSchemaChecks(deps: SchemaChecksDeps): SchemaChecks {
+  const { startProcess, clock, deadlines, log, random } = deps
+  const secret = random(32)
+  // The children get no prefix or digest of a key.
+  const hidden = (text: string) => new Bun.CryptoHasher('sha256', secret).update(text).digest('base64url')
   const pool = new SchemaPool({ startChild: () => startSchemaChild(deadlines, startProcess), clock, deadlines })
   const unavailable = () => {
     log.error('schemas of response_format cannot be checked: a child process did not start or was killed')
     return new UpstreamFault('check_unavailable')
   }
   return {
-    prepare: async (schema, { key, signal }) => {
+    prepare: async (schema, { key, scope: given, signal }) => {
       const text = schemaText(schema)
+      const by = { owner: hidden(key), scope: given === undefined ? toHex(random(16)) : hidden(given) }
       const compiled = await pool
-        .run({ key, signal, isUrgent: false, job: { schema: text, contents: [] } })
+        .run({ key, signal, isUrgent: false, job: { ...by, schema: text, contents: [] } })
         .catch(error => {
           if (!(error instanceof ChildError)) throw error
           if (error.failure === 'lost') throw unavailable()
@@ -53,7 +64,7 @@ export function createSchemaChecks({ startProcess, clock, deadlines, log }: Sche
         // JSON has no lone surrogates, and UTF-8 cannot carry them to the child.
         if (!contents.every(content => content.isWellFormed())) throw new UpstreamFault('not_json')
         const checked = await pool
-          .run({ key, signal, isUrgent: true, job: { schema: text, contents } })
+          .run({ key, signal, isUrgent: true, job: { ...by, schema: text, contents } })
           .catch(error => {
             signal.throwIfAborted()
             if (error instanceof ChildError && error.failure !== 'lost') return late

@@ -1,13 +1,20 @@
 // Messages between the gateway and a schema child over stdin and stdout: bounded frames with their length first. Pure.
-// A job is the schema's text and the contents to check; without contents the schema is only compiled. A reply is one
-// JSON object.
+// A job is its owner, its scope, the schema's text and the contents to check; without contents the schema is only
+// compiled. A reply is one JSON object.
 
 import { invalidRequest, isObject, type JsonObject } from '../json-text.ts'
 
 /** Not a command for people: the gateway starts its own executable with it. */
 export const schemaChildCommand = 'schema-check-child'
 
-export type Job = { readonly schema: string; readonly contents: readonly string[] }
+export type Job = {
+  /** The key whose share of the memory a compiled schema takes. */
+  readonly owner: string
+  /** Jobs of one scope alone share compiled schemas: the time of a job tells nothing about another scope's. */
+  readonly scope: string
+  readonly schema: string
+  readonly contents: readonly string[]
+}
 
 export type Reply =
   /** Sent once, unasked: the child is confined and takes jobs. */
@@ -28,8 +35,8 @@ export const replyBytesMax = 4_096
 const messageCharsMax = 512
 
 /** Length, number of texts, and each text with its own length; numbers are u32, little-endian. */
-export function encodeJob({ schema, contents }: Job): Uint8Array<ArrayBuffer> {
-  const texts = [schema, ...contents].map(text => encoder.encode(text))
+export function encodeJob({ owner, scope, schema, contents }: Job): Uint8Array<ArrayBuffer> {
+  const texts = [owner, scope, schema, ...contents].map(text => encoder.encode(text))
   const bytes = new Uint8Array(texts.reduce((sum, text) => sum + 4 + text.length, 8))
   const view = new DataView(bytes.buffer)
   view.setUint32(0, bytes.length - 4, true)
@@ -55,9 +62,10 @@ export function decodeJob(bytes: Uint8Array): Job {
     texts.push(decoder.decode(bytes.subarray(at + 4, end)))
     at = end
   }
-  const [schema, ...contents] = texts
-  if (schema === undefined || at !== bytes.length) throw new RangeError('not a job')
-  return { schema, contents }
+  const [owner, scope, schema, ...contents] = texts
+  if (owner === undefined || scope === undefined || schema === undefined || at !== bytes.length)
+    throw new RangeError('not a job')
+  return { owner, scope, schema, contents }
 }
 
 export function encodeReply(reply: Reply): Uint8Array<ArrayBuffer> {

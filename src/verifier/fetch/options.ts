@@ -44,7 +44,8 @@ export type AttestedFetchOptions = {
   readonly workloads?: readonly string[]
   /**
    * Settings of workload.json that you accept by name: 'usage-labels' (the host gets `user` and `metadata`),
-   * 'no-padding' (packets show the length of each token), 'kept-responses' (content stays in the gateway's memory).
+   * 'no-padding' (packets show the length of each token), 'kept-responses' (content stays in the gateway's memory),
+   * 'traces' (the host gets spans: times of each attempt, finish reasons, counts).
    * Each other one fails the verification. Default: none.
    */
   readonly allow?: readonly Exposure[]

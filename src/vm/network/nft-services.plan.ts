@@ -29,10 +29,20 @@ export const RATED = [
   ['rates_v6', 'ipv6_addr'],
   ['rates_n4', 'ipv4_addr'],
   ['rates_n6', 'ipv6_addr'],
+  ['newcomers_v4', 'ipv4_addr'],
+  ['newcomers_v6', 'ipv6_addr'],
 ] as const
 
 /** An entry goes a minute after its address began its last connection. */
 export const ratedSetForm = 'size 65535; flags dynamic,timeout; timeout 1m;'
+
+/**
+ * How many addresses without an entry one wide network, a /16 or /32, may add. With entries that last a minute it has
+ * at most a 16th of them, so forged sources of a few networks leave room for the addresses of all others.
+ */
+const newcomerLimit = 'rate over 32/second burst 2048 packets'
+const wide4 = 'ip saddr and 255.255.0.0'
+const wide6 = 'ip6 saddr and ffff:ffff::'
 
 /** A /24 or /48, or all addresses without an entry, may begin as many connections as this number of addresses. */
 const networkShares = 8
@@ -51,6 +61,11 @@ function rateRules(fresh: string, source: string, set: string, bounds: Bounds): 
 
 function networkRateRule(fresh: string, source: string, set: string, bounds: Bounds): string {
   return `${fresh} update @${set} { ${source} limit ${limitWords(bounds, networkShares)} } ${reset}`
+}
+
+/** Comes before the rules of the rate: a connection that it resets adds no address. */
+function newcomerRule(fresh: string, source: string, set: string, newcomers: string, wide: string): string {
+  return `${fresh} ${source} != @${set} update @${newcomers} { ${wide} limit ${newcomerLimit} } ${reset}`
 }
 
 function limitWords({ perAddressMax, newPerSecondMax }: Bounds, shares: number): string {
@@ -76,6 +91,7 @@ export function clientRules(bounds: Bounds, to: To): ClientRule[] {
   const { perAddressMax, perNetworkMax, allMax } = bounds
   const fresh = `iifname != "${to.link}" oifname "${to.link}" tcp dport ${to.port} ct state new`
   return [
+    ['gateway_clients', newcomerRule(fresh, 'ip saddr', 'rates_v4', 'newcomers_v4', wide4)],
     ...rateRules(fresh, 'ip saddr', 'rates_v4', bounds).map((rule): ClientRule => ['gateway_clients', rule]),
     ['gateway_clients', networkRateRule(fresh, network4, 'rates_n4', bounds)],
     ['gateway_clients', `${fresh} add @connections_v4 { ip saddr ct count over ${perAddressMax} } ${reset}`],
@@ -100,6 +116,8 @@ export function serviceRules(
   const overNetwork = `ct count over ${perNetworkMax} } ${reset}`
   const [guests, others] = [`iifname "${link}"`, `iifname != "${link}"`]
   const rates = [
+    newcomerRule(`${others} ${fresh}`, 'ip saddr', 'rates_v4', 'newcomers_v4', wide4),
+    newcomerRule(`${others} ${fresh}`, prefix, 'rates_v6', 'newcomers_v6', wide6),
     ...rateRules(fresh, 'ip saddr', 'rates_v4', bounds),
     ...(hasV6 ? rateRules(`${guests} ${fresh}`, 'ip6 saddr', 'rates_v6', bounds) : []),
     ...rateRules(hasV6 ? `${others} ${fresh}` : fresh, prefix, 'rates_v6', bounds),

@@ -174,7 +174,7 @@ describe('a good one', () => {
     const unknown = await runHere(online('--allow', 'everything'))
     expect([unknown.code, unknown.stderr]).toEqual([
       2,
-      expect.stringContaining('usage-labels, no-padding, kept-responses'),
+      expect.stringContaining('usage-labels, no-padding, kept-responses, traces, host-key'),
     ])
   })
 

@@ -184,10 +184,16 @@ test('goal: one visitor does not use up what the gateway in its VM admits from t
 type Respond = (request: Request, visitor: Visitor) => Response | Promise<Response>
 
 /** The relay before a service of the test, for keys that are `Bearer OWNER`. */
-function relayBefore(respond: Respond, changed: Partial<RelayBounds> = {}, clock = createManualClock()) {
+function relayBefore(
+  respond: Respond,
+  changed: Partial<RelayBounds> = {},
+  clock = createManualClock(),
+  ownerOfKey: TenantServices['ownerOfKey'] = async headers =>
+    (headers.get('authorization') ?? '').slice('Bearer '.length),
+) {
   const services: TenantServices = {
     urls: { instances: null, inference: null, builds: null },
-    ownerOfKey: async headers => (headers.get('authorization') ?? '').slice('Bearer '.length),
+    ownerOfKey,
     ...{ instances: respond, inference: null, builds: null },
   }
   const relay = createRelay({ clock, services, bounds: { ...RELAY_BOUNDS, ...changed } })
@@ -273,6 +279,19 @@ test('goal: one address sends so many requests a minute, and another its own', a
   for (let count = 0; count < 5; count += 1) codes.push(await codeOf(ask({ owner: `o${count}` })))
   expect(codes).toEqual([200, 200, 200, 'rate_limited', 'rate_limited'])
   expect(await codeOf(ask({ address: '192.0.2.2' }))).toBe(200)
+})
+
+test('goal: requests with bad keys count for their address, and no key is looked up beyond its limit', async () => {
+  let lookups = 0
+  const refuse = () => {
+    lookups += 1
+    return Promise.reject(new Fault('unauthenticated', 'no'))
+  }
+  const ask = relayBefore(() => new Response('x'), { requestsPerMinute: 3 }, undefined, refuse)
+  const codes: unknown[] = []
+  for (let count = 0; count < 5; count += 1) codes.push(await codeOf(ask()))
+  expect(codes).toEqual(['unauthenticated', 'unauthenticated', 'unauthenticated', 'rate_limited', 'rate_limited'])
+  expect(lookups).toBe(3)
 })
 
 test('goal: a response beyond the bound is refused or fails, and never passes for a whole one', async () => {

@@ -264,17 +264,43 @@ describe('a host that says truly where it sends the prompts', () => {
     const { inference } = honest.claim
     const digest = new Bun.CryptoHasher('sha256').update('s'.repeat(32)).digest('hex')
     expect(await keyOf(inference)).toBe(`drawn inside the VM: 0a1b2c3d, SHA-256 of its secret ${digest}`)
-    expect(await keyOf({ ...inference, drawsKey: false })).toBe('the instance has no gateway key')
     // A document of the former release, by its own text.
     const { key: _, ...rest } = documentOf(honest.claim).claim.inference
     const former = { ...documentOf(honest.claim) }
     const document = { ...former, claim: { ...former.claim, inference: { ...rest, keySha256: 'ab'.repeat(32) } } }
-    const read = readClaim(claimText(document))
-    expect(gatewayKeyCheck({ ok: true, value: read })).toMatchObject({
-      outcome: 'not-checked',
-      required: false,
-      reason: expect.stringContaining('the host chose it'),
+    const read = { ok: true, value: readClaim(claimText(document)) } as const
+    const chosen = `the host chose the key (SHA-256 ${'ab'.repeat(32)}), and so can send requests as this instance`
+    expect(gatewayKeyCheck(read, asked)).toMatchObject({
+      outcome: 'fail',
+      reason: `${chosen}; create another instance, or accept that by --allow host-key`,
     })
+    expect(gatewayKeyCheck(read, { ...asked, allow: ['usage-labels'] }).outcome).toBe('fail')
+    expect(gatewayKeyCheck(read, { ...asked, allow: ['host-key'] })).toMatchObject({
+      outcome: 'pass',
+      reason: `${chosen}; accepted by name`,
+    })
+  })
+
+  test('goal: a gateway for which the VM drew no key passes by name alone, or with a gateway that is accepted', async () => {
+    const none = withGateway(sampleGateway, { drawsKey: false })
+    const found = await judge(none, none)
+    expect([found.ok, found.failed, found.key]).toEqual([
+      false,
+      ['gateway-key'],
+      'the VM drew no key, so requests come to the gateway without one, or with one that was brought into the VM; ' +
+        'create another instance, or accept that by --allow host-key',
+    ])
+    const allowed = await judge(none, none, { gateway: { ...asked, allow: ['host-key'] } })
+    expect([allowed.ok, allowed.key]).toEqual([true, expect.stringContaining('; accepted by name')])
+    const elsewhere = withGateway({ ...unattested, why: 'elsewhere' }, { drawsKey: false })
+    expect((await judge(elsewhere)).failed).toEqual(['gateway-key', 'prompts'])
+    const accepted = await judge(elsewhere, elsewhere, { gateway: { ...asked, unattested: 'elsewhere' } })
+    expect([accepted.ok, accepted.key]).toEqual([
+      true,
+      expect.stringContaining('; accepted with the gateway: to a gateway that the operator names'),
+    ])
+    const other = await judge(elsewhere, elsewhere, { gateway: { ...asked, unattested: 'host' } })
+    expect(other.failed).toEqual(['gateway-key', 'prompts'])
   })
 
   test('goal: an instance without a gateway needs nothing named', async () => {

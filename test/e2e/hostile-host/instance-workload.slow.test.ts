@@ -80,6 +80,7 @@ test(
       [{ usageLabels: true }, 'usage-labels'],
       [{ padStreams: 'off' }, 'no-padding'],
       [{ keptResponses: keptResponsesDefault }, 'kept-responses'],
+      [{ traces: { sampleRatio: 1, followParent: true, forwardParent: false } }, 'traces'],
     ] as const) {
       const { url } = await relaunch(gateway)
       const { workloads: _, ...anyWorkload } = claimed()

@@ -1,5 +1,5 @@
 // Goal: an encrypted body is taken once. The memory for that is bounded. A bound body that the memory has lost is
-// refused for its epoch, and no organization pushes out marks of another's unbound bodies.
+// refused for its epoch, and no key pushes out marks of another's unbound bodies.
 
 import { expect, test } from 'bun:test'
 import { createManualClock } from '../../../scripts/rigs/clock.ts'
@@ -11,8 +11,8 @@ const hourMs = 3_600_000
 function rig() {
   const clock = createManualClock(0)
   const memory = new ReplayMemory({ clock, random: systemRandom })
-  const check = (mark: string, epoch: string | null = memory.epoch, organizationId = 'o1') =>
-    memory.check({ organizationId, request: 'r1', epoch, mark }).outcome
+  const check = (mark: string, epoch: string | null = memory.epoch, organizationId = 'o1', keyDigest?: string) =>
+    memory.check({ organizationId, ...(keyDigest && { keyDigest }), request: 'r1', epoch, mark }).outcome
   /** As many bodies as change the epoch. */
   const fill = (prefix: string, count = 65_536, epoch = memory.epoch) => {
     for (let i = 0; i < count; i += 1) check(`${prefix}${i}`, epoch)
@@ -82,4 +82,12 @@ test('goal: an organization with many unbound bodies loses its own oldest, and b
   for (let i = 0; i < 100; i += 1) expect(check(`small${i}`, null, 'o1')).toBe('seen')
   // 16,384 in all.
   expect([check('large3716', null), check('large3715', null)]).toEqual(['seen', 'new'])
+})
+
+test('goal: a key of the same organization evicts no mark of another key, and a copy is found under any', () => {
+  const { check } = rig()
+  expect(check('victim', null, 'o1', 'aa')).toBe('new')
+  for (let i = 0; i < 20_000; i += 1) check(`host${i}`, null, 'o1', 'bb')
+  expect([check('victim', null, 'o1', 'bb'), check('victim', null, 'o2', 'cc')]).toEqual(['seen', 'seen'])
+  expect([check('host19999', null, 'o1', 'aa'), check('host0', null, 'o1', 'aa')]).toEqual(['seen', 'new'])
 })

@@ -205,7 +205,7 @@ describe('fails closed', () => {
       '{"pattern":"secret("}',
       JSON.stringify({ properties: each(1_999, () => ({ const: 1 })) }),
     ]) {
-      child.stdin.write(encodeJob({ schema, contents: ['"secret"'] }))
+      child.stdin.write(encodeJob({ owner: '', scope: '', schema, contents: ['"secret"'] }))
     }
     child.stdin.end()
     const [stdout, stderr, code] = await Promise.all([child.stdout.text(), child.stderr.text(), child.exited])

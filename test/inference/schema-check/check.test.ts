@@ -216,8 +216,8 @@ describe('frames', () => {
   // Goal: jobs and replies come out as they went in, and no other bytes are taken for a reply.
   test('round trip', () => {
     const jobs: Job[] = [
-      { schema: '{}', contents: [] },
-      { schema: '{"é":1}', contents: ['', '\ufeff"𝒳"', '2'] },
+      { owner: '', scope: '', schema: '{}', contents: [] },
+      { owner: 'é', scope: 's', schema: '{"é":1}', contents: ['', '\ufeff"𝒳"', '2'] },
     ]
     for (const job of jobs) expect(decodeJob(encodeJob(job).subarray(4))).toEqual(job)
     const replies: Reply[] = [{ verdict: 'ready' }, { verdict: 'valid' }, { verdict: 'refused', message: 'no é' }]

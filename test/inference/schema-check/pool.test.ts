@@ -49,7 +49,7 @@ function setUp() {
   const run = (key: string, schema: string, more: { isUrgent?: boolean; signal?: AbortSignal } = {}) => {
     const result = pool.run({
       key,
-      job: { schema, contents: [] },
+      job: { owner: '', scope: '', schema, contents: [] },
       isUrgent: more.isUrgent ?? false,
       signal: more.signal ?? new AbortController().signal,
     })

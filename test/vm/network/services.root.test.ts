@@ -52,7 +52,7 @@ describe.if(needsRoot('the test of connections'))('connections', () => {
   /** Bounds on open connections that the tests of rates do not meet. */
   const roomy = { perAddressMax: 20, perNetworkMax: 10_000, allMax: 10_000 }
   const forget = async () => {
-    for (const set of ['rates_v4', 'rates_n4', 'connections_v4', 'connections_n4'])
+    for (const set of ['rates_v4', 'rates_n4', 'newcomers_v4', 'connections_v4', 'connections_n4'])
       await host.run(['nft', 'flush', 'set', 'inet', hostPlan().table, set])
   }
 
@@ -197,6 +197,28 @@ describe.if(needsRoot('the test of connections'))('connections', () => {
     expect(began).toBeLessThanOrEqual(8 * roomy.perAddressMax + Math.ceil((tookMs / 1000) * 8) + 1)
     expect(refused).toBeGreaterThan(0)
     expect((await begins(first, { forMs: 0 })).began).toBe(1)
+  }, 180_000)
+
+  // Goal: 4,000 sources of one wide network, which the client has here as a forger would, add a 16th of the entries at
+  // most; other networks connect, and so does an address of that network which has an entry.
+  test('to the services, of one wide network whose addresses are new', async () => {
+    const [first = ''] = clientAddresses
+    const { table } = hostPlan()
+    await world.run(['ip', 'route', 'add', 'local', '10.9.0.0/16', 'dev', 'lo'])
+    await world.run(['ip', 'link', 'set', 'lo', 'up'])
+    await host.run(['ip', 'route', 'add', '10.9.0.0/16', 'via', first, 'dev', 'up0'])
+    await forget()
+    await load(10_000)
+    const strangers = Array.from({ length: 4_000 }, (_, n) => `10.9.${n >> 8}.${n & 255}`)
+    const startedMs = performance.now()
+    const accepted = await held(strangers, strangers.length)
+    const most = 2_048 + Math.ceil(((performance.now() - startedMs) / 1000) * 32) + 1
+    expect(accepted).toBeGreaterThanOrEqual(2_048)
+    expect(accepted).toBeLessThanOrEqual(most)
+    const entries = await host.run(['nft', 'list', 'set', 'inet', table, 'rates_v4'])
+    expect(entries.match(/10\.9\.\d+\.\d+/g)?.length).toBe(accepted)
+    expect((await begins(first, { forMs: 0 })).began).toBe(1)
+    expect((await begins('10.9.0.0', { forMs: 0 })).began).toBe(1)
   }, 180_000)
 
   // Goal: a QEMU that a guest has taken over reaches nothing, on this host or beyond, whatever protocol; others do.

@@ -14,6 +14,8 @@ import type { Io } from '../../io.ts'
 /** Lines as OpenSSH writes them. */
 export type OwnKeys = {
   readonly lines: readonly string[]
+  /** Where each line is from: a path, `ssh-agent`, or the option. */
+  readonly sources: ReadonlyMap<string, string>
   /** False if `--public-key` or client.toml names the one key. */
   readonly isSearched: boolean
 }
@@ -33,12 +35,20 @@ export async function readOwnKeys(
   named: string | undefined,
   identities: readonly string[] = [],
 ): Promise<OwnKeys> {
-  if (named !== undefined) return { lines: [namedKey(named)], isSearched: false }
+  if (named !== undefined) {
+    const line = namedKey(named)
+    return { lines: [line], sources: new Map([[line, 'named by --public-key or client.toml']]), isSearched: false }
+  }
   const directory = env.HOME === undefined || env.HOME === '' ? null : join(env.HOME, '.ssh')
   const files = directory === null ? [] : publicKeyFiles(directory)
   const ofIdentities = identities.map(path => (path.endsWith('.pub') ? path : `${path}.pub`)).filter(existsSync)
-  const lines = [...[...ofIdentities, ...files].flatMap(fileLines), ...(await agentLines(env))]
-  return { lines: [...new Set(lines)], isSearched: true }
+  const sources = new Map<string, string>()
+  const add = (lines: readonly string[], source: string) => {
+    for (const line of lines) if (!sources.has(line)) sources.set(line, source)
+  }
+  for (const path of [...ofIdentities, ...files]) add(fileLines(path), path)
+  add(await agentLines(env), 'ssh-agent')
+  return { lines: [...sources.keys()], sources, isSearched: true }
 }
 
 function namedKey(named: string): string {
@@ -93,8 +103,12 @@ function keyLines(text: string): string[] {
   return lines.filter(line => parsed(() => readSshKey(line)).ok).slice(0, keysMax)
 }
 
-/** Adds what to do to the check of the library that compares the key. */
-export function withOwnKeyAdvice(check: Check, { isSearched, lines }: OwnKeys): Check {
+/** Adds to the check of the library that compares the key: which key it is, or what to do. */
+export function withOwnKeyAdvice(check: Check, { isSearched, lines, sources }: OwnKeys): Check {
+  if (check.name === 'own-key' && check.outcome === 'pass') {
+    const found = lines.find(line => readSshKey(line).fingerprint === check.reason)
+    return found === undefined ? check : { ...check, reason: `${check.reason}, ${sources.get(found)}` }
+  }
   if (check.name !== 'own-key' || check.outcome !== 'fail' || !isSearched) return check
   const counted = '~/.ssh/*.pub and ssh-agent'
   const found = lines.length === 0 ? `none was found in ${counted}` : `keys of ${counted} count as yours`

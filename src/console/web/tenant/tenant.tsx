@@ -110,7 +110,7 @@ function KeyForm() {
         type="password"
         value={text.value}
         change={value => (text.value = value)}
-        hint="ca_… for instances and builds, gw_… for models. It stays in this page and goes to this appliance alone."
+        hint="ca_… for instances and builds, gw_… for models. It stays in this page and goes to this appliance alone, whose host can read it: type no key that you made yourself."
         required
       />
       <Tick

@@ -73,7 +73,12 @@ test('goal: each *.pub of ~/.ssh counts, whatever else is there', async () => {
     'd.pub': `${samplePublicKey}\n`,
     known_hosts: `x ${strangers}\n`,
   })
-  expect((await judge(mixed)).slice(0, 3)).toEqual([0, null, 'PASS'])
+  const [code, failed, outcome, reason] = await judge(mixed)
+  expect([code, failed, outcome]).toEqual([0, null, 'PASS'])
+  // The verdict names the file, so that its reader sees whether that key is to count.
+  expect(reason).toMatch(/^SHA256:[A-Za-z0-9+/]{43}, /)
+  expect(reason).toEndWith(`, ${join(mixed.HOME, '.ssh', 'd.pub')}`)
+  expect((await judge(mixed, '--public-key', samplePublicKey))[3]).toEndWith(', named by --public-key or client.toml')
   Object.assign(api, { wanted: { publicKey: strangers } })
   expect((await judge(mixed)).slice(0, 3)).toEqual([6, 'policy', 'FAIL'])
 })
@@ -91,7 +96,9 @@ test.skipIf(skipUnless(Bun.which('ssh-agent') !== null, 'needs ssh-agent of Open
       const env = { PATH: process.env.PATH ?? '', SSH_AUTH_SOCK: socket }
       expect(Bun.spawnSync(['ssh-add', '-q', key], { env }).exitCode).toBe(0)
       Object.assign(api, { wanted: { publicKey: readFileSync(`${key}.pub`, 'utf8').trim() } })
-      expect((await judge({ SSH_AUTH_SOCK: socket })).slice(0, 3)).toEqual([0, null, 'PASS'])
+      const [code, failed, outcome, reason] = await judge({ SSH_AUTH_SOCK: socket })
+      expect([code, failed, outcome]).toEqual([0, null, 'PASS'])
+      expect(reason).toEndWith(', ssh-agent')
     } finally {
       agent.kill('SIGTERM')
       await agent.exited
