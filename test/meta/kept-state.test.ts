@@ -164,6 +164,39 @@ const forms: readonly Form[] = [
     'function makeZa(a: A) { const kept = [a]; const add = (v: A) => fill(kept, v); return add }',
     'makeZa.kept',
   ],
+  [
+    'a map in a pattern',
+    `function makeZc() { const { kept } = { kept: new Map() }; return ${keep} kept.set(k, v) } }`,
+    'makeZc.kept',
+  ],
+  [
+    'an object that uses itself',
+    'function makeZd() { return { last: "", keep(v: string) { this.last = v } } }',
+    'keep.last',
+  ],
+  [
+    'a map of a helper',
+    `function freshZe() { return new Map() }\nfunction makeZe() { const m = freshZe(); return ${keep} m.set(k, v) } }`,
+    'makeZe.m',
+  ],
+  ['a static method', 'class FormZf { static keep(v: string) { this.last = v } }', 'FormZf.last'],
+  [
+    'a readonly field that is cast',
+    'class FormZg { readonly a: string = ""; keep(v: string) { (this as Open).a = v } }',
+    'FormZg.a',
+  ],
+  ['a map that a call gets', 'const keepZh = wrapZh(new Map())', 'keepZh'],
+  ['a class that is a map', 'class FormZi extends Map {}\nconst keptZi = new FormZi()', 'keptZi'],
+  [
+    'an assignment of a pattern',
+    'function makeZj() { const o = { a: "" }; return (v: string) => { [o.a] = [v] } }',
+    'makeZj.o',
+  ],
+  [
+    'a loop that waits',
+    'async function runZk(s: S) { let last = ""; while (!s.ended) last = await s.next(last) }',
+    'runZk.last',
+  ],
   ['a secret', 'function makeZb(random: R) { const secret = random(32); return () => secret }', 'makeZb.secret'],
 ]
 

@@ -9,8 +9,8 @@
 // - such a variable of a generator, or one that an endless loop uses and that is declared outside the loop;
 // - a property that is set on a module's variable or a global, such as `keep.last = text`;
 // - a call that writes a file or opens a database.
-// The rules look at names in one file and at no order of statements. What they cannot see is state behind a
-// value that some other function returned, which is a site where that function creates it.
+// The rules look at names and at no order of statements. What they cannot see is a service of another package that
+// keeps things, and what a function does to a parameter whose type is not that of a container.
 
 import ts from '@typescript/typescript6'
 import { type Binding, bind, isFunction } from './bindings.ts'
@@ -60,8 +60,9 @@ export function findKeptState(tree: Tree): readonly Site[] {
   })
   const classes = files.flatMap(({ source }) => all(source, ts.isClassLike))
   const declared = new Set(classes.flatMap(({ name }) => name?.text ?? []))
-  const stateful = statefulClasses(classes, declared)
-  const own = files.flatMap(({ source, bindings }) => sitesOf(source, bindings, { declared, stateful }))
+  const factories = new Set(files.flatMap(({ source }) => factoriesOf(source)))
+  const stateful = statefulClasses(classes, { declared, factories })
+  const own = files.flatMap(({ source, bindings }) => sitesOf(source, bindings, { declared, stateful, factories }))
   const base = files.filter(({ source }) => source.fileName.startsWith('src/base/'))
   const named = new Set(base.flatMap(({ bindings }) => bindings.filter(isOfModule).map(({ name }) => name)))
   const ofBase = own.flatMap(({ path, name }) => (path.startsWith('src/base/') ? (name.split('.')[0] ?? '') : []))
@@ -72,17 +73,35 @@ export function findKeptState(tree: Tree): readonly Site[] {
 
 const isOfModule = ({ scope }: Binding) => ts.isSourceFile(scope)
 
-type Classes = { readonly declared: ReadonlySet<string>; readonly stateful: ReadonlySet<string> }
+type Classes = {
+  readonly declared: ReadonlySet<string>
+  readonly stateful: ReadonlySet<string>
+  /** Functions that return a new container. */
+  readonly factories: ReadonlySet<string>
+}
+
+function factoriesOf(file: ts.SourceFile): string[] {
+  const returned = [
+    ...all(file, ts.isReturnStatement).flatMap(({ expression }) => expression ?? []),
+    ...all(file, ts.isArrowFunction).flatMap(({ body }) => (ts.isBlock(body) ? [] : body)),
+  ]
+  return returned.flatMap(value => {
+    const made = unwrapped(value)
+    const isNew = ts.isNewExpression(made) && containers.has(calleeOf(made)) && (made.arguments?.length ?? 0) === 0
+    return isNew ? (functionName(made) ?? []) : []
+  })
+}
 
 /** Names of the classes with a field that is a site, or whose parent has one, until no more are found. */
-function statefulClasses(classes: readonly ts.ClassLikeDeclaration[], declared: ReadonlySet<string>) {
+function statefulClasses(classes: readonly ts.ClassLikeDeclaration[], others: Omit<Classes, 'stateful'>) {
   const stateful = new Set<string>()
   for (let before = -1; before !== stateful.size; ) {
     before = stateful.size
     for (const one of classes) {
       const parents = (one.heritageClauses ?? []).flatMap(({ types }) => types.map(type => type.expression.getText()))
       const isStateful =
-        parents.some(parent => stateful.has(parent)) || keptFields(one, { declared, stateful }).length > 0
+        parents.some(parent => stateful.has(parent) || containers.has(parent)) ||
+        keptFields(one, { ...others, stateful }).length > 0
       if (isStateful && one.name !== undefined) stateful.add(one.name.text)
     }
   }
@@ -104,7 +123,13 @@ function sitesOf(file: ts.SourceFile, bindings: readonly Binding[], classes: Cla
   const written = all(file, isMade)
     .filter(made => writers.has(calleeOf(made)))
     .map(made => site(functionName(made), calleeOf(made)))
-  return [...fields, ...variables, ...properties, ...written]
+  const ofThis = changedOfThis(file).map(([owner, name]) => site(functionName(owner), name))
+  const given = all(file, isMade)
+    .filter(
+      made => functionAround(made) === null && isMade(made.parent) && isFresh(made, classes) && !made.arguments?.length,
+    )
+    .map(made => site(holderOf(made)))
+  return [...fields, ...variables, ...properties, ...written, ...ofThis, ...given]
 }
 
 /** Names of the fields that can keep something: declared, of the constructor's parameters, or set without either. */
@@ -113,6 +138,11 @@ function keptFields(one: ts.ClassLikeDeclaration, classes: Classes): readonly st
   const builders = one.members.filter(ts.isConstructorDeclaration)
   const ofParameters = builders.flatMap(({ parameters }) => parameters.filter(isParameterProperty))
   const set = all(one, ts.isBinaryExpression).filter(isAssignment)
+  const changed = all(one, isThis).flatMap(node => {
+    const { parent } = outerOf(node)
+    const isOutside = !ts.isConstructorDeclaration(functionAround(node, true) ?? node)
+    return ts.isPropertyAccessExpression(parent) && isSet(parent) && isOutside ? [parent.name.text] : []
+  })
   const kept = [...declared, ...ofParameters].filter(field => {
     if (hasModifier(field, ts.SyntaxKind.DeclareKeyword) || hasModifier(field, ts.SyntaxKind.AbstractKeyword))
       return false
@@ -125,7 +155,27 @@ function keptFields(one: ts.ClassLikeDeclaration, classes: Classes): readonly st
     const uses = all(one, ts.isPropertyAccessExpression).filter(node => thisProperty(node) === name)
     return isKeptValue({ type: field.type, values, uses, isField: true }, classes)
   })
-  return kept.map(field => field.name.getText())
+  return [...new Set([...kept.map(field => field.name.getText()), ...changed])]
+}
+
+const isThis = (node: ts.Node): node is ts.ThisExpression => node.kind === ts.SyntaxKind.ThisKeyword
+
+/** With the parentheses and types around it. */
+function outerOf(node: ts.Node): ts.Node {
+  const { parent } = node
+  return ts.isParenthesizedExpression(parent) || ts.isAsExpression(parent) ? outerOf(parent) : node
+}
+
+/** `function.x` for `this.x = text` in a function that is in no class. */
+function changedOfThis(file: ts.SourceFile): readonly (readonly [ts.Node, string])[] {
+  return all(file, isThis).flatMap(node => {
+    const { parent } = outerOf(node)
+    const owner = functionAround(node, true)
+    const isInClass = owner !== null && ts.isClassLike(owner.parent)
+    return ts.isPropertyAccessExpression(parent) && isChange(outerOf(node), true) && owner !== null && !isInClass
+      ? [[owner, parent.name.text]]
+      : []
+  })
 }
 
 function isParameterProperty(node: ts.ParameterDeclaration): boolean {
@@ -145,10 +195,18 @@ function isKeptVariable({ node, kind, uses }: Binding, classes: Classes): boolea
   if (owner !== null && !uses.some(use => isCapturedBeyond(use, owner) || isInEndless(use, node, owner))) return false
   if (kind === 'let') return isModule || owner !== null
   if (kind === 'parameter' && uses.some(isSet)) return true
-  const values = node.initializer === undefined ? [] : [node.initializer]
+  const values = [node.initializer ?? [], literalOf(node)].flat()
   const type = ts.isBindingElement(node) ? undefined : node.type
   if (kind === 'parameter' && values.length === 0) return uses.some(use => isChange(use, isMutable(type)))
   return isKeptValue({ type, values, uses, isField: false }, classes)
+}
+
+/** What a pattern takes apart, where it is written down right there. */
+function literalOf(node: ts.Node): readonly ts.Expression[] {
+  if (ts.isBindingElement(node) || ts.isBindingName(node)) return literalOf(node.parent)
+  const value = ts.isVariableDeclaration(node) ? node.initializer : undefined
+  const isLiteral = value !== undefined && (ts.isArrayLiteralExpression(value) || ts.isObjectLiteralExpression(value))
+  return isLiteral ? [value] : []
 }
 
 type Holder = {
@@ -180,6 +238,8 @@ function canFill(given: ts.Expression, uses: readonly ts.Node[], classes: Classe
   const isTable =
     ts.isNewExpression(value) && words('Map Set').has(calleeOf(value)) && (value.arguments?.length ?? 0) > 0
   const isList = ts.isArrayLiteralExpression(value) && value.elements.length > 0
+  if (isList && value.elements.some(part => !ts.isArrayLiteralExpression(part) && canFill(part, uses, classes)))
+    return true
   return !(isTable || isList || makesIndex(value)) || uses.some(isPassedOn)
 }
 
@@ -218,14 +278,15 @@ const nameOf = ({ name }: ts.PropertyAccessExpression) => name.text
 const makesIndex = (value: ts.Expression) =>
   ts.isCallExpression(value) && words('Object.fromEntries Map.groupBy Object.groupBy Buffer.from').has(calleeOf(value))
 
-function isFresh(given: ts.Expression, { declared, stateful }: Classes): boolean {
+function isFresh(given: ts.Expression, classes: Classes): boolean {
   const value = unwrapped(given)
   if (ts.isArrayLiteralExpression(value) || ts.isObjectLiteralExpression(value)) return true
-  if (isFrozen(value)) return value.arguments.some(part => isFresh(part, { declared, stateful }))
-  if (ts.isCallExpression(value)) return makers.has(calleeOf(value)) || isFilled(value) || isDrawn(value)
+  if (isFrozen(value)) return value.arguments.some(part => isFresh(part, classes))
+  if (ts.isCallExpression(value))
+    return makers.has(calleeOf(value)) || classes.factories.has(calleeOf(value)) || isFilled(value) || isDrawn(value)
   if (!ts.isNewExpression(value)) return false
   const callee = calleeOf(value)
-  return declared.has(callee) ? stateful.has(callee) : !harmless.has(callee)
+  return classes.declared.has(callee) ? classes.stateful.has(callee) : !harmless.has(callee)
 }
 
 /** Random bytes, and what is made of them: when it is drawn once and used later it is a secret, or names one. */
@@ -297,20 +358,27 @@ function isChange(use: ts.Node, isContainer: boolean): boolean {
   }
 }
 
-/** The first argument of `Object.assign`. */
+/** The first argument of `Object.assign` and the like. */
 function isAssigned(at: ts.Node): boolean {
   const { parent } = at
-  return ts.isCallExpression(parent) && calleeOf(parent) === 'Object.assign' && parent.arguments[0] === at
+  return ts.isCallExpression(parent) && assigning.has(calleeOf(parent)) && parent.arguments[0] === at
 }
 
-/** Left of an assignment, or before or after `++` and `--`. */
+const assigning = words(`
+  Object.assign Object.defineProperty Object.defineProperties Object.setPrototypeOf Reflect.set Reflect.defineProperty`)
+
+/** Left of an assignment, in a pattern too, in the head of a loop, or beside `++` and `--`. */
 function isSet(node: ts.Node): boolean {
   const { parent } = node
   if (ts.isBinaryExpression(parent)) return parent.left === node && isAssignment(parent)
+  if (ts.isForOfStatement(parent) || ts.isForInStatement(parent)) return parent.initializer === node
+  if (ts.isPropertyAssignment(parent)) return parent.initializer === node && isSet(parent.parent)
+  if (ts.isShorthandPropertyAssignment(parent)) return isSet(parent.parent)
+  const isPart =
+    ts.isArrayLiteralExpression(parent) || ts.isSpreadElement(parent) || ts.isParenthesizedExpression(parent)
+  if (isPart) return isSet(parent)
   const isCounted = ts.isPrefixUnaryExpression(parent) || ts.isPostfixUnaryExpression(parent)
-  return (
-    isCounted && (parent.operator === ts.SyntaxKind.PlusPlusToken || parent.operator === ts.SyntaxKind.MinusMinusToken)
-  )
+  return isCounted && [ts.SyntaxKind.PlusPlusToken, ts.SyntaxKind.MinusMinusToken].includes(parent.operator)
 }
 
 function isAssignment({ operatorToken: { kind } }: ts.BinaryExpression): boolean {
@@ -345,7 +413,7 @@ function calleeOf({ expression }: ts.CallExpression | ts.NewExpression): string 
 function changedNames(file: ts.SourceFile, bindings: readonly Binding[]): readonly string[] {
   const bound = new Set<ts.Node>(bindings.flatMap(({ uses }) => uses))
   const ofModule = bindings.filter(({ kind, scope }) => kind === 'other' && scope === file).flatMap(({ uses }) => uses)
-  const globals = all(file, ts.isIdentifier).filter(at => !bound.has(at) && isRoot(at))
+  const globals = all(file, ts.isIdentifier).filter(at => !bound.has(at) && (isRoot(at) || isAssigned(at)))
   return [...ofModule, ...globals].filter(use => isChange(use, false)).map(({ text }) => text)
 }
 
@@ -375,7 +443,7 @@ function isEndless(node: ts.Node): boolean {
   if (ts.isForOfStatement(node)) return node.awaitModifier !== undefined
   if (ts.isForStatement(node)) return node.condition === undefined
   const isWhile = ts.isWhileStatement(node) || ts.isDoStatement(node)
-  return isWhile && node.expression.kind === ts.SyntaxKind.TrueKeyword
+  return isWhile && (node.expression.kind === ts.SyntaxKind.TrueKeyword || all(node, ts.isAwaitExpression).length > 0)
 }
 
 /** Every function but one that the owner only calls, or gives to a call that it ends with, such as `map`. */
@@ -445,8 +513,9 @@ function all<Found extends ts.Node>(root: ts.Node, is: (node: ts.Node) => node i
   return found
 }
 
-function functionAround(node: ts.Node): ts.Node | null {
-  for (let at: ts.Node | undefined = node.parent; at !== undefined; at = at.parent) if (isFunction(at)) return at
+function functionAround(node: ts.Node, withoutArrows = false): ts.Node | null {
+  for (let at: ts.Node | undefined = node.parent; at !== undefined; at = at.parent)
+    if (isFunction(at) && !(withoutArrows && ts.isArrowFunction(at))) return at
   return null
 }
 
