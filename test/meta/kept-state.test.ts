@@ -215,6 +215,7 @@ test('goal: each of these forms in a file of the VM is a place that the register
   expect(after.map(unlisted => unlisted.slice(-1))).toEqual(forms.map(([, , name]) => [`${path} ${name}`]))
 })
 
+// Goal: constants, services that a function was given, and what ends with a call are no places.
 test.each<readonly [string, string, readonly string[]]>([
   ['a variable of a module', 'const seen = new Map<string, string>()', ['seen']],
   ['one with contents that changes', "const seen = ['a']\nexport const add = (x: string) => seen.push(x)", ['seen']],
