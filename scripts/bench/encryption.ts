@@ -24,7 +24,7 @@ const streamRounds = 10
 /** The default of inference.body_bytes_max. */
 const bodyBytesMax = 4_194_304
 const turnRounds = 20
-const decryption = { bytesMax: bodyBytesMax, sender: { organizationId: 'o1', request: 'r1' } } as const
+const decryption = { bytesMax: bodyBytesMax, sender: { keyDigest: 'k1', request: 'r1' } } as const
 
 type Rig = { readonly encryption: Encryption; readonly keys: ReturnType<typeof makeReceiptKeys> }
 

@@ -121,9 +121,8 @@ export type Encryption = {
 
 /** `request`: the id of the request. Its key is authenticated. */
 export type BodySender = {
-  readonly organizationId: string
   /** As in `OpenedBody` of encryption/replays.ts. */
-  readonly keyDigest?: string
+  readonly keyDigest: string
   readonly request: string
 }
 

@@ -76,7 +76,7 @@ export async function createFakeGateway(
         return wireResponse(status, { 'content-type': type }, new TextEncoder().encode(body))
       }
       try {
-        const sender = { organizationId: 'o1', request: 'r1' }
+        const sender = { keyDigest: 'k1', request: 'r1' }
         seen.push(new TextDecoder().decode(await exchange.decrypt(given, { bytesMax: 1_000_000, sender })))
         return toWire(await exchange.encrypt(response))
       } catch (error) {

@@ -14,9 +14,8 @@ import { KeptTexts } from '../../base/work/kept-texts.ts'
 
 /** A body that has opened, of a key that is authenticated. */
 export type OpenedBody = {
-  readonly organizationId: string
-  /** SHA-256 of the secret of the sender's key, in hexadecimal. Left out: its organization is meant. */
-  readonly keyDigest?: string
+  /** SHA-256 of the secret of the sender's key, in hexadecimal. */
+  readonly keyDigest: string
   /** The request's id; for a memory that is in another process. */
   readonly request: string
   /** Null for an unbound body. */
@@ -61,7 +60,7 @@ export class ReplayMemory {
     return this.#present.id
   }
 
-  check({ organizationId, keyDigest = organizationId, epoch, mark }: OpenedBody): ReplayVerdict {
+  check({ keyDigest, epoch, mark }: OpenedBody): ReplayVerdict {
     const outcome = epoch === null ? this.#markUnbound(keyDigest, mark) : this.#mark(epoch, mark)
     return { outcome, epoch: this.epoch }
   }

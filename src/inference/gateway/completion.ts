@@ -136,7 +136,7 @@ export function createMeteredHandler<Asked extends Operation>(
       const largeBytes = largeBytesOf(request.headers)
       if (largeBytes > 0) takeRoom(largeBytes)
       mayRead = true
-      const sender = { organizationId: caller.organizationId, keyDigest: caller.keyDigest, request: id }
+      const sender = { keyDigest: caller.keyDigest, request: id }
       const body = await readPlainBody(deps, request, { operation, exchange, sender })
       const turnEnd = deps.bodiesOfTurn()
       if (turnEnd !== null) await turnEnd

@@ -298,9 +298,8 @@ export class Desk {
   }
 
   #checkReplay({ id, epoch, mark }: Extract<Ask, { kind: 'checkReplay' }>): ReturnType<CheckReplay> {
-    const { account, keyDigest } = this.#of(id)
-    const { organizationId } = account.owner
-    return this.#deps.checkReplay({ organizationId, keyDigest, request: id, epoch, mark })
+    const { keyDigest } = this.#of(id)
+    return this.#deps.checkReplay({ keyDigest, request: id, epoch, mark })
   }
 
   async #forward({ ask, ...asked }: Extract<Ask, { kind: 'forward' }>): Promise<Forwarded> {

@@ -11,8 +11,8 @@ const hourMs = 3_600_000
 function rig() {
   const clock = createManualClock(0)
   const memory = new ReplayMemory({ clock, random: systemRandom })
-  const check = (mark: string, epoch: string | null = memory.epoch, organizationId = 'o1', keyDigest?: string) =>
-    memory.check({ organizationId, ...(keyDigest && { keyDigest }), request: 'r1', epoch, mark }).outcome
+  const check = (mark: string, epoch: string | null = memory.epoch, keyDigest = 'k1') =>
+    memory.check({ keyDigest, request: 'r1', epoch, mark }).outcome
   /** As many bodies as change the epoch. */
   const fill = (prefix: string, count = 65_536, epoch = memory.epoch) => {
     for (let i = 0; i < count; i += 1) check(`${prefix}${i}`, epoch)
@@ -59,35 +59,35 @@ test('goal: a verdict names the epoch of the next body', () => {
   const { memory, fill } = rig()
   const first = memory.epoch
   fill('a', 65_535)
-  const body = { organizationId: 'o1', request: 'r1', epoch: first, mark: 'last' }
+  const body = { keyDigest: 'k1', request: 'r1', epoch: first, mark: 'last' }
   expect(memory.check(body)).toEqual({ outcome: 'new', epoch: memory.epoch })
   expect(memory.epoch).not.toBe(first)
 })
 
-test('goal: an unbound body is remembered for an hour, whichever organization sends it again', () => {
+test('goal: an unbound body is remembered for an hour, whichever key sends it again', () => {
   const { clock, check } = rig()
-  expect([check('a', null), check('a', null), check('a', null, 'o2')]).toEqual(['new', 'seen', 'seen'])
+  expect([check('a', null), check('a', null), check('a', null, 'k2')]).toEqual(['new', 'seen', 'seen'])
   clock.advance(hourMs - 1)
   expect(check('a', null)).toBe('seen')
   clock.advance(1)
   expect(check('a', null)).toBe('new')
 })
 
-test('goal: an organization with many unbound bodies loses its own oldest, and bound ones push out none', () => {
+test('goal: a key with many unbound bodies loses its own oldest, and bound ones push out none', () => {
   const { check, fill } = rig()
-  for (let i = 0; i < 100; i += 1) check(`small${i}`, null, 'o2')
-  for (let i = 0; i < 20_000; i += 1) check(`large${i}`, null, 'o1')
+  for (let i = 0; i < 100; i += 1) check(`small${i}`, null, 'k2')
+  for (let i = 0; i < 20_000; i += 1) check(`large${i}`, null, 'k1')
   fill('bound')
   fill('bound')
-  for (let i = 0; i < 100; i += 1) expect(check(`small${i}`, null, 'o1')).toBe('seen')
+  for (let i = 0; i < 100; i += 1) expect(check(`small${i}`, null, 'k1')).toBe('seen')
   // 16,384 in all.
   expect([check('large3716', null), check('large3715', null)]).toEqual(['seen', 'new'])
 })
 
-test('goal: a key of the same organization evicts no mark of another key, and a copy is found under any', () => {
+test('goal: a key evicts no mark of another key, and a copy is found under any', () => {
   const { check } = rig()
-  expect(check('victim', null, 'o1', 'aa')).toBe('new')
-  for (let i = 0; i < 20_000; i += 1) check(`host${i}`, null, 'o1', 'bb')
-  expect([check('victim', null, 'o1', 'bb'), check('victim', null, 'o2', 'cc')]).toEqual(['seen', 'seen'])
-  expect([check('host19999', null, 'o1', 'aa'), check('host0', null, 'o1', 'aa')]).toEqual(['seen', 'new'])
+  expect(check('victim', null, 'aa')).toBe('new')
+  for (let i = 0; i < 20_000; i += 1) check(`host${i}`, null, 'bb')
+  expect([check('victim', null, 'bb'), check('victim', null, 'cc')]).toEqual(['seen', 'seen'])
+  expect([check('host19999', null, 'aa'), check('host0', null, 'aa')]).toEqual(['seen', 'new'])
 })

@@ -55,7 +55,7 @@ async function carried(
     headers: { authorization: KEY, ...headers, 'content-length': String(body.length) },
   })
   const exchange = present(gateway.begin(request), 'it is encrypted')
-  const sender = { organizationId: 'o1', request: 'r1' }
+  const sender = { keyDigest: 'k1', request: 'r1' }
   const plain = await exchange.decrypt(body, { bytesMax: 65_536, sender })
   const answer = Response.json({ heard: fromUtf8(plain) }, { headers: { 'x-strongroom-receipt': 'the receipt' } })
   return { plain: fromUtf8(plain), response: await exchange.encrypt(answer), isBound: exchange.isBound }
@@ -265,7 +265,7 @@ describe('a bound body', () => {
         headers: { authorization: KEY, ...headers, 'content-length': String(body.length) },
       })
       const exchange = present(gateway.begin(request), 'it is encrypted')
-      const given = { bytesMax: 65_536, sender: { organizationId: 'o1', request: 'r1' } }
+      const given = { bytesMax: 65_536, sender: { keyDigest: 'k1', request: 'r1' } }
       expect(await faultOf(exchange.decrypt(body, given))).toBe('key_config_mismatch')
       const opener = await sealed.openResponse(await exchange.encrypt(new Response('{}', { status: 422 })))
       expect(opener.headers).toEqual({ 'x-strongroom-epoch': `stale ${session.epoch()}` })
