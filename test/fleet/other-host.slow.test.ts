@@ -34,7 +34,7 @@ const key = (prefix: string) => `INSERT INTO keys VALUES ('${prefix}', 'o', sha2
 /** `a` has rows of each kind; so has `b`, and a host `lost` that was given up. */
 const FILLED = [
   "INSERT INTO organizations (id, slug, status, created_at_ms) VALUES ('o', 'acme', 'active', 1)",
-  "INSERT INTO organizations (id, slug, status, created_at_ms) VALUES ('q', 'other', 'active', 1)",
+  "INSERT INTO organizations (id, slug, status, created_at_ms) VALUES ('q', 'initech', 'active', 1)",
   key('mine0000'),
   gatewayKey('gw000000', 'NULL'),
   `INSERT INTO idempotency VALUES ('o', 'new', sha256('x'), 202, '{}', ${Date.now()})`,
