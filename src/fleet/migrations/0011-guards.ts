@@ -3,7 +3,7 @@
 // Triggers run after the row was written, within the statement; one that refuses takes all of it back.
 // They judge statements by the role that sends them (is_judged): a role may have triggers of its own, on
 // temporary tables, so that it says nothing how deep a statement is. The owner's own ones are noted.
-// What follows from a row that was judged is written by the owner's role, and not judged again.
+// Rows that follow from one that was judged are written by the owner's role, and not judged again.
 // A branch that says nothing allows; each ends with a refusal.
 
 import type { FleetMigration } from './migration.ts'

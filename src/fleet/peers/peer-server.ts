@@ -61,7 +61,7 @@ export type PeerServerView = {
 }
 
 const callsMax = 4_096
-/** Of a path in the log. */
+/** In the log. */
 const pathCharsMax = 200
 /** The part of all calls under way that one host may have. */
 const hostParts = 4
