@@ -27,6 +27,8 @@ const WRITABLE = {
 
 const FUNCTIONS = [
   ...['begin_change', 'timeline', 'renew_lease', 'mark_lost', 'set_draining', 'publish_peer'],
+  // Triggers ask it in the role of the statement.
+  'is_judged',
   ...['lease_allowance', 'return_allowance', 'enter_allowances', 'renew_shares', 'end_shares'],
 ]
 
@@ -59,6 +61,21 @@ export async function grantHost(tx: Sql, role: string): Promise<void> {
   await revokeHost(tx, role)
   const name = await quoted(tx, role)
   for (const grant of grants) await tx.query(`GRANT ${grant} TO ${name}`)
+  await closeDatabase(tx, name)
+}
+
+/**
+ * Nothing of its own is a host's to make in the fleet's database, temporary tables neither: PostgreSQL lets every role
+ * make them. The guards hold without this. No effect where another role than this one owns the database.
+ */
+async function closeDatabase(tx: Sql, name: string): Promise<void> {
+  const [database] = await tx.query<{ name: string; has_public: boolean }>(
+    `SELECT quote_ident(datname) AS name, to_regnamespace('public') IS NOT NULL AS has_public
+     FROM pg_database WHERE datname = current_database() AND pg_has_role(datdba, 'USAGE')`,
+  )
+  if (database === undefined) return
+  await tx.query(`REVOKE TEMPORARY, CREATE ON DATABASE ${database.name} FROM PUBLIC, ${name}`)
+  if (database.has_public) await tx.query(`REVOKE CREATE ON SCHEMA public FROM PUBLIC, ${name}`)
 }
 
 /** Takes all of it away from a role that is no host's any more. */

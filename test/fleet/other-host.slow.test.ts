@@ -2,66 +2,25 @@
 // Every table and every function of the schema has its expected outcome here: one without fails the first test.
 
 import { afterAll, beforeAll, describe, expect, test } from 'bun:test'
-import { admitHost, asOwner, connect, newFleet } from '../../scripts/rigs/postgres/fleet.ts'
+import { admitHost, asOwner, connect } from '../../scripts/rigs/postgres/fleet.ts'
 import { hasPostgres, type PostgresServer, startPostgres } from '../../scripts/rigs/postgres/server.ts'
 import { skipUnless } from '../../scripts/rigs/skip.ts'
 import { messageOf } from '../../src/base/fault.ts'
 import type { Postgres, Row } from '../../src/fleet/postgres.ts'
-
-const dayMs = 86_400_000
-const denied = 'denied'
+import {
+  build,
+  day,
+  denied,
+  filledFleet,
+  gatewayKey,
+  instance,
+  key,
+  month,
+  outcomeOf,
+} from '../rigs/fleet/filled-fleet.ts'
 
 /** The host `b` tries it; `is`: how it ends. A change that is allowed is taken back by the test. */
 type Attempt = readonly [sql: string, is: string | RegExp]
-
-const instance = (id: string, host: string, more = "'present', 'provisioning'") =>
-  `INSERT INTO instances (id, host_id, organization_id, name, hostname, desired, status, agent, public_key,
-     inference_mode, inference_model, created_at_ms, changed_at_ms)
-   VALUES ('${id}', '${host}', 'o', '${id}', '${id}', ${more}, 'a', 'k', 'm', 'm', 5, 5)`
-const build = (id: string, host: string, state: string) =>
-  `INSERT INTO builds (id, host_id, organization_id, state, nonce, source_kind, reproduce, network, disk_bytes, created_at_ms)
-   VALUES ('${id}', '${host}', 'o', '${state}', '${id}', 'archive', 0, 'unused', 0, 5)`
-const gatewayKey = (prefix: string, of: string) =>
-  `INSERT INTO gateway_keys (prefix, organization_id, instance_id, secret_sha256, created_at_ms)
-   VALUES ('${prefix}', 'o', ${of}, sha256('x'), 5)`
-const month = (host: string) => `INSERT INTO usage_months VALUES ('o', '2026-11', 'k', '${host}', 9, 9, 9, 9)`
-const day = (host: string) => `INSERT INTO usage_days VALUES ('o', 'k', '2026-11-28', 'm', '${host}', 9, 9, 9, 9, 9)`
-const key = (prefix: string) => `INSERT INTO keys VALUES ('${prefix}', 'o', sha256('x'), 'write', 5)`
-
-/** `a` has rows of each kind; so has `b`, and a host `lost` that was given up. */
-const FILLED = [
-  "INSERT INTO organizations (id, slug, status, created_at_ms) VALUES ('o', 'acme', 'active', 1)",
-  key('mine0000'),
-  gatewayKey('gw000000', 'NULL'),
-  `INSERT INTO idempotency VALUES ('o', 'new', sha256('x'), 202, '{}', ${Date.now()})`,
-  `INSERT INTO idempotency VALUES ('o', 'old', sha256('x'), 202, '{}', ${Date.now() - 2 * dayMs})`,
-  ...['a', 'b', 'lost'].flatMap(host => [
-    instance(`${host}-new`, host),
-    instance(`${host}-ready`, host, "'present', 'ready'"),
-    instance(`${host}-kept`, host, "'absent', 'terminated'"),
-    instance(`${host}-old`, host, "'absent', 'terminated'"),
-    `INSERT INTO instance_changes VALUES ('${host}-ready', 'provisioning', 5)`,
-    `INSERT INTO instance_attestations VALUES ('${host}-ready', 'n', 's', 5, '{}')`,
-    `INSERT INTO instance_addresses VALUES ('${host}-ready', '10.0.0.1', NULL)`,
-    // Long past its time.
-    `INSERT INTO instance_changes VALUES ('${host}-old', 'provisioning', 5)`,
-    `INSERT INTO instance_attestations VALUES ('${host}-old', 'n', 's', 5, '{}')`,
-    `INSERT INTO instance_addresses VALUES ('${host}-old', '10.0.0.1', NULL)`,
-    gatewayKey(`gw-old-${host}`, `'${host}-old'`),
-    gatewayKey(`gw-${host}`, `'${host}-ready'`),
-    month(host),
-    day(host),
-    build(`${host}-queued`, host, 'queued'),
-    build(`${host}-running`, host, 'running'),
-    build(`${host}-ok`, host, 'ok'),
-    `INSERT INTO build_nonces VALUES ('o', '${host}', '${host}-running')`,
-    `INSERT INTO build_reservations VALUES ('vm-${host}', '${host}', 'o', 5)`,
-    `INSERT INTO outboxes VALUES ('${host}', 7)`,
-  ]),
-  `UPDATE instances SET terminated_at_ms = ${Date.now() - 20 * dayMs} WHERE id LIKE '%-kept'`,
-  `UPDATE instances SET terminated_at_ms = ${Date.now() - 40 * dayMs} WHERE id LIKE '%-old'`,
-  "UPDATE leases SET lost_at = now() WHERE host_id = 'lost'",
-]
 
 const NO_ROWS_OF_OTHERS = /^this host may not /
 
@@ -144,24 +103,40 @@ const TABLES: Readonly<Record<string, readonly Attempt[]>> = {
     ['DELETE FROM gateway_keys', /may not delete a key that is kept/],
   ],
   idempotency: [
-    ["INSERT INTO idempotency VALUES ('o', 'k', sha256('x'), 202, '{}', 5)", 'done'],
+    // A host that answers a repeated create of any organization could make up what it says.
+    ["INSERT INTO idempotency VALUES ('o', 'k', sha256('x'), 202, '{}', 5)", /may not keep a response of which no/],
+    [`INSERT INTO idempotency VALUES ('o', 'k', sha256('x'), 202, '{"name":"a-ready"}', 5)`, /may not keep a response/],
+    [`INSERT INTO idempotency VALUES ('q', 'k', sha256('x'), 202, '{"name":"b-ready"}', 5)`, /may not keep a response/],
+    [`INSERT INTO idempotency VALUES ('o', 'k', sha256('x'), 202, '{"name":"b-ready"}', 5)`, 'done'],
+    [
+      `WITH made AS (${instance('x', 'a')} RETURNING name)
+       INSERT INTO idempotency SELECT 'o', 'k', sha256('x'), 202, jsonb_build_object('name', name), 5 FROM made`,
+      'instance.added x by b {"host": "a"}',
+    ],
     ["UPDATE idempotency SET response_data = '[]' WHERE key = 'new'", /may not forget a response/],
-    ["UPDATE idempotency SET response_data = '[]' WHERE key = 'old'", 'done'],
+    ["UPDATE idempotency SET response_data = '[]' WHERE key = 'old'", /may not keep a response of which no/],
+    [`UPDATE idempotency SET response_data = '{"name":"b-ready"}' WHERE key = 'old'`, 'done'],
     ["DELETE FROM idempotency WHERE key = 'new'", /may not forget a response/],
     ["DELETE FROM idempotency WHERE key = 'old'", 'done'],
   ],
   // Tables whose rows belong to one host each.
   instances: [
-    [instance('x', 'a'), 'done'],
+    [instance('x', 'a'), 'instance.added x by b {"host": "a"}'],
     [instance('x', 'a', "'present', 'ready'"), /may not add such an instance to another host: x/],
     [instance('x', 'lost'), /may not add such an instance to another host: x/],
     [instance('x', 'nowhere'), /may not add such an instance to another host: x/],
     [instance('x', 'b', "'present', 'ready'"), 'done'],
     ["UPDATE instances SET host_id = 'b', attempt = 2 WHERE id = 'a-new'", /may not take an instance from its host/],
     ["UPDATE instances SET host_id = 'b' WHERE id = 'a-new'", /may not change this of an instance/],
-    ["UPDATE instances SET host_id = 'b', attempt = 2 WHERE id = 'lost-new'", 'done'],
+    [
+      "UPDATE instances SET host_id = 'b', attempt = 2 WHERE id = 'lost-new'",
+      'instance.moved lost-new by b {"host": "b", "before": "lost"}',
+    ],
     ["UPDATE instances SET host_id = 'b', attempt = 2 WHERE id = 'lost-ready'", /may not give this instance/],
-    ["UPDATE instances SET host_id = 'a', attempt = 2 WHERE id = 'b-new'", 'done'],
+    [
+      "UPDATE instances SET host_id = 'a', attempt = 2 WHERE id = 'b-new'",
+      'instance.moved b-new by b {"host": "a", "before": "b"}',
+    ],
     ["UPDATE instances SET host_id = 'a', attempt = 3 WHERE id = 'b-new'", /may not change this of an instance/],
     ["UPDATE instances SET status = 'failed', failure_code = 'host_lost' WHERE id = 'a-ready'", NO_ROWS_OF_OTHERS],
     ["UPDATE instances SET status = 'failed', failure_code = 'host_lost' WHERE id = 'lost-ready'", 'done'],
@@ -211,12 +186,18 @@ const TABLES: Readonly<Record<string, readonly Attempt[]>> = {
     ["UPDATE usage_months SET requests = 0 WHERE host_id = 'a'", /may not write sums of another host/],
     ["UPDATE usage_months SET requests = 10 WHERE host_id = 'b'", 'done'],
     ["DELETE FROM usage_months WHERE host_id = 'a'", /may not delete sums that are kept/],
+    ["DELETE FROM usage_months WHERE host_id = 'a' AND month = '2020-01'", /may not delete sums that are kept/],
+    ["DELETE FROM usage_months WHERE host_id = 'b' AND month = '2020-01'", 'done'],
+    ["DELETE FROM usage_months WHERE host_id = 'gone' AND month = '2020-01'", 'done'],
+    ["DELETE FROM usage_months WHERE host_id = 'gone' AND month > '2020-01'", /may not delete sums that are kept/],
   ],
   usage_days: [
     [day('nowhere'), /may not write sums of another host/],
     ["UPDATE usage_days SET requests = 0 WHERE host_id = 'a'", /may not write sums of another host/],
     ["UPDATE usage_days SET host_id = 'a2' WHERE host_id = 'b'", /may not write sums of another host/],
     ["DELETE FROM usage_days WHERE host_id = 'a'", /may not delete sums that are kept/],
+    ["DELETE FROM usage_days WHERE host_id = 'a' AND day = '2020-01-01'", /may not delete sums that are kept/],
+    ["DELETE FROM usage_days WHERE host_id = 'b' AND day = '2020-01-01'", 'done'],
   ],
   builds: [
     [build('x', 'a', 'queued'), /may not add a build to another host: x/],
@@ -263,6 +244,7 @@ const TABLES: Readonly<Record<string, readonly Attempt[]>> = {
 const FUNCTIONS: Readonly<Record<string, readonly Attempt[]>> = {
   begin_change: [['SELECT version > 0 AS is FROM begin_change(false)', '[{"is":true}]']],
   timeline: [['SELECT timeline() > 0 AS is', '[{"is":true}]']],
+  is_judged: [['SELECT is_judged() AS is', '[{"is":true}]']],
   renew_lease: [
     ["SELECT is_member AS is FROM renew_lease('a', 60000, 'tcg', 1, '{}')", '[{"is":false}]'],
     ["SELECT is_member AS is FROM renew_lease('b', 60000, 'tcg', 1, '{}')", '[{"is":true}]'],
@@ -285,7 +267,8 @@ const FUNCTIONS: Readonly<Record<string, readonly Attempt[]>> = {
 }
 
 const DENIED = [
-  ...['allowances_are_known', 'block_of', 'changed_columns', 'der_content', 'der_end', 'grown_share'],
+  ...['allowances_are_known', 'begin_attempt', 'block_of', 'changed_columns', 'der_content', 'der_end'],
+  ...['end_left_key', 'grown_share', 'is_silent'],
   ...['guard_build_nonces', 'guard_build_reservations', 'guard_builds', 'guard_gateway_keys', 'guard_idempotency'],
   ...['guard_instance_changes', 'guard_instances', 'guard_keys', 'guard_of_instance', 'guard_organizations'],
   ...['guard_outboxes', 'guard_usage', 'has_instance', 'is_away', 'is_kept_instance', 'is_own', 'is_owner'],
@@ -294,56 +277,19 @@ const DENIED = [
   ...['taken_by_others', 'takes_instances', 'tick', 'trim_changes'],
 ]
 
-class TakenBack extends Error {}
-
 describe.skipIf(skipUnless(hasPostgres, 'needs PostgreSQL (scripts/setup installs it)'))('another host', () => {
   let server: PostgresServer
   let database: string
   let b: Postgres
   beforeAll(async () => {
     server = await startPostgres()
-    database = await newFleet(server)
-    for (const id of ['a', 'b', 'c', 'lost']) {
-      const host = await connect(server, await admitHost(database, { id, name: id }))
-      await host.query("SELECT renew_lease($1, 60000, 'tcg', 5, '{}')", [id])
-      await host.close()
-    }
+    database = await filledFleet(server)
     b = await connect(server, await admitHost(database, { id: 'b', name: 'b' }))
-    await asOwner(database, owner =>
-      owner.transact(async tx => {
-        for (const statement of FILLED) await tx.query(statement)
-      }),
-    )
   }, 120_000)
   afterAll(async () => {
     await b.close()
     await server[Symbol.asyncDispose]()
   })
-
-  const known = () => b.query<{ seq: number }>('SELECT coalesce(max(seq), 0) AS seq FROM host_actions')
-
-  /** The lines on record, else `done` or the rows; or the refusal. Nothing of it stays. */
-  async function outcomeOf(statement: string): Promise<string> {
-    const [{ seq } = { seq: 0 }] = await known()
-    let outcome = ''
-    try {
-      await b.transact(async tx => {
-        const rows = await tx.query(statement)
-        const noted = await tx.query<{ line: string }>(
-          `SELECT concat_ws(' ', action, subject, 'by', host_id, nullif(detail, '{}')) AS line
-           FROM host_actions WHERE seq > $1 ORDER BY seq`,
-          [seq],
-        )
-        outcome = noted.map(({ line }) => line).join(', ') || (rows.length === 0 ? 'done' : JSON.stringify(rows))
-        throw new TakenBack()
-      })
-    } catch (error) {
-      if (error instanceof TakenBack) return outcome
-      const message = messageOf(error)
-      return /^(permission denied|must be owner)/.test(message) ? denied : message
-    }
-    return outcome
-  }
 
   const namesOf = async (sql: string) => (await b.query<Row>(sql)).map(row => String(row.name))
 
@@ -361,7 +307,7 @@ describe.skipIf(skipUnless(hasPostgres, 'needs PostgreSQL (scripts/setup install
 
   // Goal: each statement and each function ends as it is written down above.
   test.each([...Object.values(TABLES), ...Object.values(FUNCTIONS)].flat())('%s', async (statement, is) => {
-    const outcome = await outcomeOf(statement)
+    const outcome = await outcomeOf(b, statement)
     if (typeof is === 'string') expect(outcome).toBe(is)
     else expect(outcome).toMatch(is)
   })
@@ -375,8 +321,8 @@ describe.skipIf(skipUnless(hasPostgres, 'needs PostgreSQL (scripts/setup install
       [DENIED],
     )
     expect(calls.map(({ name }) => name).sort()).toEqual([...DENIED].sort())
-    for (const { call } of calls) expect([call, await outcomeOf(`SELECT ${call}`)]).toEqual([call, denied])
-    expect(await outcomeOf("UPDATE host_states SET draining_ms = 1 WHERE id = 'a'")).toMatch(
+    for (const { call } of calls) expect([call, await outcomeOf(b, `SELECT ${call}`)]).toEqual([call, denied])
+    expect(await outcomeOf(b, "UPDATE host_states SET draining_ms = 1 WHERE id = 'a'")).toMatch(
       /denied|cannot update view/,
     )
     for (const statement of [
@@ -384,7 +330,7 @@ describe.skipIf(skipUnless(hasPostgres, 'needs PostgreSQL (scripts/setup install
       'TRUNCATE keys',
       'ALTER TABLE keys DISABLE TRIGGER ALL',
     ]) {
-      expect([statement, await outcomeOf(statement)]).toEqual([statement, denied])
+      expect([statement, await outcomeOf(b, statement)]).toEqual([statement, denied])
     }
   })
 

@@ -4,7 +4,7 @@
 import { type Clock, pause } from '../../base/clock.ts'
 import type { DirectoryStore } from '../../store/db.ts'
 import type { Instance } from '../../store/directory/instance.table.ts'
-import { directoryAway, reasonOf } from '../failures.ts'
+import { directoryAway, reasonOf, sqlStateOf } from '../failures.ts'
 import { Outbox } from '../replica/outbox.ts'
 import { Replica, type ReplicaDeps } from '../replica/replica.ts'
 import { Announced, createWake, type Wake } from './announced.ts'
@@ -45,6 +45,8 @@ const pollAwayMs = 1_000
 const reportMs = 1_000
 /** Between two reports: VMs that boot together move one after the other, and each report is a commit that wakes all. */
 const reportRestMs = 50
+/** Between two warnings of the same refusal. */
+const refusedAgainMs = 60_000
 /** Between two reports of what usage sums up to: each makes a line for every key that is used, on every host. */
 const sumsEveryMs = 10_000
 
@@ -194,12 +196,23 @@ async function repeat(
   { wake, everyMs, what }: Repeated,
   work: () => Promise<void>,
 ): Promise<void> {
+  let told = ''
+  let againMs = 0
+  // A refusal does not pass as an outage does: it is in the log at once, and each minute again.
+  const tell = (error: unknown) => {
+    const problem = reasonOf(error)
+    const isRefusal = sqlStateOf(error) !== null
+    if (!isRefusal || (problem === told && clock.monotonicMs() < againMs)) return log.debug(what, { problem })
+    told = problem
+    againMs = clock.monotonicMs() + refusedAgainMs
+    log.warn(what, { problem })
+  }
   while (!signal.aborted) {
     try {
       await work()
       await wake.within(clock, everyMs, signal)
     } catch (error) {
-      if (!signal.aborted) log.debug(what, { problem: reasonOf(error) })
+      if (!signal.aborted) tell(error)
       await pause(clock, pollAwayMs, signal)
     }
   }

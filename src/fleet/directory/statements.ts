@@ -26,7 +26,8 @@ export function writeRows(table: ReplicaTable, writing: Writing): string {
 export function deleteRows(table: ReplicaTable, writing: Writing): string {
   const same = table.key.map(column => `${table.name}.${column} = given.${column}`).join(' AND ')
   const ofInstance = table.ofInstance === undefined ? '' : ` AND ${hasInstance(table.ofInstance)}`
-  const isOwn = writing === 'wish' ? '' : table.isHeld === true ? ` AND ${table.name}.host_id = $2` : ofInstance
+  const isOfHost = table.isHeld === true || table.isSum === true
+  const isOwn = writing === 'wish' ? '' : isOfHost ? ` AND ${table.name}.host_id = $2` : ofInstance
   return `DELETE FROM ${table.name} USING ${given(table)} WHERE ${same}${isOwn}`
 }
 

@@ -6,6 +6,14 @@
 
 import type { FleetMigration } from './migration.ts'
 
+/** At most `step_ms_max` of the time since a row was written. */
+const stepOf = (row: 'c' | 'l', moment: string) =>
+  `greatest(0, least(c.step_ms_max, (extract(epoch FROM ${moment} - ${row}.renewed_at) * 1000)::bigint))`
+/** The clock of silence at a moment; `c` is the row of clock. */
+const servedAt = (moment: string) =>
+  `greatest(c.served_ms + ${stepOf('c', moment)}, (SELECT max(l.served_ms + ${stepOf('l', moment)})
+      FROM leases l WHERE l.epoch = c.epoch AND l.renewed_at > c.renewed_at))`
+
 export const ownRows: FleetMigration = {
   to: 10,
   release: 1,
@@ -20,6 +28,13 @@ $$;
 -- For functions that run with the owner's rights: whether the session is the owner's own.
 CREATE FUNCTION is_owner() RETURNS boolean LANGUAGE sql STABLE AS $$
   SELECT pg_has_role(session_user, current_user, 'MEMBER')
+$$;
+
+-- Whether a statement's own role is another one than the schema's owner: triggers ask before they
+-- take the owner's rights. What the owner's functions and foreign keys write follows from a row that was
+-- judged; what a role's own triggers and functions write does not, however deep they are.
+CREATE FUNCTION is_judged() RETURNS boolean LANGUAGE sql STABLE SET search_path = pg_catalog AS $$
+  SELECT NOT pg_has_role(current_user, n.nspowner, 'MEMBER') FROM pg_catalog.pg_namespace n WHERE n.nspname = 'strongroom'
 $$;
 
 -- Whether the session's role is the one that a host is bound to.
@@ -126,19 +141,104 @@ BEGIN
   RETURN NULL;
 END $$;
 
-CREATE OR REPLACE FUNCTION mark_lost(host text, lost_after_ms bigint) RETURNS boolean
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = strongroom, pg_temp AS $$
+-- A host's own setting: no other host gives it up sooner.
+ALTER TABLE leases ADD COLUMN lost_after_ms bigint NOT NULL DEFAULT 0;
+
+-- A renewal writes the row of its own host, and the clock of silence unless another transaction
+-- holds that row: then the clock goes on in the rows of the hosts that renew meanwhile. So no host can
+-- keep the renewals of another one waiting, or have the clock go on without them.
+CREATE OR REPLACE VIEW host_states AS
+  SELECT h.id, h.name, h.database_role, h.joined_ms, h.draining_ms, l.platform, coalesce(l.places, 0) AS places,
+    l.report, l.renewed_at, l.lost_at,
+    CASE WHEN l.host_id IS NOT NULL THEN greatest(0, c.now_ms - greatest(l.served_ms, c.epoch_served_ms)) END AS silent_ms,
+    coalesce(l.lost_at IS NULL AND l.epoch = c.epoch AND c.is_current AND c.now_ms - l.served_ms < c.lease_ms, false)
+      AS has_lease
+  FROM hosts h LEFT JOIN leases l ON l.host_id = h.id CROSS JOIN (
+    SELECT c.epoch, c.epoch_served_ms, c.lease_ms, c.timeline = timeline() AS is_current,
+      CASE WHEN c.timeline <> timeline() THEN c.served_ms ELSE ${servedAt('clock_timestamp()')} END AS now_ms
+    FROM clock c OFFSET 0
+  ) c;
+
+CREATE OR REPLACE FUNCTION served_now() RETURNS bigint LANGUAGE sql STABLE AS $$
+  SELECT CASE WHEN c.timeline <> timeline() THEN c.served_ms ELSE ${servedAt('clock_timestamp()')} END FROM clock c
+$$;
+
+-- Lets the clock of silence go on.
+CREATE OR REPLACE FUNCTION tick(moment timestamptz) RETURNS clock LANGUAGE plpgsql AS $$
 DECLARE
   c clock;
+  line bigint := timeline();
+  is_held boolean;
+BEGIN
+  SELECT * INTO c FROM clock FOR UPDATE SKIP LOCKED;
+  is_held := FOUND;
+  IF NOT is_held THEN SELECT * INTO c FROM clock; END IF;
+  IF c.timeline = line THEN
+    c.served_ms := ${servedAt('moment')};
+  ELSE
+    -- Another server with another clock: every lease is void, and no silence is older than this.
+    c.epoch_served_ms := greatest(c.served_ms, (SELECT max(l.served_ms) FROM leases l));
+    c.timeline := line;
+    c.epoch := c.epoch + 1;
+    c.renewed_at := moment;
+    c.served_ms := greatest(c.epoch_served_ms, (SELECT max(l.served_ms + ${stepOf('l', 'moment')})
+      FROM leases l WHERE l.epoch = c.epoch));
+  END IF;
+  c.renewed_at := moment;
+  IF is_held THEN
+    UPDATE clock SET served_ms = c.served_ms, renewed_at = moment, epoch = c.epoch, timeline = c.timeline,
+      epoch_served_ms = c.epoch_served_ms;
+  END IF;
+  RETURN c;
+END $$;
+
+CREATE OR REPLACE FUNCTION renew_lease(host text, lost_after_ms bigint, platform text, places integer, report jsonb,
+  OUT is_member boolean, OUT is_draining boolean, OUT was_lost boolean, OUT epoch bigint, OUT lease_ms bigint, OUT silent text[])
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = strongroom, pg_temp AS $$
+DECLARE
+  moment timestamptz := clock_timestamp();
+  c clock;
+BEGIN
+  SELECT h.draining_ms IS NOT NULL INTO is_draining FROM hosts h WHERE h.id = host AND h.database_role = session_user;
+  is_member := FOUND;
+  IF NOT is_member THEN RETURN; END IF;
+  c := tick(moment);
+  epoch := c.epoch;
+  lease_ms := c.lease_ms;
+  SELECT l.lost_at IS NOT NULL INTO was_lost FROM leases l WHERE l.host_id = host;
+  was_lost := coalesce(was_lost, false);
+  INSERT INTO leases AS l (host_id, epoch, renewed_at, served_ms, platform, places, report, lost_after_ms)
+    VALUES (host, c.epoch, moment, c.served_ms, renew_lease.platform, renew_lease.places, renew_lease.report,
+      least(renew_lease.lost_after_ms, 86400000))
+    ON CONFLICT (host_id) DO UPDATE SET epoch = excluded.epoch, renewed_at = excluded.renewed_at,
+      served_ms = excluded.served_ms, lost_at = NULL, platform = excluded.platform, places = excluded.places,
+      report = excluded.report, lost_after_ms = excluded.lost_after_ms;
+  silent := ARRAY(SELECT s.id FROM host_states s JOIN leases l ON l.host_id = s.id WHERE s.lost_at IS NULL
+    AND s.silent_ms > greatest(renew_lease.lost_after_ms, l.lost_after_ms, c.lost_ms_min) ORDER BY s.id LIMIT 16);
+END $$;
+
+-- Whether a host has been silent for so long that it may be given up: by the setting of the host that
+-- asks and by its own, whichever is longer.
+CREATE FUNCTION is_silent(host text, lost_after_ms bigint) RETURNS boolean LANGUAGE sql VOLATILE AS $$
+  SELECT EXISTS (SELECT 1 FROM host_states s JOIN leases l ON l.host_id = s.id CROSS JOIN clock c
+    WHERE s.id = host AND s.lost_at IS NULL
+      AND s.silent_ms > greatest(is_silent.lost_after_ms, l.lost_after_ms, c.lost_ms_min))
+$$;
+
+-- The host's row is locked after it was found silent alone: a host that renews never waits for this.
+CREATE OR REPLACE FUNCTION mark_lost(host text, lost_after_ms bigint) RETURNS boolean
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = strongroom, pg_temp AS $$
 BEGIN
   IF NOT is_owner() AND NOT EXISTS (SELECT 1 FROM hosts h WHERE h.database_role = session_user) THEN
     PERFORM refuse('give a host up as a role of no host', host);
   END IF;
-  c := tick(clock_timestamp());
-  UPDATE leases l SET lost_at = clock_timestamp() FROM host_states s
-    WHERE l.host_id = host AND s.id = host AND s.lost_at IS NULL AND s.silent_ms > greatest(lost_after_ms, c.lost_ms_min);
-  IF FOUND THEN PERFORM note_action('host.lost', (SELECT name FROM hosts WHERE id = host), NULL, '{}'); END IF;
-  RETURN FOUND;
+  PERFORM tick(clock_timestamp());
+  IF NOT is_silent(host, lost_after_ms) THEN RETURN false; END IF;
+  PERFORM FROM leases l WHERE l.host_id = host FOR UPDATE;
+  IF NOT is_silent(host, lost_after_ms) THEN RETURN false; END IF;
+  UPDATE leases l SET lost_at = clock_timestamp() WHERE l.host_id = host;
+  PERFORM note_action('host.lost', (SELECT name FROM hosts WHERE id = host), NULL, '{}');
+  RETURN true;
 END $$;
 
 -- Hosts come, go and get another role by the owner's hand alone: no other role is given these two.

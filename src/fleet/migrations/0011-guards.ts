@@ -1,8 +1,9 @@
 // Schema 11: which rows of the shared tables a host's role may add, change and delete. Pure.
 //
 // Triggers run after the row was written, within the statement; one that refuses takes all of it back.
-// Changes that a guard makes to other rows (pg_trigger_depth() > 1) follow from a row that was judged;
-// those of a foreign key are judged by themselves.
+// They judge statements by the role that sends them (is_judged): a role may have triggers of its own, on
+// temporary tables, so that it says nothing how deep a statement is. The owner's own ones are noted.
+// Rows that follow from one that was judged are written by the owner's role, and not judged again.
 // A branch that says nothing allows; each ends with a refusal.
 
 import type { FleetMigration } from './migration.ts'
@@ -92,13 +93,6 @@ BEGIN
     IF is_owner() OR least(OLD.revoked_at_ms, OLD.expires_at_ms) < now_ms() - 60 * 86400000::bigint THEN RETURN NULL; END IF;
     PERFORM refuse('delete a key that is kept', OLD.prefix);
   END IF;
-  IF pg_trigger_depth() > 1 THEN RETURN NULL; END IF;
-  IF NEW.instance_id IS NULL AND NOT EXISTS (SELECT 1 FROM instances WHERE id = OLD.instance_id)
-    AND changed_columns(to_jsonb(OLD), to_jsonb(NEW)) = '{"instance_id": null}' THEN
-    -- The record of its instance is gone: it is no key of the organization.
-    UPDATE gateway_keys SET revoked_at_ms = now_ms() WHERE prefix = NEW.prefix AND revoked_at_ms IS NULL;
-    RETURN NULL;
-  END IF;
   changed := changed_columns(to_jsonb(OLD), to_jsonb(NEW)) - 'last_used_at_ms';
   IF changed = '{}' THEN RETURN NULL; END IF;
   own := EXISTS (SELECT 1 FROM instances i WHERE i.id = NEW.instance_id AND (is_own(i.host_id) OR i.desired = 'absent'));
@@ -113,6 +107,30 @@ BEGIN
   PERFORM refuse('change this of a key', OLD.prefix);
 END $$;
 
+-- The record of its instance is gone: it is no key of the organization.
+CREATE FUNCTION end_left_key() RETURNS trigger
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = strongroom, pg_temp AS $$
+BEGIN
+  UPDATE gateway_keys SET revoked_at_ms = now_ms() WHERE prefix = NEW.prefix AND revoked_at_ms IS NULL;
+  RETURN NULL;
+END $$;
+CREATE TRIGGER end_left_key AFTER UPDATE ON gateway_keys FOR EACH ROW
+  WHEN (OLD.instance_id IS NOT NULL AND NEW.instance_id IS NULL) EXECUTE FUNCTION end_left_key();
+
+-- Another host begins anew with it.
+CREATE FUNCTION begin_attempt() RETURNS trigger
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = strongroom, pg_temp AS $$
+BEGIN
+  DELETE FROM instance_addresses WHERE instance_id = NEW.id;
+  DELETE FROM instance_attestations WHERE instance_id = NEW.id;
+  DELETE FROM instance_changes WHERE instance_id = NEW.id AND status <> 'provisioning';
+  UPDATE gateway_keys SET revoked_at_ms = greatest(created_at_ms, NEW.changed_at_ms)
+    WHERE instance_id = NEW.id AND revoked_at_ms IS NULL;
+  RETURN NULL;
+END $$;
+CREATE TRIGGER begin_attempt AFTER UPDATE ON instances FOR EACH ROW
+  WHEN (NEW.attempt > OLD.attempt) EXECUTE FUNCTION begin_attempt();
+
 CREATE FUNCTION guard_instances() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = strongroom, pg_temp AS $$
 DECLARE
@@ -120,14 +138,6 @@ DECLARE
   away boolean;
   changed jsonb;
 BEGIN
-  IF TG_OP = 'UPDATE' AND NEW.attempt > OLD.attempt THEN
-    -- Another host begins anew with it.
-    DELETE FROM instance_addresses WHERE instance_id = NEW.id;
-    DELETE FROM instance_attestations WHERE instance_id = NEW.id;
-    DELETE FROM instance_changes WHERE instance_id = NEW.id AND status <> 'provisioning';
-    UPDATE gateway_keys SET revoked_at_ms = greatest(created_at_ms, NEW.changed_at_ms)
-      WHERE instance_id = NEW.id AND revoked_at_ms IS NULL;
-  END IF;
   IF is_owner() THEN RETURN NULL; END IF;
   IF TG_OP = 'DELETE' THEN
     IF is_kept_instance(OLD.status, OLD.terminated_at_ms) THEN PERFORM refuse('delete an instance that is kept', OLD.id); END IF;
@@ -139,7 +149,10 @@ BEGIN
     IF takes_instances(NEW.host_id) AND NEW.attempt = 1 AND NEW.egress_bytes = 0
       AND (NEW.desired, NEW.status) IN (('present', 'provisioning'), ('absent', 'terminating'))
       AND (NEW.failure_code, NEW.failure_message, NEW.egress_observed_at_ms, NEW.egress_block_applied_at_ms,
-        NEW.ready_at_ms, NEW.terminated_at_ms) IS NULL THEN RETURN NULL; END IF;
+        NEW.ready_at_ms, NEW.terminated_at_ms) IS NULL THEN
+      PERFORM note_action('instance.added', NEW.name, NEW.organization_id, jsonb_build_object('host', NEW.host_id));
+      RETURN NULL;
+    END IF;
     PERFORM refuse('add such an instance to another host', NEW.id);
   END IF;
   moved := NEW.host_id <> OLD.host_id;
@@ -152,6 +165,10 @@ BEGIN
   END IF;
   IF moved AND (OLD.status <> 'provisioning' OR OLD.desired <> 'present' OR NEW.attempt > 2) THEN
     PERFORM refuse('give this instance to another host', OLD.id);
+  END IF;
+  IF moved THEN
+    PERFORM note_action('instance.moved', OLD.name, OLD.organization_id,
+      jsonb_build_object('host', NEW.host_id, 'before', OLD.host_id));
   END IF;
   IF is_own(OLD.host_id) THEN RETURN NULL; END IF;
   away := is_away(OLD.host_id);
@@ -183,7 +200,7 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = strongroom, pg_temp AS $$
 DECLARE
   i instances;
 BEGIN
-  IF is_owner() OR pg_trigger_depth() > 1 THEN RETURN NULL; END IF;
+  IF is_owner() THEN RETURN NULL; END IF;
   SELECT * INTO i FROM instances WHERE id = CASE TG_OP WHEN 'DELETE' THEN OLD.instance_id ELSE NEW.instance_id END;
   IF TG_OP = 'DELETE' THEN
     -- It goes with the record of its instance, or before it.
@@ -210,7 +227,7 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = strongroom, pg_temp AS $$
 DECLARE
   i instances;
 BEGIN
-  IF is_owner() OR pg_trigger_depth() > 1 THEN RETURN NULL; END IF;
+  IF is_owner() THEN RETURN NULL; END IF;
   IF TG_OP = 'DELETE' THEN
     SELECT * INTO i FROM instances WHERE id = OLD.instance_id;
     IF i.id IS NULL OR is_own(i.host_id) OR NOT is_kept_instance(i.status, i.terminated_at_ms) THEN RETURN NULL; END IF;
@@ -222,28 +239,40 @@ BEGIN
   RETURN NULL;
 END $$;
 
--- Responses that a repeated create gets are kept for 24 hours; clocks may differ by one.
+-- A response that a repeated create gets is one about an instance of that organization that this very
+-- transaction added, which is on record if it is another host's, or one that the host has. It is kept
+-- for 24 hours; clocks may differ by one.
 CREATE FUNCTION guard_idempotency() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = strongroom, pg_temp AS $$
 BEGIN
-  IF is_owner() OR OLD.created_at_ms < now_ms() - 23 * 3600000::bigint THEN RETURN NULL; END IF;
-  IF TG_OP = 'DELETE' THEN
-    IF EXISTS (SELECT 1 FROM organizations WHERE id = OLD.organization_id AND deleting_at_ms IS NOT NULL) THEN RETURN NULL; END IF;
+  IF is_owner() THEN RETURN NULL; END IF;
+  IF TG_OP <> 'INSERT' AND OLD.created_at_ms >= now_ms() - 23 * 3600000::bigint AND NOT (TG_OP = 'DELETE'
+    AND EXISTS (SELECT 1 FROM organizations WHERE id = OLD.organization_id AND deleting_at_ms IS NOT NULL)) THEN
+    PERFORM refuse('forget a response that is kept', OLD.organization_id);
   END IF;
-  PERFORM refuse('forget a response that is kept', OLD.organization_id);
+  IF TG_OP <> 'DELETE' AND NOT EXISTS (SELECT 1 FROM instances i WHERE i.organization_id = NEW.organization_id
+    AND i.name = NEW.response_data::jsonb ->> 'name'
+    AND (i.xmin = pg_current_xact_id()::xid OR is_own(i.host_id))) THEN
+    PERFORM refuse('keep a response of which no instance came', NEW.organization_id);
+  END IF;
+  RETURN NULL;
 END $$;
 
--- Sums of a host's own books, until they are older than any host keeps them.
+-- Sums of a host's own books are its own, and go after 60 days at the soonest. Those of a host that has
+-- left the fleet stay for 400 days: no host counts them anew.
 CREATE FUNCTION guard_usage() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = strongroom, pg_temp AS $$
 DECLARE
   old_row jsonb;
+  kept interval;
 BEGIN
   IF is_owner() THEN RETURN NULL; END IF;
   IF TG_OP = 'DELETE' THEN
     old_row := to_jsonb(OLD);
-    IF coalesce(old_row ->> 'day', old_row ->> 'month') < to_char(to_timestamp(now_ms() / 1000) AT TIME ZONE 'UTC'
-        - interval '60 days', CASE WHEN old_row ? 'day' THEN 'YYYY-MM-DD' ELSE 'YYYY-MM' END) THEN RETURN NULL; END IF;
+    kept := CASE WHEN is_own(OLD.host_id) THEN '60 days' WHEN NOT EXISTS (SELECT 1 FROM hosts WHERE id = OLD.host_id)
+      THEN '400 days' END;
+    IF coalesce(old_row ->> 'day', old_row ->> 'month') < to_char(clock_timestamp() AT TIME ZONE 'UTC' - kept,
+      CASE WHEN old_row ? 'day' THEN 'YYYY-MM-DD' ELSE 'YYYY-MM' END) THEN RETURN NULL; END IF;
     PERFORM refuse('delete sums that are kept', OLD.organization_id);
   END IF;
   IF NOT is_own(NEW.host_id) OR (TG_OP = 'UPDATE' AND NEW.host_id <> OLD.host_id) THEN
@@ -329,6 +358,7 @@ END $$;
 DO $$
 DECLARE
   guarded record;
+  judged text;
 BEGIN
   FOR guarded IN SELECT * FROM (VALUES
     ('organizations', 'guard_organizations'), ('keys', 'guard_keys'), ('gateway_keys', 'guard_gateway_keys'),
@@ -338,14 +368,14 @@ BEGIN
     ('build_nonces', 'guard_build_nonces'), ('build_reservations', 'guard_build_reservations'),
     ('outboxes', 'guard_outboxes'), ('idempotency', 'guard_idempotency')) AS t (name, guard)
   LOOP
-    IF guarded.name <> 'idempotency' THEN
-      EXECUTE format('CREATE TRIGGER guard_insert AFTER INSERT ON %I FOR EACH ROW EXECUTE FUNCTION %I()',
-        guarded.name, guarded.guard);
-    END IF;
-    EXECUTE format('CREATE TRIGGER guard_update AFTER UPDATE ON %I FOR EACH ROW WHEN (OLD.* IS DISTINCT FROM NEW.*)
-      EXECUTE FUNCTION %I()', guarded.name, guarded.guard);
-    EXECUTE format('CREATE TRIGGER guard_delete AFTER DELETE ON %I FOR EACH ROW EXECUTE FUNCTION %I()',
-      guarded.name, guarded.guard);
+    -- Of the owner's own statements the first alone is noted; what follows from it is not.
+    judged := 'is_judged() OR (pg_has_role(session_user, current_user, ''MEMBER'') AND pg_trigger_depth() = 0)';
+    EXECUTE format('CREATE TRIGGER guard_insert AFTER INSERT ON %I FOR EACH ROW WHEN (%s) EXECUTE FUNCTION %I()',
+      guarded.name, judged, guarded.guard);
+    EXECUTE format('CREATE TRIGGER guard_update AFTER UPDATE ON %I FOR EACH ROW
+      WHEN (OLD.* IS DISTINCT FROM NEW.* AND (%s)) EXECUTE FUNCTION %I()', guarded.name, judged, guarded.guard);
+    EXECUTE format('CREATE TRIGGER guard_delete AFTER DELETE ON %I FOR EACH ROW WHEN (%s) EXECUTE FUNCTION %I()',
+      guarded.name, judged, guarded.guard);
   END LOOP;
 END $$;
 

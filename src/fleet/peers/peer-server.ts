@@ -4,7 +4,7 @@
 import type { Clock } from '../../base/clock.ts'
 import type { Logger } from '../../base/log.ts'
 import { Places } from '../../base/work/places.ts'
-import type { PassedPrincipal } from '../../contract/http/passed-principal.ts'
+import { type PassedPrincipal, principalText } from '../../contract/http/passed-principal.ts'
 import {
   type CalledService,
   decodeCall,
@@ -61,6 +61,8 @@ export type PeerServerView = {
 }
 
 const callsMax = 4_096
+/** In the log. */
+const pathCharsMax = 200
 /** The part of all calls under way that one host may have. */
 const hostParts = 4
 
@@ -75,6 +77,11 @@ export function createPeerServer(deps: PeerServerDeps): PeerServer {
     refused += 1
     log.debug('a call of another host was refused', { host: call.from, refusal })
     return new Response(null, { status: 401, headers: { [refusalField]: refusal } })
+  }
+  /** For the operator: a host of the fleet can ask in the name of each key. */
+  const note = ({ from, service, principal }: SignedCall, { method, url }: Request) => {
+    const path = targetOf(url).split('?', 1)[0]?.slice(0, pathCharsMax)
+    log.info('a call of another host was taken', { from, service, method, path, caller: principalText(principal) })
   }
   /** Null: nobody of this fleet signed it for this host. */
   const callOf = async (request: Request): Promise<SignedCall | null> => {
@@ -101,6 +108,7 @@ export function createPeerServer(deps: PeerServerDeps): PeerServer {
     const giveBack = places.take([{ name: call.from, parts: hostParts }])
     if (typeof giveBack === 'string') return refuse(call, 'busy')
     served[call.service] += 1
+    note(call, request)
     request.signal.addEventListener('abort', giveBack, { once: true })
     const answered = await service(request, {
       address: () => call.client,

@@ -35,6 +35,8 @@ async function loses(by: Host, lost: Host): Promise<void> {
       await owner.transactPlain(async tx => {
         await tx.query('UPDATE clock SET served_ms = served_ms + 120000')
         await tx.query('UPDATE leases SET served_ms = served_ms + 120000 WHERE host_id <> $1', [hostId])
+        // Its own setting holds as well.
+        await tx.query('UPDATE leases SET lost_after_ms = 0 WHERE host_id = $1', [hostId])
       })
     })
     return (await giveUpSilent(postgres, { hostId, lostAfterMs: 60_000 }, giveUpInstancesOf)) !== null

@@ -75,9 +75,9 @@ test.skipIf(missing)(
     const version = Number(await fleet.sql('SELECT version FROM strongroom.fleet'))
     await until('the other has it', wholeMs, () => stays.inside.fleet.view().version >= version)
     await trim(fleet)
+    await fleet.joins('late')
     // Holds the copy up before its last table.
     await fleet.sql('ALTER TABLE strongroom.idempotency RENAME TO hidden')
-    await fleet.joins('late')
     const lines: string[] = []
     const log = (line: string) => void lines.push(line)
     let late = await fleet.host('late', { isJoined: true, log })
@@ -131,11 +131,12 @@ test.skipIf(missing)('in the place of an older copy', async () => {
   await until('ready', 60_000, async () => (await back.shown(name)).status === 'ready')
   fleet.cut()
   await until('cut off', 60_000, () => !back.inside.postgres.view().isReachable)
-  const [{ id } = { id: '' }] = back.inside.store.directory.db.all<{ id: string }>(
-    `SELECT id FROM instances WHERE name = '${name}'`,
-  )
+  const [{ id, organizationId } = { id: '', organizationId: '' }] = back.inside.store.directory.db.all<{
+    id: string
+    organizationId: string
+  }>(`SELECT id, organization_id AS "organizationId" FROM instances WHERE name = '${name}'`)
   const unbound = { requestsPerMinute: null, tokensPerMinute: null, concurrencyMax: null, expiresAtMs: null }
-  const minted = { prefix: 'minted', organizationId: 'big', instanceId: id, secretSha256: new Uint8Array(32), nowMs: 1 }
+  const minted = { prefix: 'minted', organizationId, instanceId: id, secretSha256: new Uint8Array(32), nowMs: 1 }
   back.inside.store.directory.transact(tx => insertGatewayKey(tx, { ...unbound, ...minted }))
   await fleet.sql(`SET search_path = strongroom; BEGIN; SELECT begin_change(true);
     DELETE FROM instances WHERE id IN ('big-1', 'big-500'); DELETE FROM idempotency WHERE key LIKE 'key-1%'; COMMIT`)

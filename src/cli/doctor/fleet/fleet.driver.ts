@@ -8,7 +8,7 @@ import { silentLogger } from '../../../base/log.ts'
 import { resultOr } from '../../../base/result-or.ts'
 import { databaseText } from '../../../config/fleet/database-url.ts'
 import type { Config } from '../../../config/schema.ts'
-import type { PostgresTarget } from '../../../fleet/driver.ts'
+import { fleetSchema, type PostgresTarget } from '../../../fleet/driver.ts'
 import { reasonOf } from '../../../fleet/failures.ts'
 import { createFleetAdmin } from '../../../fleet/hosts/fleet-admin.ts'
 import { checkSchema, newestOf } from '../../../fleet/migrations.ts'
@@ -68,18 +68,20 @@ async function serverFacts(postgres: Postgres) {
   const [row] = await postgres.query<{
     readonly name: string
     readonly isSuperuser: boolean
+    readonly isOwner: boolean
     readonly isTls: boolean
     readonly names: string
     readonly commit: string
   }>(
     `SELECT current_user AS name, (SELECT rolsuper FROM pg_roles WHERE rolname = current_user) AS "isSuperuser",
+       pg_has_role(current_user, (SELECT nspowner FROM pg_namespace WHERE nspname = '${fleetSchema}'), 'MEMBER') AS "isOwner",
        (SELECT ssl FROM pg_stat_ssl WHERE pid = pg_backend_pid()) AS "isTls",
        current_setting('synchronous_standby_names') AS names, current_setting('synchronous_commit') AS commit`,
   )
   return {
     answerMs: systemClock.monotonicMs() - beganMs,
     isTls: row?.isTls ?? false,
-    role: { name: row?.name ?? '', isSuperuser: row?.isSuperuser ?? false },
+    role: { name: row?.name ?? '', isSuperuser: row?.isSuperuser ?? false, isOwner: row?.isOwner ?? false },
     synchronousStandbyNames: row?.names ?? '',
     synchronousCommit: row?.commit ?? '',
   }

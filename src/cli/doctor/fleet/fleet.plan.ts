@@ -14,7 +14,7 @@ export type FleetFacts =
       readonly schema: number
       readonly schemaNewest: number
       /** The role that this host signs in as. */
-      readonly role: { readonly name: string; readonly isSuperuser: boolean }
+      readonly role: { readonly name: string; readonly isSuperuser: boolean; readonly isOwner: boolean }
       /** Settings of the server. */
       readonly synchronousStandbyNames: string
       readonly synchronousCommit: string
@@ -80,9 +80,12 @@ function replicationCheck({ synchronousStandbyNames: names, synchronousCommit: c
 
 function roleCheck({ role }: Read): Check {
   const name = 'fleet role'
-  if (!role.isSuperuser) return pass(name, `signs in as ${role.name}`)
+  if (!role.isSuperuser && !role.isOwner) return pass(name, `signs in as ${role.name}`)
   const remedy = 'make a role for each host, and enter it by `strongroom fleet join --as …`, which gives it its rights'
-  return warn(name, `${role.name} is a superuser: whoever takes this host has the whole database server`, remedy)
+  const problem = role.isSuperuser
+    ? 'is a superuser: whoever takes this host has the whole database server'
+    : 'owns the directory: whoever takes this host may write in the name of every other one'
+  return warn(name, `${role.name} ${problem}`, remedy)
 }
 
 function memberCheck({ hosts }: Read): Check {

@@ -22,6 +22,8 @@ type Row = {
   readonly effect: (host: FleetHost) => string
 }
 
+const byOwner = 'Where the role of this host does not own the database, run the command with --as and its owner.'
+
 const ACTIONS = {
   drain: {
     ...{ verb: 'Drain', busyWord: 'Draining …', tone: 'primary', isEnd: false, isTyped: false },
@@ -33,12 +35,12 @@ const ACTIONS = {
   },
   remove: {
     ...{ verb: 'Remove', busyWord: 'Removing …', tone: 'danger', isEnd: true, isTyped: false },
-    effect: () => 'It has drained and has no instance left; the fleet goes on without it.',
+    effect: () => `It has drained and has no instance left; the fleet goes on without it. ${byOwner}`,
   },
   forget: {
     ...{ verb: 'Forget for good', busyWord: 'Forgetting …', tone: 'danger', isEnd: true, isTyped: true },
     effect: ({ instances }) =>
-      `It does not come back: its ${countText(instances)} instances fail with host_lost. Refused while it renews its lease.`,
+      `It does not come back: its ${countText(instances)} instances fail with host_lost. Refused while it renews its lease. ${byOwner}`,
   },
 } as const satisfies Record<string, Row>
 

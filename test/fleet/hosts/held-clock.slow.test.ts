@@ -1,0 +1,74 @@
+// Goal: no host can have another one given up that renews its lease.
+
+import { afterAll, beforeAll, describe, expect, test } from 'bun:test'
+import { admitHost, asOwner, connect, newFleet, patientLimits } from '../../../scripts/rigs/postgres/fleet.ts'
+import { hasPostgres, type PostgresServer, startPostgres } from '../../../scripts/rigs/postgres/server.ts'
+import { skipUnless } from '../../../scripts/rigs/skip.ts'
+
+describe.skipIf(skipUnless(hasPostgres, 'needs PostgreSQL (scripts/setup installs it)'))('a held clock', () => {
+  let server: PostgresServer
+  beforeAll(async () => {
+    server = await startPostgres()
+  }, 120_000)
+  afterAll(() => server[Symbol.asyncDispose]())
+
+  // Goal: a host that renews is not given up, although another one holds on to all that a renewal writes: its own
+  // row, and the clock of silence. Within its open transaction the clock goes on for that host alone.
+  test('a host that renews has its lease beside one that holds the clock', async () => {
+    const fleet = await newFleet(server)
+    const names = ['a', 'b']
+    const urls = await Promise.all(names.map(id => admitHost(fleet, { id, name: id })))
+    const [a, evil] = await Promise.all(urls.map(url => connect(server, url, { ...patientLimits, lockMs: 1_000 })))
+    if (a === undefined || evil === undefined) throw new Error('two hosts')
+    const renewA = "SELECT renew_lease('a', 0, 'tcg', 5, '{}')"
+    const renewB = "SELECT renew_lease('b', 0, 'tcg', 5, '{}')"
+    await a.query(renewA)
+    // A step of the clock is so short that five seconds of the test are many of them.
+    await asOwner(fleet, owner => owner.query('UPDATE clock SET step_ms_max = 1000, lost_ms_min = 3000'))
+    const silences: number[] = []
+    await evil.transactPlain(async tx => {
+      const untilMs = performance.now() + 5_000
+      while (performance.now() < untilMs) {
+        await tx.query(renewB)
+        await a.query(renewA)
+        const [seen] = await tx.query<{ ms: number }>("SELECT silent_ms AS ms FROM host_states WHERE id = 'a'")
+        silences.push(seen?.ms ?? -1)
+        expect(await tx.query("SELECT mark_lost('a', 0) AS is")).toEqual([{ is: false }])
+        await Bun.sleep(100)
+      }
+      await tx.query(renewB)
+    })
+    expect(silences.length).toBeGreaterThan(2)
+    // The clock itself went on for as long as the other one held it.
+    const [clock] = await a.query<{ ms: number }>('SELECT served_ms AS ms FROM clock')
+    expect(clock?.ms).toBeGreaterThan(3_000)
+    expect(await a.query("SELECT has_lease AS is, lost_at AS lost FROM host_states WHERE id = 'a'")).toEqual([
+      { is: true, lost: null },
+    ])
+    await a.close()
+    await evil.close()
+  }, 120_000)
+
+  // Goal: however short the silence that a host gives another one, that one's own setting holds.
+  test('a host is given up no sooner than it says itself', async () => {
+    const fleet = await newFleet(server)
+    const a = await connect(server, await admitHost(fleet, { id: 'a', name: 'a' }))
+    const evil = await connect(server, await admitHost(fleet, { id: 'b', name: 'b' }))
+    await a.query("SELECT renew_lease('a', 60000, 'tcg', 5, '{}')")
+    const serve = (ms: number) =>
+      asOwner(fleet, owner =>
+        owner.query("UPDATE clock SET served_ms = served_ms + $1, renewed_at = clock_timestamp() + interval '1 day'", [
+          ms,
+        ]),
+      )
+    const renewed = "SELECT silent FROM renew_lease('b', 0, 'tcg', 5, '{}')"
+    await serve(50_000)
+    expect(await evil.query(renewed)).toEqual([{ silent: [] }])
+    expect(await evil.query("SELECT mark_lost('a', 0) AS is")).toEqual([{ is: false }])
+    await serve(12_000)
+    expect(await evil.query(renewed)).toEqual([{ silent: ['a'] }])
+    expect(await evil.query("SELECT mark_lost('a', 0) AS is")).toEqual([{ is: true }])
+    await a.close()
+    await evil.close()
+  })
+})
