@@ -290,7 +290,7 @@ describe('a bound body', () => {
     expect(await faultOf(carried(counted, { ...unbound, body: unbound.body.slice(0, 9) }))).toBe('invalid_request')
     expect(marks).toEqual([])
     await carried(counted, unbound)
-    expect(marks).toEqual([{ organizationId: 'o1', request: 'r1', epoch: null, mark: expect.any(String) }])
+    expect(marks).toEqual([{ keyDigest: 'k1', request: 'r1', epoch: null, mark: expect.any(String) }])
   })
 })
 
