@@ -36,9 +36,9 @@ test(
     }
     // The worker of these tests has no streams.
     for (const [model, stream, failed, name] of [
-      ['w', false, [], 'built-in'],
-      ['m', false, ['response-upstream'], 'far'],
-      ['m', true, ['response-upstream'], 'far'],
+      ['w', false, ['response-key-maker'], 'built-in'],
+      ['m', false, ['response-key-maker', 'response-upstream'], 'far'],
+      ['m', true, ['response-key-maker', 'response-upstream'], 'far'],
     ] as const) {
       const request = JSON.stringify({ model, messages: [{ role: 'user', content: 'Hello' }], stream })
       const response = await fetch(`${url}/v1/chat/completions`, {

@@ -22,7 +22,7 @@ import {
   serveTenant,
   submittedBuild,
 } from '../../../rigs/console/tenant-services.ts'
-import { sampleInstance } from '../../../rigs/instances/instance-attestation.ts'
+import { sampleInstance, samplePublicKey } from '../../../rigs/instances/instance-attestation.ts'
 import { checksOf, runHere } from '../../../rigs/program.ts'
 
 const own = await scriptedConsole()
@@ -115,7 +115,9 @@ test('an instance', async () => {
   expect(command).toMatch(
     /^strongroom verify instance k3v9x2ma\.acme\S* --document \S+ --nonce [\w-]{43} --policy instance-policy\.json --gateway-policy gateway-policy\.json$/,
   )
-  expect(await verify(command, tenant.instanceFiles, '--no-known-hosts')).toMatchObject({ code: 0, failed: [] })
+  // The machine that verifies has the tenant's own SSH key.
+  const ownKey = ['--no-known-hosts', '--public-key', samplePublicKey] as const
+  expect(await verify(command, tenant.instanceFiles, ...ownKey)).toMatchObject({ code: 0, failed: [] })
   expect(await commands()).toContain(
     `strongroom verify instance ${sampleInstance.hostname} --policy instance-policy.json --gateway-policy gateway-policy.json`,
   )

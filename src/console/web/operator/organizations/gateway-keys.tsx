@@ -43,14 +43,14 @@ export function GatewayKeys({ slug, isLiving }: { slug: string; isLiving: boolea
       actions={
         isLiving &&
         may('POST /organizations/:slug/gateway-keys') && (
-          <span class="row-actions">
+          <>
             <button type="button" onClick={() => (open.value = { kind: 'add' })}>
               Add a client's gateway key
             </button>
             <button type="button" onClick={() => (open.value = { kind: 'create' })}>
               New gateway key
             </button>
-          </span>
+          </>
         )
       }
     >

@@ -31,14 +31,14 @@ export function ApiKeys({ slug, isLiving }: { slug: string; isLiving: boolean })
       actions={
         isLiving &&
         may('POST /organizations/:slug/keys') && (
-          <span class="row-actions">
+          <>
             <button type="button" onClick={() => (isAdding.value = true)}>
               Add a client's API key
             </button>
             <button type="button" onClick={() => (isCreating.value = true)}>
               New API key
             </button>
-          </span>
+          </>
         )
       }
     >
