@@ -2,9 +2,9 @@
 
 export const PHASES = {
   /** Needs only Bun: no root, network namespace, QEMU or built executable. Also in `bun run check`. */
-  unit: { suffix: '.test.ts', lanes: null, needsBuild: false, timeoutMs: 300_000, testTimeoutMs: 20_000 },
+  unit: { suffix: '.test.ts', lanes: null, needsBuild: false, timeoutMs: 600_000, testTimeoutMs: 20_000 },
   /** Takes seconds, or starts other runtimes. Many wait for leases and retries: a third lane fills the processors. */
-  slow: { suffix: '.slow.test.ts', lanes: 3, needsBuild: false, timeoutMs: 1_200_000, testTimeoutMs: 120_000 },
+  slow: { suffix: '.slow.test.ts', lanes: 3, needsBuild: false, timeoutMs: 2_400_000, testTimeoutMs: 120_000 },
   /** Holds a clock to close bounds (`test/meta/phases.ts`), so it must not share the processors. */
   alone: { suffix: '.alone.test.ts', lanes: 1, needsBuild: false, timeoutMs: 900_000, testTimeoutMs: 60_000 },
   /** Needs root, and changes nothing outside of namespaces of its own. Waits more than it computes. */
