@@ -112,7 +112,7 @@ describe('workload.json by its digest', () => {
     const traces = { sampleRatio: 1, followParent: false, forwardParent: false }
     const cases = [
       [{ usageLabels: true as const }, 'usage-labels', 'the host gets `user` and `metadata` of each request'],
-      [{ padStreams: 'off' as const }, 'no-padding', 'packets show the host the length of each token'],
+      [{ padStreams: 'off' as const }, 'no-padding', 'packets of streams show the length of each token'],
       [{ keptResponses: keptResponsesDefault }, 'kept-responses', 'stay in the memory of the gateway'],
       [{ traces }, 'traces', 'the host gets spans of single requests'],
     ] as const

@@ -11,10 +11,10 @@ export const exposureNames = Exposure.anyOf.map(item => item.const)
 
 /** Meaning of each setting for a client. */
 export const EXPOSURE_WORDS: Readonly<Record<Exposure, string>> = {
-  'usage-labels': 'the host gets `user` and `metadata` of each request, in the usage ledger',
-  'no-padding': 'streams are not padded, so their packets show the host the length of each token',
-  'kept-responses': 'requests and responses stay in the memory of the gateway for later requests of the same key',
-  traces: 'the host gets spans of single requests: times of each attempt, finish reasons, counts and codes',
+  'usage-labels': 'the host gets `user` and `metadata` of each request',
+  'no-padding': 'packets of streams show the length of each token',
+  'kept-responses': 'the gateway keeps requests and responses for later requests of the key',
+  traces: 'the host gets times, finish reasons, counts and codes of each request',
 }
 
 /** Returns the settings of a gateway in a VM that have to be allowed, in the order of EXPOSURE_WORDS. */
