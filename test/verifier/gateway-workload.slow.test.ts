@@ -113,8 +113,8 @@ describe('workload.json by its digest', () => {
     const cases = [
       [{ usageLabels: true as const }, 'usage-labels', 'the host gets `user` and `metadata` of each request'],
       [{ padStreams: 'off' as const }, 'no-padding', 'packets of streams show the length of each token'],
-      [{ keptResponses: keptResponsesDefault }, 'kept-responses', 'stay in the memory of the gateway'],
-      [{ traces }, 'traces', 'the host gets spans of single requests'],
+      [{ keptResponses: keptResponsesDefault }, 'kept-responses', 'the gateway keeps requests and responses'],
+      [{ traces }, 'traces', 'the host gets times, finish reasons, counts'],
     ] as const
     for (const [gateway, name, words] of cases) {
       await using exposing = await EnclaveBench.start({ upstreams: [far], gateway })
