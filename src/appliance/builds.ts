@@ -259,8 +259,8 @@ function callers({
       else byKey.take(keyPrefix)
     },
     caller: (headers, need, passed) => {
-      const isNobody = passed === undefined ? headers.get('authorization') === null : passed === null
-      if (auth === 'open' && isNobody) return { organizationId: null, slug: null, keyPrefix: null }
+      const hasNoKey = passed === undefined ? headers.get('authorization') === null : passed === null
+      if (auth === 'open' && hasNoKey) return { organizationId: null, slug: null, keyPrefix: null }
       const { organization, keyPrefix } = authenticate(headers, need, passed)
       return { organizationId: organization.id, slug: organization.slug, keyPrefix }
     },

@@ -57,7 +57,7 @@ export type GatewayVmParts = Runtime & {
   readonly trust: () => Promise<HostTrust>
   readonly clockGuard: ClockGuard
   readonly publish: Publish
-  /** Null: the gateway has no VM. */
+  /** Null if the gateway has no VM. */
   readonly workloads: GatewayWorkloads | null
   /** Null, or left out: this host is in no fleet. */
   readonly shares?: FleetShares | null

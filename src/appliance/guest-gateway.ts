@@ -33,7 +33,7 @@ export type GuestGatewayParts = {
   readonly guestCaPem: string
   /** SHA-384 of the operator's ID key. */
   readonly operatorKey: { readonly digest: Uint8Array }
-  /** Null: the gateway has no VM. */
+  /** Null if the gateway has no VM. */
   readonly workloads: Pick<GatewayWorkloads, 'textFor'> | null
   readonly simulatedPlatform: () => Promise<Pick<SimulatedHost, 'root'>>
   readonly log: Logger

@@ -58,7 +58,7 @@ export type InstancesParts = Runtime & {
   readonly link: FleetLink | null
   readonly peers: Pick<Peers, 'forward'> | null
   readonly trust: AttestationTrustOf
-  /** Null: the gateway has no VM. */
+  /** Null if the gateway has no VM. */
   readonly workloads: Pick<GatewayWorkloads, 'textFor'> | null
   readonly operatorKey: Pick<OperatorKey, 'digest'>
   readonly firewall: Pick<FirewallWatch, 'cutOff'>

@@ -38,7 +38,7 @@ export type BuildPeer = {
   readonly mayPause: () => void
   /** Another host of the fleet has passed the request on: it goes no further. */
   readonly isPassedOn?: boolean
-  /** The caller that this other host has authenticated; null: a caller without a key. */
+  /** The caller that this other host has authenticated. Null if the caller has no key. */
   readonly principal?: PassedPrincipal | null
 }
 

@@ -27,7 +27,7 @@ export type PassedPeer = {
   readonly address: () => string
   /** From now on this response may pause for longer than others. */
   readonly mayPause: () => void
-  /** The caller that this other host has authenticated; null: a caller without a key. */
+  /** The caller that this other host has authenticated. Null if the caller has no key. */
   readonly principal: PassedPrincipal | null
   /** Id of that host. */
   readonly from: string

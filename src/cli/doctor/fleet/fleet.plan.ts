@@ -83,8 +83,8 @@ function roleCheck({ role }: Read): Check {
   if (!role.isSuperuser && !role.isOwner) return pass(name, `signs in as ${role.name}`)
   const remedy = 'make a role for each host, and enter it by `strongroom fleet join --as …`, which gives it its rights'
   const problem = role.isSuperuser
-    ? 'is a superuser: whoever takes this host has the whole database server'
-    : 'owns the directory: whoever takes this host may write in the name of every other one'
+    ? 'is a superuser: an attacker on this host has the whole database server'
+    : 'owns the directory: an attacker on this host can write in the name of every other one'
   return warn(name, `${role.name} ${problem}`, remedy)
 }
 
