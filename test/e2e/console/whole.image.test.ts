@@ -132,7 +132,7 @@ inOwnNetns(
         await all.getByRole('log').getByText('agent started').waitFor()
         await all.getByRole('meter', { name: 'Of its whole life' }).waitFor()
         await writePolicies(appliance, images)
-        expect(await verdict(own, appliance, ...noGatewayVm)).toEqual([0, []])
+        expect(await verdict(own, appliance, '--public-key', appliance.publicKey, ...noGatewayVm)).toEqual([0, []])
 
         await own.getByRole('link', { name: 'Builds' }).click()
         await button(own, 'New build').click()

@@ -1,6 +1,8 @@
 // The maker of the caller's gateway key, by the word of a gateway that was verified just before.
 // Effects: the network, a file.
 
+import { parsedJson } from '../../../attest/encoding/json.ts'
+import { parsed } from '../../../attest/malformed.ts'
 import { type Check, fail, notChecked, pass } from '../../../attest/verdict.ts'
 import { equalConstantTime } from '../../../base/bytes.ts'
 import { messageOf } from '../../../base/fault.ts'
@@ -48,7 +50,9 @@ export async function askKeyMaker({ key, tlsSpkiDigest, url, ca, timeoutMs }: Ke
   if ('outcome' in answer) return answer
   const { status, body } = answer
   if (status !== 200) return fail(checkName, `${status}: ${refusalIn(body, 'no usage')}`)
-  const maker = keyMakerIn(jsonIn(body))
+  const usage = parsed(() => parsedJson('the usage', body))
+  if (!usage.ok) return fail(checkName, usage.reason)
+  const maker = keyMakerIn(usage.value)
   if (maker === null) return notChecked(checkName, 'this gateway is of a release that does not say', false)
   return maker === 'client' ? pass(checkName, CLIENT) : notChecked(checkName, HOST, false)
 }
@@ -56,11 +60,3 @@ export async function askKeyMaker({ key, tlsSpkiDigest, url, ca, timeoutMs }: Ke
 const CLIENT = 'the operator registered a digest of your key; if you made the key yourself, the host cannot act as you'
 const HOST =
   'the host minted your key, so it can act as you; `strongroom gateway key new` makes a key that it never sees'
-
-function jsonIn(body: Uint8Array): unknown {
-  try {
-    return JSON.parse(Buffer.from(body).toString('utf8'))
-  } catch {
-    return null
-  }
-}
