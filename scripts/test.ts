@@ -25,6 +25,7 @@ import { clearLeftovers, killMarked, runMarkVariable } from './lib/leftovers.ts'
 import { busyPercent, processorTimes } from './lib/machine.ts'
 import { BUILD_BESIDE, groupsOf, PHASE_NAMES, PHASES, type PhaseName, phaseOf, testFiles } from './lib/phases.ts'
 import { type FailedFile, type FlakyFile, judgeFlaky, repeatFailed } from './lib/repeat.ts'
+import { Reuse } from './lib/results/reuse.ts'
 import { startBusyLoops } from './lib/starve.ts'
 import { type Print, print, seconds } from './lib/terminal.ts'
 
@@ -46,6 +47,7 @@ type Context = {
   readonly reportsDir: string
   readonly endMs: number
   readonly seen: Seen
+  readonly reuse: Reuse
 }
 
 /** Figures and flaky files that the end of the run shows. */
@@ -67,6 +69,10 @@ const { values: flags, positionals: patterns } = parseArgs({
     list: { type: 'boolean', default: false },
     /** Runs the files beside busy loops. */
     starve: { type: 'boolean', default: false },
+    /** Runs long series of cases whole (rigs/all.ts). */
+    all: { type: 'boolean', default: false },
+    /** Does not run a file that passed on this machine with the same inputs (lib/results). */
+    reuse: { type: 'boolean', default: false },
     /** Another tree than this repository, for tests of this runner. */
     root: { type: 'string', default: resolve(import.meta.dir, '..') },
   },
@@ -84,7 +90,8 @@ async function main(): Promise<number> {
   const mark = crypto.randomUUID()
   const reportsDir = mkdtempSync(join(tmpdir(), 'srt-reports-'))
   const seen: Seen = { fileTimes: new Map(), phases: [], flaky: [] }
-  const context = { mark, reportsDir, endMs: performance.now() + runTimeoutMs, seen }
+  const reuse = new Reuse(root, { isAll: flags.all, isReusing: flags.reuse, phases: files.map(phaseOf) })
+  const context = { mark, reportsDir, endMs: performance.now() + runTimeoutMs, seen, reuse }
   const loops = flags.starve ? starve() : null
   const stop = () => {
     killMarked(mark)
@@ -110,6 +117,7 @@ async function main(): Promise<number> {
   const total = sum.passed + sum.failed === 0 ? { ...sum, failed: 1, problems: ['no test ran'] } : sum
   print('')
   showFigures(seen)
+  for (const line of reuse.summary()) print(line)
   // Once more below all the output: a log is often kept by its end alone.
   for (const excerpt of total.excerpts.slice(0, shownExcerpts)) print(`${excerpt}\n`)
   for (const failed of total.failedTests) print(`failed: ${failed}`)
@@ -188,7 +196,10 @@ async function runStep(name: string, argv: readonly string[], timeoutMs: number,
   print(`── ${name}`)
   const result = await run([process.execPath, ...argv], timeoutMs, context)
   print(`${seconds(result.durationMs)}  ${name}${result.exitCode === 0 ? '' : ': FAILED'}`)
-  if (result.exitCode === 0) return sumTallies([])
+  if (result.exitCode === 0) {
+    context.reuse.built(name, result.output)
+    return sumTallies([])
+  }
   return failure(
     `${name}: ${result.timedOut ? `not done after ${timeoutMs / 1000} s` : `exit status ${result.exitCode}`}`,
   )
@@ -204,8 +215,10 @@ async function runPhase(
   const phase = PHASES[name]
   const isAlone = (phase.lanes ?? 1) === 1 && !isBesideBuild
   print(`── ${name}: ${chosen.length} files`)
-  const waiting = phase.lanes === null ? [chosen] : groupsOf(chosen)
-  const results: PhaseResult[] = []
+  const { run: toRun, kept } = context.reuse.divide(name, chosen)
+  if (kept !== null) print(kept.line)
+  const waiting = phase.lanes === null ? [toRun] : groupsOf(toRun)
+  const results: PhaseResult[] = kept === null ? [] : [{ tally: kept.tally, failed: [] }]
   const notRun = (group: readonly string[]): PhaseResult => ({
     tally: failure(`${group.join(', ')}: not run, the ${name} phase has used its ${phase.timeoutMs / 1000} s`),
     failed: [],
@@ -265,6 +278,7 @@ async function runFiles(
   // The runner hides what passing tests print, so say again why some did not run.
   if (tally.skipped > 0) for (const reason of new Set(skipReasonsOf(result.output))) print(`not run: ${reason}`)
   const failed = failedFilesOf(judged)
+  if (tally.failed === 0) context.reuse.keep(name, judged)
   if (failed.length === 0) return { tally, failed: [] }
   const first = (file: string) =>
     judgeWithout(
@@ -286,7 +300,7 @@ async function run(
   const result = await runCommand(argv, {
     cwd: root,
     timeoutMs: Math.min(timeoutMs, leftMs),
-    env: { [runMarkVariable]: mark },
+    env: { [runMarkVariable]: mark, STRONGROOM_TEST_ALL: flags.all ? '1' : '' },
     ...(onLine === null ? {} : { onLine }),
   })
   if (result.timedOut) killMarked(mark)

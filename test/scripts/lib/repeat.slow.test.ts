@@ -33,7 +33,8 @@ async function runTree(name: string, fileOf: (root: string) => Readonly<Record<s
   mkdirSync(join(root, 'test'), { recursive: true })
   for (const [file, text] of Object.entries(fileOf(root))) writeFileSync(join(root, 'test', file), text)
   const argv = [process.execPath, runner, '--root', root, ...flags]
-  const child = Bun.spawn(argv, { cwd: root, stdin: 'ignore', stdout: 'pipe', stderr: 'pipe' })
+  const env = { ...process.env, STRONGROOM_CACHE: join(directory, 'cache') }
+  const child = Bun.spawn(argv, { cwd: root, env, stdin: 'ignore', stdout: 'pipe', stderr: 'pipe' })
   const [output, code] = await Promise.all([child.stdout.text(), child.exited])
   const lines = output.trimEnd().split('\n')
   return { code, lines, last: lines.at(-1), output, flaky: lines.filter(line => line.startsWith('flaky: ')) }
@@ -87,6 +88,37 @@ test('goal: three flaky files pass, and a fourth fails the run', async () => {
   const four = await runTree('four', trees(4))
   expect([four.code, four.last, four.flaky.length]).toEqual([1, '8 passed, 1 failed', 4])
   expect(four.lines).toContain('problem: 4 files failed and passed when repeated; a run may have 3 of them')
+}, 120_000)
+
+test('goal: with --reuse a file that passed runs again only when what it reads has changed, or when it did not pass', async () => {
+  const own = (body: string) => `import { test } from 'bun:test'\nimport './rig.ts'\n${body}`
+  const files = (rig: string, bad: string) => () => ({
+    'rig.ts': rig,
+    'a.test.ts': passing,
+    'b.slow.test.ts': own("test('b', () => {})\ntest('c', () => {})"),
+    'd.slow.test.ts': own(`test('d', () => { ${bad} })`),
+    'e.slow.test.ts': passing,
+  })
+  const before = '// One.'
+  const throwing = "throw new Error('bad')"
+  expect((await runTree('reuse', files(before, throwing))).last).toBe('6 passed, 1 failed')
+  // The file that failed has no result.
+  const again = await runTree('reuse', files(before, throwing), '--reuse')
+  expect(again.last).toBe('2 passed, 1 failed, 4 skipped')
+  expect(again.output).toMatch(/^not run again: 2 files, 4 tests; they passed here with the same inputs since 20\d\d-/m)
+  expect((await runTree('reuse', files(before, ''), '--reuse')).last).toBe('3 passed, 0 failed, 4 skipped')
+  expect((await runTree('reuse', files('// Two.', ''), '--reuse')).last).toBe('5 passed, 0 failed, 2 skipped')
+  // Nothing is left out without the flag.
+  expect((await runTree('reuse', files('// Two.', ''))).last).toBe('7 passed, 0 failed')
+}, 300_000)
+
+test('goal: a run during which somebody writes to the tree leaves no result', async () => {
+  const writing = (root: string) => `import { writeFileSync } from 'node:fs'
+    import { test } from 'bun:test'
+    test('a', () => writeFileSync(${JSON.stringify(join(root, 'test/other.ts'))}, String(performance.now())))`
+  const tree = (root: string) => ({ 'a.slow.test.ts': writing(root), 'other.ts': '' })
+  expect((await runTree('written', tree)).last).toBe('1 passed, 0 failed')
+  expect((await runTree('written', tree, '--reuse')).last).toBe('1 passed, 0 failed')
 }, 120_000)
 
 test('goal: with --starve busy loops run beside the tests, and none is left after them', async () => {

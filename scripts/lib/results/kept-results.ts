@@ -1,0 +1,104 @@
+// Results of test files that passed on this machine, each kept under a key of all that the file read. A later run
+// with the same key may take the result and not run the file. Effects: files below the cache directory.
+
+import { mkdirSync, readdirSync, readFileSync, renameSync, rmSync, statSync, writeFileSync } from 'node:fs'
+import { availableParallelism, release } from 'node:os'
+import { join } from 'node:path'
+import { sha256Text } from '../../image/digest.ts'
+import { readsOf } from './reads.ts'
+import { readTree, type SourceTree, stampOf } from './tree.ts'
+
+export type KeptResult = {
+  readonly file: string
+  readonly passed: number
+  readonly skipped: number
+  /** Unix time of the run. */
+  readonly atMs: number
+}
+
+/** What a test can notice of its machine and of the run, each by name. */
+export type Surroundings = Readonly<Record<string, string>>
+
+export type TestKind = {
+  /** The file uses the built executables or images. */
+  readonly needsBuild: boolean
+  readonly surroundings: Surroundings
+}
+
+/** Certificates and clocks of tests move on: a result counts for so long. */
+const validMs = 7 * 24 * 3_600_000
+const formatVersion = 1
+
+/** Of one run: the tree is that of the moment at which this was made. */
+export class KeptResults {
+  readonly #directory: string
+  readonly #tree: SourceTree
+  readonly #stamp: string
+  readonly #nowMs: () => number
+
+  constructor(root: string, directory: string, nowMs: () => number = Date.now) {
+    this.#directory = directory
+    this.#tree = readTree(root)
+    this.#stamp = stampOf(this.#tree)
+    this.#nowMs = nowMs
+    mkdirSync(directory, { recursive: true })
+    this.#removeOld()
+  }
+
+  keyOf(file: string, { needsBuild, surroundings }: TestKind): string {
+    const { files } = readsOf(this.#tree, file, needsBuild)
+    const inputs = files.map(path => [path, this.#tree.digest(path)])
+    const facts = Object.entries(surroundings).toSorted(([a], [b]) => (a < b ? -1 : 1))
+    return sha256Text(JSON.stringify([formatVersion, file, facts, inputs]))
+  }
+
+  /** The result of an earlier run with these inputs, or null. */
+  find(file: string, kind: TestKind): KeptResult | null {
+    const text = textOf(this.#pathOf(this.keyOf(file, kind)))
+    if (text === null) return null
+    const kept: KeptResult = JSON.parse(text)
+    return this.#nowMs() - kept.atMs < validMs ? kept : null
+  }
+
+  /** Keeps results of files that passed, unless somebody has written to the tree since this run began. */
+  keep(results: readonly Omit<KeptResult, 'atMs'>[], kind: TestKind): void {
+    if (results.length === 0 || stampOf(this.#tree) !== this.#stamp) return
+    for (const result of results) {
+      const path = this.#pathOf(this.keyOf(result.file, kind))
+      const unfinished = `${path}.${process.pid}`
+      writeFileSync(unfinished, JSON.stringify({ ...result, atMs: this.#nowMs() } satisfies KeptResult))
+      renameSync(unfinished, path)
+    }
+  }
+
+  #pathOf(key: string): string {
+    return join(this.#directory, `${key}.json`)
+  }
+
+  #removeOld(): void {
+    for (const name of readdirSync(this.#directory)) {
+      const path = join(this.#directory, name)
+      const { mtimeMs } = statSync(path, { throwIfNoEntry: false }) ?? { mtimeMs: Number.POSITIVE_INFINITY }
+      if (this.#nowMs() - mtimeMs > validMs) rmSync(path, { force: true })
+    }
+  }
+}
+
+/** This machine and its tools. */
+export function machineSurroundings(): Surroundings {
+  return {
+    bun: `${Bun.version} ${Bun.revision}`,
+    kernel: release(),
+    processors: String(availableParallelism()),
+    // Names and versions of all packages of Debian.
+    packages: sha256Text(textOf('/var/lib/dpkg/status') ?? ''),
+  }
+}
+
+function textOf(path: string): string | null {
+  try {
+    return readFileSync(path, 'utf8')
+  } catch {
+    return null
+  }
+}
