@@ -10,7 +10,7 @@ export type Forwarded = {
   readonly service: PeerService
   /** The client's: the other host counts and logs the request by it. */
   readonly clientAddress: string
-  /** The caller that this host has authenticated; null: a caller without a key, or this host itself. */
+  /** The caller that this host has authenticated; null: a caller that showed no credential, or this host itself. */
   readonly principal: PassedPrincipal | null
 }
 
