@@ -16,7 +16,7 @@ export type KeptResult = {
   readonly atMs: number
 }
 
-/** What a test can notice of its machine and of the run, each by name. */
+/** Facts about the machine and the run that a test can notice, each by name. */
 export type Surroundings = Readonly<Record<string, string>>
 
 export type TestKind = {
@@ -29,7 +29,7 @@ export type TestKind = {
 const validMs = 7 * 24 * 3_600_000
 const formatVersion = 1
 
-/** Of one run: the tree is that of the moment at which this was made. */
+/** The results as one run sees them: it reads the tree at its start. */
 export class KeptResults {
   readonly #directory: string
   readonly #tree: SourceTree
@@ -60,7 +60,7 @@ export class KeptResults {
     return this.#nowMs() - kept.atMs < validMs ? kept : null
   }
 
-  /** Keeps results of files that passed, unless somebody has written to the tree since this run began. */
+  /** Keeps results of files that passed, unless a file of the tree was written since this run began. */
   keep(results: readonly Omit<KeptResult, 'atMs'>[], kind: TestKind): void {
     if (results.length === 0 || stampOf(this.#tree) !== this.#stamp) return
     for (const result of results) {

@@ -67,7 +67,9 @@ function moduleOf(tree: SourceTree, path: string): Module {
 
 function importsOf(tree: SourceTree, path: string): readonly string[] {
   const text = tree.text(path)
-  const named = [...text.matchAll(imported), ...text.matchAll(neighbour)].map(([, one, other]) => one ?? other ?? '')
+  const named = [...text.matchAll(imported), ...text.matchAll(neighbour)].map(
+    ([, single, double]) => single ?? double ?? '',
+  )
   return named
     .filter(name => name.startsWith('.'))
     .map(name => join(dirname(path), name))

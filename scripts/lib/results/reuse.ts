@@ -1,4 +1,4 @@
-// What a test run does with kept results: it keeps those of the files that pass, and with --reuse it takes them.
+// How a test run uses kept results: it keeps the results of files that pass, and with --reuse it takes them.
 // The unit tests always run.
 
 import { join } from 'node:path'
@@ -22,7 +22,7 @@ type Options = {
   /** Long series of cases run whole. */
   readonly isAll: boolean
   readonly isReusing: boolean
-  /** Those of the run's files. */
+  /** The phases of the run's files. */
   readonly phases: readonly PhaseName[]
 }
 

@@ -52,6 +52,7 @@ const files: Files = {
 }
 
 describe('what a test can read', () => {
+  // Goal: the files that a self-contained test imports, or nearly all.
   test.each([
     [
       alone,
@@ -61,10 +62,11 @@ describe('what a test can read', () => {
       ],
     ],
     [spawning, Object.keys(files).filter(path => !['README.md', alone, 'test/other.slow.test.ts'].includes(path))],
-  ])('goal: %s', (file, expected) => {
+  ])('goal: it imports, or starts programs and reads nearly everything: %s', (file, expected) => {
     expect(readsOf(readTree(treeOf(files)), file, false).files).toEqual(expected.toSorted())
   })
 
+  // Goal: a rig that can name a file of the repository has its test count as one that reads everything.
   test.each([
     ["readFileSync(join(import.meta.dir, '../x'))", true],
     ["Bun.spawn(['bun', 'scripts/x.ts'])", true],
@@ -85,6 +87,7 @@ describe('the key', () => {
   const keyOf = (changed: Files, file: string, kind: TestKind) =>
     new KeptResults(treeOf({ ...files, ...changed }), treeOf({})).keyOf(file, kind)
 
+  // Goal: each input of a self-contained test changes its key.
   test.each([
     ['the test', { [alone]: `${files[alone]}// More.` }],
     ['a rig that it imports', { 'test/rigs/rig.ts': `${files['test/rigs/rig.ts']}// More.` }],
@@ -98,6 +101,7 @@ describe('the key', () => {
     expect(keyOf(changed, alone, plain)).not.toBe(keyOf({}, alone, plain))
   })
 
+  // Goal: each input of the programs changes the key of a test that starts them, and of one of images.
   test.each([
     ['a program', { 'src/main.ts': '// More.' }],
     ['a text of the product', { 'src/help.md': 'More.' }],
