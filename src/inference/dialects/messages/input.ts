@@ -106,6 +106,9 @@ function partOf({ block, path }: Block, names: FieldNames | null, at: string): J
     case 'text':
       if (typeof block.text !== 'string') throw invalidField(`${path}.text`, 'must be a text.')
       return { type: 'text', text: block.text }
+    case 'tool_reference':
+      // The tool itself is among those of the request.
+      return { type: 'text', text: `The tool ${textAt(block.tool_name, `${path}.tool_name`)} can be called now.` }
     case 'image':
       names?.set(`${at}.image_url.url`, `${path}.source.url`)
       return { type: 'image_url', image_url: { url: imageUrlOf(block.source, `${path}.source`) } }
@@ -114,7 +117,7 @@ function partOf({ block, path }: Block, names: FieldNames | null, at: string): J
     default:
       throw invalidField(
         `${path}.type`,
-        'must be text, image, document, tool_use or tool_result, in a message that may have it.',
+        'must be text, image, document, tool_use, tool_result or tool_reference, in a message that may have it.',
       )
   }
 }

@@ -169,7 +169,7 @@ const MessagesRequest = object(
         type: 'object',
         required: ['role', 'content'],
         description:
-          'Blocks are text, image, document, tool_use and tool_result; thinking of earlier messages is left out, and is_error has no effect.',
+          'Blocks are text, image, document, tool_use, tool_result and tool_reference; thinking of earlier messages is left out, and is_error has no effect.',
         properties: { role: { enum: ['user', 'assistant', 'system'] }, content: Blocks },
       },
       { minItems: 1 },
@@ -177,16 +177,21 @@ const MessagesRequest = object(
     system: Blocks,
     tools: nullable(
       array(
-        object(
-          {
-            type: { enum: ['custom', null] },
-            name: ToolName,
-            description: Text,
-            input_schema: AnyObject,
-            strict: Flag,
-          },
-          { required: ['name', 'input_schema'] },
-        ),
+        {
+          anyOf: [
+            object(
+              {
+                type: { enum: ['custom', null] },
+                name: ToolName,
+                description: Text,
+                input_schema: AnyObject,
+                strict: Flag,
+              },
+              { required: ['name', 'input_schema'] },
+            ),
+            whole({ type: { ...Text, pattern: '^(bash|text_editor|memory|computer)_[0-9]{8}$' }, name: ToolName }),
+          ],
+        },
         { maxItems: toolsMost },
       ),
     ),
@@ -208,7 +213,7 @@ const MessagesRequest = object(
   },
   {
     description:
-      "Anthropic's Messages API. container, mcp_servers, inference_geo and fields of chat completions are a 400. Other fields and tools of other types are left out and named in x-strongroom-ignored. Headers anthropic-version and anthropic-beta are passed over.",
+      "Anthropic's Messages API. container, mcp_servers, inference_geo and fields of chat completions are a 400. Other fields and tools that run at Anthropic are left out and named in x-strongroom-ignored. Headers anthropic-version and anthropic-beta are passed over.",
     required: ['model', 'max_tokens', 'messages'],
   },
 )
