@@ -7,6 +7,7 @@
 import { invalidField, isObject, type JsonObject } from '../../json-text.ts'
 import type { Earlier, FieldNames } from '../../openai/dialect.ts'
 import { isAbsent, presentOf, textAt } from '../fields.ts'
+import { foreignText } from '../foreign.ts'
 import { CLIENT_CALLS, isClientCall, outputOf, replayedArguments } from './client-calls.ts'
 import { noSuchItem } from './earlier.ts'
 import { customInput, type LoadedTools, namespaceAt, type Tools } from './tools.ts'
@@ -93,10 +94,14 @@ function addItem(messages: Message[], item: unknown, place: Place): void {
     const output = type === 'tool_search_output' ? foundText(item, place.tools) : outputOf(item)
     const content = contentOf(output, { path, names }, { at, field: 'output', mayBeEmpty: true })
     messages.push({ role: 'tool', tool_call_id: callId, content })
+  } else if (typeof type === 'string' && type !== 'compaction_trigger' && type !== 'item_reference') {
+    place.ignored.add(`input.${type}`)
+    const content = foreignText(item)
+    if (content !== '') messages.push({ role: 'assistant', content })
   } else {
     throw invalidField(
       `${path}.type`,
-      'must be message, a call of a function or of a tool that you run, an output of those, item_reference or reasoning.',
+      'must be message, a call or an output of a tool, item_reference or reasoning; shorten input yourself.',
     )
   }
 }

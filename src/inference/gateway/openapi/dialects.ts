@@ -65,7 +65,7 @@ const ResponsesRequest = object(
     model: Model,
     input: {
       description:
-        'A text, or items: message (input_text, input_image, input_file, input_audio, output_text, refusal), function_call, custom_tool_call, tool_search_call, local_shell_call, shell_call, apply_patch_call, computer_call, the outputs of those, agent_message, additional_tools, item_reference. Items reasoning are left out.',
+        'A text, or items: message (input_text, input_image, input_file, input_audio, output_text, refusal), function_call, custom_tool_call, tool_search_call, local_shell_call, shell_call, apply_patch_call, computer_call, the outputs of those, agent_message, additional_tools, item_reference. Items reasoning are left out. Of other items the text stays, and x-strongroom-ignored names them; compaction_trigger is a 400.',
       anyOf: [Text, array(AnyObject, { minItems: 1 })],
     },
     instructions: TextOrNull,
@@ -169,7 +169,7 @@ const MessagesRequest = object(
         type: 'object',
         required: ['role', 'content'],
         description:
-          'Blocks are text, image, document, tool_use, tool_result and tool_reference; thinking of earlier messages is left out, and is_error has no effect.',
+          'Blocks are text, image, document, tool_use, tool_result and tool_reference; thinking of earlier messages is left out, and is_error has no effect. Of other blocks the text stays, and x-strongroom-ignored names them.',
         properties: { role: { enum: ['user', 'assistant', 'system'] }, content: Blocks },
       },
       { minItems: 1 },

@@ -215,7 +215,7 @@ describe('a refusal', () => {
     [inAssistant({ type: { toString: 1, valueOf: 1 } }), 'messages[1].content[1].type', /must be text, image/],
     [inUser(use), 'messages[0].content[2].type', /tool_result/],
     [inUser({ ...result, tool_use_id: '' }), 'messages[0].content[2].tool_use_id', /not empty/],
-    [inUser({ ...result, content: [{ type: 'x' }] }), 'messages[0].content[2].content[0].type', /text/],
+    [inUser({ ...result, content: [{ type: 5 }] }), 'messages[0].content[2].content[0].type', /text/],
     [
       inUser({ type: 'image', source: { type: 'file', file_id: 'f' } }),
       'messages[0].content[2].source.type',
