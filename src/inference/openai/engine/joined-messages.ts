@@ -2,8 +2,9 @@
 // and neighbours of one role in one message. Pure.
 //
 // Chat templates of many models raise an error for other orders, or drop the text of such messages
-// without a word. Of the templates that llama.cpp ships, Qwen 3.5 and Mistral raise; Qwen 2.5 and 3,
-// GLM, DeepSeek and MiMo drop all but the first. Results of tools stay apart: each names its call.
+// without a word. Among the templates that llama.cpp ships, those for Qwen 3.5 and Mistral raise;
+// those for Qwen 2.5 and 3, GLM, DeepSeek and MiMo drop developer messages. Results of tools stay
+// apart, because each names its call.
 
 import { assert } from '../../../base/assert.ts'
 import { isObject, type JsonObject, membersOf, partsOf } from '../../json-text.ts'

@@ -145,6 +145,7 @@ describe('a namespace', () => {
     expect(made.offered).toEqual(offered)
   })
 
+  // Goal: an error has the path of the tool as the client wrote it.
   test.each<[tools: unknown, param: string]>([
     [[{ ...demo, name: '' }], 'tools[0].name'],
     [[{ ...demo, tools: 'x' }], 'tools[0].tools'],
@@ -197,6 +198,7 @@ describe('a search for tools', () => {
     expect(ignored).toEqual(['tools.tool_search', 'tools.defer_loading'])
   })
 
+  // Goal: what Codex alone sends reaches the model, and encrypted parts are named.
   test('Codex adds tools in the input, and messages between agents', () => {
     const { names, chat, ignored } = turn({
       input: [
@@ -294,11 +296,13 @@ describe('a tool that the client runs', () => {
     ])
   })
 
+  // Goal: a shell that would run at OpenAI is not offered.
   test('in a container of OpenAI is left out and named', () => {
     const { names, ignored } = turn({ tools: [lookup, { type: 'shell', environment: { type: 'container_auto' } }] })
     expect({ names, ignored }).toEqual({ names: ['lookup'], ignored: ['tools.shell'] })
   })
 
+  // Goal: an error has the path of the item as the client wrote it.
   test.each([
     [{ type: 'shell_call', call_id: 'c', action: 5 }, 'input[0].action'],
     [{ type: 'local_shell_call_output', output: 'x' }, 'input[0].call_id'],

@@ -52,6 +52,7 @@ describe('the first request', () => {
     })
   })
 
+  // Goal: developer messages and instructions are one message, and so are the user's.
   test('of Codex', () => {
     const item = (role: string, text: string) => ({
       type: 'message',
@@ -81,6 +82,7 @@ describe('the first request', () => {
 })
 
 describe('messages of a chat', () => {
+  // Goal: every order becomes one that templates take, and no text, call or picture is lost.
   test.each<[given: unknown[], joined: unknown[]]>([
     [
       [developer('a'), user('b')],
@@ -146,6 +148,7 @@ describe('messages of a chat', () => {
     )
   })
 
+  // Goal: a joined message keeps the long numbers of its calls.
   test('keep long numbers in calls of another API', () => {
     const use = '{"type":"tool_use","id":"c","name":"f","input":{"id":9007199254740993}}'
     const text = `{"model":"m","max_tokens":5,"messages":[{"role":"user","content":"a"},{"role":"assistant","content":[${use}]},{"role":"assistant","content":"b"}]}`
@@ -166,6 +169,7 @@ describe('messages of a chat', () => {
   })
 })
 
+// Goal: a request without messages is not changed.
 test('texts to complete have no messages', () => {
   const text = '{"model":"m","prompt":"a","messages":[{"role":"developer","content":"b"}]}'
   expect(read('text_completion', text).source.text).toBe(text)
