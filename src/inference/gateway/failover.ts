@@ -7,6 +7,7 @@ import type { BodyLimits } from '../../http/body.ts'
 import { BusyFault, UpstreamFault } from '../failure.ts'
 import { invalidField } from '../json-text.ts'
 import { unlabelled } from '../metering/labels.ts'
+import { joinedName } from '../openai/engine/joined-messages.ts'
 import { TEXT_ONLY, unmetNeed } from '../openai/messages.ts'
 import type { GatewayRequest } from '../openai/request.ts'
 import { upstreamBody } from '../openai/upstream-body.ts'
@@ -158,7 +159,7 @@ async function tryUpstream(deps: FailoverDeps, job: Job, { lease, attempt, trace
   const { plan, source, values, cacheSalt } = job
   const { request } = plan
   const { text, ignored } = upstreamBody({ request, source }, { engine: lease.target.engine, cacheSalt })
-  const more = ignoredHeaders(deps, leftOut(job, ignored))
+  const more = ignoredHeaders(deps, leftOut(job, ignored), job.isJoined ? [joinedName] : [])
   const merged = more === null ? job : { ...job, headers: { ...job.headers, ...more } }
   const upstream = await deps.upstream.send(lease.target, {
     path: request.operation === 'chat' ? '/chat/completions' : '/completions',
@@ -193,16 +194,17 @@ const ignoredNamesMax = 32
 
 /**
  * Header that lists what was left out of a request, of any API; null if nothing was. Fault invalid_request where the
- * gateway refuses such requests.
+ * gateway refuses such requests. `changes`: names of changes that lose nothing, so that no gateway refuses them.
  */
 export function ignoredHeaders(
   { refusesUnknownFields }: Pick<FailoverDeps, 'refusesUnknownFields'>,
   ignored: readonly string[],
+  changes: readonly string[] = [],
 ): ResponseHeaders | null {
   const [first] = ignored
-  if (first === undefined) return null
-  if (refusesUnknownFields) throw invalidField(first, 'has no effect here; leave it out.')
-  return { [ignoredHeader]: headerList(ignored) }
+  if (first !== undefined && refusesUnknownFields) throw invalidField(first, 'has no effect here; leave it out.')
+  const named = [...changes, ...ignored]
+  return named.length === 0 ? null : { [ignoredHeader]: headerList(named) }
 }
 
 /** Names that a header cannot carry are shown as `?`: they are the client's own. */

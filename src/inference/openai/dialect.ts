@@ -41,11 +41,26 @@ export type DialectRequest = {
   readonly traits: ResponseTraits | null
 }
 
+/** How a call of a function is given to the client: as the tool that the function stands for. */
+export type CallForm =
+  | { readonly kind: 'call' | 'custom'; readonly namespace: string | null; readonly name: string }
+  | { readonly kind: ClientCallKind }
+
+/** Items of the Responses API that call a tool which the client runs. */
+export type ClientCallKind =
+  | 'tool_search_call'
+  | 'local_shell_call'
+  | 'shell_call'
+  | 'apply_patch_call'
+  | 'computer_call'
+
+/** By the engine's name of the function. Plain functions are left out. */
+export type ToolForms = ReadonlyMap<string, CallForm>
+
 /** The traits of a request that its response needs. Data alone, because another thread may have read the request. */
 export type ResponseTraits = {
   readonly echo: RequestEcho
-  /** Names of tools whose input is a text. */
-  readonly customTools: ReadonlySet<string>
+  readonly tools: ToolForms
   /** Id of the response before it. */
   readonly previous: string | null
   /** The request's own items, or the JSON of them; null for text that is too long to be kept. */

@@ -2,6 +2,7 @@
 
 import { invalidField, isObject, type JsonObject } from '../json-text.ts'
 import { relaxSchema } from '../schema-check/bounds.ts'
+import { functionOfClientTool } from './engine/client-tools.ts'
 import type { Repairs } from './repairs.ts'
 
 export type ToolChoice =
@@ -12,7 +13,8 @@ export type ToolChoice =
   /** Some of the tools: `isRequired` where one of them must be called. */
   | { readonly kind: 'allowed'; readonly names: ReadonlySet<string>; readonly isRequired: boolean }
 
-const toolsMax = 256
+/** With the tools of all namespaces: an MCP server may have a hundred. */
+export const toolsMax = 1_024
 export const toolNameCharsMax = 128
 const toolName = new RegExp(`^[a-zA-Z0-9_-]{1,${toolNameCharsMax}}$`)
 
@@ -25,7 +27,12 @@ export function parseTools(body: JsonObject, repairs: Repairs): Set<string> {
     throw invalidField('tools', `must be a list of at most ${toolsMax}.`)
   }
   let leftOut = false
-  for (const [at, tool] of tools.entries()) {
+  for (const [at, given] of tools.entries()) {
+    const tool = ownTool(given)
+    if (tool !== given) {
+      tools[at] = tool
+      repairs.note('tools')
+    }
     const type = isObject(tool) ? tool.type : null
     if (typeof type === 'string' && type !== 'function' && type !== 'custom') {
       repairs.note('tools', `tools.${type}`)
@@ -51,6 +58,12 @@ export function parseTools(body: JsonObject, repairs: Repairs): Set<string> {
   }
   if (leftOut) removeOthers(tools)
   return names
+}
+
+/** The function that stands for a tool which the client runs; any other tool as it is. */
+function ownTool(tool: unknown): unknown {
+  const called = isObject(tool) && tool.type !== 'function' ? functionOfClientTool(tool) : null
+  return called === null ? tool : { type: 'function', function: called }
 }
 
 /** In place: the list is the request's own. */

@@ -102,13 +102,27 @@ describe('tools', () => {
   })
 
   // Goal: as many and as long as agents have them, and no more.
-  test('256 of names of 128', () => {
-    const many = Array.from({ length: 257 }, (_, at) => tool({}, `${at}`.padStart(128, 'n')))
-    expect(sent({ tools: many.slice(1) }).body.tools).toHaveLength(256)
+  test('1,024 of names of 128', () => {
+    const many = Array.from({ length: 1025 }, (_, at) => tool({}, `${at}`.padStart(128, 'n')))
+    expect(sent({ tools: many.slice(1) }).body.tools).toHaveLength(1024)
     expect(faultOf(() => sent({ tools: many }))).toMatchObject({ param: 'tools' })
     expect(faultOf(() => sent({ tools: [tool({}, 'n'.repeat(129))] }))).toMatchObject({
       param: 'tools[0].function.name',
     })
+  })
+
+  // Goal: tools that the client runs go up as functions, in the client's place for them.
+  test('that the client runs', () => {
+    const { body, ignored } = sent({
+      tools: [{ type: 'bash_20250124', name: 'bash' }, tool({}), { type: 'local_shell' }],
+      tool_choice: { type: 'function', function: { name: 'bash' } },
+    })
+    expect(ignored).toEqual([])
+    expect(body.tools).toMatchObject([{ type: 'function', function: { name: 'bash' } }])
+    expect(sent({ tools: [{ type: 'local_shell' }, { type: 'shell' }] }).body.tools).toMatchObject([
+      { type: 'function', function: { name: 'local_shell' } },
+      { type: 'function', function: { name: 'shell' } },
+    ])
   })
 
   // Goal: of allowed tools the engine is offered these alone.

@@ -6,6 +6,7 @@
 import { invalidField, isObject, type JsonObject } from '../../json-text.ts'
 import type { FieldNames } from '../../openai/dialect.ts'
 import { isAbsent, presentOf, textAt } from '../fields.ts'
+import { foreignText } from '../foreign.ts'
 
 const ROLES = ['user', 'assistant', 'system']
 
@@ -43,11 +44,23 @@ export function chatMessages({ system, messages }: JsonObject, notes: Notes): Js
 function blocksAt(content: unknown, path: string, { ignored }: Notes): Block[] {
   if (typeof content === 'string') return [{ block: { type: 'text', text: content }, path }]
   if (!Array.isArray(content)) throw invalidField(path, 'must be a text or a list of blocks.')
-  return content.map((block, at) => {
+  return content.flatMap((block, at) => {
     if (!isObject(block)) throw invalidField(`${path}[${at}]`, 'must be an object.')
     if (!isAbsent(block.cache_control)) ignored.add('cache_control')
-    return { block, path: `${path}[${at}]` }
+    return ownBlock({ block, path: `${path}[${at}]` }, ignored)
   })
+}
+
+const BLOCKS: readonly unknown[] = [
+  ...['text', 'image', 'document', 'tool_use', 'tool_result', 'tool_reference', 'thinking', 'redacted_thinking'],
+]
+
+/** The text of a block of another server; nothing if it has none. Blocks of this API stay. */
+function ownBlock({ block, path }: Block, ignored: Set<string>): Block[] {
+  if (typeof block.type !== 'string' || BLOCKS.includes(block.type)) return [{ block, path }]
+  ignored.add(`messages.${block.type}`)
+  const text = foreignText(block)
+  return text === '' ? [] : [{ block: { type: 'text', text }, path }]
 }
 
 function addAssistant(found: JsonObject[], blocks: readonly Block[], notes: Notes): void {
@@ -106,6 +119,9 @@ function partOf({ block, path }: Block, names: FieldNames | null, at: string): J
     case 'text':
       if (typeof block.text !== 'string') throw invalidField(`${path}.text`, 'must be a text.')
       return { type: 'text', text: block.text }
+    case 'tool_reference':
+      // The tool itself is among those of the request.
+      return { type: 'text', text: `The tool ${textAt(block.tool_name, `${path}.tool_name`)} can be called now.` }
     case 'image':
       names?.set(`${at}.image_url.url`, `${path}.source.url`)
       return { type: 'image_url', image_url: { url: imageUrlOf(block.source, `${path}.source`) } }
@@ -114,7 +130,7 @@ function partOf({ block, path }: Block, names: FieldNames | null, at: string): J
     default:
       throw invalidField(
         `${path}.type`,
-        'must be text, image, document, tool_use or tool_result, in a message that may have it.',
+        'must be text, image, document, tool_use, tool_result or tool_reference, in a message that may have it.',
       )
   }
 }

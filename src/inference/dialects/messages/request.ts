@@ -5,6 +5,7 @@
 
 import { invalidField, isObject, type JsonObject } from '../../json-text.ts'
 import type { FieldNames } from '../../openai/dialect.ts'
+import { functionOfClientTool } from '../../openai/engine/client-tools.ts'
 import { flagAt, ignoreOthers, isAbsent, objectAt, presentOf, refuseChatFields } from '../fields.ts'
 import { chatMessages } from './input.ts'
 
@@ -90,7 +91,7 @@ const TOOL_FIELDS: ReadonlySet<string> = new Set([
   ...['type', 'name', 'description', 'input_schema', 'strict', 'cache_control', 'eager_input_streaming'],
 ])
 
-/** Tools of types that run at Anthropic, or that its models alone know, are left out and named. */
+/** Tools of types that run at Anthropic are left out and named. */
 function toolsOf(tools: unknown, { names, ignored }: Notes): unknown {
   if (!Array.isArray(tools)) return tools
   const found: JsonObject[] = []
@@ -103,7 +104,9 @@ function toolsOf(tools: unknown, { names, ignored }: Notes): unknown {
     if (!isObject(tool)) throw invalidField(path, 'must be an object.')
     if (!isAbsent(tool.type) && tool.type !== 'custom') {
       if (typeof tool.type !== 'string') throw invalidField(`${path}.type`, 'must be a text.')
-      ignored.add(`tools.${tool.type}`)
+      const own = functionOfClientTool(tool)
+      if (own === null) ignored.add(`tools.${tool.type}`)
+      else found.push({ type: 'function', function: own })
       continue
     }
     ignoreOthers(tool, 'tools', { known: TOOL_FIELDS, ignored })

@@ -7,24 +7,25 @@
 import { invalidField, isObject, type JsonObject } from '../../json-text.ts'
 import type { Earlier, FieldNames } from '../../openai/dialect.ts'
 import { isAbsent, presentOf, textAt } from '../fields.ts'
+import { foreignText } from '../foreign.ts'
+import { CLIENT_CALLS, isClientCall, outputOf, replayedArguments } from './client-calls.ts'
 import { noSuchItem } from './earlier.ts'
-import { customInput } from './tools.ts'
+import { customInput, type LoadedTools, namespaceAt, type Tools } from './tools.ts'
 
 const ROLES = ['user', 'assistant', 'system', 'developer']
 
 type Message = { [name: string]: unknown }
 
-export function chatMessages(
-  { input, instructions }: JsonObject,
-  names: FieldNames | null,
-  earlier: Earlier,
-): Message[] {
+type Notes = { readonly names: FieldNames | null; readonly ignored: Set<string>; readonly tools: Tools }
+
+export function chatMessages({ input, instructions }: JsonObject, notes: Notes, earlier: Earlier): Message[] {
+  const { names } = notes
   const messages: Message[] = []
   if (!isAbsent(instructions)) {
     if (typeof instructions !== 'string') throw invalidField('instructions', 'must be a text.')
     messages.push({ role: 'system', content: instructions })
   }
-  for (const item of earlier.items) addItem(messages, item, { path: 'previous_response_id', names })
+  for (const item of earlier.items) addItem(messages, item, { path: 'previous_response_id', ...notes })
   if (typeof input === 'string') {
     names?.set(`messages[${messages.length}].content`, 'input')
     messages.push({ role: 'user', content: input })
@@ -33,7 +34,7 @@ export function chatMessages(
   if (!Array.isArray(input)) throw invalidField('input', 'must be a text or a list of items.')
   for (const [at, item] of input.entries()) {
     const path = `input[${at}]`
-    addItem(messages, namedItem(item, path, earlier), { path, names })
+    addItem(messages, namedItem(item, path, earlier), { path, ...notes })
   }
   return messages
 }
@@ -46,14 +47,32 @@ function namedItem(item: unknown, path: string, { named }: Earlier): unknown {
   return found
 }
 
-type Place = { readonly path: string; readonly names: FieldNames | null }
+/** Items that add tools to the request: the results of searches, and Codex's own. */
+const LOADING: readonly unknown[] = ['tool_search_output', 'additional_tools']
 
-function addItem(messages: Message[], item: unknown, { path, names }: Place): void {
+export function loadedTools({ input }: JsonObject, { items, named }: Earlier): LoadedTools[] {
+  const own = Array.isArray(input) ? input : []
+  const given = own.map((item, at) => ({ item: referencedItem(item, named), path: `input[${at}]` }))
+  return [...items.map(item => ({ item, path: 'previous_response_id' })), ...given].flatMap(({ item, path }) =>
+    isObject(item) && LOADING.includes(item.type) ? [{ tools: item.tools, path }] : [],
+  )
+}
+
+function referencedItem(item: unknown, named: Earlier['named']): unknown {
+  return isObject(item) && item.type === 'item_reference' ? named.get(String(item.id)) : item
+}
+
+type Place = Notes & { readonly path: string }
+
+function addItem(messages: Message[], item: unknown, place: Place): void {
+  const { path, names } = place
   if (!isObject(item)) throw invalidField(path, 'must be an object.')
   const type = item.type ?? 'message'
-  if (type === 'reasoning') return
-  if (type === 'function_call' || type === 'custom_tool_call') {
-    addCall(messages, item, { path, names })
+  if (type === 'reasoning' || type === 'additional_tools') return
+  // A search that OpenAI ran by itself has no call.
+  if ((type === 'tool_search_call' || type === 'tool_search_output') && isAbsent(item.call_id)) return
+  if (type === 'function_call' || type === 'custom_tool_call' || isClientCall(type)) {
+    addCall(messages, item, place)
     return
   }
   const at = `messages[${messages.length}]`
@@ -67,30 +86,55 @@ function addItem(messages: Message[], item: unknown, { path, names }: Place): vo
       role,
       content: contentOf(item.content, { path, names }, { at, field: 'content', mayBeEmpty: role === 'assistant' }),
     })
-  } else if (type === 'function_call_output' || type === 'custom_tool_call_output') {
-    const callId = textAt(item.call_id, `${path}.call_id`)
-    const content = contentOf(item.output, { path, names }, { at, field: 'output', mayBeEmpty: true })
+  } else if (type === 'agent_message') {
+    messages.push({ role: 'user', content: agentText(item, place) })
+  } else if (typeof type === 'string' && isOutput(type)) {
+    // OpenAI's local shell names the call in `id`, Codex in `call_id`.
+    const callId = textAt(item.call_id ?? (type === 'local_shell_call_output' ? item.id : null), `${path}.call_id`)
+    const output = type === 'tool_search_output' ? foundText(item, place.tools) : outputOf(item)
+    const content = contentOf(output, { path, names }, { at, field: 'output', mayBeEmpty: true })
     messages.push({ role: 'tool', tool_call_id: callId, content })
+  } else if (typeof type === 'string' && type !== 'compaction_trigger' && type !== 'item_reference') {
+    place.ignored.add(`input.${type}`)
+    const content = foreignText(item)
+    if (content !== '') messages.push({ role: 'assistant', content })
   } else {
     throw invalidField(
       `${path}.type`,
-      'must be message, function_call, custom_tool_call, an output of those, item_reference or reasoning.',
+      'must be message, a call or an output of a tool, item_reference or reasoning; shorten input yourself.',
     )
   }
 }
 
-function addCall(messages: Message[], item: JsonObject, { path, names }: Place): void {
-  const field = item.type === 'custom_tool_call' ? 'input' : 'arguments'
-  const given = item[field]
-  const call = {
-    id: textAt(item.call_id, `${path}.call_id`),
-    type: 'function',
-    function: {
-      name: textAt(item.name, `${path}.name`),
-      arguments: field === 'input' ? JSON.stringify({ [customInput]: given }) : given,
-    },
-  }
-  if (typeof given !== 'string') throw invalidField(`${path}.${field}`, 'must be a text.')
+function isOutput(type: string): boolean {
+  const call = type.endsWith('_output') ? type.slice(0, -'_output'.length) : ''
+  return call === 'function_call' || call === 'custom_tool_call' || call === 'tool_search' || isClientCall(call)
+}
+
+/** The names that the engine has for the tools of a search. */
+function foundText({ tools: found }: JsonObject, tools: Tools): string {
+  const names = (Array.isArray(found) ? found : []).flatMap((tool): string[] => {
+    if (!isObject(tool) || typeof tool.name !== 'string') return []
+    return tool.type === 'namespace' ? tools.namesIn(tool.name) : [tools.nameOf(null, tool.name)]
+  })
+  return names.length === 0 ? 'No tools were found.' : `These tools can be called now: ${names.join(', ')}.`
+}
+
+/** Returns a message between two agents of Codex. Only OpenAI can read its encrypted parts. */
+function agentText({ author, recipient, content }: JsonObject, { path, ignored }: Place): string {
+  if (!Array.isArray(content)) throw invalidField(`${path}.content`, 'must be a list of parts.')
+  const texts = content.flatMap((part, at): string[] => {
+    if (!isObject(part)) throw invalidField(`${path}.content[${at}]`, 'must be an object.')
+    if (typeof part.text === 'string') return [part.text]
+    ignored.add(`agent_message.${String(part.type)}`)
+    return []
+  })
+  return [`Message from ${String(author)} to ${String(recipient)}:`, ...texts].join('\n')
+}
+
+function addCall(messages: Message[], item: JsonObject, place: Place): void {
+  const { path, names } = place
+  const call = { id: textAt(item.call_id, `${path}.call_id`), type: 'function', function: calledFunction(item, place) }
   const last = messages.at(-1)
   const calls = last?.role === 'assistant' ? last.tool_calls : undefined
   const at = `messages[${last?.role === 'assistant' ? messages.length - 1 : messages.length}]`
@@ -100,11 +144,28 @@ function addCall(messages: Message[], item: JsonObject, { path, names }: Place):
   else messages.push({ role: 'assistant', content: null, tool_calls: [call] })
 }
 
+function calledFunction(item: JsonObject, { path, tools }: Place): JsonObject {
+  const { type } = item
+  if (isClientCall(type)) {
+    const [toolType] = CLIENT_CALLS[type].toolTypes
+    return { name: tools.nameOfType(toolType) ?? toolType, arguments: replayedArguments(type, item, path) }
+  }
+  const name = tools.nameOf(namespaceAt(item, path), textAt(item.name, `${path}.name`))
+  const field = type === 'custom_tool_call' ? 'input' : 'arguments'
+  const given = item[field]
+  if (typeof given !== 'string') throw invalidField(`${path}.${field}`, 'must be a text.')
+  return { name, arguments: field === 'input' ? JSON.stringify({ [customInput]: given }) : given }
+}
+
 /** `at`: the chat message; `field`: its path in the client's request. */
 type Target = { readonly at: string; readonly field: string; readonly mayBeEmpty: boolean }
 
 /** A text alone is a text, which every engine takes in every role. */
-function contentOf(content: unknown, { path, names }: Place, { at, field, mayBeEmpty }: Target): unknown {
+function contentOf(
+  content: unknown,
+  { path, names }: Pick<Place, 'path' | 'names'>,
+  { at, field, mayBeEmpty }: Target,
+): unknown {
   const from = `${path}.${field}`
   names?.set(`${at}.content`, from)
   if (typeof content === 'string') return content

@@ -12,18 +12,18 @@ import type {
   RequestEcho,
   ResponseHead,
   ResponseTraits,
+  ToolForms,
 } from '../../openai/dialect.ts'
 import { flagAt, ignoreOthers, isAbsent, objectAt, presentOf, refuseChatFields, textAt } from '../fields.ts'
 import { keptCharsMax, NOTHING_EARLIER } from './earlier.ts'
-import { chatMessages } from './input.ts'
-import { choiceOf, customToolsOf, toolsOf } from './tools.ts'
+import { chatMessages, loadedTools } from './input.ts'
+import { choiceOf, Tools } from './tools.ts'
 
 /** How the response to a request is written. */
 export type ResponseForm = {
   readonly head: ResponseHead
   readonly echo: RequestEcho
-  /** Names of tools whose input is a text. */
-  readonly customTools: ReadonlySet<string>
+  readonly tools: ToolForms
   /** Keeps the output for later requests; null: nothing is kept. */
   readonly keep: ((output: readonly JsonObject[]) => void) | null
 }
@@ -72,11 +72,13 @@ export function chatOfResponse(
   const { max_output_tokens, temperature, top_p, top_logprobs, parallel_tool_calls } = body
   const { previous_response_id: previous } = body
   const asksLogprobs = includesLogprobs(body.include, ignored) || (typeof top_logprobs === 'number' && top_logprobs > 0)
+  const loaded = loadedTools(body, earlier)
+  const tools = new Tools(body.tools, loaded, { names, ignored })
   const chat = presentOf({
     model: body.model,
-    messages: chatMessages(body, names, earlier),
-    tools: toolsOf(body.tools, { names, ignored }),
-    tool_choice: choiceOf(body.tool_choice),
+    messages: chatMessages(body, { names, ignored, tools }, earlier),
+    tools: Array.isArray(body.tools) || loaded.length > 0 ? tools.functions : body.tools,
+    tool_choice: choiceOf(body.tool_choice, tools),
     parallel_tool_calls,
     response_format: format === null ? null : chatFormat(format),
     // Not max_completion_tokens: engines that do not know that name would generate without a bound.
@@ -107,19 +109,19 @@ export function chatOfResponse(
   }
   const traits: ResponseTraits = {
     echo,
-    customTools: customToolsOf(body.tools),
+    tools: tools.forms,
     previous: typeof previous === 'string' ? previous : null,
     input: echo.store ? { items: keptItems(body.input, earlier) } : { text: null },
   }
   return { chat, ignored: [...ignored], traits }
 }
 
-export function responseForm({ echo, customTools, previous, input }: ResponseTraits, head: ResponseHead): ResponseForm {
+export function responseForm({ echo, tools, previous, input }: ResponseTraits, head: ResponseHead): ResponseForm {
   const keep = echo.store ? head.keep : null
-  if (keep === null) return { head, echo: { ...echo, store: false }, customTools, keep: null }
+  if (keep === null) return { head, echo: { ...echo, store: false }, tools, keep: null }
   // Holds the text of the input, which is shorter than its items: a stream may last for minutes.
   const inputText = inputTextOf(input)
-  return { head, echo, customTools, keep: output => keep({ previous, inputText, output }) }
+  return { head, echo, tools, keep: output => keep({ previous, inputText, output }) }
 }
 
 /** JSON of the items; null where it is too long to be kept. */
@@ -135,7 +137,8 @@ function keptItems(input: unknown, earlier: Earlier): unknown[] {
 
 /** The item that the input names, or its own. Without ids, which contain the id of a response. */
 function keptItem(item: unknown, { named }: Earlier): unknown {
-  if (!isObject(item)) return item
+  // This id is that of the call.
+  if (!isObject(item) || item.type === 'local_shell_call_output') return item
   const { id, ...own } = item
   return item.type === 'item_reference' && typeof id === 'string' ? named.get(id) : own
 }

@@ -1,12 +1,14 @@
 // Objects of the Responses API out of what a chat completion has. Pure.
 // Schemas: OpenAI's published API description, Response and OutputItem.
 
+import { resultOr } from '../../../base/result-or.ts'
 import type { GatewayError } from '../../../contract/http/inference.ts'
 import { UpstreamFault } from '../../failure.ts'
 import { isObject, type JsonObject } from '../../json-text.ts'
-import type { RequestEcho, ResponseHead } from '../../openai/dialect.ts'
+import type { CallForm, ClientCallKind, RequestEcho, ResponseHead } from '../../openai/dialect.ts'
 import { cachedTokensOf, type Usage } from '../../openai/usage.ts'
 import { type ChatAnswer, readCompletion } from '../chat-answer.ts'
+import { CLIENT_CALLS } from './client-calls.ts'
 import type { ResponseForm } from './request.ts'
 import { customInputOf } from './tools.ts'
 
@@ -21,6 +23,7 @@ export type OutputItem =
       readonly kind: 'call'
       readonly id: string
       readonly callId: string
+      readonly namespace: string | null
       readonly name: string
       readonly args: string
     }
@@ -29,20 +32,26 @@ export type OutputItem =
       readonly kind: 'custom'
       readonly id: string
       readonly callId: string
+      readonly namespace: string | null
       readonly name: string
       readonly input: string
+    }
+  /** A call of a tool that the client runs. `args`: null for one that has just begun. */
+  | {
+      readonly kind: ClientCallKind
+      readonly id: string
+      readonly callId: string
+      readonly args: JsonObject | null
     }
 
 export type ItemStatus = 'in_progress' | 'completed' | 'incomplete'
 
-const ID_TAGS = { reasoning: 'rs', message: 'msg', call: 'fc', custom: 'ctc' } as const satisfies Record<
-  OutputItem['kind'],
-  string
->
+const ID_TAGS = { reasoning: 'rs', message: 'msg', call: 'fc', custom: 'ctc' } as const
 
 /** `at`: of the output. */
 export function itemId(kind: OutputItem['kind'], { id }: ResponseHead, at: number): string {
-  return `${ID_TAGS[kind]}_${id}${at.toString(16).padStart(3, '0')}`
+  const tag = kind in CLIENT_CALLS ? CLIENT_CALLS[kind as ClientCallKind].tag : ID_TAGS[kind as keyof typeof ID_TAGS]
+  return `${tag}_${id}${at.toString(16).padStart(3, '0')}`
 }
 
 /** As it stands in `output`. */
@@ -60,17 +69,50 @@ export function itemOf(item: OutputItem, status: ItemStatus): JsonObject {
     case 'message':
       return { id, type: 'message', status, role: 'assistant', content: item.parts.map(partOf) }
     case 'call':
-      return { id, type: 'function_call', status, call_id: item.callId, name: item.name, arguments: item.args }
+      return { id, type: 'function_call', status, ...calledOf(item), arguments: item.args }
     case 'custom':
-      return { id, type: 'custom_tool_call', status, call_id: item.callId, name: item.name, input: item.input }
+      return { id, type: 'custom_tool_call', status, ...calledOf(item), input: item.input }
+    default:
+      return { id, type: item.kind, status, call_id: item.callId, ...CLIENT_CALLS[item.kind].fieldsOf(item.args ?? {}) }
   }
 }
 
-/** The text that a custom tool is called with. UpstreamFault bad_arguments. */
-export function inputOf(args: string): string {
-  const input = customInputOf(args)
-  if (input === null) throw new UpstreamFault('bad_arguments')
-  return input
+function calledOf({ callId, namespace, name }: OutputItem & { readonly kind: 'call' | 'custom' }): JsonObject {
+  return { call_id: callId, ...(namespace === null ? {} : { namespace }), name }
+}
+
+/** The form of a call's item. */
+export function formOf(name: string, tools: ResponseForm['tools']): CallForm {
+  return tools.get(name) ?? { kind: 'call', namespace: null, name }
+}
+
+/**
+ * Returns the whole item of a call; null if its arguments were cut off, because half of them is
+ * unusable. UpstreamFault bad_arguments.
+ */
+export function callItem(
+  form: CallForm,
+  {
+    id,
+    callId,
+    args,
+    isCut,
+  }: { readonly id: string; readonly callId: string; readonly args: string; readonly isCut: boolean },
+): OutputItem | null {
+  if (form.kind === 'call') return { ...form, kind: 'call', id, callId, args }
+  if (form.kind === 'custom') {
+    const input = customInputOf(args)
+    if (input === null && !isCut) throw new UpstreamFault('bad_arguments')
+    return input === null ? null : { ...form, kind: 'custom', id, callId, input }
+  }
+  const given = objectIn(args)
+  if (given === null && !isCut) throw new UpstreamFault('bad_arguments')
+  return given === null ? null : { kind: form.kind, id, callId, args: given }
+}
+
+function objectIn(args: string): JsonObject | null {
+  const value: unknown = resultOr(() => JSON.parse(args.trim() === '' ? '{}' : args), null)
+  return isObject(value) ? value : null
 }
 
 export function partOf(part: MessagePart): JsonObject {
@@ -119,12 +161,12 @@ export function responseOf(head: ResponseHead, echo: RequestEcho, state: Respons
 export function wholeResponse(
   completion: JsonObject,
   usage: Usage,
-  { head, echo, customTools, keep }: ResponseForm,
+  { head, echo, tools, keep }: ResponseForm,
 ): JsonObject {
   const answer = readCompletion(completion)
   const incompleteReason = incompleteReasonOf(answer.finishReason)
   const status = incompleteReason === null ? 'completed' : 'incomplete'
-  const items = itemsOf(answer, { head, customTools })
+  const items = itemsOf(answer, { head, tools })
   // Only the last item can be cut off.
   const output = items.map((item, at) => itemOf(item, at === items.length - 1 ? status : 'completed'))
   keep?.(output)
@@ -134,7 +176,7 @@ export function wholeResponse(
 /** A response without anything has an empty message. */
 function itemsOf(
   { reasoning, content, refusal, calls, logprobs, finishReason }: ChatAnswer,
-  { head, customTools }: Pick<ResponseForm, 'head' | 'customTools'>,
+  { head, tools }: Pick<ResponseForm, 'head' | 'tools'>,
 ): OutputItem[] {
   const items: OutputItem[] = []
   const id = (kind: OutputItem['kind']) => itemId(kind, head, items.length)
@@ -145,11 +187,9 @@ function itemsOf(
   if (parts.length === 0 && calls.length === 0) parts.push({ kind: 'text', text: '', logprobs: [] })
   if (parts.length > 0) items.push({ kind: 'message', id: id('message'), parts })
   for (const { id: callId, name, args } of calls) {
-    if (!customTools.has(name)) items.push({ kind: 'call', id: id('call'), callId, name, args })
-    // Half of an input is unusable.
-    else if (finishReason !== 'length' || customInputOf(args) !== null) {
-      items.push({ kind: 'custom', id: id('custom'), callId, name, input: inputOf(args) })
-    }
+    const form = formOf(name, tools)
+    const item = callItem(form, { id: id(form.kind), callId, args, isCut: finishReason === 'length' })
+    if (item !== null) items.push(item)
   }
   return items
 }

@@ -8,16 +8,17 @@
 import type { GatewayError } from '../../../contract/http/inference.ts'
 import { UpstreamFault } from '../../failure.ts'
 import type { JsonObject } from '../../json-text.ts'
-import type { DialectStream, DialectStreamOptions } from '../../openai/dialect.ts'
+import type { CallForm, DialectStream, DialectStreamOptions } from '../../openai/dialect.ts'
 import { sseEvent } from '../../openai/sse.ts'
 import type { Usage } from '../../openai/usage.ts'
 import { type CallPiece, type ChatDelta, readChunk } from '../chat-answer.ts'
 import { namedEvent, paddedEvent } from '../events.ts'
 import type { ResponseForm } from './request.ts'
 import {
+  callItem,
+  formOf,
   type ItemStatus,
   incompleteReasonOf,
-  inputOf,
   itemId,
   itemOf,
   type MessagePart,
@@ -26,7 +27,6 @@ import {
   type ResponseState,
   responseOf,
 } from './response.ts'
-import { customInputOf } from './tools.ts'
 
 type TextKind = 'reasoning' | MessagePart['kind']
 
@@ -41,11 +41,10 @@ type OpenPart = { readonly kind: TextKind; text: string; readonly logprobs: Json
 type TextItem = { readonly kind: 'reasoning' | 'message'; readonly id: string; readonly parts: OpenPart[] }
 type CallItem = {
   readonly kind: 'call'
-  /** The tool is a custom one: its input is given when it is whole. */
-  readonly isCustom: boolean
+  /** Arguments of all but plain functions are given when they are whole. */
+  readonly form: CallForm
   readonly id: string
   readonly callId: string
-  readonly name: string
   args: string
 }
 
@@ -181,9 +180,9 @@ export class ResponsesStream implements DialectStream {
     if (start !== null) {
       text += this.#endText('completed')
       const at = this.#items.length
-      const isCustom = this.#form.customTools.has(start.name)
-      const id = itemId(isCustom ? 'custom' : 'call', this.#form.head, at)
-      const item: CallItem = { kind: 'call', isCustom, id, callId: start.id, name: start.name, args: '' }
+      const form = formOf(start.name, this.#form.tools)
+      const id = itemId(form.kind, this.#form.head, at)
+      const item: CallItem = { kind: 'call', form, id, callId: start.id, args: '' }
       this.#items.push(item)
       this.#calls.set(index, at)
       text += this.#event('response.output_item.added', { output_index: at, item: itemOf(begun(item), 'in_progress') })
@@ -192,7 +191,7 @@ export class ResponsesStream implements DialectStream {
     const item = at === undefined ? undefined : this.#items[at]
     if (item?.kind !== 'call' || args === '') return text
     item.args += args
-    if (item.isCustom) return text
+    if (item.form.kind !== 'call') return text
     const name = 'response.function_call_arguments.delta'
     const json = this.#json(name, { item_id: item.id, output_index: at, delta: args })
     return text + paddedEvent(name, json, [args], this.#options.obfuscate)
@@ -201,22 +200,23 @@ export class ResponsesStream implements DialectStream {
   #endCall(at: number, status: ItemStatus): string {
     const item = this.#items[at]
     if (item?.kind !== 'call') return ''
-    if (item.isCustom) return this.#endCustom(item, at, status)
-    const done = { item_id: item.id, output_index: at, name: item.name, arguments: item.args }
-    return (
-      this.#event('response.function_call_arguments.done', done) +
-      this.#event('response.output_item.done', { output_index: at, item: itemOf(closed(item, status), status) })
-    )
+    const { form, id, args } = item
+    const whole = closed(item, status)
+    const place = { item_id: id, output_index: at }
+    const text =
+      form.kind === 'call'
+        ? this.#event('response.function_call_arguments.done', { ...place, name: form.name, arguments: args })
+        : whole.kind === 'custom'
+          ? this.#customInput(whole.input, place)
+          : ''
+    return text + this.#event('response.output_item.done', { output_index: at, item: itemOf(whole, status) })
   }
 
-  #endCustom(item: CallItem, at: number, status: ItemStatus): string {
-    const input = inputOfItem(item, status)
-    const place = { item_id: item.id, output_index: at }
+  #customInput(input: string, place: JsonObject): string {
     const name = 'response.custom_tool_call_input.delta'
     return (
       paddedEvent(name, this.#json(name, { ...place, delta: input }), [input], this.#options.obfuscate) +
-      this.#event('response.custom_tool_call_input.done', { ...place, input }) +
-      this.#event('response.output_item.done', { output_index: at, item: itemOf(closed(item, status), status) })
+      this.#event('response.custom_tool_call_input.done', { ...place, input })
     )
   }
 
@@ -245,22 +245,17 @@ function jsonOf({ kind, text, logprobs }: OpenPart): JsonObject {
   return partOf(kind === 'text' ? { kind, text, logprobs } : { kind, text })
 }
 
-/** As a call that has just begun. */
-function begun({ isCustom, id, callId, name }: CallItem): OutputItem {
-  return isCustom ? { kind: 'custom', id, callId, name, input: '' } : { kind: 'call', id, callId, name, args: '' }
+/** As a call that has just begun. Half of an input is unusable, so that a call which was cut off ends so too. */
+function begun({ form, id, callId }: CallItem): OutputItem {
+  if (form.kind === 'call') return { ...form, kind: 'call', id, callId, args: '' }
+  if (form.kind === 'custom') return { ...form, kind: 'custom', id, callId, input: '' }
+  return { kind: form.kind, id, callId, args: null }
 }
 
-/** Nothing of an input that was cut off: half of it is unusable. UpstreamFault bad_arguments. */
-function inputOfItem({ args }: CallItem, status: ItemStatus): string {
-  return status === 'incomplete' ? (customInputOf(args) ?? '') : inputOf(args)
-}
-
-/** As an item that is over. */
+/** As an item that is over. UpstreamFault bad_arguments. */
 function closed(item: TextItem | CallItem, status: ItemStatus): OutputItem {
   if (item.kind === 'call') {
-    const { isCustom, id, callId, name, args } = item
-    if (isCustom) return { kind: 'custom', id, callId, name, input: inputOfItem(item, status) }
-    return { kind: 'call', id, callId, name, args }
+    return callItem(item.form, { ...item, isCut: status === 'incomplete' }) ?? begun(item)
   }
   const { kind, id, parts } = item
   if (kind === 'reasoning') return { kind, id, text: parts.map(part => part.text).join('') } as const

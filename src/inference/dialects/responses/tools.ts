@@ -1,11 +1,16 @@
 // `tools` and `tool_choice` of the Responses API as those of a chat request. Pure. Fault invalid_request.
 //
-// A custom tool takes a text: in the chat it is a function with that text as its one argument. Tools of types that run
-// at OpenAI are left out and named.
+// In the chat every tool is a function. A custom tool takes a text as its only argument, a tool of
+// a namespace has the namespace before its name, and a tool that the client runs has the vendor's
+// arguments. `ToolForms` keeps the form in which the client gets calls of such functions. Tools of
+// types that run at OpenAI are left out and named.
 
 import { invalidField, isObject, type JsonObject } from '../../json-text.ts'
-import type { FieldNames } from '../../openai/dialect.ts'
-import { ignoreOthers, presentOf } from '../fields.ts'
+import type { CallForm, FieldNames, ToolForms } from '../../openai/dialect.ts'
+import { functionOfClientTool } from '../../openai/engine/client-tools.ts'
+import { toolNameCharsMax, toolsMax } from '../../openai/tools.ts'
+import { ignoreOthers, isAbsent, presentOf, textAt } from '../fields.ts'
+import { callKindOf } from './client-calls.ts'
 
 /** The argument of a custom tool's function. */
 export const customInput = 'input'
@@ -19,33 +24,140 @@ const CUSTOM_PARAMETERS = {
 
 const FUNCTION_FIELDS: ReadonlySet<string> = new Set(['type', 'name', 'description', 'parameters', 'strict'])
 const CUSTOM_FIELDS: ReadonlySet<string> = new Set(['type', 'name', 'description'])
+const NAMESPACE_FIELDS: ReadonlySet<string> = new Set(['type', 'name', 'description', 'tools'])
 
 type Notes = { readonly names: FieldNames | null; readonly ignored: Set<string> }
 
-export function toolsOf(tools: unknown, { names, ignored }: Notes): unknown {
-  if (!Array.isArray(tools)) return tools
-  const found: JsonObject[] = []
-  for (const [at, tool] of tools.entries()) {
-    const path = `tools[${at}]`
-    names?.set(`tools[${found.length}]`, path)
-    names?.set(`tools[${found.length}].function`, path)
-    if (!isObject(tool)) throw invalidField(path, 'must be an object.')
-    const { type, name, description, parameters, strict } = tool
-    if (typeof type !== 'string') throw invalidField(`${path}.type`, 'must be a text, such as function.')
-    if (type === 'function') {
-      ignoreOthers(tool, 'tools', { known: FUNCTION_FIELDS, ignored })
-      found.push({ type, function: presentOf({ name, description, parameters, strict }) })
-    } else if (type === 'custom') {
-      // A grammar binds no engine here, but it tells the model what the tool takes.
-      ignoreOthers(tool, 'tools', { known: CUSTOM_FIELDS, ignored })
-      const described = describedInput(description, tool.format)
-      found.push({
-        type: 'function',
-        function: presentOf({ name, description: described, parameters: { ...CUSTOM_PARAMETERS } }),
-      })
-    } else ignored.add(`tools.${type}`)
+/** Tools that an item of the input adds, and the item's path. */
+export type LoadedTools = { readonly tools: unknown; readonly path: string }
+
+/** `isLoaded`: an item has added the tool, and may repeat a tool of the request. */
+type Place = { readonly path: string; readonly namespace: string | null; readonly isLoaded: boolean }
+
+/** The tools of one request under the names that the engine has for them. */
+export class Tools {
+  readonly functions: JsonObject[] = []
+  readonly #forms = new Map<string, CallForm>()
+  /** Names that the engine has, by what the client calls the tool. */
+  readonly #names = new Map<string, string>()
+  readonly #taken = new Set<string>()
+  readonly #notes: Notes
+
+  constructor(tools: unknown, loaded: readonly LoadedTools[], notes: Notes) {
+    this.#notes = notes
+    for (const { tools: more, path } of [{ tools, path: '' }, ...loaded]) {
+      if (!Array.isArray(more)) continue
+      const isLoaded = path !== ''
+      const prefix = isLoaded ? `${path}.tools` : 'tools'
+      for (const [at, tool] of more.entries()) this.#add(tool, { path: `${prefix}[${at}]`, namespace: null, isLoaded })
+    }
   }
-  return found
+
+  get forms(): ToolForms {
+    return this.#forms
+  }
+
+  /** The engine's name of a tool. */
+  nameOf(namespace: string | null, name: string): string {
+    return this.#names.get(keyOf(namespace, name)) ?? flatName(namespace, name)
+  }
+
+  /** The engine's name of the tool that items of this type call; null if the request has none. */
+  nameOfType(type: unknown): string | null {
+    const kind = callKindOf(type)
+    return kind === null ? null : (this.#names.get(keyOf(null, kind)) ?? null)
+  }
+
+  namesIn(namespace: string): string[] {
+    return [...this.#forms].flatMap(([name, form]) =>
+      (form.kind === 'call' || form.kind === 'custom') && form.namespace === namespace ? [name] : [],
+    )
+  }
+
+  #add(tool: unknown, place: Place): void {
+    const { path, namespace } = place
+    if (!isObject(tool)) throw invalidField(path, 'must be an object.')
+    const { type } = tool
+    if (typeof type !== 'string') throw invalidField(`${path}.type`, 'must be a text, such as function.')
+    if (type === 'function') this.#addFunction(tool, place)
+    else if (type === 'custom') this.#addCustom(tool, place)
+    else if (type === 'namespace' && namespace === null) this.#addNamespace(tool, place)
+    else this.#addClientTool(tool, type, place)
+  }
+
+  #addFunction(tool: JsonObject, place: Place): void {
+    ignoreOthers(tool, 'tools', { known: FUNCTION_FIELDS, ignored: this.#notes.ignored })
+    const { name, description, parameters, strict } = tool
+    const { namespace } = place
+    const form = namespace === null ? null : ({ kind: 'call', namespace, name: String(name) } as const)
+    this.#push({ name, description, parameters, strict }, form, place)
+  }
+
+  #addCustom(tool: JsonObject, place: Place): void {
+    // A grammar binds no engine here, but it tells the model what the tool takes.
+    ignoreOthers(tool, 'tools', { known: CUSTOM_FIELDS, ignored: this.#notes.ignored })
+    const { name, description, format } = tool
+    const described = describedInput(description, format)
+    const form = { kind: 'custom', namespace: place.namespace, name: String(name) } as const
+    this.#push({ name, description: described, parameters: { ...CUSTOM_PARAMETERS } }, form, place)
+  }
+
+  #addNamespace(tool: JsonObject, { path, isLoaded }: Place): void {
+    ignoreOthers(tool, 'tools', { known: NAMESPACE_FIELDS, ignored: this.#notes.ignored })
+    const namespace = textAt(tool.name, `${path}.name`)
+    if (!Array.isArray(tool.tools)) throw invalidField(`${path}.tools`, 'must be a list of tools.')
+    for (const [at, inner] of tool.tools.entries())
+      this.#add(inner, { path: `${path}.tools[${at}]`, namespace, isLoaded })
+  }
+
+  #addClientTool(tool: JsonObject, type: string, place: Place): void {
+    const kind = callKindOf(type)
+    const found = kind === null ? null : functionOfClientTool(tool)
+    if (kind === null || found === null) this.#notes.ignored.add(`tools.${type}`)
+    else if (!this.#names.has(keyOf(null, kind))) this.#push({ ...found }, { kind }, place)
+  }
+
+  /** `form`: null for a plain function. */
+  #push(given: JsonObject, form: CallForm | null, { path, namespace, isLoaded }: Place): void {
+    const called = String(given.name)
+    const key =
+      form === null || form.kind === 'call' || form.kind === 'custom'
+        ? keyOf(namespace, called)
+        : keyOf(null, form.kind)
+    if (this.#names.has(key) && (isLoaded || namespace !== null)) return
+    if (this.functions.length === toolsMax)
+      throw invalidField('tools', `must be at most ${toolsMax}, those in namespaces and of searches included.`)
+    // A plain function keeps its name, so that the parser of chats judges it.
+    const name =
+      form === null || (form.kind === 'custom' && namespace === null)
+        ? given.name
+        : this.#freeName(flatName(namespace, called))
+    const at = `tools[${this.functions.length}]`
+    this.#notes.names?.set(at, path)
+    this.#notes.names?.set(`${at}.function`, path)
+    this.functions.push({ type: 'function', function: presentOf({ ...given, name }) })
+    if (typeof name !== 'string') return
+    this.#taken.add(name)
+    this.#names.set(key, name)
+    if (form !== null) this.#forms.set(name, form)
+  }
+
+  /** Two namespaces may lead to the same name. At most `toolsMax` names are taken. */
+  #freeName(name: string): string {
+    let free = name
+    for (let n = 2; this.#taken.has(free); n += 1) free = `${name.slice(0, toolNameCharsMax - 5)}_${n}`
+    return free
+  }
+}
+
+function keyOf(namespace: string | null, name: string): string {
+  return JSON.stringify([namespace, name])
+}
+
+/** As Codex called the tools of MCP servers before it had namespaces. */
+function flatName(namespace: string | null, name: string): string {
+  if (namespace === null) return name
+  return `${namespace}${namespace.endsWith('__') ? '' : '__'}${name}`.slice(0, toolNameCharsMax)
 }
 
 function describedInput(description: unknown, format: unknown): unknown {
@@ -54,31 +166,39 @@ function describedInput(description: unknown, format: unknown): unknown {
   return typeof description === 'string' ? `${description}\n\n${grammar}` : grammar
 }
 
-export function customToolsOf(tools: unknown): ReadonlySet<string> {
-  if (!Array.isArray(tools)) return NONE
-  const names = tools.flatMap(tool =>
-    isObject(tool) && tool.type === 'custom' && typeof tool.name === 'string' ? [tool.name] : [],
-  )
-  return names.length === 0 ? NONE : new Set(names)
-}
-
-const NONE: ReadonlySet<string> = new Set()
-
-export function choiceOf(choice: unknown): unknown {
+export function choiceOf(choice: unknown, names: Tools): unknown {
   if (!isObject(choice)) return choice
-  if (choice.type !== 'allowed_tools') return namedChoice(choice, 'tool_choice')
+  if (choice.type !== 'allowed_tools') return namedChoice(choice, 'tool_choice', names)
   const { mode, tools } = choice
   if (!Array.isArray(tools)) throw invalidField('tool_choice.tools', 'must be a list of tools.')
-  const named = tools.map((tool, at) => namedChoice(tool, `tool_choice.tools[${at}]`))
+  const named = tools.flatMap((tool, at) => {
+    if (!isObject(tool) || tool.type !== 'namespace') return [namedChoice(tool, `tool_choice.tools[${at}]`, names)]
+    return names.namesIn(textAt(tool.name, `tool_choice.tools[${at}].name`)).map(choiceNamed)
+  })
   return { type: 'allowed_tools', allowed_tools: { mode, tools: named } }
 }
 
-function namedChoice(choice: unknown, path: string): JsonObject {
+function namedChoice(choice: unknown, path: string, names: Tools): JsonObject {
   const type = isObject(choice) ? choice.type : null
-  if (!isObject(choice) || (type !== 'function' && type !== 'custom')) {
-    throw invalidField(`${path}.type`, 'must be function or custom: there are no built-in tools here.')
+  if (isObject(choice) && (type === 'function' || type === 'custom')) {
+    const { name } = choice
+    return choiceNamed(typeof name === 'string' ? names.nameOf(namespaceAt(choice, path), name) : name)
   }
-  return { type: 'function', function: { name: choice.name } }
+  const name = names.nameOfType(type)
+  if (name !== null) return choiceNamed(name)
+  throw invalidField(
+    `${path}.type`,
+    'must be function, custom or a tool of tools that you run: there are no built-in tools here.',
+  )
+}
+
+function choiceNamed(name: unknown): JsonObject {
+  return { type: 'function', function: { name } }
+}
+
+/** The namespace of a call or a choice; null for none. */
+export function namespaceAt({ namespace }: JsonObject, path: string): string | null {
+  return isAbsent(namespace) ? null : textAt(namespace, `${path}.namespace`)
 }
 
 /** The text that a custom tool is called with; null where the arguments are not those of its function. */

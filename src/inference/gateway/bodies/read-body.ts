@@ -10,6 +10,7 @@ import { NO_LABELS, type UsageLabels, usageLabels } from '../../metering/labels.
 import type { CutValues } from '../../openai/cut-source.ts'
 import type { Earlier, ResponseTraits } from '../../openai/dialect.ts'
 import { type EmbeddingsRequest, parseEmbeddingsSource } from '../../openai/embeddings-request.ts'
+import { joinMessages } from '../../openai/engine/joined-messages.ts'
 import { type GatewayRequest, parseSource, type RequestSource } from '../../openai/request.ts'
 import type { Operation } from '../../types.ts'
 
@@ -32,6 +33,8 @@ export type ReadCompletion = ReadBody & {
   readonly request: GatewayRequest
   /** Names of parts that the translation has left out. */
   readonly ignored: readonly string[]
+  /** Whether the source has messages that the client sent apart. */
+  readonly isJoined: boolean
   readonly traits: ResponseTraits | null
 }
 
@@ -59,7 +62,9 @@ export function readCompletion(
     ? parseDialect(DIALECTS[operation], given, earlier ?? undefined)
     : { ...parseSource(operation, given), ignored: NONE, traits: null }
   const labels = hasLabels ? usageLabels(operation, given.body) : NO_LABELS
-  return { request, source, values: null, labels, ...sizeOf(source), ignored, traits }
+  const joined = request.operation === 'chat' ? joinMessages(source) : null
+  const read = { request, source: joined ?? source, isJoined: joined !== null }
+  return { ...read, values: null, labels, ...sizeOf(source), ignored, traits }
 }
 
 const NONE: readonly string[] = []

@@ -34,7 +34,7 @@ export const Stream = { ...Flag, description: '`true` for server-sent events.' }
 export const Model = { ...Text, description: 'Exact id from /v1/models.' }
 export const Name = { ...Text, pattern: '^[a-zA-Z0-9_-]{1,64}$' }
 export const ToolName = { ...Text, pattern: '^[a-zA-Z0-9_-]{1,128}$' }
-export const toolsMost = 256
+export const toolsMost = 1_024
 export const User = nullable({ ...Text, maxLength: 256 })
 export const CacheSalt = nullable({
   ...Text,

@@ -46,12 +46,26 @@ const CustomTool = object(
   { required: ['type', 'name'], description: 'A grammar in `format` tells the model; nothing enforces it.' },
 )
 
+const NamespaceTool = object(
+  {
+    type: { const: 'namespace' },
+    name: { ...Text, minLength: 1 },
+    description: TextOrNull,
+    tools: array({ anyOf: [FunctionTool, CustomTool] }),
+  },
+  { required: ['type', 'name', 'tools'], description: 'Calls of its tools have `namespace` and `name`.' },
+)
+
+const RunByClient = whole({
+  type: { enum: ['tool_search', 'local_shell', 'shell', 'apply_patch', 'computer', 'computer_use_preview'] },
+})
+
 const ResponsesRequest = object(
   {
     model: Model,
     input: {
       description:
-        'A text, or items: message (input_text, input_image, input_file, input_audio, output_text, refusal), function_call, custom_tool_call, the outputs of those, item_reference. Items reasoning are left out.',
+        'A text, or items: message (input_text, input_image, input_file, input_audio, output_text, refusal), function_call, custom_tool_call, tool_search_call, local_shell_call, shell_call, apply_patch_call, computer_call, the outputs of those, agent_message, additional_tools, item_reference. Items reasoning are left out. Of other items the text stays, and x-strongroom-ignored names them; compaction_trigger is a 400.',
       anyOf: [Text, array(AnyObject, { minItems: 1 })],
     },
     instructions: TextOrNull,
@@ -60,11 +74,12 @@ const ResponsesRequest = object(
       description:
         'A response to the same key, not older than some minutes. A model that is answered outside the measured VM cannot build on a response of a model inside.',
     },
-    tools: nullable(array({ anyOf: [FunctionTool, CustomTool] }, { maxItems: toolsMost })),
+    tools: nullable(array({ anyOf: [FunctionTool, CustomTool, NamespaceTool, RunByClient] }, { maxItems: toolsMost })),
     tool_choice: {
       anyOf: [
         ToolChoices,
-        whole({ type: { enum: ['function', 'custom'] }, name: Text }),
+        whole({ type: { enum: ['function', 'custom'] }, namespace: TextOrNull, name: Text }),
+        RunByClient,
         whole({
           type: { const: 'allowed_tools' },
           mode: { enum: ['auto', 'required'] },
@@ -109,7 +124,7 @@ const ResponsesRequest = object(
   },
   {
     description:
-      "OpenAI's Responses API. Responses are kept in the gateway's memory for some minutes. conversation, prompt, background and fields of chat completions are a 400 that says what to do instead. Other fields and tools of other types are left out and named in x-strongroom-ignored.",
+      "OpenAI's Responses API. Responses are kept in the gateway's memory for some minutes. conversation, prompt, background and fields of chat completions are a 400 that says what to do instead. Other fields and tools that run at OpenAI are left out and named in x-strongroom-ignored.",
     required: ['model', 'input'],
   },
 )
@@ -122,7 +137,17 @@ const ResponsesResponse = object(
     status: { enum: ['completed', 'incomplete'] },
     incomplete_details: nullable(object({ reason: { enum: ['max_output_tokens', 'content_filter'] } })),
     model: Text,
-    output: array(whole({ id: Text, type: { enum: ['reasoning', 'message', 'function_call', 'custom_tool_call'] } })),
+    output: array(
+      whole({
+        id: Text,
+        type: {
+          enum: [
+            ...['reasoning', 'message', 'function_call', 'custom_tool_call', 'tool_search_call', 'local_shell_call'],
+            ...['shell_call', 'apply_patch_call', 'computer_call'],
+          ],
+        },
+      }),
+    ),
     store: { type: 'boolean' },
     usage: whole({ input_tokens: Count, output_tokens: Count, total_tokens: Count }),
   },
@@ -144,7 +169,7 @@ const MessagesRequest = object(
         type: 'object',
         required: ['role', 'content'],
         description:
-          'Blocks are text, image, document, tool_use and tool_result; thinking of earlier messages is left out, and is_error has no effect.',
+          'Blocks are text, image, document, tool_use, tool_result and tool_reference; thinking of earlier messages is left out, and is_error has no effect. Of other blocks the text stays, and x-strongroom-ignored names them.',
         properties: { role: { enum: ['user', 'assistant', 'system'] }, content: Blocks },
       },
       { minItems: 1 },
@@ -152,16 +177,21 @@ const MessagesRequest = object(
     system: Blocks,
     tools: nullable(
       array(
-        object(
-          {
-            type: { enum: ['custom', null] },
-            name: ToolName,
-            description: Text,
-            input_schema: AnyObject,
-            strict: Flag,
-          },
-          { required: ['name', 'input_schema'] },
-        ),
+        {
+          anyOf: [
+            object(
+              {
+                type: { enum: ['custom', null] },
+                name: ToolName,
+                description: Text,
+                input_schema: AnyObject,
+                strict: Flag,
+              },
+              { required: ['name', 'input_schema'] },
+            ),
+            whole({ type: { ...Text, pattern: '^(bash|text_editor|memory|computer)_[0-9]{8}$' }, name: ToolName }),
+          ],
+        },
         { maxItems: toolsMost },
       ),
     ),
@@ -183,7 +213,7 @@ const MessagesRequest = object(
   },
   {
     description:
-      "Anthropic's Messages API. container, mcp_servers, inference_geo and fields of chat completions are a 400. Other fields and tools of other types are left out and named in x-strongroom-ignored. Headers anthropic-version and anthropic-beta are passed over.",
+      "Anthropic's Messages API. container, mcp_servers, inference_geo and fields of chat completions are a 400. Other fields and tools that run at Anthropic are left out and named in x-strongroom-ignored. Headers anthropic-version and anthropic-beta are passed over.",
     required: ['model', 'max_tokens', 'messages'],
   },
 )

@@ -20,6 +20,8 @@ const secret = 'the launch code is 0451'
 /** Longer than any body that the serving thread parses. */
 const long = 'y'.repeat(200_000)
 const longItem = { role: 'user', content: long }
+/** Between two messages of the user, which would go up as one message. */
+const between = { role: 'assistant', content: 'ok' }
 
 let undo: AsyncDisposableStack
 let upstream: TestUpstream
@@ -56,13 +58,13 @@ function lastTexts(): string[] {
 test('kept and built on', async () => {
   const gateway = undo.use(await startGateway([target(upstream.url)], { limits }))
   const ask = async (more: object) => await made(await gateway.post(path, { model: MODEL, ...more }))
-  const first = await ask({ input: [{ role: 'user', content: secret }, longItem] })
+  const first = await ask({ input: [{ role: 'user', content: secret }, between, longItem] })
   expect(first.store).toBe(true)
   const said = { type: 'item_reference', id: first.output.at(-1)?.id }
-  for (const more of [{ input: 'short' }, { input: [longItem, { role: 'user', content: 'short' }] }]) {
+  for (const more of [{ input: 'short' }, { input: [longItem, between, { role: 'user', content: 'short' }] }]) {
     await ask({ ...more, previous_response_id: first.id })
     const texts = lastTexts()
-    expect([texts.slice(0, 2), texts.at(-1)]).toEqual([[secret, long.slice(0, 24)], 'short'])
+    expect([texts.slice(0, 3), texts.at(-1)]).toEqual([[secret, 'ok', long.slice(0, 24)], 'short'])
   }
   // The item that a large input names is kept in its place.
   const named = await ask({ input: [said, longItem] })
@@ -146,7 +148,7 @@ test('inside', async () => {
 test('sealed', async () => {
   const encryption = createOwnEncryption({ keys: ehbpKeys, random: systemRandom, clock: systemClock })
   const gateway = undo.use(startHostGateway([target(upstream.url)], { limits, host: { encryption } }))
-  const ask = { model: MODEL, input: [{ role: 'user', content: secret }, longItem] }
+  const ask = { model: MODEL, input: [{ role: 'user', content: secret }, between, longItem] }
   const unbound = JSON.parse(await (await postEncrypted(gateway, path, ask)).text())
   expect(unbound).toMatchObject({ object: 'response', store: false })
   const before = upstream.seen.length
