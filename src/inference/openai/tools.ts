@@ -53,6 +53,16 @@ export function parseTools(body: JsonObject, repairs: Repairs): Set<string> {
   return names
 }
 
+/** The names of the checked functions that are strict. */
+export function strictToolsOf({ tools }: JsonObject): ReadonlySet<string> {
+  const names = new Set<string>()
+  for (const tool of Array.isArray(tools) ? tools : []) {
+    const called = isObject(tool) ? tool.function : null
+    if (isObject(called) && called.strict === true && typeof called.name === 'string') names.add(called.name)
+  }
+  return names
+}
+
 /** In place: the list is the request's own. */
 function removeOthers(tools: unknown[]): void {
   const kept = tools.filter(tool => isObject(tool) && tool.type === 'function')
