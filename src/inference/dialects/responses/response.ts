@@ -2,7 +2,6 @@
 // Schemas: OpenAI's published API description, Response and OutputItem.
 
 import type { GatewayError } from '../../../contract/http/inference.ts'
-import { UpstreamFault } from '../../failure.ts'
 import { isObject, type JsonObject } from '../../json-text.ts'
 import type { RequestEcho, ResponseHead } from '../../openai/dialect.ts'
 import { cachedTokensOf, type Usage } from '../../openai/usage.ts'
@@ -66,11 +65,9 @@ export function itemOf(item: OutputItem, status: ItemStatus): JsonObject {
   }
 }
 
-/** The text that a custom tool is called with. UpstreamFault bad_arguments. */
+/** The text that a custom tool is called with; arguments that are not those of its function are that text. */
 export function inputOf(args: string): string {
-  const input = customInputOf(args)
-  if (input === null) throw new UpstreamFault('bad_arguments')
-  return input
+  return customInputOf(args) ?? args
 }
 
 export function partOf(part: MessagePart): JsonObject {

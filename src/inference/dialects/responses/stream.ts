@@ -250,7 +250,7 @@ function begun({ isCustom, id, callId, name }: CallItem): OutputItem {
   return isCustom ? { kind: 'custom', id, callId, name, input: '' } : { kind: 'call', id, callId, name, args: '' }
 }
 
-/** Nothing of an input that was cut off: half of it is unusable. UpstreamFault bad_arguments. */
+/** Nothing of an input that was cut off: half of it is unusable. */
 function inputOfItem({ args }: CallItem, status: ItemStatus): string {
   return status === 'incomplete' ? (customInputOf(args) ?? '') : inputOf(args)
 }

@@ -6,6 +6,7 @@ import { UpstreamFault } from '../../failure.ts'
 import { isObject, type JsonObject } from '../../json-text.ts'
 import type { CompletionOperation } from '../../types.ts'
 import type { GatewayRequest } from '../request.ts'
+import { toolNameCharsMax } from '../tools.ts'
 import { isNone, malformed, stringOrNull } from '../upstream-json.ts'
 
 /**
@@ -114,12 +115,21 @@ export function argumentsOf(value: unknown): string {
   return isObject(value) ? JSON.stringify(value) : (stringOrNull(value) ?? '')
 }
 
-/** The name of the tool that a completion calls. UpstreamFault wrong_tool if it may not be called. */
-export function calledTool(name: string, { tools }: GatewayRequest): string {
+/**
+ * The name of the tool that a completion calls. With `tool_choice` auto a name that was not offered passes: the client
+ * reports the mistake to the model. UpstreamFault wrong_tool if tool_choice or a strict response_format forbids it.
+ */
+export function calledTool(name: string, { tools, toolChoice, format }: GatewayRequest): string {
   if (tools.has(name)) return name
-  const bare = name.replace(/^functions\./, '').split('<|', 1)[0]?.trim() ?? ''
+  const bare =
+    name
+      .replace(/^functions\./, '')
+      .split('<|', 1)[0]
+      ?.trim() ?? ''
   if (tools.has(bare)) return bare
-  throw new UpstreamFault('wrong_tool')
+  const mayPass = toolChoice.kind === 'auto' && format.kind !== 'json_schema' && name.length <= toolNameCharsMax
+  if (!mayPass) throw new UpstreamFault('wrong_tool')
+  return name
 }
 
 /** UpstreamFault bad_arguments if the arguments of a call of a strict tool are no JSON object. */
