@@ -24,6 +24,8 @@ const UPSTREAM_FAILED = {
   clientShouldRetry: true,
   isCharged: false,
 } as const
+/** The gateway itself ends such an answer; a client that retried would get the same again and again. */
+const ANSWER_REFUSED = { ...UPSTREAM_FAILED, clientShouldRetry: false } as const
 /** The upstream is well, but does not serve this: its configuration or ours is wrong. */
 const NOT_SERVED = { retryable: true, countsAgainstHealth: false, clientShouldRetry: false, isCharged: false } as const
 const MODEL_FAILED = {
@@ -51,13 +53,13 @@ export const REASONS = {
     isCharged: false,
   },
   unreachable: { message: 'The upstream cannot be reached.', ...UPSTREAM_FAILED },
-  first_byte_timeout: { message: 'The upstream did not answer in time.', ...UPSTREAM_FAILED },
+  first_byte_timeout: { message: 'The upstream did not answer in time.', ...ANSWER_REFUSED },
   status: { message: 'The upstream failed.', ...UPSTREAM_FAILED },
   credentials: { message: 'The upstream does not accept the key of this gateway.', ...NOT_SERVED },
   no_such_route: { message: 'The upstream does not serve this model or endpoint.', ...NOT_SERVED },
-  content_type: { message: 'The upstream sent an answer of another kind.', ...UPSTREAM_FAILED },
+  content_type: { message: 'The upstream sent an answer of another kind.', ...ANSWER_REFUSED },
   cut: { message: 'The answer of the upstream was cut short.', ...UPSTREAM_FAILED },
-  idle_timeout: { message: 'The upstream fell silent.', ...UPSTREAM_FAILED },
+  idle_timeout: { message: 'The upstream fell silent.', ...ANSWER_REFUSED },
   too_large: {
     message: 'The answer of the upstream is too large.',
     retryable: false,
@@ -65,13 +67,16 @@ export const REASONS = {
     clientShouldRetry: false,
     isCharged: false,
   },
-  malformed: { message: 'The upstream sent an invalid answer.', ...UPSTREAM_FAILED },
+  malformed: { message: 'The upstream sent an invalid answer.', ...ANSWER_REFUSED },
   reported_error: { message: 'The upstream reported a failure.', ...UPSTREAM_FAILED },
-  unfinished: { message: 'The upstream ended its answer before it was complete.', ...UPSTREAM_FAILED },
+  unfinished: { message: 'The upstream ended its answer before it was complete.', ...ANSWER_REFUSED },
   /** Only some models give as many as they are asked for: the client's choice must not count against an upstream. */
   wrong_dimensions: { message: 'The model does not give embeddings of so many dimensions.', ...NOT_SERVED },
   wrong_tool: { message: 'The answer does not keep to tool_choice.', ...MODEL_FAILED },
-  bad_arguments: { message: 'The arguments of a call are not the JSON object that tools take.', ...MODEL_FAILED },
+  bad_arguments: {
+    message: 'The arguments of a call are not the JSON object that its strict tool takes.',
+    ...MODEL_FAILED,
+  },
   not_json: { message: 'The answer is not the JSON object that the request asks for.', ...MODEL_FAILED },
   check_unavailable: {
     message: 'The schema of the request cannot be checked now.',

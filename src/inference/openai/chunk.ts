@@ -4,14 +4,9 @@ import { present } from '../../base/assert.ts'
 import { UpstreamFault } from '../failure.ts'
 import { isObject, type JsonObject } from '../json-text.ts'
 import { type ChunkTemplate, templateOf } from './chunk-template.ts'
-import {
-  type CompletionPlan,
-  checkFormat,
-  checkToolChoice,
-  parseFinishReason,
-  publicFinishReason,
-  toolCallId,
-} from './completion-plan.ts'
+import { type CompletionPlan, checkFormat, checkToolChoice, publicFinishReason } from './completion-plan.ts'
+import { ChoiceCalls } from './engines/calls.ts'
+import { callsOf, contentOf, isErrorDocument, isWithoutContent, parseFinishReason } from './engines/deviations.ts'
 import { chatLogprobs, textLogprobs } from './logprobs.ts'
 import { isNone, malformed, parseUpstreamJson, reasoningOf, stringOrNull } from './upstream-json.ts'
 import { parseUsage, type Usage } from './usage.ts'
@@ -24,8 +19,7 @@ type ChoiceState = {
   isRefused: boolean
   /** Kept only where response_format demands something of it. */
   content: string
-  /** Indices of the tool calls that have begun. */
-  readonly calls: Set<number>
+  readonly calls: ChoiceCalls
 }
 
 type ChunkHead = { readonly id: string; readonly object: string; readonly created: number; readonly model: string }
@@ -38,6 +32,8 @@ type Form = {
 }
 
 const NONE: readonly string[] = []
+/** Longer data is no [DONE] with white space around it. */
+const doneCharsMax = 16
 /** Chunks that are converted in full between two templates, at the most, where templates turn out to be of no use. */
 const templateGapMax = 64
 
@@ -108,14 +104,17 @@ export class ChunkConverter {
    * The chunk's JSON for the client, `end` for the upstream's [DONE], null if there is nothing to send. UpstreamFault.
    */
   convert(data: string): string | 'end' | null {
-    if (data === '[DONE]') {
+    const only = data.length > doneCharsMax ? data : data.trim()
+    if (only === '[DONE]') {
       this.#checkFinished()
       return 'end'
     }
+    if (only === '') return null
     const value = parseUpstreamJson(data)
     if (!isObject(value)) throw malformed()
-    if (!isNone(value.error)) throw new UpstreamFault('reported_error')
+    if (isErrorDocument(value)) throw new UpstreamFault('reported_error')
     this.#usage = parseUsage(value.usage) ?? this.#usage
+    if (isWithoutContent(value)) return null
     if (!Array.isArray(value.choices)) throw malformed()
     if (value.choices.length === 0) return null
     const isChat = this.#plan.request.operation === 'chat'
@@ -181,7 +180,7 @@ export class ChunkConverter {
       isFinished: false,
       isRefused: false,
       content: '',
-      calls: new Set<number>(),
+      calls: new ChoiceCalls(this.#plan, chars => this.#noteKept(chars)),
       finishReason: null,
     }
     this.#choices.set(index, fresh)
@@ -189,12 +188,12 @@ export class ChunkConverter {
   }
 
   #chatChoice(choice: JsonObject, index: number, state: ChoiceState): JsonObject {
-    const delta = choice.delta ?? {}
+    const delta = choice.delta ?? choice.message ?? {}
     if (!isObject(delta)) throw malformed()
-    const content = stringOrNull(delta.content)
+    const { content, reasoning: thoughts } = contentOf(delta.content)
     const refusal = stringOrNull(delta.refusal)
-    const calls = parseCallPieces(delta.tool_calls, state, this.#plan)
-    const reasoning = reasoningOf(delta)
+    const calls = state.calls.take(callsOf(delta))
+    const reasoning = { ...(thoughts === '' ? {} : { reasoning_content: thoughts }), ...reasoningOf(delta) }
     const isReasoning = Boolean(reasoning.reasoning_content || reasoning.reasoning)
     if (content || refusal || isReasoning || calls.length > 0) this.#noteDelivered(state)
     if (refusal) state.isRefused = true
@@ -236,18 +235,28 @@ export class ChunkConverter {
 
   #keepContent(content: string, state: ChoiceState): void {
     if (this.#plan.request.format.kind === 'text') return
-    this.#contentChars += content.length
-    if (this.#contentChars > this.#contentCharsMax) throw new UpstreamFault('too_large')
+    this.#noteKept(content.length)
     state.content += content
+  }
+
+  #noteKept(chars: number): void {
+    this.#contentChars += chars
+    if (this.#contentChars > this.#contentCharsMax) throw new UpstreamFault('too_large')
   }
 
   /** Null while the choice goes on. */
   #finish(reason: unknown, state: ChoiceState): string | null {
     if (isNone(reason) || reason === '') return null
-    if (state.isFinished) throw malformed()
-    const finishReason = parseFinishReason(reason, this.#plan.request.operation)
-    const ending = { callCount: state.calls.size, finishReason, content: state.content, isRefused: state.isRefused }
+    const callCount = state.calls.count
+    const finishReason = parseFinishReason(reason, this.#plan.request.operation, callCount)
+    const ending = { callCount, finishReason, content: state.content, isRefused: state.isRefused }
+    if (state.isFinished) {
+      // Some engines repeat it; another one would give the choice two ends.
+      if (publicFinishReason(ending) === state.finishReason) return null
+      throw malformed()
+    }
     checkToolChoice(this.#plan, ending)
+    if (finishReason !== 'length') state.calls.checkStrict()
     const content = checkFormat(this.#plan, ending)
     if (content !== null) this.#contents = [...this.#contents, content]
     state.isFinished = true
@@ -257,27 +266,6 @@ export class ChunkConverter {
     state.finishReason = publicFinishReason(ending)
     return state.finishReason
   }
-}
-
-const callsMax = 128
-
-/** Pieces of tool calls. A call's first piece names its function, which must be allowed. */
-function parseCallPieces(calls: unknown, state: ChoiceState, plan: CompletionPlan): JsonObject[] {
-  if (isNone(calls)) return []
-  if (!Array.isArray(calls)) throw malformed()
-  return calls.map(call => {
-    if (!isObject(call)) throw malformed()
-    const index = call.index ?? 0
-    if (!isIndex(index, callsMax)) throw malformed()
-    const detail = call.function ?? {}
-    if (!isObject(detail)) throw malformed()
-    const name = stringOrNull(detail.name)
-    const args = stringOrNull(detail.arguments) ?? ''
-    if (state.calls.has(index)) return { index, function: { arguments: args } }
-    if (name === null || !plan.request.tools.has(name)) throw new UpstreamFault('wrong_tool')
-    state.calls.add(index)
-    return { index, id: toolCallId(call.id, index, plan), type: 'function', function: { name, arguments: args } }
-  })
 }
 
 function isIndex(value: unknown, count: number): value is number {

@@ -3,12 +3,10 @@
 import { UpstreamFault } from '../failure.ts'
 import { isObject } from '../json-text.ts'
 import type { ContentsCheck } from '../schema-check/service.ts'
-import type { CompletionOperation } from '../types.ts'
 import type { DialectResponse } from './dialect.ts'
 import type { Obfuscate } from './obfuscation.ts'
 import type { GatewayRequest } from './request.ts'
 import { mustCall } from './tools.ts'
-import { malformed } from './upstream-json.ts'
 
 export type CompletionPlan = {
   readonly request: GatewayRequest
@@ -51,17 +49,6 @@ export function checkFormat(
   }
   if (!isObject(value)) throw new UpstreamFault('not_json')
   return null
-}
-
-const FINISH_REASONS: Readonly<Record<CompletionOperation, ReadonlySet<string>>> = {
-  chat: new Set(['stop', 'length', 'tool_calls', 'content_filter']),
-  text_completion: new Set(['stop', 'length', 'content_filter']),
-}
-
-/** UpstreamFault malformed. */
-export function parseFinishReason(reason: unknown, operation: CompletionOperation): string {
-  if (typeof reason !== 'string' || !FINISH_REASONS[operation].has(reason)) throw malformed()
-  return reason
 }
 
 /** Some engines say `stop` for a choice with calls; clients look for `tool_calls`. */

@@ -5,16 +5,19 @@ import type { TokensSource } from '../../store/directory/usage/usage.table.ts'
 import { UpstreamFault } from '../failure.ts'
 import { isObject, type JsonObject } from '../json-text.ts'
 import type { Tokens } from '../types.ts'
+import { type CompletionPlan, checkFormat, checkToolChoice, publicFinishReason, toolCallId } from './completion-plan.ts'
 import {
-  type CompletionPlan,
-  checkFormat,
-  checkToolChoice,
+  argumentsOf,
+  calledTool,
+  callsOf,
+  checkStrictArguments,
+  contentOf,
+  inOrder,
+  isErrorDocument,
   parseFinishReason,
-  publicFinishReason,
-  toolCallId,
-} from './completion-plan.ts'
+} from './engines/deviations.ts'
 import { chatLogprobs, textLogprobs } from './logprobs.ts'
-import { malformed, parseUpstreamJson, reasoningOf, stringOrNull } from './upstream-json.ts'
+import { isNone, malformed, parseUpstreamJson, reasoningOf, stringOrNull } from './upstream-json.ts'
 import { isPlausible, parseUsage, tokensOf, type Usage, type UsageBounds, usageOf, withoutCached } from './usage.ts'
 
 export type Completion = {
@@ -42,19 +45,20 @@ export type TokenCounts = {
 export function parseCompletion(text: string, plan: CompletionPlan, counts: TokenCounts): Completion {
   const { request } = plan
   const value = parseUpstreamJson(text)
-  if (!isObject(value) || !Array.isArray(value.choices)) throw malformed()
+  if (!isObject(value)) throw malformed()
+  if (isErrorDocument(value)) throw new UpstreamFault('reported_error')
+  if (!Array.isArray(value.choices)) throw malformed()
   if (value.choices.length !== request.choiceCount) throw malformed()
   const contents: string[] = []
-  const found: readonly unknown[] = value.choices
+  const found = inOrder(value.choices)
   const parsed = parseUsage(value.usage)
   const given = parsed === null || counts.showsCached ? parsed : withoutCached(parsed)
   const usage = given !== null && isPlausible(given, counts.bounds, Buffer.byteLength(text)) ? given : null
   const tokens = usage === null ? estimateOf(found, counts.promptEstimate) : tokensOf(usage)
   const choices = chargeable(tokens, () =>
-    found.map((choice, at) => {
-      if (!isObject(choice) || (choice.index ?? at) !== at) throw malformed()
-      return request.operation === 'chat' ? chatChoice(choice, at, { plan, contents }) : textChoice(choice, at)
-    }),
+    found.map((choice, at) =>
+      request.operation === 'chat' ? chatChoice(choice, at, { plan, contents }) : textChoice(choice, at),
+    ),
   )
   const body = {
     id: plan.id,
@@ -96,21 +100,26 @@ function textChoice({ text, logprobs, finish_reason }: JsonObject, index: number
     index,
     text,
     logprobs: textLogprobs(logprobs),
-    finish_reason: parseFinishReason(finish_reason, 'text_completion'),
+    finish_reason: parseFinishReason(finish_reason, 'text_completion', 0),
   }
 }
 
 type ChatParts = { readonly plan: CompletionPlan; readonly contents: string[] }
 
 function chatChoice(choice: JsonObject, index: number, { plan, contents }: ChatParts): ChatChoice {
-  const message = parseMessage(choice.message, plan)
+  const message = parseMessage(choice.message ?? choice.delta, plan)
+  const callCount = message.tool_calls?.length ?? 0
   const ending = {
-    callCount: message.tool_calls?.length ?? 0,
-    finishReason: parseFinishReason(choice.finish_reason, 'chat'),
+    callCount,
+    finishReason: parseFinishReason(choice.finish_reason, 'chat', callCount),
     content: message.content ?? '',
     isRefused: message.refusal !== null,
   }
   checkToolChoice(plan, ending)
+  for (const { function: called } of message.tool_calls ?? []) {
+    const isCut = ending.finishReason === 'length'
+    if (!isCut && plan.request.strictTools.has(called.name)) checkStrictArguments(called.arguments)
+  }
   const content = checkFormat(plan, ending)
   if (content !== null) contents.push(content)
   return {
@@ -133,22 +142,30 @@ type Message = {
 
 function parseMessage(message: unknown, plan: CompletionPlan): Message {
   if (!isObject(message)) throw malformed()
-  if (message.role !== undefined && message.role !== 'assistant') throw malformed()
-  const calls = message.tool_calls ?? []
-  if (!Array.isArray(calls)) throw malformed()
+  if (!isNone(message.role) && message.role !== 'assistant') throw malformed()
+  const { content, reasoning } = contentOf(message.content)
+  const ids = new Set<unknown>()
+  const calls = callsOf(message).map((call, at) => parseToolCall(call, at, { plan, ids }))
   return {
     role: 'assistant',
-    content: stringOrNull(message.content),
+    content,
     refusal: stringOrNull(message.refusal),
+    ...(reasoning === '' ? {} : { reasoning_content: reasoning }),
     ...reasoningOf(message),
-    ...(calls.length === 0 ? {} : { tool_calls: calls.map((call, at) => parseToolCall(call, at, plan)) }),
+    ...(calls.length === 0 ? {} : { tool_calls: calls }),
   }
 }
 
-function parseToolCall(call: unknown, at: number, plan: CompletionPlan): ToolCall {
-  if (!isObject(call) || !isObject(call.function)) throw malformed()
-  const { name, arguments: args } = call.function
-  if (typeof name !== 'string' || typeof args !== 'string') throw malformed()
-  if (!plan.request.tools.has(name)) throw new UpstreamFault('wrong_tool')
-  return { id: toolCallId(call.id, at, plan), type: 'function', function: { name, arguments: args } }
+/** `ids`: of the calls before it. */
+function parseToolCall(
+  { id, function: called }: JsonObject,
+  at: number,
+  { plan, ids }: { readonly plan: CompletionPlan; readonly ids: Set<unknown> },
+): ToolCall {
+  if (!isObject(called) || typeof called.name !== 'string') throw malformed()
+  const name = calledTool(called.name, plan.request)
+  const publicId = toolCallId(ids.has(id) ? null : id, at, plan)
+  ids.add(id)
+  // Clients parse the arguments as JSON.
+  return { id: publicId, type: 'function', function: { name, arguments: argumentsOf(called.arguments) || '{}' } }
 }

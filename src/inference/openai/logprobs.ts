@@ -4,7 +4,7 @@ import { isObject, type JsonObject } from '../json-text.ts'
 import { isCount, isNone, malformed } from './upstream-json.ts'
 
 export function chatLogprobs(logprobs: unknown): JsonObject | null {
-  if (isNone(logprobs)) return null
+  if (isNone(logprobs) || isEmptyList(logprobs)) return null
   if (!isObject(logprobs)) throw malformed()
   return { content: tokenLogprobs(logprobs.content), refusal: tokenLogprobs(logprobs.refusal) }
 }
@@ -22,10 +22,17 @@ function tokenLogprobs(list: unknown): JsonObject[] | null {
 type TokenLogprob = { token: string; logprob: number; bytes: unknown[] | null }
 
 function tokenLogprob(entry: unknown): TokenLogprob {
-  if (!isObject(entry) || typeof entry.token !== 'string' || typeof entry.logprob !== 'number') throw malformed()
+  if (!isObject(entry) || typeof entry.token !== 'string') throw malformed()
+  // JSON has no minus infinity: engines write null, OpenAI -9999.
+  const logprob = entry.logprob === null ? -9999 : entry.logprob
+  if (typeof logprob !== 'number') throw malformed()
   const bytes = entry.bytes ?? null
   if (bytes !== null && !(Array.isArray(bytes) && bytes.every(isCount))) throw malformed()
-  return { token: entry.token, logprob: entry.logprob, bytes }
+  return { token: entry.token, logprob, bytes }
+}
+
+function isEmptyList(value: unknown): boolean {
+  return Array.isArray(value) && value.length === 0
 }
 
 const TEXT_LISTS = {
@@ -37,7 +44,7 @@ const TEXT_LISTS = {
 } as const satisfies Record<string, (item: unknown) => boolean>
 
 export function textLogprobs(logprobs: unknown): JsonObject | null {
-  if (isNone(logprobs)) return null
+  if (isNone(logprobs) || isEmptyList(logprobs)) return null
   if (!isObject(logprobs)) throw malformed()
   const lists: Record<string, unknown> = {}
   for (const [name, isItem] of Object.entries(TEXT_LISTS)) {

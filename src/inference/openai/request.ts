@@ -8,7 +8,7 @@ import type { CompletionOperation } from '../types.ts'
 import { type ContentNeeds, parseMessages, TEXT_ONLY } from './messages.ts'
 import { Repairs, repairedText } from './repairs.ts'
 import { checkFields } from './request-fields.ts'
-import { callableTools, parseToolChoice, parseTools, type ToolChoice } from './tools.ts'
+import { callableTools, parseToolChoice, parseTools, strictToolsOf, type ToolChoice } from './tools.ts'
 
 export type ResponseFormat =
   | { readonly kind: 'text' }
@@ -26,6 +26,8 @@ export type GatewayRequest = {
   readonly includeObfuscation: boolean | null
   /** Names of the tools that the completion may call. */
   readonly tools: ReadonlySet<string>
+  /** Names of the tools whose arguments must be a JSON object. */
+  readonly strictTools: ReadonlySet<string>
   readonly toolChoice: ToolChoice
   readonly format: ResponseFormat
   /** Choices that the completion must have. */
@@ -91,6 +93,7 @@ export function checkRequest(
     includeUsage: parseOption(options, 'include_usage') ?? false,
     includeObfuscation: parseOption(options, 'include_obfuscation'),
     tools: callableTools(tools, toolChoice),
+    strictTools: strictToolsOf(body),
     toolChoice,
     format,
     choiceCount,

@@ -1,7 +1,8 @@
-// Server-sent events (WHATWG HTML 9.2.6) for any split of the bytes. Pure. Reads `data` only; drops comments and other
-// fields.
+// Server-sent events (WHATWG HTML 9.2.6) for any split of the bytes. Pure. Reads `data` only; drops comments, other
+// fields and pings.
 
 import { UpstreamFault } from '../failure.ts'
+import { PING_EVENTS } from './engines/deviations.ts'
 
 export type SseParser = {
   /** The data of every event that these bytes complete, in order. UpstreamFault malformed or too_large. */
@@ -17,6 +18,7 @@ export function createSseParser(eventBytesMax: number): SseParser {
   /** Pieces of a line that has not ended yet, so that a long line is joined once. */
   let pieces: string[] = []
   let data: string[] = []
+  let isPing = false
   let pendingBytes = 0
   let isFirst = true
   let skipLineFeed = false
@@ -31,13 +33,16 @@ export function createSseParser(eventBytesMax: number): SseParser {
       pieces = []
     }
     if (line === '') {
-      if (data.length > 0) events.push(data.length === 1 ? (data[0] ?? '') : data.join('\n'))
+      if (data.length > 0 && !isPing) events.push(data.length === 1 ? (data[0] ?? '') : data.join('\n'))
       data = []
+      isPing = false
       pendingBytes = 0
     } else if (line.startsWith('data:')) {
       data.push(line.slice(line[5] === ' ' ? 6 : 5))
     } else if (line === 'data') {
       data.push('')
+    } else if (line.startsWith('event:')) {
+      isPing = PING_EVENTS.has(line.slice(6).trim())
     }
   }
 

@@ -2,7 +2,7 @@
 
 import { invalidField, isObject, type JsonObject } from '../json-text.ts'
 import { relaxSchema } from '../schema-check/bounds.ts'
-import { functionOfClientTool } from './engine/client-tools.ts'
+import { functionOfClientTool } from './engines/client-tools.ts'
 import type { Repairs } from './repairs.ts'
 
 export type ToolChoice =
@@ -64,6 +64,16 @@ export function parseTools(body: JsonObject, repairs: Repairs): Set<string> {
 function ownTool(tool: unknown): unknown {
   const called = isObject(tool) && tool.type !== 'function' ? functionOfClientTool(tool) : null
   return called === null ? tool : { type: 'function', function: called }
+}
+
+/** The names of the checked functions that are strict. */
+export function strictToolsOf({ tools }: JsonObject): ReadonlySet<string> {
+  const names = new Set<string>()
+  for (const tool of Array.isArray(tools) ? tools : []) {
+    const called = isObject(tool) ? tool.function : null
+    if (isObject(called) && called.strict === true && typeof called.name === 'string') names.add(called.name)
+  }
+  return names
 }
 
 /** In place: the list is the request's own. */

@@ -7,12 +7,17 @@ import { isCount, isNone, malformed } from './upstream-json.ts'
 
 export type Usage = { prompt_tokens: number; completion_tokens: number; total_tokens: number } & JsonObject
 
-/** Null if there is none. UpstreamFault malformed. */
+/** Null if there is none, or only details of it. UpstreamFault malformed. */
 export function parseUsage(usage: unknown): Usage | null {
   if (isNone(usage)) return null
   if (!isObject(usage)) throw malformed()
-  const prompt = countOf(usage.prompt_tokens)
-  const completion = countOf(usage.completion_tokens ?? 0)
+  const total = countOf(usage.total_tokens)
+  const given = countOf(usage.prompt_tokens ?? usage.input_tokens)
+  const generated = countOf(usage.completion_tokens ?? usage.output_tokens)
+  const prompt = given ?? (total === null || generated === null ? null : total - generated)
+  if (prompt === null) return null
+  const completion = generated ?? Math.max(0, (total ?? prompt) - prompt)
+  if (prompt < 0) throw malformed()
   const reasoning = isObject(usage.completion_tokens_details)
     ? usage.completion_tokens_details.reasoning_tokens
     : undefined
@@ -81,7 +86,9 @@ export function isPlausible(usage: Usage, bounds: UsageBounds, responseBytes: nu
   return (completion - reasoning) * bytesOfTokenMin <= responseBytes + silentTokensMax
 }
 
-function countOf(value: unknown): number {
+/** Null if there is none. */
+function countOf(value: unknown): number | null {
+  if (isNone(value)) return null
   if (!isCount(value)) throw malformed()
   return value
 }

@@ -5,7 +5,7 @@
 
 import { invalidField, isObject, type JsonObject } from '../../json-text.ts'
 import type { FieldNames } from '../../openai/dialect.ts'
-import { functionOfClientTool } from '../../openai/engine/client-tools.ts'
+import { functionOfClientTool } from '../../openai/engines/client-tools.ts'
 import { flagAt, ignoreOthers, isAbsent, objectAt, presentOf, refuseChatFields } from '../fields.ts'
 import { chatMessages } from './input.ts'
 

@@ -1,4 +1,4 @@
-// Objects of the Messages API out of what a chat completion has. Pure. UpstreamFault bad_arguments.
+// Objects of the Messages API out of what a chat completion has. Pure.
 
 import { resultOr } from '../../../base/result-or.ts'
 import type { GatewayError, GatewayErrorCode } from '../../../contract/http/inference.ts'
@@ -71,17 +71,10 @@ export function stopReasonOf(finishReason: string | null, isRefused: boolean): s
   return isRefused ? 'refusal' : (STOP_REASONS.get(finishReason) ?? 'end_turn')
 }
 
-/** `input` of a call's block. Engines send nothing for a call without arguments. */
-export function inputOf(args: string): JsonObject {
-  if (args.trim() === '') return {}
-  let value: unknown
-  try {
-    value = JSON.parse(args)
-  } catch {
-    throw new UpstreamFault('bad_arguments')
-  }
-  if (!isObject(value)) throw new UpstreamFault('bad_arguments')
-  return value
+/** `input` of a call's block; null for arguments that are no JSON object. Engines may send none. */
+export function inputOf(args: string): JsonObject | null {
+  const value: unknown = args.trim() === '' ? {} : resultOr(() => JSON.parse(args), null)
+  return isObject(value) ? value : null
 }
 
 /** A checked chat completion as this API's JSON. */
@@ -101,8 +94,9 @@ function contentOf({ reasoning, content, refusal, calls, finishReason }: ChatAns
   for (const text of [content, refusal]) if (text !== '') blocks.push({ type: 'text', text })
   const last = calls.at(-1)
   for (const call of calls) {
-    const block = call === last && finishReason === 'length' ? cutCallBlock(call) : callBlock(call)
-    if (block !== null) blocks.push(block)
+    // Half of the arguments is unusable.
+    const isCut = call === last && finishReason === 'length' && inputOf(call.args) === null
+    if (!isCut) blocks.push(callBlock(call))
   }
   return blocks
 }
@@ -112,10 +106,6 @@ function tooLarge(): UpstreamFault {
 }
 
 function callBlock({ id, name, args }: ChatCall): JsonObject {
-  return { type: 'tool_use', id, name, input: inputOf(args) }
-}
-
-/** Null for a call whose arguments were cut, because half of them are unusable. */
-function cutCallBlock(call: ChatCall): JsonObject | null {
-  return resultOr(() => callBlock(call), null)
+  // As the gateway shows engines broken arguments of earlier calls (repairs.ts). The agent reports them to the model.
+  return { type: 'tool_use', id, name, input: inputOf(args) ?? { unparsed_arguments: args } }
 }

@@ -1,6 +1,7 @@
 // The chunks of a chat as events of the Messages API. Pure; holds one stream's state.
 //
-// Blocks follow each other, so a call ends when another block begins; a piece for an ended block breaks the stream.
+// Blocks follow each other. A call ends when another block begins and its arguments are whole. An engine that begins
+// another block before that sends its calls in turns: then the other blocks wait for the end of the stream.
 
 import type { GatewayError } from '../../../contract/http/inference.ts'
 import { UpstreamFault } from '../../failure.ts'
@@ -13,6 +14,13 @@ import { errorDocument, inputOf, messageOf, messageUsage, stopReasonOf } from '.
 
 /** `call`: the call's index in the chat, and its arguments so far. */
 type OpenBlock = { readonly kind: 'thinking' | 'text' } | { readonly kind: 'call'; readonly call: number; args: string }
+
+/** A block that waits for the end of the stream, with its whole text. */
+type WaitingBlock =
+  | { readonly kind: 'thinking' | 'text'; held: string }
+  | { readonly kind: 'call'; readonly call: number; readonly start: CallStart; held: string }
+
+type CallStart = NonNullable<CallPiece['start']>
 
 const DELTAS = {
   thinking: (thinking: string) => ({ type: 'thinking_delta', thinking }),
@@ -31,6 +39,7 @@ export class MessagesStream implements DialectStream {
   readonly #options: DialectStreamOptions
   #isBegun = false
   #open: OpenBlock | null = null
+  readonly #waiting: WaitingBlock[] = []
   /** Blocks that have begun. */
   #blockCount = 0
   #keptChars = 0
@@ -74,29 +83,68 @@ export class MessagesStream implements DialectStream {
     for (const piece of pieces) text += this.#addPiece(piece)
     if (finishReason === null) return text
     this.#finishReason = finishReason
+    for (const block of this.#waiting) {
+      text += this.#close() + this.#start(block.kind === 'call' ? startOf(block.start) : STARTS[block.kind])
+      this.#open = block.kind === 'call' ? { kind: 'call', call: block.call, args: block.held } : { kind: block.kind }
+      if (block.held !== '') text += this.#delta(block.kind, block.held)
+    }
     return text + this.#close()
+  }
+
+  /** Whether blocks other than the open one have to wait: pieces of its call may follow. */
+  #isHeld(): boolean {
+    const open = this.#open
+    if (this.#waiting.length > 0) return true
+    return open?.kind === 'call' && (open.args === '' || inputOf(open.args) === null)
+  }
+
+  #waitWithText(kind: 'thinking' | 'text', piece: string): string {
+    this.#noteKept(piece)
+    const last = this.#waiting.at(-1)
+    if (last?.kind === kind) last.held += piece
+    else this.#waiting.push({ kind, held: piece })
+    return ''
+  }
+
+  #waitWithPiece({ index, start, args }: CallPiece): string {
+    this.#noteKept(args)
+    if (start !== null) this.#waiting.push({ kind: 'call', call: index, start, held: args })
+    else {
+      const block = this.#waiting.findLast(item => item.kind === 'call' && item.call === index)
+      if (block !== undefined) block.held += args
+      else if (args.trim() !== '') throw new UpstreamFault('malformed')
+    }
+    return ''
+  }
+
+  #noteKept(piece: string): void {
+    this.#keptChars += piece.length
+    if (this.#keptChars > this.#options.keptCharsMax) throw new UpstreamFault('too_large')
   }
 
   #addText(kind: 'thinking' | 'text', piece: string): string {
     let text = ''
     if (this.#open?.kind !== kind) {
+      if (this.#isHeld()) return this.#waitWithText(kind, piece)
       text += this.#close() + this.#start(STARTS[kind])
       this.#open = { kind }
     }
     return text + this.#delta(kind, piece)
   }
 
-  #addPiece({ index, start, args }: CallPiece): string {
+  #addPiece(piece: CallPiece): string {
+    const { index, start, args } = piece
     let text = ''
+    const isOpen = this.#open?.kind === 'call' && this.#open.call === index
+    if (!isOpen && this.#isHeld()) return this.#waitWithPiece(piece)
     if (start !== null) {
-      text += this.#close() + this.#start({ type: 'tool_use', id: start.id, name: start.name, input: {} })
+      text += this.#close() + this.#start(startOf(start))
       this.#open = { kind: 'call', call: index, args: '' }
     }
     const open = this.#open
     if (args === '') return text
     if (open?.kind !== 'call' || open.call !== index) throw new UpstreamFault('malformed')
-    this.#keptChars += args.length
-    if (this.#keptChars > this.#options.keptCharsMax) throw new UpstreamFault('too_large')
+    this.#noteKept(args)
     open.args += args
     return text + this.#delta('call', args)
   }
@@ -113,14 +161,15 @@ export class MessagesStream implements DialectStream {
     return paddedEvent(name, data, [piece], this.#options.obfuscate)
   }
 
-  /** The arguments of a call that was not cut off must be a valid input of a tool. */
   #close(): string {
-    const open = this.#open
-    if (open === null) return ''
+    if (this.#open === null) return ''
     this.#open = null
-    if (open.kind === 'call' && this.#finishReason !== 'length') inputOf(open.args)
     return event('content_block_stop', { index: this.#blockCount - 1 })
   }
+}
+
+function startOf({ id, name }: CallStart): JsonObject {
+  return { type: 'tool_use', id, name, input: {} }
 }
 
 function event(name: string, fields: JsonObject): string {

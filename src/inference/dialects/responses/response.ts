@@ -88,7 +88,8 @@ export function formOf(name: string, tools: ResponseForm['tools']): CallForm {
 
 /**
  * Returns the whole item of a call; null if its arguments were cut off, because half of them is
- * unusable. UpstreamFault bad_arguments.
+ * unusable. A custom tool gets broken arguments as its text. UpstreamFault bad_arguments for a tool
+ * that the client runs: its item has fields, and no place for such a text.
  */
 export function callItem(
   form: CallForm,
@@ -102,8 +103,7 @@ export function callItem(
   if (form.kind === 'call') return { ...form, kind: 'call', id, callId, args }
   if (form.kind === 'custom') {
     const input = customInputOf(args)
-    if (input === null && !isCut) throw new UpstreamFault('bad_arguments')
-    return input === null ? null : { ...form, kind: 'custom', id, callId, input }
+    return input === null && isCut ? null : { ...form, kind: 'custom', id, callId, input: input ?? args }
   }
   const given = objectIn(args)
   if (given === null && !isCut) throw new UpstreamFault('bad_arguments')

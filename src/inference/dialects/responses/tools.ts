@@ -7,7 +7,7 @@
 
 import { invalidField, isObject, type JsonObject } from '../../json-text.ts'
 import type { CallForm, FieldNames, ToolForms } from '../../openai/dialect.ts'
-import { functionOfClientTool } from '../../openai/engine/client-tools.ts'
+import { functionOfClientTool } from '../../openai/engines/client-tools.ts'
 import { toolNameCharsMax, toolsMax } from '../../openai/tools.ts'
 import { ignoreOthers, isAbsent, presentOf, textAt } from '../fields.ts'
 import { callKindOf } from './client-calls.ts'

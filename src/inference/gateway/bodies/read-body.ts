@@ -10,7 +10,7 @@ import { NO_LABELS, type UsageLabels, usageLabels } from '../../metering/labels.
 import type { CutValues } from '../../openai/cut-source.ts'
 import type { Earlier, ResponseTraits } from '../../openai/dialect.ts'
 import { type EmbeddingsRequest, parseEmbeddingsSource } from '../../openai/embeddings-request.ts'
-import { joinMessages } from '../../openai/engine/joined-messages.ts'
+import { joinMessages } from '../../openai/engines/joined-messages.ts'
 import { type GatewayRequest, parseSource, type RequestSource } from '../../openai/request.ts'
 import type { Operation } from '../../types.ts'
 

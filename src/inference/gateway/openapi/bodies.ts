@@ -91,7 +91,7 @@ export const ChatCompletionRequest = object(
     ),
     tool_choice: {
       description:
-        '`auto`, `none`, `required`, `allowed_tools`, or a function by name. A completion that does not keep to it is a 502.',
+        '`auto`, `none`, `required`, `allowed_tools`, or a function by name. A completion that does not keep to it is a 502. With `auto`, a call of a tool that was not offered is passed on.',
       anyOf: [
         ToolChoices,
         whole({ type: { const: 'function' }, function: whole({ name: Text }) }),

@@ -1,0 +1,116 @@
+// The calls of tools in one streamed choice, whose pieces an engine may send in any order. Pure; holds the state of one
+// choice.
+
+import { isObject, type JsonObject } from '../../json-text.ts'
+import { type CompletionPlan, toolCallId } from '../completion-plan.ts'
+import { isNone, malformed, stringOrNull } from '../upstream-json.ts'
+import { argumentsOf, calledTool, checkStrictArguments } from './deviations.ts'
+
+type BegunCall = {
+  /** Where the client sees it: calls are counted from 0 in the order in which they begin. */
+  readonly index: number
+  /** The engine's id; null if the engine sent none. */
+  readonly engineId: string | null
+  readonly isStrict: boolean
+  /** Arguments so far; of a tool that is not strict only whether there are any. */
+  args: string
+  /** The arguments arrived as an object, so no more may follow. */
+  isWhole: boolean
+}
+
+type Piece = {
+  readonly index: unknown
+  readonly engineId: string | null
+  readonly name: string | null
+  readonly args: string
+  readonly isWhole: boolean
+}
+
+const callsMax = 128
+
+export class ChoiceCalls {
+  readonly #plan: CompletionPlan
+  readonly #noteKept: (chars: number) => void
+  readonly #begun: BegunCall[] = []
+  readonly #byIndex = new Map<unknown, BegunCall>()
+
+  /** `noteKept`: called before arguments are kept; throws if they are too many. */
+  constructor(plan: CompletionPlan, noteKept: (chars: number) => void) {
+    this.#plan = plan
+    this.#noteKept = noteKept
+  }
+
+  get count(): number {
+    return this.#begun.length
+  }
+
+  /** The pieces for the client. UpstreamFault malformed or wrong_tool. */
+  take(calls: readonly JsonObject[]): JsonObject[] {
+    return calls.flatMap(call => this.#take(pieceOf(call)))
+  }
+
+  /** UpstreamFault bad_arguments if a strict tool is called with anything but a JSON object. */
+  checkStrict(): void {
+    for (const { isStrict, args } of this.#begun) if (isStrict) checkStrictArguments(args)
+  }
+
+  #take(piece: Piece): JsonObject[] {
+    const { name, args } = piece
+    const known = this.#continuedBy(piece)
+    if (known !== null) {
+      this.#note(known, piece)
+      return [{ index: known.index, function: { arguments: args } }]
+    }
+    if (name !== null) return [this.#begin(piece, name)]
+    // Some engines send an empty piece before the first.
+    if (args === '') return []
+    throw malformed()
+  }
+
+  #begin(piece: Piece, given: string): JsonObject {
+    const { request } = this.#plan
+    const name = calledTool(given, request)
+    const index = this.#begun.length
+    if (index >= callsMax) throw malformed()
+    const isTaken = this.#begun.some(({ engineId }) => engineId !== null && engineId === piece.engineId)
+    const id = toolCallId(isTaken ? null : piece.engineId, index, this.#plan)
+    const isStrict = request.strictTools.has(name)
+    const call = { index, engineId: piece.engineId, isStrict, args: '', isWhole: false }
+    this.#begun.push(call)
+    this.#byIndex.set(piece.index, call)
+    this.#note(call, piece)
+    return { index, id, type: 'function', function: { name, arguments: piece.args } }
+  }
+
+  #note(call: BegunCall, { args, isWhole }: Piece): void {
+    if (args === '') return
+    if (call.isWhole || (isWhole && call.args !== '')) throw malformed()
+    call.isWhole = isWhole
+    if (call.isStrict) {
+      this.#noteKept(args.length)
+      call.args += args
+    } else call.args = ' '
+  }
+
+  /** Null for a piece that begins a call. */
+  #continuedBy({ index, name, engineId }: Piece): BegunCall | null {
+    const known = (isNone(index) ? this.#begun.at(-1) : this.#byIndex.get(index)) ?? null
+    if (known === null || name === null) return known
+    // Some engines number all calls 0, or none of them.
+    if (engineId === null) return isNone(index) ? null : known
+    return known.engineId === null || known.engineId === engineId ? known : null
+  }
+}
+
+function pieceOf({ index, id, function: called = {} }: JsonObject): Piece {
+  if (!isObject(called)) throw malformed()
+  const isIndex = typeof index === 'number' && Number.isInteger(index) && index >= 0 && index < callsMax
+  if (!isNone(index) && !isIndex) throw malformed()
+  return {
+    index,
+    engineId: typeof id === 'string' && id !== '' ? id : null,
+    name: stringOrNull(called.name) || null,
+    args: argumentsOf(called.arguments),
+    isWhole: isObject(called.arguments),
+  }
+}
