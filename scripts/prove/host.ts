@@ -54,8 +54,12 @@ const pollMs = 500
 
 /** Boots a bare Debian with an address and a default route that lead nowhere. `files`: directories it may read. */
 export async function bootHost(release: Release, files: readonly string[]): Promise<ProvedHost> {
+  return await bootTree(await bareDebianTree(release), files)
+}
+
+/** The same of a tree that has more. */
+export async function bootTree(tree: string, files: readonly string[]): Promise<ProvedHost> {
   await using undo = new AsyncDisposableStack()
-  const tree = await bareDebianTree(release)
   const debian = undo.use(await bootDebian({ tree, devices: ['/dev/net/tun'], readOnly: files }))
   // The kernel is that of the container's host: what a boot would have set is set here.
   writeFileSync(`${debian.root}/proc/sys/net/ipv4/ip_forward`, '0')

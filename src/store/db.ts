@@ -272,23 +272,29 @@ export function prepareRaw<Row>(db: Db, sql: string): Statement<Row, SQLQueryBin
 }
 
 /**
- * Foreign keys are off, because dropping a table deletes the rows that refer to it; they are checked after each
- * migration.
+ * A new database is built in one transaction: a process that is killed meanwhile leaves an empty database, and not one
+ * that the next start takes for an older one and copies. An upgrade commits each step, so the log holds one step at a
+ * time.
  */
 function migrate(sqlite: Database, path: string, migrations: Migrations): void {
+  // Dropping a table deletes the rows that refer to it; the references are checked after each step instead.
   sqlite.run('PRAGMA foreign_keys = OFF')
   const version = schemaOf(sqlite)
   const steps = stepsFrom(version, path, migrations)
   if (version > 0 && steps.length > 0) copyBeforeMigration(sqlite, path, version)
-  for (const { sql, to } of steps) {
+  for (const together of version === 0 ? [steps] : steps.map(step => [step])) {
     sqlite.transaction(() => {
-      sqlite.run(sql)
-      const [broken] = sqlite.query<{ table: string }, []>('PRAGMA foreign_key_check').all()
-      if (broken)
-        throw new Fault('store.corrupt', `migration ${to}: a row of ${broken.table} refers to a row that is missing`)
-      sqlite.run(`PRAGMA user_version = ${to}`)
+      for (const step of together) applyStep(sqlite, step)
     })()
   }
+}
+
+function applyStep(sqlite: Database, { sql, to }: Migration): void {
+  sqlite.run(sql)
+  const [broken] = sqlite.query<{ table: string }, []>('PRAGMA foreign_key_check').all()
+  if (broken)
+    throw new Fault('store.corrupt', `migration ${to}: a row of ${broken.table} refers to a row that is missing`)
+  sqlite.run(`PRAGMA user_version = ${to}`)
 }
 
 function stepsFrom(version: number, path: string, migrations: Migrations): readonly Migration[] {

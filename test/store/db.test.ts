@@ -8,6 +8,7 @@ import { join } from 'node:path'
 import { getTableConfig, type SQLiteTable } from 'drizzle-orm/sqlite-core'
 import { FAULTS } from '../../src/base/fault.ts'
 import { storageCodeOf } from '../../src/base/storage-failure.ts'
+import { copiesOf } from '../../src/store/copies.ts'
 import { type DatabaseName, MIGRATIONS, openStore, schemaVersionOf } from '../../src/store/db.ts'
 import { instanceAttestations } from '../../src/store/directory/attestation.table.ts'
 import { buildNonces, buildReservations, builds, buildVms } from '../../src/store/directory/build.table.ts'
@@ -22,6 +23,7 @@ import { poolVms } from '../../src/store/directory/pool.table.ts'
 import { usage } from '../../src/store/directory/usage/usage.table.ts'
 import { usageDays } from '../../src/store/directory/usage/usage-day.table.ts'
 import { usageMonths } from '../../src/store/directory/usage/usage-month.table.ts'
+import { inspectDatabase } from '../../src/store/inspect.ts'
 import { audit } from '../../src/store/ledger/audit.table.ts'
 import { egressOf } from '../../src/store/ledger/egress.query.ts'
 import { events } from '../../src/store/ledger/event.table.ts'
@@ -275,6 +277,17 @@ describe('versions', () => {
     const store = openStore(at.path)
     expect(store.directory.db.all("SELECT name FROM sqlite_schema WHERE name = 'later'")).toEqual([])
     store.close()
+  })
+
+  // Goal: a new database is all or nothing. Half of one would pass for an older database, whose copy is kept.
+  test('a new database whose last migration fails', () => {
+    using at = place()
+    const broken = upgradedBy('CREATE TABLE later (id TEXT) STRICT; INSERT INTO nowhere VALUES (1)')
+    expect(faultOf(() => openStore(at.path, { migrations: broken })).code).toBe('store.corrupt')
+    expect(inspectDatabase(at.path)).toEqual({ problem: null, unchecked: [], schema: 0 })
+    openStore(at.path).close()
+    expect(inspectDatabase(at.path).schema).toBe(newest)
+    expect(copiesOf(at.path)).toEqual([])
   })
 
   // Goal: a file that is no database, and a path that cannot be, are Faults that name the path.

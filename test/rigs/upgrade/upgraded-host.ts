@@ -12,9 +12,8 @@ import {
   writeFileSync,
 } from 'node:fs'
 import { dirname, join, resolve } from 'node:path'
-import { DEPENDS } from '../../../scripts/package/control.ts'
-import { bootHost, type ProvedHost, publicV4, uplink } from '../../../scripts/prove/host.ts'
-import { recommended } from '../../../scripts/rigs/booted/tree.ts'
+import { bootTree, type ProvedHost, publicV4, uplink } from '../../../scripts/prove/host.ts'
+import { debianTree } from '../../../scripts/rigs/booted/tree.ts'
 import { until } from '../../../scripts/rigs/until.ts'
 import { faultFile, type LaterFault } from '../../../scripts/rigs/upgrade/later-executable.ts'
 import { dropInPath, upgradeUnit } from '../../../src/upgrade/host.driver.ts'
@@ -25,8 +24,8 @@ import { Load } from './load.ts'
 const repo = resolve(import.meta.dir, '../../..')
 const stateDir = '/var/lib/strongroom'
 /** For an upgrade on a busy machine, with its doctor, which reads the images twice. */
-const commandTimeoutMs = 240_000
-const endTimeoutMs = 120_000
+const commandTimeoutMs = 480_000
+const endTimeoutMs = 240_000
 
 type Upgraded = { readonly exitCode: number; readonly end: Partial<UpgradeEnd>; readonly output: string }
 
@@ -39,10 +38,13 @@ export class UpgradedHost implements AsyncDisposable {
     this.load = new Load(host)
   }
 
-  /** With all that the packages depend on. `files`: directories that it may read. */
+  /** A Debian with all that the service needs. `files`: directories that it may read. */
   static async boot(files: readonly string[]): Promise<UpgradedHost> {
-    const host = await bootHost(12, files)
-    await host.apt('satisfy', ...DEPENDS, ...recommended)
+    return new UpgradedHost(await bootTree(await debianTree(), files))
+  }
+
+  /** A Debian that has booted. */
+  static of(host: ProvedHost): UpgradedHost {
     return new UpgradedHost(host)
   }
 

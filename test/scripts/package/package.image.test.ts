@@ -1,22 +1,26 @@
-// The Debian packages in booted Debians: installed by apt, upgraded under a running VM, removed, purged; and the host
-// afterwards, compared with what it was.
+// The Debian packages in booted Debians: installed by apt, upgraded under a running VM by apt and by `strongroom
+// upgrade`, removed, purged; and the host afterwards, compared with what it was. Debian 12 has a guest that boots, with
+// an open session. test/upgrade/file.image.test.ts has every other way for an upgrade to fail.
 
 import { afterAll, beforeAll, describe, expect, test } from 'bun:test'
 import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { join, resolve } from 'node:path'
 import { DEPENDS } from '../../../scripts/package/control.ts'
-import { bootHost, type ProvedHost, publicV4 } from '../../../scripts/prove/host.ts'
+import { bootHost, type ProvedHost, publicV4, type Session } from '../../../scripts/prove/host.ts'
 import { typeInit } from '../../../scripts/prove/typed-init.ts'
 import { imageDir } from '../../../scripts/rigs/appliance.ts'
 import { difference, type Traces, tracesOf } from '../../../scripts/rigs/booted/traces.ts'
 import { bareDebianTree, buildTimeoutMs, type Release } from '../../../scripts/rigs/booted/tree.ts'
 import { inOwnNetns } from '../../../scripts/rigs/netns.ts'
 import { until } from '../../../scripts/rigs/until.ts'
+import { laterExecutable, laterSchema, laterVersion } from '../../../scripts/rigs/upgrade/later-executable.ts'
+import { version } from '../../../src/base/version.ts'
 import { buildDeb } from '../../rigs/upgrade/packages.ts'
+import { UpgradedHost } from '../../rigs/upgrade/upgraded-host.ts'
 
 const repo = resolve(import.meta.dir, '../../..')
-const timeoutMs = 300_000
-const wholeTimeoutMs = 1_200_000
+const timeoutMs = 600_000
+const wholeTimeoutMs = 2_400_000
 
 /** The namespace of the tests has no way to Debian's mirror. */
 beforeAll(async () => {
@@ -31,10 +35,12 @@ inOwnNetns(
     const executable = join(repo, 'dist/strongroom')
     let first = ''
     let second = ''
+    let later = ''
     let images = ''
     beforeAll(async () => {
       first = await buildDeb(directory, '--executable', executable, '--version', '0.1.0-1')
       second = await buildDeb(directory, '--executable', executable, '--version', '0.1.0-2')
+      later = await buildDeb(directory, '--executable', await laterExecutable(), '--version', '0.2.0-1')
       images = await buildDeb(directory, '--images', await imageDir(), '--version', '0.1.0-1')
     }, timeoutMs)
     afterAll(() => rmSync(directory, { recursive: true, force: true }))
@@ -54,15 +60,16 @@ inOwnNetns(
 
     describe.each([12, 13] as const)('Debian %d', (release: Release) => {
       let host: ProvedHost
+      let upgraded: UpgradedHost
       let bare: Traces
+      let key = ''
+      /** On Debian 12 alone. */
+      let instance: { readonly name: string; readonly session: Session }
       beforeAll(async () => {
         host = await bootHost(release, [directory])
+        upgraded = UpgradedHost.of(host)
       }, timeoutMs)
-      afterAll(async () => {
-        await host?.[Symbol.asyncDispose]()
-        Bun.spawnSync(['ip', 'link', 'delete', 'up0'])
-        Bun.spawnSync(['nft', 'flush', 'ruleset'])
-      })
+      afterAll(() => upgraded?.[Symbol.asyncDispose]())
 
       test(
         'apt finds what the package needs, and nothing of it is missing',
@@ -156,34 +163,54 @@ inOwnNetns(
         timeoutMs,
       )
 
+      const link = async () => (await host.debian.exec(['readlink', '-f', '/usr/bin/strongroom'])).stdout.trim()
+      const daemon = () => host.systemctl('show', '--value', '--property=MainPID', 'strongroom.service')
+      /** An instance whose boot is not waited for: QEMU and swtpm run in the jails that this bubblewrap makes. */
+      const startVm = async () => {
+        const { name } = await host.acceptInstance(key)
+        const isRunning = async () => {
+          const { data } = await host.api('GET', `/v1/instances/${name}`, key)
+          expect(data.failure_code ?? null).toBeNull()
+          return (await host.debian.exec(['pgrep', 'qemu-system'], { check: false })).exitCode === 0
+        }
+        await until('QEMU runs', timeoutMs, isRunning)
+      }
+
       test(
-        'an upgrade leaves VM and session alone, and removal ends what the kernel holds',
+        'apt upgrades the service alone, and VM and session live',
         async () => {
-          // Goal: only the service starts anew; `remove` leaves no VM, tap, table or forwarding, but the state.
+          // Goal: only the service starts anew, from the new directory.
           // The trial on the other release has made it.
           if (release === 13) await host.strongroom(['org', 'create', 'acme'])
-          const key = (await host.strongroom(['key', 'create', 'acme'])).stdout.trim()
+          key = (await host.strongroom(['key', 'create', 'acme'])).stdout.trim()
           if (release === 12) {
-            const { hostname } = await host.createInstance(key)
-            const session = await host.session(hostname)
-            await session.echoes('before')
-            await upgrade()
-            await session.echoes('after')
-            await session.end()
-            expect(
-              (await host.debian.exec(['systemctl', 'list-units', '--no-legend', 'strongroom-*.scope'])).stdout,
-            ).toContain('.scope')
-          } else {
-            // Its boot is not waited for: QEMU and swtpm run in the jails that this release's bubblewrap makes.
-            const { name } = await host.acceptInstance(key)
-            const isRunning = async () => {
-              const { data } = await host.api('GET', `/v1/instances/${name}`, key)
-              expect(data.failure_code ?? null).toBeNull()
-              return (await host.debian.exec(['pgrep', 'qemu-system'], { check: false })).exitCode === 0
-            }
-            await until('QEMU runs', timeoutMs, isRunning)
-            await upgrade()
-          }
+            const { hostname, name } = await host.createInstance(key)
+            instance = { name, session: await host.session(hostname) }
+            await instance.session.echoes('before')
+          } else await startVm()
+          const before = await daemon()
+          await host.install(second)
+          await host.answers()
+          expect(await daemon()).not.toBe(before)
+          expect(await link()).toBe('/usr/lib/strongroom/0.1.0-2/strongroom')
+          expect((await host.debian.exec(['ls', '/usr/lib/strongroom'])).stdout.trim().split('\n')).toEqual([
+            '0.1.0-2',
+            'current',
+          ])
+          if (release === 12) await instance.session.echoes('after')
+          const scopes = ['systemctl', 'list-units', '--no-legend', 'strongroom-*.scope']
+          expect((await host.debian.exec(scopes)).stdout).toContain('.scope')
+        },
+        timeoutMs,
+      )
+
+      if (release === 12) describeUpgrades()
+
+      test(
+        'removal ends what the kernel holds',
+        async () => {
+          // Goal: `remove` leaves no VM, tap, table or forwarding, but the state.
+          if (release === 12) await startVm()
           await host.apt('remove', 'strongroom')
           const left = difference(bare, await tracesOf(host.debian)).left
           const held = /^(?:process|link|address|route|nft|control group|namespace|setting|unit|mount|run) /
@@ -193,21 +220,6 @@ inOwnNetns(
         },
         timeoutMs,
       )
-
-      const upgrade = async () => {
-        const pid = () => host.systemctl('show', '--value', '--property=MainPID', 'strongroom.service')
-        const before = await pid()
-        await host.install(second)
-        await host.answers()
-        expect(await pid()).not.toBe(before)
-        expect((await host.debian.exec(['readlink', '-f', '/usr/bin/strongroom'])).stdout.trim()).toBe(
-          '/usr/lib/strongroom/0.1.0-2/strongroom',
-        )
-        expect((await host.debian.exec(['ls', '/usr/lib/strongroom'])).stdout.trim().split('\n')).toEqual([
-          '0.1.0-2',
-          'current',
-        ])
-      }
 
       test(
         'purge leaves nothing, file by file',
@@ -222,6 +234,89 @@ inOwnNetns(
         },
         timeoutMs,
       )
+
+      /** `strongroom upgrade` of a package, with the VM and the session of before. */
+      function describeUpgrades() {
+        const installed = async () => (await host.debian.exec(['dpkg-query', '--status', 'strongroom'])).stdout
+        /** QEMU's own process: the same VM, never started anew. */
+        const qemu = async () =>
+          (await host.debian.exec(['pgrep', '--full', 'qemu-system-x86_64.*-name'], { check: false })).stdout
+
+        const refused = async (file: string, exitCode: number, text: string) => {
+          const answer = await upgraded.upgrade(file)
+          expect([answer.exitCode, answer.output]).toEqual([exitCode, expect.stringContaining(text) as never])
+          expect(upgraded.record()).toBe(null)
+        }
+
+        test(
+          'goal: refused: another package, a bare executable, the package that is installed',
+          async () => {
+            await refused(images, 2, 'it is the package strongroom-images')
+            await refused(second, 5, 'serves already')
+            await refused('/usr/lib/strongroom/0.1.0-2/strongroom', 5, 'is of the package strongroom 0.1.0-2')
+          },
+          timeoutMs,
+        )
+
+        test(
+          'goal: one that fails: VM and session live, dpkg has not been asked, nothing accepted is lost',
+          async () => {
+            upgraded.fault('canary')
+            const before = await qemu()
+            upgraded.load.start()
+            await instance.session.echoes('before the failed upgrade')
+            const { exitCode, end, output } = await upgraded.upgrade(later, { waitS: 240 })
+            expect([exitCode, end.outcome], output).toEqual([1, 'returned'])
+            expect(end.reason ?? '').toContain('canary: as the test wants it')
+            await instance.session.echoes('after the failed upgrade')
+            await host.answers()
+            await upgraded.load.stop()
+            expect(await qemu()).toBe(before)
+            expect(await upgraded.status()).toMatchObject({ version, problems: [] })
+            expect(await link()).toBe('/usr/lib/strongroom/0.1.0-2/strongroom')
+            expect(await installed()).toContain('Version: 0.1.0-2\n')
+            expect(upgraded.traces()).toEqual([])
+            expect(upgraded.load.acceptedCount()).toBeGreaterThan(0)
+            expect(await upgraded.load.lost()).toEqual([])
+            expect(await upgraded.schema()).toContain(`schema ${laterSchema - 1}`)
+          },
+          timeoutMs,
+        )
+
+        test(
+          'goal: one that passes: VM and session live, dpkg has the new package, nothing accepted is lost',
+          async () => {
+            upgraded.fault(null)
+            const before = await qemu()
+            upgraded.load.start()
+            const { exitCode, end, output } = await upgraded.upgrade(later, { waitS: 240 })
+            expect([exitCode, end.outcome], output).toEqual([0, 'upgraded'])
+            await instance.session.echoes('after the upgrade')
+            await upgraded.load.stop()
+            expect(await qemu()).toBe(before)
+            expect(await upgraded.status()).toMatchObject({ version: laterVersion, problems: [] })
+            expect(await link()).toBe('/usr/lib/strongroom/0.2.0-1/strongroom')
+            expect(await installed()).toContain('Version: 0.2.0-1\n')
+            expect((await host.debian.exec(['dpkg', '--verify', 'strongroom'])).stdout).toBe('')
+            expect(upgraded.traces()).toEqual([])
+            expect(await upgraded.load.lost()).toEqual([])
+            expect(await upgraded.schema()).toContain(`schema ${laterSchema}`)
+            // On trial reads are answered and changes are not: the gate was asked, and said no.
+            const answers = upgraded.load
+              .answers()
+              .map(({ status, code, retryAfter }) => [status, code, retryAfter].join(' '))
+            expect(new Set(answers).difference(new Set(['  ', '201  ']))).toEqual(
+              new Set(['503 attestation_unavailable 5']),
+            )
+            // The new daemon has taken the VM up: its owner deletes it.
+            await host.api('DELETE', `/v1/instances/${instance.name}`, key)
+            await until('its VM is gone', timeoutMs, async () => (await qemu()) === '')
+            await refused(second, 5, 'it is older')
+            await instance.session.end()
+          },
+          timeoutMs,
+        )
+      }
     })
   },
   { timeoutMs: wholeTimeoutMs },
