@@ -23,7 +23,7 @@ import { appendEvent } from '../../src/store/ledger/event.query.ts'
 import { insertVm } from '../../src/store/ledger/vm.query.ts'
 import { NO_ADMINISTRATORS } from '../rigs/admin.ts'
 import { STATUS } from '../rigs/admin-status.ts'
-import { main, type Result, runWith } from '../rigs/program.ts'
+import { main, type Result, runHere, runWith } from '../rigs/program.ts'
 
 /** Tests here start dozens of processes at once. */
 setDefaultTimeout(120_000)
@@ -431,8 +431,11 @@ test('goal: config commands need no daemon and tell good from bad files', async 
 
 test('goal: the version is printed for people and for programs', async () => {
   expect((await run(['--version'])).stdout).toBe(`${version}\n`)
-  const document = { version, schema: schemaVersionOf(MIGRATIONS), bun: Bun.version, provenance: null }
-  expect(await runJson('version')).toEqual({ code: 0, document })
+  const document = { version, schema: schemaVersionOf(MIGRATIONS), bun: Bun.version }
+  expect(await runJson('version')).toEqual({ code: 0, document: { ...document, provenance: expect.any(Object) } })
+  // A program from sources has none.
+  const sources = await runHere(['version', '--json'])
+  expect(JSON.parse(sources.stdout)).toEqual({ ...document, provenance: null })
 })
 
 test('goal: a reader that goes away early ends the program without a word', async () => {

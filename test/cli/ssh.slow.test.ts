@@ -10,7 +10,7 @@ import { readKnownHost } from '../../src/verifier/ssh-key.ts'
 import { startInstanceApi } from '../rigs/instances/instance-api.ts'
 import { sampleHostKey, sampleInstance } from '../rigs/instances/instance-attestation.ts'
 import { hasSshd, startSshServer } from '../rigs/instances/ssh-server.ts'
-import { expectUsageError, main, runHere } from '../rigs/program.ts'
+import { expectUsageError, programArgv, runHere } from '../rigs/program.ts'
 
 const noSshd = skipUnless(hasSshd(), 'needs ssh and sshd of OpenSSH')
 const dir = mkdtempSync(join(tmpdir(), 'srt-ssh-'))
@@ -37,7 +37,7 @@ async function ssh(args: readonly string[], { more = [] as string[], to = target
   const tmp = join(home, 'tmp %h')
   mkdirSync(tmp)
   const env = { PATH: process.env.PATH ?? '', HOME: home, TMPDIR: tmp }
-  const argv = [process.execPath, main, 'ssh', to, '--api', api.url, ...api.options, ...more, '--', ...place, ...batch]
+  const argv = [...programArgv, 'ssh', to, '--api', api.url, ...api.options, ...more, '--', ...place, ...batch]
   const child = Bun.spawn([...argv, ...args], { env, stdin: Buffer.from(stdin), stdout: 'pipe', stderr: 'pipe' })
   const [stdout, stderr, code] = await Promise.all([child.stdout.text(), child.stderr.text(), child.exited])
   expect([readdirSync(tmp), existsSync(join(home, '.ssh'))]).toEqual([[], false])
@@ -78,7 +78,7 @@ describe.skipIf(noSshd)('with the attested key', () => {
     attested()
     const home = mkdtempSync(join(dir, 'home-'))
     const env = { PATH: process.env.PATH ?? '', HOME: home, TMPDIR: home }
-    const argv = [process.execPath, main, 'ssh', target, '--api', api.url, ...api.options, '--', ...place, ...batch]
+    const argv = [...programArgv, 'ssh', target, '--api', api.url, ...api.options, '--', ...place, ...batch]
     const child = Bun.spawn([...argv, 'echo in; sleep 60'], { env, stdin: 'ignore', stdout: 'pipe', stderr: 'ignore' })
     const { value } = await child.stdout.getReader().read()
     expect(new TextDecoder().decode(value)).toBe('in\n')

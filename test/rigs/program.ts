@@ -2,7 +2,9 @@
 
 import { expect } from 'bun:test'
 import { join } from 'node:path'
+import { phaseOf } from '../../scripts/lib/phases.ts'
 import { runCli } from '../../src/cli/index.ts'
+import { builtProgram } from './built/program.ts'
 import { documentFaults } from './verdict-document.ts'
 
 export const main = join(import.meta.dir, '../../src/main.ts')
@@ -21,10 +23,17 @@ export function run(...argv: string[]): Promise<Result> {
   return runWith(env, argv)
 }
 
+/**
+ * The command line that starts the program: from sources in unit tests, which need Bun alone, otherwise from the built
+ * executable. The build runs at import, so that it takes no test's time.
+ */
+export const programArgv: readonly string[] =
+  phaseOf(Bun.main) === 'unit' ? [process.execPath, main] : [await builtProgram()]
+
 /** With this environment, and nothing else but the path of programs. */
 export async function runWith(variables: Readonly<Record<string, string>>, argv: readonly string[]): Promise<Result> {
   const env = { PATH: process.env.PATH ?? '', ...variables }
-  const child = Bun.spawn([process.execPath, main, ...argv], { env, stdin: 'ignore', stdout: 'pipe', stderr: 'pipe' })
+  const child = Bun.spawn([...programArgv, ...argv], { env, stdin: 'ignore', stdout: 'pipe', stderr: 'pipe' })
   const [stdout, stderr, code] = await Promise.all([child.stdout.text(), child.stderr.text(), child.exited])
   return { code, stdout, stderr }
 }

@@ -20,16 +20,26 @@ export const patientLimits: Partial<PostgresLimits> = {
 
 let databaseCount = 0
 
+const template = 'fleet_template'
+
 /** Makes a database with a directory; returns the address for its owner. */
 export async function newFleet(server: PostgresServer): Promise<string> {
   databaseCount += 1
   const database = `fleet_${databaseCount}`
-  await server.run(`CREATE DATABASE ${database}`)
-  const url = server.url({ database })
-  const postgres = await connect(server, url)
+  await server.run([
+    `CREATE DATABASE ${database} TEMPLATE ${template}`,
+    `\\connect ${database}`,
+    'UPDATE strongroom.fleet SET id = gen_random_uuid()',
+  ])
+  return server.url({ database })
+}
+
+/** Makes the directory that `newFleet` copies: on the server whose files all servers copy (cluster.ts). */
+export async function addFleetTemplate(server: PostgresServer): Promise<void> {
+  await server.run(`CREATE DATABASE ${template}`)
+  const postgres = await connect(server, server.url({ database: template }))
   await migrateFleet(postgres)
   await postgres.close()
-  return url
 }
 
 /**

@@ -4,17 +4,7 @@
 // As root the server runs as another user and in namespaces of its own, so that all of it ends at once, its shared
 // memory included.
 
-import {
-  chmodSync,
-  chownSync,
-  existsSync,
-  mkdirSync,
-  mkdtempSync,
-  readdirSync,
-  readFileSync,
-  rmSync,
-  writeFileSync,
-} from 'node:fs'
+import { chmodSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { systemErrorCode } from '../../../src/base/fault.ts'
@@ -22,21 +12,11 @@ import { systemRandom } from '../../../src/base/ids.ts'
 import { openAuthority } from '../../../src/http/authority.ts'
 import { lastingPort } from '../free-port.ts'
 import { until } from '../until.ts'
+import { copyCluster } from './cluster.ts'
+import { addFleetTemplate } from './fleet.ts'
+import { asUser, command, giveToServer, isRoot, ownerRole, program } from './programs.ts'
 
-const programsRoot = '/usr/lib/postgresql'
-
-/** Where the newest installed server's programs are; null: none is. */
-const programs = existsSync(programsRoot)
-  ? (readdirSync(programsRoot)
-      .sort((a, b) => Number(b) - Number(a))
-      .map(version => join(programsRoot, version, 'bin'))
-      .find(directory => existsSync(join(directory, 'postgres'))) ?? null)
-  : null
-
-export const hasPostgres = programs !== null
-
-/** Owns the databases: a role with all rights. */
-export const ownerRole = 'owner'
+export { hasPostgres, ownerRole } from './programs.ts'
 
 export type PostgresSettings = {
   /** TLS with a certificate of an authority of its own. */
@@ -56,8 +36,8 @@ export type PostgresServer = {
   /** Authority of its TLS; null without TLS. */
   readonly caPem: string | null
   readonly caFile: string | null
-  /** Runs SQL as the owner, by psql. */
-  readonly run: (sql: string, database?: string) => Promise<string>
+  /** Runs SQL, or several commands one after the other, as the owner, by psql. */
+  readonly run: (sql: string | readonly string[], database?: string) => Promise<string>
   readonly start: () => Promise<void>
   /** As a machine that lost its power, or politely (`fast`: connections are ended). */
   readonly stop: (how?: 'kill' | 'fast') => Promise<void>
@@ -74,15 +54,7 @@ export type PostgresServer = {
 export async function startPostgres(settings: PostgresSettings = {}): Promise<PostgresServer> {
   const directory = newDirectory()
   const data = join(directory, 'data')
-  await command([
-    'initdb',
-    `--pgdata=${data}`,
-    '--no-sync',
-    '--auth=trust',
-    `--username=${ownerRole}`,
-    '--encoding=UTF8',
-    '--locale=C',
-  ])
+  await copyCluster(data, fillCluster)
   const access = settings.access ?? [
     'local all all trust',
     'host all all 127.0.0.1/32 trust',
@@ -95,17 +67,11 @@ export async function startPostgres(settings: PostgresSettings = {}): Promise<Po
   return server
 }
 
-const isRoot = process.getuid?.() === 0
-
-/** Debian's package makes the user. */
-const user = isRoot ? userOf('postgres') : null
-
-function userOf(name: string): { readonly uid: number; readonly gid: number } {
-  const line = readFileSync('/etc/passwd', 'utf8')
-    .split('\n')
-    .find(line => line.startsWith(`${name}:`))
-  const [, , uid, gid] = (line ?? '').split(':')
-  return { uid: Number(uid), gid: Number(gid) }
+async function fillCluster(directory: string): Promise<void> {
+  const server = await serverOn(directory, {}, null)
+  await server.start()
+  await addFleetTemplate(server)
+  await server.stop('fast')
 }
 
 function newDirectory(): string {
@@ -114,40 +80,11 @@ function newDirectory(): string {
   return directory
 }
 
-function giveToServer(path: string): void {
-  if (user !== null) chownSync(path, user.uid, user.gid)
-}
-
-/** As the server's user, ended with this process. */
-function asUser(...argv: string[]): string[] {
-  const ends = '--pdeathsig=KILL'
-  if (user === null) return ['setpriv', ends, ...argv]
-  return ['setpriv', `--reuid=${user.uid}`, `--regid=${user.gid}`, '--clear-groups', ends, ...argv]
-}
-
-function program(name: string): string {
-  return join(programs ?? '', name)
-}
-
 /** A killed server leaves its segments in /dev/shm, so it has one of its own. */
 const APART = [
   ...['setpriv', '--pdeathsig=KILL', 'unshare', '--pid', '--ipc', '--mount', '--fork', '--kill-child=KILL'],
   ...['sh', '-c', 'mount -t tmpfs tmpfs /dev/shm && exec "$@"', 'sh'],
 ]
-
-async function command(argv: string[], env: Record<string, string> = {}): Promise<string> {
-  const [name = '', ...rest] = argv
-  const child = Bun.spawn(asUser(program(name), ...rest), {
-    stdin: 'ignore',
-    stdout: 'pipe',
-    stderr: 'pipe',
-    cwd: '/',
-    env: { ...process.env, ...env },
-  })
-  const [out, err, code] = await Promise.all([child.stdout.text(), child.stderr.text(), child.exited])
-  if (code !== 0) throw new Error(`${argv[0]}: exit ${code}: ${err}`)
-  return out
-}
 
 type Tls = { readonly caPem: string; readonly caFile: string; readonly cert: string; readonly key: string }
 
@@ -183,9 +120,9 @@ async function serverOn(directory: string, settings: PostgresSettings, tls: Tls 
     ...(tls === null ? {} : { ssl: 'on', ssl_cert_file: tls.cert, ssl_key_file: tls.key }),
     ...settings.settings,
   }
-  const psql = (sql: string, database = 'postgres') =>
+  const psql = (sql: string | readonly string[], database = 'postgres') =>
     command([
-      'psql',
+      program('psql'),
       '--no-psqlrc',
       '--quiet',
       '--tuples-only',
@@ -194,7 +131,7 @@ async function serverOn(directory: string, settings: PostgresSettings, tls: Tls 
       `--host=${directory}`,
       `--port=${port}`,
       `--username=${ownerRole}`,
-      `--command=${sql}`,
+      ...[sql].flat().map(text => `--command=${text}`),
       database,
     ])
   const pids = () => (child === null ? [] : descendants(child.pid))
@@ -211,6 +148,8 @@ async function serverOn(directory: string, settings: PostgresSettings, tls: Tls 
     caFile: tls?.caFile ?? null,
     run: psql,
     start: async () => {
+      // A killed server leaves its file, which would report this server too early.
+      rmSync(join(data, 'postmaster.pid'), { force: true })
       const set = Object.entries(options).flatMap(([name, value]) => ['-c', `${name}=${value}`])
       const log = Bun.file(logPath)
       const variables = Object.entries(settings.env ?? {}).map(([name, value]) => `${name}=${value}`)
@@ -225,10 +164,7 @@ async function serverOn(directory: string, settings: PostgresSettings, tls: Tls 
       )
       await until('PostgreSQL answers', startMs, () => {
         if (child?.exitCode !== null) throw new Error(`PostgreSQL ended: ${readFileSync(logPath, 'utf8')}`)
-        return psql('SELECT 1').then(
-          () => true,
-          () => false,
-        )
+        return answers(data)
       })
     },
     stop: async (how = 'kill') => {
@@ -245,7 +181,7 @@ async function serverOn(directory: string, settings: PostgresSettings, tls: Tls 
     standby: async () => {
       const to = newDirectory()
       await command([
-        'pg_basebackup',
+        program('pg_basebackup'),
         '--host=127.0.0.1',
         `--port=${port}`,
         `--username=${ownerRole}`,
@@ -268,6 +204,11 @@ async function serverOn(directory: string, settings: PostgresSettings, tls: Tls 
   return server
 }
 
+/** PostgreSQL's src/include/utils/pidfile.h: line 8 is the server's state, padded. */
+function answers(data: string): boolean {
+  return ['ready', 'standby'].includes(textOf(join(data, 'postmaster.pid')).split('\n')[7]?.trim() ?? '')
+}
+
 /** The process and all below it, parents first. */
 function descendants(pid: number): number[] {
   const found = [pid]
@@ -282,7 +223,7 @@ function programOf(pid: number): string {
   return textOf(`/proc/${pid}/comm`).trim()
 }
 
-/** Processes of a server come and go: empty for one that has ended. */
+/** A server's processes and files come and go: empty for what is gone. */
 function textOf(path: string): string {
   try {
     return readFileSync(path, 'utf8')

@@ -10,7 +10,7 @@ import { type AdminServer, listenAdmin } from '../../../src/operator/access/sock
 import { openStore, type Store } from '../../../src/store/db.ts'
 import { insertOrganization } from '../../../src/store/directory/organization.query.ts'
 import { addQueuedBuild, buildsAdmin, cancelQueuedBuild } from '../../rigs/build/queued-build.ts'
-import { main } from '../../rigs/program.ts'
+import { programArgv } from '../../rigs/program.ts'
 
 setDefaultTimeout(120_000)
 
@@ -32,7 +32,7 @@ afterAll(async () => {
 })
 
 async function run(argv: readonly string[]) {
-  const child = Bun.spawn([process.execPath, main, ...argv], {
+  const child = Bun.spawn([...programArgv, ...argv], {
     env: { PATH: process.env.PATH ?? '', STRONGROOM_STATE_DIR: dir },
     stdin: 'ignore',
     stdout: 'pipe',

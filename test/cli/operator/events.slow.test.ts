@@ -13,7 +13,7 @@ import { AdminCommandList } from '../../../src/contract/admin/events.ts'
 import { type AdminServer, listenAdmin } from '../../../src/operator/access/socket.ts'
 import { listAudit } from '../../../src/store/ledger/audit.query.ts'
 import { egressAdmin } from '../../rigs/instances/egress-admin.ts'
-import { main, runWith } from '../../rigs/program.ts'
+import { programArgv, runWith } from '../../rigs/program.ts'
 
 setDefaultTimeout(120_000)
 
@@ -63,7 +63,7 @@ test('goal: times and ages are read as they are meant', () => {
 
 test('goal: followed, each command is printed once when it has ended, as a document a line', async () => {
   const env = { PATH: process.env.PATH ?? '', STRONGROOM_STATE_DIR: dir }
-  const argv = [process.execPath, main, 'events', '--follow', '--json', '--limit', '1']
+  const argv = [...programArgv, 'events', '--follow', '--json', '--limit', '1']
   const child = Bun.spawn(argv, { env, stdin: 'ignore', stdout: 'pipe', stderr: 'inherit' })
   let text = ''
   const reading = (async () => {

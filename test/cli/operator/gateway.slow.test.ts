@@ -20,7 +20,7 @@ import { insertOrganization } from '../../../src/store/directory/organization.qu
 import { prepareUsageAppend } from '../../../src/store/directory/usage/usage.query.ts'
 import { listEvents } from '../../../src/store/ledger/event.query.ts'
 import { NO_ADMINISTRATORS } from '../../rigs/admin.ts'
-import { main } from '../../rigs/program.ts'
+import { programArgv } from '../../rigs/program.ts'
 
 /** Tests here start several processes one after the other. */
 setDefaultTimeout(120_000)
@@ -83,7 +83,7 @@ afterAll(async () => {
 })
 
 async function run(...argv: string[]) {
-  const child = Bun.spawn([process.execPath, main, ...argv], {
+  const child = Bun.spawn([...programArgv, ...argv], {
     env: { PATH: process.env.PATH ?? '', STRONGROOM_STATE_DIR: dir },
     stdin: 'ignore',
     stdout: 'pipe',

@@ -6,10 +6,10 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { loadModel } from '../../../src/host/models/models.ts'
 import { writeGguf } from '../../rigs/gguf-file.ts'
+import { programArgv } from '../../rigs/program.ts'
 
 const dir = mkdtempSync(join(tmpdir(), 'srt-cli-model-'))
 afterAll(() => rmSync(dir, { recursive: true, force: true }))
-const main = join(import.meta.dir, '../../../src/main.ts')
 const stateDir = join(dir, 'state')
 const config = join(dir, 'strongroom.toml')
 writeFileSync(config, '[inference.worker]\nimage_dir = "/none"\n')
@@ -17,7 +17,7 @@ writeFileSync(config, '[inference.worker]\nimage_dir = "/none"\n')
 type Result = { readonly code: number; readonly stdout: string; readonly stderr: string }
 
 async function run(...argv: string[]): Promise<Result> {
-  const child = Bun.spawn([process.execPath, main, 'model', ...argv], {
+  const child = Bun.spawn([...programArgv, 'model', ...argv], {
     env: { PATH: process.env.PATH ?? '', STRONGROOM_STATE_DIR: stateDir, STRONGROOM_CONFIG: config },
     stdin: 'ignore',
     stdout: 'pipe',

@@ -8,7 +8,7 @@ import { derBlocks } from '../../../src/attest/encoding/pem.ts'
 import { encodePolicy, strictPolicy } from '../../../src/attest/policy/policy.ts'
 import { fromHex } from '../../../src/base/bytes.ts'
 import { attestationRs, extendedReport } from '../../rigs/attest/evidence-forms.ts'
-import { checksOf, expectUsageError, main, runHere, runJson, vectors } from '../../rigs/program.ts'
+import { checksOf, expectUsageError, programArgv, runHere, runJson, vectors } from '../../rigs/program.ts'
 
 const dir = mkdtempSync(join(tmpdir(), 'srt-forms-'))
 afterAll(() => rmSync(dir, { recursive: true }))
@@ -56,7 +56,7 @@ describe('a report in the forms of others, and pins as options', () => {
   })
 
   test('goal: standard input is a file, too', async () => {
-    const child = Bun.spawn([process.execPath, main, ...argv('-', ...waived, '--measurement', measurement)], {
+    const child = Bun.spawn([...programArgv, ...argv('-', ...waived, '--measurement', measurement)], {
       stdin: Buffer.from(`${Buffer.from(extendedReport(genoa, { vek, ask, ark })).toString('base64')}\n`),
       stdout: 'pipe',
     })

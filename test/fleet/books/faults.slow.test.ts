@@ -3,6 +3,7 @@
 // STRONGROOM_FLEET_SEED repeats a run's choices, STRONGROOM_FLEET_FAULTS asks for more.
 
 import { expect, test } from 'bun:test'
+import { runsAll } from '../../../scripts/rigs/all.ts'
 import { hasPostgres, startPostgres } from '../../../scripts/rigs/postgres/server.ts'
 import { skipUnless } from '../../../scripts/rigs/skip.ts'
 import { until } from '../../../scripts/rigs/until.ts'
@@ -10,7 +11,7 @@ import { createDraw } from '../../rigs/draw.ts'
 import { type BooksProcess, FaultedBooks } from '../../rigs/fleet/faulted-books.ts'
 
 const seed = Number(process.env.STRONGROOM_FLEET_SEED ?? Date.now() % 1_000_000)
-const faultCount = Number(process.env.STRONGROOM_FLEET_FAULTS ?? 16)
+const faultCount = Number(process.env.STRONGROOM_FLEET_FAULTS ?? (runsAll ? 16 : 8))
 const hostCount = 3
 const settleMs = 60_000
 const budgets = { keys: { k1: 40_000, k2: null }, organization: 60_000 }

@@ -3,6 +3,7 @@
 // STRONGROOM_FLEET_FAULTS asks for more, STRONGROOM_FLEET_HOSTS and STRONGROOM_FLEET_CLIENTS for another size.
 
 import { expect, test } from 'bun:test'
+import { runsAll } from '../../../scripts/rigs/all.ts'
 import { sentBytes } from '../../../scripts/rigs/fleet/ledger-vms.ts'
 import { hasPostgres } from '../../../scripts/rigs/postgres/server.ts'
 import { skipUnless } from '../../../scripts/rigs/skip.ts'
@@ -22,7 +23,7 @@ import { FleetClients } from '../../rigs/fleet/fleet-clients.ts'
 import { hasFakeTime, PostgresPair } from '../../rigs/postgres/pair.ts'
 
 const seed = Number(process.env.STRONGROOM_FLEET_SEED ?? Date.now() % 1_000_000)
-const faultCount = Number(process.env.STRONGROOM_FLEET_FAULTS ?? 25)
+const faultCount = Number(process.env.STRONGROOM_FLEET_FAULTS ?? (runsAll ? 25 : 10))
 const hostCount = Number(process.env.STRONGROOM_FLEET_HOSTS ?? 3)
 const clientCount = Number(process.env.STRONGROOM_FLEET_CLIENTS ?? 5)
 const settleMs = 120_000

@@ -10,6 +10,7 @@ import { buildExecutable, type Recipe } from '../../../scripts/build/executable.
 import { enclaveRecipe } from '../../../scripts/build/recipes.ts'
 import { judge, skipReasonsOf, type Tally, type TestCase, testCasesOf } from '../../../scripts/lib/junit.ts'
 import { PHASES, type PhaseName, phaseOf, testFiles } from '../../../scripts/lib/phases.ts'
+import { runsAll } from '../../../scripts/rigs/all.ts'
 import { systemClock } from '../../../src/base/clock.ts'
 import { systemRandom } from '../../../src/base/ids.ts'
 import { openAuthority } from '../../../src/http/authority.ts'
@@ -45,10 +46,18 @@ export function gatewayTestFiles(phases: readonly PhaseName[]): string[] {
 /** All of them; those with a real model (`image`) start their worker themselves. */
 export const gatewayPhases = ['unit', 'slow', 'alone'] as const satisfies readonly PhaseName[]
 
-/** Runs the files; fails unless every test of theirs passes in the enclave or says why it needs the host. */
-export async function expectPassesInEnclave(files: readonly string[], timeoutMs: number): Promise<void> {
-  const expected = await testsOf(files)
-  const run = await runAgainstEnclave(files, timeoutMs)
+/**
+ * Runs the files, or `sampleOf` their tests unless the run is exhaustive; fails unless each of those tests passes in
+ * the enclave or says why it needs the host. `processes`: how many of them serve the clients of each gateway.
+ */
+export async function expectPassesInEnclave(
+  files: readonly string[],
+  timeoutMs: number,
+  { processes = 1 }: { readonly processes?: number } = {},
+): Promise<void> {
+  const all = await testsOf(files)
+  const expected = runsAll ? all : sampleOf(all)
+  const run = await runAgainstEnclave(files, timeoutMs, { processes, only: runsAll ? null : expected })
   for (const { test: name, reason } of run.left) process.stdout.write(`not run: in the enclave: ${name}: ${reason}\n`)
   if (run.failed > 0) process.stderr.write(run.output)
   expect([run.failed, run.problems]).toEqual([0, []])
@@ -58,7 +67,42 @@ export async function expectPassesInEnclave(files: readonly string[], timeoutMs:
   const skipped = run.cases.filter(item => item.outcome === 'skipped').map(nameOf)
   expect(run.left.map(item => item.test).toSorted()).toEqual(skipped.toSorted())
   expect(run.passed).toBe(expected.length - skipped.length)
-  process.stderr.write(`in the enclave: ${run.passed} of ${expected.length} tests of ${files.length} files\n`)
+  process.stderr.write(
+    `in the enclave: ${run.passed} of ${expected.length} chosen tests; ${files.length} files have ${all.length}\n`,
+  )
+}
+
+/** A longer table gives one test for each so many rows. */
+const rowsPerTest = 16
+
+/** Programs and libraries of others, and what they send: the same requests, whoever answers them. */
+const ofClients = /^test\/inference\/(?:agents\/|clients)|stock-client/
+
+/** One of so many tests of such a file. */
+const clientTestsPerTest = 4
+
+/**
+ * Every test that stands by itself, and some of each table: a table's rows are the same test with another input, which
+ * runs whole in the host's process. Tables differ in where they begin, so that each nested table has its turn. Few of
+ * the tests of clients.
+ */
+export function sampleOf(tests: readonly TestCase[]): TestCase[] {
+  const tables = [...Map.groupBy(tests, ({ file, line }) => `${file}:${line}`).values()]
+  const chosen = tables.flatMap((rows, table) => {
+    const first = table % Math.min(rows.length, rowsPerTest)
+    const some = rows.filter((_, at) => at % rowsPerTest === first)
+    const file = rows[0]?.file ?? ''
+    if (!ofClients.test(file)) return some
+    const place = tables.filter(([row]) => row?.file === file).indexOf(rows)
+    return place % clientTestsPerTest === 0 ? some.slice(0, 1) : []
+  })
+  // Rows of the same name run together.
+  const keys = new Set(chosen.map(keyOf))
+  return tests.filter(test => keys.has(keyOf(test)))
+}
+
+function keyOf({ file, line, name }: TestCase): string {
+  return `${file}:${line}: ${name}`
 }
 
 /** The tests of these files, as they are when they run in their own process. None of them is run. */
@@ -75,11 +119,17 @@ export async function testsOf(files: readonly string[]): Promise<TestCase[]> {
   }
 }
 
-/** `processes`: how many of them serve the clients of each gateway. */
+type SuiteOptions = {
+  /** How many of them serve the clients of each gateway. */
+  readonly processes?: number
+  /** The tests to run; null: all. */
+  readonly only?: readonly TestCase[] | null
+}
+
 export async function runAgainstEnclave(
   files: readonly string[],
   timeoutMs: number,
-  { processes = 1 }: { readonly processes?: number } = {},
+  { processes = 1, only = null }: SuiteOptions = {},
 ): Promise<SuiteRun> {
   const dir = mkdtempSync(join(tmpdir(), 'srt-suite-'))
   try {
@@ -95,12 +145,31 @@ export async function runAgainstEnclave(
       // So every client of these tests trusts the host's authority, without a word in its test.
       NODE_EXTRA_CA_CERTS: authority.caFile,
     }
-    const run = await runTests(dir, files, { env, timeoutMs })
+    const more = only === null ? [] : [`--test-name-pattern=${patternOf(only)}`]
+    const whole = await runTests(dir, files, { env, more, timeoutMs })
+    const run = only === null ? whole : { ...whole, report: reportOn(only, whole.report) }
     const cases = testCasesOf(run.report ?? '')
     return { ...judge({ files, timeoutMs, ...run }), cases, left: leftOut(cases, run.output), output: run.output }
   } finally {
     rmSync(dir, { recursive: true, force: true })
   }
+}
+
+/** The runner matches names of groups and tests joined by a space; its report joins them by ` > `. */
+export function patternOf(tests: readonly TestCase[]): string {
+  const escaped = (text: string) => text.replace(/[\\^$.*+?()[\]{}|/]/g, '\\$&')
+  const names = tests.map(({ name }) => name.split(' > ').map(escaped).join('(?: | > )'))
+  return `^(?:${[...new Set(names)].join('|')})$`
+}
+
+/** Without tests that were not asked for, which the runner reports as skipped. */
+function reportOn(tests: readonly TestCase[], report: string | null): string | null {
+  const asked = new Set(tests.map(keyOf))
+  const isAsked = (element: string) => testCasesOf(element).every(test => asked.has(keyOf(test)))
+  return (
+    report?.replace(/<testcase\b(?:[^>"]|"[^"]*")*?(?:\/>|>.*?<\/testcase>)/gs, text => (isAsked(text) ? text : '')) ??
+    null
+  )
 }
 
 type RunOptions = {

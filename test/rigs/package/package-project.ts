@@ -1,11 +1,11 @@
 // The verifier's package as others get it: built, packed by npm, installed from the tarball into a project that knows
 // nothing of this repository. Effects: files in a temporary directory, processes, which end with what they are for.
 
-import { copyFileSync, mkdtempSync, readdirSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
+import { copyFileSync, cpSync, mkdtempSync, rmSync, symlinkSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join, resolve } from 'node:path'
-import { buildVerifierPackage, packageName } from '../../../scripts/build/verifier-package.ts'
-import { runCommand } from '../../../scripts/lib/command.ts'
+import { packageName } from '../../../scripts/build/verifier-package.ts'
+import { builtPackage } from '../built/package.ts'
 
 const repo = resolve(import.meta.dir, '../../..')
 
@@ -35,17 +35,16 @@ export type Told = {
   }
 }
 
-const commandTimeoutMs = 120_000
+const commandTimeoutMs = 600_000
+
+// At import, so that the build takes no test's time.
+const built = await builtPackage()
 
 export async function preparePackage(): Promise<PackageProject> {
   const work = mkdtempSync(join(tmpdir(), 'strongroom-package-'))
-  const built = join(work, 'package')
   const folder = join(work, 'project')
-  await buildVerifierPackage(built)
-  const { packed, tarball } = await pack(built, work)
-  await run(['mkdir', folder], work)
-  writeFileSync(join(folder, 'package.json'), JSON.stringify({ name: 'project', private: true, type: 'module' }))
-  await run(['npm', 'install', '--offline', '--no-audit', '--no-fund', '--ignore-scripts', tarball], folder)
+  const { project, tarball, packed } = built
+  cpSync(project, folder, { recursive: true })
   // Its users have this installed beside it.
   symlinkSync(join(repo, 'node_modules/openai'), join(folder, 'node_modules/openai'))
   copyFileSync(join(folder, 'node_modules', packageName, 'README.md'), join(folder, 'README.md'))
@@ -54,26 +53,10 @@ export async function preparePackage(): Promise<PackageProject> {
   return {
     folder,
     packed,
-    tarball: await Bun.file(tarball).bytes(),
+    tarball,
     start: (runtime, program = 'package-main.mjs') => startClient(runtime, folder, program),
     [Symbol.dispose]: () => rmSync(work, { recursive: true, force: true }),
   }
-}
-
-/** `npm pack`, which runs no script of the package's. */
-export async function pack(built: string, into: string) {
-  const output = await run(['npm', 'pack', '--json', '--ignore-scripts', '--pack-destination', into, built], into)
-  const [found]: { filename: string; files: { path: string }[] }[] = JSON.parse(output.slice(output.indexOf('[')))
-  if (found === undefined) throw new Error(`npm pack: ${output}`)
-  const filename = readdirSync(into).find(name => name.endsWith('.tgz'))
-  if (filename === undefined) throw new Error(`npm pack made no tarball of ${packageName}`)
-  return { tarball: join(into, filename), packed: found.files.map(file => file.path).sort() }
-}
-
-async function run(argv: readonly string[], cwd: string): Promise<string> {
-  const { exitCode, output } = await runCommand(argv, { timeoutMs: commandTimeoutMs, cwd })
-  if (exitCode !== 0) throw new Error(`${argv.join(' ')}: ${output}`)
-  return output
 }
 
 const ARGV = { bun: [process.execPath], node: ['node'] } as const satisfies Record<ClientRuntime, readonly string[]>

@@ -35,7 +35,7 @@ beforeAll(async () => {
   gateway = undo.use(await startAttestedGateway(upstream))
   relay = undo.use(await startRelay(gateway.port))
   page = undo.use(await openClientPage(project, relay.url))
-}, 120_000)
+}, 600_000)
 afterAll(() => undo.disposeAsync())
 
 const { ca: _, ...options } = await attestedOptions()

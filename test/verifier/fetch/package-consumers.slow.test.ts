@@ -20,7 +20,7 @@ let project: PackageProject
 const undo = new AsyncDisposableStack()
 beforeAll(async () => {
   project = undo.use(await preparePackage())
-}, 120_000)
+}, 600_000)
 afterAll(() => undo.disposeAsync())
 
 const noNode = skipUnless(nodeMajor() >= 20, 'needs Node 20 or later')

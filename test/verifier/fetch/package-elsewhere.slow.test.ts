@@ -27,7 +27,7 @@ beforeAll(async () => {
   undo.defer(upstream.stop)
   site = undo.use(await startClientSite(project))
   gateway = undo.use(await startAttestedGateway(upstream, { corsOrigins: [site.origin] }))
-}, 120_000)
+}, 600_000)
 afterAll(() => undo.disposeAsync())
 
 const { ca: _, ...options } = await attestedOptions()
@@ -58,7 +58,7 @@ test('goal: evidence, chat, streams, tools and receipts, with one preflight requ
     ['OPTIONS', ...Array(6).fill('POST')].map(name => `${name} /v1/chat/completions`),
   )
   expect(gateway.encryptedCount()).toBe(6)
-}, 120_000)
+}, 600_000)
 
 test('goal: below a path, by a proxy that ends TLS and reads no body', async () => {
   await using proxy = await startProxy(
@@ -76,7 +76,7 @@ test('goal: below a path, by a proxy that ends TLS and reads no body', async () 
     ...Array(3).fill('/team-a/v1/chat/completions'),
   ])
   expect(proxy.seen.filter(item => item.body.includes('secret prompt') || item.body.includes('messages'))).toEqual([])
-}, 120_000)
+}, 600_000)
 
 test('goal: a page that the operator does not name reads the evidence, and gets nothing of the API', async () => {
   await using stranger = await startClientSite(project)
@@ -88,4 +88,4 @@ test('goal: a page that the operator does not name reads the evidence, and gets 
   expect(error?.names.slice(0, 2)).toEqual(['APIConnectionError', 'ConnectionError'])
   expect(error?.messages.join(' ')).toContain('CORS')
   expect(gateway.seen).toEqual(['OPTIONS /v1/chat/completions'])
-}, 120_000)
+}, 600_000)

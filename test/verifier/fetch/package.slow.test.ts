@@ -7,6 +7,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { buildVerifierPackage } from '../../../scripts/build/verifier-package.ts'
 import { runCommand } from '../../../scripts/lib/command.ts'
+import { runsAll } from '../../../scripts/rigs/all.ts'
 import { clearRig, newNonce } from '../../../scripts/rigs/gateway/attestation.ts'
 import {
   type AttestedGateway,
@@ -20,11 +21,11 @@ import { skipUnless } from '../../../scripts/rigs/skip.ts'
 import { toHex } from '../../../src/base/bytes.ts'
 import type { AttestationResponse } from '../../../src/contract/http/attestation.ts'
 import { root } from '../../meta/tree.ts'
+import { pack } from '../../rigs/built/package.ts'
 import {
   type ClientRuntime,
   type PackageClient,
   type PackageProject,
-  pack,
   preparePackage,
 } from '../../rigs/package/package-project.ts'
 import { nodeMajor } from '../../rigs/portable/runtimes.ts'
@@ -40,7 +41,7 @@ beforeAll(async () => {
   upstream = await startUpstream()
   undo.defer(upstream.stop)
   options = await attestedOptions()
-}, 120_000)
+}, 600_000)
 afterAll(() => undo.disposeAsync())
 
 describe('the tarball', () => {
@@ -71,24 +72,31 @@ describe('the tarball', () => {
     symlinkSync(join(root, 'node_modules/@types'), join(project.folder, 'node_modules/@types'))
     symlinkSync(join(root, 'node_modules/undici-types'), join(project.folder, 'node_modules/undici-types'))
     const dom = ['ES2023', 'DOM', 'DOM.Iterable', 'DOM.AsyncIterable']
-    expect(await compile({ lib: dom, types: [], files: ['caller.ts'] })).toBe('')
+    writeFileSync(join(project.folder, 'wrong.ts'), `${caller.join('\n')}\nattestedFetch({ url: 'https://a' })`)
+    // The check can fail, and finds nothing else.
+    const files = ['caller.ts', 'wrong.ts']
+    const faults = await compile({ lib: dom, types: [], files })
+    expect(faults).toContain("'policy' is missing")
+    expect(faults.match(/^\S.*: error TS\d+/gm)).toEqual([expect.stringContaining('wrong.ts(')])
     expect(await compile({ lib: ['ES2023'], types: ['node'], files: ['caller.ts'] })).toBe('')
     expect(await compile({ lib: dom, types: ['node'], files: ['example.ts'] })).toBe('')
-    // The check can fail.
-    writeFileSync(join(project.folder, 'wrong.ts'), `${caller.join('\n')}\nattestedFetch({ url: 'https://a' })`)
-    expect(await compile({ lib: dom, types: [], files: ['wrong.ts'] })).toContain("'policy' is missing")
   }, 300_000)
 
-  test('goal: the same sources give the same bytes', async () => {
-    const folder = mkdtempSync(join(tmpdir(), 'strongroom-package-'))
-    try {
-      await buildVerifierPackage(join(folder, 'again'))
-      const { tarball } = await pack(join(folder, 'again'), folder)
-      expect(Buffer.from(await Bun.file(tarball).bytes()).equals(project.tarball)).toBe(true)
-    } finally {
-      rmSync(folder, { recursive: true, force: true })
-    }
-  }, 300_000)
+  const isBuiltOnce = skipUnless(runsAll, 'the package is built a second time under scripts/test --all')
+  test.skipIf(isBuiltOnce)(
+    'goal: the same sources give the same bytes',
+    async () => {
+      const folder = mkdtempSync(join(tmpdir(), 'strongroom-package-'))
+      try {
+        await buildVerifierPackage(join(folder, 'again'))
+        const { tarball } = await pack(join(folder, 'again'), folder)
+        expect(Buffer.from(await Bun.file(tarball).bytes()).equals(project.tarball)).toBe(true)
+      } finally {
+        rmSync(folder, { recursive: true, force: true })
+      }
+    },
+    300_000,
+  )
 })
 
 type Program = { readonly lib: readonly string[]; readonly types: readonly string[]; readonly files: readonly string[] }
@@ -137,12 +145,16 @@ const runtimes: readonly (readonly [ClientRuntime, boolean])[] = [
 describe.each(runtimes)('%s', (runtime, isLeftOut) => {
   const inRuntime = test.skipIf(isLeftOut)
 
-  /** A client that has verified nothing so far, and a gateway behind a network that a test can change. */
+  /** One process for all tests: it ends with a good exit status after whatever they did. */
+  let client: PackageClient | null = null
+  afterAll(() => client?.[Symbol.asyncDispose]())
+
+  /** Another client in it, which has verified nothing so far, and a gateway behind a network that a test can change. */
   async function meet(changes: Record<string, unknown> = {}): Promise<Met> {
     const stack = new AsyncDisposableStack()
     const gateway = stack.use(await startAttestedGateway(upstream))
     const relay = stack.use(await startRelay(gateway.port))
-    const client = stack.use(project.start(runtime))
+    client ??= project.start(runtime)
     await client.ask({ do: 'open', key: KEY, options: { ...options, url: relay.url, ...changes } })
     return { relay, gateway, client, [Symbol.asyncDispose]: () => stack.disposeAsync() }
   }

@@ -36,7 +36,7 @@ beforeAll(async () => {
       { pair: gateway.pair, prefix: '/team-a' },
     ),
   )
-}, 120_000)
+}, 600_000)
 afterAll(() => undo.disposeAsync())
 afterEach(() => {
   proxy.seen.length = 0

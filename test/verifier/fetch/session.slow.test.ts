@@ -46,7 +46,7 @@ beforeAll(async () => {
     ),
   )
   relay = undo.use(await startRelay(proxy.port))
-}, 120_000)
+}, 600_000)
 afterAll(() => undo.disposeAsync())
 afterEach(() => {
   proxy.seen.length = 0
@@ -104,7 +104,7 @@ describe.each(runtimes)('%s', (runtime, isLeftOut) => {
 test('goal: one encapsulation for a session, in a page', async () => {
   await using page = await openClientPage(project, relay.url)
   await use(page, {})
-}, 120_000)
+}, 600_000)
 
 describe('the replay epoch', () => {
   const epochs = (wire: FakeWire) =>
