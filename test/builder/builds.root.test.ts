@@ -1,7 +1,6 @@
 import { describe, expect, test } from 'bun:test'
 import * as fs from 'node:fs'
 import { userInfo } from 'node:os'
-import { join } from 'node:path'
 import { gunzipSync } from 'node:zlib'
 import { buildQuestion, resultFiles } from '../../scripts/rigs/build/result.ts'
 import {
@@ -35,6 +34,7 @@ import { treeOfPacked } from '../../src/cli/build/source-tree.ts'
 import { processesByUid } from '../../src/linux/users.ts'
 import { verifyBuild } from '../../src/verifier/build/build.ts'
 import type { AskedRequest } from '../../src/verifier/build/question.ts'
+import { filesOf, once } from '../rigs/build/built.ts'
 import { flipped } from '../rigs/build/case.ts'
 
 const isRoot = userInfo().uid === 0
@@ -43,7 +43,7 @@ const noNix = skipUnless(
   isRoot && Bun.which('nix') !== null && fs.existsSync('/usr/bin/busybox'),
   'needs root, nix and a static busybox',
 )
-const timeoutMs = 300_000
+const timeoutMs = 600_000
 
 async function built(files: SourceFiles, order: Record<string, unknown> = {}): Promise<BuildEnd> {
   await using vm = await startBuildVm()
@@ -54,21 +54,11 @@ async function built(files: SourceFiles, order: Record<string, unknown> = {}): P
   return end
 }
 
-/** Files of a result by their path below the top-level directory, read with GNU tar. */
-function filesOf({ archive, result }: BuildEnd): Map<string, Uint8Array> {
-  if (archive === null) throw new Error(`no archive: ${JSON.stringify(result)}`)
-  const dir = fs.mkdtempSync('/tmp/strongroom-result-')
-  try {
-    const { exitCode, stderr } = Bun.spawnSync(['tar', '--extract', '--gzip', '--directory', dir], { stdin: archive })
-    if (exitCode !== 0) throw new Error(stderr.toString())
-    const [top = ''] = fs.readdirSync(dir)
-    const names = fs.readdirSync(join(dir, top), { recursive: true, encoding: 'utf8' }).sort()
-    const files = names.filter(name => fs.statSync(join(dir, top, name)).isFile())
-    return new Map(files.map(name => [name, fs.readFileSync(join(dir, top, name))]))
-  } finally {
-    fs.rmSync(dir, { recursive: true, force: true })
-  }
-}
+const vendoredEnd = once(() => built(vendoredProject()))
+const flakeEnd = once(() => built(flakeProject, { reproduce: true }))
+
+const inDirectory = (files: SourceFiles): SourceFiles =>
+  Object.fromEntries(Object.entries(files).map(([name, text]) => [`sub/${name}`, text]))
 
 const jsonOf = (bytes: Uint8Array | undefined) => JSON.parse(Buffer.from(bytes ?? []).toString('utf8'))
 
@@ -135,16 +125,17 @@ describe.skipIf(noCargo)('builds with Cargo', () => {
   test(
     'the verifier takes the result',
     async () => {
-      const cases = noNix ? [vendoredProject()] : [vendoredProject(), flakeProject]
-      for (const source of cases) {
-        const files = filesOf(await built(source))
+      const cargo = { source: vendoredProject(), end: vendoredEnd, reproduce: false }
+      const nix = { source: flakeProject, end: flakeEnd, reproduce: true }
+      for (const { source, end, reproduce } of noNix ? [cargo] : [cargo, nix]) {
+        const files = filesOf(await end())
         const yours = await treeOfPacked(archiveOf(source), 'source', null)
         const request: AskedRequest = {
           source: yours,
           sourceName: null,
           projectDir: null,
           toolchain: null,
-          reproduce: false,
+          reproduce,
           fetchCaSha256: null,
           cratesMirror: null,
         }
@@ -215,7 +206,7 @@ describe.skipIf(noCargo)('builds with Cargo', () => {
   test(
     'vendored packages',
     async () => {
-      const end = await built(vendoredProject())
+      const end = await vendoredEnd()
       const { predicate } = readProvenance(filesOf(end).get('provenance.json') ?? new Uint8Array(0))
       expect(predicate.buildDefinition.resolvedDependencies.map(dependency => dependency.uri)).toContainEqual(
         expect.stringContaining('pkg:cargo/answer@0.1.0'),
@@ -235,15 +226,13 @@ describe.skipIf(noCargo)('builds with Cargo', () => {
     timeoutMs,
   )
 
-  // Goal: a project in a directory, a member whose lock is above it, and a source whose one top-level directory is
-  // named in project_dir.
+  // Goal: a member whose lock is above it is built, and a directory that is not there or not of the source is refused.
   test(
     'project_dir',
     async () => {
       const member = await built(workspaceProject, { projectDir: 'app' })
       expect([...filesOf(member).keys()]).toContain('artifacts/app')
-      const inside = Object.fromEntries(Object.entries(plainProject).map(([name, text]) => [`sub/${name}`, text]))
-      expect((await built(inside, { projectDir: 'sub' })).result).toMatchObject({ status: 'ok' })
+      const inside = inDirectory(plainProject)
       expect((await built(inside, { projectDir: '../sub' })).result).toMatchObject({ errorType: 'source_invalid' })
       expect((await built(inside, { projectDir: 'other' })).result).toMatchObject({ errorType: 'source_invalid' })
     },
@@ -321,7 +310,7 @@ describe.skipIf(noCargo)('builds with Cargo', () => {
         },
       )
       expect(end.result).toMatchObject({ status: 'failed', errorType: 'cancelled' })
-      expect(processesByUid().get(61_002)).toBeUndefined()
+      expect(processesByUid().get(vm.buildUid)).toBeUndefined()
       expect(await vm.request({ op: 'vouched', stage: 'dispatch', receipt: '{}', provenance: null })).toMatchObject({
         ok: false,
       })
@@ -352,21 +341,23 @@ describe.skipIf(noCargo)('builds with Cargo', () => {
         errorType: 'internal',
         error: expect.stringContaining('submit it again'),
       })
-      expect(processesByUid().get(61_002)).toBeUndefined()
+      expect(processesByUid().get(vm.buildUid)).toBeUndefined()
       expect(await vm.request({ op: 'build', order: orderOf({ jobId }) })).toMatchObject({ ok: true })
       expect(await vm.request({ op: 'build', order: orderOf({}) })).toMatchObject({ ok: false, code: 'claimed' })
     },
     timeoutMs,
   )
 
-  // Goal: with a report device, the reports are the device's, and a simulation is refused.
+  // Goal: with a report device, the reports are the device's, and a simulation is refused. And the project is the one
+  // below project_dir.
   test(
-    'a report device',
+    'a report device, and a project in a directory',
     async () => {
       await using vm = await startBuildVm({ device: true })
       expect(await vm.request({ op: 'hello' })).toMatchObject({ hello: { platform: 'snp', sshHostKey: null } })
-      const end = await vm.build({ archive: archiveOf(plainProject) })
+      const end = await vm.build({ archive: archiveOf(inDirectory(plainProject)), projectDir: 'sub' })
       expect(end.result).toMatchObject({ status: 'ok' })
+      expect(end.lines.find(line => line.type === 'detect')?.msg).toStartWith('cargo in sub, project hello')
       expect(end.evidence.dispatch?.report).not.toBeNull()
       expect(end.evidence.completion?.provenance?.report).not.toBeNull()
     },
@@ -379,7 +370,7 @@ describe.skipIf(noNix)('builds with Nix', () => {
   test(
     'a flake',
     async () => {
-      const end = await built(flakeProject, { reproduce: true })
+      const end = await flakeEnd()
       expect(end.result).toMatchObject({ status: 'ok' })
       expect(Buffer.from(filesOf(end).get('artifacts/hello') ?? []).toString('utf8')).toBe('hello from nix\n')
       const { predicate } = readProvenance(filesOf(end).get('provenance.json') ?? new Uint8Array(0))
@@ -394,9 +385,20 @@ describe.skipIf(noNix)('builds with Nix', () => {
     'both locks',
     async () => {
       const both = { ...plainProject, ...flakeProject }
-      expect([...filesOf(await built(both)).keys()]).toContain('artifacts/hello')
+      await using vm = await startBuildVm()
+      const detected = (lines: BuildEnd['lines']) => lines.find(line => line.type === 'detect')?.msg
+      const asNix = await vm.build(
+        { archive: archiveOf(both) },
+        {
+          onProgress: async ({ lines }) => {
+            // Nothing more of it counts.
+            if (detected(lines) !== undefined) await vm.request({ op: 'cancel' })
+          },
+        },
+      )
+      expect(detected(asNix.lines)).toStartWith('nix')
       const asCargo = await built(both, { toolchain: 'cargo' })
-      expect(asCargo.lines.find(line => line.type === 'detect')?.msg).toStartWith('cargo')
+      expect(detected(asCargo.lines)).toStartWith('cargo')
       expect(asCargo.result).toMatchObject({ status: 'ok' })
     },
     timeoutMs,

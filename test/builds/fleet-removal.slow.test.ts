@@ -93,11 +93,11 @@ test.skipIf(missing)('an organization with builds on two hosts', async () => {
   const [first, second] = [await back.submit(), await south.submit()]
   // A host whose lease is late passes a build on; and none is reserved a VM by a host that still sees one wait.
   const runs = (id: string) => [back, south].every(host => host.look(id)?.state === 'running')
-  await until('both run, and both hosts know it', 20_000, () => [first, second].every(runs))
+  await until('both run, and both hosts know it', 60_000, () => [first, second].every(runs))
   const reserved = await back.send('POST', '/vm')
   expect(reserved.status).toBe(200)
   const waiting = await east.submit()
-  await until('nothing else is left on east', 20_000, () => leftOn(east).join() === waiting)
+  await until('nothing else is left on east', 60_000, () => leftOn(east).join() === waiting)
 
   await accept(east)
   // The time of the reservation is over.
@@ -106,13 +106,13 @@ test.skipIf(missing)('an organization with builds on two hosts', async () => {
   await using _east = removalOn(east)
   await using _west = removalOn(back)
   await using _south = removalOn(south)
-  await until('every host knows that it is deleted', 20_000, () => [east, back, south].every(isDeleted))
+  await until('every host knows that it is deleted', 60_000, () => [east, back, south].every(isDeleted))
   expect([east, back, south].map(leftOn)).toEqual([[], [others], []])
-  await until('no VM is left', 20_000, () =>
+  await until('no VM is left', 60_000, () =>
     [east, back, south].every(({ world }) => world.vms().every(({ state }) => state === 'gone')),
   )
   // Its host reports that it has gone within a second.
-  await until('no reservation is left', 20_000, async () => {
+  await until('no reservation is left', 60_000, async () => {
     return (await rig.sql('SELECT count(*) FROM strongroom.build_reservations')) === '0'
   })
   for (const host of [east, back, south]) {
@@ -134,31 +134,31 @@ test.skipIf(missing)('a host that is away while an organization is deleted', asy
   const north = await rig.host('north', { room: full })
   const done = await east.submit()
   await west.ended(done)
-  await until('north knows it', 20_000, () => north.look(done)?.closedAtMs != null)
+  await until('north knows it', 60_000, () => north.look(done)?.closedAtMs != null)
   west.world.script = running
   const runs = await east.submit()
-  await until('it runs', 20_000, () => west.look(runs)?.state === 'running')
+  await until('it runs', 60_000, () => west.look(runs)?.state === 'running')
   await west.kill()
   const waiting = await east.submit()
-  await until('north knows it', 20_000, () => north.look(waiting) !== null)
+  await until('north knows it', 60_000, () => north.look(waiting) !== null)
   await east.kill()
 
   await accept(north)
   await using _north = removalOn(north)
-  await until('it has cancelled', 20_000, () => [runs, waiting].every(id => north.build(id).state === 'cancelled'))
+  await until('it has cancelled', 60_000, () => [runs, waiting].every(id => north.build(id).state === 'cancelled'))
   expect([isDeleted(north), waitsOn(north)]).toEqual([false, '2 builds,1 build with files'])
   expect(existsSync(join(west.directory, 'builds', done, 'result.tar.gz'))).toBe(true)
 
   const eastAgain = await rig.host('east')
   await using _east = removalOn(eastAgain)
-  await until('east has removed it', 20_000, () => waitsOn(north) === '1 build,1 build with files')
+  await until('east has removed it', 60_000, () => waitsOn(north) === '1 build,1 build with files')
   expect(isDeleted(north)).toBe(false)
   const westAgain = await rig.host('west')
   await using _west = removalOn(westAgain)
   const all = [eastAgain, westAgain, north]
-  await until('every host knows that it is deleted', 20_000, () => all.every(isDeleted))
+  await until('every host knows that it is deleted', 60_000, () => all.every(isDeleted))
   expect(all.map(leftOn)).toEqual([[], [], []])
-  await until('no VM is left', 20_000, () => westAgain.world.vms().every(({ state }) => state === 'gone'))
+  await until('no VM is left', 60_000, () => westAgain.world.vms().every(({ state }) => state === 'gone'))
 })
 
 // Goal: nobody waits for the files of a host that was forgotten, which are out of reach.
@@ -167,13 +167,13 @@ test.skipIf(missing)('a forgotten host keeps no deletion waiting', async () => {
   const east = await rig.host('east', { room: full })
   const west = await rig.host('west')
   const done = await east.submit()
-  await until('east knows its end', 20_000, () => east.look(done)?.closedAtMs != null)
+  await until('east knows its end', 60_000, () => east.look(done)?.closedAtMs != null)
   await west.kill()
   await accept(east)
   await using _east = removalOn(east)
-  await until('it waits', 20_000, () => waitsOn(east) === '1 build with files')
+  await until('it waits', 60_000, () => waitsOn(east) === '1 build with files')
   await rig.sql('UPDATE strongroom.leases SET epoch = 0')
-  await until('west is forgotten', 20_000, () =>
+  await until('west is forgotten', 60_000, () =>
     rig
       .asOwner(owner => owner.transact(tx => forgetHost(tx, 'west', endAllOf)))
       .then(
@@ -181,7 +181,7 @@ test.skipIf(missing)('a forgotten host keeps no deletion waiting', async () => {
         () => false,
       ),
   )
-  await until('it is deleted', 20_000, () => isDeleted(east))
+  await until('it is deleted', 60_000, () => isDeleted(east))
 })
 
 // Goal: each host removes its own builds when their time is over, files and records, on all hosts; nobody removes those
@@ -199,29 +199,29 @@ test.skipIf(missing)('builds whose time is over', async () => {
   await west.ended(theirs)
   // Without room: what is submitted to west below stays there, however late west is.
   const back = await rig.host('east', { room: full })
-  await until('each knows both', 20_000, () => back.look(theirs)?.closedAtMs != null && west.look(own) !== null)
+  await until('each knows both', 60_000, () => back.look(theirs)?.closedAtMs != null && west.look(own) !== null)
   const signal = new AbortController().signal
 
   expect(await retentionOn(back, 6).removeExpired(signal)).toBe(0)
   expect(await retentionOn(back, 8).removeExpired(signal)).toBe(1)
   expect([leftOn(back), leftOn(west)]).toEqual([[], [theirs]])
-  await until('west knows', 20_000, () => west.look(own) === null)
+  await until('west knows', 60_000, () => west.look(own) === null)
   expect(back.look(theirs)?.id).toBe(theirs)
   expect((await back.send('GET', `/build/${theirs}/result`)).text).toBe(resultOf(source).toString())
   await west.kill()
   expect(await retentionOn(back, 8).removeExpired(signal)).toBe(0)
   const again = await rig.host('west')
   expect(await retentionOn(again, 8).removeExpired(signal)).toBe(1)
-  await until('east knows', 20_000, () => back.look(theirs) === null)
+  await until('east knows', 60_000, () => back.look(theirs) === null)
   expect([leftOn(back), leftOn(again), await rig.sql('SELECT count(*) FROM strongroom.builds')]).toEqual([[], [], '0'])
   expect(await rig.sql('SELECT count(*) FROM strongroom.build_nonces')).toBe('0')
 
   const left = await again.submit()
   await again.ended(left)
-  await until('east knows it', 20_000, () => back.look(left)?.closedAtMs != null)
+  await until('east knows it', 60_000, () => back.look(left)?.closedAtMs != null)
   await again.kill()
   await rig.sql('UPDATE strongroom.leases SET epoch = 0')
-  await until('west is forgotten', 20_000, () =>
+  await until('west is forgotten', 60_000, () =>
     rig
       .asOwner(owner => owner.transact(tx => forgetHost(tx, 'west', endAllOf)))
       .then(
@@ -229,7 +229,7 @@ test.skipIf(missing)('builds whose time is over', async () => {
         () => false,
       ),
   )
-  await until('east knows that', 20_000, () => back.look(left)?.removedAtMs != null)
+  await until('east knows that', 60_000, () => back.look(left)?.removedAtMs != null)
   expect(await retentionOn(back, 8).removeExpired(signal)).toBe(1)
   expect(await rig.sql('SELECT count(*) FROM strongroom.builds')).toBe('0')
 })
@@ -242,16 +242,16 @@ test.skipIf(missing)('a source of a build that has gone', async () => {
   const west = await rig.host('west', { room: full, settings: { concurrentMax: 1 }, bringMs: 500 })
   const closed = 'SELECT count(*) FROM strongroom.builds WHERE closed_at_ms IS NOT NULL'
   const id = await east.submit()
-  await until('west knows it', 20_000, () => west.look(id) !== null)
+  await until('west knows it', 60_000, () => west.look(id) !== null)
   await east.kill()
   expect(leftOn(east)).toEqual([id])
   await west.builds.service.cancelById(id)
   const back = await rig.host('east')
   await back.ended(id)
   // Its own report of the end, if it came later, would bring the record back.
-  await until('the directory knows the end', 20_000, async () => (await rig.sql(closed)) === '1')
+  await until('the directory knows the end', 60_000, async () => (await rig.sql(closed)) === '1')
   await back.kill()
   await rig.sql(`SET search_path = strongroom; BEGIN; SELECT begin_change(true); DELETE FROM builds; COMMIT`)
   const last = await rig.host('east')
-  await until('it has gone', 20_000, () => last.look(id) === null && leftOn(last).length === 0)
+  await until('it has gone', 60_000, () => last.look(id) === null && leftOn(last).length === 0)
 })

@@ -1,17 +1,28 @@
-// A build VM that lies about its lines, evidence or result: each lie ends its build as `internal`; the daemon and the
-// next build are unharmed.
+// A build VM that lies about its lines, evidence or result: each lie ends its build as `internal`; the daemon and later
+// builds are unharmed.
 
-import { describe, expect, test } from 'bun:test'
+import { afterAll, beforeAll, describe, expect, test } from 'bun:test'
 import { existsSync, statSync } from 'node:fs'
 import { join } from 'node:path'
 import { type BuildsRig, startBuilds } from '../../scripts/rigs/build/builds-service.ts'
 import { builderLaunch, exchangeBytes, goodScript, line, type Step } from '../../scripts/rigs/build/engine.ts'
 import { operatorKey } from '../../scripts/rigs/gateway/receipt-samples.ts'
+import { present } from '../../src/base/assert.ts'
 import { fromHex } from '../../src/base/bytes.ts'
 import type { BuildProgress } from '../../src/contract/vm/build-agent.ts'
 import { launchText } from '../../src/contract/vm/launch.ts'
 
-/** Ends as internal, with no result; then a good build is good. */
+/** One service for the lies of a kind; afterwards a good build is good. */
+function sharedBuilds(): () => BuildsRig {
+  let rig: BuildsRig | null = null
+  beforeAll(async () => {
+    rig = await startBuilds()
+  })
+  afterAll(() => rig?.[Symbol.asyncDispose]())
+  return () => present(rig, 'the service runs')
+}
+
+/** Ends as internal, with no result. */
 async function checkRefused(rig: BuildsRig, id: string, words: RegExp): Promise<void> {
   const build = await rig.ended(id)
   expect([build.state, build.errorType]).toEqual(['failed', 'internal'])
@@ -19,9 +30,14 @@ async function checkRefused(rig: BuildsRig, id: string, words: RegExp): Promise<
   expect((await rig.send('GET', `/build/${id}/result`)).status).toBe(404)
   expect(existsSync(join(rig.directory, 'builds', id, 'result.tar.gz'))).toBe(false)
   expect((await rig.events(id)).at(-1)?.event).toBe('complete')
-  rig.world.progress = null
-  rig.world.script = goodScript
-  expect((await rig.ended(await rig.submit())).state).toBe('ok')
+}
+
+function testGoodBuild(rig: () => BuildsRig): void {
+  test('goal: after all these lies a good build is good', async () => {
+    rig().world.progress = null
+    rig().world.script = goodScript
+    expect((await rig().ended(await rig().submit())).state).toBe('ok')
+  })
 }
 
 const quiet: BuildProgress = { lines: [], network: 'unused', waitsFor: null, result: null }
@@ -32,6 +48,7 @@ const lie = (progress: Partial<BuildProgress>) => async (_vmId: string, from: nu
 })
 
 describe('lines', () => {
+  const shared = sharedBuilds()
   const cases: [string, BuildProgress['lines']][] = [
     ['a gap', [{ seq: 1, type: 'build', msg: 'x' }]],
     ['a repetition', [0, 0].map(seq => ({ seq, type: 'build', msg: 'x' }))],
@@ -41,7 +58,7 @@ describe('lines', () => {
   ]
   for (const [what, lines] of cases) {
     test(`goal: ${what} is refused, and no client sees it`, async () => {
-      await using rig = await startBuilds()
+      const rig = shared()
       rig.world.progress = lie({ lines })
       const id = await rig.submit()
       await checkRefused(rig, id, /lines out of turn/)
@@ -49,6 +66,7 @@ describe('lines', () => {
       expect(events.filter(({ data }) => data.msg === 'x' || String(data.msg).includes('evil'))).toEqual([])
     })
   }
+  testGoodBuild(shared)
 
   test('goal: what would forge an event within a line stays text of that line', async () => {
     await using rig = await startBuilds()
@@ -84,6 +102,7 @@ describe('lines', () => {
 })
 
 describe('evidence', () => {
+  const shared = sharedBuilds()
   const dispatch = (change: object): Step[] => [{ kind: 'vouch', stage: 'dispatch', ...change }, ...goodScript.slice(3)]
   const completion = (change: object): Step[] => [
     ...goodScript.slice(0, 5),
@@ -124,14 +143,16 @@ describe('evidence', () => {
   ]
   for (const [what, script, words] of cases) {
     test(`goal: ${what} is refused`, async () => {
-      await using rig = await startBuilds()
+      const rig = shared()
       rig.world.script = script
       await checkRefused(rig, await rig.submit(), words)
     })
   }
+  testGoodBuild(shared)
 })
 
 describe('result', () => {
+  const shared = sharedBuilds()
   const change = (wrong: object): Step[] => [...goodScript.slice(0, -1), { kind: 'ok', change: wrong }]
   const cases: [string, Step[], RegExp][] = [
     ['another digest', change({ sha256: '00'.repeat(32) }), /could not be taken over/],
@@ -142,11 +163,12 @@ describe('result', () => {
   ]
   for (const [what, script, words] of cases) {
     test(`goal: a result with ${what} is refused, and nothing of it is kept`, async () => {
-      await using rig = await startBuilds()
+      const rig = shared()
       rig.world.script = script
       const id = await rig.submit()
       await checkRefused(rig, id, words)
       expect(existsSync(join(rig.directory, 'builds', id, 'result.tar.gz.tmp'))).toBe(false)
     })
   }
+  testGoodBuild(shared)
 })

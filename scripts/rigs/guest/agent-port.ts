@@ -8,7 +8,7 @@ import { until } from '../until.ts'
 import { type Sandbox, succeed } from './root.ts'
 
 /** For a process that starts, or works, on a busy machine. */
-const waitMs = 30_000
+const waitMs = 120_000
 
 export type PortPaths = { readonly toGuest: string; readonly fromGuest: string }
 type GuestEnd = { readonly readFd: number; readonly writeFd: number }
