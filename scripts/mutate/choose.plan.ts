@@ -26,18 +26,35 @@ export function getsMutants(path: string, source: string): boolean {
 const SLOW_SUFFIX = /\.(?:slow|alone|root|image)\.test\.ts$/
 
 /**
- * Returns the unit tests that can see a fault in `path`: the mirrored one, and those that import the file themselves.
- * `imports`: for each test file, the source paths that it imports.
+ * Returns the tests that can see a fault in `path`: its mirrored test, slow or not, and the unit tests that import it.
+ * Without one, the unit tests of the mirrored folder that reach it through other modules; without these, the slow tests
+ * that import it, or reach it in that folder.
+ * `imports`: for each file of the repository, the paths that it imports.
  */
-export function testsFor(path: string, imports: ReadonlyMap<string, readonly string[]>): string[] {
-  const mirror = path.replace(/^src\//, 'test/').replace(/\.tsx?$/, '.test.ts')
-  return [...imports]
-    .filter(([test, sources]) => !SLOW_SUFFIX.test(test) && (test === mirror || sources.includes(path)))
-    .map(([test]) => test)
-    .toSorted()
+export function testsFor(path: string, imports: Imports): string[] {
+  const mirror = path.replace(/^src\//, 'test/').replace(/\.tsx?$/, '')
+  const folder = mirror.slice(0, mirror.lastIndexOf('/') + 1)
+  const tests = [...imports.keys()].filter(file => file.endsWith('.test.ts')).toSorted()
+  const unit = tests.filter(test => !SLOW_SUFFIX.test(test))
+  const slow = tests.filter(test => test.endsWith('.slow.test.ts'))
+  const mirrors = [`${mirror}.test.ts`, `${mirror}.slow.test.ts`]
+  const isImporting = (test: string) => imports.get(test)?.includes(path) === true
+  const isNear = (test: string) => test.startsWith(folder) && reaches(test, path, imports)
+  const direct = tests.filter(test => mirrors.includes(test) || (unit.includes(test) && isImporting(test)))
+  const choices = [direct, unit.filter(isNear), slow.filter(isImporting), slow.filter(isNear)]
+  return choices.find(chosen => chosen.length > 0) ?? []
 }
 
-/** Returns the paths that a test file imports by a relative path, from the root of the repository. */
+type Imports = ReadonlyMap<string, readonly string[]>
+
+function reaches(from: string, to: string, imports: Imports): boolean {
+  const seen = new Set([from])
+  // The set grows while it is walked.
+  for (const file of seen) for (const next of imports.get(file) ?? []) seen.add(next)
+  return seen.has(to)
+}
+
+/** Returns the paths that a file imports by a relative path, from the root of the repository. */
 export function importsOf(path: string, source: string): string[] {
   const folder = path.slice(0, path.lastIndexOf('/'))
   return [...source.matchAll(/from '(\.{1,2}\/[^']+)'/g)].map(([, target = '']) => resolved(folder, target))

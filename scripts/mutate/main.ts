@@ -18,6 +18,8 @@ const foundShareMin = 0.9
 const slowerTimes = 5
 const slowerMs = 10_000
 const cleanTimeoutMs = 300_000
+/** For one test without a fault, on a busy machine too. */
+const testTimeoutMs = 120_000
 
 const { values: flags, positionals } = parseArgs({
   allowPositionals: true,
@@ -44,10 +46,13 @@ type Room = {
 
 const directory = mkdtempSync(join(tmpdir(), 'strongroom-mutate-'))
 const imports = new Map(
-  [...new Bun.Glob('test/**/*.test.ts').scanSync({ cwd: root })].map(path => [path, importsOf(path, read(path))]),
+  [...new Bun.Glob('{src,test,scripts}/**/*.{ts,tsx}').scanSync({ cwd: root })].map(path => [
+    path,
+    importsOf(path, read(path)),
+  ]),
 )
-/** How long the tests of a file take without a fault; null when they fail so, which says nothing of mutants. */
-const cleanMs = new Map<string, Promise<number | null>>()
+/** How long the tests of a file take without a fault. A failure without one says nothing of mutants. */
+const cleanMs = new Map<string, Promise<number>>()
 
 const names = flags.file === undefined ? (positionals.length > 0 ? positionals : ROOMS) : [flags.file]
 const rooms: Room[] = []
@@ -95,10 +100,12 @@ async function endOf({ path, source, tests, mutant }: Candidate): Promise<'found
   const key = tests.join(' ')
   const known =
     cleanMs.get(key) ??
-    runTests(tests, {}, cleanTimeoutMs).then(({ exitCode, durationMs }) => (exitCode === 0 ? durationMs : null))
+    runTests(tests, {}, cleanTimeoutMs).then(({ exitCode, durationMs, output }) => {
+      if (exitCode !== 0) throw new Error(`these tests fail without a mutant: ${key}\n${output}`)
+      return durationMs
+    })
   cleanMs.set(key, known)
   const tookMs = await known
-  if (tookMs === null) throw new Error(`these tests fail without a mutant: ${key}`)
   const mutantPath = join(directory, `${crypto.randomUUID()}-${basename(path)}`)
   writeFileSync(mutantPath, withMutant(source, mutant))
   const env = { [mutatedPathVariable]: resolve(root, path), [mutantPathVariable]: mutantPath }
@@ -109,7 +116,8 @@ async function endOf({ path, source, tests, mutant }: Candidate): Promise<'found
 
 function runTests(tests: readonly string[], env: Record<string, string>, timeoutMs: number) {
   const preload = `--preload=${resolve(import.meta.dir, 'preload.ts')}`
-  const argv = [process.execPath, 'test', preload, '--bail', '--only-failures', ...tests.map(test => `./${test}`)]
+  const options = [preload, `--timeout=${testTimeoutMs}`, '--bail', '--only-failures']
+  const argv = [process.execPath, 'test', ...options, ...tests.map(test => `./${test}`)]
   return runCommand(argv, { cwd: root, env, timeoutMs })
 }
 

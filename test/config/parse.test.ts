@@ -2,6 +2,7 @@
 
 import { expect, test } from 'bun:test'
 import fc from 'fast-check'
+import { casesOf } from '../../scripts/rigs/all.ts'
 import { nearestName, parseConfig, problemText } from '../../src/config/parse.ts'
 
 function problems(text: string): string[] {
@@ -252,7 +253,7 @@ test('goal: no text makes the parser throw or hang', () => {
     fc.property(text, written => {
       parseConfig(written, 'f')
     }),
-    { seed: 20261120, numRuns: 3_000 },
+    { seed: 20261120, numRuns: casesOf(3_000) },
   )
 })
 

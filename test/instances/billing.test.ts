@@ -2,6 +2,7 @@
 
 import { describe, expect, test } from 'bun:test'
 import fc from 'fast-check'
+import { casesOf } from '../../scripts/rigs/all.ts'
 import { iso } from '../../src/base/clock.ts'
 import { billingPeriod, formatUsd, hours, parseUsd, periodDaysMax, readyMs } from '../../src/instances/billing.ts'
 import type { InstanceStatus } from '../../src/store/directory/instance.table.ts'
@@ -55,7 +56,7 @@ describe('periods', () => {
         const lastDay = new Date(Date.UTC(start.getUTCFullYear(), start.getUTCMonth() + 1, 0)).getUTCDate()
         expect(start.getUTCDate()).toBe(Math.min(signup.getUTCDate(), lastDay))
       }),
-      { numRuns: 3_000 },
+      { numRuns: casesOf(3_000) },
     )
   })
 })

@@ -163,6 +163,33 @@ test('goal: with a witness nothing is shown before it has cosigned, and a smalle
   expect([headOf(log).size, log.head()?.size]).toEqual([2, 3])
 })
 
+test('goal: a cosignature of the same tree is renewed by a later one, and a larger tree is shown at once', async () => {
+  let nowMs = Date.UTC(2026, 10, 26)
+  using bench = openLogBench({ witnesses: [witness.key], clock: { nowMs: () => nowMs } })
+  const { log } = bench
+  const cosign = async (size: number, atMs = nowMs) => {
+    const note = log.signed(size)
+    if (note === null) throw new Error('the log has begun')
+    const signed = { ...note, signatures: [signedBy(witness, note.text, atMs)] }
+    return await log.cosign(signed, decodeCheckpoint(note.text))
+  }
+  const shownAt = async () => {
+    const note = log.checkpoint()
+    return note === null ? null : (await verifiedSigners(note, [witness.key])).map(({ atMs }) => atMs)
+  }
+  log.append(policy(1), policy(2))
+  await cosign(2)
+  nowMs += 60_000
+  expect(await cosign(2)).toEqual([witness.key.name])
+  expect([log.shown(), await shownAt(), log.cosignatures().map(({ size }) => size)]).toEqual([2, [nowMs], [2]])
+  log.append(policy(3))
+  expect(log.shown()).toBe(2)
+  await cosign(3)
+  expect([log.shown(), log.cosignatures().map(({ size }) => size)]).toEqual([3, [3]])
+  await expect(cosign(2)).rejects.toThrow('no new cosignature')
+  expect(log.cosignatures().map(({ size }) => size)).toEqual([3])
+})
+
 // Goal: entries hold digests: whatever has a name, a time or another spelling is no entry.
 test('entries', () => {
   const digest = 'ab'.repeat(32)

@@ -22,7 +22,7 @@ const tag = 'latest'
 const digestPattern = /^sha256:[0-9a-f]{64}$/
 
 /** Path templates; `:name` and the like are one component each. */
-export const OCI_PATHS = [
+const OCI_PATHS = [
   '/v2/',
   '/v2/:name/manifests/:reference',
   '/v2/:name/blobs/:digest',

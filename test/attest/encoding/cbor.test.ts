@@ -2,6 +2,7 @@
 
 import { describe, expect, test } from 'bun:test'
 import { Encoder } from 'cbor-x/encode'
+import { casesOf } from '../../../scripts/rigs/all.ts'
 import { type CborValue, decodeCbor, encodeCbor } from '../../../src/attest/encoding/cbor.ts'
 import { Malformed } from '../../../src/attest/malformed.ts'
 import { fromHex, toHex } from '../../../src/base/bytes.ts'
@@ -65,7 +66,7 @@ test('goal: cbor-x reads what we write, and writes what we read, for values of e
     const keys = Array.from({ length: below(30) }, () => 'k'.repeat(1 + below(30))).sort((a, b) => a.length - b.length)
     return new Map(keys.map(key => [key, draw(depth - 1)]))
   }
-  for (let i = 0; i < 300; i += 1) {
+  for (let i = 0; i < casesOf(300); i += 1) {
     const value = draw(3)
     const bytes = encodeCbor(value)
     expect(decodeCbor(bytes, roomy)).toEqual(value)

@@ -1,5 +1,6 @@
 import { describe, expect, test } from 'bun:test'
 import fc from 'fast-check'
+import { casesOf } from '../../../scripts/rigs/all.ts'
 import { toPem } from '../../../src/attest/encoding/pem.ts'
 import { publicIdKey } from '../../../src/attest/launch/id-block-sign.ts'
 import { idKeyDigest } from '../../../src/attest/launch/id-block-verify.ts'
@@ -386,9 +387,9 @@ test('parser and schema agree', () => {
       seen[isAccepted ? 'accepted' : 'refused'] += 1
       expect(matches(policySchema, json)).toBe(isAccepted)
     }),
-    { numRuns: 3000 },
+    { numRuns: casesOf(3_000) },
   )
-  expect(Math.min(seen.accepted, seen.refused)).toBeGreaterThan(50)
+  expect(Math.min(seen.accepted, seen.refused)).toBeGreaterThan(20)
 })
 
 // Goal: a file written before a field or a bit had its name still parses, takes the stated default, and meets the

@@ -54,6 +54,37 @@ test.each([
   expect(names(await read(name), product)).toEqual([...failed])
 })
 
+test('goal: the numbers themselves, written out: one that is lowered fails', () => {
+  const shown = (floors: readonly Floor[]) =>
+    floors.map(({ hand, least, bulletin }) => `${hand} 0x${least.toString(16)} ${bulletin}`).join(', ')
+  expect(Object.entries(SNP_FLOORS).map(([product, floors]) => `${product}: ${shown(floors)}`)).toEqual([
+    'milan: first 0x1b AMD-SB-3023, second 0x1d AMD-SB-3030',
+    'genoa: first 0x1b AMD-SB-3023',
+    'turin: first 0x4 AMD-SB-3023',
+  ])
+  const rows = MICROCODE_FLOORS.map(
+    ({ name, product, family, model, stepping, microcode }) =>
+      `${name}: ${product} ${family.toString(16)} ${model.toString(16)} ${stepping}: ${shown(microcode)}`,
+  )
+  expect(rows).toEqual([
+    'Milan: milan 19 1 1: first 0xdb AMD-SB-3019',
+    'Milan-X: milan 19 1 2: first 0x44 AMD-SB-3019',
+    'Genoa: genoa 19 11 1: first 0x54 AMD-SB-3019, second 0x56 AMD-SB-3027',
+    'Genoa-X: genoa 19 11 2: first 0x4f AMD-SB-3019, second 0x51 AMD-SB-3027',
+    'Bergamo and Siena: genoa 19 a0 2: first 0x19 AMD-SB-3019',
+    'Turin: turin 1a 2 1: first 0x47 AMD-SB-3019, second 0x51 AMD-SB-3027',
+    'Turin Dense: turin 1a 11 0: first 0x47 AMD-SB-3019',
+  ])
+  expect(Object.entries(BULLETINS).map(([id, { cve, published }]) => `${id} ${cve} ${published}`)).toEqual([
+    'AMD-SB-3015 CVE-2024-21944 2024-12-10',
+    'AMD-SB-3019 CVE-2024-56161 2025-02-03',
+    'AMD-SB-3020 CVE-2025-0033 2025-10',
+    'AMD-SB-3023 CVE-2025-48514 2026-02',
+    'AMD-SB-3027 CVE-2025-29943 2026-01',
+    'AMD-SB-3030 CVE-2025-61971 2026-05-12',
+  ])
+})
+
 describe('the microcode of each processor', () => {
   // Goal: the number of its own line decides, and one below it fails with the bulletin in the reason.
   test.each(MICROCODE_FLOORS)('$name', ({ product, family, model, stepping, microcode }) => {

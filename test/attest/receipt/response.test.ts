@@ -4,6 +4,7 @@ import { describe, expect, test } from 'bun:test'
 import { createHash } from 'node:crypto'
 import { sha256 } from '@noble/hashes/sha2.js'
 import fc from 'fast-check'
+import { casesOf } from '../../../scripts/rigs/all.ts'
 import { encodeCbor } from '../../../src/attest/encoding/cbor.ts'
 import { Malformed } from '../../../src/attest/malformed.ts'
 import {
@@ -72,7 +73,7 @@ describe('the chain', () => {
         const parts = ends.map((end, at) => bytes.subarray(ends[at - 1] ?? 0, end))
         expect(chainOf(parts)).toEqual(reference(whole))
       }),
-      { numRuns: 2000 },
+      { numRuns: casesOf(2_000) },
     )
   })
 
@@ -167,7 +168,7 @@ describe('the claim', () => {
       fc.property(fc.uint8Array({ maxLength: 200 }), bytes => {
         expect(() => decodeResponseReceipt(toBase64Url(bytes))).toThrow(Malformed)
       }),
-      { numRuns: 500 },
+      { numRuns: casesOf(500) },
     )
   })
 })

@@ -5,6 +5,7 @@ import { kinds, statementOf } from '../../../scripts/rigs/gateway/receipt-sample
 import { type CborValue, decodeCbor, encodeCbor } from '../../../src/attest/encoding/cbor.ts'
 import { sha512 } from '../../../src/attest/hash.ts'
 import { Malformed } from '../../../src/attest/malformed.ts'
+import { PUBLIC_KEY_BYTES, SIGNATURE_BYTES } from '../../../src/attest/receipt/public-keys.ts'
 import {
   decodeStatement,
   encodeStatement,
@@ -14,6 +15,7 @@ import {
   type Statement,
 } from '../../../src/attest/receipt/statement.ts'
 import { fromHex, toHex } from '../../../src/base/bytes.ts'
+import { expectGolden } from '../../rigs/golden.ts'
 import { fuzz } from '../../rigs/hostile/fuzz.ts'
 
 const limits = { sizeBytesMax: 1024, depthMax: 3 }
@@ -207,6 +209,19 @@ describe('statements', () => {
         `7070726f76656e616e63654469676573745820${'0a'.repeat(32)}`,
       ].join(''),
     )
+  })
+
+  test('the fields of each kind', () => {
+    // Goal: names, types and bounds of fields are deliberate; a change shows up in the golden text.
+    const lines = Object.entries(STATEMENT_FIELDS).flatMap(([kind, fields]) =>
+      Object.entries(fields).map(([name, field]) => `${kind}.${name} ${JSON.stringify(field)}`),
+    )
+    expectGolden('statement-fields.txt', `${lines.join('\n')}\n`)
+    expect(STATEMENT_LIMITS).toEqual({ sizeBytesMax: 65_536, depthMax: 3 })
+    expect([PUBLIC_KEY_BYTES, SIGNATURE_BYTES]).toEqual([
+      { ed25519: 32, mldsa65: 1_952, x25519: 32, mlkem768: 1_184 },
+      { ed25519: 64, mldsa65: 3_309 },
+    ])
   })
 
   test.each(kinds)('%s with a field missing, added or of another type', kind => {

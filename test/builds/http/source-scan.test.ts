@@ -2,6 +2,7 @@
 
 import { expect, test } from 'bun:test'
 import fc from 'fast-check'
+import { casesOf } from '../../../scripts/rigs/all.ts'
 import { parseJson } from '../../../src/base/json.ts'
 import { SourceScan } from '../../../src/builds/http/source-scan.ts'
 
@@ -142,5 +143,5 @@ test('goal: no text hangs it or gets more out of it than went in', () => {
       }
     },
   )
-  fc.assert(property, { numRuns: 2000 })
+  fc.assert(property, { numRuns: casesOf(2_000) })
 })

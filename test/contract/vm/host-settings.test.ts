@@ -6,6 +6,7 @@ import { type TSchema, Type } from '@sinclair/typebox'
 import { Network } from '../../../src/contract/vm/claim.ts'
 import { ControlSnapshot, ENCLAVE_REQUESTS } from '../../../src/contract/vm/enclave.ts'
 import { HOST_SETTINGS } from '../../../src/contract/vm/host-settings.ts'
+import { expectGolden } from '../../rigs/golden.ts'
 
 type Parts = {
   readonly properties?: Record<string, TSchema>
@@ -50,6 +51,11 @@ test('goal: a field that is forgotten in the table is found, however deep it sta
   const deep = Type.Object({ keys: Type.Array(Type.Union([Type.Array(alias), Type.Null()])) })
   expect(pathsOf(deep, 'control')).toEqual(['control.keys.forgotten'])
   expect(settings(Type.Composite([ControlSnapshot, Type.Object(forgotten)]))).not.toEqual(rows)
+})
+
+test('goal: how each row stands is deliberate: one that gets worse shows up in the golden text', () => {
+  const lines = Object.entries(HOST_SETTINGS).map(([name, { stands, worst }]) => `${name}: ${stands}: ${worst}`)
+  expectGolden('host-settings.txt', `${lines.join('\n')}\n`)
 })
 
 test('goal: each row says what the worst is', () => {

@@ -1,6 +1,7 @@
 // The division of a limit among hosts, over random demands.
 
 import { describe, expect, test } from 'bun:test'
+import { casesOf } from '../../../scripts/rigs/all.ts'
 import { planShares, reserveOf, type Sharer, starvedMs } from '../../../src/fleet/shares/shares.plan.ts'
 import { createDraw } from '../../rigs/draw.ts'
 
@@ -19,7 +20,7 @@ describe('parts of a limit', () => {
   // computes the same, whatever the order of its rows.
   test('random demands: never above the limit, the same for every host', () => {
     const draw = createDraw(7)
-    for (let round = 0; round < 20_000; round += 1) {
+    for (let round = 0; round < casesOf(20_000); round += 1) {
       const limit = draw(3) === 0 ? draw(4) : draw(100_000)
       const sharers = Array.from({ length: 1 + draw(8) }, (_, index) => ({
         id: `h${index}`,
@@ -38,7 +39,7 @@ describe('parts of a limit', () => {
   // Goal: nothing of the limit lies idle but the reserve, which is a tenth at most.
   test('all of it is given out but for the reserve', () => {
     const draw = createDraw(8)
-    for (let round = 0; round < 5_000; round += 1) {
+    for (let round = 0; round < casesOf(5_000); round += 1) {
       const limit = draw(10_000)
       const sharers = Array.from({ length: 1 + draw(6) }, (_, index) => sharer(`h${index}`, draw(2 * limit + 1)))
       expect(sumOf(partsOf(limit, ...sharers))).toBe(limit - reserveOf(limit))
@@ -49,7 +50,7 @@ describe('parts of a limit', () => {
   // Goal: a host that is hammered takes nothing from one that wants no more than its even part.
   test('small wants are met before large ones', () => {
     const draw = createDraw(9)
-    for (let round = 0; round < 5_000; round += 1) {
+    for (let round = 0; round < casesOf(5_000); round += 1) {
       const limit = 10 + draw(10_000)
       const sharers = Array.from({ length: 2 + draw(5) }, (_, index) => sharer(`h${index}`, draw(2 * limit)))
       const parts = partsOf(limit, ...sharers)
@@ -68,6 +69,9 @@ describe('parts of a limit', () => {
     expect(partsOf(1, sharer('a', 1, waits(starvedMs)), sharer('b', 1))).toEqual({ a: 1, b: 0 })
     expect(partsOf(1, sharer('a', 1, waits(5_000)), sharer('b', 1, waits(6_000)))).toEqual({ a: 0, b: 1 })
     expect(partsOf(1, sharer('a', 1, waits(7_000)), sharer('b', 1, waits(6_000)))).toEqual({ a: 1, b: 0 })
+    // Two have waited equally long: the first by name. Before 4 s nobody starves.
+    expect(partsOf(1, sharer('b', 1, waits(5_000)), sharer('a', 1, waits(5_000)))).toEqual({ a: 1, b: 0 })
+    expect(partsOf(1, sharer('a', 1, waits(3_999)), sharer('b', 1))).toEqual({ a: 0, b: 1 })
     // A large request: all of the limit, the reserve too.
     expect(partsOf(100, sharer('a', 100, { least: 100, waitingMs: 9_000 }), sharer('b', 90))).toEqual({ a: 100, b: 0 })
     // More than there is: nobody can help it, and it holds nobody up.

@@ -7,7 +7,6 @@ import { join } from 'node:path'
 import { toHex } from '../../../src/base/bytes.ts'
 import { Fault } from '../../../src/base/fault.ts'
 import { silentLogger } from '../../../src/base/log.ts'
-import { ATTESTED_WORKLOADS } from '../../../src/contract/http/attestation.ts'
 import { encodeAllowlist, type WorkloadCandidate } from '../../../src/contract/vm/allowlist.ts'
 import {
   createWorkloads,
@@ -56,7 +55,13 @@ describe('description', () => {
     expect(() => workloads.describe()).toThrow('inference-worker has not been admitted yet')
     expect(workloads.admit(candidate).ok).toBe(true)
     const described = workloads.describe()
-    expect(described.workloads.map(item => item.workload)).toEqual([...ATTESTED_WORKLOADS])
+    expect(described.workloads.map(item => item.workload)).toEqual([
+      'gateway',
+      'inference-router',
+      'inference-worker',
+      'metrics-collector',
+      'cluster-state-metrics',
+    ])
     for (const item of described.workloads) {
       const isWorker = item.workload === 'inference-worker'
       expect(item.target).toBe(item.workload)

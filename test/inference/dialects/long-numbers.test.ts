@@ -2,6 +2,7 @@
 
 import { expect, test } from 'bun:test'
 import fc from 'fast-check'
+import { casesOf } from '../../../scripts/rigs/all.ts'
 import { utf8 } from '../../../src/base/bytes.ts'
 import { Fault } from '../../../src/base/fault.ts'
 import { unmarkedJson, withMarkedNumbers } from '../../../src/inference/dialects/long-numbers.ts'
@@ -39,7 +40,7 @@ test('any JSON', () => {
       expect(JSON.parse(text)).toEqual(JSON.parse(all))
       if (marked !== null) expect(text.endsWith(`,${number}]`)).toBe(true)
     }),
-    { numRuns: 1_000 },
+    { numRuns: casesOf(1_000) },
   )
 })
 

@@ -129,6 +129,8 @@ describe('a share', () => {
     expect(shares.view()).toMatchObject({ admitted: 2, refused: 1 })
     clock.advance(1_000)
     expect(shares.view()?.goodMs).toBe(goodMs - 1_000)
+    clock.advance(goodMs)
+    expect(shares.view()?.goodMs).toBe(0)
     stop()
     expect(bench(granting([1, 1, 1]), () => false).shares.view()).toBeNull()
   })
@@ -140,6 +142,34 @@ describe('a share', () => {
     await admit(own)
     await admit(own)
     expect((await refuse(own)).message).toBe('Limit of 2 requests per minute reached.')
+    stop()
+  })
+
+  // Goal: each limit has its own number: what is granted, what is to be kept of it, and when more may come.
+  test('each of the three limits by itself', async () => {
+    const more = { keep: [70, 900, 3], moreInMs: [5_000, 6_000, 7_000] } as const
+    const { clock, admit, asked, limiter, refuse, stop } = bench(granting([80, 800, 4], more as never))
+    const held = [await admit(caller, 100), await admit(caller, 100), await admit(caller, 100)]
+    await clock.elapse(2_500)
+    expect(asked.at(-1)?.[0]?.share).toEqual([70, 800, 3])
+    // A fourth at once; then 900 tokens, of which 800 are granted.
+    await refuse(caller)
+    for (const ticket of held) ticket.settle(none)
+    expect(limiter.admit(caller, 801).ok).toBe(false)
+    expect(limiter.admit(caller, 500).ok).toBe(true)
+    stop()
+  })
+
+  // Goal: keys that come into use one after the other are asked for 100 ms after the question before, not sooner.
+  test('questions are 100 ms apart', async () => {
+    const { clock, admit, enter, asked, stop } = bench(granting([100, 1_000, 10]))
+    await admit(caller)
+    expect(asked).toHaveLength(1)
+    void enter(callerOf({ ...caller, keyPrefix: 'bbbbbbbb' }))
+    await clock.elapse(99)
+    expect(asked).toHaveLength(1)
+    await clock.elapse(1)
+    expect(asked.at(-1)?.map(({ keyPrefix }) => keyPrefix)).toEqual(['bbbbbbbb'])
     stop()
   })
 
@@ -243,6 +273,17 @@ describe('without an answer', () => {
     expect(limiter.admit(caller, 0).ok).toBe(true)
     await clock.elapse(1)
     expect(limiter.admit(caller, 0).ok).toBe(false)
+    stop()
+  })
+
+  // Goal: while the fleet does not answer, a request that its share does not fit is refused at once.
+  test('nothing is waited for', async () => {
+    const { clock, admit, scripted, limiter, stop } = bench(granting([1, 1_000, 10], { moreInMs: [0, 0, 0] }))
+    ;(await admit(caller)).settle(none)
+    expect(limiter.prepare(caller, 0) === null).toBe(false)
+    scripted.fleet = away
+    await clock.elapse(3_000)
+    expect(limiter.prepare(caller, 0)).toBeNull()
     stop()
   })
 

@@ -2,6 +2,7 @@
 // clock.
 
 import { describe, expect, test } from 'bun:test'
+import { casesOf } from '../../../scripts/rigs/all.ts'
 import { createManualClock } from '../../../scripts/rigs/clock.ts'
 import { limitedPrefix } from '../../../src/http/client-network.ts'
 import { createPublicLimiter } from '../../../src/http/public-rate.ts'
@@ -102,7 +103,7 @@ describe('a request that needs more tokens than it was admitted with', () => {
 })
 
 describe('requests and tokens per minute', () => {
-  for (let seed = 1; seed <= 20; seed += 1) {
+  for (let seed = 1; seed <= casesOf(20); seed += 1) {
     // Goal: over random traffic no minute holds more than the limits, and the limits are nearly reached, so nothing is
     // withheld.
     test(`never more than the limit in any minute, seed ${seed}`, () => {

@@ -2,6 +2,7 @@
 
 import { describe, expect, spyOn, test } from 'bun:test'
 import fc from 'fast-check'
+import { casesOf } from '../../../scripts/rigs/all.ts'
 import { threadCpuMs } from '../../../scripts/rigs/withheld.ts'
 import { compileSchema } from '../../../src/inference/schema-check/check.ts'
 import { linearPattern } from '../../../src/inference/schema-check/pattern.ts'
@@ -176,8 +177,8 @@ describe('linearPattern', () => {
       checked += 1
       expect([text, input, linearPattern(text).test(input)]).toEqual([text, input, native.test(input)])
     })
-    fc.assert(property, { numRuns: 3_000 })
-    expect(checked).toBeGreaterThan(1_000)
+    fc.assert(property, { numRuns: casesOf(3_000) })
+    expect(checked).toBeGreaterThan(300)
   })
 
   // Goal: what RE2 cannot do, and what it would do otherwise than JavaScript, is refused.

@@ -116,7 +116,7 @@ test('operations are the routes', async () => {
   await using appliance = await startAppliance({ others: logRoutes({ log: bench.log, admit: () => {} }) })
   const leaf = Buffer.from(bench.log.entries(0, 1)[0]?.leaf ?? '').toString('hex')
   const places = { name: 'abcd1234', level: '0', a: '000', leaf }
-  // The other forms of a tile's path are those of test/transparency/routes.test.ts.
+  // The other forms of a tile's path are those of test/transparency/routes.slow.test.ts.
   const known = (path: string) => !path.includes('{b}')
   expect(routeFaults(openapiDocument(), [...INSTANCE_ROUTES, ...Object.values(LOG_OPERATIONS)])).toEqual([])
   for (const { method, path, node } of operations().filter(({ path }) => known(path))) {

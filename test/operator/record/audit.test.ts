@@ -148,16 +148,16 @@ function recorder() {
 
 test('goal: a flood of refusals costs a row and a line a minute, counts them all, and is bounded over all users', async () => {
   const { clock, refuse, lines, times } = recorder()
-  for (let n = 0; n < 100_000; n += 1) refuse(4242)
+  for (let n = 0; n < 20_000; n += 1) refuse(4242)
   expect(lines).toHaveLength(1)
-  expect(times()).toEqual([[4242, 100_000]])
+  expect(times()).toEqual([[4242, 20_000]])
   await clock.advance(60_000)
   refuse(4242)
   expect(times()).toEqual([
-    [4242, 100_000],
+    [4242, 20_000],
     [4242, 1],
   ])
-  for (let uid = 100_000; uid < 165_000; uid += 1) refuse(uid)
+  for (let uid = 100_000; uid < 105_000; uid += 1) refuse(uid)
   expect(times().length).toBeLessThanOrEqual(122)
   await clock.advance(60_000)
   refuse(4242)

@@ -3,6 +3,8 @@
 //
 // STRONGROOM_FUZZ_SEED=<0 to 4294967295> repeats a run.
 
+import { casesOf } from '../../../scripts/rigs/all.ts'
+
 const kinds = ['random', 'flipped', 'overwritten', 'truncated', 'extended', 'spliced'] as const
 
 export type Mutation = { readonly kind: (typeof kinds)[number]; readonly bytes: Uint8Array }
@@ -10,7 +12,7 @@ export type Mutation = { readonly kind: (typeof kinds)[number]; readonly bytes: 
 export type FuzzOptions = {
   /** Inputs to mutate: at least one well-formed. */
   readonly samples: readonly Uint8Array[]
-  /** How many mutations. */
+  /** How many mutations; `fuzz` makes a sample of them unless all cases run. */
   readonly count: number
   /** Size limit of `random` inputs and of appended bytes. */
   readonly sizeBytesMax?: number
@@ -21,13 +23,14 @@ export type FuzzOptions = {
 /** Gives each mutation to `body` in turn. Rethrows its errors with the case and the seed. */
 export async function fuzz(options: FuzzOptions, body: (bytes: Uint8Array) => unknown): Promise<void> {
   const seed = options.seed ?? fuzzSeed()
+  const count = casesOf(options.count)
   let at = 0
-  for (const { kind, bytes } of mutations({ ...options, seed })) {
+  for (const { kind, bytes } of mutations({ ...options, count, seed })) {
     try {
       await body(bytes)
     } catch (cause) {
       const repeat = `repeat with STRONGROOM_FUZZ_SEED=${seed}`
-      throw new Error(`fuzz case ${at} of ${options.count} (${kind}, ${bytes.length} bytes): ${cause}; ${repeat}`, {
+      throw new Error(`fuzz case ${at} of ${count} (${kind}, ${bytes.length} bytes): ${cause}; ${repeat}`, {
         cause,
       })
     }

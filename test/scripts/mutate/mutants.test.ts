@@ -34,7 +34,8 @@ this.#log.warn('late', { ms: 5 })
   expect(mutated(source)).toEqual([])
 })
 
-// Goal: pure files get faults, and only unit tests that mirror or import a file run for it.
+// Goal: pure files get faults, and the nearest tests of a file run for it: its mirror, unit tests before slow ones,
+// those that import it before those of its folder that reach it.
 test('which files, and which tests', () => {
   expect(getsMutants('src/attest/hash.ts', 'export const x = 1')).toBe(true)
   expect(getsMutants('src/vm/launch.plan.ts', '')).toBe(true)
@@ -45,8 +46,20 @@ test('which files, and which tests', () => {
     ['test/vm/b.test.ts', importsOf('test/vm/b.test.ts', "import { a } from '../../src/vm/a.ts'")],
     ['test/vm/c.slow.test.ts', ['src/vm/a.ts']],
     ['test/vm/d.test.ts', ['src/vm/d.ts']],
+    ['test/vm/d.root.test.ts', ['src/vm/f.ts']],
+    ['test/net/d.test.ts', ['src/vm/d.ts']],
+    ['src/vm/d.ts', ['src/vm/e.ts']],
+    ['src/vm/k.ts', ['src/vm/f.ts', 'src/vm/k.ts']],
+    ['test/vm/f.slow.test.ts', ['src/vm/k.ts']],
+    ['test/vm/g.slow.test.ts', ['src/vm/k.ts']],
   ])
   expect(testsFor('src/vm/a.ts', imports)).toEqual(['test/vm/a.test.ts', 'test/vm/b.test.ts'])
+  expect(testsFor('src/vm/c.ts', imports)).toEqual(['test/vm/c.slow.test.ts'])
+  expect(testsFor('src/vm/d.ts', imports)).toEqual(['test/net/d.test.ts', 'test/vm/d.test.ts'])
+  expect(testsFor('src/vm/e.ts', imports)).toEqual(['test/vm/d.test.ts'])
+  expect(testsFor('src/vm/f.ts', imports)).toEqual(['test/vm/f.slow.test.ts'])
+  expect(testsFor('src/vm/k.ts', imports)).toEqual(['test/vm/f.slow.test.ts', 'test/vm/g.slow.test.ts'])
+  expect(testsFor('src/vm/h.ts', imports)).toEqual([])
 })
 
 // Goal: one seed gives one sample, without repetition, and another seed another one.

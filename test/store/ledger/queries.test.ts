@@ -2,6 +2,7 @@
 
 import { describe, expect, test } from 'bun:test'
 import fc from 'fast-check'
+import { casesOf } from '../../../scripts/rigs/all.ts'
 import { assert } from '../../../src/base/assert.ts'
 import { workloadBytesMax } from '../../../src/contract/vm/workload.ts'
 import { openStore, type Store } from '../../../src/store/db.ts'
@@ -140,7 +141,7 @@ test('samples in batches are as if each came by itself', () => {
       }
       expect(new Map(listEgress(db).map(row => [row.vmId, row]))).toEqual(model)
     }),
-    { numRuns: 60 },
+    { numRuns: casesOf(100) },
   )
 })
 

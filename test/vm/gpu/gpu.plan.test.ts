@@ -21,3 +21,8 @@ test('goal: the version is read wherever QEMU says it', () => {
   expect(parseQemuVersion('no')).toBeNull()
   expect(qemuProblem('no')?.text).toStartWith('a QEMU whose version is unknown')
 })
+
+test('goal: a QEMU from 10.1 on gives devices to a VM of SEV-SNP, an earlier one says what is needed', () => {
+  const isGood = (version: string) => qemuProblem(`QEMU emulator version ${version}`) === null
+  expect(['9.9.0', '10.0.9', '10.1.0', '10.2.0', '11.0.0'].map(isGood)).toEqual([false, false, true, true, true])
+})

@@ -2,6 +2,7 @@ import { expect, test } from 'bun:test'
 import {
   type Confinement,
   confinedArgv,
+  devicesOf,
   memoryMaxMib,
   scopeProperties,
 } from '../../../src/vm/launch/confinement.plan.ts'
@@ -64,4 +65,10 @@ test('QEMU loses every privilege and has no limit that is infinite', () => {
     const isBounded = scopeProperties(confinement).some(property => property.startsWith('MemoryMax='))
     expect(isBounded).toBe(confinement.devices === 0)
   }
+})
+
+test('the devices that QEMU opens by path', () => {
+  // Goal: a jail has the devices of its platform, and no others.
+  const of = (platform: Confinement['platform']) => devicesOf({ platform })
+  expect([of('tcg'), of('kvm'), of('snp')]).toEqual([[], ['/dev/kvm'], ['/dev/kvm', '/dev/sev']])
 })

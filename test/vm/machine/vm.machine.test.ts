@@ -43,6 +43,19 @@ test('a VM that has held anything is gone only after its ledger was released', (
   expect(releasing).toEqual(['failed', 'stopping'])
 })
 
+test('the work of each state, in its order', () => {
+  // Goal: no step is dropped or moved unseen.
+  expect(states.map(state => `${state}: ${VM_TABLE[state].work.join(' ')}`)).toEqual([
+    'waiting: admit',
+    'launching: build',
+    'booting: check_deadline attach resume greet',
+    'running: bound_log attach resume watch open',
+    'failed: release',
+    'stopping: power_down release',
+    'gone: ',
+  ])
+})
+
 test('only a greeted guest runs', () => {
   // Goal: nothing reaches `running` without the agent having spoken, and nothing comes back to life.
   expect(moves.filter(move => move.to === 'running').map(move => `${move.from}+${move.event}`)).toEqual([

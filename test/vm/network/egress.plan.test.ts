@@ -4,8 +4,8 @@ import { formatIpv4, parseIpv4, rangeOf } from '../../../src/base/ipv4.ts'
 import { parseIpv6 } from '../../../src/base/ipv6.ts'
 import { type EgressEntry, parseEgressEntry } from '../../../src/config/egress.ts'
 import { parseEgressEntryV6 } from '../../../src/config/egress-v6.ts'
-import { destinationKind, egressElements } from '../../../src/vm/network/egress.plan.ts'
-import { egressElementsV6 } from '../../../src/vm/network/egress-v6.plan.ts'
+import { destinationKind, EGRESS_SETS, egressElements } from '../../../src/vm/network/egress.plan.ts'
+import { EGRESS_SETS_V6, egressElementsV6 } from '../../../src/vm/network/egress-v6.plan.ts'
 
 const around = { pool: '10.88.0.0/24', ownNetworks: ['203.0.113.0/24', '10.0.0.0/16'], v6: null }
 const entry = (text: string): EgressEntry => parseEgressEntry(text) ?? { first: 0, last: 0, ports: null }
@@ -174,4 +174,18 @@ test('goal: of an address that a name leads to, the same is denied and open as t
   for (const address of kinds.open ?? [])
     expect([address, destinationKind(address, closed)]).toEqual([address, 'denied'])
   expect(destinationKind('2a0f:2::1', { ...to, v6: null })).toBe('denied')
+})
+
+test('goal: the sets have the types and intervals that their rules match by', () => {
+  expect([...EGRESS_SETS, ...EGRESS_SETS_V6].map(row => row.join(' '))).toEqual([
+    'set host_addresses ipv4_addr',
+    'set egress_denied ipv4_addr; flags interval',
+    'set egress_allowed ipv4_addr; flags interval',
+    'set egress_ports ipv4_addr . inet_service; flags interval',
+    'set host_addresses_v6 ipv6_addr',
+    'set guests_v6 ifname . ether_addr . ipv6_addr',
+    'set egress_denied_v6 ipv6_addr; flags interval',
+    'set egress_allowed_v6 ipv6_addr; flags interval',
+    'set egress_ports_v6 ipv6_addr . inet_service; flags interval',
+  ])
 })

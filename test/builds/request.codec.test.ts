@@ -1,0 +1,144 @@
+// Goal: a build request is taken as written here or refused with the field at fault, whatever it holds.
+
+import { expect, test } from 'bun:test'
+import { parseBuildRequest, type RequestRules } from '../../src/builds/request.codec.ts'
+import { faultOf } from '../rigs/fault-of.ts'
+
+const upload = { path: '/u', sizeBytes: 3, sha256: 'ab'.repeat(32) }
+const rules: RequestRules = {
+  fetchHosts: ['git.example', 'other.example:8443=10.0.0.1'],
+  fetchCaSha256: 'cd'.repeat(32),
+  cratesMirror: 'sparse+https://crates.example/',
+}
+const archive = { nonce: '00FF', source_data: 'x' }
+const git = { nonce: '0a', repo_url: 'https://git.example/a.git' }
+
+const parsed = (body: unknown, changes: Partial<RequestRules> = {}) =>
+  parseBuildRequest(body, upload, { ...rules, ...changes })
+const refused = (body: unknown, changes: Partial<RequestRules> = {}) => {
+  const fault = faultOf(() => parsed(body, changes))
+  expect(fault.code).toBe('invalid_request')
+  return fault.param ?? `- ${fault.message}`
+}
+
+test('goal: an archive with nothing else, and a repository with everything else', () => {
+  const plain = {
+    projectDir: null,
+    toolchain: null,
+    reproduce: false,
+    fetchCaSha256: null,
+    cratesMirror: null,
+  }
+  expect(parsed(archive)).toEqual({ ...plain, nonce: '00ff', source: { kind: 'archive', name: null, upload } })
+  expect(
+    parsed({
+      ...git,
+      repo_ref: 'v1.0',
+      project_dir: './a/./b/',
+      toolchain: 'nix',
+      reproduce: true,
+      fetch_ca_sha256: 'cd'.repeat(32),
+      crates_mirror: 'sparse+https://crates.example/',
+    }),
+  ).toEqual({
+    nonce: '0a',
+    source: { kind: 'git', url: 'https://git.example/a.git', ref: 'v1.0' },
+    projectDir: 'a/b',
+    toolchain: 'nix',
+    reproduce: true,
+    fetchCaSha256: 'cd'.repeat(32),
+    cratesMirror: 'sparse+https://crates.example/',
+  })
+})
+
+test('goal: null stands for a field that is left out, but not for the nonce', () => {
+  expect(parsed({ ...archive, repo_url: null, toolchain: null, project_dir: null }).source.kind).toBe('archive')
+  expect(refused({ ...archive, nonce: null })).toBe('nonce')
+})
+
+test('goal: only an object is a request', () => {
+  for (const body of [null, [], 'x', 7, [archive]]) expect(refused(body)).toBe('- The body must be a JSON object.')
+})
+
+test('goal: a nonce has 1 to 16 whole bytes', () => {
+  for (const nonce of ['', '0', '0g', '000', '0'.repeat(34), 7, undefined]) {
+    expect([nonce, refused({ ...archive, nonce })]).toEqual([nonce, 'nonce'])
+  }
+  for (const nonce of ['00', 'f'.repeat(32)]) expect(parsed({ ...archive, nonce }).nonce).toBe(nonce)
+})
+
+test('goal: one source, and what describes it belongs to it', () => {
+  expect(refused({ nonce: '00' })).toBe('- Send exactly one of repo_url and source_data; there is neither.')
+  expect(refused({ ...archive, ...git })).toBe('- Send exactly one of repo_url and source_data; there is both.')
+  expect(refused({ ...archive, repo_ref: 'main' })).toBe('repo_ref')
+  expect(refused({ ...git, source_name: 'a.zip' })).toBe('source_name')
+  expect(faultOf(() => parseBuildRequest(archive, null, rules)).param).toBe('source_data')
+  expect(faultOf(() => parseBuildRequest(archive, { ...upload, sizeBytes: 0 }, rules)).param).toBe('source_data')
+})
+
+test('goal: a field that there is not is named, unless its name is too long to repeat', () => {
+  const unknown = '- The body has a field that is none of this request.'
+  expect(refused({ ...archive, frobnicate: 1 })).toBe('frobnicate')
+  expect(refused({ ...archive, ['x'.repeat(64)]: 1 })).toBe('x'.repeat(64))
+  expect(refused({ ...archive, ['x'.repeat(65)]: 1 })).toBe(unknown)
+  expect(refused({ ...archive, reproduce: 'yes' })).toBe('reproduce')
+  expect(refused({ ...archive, toolchain: 'make' })).toBe('toolchain')
+})
+
+test('goal: a repository is an https address of a host that is listed, on its port', () => {
+  const url = (repo_url: string) => refused({ nonce: '00', repo_url })
+  for (const address of ['https://git.example/a', 'https://git.example:443/a', 'https://other.example:8443/a']) {
+    expect(parsed({ nonce: '00', repo_url: address }).source).toEqual({ kind: 'git', url: address, ref: null })
+  }
+  for (const address of [
+    'http://git.example/a',
+    'ssh://git.example/a',
+    'git.example/a',
+    'https:///git.example/a',
+    'https://user@git.example/a',
+    'https://:pw@git.example/a',
+    'https://git.example/a b',
+    'https://git.example/a\\b',
+    'https://git.example/a\x7f',
+    'https://git.example/a?b',
+    'https://git.example/a#b',
+    'https://git.example:444/a',
+    'https://other.example/a',
+    'https://evil.example/a',
+    'https://git.example.evil/a',
+  ]) {
+    expect([address, url(address)]).toEqual([address, 'repo_url'])
+  }
+})
+
+test('goal: names of refs, files and directories cannot leave their place', () => {
+  for (const repo_ref of ['-x', '.x', 'a b', 'a..b', 'a@{1}', 'a:b', 'a~1', 'a^']) {
+    expect([repo_ref, refused({ ...git, repo_ref })]).toEqual([repo_ref, 'repo_ref'])
+  }
+  for (const repo_ref of ['main', 'feature/x', 'v1.0+b', 'a@b', '0'.repeat(40)]) {
+    expect(parsed({ ...git, repo_ref }).source).toMatchObject({ ref: repo_ref })
+  }
+  for (const source_name of ['a/b', 'a\\b', '.', '..', 'a\n', 'a\x7f']) {
+    expect([source_name, refused({ ...archive, source_name })]).toEqual([source_name, 'source_name'])
+  }
+  expect(parsed({ ...archive, source_name: '...' }).source).toMatchObject({ name: '...' })
+  for (const project_dir of ['/a', 'a//b', '..', 'a/../b', '.git', 'a/.git/b', 'a\\b', 'a\n', '/']) {
+    expect([project_dir, refused({ ...archive, project_dir })]).toEqual([project_dir, 'project_dir'])
+  }
+  expect(parsed({ ...archive, project_dir: '.' }).projectDir).toBeNull()
+  expect(parsed({ ...archive, project_dir: 'a/.github' }).projectDir).toBe('a/.github')
+})
+
+test("goal: only the service's own authorities and mirror can be named", () => {
+  const other = 'ee'.repeat(32)
+  expect(refused({ ...archive, fetch_ca_sha256: other })).toBe('fetch_ca_sha256')
+  expect(refused({ ...archive, fetch_ca_sha256: other }, { fetchCaSha256: null })).toBe('fetch_ca_sha256')
+  expect(refused({ ...archive, crates_mirror: 'sparse+https://evil.example/' })).toBe('crates_mirror')
+  expect(refused({ ...archive, crates_mirror: 'x' }, { cratesMirror: null })).toBe('crates_mirror')
+  expect(faultOf(() => parsed({ ...archive, crates_mirror: 'x' })).message).toContain(
+    'that of this service is sparse+https://crates.example/',
+  )
+  expect(faultOf(() => parsed({ ...archive, fetch_ca_sha256: other }, { fetchCaSha256: null })).message).toContain(
+    'this service adds no authorities',
+  )
+})

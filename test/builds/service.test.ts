@@ -1,0 +1,256 @@
+// Goal: each limit of service C refuses exactly from its number on, and what was refused left nothing behind.
+
+import { expect, test } from 'bun:test'
+import { existsSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { buildsSettings } from '../../scripts/rigs/build/builds-service.ts'
+import { Fault } from '../../src/base/fault.ts'
+import { systemRandom } from '../../src/base/ids.ts'
+import { silentLogger } from '../../src/base/log.ts'
+import { EventLogs } from '../../src/builds/events/events.ts'
+import { BuildFiles } from '../../src/builds/files.ts'
+import { type BuildHost, HostClosedFault, HostFullFault } from '../../src/builds/fleet.ts'
+import type { BuildWanted } from '../../src/builds/request.codec.ts'
+import { BuildsService, type BuildsServiceDeps } from '../../src/builds/service.ts'
+import type { BuildsSettings, Caller } from '../../src/builds/types.ts'
+import { retryAfterOf } from '../../src/http/limited.ts'
+import { insertReservation, listBuilds, listBuildVms, moveBuild } from '../../src/store/directory/build.query.ts'
+import { setOrganizationStatus } from '../../src/store/directory/organization.query.ts'
+import { directBuilds } from '../rigs/build/direct-builds.ts'
+
+const acme: Caller = { organizationId: 'acme', slug: 'acme', keyPrefix: 'k' }
+const globex: Caller = { organizationId: 'globex', slug: 'globex', keyPrefix: 'g' }
+const stranger: Caller = { organizationId: null, slug: null, keyPrefix: null }
+const address = () => '203.0.113.9'
+const any = { vmId: null }
+const dayMs = 24 * 60 * 60 * 1000
+
+function open(settings: Partial<BuildsSettings> = {}, changes: Partial<BuildsServiceDeps> = {}) {
+  const undo = new DisposableStack()
+  const builds = undo.use(directBuilds())
+  const directory = mkdtempSync(join(tmpdir(), 'srt-service-'))
+  undo.defer(() => rmSync(directory, { recursive: true }))
+  const files = new BuildFiles(directory)
+  const events = new EventLogs(id => files.path(id, 'events'), { bytesMax: 65_536, nowMs: builds.clock.nowMs })
+  const accepted: string[] = []
+  const cancelled: string[] = []
+  const held: string[] = []
+  const { store, clock } = builds
+  const service = new BuildsService({
+    directory: store.directory,
+    hostId: store.hostId,
+    fleet: null,
+    clock,
+    random: systemRandom,
+    log: silentLogger,
+    settings: { ...buildsSettings, ...settings },
+    files,
+    events,
+    makeRoom: () => true,
+    reserveVm: (_, { organizationId }) => ({ vmId: builds.reserve(organizationId), start: () => {} }),
+    holdVm: vmId => {
+      held.push(`hold ${vmId}`)
+      return () => void held.push(`release ${vmId}`)
+    },
+    onAccepted: ({ id }) => void accepted.push(id),
+    onCancelled: ({ id }) => void cancelled.push(id),
+    ...changes,
+  })
+  let count = 0
+  const next = () => {
+    count += 1
+    return count.toString(16).padStart(8, '0')
+  }
+  const wanted = (nonce = next()): BuildWanted => ({
+    nonce,
+    source: { kind: 'git', url: 'https://git.example/a', ref: null },
+    projectDir: null,
+    toolchain: null,
+    reproduce: false,
+    fetchCaSha256: null,
+    cratesMirror: null,
+  })
+  const upload = (bytes = 3) => {
+    const path = files.incomingPath(next())
+    writeFileSync(path, Buffer.alloc(bytes))
+    return { kind: 'archive', name: 'a.tar', upload: { path, sizeBytes: bytes, sha256: 'ab'.repeat(32) } } as const
+  }
+  const submit = (caller: Caller = acme, of: BuildWanted = wanted(), vmId: string | null = null) =>
+    service.submit(caller, of, { vmId }, address)
+  const rows = () => listBuilds(store.directory.db, { limit: 1_000 }).length
+  return { ...builds, service, files, events, accepted, cancelled, held, wanted, upload, submit, rows, ...undoOf(undo) }
+}
+
+function undoOf(undo: DisposableStack) {
+  return { [Symbol.dispose]: () => undo.dispose() }
+}
+
+/** Kind, code and the seconds to wait of the refusal. */
+async function refusal(work: () => unknown): Promise<string> {
+  try {
+    await work()
+    return 'accepted'
+  } catch (error) {
+    if (!(error instanceof Fault)) throw error
+    const kind = error instanceof HostFullFault ? 'full ' : error instanceof HostClosedFault ? 'closed ' : ''
+    return `${kind}${error.code} ${retryAfterOf(error) ?? ''}`.trim()
+  }
+}
+
+test('goal: a build is on record as it was asked for, with its source, its place and one call back', async () => {
+  using rig = open()
+  const source = rig.upload()
+  const build = await rig.submit(acme, { ...rig.wanted('00aa'), source, toolchain: 'nix', reproduce: true })
+  expect(rig.get(build.id)).toEqual(build)
+  expect(build).toMatchObject({
+    organizationId: 'acme',
+    hostId: rig.store.hostId,
+    state: 'queued',
+    nonce: '00aa',
+    sourceKind: 'archive',
+    sourceName: 'a.tar',
+    sourceBytes: 3,
+    diskBytes: 3,
+    repoUrl: null,
+    toolchain: 'nix',
+    reproduce: true,
+    createdAtMs: rig.clock.nowMs(),
+    startedAtMs: null,
+  })
+  expect([existsSync(rig.files.path(build.id, 'source')), existsSync(source.upload.path)]).toEqual([true, false])
+  expect(rig.accepted).toEqual([build.id])
+  const git = await rig.submit()
+  expect(git).toMatchObject({ sourceKind: 'git', repoUrl: 'https://git.example/a', sourceBytes: null, diskBytes: 0 })
+})
+
+test('goal: a nonce is used once by an organization, and another one may use it, too', async () => {
+  using rig = open()
+  await rig.submit(acme, rig.wanted('00'))
+  expect(await refusal(() => rig.submit(acme, rig.wanted('00')))).toBe('conflict')
+  expect(await refusal(() => rig.submit(globex, rig.wanted('00')))).toBe('accepted')
+})
+
+test('goal: the queue holds its number besides the VMs that are free, and half of it for one organization', async () => {
+  using rig = open({ concurrentMax: 2, queueMax: 4 })
+  for (let n = 0; n < 4; n += 1) await rig.submit()
+  expect(await refusal(() => rig.submit())).toBe('full rate_limited 15')
+  for (let n = 0; n < 2; n += 1) await rig.submit(globex)
+  expect(await refusal(() => rig.submit(globex))).toBe('full rate_limited 15')
+  expect([rig.rows(), rig.service.hasRoom(globex, address)]).toEqual([6, false])
+})
+
+test('goal: an organization has as many builds and reservations as it may, until one ends', async () => {
+  using rig = open({ perOrganizationMax: 2 })
+  const { id } = await rig.submit()
+  const reserved = { vmId: rig.reserve('acme'), hostId: rig.store.hostId, organizationId: 'acme', expiresAtMs: 1 }
+  insertReservation(rig.db, reserved)
+  expect(await refusal(() => rig.submit())).toBe('rate_limited 15')
+  expect(await refusal(() => rig.submit(globex))).toBe('accepted')
+  await rig.service.cancel(acme, id, any)
+  expect(await refusal(() => rig.submit())).toBe('accepted')
+})
+
+test('goal: as many builds a day as may be, counted from the first of them', async () => {
+  using rig = open({ perDayMax: 2 })
+  const first = await rig.submit()
+  rig.clock.advance(60_000)
+  await rig.submit()
+  expect(await refusal(() => rig.submit())).toBe(`rate_limited ${(dayMs - 60_000) / 1000}`)
+  rig.clock.advance(dayMs - 60_000)
+  expect(await refusal(() => rig.submit())).toBe('rate_limited 1')
+  rig.clock.advance(1)
+  expect([first.nonce, await refusal(() => rig.submit())]).toEqual(['00000001', 'accepted'])
+})
+
+test('goal: uploads are bounded, per organization and in all, and a place is given back once', async () => {
+  using rig = open({ uploadsMax: 8 })
+  const begin = (caller: Caller) => rig.service.beginUpload(caller, address)
+  const leave = begin(acme)
+  begin(acme)
+  expect(await refusal(() => begin(acme))).toBe('full rate_limited 15')
+  leave()
+  leave()
+  begin(acme)
+  expect(await refusal(() => begin(acme))).toBe('full rate_limited 15')
+  expect(rig.service.hasRoom(globex, address)).toBe(true)
+})
+
+test('goal: without room on the disk, and of a suspended organization, nothing is accepted or kept', async () => {
+  using full = open({}, { makeRoom: () => false })
+  expect(await refusal(() => full.submit())).toBe('rate_limited 15')
+  using rig = open()
+  setOrganizationStatus(rig.db, { slug: 'acme', status: 'suspended' })
+  const source = rig.upload()
+  expect(await refusal(() => rig.submit(acme, { ...rig.wanted(), source }))).toBe('forbidden')
+  expect([full.rows(), rig.rows(), rig.accepted]).toEqual([0, 0, []])
+})
+
+test('goal: a stranger has half of what a network may begin', async () => {
+  using rig = open({ perDayMax: 4, perOrganizationMax: 100 })
+  await rig.submit(stranger)
+  expect(await refusal(() => rig.submit(stranger))).toMatch(/^rate_limited \d+$/)
+})
+
+test('goal: a build is found by its owner alone, by its whole id, and at its VM', async () => {
+  using rig = open()
+  const { id } = await rig.submit()
+  expect(rig.service.find(acme, id, any).id).toBe(id)
+  for (const work of [
+    () => rig.service.find(globex, id, any),
+    () => rig.service.find(stranger, id, any),
+    () => rig.service.find(acme, id.toUpperCase(), any),
+    () => rig.service.find(acme, id, { vmId: id }),
+  ]) {
+    expect(await refusal(work)).toBe('not_found')
+  }
+  expect([rig.service.look(id)?.id, rig.service.look('x')]).toEqual([id, null])
+})
+
+test('goal: a cancel ends a build once, whoever asks, and only its owner and the operator may', async () => {
+  using rig = open()
+  const { id } = await rig.submit()
+  expect(await refusal(() => rig.service.cancel(globex, id, any))).toBe('not_found')
+  const ended = await rig.service.cancel(acme, id, any)
+  expect(ended).toMatchObject({ state: 'cancelled', errorType: 'cancelled', finishedAtMs: rig.clock.nowMs() })
+  expect(await rig.service.cancel(acme, id, any)).toEqual(ended)
+  expect([await rig.service.cancelById(id), await rig.service.cancelById('x')]).toEqual([ended, null])
+  expect(rig.cancelled).toEqual([id])
+  const theirs = rig.add({ hostId: 'other' })
+  await rig.service.cancel(acme, theirs, any)
+  expect([rig.get(theirs).state, rig.cancelled]).toEqual(['cancelled', [id]])
+})
+
+test('goal: a reserved VM takes one build of its owner, and is kept while that is on its way', async () => {
+  using rig = open()
+  const vmId = rig.reserve('acme')
+  expect(await refusal(() => rig.submit(globex, rig.wanted(), vmId))).toBe('not_found')
+  expect(await refusal(() => rig.service.admit(globex, { vmId }, address))).toBe('not_found')
+  const build = await rig.submit(acme, rig.wanted(), vmId)
+  expect(build).toMatchObject({ state: 'starting', vmId, startedAtMs: rig.clock.nowMs() })
+  expect(rig.held).toEqual([`hold ${vmId}`, `release ${vmId}`, `hold ${vmId}`, `release ${vmId}`])
+  expect(await refusal(() => rig.submit(acme, rig.wanted(), vmId))).toBe('conflict')
+  expect(await refusal(() => rig.submit(globex, rig.wanted(), vmId))).toBe('not_found')
+  expect([rig.service.hostOfVm(vmId), rig.service.hostOfVm('x')]).toEqual([rig.store.hostId, null])
+})
+
+test('goal: half of the VMs are reserved for one organization, none while builds wait or all are in use', async () => {
+  using rig = open({ concurrentMax: 3 })
+  const first = await rig.service.reserve(acme)
+  expect(first.expiresAtMs).toBe(rig.clock.nowMs() + 60_000)
+  expect(await refusal(() => rig.service.reserve(acme))).toBe('full rate_limited 15')
+  const waiting = rig.add({ organizationId: 'globex' })
+  expect(await refusal(() => rig.service.reserve(globex))).toBe('rate_limited 15')
+  moveBuild(rig.db, { id: waiting, from: 'queued', to: 'starting' })
+  rig.reserve(null)
+  expect(await refusal(() => rig.service.reserve(globex))).toBe('full rate_limited 15')
+  using without = open({}, { reserveVm: () => null })
+  expect(await refusal(() => without.service.reserve(acme))).toBe('full rate_limited 15')
+})
+
+test('goal: a host that is drained reserves nothing, and keeps no row of it', async () => {
+  const drained: BuildHost = { hasLease: true, isDraining: true, answersHosts: true, isLost: false }
+  using rig = open({}, { fleet: { stateOf: () => drained } })
+  expect(await refusal(() => rig.service.reserve(acme))).toBe('closed fleet.unavailable 15')
+  expect(listBuildVms(rig.db, rig.store.hostId)).toEqual([])
+})

@@ -1,0 +1,19 @@
+// Goal: the operations of service A, and which of them need a key, are exactly these.
+
+import { expect, test } from 'bun:test'
+import { INSTANCE_OPERATIONS } from '../../../src/instances/http/operations.ts'
+
+test('goal: a changed, new or missing operation fails', () => {
+  const lines = Object.entries(INSTANCE_OPERATIONS).map(
+    ([name, { method, path, isPublic }]) => `${name} ${method} ${path} ${isPublic ? 'public' : 'key'}`,
+  )
+  expect(lines).toEqual([
+    'createInstance POST /v1/instances key',
+    'listInstances GET /v1/instances key',
+    'retrieveInstance GET /v1/instances/{name} key',
+    'retrieveInstanceAttestation GET /v1/instances/{name}/attestation key',
+    'deleteInstance DELETE /v1/instances/{name} key',
+    'retrieveUsage GET /v1/usage key',
+    'retrieveOpenapi GET /openapi.json public',
+  ])
+})
