@@ -75,7 +75,7 @@ test(
     expect([...kinds, ...fields].map(least).filter(([, isSeen]) => isSeen === false)).toEqual([])
     expect(seen.get('good') ?? 0).toBeGreaterThan(caseCount / 10)
   },
-  caseCount * 10 + 60_000,
+  caseCount * 10 + 600_000,
 )
 
 /** Each way of being bad is met by the random cases. */

@@ -88,14 +88,21 @@ const clientTestsPerTest = 4
  */
 export function sampleOf(tests: readonly TestCase[]): TestCase[] {
   const tables = [...Map.groupBy(tests, ({ file, line }) => `${file}:${line}`).values()]
-  return tables.flatMap((rows, table) => {
+  const chosen = tables.flatMap((rows, table) => {
     const first = table % Math.min(rows.length, rowsPerTest)
-    const chosen = rows.filter((_, at) => at % rowsPerTest === first)
-    const file = chosen[0]?.file ?? ''
-    if (!ofClients.test(file)) return chosen
+    const some = rows.filter((_, at) => at % rowsPerTest === first)
+    const file = rows[0]?.file ?? ''
+    if (!ofClients.test(file)) return some
     const place = tables.filter(([row]) => row?.file === file).indexOf(rows)
-    return place % clientTestsPerTest === 0 ? chosen.slice(0, 1) : []
+    return place % clientTestsPerTest === 0 ? some.slice(0, 1) : []
   })
+  // Rows of the same name run together.
+  const keys = new Set(chosen.map(keyOf))
+  return tests.filter(test => keys.has(keyOf(test)))
+}
+
+function keyOf({ file, line, name }: TestCase): string {
+  return `${file}:${line}: ${name}`
 }
 
 /** The tests of these files, as they are when they run in their own process. None of them is run. */
@@ -148,17 +155,17 @@ export async function runAgainstEnclave(
   }
 }
 
-/** The runner joins the names of groups and tests by a space. */
-function patternOf(tests: readonly TestCase[]): string {
-  const names = tests.map(({ name }) => name.replaceAll(' > ', ' ').replace(/[\\^$.*+?()[\]{}|/]/g, '\\$&'))
+/** The runner matches names of groups and tests joined by a space; its report joins them by ` > `. */
+export function patternOf(tests: readonly TestCase[]): string {
+  const escaped = (text: string) => text.replace(/[\\^$.*+?()[\]{}|/]/g, '\\$&')
+  const names = tests.map(({ name }) => name.split(' > ').map(escaped).join('(?: | > )'))
   return `^(?:${[...new Set(names)].join('|')})$`
 }
 
 /** Without tests that were not asked for, which the runner reports as skipped. */
 function reportOn(tests: readonly TestCase[], report: string | null): string | null {
-  const key = ({ file, line, name }: TestCase) => `${file}:${line}: ${name}`
-  const asked = new Set(tests.map(key))
-  const isAsked = (element: string) => testCasesOf(element).every(test => asked.has(key(test)))
+  const asked = new Set(tests.map(keyOf))
+  const isAsked = (element: string) => testCasesOf(element).every(test => asked.has(keyOf(test)))
   return (
     report?.replace(/<testcase\b(?:[^>"]|"[^"]*")*?(?:\/>|>.*?<\/testcase>)/gs, text => (isAsked(text) ? text : '')) ??
     null

@@ -31,8 +31,9 @@ export const begun =
     openSse(response)
     for (const event of [HELLO, ...more]) {
       response.write(event)
-      // Its own piece on the wire, so that the answer has begun.
-      await Bun.sleep(event === HELLO ? 50 : 5)
+      // A piece of its own on the wire, so that the answer has begun. Several short sleeps: the gateway in this process
+      // has its turn in each, even if the process stood still meanwhile.
+      for (let turn = 0; turn < (event === HELLO ? 10 : 1); turn += 1) await Bun.sleep(event === HELLO ? 10 : 5)
     }
     await then(response, seen, gone)
   }

@@ -75,8 +75,9 @@ describe('the tarball', () => {
     writeFileSync(join(project.folder, 'wrong.ts'), `${caller.join('\n')}\nattestedFetch({ url: 'https://a' })`)
     // The check can fail, and finds nothing else.
     const files = ['caller.ts', 'wrong.ts']
-    const faults = (await compile({ lib: dom, types: [], files })).match(/^\S.*error TS.*$/gm)
-    expect(faults).toEqual([expect.stringMatching(/^wrong\.ts\(8,.*'policy' is missing/)])
+    const faults = await compile({ lib: dom, types: [], files })
+    expect(faults).toContain("'policy' is missing")
+    expect(faults.match(/^\S.*: error TS\d+/gm)).toEqual([expect.stringContaining('wrong.ts(')])
     expect(await compile({ lib: ['ES2023'], types: ['node'], files: ['caller.ts'] })).toBe('')
     expect(await compile({ lib: dom, types: ['node'], files: ['example.ts'] })).toBe('')
   }, 300_000)
