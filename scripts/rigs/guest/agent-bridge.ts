@@ -36,7 +36,7 @@ export function bridgeSocket({ path, port, tap = () => {} }: BridgeOptions): Dis
 async function carry(socket: Socket, { toGuest, fromGuest }: PortPaths, tap: BridgeTap): Promise<void> {
   const { O_WRONLY, O_RDONLY, O_NONBLOCK } = fs.constants
   let writeFd = -1
-  await until('the guest reads', 20_000, () => {
+  await until('the guest reads', 120_000, () => {
     try {
       writeFd = fs.openSync(toGuest, O_WRONLY | O_NONBLOCK)
       return true
