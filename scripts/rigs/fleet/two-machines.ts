@@ -29,7 +29,10 @@ export async function startTwoMachines(options: Options = {}): Promise<TwoMachin
   const database = await socketAddress(server)
   const tables = (name: string, address: string) =>
     `\n[fleet]\ndatabase = "${database}"\nname = "${name}"\n${fleet(address)}\n`
-  const linesOf = (address: string) => ({ tls: `names = ["${address}"]`, ...lines(address) })
+  const linesOf = (address: string): Readonly<Record<string, string>> => ({
+    tls: `names = ["${address}"]`,
+    ...lines(address),
+  })
   const east = undo.use(
     await createAppliance('', 'vm', image, tables('east', eastAddress), linesOf(eastAddress), {
       address: eastAddress,
@@ -42,7 +45,7 @@ export async function startTwoMachines(options: Options = {}): Promise<TwoMachin
       'network',
       image,
       tables('west', westAddress),
-      { ...linesOf(westAddress), vm: 'uid_min = 730000\nuid_max = 739999' },
+      { ...linesOf(westAddress), vm: `uid_min = 730000\nuid_max = 739999\n${linesOf(westAddress).vm ?? ''}` },
       { address: westAddress, within: machine.argv(withOwnNames(machine.name, [])) },
     ),
   )

@@ -27,6 +27,7 @@ export type LaunchImageParts = {
   readonly cmdline: string
   readonly rootHash: string
   readonly root: Uint8Array
+  readonly kernel: Uint8Array
 }
 
 export const sampleParts: LaunchImageParts = {
@@ -34,6 +35,7 @@ export const sampleParts: LaunchImageParts = {
   cmdline: `console=ttyS0 roothash=${'ab'.repeat(32)}`,
   rootHash: 'ab'.repeat(32),
   root: utf8('a root'),
+  kernel: utf8('a kernel'.repeat(1000)),
 }
 const features = 1n
 export const imageVcpuType = 'EPYC-v4'
@@ -43,10 +45,11 @@ export const imageVcpus = [1, 2] as const
 /** Writes the image into an empty directory, with an IGVM file for two vCPUs beside it. */
 export async function writeLaunchImage(
   directory: string,
-  { name, cmdline, rootHash, root }: LaunchImageParts = sampleParts,
+  parts: Partial<LaunchImageParts> = {},
 ): Promise<{ manifest: ImageManifest; igvm: string }> {
+  const { name, cmdline, rootHash, root, kernel } = { ...sampleParts, ...parts }
   const firmware = ovmfFirmware(metadata, 4, at => at & 0xff)
-  const [kernel, initrd] = [utf8('a kernel'.repeat(1000)), utf8('an initrd'.repeat(1000))]
+  const initrd = utf8('an initrd'.repeat(1000))
   const contents = { firmware, root, kernel, initrd, cmdline: utf8(cmdline) }
   const files = Object.fromEntries(
     Object.entries(contents).map(([path, bytes]) => {

@@ -1,5 +1,6 @@
 // strongroom fleet init beside a whole running daemon whose clients create and delete meanwhile, then the restart into
-// the fleet. The real executable and PostgreSQL; one VM at a time has room, so that rows move more than VMs.
+// the fleet. The real executable and PostgreSQL; one VM at a time has room, so that rows
+// move more than VMs, whose guests halt at once.
 
 import { Database } from 'bun:sqlite'
 import { expect, test } from 'bun:test'
@@ -17,8 +18,13 @@ import { pagesOf } from '../../../src/fleet/directory/feed.ts'
 import type { Postgres } from '../../../src/fleet/postgres.ts'
 import { selectRow } from '../../../src/fleet/replica/statements.ts'
 import { REPLICA_TABLES } from '../../../src/fleet/replica/tables.ts'
+import { reconfigure } from '../../rigs/instances/reconfigured.ts'
+import { idleImage } from '../../rigs/launch/idle-image.ts'
 
-const timeoutMs = 300_000
+const timeoutMs = 600_000
+const stepMs = 120_000
+/** Between the requests of a client: enough for rows, and the processors are left to the daemon. */
+const pauseMs = 50
 
 inOwnNetns(
   import.meta.path,
@@ -51,8 +57,10 @@ inOwnNetns(
         // Goal: what was accepted before, during and after the copy is in the fleet's directory once, row by row.
         await using server = await startPostgres()
         const database = await socketAddress(server)
-        const tables = `\n[fleet]\ndatabase = "${database}"\nname = "rack-1"\n[capacity]\nmemory_mib = 2048\nwait_ms = 0\n`
-        await using host = await createAppliance('', 'vm', undefined, '\n[capacity]\nmemory_mib = 2048\nwait_ms = 0\n')
+        using image = await idleImage()
+        const settings = 'boot_timeout_ms = 900_000\nstop_grace_ms = 1_000'
+        const capacity = '\n[capacity]\nmemory_mib = 2048\nwait_ms = 0\n'
+        await using host = await createAppliance(settings, 'vm', image.directory, capacity)
         await host.start()
         const acme = await createCustomer(host, 'acme')
         const [created, deleted] = [new Map<string, string>(), new Set<string>()]
@@ -61,43 +69,45 @@ inOwnNetns(
           for (let count = 0; !ended.signal.aborted; count += 1) {
             const key = `${at}-${count}`
             const made = await acme.create(key).catch(() => null)
-            if (made?.status !== 202) continue
+            if (made?.status !== 202) {
+              await Bun.sleep(pauseMs)
+              continue
+            }
             const { name } = made.body.data
             created.set(key, name)
+            await Bun.sleep(pauseMs)
             if (count % 3 === 0) continue
             const gone = await acme.remove(name).catch(() => null)
             if (gone?.status === 202) deleted.add(name)
           }
         }
         const clients = Promise.all([0, 1, 2].map(client))
-        await until('clients are at work', 60_000, () => created.size > 10)
+        await until('clients are at work', stepMs, () => created.size > 10)
         const before = created.size
-        const config = join(host.directory, 'strongroom.toml')
-        const text = await Bun.file(config).text()
-        await Bun.write(config, text.slice(0, text.indexOf('\n[capacity]')) + tables)
+        reconfigure(host, [capacity, `\n[fleet]\ndatabase = "${database}"\nname = "rack-1"\n${capacity}`])
         await host.admin('fleet', 'init')
         const during = created.size
         expect(during).toBeGreaterThan(before)
-        await until('clients go on', 60_000, () => created.size > during + 5)
+        await until('clients go on', stepMs, () => created.size > during + 5)
         ended.abort()
         await clients
         await host.stop()
         await host.start()
         // Until it has its lease and the news it answers 503.
         let again = await acme.create('0-0')
-        await until('the host answers', 60_000, async () => {
+        await until('the host answers', stepMs, async () => {
           if (again.status === 503) again = await acme.create('0-0')
           return again.status !== 503
         })
         expect([again.status, again.body.data.name]).toEqual([202, created.get('0-0') ?? ''])
         const postgres = await connect(server, server.url({ database: 'postgres' }))
-        await until('the same on both sides', 60_000, async () => {
+        await until('the same on both sides', stepMs, async () => {
           return (await differences(postgres, host.stateDir)).length === 0
         })
         const rows = await postgres.query<{ name: string; status: string }>('SELECT name, status FROM instances')
         expect(rows.map(({ name }) => name).toSorted()).toEqual([...created.values()].toSorted())
         const statuses = new Map(rows.map(({ name, status }) => [name, status]))
-        await until('deletes end', 60_000, async () => {
+        await until('deletes end', stepMs, async () => {
           const now = await acme.list()
           for (const { name, status } of now) statuses.set(name, status)
           return [...deleted].every(name => statuses.get(name) === 'terminated')

@@ -1,6 +1,6 @@
 // A fleet of two daemons is upgraded host by host while clients create and delete through both: drain, a later
-// executable, fleet migrate, undrain. Both databases have a step more: a table and a column. Real executables, VMs and
-// PostgreSQL, a network namespace for each host.
+// executable, fleet migrate, undrain. Both databases have a step more: a table and a column. Real executables and
+// PostgreSQL, a network namespace for each host; the VMs are QEMU processes with a guest that halts at once.
 
 import { Database } from 'bun:sqlite'
 import { expect, test } from 'bun:test'
@@ -17,9 +17,12 @@ import { until } from '../../../scripts/rigs/until.ts'
 import { laterExecutable, laterFleetSchema, laterVersion } from '../../../scripts/rigs/upgrade/later-executable.ts'
 import type { AdminStatus } from '../../../src/contract/admin/admin.ts'
 import type { FleetHosts } from '../../../src/contract/admin/fleet.ts'
+import { idleImage } from '../../rigs/launch/idle-image.ts'
 
 const timeoutMs = 900_000
-const stepMs = 120_000
+const stepMs = 180_000
+/** Between the requests of a client: enough for rows, and the processors are left to the daemons. */
+const pauseMs = 100
 
 inOwnNetns(
   import.meta.path,
@@ -33,7 +36,10 @@ inOwnNetns(
         // Room for two VMs on each host; more instances fail, which is as good for rows.
         const [later, latest] = [await laterExecutable(), await laterExecutable({ releases: 2 })]
         const fleet = () => '[capacity]\nmemory_mib = 4096\nwait_ms = 0'
-        await using machines = await startTwoMachines({ fleet })
+        using image = await idleImage()
+        // No guest of it says hello, and none is to be given up for that.
+        const lines = () => ({ vm: 'boot_timeout_ms = 900_000\nstop_grace_ms = 1_000' })
+        await using machines = await startTwoMachines({ fleet, lines, image: image.directory })
         const { east, west } = machines
         const acme = await createCustomer(east, 'acme')
         await until('both take instances', stepMs, async () => (await states(east)).every(state => state === 'serving'))
@@ -63,13 +69,17 @@ inOwnNetns(
             while (made === null && !ended.signal.aborted) made = (await create(other)) ?? (await create(host))
             if (made === null) return
             if (made.status >= 500 && made.status !== 503) failures.push(made.status)
-            if (made.status !== 202 || made.name === undefined) continue
+            if (made.status !== 202 || made.name === undefined) {
+              await Bun.sleep(pauseMs)
+              continue
+            }
             created.set(key, made.name)
             const path = `/v1/instances/${made.name}`
             const remove = (by: Appliance) => through(by, acme.key, 'DELETE', path)
             let gone = await remove(host)
             while (gone?.status !== 202 && !ended.signal.aborted) gone = (await remove(other)) ?? (await remove(host))
             if (gone?.status === 202) deleted.add(made.name)
+            await Bun.sleep(pauseMs)
           }
         }
         const clients = Promise.all([client(east, west, 'east'), client(west, east, 'west')])
