@@ -1,7 +1,7 @@
 // A login in an instance: environment, tools, limits, a private root, and the packaged agent over a scripted
 // upstream.
 
-import { expect, test } from 'bun:test'
+import { afterAll, beforeAll, expect, test } from 'bun:test'
 import { join } from 'node:path'
 import { type Appliance, createAppliance } from '../../scripts/rigs/appliance.ts'
 import {
@@ -18,6 +18,8 @@ import { until } from '../../scripts/rigs/until.ts'
 import { startSshAgent } from '../rigs/instances/ssh-agent.ts'
 
 const timeoutMs = 1_500_000
+/** The first start of the agent takes minutes on an emulated processor, and more on a busy machine. */
+const lateMs = 1_200_000
 const contextTokens = 24_576
 const model = 'scripted-1'
 
@@ -88,7 +90,7 @@ function loginOf(appliance: Appliance, hostname: string, ...own: string[]): Logi
       )
       // It waits inside: a login costs the emulated processor as much as seconds of the command.
       const wait = 'timeout 60 sh -c "until test -e late; do sleep 1; done"; test -e late && echo there || true'
-      await until(command, 500_000, async () => (await prints(wait)) === 'there')
+      await until(command, lateMs, async () => (await prints(wait)) === 'there')
       return prints('cat late')
     },
   }
@@ -135,10 +137,7 @@ async function theGateway({ prints, fails }: Inside): Promise<void> {
   const store = 'etc/ssl/certs/ca-certificates.crt usr/local/share/ca-certificates'
   const measured = `for one in ${store}; do diff -r /$one /run/strongroom/measured-root/$one && echo same; done`
   expect(await prints(measured)).toBe('same\nsame')
-  // Nothing vouches for a gateway in the host's own process, and the instance says so.
-  expect(await prints('strongroom-verify | grep "inference provider attestation"')).toMatch(
-    /^NOT CHECKED +inference provider attestation: gateway: nothing vouches for .*host's own process/,
-  )
+  // Nothing vouches for a gateway in the host's own process (attested-claim.image.test.ts has the verifier's line).
   expect(await prints('strongroom-gateway show 2>&1')).toContain('"why": "host"')
   // Neither its process nor its files are the owner's.
   const endpoint = 'pgrep --full "strongroom-guest gateway$"'
@@ -153,7 +152,8 @@ async function theGateway({ prints, fails }: Inside): Promise<void> {
 }
 
 async function theTools({ prints }: Inside): Promise<void> {
-  const source = '#include <iostream>\nint main() { std::cout << "compiled" << std::endl; }\n'
+  // Headers, library and unwinding; iostream would cost the emulated processor ten times as much.
+  const source = '#include <cstdio>\nint main() { try { throw 1; } catch (int) { std::puts("compiled"); } }\n'
   expect(await prints(`printf '${source.replaceAll('\n', '\\n')}' >a.cc && g++ -o a a.cc && ./a`)).toBe('compiled')
   const tools = [
     'make',
@@ -176,7 +176,10 @@ async function theTools({ prints }: Inside): Promise<void> {
 }
 
 /** Copies there and back, and forwardings of every kind that lead to the owner's own. */
-async function theConnections({ prints, appliance }: Inside): Promise<void> {
+async function theConnections({ prints, appliance, hostname }: Inside): Promise<void> {
+  const terminal = await appliance.sshWith(['-tt'], hostname, [], 'exit\n')
+  expect(terminal.exitCode).toBe(0)
+  expect(terminal.stdout).toContain(`${hostname}: a Strongroom instance`)
   const remote = ['-o', 'ExitOnForwardFailure=yes', '-R', '9999:127.0.0.1:8441']
   const listening = await prints('cat /proc/net/tcp /proc/net/tcp6 | grep -i :270F', ...remote)
   // 127.0.0.1 and ::1, and nothing that can be reached from outside.
@@ -207,18 +210,20 @@ async function thePrivateRoot({ prints, printsLate, fails }: Inside): Promise<vo
   expect(await fails('srt-trial')).toContain('not found')
   expect(await fails('dpkg-query --show srt-trial')).toContain('no packages found')
   // Its root has no power over the machine.
-  for (const command of [
+  const refused = [
     'cat /dev/vda',
-    'sh -c "echo 1 >/proc/sys/kernel/sysrq"',
+    'echo 1 >/proc/sys/kernel/sysrq',
     'cat /run/strongroom/ssh_host_ed25519_key',
     'cat /run/strongroom/sshd_environment.conf',
-    'sh -c "echo 1 >/sys/fs/cgroup/ssh/daemon/cgroup.procs"',
+    'echo 1 >/sys/fs/cgroup/ssh/daemon/cgroup.procs',
     'mount -t erofs /dev/dm-0 /mnt',
     'touch /run/strongroom/measured-root/x',
     'insmod /usr/lib/modules/boot/sev-guest.ko',
-  ]) {
-    await fails(`private-root ${command}`)
-  }
+  ]
+  const tries = refused.map(command => `(${command}) >/dev/null 2>&1 && echo "${command}"`)
+  const lines = ['id -u', ...tries, 'echo end'].map(line => `'${line}'`)
+  await prints(`printf '%s\\n' ${lines.join(' ')} >try.sh`)
+  expect(await prints('private-root sh try.sh')).toBe('0\nend')
   expect(await prints('find / -xdev -perm /6000 -type f 2>/dev/null || true')).toBe('')
 }
 
@@ -273,51 +278,45 @@ async function theAgent({ printsLate, prints, upstream }: Inside): Promise<void>
   )
 }
 
+let inside: Inside
+
 inOwnNetns(
   import.meta.path,
   () => {
-    test(
-      'an instance worth living in',
-      async () => {
-        // Goal: each tool that was missing works as the login user, over SSH, in a real VM; the measured root is
-        // unchanged.
-        const upstream = await startUpstream(scripted)
-        const models = `inference_models = [${JSON.stringify(model)}]`
-        await using appliance = await createAppliance(models, 'instances', undefined, tables(upstream))
-        await appliance.start()
-        const acme = await createCustomer(appliance, 'acme')
-        const { name, hostname } = (await acme.create()).body.data
-        await acme.reached(name, 'ready', 180_000)
-        const login = loginOf(appliance, hostname)
-        const terminal = await appliance.sshWith(['-tt'], hostname, [], 'exit\n')
-        expect(terminal.exitCode).toBe(0)
-        expect(terminal.stdout).toContain(`${hostname}: a Strongroom instance`)
-        const loginsMs: number[] = []
-        for (let count = 0; count < 7; count += 1) {
+    beforeAll(async () => {
+      const upstream = await startUpstream(scripted)
+      const models = `inference_models = [${JSON.stringify(model)}]`
+      const appliance = await createAppliance(models, 'instances', undefined, tables(upstream))
+      inside = { ...loginOf(appliance, ''), appliance, hostname: '', upstream }
+      await appliance.start()
+      const acme = await createCustomer(appliance, 'acme')
+      const { name, hostname } = (await acme.create()).body.data
+      await acme.reached(name, 'ready', 480_000)
+      inside = { ...loginOf(appliance, hostname), appliance, hostname, upstream }
+    }, timeoutMs)
+    afterAll(async () => {
+      await inside?.appliance[Symbol.asyncDispose]()
+      await inside?.upstream.stop()
+    })
+
+    /** All steps but those about connections and sessions share one connection. */
+    const step = (title: string, run: (inside: Inside) => Promise<void>, isOverOne = true) =>
+      test(
+        title,
+        async () => {
+          // Goal: what a login offers works as the login user, over SSH, in a real VM; the measured root is unchanged.
           const startedMs = performance.now()
-          await login.prints('true')
-          loginsMs.push(performance.now() - startedMs)
-        }
-        process.stderr.write(`inside: a command over ssh, in ms: ${loginsMs.map(Math.round).join(' ')}\n`)
-        const inside = { ...login, appliance, hostname, upstream }
-        const together = (run: (inside: Inside) => Promise<void>) => () => overOneConnection(inside, run)
-        const steps = {
-          theGateway: together(theGateway),
-          theTools: together(theTools),
-          theConnections: () => theConnections(inside),
-          theAgent: together(theAgent),
-          theLimits: () => theLimits(inside),
-          thePrivateRoot: together(thePrivateRoot),
-        }
-        for (const [step, run] of Object.entries(steps)) {
-          const startedMs = performance.now()
-          await run()
-          process.stderr.write(`inside: ${step} ${Math.round(performance.now() - startedMs)} ms\n`)
-        }
-        await upstream.stop()
-      },
-      timeoutMs,
-    )
+          await (isOverOne ? overOneConnection(inside, run) : run(inside))
+          process.stderr.write(`inside: ${run.name} ${Math.round(performance.now() - startedMs)} ms\n`)
+        },
+        timeoutMs,
+      )
+    step('the gateway by the environment of a login', theGateway)
+    step('tools of a developer', theTools)
+    step('terminals, forwardings and agents of ssh', theConnections, false)
+    step('the packaged agent writes a file', theAgent)
+    step('limits keep the owner in', theLimits, false)
+    step('a private root, without power over the machine', thePrivateRoot)
   },
-  { timeoutMs },
+  { timeoutMs: 2 * timeoutMs },
 )

@@ -1,33 +1,19 @@
-// Goal: the gateway VM's image boots to its gateway, keeps it running, allows no login, and prints only its stages.
+// Goal: the gateway VM's image boots to its gateway, keeps it running, allows no login, and prints only its stages. The
+// real gateway in it is in test/e2e/enclave.image.test.ts.
 
-import { afterAll, beforeAll, expect, test } from 'bun:test'
-import { mkdtemp, rm } from 'node:fs/promises'
-import { tmpdir } from 'node:os'
+import { expect, test } from 'bun:test'
 import { join } from 'node:path'
-import { buildCachedImage, buildTestImage, programBench } from '../../scripts/rigs/build/image-build.ts'
+import { buildTestImage, programBench } from '../../scripts/rigs/build/image-build.ts'
 import { bootGuest } from '../../scripts/rigs/guest/boot.ts'
 import type { EnclaveFacts } from '../rigs/enclave/program.ts'
-import { connectAgent } from '../rigs/guest/booted-guest.ts'
+import { stagesOf } from '../rigs/launch/vm-consoles.ts'
 
 const bootTimeoutMs = 300_000
-
-let dir = ''
-beforeAll(async () => {
-  dir = await mkdtemp(join(tmpdir(), 'enclave-boot-'))
-})
-afterAll(() => rm(dir, { recursive: true, force: true }))
 
 /** The rest of a console line after `strongroom: NAME `. */
 function told(serial: string, name: string) {
   const line = serial.split(/\r?\n/).find(part => part.startsWith(`strongroom: ${name} `))
   return line === undefined ? undefined : JSON.parse(line.slice(`strongroom: ${name} `.length))
-}
-
-/** Lines of the console after the firmware's and the kernel's own, which end where the initrd begins. */
-function stagesOf(serial: string): string[] {
-  const lines = serial.split(/\r?\n/)
-  const first = lines.findIndex(line => line.startsWith('strongroom: '))
-  return lines.slice(first === -1 ? lines.length : first).filter(line => line !== '')
 }
 
 // Goal: from inside, as root: only measured programs, no listener, working sandbox and model disks; a killed gateway
@@ -38,7 +24,7 @@ test('what runs in the VM, and what does not', async () => {
     recipe: 'inference',
     cacheDir: join(bench.dir, 'cache'),
     executable: bench.executable,
-    shared: ['downloads'],
+    shared: ['downloads', 'bases'],
     umask: '022',
     env: {},
   })
@@ -89,34 +75,6 @@ test('what runs in the VM, and what does not', async () => {
     'strongroom: facts',
     'strongroom: gateway ended (exit code 137), next start in 1 s',
     'strongroom: orphans',
-    'strongroom: powering off',
-  ])
-}, 600_000)
-
-// Goal: the built image greets its host, takes its addresses, and powers off on request.
-test('the gateway of the real image says hello and powers off', async () => {
-  const image = await buildCachedImage('inference')
-  const port = join(dir, 'agent')
-  const devices = [
-    ...['-device', 'virtio-serial-pci,id=serial', '-chardev', `socket,id=agent,path=${port},server=on,wait=off`],
-    ...['-device', 'virtserialport,bus=serial.0,chardev=agent,name=strongroom.agent.0'],
-    ...['-netdev', 'user,id=net,restrict=on', '-device', 'virtio-net-pci,netdev=net,disable-legacy=on'],
-  ]
-  const startedMs = performance.now()
-  await using guest = await bootGuest(image, join(image, 'root.img'), { devices })
-  const agent = await connectAgent(port, [])
-  const { hello } = await agent.ask({ op: 'hello' })
-  process.stderr.write(`hello after ${((performance.now() - startedMs) / 1000).toFixed(1)} s\n`)
-  expect(hello).toMatchObject({ sshHostKey: null, claimId: null, platform: 'none' })
-  const network = { address: '10.0.2.15', gateway: '10.0.2.2', mtuBytes: 1500, resolvers: [] }
-  expect(await agent.ask({ op: 'network', network })).toMatchObject({ ok: true })
-  await agent.ask({ op: 'shutdown' })
-  agent.end()
-  expect({ ended: await guest.ends(bootTimeoutMs), serial: guest.serial() }).toMatchObject({ ended: true })
-  const stages = stagesOf(guest.serial()).filter(line => !/^\[ *[\d.]+\] reboot: /.test(line))
-  expect(stages.map(line => line.replace(/ version .*/, ' version'))).toEqual([
-    'strongroom: gateway started, version',
-    'strongroom: gateway ready',
     'strongroom: powering off',
   ])
 }, 600_000)

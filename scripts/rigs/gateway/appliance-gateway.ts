@@ -95,7 +95,7 @@ export async function createGatewayClient(
 
 /** Waits until a small completion gets a 200; after a failure the router leaves its upstream alone for a while. */
 export async function workerResponds(client: GatewayClient): Promise<void> {
-  await until('the built-in worker responds', 30_000, async () => {
+  await until('the built-in worker responds', 120_000, async () => {
     const response = await client.post('/v1/completions', { model: workerModel, prompt: 'hi', max_tokens: 1 })
     await response.text()
     return response.status === 200

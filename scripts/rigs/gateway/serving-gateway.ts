@@ -6,7 +6,7 @@ import { adminSocketName } from '../../../src/contract/admin/sockets.ts'
 import type { Appliance } from '../appliance.ts'
 import { until } from '../until.ts'
 
-const startMs = 400_000
+const startMs = 600_000
 const pollMs = 50
 const logLinesShown = 40
 

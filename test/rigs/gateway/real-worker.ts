@@ -10,7 +10,7 @@ import { systemClock } from '../../../src/base/clock.ts'
 import { silentLogger } from '../../../src/base/log.ts'
 import { startSandboxed } from '../../../src/host/sandbox.ts'
 import { createWorkerRoot } from '../../../src/inference/worker/root.ts'
-import { BuiltInWorker, workerTiming } from '../../../src/inference/worker/worker.ts'
+import { BuiltInWorker, type WorkerUpstream, workerTiming } from '../../../src/inference/worker/worker.ts'
 import { removeForeignTree } from '../../../src/linux/tree.ts'
 import { type RealGateway, startRealHostGateway } from './real-gateway.ts'
 
@@ -22,14 +22,18 @@ export type Exchange = { readonly path: string; readonly asked: string; readonly
 
 export type RealWorker = AsyncDisposable & {
   readonly worker: BuiltInWorker
+  /** Opens a gateway of its own before the worker. With `listens`, all that passes between them is kept. */
+  readonly openGateway: (options?: { readonly listens: boolean }) => Promise<WorkerGateway>
+}
+
+export type WorkerGateway = AsyncDisposable & {
   readonly gateway: RealGateway
   readonly key: string
   /** With `listens`: every request of the gateway and the engine's response, once whole. */
   readonly exchanges: readonly Exchange[]
 }
 
-/** `listens`: between gateway and engine stands one who writes all of it down. */
-export async function openRealWorker({ listens = false } = {}): Promise<RealWorker> {
+export async function openRealWorker(): Promise<RealWorker> {
   await using undo = new AsyncDisposableStack()
   const dir = mkdtempSync(join(tmpdir(), 'srt-worker-'))
   undo.defer(() => rmSync(dir, { recursive: true, force: true }))
@@ -69,20 +73,35 @@ export async function openRealWorker({ listens = false } = {}): Promise<RealWork
   worker.start()
   const state = await worker.settled
   if (state.kind !== 'ready') throw new Error(`the worker is ${state.kind}`)
-  const { name, models, weight, concurrencyMax, baseUrl, unix } = worker.upstream
+  const running = undo.move()
+  let gateways = 0
+  return {
+    worker,
+    openGateway: ({ listens } = { listens: false }) => {
+      gateways += 1
+      return openGateway(worker.upstream, listens ? join(dir, `listener-${gateways}.sock`) : null)
+    },
+    [Symbol.asyncDispose]: () => running.disposeAsync(),
+  }
+}
+
+/** `listener`: path of a socket between gateway and engine where their exchanges are written down; null: none. */
+async function openGateway(upstream: WorkerUpstream, listener: string | null): Promise<WorkerGateway> {
+  await using undo = new AsyncDisposableStack()
+  const { name, models, weight, concurrencyMax, baseUrl, unix } = upstream
   const exchanges: Exchange[] = []
-  const socket = listens ? join(dir, 'listener.sock') : unix
-  if (listens) undo.use(listenBetween(socket, unix, exchanges))
+  if (listener !== null) undo.use(listenBetween(listener, unix, exchanges))
+  const socket = listener ?? unix
   const target = { name, models, embeddingModels: [], weight, concurrencyMax, url: baseUrl, unixSocket: socket }
   const engine = { engine: 'llama-server', choicesMax: 4, contextTokens: null, content: [], remoteUrls: false } as const
   const gateway = startRealHostGateway([{ ...target, ...engine, key: null, ca: null, spkiSha256: null }], {
-    firstByteTimeoutMs: 20_000,
-    idleTimeoutMs: 20_000,
+    firstByteTimeoutMs: 60_000,
+    idleTimeoutMs: 60_000,
   })
   undo.use(gateway)
   const key = await gateway.addKey()
   const running = undo.move()
-  return { worker, gateway, key, exchanges, [Symbol.asyncDispose]: () => running.disposeAsync() }
+  return { gateway, key, exchanges, [Symbol.asyncDispose]: () => running.disposeAsync() }
 }
 
 function listenBetween(socket: string, engine: string, exchanges: Exchange[]): AsyncDisposable {

@@ -23,26 +23,16 @@ type ClaimedGuest = AsyncDisposable & {
   readonly ssh: (command: string, stdin?: string) => Promise<{ exitCode: number; stdout: string; stderr: string }>
   /** PEM of the root that vouches for its reports. */
   readonly rootPem: string
-  readonly killTpm: () => void
 }
 
-type GuestHardware = {
-  /** With an swtpm of its own. */
-  readonly tpm: boolean
-}
-
-export async function claimedGuest(imageDir: string, { tpm }: GuestHardware = { tpm: false }): Promise<ClaimedGuest> {
+export async function claimedGuest(imageDir: string): Promise<ClaimedGuest> {
   const dir = await mkdtemp('/tmp/claimed-guest-')
   const sshPort = await lastingPort()
-  const swtpm = tpm ? await startTpmFor(dir) : null
-  const child = Bun.spawn(
-    ['qemu-system-x86_64', ...(await qemuArguments(imageDir, dir, sshPort)), ...(swtpm?.arguments ?? [])],
-    {
-      stdin: 'pipe',
-      stdout: 'pipe',
-      stderr: 'inherit',
-    },
-  )
+  const child = Bun.spawn(['qemu-system-x86_64', ...(await qemuArguments(imageDir, dir, sshPort))], {
+    stdin: 'pipe',
+    stdout: 'pipe',
+    stderr: 'inherit',
+  })
   let serial = ''
   const reading = (async () => {
     for await (const chunk of child.stdout) serial += new TextDecoder().decode(chunk)
@@ -51,7 +41,6 @@ export async function claimedGuest(imageDir: string, { tpm }: GuestHardware = { 
     child.kill('SIGKILL')
     await child.exited
     await reading
-    await swtpm?.end()
     await rm(dir, { recursive: true, force: true })
   }
   try {
@@ -75,7 +64,6 @@ export async function claimedGuest(imageDir: string, { tpm }: GuestHardware = { 
     return {
       timings,
       rootPem,
-      killTpm: () => swtpm?.kill(),
       serial: () => serial,
       type: line => {
         child.stdin.write(`${line}\n`)
@@ -132,26 +120,8 @@ async function qemuArguments(imageDir: string, dir: string, sshPort: number): Pr
   ]
 }
 
-async function startTpmFor(dir: string) {
-  const path = join(dir, 'tpm.sock')
-  const argv = ['swtpm', 'socket', '--tpm2', '--tpmstate', `dir=${dir}`, '--ctrl', `type=unixio,path=${path}`]
-  const child = Bun.spawn([...argv, '--flags', 'startup-clear'], { stdout: 'inherit', stderr: 'inherit' })
-  await until('swtpm listens', 60_000, () => Bun.spawnSync(['test', '-S', path]).exitCode === 0)
-  return {
-    arguments: [
-      ...['-chardev', `socket,id=tpm,path=${path}`, '-tpmdev', 'emulator,id=tpm0,chardev=tpm'],
-      ...['-device', 'tpm-tis,tpmdev=tpm0'],
-    ],
-    kill: () => child.kill('SIGKILL'),
-    end: async () => {
-      child.kill('SIGKILL')
-      await child.exited
-    },
-  }
-}
-
 /** Once QEMU listens there. Each request rejects when the guest refuses it. */
-export async function connectAgent(path: string, timings: { op: string; ms: number }[]) {
+async function connectAgent(path: string, timings: { op: string; ms: number }[]) {
   await until('QEMU listens', 60_000, () => Bun.spawnSync(['test', '-S', path]).exitCode === 0)
   const socket = connect(path)
   const waiting: ((line: string) => void)[] = []

@@ -20,7 +20,7 @@ import { endpointOrigin } from '../../../src/guest/gateway/address.ts'
 import { guestPaths } from '../../../src/guest/paths.ts'
 import { sessionEnvironment } from '../../../src/guest/session.plan.ts'
 
-const runTimeoutMs = 120_000
+const runTimeoutMs = 400_000
 const prompt = 'a-prompt-that-is-nobody-elses'
 const environment = 'env | grep --extended-regexp "_CA|CERT|BUN_|NODE_|^HOME=" | sed "s/^HOME=.*/HOME=set/"'
 
@@ -80,7 +80,7 @@ test('the agent speaks with an attested gateway alone', async () => {
   } finally {
     await rm(dir, { recursive: true, force: true })
   }
-}, 300_000)
+}, 1_000_000)
 
 type Message = { readonly role: string; readonly content: string }
 const isOfTool = ({ role }: Message) => role === 'tool'
