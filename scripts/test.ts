@@ -23,7 +23,7 @@ import {
 } from './lib/junit.ts'
 import { clearLeftovers, killMarked, runMarkVariable } from './lib/leftovers.ts'
 import { busyPercent, processorTimes } from './lib/machine.ts'
-import { BUILD_BESIDE, groupsOf, PHASE_NAMES, PHASES, type PhaseName, phaseOf, testFiles } from './lib/phases.ts'
+import { BUILD_BESIDE, inOrder, PHASE_NAMES, PHASES, type PhaseName, phaseOf, testFiles } from './lib/phases.ts'
 import { type FailedFile, type FlakyFile, judgeFlaky, repeatFailed } from './lib/repeat.ts'
 import { Reuse } from './lib/results/reuse.ts'
 import { startBusyLoops } from './lib/starve.ts'
@@ -217,7 +217,7 @@ async function runPhase(
   print(`── ${name}: ${chosen.length} files`)
   const { run: toRun, kept } = context.reuse.divide(name, chosen)
   if (kept !== null) print(kept.line)
-  const waiting = phase.lanes === null ? [toRun] : groupsOf(toRun)
+  const waiting = phase.lanes === null ? [toRun] : inOrder(toRun).map(file => [file])
   const results: PhaseResult[] = kept === null ? [] : [{ tally: kept.tally, failed: [] }]
   const notRun = (group: readonly string[]): PhaseResult => ({
     tally: failure(`${group.join(', ')}: not run, the ${name} phase has used its ${phase.timeoutMs / 1000} s`),

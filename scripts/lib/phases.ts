@@ -42,37 +42,22 @@ export const BUILD_BESIDE: PhaseName = 'root'
 /** Files that take minutes, the longest first: they start first, so that no lane ends late for one of them. */
 export const STARTS_FIRST: readonly string[] = [
   'test/e2e/inside.image.test.ts',
-  'test/e2e/build-kinds.image.test.ts',
+  'test/e2e/build.image.test.ts',
+  'test/scripts/systemd/strongroom.image.test.ts',
+  'test/scripts/package/package.image.test.ts',
+  'test/upgrade/file.image.test.ts',
   'test/scripts/image/hostile-host.image.test.ts',
   'test/enclave/suite.slow.test.ts',
-  'test/attest/second.slow.test.ts',
-  'test/scripts/image/reproducible.image.test.ts',
-  'test/e2e/failure.image.test.ts',
-  'test/scripts/systemd/strongroom.image.test.ts',
-  'test/guest/verify.image.test.ts',
-  'test/e2e/enclave.image.test.ts',
-  'test/e2e/build.image.test.ts',
-  'test/e2e/build-crash.image.test.ts',
-  'test/e2e/hostile-host/enclave-instance.image.test.ts',
-  'test/cli/index.slow.test.ts',
+  'test/fleet/directory/faults.slow.test.ts',
   'test/scripts/build/executable.slow.test.ts',
-  'test/verifier/fetch/package.slow.test.ts',
+  'test/e2e/instance.image.test.ts',
+  'test/e2e/enclave.image.test.ts',
 ]
 
 /** The same files, with those of `STARTS_FIRST` in front. */
 export function inOrder(files: readonly string[]): string[] {
   const first = STARTS_FIRST.filter(file => files.includes(file))
   return [...first, ...files.filter(file => !first.includes(file))]
-}
-
-/** Its files run one after the other: they share the account of a build's user. */
-const ONE_BY_ONE = 'test/builder/'
-
-/** Work of a lane at a time: one file, or all files that run one by one. */
-export function groupsOf(files: readonly string[]): string[][] {
-  const together = files.filter(file => file.startsWith(ONE_BY_ONE))
-  const others = inOrder(files.filter(file => !together.includes(file))).map(file => [file])
-  return together.length === 0 ? others : [together, ...others]
 }
 
 export function phaseOf(file: string): PhaseName {

@@ -18,7 +18,6 @@ import { reasonToKeep } from '../../../scripts/lib/leftovers.ts'
 import { busyPercent } from '../../../scripts/lib/machine.ts'
 import {
   BUILD_BESIDE,
-  groupsOf,
   inOrder,
   PHASE_NAMES,
   PHASES,
@@ -202,17 +201,6 @@ test('inOrder', () => {
     'test/a.test.ts',
   ])
   expect(STARTS_FIRST.filter(file => (PHASES[phaseOf(file)].lanes ?? 1) === 1)).toEqual([])
-})
-
-// Goal: what uses the one account of builds never runs beside itself; every file runs once.
-test('groupsOf', () => {
-  const files = testFiles(resolve(import.meta.dir, '../../..')).filter(file => phaseOf(file) === 'root')
-  const groups = groupsOf(files)
-  const building = groups.filter(group => group.some(file => file.startsWith('test/builder/')))
-  expect(building).toHaveLength(1)
-  expect(building[0]?.length).toBeGreaterThan(1)
-  expect(groups.flat().toSorted()).toEqual(files)
-  expect(groups.filter(group => !building.includes(group)).every(group => group.length === 1)).toBe(true)
 })
 
 // Goal: a cleanup never takes what another run may be using; only the names of processes that have ended may go.
