@@ -86,7 +86,7 @@ function words(stdout: string): string[] {
     .map(line => line.split(':')[0] ?? '')
 }
 
-/** What the owner expects of VM and gateway, made from the operator's own files. */
+/** The owner's expectations of VM and gateway, made from the operator's own files. */
 async function ownersFiles(): Promise<{ policy: string; allowlist: string }> {
   const { directory } = appliance
   await pinGateway({ daemon: [executable, 'serve'], configFile: join(directory, 'strongroom.toml'), directory })

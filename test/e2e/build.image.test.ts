@@ -263,7 +263,7 @@ inOwnNetns(
     )
 
     test('a host that is not on the list', async () => {
-      // Goal: a build fetches nothing from it, and its owner is told at once.
+      // Goal: a build fetches nothing from it, and its owner sees so at once.
       const body = { nonce: nonceOf('14'), repo_url: 'https://refused.strongroom.test/uses.git' }
       expect((await rig.client.submit(body)).status).toBe(400)
     })

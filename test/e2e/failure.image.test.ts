@@ -1,5 +1,5 @@
 // Failures of launches, and a daemon that is killed in them: one appliance, whose VMs are QEMU processes with a guest
-// that halts at once. What needs a guest is in crash.image.test.ts.
+// that halts at once. Tests that need a guest are in crash.image.test.ts.
 
 import { afterAll, afterEach, beforeAll, expect, test } from 'bun:test'
 import { existsSync, readdirSync, readFileSync, writeFileSync } from 'node:fs'

@@ -236,9 +236,9 @@ let appliance: Appliance
 let modelFile: ReturnType<typeof createModelFile>
 let acme: Customer
 let other: Customer
-/** Of the organization `other`. */
+/** A client of the organization `other`. */
 let client: GatewayClient
-/** Of the organization `acme`. */
+/** A client of the organization `acme`. */
 let spender: GatewayClient
 /** A nonce that has been used, and what acme has spent. */
 let nonce = ''

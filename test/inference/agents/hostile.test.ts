@@ -76,14 +76,22 @@ test.each([
   expect((await gateway.post(path, { model: MODEL, ...fields })).status).toBe(200)
 })
 
-// Goal: a custom tool gets a text or is not called: no arguments of another form reach a client as its input.
+// Goal: a custom tool gets arguments of another form as its text, so that the agent reports the mistake to the model.
 test.each(['{}', '{"input":5}', '["input"]', 'x', ''])('a custom tool that is called with %j', async args => {
   callsTool('patch', args)
+  // No arguments stand for an empty object, in a custom tool as in a function.
+  const input = args === '' ? '{}' : args
   const asked = { model: MODEL, input: 'x', tools: [{ type: 'custom', name: 'patch' }] }
-  expect((await gateway.post('/v1/responses', asked)).status).toBe(502)
+  const whole = await gateway.post('/v1/responses', asked)
+  expect(whole.status).toBe(200)
+  const { output } = (await whole.json()) as { output: object[] }
+  expect(output).toMatchObject([{ type: 'custom_tool_call', name: 'patch', input }])
   const streamed = await (await gateway.post('/v1/responses', { ...asked, stream: true })).text()
-  expect(streamed).toContain('response.failed')
-  expect(streamed).not.toContain('response.custom_tool_call_input.done')
+  expect(streamed).toContain('response.completed')
+  const done = streamed
+    .split('\n')
+    .filter(line => line.startsWith('data: {"type":"response.custom_tool_call_input.done"'))
+  expect(done.map(line => JSON.parse(line.slice('data: '.length)).input)).toEqual([input])
 })
 
 // Goal: a count of cached tokens that cannot be lowers no price and is shown to nobody.

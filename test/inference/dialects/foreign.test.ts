@@ -3,7 +3,7 @@
 import { expect, test } from 'bun:test'
 import { messagesDialect } from '../../../src/inference/dialects/messages/dialect.ts'
 import { responsesDialect } from '../../../src/inference/dialects/responses/dialect.ts'
-import { translated } from '../../rigs/gateway/dialect-requests.ts'
+import { translated } from '../../rigs/dialects/requests.ts'
 
 const hi = { role: 'user', content: 'Hi' }
 

@@ -16,7 +16,7 @@ import { until } from '../../../scripts/rigs/until.ts'
 import { splitResponse } from '../../../src/attest/receipt/response.ts'
 import { verifyResponse } from '../../../src/attest/receipt/response-verify.ts'
 import { utf8 } from '../../../src/base/bytes.ts'
-import { gatewayErrorIn, namedEventsOf, TEST_SHAPES, type TestShape } from '../../rigs/api-dialects.ts'
+import { gatewayErrorIn, namedEventsOf, TEST_SHAPES, type TestShape } from '../../rigs/dialects/apis.ts'
 import { BEFORE, begun, FORMED, isSilent, SECRETS, WITHIN } from '../../rigs/hostile/misbehaviour.ts'
 import { upstreamIn } from '../../rigs/receipt-upstream.ts'
 

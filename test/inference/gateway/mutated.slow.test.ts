@@ -4,7 +4,7 @@ import { expect, test } from 'bun:test'
 import { EMBEDDING_MODEL } from '../../../scripts/rigs/gateway/embeddings-upstream.ts'
 import { MODEL, startGateway, target } from '../../../scripts/rigs/gateway/server.ts'
 import { sendJson, startUpstream } from '../../../scripts/rigs/gateway/upstream-server.ts'
-import type { Json } from '../../rigs/gateway/dialect-requests.ts'
+import type { Json } from '../../rigs/dialects/requests.ts'
 import { fuzzSeed, generator } from '../../rigs/hostile/fuzz.ts'
 import { mutatedJson } from '../../rigs/hostile/mutated-json.ts'
 

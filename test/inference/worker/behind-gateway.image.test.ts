@@ -107,8 +107,8 @@ async function inParallel<T>(count: number, runners: number, item: (index: numbe
 test.skipIf(missing)(
   'the engine alone would tell',
   async () => {
-    // Goal: without the gateway the same numbers show what is kept, so that the next test can fail. It comes first, while
-    // the engine has kept nothing.
+    // Goal: without the gateway the same numbers show what is kept, so that the next test can fail. It comes
+    // first, while the engine has kept nothing.
     const { baseUrl, unix } = bench.worker.upstream
     const timings = []
     for (let at = 0; at < 2; at += 1) {
@@ -168,8 +168,8 @@ test.skipIf(missing)(
 test.skipIf(missing)(
   'metered tokens are the tokens that the worker counts',
   async () => {
-    // Goal: over mixed requests of every kind the ledger's sums are exactly the worker's for the same requests without a
-    // gateway.
+    // Goal: over mixed requests of every kind the ledger's sums are exactly the worker's for the same
+    // requests without a gateway.
     await using metered = await bench.openGateway()
     const { gateway, key } = metered
     const { baseUrl, unix } = bench.worker.upstream

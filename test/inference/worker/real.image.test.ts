@@ -138,7 +138,8 @@ describe('the root', () => {
   test.skipIf(missing)(
     'nothing of an earlier root is left',
     async () => {
-      // Goal: files that someone left or changed in the unpacked root are never run. First, as the root is unpacked once.
+      // Goal: files that were left or changed in the unpacked root are never run. It comes first:
+      // the root is unpacked once.
       const program = 'shared-root/root/usr/bin/llama-server'
       mkdirSync(join(dir, 'shared-root/root/usr/bin'), { recursive: true })
       writeFileSync(join(dir, program), '#!/bin/sh\nexit 0\n', { mode: 0o755 })

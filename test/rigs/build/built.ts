@@ -1,4 +1,4 @@
-// What a builder has built: one build for several tests, and the files of its result. Effects: files below /tmp.
+// The result of a builder: one build for several tests, and the files of its result. Effects: files below /tmp.
 
 import * as fs from 'node:fs'
 import { join } from 'node:path'

@@ -1,5 +1,5 @@
-// What strongroom-verify says of the TPM that a host gives to a VM, and the quotes behind it, as the login user sees
-// them. Effects: runs commands in the VM.
+// The line of strongroom-verify about the TPM that a host gives to a VM, and the quotes behind it,
+// as the login user sees them. Effects: runs commands in the VM.
 
 import { expect } from 'bun:test'
 import { decodeReceipt } from '../../../src/attest/receipt/receipt.ts'

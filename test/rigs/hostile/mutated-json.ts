@@ -1,7 +1,7 @@
 // Seeded mutations of JSON, for tests that must hold for whatever a client puts into a field, calls a field, or
 // repeats. Pure. For byte strings there is fuzz.ts.
 
-import type { Json } from '../gateway/dialect-requests.ts'
+import type { Json } from '../dialects/requests.ts'
 import type { Below } from './fuzz.ts'
 
 /** Names that may break code where names become paths: brackets, steps, prototypes, lengths. */

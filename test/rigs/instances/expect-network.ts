@@ -1,4 +1,4 @@
-// What an instance sees of its network, and the gateway on the path of programs in it, over an IPv6 login.
+// Checks of the network as an instance sees it, and the gateway on the path of programs in it, over an IPv6 login.
 
 import { expect } from 'bun:test'
 import type { Appliance } from '../../../scripts/rigs/appliance.ts'

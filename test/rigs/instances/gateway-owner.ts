@@ -21,7 +21,7 @@ export async function ownersPolicy(appliance: Appliance, operatorKey: string): P
 
 export type OwnerAsks = {
   readonly hostname: string
-  /** Of service A. */
+  /** A key of service A. */
   readonly key: string
   /** The image that the owner expects of the gateway. */
   readonly gatewayImage: string

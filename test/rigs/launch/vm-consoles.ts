@@ -1,4 +1,4 @@
-// What the VMs of an appliance print to their serial consoles, as root of their host can read it. Effects: connects to
+// Output of an appliance's VMs on their serial consoles, as root of their host can read it. Effects: connects to
 // the socket of each VM's console once the daemon has made it.
 
 import { existsSync, readdirSync } from 'node:fs'

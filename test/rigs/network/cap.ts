@@ -39,8 +39,8 @@ export type Flood = {
 }
 
 /**
- * The guest floods the world until the kernel's count is at the cap. What has left is never a byte over what remained,
- * and at most 64 KiB under. Returns the packets.
+ * The guest floods the world until the kernel's count is at the cap. It sent
+ * never a byte more than what remained, and at most 64 KiB less. Returns the packets.
  */
 export async function flood(appliance: Appliance, hostname: string, plan: Flood): Promise<Uint8Array[]> {
   const { address, left, remainingMin, started } = plan

@@ -2,8 +2,8 @@
 
 import { expect, test } from 'bun:test'
 import { messagesDialect } from '../../../../src/inference/dialects/messages/dialect.ts'
-import { translated } from '../../../rigs/gateway/dialect-requests.ts'
-import { turnOf } from '../../../rigs/gateway/dialect-turn.ts'
+import { translated } from '../../../rigs/dialects/requests.ts'
+import { turnOf } from '../../../rigs/dialects/turn.ts'
 
 const base = { model: 'm', max_tokens: 50, messages: [{ role: 'user', content: 'list files' }] }
 

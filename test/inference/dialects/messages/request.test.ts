@@ -2,7 +2,7 @@
 
 import { describe, expect, test } from 'bun:test'
 import { messagesDialect } from '../../../../src/inference/dialects/messages/dialect.ts'
-import { checkNearlyRight, type Json, translated } from '../../../rigs/gateway/dialect-requests.ts'
+import { checkNearlyRight, type Json, translated } from '../../../rigs/dialects/requests.ts'
 
 const hi = [{ role: 'user', content: 'Hi' }]
 const base = { model: 'm', max_tokens: 5, messages: hi }

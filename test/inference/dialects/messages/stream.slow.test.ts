@@ -5,7 +5,7 @@ import fc from 'fast-check'
 import { gatewayError } from '../../../../src/contract/http/inference.ts'
 import { MessagesStream } from '../../../../src/inference/dialects/messages/stream.ts'
 import { UpstreamFault } from '../../../../src/inference/failure.ts'
-import { namedEventsOf } from '../../../rigs/api-dialects.ts'
+import { namedEventsOf } from '../../../rigs/dialects/apis.ts'
 import { anyPieces, callsOf, chunksOf, type Piece, textOf } from '../../../rigs/gateway/chat-chunks.ts'
 
 const usage = { prompt_tokens: 1, completion_tokens: 2, total_tokens: 3 }

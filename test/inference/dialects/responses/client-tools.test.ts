@@ -3,8 +3,8 @@
 
 import { describe, expect, test } from 'bun:test'
 import { responsesDialect } from '../../../../src/inference/dialects/responses/dialect.ts'
-import { translated } from '../../../rigs/gateway/dialect-requests.ts'
-import { turnOf } from '../../../rigs/gateway/dialect-turn.ts'
+import { translated } from '../../../rigs/dialects/requests.ts'
+import { turnOf } from '../../../rigs/dialects/turn.ts'
 
 const parameters = { type: 'object', properties: { q: { type: 'string' } } }
 const lookup = { type: 'function', name: 'lookup', description: 'd', parameters, strict: false }

@@ -2,7 +2,7 @@
 
 import { describe, expect, test } from 'bun:test'
 import { responsesDialect } from '../../../../src/inference/dialects/responses/dialect.ts'
-import { checkNearlyRight, type Json, translated } from '../../../rigs/gateway/dialect-requests.ts'
+import { checkNearlyRight, type Json, translated } from '../../../rigs/dialects/requests.ts'
 
 const base = { model: 'm', input: 'Hi' }
 const tool = { type: 'function', name: 'f', description: 'd', parameters: { type: 'object' }, strict: true }

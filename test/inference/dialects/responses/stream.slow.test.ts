@@ -9,7 +9,7 @@ import { gatewayError } from '../../../../src/contract/http/inference.ts'
 import { chatOfResponse, responseForm } from '../../../../src/inference/dialects/responses/request.ts'
 import { ResponsesStream } from '../../../../src/inference/dialects/responses/stream.ts'
 import { UpstreamFault } from '../../../../src/inference/failure.ts'
-import { namedEventsOf } from '../../../rigs/api-dialects.ts'
+import { namedEventsOf } from '../../../rigs/dialects/apis.ts'
 import { anyPieces, callsOf, chunksOf, type Piece, textOf } from '../../../rigs/gateway/chat-chunks.ts'
 
 const usage = {

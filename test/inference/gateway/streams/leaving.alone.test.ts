@@ -6,7 +6,7 @@ import { chargedTo, viewOf } from '../../../../scripts/rigs/gateway/test-gateway
 import type { Behaviour, TestUpstream } from '../../../../scripts/rigs/gateway/upstream-server.ts'
 import { until } from '../../../../scripts/rigs/until.ts'
 import { watchWithheld } from '../../../../scripts/rigs/withheld.ts'
-import { TEST_SHAPES } from '../../../rigs/api-dialects.ts'
+import { TEST_SHAPES } from '../../../rigs/dialects/apis.ts'
 import { begun, hang } from '../../../rigs/hostile/misbehaviour.ts'
 
 let upstream: TestUpstream

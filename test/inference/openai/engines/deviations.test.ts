@@ -12,7 +12,7 @@ import type { CompletionPlan } from '../../../../src/inference/openai/completion
 import { DEVIATIONS } from '../../../../src/inference/openai/engines/deviations.ts'
 import { parseRequest } from '../../../../src/inference/openai/request.ts'
 import { usageOf } from '../../../../src/inference/openai/usage.ts'
-import { namedEventsOf } from '../../../rigs/api-dialects.ts'
+import { namedEventsOf } from '../../../rigs/dialects/apis.ts'
 
 type Json = Record<string, unknown>
 type Answer = { text: string; reasoning: string; calls: { id?: string; name: string; args: string }[]; finish: string }

@@ -4,7 +4,7 @@ import { utf8 } from '../../../src/base/bytes.ts'
 import { parseDialect } from '../../../src/inference/dialects/request.ts'
 import type { Dialect } from '../../../src/inference/openai/dialect.ts'
 import { readSource } from '../../../src/inference/openai/request.ts'
-import { namedEventsOf } from '../api-dialects.ts'
+import { namedEventsOf } from './apis.ts'
 
 type Call = { readonly id: string; readonly name: string; readonly args: string }
 type Chat = { messages: unknown[]; tools?: { function: { name: string } }[]; tool_choice?: unknown }

@@ -1,14 +1,14 @@
 // Messages are joined for every engine, in every API, and the response says so.
 
 import { afterEach, beforeEach, expect, test } from 'bun:test'
-import { ehbpKeys } from '../../../scripts/rigs/gateway/ehbp.ts'
-import { postEncrypted } from '../../../scripts/rigs/gateway/encrypted-client.ts'
-import { MODEL, startGateway, startHostGateway, target } from '../../../scripts/rigs/gateway/server.ts'
-import { startUpstream, type TestUpstream } from '../../../scripts/rigs/gateway/upstream-server.ts'
-import { systemClock } from '../../../src/base/clock.ts'
-import { systemRandom } from '../../../src/base/ids.ts'
-import { ENGINES } from '../../../src/config/upstream.ts'
-import { createOwnEncryption } from '../../../src/inference/encryption/encryption.ts'
+import { ehbpKeys } from '../../../../scripts/rigs/gateway/ehbp.ts'
+import { postEncrypted } from '../../../../scripts/rigs/gateway/encrypted-client.ts'
+import { MODEL, startGateway, startHostGateway, target } from '../../../../scripts/rigs/gateway/server.ts'
+import { startUpstream, type TestUpstream } from '../../../../scripts/rigs/gateway/upstream-server.ts'
+import { systemClock } from '../../../../src/base/clock.ts'
+import { systemRandom } from '../../../../src/base/ids.ts'
+import { ENGINES } from '../../../../src/config/upstream.ts'
+import { createOwnEncryption } from '../../../../src/inference/encryption/encryption.ts'
 
 const name = 'x-strongroom-ignored'
 

@@ -2,7 +2,7 @@
 // them.
 
 import { expect, test } from 'bun:test'
-import { postEncrypted } from '../../../scripts/rigs/gateway/encrypted-client.ts'
+import { postEncrypted } from '../../../../scripts/rigs/gateway/encrypted-client.ts'
 import {
   chatBody,
   eachWithGateway,
@@ -10,7 +10,7 @@ import {
   startGateway,
   type TestGateway,
   target,
-} from '../../../scripts/rigs/gateway/server.ts'
+} from '../../../../scripts/rigs/gateway/server.ts'
 import {
   type Behaviour,
   chunk,
@@ -19,7 +19,7 @@ import {
   sendJson,
   sse,
   type TestUpstream,
-} from '../../../scripts/rigs/gateway/upstream-server.ts'
+} from '../../../../scripts/rigs/gateway/upstream-server.ts'
 
 type Json = Record<string, unknown>
 

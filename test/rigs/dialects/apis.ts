@@ -2,8 +2,8 @@
 // of each says.
 
 import { Value } from '@sinclair/typebox/value'
-import { MODEL } from '../../scripts/rigs/gateway/server.ts'
-import { GatewayError } from '../../src/contract/http/inference.ts'
+import { MODEL } from '../../../scripts/rigs/gateway/server.ts'
+import { GatewayError } from '../../../src/contract/http/inference.ts'
 
 type Json = { [name: string]: unknown }
 
