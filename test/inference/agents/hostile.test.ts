@@ -79,8 +79,8 @@ test.each([
 // Goal: a custom tool gets arguments of another form as its text, so that the agent reports the mistake to the model.
 test.each(['{}', '{"input":5}', '["input"]', 'x', ''])('a custom tool that is called with %j', async args => {
   callsTool('patch', args)
-  // No arguments stand for an empty object, in a custom tool as in a function.
-  const input = args === '' ? '{}' : args
+  // An empty object stands for no arguments.
+  const input = args === '{}' ? '' : args
   const asked = { model: MODEL, input: 'x', tools: [{ type: 'custom', name: 'patch' }] }
   const whole = await gateway.post('/v1/responses', asked)
   expect(whole.status).toBe(200)

@@ -103,7 +103,9 @@ export function callItem(
   if (form.kind === 'call') return { ...form, kind: 'call', id, callId, args }
   if (form.kind === 'custom') {
     const input = customInputOf(args)
-    return input === null && isCut ? null : { ...form, kind: 'custom', id, callId, input: input ?? args }
+    // No arguments reach this as `{}`, or as nothing in a stream.
+    const given = input ?? (args === '{}' ? '' : args)
+    return input === null && isCut ? null : { ...form, kind: 'custom', id, callId, input: given }
   }
   const given = objectIn(args)
   if (given === null && !isCut) throw new UpstreamFault('bad_arguments')
