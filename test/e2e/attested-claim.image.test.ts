@@ -26,8 +26,8 @@ import { sshKeyDigest } from '../../src/instances/public-key.codec.ts'
 import { fingerprintsOf } from '../rigs/dns/fingerprints.ts'
 import { expectBoundQuotes, expectHostsTpm } from '../rigs/guest/tpm-line.ts'
 import { type Expecting, failedChecks, trustOf, verifyClaim } from '../rigs/instances/claim-owner.ts'
+import { expectNoSecret } from '../rigs/instances/no-secret.ts'
 import { readConsoles, type VmConsoles } from '../rigs/launch/vm-consoles.ts'
-import { expectNoSecret } from '../rigs/no-secret.ts'
 
 const timeoutMs = 900_000
 const bootTimeoutMs = 480_000

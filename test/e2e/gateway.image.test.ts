@@ -22,7 +22,7 @@ import { type Customer, createCustomer } from '../../scripts/rigs/instances/inst
 import { inOwnNetns } from '../../scripts/rigs/netns.ts'
 import { until } from '../../scripts/rigs/until.ts'
 import type { GatewayUsageRows } from '../../src/contract/http/inference.ts'
-import { expectNoSecret } from '../rigs/no-secret.ts'
+import { expectNoSecret } from '../rigs/instances/no-secret.ts'
 
 const timeoutMs = 600_000
 const model = workerModel
