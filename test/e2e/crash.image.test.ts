@@ -80,7 +80,10 @@ inOwnNetns(
           `for i in $(seq ${count}); do echo x > /dev/udp/${lanAddress}/9; done 2>/dev/null`
         const arrivedInLan = () =>
           uplink.left().filter(packet => Bun.deepEquals([...packet.subarray(16, 20)], [10, 1, 2, 3])).length
-        const session = appliance.sshSession(hostname, `while read line; do ${toLan(20)}; echo "heard $line"; done`)
+        const session = appliance.sshSession(
+          hostname,
+          `while read line && [ $line != bye ]; do ${toLan(20)}; echo "heard $line"; done`,
+        )
         const answers = async (word: string) => {
           session.type(`${word}\n`)
           await session.printed(`heard ${word}`, stepMs)
@@ -118,7 +121,7 @@ inOwnNetns(
         expect(output(['ip', '-json', 'link', 'show', 'type', 'tun'])).not.toContain(tap)
         expect(appliance.log()).toContain('were moved into their own network namespace')
         expect(await appliance.admin<{ leaks: unknown[] }>('doctor', '--leaks')).toMatchObject({ leaks: [] })
-        session.type('\x04')
+        session.type('bye\n')
         expect(await session.exited).toBe(0)
       },
       timeoutMs,
