@@ -50,6 +50,9 @@ export const STARTS_FIRST: readonly string[] = [
   'test/enclave/suite.slow.test.ts',
   'test/fleet/directory/faults.slow.test.ts',
   'test/scripts/build/executable.slow.test.ts',
+  'test/e2e/crash.image.test.ts',
+  'test/e2e/fleet/two-hosts.image.test.ts',
+  'test/e2e/attested-claim.image.test.ts',
   'test/e2e/instance.image.test.ts',
   'test/e2e/enclave.image.test.ts',
 ]

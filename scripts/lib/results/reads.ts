@@ -44,9 +44,9 @@ export function readsOf(tree: SourceTree, file: string, needsBuild: boolean): Re
   return { files: [...found].sort(), because }
 }
 
-/** Not other tests, nor texts that only people read. */
+/** Not other tests, nor texts that only people read: those of the product's rooms are in its help. */
 function isCommon(path: string): boolean {
-  return !isTest.test(path) && (path.startsWith('src/') || !path.endsWith('.md'))
+  return !isTest.test(path) && (!path.endsWith('.md') || /^src\/.+\//.test(path))
 }
 
 type Module = { readonly imports: readonly string[]; readonly namesFiles: boolean }

@@ -45,7 +45,8 @@ const files: Files = {
   'src/a.worker.ts': '',
   'src/later.ts': '',
   'src/main.ts': '',
-  'src/help.md': '',
+  'src/cli/help.md': '',
+  'src/NOTES.md': '',
   'guest-image/packages.lock': '',
   'scripts/build.ts': '',
   'README.md': '',
@@ -61,7 +62,12 @@ describe('what a test can read', () => {
         ...['test/rigs/rig.ts', 'test/vectors/data.json'],
       ],
     ],
-    [spawning, Object.keys(files).filter(path => !['README.md', alone, 'test/other.slow.test.ts'].includes(path))],
+    [
+      spawning,
+      Object.keys(files).filter(
+        path => !['README.md', 'src/NOTES.md', alone, 'test/other.slow.test.ts'].includes(path),
+      ),
+    ],
   ])('goal: it imports, or starts programs and reads nearly everything: %s', (file, expected) => {
     expect(readsOf(readTree(treeOf(files)), file, false).files).toEqual(expected.toSorted())
   })
@@ -104,7 +110,7 @@ describe('the key', () => {
   // Goal: each input of the programs changes the key of a test that starts them, and of one of images.
   test.each([
     ['a program', { 'src/main.ts': '// More.' }],
-    ['a text of the product', { 'src/help.md': 'More.' }],
+    ['a text of the product', { 'src/cli/help.md': 'More.' }],
     ['a lock of the image', { 'guest-image/packages.lock': 'x' }],
     ['a script', { 'scripts/build.ts': '// More.' }],
     ['data', { 'test/vectors/unread.bin': '2' }],
@@ -116,7 +122,11 @@ describe('the key', () => {
   })
 
   test('goal: another test and a text for people change no key', () => {
-    for (const changed of [{ 'test/other.slow.test.ts': '// More.' }, { 'README.md': 'More.' }]) {
+    for (const changed of [
+      { 'test/other.slow.test.ts': '// More.' },
+      { 'README.md': 'More.' },
+      { 'src/NOTES.md': 'More.' },
+    ]) {
       for (const kind of [plain, image]) expect(keyOf(changed, spawning, kind)).toBe(keyOf({}, spawning, kind))
     }
   })
