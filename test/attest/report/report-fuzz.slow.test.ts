@@ -1,5 +1,6 @@
 import { describe, expect, test } from 'bun:test'
 import fc from 'fast-check'
+import { casesOf } from '../../../scripts/rigs/all.ts'
 import { Malformed } from '../../../src/attest/malformed.ts'
 import { findReport } from '../../../src/attest/report/form.ts'
 import {
@@ -37,7 +38,7 @@ test('decodeReport', async () => {
       expect(Buffer.compare(encodeReport(report), bytes)).toBe(0)
     }
   })
-  expect(Math.min(seen.decoded, seen.refused)).toBeGreaterThan(1000)
+  expect(Math.min(seen.decoded, seen.refused)).toBeGreaterThan(casesOf(1000))
 })
 
 // Goal: what findReport finds in hostile bytes is 1184 bytes of theirs; nothing but Malformed is thrown, and both
@@ -51,7 +52,7 @@ test('findReport', async () => {
     const offset = found.form === 'plain' ? 0 : 32
     expect(Buffer.compare(found.report, bytes.subarray(offset, offset + reportSizeBytes))).toBe(0)
   })
-  expect(Math.min(seen.plain, seen['azure-hcl'], seen.refused)).toBeGreaterThan(500)
+  expect(Math.min(seen.plain, seen['azure-hcl'], seen.refused)).toBeGreaterThan(casesOf(500))
 })
 
 // Goal: no mutation of a signed report verifies, and none makes the verifier throw.
