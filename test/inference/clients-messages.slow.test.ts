@@ -140,38 +140,49 @@ test('tools', async () => {
   ])
 })
 
+/** The upstream sends `message` whole, or in one piece of a stream. */
+function answerWith(message: object, finish: string): void {
+  upstream.behave = (response, { body }) => {
+    const said = { role: 'assistant', content: 'Hi', ...message }
+    if (body.stream !== true) {
+      return sendJson(response, 200, { choices: [{ index: 0, message: said, finish_reason: finish }], usage: USAGE })
+    }
+    openSse(response)
+    response.end(`${sse(delta({ content: 'Hi', ...message }))}${sse(delta({}, finish))}data: [DONE]\n\n`)
+  }
+}
+
+const brokenCall = { index: 0, id: 'c', type: 'function', function: { name: 'weather', arguments: '{"city"' } }
+
 // Goal: a message says why it ended; a call that its length cut is none that anybody could make.
 test('stop reasons', async () => {
-  const call = { index: 0, id: 'c', type: 'function', function: { name: 'weather', arguments: '{"city"' } }
   const rows = [
-    ['length', {}, 'max_tokens', 200],
-    ['content_filter', {}, 'refusal', 200],
-    ['stop', { refusal: 'no' }, 'refusal', 200],
-    ['length', { tool_calls: [call] }, 'max_tokens', 200],
-    ['tool_calls', { tool_calls: [call] }, null, 502],
+    ['length', {}, 'max_tokens'],
+    ['content_filter', {}, 'refusal'],
+    ['stop', { refusal: 'no' }, 'refusal'],
+    ['length', { tool_calls: [brokenCall] }, 'max_tokens'],
   ] as const
-  for (const [finish, more, reason, status] of rows) {
-    upstream.behave = (response, { body }) => {
-      const message = { role: 'assistant', content: 'Hi', ...more }
-      if (body.stream !== true) {
-        return sendJson(response, 200, { choices: [{ index: 0, message, finish_reason: finish }], usage: USAGE })
-      }
-      openSse(response)
-      response.end(`${sse(delta({ content: 'Hi', ...more }))}${sse(delta({}, finish))}data: [DONE]\n\n`)
-    }
+  for (const [finish, more, reason] of rows) {
+    answerWith(more, finish)
     const request = { ...base, tools: [weather] }
-    if (status === 502) {
-      expect(await caught(anthropic.messages.create(request))).toMatchObject({ status })
-      // The model did not keep to the request: that is charged.
-      expect((await gateway.records()).at(-1)?.tokens).toEqual({ prompt: 11, completion: 3 })
-      expect(await caught(anthropic.messages.stream(request).finalMessage())).toBeInstanceOf(Anthropic.APIError)
-      continue
-    }
     const whole = await anthropic.messages.create(request)
     expect([whole.stop_reason, whole.content.some(block => block.type === 'tool_use')]).toEqual([reason, false])
     if ('tool_calls' in more) continue
     expect((await anthropic.messages.stream(request).finalMessage()).stop_reason).toBe(reason)
   }
+})
+
+// Goal: arguments that are no JSON object reach the client, which reports them to the model. The gateway refuses them
+// for a strict tool, and charges that: the model did not keep to the request.
+test('broken arguments', async () => {
+  answerWith({ tool_calls: [brokenCall] }, 'tool_calls')
+  const message = await anthropic.messages.create({ ...base, tools: [weather] })
+  expect(message.stop_reason).toBe('tool_use')
+  expect(message.content.at(-1)).toMatchObject({ type: 'tool_use', input: { unparsed_arguments: '{"city"' } })
+  const request = { ...base, tools: [{ ...weather, strict: true }] }
+  expect(await caught(anthropic.messages.create(request))).toMatchObject({ status: 502 })
+  expect((await gateway.records()).at(-1)?.tokens).toEqual({ prompt: 11, completion: 3 })
+  expect(await caught(anthropic.messages.stream(request).finalMessage())).toBeInstanceOf(Anthropic.APIError)
 })
 
 // Goal: errors are the client's own types, with our code and the client's own field.
