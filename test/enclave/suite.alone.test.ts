@@ -14,7 +14,7 @@ test(
 )
 
 const relayed = [
-  ...['gateway', 'budgets', 'receipts', 'routes', 'slots'].map(name => `test/inference/gateway/${name}.test.ts`),
+  ...['gateway', 'budgets', 'receipts', 'routes', 'slots.slow'].map(name => `test/inference/gateway/${name}.test.ts`),
   ...['stream.slow', 'leaving.alone'].map(name => `test/inference/gateway/streams/${name}.test.ts`),
   'test/inference/encryption/tampering.test.ts',
   // One more endpoint, which relays do not look at.
