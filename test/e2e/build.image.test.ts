@@ -77,7 +77,7 @@ inOwnNetns(
         expect(state).toBe('running')
         await killAndStart(appliance, 'a build runs, with its VM', () => {
           const own = qemuProcesses(appliance.stateDir).filter(pid =>
-            readFileSync(`/proc/${pid}/cmdline`, 'utf8').includes(`/vms/${vm_id}/`),
+            readFileSync(`/proc/${pid}/cmdline`, 'utf8').includes(`/vms/${vm_id}`),
           )
           expect(own).toHaveLength(1)
           for (const pid of own) process.kill(pid, 'SIGKILL')
