@@ -113,13 +113,11 @@ inOwnNetns(
       /** `vm`: of this VM, where there are several. */
       const qemuPid = async (vm = '') =>
         (await appliance.debian.exec(['pgrep', '--full', `^/usr/bin/qemu.*${vm}`])).stdout.trim()
-      /** Names of the units of VMs, sorted. */
-      const scopes = async () => {
+      /** The VMs that have scopes: one for QEMU, one for the TPM. Sorted. */
+      const vmsInScopes = async () => {
         const listed = await appliance.systemctl('list-units', '--plain', '--no-legend', 'strongroom-*.scope')
-        return listed
-          .split('\n')
-          .flatMap(line => line.split(' ')[0] || [])
-          .toSorted()
+        const vms = listed.split('\n').flatMap(line => /^strongroom-(.{36})(?:-tpm)?\.scope/.exec(line)?.[1] ?? [])
+        return [...new Set(vms)].toSorted()
       }
       const swtpmPid = async () => (await appliance.debian.exec(['pgrep', '--full', '^/usr/bin/swtpm'])).stdout.trim()
       /** Once its worker runs. */
@@ -377,16 +375,16 @@ inOwnNetns(
         async () => {
           // Goal: making a disk, starting a VM and leading clients to it pass the unit; what was started before a
           // restart can still be ended after it.
-          const [own] = await scopes()
+          const [own = ''] = await vmsInScopes()
           const deleted = (await acme.create('unit-2')).body.data.name
-          await until('its QEMU runs', bootTimeoutMs, async () => (await scopes()).length === 2)
+          await until('its QEMU runs', bootTimeoutMs, async () => (await vmsInScopes()).length === 2)
           const file = `${appliance.debian.root}/etc/strongroom/strongroom.toml`
           writeFileSync(file, readFileSync(file, 'utf8').replace('placement = "host"', 'placement = "vm"'))
           await appliance.systemctl('restart', 'strongroom')
           await appliance.answers(60_000)
           await acme.end(deleted)
           gatewayVm = await servingVm()
-          expect(await scopes()).toEqual([own ?? '', `strongroom-${gatewayVm}.scope`].toSorted())
+          expect(await vmsInScopes()).toEqual([own, gatewayVm].toSorted())
           await until('the VM answers', 90_000, async () => (await chat()).status === 200)
           const pid = await qemuPid(gatewayVm)
           expect(await proc(pid, 'cgroup')).toMatch(
@@ -422,7 +420,7 @@ inOwnNetns(
           expect(failedMs).toBeLessThan(bootedMs)
           const serving = await servingVm()
           expect(serving).not.toBe(gatewayVm)
-          expect(await scopes()).toEqual([`strongroom-${serving}.scope`])
+          expect(await vmsInScopes()).toEqual([serving])
           // The client's connections from before the reboot have ended, as it finds out by using them.
           await until('another VM answers', 90_000, () =>
             chat().then(
