@@ -217,8 +217,9 @@ inOwnNetns(
 
         await beta.end(name)
         await until('nothing leaked', waitMs, async () => {
-          const { leaks } = await appliance.admin<{ leaks: unknown[] }>('doctor', '--leaks')
-          return leaks.length === 0
+          // Another suite on this machine may have a process of a VM for a moment.
+          const { exitCode } = await appliance.cli('doctor', '--leaks')
+          return exitCode === 0
         })
       },
       testMs,

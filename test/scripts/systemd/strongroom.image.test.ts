@@ -430,8 +430,9 @@ inOwnNetns(
           )
           await acme.end(name)
           await until('nothing leaked', 90_000, async () => {
-            const { leaks } = await appliance.admin<{ leaks: unknown[] }>('doctor', '--leaks')
-            return leaks.length === 0
+            // Another suite on this machine may have a process of a VM for a moment.
+            const { exitCode } = await appliance.cli('doctor', '--leaks')
+            return exitCode === 0
           })
         },
         timeoutMs,
