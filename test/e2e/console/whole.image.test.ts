@@ -1,11 +1,10 @@
 // The console end to end: Chromium, the page in the executable, a real appliance, an instance and a build in real VMs.
 
 import { expect, test } from 'bun:test'
-import { writeFileSync } from 'node:fs'
+import { mkdirSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import type { Page } from 'playwright-core'
 import { type Appliance, builtImage, createAppliance, imageDir } from '../../../scripts/rigs/appliance.ts'
-import { archiveOf, flakeProject } from '../../../scripts/rigs/build/sources.ts'
 import { holdings, NOTHING } from '../../../scripts/rigs/leftovers.ts'
 import { inOwnNetns } from '../../../scripts/rigs/netns.ts'
 import type { AdminCommand } from '../../../src/contract/admin/events.ts'
@@ -17,11 +16,16 @@ const bootTimeoutMs = 420_000
 const buildTimeoutMs = 600_000
 const origin = 'https://127.0.0.1:8445'
 
-/** A flake without inputs, packed: of all projects the one that an emulated VM builds soonest. */
+/** A Cargo project without dependencies, packed. */
 function packedProject(directory: string): string {
-  const path = join(directory, 'hello.tar.gz')
-  writeFileSync(path, archiveOf(flakeProject, 'hello'))
-  return path
+  const project = join(directory, 'hello')
+  mkdirSync(join(project, 'src'), { recursive: true })
+  writeFileSync(join(project, 'Cargo.toml'), '[package]\nname = "hello"\nversion = "0.1.0"\nedition = "2021"\n')
+  writeFileSync(join(project, 'Cargo.lock'), 'version = 3\n\n[[package]]\nname = "hello"\nversion = "0.1.0"\n')
+  writeFileSync(join(project, 'src/main.rs'), 'fn main() { println!("hello"); }\n')
+  const { exitCode } = Bun.spawnSync(['tar', '-czf', `${project}.tar.gz`, '-C', directory, 'hello'])
+  expect(exitCode).toBe(0)
+  return `${project}.tar.gz`
 }
 
 async function createConsoleAppliance(): Promise<{
