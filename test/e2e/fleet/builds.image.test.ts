@@ -1,13 +1,12 @@
 // Two daemons with real build VMs, a network namespace each, share a directory in PostgreSQL: a source that one takes
-// is built on the other, and a client that knows only the first verifies the result. Real QEMU, Nix
-// (which an emulated VM runs sooner than Cargo) and PostgreSQL.
+// is built on the other, and a client that knows only the first verifies the result. Real QEMU, Cargo and PostgreSQL.
 
 import { expect, test } from 'bun:test'
 import { readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { builtImage, imageDir } from '../../../scripts/rigs/appliance.ts'
 import { verifyResult } from '../../../scripts/rigs/build/builds-client.ts'
-import { archiveOf, flakeProject } from '../../../scripts/rigs/build/sources.ts'
+import { archiveOf, plainProject } from '../../../scripts/rigs/build/sources.ts'
 import { startTwoMachines } from '../../../scripts/rigs/fleet/two-machines.ts'
 import { qemuProcesses } from '../../../scripts/rigs/leftovers.ts'
 import { inOwnNetns } from '../../../scripts/rigs/netns.ts'
@@ -47,7 +46,7 @@ inOwnNetns(
             tls: { ca },
             headers: { Authorization: `Bearer ${key}`, ...init.headers },
           })
-        const source = Buffer.from(archiveOf(flakeProject))
+        const source = Buffer.from(archiveOf(plainProject))
         const body = JSON.stringify({ nonce, source_data: source.toString('base64'), source_name: 'hello.tar.gz' })
         const answer = await ask('/build', { method: 'POST', body })
         expect(answer.status).toBe(200)
