@@ -141,10 +141,13 @@ export const InferenceConfig = Section({
   body_timeout_ms: Count([30_000, 100, 600_000], 'A request body must arrive within this time.'),
   connect_timeout_ms: Count([5_000, 50, 120_000], 'Longest time to connect to an upstream.'),
   first_byte_timeout_ms: Count(
-    [120_000, 50, 3_600_000],
-    'Longest time from sending a request to an upstream to the first byte of the response.',
+    [0, 0, 86_400_000],
+    'Longest time from sending a request to an upstream to the first byte of the response; 0 for no limit. A long prompt may take an engine minutes.',
   ),
-  idle_timeout_ms: Count([60_000, 50, 3_600_000], 'Longest time between two events of a stream from an upstream.'),
+  idle_timeout_ms: Count(
+    [600_000, 50, 3_600_000],
+    'Longest time between two events of a stream from an upstream. Some engines hold a tool call back until it is whole.',
+  ),
   client_stall_timeout_ms: Count(
     [60_000, 100, 600_000],
     'A stream ends when its client reads nothing of it for this long.',

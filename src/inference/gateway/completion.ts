@@ -23,6 +23,7 @@ import type { BodySender, EncryptedExchange, Operation } from '../types.ts'
 import { earlierTexts, type LargeBodies, type LargeCompletion, smallBytesMax } from './bodies/large-bodies.ts'
 import { type AskedCompletion, earlierIdsOf, type ReadCompletion, readCompletion } from './bodies/read-body.ts'
 import { cacheOwnerOf, type EarlierRequest, findEarlier, keeperOf, keepsItems } from './earlier-items.ts'
+import { EarlyHead } from './early-head.ts'
 import type { Enter, EnteredCaller, Entry } from './enter.ts'
 import { completeJob, type FailoverDeps } from './failover.ts'
 import { answering, requireModel, type ServedModels } from './models.ts'
@@ -129,24 +130,39 @@ export function createMeteredHandler<Asked extends Operation>(
     const account = entry.open(deps.beginTrace?.({ headers: request.headers, id, operation }) ?? null)
     // In the clear it would tell how long an encrypted response is.
     account.wantsCost = exchange === null && request.headers.get(costHeader) === '1'
-    const held: (() => void)[] = []
-    const takeRoom = (bytes: number) => void held.push(deps.bodyRoom.take(bytes, caller.organizationId))
-    let mayRead = false
-    try {
-      const largeBytes = largeBytesOf(request.headers)
-      if (largeBytes > 0) takeRoom(largeBytes)
-      mayRead = true
-      const sender = { keyDigest: caller.keyDigest, request: id }
-      const body = await readPlainBody(deps, request, { operation, exchange, sender })
-      const turnEnd = deps.bodiesOfTurn()
-      if (turnEnd !== null) await turnEnd
-      return await respond({ request, operation, id, exchange, headers, account, caller, dialect, takeRoom }, body)
-    } catch (error) {
-      if (!mayRead) await discardBody(request, deps.deadlines)
-      return await failureResponse(deps, error, { request, id, headers, account, dialect })
-    } finally {
-      for (const leave of held) leave()
-    }
+    const responded = Promise.withResolvers<Response>()
+    const readBy = exchange === null ? 'server' : 'reader'
+    const early = new EarlyHead({ deadlines: deps.deadlines, limits: deps.limits, readBy, respond: responded.resolve })
+    const admitted = { request, operation, id, exchange, headers, account, caller, dialect, early }
+    answerAdmitted(deps, admitted, respond).then(responded.resolve, responded.reject)
+    return await responded.promise
+  }
+}
+
+/** Its response; unused where the early head is out. */
+async function answerAdmitted<Asked extends Operation>(
+  deps: MeteredDeps,
+  admitted: Omit<AdmittedRequest<Asked>, 'takeRoom'>,
+  respond: (admitted: AdmittedRequest<Asked>, body: Uint8Array) => Promise<Response>,
+): Promise<Response> {
+  const { request, operation, id, exchange, caller } = admitted
+  const held: (() => void)[] = []
+  const takeRoom = (bytes: number) => void held.push(deps.bodyRoom.take(bytes, caller.organizationId))
+  let mayRead = false
+  try {
+    const largeBytes = largeBytesOf(request.headers)
+    if (largeBytes > 0) takeRoom(largeBytes)
+    mayRead = true
+    const sender = { keyDigest: caller.keyDigest, request: id }
+    const body = await readPlainBody(deps, request, { operation, exchange, sender })
+    const turnEnd = deps.bodiesOfTurn()
+    if (turnEnd !== null) await turnEnd
+    return await respond({ ...admitted, takeRoom }, body)
+  } catch (error) {
+    if (!mayRead) await discardBody(request, deps.deadlines)
+    return await failureResponse(deps, error, admitted)
+  } finally {
+    for (const leave of held) leave()
   }
 }
 
@@ -217,6 +233,8 @@ export type AdmittedRequest<Asked extends Operation> = Received<Asked> &
     readonly caller: EnteredCaller
     /** Null: OpenAI's own. */
     readonly dialect: Dialect | null
+    /** Unused where the response is whole. */
+    readonly early: EarlyHead
   }
 
 /**
@@ -326,6 +344,8 @@ async function completeByEither(
       return await completeJob(deps, job)
     } catch (error) {
       if (fallback === undefined || !mayFallBack(error) || admitted.request.signal.aborted) throw error
+      // The client has its model's name, and ids, already.
+      if (admitted.early.isOut) throw error
       deps.log.warn('another model answers', { request: admitted.id, model, fallback })
       return await complete(deps, admitted, { ...read, model: fallback })
     }
@@ -347,7 +367,7 @@ function prepareJob(
   admitted: AdmittedRequest<AskedCompletion>,
   read: RoutedCompletion,
 ): Job | Promise<Job> {
-  const { request, operation, id, exchange, headers, account, caller } = admitted
+  const { request, operation, id, exchange, headers, account, caller, early } = admitted
   const { body, model, isInside, request: asked, source, values, ignored, isJoined, traits } = read
   const parsed = asked.model === model ? asked : { ...asked, model }
   account.model = model
@@ -387,6 +407,7 @@ function prepareJob(
     account,
     isEncrypted,
     signal,
+    early,
   }
   if (format.kind !== 'json_schema') return job
   const prepared = deps.schemas.prepare(format.schema, { key: caller.keyPrefix, scope: cacheOwner, signal })
@@ -401,7 +422,7 @@ function keyHeadersOf(headers: Headers, dialect: Dialect | null): Headers {
 }
 
 /**
- * Response to a request that ended before its response began. A failure costs the client nothing, unless the model
+ * Response to a request that ended before its first event. A failure costs the client nothing, unless the model
  * broke the requested format: that text was generated. A client that left after an upstream was asked pays for the
  * prompt.
  */
@@ -414,8 +435,10 @@ async function failureResponse(
     headers,
     account,
     dialect,
-  }: Pick<AdmittedRequest<Operation>, 'request' | 'id' | 'headers' | 'account' | 'dialect'>,
+    early,
+  }: Pick<AdmittedRequest<Operation>, 'request' | 'id' | 'headers' | 'account' | 'dialect' | 'early'>,
 ): Promise<Response> {
+  early.pause()
   // Renames the fields in faults of later checks. The parser's own faults are renamed already.
   const error = dialect === null ? failure : renamedFault(failure, namesOf(dialect.names))
   if (request.signal.aborted) {
@@ -431,8 +454,10 @@ async function failureResponse(
   }
   const { status, code } = publicErrorOf(error)
   const tokens = (error instanceof UpstreamFault ? error.tokens : null) ?? NO_TOKENS
-  await account.close({ outcome: 'failed', tokens, tokensSource: 'reported', status, errorCode: code })
+  const sent = early.isOut ? 200 : status
+  await account.close({ outcome: 'failed', tokens, tokensSource: 'reported', status: sent, errorCode: code })
   // Upstream failures were logged with their reason.
   if (isServerFailure(error) && !(error instanceof UpstreamFault)) log.error('request failed', { request: id, error })
+  if (early.isOut) early.fail(error)
   return errorResponse(error, headers, dialect)
 }

@@ -161,14 +161,24 @@ async function tryUpstream(deps: FailoverDeps, job: Job, { lease, attempt, trace
   const { text, ignored } = upstreamBody({ request, source }, { engine: lease.target.engine, cacheSalt })
   const more = ignoredHeaders(deps, leftOut(job, ignored), job.isJoined ? [joinedName] : [])
   const merged = more === null ? job : { ...job, headers: { ...job.headers, ...more } }
-  const upstream = await deps.upstream.send(lease.target, {
-    path: request.operation === 'chat' ? '/chat/completions' : '/completions',
-    body: values?.putBack(text) ?? text,
-    stream: request.stream,
-    traceparent,
-    attempt,
-  })
-  if (request.stream) return await respondStream(deps, merged, lease, upstream)
+  const send = (onSent: (() => void) | null) =>
+    deps.upstream.send(lease.target, {
+      path: request.operation === 'chat' ? '/chat/completions' : '/completions',
+      body: values?.putBack(text) ?? text,
+      stream: request.stream,
+      traceparent,
+      attempt,
+      onSent,
+    })
+  if (request.stream) {
+    try {
+      return await respondStream(deps, merged, lease, await send(() => job.early.wait(merged)))
+    } catch (error) {
+      job.early.retry()
+      throw error
+    }
+  }
+  const upstream = await send(null)
   const turnEnd = deps.responsesOfTurn()
   if (turnEnd !== null) await turnEnd
   const body = readUpstreamBody(upstream, wholeLimits(deps), deps.deadlines)

@@ -19,12 +19,13 @@ export function gatewayHandler(
   { connectionIdleSeconds }: Pick<GatewaySettings, 'connectionIdleSeconds'>,
 ): FetchHandler {
   return async (request, socket) => {
-    // Bun counts the wait for an upstream as idle.
-    socket.timeout(request, streamIdleSeconds)
+    // Bun counts the wait for an upstream as idle, which may take longer than its longest timeout. The body has a limit
+    // of its own.
+    socket.timeout(request, 0)
     const response = await fetch(request, () => socket.requestIP(request)?.address ?? '')
     // From here on only a stream may pause; otherwise a refused client could keep its connection as long.
     const isStream = response.headers.get('content-type')?.startsWith('text/event-stream') === true
-    if (!isStream) socket.timeout(request, connectionIdleSeconds)
+    socket.timeout(request, isStream ? streamIdleSeconds : connectionIdleSeconds)
     if (isDraining()) response.headers.set('connection', 'close')
     return response
   }

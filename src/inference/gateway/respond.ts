@@ -18,6 +18,7 @@ import type { BegunSeal, ResponseSeal, Tokens } from '../types.ts'
 import type { UpstreamResponse } from '../upstream/connection.ts'
 import type { Lease, TargetHealth } from '../upstream/router.ts'
 import type { UpstreamTarget } from '../upstream/target.ts'
+import type { EarlyHead } from './early-head.ts'
 import { jsonTextResponse, publicErrorOf, type ResponseHeaders } from './responses.ts'
 import { openStream, type StreamEnd, type StreamLimits } from './stream.ts'
 
@@ -42,6 +43,8 @@ export type Job = {
   readonly isEncrypted: boolean
   /** Aborted when the client leaves. */
   readonly signal: AbortSignal
+  /** Unused for a response that is whole. */
+  readonly early: EarlyHead
 }
 
 export type RespondDeps = { readonly deadlines: Deadlines; readonly limits: StreamLimits; readonly log: Logger }
@@ -143,7 +146,7 @@ export async function respondStream(
   upstream: UpstreamResponse,
 ): Promise<Response> {
   // `job` holds the prompt, and a stream may last for minutes: `onEnd` must not keep it.
-  const { id, plan, account, isEncrypted, signal } = job
+  const { id, plan, account, isEncrypted, signal, early } = job
   const seal = job.seal?.(lease.target.name) ?? null
   const onEnd = async ({ outcome, error, tokens, tokensSource, finishReasons, signed }: StreamEnd) => {
     lease.release(healthAfter({ outcome, error }))
@@ -173,11 +176,17 @@ export async function respondStream(
     onEnd,
     signal,
     readBy,
+    early,
   })
   account.countDelivered = countDelivered
   account.noteFirstChunk()
-  const headers = { ...job.headers, 'content-type': 'text/event-stream', 'x-accel-buffering': 'no' }
-  return new Response(body, { status: 200, headers })
+  // Where the head is out, nothing reads this response.
+  return streamResponse(body, job.headers)
+}
+
+export function streamResponse(body: ReadableStream<Uint8Array> | null, headers: ResponseHeaders): Response {
+  const all = { ...headers, 'content-type': 'text/event-stream', 'x-accel-buffering': 'no' }
+  return new Response(body, { status: 200, headers: all })
 }
 
 function countsOf({ plan, account }: Job, { contextTokens, engine }: UpstreamTarget): TokenCounts {

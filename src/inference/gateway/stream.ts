@@ -12,13 +12,14 @@ import type { CompletionPlan } from '../openai/completion-plan.ts'
 import { isPlausible, tokensOf, type Usage, usageOf, withoutCached } from '../openai/usage.ts'
 import type { ResponseSeal, Tokens } from '../types.ts'
 import type { BodyFlow, BodySink, UpstreamResponse } from '../upstream/connection.ts'
+import { type EarlyHead, pingEveryMs } from './early-head.ts'
 import { errorBody } from './responses.ts'
 import { type Outlet, openOutlet, type ReadBy } from './stream-outlet.ts'
 
 export type StreamLimits = ChunkStreamLimits & {
   /** Between two events; comments and incomplete events do not count. */
   readonly idleTimeoutMs: number
-  /** Until the first event, from when the gateway begins to read. */
+  /** Until the first event, from when the gateway begins to read; 0 for no limit. */
   readonly firstByteTimeoutMs: number
   /** How long a client may read nothing while there is something for it. */
   readonly stallTimeoutMs: number
@@ -49,6 +50,8 @@ export type StreamDeps = {
   /** Aborted when the client leaves. */
   readonly signal: AbortSignal
   readonly readBy: ReadBy
+  /** Null: there is none, and no ping is behind. */
+  readonly early: Pick<EarlyHead, 'pingCount' | 'pause' | 'take'> | null
 }
 
 /**
@@ -60,7 +63,8 @@ export function openStream(upstream: UpstreamResponse, deps: StreamDeps): Promis
 }
 
 export type OpenedStream = {
-  readonly body: ReadableStream<Uint8Array>
+  /** Null: it has begun with the early head. */
+  readonly body: ReadableStream<Uint8Array> | null
   /** The chunks that the client has got so far. */
   readonly countDelivered: () => number
 }
@@ -74,6 +78,8 @@ class StreamRelay implements BodySink {
   readonly #chunks: ChunkStream
   /** For the upstream's next event. */
   readonly #idleDeadline: MovingDeadline
+  /** For something that the client gets. */
+  readonly #pingDeadline: MovingDeadline
   /** For the client's next read. */
   readonly #stallDeadline: MovingDeadline
   /** For the upstream's end after [DONE]. */
@@ -81,6 +87,7 @@ class StreamRelay implements BodySink {
   #outlet: Outlet | null = null
   #flow: BodyFlow | null = null
   #receivedBytes = 0
+  #earlyPings = 0
   /** [DONE] has come. */
   #isDraining = false
   #isEnded = false
@@ -93,6 +100,7 @@ class StreamRelay implements BodySink {
     this.#deps = deps
     this.#chunks = new ChunkStream(plan, limits)
     this.#idleDeadline = deadlines.moving(() => this.#fail(new UpstreamFault('idle_timeout')))
+    this.#pingDeadline = deadlines.moving(() => this.#ping())
     this.#stallDeadline = deadlines.moving(() => {
       this.#abort()
       this.#outlet?.fail(new Error('the client does not read'))
@@ -104,15 +112,13 @@ class StreamRelay implements BodySink {
     const first = await this.#readFirst().catch(error => {
       throw error instanceof UpstreamFault ? error.charged(tokensOf(this.#counted().usage)) : error
     })
-    const { signal, limits, readBy } = this.#deps
+    const { signal, limits, readBy, early } = this.#deps
     signal.throwIfAborted()
     // Besides `onLeave`, which is called only after something has begun to read the stream.
     signal.addEventListener('abort', () => this.#abort(), { once: true })
     this.#stallDeadline.set(limits.stallTimeoutMs)
-    const body = openOutlet(readBy, {
-      onOpen: outlet => this.#begin(outlet, first),
-      onLeave: () => this.#abort(),
-    })
+    const user = { onOpen: (outlet: Outlet) => this.#begin(outlet, first), onLeave: () => this.#abort() }
+    const body = early?.take(user) === true ? null : openOutlet(readBy, user)
     return { body, countDelivered: () => this.#chunks.deliveredCount }
   }
 
@@ -145,18 +151,22 @@ class StreamRelay implements BodySink {
 
   /** The first events for the client, at least one of them or the end. */
   async #readFirst(): Promise<Batch> {
+    const { deadlines, limits, early } = this.#deps
     let isLate = false
-    const cancelTimeout = this.#deps.deadlines.after(this.#deps.limits.firstByteTimeoutMs, () => {
+    const late = () => {
       isLate = true
       this.#upstream.abort()
-    })
+    }
+    const cancelTimeout = limits.firstByteTimeoutMs === 0 ? null : deadlines.after(limits.firstByteTimeoutMs, late)
     try {
       while (true) {
         const bytes = await this.#upstream.read()
         if (bytes === null) throw this.#endFault()
+        this.#catchUp()
         const batch = this.#take(bytes, 0, bytes.length)
         if (batch.text === '' && !batch.isEnd) continue
-        cancelTimeout()
+        early?.pause()
+        cancelTimeout?.()
         const contents = this.#chunks.takeContents()
         if (contents.length > 0) await this.#deps.plan.schema?.(contents)
         return batch
@@ -164,7 +174,16 @@ class StreamRelay implements BodySink {
     } catch (error) {
       throw isLate ? new UpstreamFault('first_byte_timeout') : error
     } finally {
-      cancelTimeout()
+      cancelTimeout?.()
+    }
+  }
+
+  /** The pings of the early head are the first of what this stream has sent. */
+  #catchUp(): void {
+    const { early, seal } = this.#deps
+    for (; this.#earlyPings < (early?.pingCount ?? 0); this.#earlyPings += 1) {
+      const text = this.#chunks.ping()
+      seal?.update(utf8(text))
     }
   }
 
@@ -209,6 +228,7 @@ class StreamRelay implements BodySink {
   #waitUntil(taken: Promise<unknown>): void {
     this.#flow?.pause()
     this.#idleDeadline.clear()
+    this.#pingDeadline.clear()
     this.#stallDeadline.set(this.#deps.limits.stallTimeoutMs)
     // Where it rejects, the client has left, or the deadline ends the stream.
     taken.then(
@@ -220,6 +240,7 @@ class StreamRelay implements BodySink {
   #goOn(): void {
     if (this.#isEnded) return
     this.#stallDeadline.clear()
+    this.#pingDeadline.set(pingEveryMs)
     this.#idleDeadline.set(this.#deps.limits.idleTimeoutMs)
     this.#flow?.resume()
   }
@@ -227,10 +248,16 @@ class StreamRelay implements BodySink {
   /** As the outlet's `write`. */
   #send(text: string): Promise<unknown> | null {
     const { seal } = this.#deps
+    this.#pingDeadline.set(pingEveryMs)
     // The receipt hashes exactly the bytes that are sent.
     const data = seal === null ? text : utf8(text)
     if (typeof data !== 'string') seal?.update(data)
     return this.#outlet?.write(data) ?? null
+  }
+
+  #ping(): void {
+    const taken = this.#send(this.#chunks.ping())
+    if (taken !== null) this.#waitUntil(taken)
   }
 
   async #complete(): Promise<void> {
@@ -258,6 +285,7 @@ class StreamRelay implements BodySink {
   #drain(): void {
     this.#isDraining = true
     this.#idleDeadline.clear()
+    this.#pingDeadline.clear()
     this.#drainDeadline.set(drainTimeoutMs)
     this.#flow?.resume()
   }
@@ -292,6 +320,7 @@ class StreamRelay implements BodySink {
     if (this.#isEnded) return
     this.#isEnded = true
     this.#idleDeadline.clear()
+    this.#pingDeadline.clear()
     this.#stallDeadline.clear()
     const { usage, tokensSource } = this.#counted()
     const finishReasons = () => this.#chunks.finishReasons()

@@ -6,7 +6,7 @@ import { ChunkConverter } from './chunk.ts'
 import type { CompletionPlan } from './completion-plan.ts'
 import type { DialectStream } from './dialect.ts'
 import { EventReader } from './event-reader.ts'
-import { sseEvent } from './sse.ts'
+import { COMMENT_PING, sseEvent } from './sse.ts'
 import type { Usage } from './usage.ts'
 
 /** Events for the client. `isEnd`: the end follows. `eventCount`: complete events of the upstream. */
@@ -80,6 +80,11 @@ export class ChunkStream {
   finish(usage: Usage): string {
     if (this.#dialect !== null) return this.#dialect.finish(usage)
     return this.#includesUsage ? sseEvent(this.#converter.usageChunk(usage)) : ''
+  }
+
+  /** Shows that the stream lives. The same calls in the same order give the same text. */
+  ping(): string {
+    return this.#dialect?.ping() ?? COMMENT_PING
   }
 
   /** The last event of a stream that is whole. */

@@ -120,6 +120,8 @@ export type DialectStream = {
   readonly push: (chunk: string) => string
   /** The events after the last chunk, but for `end`. */
   readonly finish: (usage: Usage) => string
+  /** Shows that the stream lives. The first events may be among it. */
+  readonly ping: () => string
   /** The last event of a stream that is whole. */
   readonly end: string
   /** The events that end a stream that broke. */

@@ -85,6 +85,9 @@ export function createSseParser(eventBytesMax: number): SseParser {
   }
 }
 
+/** Clients drop comments: what an API sends that has no ping of its own. */
+export const COMMENT_PING = ': ping\n\n'
+
 /** One event that carries a text without line breaks. */
 export function sseEvent(data: string): string {
   return `data: ${data}\n\n`

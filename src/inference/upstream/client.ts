@@ -12,6 +12,7 @@ import type { Connection, UpstreamResponse } from './connection.ts'
 import { refusalFault } from './refusal.ts'
 import { type Endpoint, endpointOf, type UpstreamTarget } from './target.ts'
 
+/** `firstByteMs`: 0 for no limit. */
 export type UpstreamTimeouts = { readonly connectMs: number; readonly firstByteMs: number }
 
 /** One request at one upstream. The client's leaving, a deadline or a failure aborts it. */
@@ -31,6 +32,8 @@ export type UpstreamRequest = {
   /** The header of that name (W3C Trace Context); null or absent for none. */
   readonly traceparent?: string | null
   readonly attempt: Attempt
+  /** Called once a connection has the request. */
+  readonly onSent?: (() => void) | null
 }
 
 export type UpstreamClientDeps = { readonly deadlines: Deadlines; readonly timeouts: UpstreamTimeouts }
@@ -73,7 +76,8 @@ type Pool = {
 
 type Accept = 'text/event-stream' | 'application/json'
 
-type SendOptions = { readonly attempt: Attempt; readonly timeoutMs: number }
+/** `timeoutMs`: until the response's head; 0 for no limit. */
+type SendOptions = Pick<UpstreamRequest, 'attempt' | 'onSent'> & { readonly timeoutMs: number }
 
 export class UpstreamClient {
   readonly #deadlines: Deadlines
@@ -92,7 +96,7 @@ export class UpstreamClient {
    */
   async send(
     target: UpstreamTarget,
-    { path, body, stream, traceparent = null, attempt }: UpstreamRequest,
+    { path, body, stream, traceparent = null, attempt, onSent = null }: UpstreamRequest,
   ): Promise<UpstreamResponse> {
     const pool = this.#poolOf(target)
     const accept = stream ? 'text/event-stream' : 'application/json'
@@ -110,7 +114,7 @@ export class UpstreamClient {
       typeof body === 'string'
         ? requestBytes(headOf(Buffer.byteLength(body)), body)
         : await inTurns(joined([Buffer.from(headOf(lengthOf(body))), ...body]))
-    const response = await this.#sendPooled(pool, bytes, { attempt, timeoutMs: this.#timeouts.firstByteMs })
+    const response = await this.#sendPooled(pool, bytes, { attempt, timeoutMs: this.#timeouts.firstByteMs, onSent })
     const { status } = response.head
     const isRefused = status === 400 || status === 413 || status === 422
     const fault = isRefused ? await this.#refusal(response) : headFault(response, accept)
@@ -235,15 +239,18 @@ export class UpstreamClient {
   #sendOn(connection: Connection, bytes: Buffer, options: SendOptions): Promise<UpstreamResponse> | null {
     options.attempt.onAbort(() => connection.close())
     const pending = connection.send(bytes)
-    return pending === null ? null : this.#headOf(pending, options)
+    if (pending === null) return null
+    options.onSent?.()
+    return this.#headOf(pending, options)
   }
 
   async #headOf(pending: Promise<UpstreamResponse>, { attempt, timeoutMs }: SendOptions): Promise<UpstreamResponse> {
     let isLate = false
-    const cancelTimeout = this.#deadlines.after(timeoutMs, () => {
+    const late = () => {
       isLate = true
       attempt.abort()
-    })
+    }
+    const cancelTimeout = timeoutMs === 0 ? null : this.#deadlines.after(timeoutMs, late)
     try {
       const response = await pending
       attempt.onAbort(response.abort)
@@ -251,7 +258,7 @@ export class UpstreamClient {
     } catch (error) {
       throw isLate ? new UpstreamFault('first_byte_timeout') : error
     } finally {
-      cancelTimeout()
+      cancelTimeout?.()
     }
   }
 }

@@ -18,6 +18,9 @@ export type Connecting = {
   readonly stop: () => void
 }
 
+/** From the last byte to the first probe. The kernel sends nine, 75 seconds apart. */
+const keepAliveMs = 30_000
+
 export function connect(endpoint: Endpoint, deps: ConnectDeps): Connecting {
   const opened = Promise.withResolvers<Connection>()
   let isStopped = false
@@ -30,6 +33,8 @@ export function connect(endpoint: Endpoint, deps: ConnectDeps): Connecting {
   }
   const accept = (socket: Socket<undefined>) => {
     if (isStopped) return socket.terminate()
+    // A prompt may take minutes, in which an upstream whose machine has died would go unnoticed.
+    socket.setKeepAlive(true, keepAliveMs)
     connection = new Connection(socket, deps)
     opened.resolve(connection)
   }

@@ -57,6 +57,10 @@ export class MessagesStream implements DialectStream {
     return text
   }
 
+  ping(): string {
+    return namedEvent('ping', '{"type":"ping"}')
+  }
+
   finish(usage: Usage): string {
     const delta = { stop_reason: stopReasonOf(this.#finishReason, this.#isRefused), stop_sequence: null }
     return event('message_delta', { delta, usage: messageUsage(usage) })

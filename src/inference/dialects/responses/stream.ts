@@ -9,7 +9,7 @@ import type { GatewayError } from '../../../contract/http/inference.ts'
 import { UpstreamFault } from '../../failure.ts'
 import type { JsonObject } from '../../json-text.ts'
 import type { CallForm, DialectStream, DialectStreamOptions } from '../../openai/dialect.ts'
-import { sseEvent } from '../../openai/sse.ts'
+import { COMMENT_PING, sseEvent } from '../../openai/sse.ts'
 import type { Usage } from '../../openai/usage.ts'
 import { type CallPiece, type ChatDelta, readChunk } from '../chat-answer.ts'
 import { namedEvent, paddedEvent } from '../events.ts'
@@ -48,6 +48,10 @@ type CallItem = {
   args: string
 }
 
+const IN_PROGRESS = { status: 'in_progress', output: [], usage: null, incompleteReason: null, error: null } as const
+/** An event has the whole response, with the format that the client asked for. */
+const pingsPerEvent = 6
+
 export class ResponsesStream implements DialectStream {
   readonly end = sseEvent('[DONE]')
   readonly #form: ResponseForm
@@ -59,6 +63,7 @@ export class ResponsesStream implements DialectStream {
   readonly #calls = new Map<number, number>()
   #keptChars = 0
   #eventCount = 0
+  #pingCount = 0
   #finishReason: string | null = null
 
   constructor(form: ResponseForm, options: DialectStreamOptions) {
@@ -70,6 +75,14 @@ export class ResponsesStream implements DialectStream {
     let text = this.#eventCount === 0 ? this.#begin() : ''
     for (const delta of readChunk(chunk)) text += this.#take(delta)
     return text
+  }
+
+  /** Most are comments. Codex counts events alone, and gives up after five minutes without one. */
+  ping(): string {
+    const isEvent = this.#pingCount % pingsPerEvent === 0
+    this.#pingCount += 1
+    if (this.#eventCount === 0) return this.#begin()
+    return isEvent ? this.#lifecycle('response.in_progress', IN_PROGRESS) : COMMENT_PING
   }
 
   finish(usage: Usage): string {
@@ -94,8 +107,7 @@ export class ResponsesStream implements DialectStream {
   }
 
   #begin(): string {
-    const state = { status: 'in_progress', output: [], usage: null, incompleteReason: null, error: null } as const
-    return this.#lifecycle('response.created', state) + this.#lifecycle('response.in_progress', state)
+    return this.#lifecycle('response.created', IN_PROGRESS) + this.#lifecycle('response.in_progress', IN_PROGRESS)
   }
 
   #take({ reasoning, content, refusal, logprobs, pieces, finishReason }: ChatDelta): string {

@@ -4,6 +4,7 @@ import { expect, test } from 'bun:test'
 import { createManualClock } from '../../../../scripts/rigs/clock.ts'
 import { chatBody } from '../../../../scripts/rigs/gateway/server.ts'
 import { delta, sse } from '../../../../scripts/rigs/gateway/upstream-server.ts'
+import { present } from '../../../../src/base/assert.ts'
 import { fromUtf8, utf8 } from '../../../../src/base/bytes.ts'
 import { createDeadlines } from '../../../../src/base/work/deadlines.ts'
 import { openStream } from '../../../../src/inference/gateway/stream.ts'
@@ -44,8 +45,9 @@ async function streamWith(finish: () => Promise<string>) {
     },
     signal: new AbortController().signal,
     readBy: 'reader',
+    early: null,
   })
-  const reader = body.getReader()
+  const reader = present(body, 'nothing was sent before').getReader()
   const readAll = async () => {
     let text = ''
     for (let next = await reader.read(); !next.done; next = await reader.read()) text += fromUtf8(next.value)

@@ -7,6 +7,7 @@ import { chatBody, KEY, startGateway, target } from '../../../../scripts/rigs/ga
 import { viewOf } from '../../../../scripts/rigs/gateway/test-gateway.ts'
 import { type Behaviour, delta, openSse, sse, startUpstream } from '../../../../scripts/rigs/gateway/upstream-server.ts'
 import { until } from '../../../../scripts/rigs/until.ts'
+import { present } from '../../../../src/base/assert.ts'
 import { utf8 } from '../../../../src/base/bytes.ts'
 import { openStream } from '../../../../src/inference/gateway/stream.ts'
 import { parseRequest } from '../../../../src/inference/openai/request.ts'
@@ -221,9 +222,10 @@ test.each(['completed', 'aborted', 'failed'] as const)('deadlines of one that is
     onEnd: async ({ outcome }) => ended.resolve(outcome),
     signal: client.signal,
     readBy: 'reader',
+    early: null,
   })
   expect(deadlines.pending()).toBe(1)
-  const reader = body.getReader()
+  const reader = present(body, 'nothing was sent before').getReader()
   await reader.read()
   expect(deadlines.pending()).toBe(1)
   if (how === 'aborted') client.abort()
