@@ -5,7 +5,7 @@ import { join } from 'node:path'
 
 const programsRoot = '/usr/lib/postgresql'
 
-/** Where the newest installed server's programs are; null: none is. */
+/** Directory with the programs of the newest server that is installed; null if there is none. */
 const programs = existsSync(programsRoot)
   ? (readdirSync(programsRoot)
       .sort((a, b) => Number(b) - Number(a))

@@ -113,7 +113,7 @@ async function serverOn(directory: string, settings: PostgresSettings, tls: Tls 
     listen_addresses: '127.0.0.1',
     port: String(port),
     unix_socket_directories: directory,
-    // A crash of the server alone loses nothing without it; nobody cuts the power of the tests' machine.
+    // A crash of the server alone loses nothing without it; the power of the tests' machine stays on.
     fsync: 'off',
     max_connections: '60',
     wal_level: 'replica',

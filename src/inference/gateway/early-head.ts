@@ -5,8 +5,8 @@
 import { utf8 } from '../../base/bytes.ts'
 import type { Deadlines } from '../../base/work/deadlines.ts'
 import { ChunkStream, type ChunkStreamLimits } from '../openai/chunk-stream.ts'
-import { type Job, streamResponse } from './respond.ts'
-import { errorBody } from './responses.ts'
+import type { CompletionPlan } from '../openai/completion-plan.ts'
+import { errorBody, type ResponseHeaders, streamResponse } from './responses.ts'
 import { type Outlet, type OutletUser, openOutlet, type ReadBy } from './stream-outlet.ts'
 
 /** How long an upstream may take to refuse a request, or to begin, before the client gets the head. */
@@ -22,7 +22,9 @@ export type EarlyHeadDeps = {
   readonly respond: (response: Response) => void
 }
 
-/** Of one request. After the head another upstream may still be tried; its failure is an event. */
+type WaitingStream = { readonly headers: ResponseHeaders; readonly plan: CompletionPlan }
+
+/** One request's. After the head another upstream may still be tried; its failure is an event. */
 export class EarlyHead {
   readonly #deps: EarlyHeadDeps
   #cancelTimer: (() => void) | null = null
@@ -48,7 +50,7 @@ export class EarlyHead {
   }
 
   /** An upstream has the request. `job`: its headers and its plan are those of the stream. */
-  wait(job: Pick<Job, 'headers' | 'plan'>): void {
+  wait(job: WaitingStream): void {
     if (this.#chunks === null) this.#after(headAfterMs, () => this.#send(job))
     else this.#pingLater()
   }
@@ -81,7 +83,7 @@ export class EarlyHead {
     this.#end()
   }
 
-  #send({ headers, plan }: Pick<Job, 'headers' | 'plan'>): void {
+  #send({ headers, plan }: WaitingStream): void {
     const { limits, readBy, respond } = this.#deps
     this.#chunks = new ChunkStream(plan, limits)
     const body = openOutlet(readBy, {

@@ -19,7 +19,7 @@ import type { UpstreamResponse } from '../upstream/connection.ts'
 import type { Lease, TargetHealth } from '../upstream/router.ts'
 import type { UpstreamTarget } from '../upstream/target.ts'
 import type { EarlyHead } from './early-head.ts'
-import { jsonTextResponse, publicErrorOf, type ResponseHeaders } from './responses.ts'
+import { jsonTextResponse, publicErrorOf, type ResponseHeaders, streamResponse } from './responses.ts'
 import { openStream, type StreamEnd, type StreamLimits } from './stream.ts'
 
 /** One admitted request whose body has been checked. */
@@ -182,11 +182,6 @@ export async function respondStream(
   account.noteFirstChunk()
   // Where the head is out, nothing reads this response.
   return streamResponse(body, job.headers)
-}
-
-export function streamResponse(body: ReadableStream<Uint8Array> | null, headers: ResponseHeaders): Response {
-  const all = { ...headers, 'content-type': 'text/event-stream', 'x-accel-buffering': 'no' }
-  return new Response(body, { status: 200, headers: all })
 }
 
 function countsOf({ plan, account }: Job, { contextTokens, engine }: UpstreamTarget): TokenCounts {

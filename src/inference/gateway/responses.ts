@@ -61,6 +61,11 @@ export function errorBody(error: unknown): GatewayError {
   return gatewayError(code, message, param)
 }
 
+export function streamResponse(body: ReadableStream<Uint8Array> | null, headers: ResponseHeaders): Response {
+  const all = { ...headers, 'content-type': 'text/event-stream', 'x-accel-buffering': 'no' }
+  return new Response(body, { status: 200, headers: all })
+}
+
 /** `dialect`: of the API that the client speaks; null for OpenAI's completions. */
 export function errorResponse(
   error: unknown,

@@ -5,6 +5,7 @@ import { afterAll, beforeAll, describe, expect, test } from 'bun:test'
 import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import { runsAll } from '../../../scripts/rigs/all.ts'
 import { KEY, MODEL, startGateway, type TestGateway, target } from '../../../scripts/rigs/gateway/server.ts'
 import { startUpstream, type TestUpstream } from '../../../scripts/rigs/gateway/upstream-server.ts'
 import { skipUnless } from '../../../scripts/rigs/skip.ts'
@@ -113,7 +114,7 @@ describe.each(AGENTS)('$name', agent => {
     const patient = {
       bodyBytesMax: 4_194_304,
       bodyTimeoutMs: 60_000,
-      firstByteTimeoutMs: 120_000,
+      firstByteTimeoutMs: 0,
       idleTimeoutMs: 120_000,
     }
     gateway = undo.use(await startGateway([target(upstream.url)], { limits: patient }))
@@ -156,6 +157,26 @@ describe.each(AGENTS)('$name', agent => {
       const records = await gateway.records()
       expect(records.length).toBeGreaterThanOrEqual(7)
       expect(new Set(records.map(({ outcome }) => outcome))).toEqual(new Set(['completed']))
+    },
+    2 * turnMs,
+  )
+
+  // Goal: the engine reads the first prompt for longer than agents and gateways used to wait, and gets it once.
+  test(
+    'a first prompt that takes 310 seconds',
+    async () => {
+      if (skipUnless(problem === null, `${agent.name}: ${problem}`)) return
+      if (skipUnless(runsAll, '310 seconds of silence are tried only by scripts/test --all')) return
+      const asked: string[] = []
+      upstream.behave = async (response, seen, gone) => {
+        const isMain = JSON.stringify(seen.body.tools ?? []).length > 1_000
+        if (isMain) asked.push(seen.path)
+        if (isMain && asked.length === 1) await Bun.sleep(310_000)
+        await model(response, seen, gone)
+      }
+      const { exit, out, err } = await answered(PROMPTS.again, 'first')
+      upstream.behave = model
+      expect([exit, out.trim(), asked.length], err).toEqual([0, expect.stringContaining('after 0 steps') as never, 1])
     },
     2 * turnMs,
   )

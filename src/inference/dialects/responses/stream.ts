@@ -48,7 +48,6 @@ type CallItem = {
   args: string
 }
 
-const IN_PROGRESS = { status: 'in_progress', output: [], usage: null, incompleteReason: null, error: null } as const
 /** An event has the whole response, with the format that the client asked for. */
 const pingsPerEvent = 6
 
@@ -82,7 +81,7 @@ export class ResponsesStream implements DialectStream {
     const isEvent = this.#pingCount % pingsPerEvent === 0
     this.#pingCount += 1
     if (this.#eventCount === 0) return this.#begin()
-    return isEvent ? this.#lifecycle('response.in_progress', IN_PROGRESS) : COMMENT_PING
+    return isEvent ? this.#inProgress('response.in_progress') : COMMENT_PING
   }
 
   finish(usage: Usage): string {
@@ -107,7 +106,17 @@ export class ResponsesStream implements DialectStream {
   }
 
   #begin(): string {
-    return this.#lifecycle('response.created', IN_PROGRESS) + this.#lifecycle('response.in_progress', IN_PROGRESS)
+    return this.#inProgress('response.created') + this.#inProgress('response.in_progress')
+  }
+
+  #inProgress(name: string): string {
+    return this.#lifecycle(name, {
+      status: 'in_progress',
+      output: [],
+      usage: null,
+      incompleteReason: null,
+      error: null,
+    })
   }
 
   #take({ reasoning, content, refusal, logprobs, pieces, finishReason }: ChatDelta): string {

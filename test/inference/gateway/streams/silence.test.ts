@@ -56,7 +56,7 @@ function open(upstreams: readonly TestUpstream[], more: { fallbacks?: { model: s
   return stack.use(startHostGateway(targets, { limits: { ...limits, ...more }, host: { clock: fastClock } }))
 }
 
-/** Answers once it is told to. */
+/** Answers after `release`. */
 function held(then: Behaviour = wellBehaved): Behaviour & { release: () => void } {
   const { promise, resolve } = Promise.withResolvers<void>()
   const behave: Behaviour = async (response, seen, gone) => {
@@ -66,7 +66,7 @@ function held(then: Behaviour = wellBehaved): Behaviour & { release: () => void 
   return Object.assign(behave, { release: resolve })
 }
 
-/** What has come of a stream so far, and its end. */
+/** The text of a stream so far, and all of it at its end. */
 function reading(pieces: AsyncIterable<Uint8Array | string>) {
   let text = ''
   const decoder = new TextDecoder()
@@ -122,6 +122,7 @@ describe.each(['chat', 'responses', 'messages'] as const)('%s', api => {
     ])
   })
 
+  // Goal: clients see that the stream lives while the engine holds a tool call back.
   test('pings come within a stream, too', async () => {
     const { promise, resolve } = Promise.withResolvers<void>()
     upstream.behave = async response => {
@@ -138,6 +139,7 @@ describe.each(['chat', 'responses', 'messages'] as const)('%s', api => {
     expect((await gateway.records()).map(({ outcome }) => outcome)).toEqual(['completed'])
   })
 
+  // Goal: the agent still gets the code that it acts on, and nothing is charged.
   test('an upstream that refuses after the head: the error is an event with its code, and nothing is charged', async () => {
     const behave = held(response =>
       sendJson(response, 400, {
@@ -156,11 +158,13 @@ describe.each(['chat', 'responses', 'messages'] as const)('%s', api => {
     ])
   })
 
+  // Goal: the early head takes no status from requests that are refused at once.
   test('a refusal before the head has its status', async () => {
     upstream.behave = response => sendJson(response, 400, { error: { message: 'maximum context length is 9 tokens' } })
     expect((await gateway.post(path, body({ stream: true }))).status).toBe(400)
   })
 
+  // Goal: the failure of one engine stays unseen; ids and sequence numbers go on.
   test('another upstream answers after the head, in the same stream', async () => {
     const second = await startUpstream()
     stack.defer(second.stop)
@@ -186,6 +190,7 @@ describe.each(['chat', 'responses', 'messages'] as const)('%s', api => {
     }
   })
 
+  // Goal: every byte between gateway and client is covered, those of pings too.
   test('a receipt covers pings as well', async () => {
     const behave = held()
     upstream.behave = behave
@@ -202,6 +207,7 @@ describe.each(['chat', 'responses', 'messages'] as const)('%s', api => {
     expect(await verdictOn(utf8(fromUtf8(answered).replace(PINGS[api], ': pong')))).toBe(false)
   })
 
+  // Goal: the engine stops at once, and the prompt is paid.
   test('a client that leaves meanwhile frees the upstream, and pays for the prompt', async () => {
     upstream.behave = () => {}
     const leave = new AbortController()
@@ -215,6 +221,7 @@ describe.each(['chat', 'responses', 'messages'] as const)('%s', api => {
     expect(record?.tokens.prompt).toBeGreaterThan(0)
   })
 
+  // Goal: encryption changes nothing of it.
   test('an encrypted stream has its pings', async () => {
     const behave = held()
     upstream.behave = behave
@@ -242,6 +249,7 @@ test('goal: a prompt that takes the engine 310 seconds succeeds with the default
   ])
 }, 120_000)
 
+// Goal: a hung engine can be bounded.
 test("an operator's own limit holds after the head", async () => {
   upstream.behave = () => {}
   const impatient = stack.use(
@@ -255,6 +263,7 @@ test("an operator's own limit holds after the head", async () => {
   expect((await impatient.chat()).status).toBe(502)
 })
 
+// Goal: the client has the first model's name already.
 test('no other model goes on with a stream whose head is out', async () => {
   const small = await startUpstream()
   stack.defer(small.stop)
