@@ -32,8 +32,6 @@ export function parseJsonText(text: string, limits: JsonLimits): unknown {
   } catch {
     throw invalidRequest('The body is not valid JSON.')
   }
-  // Only an escape can make one in well-formed text; engines fail on it.
-  if (/\\u[dD]/.test(text)) checkWellFormed(value, [])
   // JSON.parse takes the last of duplicate names, an upstream may take the first. The value then has fewer names than
   // the text.
   if (countNames(value) !== nameCount) throw invalidRequest('The body has a field twice.')
@@ -91,19 +89,6 @@ function countNames(value: unknown): number {
     if (isNested(field)) sum += countNames(field)
   }
   return sum
-}
-
-/** Fault invalid_request, with the path, for a value or name with a lone surrogate. Recursion: as in `countNames`. */
-function checkWellFormed(value: unknown, path: readonly string[]): void {
-  if (typeof value === 'string' && !value.isWellFormed()) {
-    const where = path.join('.').replaceAll(/\.(\d+)(?=\.|$)/g, '[$1]')
-    throw where === '' ? invalidRequest('The body has a lone surrogate.') : invalidField(where, 'has a lone surrogate.')
-  }
-  if (!isNested(value)) return
-  for (const [name, field] of Object.entries(value)) {
-    if (!name.isWellFormed()) throw invalidRequest('The body has a field name with a lone surrogate.')
-    checkWellFormed(field, [...path, name])
-  }
 }
 
 function isNested(value: unknown): value is Readonly<Record<string, unknown>> {

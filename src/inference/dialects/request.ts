@@ -4,7 +4,8 @@
 import type { Fault } from '../../base/fault.ts'
 import { invalidRequest, type JsonObject } from '../json-text.ts'
 import type { Dialect, DialectRequest, Earlier } from '../openai/dialect.ts'
-import { checkRequest, type ParsedRequest, type RequestSource } from '../openai/request.ts'
+import { Repairs } from '../openai/repairs.ts'
+import { changesWith, checkRequest, type ParsedRequest, type RequestSource } from '../openai/request.ts'
 import { namesOf, renamedFault } from './fields.ts'
 import { unmarkedJson, withMarkedNumbers } from './long-numbers.ts'
 
@@ -12,12 +13,15 @@ import { unmarkedJson, withMarkedNumbers } from './long-numbers.ts'
 export type ParsedDialect = ParsedRequest & Pick<DialectRequest, 'ignored' | 'traits'> & { readonly given: JsonObject }
 
 /** `earlier`: what the request builds on. */
-export function parseDialect(dialect: Dialect, { body, text: given }: RequestSource, earlier?: Earlier): ParsedDialect {
+export function parseDialect(dialect: Dialect, client: RequestSource, earlier?: Earlier): ParsedDialect {
+  const { body, text: given } = client
   const { chat, ignored, traits } = dialect.translate(body, null, earlier)
   try {
-    const request = checkRequest('chat', chat)
+    const repairs = new Repairs()
+    const request = checkRequest('chat', chat, repairs)
     const text = withMarks(dialect, given, earlier) ?? JSON.stringify(chat)
-    const source = { text, body: chat, sizeBytes: Buffer.byteLength(text) }
+    const changes = changesWith(client, repairs)
+    const source = { text, body: chat, sizeBytes: Buffer.byteLength(text), changes }
     return { request, source, given: body, ignored, traits }
   } catch (error) {
     const names = namesOf(dialect.names)

@@ -368,7 +368,7 @@ function prepareJob(
   read: RoutedCompletion,
 ): Job | Promise<Job> {
   const { request, operation, id, exchange, headers, account, caller, early } = admitted
-  const { body, model, isInside, request: asked, source, values, ignored, isJoined, traits } = read
+  const { body, model, isInside, request: asked, source, values, ignored, traits } = read
   const parsed = asked.model === model ? asked : { ...asked, model }
   account.model = model
   account.bodyBytes = read.bodyBytes
@@ -400,7 +400,6 @@ function prepareJob(
     source,
     values,
     ignored,
-    isJoined,
     cacheSalt,
     seal,
     headers: allHeaders,

@@ -97,7 +97,8 @@ async function askUpstream(
 ): Promise<Response> {
   const { target } = lease
   const { text, ignored } = embeddingsUpstreamBody(job, { engine: target.engine, cacheSalt: job.cacheSalt })
-  const headers = { ...job.headers, ...ignoredHeaders(deps, unlabelled(ignored, job.account.labels.tags)) }
+  const unsent = unlabelled(ignored, job.account.labels.tags)
+  const headers = { ...job.headers, ...ignoredHeaders(deps, unsent, job.source.changes) }
   const upstream = await deps.upstream.send(target, {
     path: '/embeddings',
     body: job.values?.putBack(text) ?? text,

@@ -7,7 +7,6 @@ import type { BodyLimits } from '../../http/body.ts'
 import { BusyFault, UpstreamFault } from '../failure.ts'
 import { invalidField } from '../json-text.ts'
 import { unlabelled } from '../metering/labels.ts'
-import { joinedName } from '../openai/engines/joined-messages.ts'
 import { TEXT_ONLY, unmetNeed } from '../openai/messages.ts'
 import type { GatewayRequest } from '../openai/request.ts'
 import { upstreamBody } from '../openai/upstream-body.ts'
@@ -159,7 +158,7 @@ async function tryUpstream(deps: FailoverDeps, job: Job, { lease, attempt, trace
   const { plan, source, values, cacheSalt } = job
   const { request } = plan
   const { text, ignored } = upstreamBody({ request, source }, { engine: lease.target.engine, cacheSalt })
-  const more = ignoredHeaders(deps, leftOut(job, ignored), job.isJoined ? [joinedName] : [])
+  const more = ignoredHeaders(deps, leftOut(job, ignored), source.changes)
   const merged = more === null ? job : { ...job, headers: { ...job.headers, ...more } }
   const send = (onSent: (() => void) | null) =>
     deps.upstream.send(lease.target, {

@@ -32,8 +32,6 @@ export type Job = {
   readonly values: CutValues | null
   /** Names of parts that its translation has left out. */
   readonly ignored: readonly string[]
-  /** Whether the source has messages that the client sent apart. */
-  readonly isJoined: boolean
   readonly cacheSalt: () => string
   /** Null: no receipt was asked for. */
   readonly seal: BegunSeal | null

@@ -20,6 +20,7 @@ import {
 } from '../dialects/responses/earlier.ts'
 import { isObject, type JsonObject, parseJsonText } from '../json-text.ts'
 import type { Earlier, KeptItems } from '../openai/dialect.ts'
+import { replaceHalfPairs } from '../openai/half-pairs.ts'
 import { bodyLimits } from '../openai/request.ts'
 
 /** The sender. `request`: the id of its request, for a memory that is in another process. */
@@ -249,7 +250,8 @@ class Reader {
 
 function* parsed(text: string): Turns<Kept | null> {
   yield
-  const value = parseJsonText(text, bodyLimits)
+  // An engine may have generated half a surrogate pair.
+  const value = parseJsonText(replaceHalfPairs(text), bodyLimits)
   if (!isObject(value)) return null
   const { input, output } = value
   return { input: Array.isArray(input) ? input : null, output: Array.isArray(output) ? output : [] }

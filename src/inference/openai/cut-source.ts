@@ -57,7 +57,7 @@ export function cutSource(source: RequestSource, { mark, longTexts, isSent }: Cu
     }
   }
   const cutValues = longTexts?.putBack(values) ?? values.map(utf8)
-  const cutText = { text: `{${texts.join(',')}}`, body, sizeBytes: source.sizeBytes }
+  const cutText = { text: `{${texts.join(',')}}`, body, sizeBytes: source.sizeBytes, changes: source.changes }
   return { source: cutText, mark, values: cutValues as Uint8Array<ArrayBuffer>[] }
 }
 

@@ -3,6 +3,7 @@
 
 import { stringEnd } from '../../base/json.ts'
 import { type JsonObject, membersOf } from '../json-text.ts'
+import { replaceHalfPairs } from './half-pairs.ts'
 
 type RepairedMember = 'messages' | 'tools' | 'response_format'
 
@@ -11,6 +12,8 @@ export class Repairs {
   #changed: Set<RepairedMember> | null = null
   #ignored: Set<string> | null = null
   #valuesLeft = checkedValuesMax
+  /** Whether arguments of a call had half a surrogate pair. */
+  hasHalfPairs = false
 
   /** Members whose text differs from the client's. */
   get changed(): ReadonlySet<RepairedMember> | null {
@@ -28,13 +31,16 @@ export class Repairs {
    */
   argumentsOf(args: string): string | null {
     if (args.trim() === '') return '{}'
+    const whole = replaceHalfPairs(args)
+    if (whole !== args) this.hasHalfPairs = true
+    const repaired = whole === args ? null : whole
     this.#valuesLeft -= valuesIn(args, this.#valuesLeft)
-    if (this.#valuesLeft < 0) return null
+    if (this.#valuesLeft < 0) return repaired
     try {
-      JSON.parse(args)
-      return null
+      JSON.parse(whole)
+      return repaired
     } catch {
-      return JSON.stringify({ unparsed_arguments: args })
+      return JSON.stringify({ unparsed_arguments: whole })
     }
   }
 

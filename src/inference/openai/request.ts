@@ -5,6 +5,7 @@ import { fromUtf8 } from '../../base/bytes.ts'
 import { invalidField, invalidRequest, isObject, type JsonObject, parseJsonText } from '../json-text.ts'
 import { checkSchemaBounds, relaxSchema } from '../schema-check/bounds.ts'
 import type { CompletionOperation } from '../types.ts'
+import { halfPairsName, replaceHalfPairs } from './half-pairs.ts'
 import { type ContentNeeds, parseMessages, TEXT_ONLY } from './messages.ts'
 import { Repairs, repairedText } from './repairs.ts'
 import { checkFields } from './request-fields.ts'
@@ -42,7 +43,13 @@ export type GatewayRequest = {
 }
 
 /** A body: its checked text, the text's value, and how many bytes it has. */
-export type RequestSource = { readonly text: string; readonly body: JsonObject; readonly sizeBytes: number }
+export type RequestSource = {
+  readonly text: string
+  readonly body: JsonObject
+  readonly sizeBytes: number
+  /** Names of changes that lose nothing a client could have meant, for `x-strongroom-ignored`. */
+  readonly changes: readonly string[]
+}
 
 export type ParsedRequest = { readonly request: GatewayRequest; readonly source: RequestSource }
 
@@ -62,13 +69,23 @@ export function parseSource(operation: CompletionOperation, source: RequestSourc
   const request = checkRequest(operation, source.body, repairs)
   const { changed } = repairs
   if (changed === null) return { request, source }
-  return { request, source: { ...source, text: repairedText(source.text, source.body, changed) } }
+  const changes = changesWith(source, repairs)
+  return { request, source: { ...source, text: repairedText(source.text, source.body, changed), changes } }
 }
 
 /** Any JSON object within bounds. Fault invalid_request. */
 export function readSource(bytes: Uint8Array): RequestSource {
-  const text = decode(bytes)
-  return { text, body: parseBody(text), sizeBytes: bytes.length }
+  const given = decode(bytes)
+  const text = replaceHalfPairs(given)
+  return { text, body: parseBody(text), sizeBytes: bytes.length, changes: text === given ? NONE : HALF_PAIRS }
+}
+
+const NONE: readonly string[] = []
+const HALF_PAIRS: readonly string[] = [halfPairsName]
+
+/** Returns the changes of the source and of the check. */
+export function changesWith({ changes }: RequestSource, { hasHalfPairs }: Repairs): readonly string[] {
+  return hasHalfPairs ? HALF_PAIRS : changes
 }
 
 /** Fault invalid_request. Changes the body as `repairs` says. */

@@ -33,8 +33,6 @@ export type ReadCompletion = ReadBody & {
   readonly request: GatewayRequest
   /** Names of parts that the translation has left out. */
   readonly ignored: readonly string[]
-  /** Whether the source has messages that the client sent apart. */
-  readonly isJoined: boolean
   readonly traits: ResponseTraits | null
 }
 
@@ -63,8 +61,7 @@ export function readCompletion(
     : { ...parseSource(operation, given), ignored: NONE, traits: null }
   const labels = hasLabels ? usageLabels(operation, given.body) : NO_LABELS
   const joined = request.operation === 'chat' ? joinMessages(source) : null
-  const read = { request, source: joined ?? source, isJoined: joined !== null }
-  return { ...read, values: null, labels, ...sizeOf(source), ignored, traits }
+  return { request, source: joined ?? source, values: null, labels, ...sizeOf(source), ignored, traits }
 }
 
 const NONE: readonly string[] = []

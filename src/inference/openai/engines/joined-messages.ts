@@ -16,7 +16,7 @@ export const joinedName = 'messages.joined'
 type Message = { readonly value: JsonObject; readonly text: string }
 
 /** Returns the source with joined messages; null if every template takes them as they are. */
-export function joinMessages({ text, body, sizeBytes }: RequestSource): RequestSource | null {
+export function joinMessages({ text, body, sizeBytes, changes }: RequestSource): RequestSource | null {
   const roles = rolesOf(body.messages)
   if (!mustJoin(roles)) return null
   const members = membersOf(text)
@@ -29,6 +29,7 @@ export function joinMessages({ text, body, sizeBytes }: RequestSource): RequestS
     text: `{${members.map(member => (member.name === 'messages' ? written : member.text)).join(',')}}`,
     body: { ...body, messages: joined.map(message => message.value) },
     sizeBytes,
+    changes: [joinedName, ...changes],
   }
 }
 

@@ -13,10 +13,10 @@ function read(operation: Asked, body: string) {
 
 /** The messages that an engine gets, and whether they are said to be joined. */
 function sent(operation: Asked, body: unknown) {
-  const { source, isJoined } = read(operation, JSON.stringify(body))
+  const { source } = read(operation, JSON.stringify(body))
   const { messages } = JSON.parse(source.text)
   expect(source.body.messages).toEqual(messages)
-  return { messages, isJoined }
+  return { messages, isJoined: source.changes.includes('messages.joined') }
 }
 
 const user = (content: unknown) => ({ role: 'user', content })
@@ -135,8 +135,8 @@ describe('messages of a chat', () => {
     [[system([part('a'), part('b')]), user('c')]],
   ])('%j stay as they are', messages => {
     const text = `{ "model":"m","messages": ${JSON.stringify(messages)},"seed":9007199254740993}`
-    const { source, isJoined } = read('chat', text)
-    expect({ text: source.text, isJoined }).toEqual({ text, isJoined: false })
+    const { text: sentText, changes } = read('chat', text).source
+    expect({ sentText, changes }).toEqual({ sentText: text, changes: [] })
   })
 
   // Goal: numbers that no double holds stay as written, in fields and in messages that are not joined.
