@@ -68,6 +68,10 @@ export const REASONS = {
     isCharged: false,
   },
   malformed: { message: 'The upstream sent an invalid answer.', ...ANSWER_REFUSED },
+  out_of_memory: {
+    message: 'The engine of this model is out of memory; try again later, or send a shorter prompt.',
+    ...UPSTREAM_FAILED,
+  },
   reported_error: { message: 'The upstream reported a failure.', ...UPSTREAM_FAILED },
   unfinished: { message: 'The upstream ended its answer before it was complete.', ...ANSWER_REFUSED },
   /** Only some models give as many as they are asked for: the client's choice must not count against an upstream. */
@@ -96,9 +100,9 @@ export class UpstreamFault extends Fault {
   /** Tokens to charge for the failure; null if nothing is charged or known. */
   readonly tokens: Tokens | null
 
-  constructor(reason: UpstreamReason, tokens: Tokens | null = null) {
+  constructor(reason: UpstreamReason, tokens: Tokens | null = null, cause?: unknown) {
     const { code, message }: ReasonRow = REASONS[reason]
-    super(code ?? 'upstream_failed', message)
+    super(code ?? 'upstream_failed', message, { cause })
     this.reason = reason
     this.tokens = tokens
   }
@@ -117,8 +121,8 @@ export class UpstreamFault extends Fault {
 export class BusyFault extends Fault {
   readonly retryAfterSeconds: number
 
-  constructor(message: string, retryAfterSeconds: number) {
-    super('rate_limited', message)
+  constructor(message: string, retryAfterSeconds: number, cause?: unknown) {
+    super('rate_limited', message, { cause })
     this.retryAfterSeconds = retryAfterSeconds
   }
 }

@@ -27,6 +27,7 @@ test('goal: a row that changes what follows fails', () => {
     'idle_timeout upstream_failed another-upstream ejects - -',
     'too_large upstream_failed - ejects - -',
     'malformed upstream_failed another-upstream ejects - -',
+    'out_of_memory upstream_failed another-upstream ejects retry -',
     'reported_error upstream_failed another-upstream ejects retry -',
     'unfinished upstream_failed another-upstream ejects - -',
     'wrong_dimensions upstream_failed another-upstream - - -',

@@ -11,6 +11,7 @@ import { TEXT_ONLY, unmetNeed } from '../openai/messages.ts'
 import type { GatewayRequest } from '../openai/request.ts'
 import { upstreamBody } from '../openai/upstream-body.ts'
 import { type UsageBounds, usageBounds } from '../openai/usage.ts'
+import { refusalIn } from '../refusal.ts'
 import type { Tokens } from '../types.ts'
 import { type Attempt, openAttempt, type UpstreamClient } from '../upstream/client.ts'
 import type { Owner } from '../upstream/fair-share.ts'
@@ -105,9 +106,12 @@ export async function overUpstreams(deps: FailoverDeps, job: UpstreamJob): Promi
       lease.release(healthAfter({ outcome: isAborted ? 'aborted' : 'failed', error }))
       job.account.trace?.endAttempt(isAborted ? 'aborted' : reasonOf(error))
       job.signal.throwIfAborted()
+      const refusal = refusalIn(error)
+      const where = { request: job.id, upstream: lease.target.name }
+      if (refusal !== null) deps.log.warn('engine refused', { ...where, ...refusal })
       if (!(error instanceof UpstreamFault || error instanceof BusyFault)) throw error
       const reason = reasonOf(error)
-      deps.log.warn('upstream failed', { request: job.id, upstream: lease.target.name, reason })
+      deps.log.warn('upstream failed', { ...where, reason })
       if (error instanceof UpstreamFault && !error.row.retryable) throw error
       lastFault = error
     }

@@ -3,6 +3,7 @@
 import { present } from '../../base/assert.ts'
 import { UpstreamFault } from '../failure.ts'
 import { isObject, type JsonObject } from '../json-text.ts'
+import { reportedFault } from '../refusal.ts'
 import { type ChunkTemplate, templateOf } from './chunk-template.ts'
 import { type CompletionPlan, checkFormat, checkToolChoice, publicFinishReason } from './completion-plan.ts'
 import { ChoiceCalls } from './engines/calls.ts'
@@ -101,7 +102,8 @@ export class ChunkConverter {
   }
 
   /**
-   * The chunk's JSON for the client, `end` for the upstream's [DONE], null if there is nothing to send. UpstreamFault.
+   * The chunk's JSON for the client, `end` for the upstream's [DONE], null if there is nothing to send. UpstreamFault;
+   * Faults of `reportedFault`.
    */
   convert(data: string): string | 'end' | null {
     const only = data.length > doneCharsMax ? data : data.trim()
@@ -112,7 +114,7 @@ export class ChunkConverter {
     if (only === '') return null
     const value = parseUpstreamJson(data)
     if (!isObject(value)) throw malformed()
-    if (isErrorDocument(value)) throw new UpstreamFault('reported_error')
+    if (isErrorDocument(value)) throw reportedFault(value)
     this.#usage = parseUsage(value.usage) ?? this.#usage
     if (isWithoutContent(value)) return null
     if (!Array.isArray(value.choices)) throw malformed()

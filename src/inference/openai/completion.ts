@@ -4,6 +4,7 @@
 import type { TokensSource } from '../../store/directory/usage/usage.table.ts'
 import { UpstreamFault } from '../failure.ts'
 import { isObject, type JsonObject } from '../json-text.ts'
+import { reportedFault } from '../refusal.ts'
 import type { Tokens } from '../types.ts'
 import { type CompletionPlan, checkFormat, checkToolChoice, publicFinishReason, toolCallId } from './completion-plan.ts'
 import {
@@ -46,7 +47,7 @@ export function parseCompletion(text: string, plan: CompletionPlan, counts: Toke
   const { request } = plan
   const value = parseUpstreamJson(text)
   if (!isObject(value)) throw malformed()
-  if (isErrorDocument(value)) throw new UpstreamFault('reported_error')
+  if (isErrorDocument(value)) throw reportedFault(value)
   if (!Array.isArray(value.choices)) throw malformed()
   if (value.choices.length !== request.choiceCount) throw malformed()
   const contents: string[] = []

@@ -7,9 +7,9 @@ import type { Fault } from '../../base/fault.ts'
 import type { Deadlines } from '../../base/work/deadlines.ts'
 import { createSharedTurns, type Turns } from '../../base/work/turns.ts'
 import { BusyFault, UpstreamFault } from '../failure.ts'
+import { refusalFault } from '../refusal.ts'
 import { type Connecting, connect } from './connect.ts'
 import type { Connection, UpstreamResponse } from './connection.ts'
-import { refusalFault } from './refusal.ts'
 import { type Endpoint, endpointOf, type UpstreamTarget } from './target.ts'
 
 /** `firstByteMs`: 0 for no limit. */
@@ -115,15 +115,13 @@ export class UpstreamClient {
         ? requestBytes(headOf(Buffer.byteLength(body)), body)
         : await inTurns(joined([Buffer.from(headOf(lengthOf(body))), ...body]))
     const response = await this.#sendPooled(pool, bytes, { attempt, timeoutMs: this.#timeouts.firstByteMs, onSent })
-    const { status } = response.head
-    const isRefused = status === 400 || status === 413 || status === 422
-    const fault = isRefused ? await this.#refusal(response) : headFault(response, accept)
+    const fault = hasReason(response) ? await this.#refusal(response) : headFault(response, accept)
     if (fault === null) return response
     response.abort()
     throw fault
   }
 
-  /** Reads the upstream's reason to recognize a prompt that is too long. No text of it reaches the client. */
+  /** Reads the engine's reason. No text of it reaches the client. */
   async #refusal(response: UpstreamResponse): Promise<Fault> {
     const cancelTimeout = this.#deadlines.after(refusalTimeoutMs, response.abort)
     const chunks: Uint8Array[] = []
@@ -138,7 +136,7 @@ export class UpstreamClient {
     } finally {
       cancelTimeout()
     }
-    return refusalFault(Buffer.concat(chunks).toString('utf8'))
+    return refusalFault(response.head.status, Buffer.concat(chunks).toString('utf8'))
   }
 
   /** Whether the target can be reached and lists its models. */
@@ -331,6 +329,11 @@ function* joined(pieces: readonly Uint8Array[]): Turns<Buffer> {
 
 function lengthOf(pieces: readonly Uint8Array[]): number {
   return pieces.reduce((sum, { length }) => sum + length, 0)
+}
+
+/** Whether the body of the response has the engine's reason. */
+function hasReason({ head: { status, retryAfterSeconds } }: UpstreamResponse): boolean {
+  return [400, 413, 422, 500].includes(status) || (status === 503 && retryAfterSeconds === null)
 }
 
 /** Null for a response that may be read. */

@@ -1,0 +1,181 @@
+// Why an engine refuses a request, in the gateway's own words. Pure.
+//
+// Engines quote prompts in their errors, and llama-server quotes answers that it cannot parse. So a client
+// gets a sentence of the table, with whole numbers at most. The log, which the host of a VM reads, gets the
+// row's name, a type out of a list, and lengths.
+
+import { Fault } from '../base/fault.ts'
+import { BusyFault, UpstreamFault } from './failure.ts'
+import { isObject, type JsonObject } from './json-text.ts'
+
+type RefusalRow = {
+  /** Of the engine's message. */
+  readonly pattern: RegExp
+  /** Statuses that the row is for; default: all. */
+  readonly statusMin?: number
+  /** Default: Fault invalid_request. */
+  readonly as?: 'invalid_request' | 'context_length_exceeded' | 'out_of_memory' | 'busy'
+  readonly fixedBy: 'client' | 'operator'
+  readonly message: string
+}
+
+/** Known reasons. The first row whose pattern matches counts. */
+export const REFUSALS = {
+  /** vLLM 0.6 to 0.14, SGLang 0.4 and 0.5, llama-server since b3000. */
+  context_too_long: {
+    pattern:
+      /maximum context length|longer than the (?:model's context|maximum model) length|exceeds? the available context size|context size has been exceeded/i,
+    as: 'context_length_exceeded',
+    fixedBy: 'client',
+    message: 'The prompt and the tokens asked for are longer than the context of the model.',
+  },
+  /** vLLM 0.6 to 0.14 and compatible servers, started without their two options for tools. */
+  tools_not_enabled: {
+    pattern:
+      /tool choice requires --|requires --(?:enable-auto-tool-choice|tool-call-parser|jinja)|tools param requires --jinja/i,
+    fixedBy: 'operator',
+    message: 'This model is served without tools; ask its operator to start the engine with them, or send no tools.',
+  },
+  /** vLLM ("is not a multimodal model", "At most 0 image(s)"), llama-server ("image input is not supported"). */
+  content_not_taken: {
+    pattern:
+      /not a multimodal model|at most \d+ (?:image|audio|video)|(?:image|audio|video|multimodal) inputs? (?:is|are) not supported|provide the mmproj/i,
+    fixedBy: 'client',
+    message: 'The engine of this model does not take so many images, audio or video parts; leave them out.',
+  },
+  /** vLLM (xgrammar, guidance, outlines), SGLang ("Failed to compile"), llama-server ("failed to parse grammar"). */
+  schema_not_taken: {
+    pattern:
+      /failed to (?:parse|compile|initialize) (?:the )?(?:grammar|samplers|json[ _]schema|regex)|(?:invalid|unsupported) (?:grammar|json[ _]schema)|grammar (?:error|is not)|json schema conversion failed|features? (?:that are )?not supported by xgrammar/i,
+    fixedBy: 'client',
+    message: 'The engine cannot use the schema of response_format or of a tool; simplify it.',
+  },
+  /** Jinja of vLLM, SGLang (400) and llama-server (500). */
+  chat_template: {
+    pattern:
+      /jinja|chat[ _-]?template|raise_exception|conversation roles must alternate|system message must be|while executing \w+ at line|is not callable: null/i,
+    fixedBy: 'operator',
+    message:
+      'The chat template of this model does not take these messages; ask its operator, or send them in another order.',
+  },
+  /** PyTorch of vLLM and SGLang, GGML of llama-server; a message of a 400 may quote such words. */
+  out_of_memory: {
+    pattern:
+      /out of memory|outofmemory|failed to allocate|cudamalloc failed|kv cache is full|failed to find free space/i,
+    statusMin: 500,
+    as: 'out_of_memory',
+    fixedBy: 'operator',
+    message: '',
+  },
+  /** llama-server answers 503 until its model is loaded. */
+  model_loading: {
+    pattern: /loading model|model is (?:still )?loading/i,
+    statusMin: 500,
+    as: 'busy',
+    fixedBy: 'operator',
+    message: 'The model of this upstream is loading.',
+  },
+} as const satisfies Record<string, RefusalRow>
+
+type RefusalName = keyof typeof REFUSALS
+const ROWS = Object.entries(REFUSALS) as [RefusalName, RefusalRow][]
+
+/** Longest part of a message that is searched. */
+const searchedCharsMax = 8_192
+/** A model takes minutes to load. */
+const loadingRetryS = 10
+
+/** Types of errors that name a kind; others may be any text. */
+const TYPES: readonly unknown[] = [
+  ...['BadRequestError', 'NotFoundError', 'InternalServerError', 'UnprocessableEntityError', 'ValueError'],
+  ...['invalid_request_error', 'exceed_context_size_error', 'not_supported_error', 'server_error'],
+  ...['unavailable_error', 'not_found_error', 'permission_error', 'authentication_error'],
+]
+
+/** Safe for the log: the cause of the Fault that a refusal becomes. */
+export class EngineRefusal {
+  readonly reason: RefusalName | 'unknown'
+  readonly fixedBy: RefusalRow['fixedBy'] | null
+  /** Of the engine's response. */
+  readonly status: number
+  readonly type: string | null
+  /** Length of the engine's message. */
+  readonly chars: number
+
+  constructor(
+    reason: RefusalName | null,
+    { type }: JsonObject,
+    sizes: { readonly status: number; readonly chars: number },
+  ) {
+    this.reason = reason ?? 'unknown'
+    this.fixedBy = reason === null ? null : REFUSALS[reason].fixedBy
+    this.status = sizes.status
+    this.type = TYPES.includes(type) ? String(type) : null
+    this.chars = sizes.chars
+  }
+}
+
+/** Null for a failure that is no refusal of an engine. */
+export function refusalIn(error: unknown): EngineRefusal | null {
+  return error instanceof Fault && error.cause instanceof EngineRefusal ? error.cause : null
+}
+
+/** UpstreamFault, BusyFault, or Fault context_length_exceeded or invalid_request. */
+export function refusalFault(status: number, body: string): Fault {
+  const error = errorIn(body)
+  const message = typeof error.message === 'string' ? error.message : body
+  const name = isTooLong(error) ? 'context_too_long' : nameOf(message, status)
+  const cause = new EngineRefusal(name, error, { status, chars: message.length })
+  if (name !== null) return faultOf(name, error, cause)
+  if (status >= 500) return new UpstreamFault('status', null, cause)
+  const words = 'The model does not take this request; compare its fields with the documentation.'
+  return new Fault('invalid_request', words, { cause })
+}
+
+/** The Fault for an error that an engine reports in place of a chunk or a completion. */
+export function reportedFault(document: JsonObject): Fault {
+  const error = errorOf(document)
+  const text = typeof error.message === 'string' ? error.message : ''
+  const name = isTooLong(error) ? 'context_too_long' : nameOf(text, 500)
+  const cause = new EngineRefusal(name, error, { status: 200, chars: text.length })
+  return name === null ? new UpstreamFault('reported_error', null, cause) : faultOf(name, error, cause)
+}
+
+function nameOf(message: string, status: number): RefusalName | null {
+  const searched = message.slice(0, searchedCharsMax)
+  const row = ROWS.find(([, { pattern, statusMin = 0 }]) => status >= statusMin && pattern.test(searched))
+  return row?.[0] ?? null
+}
+
+function faultOf(name: RefusalName, error: JsonObject, cause: EngineRefusal): Fault {
+  const { as = 'invalid_request', message }: RefusalRow = REFUSALS[name]
+  if (as === 'out_of_memory') return new UpstreamFault(as, null, cause)
+  if (as === 'busy') return new BusyFault(message, loadingRetryS, cause)
+  return new Fault(as, message + (as === 'context_length_exceeded' ? numbersOf(error) : ''), { cause })
+}
+
+/** llama-server's own. */
+function numbersOf({ n_prompt_tokens, n_ctx }: JsonObject): string {
+  const isCount = (value: unknown) => typeof value === 'number' && Number.isSafeInteger(value) && value >= 0
+  if (!isCount(n_prompt_tokens) || !isCount(n_ctx)) return ''
+  return ` The prompt has ${n_prompt_tokens} tokens, the context ${n_ctx}.`
+}
+
+function errorIn(body: string): JsonObject {
+  try {
+    const value: unknown = JSON.parse(body)
+    return isObject(value) ? errorOf(value) : {}
+  } catch {
+    return {}
+  }
+}
+
+function errorOf(document: JsonObject): JsonObject {
+  const { error } = document
+  if (isObject(error)) return error
+  return typeof error === 'string' ? { message: error } : document
+}
+
+function isTooLong({ code, type }: JsonObject): boolean {
+  return code === 'context_length_exceeded' || type === 'exceed_context_size_error'
+}
