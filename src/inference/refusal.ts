@@ -9,7 +9,7 @@ import { BusyFault, UpstreamFault } from './failure.ts'
 import { isObject, type JsonObject } from './json-text.ts'
 
 type RefusalRow = {
-  /** Of the engine's message. */
+  /** Searched for in the engine's message. */
   readonly pattern: RegExp
   /** Statuses that the row is for; default: all. */
   readonly statusMin?: number
@@ -96,7 +96,7 @@ const TYPES: readonly unknown[] = [
 export class EngineRefusal {
   readonly reason: RefusalName | 'unknown'
   readonly fixedBy: RefusalRow['fixedBy'] | null
-  /** Of the engine's response. */
+  /** Status of the engine's response. */
   readonly status: number
   readonly type: string | null
   /** Length of the engine's message. */

@@ -1,4 +1,4 @@
-// What an engine's error becomes: written out by engine, with the text that the engine sends.
+// Errors of engines, by engine, with the text that the engine sends.
 
 import { expect, test } from 'bun:test'
 import type { Fault } from '../../src/base/fault.ts'
@@ -188,6 +188,7 @@ test.each([
   expect(kindOf(reportedFault(document))).toBe(kind)
 })
 
+// Goal: other failures have no refusal to log.
 test('a failure that is no refusal', () => {
   expect([refusalIn(new UpstreamFault('cut')), refusalIn(new Error('x', { cause: 'y' }))]).toEqual([null, null])
 })

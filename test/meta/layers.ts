@@ -81,6 +81,7 @@ export const INNER_ORDERS = {
     ['traces'],
     ['upstream', 'worker', 'schema-check'],
     ['attestation', 'encryption', 'keys', 'limits'],
+    ['refusal.ts'],
     ['failure.ts'],
     ['types.ts', 'json-text.ts'],
   ],

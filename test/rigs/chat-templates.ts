@@ -1,5 +1,5 @@
-// Chat templates for tests, written here, with the rules of real ones: models ship them in Jinja, and engines render each
-// prompt with one. The families are those of templates that llama.cpp ships.
+// Chat templates for tests, written here, with the rules of real ones: models ship them in Jinja, and
+// engines render each prompt with one. The families are those of templates that llama.cpp ships.
 
 import { Template } from '@huggingface/jinja'
 

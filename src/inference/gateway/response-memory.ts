@@ -18,9 +18,8 @@ import {
   responseIn,
   tooMuchEarlier,
 } from '../dialects/responses/earlier.ts'
-import { isObject, type JsonObject, parseJsonText } from '../json-text.ts'
+import { isObject, type JsonObject, parseJsonText, replaceHalfPairs } from '../json-text.ts'
 import type { Earlier, KeptItems } from '../openai/dialect.ts'
-import { replaceHalfPairs } from '../openai/half-pairs.ts'
 import { bodyLimits } from '../openai/request.ts'
 
 /** The sender. `request`: the id of its request, for a memory that is in another process. */

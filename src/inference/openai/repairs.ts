@@ -2,8 +2,7 @@
 // take, and what is left out. Pure.
 
 import { stringEnd } from '../../base/json.ts'
-import { type JsonObject, membersOf } from '../json-text.ts'
-import { replaceHalfPairs } from './half-pairs.ts'
+import { type JsonObject, membersOf, replaceHalfPairs } from '../json-text.ts'
 
 type RepairedMember = 'messages' | 'tools' | 'response_format'
 

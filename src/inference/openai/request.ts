@@ -2,10 +2,16 @@
 // upstream's request: request-fields.ts and upstream-body.ts.
 
 import { fromUtf8 } from '../../base/bytes.ts'
-import { invalidField, invalidRequest, isObject, type JsonObject, parseJsonText } from '../json-text.ts'
+import {
+  invalidField,
+  invalidRequest,
+  isObject,
+  type JsonObject,
+  parseJsonText,
+  replaceHalfPairs,
+} from '../json-text.ts'
 import { checkSchemaBounds, relaxSchema } from '../schema-check/bounds.ts'
 import type { CompletionOperation } from '../types.ts'
-import { halfPairsName, replaceHalfPairs } from './half-pairs.ts'
 import { type ContentNeeds, parseMessages, TEXT_ONLY } from './messages.ts'
 import { Repairs, repairedText } from './repairs.ts'
 import { checkFields } from './request-fields.ts'
@@ -81,7 +87,8 @@ export function readSource(bytes: Uint8Array): RequestSource {
 }
 
 const NONE: readonly string[] = []
-const HALF_PAIRS: readonly string[] = [halfPairsName]
+/** Name in `x-strongroom-ignored` of a request in which U+FFFD stands for half a surrogate pair. */
+const HALF_PAIRS: readonly string[] = ['text.surrogates']
 
 /** Returns the changes of the source and of the check. */
 export function changesWith({ changes }: RequestSource, { hasHalfPairs }: Repairs): readonly string[] {

@@ -2,7 +2,7 @@
 
 import { expect, test } from 'bun:test'
 import { utf8 } from '../../../src/base/bytes.ts'
-import { replaceHalfPairs } from '../../../src/inference/openai/half-pairs.ts'
+import { replaceHalfPairs } from '../../../src/inference/json-text.ts'
 import { parseRequest, readSource } from '../../../src/inference/openai/request.ts'
 
 // Goal: every half is replaced, whole pairs and plain text that only looks like an escape stay.
