@@ -82,6 +82,10 @@ export const REASONS = {
     ...MODEL_FAILED,
   },
   not_json: { message: 'The answer is not the JSON object that the request asks for.', ...MODEL_FAILED },
+  no_summary: {
+    message: 'The model has not written a whole summary; send less, or raise max_output_tokens.',
+    ...MODEL_FAILED,
+  },
   check_unavailable: {
     message: 'The schema of the request cannot be checked now.',
     retryable: false,

@@ -24,7 +24,13 @@ export type JsonLimits = {
 
 /** The value. Fault invalid_request. */
 export function parseJsonText(text: string, limits: JsonLimits): unknown {
-  checkEscapes(text, limits)
+  return readJsonText(text, limits).value
+}
+
+/** The value, and its text with U+FFFD for each half of a surrogate pair. Fault invalid_request. */
+export function readJsonText(given: string, limits: JsonLimits): { readonly text: string; readonly value: unknown } {
+  checkEscapes(given, limits)
+  const text = replaceHalfPairs(given)
   const nameCount = checkBounds(text, limits)
   let value: unknown
   try {
@@ -35,7 +41,7 @@ export function parseJsonText(text: string, limits: JsonLimits): unknown {
   // JSON.parse takes the last of duplicate names, an upstream may take the first. The value then has fewer names than
   // the text.
   if (countNames(value) !== nameCount) throw invalidRequest('The body has a field twice.')
-  return value
+  return { text, value }
 }
 
 /** Finds escapes by native search: JSON uses the backslash for nothing else. Counting ends at the bound. */

@@ -4,7 +4,7 @@
 import type { KeyMaker, KeyRules } from '../contract/key-rules.ts'
 
 /** Operation of a client's request. */
-export type Operation = CompletionOperation | 'responses' | 'messages' | 'count_tokens' | 'embeddings'
+export type Operation = CompletionOperation | 'responses' | 'compact' | 'messages' | 'count_tokens' | 'embeddings'
 
 /** Operation of an upstream's request. */
 export type CompletionOperation = 'chat' | 'text_completion'

@@ -34,6 +34,7 @@ test('goal: a row that changes what follows fails', () => {
     'wrong_tool upstream_failed - - - charged',
     'bad_arguments upstream_failed - - - charged',
     'not_json upstream_failed - - - charged',
+    'no_summary upstream_failed - - - charged',
     'check_unavailable upstream_failed - - retry -',
     'schema_violated upstream_failed - - - charged',
   ])

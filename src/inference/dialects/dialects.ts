@@ -3,12 +3,13 @@
 import type { Dialect } from '../openai/dialect.ts'
 import type { CompletionOperation, Operation } from '../types.ts'
 import { messagesDialect } from './messages/dialect.ts'
-import { responsesDialect } from './responses/dialect.ts'
+import { compactDialect, responsesDialect } from './responses/dialect.ts'
 
-export const DIALECTS = { responses: responsesDialect, messages: messagesDialect } as const satisfies Record<
-  Exclude<Operation, CompletionOperation | 'count_tokens' | 'embeddings'>,
-  Dialect
->
+export const DIALECTS = {
+  responses: responsesDialect,
+  compact: compactDialect,
+  messages: messagesDialect,
+} as const satisfies Record<Exclude<Operation, CompletionOperation | 'count_tokens' | 'embeddings'>, Dialect>
 
 export type DialectOperation = keyof typeof DIALECTS
 

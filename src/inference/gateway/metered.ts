@@ -61,6 +61,7 @@ export const METERED = {
   createChatCompletion: ({ complete }: Handlers) => handlerOf('chat', complete),
   createCompletion: ({ complete }: Handlers) => handlerOf('text_completion', complete),
   createResponse: ({ complete }: Handlers) => handlerOf('responses', complete),
+  compactResponse: ({ complete }: Handlers) => handlerOf('compact', complete),
   createMessage: ({ complete }: Handlers) => handlerOf('messages', complete),
   countMessageTokens: ({ count }: Handlers) => handlerOf('count_tokens', count),
   createEmbeddings: ({ embed }: Handlers) => handlerOf('embeddings', embed),

@@ -18,7 +18,7 @@ import {
   responseIn,
   tooMuchEarlier,
 } from '../dialects/responses/earlier.ts'
-import { isObject, type JsonObject, parseJsonText, replaceHalfPairs } from '../json-text.ts'
+import { isObject, type JsonObject, parseJsonText } from '../json-text.ts'
 import type { Earlier, KeptItems } from '../openai/dialect.ts'
 import { bodyLimits } from '../openai/request.ts'
 
@@ -249,8 +249,7 @@ class Reader {
 
 function* parsed(text: string): Turns<Kept | null> {
   yield
-  // An engine may have generated half a surrogate pair.
-  const value = parseJsonText(replaceHalfPairs(text), bodyLimits)
+  const value = parseJsonText(text, bodyLimits)
   if (!isObject(value)) return null
   const { input, output } = value
   return { input: Array.isArray(input) ? input : null, output: Array.isArray(output) ? output : [] }

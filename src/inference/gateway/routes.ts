@@ -20,6 +20,7 @@ export const GATEWAY_OPERATIONS = {
   createChatCompletion: { method: 'POST', path: '/v1/chat/completions', isPublic: false },
   createCompletion: { method: 'POST', path: '/v1/completions', isPublic: false },
   createResponse: { method: 'POST', path: '/v1/responses', isPublic: false },
+  compactResponse: { method: 'POST', path: '/v1/responses/compact', isPublic: false },
   createMessage: { method: 'POST', path: '/v1/messages', isPublic: false },
   countMessageTokens: { method: 'POST', path: '/v1/messages/count_tokens', isPublic: false },
   createEmbeddings: { method: 'POST', path: '/v1/embeddings', isPublic: false },

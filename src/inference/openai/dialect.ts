@@ -61,6 +61,8 @@ export type ToolForms = ReadonlyMap<string, CallForm>
 export type ResponseTraits = {
   readonly echo: RequestEcho
   readonly tools: ToolForms
+  /** Whether the response is a summary for the client to keep. */
+  readonly isCompaction: boolean
   /** Id of the response before it. */
   readonly previous: string | null
   /** The request's own items, or the JSON of them; null for text that is too long to be kept. */

@@ -2,14 +2,7 @@
 // upstream's request: request-fields.ts and upstream-body.ts.
 
 import { fromUtf8 } from '../../base/bytes.ts'
-import {
-  invalidField,
-  invalidRequest,
-  isObject,
-  type JsonObject,
-  parseJsonText,
-  replaceHalfPairs,
-} from '../json-text.ts'
+import { invalidField, invalidRequest, isObject, type JsonObject, readJsonText } from '../json-text.ts'
 import { checkSchemaBounds, relaxSchema } from '../schema-check/bounds.ts'
 import type { CompletionOperation } from '../types.ts'
 import { type ContentNeeds, parseMessages, TEXT_ONLY } from './messages.ts'
@@ -82,8 +75,9 @@ export function parseSource(operation: CompletionOperation, source: RequestSourc
 /** Any JSON object within bounds. Fault invalid_request. */
 export function readSource(bytes: Uint8Array): RequestSource {
   const given = decode(bytes)
-  const text = replaceHalfPairs(given)
-  return { text, body: parseBody(text), sizeBytes: bytes.length, changes: text === given ? NONE : HALF_PAIRS }
+  const { text, value: body } = readJsonText(given, bodyLimits)
+  if (!isObject(body)) throw invalidRequest('The body must be a JSON object.')
+  return { text, body, sizeBytes: bytes.length, changes: text === given ? NONE : HALF_PAIRS }
 }
 
 const NONE: readonly string[] = []
@@ -184,12 +178,6 @@ function decode(bytes: Uint8Array): string {
     throw invalidRequest('The body is not valid UTF-8.')
   }
   return text.startsWith('\uFEFF') ? text.slice(1) : text
-}
-
-function parseBody(text: string): JsonObject {
-  const value = parseJsonText(text, bodyLimits)
-  if (!isObject(value)) throw invalidRequest('The body must be a JSON object.')
-  return value
 }
 
 function parseFlag(body: JsonObject, name: string): boolean {

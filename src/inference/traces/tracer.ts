@@ -29,6 +29,7 @@ const SPAN_OPERATIONS: Readonly<Record<Operation, TraceSpan['operation']>> = {
   chat: 'chat',
   text_completion: 'text_completion',
   responses: 'chat',
+  compact: 'chat',
   messages: 'chat',
   count_tokens: 'chat',
   embeddings: 'embeddings',

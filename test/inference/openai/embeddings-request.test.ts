@@ -97,14 +97,7 @@ describe('a request', () => {
   })
 
   test('goal: what is no JSON object, or has a field twice, is refused as a whole', () => {
-    for (const text of [
-      '',
-      '[]',
-      '"a"',
-      '{',
-      '{"model":"e","input":"a","input":"b"}',
-      '{"model":"e","input":"\\ud800"}',
-    ]) {
+    for (const text of ['', '[]', '"a"', '{', '{"model":"e","input":"a","input":"b"}']) {
       expect(paramOf(text)).not.toBeUndefined()
     }
     expect(() => parseEmbeddingsRequest(new Uint8Array([0x22, 0xff, 0x22]))).toThrow('UTF-8')

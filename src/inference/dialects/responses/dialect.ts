@@ -2,8 +2,9 @@
 
 import { present } from '../../../base/assert.ts'
 import type { Dialect } from '../../openai/dialect.ts'
+import { asCompaction } from './compaction.ts'
 import { chatOfResponse, RESPONSE_NAMES, responseForm } from './request.ts'
-import { wholeResponse } from './response.ts'
+import { compactionResponse, wholeResponse } from './response.ts'
 import { ResponsesStream } from './stream.ts'
 
 export const responsesDialect: Dialect = {
@@ -19,4 +20,17 @@ export const responsesDialect: Dialect = {
   errorDocument: error => error,
   keyHeader: null,
   idHeader: null,
+}
+
+/** The endpoint for compactions alone. Its response has fewer fields, and is never a stream. */
+export const compactDialect: Dialect = {
+  ...responsesDialect,
+  translate: (body, names, earlier) => chatOfResponse(asCompaction(body), names, earlier),
+  respond: (traits, head) => {
+    const form = responseForm(present(traits, 'traits of a compaction'), head)
+    return {
+      ...responsesDialect.respond(traits, head),
+      whole: (completion, usage) => JSON.stringify(compactionResponse(wholeResponse(completion, usage, form))),
+    }
+  },
 }

@@ -9,6 +9,7 @@ import type { Earlier, FieldNames } from '../../openai/dialect.ts'
 import { isAbsent, presentOf, textAt } from '../fields.ts'
 import { foreignText } from '../foreign.ts'
 import { CLIENT_CALLS, isClientCall, outputOf, replayedArguments } from './client-calls.ts'
+import { asksCompaction, compactionPrompt, summaryMessage } from './compaction.ts'
 import { noSuchItem } from './earlier.ts'
 import { customInput, type LoadedTools, namespaceAt, type Tools } from './tools.ts'
 
@@ -32,10 +33,12 @@ export function chatMessages({ input, instructions }: JsonObject, notes: Notes, 
     return messages
   }
   if (!Array.isArray(input)) throw invalidField('input', 'must be a text or a list of items.')
-  for (const [at, item] of input.entries()) {
+  const isCompaction = asksCompaction(input)
+  for (const [at, item] of (isCompaction ? input.slice(0, -1) : input).entries()) {
     const path = `input[${at}]`
     addItem(messages, namedItem(item, path, earlier), { path, ...notes })
   }
+  if (isCompaction) messages.push({ role: 'user', content: compactionPrompt })
   return messages
 }
 
@@ -94,14 +97,19 @@ function addItem(messages: Message[], item: unknown, place: Place): void {
     const output = type === 'tool_search_output' ? foundText(item, place.tools) : outputOf(item)
     const content = contentOf(output, { path, names }, { at, field: 'output', mayBeEmpty: true })
     messages.push({ role: 'tool', tool_call_id: callId, content })
-  } else if (typeof type === 'string' && type !== 'compaction_trigger' && type !== 'item_reference') {
+  } else if (typeof type === 'string' && type !== 'item_reference') {
+    const summary = summaryMessage(item)
+    if (summary !== null) {
+      messages.push({ ...summary })
+      return
+    }
     place.ignored.add(`input.${type}`)
     const content = foreignText(item)
     if (content !== '') messages.push({ role: 'assistant', content })
   } else {
     throw invalidField(
       `${path}.type`,
-      'must be message, a call or an output of a tool, item_reference or reasoning; shorten input yourself.',
+      'must be message, a call or an output of a tool, item_reference, reasoning, compaction or compaction_trigger.',
     )
   }
 }

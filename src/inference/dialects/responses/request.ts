@@ -15,6 +15,7 @@ import type {
   ToolForms,
 } from '../../openai/dialect.ts'
 import { flagAt, ignoreOthers, isAbsent, objectAt, presentOf, refuseChatFields, textAt } from '../fields.ts'
+import { asksCompaction } from './compaction.ts'
 import { keptCharsMax, NOTHING_EARLIER } from './earlier.ts'
 import { chatMessages, loadedTools } from './input.ts'
 import { choiceOf, Tools } from './tools.ts'
@@ -24,6 +25,7 @@ export type ResponseForm = {
   readonly head: ResponseHead
   readonly echo: RequestEcho
   readonly tools: ToolForms
+  readonly isCompaction: boolean
   /** Keeps the output for later requests; null: nothing is kept. */
   readonly keep: ((output: readonly JsonObject[]) => void) | null
 }
@@ -33,7 +35,7 @@ const REFUSED = {
   background:
     'is not supported: nothing runs on here after its request; leave it out, and take the response as a stream.',
   conversation: 'is not supported: name the response before it in previous_response_id, or send the items in input.',
-  context_management: 'is not supported; shorten input yourself.',
+  context_management: 'is not supported; shorten input yourself, or end it with an item compaction_trigger.',
   prompt: 'is not supported: no prompts are kept here; send instructions and input.',
 } as const satisfies Record<string, string>
 
@@ -74,13 +76,20 @@ export function chatOfResponse(
   const asksLogprobs = includesLogprobs(body.include, ignored) || (typeof top_logprobs === 'number' && top_logprobs > 0)
   const loaded = loadedTools(body, earlier)
   const tools = new Tools(body.tools, loaded, { names, ignored })
+  const toolChoice = choiceOf(body.tool_choice, tools)
+  const isCompaction = asksCompaction(body.input)
   const chat = presentOf({
     model: body.model,
     messages: chatMessages(body, { names, ignored, tools }, earlier),
-    tools: Array.isArray(body.tools) || loaded.length > 0 ? tools.functions : body.tools,
-    tool_choice: choiceOf(body.tool_choice, tools),
-    parallel_tool_calls,
-    response_format: format === null ? null : chatFormat(format),
+    // A summary is text.
+    ...(isCompaction
+      ? {}
+      : {
+          tools: Array.isArray(body.tools) || loaded.length > 0 ? tools.functions : body.tools,
+          tool_choice: toolChoice,
+          parallel_tool_calls,
+          response_format: format === null ? null : chatFormat(format),
+        }),
     // Not max_completion_tokens: engines that do not know that name would generate without a bound.
     max_tokens: max_output_tokens,
     temperature,
@@ -110,18 +119,21 @@ export function chatOfResponse(
   const traits: ResponseTraits = {
     echo,
     tools: tools.forms,
-    previous: typeof previous === 'string' ? previous : null,
-    input: echo.store ? { items: keptItems(body.input, earlier) } : { text: null },
+    isCompaction,
+    // A response that builds on a compaction has the summary alone.
+    previous: typeof previous === 'string' && !isCompaction ? previous : null,
+    input: echo.store ? { items: isCompaction ? [] : keptItems(body.input, earlier) } : { text: null },
   }
   return { chat, ignored: [...ignored], traits }
 }
 
-export function responseForm({ echo, tools, previous, input }: ResponseTraits, head: ResponseHead): ResponseForm {
+export function responseForm(traits: ResponseTraits, head: ResponseHead): ResponseForm {
+  const { echo, tools, isCompaction, previous, input } = traits
   const keep = echo.store ? head.keep : null
-  if (keep === null) return { head, echo: { ...echo, store: false }, tools, keep: null }
+  if (keep === null) return { head, echo: { ...echo, store: false }, tools, isCompaction, keep: null }
   // Holds the text of the input, which is shorter than its items: a stream may last for minutes.
   const inputText = inputTextOf(input)
-  return { head, echo, tools, keep: output => keep({ previous, inputText, output }) }
+  return { head, echo, tools, isCompaction, keep: output => keep({ previous, inputText, output }) }
 }
 
 /** JSON of the items; null where it is too long to be kept. */

@@ -9,6 +9,7 @@ import type { CallForm, ClientCallKind, RequestEcho, ResponseHead } from '../../
 import { cachedTokensOf, type Usage } from '../../openai/usage.ts'
 import { type ChatAnswer, readCompletion } from '../chat-answer.ts'
 import { CLIENT_CALLS } from './client-calls.ts'
+import { sealedSummary } from './compaction.ts'
 import type { ResponseForm } from './request.ts'
 import { customInputOf } from './tools.ts'
 
@@ -19,6 +20,7 @@ export type MessagePart =
 export type OutputItem =
   | { readonly kind: 'reasoning'; readonly id: string; readonly text: string }
   | { readonly kind: 'message'; readonly id: string; readonly parts: readonly MessagePart[] }
+  | { readonly kind: 'compaction'; readonly id: string; readonly text: string }
   | {
       readonly kind: 'call'
       readonly id: string
@@ -46,7 +48,7 @@ export type OutputItem =
 
 export type ItemStatus = 'in_progress' | 'completed' | 'incomplete'
 
-const ID_TAGS = { reasoning: 'rs', message: 'msg', call: 'fc', custom: 'ctc' } as const
+const ID_TAGS = { reasoning: 'rs', message: 'msg', call: 'fc', custom: 'ctc', compaction: 'cmp' } as const
 
 /** `at`: of the output. */
 export function itemId(kind: OutputItem['kind'], { id }: ResponseHead, at: number): string {
@@ -68,6 +70,8 @@ export function itemOf(item: OutputItem, status: ItemStatus): JsonObject {
       }
     case 'message':
       return { id, type: 'message', status, role: 'assistant', content: item.parts.map(partOf) }
+    case 'compaction':
+      return { id, type: 'compaction', encrypted_content: sealedSummary(item.text) }
     case 'call':
       return { id, type: 'function_call', status, ...calledOf(item), arguments: item.args }
     case 'custom':
@@ -163,16 +167,28 @@ export function responseOf(head: ResponseHead, echo: RequestEcho, state: Respons
 export function wholeResponse(
   completion: JsonObject,
   usage: Usage,
-  { head, echo, tools, keep }: ResponseForm,
+  { head, echo, tools, isCompaction, keep }: ResponseForm,
 ): JsonObject {
   const answer = readCompletion(completion)
   const incompleteReason = incompleteReasonOf(answer.finishReason)
   const status = incompleteReason === null ? 'completed' : 'incomplete'
-  const items = itemsOf(answer, { head, tools })
+  const items = isCompaction ? [compactionOf(answer.content, head)] : itemsOf(answer, { head, tools })
   // Only the last item can be cut off.
   const output = items.map((item, at) => itemOf(item, at === items.length - 1 ? status : 'completed'))
   keep?.(output)
   return responseOf(head, echo, { status, output, usage, incompleteReason, error: null })
+}
+
+/** Returns the response of the endpoint for compactions. UpstreamFault no_summary: it cannot say `incomplete`. */
+export function compactionResponse({ id, created_at, status, output, usage }: JsonObject): JsonObject {
+  if (status !== 'completed') throw new UpstreamFault('no_summary')
+  return { id, object: 'response.compaction', created_at, output, usage }
+}
+
+/** Returns the only item of a compaction. UpstreamFault no_summary without a text: the client would lose all. */
+export function compactionOf(summary: string, head: ResponseHead): OutputItem {
+  if (summary.trim() === '') throw new UpstreamFault('no_summary')
+  return { kind: 'compaction', id: itemId('compaction', head, 0), text: summary }
 }
 
 /** A response without anything has an empty message. */

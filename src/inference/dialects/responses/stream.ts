@@ -16,6 +16,7 @@ import { namedEvent, paddedEvent } from '../events.ts'
 import type { ResponseForm } from './request.ts'
 import {
   callItem,
+  compactionOf,
   formOf,
   type ItemStatus,
   incompleteReasonOf,
@@ -50,6 +51,8 @@ type CallItem = {
 
 /** An event has the whole response, with the format that the client asked for. */
 const pingsPerEvent = 6
+/** Pieces of a summary for one ping. */
+const piecesPerPing = 32
 
 export class ResponsesStream implements DialectStream {
   readonly end = sseEvent('[DONE]')
@@ -64,6 +67,9 @@ export class ResponsesStream implements DialectStream {
   #eventCount = 0
   #pingCount = 0
   #finishReason: string | null = null
+  /** Text of a compaction, whose only item comes at the end. */
+  #summary = ''
+  #summaryPieces = 0
 
   constructor(form: ResponseForm, options: DialectStreamOptions) {
     this.#form = form
@@ -87,14 +93,22 @@ export class ResponsesStream implements DialectStream {
   finish(usage: Usage): string {
     const incompleteReason = incompleteReasonOf(this.#finishReason)
     const status = incompleteReason === null ? 'completed' : 'incomplete'
+    const ended = (output: JsonObject[]) => {
+      this.#form.keep?.(output)
+      return this.#lifecycle(`response.${status}`, { status, output, usage, incompleteReason, error: null })
+    }
+    if (this.#form.isCompaction) {
+      const item = itemOf(compactionOf(this.#summary, this.#form.head), status)
+      const events = ['response.output_item.added', 'response.output_item.done']
+      return events.map(name => this.#event(name, { output_index: 0, item })).join('') + ended([item])
+    }
     let text = this.#items.length === 0 ? this.#openPart('text').text : ''
     text += this.#endText(status)
     for (const at of this.#calls.values()) text += this.#endCall(at, this.#statusAt(at, status))
     const output = this.#items.map((item, at) =>
       itemOf(closed(item, this.#statusAt(at, status)), this.#statusAt(at, status)),
     )
-    this.#form.keep?.(output)
-    return text + this.#lifecycle(`response.${status}`, { status, output, usage, incompleteReason, error: null })
+    return text + ended(output)
   }
 
   /** The output is left out: it was not checked to its end. */
@@ -120,6 +134,7 @@ export class ResponsesStream implements DialectStream {
   }
 
   #take({ reasoning, content, refusal, logprobs, pieces, finishReason }: ChatDelta): string {
+    if (this.#form.isCompaction) return this.#addSummary(content, finishReason)
     let text = ''
     if (reasoning !== '') text += this.#addText('reasoning', reasoning, [])
     if (content !== '') text += this.#addText('text', content, logprobs)
@@ -127,6 +142,15 @@ export class ResponsesStream implements DialectStream {
     for (const piece of pieces) text += this.#addPiece(piece)
     this.#finishReason ??= finishReason
     return text
+  }
+
+  /** Its pieces are no events of the API, so that pings show that the stream lives. */
+  #addSummary(content: string, finishReason: string | null): string {
+    this.#keep(content)
+    this.#summary += content
+    this.#finishReason ??= finishReason
+    this.#summaryPieces += 1
+    return this.#summaryPieces % piecesPerPing === 0 ? this.ping() : ''
   }
 
   /** Only the last item can be cut off. */

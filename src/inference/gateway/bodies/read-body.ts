@@ -41,7 +41,7 @@ export type CountedPrompt = { readonly model: string; readonly tokens: number }
 
 /** Ids of earlier responses and items that the body names; null for none. */
 export function earlierIdsOf(operation: AskedCompletion, { body }: RequestSource): EarlierIds | null {
-  const ids = operation === 'responses' ? idsIn(body) : null
+  const ids = operation === 'responses' || operation === 'compact' ? idsIn(body) : null
   return ids !== null && namesEarlier(ids) ? ids : null
 }
 

@@ -65,7 +65,7 @@ const ResponsesRequest = object(
     model: Model,
     input: {
       description:
-        'A text, or items: message (input_text, input_image, input_file, input_audio, output_text, refusal), function_call, custom_tool_call, tool_search_call, local_shell_call, shell_call, apply_patch_call, computer_call, the outputs of those, agent_message, additional_tools, item_reference. Items reasoning are left out. Of other items the text stays, and x-strongroom-ignored names them; compaction_trigger is a 400.',
+        'A text, or items: message (input_text, input_image, input_file, input_audio, output_text, refusal), function_call, custom_tool_call, tool_search_call, local_shell_call, shell_call, apply_patch_call, computer_call, the outputs of those, agent_message, additional_tools, item_reference. Items reasoning are left out. Of other items the text stays, and x-strongroom-ignored names them. With a last item compaction_trigger the response is one item compaction: a summary by the model, which the client sends instead of the items before it.',
       anyOf: [Text, array(AnyObject, { minItems: 1 })],
     },
     instructions: TextOrNull,
@@ -143,7 +143,7 @@ const ResponsesResponse = object(
         type: {
           enum: [
             ...['reasoning', 'message', 'function_call', 'custom_tool_call', 'tool_search_call', 'local_shell_call'],
-            ...['shell_call', 'apply_patch_call', 'computer_call'],
+            ...['shell_call', 'apply_patch_call', 'computer_call', 'compaction'],
           ],
         },
       }),
@@ -155,6 +155,23 @@ const ResponsesResponse = object(
     description:
       "OpenAI's Response. Instructions and tools of the request are not repeated in it. Reasoning that the model shows is an item of its own.",
     required: ['id', 'object', 'created_at', 'status', 'model', 'output', 'store', 'usage'],
+  },
+)
+
+const CompactionResponse = object(
+  {
+    id: ResponseId,
+    object: { const: 'response.compaction' },
+    created_at: Count,
+    output: array(whole({ id: Text, type: { const: 'compaction' }, encrypted_content: Text }), {
+      minItems: 1,
+      maxItems: 1,
+    }),
+    usage: whole({ input_tokens: Count, output_tokens: Count, total_tokens: Count }),
+  },
+  {
+    description: "OpenAI's compacted response: its output is sent instead of the input that it sums up.",
+    required: ['id', 'object', 'created_at', 'output', 'usage'],
   },
 )
 
@@ -236,4 +253,10 @@ const MessagesResponse = object(
   },
 )
 
-export const SHAPED_SCHEMAS = { ResponsesRequest, ResponsesResponse, MessagesRequest, MessagesResponse } as const
+export const SHAPED_SCHEMAS = {
+  ResponsesRequest,
+  ResponsesResponse,
+  CompactionResponse,
+  MessagesRequest,
+  MessagesResponse,
+} as const

@@ -236,6 +236,13 @@ const DOCUMENTS: Readonly<Record<GatewayOperation, Document>> = {
       "OpenAI's events of a response, `response.completed` or `response.incomplete` and `data: [DONE]` last. One that breaks ends with `response.failed` and `error`.",
     ),
   },
+  compactResponse: {
+    ...METERED,
+    summary: 'Summary of a conversation by the model, as an item that the client keeps',
+    description: 'As a response whose input ends with an item `compaction_trigger`. `stream` has no effect.',
+    body: { schema: 'ResponsesRequest', example: { model: 'strongroom-tiny', input: 'Hello' } },
+    success: completed('CompactionResponse', null),
+  },
   createMessage: {
     ...METERED,
     summary: 'Message, made of a chat completion',

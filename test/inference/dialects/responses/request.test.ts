@@ -253,7 +253,6 @@ describe('a refusal', () => {
     [{ text: { format: { type: 'x' } } }, 'text.format.type', /json_schema/],
     [{ text: { format: { type: 'json_schema', name: 'n', schema: 5 } } }, 'text.format.schema', /object/],
     [{ text: { format: { type: 'json_schema', schema } } }, 'text.format.name', /letters/],
-    [inItem({ type: 'compaction_trigger' }), 'input[1].type', /shorten input yourself/],
     [inItem({ type: 5 }), 'input[1].type', /item_reference/],
     [inItem({ role: 'tool', content: 'x' }), 'input[1].role', /assistant/],
     [inItem({ role: 'user', content: [] }), 'input[1].content', /text or a list/],
