@@ -108,7 +108,7 @@ export async function overUpstreams(deps: FailoverDeps, job: UpstreamJob): Promi
       job.signal.throwIfAborted()
       const refusal = refusalIn(error)
       const where = { request: job.id, upstream: lease.target.name }
-      if (refusal !== null) deps.log.warn('engine refused', { ...where, ...refusal })
+      if (refusal !== null) deps.log.warn('upstream refused', { ...where, ...refusal })
       if (!(error instanceof UpstreamFault || error instanceof BusyFault)) throw error
       const reason = reasonOf(error)
       deps.log.warn('upstream failed', { ...where, reason })
