@@ -14,6 +14,7 @@ import type { CutValues } from '../openai/cut-source.ts'
 import type { RequestSource } from '../openai/request.ts'
 import { hasCacheOfItsOwn } from '../openai/upstream-body.ts'
 import { usageBounds } from '../openai/usage.ts'
+import { refusalIn } from '../refusal.ts'
 import type { BegunSeal, ResponseSeal, Tokens } from '../types.ts'
 import type { UpstreamResponse } from '../upstream/connection.ts'
 import type { Lease, TargetHealth } from '../upstream/router.ts'
@@ -150,7 +151,7 @@ export async function respondStream(
     lease.release(healthAfter({ outcome, error }))
     if (account.trace !== null) account.trace.finishReasons = finishReasons()
     if (outcome === 'failed') {
-      const reason = error instanceof UpstreamFault ? error.reason : 'internal'
+      const reason = error instanceof UpstreamFault ? error.reason : (refusalIn(error)?.reason ?? 'internal')
       log.warn('stream failed', { request: id, upstream: lease.target.name, reason })
       account.trace?.endAttempt(reason)
     }

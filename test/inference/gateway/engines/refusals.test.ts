@@ -3,12 +3,14 @@
 import { afterEach, beforeEach, expect, test } from 'bun:test'
 import { MODEL, startGateway, target } from '../../../../scripts/rigs/gateway/server.ts'
 import {
+  delta,
   openSse,
   sendJson,
   sse,
   startUpstream,
   type TestUpstream,
 } from '../../../../scripts/rigs/gateway/upstream-server.ts'
+import { until } from '../../../../scripts/rigs/until.ts'
 
 let undo: AsyncDisposableStack
 let upstream: TestUpstream
@@ -86,6 +88,28 @@ test('a stream that begins with a refusal', async () => {
   ])
   expect(log).toContain('"reason":"context_too_long"')
   expect(log).not.toMatch(/Zanzibar|password|nobody/)
+})
+
+// Goal: an engine whose context is full within an answer ends the stream with the code, and the log has the reason.
+test('a stream that ends with a refusal', async () => {
+  const begun = Promise.withResolvers<void>()
+  upstream.behave = async response => {
+    openSse(response)
+    response.write(sse(delta({ role: 'assistant', content: 'So' })))
+    await begun.promise
+    const message = `Context size has been exceeded. ${prompt}`
+    response.end(sse({ error: { code: 500, message, type: 'server_error' } }))
+  }
+  const gateway = undo.use(await startGateway([target(upstream.url)]))
+  const answer = await gateway.post('/v1/chat/completions', { model: MODEL, messages, stream: true })
+  begun.resolve()
+  const text = await answer.text()
+  expect([answer.status, text.includes('"code":"context_length_exceeded"')]).toEqual([200, true])
+  await until('the request is accounted', 60_000, async () => (await gateway.records()).length === 1)
+  const log = (await gateway.log()).join('\n')
+  expect(log).toContain('"message":"stream failed"')
+  expect(log).toContain('"reason":"context_too_long"')
+  expect(text + log).not.toMatch(/Zanzibar|password|nobody/)
 })
 
 // Goal: memory that ran out is the upstream's failure, which a client may try again.
