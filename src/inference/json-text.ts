@@ -101,14 +101,13 @@ function isNested(value: unknown): value is Readonly<Record<string, unknown>> {
   return typeof value === 'object' && value !== null
 }
 
-/** Stands for half of a surrogate pair: agents cut texts between two code units, and engines fail on the half. */
-const replacement = '\\ufffd'
+/** Digits of U+FFFD, which stands for half a surrogate pair: agents cut texts in two, and engines fail on a half. */
+const replacement = 'fffd'
 
 /** Returns the JSON with U+FFFD for each half of a pair. In text from UTF-8 only an escape can make one. */
 export function replaceHalfPairs(json: string): string {
   if (!/\\u[dD]/.test(json)) return json
-  const pieces: string[] = []
-  let kept = 0
+  let replaced: Buffer | null = null
   let escapeChars = 2
   for (let at = json.indexOf('\\'); at >= 0; at = json.indexOf('\\', at + escapeChars)) {
     const half = halfAt(json, at)
@@ -118,12 +117,11 @@ export function replaceHalfPairs(json: string): string {
       escapeChars = 12
       continue
     }
-    pieces.push(json.slice(kept, at), replacement)
-    kept = at + 6
+    // In place: as many pieces of text as a body may have halves would take five times as long.
+    replaced ??= Buffer.from(json, 'utf16le')
+    for (let digit = 0; digit < 4; digit += 1) replaced[2 * (at + 2 + digit)] = replacement.charCodeAt(digit)
   }
-  if (pieces.length === 0) return json
-  pieces.push(json.slice(kept))
-  return pieces.join('')
+  return replaced?.toString('utf16le') ?? json
 }
 
 /** Returns which half of a pair the escape stands for; null for other text. */

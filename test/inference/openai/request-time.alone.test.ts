@@ -32,6 +32,14 @@ test.each([
   expect(leastMs(() => expect(() => parseRequest('chat', bytes)).toThrow('more than 699051 escapes'))).toBeLessThan(40)
 })
 
+// Goal: as many halves of surrogate pairs as a body may have take a few times as long as whole pairs.
+test('time for 4 MiB of half pairs', () => {
+  const bytes = chatOf(unitsOf('\\ud83d'))
+  expect(leastMs(() => expect(parseRequest('chat', bytes).source.changes).toEqual(['text.surrogates']))).toBeLessThan(
+    200,
+  )
+})
+
 // Goal: no body of 4 MiB holds the event loop for long; millions of values took from a tenth of a second to five
 // seconds.
 test.each([
