@@ -23,7 +23,6 @@ import type { BodySender, EncryptedExchange, Operation } from '../types.ts'
 import { earlierTexts, type LargeBodies, type LargeCompletion, smallBytesMax } from './bodies/large-bodies.ts'
 import { type AskedCompletion, earlierIdsOf, type ReadCompletion, readCompletion } from './bodies/read-body.ts'
 import { cacheOwnerOf, type EarlierRequest, findEarlier, keeperOf, keepsItems } from './earlier-items.ts'
-import { EarlyHead } from './early-head.ts'
 import type { Enter, EnteredCaller, Entry } from './enter.ts'
 import { completeJob, type FailoverDeps } from './failover.ts'
 import { answering, requireModel, type ServedModels } from './models.ts'
@@ -38,7 +37,8 @@ import {
   type ResponseHeaders,
   refusalResponse,
 } from './responses.ts'
-import type { StreamLimits } from './stream.ts'
+import { EarlyHead } from './streams/early-head.ts'
+import type { StreamLimits } from './streams/stream.ts'
 
 /** Services that completions use. */
 export type CompletionServices = ReceiptDeps & {

@@ -19,9 +19,9 @@ import type { BegunSeal, ResponseSeal, Tokens } from '../types.ts'
 import type { UpstreamResponse } from '../upstream/connection.ts'
 import type { Lease, TargetHealth } from '../upstream/router.ts'
 import type { UpstreamTarget } from '../upstream/target.ts'
-import type { EarlyHead } from './early-head.ts'
 import { jsonTextResponse, publicErrorOf, type ResponseHeaders, streamResponse } from './responses.ts'
-import { openStream, type StreamEnd, type StreamLimits } from './stream.ts'
+import type { EarlyHead } from './streams/early-head.ts'
+import { openStream, type StreamEnd, type StreamLimits } from './streams/stream.ts'
 
 /** One admitted request whose body has been checked. */
 export type Job = {

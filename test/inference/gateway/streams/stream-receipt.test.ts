@@ -7,7 +7,7 @@ import { delta, sse } from '../../../../scripts/rigs/gateway/upstream-server.ts'
 import { present } from '../../../../src/base/assert.ts'
 import { fromUtf8, utf8 } from '../../../../src/base/bytes.ts'
 import { createDeadlines } from '../../../../src/base/work/deadlines.ts'
-import { openStream } from '../../../../src/inference/gateway/stream.ts'
+import { openStream } from '../../../../src/inference/gateway/streams/stream.ts'
 import { parseRequest } from '../../../../src/inference/openai/request.ts'
 import type { UpstreamResponse } from '../../../../src/inference/upstream/connection.ts'
 

@@ -9,7 +9,7 @@ import { type Behaviour, delta, openSse, sse, startUpstream } from '../../../../
 import { until } from '../../../../scripts/rigs/until.ts'
 import { present } from '../../../../src/base/assert.ts'
 import { utf8 } from '../../../../src/base/bytes.ts'
-import { openStream } from '../../../../src/inference/gateway/stream.ts'
+import { openStream } from '../../../../src/inference/gateway/streams/stream.ts'
 import { parseRequest } from '../../../../src/inference/openai/request.ts'
 import type { BodySink, UpstreamResponse } from '../../../../src/inference/upstream/connection.ts'
 import { eventsOf } from '../../../rigs/gateway/openai-schema.ts'

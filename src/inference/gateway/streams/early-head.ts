@@ -2,12 +2,12 @@
 // for minutes, and clients take silence for a failure and ask again from the beginning. Effects: the client's
 // connection.
 
-import { utf8 } from '../../base/bytes.ts'
-import type { Deadlines } from '../../base/work/deadlines.ts'
-import { ChunkStream, type ChunkStreamLimits } from '../openai/chunk-stream.ts'
-import type { CompletionPlan } from '../openai/completion-plan.ts'
-import { errorBody, type ResponseHeaders, streamResponse } from './responses.ts'
-import { type Outlet, type OutletUser, openOutlet, type ReadBy } from './stream-outlet.ts'
+import { utf8 } from '../../../base/bytes.ts'
+import type { Deadlines } from '../../../base/work/deadlines.ts'
+import { ChunkStream, type ChunkStreamLimits } from '../../openai/chunk-stream.ts'
+import type { CompletionPlan } from '../../openai/completion-plan.ts'
+import { errorBody, type ResponseHeaders, streamResponse } from '../responses.ts'
+import { type Outlet, type OutletUser, openOutlet, type ReadBy } from './outlet.ts'
 
 /** How long an upstream may take to refuse a request, or to begin, before the client gets the head. */
 const headAfterMs = 1_000

@@ -1,20 +1,20 @@
 // A streamed completion: reads the upstream's bytes and sends checked events as fast as the client reads. Effects:
 // reads one response.
 
-import { receiptComment } from '../../attest/receipt/response.ts'
-import { utf8 } from '../../base/bytes.ts'
-import type { Deadlines, MovingDeadline } from '../../base/work/deadlines.ts'
-import type { TokensSource } from '../../store/directory/usage/usage.table.ts'
-import { UpstreamFault } from '../failure.ts'
-import { type Batch, ChunkStream, type ChunkStreamLimits } from '../openai/chunk-stream.ts'
-import type { TokenCounts } from '../openai/completion.ts'
-import type { CompletionPlan } from '../openai/completion-plan.ts'
-import { isPlausible, tokensOf, type Usage, usageOf, withoutCached } from '../openai/usage.ts'
-import type { ResponseSeal, Tokens } from '../types.ts'
-import type { BodyFlow, BodySink, UpstreamResponse } from '../upstream/connection.ts'
+import { receiptComment } from '../../../attest/receipt/response.ts'
+import { utf8 } from '../../../base/bytes.ts'
+import type { Deadlines, MovingDeadline } from '../../../base/work/deadlines.ts'
+import type { TokensSource } from '../../../store/directory/usage/usage.table.ts'
+import { UpstreamFault } from '../../failure.ts'
+import { type Batch, ChunkStream, type ChunkStreamLimits } from '../../openai/chunk-stream.ts'
+import type { TokenCounts } from '../../openai/completion.ts'
+import type { CompletionPlan } from '../../openai/completion-plan.ts'
+import { isPlausible, tokensOf, type Usage, usageOf, withoutCached } from '../../openai/usage.ts'
+import type { ResponseSeal, Tokens } from '../../types.ts'
+import type { BodyFlow, BodySink, UpstreamResponse } from '../../upstream/connection.ts'
+import { errorBody } from '../responses.ts'
 import { type EarlyHead, pingEveryMs } from './early-head.ts'
-import { errorBody } from './responses.ts'
-import { type Outlet, openOutlet, type ReadBy } from './stream-outlet.ts'
+import { type Outlet, openOutlet, type ReadBy } from './outlet.ts'
 
 export type StreamLimits = ChunkStreamLimits & {
   /** Between two events; comments and incomplete events do not count. */

@@ -4,7 +4,7 @@
 // Bun 1.4.5: a write returns a promise only while the socket is full, and copies its argument). Readers in this
 // process, such as encryption, get a pulled stream, because Bun has no backpressure for readers of a direct stream.
 
-import { utf8 } from '../../base/bytes.ts'
+import { utf8 } from '../../../base/bytes.ts'
 
 export type Outlet = {
   /**
