@@ -38,7 +38,7 @@ const MODEL_FAILED = {
 /** Every reason. The names go to the log. */
 export const REASONS = {
   none_healthy: {
-    message: 'No upstream of this model is available.',
+    message: 'No engine of this model answers now. Try again in a minute; if that does not help, tell the operator.',
     retryable: false,
     countsAgainstHealth: false,
     clientShouldRetry: true,
@@ -46,20 +46,40 @@ export const REASONS = {
   },
   unattested: {
     code: 'attestation_unavailable',
-    message: 'The upstream of this model has not shown the evidence that it has to show.',
+    message:
+      'The engine of this model has not proved itself yet, so it gets no prompt. Try again later, or tell the operator.',
     retryable: true,
     countsAgainstHealth: false,
     clientShouldRetry: true,
     isCharged: false,
   },
-  unreachable: { message: 'The upstream cannot be reached.', ...UPSTREAM_FAILED },
-  first_byte_timeout: { message: 'The upstream did not answer in time.', ...ANSWER_REFUSED },
-  status: { message: 'The upstream failed.', ...UPSTREAM_FAILED },
-  credentials: { message: 'The upstream does not accept the key of this gateway.', ...NOT_SERVED },
-  no_such_route: { message: 'The upstream does not serve this model or endpoint.', ...NOT_SERVED },
+  unreachable: {
+    message: 'The engine of this model cannot be reached. Try again in a minute, or tell the operator.',
+    ...UPSTREAM_FAILED,
+  },
+  first_byte_timeout: {
+    message:
+      'The engine sent nothing within the time limit of the operator. Send a shorter prompt, or tell the operator.',
+    ...ANSWER_REFUSED,
+  },
+  status: {
+    message: 'The engine of this model failed. Try again, or tell the operator, whose log has the reason.',
+    ...UPSTREAM_FAILED,
+  },
+  credentials: {
+    message: 'The engine of this model does not accept the key of this gateway. Tell the operator.',
+    ...NOT_SERVED,
+  },
+  no_such_route: {
+    message: 'The engine does not serve this model or this route. Tell the operator, or choose another model.',
+    ...NOT_SERVED,
+  },
   content_type: { message: 'The upstream sent an answer of another kind.', ...ANSWER_REFUSED },
   cut: { message: 'The answer of the upstream was cut short.', ...UPSTREAM_FAILED },
-  idle_timeout: { message: 'The upstream fell silent.', ...ANSWER_REFUSED },
+  idle_timeout: {
+    message: 'The engine stopped in the middle of the answer. Try again, or tell the operator.',
+    ...ANSWER_REFUSED,
+  },
   too_large: {
     message: 'The answer of the upstream is too large.',
     retryable: false,

@@ -175,5 +175,5 @@ function decoded(item: string): string | null {
 
 /** Fault not_found. */
 export function noSuchModel(): Fault {
-  return new Fault('not_found', 'There is no such model; see /v1/models.')
+  return new Fault('not_found', 'This key has no model of that name. Choose one of those that GET /v1/models lists.')
 }

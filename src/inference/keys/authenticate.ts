@@ -152,5 +152,8 @@ function budgetOf({ budgetNanoUsd, budgetTokens }: Pick<GatewayKey, 'budgetNanoU
 }
 
 function unauthenticated(): Fault {
-  return new Fault('unauthenticated', 'The API key is missing or invalid.')
+  return new Fault(
+    'unauthenticated',
+    'The API key is missing, wrong, expired or revoked. Check the key that your program sends, or ask the operator for one.',
+  )
 }

@@ -176,7 +176,7 @@ export class Budgets {
     const untilEnd = Math.ceil((monthEndMs(month) - this.#deps.clock.nowMs()) / 1000)
     return new BudgetFault(
       `The ${kind === 'tokens' ? 'token' : 'money'} budget of ${whose} for ${month} has no room for what this request can cost at most; ` +
-        `a smaller max_tokens costs less. It begins anew at ${iso(monthEndMs(month))}.`,
+        `a smaller max_tokens costs less, and the operator can raise the budget. It begins anew at ${iso(monthEndMs(month))}.`,
       {
         retryAfterSeconds: mayFitSoon ? soonSeconds : Math.max(1, Math.min(retryAfterSecondsMax, untilEnd)),
         mayFitSoon,

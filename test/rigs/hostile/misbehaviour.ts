@@ -10,7 +10,7 @@ import {
   USAGE,
 } from '../../../scripts/rigs/gateway/upstream-server.ts'
 
-export const SECRETS = ['upstream-key-canary', 'engine', '127.0.0.1', 'leaky']
+export const SECRETS = ['upstream-key-canary', 'engine-', 'engine_', '127.0.0.1', 'leaky']
 const HELLO = sse(delta({ role: 'assistant', content: 'Hi' }))
 /** Chunks of one form, by which the last ones are found; misbehaviour begins where the next could come. */
 export const FORMED = [' a', ' b', ' c', ' "d"\n'].map(content => sse(delta({ content })))

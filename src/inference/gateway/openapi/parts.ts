@@ -106,13 +106,14 @@ export const FAILURES = {
   Unauthenticated: {
     ...COMMON_FAILURES.unauthenticated,
     description: 'Missing, invalid or inactive key; decided before the body is read.',
-    message: 'The API key is missing or invalid.',
+    message:
+      'The API key is missing, wrong, expired or revoked. Check the key that your program sends, or ask the operator for one.',
   },
   NotFound: {
     fault: 'not_found',
     description:
       'Unknown model, receipt or route. Of a route it names those that there are: with a good key all, else the public ones.',
-    message: 'There is no such model; see /v1/models.',
+    message: 'This key has no model of that name. Choose one of those that GET /v1/models lists.',
   },
   MethodNotAllowed: { ...COMMON_FAILURES.methodNotAllowed, message: 'The methods here are POST.' },
   BodyTimeout: { ...COMMON_FAILURES.bodyTimeout, message: 'The body did not arrive within 30000 ms.' },
@@ -147,7 +148,8 @@ export const FAILURES = {
   UpstreamFailed: {
     fault: 'upstream_failed',
     description: 'No upstream is available, or its response is invalid.',
-    message: 'The upstream did not answer in time.',
+    message:
+      'The engine sent nothing within the time limit of the operator. Send a shorter prompt, or tell the operator.',
   },
   Unavailable: {
     fault: 'metering_unavailable',
