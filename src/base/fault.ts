@@ -23,6 +23,12 @@ export const FAULTS = {
   body_too_large: { wire: 'invalid_request', status: 413, remedy: 'send a smaller body' },
   body_timeout: { wire: 'invalid_request', status: 408, remedy: 'send the whole body sooner' },
   method_not_allowed: { wire: 'invalid_request', status: 405, remedy: 'use a method that the Allow header names' },
+  unsupported_media_type: {
+    wire: 'invalid_request',
+    status: 415,
+    remedy: 'send the body without Content-Encoding, or as gzip or zstd',
+  },
+  upgrade_required: { wire: 'invalid_request', status: 426, remedy: 'send the request as an HTTP POST' },
   context_length_exceeded: { wire: 'invalid_request', remedy: 'send a shorter prompt, or a smaller max_tokens' },
   unauthenticated: { wire: 'unauthenticated', remedy: 'send a valid key as a Bearer token' },
   forbidden: { wire: 'forbidden', remedy: 'use a key that is allowed to do this' },

@@ -16,6 +16,8 @@ export type AcceptedBody = {
   readonly bytesMax: number
   /** Charsets that Content-Type may name. JSON is UTF-8 by definition (RFC 8259 8.1): `any` ignores the parameter. */
   readonly charset: 'utf-8' | 'any'
+  /** Whether the caller decodes bodies, and checks Content-Encoding itself. */
+  readonly mayBeCoded?: true
 }
 
 /** The body as strict JSON. Faults: invalid_request, body_too_large, body_timeout. */
@@ -33,7 +35,7 @@ export async function readJson(request: Request, limits: JsonLimits, deadlines: 
  * Checks the headers before the body is read: declared length, and plain JSON. A body without a Content-Type counts as
  * JSON, because the contract asks for no header. Faults: body_too_large, invalid_request.
  */
-export function checkBodyHeaders(headers: Headers, { bytesMax, charset }: AcceptedBody): void {
+export function checkBodyHeaders(headers: Headers, { bytesMax, charset, mayBeCoded }: AcceptedBody): void {
   const length = headers.get('content-length')
   if (length !== null && Number(length) > bytesMax) throw tooLarge(bytesMax)
   const type = headers.get('content-type')
@@ -41,7 +43,7 @@ export function checkBodyHeaders(headers: Headers, { bytesMax, charset }: Accept
     throw new Fault('invalid_request', 'The Content-Type header must be application/json.')
   }
   const encoding = headers.get('content-encoding')
-  if (encoding !== null && encoding !== '' && encoding.toLowerCase() !== 'identity') {
+  if (mayBeCoded !== true && encoding !== null && encoding !== '' && encoding.toLowerCase() !== 'identity') {
     throw new Fault('invalid_request', 'The Content-Encoding header must be left out; compressed bodies are not read.')
   }
 }
@@ -149,7 +151,7 @@ async function readPieces(
   { lengthBytes, bytesMax }: PieceLimits,
   discardAll: () => Promise<void>,
 ): Promise<Uint8Array | null> {
-  const body = new GrowingBytes(lengthBytes === null ? firstBytes : Math.min(lengthBytes, bytesMax))
+  const body = new GrowingBytes(lengthBytes === null ? firstBytes : Math.min(lengthBytes, bytesMax), bytesMax)
   for (let next = await reader.read(); !next.done; next = await reader.read()) {
     if (body.length + next.value.length > bytesMax) {
       await discardAll()
@@ -164,12 +166,14 @@ const firstBytes = 65_536
 /** Copied in one turn of the event loop. */
 const copiedPerTurn = 524_288
 
-/** Bytes whose memory doubles as they come, copied in turns of the event loop. */
-class GrowingBytes {
+/** Bytes whose memory doubles as they come, up to `bytesMax`, copied in turns of the event loop. */
+export class GrowingBytes {
+  readonly #bytesMax: number
   #bytes: Uint8Array
   #length = 0
 
-  constructor(capacityBytes: number) {
+  constructor(capacityBytes: number, bytesMax: number) {
+    this.#bytesMax = bytesMax
     this.#bytes = new Uint8Array(capacityBytes)
   }
 
@@ -179,7 +183,8 @@ class GrowingBytes {
 
   async add(piece: Uint8Array): Promise<void> {
     if (this.#length + piece.length > this.#bytes.length) {
-      const larger = new Uint8Array(Math.max(2 * this.#bytes.length, this.#length + piece.length))
+      const doubled = Math.min(2 * this.#bytes.length, this.#bytesMax)
+      const larger = new Uint8Array(Math.max(doubled, this.#length + piece.length))
       await copyInTurns(larger, this.whole(), 0)
       this.#bytes = larger
     }
@@ -242,6 +247,6 @@ export function discardRest(reader: Reader, deadlines: Deadlines): Promise<void>
   })
 }
 
-function tooLarge(bytesMax: number): Fault {
+export function tooLarge(bytesMax: number): Fault {
   return new Fault('body_too_large', `The body is larger than ${bytesMax} bytes.`)
 }

@@ -20,6 +20,8 @@ test('goal: a row that gets another status or wire code fails', () => {
     'body_too_large 413 invalid_request',
     'body_timeout 408 invalid_request',
     'method_not_allowed 405 invalid_request',
+    'unsupported_media_type 415 invalid_request',
+    'upgrade_required 426 invalid_request',
     'context_length_exceeded 400 invalid_request',
     'unauthenticated 401 unauthenticated',
     'forbidden 403 forbidden',

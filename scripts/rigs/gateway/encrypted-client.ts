@@ -50,14 +50,14 @@ export async function postEncrypted(
 ): Promise<EncryptedResponse> {
   const { suite = 'x25519', headers = {}, change = bytes => bytes, key = KEY } = init
   const keys = init.keys ?? (await gateway.publicKeys())
-  const text = typeof body === 'string' ? body : JSON.stringify(body)
+  const plain = body instanceof Uint8Array ? body : utf8(typeof body === 'string' ? body : JSON.stringify(body))
   const options = { keys, suite, random: systemRandom }
   const bound = { method: 'POST', target: path, headers: new Headers({ authorization: `Bearer ${key}` }) }
   const epoch = fromHex(init.epoch ?? '')
   const request =
     init.epoch === undefined || epoch === null
-      ? await sealRequest(options, utf8(text))
-      : await (await SealingSession.open(options)).seal(utf8(text), { binding: bindingOf(bound), epoch })
+      ? await sealRequest(options, plain)
+      : await (await SealingSession.open(options)).seal(plain, { binding: bindingOf(bound), epoch })
   const response = await fetch(gateway.url + path, {
     method: 'POST',
     body: change(request.body) as Uint8Array<ArrayBuffer> | ReadableStream<Uint8Array>,

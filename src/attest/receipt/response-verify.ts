@@ -23,7 +23,7 @@ import { createResponseChain, requestDigest } from './response-sign.ts'
 export type ResponseQuestion = {
   /** The gateway's keys. Trust them only if the verdict on its attestation receipt is good. */
   readonly keys: PublicKeys
-  /** The exact body of the request. */
+  /** The exact body of the request, without a Content-Encoding. */
   readonly request: Uint8Array
   /** The exact body of the response; of a stream, without the receipt in it (`splitResponse`). */
   readonly response: Uint8Array

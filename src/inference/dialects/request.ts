@@ -13,7 +13,11 @@ import { unmarkedJson, withMarkedNumbers } from './long-numbers.ts'
 export type ParsedDialect = ParsedRequest & Pick<DialectRequest, 'ignored' | 'traits'> & { readonly given: JsonObject }
 
 /** `earlier`: what the request builds on. */
-export function parseDialect(dialect: Dialect, client: RequestSource, earlier?: Earlier): ParsedDialect {
+export function parseDialect(
+  dialect: Pick<Dialect, 'translate' | 'names'>,
+  client: RequestSource,
+  earlier?: Earlier,
+): ParsedDialect {
   const { body, text: given } = client
   const { chat, ignored, traits } = dialect.translate(body, null, earlier)
   try {
@@ -31,7 +35,7 @@ export function parseDialect(dialect: Dialect, client: RequestSource, earlier?: 
 }
 
 /** The chat request's text where it has numbers that no double holds; null where it has none. */
-function withMarks(dialect: Dialect, given: string, earlier: Earlier | undefined): string | null {
+function withMarks(dialect: Pick<Dialect, 'translate'>, given: string, earlier: Earlier | undefined): string | null {
   const marked = withMarkedNumbers(given, tooManyNumbers)
   if (marked === null) return null
   const { chat } = dialect.translate(JSON.parse(marked), null, earlier)

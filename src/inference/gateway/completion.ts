@@ -2,28 +2,29 @@
 // closed: the account of a request is closed exactly once, however the request ends.
 
 import type { Clock } from '../../base/clock.ts'
-import { Fault } from '../../base/fault.ts'
 import type { RandomBytes } from '../../base/ids.ts'
 import type { TurnEnd } from '../../base/work/turn-end.ts'
 import { createSharedTurns } from '../../base/work/turns.ts'
-import { checkBodyHeaders, discardBody, discardTooLarge, readBody } from '../../http/body.ts'
+import { discardBody, discardTooLarge } from '../../http/body.ts'
 import { DIALECTS, dialectOf, hasDialect } from '../dialects/dialects.ts'
 import { namesOf, renamedFault } from '../dialects/fields.ts'
 import { type EarlierIds, mustStayInside } from '../dialects/responses/earlier.ts'
 import { BusyFault, UpstreamFault } from '../failure.ts'
 import type { BodyRoom } from '../limits/body-room.ts'
-import { estimateTokens, NO_TOKENS, type RequestAccount } from '../metering/account.ts'
+import { NO_TOKENS, type RequestAccount } from '../metering/account.ts'
 import type { Dialect, Earlier } from '../openai/dialect.ts'
-import { textBytesMax } from '../openai/long-texts.ts'
 import type { Obfuscate } from '../openai/obfuscation.ts'
 import { type RequestSource, readSource } from '../openai/request.ts'
 import type { SchemaChecks } from '../schema-check/service.ts'
 import type { BeginTrace } from '../traces/tracer.ts'
-import type { BodySender, EncryptedExchange, Operation } from '../types.ts'
+import type { EncryptedExchange, Operation } from '../types.ts'
+import type { DecodeBody } from './bodies/coding.ts'
 import { earlierTexts, type LargeBodies, type LargeCompletion, smallBytesMax } from './bodies/large-bodies.ts'
 import { type AskedCompletion, earlierIdsOf, type ReadCompletion, readCompletion } from './bodies/read-body.ts'
+import { bodyFault, largeBytesOf, readRequestBody, tokensToReserve } from './bodies/request-body.ts'
 import { cacheOwnerOf, type EarlierRequest, findEarlier, keeperOf, keepsItems } from './earlier-items.ts'
-import type { Enter, EnteredCaller, Entry } from './enter.ts'
+import { EarlyHead } from './early-head.ts'
+import { type Enter, type EnteredCaller, type Entry, withKeyFrom } from './enter.ts'
 import { completeJob, type FailoverDeps } from './failover.ts'
 import { answering, requireModel, type ServedModels } from './models.ts'
 import { beginSeal, type ReceiptDeps } from './receipts.ts'
@@ -64,6 +65,7 @@ export type CompletionDeps = CompletionServices &
     readonly responses: ResponseMemory
     readonly bodyRoom: BodyRoom
     readonly largeBodies: LargeBodies
+    readonly decodeBody: DecodeBody
     /** Where requests wait for the others of their turn, whose bodies have come as well. */
     readonly bodiesOfTurn: TurnEnd
     readonly obfuscate: Obfuscate
@@ -83,13 +85,6 @@ export type Received<Asked extends Operation> = {
 export type MeteredHandler<Asked extends Operation> = (request: Request, received: Received<Asked>) => Promise<Response>
 export type CompletionHandler = MeteredHandler<AskedCompletion>
 
-/** Reserved for the completion until its tokens are counted. */
-const completionTokensReserved = 256
-/** Assumed for a large body. */
-const largeBytesReserved = 262_144
-/** Assumed for a body without Content-Length. */
-const chunkedBytesReserved = 16_384
-
 export function createCompletionHandler(deps: CompletionDeps): CompletionHandler {
   return createMeteredHandler(deps, (admitted, body) => {
     if (body.length > smallBytesMax) return answerLarge(deps, admitted, { body, earlier: null, insideField: null })
@@ -101,7 +96,7 @@ export function createCompletionHandler(deps: CompletionDeps): CompletionHandler
 }
 
 export type MeteredDeps = CompletionServices &
-  Pick<CompletionDeps, 'limits' | 'log' | 'deadlines' | 'bodyRoom' | 'largeBodies' | 'bodiesOfTurn'>
+  Pick<CompletionDeps, 'limits' | 'log' | 'deadlines' | 'bodyRoom' | 'largeBodies' | 'decodeBody' | 'bodiesOfTurn'>
 
 /**
  * The life of every metered request, in one function: admission before the body is read, the body, `respond`, which
@@ -114,11 +109,17 @@ export function createMeteredHandler<Asked extends Operation>(
 ): MeteredHandler<Asked> {
   return async (request, { operation, id, exchange }) => {
     const dialect = dialectOf(operation)
-    const fault = bodyFault(request.headers, bytesMaxOf(deps.limits, request.headers, { operation, exchange }))
+    const fault = bodyFault(request.headers, deps.limits, { operation, exchange })
     const tokens = tokensToReserve(request.headers, { operation, exchange })
     let entry: Entry
     try {
-      const asked = deps.enter({ id, operation, headers: keyHeadersOf(request.headers, dialect), fault, tokens })
+      const asked = deps.enter({
+        id,
+        operation,
+        headers: withKeyFrom(request.headers, dialect?.keyHeader ?? null),
+        fault,
+        tokens,
+      })
       entry = asked instanceof Promise ? await asked : asked
     } catch (error) {
       if (fault !== null) await discardTooLarge(error, request, deps.deadlines)
@@ -145,7 +146,7 @@ async function answerAdmitted<Asked extends Operation>(
   admitted: Omit<AdmittedRequest<Asked>, 'takeRoom'>,
   respond: (admitted: AdmittedRequest<Asked>, body: Uint8Array) => Promise<Response>,
 ): Promise<Response> {
-  const { request, operation, id, exchange, caller } = admitted
+  const { request, caller } = admitted
   const held: (() => void)[] = []
   const takeRoom = (bytes: number) => void held.push(deps.bodyRoom.take(bytes, caller.organizationId))
   let mayRead = false
@@ -153,8 +154,7 @@ async function answerAdmitted<Asked extends Operation>(
     const largeBytes = largeBytesOf(request.headers)
     if (largeBytes > 0) takeRoom(largeBytes)
     mayRead = true
-    const sender = { keyDigest: caller.keyDigest, request: id }
-    const body = await readPlainBody(deps, request, { operation, exchange, sender })
+    const body = await readRequestBody(deps, { ...admitted, takeRoom })
     const turnEnd = deps.bodiesOfTurn()
     if (turnEnd !== null) await turnEnd
     return await respond({ ...admitted, takeRoom }, body)
@@ -164,65 +164,6 @@ async function answerAdmitted<Asked extends Operation>(
   } finally {
     for (const leave of held) leave()
   }
-}
-
-/** Null: nothing is wrong with what the headers say of the body. */
-function bodyFault(headers: Headers, bytesMax: number): Fault | null {
-  try {
-    checkBodyHeaders(headers, { bytesMax, charset: 'any' })
-    return null
-  } catch (error) {
-    if (error instanceof Fault) return error
-    throw error
-  }
-}
-
-/** Longest body to accept, in bytes as sent. */
-function bytesMaxOf(limits: CompletionLimits, headers: Headers, asked: Asked): number {
-  const plain = plainBytesMaxOf(limits, headers, asked)
-  return asked.exchange === null ? plain : asked.exchange.encryptedBytesMaxOf(plain)
-}
-
-type Asked = Pick<Received<Operation>, 'operation' | 'exchange'>
-
-/** A large body has pictures, which embeddings are not made of, and says its length, so that there is room for it. */
-function plainBytesMaxOf({ bodyBytesMax }: CompletionLimits, headers: Headers, { operation }: Asked): number {
-  const mayBeLarge = operation !== 'embeddings' && headers.has('content-length')
-  return mayBeLarge ? bodyBytesMax : Math.min(bodyBytesMax, textBytesMax)
-}
-
-/** Bytes of a body that may be large; 0 for any other. */
-function largeBytesOf(headers: Headers): number {
-  const bytes = Number(headers.get('content-length') ?? 0)
-  return bytes <= textBytesMax ? 0 : bytes
-}
-
-function tokensToReserve(
-  headers: Headers,
-  { operation, exchange }: Pick<Received<Operation>, 'operation' | 'exchange'>,
-): number {
-  const declared = headers.get('content-length')
-  const sent = declared === null ? chunkedBytesReserved : Number(declared)
-  // Most of a large body is pictures.
-  const bytes = sent > textBytesMax ? largeBytesReserved : sent
-  const prompt = estimateTokens(exchange === null ? bytes : exchange.plainBytesOf(bytes))
-  if (operation === 'count_tokens') return 0
-  return operation === 'embeddings' ? prompt : prompt + completionTokensReserved
-}
-
-/** The plain body. */
-function readPlainBody(
-  { limits, deadlines }: Pick<MeteredDeps, 'limits' | 'deadlines'>,
-  request: Request,
-  asked: Asked & { readonly sender: BodySender },
-): Promise<Uint8Array> {
-  const { headers } = request
-  const bounds = { bytesMax: bytesMaxOf(limits, headers, asked), timeoutMs: limits.bodyTimeoutMs }
-  const read = readBody(request, bounds, deadlines)
-  const { exchange, sender } = asked
-  if (exchange === null) return read
-  const bytesMax = plainBytesMaxOf(limits, headers, asked)
-  return read.then(body => exchange.decrypt(body, { bytesMax, sender }))
 }
 
 export type AdmittedRequest<Asked extends Operation> = Received<Asked> &
@@ -411,13 +352,6 @@ function prepareJob(
   if (format.kind !== 'json_schema') return job
   const prepared = deps.schemas.prepare(format.schema, { key: caller.keyPrefix, scope: cacheOwner, signal })
   return prepared.then(schema => ({ ...job, plan: { ...plan, schema } }))
-}
-
-/** With the key in Authorization, where another header that its API has carries it. */
-function keyHeadersOf(headers: Headers, dialect: Dialect | null): Headers {
-  const name = dialect?.keyHeader ?? null
-  const key = name === null || headers.has('authorization') ? null : headers.get(name)
-  return key === null ? headers : new Headers({ authorization: `Bearer ${key}` })
 }
 
 /**

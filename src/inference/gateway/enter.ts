@@ -6,6 +6,15 @@ import { type AccountDeps, openAccount, type RequestAccount } from '../metering/
 import type { RequestTrace } from '../traces/tracer.ts'
 import type { Admit, Authenticate, Caller, Operation, Prepare, Refusal, Ticket } from '../types.ts'
 
+/** Header of Anthropic's clients that carries the key. */
+export const apiKeyHeader = 'x-api-key'
+
+/** Returns headers with the key in Authorization, which comes first, or else out of the header of that name. */
+export function withKeyFrom(headers: Headers, name: string | null): Headers {
+  const key = name === null || headers.has('authorization') ? null : headers.get(name)
+  return key === null ? headers : new Headers({ authorization: `Bearer ${key}` })
+}
+
 export type AskedEntry = {
   readonly id: string
   readonly operation: Operation

@@ -15,13 +15,13 @@ import { NO_TOKENS } from '../metering/account.ts'
 import type { Cost } from '../metering/price.ts'
 import type { SpentSource } from '../metering/types.ts'
 import type { StartSchemaProcess } from '../schema-check/child.ts'
-import type { AdmitPublic, Caller, Encryption } from '../types.ts'
+import type { AdmitPublic, Authenticate, Caller, Encryption } from '../types.ts'
 import { UpstreamClient } from '../upstream/client.ts'
 import { Router, type RouterView } from '../upstream/router.ts'
 import type { UpstreamTarget } from '../upstream/target.ts'
 import type { CompletionLimits, CompletionServices } from './completion.ts'
 import { createCors } from './cors.ts'
-import { type AskedEntry, createEnter, type EnterDeps, type Entry } from './enter.ts'
+import { type AskedEntry, apiKeyHeader, createEnter, type EnterDeps, type Entry, withKeyFrom } from './enter.ts'
 import { createFront, type GatewayFetch } from './front.ts'
 import { createCacheSalt, createMeteredRoutes, METERED } from './metered.ts'
 import { createModelCatalog, type ModelCatalog, noSuchModel, servedModels } from './models.ts'
@@ -101,7 +101,10 @@ export type Gateway = {
   readonly close: () => void
 }
 
-export function createGateway(deps: GatewayDeps): Gateway {
+export function createGateway(given: GatewayDeps): Gateway {
+  // Clients of any API list the models. Metered routes take the headers of their own API.
+  const authenticate: Authenticate = headers => given.authenticate(withKeyFrom(headers, apiKeyHeader))
+  const deps = { ...given, authenticate }
   const { limits, clock } = deps
   const log = deps.log.unit('gateway')
   const deadlines = createDeadlines(clock)
@@ -123,7 +126,7 @@ export function createGateway(deps: GatewayDeps): Gateway {
     ejectMs: limits.ejectMs,
   })
   const models = servedModels(deps.upstreams, deps.inside, limits.fallbacks)
-  const enter = createEnter(deps)
+  const enter = createEnter(given)
   const cacheSecret = deps.random(32)
   const metered = createMeteredRoutes({
     ...deps,
@@ -154,7 +157,9 @@ export function createGateway(deps: GatewayDeps): Gateway {
     }
     if (found === null || route === undefined) throw routes.notFound(path, path.startsWith('/v1/'))
     if (route.methods.includes(request.method)) return route.respond(request, { ...received, item: found.item })
-    const error = new Fault('method_not_allowed', `The methods here are ${route.methods.join(', ')}.`)
+    const error = isWebSocket(request)
+      ? new Fault('upgrade_required', `There are no WebSockets here: send ${route.methods.join(' or ')} over HTTP.`)
+      : new Fault('method_not_allowed', `The methods here are ${route.methods.join(', ')}.`)
     const headers = { ...commonHeaders(id, route.dialect), allow: route.methods.join(', ') }
     return errorResponse(error, headers, route.dialect)
   }
@@ -178,6 +183,11 @@ export function createGateway(deps: GatewayDeps): Gateway {
       metered.close()
     },
   }
+}
+
+/** Codex tries one first. At 426 it goes on over HTTP at once, at 405 only after 7 seconds. */
+function isWebSocket({ method, headers }: Request): boolean {
+  return method === 'GET' && headers.get('upgrade')?.toLowerCase() === 'websocket'
 }
 
 type Made = GatewayDeps & { readonly catalog: ModelCatalog }

@@ -8,6 +8,7 @@ import { createObfuscate } from '../openai/obfuscation.ts'
 import { type StartSchemaProcess, startOwnSchemaProcess } from '../schema-check/child.ts'
 import { createSchemaChecks } from '../schema-check/service.ts'
 import type { Operation } from '../types.ts'
+import { createDecodeBody } from './bodies/coding.ts'
 import { createLargeBodies } from './bodies/large-bodies.ts'
 import type { AskedCompletion } from './bodies/read-body.ts'
 import { type CompletionDeps, createCompletionHandler, type MeteredHandler } from './completion.ts'
@@ -18,7 +19,7 @@ import { type Handler, type HandlerTable, type Route, routesOf } from './routes.
 
 export type MeteredRoutesDeps = Omit<
   CompletionDeps,
-  'schemas' | 'obfuscate' | 'bodyRoom' | 'largeBodies' | 'bodiesOfTurn' | 'responsesOfTurn'
+  'schemas' | 'obfuscate' | 'bodyRoom' | 'largeBodies' | 'decodeBody' | 'bodiesOfTurn' | 'responsesOfTurn'
 > & {
   /** Default: as a child of this process. */
   readonly startSchemaProcess?: StartSchemaProcess
@@ -35,6 +36,7 @@ export function createMeteredRoutes(given: MeteredRoutesDeps): MeteredRoutes {
   const deps = {
     ...given,
     largeBodies,
+    decodeBody: createDecodeBody(),
     bodyRoom: new BodyRoom(given.limits.bodyBytesMax),
     // Not one for both: each has the next step of its own.
     bodiesOfTurn: createTurnEnd(),

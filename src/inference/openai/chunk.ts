@@ -209,13 +209,10 @@ export class ChunkConverter {
     if (content !== null) converted.content = content
     if (refusal !== null) converted.refusal = refusal
     Object.assign(converted, reasoning)
-    if (calls.length > 0) converted.tool_calls = calls
-    return {
-      index,
-      delta: converted,
-      logprobs: chatLogprobs(choice.logprobs),
-      finish_reason: this.#finish(choice.finish_reason, state),
-    }
+    const finishReason = this.#finish(choice.finish_reason, state)
+    const inputs = finishReason === null ? [] : state.calls.customInputs(finishReason === 'length')
+    if (calls.length + inputs.length > 0) converted.tool_calls = [...calls, ...inputs]
+    return { index, delta: converted, logprobs: chatLogprobs(choice.logprobs), finish_reason: finishReason }
   }
 
   #textChoice(choice: JsonObject, index: number, state: ChoiceState): JsonObject {

@@ -7,6 +7,7 @@ import { isObject, type JsonObject } from '../json-text.ts'
 import { reportedFault } from '../refusal.ts'
 import type { Tokens } from '../types.ts'
 import { type CompletionPlan, checkFormat, checkToolChoice, publicFinishReason, toolCallId } from './completion-plan.ts'
+import { type CustomCall, calledInput, customCall } from './engines/custom-tools.ts'
 import {
   argumentsOf,
   calledTool,
@@ -117,21 +118,22 @@ function chatChoice(choice: JsonObject, index: number, { plan, contents }: ChatP
     isRefused: message.refusal !== null,
   }
   checkToolChoice(plan, ending)
+  const isCut = ending.finishReason === 'length'
   for (const { function: called } of message.tool_calls ?? []) {
-    const isCut = ending.finishReason === 'length'
     if (!isCut && plan.request.strictTools.has(called.name)) checkStrictArguments(called.arguments)
   }
   const content = checkFormat(plan, ending)
   if (content !== null) contents.push(content)
   return {
     index,
-    message,
+    message: withCustomCalls(message, plan.request, isCut),
     logprobs: chatLogprobs(choice.logprobs),
     finish_reason: publicFinishReason(ending),
   }
 }
 
-type ToolCall = { id: string; type: 'function'; function: { name: string; arguments: string } }
+type FunctionCall = { id: string; type: 'function'; function: { name: string; arguments: string } }
+type ToolCall = FunctionCall | CustomCall
 type Message = {
   role: 'assistant'
   content: string | null
@@ -139,6 +141,15 @@ type Message = {
   reasoning_content?: string
   reasoning?: string
   tool_calls?: ToolCall[]
+}
+
+function withCustomCalls(message: Message, { customTools }: CompletionPlan['request'], isCut: boolean): Message {
+  if (customTools.size === 0 || message.tool_calls === undefined) return message
+  const calls = message.tool_calls.map((call): ToolCall => {
+    const { name, arguments: args } = call.function
+    return customTools.has(name) ? customCall(call.id, name, calledInput(args, isCut) ?? '') : call
+  })
+  return { ...message, tool_calls: calls }
 }
 
 function parseMessage(message: unknown, plan: CompletionPlan): Message {

@@ -3,6 +3,7 @@
 
 import { CONTENT_KINDS, type ContentKind } from '../../config/upstream.ts'
 import { invalidField, isObject } from '../json-text.ts'
+import { customArguments, customInputOf } from './engines/custom-tools.ts'
 import type { Repairs } from './repairs.ts'
 
 /** Abilities that an upstream must be configured for. */
@@ -16,7 +17,8 @@ export const TEXT_ONLY: ContentNeeds = { kinds: new Set(), remoteUrls: false }
 
 const ROLES = ['developer', 'system', 'user', 'assistant', 'tool']
 
-export function parseMessages(messages: unknown, repairs: Repairs): ContentNeeds {
+/** `custom`: names of the functions that stand for custom tools. */
+export function parseMessages(messages: unknown, custom: ReadonlySet<string>, repairs: Repairs): ContentNeeds {
   if (!Array.isArray(messages) || messages.length === 0) {
     throw invalidField('messages', 'must be a list with a message in it.')
   }
@@ -42,7 +44,7 @@ export function parseMessages(messages: unknown, repairs: Repairs): ContentNeeds
       }
     }
     const { tool_calls: calls } = message
-    if (calls !== undefined && calls !== null) checkToolCalls(calls, `${path}.tool_calls`, repairs)
+    if (calls !== undefined && calls !== null) checkToolCalls(calls, `${path}.tool_calls`, { custom, repairs })
     if (role === 'tool' && typeof message.tool_call_id !== 'string') {
       throw invalidField(`${path}.tool_call_id`, 'must name the call that this answers.')
     }
@@ -88,18 +90,34 @@ function isRemoteUrl(image: unknown, path: string): boolean {
   throw invalidField(path, 'must be a data: URL with the image itself, or an http or https URL.')
 }
 
-function checkToolCalls(calls: unknown, path: string, repairs: Repairs): void {
+type CallNotes = { readonly custom: ReadonlySet<string>; readonly repairs: Repairs }
+
+function checkToolCalls(calls: unknown, path: string, { custom, repairs }: CallNotes): void {
   if (!Array.isArray(calls)) throw invalidField(path, 'must be a list of calls.')
-  for (const [at, call] of calls.entries()) {
+  for (const [at, given] of calls.entries()) {
+    const call = functionCall(given)
+    if (call !== given) {
+      calls[at] = call
+      repairs.note('messages')
+    }
     const named = isObject(call) && isNonEmpty(call.id) && call.type === 'function' ? call.function : null
     if (!isObject(named) || !isNonEmpty(named.name) || typeof named.arguments !== 'string') {
       throw invalidField(`${path}[${at}]`, 'must have id, type "function", function.name and function.arguments.')
     }
-    const repaired = repairs.argumentsOf(named.arguments)
+    // Cursor replays a call of a custom tool with the text as its arguments.
+    const isText = custom.has(String(named.name)) && customInputOf(named.arguments) === null
+    const repaired = isText ? customArguments(named.arguments) : repairs.argumentsOf(named.arguments)
     if (repaired === null) continue
     Object.assign(named, { arguments: repaired })
     repairs.note('messages')
   }
+}
+
+/** Returns the call of the function that stands for a custom tool; any other call as it is. */
+function functionCall(call: unknown): unknown {
+  const called = isObject(call) && call.type === 'custom' ? call.custom : null
+  if (!isObject(call) || !isObject(called) || typeof called.input !== 'string') return call
+  return { id: call.id, type: 'function', function: { name: called.name, arguments: customArguments(called.input) } }
 }
 
 function isNonEmpty(value: unknown): boolean {

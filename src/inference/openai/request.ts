@@ -28,6 +28,8 @@ export type GatewayRequest = {
   readonly tools: ReadonlySet<string>
   /** Names of the tools whose arguments must be a JSON object. */
   readonly strictTools: ReadonlySet<string>
+  /** Names of the functions whose calls the client gets as calls of custom tools. */
+  readonly customTools: ReadonlySet<string>
   readonly toolChoice: ToolChoice
   readonly format: ResponseFormat
   /** Choices that the completion must have. */
@@ -100,7 +102,7 @@ export function checkRequest(
   checkFields(operation, body)
   const stream = parseFlag(body, 'stream')
   const options = parseStreamOptions(body, stream)
-  const { tools, toolChoice, format, needs, promptCount } =
+  const { tools, customTools, toolChoice, format, needs, promptCount } =
     operation === 'chat' ? parseChat(body, repairs) : parseText(body)
   const choiceCount = promptCount * parseCount(body.n)
   if (choiceCount > choicesMax) throw invalidField('n', `asks for more than ${choicesMax} choices.`)
@@ -112,6 +114,7 @@ export function checkRequest(
     includeObfuscation: parseOption(options, 'include_obfuscation'),
     tools: callableTools(tools, toolChoice),
     strictTools: strictToolsOf(body),
+    customTools,
     toolChoice,
     format,
     choiceCount,
@@ -128,22 +131,24 @@ function tokensMaxOf({ max_tokens: older, max_completion_tokens: newer }: JsonOb
   return bounds.length === 0 ? null : Math.min(...bounds)
 }
 
-type OperationFields = Pick<GatewayRequest, 'tools' | 'toolChoice' | 'format' | 'needs'> & {
+type OperationFields = Pick<GatewayRequest, 'tools' | 'customTools' | 'toolChoice' | 'format' | 'needs'> & {
   readonly promptCount: number
 }
 
 function parseChat(body: JsonObject, repairs: Repairs): OperationFields {
-  const needs = parseMessages(body.messages, repairs)
+  const { names: tools, custom: customTools } = parseTools(body, repairs)
+  const needs = parseMessages(body.messages, customTools, repairs)
   refuse(body)
-  const tools = parseTools(body, repairs)
   const toolChoice = parseToolChoice(body.tool_choice, tools)
-  return { tools, toolChoice, format: parseFormat(body.response_format, repairs), needs, promptCount: 1 }
+  const format = parseFormat(body.response_format, repairs)
+  return { tools, customTools, toolChoice, format, needs, promptCount: 1 }
 }
 
 function parseText(body: JsonObject): OperationFields {
   refuse(body)
   return {
     tools: new Set(),
+    customTools: new Set(),
     toolChoice: { kind: 'none' },
     format: { kind: 'text' },
     needs: TEXT_ONLY,

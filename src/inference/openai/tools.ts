@@ -3,6 +3,7 @@
 import { invalidField, isObject, type JsonObject } from '../json-text.ts'
 import { relaxSchema } from '../schema-check/bounds.ts'
 import { functionOfClientTool } from './engines/client-tools.ts'
+import { functionOfCustomTool } from './engines/custom-tools.ts'
 import type { Repairs } from './repairs.ts'
 
 export type ToolChoice =
@@ -18,11 +19,15 @@ export const toolsMax = 1_024
 export const toolNameCharsMax = 128
 const toolName = new RegExp(`^[a-zA-Z0-9_-]{1,${toolNameCharsMax}}$`)
 
-/** The names of the functions. Tools that run elsewhere are left out and named: no engine here has them. */
-export function parseTools(body: JsonObject, repairs: Repairs): Set<string> {
+/** Names of functions. `custom`: those that stand for custom tools. */
+type ToolNames = { readonly names: ReadonlySet<string>; readonly custom: ReadonlySet<string> }
+
+/** Returns the names. Tools that run elsewhere are left out and named: no engine here has them. */
+export function parseTools(body: JsonObject, repairs: Repairs): ToolNames {
   const { tools } = body
   const names = new Set<string>()
-  if (tools === undefined || tools === null) return names
+  const custom = new Set<string>()
+  if (tools === undefined || tools === null) return { names, custom }
   if (!Array.isArray(tools) || tools.length > toolsMax) {
     throw invalidField('tools', `must be a list of at most ${toolsMax}.`)
   }
@@ -31,10 +36,10 @@ export function parseTools(body: JsonObject, repairs: Repairs): Set<string> {
     const tool = ownTool(given)
     if (tool !== given) {
       tools[at] = tool
-      repairs.note('tools')
+      repairs.note('tools', hasFormat(given) ? 'tools.format' : null)
     }
     const type = isObject(tool) ? tool.type : null
-    if (typeof type === 'string' && type !== 'function' && type !== 'custom') {
+    if (typeof type === 'string' && type !== 'function') {
       repairs.note('tools', `tools.${type}`)
       leftOut = true
       continue
@@ -55,15 +60,35 @@ export function parseTools(body: JsonObject, repairs: Repairs): Set<string> {
     }
     if (isObject(parameters)) for (const keyword of relaxSchema(parameters)) repairs.note('tools', `tools.${keyword}`)
     names.add(name)
+    if (isObject(given) && given.type === 'custom') custom.add(name)
   }
   if (leftOut) removeOthers(tools)
-  return names
+  return { names, custom }
 }
 
-/** The function that stands for a tool which the client runs; any other tool as it is. */
+/**
+ * Returns the function that stands for a custom tool, for a tool which the client runs, or for one
+ * in the flat form of the Responses API; any other tool as it is.
+ */
 function ownTool(tool: unknown): unknown {
-  const called = isObject(tool) && tool.type !== 'function' ? functionOfClientTool(tool) : null
+  const called = isObject(tool) ? calledFunction(tool) : null
   return called === null ? tool : { type: 'function', function: called }
+}
+
+/** Reports whether it is a custom tool with a grammar, which binds no engine here. */
+function hasFormat(tool: unknown): boolean {
+  if (!isObject(tool) || tool.type !== 'custom') return false
+  const { format } = isObject(tool.custom) ? tool.custom : tool
+  return isObject(format) && format.type !== 'text'
+}
+
+function calledFunction(tool: JsonObject): JsonObject | null {
+  const { type, function: nested, custom, ...flat } = tool
+  if (type === 'custom') return functionOfCustomTool(isObject(custom) ? custom : flat)
+  if (type !== 'function') return functionOfClientTool(tool)
+  if (nested !== undefined || typeof flat.name !== 'string') return null
+  const { name, description, parameters, strict } = flat
+  return { name, description, parameters, strict }
 }
 
 /** The names of the checked functions that are strict. */
@@ -90,10 +115,10 @@ export function parseToolChoice(choice: unknown, tools: ReadonlySet<string>): To
     if (tools.size === 0) throw invalidField('tool_choice', '"required" needs tools.')
     return { kind: 'required' }
   }
-  if (isObject(choice) && choice.type === 'allowed_tools') return allowedTools(choice.allowed_tools, tools)
-  const name = functionName(choice)
+  if (isObject(choice) && choice.type === 'allowed_tools') return allowedTools(choice.allowed_tools ?? choice, tools)
+  const name = toolNameIn(choice)
   if (name === null) {
-    throw invalidField('tool_choice', 'must be "auto", "none", "required", allowed_tools or name a function.')
+    throw invalidField('tool_choice', 'must be "auto", "none", "required", allowed_tools or name a tool.')
   }
   if (!tools.has(name)) throw invalidField('tool_choice', 'names a function that tools does not have.')
   return { kind: 'named', name }
@@ -107,7 +132,7 @@ function allowedTools(allowed: unknown, tools: ReadonlySet<string>): ToolChoice 
   if (!Array.isArray(given) || given.length === 0) throw invalidField(`${path}.tools`, 'must be a list of functions.')
   const names = new Set<string>()
   for (const [at, item] of given.entries()) {
-    const name = functionName(item)
+    const name = toolNameIn(item)
     if (name === null || !tools.has(name)) {
       throw invalidField(`${path}.tools[${at}]`, 'must name a function that tools has.')
     }
@@ -116,9 +141,12 @@ function allowedTools(allowed: unknown, tools: ReadonlySet<string>): ToolChoice 
   return { kind: 'allowed', names, isRequired: mode === 'required' }
 }
 
-function functionName(value: unknown): string | null {
-  const named = isObject(value) && value.type === 'function' && isObject(value.function) ? value.function.name : null
-  return typeof named === 'string' ? named : null
+/** Takes the forms of chats and of the Responses API. */
+function toolNameIn(value: unknown): string | null {
+  if (!isObject(value) || (value.type !== 'function' && value.type !== 'custom')) return null
+  const nested = value[value.type]
+  const { name } = isObject(nested) ? nested : value
+  return typeof name === 'string' ? name : null
 }
 
 /** The names that a completion may call. */

@@ -5,6 +5,7 @@ import { Value } from '@sinclair/typebox/value'
 import OpenAI from 'openai'
 import { CALLER, KEY, MODEL, startGateway, target } from '../../../scripts/rigs/gateway/server.ts'
 import { GatewayError, GatewayModel } from '../../../src/contract/http/inference.ts'
+import { openSocket } from '../../rigs/gateway/socket.ts'
 
 const auth = { authorization: `Bearer ${KEY}` }
 /** Nobody listens there: no test of this file may ask an upstream. */
@@ -18,6 +19,64 @@ async function messageOf(answer: Response): Promise<string> {
   expect([...Value.Errors(GatewayError, body)]).toEqual([])
   return Value.Decode(GatewayError, body).error.message
 }
+
+// Goal: Codex tries a WebSocket first, and goes on over HTTP at once if the answer is 426. Without a key it gets the
+// same 401 as ever.
+test('a WebSocket of any keyed route is 426 with a key, a plain GET 405', async () => {
+  await using gateway = await gatewayOf()
+  for (const [path, fields, status] of [
+    ['/v1/responses', `Authorization: Bearer ${KEY}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n`, 426],
+    ['/v1/responses', `Authorization: Bearer ${KEY}\r\nUpgrade: WebSocket\r\nConnection: Upgrade\r\n`, 426],
+    ['/v1/messages', `x-api-key: ${KEY}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n`, 426],
+    ['/v1/responses', `Authorization: Bearer ${KEY}\r\n`, 405],
+    ['/v1/responses', 'Upgrade: websocket\r\nConnection: Upgrade\r\n', 401],
+    ['/v1/nothing', `Authorization: Bearer ${KEY}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n`, 404],
+  ] as const) {
+    const text = await rawGet(gateway.url, path, fields)
+    expect([path, fields, text.slice(0, 12)]).toEqual([path, fields, `HTTP/1.1 ${status}`])
+    expect(text.toLowerCase()).not.toMatch(/^upgrade:/m)
+    if (status !== 426) continue
+    expect(text.toLowerCase()).toContain('\r\nallow: post\r\n')
+    expect(text).toContain('"code":"upgrade_required"')
+    expect(text).toContain('send POST over HTTP.')
+    expect(text.includes('"type":"error"')).toBe(path === '/v1/messages')
+  }
+})
+
+/** Returns the head and body of the response, up to the end of the connection. */
+function rawGet(url: string, path: string, fields: string): Promise<string> {
+  return new Promise((resolve, reject) => {
+    let text = ''
+    const socket = openSocket(url, () => {
+      const version = 'Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n'
+      socket.write(`GET ${path} HTTP/1.1\r\nHost: ${new URL(url).host}\r\n${version}${fields}\r\n`)
+    })
+    socket.on('data', bytes => {
+      text += bytes
+      if (text.endsWith('}')) socket.destroy()
+    })
+    socket.on('close', () => resolve(text))
+    socket.on('error', reject)
+  })
+}
+
+// Goal: clients of Anthropic's API list the models with the same key header as they send messages. Authorization counts
+// first, and metered routes of other APIs do not take the header.
+test('GET takes the key in x-api-key', async () => {
+  await using gateway = await gatewayOf()
+  const statusOf = async (path: string, headers: Record<string, string>, method = 'GET') =>
+    (await fetch(gateway.url + path, { method, headers })).status
+  const own = { 'x-api-key': KEY }
+  for (const path of ['/v1/models', `/v1/models/${MODEL}`, '/v1/usage']) {
+    expect([path, await statusOf(path, own)]).toEqual([path, 200])
+    expect([path, await statusOf(path, { 'x-api-key': 'nonsense' })]).toEqual([path, 401])
+    expect([path, await statusOf(path, { ...own, authorization: 'Bearer nonsense' })]).toEqual([path, 401])
+    expect([path, await statusOf(path, { 'x-api-key': 'nonsense', ...auth })]).toEqual([path, 200])
+  }
+  expect(await statusOf('/v1/receipts/none', own)).toBe(404)
+  expect(await statusOf('/v1/nothing', own)).toBe(404)
+  expect(await statusOf('/v1/chat/completions', own, 'POST')).toBe(401)
+})
 
 describe('one model', () => {
   test('goal: every id of the list is found by the official client, slashes and percent signs included', async () => {

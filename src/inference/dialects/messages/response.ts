@@ -16,6 +16,8 @@ const ERROR_TYPES = {
   unauthenticated: 'authentication_error',
   not_found: 'not_found_error',
   method_not_allowed: 'invalid_request_error',
+  unsupported_media_type: 'invalid_request_error',
+  upgrade_required: 'invalid_request_error',
   body_timeout: 'timeout_error',
   conflict: 'invalid_request_error',
   body_too_large: 'request_too_large',

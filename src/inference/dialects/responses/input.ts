@@ -6,12 +6,13 @@
 
 import { invalidField, isObject, type JsonObject } from '../../json-text.ts'
 import type { Earlier, FieldNames } from '../../openai/dialect.ts'
+import { customArguments, customInputOf } from '../../openai/engines/custom-tools.ts'
 import { isAbsent, presentOf, textAt } from '../fields.ts'
 import { foreignText } from '../foreign.ts'
 import { CLIENT_CALLS, isClientCall, outputOf, replayedArguments } from './client-calls.ts'
 import { asksCompaction, compactionPrompt, summaryMessage } from './compaction.ts'
 import { noSuchItem } from './earlier.ts'
-import { customInput, type LoadedTools, namespaceAt, type Tools } from './tools.ts'
+import { type LoadedTools, namespaceAt, type Tools } from './tools.ts'
 
 const ROLES = ['user', 'assistant', 'system', 'developer']
 
@@ -162,7 +163,9 @@ function calledFunction(item: JsonObject, { path, tools }: Place): JsonObject {
   const field = type === 'custom_tool_call' ? 'input' : 'arguments'
   const given = item[field]
   if (typeof given !== 'string') throw invalidField(`${path}.${field}`, 'must be a text.')
-  return { name, arguments: field === 'input' ? JSON.stringify({ [customInput]: given }) : given }
+  // Cursor replays a call of a custom tool as a call of a function with the text as its arguments.
+  const isText = field === 'input' || (tools.forms.get(name)?.kind === 'custom' && customInputOf(given) === null)
+  return { name, arguments: isText ? customArguments(given) : given }
 }
 
 /** `at`: the chat message; `field`: its path in the client's request. */
@@ -191,7 +194,8 @@ type PartPlace = { readonly names: FieldNames | null; readonly at: string }
 
 const PART_TYPES = 'input_text, input_image, input_file, input_audio, output_text or refusal'
 
-function partOf(part: unknown, path: string, { names, at }: PartPlace): JsonObject {
+/** Returns the part as a chat has it. */
+export function partOf(part: unknown, path: string, { names, at }: PartPlace): JsonObject {
   const type = isObject(part) ? part.type : null
   if (!isObject(part)) throw invalidField(path, 'must be an object.')
   switch (type) {

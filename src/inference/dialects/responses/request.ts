@@ -46,6 +46,11 @@ const TAKEN = [
 ]
 const KNOWN: ReadonlySet<string> = new Set([...TAKEN, ...Object.keys(REFUSED)])
 
+/** Whether the API has the field. */
+export function isResponseField(name: string): boolean {
+  return KNOWN.has(name)
+}
+
 /** Names of fields in errors about the chat request. */
 export const RESPONSE_NAMES = {
   messages: 'input',

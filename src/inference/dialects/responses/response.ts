@@ -6,12 +6,12 @@ import type { GatewayError } from '../../../contract/http/inference.ts'
 import { UpstreamFault } from '../../failure.ts'
 import { isObject, type JsonObject } from '../../json-text.ts'
 import type { CallForm, ClientCallKind, RequestEcho, ResponseHead } from '../../openai/dialect.ts'
+import { calledInput } from '../../openai/engines/custom-tools.ts'
 import { cachedTokensOf, type Usage } from '../../openai/usage.ts'
 import { type ChatAnswer, readCompletion } from '../chat-answer.ts'
 import { CLIENT_CALLS } from './client-calls.ts'
 import { sealedSummary } from './compaction.ts'
 import type { ResponseForm } from './request.ts'
-import { customInputOf } from './tools.ts'
 
 export type MessagePart =
   | { readonly kind: 'text'; readonly text: string; readonly logprobs: readonly JsonObject[] }
@@ -106,10 +106,8 @@ export function callItem(
 ): OutputItem | null {
   if (form.kind === 'call') return { ...form, kind: 'call', id, callId, args }
   if (form.kind === 'custom') {
-    const input = customInputOf(args)
-    // No arguments reach this as `{}`, or as nothing in a stream.
-    const given = input ?? (args === '{}' ? '' : args)
-    return input === null && isCut ? null : { ...form, kind: 'custom', id, callId, input: given }
+    const input = calledInput(args, isCut)
+    return input === null ? null : { ...form, kind: 'custom', id, callId, input }
   }
   const given = objectIn(args)
   if (given === null && !isCut) throw new UpstreamFault('bad_arguments')

@@ -8,19 +8,10 @@
 import { invalidField, isObject, type JsonObject } from '../../json-text.ts'
 import type { CallForm, FieldNames, ToolForms } from '../../openai/dialect.ts'
 import { functionOfClientTool } from '../../openai/engines/client-tools.ts'
+import { functionOfCustomTool } from '../../openai/engines/custom-tools.ts'
 import { toolNameCharsMax, toolsMax } from '../../openai/tools.ts'
 import { ignoreOthers, isAbsent, presentOf, textAt } from '../fields.ts'
 import { callKindOf } from './client-calls.ts'
-
-/** The argument of a custom tool's function. */
-export const customInput = 'input'
-
-const CUSTOM_PARAMETERS = {
-  type: 'object',
-  properties: { [customInput]: { type: 'string' } },
-  required: [customInput],
-  additionalProperties: false,
-} as const
 
 const FUNCTION_FIELDS: ReadonlySet<string> = new Set(['type', 'name', 'description', 'parameters', 'strict'])
 const CUSTOM_FIELDS: ReadonlySet<string> = new Set(['type', 'name', 'description'])
@@ -94,12 +85,9 @@ export class Tools {
   }
 
   #addCustom(tool: JsonObject, place: Place): void {
-    // A grammar binds no engine here, but it tells the model what the tool takes.
     ignoreOthers(tool, 'tools', { known: CUSTOM_FIELDS, ignored: this.#notes.ignored })
-    const { name, description, format } = tool
-    const described = describedInput(description, format)
-    const form = { kind: 'custom', namespace: place.namespace, name: String(name) } as const
-    this.#push({ name, description: described, parameters: { ...CUSTOM_PARAMETERS } }, form, place)
+    const form = { kind: 'custom', namespace: place.namespace, name: String(tool.name) } as const
+    this.#push(functionOfCustomTool(tool), form, place)
   }
 
   #addNamespace(tool: JsonObject, { path, isLoaded }: Place): void {
@@ -160,12 +148,6 @@ function flatName(namespace: string | null, name: string): string {
   return `${namespace}${namespace.endsWith('__') ? '' : '__'}${name}`.slice(0, toolNameCharsMax)
 }
 
-function describedInput(description: unknown, format: unknown): unknown {
-  if (!isObject(format) || typeof format.definition !== 'string') return description
-  const grammar = `The input has this grammar (${String(format.syntax ?? format.type)}):\n${format.definition}`
-  return typeof description === 'string' ? `${description}\n\n${grammar}` : grammar
-}
-
 export function choiceOf(choice: unknown, names: Tools): unknown {
   if (!isObject(choice)) return choice
   if (choice.type !== 'allowed_tools') return namedChoice(choice, 'tool_choice', names)
@@ -199,15 +181,4 @@ function choiceNamed(name: unknown): JsonObject {
 /** The namespace of a call or a choice; null for none. */
 export function namespaceAt({ namespace }: JsonObject, path: string): string | null {
   return isAbsent(namespace) ? null : textAt(namespace, `${path}.namespace`)
-}
-
-/** The text that a custom tool is called with; null where the arguments are not those of its function. */
-export function customInputOf(args: string): string | null {
-  try {
-    const value: unknown = JSON.parse(args)
-    const input = isObject(value) ? value[customInput] : null
-    return typeof input === 'string' ? input : null
-  } catch {
-    return null
-  }
 }

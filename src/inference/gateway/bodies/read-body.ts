@@ -1,6 +1,7 @@
 // The body of a request, parsed and checked: here for a body that is small, in a thread for one that is large
 // (large-bodies.ts). Pure. Fault invalid_request.
 
+import { parseChat } from '../../dialects/chat.ts'
 import { DIALECTS, hasDialect } from '../../dialects/dialects.ts'
 import { messagesDialect } from '../../dialects/messages/dialect.ts'
 import { parseDialect } from '../../dialects/request.ts'
@@ -58,7 +59,10 @@ export function readCompletion(
 ): ReadCompletion {
   const { request, source, ignored, traits } = hasDialect(operation)
     ? parseDialect(DIALECTS[operation], given, earlier ?? undefined)
-    : { ...parseSource(operation, given), ignored: NONE, traits: null }
+    : {
+        ...(operation === 'chat' ? parseChat(given) : { ...parseSource(operation, given), ignored: NONE }),
+        traits: null,
+      }
   const labels = hasLabels ? usageLabels(operation, given.body) : NO_LABELS
   const joined = request.operation === 'chat' ? joinMessages(source) : null
   return { request, source: joined ?? source, values: null, labels, ...sizeOf(source), ignored, traits }

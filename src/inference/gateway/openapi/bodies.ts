@@ -79,22 +79,32 @@ export const ChatCompletionRequest = object(
     ),
     tools: nullable(
       array(
-        whole({
-          type: { const: 'function' },
-          function: object(
-            { name: ToolName, description: Text, parameters: nullable(AnyObject) },
-            { required: ['name'] },
-          ),
-        }),
+        object(
+          {
+            type: Text,
+            function: object(
+              { name: ToolName, description: Text, parameters: nullable(AnyObject) },
+              { required: ['name'] },
+            ),
+            custom: object({ name: ToolName, description: Text, format: AnyObject }, { required: ['name'] }),
+          },
+          {
+            description:
+              'A function or a custom tool, which takes a text; the flat form of ResponsesRequest is read too. A call of a custom tool has `custom`, and repeats it in `function`.',
+            required: ['type'],
+          },
+        ),
         { maxItems: toolsMost },
       ),
     ),
     tool_choice: {
       description:
-        '`auto`, `none`, `required`, `allowed_tools`, or a function by name. A completion that does not keep to it is a 502. With `auto`, a call of a tool that was not offered is passed on.',
+        '`auto`, `none`, `required`, `allowed_tools`, or a tool by name. A completion that does not keep to it is a 502. With `auto`, a call of a tool that was not offered is passed on.',
       anyOf: [
         ToolChoices,
         whole({ type: { const: 'function' }, function: whole({ name: Text }) }),
+        whole({ type: { const: 'custom' }, custom: whole({ name: Text }) }),
+        whole({ type: { enum: ['function', 'custom'] }, name: Text }),
         whole({
           type: { const: 'allowed_tools' },
           allowed_tools: whole({ mode: { enum: ['auto', 'required'] }, tools: array(AnyObject, { minItems: 1 }) }),
@@ -102,7 +112,10 @@ export const ChatCompletionRequest = object(
       ],
     },
   },
-  { description: asOpenAi, required: ['model', 'messages'] },
+  {
+    description: `${asOpenAi} Instead of \`messages\` a body may have \`input\` and other fields of ResponsesRequest, without \`previous_response_id\`; it is answered as a chat.`,
+    required: ['model'],
+  },
 )
 
 export const TokenCount = whole({ input_tokens: Count })

@@ -88,6 +88,7 @@ const DESCRIPTION = [
   'Errors are `{error: {code, message}}`. `x-should-retry` says whether repeating a request may help.',
   'Without a valid key, responses under /v1/ say nothing, not even which routes exist.',
   'A stream is whole only when it ends with `data: [DONE]`. One that breaks ends with an event that holds `error`, without [DONE].',
+  'GET requests under /v1/ take the key in `x-api-key` too, if there is no `Authorization`.',
   'Responses and messages are chat completions in another form: what holds for the one holds for the others. A stream of messages ends with `message_stop` instead of [DONE].',
   'Bodies of completions may be encrypted to the keys of the attestation (EHBP: X25519 for stock clients, X-Wing by the length of the encapsulated key); then so are their responses, refusals included, whatever else is said here of their content. Headers, status and sizes stay in the clear. EHBP has no end marker: look for `[DONE]`, or for the whole JSON object.',
   'A request that is given up is charged what the upstream reported, else an estimate of its prompt and a token for each chunk delivered.',
@@ -104,7 +105,7 @@ function success(content: Content): Document['success'] {
 
 /** Shared by operations that cost tokens. */
 const METERED = {
-  parameters: ['Receipt', 'Cost', 'EncapsulatedKey', 'RequestNonce'],
+  parameters: ['Receipt', 'Cost', 'ContentEncoding', 'EncapsulatedKey', 'RequestNonce'],
   failures: [
     'InvalidRequest',
     'Unauthenticated',
@@ -112,6 +113,8 @@ const METERED = {
     'MethodNotAllowed',
     'BodyTimeout',
     'BodyTooLarge',
+    'UnsupportedMediaType',
+    'UpgradeRequired',
     'KeyConfigMismatch',
     'RateLimited',
     'Internal',
@@ -261,7 +264,7 @@ const DOCUMENTS: Readonly<Record<GatewayOperation, Document>> = {
     summary: 'Estimate of the tokens of a message’s prompt; asks no model and costs nothing',
     description:
       'Four bytes of the text make a token, as in estimates of usage; a picture or document counts as 1600. `max_tokens` may be left out.',
-    parameters: ['EncapsulatedKey', 'RequestNonce'],
+    parameters: ['ContentEncoding', 'EncapsulatedKey', 'RequestNonce'],
     failures: METERED.failures,
     body: {
       schema: 'MessagesRequest',

@@ -32,6 +32,12 @@ export const PARAMETERS = {
   Cost: parameter('header', 'X-Strongroom-Cost', '`1` for the cost with a plain response that is whole.', {
     enum: ['1'],
   }),
+  ContentEncoding: parameter(
+    'header',
+    'Content-Encoding',
+    'The coding of the body. Limits count the decoded body, and receipts are over it. An encrypted body is decoded after it is opened.',
+    { enum: ['gzip', 'zstd', 'identity'], default: 'identity' },
+  ),
   EncapsulatedKey: parameter(
     'header',
     encapsulatedKeyHeader,
@@ -116,6 +122,19 @@ export const FAILURES = {
     message: 'This key has no model of that name. Choose one of those that GET /v1/models lists.',
   },
   MethodNotAllowed: { ...COMMON_FAILURES.methodNotAllowed, message: 'The methods here are POST.' },
+  UpgradeRequired: {
+    fault: 'upgrade_required',
+    description: 'A WebSocket was asked for; send the request over HTTP.',
+    headers: { Allow: 'Allow' },
+    message: 'There are no WebSockets here: send POST over HTTP.',
+  },
+  UnsupportedMediaType: {
+    fault: 'unsupported_media_type',
+    description: 'Content-Encoding names a coding that is not read here, or more than one.',
+    message:
+      'The Content-Encoding header must name one coding, gzip or zstd, or be left out: send the body again in that way.',
+    param: 'content-encoding',
+  },
   BodyTimeout: { ...COMMON_FAILURES.bodyTimeout, message: 'The body did not arrive within 30000 ms.' },
   Conflict: {
     fault: 'conflict',

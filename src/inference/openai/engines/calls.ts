@@ -4,6 +4,7 @@
 import { isObject, type JsonObject } from '../../json-text.ts'
 import { type CompletionPlan, toolCallId } from '../completion-plan.ts'
 import { isNone, malformed, stringOrNull } from '../upstream-json.ts'
+import { calledInput, customCall, customPiece } from './custom-tools.ts'
 import { argumentsOf, calledTool, checkStrictArguments } from './deviations.ts'
 
 type BegunCall = {
@@ -12,7 +13,9 @@ type BegunCall = {
   /** The engine's id; null if the engine sent none. */
   readonly engineId: string | null
   readonly isStrict: boolean
-  /** Arguments so far; of a tool that is not strict only whether there are any. */
+  /** The client gets the whole text at the end. The pieces before it are empty. */
+  readonly isCustom: boolean
+  /** Arguments so far; of a tool that is neither strict nor custom only whether there are any. */
   args: string
   /** The arguments arrived as an object, so no more may follow. */
   isWhole: boolean
@@ -54,11 +57,19 @@ export class ChoiceCalls {
     for (const { isStrict, args } of this.#begun) if (isStrict) checkStrictArguments(args)
   }
 
+  /** Returns the pieces with the texts of custom tools, once the choice has ended. */
+  customInputs(isCut: boolean): JsonObject[] {
+    return this.#begun.flatMap(({ index, isCustom, args }) =>
+      isCustom ? [customPiece(index, calledInput(args, isCut) ?? '')] : [],
+    )
+  }
+
   #take(piece: Piece): JsonObject[] {
     const { name, args } = piece
     const known = this.#continuedBy(piece)
     if (known !== null) {
       this.#note(known, piece)
+      if (known.isCustom) return [customPiece(known.index, '')]
       return [{ index: known.index, function: { arguments: args } }]
     }
     if (name !== null) return [this.#begin(piece, name)]
@@ -75,10 +86,12 @@ export class ChoiceCalls {
     const isTaken = this.#begun.some(({ engineId }) => engineId !== null && engineId === piece.engineId)
     const id = toolCallId(isTaken ? null : piece.engineId, index, this.#plan)
     const isStrict = request.strictTools.has(name)
-    const call = { index, engineId: piece.engineId, isStrict, args: '', isWhole: false }
+    const isCustom = request.customTools.has(name)
+    const call = { index, engineId: piece.engineId, isStrict, isCustom, args: '', isWhole: false }
     this.#begun.push(call)
     this.#byIndex.set(piece.index, call)
     this.#note(call, piece)
+    if (isCustom) return { index, ...customCall(id, name, '') }
     return { index, id, type: 'function', function: { name, arguments: piece.args } }
   }
 
@@ -86,7 +99,7 @@ export class ChoiceCalls {
     if (args === '') return
     if (call.isWhole || (isWhole && call.args !== '')) throw malformed()
     call.isWhole = isWhole
-    if (call.isStrict) {
+    if (call.isStrict || call.isCustom) {
       this.#noteKept(args.length)
       call.args += args
     } else call.args = ' '

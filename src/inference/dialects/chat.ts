@@ -1,0 +1,75 @@
+// A body of POST /v1/chat/completions: a chat's own, or one in the form of the Responses API, which
+// Cursor and others send there. Either is answered as a chat. Pure. Fault invalid_request.
+
+import { invalidField, isObject, type JsonObject } from '../json-text.ts'
+import type { Dialect } from '../openai/dialect.ts'
+import { repairedText } from '../openai/repairs.ts'
+import { type ParsedRequest, parseSource, type RequestSource } from '../openai/request.ts'
+import { isChatField } from '../openai/request-fields.ts'
+import { isAbsent } from './fields.ts'
+import { parseDialect } from './request.ts'
+import { partOf } from './responses/input.ts'
+import { chatOfResponse, isResponseField, RESPONSE_NAMES } from './responses/request.ts'
+
+/** `ignored`: fields that the translation has left out. */
+type ParsedChat = ParsedRequest & { readonly ignored: readonly string[] }
+
+/** Fields of the Responses API that would change the answer. */
+const REFUSED = {
+  previous_response_id: 'is not supported here: send the earlier messages in this request, or use /v1/responses.',
+  conversation: 'is not supported: send the earlier messages in this request.',
+} as const satisfies Record<string, string>
+
+export function parseChat(given: RequestSource): ParsedChat {
+  const { body } = given
+  for (const [name, problem] of Object.entries(REFUSED)) {
+    if (!isAbsent(body[name])) throw invalidField(name, problem)
+  }
+  if (isAbsent(body.input)) return { ...parseSource('chat', withChatParts(given)), ignored: [] }
+  if (!isAbsent(body.messages)) {
+    throw invalidField('messages', 'and input are both in the body: send messages, or input of the Responses API.')
+  }
+  const { request, source, ignored, traits } = parseDialect(RESPONSES_IN_CHAT, given)
+  const custom = [...(traits?.tools ?? [])].flatMap(([name, { kind }]) => (kind === 'custom' ? [name] : []))
+  return { request: { ...request, customTools: new Set(custom) }, source, ignored }
+}
+
+/** The fields that only chats have keep their meaning. */
+const RESPONSES_IN_CHAT: Pick<Dialect, 'translate' | 'names'> = {
+  translate: (body, names) => {
+    const own: Record<string, unknown> = {}
+    const response: Record<string, unknown> = {}
+    for (const name in body) (isOwn(name) ? own : response)[name] = body[name]
+    const { chat, ignored, traits } = chatOfResponse(response, names)
+    for (const name in own) names?.delete(name)
+    return { chat: { ...own, ...chat }, ignored, traits }
+  },
+  names: RESPONSE_NAMES,
+}
+
+/** Both APIs have `stream_options`; that of chats has more. `messages` is absent here. */
+function isOwn(name: string): boolean {
+  return name === 'stream_options' || (isChatField(name) && !isResponseField(name) && name !== 'messages')
+}
+
+/** Returns the source with parts of the Responses API as those of chats. */
+function withChatParts(given: RequestSource): RequestSource {
+  const { messages } = given.body
+  let isChanged = false
+  for (const [at, message] of Array.isArray(messages) ? messages.entries() : []) {
+    const content: unknown = isObject(message) ? message.content : null
+    if (!Array.isArray(content)) continue
+    for (const [partAt, part] of content.entries()) {
+      if (!isResponsePart(part)) continue
+      content[partAt] = partOf(part, `messages[${at}].content[${partAt}]`, { names: null, at: '' })
+      isChanged = true
+    }
+  }
+  return isChanged ? { ...given, text: repairedText(given.text, given.body, new Set(['messages'])) } : given
+}
+
+const RESPONSE_PARTS: readonly unknown[] = ['input_text', 'output_text', 'input_image', 'input_file']
+
+function isResponsePart(part: unknown): part is JsonObject {
+  return isObject(part) && RESPONSE_PARTS.includes(part.type)
+}
