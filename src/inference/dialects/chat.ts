@@ -20,9 +20,11 @@ const REFUSED = {
   conversation: 'is not supported: send the earlier messages in this request.',
 } as const satisfies Record<string, string>
 
+const REFUSALS = Object.entries(REFUSED)
+
 export function parseChat(given: RequestSource): ParsedChat {
   const { body } = given
-  for (const [name, problem] of Object.entries(REFUSED)) {
+  for (const [name, problem] of REFUSALS) {
     if (!isAbsent(body[name])) throw invalidField(name, problem)
   }
   if (isAbsent(body.input)) return { ...parseSource('chat', withChatParts(given)), ignored: [] }

@@ -3,7 +3,7 @@
 
 import { CONTENT_KINDS, type ContentKind } from '../../config/upstream.ts'
 import { invalidField, isObject } from '../json-text.ts'
-import { customArguments, customInputOf } from './engines/custom-tools.ts'
+import { customArguments } from './engines/custom-tools.ts'
 import type { Repairs } from './repairs.ts'
 
 /** Abilities that an upstream must be configured for. */
@@ -104,11 +104,11 @@ function checkToolCalls(calls: unknown, path: string, { custom, repairs }: CallN
     if (!isObject(named) || !isNonEmpty(named.name) || typeof named.arguments !== 'string') {
       throw invalidField(`${path}[${at}]`, 'must have id, type "function", function.name and function.arguments.')
     }
-    // Cursor replays a call of a custom tool with the text as its arguments.
-    const isText = custom.has(String(named.name)) && customInputOf(named.arguments) === null
-    const repaired = isText ? customArguments(named.arguments) : repairs.argumentsOf(named.arguments)
+    const repaired = repairs.argumentsOf(named.arguments)
     if (repaired === null) continue
-    Object.assign(named, { arguments: repaired })
+    // Cursor replays a call of a custom tool with the text as its arguments.
+    const args = custom.has(String(named.name)) ? customArguments(named.arguments) : repaired
+    Object.assign(named, { arguments: args })
     repairs.note('messages')
   }
 }

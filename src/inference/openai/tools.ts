@@ -48,15 +48,13 @@ export function parseTools(body: JsonObject, repairs: Repairs): ToolNames {
       throw invalidField(`tools[${at}]`, `must have type "function" and a function.`)
     }
     const { name, parameters } = tool.function
+    const path = `tools[${at}]${fieldsPath(given)}`
     if (typeof name !== 'string' || !toolName.test(name)) {
-      throw invalidField(
-        `tools[${at}].function.name`,
-        `must be 1 to ${toolNameCharsMax} letters, digits, underscores and hyphens.`,
-      )
+      throw invalidField(`${path}.name`, `must be 1 to ${toolNameCharsMax} letters, digits, underscores and hyphens.`)
     }
-    if (names.has(name)) throw invalidField(`tools[${at}].function.name`, 'is there twice.')
+    if (names.has(name)) throw invalidField(`${path}.name`, 'is there twice.')
     if (parameters !== undefined && parameters !== null && !isObject(parameters)) {
-      throw invalidField(`tools[${at}].function.parameters`, 'must be a JSON Schema object.')
+      throw invalidField(`${path}.parameters`, 'must be a JSON Schema object.')
     }
     if (isObject(parameters)) for (const keyword of relaxSchema(parameters)) repairs.note('tools', `tools.${keyword}`)
     names.add(name)
@@ -73,6 +71,12 @@ export function parseTools(body: JsonObject, repairs: Repairs): ToolNames {
 function ownTool(tool: unknown): unknown {
   const called = isObject(tool) ? calledFunction(tool) : null
   return called === null ? tool : { type: 'function', function: called }
+}
+
+/** Path of the fields of a tool as the client has it. */
+function fieldsPath(tool: unknown): string {
+  if (!isObject(tool) || (tool.type !== 'function' && tool.type !== 'custom')) return ''
+  return isObject(tool[tool.type]) ? `.${tool.type}` : ''
 }
 
 /** Reports whether it is a custom tool with a grammar, which binds no engine here. */

@@ -6,6 +6,7 @@ import { startEndpoint } from '../../../scripts/rigs/instances/instance-endpoint
 import { until } from '../../../scripts/rigs/until.ts'
 import { endpointLimits } from '../../../src/guest/gateway/endpoint.ts'
 import { expectationBytesMax } from '../../../src/guest/gateway/expectation.codec.ts'
+import { openSocket } from '../../rigs/gateway/socket.ts'
 
 const plain = { kind: 'unattested', why: 'elsewhere', ca: null } as const
 
@@ -57,6 +58,32 @@ test('what passes', async () => {
   }
   expect((await fetch(`${url}/v1/models`, { method: 'PUT', body: 'x' })).status).toBe(405)
   expect(seen).toHaveLength(2)
+})
+
+// Goal: an agent that tries a WebSocket first sees at once that there is none; the gateway is not asked.
+test('a WebSocket', async () => {
+  let asked = 0
+  await using rig = await startBehind(() => {
+    asked += 1
+    return new Response('{}')
+  })
+  const text = await new Promise<string>((resolve, reject) => {
+    let all = ''
+    const fields =
+      'Upgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: eA==\r\n'
+    const socket = openSocket(rig.endpoint.url, () => {
+      socket.write(`GET /v1/responses HTTP/1.1\r\nHost: localhost\r\n${fields}\r\n`)
+    })
+    socket.on('data', bytes => {
+      all += bytes
+      if (all.endsWith('}')) socket.destroy()
+    })
+    socket.on('close', () => resolve(all))
+    socket.on('error', reject)
+  })
+  expect(text).toStartWith('HTTP/1.1 426 ')
+  expect(text).toContain('"code":"upgrade_required"')
+  expect(asked).toBe(0)
 })
 
 // Goal: a stream passes piece by piece; a client that leaves ends the request at the gateway; a broken stream says so.

@@ -6,7 +6,7 @@
 
 import { invalidField, isObject, type JsonObject } from '../../json-text.ts'
 import type { Earlier, FieldNames } from '../../openai/dialect.ts'
-import { customArguments, customInputOf } from '../../openai/engines/custom-tools.ts'
+import { customArguments } from '../../openai/engines/custom-tools.ts'
 import { isAbsent, presentOf, textAt } from '../fields.ts'
 import { foreignText } from '../foreign.ts'
 import { CLIENT_CALLS, isClientCall, outputOf, replayedArguments } from './client-calls.ts'
@@ -164,7 +164,7 @@ function calledFunction(item: JsonObject, { path, tools }: Place): JsonObject {
   const given = item[field]
   if (typeof given !== 'string') throw invalidField(`${path}.${field}`, 'must be a text.')
   // Cursor replays a call of a custom tool as a call of a function with the text as its arguments.
-  const isText = field === 'input' || (tools.forms.get(name)?.kind === 'custom' && customInputOf(given) === null)
+  const isText = field === 'input' || (tools.forms.get(name)?.kind === 'custom' && !given.trimStart().startsWith('{'))
   return { name, arguments: isText ? customArguments(given) : given }
 }
 

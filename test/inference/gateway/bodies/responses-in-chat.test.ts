@@ -231,6 +231,16 @@ describe('a body with input', () => {
       'messages[0].content[0].file_id',
       /image_url/,
     ],
+    [
+      { messages: [{ role: 'user', content: 'x' }], tools: [{ type: 'function', name: 'a b' }] },
+      'tools[0].name',
+      /letters/,
+    ],
+    [
+      { messages: [{ role: 'user', content: 'x' }], tools: [{ type: 'custom', custom: { name: 'a b' } }] },
+      'tools[0].custom.name',
+      /letters/,
+    ],
   ] as const)('%j', async (body, param, words) => {
     const { status, json } = await post({ model: MODEL, ...body })
     const { error } = json as { error: Json }
