@@ -60,7 +60,7 @@ export class Endpoint {
       return refused(pathname, plainRefusal(405, 'invalid_request', `The method is none of ${METHODS.join(', ')}`))
     }
     if (request.headers.get('upgrade')?.toLowerCase() === 'websocket') {
-      // Codex goes on over HTTP at once. Without the header, the gateway would answer 405, and Codex wait for 7 seconds.
+      // The header is not passed on, so that the gateway would answer 405. At 426 Codex uses HTTP at once.
       return refused(pathname, plainRefusal(426, 'upgrade_required', 'There are no WebSockets here'))
     }
     if (this.#requests >= endpointLimits.requestsMax) {

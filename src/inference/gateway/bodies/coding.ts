@@ -50,6 +50,8 @@ export function createDecodeBody(): DecodeBody {
 
 /** Decoded in one step of a thread of the runtime, in a millisecond at most. */
 const pieceBytes = 131_072
+/** The runtime passes on pieces that are ready without a look at anything else. */
+const bytesPerTurn = 524_288
 /** 8 MiB, as clients of HTTP may need at most (RFC 9659). */
 const windowBits = 23
 
@@ -63,6 +65,7 @@ async function decode({ body, coding, signal, bytesMax, freeBytes, takeRoom }: C
       : createZstdDecompress({ chunkSize: pieceBytes, params: { [constants.ZSTD_d_windowLogMax]: windowBits } })
   const decoded = new GrowingBytes(Math.min(pieceBytes, bytesMax), bytesMax)
   let roomBytes = freeBytes
+  let turnEndBytes = bytesPerTurn
   const pieces: AsyncIterator<Uint8Array> = decoder[Symbol.asyncIterator]()
   decoder.end(body)
   try {
@@ -76,6 +79,10 @@ async function decode({ body, coding, signal, bytesMax, freeBytes, takeRoom }: C
         roomBytes = wholeBytes
       }
       await decoded.add(next)
+      if (decoded.length >= turnEndBytes) {
+        turnEndBytes = decoded.length + bytesPerTurn
+        await new Promise<void>(resolve => setImmediate(resolve))
+      }
     }
   } finally {
     decoder.destroy()
