@@ -23,7 +23,6 @@ import { earlierTexts, type LargeBodies, type LargeCompletion, smallBytesMax } f
 import { type AskedCompletion, earlierIdsOf, type ReadCompletion, readCompletion } from './bodies/read-body.ts'
 import { bodyFault, largeBytesOf, readRequestBody, tokensToReserve } from './bodies/request-body.ts'
 import { cacheOwnerOf, type EarlierRequest, findEarlier, keeperOf, keepsItems } from './earlier-items.ts'
-import { EarlyHead } from './early-head.ts'
 import { type Enter, type EnteredCaller, type Entry, withKeyFrom } from './enter.ts'
 import { completeJob, type FailoverDeps } from './failover.ts'
 import { answering, requireModel, type ServedModels } from './models.ts'

@@ -111,7 +111,9 @@ describe('one model', () => {
       expect([path, answer.status]).toEqual([path, id === null ? 404 : 200])
       expect(answer.headers.get('x-ratelimit-limit-requests')).toBe(String(CALLER.requestsPerMinute))
       if (id === null) {
-        expect(await messageOf(answer)).toBe('This key has no model of that name. Choose one of those that GET /v1/models lists.')
+        expect(await messageOf(answer)).toBe(
+          'This key has no model of that name. Choose one of those that GET /v1/models lists.',
+        )
         continue
       }
       const model: unknown = await answer.json()

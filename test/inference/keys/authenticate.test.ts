@@ -39,7 +39,8 @@ function authenticator({ store, clock, log }: Ledger) {
   }
 }
 
-const refused = 'unauthenticated: The API key is missing, wrong, expired or revoked. Check the key that your program sends, or ask the operator for one.'
+const refused =
+  'unauthenticated: The API key is missing, wrong, expired or revoked. Check the key that your program sends, or ask the operator for one.'
 
 /** Authorization headers around a good key that are all no good. */
 const BAD_HEADERS: Record<string, (key: string) => string> = {
