@@ -8,7 +8,7 @@ type ReasonRow = {
   readonly code?: 'attestation_unavailable'
   /** For the client. */
   readonly message: string
-  /** Whether another upstream may be tried, as long as the client has received nothing. */
+  /** True if another upstream may be tried before the first event of the answer. */
   readonly retryable: boolean
   /** Whether enough of these in a row eject the upstream. */
   readonly countsAgainstHealth: boolean
@@ -38,7 +38,7 @@ const MODEL_FAILED = {
 /** Every reason. The names go to the log. */
 export const REASONS = {
   none_healthy: {
-    message: 'No engine of this model answers now. Try again in a minute; if that does not help, tell the operator.',
+    message: 'No engine for this model is available. Retry in a minute; if it persists, contact the operator.',
     retryable: false,
     countsAgainstHealth: false,
     clientShouldRetry: true,
@@ -46,56 +46,54 @@ export const REASONS = {
   },
   unattested: {
     code: 'attestation_unavailable',
-    message:
-      'The engine of this model has not proved itself yet, so it gets no prompt. Try again later, or tell the operator.',
+    message: 'The engine of this model has not passed attestation yet. Retry later, or contact the operator.',
     retryable: true,
     countsAgainstHealth: false,
     clientShouldRetry: true,
     isCharged: false,
   },
   unreachable: {
-    message: 'The engine of this model cannot be reached. Try again in a minute, or tell the operator.',
+    message: 'The engine of this model cannot be reached. Retry in a minute, or contact the operator.',
     ...UPSTREAM_FAILED,
   },
   first_byte_timeout: {
-    message:
-      'The engine sent nothing within the time limit of the operator. Send a shorter prompt, or tell the operator.',
+    message: 'The engine sent nothing within the time limit. Send a shorter prompt, or contact the operator.',
     ...ANSWER_REFUSED,
   },
   status: {
-    message: 'The engine of this model failed. Try again, or tell the operator, whose log has the reason.',
+    message: 'The engine of this model failed. Retry, or contact the operator with the request id.',
     ...UPSTREAM_FAILED,
   },
   credentials: {
-    message: 'The engine of this model does not accept the key of this gateway. Tell the operator.',
+    message: 'The engine of this model does not accept the key of this gateway. Contact the operator.',
     ...NOT_SERVED,
   },
   no_such_route: {
-    message: 'The engine does not serve this model or this route. Tell the operator, or choose another model.',
+    message: 'The engine does not serve this model or this route. Choose another model, or contact the operator.',
     ...NOT_SERVED,
   },
-  content_type: { message: 'The upstream sent an answer of another kind.', ...ANSWER_REFUSED },
-  cut: { message: 'The answer of the upstream was cut short.', ...UPSTREAM_FAILED },
+  content_type: { message: 'The engine sent an unexpected content type. Contact the operator.', ...ANSWER_REFUSED },
+  cut: { message: 'The engine closed the connection early. Retry the request.', ...UPSTREAM_FAILED },
   idle_timeout: {
-    message: 'The engine stopped in the middle of the answer. Try again, or tell the operator.',
+    message: 'The engine stopped in the middle of the answer. Send a shorter request, or contact the operator.',
     ...ANSWER_REFUSED,
   },
   too_large: {
-    message: 'The answer of the upstream is too large.',
+    message: 'The answer is too large. Lower max_tokens.',
     retryable: false,
     countsAgainstHealth: true,
     clientShouldRetry: false,
     isCharged: false,
   },
-  malformed: { message: 'The upstream sent an invalid answer.', ...ANSWER_REFUSED },
+  malformed: { message: 'The engine sent an invalid answer. Contact the operator.', ...ANSWER_REFUSED },
   out_of_memory: {
     message: 'The engine of this model is out of memory; try again later, or send a shorter prompt.',
     ...UPSTREAM_FAILED,
   },
-  reported_error: { message: 'The upstream reported a failure.', ...UPSTREAM_FAILED },
-  unfinished: { message: 'The upstream ended its answer before it was complete.', ...ANSWER_REFUSED },
+  reported_error: { message: 'The engine reported an error. Retry, or contact the operator.', ...UPSTREAM_FAILED },
+  unfinished: { message: 'The engine ended its answer too early. Contact the operator.', ...ANSWER_REFUSED },
   /** Only some models give as many as they are asked for: the client's choice must not count against an upstream. */
-  wrong_dimensions: { message: 'The model does not give embeddings of so many dimensions.', ...NOT_SERVED },
+  wrong_dimensions: { message: 'The model does not support this number of dimensions.', ...NOT_SERVED },
   wrong_tool: { message: 'The answer does not keep to tool_choice.', ...MODEL_FAILED },
   bad_arguments: {
     message: 'The arguments of a call are not the JSON object that its strict tool takes.',
@@ -103,7 +101,7 @@ export const REASONS = {
   },
   not_json: { message: 'The answer is not the JSON object that the request asks for.', ...MODEL_FAILED },
   no_summary: {
-    message: 'The model has not written a whole summary; send less, or raise max_output_tokens.',
+    message: 'The model did not complete the summary. Shorten the input, or raise max_output_tokens.',
     ...MODEL_FAILED,
   },
   check_unavailable: {

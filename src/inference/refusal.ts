@@ -27,36 +27,35 @@ export const REFUSALS = {
       /maximum context length|longer than the (?:model's context|maximum model) length|exceeds? the available context size|context size has been exceeded/i,
     as: 'context_length_exceeded',
     fixedBy: 'client',
-    message: 'The prompt and the tokens asked for are longer than the context of the model.',
+    message: "The prompt plus max_tokens exceeds the model's context. Shorten the prompt or lower max_tokens.",
   },
   /** vLLM 0.6 to 0.14 and compatible servers, started without their two options for tools. */
   tools_not_enabled: {
     pattern:
       /tool choice requires --|requires --(?:enable-auto-tool-choice|tool-call-parser|jinja)|tools param requires --jinja/i,
     fixedBy: 'operator',
-    message: 'This model is served without tools; ask its operator to start the engine with them, or send no tools.',
+    message: 'Tools are not enabled for this model. Ask the operator to enable them, or remove tools.',
   },
   /** vLLM ("is not a multimodal model", "At most 0 image(s)"), llama-server ("image input is not supported"). */
   content_not_taken: {
     pattern:
       /not a multimodal model|at most \d+ (?:image|audio|video)|(?:image|audio|video|multimodal) inputs? (?:is|are) not supported|provide the mmproj/i,
     fixedBy: 'client',
-    message: 'The engine of this model does not take so many images, audio or video parts; leave them out.',
+    message: 'This model does not accept these image, audio or video parts, or not this many. Remove some or all.',
   },
   /** vLLM (xgrammar, guidance, outlines), SGLang ("Failed to compile"), llama-server ("failed to parse grammar"). */
   schema_not_taken: {
     pattern:
       /failed to (?:parse|compile|initialize) (?:the )?(?:grammar|samplers|json[ _]schema|regex)|(?:invalid|unsupported) (?:grammar|json[ _]schema)|grammar (?:error|is not)|json schema conversion failed|features? (?:that are )?not supported by xgrammar/i,
     fixedBy: 'client',
-    message: 'The engine cannot use the schema of response_format or of a tool; simplify it.',
+    message: 'The engine does not support the schema of response_format or a tool. Simplify it.',
   },
   /** Jinja of vLLM, SGLang (400) and llama-server (500). */
   chat_template: {
     pattern:
       /jinja|chat[ _-]?template|raise_exception|conversation roles must alternate|system message must be|while executing \w+ at line|is not callable: null/i,
     fixedBy: 'operator',
-    message:
-      'The chat template of this model does not take these messages; ask its operator, or send them in another order.',
+    message: "The model's chat template failed on these messages. Reorder them, or contact the operator.",
   },
   /** PyTorch of vLLM and SGLang, GGML of llama-server; a message of a 400 may quote such words. */
   out_of_memory: {
@@ -73,7 +72,7 @@ export const REFUSALS = {
     statusMin: 500,
     as: 'busy',
     fixedBy: 'operator',
-    message: 'The model of this upstream is loading.',
+    message: 'The model is still loading. Retry later.',
   },
 } as const satisfies Record<string, RefusalRow>
 

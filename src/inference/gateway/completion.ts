@@ -139,7 +139,7 @@ export function createMeteredHandler<Asked extends Operation>(
   }
 }
 
-/** Its response; unused where the early head is out. */
+/** Returns the response, which is discarded if the headers were sent early. */
 async function answerAdmitted<Asked extends Operation>(
   deps: MeteredDeps,
   admitted: Omit<AdmittedRequest<Asked>, 'takeRoom'>,

@@ -175,5 +175,5 @@ function decoded(item: string): string | null {
 
 /** Fault not_found. */
 export function noSuchModel(): Fault {
-  return new Fault('not_found', 'This key has no model of that name. Choose one of those that GET /v1/models lists.')
+  return new Fault('not_found', 'This key cannot use a model of that name. GET /v1/models lists the models it can use.')
 }

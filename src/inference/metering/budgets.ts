@@ -175,8 +175,8 @@ export class Budgets {
   #exceeded({ whose }: Place, { kind, month, mayFitSoon }: Refused): BudgetFault {
     const untilEnd = Math.ceil((monthEndMs(month) - this.#deps.clock.nowMs()) / 1000)
     return new BudgetFault(
-      `The ${kind === 'tokens' ? 'token' : 'money'} budget of ${whose} for ${month} has no room for what this request can cost at most; ` +
-        `a smaller max_tokens costs less, and the operator can raise the budget. It begins anew at ${iso(monthEndMs(month))}.`,
+      `The ${kind === 'tokens' ? 'token' : 'money'} budget of ${whose} for ${month} cannot cover the maximum cost of this request. ` +
+        `Lower max_tokens, or ask the operator to raise the budget. It resets at ${iso(monthEndMs(month))}.`,
       {
         retryAfterSeconds: mayFitSoon ? soonSeconds : Math.max(1, Math.min(retryAfterSecondsMax, untilEnd)),
         mayFitSoon,

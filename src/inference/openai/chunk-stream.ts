@@ -82,7 +82,7 @@ export class ChunkStream {
     return this.#includesUsage ? sseEvent(this.#converter.usageChunk(usage)) : ''
   }
 
-  /** Shows that the stream lives. The same calls in the same order give the same text. */
+  /** Returns a keep-alive. Equal call sequences return equal text. */
   ping(): string {
     return this.#dialect?.ping() ?? COMMENT_PING
   }

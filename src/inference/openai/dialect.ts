@@ -122,7 +122,7 @@ export type DialectStream = {
   readonly push: (chunk: string) => string
   /** The events after the last chunk, but for `end`. */
   readonly finish: (usage: Usage) => string
-  /** Shows that the stream lives. The first events may be among it. */
+  /** Returns a keep-alive; the first call may return the first events. */
   readonly ping: () => string
   /** The last event of a stream that is whole. */
   readonly end: string

@@ -85,7 +85,7 @@ export function createSseParser(eventBytesMax: number): SseParser {
   }
 }
 
-/** Clients drop comments: what an API sends that has no ping of its own. */
+/** Keep-alive comment for APIs without a ping event; clients ignore it. */
 export const COMMENT_PING = ': ping\n\n'
 
 /** One event that carries a text without line breaks. */

@@ -18,7 +18,7 @@ export type Connecting = {
   readonly stop: () => void
 }
 
-/** From the last byte to the first probe. The kernel sends nine, 75 seconds apart. */
+/** Idle time before the first keepalive probe. Bun sends ten probes, one second apart. */
 const keepAliveMs = 30_000
 
 export function connect(endpoint: Endpoint, deps: ConnectDeps): Connecting {

@@ -20,9 +20,7 @@ test('goal: no bound on the answer is as much as the model may say; with one the
     'false',
     true,
   ])
-  expect(error.message).toMatch(
-    /token budget of this key for \d{4}-\d{2} .* max_tokens .* begins anew at \d{4}-\d{2}-01T/,
-  )
+  expect(error.message).toMatch(/token budget of this key for \d{4}-\d{2} .* max_tokens.* resets at \d{4}-\d{2}-01T/)
   expect(upstream.seen).toEqual([])
   const perRequest = USAGE.prompt_tokens + USAGE.completion_tokens
   let served = 0

@@ -86,7 +86,7 @@ describe('errors', () => {
     [{ error: { type: 'exceed_context_size_error', n_prompt_tokens: 'leaky', n_ctx: -1 } }, ''],
   ])('a prompt that is too long', async (body, numbers) => {
     upstream.behave = response => sendJson(response, 400, body)
-    const message = `The prompt and the tokens asked for are longer than the context of the model.${numbers}`
+    const message = `The prompt plus max_tokens exceeds the model's context. Shorten the prompt or lower max_tokens.${numbers}`
     const error = { code: 'context_length_exceeded', message, type: 'invalid_request_error', param: null }
     expect(await refused(await gateway.chat())).toEqual([400, error])
   })

@@ -112,7 +112,7 @@ describe('one model', () => {
       expect(answer.headers.get('x-ratelimit-limit-requests')).toBe(String(CALLER.requestsPerMinute))
       if (id === null) {
         expect(await messageOf(answer)).toBe(
-          'This key has no model of that name. Choose one of those that GET /v1/models lists.',
+          'This key cannot use a model of that name. GET /v1/models lists the models it can use.',
         )
         continue
       }

@@ -125,7 +125,7 @@ test('goal: exactly to the budget, not a token more; what is given back is there
   const spent = await refusalOf(budgets.reserve(caller, model, { prompt: 1, completion: 0 }))
   expect([spent?.mayFitSoon, spent?.retryAfterSeconds, spent?.code]).toEqual([false, 3_600, 'budget_exceeded'])
   expect(spent?.message).toContain('token budget of this key for 2026-11')
-  expect(spent?.message).toContain('begins anew at 2026-12-01T00:00:00.000Z')
+  expect(spent?.message).toContain('resets at 2026-12-01T00:00:00.000Z')
   expect(budgets.open()).toEqual([])
 })
 

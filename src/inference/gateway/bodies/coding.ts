@@ -21,7 +21,7 @@ export function codingOf(headers: Headers): Coding | null {
   if (name === 'zstd') return 'zstd'
   throw new Fault(
     'unsupported_media_type',
-    'The Content-Encoding header must name one coding, gzip or zstd, or be left out: send the body again in that way.',
+    'Content-Encoding must be gzip or zstd, and only one of them. Change or remove the header.',
     { param: 'content-encoding' },
   )
 }

@@ -119,7 +119,7 @@ export const FAILURES = {
     fault: 'not_found',
     description:
       'Unknown model, receipt or route. Of a route it names those that there are: with a good key all, else the public ones.',
-    message: 'This key has no model of that name. Choose one of those that GET /v1/models lists.',
+    message: 'This key cannot use a model of that name. GET /v1/models lists the models it can use.',
   },
   MethodNotAllowed: { ...COMMON_FAILURES.methodNotAllowed, message: 'The methods here are POST.' },
   UpgradeRequired: {
@@ -131,8 +131,7 @@ export const FAILURES = {
   UnsupportedMediaType: {
     fault: 'unsupported_media_type',
     description: 'Content-Encoding names a coding that is not read here, or more than one.',
-    message:
-      'The Content-Encoding header must name one coding, gzip or zstd, or be left out: send the body again in that way.',
+    message: 'Content-Encoding must be gzip or zstd, and only one of them. Change or remove the header.',
     param: 'content-encoding',
   },
   BodyTimeout: { ...COMMON_FAILURES.bodyTimeout, message: 'The body did not arrive within 30000 ms.' },
@@ -167,8 +166,7 @@ export const FAILURES = {
   UpstreamFailed: {
     fault: 'upstream_failed',
     description: 'No upstream is available, or its response is invalid.',
-    message:
-      'The engine sent nothing within the time limit of the operator. Send a shorter prompt, or tell the operator.',
+    message: 'The engine sent nothing within the time limit. Send a shorter prompt, or contact the operator.',
   },
   Unavailable: {
     fault: 'metering_unavailable',

@@ -24,14 +24,14 @@ export type EarlyHeadDeps = {
 
 type WaitingStream = { readonly headers: ResponseHeaders; readonly plan: CompletionPlan }
 
-/** One request's. After the head another upstream may still be tried; its failure is an event. */
+/** Sends one request's headers and pings early. Failover may follow; errors become events. */
 export class EarlyHead {
   readonly #deps: EarlyHeadDeps
   #cancelTimer: (() => void) | null = null
-  /** Null: the head is not out. */
+  /** Null until the headers are sent. */
   #chunks: ChunkStream | null = null
   #pingCount = 0
-  /** Null: nothing reads the stream yet. */
+  /** Null until a reader opens the stream. */
   #outlet: Outlet | null = null
   #user: OutletUser | null = null
   #lastText: string | null = null
@@ -49,25 +49,25 @@ export class EarlyHead {
     return this.#pingCount
   }
 
-  /** An upstream has the request. `job`: its headers and its plan are those of the stream. */
+  /** Schedules the headers of `job`, or the next ping. Call when an upstream has the request. */
   wait(job: WaitingStream): void {
     if (this.#chunks === null) this.#after(headAfterMs, () => this.#send(job))
     else this.#pingLater()
   }
 
-  /** The upstream has failed, and another one may follow. */
+  /** Cancels unsent headers, or resumes pings. Call after a failed attempt. */
   retry(): void {
     if (this.#chunks === null) this.pause()
     else this.#pingLater()
   }
 
-  /** Until the next call of `wait` or `retry`: no head, and no ping. */
+  /** Stops headers and pings until the next `wait` or `retry`. */
   pause(): void {
     this.#cancelTimer?.()
     this.#cancelTimer = null
   }
 
-  /** Gives the rest of the stream to `user`. False: the head is not out, and the response is the caller's. */
+  /** Hands the stream to `user`. Returns false if headers were not sent: the caller responds. */
   take(user: OutletUser): boolean {
     this.pause()
     if (this.#chunks === null) return false
@@ -76,7 +76,7 @@ export class EarlyHead {
     return true
   }
 
-  /** Ends the stream with the error. Only where the head is out. */
+  /** Ends the stream with the error. Call only if `isOut`. */
   fail(error: unknown): void {
     this.pause()
     this.#lastText = this.#chunks?.fail(errorBody(error)) ?? ''
@@ -88,7 +88,7 @@ export class EarlyHead {
     this.#chunks = new ChunkStream(plan, limits)
     const body = openOutlet(readBy, {
       onOpen: outlet => this.#open(outlet),
-      // Until there is a user, the request's signal tells.
+      // Before `take`, the request's signal reports a disconnect.
       onLeave: () => this.#user?.onLeave(),
     })
     respond(streamResponse(body, headers))

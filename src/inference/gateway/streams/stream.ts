@@ -50,7 +50,7 @@ export type StreamDeps = {
   /** Aborted when the client leaves. */
   readonly signal: AbortSignal
   readonly readBy: ReadBy
-  /** Null: there is none, and no ping is behind. */
+  /** Null if no headers or pings were sent early. */
   readonly early: Pick<EarlyHead, 'pingCount' | 'pause' | 'take'> | null
 }
 
@@ -63,7 +63,7 @@ export function openStream(upstream: UpstreamResponse, deps: StreamDeps): Promis
 }
 
 export type OpenedStream = {
-  /** Null: it has begun with the early head. */
+  /** Null if the early head already opened the stream. */
   readonly body: ReadableStream<Uint8Array> | null
   /** The chunks that the client has got so far. */
   readonly countDelivered: () => number
@@ -78,7 +78,7 @@ class StreamRelay implements BodySink {
   readonly #chunks: ChunkStream
   /** For the upstream's next event. */
   readonly #idleDeadline: MovingDeadline
-  /** For something that the client gets. */
+  /** For the next ping. */
   readonly #pingDeadline: MovingDeadline
   /** For the client's next read. */
   readonly #stallDeadline: MovingDeadline
@@ -178,7 +178,7 @@ class StreamRelay implements BodySink {
     }
   }
 
-  /** The pings of the early head are the first of what this stream has sent. */
+  /** Replays early pings through converter and seal: ids and receipt must match the sent bytes. */
   #catchUp(): void {
     const { early, seal } = this.#deps
     for (; this.#earlyPings < (early?.pingCount ?? 0); this.#earlyPings += 1) {

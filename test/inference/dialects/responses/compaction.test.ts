@@ -80,8 +80,8 @@ test('a long summary', () => {
 // Goal: no client replaces its conversation by nothing; a summary that was cut off is marked.
 test('a summary that is not whole', () => {
   const empty = compacted([' \n'])
-  expect(empty.whole).toThrow('has not written a whole summary')
-  expect(empty.events).toThrow('has not written a whole summary')
+  expect(empty.whole).toThrow('did not complete the summary')
+  expect(empty.events).toThrow('did not complete the summary')
   const cut = compacted(['All is'], 'length')
   expect(cut.whole()).toMatchObject({ status: 'incomplete', incomplete_details: { reason: 'max_output_tokens' } })
   expect(cut.events().at(-1)?.type).toBe('response.incomplete')
@@ -119,6 +119,6 @@ test('the endpoint for compactions', () => {
     output: [item],
     usage: expect.objectContaining({ input_tokens: 1, output_tokens: 2, total_tokens: 3 }),
   })
-  expect(() => whole({ choices: choices('length') }, usage)).toThrow('has not written a whole summary')
+  expect(() => whole({ choices: choices('length') }, usage)).toThrow('did not complete the summary')
   expect(translated(compactDialect, { model: 'm', input: 5 })).toMatchObject({ param: 'input' })
 })

@@ -44,7 +44,7 @@ test.each([...apis])('a template in %s', async (path, body) => {
   upstream.behave = response => sendJson(response, 500, { error: { code: 500, message: `Jinja Exception: ${prompt}` } })
   const { answer, message, log } = await ask(path, body)
   expect([answer.status, upstream.seen.length]).toEqual([400, 1])
-  expect(message).toStartWith('The chat template of this model does not take these messages;')
+  expect(message).toStartWith("The model's chat template failed on these messages.")
   expect(log).toContain('"reason":"chat_template","fixedBy":"operator","status":500')
   expect(log).not.toMatch(/Zanzibar|password|nobody/)
 })
@@ -71,7 +71,7 @@ test('a model that is loading', async () => {
     429,
     '10',
     'true',
-    'The model of this upstream is loading.',
+    'The model is still loading. Retry later.',
   ])
 })
 
@@ -84,7 +84,7 @@ test('a stream that begins with a refusal', async () => {
   const { answer, message, log } = await ask('/v1/chat/completions', { messages, stream: true })
   expect([answer.status, message]).toEqual([
     400,
-    'The prompt and the tokens asked for are longer than the context of the model.',
+    "The prompt plus max_tokens exceeds the model's context. Shorten the prompt or lower max_tokens.",
   ])
   expect(log).toContain('"reason":"context_too_long"')
   expect(log).not.toMatch(/Zanzibar|password|nobody/)
