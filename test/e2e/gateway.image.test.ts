@@ -19,6 +19,7 @@ import {
   workerResponds,
 } from '../../scripts/rigs/gateway/appliance-gateway.ts'
 import { createCustomer } from '../../scripts/rigs/instances/instances-client.ts'
+import { killFound } from '../../scripts/rigs/kill.ts'
 import { inOwnNetns } from '../../scripts/rigs/netns.ts'
 import { until } from '../../scripts/rigs/until.ts'
 import type { GatewayUsageRows } from '../../src/contract/http/inference.ts'
@@ -379,7 +380,7 @@ inOwnNetns(
         const servers = () => descendants(appliance.pid()).filter(descendant => descendant.name === 'llama-server')
         const [killed] = servers()
         expect(servers().length).toBe(1)
-        process.kill(killed?.pid ?? 0, 'SIGKILL')
+        killFound(killed?.pid)
         await until('the second life', 60_000, () => servers().some(server => server.pid !== killed?.pid))
         await workerResponds(client)
         expect(servers().length).toBe(1)

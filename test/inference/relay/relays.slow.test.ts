@@ -13,6 +13,7 @@ import {
   startUpstream,
   wellBehaved,
 } from '../../../scripts/rigs/gateway/upstream-server.ts'
+import { killFound } from '../../../scripts/rigs/kill.ts'
 import { until } from '../../../scripts/rigs/until.ts'
 import { Desk } from '../../../src/inference/relay/desk.ts'
 import { type RelayedGateway, startRelayedGateway } from '../../rigs/gateway/relayed-gateway.ts'
@@ -164,7 +165,7 @@ test('goal: a relay that is killed takes its own streams with it and nothing els
     const reported = heard.mock.calls.flatMap(([message]) => (message.kind === 'progress' ? message.delivered : []))
     return [...new Map(reported).values()].filter(count => count === 5).length === 24
   })
-  process.kill(gateway.pids()[0] ?? 0, 'SIGKILL')
+  killFound(gateway.pids()[0])
   const rest = async (reader: (typeof streams)[number]) => {
     let text = ''
     for (;;) {

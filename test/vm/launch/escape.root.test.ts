@@ -17,6 +17,7 @@ import {
 } from 'node:fs'
 import { dirname, join } from 'node:path'
 import { link } from '../../../scripts/rigs/guest/two-guests.ts'
+import { killFound } from '../../../scripts/rigs/kill.ts'
 import { inOwnNetns } from '../../../scripts/rigs/netns.ts'
 import { until } from '../../../scripts/rigs/until.ts'
 import { toHex } from '../../../src/base/bytes.ts'
@@ -293,7 +294,7 @@ inOwnNetns(
       // As a daemon finds it that was killed while it started QEMU.
       recordResource(store.ledger.db, { vmId: id, kind: 'qemu', name: `unspawned:${id}`, nowMs: 1 })
       expect(own.isAlive(vm)).toBe(true)
-      process.kill(processesByUid().get(uidOf(vm))?.[0] ?? 0, 'SIGKILL')
+      killFound(processesByUid().get(uidOf(vm))?.[0])
       await until('QEMU is gone', patienceMs, () => !own.isAlive(vm))
       expect(listWithUuid().find(({ uuid }) => uuid === id)?.pid).toBe(impostor.pid)
       impostor.kill('SIGKILL')

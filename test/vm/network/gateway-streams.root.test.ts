@@ -16,6 +16,7 @@ import {
   worldAddress,
 } from '../../../scripts/rigs/guest/network.ts'
 import { gateway, guest, plan } from '../../../scripts/rigs/guest/two-guests.ts'
+import { killFound } from '../../../scripts/rigs/kill.ts'
 import { type Netns, needsRoot } from '../../../scripts/rigs/netns.ts'
 import { until } from '../../../scripts/rigs/until.ts'
 import { present } from '../../../src/base/assert.ts'
@@ -90,7 +91,7 @@ describe.if(needsRoot('the test of streams of the gateway'))('streams', () => {
       )}) })
         console.log(exitCode === 0 ? 'up' : 'nft failed'); console.log('pid ' + process.pid); for await (const _ of console);`,
     )
-    process.kill(Number((await writer.says('pid ')).slice(4)), 'SIGKILL')
+    killFound(Number((await writer.says('pid ')).slice(4)))
     for (const change of [toSecond, {}, toSecond]) {
       await apply(change)
       for (const { flows } of streams) await flows()
