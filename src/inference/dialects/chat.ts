@@ -39,8 +39,9 @@ export function parseChat(given: RequestSource): ParsedChat {
 /** The fields that only chats have keep their meaning. */
 const RESPONSES_IN_CHAT: Pick<Dialect, 'translate' | 'names'> = {
   translate: (body, names) => {
-    const own: Record<string, unknown> = {}
-    const response: Record<string, unknown> = {}
+    // Without a prototype, so that a field `__proto__` is a field.
+    const own: Record<string, unknown> = Object.create(null)
+    const response: Record<string, unknown> = Object.create(null)
     for (const name in body) (isOwn(name) ? own : response)[name] = body[name]
     const { chat, ignored, traits } = chatOfResponse(response, names)
     for (const name in own) names?.delete(name)

@@ -13,9 +13,9 @@ const retryAfterSeconds = 5
 export class BodyRoom {
   readonly #places: Places
 
-  /** `bodyBytesMax`: one body of that size has room for each of two organizations. */
+  /** `bodyBytesMax`: one body of that size has room for each of two organizations, as sent and decoded. */
   constructor(bodyBytesMax: number) {
-    this.#places = new Places(Math.max(roomBytesMin, parts * bodyBytesMax))
+    this.#places = new Places(Math.max(roomBytesMin, 2 * parts * bodyBytesMax))
   }
 
   /** The function gives the room back, once. BusyFault: there is none at present. */

@@ -173,7 +173,8 @@ export function wholeResponse(
   const items = isCompaction ? [compactionOf(answer.content, head)] : itemsOf(answer, { head, tools })
   // Only the last item can be cut off.
   const output = items.map((item, at) => itemOf(item, at === items.length - 1 ? status : 'completed'))
-  keep?.(output)
+  // A summary that was cut short replaces nothing.
+  if (!isCompaction || status === 'completed') keep?.(output)
   return responseOf(head, echo, { status, output, usage, incompleteReason, error: null })
 }
 

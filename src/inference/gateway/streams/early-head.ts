@@ -30,7 +30,12 @@ export class EarlyHead {
   #cancelTimer: (() => void) | null = null
   /** Null until the headers are sent. */
   #chunks: ChunkStream | null = null
+  /** True between `wait` or `retry` and `pause`. */
+  #isWaiting = false
   #pingCount = 0
+  /** The client has not read the last ping yet. */
+  #hasUnread = false
+  #isLeft = false
   /** Null until a reader opens the stream. */
   #outlet: Outlet | null = null
   #user: OutletUser | null = null
@@ -51,18 +56,22 @@ export class EarlyHead {
 
   /** Schedules the headers of `job`, or the next ping. Call when an upstream has the request. */
   wait(job: WaitingStream): void {
+    this.#isWaiting = true
     if (this.#chunks === null) this.#after(headAfterMs, () => this.#send(job))
-    else this.#pingLater()
+    else this.#after(pingEveryMs, () => this.#ping())
   }
 
   /** Cancels unsent headers, or resumes pings. Call after a failed attempt. */
   retry(): void {
-    if (this.#chunks === null) this.pause()
-    else this.#pingLater()
+    this.pause()
+    if (this.#chunks === null) return
+    this.#isWaiting = true
+    this.#after(pingEveryMs, () => this.#ping())
   }
 
   /** Stops headers and pings until the next `wait` or `retry`. */
   pause(): void {
+    this.#isWaiting = false
     this.#cancelTimer?.()
     this.#cancelTimer = null
   }
@@ -73,6 +82,7 @@ export class EarlyHead {
     if (this.#chunks === null) return false
     this.#user = user
     if (this.#outlet !== null) user.onOpen(this.#outlet)
+    if (this.#isLeft) user.onLeave()
     return true
   }
 
@@ -89,7 +99,10 @@ export class EarlyHead {
     const body = openOutlet(readBy, {
       onOpen: outlet => this.#open(outlet),
       // Before `take`, the request's signal reports a disconnect.
-      onLeave: () => this.#user?.onLeave(),
+      onLeave: () => {
+        this.#isLeft = true
+        this.#user?.onLeave()
+      },
     })
     respond(streamResponse(body, headers))
   }
@@ -98,22 +111,25 @@ export class EarlyHead {
     this.#outlet = outlet
     if (this.#lastText !== null) this.#end()
     else if (this.#user !== null) this.#user.onOpen(outlet)
-    else this.#ping()
+    else if (this.#isWaiting) this.#ping()
   }
 
+  /** Sends nothing before the stream is open, and while the client does not read: texts would pile up. */
   #ping(): void {
-    const text = this.#chunks?.ping() ?? ''
-    this.#pingCount += 1
-    void this.#outlet?.write(utf8(text))
-    this.#pingLater()
-  }
-
-  #pingLater(): void {
+    if (this.#chunks !== null && this.#outlet !== null && !this.#hasUnread) {
+      this.#pingCount += 1
+      const taken = this.#outlet.write(utf8(this.#chunks.ping()))
+      this.#hasUnread = taken !== null
+      const read = () => {
+        this.#hasUnread = false
+      }
+      taken?.then(read, read)
+    }
     this.#after(pingEveryMs, () => this.#ping())
   }
 
   #after(ms: number, then: () => void): void {
-    this.pause()
+    this.#cancelTimer?.()
     this.#cancelTimer = this.#deps.deadlines.after(ms, then)
   }
 

@@ -216,6 +216,7 @@ class StreamRelay implements BodySink {
   async #deliverChecked(contents: readonly string[], batch: Batch): Promise<void> {
     this.#flow?.pause()
     this.#idleDeadline.clear()
+    this.#pingDeadline.clear()
     try {
       await this.#deps.plan.schema?.(contents)
       if (!this.#isEnded && this.#deliver(batch)) this.#goOn()
@@ -224,24 +225,25 @@ class StreamRelay implements BodySink {
     }
   }
 
-  /** The client takes no more for now; meanwhile, silence of the upstream is not a failure. */
-  #waitUntil(taken: Promise<unknown>): void {
+  /** The client takes no more for now; meanwhile, silence of the upstream is not a failure, unless it was a ping. */
+  #waitUntil(taken: Promise<unknown>, isPing = false): void {
     this.#flow?.pause()
-    this.#idleDeadline.clear()
+    if (!isPing) this.#idleDeadline.clear()
     this.#pingDeadline.clear()
     this.#stallDeadline.set(this.#deps.limits.stallTimeoutMs)
     // Where it rejects, the client has left, or the deadline ends the stream.
     taken.then(
-      () => this.#goOn(),
+      () => this.#goOn(isPing),
       () => {},
     )
   }
 
-  #goOn(): void {
+  /** A ping says nothing of the upstream, whose next event stays due when it was. */
+  #goOn(isPing = false): void {
     if (this.#isEnded) return
     this.#stallDeadline.clear()
     this.#pingDeadline.set(pingEveryMs)
-    this.#idleDeadline.set(this.#deps.limits.idleTimeoutMs)
+    if (!isPing) this.#idleDeadline.set(this.#deps.limits.idleTimeoutMs)
     this.#flow?.resume()
   }
 
@@ -257,7 +259,7 @@ class StreamRelay implements BodySink {
 
   #ping(): void {
     const taken = this.#send(this.#chunks.ping())
-    if (taken !== null) this.#waitUntil(taken)
+    if (taken !== null) this.#waitUntil(taken, true)
   }
 
   async #complete(): Promise<void> {
