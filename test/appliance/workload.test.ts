@@ -54,8 +54,9 @@ function documentOf(toml: string): WorkloadDocument {
 }
 
 test('goal: a configuration that uses nothing of what came later gives the very text of before, so relying parties pin no new digest', () => {
-  // Responses were kept for 1800 s before that had to be configured.
-  const toml = `[inference]\nresponses_kept_s = 1800\n${upstreamToml}`
+  // These were the defaults.
+  const former = 'responses_kept_s = 1800\nfirst_byte_timeout_ms = 120000\nidle_timeout_ms = 60000'
+  const toml = `[inference]\n${former}\n${upstreamToml}`
   expect(new Bun.CryptoHasher('sha256').update(workloadTextOf(toml)).digest('hex')).toBe(
     '6d4702eaf02f85386e6de4ab82c39877abbd646661a8fffedea29d92b32b0d64',
   )
