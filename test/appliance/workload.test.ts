@@ -54,7 +54,7 @@ function documentOf(toml: string): WorkloadDocument {
 }
 
 test('goal: a configuration that uses nothing of what came later gives the very text of before, so relying parties pin no new digest', () => {
-  // These were the defaults.
+  // The former defaults: time limits, and how long the gateway keeps responses.
   const former = 'responses_kept_s = 1800\nfirst_byte_timeout_ms = 120000\nidle_timeout_ms = 60000'
   const toml = `[inference]\n${former}\n${upstreamToml}`
   expect(new Bun.CryptoHasher('sha256').update(workloadTextOf(toml)).digest('hex')).toBe(

@@ -86,7 +86,7 @@ function trust(): Record<string, string> {
 }
 
 /** On a machine with ten times its load, too. */
-const turnMs = 360_000
+const turnMs = 720_000
 
 /** The tool for commands of each agent. */
 const model = agentModel((names, step) => {

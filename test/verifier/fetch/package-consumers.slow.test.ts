@@ -161,7 +161,8 @@ describe('sizes', () => {
   test('the whole of the page’s entry', async () => {
     const bytes = await pageBytes("export * from '@strongroom/verifier'")
     expect(bytes).toBeGreaterThan(50_000)
-    expect(bytes).toBeLessThanOrEqual(112_000)
+    // 110,095 bytes with all error codes of the gateway.
+    expect(bytes).toBeLessThanOrEqual(110_200)
   })
 
   test('decodeReport alone', async () => {
