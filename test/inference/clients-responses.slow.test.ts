@@ -201,7 +201,8 @@ test('a broken stream', async () => {
   const read = async () => {
     for await (const event of await openai.responses.create({ model: MODEL, input: 'Hello', stream: true })) {
       types.push(event.type)
-      if (event.type === 'response.failed') expect(event.response.error?.message).toContain('closed the connection early')
+      if (event.type === 'response.failed')
+        expect(event.response.error?.message).toContain('closed the connection early')
     }
   }
   const error = await caught(read())
