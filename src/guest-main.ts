@@ -1,4 +1,4 @@
-// strongroom-guest: the one program of ours inside a VM. argv -> role.
+// strongroom-guest: our program in the VM of an instance. argv -> role.
 
 import { messageOf } from './base/fault.ts'
 import { version } from './base/version.ts'
@@ -6,7 +6,6 @@ import { guestPaths } from './guest/paths.ts'
 import { guestSettings, serveAgent } from './guest/serve.ts'
 
 const usage = `usage: strongroom-guest agent      serve the host over virtio-serial; started by init
-       strongroom-guest builder    serve the host in a VM that builds; started by init
        strongroom-guest verify     what this VM can prove about itself; the owner's strongroom-verify
        strongroom-guest gateway    the way of this VM's programs to the inference gateway; started by the agent after the claim
        strongroom-guest gateway-policy show|set|reset   what the gateway has to prove; the owner's strongroom-gateway
@@ -15,10 +14,6 @@ const usage = `usage: strongroom-guest agent      serve the host over virtio-ser
 
 async function main(argv: readonly string[]): Promise<void> {
   if (argv.length === 1 && argv[0] === 'agent') return serveAgent(version, guestSettings)
-  if (argv.length === 1 && argv[0] === 'builder') {
-    const { serveBuilder, builderSettings } = await import('./builder/serve.ts')
-    return serveBuilder(version, builderSettings)
-  }
   if (argv[0] === 'verify') {
     // Loaded only here: the agent starts without it.
     const { verify, verifySettings } = await import('./guest/verify/command.ts')

@@ -26,7 +26,7 @@ type BuilderDeps = {
   readonly guest: Promise<Tool>
   readonly image: { readonly name: string; readonly rootHash: string | null }
   readonly takeNetworkDown: () => Promise<void>
-  /** Null: no exchange disk. */
+  /** Returns the path of the exchange disk, or null if there is none. */
   readonly device: () => Promise<string | null>
   /** The empty work directory of this build. */
   readonly phaseOf: (order: BuildOrder, job: Job) => Phase

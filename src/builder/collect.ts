@@ -1,4 +1,5 @@
-// A build's artifacts: regular files only, by descriptor, after its last process ended. Effects: reads files.
+// A build's artifacts: regular files only, by descriptor, after its last process ended. Effects:
+// reads files.
 
 import { createHash } from 'node:crypto'
 import * as fs from 'node:fs'
@@ -22,7 +23,10 @@ export type Collected = {
 const chunkBytes = 1024 * 1024
 const SET_ID = 0o6000
 
-/** Sorted by name. Failures: `no_artifacts`, `limit_exceeded`, `build_failed` for what cannot be an artifact. */
+/**
+ * Sorted by name. Failures: `no_artifacts`, `limit_exceeded`, `build_failed` for what cannot be an
+ * artifact.
+ */
 export async function collect(
   candidates: readonly Candidate[],
   limits: Pick<BuildLimits, 'artifactBytes' | 'artifactCount'>,
@@ -89,6 +93,25 @@ async function measure({ name, root, relative }: Candidate, bytesMax: number): P
   } finally {
     await file.close()
   }
+}
+
+/**
+ * Regular files below a directory of a build, and the links, which are left out. One more than
+ * `countMax` is enough.
+ */
+export function filesBelow(root: string, countMax: number): { files: string[]; links: string[] } {
+  const found = { files: [] as string[], links: [] as string[] }
+  const left = ['']
+  for (let dir = left.pop(); dir !== undefined; dir = left.pop()) {
+    for (const entry of fs.readdirSync(`${root}/${dir}`, { withFileTypes: true })) {
+      const path = dir === '' ? entry.name : `${dir}/${entry.name}`
+      if (entry.isDirectory()) left.push(path)
+      else if (entry.isFile()) found.files.push(path)
+      else if (found.links.length < countMax) found.links.push(path)
+      if (found.files.length > countMax) return found
+    }
+  }
+  return found
 }
 
 /** Nobody writes there any more, so a file that is no link now stays so. */

@@ -4,22 +4,21 @@
 // documents → completion receipt → archive
 
 import { RESULT_PATHS } from '../attest/provenance/paths.ts'
-import { NETWORK_POLICIES, type Tool } from '../attest/provenance/record.ts'
+import { type BuildRecord, NETWORK_POLICIES, type Tool } from '../attest/provenance/record.ts'
 import { writeDocuments } from '../attest/provenance/write.ts'
 import type { ReceiptKeys } from '../attest/receipt/receipt-keys.ts'
 import { toHex } from '../base/bytes.ts'
 import { hexBytes } from '../guest/report/signed-statement.ts'
 import type { Attester, Stage } from './attester.ts'
-import { cargoRun } from './cargo/run.ts'
 import { type Candidate, type Collected, collect } from './collect.ts'
 import { writeResult } from './exchange.ts'
 import { awaitProxy, proxyAddress } from './network.ts'
-import { nixRun } from './nix/run.ts'
 import { orderWords } from './order.plan.ts'
 import type { Phase } from './phase.ts'
 import { findProject } from './project.ts'
 import { artifactEntry, resultArchive } from './result-archive.ts'
-import { takeSource } from './source/take.ts'
+import { type Source, takeSource } from './source/take.ts'
+import { TOOLCHAINS } from './toolchains.ts'
 
 type Conducting = {
   readonly phase: Phase
@@ -65,14 +64,12 @@ export async function conduct(
   })
   job.say('init', `dispatch receipt made before any source code runs, ${seconds()}`)
 
-  const project = await findProject(source.root, { ...order, sourceName: source.name })
+  const project = await findProject(source.root, { ...order, sourceName: source.name }, TOOLCHAINS)
   const where = project.dir === '' ? '' : ` in ${project.dir}`
-  job.say(
-    'detect',
-    `${project.toolchain}${where}, project ${project.name}, ${project.lock.name} ${project.lock.sha256}, ${seconds()}`,
-  )
-  const toolchain =
-    project.toolchain === 'cargo' ? cargoRun(phase, project, source.root) : nixRun(phase, project, source.root)
+  const toolchain = await TOOLCHAINS[project.toolchain].start(phase, project, source, openNetwork)
+  const { lock } = toolchain
+  job.say('detect', `${project.toolchain}${where}, project ${project.name}, ${lock.path} ${lock.sha256}, ${seconds()}`)
+  if (project.judgement !== null) job.say('detect', `${project.judgement}; \`toolchain\` chooses`)
 
   await toolchain.fetch(openNetwork)
   // Before the first line of the source runs, also without a fetch.
@@ -91,12 +88,12 @@ export async function conduct(
       builderId: order.builderId,
       request: requestOf(phase),
       order,
-      source: { uri: source.uri, commit: source.commit, treeSha1: source.tree.sha1, treeSha256: source.tree.sha256 },
+      source: sourceRecord(source),
       project: project.name,
       projectVersion: project.version,
       guest: await conducting.guest,
       networkPolicy,
-      lockFile: { name: project.lock.name, sha256: project.lock.sha256 },
+      lockFile: { name: lock.path.split('/').at(-1) ?? '', path: lock.path, sha256: lock.sha256 },
       imageSummary: order.imageSummary,
       image: { ...conducting.image, measurement: attester.measurement() },
       startedAtMs,
@@ -126,6 +123,13 @@ export async function conduct(
   return { ...written, provenanceSha256: toHex(provenanceDigest) }
 }
 
+const lfsNamedMax = 100
+
+function sourceRecord({ uri, commit, tree, submodules }: Source): BuildRecord['source'] {
+  const lfsPointers = { count: tree.lfsPointers.length, first: tree.lfsPointers.slice(0, lfsNamedMax) }
+  return { uri, commit, submodules, treeSha1: tree.sha1, treeSha256: tree.sha256, lfsPointers }
+}
+
 /** The proxy of the fetch, once the host has opened the network. */
 async function proxyOf({ order, job, site }: Phase): Promise<string> {
   const proxy = order.fetch?.proxy ?? ''
@@ -139,7 +143,7 @@ async function proxyOf({ order, job, site }: Phase): Promise<string> {
 async function builtAgain(
   { job, order }: Phase,
   first: readonly Collected[],
-  build: () => Promise<Candidate[]>,
+  build: () => Promise<readonly Candidate[]>,
 ): Promise<ReadonlySet<string>> {
   job.say('build', 'once more, to compare')
   const second = new Map(
@@ -154,7 +158,7 @@ async function builtAgain(
 }
 
 function requestOf({ order }: Phase) {
-  const { source, nonce, projectDir, toolchain, reproduce, accepts } = order
+  const { source, nonce, projectDir, toolchain, reproduce, options, waivers, accepts } = order
   const git = source.kind === 'git' ? source : null
   const archive =
     source.kind === 'archive' ? { name: source.name, sha256: source.sha256, sizeBytes: source.sizeBytes } : null
@@ -166,6 +170,8 @@ function requestOf({ order }: Phase) {
     projectDir,
     toolchain,
     reproduce,
+    options,
+    waivers,
     fetchCaSha256: accepts.caSha256,
     cratesMirror: accepts.cratesMirror,
   }

@@ -22,6 +22,34 @@ export function failureOf(error: unknown): BuildFailure {
   return new BuildFailure('internal', `the build VM failed: ${messageOf(error)}`, { cause: error })
 }
 
+/** A cause of failure, recognized by words in the output of a tool. */
+export type Cause = {
+  readonly pattern: RegExp
+  readonly errorType: BuildErrorType
+  /** Names the cause and the remedy. */
+  readonly message: string
+}
+
+/** Returns the failure of the first cause that fits the output, or `build_failed` with `what`, how the tool ended. */
+export function causedFailure(causes: readonly Cause[], what: string, output: string): BuildFailure {
+  const cause = causes.find(({ pattern }) => pattern.test(output))
+  return cause === undefined
+    ? new BuildFailure('build_failed', `${what}: ${output}`)
+    : new BuildFailure(cause.errorType, `${cause.message}: ${output}`)
+}
+
+/** How a program of a build ended. A sandbox reports a signal as 128 and its number. */
+export function exitText(code: number, limits: { readonly memoryBytes: number }): string {
+  const signal = code - signalBase
+  if (signal <= 0 || signal > signalMax) return `exit code ${code}`
+  if (signal !== sigkill) return `ended by signal ${signal}`
+  return `ended by signal 9: the kernel kills what needs more memory than there is; the limit is ${limits.memoryBytes} bytes`
+}
+
+const signalBase = 128
+const signalMax = 64
+const sigkill = 9
+
 export function refuseUnless(condition: boolean, errorType: BuildErrorType, message: () => string): asserts condition {
   if (!condition) throw new BuildFailure(errorType, message())
 }

@@ -2,6 +2,7 @@
 
 import { sha256 } from '../attest/hash.ts'
 import { toHex, utf8 } from '../base/bytes.ts'
+import { nixOptionsOf, optionWords } from '../contract/http/option-words.ts'
 import { type BuildOrder, orderText } from '../contract/vm/build-order.ts'
 import type { OrderWords } from './attester.ts'
 
@@ -9,7 +10,13 @@ import type { OrderWords } from './attester.ts'
  * Why the order is refused, or null. An authority or mirror decides what a fetch brings, so each must be the one that
  * the client's request names. The client's verifier checks that the request in the order is its own.
  */
-export function orderProblem({ accepts, fetch }: BuildOrder): string | null {
+export function orderProblem({ accepts, fetch, options }: BuildOrder): string | null {
+  // Without a word they would choose a toolchain and say nothing else.
+  if (options !== null && optionWords(options).length === 0)
+    return 'build.order.options: no option is in them; without an option they are null'
+  const keys = new Set((nixOptionsOf(options)?.caches ?? []).map(({ publicKey }) => publicKey))
+  if (new Set([...keys].map(key => key.slice(0, key.indexOf(':')))).size < keys.size)
+    return 'build.order.options.nix.caches: two keys of one name, by which Nix would know one of them alone'
   if (fetch === null) return null
   const { ca, cratesMirror } = fetch
   if (ca !== null && digestOf(ca) !== accepts.caSha256) {

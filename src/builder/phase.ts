@@ -2,7 +2,7 @@
 
 import type { BuildOrder } from '../contract/vm/build-order.ts'
 import { sourceDateEpoch } from '../linux/source/tree.plan.ts'
-import type { Site } from './confined/program.ts'
+import type { Bounds, Site } from './confined/program.ts'
 import type { Bind } from './confined/root.plan.ts'
 import type { Job } from './job.ts'
 
@@ -16,8 +16,8 @@ export type Tools = {
   readonly fileOf: (name: string) => string
 }
 
-/** Users of fetch and build; no other process of this VM has them. */
-export const uids = { fetch: 61_001, build: 61_002 } as const
+/** Users of fetch, build and `--version`; no other process of this VM has them. */
+export const uids = { fetch: 61_001, build: 61_002, version: 61_003 } as const
 
 export type Phase = {
   readonly site: Site
@@ -36,7 +36,14 @@ export const places = {
   target: '/build/target',
   home: '/build/home',
   cargo: '/build/cargo',
+  /** A fetched archive while it is unpacked. */
+  archive: '/build/archive',
+  /** Programs that a build runs without being able to read them. */
+  programs: '/build/programs',
+  /** The Rust toolchain that the source pins, if it was fetched. */
+  rust: '/build/rust',
   ca: '/build/ca.pem',
+  resolveConfig: '/build/resolve.toml',
   tmp: '/tmp',
 } as const
 
@@ -49,3 +56,14 @@ export const plainEnvironment = {
   TZ: 'UTC',
   SOURCE_DATE_EPOCH: String(sourceDateEpoch),
 } as const
+
+/** Bounds of one program, for so many seconds. */
+export function boundsOf({ order: { limits } }: Phase, seconds: number): Bounds {
+  return {
+    timeoutMs: seconds * 1000,
+    memoryBytes: limits.memoryBytes,
+    pids: limits.pids,
+    diskBytes: limits.diskBytes,
+    outputBytes: limits.logBytes,
+  }
+}

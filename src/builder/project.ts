@@ -1,114 +1,153 @@
-// Which project of a source is built, and with what. Effects: reads a source that nobody writes to meanwhile.
+// Which project of a source is built, and with what. Effects: reads a source that does not change meanwhile.
 
 import * as fs from 'node:fs'
-import { parse } from 'smol-toml'
 import { sha256 } from '../attest/hash.ts'
 import { isComponent } from '../attest/provenance/paths.ts'
 import { toHex } from '../base/bytes.ts'
-import type { Toolchain } from '../contract/http/build.ts'
+import type { Toolchain as ToolchainName } from '../contract/http/build-options.ts'
+import { toolchainOfOptions } from '../contract/http/option-words.ts'
 import { readName, showName } from '../linux/source/tree.plan.ts'
-import { lockBytesMax } from './cargo/lock.codec.ts'
 import { BuildFailure, refuseUnless } from './failure.ts'
+import type { LockFile, Project, ProjectWish, Toolchain, ToolchainFiles } from './toolchain.ts'
 
-export type Project = {
-  /** Relative to the source; '' is its root. */
-  readonly dir: string
-  readonly toolchain: Toolchain
-  /** A plain name, for the archive's top-level directory. */
-  readonly name: string
-  readonly version: string | null
-  readonly lock: { readonly name: 'Cargo.lock' | 'flake.lock'; readonly text: string; readonly sha256: string }
-}
+export const lockBytesMax = 16 * 1024 * 1024
 
-type ProjectWish = {
-  readonly projectDir: string | null
-  readonly toolchain: Toolchain | null
-  /** For a project without a plain name. */
-  readonly sourceName: string
-}
+type Toolchains = Readonly<Record<ToolchainName, Toolchain>>
 
-const FILES = {
-  cargo: { manifest: 'Cargo.toml', lock: 'Cargo.lock', make: 'cargo generate-lockfile' },
-  nix: { manifest: 'flake.nix', lock: 'flake.lock', make: 'nix flake lock' },
-} as const satisfies Record<Toolchain, { manifest: string; lock: string; make: string }>
-
-/** Failures: `source_invalid` (directory), `toolchain_undetected`, `lock_missing`. */
-export async function findProject(root: string, wish: ProjectWish): Promise<Project> {
-  const dir = await projectDir(root, wish.projectDir)
+/** Failures: `source_invalid` (directory), `toolchain_undetected`. */
+export async function findProject(root: string, wish: ProjectWish, toolchains: Toolchains): Promise<Project> {
+  const dir = projectDir(root, wish.projectDir)
   const at = dir === '' ? root : `${root}/${dir}`
   const has = (name: string) => fs.lstatSync(`${at}/${name}`, { throwIfNoEntry: false })?.isFile() === true
-  const toolchain = toolchainOf(wish.toolchain, has)
-  const { manifest, lock, make } = FILES[toolchain]
-  const locked = lockIn(root, dir, toolchain === 'cargo' ? lock : null) ?? at
-  refuseUnless(
-    fs.lstatSync(`${locked}/${lock}`, { throwIfNoEntry: false })?.isFile() === true,
-    'lock_missing',
-    () =>
-      `source: ${manifest} without ${lock}${dir === '' ? '' : ` in ${showName(dir)}`}; run \`${make}\` and send ${lock} with the source`,
-  )
-  const text = await readBounded(`${locked}/${lock}`, lock)
-  const described = toolchain === 'cargo' ? describedBy(await readBounded(`${at}/${manifest}`, manifest)) : null
+  const { toolchain, judgement } = await toolchainOf(wish, { root, at, has, toolchains })
+  const { manifest, describe } = toolchains[toolchain]
+  const described = describe(await readBounded(`${at}/${manifest}`, manifest))
   const fallback = isComponent(wish.sourceName) ? wish.sourceName : 'source'
   return {
     dir,
     toolchain,
     name: described !== null && isComponent(described.name) ? described.name : fallback,
     version: described?.version ?? null,
-    lock: { name: lock, text, sha256: toHex(sha256(new TextEncoder().encode(text))) },
+    judgement,
   }
 }
 
-async function projectDir(root: string, wished: string | null): Promise<string> {
+/** The lock at this path of the source. Failures: `lock_missing`; `source_invalid` if it is too large or no text. */
+export async function readLock(root: string, files: ToolchainFiles, path: string): Promise<LockFile> {
+  const { manifest, lock, makeLock } = files
+  const dir = path.slice(0, Math.max(path.lastIndexOf('/'), 0))
+  const parent = directoryIn(root, dir)
+  refuseUnless(
+    parent === dir && fs.lstatSync(`${root}/${path}`, { throwIfNoEntry: false })?.isFile() === true,
+    'lock_missing',
+    () =>
+      `source: ${manifest} without ${lock}${dir === '' ? '' : ` in ${showName(dir)}`}; run \`${makeLock}\` and send ${lock} with the source`,
+  )
+  const text = await readBounded(`${root}/${path}`, lock)
+  return { path, text, sha256: toHex(sha256(new TextEncoder().encode(text))) }
+}
+
+/** Returns a directory's path without links, relative to the source. Null if it is no directory, or outside. */
+export function directoryIn(root: string, path: string): string | null {
+  const realRoot = fs.realpathSync(root)
+  try {
+    const real = fs.realpathSync(path === '' ? root : `${root}/${path}`)
+    const isInside = `${real}/`.startsWith(`${realRoot}/`) && fs.statSync(real).isDirectory()
+    return isInside ? real.slice(realRoot.length + 1) : null
+  } catch {
+    return null
+  }
+}
+
+function projectDir(root: string, wished: string | null): string {
   if (wished === null) return ''
   const name = readName(new TextEncoder().encode(wished))
   if (name.kind === 'root') return ''
   refuseUnless(name.kind === 'path', 'source_invalid', () => 'project_dir: not a relative path inside of the source')
   const dir = name.components.join('/')
-  const [realRoot, real] = await Promise.all([
-    fs.promises.realpath(root),
-    fs.promises.realpath(`${root}/${dir}`).catch(() => null),
-  ])
-  refuseUnless(
-    real !== null && `${real}/`.startsWith(`${realRoot}/`) && fs.statSync(real).isDirectory(),
-    'source_invalid',
-    () => `project_dir: ${showName(dir)} is no directory of the source`,
-  )
-  return real.slice(realRoot.length + 1)
+  const found = directoryIn(root, dir)
+  refuseUnless(found !== null, 'source_invalid', () => `project_dir: ${showName(dir)} is no directory of the source`)
+  return found
 }
 
-function toolchainOf(wished: Toolchain | null, has: (name: string) => boolean): Toolchain {
+type Choice = Pick<Project, 'toolchain' | 'judgement'>
+type Place = {
+  readonly root: string
+  readonly at: string
+  readonly has: (name: string) => boolean
+  readonly toolchains: Toolchains
+}
+
+async function toolchainOf(wish: ProjectWish, { root, at, has, toolchains }: Place): Promise<Choice> {
+  // A request with options of a toolchain names it.
+  const wished = wish.toolchain ?? toolchainOfOptions(wish.options)
   if (wished !== null) {
-    const { manifest } = FILES[wished]
+    const { manifest } = toolchains[wished]
     refuseUnless(
       has(manifest),
       'toolchain_undetected',
-      () => `toolchain ${wished}: there is no ${manifest} in the project; see project_dir`,
+      () => `toolchain ${wished}: there is no ${manifest} in the project; ${directoryAdvice(root, [manifest])}`,
     )
-    return wished
+    return { toolchain: wished, judgement: null }
   }
-  // Nix before Cargo if both have a lock; a manifest without its lock does not hide one that has it.
-  const found = (['nix', 'cargo'] as const).filter(kind => has(FILES[kind].manifest))
-  const first = found.find(found => has(FILES[found].lock)) ?? found[0]
+  const rows = Object.entries(toolchains) as [ToolchainName, Toolchain][]
+  const found = rows.filter(([, { manifest }]) => has(manifest))
+  // A manifest without its lock does not hide one that has it.
+  const locked = found.filter(([, { lock }]) => has(lock))
+  const [first] = locked[0] ?? found[0] ?? []
+  const manifests = [...new Set(rows.map(([, { manifest }]) => manifest))].join(', ')
   refuseUnless(
     first !== undefined,
     'toolchain_undetected',
-    () => 'source: neither Cargo.toml nor flake.nix in the project; see project_dir',
+    () =>
+      `source: none of ${manifests} in the project; ${directoryAdvice(
+        root,
+        rows.map(([, { manifest }]) => manifest),
+      )}`,
   )
-  return first
-}
-
-/** The lock of a workspace's member is in the workspace's root, above it. */
-function lockIn(root: string, dir: string, lock: string | null): string | null {
-  if (lock === null) return null
-  const components = dir === '' ? [] : dir.split('/')
-  for (let depth = components.length; depth >= 0; depth -= 1) {
-    const at = [root, ...components.slice(0, depth)].join('/')
-    if (fs.lstatSync(`${at}/${lock}`, { throwIfNoEntry: false })?.isFile() === true) return at
+  if (locked.length < 2) return { toolchain: first, judgement: null }
+  const words: string[] = []
+  for (const [index, [name, { manifest, lock, problemOf }]] of locked.entries()) {
+    const problem = problemOf(await readBounded(`${at}/${lock}`, lock), wish)
+    const rest = locked.slice(index + 1)
+    if (problem !== null && rest.length > 0) {
+      words.push(`${manifest} cannot be built: ${problem}`)
+      continue
+    }
+    const own =
+      words.length > 0
+        ? `${manifest} with ${lock} can be built`
+        : `${manifest} needs no input that is not available, and goes first`
+    const others = rest.map(([, other]) => `${other.manifest} with ${other.lock} can be built, too`)
+    return { toolchain: name, judgement: [...words, own, ...others].join('; ') }
   }
-  return null
+  throw new Error('invariant broken: the last toolchain is taken')
 }
 
-async function readBounded(path: string, what: string): Promise<string> {
+const advisedMax = 5
+const lookedAtMax = 500
+const depthMax = 3
+
+/** Names directories of the source that have one of the manifests: the upper ones first, among a bounded number. */
+function directoryAdvice(root: string, manifests: readonly string[]): string {
+  const found: string[] = []
+  const waiting = ['']
+  for (let index = 0; index < waiting.length && index < lookedAtMax && found.length < advisedMax; index += 1) {
+    const dir = waiting[index] ?? ''
+    const entries = fs.readdirSync(dir === '' ? root : `${root}/${dir}`, { withFileTypes: true })
+    if (dir !== '' && entries.some(entry => entry.isFile() && manifests.includes(entry.name))) found.push(dir)
+    if (dir.split('/').length >= depthMax && dir !== '') continue
+    const below = entries.filter(entry => entry.isDirectory() && !passedOver.has(entry.name))
+    waiting.push(...below.map(({ name }) => (dir === '' ? name : `${dir}/${name}`)).sort())
+  }
+  if (found.length === 0) return 'no directory near the root of the source has one'
+  return `name its directory by project_dir: ${found.map(showName).join(', ')}`
+}
+
+/** Packages of other people. */
+const passedOver: ReadonlySet<string> = new Set(['.git', 'node_modules', 'target', 'third_party', 'vendor'])
+
+export async function readBounded(path: string, what: string): Promise<string> {
   const { O_RDONLY, O_NOFOLLOW } = fs.constants
   const file = await fs.promises.open(path, O_RDONLY | O_NOFOLLOW)
   try {
@@ -122,16 +161,5 @@ async function readBounded(path: string, what: string): Promise<string> {
     }
   } finally {
     await file.close()
-  }
-}
-
-/** Parsed for names alone: cargo itself reports errors in Cargo.toml. */
-function describedBy(manifest: string): { name: string; version: string | null } | null {
-  try {
-    const { package: described } = parse(manifest) as { package?: { name?: unknown; version?: unknown } }
-    if (typeof described?.name !== 'string') return null
-    return { name: described.name, version: typeof described.version === 'string' ? described.version : null }
-  } catch {
-    return null
   }
 }

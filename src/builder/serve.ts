@@ -8,16 +8,17 @@ import { systemRandom } from '../base/ids.ts'
 import { exchangeSerial } from '../contract/vm/build-agent.ts'
 import type { BuildOrder } from '../contract/vm/build-order.ts'
 import { findDisk } from '../guest/disk.ts'
-import { bootIdIn, createBoxKey } from '../guest/identity.ts'
+import { bootIdIn } from '../guest/identity.ts'
+import { createBoxKey } from '../guest/keys/box-key.ts'
 import { type GuestPaths, guestPaths } from '../guest/paths.ts'
 import { imageNameIn, type ProgramSettings, programSettings, rootHashIn, startProgram } from '../guest/program.ts'
 import { readTextOrNull, writeFileAtomic } from '../linux/files.ts'
 import { nativeKeys } from '../linux/native-keys.ts'
 import { Attester } from './attester.ts'
 import { Builder } from './builder.ts'
-import { sha256Of } from './cargo/cargo.ts'
 import { type CgroupSite, endLeftCgroups } from './confined/cgroup.ts'
 import { systemDirs } from './confined/root.plan.ts'
+import { sha256Of } from './digest.ts'
 import type { Job } from './job.ts'
 import { takeNetworkDown } from './network.ts'
 import type { Phase, Tools } from './phase.ts'
@@ -27,7 +28,7 @@ export type BuilderSettings = ProgramSettings & {
   readonly scratch: string
   readonly cgroups: CgroupSite
   readonly tools: Tools
-  /** Null: found by its serial. */
+  /** Path of the exchange disk. Null if it has to be found by its serial. */
   readonly exchange: string | null
   readonly exchangeWaitMs: number
   readonly takeNetworkDown: (interfaces: string) => Promise<void>

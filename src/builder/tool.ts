@@ -1,41 +1,69 @@
 // Versions that the build's programs report, and the digests of their files. Effects: runs them, reads them.
 
 import * as fs from 'node:fs'
+import { isChannelOf, type PinnedCompiler } from '../attest/provenance/compiler.ts'
 import type { Tool } from '../attest/provenance/record.ts'
-import { sha256Of } from './cargo/cargo.ts'
 import { runProgram } from './confined/program.ts'
+import { sha256Of } from './digest.ts'
 import { refuseUnless } from './failure.ts'
-import { type Phase, plainEnvironment, uids } from './phase.ts'
+import { type Phase, places, plainEnvironment, uids } from './phase.ts'
 
 const bounds = {
   timeoutMs: 120_000,
   memoryBytes: 512 * 1024 ** 2,
   pids: 32,
-  diskBytes: 16 * 1024 ** 2,
   outputBytes: 64 * 1024,
 } as const
 
-/** The first line of `NAME --version`, run in the build's sandbox. Failure `internal`. */
-export async function toolOf(phase: Phase, name: string): Promise<Tool> {
+/**
+ * Returns the first line of what a program says of its version, run in a sandbox of its own user. It may run beside the
+ * build's other programs, one at a time. Failure `internal`.
+ */
+export async function toolOf(phase: Phase, name: string, argv: readonly string[] = [name, '--version']): Promise<Tool> {
+  const { code, text } = await outputOf(phase, argv)
+  const version = text.split('\n')[0]?.trim() ?? ''
+  refuseUnless(code === 0 && version !== '', 'internal', () => `${argv.join(' ')}: exit code ${code}`)
+  return { version, sha256: await sha256Of(fs.realpathSync(phase.tools.fileOf(name))) }
+}
+
+/** Failure `source_invalid` if the source pins another compiler, unless the request waives that. */
+export function checkPinned({ job, order }: Phase, pinned: PinnedCompiler | null, { version }: Tool): void {
+  if (pinned === null || isChannelOf(pinned.channel, version)) return
+  const found = `${pinned.path} pins ${JSON.stringify(pinned.channel)}, and this builder has ${version}`
+  refuseUnless(
+    order.waivers.includes('any_toolchain'),
+    'source_invalid',
+    () => `${found}; pin a channel of that version, or accept it by any_toolchain (--any-toolchain)`,
+  )
+  job.say('detect', `accepted: ${found}`)
+}
+
+/**
+ * Returns the standard output of a program of the builder, run without the source as `toolOf` runs one. Two of these
+ * must not run at the same time: each ends the other programs of its user.
+ */
+export async function outputOf(phase: Phase, argv: readonly string[]): Promise<{ code: number; text: string }> {
   const output: Uint8Array[] = []
+  // pnpm does not start without it.
+  const tmp = fs.mkdtempSync(`${phase.workDir}/version-`)
+  fs.chownSync(tmp, uids.version, uids.version)
   const code = await runProgram(phase.site, {
     name: 'version',
-    bounds,
+    // Growth of the disk is measured as a whole, and other programs may run meanwhile.
+    bounds: { ...bounds, diskBytes: phase.order.limits.diskBytes },
     signal: phase.job.signal,
     onStdout: chunk => output.push(chunk.slice()),
     onStderr: () => {},
     plan: {
-      uid: uids.build,
+      uid: uids.version,
       network: false,
       nestedNamespaces: false,
       cwd: '/',
-      argv: [name, '--version'],
-      binds: phase.tools.binds,
-      etcDir: `${phase.workDir}/etc`,
+      argv,
+      binds: [...phase.tools.binds, { from: tmp, to: places.tmp, writable: true }],
+      etcDir: `${phase.workDir}/etc-version`,
       env: { ...plainEnvironment, PATH: phase.tools.path },
     },
   })
-  const version = Buffer.concat(output).toString('utf8').split('\n')[0]?.trim() ?? ''
-  refuseUnless(code === 0 && version !== '', 'internal', () => `${name} --version: exit code ${code}`)
-  return { version, sha256: await sha256Of(fs.realpathSync(phase.tools.fileOf(name))) }
+  return { code, text: Buffer.concat(output).toString('utf8') }
 }

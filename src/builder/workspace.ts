@@ -26,6 +26,11 @@ export async function giveTo(uid: number, path: string): Promise<void> {
   await run(argv, { timeoutMs: copyTimeoutMs, outputBytesMax })
 }
 
+/** Makes files readable and directories passable for every user, as archives may not. Follows no link. */
+export async function openToAll(path: string): Promise<void> {
+  await run(['chmod', '--recursive', 'a+rX', '--', path], { timeoutMs: copyTimeoutMs, outputBytesMax })
+}
+
 export async function remove(path: string): Promise<void> {
   await removeForeignTree(path, copyTimeoutMs)
 }

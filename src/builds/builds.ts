@@ -65,7 +65,10 @@ export type BuildsDeps = Runtime & {
   readonly imageSummaries: () => readonly { readonly sha256: string; readonly bytes: Uint8Array }[]
 }
 
-/** How many clients may follow events at the same time. */
+/**
+ * How many clients may follow events at the same time.
+ * Share: an eighth for one organization; half for all strangers, a sixteenth for one network.
+ */
 const readersMax = 1_024
 
 export type Builds = {
@@ -147,7 +150,7 @@ export function createBuilds(deps: BuildsDeps): Builds {
       ...{ hostId, fleet, fresh: directory.fresh, readersMax },
       commands,
       isVmUp: vmId => engine.view(vmId)?.state === 'running',
-      rules: { fetchHosts: settings.fetchHosts, ...ownOf(deps.order) },
+      rules: { fetchHosts: settings.fetchHosts, rustMirror: settings.rustMirror, ...ownOf(deps.order) },
       signal: stopping.signal,
     },
     [...ociRoutes({ images, admit: http.admitPublic, summaries: deps.imageSummaries }), ...deps.others],

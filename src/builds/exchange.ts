@@ -39,13 +39,13 @@ export async function readResult(exchange: string, result: string, expected: Cop
   try {
     await using from = await openRegular(exchange, fsConstants.O_RDONLY)
     if ((await from.handle.stat()).size < expected.sizeBytes) {
-      throw new Fault('internal', 'the guest says that its result is larger than its disk')
+      throw new Fault('internal', 'the guest reports a result larger than its disk')
     }
     const { O_WRONLY, O_CREAT, O_TRUNC } = fsConstants
     await using to = await openRegular(result, O_WRONLY | O_CREAT | O_TRUNC)
     const sha256 = await copy(from.handle, to.handle, expected.sizeBytes)
     if (sha256 !== expected.sha256)
-      throw new Fault('internal', 'the result on the disk has another digest than the guest says')
+      throw new Fault('internal', 'the result on the disk has another digest than the guest reported')
     await to.handle.sync()
   } catch (error) {
     throw wrapFault(error, 'take over the result')

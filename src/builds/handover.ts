@@ -7,7 +7,10 @@
 import { createHash } from 'node:crypto'
 import { constants as fsConstants } from 'node:fs'
 import { open, rename } from 'node:fs/promises'
+import { sha256 } from '../attest/hash.ts'
 import { present } from '../base/assert.ts'
+import { toHex, utf8 } from '../base/bytes.ts'
+import { canonicalJson, type Plain } from '../base/canonical-json.ts'
 import { type Clock, pause } from '../base/clock.ts'
 import { Fault, wrapFault } from '../base/fault.ts'
 import { newUuid, type RandomBytes } from '../base/ids.ts'
@@ -41,6 +44,17 @@ const lostEventsStep = 1_000_000
 /** The host that has source and events of a build. */
 export function sourceHostOf({ hostId, sourceHostId }: Pick<Build, 'hostId' | 'sourceHostId'>): string {
   return sourceHostId ?? hostId
+}
+
+/**
+ * Returns the digest of the fields of a request that a host of an earlier schema does not copy, or '' if the request
+ * has none. Such a host sends another digest, or none: it gets nothing, so it gives the build back and cannot build it
+ * without these fields.
+ */
+function requestDigest({ options, waivers }: Pick<Build, 'options' | 'waivers'>): string {
+  const given = waivers ?? []
+  if (options === null && given.length === 0) return ''
+  return toHex(sha256(utf8(canonicalJson({ options, waivers: [...given] } as Plain))))
 }
 
 export class Handover {
@@ -81,7 +95,7 @@ export class Handover {
     await files.adopt(id, null)
     const path = files.path(id, 'events')
     if (fileExists(path)) return
-    const msg = 'Another host took this build over; what was said before is lost.'
+    const msg = 'Another host took over this build; its earlier events are lost.'
     const line = toLine({
       id: Math.max(1, claims) * lostEventsStep,
       seq: null,
@@ -109,6 +123,7 @@ export class Handover {
     if (file === undefined) return new Response(null, { status: 404 })
     // Not known here yet that it is that host's: until then this one may write events of it.
     if (build.hostId === hostId || build.hostId !== from || sourceHostOf(build) !== hostId) return away()
+    if ((searchParams.get('request') ?? '') !== requestDigest(build)) return away()
     const path = files.path(id, file === 'source' ? 'source' : 'events')
     return fileExists(path) ? new Response(Bun.file(path)) : new Response(null, { status: 404 })
   }
@@ -148,7 +163,9 @@ export class Handover {
     const idle = new AbortController()
     const ends = AbortSignal.any([signal, idle.signal])
     const ask = present(fleet, 'a build of another host is one of a fleet').ask
-    const answer = await ask(sourceHostOf(build), `/handover/${build.id}/${file}`, ends)
+    const digest = requestDigest(build)
+    const query = digest === '' ? '' : `?request=${digest}`
+    const answer = await ask(sourceHostOf(build), `/handover/${build.id}/${file}${query}`, ends)
     if (answer.status === 404) return null
     if (answer.status !== 200) {
       await answer.body?.cancel()

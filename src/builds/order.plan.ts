@@ -8,7 +8,7 @@ import type { Build } from '../store/directory/build.table.ts'
 export type OrderSettings = {
   readonly builderId: string
   readonly limits: BuildLimits
-  /** Null: nothing may be fetched. A build gets the authorities and the mirror only if its request names them. */
+  /** Null if nothing may be fetched. A build gets the authorities and the mirror only if its request names them. */
   readonly fetch: BuildOrder['fetch']
 }
 
@@ -32,6 +32,8 @@ export function orderOf(
     projectDir: build.projectDir,
     toolchain: build.toolchain,
     reproduce: build.reproduce,
+    options: build.options,
+    waivers: [...(build.waivers ?? [])],
     accepts: { caSha256: build.fetchCaSha256, cratesMirror: build.cratesMirror },
     builderId,
     imageSummary,

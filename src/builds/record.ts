@@ -4,6 +4,7 @@ import { Value } from '@sinclair/typebox/value'
 import { assert } from '../base/assert.ts'
 import { iso, isoOrNull } from '../base/clock.ts'
 import { BuildRecord } from '../contract/http/build-api.ts'
+import { fieldsOfOptions } from '../contract/http/option-words.ts'
 import type { Build } from '../store/directory/build.table.ts'
 import type { BuildProof } from './evidence.verify.ts'
 
@@ -22,6 +23,7 @@ export function toBuildRecord(row: Build, { baseUrl, commands }: RecordContext):
     source: sourceOf(row),
     project_dir: row.projectDir,
     toolchain: row.toolchain,
+    options: fieldsOfOptions(row.options),
     reproduce: row.reproduce,
     vm_id: row.vmId,
     attested: attestedOf(row),

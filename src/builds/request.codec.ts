@@ -3,7 +3,9 @@
 import { Value } from '@sinclair/typebox/value'
 import { Fault } from '../base/fault.ts'
 import { parseFetchHost } from '../config/fetch-hosts.ts'
-import { BuildRequest, plainDirectory, type Toolchain } from '../contract/http/build.ts'
+import { BuildRequest, plainDirectory, WAIVERS, type Waiver } from '../contract/http/build.ts'
+import type { Toolchain, ToolchainOptions } from '../contract/http/build-options.ts'
+import { clashText, optionsOfFields } from '../contract/http/option-words.ts'
 
 /** A source that was sent, on disk. */
 export type Upload = { readonly path: string; readonly sizeBytes: number; readonly sha256: string }
@@ -17,6 +19,8 @@ export type BuildWanted = {
   readonly projectDir: string | null
   readonly toolchain: Toolchain | null
   readonly reproduce: boolean
+  readonly options: ToolchainOptions | null
+  readonly waivers: readonly Waiver[]
   /** Sources of a fetch besides public authorities and registry; null: none. */
   readonly fetchCaSha256: string | null
   readonly cratesMirror: string | null
@@ -24,6 +28,8 @@ export type BuildWanted = {
 
 export type RequestRules = {
   readonly fetchHosts: readonly string[]
+  /** The service's own mirror of Rust's distribution, or null. */
+  readonly rustMirror: string | null
   /** The service's own: SHA-256 of its authorities' PEM, and its mirror. */
   readonly fetchCaSha256: string | null
   readonly cratesMirror: string | null
@@ -45,6 +51,7 @@ export function parseBuildRequest(body: unknown, upload: Upload | null, rules: R
   }
   if (ref !== null && url === undefined) throw wrong('repo_ref', 'belongs to repo_url')
   if (name !== null && data === undefined) throw wrong('source_name', 'belongs to source_data')
+  checkMirror('crates_mirror', fields.crates_mirror ?? null, rules.cratesMirror)
   return {
     nonce: fields.nonce.toLowerCase(),
     source:
@@ -54,8 +61,10 @@ export function parseBuildRequest(body: unknown, upload: Upload | null, rules: R
     projectDir: checkedDirectory(fields.project_dir ?? null),
     toolchain: fields.toolchain ?? null,
     reproduce: fields.reproduce ?? false,
+    options: checkedOptions(fields, rules),
+    waivers: WAIVERS.filter(name => fields[name] === true),
     fetchCaSha256: checkedAuthorities(fields.fetch_ca_sha256 ?? null, rules),
-    cratesMirror: checkedMirror(fields.crates_mirror ?? null, rules),
+    cratesMirror: fields.crates_mirror ?? null,
   }
 }
 
@@ -130,10 +139,43 @@ function checkedAuthorities(digest: string | null, { fetchCaSha256: own }: Reque
   throw wrong('fetch_ca_sha256', `names other authorities than there are: ${advice}`)
 }
 
-function checkedMirror(mirror: string | null, { cratesMirror: own }: RequestRules): string | null {
-  if (mirror === null || mirror === own) return mirror
+/** Options of one toolchain: they name no other toolchain, and no host that the operator does not allow. */
+function checkedOptions(request: BuildRequest, { fetchHosts, rustMirror }: RequestRules): ToolchainOptions | null {
+  const found = optionsOfFields(request, request.toolchain ?? null)
+  if ('clash' in found) throw wrong(found.clash.field, clashText(found.clash))
+  const { nix_caches: named = [] } = request
+  const hosts = fetchHosts.map(parseFetchHost)
+  const isListed = (text: string) => {
+    const url = URL.canParse(text) ? new URL(text) : null
+    const port = Number(url?.port || 443)
+    return hosts.some(host => host?.host === url?.hostname && host?.port === port)
+  }
+  if (request.rust_mirror !== undefined) checkMirror('rust_mirror', request.rust_mirror, rustMirror)
+  for (const field of ['go_proxy', 'npm_registry', 'pnpm_registry'] as const) {
+    const address = request[field]
+    if (address !== undefined && !isListed(address))
+      throw wrong(field, 'has a host that this service does not fetch from; ask its operator')
+  }
+  for (const [index, { url: text, public_key: key }] of named.entries()) {
+    const field = `nix_caches.${index}`
+    if (!isListed(text))
+      throw wrong(`${field}.url`, 'has a host that this service does not fetch from; ask its operator')
+    if (named.findIndex(cache => keyName(cache.public_key) === keyName(key) && cache.public_key !== key) !== -1)
+      throw wrong(`${field}.public_key`, 'has the name of another key: Nix identifies a key only by its name')
+    if (named.findIndex(cache => cache.url === text) !== index)
+      throw wrong(`${field}.url`, 'names a cache for the second time; leave one out')
+  }
+  return found.options
+}
+
+function keyName(key: string): string {
+  return key.slice(0, key.indexOf(':'))
+}
+
+function checkMirror(field: string, mirror: string | null, own: string | null): void {
+  if (mirror === null || mirror === own) return
   const advice = own === null ? 'this service has no mirror; leave it out' : `that of this service is ${own}`
-  throw wrong('crates_mirror', `names another mirror than there is: ${advice}`)
+  throw wrong(field, `names another mirror than there is: ${advice}`)
 }
 
 function wrong(param: string, problem: string): Fault {

@@ -33,7 +33,9 @@ export type BuildRetentionDeps = {
 }
 
 const intervalMs = 10 * 60 * 1000
+/** No share: deletes of this daemon. */
 const batchMax = 100
+/** No share: deletes of this daemon. */
 const removalsMax = 1_000
 
 export class BuildRetention {
@@ -94,7 +96,7 @@ export class BuildRetention {
     const { directory, hostId, files, log } = this.#deps
     const orphans = files.orphans(listBuildIds(directory.db, hostId)).filter(mayRemove)
     for (const name of orphans) files.remove(name)
-    if (orphans.length > 0) log.info('files of builds that nobody has accepted were removed', { count: orphans.length })
+    if (orphans.length > 0) log.info('files of builds that were never accepted were removed', { count: orphans.length })
   }
 
   /** Until the signal. Never rejects. */

@@ -225,26 +225,34 @@ export class BuildsService {
       return reserveVm(tx, { organizationId, expiresAtMs })
     })
     if (vm === null) throw new HostFullFault('This host has no room for another build VM now.', busyRetryMs)
+    // Without this a look at the VMs in the meantime dismisses it as one that was never made.
+    const release = this.#deps.holdVm(vm.vmId)
     try {
-      // Once more on what every host knows by then.
+      // Checks again with what every host knows by then.
       await directory.change(tx => {
         this.#checkTakes()
         this.#checkActive(tx, caller)
         this.#checkOrganization(tx, caller)
         insertReservation(tx, { vmId: vm.vmId, hostId, organizationId, expiresAtMs })
       })
+      this.#start(vm)
     } catch (error) {
       // Without its row it is dismissed, or was never made.
       directory.transact(tx => removeBuildVm(tx, vm.vmId))
       throw error
-    }
-    try {
-      vm.start()
-    } catch (error) {
-      // It is reserved; whoever looks after build VMs finds that it is not there, and says so.
-      this.#deps.log.error('a reserved build VM was not started', { vm: vm.vmId, error })
+    } finally {
+      release()
     }
     return { vmId: vm.vmId, expiresAtMs }
+  }
+
+  #start({ vmId, start }: { readonly vmId: string; readonly start: () => void }): void {
+    try {
+      start()
+    } catch (error) {
+      // It is reserved: the next look at the VMs does not find it, and dismisses it with that reason.
+      this.#deps.log.error('a reserved build VM was not started', { vm: vmId, error })
+    }
   }
 
   /** The host of a VM that is reserved or has its build; null: there is no such VM. */

@@ -23,6 +23,8 @@ export type BuildsSettings = {
   readonly exchangeBytes: number
   readonly eventBytesMax: number
   readonly fetchHosts: readonly string[]
+  /** The mirror of Rust's distribution that a request may name, or null. */
+  readonly rustMirror: string | null
   readonly limits: BuildLimits
   readonly builderId: string
 }

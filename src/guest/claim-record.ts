@@ -1,9 +1,9 @@
 // The record of the claim in force, for a restarted agent. Written last: then everything else is in place. Pure.
 
 import { createHash } from 'node:crypto'
-import { type Static, Type } from '@sinclair/typebox'
 import { fromBase64 } from '../base/bytes.ts'
 import { Closed } from '../contract/forms.ts'
+import { type Static, Type } from '../contract/type.ts'
 import type { Claim, DrawnKey, Network } from '../contract/vm/agent.ts'
 import { ClaimDocument, claimDocument, claimText } from '../contract/vm/claim-document.ts'
 

@@ -4,9 +4,9 @@ import { fromBase64 } from '../base/bytes.ts'
 import type { Claim } from '../contract/vm/agent.ts'
 import { endpointBaseUrl } from './gateway/address.ts'
 import { type GatewaySettings, gatewayProblem } from './gateway/expectation.codec.ts'
+import { sshKeyType } from './keys/ssh-host-key.codec.ts'
 import type { GuestPaths } from './paths.ts'
 import { messageOfTheDay, sessionEnvironment, sshdEnvironment } from './session.plan.ts'
-import { sshKeyType } from './ssh-host-key.codec.ts'
 
 export type PlannedFile = {
   readonly path: string

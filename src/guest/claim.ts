@@ -1,11 +1,11 @@
 // The claim gives a waiting VM to its customer. Effects: files, host name, sshd. A failed claim leaves all as it was.
 
 import * as fs from 'node:fs'
-import { Check } from '@sinclair/typebox/value'
 import { fromUtf8 } from '../base/bytes.ts'
 import { messageOf, wrapFault } from '../base/fault.ts'
 import type { RandomBytes } from '../base/ids.ts'
 import type { Logger } from '../base/log.ts'
+import { matches } from '../contract/check.ts'
 import { Claim, type DrawnKey, type SealedClaim } from '../contract/vm/agent.ts'
 import { ensureDir, type Owner, readTextOrNull, writeFileAtomic } from '../linux/files.ts'
 import {
@@ -58,7 +58,7 @@ export function createClaiming(deps: ClaimDeps): Claiming {
     record: () => record,
     claim: async (sealed, identity) => {
       const platform = await deps.platform()
-      const opened = openClaim(await identity.openBox(sealed), platform)
+      const opened = openClaim(identity.openBox(sealed), platform)
       if (!opened.ok) return opened
       const { claim } = opened
       const { claimId } = claim
@@ -191,7 +191,7 @@ function openClaim(
 ): { ok: true; claim: Claim } | Refusal {
   if (bytes === null) return refuse('bad_claim', 'claim: does not open with the key of this guest')
   const claim = jsonOf(textOf(bytes) ?? '')
-  if (!Check(Claim, claim)) return refuse('bad_claim', 'claim: opened, but not a claim of this wire')
+  if (!matches(Claim, claim)) return refuse('bad_claim', 'claim: opened, but not a claim of this wire')
   const problem = claimProblem(claim, platform)
   if (problem !== null) return refuse('bad_claim', problem)
   return { ok: true, claim }
@@ -207,5 +207,5 @@ function textOf(bytes: Uint8Array): string | null {
 
 function readRecord(paths: Pick<GuestPaths, 'claimRecord'>): ClaimRecord | null {
   const record = jsonOf(readTextOrNull(paths.claimRecord) ?? 'null')
-  return Check(ClaimRecord, record) ? record : null
+  return matches(ClaimRecord, record) ? record : null
 }

@@ -3,12 +3,12 @@
 // It outlives an agent that dies. The next agent finds it by its record, so no session or response is lost.
 
 import * as fs from 'node:fs'
-import { type Static, Type } from '@sinclair/typebox'
-import { Check } from '@sinclair/typebox/value'
 import type { Clock } from '../base/clock.ts'
 import { Fault, messageOf } from '../base/fault.ts'
 import type { Logger } from '../base/log.ts'
+import { matches } from '../contract/check.ts'
 import { Closed } from '../contract/forms.ts'
+import { type Static, Type } from '../contract/type.ts'
 import { ensureDir, type Owner, readTextOrNull, writeFileAtomic } from '../linux/files.ts'
 import { keepBounded, openProgramLog } from './log-file.ts'
 import { identifyProcess, isAlive, isListening, type ProcessIdentity, signalProcess } from './process-identity.ts'
@@ -127,7 +127,7 @@ async function restart(stop: () => Promise<void>, launch: () => Promise<ProcessI
 
 function recorded(path: string): ProcessIdentity | null {
   const record = jsonOf(readTextOrNull(path) ?? 'null')
-  return Check(Record, record) && isAlive(record) ? record : null
+  return matches(Record, record) && isAlive(record) ? record : null
 }
 
 /** Strangers fill sshd's log, with a line per attempt. */

@@ -1,9 +1,9 @@
 // Gives the interface its addresses. Effects: `ip`, resolv.conf, a record below /run for the agent's successor.
 
 import * as fs from 'node:fs'
-import { Check } from '@sinclair/typebox/value'
 import type { Clock } from '../base/clock.ts'
 import { Fault, wrapFault } from '../base/fault.ts'
+import { matches } from '../contract/check.ts'
 import { Network } from '../contract/vm/agent.ts'
 import type { run } from '../linux/command.ts'
 import { type Owner, readTextOrNull, writeFileAtomic } from '../linux/files.ts'
@@ -48,7 +48,7 @@ export function createNetworking({ paths, owner, clock, run, interfaceWaitMs }: 
 /** The network in force; null before the first, and after a failed change. */
 export function recordedNetwork(paths: Pick<GuestPaths, 'networkRecord'>): Network | null {
   const record = jsonOf(readTextOrNull(paths.networkRecord) ?? 'null')
-  return Check(Network, record) ? record : null
+  return matches(Network, record) ? record : null
 }
 
 const ipBounds = { timeoutMs: 10_000, outputBytesMax: 65_536 } as const

@@ -18,7 +18,7 @@ export async function powerOff({ clock, log }: { clock: Clock; log: Logger }): P
     await clock.sleep(initTimeoutMs)
     log.warn('init does not power off')
   } catch (error) {
-    log.warn('init cannot be asked', { reason: messageOf(error) })
+    log.warn('init does not respond', { reason: messageOf(error) })
   }
   restartMachine()
 }

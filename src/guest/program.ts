@@ -2,12 +2,12 @@
 // channel until it fails. Effects: all of these.
 
 import * as fs from 'node:fs'
-import { Type } from '@sinclair/typebox'
-import { Check } from '@sinclair/typebox/value'
 import { type Clock, systemClock } from '../base/clock.ts'
 import { Fault } from '../base/fault.ts'
 import { createLogger, type Logger } from '../base/log.ts'
+import { matches } from '../contract/check.ts'
 import { Closed } from '../contract/forms.ts'
+import { Type } from '../contract/type.ts'
 import { run } from '../linux/command.ts'
 import { type Owner, readTextOrNull } from '../linux/files.ts'
 import { type Channel, createChannel, openPort } from './channel.ts'
@@ -138,7 +138,7 @@ const ImageFile = Closed({ name: Type.String({ minLength: 1, maxLength: 64 }) })
 /** The image's name, from the measured root. Fault internal: an image without a name cannot be attested. */
 export function imageNameIn({ imageFile }: Pick<GuestPaths, 'imageFile'>): string {
   const image = jsonOf(readTextOrNull(imageFile) ?? 'null')
-  if (!Check(ImageFile, image)) throw new Fault('internal', `read ${imageFile}: no image name`)
+  if (!matches(ImageFile, image)) throw new Fault('internal', `read ${imageFile}: no image name`)
   return image.name
 }
 

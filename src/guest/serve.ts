@@ -81,7 +81,12 @@ export async function serveAgent(version: string, settings: GuestSettings): Prom
   })
   using _tpm = serveTpm({ path: paths.tpmSocket, tpm, log })
   // Beside the first requests: under software emulation the first claim and evidence would take three times as long.
-  void identity.then(({ warmUp }) => Promise.all([warmUp(), evidence.warmUp()])).catch(() => {})
+  void identity
+    .then(({ warmUp }) => {
+      warmUp()
+      return evidence.warmUp()
+    })
+    .catch(() => {})
   return await program.serve(channel, {
     needed: Promise.all([identity, device]),
     handle: createAgent({ version, identity, networking, claiming, evidence, log }),

@@ -52,7 +52,7 @@ export function messageOfTheDay({ hostname, inference }: Claim): string {
       "the machine's root could forge what this VM attests.",
     ],
     Egress: [
-      'capped for the life of this VM; egress_bytes of GET /v1/usage says',
+      'capped for the life of this VM; egress_bytes of GET /v1/usage is',
       'how much is used. When it is spent, only answers to your SSH go out,',
       'and few: copy your work away (scp, rsync) in good time.',
     ],
@@ -78,7 +78,7 @@ function gatewayWords(gateway: NamedGateway): readonly string[] {
     ]
   }
   return [
-    'NOT ATTESTED: whoever runs it can read your prompts.',
+    'NOT ATTESTED: its operator can read your prompts.',
     `${UNATTESTED[gateway.why]}`,
     'To want evidence of it: strongroom-gateway set',
   ]

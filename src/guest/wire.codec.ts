@@ -1,9 +1,9 @@
 // The guest's end of the agent wire (contract/vm/agent.ts): bytes, lines, requests and responses. Pure.
 
-import { type Static, type TSchema, Type } from '@sinclair/typebox'
-import { Check } from '@sinclair/typebox/value'
 import { fromUtf8, utf8 } from '../base/bytes.ts'
 import { nestsDeeper } from '../base/json.ts'
+import { matches } from '../contract/check.ts'
+import { type Static, type TSchema, Type } from '../contract/type.ts'
 import { type AgentErrorCode, AgentRequest, type AgentResponse, agentLineBytesMax } from '../contract/vm/agent.ts'
 import type { BUILD_RESPONSES } from '../contract/vm/build-agent.ts'
 import type { ENCLAVE_RESPONSES } from '../contract/vm/enclave.ts'
@@ -78,7 +78,7 @@ export function requestParser<T extends TSchema>(
   const schema = Type.Union([AgentRequest, ...requests])
   return text => {
     const value = jsonOf(text)
-    if (Check(schema, value)) return { kind: 'request', request: value as AgentRequest | Static<T> }
+    if (matches(schema, value)) return { kind: 'request', request: value as AgentRequest | Static<T> }
     const id = idOf(value)
     return id === null ? null : { kind: 'refused', id, message: 'not a request of this wire' }
   }

@@ -6,6 +6,7 @@
 import { FFIType, ptr } from 'bun:ffi'
 import { readdirSync } from 'node:fs'
 import { constants } from 'node:os'
+import { assert } from '../base/assert.ts'
 import { errno, libcOf } from './ffi.ts'
 
 /** `errno` is the number of errno(3); compare with `os.constants.errno`. */
@@ -45,13 +46,17 @@ export function bindUnix(fd: number, path: string): SystemResult {
 }
 
 /**
- * poll(2) that waits for nothing: whether the socket has something that nobody has read: bytes, its end or an error.
- * Leaves all of it there. True where poll fails.
+ * poll(2) without a timeout, once for at most `polledMax` sockets: reports for each whether it has unread bytes, an end
+ * or an error. Leaves all of it unread. Every socket counts as unread if poll fails.
  */
-export function hasUnread(fd: number): boolean {
-  pollfd[0] = fd
-  pollfd[1] = POLL.in | POLL.peerClosed
-  return libc().poll(ptr(pollfd), 1, 0) !== 0
+export function haveUnread(fds: readonly number[]): boolean[] {
+  assert(fds.length <= polledMax, 'one call polls a bounded number of sockets')
+  fds.forEach((fd, at) => {
+    pollfds[2 * at] = fd
+    pollfds[2 * at + 1] = POLL.in | POLL.peerClosed
+  })
+  const found = libc().poll(ptr(pollfds), fds.length, 0)
+  return fds.map((fd, at) => fd < 0 || (found !== 0 && (found < 0 || (pollfds[2 * at + 1] ?? 0) >>> 16 !== 0)))
 }
 
 /** listen(2). */
@@ -167,11 +172,14 @@ const SIGINFO = { bytes: 128, pid: 16 } as const satisfies Record<string, number
 /** include/uapi/linux/reboot.h: LINUX_REBOOT_CMD_RESTART. */
 const rebootAutoboot = 0x0123_4567
 
+/** No share: limits one system call. */
+export const polledMax = 64
 /**
- * A struct pollfd: the descriptor, then two shorts, events and what came of them. One for all calls: none waits. Its
- * address is taken at each call, as the runtime's compiler moves small arrays.
+ * Each struct pollfd has the descriptor, then two shorts, the events that are polled and those that are found
+ * (little-endian). All calls share one array, as none waits. The address is taken at each call because the runtime's
+ * compiler moves small arrays.
  */
-const pollfd = new Int32Array(2)
+const pollfds = new Int32Array(2 * polledMax)
 
 const { i32, u32, i64, u64, ptr: pointer } = FFIType
 const libc = libcOf({

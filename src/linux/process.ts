@@ -36,6 +36,7 @@ export function identifyProcess(pid: number): RunningProcess | null {
   }
 }
 
+/** No share: attempts of one start. */
 const execAttemptCountMax = 50
 
 export type ProcessIdentity = { readonly pid: number; readonly startTicks: number; readonly uuid: string }

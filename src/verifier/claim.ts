@@ -89,7 +89,7 @@ export function claimDocumentCheck(
     field => own[field] !== shown[field],
   )
   if (wrong.length > 0) return fail(name, `its ${wrong.join(', ')} is another than the attestation's`)
-  if (network === null) return fail(name, 'no network was in force at the claim, so that nothing says which one is now')
+  if (network === null) return fail(name, 'no network was configured at the claim, so the present one is not attested')
   const addresses = [network.address, network.v6?.address].filter(text => text !== undefined).join(' and ')
   return pass(
     name,

@@ -54,7 +54,7 @@ export function judgeGpus({ worker, workload, sent, judge, asOfMs }: GpuQuestion
   }
   if (judge === undefined) {
     const reason =
-      'the measured gateway judged them before its worker started, without manifests or OCSP; here nobody judges them'
+      'the measured gateway verified them before its worker started, without manifests or OCSP; they are not verified here'
     return unjudged([...checks, notChecked(judgedName, reason, false)])
   }
   try {

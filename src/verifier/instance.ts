@@ -269,7 +269,7 @@ function ownKeyCheck(found: Parsed<SshKey>, own: InstanceQuestion['publicKey']):
   const name = 'own-key'
   if (!found.ok) return notChecked(name, 'the key in the claim cannot be read', true)
   const { fingerprint, blob } = found.value
-  if (own === 'any') return notChecked(name, `the instance lets in the key ${fingerprint}, whoever has it`, false)
+  if (own === 'any') return notChecked(name, `the instance accepts the key ${fingerprint} of any owner`, false)
   const keys = (typeof own === 'string' ? [own] : own).map(line => parsed(() => readSshKey(line)))
   const [first, ...more] = keys
   const isOwn = keys.some(key => key.ok && equalConstantTime(blob, key.value.blob))

@@ -142,7 +142,7 @@ function ageCheck(
   const last = past[quorum - 1]
   const [ahead] = witnesses
   if (last === undefined) {
-    const seen = ahead === undefined ? '' : `${ahead.key.name} says ${iso(timeOf(ahead))}`
+    const seen = ahead === undefined ? '' : `${ahead.key.name} signed ${iso(timeOf(ahead))}`
     return fail(name, `${seen}, which is still to come: its clock or yours is wrong`)
   }
   const latestMs = timeOf(last)

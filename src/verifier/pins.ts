@@ -105,7 +105,7 @@ export const PIN_WORDS: Readonly<Record<Pin, { readonly accepted: string; readon
     missing: 'no operator key is expected: name it as idKeyDigest in a --policy',
   },
   gateway: {
-    accepted: 'accepted any gateway in a measured VM, whoever runs it',
+    accepted: 'accepted any gateway in a measured VM, of any operator',
     missing:
       'no gateway is expected: name its measurements and operator key in a --gateway-policy (as for `verify gateway`)',
   },

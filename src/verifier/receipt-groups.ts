@@ -72,6 +72,7 @@ function grouped(name: string, members: readonly Check[], decides?: Group['decid
   const deciding = members.find(member => member.name === decides?.check)
   if (decides !== undefined && deciding?.outcome !== 'pass') return notChecked(name, decides.otherwise, false)
   const passed = members.filter(member => member.outcome === 'pass')
+  if (passed.length === 0) return notChecked(name, reasons(members), false)
   return pass(name, passed.length === 1 ? (passed[0]?.reason ?? '') : `${passed.length} checks`)
 }
 

@@ -79,7 +79,7 @@ function signedProduct(report: Uint8Array, { checks, found }: PreparedChain): Pr
 
 function withSource(check: Check, product: Product): Check {
   if (check.name !== 'report-product' || check.outcome !== 'pass') return check
-  return { ...check, reason: `${product}, as the certificate that signed the report says` }
+  return { ...check, reason: `${product}, by the certificate that signed the report` }
 }
 
 /** A table that cannot be read fails, whether or not the policy asks for it. */

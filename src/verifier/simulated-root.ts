@@ -14,7 +14,7 @@ export function readSimulatedRoot(pem: Uint8Array): TrustedRoot {
   const ark = only(certificates.filter(isSelfIssued), 'ARK, which is issued by itself,')
   const others = certificates.filter(certificate => certificate !== ark)
   const [asvk = null, ...more] = others.filter(isVlekIssuer)
-  wellFormed(more.length === 0, 'simulated root: more than one ASVK, whose name says VLEK, in it')
+  wellFormed(more.length === 0, 'simulated root: more than one ASVK (a name with VLEK) in it')
   const ask = only(
     others.filter(other => other !== asvk),
     'ASK',

@@ -42,7 +42,7 @@ export function readKnownHost(line: string, hostname: string): KnownHost {
   wellFormed(!/[\r\n]/.test(line), `${what}: more than one line`)
   wellFormed(!line.startsWith('@'), `${what}: a marker, such as @cert-authority`)
   const [host = '', type = '', base64 = '', ...more] = line.split(' ')
-  wellFormed(!/[*?!,|]/.test(host), `${what}: a pattern, a list or a hash in the place of a host name`)
+  wellFormed(!/[*?!,|]/.test(host), `${what}: a pattern, a list or a hash instead of a host name`)
   wellFormed(host === hostname, `${what}: the host ${JSON.stringify(host)} is not ${JSON.stringify(hostname)}`)
   wellFormed(type === hostKeyType, `${what}: the key type ${JSON.stringify(type)} is not ${hostKeyType}`)
   wellFormed(more.length === 0, `${what}: something follows the key`)

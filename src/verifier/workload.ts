@@ -114,8 +114,8 @@ function upstreamsCheck(document: WorkloadDocument, outside: readonly string[]):
   const unvouched = strange.filter(({ attestation }) => attestation === undefined)
   const attested = strange.filter(({ attestation }) => attestation !== undefined)
   const problems = [
-    ...(unvouched.length === 0 ? [] : [`nobody vouches for ${names(unvouched)}`]),
-    ...(attested.length === 0 ? [] : [`only the gateway's policy vouches for ${names(attested)}`]),
+    ...(unvouched.length === 0 ? [] : [`not attested: ${names(unvouched)}`]),
+    ...(attested.length === 0 ? [] : [`only the gateway's policy covers ${names(attested)}`]),
   ]
   return check(
     'workload-upstreams',

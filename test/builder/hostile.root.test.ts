@@ -2,7 +2,13 @@ import { describe, expect, test } from 'bun:test'
 import * as fs from 'node:fs'
 import { userInfo } from 'node:os'
 import { join } from 'node:path'
-import { archiveOf, plainProject, type SourceFiles, withBuildScript } from '../../scripts/rigs/build/sources.ts'
+import {
+  archiveOf,
+  lockedBy,
+  plainProject,
+  type SourceFiles,
+  withBuildScript,
+} from '../../scripts/rigs/build/sources.ts'
 import {
   type BuildEnd,
   cgroup2Root,
@@ -19,7 +25,8 @@ const skipped = skipUnless(isRoot && findRust() !== null && cgroup2Root() !== nu
 const hasMemory =
   isRoot && fs.readFileSync(`${cgroup2Root() ?? '/sys/fs/cgroup'}/cgroup.controllers`, 'utf8').includes('memory')
 const noMemory = skipUnless(hasMemory, 'the memory controller belongs to cgroup v1 here')
-const timeoutMs = 300_000
+/** For all tests of this file together: they run beside each other. */
+const timeoutMs = 1_800_000
 const MiB = 1024 ** 2
 
 async function built(
@@ -47,7 +54,7 @@ const withLinker = (script: string): SourceFiles => ({
   linker: `#!/bin/sh\ncc "$@" || exit 1\nwhile [ $# -gt 0 ]; do [ "$1" = -o ] && out=$2; shift; done\n${script}\n`,
 })
 
-describe.skipIf(skipped)('hostile sources', () => {
+describe.concurrent.skipIf(skipped)('hostile sources', () => {
   // Goal: a build script finds six devices, its own processes and environment, no network, no privilege, and nothing of
   // the VM: no report device, configfs, TPM, keys, agent channel, socket or environment.
   test(
@@ -98,26 +105,29 @@ describe.skipIf(skipped)('hostile sources', () => {
   test(
     'artifacts that are links, or set-user-ID',
     async () => {
-      const link = await built(withLinker('rm "$out"; ln -s /etc/passwd "$out"'))
+      const [link, setuid, large] = await Promise.all([
+        built(withLinker('rm "$out"; ln -s /etc/passwd "$out"')),
+        built(withLinker('chmod 4755 "$out"')),
+        built(withLinker('truncate --size 20M "$out"'), { artifactBytes: 10 * MiB }),
+      ])
       expect(link.result).toMatchObject({
         status: 'failed',
         errorType: 'build_failed',
         error: expect.stringContaining('a link'),
       })
-      const setuid = await built(withLinker('chmod 4755 "$out"'))
       expect(setuid.result).toMatchObject({
         status: 'failed',
         errorType: 'build_failed',
         error: expect.stringContaining('set-user-ID'),
       })
-      const large = await built(withLinker('truncate --size 20M "$out"'), { artifactBytes: 10 * MiB })
       expect(large.result).toMatchObject({ status: 'failed', errorType: 'limit_exceeded' })
     },
     timeoutMs,
   )
 
   // Goal: what a build leaves behind lives no longer than the build: it holds no pipe open, and changes no artifact.
-  test(
+  // Alone: between the digest of the artifact and its copy stand seconds.
+  test.serial(
     'leftovers that write later',
     async () => {
       const mark = 'evil-that-came-later'
@@ -152,12 +162,18 @@ describe.skipIf(skipped)('hostile sources', () => {
   test(
     'endless output',
     async () => {
-      const config = {
-        '.cargo/config.toml': '[build]\nrustc-wrapper = "/build/source/wrap"\n',
-        // Cargo keeps rustc's answers from before the build in memory, so only the compiler itself floods.
-        wrap: '#!/bin/sh\ncase "$*" in *"--crate-name hello"*) exec yes >&2 ;; esac\nexec "$@"\n',
+      // Cargo keeps the output of build scripts in memory, and passes on that of the compiler, in which macros run.
+      const { 'Cargo.toml': own = '', 'Cargo.lock': _, ...files } = plainProject
+      const project = {
+        ...files,
+        'Cargo.toml': `${own}[dependencies]\nflood = { path = "flood" }\n`,
+        'src/main.rs': `flood::flood!();\n${files['src/main.rs']}`,
+        'flood/Cargo.toml':
+          '[package]\nname = "flood"\nversion = "0.1.0"\nedition = "2021"\n[lib]\nproc-macro = true\n',
+        'flood/src/lib.rs':
+          '#[proc_macro] pub fn flood(_: proc_macro::TokenStream) -> proc_macro::TokenStream { loop { eprintln!("y"); } }\n',
       }
-      const end = await built({ ...plainProject, ...config }, { logBytes: MiB / 8 })
+      const end = await built({ ...project, 'Cargo.lock': lockedBy(project) }, { logBytes: MiB / 8 })
       expect(end.result).toMatchObject({
         errorType: 'limit_exceeded',
         error: expect.stringContaining('printed more than'),

@@ -29,14 +29,25 @@ describe('Cargo.lock', () => {
   test('packages', () => {
     const registry = readCargoLock(lockOf('registry+https://index.example/', `checksum = "${sum}"`))
     expect(registry).toEqual({
-      packageCount: 2,
-      crates: [{ kind: 'crate', name: 'a', version: '1.0.0', from: { kind: 'registry', sha256: sum } }],
+      own: [{ name: 'own', version: '0.1.0', source: null }],
+      crates: [
+        {
+          name: 'a',
+          version: '1.0.0',
+          source: 'registry+https://index.example/',
+          pin: { kind: 'registry', sha256: sum, url: 'https://index.example/' },
+        },
+      ],
     })
     const git = readCargoLock(lockOf(`git+https://git.example/a?rev=x#${commit}`))
-    expect(git.crates[0]?.from).toEqual({ kind: 'git', url: 'https://git.example/a', commit })
+    expect(git.crates[0]?.pin).toEqual({ kind: 'git', url: 'https://git.example/a', commit })
     const old = `[[package]]\nname = "a"\nversion = "1.0.0"\nsource = "registry+https://index.example/"\n[metadata]\n"checksum a 1.0.0 (registry+https://index.example/)" = "${sum}"\n`
-    expect(readCargoLock(old).crates[0]?.from).toEqual({ kind: 'registry', sha256: sum })
-    expect(readCargoLock('version = 4\n')).toEqual({ packageCount: 0, crates: [] })
+    expect(readCargoLock(old).crates[0]?.pin).toMatchObject({ kind: 'registry', sha256: sum })
+    const cratesIo = readCargoLock(
+      lockOf('registry+https://github.com/rust-lang/crates.io-index', `checksum = "${sum}"`),
+    )
+    expect(cratesIo.crates[0]?.pin).toEqual({ kind: 'registry', sha256: sum, url: null })
+    expect(readCargoLock('version = 4\n')).toEqual({ own: [], crates: [] })
   })
 
   // Goal: what is not pinned, or would become a path or a protocol of its own, is refused by name.
@@ -68,7 +79,43 @@ test('flake.lock', () => {
     /^checksum_mismatch/,
   )
   expect(failureOf(() => readFlakeLock(lock({})))).toMatch(/^source_invalid: .*not locked/)
-  expect(failureOf(() => readFlakeLock('{"version":5}'))).toMatch(/^source_invalid: .*version 7/)
+  expect(failureOf(() => readFlakeLock('{"version":5}'))).toMatch(/^source_invalid: .*version 5, 6 or 7/)
+  expect(failureOf(() => readFlakeLock(JSON.stringify({ version: 4, nodes: {} })))).toMatch(/^source_invalid: .*2\.26/)
+})
+
+// Goal: each form of an input that real locks have is read as Nix reads it, or refused with a remedy.
+test('forms of flake.lock', () => {
+  const narHash = `sha256-${Buffer.from(sum, 'hex').toString('base64')}`
+  const read = (node: object, version = 7) =>
+    readFlakeLock(JSON.stringify({ version, root: 'root', nodes: { root: {}, x: node } }))
+  const github = { type: 'github', owner: 'o', repo: 'r', rev: commit }
+  const input = (uri: string) => [{ kind: 'flake-input', name: 'x', uri, narSha256: sum }] as const
+  const plain = input(`github:o/r/${commit}`)
+
+  expect(read({ locked: { ...github, narHash } }, 6)).toEqual(plain)
+  expect(read({ info: { lastModified: 1, narHash }, locked: github }, 5)).toEqual(plain)
+  expect(read({ locked: { ...github, narHash, host: 'git.example' } })).toEqual(
+    input(`github:o/r/${commit}?host=git.example`),
+  )
+  expect(read({ locked: { ...github, narHash, host: 'git.example', dir: 'a/b' } })).toEqual(
+    input(`github:o/r/${commit}?host=git.example&dir=a/b`),
+  )
+  expect(failureOf(() => read({ locked: github }))).toBe(
+    'checksum_mismatch: flake.lock: input "x" has no narHash, as Nix with lazy trees writes it; ' +
+      'delete flake.lock and run `nix flake lock --option lazy-trees false`',
+  )
+
+  const path = (text: unknown, more = {}) => read({ locked: { type: 'path', path: text, narHash }, ...more })
+  for (const inside of ['./sub', 'sub', './a/../b', '.']) expect([inside, path(inside)]).toEqual([inside, []])
+  expect(path('../sub', { parent: ['other'] })).toEqual([])
+  for (const outside of ['/opt/dep', '../dep', './a/../../dep', 7]) {
+    expect([outside, failureOf(() => path(outside))]).toEqual([
+      outside,
+      expect.stringMatching(/^source_invalid: .*not in the directory of flake\.nix; move its files there/),
+    ])
+  }
+  expect(failureOf(() => path('../sub', { parent: [] }))).toMatch(/^source_invalid/)
+  expect(failureOf(() => path('/sub', { parent: ['other'] }))).toMatch(/^source_invalid/)
 })
 
 describe('clone', () => {
@@ -244,6 +291,8 @@ test('answers of Nix', () => {
         outputHashMode: 'recursive',
         hash: { algorithm: 'sha256', hex: sum },
         url: 'https://x.example/',
+        urls: ['https://x.example/'],
+        outPath: null,
       },
     ],
   })

@@ -57,6 +57,28 @@ test('goal: a build is accepted, followed, downloaded and shown, and leaves no V
   expect(existsSync(join(rig.directory, 'builds', id, 'source'))).toBe(false)
 })
 
+test('goal: a build survives the loss of the answer to its evidence, whether the guest has the evidence or not', async () => {
+  await using rig = await startBuilds()
+  rig.world.losses = ['after', 'before', 'after']
+  const id = await rig.submit()
+  expect(await rig.ended(id)).toMatchObject({ state: 'ok', error: null })
+  const [vmId] = rig.world.vms().map(vm => vm.id)
+  expect(rig.world.calls.filter(call => call.startsWith('vouch'))).toEqual([
+    `vouch ${vmId} dispatch`,
+    `vouch ${vmId} completion`,
+    `vouch ${vmId} completion`,
+  ])
+}, 120_000)
+
+test('goal: a guest whose connection always ends is given up', async () => {
+  await using rig = await startBuilds()
+  rig.world.losses = Array.from({ length: 100 }, () => 'before')
+  const build = await rig.ended(await rig.submit())
+  expect([build.state, build.errorType]).toEqual(['failed', 'internal'])
+  expect(build.error).toContain('the evidence of the dispatch could not be taken')
+  expect(rig.world.calls.filter(call => call.startsWith('vouch')).length).toBe(3)
+}, 120_000)
+
 test('goal: a failure of the build is a complete event with the error type and the words of the guest', async () => {
   await using rig = await startBuilds()
   rig.world.script = [

@@ -3,6 +3,8 @@
 import { expect, test } from 'bun:test'
 import { buildsSettings } from '../../scripts/rigs/build/builds-service.ts'
 import { buildDeadlineMs, orderOf, ownOf } from '../../src/builds/order.plan.ts'
+import { checkValue } from '../../src/contract/check.ts'
+import { BuildOrder } from '../../src/contract/vm/build-order.ts'
 import { buildId, buildRow } from '../rigs/build/build-row.ts'
 
 const { limits, builderId } = buildsSettings
@@ -10,7 +12,8 @@ const fetch = { proxy: 'http://10.0.0.1:3128', cratesMirror: 'sparse+https://cra
 const settings = { builderId, limits, fetch, imageSummary: 'f5'.repeat(32) }
 
 test('goal: an archive is ordered by its digest, with everything that the request names', () => {
-  const row = buildRow({ projectDir: 'app', toolchain: 'nix', reproduce: true })
+  const named = { projectDir: 'app', toolchain: 'nix', reproduce: true, waivers: ['any_toolchain'] } as const
+  const row = buildRow({ ...named, options: { nix: { output: 'tool', caches: [] } } })
   expect(orderOf(row, { ...settings, fetch: null, imageSummary: null })).toEqual({
     jobId: buildId,
     nonce: '00ff',
@@ -18,6 +21,8 @@ test('goal: an archive is ordered by its digest, with everything that the reques
     projectDir: 'app',
     toolchain: 'nix',
     reproduce: true,
+    options: { nix: { output: 'tool', caches: [] } },
+    waivers: ['any_toolchain'],
     accepts: { caSha256: null, cratesMirror: null },
     builderId: 'https://builds.example',
     imageSummary: null,
@@ -31,6 +36,8 @@ test("goal: the service's own authorities reach only a build whose request names
   const named = orderOf(buildRow({ ...git, fetchCaSha256: 'cd'.repeat(32), cratesMirror: 'm' }), settings)
   expect(named.source).toEqual({ kind: 'git', url: 'https://git.example/a', ref: 'main' })
   expect(named.accepts).toEqual({ caSha256: 'cd'.repeat(32), cratesMirror: 'm' })
+  // A row from before there were waivers has none.
+  expect(orderOf(buildRow({ waivers: null }), settings).waivers).toEqual([])
   expect([named.fetch, named.imageSummary]).toEqual([{ ...fetch, cratesMirror: 'm' }, 'f5'.repeat(32)])
   expect(orderOf(buildRow(git), settings).fetch).toEqual({ proxy: fetch.proxy, cratesMirror: null, ca: null })
 })
@@ -51,4 +58,16 @@ test('goal: a reproduced build has the time of two builds, and half an hour besi
   const times = { ...limits, fetchSeconds: 60, buildSeconds: 100 }
   expect(buildDeadlineMs({ reproduce: false }, times)).toBe((60 + 100 + 1_800) * 1_000)
   expect(buildDeadlineMs({ reproduce: true }, times)).toBe((60 + 200 + 1_800) * 1_000)
+})
+
+// Goal: a host hands on an option that a newer host wrote and that it does not know; a VM of its version refuses the
+// order, so nothing is built without the option.
+test('an option of a newer version', () => {
+  const cargo = { package: null, bin: null, features: [], noDefaultFeatures: false, profile: null, target: null }
+  const known = orderOf(buildRow({ options: { cargo } }), settings)
+  expect(checkValue(BuildOrder, known).ok).toBe(true)
+  const newer = { cargo: { ...cargo, sanitizer: 'address' } }
+  const order = orderOf(buildRow({ options: newer }), settings)
+  expect(order.options).toEqual(newer)
+  expect(checkValue(BuildOrder, order)).toMatchObject({ ok: false })
 })

@@ -30,6 +30,7 @@ test('goal: a build that waits has neither result, proof nor commands', () => {
     source: { kind: 'archive', name: 'demo.tar.gz', size_bytes: 7, sha256: 'ab'.repeat(32) },
     project_dir: 'a',
     toolchain: 'cargo',
+    options: {},
     reproduce: true,
     vm_id: null,
     attested: null,

@@ -7,9 +7,12 @@ import { faultOf } from '../rigs/fault-of.ts'
 const upload = { path: '/u', sizeBytes: 3, sha256: 'ab'.repeat(32) }
 const rules: RequestRules = {
   fetchHosts: ['git.example', 'other.example:8443=10.0.0.1'],
+  rustMirror: 'https://rust.example/mirror',
   fetchCaSha256: 'cd'.repeat(32),
   cratesMirror: 'sparse+https://crates.example/',
 }
+const cacheUrl = 'https://git.example'
+const cacheKey = `c-1:${'A'.repeat(43)}=`
 const archive = { nonce: '00FF', source_data: 'x' }
 const git = { nonce: '0a', repo_url: 'https://git.example/a.git' }
 
@@ -26,6 +29,8 @@ test('goal: an archive with nothing else, and a repository with everything else'
     projectDir: null,
     toolchain: null,
     reproduce: false,
+    options: null,
+    waivers: [],
     fetchCaSha256: null,
     cratesMirror: null,
   }
@@ -36,7 +41,11 @@ test('goal: an archive with nothing else, and a repository with everything else'
       repo_ref: 'v1.0',
       project_dir: './a/./b/',
       toolchain: 'nix',
+      output: "packages.x86_64-linux.it's-a_tool",
+      nix_caches: [{ url: `${cacheUrl}/a`, public_key: cacheKey }],
       reproduce: true,
+      allow_lfs_pointers: true,
+      any_toolchain: true,
       fetch_ca_sha256: 'cd'.repeat(32),
       crates_mirror: 'sparse+https://crates.example/',
     }),
@@ -46,9 +55,134 @@ test('goal: an archive with nothing else, and a repository with everything else'
     projectDir: 'a/b',
     toolchain: 'nix',
     reproduce: true,
+    options: {
+      nix: { output: "packages.x86_64-linux.it's-a_tool", caches: [{ url: `${cacheUrl}/a`, publicKey: cacheKey }] },
+    },
+    waivers: ['allow_lfs_pointers', 'any_toolchain'],
     fetchCaSha256: 'cd'.repeat(32),
     cratesMirror: 'sparse+https://crates.example/',
   })
+})
+
+test('goal: a request waives only what it names with true', () => {
+  const waiversOf = (fields: object) => parsed({ ...archive, ...fields }).waivers
+  expect(waiversOf({ any_toolchain: true, allow_lfs_pointers: false })).toEqual(['any_toolchain'])
+  expect(waiversOf({ any_toolchain: null, allow_lfs_pointers: true })).toEqual(['allow_lfs_pointers'])
+  for (const name of ['allow_lfs_pointers', 'any_toolchain'])
+    expect([name, refused({ ...archive, [name]: 'yes' })]).toEqual([name, name])
+})
+
+test('goal: an output is a path of attributes, and for Nix alone', () => {
+  for (const output of [
+    '',
+    '.a',
+    'a.',
+    'a..b',
+    'a b',
+    'a#b',
+    'a^out',
+    'a?b',
+    '-a',
+    '1',
+    'a\n',
+    'a"b',
+    `a${'b'.repeat(256)}`,
+  ]) {
+    expect([output, refused({ ...archive, output })]).toEqual([output, 'output'])
+  }
+  expect(refused({ ...archive, output: 'a', toolchain: 'cargo' })).toBe('output')
+  expect(parsed({ ...archive, output: 'hello' }).options).toEqual({ nix: { output: 'hello', caches: [] } })
+})
+
+test('goal: a cache is of an allowed host, without settings in its address, and has one key of its name', () => {
+  const cache = { url: cacheUrl, public_key: cacheKey }
+  const other = { url: `${cacheUrl}/b`, public_key: cacheKey }
+  const changed = (change: object) => refused({ ...archive, nix_caches: [{ ...cache, ...change }] })
+  expect(parsed({ ...archive, nix_caches: [cache, other] }).options).toEqual({
+    nix: {
+      output: null,
+      caches: [
+        { url: cacheUrl, publicKey: cacheKey },
+        { url: `${cacheUrl}/b`, publicKey: cacheKey },
+      ],
+    },
+  })
+  for (const url of [
+    'http://git.example',
+    'file:///etc',
+    'https://git.example?trusted=true',
+    'https://git.example/ x',
+  ]) {
+    expect([url, changed({ url })]).toEqual([url, 'nix_caches'])
+  }
+  expect(changed({ url: 'https://none.example' })).toBe('nix_caches.0.url')
+  expect(changed({ url: 'https://git.example:444' })).toBe('nix_caches.0.url')
+  for (const key of ['', 'c-1', 'c-1:AAAA', `a b:${'A'.repeat(43)}=`, `c-1:${'A'.repeat(43)}= x`]) {
+    expect([key, changed({ public_key: key })]).toEqual([key, 'nix_caches'])
+  }
+  expect(refused({ ...archive, nix_caches: [cache, cache] })).toBe('nix_caches.1.url')
+  const renamed = { ...other, public_key: `c-1:${'B'.repeat(43)}=` }
+  expect(refused({ ...archive, nix_caches: [cache, renamed] })).toBe('nix_caches.0.public_key')
+  expect(refused({ ...archive, nix_caches: [cache], toolchain: 'cargo' })).toBe('nix_caches')
+  expect(refused({ ...archive, nix_caches: Array(9).fill(cache) })).toBe('nix_caches')
+})
+
+test('goal: options of Cargo are names that cargo takes, bounded, and for Cargo alone', () => {
+  const all = {
+    ...{ package: 'cli', bin: 'tool.x', features: ['a', 'dep/b', 'dep?/c'], no_default_features: true },
+    ...{ profile: 'dist', target: 'x86_64-unknown-linux-gnu', rust_mirror: 'https://rust.example/mirror' },
+  }
+  expect(parsed({ ...archive, ...all }).options).toEqual({
+    cargo: {
+      package: 'cli',
+      bin: 'tool.x',
+      features: ['a', 'dep/b', 'dep?/c'],
+      noDefaultFeatures: true,
+      profile: 'dist',
+      target: 'x86_64-unknown-linux-gnu',
+      rustMirror: 'https://rust.example/mirror',
+    },
+  })
+  const none = { package: null, bin: null, features: [], noDefaultFeatures: false, profile: null, target: null }
+  expect(parsed({ ...archive, bin: 'tool' }).options).toEqual({ cargo: { ...none, bin: 'tool' } })
+  expect(parsed({ ...archive, features: [], no_default_features: false, package: null }).options).toBeNull()
+  const wrong: [string, unknown[]][] = [
+    ['package', ['', '-p', '--config=x', 'a b', 'a@1.0', 'path+file:///x', 'x'.repeat(129), 7]],
+    ['bin', ['', '-x', '../x', 'a/b', 'x'.repeat(129)]],
+    [
+      'features',
+      ['a', ['-x'], ['a,b'], ['a b'], ['a', 'a'], [''], ['a/b/c'], ['/a'], Array(65).fill('a'), ['x'.repeat(129)]],
+    ],
+    ['no_default_features', ['yes', 1]],
+    ['profile', ['', '-r', 'a b', 'x'.repeat(65)]],
+    ['target', ['', '-t', './t.json', 'a/b', 'X86', 'x'.repeat(65)]],
+    // The last one is another mirror than the service's own.
+    ['rust_mirror', ['', 'rust.example', 'http://rust.example', 'https://rust.example/', 'https://rust.example']],
+  ]
+  for (const [field, values] of wrong) {
+    for (const value of values) {
+      expect([value, refused({ ...archive, [field]: value })]).toEqual([value, field])
+    }
+  }
+  const messageOf = (fields: object) => faultOf(() => parsed({ ...archive, ...fields })).message
+  expect(messageOf({ package: 'a', toolchain: 'nix' })).toBe(
+    'package is for Cargo, and toolchain is nix: leave out one of them.',
+  )
+  expect(messageOf({ features: ['a'], output: 'b' })).toBe(
+    'features is for Cargo, and output is for Nix: leave out one of them.',
+  )
+})
+
+test('goal: a registry of npm or pnpm belongs to its toolchain and to the hosts that are listed', () => {
+  const address = 'https://git.example/npm'
+  expect(parsed({ ...archive, npm_registry: address }).options).toEqual({ npm: { registry: address } })
+  expect(parsed({ ...archive, pnpm_registry: address }).options).toEqual({ pnpm: { registry: address } })
+  for (const field of ['npm_registry', 'pnpm_registry']) {
+    expect(refused({ ...archive, [field]: 'https://evil.example/' })).toBe(field)
+    expect(refused({ ...archive, [field]: 'http://git.example/' })).toBe(field)
+    expect(refused({ ...archive, [field]: `${address}?a=b` })).toBe(field)
+  }
+  expect(refused({ ...archive, toolchain: 'pnpm', npm_registry: address })).toBe('npm_registry')
 })
 
 test('goal: null stands for a field that is left out, but not for the nonce', () => {
@@ -82,7 +216,7 @@ test('goal: a field that there is not is named, unless its name is too long to r
   expect(refused({ ...archive, ['x'.repeat(64)]: 1 })).toBe('x'.repeat(64))
   expect(refused({ ...archive, ['x'.repeat(65)]: 1 })).toBe(unknown)
   expect(refused({ ...archive, reproduce: 'yes' })).toBe('reproduce')
-  expect(refused({ ...archive, toolchain: 'make' })).toBe('toolchain')
+  expect(refused({ ...archive, toolchain: 'uv' })).toBe('toolchain')
 })
 
 test('goal: a repository is an https address of a host that is listed, on its port', () => {
@@ -135,6 +269,11 @@ test("goal: only the service's own authorities and mirror can be named", () => {
   expect(refused({ ...archive, fetch_ca_sha256: other }, { fetchCaSha256: null })).toBe('fetch_ca_sha256')
   expect(refused({ ...archive, crates_mirror: 'sparse+https://evil.example/' })).toBe('crates_mirror')
   expect(refused({ ...archive, crates_mirror: 'x' }, { cratesMirror: null })).toBe('crates_mirror')
+  const rust = { ...archive, rust_mirror: 'https://rust.example/mirror' }
+  expect(refused(rust, { rustMirror: null })).toBe('rust_mirror')
+  expect(faultOf(() => parsed(rust, { rustMirror: 'https://other.example' })).message).toBe(
+    'rust_mirror names another mirror than there is: that of this service is https://other.example.',
+  )
   expect(faultOf(() => parsed({ ...archive, crates_mirror: 'x' })).message).toContain(
     'that of this service is sparse+https://crates.example/',
   )

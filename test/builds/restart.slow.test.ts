@@ -1,5 +1,5 @@
-// The daemon is killed in each phase of a build, around each of its calls: the build goes on with the next daemon or
-// ends as failed/internal, and never hangs; events that a client saw stay, and continue without a gap.
+// The daemon is killed in each phase of a build, around each of its calls: the build goes on with the next daemon to a
+// good end; events that a client saw stay, and continue without a gap.
 
 import { expect, test } from 'bun:test'
 import { appendFileSync, existsSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs'
@@ -19,39 +19,35 @@ async function checkEnd(rig: BuildsRig, id: string, seen: string): Promise<void>
   const log = readFileSync(join(rig.directory, 'builds', id, 'events.jsonl'), 'utf8')
   expect(log.startsWith(seen)).toBe(true)
   // The guest's lines: each once, in their order.
-  const init = events.filter(({ data }) => data.msg === 'unpacked').length
-  expect(init).toBeLessThanOrEqual(1)
-  if (build.state === 'ok') {
-    expect(init).toBe(1)
-    expect((await rig.send('GET', `/build/${id}/result`)).text).toBe(resultOf(source).toString())
-  } else {
-    expect([build.state, build.errorType]).toEqual(['failed', 'internal'])
-    expect((await rig.send('GET', `/build/${id}/result`)).status).toBe(404)
-  }
+  expect(events.filter(({ data }) => data.msg === 'unpacked')).toHaveLength(1)
+  expect([build.state, build.errorType]).toEqual(['ok', null])
+  expect((await rig.send('GET', `/build/${id}/result`)).text).toBe(resultOf(source).toString())
   await until('no VM is left', 20_000, () => rig.world.vms().every(({ state }) => state === 'gone'))
   for (const file of ['source', 'result.tar.gz.tmp']) {
     expect(existsSync(join(rig.directory, 'builds', id, file))).toBe(false)
   }
 }
 
-const CUTS: [string, Cut, 'ok' | 'failed'][] = [
-  ['before its VM is made', { op: 'define', when: 'before', nth: 1 }, 'ok'],
-  ['once its VM is made', { op: 'define', when: 'after', nth: 1 }, 'ok'],
-  ['before the guest has its order', { op: 'order', when: 'before', nth: 1 }, 'ok'],
-  ['once the guest has its order', { op: 'order', when: 'after', nth: 1 }, 'ok'],
-  ['before the first progress', { op: 'progress', when: 'before', nth: 1 }, 'ok'],
-  ['with lines on the way', { op: 'progress', when: 'after', nth: 1 }, 'ok'],
-  ['before the evidence of the dispatch', { op: 'vouch', when: 'before', nth: 1 }, 'ok'],
-  // The guest has its receipt, but this host has not judged it: nothing that comes later can be believed.
-  ['with the evidence of the dispatch on the way', { op: 'vouch', when: 'after', nth: 1 }, 'failed'],
-  ['before the evidence of the completion', { op: 'vouch', when: 'before', nth: 2 }, 'ok'],
-  ['with the evidence of the completion on the way', { op: 'vouch', when: 'after', nth: 2 }, 'failed'],
-  ['with the result announced', { op: 'progress', when: 'after', nth: 3 }, 'ok'],
-  ['before its VM is dismissed', { op: 'dismiss', when: 'before', nth: 1 }, 'ok'],
-  ['once its VM is dismissed', { op: 'dismiss', when: 'after', nth: 1 }, 'ok'],
+const CUTS: [string, Cut][] = [
+  ['before its VM is made', { op: 'define', when: 'before', nth: 1 }],
+  ['once its VM is made', { op: 'define', when: 'after', nth: 1 }],
+  ['before the guest has its order', { op: 'order', when: 'before', nth: 1 }],
+  ['once the guest has its order', { op: 'order', when: 'after', nth: 1 }],
+  ['before the first progress', { op: 'progress', when: 'before', nth: 1 }],
+  ['with lines on the way', { op: 'progress', when: 'after', nth: 1 }],
+  ['before the evidence of the dispatch', { op: 'vouch', when: 'before', nth: 1 }],
+  // The host has judged it, and the guest still waits.
+  ['with the evidence of the dispatch on the way', { op: 'handing', when: 'before', nth: 1 }],
+  ['once the guest has the evidence of the dispatch', { op: 'handing', when: 'after', nth: 1 }],
+  ['before the evidence of the completion', { op: 'vouch', when: 'before', nth: 2 }],
+  ['with the evidence of the completion on the way', { op: 'handing', when: 'before', nth: 2 }],
+  ['once the guest has the evidence of the completion', { op: 'handing', when: 'after', nth: 2 }],
+  ['with the result announced', { op: 'progress', when: 'after', nth: 3 }],
+  ['before its VM is dismissed', { op: 'dismiss', when: 'before', nth: 1 }],
+  ['once its VM is dismissed', { op: 'dismiss', when: 'after', nth: 1 }],
 ]
 
-test.each(CUTS)('goal: a daemon killed %s leaves a build that the next one ends', async (_what, cut, expected) => {
+test.each(CUTS)('goal: a daemon killed %s leaves a build that the next one ends', async (_what, cut) => {
   await using rig = await startBuilds()
   const hit = rig.world.cutAt(cut)
   const id = await rig.submit()
@@ -59,7 +55,6 @@ test.each(CUTS)('goal: a daemon killed %s leaves a build that the next one ends'
   const seen = readFileSync(join(rig.directory, 'builds', id, 'events.jsonl'), 'utf8')
   await rig.restart()
   await checkEnd(rig, id, seen)
-  expect(rig.build(id).state).toBe(expected)
 })
 
 test('goal: a fast guest keeps its result, though the daemon was killed before it knew that the order had come', async () => {

@@ -15,7 +15,15 @@ import type { BuildWanted } from '../../src/builds/request.codec.ts'
 import { BuildsService, type BuildsServiceDeps } from '../../src/builds/service.ts'
 import type { BuildsSettings, Caller } from '../../src/builds/types.ts'
 import { retryAfterOf } from '../../src/http/limited.ts'
-import { insertReservation, listBuilds, listBuildVms, moveBuild } from '../../src/store/directory/build.query.ts'
+import {
+  insertReservation,
+  LIVING_STATES,
+  listBuilds,
+  listBuildVms,
+  moveBuild,
+  VM_STATES,
+} from '../../src/store/directory/build.query.ts'
+import type { Build } from '../../src/store/directory/build.table.ts'
 import { setOrganizationStatus } from '../../src/store/directory/organization.query.ts'
 import { directBuilds } from '../rigs/build/direct-builds.ts'
 
@@ -68,6 +76,8 @@ function open(settings: Partial<BuildsSettings> = {}, changes: Partial<BuildsSer
     projectDir: null,
     toolchain: null,
     reproduce: false,
+    options: null,
+    waivers: [],
     fetchCaSha256: null,
     cratesMirror: null,
   })
@@ -149,6 +159,29 @@ test('goal: an organization has as many builds and reservations as it may, until
   expect(await refusal(() => rig.submit(globex))).toBe('accepted')
   await rig.service.cancel(acme, id, any)
   expect(await refusal(() => rig.submit())).toBe('accepted')
+})
+
+test('goal: a build counts as one that its organization has while it waits, starts and runs, and in no other state', async () => {
+  expect([...LIVING_STATES]).toEqual(['queued', 'starting', 'running'])
+  expect([...VM_STATES]).toEqual(['starting', 'running'])
+  const STEPS: Readonly<Record<string, readonly Build['state'][]>> = {
+    queued: [],
+    starting: ['starting'],
+    running: ['starting', 'running'],
+    cancelled: ['starting', 'running', 'cancelled'],
+  }
+  for (const [state, steps] of Object.entries(STEPS)) {
+    using rig = open({ perOrganizationMax: 1 })
+    const { id } = await rig.submit()
+    let from: Build['state'] = 'queued'
+    for (const to of steps) {
+      moveBuild(rig.db, { id, from, to, finishedAtMs: to === 'cancelled' ? 1 : null })
+      from = to
+    }
+    expect<string>(rig.get(id).state).toBe(state)
+    const next = await refusal(() => rig.submit())
+    expect([state, next]).toEqual([state, state === 'cancelled' ? 'accepted' : 'rate_limited 15'])
+  }
 })
 
 test('goal: as many builds a day as may be, counted from the first of them', async () => {

@@ -3,7 +3,7 @@ import * as fs from 'node:fs'
 import { makeSandbox, seal, succeed } from '../../scripts/rigs/guest/root.ts'
 import { systemClock } from '../../src/base/clock.ts'
 import { createIdentity } from '../../src/guest/identity.ts'
-import { sshKeyType, sshPublicKeyOf } from '../../src/guest/ssh-host-key.codec.ts'
+import { sshKeyType, sshPublicKeyOf } from '../../src/guest/keys/ssh-host-key.codec.ts'
 
 describe('the SSH host key', () => {
   // Goal: without one, the agent makes it, readable by root alone, and leaves no other file of it.
@@ -67,8 +67,8 @@ describe('the box key', () => {
     expect(second.boxKey).not.toBe(first.boxKey)
     expect(second.sshHostKey).toBe(first.sshHostKey)
     const sealed = seal('hello', first.boxKey)
-    expect(new TextDecoder().decode((await first.openBox(sealed)) ?? undefined)).toBe('"hello"')
-    expect(await second.openBox(sealed)).toBeNull()
+    expect(new TextDecoder().decode(first.openBox(sealed) ?? undefined)).toBe('"hello"')
+    expect(second.openBox(sealed)).toBeNull()
     const files = succeed(['find', `${root}/run`, '-type', 'f'])
       .trim()
       .split('\n')

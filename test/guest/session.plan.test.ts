@@ -62,11 +62,23 @@ test('the message of the day', () => {
   expect(bare).not.toContain('OPENAI')
   expect(bare).toContain('No gateway is configured')
   expect(bare).not.toContain('strongroom-gateway')
-  expect(message).toContain('NOT ATTESTED: whoever runs it can read your prompts')
+  expect(message).toContain('NOT ATTESTED: its operator can read your prompts')
   const { inference } = claim
   const attested = { ...attestedGateway, outside: ['elsewhere-1'] }
   const proved = messageOfTheDay(makeClaim(publicKey, { inference: { ...inference, gateway: attested } }))
   expect(proved).toContain('proves by its evidence what it runs before it gets a prompt')
   expect(proved).toContain('OUTSIDE of its VM prompts may go to: elsewhere-1')
   for (const line of proved.split('\n')) expect(line.length).toBeLessThanOrEqual(80)
+})
+
+// Goal: the owner reads why the gateway is not attested, and what to do.
+test.each([
+  ['host', "It runs in the host's own process, outside of any measured VM."],
+  ['no-worker', 'Its VM has no worker of its own: prompts go to upstreams outside.'],
+  ['elsewhere', 'Its operator runs it elsewhere, and it is not known to have evidence.'],
+] as const)('a gateway that is not attested: %s', (why, words) => {
+  const gateway = { kind: 'unattested', why, ca: null } as const
+  const message = messageOfTheDay(makeClaim(publicKey, { inference: { ...claim.inference, gateway } }))
+  for (const line of ['NOT ATTESTED: its operator can read your prompts.', words]) expect(message).toContain(line)
+  expect(message).toContain('To want evidence of it: strongroom-gateway set')
 })

@@ -1,13 +1,14 @@
 // Processes by their user: found and ended, however they hide.
 
 import { expect, test } from 'bun:test'
+import { firstOwnUid } from '../../scripts/rigs/launch/own-uids.ts'
 import { needsRoot } from '../../scripts/rigs/netns.ts'
 import { failure, until } from '../../scripts/rigs/until.ts'
 import { readStat } from '../../src/linux/stat.ts'
 import { endProcessesOf, processesByUid } from '../../src/linux/users.ts'
 
 const timeoutMs = 60_000
-const uid = 88_000 + (process.pid % 1_000)
+const uid = firstOwnUid()
 
 /** Its first thread ends by itself (exit(2), not exit_group(2)); the runtime's other threads go on. */
 const headless = `

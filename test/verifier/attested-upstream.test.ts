@@ -60,7 +60,7 @@ test('goal: the line of prompts', () => {
       ({ name }) => name === 'workload-upstreams',
     )
   expect(lineOf([])).toMatchObject({ outcome: 'fail', reason: expect.stringContaining(`OUTSIDE, ${by}`) })
-  expect(lineOf([])?.reason).toContain("only the gateway's policy vouches for far")
+  expect(lineOf([])?.reason).toContain("only the gateway's policy covers far")
   expect(lineOf(['far'])).toMatchObject({ outcome: 'pass', reason: expect.stringContaining(`OUTSIDE, ${by}`) })
 })
 

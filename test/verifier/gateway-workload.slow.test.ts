@@ -84,7 +84,7 @@ describe('whose gateway it is', () => {
         const { bad, textOf } = await judge({ ...whose, outside })
         expect([bad, textOf('workload-upstreams')]).toEqual([
           ['workload-upstreams'],
-          expect.stringContaining('nobody vouches for far: allow it by outside: ["far=https://far.example"]'),
+          expect.stringContaining('not attested: far: allow it by outside: ["far=https://far.example"]'),
         ])
       }
     }

@@ -84,7 +84,7 @@ test('goal: evidence, digest and nonce of a GPU are verified to the end, and the
   expect(of('gpu-binding')?.outcome).toBe('pass')
   expect(of('gpu-0/gpu-nonce')?.outcome).toBe('pass')
   expect(of('gpu-0/gpu-measurements')?.reason).toStartWith('all ')
-  expect(of('gpu-0/gpu-devtools')?.reason).toBe('off, as the driver in the measured guest says')
+  expect(of('gpu-0/gpu-devtools')?.reason).toBe('off, by the driver in the measured guest')
   expect(found.gpus.map(({ facts }) => facts?.ueid)).toEqual(policyDocument().ueids)
   // Without OCSP responses their check is open, and said so.
   expect(of('gpu-0/gpu-chain-ocsp')).toMatchObject({ outcome: 'not-checked', required: false })

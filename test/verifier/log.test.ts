@@ -126,7 +126,7 @@ test('goal: a cosignature from the future keeps no tree young, and a clock that 
   expect((await judge({ proof: proofOf(tree, 4, { witnessedMs: asOf + 4 * minute }) })).failed).toEqual([])
   const future = await judge({ proof: proofOf(tree, 4, { witnessedMs: asOf + 365 * day }) })
   expect([future.failed, future.ok]).toEqual([['log-age'], false])
-  expect(future.checks.find(({ name }) => name === 'log-age')?.reason).toContain('witness.example/w says 2027-06-01')
+  expect(future.checks.find(({ name }) => name === 'log-age')?.reason).toContain('witness.example/w signed 2027-06-01')
   // The other one's counts.
   const log = { ...known, witnesses: [witness.key, other.key] }
   const proof = proofOf(tree, 4, { witnessedMs: asOf + 365 * day, otherMs: asOf - 8 * day })

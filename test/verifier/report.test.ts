@@ -102,7 +102,7 @@ test('goal: a report of version 2 has the product that the signed VCEK names, an
   const found = await verifySavedReport(evidence)
   expect([found.ok, found.product]).toEqual([true, 'milan'])
   expect(found.checks.find(check => check.name === 'report-product')?.reason).toBe(
-    'milan, as the certificate that signed the report says',
+    'milan, by the certificate that signed the report',
   )
   expect((await verifySavedReport({ ...evidence, product: 'genoa' })).ok).toBe(false)
   // A certificate that AMD's root does not vouch for names nothing.

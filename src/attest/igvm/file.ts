@@ -34,7 +34,7 @@ export function readIgvm(bytes: Uint8Array): IgvmFile {
   wellFormed(fixed.magic === magic, 'IGVM: magic')
   wellFormed(fixed.formatVersion === formatVersion, `IGVM: format version ${fixed.formatVersion}, not 1`)
   wellFormed(fixed.headersOffset === fixedBytes, 'IGVM: variable headers do not follow the fixed header')
-  wellFormed(fixed.fileBytes === bytes.length, `IGVM: ${bytes.length} bytes, but its header says ${fixed.fileBytes}`)
+  wellFormed(fixed.fileBytes === bytes.length, `IGVM: ${bytes.length} bytes, but its header has ${fixed.fileBytes}`)
   const end = fixedBytes + fixed.headersBytes
   wellFormed(end <= bytes.length, 'IGVM: variable headers end outside the file')
   wellFormed(checksumOf(bytes.subarray(0, end)) === fixed.checksum, 'IGVM: checksum')

@@ -94,7 +94,10 @@ function qemuOrder(file: IgvmFile): LaunchRegion[] {
   let run: PageData[] = []
   let last: IgvmHeader | undefined
   for (const header of file.headers) {
-    wellFormed(header.kind !== 'optional' && header.kind !== 'errorRange', `IGVM: QEMU knows no ${header.kind} header`)
+    wellFormed(
+      header.kind !== 'optional' && header.kind !== 'errorRange',
+      `IGVM: QEMU does not support a ${header.kind} header`,
+    )
     if (loaded.has(header)) {
       if (header.kind === 'pageData') {
         const at = `0x${header.gpa.toString(16)}`

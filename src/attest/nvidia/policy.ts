@@ -79,7 +79,7 @@ export function appraiseGpu(policy: GpuPolicy, facts: GpuFacts): readonly Check[
   return Object.entries(CHECKS).map(([name, [field, fact]]) => {
     const allowed: readonly string[] | 'any' = policy[field]
     const value = facts[fact]
-    if (allowed === 'any') return notChecked(name, `${value}; the policy says 'any'`, false)
+    if (allowed === 'any') return notChecked(name, `${value}; the policy has 'any'`, false)
     return check(name, allowed.includes(value), `${value} is not in the policy`, value)
   })
 }

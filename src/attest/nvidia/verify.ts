@@ -154,7 +154,7 @@ function firmwareCheck(name: string, leaf: Certificate, fwid: Uint8Array | null)
   if (!certified.ok) return fail(name, certified.reason)
   if (certified.value === null) return fail(name, 'the certificate names no firmware')
   const { weak, fwid: expected } = certified.value
-  if (weak.length > 0) return fail(name, `the certificate says ${weak.join(', ')}`)
+  if (weak.length > 0) return fail(name, `the certificate names ${weak.join(', ')}`)
   if (fwid === null) return notChecked(name, 'the report does not name its firmware', false)
   return check(name, equalConstantTime(fwid, expected), 'the certificate was made for other firmware')
 }
@@ -182,8 +182,8 @@ function factsOf({ fields }: GpuReport, { path }: Chain): GpuFacts | null {
 
 function architectureCheck({ arch }: GpuEvidence, facts: GpuFacts | null): Check {
   const name = 'gpu-architecture'
-  if (facts === null) return fail(name, 'the certificates are of no GPU that this release knows')
-  return check(name, arch === facts.architecture, `the evidence says ${arch}, the certificates ${facts.architecture}`)
+  if (facts === null) return fail(name, 'the certificates are of no GPU that this release supports')
+  return check(name, arch === facts.architecture, `the evidence names ${arch}, the certificates ${facts.architecture}`)
 }
 
 /**
@@ -192,11 +192,11 @@ function architectureCheck({ arch }: GpuEvidence, facts: GpuFacts | null): Check
  */
 function devtoolsCheck({ devtools }: GpuPolicy, said: Devtools | null): Check {
   const name = 'gpu-devtools'
-  if (said === 'off') return pass(name, 'off, as the driver in the measured guest says')
+  if (said === 'off') return pass(name, 'off, by the driver in the measured guest')
   const reason =
     said === 'on'
-      ? 'it is in DevTools mode, as the driver in the guest says'
-      : 'no field of a report says that the GPU is not in DevTools mode'
+      ? 'it is in DevTools mode, by the driver in the guest'
+      : 'no field of a report shows that the GPU is not in DevTools mode'
   return devtools === 'any' ? notChecked(name, reason, false) : fail(name, reason)
 }
 

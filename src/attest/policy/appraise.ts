@@ -58,7 +58,7 @@ export function appraise({ report, product }: IdentifiedReport, policy: Policy, 
 function vmplCheck(vmpl: number, allowed: Policy['vmpls']): Check {
   const name = 'vmpl'
   return allowed === 'any'
-    ? notChecked(name, `${vmpl}; the policy says 'any'`, false)
+    ? notChecked(name, `${vmpl}; the policy has 'any'`, false)
     : listCheck(name, vmpl, allowed, String)
 }
 

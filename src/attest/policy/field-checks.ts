@@ -6,7 +6,7 @@ import { type Check, check, notChecked } from '../verdict.ts'
 import type { BitRule, BitRules } from './kinds.ts'
 
 export function skipped(name: string): Check {
-  return notChecked(name, "the policy says 'any'", false)
+  return notChecked(name, "the policy has 'any'", false)
 }
 
 /** Passes when the value is one of those allowed. Values are compared as `text` writes them. */

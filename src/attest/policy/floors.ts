@@ -144,9 +144,9 @@ export const MICROCODE_FLOORS: readonly Silicon[] = [
 
 /** For people, of what is not compared at all. */
 export const OTHER_FLOORS: Readonly<Record<Product, string>> = {
-  milan: 'bootloader: CCF of Microsoft asks for 4, no bulletin that does was found; TEE: not established here',
-  genoa: 'bootloader: AMD-SB-3030 asks for a least value that is not established here; TEE: not established here',
-  turin: 'TEE: AMD-SB-3030 asks for a least value that is not established here; FMC, bootloader: not established here',
+  milan: 'bootloader: CCF of Microsoft requires 4, no bulletin that does was found; TEE: not established here',
+  genoa: 'bootloader: AMD-SB-3030 requires a least value that is not established here; TEE: not established here',
+  turin: 'TEE: AMD-SB-3030 requires a least value that is not established here; FMC, bootloader: not established here',
 }
 
 /** Parts of the floors by name: those of REPORTED_TCB, those of LAUNCH_TCB, and the search for memory aliases. */
@@ -252,7 +252,7 @@ function floorCheck(name: string, component: string, found: number, floors: read
     return pass(name, `${component} ${found}, at least ${highest?.least} (${highest?.bulletin})`)
   }
   const { cve, about } = BULLETINS[missed.bulletin]
-  const reason = `${component} ${found} is less than ${missed.least}, which ${missed.bulletin} (${cve}, ${about}) asks for`
+  const reason = `${component} ${found} is less than ${missed.least}, which ${missed.bulletin} (${cve}, ${about}) requires`
   if (missed.hand === 'first') return fail(name, reason)
   return notChecked(name, `${reason}, by second hand (${missed.source}; read on ${missed.readOn})`, false)
 }
@@ -262,7 +262,7 @@ function aliasCheck({ platformInfo }: SnpReport): Check {
   return check(
     'tcb-floor-alias-check',
     hasBit(platformInfo, PLATFORM_BITS.aliasCheck),
-    `the firmware has not completed its search for memory aliases, which AMD-SB-3015 (${cve}, ${about}) asks for`,
+    `the firmware has not completed its search for memory aliases, which AMD-SB-3015 (${cve}, ${about}) requires`,
     'no memory aliases were found (AMD-SB-3015)',
   )
 }

@@ -52,8 +52,8 @@ export type ImageBuild = {
     readonly sha256: string
     readonly madeOf: Readonly<Record<string, string>> | null
   }
-  /** The packaged coding agent; null for none. */
-  readonly agent: { readonly package: string; readonly version: string; readonly sha512: string } | null
+  /** Packages of the npm registry: the coding agent, npm and pnpm. */
+  readonly npmPackages: readonly { readonly package: string; readonly version: string; readonly sha512: string }[]
   readonly output: ImageOutput
 }
 
@@ -100,7 +100,7 @@ function imageSubject({ manifestSha256, files, root, rootHash }: ImageOutput): R
 }
 
 function dependenciesOf(build: ImageBuild): ResourceDescriptor[] {
-  const { executable, agent } = build
+  const { executable } = build
   return [
     { name: inputsName, digest: { sha256: build.inputsSha256 } },
     { name: 'packages.lock.json', digest: { sha256: build.packagesLockSha256 } },
@@ -109,15 +109,11 @@ function dependenciesOf(build: ImageBuild): ResourceDescriptor[] {
       digest: { sha256: executable.sha256 },
       ...(executable.madeOf === null ? {} : { annotations: executable.madeOf }),
     },
-    ...(agent === null
-      ? []
-      : [
-          {
-            name: agent.package,
-            uri: `pkg:npm/${agent.package}@${agent.version}`,
-            digest: { sha512: agent.sha512 },
-          },
-        ]),
+    ...build.npmPackages.map(({ package: name, version, sha512 }) => ({
+      name,
+      uri: `pkg:npm/${name}@${version}`,
+      digest: { sha512 },
+    })),
     ...build.packages.map(({ name, version, role, archive, file, sha256 }) => ({
       name,
       uri: `pkg:deb/debian/${encodeURIComponent(name)}@${encodeURIComponent(version)}?arch=amd64`,

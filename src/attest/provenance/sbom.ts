@@ -1,15 +1,20 @@
-// The software bill of materials of a build: CycloneDX 1.6 as JSON, of what the lock file names. Pure.
+// The software bill of materials of a build: CycloneDX 1.6 as JSON, of the packages that the toolchain resolved. Pure.
 //
 // Written here rather than by @cyclonedx/cyclonedx-library, which brings four packages into the measured guest for one
 // JSON object; the tests validate ours with that library and its schema.
 
+import { canonicalJson, type Plain } from '../../base/canonical-json.ts'
+import { rustComponentPrefix, rustManifestName } from './compiler.ts'
 import { prettyJson } from './json.ts'
-import { packageUrl } from './packages.ts'
+import { describePackage, packageUrl } from './packages.ts'
 import type { BuildRecord, LockedPackage } from './record.ts'
 
 /** Exact bytes of attestations/sbom.cdx.json. */
 export function sbomBytes(record: BuildRecord): Uint8Array {
-  const { project, projectVersion, jobId, guest } = record
+  const { project, projectVersion, jobId, guest, members } = record
+  const { options } = record.request
+  const packages = uniqueBy(record.packages, packageUrl)
+  const direct = members.length === 0 ? packages.map(packageUrl) : members
   return prettyJson({
     $schema: 'http://cyclonedx.org/schema/bom-1.6.schema.json',
     bomFormat: 'CycloneDX',
@@ -18,40 +23,50 @@ export function sbomBytes(record: BuildRecord): Uint8Array {
     version: 1,
     metadata: {
       timestamp: new Date(record.finishedAtMs).toISOString(),
-      tools: { components: [{ type: 'application', name: 'strongroom', version: guest.version }] },
+      tools: {
+        components: [{ type: 'application', name: 'strongroom', version: guest.version }, ...rustComponents(record)],
+      },
       component: {
         type: 'application',
         'bom-ref': 'project',
         name: project,
         ...(projectVersion === null ? {} : { version: projectVersion }),
+        ...(options === null
+          ? {}
+          : { properties: [{ name: 'strongroom:options', value: canonicalJson(options as Plain) }] }),
       },
     },
-    components: uniqueBy(record.packages, packageUrl).map(componentOf),
+    components: packages.map(componentOf),
+    dependencies: [
+      { ref: 'project', dependsOn: [...new Set(direct)] },
+      ...packages.map(describePackage).map(({ url, dependsOn }) => ({
+        ref: url,
+        ...(dependsOn === undefined ? {} : { dependsOn: [...new Set(dependsOn)] }),
+      })),
+    ],
   })
 }
 
+/** The manifest and the components of a fetched toolchain. */
+function rustComponents({ rust }: BuildRecord): Readonly<Record<string, unknown>>[] {
+  if (rust === null) return []
+  const { version, manifest, components } = rust
+  const all = [
+    { ...manifest, name: rustManifestName },
+    ...components.map(component => ({ ...component, name: `${rustComponentPrefix}${component.name}` })),
+  ]
+  return all.map(({ name, uri, sha256 }) => ({
+    type: name === rustManifestName ? 'file' : 'application',
+    name,
+    version,
+    hashes: [{ alg: 'SHA-256', content: sha256 }],
+    externalReferences: [{ type: 'distribution', url: uri }],
+  }))
+}
+
 function componentOf(pkg: LockedPackage): Readonly<Record<string, unknown>> {
-  const purl = packageUrl(pkg)
-  const component = { type: 'library', 'bom-ref': purl, name: pkg.name }
-  switch (pkg.kind) {
-    case 'crate': {
-      const { from } = pkg
-      const rest =
-        from.kind === 'registry'
-          ? { hashes: [{ alg: 'SHA-256', content: from.sha256 }] }
-          : { externalReferences: [{ type: 'vcs', url: `git+${from.url}#${from.commit}` }] }
-      return { ...component, version: pkg.version, purl, ...rest }
-    }
-    case 'flake-input':
-      return { ...component, purl, hashes: [{ alg: 'SHA-256', content: pkg.narSha256 }] }
-    case 'nix-fetch':
-      return {
-        ...component,
-        purl,
-        hashes: [{ alg: pkg.hash.algorithm === 'sha256' ? 'SHA-256' : 'SHA-512', content: pkg.hash.hex }],
-        ...(pkg.url === null ? {} : { externalReferences: [{ type: 'distribution', url: pkg.url }] }),
-      }
-  }
+  const { url, component } = describePackage(pkg)
+  return { type: 'library', 'bom-ref': url, name: pkg.name, purl: url, ...component }
 }
 
 /** The first of each; a `bom-ref` stands once. */

@@ -2,11 +2,12 @@
 // (slsa.dev/spec/v1.2/build-provenance), as an in-toto Statement v1. provenance.json says what its readers can parse;
 // this says all of it. Pure; throws Malformed.
 
+import { rustComponentPrefix, rustManifestName } from './compiler.ts'
 import { prettyJson } from './json.ts'
-import { packageUrl } from './packages.ts'
+import { describePackage } from './packages.ts'
 import { RESULT_PATHS } from './paths.ts'
 import type { BuildRecord, LockedPackage, Tool } from './record.ts'
-import { BUILD_TYPES, slsaPredicateType, sourceTreeName, statementType } from './statement.ts'
+import { buildTypeOf, slsaPredicateType, sourceTreeName, statementType } from './statement.ts'
 
 /** in-toto attestation v1, resource_descriptor.md. Digests in hexadecimal. */
 export type ResourceDescriptor = {
@@ -70,16 +71,21 @@ export function slsaStatement(
     predicateType: slsaPredicateType,
     predicate: {
       buildDefinition: {
-        buildType: BUILD_TYPES[record.tools.toolchain],
+        buildType: buildTypeOf(record.tools.toolchain),
         externalParameters: record.request,
         internalParameters: {
           command: record.command,
           environment: record.environment,
           order: record.order,
           networkPolicy: record.networkPolicy,
+          pinnedCompiler: record.pinned,
           slsa: SLSA_LEVELS,
         },
-        resolvedDependencies: [...sourceDependencies(record), ...record.packages.map(packageDescriptor)],
+        resolvedDependencies: [
+          ...sourceDependencies(record),
+          ...rustDependencies(record),
+          ...record.packages.map(packageDescriptor),
+        ],
       },
       runDetails: {
         builder: {
@@ -121,28 +127,39 @@ function sourceDependencies({ source, request, lockFile }: BuildRecord): Resourc
       name: sourceTreeName,
       uri: `gitoid:tree:sha256:${source.treeSha256}`,
       digest: { gitTree: source.treeSha1, sha256: source.treeSha256 },
+      annotations: { lfsPointers: source.lfsPointers },
     },
-    { name: lockFile.name, digest: { sha256: lockFile.sha256 } },
+    ...source.submodules.map(({ path, url, commit }) => ({
+      name: `submodule ${path}`,
+      uri: `git+${url}`,
+      digest: { gitCommit: commit },
+      annotations: { path },
+    })),
+    { name: lockFile.name, digest: { sha256: lockFile.sha256 }, annotations: { path: lockFile.path } },
+  ]
+}
+
+function rustDependencies({ rust }: BuildRecord): ResourceDescriptor[] {
+  if (rust === null) return []
+  const { mirror, version, manifest, components } = rust
+  return [
+    {
+      name: rustManifestName,
+      uri: manifest.uri,
+      digest: { sha256: manifest.sha256 },
+      annotations: { mirror, version },
+    },
+    ...components.map(({ name, uri, sha256 }) => ({
+      name: `${rustComponentPrefix}${name}`,
+      uri,
+      digest: { sha256 },
+    })),
   ]
 }
 
 function packageDescriptor(pkg: LockedPackage): ResourceDescriptor {
-  const named = { name: pkg.name, uri: packageUrl(pkg) }
-  switch (pkg.kind) {
-    case 'crate':
-      return {
-        ...named,
-        digest: pkg.from.kind === 'registry' ? { sha256: pkg.from.sha256 } : { gitCommit: pkg.from.commit },
-      }
-    case 'flake-input':
-      return { ...named, digest: { sha256: pkg.narSha256 }, annotations: { reference: pkg.uri } }
-    case 'nix-fetch':
-      return {
-        ...named,
-        digest: { [pkg.hash.algorithm]: pkg.hash.hex },
-        annotations: { drvPath: pkg.drvPath, outputHashMode: pkg.outputHashMode, url: pkg.url },
-      }
-  }
+  const { url, digest, slsaDigest, slsaAnnotations } = describePackage(pkg)
+  return { name: pkg.name, uri: url, digest: slsaDigest ?? digest, annotations: slsaAnnotations }
 }
 
 function builderDependencies({ image, imageSummary, tools, guest }: BuildRecord): ResourceDescriptor[] {
@@ -151,10 +168,11 @@ function builderDependencies({ image, imageSummary, tools, guest }: BuildRecord)
     digest: { sha256: tool.sha256 },
     annotations: { version: tool.version },
   })
-  const named = Object.entries(tools).filter((entry): entry is [string, Tool] => typeof entry[1] === 'object')
   return [
     {
       name: image.name,
+      // The launch digest is a SHA-384 over firmware, kernel, initrd and the command line that names the root hash.
+      digest: { sha384: image.measurement },
       annotations: { rootHash: image.rootHash, measurement: image.measurement },
     },
     ...(imageSummary === null
@@ -167,7 +185,7 @@ function builderDependencies({ image, imageSummary, tools, guest }: BuildRecord)
             annotations: { saidBy: 'host' },
           },
         ]),
-    ...named.map(([name, entry]) => tool(name, entry)),
-    tool('strongroom-guest', guest),
+    ...Object.entries(tools.programs).map(([name, entry]) => tool(name, entry)),
+    tool('strongroom-builder', guest),
   ]
 }

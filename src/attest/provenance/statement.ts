@@ -10,17 +10,16 @@ import { sha256 } from '../hash.ts'
 import { wellFormed } from '../malformed.ts'
 import { count, listOf, members, optional, orNull, type ReadBy, type Reader, record, text } from './fields.ts'
 import { prettyJson } from './json.ts'
-import { packageUrl } from './packages.ts'
+import { describePackage } from './packages.ts'
 import type { BuildRecord, LockedPackage, Tool } from './record.ts'
 
 export const statementType = 'https://in-toto.io/Statement/v1'
 export const slsaPredicateType = 'https://slsa.dev/provenance/v1'
 
-/** Build types of our own builds. */
-export const BUILD_TYPES = {
-  cargo: 'urn:strongroom:build:cargo:v1',
-  nix: 'urn:strongroom:build:nix:v1',
-} as const
+/** Build type of our own builds with a toolchain. */
+export function buildTypeOf(toolchain: string): string {
+  return `urn:strongroom:build:${toolchain}:v1`
+}
 
 /** Exactly one algorithm. The verifier judges how the value is spelt: the family writes base64 for some packages. */
 export type FamilyDigest = { readonly sha256: string } | { readonly sha512: string } | { readonly gitCommit: string }
@@ -48,13 +47,17 @@ const TOOLCHAINS = [
   ['nix', 'kettle'],
   ['cargo', 'rustc', 'kettle'],
   ['pnpm', 'node', 'kettle'],
+  // Ours alone.
+  ['go', 'kettle'],
+  ['npm', 'node', 'kettle'],
+  ['make', 'kettle'],
 ] as const
 
-/** One of three sets of names, each with the builder's own program as `kettle`. */
+/** One of these sets of names, each with the builder's own program as `kettle`. */
 const toolchain: Reader<Readonly<Record<string, FamilyTool>>> = (value, what) => {
   const given = members(value, what)
   const names = TOOLCHAINS.find(set => set.every(name => Object.hasOwn(given, name)))
-  wellFormed(names !== undefined, `${what}: neither nix, nor cargo and rustc, nor pnpm and node`)
+  wellFormed(names !== undefined, `${what}: neither nix, nor cargo and rustc, nor pnpm and node, nor one of our own`)
   return record(Object.fromEntries(names.map(name => [name, tool])))(value, what)
 }
 
@@ -121,7 +124,7 @@ export function provenanceOf(
     _type: statementType,
     predicate: {
       buildDefinition: {
-        buildType: BUILD_TYPES[record.tools.toolchain],
+        buildType: buildTypeOf(record.tools.toolchain),
         externalParameters: {
           buildCommand: record.command.join(' '),
           source: { digest: { gitCommit: source.commit ?? '', gitTree: source.treeSha1 }, uri: source.uri },
@@ -145,7 +148,13 @@ export function provenanceOf(
             name: sourceTreeName,
             uri: `gitoid:tree:sha256:${source.treeSha256}`,
           },
-          ...packages.map(dependencyOf),
+          ...source.submodules.map(({ path, url, commit }) => ({
+            digest: { gitCommit: commit },
+            name: `submodule ${path}`,
+            uri: `git+${url}`,
+          })),
+          // Packages of the source itself are in its tree; the full statement and the SBOM list them.
+          ...packages.flatMap(dependencyOf),
         ],
       },
       runDetails: {
@@ -185,31 +194,20 @@ export function readProvenance(bytes: Uint8Array): Provenance {
 function toolchainOf({ tools, guest }: BuildRecord): Readonly<Record<string, FamilyTool>> {
   const toolOf = ({ sha256, version }: Tool): FamilyTool => ({ digest: { sha256 }, version })
   const kettle = toolOf(guest)
-  return tools.toolchain === 'cargo'
-    ? { cargo: toolOf(tools.cargo), rustc: toolOf(tools.rustc), kettle }
-    : { nix: toolOf(tools.nix), kettle }
+  return { ...Object.fromEntries(Object.entries(tools.programs).map(([name, tool]) => [name, toolOf(tool)])), kettle }
 }
 
-function dependencyOf(pkg: LockedPackage): FamilyDependency {
-  const named = { name: pkg.name, uri: packageUrl(pkg) }
-  switch (pkg.kind) {
-    case 'crate':
-      return pkg.from.kind === 'registry'
-        ? { digest: { sha256: pkg.from.sha256 }, ...named }
-        : { digest: { gitCommit: pkg.from.commit }, ...named }
-    case 'flake-input':
-      return { digest: { sha256: pkg.narSha256 }, ...named }
-    case 'nix-fetch': {
-      const { drvPath, outputHashMode, url, hash } = pkg
-      const annotations = {
-        drvPath,
-        ...(outputHashMode === null ? {} : { outputHashMode }),
-        ...(url === null ? {} : { url }),
-      }
-      const digest = hash.algorithm === 'sha256' ? { sha256: hash.hex } : { sha512: hash.hex }
-      return { annotations, digest, ...named }
-    }
-  }
+function dependencyOf(pkg: LockedPackage): FamilyDependency[] {
+  const { url, digest, familyAnnotations, isExternal } = describePackage(pkg)
+  if (!isExternal) return []
+  return [
+    {
+      ...(familyAnnotations === undefined ? {} : { annotations: familyAnnotations }),
+      digest,
+      name: pkg.name,
+      uri: url,
+    },
+  ]
 }
 
 function base64OfHex(hex: string): string {

@@ -97,7 +97,7 @@ function keysCheck(claim: ResponseClaim, keys: PublicKeys): Check {
 function keyMakerCheck({ keyMadeBy }: ResponseClaim): Check {
   const said =
     keyMadeBy === 'client'
-      ? 'the gateway knows the key that asked by a digest which its host registered; if you made that key yourself, the host cannot act as you'
+      ? 'the gateway has only a digest of your key, which its host registered; if you made that key yourself, the host cannot act as you'
       : 'the host minted the key that asked, so it can act as you; `strongroom gateway key new` makes a key that it never sees'
   return keyMadeBy === 'client' ? pass(keyMakerCheckName, said) : notChecked(keyMakerCheckName, said, false)
 }
@@ -113,7 +113,7 @@ function upstreamCheck(
   const isAttested = coverage === 'outside-attested'
   const by = attestedBy?.get(upstream)
   if (isAttested && attestedBy !== undefined && by === undefined)
-    return fail(name, `${who} answered as an attested one, and workload.json asks no evidence of it`)
+    return fail(name, `${who} answered as an attested one, but workload.json requires no evidence of it`)
   const where = isAttested
     ? `OUTSIDE what the attestation covers, attested ${by ?? 'by evidence of its own'}`
     : 'OUTSIDE what the attestation covers'

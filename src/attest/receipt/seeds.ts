@@ -14,10 +14,7 @@ export const XWING = { expandedBytes: 96, mlkem768SeedBytes: 64 } as const
 /** Throws when `random` gives another number of bytes. */
 export function take(random: Random, lengthBytes: number): Uint8Array {
   const bytes = random(lengthBytes)
-  assert(
-    bytes instanceof Uint8Array && bytes.length === lengthBytes,
-    'random gives the number of bytes that was asked for',
-  )
+  assert(bytes instanceof Uint8Array && bytes.length === lengthBytes, 'random returns the requested number of bytes')
   return Uint8Array.from(bytes)
 }
 

@@ -214,7 +214,7 @@ function ageCheck(statement: Statement, { asOf, ageMsMax, nonce }: ReceiptQuesti
 
 function platformCheck(platform: Platform, simulated: boolean): Check {
   const found: Platform = simulated ? 'simulated' : 'snp'
-  return check('platform', platform === found, `the receipt says ${platform}, but its root is of ${found}`, found)
+  return check('platform', platform === found, `the receipt names ${platform}, but its root is of ${found}`, found)
 }
 
 function measurementCheck(statement: Statement, report: SnpReport | null): Check {
@@ -279,7 +279,7 @@ function kindChecks(statement: Statement | null, question: ReceiptQuestion, repo
 function expectationCheck(name: string, expected: unknown, value: unknown): Check {
   if (expected === 'any') return notChecked(name, "skipped by the caller ('any')", false)
   if (typeof expected !== 'object' || expected === null || !('equals' in expected)) {
-    return notChecked(name, "the caller says neither what it must equal nor 'any'", true)
+    return notChecked(name, "the caller gives neither an expected value nor 'any'", true)
   }
   const { equals } = expected
   return check(name, isEqual(value, equals), `${textOf(value)} is not ${textOf(equals)}`, textOf(value))

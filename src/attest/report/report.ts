@@ -165,7 +165,7 @@ export function decodeReport(bytes: Uint8Array): SnpReport {
 /** The exact inverse of decodeReport. Throws Malformed for a value that does not fit its field or the version. */
 export function encodeReport(report: SnpReport): Uint8Array {
   wellFormed(isReportVersion(report.version), `SNP report: version ${report.version} is not 2 to 5`)
-  wellFormed(signerOf(report.keyInfo) === report.signer, 'SNP report: signer is not what keyInfo says')
+  wellFormed(signerOf(report.keyInfo) === report.signer, 'SNP report: signer differs from keyInfo')
   wellFormed((report.cpuid !== null) === has(report.version, 'cpuidFamily'), 'SNP report: cpuid does not fit version')
   wellFormed(
     (report.mitigation !== null) === has(report.version, 'launchMitigation'),

@@ -31,7 +31,7 @@ export async function verifyReportSignature(reportBytes: Uint8Array, vekPublicKe
 export async function checkReportSignature(report: SnpReport, vekPublicKey: Uint8Array): Promise<Check> {
   const reject = (reason: string) => fail(reportSignatureCheck, reason)
   try {
-    if (report.signer === 'none') return reject('the report says that it is not signed')
+    if (report.signer === 'none') return reject('the report is marked as not signed')
     if (report.signatureAlgo !== ecdsaP384Sha384) return reject(`signature algorithm ${report.signatureAlgo} is not 1`)
     const r = scalarOf(report.signature.r)
     const s = scalarOf(report.signature.s)

@@ -1,12 +1,14 @@
 // Cargo's command lines, environment and messages (doc.rust-lang.org/cargo/reference/external-tools.html). Pure.
 
 import { isRecord } from '../../base/json.ts'
+import type { CargoOptions } from '../../contract/http/build-options.ts'
 import { places, plainEnvironment } from '../phase.ts'
 import { gitEnvironment } from '../source/clone.plan.ts'
 
 /** The same on every machine: build scripts see it as NUM_JOBS. */
 const jobs = 4
-const target = 'x86_64-unknown-linux-gnu'
+/** The builder's own. */
+export const ownTarget = 'x86_64-unknown-linux-gnu'
 
 /** Cargo offline. */
 export function cargoEnvironment(path: string): Record<string, string> {
@@ -15,10 +17,32 @@ export function cargoEnvironment(path: string): Record<string, string> {
     PATH: path,
     CARGO_HOME: places.cargo,
     CARGO_TARGET_DIR: places.target,
+    // Files of an earlier build could otherwise lie in the source, and cargo would take them for its own.
+    CARGO_BUILD_BUILD_DIR: places.target,
     CARGO_INCREMENTAL: '0',
     CARGO_TERM_COLOR: 'never',
     CARGO_NET_OFFLINE: 'true',
   }
+}
+
+/** Cargo offline with the compiler that the statement names: the source's settings choose no other, and no wrapper. */
+export function cargoBuildEnvironment(path: string): Record<string, string> {
+  const env = cargoEnvironment(`${places.programs}:${path}`)
+  return { ...env, RUSTC: 'rustc', RUSTC_WRAPPER: '', RUSTC_WORKSPACE_WRAPPER: '' }
+}
+
+/** Cargo offline, without any program of the source's choice. */
+export function cargoResolveEnvironment(path: string): Record<string, string> {
+  return { ...cargoBuildEnvironment(path), PATH: path, CARGO_ENCODED_RUSTFLAGS: '' }
+}
+
+/** Settings that prevail over the source's `[env]`, by which it could load code into the compiler. */
+export function cargoResolveConfig(path: string): string {
+  const values = { PATH: path, LD_PRELOAD: '', LD_AUDIT: '', LD_LIBRARY_PATH: '' }
+  const lines = Object.entries(values).map(
+    ([name, value]) => `${name} = { value = ${JSON.stringify(value)}, force = true }`,
+  )
+  return `[env]\n${lines.join('\n')}\n`
 }
 
 export function cargoFetchEnvironment(path: string, proxy: string): Record<string, string> {
@@ -52,22 +76,116 @@ export function isMirror(url: string): boolean {
  * Fetches the crates of the lock and runs nothing of the source: cargo reads its settings from the working directory,
  * which is not the source's, so a credential program or proxy in them has no effect.
  */
-export function cargoFetchArgv(manifestPath: string, mirror: string | null): string[] {
-  return ['cargo', 'fetch', '--locked', '--target', target, '--manifest-path', manifestPath, ...mirrorConfig(mirror)]
+export function cargoFetchArgv(manifestPath: string, { mirror, lock, options }: CargoRun): string[] {
+  // Build scripts are compiled for the builder itself, whatever the target.
+  const targets = [...new Set([ownTarget, options?.target ?? ownTarget])].flatMap(name => ['--target', name])
+  return [
+    ...['cargo', 'fetch', '--locked', ...targets, '--manifest-path', manifestPath],
+    ...mirrorConfig(mirror),
+    ...lock,
+  ]
 }
 
-/** Checks whether all crates of the lock are present: vendored, by the source's own settings. */
-export function cargoCheckArgv(): string[] {
-  return ['cargo', 'fetch', '--locked', '--offline', '--target', target]
+/** Fetches one file of a mirror of Rust's distribution, without settings of its own and without redirects. */
+export function rustDownloadArgv(uri: string, { proxy, bytesMax }: { proxy: string; bytesMax: number }): string[] {
+  return [
+    ...['curl', '--disable', '--silent', '--show-error', '--fail', '--proto', '=https', '--retry', '2'],
+    ...['--proxy', proxy, '--cacert', places.ca, '--max-filesize', String(bytesMax)],
+    ...['--output', `${places.home}/${rustDownloadName}`, '--url', uri],
+  ]
 }
 
-export function cargoBuildArgv(mirror: string | null): string[] {
+export const rustDownloadName = 'file'
+
+/** Unpacks one component, which lies below `PACKAGE/COMPONENT/` of its archive. */
+export function rustUnpackArgv(): string[] {
+  return [
+    ...['tar', '--extract', '--xz', '--strip-components=2', '--no-same-owner', '--no-same-permissions'],
+    ...['--file', places.archive, '--directory', places.rust],
+  ]
+}
+
+/** Prints the path of the workspace's manifest, for whichever member the working directory is. Runs no program. */
+export function cargoRootArgv(): string[] {
+  return ['cargo', 'locate-project', '--workspace', '--message-format', 'plain']
+}
+
+/** Resolves the lock's packages for the target. Fails without a package: neither in the source nor fetched. */
+export function cargoMetadataArgv({ mirror, lock, options }: CargoRun): string[] {
+  return [
+    ...['cargo', 'metadata', '--format-version', '1', '--locked', '--offline'],
+    ...['--filter-platform', options?.target ?? ownTarget, ...featureWords(options)],
+    ...['--config', places.resolveConfig, ...mirrorConfig(mirror), ...lock],
+  ]
+}
+
+/**
+ * Each feature names its package: cargo metadata knows no packages to choose, and with the first resolver cargo build
+ * gives a bare feature to the package of the working directory.
+ */
+function featureWords(options: CargoOptions | null): string[] {
+  const {
+    package: pkg,
+    features,
+    noDefaultFeatures,
+  } = options ?? { package: null, features: [], noDefaultFeatures: false }
+  const named = features.map(feature => (pkg === null || feature.includes('/') ? feature : `${pkg}/${feature}`))
+  return [
+    ...(named.length === 0 ? [] : ['--features', named.join(',')]),
+    ...(noDefaultFeatures ? ['--no-default-features'] : []),
+  ]
+}
+
+/** Options of `cargo build` by which the request selects targets. */
+function selectionWords(options: CargoOptions | null): string[] {
+  if (options === null) return ['--release']
+  const { package: pkg, bin, profile, target } = options
+  return [
+    ...(profile === null ? ['--release'] : ['--profile', profile]),
+    ...(pkg === null ? [] : ['--package', pkg]),
+    ...(bin === null ? [] : ['--bin', bin]),
+    ...featureWords(options),
+    ...(target === null ? [] : ['--target', target]),
+  ]
+}
+
+/** Prints the directory of the standard library for each target that the compiler has. */
+export function cargoTargetsArgv(): string[] {
+  return ['/bin/sh', '-c', 'ls -d "$(rustc --print sysroot)"/lib/rustlib/*/lib']
+}
+
+type CargoRun = {
+  /** Stands for crates.io. */
+  readonly mirror: string | null
+  /** As lockOption gives it. */
+  readonly lock: readonly string[]
+  /** Options of the request. */
+  readonly options: CargoOptions | null
+}
+
+/** The first cargo that reads `resolver.lockfile-path` (doc.rust-lang.org/cargo/reference/unstable.html). */
+const lockfilePathMinor = 97
+
+/** Names the recorded lock to every cargo that would otherwise take another one by the source's settings. */
+export function lockOption(cargoVersion: string, lockPath: string): string[] {
+  return readsLockfilePath(cargoVersion)
+    ? ['--config', `resolver.lockfile-path=${JSON.stringify(`${places.source}/${lockPath}`)}`]
+    : []
+}
+
+export function readsLockfilePath(cargoVersion: string): boolean {
+  const [, major = '', minor = ''] = /^cargo (\d+)\.(\d+)\./.exec(cargoVersion) ?? []
+  return Number(major) > 1 || Number(minor) >= lockfilePathMinor
+}
+
+export function cargoBuildArgv({ mirror, lock, options }: CargoRun): string[] {
   const remaps = [`--remap-path-prefix=${places.source}=source`, `--remap-path-prefix=${places.cargo}=cargo`]
   return [
-    ...['cargo', 'build', '--release', '--locked', '--offline', '--frozen', '--jobs', String(jobs)],
+    ...['cargo', 'build', ...selectionWords(options), '--locked', '--offline', '--frozen', '--jobs', String(jobs)],
     ...['--message-format', 'json-render-diagnostics'],
     // Not RUSTFLAGS, which would override the source's own settings.
-    ...['--config', `build.rustflags=${JSON.stringify(remaps)}`, ...mirrorConfig(mirror)],
+    ...['--config', `build.rustflags=${JSON.stringify(remaps)}`],
+    ...['--config', places.resolveConfig, ...mirrorConfig(mirror), ...lock],
   ]
 }
 
@@ -76,9 +194,12 @@ type CargoMessage =
   | {
       readonly kind: 'artifact'
       readonly packageId: string
-      readonly name: string
-      readonly fresh: boolean
+      readonly manifestPath: string
+      /** Kind and name of the target within its package. */
+      readonly target: string
       readonly files: readonly string[]
+      /** Whether cargo took the files from an earlier build, without compiling the package. */
+      readonly isFresh: boolean
     }
   | { readonly kind: 'other' }
 
@@ -110,8 +231,9 @@ export function readCargoMessage(line: string): CargoMessage {
   return {
     kind: 'artifact',
     packageId,
-    name: typeof message.target.name === 'string' ? message.target.name : '',
-    fresh: message.fresh === true,
+    target: `${kinds.join('+')} ${String(message.target.name)}`,
+    isFresh: message.fresh === true,
+    manifestPath: typeof message.manifest_path === 'string' ? message.manifest_path : '',
     files: files.filter(file => typeof file === 'string'),
   }
 }

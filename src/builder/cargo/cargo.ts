@@ -1,69 +1,57 @@
 // A build with Cargo: fetches the lock's crates, checks them, builds offline. Effects: programs, files on scratch.
 
-import { createHash } from 'node:crypto'
 import * as fs from 'node:fs'
+import { cargoOptionsOf } from '../../contract/http/option-words.ts'
 import { createLineSplitter } from '../../linux/lines.ts'
 import type { Candidate } from '../collect.ts'
-import { type Bounds, runProgram } from '../confined/program.ts'
+import { runProgram } from '../confined/program.ts'
 import type { Bind } from '../confined/root.plan.ts'
-import { BuildFailure, refuseUnless } from '../failure.ts'
-import { type Phase, places, uids } from '../phase.ts'
-import type { Project } from '../project.ts'
-import { copyFor, giveTo, makeDir, remove } from '../workspace.ts'
+import { sha256Of } from '../digest.ts'
+import { BuildFailure, exitText, refuseUnless } from '../failure.ts'
+import { boundsOf, type Phase, places, uids } from '../phase.ts'
+import { projectPlace } from '../sandbox.ts'
+import type { Project } from '../toolchain.ts'
+import { copyFor, giveTo, makeDir, openToAll, remove } from '../workspace.ts'
 import {
   cargoBuildArgv,
-  cargoCheckArgv,
-  cargoEnvironment,
+  cargoBuildEnvironment,
   cargoFetchArgv,
   cargoFetchEnvironment,
+  cargoResolveConfig,
   isMirror,
   packageOf,
   readCargoMessage,
 } from './cargo.plan.ts'
-import type { CargoLock, LockedCrate } from './lock.codec.ts'
+import { buildFailure, fetchFailure } from './causes.plan.ts'
+import { type CargoLock, type LockedCrate, packagesMax } from './lock.codec.ts'
 
-/** The fetched crates, mounted read-only in the build. */
-export type CargoFetched = { readonly binds: readonly Bind[]; readonly mirror: string | null }
+/** The fetched crates. */
+export type CargoFetched = {
+  /** CARGO_HOME of the fetch. */
+  readonly home: string
+  /** Archives and repositories, from which cargo unpacks them again. */
+  readonly binds: readonly Bind[]
+  readonly mirror: string | null
+  /** SHA-256 of each crate file by `REGISTRY/NAME-VERSION`, the directory into which cargo unpacks it. */
+  readonly crates: ReadonlyMap<string, string>
+}
 
 const messageLineBytesMax = 1024 * 1024
 const fetchPids = 64
-
-const projectPlace = ({ dir }: Project) => (dir === '' ? places.source : `${places.source}/${dir}`)
-
-/** Asks cargo, offline, whether the source holds every crate of its lock. `why`: cargo's output if not. */
-export async function cargoHasAll(
-  phase: Phase,
-  project: Project,
-  sourceDir: string,
-): Promise<{ has: boolean; why: string }> {
-  const dirs = scratchDirs(phase, 'check', uids.build)
-  const code = await runProgram(phase.site, {
-    name: 'cargo-check',
-    bounds: boundsOf(phase, phase.order.limits.fetchSeconds),
-    signal: phase.job.signal,
-    onStdout: () => {},
-    onStderr: phase.job.output('fetch'),
-    plan: {
-      uid: uids.build,
-      network: false,
-      nestedNamespaces: false,
-      cwd: projectPlace(project),
-      argv: cargoCheckArgv(),
-      binds: [...phase.tools.binds, { from: sourceDir, to: places.source, writable: false }, ...dirs.binds],
-      etcDir: `${phase.workDir}/etc`,
-      env: cargoEnvironment(phase.tools.path),
-    },
-  })
-  await remove(dirs.root)
-  return { has: code === 0, why: phase.job.tail() }
-}
 
 /** Failures: `source_unreachable`, `checksum_mismatch`, and those of runProgram. */
 export async function cargoFetch(
   phase: Phase,
   project: Project,
-  { lock, sourceDir, proxy, mirror }: { lock: CargoLock; sourceDir: string; proxy: string; mirror: string | null },
+  order: {
+    readonly lock: CargoLock
+    readonly lockOption: readonly string[]
+    readonly sourceDir: string
+    readonly proxy: string
+    readonly mirror: string | null
+  },
 ): Promise<CargoFetched> {
+  const { lock, sourceDir, proxy, mirror } = order
   refuseUnless(mirror === null || isMirror(mirror), 'internal', () => 'fetch.cratesMirror: not sparse+https://…/')
   const dirs = scratchDirs(phase, 'fetch', uids.fetch)
   const code = await runProgram(phase.site, {
@@ -81,7 +69,11 @@ export async function cargoFetch(
       network: true,
       nestedNamespaces: false,
       cwd: places.home,
-      argv: cargoFetchArgv(`${projectPlace(project)}/Cargo.toml`, mirror),
+      argv: cargoFetchArgv(`${projectPlace(project)}/Cargo.toml`, {
+        mirror,
+        lock: order.lockOption,
+        options: cargoOptionsOf(phase.order.options),
+      }),
       binds: [
         ...phase.tools.binds,
         { from: sourceDir, to: places.source, writable: false },
@@ -92,34 +84,30 @@ export async function cargoFetch(
       env: cargoFetchEnvironment(phase.tools.path, proxy),
     },
   })
-  refuseUnless(
-    code === 0,
-    /checksum/i.test(phase.job.tail()) ? 'checksum_mismatch' : 'source_unreachable',
-    () =>
-      `cargo fetch: exit code ${code}; vendor the packages, or ask the operator which hosts are allowed: ${phase.job.tail()}`,
-  )
+  if (code !== 0) throw fetchFailure(code, phase.job.tail())
   const home = `${dirs.root}/cargo`
   await giveTo(0, home)
-  await checkCrates(home, lock.crates)
+  const crates = await checkCrates(home, lock.crates)
   // Crates that cargo unpacked are unpacked again from the checked archives.
   await remove(`${home}/registry/src`)
   await remove(`${home}/git/checkouts`)
   const binds = ['registry/cache', 'registry/index', 'git/db']
     .filter(name => fs.lstatSync(`${home}/${name}`, { throwIfNoEntry: false })?.isDirectory() === true)
     .map(name => ({ from: `${home}/${name}`, to: `${places.cargo}/${name}`, writable: false }))
+  await openToAll(home)
   fs.chmodSync(dirs.root, 0o711)
-  fs.chmodSync(home, 0o711)
-  return { binds, mirror }
+  return { home, binds, mirror, crates }
 }
 
 /** Every present crate needs its checksum in the lock; cargo itself reports missing crates. */
-async function checkCrates(home: string, crates: readonly LockedCrate[]): Promise<void> {
+async function checkCrates(home: string, crates: readonly LockedCrate[]): Promise<ReadonlyMap<string, string>> {
   const locked = new Map<string, Set<string>>()
-  for (const { name, version, from } of crates) {
-    if (from.kind !== 'registry') continue
+  for (const { name, version, pin } of crates) {
+    if (pin.kind !== 'registry') continue
     const file = `${name}-${version}.crate`
-    locked.set(file, new Set([...(locked.get(file) ?? []), from.sha256]))
+    locked.set(file, new Set([...(locked.get(file) ?? []), pin.sha256]))
   }
+  const found = new Map<string, string>()
   const cache = `${home}/registry/cache`
   const registries = fs.existsSync(cache) ? fs.readdirSync(cache) : []
   for (const registry of registries) {
@@ -131,58 +119,72 @@ async function checkCrates(home: string, crates: readonly LockedCrate[]): Promis
         'checksum_mismatch',
         () => `fetched ${file}: ${sum === null ? 'not in Cargo.lock' : `SHA-256 ${sum} is not the one in Cargo.lock`}`,
       )
+      found.set(`${registry}/${file.replace(/\.crate$/, '')}`, sum)
     }
   }
-}
-
-export async function sha256Of(path: string): Promise<string> {
-  const { O_RDONLY, O_NOFOLLOW, O_NONBLOCK } = fs.constants
-  const file = await fs.promises.open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK)
-  const hash = createHash('sha256')
-  const chunk = new Uint8Array(1024 * 1024)
-  try {
-    refuseUnless((await file.stat()).isFile(), 'internal', () => `${path}: not a regular file`)
-    for (;;) {
-      const { bytesRead } = await file.read(chunk, 0, chunk.length, null)
-      if (bytesRead === 0) return hash.digest('hex')
-      hash.update(chunk.subarray(0, bytesRead))
-    }
-  } finally {
-    await file.close()
-  }
+  return found
 }
 
 type CargoBuild = {
   readonly project: Project
   readonly sourceDir: string
-  readonly lock: CargoLock
-  readonly fetched: CargoFetched | null
+  /** Upper bound of the packages to compile, for the progress. */
+  readonly packageCount: number
+  readonly lockOption: readonly string[]
+  readonly mirror: string | null
+  /** Fetched crates, read-only. */
+  readonly binds: readonly Bind[]
   /** 1; 2 for the second build, made for comparison. */
   readonly round: number
 }
 
-/** The artifacts that cargo reports. Failures: `build_failed`, and those of runProgram. */
-export async function cargoBuild(phase: Phase, build: CargoBuild): Promise<Candidate[]> {
-  const { project, fetched, round, lock } = build
+type CargoBuilt = {
+  readonly artifacts: readonly Candidate[]
+  /** Manifest path by the id of each package that cargo reports to have compiled. */
+  readonly compiled: ReadonlyMap<string, string>
+}
+
+/** Builds the project. Failures: `build_failed`, and those of runProgram. */
+export async function cargoBuild(phase: Phase, build: CargoBuild): Promise<CargoBuilt> {
+  const { project, round, packageCount } = build
   const { job } = phase
+  const options = cargoOptionsOf(phase.order.options)
   const dirs = scratchDirs(phase, `build-${round}`, uids.build)
   const source = await copyFor(uids.build, build.sourceDir, `${dirs.root}/source`)
   const target = makeDir(`${dirs.root}/target`, uids.build)
-  const done = new Set<string>()
-  const files = new Set<string>()
+  const compiled = new Map<string, string>()
+  const files = new Map<string, string>()
+  const twice = new Set<string>()
+  let lost: string | null = null
   const startedMs = phase.site.clock.monotonicMs()
   const onLine = (line: Uint8Array) => {
     const message = readCargoMessage(Buffer.from(line).toString('utf8'))
     if (message.kind !== 'artifact') return
-    for (const file of message.files) files.add(file)
+    const maker = `${message.packageId}, ${message.target}`
+    if (message.isFresh) lost ??= `cargo compiled ${maker.slice(0, 300)} before this build`
+    for (const file of message.files) {
+      if ((files.get(file) ?? maker) !== maker) twice.add(`${baseName(file)}: ${files.get(file)} and ${maker}`)
+      files.set(file, maker)
+    }
+    const known = compiled.get(message.packageId)
+    // One of the two paths is forged. Together they equal no path of the resolve.
+    if (known !== undefined && known !== message.manifestPath)
+      compiled.set(message.packageId, `${known} and ${message.manifestPath}`)
+    if (known !== undefined || compiled.size > packagesMax) return
+    compiled.set(message.packageId, message.manifestPath)
+    if (compiled.size > packageCount) return
     const name = packageOf(message.packageId)
-    if (done.has(name) || done.size >= lock.packageCount) return
-    done.add(name)
     const seconds = Math.round((phase.site.clock.monotonicMs() - startedMs) / 1000)
     // An upper bound: the lock also names packages of other platforms and of tests.
-    job.say('build', `crate ${done.size} of at most ${lock.packageCount}: ${name}, ${seconds} s`)
+    job.say('build', `crate ${compiled.size} of at most ${packageCount}: ${name}, ${seconds} s`)
   }
-  const messages = createLineSplitter({ lineBytesMax: messageLineBytesMax, onLine, onOverlong: () => {} })
+  const messages = createLineSplitter({
+    lineBytesMax: messageLineBytesMax,
+    onLine,
+    onOverlong: () => {
+      lost ??= `cargo printed a line of more than ${messageLineBytesMax} bytes, which may name a package`
+    },
+  })
   const code = await runProgram(phase.site, {
     name: `cargo-build-${round}`,
     bounds: boundsOf(phase, phase.order.limits.buildSeconds),
@@ -194,25 +196,51 @@ export async function cargoBuild(phase: Phase, build: CargoBuild): Promise<Candi
       network: false,
       nestedNamespaces: false,
       cwd: projectPlace(project),
-      argv: cargoBuildArgv(fetched?.mirror ?? null),
+      argv: cargoBuildArgv({ mirror: build.mirror, lock: build.lockOption, options }),
       binds: [
         ...phase.tools.binds,
         { from: source, to: places.source, writable: true },
         { from: target, to: places.target, writable: true },
+        { from: writeResolveConfig(phase), to: places.resolveConfig, writable: false },
+        { from: hiddenCargo(phase), to: places.programs, writable: false },
         ...dirs.binds,
-        ...(fetched?.binds ?? []),
+        ...build.binds,
       ],
       etcDir: `${phase.workDir}/etc`,
-      env: cargoEnvironment(phase.tools.path),
+      env: cargoBuildEnvironment(phase.tools.path),
     },
   })
-  refuseUnless(code === 0, 'build_failed', () => `cargo build: exit code ${code}: ${job.tail()}`)
-  return [...files].map(file => candidateOf(file, target))
+  if (code !== 0) throw buildFailure(exitText(code, phase.order.limits), job.tail(), options)
+  refuseUnless(lost === null, 'build_failed', () => `${lost}; the list of packages would be incomplete`)
+  refuseUnless(
+    twice.size === 0,
+    'build_failed',
+    () => `two targets make one artifact, ${[...twice][0]?.slice(0, 500)}; rename one, or name a member by project_dir`,
+  )
+  return { artifacts: [...files.keys()].map(file => candidateOf(file, target)), compiled }
+}
+
+/**
+ * Returns a directory with a copy of cargo that users can run and not read. The kernel keeps memory and files of such a
+ * process from the processes of its own user (ptrace(2), PR_GET_DUMPABLE): a build script could otherwise change what
+ * cargo reports.
+ */
+function hiddenCargo({ workDir, tools }: Phase): string {
+  const dir = `${workDir}/programs`
+  if (fs.existsSync(dir)) return dir
+  fs.mkdirSync(dir, { mode: 0o755 })
+  fs.copyFileSync(fs.realpathSync(tools.fileOf('cargo')), `${dir}/cargo`)
+  fs.chmodSync(`${dir}/cargo`, 0o711)
+  return dir
+}
+
+function baseName(path: string): string {
+  return path.slice(path.lastIndexOf('/') + 1)
 }
 
 /** Maps a path from the build's view to ours. */
 function candidateOf(file: string, target: string): Candidate {
-  const name = file.slice(file.lastIndexOf('/') + 1)
+  const name = baseName(file)
   if (!file.startsWith(`${places.target}/`))
     throw new BuildFailure(
       'build_failed',
@@ -221,18 +249,15 @@ function candidateOf(file: string, target: string): Candidate {
   return { name, root: target, relative: file.slice(places.target.length + 1) }
 }
 
-function boundsOf({ order: { limits } }: Phase, seconds: number): Bounds {
-  return {
-    timeoutMs: seconds * 1000,
-    memoryBytes: limits.memoryBytes,
-    pids: limits.pids,
-    diskBytes: limits.diskBytes,
-    outputBytes: limits.logBytes,
-  }
+/** Writes the settings that prevail over the source's, and returns the path of their file. */
+export function writeResolveConfig({ workDir, tools }: Phase): string {
+  const path = `${workDir}/resolve.toml`
+  fs.writeFileSync(path, cargoResolveConfig(tools.path), { mode: 0o644 })
+  return path
 }
 
 /** Home, CARGO_HOME and /tmp of one run. */
-function scratchDirs(phase: Phase, name: string, uid: number): { root: string; binds: readonly Bind[] } {
+export function scratchDirs(phase: Phase, name: string, uid: number): { root: string; binds: readonly Bind[] } {
   const root = makeDir(`${phase.workDir}/${name}`, uid)
   const bind = (dir: string, to: string): Bind => ({ from: makeDir(`${root}/${dir}`, uid), to, writable: true })
   return { root, binds: [bind('home', places.home), bind('cargo', places.cargo), bind('tmp', places.tmp)] }

@@ -1,49 +1,161 @@
-// Cargo as a toolchain. Effects: those of cargo.ts.
+// Cargo as a toolchain. Effects: those of cargo.ts and resolve.ts.
 
-import { BuildFailure } from '../failure.ts'
+import { parse } from 'smol-toml'
+import { isChannelOf } from '../../attest/provenance/compiler.ts'
+import type { BuildRecord } from '../../attest/provenance/record.ts'
+import { present } from '../../base/assert.ts'
+import { cargoOptionsOf } from '../../contract/http/option-words.ts'
+import { BuildFailure, refuseUnless } from '../failure.ts'
 import type { Phase } from '../phase.ts'
-import type { Project } from '../project.ts'
-import { toolOf } from '../tool.ts'
-import type { ToolchainRun } from '../toolchain.ts'
-import { cargoBuildArgv, cargoEnvironment } from './cargo.plan.ts'
-import { type CargoFetched, cargoBuild, cargoFetch, cargoHasAll } from './cargo.ts'
+import { directoryIn, readLock } from '../project.ts'
+import type { Source } from '../source/take.ts'
+import { checkPinned, outputOf, toolOf } from '../tool.ts'
+import type { Project, Toolchain, ToolchainRun } from '../toolchain.ts'
+import { cargoBuildArgv, cargoBuildEnvironment, cargoTargetsArgv, lockOption, ownTarget } from './cargo.plan.ts'
+import { type CargoFetched, cargoBuild, cargoFetch } from './cargo.ts'
+import { isFinal, missingIn, resolveFailure } from './causes.plan.ts'
+import { exactVersion } from './channel.codec.ts'
 import { readCargoLock } from './lock.codec.ts'
+import { fetchRust } from './mirror.ts'
+import { cratesOf } from './packages.plan.ts'
+import { lockPathOf, resolvePackages } from './resolve.ts'
+import { pinnedRust, type RustPin } from './rust-toolchain.ts'
+import { checkTarget, selectMembers } from './selection.plan.ts'
 
-/** Failures: `source_invalid` and `checksum_mismatch` of the lock. */
-export function cargoRun(phase: Phase, project: Project, sourceDir: string): ToolchainRun {
-  const lock = readCargoLock(project.lock.text)
+const files = { manifest: 'Cargo.toml', lock: 'Cargo.lock', makeLock: 'cargo generate-lockfile' } as const
+
+export const cargoToolchain: Toolchain = { ...files, problemOf: () => null, describe, start: startCargo }
+
+function describe(manifest: string): { name: string; version: string | null } | null {
+  try {
+    const { package: described } = parse(manifest) as { package?: { name?: unknown; version?: unknown } }
+    if (typeof described?.name !== 'string') return null
+    return { name: described.name, version: typeof described.version === 'string' ? described.version : null }
+  } catch {
+    return null
+  }
+}
+
+/** Failures: `source_invalid`, `lock_missing` and `checksum_mismatch` of workspace and lock. */
+async function startCargo(
+  own: Phase,
+  project: Project,
+  { root, tree, missingSubmodules }: Source,
+  openNetwork: () => Promise<string>,
+): Promise<ToolchainRun> {
+  const { job, order } = own
+  const pin = await pinnedRust(root, project.dir)
+  const fetchedRust = await pinnedToolchain(own, pin, openNetwork)
+  const phase = fetchedRust?.phase ?? own
+  const cargo = await toolOf(phase, 'cargo')
+  const options = cargoOptionsOf(order.options)
+  const target = options?.target ?? ownTarget
+  if (target !== ownTarget) checkTarget(target, (await outputOf(phase, cargoTargetsArgv())).text)
+  // Beside cargo's own questions, after the programs that have its user.
+  const asked = toolOf(phase, 'rustc')
+  asked.catch(() => {}) // awaited below
+  const lockPath = await lockPathOf(phase, project, { root, missingSubmodules, cargoVersion: cargo.version })
+  const file = await readLock(root, files, lockPath)
+  const lock = readCargoLock(file.text)
+  const option = lockOption(cargo.version, lockPath)
+  const pinned = pin === null ? null : { path: pin.path, channel: pin.channel }
+  const rustc = await asked
+  checkPinned(phase, pinned, rustc)
   let fetched: CargoFetched | null = null
-  const { job, order } = phase
+  let resolved: Extract<Awaited<ReturnType<typeof resolvePackages>>, { ok: true }> | null = null
+  let found: Pick<BuildRecord, 'packages' | 'members'> = { packages: [], members: [] }
+
+  const resolve = async () => {
+    const answer = await resolvePackages(phase, project, { sourceDir: root, lockOption: option, fetched })
+    return answer.ok ? { ...answer, resolve: selectMembers(answer.resolve, options) } : answer
+  }
+  const treeOf = (directory: string) => {
+    const path = directoryIn(root, directory)
+    const sha256 = path === null ? undefined : tree.directories.get(path)
+    return path === null || sha256 === undefined ? null : { path, sha256 }
+  }
   return {
+    lock: file,
     fetch: async openNetwork => {
       const count = lock.crates.length
-      if (count === 0) return job.say('fetch', 'Cargo.lock names no package from elsewhere: nothing to fetch')
-      const { has, why } = await cargoHasAll(phase, project, sourceDir)
-      if (has)
-        return job.say(
-          'fetch',
-          `Cargo.lock names packages from elsewhere, ${count}, and all are in the source: nothing to fetch`,
-        )
+      const first = await resolve()
+      if (first.ok) {
+        resolved = first
+        const all =
+          count === 0 ? 'no package from elsewhere' : `packages from elsewhere, ${count}, and all are in the source`
+        return job.say('fetch', `Cargo.lock names ${all}: nothing to fetch`)
+      }
+      if (count === 0 || missingIn(first.why, missingSubmodules).length > 0 || isFinal(first.why))
+        throw resolveFailure(first.why, missingSubmodules)
       if (order.fetch === null) {
         const advice =
           'this service fetches nothing; run `cargo vendor`, and send vendor/ and .cargo/config.toml with the source'
         throw new BuildFailure(
           'source_unreachable',
-          `packages of Cargo.lock are not in the source, and ${advice}: ${why}`,
+          `packages of Cargo.lock are not in the source, and ${advice}: ${first.why}`,
         )
       }
       const mirror = order.fetch.cratesMirror
       job.say('fetch', `packages from ${mirror ?? 'the registry'}: ${count}`)
-      fetched = await cargoFetch(phase, project, { lock, sourceDir, proxy: await openNetwork(), mirror })
+      const proxy = await openNetwork()
+      fetched = await cargoFetch(phase, project, { lock, lockOption: option, sourceDir: root, proxy, mirror })
       job.say('fetch', 'each fetched package has its checksum of Cargo.lock')
+      const second = await resolve()
+      if (!second.ok) throw resolveFailure(second.why, missingSubmodules)
+      resolved = second
     },
-    build: round => cargoBuild(phase, { project, sourceDir, lock, fetched, round }),
+    build: async round => {
+      const { resolve, binds } = present(resolved, 'packages are resolved before the build')
+      const built = await cargoBuild(phase, {
+        project,
+        sourceDir: root,
+        packageCount: resolve.packages.length,
+        lockOption: option,
+        mirror: fetched?.mirror ?? null,
+        binds,
+        round,
+      })
+      found = cratesOf({ resolve, lock, fetched: fetched?.crates ?? null, compiled: built.compiled, treeOf })
+      return built.artifacts
+    },
     facts: async () => ({
-      tools: { toolchain: 'cargo', cargo: await toolOf(phase, 'cargo'), rustc: await toolOf(phase, 'rustc') },
-      command: cargoBuildArgv(fetched?.mirror ?? null),
-      environment: cargoEnvironment(phase.tools.path),
-      packages: lock.crates,
+      ...found,
+      tools: { toolchain: 'cargo', programs: { cargo, rustc } },
+      command: cargoBuildArgv({ mirror: fetched?.mirror ?? null, lock: option, options }),
+      environment: cargoBuildEnvironment(phase.tools.path),
+      pinned,
+      rust: fetchedRust?.rust ?? null,
       evaluation: null,
     }),
   }
+}
+
+/** The oldest cargo that takes the options of these builds: it reads sparse registries. */
+const oldestMinor = 68
+
+/**
+ * Fetches the toolchain that the source pins, if the request names a mirror and the builder's own compiler is another
+ * one. Null if nothing is fetched. Failures: `source_invalid` for a channel that is no exact version, and those of
+ * fetchRust.
+ */
+async function pinnedToolchain(phase: Phase, pin: RustPin | null, openNetwork: () => Promise<string>) {
+  const { order } = phase
+  const mirror = cargoOptionsOf(order.options)?.rustMirror
+  if (mirror === undefined || pin === null) return null
+  const { version: own } = await toolOf(phase, 'rustc')
+  if (isChannelOf(pin.channel, own)) return null
+  const version = exactVersion(pin.channel)
+  const [major = 0, minor = 0] = version?.split('.').map(Number) ?? []
+  if (version === null || (major === 1 && minor < oldestMinor)) {
+    // With the waiver, the builder's own compiler builds it.
+    if (order.waivers.includes('any_toolchain')) return null
+    const problem = version === null ? 'no exact version' : `older than 1.${oldestMinor}`
+    throw new BuildFailure(
+      'source_invalid',
+      `${pin.path} pins ${JSON.stringify(pin.channel)}, which is ${problem}: rust_mirror fetches versions such as 1.96.0; pin one, or accept ${own} by any_toolchain (--any-toolchain)`,
+    )
+  }
+  refuseUnless(order.fetch !== null, 'source_unreachable', () => 'rust_mirror: this service fetches nothing')
+  const target = cargoOptionsOf(order.options)?.target ?? null
+  return await fetchRust(phase, { mirror, version, needs: pin, target, openNetwork })
 }

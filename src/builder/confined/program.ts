@@ -18,6 +18,8 @@ export type Bounds = {
   readonly diskBytes: number
   /** Limit for stdout and stderr together. */
   readonly outputBytes: number
+  /** Limit for a stdout that is an answer to this builder, and not in the log. */
+  readonly answerBytes?: number
 }
 
 type Program = {
@@ -67,7 +69,10 @@ export async function runProgram(site: Site, program: Program): Promise<number> 
 
 function refuseExhausted({ name, bounds }: Program, cgroup: Cgroup): void {
   if (cgroup.exhausted() !== 'memory') return
-  throw new BuildFailure('limit_exceeded', `${name}: more than ${bounds.memoryBytes} bytes of memory`)
+  throw new BuildFailure(
+    'limit_exceeded',
+    `${name}: out of memory: it needs more than its limit of ${bounds.memoryBytes} bytes`,
+  )
 }
 
 async function runInside(site: Site, program: Program, cgroup: Cgroup): Promise<number> {
@@ -87,15 +92,17 @@ async function runInside(site: Site, program: Program, cgroup: Cgroup): Promise<
       stderr: 'pipe',
       env: plainEnv,
     })
-    let leftBytes = bounds.outputBytes
-    const take = (give: (chunk: Uint8Array) => void) => (chunk: Uint8Array) => {
-      give(chunk.subarray(0, Math.max(leftBytes, 0)))
-      leftBytes -= chunk.length
-      if (leftBytes < 0) exceed(`printed more than ${bounds.outputBytes} bytes`)
+    const output = { left: bounds.outputBytes, max: bounds.outputBytes }
+    const { answerBytes } = bounds
+    const answer = answerBytes === undefined ? output : { left: answerBytes, max: answerBytes }
+    const take = (give: (chunk: Uint8Array) => void, bytes: typeof output) => (chunk: Uint8Array) => {
+      give(chunk.subarray(0, Math.max(bytes.left, 0)))
+      bytes.left -= chunk.length
+      if (bytes.left < 0) exceed(`printed more than ${bytes.max} bytes`)
     }
     const outputs = Promise.all([
-      drain(child.stdout, take(program.onStdout)),
-      drain(child.stderr, take(program.onStderr)),
+      drain(child.stdout, take(program.onStdout, answer)),
+      drain(child.stderr, take(program.onStderr, output)),
     ])
     outputs.catch(() => {}) // awaited below, where nothing ended it before
     const code = await Promise.race([child.exited, over.promise])

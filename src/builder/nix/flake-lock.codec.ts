@@ -1,4 +1,4 @@
-// Reads flake.lock (nix.dev/manual/nix/2.26, "nix flake", lock files, version 7): what it takes from outside. Pure.
+// Reads flake.lock (nix.dev/manual/nix/2.26, "nix flake", lock files): its inputs from outside the source. Pure.
 
 import type { LockedPackage } from '../../attest/provenance/record.ts'
 import { fromBase64, toHex, utf8 } from '../../base/bytes.ts'
@@ -10,6 +10,8 @@ export type FlakeInput = Extract<LockedPackage, { kind: 'flake-input' }>
 
 const nodesMax = 1_000
 const depthMax = 16
+/** The versions that Nix 2.26 reads. Version 5 has the hash in `info`, beside `locked`. */
+const VERSIONS: readonly unknown[] = [5, 6, 7]
 
 /** Sorted by name. Failures: `source_invalid`; `checksum_mismatch` for an input without a narHash. */
 export function readFlakeLock(text: string): readonly FlakeInput[] {
@@ -19,25 +21,47 @@ export function readFlakeLock(text: string): readonly FlakeInput[] {
   } catch (error) {
     throw invalid(messageOf(error))
   }
-  if (!isRecord(lock) || lock.version !== 7 || !isRecord(lock.nodes))
-    throw invalid('not of version 7; run `nix flake lock`')
+  if (!isRecord(lock) || !VERSIONS.includes(lock.version) || !isRecord(lock.nodes))
+    throw invalid('not of version 5, 6 or 7; delete it and run `nix flake lock` with Nix 2.26')
   const nodes = Object.entries(lock.nodes)
   if (nodes.length > nodesMax) throw invalid(`more than ${nodesMax} inputs`)
   const inputs: FlakeInput[] = []
   for (const [name, node] of nodes.sort(([a], [b]) => (a < b ? -1 : 1))) {
     if (name === lock.root) continue
     if (!isRecord(node) || !isRecord(node.locked))
-      throw invalid(`input ${JSON.stringify(name.slice(0, 100))} is not locked`)
-    // Inside the source, whose tree id covers it.
-    if (node.locked.type === 'path') continue
-    inputs.push({
-      kind: 'flake-input',
-      name,
-      uri: uriOf(node.locked),
-      narSha256: narSha256Of(name, node.locked.narHash),
-    })
+      throw invalid(`input ${shown(name)} is not locked; run \`nix flake lock\``)
+    const locked = { ...(isRecord(node.info) ? node.info : {}), ...node.locked }
+    if (locked.type === 'path') {
+      checkPath(name, locked.path, node.parent)
+      continue
+    }
+    inputs.push({ kind: 'flake-input', name, uri: uriOf(locked), narSha256: narSha256Of(name, locked.narHash) })
   }
   return inputs
+}
+
+/**
+ * A relative path lies in the flake that names it: in the source, whose tree id covers it, or in another input
+ * (`parent`), whose narHash covers it.
+ */
+function checkPath(name: string, path: unknown, parent: unknown): void {
+  const isOfInput = Array.isArray(parent) && parent.length > 0
+  const isInside = typeof path === 'string' && !path.startsWith('/') && (isOfInput || !leadsOut(path))
+  if (isInside) return
+  throw invalid(
+    `input ${shown(name)} is the path ${shown(String(path))}, which is not in the directory of flake.nix; ` +
+      'move its files there and name them by `path:./DIR`, or name a Git repository, and run `nix flake lock`',
+  )
+}
+
+function leadsOut(path: string): boolean {
+  let depth = 0
+  for (const component of path.split('/')) {
+    if (component === '..') depth -= 1
+    else if (component !== '' && component !== '.') depth += 1
+    if (depth < 0) return true
+  }
+  return false
 }
 
 function narSha256Of(name: string, narHash: unknown): string {
@@ -46,19 +70,28 @@ function narSha256Of(name: string, narHash: unknown): string {
   if (bytes?.length !== 32) {
     throw new BuildFailure(
       'checksum_mismatch',
-      `flake.lock: input ${JSON.stringify(name.slice(0, 100))} has no narHash; run \`nix flake lock\``,
+      `flake.lock: input ${shown(name)} has no narHash, as Nix with lazy trees writes it; ` +
+        'delete flake.lock and run `nix flake lock --option lazy-trees false`',
     )
   }
   return toHex(bytes)
 }
 
-/** A reference in Nix's form for the common kinds; else the type alone. */
+/** Returns the reference in Nix's form for the common types, otherwise the URL or the type alone. */
 function uriOf(locked: Record<string, unknown>): string {
   const text = (key: string) => (typeof locked[key] === 'string' ? locked[key] : '')
-  if (['github', 'gitlab', 'sourcehut'].includes(text('type')))
-    return `${text('type')}:${text('owner')}/${text('repo')}/${text('rev')}`
+  // A server other than the public one, and the directory of the flake in the repository.
+  const query = ['host', 'dir'].flatMap(key => (text(key) === '' ? [] : [`${key}=${text(key)}`]))
+  if (['github', 'gitlab', 'sourcehut'].includes(text('type'))) {
+    const reference = `${text('type')}:${text('owner')}/${text('repo')}/${text('rev')}`
+    return query.length === 0 ? reference : `${reference}?${query.join('&')}`
+  }
   if (text('type') === 'git') return `git+${text('url')}?rev=${text('rev')}`
   return text('url') === '' ? `flake:${text('type')}` : text('url')
+}
+
+function shown(text: string): string {
+  return JSON.stringify(text.slice(0, 100))
 }
 
 function invalid(problem: string): BuildFailure {

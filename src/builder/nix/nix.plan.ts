@@ -31,29 +31,57 @@ const OPTIONS = {
   'warn-dirty': 'false',
 } as const satisfies Record<string, string>
 
+/** A program of Nix with the settings of every run; `other` replaces some of them. */
+export function nixProgram(
+  program: 'nix' | 'nix-store' | 'nix-prefetch-url',
+  other: Readonly<Record<string, string>>,
+  argv: readonly string[],
+): string[] {
+  const options = Object.entries({ ...OPTIONS, ...other }).flatMap(([name, value]) => ['--option', name, value])
+  return [program, ...options, ...argv]
+}
+
 function nix(...argv: readonly string[]): string[] {
-  return ['nix', ...Object.entries(OPTIONS).flatMap(([name, value]) => ['--option', name, value]), ...argv]
+  return nixProgram('nix', {}, argv)
 }
 
 const locked = ['--no-update-lock-file', '--no-write-lock-file'] as const
 
-export function nixBuildArgv(flake: string): string[] {
-  return nix('build', '--no-link', '--json', '--offline', '--print-build-logs', ...locked, `path:${flake}`)
+/** `output`: null for the flake's default package. */
+export function flakeReference(flake: string, output: string | null): string {
+  return `path:${flake}${output === null ? '' : `#${output}`}`
 }
 
-/** Every derivation behind these outputs. Before 2.9 the command had another name. */
-export function nixShowArgv(drvPaths: readonly string[], name: 'new' | 'old'): string[] {
+export function nixBuildArgv(reference: string): string[] {
+  return nix('build', '--no-link', '--json', '--offline', '--print-build-logs', ...locked, reference)
+}
+
+/** These derivations, and with `recursive` all behind them. Before 2.9 the command had another name. */
+export function nixShowArgv(
+  drvPaths: readonly string[],
+  { name, recursive }: { readonly name: 'new' | 'old'; readonly recursive: boolean },
+): string[] {
   return nix(
     '--offline',
     ...(name === 'new' ? ['derivation', 'show'] : ['show-derivation']),
-    '--recursive',
+    ...(recursive ? ['--recursive'] : []),
     ...drvPaths,
   )
 }
 
+/** Compares each path of the store with the hash that Nix noted when it made or fetched the path. */
+export function nixVerifyArgv(): string[] {
+  return nix('--offline', 'store', 'verify', '--all', '--no-trust')
+}
+
+/** Every path in the store, one a line. */
+export function nixStoreListArgv(): string[] {
+  return nix('--offline', 'path-info', '--all')
+}
+
 /** Puts the lock's inputs into the store, each with its narHash. */
 export function nixFetchArgv(flake: string): string[] {
-  return nix('flake', 'archive', ...locked, `path:${flake}`)
+  return nixProgram('nix', { 'max-jobs': '0' }, ['flake', 'archive', ...locked, `path:${flake}`])
 }
 
 export function nixEnvironment(path: string): Record<string, string> {
@@ -74,7 +102,7 @@ export function nixFetchEnvironment(path: string, proxy: string): Record<string,
 
 export type Built = { readonly drvPath: string; readonly outputs: readonly string[] }
 
-/** Null: not an answer of `nix build --json`. */
+/** Returns null if the text is not an answer of `nix build --json`. */
 export function readBuilt(text: string): readonly Built[] | null {
   const answer = jsonOf(text)
   if (!Array.isArray(answer)) return null
@@ -89,21 +117,30 @@ export function readBuilt(text: string): readonly Built[] | null {
   return built
 }
 
-const storePathPattern = /^\/nix\/store\/[0-9a-df-np-sv-z]{32}-[0-9A-Za-z+._?=-]+$/
+export const storePathPattern = /^\/nix\/store\/[0-9a-df-np-sv-z]{32}-[0-9A-Za-z+._?=-]+$/
 
-export type Derivations = {
-  readonly count: number
-  readonly fetches: readonly Extract<LockedPackage, { kind: 'nix-fetch' }>[]
+/** A fixed output, with what a fetch of it needs. */
+export type NixFetch = Extract<LockedPackage, { kind: 'nix-fetch' }> & {
+  readonly urls: readonly string[]
+  /** Null if Nix does not say. */
+  readonly outPath: string | null
 }
 
-/** Null: not an answer of `nix show-derivation`. */
+export type Derivations = { readonly count: number; readonly fetches: readonly NixFetch[] }
+
+/** The fixed outputs that are in the store: one that no build needed was never fetched. */
+export function realisedFetches({ fetches }: Derivations, storePaths: ReadonlySet<string>): readonly NixFetch[] {
+  return fetches.filter(({ outPath }) => outPath === null || storePaths.has(outPath))
+}
+
+/** Returns null if the text is not an answer of `nix show-derivation`. */
 export function readDerivations(text: string): Derivations | null {
   const answer = jsonOf(text)
   if (!isRecord(answer)) return null
-  const fetches: Extract<LockedPackage, { kind: 'nix-fetch' }>[] = []
+  const fetches: NixFetch[] = []
   for (const [drvPath, derivation] of Object.entries(answer).sort(([a], [b]) => (a < b ? -1 : 1))) {
     if (!isRecord(derivation) || !isRecord(derivation.outputs)) return null
-    const env = isRecord(derivation.env) ? derivation.env : {}
+    const env = attributesOf(derivation.env)
     for (const output of Object.values(derivation.outputs)) {
       if (!isRecord(output) || typeof output.hash !== 'string') continue
       const hash = hashOf(output.hash, String(output.hashAlgo ?? ''))
@@ -117,10 +154,24 @@ export function readDerivations(text: string): Derivations | null {
         outputHashMode: mode,
         hash,
         url: typeof env.url === 'string' && env.url !== '' ? env.url : null,
+        urls: urlsOf(env.url, env.urls),
+        outPath: typeof output.path === 'string' ? output.path : null,
       })
     }
   }
   return { count: Object.keys(answer).length, fetches }
+}
+
+/** With `__structuredAttrs` the attributes are JSON in one of them. */
+function attributesOf(env: unknown): Record<string, unknown> {
+  const plain = isRecord(env) ? env : {}
+  const structured = typeof plain.__json === 'string' ? jsonOf(plain.__json) : null
+  return { ...plain, ...(isRecord(structured) ? structured : {}) }
+}
+
+function urlsOf(...values: readonly unknown[]): string[] {
+  const words = values.flat().flatMap(value => (typeof value === 'string' ? value.split(/\s+/) : []))
+  return [...new Set(words.filter(word => word !== ''))]
 }
 
 function hashOf(text: string, algorithm: string): { algorithm: 'sha256' | 'sha512'; hex: string } | null {
@@ -132,7 +183,7 @@ function hashOf(text: string, algorithm: string): { algorithm: 'sha256' | 'sha51
   return bytes?.length === sizeBytes ? { algorithm: known, hex: toHex(bytes) } : null
 }
 
-function jsonOf(text: string): unknown {
+export function jsonOf(text: string): unknown {
   try {
     return JSON.parse(text)
   } catch {

@@ -1,43 +1,78 @@
 // Nix as a toolchain: its own store, derivations in Nix's sandbox within ours. Effects: programs, files on scratch.
 
 import * as fs from 'node:fs'
-import type { Candidate } from '../collect.ts'
+import type { LockedPackage } from '../../attest/provenance/record.ts'
+import { nixOptionsOf } from '../../contract/http/option-words.ts'
+import { showName } from '../../linux/source/tree.plan.ts'
+import { type Candidate, filesBelow } from '../collect.ts'
 import { runProgram } from '../confined/program.ts'
 import type { Bind } from '../confined/root.plan.ts'
-import { BuildFailure, refuseUnless } from '../failure.ts'
+import { BuildFailure, exitText, failureOf, refuseUnless } from '../failure.ts'
 import { type Phase, places, uids } from '../phase.ts'
-import type { Project } from '../project.ts'
+import { readLock } from '../project.ts'
+import type { Source } from '../source/take.ts'
 import { toolOf } from '../tool.ts'
-import type { ToolchainRun } from '../toolchain.ts'
+import type { LockFile, Project, ProjectWish, Toolchain, ToolchainRun } from '../toolchain.ts'
 import { copyFor, giveTo, makeDir } from '../workspace.ts'
+import { nixFailure } from './causes.plan.ts'
 import { type FlakeInput, readFlakeLock } from './flake-lock.codec.ts'
 import {
   type Built,
-  type Derivations,
+  flakeReference,
+  type NixFetch,
   nixBuildArgv,
   nixEnvironment,
   nixFetchArgv,
   nixFetchEnvironment,
   nixPlace,
   nixShowArgv,
+  nixStoreListArgv,
+  nixVerifyArgv,
   readBuilt,
   readDerivations,
+  realisedFetches,
 } from './nix.plan.ts'
+import type { NixPath } from './realise.plan.ts'
+import { type Answer, type Realising, realise } from './realise.ts'
 
 const answerBytesMax = 64 * 1024 * 1024
 
+const files = { manifest: 'flake.nix', lock: 'flake.lock', makeLock: 'nix flake lock' } as const
+
+export const nixToolchain: Toolchain = { ...files, problemOf, describe: () => null, start: startNix }
+
+/** A flake needs its inputs, and caches for what they need. */
+function problemOf(lock: string, { fetch, options }: ProjectWish): string | null {
+  let count: number
+  try {
+    count = readFlakeLock(lock).length
+  } catch (error) {
+    return failureOf(error).message
+  }
+  if (count === 0) return null
+  const inputs = `flake.lock: ${count} inputs from elsewhere`
+  if (fetch === null) return `${inputs}, and this service fetches nothing`
+  const caches = nixOptionsOf(options)?.caches ?? []
+  return caches.length > 0 ? null : `${inputs}, and the request names no nix_caches for what they need`
+}
+
 /** Failures: `source_invalid` and `checksum_mismatch` of the lock. */
-export function nixRun(phase: Phase, project: Project, sourceDir: string): ToolchainRun {
-  const nix = new Nix(phase, project, sourceDir)
+async function startNix(phase: Phase, project: Project, { root }: Source): Promise<ToolchainRun> {
+  const lock = await readLock(root, files, project.dir === '' ? 'flake.lock' : `${project.dir}/flake.lock`)
+  const nix = new Nix(phase, project, { sourceDir: root, lock })
   return {
+    lock,
     fetch: openNetwork => nix.fetch(openNetwork),
     build: round => nix.build(round),
     facts: async () => ({
-      tools: { toolchain: 'nix', nix: await toolOf(phase, 'nix') },
-      command: nixBuildArgv(nix.flake),
+      tools: { toolchain: 'nix', programs: { nix: await toolOf(phase, 'nix') } },
+      command: nixBuildArgv(nix.reference),
       environment: nixEnvironment(phase.tools.path),
-      packages: [...nix.inputs, ...nix.derivations.fetches],
-      evaluation: { derivationCount: nix.derivations.count, fetchCount: nix.derivations.fetches.length },
+      packages: nix.packages,
+      members: [],
+      pinned: null,
+      rust: null,
+      evaluation: { derivationCount: nix.derivationCount, fetchCount: nix.fixed.length },
     }),
   }
 }
@@ -51,20 +86,24 @@ type Run = {
   readonly env: Readonly<Record<string, string>>
   readonly step: 'fetch' | 'build'
   /** Its standard output is long and not logged. */
-  readonly answers?: true
+  readonly answers?: boolean
 }
 
 class Nix {
   readonly #phase: Phase
   readonly #sourceDir: string
   readonly flake: string
+  /** Flake and output, as `nix build` takes them. */
+  readonly reference: string
   readonly inputs: readonly FlakeInput[]
-  /** The last build's. */
-  derivations: Derivations = { count: 0, fetches: [] }
-  /** Holds the fetched inputs. */
+  /** Counts the derivations of the last build. */
+  derivationCount = 0
+  fixed: readonly NixFetch[] = []
+  #paths: readonly NixPath[] = []
+  /** Holds everything that was fetched. */
   #store: string | null = null
 
-  constructor(phase: Phase, project: Project, sourceDir: string) {
+  constructor(phase: Phase, project: Project, { sourceDir, lock }: { sourceDir: string; lock: LockFile }) {
     this.#phase = phase
     this.#sourceDir = sourceDir
     this.flake = project.dir === '' ? places.source : `${places.source}/${project.dir}`
@@ -74,42 +113,61 @@ class Nix {
       'source_invalid',
       () => 'project_dir: a flake may not stand there; use letters, digits and . _ -',
     )
-    this.inputs = readFlakeLock(project.lock.text)
+    this.reference = flakeReference(this.flake, nixOptionsOf(phase.order.options)?.output ?? null)
+    this.inputs = readFlakeLock(lock.text)
+  }
+
+  /** Everything from elsewhere. A path that is a fixed output stands once, by the hash that the source names. */
+  get packages(): LockedPackage[] {
+    const fixed = new Set(this.fixed.map(({ outPath }) => outPath))
+    const paths = this.#paths.filter(({ storePath }) => !fixed.has(`${nixPlace}/store/${storePath}`))
+    return [...this.inputs, ...paths, ...this.fixed.map(({ urls: _, outPath: __, ...fetch }) => fetch)]
   }
 
   async fetch(openNetwork: () => Promise<string>): Promise<void> {
     const { job, order, tools, workDir } = this.#phase
     const count = this.inputs.length
-    if (count === 0) return job.say('fetch', 'flake.lock names no input from elsewhere: nothing to fetch')
     if (order.fetch === null) {
+      if (count === 0) return job.say('fetch', 'flake.lock names no input from elsewhere: nothing to fetch')
       throw new BuildFailure(
         'source_unreachable',
         `flake.lock: ${count} inputs from elsewhere, and this service fetches nothing; make them part of the source`,
       )
     }
-    job.say('fetch', `${count} flake inputs`)
-    const proxy = await openNetwork()
     const root = makeDir(`${workDir}/fetch`, uids.fetch)
-    const { code } = await this.#run({
-      name: 'nix-fetch',
-      uid: uids.fetch,
-      network: true,
-      argv: nixFetchArgv(this.flake),
-      step: 'fetch',
-      binds: [
-        ...this.#dirs(root, uids.fetch),
-        { from: this.#sourceDir, to: places.source, writable: false },
-        this.#ca(),
-      ],
-      env: nixFetchEnvironment(tools.path, proxy),
+    const binds = [
+      ...this.#dirs(root, uids.fetch),
+      { from: this.#sourceDir, to: places.source, writable: false },
+      this.#ca(),
+    ]
+    let proxy: string | null = null
+    const run = async ({ name, network, argv }: { name: string; network: boolean; argv: readonly string[] }) => {
+      if (network) proxy ??= await openNetwork()
+      const env = network && proxy !== null ? nixFetchEnvironment(tools.path, proxy) : nixEnvironment(tools.path)
+      const answers = !network
+      return await this.#run({ name, uid: uids.fetch, network, argv, step: 'fetch', binds, env, answers })
+    }
+    job.say('fetch', `${count} flake inputs`)
+    if (count > 0) await this.#fetchInputs(run)
+    this.#paths = await realise({
+      run,
+      reference: this.reference,
+      caches: nixOptionsOf(order.options)?.caches ?? [],
+      say: line => job.say('fetch', line),
+      tail: () => job.tail(),
     })
+    this.#store = `${root}/nix`
+    await giveTo(0, this.#store)
+  }
+
+  async #fetchInputs(run: Realising['run']): Promise<void> {
+    const { job } = this.#phase
+    const { code } = await run({ name: 'nix-fetch', network: true, argv: nixFetchArgv(this.flake) })
     refuseUnless(
       code === 0,
       /hash mismatch|mismatch in field 'narHash'/i.test(job.tail()) ? 'checksum_mismatch' : 'source_unreachable',
       () => `nix flake archive: exit code ${code}; ask the operator which hosts are allowed: ${job.tail()}`,
     )
-    this.#store = `${root}/nix`
-    await giveTo(0, this.#store)
   }
 
   async build(round: number): Promise<Candidate[]> {
@@ -122,17 +180,25 @@ class Nix {
       await copyFor(uids.build, this.#store, `${root}/nix`)
     }
     const common = { uid: uids.build, network: false, binds, env: nixEnvironment(tools.path), step: 'build' } as const
-    const { code, stdout } = await this.#run({ ...common, name: `nix-build-${round}`, argv: nixBuildArgv(this.flake) })
-    refuseUnless(code === 0, 'build_failed', () => `nix build: exit code ${code}: ${job.tail()}`)
+    const argv = nixBuildArgv(this.reference)
+    const { code, stdout } = await this.#run({ ...common, name: `nix-build-${round}`, argv })
+    if (code !== 0) throw nixFailure(`nix build: ${exitText(code, this.#phase.order.limits)}`, job.tail())
     const built = readBuilt(stdout)
     refuseUnless(built !== null, 'build_failed', () => 'nix build: no list of outputs')
+    // One user owns the store, so a derivation could have changed its inputs, and the list that is read next.
+    const verified = await this.#run({ ...common, name: 'nix-verify', argv: nixVerifyArgv() })
+    refuseUnless(
+      verified.code === 0,
+      'build_failed',
+      () => `nix: a derivation changed paths of the store that are not its outputs: ${job.tail()}`,
+    )
     const show = (name: 'new' | 'old') =>
       this.#run({
         ...common,
         name: 'nix-show',
         argv: nixShowArgv(
           built.map(built => built.drvPath),
-          name,
+          { name, recursive: true },
         ),
         answers: true,
       })
@@ -140,8 +206,16 @@ class Nix {
     const shown = first.code === 0 ? first : await show('old')
     const derivations = shown.code === 0 ? readDerivations(shown.stdout) : null
     refuseUnless(derivations !== null, 'internal', () => 'nix show-derivation: no list of derivations')
-    this.derivations = derivations
-    return candidatesOf(built, `${root}/nix`, this.#phase.order.limits.artifactCount)
+    const stored = await this.#run({ ...common, name: 'nix-list', argv: nixStoreListArgv(), answers: true })
+    refuseUnless(stored.code === 0, 'internal', () => `nix path-info: exit code ${stored.code}`)
+    this.derivationCount = derivations.count
+    this.fixed = realisedFetches(derivations, new Set(stored.stdout.split('\n')))
+    const { candidates, links } = candidatesOf(built, `${root}/nix`, this.#phase.order.limits.artifactCount)
+    if (links.length > 0) {
+      const named = links.slice(0, linksShownMax).map(showName).join(', ')
+      job.say('build', `left out of the artifacts, because they are links, ${links.length}: ${named}`)
+    }
+    return candidates
   }
 
   #dirs(root: string, uid: number): Bind[] {
@@ -153,11 +227,13 @@ class Nix {
     return { from: this.#phase.caBundle, to: places.ca, writable: false }
   }
 
-  async #run({ name, uid, network, argv, binds, env, step, answers }: Run): Promise<{ code: number; stdout: string }> {
+  async #run({ name, uid, network, argv, binds, env, step, answers }: Run): Promise<Answer> {
     const { job, order, site, tools, workDir } = this.#phase
     const { limits } = order
     const answer: Uint8Array[] = []
+    const errors: Uint8Array[] = []
     let answerBytes = 0
+    const log = job.output(step)
     const code = await runProgram(site, {
       name,
       bounds: {
@@ -165,14 +241,18 @@ class Nix {
         memoryBytes: limits.memoryBytes,
         pids: limits.pids,
         diskBytes: network ? limits.fetchBytes : limits.diskBytes,
-        outputBytes: answers ? answerBytesMax : limits.logBytes,
+        outputBytes: limits.logBytes,
+        ...(answers ? { answerBytes: answerBytesMax } : {}),
       },
       signal: job.signal,
       onStdout: chunk => {
         answerBytes += chunk.length
         if (answerBytes <= answerBytesMax) answer.push(chunk.slice())
       },
-      onStderr: job.output(step),
+      onStderr: chunk => {
+        errors.push(chunk.slice())
+        log(chunk)
+      },
       plan: {
         uid,
         network,
@@ -184,36 +264,39 @@ class Nix {
         etcDir: `${workDir}/etc-${uid}`,
       },
     })
-    return { code, stdout: Buffer.concat(answer).toString('utf8') }
+    const text = (chunks: readonly Uint8Array[]) => Buffer.concat(chunks).toString('utf8')
+    return { code, stdout: text(answer), stderr: text(errors) }
   }
 }
 
+const linksShownMax = 8
+
 /** Regular files of the outputs; links are not followed. Named by base name if that is unique, else by path. */
-function candidatesOf(built: readonly Built[], nixDir: string, countMax: number): Candidate[] {
+function candidatesOf(
+  built: readonly Built[],
+  nixDir: string,
+  countMax: number,
+): { readonly candidates: Candidate[]; readonly links: readonly string[] } {
+  const links: string[] = []
   const files: { readonly root: string; readonly relative: string }[] = []
-  const walk = (root: string, relative: string) => {
-    for (const entry of fs.readdirSync(`${root}/${relative}`, { withFileTypes: true })) {
-      const path = relative === '' ? entry.name : `${relative}/${entry.name}`
-      if (entry.isDirectory()) walk(root, path)
-      else if (entry.isFile()) files.push({ root, relative: path })
-      // One too many is enough for the refusal.
-      if (files.length > countMax) return
-    }
-  }
   for (const output of new Set(built.flatMap(built => built.outputs))) {
     const path = `${nixDir}/${output.slice(nixPlace.length + 1)}`
     const stat = fs.lstatSync(path)
-    if (stat.isDirectory()) walk(path, '')
-    else if (stat.isFile()) {
+    if (stat.isDirectory()) {
+      const found = filesBelow(path, countMax)
+      files.push(...found.files.map(relative => ({ root: path, relative })))
+      links.push(...found.links)
+    } else if (stat.isFile()) {
       const at = path.lastIndexOf('/')
       files.push({ root: path.slice(0, at), relative: path.slice(at + 1) })
-    }
+    } else links.push(output.slice(output.lastIndexOf('/') + 1))
   }
   // The name of an output that is a file begins with its digest.
   const nameOf = (relative: string) => relative.slice(relative.lastIndexOf('/') + 1).replace(/^[0-9a-z]{32}-/, '')
   const counts = Map.groupBy(files, file => nameOf(file.relative).toLowerCase())
-  return files.map(file => {
+  const candidates = files.map(file => {
     const name = nameOf(file.relative)
     return { ...file, name: counts.get(name.toLowerCase())?.length === 1 ? name : file.relative }
   })
+  return { candidates, links }
 }

@@ -1,9 +1,13 @@
 // git command lines that fetch one commit over https and write exactly its files. Pure.
 //
-// Nothing of the repository runs: no hooks, filters, submodules, LFS; no configuration but this one; one protocol, one
+// A submodule is a repository of its own, fetched by its commit.
+//
+// Nothing of the repository runs: no hooks, filters, LFS; no configuration but this one; one protocol, one
 // host, no redirects, no credentials; git checks each incoming object (git-config(1), gitattributes(5),
 // gitprotocol-http(5)).
 
+import { messageOf } from '../../base/fault.ts'
+import type { NamedSubmodule } from '../../linux/source/gitmodules.ts'
 import { showName } from '../../linux/source/tree.plan.ts'
 import { BuildFailure } from '../failure.ts'
 
@@ -100,3 +104,67 @@ export function fetchArgv(url: URL, ref: string | null): string[] {
 
 export const checkoutArgv = () => git('checkout', '--quiet', '--force', '--detach', 'refs/strongroom/source')
 export const idsArgv = () => git('rev-parse', 'refs/strongroom/source^{commit}', 'refs/strongroom/source^{tree}')
+
+const fsckPattern = /fsck|error in (?:tree|commit|tag|blob|object)|hasDotdot|hasDotgit|fullPathname|symlink/i
+const noRefPattern = /couldn't find remote ref|not our ref|no such remote ref/i
+/** The proxy or the server has answered, and will answer the same again. */
+const refusedPattern = /\b40[0-9]\b|could not read Username|authentication failed|repository .* not found/i
+
+/** Reports whether another attempt can succeed. `output`: the end of what git printed. */
+export function mayPass(output: string): boolean {
+  return ![fsckPattern, noRefPattern, refusedPattern].some(pattern => pattern.test(output))
+}
+
+/** Returns the failure of `git fetch`. The repository is at fault if git refuses an object of it. */
+export function fetchFailure(url: URL, ref: string | null, code: number, output: string): BuildFailure {
+  const what = `git fetch of ${url.href}${ref === null ? '' : `, ref ${ref}`}: exit code ${code}`
+  if (fsckPattern.test(output)) return new BuildFailure('source_invalid', `${what}: git refuses an object: ${output}`)
+  const advice =
+    ref !== null && /^[0-9a-fA-F]{7,39}$/.test(ref)
+      ? 'a commit needs 40 hexadecimal digits; fewer are taken for the name of a branch or tag'
+      : noRefPattern.test(output)
+        ? `the repository has no branch, tag or commit ${ref ?? 'HEAD'}; compare with \`git ls-remote\``
+        : 'check URL and ref, that the repository is public, and that the operator allows its host'
+  return new BuildFailure('source_unreachable', `${what}; ${advice}: ${output}`)
+}
+
+/** Prints which of these paths the commit has, and as what. */
+export function entriesArgv(paths: readonly string[]): string[] {
+  return git('ls-tree', '-z', '--full-tree', '--', 'refs/strongroom/source', ...paths)
+}
+
+/** Returns the commit of each submodule in the output of `git ls-tree -z`, by its path. */
+export function readSubmoduleCommits(output: string): Map<string, string> {
+  const entries = output.split('\0').flatMap(line => {
+    const [, commit, path] = /^160000 commit ([0-9a-f]{40})\t(.+)$/s.exec(line) ?? []
+    return commit === undefined || path === undefined ? [] : [[path, commit] as const]
+  })
+  return new Map(entries)
+}
+
+const archiveAdvice = 'or send an archive made after `git submodule update --init --recursive`'
+
+/** Returns the address of a submodule. Failure `source_invalid`, which names the submodule. */
+export function checkSubmodule({ path, url }: NamedSubmodule): URL {
+  const refuse = (problem: string): never => {
+    throw new BuildFailure('source_invalid', `submodule ${showName(path)}: ${problem}; ${archiveAdvice}`)
+  }
+  if (url === null) return refuse('.gitmodules names no url; add the https address of its repository')
+  const shown = showName(url)
+  if (/^\.{0,2}\//.test(url))
+    return refuse(`its url ${shown} is relative; write the whole https address in .gitmodules`)
+  if (!url.startsWith('https://')) return refuse(`its url ${shown} is not https; write an https address in .gitmodules`)
+  try {
+    return checkClone({ url, ref: null })
+  } catch (error) {
+    return refuse(`its url ${shown} cannot be fetched: ${messageOf(error).replace(/^repo_url: /, '')}`)
+  }
+}
+
+/** Returns the failure of a submodule's fetch, which names the submodule. */
+export function submoduleFailure(path: string, failure: BuildFailure): BuildFailure {
+  return new BuildFailure(
+    failure.errorType,
+    `submodule ${showName(path)}: ${failure.message}\nRemedy: ask the operator to allow its host, ${archiveAdvice}`,
+  )
+}

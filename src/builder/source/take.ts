@@ -2,16 +2,16 @@
 
 import * as fs from 'node:fs'
 import { takeArchive } from '../../linux/source/archive-tree.ts'
-import { hashTree, type SourceTree } from '../../linux/source/git-tree.ts'
-import { sourceDateEpoch } from '../../linux/source/tree.plan.ts'
+import type { SourceTree } from '../../linux/source/git-tree.ts'
+import { showName } from '../../linux/source/tree.plan.ts'
 import { checkSource } from '../exchange.ts'
 import { refuseUnless } from '../failure.ts'
-import type { Phase } from '../phase.ts'
+import { type Phase, uids } from '../phase.ts'
 import { makeDir } from '../workspace.ts'
 import { checkClone } from './clone.plan.ts'
-import { cloneSource, refuseOtherTree } from './clone.ts'
+import { cloneSource, type FetchedSubmodule, readSubmodules } from './clone.ts'
 
-type Source = {
+export type Source = {
   /** Root's and not writable for others. */
   readonly root: string
   readonly tree: SourceTree
@@ -20,10 +20,33 @@ type Source = {
   readonly commit: string | null
   /** Name of the archive or repository, for a project without a name. */
   readonly name: string
+  /** Submodules that a clone has fetched. */
+  readonly submodules: readonly FetchedSubmodule[]
+  /** Paths of submodules whose files an archive lacks, for messages. */
+  readonly missingSubmodules: readonly string[]
 }
 
 /** Failures: `source_invalid`, `source_unreachable`, and those of programs. */
 export async function takeSource(phase: Phase, device: string, openNetwork: () => Promise<string>): Promise<Source> {
+  const source = await takenSource(phase, device, openNetwork)
+  const { lfsPointers } = source.tree
+  if (lfsPointers.length === 0) return source
+  const names = lfsPointers.slice(0, lfsShownMax).map(showName).join(', ')
+  const found = `Git LFS pointers without their content, ${lfsPointers.length}: ${names}`
+  refuseUnless(
+    phase.order.waivers.includes('allow_lfs_pointers'),
+    'source_invalid',
+    () =>
+      `source: ${found}; send an archive made after \`git lfs pull\`, or accept them by allow_lfs_pointers (--allow-lfs-pointers)`,
+  )
+  phase.job.say('init', `accepted: ${found}`)
+  return source
+}
+
+const lfsShownMax = 5
+const missingShownMax = 16
+
+async function takenSource(phase: Phase, device: string, openNetwork: () => Promise<string>): Promise<Source> {
   const { source, limits } = phase.order
   const into = `${phase.workDir}/source`
   const bounds = { bytesMax: limits.sourceBytes, entriesMax: limits.sourceEntries }
@@ -35,12 +58,17 @@ export async function takeSource(phase: Phase, device: string, openNetwork: () =
       () => 'repo_url: this service fetches nothing; send an archive',
     )
     phase.job.say('fetch', `git fetch of ${url.href}${source.ref === null ? '' : `, ref ${source.ref}`}`)
-    const cloned = await cloneSource(phase, source, await openNetwork(), into)
-    fs.chmodSync(into, 0o755)
-    const tree = await hashTree(into, { ...bounds, timeSeconds: sourceDateEpoch })
-    refuseOtherTree(cloned, tree.sha1, into)
+    const { tree, submodules, ...cloned } = await cloneSource(phase, source, await openNetwork(), into)
     phase.job.say('fetch', `commit ${cloned.commit}`)
-    return { root: into, tree, uri: cloned.uri, commit: cloned.commit, name: baseName(url.pathname, /\.git$/) }
+    return {
+      root: into,
+      tree,
+      uri: cloned.uri,
+      commit: cloned.commit,
+      name: baseName(url.pathname, /\.git$/),
+      submodules,
+      missingSubmodules: [],
+    }
   }
   refuseUnless(
     source.sizeBytes <= limits.sourceBytes,
@@ -55,19 +83,28 @@ export async function takeSource(phase: Phase, device: string, openNetwork: () =
     sizeBytes: source.sizeBytes,
     into,
     projectDir: phase.order.projectDir,
+    unprivileged,
     ...bounds,
   })
-  phase.job.say('init', `${unpacked.format} of ${source.sizeBytes} bytes unpacked`)
-  if (unpacked.ignoredCount > 0) {
-    phase.job.say(
-      'init',
-      `left out: .git with ${unpacked.ignoredCount} entries, which is not trusted; the tree id is of the files`,
-    )
-  }
+  phase.job.say('init', `${unpacked.format} of ${source.sizeBytes} bytes, SHA-256 ${source.sha256}, unpacked`)
+  for (const what of unpacked.leftOut) phase.job.say('init', `left out: ${what}; the tree id is of the other files`)
   if (stripped !== null) phase.job.say('init', `the one top-level directory ${stripped} is taken for the source's root`)
-  const name = source.name === null ? (stripped ?? 'source') : baseName(source.name, /\.(?:tar\.gz|tgz|tar|zip)$/i)
-  return { root, tree, uri: '', commit: null, name }
+  const name = source.name === null ? (stripped ?? 'source') : baseName(source.name, archiveEnding)
+  const missingSubmodules = readSubmodules(root, missingShownMax)
+    .map(({ path }) => path)
+    .filter(path => !tree.directories.has(path))
+  if (missingSubmodules.length > 0)
+    phase.job.say('init', `submodules are missing: ${missingSubmodules.map(showName).join(', ')}`)
+  return { root, tree, uri: '', commit: null, name, submodules: [], missingSubmodules }
 }
+
+const archiveEnding = /\.(?:tar(?:\.(?:gz|xz|zst))?|tgz|txz|tzst|zip)$/i
+
+/** A decoder reads the client's bytes with the rights of no service, and is killed with this process. */
+const unprivileged = [
+  ...['setpriv', `--reuid=${uids.fetch}`, `--regid=${uids.fetch}`, '--clear-groups', '--no-new-privs'],
+  ...['--inh-caps=-all', '--bounding-set=-all', '--pdeathsig=KILL', '--'],
+]
 
 function baseName(path: string, ending: RegExp): string {
   return (path.split(/[/\\]/).filter(Boolean).at(-1) ?? '').replace(ending, '')

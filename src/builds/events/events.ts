@@ -17,7 +17,8 @@ import { open } from 'node:fs/promises'
 import { Fault, systemErrorCode, wrapFault } from '../../base/fault.ts'
 import type { BuildEvent } from '../../contract/http/build.ts'
 import { guardedFlags } from '../../linux/files.ts'
-import { type ReadLine, readLine, toLine } from './line.codec.ts'
+import { headBytesMax, type ReadLine, readHead, readLine, toLine } from './line.codec.ts'
+import { StageTimes } from './stages.ts'
 
 /** Kept free for the last events, whatever was printed before them. */
 const endBytes = 65_536
@@ -37,6 +38,7 @@ export class EventLog {
   /** Number of the guest's first line that did not fit; null: all did. */
   #cutAt: number | null = null
   #isComplete = false
+  readonly #stages = new StageTimes()
 
   /** Opens or makes the log. A last line that a crash cut off is removed. Fault internal. */
   constructor(path: string, { bytesMax, nowMs }: { readonly bytesMax: number; readonly nowMs: () => number }) {
@@ -68,8 +70,9 @@ export class EventLog {
     if (this.#isComplete) return
     let text = ''
     let sizeBytes = this.#sizeBytes
+    const atMs = this.#nowMs()
     const add = (event: NewEvent): boolean => {
-      const line = toLine({ id: this.#lastId + 1, seq: event.seq, atMs: this.#nowMs(), data: event.data })
+      const line = toLine({ id: this.#lastId + 1, seq: event.seq, atMs, data: event.data })
       const lineBytes = Buffer.byteLength(line)
       const isLast = event.data.type === 'complete' || event.data.type === 'host'
       if (!isLast && sizeBytes + lineBytes > this.#bytesMax - endBytes) return false
@@ -78,6 +81,10 @@ export class EventLog {
       sizeBytes += lineBytes
       return true
     }
+    for (const { data } of events) this.#stages.note(data.type, atMs)
+    const stages = events.at(-1)?.data.type === 'complete' ? this.#stages.text() : null
+    // Before the commands that the service ends with: the last of them verifies the result.
+    if (stages !== null) add(hostEvent(stages))
     for (const event of events) {
       if (event.data.type === 'complete') {
         if (this.#cutAt !== null && this.#nextSeq > this.#cutAt) {
@@ -160,10 +167,19 @@ export class EventLog {
       if (line.seq !== null && line.type === 'host') this.#cutAt = line.seq
       end = begin
     }
+    this.#recoverStages(bytes, endBytes)
     this.#lastId = id
     this.#nextSeq = seq === null ? 0 : seq + 1
     if (endBytes < stat.size) ftruncateSync(this.#fd, endBytes)
     return endBytes
+  }
+
+  /** Takes the times of the events that a former process, or another host, wrote. */
+  #recoverStages(bytes: Buffer, end: number): void {
+    for (let begin = 0; begin < end; begin = bytes.indexOf(0x0a, begin) + 1) {
+      const head = readHead(bytes.subarray(begin, begin + headBytesMax).toString('latin1'))
+      if (head !== null) this.#stages.note(head.type, head.atMs)
+    }
   }
 }
 

@@ -15,6 +15,7 @@ import type { DirectoryStore } from '../../store/db.ts'
 import { type BuildSet, buildById, setBuild } from '../../store/directory/build.query.ts'
 import type { Build } from '../../store/directory/build.table.ts'
 import type { BuildEngine } from '../../vm/build-engine.ts'
+import type { VmEvidence } from '../../vm/engine.ts'
 import type { HostTrust } from '../../vm/evidence/launch-policy.plan.ts'
 import { type BuildProof, judgeBuild } from '../evidence.verify.ts'
 import { readResult, writeSource } from '../exchange.ts'
@@ -82,6 +83,10 @@ export class BuildFollower {
   readonly #events: EventLog
   readonly #signal: AbortSignal
   #networkOpenedMs: number | null = null
+  /** Stages whose evidence the guest has from this daemon. */
+  readonly #handed = new Set<AttestedStage>()
+  /** Attempts at the evidence of each stage that failed. */
+  readonly #failures: Record<AttestedStage, number> = { dispatch: 0, completion: 0 }
 
   /** `signal`: aborted when this daemon stops. */
   constructor(deps: FollowDeps, of: { build: Build; vmId: string; events: EventLog; signal: AbortSignal }) {
@@ -187,7 +192,7 @@ export class BuildFollower {
     const { network } = this.#row()
     if (network === 'closed' || order.fetch === null) {
       if (wanted === 'wanted' && order.fetch === null)
-        log.warn('a build wants a network that it has not', { build: this.#id })
+        log.warn('a build requested a network that its order lacks', { build: this.#id })
       return
     }
     if (wanted === 'done') {
@@ -215,50 +220,68 @@ export class BuildFollower {
   }
 
   /**
-   * Completes and judges the evidence of a stage. Unavailable evidence is requested again; wrong evidence ends the
-   * build.
+   * Completes, judges and records the evidence of a stage, and hands it to the guest. Unavailable evidence is requested
+   * again; wrong evidence ends the build. A daemon that dies between the record and the guest leaves a guest that still
+   * waits: the next daemon does the stage once more.
    */
   async #vouch(stage: AttestedStage): Promise<Followed | null> {
     const { engine, clock, trust, order, log } = this.#deps
     const row = this.#row()
-    const earlier = proofOf(row)
-    const isNext = stage === 'dispatch' ? earlier === null : earlier !== null && earlier.provenance === null
-    if (!isNext) return this.#internal(`the build VM asks for the evidence of its ${stage} out of turn`, null)
+    const recorded = proofOf(row)
+    const isOver = this.#handed.has(stage)
+    const isNext =
+      stage === 'dispatch'
+        ? recorded === null || (recorded.provenance === null && !isOver)
+        : recorded !== null && (recorded.provenance === null || !isOver)
+    if (!isNext) return this.#internal(`the build VM requested the evidence of its ${stage} out of turn`, null)
+    const earlier = stage === 'dispatch' ? null : recorded
+    let refused: Followed | null = null
+    let isAccepted = false
+    const accept = async (evidence: VmEvidence): Promise<boolean> => {
+      const judgement = await judgeBuild(evidence, {
+        stage,
+        jobId: row.id,
+        nonce: row.nonce,
+        mayFetch: order.fetch !== null,
+        asOf: clock.nowMs(),
+        trust: await trust(),
+        earlier,
+      })
+      if (!judgement.ok) {
+        log.error('the evidence of a build is not good', { build: row.id, stage, failed: judgement.failed })
+        refused = broken(
+          'internal',
+          `The evidence of the build VM at ${stage} is not good: ${judgement.failed.join('; ')}`,
+        )
+        return false
+      }
+      const { proof } = judgement
+      const { simulated, measurement } = proof
+      const isSet = this.#set('running', { evidence: JSON.stringify(proof), simulated, measurement })
+      if (!isSet) refused = unwanted
+      isAccepted = isSet
+      return isSet
+    }
     const deadlineMs = clock.monotonicMs() + collateralWaitMs
-    let failures = 0
     for (;;) {
       if (!this.#isStill('running')) return unwanted
       try {
         const nonce = present(fromHex(row.nonce), 'a nonce is stored in hexadecimal')
-        const evidence = await engine.vouch(this.#vmId, { stage, nonce }, vouchTimeoutMs)
-        const judgement = await judgeBuild(evidence, {
-          stage,
-          jobId: row.id,
-          nonce: row.nonce,
-          mayFetch: order.fetch !== null,
-          asOf: clock.nowMs(),
-          trust: await trust(),
-          earlier,
-        })
-        if (!judgement.ok) {
-          log.error('the evidence of a build is not good', { build: row.id, stage, failed: judgement.failed })
-          return broken(
-            'internal',
-            `The evidence of the build VM at ${stage} is not good: ${judgement.failed.join('; ')}`,
-          )
-        }
-        const { proof } = judgement
-        const { simulated, measurement } = proof
-        return this.#set('running', { evidence: JSON.stringify(proof), simulated, measurement }) ? null : unwanted
+        await engine.vouch(this.#vmId, { stage, nonce }, accept, vouchTimeoutMs)
+        if (isAccepted) this.#handed.add(stage)
+        return refused
       } catch (error) {
         if (this.#signal.aborted) return unwanted
         if (isRefusal(error)) return this.#internal(`the build VM gave no evidence of its ${stage}`, error)
         if (clock.monotonicMs() >= deadlineMs) return this.#internal(`there is no evidence of the ${stage}`, error)
         log.warn('the evidence of a build could not be taken', { build: row.id, stage, error })
-        if (!(error instanceof Fault && error.code === 'attest.unavailable')) failures += 1
-        if (failures >= attemptsMax) return this.#internal(`the evidence of the ${stage} could not be taken`, error)
+        if (!(error instanceof Fault && error.code === 'attest.unavailable')) this.#failures[stage] += 1
+        if (this.#failures[stage] >= attemptsMax)
+          return this.#internal(`the evidence of the ${stage} could not be taken`, error)
       }
       await pause(clock, retryMs, this.#signal)
+      // Perhaps the guest has it, and only its answer was lost: what it waits for now says so.
+      if (isAccepted) return null
     }
   }
 
@@ -272,8 +295,7 @@ export class BuildFollower {
     if (proof.provenance !== provenanceSha256) {
       return this.#internal('the result is not the one that the build VM has vouched for', null)
     }
-    if (sizeBytes > exchangeBytes)
-      return this.#internal('the build VM says that its result is larger than its disk', null)
+    if (sizeBytes > exchangeBytes) return this.#internal('the build VM reports a result larger than its disk', null)
     if (!makeRoom(sizeBytes))
       return broken('limit_exceeded', 'There is no room for the result among those of other builds.')
     try {

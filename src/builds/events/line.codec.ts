@@ -21,7 +21,7 @@ export function toLine({ id, seq, atMs, data }: EventLine): string {
   return `{"id":${id},"seq":${seq ?? 'null'},"atMs":${atMs},"data":${JSON.stringify({ type, ...rest })}}\n`
 }
 
-const HEAD = /^\{"id":([0-9]{1,15}),"seq":(null|[0-9]{1,15}),"atMs":[0-9]{1,16},"data":(?=\{"type":"([a-z]{1,16})")/
+const HEAD = /^\{"id":([0-9]{1,15}),"seq":(null|[0-9]{1,15}),"atMs":([0-9]{1,16}),"data":(?=\{"type":"([a-z]{1,16})")/
 
 export type ReadLine = {
   readonly id: number
@@ -33,10 +33,27 @@ export type ReadLine = {
 
 /** Parses a line without its LF; null if it is damaged, as after a power cut. */
 export function readLine(line: string): ReadLine | null {
+  const head = readHead(line)
+  if (head === null || !line.endsWith('}}')) return null
+  const { id, seq, type, headChars } = head
+  return { id, seq, type, data: line.slice(headChars, -1) }
+}
+
+type LineHead = Pick<EventLine, 'id' | 'seq' | 'atMs'> & {
+  readonly type: string
+  /** Position of `data`. */
+  readonly headChars: number
+}
+
+/** No head of a line is longer. */
+export const headBytesMax = 128
+
+/** Parses what stands before a line's data; null if it is damaged. */
+export function readHead(line: string): LineHead | null {
   const match = HEAD.exec(line)
-  if (match === null || !line.endsWith('}}')) return null
-  const [head, id = '', seq = '', type = ''] = match
-  return { id: Number(id), seq: seq === 'null' ? null : Number(seq), type, data: line.slice(head.length, -1) }
+  if (match === null) return null
+  const [head, id = '', seq = '', atMs = '', type = ''] = match
+  return { id: Number(id), seq: seq === 'null' ? null : Number(seq), atMs: Number(atMs), type, headChars: head.length }
 }
 
 /** JSON text has no line breaks. */

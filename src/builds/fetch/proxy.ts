@@ -45,7 +45,9 @@ const headBytesMax = 8_192
 const headTimeoutMs = 10_000
 const connectTimeoutMs = 15_000
 const idleTimeoutMs = 120_000
+/** No share: limits one build. */
 const socketsMax = 64
+/** No share: limits one build. */
 const connectionsMax = 16_384
 /** The address is on the VM's tap, which may be made anew. */
 const listenRetryMs = 1_000

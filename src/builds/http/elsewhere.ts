@@ -28,16 +28,22 @@ export type Refused = {
   readonly isPassedOn?: boolean
 }
 
-/** Other hosts that are asked for one request: those that drain have the fewest builds, and answer at once. */
+/**
+ * How many other hosts one request is sent to. Draining hosts have the fewest builds and answer at
+ * once. No share: limits one request; its client retries a second later.
+ */
 const askedMax = 8
-/** Nobody more is asked then. */
+/** After this time, no further host is called. */
 const allMs = 8_000
 /** For a host to say whether it has room, and to reserve a VM. */
 const roomMs = 2_000
 const reserveMs = 5_000
 /** A caller that found no room anywhere is believed to find none for so long. */
 const noneMs = 1_000
-/** Callers of which that is known. */
+/**
+ * Callers of which that is known.
+ * No share: callers beyond it may retry sooner, at the rate of their requests.
+ */
 const callersMax = 1_000
 
 const roomPath = '/room'

@@ -28,6 +28,7 @@ export type BootImages = {
 }
 
 const igvmPattern = /^[A-Za-z0-9][A-Za-z0-9._-]{0,58}\.igvm$/
+/** No share: limits the operator's image. */
 const igvmCountMax = 16
 const manifestBytesMax = 1024 * 1024
 

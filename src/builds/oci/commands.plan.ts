@@ -1,6 +1,7 @@
 // Shell commands by which a client fetches a build's result, pulls the image, and verifies both. Pure.
 
 import { shellWord } from '../../base/shell-word.ts'
+import { optionWords } from '../../contract/http/option-words.ts'
 import type { Build } from '../../store/directory/build.table.ts'
 
 export type PulledImage = {
@@ -12,7 +13,10 @@ export type PulledImage = {
 }
 
 /** The request as a verifier's options; words in capitals are for the client to fill in. */
-type AskedWords = Pick<Build, 'sourceKind' | 'projectDir' | 'toolchain' | 'fetchCaSha256' | 'cratesMirror'>
+type AskedWords = Pick<
+  Build,
+  'sourceKind' | 'projectDir' | 'toolchain' | 'options' | 'waivers' | 'fetchCaSha256' | 'cratesMirror'
+>
 
 /** To fetch and verify a result. `image`: that of build VMs, as the registry serves it; null: not known yet. */
 export function resultCommands(
@@ -49,11 +53,16 @@ export function verifyCommands(build: {
   ]
 }
 
-function askedOptions({ sourceKind, projectDir, toolchain, fetchCaSha256, cratesMirror }: AskedWords): string[] {
+function askedOptions(asked: AskedWords): string[] {
+  const { sourceKind, projectDir, toolchain, options, waivers, fetchCaSha256, cratesMirror } = asked
   return [
     sourceKind === 'git' ? '--commit COMMIT' : '--source SOURCE',
     ...(projectDir === null ? [] : [`--project-dir ${shellWord(projectDir)}`]),
     ...(toolchain === null ? [] : [`--toolchain ${toolchain}`]),
+    ...optionWords(options).flatMap(({ option, words }) =>
+      words.map(word => (word === true ? `--${option}` : `--${option} ${shellWord(word)}`)),
+    ),
+    ...(waivers ?? []).map(name => `--${name.replaceAll('_', '-')}`),
     ...(fetchCaSha256 === null ? [] : ['--fetch-ca AUTHORITIES']),
     ...(cratesMirror === null ? [] : [`--crates-mirror ${shellWord(cratesMirror)}`]),
   ]

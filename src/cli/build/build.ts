@@ -7,6 +7,8 @@ import { toHex } from '../../base/bytes.ts'
 import { systemClock } from '../../base/clock.ts'
 import { messageOf } from '../../base/fault.ts'
 import { systemRandom } from '../../base/ids.ts'
+import { StageTimes } from '../../builds/events/stages.ts'
+import { fieldsOfOptions } from '../../contract/http/option-words.ts'
 import type { AskedRequest, AskedSource } from '../../verifier/build/question.ts'
 import { REPORT_PINS } from '../../verifier/pins.ts'
 import { type Command, helpText, type Run } from '../cli.ts'
@@ -31,8 +33,10 @@ import { readApiKey } from '../verify/instance-source.ts'
 import { addPinOptions } from '../verify/pin-options.ts'
 import { addEvidenceOptions } from '../verify/trust-options.ts'
 import { BuildClient } from './client.ts'
+import { findLacking, lackingText, refuseLacking } from './lacking.ts'
 import { createProgress, type Progress } from './progress.ts'
-import { packDirectory, treeOfPacked } from './source-tree.ts'
+import { listSource } from './source-files.ts'
+import { isArchiveFile, packFiles, readArchive, refuseInclude, unpackPacked } from './source-tree.ts'
 import { unpackResult } from './unpack.ts'
 
 type SubmitOptions = BuildOptions &
@@ -58,22 +62,22 @@ export function addBuild(program: Command): void {
     .examples('strongroom build submit . --api https://builds.example:8443')
   const submit = build
     .command('submit')
-    .description('build a directory or a git repository in a confidential VM, fetch the result and verify it')
-    .argument('<source>', 'a directory, or the https address of a git repository')
+    .description('build a directory, an archive or a git repository in a confidential VM, and verify the result')
+    .argument('<source>', 'a directory, an archive file, or the https address of a git repository')
     .option('--api <url>', `address of service C, https://HOST:PORT (env ${apiEnv})`, urlOption)
     .option(
       '--key-file <file>',
       'file with an API key of your organization (env STRONGROOM_API_KEY has the key itself)',
     )
     .option('--ca <file>', "PEM of the authority that issued service C's certificate")
-    .option('--nonce <hex>', '1 to 16 bytes, new for each build; drawn unless given', buildNonceOption)
-    .option('--output <dir>', 'where the result goes: its archive, and unpacked once it is verified', '.')
+    .option('--nonce <hex>', '1 to 16 bytes, new for each build; default: random', buildNonceOption)
+    .option('--output <dir>', 'directory for the result: its archive, and its files after verification', '.')
     .addOption(
-      new Option('--download-mib <count>', 'the largest result archive that is taken')
+      new Option('--download-mib <count>', 'largest accepted result archive')
         .default(4096)
         .argParser(countOption(1, 1_048_576)),
     )
-    .option('--igvm <file>', 'for the verification: IGVM file that the VM is to be launched from')
+    .option('--igvm <file>', 'for the verification: the IGVM file of the VM')
     .option('--image <path>', "for the verification: the builder's image")
     .addOption(ownImageOption())
     .option('--policy <file>', 'for the verification: JSON as in `verify policy-schema`')
@@ -81,14 +85,17 @@ export function addBuild(program: Command): void {
   addLogOptions(addPinOptions(addEvidenceOptions(addRequestOptions(submit)), REPORT_PINS))
     .option(
       '--log-wait <seconds>',
-      'how long to wait for a witness to cosign the build, until which the log does not show it',
+      'longest wait for a witness to cosign the build; the log does not show it before',
       countOption(0, 3_600),
       logWaitSeconds,
     )
     .addHelpText(
       'after',
       `${clientConfigHelp}
-Of a directory, .git, target, result and what .gitignore names are left out. Ctrl-C cancels the build on the server.
+Of a directory, .git, target, result and what .gitignore names are left out; --include sends a part of that, too. Files
+of initialised submodules are sent. What a manifest needs and is left out is named before anything is sent. An archive
+(tar.gz, tar.xz, tar.zst, tar, zip) is sent as it is; the build leaves out .git and the files that macOS adds.
+Ctrl-C cancels the build on the server.
 The result must be built of exactly this source, by its git tree id, or of the --commit of the repository; --ref may be that commit.
 A result that is not good is not unpacked: its archive stays as JOB.unverified.tar.gz.
 ${helpText(
@@ -117,6 +124,7 @@ async function submitBuild(run: Run, source: string, options: SubmitOptions): Pr
   for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) io.onSignal(signal, () => stopping.abort())
   let jobId: string | null = null
   let ended: Ended
+  const stages = new StageTimes()
   let asked: AskedRequest
   try {
     const sent = await requestOf(source, options, { nonce, progress, run })
@@ -124,7 +132,7 @@ async function submitBuild(run: Run, source: string, options: SubmitOptions): Pr
     jobId = await client.submit(sent.body, stopping.signal)
     await run.hint(`job ${jobId}, nonce ${toHex(nonce)}`)
     const bytesMax = options.downloadMib * MIB
-    ended = await followBuild(client, jobId, { output, progress, bytesMax, signal: stopping.signal })
+    ended = await followBuild(client, jobId, { output, progress, stages, bytesMax, signal: stopping.signal })
   } catch (error) {
     await progress.stop()
     if (!stopping.signal.aborted) throw error
@@ -132,7 +140,7 @@ async function submitBuild(run: Run, source: string, options: SubmitOptions): Pr
     return
   }
   await progress.stop()
-  await report(run, { jobId, nonce, ended, options, log, asked, output })
+  await report(run, { jobId, nonce, ended, stages, options, log, asked, output })
 }
 
 /** Its address and key, from the options, the environment, or client.toml. */
@@ -152,6 +160,8 @@ async function clientOf({ io }: Run, options: SubmitOptions): Promise<BuildClien
   return new BuildClient({ api, key, ca, clock: systemClock })
 }
 
+const lfsNamedMax = 8
+
 /** The body of the request, and what the result is held against. */
 type Sent = { readonly asked: AskedRequest; readonly body: object }
 
@@ -166,10 +176,14 @@ async function requestOf(
     project_dir: options.projectDir ?? null,
     toolchain: fields.toolchain,
     reproduce: fields.reproduce,
+    ...fieldsOfOptions(fields.options),
+    allow_lfs_pointers: fields.lfsPointers === 'any' ? true : null,
+    any_toolchain: fields.compiler === 'any' ? true : null,
     fetch_ca_sha256: fields.fetchCaSha256,
     crates_mirror: fields.cratesMirror,
   }
   if (/^[a-z+]+:\/\//.test(source)) {
+    refuseInclude(options.include ?? [])
     const ref = options.ref ?? null
     const asked = { ...fields, sourceName: null, source: askedCommit(source, options) }
     return { asked, body: { ...common, repo_url: source, repo_ref: ref } }
@@ -181,23 +195,56 @@ async function requestOf(
       remedy: 'leave it out, or name the repository',
     })
   }
-  if (!isDirectory(source)) {
-    throw new InputFault(`${source} is no directory, and no address of a git repository`, {
+  const packed = isDirectory(source)
+    ? await packProject(source, options, { progress, run })
+    : readSource(source, options.include ?? [])
+  // Over what is sent, not over the directory, which another program may change meanwhile.
+  const { tree, fileCount, leftOut, lfsPointers } = await unpackPacked(packed.bytes, 'source', fields.projectDir)
+  if (fields.lfsPointers === 'none' && lfsPointers.length > 0) {
+    const named = lfsPointers.slice(0, lfsNamedMax).map(oneLine).join(', ')
+    throw new InputFault(`${source} has ${lfsPointers.length} Git LFS pointers without their content: ${named}`, {
       param: 'source',
-      remedy: 'name a directory, or an https address',
+      remedy: 'run `git lfs pull`, or accept them by --allow-lfs-pointers',
     })
   }
-  await progress.phase('pack', source)
-  const { bytes, fileCount, leftOut } = await packDirectory(source)
-  // Over what is sent, not over the directory, which somebody may change meanwhile.
-  const tree = await treeOfPacked(bytes, 'source', fields.projectDir)
-  await progress.phase('send', `${fileCount} files, ${bytesText(bytes.length)}, git tree ${tree.sha1}`)
-  await run.hint(`left out: ${leftOut.join(', ')}`)
-  const sourceName = `${basename(resolve(source))}.tar.gz`
+  await progress.phase('send', `${fileCount} files, ${bytesText(packed.bytes.length)}, git tree ${tree.sha1}`)
+  const remarks = [...packed.leftOut, ...leftOut].map(oneLine)
+  if (remarks.length > 0) await run.hint(`left out: ${remarks.join(', ')}`)
+  const { sourceName } = packed
   return {
     asked: { ...fields, sourceName, source: options.anySource === true ? 'any' : tree },
-    body: { ...common, source_data: Buffer.from(bytes).toString('base64'), source_name: sourceName },
+    body: { ...common, source_data: Buffer.from(packed.bytes).toString('base64'), source_name: sourceName },
   }
+}
+
+/** An archive to send, and what is not in it. */
+type SourceArchive = { readonly bytes: Uint8Array; readonly sourceName: string; readonly leftOut: readonly string[] }
+
+/** Fault invalid_request: what is left out is what a build of it needs. */
+async function packProject(
+  directory: string,
+  { include = [], projectDir, goProxy }: SubmitOptions,
+  { progress, run }: { readonly progress: Progress; readonly run: Run },
+): Promise<SourceArchive> {
+  await progress.phase('pack', directory)
+  const files = await listSource(directory, include)
+  const lacking = findLacking(directory, files.paths, projectDir ?? null, { hasGoProxy: goProxy !== undefined })
+  refuseLacking(lacking)
+  if (lacking.length > 0) await run.hint(`left out, though named: ${lackingText(lacking)}`)
+  const { bytes, leftOut } = await packFiles(directory, files)
+  return { bytes, leftOut, sourceName: `${basename(resolve(directory))}.tar.gz` }
+}
+
+/** An archive file, which is sent as it is. Fault invalid_request. */
+function readSource(path: string, include: readonly string[]): SourceArchive {
+  if (!isArchiveFile(path)) {
+    throw new InputFault(`${path} is no directory, no archive file, and no address of a git repository`, {
+      param: 'source',
+      remedy: 'name a directory, a tar.gz, tar.xz, tar.zst, tar or zip, or an https address',
+    })
+  }
+  refuseInclude(include)
+  return { bytes: readArchive(path), leftOut: [], sourceName: basename(path) }
 }
 
 /** The commit. A branch or tag is none: its server decides where it leads. */
@@ -208,7 +255,7 @@ function askedCommit(url: string, { commit, ref, anySource }: SubmitOptions): As
   const message =
     anySource === true
       ? '--commit and --any-source contradict each other'
-      : 'the commit that has to be built is not known: a branch or tag leads wherever its server says'
+      : 'no commit is named: the server decides where a branch or tag points'
   throw new InputFault(message, {
     param: 'commit',
     remedy: `name the commit by --commit (\`git ls-remote ${oneLine(url)} ${oneLine(ref ?? 'HEAD')}\`), or accept any with --any-source`,
@@ -218,6 +265,7 @@ function askedCommit(url: string, { commit, ref, anySource }: SubmitOptions): As
 type Following = {
   readonly output: string
   readonly progress: Progress
+  readonly stages: StageTimes
   readonly bytesMax: number
   readonly signal: AbortSignal
 }
@@ -225,9 +273,10 @@ type Following = {
 async function followBuild(
   client: BuildClient,
   jobId: string,
-  { output, progress, bytesMax, signal }: Following,
+  { output, progress, stages, bytesMax, signal }: Following,
 ): Promise<Ended> {
   for await (const { data } of client.events(jobId, signal)) {
+    stages.note(data.type, systemClock.monotonicMs())
     await progress.show(data)
     if (data.type !== 'complete') continue
     if (data.result.status === 'failed')
@@ -268,14 +317,17 @@ type Reported = {
   readonly jobId: string
   readonly nonce: Uint8Array
   readonly ended: Ended
+  readonly stages: StageTimes
   readonly options: SubmitOptions
   readonly log: LogQuestion | null
   readonly asked: AskedRequest
   readonly output: string
 }
 
-async function report(run: Run, { jobId, nonce, ended, options, log, asked, output }: Reported): Promise<void> {
-  const common = { job_id: jobId, nonce: toHex(nonce) }
+async function report(run: Run, reported: Reported): Promise<void> {
+  const { jobId, nonce, ended, options, log, asked, output } = reported
+  const stages = reported.stages.list().map(({ stage, ms }) => ({ stage, seconds: Math.round(ms / 100) / 10 }))
+  const common = { job_id: jobId, nonce: toHex(nonce), stages }
   if (!ended.ok) {
     const { errorType: error_type, error } = ended
     const text = `${run.paint.bad('build failed')}: ${error_type}\n${error.split('\n').map(oneLine).join('\n')}\n`

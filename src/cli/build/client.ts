@@ -203,7 +203,7 @@ export class BuildClient {
 
   #strange(what: string): Fault {
     return new AdvisedFault('internal', `${this.#options.api.host}: ${oneLine(what)}`, {
-      remedy: 'check that --api is a build service, of a version that this client knows',
+      remedy: 'check that --api is a build service, of a version that this client supports',
     })
   }
 }

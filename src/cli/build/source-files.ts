@@ -2,10 +2,11 @@
 
 import { existsSync, lstatSync, mkdtempSync, readdirSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
-import { join } from 'node:path'
+import { join, normalize } from 'node:path'
 import { messageOf } from '../../base/fault.ts'
 import { plainEnv, run } from '../../linux/command.ts'
 import { InputFault } from '../exit.ts'
+import { oneLine } from '../render.ts'
 
 export type SourceFiles = {
   /** Relative to the directory, sorted by their bytes; files and symbolic links. */
@@ -17,18 +18,25 @@ export type SourceFiles = {
 const outputBytesMax = 64 * 1024 * 1024
 const timeoutMs = 60_000
 const filesMax = 200_000
-/** At the top, whoever made them: outputs of cargo and nix. */
+/** Submodules within submodules. */
+const depthMax = 8
+/** Outputs of cargo and nix, at the top of a source. */
 const OUTPUTS = ['target', 'result']
 
-/** Faults: invalid_request: there are no files, or too many. */
-export async function listSource(directory: string): Promise<SourceFiles> {
+/**
+ * Lists what git would take, with the files of initialised submodules, and the files and directories
+ * of `include`, which git ignores. Faults: invalid_request: there are no files, or too many; a path
+ * of `include` is not below the directory.
+ */
+export async function listSource(directory: string, include: readonly string[] = []): Promise<SourceFiles> {
   const found = (await listByGit(directory)) ?? {
-    paths: walk(directory),
+    paths: walk(directory, ''),
     remark: '.gitignore is not read: git is not installed',
   }
   const isOutput = (path: string) => OUTPUTS.includes(path.split('/', 1)[0] ?? '')
-  const paths = found.paths.filter(
-    path => !path.split('/').includes('.git') && !isOutput(path) && isSource(join(directory, path)),
+  const listed = found.paths.filter(path => !isOutput(path))
+  const paths = [...listed, ...include.flatMap(path => includedFiles(directory, path))].filter(
+    path => !path.split('/').includes('.git') && isSource(join(directory, path)),
   )
   if (paths.length === 0) {
     throw new InputFault(`${directory}: there are no files to build`, {
@@ -42,34 +50,64 @@ export async function listSource(directory: string): Promise<SourceFiles> {
       remedy: 'name the directory of one project',
     })
   }
-  const outputs = OUTPUTS.filter(name => existsSync(join(directory, name)))
-  const leftOut = ['.git', ...outputs].filter(name => existsSync(join(directory, name)))
+  const leftOut = ['.git', ...OUTPUTS].filter(name => existsSync(join(directory, name)))
   const sorted = [...new Set(paths)].sort((a, b) => Buffer.compare(Buffer.from(a), Buffer.from(b)))
   return { paths: sorted, leftOut: [...leftOut, found.remark] }
+}
+
+/** Returns the files that one --include names. Fault invalid_request. */
+function includedFiles(directory: string, named: string): string[] {
+  const path = normalize(named).replace(/\/$/, '')
+  const isBelow = !/^(?:\/|\.\.(?:\/|$)|\.$)/.test(path) && !path.split('/').includes('.git')
+  const stat = isBelow ? lstatSync(join(directory, path), { throwIfNoEntry: false }) : undefined
+  if (stat === undefined) {
+    throw new InputFault(`--include ${oneLine(named)}: ${directory} has no such file or directory below it`, {
+      param: 'include',
+      remedy: 'name a path relative to the source, such as Cargo.lock or vendor',
+    })
+  }
+  return stat.isDirectory() ? walk(directory, path) : [path]
 }
 
 type Listed = { readonly paths: readonly string[]; readonly remark: string }
 
 /** Null without git. Outside a work tree an empty repository lists the files, so that .gitignore counts. */
-async function listByGit(directory: string): Promise<Listed | null> {
+async function listByGit(directory: string, depth = 0): Promise<Listed | null> {
   const flags = ['--cached', '--others', '--exclude-standard', '-z', '--', '.']
   const remark = 'what .gitignore names'
   if (Bun.which('git') === null) return null
   const own = await git(['-C', directory, '-c', 'core.fsmonitor=false', 'ls-files', ...flags]).catch(() => null)
-  if (own !== null) return { paths: own, remark }
+  if (own !== null) return { paths: await withSubmodules(directory, own, depth), remark }
   const repository = mkdtempSync(join(tmpdir(), 'strongroom-git-'))
   try {
     await git(['init', '--quiet', '--bare', repository])
     const at = ['--git-dir', repository, '--work-tree', directory, '-C', directory]
-    return { paths: await git([...at, 'ls-files', ...flags]), remark }
+    const paths = await git([...at, 'ls-files', ...flags])
+    return { paths: await withSubmodules(directory, paths, depth), remark }
   } catch (error) {
     throw new InputFault(`git cannot list ${directory}: ${messageOf(error)}`, {
       param: 'source',
-      remedy: 'see what git says',
+      remedy: 'run git in the directory and correct the error',
     })
   } finally {
     rmSync(repository, { recursive: true, force: true })
   }
+}
+
+/** Replaces each repository within the directory by its files: git lists it as one entry. */
+async function withSubmodules(directory: string, listed: readonly string[], depth: number): Promise<string[]> {
+  const paths: string[] = []
+  for (const path of listed) {
+    const inner = path.replace(/\/$/, '')
+    const isRepository =
+      depth < depthMax &&
+      existsSync(join(directory, inner, '.git')) &&
+      !lstatSync(join(directory, inner)).isSymbolicLink()
+    const files = isRepository ? await listByGit(join(directory, inner), depth + 1) : null
+    if (files === null) paths.push(path)
+    else for (const file of files.paths) paths.push(`${inner}/${file}`)
+  }
+  return paths
 }
 
 async function git(args: readonly string[]): Promise<string[]> {
@@ -78,9 +116,10 @@ async function git(args: readonly string[]): Promise<string[]> {
   return stdout.split('\0').filter(path => path !== '')
 }
 
-function walk(directory: string): string[] {
+/** Files below `top` of the directory, relative to the directory. */
+function walk(directory: string, top: string): string[] {
   const paths: string[] = []
-  const pending = ['']
+  const pending = [top]
   for (let at = pending.pop(); at !== undefined && paths.length <= filesMax; at = pending.pop()) {
     for (const entry of readdirSync(join(directory, at), { withFileTypes: true })) {
       const path = at === '' ? entry.name : `${at}/${entry.name}`
@@ -91,7 +130,7 @@ function walk(directory: string): string[] {
   return paths
 }
 
-/** False for deleted files that git still lists, for sockets and the like, and for submodules (directories). */
+/** False for deleted files that git still lists, for sockets and the like, and for submodules without files. */
 function isSource(path: string): boolean {
   const stat = lstatSync(path, { throwIfNoEntry: false })
   return stat !== undefined && (stat.isFile() || stat.isSymbolicLink())

@@ -14,6 +14,8 @@ import { readResultTar, type TarFile } from '../verify/build/result-tar.ts'
 const totalBytesMax = 32 * 1024 * MIB
 const filesMax = 20_000
 const depthMax = 20
+/** Errors of a name that another entry has taken. */
+const CLASHES: ReadonlySet<string> = new Set(['EEXIST', 'ENOTDIR', 'EISDIR'])
 
 export type UnpackOrder = {
   readonly output: string
@@ -62,8 +64,12 @@ async function writeAll(archive: string, root: string, digests: ReadonlyMap<stri
       )
       top ??= first
       wellFormed(top === first, 'archive: more than one top-level directory')
-      const sha256 = await writeFile(join(root, ...components), entry)
       const inner = components.slice(1).join('/')
+      const sha256 = await writeFile(join(root, ...components), entry).catch(error => {
+        const isTaken = CLASHES.has(systemErrorCode(error) ?? '')
+        wellFormed(!isTaken, `archive: ${JSON.stringify(inner)} stands in it twice, or as a file and a directory`)
+        throw error
+      })
       wellFormed(digests.get(inner) === sha256, `archive: ${JSON.stringify(inner)} is not the file that was verified`)
     }
   } catch (error) {

@@ -9,13 +9,13 @@ import { readExpectation, removeOwnGateway, writeOwnGateway } from './expectatio
 
 export const gatewayUsage = `usage: strongroom-gateway show | set < gateway.json | reset
 
-What the inference gateway has to prove to this instance before a prompt is sent to it.
-  show   prints what is in force as JSON, and on standard error whether the claim says so or you
+Shows or sets what the inference gateway must prove to this instance before it gets a prompt.
+  show   prints the present requirements as JSON, and on standard error whether they are from the claim or from you
   set    takes such a document, of kind "attested", from standard input: measurements, operatorKey, workloads, outside, allow, simulatedRoot.
-         From the next request on the gateway has to prove this; it lasts as long as this VM, and the claim stays as it was attested
-  reset  goes back to what the claim says
-After an update of the gateway its measurement is another one, after a change of its configuration its workload.json (HOST_DATA,
-SHA-256): compare them with what its operator publishes, then set them.
+         The gateway must prove this from the next request on, for the life of this VM; the attested claim does not change
+  reset  restores the requirements of the claim
+An update of the gateway changes its measurement; a change of its configuration changes its workload.json (HOST_DATA,
+SHA-256). Compare them with what its operator publishes, then set them.
 `
 
 export type GatewayCommandSettings = {
@@ -59,7 +59,7 @@ const COMMANDS = new Map([
 function show({ paths, write, complain }: GatewayCommandSettings): void {
   const found = readExpectation(paths)
   if (found === null) throw new Error('this instance has no inference gateway')
-  complain(`${found.by === 'claim' ? 'as the claim says' : 'as you say, in the place of the claim'}:\n`)
+  complain(`${found.by === 'claim' ? 'from the claim' : 'from you, instead of the claim'}:\n`)
   write(`${JSON.stringify(found.gateway, null, 2)}\n`)
 }
 
@@ -67,7 +67,8 @@ async function set({ paths, readInput, complain }: GatewayCommandSettings): Prom
   const settings = readTextOrNull(paths.gatewaySettings)
   if (settings === null) throw new Error('this instance has no inference gateway')
   const { platform, baseUrl } = readSettings(settings)
-  if (!baseUrl.startsWith('https://')) throw new Error(`${baseUrl} is not https: nobody can prove anything there`)
+  if (!baseUrl.startsWith('https://'))
+    throw new Error(`${baseUrl} is not https, so the gateway cannot prove its identity`)
   const gateway = readOwnGateway(new TextDecoder('utf-8', { fatal: true }).decode(await readInput()), platform)
   // Options that cannot be used are refused here and not at the next prompt. Nothing is sent.
   attestedFetch(attestedOptions({ by: 'owner', baseUrl: new URL(baseUrl), gateway })).close()

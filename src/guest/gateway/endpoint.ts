@@ -3,11 +3,12 @@
 //
 // It keeps no key: it forwards the caller's Authorization or x-api-key to the gateway alone, after the gateway's proof.
 
+import { randomInt } from 'node:crypto'
 import { Fault, messageOf } from '../../base/fault.ts'
 import type { Logger } from '../../base/log.ts'
 import { AttestedFetchError, ConnectionError } from '../../verifier/fetch/errors.ts'
 import type { Expectation } from './expectation.codec.ts'
-import { type Refusal, refusalDocument, refusalEvent, refusalHeaders, refusalOf } from './refusal.plan.ts'
+import { type Refusal, refusalDocument, refusalEvent, refusalHeaders, refusalOf, retrySeconds } from './refusal.plan.ts'
 
 /** The connection to one gateway. */
 export type Sender = {
@@ -138,7 +139,8 @@ function plainRefusal(status: number, code: string, what: string): Refusal {
 
 function refused(path: string, refusal: Refusal): Response {
   const body = JSON.stringify(refusalDocument(path, refusal))
-  return new Response(body, { status: refusal.status, headers: refusalHeaders(refusal) })
+  const headers = refusalHeaders(refusal, randomInt(retrySeconds.least, retrySeconds.most + 1))
+  return new Response(body, { status: refusal.status, headers })
 }
 
 /** Bytes to reserve for a body: its Content-Length, or without that the limit. */

@@ -1,12 +1,12 @@
 // The proof that the gateway must give before it gets a prompt, from the claim or from the owner. Pure; throws Fault
 // invalid_request, naming the field.
 
-import { type Static, Type } from '@sinclair/typebox'
 import { encodePolicy, strictPolicy } from '../../attest/policy/policy.ts'
 import { fromHex, utf8 } from '../../base/bytes.ts'
 import { Fault } from '../../base/fault.ts'
 import { checkedJson, OneOf } from '../../contract/check.ts'
 import { Closed } from '../../contract/forms.ts'
+import { type Static, Type } from '../../contract/type.ts'
 import { AttestedGateway, InferenceGateway, type UnattestedGateway } from '../../contract/vm/inference-gateway.ts'
 import type { AttestedFetchOptions } from '../../verifier/fetch/options.ts'
 

@@ -28,6 +28,16 @@ export type Refusal = {
 /** Longest part of an error message that is repeated; it may quote the other side. */
 const reasonCharsMax = 500
 
+/** Failed Dependency. After a 403 Claude Code says that the user is not authenticated. */
+const unprovenStatus = 424
+
+/**
+ * Seconds until a retry, between which chance decides, so that clients do not come back all at
+ * once. Without Retry-After opencode and Claude Code double the time between their retries, and a
+ * person waits for minutes before they print the message.
+ */
+export const retrySeconds = { least: 2, most: 5 } as const
+
 const verifyAdvice = 'run strongroom-verify, which shows the result of every check'
 
 /** `host`: the gateway's. `sent`: name of the data that did not leave this VM. */
@@ -38,11 +48,11 @@ export function refusalOf(error: unknown, { host, sent }: { readonly host: strin
     const why = first === undefined ? error.message : `${first.name}: ${first.reason}`
     const owner = 'if its operator changed it on purpose, set the new requirements: strongroom-gateway set'
     const message = unsent(`the gateway at ${host} did not prove what it has to: ${why}`, `${verifyAdvice}; ${owner}`)
-    return { status: 403, code: 'gateway_not_verified', message, again: false }
+    return { status: unprovenStatus, code: 'gateway_not_verified', message, again: false }
   }
   if (error instanceof KeyChangedError) {
     const why = `the server at ${host} has another key than the attested gateway, and no valid evidence for it`
-    return { status: 403, code: 'gateway_key_changed', message: unsent(why, verifyAdvice), again: false }
+    return { status: unprovenStatus, code: 'gateway_key_changed', message: unsent(why, verifyAdvice), again: false }
   }
   if (error instanceof EvidenceError) {
     const message = unsent(withoutAdvice(error.message), `try again; if it fails again, ${verifyAdvice}`)
@@ -53,10 +63,15 @@ export function refusalOf(error: unknown, { host, sent }: { readonly host: strin
   }
   if (isNamed(error, 'CertificateNameError')) {
     const message = unsent(`the server at ${host} is not the gateway: ${error.message}`, verifyAdvice)
-    return { status: 403, code: 'gateway_certificate', message, again: false }
+    return { status: unprovenStatus, code: 'gateway_certificate', message, again: false }
   }
   if (error instanceof Fault || error instanceof OptionError) {
-    return { status: 403, code: 'gateway_unusable', message: unsent(error.message, verifyAdvice), again: false }
+    return {
+      status: unprovenStatus,
+      code: 'gateway_unusable',
+      message: unsent(error.message, verifyAdvice),
+      again: false,
+    }
   }
   return afterwards(error, host)
 }
@@ -101,7 +116,7 @@ function isMessages(path: string): boolean {
 
 /** The document, as either API's clients know it. */
 export function refusalDocument(path: string, { status, code, message }: Refusal): unknown {
-  const type = status === 403 ? 'permission_error' : status < 500 ? 'invalid_request_error' : 'api_error'
+  const type = status === unprovenStatus ? 'permission_error' : status < 500 ? 'invalid_request_error' : 'api_error'
   if (isMessages(path)) return { type: 'error', error: { type, message } }
   return { error: { message, type, param: null, code } }
 }
@@ -112,6 +127,9 @@ export function refusalEvent(path: string, refusal: Refusal): string {
   return isMessages(path) ? `event: error\ndata: ${data}\n\n` : `data: ${data}\n\n`
 }
 
-export function refusalHeaders({ again }: Refusal): Record<string, string> {
-  return { 'content-type': 'application/json', 'cache-control': 'no-store', 'x-should-retry': String(again) }
+/** `afterSeconds`: until a retry. After a 502 the gateway may have carried out the request. */
+export function refusalHeaders({ again, status }: Refusal, afterSeconds: number): Record<string, string> {
+  const headers = { 'content-type': 'application/json', 'cache-control': 'no-store', 'x-should-retry': String(again) }
+  const isUnsent = status === 429 || status === 503
+  return again && isUnsent ? { ...headers, 'retry-after': String(afterSeconds) } : headers
 }

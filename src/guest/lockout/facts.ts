@@ -5,10 +5,10 @@
 // sshd's configuration without the environment of sessions, which contains the instance's gateway key.
 
 import * as fs from 'node:fs'
-import { type Static, Type } from '@sinclair/typebox'
 import { messageOf } from '../../base/fault.ts'
 import { OneOf } from '../../contract/check.ts'
 import { Closed, OrNull } from '../../contract/forms.ts'
+import { type Static, Type } from '../../contract/type.ts'
 import { AgentRequest } from '../../contract/vm/agent.ts'
 import type { run } from '../../linux/command.ts'
 import { readTextOrNull } from '../../linux/files.ts'

@@ -64,7 +64,7 @@ function authorizedKeys({ authorizedKeys: text }: LockoutFacts, expected: string
   if (!/^(ssh|ecdsa|sk)-\S+ [A-Za-z0-9+/]+={0,2}( |$)/.test(line)) return fail(name, 'the key has options before it')
   if (expected === null) return notChecked(name, 'there is no verified claim to compare with', true)
   const found = keyDigest(line)
-  return check(name, found === expected, `the key is ${found}, the claim says ${expected}`, "the claim's key alone")
+  return check(name, found === expected, `the key is ${found}, the claim has ${expected}`, "the claim's key alone")
 }
 
 /** sshd_config(5), as `sshd -T` prints it. */
@@ -119,7 +119,7 @@ function sshdProcess({ sshdTitles }: LockoutFacts): Check {
 
 function consoles({ consoleReaders }: LockoutFacts): Check {
   const wrong = consoleReaders.map(reader => `${reader.title || `process ${reader.pid}`} reads ${reader.device}`)
-  return verdictOf('consoles', [...new Set(wrong)], 'nobody reads one')
+  return verdictOf('consoles', [...new Set(wrong)], 'no process reads one')
 }
 
 const sshPort = 22

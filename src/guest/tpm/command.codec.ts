@@ -135,7 +135,7 @@ export function readPcrs(response: Uint8Array, pcrs: readonly number[]): Readonl
   const given = read.bytes(asked.length)
   wellFormed(
     given.every((byte, at) => byte === asked[at]),
-    `${what}: other PCRs than those that were asked for`,
+    `${what}: other PCRs than the requested ones`,
   )
   wellFormed(read.u32() === pcrs.length, `${what}: number of values`)
   const ascending = [...pcrs].sort((a, b) => a - b)

@@ -4,10 +4,10 @@
 // A client sends a line (request.codec.ts), gets one line, and closes. Nobody gets a quote over a receipt's statement,
 // which has 64 bytes, or the secret of a credential: only a proof that the agent knows it.
 
-import { type Static, Type } from '@sinclair/typebox'
 import { toBase64Url } from '../../base/bytes.ts'
 import type { Logger } from '../../base/log.ts'
 import { Closed } from '../../contract/forms.ts'
+import { type Static, Type } from '../../contract/type.ts'
 import { serveLines } from '../line-server.ts'
 import { decodeTpmRequest, type TpmRequest, tpmNonceBytes, tpmRequestBytesMax } from './request.codec.ts'
 import type { Tpm } from './tpm.ts'

@@ -3,7 +3,6 @@
 import { connect } from 'node:net'
 import { hostname } from 'node:os'
 import { parseArgs } from 'node:util'
-import { Check as isOfSchema } from '@sinclair/typebox/value'
 import { AMD_ROOTS, type TrustedRoot } from '../../attest/amd/roots.ts'
 import { FLOOR_PARTS, type FloorWaivers } from '../../attest/policy/floors.ts'
 import { type Policy, parsePolicy } from '../../attest/policy/policy.ts'
@@ -13,6 +12,7 @@ import { systemClock } from '../../base/clock.ts'
 import { messageOf } from '../../base/fault.ts'
 import { systemRandom } from '../../base/ids.ts'
 import { parseJson } from '../../base/json.ts'
+import { matches } from '../../contract/check.ts'
 import { exposureNames } from '../../contract/vm/exposure.ts'
 import { run } from '../../linux/command.ts'
 import { readTextOrNull } from '../../linux/files.ts'
@@ -41,13 +41,13 @@ Prints PASS, FAIL or NOT CHECKED for each of five things; exit code 0 only when 
   --allow-outside NAME         an upstream outside of the gateway's VM that your prompts may go to; several times for several
   --allow NAME                 a setting of the gateway that shows more to its host, or keeps content; several times for several; names:
                                ${exposureNames.join(', ')}
-  --waive-floor PART=REASON    accept this part of this VM's firmware below AMD's fixes, and say why; several times for several; parts:
+  --waive-floor PART=REASON    accept this part of this VM's firmware below AMD's fixes, for this reason; several times for several; parts:
                                ${FLOOR_PARTS.join(', ')}; the gateway's firmware must pass all the same
-  --trust-simulated-root FILE  PEM of a simulated platform, for development machines: the first line still fails and says SIMULATED, that of a
-                               TPM which the host runs still fails, too; when nothing else is wrong the exit code is 0 nevertheless
+  --trust-simulated-root FILE  PEM of a simulated platform, for development machines: the first line still fails, marked SIMULATED; that of a
+                               TPM of the host still fails too; the exit code is 0 if nothing else is wrong
   --verbose                    each check below its line
   --json                       the same for programs
-What is printed here was found out by the VM about itself. From outside: strongroom verify instance NAME.ORGANIZATION.DOMAIN
+This is the VM's statement about itself. From outside: strongroom verify instance NAME.ORGANIZATION.DOMAIN
 `
 
 export type VerifySettings = {
@@ -221,7 +221,7 @@ const factsBytesMax = 1024 * 1024
 async function askFacts(path: string): Promise<LockoutFacts | string> {
   try {
     const value = jsonOf(await readSocket(path, '?'))
-    return isOfSchema(LockoutFacts, value) ? value : 'the agent says something else than what it sees'
+    return matches(LockoutFacts, value) ? value : 'the statement of the agent differs from what this program sees'
   } catch (error) {
     return `the agent does not answer: ${messageOf(error)}`
   }
@@ -231,7 +231,7 @@ async function askFacts(path: string): Promise<LockoutFacts | string> {
 async function askTpm(path: string, request: TpmRequest): Promise<TpmReply | string> {
   try {
     const value = jsonOf(await readSocket(path, encodeTpmRequest(request)))
-    return isOfSchema(TpmReply, value) ? value : 'the agent says something else than what its TPM does'
+    return matches(TpmReply, value) ? value : 'the statement of the agent differs from its TPM'
   } catch (error) {
     return `the agent does not answer: ${messageOf(error)}`
   }

@@ -68,7 +68,7 @@ async function provedChecks(
   const { host } = expectation.baseUrl
   const { simulatedRoot: named } = expectation.gateway
   if (named !== null && simulatedRoot === null) {
-    return [fail('platform-is-hardware', 'SIMULATED: no hardware vouches for the gateway, and nobody trusts its root')]
+    return [fail('platform-is-hardware', 'SIMULATED: no hardware attests the gateway, and its root is not trusted')]
   }
   try {
     const attested = attestedFetch({
@@ -122,7 +122,7 @@ function comparedChecks(
 /** The programs of this VM use the key that it drew: the host has the digest alone. */
 function keyCheck({ paths, keyDigest }: GatewayLineQuestion): Check {
   const name = 'gateway-key'
-  if (keyDigest === null) return notChecked(name, 'no receipt says that this VM drew its gateway key', false)
+  if (keyDigest === null) return notChecked(name, 'no receipt proves that this VM drew its gateway key', false)
   const inUse = drawnKeyOf(readTextOrNull(paths.gatewayKey)?.trim() ?? '')
   const isDrawn = inUse?.secretSha256 === toHex(keyDigest)
   return check(name, isDrawn, `the key in ${paths.gatewayKey} is not the one that this VM drew`, toHex(keyDigest))
@@ -136,7 +136,7 @@ function isSubset(these: readonly string[], those: readonly string[]): boolean {
 
 function named(pin: string, by: Expectation['by'], advice: string): Check {
   if (by === 'owner') return pass(pin, 'as strongroom-gateway was given it')
-  return notChecked(pin, `the host alone says what is expected: ${advice}, or hand it to strongroom-gateway`, true)
+  return notChecked(pin, `only the host names what is expected: ${advice}, or set it with strongroom-gateway`, true)
 }
 
 function provedWords({ by, baseUrl, gateway }: AttestedExpectation): string {
@@ -167,7 +167,7 @@ function outsideWords({ outside }: AttestedGateway): string {
 
 function unattestedWords({ baseUrl, gateway }: Expectation): string {
   const why = gateway.kind === 'unattested' ? WHY[gateway.why] : 'nothing is known of it'
-  return `nothing vouches for ${baseUrl.host}: ${why}; whoever runs it can read your prompts`
+  return `${baseUrl.host} is not attested: ${why}; its operator can read your prompts`
 }
 
 const WHY = {

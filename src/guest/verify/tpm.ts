@@ -78,8 +78,8 @@ export async function judgeTpm(question: TpmQuestion): Promise<TpmAnswer> {
 }
 
 const noTpm =
-  'this VM has no TPM. On snp it needs an image that boots an SVSM; on a development machine the operator installs swtpm and creates the VM anew'
-const hostsWords = 'the host runs this TPM and decides what it says, so it proves nothing'
+  'this VM has no TPM. On snp it needs an image that boots an SVSM; on a development machine the operator installs swtpm and creates the VM again'
+const hostsWords = 'the host runs this TPM and controls its answers, so it proves nothing'
 const checkedWords = 'quote signature, its key, nonce, PCR values, log and measured command line are good'
 
 function wordless(check: Check): TpmAnswer {

@@ -17,6 +17,18 @@ export type SourceTree = {
   readonly sha256: string
   readonly fileCount: number
   readonly sizeBytes: number
+  /** Tree id in SHA-256 of each directory, by its path relative to the root; '' is the root. */
+  readonly directories: ReadonlyMap<string, string>
+  /** Paths of Git LFS pointers: files whose content is elsewhere. */
+  readonly lfsPointers: readonly string[]
+}
+
+/** Git LFS, docs/spec.md: a pointer begins with this line and has fewer than 1024 bytes. */
+const lfsPointerStart = utf8('version https://git-lfs.github.com/spec/v1\n')
+const lfsPointerBytesEnd = 1024
+
+function isLfsPointer(content: Uint8Array): boolean {
+  return content.length < lfsPointerBytesEnd && lfsPointerStart.every((byte, at) => content[at] === byte)
 }
 
 export type TreeBounds = {
@@ -24,9 +36,14 @@ export type TreeBounds = {
   readonly entriesMax: number
   /** Time of every file, in seconds since 1970: a build must not see when its source arrived. */
   readonly timeSeconds: number
+  /**
+   * Commits of submodules by their path. Such a directory is not read, and counts as git's entry of a submodule in
+   * `sha1`; `sha256` is then the id of no tree.
+   */
+  readonly submodules?: ReadonlyMap<string, string>
 }
 
-const MODE = { file: '100644', executable: '100755', link: '120000', tree: '40000' } as const
+const MODE = { file: '100644', executable: '100755', link: '120000', tree: '40000', submodule: '160000' } as const
 const chunkBytes = 1024 * 1024
 
 type Ids = { readonly sha1: Uint8Array; readonly sha256: Uint8Array }
@@ -35,6 +52,8 @@ type TreeEntry = { readonly mode: (typeof MODE)[keyof typeof MODE]; readonly nam
 /** SourceFailure for files that git cannot hold, links that lead out, and exceeded limits. */
 export async function hashTree(root: string, bounds: TreeBounds): Promise<SourceTree> {
   const counts = { files: 0, entries: 0, bytes: 0 }
+  const directories = new Map<string, string>()
+  const lfsPointers: string[] = []
   const real = await fs.promises.realpath(root)
 
   const blobOfFile = async (path: string, shown: string): Promise<Ids> => {
@@ -49,6 +68,7 @@ export async function hashTree(root: string, bounds: TreeBounds): Promise<Source
       for (;;) {
         const { bytesRead } = await file.read(chunk, 0, chunk.length, null)
         if (bytesRead === 0) break
+        if (bytesRead === size && isLfsPointer(chunk.subarray(0, size))) lfsPointers.push(path.slice(root.length + 1))
         readBytes += bytesRead
         for (const hash of hashes) hash.update(chunk.subarray(0, bytesRead))
       }
@@ -72,6 +92,11 @@ export async function hashTree(root: string, bounds: TreeBounds): Promise<Source
     refuseUnless(!/\p{Cc}/u.test(name.toString('utf8')), () => `source: ${shown}: a control character in a name`)
     const stat = await fs.promises.lstat(path)
     if (stat.isDirectory()) {
+      const commit = bounds.submodules?.get(path.subarray(Buffer.byteLength(root) + 1).toString('utf8'))
+      if (commit !== undefined) {
+        const sha1 = Buffer.from(commit, 'hex')
+        return { mode: MODE.submodule, name, ids: { sha1, sha256: new Uint8Array(32) } }
+      }
       refuseUnless(depth < depthMax, () => `source: ${shown}: deeper than ${depthMax} directories`)
       const ids = await treeOf(path, depth + 1)
       if (ids !== null) return { mode: MODE.tree, name, ids }
@@ -101,12 +126,16 @@ export async function hashTree(root: string, bounds: TreeBounds): Promise<Source
       if (entry !== null) entries.push(entry)
     }
     await fs.promises.utimes(dir, bounds.timeSeconds, bounds.timeSeconds)
-    return entries.length === 0 ? null : treeIds(entries)
+    if (entries.length === 0) return null
+    const ids = treeIds(entries)
+    directories.set(dir.subarray(Buffer.byteLength(root) + 1).toString('utf8'), toHex(ids.sha256))
+    return ids
   }
 
   const ids = await treeOf(Buffer.from(root), 0)
   refuseUnless(ids !== null, () => 'source: there is no file in it')
-  return { sha1: toHex(ids.sha1), sha256: toHex(ids.sha256), fileCount: counts.files, sizeBytes: counts.bytes }
+  const [sha1, sha256] = [toHex(ids.sha1), toHex(ids.sha256)]
+  return { sha1, sha256, fileCount: counts.files, sizeBytes: counts.bytes, directories, lfsPointers }
 }
 
 /** Names sorted as bytes, a directory's as if `/` ended it (tree.c, base_name_compare). */

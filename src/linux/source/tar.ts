@@ -7,6 +7,7 @@
 import { unreachable } from '../../base/assert.ts'
 import type { ByteReader } from '../../base/byte-reader.ts'
 import { fromUtf8 } from '../../base/bytes.ts'
+import { resultOr } from '../../base/result-or.ts'
 import {
   decodePax,
   decodeUstar,
@@ -17,7 +18,7 @@ import {
   untilNul,
 } from '../../base/ustar.codec.ts'
 import { invalid } from './failure.ts'
-import { nameBytesMax, showName } from './tree.plan.ts'
+import { showName } from './tree.plan.ts'
 
 export type ArchiveEntry = {
   /** Raw bytes from the archive, not checked. */
@@ -27,17 +28,28 @@ export type ArchiveEntry = {
   | { readonly kind: 'file'; readonly sizeBytes: number; readonly content: AsyncIterable<Uint8Array> }
   | { readonly kind: 'directory' }
   | { readonly kind: 'link'; readonly target: string }
+  /** Refused, unless its name says that it is left out. */
+  | { readonly kind: 'other'; readonly problem: string }
 )
 
 /** Header records of one entry. */
 const extensionBytesMax = 64 * 1024
+/** Records of pax hold extended attributes, too. */
+const paxBytesMax = 1024 * 1024
 
-/** Keywords without effect on the unpacked file. */
-const paxIgnored =
-  /^(?:mtime|atime|ctime|uid|gid|uname|gname|comment|SCHILY\.(?:xattr\..*|fflags|dev|ino|nlink)|LIBARCHIVE\.(?:xattr\..*|creationtime))$/
+/** Keywords without effect on the unpacked file: times, owners and attributes of GNU tar, star and libarchive. */
+const paxIgnored = new RegExp(
+  `^(?:${[
+    'mtime|atime|ctime|uid|gid|uname|gname|comment',
+    'RHT\\.security\\.selinux',
+    'SCHILY\\.(?:xattr\\..*|acl\\..*|fflags|dev|ino|nlink)',
+    'LIBARCHIVE\\.(?:xattr\\..*|creationtime|symlinktype)',
+    'MSWINDOWS\\.rawsd',
+  ].join('|')})$`,
+)
 
 /** Content of the records before an entry. */
-type Extension = { name: Uint8Array | null; target: string | null; seen: Set<string> }
+type Extension = { name: Uint8Array | null; target: Uint8Array | null; seen: Set<string> }
 
 /** The content of a file is read or skipped before the next entry. SourceFailure. */
 export async function* readTar(reader: ByteReader): AsyncGenerator<ArchiveEntry> {
@@ -45,7 +57,7 @@ export async function* readTar(reader: ByteReader): AsyncGenerator<ArchiveEntry>
   let sawGlobal = false
   for (;;) {
     const block = await reader.piece(tarBlockBytes)
-    if (block === null) throw invalid('the tar ends without its two empty blocks; pack it anew')
+    if (block === null) throw invalid('the tar ends without its two empty blocks; pack it again')
     const header = headerOf(block)
     if (header === null) break
     const { type } = header
@@ -68,7 +80,8 @@ export async function* readTar(reader: ByteReader): AsyncGenerator<ArchiveEntry>
     const entry = entryOf(header, extension)
     extension = { name: null, target: null, seen: new Set() }
     if (entry.kind !== 'file') {
-      if (sizeBytes !== 0) throw invalid(`${showName(entry.name)}: a ${entry.kind} with content`)
+      const what = entry.kind === 'other' ? entry.problem : `a ${entry.kind}`
+      if (sizeBytes !== 0) throw invalid(`${showName(entry.name)}: ${what} with content`)
       yield entry
       continue
     }
@@ -108,10 +121,10 @@ function numberOf(value: UstarNumber, what: string): number {
 }
 
 async function extensionBytes(reader: ByteReader, sizeBytes: number, type: string): Promise<Uint8Array> {
-  if (sizeBytes === 0 || sizeBytes > extensionBytesMax)
-    throw invalid(`a tar record of type ${type} of ${sizeBytes} bytes`)
+  const bytesMax = type === 'x' || type === 'g' ? paxBytesMax : extensionBytesMax
+  if (sizeBytes === 0 || sizeBytes > bytesMax) throw invalid(`a tar record of type ${type} of ${sizeBytes} bytes`)
   const bytes = await reader.piece(sizeBytes)
-  if (bytes === null) throw invalid('the archive ends early; pack it anew')
+  if (bytes === null) throw invalid('the archive ends early; pack it again')
   await reader.skip(tarPaddingBytes(sizeBytes))
   return bytes
 }
@@ -140,8 +153,7 @@ function takeGnu(extension: Extension, type: 'L' | 'K', bytes: Uint8Array): void
 
 function setName(extension: Extension, key: string, value: Uint8Array): void {
   if (extension.seen.has(key)) throw invalid('an entry with two long names')
-  if (value.length === 0 || value.length > nameBytesMax || value.includes(0))
-    throw invalid(`a long name of ${value.length} bytes`)
+  if (value.length === 0 || value.includes(0)) throw invalid(`a long name of ${value.length} bytes`)
   extension.seen.add(key)
   extension.name = value
 }
@@ -149,15 +161,7 @@ function setName(extension: Extension, key: string, value: Uint8Array): void {
 function setTarget(extension: Extension, key: string, value: Uint8Array): void {
   if (extension.seen.has(key)) throw invalid('a link with two long targets')
   extension.seen.add(key)
-  extension.target = text(value, "a link's target")
-}
-
-function text(bytes: Uint8Array, what: string): string {
-  try {
-    return fromUtf8(bytes)
-  } catch {
-    throw invalid(`${what} that is not UTF-8`)
-  }
+  extension.target = value
 }
 
 const REFUSED_TYPES: Readonly<Record<string, string>> = {
@@ -172,28 +176,38 @@ type BareEntry = { readonly name: Uint8Array; readonly executable: boolean } & (
   | { readonly kind: 'file' }
   | { readonly kind: 'directory' }
   | { readonly kind: 'link'; readonly target: string }
+  | { readonly kind: 'other'; readonly problem: string }
 )
 
 function entryOf({ type, mode, ...header }: UstarHeader, extension: Extension): BareEntry {
   const name = extension.name ?? header.name
   const executable = (numberOf(mode, 'mode') & 0o100) !== 0
   if (type === '2') {
-    const target = extension.target ?? text(header.linkName, "a link's target")
+    const target = resultOr(() => fromUtf8(extension.target ?? header.linkName), null)
+    if (target === null) return { kind: 'other', name, executable, problem: "a link's target that is not UTF-8" }
     return { kind: 'link', name, executable, target }
   }
-  if (extension.target !== null) throw invalid(`${showName(name)}: a link's target for an entry that is no link`)
+  // GNU tar names a hard link's first name in a record of its own, too.
+  if (extension.target !== null && type !== '1')
+    throw invalid(`${showName(name)}: a link's target for an entry that is no link`)
   if (type === '0') return { kind: 'file', name, executable }
   if (type === '5') return { kind: 'directory', name, executable }
-  throw invalid(
-    `${showName(name)}: ${REFUSED_TYPES[type] ?? `an entry of type ${showName(type)}`}; only files, directories and links may be in it`,
-  )
+  const problem = REFUSED_TYPES[type]
+  // An unknown type may have its content elsewhere, as a sparse file has a map before it.
+  if (problem === undefined || type === 'S') {
+    const what = problem ?? `an entry of type ${showName(type)}`
+    throw invalid(`${showName(name)}: ${what}; ${onlyPlain}`)
+  }
+  return { kind: 'other', name, executable, problem: `${problem}; ${onlyPlain}` }
 }
+
+const onlyPlain = 'only files, directories and links may be in it'
 
 /** The second empty block, and padding: nothing that another reader could take for more. */
 async function checkEnd(reader: ByteReader): Promise<void> {
   const second = await reader.piece(tarBlockBytes)
   if (second === null || second.some(byte => byte !== 0))
-    throw invalid('the tar ends without its two empty blocks; pack it anew')
+    throw invalid('the tar ends without its two empty blocks; pack it again')
   for await (const part of reader.rest()) {
     if (part.some(byte => byte !== 0)) throw invalid('bytes after the end of the tar')
   }

@@ -1,6 +1,8 @@
 // The tree that an archive may write: plain names, none twice, and no link that leads out. Pure.
 //
-// All names are checked before anything is written, and links are made last, so no file is written through a link.
+// Names are compared as git and Linux compare them, byte by byte: `A` and `a` are two files. Each
+// name is checked before its file is written, and links are made last, so no file is written through
+// a link.
 
 import { fromUtf8 } from '../../base/bytes.ts'
 
@@ -9,19 +11,23 @@ export const sourceDateEpoch = 315_532_800
 export const nameBytesMax = 1024
 export const componentBytesMax = 255
 export const depthMax = 64
+/** No share: limits one archive. */
 const linkHopsMax = 40
 
-/** `refused`: `problem` says why. `ignored`: part of an uploaded `.git`. */
+/** `refused`: `problem` says why. `git`: part of an uploaded `.git`. `finder`: part of `__MACOSX`. */
 type NameVerdict =
   | { readonly kind: 'path'; readonly components: readonly string[]; readonly isDirectory: boolean }
   | { readonly kind: 'root' }
-  | { readonly kind: 'ignored' }
+  | { readonly kind: 'git' }
+  | { readonly kind: 'finder' }
   | { readonly kind: 'refused'; readonly problem: string }
 
-/** An entry's name as it stands in the archive. `./` before it and `/` after it mean nothing. */
+/** Judges an entry's name as it stands in the archive. `./` before it and `/` after it mean nothing. */
 export function readName(bytes: Uint8Array): NameVerdict {
   const refused = (problem: string): NameVerdict => ({ kind: 'refused', problem })
   if (bytes.length === 0) return refused('an entry without a name')
+  // Checked first: git, not the project, chooses the names below it.
+  if (isBelowGit(bytes)) return { kind: 'git' }
   if (bytes.length > nameBytesMax) return refused(`a name of more than ${nameBytesMax} bytes`)
   let text: string
   try {
@@ -32,7 +38,6 @@ export function readName(bytes: Uint8Array): NameVerdict {
   const shown = showName(text)
   if (/[\p{Cc}\p{Cs}\u2028\u2029\u202a-\u202e\u2066-\u2069]/u.test(text))
     return refused(`${shown}: a control character in a name`)
-  if (text.includes('\\')) return refused(`${shown}: a backslash in a name`)
   if (text.startsWith('/') || /^[A-Za-z]:/.test(text)) return refused(`${shown}: an absolute path`)
   const isDirectory = text.endsWith('/')
   const relative = text.replace(/^(\.\/)+/, '').replace(/\/$/, '')
@@ -45,8 +50,22 @@ export function readName(bytes: Uint8Array): NameVerdict {
   if (components.some(component => Buffer.byteLength(component) > componentBytesMax)) {
     return refused(`${shown}: a component of more than ${componentBytesMax} bytes`)
   }
-  if (components.some(isGitDirectory)) return { kind: 'ignored' }
+  if (components[0] === finderDirectory) return { kind: 'finder' }
   return { kind: 'path', components, isDirectory }
+}
+
+/** Finder adds it to each zip, with an AppleDouble file for each file. */
+const finderDirectory = '__MACOSX'
+
+/** Reports whether macOS made a file of this name: Finder's settings, or AppleDouble attributes. */
+export function isMacFile(components: readonly string[]): boolean {
+  return /^(?:\.DS_Store|\._.+)$/.test(components.at(-1) ?? '')
+}
+
+/** Reports whether a name lies in a `.git`. False for an absolute path and one with `..`. */
+function isBelowGit(bytes: Uint8Array): boolean {
+  const components = Buffer.from(bytes).toString('utf8').split('/')
+  return components[0] !== '' && !components.includes('..') && components.some(isGitDirectory)
 }
 
 /** Git never tracks these names, so that they are in no tree id; also as HFS+ and NTFS take them for `.git`. */
@@ -69,7 +88,7 @@ type Node =
 /** The tree so far. Every method returns the problem in words, or null. */
 export class TreePlan {
   readonly #entriesMax: number
-  /** By path without case and Unicode composition: two names that some file system takes for one are refused. */
+  /** By path. */
   readonly #nodes = new Map<string, Node>()
 
   constructor(entriesMax: number) {
@@ -92,8 +111,8 @@ export class TreePlan {
     const path = components.join('/')
     const parents = this.#addParents(components)
     if (parents !== null) return parents
-    const found = this.#nodes.get(keyOf(path))
-    if (found?.kind === 'directory' && found.path === path && !found.declared) {
+    const found = this.#nodes.get(path)
+    if (found?.kind === 'directory' && !found.declared) {
       found.declared = true
       return null
     }
@@ -128,7 +147,7 @@ export class TreePlan {
         at.pop()
         continue
       }
-      const node = this.#nodes.get(keyOf([...at, next].join('/')))
+      const node = this.#nodes.get([...at, next].join('/'))
       if (node?.kind === 'link') {
         hops += 1
         // A ring leads nowhere, so it does not lead out; the build will see ELOOP.
@@ -144,12 +163,10 @@ export class TreePlan {
   #addParents(components: readonly string[]): string | null {
     for (let depth = 1; depth < components.length; depth += 1) {
       const path = components.slice(0, depth).join('/')
-      const found = this.#nodes.get(keyOf(path))
+      const found = this.#nodes.get(path)
       if (found === undefined) {
         const problem = this.#add({ kind: 'directory', path, declared: false })
         if (problem !== null) return problem
-      } else if (found.path !== path) {
-        return collision(path, found.path)
       } else if (found.kind !== 'directory') {
         return `${showName(components.join('/'))}: below ${showName(path)}, which is no directory`
       }
@@ -158,23 +175,11 @@ export class TreePlan {
   }
 
   #add(node: Node): string | null {
-    const key = keyOf(node.path)
-    const found = this.#nodes.get(key)
-    if (found !== undefined) return collision(node.path, found.path)
+    if (this.#nodes.has(node.path)) return `${showName(node.path)}: stands twice in the archive`
     if (this.#nodes.size >= this.#entriesMax) return `more than ${this.#entriesMax} files and directories`
-    this.#nodes.set(key, node)
+    this.#nodes.set(node.path, node)
     return null
   }
-}
-
-function collision(path: string, other: string): string {
-  return path === other
-    ? `${showName(path)}: stands twice in the archive`
-    : `${showName(path)}: differs from ${showName(other)} in case or composition alone`
-}
-
-function keyOf(path: string): string {
-  return path.normalize('NFKC').toLowerCase()
 }
 
 /** Checks a link's text alone; `linkProblem` checks its destination once the whole tree is known. */

@@ -1,13 +1,15 @@
-// Unpacks a source archive into our empty directory; its first bytes say tar.gz, tar or zip. Effects: reads one file,
-// writes below one directory, which nobody else writes meanwhile.
+// Unpacks a source archive, whose first bytes name its format, into our empty directory. Effects:
+// reads one file; writes below one directory, to which no other process writes meanwhile; runs xz(1).
 
 import * as fs from 'node:fs'
-import { createGunzip } from 'node:zlib'
+import { constants, createGunzip, createZstdDecompress } from 'node:zlib'
 import { ByteReader } from '../../base/byte-reader.ts'
 import { looksLikeTar } from '../../base/ustar.codec.ts'
 import { refuseUnless, SourceFailure } from './failure.ts'
+import { dropMacFiles } from './mac-files.ts'
 import { type ArchiveEntry, readTar } from './tar.ts'
-import { readName, showName, TreePlan } from './tree.plan.ts'
+import { isMacFile, readName, showName, TreePlan } from './tree.plan.ts'
+import { unxz } from './xz.ts'
 import { readZip } from './zip.ts'
 
 export type UnpackOrder = {
@@ -18,13 +20,18 @@ export type UnpackOrder = {
   readonly into: string
   readonly bytesMax: number
   readonly entriesMax: number
+  /** Prefix of a decoder's command line. Drops root's rights in a build VM; empty for a client. */
+  readonly unprivileged: readonly string[]
 }
 
+const FORMATS = ['tar.gz', 'tar.xz', 'tar.zst', 'tar', 'zip'] as const
+type Format = (typeof FORMATS)[number]
+
 export type Unpacked = {
-  readonly format: 'tar.gz' | 'tar' | 'zip'
+  readonly format: Format
   readonly fileCount: number
-  /** Parts of a `.git` that were left out. */
-  readonly ignoredCount: number
+  /** Remarks on entries that are not in the tree, each a noun phrase. */
+  readonly leftOut: readonly string[]
 }
 
 /** SourceFailure, after which `into` holds a part of the source. */
@@ -42,12 +49,12 @@ export async function unpackArchive(order: UnpackOrder): Promise<Unpacked> {
   }
 }
 
-function tarReader(order: UnpackOrder, format: 'tar.gz' | 'tar'): ByteReader {
+function tarReader(order: UnpackOrder, format: Exclude<Format, 'zip'>): ByteReader {
   const bytesMax = tarBytesMax(order)
   return new ByteReader(tarBytes(order, format), {
     bytesMax,
     tooMuch: () => new SourceFailure(`source: more than ${bytesMax} bytes unpacked; send less`),
-    tooLittle: () => new SourceFailure('source: the archive ends early; pack it anew'),
+    tooLittle: () => new SourceFailure('source: the archive ends early; pack it again'),
   })
 }
 
@@ -56,29 +63,42 @@ function tarBytesMax({ bytesMax, entriesMax }: UnpackOrder): number {
   return bytesMax + entriesMax * 4096 + 1024 * 1024
 }
 
-async function formatOf(handle: fs.promises.FileHandle, sizeBytes: number): Promise<Unpacked['format']> {
+/** First bytes of a file: RFC 1952 2.3.1, xz-file-format 2.1.1.1, RFC 8878 3.1.1, APPNOTE.TXT 4.3.7. */
+const MAGIC = {
+  'tar.gz': [0x1f, 0x8b],
+  'tar.xz': [0xfd, 0x37, 0x7a, 0x58, 0x5a, 0x00],
+  'tar.zst': [0x28, 0xb5, 0x2f, 0xfd],
+  zip: [0x50, 0x4b, 0x03, 0x04],
+} as const satisfies Partial<Record<Format, readonly number[]>>
+
+async function formatOf(handle: fs.promises.FileHandle, sizeBytes: number): Promise<Format> {
   const head = Buffer.alloc(Math.min(sizeBytes, 512))
   await handle.read(head, 0, head.length, 0)
-  const startsWith = (...bytes: number[]) => bytes.every((byte, at) => head[at] === byte)
-  if (startsWith(0x1f, 0x8b)) return 'tar.gz'
-  if (startsWith(0x50, 0x4b, 0x03, 0x04)) return 'zip'
-  if (looksLikeTar(head)) return 'tar'
-  throw new SourceFailure('source: neither gzip, tar nor zip with content; send a tar.gz, tar or zip')
+  for (const format of FORMATS) {
+    const isFormat = format === 'tar' ? looksLikeTar(head) : MAGIC[format].every((byte, at) => head[at] === byte)
+    if (isFormat) return format
+  }
+  throw new SourceFailure(`source: neither gzip, xz, zstd, tar nor zip with content; send one of ${FORMATS.join(', ')}`)
 }
 
-async function* tarBytes({ device, sizeBytes }: UnpackOrder, format: 'tar.gz' | 'tar'): AsyncGenerator<Uint8Array> {
+/** A window of at most 128 MiB: what zstd itself takes without an option. */
+const zstdOptions = { chunkSize: 256 * 1024, params: { [constants.ZSTD_d_windowLogMax]: 27 } }
+
+async function* tarBytes(order: UnpackOrder, format: Exclude<Format, 'zip'>): AsyncGenerator<Uint8Array> {
+  const { device, sizeBytes, unprivileged } = order
   const file = fs.createReadStream(device, { start: 0, end: sizeBytes - 1, highWaterMark: 256 * 1024 })
   try {
     if (format === 'tar') return yield* file
-    const gunzip = createGunzip()
-    file.on('error', error => gunzip.destroy(error))
-    file.pipe(gunzip)
+    if (format === 'tar.xz') return yield* unxz(file, unprivileged)
+    const decoder = format === 'tar.gz' ? createGunzip() : createZstdDecompress(zstdOptions)
+    file.on('error', error => decoder.destroy(error))
+    file.pipe(decoder)
     try {
-      yield* gunzip
+      yield* decoder
     } catch (cause) {
-      throw new SourceFailure('source: damaged gzip; pack it anew', { cause })
+      throw new SourceFailure(`source: damaged ${format === 'tar.gz' ? 'gzip' : 'zstd'}; pack it again`, { cause })
     } finally {
-      gunzip.destroy()
+      decoder.destroy()
     }
   } finally {
     file.destroy()
@@ -88,23 +108,32 @@ async function* tarBytes({ device, sizeBytes }: UnpackOrder, format: 'tar.gz' | 
 async function writeTree(
   entries: AsyncIterable<ArchiveEntry>,
   order: UnpackOrder,
-): Promise<Pick<Unpacked, 'fileCount' | 'ignoredCount'>> {
+): Promise<Pick<Unpacked, 'fileCount' | 'leftOut'>> {
   const plan = new TreePlan(order.entriesMax)
   const must = (problem: string | null) =>
     refuseUnless(problem === null, () => `source: ${problem}; correct the archive`)
-  let ignoredCount = 0
-  let writtenBytes = 0
+  const leftOutCounts = { git: 0, finder: 0 }
+  const macFiles: string[] = []
+  let unpackedBytes = 0
+  const countBytes = (sizeBytes: number) => {
+    unpackedBytes += sizeBytes
+    must(unpackedBytes > order.bytesMax ? `more than ${order.bytesMax} bytes unpacked` : null)
+  }
   let entryCount = 0
   for await (const entry of entries) {
     entryCount += 1
     must(entryCount > order.entriesMax ? `more than ${order.entriesMax} entries` : null)
     const name = readName(entry.name)
     if (name.kind === 'refused') must(name.problem)
-    if (name.kind === 'ignored') {
-      ignoredCount += 1
-      if (entry.kind === 'file') for await (const _ of entry.content);
+    if (name.kind === 'git' || name.kind === 'finder') {
+      leftOutCounts[name.kind] += 1
+      if (entry.kind !== 'file') continue
+      // Skipping the content still decompresses it.
+      countBytes(entry.sizeBytes)
+      for await (const _ of entry.content);
       continue
     }
+    if (entry.kind === 'other') must(`${showName(entry.name)}: ${entry.problem}`)
     if (name.kind !== 'path') {
       must(entry.kind === 'directory' ? null : 'an entry without a name')
       continue
@@ -118,18 +147,35 @@ async function writeTree(
       must(plan.addDirectory(components))
       continue
     }
+    if (entry.kind !== 'file') continue
     must(name.isDirectory ? `${showName(components.join('/'))}: a file whose name ends with a slash` : null)
     must(plan.addFile(components))
-    writtenBytes += entry.sizeBytes
-    must(writtenBytes > order.bytesMax ? `more than ${order.bytesMax} bytes unpacked` : null)
+    countBytes(entry.sizeBytes)
     await writeFile(`${order.into}/${components.join('/')}`, entry)
+    if (isMacFile(components)) macFiles.push(components.join('/'))
   }
   must(plan.linkProblem())
+  const dropped = dropMacFiles(order.into, macFiles)
   for (const { path, target } of plan.links()) {
     makeParent(`${order.into}/${path}`)
     fs.symlinkSync(target, `${order.into}/${path}`)
   }
-  return { fileCount: plan.fileCount(), ignoredCount }
+  const leftOut = [
+    ...(leftOutCounts.git === 0 ? [] : [`.git with ${leftOutCounts.git} entries, which is not trusted`]),
+    ...(leftOutCounts.finder === 0
+      ? []
+      : [`__MACOSX with ${leftOutCounts.finder} entries, which Finder adds to a zip`]),
+    ...(dropped.length === 0 ? [] : [`files that macOS adds: ${shortList(dropped)}`]),
+  ]
+  return { fileCount: plan.fileCount() - dropped.length, leftOut }
+}
+
+/** No share: limits one archive. */
+const shownMax = 20
+
+function shortList(paths: readonly string[]): string {
+  const shown = paths.slice(0, shownMax).map(showName).join(', ')
+  return paths.length > shownMax ? `${shown} and ${paths.length - shownMax} more` : shown
 }
 
 /** Links are made last, so none is on the way. Directories without a file are not made: no git tree has them. */

@@ -4,6 +4,7 @@
 // first byte to the directory, without overlap or rest. Encryption, zip64 and methods other than stored and deflated
 // are refused.
 
+import { isUtf8 } from 'node:buffer'
 import type * as fs from 'node:fs'
 import { createInflateRaw } from 'node:zlib'
 import { fromUtf8 } from '../../base/bytes.ts'
@@ -26,11 +27,16 @@ const METHOD = { stored: 0, deflated: 8 } as const
 const EXTRA = { zip64: 0x0001, aes: 0x9901, unicodePath: 0x7075 } as const
 /** Upper byte of `version made by`. */
 const MADE_BY_UNIX: ReadonlySet<number> = new Set([3, 19])
+/** FAT, NTFS and VFAT; Info-ZIP's number of NTFS is 11. */
+const MADE_BY_WINDOWS: ReadonlySet<number> = new Set([0, 10, 11, 14])
 const MODE = { mask: 0o170000, file: 0o100000, directory: 0o040000, link: 0o120000 } as const
 const chunkBytes = 256 * 1024
 
 type Central = {
   readonly name: Uint8Array
+  /** As it stands in both headers. */
+  readonly rawName: Uint8Array
+  readonly unicodeName: Uint8Array
   readonly flags: number
   readonly method: number
   readonly crc: number
@@ -61,7 +67,7 @@ async function read({ handle, sizeBytes }: ZipFile, offset: number, count: numbe
   const bytes = new Uint8Array(count)
   for (let done = 0; done < count; ) {
     const { bytesRead } = await handle.read(bytes, done, count - done, offset + done)
-    if (bytesRead === 0) throw invalid('the archive ends early; pack it anew')
+    if (bytesRead === 0) throw invalid('the archive ends early; pack it again')
     done += bytesRead
   }
   return new DataView(bytes.buffer)
@@ -91,6 +97,7 @@ async function readDirectory(file: ZipFile): Promise<{ entries: readonly Central
     throw invalid('zip: the directory does not end where the end record begins')
   if (entryCount === undefined || entryCount > file.entriesMax)
     throw invalid(`more than ${file.entriesMax} files and directories`)
+  /** No share: limits one archive. */
   const perEntryMax = SIZE.central + 3 * 65_535
   if (directoryBytes > entryCount * perEntryMax || directoryBytes > directoryBytesMax)
     throw invalid('zip: a directory that is too large')
@@ -121,12 +128,14 @@ function centralAt(view: DataView, at: number): { entry: Central; nextOffset: nu
   )
   const nextOffset = at + SIZE.central + nameBytes + extraBytes + commentBytes
   if (nextOffset > view.byteLength) throw invalid('zip: a malformed directory')
-  const name = bytesOf(view, at + SIZE.central, nameBytes)
-  if (nameBytes === 0 || nameBytes > nameBytesMax) throw invalid(`a name of ${nameBytes} bytes`)
-  checkExtra(bytesOf(view, at + SIZE.central + nameBytes, extraBytes), name)
+  const rawName = bytesOf(view, at + SIZE.central, nameBytes)
+  if (nameBytes === 0) throw invalid('a name of 0 bytes')
+  const unicodeName = readExtra(bytesOf(view, at + SIZE.central + nameBytes, extraBytes), rawName)
   const madeBy = view.getUint8(at + 5)
   const entry: Central = {
-    name,
+    name: MADE_BY_WINDOWS.has(madeBy) ? withSlashes(unicodeName) : unicodeName,
+    rawName,
+    unicodeName,
     flags: view.getUint16(at + 8, true),
     method: view.getUint16(at + 10, true),
     crc: view.getUint32(at + 16, true),
@@ -141,6 +150,14 @@ function centralAt(view: DataView, at: number): { entry: Central; nextOffset: nu
   return { entry, nextOffset }
 }
 
+/** Replaces backslashes: old .NET and PowerShell write these alone (against 4.4.17.1). */
+function withSlashes(name: Uint8Array): Uint8Array {
+  return name.includes(slash) ? name : name.map(byte => (byte === backslash ? slash : byte))
+}
+
+const slash = 0x2f
+const backslash = 0x5c
+
 function checkFlags({ name, flags, method, packedBytes, sizeBytes }: Central): void {
   if ((flags & (FLAG.encrypted | FLAG.strong | FLAG.masked)) !== 0) throw invalid(`${showName(name)}: encrypted`)
   if ((flags & FLAG.patched) !== 0) throw invalid(`${showName(name)}: patch data`)
@@ -149,7 +166,9 @@ function checkFlags({ name, flags, method, packedBytes, sizeBytes }: Central): v
   if (method === METHOD.stored && packedBytes !== sizeBytes) throw invalid(`${showName(name)}: stored, in another size`)
 }
 
-function checkExtra(extra: Uint8Array, name: Uint8Array): void {
+/** Returns the name: Windows tools write it in a code page, and beside it in UTF-8 (4.6.9). */
+function readExtra(extra: Uint8Array, name: Uint8Array): Uint8Array {
+  let found = name
   const view = new DataView(extra.buffer, extra.byteOffset, extra.byteLength)
   for (let at = 0; at < extra.length; ) {
     if (at + 4 > extra.length) throw invalid(`${showName(name)}: a malformed extra field`)
@@ -158,11 +177,17 @@ function checkExtra(extra: Uint8Array, name: Uint8Array): void {
     if (end > extra.length) throw invalid(`${showName(name)}: a malformed extra field`)
     if (id === EXTRA.zip64) throw zip64()
     if (id === EXTRA.aes) throw invalid(`${showName(name)}: encrypted`)
-    // Version, CRC of the other name, then the name itself.
-    if (id === EXTRA.unicodePath && !isSame(extra.subarray(at + 9, end), name))
-      throw invalid(`${showName(name)}: a second, other name`)
+    if (id === EXTRA.unicodePath) {
+      // Version, CRC of the other name, then the name itself.
+      const other = extra.subarray(at + 9, end)
+      const isFirst = found === name && at + 9 <= end
+      const isTranslation = isFirst && !isUtf8(name) && view.getUint32(at + 5, true) === Bun.hash.crc32(name)
+      if (!isTranslation && !isSame(other, name)) throw invalid(`${showName(name)}: a second, other name`)
+      found = other
+    }
     at = end
   }
+  return found
 }
 
 function isSame(a: Uint8Array, b: Uint8Array): boolean {
@@ -171,7 +196,7 @@ function isSame(a: Uint8Array, b: Uint8Array): boolean {
 
 /** Offset of the entry's data. */
 async function checkLocal(file: ZipFile, entry: Central, directoryOffset: number): Promise<number> {
-  const { name, localOffset } = entry
+  const { name, rawName, localOffset } = entry
   const header = await read(file, localOffset, SIZE.local)
   const nameBytes = header.getUint16(26, true)
   const extraBytes = header.getUint16(28, true)
@@ -180,13 +205,14 @@ async function checkLocal(file: ZipFile, entry: Central, directoryOffset: number
     throw invalid(`${showName(name)}: a malformed local header`)
   }
   const rest = await read(file, localOffset + SIZE.local, nameBytes + extraBytes)
-  checkExtra(bytesOf(rest, nameBytes, extraBytes), name)
+  const unicodeName = readExtra(bytesOf(rest, nameBytes, extraBytes), rawName)
   const hasDescriptor = (entry.flags & FLAG.descriptor) !== 0
   const [crc, packedBytes, sizeBytes] = [14, 18, 22].map(offset => header.getUint32(offset, true))
   const isUnset = hasDescriptor && crc === 0 && packedBytes === 0 && sizeBytes === 0
   const sameSizes = crc === entry.crc && packedBytes === entry.packedBytes && sizeBytes === entry.sizeBytes
   const same =
-    isSame(bytesOf(rest, 0, nameBytes), name) &&
+    isSame(bytesOf(rest, 0, nameBytes), rawName) &&
+    (isSame(unicodeName, rawName) || isSame(unicodeName, entry.unicodeName)) &&
     header.getUint16(6, true) === entry.flags &&
     header.getUint16(8, true) === entry.method &&
     (isUnset || sameSizes)
@@ -213,7 +239,7 @@ async function entryOf(file: ZipFile, entry: Central, dataOffset: number): Promi
   const { name, unixMode, sizeBytes } = entry
   const executable = (unixMode & 0o100) !== 0
   const type = unixMode & MODE.mask
-  const isDirectory = name.at(-1) === 0x2f
+  const isDirectory = name.at(-1) === slash
   if (isDirectory || type === MODE.directory) {
     if (sizeBytes !== 0 || (type !== 0 && type !== MODE.directory) || !isDirectory)
       throw invalid(`${showName(name)}: a directory with content`)
@@ -225,7 +251,10 @@ async function entryOf(file: ZipFile, entry: Central, dataOffset: number): Promi
     for await (const part of contentOf(file, entry, dataOffset)) parts.push(part.slice())
     return { kind: 'link', name, executable, target: targetOf(Buffer.concat(parts), name) }
   }
-  if (type !== 0 && type !== MODE.file) throw invalid(`${showName(name)}: neither file, directory nor link`)
+  if (type !== 0 && type !== MODE.file) {
+    if (sizeBytes !== 0) throw invalid(`${showName(name)}: neither file, directory nor link`)
+    return { kind: 'other', name, executable, problem: 'neither file, directory nor link' }
+  }
   return { kind: 'file', name, executable, sizeBytes, content: contentOf(file, entry, dataOffset) }
 }
 
@@ -245,7 +274,7 @@ async function* contentOf(file: ZipFile, entry: Central, dataOffset: number): As
   for await (const part of unpacked) {
     total += part.length
     // Before the bytes go anywhere: an entry may unpack to a thousand times the directory's size.
-    if (total > sizeBytes) throw invalid(`${showName(name)}: more content than the directory says`)
+    if (total > sizeBytes) throw invalid(`${showName(name)}: more content than the directory states`)
     sum = Bun.hash.crc32(part, sum)
     yield part
   }

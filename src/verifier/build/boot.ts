@@ -158,7 +158,7 @@ function commitmentChecks(image: BootImage | 'any', { igvm, measurements }: Expe
   if (image === 'any') return []
   const name = 'launch-cmdline'
   if (measurements !== null) return [pass(name, 'the launch digest was computed with it')]
-  return [notChecked(name, 'nothing says that the VM was launched with it; name --igvm, or the whole image', true)]
+  return [notChecked(name, 'nothing proves that the VM was launched with it; name --igvm, or the whole image', true)]
 }
 
 type VerityWords = VerityParameters & { readonly rootHash: Uint8Array; readonly hashStart: number }

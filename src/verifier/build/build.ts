@@ -13,7 +13,7 @@ import { readEvidence } from '../../attest/provenance/evidence.ts'
 import { RESULT_PATHS } from '../../attest/provenance/paths.ts'
 import { SLSA_LEVELS } from '../../attest/provenance/slsa.ts'
 import {
-  BUILD_TYPES,
+  buildTypeOf,
   type Provenance,
   readProvenance,
   slsaPredicateType,
@@ -21,6 +21,7 @@ import {
 } from '../../attest/provenance/statement.ts'
 import type { ReceiptVerdict } from '../../attest/receipt/verify.ts'
 import { type Check, check, fail, isBroken, pass, type Verdict, verdict } from '../../attest/verdict.ts'
+import { TOOLCHAINS } from '../../contract/http/build-options.ts'
 import type { BuildOrder } from '../../contract/vm/build-order.ts'
 import { pinChecks, REPORT_PINS } from '../pins.ts'
 import { bootChecks, type ExpectedLaunch, expectedLaunch, measurementCheckName } from './boot.ts'
@@ -111,7 +112,7 @@ export async function verifyBuild(files: ResultFiles, question: BuildQuestion): 
 }
 
 function isOwnType(provenance: Provenance | null): boolean {
-  const types: readonly string[] = Object.values(BUILD_TYPES)
+  const types = TOOLCHAINS.map(buildTypeOf)
   return provenance !== null && types.includes(provenance.predicate.buildDefinition.buildType)
 }
 

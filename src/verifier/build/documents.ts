@@ -22,6 +22,7 @@ import {
 import { nativeVerifiers, verifyHybrid } from '../../attest/receipt/hybrid-verify.ts'
 import { type Check, check, fail, notChecked, pass } from '../../attest/verdict.ts'
 import { equalConstantTime, toHex } from '../../base/bytes.ts'
+import { packagesCheck } from './packages.ts'
 import { type AskedBuild, documentOf, type ReadResult, type ResultFiles } from './question.ts'
 import type { JudgedReceipts } from './receipts.ts'
 
@@ -39,7 +40,7 @@ export function filesCheck({ digests }: ResultFiles, isOwn: boolean, provenance:
   const missing = isOwn ? known.filter(path => path !== RESULT_PATHS.artifacts && !digests.has(path)) : []
   if (missing.length > 0) return fail(name, `missing: ${listed(missing)}`)
   if (strange.length === 0) return pass(name, `${digests.size} files`)
-  const reason = `nobody vouches for ${listed(strange)}`
+  const reason = `not authenticated: ${listed(strange)}`
   return isOwn ? fail(name, reason) : notChecked(name, reason, false)
 }
 
@@ -66,6 +67,7 @@ export async function documentChecks(
     await envelopeCheck(files, receipts),
     bundleCheck(files),
     sbomCheck(files, provenance),
+    packagesCheck(files, provenance),
   ]
 }
 
@@ -108,7 +110,7 @@ function dependencyCheck({ predicate }: Provenance, isOwn: boolean): Check {
   const all = predicate.buildDefinition.resolvedDependencies
   const bad = all.filter(({ digest }) => !isHexDigest(digest)).map(artifact => JSON.stringify(artifact.name))
   if (bad.length === 0) return pass(name, `${all.length} dependencies`)
-  const reason = `not in hexadecimal, as in-toto wants it: ${listed(bad)}`
+  const reason = `not in hexadecimal, as in-toto requires: ${listed(bad)}`
   return isOwn ? fail(name, reason) : notChecked(name, reason, false)
 }
 

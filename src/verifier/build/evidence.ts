@@ -203,5 +203,5 @@ function sameVmCheck(report: SnpReport | null, { completion }: JudgedReceipts): 
 function platformCheck({ platform }: ReadEvidence, simulated: boolean): Check {
   const name = `${prefix}platform`
   if ((platform === 'simulated') === simulated) return pass(name, platform)
-  return fail(name, `evidence.json says ${platform}, but its root is ${simulated ? 'simulated' : "AMD's"}`)
+  return fail(name, `evidence.json names ${platform}, but its root is ${simulated ? 'simulated' : "AMD's"}`)
 }

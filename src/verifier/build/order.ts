@@ -8,13 +8,33 @@ import { sourceCheckName } from '../../attest/check-names.ts'
 import { parsedJson } from '../../attest/encoding/json.ts'
 import { sha256 } from '../../attest/hash.ts'
 import { parsed, wellFormed } from '../../attest/malformed.ts'
-import { members, partly } from '../../attest/provenance/fields.ts'
+import {
+  type FetchedRust,
+  isChannelOf,
+  type PinnedCompiler,
+  rustComponentPrefix,
+  rustManifestName,
+} from '../../attest/provenance/compiler.ts'
+import {
+  listOf,
+  members,
+  optional,
+  orNull,
+  partly,
+  type ReadBy,
+  record,
+  text,
+  count as wholeNumber,
+} from '../../attest/provenance/fields.ts'
 import { RESULT_PATHS } from '../../attest/provenance/paths.ts'
 import { NETWORK_POLICIES } from '../../attest/provenance/record.ts'
-import type { Provenance } from '../../attest/provenance/statement.ts'
+import { type Provenance, sourceTreeName } from '../../attest/provenance/statement.ts'
 import { type Check, fail, notChecked, pass } from '../../attest/verdict.ts'
 import { equalConstantTime, toHex, utf8 } from '../../base/bytes.ts'
+import { canonicalJson, type Plain } from '../../base/canonical-json.ts'
 import { checkValue } from '../../contract/check.ts'
+import type { ToolchainOptions } from '../../contract/http/build-options.ts'
+import { cargoOptionsOf, OPTION_FIELDS, optionText } from '../../contract/http/option-words.ts'
 import { BuildOrder, orderText } from '../../contract/vm/build-order.ts'
 import type { AskedRequest, AskedSource, ReadResult } from './question.ts'
 import { documentOf, sourceDigestOf } from './question.ts'
@@ -42,6 +62,19 @@ export const ORDER_FIELDS = {
   projectDir: 'asked',
   toolchain: 'asked',
   reproduce: 'asked',
+  'options.cargo.package': 'asked',
+  'options.cargo.bin': 'asked',
+  'options.cargo.features': 'asked',
+  'options.cargo.noDefaultFeatures': 'asked',
+  'options.cargo.profile': 'asked',
+  'options.cargo.target': 'asked',
+  'options.cargo.rustMirror': 'asked',
+  'options.nix.output': 'asked',
+  'options.nix.caches': 'asked',
+  'options.go.proxy': 'asked',
+  'options.npm.registry': 'asked',
+  'options.pnpm.registry': 'asked',
+  waivers: 'asked',
   'accepts.caSha256': 'asked',
   'accepts.cratesMirror': 'asked',
   builderId: 'receipts',
@@ -92,23 +125,81 @@ export function judgeOrder(
     orderCheck(found.value, read, receipts),
     requestCheck(found.value.order, asked),
     fetchCheck(found.value.order, asked),
+    lfsCheck(found.value.lfsPointers, asked),
+    compilerCheck(found.value, read.provenance, asked),
   ]
   return { checks, order }
 }
 
-type Stated = { readonly order: BuildOrder; readonly request: ReadonlyMap<string, unknown> }
+type Stated = {
+  readonly order: BuildOrder
+  readonly request: ReadonlyMap<string, unknown>
+  /** Undefined in results of builders before it. */
+  readonly lfsPointers: { readonly count: number; readonly first: readonly string[] } | undefined
+  readonly pinnedCompiler: PinnedCompiler | null | undefined
+  /** The toolchain that the build fetched; null without one. */
+  readonly rust: FetchedRust | null
+}
 
 function stated({ files }: ReadResult): Stated {
   const what = 'slsa.json'
   const document = parsedJson(what, documentOf(files, RESULT_PATHS.slsa))
-  const { internalParameters, externalParameters } = slsaForm(document, what).predicate.buildDefinition
+  const definition = slsaForm(document, what).predicate.buildDefinition
+  const { internalParameters, externalParameters, resolvedDependencies } = definition
+  const { annotations } = resolvedDependencies.find(({ name }) => name === sourceTreeName) ?? {}
   const check = checkValue(BuildOrder, internalParameters.order)
   wellFormed(check.ok, `${what}: internalParameters.order: ${check.ok ? '' : check.problem}`)
-  return { order: check.value, request: new Map(Object.entries(externalParameters)) }
+  return {
+    order: check.value,
+    request: new Map(Object.entries(externalParameters)),
+    lfsPointers: annotations?.lfsPointers,
+    pinnedCompiler: pinned(internalParameters, what).pinnedCompiler,
+    rust: rustOf(resolvedDependencies, what),
+  }
+}
+
+const pinned = partly({ pinnedCompiler: optional(orNull(record({ path: text, channel: text }))) })
+
+const dependency = partly({
+  name: text,
+  uri: optional(text),
+  digest: optional(partly({ sha256: optional(text) })),
+  annotations: optional(
+    partly({
+      lfsPointers: optional(record({ count: wholeNumber, first: listOf(text) })),
+      mirror: optional(text),
+      version: optional(text),
+    }),
+  ),
+})
+
+/** The fetched toolchain among the dependencies. Throws Malformed for one without its manifest. */
+function rustOf(dependencies: readonly ReadBy<typeof dependency>[], what: string): FetchedRust | null {
+  const fileOf = ({ name, uri = '', digest }: ReadBy<typeof dependency>) => ({
+    name: name.slice(rustComponentPrefix.length),
+    uri,
+    sha256: digest?.sha256 ?? '',
+  })
+  const components = dependencies.filter(({ name }) => name.startsWith(rustComponentPrefix)).map(fileOf)
+  const manifests = dependencies.filter(({ name }) => name === rustManifestName)
+  const [manifest] = manifests
+  if (manifest === undefined && components.length === 0) return null
+  const { mirror, version } = manifest?.annotations ?? {}
+  wellFormed(
+    manifest !== undefined && manifests.length === 1 && mirror !== undefined && version !== undefined,
+    `${what}: components of Rust without one manifest, its mirror and version`,
+  )
+  return { mirror, version, manifest: fileOf(manifest), components }
 }
 
 const slsaForm = partly({
-  predicate: partly({ buildDefinition: partly({ internalParameters: members, externalParameters: members }) }),
+  predicate: partly({
+    buildDefinition: partly({
+      internalParameters: members,
+      externalParameters: members,
+      resolvedDependencies: listOf(dependency),
+    }),
+  }),
 })
 
 /** The order is the one of the receipt, and whatever stands in several places says the same in each. */
@@ -144,7 +235,7 @@ function orderCheck({ order, request }: Stated, { provenance }: ReadResult, rece
 
 /** externalParameters of the provenance, out of the order. */
 function requestFields({ source, accepts, ...order }: BuildOrder): [field: string, value: unknown][] {
-  const { nonce, projectDir, toolchain, reproduce } = order
+  const { nonce, projectDir, toolchain, reproduce, options, waivers } = order
   const isGit = source.kind === 'git'
   const archive = isGit ? null : { name: source.name, sha256: source.sha256, sizeBytes: source.sizeBytes }
   return Object.entries({
@@ -152,6 +243,8 @@ function requestFields({ source, accepts, ...order }: BuildOrder): [field: strin
     projectDir,
     toolchain,
     reproduce,
+    options,
+    waivers,
     archive,
     repoUrl: isGit ? source.url : null,
     repoRef: isGit ? source.ref : null,
@@ -160,13 +253,29 @@ function requestFields({ source, accepts, ...order }: BuildOrder): [field: strin
   })
 }
 
+/** Words of each option. Caches and keys in their order, which decides where a path comes from. */
+function optionsCompared(found: ToolchainOptions | null, asked: ToolchainOptions | null): [string, unknown, unknown][] {
+  const wordsOf = (options: ToolchainOptions | null, field: keyof typeof OPTION_FIELDS) => {
+    const words = options === null ? [] : OPTION_FIELDS[field].words(options)
+    return words.length === 0 ? null : words.join(' ')
+  }
+  const fields = Object.keys(OPTION_FIELDS) as (keyof typeof OPTION_FIELDS)[]
+  const memberOf = (options: ToolchainOptions | null) => (options === null ? null : Object.keys(options).join(' '))
+  return [
+    ...fields.map((field): [string, unknown, unknown] => [field, wordsOf(found, field), wordsOf(asked, field)]),
+    // Options without any word still choose a toolchain.
+    ['options of the toolchain', memberOf(found), memberOf(asked)],
+  ]
+}
+
 function plain(value: unknown): unknown {
-  return typeof value === 'object' && value !== null ? JSON.stringify(Object.entries(value).sort()) : value
+  return typeof value === 'object' && value !== null ? canonicalJson(value as Plain) : value
 }
 
 /** Every field of the request but its source. */
 function requestCheck(order: BuildOrder, asked: AskedRequest): Check {
-  const { source, projectDir, toolchain, reproduce, accepts } = order
+  const { source, projectDir, toolchain, reproduce, options, waivers, accepts } = order
+  const isWaived = { allow_lfs_pointers: asked.lfsPointers === 'any', any_toolchain: asked.compiler === 'any' }
   const name = source.kind === 'archive' ? source.name : null
   const isNamed = source.kind === 'archive' && asked.sourceName !== 'any'
   const compared: readonly (readonly [field: string, found: unknown, expected: unknown])[] = [
@@ -174,18 +283,23 @@ function requestCheck(order: BuildOrder, asked: AskedRequest): Check {
     ['toolchain', toolchain, asked.toolchain],
     ...(isNamed ? [['source_name', name, asked.sourceName] as const] : []),
     ...(asked.reproduce ? [['reproduce', reproduce, true] as const] : []),
+    ...optionsCompared(options, asked.options),
+    // A build without a waiver can only fail where one with it passes.
+    ...waivers.map(waiver => [waiver, true, isWaived[waiver]] as const),
     ['fetch_ca_sha256', accepts.caSha256, asked.fetchCaSha256],
     ['crates_mirror', accepts.cratesMirror, asked.cratesMirror],
   ]
   const wrong = compared.find(([, found, expected]) => found !== expected)
   if (wrong !== undefined) {
     const [field, found, expected] = wrong
-    return fail('request', `it was built with ${field} ${words(found)}, and ${words(expected)} was asked for`)
+    return fail('request', `it was built with ${field} ${words(found)}, but ${words(expected)} was requested`)
   }
   const parts = [
     `project_dir ${words(projectDir)}`,
     `toolchain ${toolchain ?? 'as detected'}`,
     reproduce ? 'built twice' : 'built once',
+    ...(options === null ? [] : [optionText(options)]),
+    ...waivers,
   ]
   return pass('request', parts.join(', '))
 }
@@ -207,6 +321,52 @@ function fetchCheck({ fetch }: BuildOrder, asked: AskedRequest): Check {
   return pass(name, `by the proxy ${proxy}, ${authorities}, ${mirror}`)
 }
 
+/** A pointer is compiled as it is: the file that it names is not in the source. */
+function lfsCheck(pointers: Stated['lfsPointers'], asked: AskedRequest): Check {
+  const name = 'lfs-pointers'
+  if (pointers === undefined) return notChecked(name, 'this result does not say whether there are any', false)
+  const { count, first } = pointers
+  if (count === 0) return pass(name, 'the source has none')
+  const named = first.slice(0, lfsNamedMax).map(words).join(', ')
+  const found = `the source has ${count} Git LFS pointers without their content: ${named}`
+  if (asked.lfsPointers === 'any') return notChecked(name, `accepted: ${found}`, false)
+  return fail(name, `${found}; send an archive made after \`git lfs pull\`, or accept them by --allow-lfs-pointers`)
+}
+
+/** Names the compiler, where a source can pin one. Receipts and report cover its version. */
+function compilerCheck(
+  { pinnedCompiler: pin, rust }: Stated,
+  provenance: Provenance | null,
+  asked: AskedRequest,
+): Check {
+  const name = 'compiler'
+  const { rustc, go } = provenance?.predicate.buildDefinition.internalParameters.toolchain ?? {}
+  const compiler = rustc ?? go
+  if (compiler === undefined) return pass(name, 'none that a source can pin')
+  const { version } = compiler
+  if (rust !== null) {
+    if (rust.mirror !== cargoOptionsOf(asked.options)?.rustMirror)
+      return fail(name, `it came from the mirror ${rust.mirror}, which the request does not name`)
+    if (!isChannelOf(rust.version, version))
+      return fail(name, `${version} compiled it, and Rust ${rust.version} was fetched`)
+  }
+  if (pin === undefined) return notChecked(name, `${version}; this result does not say what the source pins`, false)
+  if (pin === null) return pass(name, `${version}; the source pins none`)
+  const from = rust === null ? '' : `; ${fetchedWords(rust)}`
+  if (isChannelOf(pin.channel, version)) return pass(name, `${version}, as ${pin.path} pins it${from}`)
+  const found = `${pin.path} pins ${words(pin.channel)}, and ${version} compiled it`
+  if (asked.compiler === 'any') return notChecked(name, `accepted: ${found}`, false)
+  return fail(name, `${found}; accept that by --any-toolchain`)
+}
+
+function fetchedWords({ mirror, version, manifest, components }: FetchedRust): string {
+  const files = [{ ...manifest, name: 'channel manifest' }, ...components]
+  const named = files.map(({ name, sha256 }) => `${name} SHA-256 ${sha256}`).join(', ')
+  return `Rust ${version} fetched from ${mirror}: ${named}`
+}
+
+const lfsNamedMax = 8
+
 /** That what was built is what the caller has, and what that is. */
 function sourceCheck(provenance: Provenance | null, asked: AskedSource | 'any', order: BuildOrder | null): Check {
   const name = sourceCheckName
@@ -216,7 +376,10 @@ function sourceCheck(provenance: Provenance | null, asked: AskedSource | 'any', 
   const trees = `git tree ${digest.gitTree || 'none'}${tree === null ? '' : `, SHA-256 tree ${toHex(tree)}`}`
   const source = order?.source ?? null
   const ref = source?.kind === 'git' && source.ref !== null ? `, ref ${JSON.stringify(source.ref)}` : ''
-  const built = uri === '' ? `archive, ${trees}` : `commit ${digest.gitCommit || 'none'} of ${uri}${ref}, ${trees}`
+  // The VM compares the archive with the order before it unpacks it, and names in its log what it leaves out.
+  const packed = source?.kind === 'archive' ? `, of the archive with SHA-256 ${source.sha256}` : ''
+  const built =
+    uri === '' ? `archive, ${trees}${packed}` : `commit ${digest.gitCommit || 'none'} of ${uri}${ref}, ${trees}`
   if (asked === 'any') return notChecked(name, `accepted any source: ${built}`, false)
   const problem =
     asked.kind === 'tree'

@@ -8,7 +8,7 @@ import type { ReadEvidence } from '../../attest/provenance/evidence.ts'
 import { type Provenance, sourceTreeName } from '../../attest/provenance/statement.ts'
 import type { ByteSource } from '../../attest/verity/root.ts'
 import { fromHex } from '../../base/bytes.ts'
-import type { Toolchain } from '../../contract/http/build.ts'
+import type { Toolchain, ToolchainOptions } from '../../contract/http/build-options.ts'
 import type { ReportPins } from '../pins.ts'
 
 /** A result, unpacked: paths below its top-level directory. */
@@ -61,12 +61,18 @@ export type AskedRequest = {
   readonly toolchain: Toolchain | null
   /** True: the build must have been done twice; false: that is the host's to choose. */
   readonly reproduce: boolean
+  /** Options of one toolchain; null if the request has none. */
+  readonly options: ToolchainOptions | null
   /** File name of the archive: a project without a name of its own is called by it. */
   readonly sourceName: string | null | 'any'
   /** SHA-256 of the PEM of authorities that a fetch may trust beside the public ones, in hex; null: none may. */
   readonly fetchCaSha256: string | null
   /** Mirror that may stand in the place of the crates registry; null: none. */
   readonly cratesMirror: string | null
+  /** 'none': a source with Git LFS pointers, whose content was not built, is no good one. */
+  readonly lfsPointers: 'none' | 'any'
+  /** 'pinned': if the source pins a compiler, the one that compiled it must be of that version. */
+  readonly compiler: 'pinned' | 'any'
 }
 
 export type AskedSource =

@@ -136,11 +136,14 @@ async function unsealed(
 }
 
 function notSealed(status: number, cause: Malformed): EncryptionError {
-  const message = `a response with status ${status} is not encrypted to this request, and nobody vouches for it: ${cause.message}`
-  return new EncryptionError(`${message}. What to do: ask again; if it stays, find out who answers there`, {
-    status,
-    cause,
-  })
+  const message = `a response with status ${status} is not encrypted to this request, so it is not authentic: ${cause.message}`
+  return new EncryptionError(
+    `${message}. What to do: send it again; if the error stays, find out which server answers there`,
+    {
+      status,
+      cause,
+    },
+  )
 }
 
 async function plainResponse(response: WireResponse, { signal }: WireRequest, deps: ExchangeDeps): Promise<Response> {

@@ -255,7 +255,7 @@ const MISSING: Readonly<Record<(typeof PINS)[number], readonly [param: string, p
   ],
   allowlist: [
     'allowlist',
-    "nothing says whose gateway it is: give `workload`, `workloads` or `allowlist`, or in the policy `idKeyDigest` or `hostData`, or say pins: { allowlist: 'any' }",
+    "no pin identifies the gateway's operator: give `workload`, `workloads` or `allowlist`, or in the policy `idKeyDigest` or `hostData`, or pins: { allowlist: 'any' }",
   ],
   vmpl: ['policy.vmpls', "every VMPL is accepted: name [0], or say pins: { vmpl: 'any' }"],
   crl: ['pins.crl', 'no revocation list is required'],

@@ -43,6 +43,7 @@ test('where JSON.parse stands', () => {
     'attest/ehbp/key-config.ts': 'whether an error asks for the keys again; they are verified anew',
     'attest/ehbp/whole.ts': 'whether a stream ended with an error event; nothing of it is taken',
     'attest/receipt/receipt.ts': 'counts the names of the text, and refuses a second one',
+    'cli/build/lacking.ts': "the files that a vendored package of the user's own source lists",
     'cli/input-file.ts': "for the parser's own words; the strict reader follows",
     'cli/refusal.ts': 'the message of an HTTP error, which is only shown',
     'cli/verify/instance-source.ts': 'the message of an HTTP error, which is only shown',

@@ -125,7 +125,7 @@ describe('appraise', () => {
     for (const check of checks.filter(check => check.outcome === 'not-checked'))
       expect(check).toMatchObject({
         required: false,
-        reason: check.name === 'vmpl' ? "0; the policy says 'any'" : "the policy says 'any'",
+        reason: check.name === 'vmpl' ? "0; the policy has 'any'" : "the policy has 'any'",
       })
     expect(verdict(checks).ok).toBe(true)
   })

@@ -39,7 +39,7 @@ const build: ImageBuild = {
     },
   ],
   executable: { name: 'strongroom-guest', sha256: hex('07'), madeOf: { bunSha256: hex('08') } },
-  agent: { package: 'opencode-linux-x64', version: '1.2.3', sha512: '09'.repeat(64) },
+  npmPackages: [{ package: 'opencode-linux-x64', version: '1.2.3', sha512: '09'.repeat(64) }],
   output: { manifestSha256: hex('0a'), files, root: 'root.img', rootHash: hex('0b') },
 }
 const image: FoundImage = { ...build.output, name: 'builder', inputsSha256: hex('04') }

@@ -5,7 +5,7 @@ import { Spec, Validation } from '@cyclonedx/cyclonedx-library'
 import { ml_dsa65 } from '@noble/post-quantum/ml-dsa.js'
 import { bundleFromJSON, isBundleWithDsseEnvelope } from '@sigstore/bundle'
 import nacl from 'tweetnacl'
-import { cargoRecord, nixRecord } from '../../../scripts/rigs/build/record.ts'
+import { cargoRecord, nixRecord, pnpmRecord } from '../../../scripts/rigs/build/record.ts'
 import { countingRandom, sampleKeys } from '../../../scripts/rigs/gateway/receipt-samples.ts'
 import { Malformed } from '../../../src/attest/malformed.ts'
 import { readBundle } from '../../../src/attest/provenance/bundle.ts'
@@ -23,6 +23,13 @@ const builds = join(import.meta.dir, '../../vectors/builds')
 const vectors = ['kex', 'ripgrep']
 const vector = async (name: string, file: string) => await Bun.file(join(builds, name, file)).bytes()
 
+const fetchedRust = {
+  mirror: 'https://rust.example',
+  version: '1.96.0',
+  manifest: { uri: 'https://rust.example/dist/channel-rust-1.96.0.toml', sha256: 'cd'.repeat(32) },
+  components: [{ name: 'rustc', uri: 'https://rust.example/dist/rustc.tar.xz', sha256: 'ef'.repeat(32) }],
+}
+
 const signer = {
   publicKeys: sampleKeys().publicKeys,
   sign: (message: Uint8Array) =>
@@ -37,6 +44,38 @@ async function documentsOf(record: typeof cargoRecord) {
 
 const json = (bytes: Uint8Array) => JSON.parse(fromUtf8(bytes))
 
+// Goal: each package has its origin and its dependencies in both documents, and code of the source has no checksum of a
+// registry.
+test('origins of packages', async () => {
+  const { file } = await documentsOf(cargoRecord)
+  const { resolvedDependencies } = json(file('attestations/slsa.json')).predicate.buildDefinition
+  const serde = `pkg:cargo/serde@1.0.228?checksum=sha256:${fileSha256(utf8('serde'))}`
+  const crates = resolvedDependencies.filter(({ uri }: { uri?: string }) => uri?.startsWith('pkg:cargo/'))
+  expect(crates.map(({ name, annotations }: Record<string, unknown>) => [name, annotations])).toEqual([
+    ['serde', { origin: 'fetched', compiled: true, dependsOn: [] }],
+    ['libz-sys', { origin: 'fetched', compiled: true, dependsOn: [] }],
+    ['sev', { origin: 'fetched', compiled: true, dependsOn: [] }],
+    ['answer', { origin: 'vendored', compiled: true, dependsOn: [] }],
+    ['demo', { origin: 'path', compiled: true, dependsOn: [serde] }],
+  ])
+  const { components, dependencies } = json(file('attestations/sbom.cdx.json'))
+  const demo = 'pkg:cargo/demo@0.1.0?download_url=file:.'
+  expect(dependencies[0]).toEqual({ ref: 'project', dependsOn: [demo] })
+  expect(dependencies.at(-1)).toEqual({ ref: demo, dependsOn: [serde] })
+  expect(components.map(({ hashes }: Record<string, unknown>) => hashes !== undefined)).toEqual([
+    true,
+    true,
+    false,
+    false,
+    false,
+  ])
+  expect(components[3].properties).toEqual([
+    { name: 'strongroom:origin', value: 'vendored' },
+    { name: 'strongroom:compiled', value: 'true' },
+    { name: 'strongroom:source-tree', value: `gitoid:tree:sha256:${fileSha256(utf8('answer'))}` },
+  ])
+})
+
 // Goal: what the family's subset cannot say of the VM stands in the statement, with who says it.
 test.each([
   ['the summary', cargoRecord.imageSummary],
@@ -44,6 +83,7 @@ test.each([
 ])("slsa.json names the VM's image first, then the host's summary of it: %s", async (_, imageSummary) => {
   const { file } = await documentsOf({ ...cargoRecord, imageSummary })
   const { builderDependencies } = json(file('attestations/slsa.json')).predicate.runDetails.builder
+  expect(builderDependencies[0].digest).toEqual({ sha384: cargoRecord.image.measurement })
   const names = builderDependencies.map(({ name }: { name: string }) => name)
   expect(names.slice(0, 2)).toEqual(['builder', imageSummary === null ? 'cargo' : 'builder-summary'])
   if (imageSummary === null) return
@@ -57,7 +97,7 @@ test.each([
 
 // Goal: one provenance has one spelling, which every reader of the family parses, and nothing can be added to it.
 describe('provenance.json', () => {
-  test.each(vectors)('what another builder of the family wrote is read whole: %s', async name => {
+  test.each([...vectors, 'openclaw'])('what another builder of the family wrote is read whole: %s', async name => {
     // Goal: real results of kettle are read, and are equal to what we would write of what we read.
     const bytes = await vector(name, 'provenance.json')
     expect(toHex(prettyJson(readProvenance(bytes)))).toBe(toHex(bytes))
@@ -66,6 +106,7 @@ describe('provenance.json', () => {
   test.each([
     ['cargo', cargoRecord],
     ['nix', nixRecord],
+    ['pnpm', pnpmRecord],
   ] as const)('what we write of a %s build is read, and every other spelling is refused', async (_, record) => {
     // Goal: one provenance has one spelling, so that who hashes what he read and who hashes what he would write agree.
     const { provenance, provenanceDigest } = await documentsOf(record)
@@ -127,8 +168,9 @@ describe('provenance.json', () => {
     expect(cargo.buildDefinition.resolvedDependencies.map(dependency => dependency.uri)).toEqual([
       `gitoid:tree:sha256:${'c'.repeat(64)}`,
       `pkg:cargo/serde@1.0.228?checksum=sha256:${fileSha256(utf8('serde'))}`,
-      `pkg:cargo/libz-sys@1.1.3%2Bzlib-1.3?checksum=sha256:${fileSha256(utf8('z'))}`,
-      `pkg:cargo/sev@7.1.0?vcs_url=git+https://git.example/sev%3Fbranch=main@${'d'.repeat(40)}`,
+      `pkg:cargo/libz-sys@1.1.3%2Bzlib-1.3?checksum=sha256:${fileSha256(utf8('z'))}&repository_url=sparse%2Bhttps:%2F%2Freg.example%2F`,
+      `pkg:cargo/sev@7.1.0?vcs_url=git%2Bhttps:%2F%2Fgit.example%2Fsev%40${'d'.repeat(40)}`,
+      'pkg:cargo/answer@0.1.0?download_url=file:vendor%2Fan%20answer',
     ])
     const nix = readProvenance((await documentsOf(nixRecord)).provenance).predicate
     expect(nix.buildDefinition.externalParameters.source).toEqual({
@@ -136,6 +178,24 @@ describe('provenance.json', () => {
       uri: '',
     })
     expect(nix.buildDefinition.internalParameters.flakeInputs?.[0]?.narHash).toStartWith('sha256-')
+  })
+
+  test('a build with pnpm has the members of the family', async () => {
+    // Goal: what we write of a build with pnpm has exactly the members that kettle wrote of one.
+    const shapeOf = (value: unknown): unknown =>
+      typeof value !== 'object' || value === null
+        ? typeof value
+        : Array.isArray(value)
+          ? value.slice(0, 1).map(shapeOf)
+          : Object.entries(value).map(([name, inner]) => [name, shapeOf(inner)])
+    const { buildDefinition: ours } = readProvenance((await documentsOf(pnpmRecord)).provenance).predicate
+    const { buildDefinition: theirs } = readProvenance(await vector('openclaw', 'provenance.json')).predicate
+    expect(shapeOf(ours)).toEqual(shapeOf(theirs))
+    const hex = 'ab'.repeat(64)
+    expect(ours.resolvedDependencies.slice(1)).toEqual([
+      { digest: { sha512: hex }, name: '@types/node', uri: `pkg:npm/%40types/node@20.11.5?checksum=sha512:${hex}` },
+      { digest: { sha512: hex }, name: 'inner', uri: 'pkg:npm/inner@1.0.0?bundled_in=%40types%2Fnode%4020.11.5' },
+    ])
   })
 
   test('a record that cannot be written is refused', () => {
@@ -245,6 +305,7 @@ describe('formats of others', () => {
   test.each([
     ['cargo', cargoRecord],
     ['nix', nixRecord],
+    ['cargo with a fetched toolchain', { ...cargoRecord, rust: fetchedRust }],
   ] as const)('the SBOM of a %s build is valid CycloneDX 1.6', async (_, record) => {
     const { file } = await documentsOf(record)
     const bytes = file('attestations/sbom.cdx.json')

@@ -147,7 +147,7 @@ describe('what cannot be verified fails', () => {
       const check = await verifyReportSignature(bytes, vek)
       return `${check.outcome}: ${check.reason}`
     }
-    expect(await reasonOf(patched(0x48, 7 << 2))).toBe('fail: the report says that it is not signed')
+    expect(await reasonOf(patched(0x48, 7 << 2))).toBe('fail: the report is marked as not signed')
     expect(await reasonOf(patched(0x34, 0))).toBe('fail: signature algorithm 0 is not 1')
     expect(await reasonOf(patched(0x34, 2))).toBe('fail: signature algorithm 2 is not 1')
     expect(await reasonOf(patched(0, 6))).toBe('fail: SNP report: version 6 is not 2 to 5')

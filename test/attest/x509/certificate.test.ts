@@ -2,7 +2,7 @@
 
 import { describe, expect, test } from 'bun:test'
 import { byteInteger, dottedOid, integerHex, readAll, readOne, TAG, timeMs } from '../../../src/attest/encoding/der.ts'
-import { BUNDLE_LIMITS, derBlocks, toPem } from '../../../src/attest/encoding/pem.ts'
+import { derBlocks, toPem } from '../../../src/attest/encoding/pem.ts'
 import { Malformed } from '../../../src/attest/malformed.ts'
 import { decodeCertificate } from '../../../src/attest/x509/certificate.ts'
 import { decodeCrl } from '../../../src/attest/x509/crl.ts'
@@ -119,13 +119,15 @@ describe('PEM', () => {
       pem.replace('END CERTIFICATE', 'END X509 CRL'),
       pem.replace('\n', '\n!'),
       pem.replace('\n', '\n='),
-      pem.repeat(BUNDLE_LIMITS.blocksMax + 1),
-      `${pem}${' '.repeat(BUNDLE_LIMITS.bytesMax)}`,
-      new Uint8Array(BUNDLE_LIMITS.bytesMax + 1).fill(0x30),
-      new Uint8Array(BUNDLE_LIMITS.derBytesMax + 1).fill(0x30),
+      pem.repeat(17),
+      `${pem}${' '.repeat(65_537 - pem.length)}`,
+      new Uint8Array(65_537).fill(0x30),
+      new Uint8Array(32_769).fill(0x30),
     ]
     for (const item of bad) expect(outcomeOf(() => derBlocks(item, 'CERTIFICATE', 'x'))).toBe('malformed')
-    expect(derBlocks(pem.repeat(BUNDLE_LIMITS.blocksMax), 'CERTIFICATE', 'x').length).toBe(BUNDLE_LIMITS.blocksMax)
+    expect(derBlocks(pem.repeat(16), 'CERTIFICATE', 'x').length).toBe(16)
+    expect(derBlocks(`${pem}${' '.repeat(65_536 - pem.length)}`, 'CERTIFICATE', 'x').length).toBe(1)
+    expect(derBlocks(new Uint8Array(32_768).fill(0x30), 'CERTIFICATE', 'x').length).toBe(1)
   })
 })
 

@@ -73,7 +73,7 @@ const REFUSED: [string, object, string][] = [
     { source_name },
     '400 source_name',
   ]),
-  ['another toolchain', { toolchain: 'make' }, '400 toolchain'],
+  ['another toolchain', { toolchain: 'bazel' }, '400 toolchain'],
   ['text for a flag', { reproduce: 'yes' }, '400 reproduce'],
   ['authorities where there are none', { fetch_ca_sha256: '00'.repeat(32) }, '400 fetch_ca_sha256'],
   ['authorities by no digest', { fetch_ca_sha256: '00' }, '400 fetch_ca_sha256'],
@@ -150,7 +150,7 @@ test('goal: a nonce is used once by each organization, in whatever case; what wa
   const nonce = 'AB'.repeat(16)
   const send = (change: object, key = rig.keys.acme) =>
     rig.send('POST', '/build', { key, body: body({ nonce, ...change }) })
-  expect((await send({ toolchain: 'make' })).status).toBe(400)
+  expect((await send({ toolchain: 'bazel' })).status).toBe(400)
   expect((await send({})).status).toBe(200)
   expect(problem(await send({}))).toBe('409 nonce')
   expect(problem(await send({ nonce: nonce.toLowerCase() }))).toBe('409 nonce')

@@ -11,6 +11,8 @@ const asked = {
   sourceKind: 'archive',
   projectDir: null,
   toolchain: null,
+  options: null,
+  waivers: [],
   fetchCaSha256: null,
   cratesMirror: null,
 } as const
@@ -40,17 +42,34 @@ test('goal: a result is fetched with the key of the environment and verified aga
   ])
 })
 
+test('goal: options of Cargo are options of the verification, one for each feature', () => {
+  const cargo = {
+    ...{ package: 'cli', bin: 'a b', features: ['a', 'dep/b'], noDefaultFeatures: true },
+    ...{ profile: 'dist', target: 'wasm32-wasip1' },
+  }
+  const asked = {
+    sourceKind: 'archive' as const,
+    ...{ projectDir: null, toolchain: null, options: { cargo }, waivers: [], fetchCaSha256: null, cratesMirror: null },
+  }
+  expect(verifyCommands({ baseUrl: 'https://b.example', image: null, project: 'p', nonce: '0a', asked })).toEqual([
+    "strongroom verify build p --nonce 0a --source SOURCE --package cli --bin 'a b' --features a --features dep/b --no-default-features --profile dist --target wasm32-wasip1",
+  ])
+})
+
 test('goal: each field of the request is an option of the verification, quoted where it must be', () => {
+  const caches = [{ url: 'https://cache.example/a', publicKey: 'c-1:AA=' }]
   const all = {
     sourceKind: 'git',
     projectDir: "it's",
     toolchain: 'cargo',
+    options: { nix: { output: "tools.a'b", caches } },
+    waivers: ['allow_lfs_pointers', 'any_toolchain'],
     fetchCaSha256: 'cd',
     cratesMirror: 'm x',
   } as const
   const of = (baseUrl: string, hasIgvm: boolean) =>
     verifyCommands({ baseUrl, image: { ...image, hasIgvm }, project: 'p', nonce: '0a', asked: all })
-  const options = `--commit COMMIT --project-dir 'it'\\''s' --toolchain cargo --fetch-ca AUTHORITIES --crates-mirror 'm x'`
+  const options = `--commit COMMIT --project-dir 'it'\\''s' --toolchain cargo --flake-output 'tools.a'\\''b' --nix-cache https://cache.example/a=c-1:AA= --allow-lfs-pointers --any-toolchain --fetch-ca AUTHORITIES --crates-mirror 'm x'`
   expect(of('https://builds.example:8443', true)).toEqual([
     `skopeo copy docker://builds.example:8443/builder@${digest} dir:./builder-image`,
     `strongroom verify build p --nonce 0a ${options} --policy POLICY --igvm ./builder-image --image ./builder-image`,

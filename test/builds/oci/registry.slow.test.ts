@@ -24,6 +24,8 @@ const plainRequest = {
   sourceKind: 'archive',
   projectDir: null,
   toolchain: null,
+  options: null,
+  waivers: [],
   fetchCaSha256: null,
   cratesMirror: null,
 } as const
@@ -332,7 +334,14 @@ describe('skopeo', () => {
     expect(verifyCommands({ ...build, image: null })).toEqual([
       'strongroom verify build ./p --nonce 0011 --source SOURCE',
     ])
-    const asked = { sourceKind: 'git', projectDir: "it's; id", toolchain: 'nix', fetchCaSha256: '00' } as const
+    const asked = {
+      sourceKind: 'git',
+      projectDir: "it's; id",
+      toolchain: 'nix',
+      options: null,
+      waivers: [],
+      fetchCaSha256: '00',
+    } as const
     const cratesMirror = 'sparse+https://crates.example/'
     expect(verifyCommands({ ...build, image: null, asked: { ...asked, cratesMirror } })).toEqual([
       `strongroom verify build ./p --nonce 0011 --commit COMMIT --project-dir 'it'\\''s; id' --toolchain nix --fetch-ca AUTHORITIES --crates-mirror ${cratesMirror}`,

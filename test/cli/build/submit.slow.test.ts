@@ -1,7 +1,7 @@
 // Goal: `build submit` takes a directory to a verified result, or names the failure, also by its exit code.
 
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'bun:test'
-import { existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs'
+import { existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { line } from '../../../scripts/rigs/build/engine.ts'
 import { until } from '../../../scripts/rigs/until.ts'
@@ -36,7 +36,13 @@ describe('a good build', () => {
       .directory.db.all<{ id: string }>('SELECT id FROM builds')
       .map(row => row.id)
     expect(stdout).toEndWith(`result: ${join(self.output, 'demo')}\narchive: ${join(self.output, `${id}.tar.gz`)}\n`)
-    for (const text of ['init: unpacked', 'build: compiling', 'complete: ok', `job ${id}, nonce`])
+    for (const text of [
+      'init: unpacked',
+      'build: compiling',
+      'host: Stages: queued ',
+      'complete: ok',
+      `job ${id}, nonce`,
+    ])
       expect(stderr).toContain(`${text}`)
     expect(stderr).not.toContain('\u001b')
     expect(readFileSync(join(self.output, `${id}.tar.gz`)).equals(site.archive)).toBe(true)
@@ -49,7 +55,12 @@ describe('a good build', () => {
   test('goal: one document with --json, and nothing on stderr', async () => {
     const { code, stdout, stderr } = await submit(['--json'])
     expect([code, stderr]).toEqual([0, ''])
-    expect(JSON.parse(stdout)).toMatchObject({
+    const { stages, ...document } = JSON.parse(stdout)
+    const names: string[] = stages.map(({ stage }: { stage: string }) => stage)
+    expect(names).toContain('build')
+    expect(names.at(-1)).toBe('result')
+    for (const { seconds } of stages) expect(seconds).toBeGreaterThanOrEqual(0)
+    expect(document).toMatchObject({
       state: 'ok',
       nonce: toHex(site.sample.nonce),
       directory: join(self.output, 'demo'),
@@ -127,6 +138,66 @@ describe('a good build', () => {
   })
 })
 
+describe('what is sent', () => {
+  const bodies: string[] = []
+  beforeEach(() => {
+    bodies.length = 0
+    self.intercept = async request => {
+      if (request.method === 'POST') bodies.push(await request.clone().text())
+      return null
+    }
+  })
+
+  test('goal: an archive file as it is, and what the build leaves out of it is named', async () => {
+    const packed = mkdtempSync(join(site.dir, 'packed-'))
+    for (const name of ['Cargo.toml', '._Cargo.toml', '.DS_Store']) writeFileSync(join(packed, name), '[package]')
+    // The name counts, as that of the directory does, for a project without one.
+    const archive = join(mkdtempSync(join(site.dir, 'archive-')), 'hello.tar.gz')
+    expect(Bun.spawnSync(['tar', '--create', '--xz', '--file', archive, '--directory', packed, '.']).exitCode).toBe(0)
+    const { code, stdout, stderr } = await submit([], { from: archive })
+    expect([code, stdout]).toEqual([0, expect.stringContaining('PASS')])
+    expect(stderr).toMatch(/left out: files that macOS adds: "[^"]*", "[^"]*"\n/)
+    const [body = '{}'] = bodies
+    expect(JSON.parse(body)).toMatchObject({
+      source_name: 'hello.tar.gz',
+      source_data: readFileSync(archive).toString('base64'),
+    })
+  })
+
+  test('goal: nothing, if a manifest needs what git ignores; the message names the option that sends it', async () => {
+    const source = mkdtempSync(join(site.dir, 'ignored-'))
+    for (const [name, text] of [
+      ['Cargo.toml', '[package]'],
+      ['Cargo.lock', 'version = 4'],
+      ['.gitignore', 'Cargo.lock'],
+    ] as const)
+      writeFileSync(join(source, name), text)
+    const { code, stderr } = await submit([], { from: source })
+    expect([code, bodies]).toEqual([2, []])
+    expect(stderr).toContain('the build needs what would not be sent: Cargo.lock')
+    expect(stderr).toContain('send it: --include Cargo.lock')
+    await submit(['--include', 'Cargo.lock', '--any-source'], { from: source })
+    expect(bodies).toHaveLength(1)
+    const tar = Bun.gunzipSync(Uint8Array.from(Buffer.from(JSON.parse(bodies[0] ?? '{}').source_data, 'base64')))
+    expect(Buffer.from(tar).toString('latin1')).toContain('version = 4')
+  })
+
+  test('goal: --include is refused where nothing is left out', async () => {
+    const archive = join(mkdtempSync(join(site.dir, 'archive-')), 'hello.tar.gz')
+    writeFileSync(archive, 'x')
+    const repository = ['--commit', 'a'.repeat(40)]
+    for (const [from, more] of [
+      [archive, []],
+      ['https://git.example/a', repository],
+    ] as const) {
+      const { code, stderr } = await submit(['--include', 'x', ...more], { from })
+      expect([code, stderr, bodies]).toEqual([2, expect.stringContaining('--include is for a directory'), []])
+    }
+    const { code, stderr } = await submit([], { from: archive })
+    expect([code, stderr, bodies]).toEqual([2, expect.stringContaining('neither gzip, xz, zstd, tar nor zip'), []])
+  })
+})
+
 describe('exit code 1', () => {
   test('goal: a build that fails, with its error type and what it said, harmless on a terminal', async () => {
     self.rig.world.script = [{ kind: 'failed', errorType: 'build_failed', error: 'error[E0425]\n\u001b[2Jgone' }]
@@ -166,7 +237,7 @@ describe('exit code 1', () => {
 
 describe('other exit codes', () => {
   test('goal: 2 for what this client or the service refuses, 3 for a service that is not there, 5 for a nonce that was used', async () => {
-    expect((await submit(['--toolchain', 'make'])).code).toBe(2)
+    expect((await submit(['--toolchain', 'bazel'])).code).toBe(2)
     expect((await submit(['--ref', 'v1'])).code).toBe(2)
     expect((await submit([], { from: join(site.dir, 'nothing') })).code).toBe(2)
     expect((await submit(['--project-dir', '../x'])).stderr).toContain('project_dir must be a relative path')

@@ -121,6 +121,24 @@ test('streams', async () => {
   expect((await second?.read())?.done).toBe(true)
 })
 
+// Goal: four methods pass, and another one reaches no gateway.
+test('methods', async () => {
+  const seen: string[] = []
+  await using rig = await startBehind(({ method }) => {
+    seen.push(method)
+    return new Response('{}')
+  })
+  const statusOf = async (method: string) => (await fetch(`${rig.endpoint.url}/v1/models`, { method })).status
+  for (const method of ['GET', 'HEAD', 'POST', 'DELETE'])
+    expect([method, await statusOf(method)]).toEqual([method, 200])
+  for (const method of ['PUT', 'PATCH', 'OPTIONS']) expect([method, await statusOf(method)]).toEqual([method, 405])
+  expect(seen).toEqual(['GET', 'HEAD', 'POST', 'DELETE'])
+})
+
+test('goal: the limits, written out', () => {
+  expect(endpointLimits).toEqual({ requestsMax: 64, bodyBytesMax: 33_554_432, heldBytesMax: 50_331_648 })
+})
+
 // Goal: requests, bodies and what is held of them at a time are bounded, and a refusal says so.
 test('bounds', async () => {
   const held: ((response: Response) => void)[] = []
@@ -168,7 +186,7 @@ test('a policy that cannot be read', async () => {
     const { status, text } = await prompt()
     expect([plant.toString(), status, JSON.parse(text).error.message]).toEqual([
       plant.toString(),
-      403,
+      424,
       expect.stringMatching(/^Your prompt was not sent: .*(your policy|gateway\.json)/),
     ])
     rmSync(own, { recursive: true })
@@ -177,6 +195,6 @@ test('a policy that cannot be read', async () => {
   expect((await prompt()).status).toBe(200)
   // Without the claim's document there is no gateway at all.
   rmSync(paths.gatewaySettings)
-  expect((await prompt()).status).toBe(403)
+  expect((await prompt()).status).toBe(424)
   expect(requests).toBe(1)
 })

@@ -92,7 +92,7 @@ test(
   'what the host alone says',
   async () => {
     expect(await lineOf(honest(), { policy: strictPolicy() })).toMatch(
-      /^not-checked: pin-measurement: the host alone says what is expected: .*pin-operator-key: /,
+      /^not-checked: pin-measurement: only the host names what is expected: .*pin-operator-key: /,
     )
     expect(await lineOf(honest(), { outside: ['near'] })).toMatch(
       /^not-checked: pin-outside: .*far: name each with --allow-outside/,
@@ -155,7 +155,7 @@ test(
     ] as const) {
       const line = await lineOf({ kind: 'unattested', why, ca: null })
       expect(line).toMatch(
-        /^not-checked: gateway: nothing vouches for 127\.0\.0\.1:\d+: .*; whoever runs it can read your prompts$/,
+        /^not-checked: gateway: 127\.0\.0\.1:\d+ is not attested: .*; its operator can read your prompts$/,
       )
       expect(line).toContain(words)
     }

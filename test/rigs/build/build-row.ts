@@ -37,6 +37,8 @@ export function buildRow(changes: Partial<Build> = {}): Build {
     finishedAtMs: null,
     closedAtMs: null,
     removedAtMs: null,
+    options: null,
+    waivers: [],
     fetchCaSha256: null,
     cratesMirror: null,
     sourceHostId: null,

@@ -36,6 +36,8 @@ export function directBuilds() {
       projectDir: null,
       toolchain: null,
       reproduce: false,
+      options: null,
+      waivers: [],
       fetchCaSha256: null,
       cratesMirror: null,
       vmId: null,

@@ -26,12 +26,15 @@ export type FetchServers = AsyncDisposable & {
   readonly connected: string[]
   /** Bytes of the crate; a test may differ from the lock's. */
   crate: Uint8Array
+  /** Files of any host, by the path of their address. */
+  readonly files: Map<string, Uint8Array>
 }
 
 /** `port`: of the server itself, where the proxy of this rig is not the one that leads there. */
 export async function startFetchServers({ port: serverPort = 0 } = {}): Promise<FetchServers> {
   const repositories = fs.mkdtempSync('/tmp/strongroom-repositories-')
   const { cert, key } = await selfSigned(gitHost, cratesHost, refusedHost)
+  const files = new Map<string, Uint8Array>()
   const servers: { crate: Uint8Array } = { crate: answerCrate.bytes }
   const https = Bun.serve({
     hostname: '127.0.0.1',
@@ -43,6 +46,9 @@ export async function startFetchServers({ port: serverPort = 0 } = {}): Promise<
       const url = new URL(request.url)
       if (url.pathname.startsWith('/redirect/'))
         return Response.redirect(`https://${refusedHost}/a.git${url.search}`, 302)
+      if (/^\/[a-z-]+-cache\/[0-9a-z./-]+$/.test(url.pathname)) return fileOf(join(repositories, url.pathname))
+      const file = files.get(decodeURIComponent(url.pathname))
+      if (file !== undefined) return new Response(Buffer.from(file))
       if (url.pathname === '/input.tar.gz') return new Response(Buffer.from(flakeInput))
       if (url.pathname === '/index/config.json') return Response.json({ dl: `https://${cratesHost}/dl` })
       if (url.pathname === '/index/an/sw/answer') return new Response(indexLine)
@@ -73,6 +79,7 @@ export async function startFetchServers({ port: serverPort = 0 } = {}): Promise<
     fetch: { proxy: `http://127.0.0.1:${port}`, cratesMirror: `sparse+https://${cratesHost}/index/`, ca: cert },
     repositories,
     connected,
+    files,
     [Symbol.asyncDispose]: async () => {
       for (const socket of sockets) socket.destroy()
       proxy.close()
@@ -82,8 +89,13 @@ export async function startFetchServers({ port: serverPort = 0 } = {}): Promise<
   })
 }
 
+async function fileOf(path: string): Promise<Response> {
+  const file = Bun.file(path)
+  return (await file.exists()) ? new Response(file) : new Response('none', { status: 404 })
+}
+
 /** A flake's tarball: one top-level directory, as Nix expects. */
-const flakeInput = gzipSync(tarOf([{ name: 'input/text', content: 'from elsewhere\n' }]))
+export const flakeInput = gzipSync(tarOf([{ name: 'input/text', content: 'from elsewhere\n' }]))
 
 /** Its files as in a repository. */
 export const flakeInputFiles: SourceFiles = { text: 'from elsewhere\n' }

@@ -40,6 +40,8 @@ export function addQueuedBuild(
     toolchain: null,
     reproduce: false,
     ...source,
+    options: null,
+    waivers: [],
     fetchCaSha256: null,
     cratesMirror: null,
   })

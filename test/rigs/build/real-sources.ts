@@ -124,3 +124,60 @@ export function hostileProject({ pidsMin, port }: { readonly pidsMin: number; re
     'bomb/src/lib.rs': '',
   }
 }
+
+const nativeBuild = `use std::{env, process::Command};
+
+fn run(program: &str, args: &[&str]) -> String {
+    let end = Command::new(program).args(args).output().unwrap_or_else(|error| panic!("{program}: {error}"));
+    assert!(end.status.success(), "{program}: {}", String::from_utf8_lossy(&end.stderr));
+    String::from_utf8_lossy(&end.stdout).trim().to_string()
+}
+
+fn main() {
+    let out = env::var("OUT_DIR").unwrap();
+    let build = format!("{out}/cmake");
+    run("cmake", &["-S", "native", "-B", &build]);
+    run("cmake", &["--build", &build]);
+    println!("cargo:rustc-link-search=native={build}");
+    println!("cargo:rustc-link-lib=static=native");
+    println!("cargo:rustc-link-lib=stdc++");
+    let llvm = run("sh", &["-c", "ls -d /usr/lib/llvm-*"]);
+    let parse = format!("{out}/parse");
+    run("cc", &["native/parse.c", "-o", &parse, &format!("-I{llvm}/include"), &format!("-L{llvm}/lib"), "-lclang"]);
+    println!("cargo:rustc-env=PARSED={}", run(&parse, &["native/native.h"]));
+    for tool in ["clang", "clang++", "protoc", "nasm", "patch", "python3", "node"] {
+        run(tool, &["--version"]);
+    }
+    run("go", &["version"]);
+    for library in ["openssl", "zlib", "sqlite3", "dbus-1", "libudev"] {
+        run("pkg-config", &["--cflags", "--libs", library]);
+    }
+}
+`
+
+/** A crate whose build script needs cmake, a C++ compiler and libclang, and asks for the other tools and headers. */
+export const nativeProject: SourceFiles = {
+  'Cargo.toml': '[package]\nname = "native"\nversion = "0.1.0"\nedition = "2021"\n',
+  'Cargo.lock': 'version = 4\n\n[[package]]\nname = "native"\nversion = "0.1.0"\n',
+  'build.rs': nativeBuild,
+  'src/main.rs':
+    'extern "C" { fn answer() -> i32; }\nfn main() { println!("{} {}", unsafe { answer() }, env!("PARSED")); }\n',
+  'native/CMakeLists.txt':
+    'cmake_minimum_required(VERSION 3.20)\nproject(native CXX)\nadd_library(native STATIC native.cpp)\n',
+  'native/native.h': 'int answer(void);\n',
+  'native/native.cpp': '#include <string>\nextern "C" int answer() { return std::stoi(std::string("42")); }\n',
+  'native/parse.c': `#include <clang-c/Index.h>
+#include <stdio.h>
+static enum CXChildVisitResult visit(CXCursor at, CXCursor parent, CXClientData data) {
+  if (clang_getCursorKind(at) == CXCursor_FunctionDecl) puts(clang_getCString(clang_getCursorSpelling(at)));
+  return CXChildVisit_Continue;
+}
+int main(int count, char **names) {
+  CXIndex index = clang_createIndex(0, 0);
+  CXTranslationUnit unit = clang_parseTranslationUnit(index, names[1], 0, 0, 0, 0, 0);
+  if (unit == 0) return 1;
+  clang_visitChildren(clang_getTranslationUnitCursor(unit), visit, 0);
+  return count - 2;
+}
+`,
+}

@@ -75,7 +75,7 @@ export async function recordOf(directory: string): Promise<Pick<BuildRecord, 're
   const packed = { name: `${basename(directory)}.tar.gz`, sha256: toHex(sha256(bytes)), sizeBytes: bytes.length }
   return {
     request: { ...cargoRecord.request, repoUrl: null, repoRef: null, archive: packed },
-    source: { uri: '', commit: null, treeSha1: sha1, treeSha256 },
+    source: { ...cargoRecord.source, uri: '', commit: null, treeSha1: sha1, treeSha256 },
   }
 }
 

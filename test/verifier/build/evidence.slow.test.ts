@@ -139,8 +139,11 @@ describe('real results of another builder', () => {
     projectDir: null,
     toolchain: null,
     reproduce: false,
+    options: null,
     fetchCaSha256: null,
     cratesMirror: null,
+    lfsPointers: 'none',
+    compiler: 'pinned',
   }
 
   async function askVector(

@@ -35,14 +35,32 @@ function pathsOf(schema: Schema, at: readonly string[] = []): string[] {
 const rules: Readonly<Record<string, OrderRule>> = ORDER_FIELDS
 const mirror = 'sparse+https://mirror.example/index/'
 const ca = '-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n'
+const cache = { url: 'https://cache.example/a', publicKey: `c-1:${'A'.repeat(43)}=` }
 const fetch = { proxy: 'http://10.0.0.1:8444', cratesMirror: mirror, ca }
 
+const cargo = {
+  ...{ package: 'cli', bin: 'tool', features: ['a'], noDefaultFeatures: true },
+  ...{ profile: 'dist', target: 'x86_64-unknown-linux-gnu', rustMirror: 'https://rust.example' },
+}
+
 /**
- * Two builds whose orders use every field between them: of a repository, and of an archive that fetches by a mirror and
- * an authority.
+ * Builds whose orders use every field between them: of a repository, of an archive that fetches by a mirror and an
+ * authority, and with Go, npm and pnpm.
  */
-const whole: Readonly<Record<'git' | 'archive', BuildRecord>> = {
-  git: { ...cargoRecord, request: { ...cargoRecord.request, projectDir: 'sub' } },
+const whole: Readonly<Record<'git' | 'archive' | 'go' | 'npm' | 'pnpm', BuildRecord>> = {
+  git: { ...cargoRecord, request: { ...cargoRecord.request, projectDir: 'sub', options: { cargo } } },
+  go: {
+    ...cargoRecord,
+    request: { ...cargoRecord.request, options: { go: { proxy: 'https://go.example' } } },
+  },
+  npm: {
+    ...cargoRecord,
+    request: { ...cargoRecord.request, options: { npm: { registry: 'https://npm.example' } } },
+  },
+  pnpm: {
+    ...cargoRecord,
+    request: { ...cargoRecord.request, options: { pnpm: { registry: 'https://npm.example' } } },
+  },
   archive: {
     ...nixRecord,
     networkPolicy: 'fetch-phase-allow-list-then-none',
@@ -50,6 +68,8 @@ const whole: Readonly<Record<'git' | 'archive', BuildRecord>> = {
       ...nixRecord.request,
       nonce: cargoRecord.request.nonce,
       reproduce: true,
+      options: { nix: { output: 'packages.x86_64-linux.tool', caches: [cache] } },
+      waivers: ['allow_lfs_pointers'],
       fetchCaSha256: toHex(sha256(utf8(ca))),
       cratesMirror: mirror,
     },
@@ -75,6 +95,8 @@ async function resultOf(kind: keyof typeof whole, order: BuildOrder, asked: Aske
       projectDir: order.projectDir,
       toolchain: order.toolchain,
       reproduce: order.reproduce,
+      options: order.options,
+      waivers: order.waivers,
       repoUrl: source.kind === 'git' ? source.url : null,
       repoRef: source.kind === 'git' ? source.ref : null,
       archive: source.kind === 'git' ? null : { name: source.name, sha256: source.sha256, sizeBytes: source.sizeBytes },
@@ -104,6 +126,9 @@ const OTHER: Readonly<Record<string, unknown>> = {
   'source.kind': undefined,
   'source.url': 'https://git.example/other.git',
   'accepts.cratesMirror': null,
+  'options.cargo.features': ['a', 'b'],
+  'options.nix.caches': [{ ...cache, publicKey: `c-1:${'B'.repeat(43)}=` }],
+  waivers: ['allow_lfs_pointers', 'any_toolchain'],
   'fetch.proxy': 'http://10.0.0.2:1',
 }
 
@@ -113,8 +138,11 @@ function otherOf(value: unknown): unknown {
   return /^[0-9a-f]{64}$/.test(String(value)) ? '12'.repeat(32) : `${value ?? ''}x`
 }
 
-const kindOf = (path: string): keyof typeof whole =>
-  ['source.url', 'source.ref'].includes(path) || path === 'projectDir' ? 'git' : 'archive'
+const kindOf = (path: string): keyof typeof whole => {
+  for (const kind of ['go', 'npm', 'pnpm'] as const) if (path.startsWith(`options.${kind}.`)) return kind
+  const isOfGit = ['source.url', 'source.ref', 'projectDir'].includes(path) || path.startsWith('options.cargo.')
+  return isOfGit ? 'git' : 'archive'
+}
 
 describe('every field of an order', () => {
   test('goal: each has a rule, so that a new one cannot be forgotten', () => {
@@ -185,6 +213,13 @@ describe('a hostile host against a verifier that named', () => {
     }
   })
 
+  test('goal: the verdict says which archive the tree was unpacked from', async () => {
+    const order = { ...ordered('archive'), source: { ...ordered('archive').source, sha256: '5a'.repeat(32) } }
+    const { verdict } = await resultOf('archive', order as BuildOrder)
+    expect(badChecks(verdict)).toEqual([])
+    expect(reasonOf(verdict, 'source')).toEndWith(`, of the archive with SHA-256 ${'5a'.repeat(32)}`)
+  })
+
   test('goal: no authority and no mirror', async () => {
     const plain = { ...archive, fetchCaSha256: null, cratesMirror: null }
     const accepts = { caSha256: null, cratesMirror: null }
@@ -200,6 +235,26 @@ describe('a hostile host against a verifier that named', () => {
     // The host writes into the order that the client had named them.
     const { verdict } = await resultOf('archive', ordered('archive'), plain)
     expect(badChecks(verdict)).toEqual(['request', 'fetch'])
+  })
+
+  test('goal: no toolchain, and the host names one by options in which nothing stands', async () => {
+    const cargo = { package: null, bin: null, features: [], noDefaultFeatures: false, profile: null, target: null }
+    const git = { ...requestOf(whole.git), options: null }
+    for (const [options, words] of [
+      [{ cargo }, 'it was built with options of the toolchain "cargo", but none was requested'],
+      [
+        { nix: { output: null, caches: [] } },
+        'it was built with options of the toolchain "nix", but none was requested',
+      ],
+      [{ go: { proxy: 'https://go.example' } }, 'it was built with go_proxy "https://go.example", but none was'],
+    ] as const) {
+      const order = { ...ordered('git'), options } as BuildOrder
+      const { verdict } = await resultOf('git', order, git)
+      expect([badChecks(verdict), reasonOf(verdict, 'request')]).toEqual([['request'], expect.stringContaining(words)])
+    }
+    // Nor may it leave the client's choice out.
+    const { verdict } = await resultOf('git', { ...ordered('git'), options: null }, { ...git, options: { cargo } })
+    expect(reasonOf(verdict, 'request')).toContain('options of the toolchain none, but "cargo" was requested')
   })
 
   test('goal: nothing at all still says what was built', async () => {

@@ -2,7 +2,7 @@
 
 import { expect, test } from 'bun:test'
 import { closeSync, writeSync } from 'node:fs'
-import { hasUnread, unixSocketPair } from '../../src/linux/libc.ts'
+import { haveUnread, polledMax, unixSocketPair } from '../../src/linux/libc.ts'
 
 function pair() {
   const made = unixSocketPair()
@@ -19,7 +19,7 @@ test('each of many calls looks at its own socket', () => {
   writeSync(spoken.there, 'x')
   const seen = new Map<string, number>()
   for (let i = 0; i < 200_000; i += 1) {
-    const said = `${hasUnread(idle.here)} ${hasUnread(spoken.here)}`
+    const said = `${haveUnread([idle.here])} ${haveUnread([spoken.here])}`
     seen.set(said, (seen.get(said) ?? 0) + 1)
   }
   expect([...seen]).toEqual([['false true', 200_000]])
@@ -28,9 +28,23 @@ test('each of many calls looks at its own socket', () => {
 test('an end is news, and so is a descriptor that is none', () => {
   // Goal: a connection that the peer has closed is not taken for another request.
   const { here, there } = pair()
-  expect(hasUnread(here)).toBe(false)
+  expect(haveUnread([here])).toEqual([false])
   closeSync(there)
-  expect(hasUnread(here)).toBe(true)
+  expect(haveUnread([here])).toEqual([true])
   closeSync(here)
-  expect(hasUnread(here)).toBe(true)
+  expect(haveUnread([here])).toEqual([true])
+})
+
+test('one call reports on each of its sockets', () => {
+  // Goal: unread bytes of one socket are not reported for its neighbours, wherever it stands, and a second call does
+  // not see the results of the first.
+  using idle = pair()
+  using spoken = pair()
+  using other = pair()
+  writeSync(spoken.there, 'x')
+  expect(haveUnread([idle.here, spoken.here, other.here])).toEqual([false, true, false])
+  expect(haveUnread([spoken.here, idle.here, -1])).toEqual([true, false, true])
+  expect(haveUnread([other.here, idle.here, other.here])).toEqual([false, false, false])
+  expect(haveUnread([])).toEqual([])
+  expect(() => haveUnread(Array(polledMax + 1).fill(idle.here))).toThrow('a bounded number of sockets')
 })

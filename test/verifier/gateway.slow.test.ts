@@ -62,7 +62,7 @@ test('goal: old firmware fails each receipt by the name of the bulletin, and pas
   const { found, failed } = await verify(allPins)
   expect([found.ok, failed.length, failed.every(check => check.name.endsWith('/tcb-floor'))]).toEqual([false, 5, true])
   expect(failed[0]?.reason).toContain(
-    'snp 24 is less than 27, which AMD-SB-3023 (CVE-2025-48514, SEV-ES guests beside SNP) asks for',
+    'snp 24 is less than 27, which AMD-SB-3023 (CVE-2025-48514, SEV-ES guests beside SNP) requires',
   )
   expect(failed[0]?.reason).toContain('AMD-SB-3015')
   const waived = await verify({ ...allPins, tcb: 'any' })

@@ -1,7 +1,7 @@
 // The public half out of an unencrypted OpenSSH private key file. Pure.
 // Format: openssh-portable PROTOCOL.key, section 1; strings and integers as in RFC 4251 section 5.
 
-import { fromBase64, fromUtf8, toBase64 } from '../base/bytes.ts'
+import { fromBase64, fromUtf8, toBase64 } from '../../base/bytes.ts'
 
 /** `ssh-ed25519 AAAA…` without a comment, or null when the text is no whole ed25519 private key file. */
 export function sshPublicKeyOf(privateKeyFile: string): string | null {

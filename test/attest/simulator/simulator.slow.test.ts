@@ -1,12 +1,12 @@
 // The simulated platform looks like AMD's to those who trust it, and like nothing to everyone else.
 
 import { describe, expect, test } from 'bun:test'
+import { simulatedKeys } from '../../../scripts/rigs/launch/simulated-keys.ts'
 import {
   authorityValidity,
   chipIdOf,
   SIMULATED_TCBS,
   simulatedAsOf,
-  simulatedKeys,
   simulatedPlatform,
   simulatedPlatforms,
   vekValidity,

@@ -1,0 +1,50 @@
+// The compiler that a source pins: Rust's by a toolchain file (rust-lang.github.io/rustup/overrides.html), Go's
+// by a line of go.mod (go.dev/doc/toolchain). Pure.
+
+/** `channel` of Rust is a version, or `stable`, `beta` or `nightly` with or without a date; of Go it is `go1.24.1`. */
+export type PinnedCompiler = {
+  /** Relative to the source. */
+  readonly path: string
+  readonly channel: string
+}
+
+/** The Rust toolchain that a fetch took from a mirror of Rust's distribution. Digests in hexadecimal. */
+export type FetchedRust = {
+  readonly mirror: string
+  /** `X.Y.Z`. */
+  readonly version: string
+  readonly manifest: { readonly uri: string; readonly sha256: string }
+  readonly components: readonly { readonly name: string; readonly uri: string; readonly sha256: string }[]
+}
+
+/** Name of the dependency that is the manifest of a fetched Rust toolchain. */
+export const rustManifestName = 'rust-channel-manifest'
+/** Begins the name of each of its components. */
+export const rustComponentPrefix = 'rust-component '
+
+/** Whether the compiler is one that the channel allows. `version`: the first line of the compiler's version output. */
+export function isChannelOf(channel: string, version: string): boolean {
+  return version.startsWith('go version ') ? isGoOf(channel, version) : isRustOf(channel, version)
+}
+
+/** A newer Go is one, as it is for go itself. */
+function isGoOf(channel: string, text: string): boolean {
+  const [wanted, found] = [channel, text.slice('go version '.length)].map(
+    name =>
+      /^go(\d+)\.(\d+)(?:\.(\d+))?(?=[ +]|$)/
+        .exec(name)
+        ?.slice(1)
+        .map(part => Number(part ?? 0)) ?? null,
+  )
+  if (wanted == null || found == null) return false
+  const first = wanted.findIndex((part, index) => part !== found[index])
+  return first === -1 || (found[first] ?? 0) > (wanted[first] ?? 0)
+}
+
+function isRustOf(channel: string, rustc: string): boolean {
+  const [, version = '', suffix = ''] = /^rustc (\d+\.\d+\.\d+)(-[a-z]+)?/.exec(rustc) ?? []
+  const [, name = ''] = /^([^-]+)(?:-(?:x86_64|aarch64|i686)-.*)?$/.exec(channel) ?? []
+  if (name === 'stable') return version !== '' && suffix === ''
+  if (name === 'beta' || name === 'nightly') return suffix === `-${name}`
+  return /^\d+\.\d+(?:\.\d+)?$/.test(name) && suffix === '' && `${version}.`.startsWith(`${name}.`)
+}

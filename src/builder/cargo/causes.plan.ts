@@ -1,0 +1,161 @@
+// Failures of cargo for the people who sent the source: the cause and the remedy. Pure.
+
+import type { CargoOptions } from '../../contract/http/build-options.ts'
+import { BuildFailure, type Cause, causedFailure } from '../failure.ts'
+import { places } from '../phase.ts'
+
+type CargoCause = Cause & {
+  /** Whether a fetch cannot help. */
+  readonly isFinal?: true
+}
+
+const STALE: CargoCause = {
+  pattern:
+    /lock file .* needs to be updated|cannot (?:update|create) the lock file|because --(?:locked|frozen) was passed/,
+  errorType: 'source_invalid',
+  message: 'Cargo.lock does not match Cargo.toml; run `cargo update --workspace`, and send Cargo.lock with the source',
+  isFinal: true,
+}
+
+const FEATURE: CargoCause = {
+  pattern:
+    /does not contain th(?:is|ese) features?|none of the selected packages contains th(?:is|ese) features?|does not have feature/,
+  errorType: 'source_invalid',
+  message: 'features: cargo does not find a feature of the request; name one that [features] of Cargo.toml has',
+  isFinal: true,
+}
+
+const CHANGED: CargoCause = {
+  pattern: /the listed checksum of|checksum for `[^`]+` (?:has )?changed/,
+  errorType: 'checksum_mismatch',
+  message:
+    'a vendored file is not the one that its .cargo-checksum.json lists; run `cargo vendor` again, and send vendor/ as it is',
+  isFinal: true,
+}
+
+const REGISTRY: CargoCause = {
+  pattern: /registry index was not found in any configuration|no index found for registry/,
+  errorType: 'source_unreachable',
+  message:
+    'a package is of a registry that only settings of cargo name, and the fetch reads none of them; run `cargo vendor`, and send vendor/ and .cargo/config.toml with the source',
+  isFinal: true,
+}
+
+/** How a source gets another compiler than the builder's own. */
+const pinning = 'pin that version in rust-toolchain.toml and name a mirror of Rust by rust_mirror (--rust-mirror)'
+
+/** The first that fits counts. */
+const CAUSES: readonly CargoCause[] = [
+  // Before STALE, whose words are among these.
+  {
+    pattern: /lock file version `?\d+`? (?:was found|requires)/,
+    errorType: 'source_invalid',
+    message: `Cargo.lock needs a newer cargo than the builder has; write it with an older cargo, or ${pinning}`,
+    isFinal: true,
+  },
+  STALE,
+  FEATURE,
+  {
+    pattern: /failed to merge key `env`/,
+    errorType: 'source_invalid',
+    message:
+      '.cargo/config.toml: write PATH and variables that begin with LD_ as tables in `[env]`: NAME = { value = "…" }',
+  },
+  {
+    pattern: /supported edition values are|unknown Cargo.toml feature|feature `[^`]+` is required/,
+    errorType: 'source_invalid',
+    message: `a Cargo.toml needs a newer or a nightly cargo; use an edition that the builder's cargo has, or ${pinning}`,
+    isFinal: true,
+  },
+  REGISTRY,
+  CHANGED,
+  {
+    pattern: /failed to parse (?:manifest|lock file)/,
+    errorType: 'source_invalid',
+    message: 'cargo cannot read a Cargo.toml or the Cargo.lock of the source',
+    isFinal: true,
+  },
+  {
+    pattern: /failed to (?:load|read|parse) |could not find `Cargo.toml`|current package believes it's in a workspace/,
+    errorType: 'source_invalid',
+    message: 'cargo cannot read a Cargo.toml of the source',
+  },
+]
+
+/** Causes in the output of compilers and build scripts. The source chooses that output, so messages also quote it. */
+const BUILD_CAUSES: readonly Cause[] = [
+  FEATURE,
+  CHANGED,
+  {
+    pattern: /rustc \S+ is not supported by the following package/,
+    errorType: 'source_invalid',
+    message: `a package needs a newer compiler than the builder has; run \`cargo update -p NAME --precise VERSION\` for an older one, or ${pinning}`,
+  },
+  {
+    pattern: /error\[E0554\]|only accepted on the nightly (?:compiler|channel)/,
+    errorType: 'build_failed',
+    message: 'the source needs a nightly compiler, and the builder has a stable one; use features of stable Rust alone',
+  },
+  {
+    pattern:
+      /cannot find -l\S|unable to find library -l\S|not found in the pkg-config search path|system library `[^`]+` required by crate/,
+    errorType: 'build_failed',
+    message:
+      "the builder lacks a library of the system; switch on the crate's feature that compiles it (often `vendored` or `bundled`), or put it into the source",
+  },
+  {
+    pattern: /failed to lookup address information|Temporary failure in name resolution|Could not resolve host/,
+    errorType: 'build_failed',
+    message:
+      'a build script uses the network, which a build does not have; put the files that it fetches into the source',
+  },
+]
+
+/** Whether a fetch cannot help. */
+export function isFinal(output: string): boolean {
+  return CAUSES.find(({ pattern }) => pattern.test(output))?.isFinal === true
+}
+
+/** Failure of `cargo fetch`, which reads no settings of the source. */
+export function fetchFailure(code: number, output: string): BuildFailure {
+  if (REGISTRY.pattern.test(output)) return new BuildFailure(REGISTRY.errorType, `${REGISTRY.message}: ${output}`)
+  const advice = 'vendor the packages, or ask the operator which hosts are allowed'
+  return new BuildFailure(
+    /checksum/i.test(output) ? 'checksum_mismatch' : 'source_unreachable',
+    `cargo fetch: exit code ${code}; ${advice}: ${output}`,
+  )
+}
+
+/** Failure of `cargo build`. `exit`: how it ended. `output`: the end of what it printed. */
+export function buildFailure(exit: string, output: string, options: CargoOptions | null): BuildFailure {
+  const profile = options?.profile ?? null
+  if (profile !== null && /profile .* is not defined|profile name .* is (?:reserved|not allowed)/.test(output)) {
+    const named = JSON.stringify(profile)
+    const advice = 'name one that [profile] of the workspace defines, or release or dev'
+    return new BuildFailure(
+      'source_invalid',
+      `profile: cargo has no profile ${named} for this source; ${advice}: ${output}`,
+    )
+  }
+  return causedFailure(BUILD_CAUSES, `cargo build: ${exit}`, output)
+}
+
+/** Returns the submodules without files that cargo's output names a path in. */
+export function missingIn(output: string, missing: readonly string[]): readonly string[] {
+  return missing.filter(path => output.includes(`${places.source}/${path}/`))
+}
+
+/**
+ * Failure of `cargo metadata` and `cargo locate-project`. `output`: the end of what cargo printed. `missing`: paths of
+ * submodules that the source lacks.
+ */
+export function resolveFailure(output: string, missing: readonly string[]): BuildFailure {
+  const cause = CAUSES.find(({ pattern }) => pattern.test(output))
+  const needed = missingIn(output, missing)
+  if (needed.length > 0 && cause !== STALE) {
+    const named = needed.map(path => JSON.stringify(path)).join(', ')
+    const advice = 'run `git submodule update --init --recursive`, and send their files with the source'
+    return new BuildFailure('source_invalid', `submodules are missing: ${named}; ${advice}: ${output}`)
+  }
+  return causedFailure(CAUSES, 'cargo cannot resolve the packages of Cargo.lock', output)
+}

@@ -1,0 +1,173 @@
+// Brings what a flake's output needs into the store before it is built: from the binary caches that the request names,
+// and fixed outputs by their hash. Effects: programs.
+
+import { defaultVerifiers } from '../../attest/receipt/hybrid-verify.ts'
+import { fromBase64 } from '../../base/bytes.ts'
+import type { NixOptions } from '../../contract/http/build-options.ts'
+import { BuildFailure, refuseUnless } from '../failure.ts'
+import { nixFailure } from './causes.plan.ts'
+import { type NixFetch, nixShowArgv, readDerivations } from './nix.plan.ts'
+import {
+  fingerprintOf,
+  type Missing,
+  type NixPath,
+  nixEvaluateArgv,
+  nixMissingArgv,
+  nixPathInfoArgv,
+  nixPrefetchArgv,
+  nixSubstituteArgv,
+  type PathInfo,
+  readInputs,
+  readMissing,
+  readPathInfos,
+} from './realise.plan.ts'
+
+export type Answer = { readonly code: number; readonly stdout: string; readonly stderr: string }
+
+export type Realising = {
+  /** Runs a program over the store of the fetch. */
+  readonly run: (program: { name: string; network: boolean; argv: readonly string[] }) => Promise<Answer>
+  /** Flake and output, as `nix build` takes them. */
+  readonly reference: string
+  readonly caches: NixOptions['caches']
+  readonly say: (line: string) => void
+  /** The end of the last program's output. */
+  readonly tail: () => string
+}
+
+const remedy = 'name a binary cache that has it as nix_caches, or push it to one (`nix copy --to`)'
+
+/**
+ * Realises all inputs of the output, but not the output. The paths that came from caches, by path. Failures:
+ * `source_unreachable`, `checksum_mismatch` (signature or hash), `build_failed` if the flake cannot be evaluated.
+ */
+export async function realise(realising: Realising): Promise<readonly NixPath[]> {
+  const { caches, say } = realising
+  const inputs = await evaluate(realising)
+  if (inputs.length === 0) return []
+  const first = await missingOf(realising, inputs)
+  const fixed = await fixedOutputs(realising, first.build)
+  const missing = fixed.length === 0 ? first : await fetchFixed(realising, inputs, fixed)
+  refuseUnless(
+    missing.unknown.length === 0,
+    'source_unreachable',
+    () => `nix: ${missing.unknown[0]} is in no cache of the request, though another path there needs it; ${remedy}`,
+  )
+  if (missing.fetch.length === 0) return []
+  say(`${missing.fetch.length} paths from ${caches.map(({ url }) => url).join(', ')}`)
+  return await substitute(realising, missing.fetch)
+}
+
+async function evaluate({ run, reference, caches, say, tail }: Realising): Promise<readonly string[]> {
+  const show = (name: 'new' | 'old') =>
+    run({ name: 'nix-evaluate', network: false, argv: nixEvaluateArgv(reference, name) })
+  const newer = await show('new')
+  const { code, stdout } = newer.code === 0 ? newer : await show('old')
+  if (code !== 0 && caches.length === 0) {
+    // Such as a flake that builds while it is evaluated: the build may do that, without a network.
+    say('the flake cannot be evaluated without a build: nothing more is fetched')
+    return []
+  }
+  if (code !== 0) throw nixFailure(`nix: the flake cannot be evaluated: exit code ${code}`, tail())
+  const inputs = readInputs(stdout)
+  refuseUnless(inputs !== null, 'internal', () => 'nix derivation show: no inputs of a derivation')
+  return inputs
+}
+
+async function missingOf({ run, caches, tail }: Realising, inputs: readonly string[]): Promise<Missing> {
+  const { code, stderr } = await run({
+    name: 'nix-missing',
+    network: caches.length > 0,
+    argv: nixMissingArgv(inputs, caches),
+  })
+  refuseUnless(
+    code === 0 && !/unable to download|does not appear to be a binary cache/.test(stderr),
+    'source_unreachable',
+    () => `nix_caches: a cache cannot be read; ask the operator which hosts are allowed: ${tail()}`,
+  )
+  return readMissing(stderr)
+}
+
+async function fixedOutputs({ run }: Realising, drvPaths: readonly string[]): Promise<readonly NixFetch[]> {
+  if (drvPaths.length === 0) return []
+  const show = (name: 'new' | 'old') =>
+    run({ name: 'nix-show', network: false, argv: nixShowArgv(drvPaths, { name, recursive: false }) })
+  const newer = await show('new')
+  const shown = newer.code === 0 ? newer : await show('old')
+  const derivations = shown.code === 0 ? readDerivations(shown.stdout) : null
+  refuseUnless(derivations !== null, 'internal', () => 'nix derivation show: no list of derivations')
+  return derivations.fetches
+}
+
+/** Returns what is still missing: without the programs that would have fetched the outputs. */
+async function fetchFixed(
+  realising: Realising,
+  inputs: readonly string[],
+  fixed: readonly NixFetch[],
+): Promise<Missing> {
+  const { run, caches, say, tail } = realising
+  const argv = nixPrefetchArgv(fixed)
+  say(`${fixed.length} fixed outputs by their hash`)
+  const fetched = argv === null ? null : await run({ name: 'nix-prefetch', network: true, argv })
+  const told = tail()
+  const missing = await missingOf(realising, inputs)
+  const still = await fixedOutputs(realising, missing.build)
+  // Without an address the build itself may make it: it has no network, and Nix compares the hash.
+  const left = still.find(({ urls }) => urls.length > 0 || caches.length > 0)
+  if (left === undefined) return missing
+  const isOther = /hash mismatch/i.test(fetched?.stderr ?? '')
+  throw new BuildFailure(
+    isOther ? 'checksum_mismatch' : 'source_unreachable',
+    `nix: the fixed output ${left.name} (${left.url ?? 'without a URL'}) cannot be fetched by its hash; ${remedy}: ${told}`,
+  )
+}
+
+async function substitute({ run, caches, tail }: Realising, paths: readonly string[]): Promise<readonly NixPath[]> {
+  const { code, stderr } = await run({ name: 'nix-substitute', network: true, argv: nixSubstituteArgv(paths, caches) })
+  if (code !== 0) {
+    const isOther = /not signed by any of the keys|lacks a valid signature|hash mismatch|is incomplete|corrupt/i.test(
+      stderr,
+    )
+    const errorType = isOther ? 'checksum_mismatch' : 'source_unreachable'
+    throw new BuildFailure(errorType, `nix_caches: exit code ${code}: ${tail()}`)
+  }
+  const info = await run({ name: 'nix-path-info', network: false, argv: nixPathInfoArgv(paths) })
+  const infos = info.code === 0 ? readPathInfos(info.stdout) : null
+  refuseUnless(
+    infos?.length === paths.length,
+    'internal',
+    () => `nix path-info: not the ${paths.length} paths that were fetched: ${tail()}`,
+  )
+  return await Promise.all(infos.map(info => signedPath(info, caches)))
+}
+
+/** Nix has checked hash and signature; this finds out whose signature it is, for the provenance. */
+async function signedPath(info: PathInfo, caches: NixOptions['caches']): Promise<NixPath> {
+  const message = fingerprintOf(info)
+  const signers: string[] = []
+  for (const key of new Set(caches.map(({ publicKey }) => publicKey))) {
+    const [name = '', text = ''] = key.split(':')
+    const publicKey = fromBase64(text)
+    for (const signature of info.signatures.filter(signature => signature.startsWith(`${name}:`))) {
+      const bytes = fromBase64(signature.slice(name.length + 1))
+      if (publicKey?.length !== 32 || bytes?.length !== 64 || signers.includes(key)) continue
+      if (await defaultVerifiers.ed25519(bytes, message, publicKey, noContext)) signers.push(key)
+    }
+  }
+  const storePath = info.path.slice(info.path.lastIndexOf('/') + 1)
+  refuseUnless(
+    signers.length > 0 || info.contentAddress !== null,
+    'checksum_mismatch',
+    () => `nix_caches: ${storePath} is signed by none of the keys that the request names`,
+  )
+  return {
+    kind: 'nix-path',
+    name: storePath.replace(/^[0-9a-z]{32}-/, ''),
+    storePath,
+    narSha256: info.narSha256,
+    signers,
+    contentAddress: info.contentAddress,
+  }
+}
+
+const noContext = new Uint8Array(0)

@@ -1,0 +1,110 @@
+// Packages of a registry in package-lock.json and pnpm-lock.yaml, each with its SHA-512. Pure.
+
+import { fromBase64, toHex } from '../../base/bytes.ts'
+import { BuildFailure, refuseUnless } from '../failure.ts'
+
+/** One package file of a lock. */
+export type NpmPackage = {
+  /** The place in node_modules of package-lock.json, or NAME@VERSION of pnpm-lock.yaml. */
+  readonly key: string
+  readonly name: string
+  readonly version: string
+  /** SHA-512 of the package's file, in hexadecimal. */
+  readonly sha512: string
+  /** The package may be absent after an install. */
+  readonly isOptional: boolean
+  /** Whether its `os`, `cpu` and `libc` allow the builder. */
+  readonly isForBuilder: boolean
+  /** Keys of its dependencies, also of those that were not installed. */
+  readonly dependsOn: readonly string[]
+}
+
+export type NpmLock = {
+  readonly packages: readonly NpmPackage[]
+  /** Keys of the project's own dependencies. */
+  readonly direct: readonly string[]
+  /**
+   * The lock that the install reads: as it was parsed here, and without settings of the project.
+   */
+  readonly installLock: object
+  /** `pnpm.overrides` of the manifest that the install reads. */
+  readonly overrides: unknown
+}
+
+export const packagesMax = 50_000
+
+const namePattern = /^(?:@[A-Za-z0-9_~-][A-Za-z0-9._~-]*\/)?[A-Za-z0-9_~-][A-Za-z0-9._~-]*$/
+const versionPattern = /^\d+\.\d+\.\d+(?:-[0-9A-Za-z.-]+)?(?:\+[0-9A-Za-z.-]+)?$/
+const charsMax = 214
+
+export const isPackageName = (text: unknown): text is string =>
+  typeof text === 'string' && text.length <= charsMax && namePattern.test(text)
+
+export const isVersion = (text: unknown): text is string =>
+  typeof text === 'string' && text.length <= charsMax && versionPattern.test(text)
+
+/** Path of a package's file in every registry of npm, below the registry's address. */
+export function tarballPath({ name, version }: Pick<NpmPackage, 'name' | 'version'>): string {
+  return `${name}/-/${name.slice(name.indexOf('/') + 1)}-${version.replace(/\+.*$/, '')}.tgz`
+}
+
+/**
+ * Returns the one SHA-512 of an integrity value, in hexadecimal. Failure `source_invalid`, which
+ * names the package.
+ */
+export function sha512Of(lock: string, key: string, integrity: unknown): string {
+  const remedy = 'delete the lock and node_modules, and lock again with a current registry'
+  refuseUnless(
+    typeof integrity === 'string' && integrity !== '',
+    'source_invalid',
+    () => `${lock}: ${shown(key)} has no integrity, so nothing says which file it is; ${remedy}`,
+  )
+  const hashes = integrity.split(/\s+/).map(hash => /^sha512-([A-Za-z0-9+/]{86}==)(?:\?\S*)?$/.exec(hash)?.[1])
+  const found = [...new Set(hashes.filter(hash => hash !== undefined))]
+  const bytes = found.length === 1 ? fromBase64(found[0] ?? '') : null
+  refuseUnless(
+    bytes !== null,
+    'source_invalid',
+    () => `${lock}: the integrity of ${shown(key)} is ${shown(integrity)}, and must be one sha512; ${remedy}`,
+  )
+  return toHex(bytes)
+}
+
+export function integrityOf({ sha512 }: Pick<NpmPackage, 'sha512'>): string {
+  return `sha512-${Buffer.from(sha512, 'hex').toString('base64')}`
+}
+
+/** `os`, `cpu` and `libc` of a package, as npm reads them (docs.npmjs.com, package.json). */
+export function isForBuilder(limits: { readonly os?: unknown; readonly cpu?: unknown; readonly libc?: unknown }) {
+  return allows(limits.os, 'linux') && allows(limits.cpu, 'x64') && allows(limits.libc, 'glibc')
+}
+
+function allows(list: unknown, value: string): boolean {
+  const words = (Array.isArray(list) ? list : [list]).filter(word => typeof word === 'string' && word !== 'any')
+  if (words.includes(`!${value}`)) return false
+  const wanted = words.filter(word => !word.startsWith('!'))
+  return wanted.length === 0 || wanted.includes(value)
+}
+
+/** Whether this address is the one that a registry has for the package's file. */
+export function isRegistryAddress(address: string, pkg: Pick<NpmPackage, 'name' | 'version'>): boolean {
+  if (!URL.canParse(address)) return false
+  const { protocol, pathname } = new URL(address)
+  const path = decodeURIComponent(pathname.replaceAll(/%(?!2[fFbB]|40)/g, '%25'))
+  // Some locks keep the build metadata of a version in the file's name.
+  const whole = tarballPath(pkg).replace(/-[^/]*\.tgz$/, `-${pkg.version}.tgz`)
+  return /^https?:$/.test(protocol) && [tarballPath(pkg), whole].some(wanted => path.endsWith(`/${wanted}`))
+}
+
+export function invalidLock(lock: string, problem: string): BuildFailure {
+  return new BuildFailure('source_invalid', `${lock}: ${problem}`)
+}
+
+export function shown(text: string): string {
+  return JSON.stringify(text.slice(0, 200))
+}
+
+/** The members of these names that are there. */
+export function pick(fields: Readonly<Record<string, unknown>>, names: readonly string[]): Record<string, unknown> {
+  return Object.fromEntries(names.flatMap(name => (fields[name] === undefined ? [] : [[name, fields[name]]])))
+}

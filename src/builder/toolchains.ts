@@ -1,0 +1,19 @@
+// The toolchains of the builder, in the order in which they are preferred.
+
+import type { Toolchain as ToolchainName } from '../contract/http/build-options.ts'
+import { cargoToolchain } from './cargo/run.ts'
+import { goToolchain } from './go/run.ts'
+import { makeToolchain } from './make/run.ts'
+import { nixToolchain } from './nix/run.ts'
+import { npmToolchain, pnpmToolchain } from './node/run.ts'
+import type { Toolchain } from './toolchain.ts'
+
+export const TOOLCHAINS: Readonly<Record<ToolchainName, Toolchain>> = {
+  // Its file stands there for this service alone.
+  make: makeToolchain,
+  nix: nixToolchain,
+  cargo: cargoToolchain,
+  go: goToolchain,
+  npm: npmToolchain,
+  pnpm: pnpmToolchain,
+}

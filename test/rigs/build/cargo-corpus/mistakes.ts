@@ -1,0 +1,122 @@
+// Rows: mistakes, each with the message that names cause and remedy. Pure.
+import { answerCrate } from '../../../../scripts/rigs/build/sources.ts'
+import {
+  answer,
+  library,
+  lockOf,
+  main,
+  manifest,
+  plain,
+  printsAnswer,
+  type Row,
+  usesAnswer,
+  usesLock,
+  vendoredAnswer,
+} from './parts.ts'
+
+export const MISTAKES: readonly Row[] = [
+  {
+    what: 'a lock of a version that is yet to come',
+    files: { ...plain, 'Cargo.lock': 'version = 99\n' },
+    fails:
+      /^source_invalid: Cargo.lock needs a newer cargo than the builder has; write it with an older cargo, or pin /,
+  },
+  {
+    what: 'no lock',
+    files: { 'Cargo.toml': manifest('app'), ...main('') },
+    fails: /^lock_missing: source: Cargo.toml without Cargo.lock; run `cargo generate-lockfile` and send Cargo.lock/,
+  },
+  {
+    what: 'a crate that a service without a network cannot fetch',
+    files: { ...usesAnswer, 'Cargo.lock': usesLock },
+    fails: /^source_unreachable: packages of Cargo.lock are not in the source, .*cargo vendor/,
+  },
+  {
+    what: 'a crate with another checksum than the lock has',
+    files: { ...usesAnswer, 'Cargo.lock': usesLock.replace(answerCrate.sha256, 'ab'.repeat(32)) },
+    fetches: true,
+    fails: /^checksum_mismatch: /,
+  },
+  {
+    what: 'a vendored crate that was changed',
+    files: { ...usesAnswer, ...vendoredAnswer, 'Cargo.lock': usesLock, 'vendor/answer/src/lib.rs': '' },
+    fails:
+      /^checksum_mismatch: a vendored file is not the one that its .cargo-checksum.json lists; run `cargo vendor` again/,
+  },
+  {
+    what: 'a dependency outside of the source',
+    files: { ...plain, 'Cargo.toml': manifest('app', '[dependencies]\nb = { path = "../../b" }\n') },
+    fails: /^source_invalid: cargo cannot read a Cargo.toml of the source: /,
+  },
+  {
+    what: 'a library for Rust alone',
+    files: { 'Cargo.toml': manifest('lib'), 'Cargo.lock': lockOf({ name: 'lib' }), 'src/lib.rs': '' },
+    fails: /^no_artifacts: /,
+  },
+  {
+    what: 'a lock that does not fit its manifest',
+    files: { ...plain, 'Cargo.toml': manifest('app', '[dependencies]\nb = { path = "b" }\n'), ...library('b') },
+    fails: /^source_invalid: Cargo.lock does not match Cargo.toml; run `cargo update/,
+  },
+  {
+    what: 'a lock behind a link',
+    files: Object.fromEntries(
+      Object.entries({ ...plain, 'real.lock': plain['Cargo.lock'] ?? '' }).filter(([path]) => path !== 'Cargo.lock'),
+    ),
+    links: { 'Cargo.lock': 'real.lock' },
+    fails: /^lock_missing: source: Cargo.toml without Cargo.lock; run `cargo generate-lockfile`/,
+  },
+  {
+    what: 'a registry of the settings that is not the public one',
+    files: {
+      ...printsAnswer,
+      'Cargo.toml': manifest('uses', '[dependencies]\nanswer = { version = "0.1", registry = "mine" }\n'),
+      '.cargo/config.toml': '[registries.mine]\nindex = "sparse+https://mine.example/index/"\n',
+      'Cargo.lock': lockOf(
+        { ...answer, source: 'sparse+https://mine.example/index/' },
+        { name: 'uses', deps: ['answer'] },
+      ),
+    },
+    fetches: true,
+    fails: /^source_unreachable: a package is of a registry that only settings of cargo name, .*run `cargo vendor`/,
+  },
+  {
+    what: 'a newer compiler that a package needs',
+    files: { ...plain, 'Cargo.toml': manifest('app', '', 'edition = "2021"\nrust-version = "1.990"') },
+    fails:
+      /^source_invalid: a package needs a newer compiler than the builder has; run `cargo update -p NAME --precise/,
+  },
+  {
+    what: 'a nightly compiler that the source needs',
+    files: { ...plain, 'src/main.rs': '#![feature(never_type)]\nfn main() {}\n' },
+    fails:
+      /^build_failed: the source needs a nightly compiler, and the builder has a stable one; use features of stable/,
+  },
+  {
+    what: 'a library that the builder lacks',
+    files: {
+      ...plain,
+      'src/main.rs': '#[link(name = "none7")]\nextern "C" { fn one(); }\nfn main() { unsafe { one() } }\n',
+    },
+    fails: /^build_failed: the builder lacks a library of the system; switch on the crate's feature that compiles it/,
+  },
+  {
+    what: 'a build script that fetches',
+    files: {
+      ...plain,
+      'build.rs': 'fn main() { std::net::TcpStream::connect("host.strongroom.test:80").unwrap(); }\n',
+    },
+    fails: /^build_failed: a build script uses the network, which a build does not have; put the files that it fetches/,
+  },
+  {
+    what: 'an edition that is yet to come',
+    files: { ...usesAnswer, 'Cargo.toml': manifest('uses', '', 'edition = "2099"'), 'Cargo.lock': usesLock },
+    fails:
+      /^source_invalid: a Cargo.toml needs a newer or a nightly cargo; use an edition that the builder's cargo has/,
+  },
+  {
+    what: 'a lock with marks of a merge',
+    files: { ...plain, 'Cargo.lock': `<<<<<<< HEAD\n${plain['Cargo.lock']}=======\n>>>>>>> other\n` },
+    fails: /^source_invalid: Cargo.lock: it has marks of a merge; run `cargo generate-lockfile`/,
+  },
+]
