@@ -20,7 +20,7 @@ export type AddressesDeps = {
 }
 
 const lookMs = 60_000
-/** As the wire allows (contract/vm/enclave.ts). */
+/** As the wire allows (contract/vm/enclave.ts). No share: limits one upstream. */
 const addressesMax = 8
 
 export class Addresses {

@@ -5,10 +5,13 @@ import { toBase64Url, utf8 } from '../base/bytes.ts'
 import type { Clock } from '../base/clock.ts'
 import { Fault } from '../base/fault.ts'
 import { sweepLater } from '../base/work/sweep.ts'
+import { SHORT_PERIODS } from '../contract/key-rules.ts'
 import { type ControlSnapshot, controlMessage, documentBytesMax } from '../contract/vm/enclave.ts'
 import type { DirectoryDb } from '../store/db.ts'
 import { type ChangeMark, listGoodGatewayKeys, prepareChangeMark } from '../store/directory/gateway-key.query.ts'
+import type { GatewayKey } from '../store/directory/gateway-key.table.ts'
 import { listOrganizations } from '../store/directory/organization.query.ts'
+import type { Organization } from '../store/directory/organization.table.ts'
 import type { ControlKey } from './control-key.ts'
 
 export type ControlSourceDeps = {
@@ -29,7 +32,7 @@ export type SignedSnapshot = {
   readonly signature: Uint8Array
 }
 
-/** The last time that a Date can have (ECMA-262 section 21.4.1.1). */
+/** The last time that a Date can have (ECMA-262 section 21.4.1.1). No share: a date. */
 const revisionMax = 8_640_000_000_000_000
 /** A key that was made just now is good in the gateway so much later. */
 const lookMs = 100
@@ -92,8 +95,8 @@ export class ControlSource {
 
   #listBudgets(): ControlSnapshot['budgets'] {
     return listOrganizations(this.#deps.db)
-      .filter(({ budgetNanoUsd, budgetTokens }) => budgetNanoUsd !== null || budgetTokens !== null)
-      .map(({ id, budgetNanoUsd, budgetTokens }) => ({ organizationId: id, budgetNanoUsd, budgetTokens }))
+      .filter(row => row.budgetNanoUsd !== null || row.budgetTokens !== null || row.shortBudgets !== null)
+      .map(row => ({ organizationId: row.id, ...budgetsOf(row) }))
   }
 
   #listKeys(): ControlSnapshot['keys'] {
@@ -108,8 +111,7 @@ export class ControlSource {
       expiresAtMs: key.expiresAtMs,
       models: key.models,
       aliases: key.aliases,
-      budgetNanoUsd: key.budgetNanoUsd,
-      budgetTokens: key.budgetTokens,
+      ...keyBudgetsOf(key),
       ...(key.isClientMade ? { clientMade: true } : {}),
     }))
   }
@@ -120,6 +122,8 @@ export class ControlSource {
     this.#revision = Math.max(clock.nowMs(), this.#revision + 1)
     const head = JSON.stringify({
       ...{ revision: this.#revision, upstreamKeys, prices },
+      // Left out where no key has it, because VMs of earlier releases refuse the list too.
+      ...(this.#keys.includes('"endUserBudget":') ? { ignorable: IGNORABLE } : {}),
       // Left out where there is no fleet: VMs of earlier releases take it then.
       ...(isShared === true ? { shared: true } : {}),
     })
@@ -129,4 +133,27 @@ export class ControlSource {
     }
     return { revision: this.#revision, bytes, signature: key.sign(controlMessage(bytes)) }
   }
+}
+
+/**
+ * Members that a VM of an earlier release may leave out until it is replaced. The budgets of the key and the
+ * organization hold there in any case.
+ */
+const IGNORABLE = ['endUserBudget'] as const
+
+type Budgets = Pick<Organization, 'budgetNanoUsd' | 'budgetTokens' | 'shortBudgets'>
+
+/** By their names: VMs refuse members that a later release has put beside them in the store. */
+function budgetsOf({ budgetNanoUsd, budgetTokens, shortBudgets }: Budgets) {
+  const short = SHORT_PERIODS.flatMap(period => {
+    const budget = shortBudgets?.[period]
+    return budget === undefined ? [] : [[period, budget] as const]
+  })
+  const both = { budgetNanoUsd, budgetTokens }
+  return short.length === 0 ? both : { ...both, shortBudgets: Object.fromEntries(short) }
+}
+
+function keyBudgetsOf(key: Pick<GatewayKey, keyof Budgets>) {
+  const endUser = key.shortBudgets?.endUser
+  return { ...budgetsOf(key), ...(endUser === undefined ? {} : { endUserBudget: endUser }) }
 }

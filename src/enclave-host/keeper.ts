@@ -82,6 +82,7 @@ const retry = { minMs: 500, maxMs: 30_000 }
 const sweepMs = 2_000
 const backOffRange = { minMs: 1_000, maxMs: 300_000 }
 const goneKeptMs = 7 * 24 * 3_600_000
+/** No share: limits one response to the operator. */
 const goneShownMax = 10
 
 export class GatewayKeeper {
@@ -272,7 +273,7 @@ export class GatewayKeeper {
       const { problem = null, receiptKey = '' } = this.#sessions.get(row.vmId)?.status ?? {}
       const isOver = this.#startingAges.ageMs(row.vmId, row.createdAtMs) >= this.#deps.startMs
       if (!this.#isReady(row, serving !== undefined)) {
-        if (isOver) await this.#end(row, `it was not ready in time: ${problem ?? 'it says nothing'}`)
+        if (isOver) await this.#end(row, `it was not ready in time: ${problem ?? 'no status received'}`)
         continue
       }
       let verified: VerifiedGateway

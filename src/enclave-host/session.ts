@@ -58,7 +58,7 @@ const logLinesMax = 1_000
 const metricsCharsMax = 1_048_576
 /** As the wire allows (contract/vm/enclave.ts). */
 const problemCharsMax = 512
-/** Requests of one VM that may be open at a time. */
+/** Requests of one VM that may be open at a time. No share: between one VM and its host. */
 const wantsMax = 16
 /** An honest VM asks for one after the other. */
 const wantsPerSecondMax = 100

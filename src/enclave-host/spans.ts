@@ -33,6 +33,7 @@ const leastPauseMs = 5
 const spansPerSecondMax = 1_024
 /** At the end. */
 const restMs = 1_000
+/** No share: limits one VM when it ends. */
 const restPiecesMax = 16
 
 export class SpanFetcher {

@@ -43,7 +43,7 @@ const delayFirstS = 1
 const delayMaxS = 30
 const endWaitMs = 5_000
 const tickMs = 1_000
-/** Ended processes that are collected at one tick. */
+/** Ended processes that are collected at one tick. No share: processes of this VM. */
 const collectedMax = 1_024
 /** When memory runs out, the kernel ends others first: proc_pid_oom_score_adj(5). */
 const oomScoreAdjust = '-900'

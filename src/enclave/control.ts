@@ -12,6 +12,7 @@ import { messageOf } from '../base/fault.ts'
 import { parseJson } from '../base/json.ts'
 import { type CheckResult, checkValue } from '../contract/check.ts'
 import { type ControlKey, ControlSnapshot, controlMessage } from '../contract/vm/enclave.ts'
+import { withoutIgnorable } from '../contract/vm/ignorable.ts'
 import { type Refusal, refuse } from '../guest/wire.codec.ts'
 import { type Cost, createCost } from '../inference/metering/price.ts'
 import type { KnownGatewayKey } from '../store/directory/gateway-key.query.ts'
@@ -82,28 +83,29 @@ export class Control {
   }
 }
 
-/** Arrays and objects within each other, in the deepest snapshot, and one to spare. */
-const depthMax = 6
+/** Arrays and objects within each other: room for the ignorable members of later releases. */
+const depthMax = 16
 
 function readSnapshot(bytes: Uint8Array): CheckResult<ControlSnapshot> {
   try {
-    return checkValue(ControlSnapshot, parseJson(bytes, { depthMax }))
+    return checkValue(ControlSnapshot, withoutIgnorable(parseJson(bytes, { depthMax })))
   } catch (error) {
     return { ok: false, problem: messageOf(error) }
   }
 }
 
-const noBudget = { budgetNanoUsd: null, budgetTokens: null }
+const noBudget = { budgetNanoUsd: null, budgetTokens: null, shortBudgets: null }
 
 /** A snapshot has only keys that are good but for their end. */
 function knownOf(
-  { secretSha256, clientMade, ...key }: ControlKey,
-  { budgetNanoUsd, budgetTokens }: KnownGatewayKey['organizationBudget'],
+  { secretSha256, clientMade, shortBudgets = null, endUserBudget, ...key }: ControlKey,
+  organization: Omit<ControlSnapshot['budgets'][number], 'organizationId'>,
 ): KnownGatewayKey {
   const digest = present(fromBase64Url(secretSha256), 'the schema lets only base64url through')
   return {
     key: {
       ...key,
+      shortBudgets: endUserBudget === undefined ? shortBudgets : { ...shortBudgets, endUser: endUserBudget },
       isClientMade: clientMade === true,
       secretSha256: Buffer.from(digest),
       createdAtMs: 0,
@@ -111,7 +113,11 @@ function knownOf(
       revokedAtMs: null,
     },
     organizationStatus: 'active',
-    organizationBudget: { budgetNanoUsd, budgetTokens },
+    organizationBudget: {
+      budgetNanoUsd: organization.budgetNanoUsd,
+      budgetTokens: organization.budgetTokens,
+      shortBudgets: organization.shortBudgets ?? null,
+    },
     instanceDesired: null,
   }
 }

@@ -143,7 +143,7 @@ export class Enclave {
       case 'claim':
       case 'evidence':
       case 'receipt':
-        return refuse('bad_request', `${request.op}: this VM serves inference; nobody claims it`)
+        return refuse('bad_request', `${request.op}: this VM serves inference and cannot be claimed`)
     }
   }
 

@@ -74,7 +74,7 @@ export function evidenceOrigin({ device, launch, imageName, wants }: OriginParts
       } as const
       const evidence = completed(await wants.ask(wanted, evidenceTimeoutMs))
       if (report !== null && !equalConstantTime(report, evidence.report)) {
-        throw new Fault('attest.unavailable', 'the host has put another report in the place of the one of this VM')
+        throw new Fault('attest.unavailable', 'the host has replaced the report of this VM by another one')
       }
       return evidence
     },

@@ -11,6 +11,7 @@ import { encodeAllowlist } from '../contract/vm/allowlist.ts'
 import type { WorkloadDocument, WorkloadGpus } from '../contract/vm/workload.ts'
 import { spkiDigestOf } from '../http/pair.ts'
 import type { EvidenceOrigin } from '../inference/attestation/attester.ts'
+import type { NonceStore } from '../inference/attestation/nonces.ts'
 import type { SharedReceiptKeys } from '../inference/attestation/receipt-keys.ts'
 import { createWorkloads } from '../inference/attestation/workloads.ts'
 import { createKeyAuthenticate, keyDefaults } from '../inference/keys/authenticate.ts'
@@ -23,7 +24,6 @@ import type { GatewayServer } from '../inference/relay/serve.ts'
 import { createInferenceService, type InferenceService, workerTarget } from '../inference/service.ts'
 import type { Authenticate } from '../inference/types.ts'
 import type { BuiltInWorker } from '../inference/worker/worker.ts'
-import type { LedgerStore } from '../store/db.ts'
 import type { MonthScope } from '../store/directory/usage/usage-month.query.ts'
 import type { Control } from './control.ts'
 import type { EnclaveGpus } from './gpus.ts'
@@ -46,7 +46,7 @@ export type EnclaveGatewayDeps = {
   readonly spent: Spent
   readonly wants: Wants
   readonly origin: EvidenceOrigin
-  readonly nonces: LedgerStore
+  readonly nonces: NonceStore
   readonly startWorker: StartWorker
   readonly openGpus: (required: WorkloadGpus) => EnclaveGpus
   readonly listen: { readonly hostname: string; readonly port: number }
@@ -59,7 +59,7 @@ export type EnclaveGatewayDeps = {
   readonly onChange: () => void
 }
 
-/** As the wire allows (contract/vm/enclave.ts). */
+/** As the wire allows (contract/vm/enclave.ts). No share: limits one report to the host. */
 const reservedMax = 256
 
 export class EnclaveGateway {
@@ -236,7 +236,7 @@ export class EnclaveGateway {
       const caller = authenticate(headers)
       // The VM after it holds the budgets now.
       if (this.#isDraining && hasBudget(caller)) {
-        throw new Fault('rate_limited', 'This gateway is being replaced; connect anew.')
+        throw new Fault('rate_limited', 'This gateway is being replaced; connect again.')
       }
       this.#deps.spool.checkRoom(this.running())
       return caller

@@ -111,7 +111,7 @@ function checkFile(path: string, { name, fileBytes }: WorkloadModel): void {
   try {
     const status = statSync(path)
     if (!status.isFile()) throw refuse('it is no regular file')
-    if (status.size !== fileBytes) throw refuse(`${status.size} bytes, not ${fileBytes} as workload.json says`)
+    if (status.size !== fileBytes) throw refuse(`${status.size} bytes, not ${fileBytes} as in workload.json`)
   } catch (error) {
     if (error instanceof Fault) throw error
     throw refuse(systemErrorCode(error) ?? 'it cannot be looked at')

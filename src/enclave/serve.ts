@@ -1,7 +1,6 @@
 // Role `serve`: composes a gateway VM and serves the channel until the device fails. Effects: those of the parts.
 
 import * as fs from 'node:fs'
-import { Type } from '@sinclair/typebox'
 import { NVIDIA_ROOTS } from '../attest/nvidia/roots.ts'
 import { present } from '../base/assert.ts'
 import { fromHex, utf8 } from '../base/bytes.ts'
@@ -9,8 +8,10 @@ import { systemClock } from '../base/clock.ts'
 import { systemRandom } from '../base/ids.ts'
 import { checkedJson } from '../contract/check.ts'
 import { Closed } from '../contract/forms.ts'
+import { Type } from '../contract/type.ts'
 import { gatewayVmPort } from '../contract/vm/enclave.ts'
-import { bootIdIn, createBoxKey } from '../guest/identity.ts'
+import { bootIdIn } from '../guest/identity.ts'
+import { createBoxKey } from '../guest/keys/box-key.ts'
 import { imageNameIn, type ProgramSettings, programSettings, rootHashIn, startProgram } from '../guest/program.ts'
 import { startSandboxed } from '../host/sandbox.ts'
 import { drawReceiptKeys } from '../inference/attestation/receipt-keys.ts'
@@ -19,7 +20,7 @@ import { Spent } from '../inference/metering/spent.ts'
 import { UsageSpool } from '../inference/metering/spool.ts'
 import { readTextOrNull } from '../linux/files.ts'
 import { mountReadOnly } from '../linux/mount.ts'
-import { openStore } from '../store/db.ts'
+import { createNonceMemory } from '../store/ledger/nonce-memory.ts'
 import { Enclave } from './enclave.ts'
 import { EnclaveGateway } from './gateway.ts'
 import { EnclaveGpus, type GpusDeps, nvidiaPrograms } from './gpus.ts'
@@ -57,6 +58,7 @@ export const enclaveSettings: EnclaveSettings = {
       openModel(model, { root: '', run: programSettings.run, mountReadOnly, clock: systemClock, diskWaitMs: 10_000 }),
   },
   gpus: { driver: nvidiaPrograms(programSettings.run), roots: [NVIDIA_ROOTS] },
+  /** No share: fills only while the host accepts no row; then every request is refused. */
   usageRowsMax: 65_536,
 }
 
@@ -81,7 +83,7 @@ export async function serveEnclave(version: string, settings: EnclaveSettings): 
     },
     clock,
   })
-  const store = openStore(':memory:')
+  const nonces = createNonceMemory()
   const rootHash = rootHashIn(paths)
   const startWorker = createStartWorker({
     ...settings.worker,
@@ -116,7 +118,7 @@ export async function serveEnclave(version: string, settings: EnclaveSettings): 
         startWorker,
         openGpus: required => new EnclaveGpus(required, { ...settings.gpus, clock, random: systemRandom }),
         clock,
-        nonces: store.ledger,
+        nonces,
         listen: settings.listen,
         executableDigest,
         // From the kernel, because the runtime's own argv names paths inside the executable.

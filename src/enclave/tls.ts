@@ -2,8 +2,7 @@
 //
 // A certificate authority can certify another key, too. The gateway's receipt names this key and so binds it.
 
-import { webcrypto } from 'node:crypto'
-import { loadX509 } from '../attest/x509/runtime.ts'
+import { generateKeyPairSync } from 'node:crypto'
 import { toBase64Url } from '../base/bytes.ts'
 import { type Clock, iso, pause } from '../base/clock.ts'
 import { Fault } from '../base/fault.ts'
@@ -29,7 +28,6 @@ export type EnclaveTlsDeps = {
   readonly log: Logger
 }
 
-const algorithm = { name: 'ECDSA', namedCurve: 'P-256', hash: 'SHA-256' } as const
 /** The host asks an authority, perhaps one of the operator's. */
 const askTimeoutMs = 60_000
 const retryMs = 5_000
@@ -37,14 +35,14 @@ const checkIntervalMs = 3_600_000
 
 export class EnclaveTls implements ServedTls {
   readonly #deps: EnclaveTlsDeps
-  readonly #key: Key
+  readonly #key: string
   readonly #listeners: (() => void)[] = []
   #held: Certified
   /** Stamp of the host's newest certificates; null: it has named none. */
   #newestStamp: string | null = null
   #news = new AbortController()
 
-  private constructor(key: Key, held: Certified, deps: EnclaveTlsDeps) {
+  private constructor(key: string, held: Certified, deps: EnclaveTlsDeps) {
     this.#deps = deps
     this.#key = key
     this.#held = held
@@ -52,13 +50,13 @@ export class EnclaveTls implements ServedTls {
 
   /** A new key, certified; asks until it is. Rejects when the signal is aborted. */
   static async open(deps: EnclaveTlsDeps, signal: AbortSignal): Promise<EnclaveTls> {
-    const key = await newKey()
+    const key = newKey()
     for (;;) {
       signal.throwIfAborted()
       try {
         return new EnclaveTls(key, await certified(deps, key, []), deps)
       } catch (error) {
-        deps.log.warn('there is no certificate yet; the host is asked again', { error, retryMs })
+        deps.log.warn('there is no certificate yet; requesting one from the host again', { error, retryMs })
         await pause(deps.clock, retryMs, signal)
       }
     }
@@ -122,28 +120,17 @@ export class EnclaveTls implements ServedTls {
 
 type Certified = Omit<CertificateAnswer, 'clients'> & { readonly pair: TlsPair }
 
-type Key = {
-  /** PEM. */
-  readonly pem: string
-  /** A certificate request for one name, or for no name; base64url. */
-  readonly request: (name: string | null) => Promise<string>
-}
-
-async function newKey(): Promise<Key> {
-  const x509 = await loadX509()
-  const keys = await webcrypto.subtle.generateKey(algorithm, true, ['sign', 'verify'])
-  const pkcs8 = await webcrypto.subtle.exportKey('pkcs8', keys.privateKey)
-  return {
-    pem: `${x509.PemConverter.encode(pkcs8, 'PRIVATE KEY')}\n`,
-    request: async name => toBase64Url(await certificateRequest(name, keys)),
-  }
+/** A private P-256 key as PKCS #8, PEM. */
+function newKey(): string {
+  const { privateKey } = generateKeyPairSync('ec', { namedCurve: 'P-256' })
+  return privateKey.export({ format: 'pem', type: 'pkcs8' }).toString()
 }
 
 /**
  * `names`: those for which the host is known to want requests. Fault attest.unavailable: no answer, or certificates
  * that are not for this key or not for now.
  */
-async function certified(deps: EnclaveTlsDeps, key: Key, names: readonly string[]): Promise<Certified> {
+async function certified(deps: EnclaveTlsDeps, key: string, names: readonly string[]): Promise<Certified> {
   const first = await ask(deps, key, names)
   if (first.requests.join() === names.join()) return first
   try {
@@ -155,14 +142,15 @@ async function certified(deps: EnclaveTlsDeps, key: Key, names: readonly string[
   }
 }
 
-async function ask({ wants, clock }: EnclaveTlsDeps, key: Key, names: readonly string[]): Promise<Certified> {
-  const requests = await Promise.all(names.map(async name => ({ name, csr: await key.request(name) })))
-  const csr = await key.request(null)
+async function ask({ wants, clock }: EnclaveTlsDeps, key: string, names: readonly string[]): Promise<Certified> {
+  const requestOf = (name: string | null) => toBase64Url(certificateRequest(name, key))
+  const requests = names.map(name => ({ name, csr: requestOf(name) }))
+  const csr = requestOf(null)
   const more = requests.length === 0 ? {} : { requests }
   const want = { kind: 'certificate', csr, byName: true, follows: true, ...more } as const
   const { clients, ...answer } = (await wants.ask(want, askTimeoutMs)) as CertificateAnswer
   const usable = (cert: string, whose: string): TlsPair => {
-    const verdict = readPair(cert, key.pem)
+    const verdict = readPair(cert, key)
     const problem = verdict.ok ? whyUntimely(verdict.pair, clock.nowMs()) : verdict.reason
     if (verdict.ok && problem === null) return verdict.pair
     throw new Fault('attest.unavailable', `certificate for ${whose}: ${problem}`)

@@ -16,7 +16,7 @@ type Open = {
   readonly reject: (error: unknown) => void
 }
 
-/** As the wire allows (contract/vm/enclave.ts). */
+/** As the wire allows (contract/vm/enclave.ts). No share: between this VM and its host. */
 const wantsMax = 16
 
 export class Wants {
@@ -32,7 +32,8 @@ export class Wants {
 
   /** Resolves with the host's answer, unchecked. Fault attest.unavailable: no answer in time, or too many open. */
   async ask(wanted: NewWant, timeoutMs: number): Promise<unknown> {
-    if (this.#open.size >= wantsMax) throw new Fault('attest.unavailable', `${wantsMax} wants are open already`)
+    if (this.#open.size >= wantsMax)
+      throw new Fault('attest.unavailable', `${wantsMax} requests to the host are open already`)
     this.#count += 1
     const id = `w${this.#count}`
     const { promise, resolve, reject } = Promise.withResolvers<unknown>()

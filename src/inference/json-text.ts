@@ -30,7 +30,7 @@ export function parseJsonText(text: string, limits: JsonLimits): unknown {
 /** The value, and its text with U+FFFD for each half of a surrogate pair. Fault invalid_request. */
 export function readJsonText(given: string, limits: JsonLimits): { readonly text: string; readonly value: unknown } {
   checkEscapes(given, limits)
-  const text = replaceHalfPairs(given)
+  const text = replaceLoneSurrogates(given)
   const nameCount = checkBounds(text, limits)
   let value: unknown
   try {
@@ -105,7 +105,7 @@ function isNested(value: unknown): value is Readonly<Record<string, unknown>> {
 const replacement = 'fffd'
 
 /** Returns the JSON with U+FFFD for each half of a pair. In text from UTF-8 only an escape can make one. */
-export function replaceHalfPairs(json: string): string {
+export function replaceLoneSurrogates(json: string): string {
   if (!/\\u[dD]/.test(json)) return json
   let replaced: Buffer | null = null
   let escapeChars = 2

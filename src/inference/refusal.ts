@@ -2,7 +2,7 @@
 //
 // Engines quote prompts in their errors, and llama-server quotes answers that it cannot parse. So a client
 // gets a sentence of the table, with whole numbers at most. The log, which the host of a VM reads, gets the
-// row's name, a type out of a list, and lengths.
+// row's name, a type, code and field out of lists, and lengths.
 
 import { Fault } from '../base/fault.ts'
 import { BusyFault, UpstreamFault } from './failure.ts'
@@ -57,6 +57,18 @@ export const REFUSALS = {
     fixedBy: 'operator',
     message: "The model's chat template failed on these messages. Reorder them, or contact the operator.",
   },
+  /** llama-server ("Only one completion choice is allowed"), vLLM with temperature 0. */
+  choices_not_taken: {
+    pattern: /only one completion choice is allowed|^n must be 1\b/i,
+    fixedBy: 'client',
+    message: 'This model gives one choice per request of this kind. Leave out n.',
+  },
+  /** llama-server, for tools in a stream. */
+  logprobs_not_taken: {
+    pattern: /^logprobs is not supported/i,
+    fixedBy: 'client',
+    message: 'This model gives no log probabilities with tools in a stream. Leave out logprobs, tools or stream.',
+  },
   /** PyTorch of vLLM and SGLang, GGML of llama-server; a message of a 400 may quote such words. */
   out_of_memory: {
     pattern:
@@ -81,6 +93,11 @@ const ROWS = Object.entries(REFUSALS) as [RefusalName, RefusalRow][]
 
 /** Longest part of a message that is searched. */
 const searchedCharsMax = 8_192
+/**
+ * The same for a failure of the engine. Engines begin with the reason and may quote the client's text behind it, where
+ * a pattern would turn the failure into a refusal, without a second upstream.
+ */
+const failureCharsMax = 512
 /** A model takes minutes to load. */
 const loadingRetryS = 10
 
@@ -91,6 +108,18 @@ const TYPES: readonly unknown[] = [
   ...['unavailable_error', 'not_found_error', 'permission_error', 'authentication_error'],
 ]
 
+/** Codes of errors that name a kind. */
+const CODES: readonly unknown[] = [
+  ...['context_length_exceeded', 'invalid_request_error', 'invalid_value', 'unsupported_parameter'],
+  ...['unsupported_value', 'missing_required_parameter', 'model_not_found', 'rate_limit_exceeded', 'server_error'],
+]
+/** Fields of requests that engines name. The path behind them may have names of the client's. */
+const PARAMS: readonly unknown[] = [
+  ...['messages', 'prompt', 'input', 'tools', 'tool_choice', 'response_format', 'structured_outputs', 'n', 'stop'],
+  ...['max_tokens', 'max_completion_tokens', 'temperature', 'top_p', 'top_k', 'logprobs', 'top_logprobs'],
+  ...['reasoning_effort', 'chat_template_kwargs', 'model', 'stream', 'stream_options', 'logit_bias', 'seed'],
+]
+
 /** Safe for the log: the cause of the Fault that a refusal becomes. */
 export class EngineRefusal {
   readonly reason: RefusalName | 'unknown'
@@ -98,20 +127,30 @@ export class EngineRefusal {
   /** Status of the engine's response. */
   readonly status: number
   readonly type: string | null
+  readonly code: string | number | null
+  /** First name of the path of a field. */
+  readonly param: string | null
   /** Length of the engine's message. */
   readonly chars: number
 
   constructor(
     reason: RefusalName | null,
-    { type }: JsonObject,
+    { type, code, param }: JsonObject,
     sizes: { readonly status: number; readonly chars: number },
   ) {
     this.reason = reason ?? 'unknown'
     this.fixedBy = reason === null ? null : REFUSALS[reason].fixedBy
     this.status = sizes.status
     this.type = TYPES.includes(type) ? String(type) : null
+    this.code = isStatus(code) ? code : CODES.includes(code) ? String(code) : null
+    const [field] = typeof param === 'string' ? param.split(/[.[]/, 1) : []
+    this.param = PARAMS.includes(field) ? String(field) : null
     this.chars = sizes.chars
   }
+}
+
+function isStatus(code: unknown): code is number {
+  return typeof code === 'number' && Number.isInteger(code) && code >= 100 && code < 600
 }
 
 /** Null for a failure that is no refusal of an engine. */
@@ -141,7 +180,7 @@ export function reportedFault(document: JsonObject): Fault {
 }
 
 function nameOf(message: string, status: number): RefusalName | null {
-  const searched = message.slice(0, searchedCharsMax)
+  const searched = message.slice(0, status < 500 ? searchedCharsMax : failureCharsMax)
   const row = ROWS.find(([, { pattern, statusMin = 0 }]) => status >= statusMin && pattern.test(searched))
   return row?.[0] ?? null
 }

@@ -9,10 +9,9 @@ import { untilDone } from '../base/work/sweep.ts'
 import type { TraceSpan } from '../contract/vm/span.ts'
 import { type GatewaySettings, keptReceiptsDefault } from '../contract/vm/workload.ts'
 import { createPublicLimiter } from '../http/public-rate.ts'
-import type { LedgerStore } from '../store/db.ts'
 import { createAttester, type EvidenceOrigin, type GpuSource } from './attestation/attester.ts'
 import { createAttestationEndpoint } from './attestation/endpoint.ts'
-import { createNonceLedger, nonceGapMs } from './attestation/nonces.ts'
+import { createNonceLedger, type NonceStore, nonceGapMs } from './attestation/nonces.ts'
 import type { SharedReceiptKeys } from './attestation/receipt-keys.ts'
 import { createResponseSealer } from './attestation/response-sealer.ts'
 import { startSigning } from './attestation/signing.ts'
@@ -50,7 +49,7 @@ export type InferenceServiceDeps = Runtime & {
   /** Current prices. */
   readonly cost: () => Cost
   /** Where used nonces are kept. */
-  readonly nonces: LedgerStore
+  readonly nonces: NonceStore
   /** Whether the wall clock is believed; null: nonces end with this VM. */
   readonly mayDelete: (() => boolean) | null
   readonly workloads: Pick<Workloads, 'describe'>
@@ -88,6 +87,7 @@ export type InferenceService = {
   readonly close: () => void
 }
 
+/** Share: networks with the fewest requests go first, those with the most are refused. */
 const attestationCallersMax = 64
 const attestationTimeoutMs = 30_000
 

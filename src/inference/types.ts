@@ -1,10 +1,16 @@
 // Interfaces that several parts of the gateway share, narrow because it runs on a host and in a measured VM. Types
 // only.
 
-import type { KeyMaker, KeyRules } from '../contract/key-rules.ts'
+import type { EndUserBudget, KeyMaker, KeyRules, ShortPeriod } from '../contract/key-rules.ts'
 
 /** Operation of a client's request. */
-export type Operation = CompletionOperation | 'responses' | 'compact' | 'messages' | 'count_tokens' | 'embeddings'
+export type Operation = CompletionOperation | 'responses' | 'compact' | 'messages' | CountOperation | PooledOperation
+
+/** Operations whose models score or embed inputs and generate nothing. */
+export type PooledOperation = 'embeddings' | 'rerank'
+
+/** Operations that count the tokens of a prompt and ask no upstream. */
+export type CountOperation = 'count_tokens' | 'input_tokens'
 
 /** Operation of an upstream's request. */
 export type CompletionOperation = 'chat' | 'text_completion'
@@ -21,10 +27,15 @@ export type Caller = {
   readonly tokensPerMinute: number
   readonly concurrencyMax: number
   readonly rules: KeyRules
-  readonly budgets: { readonly key: Budget; readonly organization: Budget }
+  readonly budgets: BudgetPair & { readonly short?: readonly ShortBudgetPair[]; readonly endUser?: EndUserBudget }
 }
 
-/** Budget of one calendar month (UTC). Null: unbounded. */
+type BudgetPair = { readonly key: Budget; readonly organization: Budget }
+
+/** Budgets of a period that is shorter than a month. */
+export type ShortBudgetPair = BudgetPair & { readonly kind: ShortPeriod }
+
+/** Budget of one period (UTC), a calendar month where nothing else is said. Null: unbounded. */
 export type Budget = { readonly nanoUsd: number | null; readonly tokens: number | null }
 
 /**

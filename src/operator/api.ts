@@ -142,7 +142,7 @@ function adminApp(deps: AdminDeps, recording: Recording) {
       .onBeforeHandle(({ request, params, query }) => {
         const pending = asked.get(request)
         if (pending?.command === null || pending?.command === undefined)
-          throw new Fault('internal', 'nobody admitted the request')
+          throw new Fault('internal', 'the request was not admitted')
         pending.command = { ...pending.command, arguments: argumentsOf([params, query, pending.body]) }
         if (pending.isChange) pending.seq = audit.begin(pending.command)
       })
@@ -200,7 +200,7 @@ function argumentsOf(parts: readonly unknown[]): Record<string, unknown> {
 
 /** Anything thrown in a handler, as a fault. */
 function toFault(error: unknown, request: Request): Fault {
-  const stored = storageFault(error, `nothing was changed: the database says: ${messageOf(error)}`)
+  const stored = storageFault(error, `nothing was changed; error of the database: ${messageOf(error)}`)
   if (stored !== null) return stored
   if (error instanceof Fault) return error
   // Elysia wraps what `parse` throws.

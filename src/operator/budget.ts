@@ -1,25 +1,74 @@
 // Budgets of keys and organizations, between the admin interface and the store. Effects: asks the directory of a fleet.
 
+import type { Static } from '@sinclair/typebox'
+import { type AdminBudgetSet, type AdminKeyBudgetSet, endUsersDefault } from '../contract/admin/key-terms.ts'
 import { nanoUsdOf, nanoUsdText } from '../contract/http/usd.ts'
+import { SHORT_PERIODS, type ShortPeriod } from '../contract/key-rules.ts'
 import type { FleetAdmin, HeldAsked } from '../fleet/hosts/fleet-admin.ts'
 import type { GatewayKeyTerms } from '../store/directory/gateway-key.query.ts'
+import type { Organization } from '../store/directory/organization.table.ts'
+import { monthOf, shortPeriodOf } from '../store/directory/usage/periods.ts'
 import type { MonthSum } from '../store/directory/usage/usage-month.query.ts'
 
-type AskedBudget = { readonly budget_usd?: string | null; readonly budget_tokens?: number | null }
-type BudgetTerms = Pick<GatewayKeyTerms, 'budgetNanoUsd' | 'budgetTokens'>
+type AskedBudget = Static<typeof AdminBudgetSet>
+type BudgetTerms = Pick<Organization, 'budgetNanoUsd' | 'budgetTokens' | 'shortBudgets'>
+type KeyBudgetTerms = Pick<GatewayKeyTerms, keyof BudgetTerms>
 
 /** A field left out stays as it is; null removes the budget. */
-export function budgetTerms({ budget_usd: usd, budget_tokens: tokens }: AskedBudget, before: BudgetTerms): BudgetTerms {
+export function budgetTerms(asked: AskedBudget, before: BudgetTerms): BudgetTerms {
+  const short = SHORT_PERIODS.flatMap(kind => {
+    const known = before.shortBudgets?.[kind] ?? { nanoUsd: null, tokens: null }
+    const nanoUsd = nanoUsdAsked(asked[`budget_${kind}_usd`], known.nanoUsd)
+    const tokens = kept(asked[`budget_${kind}_tokens`], known.tokens)
+    return nanoUsd === null && tokens === null ? [] : [[kind, { nanoUsd, tokens }] as const]
+  })
   return {
-    budgetNanoUsd: usd === undefined ? before.budgetNanoUsd : usd === null ? null : nanoUsdOf(usd),
-    budgetTokens: tokens === undefined ? before.budgetTokens : tokens,
+    budgetNanoUsd: nanoUsdAsked(asked.budget_usd, before.budgetNanoUsd),
+    budgetTokens: kept(asked.budget_tokens, before.budgetTokens),
+    shortBudgets: short.length === 0 ? null : Object.fromEntries(short),
   }
 }
 
-/** `held`: by hosts of the fleet; null: it is not known; left out: there is no fleet. */
-export function budgetView({ budgetNanoUsd, budgetTokens }: BudgetTerms, sum: MonthSum, held?: Held | null) {
+/** As `budgetTerms`, with the budget of each end user, which is replaced as a whole. */
+export function keyBudgetTerms(asked: Static<typeof AdminKeyBudgetSet>, before: KeyBudgetTerms): KeyBudgetTerms {
+  const terms = budgetTerms(asked, before)
+  const { user_budget: user } = asked
+  const set = user == null ? null : endUserBudget(user)
+  const endUser = user === undefined ? before.shortBudgets?.endUser : (set ?? undefined)
+  return endUser === undefined ? terms : { ...terms, shortBudgets: { ...terms.shortBudgets, endUser } }
+}
+
+function endUserBudget({ usd, period, users_max: usersMax = endUsersDefault, required = false }: UserBudget) {
+  return { period, nanoUsd: nanoUsdOf(usd), usersMax, isRequired: required }
+}
+
+/** The budget of each end user as the admin interface shows it; empty if the key has none. */
+export function userBudgetView({ shortBudgets }: Pick<KeyBudgetTerms, 'shortBudgets'>): { user_budget?: UserBudget } {
+  if (shortBudgets?.endUser === undefined) return {}
+  const { period, nanoUsd, usersMax, isRequired } = shortBudgets.endUser
+  return { user_budget: { usd: nanoUsdText(BigInt(nanoUsd)), period, users_max: usersMax, required: isRequired } }
+}
+
+type UserBudget = NonNullable<Static<typeof AdminKeyBudgetSet>['user_budget']>
+
+function nanoUsdAsked(usd: string | null | undefined, before: number | null): number | null {
+  return usd === undefined || usd === null ? kept(usd, before) : nanoUsdOf(usd)
+}
+
+function kept<Value>(value: Value | undefined, before: Value): Value {
+  return value === undefined ? before : value
+}
+
+/** `sumOf`: usage in a period. `held`: by hosts of the fleet; null: it is not known; left out: there is no fleet. */
+export function budgetView(
+  terms: BudgetTerms,
+  { nowMs, sumOf }: { readonly nowMs: number; readonly sumOf: (period: string) => MonthSum },
+  held?: Held | null,
+) {
+  const { budgetNanoUsd, budgetTokens } = terms
+  const sum = sumOf(monthOf(nowMs))
   return {
-    budget_usd: budgetNanoUsd === null ? null : nanoUsdText(BigInt(budgetNanoUsd)),
+    budget_usd: usdOrNull(budgetNanoUsd),
     budget_tokens: budgetTokens,
     month_cost_usd: nanoUsdText(BigInt(sum.costNanoUsd)),
     month_tokens: sum.promptTokens + sum.completionTokens,
@@ -29,7 +78,27 @@ export function budgetView({ budgetNanoUsd, budgetTokens }: BudgetTerms, sum: Mo
           month_held_usd: held === null || budgetNanoUsd === null ? null : nanoUsdText(BigInt(held.nanoUsd)),
           month_held_tokens: held === null || budgetTokens === null ? null : held.tokens,
         }),
+    ...shortView(terms, kind => sumOf(shortPeriodOf(kind, nowMs))),
   }
+}
+
+function shortView({ shortBudgets }: BudgetTerms, sumOf: (kind: ShortPeriod) => MonthSum) {
+  const fields = SHORT_PERIODS.flatMap((kind): [string, string | number | null][] => {
+    const budget = shortBudgets?.[kind]
+    if (budget === undefined) return []
+    const sum = sumOf(kind)
+    return [
+      [`budget_${kind}_usd`, usdOrNull(budget.nanoUsd)],
+      [`budget_${kind}_tokens`, budget.tokens],
+      [`${kind}_cost_usd`, nanoUsdText(BigInt(sum.costNanoUsd))],
+      [`${kind}_tokens`, sum.promptTokens + sum.completionTokens],
+    ]
+  })
+  return Object.fromEntries(fields)
+}
+
+function usdOrNull(nanoUsd: number | null): string | null {
+  return nanoUsd === null ? null : nanoUsdText(BigInt(nanoUsd))
 }
 
 type Held = { readonly nanoUsd: number; readonly tokens: number }

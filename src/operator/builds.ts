@@ -7,6 +7,7 @@ import { present } from '../base/assert.ts'
 import { iso, isoOrNull } from '../base/clock.ts'
 import { Fault } from '../base/fault.ts'
 import { AdminBuild, AdminBuildList, buildListMax, Slug } from '../contract/admin/admin.ts'
+import { optionText } from '../contract/http/option-words.ts'
 import { buildById, LIVING_STATES, listBuilds } from '../store/directory/build.query.ts'
 import type { Build } from '../store/directory/build.table.ts'
 import { organizationById } from '../store/directory/organization.query.ts'
@@ -129,6 +130,7 @@ function buildView(deps: BuildsDeps, build: Build): AdminBuild {
     },
     project_dir: build.projectDir,
     toolchain: build.toolchain,
+    options: optionText(build.options),
     reproduce: build.reproduce,
     network: build.network,
     measurement: build.measurement,

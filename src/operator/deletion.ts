@@ -17,7 +17,7 @@ import { waitsFor } from './removal.ts'
 
 type DeletionDeps = Pick<AdminDeps, 'store' | 'clock' | 'log' | 'gateway' | 'removeOrganization'>
 
-/** Names in a message; the plan has them all. */
+/** Names in a message; the plan has them all. No share: limits one message. */
 const shownCountMax = 5
 
 export function deletionRoutes(deps: DeletionDeps) {

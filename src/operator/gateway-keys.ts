@@ -14,6 +14,7 @@ import {
   AdminGatewayKeySet,
 } from '../contract/admin/admin.ts'
 import type { KeyRegistration } from '../contract/admin/key-registration.ts'
+import { nanoUsdText } from '../contract/http/usd.ts'
 import { type KeyMaker, type KeyRules, type OfferedModels, rulesProblem } from '../contract/key-rules.ts'
 import { documentBytesMax } from '../contract/vm/enclave.ts'
 import { mintUnused } from '../http/bearer.ts'
@@ -29,9 +30,10 @@ import {
 } from '../store/directory/gateway-key.query.ts'
 import type { GatewayKey } from '../store/directory/gateway-key.table.ts'
 import { organizationById } from '../store/directory/organization.query.ts'
-import { monthOf, noUsage, prepareMonthSum } from '../store/directory/usage/usage-month.query.ts'
+import { monthOf } from '../store/directory/usage/periods.ts'
+import { prepareMonthSum } from '../store/directory/usage/usage-month.query.ts'
 import { noteEvent } from '../store/ledger/event.query.ts'
-import { budgetTerms, budgetView, heldBy } from './budget.ts'
+import { budgetView, heldBy, keyBudgetTerms, userBudgetView } from './budget.ts'
 import type { AdminDeps, ReadBody } from './deps.ts'
 import { putInForce } from './in-force.ts'
 import { byPrefix, prefixTaken, readRegistrationBody, registrationOf } from './keys.ts'
@@ -124,7 +126,7 @@ async function create(
     ...terms,
     models: row.models,
     aliases: row.aliases,
-    budget_usd: budgetView(row, noUsage).budget_usd,
+    budget_usd: row.budgetNanoUsd === null ? null : nanoUsdText(BigInt(row.budgetNanoUsd)),
     budget_tokens: row.budgetTokens,
     key: chosen.key,
     prefix: row.prefix,
@@ -162,7 +164,7 @@ async function insertChosen<Chosen extends KeyRegistration>(
 ): Promise<{ readonly chosen: Chosen; readonly row: GatewayKey }> {
   const nowMs = clock.nowMs()
   const rules = checkedRules({ models: terms.models ?? null, aliases: terms.aliases ?? null }, offeredModels)
-  const budget = budgetTerms(terms, { budgetNanoUsd: null, budgetTokens: null })
+  const budget = keyBudgetTerms(terms, { budgetNanoUsd: null, budgetTokens: null, shortBudgets: null })
   const inserted = await store.directory.change(tx => {
     const { id: organizationId } = presentOrganization(tx, slug)
     const expiresAtMs = terms.expires_at === null ? null : parseExpiry(terms.expires_at, nowMs)
@@ -231,7 +233,7 @@ function changedTerms(before: GatewayKey, { asked, nowMs, offered }: TermsAsked)
       { models: kept(asked.models, before.models), aliases: kept(asked.aliases, before.aliases) },
       offered,
     ),
-    ...budgetTerms(asked, before),
+    ...keyBudgetTerms(asked, before),
   }
 }
 
@@ -294,7 +296,12 @@ function gatewayKeyView(key: GatewayKey, { slug, nowMs, monthSum, held }: ViewPa
     concurrency_max: key.concurrencyMax,
     models: key.models,
     aliases: key.aliases,
-    ...budgetView(key, monthSum({ organizationId, keyPrefix, month: monthOf(nowMs) }), held(organizationId, keyPrefix)),
+    ...budgetView(
+      key,
+      { nowMs, sumOf: month => monthSum({ organizationId, keyPrefix, month }) },
+      held(organizationId, keyPrefix),
+    ),
+    ...userBudgetView(key),
     expires_at: isoOrNull(key.expiresAtMs),
     created_at: iso(key.createdAtMs),
     last_used_at: isoOrNull(key.lastUsedAtMs),

@@ -56,7 +56,7 @@ function show(gateway: PlacedGatewayControl): AdminGateways {
 /** Fault conflict: no VM serves. */
 function update(gateway: GatewayVmControl): AdminGateways {
   if (!gateway.replace()) {
-    throw new Fault('conflict', 'no gateway VM serves that could be replaced; `strongroom inference show` says why')
+    throw new Fault('conflict', 'no serving gateway VM can be replaced; `strongroom inference show` has the reason')
   }
   return show(gateway)
 }

@@ -24,7 +24,8 @@ import {
   setOrganizationStatus,
 } from '../store/directory/organization.query.ts'
 import type { Organization } from '../store/directory/organization.table.ts'
-import { monthOf, prepareMonthSum } from '../store/directory/usage/usage-month.query.ts'
+import { monthOf } from '../store/directory/usage/periods.ts'
+import { prepareMonthSum } from '../store/directory/usage/usage-month.query.ts'
 import { noteEvent } from '../store/ledger/event.query.ts'
 import { budgetTerms, budgetView, type HeldOf, heldBy } from './budget.ts'
 import type { AdminDeps, ReadBody } from './deps.ts'
@@ -152,7 +153,8 @@ async function setBudget(
   const { organization, isChanged } = await store.directory.change(tx => {
     const before = presentOrganization(tx, slug)
     const budget = budgetTerms(asked, before)
-    const isChanged = budget.budgetNanoUsd !== before.budgetNanoUsd || budget.budgetTokens !== before.budgetTokens
+    const { budgetNanoUsd, budgetTokens, shortBudgets } = before
+    const isChanged = JSON.stringify(budget) !== JSON.stringify({ budgetNanoUsd, budgetTokens, shortBudgets })
     if (isChanged) setOrganizationBudget(tx, slug, budget)
     return { organization: organizationBySlug(tx, slug), isChanged }
   })
@@ -167,14 +169,15 @@ async function setBudget(
 type Viewed = { readonly nowMs: number; readonly held: HeldOf }
 
 function organizationView(db: DirectoryDb, organization: Organization, { nowMs, held }: Viewed): AdminOrganization {
-  const sum = prepareMonthSum(db)({ organizationId: organization.id, keyPrefix: '', month: monthOf(nowMs) })
+  const monthSum = prepareMonthSum(db)
+  const sumOf = (month: string) => monthSum({ organizationId: organization.id, keyPrefix: '', month })
   return {
     slug: organization.slug,
     status: stateOf(organization),
     created_at: iso(organization.createdAtMs),
     instances_living: organization.livingCount,
     keys_active: listKeys(db, organization.id).filter(key => key.revokedAtMs === null).length,
-    ...budgetView(organization, sum, held(organization.id)),
+    ...budgetView(organization, { nowMs, sumOf }, held(organization.id)),
   }
 }
 

@@ -60,6 +60,8 @@ export type StatusDeps = {
   readonly clockGuard: Pick<ClockGuard, 'view' | 'certainMs'>
   readonly transparency: WatchedLog
   readonly backups: () => AdminStatus['backups']
+  /** Budgets that are nearly spent. */
+  readonly budgetsNear: () => NonNullable<AdminStatus['budgets_near']>
   /** This host's part in its fleet; null: it is in none. */
   readonly fleetStatus: (() => NonNullable<AdminStatus['fleet']>) | null
   /** Known obstacles between clients and the services. */
@@ -129,6 +131,7 @@ export function createStatus(deps: StatusDeps): () => AdminStatus {
       names: deps.names === null ? null : deps.names(),
       log: unlessDamaged(() => logSummary(deps.transparency, deps.clock.nowMs()), null),
       backups: deps.backups(),
+      budgets_near: deps.budgetsNear(),
       fleet: deps.fleetStatus === null ? null : deps.fleetStatus(),
     }
     // Last: the reads above may be the first to meet the damage.

@@ -9,7 +9,10 @@ import { syncDirectory, syncFile } from '../linux/files.ts'
 
 export type DatabaseCopy = { readonly path: string; readonly schema: number }
 
-/** Each may be as large as the database. */
+/**
+ * Each may be as large as the database.
+ * No share: copies of the whole database; the oldest is deleted.
+ */
 const copiesMax = 3
 /** For the migration itself, which may write a table anew. */
 const roomFactor = 2

@@ -26,6 +26,10 @@ import { copyProgress } from './migrations/0033-copy-progress.ts'
 import { recordCounts } from './migrations/0034-record-counts.ts'
 import { usageSums } from './migrations/0035-usage-sums.ts'
 import { clientMadeKeys } from './migrations/0036-client-made-keys.ts'
+import { shortBudgets } from './migrations/0037-short-budgets.ts'
+import { buildNix } from './migrations/0038-build-nix.ts'
+import { buildOptions } from './migrations/0039-build-options.ts'
+import { buildWaivers } from './migrations/0040-build-waivers.ts'
 import { initial } from './migrations/initial.ts'
 import { keepPrepared } from './prepared.ts'
 import { quickCheck } from './quick-check.ts'
@@ -116,6 +120,10 @@ export const MIGRATIONS: Migrations = {
     recordCounts,
     usageSums,
     clientMadeKeys,
+    shortBudgets,
+    buildNix,
+    buildOptions,
+    buildWaivers,
   ],
 }
 
@@ -304,7 +312,7 @@ function stepsFrom(version: number, path: string, migrations: Migrations): reado
   if (version > newest) {
     throw new Fault(
       'store.newer',
-      `database ${path} has schema ${version}, this executable knows up to ${newest}; nothing was changed${wayBack(path, newest)}`,
+      `database ${path} has schema ${version}, this executable supports up to ${newest}; nothing was changed${wayBack(path, newest)}`,
     )
   }
   if (version < oldest) {

@@ -4,7 +4,10 @@
 
 import type { Database } from 'bun:sqlite'
 
-/** Texts with a list of values differ in its length, so there is no end to them. */
+/**
+ * Texts with a list of values differ in its length, so there is no end to them.
+ * No share: the least recently used statement is prepared again.
+ */
 const statementCountMax = 512
 
 type Prepare = Database['prepare']

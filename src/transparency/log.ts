@@ -68,7 +68,10 @@ export type TransparencyLogDeps = {
 
 export type LogFailure = { readonly atMs: number; readonly reason: string }
 
-/** Beyond it nothing is appended, and what would have to be in the log is not served. */
+/**
+ * Beyond it nothing is appended, and what would have to be in the log is not served.
+ * Share: builds make it grow, and `builds.per_day_max` limits those of one organization.
+ */
 export const logEntriesMax = 2 ** 24
 
 const originName = 'log_origin'
@@ -312,7 +315,7 @@ export class TransparencyLog {
     const detail = { origin, former: former?.origin ?? null, size: former?.size ?? null }
     onEvent('log.begun', detail)
     if (former === null) log.info('the transparency log begins', detail)
-    else log.warn('the transparency log begins anew: the database is older than what was served', detail)
+    else log.warn('the transparency log starts again: the database is older than what was served', detail)
   }
 
   /** The head in its file, and what may be shown, where a crash or a failure came between. */
@@ -366,6 +369,7 @@ async function newestCosignature(note: Note, witness: NoteKey, untilMs: number):
   return newest?.line ?? null
 }
 
+/** No share: limits one note. */
 const signaturesOfWitnessMax = 4
 
 function signatureLine(signature: NoteSignature): string {

@@ -13,7 +13,7 @@ export function createLogMetrics(watched: WatchedLog): { readonly render: () => 
         family(`strongroom_log_${name}`, help, 'gauge', [[{}, value]])
       return metricsText([
         gauge('entries', 'Entries of the transparency log.', size),
-        gauge('entries_waiting', 'Entries that no witness has cosigned, so that nobody is shown them.', size - shown),
+        gauge('entries_waiting', 'Entries that are not shown because no witness has cosigned them.', size - shown),
         gauge(
           'last_entry_timestamp_seconds',
           'When the newest entry was written, 0: there is none.',
@@ -21,7 +21,7 @@ export function createLogMetrics(watched: WatchedLog): { readonly render: () => 
         ),
         gauge(
           'waiting_since_timestamp_seconds',
-          'When the oldest entry that nobody is shown was written, 0: there is none.',
+          'When the oldest entry that is not shown was written; 0 if all are shown.',
           seconds(waitingSinceMs),
         ),
         gauge('writable', '0 while no entry can be written.', failure === null ? 1 : 0),
@@ -33,7 +33,7 @@ export function createLogMetrics(watched: WatchedLog): { readonly render: () => 
         ),
         family(
           'strongroom_log_witness_failing',
-          '1 while a witness that is asked does not cosign.',
+          '1 while a witness with an address does not cosign.',
           'gauge',
           witnesses.map(({ name, failingSinceMs }) => [{ witness: name }, failingSinceMs === null ? 0 : 1]),
         ),

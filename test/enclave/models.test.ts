@@ -156,7 +156,7 @@ describe('failures', () => {
 
   test('goal: a file of another size, or none, is not served', async () => {
     for (const [spoil, problem] of [
-      [(path: string) => truncateSync(path, 5), '5 bytes, not 8193 as workload.json says'],
+      [(path: string) => truncateSync(path, 5), '5 bytes, not 8193 as in workload.json'],
       [(path: string) => rmSync(path), 'ENOENT'],
     ] as const) {
       const vm = kernel()

@@ -1,8 +1,7 @@
-// The tests of the gateway's suite against the enclave that measure time, and much of the suite against an enclave with
-// two relays; suite.slow.test.ts has the rest. Both run a sample unless the run is exhaustive.
+// The tests of the gateway's suite that measure time, against the enclave; suite.slow.test.ts and relayed.slow.test.ts
+// have the rest. A sample unless the run is exhaustive.
 
 import { test } from 'bun:test'
-import { runsAll } from '../../scripts/rigs/all.ts'
 import { expectPassesInEnclave, gatewayTestFiles } from '../rigs/enclave/suite.ts'
 
 const suiteMs = 600_000
@@ -13,16 +12,8 @@ test(
   suiteMs + 60_000,
 )
 
-const relayed = [
-  ...['gateway', 'budgets', 'receipts', 'routes', 'slots.slow'].map(name => `test/inference/gateway/${name}.test.ts`),
-  ...['stream.slow', 'leaving.alone'].map(name => `test/inference/gateway/streams/${name}.test.ts`),
-  'test/inference/encryption/tampering.test.ts',
-  // One more endpoint, which relays do not look at.
-  ...(runsAll ? ['test/inference/gateway/embeddings.test.ts'] : []),
-]
-
 test(
-  'goal: refusals, limits, budgets, receipts, encryption and upstreams that misbehave are the same with relays',
-  () => expectPassesInEnclave(relayed, suiteMs, { processes: 2 }),
+  'goal: a client that leaves frees its slot as soon with relays',
+  () => expectPassesInEnclave(['test/inference/gateway/streams/leaving.alone.test.ts'], suiteMs, { processes: 2 }),
   suiteMs + 60_000,
 )

@@ -166,6 +166,31 @@ test.each([
     'model_loading',
     'operator',
   ],
+  [
+    'llama-server, choices',
+    400,
+    llama(400, 'Only one completion choice is allowed', 'invalid_request_error'),
+    'invalid_request',
+    'choices_not_taken',
+    'client',
+  ],
+  [
+    'vLLM, choices',
+    400,
+    newVllm('n must be 1 when using greedy sampling, got 2.'),
+    'invalid_request',
+    'choices_not_taken',
+    'client',
+  ],
+  [
+    'llama-server, log probabilities',
+    500,
+    llama(500, 'logprobs is not supported with tools + stream'),
+    'invalid_request',
+    'logprobs_not_taken',
+    'client',
+  ],
+  ['a text far behind the reason', 500, newVllm(`${'x'.repeat(512)} jinja`), 'status', 'unknown', null],
   ['a sentence about memory in a 400', 400, vllm('Zanzibar is out of memory'), 'invalid_request', 'unknown', null],
   ['an unknown refusal', 400, { detail: 'no' }, 'invalid_request', 'unknown', null],
   ['an unknown failure', 500, llama(500, 'segfault'), 'status', 'unknown', null],
@@ -193,15 +218,22 @@ test('a failure that is no refusal', () => {
   expect([refusalIn(new UpstreamFault('cut')), refusalIn(new Error('x', { cause: 'y' }))]).toEqual([null, null])
 })
 
-// Goal: the log gets lengths and known types alone, whatever an engine writes: it may quote prompts and answers.
+// Goal: the log gets lengths, and types, codes and fields out of lists, whatever an engine writes: it may quote prompts
+// and answers, and a path may have the client's own names.
 test.each([
-  [{ error: { message: 'Zanzibar', type: 'Zanzibar', code: 'Zanzibar', param: 'Zanzibar' } }, null, 8],
-  [{ error: { message: 'Zanzibar', type: 'BadRequestError' } }, 'BadRequestError', 8],
-  [{ error: { message: ['Zanzibar'], type: { toString: 'Zanzibar' } } }, null, 65],
-  ['Zanzibar', null, 10],
-])('the log has %j by its length', (body, type, chars) => {
+  [{ error: { message: 'Zanzibar', type: 'Zanzibar', code: 'Zanzibar', param: 'Zanzibar' } }, [null, null, null, 8]],
+  [{ error: { message: 'Zanzibar', type: 'BadRequestError' } }, ['BadRequestError', null, null, 8]],
+  [{ error: { message: ['Zanzibar'], type: { toString: 'Zanzibar' } } }, [null, null, null, 65]],
+  [{ message: 'Zanzibar', code: 422, param: 'tools[0].function.Zanzibar' }, [null, 422, 'tools', 8]],
+  [{ message: 'Zanzibar', code: 4_111_222_333, param: ['messages'] }, [null, null, null, 8]],
+  [
+    { error: { message: 'Zanzibar', type: 'server_error', code: 'unsupported_value', param: 'temperature' } },
+    ['server_error', 'unsupported_value', 'temperature', 8],
+  ],
+  ['Zanzibar', [null, null, null, 10]],
+])('the log has %j by its length', (body, [type, code, param, chars]) => {
   for (const status of [400, 500]) {
     const refusal = refusalIn(refused(status, body))
-    expect({ ...refusal }).toEqual({ reason: 'unknown', fixedBy: null, status, type, chars })
+    expect<unknown>({ ...refusal }).toEqual({ reason: 'unknown', fixedBy: null, status, type, code, param, chars })
   }
 })

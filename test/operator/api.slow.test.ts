@@ -423,7 +423,7 @@ test('goal: while another program holds the database, a change is refused whole,
     const response = await fetch('http://admin/organizations/acme/keys', { ...post, body })
     expect([response.status, response.headers.get('retry-after')]).toEqual([503, '2'])
     expect(await response.json()).toEqual({
-      error: { code: 'store.busy', message: 'nothing was changed: the database says: database is locked' },
+      error: { code: 'store.busy', message: 'nothing was changed; error of the database: database is locked' },
     })
     expect((await ask('GET', '/organizations/acme')).status).toBe(200)
   }

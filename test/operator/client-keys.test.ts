@@ -11,6 +11,7 @@ import { mintGatewayKey } from '../../src/inference/keys/authenticate.ts'
 import { mintKey } from '../../src/instances/http/auth.ts'
 import { createAdmin } from '../../src/operator/api.ts'
 import type { AdminDeps } from '../../src/operator/deps.ts'
+import { findGatewayKey } from '../../src/store/directory/gateway-key.query.ts'
 import { findKey } from '../../src/store/directory/key.query.ts'
 import { listEvents } from '../../src/store/ledger/event.query.ts'
 import { asRoot, NO_ADMINISTRATORS } from '../rigs/admin.ts'
@@ -135,3 +136,33 @@ test('goal: a line of the other service, a whole key and nonsense are refused wi
 function faultsOf(schema: TSchema, body: unknown): unknown[] {
   return [...Value.Errors(schema, body)]
 }
+
+test('goal: budgets of a day and a week are set, kept, changed and removed one by one, for keys and organizations', async () => {
+  using the = opened()
+  const { ask, ledger } = the
+  const terms = { ...GATEWAY_TERMS, budget_day_usd: '5', budget_week_tokens: 900, registration: lineOf('gw', 'days') }
+  const added = await ask('POST', '/organizations/acme/gateway-keys/add', terms)
+  expect([added.status, faultsOf(AdminGatewayKey, added.body)]).toEqual([201, []])
+  expect(added.body).toMatchObject({
+    budget_usd: null,
+    budget_day_usd: '5.000000000',
+    budget_day_tokens: null,
+    day_cost_usd: '0.000000000',
+    day_tokens: 0,
+    budget_week_usd: null,
+    budget_week_tokens: 900,
+    week_tokens: 0,
+  })
+  const set = async (body: object) => (await ask('POST', '/gateway-keys/days0000/terms', body)).body
+  expect(await set({ budget_day_tokens: 7 })).toMatchObject({ budget_day_usd: '5.000000000', budget_day_tokens: 7 })
+  const left = await set({ budget_day_usd: null, budget_day_tokens: null })
+  expect(left).toMatchObject({ budget_week_tokens: 900 })
+  expect(left).not.toHaveProperty('budget_day_usd')
+  expect(findGatewayKey(ledger.store.db, 'days0000')?.shortBudgets).toEqual({ week: { nanoUsd: null, tokens: 900 } })
+  await set({ budget_week_tokens: null })
+  expect(findGatewayKey(ledger.store.db, 'days0000')?.shortBudgets).toBeNull()
+  const budget = async (body: object) => (await ask('POST', '/organizations/acme/budget', body)).body
+  expect(await budget({ budget_week_usd: '12.5' })).toMatchObject({ budget_usd: null, budget_week_usd: '12.500000000' })
+  expect(await budget({ budget_usd: '40' })).toMatchObject({ budget_week_usd: '12.500000000' })
+  expect((await ask('POST', '/organizations/acme/budget', { budget_day_usd: '1e3' })).status).toBe(400)
+})

@@ -78,6 +78,7 @@ function statusOf(): AdminStatus {
       named: [],
       witnesses: { problem: () => null, failingSinceMs: () => null },
     },
+    budgetsNear: () => [],
     backups: () => STATUS.backups,
     fleetStatus: null,
     problems: () => [],

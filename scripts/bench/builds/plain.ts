@@ -104,7 +104,7 @@ function entriesOf(project: SourceFiles): CpioEntry[] {
 /** The command line and the environment of a build in a build VM. */
 function buildScript(): string {
   const environment = Object.entries(cargoEnvironment('/usr/bin')).map(([name, value]) => `${name}=${value}`)
-  const words = ['env', '-i', ...environment, ...cargoBuildArgv(null)]
+  const words = ['env', '-i', ...environment, ...cargoBuildArgv({ mirror: null, lock: [], options: null })]
   return `cd ${places.source} || exit 1\nexec ${words.map(quoted).join(' ')}\n`
 }
 

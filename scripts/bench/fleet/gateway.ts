@@ -13,7 +13,7 @@ import type { BenchContext } from '../main.ts'
 import { BenchFleet, timedCreate } from './bench-fleet.ts'
 
 /** Many short turns: the machine is as fast for both of a pair. */
-const rate = { connections: 64, ms: 500 }
+const rate = { connections: 64, requests: 2_000 }
 const [warmTurns, turns] = [16, 96]
 /** Another host's creates, which the gateway's host copies. */
 const createEveryMs = 1_000

@@ -3,10 +3,10 @@
 // the caller.
 
 import type { Figures } from '../bench-report.ts'
-import { type ChunkCost, chunkCost, median, percentile, round } from './cost.ts'
+import { type ChunkCost, chunkCost, percentile, round, TurnCosts } from './cost.ts'
 import type { Load, Running } from './processes.ts'
 
-const rounds = 3
+const turns = 5
 const pacedStreams = 100
 const manyStreams = 500
 
@@ -19,19 +19,24 @@ export type ChunkRig = {
 
 export async function measureChunks({ load, stub, targets, say }: ChunkRig): Promise<Figures> {
   const all = Object.entries(targets)
-  const seen = new Map<string, number[]>(all.map(([name]) => [name, []]))
-  for (let turn = 0; turn < rounds; turn += 1) {
-    for (const [name, running] of all) seen.get(name)?.push((await chunkCost(load, stub, running, pacedStreams)).cpuUs)
-    say(`CPU for a chunk: ${all.map(([name]) => `${name} ${round(seen.get(name)?.at(-1) ?? 0)} µs`).join(', ')}`)
+  const costs = new TurnCosts<{ readonly cpuUs: number }>()
+  // The first turn warms up.
+  for (let turn = -1; turn < turns; turn += 1) {
+    for (const [name, running] of all) {
+      const { cpuUs } = await chunkCost(load, stub, running, pacedStreams)
+      if (turn >= 0) costs.add(name, { cpuUs })
+    }
+    if (turn < 0) continue
+    say(`CPU for a chunk: ${all.map(([name]) => `${name} ${round(costs.latest(name, 'cpuUs'))} µs`).join(', ')}`)
   }
-  const cost = (name: string) => median(seen.get(name) ?? [])
+  const cost = (name: string) => costs.median(name, 'cpuUs')
   const many = new Map<string, ChunkCost>()
   for (const [name, running] of all) many.set(name, await chunkCost(load, stub, running, manyStreams))
   const late = (name: string) => round(percentile(many.get(name)?.lagsMs ?? [], 0.99))
   for (const [name, { perSecond }] of many) say(`${name}: ${Math.round(perSecond)} chunks/s, p99 ${late(name)} ms late`)
   return {
-    chunkCpuRatioNginx: { value: round(cost('ours') / cost('nginx')), unit: '', aim: { atMost: 1.15 } },
-    chunkCpuRatioRaw: { value: round(cost('ours') / cost('raw')), unit: '', aim: null },
+    chunkCpuRatioNginx: { value: round(costs.ratio('ours', 'nginx', 'cpuUs')), unit: '', aim: { atMost: 1.15 } },
+    chunkCpuRatioRaw: { value: round(costs.ratio('ours', 'raw', 'cpuUs')), unit: '', aim: null },
     chunkCpuUs: { value: round(cost('ours')), unit: 'µs', aim: null, baseline: 'nginxChunkCpuUs' },
     nginxChunkCpuUs: { value: round(cost('nginx')), unit: 'µs', aim: null },
     rawChunkCpuUs: { value: round(cost('raw')), unit: 'µs', aim: null },

@@ -1,13 +1,22 @@
 // Cost of a request and a chunk for a process between client and stub. Effects: load on processes of the caller.
+//
+// Every measure is a number of requests or chunks, and processes that are compared are measured in turns. A figure that
+// compares two is the median of the ratios within each turn, so a machine that is busy for a while changes it little.
 
-import { readdirSync, readFileSync } from 'node:fs'
+import { readFileSync } from 'node:fs'
 import { childrenOf, type Load, type Running, stubView } from './processes.ts'
 
-const turns = 3
-const rate = { connections: 64, ms: 2_000 }
+const connections = 64
+/** Enough that the compiler of the runtime has finished with the code of a request. */
+const warmRequests = 24_000
+const warmSteps = 6
+const turns = 5
+const requestsPerTurn = 4_000
 const pacedStreams = 100
-const warmMs = 1_500
-const talkMs = 3_000
+/** Before each measure of chunks: the streams have begun, and the first of them are not counted. */
+const warmChunks = 5_000
+const chunksPerTurn = 15_000
+const chunksTimeoutMs = 60_000
 /** Within which a gateway has left the stub after its client has left. */
 const quietMs = 5_000
 
@@ -19,42 +28,72 @@ export type CostRig = {
 }
 
 /** One way to be served; requests and chunks may be measured at different processes. */
-export type Served = { readonly name: string; readonly forRequests: Running; readonly forChunks: Running }
+export type Served = {
+  readonly name: string
+  readonly forRequests: Running
+  /** Null for a process that relays no streams. */
+  readonly forChunks: Running | null
+}
 
-/** Medians over all turns. */
-export type Costs = Pick<RequestCost, Middle> & { readonly chunkUs: number }
+/** `chunkUs` is NaN for a process that relays no streams. */
+export type TurnCost = RequestCost & { readonly chunkUs: number }
 
-type Middle = 'perSecond' | 'cpuUs' | 'ownCpuUs' | 'servingCpuUs'
+/** Costs by name, one for each turn. */
+export class TurnCosts<Cost extends { readonly [key in keyof Cost]: number }> {
+  readonly #costs = new Map<string, Cost[]>()
 
-/** Requests and chunks of each, in turns, after a first round of requests that warms up. By name. */
-export async function costsInTurns(
-  { load, stub, say }: CostRig,
-  all: readonly Served[],
-): Promise<ReadonlyMap<string, Costs>> {
-  const seen = all.map(served => ({ served, requests: [] as RequestCost[], chunksUs: [] as number[] }))
-  for (const { forRequests } of all) await requestCost(load, forRequests, rate)
+  add(name: string, cost: Cost): void {
+    const costs = this.#costs.get(name) ?? []
+    this.#costs.set(name, costs)
+    costs.push(cost)
+  }
+
+  names(): string[] {
+    return [...this.#costs.keys()]
+  }
+
+  latest(name: string, key: keyof Cost): number {
+    return this.#costs.get(name)?.at(-1)?.[key] ?? Number.NaN
+  }
+
+  median(name: string, key: keyof Cost): number {
+    return median((this.#costs.get(name) ?? []).map(cost => cost[key]))
+  }
+
+  /** The median of `name` divided by `other` in each turn that has both. */
+  ratio(name: string, other: string, key: keyof Cost): number {
+    const others = this.#costs.get(other) ?? []
+    const both = (this.#costs.get(name) ?? []).slice(0, others.length)
+    return median(both.map((cost, turn) => cost[key] / (others[turn]?.[key] ?? Number.NaN)))
+  }
+}
+
+/** Requests and chunks of each, in turns, after enough requests of each. */
+export async function costsInTurns({ load, stub, say }: CostRig, all: readonly Served[]): Promise<TurnCosts<TurnCost>> {
+  const costs = new TurnCosts<TurnCost>()
+  await warm(
+    load,
+    all.map(({ forRequests }) => forRequests),
+  )
   for (let turn = 0; turn < turns; turn += 1) {
-    for (const { served, requests, chunksUs } of seen) {
-      requests.push(await requestCost(load, served.forRequests, rate))
-      chunksUs.push((await chunkCost(load, stub, served.forChunks, pacedStreams)).cpuUs)
+    for (const { name, forRequests, forChunks } of all) {
+      const request = await requestCost(load, forRequests, { connections, requests: requestsPerTurn })
+      const chunk = forChunks === null ? null : await chunkCost(load, stub, forChunks, pacedStreams)
+      costs.add(name, { ...request, chunkUs: chunk?.cpuUs ?? Number.NaN })
     }
-    const latest = seen.map(
-      ({ served, requests, chunksUs }) =>
-        `${served.name} ${round(requests.at(-1)?.cpuUs ?? 0)} and ${round(chunksUs.at(-1) ?? 0)} µs`,
-    )
+    const latest = costs.names().map(name => {
+      return `${name} ${round(costs.latest(name, 'cpuUs'))} and ${round(costs.latest(name, 'chunkUs'))} µs`
+    })
     say(`CPU of a request and of a chunk: ${latest.join(', ')}`)
   }
-  const costsOf = (requests: readonly RequestCost[], chunksUs: readonly number[]): Costs => {
-    const middle = (key: Middle) => median(requests.map(request => request[key]))
-    return {
-      perSecond: middle('perSecond'),
-      cpuUs: middle('cpuUs'),
-      ownCpuUs: middle('ownCpuUs'),
-      servingCpuUs: middle('servingCpuUs'),
-      chunkUs: median(chunksUs),
-    }
+  return costs
+}
+
+/** Sends enough requests to each that its code is compiled, in turns. */
+export async function warm(load: Load, all: readonly Running[], requests = warmRequests): Promise<void> {
+  for (let step = 0; step < warmSteps; step += 1) {
+    for (const running of all) await requestCost(load, running, { connections, requests: requests / warmSteps })
   }
-  return new Map(seen.map(({ served, requests, chunksUs }) => [served.name, costsOf(requests, chunksUs)]))
 }
 
 export type RequestCost = {
@@ -72,14 +111,14 @@ export type RequestCost = {
 export async function requestCost(
   load: Load,
   { target, pid }: Running,
-  { connections, ms }: { readonly connections: number; readonly ms: number },
+  { connections, requests }: { readonly connections: number; readonly requests: number },
 ): Promise<RequestCost> {
   const [allMs, ownMs, servingMs] = [cpuMsOf(pid), ownCpuMsOf(pid), threadCpuMsOf(pid, pid)]
-  const values = await load.run(target, { kind: 'rate', connections, ms })
-  const [perSecond = Number.NaN, , p99Ms = Number.NaN, closedCount = 0] = values
-  const each = (spentMs: number) => (spentMs * 1_000_000) / (perSecond * ms)
+  const values = await load.run(target, { kind: 'rate', connections, requests })
+  const [answered = Number.NaN, tookMs = Number.NaN, , p99Ms = Number.NaN, closedCount = 0] = values
+  const each = (spentMs: number) => (spentMs * 1_000) / answered
   return {
-    perSecond,
+    perSecond: (answered * 1_000) / tookMs,
     p99Ms,
     closedCount,
     cpuUs: each(cpuMsOf(pid) - allMs),
@@ -101,17 +140,27 @@ export async function chunkCost(load: Load, stub: Running, running: Running, str
   const { target, pid } = running
   // The stub counts the chunks of all streams.
   await untilQuiet(stub)
+  const { chunks: begun } = await stubView(stub)
   await load.run(target, { kind: 'talk', count: streams })
-  await Bun.sleep(warmMs)
+  await untilChunks(stub, begun + warmChunks)
   await load.run(target, { kind: 'lags' })
   const [beforeMs, { chunks: before }, startedMs] = [cpuMsOf(pid), await stubView(stub), performance.now()]
-  await Bun.sleep(talkMs)
-  const spentMs = cpuMsOf(pid) - beforeMs
-  const passed = (await stubView(stub)).chunks - before
-  const tookMs = performance.now() - startedMs
+  const passed = (await untilChunks(stub, before + chunksPerTurn)) - before
+  const [spentMs, tookMs] = [cpuMsOf(pid) - beforeMs, performance.now() - startedMs]
   const lagsMs = await load.run(target, { kind: 'lags' })
   await load.run(target, { kind: 'release' })
   return { perSecond: (passed * 1_000) / tookMs, cpuUs: (spentMs * 1_000) / passed, lagsMs }
+}
+
+/** Returns the count of chunks once it is at least `count`. */
+async function untilChunks(stub: Running, count: number): Promise<number> {
+  const endMs = performance.now() + chunksTimeoutMs
+  for (;;) {
+    const { chunks } = await stubView(stub)
+    if (chunks >= count) return chunks
+    if (performance.now() > endMs) throw new Error(`the stub has sent ${chunks} chunks of ${count} and takes too long`)
+    await Bun.sleep(20)
+  }
 }
 
 async function untilQuiet(stub: Running): Promise<void> {
@@ -122,16 +171,21 @@ async function untilQuiet(stub: Running): Promise<void> {
   }
 }
 
-/** On a processor, of all threads of a process and its children. */
+/** Returns the processor time of all threads of a process and its children. */
 export function cpuMsOf(pid: number): number {
   return childrenOf(pid).reduce((sum, child) => sum + cpuMsOf(child), ownCpuMsOf(pid))
 }
 
+/**
+ * proc_pid_stat(5), utime and stime in ticks of 10 ms. They include threads that have ended: the runtime's compiler
+ * ends its own after a while.
+ */
 function ownCpuMsOf(pid: number): number {
-  return readdirSync(`/proc/${pid}/task`).reduce((sum, task) => sum + threadCpuMsOf(pid, task), 0)
+  const fields = readFileSync(`/proc/${pid}/stat`, 'utf8').split(') ')[1]?.split(' ') ?? []
+  return (Number(fields[11]) + Number(fields[12])) * 10
 }
 
-/** proc(5), schedstat: nanoseconds. A thread that has ended took none. */
+/** proc(5), schedstat: nanoseconds. */
 function threadCpuMsOf(pid: number, task: number | string): number {
   try {
     return Number(readFileSync(`/proc/${pid}/task/${task}/schedstat`, 'utf8').split(' ')[0]) / 1e6

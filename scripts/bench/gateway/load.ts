@@ -76,34 +76,37 @@ async function run(target: Target, task: Task): Promise<number[]> {
   }
 }
 
-async function measureRate(target: Target, { connections, ms }: { connections: number; ms: number }) {
+/** Sends so many requests in all: a slow machine takes longer and measures as much. */
+async function measureRate(target: Target, { connections, requests }: { connections: number; requests: number }) {
   const request = requestBytes(target, 'plain')
   const clients = await connectAll(target, connections)
   const times: number[] = []
   let closedCount = 0
+  let left = requests
   const startedMs = performance.now()
-  const endMs = startedMs + ms
   await Promise.all(
     clients.map(async first => {
       let client = first
-      for (let sentMs = performance.now(); sentMs < endMs; ) {
+      while (left > 0) {
+        left -= 1
         try {
+          const sentMs = performance.now()
           const reply = await client.ask(request)
-          if (reply.endMs <= endMs) times.push(reply.endMs - sentMs)
+          times.push(reply.endMs - sentMs)
         } catch (error) {
           // A server may close a connection that is kept; one that does so with many of its requests is not measured.
           closedCount += 1
           if (!(error instanceof ConnectionClosed) || closedCount > closedMax) throw error
           client = await connect(target)
         }
-        sentMs = performance.now()
       }
       client.leave()
     }),
   )
+  const tookMs = performance.now() - startedMs
   times.sort((a, b) => a - b)
   const at = (share: number) => times[Math.floor(share * (times.length - 1))] ?? Number.NaN
-  return [(times.length * 1000) / ms, at(0.5), at(0.99), closedCount]
+  return [times.length, tookMs, at(0.5), at(0.99), closedCount]
 }
 
 async function measureFirstChunks(target: Target, task: { mode: Mode; connections: number; repeats: number }) {

@@ -18,7 +18,8 @@ import { runCommand } from '../../lib/command.ts'
 import type { OursSettings, OwnListener, PairFiles, StubView, Target, Task, TaskOrder, TaskResult } from './wire.ts'
 
 const startTimeoutMs = 20_000
-const taskTimeoutMs = 30_000
+/** A count of requests takes long on a busy machine. */
+const taskTimeoutMs = 120_000
 const installTimeoutMs = 180_000
 const portkeyVersion = '1.15.2'
 
@@ -154,9 +155,9 @@ async function startNginxWith(config: string, { name, prefix, port, isTls }: Ngi
 }
 
 /** Bun.serve and the upstream client, with nothing between them. */
-export async function startRelay(stub: Running): Promise<Running> {
-  const [port, ended] = await startProgram('relay.ts', [String(stub.target.port)])
-  return { ...ended, target: { name: 'the plain relay', port: Number(port), headers: NO_KEY, isTls: false } }
+export async function startRelay(stub: Running, pair: PairFiles | null = null): Promise<Running> {
+  const [port, ended] = await startProgram('relay.ts', [String(stub.target.port), JSON.stringify(pair)])
+  return { ...ended, target: { name: 'the plain relay', port: Number(port), headers: NO_KEY, isTls: pair !== null } }
 }
 
 /** Bytes from one socket to the other. */

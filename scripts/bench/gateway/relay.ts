@@ -1,13 +1,15 @@
 // A relay with nothing of the gateway but its upstream client: Bun.serve, and the bytes passed on unread. Shows what
-// the runtime itself costs. Run by gateway.bench.ts with the stub's port; writes its own.
+// the runtime itself costs. Run by gateway.bench.ts with the stub's port and the files of a certificate (JSON), or null
+// for plain HTTP; writes its own port.
 
 import { systemClock } from '../../../src/base/clock.ts'
 import { createDeadlines } from '../../../src/base/work/deadlines.ts'
 import { openAttempt, UpstreamClient } from '../../../src/inference/upstream/client.ts'
 import type { UpstreamTarget } from '../../../src/inference/upstream/target.ts'
-import { benchModel } from './wire.ts'
+import { benchModel, type PairFiles } from './wire.ts'
 
-const [stubPort = ''] = process.argv.slice(2)
+const [stubPort = '', pairText = 'null'] = process.argv.slice(2)
+const pair: PairFiles | null = JSON.parse(pairText)
 const target: UpstreamTarget = {
   name: 'stub',
   url: `http://127.0.0.1:${stubPort}/v1`,
@@ -32,6 +34,7 @@ const server = Bun.serve({
   hostname: '127.0.0.1',
   port: 0,
   development: false,
+  ...(pair === null ? {} : { tls: { cert: Bun.file(pair.certFile), key: Bun.file(pair.keyFile) } }),
   fetch: async request => {
     const body = await request.text()
     const attempt = openAttempt()

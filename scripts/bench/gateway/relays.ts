@@ -2,7 +2,6 @@
 // process. Where cores are too few for all of them and the client, the rates say little; the owner's cost per request
 // shows where scaling ends. Effects: starts gateways.
 
-import { present } from '../../../src/base/assert.ts'
 import type { Figures } from '../bench-report.ts'
 import { type CostRig, costsInTurns, round } from './cost.ts'
 import { startOurs } from './processes.ts'
@@ -14,14 +13,20 @@ export async function measureRelays(rig: CostRig): Promise<Figures> {
     { name: 'one process', forRequests: ours, forChunks: ours },
     { name: 'two relays', forRequests: two, forChunks: two },
   ])
-  const alone = present(costs.get('one process'), 'it was measured')
-  const relayed = present(costs.get('two relays'), 'they were measured')
+  const [alone, relayed] = ['one process', 'two relays']
+  const us = (name: string, key: 'ownCpuUs' | 'cpuUs') => round(costs.median(name, key))
   return {
-    processScaling2: { value: round(relayed.perSecond / alone.perSecond), unit: '', aim: null },
-    ownerCpuUsPerRequest: { value: round(relayed.ownCpuUs), unit: 'µs', aim: null, baseline: 'aloneCpuUsPerRequest' },
-    aloneCpuUsPerRequest: { value: round(alone.cpuUs), unit: 'µs', aim: null },
-    relayedCpuUsPerRequest: { value: round(relayed.cpuUs), unit: 'µs', aim: null },
+    processScaling2: { value: round(costs.ratio(relayed, alone, 'perSecond')), unit: '', aim: null },
+    perCoreRatio: { value: round(costs.ratio(alone, relayed, 'cpuUs')), unit: '', aim: { atLeast: 0.91 } },
+    ownerCpuUsPerRequest: {
+      value: us(relayed, 'ownCpuUs'),
+      unit: 'µs',
+      aim: null,
+      baseline: 'aloneCpuUsPerRequest',
+    },
+    aloneCpuUsPerRequest: { value: us(alone, 'cpuUs'), unit: 'µs', aim: null },
+    relayedCpuUsPerRequest: { value: us(relayed, 'cpuUs'), unit: 'µs', aim: null },
     // A chunk costs the relays alone: they report to the owner once a second.
-    relayedChunkCpuRatio: { value: round(relayed.chunkUs / alone.chunkUs), unit: '', aim: null },
+    relayedChunkCpuRatio: { value: round(costs.ratio(relayed, alone, 'chunkUs')), unit: '', aim: null },
   }
 }

@@ -65,7 +65,7 @@ export type OwnListener = {
 }
 
 export type Task =
-  | { readonly kind: 'rate'; readonly connections: number; readonly ms: number }
+  | { readonly kind: 'rate'; readonly connections: number; readonly requests: number }
   | { readonly kind: 'firstChunk'; readonly mode: Mode; readonly connections: number; readonly repeats: number }
   /** Opens streams that stay until `release`. */
   | { readonly kind: 'hold'; readonly count: number }
@@ -79,8 +79,8 @@ export type Task =
 
 export type TaskOrder = { readonly id: number; readonly target: Target; readonly task: Task }
 /**
- * `values`: requests per second, milliseconds of the 50th and the 99th percentile, connections that were closed and
- * made again; or milliseconds, one for each request.
+ * `values`: for a rate the answered requests, the milliseconds that all of them took, those of the 50th and the 99th
+ * percentile, and connections that were closed and made again; else milliseconds, one for each request.
  */
 export type TaskResult =
   | { readonly id: number; readonly values: number[] }

@@ -5,10 +5,10 @@
 
 import { toHex, utf8 } from '../../base/bytes.ts'
 import { canonicalJson } from '../../base/canonical-json.ts'
-import { workerUpstreamName } from '../../config/checks/checks.ts'
 import { hasWorker } from '../../config/checks/worker.ts'
 import type { Config } from '../../config/schema.ts'
-import type { UpstreamConfig } from '../../config/upstream.ts'
+import { workerUpstreamName } from '../../config/upstream/kinds.ts'
+import type { UpstreamConfig } from '../../config/upstream/upstream.ts'
 
 export type GatewayConfiguration = {
   /** Canonical JSON (RFC 8785) and a line break. No secrets, no paths of this host. */

@@ -11,26 +11,33 @@
 
 import type { Clock } from '../../base/clock.ts'
 import { Fault } from '../../base/fault.ts'
-import type { LedgerStore } from '../../store/db.ts'
-import {
-  countNonces,
-  deleteExpiredNonces,
-  hasNonce,
-  insertNonce,
-  newestNonceMs,
-} from '../../store/ledger/nonce.query.ts'
+
+/** Used nonces, each with the time of its use. */
+export type NonceRows = {
+  readonly count: () => number
+  /** Null if there is none. */
+  readonly newestMs: () => number | null
+  readonly has: (nonce: Uint8Array) => boolean
+  /** False: it was used before. */
+  readonly insert: (use: { readonly nonce: Uint8Array; readonly nowMs: number }) => boolean
+  /** Deletes at most `limit` that were used at or before a time, oldest first. Returns how many. */
+  readonly deleteExpired: (expired: { readonly usedAtOrBeforeMs: number; readonly limit: number }) => number
+}
+
+/** `transact`: all that `work` changes is kept, or nothing if it throws. */
+export type NonceStore = NonceRows & { readonly transact: <Result>(work: (rows: NonceRows) => Result) => Result }
 
 export type NonceLedger = {
   readonly isUsed: (nonce: Uint8Array) => boolean
   /**
-   * Marks the nonce as used, on disk when this returns. Faults: conflict if it was used before; attestation_unavailable
-   * if the ledger is full, because no nonce is deleted early.
+   * Marks the nonce as used; the store has it when this returns. Faults: conflict if it was used
+   * before; attestation_unavailable if the ledger is full, because no nonce is deleted early.
    */
   readonly use: (nonce: Uint8Array) => void
 }
 
 export type NonceLedgerDeps = {
-  readonly store: LedgerStore
+  readonly store: NonceStore
   readonly clock: Pick<Clock, 'nowMs' | 'monotonicMs'>
   readonly retentionMs: number
   readonly countMax: number
@@ -38,7 +45,10 @@ export type NonceLedgerDeps = {
   readonly mayDelete: (() => boolean) | null
 }
 
-/** Expired nonces that one request deletes; above one, so that the ledger shrinks. */
+/**
+ * Expired nonces that one request deletes; above one, so that the ledger shrinks.
+ * No share: deletes of this process.
+ */
 const purgeRowsMax = 64
 
 /** Least time between two nonces that keeps the ledger from ever being full. */
@@ -49,26 +59,24 @@ export function nonceGapMs({ retentionMs, countMax }: Pick<NonceLedgerDeps, 'ret
 
 /** For one process at a time: the count is kept in memory, because counting rows takes longer the more there are. */
 export function createNonceLedger({ store, clock, retentionMs, countMax, mayDelete }: NonceLedgerDeps): NonceLedger {
-  let kept = countNonces(store.db)
+  let kept = store.count()
   // Later times come from the monotonic clock: setting the wall clock neither forgets a nonce early nor keeps it
   // longer.
-  const beginMs = Math.max(clock.nowMs(), newestNonceMs(store.db) ?? 0) - clock.monotonicMs()
+  const beginMs = Math.max(clock.nowMs(), store.newestMs() ?? 0) - clock.monotonicMs()
   // How old the nonces of before are is then not known: none of them is forgotten before it surely is old enough.
   const keepsUntilMs = mayDelete?.() === false ? clock.monotonicMs() + retentionMs : Number.NEGATIVE_INFINITY
   return {
-    isUsed: nonce => hasNonce(store.db, nonce),
+    isUsed: store.has,
     use: nonce => {
       const nowMs = Math.floor(beginMs + clock.monotonicMs())
-      const result = store.transact(tx => {
+      const result = store.transact(rows => {
         const isKept = clock.monotonicMs() < keepsUntilMs
-        const purged = isKept
-          ? 0
-          : deleteExpiredNonces(tx, { usedAtOrBeforeMs: nowMs - retentionMs, limit: purgeRowsMax })
+        const purged = isKept ? 0 : rows.deleteExpired({ usedAtOrBeforeMs: nowMs - retentionMs, limit: purgeRowsMax })
         // A nonce that was used before is a conflict, whether or not there would be room for it.
-        const isUsed = hasNonce(tx, nonce)
+        const isUsed = rows.has(nonce)
         const isFull = kept - purged >= countMax
         const isTaken = !isUsed && !isFull
-        if (isTaken && !insertNonce(tx, { nonce, nowMs })) {
+        if (isTaken && !rows.insert({ nonce, nowMs })) {
           throw new Error('invariant broken: the nonce was inserted by another writer within this transaction')
         }
         return { purged, isUsed, isTaken }

@@ -25,7 +25,11 @@ export type SealerDeps = {
   readonly attested?: ReadonlySet<string>
 }
 
-/** Responses of one organization that may wait for their signatures before its next request is refused. */
+/**
+ * Responses of one organization that may wait for their signatures before its next request is
+ * refused.
+ * Share: this limit is the share of one organization.
+ */
 export const unsignedMax = 256
 
 /**

@@ -25,7 +25,7 @@ type ThreadDeps = {
   readonly begin?: () => AskedThread<ToThread, FromThread>
 }
 
-/** Some 5 ms of signatures. */
+/** Some 5 ms of signatures. Share: organizations take turns. */
 const threadBatchMax = 16
 const replyTimeoutMs = 10_000
 export const restartPauseMs = 10_000

@@ -26,6 +26,7 @@ type Used = { amount: number; atMs: number }
 const WEIGHTS: Readonly<Record<NetworkWidth, number>> = { narrow: 1, middle: 2, wide: 8 }
 /** Half-life of a network's recorded use. */
 const halfLifeMs = 60_000
+/** No share: the networks with the fewest requests are dropped, and start again. */
 const networksMaxDefault = 8_192
 
 export class NetworkTurns {

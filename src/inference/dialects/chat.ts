@@ -20,11 +20,11 @@ const REFUSED = {
   conversation: 'is not supported: send the earlier messages in this request.',
 } as const satisfies Record<string, string>
 
-const REFUSALS = Object.entries(REFUSED)
+const UNSUPPORTED_FIELDS = Object.entries(REFUSED)
 
 export function parseChat(given: RequestSource): ParsedChat {
   const { body } = given
-  for (const [name, problem] of REFUSALS) {
+  for (const [name, problem] of UNSUPPORTED_FIELDS) {
     if (!isAbsent(body[name])) throw invalidField(name, problem)
   }
   if (isAbsent(body.input)) return { ...parseSource('chat', withChatParts(given)), ignored: [] }

@@ -22,7 +22,8 @@ export function parseDialect(
   const { chat, ignored, traits } = dialect.translate(body, null, earlier)
   try {
     const repairs = new Repairs()
-    const request = checkRequest('chat', chat, repairs)
+    const checked = checkRequest('chat', chat, repairs)
+    const request = checked.reasoning === null ? checked : ({ ...checked, reasoning: 'translation' } as const)
     const text = withMarks(dialect, given, earlier) ?? JSON.stringify(chat)
     const changes = changesWith(client, repairs)
     const source = { text, body: chat, sizeBytes: Buffer.byteLength(text), changes }

@@ -98,7 +98,10 @@ const encapsulatedCharsMax = 2 * Math.max(...kemNames.map(name => KEMS[name].enc
 type Sessions = Map<string, Session>
 type Session = { readonly secret: Uint8Array; readonly encapsulated: Uint8Array }
 
-/** Some 4 KB each. One that is forgotten costs a decapsulation more. */
+/**
+ * Some 4 KB each. One that is forgotten costs a decapsulation more.
+ * No share: a dropped session costs its client one decapsulation.
+ */
 const sessionsMax = 1024
 
 function requestNonceOf(headers: Headers): Uint8Array | null {

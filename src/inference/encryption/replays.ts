@@ -30,9 +30,15 @@ export type ReplayVerdict = { readonly outcome: 'new' | 'seen' | 'stale'; readon
 /** Marks the body, and says whether it was marked before. One for all processes of a gateway. */
 export type CheckReplay = (body: OpenedBody) => ReplayVerdict | Promise<ReplayVerdict>
 
-/** Bodies until the epoch changes; 100 bytes each. Marks of two epochs are kept. */
+/**
+ * Bodies until the epoch changes; 100 bytes each. Marks of two epochs are kept.
+ * No share: a busy key ends the epoch for all clients, who seal once more.
+ */
 const epochBodiesMax = 65_536
-/** Unbound bodies of all keys; 400 bytes each. */
+/**
+ * Unbound bodies of all keys; 400 bytes each.
+ * Share: when full, the key with the most bodies loses its oldest.
+ */
 const unboundCountMax = 16_384
 const unboundLimits = {
   retentionMs: 3_600_000,

@@ -251,7 +251,7 @@ function answer(
   read: ParsedCompletion,
 ): Promise<Response> {
   const { rules } = admitted.caller
-  admitted.account.labels = read.labels
+  Object.assign(admitted.account, { labels: read.labels, endUser: read.endUser })
   const asked = { rules, model: requireModel(deps.models, { rules, name: read.request.model, use: 'completions' }) }
   const models = answering(deps.models, asked, () => drawn(deps.random))
   const isInside = models.every(name => deps.models.inside.has(name))
@@ -285,7 +285,7 @@ async function completeByEither(
     } catch (error) {
       if (fallback === undefined || !mayFallBack(error) || admitted.request.signal.aborted) throw error
       // The client has its model's name, and ids, already.
-      if (admitted.early.isOut) throw error
+      if (admitted.early.isSent) throw error
       deps.log.warn('another model answers', { request: admitted.id, model, fallback })
       return await complete(deps, admitted, { ...read, model: fallback })
     }
@@ -386,10 +386,10 @@ async function failureResponse(
   }
   const { status, code } = publicErrorOf(error)
   const tokens = (error instanceof UpstreamFault ? error.tokens : null) ?? NO_TOKENS
-  const sent = early.isOut ? 200 : status
+  const sent = early.isSent ? 200 : status
   await account.close({ outcome: 'failed', tokens, tokensSource: 'reported', status: sent, errorCode: code })
   // Upstream failures were logged with their reason.
   if (isServerFailure(error) && !(error instanceof UpstreamFault)) log.error('request failed', { request: id, error })
-  if (early.isOut) early.fail(error)
+  if (early.isSent) early.fail(error)
   return errorResponse(error, headers, dialect)
 }

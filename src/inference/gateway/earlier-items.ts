@@ -85,8 +85,10 @@ export function keeperOf(deps: Deps, admitted: EarlierRequest, { id, isInside }:
   const { responses, log } = deps
   const { organizationId, keyDigest } = admitted.caller
   const request = admitted.id
+  // The host reads the path of a request that retrieves a response, and it has the key.
+  const isShown = admitted.exchange === null
   return items => {
-    const kept = keptText(items, isInside)
+    const kept = keptText(items, { isInside, isShown })
     if (kept !== null) responses.keep(digestOf(id), { organizationId, keyDigest, request, ...kept })
     else log.debug('a response is too long to be kept', { request })
   }

@@ -1,8 +1,12 @@
-// One request for embeddings, from its body to the whole response. Effects: those of the upstream's request.
+// One request for embeddings or a ranking, from its body to the whole response. Effects: those of the upstream's
+// request.
 
-import { utf8 } from '../../base/bytes.ts'
+import { fromUtf8, utf8 } from '../../base/bytes.ts'
+import type { Fault } from '../../base/fault.ts'
 import { createSharedTurns } from '../../base/work/turns.ts'
 import { UpstreamFault } from '../failure.ts'
+import { membersOf, partsOf } from '../json-text.ts'
+import { estimateTokens } from '../metering/account.ts'
 import { unlabelled } from '../metering/labels.ts'
 import {
   embeddingsBytesMax,
@@ -10,14 +14,16 @@ import {
   parseEmbeddings,
   tooManyInputs,
   writeEmbeddings,
-} from '../openai/embeddings.ts'
-import { embeddingsUpstreamBody } from '../openai/embeddings-request.ts'
+} from '../openai/pooled/embeddings.ts'
+import { embeddingsUpstreamBody, isRerank, type PooledRequest, type RerankRequest } from '../openai/pooled/request.ts'
+import { parseRanking, type Ranking, rankingBytesMax, rankingText, tooManyDocuments } from '../openai/pooled/rerank.ts'
 import { readSource } from '../openai/request.ts'
+import type { PooledOperation } from '../types.ts'
 import type { UpstreamResponse } from '../upstream/connection.ts'
 import type { Lease } from '../upstream/router.ts'
 import type { UpstreamTarget } from '../upstream/target.ts'
 import { smallBytesMax } from './bodies/large-bodies.ts'
-import { type ReadEmbeddings, readEmbeddings } from './bodies/read-body.ts'
+import { type ReadPooled, readPooled } from './bodies/read-body.ts'
 import { readUpstreamBody } from './body.ts'
 import { type AdmittedRequest, type CompletionDeps, createMeteredHandler, type MeteredHandler } from './completion.ts'
 import { cacheOwnerOf } from './earlier-items.ts'
@@ -29,16 +35,17 @@ import { type SealedJob, sendWhole } from './respond.ts'
 export type EmbeddingsDeps = Omit<CompletionDeps, 'schemas' | 'obfuscate'>
 
 type EmbeddingsJob = SealedJob &
-  Pick<ReadEmbeddings, 'request' | 'source' | 'values'> & {
+  Pick<ReadPooled, 'request' | 'source' | 'values'> & {
     readonly cacheSalt: () => string
     readonly signal: AbortSignal
   }
 
-export function createEmbeddingsHandler(deps: EmbeddingsDeps): MeteredHandler<'embeddings'> {
+export function createEmbeddingsHandler(deps: EmbeddingsDeps): MeteredHandler<PooledOperation> {
   const inTurns = createSharedTurns()
-  const embed = (admitted: AdmittedRequest<'embeddings'>, read: ReadEmbeddings, body: Uint8Array) => {
+  const embed = async (admitted: AdmittedRequest<PooledOperation>, read: ReadPooled, body: Uint8Array) => {
+    if (isRerank(read.request)) await admitted.account.reserveTokens(estimateTokens(read.request.repeatedBytes))
     const job = prepareJob(deps, admitted, read, body)
-    return overUpstreams(deps, {
+    return await overUpstreams(deps, {
       id: admitted.id,
       account: job.account,
       signal: job.signal,
@@ -52,18 +59,18 @@ export function createEmbeddingsHandler(deps: EmbeddingsDeps): MeteredHandler<'e
   const hasLabels = deps.limits.usageLabels === true
   return createMeteredHandler(deps, async (admitted, body) => {
     if (body.length <= smallBytesMax)
-      return await embed(admitted, readEmbeddings(readSource(body), { hasLabels }), body)
+      return await embed(admitted, readPooled(admitted.operation, readSource(body), { hasLabels }), body)
     const { signal } = admitted.request
     const by = { owner: admitted.caller.organizationId, signal }
-    const large = await deps.largeBodies.readEmbeddings({ ...by, body, hasLabels })
+    const large = await deps.largeBodies.readPooled({ ...by, body, operation: admitted.operation, hasLabels })
     return await embed(admitted, large.read, large.body)
   })
 }
 
 function prepareJob(
   deps: EmbeddingsDeps,
-  admitted: AdmittedRequest<'embeddings'>,
-  read: ReadEmbeddings,
+  admitted: AdmittedRequest<PooledOperation>,
+  read: ReadPooled,
   body: Uint8Array,
 ): EmbeddingsJob {
   const { request, id, exchange, headers, account, caller } = admitted
@@ -71,6 +78,7 @@ function prepareJob(
   const model = requireModel(deps.models, { rules: caller.rules, name: asked.model, use: 'embeddings' })
   account.model = model
   account.labels = read.labels
+  account.endUser = read.endUser
   account.bodyBytes = read.bodyBytes
   account.promptEstimate = read.promptEstimate
   const isEncrypted = exchange !== null
@@ -88,6 +96,9 @@ function prepareJob(
   }
 }
 
+/** A ranking is parsed in one turn, which for so many bytes takes some 20 ms. */
+const parsedRankingBytesMax = 4_194_304
+
 type AskDeps = EmbeddingsDeps & { readonly inTurns: ReturnType<typeof createSharedTurns> }
 
 async function askUpstream(
@@ -96,11 +107,11 @@ async function askUpstream(
   { lease, attempt, traceparent }: Asked,
 ): Promise<Response> {
   const { target } = lease
-  const { text, ignored } = embeddingsUpstreamBody(job, { engine: target.engine, cacheSalt: job.cacheSalt })
-  const unsent = unlabelled(ignored, job.account.labels.tags)
-  const headers = { ...job.headers, ...ignoredHeaders(deps, unsent, job.source.changes) }
+  const { path, text, ignored } = embeddingsUpstreamBody(job, { engine: target.engine, cacheSalt: job.cacheSalt })
+  const names = { ignored: unlabelled(ignored, job.account.labels.tags), changes: job.source.changes }
+  const headers = { ...job.headers, ...ignoredHeaders(deps, job.account, names) }
   const upstream = await deps.upstream.send(target, {
-    path: '/embeddings',
+    path,
     body: job.values?.putBack(text) ?? text,
     stream: false,
     traceparent,
@@ -116,23 +127,48 @@ async function respond(
   upstream: UpstreamResponse,
 ): Promise<Response> {
   const { request, account, signal } = job
-  const bytesMax = Math.min(limits.responseBytesMax, embeddingsBytesMax(request))
+  const ownBytesMax = isRerank(request) ? rankingBytesMax(request, account.bodyBytes) : embeddingsBytesMax(request)
+  const clientBytesMax = isRerank(request)
+    ? Math.min(limits.responseBytesMax, parsedRankingBytesMax)
+    : limits.responseBytesMax
+  const bytesMax = Math.min(clientBytesMax, ownBytesMax)
   const bodyLimits = { bytesMax, timeoutMs: limits.idleTimeoutMs }
   let text: string
   try {
     text = await readUpstreamBody(upstream, bodyLimits, deadlines)
   } catch (error) {
     const isTooLarge = error instanceof UpstreamFault && error.reason === 'too_large'
-    throw isTooLarge && bytesMax === limits.responseBytesMax ? tooManyInputs() : error
+    throw isTooLarge && bytesMax === clientBytesMax ? tooManyOf(request) : error
   }
   const { contextTokens } = lease.target
   const bounds = embeddingsUsageBounds(request, { bodyBytes: account.bodyBytes, contextTokens })
-  const counts = { bounds, promptEstimate: account.promptEstimate }
+  const counts = { bounds, promptEstimate: account.promptEstimate, counted: upstream.head.computeTokens }
+  if (isRerank(request)) {
+    const ranking = parseRanking(text, request, counts)
+    const body = rankingBody(job, request, ranking)
+    if (body.length > limits.responseBytesMax) throw tooManyDocuments()
+    signal.throwIfAborted()
+    const seal = job.seal?.(lease.target.name) ?? null
+    seal?.update(utf8(body))
+    return await sendWhole(job, lease, { ...ranking, seal, body })
+  }
   const embeddings = await inTurns(parseEmbeddings(text, request, counts))
   const seal = job.seal?.(lease.target.name) ?? null
   const take = (piece: string) => void seal?.update(utf8(piece))
   const body = await inTurns(writeEmbeddings(embeddings, request, { charsMax: limits.responseBytesMax, take }))
   signal.throwIfAborted()
-  const { tokens, tokensSource } = embeddings
-  return await sendWhole(job, lease, { seal, body, tokens, tokensSource })
+  return await sendWhole(job, lease, { ...embeddings, seal, body })
+}
+
+function tooManyOf(request: PooledRequest): Fault {
+  return isRerank(request) ? tooManyDocuments() : tooManyInputs()
+}
+
+/** With the client's own documents, if it wants them. */
+function rankingBody({ source, values }: EmbeddingsJob, request: RerankRequest, ranking: Ranking): string {
+  const documents = request.returnsDocuments
+    ? membersOf(source.text).find(({ name }) => name === 'documents')?.value
+    : undefined
+  const text = rankingText(ranking, request, documents === undefined ? null : partsOf(documents))
+  return values === null ? text : fromUtf8(Buffer.concat(values.putBack(text)))
 }

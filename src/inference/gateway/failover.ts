@@ -7,6 +7,7 @@ import type { BodyLimits } from '../../http/body.ts'
 import { BusyFault, UpstreamFault } from '../failure.ts'
 import { invalidField } from '../json-text.ts'
 import { unlabelled } from '../metering/labels.ts'
+import { constraintProblem } from '../openai/engines/constraints.ts'
 import { TEXT_ONLY, unmetNeed } from '../openai/messages.ts'
 import type { GatewayRequest } from '../openai/request.ts'
 import { upstreamBody } from '../openai/upstream-body.ts'
@@ -161,8 +162,9 @@ export type Asked = {
 async function tryUpstream(deps: FailoverDeps, job: Job, { lease, attempt, traceparent }: Asked): Promise<Response> {
   const { plan, source, values, cacheSalt } = job
   const { request } = plan
-  const { text, ignored } = upstreamBody({ request, source }, { engine: lease.target.engine, cacheSalt })
-  const more = ignoredHeaders(deps, leftOut(job, ignored), source.changes)
+  const { text, ignored, changes } = upstreamBody({ request, source }, { engine: lease.target.engine, cacheSalt })
+  const names = { ignored: leftOut(job, ignored), changes: [...source.changes, ...changes] }
+  const more = ignoredHeaders(deps, job.account, names)
   const merged = more === null ? job : { ...job, headers: { ...job.headers, ...more } }
   const send = (onSent: (() => void) | null) =>
     deps.upstream.send(lease.target, {
@@ -203,17 +205,20 @@ function leftOut({ ignored, plan, account: { labels } }: Job, byUpstream: readon
 
 /** Names the fields of a request that were not sent to the upstream. */
 const ignoredHeader = 'x-strongroom-ignored'
+/** No share: limits one response. */
 const ignoredNamesMax = 32
 
 /**
  * Header that lists what was left out of a request, of any API; null if nothing was. Fault invalid_request where the
- * gateway refuses such requests. `changes`: names of changes that lose nothing, so that no gateway refuses them.
+ * gateway refuses such requests. `changes`: names of changes that lose nothing, so that no gateway refuses them. The
+ * field that chose the budget of an end user had its effect.
  */
 export function ignoredHeaders(
   { refusesUnknownFields }: Pick<FailoverDeps, 'refusesUnknownFields'>,
-  ignored: readonly string[],
-  changes: readonly string[] = [],
+  { countsEndUser, endUser }: Pick<Job['account'], 'countsEndUser' | 'endUser'>,
+  { changes, ...names }: { readonly ignored: readonly string[]; readonly changes: readonly string[] },
 ): ResponseHeaders | null {
+  const ignored = names.ignored.filter(name => !countsEndUser || name !== endUser?.field)
   const [first] = ignored
   if (first !== undefined && refusesUnknownFields) throw invalidField(first, 'has no effect here; leave it out.')
   const named = [...changes, ...ignored]
@@ -229,7 +234,7 @@ function headerList(names: readonly string[]): string {
 /** Targets of the model that are not configured to take the request. Fault invalid_request when that is all of them. */
 function unfitTargets({ upstreams }: FailoverDeps, { plan: { request } }: Job): Set<UpstreamTarget> {
   const unfit = new Set<UpstreamTarget>()
-  if (request.needs === TEXT_ONLY && request.choiceCount === 1) return unfit
+  if (request.needs === TEXT_ONLY && request.choiceCount === 1 && request.constraint === null) return unfit
   const serving = upstreams.filter(target => target.models.includes(request.model))
   let fault: Fault | null = null
   for (const target of serving) {
@@ -242,7 +247,9 @@ function unfitTargets({ upstreams }: FailoverDeps, { plan: { request } }: Job): 
   return unfit
 }
 
-function misfit({ choiceCount, needs }: GatewayRequest, target: UpstreamTarget): Fault | null {
+function misfit({ choiceCount, needs, constraint }: GatewayRequest, target: UpstreamTarget): Fault | null {
+  const problem = constraint === null ? null : constraintProblem(constraint, target.engine)
+  if (constraint !== null && problem !== null) return invalidField(constraint.field, problem)
   if (choiceCount > target.choicesMax) {
     return invalidField(
       'n',

@@ -35,6 +35,7 @@ import {
   type ResponseHeaders,
   refusalResponse,
 } from './responses.ts'
+import { inputItems, inputPageOf, noKeptResponse, refuseStream, retrieveResponse } from './retrieve-response.ts'
 import {
   GATEWAY_OPERATIONS,
   type GatewayOperation,
@@ -207,6 +208,19 @@ const READS = {
         ? errorResponse(noSuchReceipt(made.keptReceipts), headers)
         : new Response(receipt, { headers: { ...headers, 'content-type': 'text/plain; charset=us-ascii' } })
     }),
+  // Before retrieveResponse, whose ids may have slashes.
+  listInputItems: made =>
+    keyed(made, async (item, { request, id, caller, headers }) => {
+      const page = inputPageOf(request)
+      const list = await inputItems(made.responses, item, { page, by: { keyDigest: caller.keyDigest, request: id } })
+      return list === null ? errorResponse(noKeptResponse(), headers) : jsonResponse(list, 200, headers)
+    }),
+  retrieveResponse: made =>
+    keyed(made, async (item, { request, id, caller, headers }) => {
+      refuseStream(request)
+      const response = await retrieveResponse(made.responses, item, { keyDigest: caller.keyDigest, request: id })
+      return response === null ? errorResponse(noKeptResponse(), headers) : jsonResponse(response, 200, headers)
+    }),
   retrieveUsage: made => plain(createUsageHandler(made)),
   health: () => plain((_request, { id }) => jsonResponse({ status: 'ok' }, 200, commonHeaders(id))),
   attestation: ({ attestation, encryption }) =>
@@ -234,7 +248,10 @@ function plain(respond: Route['respond']): Handler {
   return { dialect: null, respond }
 }
 
-type KeyedRead = (item: string, read: { readonly caller: Caller; readonly headers: ResponseHeaders }) => Response
+type KeyedRead = (
+  item: string,
+  read: { readonly request: Request; readonly id: string; readonly caller: Caller; readonly headers: ResponseHeaders },
+) => Response | Promise<Response>
 
 /** A request that needs a key and costs no tokens. */
 function keyed({ authenticate, admit }: Pick<GatewayDeps, 'authenticate' | 'admit'>, respond: KeyedRead): Handler {
@@ -244,7 +261,7 @@ function keyed({ authenticate, admit }: Pick<GatewayDeps, 'authenticate' | 'admi
     const admission = admit(caller, 0)
     if (!admission.ok) return refusalResponse(admission.refusal, headers)
     admission.ticket.settle(NO_TOKENS)
-    return respond(item, { caller, headers: { ...headers, ...admission.ticket.headers } })
+    return respond(item, { request, id, caller, headers: { ...headers, ...admission.ticket.headers } })
   })
 }
 

@@ -7,7 +7,7 @@ import { BodyRoom } from '../limits/body-room.ts'
 import { createObfuscate } from '../openai/obfuscation.ts'
 import { type StartSchemaProcess, startOwnSchemaProcess } from '../schema-check/child.ts'
 import { createSchemaChecks } from '../schema-check/service.ts'
-import type { Operation } from '../types.ts'
+import type { CountOperation, Operation, PooledOperation } from '../types.ts'
 import { createDecodeBody } from './bodies/coding.ts'
 import { createLargeBodies } from './bodies/large-bodies.ts'
 import type { AskedCompletion } from './bodies/read-body.ts'
@@ -55,8 +55,8 @@ export function createMeteredRoutes(given: MeteredRoutesDeps): MeteredRoutes {
 
 type Handlers = {
   readonly complete: MeteredHandler<AskedCompletion>
-  readonly count: MeteredHandler<'count_tokens'>
-  readonly embed: MeteredHandler<'embeddings'>
+  readonly count: MeteredHandler<CountOperation>
+  readonly embed: MeteredHandler<PooledOperation>
 }
 
 export const METERED = {
@@ -66,7 +66,9 @@ export const METERED = {
   compactResponse: ({ complete }: Handlers) => handlerOf('compact', complete),
   createMessage: ({ complete }: Handlers) => handlerOf('messages', complete),
   countMessageTokens: ({ count }: Handlers) => handlerOf('count_tokens', count),
+  countInputTokens: ({ count }: Handlers) => handlerOf('input_tokens', count),
   createEmbeddings: ({ embed }: Handlers) => handlerOf('embeddings', embed),
+  rerank: ({ embed }: Handlers) => handlerOf('rerank', embed),
 } as const satisfies HandlerTable<Handlers>
 
 function handlerOf<Asked extends Operation>(operation: Asked, handle: MeteredHandler<Asked>): Handler {

@@ -63,8 +63,8 @@ export function requireModel(models: ServedModels, { rules, name, use }: AskedMo
   throw invalidField(
     'model',
     served === 'embeddings'
-      ? 'is one that makes embeddings: use /v1/embeddings.'
-      : 'is one that makes no embeddings: use /v1/chat/completions, or an embedding model.',
+      ? 'is one that makes embeddings or ranks documents: use /v1/embeddings or /v1/rerank.'
+      : 'is one that makes completions: use /v1/chat/completions, or an embedding or rerank model.',
   )
 }
 

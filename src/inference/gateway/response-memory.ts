@@ -23,7 +23,7 @@ import type { Earlier, KeptItems } from '../openai/dialect.ts'
 import { bodyLimits } from '../openai/request.ts'
 
 /** The sender. `request`: the id of its request, for a memory that is in another process. */
-type Sender = { readonly keyDigest: string; readonly request: string }
+export type Sender = { readonly keyDigest: string; readonly request: string }
 
 /** Facts of a response that can be read without its text. */
 export type ResponseFacts = {
@@ -33,10 +33,11 @@ export type ResponseFacts = {
   readonly hasInput: boolean
   /** Whether no model outside the measured boundary may have answered its request. */
   readonly isInside: boolean
+  /** Characters of its items. */
   readonly chars: number
   /** Memory of the text. */
   readonly bytes: number
-  /** Lists, objects and their values: each takes memory beyond its text. */
+  /** Lists, objects and their values in its items: each takes memory beyond its text. */
   readonly values: number
 }
 
@@ -94,7 +95,7 @@ export function digestOf(id: string): string {
 
 /** Characters of all responses that one request builds on. */
 const earlierCharsMax = 4_194_304
-/** Responses that one request builds on. */
+/** Responses that one request builds on. No share: limits one request. */
 const earlierCountMax = 1_024
 
 function surveyOf(
@@ -146,21 +147,36 @@ export function roomOf({ bytes, values }: Pick<EarlierSurvey, 'bytes' | 'values'
   return copies * bytes + valueBytes * values
 }
 
-/** Kept of one response. `input`: null where that was too much. */
-type Kept = { readonly input: readonly JsonObject[] | null; readonly output: readonly JsonObject[] }
+/**
+ * Kept of one response. `input`: null where that was too much. `shown`: what a client that retrieves the response gets,
+ * apart from its output; null if no client may, or it is too long.
+ */
+type Kept = {
+  readonly input: readonly JsonObject[] | null
+  readonly output: readonly JsonObject[]
+  readonly shown: JsonObject | null
+}
+
+/** `isShown`: whether the client may retrieve the response. */
+export type KeptAs = { readonly isInside: boolean; readonly isShown: boolean }
 
 /** The text to keep with its facts; null for a response that is too long. */
 export function keptText(
-  { previous, inputText, output }: KeptItems,
-  isInside: boolean,
+  { previous, inputText, response }: KeptItems,
+  { isInside, isShown }: KeptAs,
 ): { readonly text: string; readonly facts: ResponseFacts } | null {
+  const { id: _, previous_response_id: _2, output, ...shown } = response
   // Items without their ids, which have the response's in them.
   const outputText = JSON.stringify(output.map(({ id: _, ...item }) => item))
   if (outputText.length > keptCharsMax) return null
   const hasInput = inputText !== null && inputText.length + outputText.length <= keptCharsMax
-  const text = `{"input":${hasInput ? inputText : null},"output":${outputText}}`
+  const tags = output.map(({ id }) => String(id).split('_', 1)[0])
+  const items = `{"input":${hasInput ? inputText : null},"output":${outputText}`
+  const head = isShown ? `,"shown":${JSON.stringify({ ...shown, tags })}` : ''
+  const text = `${items}${items.length + head.length <= keptCharsMax ? head : ''}}`
   const before = previous === null ? null : responseIn(previous)
-  const sizes = { chars: text.length, bytes: bytesOf(text), values: valuesIn(text) }
+  // A later request gets the items alone.
+  const sizes = { chars: items.length, bytes: bytesOf(text), values: valuesIn(items) }
   return { text, facts: { previous: before === null ? null : digestOf(before), hasInput, isInside, ...sizes } }
 }
 
@@ -241,16 +257,25 @@ class Reader {
     const known = this.#read.get(digest)
     if (known !== undefined) return known
     const text = await this.#find(digest)
-    const kept = text === null ? null : await inTurns(parsed(text))
+    const kept = text === null ? null : await readKept(text)
     this.#read.set(digest, kept)
     return kept
   }
+}
+
+/** Reads a kept text in a turn of its own. */
+export function readKept(text: string): Promise<Kept | null> {
+  return inTurns(parsed(text))
 }
 
 function* parsed(text: string): Turns<Kept | null> {
   yield
   const value = parseJsonText(text, bodyLimits)
   if (!isObject(value)) return null
-  const { input, output } = value
-  return { input: Array.isArray(input) ? input : null, output: Array.isArray(output) ? output : [] }
+  const { input, output, shown } = value
+  return {
+    input: Array.isArray(input) ? input : null,
+    output: Array.isArray(output) ? output : [],
+    shown: isObject(shown) ? shown : null,
+  }
 }

@@ -1,6 +1,5 @@
 // Responses of the gateway: errors in the contract's form (7.2), and the headers that every response has. Pure.
 
-import { type Static, Type } from '@sinclair/typebox'
 import { keyConfigProblemOf } from '../../attest/ehbp/key-config.ts'
 import { keyConfigProblem } from '../../attest/ehbp/protocol.ts'
 import { Fault, statusOf } from '../../base/fault.ts'
@@ -11,14 +10,18 @@ import {
   type GatewayErrorCode,
   gatewayError,
 } from '../../contract/http/inference.ts'
+import { type Static, Type } from '../../contract/type.ts'
 import { failureHeaders, internalErrorMessage, isInternal } from '../../http/problem.ts'
 import { BusyFault, UpstreamFault } from '../failure.ts'
-import { BudgetFault } from '../metering/budgets.ts'
+import { BudgetFault, soonSeconds } from '../metering/budgets.ts'
 import type { Dialect } from '../openai/dialect.ts'
 import type { Refusal } from '../types.ts'
 import { createSameNamed } from './same-named.ts'
 
 export type ResponseHeaders = Record<string, string>
+
+/** A budget is spent. After a 429 Codex does not show the message, and opencode waits first. */
+export const spentStatus = 402
 
 /** An error that is also a problem document (RFC 9457): `key_config_mismatch`, as EHBP has it. */
 export const GatewayProblem = Closed({
@@ -45,7 +48,8 @@ export function publicErrorOf(error: unknown): PublicError {
   if (code === 'upstream_failed' && !(error instanceof UpstreamFault)) {
     return { status: statusOf(code), code, message: 'The upstream failed.', param: null }
   }
-  return { status: statusOf(code), code, message: error.message, param: error.param ?? null }
+  const status = error instanceof BudgetFault && !error.mayFitSoon ? spentStatus : statusOf(code)
+  return { status, code, message: error.message, param: error.param ?? null }
 }
 
 /** `x-should-retry`: without it OpenAI's client retries 408, 409, 429 and 5xx by itself. */
@@ -66,17 +70,21 @@ export function streamResponse(body: ReadableStream<Uint8Array> | null, headers:
   return new Response(body, { status: 200, headers: all })
 }
 
+/** Errors of an API. Some name the same code differently by the status of the response. */
+type ErrorDialect = {
+  readonly errorDocument: (error: GatewayError, status: number) => ReturnType<Dialect['errorDocument']>
+}
+
 /** `dialect`: of the API that the client speaks; null for OpenAI's completions. */
-export function errorResponse(
-  error: unknown,
-  headers: ResponseHeaders,
-  dialect: Pick<Dialect, 'errorDocument'> | null = null,
-): Response {
+export function errorResponse(error: unknown, headers: ResponseHeaders, dialect: ErrorDialect | null = null): Response {
   const { status, code, message } = publicErrorOf(error)
   const all: ResponseHeaders = { ...headers, ...failureHeaders(status), 'x-should-retry': String(shouldRetry(error)) }
-  if (error instanceof BusyFault || error instanceof BudgetFault) all['retry-after'] = String(error.retryAfterSeconds)
+  // A spent budget has no Retry-After: Codex and opencode would wait in silence for that time.
+  const soon = error instanceof BudgetFault && error.mayFitSoon ? soonSeconds : null
+  const seconds = error instanceof BusyFault ? error.retryAfterSeconds : soon
+  if (seconds !== null) all['retry-after'] = String(seconds)
   if (code !== 'key_config_mismatch') {
-    return jsonResponse(dialect?.errorDocument(errorBody(error)) ?? errorBody(error), status, all)
+    return jsonResponse(dialect?.errorDocument(errorBody(error), status) ?? errorBody(error), status, all)
   }
   const problem: GatewayProblem = { ...keyConfigProblemOf(message), ...errorBody(error) }
   return new Response(JSON.stringify(problem), {
@@ -88,7 +96,7 @@ export function errorResponse(
 export function refusalResponse(
   refusal: Refusal,
   headers: ResponseHeaders,
-  dialect: Pick<Dialect, 'errorDocument'> | null = null,
+  dialect: ErrorDialect | null = null,
 ): Response {
   const all = { ...headers, ...refusal.headers, 'retry-after': String(refusal.retryAfterSeconds) }
   return errorResponse(new Fault('rate_limited', refusal.message), all, dialect)

@@ -21,9 +21,13 @@ export const GATEWAY_OPERATIONS = {
   createCompletion: { method: 'POST', path: '/v1/completions', isPublic: false },
   createResponse: { method: 'POST', path: '/v1/responses', isPublic: false },
   compactResponse: { method: 'POST', path: '/v1/responses/compact', isPublic: false },
+  countInputTokens: { method: 'POST', path: '/v1/responses/input_tokens', isPublic: false },
+  listInputItems: { method: 'GET', path: '/v1/responses/{id}/input_items', isPublic: false },
+  retrieveResponse: { method: 'GET', path: '/v1/responses/{id}', isPublic: false },
   createMessage: { method: 'POST', path: '/v1/messages', isPublic: false },
   countMessageTokens: { method: 'POST', path: '/v1/messages/count_tokens', isPublic: false },
   createEmbeddings: { method: 'POST', path: '/v1/embeddings', isPublic: false },
+  rerank: { method: 'POST', path: '/v1/rerank', isPublic: false },
   retrieveOpenapi: { method: 'GET', path: '/openapi.json', isPublic: true },
 } as const satisfies Record<string, Operation>
 
@@ -62,34 +66,40 @@ export function routesOf<Made>(table: HandlerTable<Made>, made: Made): readonly 
   })
 }
 
-const itemEnd = '/{id}'
+type ItemRoute = Omit<Found, 'item'> & { readonly before: string; readonly after: string }
 
 export class RouteTable {
   readonly #byPath = new Map<string, Found>()
-  /** `start`: the path before the id. */
-  readonly #ofItems: (readonly [start: string, Omit<Found, 'item'>])[] = []
+  readonly #ofItems: ItemRoute[] = []
 
-  /** By path. A template that ends in `/{id}` matches every path below it, slashes included. */
+  /**
+   * A template with `{id}` matches every path with a text in its place, slashes included. If several templates
+   * match, the first counts.
+   */
   constructor(routes: readonly (readonly [template: string, Route])[]) {
     for (const [template, route] of routes) {
-      if (template.endsWith(itemEnd)) {
-        this.#ofItems.push([template.slice(0, 1 - itemEnd.length), { template, route }])
-      } else this.#byPath.set(template, { template, route, item: '' })
+      const [before = '', after] = template.split('{id}')
+      if (after === undefined) this.#byPath.set(template, { template, route, item: '' })
+      else this.#ofItems.push({ template, route, before, after })
     }
   }
 
   find(path: string): Found | null {
     const exact = this.#byPath.get(path)
     if (exact !== undefined) return exact
-    const found = this.#ofItems.find(([start]) => path.length > start.length && path.startsWith(start))
-    return found === undefined ? null : { ...found[1], item: path.slice(found[0].length) }
+    const found = this.#ofItems.find(({ before, after }) => {
+      return path.length > before.length + after.length && path.startsWith(before) && path.endsWith(after)
+    })
+    if (found === undefined) return null
+    const { template, route, before, after } = found
+    return { template, route, item: path.slice(before.length, path.length - after.length) }
   }
 
   /** Fault not_found that names the routes this client may see: all with a good key, else the public ones. */
   notFound(path: string, hasKey: boolean): Fault {
     const meant = this.find(withoutSlips(path))
     const hint = meant !== null && (hasKey || meant.route.isPublic) ? ` Did you mean ${meant.template}?` : ''
-    const all = [...this.#byPath.values(), ...this.#ofItems.map(([, found]) => found)]
+    const all = [...this.#byPath.values(), ...this.#ofItems]
     const shown = all.filter(({ route }) => hasKey || route.isPublic)
     const names = shown.map(({ template, route }) => `${route.methods[0]} ${template}`).join(', ')
     const rest = hasKey ? '' : ' What needs a key is below /v1/: the base address of an OpenAI client ends in /v1.'

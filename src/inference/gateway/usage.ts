@@ -1,12 +1,12 @@
 // GET /v1/usage: usage of the key and its organization in the running month (UTC), or of the key by model and day as
 // JSON or CSV. Effects: through its dependencies.
 
+import { present } from '../../base/assert.ts'
 import type { Clock } from '../../base/clock.ts'
 import { iso } from '../../base/clock.ts'
 import type { GatewayUsage, GatewayUsageRows } from '../../contract/http/inference.ts'
 import { USAGE_GROUPS, UsageTable, usageAmountsOf, usageCsv, usageSumsView } from '../../contract/http/usage-rows.ts'
-import { dayOf } from '../../store/directory/usage/usage-day.query.ts'
-import { monthEndMs, monthOf } from '../../store/directory/usage/usage-month.query.ts'
+import { dayOf, monthEndMs, monthOf } from '../../store/directory/usage/periods.ts'
 import { NO_TOKENS } from '../metering/account.ts'
 import { withSpent } from '../metering/month-sums.ts'
 import type { MonthSpent, SpentSource } from '../metering/types.ts'
@@ -33,8 +33,10 @@ export function createUsageHandler(deps: UsageDeps): (request: Request, of: { id
       const asked = readUsageRequest(request, dayOf(nowMs))
       if (asked !== null) return await rowsResponse(deps.spent, caller, asked, headers)
       const month = monthOf(nowMs)
-      const asSpent = { spender: caller, month: () => month }
-      const view = await withSpent(deps.spent, asSpent, spent => usageView(caller, month, spent))
+      const asSpent = { spender: caller, periods: () => [month] }
+      const view = await withSpent(deps.spent, asSpent, ([sums]) =>
+        usageView(caller, month, present(sums, 'there are sums of each period').spent),
+      )
       return jsonResponse(view, 200, headers)
     } finally {
       admission.ticket.settle(NO_TOKENS)
@@ -42,7 +44,10 @@ export function createUsageHandler(deps: UsageDeps): (request: Request, of: { id
   }
 }
 
-/** A month of 64 models; a response of this many takes a few milliseconds. */
+/**
+ * A month of 64 models; a response of this many takes a few milliseconds.
+ * No share: limits one response.
+ */
 const rowsMax = 2_000
 
 /** Rows of this key alone. The operator reports the organization's other keys. */

@@ -35,10 +35,16 @@ const longestPauseMs = 60_000
 export const shareWaitMs = 3_000
 /** More that comes later than this is not waited for. */
 const soonMs = 4_000
-/** Keys with shares at a time; an organization may have a quarter. Beyond: 429, until others rest for a minute. */
+/**
+ * Keys with shares at a time.
+ * Share: a quarter for one organization; beyond it 429 until keys are idle for a minute.
+ */
 const keysMax = 4_096
 const keysParts = 4
-/** Requests that wait; one key may have an eighth. */
+/**
+ * Requests that wait.
+ * Share: an eighth for one key; beyond it requests are refused with Retry-After.
+ */
 const waitersMax = 2_048
 const waitersParts = 8
 

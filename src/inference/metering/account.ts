@@ -6,7 +6,7 @@ import { BusyFault } from '../failure.ts'
 import type { RequestTrace } from '../traces/tracer.ts'
 import type { Caller, Observe, Operation, Ticket, Tokens } from '../types.ts'
 import { type Budgets, hasBudget, type Release } from './budgets.ts'
-import { NO_LABELS, type UsageLabels } from './labels.ts'
+import { type EndUser, NO_LABELS, type UsageLabels } from './labels.ts'
 import type { RecordUsage, Spender } from './types.ts'
 
 export type RequestEnd = {
@@ -38,8 +38,12 @@ export type RequestAccount = {
   costNanoUsd: string | null
   /** For the ledger. */
   labels: UsageLabels
+  /** For budgets; null if the request names none. */
+  endUser: EndUser | null
   /** Else there is nothing to reserve, and no need to know what the request can cost. */
   readonly hasBudget: boolean
+  /** Whether a budget counts the end user. */
+  readonly countsEndUser: boolean
   /** Reserves the maximum cost, before an upstream is asked. Faults: budget_exceeded, metering_unavailable. */
   readonly reserve: (worst: Tokens) => Promise<void>
   /** Adds to the tokens that the request has reserved of its key's limit. BusyFault. */
@@ -86,12 +90,14 @@ export function openAccount(
     wantsCost: false,
     costNanoUsd: null,
     labels: NO_LABELS,
+    endUser: null,
     hasBudget: hasBudget(caller),
+    countsEndUser: caller.budgets.endUser !== undefined,
     reserve: async worst => {
       // A second model answers in place of the first: one of them is paid.
       reserved?.release()
       reserved = null
-      const release = await budgets.reserve(caller, account.model, worst)
+      const release = await budgets.reserve(caller, account.model, { worst, endUser: account.endUser?.name ?? null })
       if (release === null) return
       if (isOpen) reserved = { worst, release }
       else release()
@@ -113,7 +119,7 @@ export function openAccount(
       const record = { id, atMs: clock.nowMs(), caller, model, tokens, tokensSource, outcome, labels: account.labels }
       const kept = upstream === null ? undefined : recordUsage({ ...record, upstream })
       // In the same turn: the sums hold the real cost by now.
-      reserved?.release()
+      reserved?.release(upstream === null ? 0 : Number(budgets.costOf(model, tokens)))
       const durationMs = clock.monotonicMs() - startedMs
       observe({ operation, model, upstream, status, errorCode, tokens, durationMs, firstChunkMs, queueMs })
       const end = { model, upstream, status, outcome, errorCode, tokens, tokensSource, queueMs, firstChunkMs }

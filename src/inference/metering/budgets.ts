@@ -1,18 +1,21 @@
-// Budgets of keys and organizations for a calendar month (UTC). Reserves a request's maximum cost before an upstream is
-// asked, and releases it once the real cost is in the sums. State in memory: the reservations. No I/O but for the sums.
+// Budgets of keys and organizations for a calendar month, a week or a day (UTC). Reserves a request's maximum cost
+// before an upstream is asked, and releases it once the real cost is in the sums. State in memory: the reservations.
+// No I/O but for the sums.
 //
-// In a fleet a host has a share of each budget, and asks for more when a request does not fit into it.
+// In a fleet a host has a share of each month's budget, and asks for more when a request does not fit into it. Budgets
+// of a week or a day are held there by the sums that other hosts have reported.
 //
-// Reservations count in every month, because a request that ends in the next month is charged there. Check and
+// Reservations count in every period, because a request that ends in the next one is charged there. Check and
 // reservation are one turn of the event loop, so concurrent requests cannot exceed a budget together.
 
 import { present } from '../../base/assert.ts'
 import { type Clock, iso } from '../../base/clock.ts'
 import { Fault } from '../../base/fault.ts'
-import { monthEndMs, monthOf } from '../../store/directory/usage/usage-month.query.ts'
+import { monthOf, periodEndMs, periodText, shortPeriodOf } from '../../store/directory/usage/periods.ts'
 import type { Budget, Caller, Tokens } from '../types.ts'
+import { EndUsers } from './end-users.ts'
 import { unknownUse } from './faults.ts'
-import { withSpent } from './month-sums.ts'
+import { type PeriodSpent, withSpent } from './month-sums.ts'
 import { amountsOf, NO_AMOUNTS, negative, plus } from './shares/amounts.ts'
 import type { Amounts, BudgetShares, Share, ShareAsked, Spender, SpentSource } from './types.ts'
 
@@ -28,29 +31,32 @@ export const NO_BUDGETS: Caller['budgets'] = {
   organization: { nanoUsd: null, tokens: null },
 }
 
-/** Releases the reservation; further calls have no effect. */
-export type Release = () => void
+/**
+ * Releases the reservation, once the cost is in the sums of keys and organizations. The cost of the request counts for
+ * its end user; left out if no upstream had it. Further calls have no effect.
+ */
+export type Release = (costNanoUsd?: number) => void
 
 export type Reserved = Amounts & Spender
 
 /** A request that a budget has no room for. Fault budget_exceeded. */
 export class BudgetFault extends Fault {
-  readonly retryAfterSeconds: number
   /** Requests that run may cost less than is reserved for them: then there is room soon. */
   readonly mayFitSoon: boolean
 
-  constructor(message: string, { retryAfterSeconds, mayFitSoon }: { retryAfterSeconds: number; mayFitSoon: boolean }) {
+  constructor(message: string, { mayFitSoon }: { readonly mayFitSoon: boolean }) {
     super('budget_exceeded', message)
-    this.retryAfterSeconds = retryAfterSeconds
     this.mayFitSoon = mayFitSoon
   }
 }
 
-const soonSeconds = 5
-/** Rounds of asking for a share and finding that others have used it up meanwhile. */
+/** Seconds after which a request that may fit soon is to be retried. */
+export const soonSeconds = 5
+/**
+ * Rounds of asking for a share and finding that others have used it up meanwhile.
+ * No share: limits one request, one statement in each round.
+ */
 const raisesMax = 16
-/** Longest Retry-After for the next month: an operator may raise the budget before. */
-const retryAfterSecondsMax = 3_600
 
 export class Budgets {
   readonly #deps: BudgetsDeps
@@ -58,9 +64,11 @@ export class Budgets {
   readonly #reserved = new Map<string, Amounts>()
   /** Amounts that requests which wait for a share would reserve, likewise. */
   readonly #waiting = new Map<string, Amounts>()
+  readonly #endUsers: EndUsers
 
   constructor(deps: BudgetsDeps) {
     this.#deps = deps
+    this.#endUsers = new EndUsers(deps.clock)
     deps.spent.shares?.follow(spender => of(this.#reserved, nameOf(spender)))
   }
 
@@ -69,12 +77,35 @@ export class Budgets {
     return this.#deps.cost()(model, tokens)
   }
 
-  /** Null: the request has no budget. Faults: budget_exceeded, metering_unavailable. */
-  async reserve(caller: Caller, model: string, worst: Tokens): Promise<Release | null> {
+  /**
+   * Null if the request has no budget. `endUser`: null if it names none. Faults: budget_exceeded, metering_unavailable,
+   * invalid_request (the key needs a name).
+   */
+  async reserve(
+    caller: Caller,
+    model: string,
+    { worst, endUser }: { readonly worst: Tokens; readonly endUser: string | null },
+  ): Promise<Release | null> {
     if (!hasBudget(caller)) return null
+    const amounts = { tokens: worst.prompt + worst.completion, nanoUsd: Number(this.costOf(model, worst)) }
+    const ofUser = this.#endUsers.reserve(caller, endUser, amounts.nanoUsd)
+    if (!ofUser.ok) throw this.#exceeded(ofUser, { kind: 'nanoUsd', ...ofUser })
+    try {
+      const release = hasOwnBudget(caller) ? await this.#reserveOwn(caller, amounts) : null
+      return (costNanoUsd = 0) => {
+        release?.()
+        ofUser.release(costNanoUsd)
+      }
+    } catch (error) {
+      ofUser.release(0)
+      throw error
+    }
+  }
+
+  /** Within the budgets of the key and the organization. */
+  async #reserveOwn(caller: Caller, amounts: Amounts): Promise<() => void> {
     const { budgets, organizationId, keyPrefix } = caller
-    const { spent: source, cost, clock } = this.#deps
-    const amounts = { tokens: worst.prompt + worst.completion, nanoUsd: Number(cost()(model, worst)) }
+    const { spent: source } = this.#deps
     const key: Place = { name: nameOf({ organizationId, keyPrefix }), budget: budgets.key, whose: 'this key' }
     const organization: Place = {
       name: nameOf({ organizationId, keyPrefix: '' }),
@@ -83,19 +114,17 @@ export class Budgets {
     }
     const asked = { caller, places: { key, organization }, amounts }
     if (source.shares !== null) return await this.#reserveOfShares(source.shares, asked)
-    const request = { spender: caller, month: () => monthOf(clock.nowMs()) }
-    const release = await withSpent(source, request, (spent, month) => {
+    const release = await withSpent(source, this.#periodsOf(caller), spent => {
       // A gateway in a VM finds out that its host is in a fleet with the sums.
       if (source.shares !== null) return null
-      this.#check(key, { spent: amountsOf(spent.key), amounts, month })
-      this.#check(organization, { spent: amountsOf(spent.organization), amounts, month })
+      this.#checkAll(asked, spent)
       return this.#take([key, organization], amounts)
     })
     return release ?? (await this.#reserveOfShares(present(this.#deps.spent.shares, 'the host is in a fleet'), asked))
   }
 
   /** Check and reservation are one turn here, too, after each turn of asking for more. */
-  async #reserveOfShares(shares: BudgetShares, asked: Asked): Promise<Release> {
+  async #reserveOfShares(shares: BudgetShares, asked: Asked): Promise<() => void> {
     const { caller, places, amounts } = asked
     const both = [places.key, places.organization]
     for (const { name } of both) add(this.#waiting, name, amounts)
@@ -106,7 +135,10 @@ export class Budgets {
         const fits = ({ name, budget }: Place, share: Share) =>
           fitsShare(budget, share, plus(amounts, of(this.#reserved, name)))
         if (share !== null && fits(places.key, share.key) && fits(places.organization, share.organization)) {
-          return this.#take(both, amounts)
+          const unknown = this.#checkShort(asked)
+          if (unknown === null) return this.#take(both, amounts)
+          await this.#deps.spent.load(caller, unknown)
+          continue
         }
         const isAbove = ({ name, budget }: Place, { spent }: Share) =>
           !fitsShare(budget, { spent, allowed: boundless }, plus(amounts, of(this.#reserved, name)))
@@ -130,22 +162,57 @@ export class Budgets {
     }
   }
 
+  /** Budgets of the month and of the caller's short periods, in the order of `budgetsOf`. */
+  #periodsOf(caller: Caller): { readonly spender: Spender; readonly periods: () => readonly string[] } {
+    const nowMs = () => this.#deps.clock.nowMs()
+    const short = caller.budgets.short ?? []
+    return {
+      spender: caller,
+      periods: () => [monthOf(nowMs()), ...short.map(({ kind }) => shortPeriodOf(kind, nowMs()))],
+    }
+  }
+
   /** By the sums over all hosts: with those a request may fit soon, when others give back what they do not use. */
-  async #refuse({ caller, places, amounts }: Asked): Promise<never> {
-    const request = { spender: caller, month: () => monthOf(this.#deps.clock.nowMs()) }
-    return await withSpent(this.#deps.spent, request, (spent, month): never => {
-      this.#check(places.key, { spent: amountsOf(spent.key), amounts, month })
-      this.#check(places.organization, { spent: amountsOf(spent.organization), amounts, month })
+  async #refuse(asked: Asked): Promise<never> {
+    const { caller, places } = asked
+    return await withSpent(this.#deps.spent, this.#periodsOf(caller), (spent): never => {
+      this.#checkAll(asked, spent)
       const place = isUnbounded(places.organization.budget) ? places.key : places.organization
       throw this.#exceeded(place, {
         kind: place.budget.nanoUsd === null ? 'tokens' : 'nanoUsd',
-        month,
+        period: present(spent[0], 'there are sums of each period').period,
         mayFitSoon: true,
       })
     })
   }
 
-  #take(places: readonly Place[], amounts: Amounts): Release {
+  /** For a host in a fleet. Returns a period whose sums are not known yet; null if the request fits into all. */
+  #checkShort(asked: Asked): string | null {
+    const faults: BudgetFault[] = []
+    for (const pair of asked.caller.budgets.short ?? []) {
+      const period = shortPeriodOf(pair.kind, this.#deps.clock.nowMs())
+      const spent = this.#deps.spent.spent(asked.caller, period)
+      if (spent === null) return period
+      faults.push(...this.#faultsOf(asked, pair, { period, spent }))
+    }
+    throwLasting(faults)
+    return null
+  }
+
+  /** `spent`: as `#periodsOf` has the periods. Fault budget_exceeded. */
+  #checkAll(asked: Asked, spent: readonly PeriodSpent[]): void {
+    const pairs = budgetsOf(asked.caller)
+    throwLasting(spent.flatMap((item, at) => this.#faultsOf(asked, present(pairs[at], 'one period each'), item)))
+  }
+
+  #faultsOf({ places, amounts }: Asked, budgets: BudgetPair, { period, spent }: PeriodSpent): BudgetFault[] {
+    return (['key', 'organization'] as const).flatMap(side => {
+      const place = { ...places[side], budget: budgets[side] }
+      return this.#faultsIn(place, { spent: amountsOf(spent[side]), amounts, period })
+    })
+  }
+
+  #take(places: readonly Place[], amounts: Amounts): () => void {
     for (const { name } of places) add(this.#reserved, name, amounts)
     let isReserved = true
     return () => {
@@ -163,24 +230,23 @@ export class Budgets {
     })
   }
 
-  #check(place: Place, { spent, amounts, month }: { spent: Amounts; amounts: Amounts; month: string }): void {
+  #faultsIn(
+    place: Place,
+    { spent, amounts, period }: { spent: Amounts; amounts: Amounts; period: string },
+  ): BudgetFault[] {
     const reserved = of(this.#reserved, place.name)
-    for (const kind of ['nanoUsd', 'tokens'] as const) {
+    return (['nanoUsd', 'tokens'] as const).flatMap(kind => {
       const most = place.budget[kind]
-      if (most === null || spent[kind] + reserved[kind] + amounts[kind] <= most) continue
-      throw this.#exceeded(place, { kind, month, mayFitSoon: spent[kind] + amounts[kind] <= most })
-    }
+      if (most === null || spent[kind] + reserved[kind] + amounts[kind] <= most) return []
+      return [this.#exceeded(place, { kind, period, mayFitSoon: spent[kind] + amounts[kind] <= most })]
+    })
   }
 
-  #exceeded({ whose }: Place, { kind, month, mayFitSoon }: Refused): BudgetFault {
-    const untilEnd = Math.ceil((monthEndMs(month) - this.#deps.clock.nowMs()) / 1000)
+  #exceeded({ whose }: Pick<Place, 'whose'>, { kind, period, mayFitSoon }: Refused): BudgetFault {
     return new BudgetFault(
-      `The ${kind === 'tokens' ? 'token' : 'money'} budget of ${whose} for ${month} cannot cover the maximum cost of this request. ` +
-        `Lower max_tokens, or ask the operator to raise the budget. It resets at ${iso(monthEndMs(month))}.`,
-      {
-        retryAfterSeconds: mayFitSoon ? soonSeconds : Math.max(1, Math.min(retryAfterSecondsMax, untilEnd)),
-        mayFitSoon,
-      },
+      `The ${kind === 'tokens' ? 'token' : 'money'} budget of ${whose} for ${periodText(period)} cannot cover the maximum cost of this request. ` +
+        `Lower max_tokens, or ask the operator to raise the budget. It resets at ${iso(periodEndMs(period))}.`,
+      { mayFitSoon },
     )
   }
 }
@@ -193,10 +259,28 @@ type Asked = {
   readonly amounts: Amounts
 }
 
-type Refused = { readonly kind: keyof Amounts; readonly month: string; readonly mayFitSoon: boolean }
+type BudgetPair = Pick<Caller['budgets'], 'key' | 'organization'>
 
-export function hasBudget({ budgets }: Caller): boolean {
-  return !isUnbounded(budgets.key) || !isUnbounded(budgets.organization)
+type Refused = { readonly kind: keyof Amounts; readonly period: string; readonly mayFitSoon: boolean }
+
+/** The month's budgets, and those of each short period. */
+function budgetsOf({ budgets }: Caller): readonly BudgetPair[] {
+  return [budgets, ...(budgets.short ?? [])]
+}
+
+/** Throws the first fault that a retry does not end, otherwise the first fault. */
+function throwLasting(faults: readonly BudgetFault[]): void {
+  const fault = faults.find(({ mayFitSoon }) => !mayFitSoon) ?? faults[0]
+  if (fault !== undefined) throw fault
+}
+
+export function hasBudget(caller: Caller): boolean {
+  return hasOwnBudget(caller) || caller.budgets.endUser !== undefined
+}
+
+/** Reports whether the key or its organization has a budget. */
+function hasOwnBudget({ budgets }: Caller): boolean {
+  return !isUnbounded(budgets.key) || !isUnbounded(budgets.organization) || budgets.short !== undefined
 }
 
 function isUnbounded({ nanoUsd, tokens }: Budget): boolean {

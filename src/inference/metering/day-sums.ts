@@ -5,21 +5,15 @@
 import { Fault } from '../../base/fault.ts'
 import { FairSerial } from '../../base/work/fair-serial.ts'
 import { tooManyUsageRows } from '../../contract/http/usage-rows.ts'
-import {
-  type DayPlace,
-  type DayScope,
-  type DaySum,
-  type DaysPage,
-  dayOf,
-} from '../../store/directory/usage/usage-day.query.ts'
-import { noUsage } from '../../store/directory/usage/usage-month.query.ts'
+import { dayOf, noUsage } from '../../store/directory/usage/periods.ts'
+import type { DayPlace, DayScope, DaySum, DaysPage } from '../../store/directory/usage/usage-day.query.ts'
 import { tooMuchAsked } from './faults.ts'
 import { addSums, type CountedRow, sumOfRow } from './month-sums.ts'
 
 /** A row of usage as far as sums of days go. */
 export type DatedRow = CountedRow & { readonly model: string }
 
-/** Rows of one reading: a year of 27 models. */
+/** Rows of one reading: a year of 27 models. No share: limits one response. */
 export const daysReadMax = 10_000
 
 /** All pages in order. Faults: invalid_request (more than `daysReadMax` rows), and those of `readPage`. */
@@ -38,7 +32,10 @@ export async function* readDays(
   }
 }
 
-/** Pages of one organization that wait for those before them. */
+/**
+ * Pages of one organization that wait for those before them.
+ * Share: this limit is the share of one organization; organizations take turns.
+ */
 const pagesWaitingMax = 64
 
 /** Readings of several organizations at once: one page at a time, organizations in turn. */

@@ -2,6 +2,7 @@
 //
 // A label that is too long, or has characters that a ledger should not have, is left out: no request fails by it.
 
+import { canonicalJson } from '../../base/canonical-json.ts'
 import { usageLabelCharsMax } from '../../contract/vm/enclave.ts'
 import { isObject, type JsonObject } from '../json-text.ts'
 import type { Operation } from '../types.ts'
@@ -13,14 +14,42 @@ export const NO_LABELS: UsageLabels = { endUser: null, tags: null }
 
 /** Sent to no upstream. */
 const tagsField = 'metadata'
+const otherField = 'safety_identifier'
+const endUserChars = usageLabelCharsMax.endUser
 
 /** `body`: the client's own. The Messages API has its user in `metadata`. */
 export function usageLabels(operation: Operation, body: JsonObject): UsageLabels {
-  const metadata = body[tagsField]
-  if (operation === 'messages') {
-    return { endUser: isObject(metadata) ? labelOf(metadata.user_id, usageLabelCharsMax.endUser) : null, tags: null }
+  if (operation === 'messages') return { endUser: labelOf(messagesUserOf(body), endUserChars), tags: null }
+  return { endUser: labelOf(body.user, endUserChars), tags: tagsOf(body[tagsField]) }
+}
+
+/** `field`: the one that it came from. */
+export type EndUser = { readonly name: string; readonly field: string }
+
+/** The request's end user, for budgets: the first name that can be used; null if there is none. */
+export function endUserOf(operation: Operation, body: JsonObject): EndUser | null {
+  if (operation === 'messages')
+    return nameIn(tagsField, withoutSession(labelOf(messagesUserOf(body), endUserChars) ?? ''))
+  return nameIn('user', labelOf(body.user, endUserChars)) ?? nameIn(otherField, labelOf(body[otherField], endUserChars))
+}
+
+function nameIn(field: string, name: string | null): EndUser | null {
+  return name === null || name === '' ? null : { name, field }
+}
+
+function messagesUserOf({ [tagsField]: metadata }: JsonObject): unknown {
+  return isObject(metadata) ? metadata.user_id : null
+}
+
+/** Claude Code has its session in the name of its user: as a member of JSON, and in older releases at the end. */
+function withoutSession(name: string): string {
+  try {
+    const { session_id: session, ...user } = JSON.parse(name)
+    if (session !== undefined) return Object.keys(user).length === 0 ? '' : canonicalJson(user)
+  } catch {
+    // The name is a text of another kind.
   }
-  return { endUser: labelOf(body.user, usageLabelCharsMax.endUser), tags: tagsOf(metadata) }
+  return name.replace(/_session_[\da-f]{8}(-[\da-f]{4}){3}-[\da-f]{12}$/, '')
 }
 
 /** Fields that nothing came of; `label`: what the ledger has of `metadata`. */

@@ -6,15 +6,27 @@ import { messageOf } from '../../base/fault.ts'
 import type { Refused } from '../../base/work/asked-thread.ts'
 import { compileAsUsual } from '../../base/work/compiler.ts'
 import { openBeside } from '../../store/db.ts'
+import { prepareChangeMark } from '../../store/directory/gateway-key.query.ts'
 import { prepareUsageAppend } from '../../store/directory/usage/usage.query.ts'
 import type { Usage } from '../../store/directory/usage/usage.table.ts'
-import { type Outcome, writeBatch } from './batch.ts'
+import { notWritten, type Outcome, writeBatch } from './batch.ts'
+import { type JournalRange, JournalReader } from './journal/journal.ts'
+
+/** Memory that the threads share: how often this one has read the change mark of its connection, and that mark. */
+export const CHANGES = { beat: 0, mark: 1, length: 2 } as const
+/** Several times in the time within which changes by others are seen (`othersSeenMs` in stored-keys.ts). */
+const lookMs = 250
+/** How long the disk may lack a row of the journal. */
+const syncMs = 100
 
 /** One at a time: the next follows the reply. */
 export type ToThread =
-  | { readonly kind: 'open'; readonly path: string }
+  /** `journal`: path of the file with rows; null if there is none. `changes`: see `CHANGES`. */
+  | { readonly kind: 'open'; readonly path: string; readonly journal: string | null; readonly changes: Int32Array }
   /** Rows, as JSON. */
   | { readonly kind: 'write'; readonly rows: string }
+  /** So many rows that the journal has in this range. */
+  | { readonly kind: 'import'; readonly range: JournalRange; readonly count: number }
   | { readonly kind: 'close' }
 
 export type FromThread =
@@ -23,11 +35,46 @@ export type FromThread =
   | { readonly kind: 'closed' }
   | Refused
 
-type Opened = ReturnType<typeof openBeside> & { readonly append: ReturnType<typeof prepareUsageAppend> }
+type Opened = ReturnType<typeof openBeside> & {
+  readonly append: ReturnType<typeof prepareUsageAppend>
+  readonly journal: JournalReader | null
+}
 
-function open(path: string): Opened {
+function open(path: string, journal: string | null): Opened {
   const beside = openBeside(path)
-  return { ...beside, append: prepareUsageAppend(beside.directory.db) }
+  return {
+    ...beside,
+    append: prepareUsageAppend(beside.directory.db),
+    journal: journal === null ? null : new JournalReader(journal),
+  }
+}
+
+/** Commits of this connection do not move the mark. */
+function pushChanges({ directory }: Opened, changes: Int32Array): void {
+  const mark = prepareChangeMark(directory.db)
+  setInterval(() => {
+    try {
+      Atomics.store(changes, CHANGES.mark, mark.others())
+      Atomics.add(changes, CHANGES.beat, 1)
+    } catch {
+      // Without a beat the serving thread looks itself.
+    }
+  }, lookMs).unref()
+}
+
+/** A disk that fails ends this thread. The serving thread then writes rows to the database itself. */
+function syncJournal({ journal }: Opened): void {
+  if (journal !== null) setInterval(() => journal.sync(), syncMs).unref()
+}
+
+function write({ directory, append }: Opened, rows: readonly Usage[]): Outcome {
+  return writeBatch({ store: directory, append }, rows)
+}
+
+function importRows(opened: Opened, { range, count }: Extract<ToThread, { kind: 'import' }>): Outcome {
+  const rows = opened.journal?.rows(range) ?? []
+  if (rows.length === count) return write(opened, rows)
+  return notWritten(new Error(`the journal has ${rows.length} rows where ${count} were written`))
 }
 
 if (parentPort !== null) {
@@ -38,15 +85,17 @@ if (parentPort !== null) {
   port.on('message', (message: ToThread) => {
     try {
       if (message.kind === 'open') {
-        opened = open(message.path)
+        opened = open(message.path, message.journal)
+        pushChanges(opened, message.changes)
+        syncJournal(opened)
         say({ kind: 'opened' })
       } else if (message.kind === 'write' && opened !== null) {
-        say({
-          kind: 'written',
-          outcome: writeBatch({ store: opened.directory, append: opened.append }, JSON.parse(message.rows) as Usage[]),
-        })
+        say({ kind: 'written', outcome: write(opened, JSON.parse(message.rows) as Usage[]) })
+      } else if (message.kind === 'import' && opened !== null) {
+        say({ kind: 'written', outcome: importRows(opened, message) })
       } else if (message.kind === 'close') {
         opened?.close()
+        opened?.journal?.close()
         say({ kind: 'closed' })
         port.close()
       }

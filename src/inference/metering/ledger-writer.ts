@@ -5,18 +5,30 @@ import type { Logger } from '../../base/log.ts'
 import { beginThread, reasonOf } from '../../base/work/asked-thread.ts'
 import type { Usage } from '../../store/directory/usage/usage.table.ts'
 import { notWritten, type Outcome } from './batch.ts'
-import type { FromThread, ToThread } from './ledger-thread.ts'
+import type { JournalRange } from './journal/journal.ts'
+import { CHANGES, type FromThread, type ToThread } from './ledger-thread.ts'
 
 export type LedgerWriter = {
-  /** One batch at a time. Never rejects. A thread that ends, or is late, may have written the batch all the same. */
-  readonly write: (rows: readonly Usage[]) => Promise<Outcome>
+  /**
+   * Writes one batch at a time, which the thread reads from the journal if `range` is not null. Never rejects. A thread
+   * that ends, or is late, may have written the batch all the same.
+   */
+  readonly write: (rows: readonly Usage[], range: JournalRange | null) => Promise<Outcome>
+  /** Changes of the database by connections other than the thread's. */
+  readonly changes: { readonly beat: () => number; readonly mark: () => number }
   /** From when its database is open until its end. Another thread follows one that has ended. */
   readonly isAlive: () => boolean
   /** After the batch that is being written. Resolves once its connection is closed, or it is late. */
   readonly close: () => Promise<void>
 }
 
-type WriterDeps = { readonly path: string; readonly clock: Pick<Clock, 'sleep'>; readonly log: Logger }
+type WriterDeps = {
+  readonly path: string
+  /** Path of the journal; null if there is none. */
+  readonly journal: string | null
+  readonly clock: Pick<Clock, 'sleep'>
+  readonly log: Logger
+}
 
 /** Longer than the thread waits for the database's lock (`openBeside`). */
 export const replyTimeoutMs = 10_000
@@ -24,16 +36,17 @@ export const restartPauseMs = 10_000
 const closeTimeoutMs = 5_000
 
 /** Begins a thread for the database at `path`, which is open. Nobody waits for it: until it lives others write. */
-export function startLedgerWriter({ path, clock, log }: WriterDeps): LedgerWriter {
+export function startLedgerWriter({ path, journal, clock, log }: WriterDeps): LedgerWriter {
   const closing = new AbortController()
   const begin = () =>
     beginThread<ToThread, FromThread>({ name: 'ledger', file: 'inference/metering/ledger-thread', clock })
   let thread = begin()
+  const changes = new Int32Array(new SharedArrayBuffer(CHANGES.length * Int32Array.BYTES_PER_ELEMENT))
   let isOpen = false
   let last: Promise<unknown> = Promise.resolve()
   const follow = async () => {
     for (;;) {
-      const reply = await thread.askInTime({ kind: 'open', path }, replyTimeoutMs)
+      const reply = await thread.askInTime({ kind: 'open', path, journal, changes }, replyTimeoutMs)
       isOpen = reply.kind === 'opened'
       if (!isOpen) thread.end(reasonOf(reply))
       const reason = await thread.ended
@@ -50,10 +63,16 @@ export function startLedgerWriter({ path, clock, log }: WriterDeps): LedgerWrite
   void follow()
   return {
     isAlive: () => isOpen,
-    write: async rows => {
+    changes: {
+      beat: () => Atomics.load(changes, CHANGES.beat),
+      mark: () => Atomics.load(changes, CHANGES.mark),
+    },
+    write: async (rows, range) => {
       const asked = thread
       // JSON: a third of the time of this thread that a copy of the objects takes.
-      const replied = asked.askInTime({ kind: 'write', rows: JSON.stringify(rows) }, replyTimeoutMs)
+      const message: ToThread =
+        range === null ? { kind: 'write', rows: JSON.stringify(rows) } : { kind: 'import', range, count: rows.length }
+      const replied = asked.askInTime(message, replyTimeoutMs)
       last = replied
       const reply = await replied
       if (reply.kind === 'written') return reply.outcome

@@ -1,6 +1,8 @@
 // Sums of usage by calendar month (UTC), in memory: of rows that are not in the store yet. No I/O.
 
-import { type MonthScope, type MonthSum, monthOf, noUsage } from '../../store/directory/usage/usage-month.query.ts'
+import { SHORT_PERIODS } from '../../contract/key-rules.ts'
+import { monthOf, noUsage, shortPeriodOf } from '../../store/directory/usage/periods.ts'
+import type { MonthScope, MonthSum } from '../../store/directory/usage/usage-month.query.ts'
 import { unknownUse } from './faults.ts'
 import type { MonthSpent, Spender, SpentSource } from './types.ts'
 
@@ -44,11 +46,23 @@ export function monthOfRow({ atMs }: Pick<CountedRow, 'atMs'>): string {
 
 const lastMonthMs = Date.UTC(9999, 11)
 
+/** The month, the day and the week of a row. */
+export function periodsOfRow(row: Pick<CountedRow, 'atMs'>): readonly string[] {
+  const atMs = row.atMs >= 0 && row.atMs < lastMonthMs ? row.atMs : lastMonthMs
+  return [monthOfRow(row), ...SHORT_PERIODS.map(kind => shortPeriodOf(kind, atMs))]
+}
+
 export class MonthSums {
   readonly #sums = new Map<string, MonthSum>()
+  /** Whether days and weeks are summed, too: it takes three times as long. */
+  readonly hasShort: boolean
+
+  constructor(hasShort = false) {
+    this.hasShort = hasShort
+  }
 
   add(row: CountedRow): void {
-    for (const scope of Object.values(scopesOf(row, monthOfRow(row)))) {
+    for (const scope of this.#scopesOf(row)) {
       const name = scopeName(scope)
       this.#sums.set(name, addSums(this.#sums.get(name) ?? noUsage, sumOfRow(row)))
     }
@@ -63,7 +77,7 @@ export class MonthSums {
       completionTokens: -completionTokens,
       costNanoUsd: -costNanoUsd,
     }
-    for (const scope of Object.values(scopesOf(row, monthOfRow(row)))) {
+    for (const scope of this.#scopesOf(row)) {
       const name = scopeName(scope)
       const left = addSums(this.#sums.get(name) ?? noUsage, less)
       if (left.requests === 0) this.#sums.delete(name)
@@ -74,23 +88,35 @@ export class MonthSums {
   of(scope: MonthScope): MonthSum {
     return this.#sums.get(scopeName(scope)) ?? noUsage
   }
+
+  #scopesOf(row: CountedRow): MonthScope[] {
+    const periods = this.hasShort ? periodsOfRow(row) : [monthOfRow(row)]
+    return periods.flatMap(period => Object.values(scopesOf(row, period)))
+  }
 }
 
 const attemptsMax = 3
+
+/** Usage in a period, as `MonthScope` has it. */
+export type PeriodSpent = { readonly period: string; readonly spent: MonthSpent }
 
 /**
  * Calls `use` in the turn of the event loop in which the sums are read; loads them first. Fault metering_unavailable.
  */
 export async function withSpent<Result>(
   source: Pick<SpentSource, 'spent' | 'load'>,
-  { spender, month }: { readonly spender: Spender; readonly month: () => string },
-  use: (spent: MonthSpent, month: string) => Result,
+  { spender, periods }: { readonly spender: Spender; readonly periods: () => readonly string[] },
+  use: (spent: readonly PeriodSpent[]) => Result,
 ): Promise<Result> {
   for (let attempt = 0; attempt < attemptsMax; attempt += 1) {
-    const now = month()
-    const spent = source.spent(spender, now)
-    if (spent !== null) return use(spent, now)
-    await source.load(spender, now)
+    const known: PeriodSpent[] = []
+    const wanted = periods()
+    for (const period of wanted) {
+      const spent = source.spent(spender, period)
+      if (spent === null) await source.load(spender, period)
+      else known.push({ period, spent })
+    }
+    if (known.length === wanted.length) return use(known)
   }
   throw unknownUse()
 }

@@ -7,9 +7,10 @@ import type { ClockGuard } from '../../base/work/clock-guard.ts'
 import { sweep } from '../../base/work/sweep.ts'
 import type { DirectoryStore } from '../../store/db.ts'
 import { purgeGatewayKeys } from '../../store/directory/gateway-key.query.ts'
+import { dayOf, monthOf } from '../../store/directory/usage/periods.ts'
 import { purgeUsage } from '../../store/directory/usage/usage.query.ts'
-import { dayOf, purgeUsageDays } from '../../store/directory/usage/usage-day.query.ts'
-import { monthOf, purgeUsageMonths } from '../../store/directory/usage/usage-month.query.ts'
+import { purgeUsageDays } from '../../store/directory/usage/usage-day.query.ts'
+import { purgeUsageMonths } from '../../store/directory/usage/usage-month.query.ts'
 
 export type LedgerRetentionDeps = {
   readonly store: Pick<DirectoryStore, 'db'>
@@ -20,10 +21,14 @@ export type LedgerRetentionDeps = {
 }
 
 export const retentionIntervalMs = 60_000
+/** No share: deletes of this process. */
 export const retentionBatchRowsMax = 250
 /** Requests are answered in between. */
 export const retentionBatchGapMs = 20
-/** Half a million rows a round; the rest is deleted in the next. */
+/**
+ * Half a million rows a round; the rest is deleted in the next.
+ * No share: deletes of this process.
+ */
 const batchesPerRoundMax = 2_000
 const dayMs = 24 * 60 * 60 * 1000
 

@@ -11,12 +11,13 @@ import type { Clock } from '../../base/clock.ts'
 import { Places } from '../../base/work/places.ts'
 import { checked } from '../../contract/check.ts'
 import { MonthSums, type UsageRow } from '../../contract/vm/enclave.ts'
+import { isMonth, noUsage } from '../../store/directory/usage/periods.ts'
 import type { DayScope, DaySum } from '../../store/directory/usage/usage-day.query.ts'
-import { type MonthScope, type MonthSum, noUsage } from '../../store/directory/usage/usage-month.query.ts'
+import type { MonthScope, MonthSum } from '../../store/directory/usage/usage-month.query.ts'
 import { DayReader } from './day-reader.ts'
 import type { DatedRow } from './day-sums.ts'
 import { tooMuchAsked, unknownUse } from './faults.ts'
-import { addSums, monthOfRow, scopeName, scopesOf, sumOfRow } from './month-sums.ts'
+import { addSums, monthOfRow, periodsOfRow, scopeName, scopesOf, sumOfRow } from './month-sums.ts'
 import type { Cost } from './price.ts'
 import { type Question, RecentRows } from './recent-rows.ts'
 import { tokensOfRow } from './row.ts'
@@ -46,15 +47,24 @@ export type SpentDeps = {
 type Known = { sum: MonthSum; untilMs: number; share: Share | null }
 
 const askTimeoutMs = 5_000
-/** Questions that are open at a time: certificates and evidence have to be asked for, too. */
+/**
+ * Requests to the host that are open at once; certificates and evidence need some of them too.
+ * No share: one request at a time for each key.
+ */
 const asksMax = 8
-/** Questions that wait for one of those to be answered, as when a month begins. */
+/**
+ * Questions that wait for one of those to be answered, as when a month begins.
+ * Share: a quarter for one organization.
+ */
 const waitingMax = 4_096
 /** An organization may hold 1 / `waitingParts` of them. */
 const waitingParts = 4
 /** How long sums are good that another VM adds to. */
 const sharedMs = 2_000
-/** Keys of a few months. */
+/**
+ * Keys of a few months.
+ * No share: keys are the operator's, and a dropped sum is requested again.
+ */
 const knownMax = 262_144
 
 export class Spent implements SpentSource {
@@ -71,6 +81,8 @@ export class Spent implements SpentSource {
   /** The last answer was shared, so the host knows what a share is. */
   #isShared = false
   #isFleetKnown = true
+  /** Whether the sums of a day or a week are known, too. */
+  #hasShort = false
   /** Prices of the sums in `#known`. */
   #cost: Cost
 
@@ -86,7 +98,7 @@ export class Spent implements SpentSource {
     this.#followPrices()
     this.#recent.add(recorded)
     const row = this.#counted(recorded)
-    for (const scope of Object.values(scopesOf(row, monthOfRow(row)))) {
+    for (const scope of this.#scopesOf(row)) {
       const known = this.#known.get(scopeName(scope))
       if (known === undefined) continue
       known.sum = addSums(known.sum, sumOfRow(row))
@@ -94,7 +106,13 @@ export class Spent implements SpentSource {
     }
   }
 
+  #scopesOf(row: DatedRow): MonthScope[] {
+    const periods = this.#hasShort ? periodsOfRow(row) : [monthOfRow(row)]
+    return periods.flatMap(period => Object.values(scopesOf(row, period)))
+  }
+
   spent(spender: Spender, month: string): MonthSpent | null {
+    this.#hasShort ||= !isMonth(month)
     this.#followPrices()
     const scopes = scopesOf(spender, month)
     const [key, organization] = [this.#good(scopes.key), this.#good(scopes.organization)]
@@ -201,7 +219,8 @@ export class Spent implements SpentSource {
     const want = { kind: 'spent', organizationId, keyPrefix, month } as const
     try {
       const answer = await this.#deps.wants.ask(
-        this.#isShared ? { ...want, asked: this.#withUnbooked(spender, month, asked()) } : want,
+        // Hosts of a fleet share the budgets of months alone.
+        this.#isShared && isMonth(month) ? { ...want, asked: this.#withUnbooked(spender, month, asked()) } : want,
         askTimeoutMs,
       )
       return checked(MonthSums, answer, { what: 'sums of the host', code: 'metering_unavailable' })
@@ -263,10 +282,10 @@ type Ask = {
 
 const NOTHING: SharesAsked = { key: null, organization: null }
 
-function sumIn(scope: MonthScope, rows: readonly DatedRow[]): MonthSum {
-  const name = scopeName(scope)
+function sumIn({ organizationId, keyPrefix, month }: MonthScope, rows: readonly DatedRow[]): MonthSum {
   return rows
-    .filter(row => Object.values(scopesOf(row, monthOfRow(row))).some(scope => scopeName(scope) === name))
+    .filter(row => row.organizationId === organizationId && (keyPrefix === '' || row.keyPrefix === keyPrefix))
+    .filter(row => periodsOfRow(row).includes(month))
     .map(sumOfRow)
     .reduce(addSums, noUsage)
 }

@@ -3,7 +3,11 @@
 import { assert } from '../../base/assert.ts'
 import type { Family, Labels, Sample } from '../../base/prometheus.ts'
 
-/** Per family. Labels come from short lists; the bound protects memory from an unexpectedly long list. */
+/**
+ * Per family. Labels come from short lists; the bound protects memory from an unexpectedly long
+ * list.
+ * No share: labels are names that the operator chose.
+ */
 export const seriesMax = 2_000
 
 export type Histogram = {

@@ -22,7 +22,9 @@ const TOKEN_BOUNDS = Array.from({ length: 14 }, (_, power) => 4 ** power)
 const DURATION_BOUNDS = [0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92]
 const FIRST_TOKEN_BOUNDS = [0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10]
 const PER_TOKEN_BOUNDS = [0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1, 2.5]
-const STATUSES: ReadonlySet<number> = new Set([200, 400, 401, 404, 405, 408, 409, 413, 422, 429, 499, 500, 502, 503])
+const STATUSES: ReadonlySet<number> = new Set([
+  200, 400, 401, 402, 404, 405, 408, 409, 413, 422, 429, 499, 500, 502, 503,
+])
 const ERROR_CODES: ReadonlySet<string> = new Set(GatewayErrorCode.anyOf.map(code => code.const))
 
 export function createMetrics(deps: MetricsDeps): Metrics {

@@ -3,6 +3,7 @@
 
 import { utf8 } from '../../base/bytes.ts'
 import { isObject, type JsonObject, membersOf, partsOf } from '../json-text.ts'
+import { messagesWithReasoning, reasoningMembers, reasoningName } from './engines/reasoning.ts'
 import { type LongTexts, markIndexChars } from './long-texts.ts'
 import type { RequestSource } from './request.ts'
 
@@ -22,21 +23,28 @@ export type CutOptions = {
   readonly longTexts: LongTexts | null
   /** Whether an upstream may get the member. */
   readonly isSent: (name: string) => boolean
+  /** Whether an engine may get the reasoning of messages in other fields. */
+  readonly hasReasoning: boolean
 }
 
 /** Longer values are cut out. */
 const shortCharsMax = 1_024
+/** Among messages with reasoning, longer values are cut out. A mark has 40 characters. */
+const shortInMessageMax = 128
+/** Text of messages that the serving thread converts for each upstream, which takes some milliseconds. */
+const splitCharsMax = 524_288
 /** Members that no upstream gets are shown by name: as many as a header has room for, and more. */
 const unsentMax = 64
 const unsentCharsMax = 256
 
 /** Fault invalid_request if a long text stands in a field that the upstream does not get. */
-export function cutSource(source: RequestSource, { mark, longTexts, isSent }: CutOptions): CutSource {
+export function cutSource(source: RequestSource, { mark, longTexts, isSent, hasReasoning }: CutOptions): CutSource {
   const values: string[] = []
   const cut = (value: string) => `${mark}${(values.push(value) - 1).toString(16).padStart(markIndexChars, '0')}`
-  const isLong = (value: string) => value.length > shortCharsMax || value.includes(mark)
+  const isLong = (value: string, charsMax = shortCharsMax) => value.length > charsMax || value.includes(mark)
   const texts: string[] = []
   const body: Record<string, unknown> = {}
+  let { changes } = source
   let unsent = 0
   for (const { name, value, text } of membersOf(source.text)) {
     if (!isSent(name)) {
@@ -52,13 +60,58 @@ export function cutSource(source: RequestSource, { mark, longTexts, isSent }: Cu
     } else {
       const tools = name === 'tools' ? source.body[name] : null
       body[name] = Array.isArray(tools) ? tools.map(nameAlone) : true
-      const shown = Array.isArray(tools) ? `[${partsOf(value).map(cut).join(',')}]` : cut(value)
+      // Each document of a ranking may stand in its response.
+      const isList = Array.isArray(tools) || (name === 'documents' && Array.isArray(source.body[name]))
+      let shown: string
+      if (hasReasoning && name === 'messages') {
+        const split = splitMessages(value, { cut, isLong })
+        if (!split.isWhole) changes = [...changes, reasoningName]
+        shown = split.text
+      } else shown = isList ? `[${partsOf(value).map(cut).join(',')}]` : cut(value)
       texts.push(`${JSON.stringify(name)}:${shown}`)
     }
   }
   const cutValues = longTexts?.putBack(values) ?? values.map(utf8)
-  const cutText = { text: `{${texts.join(',')}}`, body, sizeBytes: source.sizeBytes, changes: source.changes }
+  const cutText = { text: `{${texts.join(',')}}`, body, sizeBytes: source.sizeBytes, changes }
   return { source: cutText, mark, values: cutValues as Uint8Array<ArrayBuffer>[] }
+}
+
+type Cutter = { readonly cut: (value: string) => string; readonly isLong: (value: string, charsMax: number) => boolean }
+
+/**
+ * Cuts runs of messages without reasoning whole, and the long values of the others. Removes the oldest reasoning beyond
+ * `splitCharsMax`, which chat templates leave out anyway; `isWhole` is false then.
+ */
+function splitMessages(messages: string, { cut, isLong }: Cutter): { readonly text: string; isWhole: boolean } {
+  const pieces: string[] = []
+  let run: string[] = []
+  let chars = 0
+  let isWhole = true
+  const cutLong = (text: string) => (isLong(text, shortInMessageMax) ? cut(text) : text)
+  // The mark of a text stands within its quotes.
+  const shortValue = (value: string) => (value.startsWith('"') ? `"${cutLong(value.slice(1, -1))}"` : cutLong(value))
+  const endRun = () => {
+    const text = run.reverse().join(',')
+    run = []
+    if (text !== '') pieces.push(cutLong(text))
+    chars += Math.min(text.length, shortInMessageMax)
+  }
+  for (const message of partsOf(messages).reverse()) {
+    const members = reasoningMembers(message)
+    chars +=
+      members?.reduce((sum, { name, value }) => sum + name.length + Math.min(value.length, shortInMessageMax), 0) ?? 0
+    if (members !== null && chars <= splitCharsMax) {
+      endRun()
+      const texts = members.map(({ name, value }) => `${JSON.stringify(name)}:${shortValue(value.trim())}`)
+      pieces.push(`{${texts.join(',')}}`)
+    } else if (members === null) run.push(message)
+    else {
+      isWhole = false
+      run.push(messagesWithReasoning(`[${message}]`, 'openai').text.slice(1, -1))
+    }
+  }
+  endRun()
+  return { text: `[${pieces.reverse().join(',')}]`, isWhole }
 }
 
 /** The names that a header shows of a list, each within bounds. */

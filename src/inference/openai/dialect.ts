@@ -63,6 +63,8 @@ export type ResponseTraits = {
   readonly tools: ToolForms
   /** Whether the response is a summary for the client to keep. */
   readonly isCompaction: boolean
+  /** Whether the client replays reasoning as `encrypted_content`. */
+  readonly includesReasoning: boolean
   /** Id of the response before it. */
   readonly previous: string | null
   /** The request's own items, or the JSON of them; null for text that is too long to be kept. */
@@ -91,7 +93,7 @@ export type ResponseHead = {
   readonly id: string
   readonly createdS: number
   readonly model: string
-  /** Keeps the items of a response for later requests; null: the gateway keeps none. */
+  /** Keeps a response for later requests; null: the gateway keeps none. */
   readonly keep: ((kept: KeptItems) => void) | null
 }
 
@@ -100,8 +102,11 @@ export type KeptItems = {
   readonly previous: string | null
   /** JSON of the request's own items; null: too long to be kept. */
   readonly inputText: string | null
-  readonly output: readonly JsonObject[]
+  /** As the client gets it. */
+  readonly response: KeptResponse
 }
+
+export type KeptResponse = JsonObject & { readonly output: readonly JsonObject[] }
 
 export type DialectResponse = {
   /** JSON. `completion`: a checked one, as a client of chat completions gets it. UpstreamFault. */

@@ -1,9 +1,10 @@
 // Checks the messages of a chat request and finds the abilities that their content needs of an upstream. Pure. Fault
 // invalid_request.
 
-import { CONTENT_KINDS, type ContentKind } from '../../config/upstream.ts'
-import { invalidField, isObject } from '../json-text.ts'
+import { CONTENT_KINDS, type ContentKind, type Engine } from '../../config/upstream/kinds.ts'
+import { invalidField, isObject, type JsonObject } from '../json-text.ts'
 import { customArguments } from './engines/custom-tools.ts'
+import { takeReasoning } from './engines/reasoning.ts'
 import type { Repairs } from './repairs.ts'
 
 /** Abilities that an upstream must be configured for. */
@@ -27,10 +28,13 @@ export function parseMessages(messages: unknown, custom: ReadonlySet<string>, re
   for (const [at, message] of messages.entries()) {
     const path = `messages[${at}]`
     if (!isObject(message)) throw invalidField(path, 'must be an object.')
-    const { role, content } = message
+    const { role } = message
     if (typeof role !== 'string' || !ROLES.includes(role)) {
       throw invalidField(`${path}.role`, `must be one of ${ROLES.join(', ')}.`)
     }
+    if (role === 'assistant' && takeReasoning(message, repairs)) repairs.hasReasoning = true
+    if (role === 'assistant') takeRefusal(message, repairs)
+    const { content } = message
     if (Array.isArray(content) && content.length > 0) {
       for (const [partAt, part] of content.entries()) {
         const need = parsePart(part, `${path}.content[${partAt}]`)
@@ -52,12 +56,28 @@ export function parseMessages(messages: unknown, custom: ReadonlySet<string>, re
   return kinds.size === 0 && !remoteUrls ? TEXT_ONLY : { kinds, remoteUrls }
 }
 
+/** Makes the refusals of an earlier answer plain text: llama-server and SGLang refuse such parts. */
+function takeRefusal(message: JsonObject, repairs: Repairs): void {
+  const { content, refusal } = message
+  if (Array.isArray(content)) {
+    for (const [at, part] of content.entries()) {
+      if (!isObject(part) || part.type !== 'refusal' || typeof part.refusal !== 'string') continue
+      content[at] = { type: 'text', text: part.refusal }
+      repairs.note('messages')
+    }
+  } else if (!isNonEmpty(content) && isNonEmpty(refusal)) {
+    Object.assign(message, { content: refusal, refusal: null })
+    repairs.note('messages')
+  }
+}
+
 type PartNeed = { readonly kind: ContentKind | 'text'; readonly isRemote: boolean }
 
 const PART_KINDS: Readonly<Record<string, ContentKind | 'text'>> = {
   text: 'text',
   refusal: 'text',
   image_url: 'image',
+  video_url: 'video',
   input_audio: 'audio',
   file: 'file',
 }
@@ -73,21 +93,21 @@ function parsePart(part: unknown, path: string): PartNeed {
     if (typeof value !== 'string') throw invalidField(`${path}.${type}`, 'must be a text.')
     return { kind, isRemote: false }
   }
-  if (kind !== 'image') {
+  if (kind === 'audio' || kind === 'file') {
     const field = kind === 'audio' ? 'data' : 'file_data'
     if (!isObject(value) || typeof value[field] !== 'string') {
       throw invalidField(`${path}.${type}.${field}`, 'must be a text: the content itself, in base64.')
     }
     return { kind, isRemote: false }
   }
-  return { kind, isRemote: isRemoteUrl(value, `${path}.image_url.url`) }
+  return { kind, isRemote: isRemoteUrl(value, `${path}.${type}.url`) }
 }
 
-function isRemoteUrl(image: unknown, path: string): boolean {
-  const url = isObject(image) ? image.url : null
+function isRemoteUrl(value: unknown, path: string): boolean {
+  const url = isObject(value) ? value.url : null
   if (typeof url === 'string' && /^data:/i.test(url)) return false
   if (typeof url === 'string' && /^https?:\/\//i.test(url)) return true
-  throw invalidField(path, 'must be a data: URL with the image itself, or an http or https URL.')
+  throw invalidField(path, 'must be a data: URL with the content itself, or an http or https URL.')
 }
 
 type CallNotes = { readonly custom: ReadonlySet<string>; readonly repairs: Repairs }
@@ -124,12 +144,24 @@ function isNonEmpty(value: unknown): boolean {
   return typeof value === 'string' && value !== ''
 }
 
+/** Kinds of parts that an engine does not take in the form of OpenAI. SGLang has another form of audio. */
+const FOREIGN_CONTENT = {
+  openai: null,
+  vllm: ['file'],
+  sglang: ['audio', 'file'],
+  'llama-server': ['file'],
+  'text-embeddings-inference': null,
+} as const satisfies Record<Engine, readonly ContentKind[] | null>
+
 /** Why an upstream that takes these kinds of content cannot take the messages; null when it can. */
 export function unmetNeed(
   { kinds, remoteUrls }: ContentNeeds,
-  taken: { readonly content: readonly ContentKind[]; readonly remoteUrls: boolean },
+  taken: { readonly engine: Engine; readonly content: readonly ContentKind[]; readonly remoteUrls: boolean },
 ): string | null {
-  const missing = CONTENT_KINDS.find(kind => kinds.has(kind) && !taken.content.includes(kind))
+  const foreign: readonly ContentKind[] | null = FOREIGN_CONTENT[taken.engine]
+  const missing = CONTENT_KINDS.find(
+    kind => kinds.has(kind) && (foreign?.includes(kind) || !taken.content.includes(kind)),
+  )
   if (missing !== undefined) return `This model does not take content parts of the kind ${missing}.`
   if (remoteUrls && !taken.remoteUrls)
     return 'URLs are not fetched for this model; send the content itself as a data: URL.'

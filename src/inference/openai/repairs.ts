@@ -2,20 +2,20 @@
 // take, and what is left out. Pure.
 
 import { stringEnd } from '../../base/json.ts'
-import { type JsonObject, membersOf, replaceHalfPairs } from '../json-text.ts'
-
-type RepairedMember = 'messages' | 'tools' | 'response_format'
+import { type JsonObject, membersOf, replaceLoneSurrogates } from '../json-text.ts'
 
 /** The changes of one request, collected while it is checked. Most requests have none. */
 export class Repairs {
-  #changed: Set<RepairedMember> | null = null
+  #changed: Set<string> | null = null
   #ignored: Set<string> | null = null
   #valuesLeft = checkedValuesMax
+  /** Whether messages of the assistant have reasoning. */
+  hasReasoning = false
   /** Whether arguments of a call had half a surrogate pair. */
   hasHalfPairs = false
 
   /** Members whose text differs from the client's. */
-  get changed(): ReadonlySet<RepairedMember> | null {
+  get changed(): ReadonlySet<string> | null {
     return this.#changed
   }
 
@@ -30,7 +30,7 @@ export class Repairs {
    */
   argumentsOf(args: string): string | null {
     if (args.trim() === '') return '{}'
-    const whole = replaceHalfPairs(args)
+    const whole = replaceLoneSurrogates(args)
     if (whole !== args) this.hasHalfPairs = true
     const repaired = whole === args ? null : whole
     this.#valuesLeft -= valuesIn(args, this.#valuesLeft)
@@ -44,7 +44,7 @@ export class Repairs {
   }
 
   /** `ignored`: the name of what is left out, for the client. */
-  note(member: RepairedMember, ignored: string | null = null): void {
+  note(member: string, ignored: string | null = null): void {
     this.#changed ??= new Set()
     this.#changed.add(member)
     if (ignored === null) return
@@ -69,10 +69,12 @@ function valuesIn(text: string, max: number): number {
   return values
 }
 
-/** The text of a body with its changed members written anew. */
+/** Returns the text of a body with its changed members: rewritten, removed or appended. */
 export function repairedText(text: string, body: JsonObject, changed: ReadonlySet<string>): string {
-  const members = membersOf(text).map(member =>
-    changed.has(member.name) ? `${JSON.stringify(member.name)}:${JSON.stringify(body[member.name])}` : member.text,
-  )
-  return `{${members.join(',')}}`
+  const kept = membersOf(text).filter(({ name }) => !changed.has(name) || Object.hasOwn(body, name))
+  const names = new Set(kept.map(({ name }) => name))
+  const written = (name: string) => `${JSON.stringify(name)}:${JSON.stringify(body[name])}`
+  const members = kept.map(member => (changed.has(member.name) ? written(member.name) : member.text))
+  const added = [...changed].filter(name => !names.has(name) && Object.hasOwn(body, name)).map(written)
+  return `{${[...members, ...added].join(',')}}`
 }

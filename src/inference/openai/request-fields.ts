@@ -3,9 +3,10 @@
 // Only the fields named here are sent: engines have others that read another caller's prompt cache, pick its slot,
 // fetch URLs, or keep the engine busy for minutes.
 
-import type { Engine } from '../../config/upstream.ts'
+import type { Engine } from '../../config/upstream/kinds.ts'
 import { invalidField, isObject, type JsonObject } from '../json-text.ts'
 import type { CompletionOperation } from '../types.ts'
+import { CONSTRAINT_FIELDS } from './engines/constraints.ts'
 
 /** Requirement on a value, in words, if the value breaks it. */
 type Check = (value: unknown) => string | null
@@ -84,6 +85,8 @@ const FIELDS: ReadonlyMap<string, FieldRule> = new Map(
     // The upstream gets a salt that the gateway derives from it.
     [cacheSaltField]: { operations: BOTH, engines: [], check: cacheSaltProblem },
     chat_template_kwargs: { operations: CHAT, engines: SAMPLERS, check: templateFields },
+    // Each engine gets the form of its own.
+    ...Object.fromEntries(CONSTRAINT_FIELDS.map(name => [name, { operations: BOTH, engines: [], check: null }])),
   } satisfies Record<string, FieldRule>),
 )
 

@@ -5,6 +5,8 @@ import { fromUtf8 } from '../../base/bytes.ts'
 import { invalidField, invalidRequest, isObject, type JsonObject, readJsonText } from '../json-text.ts'
 import { checkSchemaBounds, relaxSchema } from '../schema-check/bounds.ts'
 import type { CompletionOperation } from '../types.ts'
+import { type Constraint, takeConstraint } from './engines/constraints.ts'
+import type { ReasoningOrigin } from './engines/reasoning.ts'
 import { type ContentNeeds, parseMessages, TEXT_ONLY } from './messages.ts'
 import { Repairs, repairedText } from './repairs.ts'
 import { checkFields } from './request-fields.ts'
@@ -32,6 +34,10 @@ export type GatewayRequest = {
   readonly customTools: ReadonlySet<string>
   readonly toolChoice: ToolChoice
   readonly format: ResponseFormat
+  /** Constraint that no `response_format` has; null for none. */
+  readonly constraint: Constraint | null
+  /** Origin of the reasoning in messages; null if they have none. */
+  readonly reasoning: ReasoningOrigin | null
   /** Choices that the completion must have. */
   readonly choiceCount: number
   /** Most tokens that each choice may have; null when the client sets no bound. */
@@ -100,6 +106,7 @@ export function checkRequest(
   const model = body.model
   if (typeof model !== 'string' || model === '') throw invalidField('model', 'must be the id of a model.')
   checkFields(operation, body)
+  const constraint = takeConstraint(operation, body, repairs)
   const stream = parseFlag(body, 'stream')
   const options = parseStreamOptions(body, stream)
   const { tools, customTools, toolChoice, format, needs, promptCount } =
@@ -117,6 +124,8 @@ export function checkRequest(
     customTools,
     toolChoice,
     format,
+    constraint,
+    reasoning: repairs.hasReasoning ? 'client' : null,
     choiceCount,
     completionTokensMax: tokensMaxOf(body),
     needs,

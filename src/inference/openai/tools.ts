@@ -69,7 +69,7 @@ export function parseTools(body: JsonObject, repairs: Repairs): ToolNames {
  * in the flat form of the Responses API; any other tool as it is.
  */
 function ownTool(tool: unknown): unknown {
-  const called = isObject(tool) ? calledFunction(tool) : null
+  const called = isObject(tool) ? toFunction(tool) : null
   return called === null ? tool : { type: 'function', function: called }
 }
 
@@ -86,7 +86,7 @@ function hasFormat(tool: unknown): boolean {
   return isObject(format) && format.type !== 'text'
 }
 
-function calledFunction(tool: JsonObject): JsonObject | null {
+function toFunction(tool: JsonObject): JsonObject | null {
   const { type, function: nested, custom, ...flat } = tool
   if (type === 'custom') return functionOfCustomTool(isObject(custom) ? custom : flat)
   if (type !== 'function') return functionOfClientTool(tool)

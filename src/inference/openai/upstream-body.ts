@@ -1,8 +1,10 @@
 // The body of the upstream's request: the client's own text, with as few changes as possible. Pure.
 
 import { assert } from '../../base/assert.ts'
-import type { Engine } from '../../config/upstream.ts'
+import type { Engine } from '../../config/upstream/kinds.ts'
 import { isObject, type Member, membersOf, partsOf } from '../json-text.ts'
+import { constraintMembers, schemaField } from './engines/constraints.ts'
+import { keepsReasoning, messagesWithReasoning, reasoningName } from './engines/reasoning.ts'
 import type { ParsedRequest } from './request.ts'
 import { cacheSaltField, isCacheKeptApart, isSent } from './request-fields.ts'
 import { mustCall, type ToolChoice } from './tools.ts'
@@ -14,6 +16,8 @@ export type UpstreamBody = {
   readonly text: string
   /** Fields of the client's that are not in it. */
   readonly ignored: readonly string[]
+  /** Names of changes for this engine, as in `RequestSource`. */
+  readonly changes: readonly string[]
 }
 
 export type UpstreamKind = {
@@ -28,6 +32,7 @@ const ENGINE_MEMBERS: Readonly<Record<Engine, (cacheSalt: () => string) => reado
   'llama-server': () => ['"cache_prompt":false'],
   vllm: cacheSalt => [`"cache_salt":${JSON.stringify(cacheSalt())}`],
   sglang: cacheSalt => [`"cache_salt":${JSON.stringify(cacheSalt())}`],
+  'text-embeddings-inference': () => [],
 }
 
 /** Whether each key has a prompt cache of its own there, so counts reveal no other prompts. */
@@ -40,13 +45,14 @@ export function hasCacheOfItsOwn(engine: Engine): boolean {
  * alter an integer beyond 2^53, such as a seed.
  */
 export function upstreamBody({ request, source }: ParsedRequest, { engine, cacheSalt }: UpstreamKind): UpstreamBody {
-  const { operation, stream, toolChoice } = request
+  const { operation, stream, toolChoice, constraint } = request
   const { text, body } = source
   const unsent = Object.keys(body).filter(name => !isSent(name, operation, engine))
   const dropped = new Set(unsent)
   const isSalted = dropped.has(cacheSaltField) && isCacheKeptApart(engine)
-  const ignored = isSalted ? unsent.filter(name => name !== cacheSaltField) : unsent
+  const ignored = unsent.filter(name => name !== schemaField && !(isSalted && name === cacheSaltField))
   const added = [...ENGINE_MEMBERS[engine](cacheSalt)]
+  if (constraint !== null) added.push(...constraintMembers(constraint, engine, valueIn(text, schemaField)))
   if (!stream) drop(dropped, body, ['stream_options'])
   else if (!asksUsageAlone(body.stream_options)) {
     drop(dropped, body, ['stream_options'])
@@ -57,12 +63,19 @@ export function upstreamBody({ request, source }: ParsedRequest, { engine, cache
     added.push(`"model":${JSON.stringify(request.model)}`)
   }
   if (toolChoice.kind === 'none') drop(dropped, body, TOOL_FIELDS)
+  let changes = NONE
+  if (request.reasoning !== null && !keepsReasoning(engine, request.reasoning)) {
+    drop(dropped, body, ['messages'])
+    const messages = messagesWithReasoning(valueIn(text, 'messages'), engine)
+    added.push(`"messages":${messages.text}`)
+    if (!messages.isWhole) changes = [reasoningName]
+  }
   const offered = offeredTools(toolChoice)
   if (offered !== null) drop(dropped, body, ['tools', 'tool_choice'])
   if (dropped.size === 0) {
-    if (added.length === 0) return { text, ignored }
+    if (added.length === 0) return { text, ignored, changes }
     // The body has its model at least, so there is something after the comma.
-    return { text: `{${added.join(',')},${text.slice(text.indexOf('{') + 1)}`, ignored }
+    return { text: `{${added.join(',')},${text.slice(text.indexOf('{') + 1)}`, ignored, changes }
   }
   const members = membersOf(text)
   if (offered !== null) {
@@ -71,7 +84,14 @@ export function upstreamBody({ request, source }: ParsedRequest, { engine, cache
     added.push(`"tools":[${toolsNamed(offered, body.tools, members)}]`, `"tool_choice":"${choice}"`)
   }
   const kept = members.filter(member => !dropped.has(member.name)).map(member => member.text)
-  return { text: `{${[...kept, ...added].join(',')}}`, ignored }
+  return { text: `{${[...kept, ...added].join(',')}}`, ignored, changes }
+}
+
+const NONE: readonly string[] = []
+
+/** Returns the JSON of a member; empty for none. */
+function valueIn(text: string, name: string): string {
+  return membersOf(text).find(member => member.name === name)?.value ?? ''
 }
 
 function drop(dropped: Set<string>, body: object, names: readonly string[]): void {

@@ -2,6 +2,7 @@
 
 import { UpstreamFault } from '../failure.ts'
 import type { JsonObject } from '../json-text.ts'
+import { detailsText } from './engines/reasoning.ts'
 
 export function parseUpstreamJson(text: string): unknown {
   try {
@@ -27,7 +28,9 @@ export function reasoningOf(part: JsonObject): { reasoning_content?: string; rea
     const text = stringOrNull(part[name])
     if (text !== null) given[name] = text
   }
-  return given
+  if (part.reasoning_details === undefined || given.reasoning_content || given.reasoning) return given
+  const text = detailsText(part.reasoning_details)
+  return text === '' ? given : { reasoning_content: text }
 }
 
 /** Engines leave out a field or send null: the same here. */

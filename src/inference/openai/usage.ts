@@ -29,6 +29,26 @@ export function parseUsage(usage: unknown): Usage | null {
   }
 }
 
+/**
+ * Usage of a request that generates nothing. Some engines report the total alone. Null if the
+ * engine does not count: older versions of llama-server report 0. UpstreamFault malformed.
+ */
+export function pooledUsage(usage: unknown): Usage | null {
+  const given = parseUsage(isObject(usage) ? { completion_tokens: 0, ...usage } : usage)
+  return given === null || given.prompt_tokens === 0 ? null : given
+}
+
+/** For embeddings and rankings. `counted`: prompt tokens that the head of the response says. */
+export type PooledCounts = {
+  readonly bounds: UsageBounds
+  readonly promptEstimate: number
+  readonly counted?: number | undefined
+}
+
+export function countedUsage({ counted }: PooledCounts): Usage | null {
+  return counted === undefined ? null : usageOf({ prompt: counted, completion: 0 })
+}
+
 export function usageOf({ prompt, completion }: Tokens): Usage {
   return { prompt_tokens: prompt, completion_tokens: completion, total_tokens: prompt + completion }
 }

@@ -52,7 +52,10 @@ const ABORTED = {
   errorCode: null,
 } as const
 
-/** Requests that are forwarded at the same time, of one relay. */
+/**
+ * Requests that are forwarded at the same time, of one relay.
+ * No share: waiting requests are limited by organization, network or address.
+ */
 const forwardedMax = 1_024
 
 export class Desk {
@@ -182,13 +185,14 @@ export class Desk {
       ok: true,
       caller: { keyPrefix, keyDigest, organizationId, madeBy, rules },
       hasBudget: hasBudget(entry.caller),
+      countsEndUser: entry.caller.budgets.endUser !== undefined,
       headers: entry.headers,
     }
   }
 
-  async #reserve({ id, model, worst }: Extract<Ask, { kind: 'reserve' }>): Promise<null> {
+  async #reserve({ id, model, worst, endUser }: Extract<Ask, { kind: 'reserve' }>): Promise<null> {
     const { account } = this.#of(id)
-    account.model = model
+    Object.assign(account, { model, endUser })
     await account.reserve(worst)
     return null
   }

@@ -12,14 +12,12 @@ export function wireFaultOf(error: unknown): WireFault {
   if (error instanceof UpstreamFault) return { ...fault, reason: error.reason }
   if (error instanceof BusyFault) return { ...fault, retryAfterSeconds: error.retryAfterSeconds }
   if (!(error instanceof BudgetFault)) return fault
-  return { ...fault, retryAfterSeconds: error.retryAfterSeconds, mayFitSoon: error.mayFitSoon }
+  return { ...fault, mayFitSoon: error.mayFitSoon }
 }
 
 export function faultOf({ code, message, param, reason, retryAfterSeconds, mayFitSoon }: WireFault): Fault {
   if (reason !== undefined) return new UpstreamFault(reason)
-  if (retryAfterSeconds !== undefined && mayFitSoon !== undefined) {
-    return new BudgetFault(message, { retryAfterSeconds, mayFitSoon })
-  }
+  if (mayFitSoon !== undefined) return new BudgetFault(message, { mayFitSoon })
   if (retryAfterSeconds !== undefined) return new BusyFault(message, retryAfterSeconds)
   const known = Object.hasOwn(FAULTS, code) ? (code as FaultCode) : 'internal'
   return new Fault(known, message, param === undefined ? {} : { param })

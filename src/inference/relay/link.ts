@@ -8,7 +8,6 @@ import type { Acquire } from '../gateway/failover.ts'
 import type { ResponseMemory } from '../gateway/response-memory.ts'
 import { atMost, type RequestAccount } from '../metering/account.ts'
 import { NO_LABELS } from '../metering/labels.ts'
-import type { Spender } from '../metering/types.ts'
 import type { RequestTrace } from '../traces/tracer.ts'
 import type { Tokens } from '../types.ts'
 import type { Lease } from '../upstream/router.ts'
@@ -27,9 +26,9 @@ export type LinkDeps = {
 
 type Waiting = { readonly resolve: (value: never) => void; readonly reject: (error: unknown) => void }
 type Stream = { readonly account: RequestAccount; reportedCount: number }
-type Opened = { readonly id: string; readonly owner: Spender; readonly hasBudget: boolean }
+type Opened = Pick<RequestAccount, 'owner' | 'hasBudget' | 'countsEndUser'> & { readonly id: string }
 
-/** Streams in one message. */
+/** Streams in one message. No share: limits one message between our processes. */
 const progressMax = 4_096
 
 export class Link {
@@ -56,8 +55,8 @@ export class Link {
     const asked = { id, operation, authorization, tokens, fault: fault === null ? null : wireFaultOf(fault) }
     const entry = await this.ask('enter', asked)
     if (!entry.ok) return entry
-    const { caller, hasBudget } = entry
-    const opened = { id, owner: caller, hasBudget }
+    const { caller, hasBudget, countsEndUser } = entry
+    const opened = { id, owner: caller, hasBudget, countsEndUser }
     return { ok: true, caller, headers: entry.headers, open: trace => this.#openAccount(opened, trace) }
   }
 
@@ -153,7 +152,7 @@ export class Link {
     }
   }
 
-  #openAccount({ id, owner, hasBudget }: Opened, trace: RequestTrace | null): RequestAccount {
+  #openAccount({ id, owner, hasBudget, countsEndUser }: Opened, trace: RequestTrace | null): RequestAccount {
     const { clock } = this.#deps
     const startedMs = clock.monotonicMs()
     let isOpen = true
@@ -171,10 +170,12 @@ export class Link {
       wantsCost: false,
       costNanoUsd: null,
       labels: NO_LABELS,
+      endUser: null,
       hasBudget,
+      countsEndUser,
       reserve: async worst => {
         bound = worst
-        await this.ask('reserve', { id, model: account.model, worst })
+        await this.ask('reserve', { id, model: account.model, worst, endUser: account.endUser })
       },
       reserveTokens: async tokens => {
         await this.ask('reserveTokens', { id, tokens })

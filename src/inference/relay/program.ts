@@ -34,6 +34,7 @@ export const channelFd = 3
 /** Between two reports of what streams have delivered. */
 const progressMs = 1_000
 const lastWaitMs = 20
+/** No share: limits one process of ours. */
 const lastWaitsMax = 50
 
 /** Serves until the owner says stop or is gone: then the process ends. */

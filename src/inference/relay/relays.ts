@@ -25,7 +25,7 @@ export type RelaysDeps = DeskDeps & {
 const relayTiming: MemberTiming = { startMs: 60_000, pingMs: 5_000, pingsMax: 6 }
 const retryMinMs = 100
 const retryMaxMs = 10_000
-/** Relays that may die before the first of them listens. */
+/** Relays that may die before the first of them listens. No share: processes of ours. */
 const startFailuresMax = 8
 /** One that has lived so long is started again at once. */
 const provenMs = 60_000

@@ -12,7 +12,7 @@ import type { UpstreamReason } from '../failure.ts'
 import type { EnteredCaller } from '../gateway/enter.ts'
 import type { EarlierDigests, EarlierSurvey, ResponseFacts } from '../gateway/response-memory.ts'
 import type { RequestEnd } from '../metering/account.ts'
-import type { UsageLabels } from '../metering/labels.ts'
+import type { EndUser, UsageLabels } from '../metering/labels.ts'
 import type { EncryptionCounts, Operation, Refusal, Tokens } from '../types.ts'
 import type { TargetHealth } from '../upstream/router.ts'
 import type { UpstreamTarget } from '../upstream/target.ts'
@@ -86,12 +86,13 @@ export type Asks = {
           readonly ok: true
           readonly caller: EnteredCaller
           readonly hasBudget: boolean
+          readonly countsEndUser: boolean
           readonly headers: Record<string, string>
         }
       | { readonly ok: false; readonly refusal: Refusal }
   }
   readonly reserve: {
-    readonly asked: OfRequest & { readonly model: string; readonly worst: Tokens }
+    readonly asked: OfRequest & { readonly model: string; readonly worst: Tokens; readonly endUser: EndUser | null }
     readonly value: null
   }
   readonly acquire: {

@@ -22,13 +22,17 @@ export type PoolDeps = {
   readonly deadlines: Deadlines
 }
 
+/** Share: one job at a time for a key; the keys with the least use go first. */
 const childrenMax = 2
+/** Share: `waitingPerKeyMax` for one key; the longest lane loses a job. */
 const waitingMax = 512
+/** Share: this limit is the share of one key. */
 const waitingPerKeyMax = 64
 const waitMs = 10_000
 const waitUrgentMs = 30_000
 /** Half-life of a key's recorded use. */
 const usedHalfLifeMs = 30_000
+/** No share: idle lanes with the least use are dropped. */
 const lanesMax = 1_024
 
 type Waiting = PoolRequest & { readonly resolve: (reply: Reply) => void; readonly reject: (error: unknown) => void }

@@ -24,6 +24,7 @@ export type Delivery =
 export type Deliver = (body: Uint8Array, timeoutMs: number, signal: AbortSignal) => Promise<Delivery>
 
 const responseBytesMax = 65_536
+/** No share: limits one response of the operator's collector. */
 const headersMax = 32
 const headerBytesMax = 8_192
 const retryableStatuses: ReadonlySet<number> = new Set([429, 502, 503, 504])

@@ -36,7 +36,7 @@ const backOffRange = { minMs: 1_000, maxMs: 60_000 }
 const attemptsMax = 5
 /** For what waits at the end. */
 const lastTimeoutMs = 2_000
-/** A gateway VM may claim to have lost any number. */
+/** A gateway VM may claim to have lost any number. No share: a number in a report. */
 const lostMax = 1_000_000
 
 export class TraceExporter {

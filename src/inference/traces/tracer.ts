@@ -32,7 +32,9 @@ const SPAN_OPERATIONS: Readonly<Record<Operation, TraceSpan['operation']>> = {
   compact: 'chat',
   messages: 'chat',
   count_tokens: 'chat',
+  input_tokens: 'chat',
   embeddings: 'embeddings',
+  rerank: 'rerank',
 }
 
 export type TracedRequest = { readonly headers: Headers; readonly id: string; readonly operation: Operation }

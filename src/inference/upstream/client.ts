@@ -10,6 +10,7 @@ import { BusyFault, UpstreamFault } from '../failure.ts'
 import { refusalFault } from '../refusal.ts'
 import { type Connecting, connect } from './connect.ts'
 import type { Connection, UpstreamResponse } from './connection.ts'
+import { IdleProbe } from './idle-probe.ts'
 import { type Endpoint, endpointOf, type UpstreamTarget } from './target.ts'
 
 /** `firstByteMs`: 0 for no limit. */
@@ -43,7 +44,10 @@ const probeTimeoutMs = 5_000
 const refusalBytesMax = 65_536
 const refusalTimeoutMs = 2_000
 const retryAfterSecondsMax = 600
-/** Idle connections that are kept for one target. */
+/**
+ * Idle connections that are kept for one target.
+ * No share: without an idle connection a new one is opened.
+ */
 const idleMax = 256
 
 export function openAttempt(): Attempt {
@@ -83,6 +87,7 @@ export class UpstreamClient {
   readonly #deadlines: Deadlines
   readonly #timeouts: UpstreamTimeouts
   readonly #pools = new Map<UpstreamTarget, Pool>()
+  readonly #probe = new IdleProbe()
   #isClosed = false
 
   constructor({ deadlines, timeouts }: UpstreamClientDeps) {
@@ -139,14 +144,15 @@ export class UpstreamClient {
     return refusalFault(response.head.status, Buffer.concat(chunks).toString('utf8'))
   }
 
-  /** Whether the target can be reached and lists its models. */
+  /** Reports whether the target can be reached and lists its models, or is healthy if it has no list. */
   async probe(target: UpstreamTarget, signal: AbortSignal): Promise<boolean> {
     const { endpoint, idle } = this.#poolOf(target)
     const attempt = openAttempt()
     const forget = onAbort(signal, attempt.abort)
+    const path = target.engine === 'text-embeddings-inference' ? '/health' : '/models'
     try {
       const bytes = Buffer.from(
-        `${requestLead(target, endpoint, { method: 'GET', path: '/models' })}accept: application/json\r\n\r\n`,
+        `${requestLead(target, endpoint, { method: 'GET', path })}accept: application/json\r\n\r\n`,
       )
       const connection = await openConnection(this.#connect(endpoint, idle), attempt)
       const response = await (this.#sendOn(connection, bytes, { attempt, timeoutMs: probeTimeoutMs }) ?? null)
@@ -204,7 +210,7 @@ export class UpstreamClient {
   #sendPooled(pool: Pool, bytes: Buffer, options: SendOptions): Promise<UpstreamResponse> {
     const { idle } = pool
     for (let kept = idle.at(-1); kept !== undefined; kept = idle.at(-1)) {
-      if (kept.hasNews()) return this.#sendAfterNews(pool, bytes, options)
+      if (this.#probe.hasUnread(idle)) return this.#sendAfterNews(pool, bytes, options)
       idle.pop()
       const sent = this.#sendOn(kept, bytes, options)
       if (sent !== null) return sent

@@ -5,7 +5,6 @@
 
 import type { Socket } from 'bun'
 import { assert } from '../../base/assert.ts'
-import { hasUnread } from '../../linux/libc.ts'
 import { UpstreamFault } from '../failure.ts'
 import { type ResponseHead, ResponseParser, type ResponseSink } from './http1-response.ts'
 
@@ -53,8 +52,8 @@ const writtenPerTurn = 1_048_576
 
 export class Connection implements ResponseSink {
   readonly #socket: Socket<undefined>
-  /** Negative where Bun gives none. */
-  readonly #fd: number
+  /** Negative if Bun gives none. */
+  readonly fd: number
   readonly #deps: ConnectionDeps
   readonly #parser: ResponseParser
   /** The response to the request that was sent last, until it is complete. */
@@ -66,7 +65,7 @@ export class Connection implements ResponseSink {
     this.#socket = socket
     // Bun's types lack it.
     const fd: unknown = Reflect.get(socket, 'fd')
-    this.#fd = typeof fd === 'number' ? fd : -1
+    this.fd = typeof fd === 'number' ? fd : -1
     this.#deps = deps
     this.#parser = new ResponseParser(this)
   }
@@ -88,11 +87,6 @@ export class Connection implements ResponseSink {
     // The caller gets null instead of this promise.
     pending.response.catch(() => {})
     return null
-  }
-
-  /** Whether the kernel has news of an idle connection that the event loop has not told yet: as a rule, its end. */
-  hasNews(): boolean {
-    return this.#fd < 0 || hasUnread(this.#fd)
   }
 
   /** A response under way is cut. */

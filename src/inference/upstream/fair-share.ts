@@ -6,7 +6,10 @@ import { shareOf } from '../../base/work/places.ts'
 /** The sender of a request, as upstreams are shared. */
 export type Owner = { readonly organizationId: string; readonly keyPrefix: string }
 
-/** Names that are remembered at each level. One that is forgotten counts as new. */
+/**
+ * Names that are remembered at each level. One that is forgotten counts as new.
+ * No share: organizations, and keys of each.
+ */
 const namesMax = 512
 /** For so long after its last request places are left for another. */
 const recentMs = 600_000

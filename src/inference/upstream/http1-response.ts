@@ -15,6 +15,8 @@ export type ResponseHead = {
   readonly contentLength: number | null
   /** Retry-After where it is a number of seconds (RFC 9110 10.2.3), else null. */
   readonly retryAfterSeconds: number | null
+  /** Tokens of the request, as text-embeddings-inference reports them; undefined if it reports none. */
+  readonly computeTokens?: number
 }
 
 export type ResponseSink = {
@@ -184,9 +186,10 @@ const versionAt = 'HTTP/1.'.length
 const statusAt = 'HTTP/1.1 '.length
 /** The fields that matter here, by the lengths of their names; all others are passed over without a look at them. */
 const FIELD_LENGTHS = new Set(
-  ['content-type', 'content-encoding', 'content-length', 'connection', 'transfer-encoding', 'retry-after'].map(
-    name => name.length,
-  ),
+  [
+    ...['content-type', 'content-encoding', 'content-length', 'connection', 'transfer-encoding', 'retry-after'],
+    'x-compute-tokens',
+  ].map(name => name.length),
 )
 const LENGTH = /^[0-9]{1,15}$/
 
@@ -199,6 +202,7 @@ function parseHead(text: string): ParsedHead {
   let length: string | null = null
   let connection = ''
   let retryAfterSeconds: number | null = null
+  let computeTokens = 0
   let isChunked = false
   for (let end = text.indexOf('\r\n'); end >= 0; ) {
     const start = end + 2
@@ -213,6 +217,7 @@ function parseHead(text: string): ParsedHead {
     } else if (name === 'content-encoding') encoding = joinList(encoding, value)
     else if (name === 'connection') connection = joinList(connection, value)
     else if (name === 'retry-after') retryAfterSeconds = /^[0-9]{1,6}$/.test(value) ? Number(value) : null
+    else if (name === 'x-compute-tokens') computeTokens = LENGTH.test(value) ? Number(value) : 0
     else if (name === 'content-length') {
       if (!LENGTH.test(value) || (length !== null && length !== value)) throw malformed()
       length = value
@@ -228,6 +233,7 @@ function parseHead(text: string): ParsedHead {
     contentEncoding: encoding,
     contentLength: length === null ? null : Number(length),
     retryAfterSeconds,
+    ...(computeTokens === 0 ? {} : { computeTokens }),
     isChunked,
     isReusable: !isOld && !(connection.includes('close') && closes(connection)),
   }

@@ -6,7 +6,8 @@ import { readFileSync } from 'node:fs'
 import { isIP } from 'node:net'
 import { toHex } from '../../base/bytes.ts'
 import { Fault, messageOf } from '../../base/fault.ts'
-import type { ContentKind, Engine, UpstreamConfig } from '../../config/upstream.ts'
+import type { ContentKind, Engine } from '../../config/upstream/kinds.ts'
+import type { UpstreamConfig } from '../../config/upstream/upstream.ts'
 import { loadAttestation, type UpstreamAttestation } from './attested/attestation.ts'
 
 export type UpstreamTarget = {
@@ -19,7 +20,7 @@ export type UpstreamTarget = {
   /** Decides which request fields are sent. */
   readonly engine: Engine
   readonly models: readonly string[]
-  /** Which of them make embeddings; the others make completions. */
+  /** Which of them make embeddings or rank documents; the others make completions. */
   readonly embeddingModels: readonly string[]
   readonly weight: number
   readonly concurrencyMax: number

@@ -1,9 +1,9 @@
 // The built-in worker's command, sandbox and restart delays. Pure.
 
-import type { Static } from '@sinclair/typebox'
 import { toHex } from '../../base/bytes.ts'
 import { backOffMs } from '../../base/work/back-off.ts'
 import type { WorkerConfig } from '../../config/inference.ts'
+import type { Static } from '../../contract/type.ts'
 import type { Sandbox } from '../../host/sandbox.ts'
 import type { Owner } from '../../linux/files.ts'
 

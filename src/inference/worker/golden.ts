@@ -1,11 +1,11 @@
 // Asks a worker a question with a known answer over its socket before it serves: engines have returned garbage without
 // an error. Effects: its socket.
 
-import { type Static, Type } from '@sinclair/typebox'
 import { fromUtf8, toHex, utf8 } from '../../base/bytes.ts'
 import { Fault, messageOf } from '../../base/fault.ts'
 import { resultOr } from '../../base/result-or.ts'
 import { checkedJson } from '../../contract/check.ts'
+import { type Static, Type } from '../../contract/type.ts'
 import type { GoldenAnswer } from '../../contract/vm/workload.ts'
 
 export type Asking = {
@@ -43,7 +43,7 @@ export const goldenTokensMin = 3
 /**
  * Least lead of each token over the second, as a difference of natural logarithms. Between vector units of one
  * processor (AVX2, AVX, SSE) log probabilities of quantized models differed by up to 0.26, and tokens changed where the
- * lead was below 0.07 (DECISIONS.md).
+ * lead was below 0.07 (src/decisions/inference.md).
  */
 const gapMin = 1
 

@@ -9,7 +9,7 @@ import { toHex } from '../../base/bytes.ts'
 import { type Clock, pause } from '../../base/clock.ts'
 import { Fault, messageOf, wrapFault } from '../../base/fault.ts'
 import type { Logger } from '../../base/log.ts'
-import { workerUpstreamName } from '../../config/checks/checks.ts'
+import { workerUpstreamName } from '../../config/upstream/kinds.ts'
 import type { Admission, WorkloadCandidate } from '../../contract/vm/allowlist.ts'
 import type { WorkloadModel } from '../../contract/vm/workload.ts'
 import { checkSocketPath } from '../../host/qemu/unix-socket.ts'
@@ -50,6 +50,7 @@ export const workerTiming: WorkerTiming = {
   pollMs: 50,
   healthIntervalMs: 5_000,
   healthTimeoutMs: 5_000,
+  /** No share: limits the worker. */
   healthFailuresMax: 3,
   stableMs: 60_000,
 }

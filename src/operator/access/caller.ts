@@ -54,7 +54,7 @@ export function personOf(
 /** Fault forbidden, in words for the caller; null: the operation is allowed. A route without a role is nobody's. */
 export function refusalOf({ actor, role, uid }: Known, method: string, route: string): Fault | null {
   const operation = operationOf(method, route)
-  if (operation === null) return new Fault('forbidden', `${method} ${route} has no role, so that nobody may use it`)
+  if (operation === null) return new Fault('forbidden', `${method} ${route} has no role, so no user may use it`)
   if (role === null) return strangerFault({ actor, uid })
   if (mayDo(role, operation.right)) return null
   return new Fault('forbidden', `${actor} may not use ${operation.name} as ${role}; ${needed(operation.right, role)}`)

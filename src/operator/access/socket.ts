@@ -25,8 +25,9 @@ export type ListenOptions = {
   readonly gid: number | null
 }
 
-/** Connections of one user but root, and of all of them together: root finds room whatever others do. */
+/** Connections of one user except root. Share: this limit is the share of one user. */
 const connectionsPerUserMax = 32
+/** Share: `connectionsPerUserMax` for one user; root is not counted and always finds room. */
 const connectionsOfUsersMax = 128
 
 /** For a client that is turned away to say its first word and to go. */

@@ -14,10 +14,13 @@ export function administratorsOf({ operator }: Pick<Config, 'operator'>, log: Lo
   return operator.admins.flatMap(({ user, role }) => {
     const uid = uidOf(user)
     if (uid !== null) return [{ uid, user, role }]
-    log.error('an administrator of the configuration is no user of this host, so nobody is let in under that name', {
-      user,
-      remedy: 'create the user, or take it out of [[operator.admins]]; then start the daemon again',
-    })
+    log.error(
+      'an administrator in the configuration is not a user of this host, so no one can connect under that name',
+      {
+        user,
+        remedy: 'create the user, or take it out of [[operator.admins]]; then start the daemon again',
+      },
+    )
     return []
   })
 }

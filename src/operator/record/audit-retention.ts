@@ -16,6 +16,7 @@ export type AuditRetentionDeps = {
 }
 
 const intervalMs = 60 * 60 * 1000
+/** No share: deletes of this daemon. */
 const batchRowsMax = 1_000
 const dayMs = 24 * 60 * 60 * 1000
 

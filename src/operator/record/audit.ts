@@ -27,9 +27,15 @@ export type Command = {
 type Repeated = { readonly seq: number; readonly since: number; times: number; written: number }
 
 const windowMs = 60_000
-/** Kinds of refusals that are counted at a time: users by operations. */
+/**
+ * Kinds of refusals that are counted at a time: users by operations.
+ * No share: a user and operation get one row and line per minute; beyond it they are only counted.
+ */
 const repeatedMax = 1_000
-/** For all users together, should one have many numbers (user_namespaces(7)). */
+/**
+ * For all users together, should one have many numbers (user_namespaces(7)).
+ * No share: a user and operation get one row and line per minute; beyond it they are only counted.
+ */
 const refusalsPerWindowMax = 120
 const argumentsCharsMax = 2_048
 

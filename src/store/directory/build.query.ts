@@ -36,6 +36,8 @@ type NewBuild = Pick<
   | 'reproduce'
   | 'fetchCaSha256'
   | 'cratesMirror'
+  | 'options'
+  | 'waivers'
   | 'vmId'
   | 'diskBytes'
 > & { readonly nowMs: number }
@@ -150,7 +152,7 @@ export function moveBuild(db: DirectoryDb, { id, from, to, ...set }: BuildMove):
   assert(from !== to && from !== 'ok' && from !== 'failed' && from !== 'cancelled', 'nothing leaves an end')
   assert(!isEnd || typeof set.finishedAtMs === 'number', 'a build that has ended has its time')
   assert(to !== 'ok' || (typeof set.resultSha256 === 'string' && !set.error), 'a good build has its result')
-  assert(to !== 'failed' || typeof set.errorType === 'string', 'a failed build says how')
+  assert(to !== 'failed' || typeof set.errorType === 'string', 'a failed build has its error type')
   return updated(db, { ...set, state: to }, and(eq(builds.id, id), eq(builds.state, from)))
 }
 

@@ -1,7 +1,8 @@
 // Attested builds as their owners see them, nonces of accepted builds, and build VMs without a build.
 
 import { index, integer, primaryKey, sqliteTable, text, uniqueIndex } from 'drizzle-orm/sqlite-core'
-import { BUILD_ERROR_TYPES, BUILD_STATES, TOOLCHAINS } from '../../contract/http/build.ts'
+import { BUILD_ERROR_TYPES, BUILD_STATES, type Waiver } from '../../contract/http/build.ts'
+import { TOOLCHAINS, type ToolchainOptions } from '../../contract/http/build-options.ts'
 import { organizations } from './organization.table.ts'
 
 export const builds = sqliteTable(
@@ -58,6 +59,10 @@ export const builds = sqliteTable(
     sourceHostId: text('source_host_id'),
     /** Counts changes of `hostId`: a build that waits is claimed by the host that runs it. */
     claims: integer('claims').notNull().default(0),
+    /** Options of the request that belong to one toolchain. */
+    options: text('options', { mode: 'json' }).$type<ToolchainOptions>(),
+    /** Findings that the request waives; null in rows from before there were waivers. */
+    waivers: text('waivers', { mode: 'json' }).$type<readonly Waiver[]>(),
   },
   table => [
     index('builds_state').on(table.state, table.createdAtMs),

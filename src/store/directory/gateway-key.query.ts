@@ -1,8 +1,8 @@
 // Gateway keys in the store; secrets arrive here already hashed. Effects: SQL.
 
-import { and, desc, eq, gt, inArray, isNull, lt, lte, ne, notExists, or, sql } from 'drizzle-orm'
+import { and, desc, eq, gt, inArray, isNotNull, isNull, lt, lte, ne, notExists, or, sql } from 'drizzle-orm'
 import { assert, present } from '../../base/assert.ts'
-import type { KeyRules } from '../../contract/key-rules.ts'
+import type { KeyRules, KeyShortBudgets } from '../../contract/key-rules.ts'
 import { type DirectoryDb, prepareRaw } from '../db.ts'
 import { type GatewayKey, gatewayKeys } from './gateway-key.table.ts'
 import { type Instance, instances } from './instance.table.ts'
@@ -10,6 +10,7 @@ import { type Organization, organizations } from './organization.table.ts'
 import { usage } from './usage/usage.table.ts'
 
 export const gatewayTouchIntervalMs = 60_000
+/** No share: a list for the operator. */
 export const gatewayKeyListMax = 1000
 
 /** The fields of a key that an operator may change. */
@@ -21,9 +22,10 @@ export type GatewayKeyTerms = KeyRules & {
   readonly expiresAtMs: number | null
   readonly budgetNanoUsd: number | null
   readonly budgetTokens: number | null
+  readonly shortBudgets: KeyShortBudgets
 }
 
-type OptionalTerm = keyof KeyRules | 'budgetNanoUsd' | 'budgetTokens'
+type OptionalTerm = keyof KeyRules | 'budgetNanoUsd' | 'budgetTokens' | 'shortBudgets'
 
 export type NewGatewayKey = Omit<GatewayKeyTerms, OptionalTerm> &
   Partial<Pick<GatewayKeyTerms, OptionalTerm>> & {
@@ -83,7 +85,7 @@ export function findGatewayKey(db: DirectoryDb, prefix: string): GatewayKey | nu
 export type KnownGatewayKey = {
   readonly key: GatewayKey
   readonly organizationStatus: Organization['status']
-  readonly organizationBudget: Pick<Organization, 'budgetNanoUsd' | 'budgetTokens'>
+  readonly organizationBudget: Pick<Organization, 'budgetNanoUsd' | 'budgetTokens' | 'shortBudgets'>
   /** Null for an organization's own key. */
   readonly instanceDesired: Instance['desired'] | null
 }
@@ -119,7 +121,11 @@ export function prepareGatewayKeyLookup(db: DirectoryDb): (prefix: string) => Kn
     .select({
       key: gatewayKeys,
       organizationStatus: organizations.status,
-      organizationBudget: { budgetNanoUsd: organizations.budgetNanoUsd, budgetTokens: organizations.budgetTokens },
+      organizationBudget: {
+        budgetNanoUsd: organizations.budgetNanoUsd,
+        budgetTokens: organizations.budgetTokens,
+        shortBudgets: organizations.shortBudgets,
+      },
       instanceDesired: instances.desired,
     })
     .from(gatewayKeys)
@@ -147,6 +153,17 @@ export function listGoodGatewayKeys(db: DirectoryDb): GatewayKey[] {
     .orderBy(gatewayKeys.prefix)
     .all()
     .map(row => row.key)
+}
+
+/** Keys that are not revoked and have a budget. */
+export function listBudgetedGatewayKeys(db: DirectoryDb): GatewayKey[] {
+  const { revokedAtMs, budgetNanoUsd, budgetTokens, shortBudgets } = gatewayKeys
+  const hasBudget = or(isNotNull(budgetNanoUsd), isNotNull(budgetTokens), isNotNull(shortBudgets))
+  return db
+    .select()
+    .from(gatewayKeys)
+    .where(and(isNull(revokedAtMs), hasBudget))
+    .all()
 }
 
 /** The newest `gatewayKeyListMax` keys of an organization, its instances' and revoked ones included, oldest first. */

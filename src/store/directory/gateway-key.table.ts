@@ -1,7 +1,7 @@
 // Keys of the inference gateway `gw_<prefix8>_<secret32>`: of organizations, or minted for an instance at its claim.
 
 import { blob, index, integer, sqliteTable, text } from 'drizzle-orm/sqlite-core'
-import type { KeyRules } from '../../contract/key-rules.ts'
+import type { KeyRules, KeyShortBudgets } from '../../contract/key-rules.ts'
 import { instances } from './instance.table.ts'
 import { organizations } from './organization.table.ts'
 
@@ -32,6 +32,8 @@ export const gatewayKeys = sqliteTable(
     budgetTokens: integer('budget_tokens'),
     /** The client drew the secret and registered its digest; otherwise a host minted the key. */
     isClientMade: integer('client_made', { mode: 'boolean' }).notNull().default(false),
+    /** Budgets of a day and a week, and of each end user. */
+    shortBudgets: text('short_budgets', { mode: 'json' }).$type<KeyShortBudgets>(),
   },
   table => [
     index('gateway_keys_organization').on(table.organizationId),

@@ -61,7 +61,7 @@ export function setOrganizationStatus(
 export function setOrganizationBudget(
   db: DirectoryDb,
   slug: string,
-  budget: Pick<Organization, 'budgetNanoUsd' | 'budgetTokens'>,
+  budget: Pick<Organization, 'budgetNanoUsd' | 'budgetTokens'> & Partial<Pick<Organization, 'shortBudgets'>>,
 ): void {
   db.update(organizations).set(budget).where(eq(organizations.slug, slug)).run()
 }

@@ -1,6 +1,7 @@
 // Organizations: who owns instances and keys. Slugs are assigned by the operator (contract 2.2).
 
 import { integer, sqliteTable, text } from 'drizzle-orm/sqlite-core'
+import type { ShortBudgets } from '../../contract/key-rules.ts'
 
 export const organizations = sqliteTable('organizations', {
   id: text('id').primaryKey(),
@@ -18,6 +19,8 @@ export const organizations = sqliteTable('organizations', {
   /** Number of its instances, and of those that are not terminated. Triggers keep them. */
   recordCount: integer('record_count').notNull().default(0),
   livingCount: integer('living_count').notNull().default(0),
+  /** Budgets of a day and a week. */
+  shortBudgets: text('short_budgets', { mode: 'json' }).$type<ShortBudgets>(),
 })
 
 export type Organization = typeof organizations.$inferSelect

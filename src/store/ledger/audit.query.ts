@@ -5,8 +5,12 @@ import { present } from '../../base/assert.ts'
 import type { LedgerDb } from '../db.ts'
 import { type AuditRow, audit } from './audit.table.ts'
 
-/** Commands and refusals are bounded apart, so that nobody pushes commands out by being refused. */
+/**
+ * Commands and refusals have separate limits, so refused calls cannot push commands out.
+ * No share: only administrators write commands.
+ */
 export const auditCommandsMax = 100_000
+/** No share: apart from commands, which refusals therefore cannot push out. */
 export const auditRefusedMax = 10_000
 /** Finding the oldest row to keep counts them all, so it is done now and then. */
 const pruneEvery = 64

@@ -5,6 +5,7 @@ import type { Logger } from '../../base/log.ts'
 import type { LedgerDb } from '../db.ts'
 import { type Event, events } from './event.table.ts'
 
+/** No share: the operator's log; the oldest entry is deleted, and no decision depends on it. */
 export const eventCountMax = 100_000
 
 type NewEvent = {

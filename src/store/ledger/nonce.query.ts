@@ -2,8 +2,23 @@
 
 import { count, eq, inArray, lte, max } from 'drizzle-orm'
 import { assert } from '../../base/assert.ts'
-import type { LedgerDb } from '../db.ts'
+import type { LedgerDb, LedgerStore } from '../db.ts'
 import { nonces } from './nonce.table.ts'
+
+/** The nonces of a store as the ledger of nonces uses them. */
+export function nonceStore(store: LedgerStore) {
+  const rowsOf = (db: LedgerDb) => ({
+    count: () => countNonces(db),
+    newestMs: () => newestNonceMs(db),
+    has: (nonce: Uint8Array) => hasNonce(db, nonce),
+    insert: (use: Parameters<typeof insertNonce>[1]) => insertNonce(db, use),
+    deleteExpired: (expired: Parameters<typeof deleteExpiredNonces>[1]) => deleteExpiredNonces(db, expired),
+  })
+  return {
+    ...rowsOf(store.db),
+    transact: <Result>(work: (rows: ReturnType<typeof rowsOf>) => Result) => store.transact(tx => work(rowsOf(tx))),
+  }
+}
 
 /** False: it was used before; if two calls race, one gets true. */
 export function insertNonce(db: LedgerDb, use: { nonce: Uint8Array; nowMs: number }): boolean {

@@ -4,10 +4,10 @@ import { expect, test } from 'bun:test'
 import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import { installAgent } from '../../../scripts/rigs/agents/cli.ts'
 import { KEY, MODEL, startGateway, target } from '../../../scripts/rigs/gateway/server.ts'
 import { chunk, delta, openSse, sse, startUpstream } from '../../../scripts/rigs/gateway/upstream-server.ts'
 import { skipUnless } from '../../../scripts/rigs/skip.ts'
-import { installAgent } from '../../rigs/agents/cli.ts'
 
 /** More tokens than the session may have before it is compacted. */
 const USAGE = { prompt_tokens: 5_000, completion_tokens: 3, total_tokens: 5_003 }

@@ -34,8 +34,11 @@ afterEach(() => undo.disposeAsync())
 
 /** Base64 of so many mebibytes, another one for each seed. */
 const contentOf = (size: number, seed = 'QUJD') => seed.repeat((size * mib) / 4)
-const picture = contentOf(12)
-const scan = contentOf(8, 'REVG')
+/** 20 MiB in one API. In the others, which differ in the form of the request, just more than text may have. */
+const [large, enough] = [
+  { picture: contentOf(12), scan: contentOf(8, 'REVG') },
+  { picture: contentOf(3), scan: contentOf(2, 'REVG') },
+]
 
 const ASKED = [
   [
@@ -45,12 +48,13 @@ const ASKED = [
         {
           role: 'user',
           content: [
-            { type: 'image_url', image_url: { url: `data:image/png;base64,${picture}` } },
-            { type: 'file', file: { file_data: `data:application/pdf;base64,${scan}`, filename: 'a.pdf' } },
+            { type: 'image_url', image_url: { url: `data:image/png;base64,${large.picture}` } },
+            { type: 'file', file: { file_data: `data:application/pdf;base64,${large.scan}`, filename: 'a.pdf' } },
           ],
         },
       ],
     },
+    large,
   ],
   [
     '/v1/responses',
@@ -59,12 +63,13 @@ const ASKED = [
         {
           role: 'user',
           content: [
-            { type: 'input_image', image_url: `data:image/png;base64,${picture}` },
-            { type: 'input_file', file_data: `data:application/pdf;base64,${scan}`, filename: 'a.pdf' },
+            { type: 'input_image', image_url: `data:image/png;base64,${enough.picture}` },
+            { type: 'input_file', file_data: `data:application/pdf;base64,${enough.scan}`, filename: 'a.pdf' },
           ],
         },
       ],
     },
+    enough,
   ],
   [
     '/v1/messages',
@@ -74,12 +79,13 @@ const ASKED = [
         {
           role: 'user',
           content: [
-            { type: 'image', source: { type: 'base64', media_type: 'image/png', data: picture } },
-            { type: 'document', source: { type: 'base64', media_type: 'application/pdf', data: scan } },
+            { type: 'image', source: { type: 'base64', media_type: 'image/png', data: enough.picture } },
+            { type: 'document', source: { type: 'base64', media_type: 'application/pdf', data: enough.scan } },
           ],
         },
       ],
     },
+    enough,
   ],
 ] as const
 
@@ -88,25 +94,25 @@ function partsSeen(): unknown {
   return message?.content
 }
 
-/** Without a difference of 20 MiB in the output. */
-function expectPicturesSeen(): void {
+/** Without a difference of megabytes in the output. */
+function expectPicturesSeen({ picture, scan }: typeof large): void {
   const [image, file] = partsSeen() as [{ image_url: { url: string } }, { file: { file_data: string } }]
   expect(image.image_url.url === `data:image/png;base64,${picture}`).toBe(true)
   expect(file.file.file_data === `data:application/pdf;base64,${scan}`).toBe(true)
 }
 
-// Goal: 20 MiB of content reach the upstream as they are, in every API, plain and encrypted; tokens are bounded and
+// Goal: large contents reach the upstream as they are, in every API, plain and encrypted; tokens are bounded and
 // reserved by the text alone.
 test.each(ASKED)(
   '%s',
-  async (path, fields) => {
+  async (path, fields, sizes) => {
     const body = { model: MODEL, ...fields }
     expect((await gateway.post(path, body)).status).toBe(200)
-    expectPicturesSeen()
+    expectPicturesSeen(sizes)
     upstream.seen.length = 0
     const encrypted = await postEncrypted(gateway, path, body)
     expect([encrypted.response.status, (await encrypted.text()).length > 0]).toEqual([200, true])
-    expectPicturesSeen()
+    expectPicturesSeen(sizes)
     expect((await gateway.records()).map(({ outcome }) => outcome)).toEqual(['completed', 'completed'])
   },
   120_000,

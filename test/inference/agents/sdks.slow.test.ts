@@ -10,10 +10,10 @@ import { tool as langchainTool } from '@langchain/core/tools'
 import { ChatOpenAI } from '@langchain/openai'
 import { Agent, tool as agentTool, MemorySession, OpenAIProvider, Runner, setTracingDisabled } from '@openai/agents'
 import { generateText, jsonSchema, type LanguageModel, type ModelMessage, stepCountIs, streamText, tool } from 'ai'
+import { agentModel, PROMPTS } from '../../../scripts/rigs/agents/script.ts'
 import { KEY, MODEL, startGateway, type TestGateway, target } from '../../../scripts/rigs/gateway/server.ts'
 import { startUpstream, type TestUpstream } from '../../../scripts/rigs/gateway/upstream-server.ts'
 import { until } from '../../../scripts/rigs/until.ts'
-import { agentModel, PROMPTS } from '../../rigs/agents/script.ts'
 
 /** On a busy machine, too. */
 const patient = { bodyTimeoutMs: 60_000, idleTimeoutMs: 60_000, firstByteTimeoutMs: 60_000 }

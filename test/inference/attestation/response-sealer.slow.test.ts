@@ -65,7 +65,7 @@ test('goal: the receipt names the maker of the key that asked, and a key of the 
   }
   expect(await judged('client')).toEqual([
     ...[true, 'client', 'pass', true],
-    'the gateway knows the key that asked by a digest which its host registered; if you made that key yourself, the host cannot act as you',
+    'the gateway has only a digest of your key, which its host registered; if you made that key yourself, the host cannot act as you',
   ])
   expect(await judged('host')).toEqual([
     ...[true, 'host', 'not-checked', false],

@@ -14,6 +14,6 @@ test('the ledger of mixed load is right row by row', async () => {
   // Every kind of request occurred.
   expect(Object.keys(byOutcome).sort()).toEqual(['aborted', 'completed', 'failed'])
   expect(Object.keys(bySource).sort()).toEqual(['estimated', 'implausible', 'reported'])
-  expect(Object.keys(statuses).sort()).toEqual(['200', '400', '401', '404', '429', '502', 'left'])
+  expect(Object.keys(statuses).sort()).toEqual(['200', '400', '401', '402', '404', '429', '502', 'left'])
   expect(Math.min(verdict.byId, verdict.byCounts, verdict.withoutRow)).toBeGreaterThan(10)
 }, 90_000)

@@ -1,78 +1,10 @@
-// A gateway with shares of keys' limits, which a scripted fleet grants: what is admitted, what is waited for, what is
-// refused with which Retry-After. A manual clock.
+// Shares of keys' limits: what is admitted, what is waited for, what is refused with which Retry-After.
 
 import { describe, expect, test } from 'bun:test'
-import { createManualClock } from '../../../scripts/rigs/clock.ts'
-import { silentLogger } from '../../../src/base/log.ts'
-import type { Amounts, ShareAsk, ShareGrant } from '../../../src/contract/vm/shares.ts'
-import { KeyShares, shareWaitMs } from '../../../src/inference/limits/key-shares.ts'
-import { createLimiter } from '../../../src/inference/limits/limiter.ts'
-import type { Caller, Ticket } from '../../../src/inference/types.ts'
+import type { ShareAsk } from '../../../src/contract/vm/shares.ts'
+import { shareWaitMs } from '../../../src/inference/limits/key-shares.ts'
 import { callerOf } from '../../rigs/gateway/keys.ts'
-
-const none = { prompt: 0, completion: 0 }
-const goodMs = 300_000
-
-type Fleet = (asks: readonly ShareAsk[]) => readonly ShareGrant[] | Promise<readonly ShareGrant[]>
-
-const grant = (keyPrefix: string, share: Amounts, changes: Partial<ShareGrant> = {}): ShareGrant => ({
-  keyPrefix,
-  share,
-  keep: share,
-  moreInMs: [60_000, 60_000, 60_000],
-  isWanted: false,
-  ...changes,
-})
-
-/** Grants every key the same. */
-const granting =
-  (share: Amounts, changes: Partial<ShareGrant> = {}): Fleet =>
-  asks =>
-    asks.map(({ keyPrefix, wanted }) =>
-      grant(keyPrefix, wanted.every(amount => amount === 0) ? [0, 0, 0] : share, changes),
-    )
-
-function bench(fleet: Fleet, isShared = () => true) {
-  const clock = createManualClock()
-  const asked: (readonly ShareAsk[])[] = []
-  const scripted = { fleet }
-  const shares = new KeyShares({
-    isShared,
-    keysPerAskMax: 64,
-    renew: async (_turn, asks) => {
-      asked.push(structuredClone(asks))
-      return { goodMs, grants: [...(await scripted.fleet(asks))] }
-    },
-    clock,
-    log: silentLogger,
-  })
-  const limiter = createLimiter(clock, shares)
-  const stopping = new AbortController()
-  void shares.run(stopping.signal)
-  const enter = async (caller: Caller, tokens = 0) => {
-    await limiter.prepare(caller, tokens)
-    return limiter.admit(caller, tokens)
-  }
-  return {
-    clock,
-    limiter,
-    shares,
-    asked,
-    scripted,
-    enter,
-    admit: async (caller: Caller, tokens = 0): Promise<Ticket> => {
-      const outcome = await enter(caller, tokens)
-      if (!outcome.ok) throw new Error(`refused: ${outcome.refusal.message}`)
-      return outcome.ticket
-    },
-    refuse: async (caller: Caller, tokens = 0) => {
-      const outcome = await enter(caller, tokens)
-      if (outcome.ok) throw new Error('admitted')
-      return outcome.refusal
-    },
-    stop: () => stopping.abort(),
-  }
-}
+import { type Fleet, goodMs, granting, none, shareBench } from '../../rigs/limits/key-shares.ts'
 
 describe('a share', () => {
   const caller = callerOf({ requestsPerMinute: 100, tokensPerMinute: 1_000, concurrencyMax: 10 })
@@ -80,7 +12,7 @@ describe('a share', () => {
   // Goal: more tokens for a request that runs come out of the share, and what is refused is asked
   // for at the fleet.
   test('more tokens for a request', async () => {
-    const { admit, asked, clock, stop } = bench(granting([2, 500, 2]))
+    const { admit, asked, clock, stop } = shareBench(granting([2, 500, 2]))
     const ticket = await admit(caller, 100)
     expect(ticket.extend(300)).toBeNull()
     const refusal = ticket.extend(200)
@@ -96,7 +28,7 @@ describe('a share', () => {
   // Goal: the first request of a key waits for the key's share instead of being refused, and the share bounds what
   // follows in each dimension.
   test('bounds requests, tokens and slots', async () => {
-    const { admit, refuse, stop } = bench(granting([3, 500, 2]))
+    const { admit, refuse, stop } = shareBench(granting([3, 500, 2]))
     const first = await admit(caller, 100)
     expect(first.headers).toMatchObject({
       'x-ratelimit-limit-requests': '100',
@@ -120,7 +52,7 @@ describe('a share', () => {
   // Goal: metrics tell requests that the key's own limits refuse from those that another host's part keeps out, and how
   // long the parts are good; nothing of it where limits are not shared.
   test('is counted', async () => {
-    const { admit, refuse, shares, clock, stop } = bench(granting([2, 500, 2]))
+    const { admit, refuse, shares, clock, stop } = shareBench(granting([2, 500, 2]))
     await admit(caller)
     await admit(caller)
     await refuse(caller)
@@ -132,12 +64,12 @@ describe('a share', () => {
     clock.advance(goodMs)
     expect(shares.view()?.goodMs).toBe(0)
     stop()
-    expect(bench(granting([1, 1, 1]), () => false).shares.view()).toBeNull()
+    expect(shareBench(granting([1, 1, 1]), () => false).shares.view()).toBeNull()
   })
 
   // Goal: the key's own limits hold whatever the host grants, so that it can lower them alone.
   test('never more than the limits of the key', async () => {
-    const { admit, refuse, stop } = bench(granting([1_000, 100_000, 1_000]))
+    const { admit, refuse, stop } = shareBench(granting([1_000, 100_000, 1_000]))
     const own = callerOf({ requestsPerMinute: 2, tokensPerMinute: 1_000, concurrencyMax: 10 })
     await admit(own)
     await admit(own)
@@ -148,7 +80,7 @@ describe('a share', () => {
   // Goal: each limit has its own number: what is granted, what is to be kept of it, and when more may come.
   test('each of the three limits by itself', async () => {
     const more = { keep: [70, 900, 3], moreInMs: [5_000, 6_000, 7_000] } as const
-    const { clock, admit, asked, limiter, refuse, stop } = bench(granting([80, 800, 4], more as never))
+    const { clock, admit, asked, limiter, refuse, stop } = shareBench(granting([80, 800, 4], more as never))
     const held = [await admit(caller, 100), await admit(caller, 100), await admit(caller, 100)]
     await clock.elapse(2_500)
     expect(asked.at(-1)?.[0]?.share).toEqual([70, 800, 3])
@@ -162,7 +94,7 @@ describe('a share', () => {
 
   // Goal: keys that come into use one after the other are asked for 100 ms after the question before, not sooner.
   test('questions are 100 ms apart', async () => {
-    const { clock, admit, enter, asked, stop } = bench(granting([100, 1_000, 10]))
+    const { clock, admit, enter, asked, stop } = shareBench(granting([100, 1_000, 10]))
     await admit(caller)
     expect(asked).toHaveLength(1)
     void enter(callerOf({ ...caller, keyPrefix: 'bbbbbbbb' }))
@@ -176,7 +108,7 @@ describe('a share', () => {
   // Goal: what another host has a right to is given up at once: nothing more is admitted of it, and the fleet hears of
   // it without waiting for the next round.
   test('what is not to be kept is over at once', async () => {
-    const { clock, admit, refuse, asked, scripted, stop } = bench(granting([100, 1_000, 10]))
+    const { clock, admit, refuse, asked, scripted, stop } = shareBench(granting([100, 1_000, 10]))
     await admit(caller)
     scripted.fleet = granting([100, 1_000, 10], { keep: [1, 1_000, 10], isWanted: true })
     await clock.elapse(1_950)
@@ -191,7 +123,7 @@ describe('a share', () => {
 
   // Goal: an idle key costs nothing: its share is given back a minute after its last use, and nobody is asked any more.
   test('is given back after a minute', async () => {
-    const { clock, admit, asked, limiter, shares, stop } = bench(granting([100, 1_000, 10]))
+    const { clock, admit, asked, limiter, shares, stop } = shareBench(granting([100, 1_000, 10]))
     ;(await admit(caller)).settle(none)
     await clock.elapse(59_000)
     expect(shares.size).toBe(1)
@@ -208,7 +140,7 @@ describe('a share', () => {
 
   // Goal: one question in two seconds for all keys together, however many requests there are.
   test('all keys of a host in one question', async () => {
-    const { clock, enter, asked, stop } = bench(granting([1_000, 1_000, 1_000]))
+    const { clock, enter, asked, stop } = shareBench(granting([1_000, 1_000, 1_000]))
     const callers = Array.from({ length: 50 }, (_, at) => callerOf({ ...caller, keyPrefix: `k${at}` }))
     for (const caller of callers) void enter(caller)
     await clock.elapse(1_000)
@@ -229,7 +161,7 @@ describe('without an answer', () => {
 
   // Goal: the shares that are here go on for their time, counted from before they were asked for, and not longer.
   test('a share goes on for its time', async () => {
-    const { clock, admit, refuse, scripted, stop } = bench(granting([100, 1_000, 10]))
+    const { clock, admit, refuse, scripted, stop } = shareBench(granting([100, 1_000, 10]))
     ;(await admit(caller)).settle(none)
     await clock.elapse(3_000)
     scripted.fleet = away
@@ -258,7 +190,7 @@ describe('without an answer', () => {
   // Goal: the time of a share counts from before the question, however late the answer, and ends between two questions
   // as well, as for a process that was stopped.
   test('a late answer makes no share last longer', async () => {
-    const { clock, enter, limiter, scripted, stop } = bench(granting([100, 1_000, 10]))
+    const { clock, enter, limiter, scripted, stop } = shareBench(granting([100, 1_000, 10]))
     const late = Promise.withResolvers<void>()
     scripted.fleet = async asks => {
       await late.promise
@@ -278,7 +210,7 @@ describe('without an answer', () => {
 
   // Goal: while the fleet does not answer, a request that its share does not fit is refused at once.
   test('nothing is waited for', async () => {
-    const { clock, admit, scripted, limiter, stop } = bench(granting([1, 1_000, 10], { moreInMs: [0, 0, 0] }))
+    const { clock, admit, scripted, limiter, stop } = shareBench(granting([1, 1_000, 10], { moreInMs: [0, 0, 0] }))
     ;(await admit(caller)).settle(none)
     expect(limiter.prepare(caller, 0) === null).toBe(false)
     scripted.fleet = away
@@ -289,7 +221,7 @@ describe('without an answer', () => {
 
   // Goal: the first use of a key without an answer is refused with Retry-After, and soon once that is known.
   test('a key that has no share yet is refused', async () => {
-    const { clock, enter, refuse, stop } = bench(away)
+    const { clock, enter, refuse, stop } = shareBench(away)
     const first = enter(caller)
     await clock.elapse(0)
     expect(await first).toMatchObject({ ok: false, refusal: { retryAfterSeconds: 2 } })
@@ -299,7 +231,7 @@ describe('without an answer', () => {
 
   // Goal: a fleet that says nothing at all holds no request for longer than the wait, and few of them.
   test('waits have an end and a number', async () => {
-    const { clock, enter, stop } = bench(() => new Promise(() => {}))
+    const { clock, enter, stop } = shareBench(() => new Promise(() => {}))
     const refused: number[] = []
     for (let at = 0; at < 300; at += 1) void enter(caller).then(({ ok }) => void (ok || refused.push(at)))
     await clock.elapse(0)
@@ -316,7 +248,7 @@ describe('without an answer', () => {
 describe('bounds', () => {
   // Goal: one organization's keys leave room for those of others, and a key without a share is refused.
   test('an organization has a quarter of the keys', async () => {
-    const { clock, enter, shares, refuse, admit, stop } = bench(granting([1_000, 1_000, 1_000]))
+    const { clock, enter, shares, refuse, admit, stop } = shareBench(granting([1_000, 1_000, 1_000]))
     for (let at = 0; at < 1_100; at += 1) void enter(callerOf({ keyPrefix: `k${at}` }))
     await clock.elapse(5_000)
     expect(shares.size).toBe(1_024)
@@ -331,7 +263,7 @@ describe('bounds', () => {
   // Goal: a gateway in no fleet, or before it knows of one, has all of each key's limits and asks nobody.
   test('nobody is asked where nothing is shared', async () => {
     let isShared = false
-    const { admit, limiter, refuse, asked, stop } = bench(granting([1, 1_000, 10]), () => isShared)
+    const { admit, limiter, refuse, asked, stop } = shareBench(granting([1, 1_000, 10]), () => isShared)
     const caller = callerOf({ requestsPerMinute: 3 })
     expect(limiter.prepare(caller, 0)).toBeNull()
     await admit(caller)

@@ -283,11 +283,11 @@ describe('concurrency', () => {
   })
 
   test('the estimated wait is bounded and follows how long requests take', () => {
-    // Goal: at least a second, at most a minute, shorter with more slots.
-    const waitAfter = (durationMs: number, concurrencyMax: number) => {
+    // Goal: at least a second, at most a minute, shorter with more slots; one long request counts as a fifth.
+    const waitAfter = (durationMs: number, concurrencyMax: number, requests = 40) => {
       const { clock, admit, refuse } = bench()
       const caller = callerOf({ concurrencyMax })
-      for (let i = 0; i < 40; i += 1) {
+      for (let i = 0; i < requests; i += 1) {
         const ticket = admit(caller)
         clock.advance(durationMs)
         ticket.settle(none)
@@ -299,6 +299,7 @@ describe('concurrency', () => {
     expect(waitAfter(20_000, 1)).toBe(20)
     expect(waitAfter(20_000, 4)).toBe(5)
     expect(waitAfter(3_600_000, 1)).toBe(60)
+    expect(waitAfter(20_000, 1, 1)).toBe(5)
   })
 })
 

@@ -4,7 +4,7 @@ import { describe, expect, test } from 'bun:test'
 import { startGateway, target } from '../../../scripts/rigs/gateway/server.ts'
 import { startUpstream } from '../../../scripts/rigs/gateway/upstream-server.ts'
 import { usageLabelCharsMax } from '../../../src/contract/vm/enclave.ts'
-import { usageLabels } from '../../../src/inference/metering/labels.ts'
+import { endUserOf, usageLabels } from '../../../src/inference/metering/labels.ts'
 import { usageRecordOf, usageRowOf } from '../../../src/inference/metering/row.ts'
 
 const { endUser, tags } = usageLabelCharsMax
@@ -19,6 +19,8 @@ test.each([
   ['half a character', { user: 'a\ud800' }, none],
   ['an empty user', { user: '' }, none],
   ['a user that is a number', { user: 7 }, none],
+  ['the name that is for budgets alone', { safety_identifier: 'ann' }, none],
+  ['a bad user beside it', { user: '', safety_identifier: 'ann' }, none],
   ['tags by name', { metadata: { b: '2', a: '1' } }, { endUser: null, tags: '{"a":"1","b":"2"}' }],
   ['no tag', { metadata: {} }, none],
   ['tags that are no texts', { metadata: { a: { b: 'c' } } }, none],
@@ -35,6 +37,54 @@ test.each([
 
 test('goal: the Messages API has its user in metadata', () => {
   expect(usageLabels('messages', { metadata: { user_id: 'ann' } })).toEqual({ endUser: 'ann', tags: null })
+})
+
+const claude = { device_id: 'd'.repeat(64), account_uuid: 'a0', session_id: 's1' }
+const uuid = '0b1c2d3e-4f50-4617-8293-a4b5c6d7e8f9'
+
+// Goal: a budget counts the first name that it can use, and one client of Claude Code as one user in all its sessions.
+test.each([
+  ['chat', { user: 'ann', safety_identifier: 'bob' }, 'ann', 'user'],
+  ['responses', { safety_identifier: 'bob' }, 'bob', 'safety_identifier'],
+  ['chat', { user: 'a\nb', safety_identifier: 'bob' }, 'bob', 'safety_identifier'],
+  ['chat', { user: '', safety_identifier: 'bob' }, 'bob', 'safety_identifier'],
+  ['messages', { user: 'ann', metadata: { user_id: 'eve' } }, 'eve', 'metadata'],
+  [
+    'messages',
+    { metadata: { user_id: JSON.stringify(claude) } },
+    `{"account_uuid":"a0","device_id":"${'d'.repeat(64)}"}`,
+    'metadata',
+  ],
+  [
+    'messages',
+    { metadata: { user_id: JSON.stringify({ session_id: 's2', account_uuid: 'a0', device_id: 'd'.repeat(64) }) } },
+    `{"account_uuid":"a0","device_id":"${'d'.repeat(64)}"}`,
+    'metadata',
+  ],
+  ['messages', { metadata: { user_id: `user_d0_account_a0_session_${uuid}` } }, 'user_d0_account_a0', 'metadata'],
+  ['messages', { metadata: { user_id: 'my_session_x' } }, 'my_session_x', 'metadata'],
+  ['messages', { metadata: { user_id: '{"user":"eve"}' } }, '{"user":"eve"}', 'metadata'],
+  ['messages', { metadata: { user_id: '{not JSON' } }, '{not JSON', 'metadata'],
+  ['chat', { user: `ann_session_${uuid}` }, `ann_session_${uuid}`, 'user'],
+] as const)('the end user in %s %j', (operation, body, name, field) => {
+  expect(endUserOf(operation, body)).toEqual({ name, field })
+})
+
+// Goal: requests without a usable name share one budget, and a session alone is no name.
+test.each([
+  ['chat', {}],
+  ['chat', { user: 'a'.repeat(257), safety_identifier: 'b\u0000' }],
+  ['chat', { metadata: { user_id: 'eve' } }],
+  ['messages', { user: 'ann' }],
+  ['messages', { metadata: { user_id: '{"session_id":"s1"}' } }],
+  ['messages', { metadata: { user_id: `_session_${uuid}` } }],
+] as const)('no end user in %s %j', (operation, body) => {
+  expect(endUserOf(operation, body)).toBeNull()
+})
+
+test('goal: the ledger has the name as the client sent it', () => {
+  const name = JSON.stringify(claude)
+  expect(usageLabels('messages', { metadata: { user_id: name } })).toEqual({ endUser: name, tags: null })
 })
 
 test('goal: they cross from the VM to the host, and a row without them is as before there were any', () => {

@@ -7,7 +7,14 @@ import { createManualClock } from '../../../scripts/rigs/clock.ts'
 import { until } from '../../../scripts/rigs/until.ts'
 import { systemClock } from '../../../src/base/clock.ts'
 import { notWritten, type Outcome, writeBatch } from '../../../src/inference/metering/batch.ts'
-import { flushIntervalMs, Metering, retryIntervalMs } from '../../../src/inference/metering/ledger.ts'
+import { UsageJournal } from '../../../src/inference/metering/journal/journal.ts'
+import {
+  flushIntervalMs,
+  importFlushes,
+  importRowsMin,
+  Metering,
+  retryIntervalMs,
+} from '../../../src/inference/metering/ledger.ts'
 import {
   type LedgerWriter,
   replyTimeoutMs,
@@ -16,6 +23,7 @@ import {
 } from '../../../src/inference/metering/ledger-writer.ts'
 import type { UsageRecord } from '../../../src/inference/metering/types.ts'
 import { openBeside } from '../../../src/store/db.ts'
+import { setOrganizationStatus } from '../../../src/store/directory/organization.query.ts'
 import { prepareUsageAppend } from '../../../src/store/directory/usage/usage.query.ts'
 import type { Usage } from '../../../src/store/directory/usage/usage.table.ts'
 import { callerOf, openLedger } from '../../rigs/gateway/keys.ts'
@@ -47,6 +55,7 @@ function steppedWriter(path: string) {
   let isAlive = true
   const writer: LedgerWriter = {
     isAlive: () => isAlive,
+    changes: { beat: () => 0, mark: () => 0 },
     write: rows => new Promise(reply => asked.push({ rows, reply })),
     close: async () => close(),
   }
@@ -67,11 +76,18 @@ function steppedWriter(path: string) {
   }
 }
 
-function bench() {
+function bench({ hasJournal = false } = {}) {
   const ledger = openLedger()
   const thread = steppedWriter(join(ledger.dir, 'strongroom.db'))
   const clock = createManualClock()
-  const metering = new Metering({ store: ledger.store, clock, log: ledger.log, cost: () => 5n, writer: thread.writer })
+  const metering = new Metering({
+    store: ledger.store,
+    clock,
+    log: ledger.log,
+    cost: () => 5n,
+    writer: thread.writer,
+    ...(hasJournal ? { journal: new UsageJournal(join(ledger.dir, 'usage-journal.bin')) } : {}),
+  })
   /** Records so many and hands them to the thread. */
   const begin = async (...ids: string[]) => {
     for (const id of ids) metering.record(recordOf(id))
@@ -149,6 +165,70 @@ describe('a batch that is with the thread', () => {
   })
 })
 
+describe('the next batch', () => {
+  const sizes = ({ thread }: ReturnType<typeof bench>) => thread.asked.map(({ rows }) => rows.length)
+
+  test('has the rows of a second where a journal keeps them', async () => {
+    // Goal: at any rate below hundreds a second there is one commit a second, and no row waits longer.
+    using bed = bench({ hasJournal: true })
+    const taken: number[][] = []
+    for (let flush = 0; flush < 2 * importFlushes; flush += 1) {
+      bed.metering.record(recordOf(`r${flush}`))
+      await bed.clock.elapse(flushIntervalMs)
+      taken.push(sizes(bed))
+      const [asked] = bed.thread.asked.splice(0)
+      if (asked === undefined) continue
+      asked.reply({ isWritten: true, added: asked.rows.length, refused: [], error: null })
+    }
+    await bed.clock.elapse(0)
+    const none = Array<number[]>(9).fill([])
+    expect(taken).toEqual([...none, [10], ...none, [10]])
+    expect(bed.metering.counts()).toMatchObject({ waiting: 0, written: 20 })
+  })
+
+  test('is handed over at the next flush where it is large', async () => {
+    // Goal: what waits in the journal stays small at any rate.
+    using bed = bench({ hasJournal: true })
+    for (let i = 0; i < importRowsMin - 1; i += 1) bed.metering.record(recordOf(`r${i}`))
+    await bed.clock.elapse(flushIntervalMs)
+    expect(sizes(bed)).toEqual([])
+    bed.metering.record(recordOf('last'))
+    await bed.clock.elapse(flushIntervalMs)
+    expect(sizes(bed)).toEqual([importRowsMin])
+  })
+
+  test('does not wait for a second where a row of it is in no journal', async () => {
+    // Goal: a kill loses no more than before of rows that are too large for the journal.
+    using bed = bench({ hasJournal: true })
+    bed.metering.record(recordOf('a'))
+    bed.metering.record(recordOf('large', { labels: { endUser: null, tags: 'x'.repeat(30_000) } }))
+    await bed.clock.elapse(flushIntervalMs)
+    expect(sizes(bed)).toEqual([1])
+  })
+
+  test('has the rows of an interval where there is no journal', async () => {
+    // Goal: rows that come while a batch is written make no small batch of their own.
+    using bed = bench()
+    await bed.begin('a')
+    bed.metering.record(recordOf('b'))
+    bed.thread.asked[0]?.reply(bed.thread.commit())
+    await bed.clock.elapse(flushIntervalMs - 1)
+    bed.metering.record(recordOf('c'))
+    expect(sizes(bed)).toEqual([1])
+    await bed.clock.elapse(1)
+    expect(sizes(bed)).toEqual([1, 2])
+  })
+
+  test('is written here, soon, where the thread has ended', async () => {
+    // Goal: without the thread nothing writes the journal to the disk, so rows do not wait in it.
+    using bed = bench({ hasJournal: true })
+    bed.thread.die()
+    bed.metering.record(recordOf('a'))
+    await bed.clock.elapse(flushIntervalMs)
+    expect(bed.metering.counts()).toEqual({ written: 1, lost: 0, waiting: 0 })
+  })
+})
+
 test('a thread that is late, and commits after all', async () => {
   // Goal: its rows count once, also while nobody else can write them for its lock, and they are written once.
   using bed = bench()
@@ -185,11 +265,11 @@ test('a thread that does not reply in time', async () => {
   using ledger = openLedger()
   const path = join(ledger.dir, 'strongroom.db')
   const clock = createManualClock()
-  const writer = startLedgerWriter({ path, clock, log: ledger.log })
+  const writer = startLedgerWriter({ path, journal: null, clock, log: ledger.log })
   await until('it lives', 60_000, writer.isAlive)
   const holder = openBeside(path)
   holder.directory.db.run(sql`BEGIN IMMEDIATE`)
-  const late = writer.write([])
+  const late = writer.write([], null)
   clock.advance(replyTimeoutMs)
   expect(await late).toMatchObject({ isWritten: false, error: 'no reply within 10000 ms' })
   await until('it has ended', 10_000, () => ledger.logged.some(line => line.includes('no reply within')))
@@ -198,7 +278,7 @@ test('a thread that does not reply in time', async () => {
   holder.close()
   clock.advance(restartPauseMs)
   await until('another one lives', 60_000, writer.isAlive)
-  expect(await writer.write([])).toMatchObject({ isWritten: true })
+  expect(await writer.write([], null)).toMatchObject({ isWritten: true })
   await writer.close()
 }, 90_000)
 
@@ -206,7 +286,7 @@ test('a real thread writes, and a stop leaves nothing behind', async () => {
   // Goal: rows come to the file by another connection within the interval; a stop writes all that was recorded.
   using ledger = openLedger()
   const path = join(ledger.dir, 'strongroom.db')
-  const writer = startLedgerWriter({ path, clock: systemClock, log: ledger.log })
+  const writer = startLedgerWriter({ path, journal: null, clock: systemClock, log: ledger.log })
   await until('it lives', 60_000, writer.isAlive)
   const metering = new Metering({ store: ledger.store, clock: systemClock, log: ledger.log, cost: () => 5n, writer })
   for (let i = 0; i < 600; i += 1) metering.record(recordOf(`r${i}`))
@@ -218,10 +298,37 @@ test('a real thread writes, and a stop leaves nothing behind', async () => {
   expect(metering.usage('o1', period).requests).toBe(1_001)
 }, 90_000)
 
+test('a real thread pushes changes of others, and none of its own', async () => {
+  // Goal: keys stay in memory while the thread writes usage, and a change by another connection is seen.
+  using ledger = openLedger()
+  const path = join(ledger.dir, 'strongroom.db')
+  const writer = startLedgerWriter({ path, journal: null, clock: systemClock, log: ledger.log })
+  const { changes } = writer
+  const nextMark = async () => {
+    const beat = changes.beat()
+    // The reading after the next begins from now on.
+    await until('the mark is read again', 60_000, () => changes.beat() > beat + 1)
+    return changes.mark()
+  }
+  const before = await nextMark()
+  const metering = new Metering({ store: ledger.store, clock: systemClock, log: ledger.log, cost: () => 5n, writer })
+  for (let i = 0; i < 10; i += 1) metering.record(recordOf(`r${i}`))
+  await until('the thread has written them', 60_000, () => metering.counts().written === 10)
+  expect(await nextMark()).toBe(before)
+  setOrganizationStatus(ledger.store.db, { slug: 'acme', status: 'suspended' })
+  expect(await nextMark()).not.toBe(before)
+  await metering.stop()
+}, 90_000)
+
 test('a thread that cannot open the database', async () => {
   // Goal: it is said in the log, and the ledger goes on without bed.
   using ledger = openLedger()
-  const writer = startLedgerWriter({ path: '/nowhere/strongroom.db', clock: systemClock, log: ledger.log })
+  const writer = startLedgerWriter({
+    path: '/nowhere/strongroom.db',
+    journal: null,
+    clock: systemClock,
+    log: ledger.log,
+  })
   const metering = new Metering({ store: ledger.store, clock: systemClock, log: ledger.log, cost: () => 5n, writer })
   metering.record(recordOf('a'))
   await until('it has ended', 60_000, () => ledger.logged.some(line => line.includes('thread of the usage ledger')))

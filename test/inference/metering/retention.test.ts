@@ -10,9 +10,10 @@ import {
   runLedgerRetention,
 } from '../../../src/inference/metering/retention.ts'
 import { findGatewayKey, listGatewayKeys, revokeGatewayKey } from '../../../src/store/directory/gateway-key.query.ts'
+import { dayOf } from '../../../src/store/directory/usage/periods.ts'
 import { prepareUsageAppend } from '../../../src/store/directory/usage/usage.query.ts'
 import { type Usage, usage } from '../../../src/store/directory/usage/usage.table.ts'
-import { dayOf, prepareDaysPage } from '../../../src/store/directory/usage/usage-day.query.ts'
+import { prepareDaysPage } from '../../../src/store/directory/usage/usage-day.query.ts'
 import { type Ledger, openLedger, prefixOf } from '../../rigs/gateway/keys.ts'
 
 const dayMs = 86_400_000

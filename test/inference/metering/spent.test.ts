@@ -158,3 +158,35 @@ test('goal: sums that another VM adds to, and sums by other prices, are asked fo
   vm.control.cost = createCost(dollarPrices('2'))
   expect(vm.requests('k1')).toBeNull()
 })
+
+test('goal: the sums of a day and a week hold the rows of that period alone, booked or not', async () => {
+  const vm = createVm()
+  vm.record('k1', { day: '2026-11-21' })
+  vm.record('k1', { day: '2026-11-22' })
+  for (const [at, period] of ['2026-11-22', '2026-11-16/P7D'].entries()) {
+    expect(vm.of('k1', period)).toBeNull()
+    const loading = vm.spent.load(callerOf({ keyPrefix: 'k1' }), period)
+    expect(vm.asked[at]?.want).toMatchObject({ kind: 'spent', month: period })
+    vm.asked[at]?.resolve({ key: none, organization: none, booked: 0, isShared: false })
+    await loading
+  }
+  const counts = () => ['2026-11-22', '2026-11-16/P7D'].map(period => vm.of('k1', period)?.key.requests)
+  expect(counts()).toEqual([1, 2])
+  vm.record('k1', { day: '2026-11-22' })
+  vm.record('k1', { day: '2026-11-23' })
+  vm.record('k2', { day: '2026-11-22' })
+  expect(counts()).toEqual([2, 3])
+  expect(vm.of('k1', '2026-11-22')?.organization.requests).toBe(3)
+})
+
+test('goal: a VM of a shared host asks for no share of a day', async () => {
+  const vm = createVm()
+  const loading = vm.load('k1')
+  vm.asked[0]?.resolve(vm.sums('k1', true))
+  await until('it asks again', 10_000, () => vm.asked.length === 2)
+  vm.asked[1]?.resolve(vm.sums('k1', true))
+  await loading
+  void vm.spent.load(callerOf({ keyPrefix: 'k1' }), '2026-11-22')
+  expect(vm.asked[1]?.want).toHaveProperty('asked')
+  expect(vm.asked[2]?.want).not.toHaveProperty('asked')
+})

@@ -3,7 +3,7 @@
 import { expect, test } from 'bun:test'
 import fc from 'fast-check'
 import { utf8 } from '../../../src/base/bytes.ts'
-import { ENGINES } from '../../../src/config/upstream.ts'
+import { ENGINES } from '../../../src/config/upstream/kinds.ts'
 import { type CutSource, CutValues, cutSource } from '../../../src/inference/openai/cut-source.ts'
 import { cutLongTexts } from '../../../src/inference/openai/long-texts.ts'
 import { type ParsedRequest, parseRequest } from '../../../src/inference/openai/request.ts'
@@ -13,7 +13,8 @@ import { upstreamBody } from '../../../src/inference/openai/upstream-body.ts'
 const mark = '0123456789abcdef0123456789abcdef'
 const long = 'ö'.repeat(1_500)
 const isSent = (name: string) => isEverSent(name, 'chat')
-const cut = ({ source }: ParsedRequest): CutSource => cutSource(source, { mark, longTexts: null, isSent })
+const cut = ({ source }: ParsedRequest): CutSource =>
+  cutSource(source, { mark, longTexts: null, isSent, hasReasoning: false })
 const salt = { cacheSalt: () => 'salt' }
 
 const toolOf = (name: string, description: string) => ({ type: 'function', function: { name, description } })
@@ -58,6 +59,103 @@ test('any request', () => {
   fc.assert(check, { numRuns: 400 })
 })
 
+const assistant = <More extends object>(more: More) => ({ role: 'assistant', ...more })
+const textMember = fc.constantFrom('', 'x', 'y'.repeat(300), long)
+const message = fc.oneof(
+  textMember.map(content => ({ role: 'user', content })),
+  fc
+    .record(
+      {
+        content: fc.oneof(textMember, fc.constant(null)),
+        reasoning: textMember,
+        reasoning_content: fc.oneof(textMember, fc.constant({ a: long }), fc.constant({ a: 1 })),
+        tool_calls: fc.constantFrom(
+          [],
+          [{ id: 'c', type: 'function', function: { name: 'f', arguments: JSON.stringify({ a: long }) } }],
+        ),
+      },
+      { requiredKeys: ['content'] },
+    )
+    .map(assistant),
+)
+const parsedOf = (text: string) => parseRequest('chat', utf8(text))
+const cutParsed = ({ source, request }: ParsedRequest): CutSource =>
+  cutSource(source, { mark, longTexts: null, isSent, hasReasoning: request.reasoning !== null })
+function sentOf(parsed: ParsedRequest, short: CutSource, engine: (typeof ENGINES)[number]) {
+  const { text, changes } = upstreamBody({ ...parsed, source: short.source }, { engine, ...salt })
+  return { body: JSON.parse(Buffer.concat(new CutValues(short).putBack(text)).toString()), changes }
+}
+
+// Goal: reasoning reaches each engine in its field, whether the values around it were cut out or not.
+test('any reasoning', () => {
+  const check = fc.property(
+    fc.array(message, { minLength: 1, maxLength: 6 }),
+    fc.constantFrom(...ENGINES),
+    (given, engine) => {
+      const parsed = parsedOf(JSON.stringify({ model: 'm', messages: [...given, { role: 'user', content: long }] }))
+      const translated = {
+        ...parsed,
+        request: { ...parsed.request, reasoning: parsed.request.reasoning && 'translation' },
+      } as const
+      for (const each of [parsed, translated]) {
+        const whole = upstreamBody(each, { engine, ...salt })
+        expect(sentOf(each, cutParsed(each), engine)).toEqual({ body: JSON.parse(whole.text), changes: whole.changes })
+      }
+    },
+  )
+  fc.assert(check, { numRuns: 300 })
+})
+
+// Goal: however many messages have reasoning, little is left of them, and the newest keep theirs.
+test('many messages with reasoning', () => {
+  const turn = (at: number, userChars: number, reasoning: string) => [
+    { role: 'user', content: 'u'.repeat(userChars) },
+    assistant({ content: `${at}`, reasoning }),
+  ]
+  const textOf = (...[userChars, reasoning]: [number, string]) => {
+    const messages = Array.from({ length: 5_000 }, (_, at) => turn(at, userChars, reasoning)).flat()
+    return { messages, parsed: parsedOf(JSON.stringify({ model: 'm', messages })) }
+  }
+  expect(cutParsed(textOf(650, 'r').parsed).source.text.length).toBeLessThan(1_000_000)
+  const { messages, parsed } = textOf(370, 'r'.repeat(350))
+  const short = cutParsed(parsed)
+  expect(short.source.text.length).toBeLessThan(1_000_000)
+  expect(short.source.changes).toEqual(['messages.reasoning'])
+  const { body } = sentOf(parsed, short, 'sglang')
+  const sent = body.messages as { content: string; reasoning_content?: string; reasoning?: string }[]
+  expect(sent.map(({ content }) => content)).toEqual(messages.map(({ content }) => content))
+  expect(sent[1]).toEqual(assistant({ content: '0' }))
+  expect(sent.at(-1)).toEqual(assistant({ content: '4999', reasoning_content: 'r'.repeat(350) }))
+})
+
+// Goal: one message with many members leaves little, too.
+test('a message of many members', () => {
+  const more = Object.fromEntries(Array.from({ length: 30_000 }, (_, at) => [`n${at}`, 'x'.repeat(60)]))
+  const messages = [assistant({ content: 'a', reasoning: 'r', ...more }), { role: 'user', content: 'x' }]
+  const short = cutParsed(parsedOf(JSON.stringify({ model: 'm', messages })))
+  expect(short.source.text.length).toBeLessThan(1_000)
+})
+
+// Goal: names with escapes name the same fields, and only texts are reasoning.
+test.each([
+  String.raw`{"role":"assistant","content":"a","\u0072easoning":"why"}`,
+  String.raw`{"role":"assistant","content":"a","reasonin\u0067_content":"why","reasoning_details":[]}`,
+  '{"role":"assistant","content":"a","reasoning_content":{"a":1},"reasoning":"why"}',
+])('reasoning in %s', message => {
+  const parsed = parsedOf(`{"model":"m","messages":[${message}]}`)
+  const { text } = upstreamBody(parsed, { engine: 'sglang', ...salt })
+  expect(JSON.parse(text).messages).toEqual([assistant({ content: 'a', reasoning_content: 'why' })])
+})
+
+// Goal: thoughts in many parts take time in proportion to the body.
+test('many parts', () => {
+  const content = [...Array<object>(20_000).fill({ type: 'thinking' }), ...Array<number>(100_000).fill(1)]
+  const text = JSON.stringify({ model: 'm', messages: [assistant({ content })] })
+  const startMs = performance.now()
+  expect(() => parsedOf(text)).toThrow('messages[0].content[0].type')
+  expect(performance.now() - startMs).toBeLessThan(400)
+})
+
 // Goal: a value goes up byte by byte as the client wrote it, with the pictures that were cut out of it before.
 test('bytes', () => {
   const picture = 'QUJD'.repeat(4_096)
@@ -65,7 +163,7 @@ test('bytes', () => {
   const text = `{"model":"m","messages": ${messages},"seed":1234567890123456789}`
   const longTexts = cutLongTexts(utf8(text), mark)
   const { source } = parseRequest('chat', longTexts.bytes)
-  const short = cutSource(source, { mark, longTexts, isSent })
+  const short = cutSource(source, { mark, longTexts, isSent, hasReasoning: false })
   expect(short.source.text.length).toBeLessThan(200)
   expect(Buffer.concat(short.values).toString()).toBe(` ${messages}`)
   expect(Buffer.concat(new CutValues(short).putBack(short.source.text)).toString()).toBe(
@@ -78,7 +176,9 @@ test('a picture without effect', () => {
   const text = `{"model":"m","messages":[{"role":"user","content":"x"}],"unknown":{"data":"${'QUJD'.repeat(4_096)}"}}`
   const longTexts = cutLongTexts(utf8(text), mark)
   const { source } = parseRequest('chat', longTexts.bytes)
-  expect(() => cutSource(source, { mark, longTexts, isSent })).toThrow('stands in a field that has no effect here')
+  expect(() => cutSource(source, { mark, longTexts, isSent, hasReasoning: false })).toThrow(
+    'stands in a field that has no effect here',
+  )
 })
 
 // Goal: however many members a body has that no upstream gets, what is left of them is short.

@@ -2,7 +2,7 @@
 
 import { expect, test } from 'bun:test'
 import { utf8 } from '../../../src/base/bytes.ts'
-import { replaceHalfPairs } from '../../../src/inference/json-text.ts'
+import { replaceLoneSurrogates } from '../../../src/inference/json-text.ts'
 import { parseRequest, readSource } from '../../../src/inference/openai/request.ts'
 
 // Goal: every half is replaced, whole pairs and plain text that only looks like an escape stay.
@@ -26,7 +26,7 @@ test.each([
   [String.raw`"\ud8zz"`, String.raw`"\ud8zz"`],
   [String.raw`"\ud7ff\ue000"`, String.raw`"\ud7ff\ue000"`],
 ])('%s becomes %s', (given, replaced) => {
-  expect(replaceHalfPairs(given)).toBe(replaced)
+  expect(replaceLoneSurrogates(given)).toBe(replaced)
 })
 
 // Goal: the value and the text are whole, and the change is named; two names that become one are refused.

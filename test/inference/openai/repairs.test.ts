@@ -66,7 +66,7 @@ describe('tools', () => {
       ...kept,
       properties: { ...kept.properties, a: { maxLength: 524_288, minItems: -1 }, b: { $ref: 'https://example.org/s' } },
       anyOf: [{ pattern: 'a'.repeat(513) }, { maxItems: 1.5 }],
-      patternProperties: { maxLength: { minLength: 1e9 } },
+      patternProperties: { maxLength: { minLength: 1e9 }, 'a{2000}': {}, ['b'.repeat(513)]: {}, '(': {} },
     }
     const { body, ignored } = sent({ tools: [tool(kept), tool(beyond, 'g')], seed: 1 })
     expect(body.tools[0].function.parameters).toEqual(kept)
@@ -78,6 +78,7 @@ describe('tools', () => {
     })
     expect(ignored.toSorted()).toEqual([
       ...['tools.$ref', 'tools.maxItems', 'tools.maxLength', 'tools.minItems', 'tools.minLength', 'tools.pattern'],
+      'tools.patternProperties',
     ])
     expect(body.seed).toBe(1)
     const loose = { type: 'json_schema', json_schema: { name: 'n', schema: { maxLength: 1e9, type: 'string' } } }

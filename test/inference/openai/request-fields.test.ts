@@ -3,7 +3,7 @@
 import { expect, test } from 'bun:test'
 import { utf8 } from '../../../src/base/bytes.ts'
 import { Fault } from '../../../src/base/fault.ts'
-import type { Engine } from '../../../src/config/upstream.ts'
+import type { Engine } from '../../../src/config/upstream/kinds.ts'
 import { parseRequest } from '../../../src/inference/openai/request.ts'
 import { upstreamBody } from '../../../src/inference/openai/upstream-body.ts'
 import type { CompletionOperation } from '../../../src/inference/types.ts'
@@ -35,7 +35,6 @@ test.each(['openai', 'llama-server', 'vllm', 'sglang'] as const)('fields that %s
     id_slot: 0,
     slot_id: 0,
     n_probs: 1000,
-    grammar: 'root ::= "a"',
     dry_multiplier: 0.8,
     dry_penalty_last_n: 1e9,
     cache_salt: 'mine',
@@ -44,7 +43,6 @@ test.each(['openai', 'llama-server', 'vllm', 'sglang'] as const)('fields that %s
     service_tier: 'priority',
     metadata: { a: 'b' },
     logits_processors: ['x'],
-    guided_regex: '(a|aa)*b',
     t_max_predict_ms: 1e9,
     n_predict: -1,
     __proto: 1,
@@ -118,7 +116,7 @@ test.each([
 // Goal: what no engine here can take is refused with the path of what is wrong, before an upstream sees it.
 test.each([
   ['messages[0].tool_calls[0]', [{ role: 'assistant', tool_calls: [{ id: 'c', type: 'function' }] }]],
-  ['messages[0].content[0].type', [{ role: 'user', content: [{ type: 'video_url' }] }]],
+  ['messages[0].content[0].video_url.url', [{ role: 'user', content: [{ type: 'video_url' }] }]],
   ['messages[0].content[0].type', [{ role: 'user', content: [{ type: 'toString' }] }]],
   ['messages[0].content[1].text', [{ role: 'user', content: [{ type: 'text', text: 'a' }, { type: 'text' }] }]],
   ['messages[0].content[0].image_url.url', [{ role: 'user', content: [image('file:///etc/passwd')] }]],

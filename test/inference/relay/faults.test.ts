@@ -14,8 +14,8 @@ const FAULTS = [
   new Fault('rate_limited', 'Limit reached.'),
   new Fault('host.unsupported', 'never told'),
   new BusyFault('Too many wait.', 7),
-  new BudgetFault('No room.', { retryAfterSeconds: 5, mayFitSoon: true }),
-  new BudgetFault('No room.', { retryAfterSeconds: 3_600, mayFitSoon: false }),
+  new BudgetFault('No room.', { mayFitSoon: true }),
+  new BudgetFault('No room.', { mayFitSoon: false }),
   ...(Object.keys(REASONS) as UpstreamReason[]).map(reason => new UpstreamFault(reason)),
   new TypeError('never told'),
 ]

@@ -66,7 +66,7 @@ test('three POSTs on one connection', async () => {
 
 // Goal: Bun.serve answers neither pipelined requests nor a client that ends its side first (tried on 1.4.5): it closes
 // the connection, and the request is aborted, so that no upstream works for nobody. Where this test turns red, the
-// runtime has learned it, and DECISIONS.md and the help may change.
+// runtime has learned it, and src/decisions/http.md and the help may change.
 test.each([
   ['three pipelined POSTs', 3, false],
   ['a half-close after a POST', 1, true],

@@ -178,6 +178,13 @@ describe('record', () => {
     expect(worker.asked[0]).toMatchObject({ n_probs: 2, temperature: 0 })
   })
 
+  test('goal: the prompts, in their order, written out: the one that repeats is the last resort', () => {
+    expect<readonly string[]>(GOLDEN_PROMPTS).toEqual([
+      ...['1, 2, 3, 4, 5, 6,', 'one, two, three, four, five,', 'A B C D E F G', 'Monday, Tuesday, Wednesday,'],
+      ...['The capital of France is', 'Once upon a time', 'def fibonacci(n):', 'a a a a a a a a'],
+    ])
+  })
+
   test('goal: a model that is sure of nothing has none', async () => {
     await using worker = serve(() => Response.json(completionOf([['x', 0.1]])))
     expect(await recordGolden(asking(worker.socket))).toBeNull()

@@ -61,7 +61,7 @@ test('goal: a refusal says what is needed and how to get it', () => {
   expect(refused(by(0, 'monitor'), 'GET', '/events')).toBe(
     'root may not use events as monitor; this socket only reads, and it needs the role admin or operator or auditor ([[operator.admins]] in the configuration) on admin.sock',
   )
-  expect(refused(by(0), 'GET', '/nothing')).toBe('GET /nothing has no role, so that nobody may use it')
+  expect(refused(by(0), 'GET', '/nothing')).toBe('GET /nothing has no role, so no user may use it')
   expect([refused(by(0), 'POST', '/clock/confirm'), refused(by(1001), 'GET', '/status')]).toEqual([null, null])
   const advice =
     'is no administrator here; be root, or let root add the user to [[operator.admins]] in the configuration'

@@ -2,7 +2,15 @@
 // route that somebody forgot is nobody's.
 
 import { expect, test } from 'bun:test'
-import { ADMIN_ROLES, isLook, mayDo, OPERATIONS, operationOf, RIGHTS } from '../../../src/contract/admin/roles.ts'
+import {
+  ADMIN_ROLES,
+  isLook,
+  mayDo,
+  OPERATIONS,
+  operationOf,
+  RIGHTS,
+  RIGHTS_OF,
+} from '../../../src/contract/admin/roles.ts'
 import { type AdminSocket, type Caller, knownCaller, refusalOf } from '../../../src/operator/access/caller.ts'
 import type { Admin } from '../../../src/operator/api.ts'
 import { egressAdmin } from '../../rigs/instances/egress-admin.ts'
@@ -89,8 +97,77 @@ const partsOf = (key: string) => key.split(' ') as [string, string]
 test('goal: the table of operations has each route once, and no other', () => {
   const { admin } = egressAdmin()
   expect([...admin.routes].sort()).toEqual(Object.keys(OPERATIONS).sort())
+})
+
+test('goal: each operation has the name by which the record of commands knows it, and no two have the same', () => {
+  expect(Object.entries(OPERATIONS).map(([key, { name }]) => `${name}: ${key}`)).toEqual([
+    'status: GET /status',
+    'leaks: GET /leaks',
+    'metrics: GET /metrics',
+    'events: GET /events',
+    'org.list: GET /organizations',
+    'org.create: POST /organizations',
+    'org.show: GET /organizations/:slug',
+    'org.deletion: GET /organizations/:slug/deletion',
+    'org.delete: DELETE /organizations/:slug',
+    'org.budget: POST /organizations/:slug/budget',
+    'org.suspend: POST /organizations/:slug/suspend',
+    'org.resume: POST /organizations/:slug/resume',
+    'key.list: GET /organizations/:slug/keys',
+    'key.create: POST /organizations/:slug/keys',
+    'key.add: POST /organizations/:slug/keys/add',
+    'key.revoke: POST /keys/:prefix/revoke',
+    'gateway-key.list: GET /organizations/:slug/gateway-keys',
+    'gateway-key.create: POST /organizations/:slug/gateway-keys',
+    'gateway-key.add: POST /organizations/:slug/gateway-keys/add',
+    'gateway-key.set: POST /gateway-keys/:prefix/terms',
+    'gateway-key.revoke: POST /gateway-keys/:prefix/revoke',
+    'usage: GET /organizations/:slug/usage',
+    'usage.csv: GET /organizations/:slug/usage.csv',
+    'instance.list: GET /instances',
+    'instance.show: GET /instance',
+    'instance.delete: DELETE /instance',
+    'instance.events: GET /instance/events',
+    'instance.console: GET /instance/console',
+    'instance.egress-raise: POST /instance/egress-limit',
+    'builds.list: GET /builds',
+    'builds.show: GET /builds/:id',
+    'builds.logs: GET /builds/:id/log',
+    'builds.cancel: POST /builds/:id/cancel',
+    'inference.show: GET /inference',
+    'inference.update: POST /inference/update',
+    'clock: GET /clock',
+    'clock.confirm: POST /clock/confirm',
+    'log.status: GET /log',
+    'log.show: GET /log/entries',
+    'log.cosign: POST /log/cosign',
+    'log.publish-policy: POST /log/policy',
+    'fleet.list: GET /fleet/hosts',
+    'fleet.show: GET /fleet/hosts/:name',
+    'fleet.drain: POST /fleet/hosts/:name/drain',
+    'fleet.undrain: POST /fleet/hosts/:name/undrain',
+    'fleet.remove: POST /fleet/hosts/:name/remove',
+    'fleet.forget: POST /fleet/hosts/:name/forget',
+    'inference.log: GET /inference/log',
+    'console.open: POST /console/links',
+    'console.sessions: GET /console/sessions',
+    'console.close: POST /console/close',
+    'passkey.list: GET /console/passkeys',
+    'passkey.remove: DELETE /console/passkeys/:id',
+  ])
   const names = Object.values(OPERATIONS).map(({ name }) => name)
   expect(new Set(names).size).toBe(names.length)
+})
+
+test('goal: the rights and the roles, and which role has which right, written out', () => {
+  expect([...RIGHTS]).toEqual(['look', 'audit', 'operate', 'administer'])
+  expect([...ADMIN_ROLES]).toEqual(['admin', 'operator', 'auditor'])
+  expect(RIGHTS_OF).toEqual({
+    monitor: ['look'],
+    auditor: ['look', 'audit'],
+    operator: ['look', 'audit', 'operate'],
+    admin: ['look', 'audit', 'operate', 'administer'],
+  })
 })
 
 test('goal: each route has the lowest role that is written here, and each role has what the lower ones have', async () => {

@@ -19,6 +19,7 @@ import { createInferenceService, type InferenceService } from '../../../src/infe
 import type { Caller } from '../../../src/inference/types.ts'
 import type { UpstreamTarget } from '../../../src/inference/upstream/target.ts'
 import { openStore } from '../../../src/store/db.ts'
+import { nonceStore } from '../../../src/store/ledger/nonce.query.ts'
 
 export type RelayedGateway = AsyncDisposable & {
   readonly url: string
@@ -80,7 +81,7 @@ export async function startRelayedGateway(
     },
     spent,
     cost: () => () => 7n,
-    nonces: store.ledger,
+    nonces: nonceStore(store.ledger),
     mayDelete: null,
     workloads: {
       describe: () => {

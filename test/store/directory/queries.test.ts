@@ -73,8 +73,7 @@ describe('organizations', () => {
       createdAtMs: 1,
       deletingAtMs: null,
       deletedAtMs: null,
-      budgetNanoUsd: null,
-      budgetTokens: null,
+      ...{ budgetNanoUsd: null, budgetTokens: null, shortBudgets: null },
       recordCount: 0,
       livingCount: 0,
     })

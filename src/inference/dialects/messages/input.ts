@@ -1,7 +1,7 @@
 // `system` and `messages` of the Messages API as messages of a chat. Pure. Fault invalid_request.
 //
-// A message with results of tools becomes several: in a chat each result is its own message. Thinking is dropped: chats
-// do not take it back.
+// A message with results of tools becomes several: in a chat each result is its own message. Thinking becomes the
+// reasoning of its message.
 
 import { invalidField, isObject, type JsonObject } from '../../json-text.ts'
 import type { FieldNames } from '../../openai/dialect.ts'
@@ -67,7 +67,19 @@ function addAssistant(found: JsonObject[], blocks: readonly Block[], notes: Note
   const said = blocks.filter(({ block }) => !UNSAID.includes(block.type))
   const calls = blocks.filter(({ block }) => block.type === 'tool_use').map(({ block, path }) => callOf(block, path))
   const content = said.length === 0 && calls.length > 0 ? null : partsOf(said, found, notes)
-  found.push({ role: 'assistant', content, ...(calls.length === 0 ? {} : { tool_calls: calls }) })
+  const reasoning = blocks.map(({ block }) => thinkingOf(block, notes)).filter(text => text !== '')
+  found.push({
+    role: 'assistant',
+    content,
+    ...(reasoning.length === 0 ? {} : { reasoning_content: reasoning.join('\n\n') }),
+    ...(calls.length === 0 ? {} : { tool_calls: calls }),
+  })
+}
+
+/** Returns the text of a block with thinking; empty for others. Only Anthropic can read redacted ones. */
+function thinkingOf({ type, thinking }: JsonObject, { ignored }: Notes): string {
+  if (type === 'redacted_thinking') ignored.add('messages.redacted_thinking')
+  return type === 'thinking' && typeof thinking === 'string' ? thinking : ''
 }
 
 /** Blocks of an assistant without content. An unknown `type` may hold any value, which has no text either. */

@@ -23,15 +23,19 @@ const ERROR_TYPES = {
   body_too_large: 'request_too_large',
   key_config_mismatch: 'invalid_request_error',
   rate_limited: 'rate_limit_error',
-  budget_exceeded: 'rate_limit_error',
+  budget_exceeded: 'billing_error',
   upstream_failed: 'api_error',
   metering_unavailable: 'api_error',
   attestation_unavailable: 'api_error',
   internal: 'api_error',
 } as const satisfies Record<GatewayErrorCode, string>
 
-export function errorDocument({ error }: GatewayError): JsonObject {
-  return { type: 'error', error: { ...error, type: ERROR_TYPES[error.code] } }
+/**
+ * `status`: of the response; left out in a stream. A budget with room soon is a 429, which this API calls a rate limit.
+ */
+export function errorDocument({ error }: GatewayError, status?: number): JsonObject {
+  const type = status === 429 ? ERROR_TYPES.rate_limited : ERROR_TYPES[error.code]
+  return { type: 'error', error: { ...error, type } }
 }
 
 /** A message, begun or whole. */
@@ -90,9 +94,12 @@ export function wholeMessage(completion: JsonObject, usage: Usage, head: Respons
   return isLong && !hasMark(text) ? unmarkedJson(messageWith({ ...answer, calls: marked })) : text
 }
 
+/** Signature of thinking. Clients replay thinking that has a signature, and none here is checked. */
+export const unsigned = 'unsigned'
+
 function contentOf({ reasoning, content, refusal, calls, finishReason }: ChatAnswer): JsonObject[] {
   const blocks: JsonObject[] = []
-  if (reasoning !== '') blocks.push({ type: 'thinking', thinking: reasoning, signature: '' })
+  if (reasoning !== '') blocks.push({ type: 'thinking', thinking: reasoning, signature: unsigned })
   for (const text of [content, refusal]) if (text !== '') blocks.push({ type: 'text', text })
   const last = calls.at(-1)
   for (const call of calls) {

@@ -10,7 +10,7 @@ import type { DialectStream, DialectStreamOptions, ResponseHead } from '../../op
 import type { Usage } from '../../openai/usage.ts'
 import { type CallPiece, type ChatDelta, readChunk } from '../chat-answer.ts'
 import { namedEvent, paddedEvent } from '../events.ts'
-import { errorDocument, inputOf, messageOf, messageUsage, stopReasonOf } from './response.ts'
+import { errorDocument, inputOf, messageOf, messageUsage, stopReasonOf, unsigned } from './response.ts'
 
 /** `call`: the call's index in the chat, and its arguments so far. */
 type OpenBlock = { readonly kind: 'thinking' | 'text' } | { readonly kind: 'call'; readonly call: number; args: string }
@@ -166,9 +166,13 @@ export class MessagesStream implements DialectStream {
   }
 
   #close(): string {
-    if (this.#open === null) return ''
+    const open = this.#open
+    if (open === null) return ''
     this.#open = null
-    return event('content_block_stop', { index: this.#blockCount - 1 })
+    const index = this.#blockCount - 1
+    const delta = { type: 'signature_delta', signature: unsigned }
+    const signature = open.kind === 'thinking' ? event('content_block_delta', { index, delta }) : ''
+    return signature + event('content_block_stop', { index })
   }
 }
 

@@ -1,8 +1,8 @@
-// Compaction of a conversation: the model writes a summary, and the client keeps it instead of the items
-// before it. Nothing is kept here. Pure.
+// Compaction of a conversation: the model writes a summary, and the client stores it instead of the items before it.
+// The gateway stores nothing. Pure.
 //
-// Codex asks for it where its provider is named OpenAI: with a last item `compaction_trigger`, or in older
-// versions at /v1/responses/compact. It wants one item `compaction`, and compacts locally after no error.
+// Codex requests it if its provider is named OpenAI: with a last item `compaction_trigger`, or in older versions at
+// /v1/responses/compact. It expects one item `compaction`, and does not compact locally after an error.
 
 import { isObject, type JsonObject } from '../../json-text.ts'
 
@@ -15,8 +15,8 @@ export const compactionPrompt =
   'decisions and their reasons; what failed; the present state; and the next steps. ' +
   'Keep names, paths, numbers and code that are still needed as they are. Answer with the summary alone, and call no tools.'
 
-/** Whether the request ends with the item that asks for a compaction. */
-export function asksCompaction(input: unknown): boolean {
+/** Reports whether the request ends with the item that requests a compaction. */
+export function isCompactionRequest(input: unknown): boolean {
   const last: unknown = Array.isArray(input) ? input.at(-1) : null
   return isObject(last) && last.type === 'compaction_trigger'
 }
@@ -28,12 +28,12 @@ export function asCompaction({ stream: _, ...body }: JsonObject): JsonObject {
   return { ...body, input: Array.isArray(items) ? [...items, { type: 'compaction_trigger' }] : items }
 }
 
-/** The value of `encrypted_content`. */
-export function sealedSummary(text: string): string {
+/** Returns the value of `encrypted_content` for a summary. It is plain text. */
+export function encodeSummary(text: string): string {
   return mark + text
 }
 
-/** A message with the summary of such an item; null for all other items. */
+/** Returns a message with the summary of an item; null if the item has no summary of a gateway. */
 export function summaryMessage({ type, encrypted_content: sealed }: JsonObject): JsonObject | null {
   if (type !== 'compaction' && type !== 'compaction_summary') return null
   if (typeof sealed !== 'string' || !sealed.startsWith(mark)) return null

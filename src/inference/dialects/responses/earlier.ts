@@ -46,6 +46,11 @@ export function placeOfItem(id: string): { readonly response: string; readonly a
   return response === undefined || at === undefined ? null : { response, at: Number.parseInt(at, 16) }
 }
 
+/** `at`: of the response's output. */
+export function itemIdOf(tag: string, response: string, at: number): string {
+  return `${tag}_${response}${at.toString(16).padStart(3, '0')}`
+}
+
 /** Null for an id that is not of this gateway. */
 export function responseIn(id: string): string | null {
   return responseIdForm.exec(id)?.[1] ?? null

@@ -1,8 +1,8 @@
 // `instructions` and `input` of the Responses API as messages of a chat. Pure. Fault invalid_request.
 //
 // Each item becomes a message, except that function calls join the assistant's message right before them, as in a chat.
-// Reasoning is dropped: chats do not take it back. Fields without meaning for a model (id, status, annotations) are
-// ignored, because clients send earlier responses' items unchanged.
+// Reasoning becomes a field of the assistant's message behind it. Fields without meaning for a model (id, status,
+// annotations) are ignored, because clients send earlier responses' items unchanged.
 
 import { invalidField, isObject, type JsonObject } from '../../json-text.ts'
 import type { Earlier, FieldNames } from '../../openai/dialect.ts'
@@ -10,18 +10,22 @@ import { customArguments } from '../../openai/engines/custom-tools.ts'
 import { isAbsent, presentOf, textAt } from '../fields.ts'
 import { foreignText } from '../foreign.ts'
 import { CLIENT_CALLS, isClientCall, outputOf, replayedArguments } from './client-calls.ts'
-import { asksCompaction, compactionPrompt, summaryMessage } from './compaction.ts'
+import { compactionPrompt, isCompactionRequest, summaryMessage } from './compaction.ts'
 import { noSuchItem } from './earlier.ts'
+import { reasoningText } from './reasoning.ts'
 import { type LoadedTools, namespaceAt, type Tools } from './tools.ts'
 
 const ROLES = ['user', 'assistant', 'system', 'developer']
 
 type Message = { [name: string]: unknown }
 
-type Notes = { readonly names: FieldNames | null; readonly ignored: Set<string>; readonly tools: Tools }
+type Translation = { readonly names: FieldNames | null; readonly ignored: Set<string>; readonly tools: Tools }
+/** `reasoning`: texts that wait for the assistant's message behind them. */
+type Notes = Translation & { readonly reasoning: string[] }
 
-export function chatMessages({ input, instructions }: JsonObject, notes: Notes, earlier: Earlier): Message[] {
-  const { names } = notes
+export function chatMessages({ input, instructions }: JsonObject, given: Translation, earlier: Earlier): Message[] {
+  const { names } = given
+  const notes = { ...given, reasoning: [] }
   const messages: Message[] = []
   if (!isAbsent(instructions)) {
     if (typeof instructions !== 'string') throw invalidField('instructions', 'must be a text.')
@@ -34,7 +38,7 @@ export function chatMessages({ input, instructions }: JsonObject, notes: Notes, 
     return messages
   }
   if (!Array.isArray(input)) throw invalidField('input', 'must be a text or a list of items.')
-  const isCompaction = asksCompaction(input)
+  const isCompaction = isCompactionRequest(input)
   for (const [at, item] of (isCompaction ? input.slice(0, -1) : input).entries()) {
     const path = `input[${at}]`
     addItem(messages, namedItem(item, path, earlier), { path, ...notes })
@@ -72,7 +76,11 @@ function addItem(messages: Message[], item: unknown, place: Place): void {
   const { path, names } = place
   if (!isObject(item)) throw invalidField(path, 'must be an object.')
   const type = item.type ?? 'message'
-  if (type === 'reasoning' || type === 'additional_tools') return
+  if (type === 'reasoning') {
+    noteReasoning(item, place)
+    return
+  }
+  if (type === 'additional_tools') return
   // A search that OpenAI ran by itself has no call.
   if ((type === 'tool_search_call' || type === 'tool_search_output') && isAbsent(item.call_id)) return
   if (type === 'function_call' || type === 'custom_tool_call' || isClientCall(type)) {
@@ -86,13 +94,17 @@ function addItem(messages: Message[], item: unknown, place: Place): void {
     if (typeof role !== 'string' || !ROLES.includes(role)) {
       throw invalidField(`${path}.role`, `must be one of ${ROLES.join(', ')}.`)
     }
-    messages.push({
+    const message: Message = {
       role,
       content: contentOf(item.content, { path, names }, { at, field: 'content', mayBeEmpty: role === 'assistant' }),
-    })
+    }
+    if (role === 'assistant') addReasoning(message, place)
+    else place.reasoning.splice(0)
+    messages.push(message)
   } else if (type === 'agent_message') {
     messages.push({ role: 'user', content: agentText(item, place) })
   } else if (typeof type === 'string' && isOutput(type)) {
+    place.reasoning.splice(0)
     // OpenAI's local shell names the call in `id`, Codex in `call_id`.
     const callId = textAt(item.call_id ?? (type === 'local_shell_call_output' ? item.id : null), `${path}.call_id`)
     const output = type === 'tool_search_output' ? foundText(item, place.tools) : outputOf(item)
@@ -113,6 +125,20 @@ function addItem(messages: Message[], item: unknown, place: Place): void {
       'must be message, a call or an output of a tool, item_reference, reasoning, compaction or compaction_trigger.',
     )
   }
+}
+
+function noteReasoning(item: JsonObject, { reasoning, ignored }: Place): void {
+  const text = reasoningText(item)
+  if (text === null) ignored.add('input.reasoning')
+  else if (text !== '') reasoning.push(text)
+}
+
+/** Gives the message the reasoning that stands before it. */
+function addReasoning(message: Message, { reasoning }: Place): void {
+  const texts = reasoning.splice(0)
+  if (texts.length === 0) return
+  if (typeof message.reasoning_content === 'string') texts.unshift(message.reasoning_content)
+  message.reasoning_content = texts.join('\n\n')
 }
 
 function isOutput(type: string): boolean {
@@ -143,17 +169,19 @@ function agentText({ author, recipient, content }: JsonObject, { path, ignored }
 
 function addCall(messages: Message[], item: JsonObject, place: Place): void {
   const { path, names } = place
-  const call = { id: textAt(item.call_id, `${path}.call_id`), type: 'function', function: calledFunction(item, place) }
+  const call = { id: textAt(item.call_id, `${path}.call_id`), type: 'function', function: toFunction(item, place) }
   const last = messages.at(-1)
   const calls = last?.role === 'assistant' ? last.tool_calls : undefined
   const at = `messages[${last?.role === 'assistant' ? messages.length - 1 : messages.length}]`
   names?.set(`${at}.tool_calls[${Array.isArray(calls) ? calls.length : 0}].function`, path)
+  const message: Message = last?.role === 'assistant' ? last : { role: 'assistant', content: null }
+  if (message !== last) messages.push(message)
+  addReasoning(message, place)
   if (Array.isArray(calls)) calls.push(call)
-  else if (last?.role === 'assistant') last.tool_calls = [call]
-  else messages.push({ role: 'assistant', content: null, tool_calls: [call] })
+  else message.tool_calls = [call]
 }
 
-function calledFunction(item: JsonObject, { path, tools }: Place): JsonObject {
+function toFunction(item: JsonObject, { path, tools }: Place): JsonObject {
   const { type } = item
   if (isClientCall(type)) {
     const [toolType] = CLIENT_CALLS[type].toolTypes

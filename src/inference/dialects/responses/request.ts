@@ -9,13 +9,14 @@ import type {
   DialectRequest,
   Earlier,
   FieldNames,
+  KeptResponse,
   RequestEcho,
   ResponseHead,
   ResponseTraits,
   ToolForms,
 } from '../../openai/dialect.ts'
 import { flagAt, ignoreOthers, isAbsent, objectAt, presentOf, refuseChatFields, textAt } from '../fields.ts'
-import { asksCompaction } from './compaction.ts'
+import { isCompactionRequest } from './compaction.ts'
 import { keptCharsMax, NOTHING_EARLIER } from './earlier.ts'
 import { chatMessages, loadedTools } from './input.ts'
 import { choiceOf, Tools } from './tools.ts'
@@ -26,8 +27,9 @@ export type ResponseForm = {
   readonly echo: RequestEcho
   readonly tools: ToolForms
   readonly isCompaction: boolean
-  /** Keeps the output for later requests; null: nothing is kept. */
-  readonly keep: ((output: readonly JsonObject[]) => void) | null
+  readonly includesReasoning: boolean
+  /** Keeps the response for later requests; null: nothing is kept. */
+  readonly keep: ((response: KeptResponse) => void) | null
 }
 
 /** Unsupported fields, with the alternative. */
@@ -82,7 +84,7 @@ export function chatOfResponse(
   const loaded = loadedTools(body, earlier)
   const tools = new Tools(body.tools, loaded, { names, ignored })
   const toolChoice = choiceOf(body.tool_choice, tools)
-  const isCompaction = asksCompaction(body.input)
+  const isCompaction = isCompactionRequest(body.input)
   const chat = presentOf({
     model: body.model,
     messages: chatMessages(body, { names, ignored, tools }, earlier),
@@ -125,6 +127,7 @@ export function chatOfResponse(
     echo,
     tools: tools.forms,
     isCompaction,
+    includesReasoning: Array.isArray(body.include) && body.include.includes(INCLUDED_REASONING),
     // A response that builds on a compaction has the summary alone.
     previous: typeof previous === 'string' && !isCompaction ? previous : null,
     input: echo.store ? { items: isCompaction ? [] : keptItems(body.input, earlier) } : { text: null },
@@ -133,12 +136,12 @@ export function chatOfResponse(
 }
 
 export function responseForm(traits: ResponseTraits, head: ResponseHead): ResponseForm {
-  const { echo, tools, isCompaction, previous, input } = traits
+  const { echo, previous, input, ...form } = traits
   const keep = echo.store ? head.keep : null
-  if (keep === null) return { head, echo: { ...echo, store: false }, tools, isCompaction, keep: null }
+  if (keep === null) return { head, echo: { ...echo, store: false }, ...form, keep: null }
   // Holds the text of the input, which is shorter than its items: a stream may last for minutes.
   const inputText = inputTextOf(input)
-  return { head, echo, tools, isCompaction, keep: output => keep({ previous, inputText, output }) }
+  return { head, echo, ...form, keep: response => keep({ previous, inputText, response }) }
 }
 
 /** JSON of the items; null where it is too long to be kept. */
@@ -194,7 +197,7 @@ function metadataOf(metadata: unknown): JsonObject {
 }
 
 const INCLUDED_LOGPROBS = 'message.output_text.logprobs'
-/** The include for reasoning that is stored elsewhere. Here the response itself holds the reasoning. */
+/** The include for clients that replay reasoning as `encrypted_content` (reasoning.ts). */
 const INCLUDED_REASONING = 'reasoning.encrypted_content'
 
 /** All else that can be included is of tools that are not here. */

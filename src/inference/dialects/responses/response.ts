@@ -5,12 +5,14 @@ import { resultOr } from '../../../base/result-or.ts'
 import type { GatewayError } from '../../../contract/http/inference.ts'
 import { UpstreamFault } from '../../failure.ts'
 import { isObject, type JsonObject } from '../../json-text.ts'
-import type { CallForm, ClientCallKind, RequestEcho, ResponseHead } from '../../openai/dialect.ts'
+import type { CallForm, ClientCallKind, KeptResponse, RequestEcho, ResponseHead } from '../../openai/dialect.ts'
 import { calledInput } from '../../openai/engines/custom-tools.ts'
 import { cachedTokensOf, type Usage } from '../../openai/usage.ts'
 import { type ChatAnswer, readCompletion } from '../chat-answer.ts'
 import { CLIENT_CALLS } from './client-calls.ts'
-import { sealedSummary } from './compaction.ts'
+import { encodeSummary } from './compaction.ts'
+import { itemIdOf } from './earlier.ts'
+import { encodeReasoning } from './reasoning.ts'
 import type { ResponseForm } from './request.ts'
 
 export type MessagePart =
@@ -18,7 +20,8 @@ export type MessagePart =
   | { readonly kind: 'refusal'; readonly text: string }
 
 export type OutputItem =
-  | { readonly kind: 'reasoning'; readonly id: string; readonly text: string }
+  /** `isIncluded`: whether the item has its text in `encrypted_content` too. */
+  | { readonly kind: 'reasoning'; readonly id: string; readonly text: string; readonly isIncluded: boolean }
   | { readonly kind: 'message'; readonly id: string; readonly parts: readonly MessagePart[] }
   | { readonly kind: 'compaction'; readonly id: string; readonly text: string }
   | {
@@ -53,7 +56,7 @@ const ID_TAGS = { reasoning: 'rs', message: 'msg', call: 'fc', custom: 'ctc', co
 /** `at`: of the output. */
 export function itemId(kind: OutputItem['kind'], { id }: ResponseHead, at: number): string {
   const tag = kind in CLIENT_CALLS ? CLIENT_CALLS[kind as ClientCallKind].tag : ID_TAGS[kind as keyof typeof ID_TAGS]
-  return `${tag}_${id}${at.toString(16).padStart(3, '0')}`
+  return itemIdOf(tag, id, at)
 }
 
 /** As it stands in `output`. */
@@ -67,11 +70,12 @@ export function itemOf(item: OutputItem, status: ItemStatus): JsonObject {
         status,
         summary: [],
         content: item.text === '' ? [] : [{ type: 'reasoning_text', text: item.text }],
+        ...(item.isIncluded && item.text !== '' ? { encrypted_content: encodeReasoning(item.text) } : {}),
       }
     case 'message':
       return { id, type: 'message', status, role: 'assistant', content: item.parts.map(partOf) }
     case 'compaction':
-      return { id, type: 'compaction', encrypted_content: sealedSummary(item.text) }
+      return { id, type: 'compaction', encrypted_content: encodeSummary(item.text) }
     case 'call':
       return { id, type: 'function_call', status, ...calledOf(item), arguments: item.args }
     case 'custom':
@@ -139,7 +143,7 @@ export function incompleteReasonOf(finishReason: string | null): string | null {
   return finishReason === 'content_filter' ? 'content_filter' : null
 }
 
-export function responseOf(head: ResponseHead, echo: RequestEcho, state: ResponseState): JsonObject {
+export function responseOf(head: ResponseHead, echo: RequestEcho, state: ResponseState): KeptResponse {
   const { format, ...settings } = echo
   return {
     id: `resp_${head.id}`,
@@ -165,17 +169,20 @@ export function responseOf(head: ResponseHead, echo: RequestEcho, state: Respons
 export function wholeResponse(
   completion: JsonObject,
   usage: Usage,
-  { head, echo, tools, isCompaction, keep }: ResponseForm,
+  { head, echo, tools, isCompaction, includesReasoning, keep }: ResponseForm,
 ): JsonObject {
   const answer = readCompletion(completion)
   const incompleteReason = incompleteReasonOf(answer.finishReason)
   const status = incompleteReason === null ? 'completed' : 'incomplete'
-  const items = isCompaction ? [compactionOf(answer.content, head)] : itemsOf(answer, { head, tools })
+  const items = isCompaction
+    ? [compactionOf(answer.content, head)]
+    : itemsOf(answer, { head, tools, includesReasoning })
   // Only the last item can be cut off.
   const output = items.map((item, at) => itemOf(item, at === items.length - 1 ? status : 'completed'))
+  const response = responseOf(head, echo, { status, output, usage, incompleteReason, error: null })
   // A summary that was cut short replaces nothing.
-  if (!isCompaction || status === 'completed') keep?.(output)
-  return responseOf(head, echo, { status, output, usage, incompleteReason, error: null })
+  if (!isCompaction || status === 'completed') keep?.(response)
+  return response
 }
 
 /** Returns the response of the endpoint for compactions. UpstreamFault no_summary: it cannot say `incomplete`. */
@@ -193,11 +200,13 @@ export function compactionOf(summary: string, head: ResponseHead): OutputItem {
 /** A response without anything has an empty message. */
 function itemsOf(
   { reasoning, content, refusal, calls, logprobs, finishReason }: ChatAnswer,
-  { head, tools }: Pick<ResponseForm, 'head' | 'tools'>,
+  { head, tools, includesReasoning }: Pick<ResponseForm, 'head' | 'tools' | 'includesReasoning'>,
 ): OutputItem[] {
   const items: OutputItem[] = []
   const id = (kind: OutputItem['kind']) => itemId(kind, head, items.length)
-  if (reasoning !== '') items.push({ kind: 'reasoning', id: id('reasoning'), text: reasoning })
+  if (reasoning !== '') {
+    items.push({ kind: 'reasoning', id: id('reasoning'), text: reasoning, isIncluded: includesReasoning })
+  }
   const parts: MessagePart[] = []
   if (content !== '') parts.push({ kind: 'text', text: content, logprobs })
   if (refusal !== '') parts.push({ kind: 'refusal', text: refusal })

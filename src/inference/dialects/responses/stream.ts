@@ -1,9 +1,8 @@
 // The chunks of a chat as events of the Responses API. Pure; holds one stream's state.
 // Schemas: OpenAI's published API description, ResponseStreamEvent.
 //
-// Reasoning and messages end when another item begins; function calls end with the response, because engines may
-// interleave their pieces. The events at the end of an item and of the response repeat its text, so the text is kept,
-// within a bound.
+// Reasoning and messages end when another item begins. Calls end with the response, because engines may interleave
+// their pieces. The last events of an item and of the response repeat its text, so the stream keeps it, within a bound.
 
 import type { GatewayError } from '../../../contract/http/inference.ts'
 import { UpstreamFault } from '../../failure.ts'
@@ -42,16 +41,16 @@ type OpenPart = { readonly kind: TextKind; text: string; readonly logprobs: Json
 type TextItem = { readonly kind: 'reasoning' | 'message'; readonly id: string; readonly parts: OpenPart[] }
 type CallItem = {
   readonly kind: 'call'
-  /** Arguments of all but plain functions are given when they are whole. */
+  /** Only a plain function gets its arguments in pieces. */
   readonly form: CallForm
   readonly id: string
   readonly callId: string
   args: string
 }
 
-/** An event has the whole response, with the format that the client asked for. */
+/** Pings for one event, which repeats the format of the response and so may be long. */
 const pingsPerEvent = 6
-/** Pieces of a summary for one ping. */
+/** Pieces of a summary for one ping, because a client sees none of them. */
 const piecesPerPing = 32
 
 export class ResponsesStream implements DialectStream {
@@ -59,15 +58,15 @@ export class ResponsesStream implements DialectStream {
   readonly #form: ResponseForm
   readonly #options: DialectStreamOptions
   readonly #items: (TextItem | CallItem)[] = []
-  /** The text item that is not over, and where it stands; always the last of its kind. */
+  /** The unfinished text item, and its index in the output; null if there is none. */
   #open: { readonly item: TextItem; readonly at: number } | null = null
-  /** Where the calls stand, by their index in the chat. */
+  /** Indices of the calls in the output, by their index in the chat. */
   readonly #calls = new Map<number, number>()
   #keptChars = 0
   #eventCount = 0
   #pingCount = 0
   #finishReason: string | null = null
-  /** Text of a compaction, whose only item comes at the end. */
+  /** Text of a compaction so far; its only item comes at the end. */
   #summary = ''
   #summaryPieces = 0
 
@@ -82,7 +81,7 @@ export class ResponsesStream implements DialectStream {
     return text
   }
 
-  /** Most are comments. Codex counts events alone, and gives up after five minutes without one. */
+  /** Returns a comment, or at times an event: Codex gives up after five minutes without an event. */
   ping(): string {
     const isEvent = this.#pingCount % pingsPerEvent === 0
     this.#pingCount += 1
@@ -94,8 +93,10 @@ export class ResponsesStream implements DialectStream {
     const incompleteReason = incompleteReasonOf(this.#finishReason)
     const status = incompleteReason === null ? 'completed' : 'incomplete'
     const ended = (output: JsonObject[]) => {
-      this.#form.keep?.(output)
-      return this.#lifecycle(`response.${status}`, { status, output, usage, incompleteReason, error: null })
+      const { head, echo, keep } = this.#form
+      const response = responseOf(head, echo, { status, output, usage, incompleteReason, error: null })
+      keep?.(response)
+      return this.#event(`response.${status}`, { response })
     }
     if (this.#form.isCompaction) {
       const item = itemOf(compactionOf(this.#summary, this.#form.head), status)
@@ -106,12 +107,12 @@ export class ResponsesStream implements DialectStream {
     text += this.#endText(status)
     for (const at of this.#calls.values()) text += this.#endCall(at, this.#statusAt(at, status))
     const output = this.#items.map((item, at) =>
-      itemOf(closed(item, this.#statusAt(at, status)), this.#statusAt(at, status)),
+      itemOf(this.#closed(item, this.#statusAt(at, status)), this.#statusAt(at, status)),
     )
     return text + ended(output)
   }
 
-  /** The output is left out: it was not checked to its end. */
+  /** Leaves the output out, because it was not checked to its end. */
   fail({ error }: GatewayError): string {
     const state = { status: 'failed', output: [], usage: null, incompleteReason: null, error } as const
     const failed = this.#lifecycle('response.failed', state)
@@ -144,7 +145,7 @@ export class ResponsesStream implements DialectStream {
     return text
   }
 
-  /** Its pieces are no events of the API, so that pings show that the stream lives. */
+  /** Returns a ping at times: the API has no event for pieces of a summary. */
   #addSummary(content: string, finishReason: string | null): string {
     this.#keep(content)
     this.#summary += content
@@ -153,7 +154,7 @@ export class ResponsesStream implements DialectStream {
     return this.#summaryPieces % piecesPerPing === 0 ? this.ping() : ''
   }
 
-  /** Only the last item can be cut off. */
+  /** Returns the status of an item: only the last one can be cut off. */
   #statusAt(at: number, status: ItemStatus): ItemStatus {
     return at === this.#items.length - 1 ? status : 'completed'
   }
@@ -170,7 +171,7 @@ export class ResponsesStream implements DialectStream {
     )
   }
 
-  /** The part that text of this kind goes to, and the events that open it. */
+  /** Returns the part for text of this kind, and the events that open it. */
   #openPart(kind: TextKind) {
     const itemKind = kind === 'reasoning' ? 'reasoning' : 'message'
     let text = this.#open !== null && this.#open.item.kind !== itemKind ? this.#endText('completed') : ''
@@ -181,7 +182,7 @@ export class ResponsesStream implements DialectStream {
       this.#open = { item, at }
       text += this.#event('response.output_item.added', {
         output_index: at,
-        item: itemOf(closed(item, 'in_progress'), 'in_progress'),
+        item: itemOf(this.#closed(item, 'in_progress'), 'in_progress'),
       })
     }
     const { item, at } = this.#open
@@ -204,7 +205,8 @@ export class ResponsesStream implements DialectStream {
     const last = item.parts.at(-1)
     const text = last === undefined ? '' : this.#endPart(open, last)
     return (
-      text + this.#event('response.output_item.done', { output_index: at, item: itemOf(closed(item, status), status) })
+      text +
+      this.#event('response.output_item.done', { output_index: at, item: itemOf(this.#closed(item, status), status) })
     )
   }
 
@@ -246,7 +248,7 @@ export class ResponsesStream implements DialectStream {
     const item = this.#items[at]
     if (item?.kind !== 'call') return ''
     const { form, id, args } = item
-    const whole = closed(item, status)
+    const whole = this.#closed(item, status)
     const place = { item_id: id, output_index: at }
     const text =
       form.kind === 'call'
@@ -263,6 +265,10 @@ export class ResponsesStream implements DialectStream {
       paddedEvent(name, this.#json(name, { ...place, delta: input }), [input], this.#options.obfuscate) +
       this.#event('response.custom_tool_call_input.done', { ...place, input })
     )
+  }
+
+  #closed(item: TextItem | CallItem, status: ItemStatus): OutputItem {
+    return closed(item, status, this.#form.includesReasoning)
   }
 
   #keep(text: string): void {
@@ -290,20 +296,20 @@ function jsonOf({ kind, text, logprobs }: OpenPart): JsonObject {
   return partOf(kind === 'text' ? { kind, text, logprobs } : { kind, text })
 }
 
-/** As a call that has just begun. Half of an input is unusable, so that a call which was cut off ends so too. */
+/** Returns the item of a call without its arguments: one that has just begun, or that was cut off. */
 function begun({ form, id, callId }: CallItem): OutputItem {
   if (form.kind === 'call') return { ...form, kind: 'call', id, callId, args: '' }
   if (form.kind === 'custom') return { ...form, kind: 'custom', id, callId, input: '' }
   return { kind: form.kind, id, callId, args: null }
 }
 
-/** As an item that is over. UpstreamFault bad_arguments. */
-function closed(item: TextItem | CallItem, status: ItemStatus): OutputItem {
+/** Returns the item with all of its text. UpstreamFault bad_arguments. */
+function closed(item: TextItem | CallItem, status: ItemStatus, isIncluded: boolean): OutputItem {
   if (item.kind === 'call') {
     return callItem(item.form, { ...item, isCut: status === 'incomplete' }) ?? begun(item)
   }
   const { kind, id, parts } = item
-  if (kind === 'reasoning') return { kind, id, text: parts.map(part => part.text).join('') } as const
+  if (kind === 'reasoning') return { kind, id, text: parts.map(part => part.text).join(''), isIncluded } as const
   const given = parts.flatMap((part): MessagePart[] => {
     if (part.kind === 'reasoning') return []
     return [

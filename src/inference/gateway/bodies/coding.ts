@@ -1,7 +1,6 @@
-// Request bodies with a Content-Encoding (RFC 9110, section 8.4): gzip, and zstd (RFC 8878). Bodies
-// are decoded one at a time, organizations in turn, so that an organization with many delays only
-// itself, and one decoder's window is all that decoding holds beside the body. Effects: threads of
-// the runtime.
+// Request bodies with a Content-Encoding (RFC 9110, section 8.4): gzip, and zstd (RFC 8878). Bodies are decoded one at
+// a time, in turns of the organizations: an organization that sends many delays only its own, and the memory of one
+// decoder is enough. Effects: threads of the runtime.
 
 import { constants, createGunzip, createZstdDecompress } from 'node:zlib'
 import { Fault } from '../../../base/fault.ts'
@@ -11,7 +10,7 @@ import { invalidRequest } from '../../json-text.ts'
 
 export type Coding = 'gzip' | 'zstd'
 
-/** Null for a plain body. Fault unsupported_media_type. */
+/** Returns the coding of the body; null if it is plain. Fault unsupported_media_type. */
 export function codingOf(headers: Headers): Coding | null {
   const value = headers.get('content-encoding')
   if (value === null) return null
@@ -29,12 +28,12 @@ export function codingOf(headers: Headers): Coding | null {
 export type CodedBody = {
   readonly body: Uint8Array
   readonly coding: Coding
-  /** The organization. */
+  /** Id of the organization. */
   readonly owner: string
   readonly signal: AbortSignal
   /** Longest decoded body. */
   readonly bytesMax: number
-  /** Up to this many bytes no memory is taken. */
+  /** Bytes that need no reservation of memory. */
   readonly freeBytes: number
   /** Called before the body grows beyond `freeBytes`, and again each time its memory doubles. BusyFault. */
   readonly takeRoom: (bytes: number) => void
@@ -48,16 +47,16 @@ export function createDecodeBody(): DecodeBody {
   return coded => turns.run(coded.owner, () => decode(coded))
 }
 
-/** Decoded in one step of a thread of the runtime, in a millisecond at most. */
+/** Output of one decoding step, which takes a thread of the runtime at most a millisecond. */
 const pieceBytes = 131_072
-/** The runtime passes on pieces that are ready without a look at anything else. */
+/** Decoded bytes after which other tasks run. Without that, the runtime delivers all ready pieces first. */
 const bytesPerTurn = 524_288
-/** 8 MiB, as clients of HTTP may need at most (RFC 9659). */
+/** 8 MiB, the most that RFC 9659 allows over HTTP. */
 const windowBits = 23
 
 async function decode({ body, coding, signal, bytesMax, freeBytes, takeRoom }: CodedBody): Promise<Uint8Array> {
   signal.throwIfAborted()
-  // The decoder itself reports no frame that is cut off, and ignores other bytes after one.
+  // The decoder accepts a frame that is cut off, and ignores other bytes after a frame.
   if (coding === 'zstd' && !isWholeZstd(body)) throw broken(coding)
   const decoder =
     coding === 'gzip'
@@ -109,10 +108,10 @@ function broken(coding: Coding, cause?: unknown): Fault {
   )
 }
 
-/** Blocks and frames; an encoder makes a block for each 128 KiB, or for each time that it is flushed. */
+/** Most blocks and frames of a body. Encoders write a block for each 128 KiB and for each flush. */
 const frameStepsMax = 65_536
 const zstdMagic = 0xfd2fb528
-/** The last four bits are free. */
+/** Magic number of a skippable frame, without its last four bits. */
 const skippableMagic = 0x184d2a5
 
 /** Reports whether the bytes are whole frames of zstd, with nothing after them. */
@@ -134,7 +133,7 @@ function isWholeZstd(bytes: Uint8Array): boolean {
       for (let isLast = false; !isLast && steps < frameStepsMax; steps += 1) {
         const block = view.getUint16(at, true) | (view.getUint8(at + 2) << 16)
         isLast = (block & 1) === 1
-        // A block of one byte that is repeated has only that byte.
+        // A run-length block stores its byte once.
         at += 3 + (((block >> 1) & 3) === 1 ? 1 : block >> 3)
       }
       if ((descriptor & 4) !== 0) at += 4
@@ -145,7 +144,7 @@ function isWholeZstd(bytes: Uint8Array): boolean {
   return at === bytes.length
 }
 
-/** Bytes of a frame's header after the descriptor: window, id of a dictionary, and size of the content. */
+/** Returns the length of a frame's header after the descriptor: window, dictionary id and content size. */
 function headerBytes(descriptor: number): number {
   const isSingle = (descriptor & 0x20) !== 0
   const sizeCode = descriptor >> 6

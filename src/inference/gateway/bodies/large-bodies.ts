@@ -13,7 +13,8 @@ import type { EarlierIds } from '../../dialects/responses/earlier.ts'
 import { BusyFault } from '../../failure.ts'
 import { CutValues } from '../../openai/cut-source.ts'
 import type { Earlier } from '../../openai/dialect.ts'
-import type { AskedCompletion, CountedPrompt, ReadCompletion, ReadEmbeddings } from './read-body.ts'
+import type { CountOperation, PooledOperation } from '../../types.ts'
+import type { AskedCompletion, CountedPrompt, ReadCompletion, ReadPooled } from './read-body.ts'
 import type { EarlierTexts, FromThread, ToThread } from './thread.ts'
 
 /** Shorter bodies are parsed by the serving thread, in 5 ms at most; a message to the thread costs more for most. */
@@ -27,14 +28,16 @@ export type LargeBody = {
   readonly hasLabels: boolean
 }
 
-export type LargeCompletion = LargeBody & {
-  readonly operation: AskedCompletion
-  readonly keepsItems: boolean
+/** `operation`: one whose request may build on earlier ones. */
+type LargePrompt<Asked> = LargeBody & {
+  readonly operation: Asked
   /** Loads what the request builds on. */
   readonly earlierOf: (ids: EarlierIds) => Promise<Earlier>
   /** Null if it is not loaded yet. */
   readonly earlier: EarlierTexts | null
 }
+
+export type LargeCompletion = LargePrompt<AskedCompletion> & { readonly keepsItems: boolean }
 
 /** `body`: the client's own again. The one that was given is empty now. */
 export type FromLargeBody<Read> = { readonly read: Read; readonly body: Uint8Array }
@@ -42,8 +45,10 @@ export type FromLargeBody<Read> = { readonly read: Read; readonly body: Uint8Arr
 /** Faults invalid_request, body_too_large; BusyFault. Rejects with the signal's reason. */
 export type LargeBodies = {
   readonly readCompletion: (large: LargeCompletion) => Promise<FromLargeBody<ReadCompletion>>
-  readonly readEmbeddings: (large: LargeBody) => Promise<FromLargeBody<ReadEmbeddings>>
-  readonly countPrompt: (large: LargeBody) => Promise<CountedPrompt>
+  readonly readPooled: (
+    large: LargeBody & { readonly operation: PooledOperation },
+  ) => Promise<FromLargeBody<ReadPooled>>
+  readonly countPrompt: (large: LargePrompt<CountOperation>) => Promise<CountedPrompt>
   readonly close: () => void
 }
 
@@ -90,28 +95,28 @@ export function createLargeBodies({
     body: ownBuffer(body),
     mark: toHex(random(markBytes)),
   })
+  const askWithEarlier = async (large: LargePrompt<ToThread['operation']>, keepsItems: boolean) => {
+    const message = { ...messageOf(large, large.operation), keepsItems, earlier: large.earlier }
+    const reply = await ask(large, message)
+    if (reply.kind !== 'needs') return reply
+    const earlier = await inTurns(earlierTexts(await large.earlierOf(reply.ids)))
+    return await ask(large, { ...message, body: reply.body, earlier })
+  }
   return {
     readCompletion: async large => {
-      const { operation, keepsItems, earlier } = large
-      let message = { ...messageOf(large, operation), keepsItems, earlier }
-      let reply = await ask(large, message)
-      if (reply.kind === 'needs') {
-        const texts = await inTurns(earlierTexts(await large.earlierOf(reply.ids)))
-        message = { ...message, body: reply.body, earlier: texts }
-        reply = await ask(large, message)
-      }
+      const reply = await askWithEarlier(large, large.keepsItems)
       if (reply.kind !== 'completion') throw unexpected(reply)
       const { cut, ...rest } = reply.read
       return { read: { ...rest, source: cut.source, values: new CutValues(cut) }, body: reply.body }
     },
-    readEmbeddings: async large => {
-      const reply = await ask(large, messageOf(large, 'embeddings'))
-      if (reply.kind !== 'embeddings') throw unexpected(reply)
+    readPooled: async large => {
+      const reply = await ask(large, messageOf(large, large.operation))
+      if (reply.kind !== 'pooled') throw unexpected(reply)
       const { cut, ...rest } = reply.read
       return { read: { ...rest, source: cut.source, values: new CutValues(cut) }, body: reply.body }
     },
     countPrompt: async large => {
-      const reply = await ask(large, messageOf(large, 'count_tokens'))
+      const reply = await askWithEarlier(large, false)
       if (reply.kind !== 'count') throw unexpected(reply)
       return reply.count
     },

@@ -2,21 +2,20 @@
 // (large-bodies.ts). Pure. Fault invalid_request.
 
 import { parseChat } from '../../dialects/chat.ts'
-import { DIALECTS, hasDialect } from '../../dialects/dialects.ts'
-import { messagesDialect } from '../../dialects/messages/dialect.ts'
+import { COUNTED, DIALECTS, hasDialect } from '../../dialects/dialects.ts'
 import { parseDialect } from '../../dialects/request.ts'
 import { type EarlierIds, idsIn, namesEarlier } from '../../dialects/responses/earlier.ts'
 import { estimateTokens, partTokens } from '../../metering/account.ts'
-import { NO_LABELS, type UsageLabels, usageLabels } from '../../metering/labels.ts'
+import { type EndUser, endUserOf, NO_LABELS, type UsageLabels, usageLabels } from '../../metering/labels.ts'
 import type { CutValues } from '../../openai/cut-source.ts'
 import type { Earlier, ResponseTraits } from '../../openai/dialect.ts'
-import { type EmbeddingsRequest, parseEmbeddingsSource } from '../../openai/embeddings-request.ts'
 import { joinMessages } from '../../openai/engines/joined-messages.ts'
+import { type PooledRequest, parseEmbeddingsSource, parseRerankSource } from '../../openai/pooled/request.ts'
 import { type GatewayRequest, parseSource, type RequestSource } from '../../openai/request.ts'
-import type { Operation } from '../../types.ts'
+import type { CountOperation, Operation, PooledOperation } from '../../types.ts'
 
 /** Completions of every API. */
-export type AskedCompletion = Exclude<Operation, 'embeddings' | 'count_tokens'>
+export type AskedCompletion = Exclude<Operation, CountOperation | PooledOperation>
 
 /** A body that goes to an upstream. */
 type ReadBody = {
@@ -25,6 +24,8 @@ type ReadBody = {
   /** Long values of the source; null for a source that is whole. */
   readonly values: CutValues | null
   readonly labels: UsageLabels
+  /** As in `RequestAccount`. */
+  readonly endUser: EndUser | null
   /** With all that was cut out: a document may have as many tokens, and what an upstream counts is to be believed. */
   readonly bodyBytes: number
   readonly promptEstimate: number
@@ -37,14 +38,16 @@ export type ReadCompletion = ReadBody & {
   readonly traits: ResponseTraits | null
 }
 
-export type ReadEmbeddings = ReadBody & { readonly request: EmbeddingsRequest }
+export type ReadPooled = ReadBody & { readonly request: PooledRequest }
 export type CountedPrompt = { readonly model: string; readonly tokens: number }
 
 /** Ids of earlier responses and items that the body names; null for none. */
-export function earlierIdsOf(operation: AskedCompletion, { body }: RequestSource): EarlierIds | null {
-  const ids = operation === 'responses' || operation === 'compact' ? idsIn(body) : null
+export function earlierIdsOf(operation: Operation, { body }: RequestSource): EarlierIds | null {
+  const ids = BUILDING.has(operation) ? idsIn(body) : null
   return ids !== null && namesEarlier(ids) ? ids : null
 }
+
+const BUILDING: ReadonlySet<Operation> = new Set(['responses', 'compact', 'input_tokens'])
 
 export type ReadOptions = {
   /** Items of earlier responses that the request names; null for none. */
@@ -65,25 +68,42 @@ export function readCompletion(
       }
   const labels = hasLabels ? usageLabels(operation, given.body) : NO_LABELS
   const joined = request.operation === 'chat' ? joinMessages(source) : null
-  return { request, source: joined ?? source, values: null, labels, ...sizeOf(source), ignored, traits }
+  const endUser = endUserOf(operation, given.body)
+  return { request, source: joined ?? source, values: null, labels, endUser, ...sizeOf(source), ignored, traits }
 }
 
 const NONE: readonly string[] = []
 
-export function readEmbeddings(given: RequestSource, { hasLabels }: Pick<ReadOptions, 'hasLabels'>): ReadEmbeddings {
-  const { request, source } = parseEmbeddingsSource(given)
-  const labels = hasLabels ? usageLabels('embeddings', source.body) : NO_LABELS
-  return { request, source, values: null, labels, ...sizeOf(source) }
+export function readPooled(
+  operation: PooledOperation,
+  source: RequestSource,
+  { hasLabels }: Pick<ReadOptions, 'hasLabels'>,
+): ReadPooled {
+  const labels = hasLabels ? usageLabels(operation, source.body) : NO_LABELS
+  const { bodyBytes, promptEstimate } = sizeOf(source)
+  const common = { source, values: null, labels, endUser: endUserOf(operation, source.body), bodyBytes }
+  if (operation === 'embeddings') {
+    const { request } = parseEmbeddingsSource(source)
+    return { ...common, request, promptEstimate }
+  }
+  const request = parseRerankSource(source)
+  const repeated = estimateTokens(request.repeatedBytes)
+  return { ...common, request, promptEstimate: promptEstimate + repeated }
 }
 
 function sizeOf({ sizeBytes }: RequestSource): Pick<ReadBody, 'bodyBytes' | 'promptEstimate'> {
   return { bodyBytes: sizeBytes, promptEstimate: estimateTokens(sizeBytes) }
 }
 
-/** The prompt of a body of the Messages API; `max_tokens` may be left out. */
-export function countPrompt(source: RequestSource): CountedPrompt {
-  const body = { ...source.body, max_tokens: source.body.max_tokens ?? 1 }
-  const asked = parseDialect(messagesDialect, { ...source, body })
+/** Counts the prompt of a body of the Messages API, where `max_tokens` may be left out, or of the Responses API. */
+export function countPrompt(
+  operation: CountOperation,
+  source: RequestSource,
+  earlier: Earlier | null = null,
+): CountedPrompt {
+  const isMessage = operation === 'count_tokens'
+  const body = isMessage ? { ...source.body, max_tokens: source.body.max_tokens ?? 1 } : source.body
+  const asked = parseDialect(COUNTED[operation], { ...source, body }, earlier ?? undefined)
   const { messages, tools } = asked.source.body
   const json = JSON.stringify(tools === undefined ? { messages } : { messages, tools })
   let parts = 0

@@ -3,24 +3,26 @@
 import { Fault } from '../../../base/fault.ts'
 import type { Deadlines } from '../../../base/work/deadlines.ts'
 import { checkBodyHeaders, readBody } from '../../../http/body.ts'
+import { isCount } from '../../dialects/dialects.ts'
 import { estimateTokens, type RequestAccount } from '../../metering/account.ts'
 import { textBytesMax } from '../../openai/long-texts.ts'
+import { isPooled } from '../../openai/pooled/request.ts'
 import type { EncryptedExchange, Operation } from '../../types.ts'
 import type { EnteredCaller } from '../enter.ts'
 import { type Coding, codingOf, type DecodeBody } from './coding.ts'
 
-/** `exchange`: null for a plain request. */
+/** `exchange`: null if the request is not encrypted. */
 type Asked = { readonly operation: Operation; readonly exchange: EncryptedExchange | null }
 type Limits = { readonly bodyBytesMax: number; readonly bodyTimeoutMs: number }
 
 /** Reserved for the completion until its tokens are counted. */
 const completionTokensReserved = 256
-/** Assumed for a large body. */
+/** Bytes of text that a large body is assumed to have. */
 const largeBytesReserved = 262_144
-/** Assumed for a body without Content-Length. */
+/** Bytes that a body without Content-Length is assumed to have. */
 const chunkedBytesReserved = 16_384
 
-/** Null: nothing is wrong with what the headers say of the body. */
+/** Returns the Fault that the headers of the body cause; null if the body may be read. */
 export function bodyFault(headers: Headers, limits: Limits, asked: Asked): Fault | null {
   try {
     checkBodyHeaders(headers, { bytesMax: bytesMaxOf(limits, headers, asked), charset: 'any', mayBeCoded: true })
@@ -38,33 +40,37 @@ function bytesMaxOf(limits: Limits, headers: Headers, asked: Asked): number {
   return asked.exchange === null ? plain : asked.exchange.encryptedBytesMaxOf(plain)
 }
 
-/** A large body has pictures, which embeddings are not made of, and says its length, so that there is room for it. */
+/**
+ * Returns the bound of the plain body. Only a request with Content-Length may be large, because memory is reserved by
+ * it. A large body has pictures, which embeddings do not take.
+ */
 function plainBytesMaxOf(limits: Limits, headers: Headers, { operation }: Asked): number {
   return headers.has('content-length') ? ownBytesMaxOf(limits, operation) : Math.min(limits.bodyBytesMax, textBytesMax)
 }
 
 function ownBytesMaxOf({ bodyBytesMax }: Limits, operation: Operation): number {
-  return operation === 'embeddings' ? Math.min(bodyBytesMax, textBytesMax) : bodyBytesMax
+  return isPooled(operation) ? Math.min(bodyBytesMax, textBytesMax) : bodyBytesMax
 }
 
-/** Bytes of a body that may be large; 0 for any other. */
+/** Returns the length of a large body; 0 for any other. */
 export function largeBytesOf(headers: Headers): number {
   const bytes = Number(headers.get('content-length') ?? 0)
   return bytes <= textBytesMax ? 0 : bytes
 }
 
+/** Returns the tokens to reserve before the body is read. */
 export function tokensToReserve(headers: Headers, { operation, exchange }: Asked): number {
   const declared = headers.get('content-length')
   const sent = declared === null ? chunkedBytesReserved : Number(declared)
   return tokensOf(exchange === null ? sent : exchange.plainBytesOf(sent), operation)
 }
 
-/** Tokens to reserve for a plain body of that length. */
+/** Returns the tokens to reserve for a plain body of that length. */
 function tokensOf(bytes: number, operation: Operation): number {
-  if (operation === 'count_tokens') return 0
+  if (isCount(operation)) return 0
   // Most of a large body is pictures.
   const prompt = estimateTokens(bytes > textBytesMax ? largeBytesReserved : bytes)
-  return operation === 'embeddings' ? prompt : prompt + completionTokensReserved
+  return isPooled(operation) ? prompt : prompt + completionTokensReserved
 }
 
 type ReadDeps = { readonly limits: Limits; readonly deadlines: Deadlines; readonly decodeBody: DecodeBody }
@@ -78,9 +84,8 @@ type ReadRequest = Asked & {
 }
 
 /**
- * Returns the body without its encryption and its coding. EHBP seals the body that HTTP would carry,
- * so it is opened first. For a decoded body memory and tokens are taken beside those for the body as
- * sent. Faults: those of `readBody`, `decrypt` and `decodeBody`.
+ * Returns the body, decrypted and decoded. EHBP seals the coded body, so decryption comes first. A decoded body takes
+ * memory and tokens in addition to those for the body as sent. Faults: those of `readBody`, `decrypt` and `decodeBody`.
  */
 export function readRequestBody(deps: ReadDeps, asked: ReadRequest): Promise<Uint8Array> {
   const coding = codingOf(asked.request.headers)

@@ -6,31 +6,32 @@ import { fromUtf8 } from '../../../base/bytes.ts'
 import { Fault, type FaultCode, messageOf } from '../../../base/fault.ts'
 import type { Refused } from '../../../base/work/asked-thread.ts'
 import { compileAsUsual } from '../../../base/work/compiler.ts'
+import { isCount } from '../../dialects/dialects.ts'
 import type { EarlierIds } from '../../dialects/responses/earlier.ts'
 import { inputTextOf } from '../../dialects/responses/request.ts'
 import { invalidRequest, type JsonObject } from '../../json-text.ts'
 import { partTokens } from '../../metering/account.ts'
 import { type CutSource, cutSource, shownNames } from '../../openai/cut-source.ts'
 import type { Earlier, ResponseTraits } from '../../openai/dialect.ts'
-import { isEmbeddingsField } from '../../openai/embeddings-request.ts'
 import { cutLongTexts, type LongTexts, textBytesMax } from '../../openai/long-texts.ts'
+import { isPooled, isPooledField } from '../../openai/pooled/request.ts'
 import { type GatewayRequest, readSource } from '../../openai/request.ts'
 import { isEverSent } from '../../openai/request-fields.ts'
 import { schemaCharsMax, schemaText } from '../../schema-check/wire.ts'
+import type { Operation } from '../../types.ts'
 import {
-  type AskedCompletion,
   type CountedPrompt,
   countPrompt,
   earlierIdsOf,
   type ReadCompletion,
-  type ReadEmbeddings,
+  type ReadPooled,
   readCompletion,
-  readEmbeddings,
+  readPooled,
 } from './read-body.ts'
 
 /** One at a time: the next follows the reply. */
 export type ToThread = {
-  readonly operation: AskedCompletion | 'embeddings' | 'count_tokens'
+  readonly operation: Operation
   /** Moves to the thread, and back with the reply. */
   readonly body: Uint8Array<ArrayBuffer>
   /** Random, of hexadecimal digits. */
@@ -53,7 +54,7 @@ type Cut<Read> = Omit<Read, 'source' | 'values'> & { readonly cut: CutSource }
 
 export type FromThread =
   | { readonly kind: 'completion'; readonly read: Cut<ReadCompletion>; readonly body: Uint8Array<ArrayBuffer> }
-  | { readonly kind: 'embeddings'; readonly read: Cut<ReadEmbeddings>; readonly body: Uint8Array<ArrayBuffer> }
+  | { readonly kind: 'pooled'; readonly read: Cut<ReadPooled>; readonly body: Uint8Array<ArrayBuffer> }
   | { readonly kind: 'count'; readonly count: CountedPrompt }
   /** The request is to be sent again, with what these ids name. */
   | { readonly kind: 'needs'; readonly ids: EarlierIds; readonly body: Uint8Array<ArrayBuffer> }
@@ -82,15 +83,20 @@ function respond(message: ToThread): FromThread {
 function read({ operation, body, mark, hasLabels, keepsItems, earlier: texts }: ToThread): FromThread {
   const longTexts = body.length > textBytesMax ? cutLongTexts(body, mark) : null
   const source = readSource(longTexts?.bytes ?? body)
-  if (operation === 'count_tokens') return { kind: 'count', count: shortNamed(countPrompt(source)) }
-  if (operation === 'embeddings') {
-    const { values: _, source: whole, ...rest } = readEmbeddings(source, { hasLabels })
-    const cut = cutSource(whole, { mark, longTexts, isSent: isEmbeddingsField })
-    return { kind: 'embeddings', read: { ...rest, request: shortNamed(rest.request), cut }, body }
+  if (isPooled(operation)) {
+    const { values: _, source: whole, ...rest } = readPooled(operation, source, { hasLabels })
+    const cut = cutSource(whole, {
+      mark,
+      longTexts,
+      isSent: name => isPooledField(operation, name),
+      hasReasoning: false,
+    })
+    return { kind: 'pooled', read: { ...rest, request: shortNamed(rest.request), cut }, body }
   }
   const ids = texts === null ? earlierIdsOf(operation, source) : null
   if (ids !== null) return { kind: 'needs', ids, body }
   const earlier = texts === null ? null : earlierIn(texts)
+  if (isCount(operation)) return { kind: 'count', count: shortNamed(countPrompt(operation, source, earlier)) }
   const { values: _, source: whole, ...rest } = readCompletion(operation, source, { earlier, hasLabels })
   const { request, ignored, traits } = rest
   const isSent = (name: string) => isEverSent(name, request.operation)
@@ -101,7 +107,7 @@ function read({ operation, body, mark, hasLabels, keepsItems, earlier: texts }: 
     request: checkedRequest(request),
     ignored: shownNames(ignored),
     traits: traits === null ? null : traitsToKeep(traits, { keepsItems, longTexts }),
-    cut: cutSource(whole, { mark, longTexts, isSent }),
+    cut: cutSource(whole, { mark, longTexts, isSent, hasReasoning: request.reasoning !== null }),
   }
   return { kind: 'completion', read: readBody, body }
 }

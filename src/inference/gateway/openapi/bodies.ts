@@ -35,7 +35,11 @@ export const Model = { ...Text, description: 'Exact id from /v1/models.' }
 export const Name = { ...Text, pattern: '^[a-zA-Z0-9_-]{1,64}$' }
 export const ToolName = { ...Text, pattern: '^[a-zA-Z0-9_-]{1,128}$' }
 export const toolsMost = 1_024
-export const User = nullable({ ...Text, maxLength: 256 })
+export const User = nullable({
+  ...Text,
+  maxLength: 256,
+  description: 'The end user. A key may have a budget for each, and may refuse requests that name none.',
+})
 export const CacheSalt = nullable({
   ...Text,
   minLength: 1,
@@ -55,6 +59,19 @@ const StreamOptions = nullable(
   }),
 )
 const Choices = nullable({ ...Count, minimum: 1, maximum: 128 })
+const Constraint = nullable(
+  object(
+    {
+      json: AnyObject,
+      regex: { ...Text, maxLength: 512 },
+      choice: array(Text, { minItems: 1, maxItems: 256 }),
+    },
+    {
+      description:
+        'One constraint on the answer, for models whose engines have it. Also taken as guided_json, guided_regex, guided_choice, json_schema and regex. Grammars are refused.',
+    },
+  ),
+)
 
 export const ChatCompletionRequest = object(
   {
@@ -64,6 +81,7 @@ export const ChatCompletionRequest = object(
     stream_options: StreamOptions,
     n: Choices,
     cache_salt: CacheSalt,
+    structured_outputs: Constraint,
     response_format: nullable(
       object(
         {
@@ -119,6 +137,7 @@ export const ChatCompletionRequest = object(
 )
 
 export const TokenCount = whole({ input_tokens: Count })
+export const ResponseTokenCount = whole({ object: { const: 'response.input_tokens' }, input_tokens: Count })
 
 const Tokens = array({ ...Count, minimum: 0 }, { minItems: 1 })
 
@@ -130,6 +149,7 @@ export const CompletionRequest = object(
     stream_options: StreamOptions,
     n: Choices,
     cache_salt: CacheSalt,
+    structured_outputs: Constraint,
   },
   { description: asOpenAi, required: ['model', 'prompt'] },
 )
@@ -170,6 +190,35 @@ export const EmbeddingsRequest = object(
     required: ['model', 'input'],
   },
 )
+
+export const RerankRequest = object(
+  {
+    model: { ...Text, description: 'Exact id from /v1/models, of a model that ranks documents.' },
+    query: InputText,
+    documents: array(InputText, inputs),
+    top_n: { ...nullable({ ...Count, minimum: 1, maximum: 2048 }), description: 'Results to return; left out: all.' },
+    return_documents: { ...Flag, description: 'Whether results have their documents; left out: they do not.' },
+    user: User,
+    cache_salt: CacheSalt,
+  },
+  {
+    description:
+      'As Cohere, Jina and vLLM have it. Other fields are not passed on: they are named in x-strongroom-ignored, or refused.',
+    required: ['model', 'query', 'documents'],
+  },
+)
+
+export const RerankResponse = whole({
+  object: { const: 'list' },
+  model: Text,
+  results: array(
+    object(
+      { index: Count, relevance_score: { type: 'number' }, document: whole({ text: Text }) },
+      { description: 'The best first; `index` is that of the document.', required: ['index', 'relevance_score'] },
+    ),
+  ),
+  usage: whole({ prompt_tokens: Count, total_tokens: Count }),
+})
 
 export const EmbeddingsResponse = object(
   {

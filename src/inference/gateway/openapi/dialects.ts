@@ -43,7 +43,10 @@ const FunctionTool = object(
 
 const CustomTool = object(
   { type: { const: 'custom' }, name: ToolName, description: TextOrNull, format: AnyObject },
-  { required: ['type', 'name'], description: 'A grammar in `format` tells the model; nothing enforces it.' },
+  {
+    required: ['type', 'name'],
+    description: 'A grammar in `format` is text for the model; the gateway does not enforce it.',
+  },
 )
 
 const NamespaceTool = object(
@@ -116,7 +119,7 @@ const ResponsesRequest = object(
     store: {
       ...Flag,
       description:
-        '`false`: nothing of the response is kept. The response says whether it is. Nothing is kept of an encrypted request whose body is not bound to its key.',
+        '`false`: nothing of the response is kept. The response states whether it is. Nothing is kept of an encrypted request whose body is not bound to its key.',
     },
     truncation: { ...TextOrNull, description: 'Nothing is left out of the input.' },
     user: User,
@@ -124,7 +127,7 @@ const ResponsesRequest = object(
   },
   {
     description:
-      "OpenAI's Responses API. Responses are kept in the gateway's memory for some minutes. conversation, prompt, background and fields of chat completions are a 400 that says what to do instead. Other fields and tools that run at OpenAI are left out and named in x-strongroom-ignored.",
+      "OpenAI's Responses API. Responses are kept in the gateway's memory for some minutes. conversation, prompt, background and fields of chat completions are a 400 with a remedy. Other fields and tools that run at OpenAI are left out and named in x-strongroom-ignored.",
     required: ['model', 'input'],
   },
 )
@@ -156,6 +159,17 @@ const ResponsesResponse = object(
       "OpenAI's Response. Instructions and tools of the request are not repeated in it. Reasoning that the model shows is an item of its own.",
     required: ['id', 'object', 'created_at', 'status', 'model', 'output', 'store', 'usage'],
   },
+)
+
+const InputItems = object(
+  {
+    object: { const: 'list' },
+    data: array(whole({ id: Text })),
+    first_id: nullable(Text),
+    last_id: nullable(Text),
+    has_more: { type: 'boolean' },
+  },
+  { description: "OpenAI's list of a response's input items.", required: ['object', 'data', 'has_more'] },
 )
 
 const CompactionResponse = object(
@@ -256,6 +270,7 @@ const MessagesResponse = object(
 export const SHAPED_SCHEMAS = {
   ResponsesRequest,
   ResponsesResponse,
+  InputItems,
   CompactionResponse,
   MessagesRequest,
   MessagesResponse,

@@ -37,6 +37,9 @@ import {
   CompletionResponse,
   EmbeddingsRequest,
   EmbeddingsResponse,
+  RerankRequest,
+  RerankResponse,
+  ResponseTokenCount,
   TokenCount,
 } from './bodies.ts'
 import { SHAPED_SCHEMAS } from './dialects.ts'
@@ -70,8 +73,11 @@ export function inferenceOpenapiDocument(): OpenApiDocument {
       CompletionResponse,
       ...SHAPED_SCHEMAS,
       TokenCount,
+      ResponseTokenCount,
       EmbeddingsRequest,
       EmbeddingsResponse,
+      RerankRequest,
+      RerankResponse,
     },
     parameters: PARAMETERS,
     headers: HEADERS,
@@ -85,12 +91,12 @@ export function inferenceOpenapiDocument(): OpenApiDocument {
 }
 
 const DESCRIPTION = [
-  'Errors are `{error: {code, message}}`. `x-should-retry` says whether repeating a request may help.',
+  'Errors are `{error: {code, message}}`. `x-should-retry` is true if repeating the request may help.',
   'Without a valid key, responses under /v1/ say nothing, not even which routes exist.',
   'A stream is whole only when it ends with `data: [DONE]`. One that breaks ends with an event that holds `error`, without [DONE].',
   'GET requests under /v1/ take the key in `x-api-key` too, if there is no `Authorization`.',
   'Responses and messages are chat completions in another form: what holds for the one holds for the others. A stream of messages ends with `message_stop` instead of [DONE].',
-  'Bodies of completions may be encrypted to the keys of the attestation (EHBP: X25519 for stock clients, X-Wing by the length of the encapsulated key); then so are their responses, refusals included, whatever else is said here of their content. Headers, status and sizes stay in the clear. EHBP has no end marker: look for `[DONE]`, or for the whole JSON object.',
+  'Bodies of completions may be encrypted to the keys of the attestation (EHBP: X25519 for stock clients, X-Wing by the length of the encapsulated key); then so are their responses, refusals included, whatever else this document states about their content. Headers, status and sizes stay in the clear. EHBP has no end marker: look for `[DONE]`, or for the whole JSON object.',
   'A request that is given up is charged what the upstream reported, else an estimate of its prompt and a token for each chunk delivered.',
 ].join('\n')
 
@@ -109,6 +115,7 @@ const METERED = {
   failures: [
     'InvalidRequest',
     'Unauthenticated',
+    'BudgetSpent',
     'NotFound',
     'MethodNotAllowed',
     'BodyTimeout',
@@ -122,6 +129,8 @@ const METERED = {
     'Unavailable',
   ],
 } as const
+
+const COUNT_PARAMETERS = ['ContentEncoding', 'EncapsulatedKey', 'RequestNonce'] as const
 
 /** `stream`: the response with `stream: true`; null if there is none. */
 function completed(schema: string, stream: string | null): Document['success'] {
@@ -167,7 +176,7 @@ const DOCUMENTS: Readonly<Record<GatewayOperation, Document>> = {
   },
   keyConfig: {
     summary: 'The X25519 key that requests can be encrypted to (EHBP), for stock clients',
-    description: 'Nobody signs it. Whoever wants to know whose key it is takes the keys of /attestation.',
+    description: 'The list is unsigned. For authenticated keys use /attestation.',
     success: success({
       [keyConfigMediaType]: { schema: { description: 'One key configuration, RFC 9458 section 3.1.' } },
     }),
@@ -209,7 +218,7 @@ const DOCUMENTS: Readonly<Record<GatewayOperation, Document>> = {
       'text/csv': {
         schema: {
           type: 'string',
-          description: 'RFC 4180 with a line of names: the columns that were asked for, then the sums.',
+          description: 'RFC 4180 with a line of names: the requested columns, then the sums.',
         },
       },
     }),
@@ -246,6 +255,32 @@ const DOCUMENTS: Readonly<Record<GatewayOperation, Document>> = {
     body: { schema: 'ResponsesRequest', example: { model: 'strongroom-tiny', input: 'Hello' } },
     success: completed('CompactionResponse', null),
   },
+  countInputTokens: {
+    summary: 'Estimate of the tokens of a response’s prompt; runs no model and costs nothing',
+    description: 'By the same rule as `/v1/messages/count_tokens`. What the request builds on counts too.',
+    parameters: COUNT_PARAMETERS,
+    failures: METERED.failures,
+    body: { schema: 'ResponsesRequest', example: { model: 'strongroom-tiny', input: 'Hello' } },
+    success: success(
+      jsonContent(ref('schemas', 'ResponseTokenCount'), { object: 'response.input_tokens', input_tokens: 12 }),
+    ),
+  },
+  listInputItems: {
+    summary: 'The items that the request of a kept response had in `input`, in pages',
+    description:
+      'As long as the response can be retrieved. Items of earlier responses, which `previous_response_id` named, are in the lists of those. The ids are for `after` alone.',
+    parameters: ['Response', 'ItemsLimit', 'ItemsOrder', 'ItemsAfter'],
+    success: success(jsonContent(ref('schemas', 'InputItems'))),
+    failures: ['InvalidRequest', 'Unauthenticated', 'NotFound', ...READ],
+  },
+  retrieveResponse: {
+    summary: 'A response that is kept for the key that asked for it, without `previous_response_id`',
+    description:
+      'For as long as requests can build on it. `stream=true` is a 400. A response to an encrypted request is never retrieved: the id would stand in the path, in the clear.',
+    parameters: ['Response'],
+    success: success(jsonContent(ref('schemas', 'ResponsesResponse'))),
+    failures: ['InvalidRequest', 'Unauthenticated', 'NotFound', ...READ],
+  },
   createMessage: {
     ...METERED,
     summary: 'Message, made of a chat completion',
@@ -261,10 +296,10 @@ const DOCUMENTS: Readonly<Record<GatewayOperation, Document>> = {
     ),
   },
   countMessageTokens: {
-    summary: 'Estimate of the tokens of a message’s prompt; asks no model and costs nothing',
+    summary: 'Estimate of the tokens of a message’s prompt; runs no model and costs nothing',
     description:
       'Four bytes of the text make a token, as in estimates of usage; a picture or document counts as 1600. `max_tokens` may be left out.',
-    parameters: ['ContentEncoding', 'EncapsulatedKey', 'RequestNonce'],
+    parameters: COUNT_PARAMETERS,
     failures: METERED.failures,
     body: {
       schema: 'MessagesRequest',
@@ -281,6 +316,17 @@ const DOCUMENTS: Readonly<Record<GatewayOperation, Document>> = {
       example: { model: 'embeddings-small', input: ['Hello', 'Good bye'], encoding_format: 'base64' },
     },
     success: completed('EmbeddingsResponse', null),
+  },
+  rerank: {
+    ...METERED,
+    summary: 'Documents ranked by their relevance to a query, of models that rank',
+    description:
+      'A model has one use: for another endpoint than its own there is a 400 that names the right one. Tokens are those that the engine reports, or else an estimate with the query once for each document.',
+    body: {
+      schema: 'RerankRequest',
+      example: { model: 'reranker-small', query: 'What is a panda?', documents: ['A bear.', 'A car.'], top_n: 1 },
+    },
+    success: completed('RerankResponse', null),
   },
   retrieveOpenapi: {
     summary: 'This document',

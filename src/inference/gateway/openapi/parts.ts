@@ -5,12 +5,19 @@ import { encapsulatedKeyHeader, keyConfigProblem, requestNonceHeader } from '../
 import { type GatewayErrorCode, gatewayError } from '../../../contract/http/inference.ts'
 import { type ApiFailure, COMMON_FAILURES, COMMON_HEADERS, parameter, ref } from '../../../http/openapi.ts'
 import { USAGE_FORMATS, usageByDefault } from '../../metering/usage-request.ts'
+import { spentStatus } from '../responses.ts'
 
 const Nonce = { type: 'string', pattern: '^[A-Za-z0-9_-]{43}$' }
 const Day = { type: 'string', format: 'date' }
 
 export const PARAMETERS = {
   ReceiptRequest: parameter('path', 'id', 'X-Request-ID of the response.'),
+  Response: parameter('path', 'id', 'Id of the response.', { type: 'string', pattern: '^resp_[0-9a-f]{32}$' }),
+  ItemsLimit: parameter('query', 'limit', 'Most items of the page.', {
+    ...{ type: 'integer', minimum: 1, maximum: 100, default: 20 },
+  }),
+  ItemsOrder: parameter('query', 'order', '`desc`: the last item first.', { enum: ['asc', 'desc'], default: 'desc' }),
+  ItemsAfter: parameter('query', 'after', 'Id of the item before the page: `last_id` of the page before.'),
   Model: parameter('path', 'id', 'Id of a model; a slash in it may be percent-encoded or not.'),
   Nonce: parameter('query', 'nonce', '32 random bytes; here or in X-Attestation-Nonce, not both. Used once.', Nonce),
   NonceHeader: parameter('header', 'X-Attestation-Nonce', 'The same as `nonce`.', Nonce),
@@ -115,6 +122,13 @@ export const FAILURES = {
     message:
       'The API key is missing, wrong, expired or revoked. Check the key that your program sends, or ask the operator for one.',
   },
+  BudgetSpent: {
+    fault: 'budget_exceeded',
+    status: spentStatus,
+    description: 'A budget cannot cover the maximum cost of the request (type `insufficient_quota`).',
+    message:
+      'The token budget of this key for 2026-11 cannot cover the maximum cost of this request. Lower max_tokens, or ask the operator to raise the budget. It resets at 2026-12-01T00:00:00.000Z.',
+  },
   NotFound: {
     fault: 'not_found',
     description:
@@ -124,7 +138,7 @@ export const FAILURES = {
   MethodNotAllowed: { ...COMMON_FAILURES.methodNotAllowed, message: 'The methods here are POST.' },
   UpgradeRequired: {
     fault: 'upgrade_required',
-    description: 'A WebSocket was asked for; send the request over HTTP.',
+    description: 'The client asked for a WebSocket, which this endpoint does not offer. Send the request over HTTP.',
     headers: { Allow: 'Allow' },
     message: 'There are no WebSockets here: send POST over HTTP.',
   },
@@ -144,7 +158,7 @@ export const FAILURES = {
   KeyConfigMismatch: {
     fault: 'key_config_mismatch',
     description:
-      'The body was encrypted to other keys than the present ones, bound to another path or API key, or changed on its way. In the clear, and nobody signs it: attest the gateway again, encrypt to the keys of that attestation and send again. An encrypted one refuses a replay epoch that has ended.',
+      'The body was encrypted to other keys than the present ones, bound to another path or API key, or changed on its way. The response is plain and unsigned: attest the gateway again, encrypt to the keys of that attestation and send again. An encrypted one refuses a replay epoch that has ended.',
     message: keyConfigMismatch,
     content: {
       [keyConfigProblem.mediaType]: {
@@ -159,7 +173,7 @@ export const FAILURES = {
   RateLimited: {
     ...COMMON_FAILURES.rateLimited,
     description:
-      'A limit of requests, tokens or concurrency, or no upstream had room in time; `budget_exceeded` (type `insufficient_quota`) where a budget of the month has no room for what the request can cost at most.',
+      'A limit of requests, tokens or concurrency, or no upstream had room in time; `budget_exceeded` where requests that still run reserve what a budget has left.',
     message: 'Too many requests wait for this model.',
   },
   Internal: COMMON_FAILURES.internal,
@@ -171,12 +185,12 @@ export const FAILURES = {
   Unavailable: {
     fault: 'metering_unavailable',
     description:
-      'Usage cannot be recorded at present: nothing is served that is not metered. With `attestation_unavailable`: a receipt that was asked for is not available, or the upstream of the model has not shown the evidence that it has to show.',
+      'Usage cannot be recorded at present, and the gateway serves nothing unmetered. With `attestation_unavailable`: a requested receipt is not available, or the upstream of the model has not shown its required evidence.',
     message: 'Usage cannot be recorded at present; try again later.',
   },
   AttestationUnavailable: {
     fault: 'attestation_unavailable',
-    description: 'Fresh evidence, or a receipt that was asked for, is not available. Accept nothing less.',
+    description: 'Fresh evidence, or a requested receipt, is not available. Do not continue without it.',
     message: 'There is no fresh attestation evidence.',
   },
 } as const satisfies Record<string, ApiFailure<keyof typeof HEADERS, GatewayErrorCode>>

@@ -45,7 +45,8 @@ export class EarlyHead {
     this.#deps = deps
   }
 
-  get isOut(): boolean {
+  /** Whether the client has the headers. */
+  get isSent(): boolean {
     return this.#chunks !== null
   }
 
@@ -77,7 +78,7 @@ export class EarlyHead {
   }
 
   /** Hands the stream to `user`. Returns false if headers were not sent: the caller responds. */
-  take(user: OutletUser): boolean {
+  handOver(user: OutletUser): boolean {
     this.pause()
     if (this.#chunks === null) return false
     this.#user = user
@@ -86,7 +87,7 @@ export class EarlyHead {
     return true
   }
 
-  /** Ends the stream with the error. Call only if `isOut`. */
+  /** Ends the stream with the error. Call only if `isSent`. */
   fail(error: unknown): void {
     this.pause()
     this.#lastText = this.#chunks?.fail(errorBody(error)) ?? ''
@@ -98,7 +99,7 @@ export class EarlyHead {
     this.#chunks = new ChunkStream(plan, limits)
     const body = openOutlet(readBy, {
       onOpen: outlet => this.#open(outlet),
-      // Before `take`, the request's signal reports a disconnect.
+      // Before `handOver`, the request's signal reports a disconnect.
       onLeave: () => {
         this.#isLeft = true
         this.#user?.onLeave()

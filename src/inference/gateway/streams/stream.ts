@@ -51,7 +51,7 @@ export type StreamDeps = {
   readonly signal: AbortSignal
   readonly readBy: ReadBy
   /** Null if no headers or pings were sent early. */
-  readonly early: Pick<EarlyHead, 'pingCount' | 'pause' | 'take'> | null
+  readonly early: Pick<EarlyHead, 'pingCount' | 'pause' | 'handOver'> | null
 }
 
 /**
@@ -118,7 +118,7 @@ class StreamRelay implements BodySink {
     signal.addEventListener('abort', () => this.#abort(), { once: true })
     this.#stallDeadline.set(limits.stallTimeoutMs)
     const user = { onOpen: (outlet: Outlet) => this.#begin(outlet, first), onLeave: () => this.#abort() }
-    const body = early?.take(user) === true ? null : openOutlet(readBy, user)
+    const body = early?.handOver(user) === true ? null : openOutlet(readBy, user)
     return { body, countDelivered: () => this.#chunks.deliveredCount }
   }
 

@@ -4,7 +4,8 @@
 import type { Clock } from '../../../base/clock.ts'
 import type { Logger } from '../../../base/log.ts'
 import { sweep } from '../../../base/work/sweep.ts'
-import { type MonthScope, monthEndMs, monthOf } from '../../../store/directory/usage/usage-month.query.ts'
+import { monthEndMs, monthOf } from '../../../store/directory/usage/periods.ts'
+import type { MonthScope } from '../../../store/directory/usage/usage-month.query.ts'
 import { unknownUse } from '../faults.ts'
 import { scopeName, scopesOf } from '../month-sums.ts'
 import type {
@@ -42,8 +43,12 @@ export type HostSharesDeps = {
 
 /** A budget that was not used for one to two of these is given back. */
 const idleMs = 5_000
-/** Budgets that are given back in one turn, and looked at without a pause. */
+/**
+ * Budgets that are given back in one turn, and looked at without a pause.
+ * No share: the next turn has the remaining budgets.
+ */
 const giveBacksMax = 64
+/** No share: the next turn has the remaining budgets. */
 const looksMax = 100
 const lookGapMs = 2
 

@@ -51,6 +51,7 @@ export const DEVIATIONS = [
   ['namespace in the name of a tool', null, 'the name'],
   // Texts.
   ['content in parts', 'Mistral API (Magistral 2507 and later)', 'text and reasoning_content'],
+  ['reasoning_details', 'OpenRouter API, MiniMax API (M2)', 'reasoning_content'],
   ['null role', null, 'assistant'],
   // Log probabilities.
   ['null log probability', null, '-9999'],

@@ -7,7 +7,7 @@ import { type Policy, parsePolicy } from '../../../attest/policy/policy.ts'
 import { openRtmrs, parseTdxPolicy, type TdxPolicy } from '../../../attest/tdx/policy.ts'
 import { utf8 } from '../../../base/bytes.ts'
 import { Fault, messageOf } from '../../../base/fault.ts'
-import type { UpstreamConfig } from '../../../config/upstream.ts'
+import type { UpstreamConfig } from '../../../config/upstream/upstream.ts'
 
 /** Plain data: it stands in workload.json, and travels to the processes that serve clients. */
 export type UpstreamAttestation = {

@@ -1,7 +1,6 @@
 // Usage by day (UTC) and model over all hosts, read page by page, and what other hosts have of it. Effects: SQL.
 
 import { sql } from 'drizzle-orm'
-import { iso } from '../../../base/clock.ts'
 import { type DirectoryDb, prepareRaw } from '../../db.ts'
 import { type UsageDay, usageDays } from './usage-day.table.ts'
 
@@ -20,11 +19,6 @@ export type DayPlace = Pick<UsageDay, 'day' | 'model'>
 
 /** `isLast`: no page follows. */
 export type DaysPage = { readonly rows: readonly DaySum[]; readonly isLast: boolean }
-
-/** The day (UTC) of a time, as 2026-11-30. */
-export function dayOf(atMs: number): string {
-  return iso(atMs).slice(0, 10)
-}
 
 /** At most `limit` rows after `after`; null: from the beginning. */
 export type ReadDaysPage = (scope: DayScope, after: DayPlace | null, limit: number) => DaysPage

@@ -2,11 +2,8 @@
 // Effects: SQL.
 
 import { type DirectoryDb, prepareRaw } from '../../db.ts'
-import { dayOf } from './usage-day.query.ts'
-import { type MonthScope, type MonthSum, noUsage } from './usage-month.query.ts'
-
-/** SQL: the id of this host, as its sums have it. */
-export const ownHost = "(SELECT value FROM meta WHERE name = 'host_id')"
+import { dayOf, noUsage } from './periods.ts'
+import { type MonthScope, type MonthSum, ownHost } from './usage-month.query.ts'
 
 /** Prepared once, and raw: in a fleet, admission needs it for each request of a key with a budget. */
 export function prepareOwnMonthSum(db: DirectoryDb): (scope: MonthScope) => MonthSum {

@@ -2,7 +2,7 @@
 
 import { type DirectoryDb, prepareRaw } from '../../db.ts'
 import type { Usage } from './usage.table.ts'
-import { ownHost } from './usage-hosts.query.ts'
+import { ownHost } from './usage-month.query.ts'
 
 /** Rows of one key and model on one day, as one of them would be. */
 type Group = Pick<Usage, 'organizationId' | 'keyPrefix' | 'model' | 'atMs'> & {

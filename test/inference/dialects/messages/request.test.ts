@@ -133,7 +133,12 @@ describe('messages', () => {
         },
       ],
       [
-        { role: 'assistant', content: 'a', tool_calls: [chatCall, { ...chatCall, id: 'd' }] },
+        {
+          role: 'assistant',
+          content: 'a',
+          reasoning_content: 't',
+          tool_calls: [chatCall, { ...chatCall, id: 'd' }],
+        },
         { role: 'tool', tool_call_id: 'c', content: 'four' },
         {
           role: 'tool',
@@ -158,6 +163,7 @@ describe('messages', () => {
     [
       [...hi, { role: 'assistant', content: [{ type: 'redacted_thinking', data: 'x' }] }],
       [...hi, { role: 'assistant', content: '' }],
+      ['messages.redacted_thinking'],
     ],
   ])('%j', (messages, chat, ignored = []) => {
     const body = { ...base, messages }

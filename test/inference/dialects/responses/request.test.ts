@@ -196,7 +196,7 @@ describe('input', () => {
           role: 'assistant',
           content: [
             { type: 'text', text: 'a' },
-            { type: 'refusal', refusal: 'no' },
+            { type: 'text', text: 'no' },
           ],
         },
       ],

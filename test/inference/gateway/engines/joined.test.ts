@@ -7,7 +7,7 @@ import { MODEL, startGateway, startHostGateway, target } from '../../../../scrip
 import { startUpstream, type TestUpstream } from '../../../../scripts/rigs/gateway/upstream-server.ts'
 import { systemClock } from '../../../../src/base/clock.ts'
 import { systemRandom } from '../../../../src/base/ids.ts'
-import { ENGINES } from '../../../../src/config/upstream.ts'
+import { ENGINES } from '../../../../src/config/upstream/kinds.ts'
 import { createOwnEncryption } from '../../../../src/inference/encryption/encryption.ts'
 
 const name = 'x-strongroom-ignored'

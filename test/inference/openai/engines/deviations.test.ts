@@ -267,6 +267,16 @@ const STREAMS: Record<string, Row> = {
     ],
     answer: { ...text, reasoning: 'why' },
   },
+  reasoning_details: {
+    stream: [
+      chunk({ content: '', reasoning_details: [{ type: 'reasoning.text', text: 'wh' }] }),
+      chunk({ content: '', reasoning_details: [{ type: 'reasoning.summary', summary: 'y' }] }),
+      chunk({ content: 'x', reasoning_details: [{ type: 'reasoning.encrypted', data: 'AA==' }] }),
+      stop,
+      DONE,
+    ],
+    answer: { ...text, reasoning: 'why' },
+  },
   'null role': { stream: [chunk({ role: null, content: 'x' }), stop, DONE], answer: text },
   'null log probability': {
     stream: [
@@ -317,6 +327,10 @@ const WHOLES: Record<string, readonly [document: Json, choice: Json]> = {
         { type: 'text', text: 'x' },
       ],
     }),
+    { message: { content: 'x', reasoning_content: 'why' } },
+  ],
+  reasoning_details: [
+    message({ content: 'x', reasoning_details: [{ type: 'reasoning.text', text: 'why' }] }),
     { message: { content: 'x', reasoning_content: 'why' } },
   ],
   'arguments as an object': [

@@ -2,13 +2,9 @@
 // or purge.
 
 import { expect, test } from 'bun:test'
+import { monthEndMs, monthOf, periodEndMs, shortPeriodOf } from '../../../../src/store/directory/usage/periods.ts'
 import { prepareUsageAppend } from '../../../../src/store/directory/usage/usage.query.ts'
-import {
-  monthEndMs,
-  monthOf,
-  prepareMonthSum,
-  purgeUsageMonths,
-} from '../../../../src/store/directory/usage/usage-month.query.ts'
+import { prepareMonthSum, purgeUsageMonths } from '../../../../src/store/directory/usage/usage-month.query.ts'
 import { openLedger } from '../../../rigs/gateway/keys.ts'
 import { usageRow, usageSum } from '../../../rigs/gateway/usage-rows.ts'
 
@@ -61,4 +57,29 @@ test('goal: months end where the next begins, and old ones are purged within bou
   expect([purge(3), purge(3), purge(3)]).toEqual([3, 1, 0])
   const monthSum = prepareMonthSum(ledger.store.db)
   expect(months.map(month => monthSum({ organizationId: 'o1', keyPrefix: '', month }).requests)).toEqual([0, 0, 1, 1])
+})
+
+test('goal: days and weeks of UTC are summed, too, for keys and organizations; a week begins on Monday', () => {
+  const at = (text: string) => Date.parse(text)
+  expect(shortPeriodOf('day', at('2026-11-29T23:59:59.999Z'))).toBe('2026-11-29')
+  expect(shortPeriodOf('week', at('2026-11-29T23:59:59.999Z'))).toBe('2026-11-23/P7D')
+  expect(shortPeriodOf('week', at('2026-11-30T00:00Z'))).toBe('2026-11-30/P7D')
+  expect(shortPeriodOf('week', at('1970-01-01T00:00Z'))).toBe('1969-12-29/P7D')
+  expect(periodEndMs('2026-12-31')).toBe(at('2027-01-01T00:00Z'))
+  expect(periodEndMs('2026-11-30/P7D')).toBe(at('2026-12-07T00:00Z'))
+  expect(periodEndMs('2026-12')).toBe(at('2027-01-01T00:00Z'))
+  using ledger = openLedger()
+  const days = ['2026-11-22', '2026-11-23', '2026-11-29', '2026-11-30']
+  prepareUsageAppend(ledger.store.db)([
+    ...days.map(day => usageRow({ id: day, atMs: at(`${day}T12:00Z`) })),
+    usageRow({ id: 'k2', keyPrefix: 'k2', model: 'other', atMs: at('2026-11-25T12:00Z') }),
+    usageRow({ id: 'o2', organizationId: 'o2', atMs: at('2026-11-25T12:00Z') }),
+  ])
+  const monthSum = prepareMonthSum(ledger.store.db)
+  const of = (keyPrefix: string, month: string) => monthSum({ organizationId: 'o1', keyPrefix, month })
+  expect(of('k1', '2026-11-23/P7D')).toEqual(usageSum(2))
+  expect(of('', '2026-11-23/P7D')).toEqual(usageSum(3))
+  expect(of('k1', '2026-11-23')).toEqual(usageSum(1))
+  expect(of('k2', '2026-11-25')).toEqual(usageSum(1))
+  expect(of('k1', '2026-11-25')).toEqual(usageSum(0))
 })

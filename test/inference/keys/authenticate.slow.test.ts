@@ -7,8 +7,9 @@ import { eq } from 'drizzle-orm'
 import { newUuid, systemRandom } from '../../../src/base/ids.ts'
 import { NO_RULES } from '../../../src/contract/key-rules.ts'
 import { drawGatewayKey } from '../../../src/guest/gateway/key.ts'
-import { createGatewayAuthenticate, mintGatewayKey, othersSeenMs } from '../../../src/inference/keys/authenticate.ts'
+import { mintGatewayKey } from '../../../src/inference/keys/authenticate.ts'
 import { createInstanceKeys } from '../../../src/inference/keys/instance-keys.ts'
+import { createGatewayAuthenticate, othersSeenMs, type PushedChanges } from '../../../src/inference/keys/stored-keys.ts'
 import { createLimiter } from '../../../src/inference/limits/limiter.ts'
 import { NO_BUDGETS } from '../../../src/inference/metering/budgets.ts'
 import { Metering } from '../../../src/inference/metering/ledger.ts'
@@ -25,8 +26,8 @@ import { bearer, type Ledger, openLedger, prefixOf, secretOf } from '../../rigs/
 const digestOf = (key: string) => createHash('sha256').update(secretOf(key)).digest('hex')
 const defaults = { requestsPerMinute: 600, tokensPerMinute: 1_000_000, concurrencyMax: 32 }
 
-function authenticator({ store, clock, log }: Ledger) {
-  const authenticate = createGatewayAuthenticate({ db: store.db, clock, log, defaults })
+function authenticator({ store, clock, log }: Ledger, others: PushedChanges | null = null) {
+  const authenticate = createGatewayAuthenticate({ db: store.db, clock, log, defaults, others })
   return {
     authenticate,
     outcome: (headers: Headers): string => {
@@ -186,6 +187,36 @@ describe('a key that worked a moment ago', () => {
       ledger.clock.advance(othersSeenMs)
       expect(outcome(bearer(key))).toBe(prefixOf(key))
     }
+    other.close()
+  })
+
+  test('ended by others, as another thread pushes it', () => {
+    // Goal: a pushed mark that moves ends a key at once; a mark that is no longer read does not delay it beyond
+    // `othersSeenMs`, whenever that was noticed; and while marks come and stand still the database is not read.
+    using ledger = openLedger()
+    const key = ledger.addKey()
+    const pushed = { beat: 0, mark: 7 }
+    const others = { beat: () => pushed.beat, mark: () => pushed.mark }
+    const { outcome } = authenticator(ledger, others)
+    const other = openStore(join(ledger.dir, 'strongroom.db'))
+    const set = (status: 'active' | 'suspended') => setOrganizationStatus(other.directory.db, { slug: 'acme', status })
+    // The first use is noted in the database, so the second request reads the key again.
+    for (let i = 0; i < 2; i += 1) expect(outcome(bearer(key))).toBe(prefixOf(key))
+    set('suspended')
+    // The thread reports that nothing has changed, so nothing is read.
+    for (let i = 0; i < 20; i += 1) {
+      ledger.clock.advance(othersSeenMs - 1)
+      pushed.beat += 1
+      expect(outcome(bearer(key))).toBe(prefixOf(key))
+    }
+    pushed.mark = 8
+    pushed.beat += 1
+    expect(outcome(bearer(key))).toBe(refused)
+    set('active')
+    // The last beat came before the change, and is noticed late.
+    pushed.beat += 1
+    ledger.clock.advance(othersSeenMs)
+    expect(outcome(bearer(key))).toBe(prefixOf(key))
     other.close()
   })
 

@@ -1,17 +1,17 @@
 // Answers with embeddings: what of an engine's passes, in which form a client gets it, and that others have their turn.
 
 import { describe, expect, test } from 'bun:test'
-import { base64Of, vectorOf } from '../../../scripts/rigs/gateway/embeddings-upstream.ts'
-import { Fault } from '../../../src/base/fault.ts'
-import { inTurns } from '../../../src/base/work/turns.ts'
-import { UpstreamFault } from '../../../src/inference/failure.ts'
+import { base64Of, vectorOf } from '../../../../scripts/rigs/gateway/embeddings-upstream.ts'
+import { Fault } from '../../../../src/base/fault.ts'
+import { inTurns } from '../../../../src/base/work/turns.ts'
+import { UpstreamFault } from '../../../../src/inference/failure.ts'
 import {
   type Embeddings,
   embeddingsUsageBounds,
   parseEmbeddings,
   writeEmbeddings,
-} from '../../../src/inference/openai/embeddings.ts'
-import type { EmbeddingsRequest } from '../../../src/inference/openai/embeddings-request.ts'
+} from '../../../../src/inference/openai/pooled/embeddings.ts'
+import type { EmbeddingsRequest } from '../../../../src/inference/openai/pooled/request.ts'
 
 const asked = (changes: Partial<EmbeddingsRequest> = {}): EmbeddingsRequest => ({
   model: 'e',

@@ -1,10 +1,10 @@
 // Requests for embeddings: what is taken, what is refused and by which field, and what of it an upstream gets.
 
 import { describe, expect, test } from 'bun:test'
-import { utf8 } from '../../../src/base/bytes.ts'
-import { Fault } from '../../../src/base/fault.ts'
-import { ENGINES } from '../../../src/config/upstream.ts'
-import { embeddingsUpstreamBody, parseEmbeddingsRequest } from '../../../src/inference/openai/embeddings-request.ts'
+import { utf8 } from '../../../../src/base/bytes.ts'
+import { Fault } from '../../../../src/base/fault.ts'
+import { ENGINES } from '../../../../src/config/upstream/kinds.ts'
+import { embeddingsUpstreamBody, parseEmbeddingsRequest } from '../../../../src/inference/openai/pooled/request.ts'
 
 const parse = (body: unknown) => parseEmbeddingsRequest(utf8(typeof body === 'string' ? body : JSON.stringify(body)))
 
@@ -121,7 +121,7 @@ describe('what an upstream gets', () => {
       prompt: 'x',
     }
     const sent = { model: 'e', input: ['ä', 'b'], dimensions: 8, user: 'u', encoding_format: 'base64' }
-    for (const engine of ENGINES) {
+    for (const engine of ENGINES.filter(engine => engine !== 'text-embeddings-inference')) {
       const { text, ignored } = bodyFor(body, engine)
       const isSalted = engine === 'vllm' || engine === 'sglang'
       expect([engine, JSON.parse(text)]).toEqual([engine, isSalted ? { ...sent, cache_salt: 'salt' } : sent])

@@ -120,9 +120,9 @@ test('a client that stalls', async () => {
 test.each([65_536, MIB])(
   'a client that is slow: events of %d bytes',
   async size => {
-    const patientMs = 2_500
+    const patientMs = 4_000
     // By time: buffers of kernels between client and upstream have room for any count that a test could send.
-    const upstream = await startUpstream(flood(size, 3 * patientMs))
+    const upstream = await startUpstream(flood(size, 2 * patientMs))
     await using gateway = await startGateway([target(upstream.url)], {
       limits: { ...LIMITS, stallTimeoutMs: patientMs },
     })

@@ -2,10 +2,11 @@
 // ends is bounded and changes nothing, and the operator can read why.
 
 import { expect, test } from 'bun:test'
+import { createManualClock } from '../../scripts/rigs/clock.ts'
 import { openLogBench } from '../../scripts/rigs/transparency.ts'
 import { until } from '../../scripts/rigs/until.ts'
 import { decodeCheckpoint, verifiedSigners } from '../../src/attest/log/checkpoint.ts'
-import { systemClock } from '../../src/base/clock.ts'
+import { type Clock, systemClock } from '../../src/base/clock.ts'
 import { silentLogger } from '../../src/base/log.ts'
 import type { LogFact } from '../../src/contract/http/log-entry.ts'
 import { openEd25519Key } from '../../src/host/ed25519-key.ts'
@@ -15,17 +16,17 @@ import { startWitness } from '../rigs/log/witness-server.ts'
 
 const policy = (n: number): LogFact => ({ kind: 'verifier-policy', sha256: n.toString(16).padStart(64, '0') })
 
-async function open({ atMs = systemClock.nowMs() } = {}) {
+async function open({ clock = systemClock, atMs = () => clock.nowMs() }: { clock?: Clock; atMs?: () => number } = {}) {
   const undo = new AsyncDisposableStack()
   const plain = undo.use(openLogBench({ begins: false }))
   const key = openEd25519Key(`${plain.directory}/log-key.pem`, { what: 'key', remedy: 'mend it' })
-  const server = undo.use(startWitness(key, () => atMs))
-  const log = plain.reopened({ witnesses: [server.signer.key] })
+  const server = undo.use(startWitness(key, atMs))
+  const log = plain.reopened({ witnesses: [server.signer.key], clock })
   log.begin()
   const witnesses = new Witnesses({
     log,
     witnesses: [{ key: server.signer.key, url: server.url }],
-    clock: systemClock,
+    clock,
     logger: silentLogger,
   })
   undo.defer(() => witnesses.stop())
@@ -57,6 +58,49 @@ test('goal: a witness that has seen more than this host knows says which size, a
   witnesses.start()
   await until('it is shown', 15_000, () => log.shown() === 2)
   expect(server.answers).toEqual([409, 200])
+})
+
+test('goal: a tree that has not grown is cosigned anew when its cosignature is 12 hours old, and no earlier', async () => {
+  const clock = createManualClock()
+  await using rig = await open({ clock })
+  const { log, server, witnesses } = rig
+  const cosignedAtMs = () => log.cosignatures().map(({ size, atMs }) => [size, atMs - startMs])
+  const startMs = clock.nowMs()
+  log.append(policy(1), policy(2))
+  witnesses.start()
+  await until('it is shown', 15_000, () => log.shown() === 2)
+  for (const leftMs of [60_000, 1]) {
+    clock.set(startMs + 12 * 3_600_000 - leftMs - 60_000)
+    await clock.elapse(60_000)
+    expect([leftMs, server.answers, cosignedAtMs()]).toEqual([leftMs, [200], [[2, 0]]])
+  }
+  clock.set(startMs + 12 * 3_600_000 - 60_000)
+  await clock.elapse(60_000)
+  await until('it was asked again', 15_000, () => server.answers.length === 2)
+  await until('it is taken', 15_000, () => cosignedAtMs()[0]?.[1] === 12 * 3_600_000)
+  expect([server.answers, cosignedAtMs(), rig.problem()]).toEqual([[200, 200], [[2, 12 * 3_600_000]], null])
+})
+
+test('goal: a witness that has seen this very tree, of which this host knows nothing, cosigns it again', async () => {
+  await using rig = await open()
+  const { log, server, witnesses } = rig
+  log.append(policy(1), policy(2))
+  const tree = decodeCheckpoint(log.signed(2)?.text ?? '')
+  server.seen.set(tree.origin, { size: 2, root: Buffer.from(tree.root).toString('base64') })
+  witnesses.start()
+  await until('it is shown', 15_000, () => log.shown() === 2)
+  expect([server.answers, rig.problem()]).toEqual([[409, 200], null])
+})
+
+test('goal: a witness that has seen another tree of this size is not asked again, and nothing is shown', async () => {
+  await using rig = await open()
+  const { log, server, witnesses } = rig
+  log.append(policy(1), policy(2))
+  const { origin } = decodeCheckpoint(log.signed(2)?.text ?? '')
+  server.seen.set(origin, { size: 2, root: Buffer.alloc(32).toString('base64') })
+  witnesses.start()
+  await until('there is a problem', 15_000, () => rig.problem() !== null)
+  expect([server.answers, rig.problem(), log.shown()]).toEqual([[409, 422], 'it answers 422: ', 0])
 })
 
 // Goal: whatever comes back, nothing is shown for it, and the operator reads why.

@@ -122,7 +122,9 @@ describe('schema', () => {
         default: column.dflt_value,
         isKey: column.pk > 0,
       }))
-      expect(found).toEqual(declared)
+      // A migration adds columns at the end, wherever the code lists them.
+      const byName = (a: { name: string }, b: { name: string }) => a.name.localeCompare(b.name)
+      expect(found.toSorted(byName)).toEqual(declared.toSorted(byName))
       const indexNames = store.directory.db
         .all<{ name: string; origin: string }>(`PRAGMA index_list(${config.name})`)
         .filter(({ origin }) => origin === 'c')
@@ -175,6 +177,8 @@ describe('schema', () => {
       expect(row?.sql).toContain('STRICT')
       for (const column of columns) {
         if (column.enumValues === undefined || column.enumValues.length === 0) continue
+        // Without one, so that a new toolchain needs no migration (schema 39).
+        if (`${name}.${column.name}` === 'builds.toolchain') continue
         expect(row?.sql).toContain(
           `CHECK (${column.name} IN (${column.enumValues.map((value: string) => `'${value}'`).join(', ')}))`,
         )
@@ -197,7 +201,7 @@ describe('versions', () => {
     const fault = faultOf(() => openStore(at.path))
     expect([fault.code, fault.message]).toEqual([
       'store.newer',
-      `database ${at.path} has schema ${newest + 1}, this executable knows up to ${newest}; nothing was changed`,
+      `database ${at.path} has schema ${newest + 1}, this executable supports up to ${newest}; nothing was changed`,
     ])
     expect(readFileSync(at.path).equals(before)).toBe(true)
   })

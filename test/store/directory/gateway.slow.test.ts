@@ -117,6 +117,7 @@ test('a key is stored once', () => {
     aliases: null,
     budgetNanoUsd: null,
     budgetTokens: null,
+    shortBudgets: null,
   })
   expect(() => insertGatewayKey(store.directory.db, keyOf('bbbbbbbb', { secretSha256: new Uint8Array(31) }))).toThrow(
     'invariant',

@@ -293,3 +293,68 @@ describe('an upstream that misbehaves', () => {
     ])
   })
 })
+
+// Goal: an engine that reports 0 tokens, as old versions of llama-server do, is charged by the estimate.
+test('zero tokens', async () => {
+  await using gateway = await start()
+  for (const usage of [{ prompt_tokens: 0, total_tokens: 0 }, { total_tokens: 0 }, {}, undefined]) {
+    upstream.behave = embeddingsUpstream(answer => ({ ...answer, usage }))
+    const body = bodyOf()
+    const prompt = Math.ceil(JSON.stringify(body).length / 4)
+    const { usage: shown } = (await (await gateway.post(EMBEDDINGS, body)).json()) as { usage: unknown }
+    expect(shown).toEqual({ prompt_tokens: prompt, total_tokens: prompt })
+    expect((await gateway.records()).at(-1)).toMatchObject({
+      tokens: { prompt, completion: 0 },
+      tokensSource: 'estimated',
+    })
+  }
+})
+
+const noNative = needsHost('an engine of its own kind')
+// Goal: text-embeddings-inference gets `inputs` at /embed, in each form of input, and answers with lists of numbers.
+test.skipIf(noNative)('text-embeddings-inference', async () => {
+  const root = upstream.url.replace(/\/v1$/, '')
+  const native = target(root, { ...embeds, models: [EMBEDDING_MODEL], engine: 'text-embeddings-inference' })
+  await using gateway = await startGateway([native], { limits: { ejectFailures: 1_000 } })
+  for (const [input, count, dimensions] of [
+    ['one', 1, undefined],
+    [['a', 'b'], 2, 2],
+    [[1, 2, 3], 1, undefined],
+    [[[1], [2, 3]], 2, undefined],
+  ] as const) {
+    const vectors = Array.from({ length: count }, (_, at) => vectorOf(at, dimensions ?? 4))
+    upstream.behave = response => sendJson(response, 200, vectors)
+    const answer = await embed(gateway, { input, dimensions, encoding_format: 'base64', user: 'u' })
+    expect([answer.status, answer.headers.get('x-strongroom-ignored')]).toEqual([200, 'user'])
+    const { data } = (await answer.json()) as { data: { index: number; embedding: string }[] }
+    expect(data.map(({ index, embedding }) => [index, embedding])).toEqual(
+      vectors.map((vector, at) => [at, base64Of(vector)]),
+    )
+    expect([upstream.seen.at(-1)?.path, upstream.seen.at(-1)?.body]).toEqual([
+      '/embed',
+      { inputs: input, ...(dimensions === undefined ? {} : { dimensions }) } as never,
+    ])
+    expect((await gateway.records()).at(-1)).toMatchObject({ tokensSource: 'estimated', outcome: 'completed' })
+  }
+  // It says in a header how many tokens it has counted.
+  for (const [said, tokens, tokensSource] of [
+    ['5', 5, 'reported'],
+    ['0', null, 'estimated'],
+    ['5.5', null, 'estimated'],
+    ['1000000', null, 'implausible'],
+  ] as const) {
+    upstream.behave = response => {
+      response.setHeader('x-compute-tokens', said)
+      sendJson(response, 200, [vectorOf(0)])
+    }
+    const asked = { model: EMBEDDING_MODEL, input: 'one' }
+    const prompt = tokens ?? Math.ceil(JSON.stringify(asked).length / 4)
+    const { usage } = (await (await gateway.post(EMBEDDINGS, asked)).json()) as { usage: unknown }
+    expect([said, usage]).toEqual([said, { prompt_tokens: prompt, total_tokens: prompt }])
+    expect((await gateway.records()).at(-1)).toMatchObject({ tokens: { prompt, completion: 0 }, tokensSource })
+  }
+  for (const broken of [[[1, 2]], [[1, 2], [3]], [[1, 2], 'x'], [[], []], { error: 'x', error_type: 'Backend' }]) {
+    upstream.behave = response => sendJson(response, 200, broken)
+    expect([broken, (await embed(gateway)).status]).toEqual([broken, 502])
+  }
+})

@@ -1,17 +1,24 @@
 // Converts an engine's embeddings into OpenAI's: checked number by number, written in the client's encoding. Pure. A
 // response may hold millions of numbers, so the work yields in between. Schema: OpenAI's published API description,
-// CreateEmbeddingResponse.
+// CreateEmbeddingResponse. text-embeddings-inference answers with a list of lists of numbers, and counts in a header.
 
-import { Fault } from '../../base/fault.ts'
-import type { Turns } from '../../base/work/turns.ts'
-import type { TokensSource } from '../../store/directory/usage/usage.table.ts'
-import { UpstreamFault } from '../failure.ts'
-import { isObject } from '../json-text.ts'
-import type { Tokens } from '../types.ts'
-import type { TokenCounts } from './completion.ts'
-import { dimensionsMax, type EmbeddingsRequest } from './embeddings-request.ts'
-import { malformed, parseUpstreamJson } from './upstream-json.ts'
-import { isPlausible, parseUsage, tokensOf, type UsageBounds, withoutCached } from './usage.ts'
+import { Fault } from '../../../base/fault.ts'
+import type { Turns } from '../../../base/work/turns.ts'
+import type { TokensSource } from '../../../store/directory/usage/usage.table.ts'
+import { UpstreamFault } from '../../failure.ts'
+import { isObject } from '../../json-text.ts'
+import type { Tokens } from '../../types.ts'
+import { malformed, parseUpstreamJson } from '../upstream-json.ts'
+import {
+  countedUsage,
+  isPlausible,
+  type PooledCounts,
+  pooledUsage,
+  tokensOf,
+  type UsageBounds,
+  withoutCached,
+} from '../usage.ts'
+import { dimensionsMax, type EmbeddingsRequest, type PooledRequest } from './request.ts'
 
 /** Numbers as an engine wrote them, or out of base64. */
 type Vector = readonly number[] | Float32Array
@@ -44,11 +51,12 @@ export function embeddingsBytesMax({ inputCount }: EmbeddingsRequest): number {
 }
 
 export function embeddingsUsageBounds(
-  { inputCount }: EmbeddingsRequest,
+  { inputCount, ...request }: PooledRequest,
   { bodyBytes, contextTokens }: { readonly bodyBytes: number; readonly contextTokens: number | null },
 ): UsageBounds {
   const added = inputCount * inputTokensAdded + requestTokensAdded
-  const promptTokensMax = Math.min(inputCount * (contextTokens ?? contextTokensMax), bodyBytes + added)
+  const bytes = bodyBytes + ('repeatedBytes' in request ? request.repeatedBytes : 0)
+  const promptTokensMax = Math.min(inputCount * (contextTokens ?? contextTokensMax), bytes + added)
   return { promptTokensMax, completionTokensMax: 0 }
 }
 
@@ -60,19 +68,16 @@ export function tooManyInputs(): Fault {
 }
 
 /** UpstreamFault malformed, wrong_dimensions; Fault invalid_request for more inputs than a response has room for. */
-export function* parseEmbeddings(
-  text: string,
-  request: EmbeddingsRequest,
-  counts: Omit<TokenCounts, 'showsCached'>,
-): Turns<Embeddings> {
-  if (text.length > decimalCharsMax && /"embedding"\s*:\s*\[/.test(text)) throw tooManyInputs()
+export function* parseEmbeddings(text: string, request: EmbeddingsRequest, counts: PooledCounts): Turns<Embeddings> {
+  if (text.length > decimalCharsMax && /^\s*\[|"embedding"\s*:\s*\[/.test(text)) throw tooManyInputs()
   const value = parseUpstreamJson(text)
-  if (!isObject(value) || !Array.isArray(value.data) || value.data.length !== request.inputCount) throw malformed()
+  const items = isObject(value) ? value.data : value
+  if (!Array.isArray(items) || items.length !== request.inputCount) throw malformed()
   const vectors: Vector[] = []
   let inTurn = 0
-  for (const [at, item] of value.data.entries()) {
-    if (!isObject(item) || (item.index ?? at) !== at) throw malformed()
-    const vector = vectorOf(item.embedding)
+  for (const [at, item] of items.entries()) {
+    if (isObject(item) && (item.index ?? at) !== at) throw malformed()
+    const vector = vectorOf(isObject(item) ? item.embedding : item)
     if (vector.length !== (vectors[0] ?? vector).length) throw malformed()
     vectors.push(vector)
     inTurn += vector.length
@@ -83,7 +88,7 @@ export function* parseEmbeddings(
   if (request.dimensions !== null && vectors[0]?.length !== request.dimensions) {
     throw new UpstreamFault('wrong_dimensions')
   }
-  const given = parseUsage(value.usage)
+  const given = isObject(value) ? pooledUsage(value.usage) : countedUsage(counts)
   const isReported = given !== null && isPlausible(given, counts.bounds, text.length)
   return {
     vectors,

@@ -1,0 +1,34 @@
+// Reports whether an idle connection has unread bytes or an end that the event loop has not delivered, mostly the close
+// by the upstream. Effects: poll(2).
+//
+// Requests of one turn of the event loop share system calls: a call polls connections ahead of the next requests. Its
+// result holds until the turn ends, because no socket event is delivered before then.
+
+import { haveUnread, polledMax } from '../../linux/libc.ts'
+import type { Connection } from './connection.ts'
+
+export class IdleProbe {
+  /** Idle connections without unread bytes in this turn. */
+  readonly #quiet = new Set<Connection>()
+  /** How many the next call polls. A turn with one request polls one connection. */
+  #count = 1
+
+  /** Reports on the last of the idle connections, which the next request uses if there is nothing unread. */
+  hasUnread(idle: readonly Connection[]): boolean {
+    const last = idle.at(-1)
+    if (last === undefined || this.#quiet.delete(last)) return false
+    if (this.#count === 1) setImmediate(() => this.#endTurn())
+    const polled = idle.slice(-this.#count)
+    this.#count = Math.min(2 * this.#count, polledMax)
+    haveUnread(polled.map(({ fd }) => fd)).forEach((isUnread, at) => {
+      const connection = polled[at]
+      if (!isUnread && connection !== undefined) this.#quiet.add(connection)
+    })
+    return !this.#quiet.delete(last)
+  }
+
+  #endTurn(): void {
+    this.#quiet.clear()
+    this.#count = 1
+  }
+}
