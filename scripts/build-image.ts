@@ -8,13 +8,13 @@ import { ImageFault } from './image/image-fault.ts'
 import { recipeNames, variantNames } from './image/recipe.ts'
 import { buildRelocking, relockVariable, relockWhen } from './image/relock-when.ts'
 
-const usage = `usage: bun scripts/build-image.ts RECIPE [--relock] [--guest FILE] [--enclave FILE] [--out DIR] [--json]
+const usage = `usage: bun scripts/build-image.ts RECIPE [--relock] [--executable FILE] [--out DIR] [--json]
 
-  --relock        choose package versions anew from this machine's mirror; measurements change
-  --guest FILE    compiled guest executable (default: dist/strongroom-guest)
-  --enclave FILE  compiled executable of the gateway's VM, for the inference image (default: dist/strongroom-enclave)
-  --out DIR       put the finished image below DIR instead of the cache
-  --json          print {"manifest": PATH} instead of the directory
+  --relock           choose package versions from this machine's mirror; measurements change
+  --executable FILE  our compiled program for this image (default: dist/strongroom-guest for instance,
+                     dist/strongroom-builder for builder, dist/strongroom-enclave for inference)
+  --out DIR          put the finished image below DIR instead of the cache
+  --json             print {"manifest": PATH} instead of the directory
 
 Cache: STRONGROOM_CACHE, or /var/cache/strongroom. For versions that the mirror has dropped:
 STRONGROOM_SNAPSHOT_MIRROR, an address with {archive} in the place of debian or debian-security.
@@ -29,8 +29,7 @@ async function main(argv: string[]): Promise<void> {
     allowPositionals: true,
     options: {
       relock: { type: 'boolean', default: false },
-      guest: { type: 'string' },
-      enclave: { type: 'string' },
+      executable: { type: 'string' },
       out: { type: 'string' },
       json: { type: 'boolean', default: false },
       help: { type: 'boolean', default: false },
@@ -53,8 +52,7 @@ async function main(argv: string[]): Promise<void> {
       buildImage({
         repo,
         name,
-        guest: resolve(values.guest ?? join(repo, 'dist', 'strongroom-guest')),
-        enclave: resolve(values.enclave ?? join(repo, 'dist', 'strongroom-enclave')),
+        executable: values.executable === undefined ? null : resolve(values.executable),
         imagesDir: values.out === undefined ? null : resolve(values.out),
         report,
       }),

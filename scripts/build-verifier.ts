@@ -8,35 +8,15 @@
 import { mkdirSync } from 'node:fs'
 import { join, resolve } from 'node:path'
 import { parseArgs } from 'node:util'
+import { browserBundle } from './build/browser-bundle.ts'
 import { buildVerifierPackage, packageFolder } from './build/verifier-package.ts'
 
 const repo = resolve(import.meta.dir, '..')
 
+export { type BrowserBundle, browserBundle } from './build/browser-bundle.ts'
+
 export const verifierEntry = join(repo, 'src/verifier/index.ts')
 export const verifierName = 'strongroom-verify.js'
-
-export type BrowserBundle = {
-  readonly text: string
-  /** Path of every source file, from the repository's root, and the bytes that it adds to the bundle. */
-  readonly inputs: ReadonlyMap<string, number>
-}
-
-/** One minified ES module. Throws when the bundler makes more than one file. */
-export async function browserBundle(entry: string): Promise<BrowserBundle> {
-  const { outputs, metafile } = await Bun.build({
-    entrypoints: [entry],
-    root: repo,
-    target: 'browser',
-    format: 'esm',
-    minify: true,
-    metafile: true,
-  })
-  const [output, ...more] = outputs
-  const [described] = Object.values(metafile?.outputs ?? {})
-  if (output === undefined || described === undefined || more.length > 0) throw new Error(`${entry}: not one bundle`)
-  const inputs = Object.entries(described.inputs).map(([path, { bytesInOutput }]) => [path, bytesInOutput] as const)
-  return { text: await output.text(), inputs: new Map(inputs) }
-}
 
 /** Size of what a browser loads over the network. */
 export function gzipBytes(text: string): number {

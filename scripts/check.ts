@@ -5,22 +5,22 @@
 // root, built images or VMs. The rules about the tree itself, test/meta, are a step of their own.
 //
 // Test files share the modules of their worker process (`--no-isolate`), which saves a fifth of the processors' time;
-// scripts/test runs the same files isolated. Results of the last type check and durations of test files are reused.
+// `scripts/test --all` runs the same files isolated. Results of the last type check and durations of test files are
+// reused.
 
-import { existsSync, mkdirSync } from 'node:fs'
+import { existsSync } from 'node:fs'
 import { availableParallelism } from 'node:os'
 import { resolve } from 'node:path'
 import { parseArgs } from 'node:util'
 import { runCommand } from './lib/command.ts'
-import { phaseOf, testFiles } from './lib/phases.ts'
+import { MEMORY_KEPT, phaseOf, testFiles } from './lib/phases.ts'
 import { print, seconds } from './lib/terminal.ts'
+import { cacheDirOf, timingOptions } from './lib/timings.ts'
 
 type Check = { readonly name: string; readonly argv: readonly string[]; readonly timeoutMs: number }
 
 const root = resolve(import.meta.dir, '..')
-/** Type information and the test files' durations of earlier checks. May be deleted. */
-const cacheDir = resolve(root, 'node_modules/.cache/strongroom-check')
-mkdirSync(cacheDir, { recursive: true })
+const cacheDir = cacheDirOf(root)
 const { values: flags } = parseArgs({ options: { 'no-unit': { type: 'boolean', default: false } } })
 
 const startedMs = performance.now()
@@ -63,9 +63,14 @@ function checks(): Check[] {
 }
 
 function testArgv(files: readonly string[], workers: number): string[] {
-  const timings = [`--timings=${resolve(cacheDir, 'durations.json')}`, '--update-timings']
   const options = [`--parallel=${workers}`, '--no-isolate', '--timeout=20000', '--only-failures']
-  return [process.execPath, 'test', ...options, ...(workers > 1 ? timings : []), ...files.map(file => `./${file}`)]
+  return [
+    process.execPath,
+    'test',
+    ...options,
+    ...(workers > 1 ? timingOptions(root) : []),
+    ...files.map(file => `./${file}`),
+  ]
 }
 
 /** Runs as many at a time as there are processors. Returns the names of those that failed. */
@@ -74,7 +79,7 @@ async function runChecks(queue: Check[]): Promise<string[]> {
   const worker = async () => {
     for (let next = queue.shift(); next !== undefined; next = queue.shift()) {
       const { name, argv, timeoutMs } = next
-      const result = await runCommand(argv, { timeoutMs, cwd: root, env: { NO_COLOR: '1' } })
+      const result = await runCommand(argv, { timeoutMs, cwd: root, env: { ...MEMORY_KEPT, NO_COLOR: '1' } })
       if (result.exitCode === 0) {
         print(`${seconds(result.durationMs)}  ${name}`)
         continue

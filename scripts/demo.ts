@@ -65,6 +65,7 @@ async function demoFleet(steps: Steps): Promise<void> {
 async function build({ step, note }: Pick<Steps, 'step' | 'note'>): Promise<Images> {
   const program = (name: string) => bun(`scripts/build-${name}.ts`).then(() => '')
   await step('guest executable', () => program('guest'))
+  await step('builder executable', () => program('builder'))
   await step("executable of the gateway's VM", () => program('enclave'))
   const instance = await step('guest image', () => buildImage('instance', note))
   const builder = await step('builder image', () => buildImage('builder', note))

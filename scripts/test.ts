@@ -21,20 +21,33 @@ import {
   sumTallies,
   type Tally,
 } from './lib/junit.ts'
-import { clearLeftovers, killMarked, runMarkVariable } from './lib/leftovers.ts'
+import { clearLeftovers, endMarked, killMarked, runMarkVariable } from './lib/leftovers.ts'
 import { busyPercent, processorTimes } from './lib/machine.ts'
-import { BUILD_BESIDE, inOrder, PHASE_NAMES, PHASES, type PhaseName, phaseOf, testFiles } from './lib/phases.ts'
+import {
+  BUILD_BESIDE,
+  inOrder,
+  MEMORY_KEPT,
+  PHASE_NAMES,
+  PHASES,
+  type PhaseName,
+  phaseOf,
+  testFiles,
+} from './lib/phases.ts'
 import { type FailedFile, type FlakyFile, judgeFlaky, repeatFailed } from './lib/repeat.ts'
 import { Reuse } from './lib/results/reuse.ts'
 import { startBusyLoops } from './lib/starve.ts'
 import { type Print, print, seconds } from './lib/terminal.ts'
+import { timingOptions } from './lib/timings.ts'
 
 const runTimeoutMs = 85 * 60_000
 const checkTimeoutMs = 300_000
+/** For the processes of a run that is interrupted, after SIGKILL. */
+const stopMs = 10_000
 const shownExcerpts = 20
 const shownSlowest = 10
 const builds = [
   { name: 'build strongroom-guest', argv: ['scripts/build-guest.ts'], timeoutMs: 300_000 },
+  { name: 'build strongroom-builder', argv: ['scripts/build-builder.ts'], timeoutMs: 300_000 },
   { name: 'build strongroom-enclave', argv: ['scripts/build-enclave.ts'], timeoutMs: 300_000 },
   { name: 'build the instance image', argv: ['scripts/build-image.ts', 'instance'], timeoutMs: 1_500_000 },
   { name: 'build the builder image', argv: ['scripts/build-image.ts', 'builder'], timeoutMs: 1_500_000 },
@@ -78,6 +91,8 @@ const { values: flags, positionals: patterns } = parseArgs({
   },
 })
 const { root } = flags
+/** A signal ends this run: nothing else starts. */
+let isStopping = false
 
 const files = testFiles(root, patterns)
 if (flags.list) {
@@ -93,14 +108,8 @@ async function main(): Promise<number> {
   const reuse = new Reuse(root, { isAll: flags.all, isReusing: flags.reuse, phases: files.map(phaseOf) })
   const context = { mark, reportsDir, endMs: performance.now() + runTimeoutMs, seen, reuse }
   const loops = flags.starve ? starve() : null
-  const stop = () => {
-    killMarked(mark)
-    print('interrupted')
-    print('0 passed, 1 failed')
-    process.exit(130)
-  }
-  process.on('SIGINT', stop)
-  process.on('SIGTERM', stop)
+  const stop = () => void stopRun(context)
+  for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) process.on(signal, stop)
   const tallies: Tally[] = []
   try {
     tallies.push(...(await runAll(context)))
@@ -109,10 +118,7 @@ async function main(): Promise<number> {
     tallies.push(failure('the test runner itself failed'))
   }
   loops?.[Symbol.dispose]()
-  for (const { thing, removed, why } of await clearLeftovers(mark)) {
-    print(`left over: ${thing.kind} ${thing.name}: ${removed ? 'removed' : 'not removed'} (${why})`)
-  }
-  rmSync(reportsDir, { recursive: true, force: true })
+  await clearUp(context)
   const sum = sumTallies([...tallies, judgeFlaky(seen.flaky)])
   const total = sum.passed + sum.failed === 0 ? { ...sum, failed: 1, problems: ['no test ran'] } : sum
   print('')
@@ -128,6 +134,24 @@ async function main(): Promise<number> {
   }
   print(summaryLine(total))
   return total.failed === 0 ? 0 : 1
+}
+
+/** Ends every process of the run and removes what they made. A second signal waits for the same end. */
+async function stopRun(context: Context): Promise<void> {
+  if (isStopping) return
+  isStopping = true
+  print('interrupted')
+  await endMarked(context.mark, stopMs)
+  await clearUp(context)
+  print('0 passed, 1 failed')
+  process.exit(130)
+}
+
+async function clearUp({ mark, reportsDir }: Context): Promise<void> {
+  for (const { thing, removed, why } of await clearLeftovers(mark)) {
+    print(`left over: ${thing.kind} ${thing.name}: ${removed ? 'removed' : 'not removed'} (${why})`)
+  }
+  rmSync(reportsDir, { recursive: true, force: true })
 }
 
 function starve(): Disposable {
@@ -249,7 +273,7 @@ async function runFiles(
 ): Promise<PhaseResult> {
   const phase = PHASES[name]
   const reportPath = join(context.reportsDir, `${crypto.randomUUID()}.xml`)
-  const workers = phase.lanes === null && group.length > 1 ? [`--parallel=${availableParallelism() + 1}`] : []
+  const workers = phase.lanes === null && group.length > 1 ? unitOptions() : []
   const argv = [
     process.execPath,
     'test',
@@ -262,7 +286,8 @@ async function runFiles(
   ]
   // Files that run beside each other show their output at their end.
   if (!isAlone) print(`── ${group.join(', ')}`)
-  const result = await run(argv, timeoutMs, context, isAlone ? print : null)
+  const env = name === 'alone' || name === 'image' ? {} : MEMORY_KEPT
+  const result = await run(argv, timeoutMs, context, { onLine: isAlone ? print : null, env })
   if (!isAlone) print(result.output)
   const report = readReport(reportPath)
   const judged: Run = { files: group, report, timeoutMs, ...result }
@@ -288,19 +313,33 @@ async function runFiles(
   return { tally: judgeWithout(judged, failed), failed: failed.map(file => ({ file, first: first(file) })) }
 }
 
+/**
+ * Files share the modules of their worker process, which saves a fifth of the processors' time; an exhaustive run
+ * isolates them, and so finds a file that passes only beside another. A file that failed runs once more in a process
+ * of its own.
+ */
+function unitOptions(): string[] {
+  const isolation = flags.all ? [] : ['--no-isolate']
+  return [`--parallel=${availableParallelism() + 1}`, ...isolation, ...timingOptions(root)]
+}
+
 /** A child of this run, bounded by its own time and by the whole run's; after a timeout nothing of it stays alive. */
 async function run(
   argv: readonly string[],
   timeoutMs: number,
   context: Context,
-  onLine: Print | null = print,
+  {
+    onLine = print,
+    env = {},
+  }: { readonly onLine?: Print | null; readonly env?: Readonly<Record<string, string>> } = {},
 ): Promise<CommandResult> {
+  if (isStopping) return new Promise(() => {})
   const leftMs = Math.max(1, context.endMs - performance.now())
   const mark = `${context.mark}.${crypto.randomUUID()}`
   const result = await runCommand(argv, {
     cwd: root,
     timeoutMs: Math.min(timeoutMs, leftMs),
-    env: { [runMarkVariable]: mark, STRONGROOM_TEST_ALL: flags.all ? '1' : '' },
+    env: { ...env, [runMarkVariable]: mark, STRONGROOM_TEST_ALL: flags.all ? '1' : '' },
     ...(onLine === null ? {} : { onLine }),
   })
   if (result.timedOut) killMarked(mark)

@@ -7,16 +7,16 @@ import type { Recipe } from './executable.ts'
 export const guestRecipe: Recipe = {
   name: 'strongroom-guest',
   entry: 'src/guest-main.ts',
-  sources: [
-    'src/guest-main.ts',
-    'src/guest',
-    'src/builder',
-    'src/base',
-    'src/contract',
-    'src/attest',
-    'src/linux',
-    'src/verifier',
-  ],
+  sources: ['src/guest-main.ts', 'src/guest', 'src/base', 'src/contract', 'src/attest', 'src/linux', 'src/verifier'],
+  externals: [],
+  tellsProvenance: false,
+}
+
+/** Measured too: what runs a build in its VM. */
+export const builderRecipe: Recipe = {
+  name: 'strongroom-builder',
+  entry: 'src/builder/main.ts',
+  sources: ['src/builder', 'src/guest', 'src/base', 'src/contract', 'src/attest', 'src/linux', 'src/verifier'],
   externals: [],
   tellsProvenance: false,
 }

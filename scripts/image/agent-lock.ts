@@ -30,7 +30,10 @@ export function readAgentLock(path: string): Promise<AgentLock> {
 }
 
 /** Path of the package's tarball, fetched when absent and checked always. Throws digest_mismatch. */
-export async function fetchAgent(downloadsDir: string, lock: AgentLock): Promise<string> {
+export async function fetchPackage(
+  downloadsDir: string,
+  lock: Pick<AgentLock, 'package' | 'version' | 'integrity'>,
+): Promise<string> {
   const path = join(downloadsDir, `${sha256Text(lock.integrity)}.tgz`)
   await mkdir(downloadsDir, { recursive: true })
   if (

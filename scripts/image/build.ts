@@ -1,6 +1,7 @@
 // Builds one image, or writes its lock anew, by the kind of its recipe. Effects.
 
 import { existsSync, statSync } from 'node:fs'
+import { join } from 'node:path'
 import { writeJson } from './checked-json.ts'
 import { buildEnclave } from './enclave-build.ts'
 import { openCacheDirs, scratchDir } from './image-cache.ts'
@@ -8,32 +9,32 @@ import { ImageFault } from './image-fault.ts'
 import { buildMachine } from './machine-build.ts'
 import { machineMirrors } from './mirror.ts'
 import { readPackagesLock } from './packages-lock.ts'
-import { imagePaths, readRecipe } from './recipe.ts'
+import { executableOf, imagePaths, readRecipe } from './recipe.ts'
 import { refuseOlder, releaseLines } from './release.ts'
 import { lockChanges, resolveLock } from './relock.ts'
 
 export type BuildOptions = {
   readonly repo: string
   readonly name: string
-  /** The compiled executables; of an image only the one of its kind is looked at. */
-  readonly guest: string
-  readonly enclave: string
+  /** Our compiled executable for this image; null for the one in `dist` (`executableOf`). */
+  readonly executable: string | null
   /** In the place of <cache>/images. */
   readonly imagesDir: string | null
   readonly report: (line: string) => void
 }
 
 /** Directory of the finished image, from the cache where its inputs are unchanged. */
-export async function buildImage({ repo, name, guest, enclave, ...options }: BuildOptions): Promise<string> {
+export async function buildImage({ repo, name, ...options }: BuildOptions): Promise<string> {
   // Modes of what is made below must not hang on the caller's umask.
   process.umask(0o022)
   const paths = await imagePaths(repo, name)
-  const { kind } = await readRecipe(paths)
-  const executable = kind === 'machine' ? guest : enclave
+  const recipe = await readRecipe(paths)
+  const executable = options.executable ?? join(repo, 'dist', executableOf(recipe))
   if (statSync(executable, { throwIfNoEntry: false })?.isFile() !== true) {
     throw new ImageFault('executable_missing', `no executable at ${executable}`)
   }
-  return kind === 'machine' ? buildMachine({ paths, guest, ...options }) : buildEnclave({ paths, enclave, ...options })
+  const build = { ...options, paths, executable }
+  return recipe.kind === 'machine' ? buildMachine(build) : buildEnclave(build)
 }
 
 /**

@@ -10,14 +10,14 @@ import { moduleClosure, unpackKernel } from './kernel.ts'
 import type { EnclaveManifest, Origin } from './manifest.ts'
 import { machineMirrors } from './mirror.ts'
 import { type LockedPackage, type PackagesLock, packageOf, readPackagesLock } from './packages-lock.ts'
-import { type EnclaveRecipe, type RecipePaths, readEnclaveRecipe, readModuleList } from './recipe.ts'
+import { type EnclaveRecipe, executableOf, type RecipePaths, readEnclaveRecipe, readModuleList } from './recipe.ts'
 import { gatewayCommand, layEnclaveTree, unpack } from './tree/enclave.ts'
 import { type BuiltImage, cachedImage, type ImageBuild, packImage } from './tree/pack.ts'
 
 export type EnclaveBuildOptions = {
   readonly paths: RecipePaths
   /** The compiled strongroom-enclave. */
-  readonly enclave: string
+  readonly executable: string
   /** In the place of <cache>/images. */
   readonly imagesDir: string | null
   readonly report: (line: string) => void
@@ -25,13 +25,13 @@ export type EnclaveBuildOptions = {
 
 /** Directory of the finished image, from the cache where its inputs are unchanged. */
 export async function buildEnclave(options: EnclaveBuildOptions): Promise<string> {
-  const { paths, enclave, imagesDir } = options
+  const { paths, executable, imagesDir } = options
   const recipe = await readEnclaveRecipe(paths)
   const lock = await readPackagesLock(paths.packagesLock)
   const problem = enclaveLockProblem(recipe, lock)
   if (problem !== null) throw new ImageFault('recipe_invalid', `${paths.packagesLock}: ${problem}`)
   const tools = await toolVersions()
-  const { inputs, origin } = await gatherInputs(paths, enclave, tools)
+  const { inputs, origin } = await gatherInputs(paths, executable, tools)
   return cachedImage({ name: recipe.name, imagesDir, inputs }, build =>
     assemble({ options, recipe, lock, tools, origin, build }),
   )
@@ -66,7 +66,7 @@ type AssembleOptions = {
 
 async function assemble(assembly: AssembleOptions): Promise<BuiltImage> {
   const { options, recipe, lock, build } = assembly
-  const { paths, enclave, report } = options
+  const { paths, executable, report } = options
   const { downloads } = build.dirs
   report('packages: fetching what is not cached')
   await fetchPackages(downloads, lock.packages, machineMirrors)
@@ -75,7 +75,7 @@ async function assemble(assembly: AssembleOptions): Promise<BuiltImage> {
   const [tree, initrdTree] = [join(build.workDir, 'tree'), join(build.workDir, 'initrd-tree')]
   const packages = ofRole(lock, 'root')
   const overlayDir = join(paths.recipeDir, 'root')
-  await layEnclaveTree({ recipe, packages, downloadsDir: downloads, overlayDir, enclave, tree })
+  await layEnclaveTree({ recipe, packages, downloadsDir: downloads, overlayDir, enclave: executable, tree })
   await unpack(ofRole(lock, 'root', 'initrd'), downloads, initrdTree)
 
   const kernelPackage = downloadPath(downloads, packageOf(lock, 'kernel').sha256)
@@ -89,12 +89,12 @@ async function assemble(assembly: AssembleOptions): Promise<BuiltImage> {
 
   const version = packages.find(entry => entry.name === recipe.program)?.version
   if (version === undefined) throw new ImageFault('recipe_invalid', `${recipe.program} is not among the packages`)
-  const sha256 = await sha256File(enclave)
+  const sha256 = await sha256File(executable)
   const manifest: EnclaveManifest = {
     ...packed,
     program: { package: recipe.program, version },
     gateway: { sha256, command: [...gatewayCommand], provenance: assembly.origin },
   }
-  const executable = { name: 'strongroom-enclave', sha256, madeOf: assembly.origin }
-  return { manifest, recipe: basename(paths.recipeDir), lock, agentLock: null, executable }
+  const measured = { name: executableOf(recipe), sha256, madeOf: assembly.origin }
+  return { manifest, recipe: basename(paths.recipeDir), lock, npmPackages: [], executable: measured }
 }

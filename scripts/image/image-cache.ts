@@ -1,7 +1,7 @@
 // The image cache: downloads, Debian trees and finished images. One build at a time; what is not complete does not
 // count. Effects.
 
-import { mkdir, mkdtemp, readdir, rename, rm, stat, utimes } from 'node:fs/promises'
+import { mkdir, mkdtemp, readdir, readFile, rename, rm, stat, utimes } from 'node:fs/promises'
 import { join } from 'node:path'
 import { ImageFault } from './image-fault.ts'
 
@@ -43,13 +43,17 @@ export async function lockCache(dirs: CacheDirs): Promise<AsyncDisposable> {
   await holder.stdin.flush()
   const { done } = await holder.stdout.getReader().read()
   if (done) throw new ImageFault('busy', `${dirs.root} stayed locked for ${lockTimeoutSeconds} s`)
-  await removeLeftovers(dirs)
-  return {
-    async [Symbol.asyncDispose]() {
-      await holder.stdin.end()
-      await holder.exited
-    },
+  const release = async () => {
+    await holder.stdin.end()
+    await holder.exited
   }
+  try {
+    await removeLeftovers(dirs)
+  } catch (error) {
+    await release()
+    throw error
+  }
+  return { [Symbol.asyncDispose]: release }
 }
 
 /** An empty directory that goes with its owner; a crash leaves it for the next build to remove. */
@@ -102,7 +106,20 @@ async function keepNewest(dir: string, pattern: RegExp, count: number): Promise<
 async function removeLeftovers(dirs: CacheDirs): Promise<void> {
   for (const dir of [dirs.work, dirs.images]) {
     for (const name of await readdir(dir)) {
-      if (name.startsWith('.scratch-')) await rm(join(dir, name), { recursive: true, force: true })
+      if (!name.startsWith('.scratch-')) continue
+      await unmountBelow(join(dir, name))
+      await rm(join(dir, name), { recursive: true, force: true })
     }
+  }
+}
+
+/** A build that was killed while packages were installed leaves file systems mounted, such as /proc and /dev/pts. */
+async function unmountBelow(directory: string): Promise<void> {
+  const mounts = await readFile('/proc/self/mountinfo', 'utf8')
+  const points = mounts.split('\n').flatMap(line => line.split(' ')[4] ?? [])
+  // The inner ones first.
+  for (const point of points.filter(point => point.startsWith(`${directory}/`)).reverse()) {
+    const { exitCode, stderr } = Bun.spawnSync(['umount', point])
+    if (exitCode !== 0) throw new ImageFault('tool_failed', `umount ${point}: ${stderr.toString().trim()}`)
   }
 }

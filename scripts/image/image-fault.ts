@@ -13,7 +13,7 @@ export const IMAGE_FAULTS = {
   release_refused: 'use a mirror that is up to date; the lock is unchanged',
   digest_mismatch: 'delete the named file and build again; if it persists the mirror serves something else',
   executable_missing:
-    'build it first (bun scripts/build-guest.ts, bun scripts/build-enclave.ts), or name one with --guest or --enclave',
+    'build it first (bun scripts/build-guest.ts, build-builder.ts or build-enclave.ts), or name one with --executable',
   library_missing: 'add the package that has it to the recipe, and relock',
   module_missing: 'correct common/modules.json for this kernel',
   busy: 'another build holds the image cache; wait for it',

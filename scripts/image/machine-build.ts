@@ -3,7 +3,7 @@
 
 import { existsSync } from 'node:fs'
 import { basename, join } from 'node:path'
-import { fetchAgent, installAgent, readAgentLock } from './agent-lock.ts'
+import { fetchPackage, installAgent, readAgentLock } from './agent-lock.ts'
 import { sha256File } from './digest.ts'
 import { downloadPath, fetchPackages } from './downloads.ts'
 import { type CacheDirs, scratchDir, touch } from './image-cache.ts'
@@ -11,16 +11,17 @@ import { baseInputs, gatherInputs, inputsDigest, type ToolVersions, toolVersions
 import { moduleClosure, unpackKernel } from './kernel.ts'
 import type { MachineManifest, Origin } from './manifest.ts'
 import { machineMirrors } from './mirror.ts'
+import { installNpmProgram, readNpmPrograms } from './npm-lock.ts'
 import { type PackagesLock, packageOf, readPackagesLock } from './packages-lock.ts'
-import { type MachineRecipe, type RecipePaths, readMachineRecipe, readModuleList } from './recipe.ts'
+import { executableOf, type MachineRecipe, type RecipePaths, readMachineRecipe, readModuleList } from './recipe.ts'
 import { buildBaseTree } from './tree/base.ts'
 import { type BuiltImage, cachedImage, type ImageBuild, packImage } from './tree/pack.ts'
 import { layTree } from './tree/root.ts'
 
 export type MachineBuildOptions = {
   readonly paths: RecipePaths
-  /** The compiled guest executable. */
-  readonly guest: string
+  /** Our compiled executable of this recipe's program. */
+  readonly executable: string
   /** In the place of <cache>/images. */
   readonly imagesDir: string | null
   readonly report: (line: string) => void
@@ -28,11 +29,11 @@ export type MachineBuildOptions = {
 
 /** Directory of the finished image, from the cache where its inputs are unchanged. */
 export async function buildMachine(options: MachineBuildOptions): Promise<string> {
-  const { paths, guest, imagesDir, report } = options
+  const { paths, executable, imagesDir, report } = options
   const recipe = await readMachineRecipe(paths)
   const lock = await readPackagesLock(paths.packagesLock)
   const tools = await toolVersions()
-  const { inputs, origin } = await gatherInputs(paths, guest, tools)
+  const { inputs, origin } = await gatherInputs(paths, executable, tools)
   return cachedImage({ name: recipe.name, imagesDir, inputs }, async build => {
     const baseSha256 = inputsDigest(await baseInputs(paths, recipe, tools))
     const base = await baseTree({ recipe, lock, dirs: build.dirs, baseSha256, report })
@@ -73,12 +74,12 @@ type AssembleOptions = {
 
 async function assemble(assembly: AssembleOptions): Promise<BuiltImage> {
   const { options, recipe, lock, base, build } = assembly
-  const { paths, guest, report } = options
+  const { paths, executable, report } = options
   const { downloads } = build.dirs
 
   report('root: laying the tree')
   const agentLock = recipe.user === undefined ? null : await readAgentLock(paths.agentLock)
-  const agentTarball = agentLock === null ? null : await fetchAgent(downloads, agentLock)
+  const agentTarball = agentLock === null ? null : await fetchPackage(downloads, agentLock)
   const kernelPackage = downloadPath(downloads, packageOf(lock, 'kernel').sha256)
   const kernel = await unpackKernel(kernelPackage, join(build.workDir, 'kernel'))
   const listed = await readModuleList(paths)
@@ -94,19 +95,27 @@ async function assemble(assembly: AssembleOptions): Promise<BuiltImage> {
     .filter(dir => dir !== null)
     .map(dir => join(dir, 'root'))
     .filter(existsSync)
-  await layTree({ recipe, tree, base, overlayDirs, guest, kernel, modules: { scratch, boot, all } })
+  await layTree({ recipe, tree, base, overlayDirs, executable, kernel, modules: { scratch, boot, all } })
   if (agentLock !== null && agentTarball !== null) {
     await installAgent(agentTarball, agentLock, join(tree, 'usr/bin', agentLock.name), build.workDir)
   }
+  const programs = await readNpmPrograms(paths.npmLock)
+  for (const program of programs) await installNpmProgram(downloads, program, join(tree, 'usr'))
   const initrd = { tree, modules: { early, boot: [] } }
   const packed = await packImage({ ...assembly, paths, kernel, tree, initrd, report })
-  const guestSha256 = await sha256File(guest)
+  const guestSha256 = await sha256File(executable)
   const manifest: MachineManifest = {
     ...packed,
     ...(agentLock === null ? {} : { agent: { name: agentLock.name, version: agentLock.version } }),
     guestSha256,
     guestProvenance: assembly.origin,
   }
-  const executable = { name: 'strongroom-guest', sha256: guestSha256, madeOf: assembly.origin }
-  return { manifest, recipe: basename(paths.recipeDir), lock, agentLock, executable }
+  const measured = { name: executableOf(recipe), sha256: guestSha256, madeOf: assembly.origin }
+  return {
+    manifest,
+    recipe: basename(paths.recipeDir),
+    lock,
+    npmPackages: [...(agentLock === null ? [] : [agentLock]), ...programs],
+    executable: measured,
+  }
 }

@@ -19,7 +19,8 @@ export type ProvenanceOf = {
   readonly recipe: string
   readonly manifest: CommonManifest
   readonly lock: PackagesLock
-  readonly agentLock: AgentLock | null
+  /** Packages of the npm registry in the image. */
+  readonly npmPackages: readonly Pick<AgentLock, 'package' | 'version' | 'integrity'>[]
   /** Our executable: strongroom-guest, or strongroom-enclave. */
   readonly executable: { readonly name: string; readonly sha256: string; readonly madeOf: Origin }
 }
@@ -29,7 +30,7 @@ export async function writeProvenance({
   recipe,
   manifest,
   lock,
-  agentLock,
+  npmPackages,
   executable,
 }: ProvenanceOf): Promise<void> {
   const bytes = imageProvenance({
@@ -41,7 +42,7 @@ export async function writeProvenance({
     packagesLockSha256: manifest.packagesLockSha256,
     packages: lock.packages,
     executable,
-    agent: agentLock === null ? null : agentOf(agentLock),
+    npmPackages: npmPackages.map(describePackage),
     output: {
       manifestSha256: await sha256File(join(dir, imageManifestName)),
       files: Object.values(manifest.files),
@@ -52,7 +53,7 @@ export async function writeProvenance({
   await writeFile(join(dir, imageProvenanceName), bytes)
 }
 
-function agentOf(lock: AgentLock): ImageBuild['agent'] {
+function describePackage(lock: ProvenanceOf['npmPackages'][number]): ImageBuild['npmPackages'][number] {
   const sha512 = Buffer.from(lock.integrity.replace(/^sha512-/, ''), 'base64').toString('hex')
   return { package: lock.package, version: lock.version, sha512 }
 }

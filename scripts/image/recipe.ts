@@ -36,6 +36,12 @@ const common = {
   kernelArguments: Type.Array(Type.String({ pattern: '^[!-~]+$' }), { maxItems: 64 }),
 } as const
 
+/** Our executable in a machine, and the argument that init starts it with. */
+export const MACHINE_PROGRAMS = {
+  agent: { executable: 'strongroom-guest', role: 'agent' },
+  builder: { executable: 'strongroom-builder', role: 'serve' },
+} as const
+
 /** A Debian that init sets up: packages are installed, with all they depend on, and the root can be written to. */
 export const MachineRecipe = Type.Object(
   {
@@ -49,7 +55,7 @@ export const MachineRecipe = Type.Object(
     kernelMetapackage: PackageName,
     /** Path globs, relative to the root, that are left out. */
     exclude: Type.Array(Type.String(), { maxItems: 256 }),
-    /** Role of `strongroom-guest` in it. */
+    /** A row of MACHINE_PROGRAMS. */
     program: Type.Union([Type.Literal('agent'), Type.Literal('builder')]),
     /** The login, who has the packaged coding agent; none where nobody logs in. */
     user: Type.Optional(
@@ -94,6 +100,11 @@ export const Recipe = Type.Union([MachineRecipe, EnclaveRecipe])
 /** Contents of an image that a VM boots. */
 export type Recipe = Static<typeof Recipe>
 
+/** Name of our executable in an image of this recipe. */
+export function executableOf(recipe: Recipe): string {
+  return recipe.kind === 'machine' ? MACHINE_PROGRAMS[recipe.program].executable : 'strongroom-enclave'
+}
+
 const AnyRecipe = Type.Object({ kind: Type.Union([Type.Literal('machine'), Type.Literal('enclave')]) })
 
 export const ModuleList = Type.Object(
@@ -136,6 +147,8 @@ export type RecipePaths = {
   readonly modules: string
   readonly packagesLock: string
   readonly agentLock: string
+  /** Present if the image has programs from the npm registry. */
+  readonly npmLock: string
 }
 
 export function recipePaths(repo: string, name: string): RecipePaths {
@@ -150,6 +163,7 @@ export function recipePaths(repo: string, name: string): RecipePaths {
     modules: join(commonDir, 'modules.json'),
     packagesLock: join(recipeDir, 'packages.lock.json'),
     agentLock: join(recipeDir, 'agent.lock.json'),
+    npmLock: join(recipeDir, 'npm.lock.json'),
   }
 }
 

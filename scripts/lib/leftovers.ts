@@ -34,7 +34,8 @@ export async function clearLeftovers(mark: string): Promise<Leftover[]> {
     const thing: Thing = { kind: 'process', pid, name: argv.join(' ').slice(0, 120) }
     leftovers.push({ thing, removed: kill(pid), why: 'started by this run' })
   }
-  const alive = new Set(readProcesses().map(child => child.pid))
+  // A process that has ended has no command line; its parent may not have seen it yet.
+  const alive = new Set(readProcesses().flatMap(({ pid, argv }) => (argv.length > 0 ? [pid] : [])))
   for (const thing of [...(await listNamespaces()), ...(await listLinks()), ...(await listTables())]) {
     const why = reasonToKeep(thing.name, alive)
     if (why !== null) leftovers.push({ thing, removed: false, why })
@@ -57,6 +58,12 @@ export function reasonToKeep(name: string, alive: ReadonlySet<number>): string |
 /** Kills every other process whose mark is or begins with this (children of a run have longer marks). */
 export function killMarked(mark: string): void {
   for (const { pid } of markedProcesses(mark)) kill(pid)
+}
+
+/** Kills them, and what they start meanwhile, until none is left or the time is over. */
+export async function endMarked(mark: string, timeoutMs: number): Promise<void> {
+  const endMs = performance.now() + timeoutMs
+  for (; markedProcesses(mark).length > 0 && performance.now() < endMs; await Bun.sleep(50)) killMarked(mark)
 }
 
 function markedProcesses(mark: string): Process[] {

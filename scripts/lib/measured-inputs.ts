@@ -7,6 +7,7 @@ import { join, relative, resolve } from 'node:path'
 /** Each with its committed list. */
 export const MEASURED = {
   'strongroom-guest': { entry: 'src/guest-main.ts', file: 'guest-image/agent-inputs.json' },
+  'strongroom-builder': { entry: 'src/builder/main.ts', file: 'guest-image/builder-inputs.json' },
   'strongroom-enclave': { entry: 'src/enclave/main.ts', file: 'guest-image/enclave-inputs.json' },
 } as const satisfies Record<string, { readonly entry: string; readonly file: string }>
 

@@ -39,6 +39,8 @@ export const DEPENDS = [
  */
 export const RECOMMENDS = [
   'strongroom-images',
+  // `build submit` and `verify build` of a tar.xz.
+  'xz-utils',
   // SNP guests.
   'qemu-system-x86 (>= 1:9.1)',
   // The TPM of VMs on kvm and tcg.

@@ -3,6 +3,7 @@
 
 import { Resolver } from 'node:dns/promises'
 import { readFileSync, writeFileSync } from 'node:fs'
+import { connect } from 'node:net'
 import { basename, join } from 'node:path'
 import { type BootedDebian, bootDebian } from '../rigs/booted/container.ts'
 import type { Executed } from '../rigs/booted/output.ts'
@@ -103,12 +104,14 @@ export async function bootTree(tree: string, files: readonly string[]): Promise<
     install: (...paths) => apt('install', ...paths, ...recommended),
     strongroom,
     systemctl: async (...words) => (await debian.exec(['systemctl', ...words], { check: false })).stdout.trim(),
-    answers: () =>
-      until('the daemon answers', answerTimeoutMs, async () => (await strongroom(['status'])).exitCode === 0).catch(
-        error => {
-          throw new Error(`${debian.journal('strongroom.service').slice(-4_000)}\n${error}`)
-        },
-      ),
+    answers: () => {
+      // The executable starts slowly beside a daemon that does: it starts once there is a listener.
+      const answers = async () =>
+        (await isListener(`${debian.root}${stateDir}/admin.sock`)) && (await strongroom(['status'])).exitCode === 0
+      return until('the daemon answers', answerTimeoutMs, answers).catch(error => {
+        throw new Error(`${debian.journal('strongroom.service').slice(-4_000)}\n${error}`)
+      })
+    },
     api,
     acceptInstance,
     createInstance: async key => {
@@ -130,6 +133,18 @@ export async function bootTree(tree: string, files: readonly string[]): Promise<
     },
     [Symbol.asyncDispose]: () => kept.disposeAsync(),
   }
+}
+
+/** Reports whether a process listens on a Unix socket. */
+function isListener(path: string): Promise<boolean> {
+  return new Promise(resolve => {
+    const socket = connect(path)
+    const end = (listens: boolean) => {
+      socket.destroy()
+      resolve(listens)
+    }
+    socket.on('connect', () => end(true)).on('error', () => end(false))
+  })
 }
 
 /** In the namespace that the container shares with us; a reboot takes it away. */

@@ -24,7 +24,8 @@ export async function makePackages(repo: string, directory: string, print: Print
     return output.trim().split('\n').at(-1) ?? ''
   }
   print('building the packages')
-  for (const script of ['build-guest.ts', 'build-enclave.ts', 'build-appliance.ts']) await bun(script)
+  for (const script of ['build-guest.ts', 'build-builder.ts', 'build-enclave.ts', 'build-appliance.ts'])
+    await bun(script)
   const image = await bun('build-image.ts', 'instance')
   // Nothing is compressed: the packages go no further than this machine.
   const pack = async (...words: string[]) => {

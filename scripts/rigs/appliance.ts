@@ -3,14 +3,32 @@
 // `inOwnNetns`.
 
 import { Resolver } from 'node:dns/promises'
-import { chmodSync, closeSync, existsSync, mkdtempSync, openSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import {
+  chmodSync,
+  closeSync,
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  openSync,
+  readFileSync,
+  rmSync,
+  writeFileSync,
+} from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import { buildCachedImage } from './build/image-build.ts'
+import { keepSimulatedPlatform } from './launch/simulated-keys.ts'
 import { qemuProcesses } from './leftovers.ts'
 import { until } from './until.ts'
 
+/** As `imageDir`, of any recipe. */
+export const builtImage = buildCachedImage
+
 const root = join(import.meta.dir, '../..')
 export const executable = join(root, 'dist/strongroom')
+
+/** Seconds on a quiet machine. No test is about them. */
+const [startMs, commandMs] = [300_000, 300_000]
 
 export type ApiResponse<T = unknown> = { status: number; headers: Headers; body: T }
 
@@ -93,6 +111,11 @@ export async function createAppliance(
     configText(address, image ?? (await imageDir()), { ...lines, [table]: `${lines[table] ?? ''}\n${settings}` }) +
       tables,
   )
+  // Hosts of a fleet make their own: they do not trust one another's.
+  if (address === here.address) {
+    mkdirSync(stateDir, { mode: 0o711 })
+    await keepSimulatedPlatform(stateDir)
+  }
   const keyFile = join(directory, 'client')
   await exec(['ssh-keygen', '-q', '-t', 'ed25519', '-N', '', '-C', 'client', '-f', keyFile])
   const publicKey = readFileSync(`${keyFile}.pub`, 'utf8').trim()
@@ -150,7 +173,7 @@ export async function createAppliance(
       closeSync(output)
       const running = daemon
       await held?.(running.pid)
-      await until('the daemon responds', 60_000, async () => {
+      await until('the daemon responds', startMs, async () => {
         if (running.exitCode !== null || running.signalCode !== null)
           throw new Error(`the daemon ended: ${readFileSync(logFile, 'utf8')}`)
         if (!existsSync(join(stateDir, 'ca/ca.pem'))) return false
@@ -240,15 +263,7 @@ function configText(address: string, image: string, lines: Readonly<Record<strin
 
 /** Where the guest image is; built when it is not cached. */
 export async function imageDir(): Promise<string> {
-  return process.env.STRONGROOM_IMAGE_DIR || builtImage('instance')
-}
-
-/** As `imageDir`, of any recipe. */
-export async function builtImage(name: string): Promise<string> {
-  const { stdout } = await exec([process.execPath, join(root, 'scripts/build-image.ts'), name], {
-    timeoutMs: 900_000,
-  })
-  return stdout.trim().split('\n').at(-1) ?? ''
+  return process.env.STRONGROOM_IMAGE_DIR || buildCachedImage('instance')
 }
 
 function openSession(argv: Promise<string[]>, command: string): Session {
@@ -282,7 +297,7 @@ async function exec(
     input?: string | undefined
   } = {},
 ): Promise<CliResult> {
-  const { env = process.env, check = true, timeoutMs = 120_000, input } = options
+  const { env = process.env, check = true, timeoutMs = commandMs, input } = options
   const stdin = input === undefined ? 'ignore' : Buffer.from(input)
   const child = Bun.spawn([...argv], { env, stdin, stdout: 'pipe', stderr: 'pipe', timeout: timeoutMs })
   const [stdout, stderr, exitCode] = await Promise.all([child.stdout.text(), child.stderr.text(), child.exited])

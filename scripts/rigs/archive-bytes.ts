@@ -60,10 +60,12 @@ export function paxRecord(key: string, value: string): string {
 }
 
 export type ZipEntry = {
-  readonly name: string
+  readonly name: string | Uint8Array
   readonly content?: string | Uint8Array
   readonly stored?: boolean
   readonly mode?: number
+  /** Upper byte of `version made by`; 3, Unix, unless given. */
+  readonly madeBy?: number
   readonly flags?: number
   readonly method?: number
   readonly localName?: string
@@ -104,7 +106,7 @@ export function zipOf(entries: readonly ZipEntry[], change: ZipChange = {}): Uin
       local.writeUInt32LE(packed.length, 18)
       local.writeUInt32LE(entry.localSize ?? size, 22)
     }
-    const localName = Buffer.from(entry.localName ?? entry.name)
+    const localName = bytesOf(entry.localName ?? entry.name)
     local.writeUInt16LE(localName.length, 26)
     local.writeUInt16LE(extra.length, 28)
     const pieces = [local, localName, extra, packed]
@@ -117,9 +119,9 @@ export function zipOf(entries: readonly ZipEntry[], change: ZipChange = {}): Uin
       pieces.push(descriptor)
     }
     const central = Buffer.alloc(46)
-    const name = Buffer.from(entry.name)
+    const name = bytesOf(entry.name)
     central.writeUInt32LE(0x02014b50, 0)
-    central.writeUInt8(3, 5)
+    central.writeUInt8(entry.madeBy ?? 3, 5)
     central.writeUInt16LE(flags, 8)
     central.writeUInt16LE(method, 10)
     central.writeUInt32LE(crc, 16)

@@ -6,6 +6,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { failure } from '../../scripts/rigs/until.ts'
 import { startListener } from '../../src/appliance/listening.ts'
+import { Fault } from '../../src/base/fault.ts'
 import { systemRandom } from '../../src/base/ids.ts'
 import { silentLogger } from '../../src/base/log.ts'
 import { exitCodeOf, remedyOf } from '../../src/cli/exit.ts'
@@ -66,6 +67,22 @@ test('goal: an address that this host does not have', async () => {
   const listen = { ...defaultConfig().listen, instances: '192.0.2.7:8441' }
   const error = await failure(startListener('instances', listen, () => https(listen.instances)))
   expect(error.message).toBe('listen.instances = "192.0.2.7:8441": this host does not have this address')
+})
+
+test('goal: a port that needs root, and a failure without a sentence of ours', async () => {
+  const listen = { ...defaultConfig().listen, inference: '0.0.0.0:443' }
+  const messageFor = async (error: Error) => {
+    const start = () => {
+      throw error
+    }
+    return (await failure(startListener('inference', listen, start))).message
+  }
+  const denied = Object.assign(new Error('bind'), { code: 'EACCES' })
+  const words = 'listen.inference = "0.0.0.0:443": permission denied; only root may use this port'
+  expect(await messageFor(denied)).toBe(words)
+  expect(await messageFor(new Fault('internal', 'wrapped', { cause: denied }))).toBe(words)
+  const other = Object.assign(new Error('too many files'), { code: 'EMFILE' })
+  expect(await messageFor(other)).toBe('listen.inference = "0.0.0.0:443": too many files')
 })
 
 test('goal: what the start gives is passed on', async () => {

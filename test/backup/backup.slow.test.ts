@@ -107,14 +107,12 @@ function configured() {
   return loadConfig({ path, env: {} })
 }
 
+function options() {
+  return { stateDir: state, loaded: configured(), seal: { recipients: [recipient] }, isSigned: true, nowMs }
+}
+
 function make() {
-  return makeBackup(file, {
-    stateDir: state,
-    loaded: configured(),
-    seal: { recipients: [recipient] },
-    isSigned: true,
-    nowMs,
-  })
+  return makeBackup(file, options())
 }
 
 function outside() {

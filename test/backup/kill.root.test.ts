@@ -20,7 +20,7 @@ import { readEnd, upgradePaths } from '../../src/upgrade/record.ts'
 import { LATER, WORKS } from '../rigs/backup/program.ts'
 import { acceptedIn } from '../rigs/upgrade/program.ts'
 
-const points = process.env.STRONGROOM_KILL_POINTS === 'all' ? 'all' : runsAll ? 24 : 6
+const points = process.env.STRONGROOM_KILL_POINTS === 'all' ? 'all' : runsAll ? 24 : 3
 const source = join(import.meta.dir, '../rigs/backup/program.ts')
 const schema = schemaVersionOf(MIGRATIONS)
 const KEYS = ['gateway-key.secret', 'ca/ca.key', 'guest-ca/ca.key']

@@ -23,6 +23,7 @@ test('by the result codes of SQLite', () => {
     SQLITE_CONSTRAINT_UNIQUE: null,
     SQLITE_ERROR: null,
     ENOSPC: 'store.unwritable',
+    EDQUOT: 'store.unwritable',
     EROFS: 'store.unwritable',
     ENOENT: null,
     NOT_SQLITE_BUSY: null,

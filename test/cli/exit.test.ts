@@ -5,7 +5,7 @@ import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { silentProgram } from '../../scripts/package/command-tree.ts'
 import { FAULTS, Fault, type FaultCode } from '../../src/base/fault.ts'
-import { EXIT, exitCodeOf, remedyOf } from '../../src/cli/exit.ts'
+import { EXIT, EXIT_HELP, exitCodeOf, remedyOf } from '../../src/cli/exit.ts'
 
 const codes = Object.keys(FAULTS) as FaultCode[]
 const remedies = [
@@ -37,6 +37,24 @@ test('goal: a command that a remedy names is one that there is', () => {
       if (next !== undefined) command = next
     }
   }
+})
+
+test('goal: the exit codes, which scripts match on, written out, each explained in the help', () => {
+  expect(EXIT).toEqual({ ok: 0, failed: 1, usage: 2, unreachable: 3, notFound: 4, conflict: 5, refused: 6 })
+  expect(EXIT_HELP.match(/^ {2}\d/gm)?.map(Number)).toEqual([0, 1, 2, 3, 4, 5, 6])
+  const ends = [
+    ['invalid_request', 2],
+    ['unauthenticated', 1],
+    ['forbidden', 1],
+    ['not_found', 4],
+    ['conflict', 5],
+    ['internal', 1],
+    ['admin.unreachable', 3],
+    ['api.unreachable', 3],
+    ['config.invalid', 2],
+  ] as const
+  for (const [code, end] of ends) expect([code, exitCodeOf(new Fault(code, 'm'))]).toEqual([code, end])
+  expect(exitCodeOf(new TypeError('a fault of ours'))).toBe(1)
 })
 
 test('goal: systemd gives up on a configuration that only an edit mends, and on nothing else that keeps the daemon from starting', () => {

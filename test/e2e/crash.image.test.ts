@@ -1,6 +1,7 @@
-// A daemon that is killed while its instances boot, serve and wait in the pool, and a host that changes below them: two
-// VMs in one appliance, one made for its instance and one from the pool. Launches that fail are in
-// failure.image.test.ts; the kill while an instance terminates is in instance.image.test.ts.
+// A daemon that is killed while its instances boot, are claimed, serve and wait in the pool, and a
+// host that changes below them: two VMs without a scratch disk in one appliance, one made for its
+// instance and one from the pool. Launches that fail are in failure.image.test.ts; the kill while an
+// instance terminates is in instance.image.test.ts.
 
 import { afterAll, beforeAll, expect, test } from 'bun:test'
 import { existsSync, readdirSync, readFileSync } from 'node:fs'
@@ -14,6 +15,7 @@ import { until } from '../../scripts/rigs/until.ts'
 import type { AdminEvent, AdminInstance, AdminStatus } from '../../src/contract/admin/admin.ts'
 import { adminSocketName } from '../../src/contract/admin/sockets.ts'
 import { consoleFiles } from '../../src/host/qemu/console.ts'
+import { attestation, failed, trustOf, verifyAttested } from '../rigs/instances/attested-owner.ts'
 import { restartWith } from '../rigs/instances/reconfigured.ts'
 import { formerLayout, output, usedBytes } from '../rigs/network/former-layout.ts'
 
@@ -34,7 +36,8 @@ inOwnNetns(
     ]
     beforeAll(async () => {
       // Longer than usual: it may boot beside other tests.
-      host = await startWithCustomer('boot_timeout_ms = 900_000', 'vm', undefined, '[pool]\nwarm = 0\n')
+      const settings = 'boot_timeout_ms = 900_000\nscratch_gib = 0'
+      host = await startWithCustomer(settings, 'vm', undefined, '[pool]\nwarm = 0\n')
     }, timeoutMs)
     afterAll(() => host?.[Symbol.asyncDispose]())
 
@@ -42,9 +45,10 @@ inOwnNetns(
       (await host.appliance.admin<AdminInstance>('instance', 'show', `acme/${name}`)).vm?.id ?? 'no VM'
 
     test(
-      'killed while QEMU starts and while the guest boots, the daemon takes up where it was',
+      'killed while QEMU starts, while the guest boots and while it is claimed, the daemon takes up where it was',
       async () => {
-        // Goal: one VM, with its TPM, survives both and becomes ready.
+        // Goal: one VM, with its TPM, survives all and becomes ready, attested once: nothing of an attested claim lives
+        // in the daemon alone.
         const { appliance, acme } = host
         Object.assign(made, (await acme.create()).body.data)
         await qemuSpawned(appliance)
@@ -58,11 +62,38 @@ inOwnNetns(
         expect((await appliance.cli('instance', 'console', `acme/${made.name}`)).stdout).toContain('agent started')
         await appliance.kill()
         await appliance.start()
+        const vm = async () =>
+          (await appliance.admin<{ vm: { id: string; state: string } | null }>('instance', 'show', `acme/${made.name}`))
+            .vm
+        await until('its VM runs', bootedMs, async () => (await vm())?.state === 'running')
+        const running = await vm()
+        await appliance.kill()
+        await appliance.start()
         await acme.reached(made.name, 'ready', bootedMs)
+        expect((await vm())?.id).toBe(running?.id)
         expect(qemuProcesses(appliance.stateDir)).toEqual([pid ?? 0])
         expect(tpmProcesses(appliance.stateDir)).toEqual([tpm ?? 0])
+        const kept = await attestation(appliance, acme, made.name)
+        const asked = { organization: 'acme', name: made.name, hostname: made.hostname, nonce: kept.nonce }
+        const verdict = await verifyAttested(kept, asked, await trustOf(appliance))
+        expect([verdict.ok, failed(verdict)]).toEqual([true, []])
         made.vmId = await vmOf(made.name)
         made.tap = holdings(appliance.stateDir).taps[0] ?? ''
+      },
+      timeoutMs,
+    )
+
+    test(
+      'without a scratch disk an instance works in its memory',
+      async () => {
+        // Goal: 0 GiB is as it was before there were scratch disks. Half of its 2 GiB is the most that it may fill.
+        const { appliance } = host
+        const { stdout } = await appliance.ssh(made.hostname, ['df -m --output=size ~ | tail -n 1'])
+        expect(Number(stdout)).toBeGreaterThan(0)
+        expect(Number(stdout)).toBeLessThan(1_025)
+        const files = readdirSync(join(appliance.stateDir, 'vms', made.vmId))
+        expect(files).toContain(consoleFiles.current)
+        expect(files).not.toContain('scratch.img')
       },
       timeoutMs,
     )

@@ -1,10 +1,12 @@
-import { expect, test } from 'bun:test'
+// The gateway in the host's own process with its built-in worker: one appliance, whose tests follow each other.
+
+import { afterAll, beforeAll, expect, test } from 'bun:test'
 import { randomBytes } from 'node:crypto'
-import { existsSync, readdirSync, readFileSync, writeFileSync } from 'node:fs'
+import { existsSync, readFileSync, renameSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import OpenAI from 'openai'
 import { pinGateway } from '../../scripts/lib/gateway-pins.ts'
-import { type Appliance, createAppliance, executable, imageDir } from '../../scripts/rigs/appliance.ts'
+import { type Appliance, createAppliance, executable } from '../../scripts/rigs/appliance.ts'
 import {
   caOf,
   createGatewayClient,
@@ -18,13 +20,15 @@ import {
   workerModel,
   workerResponds,
 } from '../../scripts/rigs/gateway/appliance-gateway.ts'
-import { createCustomer } from '../../scripts/rigs/instances/instances-client.ts'
+import { type Customer, createCustomer } from '../../scripts/rigs/instances/instances-client.ts'
 import { killFound } from '../../scripts/rigs/kill.ts'
 import { inOwnNetns } from '../../scripts/rigs/netns.ts'
 import { until } from '../../scripts/rigs/until.ts'
 import type { GatewayUsageRows } from '../../src/contract/http/inference.ts'
+import { expectNoSecret } from '../rigs/instances/no-secret.ts'
 
 const timeoutMs = 600_000
+const stepMs = 120_000
 const model = workerModel
 const messages = [{ role: 'user' as const, content: 'hello the world' }]
 const text = { model, prompt: 'hello the world', max_tokens: 8, temperature: 0 }
@@ -37,12 +41,6 @@ type Spent = { prompt: number; completion: number }
 const json = async (response: Response) => (await response.json()) as Body
 const newNonce = () => randomBytes(32).toString('base64url')
 const rootFile = (appliance: Appliance) => join(appliance.stateDir, 'simulator/root.pem')
-
-async function started(modelFile: string, vmSettings = ''): Promise<Appliance> {
-  const appliance = await createAppliance(vmSettings, 'vm', undefined, await gatewayTables(modelFile))
-  await appliance.start()
-  return appliance
-}
 
 /** The simulator's keys take seconds to make, once; until then the response is 503. */
 async function freshAttestation(client: GatewayClient, nonce: string): Promise<{ status: number; body: Uint8Array }> {
@@ -180,48 +178,6 @@ async function attested(appliance: Appliance, client: GatewayClient): Promise<st
   return nonce
 }
 
-/**
- * The five subcommands of strongroom-verify in an instance whose owner trusts this host's simulated root and pins VM
- * and gateway.
- */
-async function verifiedInside(appliance: Appliance, hostname: string): Promise<void> {
-  await pinsOf(appliance)
-  const read = (path: string) => readFileSync(join(appliance.directory, path), 'utf8')
-  const { launchDigests }: { launchDigests: Record<string, string> } = await Bun.file(
-    join(await imageDir(), 'manifest.json'),
-  ).json()
-  // The VM is launched from an IGVM file that the host has made of the image.
-  const ofVm = Object.entries(launchDigests).flatMap(([shape, digest]) =>
-    shape.startsWith('qemu-kvm/igvm/EPYC-v4/') ? [digest] : [],
-  )
-  expect(ofVm.length).toBeGreaterThan(0)
-  const policy = JSON.parse(read('policy.json')) as { measurements: string[] }
-  const withVm = { ...policy, measurements: [...policy.measurements, ...ofVm] }
-  const files = {
-    'root.pem': readFileSync(rootFile(appliance), 'utf8'),
-    'policy.json': JSON.stringify(withVm),
-    'allowlist.json': read('allowlist.json'),
-  }
-  for (const [name, text] of Object.entries(files)) {
-    const encoded = Buffer.from(text).toString('base64')
-    expect((await appliance.ssh(hostname, [`echo ${encoded} | base64 --decode >${name}`])).exitCode).toBe(0)
-  }
-  const lines = async (options: string) => {
-    const verify = `strongroom-verify --verbose --trust-simulated-root root.pem ${options}`
-    const { stdout } = await appliance.ssh(hostname, [verify])
-    const words = stdout
-      .split('\n')
-      .flatMap(line => /^(PASS|FAIL|NOT CHECKED) +([a-zA-Z -]+):/.exec(line)?.slice(1, 3) ?? [])
-    return { stdout, outcomes: words.filter((_, at) => at % 2 === 0) }
-  }
-  const good = await lines('--policy policy.json --allowlist allowlist.json')
-  expect({ ...good }).toEqual({ ...good, outcomes: ['FAIL', 'FAIL', 'PASS', 'NOT CHECKED', 'PASS'] })
-  // A gateway without its own VM runs beside the host's processes, whatever its evidence.
-  expect(good.stdout).toMatch(
-    /^NOT CHECKED +inference provider attestation: gateway: nothing vouches for .*: it runs in the host's own process; /m,
-  )
-}
-
 /** A sealed response, whole and streamed, verifies offline; with one byte changed it does not. */
 async function sealed(appliance: Appliance, client: GatewayClient, spent: Spent): Promise<void> {
   const file = (name: string, content: string | Uint8Array) => {
@@ -280,39 +236,55 @@ async function sealed(appliance: Appliance, client: GatewayClient, spent: Spent)
   }
 }
 
-/** No file of the appliance's state and no line of its log or metrics has the secret of a key. */
-async function expectNoSecret(appliance: Appliance, keys: readonly string[]): Promise<void> {
-  const { metrics } = await appliance.admin<{ metrics: string }>('metrics')
-  const places = new Map([
-    ['log', Buffer.from(appliance.log())],
-    ['metrics', Buffer.from(metrics)],
-  ])
-  for (const name of readdirSync(appliance.stateDir)) {
-    if (name.startsWith('strongroom.db')) places.set(name, readFileSync(join(appliance.stateDir, name)))
-  }
-  expect([...places.keys()]).toContain('strongroom.db-wal')
-  for (const key of keys) {
-    const secret = key.slice(12)
-    expect(secret.length).toBeGreaterThanOrEqual(16)
-    const found = [...places].filter(([, bytes]) => bytes.includes(secret)).map(([name]) => name)
-    expect(found).toEqual([])
-  }
-}
-
 inOwnNetns(
   import.meta.path,
   () => {
+    const ending = new AsyncDisposableStack()
+    let appliance: Appliance
+    let modelFile: string
+    let acme: Customer
+    let client: GatewayClient
+
+    beforeAll(async () => {
+      modelFile = ending.use(createModelFile()).path
+      renameSync(modelFile, `${modelFile}.later`)
+      appliance = ending.use(await createAppliance('', 'vm', undefined, await gatewayTables(modelFile)))
+      await appliance.start()
+      acme = await createCustomer(appliance, 'acme')
+      client = await createGatewayClient(appliance, 'acme')
+    }, timeoutMs)
+    afterAll(() => ending.disposeAsync())
+
+    test(
+      'a worker without a model file',
+      async () => {
+        // Goal: without its model the appliance runs, says why and responds with 502 at once; with it, it serves.
+        for (const body of [text, { ...text, stream: true }]) {
+          const askedMs = performance.now()
+          const response = await client.post('/v1/completions', body)
+          expect([response.status, (await json(response)).error?.code]).toEqual([502, 'upstream_failed'])
+          expect(performance.now() - askedMs).toBeLessThan(20_000)
+        }
+        expect((await client.get('/health')).status).toBe(200)
+        expect((await client.get('/v1/models')).status).toBe(200)
+        // Once its image is unpacked.
+        const reason = `model ${modelFile}: no such file`
+        await until('the log says why', stepMs, () => appliance.log().includes(reason))
+        expect((await client.post('/v1/completions', text)).status).toBe(502)
+        expect(await appliance.stop()).toBe(0)
+        renameSync(`${modelFile}.later`, modelFile)
+        await appliance.start()
+        await workerResponds(client)
+      },
+      timeoutMs,
+    )
+
     test(
       'clients, attestation, receipts and books of the gateway with its built-in worker',
       async () => {
         // Goal: clients' responses over HTTPS, their verification, and exact billing; a restart forgets nothing.
-        using file = createModelFile()
-        await using appliance = await started(file.path)
-        const acme = await createCustomer(appliance, 'acme')
-        const other = await createCustomer(appliance, 'other')
-        const client = await createGatewayClient(appliance, 'other')
-        await workerResponds(client)
-        const spender = await createGatewayClient(appliance, 'acme')
+        const payer = await createCustomer(appliance, 'payer')
+        const spender = await createGatewayClient(appliance, 'payer')
         const spent: Spent = { prompt: 0, completion: 0 }
 
         await byFetch(spender, spent)
@@ -323,9 +295,9 @@ inOwnNetns(
 
         expect(spent.completion).toBeGreaterThan(8)
         const cost = dollars(spent.prompt * PRICE.prompt + spent.completion * PRICE.completion)
-        const costOf = async () => (await acme.usage()).usage.inference_cost_usd
-        await until('the last of it is booked', 60_000, async () => (await costOf()) === cost)
-        expect((await other.usage()).usage.inference_cost_usd).not.toBe(cost)
+        const costOf = async () => (await payer.usage()).usage.inference_cost_usd
+        await until('the last of it is booked', stepMs, async () => (await costOf()) === cost)
+        expect((await acme.usage()).usage.inference_cost_usd).not.toBe(cost)
         const byModel = (await (await spender.get('/v1/usage?by=model')).json()) as GatewayUsageRows
         expect(byModel.rows).toEqual([{ day: null, key: null, model, ...byModel.total }])
         expect(byModel.total).toMatchObject({ prompt_tokens: spent.prompt, completion_tokens: spent.completion })
@@ -342,103 +314,32 @@ inOwnNetns(
         await workerResponds(client)
         expect((await freshAttestation(client, nonce)).status).toBe(409)
         expect((await freshAttestation(client, newNonce())).status).toBe(200)
-        expect((await acme.usage()).usage.inference_cost_usd).toBe(cost)
-        await expectNoSecret(appliance, [client.key, spender.key, acme.key])
-        expect(await appliance.stop()).toBe(0)
+        expect((await payer.usage()).usage.inference_cost_usd).toBe(cost)
+        await expectNoSecret(appliance, [client.key, spender.key, payer.key])
       },
       timeoutMs,
     )
 
     test(
-      'a worker without a model file, and one that is killed',
+      'a worker that is killed, and an appliance that ends',
       async () => {
-        // Goal: without its model the appliance runs, says why and responds with 502 at once; a killed worker
-        // restarts.
-        using file = createModelFile()
-        {
-          await using appliance = await started(`${file.path}.missing`)
-          await createCustomer(appliance, 'acme')
-          const client = await createGatewayClient(appliance, 'acme')
-          for (const body of [text, { ...text, stream: true }]) {
-            const askedMs = performance.now()
-            const response = await client.post('/v1/completions', body)
-            expect([response.status, (await json(response)).error?.code]).toEqual([502, 'upstream_failed'])
-            expect(performance.now() - askedMs).toBeLessThan(20_000)
-          }
-          expect((await client.get('/health')).status).toBe(200)
-          expect((await client.get('/v1/models')).status).toBe(200)
-          // Once its image is unpacked.
-          const reason = `model ${file.path}.missing: no such file`
-          await until('the log says why', 60_000, () => appliance.log().includes(reason))
-          expect((await client.post('/v1/completions', text)).status).toBe(502)
-          expect(await appliance.stop()).toBe(0)
-        }
-        await using appliance = await started(file.path)
-        await createCustomer(appliance, 'acme')
-        const client = await createGatewayClient(appliance, 'acme')
-        await workerResponds(client)
+        // Goal: a killed worker restarts; no worker outlives the appliance, however that ends.
         const servers = () => descendants(appliance.pid()).filter(descendant => descendant.name === 'llama-server')
         const [killed] = servers()
         expect(servers().length).toBe(1)
         killFound(killed?.pid)
-        await until('the second life', 60_000, () => servers().some(server => server.pid !== killed?.pid))
+        await until('the second life', stepMs, () => servers().some(server => server.pid !== killed?.pid))
         await workerResponds(client)
         expect(servers().length).toBe(1)
 
-        // No worker outlives the appliance, however that ends; the next one has its own.
         for (const end of [appliance.kill, appliance.stop]) {
           const [last] = servers()
           await end()
-          await until('no worker is left', 60_000, () => !existsSync(`/proc/${last?.pid}`))
+          await until('no worker is left', stepMs, () => !existsSync(`/proc/${last?.pid}`))
+          // The next one has its own.
           await appliance.start()
           await workerResponds(client)
         }
-        expect(await appliance.stop()).toBe(0)
-      },
-      timeoutMs,
-    )
-
-    test(
-      'the private inference of an instance',
-      async () => {
-        // Goal: inside an instance its own key and the endpoint are all that inference needs; deleting it ends the key.
-        using file = createModelFile()
-        await using appliance = await started(file.path, 'snp_boot = "igvm"')
-        const acme = await createCustomer(appliance, 'acme')
-        const { name, hostname } = (await acme.create('gateway-1')).body.data
-        await acme.reached(name, 'ready', 300_000)
-
-        const request = JSON.stringify(chat)
-        const curl = (path: string, more: string) =>
-          appliance.ssh(hostname, [
-            'curl --silent --show-error --max-time 60',
-            '--write-out "\\n%{http_code}" -H "Authorization: Bearer $(cat ~/.config/opencode/inference.key)"',
-            `${more} \${OPENAI_BASE_URL%/v1}${path}`,
-          ])
-        // No program of the instance but the endpoint trusts an authority of the host.
-        const session = await appliance.ssh(hostname, [
-          'env; curl --silent --retry 30 --retry-connrefused $ANTHROPIC_BASE_URL/health; echo $?; curl --silent https://inference.strongroom.internal:8442/health; echo $?',
-        ])
-        expect(session.stdout).toContain('HOME=/home/agent\n')
-        expect(session.stdout).not.toMatch(/^(SSL_CERT_FILE|REQUESTS_CA_BUNDLE|NODE_EXTRA_CA_CERTS)=/m)
-        expect(session.stdout).toEndWith('{"status":"ok"}0\n60\n')
-        const models = await curl('/v1/models', '')
-        expect(models.stdout).toEndWith('\n200')
-        await until('the worker responds to the instance', 60_000, async () => {
-          const response = await curl('/v1/chat/completions', `-H 'Content-Type: application/json' -d '${request}'`)
-          return response.stdout.endsWith('\n200') && response.stdout.includes('"chat.completion"')
-        })
-        await verifiedInside(appliance, hostname)
-        await until('it is in the books', 60_000, async () => (await acme.usage()).usage.inference_cost_usd !== '0.00')
-
-        const key = (await appliance.ssh(hostname, ['cat ~/.config/opencode/inference.key'])).stdout.trim()
-        expect(key).toMatch(/^gw_/)
-        const outside = gatewayClient(appliance, key)
-        expect((await outside.get('/v1/models')).status).toBe(200)
-        expect((await acme.remove(name)).status).toBe(202)
-        await acme.reached(name, 'terminated', 60_000)
-        expect((await outside.get('/v1/models')).status).toBe(401)
-        await expectNoSecret(appliance, [key, acme.key])
         expect(await appliance.stop()).toBe(0)
       },
       timeoutMs,

@@ -1,12 +1,15 @@
-// The whole life of one instance with both IP families in one real VM: made, verified, used, named, held to its list of
-// names and to its cap, deleted. The tests follow each other; each names what it is about.
+// The whole life of one instance with both IP families in one real VM: made, verified, used, named,
+// held to its list of names and to its cap, deleted. The packaged agent runs in it from the beginning,
+// beside the other tests: emulated, its start takes minutes. The tests follow each other.
 
 import { Database } from 'bun:sqlite'
 import { afterAll, beforeAll, expect, test } from 'bun:test'
-import { existsSync, readFileSync, writeFileSync } from 'node:fs'
+import { existsSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { Value } from '@sinclair/typebox/value'
 import { type Appliance, createAppliance, imageDir } from '../../scripts/rigs/appliance.ts'
+import { createModelFile, gatewayClient, gatewayTables } from '../../scripts/rigs/gateway/appliance-gateway.ts'
+import type { TestUpstream } from '../../scripts/rigs/gateway/upstream-server.ts'
 import { type Customer, createCustomer } from '../../scripts/rigs/instances/instances-client.ts'
 import { holdings, NOTHING } from '../../scripts/rigs/leftovers.ts'
 import { inOwnNetns } from '../../scripts/rigs/netns.ts'
@@ -22,15 +25,41 @@ import {
 import { until } from '../../scripts/rigs/until.ts'
 import { InstanceRecord, UsageSummary } from '../../src/contract/http/instance.ts'
 import { type OneAddressResolver, oneAddressResolver } from '../rigs/dns/one-address.ts'
+import {
+  type Attested,
+  ask,
+  attestation,
+  fingerprintsOf,
+  newNonce,
+  readyDespiteKill,
+  theEvidence,
+  theEvidenceLater,
+  trustOf,
+} from '../rigs/instances/attested-owner.ts'
 import { copies } from '../rigs/instances/copies.ts'
 import { expectNetwork } from '../rigs/instances/expect-network.ts'
+import {
+  agentModel,
+  agentUpstream,
+  type Inside,
+  theAgent,
+  theConnections,
+  theGateway,
+  theLimits,
+  thePrivateRoot,
+  theTools,
+} from '../rigs/instances/inside.ts'
+import { loginOf } from '../rigs/instances/login.ts'
+import { expectNoSecret } from '../rigs/instances/no-secret.ts'
+import { thePrivateInference } from '../rigs/instances/private-inference.ts'
 import { sharedConnection } from '../rigs/instances/shared-connection.ts'
 import { blast, capOf, datagramBytes, flood } from '../rigs/network/cap.ts'
 import { checksOf } from '../rigs/program.ts'
 
-const timeoutMs = 900_000
+const timeoutMs = 1_500_000
 const bootedMs = 600_000
-const stepMs = 120_000
+/** Not under test: an emulated guest of a busy machine is slow. */
+const stepMs = 600_000
 const [listed, other] = ['198.51.100.7', '198.51.100.8']
 const capBytes = 1_048_576
 /** A flood begins at half of the cap or below: there is something to overshoot by. */
@@ -49,6 +78,11 @@ inOwnNetns(
     let resolver: OneAddressResolver
     let image: string
     let created: Awaited<ReturnType<Customer['create']>>
+    let agent: { readonly upstream: TestUpstream; readonly table: string }
+    let agentEnds: () => Promise<void>
+    let attested: Attested
+    /** For the gateway; from inside. */
+    let ownKey: string
     const [name, hostname] = [() => created.body.data.name, () => created.body.data.hostname]
 
     beforeAll(async () => {
@@ -57,16 +91,28 @@ inOwnNetns(
       await addUplinkV6()
       resolver = ending.use(await oneAddressResolver(hostAddress, listed))
       Bun.spawnSync(['ip', 'route', 'add', '198.51.100.0/24', 'via', worldAddress])
+      const model = ending.use(createModelFile())
+      agent = await agentUpstream()
+      ending.defer(() => agent.upstream.stop())
       const network = `allow_names = ["crates.example"]\nresolvers = ["${hostAddress}"]\npool_v6 = "2001:db8:88::/64"`
-      const lines = { listen: 'inference = "[::]:8442"', inference: 'placement = "host"', network }
+      const instances = `inference_models = ["${agentModel}"]`
+      const lines = { listen: 'inference = "[::]:8442"', instances, network }
       const egress = `[network.egress]\nallow = ["${worldAddress}", "${worldAddressV6}"]\n`
-      appliance = ending.use(await createAppliance('boot_timeout_ms = 900_000', 'vm', image, egress, lines))
+      const tables = egress + (await gatewayTables(model.path)) + agent.table
+      const settings = 'boot_timeout_ms = 900_000\nsnp_boot = "igvm"'
+      appliance = ending.use(await createAppliance(settings, 'vm', image, tables, lines))
       await appliance.start()
       acme = await createCustomer(appliance, 'acme')
       stranger = await createCustomer(appliance, 'other')
     }, timeoutMs)
     afterAll(() => ending.disposeAsync())
 
+    /** Runs checks of a login over one connection. */
+    const inside = async (run: (inside: Inside) => Promise<unknown>) => {
+      await using connection = await sharedConnection(appliance, hostname())
+      await run({ ...bare(), ...loginOf(appliance, hostname(), ...connection.options) })
+    }
+    const bare = (): Inside => ({ ...loginOf(appliance, hostname()), appliance, hostname: hostname() })
     const file = (path: string, text: string) => {
       writeFileSync(join(appliance.directory, path), text)
       return join(appliance.directory, path)
@@ -86,7 +132,8 @@ inOwnNetns(
     test(
       'an instance is made: a record of the contract, nothing to verify yet, ready in time',
       async () => {
-        // Goal: create, boot and claim; every response of the contract's form; nobody else's.
+        // Goal: create, boot and claim, with a daemon that is killed meanwhile; every response of the contract's form;
+        // no other organization sees it.
         created = await acme.create('life-1')
         expect(created.status).toBe(202)
         expect(hostname()).toBe(`${name()}.acme.agents.test`)
@@ -97,9 +144,23 @@ inOwnNetns(
         expect((await stranger.list()).length).toBe(0)
         const early = await verify()
         expect([early.exitCode, early.document.error]).toMatchObject([5, { code: 'conflict' }])
-        const ready = await acme.reached(name(), 'ready', bootedMs)
+        expect(await ask(appliance, acme, name())).toMatchObject({ status: 409, body: { error: { code: 'conflict' } } })
+        const ready = await readyDespiteKill(appliance, acme, name(), bootedMs)
         expect(Value.Check(InstanceRecord, ready)).toBe(true)
         expect(ready.ready_at).not.toBeNull()
+        const kept = await attestation(appliance, acme, name())
+        attested = { appliance, acme, name: name(), hostname: hostname(), kept, trust: await trustOf(appliance) }
+      },
+      timeoutMs,
+    )
+
+    test(
+      'the packaged agent begins a task',
+      async () => {
+        // Goal: what a login offers works as the login user; how the task ends is seen below.
+        await inside(async login => {
+          agentEnds = await theAgent(login, agent.upstream)
+        })
       },
       timeoutMs,
     )
@@ -110,7 +171,6 @@ inOwnNetns(
         // Goal: log in, use, meter; what must fail in a guest fails.
         await using connection = await sharedConnection(appliance, hostname())
         const clock = '/sys/devices/system/clocksource/clocksource0/current_clocksource'
-        // The agent itself runs in inside.image.test.ts: emulated, its start alone takes a minute.
         const session = await appliance.sshWith(connection.options, hostname(), [
           `id -un; hostname; command -v opencode; nproc; cat ${clock}; cat ~/.config/opencode/opencode.json`,
         ])
@@ -124,7 +184,7 @@ inOwnNetns(
         ])
         // A clock, which its kernel learns of from tables that nothing may write over.
         expect(clocksource).not.toMatch(/jiffies/)
-        expect(JSON.parse(settings.join('\n'))).toMatchObject({ model: expect.stringContaining('strongroom-tiny') })
+        expect(JSON.parse(settings.join('\n'))).toMatchObject({ model: expect.stringContaining(agentModel) })
 
         const root = await appliance.sshWith(connection.options, hostname(), [
           'cat /etc/shadow; touch /usr/bin/x; sudo true',
@@ -246,6 +306,37 @@ inOwnNetns(
     )
 
     test(
+      'its owner verifies it before the first login, and again with a nonce of their own',
+      async () => {
+        // Goal: the receipt is good with the simulated root only, for this nonce, instance and organization only;
+        // plain ssh can use it.
+        await theEvidence(attested, stranger)
+      },
+      timeoutMs,
+    )
+
+    test(
+      'its private inference, by its own key, verified from inside',
+      async () => {
+        // Goal: inside an instance its own key and the endpoint are all that inference needs.
+        ownKey = await thePrivateInference(appliance, acme, hostname())
+        expect((await gatewayClient(appliance, ownKey).get('/v1/models')).status).toBe(200)
+      },
+      timeoutMs,
+    )
+
+    test('goal: programs of a login reach the gateway by its environment', () => inside(theGateway), timeoutMs)
+    test('goal: a developer finds the usual tools', () => inside(theTools), timeoutMs)
+    test('goal: terminals, forwardings and agents of ssh work', () => theConnections(bare()), timeoutMs)
+    test('goal: the packaged agent has written a file', () => agentEnds(), timeoutMs)
+    test('goal: neither a fork bomb nor a hog of memory keeps the owner out', () => theLimits(bare()), timeoutMs)
+    test(
+      'goal: packages go into a private root, which has no power over the machine',
+      () => inside(thePrivateRoot),
+      timeoutMs,
+    )
+
+    test(
       'when it floods the world it ends at its cap, for both families and with the daemon killed, and goes on where an operator has raised it',
       async () => {
         // Goal: never a byte over, at most 64 KiB under, counted where it leaves the host; both families share the cap;
@@ -310,10 +401,23 @@ inOwnNetns(
     )
 
     test(
+      'its owner verifies it after a restart, and after the operator has taken another key',
+      async () => {
+        // Goal: nothing of an attested claim lives in the daemon alone, and the VM keeps the key of its launch.
+        await theEvidenceLater(attested, async () => {
+          await appliance.stop()
+          for (const key of ['operator-key.pem', 'operator-key.pub.pem']) rmSync(join(appliance.stateDir, key))
+          await appliance.start()
+        })
+      },
+      timeoutMs,
+    )
+
+    test(
       'it is deleted, with a daemon that is killed meanwhile, and leaves nothing behind',
       async () => {
-        // Goal: the end is on record at once, its names lead nowhere, the next daemon releases everything, and
-        // repetitions change nothing.
+        // Goal: the end is on record at once, its names lead nowhere, its key opens nothing, the next daemon releases
+        // everything, and repetitions change nothing. The claim's evidence stays.
         const removed = await acme.remove(name())
         expect(removed.status).toBe(202)
         expect(removed.body.data).toMatchObject({
@@ -328,11 +432,15 @@ inOwnNetns(
         expect(gone.terminated_at).not.toBeNull()
         expect(await appliance.resolve(hostname())).toBeNull()
         expect(holdings(appliance.stateDir)).toEqual(NOTHING)
+        expect((await gatewayClient(appliance, ownKey).get('/v1/models')).status).toBe(401)
+        expect((await ask(appliance, acme, name(), newNonce())).status).toBe(409)
+        expect(await attestation(appliance, acme, name())).toEqual(attested.kept)
+        expect(await fingerprintsOf(hostname())).toBeNull()
 
         expect((await acme.remove(name())).body.data).toEqual(gone)
         expect((await acme.create('life-1')).body.data).toEqual(created.body.data)
         expect((await acme.list()).map(record => record.name)).toEqual([name()])
-        expect(appliance.log()).not.toContain(acme.key.slice(12))
+        await expectNoSecret(appliance, [ownKey, acme.key])
         expect(await appliance.stop()).toBe(0)
       },
       timeoutMs,

@@ -2,6 +2,7 @@
 
 import { expect, test } from 'bun:test'
 import { Fault } from '../../src/base/fault.ts'
+import { POSTGRES_LIMITS } from '../../src/fleet/driver.ts'
 import {
   ConnectionFailure,
   directoryAway,
@@ -55,4 +56,15 @@ test('goal: the log has the reason below the words for clients', () => {
   expect(reasonOf(new ConnectionFailure('no answer'))).toBe('no answer')
   expect(reasonOf(new Fault('fleet.unavailable', 'as it is'))).toBe('as it is (fleet.unavailable)')
   expect(reasonOf(new Error('plain'))).toBe('plain')
+})
+
+test('goal: how long the directory may take, and how much may wait for it, written out', () => {
+  expect(POSTGRES_LIMITS).toEqual({
+    connectMs: 3_000,
+    statementMs: 4_000,
+    lockMs: 3_000,
+    transactionMs: 8_000,
+    connectionCountMax: 8,
+    waitingCountMax: 512,
+  })
 })

@@ -68,7 +68,7 @@ describe.skipIf(skipUnless(hasPostgres, 'needs PostgreSQL (scripts/setup install
     expect(await checkSchema(postgres)).toBe(newest + 2)
     expect(await failure(migrateFleet(postgres, later))).toMatchObject({
       code: 'conflict',
-      message: `upgrade these hosts first, they know schemas before ${newest + 2} alone: old`,
+      message: `upgrade these hosts first; they support only schemas before ${newest + 2}: old`,
     })
     await lease('old', newest + 2).renew()
     expect(await migrateFleet(postgres, later)).toEqual([`step ${newest + 3}`])

@@ -73,6 +73,10 @@ const TABLES: Readonly<Record<string, readonly Attempt[]>> = {
       'organization.added globex by b',
     ],
     [
+      "UPDATE organizations SET short_budgets = '{}' WHERE id = 'o'",
+      'organization.changed acme by b {"short_budgets": "{}"}',
+    ],
+    [
       "UPDATE organizations SET budget_tokens = 5 WHERE id = 'o'",
       'organization.changed acme by b {"budget_tokens": 5}',
     ],
@@ -93,6 +97,10 @@ const TABLES: Readonly<Record<string, readonly Attempt[]>> = {
     [gatewayKey('own', "'b-ready'"), 'done'],
     ["UPDATE gateway_keys SET revoked_at_ms = 9 WHERE prefix = 'gw-a'", 'gateway_key.revoked gw-a by b'],
     ["UPDATE gateway_keys SET revoked_at_ms = 9 WHERE prefix = 'gw-b'", 'done'],
+    [
+      "UPDATE gateway_keys SET short_budgets = '{}' WHERE prefix = 'gw-b'",
+      'gateway_key.changed gw-b by b {"short_budgets": "{}"}',
+    ],
     [
       "UPDATE gateway_keys SET budget_tokens = 5 WHERE prefix = 'gw-b'",
       'gateway_key.changed gw-b by b {"budget_tokens": 5}',
@@ -217,6 +225,8 @@ const TABLES: Readonly<Record<string, readonly Attempt[]>> = {
     ["UPDATE builds SET host_id = 'b', claims = 1, state = 'starting' WHERE id = 'a-queued'", 'done'],
     ["UPDATE builds SET host_id = 'b', claims = 1, state = 'starting' WHERE id = 'lost-queued'", NO_ROWS_OF_OTHERS],
     ["UPDATE builds SET source_sha256 = 'x' WHERE id = 'b-queued'", /may not change this of a build/],
+    ["UPDATE builds SET nix = '{}' WHERE id = 'b-queued'", /may not change this of a build/],
+    ["UPDATE builds SET waivers = '[]' WHERE id = 'b-queued'", /may not change this of a build/],
     ["UPDATE builds SET state = 'running' WHERE id = 'b-ok'", /may not change this of a build/],
     ["DELETE FROM builds WHERE id = 'a-ok'", /may not delete a build of another host/],
   ],
@@ -269,7 +279,14 @@ const FUNCTIONS: Readonly<Record<string, readonly Attempt[]>> = {
 const DENIED = [
   ...['allowances_are_known', 'begin_attempt', 'block_of', 'changed_columns', 'der_content', 'der_end'],
   ...['end_left_key', 'grown_share', 'is_silent'],
-  ...['guard_build_nonces', 'guard_build_reservations', 'guard_builds', 'guard_gateway_keys', 'guard_idempotency'],
+  ...[
+    'guard_build_nix',
+    'guard_build_nonces',
+    'guard_build_reservations',
+    'guard_builds',
+    'guard_gateway_keys',
+    'guard_idempotency',
+  ],
   ...['guard_instance_changes', 'guard_instances', 'guard_keys', 'guard_of_instance', 'guard_organizations'],
   ...['guard_outboxes', 'guard_usage', 'has_instance', 'is_away', 'is_kept_instance', 'is_own', 'is_owner'],
   ...['join_host', 'key_of', 'month_beside', 'note_action', 'note_host', 'now_ms', 'open_allowances', 'rebind_host'],

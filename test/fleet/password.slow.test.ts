@@ -35,7 +35,7 @@ async function refusals(target: PostgresTarget): Promise<readonly string[]> {
 }
 
 const refusal = (how: string) =>
-  `the database asks for the password ${how}, and this host proves it by SCRAM alone (fleet.password)`
+  `the database requests the password ${how}, and this host proves it by SCRAM alone (fleet.password)`
 
 describe.skipIf(skipUnless(hasPostgres, 'needs PostgreSQL (scripts/setup installs it)'))('a real server', () => {
   let server: PostgresServer

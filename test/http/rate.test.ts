@@ -19,7 +19,7 @@ test('a burst, and the refill', () => {
   const rate = createRequestRate({ clock, requestsPerMinute: 6 })
   for (let count = 0; count < 6; count += 1) rate.take('a')
   expect(refusal(() => rate.take('a')).message).toBe(
-    'This key may send 6 requests per minute; wait as long as Retry-After says.',
+    'This key may send 6 requests per minute; wait for the time in Retry-After.',
   )
   clock.advance(9_999)
   refusal(() => rate.take('a'))

@@ -5,6 +5,7 @@ import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { connect } from 'node:tls'
+import { runsAll } from '../../scripts/rigs/all.ts'
 import { type Clock, systemClock } from '../../src/base/clock.ts'
 import { systemRandom } from '../../src/base/ids.ts'
 import { silentLogger } from '../../src/base/log.ts'
@@ -107,8 +108,8 @@ function post(port: number, path: string, { size, isChunked }: { size: number; i
 /** Both ends of all bytes are in this process. */
 const rounds = [
   { size: 1_000_000, clients: 20 },
-  { size: 10_000_000, clients: 20 },
-  { size: 40_000_000, clients: 4 },
+  { size: 10_000_000, clients: runsAll ? 20 : 8 },
+  { size: 40_000_000, clients: runsAll ? 4 : 2 },
 ]
 
 for (const path of ['/json', '/source']) {

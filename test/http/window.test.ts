@@ -55,6 +55,46 @@ test('rests, and a clock that goes back', () => {
   expect(window.total(start + 3_600_000)).toBe(0)
 })
 
+// Goal: each question looks at the time that it is given, not at that of the question before.
+test('a question after a rest', () => {
+  const taken = (amount: number) => {
+    const window = createWindow()
+    const at = window.take(start, amount)
+    return { window, at }
+  }
+  expect(taken(6).window.waitMs(start + 60_999, 6, 10)).toBe(1)
+  expect(taken(6).window.waitMs(start + 61_000, 6, 10)).toBe(0)
+  expect(taken(6).window.emptyInMs(start + 60_999)).toBe(1)
+  expect(taken(6).window.emptyInMs(start + 61_000)).toBe(0)
+  const { window, at } = taken(6)
+  window.giveBack(start + 61_000, at, 6)
+  expect(window.total(start + 61_000)).toBe(0)
+})
+
+// Goal: after a rest of any length no amount of before counts again, in any second of the minute after it.
+test('what is left after a long rest', () => {
+  for (const restMs of [61_000, 62_000, 3_600_000]) {
+    const window = createWindow()
+    for (let second = 0; second < 61; second += 1) window.take(start + second * 1_000, 1)
+    const from = start + 60_000 + restMs
+    window.take(from, 2)
+    expect([restMs, window.total(from)]).toEqual([restMs, 2])
+    expect([restMs, window.waitMs(from, 10, 10)]).toEqual([restMs, 61_000])
+    for (let second = 1; second < 61; second += 1) expect(window.total(from + second * 1_000)).toBe(2)
+    expect(window.total(from + 61_000)).toBe(0)
+  }
+})
+
+// Goal: the wait for the oldest second of a full window is that second's, not the next one's.
+test('the oldest second', () => {
+  const window = createWindow()
+  window.take(start, 4)
+  window.take(start + 1_000, 6)
+  expect(window.waitMs(start + 60_000, 4, 10)).toBe(1_000)
+  expect(window.waitMs(start + 60_000, 5, 10)).toBe(2_000)
+  expect(window.emptyInMs(start + 60_000)).toBe(2_000)
+})
+
 // Goal: amounts that could never fit, and negative ones, are errors of the caller.
 test('amounts that cannot be', () => {
   expect(() => createWindow().take(start, -1)).toThrow('no amount is negative')

@@ -1,38 +1,24 @@
-// Goal: no bound that clients share comes in without its part for each of them, or the reason why none is needed, on
-// the list.
+// Goal: each bound that clients share has its share of each, or the reason why it needs none, at the constant and in
+// src/BOUNDS.md.
 
 import { expect, test } from 'bun:test'
-import { findBounds, readRows } from './bounds.ts'
+import { boundsText, findBounds, WITHOUT_NUMBER } from '../../scripts/lib/bounds.ts'
 import { readTree } from './tree.ts'
 
-const rows = readRows([...readTree('src/BOUNDS.md').values()].join('\n'))
-const found = findBounds(readTree('src/**/*.{ts,tsx}'))
-const textOf = ({ path, name }: { path: string; name: string }) => `${path} ${name}`
+const sources = readTree('src/**/*.{ts,tsx}')
+const bounds = findBounds(sources)
+const update = 'bun scripts/bounds.ts --write'
 
-test('goal: each bound in the source is on the list, and each on the list is in the source', () => {
-  const listed = rows.flatMap(({ paths, names }) => paths.flatMap(path => names.map(name => ({ path, name }))))
-  const isListed = new Set(listed.map(textOf))
-  const isFound = new Set(found.map(textOf))
-  const unlisted = found.map(textOf).filter(text => !isListed.has(text))
-  // A row may name several files and bounds: each name is in one of the files, and each file has one of the names.
-  const gone = rows.flatMap(({ paths, names }) => {
-    if (names.length === 0) return []
-    const here = (path: string, name: string) => isFound.has(textOf({ path, name }))
-    return [
-      ...names.filter(name => !paths.some(path => here(path, name))),
-      ...paths.filter(path => !names.some(name => here(path, name))),
-    ]
-  })
-  expect({ unlisted, gone }).toEqual({ unlisted: [], gone: [] })
-  expect(found.length).toBeGreaterThan(100)
+test('goal: the doc comment of each bound has a sentence about its share, and the file has them all', () => {
+  const unexplained = bounds.filter(({ share }) => share === null || share.length < 15)
+  expect(unexplained.map(({ path, name }) => `${path} ${name}`)).toEqual([])
+  expect(bounds.length).toBeGreaterThan(100)
+  const isCurrent = [...readTree('src/BOUNDS.md').values()].join('') === boundsText(bounds)
+  expect([update, isCurrent]).toEqual([update, true])
 })
 
-test('goal: each row says something, and its files are there', () => {
-  const sources = readTree('src/**/*.{ts,tsx}')
-  for (const { paths, share } of rows) {
-    expect([paths, paths.length > 0 && paths.every(path => sources.has(path))]).toEqual([paths, true])
-    expect([paths, share.length >= 6]).toEqual([paths, true])
-  }
+test('goal: the files of bounds without a number exist', () => {
+  expect(WITHOUT_NUMBER.filter(({ path }) => !sources.has(path))).toEqual([])
 })
 
 test('goal: what is a bound is found, however it is written, and what one sender alone meets is not', () => {
@@ -50,4 +36,44 @@ test('goal: what is a bound is found, however it is written, and what one sender
   expect(names('const waitersMax = 5', 'src/attest/x.ts')).toEqual([])
   expect(names('const toolsMax = 5', 'src/inference/openai/tools.ts')).toEqual([])
   expect(names('const childrenMax = 5', 'src/inference/schema-check/pool.ts')).toEqual(['childrenMax'])
+})
+
+test('goal: value and share are read from the source, and a comment of something else is not', () => {
+  const only = (text: string) => findBounds(new Map([['src/builds/x.ts', text]])).at(-1)
+  const bound = { path: 'src/builds/x.ts', name: 'waitersMax' }
+  const share = 'Share: half for one organization.'
+  expect(only(`/** Requests that wait. ${share} */\nconst waitersMax = 1_024`)).toEqual({
+    ...bound,
+    value: '1,024',
+    share,
+  })
+  expect(only(`/**\n * Requests.\n * Share: half for\n * one organization.\n */\nexport const waitersMax = 8`)).toEqual(
+    {
+      ...bound,
+      value: '8',
+      share,
+    },
+  )
+  expect(only('const o = {\n  /** No share: limits one VM. */\n  waitersMax: 2 * n,\n}')).toEqual({
+    ...bound,
+    value: null,
+    share: 'No share: limits one VM.',
+  })
+  expect(only('const waitersMax = 2 ** 12')?.value).toBe('4,096')
+  expect(only('const waitersMax = 1_000n')?.value).toBe('1,000')
+  expect(only(`/** ${share} */\n  waiters_max: Count(\n    [64, 1, 128],\n    'x')`)?.value).toBe('64')
+  expect(only(`/** ${share} */\nconst other = 1\nconst waitersMax = 8`)).toEqual({ ...bound, value: '8', share: null })
+})
+
+test('goal: an entry of the file has the place, the value and the share, in at most 100 columns', () => {
+  const share = `Share: ${'a quarter for one organization, '.repeat(3)}and no more.`
+  const lines = boundsText([{ path: 'src/builds/http/x.ts', name: 'waitersMax', value: '8', share }]).split('\n')
+  const at = lines.indexOf('## `builds/`')
+  expect(lines.slice(at, at + 4)).toEqual([
+    '## `builds/`',
+    '',
+    '- `http/x.ts` `waitersMax` (8). Share: a quarter for one organization, a quarter for one',
+    '  organization, a quarter for one organization, and no more.',
+  ])
+  expect(lines.filter(line => line.length > 100)).toEqual([])
 })

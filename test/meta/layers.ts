@@ -33,7 +33,7 @@ export const LAYERS = {
 export const APART = {
   'src/guest': ['src/base', 'src/contract', 'src/attest', 'src/linux', 'src/verifier'],
   'src/builder': ['src/guest', 'src/base', 'src/contract', 'src/attest', 'src/linux'],
-  'src/guest-main.ts': ['src/guest', 'src/builder', 'src/base'],
+  'src/guest-main.ts': ['src/guest', 'src/base'],
   'src/console/web': ['src/base', 'src/contract'],
   'src/verifier': ['src/base', 'src/contract', 'src/attest', 'src/linux'],
   'src/enclave': [
@@ -93,7 +93,15 @@ export const INNER_ORDERS = {
     ['capacity.query.ts', 'link.driver.ts', 'build-engine.ts'],
     ['engine.ts', 'launch.plan.ts', 'admission.plan.ts', 'tasks.plan.ts'],
   ],
-  'src/contract': [['admin'], ['vm'], ['http'], ['key-rules.ts'], ['check.ts', 'forms.ts']],
+  'src/contract': [
+    ['admin'],
+    ['vm'],
+    ['http'],
+    ['key-rules.ts'],
+    ['check.ts', 'forms.ts'],
+    ['first-problem.ts'],
+    ['type.ts'],
+  ],
   'src/store': [
     ['directory', 'ledger'],
     ['way-back.ts'],

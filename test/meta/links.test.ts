@@ -38,10 +38,10 @@ test('goal: a dead link and a dead anchor are found', () => {
   expect(linkFaults(tree('# One two\n[x](#one-two) [y](#three)'))).toEqual(['a.md: #three names no heading'])
 })
 
-test('goal: README fits two screens', () => {
+test('goal: README is short, and no line of it is long', () => {
   const lines = readme.trimEnd().split('\n')
-  expect(lines.length).toBeLessThanOrEqual(160)
-  expect(lines.filter(line => line.length > 140)).toEqual([])
+  expect(lines.length).toBeLessThanOrEqual(190)
+  expect(lines.filter(line => line.length > 100)).toEqual([])
 })
 
 test('goal: README leads to installing, verifying, the egress cap, adding an endpoint, and to every help topic', () => {

@@ -1,12 +1,12 @@
 import { expect, test } from 'bun:test'
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { enclaveRecipe, guestRecipe } from '../../scripts/build/recipes.ts'
+import { builderRecipe, enclaveRecipe, guestRecipe } from '../../scripts/build/recipes.ts'
 import { findInputs, MEASURED } from '../../scripts/lib/measured-inputs.ts'
 import { root } from './tree.ts'
 
 const update = 'bun scripts/measured-inputs.ts --write'
-const recipes = [guestRecipe, enclaveRecipe]
+const recipes = [guestRecipe, builderRecipe, enclaveRecipe]
 
 // Goal: nothing comes into a measured executable, and nothing leaves it, without a line in review.
 test.each(Object.entries(MEASURED))('%s is made of what is listed', async (_, { entry, file }) => {
@@ -34,13 +34,19 @@ test('the list holds the guest and nothing of the host', () => {
     'package.json',
     'src/attest',
     'src/base',
-    'src/builder',
     'src/contract',
     'src/guest',
     'src/guest-main.ts',
     'src/linux',
     'src/verifier',
   ])
+})
+
+// Goal: no line of a verifier or of an instance's endpoint is trusted in a build.
+test('the list holds the builder, and of the guest what serves the channel and attests', () => {
+  const { files } = JSON.parse(readFileSync(join(root, MEASURED['strongroom-builder'].file), 'utf8'))
+  expect(files).toContain('src/builder/conduct.ts')
+  expect(files.filter((path: string) => path.startsWith('src/guest/gateway/'))).toEqual([])
 })
 
 // Goal: the gateway's VM holds the gateway, and nothing that starts VMs, sells them or keeps their books.

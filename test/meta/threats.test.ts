@@ -1,4 +1,4 @@
-// The table in the help topic `threats`: each service against each actor, each row with tests that exist.
+// The help topic `threats` has a section for each service and actor, with tests that exist.
 
 import { expect, test } from 'bun:test'
 import { existsSync } from 'node:fs'
@@ -7,22 +7,23 @@ import { readTree, root } from './tree.ts'
 
 const services = ['A, instances', 'B, gateway', 'C, builds']
 const actors = ['host', 'tenant', 'client', 'upstream', 'build source', 'network', 'another host']
+const pairs = services.flatMap(service => actors.map(actor => `${service}: ${actor}`))
 
 const topic = 'src/cli/help/threats.md'
-const rows = (readTree(topic).get(topic) ?? '')
-  .split('\n')
-  .map(line => line.split('|').map(cell => cell.trim()))
-  .filter(([, service]) => services.includes(service ?? ''))
+const sections = (readTree(topic).get(topic) ?? '')
+  .split(/^##+ /m)
+  .map(section => ({ title: section.split('\n', 1)[0] ?? '', body: section.slice(section.indexOf('\n')) }))
+  .filter(({ title }) => services.some(service => title.startsWith(`${service}: `)))
 
-test('goal: every service stands against every actor, once', () => {
-  const found = rows.map(([, service, actor]) => `${service}: ${actor}`)
-  expect(found).toEqual(services.flatMap(service => actors.map(actor => `${service}: ${actor}`)))
+test('goal: every service has a section for every actor, once', () => {
+  expect(sections.map(({ title }) => title)).toEqual(pairs)
 })
 
-test('goal: every row says the worst, and names tests that are there', () => {
-  for (const [, service, actor, worst = '', shown = ''] of rows) {
-    const tests = [...shown.matchAll(/`(test\/[^`]+)`/g)].map(([, path]) => path ?? '')
-    expect([service, actor, worst.length > 10, tests.length > 0]).toEqual([service, actor, true, true])
+test('goal: every section names the worst, and tests that exist', () => {
+  for (const { title, body } of sections) {
+    const [worst = '', shownBy = ''] = body.split('\nShown by:\n')
+    const tests = [...shownBy.matchAll(/^- `(test\/[^`]+)`$/gm)].map(([, path]) => path ?? '')
+    expect([title, worst.trim().length > 10, tests.length > 0]).toEqual([title, true, true])
     expect(tests.filter(path => !existsSync(join(root, path)))).toEqual([])
   }
 })

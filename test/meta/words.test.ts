@@ -1,6 +1,6 @@
 import { describe, expect, test } from 'bun:test'
 import { readTree, type Tree } from './tree.ts'
-import { commentColumnsMax, wordFaults } from './words.ts'
+import { commentColumnsMax, plainFaults, plainFiles, plainIgnored, wordFaults } from './words.ts'
 
 const treeOf = (text: string): Tree => new Map([['src/a.ts', text]])
 
@@ -9,6 +9,76 @@ test('words of the sources', () => {
   const tree = readTree('src/**/*.{ts,tsx}', 'scripts/**/*.ts', 'test/**/*.ts', 'examples/**/*.ts')
   expect(tree.size).toBeGreaterThan(1_000)
   expect(wordFaults(tree)).toEqual([])
+})
+
+// Goal: no text that users read is in the project's old dialect, in the rooms that are on the list.
+test('texts for users', () => {
+  const tree = new Map([...readTree(...plainFiles)].filter(([path]) => !plainIgnored.test(path)))
+  expect(tree.size).toBeGreaterThan(500)
+  for (const path of ['src/cli/help/gateway.md', 'src/cli/index.ts', 'src/console/web/main.tsx', 'README.md']) {
+    expect([path, tree.has(path)]).toEqual([path, true])
+  }
+  expect(plainFaults(tree)).toEqual([])
+})
+
+describe('plainFaults', () => {
+  const faultsIn = (path: string, text: string) => plainFaults(new Map([[path, text]]), [])
+
+  // Goal: a planted sentence is found in each place that users read: literals, templates, pages and Markdown.
+  test.each([
+    ['src/a.ts', "fail('the log says why')"],
+    ['src/a.ts', 'fail("nobody can read it")'],
+    ['src/a.ts', `fail(\`whoever has \${key} can read it\`)`],
+    ['src/a.ts', `fail(\`\${key} is kept, and the daemon believes it\`)`],
+    ['src/a.ts', "fail('x') // fine\nfail('news are read')"],
+    ['src/a.ts', "const a = /'/\nfail('the host is asked again')"],
+    ['src/a.ts', "fail('pack it anew')"],
+    ['src/a.ts', "fail('a report in the place of this one')"],
+    ['src/a.tsx', '<p>Without one, nobody sees it.</p>'],
+    ['src/a.md', 'The daemon knows\nits clock.'],
+    ['src/a.md', '| a | it tells the host |'],
+    ['src/a.md', '# What the host wants'],
+  ])('%s %#', (path, text) => expect(faultsIn(path, text).length).toBe(1))
+
+  // Goal: comments, patterns, names, code in Markdown, and words about people are no faults.
+  test.each([
+    ['src/a.ts', '// The log says why, and nobody knows.\nrun()'],
+    ['src/a.ts', '/* Whoever asks. */ run()'],
+    ['src/a.ts', 'const says = /it says so/'],
+    ['src/a.ts', "import { asks } from './news.ts'\nconst asks = news.says"],
+    ['src/a.ts', "ask('tell the operator what you want')"],
+    ['src/a.md', '```sh\necho says it\n```\nRun `git says it`.'],
+  ])('%s %#', (path, text) => expect(faultsIn(path, text)).toEqual([]))
+
+  // Goal: the fault names file, line, word and text.
+  test('names the place', () => {
+    expect(faultsIn('src/a.ts', "run()\nfail('the log says why')")).toEqual([
+      'src/a.ts:2: "says" in "the log says why"',
+    ])
+  })
+
+  // Goal: Markdown is narrow: lines of 100 columns, cells of 80, paragraphs of five lines.
+  test('layout of Markdown', () => {
+    const lineOf = (length: number) => 'x'.repeat(length)
+    expect(faultsIn('a.md', lineOf(100))).toEqual([])
+    expect(faultsIn('a.md', lineOf(101))).toEqual(['a.md:1: a line of 101 columns'])
+    expect(faultsIn('a.md', `| ${lineOf(80)} |`)).toEqual([])
+    expect(faultsIn('a.md', `| ${lineOf(81)} |`)).toEqual(['a.md:1: a cell of 81 columns'])
+    expect(faultsIn('a.md', Array(5).fill('x').join('\n'))).toEqual([])
+    expect(faultsIn('a.md', Array(6).fill('x').join('\n'))).toEqual(['a.md:1: a paragraph of 6 lines'])
+    expect(faultsIn('a.md', Array(6).fill('- x').join('\n'))).toEqual([])
+  })
+
+  // Goal: an exception covers its own text in its own file, and one that nothing uses is a fault.
+  test('exceptions', () => {
+    const tree = new Map([['src/a.ts', "fail('the log says why')"]])
+    const exception = { path: 'src/a.ts', text: 'log says', reason: 'on the wire' }
+    expect(plainFaults(tree, [exception])).toEqual([])
+    expect(plainFaults(tree, [{ ...exception, path: 'src/b.ts' }])).toEqual([
+      'src/a.ts:1: "says" in "the log says why"',
+      'src/b.ts: no text has the exception "log says"',
+    ])
+  })
 })
 
 describe('wordFaults', () => {

@@ -1,5 +1,5 @@
-// How comments read: which openings and phrases they do not have, and how long a line may be. Pure, but as a program:
-// `bun test/meta/words.ts PATH…` lists the faults of the files below these paths.
+// How comments and texts for users read: which openings and phrases they avoid, and how long a line may be. Pure,
+// except as a program: `bun test/meta/words.ts PATH…` lists the faults of the files below these paths.
 
 import { codeOf } from './source.ts'
 import { readTree, type Tree } from './tree.ts'
@@ -11,6 +11,59 @@ const opening =
   /(?:^|[.:;!?] )(?:Of|What|Who|Whoever|Whatever|Whose|Whom|(?:That|Those|These) (?:of|that|who|which|are|were|have|can|may|must)) /
 const told = /\b(?:is|are|was|were|be|been|being|gets?|get) told\b|\btold (?:of|to|by)\b/
 const oneAsName = /(?<![.\w$])one\b(?!\s*:)/
+
+/**
+ * Files whose texts for users are clean: string literals, text between tags, and Markdown. The list grows, and a file
+ * on it stays clean. Missing are src/builder, src/inference apart from its OpenAPI document, and pages for developers.
+ */
+export const plainFiles: readonly string[] = [
+  'README.md',
+  'SECURITY.md',
+  'src/cli/**/*.{ts,md}',
+  'src/console/**/*.{ts,tsx}',
+  'src/inference/gateway/openapi/**/*.ts',
+  'src/{appliance,attest,backup,base,builds,config,contract,enclave,enclave-host,fleet,guest}/**/*.ts',
+  'src/{host,http,instances,linux,operator,store,transparency,upgrade,verifier,vm}/**/*.ts',
+]
+
+/** SQL of migrations that have run is never changed, and users do not see it. */
+export const plainIgnored = /^src\/(?:fleet|store)\/migrations\//
+
+export const markdownColumnsMax = 100
+export const cellColumnsMax = 80
+export const paragraphLinesMax = 5
+
+/** The word list of the guide: a program says, knows and wants nothing, and a sentence names its subject. */
+const dialect: readonly RegExp[] = [
+  /\b(?:whoever|whomever|nobody|somebody)\b/i,
+  /\b(?:anew|news)\b/i,
+  /\bin the place of\b/i,
+  /\b(?:says|tells|knows|asks|wants|believes)\b/i,
+  /\b(?:is|are|was|were|be|been|being|gets?) (?:told|said|believed|asked)\b/i,
+  /\bas (?:many|much) as may\b/i,
+  /^(?:Null|Absent):/,
+]
+
+/** Texts that keep a word of the list, each with its reason. A text that no longer occurs is a fault. */
+export const plainExceptions: readonly PlainException[] = [
+  {
+    path: 'src/appliance/pool.ts',
+    text: 'asks this host for names',
+    reason: 'part of the stored shape of a warm VM: another text replaces every warm VM at an upgrade',
+  },
+  {
+    path: 'src/attest/provenance/slsa.ts',
+    text: 'the first level wants L2',
+    reason: 'in signed provenance, which is on the wire',
+  },
+  {
+    path: 'src/attest/provenance/slsa.ts',
+    text: 'which the third level wants',
+    reason: 'in signed provenance, which is on the wire',
+  },
+]
+
+export type PlainException = { readonly path: string; readonly text: string; readonly reason: string }
 
 type Comment = { readonly line: number; readonly columns: number; readonly text: string }
 
@@ -34,6 +87,102 @@ export function wordFaults(tree: Tree): string[] {
       })
   }
   return faults
+}
+
+/** Phrases of the guide's list in texts for users, and Markdown that is too wide; stale exceptions. */
+export function plainFaults(tree: Tree, exceptions = plainExceptions): string[] {
+  const faults: string[] = []
+  const unused = new Set(exceptions)
+  for (const [path, text] of tree) {
+    if (path.endsWith('.md')) faults.push(...layoutFaults(path, text))
+    for (const { line, text: sentence } of path.endsWith('.md') ? proseOf(text) : literalsOf(text, path)) {
+      const match = dialect.map(pattern => pattern.exec(sentence)).find(found => found !== null)
+      if (match === undefined) continue
+      const exception = exceptions.find(candidate => candidate.path === path && sentence.includes(candidate.text))
+      if (exception === undefined) faults.push(`${path}:${line}: "${match?.[0]}" in "${sentence.trim()}"`)
+      else unused.delete(exception)
+    }
+  }
+  return [...faults, ...[...unused].map(({ path, text }) => `${path}: no text has the exception "${text}"`)]
+}
+
+type Text = { readonly line: number; readonly text: string }
+
+/** Parts of string literals and templates that hold a space, and in a page the text between tags. */
+function literalsOf(text: string, path: string): Text[] {
+  const code = codeOf(text)
+  const found: Text[] = []
+  const lineAt = (index: number) => text.slice(0, index).split('\n').length
+  for (let at = 0; at < text.length; at += 1) {
+    if (text[at] === code[at]) continue
+    const isComment = /^(?:\/\/|\/\*|#!)/.test(text.slice(at, at + 2)) && !/['"`}]/.test(code[at - 1] ?? '')
+    const isBlock = isComment && text[at + 1] === '*'
+    const end = isComment ? endOf(text, isBlock ? '*/' : '\n', at + 2) : endOfBlank(code, at)
+    const isPattern = !isComment && code[at - 1] === '/'
+    if (!isComment && !isPattern && text.slice(at, end).includes(' ')) {
+      found.push({ line: lineAt(at), text: text.slice(at, end) })
+    }
+    at = end
+  }
+  if (path.endsWith('.tsx')) {
+    for (const match of code.matchAll(/>([^<>{}=;]*\w \w[^<>{}=;]*)</g)) {
+      found.push({ line: lineAt(match.index), text: match[1] ?? '' })
+    }
+  }
+  return found
+}
+
+function endOf(text: string, mark: string, from: number): number {
+  const found = text.indexOf(mark, from)
+  return found < 0 ? text.length : found + mark.length - 1
+}
+
+/** Index of the first character that the scanner did not blank: the end of a literal. */
+function endOfBlank(code: string, from: number): number {
+  let end = from
+  while (end < code.length && /\s/.test(code[end] ?? '')) end += 1
+  return end
+}
+
+/** Lines of Markdown outside of code, each paragraph as one text. */
+function proseOf(text: string): Text[] {
+  return blocksOf(text).map(({ line, lines }) => ({ line, text: lines.join(' ').replaceAll(/`[^`]*`/g, '`…`') }))
+}
+
+function layoutFaults(path: string, text: string): string[] {
+  const lines = text.split('\n').flatMap((line, at) => {
+    const cells = line.startsWith('|') ? line.split('|').map(cell => cell.trim()) : []
+    const widest = Math.max(0, ...cells.map(cell => (/^-+$/.test(cell) ? 0 : cell.length)))
+    return [
+      ...(line.length > markdownColumnsMax ? [`${path}:${at + 1}: a line of ${line.length} columns`] : []),
+      ...(widest > cellColumnsMax ? [`${path}:${at + 1}: a cell of ${widest} columns`] : []),
+    ]
+  })
+  const long = blocksOf(text).filter(block => !block.isTable && block.lines.length > paragraphLinesMax)
+  return [...lines, ...long.map(({ line, lines: { length } }) => `${path}:${line}: a paragraph of ${length} lines`)]
+}
+
+type MarkdownBlock = { readonly line: number; readonly isTable: boolean; readonly lines: string[] }
+
+/** Paragraphs, list items and tables outside of fenced code. */
+function blocksOf(text: string): MarkdownBlock[] {
+  const blocks: MarkdownBlock[] = []
+  let isCode = false
+  let isOpen = false
+  text.split('\n').forEach((line, at) => {
+    const isFence = line.startsWith('```')
+    if (isFence) isCode = !isCode
+    if (isFence || isCode || line.trim() === '' || line.startsWith('#')) {
+      isOpen = false
+      if (line.startsWith('#') && !isCode) blocks.push({ line: at + 1, isTable: false, lines: [line] })
+      return
+    }
+    const open = isOpen && !/^(?:- |\d+\. )/.test(line) ? blocks.at(-1) : undefined
+    if (open === undefined) blocks.push({ line: at + 1, isTable: line.startsWith('|'), lines: [line.trim()] })
+    else open.lines.push(line.trim())
+    isOpen = true
+  })
+  return blocks
 }
 
 /** The lines of comments, without their marks. */
@@ -64,8 +213,10 @@ function paragraphs(lines: readonly Comment[]): { line: number; text: string }[]
 
 if (import.meta.main) {
   const wanted = process.argv.slice(2)
-  const tree = readTree('src/**/*.{ts,tsx}', 'scripts/**/*.ts', 'test/**/*.ts')
-  const faults = wordFaults(new Map([...tree].filter(([path]) => wanted.some(prefix => path.startsWith(prefix)))))
+  const tree = readTree('*.md', 'src/**/*.{ts,tsx,md}', 'scripts/**/*.ts', 'test/**/*.ts')
+  const below = new Map([...tree].filter(([path]) => wanted.some(prefix => path.startsWith(prefix))))
+  const code = new Map([...below].filter(([path]) => !path.endsWith('.md')))
+  const faults = [...wordFaults(code), ...plainFaults(below, [])]
   process.stdout.write(faults.map(fault => `${fault}\n`).join(''))
   process.exit(faults.length === 0 ? 0 : 1)
 }

@@ -1,7 +1,7 @@
 // A small file system of its own, and filling it to the last block. Effects: mounts; for tests in a namespace of their
 // own (netns.ts), which `ip netns exec` gives a mount namespace too.
 
-import { closeSync, mkdirSync, openSync, rmdirSync, writeSync } from 'node:fs'
+import { closeSync, mkdirSync, openSync, rmSync, writeSync } from 'node:fs'
 import { join } from 'node:path'
 import { systemErrorCode } from '../../src/base/fault.ts'
 
@@ -12,7 +12,8 @@ export function smallDisk(path: string, sizeMib: number): Disposable {
   return {
     [Symbol.dispose]: () => {
       run('umount', '--lazy', path)
-      rmdirSync(path)
+      // It may hide what was there before the mount, as the keys of a simulated platform.
+      rmSync(path, { recursive: true, force: true })
     },
   }
 }

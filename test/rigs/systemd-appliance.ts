@@ -144,7 +144,8 @@ async function install({ root, exec }: BootedDebian, image: string): Promise<voi
   const config = [
     'domain = "agents.test"\nplatform = "tcg"\nlog_level = "debug"\n',
     '[listen]\ninstances = "127.0.0.1:8441"\ndns = "127.0.0.1:53"\n',
-    `[vm]\nimage_dir = ${JSON.stringify(image)}\n`,
+    // The container's files lie in memory, where two disks of the default size find no room.
+    `[vm]\nimage_dir = ${JSON.stringify(image)}\nscratch_gib = 2\n`,
     '[instances]\nrequests_per_minute = 1_000_000\n',
     // There is no default route here to take an address from.
     '[network]\npublic_v4 = "192.0.2.10"\n',

@@ -65,7 +65,7 @@ test('goal: a downgrade is refused by schema and by version, with the way back n
   expect(versionRefusal({ ...base, to: { ...older }, order: 0 })).toBe(null)
   expect(versionRefusal({ ...base, isSame: true })?.message).toContain('serves already')
   const back = versionRefusal({ from: newer, to: older, schema: 24, order: -1, isSame: false })
-  expect(back?.message).toContain('knows schema 23, the database has 24')
+  expect(back?.message).toContain('supports schema 23, the database has 24')
   expect(back?.remedy).toContain('strongroom downgrade')
   // The database is newer than both say: what it has decides.
   expect(versionRefusal({ ...base, schema: 25 })?.remedy).toContain('strongroom downgrade')

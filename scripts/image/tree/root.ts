@@ -1,11 +1,11 @@
-// The root file system: the Debian tree, our files, the guest executable, the packaged agent and modules; then one
+// The root file system: the Debian tree, our files, our executable, the packaged agent and modules; then one
 // read-only image. Effects.
 
 import { appendFile, chmod, cp, mkdir, readFile, stat, symlink, writeFile } from 'node:fs/promises'
 import { basename, dirname, join, relative } from 'node:path'
 import { filesBelow } from '../digest.ts'
 import { installBuiltinLists, installModules, type Kernel, type KernelModule } from '../kernel.ts'
-import type { MachineRecipe, Recipe } from '../recipe.ts'
+import { MACHINE_PROGRAMS, type MachineRecipe, type Recipe } from '../recipe.ts'
 import { runTool } from '../tool.ts'
 import { loadingOrder } from './initrd.ts'
 import { uuidOf } from './verity.ts'
@@ -17,7 +17,8 @@ export type RootTreeOptions = {
   readonly base: string
   /** Directories whose files are laid over the tree, one after the other. */
   readonly overlayDirs: readonly string[]
-  readonly guest: string
+  /** Our compiled executable. */
+  readonly executable: string
   readonly kernel: Kernel
   /** Modules for the initrd and for init, in loading order, and all. */
   readonly modules: Readonly<Record<'scratch' | 'boot' | 'all', readonly KernelModule[]>>
@@ -33,9 +34,10 @@ export async function layTree(options: RootTreeOptions): Promise<void> {
     { timeoutMs: 300_000 },
   )
   for (const dir of options.overlayDirs) await layOver(dir, tree)
-  await layExecutable(options.guest, join(tree, 'usr/bin/strongroom-guest'))
+  const { executable, role } = MACHINE_PROGRAMS[recipe.program]
+  await layExecutable(options.executable, join(tree, 'usr/bin', executable))
   await layImageName(recipe, tree)
-  await layText(recipe.program, join(tree, 'usr/lib/strongroom/program'))
+  await layText(`${executable} ${role}`, join(tree, 'usr/lib/strongroom/program'))
   if (recipe.user !== undefined) await addUser(recipe, recipe.user, tree)
   if (recipe.service !== undefined) await addService(recipe, recipe.service, tree)
   await addModules(options)

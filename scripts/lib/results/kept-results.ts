@@ -1,9 +1,19 @@
 // Results of test files that passed on this machine, each kept under a key of all that the file read. A later run
 // with the same key may take the result and not run the file. Effects: files below the cache directory.
 
-import { mkdirSync, readdirSync, readFileSync, renameSync, rmSync, statSync, writeFileSync } from 'node:fs'
+import {
+  existsSync,
+  mkdirSync,
+  readdirSync,
+  readFileSync,
+  realpathSync,
+  renameSync,
+  rmSync,
+  statSync,
+  writeFileSync,
+} from 'node:fs'
 import { availableParallelism, release } from 'node:os'
-import { join } from 'node:path'
+import { dirname, join } from 'node:path'
 import { sha256Text } from '../../image/digest.ts'
 import { readsOf } from './reads.ts'
 import { readTree, type SourceTree, stampOf } from './tree.ts'
@@ -27,7 +37,7 @@ export type TestKind = {
 
 /** Certificates and clocks of tests move on: a result counts for so long. */
 const validMs = 7 * 24 * 3_600_000
-const formatVersion = 1
+const formatVersion = 2
 
 /** The results as one run sees them: it reads the tree at its start. */
 export class KeptResults {
@@ -47,7 +57,8 @@ export class KeptResults {
 
   keyOf(file: string, { needsBuild, surroundings }: TestKind): string {
     const { files } = readsOf(this.#tree, file, needsBuild)
-    const inputs = files.map(path => [path, this.#tree.digest(path)])
+    const { digest, codeDigest } = this.#tree
+    const inputs = [...files].map(([path, reading]) => [path, reading === 'code' ? codeDigest(path) : digest(path)])
     const facts = Object.entries(surroundings).toSorted(([a], [b]) => (a < b ? -1 : 1))
     return sha256Text(JSON.stringify([formatVersion, file, facts, inputs]))
   }
@@ -92,7 +103,35 @@ export function machineSurroundings(): Surroundings {
     processors: String(availableParallelism()),
     // Names and versions of all packages of Debian.
     packages: sha256Text(textOf('/var/lib/dpkg/status') ?? ''),
+    settings: sha256Text(settingsOf(process.env)),
+    user: String(process.getuid?.()),
+    devices: devices.filter(path => existsSync(path)).join(' '),
+    tools: sha256Text(JSON.stringify(tools.map(fileOf))),
   }
+}
+
+/** Devices whose presence changes what a test does. */
+const devices = ['/dev/kvm', '/dev/sev', '/dev/sev-guest', '/dev/tdx_guest', '/sys/fs/cgroup/cgroup.controllers']
+/** Programs that need not come from a package of Debian. */
+const tools = ['cargo', 'rustc', 'go', 'nix', 'node', 'npm', 'pebble', 'ssh', 'chromium', 'qemu-system-x86_64'] as const
+
+/** The program of this name as it is now: its real path, size and time. A missing one has none of these. */
+function fileOf(name: string): readonly (string | number)[] {
+  const found = Bun.which(name)
+  if (found === null) return [name]
+  const path = realpathSync(found)
+  const { size, mtimeMs } = statSync(path)
+  // rustup's proxies start the toolchain that its settings name.
+  const rustup = path.includes('rustup')
+    ? (textOf(join(dirname(dirname(found)), '../.rustup/settings.toml')) ?? '')
+    : ''
+  return [name, path, size, mtimeMs, rustup]
+}
+
+/** Variables that choose cases, seeds and vectors of tests. */
+function settingsOf(env: Readonly<Record<string, string | undefined>>): string {
+  const own = Object.entries(env).filter(([name]) => /^STRONGROOM_(?!TEST_RUN$|CACHE$)/.test(name))
+  return JSON.stringify(own.toSorted())
 }
 
 function textOf(path: string): string | null {

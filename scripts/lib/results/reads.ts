@@ -1,16 +1,19 @@
-// Which files of the repository a test file can read. Pure but for the tree.
+// Which files of the repository a test file can read, and how. Pure but for the tree.
 //
-// A test is self-contained if no module of the tests and scripts that it imports can name a file of this repository at
-// run time: then it reads what it imports, and nothing else. Any other test may read everything but the tests beside
-// it, and counts as if it did.
+// A test reads what it and its modules import or name (names.ts), and what those files name. Code that runs counts
+// without comments and types, since neither can change a result: no test knows the lines of a stack trace but from the
+// run itself. A module counts as bytes where the test reads it as text: where the module that names it also calls
+// something that reads files, or hands the path to one that does. A test of which one module may read anything reads
+// the whole tree but the tests beside it, and counts as if it did.
 
-import { dirname, join } from 'node:path'
+import { PHASES } from '../phases.ts'
+import { namesOf, type Reading } from './names.ts'
 import type { SourceTree } from './tree.ts'
 
 export type Reads = {
-  /** Paths in the tree, sorted. */
-  readonly files: readonly string[]
-  /** The module because of which nearly all files count; null if the test is self-contained. */
+  /** Paths in the tree, sorted, each with how it is read. */
+  readonly files: ReadonlyMap<string, Reading>
+  /** The module because of which nearly all files count; null if the test names all that it reads. */
   readonly because: string | null
 }
 
@@ -18,60 +21,82 @@ export type Reads = {
 const always = ['package.json', 'bun.lock', 'bunfig.toml', 'tsconfig.json']
 const isModule = /\.tsx?$/
 const isTest = /\.test\.tsx?$/
-/** Ways to get at a path in the repository: from the module's own place, from the working directory, or by git. */
-const namesFiles =
-  /\bimport\.meta\.(?!main\b)|\bprocess\.(?:execPath|argv|cwd|env)\b|__dirname|['"`/](?:src|scripts|test|dist|guest-image|examples)\/|\bgit\b/
-/** Ways in which the product itself reads its sources; a worker is started by its module's own path. */
-const bundles = /\bBun\.build\b|\bimport\.meta\.(?:dir|dirname|path|filename)\b|['"]#console-page['"]/
-const imported = /(?:\bfrom|\bimport)\s*\(?\s*(?:'([^'\n]+)'|"([^"\n]+)")/g
-/** A worker's module, or a file that the module embeds or reads. */
-const neighbour = /['"`](\.\.?\/[^'"`\n]+)['"`]/g
+
+/**
+ * Modules that name files which they do not read, each with the files that it reads instead, as code. A path that ends
+ * in `/` is a folder. The modules that they import run, and read no more than this either.
+ */
+export const DECLARED: Readonly<Record<string, readonly string[]>> = {
+  // A caller that wants a list of tests names the root.
+  'scripts/lib/phases.ts': [],
+  // Its callers name the threads.
+  'src/base/work/asked-thread.ts': [],
+  // The bundler drops comments and types, too.
+  'src/console/page/build.ts': ['src/console/web/'],
+  // The executable that is built for users.
+  'test/rigs/built/program.ts': ['src/main.ts', 'scripts/build/', 'scripts/lib/bun.lock.json'],
+  // Runs tests of the gateway against an enclave that it builds, and chooses them by their text.
+  'test/rigs/enclave/suite.ts': ['test/inference/', 'scripts/rigs/enclave/process.ts', 'scripts/build/'],
+}
+/** These modules choose tests by their text, so each test counts as bytes. */
+const choosesTests: ReadonlySet<string> = new Set(['test/rigs/enclave/suite.ts'])
+/** In a run that has built images and executables: what these name is in the images' digests, or in the executables. */
+const isBuilder = /^scripts\//
 
 /** `needsBuild`: the test uses the built executables or images. */
 export function readsOf(tree: SourceTree, file: string, needsBuild: boolean): Reads {
-  const found = new Set<string>(always.filter(tree.isFile))
-  const waiting = [file]
+  const found = new Map<string, Reading>(always.filter(tree.isFile).map(path => [path, 'bytes']))
+  let whole: Reading | null = needsBuild ? 'code' : null
   let because = needsBuild ? file : null
-  for (let path = waiting.pop(); path !== undefined; path = waiting.pop()) {
-    if (found.has(path)) continue
-    found.add(path)
-    if (!isModule.test(path)) continue
-    const module = moduleOf(tree, path)
-    if (module.namesFiles) because ??= path
-    waiting.push(...module.imports)
+  const add = (path: string, reading: Reading) => {
+    if (found.get(path) !== 'bytes') found.set(path, isModule.test(path) ? reading : 'bytes')
   }
-  if (because !== null) for (const path of tree.files) if (isCommon(path)) found.add(path)
-  return { files: [...found].sort(), because }
+  /** Modules of the tests and scripts, with the paths' names that other modules may hand to what reads text. */
+  const callers: string[] = []
+  const paths = new Map<string, string>()
+  const waiting: { readonly path: string; readonly isQuiet: boolean }[] = [{ path: file, isQuiet: false }]
+  /** Quiet: reached only from a declared module, so that what it names does not count. */
+  const seen = new Map<string, boolean>()
+  add(file, 'code')
+  for (let next = waiting.pop(); next !== undefined; next = waiting.pop()) {
+    const { path, isQuiet } = next
+    if (seen.get(path) === false || seen.get(path) === isQuiet) continue
+    seen.set(path, isQuiet)
+    const names = namesOf(tree, path)
+    const declared = DECLARED[path]
+    const isLoud = !isQuiet && declared === undefined
+    for (const [named, reading] of names.files) {
+      if (!isLoud && !names.imports.has(named)) continue
+      add(named, isLoud ? reading : 'code')
+      // With the whole tree as code, what a program reads that the test starts adds nothing.
+      if (!needsBuild || names.imports.has(named)) waiting.push({ path: named, isQuiet: !isLoud })
+    }
+    for (const name of declared ?? []) {
+      for (const inside of name.endsWith('/') ? tree.below(name.slice(0, -1)) : [name]) {
+        if (!tree.isFile(inside) || inside.endsWith(PHASES.image.suffix)) continue
+        add(inside, choosesTests.has(path) && isTest.test(inside) ? 'bytes' : 'code')
+        // A script beside the declared ones is one that they run.
+        waiting.push({ path: inside, isQuiet: inside.startsWith('scripts/build/') })
+      }
+    }
+    if (!isLoud) continue
+    const ofModule = needsBuild && isBuilder.test(path) && names.whole !== null ? 'code' : names.whole
+    if (ofModule !== null && whole !== 'bytes') {
+      if (whole !== ofModule || because === null) because = path
+      whole = ofModule
+    }
+    if (!path.startsWith('src/') && isModule.test(path)) callers.push(path)
+    for (const [name, target] of names.exported) paths.set(name, target)
+  }
+  for (const [name, target] of paths) {
+    const reads = new RegExp(`\\b(?:read\\w*|open\\w*|file|copy\\w*|cp\\w*|sha256\\w*)\\([^;]*\\b${name}\\b`)
+    if (callers.some(path => reads.test(tree.code(path)))) add(target, 'bytes')
+  }
+  if (whole !== null) for (const path of tree.files) if (isCommon(path)) add(path, whole)
+  return { files: new Map([...found].sort(([a], [b]) => (a < b ? -1 : 1))), because }
 }
 
 /** Not other tests, nor texts that only people read: those of the product's rooms are in its help. */
 function isCommon(path: string): boolean {
   return !isTest.test(path) && (!path.endsWith('.md') || /^src\/.+\//.test(path))
-}
-
-type Module = { readonly imports: readonly string[]; readonly namesFiles: boolean }
-
-const modules = new WeakMap<SourceTree, Map<string, Module>>()
-
-function moduleOf(tree: SourceTree, path: string): Module {
-  const known = modules.get(tree) ?? new Map<string, Module>()
-  modules.set(tree, known)
-  const before = known.get(path)
-  if (before !== undefined) return before
-  const text = tree.text(path)
-  const names = path.startsWith('src/') ? bundles : namesFiles
-  const module = { imports: importsOf(tree, path), namesFiles: names.test(text.replace(imported, '')) }
-  known.set(path, module)
-  return module
-}
-
-function importsOf(tree: SourceTree, path: string): readonly string[] {
-  const text = tree.text(path)
-  const named = [...text.matchAll(imported), ...text.matchAll(neighbour)].map(
-    ([, single, double]) => single ?? double ?? '',
-  )
-  return named
-    .filter(name => name.startsWith('.'))
-    .map(name => join(dirname(path), name))
-    .filter(tree.isFile)
 }

@@ -12,8 +12,15 @@ export type SourceTree = {
   /** Paths below the root, sorted. */
   readonly files: readonly string[]
   readonly isFile: (path: string) => boolean
+  /** The files below a folder. */
+  readonly below: (folder: string) => readonly string[]
   readonly text: (path: string) => string
   readonly digest: (path: string) => string
+  /** Returns a module's text without comments, types and blank space. */
+  readonly code: (path: string) => string
+  readonly codeDigest: (path: string) => string
+  /** The file that `#name` means to an import (package.json), or null. */
+  readonly alias: (name: string) => string | null
 }
 
 /** Each file is read once: the tree is that of one moment (see `stampOf`). */
@@ -23,13 +30,55 @@ export function readTree(root: string): SourceTree {
   const texts = new Map<string, string>()
   const digests = new Map<string, string>()
   const text = (path: string) => once(texts, path, () => readFileSync(join(root, path), 'latin1'))
+  const codes = new Map<string, string>()
+  const codeDigests = new Map<string, string>()
+  const code = (path: string) => once(codes, path, () => codeOf(path, readFileSync(join(root, path), 'utf8')))
+  const folders = new Map<string, readonly string[]>()
   return {
     root,
     files,
     isFile: path => known.has(path),
+    below: folder => once(folders, folder, () => files.filter(path => path.startsWith(`${folder}/`))),
     text,
     digest: path => once(digests, path, () => sha256Text(text(path))),
+    code,
+    codeDigest: path => once(codeDigests, path, () => sha256Text(`code ${code(path)}`)),
+    alias: name => (known.has('package.json') ? aliasOf(text('package.json'), name) : null),
   }
+}
+
+/**
+ * Returns a module's code as Bun runs it: no comments, types or blank space, and each string as it was. The text itself
+ * if Bun cannot read it, or if it mentions what Bun would evaluate here.
+ */
+export function codeOf(path: string, text: string): string {
+  if (/\bNODE_ENV\b|@__PURE__|#__PURE__/.test(text)) return text
+  const loader = path.endsWith('x') ? 'tsx' : 'ts'
+  try {
+    return new Bun.Transpiler({ ...keepsAll, loader }).transformSync(text)
+  } catch {
+    return text
+  }
+}
+
+/** Drops nothing that could run, nor an import that has no use. */
+const keepsAll = {
+  target: 'bun',
+  minifyWhitespace: true,
+  deadCodeElimination: false,
+  treeShaking: false,
+  trimUnusedImports: false,
+  inline: false,
+  tsconfig: JSON.stringify({
+    compilerOptions: { verbatimModuleSyntax: true, jsx: 'react-jsx', jsxImportSource: 'preact' },
+  }),
+} as const
+
+function aliasOf(manifest: string, name: string): string | null {
+  const { imports = {} }: { imports?: Record<string, string | Record<string, string>> } = JSON.parse(manifest)
+  const found = imports[name]
+  const target = typeof found === 'object' ? found.default : found
+  return target === undefined ? null : target.replace(/^\.\//, '')
 }
 
 /** Changes with every write to a file of the tree, also with one that leaves its bytes as they were. */

@@ -13,7 +13,12 @@ export type BuilderProcessSettings = {
   readonly cgroupRoot: string
   /** With a report device (tsm-kernel.ts), or without. */
   readonly device: boolean
-  readonly tools: { readonly path: string; readonly binds: { from: string; to: string }[]; readonly files: string }
+  readonly tools: {
+    readonly path: string
+    readonly binds: { from: string; to: string }[]
+    /** Paths of programs that are not below /usr/bin. */
+    readonly files: Readonly<Record<string, string>>
+  }
 }
 
 if (import.meta.main) {
@@ -36,7 +41,7 @@ if (import.meta.main) {
     tools: {
       path: tools.path,
       binds: tools.binds.map(bind => ({ ...bind, writable: false })),
-      fileOf: name => (['cargo', 'rustc'].includes(name) ? `${tools.files}/${name}` : `/usr/bin/${name}`),
+      fileOf: name => tools.files[name] ?? `/usr/bin/${name}`,
     },
     // The machine's own network stays; a program of a build has none of it.
     takeNetworkDown: async () => {},

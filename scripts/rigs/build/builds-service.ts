@@ -54,6 +54,7 @@ export const buildsSettings: BuildsSettings = {
   exchangeBytes,
   eventBytesMax: 1_048_576,
   fetchHosts: ['git.example'],
+  rustMirror: null,
   limits: buildLimits,
   builderId: 'https://builds.example',
 }

@@ -86,7 +86,12 @@ type Guest = {
 type Vm = { view: VmView; readonly guest: Guest }
 
 /** Which call is cut short, and whether its work is done: as when the daemon is killed around it. */
-export type Cut = { readonly op: keyof BuildEngine; readonly when: 'before' | 'after'; readonly nth: number }
+/** `handing`: evidence that was accepted, to the guest. */
+export type Cut = {
+  readonly op: keyof BuildEngine | 'handing'
+  readonly when: 'before' | 'after'
+  readonly nth: number
+}
 
 export type FakeBuildEngine = {
   /** An engine for one daemon: once it is `dead`, nothing that it does has an effect or comes back. */
@@ -104,6 +109,8 @@ export type FakeBuildEngine = {
   readonly jobs: string[]
   /** The next call that is cut; `cut.hit` resolves then. */
   cutAt: (cut: Cut) => Promise<void>
+  /** Connections that end during the next hand-overs of evidence, before or after the guest has it. */
+  losses: ('before' | 'after')[]
   /** Takes the place of a guest's answer. */
   progress: ((vmId: string, from: number) => Promise<BuildProgress>) | null
   readonly exchange: (vmId: string) => string
@@ -143,6 +150,7 @@ export function fakeBuildEngine(directory: string): FakeBuildEngine {
     script: goodScript,
     boots: true,
     progress: null,
+    losses: [],
     ordered: null,
     calls,
     jobs,
@@ -222,10 +230,20 @@ export function fakeBuildEngine(directory: string): FakeBuildEngine {
             const { network, waitsFor, result } = guest
             return { lines: guest.lines.slice(from, from + 64), network, waitsFor, result }
           }),
-        vouch: (vmId, { stage }) =>
+        vouch: (vmId, { stage }, accept) =>
           call('vouch', async () => {
             calls.push(`vouch ${vmId} ${stage}`)
-            return vouch(guestOf(vmId), stage, world.script)
+            const guest = guestOf(vmId)
+            const evidence = await vouch(guest, stage, world.script)
+            if (!(await accept(evidence))) return
+            await call('handing', () => {
+              const loss = world.losses.shift()
+              if (loss === 'before') throw new Fault('channel.closed', `VM ${vmId}: the connection ended`)
+              if (stage === 'dispatch') guest.dispatch = decodeReceipt(evidence.receipt).statement
+              guest.waitsFor = null
+              guest.at += 1
+              if (loss === 'after') throw new Fault('channel.closed', `VM ${vmId}: the connection ended`)
+            })
           }),
         cancel: () => call('cancel', () => {}),
       }
@@ -348,8 +366,5 @@ async function vouch(guest: Guest, stage: AttestedStage, script: readonly Step[]
     platform: 'simulated',
     nowMs: simulatedAsOf.getTime(),
   })
-  if (stage === 'dispatch') guest.dispatch = decodeReceipt(receipt).statement
-  guest.waitsFor = null
-  guest.at += 1
   return { receipt, launch, operatorKey, simulated: true }
 }

@@ -2,7 +2,7 @@
 
 import { mkdir, mkdtemp, rm, symlink, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
-import { join, resolve } from 'node:path'
+import { dirname, join, resolve } from 'node:path'
 
 export const repo = resolve(import.meta.dir, '../../..')
 
@@ -11,7 +11,7 @@ export const agentStarted = 'test agent started'
 
 export type ImageBench = AsyncDisposable & {
   readonly dir: string
-  /** Stands for strongroom-guest, or for strongroom-enclave. */
+  /** Stands for our executable in the image. */
   readonly executable: string
 }
 
@@ -30,7 +30,8 @@ export async function programBench(source: string): Promise<ImageBench> {
 
 async function benchOf(source: string, dir: string): Promise<ImageBench> {
   const executable = join(dir, 'guest')
-  await run(['bun', 'build', '--compile', source, '--outfile', executable], {})
+  // The bundle names its source by the path from the working directory: the same program gives the same bytes.
+  await run(['bun', 'build', '--compile', source, '--outfile', executable], {}, dirname(source))
   return {
     dir,
     executable,
@@ -49,16 +50,22 @@ export type TestBuild = {
   readonly env: Readonly<Record<string, string>>
 }
 
+const sharedRoot = process.env.STRONGROOM_CACHE ?? '/var/cache/strongroom'
+
+/** Cache of images with a test's program, apart from this machine's own: kept for the next run of the test. */
+export const keptTestImages = join(sharedRoot, 'test-images')
+
 /** Runs the build script and gives the image's directory. */
 export async function buildTestImage(build: TestBuild): Promise<string> {
-  const sharedRoot = process.env.STRONGROOM_CACHE ?? '/var/cache/strongroom'
   await mkdir(build.cacheDir, { recursive: true })
   for (const name of build.shared) {
     await mkdir(join(sharedRoot, name), { recursive: true })
-    await symlink(join(sharedRoot, name), join(build.cacheDir, name))
+    await symlink(join(sharedRoot, name), join(build.cacheDir, name)).catch(error => {
+      // A cache that is kept has it.
+      if (error.code !== 'EEXIST') throw error
+    })
   }
-  const argv = ['bun', join(repo, 'scripts', 'build-image.ts'), build.recipe, '--guest', build.executable]
-  argv.push('--enclave', build.executable)
+  const argv = ['bun', join(repo, 'scripts', 'build-image.ts'), build.recipe, '--executable', build.executable]
   // A umask can only be given to a child through a shell.
   const printed = await run(['sh', '-c', `umask ${build.umask}; exec "$@"`, 'sh', ...argv], {
     ...build.env,
@@ -67,14 +74,31 @@ export async function buildTestImage(build: TestBuild): Promise<string> {
   return printed.trimEnd().split('\n').at(-1) ?? ''
 }
 
-/** Directory of an image, from this machine's own cache where it is there. */
-export async function buildCachedImage(recipe: string): Promise<string> {
+/**
+ * Directory of an image, from this machine's own cache where it is there. A process looks once for each: a look takes
+ * seconds of a processor.
+ */
+export function buildCachedImage(recipe: string): Promise<string> {
+  const looked = looks.get(recipe) ?? lookFor(recipe)
+  looks.set(recipe, looked)
+  return looked
+}
+
+const looks = new Map<string, Promise<string>>()
+
+async function lookFor(recipe: string): Promise<string> {
   return (await run(['bun', join(repo, 'scripts', 'build-image.ts'), recipe], {})).trimEnd().split('\n').at(-1) ?? ''
 }
 
 /** Standard output of a command that must succeed. */
-export async function run(argv: string[], env: Record<string, string>): Promise<string> {
-  const child = Bun.spawn(argv, { env: { ...process.env, ...env }, stdin: 'ignore', stdout: 'pipe', stderr: 'pipe' })
+export async function run(argv: string[], env: Record<string, string>, cwd = process.cwd()): Promise<string> {
+  const child = Bun.spawn(argv, {
+    cwd,
+    env: { ...process.env, ...env },
+    stdin: 'ignore',
+    stdout: 'pipe',
+    stderr: 'pipe',
+  })
   const [stdout, stderr, status] = await Promise.all([child.stdout.text(), child.stderr.text(), child.exited])
   if (status !== 0) throw new Error(`${argv.join(' ')}: status ${status}\n${stderr}`)
   return stdout

@@ -4,13 +4,12 @@
 import { readlinkSync, writeFileSync } from 'node:fs'
 import { uids } from '../../../src/builder/phase.ts'
 import { until } from '../until.ts'
+import { placesMax, type VmPlace } from './vm-places.ts'
 
 const firstUid = 800_000
-const usersPerBuilder = 2
-/** Builders of one test process at a time, and test processes whose users differ. */
-const [buildersMax, processesMax] = [4, 50_000]
-
-let count = 0
+const usersPerBuilder = 3
+/** Test processes whose users differ. */
+const processesMax = 50_000
 
 export type OwnUsers = {
   /** User of a build's programs, as this machine counts users. */
@@ -21,9 +20,8 @@ export type OwnUsers = {
 type SpawnOptions = { readonly output: number; readonly env: Record<string, string | undefined> }
 
 /** Users that no other builder of this machine has. */
-export function ownUsers(): OwnUsers {
-  count += 1
-  const place = (process.pid % processesMax) * buildersMax + (count % buildersMax)
+export function ownUsers({ index }: Pick<VmPlace, 'index'>): OwnUsers {
+  const place = (process.pid % processesMax) * placesMax + index
   const outside = firstUid + place * usersPerBuilder
   const rest = uids.fetch + usersPerBuilder
   // Inside, outside, length: all below `firstUid` but these are the machine's own.

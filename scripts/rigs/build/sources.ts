@@ -131,7 +131,7 @@ export function fetchedProject(): SourceFiles {
   return Object.fromEntries(Object.entries(vendoredProject()).filter(([name]) => !/^(?:vendor|\.cargo)/.test(name)))
 }
 
-function lockedBy(files: SourceFiles): string {
+export function lockedBy(files: SourceFiles): string {
   const dir = fs.mkdtempSync('/tmp/strongroom-lock-')
   try {
     writeTree(dir, files)

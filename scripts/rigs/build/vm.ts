@@ -18,6 +18,7 @@ import { simulatedPlatform } from '../launch/simulated-platform.ts'
 import { until } from '../until.ts'
 import type { BuilderProcessSettings } from './builder-process.ts'
 import { ownUsers } from './own-users.ts'
+import { takeVmPlace, type VmPlace } from './vm-places.ts'
 
 export const buildMeasurement = '5a'.repeat(48)
 export const buildOperatorKey = '6b'.repeat(48)
@@ -85,7 +86,28 @@ export type BuildEnd = {
   readonly elapsedMs: number
 }
 
-export async function startBuildVm({ device = false }: { device?: boolean } = {}): Promise<BuildVm> {
+/** Waits for a place (vm-places.ts), so a test holds one VM at a time. */
+export async function startBuildVm({
+  device = false,
+  nodeTools = null,
+}: {
+  device?: boolean
+  /** Directory of npm and pnpm (node-tools.ts). */
+  nodeTools?: string | null
+} = {}): Promise<BuildVm> {
+  const place = await takeVmPlace()
+  try {
+    return await startVm({ device, nodeTools }, place)
+  } catch (error) {
+    place[Symbol.dispose]()
+    throw error
+  }
+}
+
+async function startVm(
+  { device, nodeTools }: { device: boolean; nodeTools: string | null },
+  place: VmPlace,
+): Promise<BuildVm> {
   const root = fs.mkdtempSync('/tmp/strongroom-build-vm-')
   fs.chmodSync(root, 0o755)
   const [scratch, rust, exchange] = [join(root, 'scratch'), join(root, 'rust'), join(root, 'exchange')]
@@ -114,16 +136,20 @@ export async function startBuildVm({ device = false }: { device?: boolean } = {}
     device,
     cgroupRoot,
     tools: {
-      path: '/opt/rust/bin:/usr/bin',
+      path: `/opt/rust/bin:${nodeTools === null ? '' : '/opt/node/bin:'}/usr/bin`,
       binds: [
         { from: '/usr', to: '/usr' },
         { from: rust, to: '/opt/rust' },
+        ...(nodeTools === null ? [] : [{ from: nodeTools, to: '/opt/node' }]),
       ],
-      files: `${rust}/bin`,
+      files: {
+        ...{ cargo: `${rust}/bin/cargo`, rustc: `${rust}/bin/rustc` },
+        ...(nodeTools === null ? {} : { npm: `${nodeTools}/bin/npm`, pnpm: `${nodeTools}/bin/pnpm` }),
+      },
     },
   }
   const log = fs.openSync(join(root, 'output'), 'w')
-  const users = ownUsers()
+  const users = ownUsers(place)
   const start = async () => {
     const program = [process.execPath, join(import.meta.dir, 'builder-process.ts'), JSON.stringify(settings)]
     // Must not reach a build's program.
@@ -138,13 +164,15 @@ export async function startBuildVm({ device = false }: { device?: boolean } = {}
     running.host[Symbol.dispose]()
   }
   let running = await start()
+  /** Asks the builder that runs now, so a build goes on over a restart. */
+  const request: BuildVm['request'] = op => running.client.request(op)
   return {
     root,
     scratch,
     exchange,
     buildUid: users.buildUid,
-    request: op => running.client.request(op),
-    build: (order, follow = {}) => runBuild(running.client, exchange, order, follow),
+    request,
+    build: (order, follow = {}) => runBuild({ request }, exchange, order, follow),
     restart: async () => {
       await stop()
       running = await start()
@@ -156,6 +184,7 @@ export async function startBuildVm({ device = false }: { device?: boolean } = {}
       fs.closeSync(log)
       for (const dir of [rust, scratch]) Bun.spawnSync(['umount', '--lazy', dir], { stderr: 'ignore' })
       fs.rmSync(root, { recursive: true, force: true })
+      place[Symbol.dispose]()
     },
   }
 }
@@ -195,6 +224,8 @@ export function orderOf(changes: Partial<BuildOrder>): BuildOrder {
     projectDir: null,
     toolchain: null,
     reproduce: false,
+    options: null,
+    waivers: [],
     // As a client that names what its service has of its own; a test of a hostile host says otherwise.
     accepts: {
       caSha256: changes.fetch?.ca == null ? null : createHash('sha256').update(changes.fetch.ca).digest('hex'),
@@ -209,7 +240,7 @@ export function orderOf(changes: Partial<BuildOrder>): BuildOrder {
 }
 
 async function runBuild(
-  client: Client,
+  client: Pick<BuildVm, 'request'>,
   exchange: string,
   { archive, ...changes }: Partial<BuildOrder> & { archive?: Uint8Array },
   { onProgress }: Follow,
@@ -223,7 +254,7 @@ async function runBuild(
   const evidence: { dispatch?: BuildEvidence; completion?: BuildEvidence } = {}
   const networks: string[] = []
   const ends: NonNullable<BuildProgress['result']>[] = []
-  await until('the build ends', 400_000, async () => {
+  await until('the build ends', 1_500_000, async () => {
     const response = await client.request({ op: 'progress', from: lines.length })
     const progress = response.progress as BuildProgress
     lines.push(...progress.lines)
@@ -258,7 +289,7 @@ function firstBytesOf(path: string, sizeBytes: number): Uint8Array {
 }
 
 /** As src/vm/evidence/build.driver.ts does, on a simulated platform. */
-async function vouch(client: Client, { nonce }: BuildOrder): Promise<BuildEvidence> {
+async function vouch(client: Pick<BuildVm, 'request'>, { nonce }: BuildOrder): Promise<BuildEvidence> {
   const simulated = { measurement: buildMeasurement, operatorKey: buildOperatorKey }
   let response = await client.request({ op: 'vouch', simulated })
   // A guest with a device of its own wants no simulation.

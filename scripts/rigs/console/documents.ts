@@ -328,6 +328,7 @@ export function build(number: number, more: Partial<AdminBuild> = {}): AdminBuil
     },
     project_dir: null,
     toolchain: 'cargo',
+    options: '',
     reproduce: true,
     network: 'closed',
     measurement: 'ab'.repeat(48),

@@ -40,6 +40,7 @@ import { dismissVm, insertVm, moveVm, vmById } from '../../../src/store/ledger/v
 import { VmGateways } from '../../../src/vm/evidence/gateway.driver.ts'
 import { ledgerHex } from '../../../src/vm/evidence/report.driver.ts'
 import { hostDataOf } from '../../../src/vm/launch/expected.plan.ts'
+import { keepSimulatedPlatform } from '../launch/simulated-keys.ts'
 import { until } from '../until.ts'
 import { EnclaveMachine, type MachineOptions } from './machine.ts'
 import { gatewayVmSize, launchDocument, launchMeasurement, workloadOf } from './workload.ts'
@@ -416,12 +417,12 @@ type BenchHost = Omit<SimulatedHost, 'rootFile'> & { readonly rootPem: string }
 
 let sharedHostOnce: Promise<BenchHost> | null = null
 
-/** Its keys take a second to make. */
 function sharedHost(): Promise<BenchHost> {
   sharedHostOnce ??= (async () => {
     const stateDir = fs.mkdtempSync(join(tmpdir(), 'srt-simulated-'))
     try {
-      const deps = { stateDir, nowMs: systemClock.nowMs, random: systemRandom, modulusBits: 2048 } as const
+      await keepSimulatedPlatform(stateDir)
+      const deps = { stateDir, nowMs: systemClock.nowMs, random: systemRandom }
       const { rootFile, ...host } = await openSimulatedHost(deps)
       return { ...host, rootPem: fs.readFileSync(rootFile, 'utf8') }
     } finally {

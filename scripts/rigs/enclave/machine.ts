@@ -8,6 +8,8 @@ import { systemRandom } from '../../../src/base/ids.ts'
 import { guestPaths } from '../../../src/guest/paths.ts'
 import { type Channel, connectChannel } from '../../../src/host/qemu/agent-channel.ts'
 import { gatewayChannelLimits } from '../../../src/vm/evidence/gateway.driver.ts'
+import { phaseOf } from '../../lib/phases.ts'
+import { builtEnclaveProcess } from '../built/enclave-process.ts'
 import { type BridgeTap, bridgeSocket } from '../guest/agent-bridge.ts'
 import type { PortPaths } from '../guest/agent-port.ts'
 import { succeed } from '../guest/root.ts'
@@ -21,9 +23,15 @@ export type MachineOptions = {
   readonly gpus?: ProcessGpus
 }
 
-/** From sources, or what enclave-suite.ts has compiled: that starts in a tenth of the time. */
+/**
+ * The command line of the enclave: the executable in phases that have the time to compile it, otherwise the sources.
+ * The suite names the executable, because it runs unit tests too. The build runs at import and takes no test's time.
+ */
 const { STRONGROOM_TEST_ENCLAVE: compiled } = process.env
-const program = compiled === undefined ? [process.execPath, join(import.meta.dir, 'process.ts')] : [compiled]
+const isCompiled = compiled !== undefined || ['slow', 'alone'].includes(phaseOf(Bun.main))
+const program: readonly string[] = isCompiled
+  ? [compiled ?? (await builtEnclaveProcess())]
+  : [process.execPath, join(import.meta.dir, 'process.ts')]
 
 /** Started by its making; it knows of no workload yet. */
 export class EnclaveMachine {

@@ -53,7 +53,7 @@ export function openHostBooks({ directory, hostId, postgres, timeline, clock, lo
   const caller = (keyPrefix: string) => callerFrom(directory, keyPrefix)
   return {
     ...{ metering, budgets, shares, allowances, caller },
-    reserve: (keyPrefix, tokens) => budgets.reserve(caller(keyPrefix), model, worst(tokens)),
+    reserve: (keyPrefix, tokens) => budgets.reserve(caller(keyPrefix), model, { worst: worst(tokens), endUser: null }),
     book: (keyPrefix, tokens, given) => {
       count += 1
       const id = given ?? `${hostId}-${clock.nowMs()}-${process.pid}-${count}`

@@ -1,5 +1,4 @@
-// A gateway's attestation for tests: real store, simulated platform with small keys made once per process, HTTP on a
-// free port.
+// A gateway's attestation for tests: real store, simulated platform with the keys of all tests, HTTP on a free port.
 
 import { mkdirSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
@@ -24,10 +23,12 @@ import { createNonceLedger } from '../../../src/inference/attestation/nonces.ts'
 import { makeReceiptKeys, type ReceiptKeys } from '../../../src/inference/attestation/receipt-keys.ts'
 import { allowlistOf } from '../../../src/inference/attestation/workloads.ts'
 import { openStore, type Store } from '../../../src/store/db.ts'
+import { nonceStore } from '../../../src/store/ledger/nonce.query.ts'
 import { readAllowlist } from '../../../src/verifier/allowlist.ts'
 import type { GatewayQuestion } from '../../../src/verifier/gateway.ts'
 import { allPins } from '../../../src/verifier/pins.ts'
 import { readSimulatedRoot } from '../../../src/verifier/simulated-root.ts'
+import { keepSimulatedPlatform } from '../launch/simulated-keys.ts'
 
 export const imageDigest = new Uint8Array(32).fill(5)
 
@@ -65,8 +66,14 @@ let host: Promise<SimulatedHost> | null = null
 let keys: ReceiptKeys | null = null
 
 export function simulatedHost(): Promise<SimulatedHost> {
-  host ??= openSimulatedHost({ stateDir: rigDir(), nowMs: systemClock.nowMs, random: systemRandom, modulusBits: 2048 })
+  host ??= openHost()
   return host
+}
+
+async function openHost(): Promise<SimulatedHost> {
+  const stateDir = rigDir()
+  await keepSimulatedPlatform(stateDir)
+  return openSimulatedHost({ stateDir, nowMs: systemClock.nowMs, random: systemRandom })
 }
 
 export function receiptKeys(): ReceiptKeys {
@@ -125,7 +132,7 @@ export async function openRig(options: RigOptions = {}): Promise<Rig> {
   const store = openStore(options.database ?? ':memory:')
   const respond = createAttestationEndpoint({
     nonces: createNonceLedger({
-      store: store.ledger,
+      store: nonceStore(store.ledger),
       clock,
       mayDelete: null,
       retentionMs,

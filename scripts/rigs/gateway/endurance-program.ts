@@ -10,7 +10,8 @@ import { systemRandom } from '../../../src/base/ids.ts'
 import { createLogger } from '../../../src/base/log.ts'
 import { parseConfig } from '../../../src/config/parse.ts'
 import { drawReceiptKeys } from '../../../src/inference/attestation/receipt-keys.ts'
-import { createGatewayAuthenticate, keyDefaults, mintGatewayKey } from '../../../src/inference/keys/authenticate.ts'
+import { keyDefaults, mintGatewayKey } from '../../../src/inference/keys/authenticate.ts'
+import { createGatewayAuthenticate } from '../../../src/inference/keys/stored-keys.ts'
 import { Metering } from '../../../src/inference/metering/ledger.ts'
 import { createCost } from '../../../src/inference/metering/price.ts'
 import { createInferenceService } from '../../../src/inference/service.ts'
@@ -18,6 +19,7 @@ import { loadUpstream } from '../../../src/inference/upstream/target.ts'
 import { openStore } from '../../../src/store/db.ts'
 import { insertGatewayKey } from '../../../src/store/directory/gateway-key.query.ts'
 import { insertOrganization, setOrganizationBudget } from '../../../src/store/directory/organization.query.ts'
+import { nonceStore } from '../../../src/store/ledger/nonce.query.ts'
 import { type EnduranceKey, enduranceConfig, type Order, type Ready, type State } from './endurance.ts'
 import { samplesOf } from './test-gateway.ts'
 
@@ -41,7 +43,7 @@ const service = createInferenceService({
   metering: { record: record => metering.record(record), counts: () => metering.counts() },
   spent: metering,
   cost: () => metering.cost,
-  nonces: store.ledger,
+  nonces: nonceStore(store.ledger),
   mayDelete: null,
   workloads: {
     describe: () => {

@@ -128,6 +128,7 @@ export async function startGateway(upstreams: readonly UpstreamTarget[], options
       ...rules,
       budgetNanoUsd: budgets.key.nanoUsd,
       budgetTokens: budgets.key.tokens,
+      shortBudgets: budgets.endUser === undefined ? null : { endUser: budgets.endUser },
       prefix,
       secretSha256: new Uint8Array(Bun.CryptoHasher.hash('sha256', SECRET)),
     },

@@ -94,7 +94,7 @@ export function writeImageProvenance(directory: string, { name, inputsSha256, ro
     inputsSha256,
     sourceDateEpoch: 1,
     tools: { bun: '1' },
-    agent: null,
+    npmPackages: [],
     executable: { name: 'strongroom-guest', sha256: 'ab'.repeat(32), madeOf: null },
     packagesLockSha256: 'ee'.repeat(32),
     packages: [samplePackage],

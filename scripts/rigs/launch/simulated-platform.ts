@@ -1,4 +1,5 @@
-// A simulated platform for tests: keys of 2048 bits, made once per process, and an authority for each product.
+// A simulated platform for tests, with an authority for each product. All of them have the same keys, of 2048 bits, out
+// of a file (simulated-keys.ts).
 
 import { PRODUCTS, type Product } from '../../../src/attest/amd/product.ts'
 import type { Tcb } from '../../../src/attest/amd/tcb.ts'
@@ -9,12 +10,9 @@ import {
   issueSimulatedVlek,
   type SimulatedAuthority,
 } from '../../../src/attest/simulator/certificates.ts'
-import {
-  SIMULATED_AUTHORITY_ALGORITHM,
-  SIMULATED_VEK_ALGORITHM,
-  type SimulatedKeys,
-} from '../../../src/attest/simulator/keys.ts'
+import { SIMULATED_VEK_ALGORITHM } from '../../../src/attest/simulator/keys.ts'
 import { type SimulatedReport, simulateReport } from '../../../src/attest/simulator/report.ts'
+import { simulatedKeys } from './simulated-keys.ts'
 
 export const authorityValidity = {
   notBefore: new Date('2026-01-01T00:00:00Z'),
@@ -48,13 +46,7 @@ export type SimulatedPlatform = {
   readonly report: (wanted?: Partial<SimulatedReport>) => Promise<Uint8Array>
 }
 
-let keys: Promise<SimulatedKeys> | null = null
 const platforms = new Map<Product, Promise<SimulatedPlatform>>()
-
-export function simulatedKeys(): Promise<SimulatedKeys> {
-  keys ??= makeKeys()
-  return keys
-}
 
 export function simulatedPlatform(product: Product): Promise<SimulatedPlatform> {
   const made = platforms.get(product) ?? makePlatform(product)
@@ -68,14 +60,6 @@ export async function simulatedPlatforms(): Promise<SimulatedPlatform[]> {
 
 export async function makeVekKey(): Promise<CryptoKeyPair> {
   return await crypto.subtle.generateKey(SIMULATED_VEK_ALGORITHM, true, ['sign', 'verify'])
-}
-
-async function makeKeys(): Promise<SimulatedKeys> {
-  const authorityKey = () =>
-    crypto.subtle.generateKey({ ...SIMULATED_AUTHORITY_ALGORITHM, modulusLength: 2048 }, true, ['sign', 'verify'])
-  const [ark, ask, asvk] = await Promise.all([authorityKey(), authorityKey(), authorityKey()])
-  const [vcek, vlek] = await Promise.all([makeVekKey(), makeVekKey()])
-  return { ark, ask, asvk, vcek, vlek }
 }
 
 async function makePlatform(product: Product): Promise<SimulatedPlatform> {

@@ -96,9 +96,9 @@ export function compareLedger(rows: readonly Row[], requests: readonly MixedRequ
 
 /** By its own fault, or by a limit or budget of its key. */
 function isRefused({ mixed: { fault, keyAt }, seen: { status } }: MixedRequest): boolean {
-  if (fault !== null)
-    return status === FAULT_STATUS[fault] || (fault !== 'no key' && status === 429 && isBounded(keyAt))
-  return status === 429 && isBounded(keyAt)
+  const isOverLimit = (status === 429 || status === 402) && isBounded(keyAt)
+  if (fault !== null) return status === FAULT_STATUS[fault] || (fault !== 'no key' && isOverLimit)
+  return isOverLimit
 }
 
 function isBounded(keyAt: number): boolean {

@@ -27,7 +27,7 @@ export async function newFleet(server: PostgresServer): Promise<string> {
   databaseCount += 1
   const database = `fleet_${databaseCount}`
   await server.run([
-    `CREATE DATABASE ${database} TEMPLATE ${template}`,
+    `CREATE DATABASE ${database} TEMPLATE ${template} STRATEGY FILE_COPY`,
     `\\connect ${database}`,
     'UPDATE strongroom.fleet SET id = gen_random_uuid()',
   ])

@@ -1,6 +1,7 @@
 // A later executable than this repository's: another version, one more migration of SQLite and of a fleet's directory,
 // and faults that a test asks for.
-// Effects: builds it in a directory of this process below `dist/later`, which the process removes at its end.
+// Effects: builds it below `dist/later`, where the next test of the same sources finds it; writes the changed sources
+// into a directory of this process, which it removes at its end.
 //
 // The faults are read from a file, so that one executable shows them all: `crash` and `hang` at the start of the
 // daemon, `migration`, and `canary` for the doctor once the daemon is on trial.
@@ -28,10 +29,10 @@ export const laterFleetSchema = newestOf() + 1
 
 /** Its path. `releases`: by how many it is later; each has a step more of a fleet's directory. */
 export async function laterExecutable({ releases = 1 } = {}): Promise<string> {
-  // Tests run beside each other.
-  const outDir = join(repo, `dist/later/${process.pid}-${releases}`)
-  process.on('exit', () => rmSync(outDir, { recursive: true, force: true }))
-  const tree = join(outDir, 'tree')
+  // Tests run beside each other. Both may build: each renames the same bytes to one place.
+  const outDir = join(repo, `dist/later/${releases}`)
+  const tree = join(repo, `dist/later/tree-${process.pid}-${releases}`)
+  process.on('exit', () => rmSync(tree, { recursive: true, force: true }))
   rmSync(tree, { recursive: true, force: true })
   mkdirSync(tree, { recursive: true })
   for (const name of ['src', 'package.json', 'bun.lock', 'tsconfig.json', 'scripts/lib/bun.lock.json'])

@@ -14,7 +14,7 @@ const read = { kind: 'read', path, sizeBytes: 1, problem: null, unchecked: [], s
 const TABLE: [string, DatabaseFacts, string, string][] = [
   ['whole', read, 'PASS', 'whole, schema 22, 1 MiB'],
   ['older, which the next start upgrades', { ...read, schema: 21 }, 'PASS', 'schema 21'],
-  ['newer', { ...read, schema: 23 }, 'FAIL', 'schema 23, this executable knows up to 22'],
+  ['newer', { ...read, schema: 23 }, 'FAIL', 'schema 23, this executable supports up to 22'],
   ['damaged', { ...read, problem: 'table keys: btree' }, 'FAIL', 'table keys: btree'],
   ['too large for the time', { ...read, unchecked: ['usage'] }, 'WARN', 'no time for usage'],
   ['not there yet', { kind: 'none', path, leftovers: [] }, 'SKIP', 'made by the first start'],

@@ -37,6 +37,16 @@ test('goal: what cannot be known is skipped with its reason', () => {
 
 test('goal: names that only this host knows are no failure', () => {
   expect(privateName('agents.internal')).toContain('.internal')
+  const zones = [
+    ...['internal', 'test', 'example', 'invalid', 'localhost', 'local', 'onion', 'home.arpa', 'lan', 'intranet'],
+    ...['corp', 'home'],
+  ]
+  for (const zone of zones) {
+    const words = `names below .${zone} cannot be delegated: clients must query this host directly`
+    expect([zone, privateName(`a.b.${zone}`)]).toEqual([zone, words])
+    expect([zone, privateName(`a.my${zone}`)]).toEqual([zone, null])
+  }
+  expect([privateName('home.arpa'), privateName('arpa.com')]).toEqual([expect.stringContaining('.home.arpa'), null])
   expect(privateName('agents')).toContain('root')
   expect(privateName('agents.acme.com')).toBeNull()
   expect(privateName('internal.acme.com')).toBeNull()

@@ -23,7 +23,7 @@ function checksOf(gpu: Partial<TreeGpu>, { platform = 'snp', version = '10.1.2' 
 test('goal: a GPU that is ready passes, and the check does not claim its confidential mode', () => {
   expect(checksOf({})).toEqual([
     'PASS gpu launch: this QEMU gives devices to VMs of SEV-SNP',
-    `PASS gpu ${address}: alone in its IOMMU group, bound to vfio-pci, D0; the guest asks it for its confidential mode`,
+    `PASS gpu ${address}: alone in its IOMMU group, bound to vfio-pci, D0; the guest checks its confidential mode`,
   ])
   expect(gpuChecks([], 'snp', qemu('9.1'))).toEqual([])
 })

@@ -155,6 +155,7 @@ const snpAlone = {
   firmware: 'SKIP',
   collateral: 'SKIP',
 }
+const emulated = { kvm: 'SKIP', ...snpAlone }
 
 function not(facts: HostFacts): Record<string, string> {
   const odd = judge(facts).filter(check => check.result !== 'PASS')
@@ -190,7 +191,7 @@ function withVm(change: Partial<Config['vm']>): Config {
 
 const igvm = withVm({ snp_boot: 'igvm', igvm: '/i.igvm' })
 
-const ends = (name: 'server' | 'authority', days: number) => {
+const ends = (name: 'server' | 'authority' | 'guest' | 'guest_authority', days: number) => {
   const expires_at = new Date(nowMs + days * dayMs).toISOString()
   return {
     ...SNP,
@@ -207,7 +208,7 @@ const noProof = { at: '2026-11-19T00:00:00.000Z', type: 'urn:ietf:params:acme:er
 
 const TABLE: [string, HostFacts, Record<string, string>][] = [
   ['a complete SNP host', SNP, {}],
-  ['a development host', TCG, { kvm: 'SKIP', ...snpAlone }],
+  ['a development host', TCG, emulated],
   ['an image without a digest for the shape', { ...SNP, measurement: no('none') }, { measurement: 'FAIL' }],
   ['no image', { ...SNP, image: no('none'), measurement: null }, { image: 'FAIL', measurement: 'SKIP' }],
   ['no first start yet', { ...SNP, collateral: null }, { collateral: 'SKIP' }],
@@ -217,6 +218,11 @@ const TABLE: [string, HostFacts, Record<string, string>][] = [
   ['a certificate for two weeks', ends('server', 14), {}],
   ['a certificate that ends soon', ends('server', 13.9), { certificates: 'WARN' }],
   ['an authority that ends within half a year', ends('authority', 179), { certificates: 'WARN' }],
+  ['an authority that ends in half a year', ends('authority', 180), {}],
+  ['the authority of guests, the same', ends('guest_authority', 179.9), { certificates: 'WARN' }],
+  ['the authority of guests, later', ends('guest_authority', 180), {}],
+  ['a certificate for guests that ends soon', ends('guest', 13.9), { certificates: 'WARN' }],
+  ['a certificate for guests that ends later', ends('guest', 14), {}],
   ['a certificate that has ended', ends('server', 0), { certificates: 'FAIL' }],
   ['a first order by ACME under way', acme({ expires_at: null, next_at: null }), { 'acme i.example': 'WARN' }],
   ['one that is there', acme({}), {}],
@@ -230,7 +236,9 @@ const TABLE: [string, HostFacts, Record<string, string>][] = [
   ['SNP without the CPU facts', { ...SNP, snp: no('open cpuid') }, { 'sev-snp': 'FAIL' }],
   ['a QEMU too old for SNP', { ...SNP, qemu: ok('QEMU emulator version 9.0.9') }, { qemu: 'FAIL' }],
   ['the oldest QEMU for SNP', { ...SNP, qemu: ok('QEMU emulator version 9.1.0') }, {}],
-  ['no swtpm', { ...TCG, swtpm: no('no such program') }, { kvm: 'SKIP', ...snpAlone, tpm: 'WARN' }],
+  ['a QEMU too old to emulate', { ...TCG, qemu: ok('QEMU emulator version 7.1.9') }, { ...emulated, qemu: 'FAIL' }],
+  ['the oldest QEMU that emulates', { ...TCG, qemu: ok('QEMU emulator version 7.2.0') }, emulated],
+  ['no swtpm', { ...TCG, swtpm: no('no such program') }, { ...emulated, tpm: 'WARN' }],
   ['no swtpm on snp', { ...SNP, swtpm: no('no such program') }, {}],
   ['a QEMU without SNP', { ...SNP, qemuObjects: ok('sev-guest') }, { qemu: 'FAIL' }],
   ['a QEMU that does not list objects', { ...SNP, qemuObjects: no('exit code 1') }, { qemu: 'FAIL' }],
@@ -363,6 +371,8 @@ test('goal: a pinned platform must be there; pinning a lesser one is a choice', 
     'PASS',
     'PASS',
   ])
+  const kvm: HostFacts = { ...TCG, detected: { platform: 'kvm', reasons: ['/dev/kvm: present'] } }
+  expect((['snp', 'kvm', 'tcg'] as const).map(name => pinned(name, kvm))).toEqual(['FAIL', 'PASS', 'PASS'])
 })
 
 test('goal: a device that VMs cannot open fails the check and names the command that helps, by the group and mode it has', () => {
@@ -430,7 +440,7 @@ test('goal: a failed order by ACME comes with the words of the server, and with 
     ['urn:ietf:params:acme:error:dns', 'NXDOMAIN', 'must be delegated'],
     ['urn:ietf:params:acme:error:rateLimited', 'too many', 'wait'],
     ['urn:ietf:params:acme:error:externalAccountRequired', 'no EAB', 'tls.acme.eab_kid'],
-    [null, 'tls.acme.http_listen = "0.0.0.0:80": EADDRINUSE', 'says who has it'],
+    [null, 'tls.acme.http_listen = "0.0.0.0:80": EADDRINUSE', 'shows which program has it'],
     [null, 'Unable to connect', 'tls.acme.ca_file'],
   ]
   for (const [type, detail, remedy] of WAYS) {

@@ -99,7 +99,20 @@ test('goal: control groups of version 1, or without a controller, bind nothing; 
     result: 'WARN',
     detail: expect.stringContaining('version 1'),
   })
-  expect(of({ controllers: ['cpu', 'pids'] }, 'control groups')?.detail).toContain('without memory')
+  const all = ['cpu', 'memory', 'pids']
+  for (const missing of all) {
+    const controllers = all.filter(kind => kind !== missing)
+    const found = of({ controllers }, 'control groups')
+    expect([missing, found?.result, found?.detail]).toEqual([
+      missing,
+      'WARN',
+      expect.stringContaining(`version 2 without ${missing}: `),
+    ])
+  }
+  expect(of({ controllers: ['io', ...all] }, 'control groups')).toMatchObject({
+    result: 'PASS',
+    detail: 'version 2, with cpu, memory, pids',
+  })
   expect(machineChecks({ ...good, controllers: null }, config, { systemd: false }).at(-1)?.result).toBe('SKIP')
 })
 

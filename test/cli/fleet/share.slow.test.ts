@@ -206,7 +206,7 @@ describe.skipIf(skipUnless(hasPostgres, 'needs PostgreSQL (scripts/setup install
     expect([untrusted.code, untrusted.isThere]).toEqual([1, false])
     const anybody = await sealed(path, '--measurement', launchMeasurement, ...trusting())
     expect([anybody.failed, anybody.isThere]).toEqual([['pin-allowlist'], false])
-    expect(JSON.stringify(anybody.document)).toContain('nothing says whose machine it is')
+    expect(JSON.stringify(anybody.document)).toContain('no pin identifies the machine')
     const chip = await sealed(path, '--policy', files.policy, '--chip-id', 'ef'.repeat(64), ...trusting())
     expect([chip.code, chip.isThere]).toEqual([6, false])
   })

@@ -55,6 +55,27 @@ test('goal: a command that is no topic shows its usage; another name is refused,
   expect((await run('help', 'zzz')).err).toContain('`strongroom help` lists the topics')
 })
 
+test('goal: a command of a command, a failure code, a field and a row of 3am are found by their names', async () => {
+  expect((await run('help', 'key', 'add')).out).toStartWith('Usage: strongroom key add ')
+  const failure = (await run('help', 'ssh_unreachable')).out
+  expect(failure).toContain('instances')
+  expect(failure).toContain('no SSH handshake with the reported key')
+  // The section of 3am, and not the one after it.
+  expect(failure).toContain('Usually a firewall on')
+  expect(failure).not.toContain('Any other code')
+  expect(failure).not.toContain('agent_unreachable')
+  expect((await run('help', 'vm.paused')).out).toContain('Free some space')
+  const field = (await run('help', 'network.tap_prefix')).out
+  expect(field).toStartWith('Configuration field network.tap_prefix:\n')
+  expect(field).toContain('tap_prefix = "')
+  expect((await run('help', 'inference.upstreams.url')).out).toContain('Base URL of an OpenAI-compatible server.')
+  expect((await run('help', 'inference.upstreams')).out).toContain('# [[inference.upstreams]]')
+  expect((await run('help', 'x-should-retry')).out).toBe('These topics mention x-should-retry: inference\n')
+  expect((await run('help', 'key', 'nothing')).exitCode).toBe(2)
+  // A part of a name is not the name.
+  expect((await run('help', 'unreachable')).exitCode).toBe(2)
+})
+
 test('goal: headings, lists, code and tables are read as what they are', () => {
   const blocks = readMarkdown(
     '# a: b\n\none\ntwo\n\n- x\n  y\n- z\n\n```sh\nc 1\n\nc 2\n```\n\n| k | v |\n| - | - |\n| `a` | 1 |\n',
@@ -62,13 +83,21 @@ test('goal: headings, lists, code and tables are read as what they are', () => {
   expect(blocks).toEqual([
     { kind: 'heading', level: 1, text: 'a: b' },
     { kind: 'paragraph', text: 'one two' },
-    { kind: 'list', items: ['x y', 'z'] },
+    { kind: 'list', isNumbered: false, items: ['x y', 'z'] },
     { kind: 'code', lines: ['c 1', '', 'c 2'] },
     { kind: 'table', head: ['k', 'v'], rows: [['`a`', '1']] },
   ])
   expect(terminalText(blocks, style)).toBe(
     'a: b\n\none two\n\n- x y\n- z\n\n    c 1\n\n    c 2\n\nk | v\n  `a`\n    1\n',
   )
+})
+
+test('goal: steps keep their numbers, in a terminal and in a man page', () => {
+  const blocks = readMarkdown('1. one\n   more\n2. two\n')
+  expect(blocks).toEqual([{ kind: 'list', isNumbered: true, items: ['one more', 'two'] }])
+  expect(terminalText(blocks, { ...style, columns: 8 })).toBe('1. one\n   more\n2. two\n')
+  const page = manText(blocks, { title: 'x', section: 7, summary: 'y', version: '1' })
+  expect(page).toEndWith('.IP 1. 4\none more\n.IP 2. 4\ntwo\n')
 })
 
 test('goal: cells of wide tables name their columns, and empty ones are left out', () => {

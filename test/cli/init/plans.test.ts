@@ -7,8 +7,15 @@ import { defaultConfig } from '../../../src/config/load.ts'
 
 const [domain, publicV4, poolV4, inference, , organization] = QUESTIONS
 
-test('goal: there are six questions at most, and the default of each is an answer to it', () => {
-  expect(QUESTIONS.length).toBeLessThanOrEqual(6)
+test('goal: there are these six questions, and the default of each is an answer to it', () => {
+  expect(QUESTIONS.map(({ field, text }) => [field?.join('.') ?? null, text])).toEqual([
+    ['domain', 'Domain of the instances, which you delegate to this host'],
+    ['network.public_v4', 'IPv4 address at which clients reach this host ("" for that of its default route)'],
+    ['network.pool_v4', 'IPv4 network for instances, which you route to this host'],
+    ['listen.inference', 'Address of the inference gateway ("" for none)'],
+    ['listen.builds', 'Address of attested builds ("" for none)'],
+    [null, 'Name of the first organization, a part of its host names'],
+  ])
   for (const question of QUESTIONS) {
     if (question.field === null) continue
     const present = presentAnswer(defaultConfig(), question.field)

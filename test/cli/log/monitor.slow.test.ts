@@ -159,7 +159,7 @@ test('goal: entries that the tree does not have, and names in place of digests, 
   hostile.log.begin()
   server.log = hostile.log
   expect((await visit('--log-key', keyOf(hostile.log))).problems).toEqual([
-    'entry 0 is none that this version knows, or has more than digests in it',
+    'entry 0 has an unsupported format, or more than digests in it',
   ])
 })
 

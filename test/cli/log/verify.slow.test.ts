@@ -231,9 +231,9 @@ test('goal: a log that does not answer is exit code 3, one that answers nonsense
 })
 
 test('goal: options that say nothing are refused', async () => {
-  await expectUsageError(['verify', ...instance, '--in-log'], '--in-log says nothing without --log')
-  await expectUsageError(['verify', ...instance, '--unwitnessed'], '--unwitnessed says nothing without --log')
-  await expectUsageError(['verify', ...pinned, ...unwitnessed], '--unwitnessed says nothing without --in-log')
+  await expectUsageError(['verify', ...instance, '--in-log'], '--in-log requires --log')
+  await expectUsageError(['verify', ...instance, '--unwitnessed'], '--unwitnessed requires --log')
+  await expectUsageError(['verify', ...pinned, ...unwitnessed], '--unwitnessed requires --in-log')
   await expectUsageError(['verify', ...byLog, ...unwitnessed, ...witnessed], '--unwitnessed contradicts --witness')
   await expectUsageError(['verify', ...instance, '--log', server.url], '--log goes with --log-key')
   await expectUsageError(['verify', ...instance, '--log', server.url, '--log-key', 'x'], 'it is not NAME+ID+KEY')
@@ -243,9 +243,9 @@ test('goal: options that say nothing are refused', async () => {
     '1 witnesses are named',
   )
   const state = ['--log-state', join(dir, 'memory')]
-  await expectUsageError(['verify', ...instance, ...state], '--log-state says nothing without --log')
+  await expectUsageError(['verify', ...instance, ...state], '--log-state requires --log')
   for (const limit of ['--witness-quorum', '--log-age-days']) {
-    await expectUsageError(['verify', ...instance, ...online, limit, '1'], `${limit} says nothing without --witness`)
+    await expectUsageError(['verify', ...instance, ...online, limit, '1'], `${limit} requires --witness`)
   }
   const name = witness.key.name
   await expectUsageError(
@@ -321,8 +321,8 @@ test('goal: a mistake in the log of client.toml is refused before anything is as
     expect([code, stderr]).toEqual([2, expect.stringContaining(message)])
   }
   const asked = server.asked.length
-  await refused('in_log says nothing without log', 'in_log = true')
-  await refused('unwitnessed says nothing without log', 'unwitnessed = true')
+  await refused('in_log requires log', 'in_log = true')
+  await refused('unwitnessed requires log', 'unwitnessed = true')
   await refused('--in-log requires --witness', ...namedLog, 'in_log = true')
   await refused('--unwitnessed contradicts --witness', ...namedLog, namedWitness, 'in_log = true', 'unwitnessed = true')
   await refused('--log goes with --log-key', namedLog[0] ?? '')
@@ -330,7 +330,7 @@ test('goal: a mistake in the log of client.toml is refused before anything is as
   await refused('client.toml: witness: It is no key of a witness', ...namedLog, `witness = ["${key}"]`)
   await refused('client.toml: log_key: It is the key of a witness', `log_key = "${encodeNoteKey(witness.key)}"`)
   await refused('1 witnesses are named', ...namedLog, namedWitness, 'witness_quorum = 2')
-  await refused('--log-age-days says nothing without --witness', ...namedLog, 'log_age_days = 7')
+  await refused('--log-age-days requires --witness', ...namedLog, 'log_age_days = 7')
   expect(server.asked.length).toBe(asked)
   const monitored = await runHere(['log', 'monitor', server.url, '--json'], { variables: configured(...namedLog) })
   expect([monitored.code, JSON.parse(monitored.stdout).problems]).toEqual([0, []])

@@ -92,7 +92,7 @@ test('goal: a deletion is refused with what runs, planned, made and repeated', a
   expect(refused.stderr).toContain('still has 1 instance (abcd2345)')
   const plan = await run('org', 'delete', 'acme', '--dry-run')
   expect(plan.stdout).toMatch(/deletion: +not asked for; this is what it would do\n/)
-  expect(plan.stdout).toMatch(/slug after: +given to nobody else/)
+  expect(plan.stdout).toMatch(/slug after: +never used again/)
   const accepted = await run('org', 'delete', 'acme', '--force')
   expect([accepted.code, accepted.stderr]).toEqual([0, expect.stringContaining('It goes on by itself')])
   expect(accepted.stdout).toMatch(/accepted at .*; waits for 1 instance\n/)

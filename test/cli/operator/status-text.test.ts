@@ -71,6 +71,6 @@ test('goal: whether this host answers others of its fleet, and which it does not
     /answered at 192.0.2.1:7443; 1 of 1 reached$/,
   )
   expect(shown({ peer_address: '192.0.2.1:7443', peers: [reached, away] })).toMatch(
-    /; 1 of 2 reached: rack-3: it hangs: \\x1b\[2J; strongroom fleet show NAME says what to do$/,
+    /; 1 of 2 reached: rack-3: it hangs: \\x1b\[2J; strongroom fleet show NAME has the remedy$/,
   )
 })

@@ -46,6 +46,38 @@ test('goal: every field of a policy for TDX is policy, and every check before it
   expect(TDX_CHECKS.filter(name => of(good, fail(name, 'x')) === 'policy')).toEqual([])
 })
 
+test('goal: the kind of each other name of a check, written out: one that goes becomes evidence', () => {
+  const kindsOf = (names: readonly string[]) => [...new Set(names.map(name => of(good, fail(name, 'x'))))]
+  const policy = [
+    // Values of a report that a relying party names.
+    ...['product-allowed', 'signer', 'reserved-bytes', 'vmpl', 'measurement', 'host-data', 'report-data', 'chip-id'],
+    ...['id-key-digest', 'author-key-digest', 'operator-key', 'firmware-order', 'report-version', 'family-id'],
+    ...['image-id', 'report-id', 'report-id-ma', 'processor', 'chip-id-masked', 'launch-mitigations'],
+    ...['current-mitigations', 'csp-id', 'crl-age', 'certificate-entries'],
+    // The image, the gateway and its answers.
+    ...['expected-image-name', 'workload-upstreams', 'workload-pinned', 'workload-settings', 'response-upstream'],
+    ...['gateway-configuration', 'prompts', 'own-key', 'gateway-key', 'expected-operator-key'],
+    // The TPM, the log and GPUs.
+    ...['tpm-expected-pcrs', 'vtpm-measurement', 'log-witnessed', 'log-age', 'gpu-devtools'],
+    ...['gpu-policy-mode', 'pin-pcrs', 'pin-rtmr', 'pin-gpu', 'pin-gpu-ocsp', 'pin-gpu-devtools', 'pin-of-tomorrow'],
+    // Fields of a TDX quote.
+    ...['quote-version', 'header-reserved', 'user-data', 'tee-tcb-svn', 'tee-tcb-svn2', 'mr-seam', 'mr-signer-seam'],
+    ...['seam-attributes', 'xfam', 'mr-td', 'mr-config-id', 'mr-owner', 'mr-owner-config', 'rtmr0', 'rtmr1', 'rtmr2'],
+    ...['rtmr3', 'mr-service-td', 'fmspc', 'ppid', 'tcb-status', 'advisories', 'tcb-evaluation-data-number'],
+    ...['collateral-age', 'td-attributes-debug'],
+    // Groups of fields.
+    ...['tcb-floor-snp', 'guest-policy-debug', 'platform-info-smt', 'key-info-author', 'minimum-tcb', 'maximum-tcb'],
+    ...['tcb-order-current', 'committed-firmware'],
+  ]
+  expect(kindsOf(policy)).toEqual(['policy'])
+  expect(kindsOf(policy.map(name => `gateway/${name}`))).toEqual(['policy'])
+  const input = ['report-form', 'certificate-table', 'vek-certificate', 'quote-form', 'collateral-form']
+  expect(kindsOf([...input, 'gateway-key-maker', 'report-format', 'log-format'])).toEqual(['input'])
+  expect(kindsOf(['connection', 'log-connection', 'gateway/connection'])).toEqual(['connection'])
+  const evidence = ['vek-tcb', 'vek-chip-id', 'tcb-level', 'vtpm-vmpl', 'my-pin-x', 'vmpl-x', 'format', 'source']
+  expect(kindsOf(evidence)).toEqual(['evidence'])
+})
+
 test('goal: signatures, chains, bindings and whatever is new are evidence, and go before a policy', () => {
   const names = ['report-signature', 'chain-signatures', 'chain-revocation', 'vek-chip-id', 'tls-binding', 'source']
   for (const name of [...names, 'attestation-nonce', 'report-data-expected', 'of-tomorrow']) {

@@ -3,9 +3,10 @@
 import { afterAll, describe, expect, test } from 'bun:test'
 import { workloadOf } from '../../../scripts/rigs/enclave/workload.ts'
 import { allowlistText, clearRig, configurationText, receiptKeys } from '../../../scripts/rigs/gateway/attestation.ts'
-import { simulatedPlatform } from '../../../scripts/rigs/launch/simulated-platform.ts'
+import { simulatedKeys } from '../../../scripts/rigs/launch/simulated-keys.ts'
 import { toPem } from '../../../src/attest/encoding/pem.ts'
-import { issueSimulatedCrl } from '../../../src/attest/simulator/certificates.ts'
+import { createSimulatedAuthority, issueSimulatedCrl } from '../../../src/attest/simulator/certificates.ts'
+import { SIMULATED_AUTHORITY_ALGORITHM } from '../../../src/attest/simulator/keys.ts'
 import { toHex } from '../../../src/base/bytes.ts'
 import { workloadText } from '../../../src/contract/vm/workload.ts'
 import { noEvidenceOnHost } from '../../../src/inference/attestation/attester.ts'
@@ -38,7 +39,7 @@ describe('a good gateway', () => {
     const { code, stdout, stderr } = await run(...line(gateway.url, ...all), '--verbose')
     expect([code, stderr]).toEqual([
       0,
-      'Whether the host minted your key, so that it can act as you: --key-file FILE asks. So does GET /v1/usage: `key_made_by`.\n',
+      '--key-file FILE shows whether the host minted your key, so that it can act as you. So does GET /v1/usage: `key_made_by`.\n',
     ])
     const lines = stdout.trimEnd().split('\n')
     const names = lines.slice(0, -1).map(line => /^(PASS|NOT CHECKED) ([a-z/-]+): /.exec(line)?.slice(1).join(' '))
@@ -167,7 +168,10 @@ describe('what must not pass', () => {
 
   test("a revocation list of another authority in the place of the gateway's", async () => {
     // Goal: --crl really replaces the one in the evidence.
-    const { authority } = await simulatedPlatform('genoa')
+    const algorithm = { ...SIMULATED_AUTHORITY_ALGORITHM, modulusLength: 2048 }
+    const ark = (await crypto.subtle.generateKey(algorithm, true, ['sign', 'verify'])) as CryptoKeyPair
+    const validity = { notBefore: new Date('2026-01-01T00:00:00Z'), notAfter: new Date('2051-01-01T00:00:00Z') }
+    const authority = await createSimulatedAuthority('genoa', { ...(await simulatedKeys()), ark }, validity)
     const thisUpdate = new Date(Date.now() - 60_000)
     const nextUpdate = new Date(Date.now() + 3_600_000)
     const crl = file(

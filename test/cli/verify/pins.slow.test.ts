@@ -121,7 +121,7 @@ test('goal: people get at most fifteen lines, the verdict first; all checks with
     const { code, stdout, stderr } = await runHere(argv)
     const lines = stdout.trimEnd().split('\n')
     // A verdict without a key says how to ask who made it.
-    const isQuiet = stderr === '' || /^Whether the host minted your key, [^\n]*\n$/.test(stderr)
+    const isQuiet = stderr === '' || /^--key-file FILE shows whether the host minted your key, [^\n]*\n$/.test(stderr)
     expect([argv, lines.length <= 15, isQuiet, stderr]).toEqual([argv, true, true, stderr])
     expect(lines[0]).toStartWith(code === 0 ? 'VERDICT: PASS' : 'VERDICT: FAIL')
     expect(lines.at(-1)).toMatch(/^\d+ checks: \d+ passed, \d+ failed, \d+ not made.*--verbose/)

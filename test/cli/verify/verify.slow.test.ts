@@ -164,7 +164,7 @@ test('goal: with --verbose people get one line for each check, the verdict last,
   for (const line of lines.slice(0, -1)) expect(line).toMatch(/^(?:PASS|NOT CHECKED) [a-z0-9-]+: \S/)
   expect(lines.at(-1)).toMatch(/^VERDICT: PASS: \d+ passed, 0 failed, \d+ not checked$/)
   expect(lines).toContain('PASS guest-policy-debug: bit 19 is not set')
-  expect(lines).toContain("NOT CHECKED measurement: the policy says 'any'")
+  expect(lines).toContain("NOT CHECKED measurement: the policy has 'any'")
   expect(lines).toContain('NOT CHECKED pin-measurement: accepted any measurement: you asked with --any-measurement')
   expect(good.stdout).not.toContain('\u001b')
   expect(good.stdout).not.toContain('SIMULATED')
@@ -192,7 +192,7 @@ test('goal: the summary is short, whatever the verdict, and ends with how to see
   }
   const [, bad] = [found[0], await runHere(withoutWaiver('--any-tcb'))]
   expect(bad.stdout).toContain(
-    'failed       tcb-floor-snp and 1 more: snp 24 is less than 27, which AMD-SB-3023 (CVE-2025-48514, SEV-ES guests beside SNP) asks for\n',
+    'failed       tcb-floor-snp and 1 more: snp 24 is less than 27, which AMD-SB-3023 (CVE-2025-48514, SEV-ES guests beside SNP) requires\n',
   )
 })
 

@@ -28,6 +28,11 @@ import {
   optionsOf,
   termsOf,
 } from '../../../src/console/web/operator/organizations/gateway-key-terms.ts'
+import {
+  budgetBody,
+  budgetOptions,
+  budgetsOf,
+} from '../../../src/console/web/operator/organizations/organization-budget.ts'
 import { rowsInView } from '../../../src/console/web/parts/rows-in-view.ts'
 
 // Goal: a deep link names what it named when it was copied, whatever stands in it.
@@ -204,6 +209,18 @@ test('a change of a gateway key', () => {
   const before = termsOf({ ...present(key, 'a key'), expires_at: '2026-12-01T18:30:00.000Z' })
   expect(changesOf(before, before)).toEqual({})
   expect(changesOf({ ...before, budget_usd: '5', models: '' }, before)).toEqual({ budget_usd: '5', models: null })
+  const budgets = { ...before, budget_day_usd: '2', budget_week_tokens: '900', user_budget: '0.5/day,20,required' }
+  expect(changesOf(budgets, before)).toEqual({
+    budget_day_usd: '2',
+    budget_week_tokens: 900,
+    user_budget: { usd: '0.5', period: 'day', users_max: 20, required: true },
+  })
+  expect(optionsOf(budgets, before)).toEqual({
+    ...{ 'budget-day-usd': '2', 'budget-week-tokens': '900', 'user-budget': '0.5/day,20,required' },
+  })
+  expect(optionsOf(before, budgets)).toEqual({
+    ...{ 'budget-day-usd': 'none', 'budget-week-tokens': 'none', 'user-budget': 'none' },
+  })
   const named = { ...before, aliases: 'a=b, c=d' }
   expect(changesOf(named, before)).toEqual({
     aliases: [
@@ -225,4 +242,21 @@ test('a size in GiB', () => {
   ] as const) {
     expect(bytesOption(Number.MAX_SAFE_INTEGER)(gibOption(typed))).toBe(bytes)
   }
+})
+
+// Goal: the form of an organization's budgets shows what is set, and its request and command say the same.
+test('budgets of an organization', () => {
+  const typed = budgetsOf({ budget_usd: '100', budget_tokens: null, budget_week_tokens: 900 })
+  expect(typed).toEqual({
+    ...{ budget_usd: '100', budget_tokens: '', budget_day_usd: '', budget_day_tokens: '' },
+    ...{ budget_week_usd: '', budget_week_tokens: '900' },
+  })
+  const changed = { ...typed, budget_day_usd: '2.5' }
+  expect(budgetBody(changed)).toEqual({
+    ...{ budget_usd: '100', budget_tokens: null, budget_day_usd: '2.5', budget_day_tokens: null },
+    ...{ budget_week_usd: null, budget_week_tokens: 900 },
+  })
+  expect(budgetOptions(changed)).toEqual({
+    ...{ usd: '100', tokens: 'none', 'day-usd': '2.5', 'day-tokens': 'none', 'week-usd': 'none', 'week-tokens': '900' },
+  })
 })

@@ -261,7 +261,7 @@ test('backups', async () => {
 test('logging in', async () => {
   // Goal: a link's token is traded once and leaves the address; an ended session says so, and shows nothing of before.
   await using own = await scriptedConsole()
-  const out = () => refusal(401, 'unauthenticated', 'Nobody is logged in here')
+  const out = () => refusal(401, 'unauthenticated', 'You are not logged in')
   own.answer('GET /api/session', out)
   await show('/events', 'Log in', own)
   await commandIn('strongroom console open')
@@ -281,7 +281,7 @@ test('logging in', async () => {
 test('a link in the same tab', async () => {
   // Goal: a link that is put into the address of an open console, which changes the fragment alone, logs in, too.
   await using own = await scriptedConsole()
-  own.answer('GET /api/session', () => refusal(401, 'unauthenticated', 'Nobody is logged in here'))
+  own.answer('GET /api/session', () => refusal(401, 'unauthenticated', 'You are not logged in'))
   await show('/', 'Log in', own)
   own.answer('POST /api/session', () => document(SessionDocument, SESSION, 201))
   own.answer('GET /api/session', () => document(SessionDocument, SESSION))
@@ -295,7 +295,7 @@ test('an ended session', async () => {
   await using own = await scriptedConsole()
   await show('/account', 'Account', own)
   await page.locator('.live.live').waitFor()
-  own.answer('GET /api/session', () => refusal(401, 'unauthenticated', 'Nobody is logged in here'))
+  own.answer('GET /api/session', () => refusal(401, 'unauthenticated', 'You are not logged in'))
   own.live(false)
   await page.getByText('your session has ended').waitFor()
   expect(await page.getByText(/has not answered for/).count()).toBe(0)

@@ -104,7 +104,7 @@ describe('the gateway that the claim names', () => {
         await using endpoint = await endpointAt(url, gateway)
         for (const path of ['/v1/chat/completions', '/v1/messages']) {
           const { status, headers, text } = await endpoint.prompt(path)
-          expect([status, headers.get('x-should-retry')]).toEqual([403, 'false'])
+          expect([status, headers.get('x-should-retry')]).toEqual([424, 'false'])
           expect(messageIn(text)).toMatch(
             /^Your prompt was not sent: the gateway at 127.0.0.1:\d+ did not prove what it has to: .*What to do: run strongroom-verify/,
           )
@@ -130,7 +130,7 @@ describe('a host between', () => {
       )
       await using endpoint = await endpointAt(`https://127.0.0.1:${proxy.port}`)
       const { status, text } = await endpoint.prompt()
-      expect([status, JSON.parse(text).error.code]).toEqual([403, 'gateway_not_verified'])
+      expect([status, JSON.parse(text).error.code]).toEqual([424, 'gateway_not_verified'])
       expect(messageIn(text)).toContain('tls-binding')
       expect([...new Set(proxy.seen.map(({ path }) => path))]).toEqual(['/attestation', '/workload.json'])
       expect(JSON.stringify(proxy.seen)).not.toContain(canary)
@@ -150,7 +150,7 @@ describe('a host between', () => {
       expect((await endpoint.prompt()).status).toBe(200)
       relay.lead(thief.port)
       const { status, text } = await endpoint.prompt()
-      expect([status, JSON.parse(text).error.code]).toEqual([403, 'gateway_key_changed'])
+      expect([status, JSON.parse(text).error.code]).toEqual([424, 'gateway_key_changed'])
       expect(messageIn(text)).toStartWith('Your prompt was not sent: ')
       await until('the thief was met', 60_000, () => thief.handshakeCount() > 0)
       expect(thief.text()).not.toContain(canary)
@@ -200,7 +200,7 @@ describe('an authority of the host', () => {
           for (const gateway of [unattested, honest()]) {
             await using endpoint = await startEndpoint({ baseUrl: `${url}/v1`, gateway, key })
             const { status, text } = await endpoint.prompt()
-            expect(status).toBeGreaterThanOrEqual(403)
+            expect(status).toBeGreaterThanOrEqual(424)
             expect(messageIn(text)).toStartWith('Your prompt was not sent: ')
           }
           expect(server.text()).not.toContain(canary)
@@ -231,7 +231,7 @@ describe('an authority of the host', () => {
         gateway: { ...gateway, ca: bench.caPem },
       })
       const { status, text } = await stranger.prompt()
-      expect([status, JSON.parse(text).error.code]).toEqual([403, 'gateway_certificate'])
+      expect([status, JSON.parse(text).error.code]).toEqual([424, 'gateway_certificate'])
     },
     testMs,
   )
@@ -282,13 +282,13 @@ describe('the owner', () => {
     async () => {
       await using endpoint = await endpointAt(bench.url(first), honest({ measurements: ['11'.repeat(48)] }))
       const status = async () => (await endpoint.prompt()).status
-      expect(await status()).toBe(403)
+      expect(await status()).toBe(424)
       const shown = await endpoint.command(['show'])
-      expect(shown.text).toStartWith('as the claim says:\n')
+      expect(shown.text).toStartWith('from the claim:\n')
       const own = JSON.stringify(honest())
       expect(await endpoint.command(['set'], own)).toMatchObject({ exitCode: 0 })
       expect(await status()).toBe(200)
-      expect((await endpoint.command(['show'])).text).toStartWith('as you say, in the place of the claim:\n')
+      expect((await endpoint.command(['show'])).text).toStartWith('from you, instead of the claim:\n')
       for (const [bad, words] of [
         ['', 'not valid JSON'],
         ['{}', 'your policy: '],
@@ -303,7 +303,7 @@ describe('the owner', () => {
       }
       expect(await status()).toBe(200)
       expect(await endpoint.command(['reset'])).toMatchObject({ exitCode: 0 })
-      expect(await status()).toBe(403)
+      expect(await status()).toBe(424)
       expect((await endpoint.command(['more'])).exitCode).toBe(2)
     },
     testMs,
@@ -317,7 +317,7 @@ describe('the owner', () => {
       await using endpoint = await startEndpoint({ baseUrl: `${bench.url(first)}/v1`, gateway, key })
       expect((await endpoint.prompt()).status).toBe(200)
       await endpoint.command(['set'], JSON.stringify(honest({ measurements: ['11'.repeat(48)] })))
-      expect((await endpoint.prompt()).status).toBe(403)
+      expect((await endpoint.prompt()).status).toBe(424)
     },
     testMs,
   )

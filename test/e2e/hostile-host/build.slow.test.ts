@@ -114,7 +114,7 @@ describe('a host that builds something else', () => {
     expectRefused(await submitted(await byOrder({ projectDir: 'evil' })), 'request', 'project_dir "evil"')
     expectRefused(await submitted(await byOrder({ toolchain: 'nix' })), 'request', 'toolchain "nix"')
     const asked = ['--project-dir', 'sub', '--toolchain', 'nix']
-    expectRefused(await submitted(site.archive, asked), 'request', '"sub" was asked for')
+    expectRefused(await submitted(site.archive, asked), 'request', '"sub" was requested')
   })
 
   test('goal: an authority, or a mirror, that nobody named opens the fetch', async () => {

@@ -55,6 +55,7 @@ test(
       aliases,
       budgetNanoUsd: null,
       budgetTokens: null,
+      shortBudgets: null,
     })
     session.pushControl()
     await until('the aliases are in force', 60_000, () => session.status?.revision === bench.control.current().revision)

@@ -13,7 +13,7 @@ import { until } from '../../../scripts/rigs/until.ts'
 import { fromUtf8 } from '../../../src/base/bytes.ts'
 import { silentLogger } from '../../../src/base/log.ts'
 import type { Claim, DrawnKey } from '../../../src/contract/vm/agent.ts'
-import { createGatewayAuthenticate } from '../../../src/inference/keys/authenticate.ts'
+import { createGatewayAuthenticate } from '../../../src/inference/keys/stored-keys.ts'
 import { statedClaim } from '../../../src/instances/claim.plan.ts'
 import { attestationOf } from '../../../src/store/directory/attestation.query.ts'
 import { listGatewayKeys } from '../../../src/store/directory/gateway-key.query.ts'
@@ -48,7 +48,7 @@ async function openRig() {
         return { ...view, guest: { boxKey: identity.boxKey, sshHostKey: guestHostKey, claimId: null } }
       },
       claim: async (_vmId, sealed) => {
-        const plain = await identity.openBox(sealed)
+        const plain = identity.openBox(sealed)
         if (plain === null) throw new Error('the claim does not open')
         messages.push(fromUtf8(plain))
         const taken = await claiming.claim(sealed, identity)

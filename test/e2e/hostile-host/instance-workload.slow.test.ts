@@ -59,7 +59,7 @@ test(
     expect((await promptOf(firstUrl, claimed())).isSent).toBe(true)
     const next = await relaunch({ queueMax: 7 })
     const refused = await promptOf(next.url, claimed())
-    expect([refused.isSent, refused.status]).toEqual([false, 403])
+    expect([refused.isSent, refused.status]).toEqual([false, 424])
     expect(refused.text).toContain(`HOST_DATA is ${next.digest}, which is none of those that you expect`)
     expect(refused.text).toContain('strongroom-gateway set')
     // Both, while the operator updates; or what its owner accepts from now on, with and without the operator key.
@@ -85,7 +85,7 @@ test(
       const { url } = await relaunch(gateway)
       const { workloads: _, ...anyWorkload } = claimed()
       const refused = await promptOf(url, anyWorkload)
-      expect([refused.isSent, refused.status]).toEqual([false, 403])
+      expect([refused.isSent, refused.status]).toEqual([false, 424])
       expect(refused.text).toContain(`workload-settings: ${name}: `)
       expect((await promptOf(url, { ...anyWorkload, allow: [name] })).isSent).toBe(true)
     }

@@ -39,7 +39,15 @@ describe('what the host itself hands out is no pin', () => {
       baseUrl: 'https://builds.example:8443',
       project: join(dir, 'project'),
       nonce: toHex(nonce),
-      asked: { sourceKind: 'git', projectDir: null, toolchain: null, fetchCaSha256: null, cratesMirror: null },
+      asked: {
+        sourceKind: 'git',
+        projectDir: null,
+        toolchain: null,
+        options: null,
+        waivers: [],
+        fetchCaSha256: null,
+        cratesMirror: null,
+      },
       image: { name: 'builder', digest: image.digest, hasIgvm: image.hasIgvm },
     })
     // skopeo leaves the same files. The client knows its commit, has no policy, and passes the image as one.

@@ -1,17 +1,9 @@
-// The scratch disk of an instance on a hostile or full host. One VM with a disk and one without, on one appliance.
+// An instance with IPv6 alone: its scratch disk on a hostile or full host, and attacks of its customer
+// on the own VM with everything an instance has. One VM, one boot. A VM without a scratch disk is in
+// crash.image.test.ts.
 
 import { afterAll, beforeAll, expect, test } from 'bun:test'
-import {
-  existsSync,
-  mkdtempSync,
-  readdirSync,
-  readFileSync,
-  rmSync,
-  statfsSync,
-  statSync,
-  unlinkSync,
-  writeFileSync,
-} from 'node:fs'
+import { mkdtempSync, readdirSync, readFileSync, rmSync, statfsSync, statSync, unlinkSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { runsAll } from '../../../scripts/rigs/all.ts'
@@ -20,10 +12,13 @@ import { type Customer, createCustomer } from '../../../scripts/rigs/instances/i
 import { holdings, NOTHING } from '../../../scripts/rigs/leftovers.ts'
 import { inOwnNetns } from '../../../scripts/rigs/netns.ts'
 import { until } from '../../../scripts/rigs/until.ts'
+import { expectNetwork } from '../../rigs/instances/expect-network.ts'
 import { blockBytes, middleOf, openScratchFile } from '../../rigs/launch/scratch-host.ts'
 
 const timeoutMs = 1_200_000
-const readyTimeoutMs = 600_000
+const readyTimeoutMs = 900_000
+const stepMs = 120_000
+const listMsMax = 2_000
 const MiB = 2 ** 20
 const markerMiB = 16
 const keptMiB = 8
@@ -46,8 +41,13 @@ inOwnNetns(
     let hostname = ''
 
     beforeAll(async () => {
-      const capacity = '[capacity]\nscratch_gib = 4\n'
-      appliance = undo.use(await createAppliance('scratch_gib = 4', 'vm', undefined, capacity))
+      const settings = 'scratch_gib = 4\nmemory_mib = 1024\nstop_grace_ms = 2_000\nboot_timeout_ms = 900_000'
+      const lines = {
+        listen: 'inference = "[::]:8442"',
+        inference: 'placement = "host"',
+        network: 'pool_v4 = ""\npool_v6 = "2001:db8:88::/64"\nresolvers = ["2620:fe::9"]',
+      }
+      appliance = undo.use(await createAppliance(settings, 'vm', undefined, '[capacity]\nscratch_gib = 4\n', lines))
       undo.use(await smallDisk(appliance.stateDir))
       await appliance.start()
       acme = await createCustomer(appliance, 'acme')
@@ -67,11 +67,35 @@ inOwnNetns(
     )
 
     test(
+      'an instance with IPv6 alone becomes ready, is named and logged in to',
+      async () => {
+        // Goal: nothing on the way of an instance needs IPv4.
+        hostname = (await acme.reached(name, 'ready', readyTimeoutMs)).hostname
+        const address = (await appliance.resolveV6(hostname)) ?? ''
+        expect(address).toMatch(/^2001:db8:88::/)
+        // There is no IPv4 address.
+        expect(await appliance.resolve(hostname)).toBe(address)
+        await expectNetwork(appliance, hostname, {
+          address,
+          families: ['inet6'],
+          holds: ['nameserver 2620:fe::9\n', 'fd73:7472:6f6e:67::1 inference.strongroom.internal\n'],
+        })
+        // The refused instance is the only one that failed.
+        const errors = appliance
+          .log()
+          .split('\n')
+          .filter(line => line.includes('"level":"error"'))
+        expect(errors.filter(line => !line.includes('"capacity_exhausted"'))).toEqual([])
+        expect(await appliance.admin('doctor', '--leaks')).toMatchObject({ leaks: [] })
+      },
+      timeoutMs,
+    )
+
+    test(
       'an instance has room for its work on an encrypted disk',
       async () => {
         // Goal: a home larger than half of the memory; files made side by side need no block that was never
         // written; the host can neither read nor alter it nor restore older content; it survives a daemon restart.
-        hostname = (await acme.reached(name, 'ready', readyTimeoutMs)).hostname
         const size = await appliance.ssh(hostname, ['df -m --output=size ~ /var /tmp /usr | tail -n +2'])
         for (const mib of size.stdout.trim().split(/\s+/).map(Number)) expect(mib).toBeGreaterThan(3_800)
         expect((await appliance.ssh(hostname, [manyFiles])).stdout).toBe(`${8 * filesEach}\n`)
@@ -111,26 +135,41 @@ inOwnNetns(
         await session.printed(zeros, readyTimeoutMs)
         expect(await session.exited).toBe(0)
         expect(await appliance.ssh(hostname, ['head -c 4 ~/marker'])).toMatchObject({ stdout: 'what' })
-        await acme.end(name)
-        expect(holdings(appliance.stateDir)).toEqual(NOTHING)
       },
       timeoutMs,
     )
 
     test(
-      'without a scratch disk an instance works in its memory',
+      'a guest that fills its disk or its memory recovers, and one that only forks is deleted like any other',
       async () => {
-        // Goal: 0 is as it was before there were scratch disks.
-        const config = join(appliance.directory, 'strongroom.toml')
+        // Goal: what a guest does to itself costs the API nothing, and the host gets back all that it gave.
+        const listMs = async () => {
+          const startedMs = performance.now()
+          await acme.list()
+          return performance.now() - startedMs
+        }
+
+        const full = await appliance.ssh(hostname, [
+          'fallocate -l $(($(df --output=avail -B1M ~ | tail -n 1) - 8))M ~/most; head -c 64M /dev/zero >~/rest; rm ~/most ~/rest; echo still here',
+        ])
+        expect(full.stderr).toContain('No space left on device')
+        expect(full.stdout).toBe('still here\n')
+
+        await appliance.ssh(hostname, ['tail /dev/zero'])
+        await until('the guest serves SSH after it was out of memory', 180_000, async () => {
+          return (await appliance.ssh(hostname, ['true'])).exitCode === 0
+        })
+
+        await appliance.ssh(hostname, ["setsid -f bash -c 'f() { f | f & }; f' >/dev/null 2>&1 </dev/null"])
+        const times: number[] = []
+        for (let at = 0; at < 21; at += 1) times.push(await listMs())
+        // Half of them: now and then the machine has something else to do.
+        expect(times.toSorted((a, b) => a - b)[10]).toBeLessThan(listMsMax)
+        expect(['ready', 'failed']).toContain((await acme.retrieve(name)).status)
+        await acme.end(name, stepMs)
+        expect([await appliance.resolveV6(hostname), await appliance.resolve(hostname)]).toEqual([null, null])
+        expect(holdings(appliance.stateDir)).toEqual(NOTHING)
         expect(await appliance.stop()).toBe(0)
-        writeFileSync(config, readFileSync(config, 'utf8').replace(/^scratch_gib = 4$/m, 'scratch_gib = 0'))
-        await appliance.start()
-        const other = (await acme.create()).body.data.name
-        const record = await acme.reached(other, 'ready', readyTimeoutMs)
-        const size = await appliance.ssh(record.hostname, ['df -m --output=size ~ | tail -n 1'])
-        expect(Number(size.stdout)).toBeLessThan(1_025)
-        expect(existsSync(scratchFile(appliance))).toBe(false)
-        await acme.end(other)
       },
       timeoutMs,
     )

@@ -11,7 +11,7 @@ import { createDraw } from '../../rigs/draw.ts'
 import { type BooksProcess, FaultedBooks } from '../../rigs/fleet/faulted-books.ts'
 
 const seed = Number(process.env.STRONGROOM_FLEET_SEED ?? Date.now() % 1_000_000)
-const faultCount = Number(process.env.STRONGROOM_FLEET_FAULTS ?? (runsAll ? 16 : 8))
+const faultCount = Number(process.env.STRONGROOM_FLEET_FAULTS ?? (runsAll ? 16 : 4))
 const hostCount = 3
 const settleMs = 60_000
 const budgets = { keys: { k1: 40_000, k2: null }, organization: 60_000 }

@@ -74,7 +74,8 @@ function vmOn(host: BooksHost, vmId: string, line: Line = {}) {
     spent,
     budgets,
     lower,
-    reserve: (key: string, tokens: number) => budgets.reserve(host.caller(key), 'm', { prompt: tokens, completion: 0 }),
+    reserve: (key: string, tokens: number) =>
+      budgets.reserve(host.caller(key), 'm', { worst: { prompt: tokens, completion: 0 }, endUser: null }),
     record: (key: string, tokens: number) => {
       count += 1
       const record: UsageRecord = {

@@ -23,7 +23,7 @@ import { FleetClients } from '../../rigs/fleet/fleet-clients.ts'
 import { hasFakeTime, PostgresPair } from '../../rigs/postgres/pair.ts'
 
 const seed = Number(process.env.STRONGROOM_FLEET_SEED ?? Date.now() % 1_000_000)
-const faultCount = Number(process.env.STRONGROOM_FLEET_FAULTS ?? (runsAll ? 25 : 10))
+const faultCount = Number(process.env.STRONGROOM_FLEET_FAULTS ?? (runsAll ? 25 : 5))
 const hostCount = Number(process.env.STRONGROOM_FLEET_HOSTS ?? 3)
 const clientCount = Number(process.env.STRONGROOM_FLEET_CLIENTS ?? 5)
 const settleMs = 120_000

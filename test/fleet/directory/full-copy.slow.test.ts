@@ -1,7 +1,9 @@
 // A copy of the whole directory, in parts, while it changes and its way is cut; and one that takes the place of an
-// older copy. Real PostgreSQL. STRONGROOM_FLEET_ROWS asks for a larger directory.
+// older copy. Real PostgreSQL. STRONGROOM_FLEET_ROWS asks for a larger directory; scripts/test --all has a larger one,
+// too.
 
 import { expect, test } from 'bun:test'
+import { runsAll } from '../../../scripts/rigs/all.ts'
 import { hasPostgres, type PostgresServer } from '../../../scripts/rigs/postgres/server.ts'
 import { startForTests } from '../../../scripts/rigs/postgres/suite.ts'
 import { skipUnless } from '../../../scripts/rigs/skip.ts'
@@ -15,7 +17,7 @@ import { insertGatewayKey } from '../../../src/store/directory/gateway-key.query
 import { type Fleet, type Host, openFleet } from '../../rigs/fleet/fleet.ts'
 
 const missing = skipUnless(hasPostgres, 'needs PostgreSQL (scripts/setup installs it)')
-const rowCount = Number(process.env.STRONGROOM_FLEET_ROWS ?? 20_000)
+const rowCount = Number(process.env.STRONGROOM_FLEET_ROWS ?? (runsAll ? 20_000 : 5_000))
 const wholeMs = 60_000 + rowCount
 
 let server: PostgresServer

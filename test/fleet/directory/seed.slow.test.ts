@@ -103,6 +103,26 @@ test.skipIf(missing)('records become the directory', async () => {
   expect(copied?.count).toBe(31)
 })
 
+// Goal: samples of egress that no report is due for, taken beside the copy, are no difference: neither on the way in
+// nor on the way back.
+test.skipIf(missing)('a sample within the minute is no difference', async () => {
+  await using host = await singleHost()
+  const sample = (atMs: number) => host.store.directory.db.run(`UPDATE instances SET egress_observed_at_ms = ${atMs}`)
+  const minuteMs = Math.floor(nowMs / 60_000) * 60_000
+  sample(minuteMs)
+  let [parts, sampledMs] = [0, minuteMs]
+  const onProgress = () => {
+    parts += 1
+    sampledMs = minuteMs + parts * 1_000
+    sample(sampledMs)
+  }
+  expect(await seedDirectory({ ...host.deps, onProgress })).toBe(95)
+  expect(parts).toBeGreaterThan(5)
+  const there = await host.postgres.query<{ at: string }>('SELECT DISTINCT egress_observed_at_ms AS at FROM instances')
+  expect(there.map(({ at }) => Number(at))).not.toEqual([sampledMs])
+  expect(await leaveDirectory(host.deps)).toBe(95)
+})
+
 // Goal: an interrupted copy goes on where it was, and what changed meanwhile, in parts that were sent already too, is
 // there once the daemon has started in the fleet.
 test.skipIf(missing)('goes on after an interruption', async () => {

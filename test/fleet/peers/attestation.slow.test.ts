@@ -118,7 +118,7 @@ describe.skipIf(skipUnless(hasPostgres, 'needs PostgreSQL (scripts/setup install
     await it.owner.stop()
     const { status, headers, body } = await ask(it.other, it.name, it.key, `?nonce=${newNonce()}`)
     expect([status, headers.get('retry-after')]).toEqual([503, '2'])
-    expect(body.error).toMatchObject({ code: 'internal_error', message: expect.stringContaining('Ask again') })
+    expect(body.error).toMatchObject({ code: 'internal_error', message: expect.stringContaining('Try again after') })
     expect((await ask(it.other, it.name, it.key, '')).status).toBe(200)
   })
 })

@@ -88,3 +88,34 @@ test('when there may be more', () => {
   const gone = { ...unused, silentMs: 6_000 }
   expect(grantOf(limits, row('own', { least: [20, 200, 2] }), [gone]).moreInMs).toEqual([61_000, 61_000, 61_000])
 })
+
+// Goal: each of the three amounts counts by itself: another gateway that waits for one of them is enough.
+test('what another gateway waits for', () => {
+  const own = row('own', { share: [95, 950, 8] })
+  const others: readonly Amounts[] = [
+    [95, 0, 0],
+    [0, 950, 0],
+    [0, 0, 8],
+  ]
+  for (const wanted of others) {
+    expect([wanted, grantOf(limits, own, [row('zzz', { wanted })]).isWanted]).toEqual([wanted, true])
+  }
+  // It has all that it is due already, so nothing of it is wanted, however much the other one asks for.
+  const half = row('own', { share: [47, 475, 4] })
+  expect(grantOf(limits, half, [row('zzz')])).toMatchObject({ keep: [47, 475, 4], isWanted: false })
+})
+
+// Goal: no more is due to a gateway that has its part, whatever the others hold.
+test('a gateway that has its part', () => {
+  const own = row('own', { share: [47, 475, 4], least: [47, 475, 4] })
+  const unused = row('zzz', { share: [53, 525, 4] })
+  expect(grantOf(limits, own, [unused]).moreInMs).toEqual([61_000, 61_000, 61_000])
+})
+
+// Goal: others that hold nothing have nothing to let go of, and more silent parts than the limit leave none.
+test('others with nothing, and with too much', () => {
+  const empty = row('zzz', { wanted: [0, 0, 0] })
+  expect(grantOf(limits, row('own'), [empty]).moreInMs).toEqual([61_000, 61_000, 61_000])
+  const silent = row('zzz', { share: [101, 1_001, 9], silentMs: 6_000 })
+  expect(targetOf(limits, row('own'), [silent])).toEqual([0, 0, 0])
+})

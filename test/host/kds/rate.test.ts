@@ -44,6 +44,31 @@ test('who waits', async () => {
   expect(await gate.enter(false, never)).toBe(60_001)
 })
 
+// Goal: a request that has had its turn leaves its place, and leaves one place alone.
+test('places after a turn', async () => {
+  const clock = createManualClock()
+  const gate = new RateGate(clock, { waitersMax: 2 })
+  for (let round = 0; round < 3; round += 1) {
+    gate.block(5_000)
+    const waiting = [gate.enter(false, never), gate.enter(false, never)]
+    expect(await gate.enter(false, never)).toBe(5_000)
+    clock.advance(5_000)
+    expect(await Promise.all(waiting)).toEqual([null, null])
+  }
+})
+
+// Goal: the longest wait is still waited for, and one millisecond more is not.
+test('the longest wait', async () => {
+  const clock = createManualClock()
+  const gate = new RateGate(clock, { waitMsMax: 10_000 })
+  gate.block(10_000)
+  const waiting = gate.enter(false, never)
+  gate.block(10_001)
+  expect(await gate.enter(false, never)).toBe(10_001)
+  clock.advance(10_000)
+  expect(await waiting).toBe(1)
+})
+
 // Goal: a request whose signal is aborted sends nothing and leaves its place in the queue.
 test('an abort', async () => {
   const clock = createManualClock()

@@ -87,7 +87,7 @@ describe('a process that dies', () => {
   // Goal: after SIGKILL in the middle nothing has the name; the next attempt makes the same disk and clears up.
   test('is followed by one that begins anew', async () => {
     const [stateDir, other] = [newState(), newState()]
-    const file = writeSparseGguf(join(dir, 'killed.gguf'), 512 * 1024 ** 2)
+    const file = writeSparseGguf(join(dir, 'killed.gguf'), 256 * 1024 ** 2)
     const argv = ['model', 'add', file, '--name', 'killed', '--golden', 'none', '--state-dir', stateDir]
     const child = Bun.spawn([process.execPath, main, ...argv], { stdout: 'ignore', stderr: 'ignore' })
     const half = join(stateDir, 'models/.adding/model.erofs')

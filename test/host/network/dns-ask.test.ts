@@ -45,7 +45,7 @@ test('goal: of several datagrams the one counts that answers this question by it
   expect(from.size).toBeGreaterThan(4)
   expect(await failure(askDns({ ...question, timeoutMs: 15_000, answerBytesMax: 400 }))).toMatchObject({
     code: 'host.command_failed',
-    message: expect.stringContaining('more than was asked for'),
+    message: expect.stringContaining('more than requested'),
   })
   server.close()
 })

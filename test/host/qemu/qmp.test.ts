@@ -31,6 +31,11 @@ afterAll(() => {
   rmSync(dir, { recursive: true })
 })
 
+test('goal: how long QEMU may take for a response, written out', () => {
+  expect(qmpTimeoutMs).toEqual({ default: 500, blocking: 5_000, heavy: 30_000 })
+  expect(qmpLineBytesMax).toBe(1_048_576)
+})
+
 test('goal: two monitors of a real QEMU work side by side, with events to both', async () => {
   const events: QmpEvent[] = []
   const a = await connectQmp(join(dir, 'a'), quiet)

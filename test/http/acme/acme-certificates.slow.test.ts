@@ -51,7 +51,7 @@ function setUp({ place = issue, gatewayNames = [] as string[] } = {}) {
     dir,
     names: { host: [host], gateway: gatewayNames },
     challengeFor: () => 'dns-01',
-    host: { spkiSha256: spkiSha256Of(key), request: async () => key },
+    host: { spkiSha256: spkiSha256Of(key), request: () => key },
     placeOrder: async order => {
       placed.push(order.name)
       running += 1

@@ -2,6 +2,7 @@
 // DNS-01; clients of a name get its own, all others the local one; they are renewed in time and kept over a restart.
 
 import { afterEach, beforeEach, expect, test } from 'bun:test'
+import { generateKeyPairSync } from 'node:crypto'
 import { mkdtempSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
@@ -10,7 +11,7 @@ import { skipUnless } from '../../../scripts/rigs/skip.ts'
 import { failure, until } from '../../../scripts/rigs/until.ts'
 import { systemClock } from '../../../src/base/clock.ts'
 import { certificateRequest } from '../../../src/http/acme/request.ts'
-import { spkiDigestOf } from '../../../src/http/pair.ts'
+import { spkiDigestOf, spkiOf } from '../../../src/http/pair.ts'
 import { domain, type Edge, startEdge, startEdgeDns } from '../../rigs/acme/appliance-edge.ts'
 import { hasPebble, startPebble } from '../../rigs/acme/pebble.ts'
 
@@ -187,21 +188,20 @@ test.skipIf(without)(
     await using pebble = await startPebble({ directory: dir, dnsServer: `127.0.0.1:${dns.port}`, httpPort: 5002 })
     const acme = { directory: pebble.directoryUrl, ca_file: pebble.caFile }
     await using edge = await startEdge({ stateDir: join(dir, 'state'), dns, acme, placement: 'vm' })
-    const [keys, others] = [await newKeys(), await newKeys()]
+    const [key, other] = [newKey(), newKey()]
     const name = `inference.${domain}`
-    const csr = await certificateRequest(null, keys)
+    const csr = certificateRequest(null, key)
     const first = await edge.tls.certify(csr, { byName: true, follows: true })
     expect([first.requests, first.named]).toEqual([[name], []])
-    const foreign = [{ name, csr: await certificateRequest(name, others) }]
+    const foreign = [{ name, csr: certificateRequest(name, other) }]
     expect(
       (await failure(edge.tls.certify(csr, { byName: true, follows: true, requests: foreign }))).message,
     ).toContain('another key')
-    const requests = [{ name, csr: await certificateRequest(name, keys) }]
+    const requests = [{ name, csr: certificateRequest(name, key) }]
     const second = await edge.tls.certify(csr, { byName: true, follows: true, requests })
     const [named] = second.named ?? []
     expect(named?.serverName).toBe(name)
-    const spki = await crypto.subtle.exportKey('spki', keys.publicKey)
-    const digest = new Bun.CryptoHasher('sha256').update(spki).digest('hex')
+    const digest = new Bun.CryptoHasher('sha256').update(spkiOf(key)).digest('hex')
     expect(Buffer.from(spkiDigestOf(named?.cert ?? '')).toString('hex')).toBe(digest)
     expect(second.stamp).toBe(edge.tls.stamp())
     expect(second.stamp).not.toBe(first.stamp)
@@ -212,6 +212,8 @@ test.skipIf(without)(
   testMs,
 )
 
-function newKeys(): Promise<CryptoKeyPair> {
-  return crypto.subtle.generateKey({ name: 'ECDSA', namedCurve: 'P-256' }, true, ['sign', 'verify'])
+function newKey(): string {
+  return generateKeyPairSync('ec', { namedCurve: 'P-256' })
+    .privateKey.export({ format: 'pem', type: 'pkcs8' })
+    .toString()
 }

@@ -43,7 +43,7 @@ inOwnNetns(
         headers: { 'Idempotency-Key': `n${accepted}` },
         answer: failed(
           'internal_error',
-          'This service cannot write to its disk at present. Nothing was changed; tell the operator, and send the request again as soon as Retry-After says.',
+          'This service cannot write to its disk at present. Nothing was changed; tell the operator, and send the request again after the time in Retry-After.',
         ),
         expectHeaders: { 'retry-after': '30' },
       })

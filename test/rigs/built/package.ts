@@ -5,7 +5,7 @@ import { mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'nod
 import { join, resolve } from 'node:path'
 import { buildVerifierPackage, packageName } from '../../../scripts/build/verifier-package.ts'
 import { runCommand } from '../../../scripts/lib/command.ts'
-import { type BuiltOnce, builtOnce, makeOnce } from './once.ts'
+import { type BuiltOnce, builtOnce, makeOnce } from '../../../scripts/rigs/built/once.ts'
 
 const folder = join(resolve(import.meta.dir, '../../..'), 'dist/tested-package')
 const built: BuiltOnce = { program: import.meta.path, path: join(folder, 'packed.json') }

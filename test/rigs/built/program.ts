@@ -4,7 +4,7 @@
 import { join, resolve } from 'node:path'
 import { buildExecutable } from '../../../scripts/build/executable.ts'
 import { applianceRecipe } from '../../../scripts/build/recipes.ts'
-import { type BuiltOnce, builtOnce, makeOnce } from './once.ts'
+import { type BuiltOnce, builtOnce, makeOnce } from '../../../scripts/rigs/built/once.ts'
 
 const repo = resolve(import.meta.dir, '../../..')
 const outDir = join(repo, 'dist')

@@ -30,7 +30,15 @@ export const buildCommit = present(cargoRecord.source.commit, 'a commit')
 
 /** The sample of a build as the tab that submitted it has it in its session storage. */
 export const submittedBuild = {
-  ...{ id: buildId, nonce: cargoRecord.request.nonce, projectDir: null, toolchain: null, reproduce: true, atMs: 0 },
+  ...{
+    id: buildId,
+    nonce: cargoRecord.request.nonce,
+    projectDir: null,
+    toolchain: null,
+    options: null,
+    reproduce: true,
+    atMs: 0,
+  },
   source: { kind: 'git', url: cargoRecord.source.uri, ref: buildCommit },
 } as const
 
@@ -204,6 +212,7 @@ export function buildRecord(sizeBytes: number): BuildRecord {
     source: { kind: 'git', url: 'https://git.example/acme/service.git', ref: null },
     project_dir: null,
     toolchain: null,
+    options: {},
     reproduce: true,
     vm_id: null,
     attested: { measurement: 'ab'.repeat(48), source_tree: 'cd'.repeat(32), simulated: true },

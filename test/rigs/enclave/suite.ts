@@ -6,11 +6,10 @@ import { expect } from 'bun:test'
 import { existsSync, mkdtempSync, readFileSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join, resolve } from 'node:path'
-import { buildExecutable, type Recipe } from '../../../scripts/build/executable.ts'
-import { enclaveRecipe } from '../../../scripts/build/recipes.ts'
 import { judge, skipReasonsOf, type Tally, type TestCase, testCasesOf } from '../../../scripts/lib/junit.ts'
 import { PHASES, type PhaseName, phaseOf, testFiles } from '../../../scripts/lib/phases.ts'
 import { runsAll } from '../../../scripts/rigs/all.ts'
+import { builtEnclaveProcess } from '../../../scripts/rigs/built/enclave-process.ts'
 import { systemClock } from '../../../src/base/clock.ts'
 import { systemRandom } from '../../../src/base/ids.ts'
 import { openAuthority } from '../../../src/http/authority.ts'
@@ -23,15 +22,6 @@ export type SuiteRun = Tally & {
 }
 
 const root = resolve(import.meta.dir, '../../..')
-
-/** Compiled as strongroom-enclave is. */
-const enclaveProgram: Recipe = {
-  ...enclaveRecipe,
-  name: 'enclave-process',
-  entry: 'scripts/rigs/enclave/process.ts',
-  threadsFrom: 'src',
-  sources: [...enclaveRecipe.sources, 'scripts/rigs', 'test/rigs'],
-}
 
 /** Calls that start a gateway, in this process or in another program. */
 const starts = /\b(?:startGateway|startRealGateway|eachWithGateway)\(|rigs\/gateway\/load-plan\.ts/
@@ -46,17 +36,25 @@ export function gatewayTestFiles(phases: readonly PhaseName[]): string[] {
 /** All of them; those with a real model (`image`) start their worker themselves. */
 export const gatewayPhases = ['unit', 'slow', 'alone'] as const satisfies readonly PhaseName[]
 
+type PassOptions = {
+  /** How many processes serve the clients of each gateway. */
+  readonly processes?: number
+  /** How many tests of a sample each file has at most; a file with few of them has one. */
+  readonly perFileMax?: number
+}
+
 /**
- * Runs the files, or `sampleOf` their tests unless the run is exhaustive; fails unless each of those tests passes in
- * the enclave or says why it needs the host. `processes`: how many of them serve the clients of each gateway.
+ * Runs the files, or `sampleOf` their tests unless the run is exhaustive. Fails unless each of those tests passes in
+ * the enclave or says why it needs the host.
  */
 export async function expectPassesInEnclave(
   files: readonly string[],
   timeoutMs: number,
-  { processes = 1 }: { readonly processes?: number } = {},
+  { processes = 1, perFileMax }: PassOptions = {},
 ): Promise<void> {
   const all = await testsOf(files)
-  const expected = runsAll ? all : sampleOf(all)
+  expect(all.length).toBeGreaterThanOrEqual(files.length)
+  const expected = runsAll ? all : sampleOf(all, perFileMax)
   const run = await runAgainstEnclave(files, timeoutMs, { processes, only: runsAll ? null : expected })
   for (const { test: name, reason } of run.left) process.stdout.write(`not run: in the enclave: ${name}: ${reason}\n`)
   if (run.failed > 0) process.stderr.write(run.output)
@@ -78,15 +76,18 @@ const rowsPerTest = 16
 /** Programs and libraries of others, and what they send: the same requests, whoever answers them. */
 const ofClients = /^test\/inference\/(?:agents\/|clients)|stock-client/
 
+/** A bounded sample has one of so many tests of a file. */
+const itemsPerItem = 6
+
 /** One of so many tests of such a file. */
 const clientTestsPerTest = 4
 
 /**
- * Every test that stands by itself, and some of each table: a table's rows are the same test with another input, which
- * runs whole in the host's process. Tables differ in where they begin, so that each nested table has its turn. Few of
- * the tests of clients.
+ * Returns every test that stands by itself, and some of each table. The rows of a table are the same test with other
+ * inputs, and all of them run in the host's process. Tables differ in the row they begin with, so each nested table has
+ * its turn. Few tests of clients are in it. Each file keeps `perFileMax` of these tests at most, evenly spread.
  */
-export function sampleOf(tests: readonly TestCase[]): TestCase[] {
+export function sampleOf(tests: readonly TestCase[], perFileMax = Number.POSITIVE_INFINITY): TestCase[] {
   const tables = [...Map.groupBy(tests, ({ file, line }) => `${file}:${line}`).values()]
   const chosen = tables.flatMap((rows, table) => {
     const first = table % Math.min(rows.length, rowsPerTest)
@@ -96,9 +97,17 @@ export function sampleOf(tests: readonly TestCase[]): TestCase[] {
     const place = tables.filter(([row]) => row?.file === file).indexOf(rows)
     return place % clientTestsPerTest === 0 ? some.slice(0, 1) : []
   })
+  const byFile = [...Map.groupBy(chosen, ({ file }) => file).values()]
   // Rows of the same name run together.
-  const keys = new Set(chosen.map(keyOf))
+  const keys = new Set(byFile.flatMap(own => evenlySpread(own, perFileMax)).map(keyOf))
   return tests.filter(test => keys.has(keyOf(test)))
+}
+
+/** `most` of the items, or one of each `itemsPerItem` if that is fewer. */
+function evenlySpread<T>(items: readonly T[], most: number): T[] {
+  if (most === Number.POSITIVE_INFINITY) return [...items]
+  const count = Math.min(most, Math.ceil(items.length / itemsPerItem))
+  return Array.from({ length: count }, (_, at) => items[Math.floor(((at + 0.5) * items.length) / count)] as T)
 }
 
 function keyOf({ file, line, name }: TestCase): string {
@@ -111,7 +120,7 @@ export async function testsOf(files: readonly string[]): Promise<TestCase[]> {
   try {
     const { report } = await runTests(dir, files, {
       more: ['--test-name-pattern=no test has this name'],
-      timeoutMs: 60_000,
+      timeoutMs: 300_000,
     })
     return testCasesOf(report ?? '')
   } finally {
@@ -135,12 +144,11 @@ export async function runAgainstEnclave(
   try {
     const random = systemRandom
     const { nowMs } = systemClock
-    const program = await buildExecutable(enclaveProgram, { repo: root, outDir: dir, force: true })
     const authority = await openAuthority({ kind: 'clients', stateDir: dir, names: ['localhost'], nowMs, random })
     const env = {
       STRONGROOM_TEST_GATEWAY: 'enclave',
       STRONGROOM_TEST_AUTHORITY: dir,
-      STRONGROOM_TEST_ENCLAVE: program.path,
+      STRONGROOM_TEST_ENCLAVE: await builtEnclaveProcess(),
       ...(processes === 1 ? {} : { STRONGROOM_TEST_PROCESSES: String(processes) }),
       // So every client of these tests trusts the host's authority, without a word in its test.
       NODE_EXTRA_CA_CERTS: authority.caFile,

@@ -11,11 +11,13 @@ import { toBase64Url } from '../../../src/base/bytes.ts'
 import { systemRandom } from '../../../src/base/ids.ts'
 import { simulatedLaunch, vouchFor } from '../enclave/vouch.ts'
 
-const bootMs = 120_000
+const bootMs = 600_000
 
 type ClaimedGuest = AsyncDisposable & {
   /** How long each request to the agent took, in ms, in their order. */
   readonly timings: readonly { readonly op: string; readonly ms: number }[]
+  /** Its description of itself before its claim, as the agent sent it. */
+  readonly hello: Readonly<Record<string, unknown>>
   readonly serial: () => string
   /** Types a line on the serial console. */
   readonly type: (line: string) => void
@@ -63,6 +65,7 @@ export async function claimedGuest(imageDir: string): Promise<ClaimedGuest> {
     await Bun.write(join(dir, 'known_hosts'), `[127.0.0.1]:${sshPort} ${claimed.sshHostKey}\n`)
     return {
       timings,
+      hello,
       rootPem,
       serial: () => serial,
       type: line => {

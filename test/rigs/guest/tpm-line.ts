@@ -22,7 +22,7 @@ export type VerifierLine = {
 export function expectHostsTpm(line: VerifierLine | undefined): void {
   expect(line).toMatchObject({ name: 'TPM measurements', outcome: 'fail' })
   expect(line?.reason).toBe(
-    'vtpm:host-untrusted: the host runs this TPM and decides what it says, so it proves nothing; quote signature, its key, nonce, PCR values, log and measured command line are good',
+    'vtpm:host-untrusted: the host runs this TPM and controls its answers, so it proves nothing; quote signature, its key, nonce, PCR values, log and measured command line are good',
   )
   expect(line?.checks.map(({ name, outcome }) => `${outcome} ${name}`)).toEqual([
     'fail vtpm-binding',

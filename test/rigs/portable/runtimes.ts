@@ -3,7 +3,7 @@
 import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join, resolve } from 'node:path'
-import { type BrowserBundle, browserBundle } from '../../../scripts/build-verifier.ts'
+import { type BrowserBundle, browserBundle } from '../../../scripts/build/browser-bundle.ts'
 import { launchChromium } from '../../../scripts/rigs/chromium.ts'
 
 const suiteEntry = resolve(import.meta.dir, 'suite.ts')

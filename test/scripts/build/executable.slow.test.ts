@@ -4,7 +4,7 @@ import * as fs from 'node:fs'
 import { join, resolve } from 'node:path'
 import { buildExecutable, compileArguments, type Recipe } from '../../../scripts/build/executable.ts'
 import { provenanceOf } from '../../../scripts/build/provenance.ts'
-import { applianceRecipe, enclaveRecipe, guestRecipe } from '../../../scripts/build/recipes.ts'
+import { applianceRecipe, builderRecipe, enclaveRecipe, guestRecipe } from '../../../scripts/build/recipes.ts'
 import { MEASURED } from '../../../scripts/lib/measured-inputs.ts'
 import { runsAll } from '../../../scripts/rigs/all.ts'
 import { skipUnless } from '../../../scripts/rigs/skip.ts'
@@ -34,6 +34,7 @@ describe('the measured executables', () => {
   // Goal: the same sources give the same bytes, also in another checkout.
   test.each([
     { recipe: guestRecipe, packages: packagesOf('strongroom-guest') },
+    { recipe: builderRecipe, packages: packagesOf('strongroom-builder') },
     { recipe: enclaveRecipe, packages: packagesOf('strongroom-enclave') },
   ])('$recipe.name is reproducible', async ({ recipe, packages }) => {
     await using dir = makeDirectory()
@@ -49,30 +50,33 @@ describe('the measured executables', () => {
   })
 
   // Goal: its arguments alone decide: no file of the working directory, no runtime option.
-  test.each([guestRecipe, enclaveRecipe])('$name has its roles and ignores its surroundings', async recipe => {
-    await using dir = makeDirectory()
-    const { path } = await inDist(recipe)
-    fs.writeFileSync(join(dir.path, '.env'), 'BUN_OPTIONS=--preload=./planted.ts\n')
-    fs.writeFileSync(join(dir.path, 'bunfig.toml'), 'preload = ["./planted.ts"]\n')
-    fs.writeFileSync(join(dir.path, 'planted.ts'), 'process.stdout.write("planted")\n')
-    const run = (...argv: string[]) => {
-      const { exitCode, stdout, stderr } = Bun.spawnSync([path, ...argv], { cwd: dir.path, env: {} })
-      return { exitCode, stdout: stdout.toString(), usage: stderr.toString().startsWith(`usage: ${recipe.name}`) }
-    }
-    expect(run('--version')).toEqual({ exitCode: 0, stdout: `${recipe.name} ${version}\n`, usage: false })
-    for (const argv of [
-      [],
-      ['help'],
-      ['agent', 'x'],
-      ['init', 'x'],
-      ['serve', 'x'],
-      ['--version', 'x'],
-      ['--preload', './planted.ts'],
-      ['run', './planted.ts'],
-    ]) {
-      expect(run(...argv)).toEqual({ exitCode: 2, stdout: '', usage: true })
-    }
-  })
+  test.each([guestRecipe, builderRecipe, enclaveRecipe])(
+    '$name has its roles and ignores its surroundings',
+    async recipe => {
+      await using dir = makeDirectory()
+      const { path } = await inDist(recipe)
+      fs.writeFileSync(join(dir.path, '.env'), 'BUN_OPTIONS=--preload=./planted.ts\n')
+      fs.writeFileSync(join(dir.path, 'bunfig.toml'), 'preload = ["./planted.ts"]\n')
+      fs.writeFileSync(join(dir.path, 'planted.ts'), 'process.stdout.write("planted")\n')
+      const run = (...argv: string[]) => {
+        const { exitCode, stdout, stderr } = Bun.spawnSync([path, ...argv], { cwd: dir.path, env: {} })
+        return { exitCode, stdout: stdout.toString(), usage: stderr.toString().startsWith(`usage: ${recipe.name}`) }
+      }
+      expect(run('--version')).toEqual({ exitCode: 0, stdout: `${recipe.name} ${version}\n`, usage: false })
+      for (const argv of [
+        [],
+        ['help'],
+        ['agent', 'x'],
+        ['init', 'x'],
+        ['serve', 'x'],
+        ['--version', 'x'],
+        ['--preload', './planted.ts'],
+        ['run', './planted.ts'],
+      ]) {
+        expect(run(...argv)).toEqual({ exitCode: 2, stdout: '', usage: true })
+      }
+    },
+  )
 })
 
 // Goal: unchanged inputs are not built again; a changed source, or another executable in its place, are.
@@ -139,10 +143,13 @@ async function stated(commit: string | null): Promise<unknown> {
 }
 
 // Goal: no executable tells where it was built, which would also make its bytes depend on it.
-test.each([guestRecipe, enclaveRecipe, applianceRecipe])('no path of the checkout is in $name', async recipe => {
-  const { path } = await inDist(recipe)
-  expect(fs.readFileSync(path).includes(`${repo}/`)).toBe(false)
-})
+test.each([guestRecipe, builderRecipe, enclaveRecipe, applianceRecipe])(
+  'no path of the checkout is in $name',
+  async recipe => {
+    const { path } = await inDist(recipe)
+    expect(fs.readFileSync(path).includes(`${repo}/`)).toBe(false)
+  },
+)
 
 // Goal: these flags and no others decide what an executable is.
 test('the compiler is called with these arguments', () => {

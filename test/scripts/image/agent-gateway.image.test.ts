@@ -5,7 +5,7 @@ import { expect, test } from 'bun:test'
 import { mkdir, mkdtemp, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { fetchAgent, installAgent, readAgentLock } from '../../../scripts/image/agent-lock.ts'
+import { fetchPackage, installAgent, readAgentLock } from '../../../scripts/image/agent-lock.ts'
 import { recipePaths } from '../../../scripts/image/recipe.ts'
 import { repo } from '../../../scripts/rigs/build/image-build.ts'
 import { EnclaveBench } from '../../../scripts/rigs/enclave/enclave.ts'
@@ -45,7 +45,7 @@ test('the agent speaks with an attested gateway alone', async () => {
     const lock = await readAgentLock(recipePaths(repo, 'instance').agentLock)
     const agent = join(dir, lock.name)
     const downloads = join(process.env.STRONGROOM_CACHE ?? '/var/cache/strongroom', 'downloads')
-    await installAgent(await fetchAgent(downloads, lock), lock, agent, dir)
+    await installAgent(await fetchPackage(downloads, lock), lock, agent, dir)
     const upstream = await startUpstream(scripted)
     try {
       await using bench = await EnclaveBench.start({ upstreams: [{ url: upstream.url }] })

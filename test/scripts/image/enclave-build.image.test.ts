@@ -125,7 +125,7 @@ test.each([
     await writeFile(paths.packagesLock, JSON.stringify({ ...lock, packages: kept }))
     const imagesDir = join(dir, `images without a ${what}`)
     await mkdir(imagesDir)
-    const failure = await buildEnclave({ paths, enclave, imagesDir, report: () => {} }).then(
+    const failure = await buildEnclave({ paths, executable: enclave, imagesDir, report: () => {} }).then(
       () => null,
       (error: unknown) => error,
     )

@@ -12,6 +12,7 @@ import {
   buildTestImage,
   type ImageBench,
   imageBench,
+  keptTestImages,
   run,
 } from '../../../scripts/rigs/build/image-build.ts'
 import { bootGuest } from '../../../scripts/rigs/guest/boot.ts'
@@ -64,7 +65,7 @@ beforeAll(async () => {
   bench = await imageBench(program)
   image = await buildTestImage({
     recipe: 'instance',
-    cacheDir: join(bench.dir, 'cache'),
+    cacheDir: keptTestImages,
     executable: bench.executable,
     shared: ['downloads', 'bases'],
     umask: '022',

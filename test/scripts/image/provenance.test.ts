@@ -44,7 +44,7 @@ test('goal: each package of the real lock and the real agent stand in it, by dig
     recipe: 'instance',
     manifest,
     lock,
-    agentLock,
+    npmPackages: [agentLock],
     executable: { name: 'strongroom-enclave', sha256: hex('04'), madeOf: null },
   })
   const bytes = readFileSync(join(dir, 'provenance.json'))

@@ -10,7 +10,11 @@ import { skipUnless } from '../../../scripts/rigs/skip.ts'
 
 // Anyone who rebuilds from the same inputs gets the same bytes, whatever their machine is set to: those of the
 // image that this machine has built for itself, with its own settings.
-for (const recipe of ['instance', 'builder']) {
+const programs = [
+  ['instance', 'dist/strongroom-guest'],
+  ['builder', 'dist/strongroom-builder'],
+] as const
+for (const [recipe, program] of programs) {
   test.skipIf(skipUnless(runsAll, `the ${recipe} image is built twice only by scripts/test --all`))(
     `two builds of ${recipe} under differing conditions have equal digests throughout`,
     async () => {
@@ -21,7 +25,7 @@ for (const recipe of ['instance', 'builder']) {
         const second = await buildTestImage({
           recipe,
           cacheDir: join(elsewhere, 'a-rather-longer-name-for-the-second'),
-          executable: join(repo, 'dist/strongroom-guest'),
+          executable: join(repo, program),
           shared: ['downloads'],
           umask: '077',
           env: { TZ: 'America/St_Johns', LC_ALL: 'POSIX', LANG: 'de_DE.UTF-8', SOURCE_DATE_EPOCH: '1' },

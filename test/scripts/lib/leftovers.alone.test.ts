@@ -2,7 +2,9 @@
 // stale ones.
 
 import { expect, test } from 'bun:test'
-import { existsSync, mkdirSync, readFileSync, rmSync, utimesSync, writeFileSync } from 'node:fs'
+import { existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, utimesSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
 import { clearLeftovers, runMarkVariable } from '../../../scripts/lib/leftovers.ts'
 import { needsRoot } from '../../../scripts/rigs/netns.ts'
 import { until } from '../../../scripts/rigs/until.ts'
@@ -86,3 +88,49 @@ test.skipIf(!needsRoot('test/scripts/lib/leftovers.alone.test.ts'))(
 function isSleep(pid: number): boolean {
   return readFileSync(`/proc/${pid}/cmdline`, 'utf8').startsWith('sleep\0')
 }
+
+test.skipIf(!needsRoot('test/scripts/lib/leftovers.alone.test.ts'))(
+  'a run that gets SIGTERM',
+  async () => {
+    // Goal: it ends what its test started, also without a mark, removes the namespace, and starts nothing else.
+    const root = mkdtempSync(join(tmpdir(), 'srt-interrupted-'))
+    const ready = join(root, 'ready')
+    const waiting = `import { writeFileSync } from 'node:fs'
+      import { test } from 'bun:test'
+      test('waits', async () => {
+        const name = 'srt-' + process.pid + '-1'
+        Bun.spawnSync(['ip', 'netns', 'add', name])
+        const child = Bun.spawn(['setsid', 'ip', 'netns', 'exec', name, 'sh', '-c', 'echo $$ > ${root}/pid; kill -STOP $$; sleep 600'],
+          { env: { PATH: '/usr/sbin:/usr/bin:/sbin:/bin' }, stdio: ['ignore', 'ignore', 'ignore'] })
+        while (!(await Bun.file('${root}/pid').exists())) await Bun.sleep(20)
+        writeFileSync('${ready}', name)
+        await child.exited
+      }, 600_000)`
+    mkdirSync(join(root, 'test'))
+    writeFileSync(join(root, 'test/a.slow.test.ts'), waiting)
+    for (const name of ['b', 'c', 'd'])
+      writeFileSync(join(root, `test/${name}.alone.test.ts`), 'throw new Error("it ran")')
+    const run = Bun.spawn(['bash', join(import.meta.dir, '../../../scripts/test'), '--root', root], {
+      stdin: 'ignore',
+      stdout: 'pipe',
+      stderr: 'inherit',
+    })
+    try {
+      await until('the test has begun', 200_000, () => existsSync(ready))
+      const name = readFileSync(ready, 'utf8')
+      const pid = readFileSync(join(root, 'pid'), 'utf8').trim()
+      expect([existsSync(`/run/netns/${name}`), existsSync(`/proc/${pid}`)]).toEqual([true, true])
+      run.kill('SIGTERM')
+      const [output, code] = await Promise.all([run.stdout.text(), run.exited])
+      expect([code, output.trimEnd().split('\n').at(-1)]).toEqual([130, '0 passed, 1 failed'])
+      expect(output).toContain(`left over: namespace ${name}: removed`)
+      expect(output).not.toContain('it ran')
+      expect(existsSync(`/run/netns/${name}`)).toBe(false)
+      await until('the process has ended', 60_000, () => !existsSync(`/proc/${pid}`))
+    } finally {
+      run.kill('SIGKILL')
+      rmSync(root, { recursive: true, force: true })
+    }
+  },
+  400_000,
+)

@@ -6,7 +6,7 @@ import { tmpdir } from 'node:os'
 import { dirname, join } from 'node:path'
 import { KeptResults, type TestKind } from '../../../scripts/lib/results/kept-results.ts'
 import { readsOf } from '../../../scripts/lib/results/reads.ts'
-import { readTree } from '../../../scripts/lib/results/tree.ts'
+import { codeOf, readTree } from '../../../scripts/lib/results/tree.ts'
 
 const directories: string[] = []
 afterEach(() => {
@@ -30,13 +30,16 @@ const plain: TestKind = { needsBuild: false, surroundings }
 const image: TestKind = { needsBuild: true, surroundings }
 /** Imports a rig, JSON, and through the rig a module of src, which starts a worker and imports another one later. */
 const alone = 'test/alone.slow.test.ts'
-/** Starts a program of the repository. */
+/** Lists folders of the repository. */
+const listing = 'test/listing.slow.test.ts'
+/** Starts a program of the repository, which embeds a text. */
 const spawning = 'test/spawning.slow.test.ts'
 const files: Files = {
   'package.json': '{}',
   'bun.lock': 'lock 1',
   [alone]: "import { a } from './rigs/rig.ts'\nimport data from './vectors/data.json'\n",
   [spawning]: "Bun.spawn([process.execPath, 'src/main.ts'])\n",
+  [listing]: "const root = join(import.meta.dir, '..')\nreaddirSync(root, { recursive: true })\n",
   'test/other.slow.test.ts': '',
   'test/rigs/rig.ts': "export { a } from '../../src/a.ts'\n",
   'test/vectors/data.json': '1',
@@ -44,7 +47,7 @@ const files: Files = {
   'src/a.ts': "new Worker(new URL('./a.worker.ts', import.meta.url))\nconst later = () => import('./later.ts')\n",
   'src/a.worker.ts': '',
   'src/later.ts': '',
-  'src/main.ts': '',
+  'src/main.ts': "import help from './cli/help.md' with { type: 'text' }\n",
   'src/cli/help.md': '',
   'src/NOTES.md': '',
   'guest-image/packages.lock': '',
@@ -53,7 +56,7 @@ const files: Files = {
 }
 
 describe('what a test can read', () => {
-  // Goal: the files that a self-contained test imports, or nearly all.
+  // Goal: the files that it imports, or names, and what those read.
   test.each([
     [
       alone,
@@ -62,30 +65,145 @@ describe('what a test can read', () => {
         ...['test/rigs/rig.ts', 'test/vectors/data.json'],
       ],
     ],
+    [spawning, ['bun.lock', 'package.json', 'src/cli/help.md', 'src/main.ts', spawning]],
     [
-      spawning,
+      listing,
       Object.keys(files).filter(
-        path => !['README.md', 'src/NOTES.md', alone, 'test/other.slow.test.ts'].includes(path),
+        path => !['README.md', 'src/NOTES.md', alone, spawning, 'test/other.slow.test.ts'].includes(path),
       ),
     ],
-  ])('goal: it imports, or starts programs and reads nearly everything: %s', (file, expected) => {
-    expect(readsOf(readTree(treeOf(files)), file, false).files).toEqual(expected.toSorted())
+  ])('goal: it imports, starts a program, or lists folders and reads nearly everything: %s', (file, expected) => {
+    const { files: found } = readsOf(readTree(treeOf(files)), file, false)
+    expect([...found.keys()]).toEqual(expected.toSorted())
   })
 
-  // Goal: a rig that can name a file of the repository has its test count as one that reads everything.
+  const readsWith = (text: string, more: Files = {}) =>
+    readsOf(readTree(treeOf({ ...files, ...more, 'test/rigs/rig.ts': text })), alone, false)
+
+  // Goal: a rig that may name any file of the repository has its test count as one that reads everything.
   test.each([
-    ["readFileSync(join(import.meta.dir, '../x'))", true],
-    ["Bun.spawn(['bun', 'scripts/x.ts'])", true],
+    ["readFileSync(join(import.meta.dir, '../..', name))", true],
+    ["readdirSync(import.meta.dir + '/../..')", true],
+    ['readFileSync(join(dirname(import.meta.path), name))', true],
+    ["createRequire(import.meta.url)(['..', '..', name].join('/'))", true],
+    ["const root = join(import.meta.dir, '../..')\nlist(root)", true],
+    ["const root = join(import.meta.dir, '../..')\nread(join(root, name))", true],
+    ["export const root = join(import.meta.dir, '../..')", true],
     ["Bun.spawn(['git', 'ls-files'])", true],
-    ['process.cwd()', true],
-    ['Bun.spawn([process.execPath, path])', true],
-    ['const { STRONGROOM_IMAGE_DIR } = process.env', true],
+    ["Bun.spawn(['git', '-c', 'a=b', 'log'])", true],
+    ["Bun.spawn(['sh', '-c', 'git ls-files'])", true],
+    ['scan(process.cwd())', true],
+    ['scan(process.env.PWD)', true],
+    ['scan(Object.values(process.env))', true],
+    ["read('../..')", true],
+    ["Bun.spawn(['bash', 'scripts/run'])", true],
+    ["Bun.spawn(['dist/strongroom'])", true],
+    ["Bun.spawn(['git', '-C', dir, 'init'])", false],
+    ["Bun.spawn(argv, { cwd: cwd ?? process.cwd(), env: { ...process.env, A: '1' } })", false],
+    ['const { STRONGROOM_IMAGE_DIR } = process.env', false],
+    ['Bun.spawn([process.execPath, path])', false],
     ["Bun.spawn(['openssl', 'version'])", false],
-    ['if (import.meta.main) go()', false],
+    ["const url = 'https://git.example/a.git'", false],
+    ["const names = ['../x', 'src/main.rs']", false],
+    ["const root = join(import.meta.dir, '../..')\nBun.spawn(argv, { cwd: root })", false],
+    ['if (import.meta.main) go(process.argv.slice(2))', false],
   ])('goal: the rig %p has its test read everything: %p', (text, isAll) => {
-    const reads = readsOf(readTree(treeOf({ ...files, 'test/rigs/rig.ts': text })), alone, false)
-    expect(reads.because).toBe(isAll ? 'test/rigs/rig.ts' : null)
-    expect(reads.files.includes('scripts/build.ts')).toBe(isAll)
+    const reads = readsWith(text, { 'scripts/run': '#!/bin/bash\n' })
+    expect(reads.because).toBe(isAll ? (text.includes('scripts/run') ? 'scripts/run' : 'test/rigs/rig.ts') : null)
+    expect(reads.files.has('scripts/build.ts')).toBe(isAll)
+  })
+
+  // Goal: each way to name a file or folder counts as that, with what a named module reads in turn.
+  test.each([
+    ["join(import.meta.dir, '../vectors/unread.bin')", 'test/vectors/unread.bin'],
+    ["join(import.meta.dir, '..', 'vectors', 'unread.bin')", 'test/vectors/unread.bin'],
+    ["join(import.meta.dir, '../vectors', name)", 'test/vectors/unread.bin'],
+    ['`$(import.meta.dir)/../vectors/$(name)`', 'test/vectors/unread.bin'],
+    ["new URL('../vectors/unread.bin', import.meta.url)", 'test/vectors/unread.bin'],
+    ["new URL('../vectors/', import.meta.url)", 'test/vectors/unread.bin'],
+    ['new URL(`../vectors/$(name)`, import.meta.url)', 'test/vectors/unread.bin'],
+    ["const vectors = resolve(import.meta.dir, '../vectors')\nread(vectors)", 'test/vectors/unread.bin'],
+    ["export const vectors = resolve(import.meta.dir, '../vectors')", 'test/vectors/unread.bin'],
+    ["const root = join(import.meta.dir, '../..')\nread(join(root, 'test/vectors', name))", 'test/vectors/unread.bin'],
+    ["const root = join(import.meta.dir, '../..')\nread(`$(root)/test/vectors/unread.bin`)", 'test/vectors/unread.bin'],
+    ["read('test/vectors/unread.bin')", 'test/vectors/unread.bin'],
+    ["new Bun.Glob('{docs,test/vectors/**/*.bin}')", 'test/vectors/unread.bin'],
+    ["join(import.meta.dir, '../../src/main.ts')", 'src/cli/help.md'],
+    ["import.meta.resolve; Bun.spawn([process.execPath, 'src/main.ts'])", 'src/cli/help.md'],
+    ["readFileSync('../vectors/unread.bin')", 'test/vectors/unread.bin'],
+    ["new URL('../vectors/../vectors/unread.bin', elsewhere)", 'test/vectors/unread.bin'],
+  ])('goal: the rig %p reads %p, where $() stands for a placeholder', (source, expected) => {
+    const text = source.replace(/\$\((.*?)\)/g, '$${$1}')
+    expect([...readsWith(text).files.keys()]).toContain(expected)
+  })
+
+  // Goal: a module counts as bytes where it is read as text, and as code where it runs.
+  test.each([
+    ["Bun.spawn([process.execPath, join(import.meta.dir, '../../src/main.ts')])", 'code'],
+    ["readFileSync(join(import.meta.dir, '../../src/main.ts'))", 'bytes'],
+    ["const root = join(import.meta.dir, '../..')\nreaddirSync(join(root, 'src'))", 'bytes'],
+    ["Bun.spawn(['bun', 'node_modules/typescript/bin/tsc', 'src/main.ts'])", 'bytes'],
+    ["Bun.spawn(['git', 'grep', 'x'])", 'bytes'],
+    ["export const main = join(import.meta.dir, '../../src/main.ts')", 'code'],
+    ["import './reader.ts'\nexport const main = join(import.meta.dir, '../../src/main.ts')", 'bytes'],
+  ])('goal: the rig %p reads src/main.ts as %s', (text, expected) => {
+    const reader = { 'test/rigs/reader.ts': "import { main } from './rig.ts'\nreadFileSync(main, 'utf8')\n" }
+    expect(readsWith(text, reader).files.get('src/main.ts')).toBe(expected as 'code' | 'bytes')
+  })
+
+  test('goal: threads that the product names by their path from src, and its page, count', () => {
+    const product = {
+      'package.json': JSON.stringify({ imports: { '#console-page': { default: './src/page.ts' } } }),
+      'src/page.ts': '',
+      'src/work/thread.ts': '',
+      'src/a.ts': "import '#console-page'\nbeginThread('work/thread')\n",
+    }
+    const { files: found } = readsOf(readTree(treeOf({ ...files, ...product })), alone, false)
+    expect([...found.keys()]).toEqual(expect.arrayContaining(['src/page.ts', 'src/work/thread.ts']))
+  })
+})
+
+describe('the code of a module', () => {
+  const before = `import type { A } from './a.ts'
+import './effect.ts'
+import { unused } from './b.ts'
+/** Adds. */
+export function add(a: number): string { // Twice.
+  return \`\${a}  // no comment
+  /* nor this */\` + 'b  b'
+}
+`
+  // Goal: what cannot run does not count.
+  test.each([
+    ['a comment', ['/** Adds. */', '/** Subtracts. */']],
+    ['a comment at the end of a line', [' // Twice.', '']],
+    ['a type', ['a: number', 'a: number | string']],
+    ['an import of types', ["import type { A } from './a.ts'\n", '']],
+    ['blank space', ['export function', '\n\n  export   function']],
+  ] as const)('goal: %s changes nothing', (_, [from, to]) => {
+    expect(before).toContain(from)
+    expect(codeOf('a.ts', before.replace(from, to))).toBe(codeOf('a.ts', before))
+  })
+
+  // Goal: all that may run counts.
+  test.each([
+    ['a name', ['add(a', 'sum(a']],
+    ['a string', ["'b  b'", "'b b'"]],
+    ['blank space in a template', ['}  //', '} //']],
+    ['what looks like a comment in a template', ['/* nor this */', '/* or this */']],
+    ['an import for its effect', ["import './effect.ts'\n", '']],
+    ['an import without a use', ["import { unused } from './b.ts'\n", '']],
+    ['code without an effect', ['return', 'if (false) go()\n  return']],
+    ['code after a return', ['\n}', '\n  return 1\n}']],
+  ] as const)('goal: %s changes it', (_, [from, to]) => {
+    expect(before).toContain(from)
+    expect(codeOf('a.ts', before.replace(from, to))).not.toBe(codeOf('a.ts', before))
+  })
+
+  test('goal: text that is no module, and what Bun would evaluate, stays as it is', () => {
+    for (const text of ['a ( // b', "if (process.env.NODE_ENV === 'test') go() // c", '/* @__PURE__ */ go()']) {
+      expect(codeOf('a.ts', text)).toBe(text)
+    }
   })
 })
 
@@ -93,13 +211,15 @@ describe('the key', () => {
   const keyOf = (changed: Files, file: string, kind: TestKind) =>
     new KeptResults(treeOf({ ...files, ...changed }), treeOf({})).keyOf(file, kind)
 
-  // Goal: each input of a self-contained test changes its key.
+  const more = (path: string) => `${files[path]}go()\n`
+
+  // Goal: each input of a test that imports what it reads changes its key.
   test.each([
-    ['the test', { [alone]: `${files[alone]}// More.` }],
-    ['a rig that it imports', { 'test/rigs/rig.ts': `${files['test/rigs/rig.ts']}// More.` }],
-    ['a module of the product', { 'src/a.ts': `${files['src/a.ts']}// More.` }],
-    ["a worker's module", { 'src/a.worker.ts': '// More.' }],
-    ['a module that is imported late', { 'src/later.ts': '// More.' }],
+    ['the test', { [alone]: more(alone) }],
+    ['a rig that it imports', { 'test/rigs/rig.ts': more('test/rigs/rig.ts') }],
+    ['a module of the product', { 'src/a.ts': more('src/a.ts') }],
+    ["a worker's module", { 'src/a.worker.ts': 'go()' }],
+    ['a module that is imported late', { 'src/later.ts': 'go()' }],
     ['test data', { 'test/vectors/data.json': '2' }],
     ['the locked packages', { 'bun.lock': 'lock 2' }],
     ['package.json', { 'package.json': '{"name":"x"}' }],
@@ -107,27 +227,48 @@ describe('the key', () => {
     expect(keyOf(changed, alone, plain)).not.toBe(keyOf({}, alone, plain))
   })
 
-  // Goal: each input of the programs changes the key of a test that starts them, and of one of images.
+  // Goal: a program's modules and texts change the key of a test that starts it; nothing else does.
   test.each([
-    ['a program', { 'src/main.ts': '// More.' }],
+    ['a program', { 'src/main.ts': more('src/main.ts') }, true],
+    ['a text that it embeds', { 'src/cli/help.md': 'More.' }, true],
+    ['another module', { 'src/a.ts': more('src/a.ts') }, false],
+    ['data', { 'test/vectors/unread.bin': '2' }, false],
+  ])('goal: %s changes it for a test that starts the program: %s %p', (_, changed, isChanged) => {
+    expect(keyOf(changed, spawning, plain) !== keyOf({}, spawning, plain)).toBe(isChanged)
+  })
+
+  // Goal: everything changes the key of a test that may read everything, and of one of images.
+  test.each([
+    ['a program', { 'src/main.ts': more('src/main.ts') }],
     ['a text of the product', { 'src/cli/help.md': 'More.' }],
     ['a lock of the image', { 'guest-image/packages.lock': 'x' }],
-    ['a script', { 'scripts/build.ts': '// More.' }],
+    ['a script', { 'scripts/build.ts': 'go()' }],
     ['data', { 'test/vectors/unread.bin': '2' }],
     ['a new file', { 'src/new.ts': '' }],
-  ])('goal: %s changes it for a test that starts programs, and for one of images', (_, changed) => {
-    expect(keyOf(changed, spawning, plain)).not.toBe(keyOf({}, spawning, plain))
+  ])('goal: %s changes it for a test that lists folders, and for one of images', (_, changed) => {
+    expect(keyOf(changed, listing, plain)).not.toBe(keyOf({}, listing, plain))
     expect(keyOf(changed, alone, image)).not.toBe(keyOf({}, alone, image))
     expect(keyOf(changed, alone, plain)).toBe(keyOf({}, alone, plain))
   })
 
+  test('goal: a comment changes it for a test that lists folders alone', () => {
+    const changed = { 'src/main.ts': `// More.\n${files['src/main.ts']}`, 'src/a.ts': `// More.\n${files['src/a.ts']}` }
+    expect(keyOf(changed, listing, plain)).not.toBe(keyOf({}, listing, plain))
+    for (const file of [alone, spawning]) expect(keyOf(changed, file, plain)).toBe(keyOf({}, file, plain))
+    expect(keyOf(changed, alone, image)).toBe(keyOf({}, alone, image))
+  })
+
   test('goal: another test and a text for people change no key', () => {
+    const before = new KeptResults(treeOf(files), treeOf({}))
     for (const changed of [
-      { 'test/other.slow.test.ts': '// More.' },
+      { 'test/other.slow.test.ts': 'go()' },
       { 'README.md': 'More.' },
       { 'src/NOTES.md': 'More.' },
     ]) {
-      for (const kind of [plain, image]) expect(keyOf(changed, spawning, kind)).toBe(keyOf({}, spawning, kind))
+      const changedTree = new KeptResults(treeOf({ ...files, ...changed }), treeOf({}))
+      for (const file of [alone, spawning, listing]) {
+        for (const kind of [plain, image]) expect(changedTree.keyOf(file, kind)).toBe(before.keyOf(file, kind))
+      }
     }
   })
 

@@ -110,7 +110,13 @@ async function bench(stack: AsyncDisposableStack, options: Options = {}) {
     sources: { collateral: null, simulated, ...options.sources },
     linkOf: () => (state.attached ? { channel } : null),
   })
-  const vouch = (stage: AttestedStage = guest.stage, of = nonce) => builds.vouch(vmId, { stage, nonce: of }, timeoutMs)
+  const vouch = async (stage: AttestedStage = guest.stage, of = nonce): Promise<VmEvidence> => {
+    const accepted: VmEvidence[] = []
+    await builds.vouch(vmId, { stage, nonce: of }, evidence => accepted.push(evidence) > 0, timeoutMs)
+    const [evidence] = accepted
+    if (evidence === undefined) throw new Error('nothing was accepted')
+    return evidence
+  }
   const handed = () => guest.requests.filter((request): request is VouchedRequest => request.op === 'vouched')
   return { vmId, guest, builds, state, vouch, signed, handed }
 }
@@ -157,6 +163,24 @@ describe('on a development platform', () => {
     const { reportData } = decodeReport(bytesOf(two?.provenance?.report))
     expect(reportData).toEqual(concat(sha256(provenanceBytes), wholeNonce, new Uint8Array(16)))
     expect(bytesOf(two?.provenance?.ark)).toEqual(bytesOf(completion.receipt.evidence.chain[1]))
+  })
+
+  test('evidence that is not accepted does not reach the guest, and is taken again', async () => {
+    // Goal: the daemon records evidence before the guest goes on with it, so no kill comes between.
+    await using stack = new AsyncDisposableStack()
+    const { vmId, guest, builds, vouch, handed } = await bench(stack)
+    await builds.vouch(vmId, { stage: 'dispatch', nonce: wholeNonce }, () => false, timeoutMs)
+    const broken = builds.vouch(
+      vmId,
+      { stage: 'dispatch', nonce: wholeNonce },
+      () => Promise.reject(new Error('no')),
+      timeoutMs,
+    )
+    expect((await failure(broken)).message).toBe('no')
+    expect(handed()).toEqual([])
+    const dispatch = await vouch()
+    expect(handed().map(({ receipt }) => JSON.parse(receipt))).toEqual([dispatch.receipt])
+    expect(guest.requests.map(({ op }) => op)).toEqual(['vouch', 'vouch', 'vouch', 'vouched'])
   })
 
   test('a nonce of fewer than 16 bytes has no report over the provenance', async () => {
@@ -266,6 +290,8 @@ describe('on a development platform', () => {
       projectDir: null,
       toolchain: null,
       reproduce: false,
+      options: null,
+      waivers: [] as never[],
       fetch: null,
       accepts: { caSha256: null, cratesMirror: null },
       imageSummary: null,

@@ -274,7 +274,7 @@ describe('on a development platform', () => {
     await using stack = new AsyncDisposableStack()
     const { take, state, guest } = await bench(stack)
     state.hello = { ...state.hello, platform: 'snp' }
-    expect((await failure(take())).message).toContain('started on tcg, but its guest says that it has a report device')
+    expect((await failure(take())).message).toContain('started on tcg, but its guest reports a report device')
     state.attached = false
     expect(await failure(take())).toMatchObject({ code: 'channel.closed' })
     expect(guest.requests).toEqual([])
@@ -393,9 +393,9 @@ describe('on snp', () => {
     // Goal: an operator reads what to change.
     await using stack = new AsyncDisposableStack()
     const silent = await bench(stack, { platform: 'snp', guest: { ownLaunch: { measurement, operatorKey } } })
-    expect((await failure(silent.take())).message).toContain('its guest says that it has no report device')
+    expect((await failure(silent.take())).message).toContain('its guest reports no report device')
     silent.state.hello = { ...silent.state.hello, platform: 'none' }
-    expect((await failure(silent.take())).message).toContain('its guest says that it has no report device')
+    expect((await failure(silent.take())).message).toContain('its guest reports no report device')
     const { report } = await onSnp(stack)
     const unknown = await bench(stack, { platform: 'snp', guest: { report: data => report(data) } })
     const error = await failure(unknown.take())

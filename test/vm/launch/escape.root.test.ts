@@ -18,6 +18,7 @@ import {
 import { dirname, join } from 'node:path'
 import { link } from '../../../scripts/rigs/guest/two-guests.ts'
 import { killFound } from '../../../scripts/rigs/kill.ts'
+import { firstOwnUid } from '../../../scripts/rigs/launch/own-uids.ts'
 import { inOwnNetns } from '../../../scripts/rigs/netns.ts'
 import { until } from '../../../scripts/rigs/until.ts'
 import { toHex } from '../../../src/base/bytes.ts'
@@ -41,8 +42,7 @@ import { findLeaks } from '../../../src/vm/machine/leaks.driver.ts'
 import { VmDriver } from '../../../src/vm/machine/vm.driver.ts'
 
 const timeoutMs = 180_000
-/** Apart from the default range, and a new one for each run: another run on this machine may use the next. */
-const firstUid = 90_000 + (process.pid % 500) * 16
+const firstUid = firstOwnUid()
 const patienceMs = 60_000
 /**
  * Without CAP_SYS_RESOURCE (bit 24) a parent sets a child's score, but the child may set it back (fs/proc/base.c,
@@ -53,7 +53,8 @@ const mayFixOom =
 if (!mayFixOom) process.stderr.write('not run: lowering oom_score_adj in an escape; this root lacks CAP_SYS_RESOURCE\n')
 
 /** `attack NAME COMMAND…` says in the log whether the command worked. Then it lives on, as QEMU does:
- * it follows a file, with the arguments that identify it. The jail has no /dev. */
+ * it follows a file, with the arguments that identify it. It cannot open them as files, and must not say so in a log
+ * that a test has just emptied. The jail has no /dev. */
 const escapedQemu = `#!/bin/bash
 attack() { if said=$(timeout 60 bash -c "$2" 2>&1); then echo "$1: DONE"; else echo "$1: refused"; fi; }
 grep -E '^(Uid|Gid|Groups|CapEff|CapBnd|NoNewPrivs):' /proc/self/status | tr -s '\\t ' ' '
@@ -61,7 +62,7 @@ grep -E 'core|locked|processes|open files|file size' /proc/self/limits | tr -s '
 echo "oom $(cat /proc/self/oom_score_adj)"
 . "$(dirname "$0")/attacks"
 echo finished
-exec -a "$0" tail -n 0 -f "$0" -- "$@"
+exec -a "$0" tail -n 0 -f "$0" -- "$@" 2>&-
 `
 
 inOwnNetns(
@@ -89,7 +90,7 @@ inOwnNetns(
 
     const namespace = createVmNamespace({ ...link, name: 'srt-launch' })
     beforeAll(() => namespace.open())
-    const create = (uidCount = 8) =>
+    const create = (uidCount = 8, min = firstUid) =>
       new VmDriver({
         db: store.ledger.db,
         clock: systemClock,
@@ -101,7 +102,7 @@ inOwnNetns(
         swtpm: () => null,
         jailFiles,
         start: startJailed,
-        uids: { min: firstUid, max: firstUid + uidCount - 1 },
+        uids: { min, max: min + uidCount - 1 },
         groups: [],
         platform: { kind: 'tcg' },
         kernels: null,
@@ -268,11 +269,13 @@ inOwnNetns(
       expect(existsSync(pathsOf(vm).directory)).toBe(false)
       expect(listResources(store.ledger.db, 'uid').map(row => row.vmId)).not.toContain(vm.id)
 
-      const stranger = Bun.spawn(['setpriv', `--reuid=${firstUid + 8}`, '--clear-groups', 'sleep', '1000'])
-      await until('the stranger runs', patienceMs, () => processesByUid().has(firstUid + 8))
-      const taken = listResources(store.ledger.db, 'uid').length
-      const narrow = create(9)
-      for (let n = taken; n < 8; n += 1) expect(uidOf(await build('true', narrow))).not.toBe(firstUid + 8)
+      // No other test uses these: under an init that does not reap, ended processes take their uid for ever.
+      const min = firstUid + 32
+      const stranger = Bun.spawn(['setpriv', `--reuid=${min + 2}`, '--clear-groups', 'sleep', '1000'])
+      await until('the stranger runs', patienceMs, () => processesByUid().has(min + 2))
+      const narrow = create(3, min)
+      const uids = [uidOf(await build('true', narrow)), uidOf(await build('true', narrow))]
+      expect(uids.toSorted((a, b) => a - b)).toEqual([min, min + 1])
       await expect(build('true', narrow)).rejects.toThrow('is taken; raise vm.uid_max')
       stranger.kill('SIGKILL')
       await stranger.exited

@@ -5,6 +5,7 @@ import { afterAll, beforeAll, expect, test } from 'bun:test'
 import { chmodSync, existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs'
 import { dirname, join } from 'node:path'
 import { link } from '../../../scripts/rigs/guest/two-guests.ts'
+import { firstOwnUid } from '../../../scripts/rigs/launch/own-uids.ts'
 import { inOwnNetns } from '../../../scripts/rigs/netns.ts'
 import { until } from '../../../scripts/rigs/until.ts'
 import { toHex } from '../../../src/base/bytes.ts'
@@ -29,8 +30,7 @@ import { findLeaks } from '../../../src/vm/machine/leaks.driver.ts'
 import { VmDriver } from '../../../src/vm/machine/vm.driver.ts'
 
 const timeoutMs = 180_000
-/** Apart from the default range and from those of other tests. */
-const firstUid = 100_000 + (process.pid % 500) * 16
+const firstUid = firstOwnUid()
 const patienceMs = 60_000
 
 /** Sends CMD_GET_CAPABILITY to the TPM behind the descriptor of its command line, then lives on. */

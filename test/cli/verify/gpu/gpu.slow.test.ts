@@ -121,7 +121,7 @@ test('goal: bad usage is named: nonce, policy, roots, evidence, flags beside a p
   const bare = ['verify', 'gpu', evidence, ...base]
   await expectUsageError(['verify', 'gpu', evidence], "required option '--nonce <hex>'")
   await expectUsageError(['verify', 'gpu', evidence, '--nonce', '00'], '--nonce')
-  await expectUsageError([...whole, '--any-ocsp'], '--any-ocsp beside a --policy')
+  await expectUsageError([...whole, '--any-ocsp'], '--any-ocsp contradicts --policy')
   await expectUsageError(
     [...bare, '--policy', file('p.json', '{"format": "strongroom/gpu-policy/v1"}')],
     'architectures',

@@ -105,5 +105,5 @@ test('goal: what is no gateway key, and a saved document, are refused before any
   await expectUsageError([...line, '--key-file', api], 'no gateway key, which is gw_, 8 and 32 characters')
   await expectUsageError([...line, '--key-file', '/nonexistent'], '--key-file /nonexistent')
   const saved = ['verify', 'gateway', '--document', api, ...all, '--key-file', keyFile]
-  await expectUsageError(saved, '--key-file is for a gateway that is asked now')
+  await expectUsageError(saved, '--key-file is for a live gateway')
 })

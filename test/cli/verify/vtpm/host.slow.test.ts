@@ -52,9 +52,9 @@ describe('host', async () => {
 
   test('goal: no report, measurement or root can be named for it', async () => {
     for (const name of ['report', 'vek', 'policy', 'trust-simulated-root', 'ek', 'activated']) {
-      await expectUsageError(argvOf({ ...good, [name]: 'x' }), `--${name} says nothing about a vTPM of kind host`)
+      await expectUsageError(argvOf({ ...good, [name]: 'x' }), `--${name} does not apply to a vTPM of kind host`)
     }
-    await expectUsageError(argvOf({ ...good, 'any-measurement': true }), '--any-measurement says nothing')
+    await expectUsageError(argvOf({ ...good, 'any-measurement': true }), '--any-measurement does not apply')
     await expectUsageError(argvOf({ ...good, ak: null }), 'required option --ak is missing')
   })
 

@@ -76,7 +76,7 @@ describe('azure-hcl', () => {
     const { code: textCode, stdout } = await runHere(argvOf(good))
     expect([textCode, stdout.split('\n')[0]]).toEqual([0, 'VERDICT: PASS'])
     expect(stdout).toContain('             vTPM: vtpm:paravisor-bound\n')
-    expect(stdout).toContain('PCRs: PCR 4, 7 as --pcr says; 22 more are quoted and not compared\n')
+    expect(stdout).toContain('PCRs: PCR 4, 7 equal to --pcr; 22 more are quoted and not compared\n')
     expect(stdout.trimEnd().split('\n').length).toBeLessThanOrEqual(15)
   })
 
@@ -149,7 +149,7 @@ describe('azure-hcl', () => {
       { ...good, pcr: [`7=${pcrs[4]}`, `4=${pcrs[7]}`, `0=${pcrs[0]}`], 'any-pcrs': true },
       ['tpm-expected-pcrs'],
     )
-    expect(reasonOf(wrong, 'tpm-expected-pcrs')).toBe('PCR 4, 7: not as --pcr says')
+    expect(reasonOf(wrong, 'tpm-expected-pcrs')).toBe('PCR 4, 7: not equal to --pcr')
   })
 
   test('goal: a log that replays to other values fails, and each PCR is named', async () => {
@@ -200,8 +200,8 @@ describe('azure-hcl', () => {
       [{ 'event-log-pcrs': '0-7' }, 'required option --event-log is missing'],
       [{ 'event-log': ubuntuLog, 'event-log-pcrs': '7-0' }, 'It must be PCRs from 0 to 23'],
       [{ 'event-log': ubuntuLog, 'event-log-pcrs': '24' }, 'It must be PCRs from 0 to 23'],
-      [{ ek: plain }, '--ek says nothing about a vTPM of kind azure-hcl'],
-      [{ 'report-nonce': '00'.repeat(64) }, '--report-nonce says nothing'],
+      [{ ek: plain }, '--ek does not apply to a vTPM of kind azure-hcl'],
+      [{ 'report-nonce': '00'.repeat(64) }, '--report-nonce does not apply'],
       [{ nonce: '' }, 'It must be 1 to 66 bytes'],
       [{ nonce: 'challenge' }, 'It must be 1 to 66 bytes'],
       [{ pcr: `24=${pcrs[0]}` }, 'It must be INDEX=HEX'],

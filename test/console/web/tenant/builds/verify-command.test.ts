@@ -11,6 +11,8 @@ const commit = 'AB'.repeat(20)
 const record = buildRecord(1)
 const url = 'https://git.example/a.git'
 
+const cargo = { package: null, bin: null, features: [], noDefaultFeatures: false, profile: null, target: null }
+
 function submitted(changes: Partial<KnownBuild>): KnownBuild {
   const source = { kind: 'git', url, ref: commit } as const
   return {
@@ -19,6 +21,7 @@ function submitted(changes: Partial<KnownBuild>): KnownBuild {
     source,
     projectDir: null,
     toolchain: null,
+    options: null,
     reproduce: false,
     atMs: 0,
     ...changes,
@@ -34,6 +37,10 @@ test.each([
   [
     submitted({ projectDir: 'a b', toolchain: 'nix', reproduce: true, source: { kind: 'archive', name: 'a.tar' } }),
     "--nonce 0011 --source a.tar --project-dir 'a b' --toolchain nix --reproduce",
+  ],
+  [
+    submitted({ options: { cargo: { ...cargo, package: 'cli', features: ['a', 'b'], noDefaultFeatures: true } } }),
+    `--nonce 0011 --commit ${commit.toLowerCase()} --repository ${url} --ref ${commit} --package cli --features a --features b --no-default-features`,
   ],
   [null, '--nonce 00112233445566778899aabbccddeeff --source . --reproduce'],
 ] as const)('the command of %o', (known, options) => {

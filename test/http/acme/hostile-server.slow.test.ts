@@ -73,9 +73,9 @@ test('goal: answers of other forms, other names, other places end the order with
   using elsewhere = Bun.serve({ hostname: '127.0.0.1', port: 0, fetch: () => new Response('here') })
   const other = `http://127.0.0.1:${elsewhere.port}/x`
   const CASES: [what: string, answers: Answers, why: string][] = [
-    ['a directory elsewhere', { '/dir': changed(body => ({ ...body, newNonce: other })) }, 'is asked'],
-    ['an order elsewhere', { '/dir': changed(body => ({ ...body, newOrder: 'https://192.0.2.1/' })) }, 'is asked'],
-    ['a file', { '/dir': changed(body => ({ ...body, newNonce: 'file:///etc/shadow' })) }, 'is asked'],
+    ['a directory elsewhere', { '/dir': changed(body => ({ ...body, newNonce: other })) }, 'is used'],
+    ['an order elsewhere', { '/dir': changed(body => ({ ...body, newOrder: 'https://192.0.2.1/' })) }, 'is used'],
+    ['a file', { '/dir': changed(body => ({ ...body, newNonce: 'file:///etc/shadow' })) }, 'is used'],
     ['no URL', { '/dir': changed(body => ({ ...body, newNonce: 7 })) }, 'no URL'],
     ['a redirect', { '/dir': always(() => Response.redirect(other, 302)) }, 'redirects (302)'],
     ['itself, for ever', { '/order': always(() => Response.redirect(server.url, 307)) }, 'redirects (307)'],

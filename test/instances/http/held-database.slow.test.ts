@@ -24,7 +24,7 @@ test('a create and a delete while the lock is held', async () => {
     status: 503,
     answer: failed(
       'internal_error',
-      'The database of this service is held by another program for the moment. Nothing was changed; send the request again as soon as Retry-After says.',
+      'The database of this service is locked by another program. Nothing was changed; send the request again after the time in Retry-After.',
     ),
     expectHeaders: { 'retry-after': '2' },
   }

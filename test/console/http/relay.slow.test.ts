@@ -36,6 +36,16 @@ function openServices() {
   return { seen, services }
 }
 
+test('goal: the bounds of what goes through the console, written out', () => {
+  expect(RELAY_BOUNDS).toEqual({
+    openMax: 256,
+    requestsPerMinute: 600,
+    requestBytesMax: 1_610_612_736,
+    responseBytesMax: 1_073_741_824,
+    exchangeMs: 3_600_000,
+  })
+})
+
 test('goal: a visitor without a good key and without a session reaches no service, and learns of none', async () => {
   const { seen, services } = openServices()
   await using rig = await startConsole({ services })

@@ -1,21 +1,26 @@
-// Builds that several test files need: one process makes each, when its inputs have changed. Effects: files below
-// `dist`, a process.
+// Builds that several test files need. One process makes each of them when its inputs have changed. Effects: files
+// below `dist`, a process.
 
 import { mkdirSync, readFileSync, statSync, writeFileSync } from 'node:fs'
 import { basename, dirname, join, resolve } from 'node:path'
-import { runCommand } from '../../../scripts/lib/command.ts'
+import { runCommand } from '../../lib/command.ts'
 
 const root = resolve(import.meta.dir, '../../..')
 const buildMs = 600_000
 
-/** Everything that may go into it. */
-const inputs = '{src/**/*,scripts/build/*,test/rigs/built/*.ts,package.json,bun.lock}'
+/** Files that may go into any of them. */
+const inputs = [
+  ...['src/**/*', 'scripts/build/*', 'scripts/rigs/built/*.ts', 'test/rigs/built/*.ts'],
+  ...['package.json', 'bun.lock'],
+] as const
 
 export type BuiltOnce = {
   /** Path of the module that makes it when it runs as a program: by `makeOnce`. */
   readonly program: string
   /** Path of a file of the result. */
   readonly path: string
+  /** Glob of more files that may go into it. */
+  readonly moreInputs?: string
 }
 
 /** Returns once it is there. */
@@ -35,9 +40,15 @@ export async function makeOnce(built: BuiltOnce, make: () => Promise<unknown>): 
   writeFileSync(besides(built, 'tested'), stamp(built))
 }
 
+/** Paths in this repository, with the files that match `moreInputs`. */
+export function inputsOf(moreInputs?: string): string[] {
+  const globs = moreInputs === undefined ? inputs : [...inputs, moreInputs]
+  return globs.flatMap(glob => [...new Bun.Glob(glob).scanSync({ cwd: root })])
+}
+
 /** Sizes and times of what goes in and of what came out: to read them takes less than a tenth of a second. */
-function stamp({ path }: BuiltOnce): string {
-  const sources = [...new Bun.Glob(inputs).scanSync({ cwd: root })].map(name => join(root, name))
+function stamp({ path, moreInputs }: BuiltOnce): string {
+  const sources = inputsOf(moreInputs).map(name => join(root, name))
   const lines = [process.execPath, path, ...sources].map(file => {
     const found = statSync(file, { throwIfNoEntry: false })
     return `${file} ${found?.size} ${found?.mtimeMs}`

@@ -4,7 +4,7 @@
 import { existsSync, mkdirSync, readdirSync, readFileSync, renameSync, rmSync } from 'node:fs'
 import { homedir } from 'node:os'
 import { join } from 'node:path'
-import { runCommand } from '../../../scripts/lib/command.ts'
+import { runCommand } from '../../lib/command.ts'
 
 type Pin = {
   /** With its version, for this platform. */
@@ -42,11 +42,16 @@ export type AgentCli = keyof typeof PINS
 
 const installTimeoutMs = 240_000
 
-/** The executable, or why it cannot be had. */
-export async function installAgent(name: AgentCli): Promise<{ readonly path: string } | { readonly problem: string }> {
+export type Installed = { readonly path: string } | { readonly problem: string }
+
+/** The executable, or why it cannot be had. `latest`: the newest version, whose integrity the registry states. */
+export async function installAgent(name: AgentCli, { latest = false } = {}): Promise<Installed> {
   if (process.platform !== 'linux' || process.arch !== 'x64')
     return { problem: 'the agents are pinned for Linux on x64' }
-  const { package: pinned, integrity, part, executable } = PINS[name]
+  const { part, executable } = PINS[name]
+  const version = latest ? await newestOf(PINS[name]) : PINS[name]
+  if ('problem' in version) return version
+  const { package: pinned, integrity } = version
   const folder = join(cacheDir(), 'tools', 'agents', `${name}-${pinned.slice(pinned.lastIndexOf('@') + 1)}`)
   const path = join(folder, executable)
   if (existsSync(path)) return { path }
@@ -66,6 +71,28 @@ export async function installAgent(name: AgentCli): Promise<{ readonly path: str
   } finally {
     rmSync(partial, { recursive: true, force: true })
   }
+}
+
+type Version = Pick<Pin, 'package' | 'integrity'>
+
+/** The package of the newest version. Codex has its platforms as versions: 1.2.3-linux-x64. */
+async function newestOf({ package: pinned }: Pin): Promise<Version | { readonly problem: string }> {
+  const name = pinned.slice(0, pinned.lastIndexOf('@'))
+  const platform = /^[^-]+(-.*)$/.exec(pinned.slice(pinned.lastIndexOf('@') + 1))?.[1] ?? ''
+  const read = async (of: string, field: string) => {
+    const { exitCode, output } = await runCommand(['npm', 'view', of, field], { timeoutMs: installTimeoutMs })
+    return exitCode === 0 && output.trim() !== '' ? output.trim() : null
+  }
+  const newest = await read(name, 'version')
+  const integrity = newest === null ? null : await read(`${name}@${newest}${platform}`, 'dist.integrity')
+  if (integrity === null) return { problem: `the registry names no newest version of ${name}` }
+  return { package: `${name}@${newest}${platform}`, integrity }
+}
+
+/** The version that a program prints. */
+export async function versionOf(path: string): Promise<string> {
+  const { output } = await runCommand([path, '--version'], { timeoutMs: 60_000 })
+  return /\d+\.\d+\.\d+/.exec(output)?.[0] ?? 'unknown'
 }
 
 /** Null: it went well; otherwise the end of its output. */
