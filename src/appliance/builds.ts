@@ -224,7 +224,7 @@ function buildEngine({ engine, stateDir, store }: Pick<BuildsParts, 'engine' | '
     },
     order: (vmId, order, timeoutMs) => builds.order(vmId, order, timeoutMs),
     progress: (vmId, from, timeoutMs) => builds.progress(vmId, from, timeoutMs),
-    vouch: (vmId, wanted, timeoutMs) => builds.vouch(vmId, wanted, timeoutMs),
+    vouch: (vmId, wanted, accept, timeoutMs) => builds.vouch(vmId, wanted, accept, timeoutMs),
     cancel: (vmId, timeoutMs) => builds.cancel(vmId, timeoutMs),
   }
 }
@@ -280,6 +280,7 @@ function settingsOf({ builds, domain }: Config): BuildsSettings {
     exchangeBytes: builds.exchange_gib * gib,
     eventBytesMax: builds.log_mib * mib,
     fetchHosts: builds.fetch_hosts,
+    rustMirror: builds.rust_mirror === '' ? null : builds.rust_mirror,
     builderId: builds.base_url || `https://${hostLabel}.${domain}`,
     limits: {
       sourceBytes: builds.source_mib * mib,

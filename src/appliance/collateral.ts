@@ -40,7 +40,7 @@ export function composeCollateral({
   const log = parts.log.unit('kds')
   if (product === null) {
     log.error('the processor is of no known EPYC product: its SNP reports cannot be verified', {
-      remedy: 'install a newer strongroom that knows this processor',
+      remedy: 'install a newer strongroom that supports this processor',
     })
     return null
   }

@@ -35,6 +35,7 @@ export function composeNames({ config, store, engine, link, clock, log }: DnsPar
     db: store.directory.db,
     hostId: store.hostId,
     engine: engine.reconciler,
+    /** No share: one name for each VM address, and 65,536 instances in a fleet. */
     namesMax: 2 ** instanceBits + Object.keys(HOST_LISTENERS).length * hostsPerAnswerMax,
     ...(link === null ? {} : { report: (write: (tx: DirectoryDb) => void) => store.directory.transact(write) }),
     isPartial: () => link !== null && link.waitsFor() !== null,

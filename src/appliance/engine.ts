@@ -134,7 +134,7 @@ export function composeEngine({ config, stateDir, store, clock, random, log, ...
   const { kind } = rememberPlatform(store.ledger.db, { ...choice, isPinned: config.platform !== 'auto' })
   log.info('platform chosen', { platform, reasons })
   if (kind === 'below_snp')
-    log.warn('this host has run VMs on snp; new ones run without it, as the configuration says', { platform })
+    log.warn('this host has run VMs on snp; new ones run without it, as configured', { platform })
   const capacity = capacityOf(config, platform)
   ensureDir(`${stateDir}/vms`, { mode: 0o700 })
   enableForwarding(settingsNote({ stateDir }))
@@ -182,6 +182,7 @@ export function composeEngine({ config, stateDir, store, clock, random, log, ...
   })
   const collateral = deps.collateral(platform)
   swapMeta(db, bootName, hostBootId())
+  /** No share: all disks have one size, and the VMs of an organization are limited. */
   const diskGibMax = () => config.capacity.scratch_gib || freeDiskGib(stateDir)
   const reconciler = new VmReconciler({
     ledger: store.ledger,

@@ -1,12 +1,15 @@
 // Service B where the configuration places it: in its own VM, in this process, or nowhere. Effects: in this process a
 // listening socket; the rest begins with `start`.
 
+import { existsSync } from 'node:fs'
 import { join } from 'node:path'
+import type { Logger } from '../base/log.ts'
 import type { Collector } from '../base/prometheus.ts'
 import { listenAddress, localUrl } from '../config/listen.ts'
 import type { Config } from '../config/schema.ts'
 import type { GatewayKeeper } from '../enclave-host/keeper.ts'
-import { databaseFile } from '../host/state-files.ts'
+import { databaseFile, usageJournalFile } from '../host/state-files.ts'
+import { UsageJournal } from '../inference/metering/journal/journal.ts'
 import { Metering } from '../inference/metering/ledger.ts'
 import { startLedgerWriter } from '../inference/metering/ledger-writer.ts'
 import { createCost } from '../inference/metering/price.ts'
@@ -61,8 +64,25 @@ export function composeMetering(
   const { config, store, stateDir, clock } = parts
   const log = parts.log.unit('metering')
   const deps = { store: store.directory, clock, log, cost: createCost(config.inference.prices) }
-  if (placementOf(config) !== 'host') return new Metering(deps)
-  return new Metering({ ...deps, writer: startLedgerWriter({ path: join(stateDir, databaseFile), clock, log }) })
+  const journalPath = join(stateDir, usageJournalFile)
+  const isHere = placementOf(config) === 'host'
+  // A daemon whose gateway was in its own process may have left rows.
+  const journal = isHere || existsSync(journalPath) ? openJournal(journalPath, log) : null
+  if (!isHere) return new Metering({ ...deps, ...(journal === null ? {} : { journal }) })
+  const path = join(stateDir, databaseFile)
+  const writer = startLedgerWriter({ path, journal: journal?.path ?? null, clock, log })
+  return new Metering({ ...deps, writer, ...(journal === null ? {} : { journal }) })
+}
+
+/** Null if the file cannot be used; a kill then loses the usage of the last 100 ms. */
+function openJournal(path: string, log: Logger): UsageJournal | null {
+  try {
+    return new UsageJournal(path)
+  } catch (error) {
+    const text = 'cannot use the usage journal; until the next start a kill loses the usage of the last 100 ms'
+    log.error(text, { path, error })
+    return null
+  }
 }
 
 const off: PlacedGateway = {

@@ -22,7 +22,8 @@ import { type EvidenceOrigin, noEvidenceOnHost } from '../inference/attestation/
 import { type GatewayConfiguration, gatewayConfiguration } from '../inference/attestation/configuration.ts'
 import { drawReceiptKeys } from '../inference/attestation/receipt-keys.ts'
 import { createWorkloads, readAllowlist, sha256File, type Workloads } from '../inference/attestation/workloads.ts'
-import { createGatewayAuthenticate, keyDefaults } from '../inference/keys/authenticate.ts'
+import { keyDefaults } from '../inference/keys/authenticate.ts'
+import { createGatewayAuthenticate } from '../inference/keys/stored-keys.ts'
 import type { Metering } from '../inference/metering/ledger.ts'
 import { runLedgerRetention } from '../inference/metering/retention.ts'
 import { createClusterMetrics } from '../inference/metrics/cluster.ts'
@@ -36,6 +37,7 @@ import { writeFileAtomic } from '../linux/files.ts'
 import { isUnderSystemd } from '../linux/process.ts'
 import { removeForeignTree } from '../linux/tree.ts'
 import type { Store } from '../store/db.ts'
+import { nonceStore } from '../store/ledger/nonce.query.ts'
 import type { ChangeGate } from '../upgrade/gate.ts'
 import type { Capacity } from '../vm/admission.plan.ts'
 import type { FleetShares } from './fleet/shares.ts'
@@ -90,6 +92,7 @@ export async function composeInference(deps: InferenceParts): Promise<Inference>
     clock,
     log,
     defaults: keyDefaults(settings),
+    others: metering.changes,
   })
   const service = createInferenceService({
     settings,
@@ -109,7 +112,7 @@ export async function composeInference(deps: InferenceParts): Promise<Inference>
     spent: metering,
     cost: () => metering.cost,
     ...(shares === null ? {} : { shares: shares.ofProcess() }),
-    nonces: store.ledger,
+    nonces: nonceStore(store.ledger),
     mayDelete: () => deps.clockGuard.mayDelete(),
     workloads: loggedFirst(workloads, deps.publish),
     keys: drawReceiptKeys(random),

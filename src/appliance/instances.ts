@@ -146,7 +146,10 @@ export function composeInstances(parts: InstancesParts): Instances {
     store,
     engine: engine.reconciler,
     vmSpec,
-    // Two rounds of boots: one that runs, and one that is ready to follow.
+    /**
+     * Two rounds of boots: one that runs, and one that is ready to follow. Share: this limit is the
+     * share of one organization.
+     */
     bootingPerOrganizationMax: 2 * config.vm.start_concurrency_max,
     trust: parts.trust,
     onReady: id => parts.names.instanceChanged(id),

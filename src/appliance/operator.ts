@@ -20,6 +20,7 @@ import { type InstancesService, operatorPrefix } from '../instances/service.ts'
 import type { AdminServer } from '../operator/access/socket.ts'
 import { administratorsOf, listenSockets } from '../operator/access/sockets.ts'
 import { createAdmin } from '../operator/api.ts'
+import { BudgetWatch } from '../operator/budget-watch.ts'
 import { createCertificateMetrics } from '../operator/certificates.ts'
 import { createClockMetrics } from '../operator/clock.ts'
 import type { AdminDeps } from '../operator/deps.ts'
@@ -100,6 +101,7 @@ export async function serveOperator(parts: OperatorParts): Promise<AdminServer &
     cancelBuild,
     removeBuildFiles: builds === null ? null : id => builds.removeFilesOf(id),
   })
+  const budgets = new BudgetWatch({ store, clock, log })
   const admin = createAdmin({
     administrators: administratorsOf(config, log),
     admitChange: parts.gate.admitChange,
@@ -126,7 +128,7 @@ export async function serveOperator(parts: OperatorParts): Promise<AdminServer &
       names: parts.guestDns?.status ?? null,
       attestedUpstreams: () => attestedUpstreamsIn(parts.collectors),
       fleetStatus: member.status,
-      backups: () => readBackups(stateDir, clock.nowMs()),
+      ...{ backups: () => readBackups(stateDir, clock.nowMs()), budgetsNear: () => budgets.near() },
       problems: () => [
         ...trialProblems(parts.gate),
         ...parts.firewall.problems(),
@@ -134,7 +136,7 @@ export async function serveOperator(parts: OperatorParts): Promise<AdminServer &
         ...member.problems(),
       ],
     }),
-    collectors: collectorsOf(parts),
+    collectors: [...collectorsOf(parts), budgets],
     leaks: async () => [
       ...(await findLeaks({
         db: store.ledger.db,
@@ -152,18 +154,18 @@ export async function serveOperator(parts: OperatorParts): Promise<AdminServer &
   parts.console?.attach(admin)
   const server = await listenSockets(admin, { config, stateDir, log })
   const stopping = new AbortController()
-  let retention: Promise<void> = Promise.resolve()
+  let running: Promise<unknown> = Promise.resolve()
   return {
     path: server.path,
     start: () => {
       removal.start()
       const { events_days: keptDays } = config.operator
       const auditing = { ledger: store.ledger, clock, guard: parts.clockGuard, log, keptDays }
-      retention = runAuditRetention(auditing, stopping.signal)
+      running = Promise.all([runAuditRetention(auditing, stopping.signal), budgets.run(stopping.signal)])
     },
     stop: async () => {
       stopping.abort()
-      await Promise.all([server.stop(), removal.stop(), retention])
+      await Promise.all([server.stop(), removal.stop(), running])
     },
   }
 }
@@ -208,5 +210,5 @@ function attestedUpstreamsIn(collectors: readonly Collector[]): AdminStatus['gat
 function trialProblems({ isOpen }: ChangeGate): AdminStatus['problems'] {
   if (isOpen()) return []
   const detail = 'an upgrade is on trial: no change is accepted until it is found good, or the former version is back'
-  return [{ name: 'upgrade', detail, remedy: 'wait; systemctl status strongroom-upgrade says how far it is' }]
+  return [{ name: 'upgrade', detail, remedy: 'wait; `systemctl status strongroom-upgrade` shows the progress' }]
 }

@@ -2,9 +2,9 @@
 // with `start`.
 
 import type { Runtime } from '../base/runtime.ts'
-import { workerUpstreamName } from '../config/checks/checks.ts'
 import { hasWorker } from '../config/checks/worker.ts'
 import type { Config } from '../config/schema.ts'
+import { workerUpstreamName } from '../config/upstream/kinds.ts'
 import { openCollector } from '../inference/traces/collector.ts'
 import { TraceExporter } from '../inference/traces/exporter.ts'
 import type { OtlpNames, TracedUpstream } from '../inference/traces/otlp.codec.ts'

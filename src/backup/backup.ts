@@ -30,6 +30,8 @@ export type BackupOptions = {
   /** True: the operator key of the state directory signs the manifest. */
   readonly isSigned: boolean
   readonly nowMs: number
+  /** Reads usage that the database may lack; the function that it returns adds that usage to a copy. */
+  readonly readJournal?: (stateDir: string) => (copy: string) => void
 }
 
 export type MadeBackup = {
@@ -75,8 +77,8 @@ async function writeBackup(file: string, { stateDir, loaded, nowMs, ...options }
   removeTree(scratchDir)
   ensureDir(scratchDir, { mode: 0o700 })
   try {
-    const { isSigned } = options
-    const { manifest, signer, files } = await collect({ stateDir, loaded, scratchDir, isSigned, nowMs })
+    const { isSigned, readJournal = () => () => {} } = options
+    const { manifest, signer, files } = await collect({ stateDir, loaded, scratchDir, isSigned, nowMs, readJournal })
     await writeWhole(file, await seal(tarStream(files, Math.floor(nowMs / 1000)), options.seal))
     return { file, bytes: statSync(file).size, manifest, signer }
   } finally {

@@ -11,6 +11,7 @@ import { version } from '../base/version.ts'
 import type { LoadedConfig } from '../config/load.ts'
 import { databaseFile, STATE_FILES } from '../host/state-files.ts'
 import { diskSpace } from '../linux/files.ts'
+import { MIGRATIONS, schemaVersionOf } from '../store/db.ts'
 import { databaseBytes, snapshotDatabase } from '../store/snapshot.ts'
 import {
   entriesMax,
@@ -33,6 +34,7 @@ export type Collected = {
 
 type Small = Omit<ManifestEntry, 'bytes' | 'sha256'> & { readonly content: Uint8Array }
 
+/** No share: attempts of one command. */
 const readsMax = 5
 
 /**
@@ -45,18 +47,24 @@ export async function collect({
   scratchDir,
   isSigned,
   nowMs,
+  readJournal,
 }: {
   readonly stateDir: string
   readonly loaded: LoadedConfig
   readonly scratchDir: string
   readonly isSigned: boolean
   readonly nowMs: number
+  readonly readJournal: (stateDir: string) => (copy: string) => void
 }): Promise<Collected> {
   const database = join(stateDir, databaseFile)
   if (!existsSync(database)) throw new Fault('store.missing', `there is no database ${database}`)
   checkRoom(scratchDir, databaseBytes(database))
   const copy = join(scratchDir, databaseFile)
+  // Before the copy is made: a row that leaves the journal meanwhile is in the copy.
+  const addJournal = readJournal(stateDir)
   const { schema, hostId } = snapshotDatabase(database, copy)
+  // A database of an earlier release stays as it is; its daemon is yet to read the journal.
+  if (schema === schemaVersionOf(MIGRATIONS)) addJournal(copy)
   const small = smallFiles(stateDir, loaded)
   const signer = isSigned ? await operatorSigner(stateDir, small) : null
   const entries: ManifestEntry[] = [

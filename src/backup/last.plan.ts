@@ -16,7 +16,7 @@ const nightlyOldMs = 50 * hourMs
 const otherOldMs = 8 * 24 * hourMs
 
 const timerRemedy =
-  'journalctl --unit strongroom-backup.service says why; `systemctl start strongroom-backup` tries again'
+  '`journalctl --unit strongroom-backup.service` has the reason; `systemctl start strongroom-backup` tries again'
 const otherRemedy = 'make one: `strongroom help backup`, which has the timer for each night, too'
 
 export function backupsOf({ last, failure, nightlySinceMs, nowMs }: BackupFacts): AdminBackups {

@@ -9,7 +9,10 @@ import { databaseFile, STATE_FILES } from '../host/state-files.ts'
 
 export const manifestName = 'manifest.json'
 export const manifestBytesMax = 262_144
-/** Files of a backup: those of the state directory, the configuration, and the files that it names. */
+/**
+ * Files of a backup: those of the state directory, the configuration, and the files that it names.
+ * No share: the files are the operator's.
+ */
 export const entriesMax = 512
 /** All but the database. */
 export const smallFileBytesMax = 1_048_576
@@ -51,7 +54,8 @@ export type Manifest = Static<typeof Manifest>
 
 /** Fault invalid_request: no manifest of this format, or paths that lead elsewhere. */
 export function readManifest(bytes: Uint8Array): Manifest {
-  const refuse = (why: string) => new Fault('invalid_request', `this is no backup that this executable knows: ${why}`)
+  const refuse = (why: string) =>
+    new Fault('invalid_request', `this is not a backup that this executable supports: ${why}`)
   const manifest = checkedJson(Manifest, bytes, { what: manifestName, code: 'invalid_request' })
   const { entries } = manifest
   for (const { kind, path } of entries) {

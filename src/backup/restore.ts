@@ -275,7 +275,7 @@ async function unpackEntry(
   const next = await reader.next()
   const what = `${kind === 'state' ? 'state: ' : ''}${path}`
   if (next?.name !== entryName(index) || next.bytes !== bytes)
-    throw new Fault('invalid_request', `the backup does not hold ${what} as its manifest says`)
+    throw new Fault('invalid_request', `the backup does not contain ${what} as its manifest lists it`)
   const hash = createHash('sha256')
   const fd = openSync(join(directory, entryName(index)), 'wx', 0o600)
   try {
@@ -296,11 +296,11 @@ function checkDatabase(path: string, { schema: promised }: Manifest): void {
   if (problem !== null) throw new Fault('store.corrupt', `the database of the backup is damaged: ${problem}`)
   const [newest, oldest] = [schemaVersionOf(MIGRATIONS), MIGRATIONS.upgrades[0].to - 1]
   if (schema !== promised)
-    throw new Fault('invalid_request', `the database has schema ${schema}, its manifest says ${promised}`)
+    throw new Fault('invalid_request', `the database has schema ${schema}, but its manifest has ${promised}`)
   if (schema > newest)
     throw new Fault(
       'store.newer',
-      `the backup has schema ${schema}, this executable knows up to ${newest}; nothing was changed`,
+      `the backup has schema ${schema}, this executable supports up to ${newest}; nothing was changed`,
     )
   if (schema < oldest)
     throw new Fault(

@@ -7,6 +7,7 @@ import { Fault, messageOf } from '../base/fault.ts'
 export type Seal = { readonly passphrase: string } | { readonly recipients: readonly string[] }
 export type Key = { readonly passphrase: string } | { readonly identities: readonly string[] }
 
+/** No share: the operator names the recipients. */
 const recipientsMax = 32
 
 /** Fault invalid_request: a recipient that is none. */

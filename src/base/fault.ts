@@ -42,7 +42,7 @@ export const FAULTS = {
     status: 422,
     remedy: 'verify the attestation again, and encrypt to the keys that it names',
   },
-  rate_limited: { wire: 'invalid_request', status: 429, remedy: 'wait as long as Retry-After says' },
+  rate_limited: { wire: 'invalid_request', status: 429, remedy: 'wait for the time in Retry-After' },
   budget_exceeded: {
     wire: 'invalid_request',
     status: 429,
@@ -56,7 +56,7 @@ export const FAULTS = {
   metering_unavailable: {
     wire: 'internal_error',
     status: 503,
-    remedy: 'retry later; on the host, `strongroom inference show` tells how many rows of usage wait',
+    remedy: 'retry later; on the host, `strongroom inference show` has the number of usage rows that wait',
   },
   attestation_unavailable: {
     wire: 'internal_error',
@@ -66,7 +66,7 @@ export const FAULTS = {
   internal: {
     wire: 'internal_error',
     remedy:
-      'try again; if it fails again, look in the log of the daemon, where one was asked, and report the message as a bug',
+      'try again; if it fails again, look in the log of the daemon, if the command used one, and report the message as a bug',
   },
   'config.invalid': { wire: 'invalid_request', remedy: 'correct the named field of the configuration file' },
   /** Unlike config.invalid, systemd restarts the daemon after this: a file may be mounted or renewed in a moment. */
@@ -132,7 +132,7 @@ export const FAULTS = {
   },
   'host.command_failed': {
     wire: 'internal_error',
-    remedy: 'read the output of the command in the message; `strongroom doctor` says what this host lacks',
+    remedy: 'read the output of the command in the message; `strongroom doctor` lists what this host lacks',
   },
   'host.command_timeout': { wire: 'internal_error', remedy: 'look for a wedged kernel or disk' },
   'host.unsupported': { wire: 'internal_error', remedy: 'see `strongroom doctor` for what this host lacks' },
@@ -167,7 +167,7 @@ export const FAULTS = {
   'launch.mismatch': {
     wire: 'internal_error',
     remedy:
-      'run `strongroom doctor`: it says which file of the image is not what its manifest says; build or copy the image again',
+      'run `strongroom doctor`, which names the file of the image that differs from its manifest; build or copy the image again',
   },
   'attest.unavailable': {
     wire: 'internal_error',

@@ -28,7 +28,7 @@ const ClientFile = Closed({
   public_key: Text('your public key'),
   gateway_policy: Text('the policy of the gateway that instances ask'),
   gateway_workload: Text('workload.json of that gateway, or its SHA-256'),
-  unattested_gateway: Text('why a gateway that nothing vouches for is accepted: host, no-worker or elsewhere'),
+  unattested_gateway: Text('reason for which an unattested gateway is accepted: host, no-worker or elsewhere'),
   allow_outside: Text('upstreams outside of the gateway VM that may get prompts, by commas'),
   allow: Text('settings of the gateway that are accepted, by commas'),
   trust_simulated_root: Text('PEM of a simulated root'),
@@ -73,7 +73,7 @@ const FORMS = {
 export const clientConfigHelp = `
 Defaults come from ~/.config/strongroom/client.toml (XDG_CONFIG_HOME), where it is there; an option goes before it:
 ${fieldNames.map(name => `  ${name} = ${FORMS[ClientFile.properties[name].type].sample}`).join('\n')}
-Its paths may begin with ~/, and are else relative to its directory. It decides what is trusted: nobody else may be able to write it.
+Its paths may begin with ~/, and are else relative to its directory. The file decides what is trusted, so only you may have write access to it.
 `
 
 /** An empty object where there is no file, or no home directory. Rejects with the Fault. */

@@ -17,7 +17,7 @@ export function addConfig(program: Command): void {
   config
     .command('check')
     .description('check the file and the files that it names, and print every problem with its line')
-    .option('--strict', 'let warnings count as problems')
+    .option('--strict', 'treat warnings as problems')
     .examples('strongroom config check', 'strongroom config check --config new.toml --json')
     .runs(async (run, options: { strict?: boolean }) => {
       await check(run, options.strict === true)

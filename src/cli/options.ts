@@ -2,6 +2,7 @@
 
 import { InvalidArgumentError } from 'commander'
 import { fromHex } from '../base/bytes.ts'
+import { parseUserBudget, type UserBudget, userBudgetExample } from '../contract/admin/user-budget.ts'
 import { InputFault } from './exit.ts'
 
 /** The value of an option that this use of a command cannot do without. */
@@ -77,6 +78,13 @@ export function aliasOption(text: string, before: { name: string; model: string 
   const [, name, model] = /^([^=]+)=(.+)$/.exec(text) ?? []
   if (name !== undefined && model !== undefined) return [...before, { name, model }]
   throw new InvalidArgumentError('It must be a name and a model, like gpt-4o=llama-70b.')
+}
+
+/** A budget of each end user, as `parseUserBudget` has it. */
+export function userBudgetOption(text: string): UserBudget {
+  const budget = parseUserBudget(text)
+  if (budget !== null) return budget
+  throw new InvalidArgumentError(`It must be dollars and a period, like 5/month or ${userBudgetExample}.`)
 }
 
 /** A number of bytes from 1 to `max`: a whole number, or one with KiB, MiB, GiB or TiB behind it. */

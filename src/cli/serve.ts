@@ -13,9 +13,9 @@ export function addServe(program: Command): void {
   program
     .command('serve')
     .description(
-      'run the appliance until SIGTERM or SIGINT; VMs keep running after it. SIGHUP reads the certificate files again',
+      'run the appliance until SIGTERM or SIGINT; VMs keep running afterwards. SIGHUP reloads the certificate files',
     )
-    .option('--trial', 'accept no change until an upgrade under way is found good; `strongroom upgrade` starts it so')
+    .option('--trial', 'accept no change until the trial of an upgrade has passed; used by `strongroom upgrade`')
     .examples('strongroom serve', 'strongroom serve --config ./dev.toml --state-dir ./state')
     .runs(serveUntilSignal)
 }

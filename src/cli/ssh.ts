@@ -30,8 +30,8 @@ type Target = { readonly instance: AskedInstance; readonly user: string }
 export function addSsh(program: Command): void {
   const command = program
     .command('ssh')
-    .description('verify an instance, then log in with exactly the host key that was verified; on FAIL nothing is run')
-    .argument('<target>', '[USER@]NAME.ORGANIZATION.DOMAIN; the user is agent unless it is named', targetArgument)
+    .description('verify an instance, then log in with exactly the verified host key; on FAIL ssh is not run')
+    .argument('<target>', '[USER@]NAME.ORGANIZATION.DOMAIN; the default user is agent', targetArgument)
     .argument('[ssh-arguments...]', 'after --: options of ssh and the command to run')
   addInstanceOptions(command)
     .addHelpText(

@@ -8,7 +8,7 @@ export function addVersion(program: Command): void {
   program
     .command('version')
     .description(
-      'print the version of this executable, and the digests of what it is made of; with --json also the schema of its database',
+      'print the version of this executable and the digests of its parts; with --json also the schema of its database',
     )
     .examples('strongroom version', 'strongroom version --json')
     .runs(async run => {

@@ -45,7 +45,7 @@ export const AcmeConfig = Section({
   }),
   http_listen: AddressPortOrOff(
     '',
-    'Plain HTTP address for "http-01", such as "0.0.0.0:80": the ACME server asks at port 80 of the name. The daemon listens there only while such a proof is under way.',
+    'Plain HTTP address for "http-01", such as "0.0.0.0:80": the ACME server connects to port 80 of the name. The daemon listens there only during such a proof.',
   ),
 })
 export type AcmeConfig = Static<typeof AcmeConfig>

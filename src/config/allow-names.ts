@@ -11,7 +11,7 @@ export const AllowNames = Type.Array(Type.String({ minLength: 1, maxLength: 255,
   default: [],
   maxItems: 256,
   description:
-    'Names that instances may reach, such as "crates.io", or "*.githubusercontent.com" for every name below that one. With any, all else is closed to instances but the addresses in `egress.allow` and what this appliance serves: they ask this host for names, which asks the `resolvers` for these alone, and an address is open for as long as an answer to one of them is valid. [] for no such list: instances reach the world, and ask the `resolvers` themselves.',
+    'Names that instances may reach, such as "crates.io", or "*.githubusercontent.com" for every name below that one. With any, all else is closed to instances but the addresses in `egress.allow` and what this appliance serves: they use this host as their resolver, which queries the `resolvers` for these names only, and an address is open while an answer for one of them is valid. [] for no such list: instances reach the world, and query the `resolvers` directly.',
 })
 
 type Problem = { readonly field: string; readonly message: string }
@@ -41,7 +41,7 @@ export function allowNamesProblems({ network, instances }: Around): Problem[] {
     }),
     ...(resolvers.length > 0
       ? []
-      : [{ field: 'network.resolvers', message: 'is empty: nobody could be asked for the names of allow_names' }]),
+      : [{ field: 'network.resolvers', message: 'is empty, but the names of allow_names need a resolver' }]),
     ...(isGatewayOpen
       ? []
       : [

@@ -23,7 +23,7 @@ export const BuildsConfig = Section({
   auth: OneOf(['key', 'open'], {
     default: 'key',
     description:
-      'Who may build: "key" asks for a key of an organization, as service A does; "open" lets in anybody without one.',
+      'Who may build: "key" requires a key of an organization, as service A does; "open" admits callers without one.',
   }),
   base_url: Type.String({
     default: '',
@@ -32,18 +32,24 @@ export const BuildsConfig = Section({
     description:
       'Where clients reach service C, for the addresses and commands that it prints. "" for the host of each request.',
   }),
+  /**
+   * Share: half may be reserved by one organization, none while builds wait; free VMs go by turns.
+   */
   concurrent_max: Count(
     [2, 1, 256],
     'How many builds may have a VM at the same time, reserved VMs included, of which one organization may hold half.',
   ),
+  /** Share: half for one organization; organizations take turns. */
   queue_max: Count(
     [32, 0, 4096],
     'How many builds may wait for a VM, half of them of one organization. Beyond it: status 429.',
   ),
+  /** Share: this limit is the share of one organization. */
   per_organization_max: Count(
     [8, 1, 4096],
     'How many builds of one organization may wait or run, its reserved VMs included. Beyond it: status 429.',
   ),
+  /** Share: this limit is the share of one organization, for nonces too. */
   per_day_max: Count(
     [200, 1, 100_000],
     'How many builds one organization may begin within 24 hours. Beyond it: status 429.',
@@ -52,6 +58,7 @@ export const BuildsConfig = Section({
     [600, 1, 1_000_000],
     'Requests per minute to service C with one key; without keys, from one IP address. Beyond it: status 429.',
   ),
+  /** Share: a quarter for one organization; half for all strangers, an eighth for one network. */
   uploads_max: Count(
     [8, 1, 256],
     'How many sources may be on their way at the same time, a quarter of them of one organization. Beyond it: status 429.',
@@ -59,6 +66,7 @@ export const BuildsConfig = Section({
   body_timeout_s: Count([600, 1, 86_400], 'A request body, which may hold the source, must arrive within this time.'),
   reserved_minutes: Count([15, 1, 1440], 'How long a reserved VM waits for its build.'),
   retention_days: Count([30, 1, 3650], 'How long records of builds, their events and results are kept.'),
+  /** Share: when full, the organization with the most bytes loses its oldest result. */
   results_gib_max: Count(
     [20, 1, 65_536],
     'How much the sources, events and results of all builds may take up; the organization that has most loses its oldest results first. When what is left cannot go, new builds get status 429.',
@@ -86,7 +94,7 @@ export const BuildsConfig = Section({
   }),
   fetch_port: Count(
     [8444, 1, 65_535],
-    'TCP port on `network.gateway_v4` at which build VMs, and nobody else, reach the proxy to these hosts.',
+    'TCP port on `network.gateway_v4` at which only build VMs reach the proxy to these hosts.',
   ),
   fetch_ca_file: PathOrNone(
     'PEM certificates of a mirror or git host of your own. A build trusts them beside the public ones while it fetches, if its request names their SHA-256 (`fetch_ca_sha256`). "" for none.',
@@ -98,6 +106,14 @@ export const BuildsConfig = Section({
     allowed: '"" or sparse+https://HOST/…/',
     description:
       'Mirror that replaces the crates registry, as cargo writes it, for builds whose request names it (`crates_mirror`); its host must be in `fetch_hosts`. "" for the registry that a lock file names.',
+  }),
+  rust_mirror: Type.String({
+    default: '',
+    pattern: '^$|^https://[a-z0-9.-]+(:[0-9]{1,5})?(/[A-Za-z0-9._~-]+)*$',
+    maxLength: 512,
+    allowed: '"" or https://HOST/PATH without a slash at its end',
+    description:
+      'Distribution server of Rust, or a mirror of it (`RUSTUP_DIST_SERVER` of rustup), for builds whose request names it (`rust_mirror`). Such a build takes the exact version that its rust-toolchain.toml pins. The host must be in `fetch_hosts`. "" for none.',
   }),
 })
 export type BuildsConfig = Static<typeof BuildsConfig>

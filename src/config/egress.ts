@@ -33,10 +33,12 @@ export const EgressConfig = Section({
     description:
       'The same of IPv6. "pool" is right where `pool_v6` is routed to this host from the world; a private one (fc00::/7) needs another.',
   }),
+  /** No share: limits each VM. */
   new_flows_per_s_max: Count(
     [250, 1, 100_000],
     'How many connections and other flows one VM may begin per second; four times as many in a burst. What is over it is dropped.',
   ),
+  /** No share: limits each VM. */
   flows_max: Count(
     [2048, 1, 1_000_000],
     'How many flows one VM may have at a time that it began. All VMs share the connection table of this host (net.netfilter.nf_conntrack_max).',

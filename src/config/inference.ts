@@ -3,7 +3,7 @@
 import { type Static, Type } from '@sinclair/typebox'
 import { Count, Entry, OneOf, Path, PathOrNone, Section, Usd, UsdOrNone, UserName } from './fields.ts'
 import { TracesConfig } from './traces.ts'
-import { UpstreamConfig } from './upstream.ts'
+import { UpstreamConfig } from './upstream/upstream.ts'
 
 const PriceConfig = Entry({
   model: Type.String({ minLength: 1, maxLength: 256, description: 'Model that has these prices.' }),
@@ -70,6 +70,7 @@ export const WorkerConfig = Section({
   ),
   parallel: Count([4, 1, 256], 'How many requests the worker serves at the same time.'),
   threads: Count([2, 1, 1024], 'How many CPU threads the worker uses.'),
+  /** No share: limits the worker. */
   memory_mib_max: Count(
     [8192, 0, 16_777_216],
     'Most memory that the worker may use. 0 for no limit. A large model needs more than the default.',
@@ -154,6 +155,7 @@ export const InferenceConfig = Section({
   ),
   event_bytes_max: Count([4_194_304, 1024, 67_108_864], 'Largest event of a stream from an upstream.'),
   answer_bytes_max: Count([33_554_432, 1024, 536_870_912], 'Largest response of an upstream that is not a stream.'),
+  /** Share: when full, the organization and key with the most requests lose their newest. */
   queue_max: Count([256, 0, 65_536], 'How many requests may wait for a free upstream of one model.'),
   queue_timeout_ms: Count([10_000, 1, 600_000], 'Longest time that a request waits for a free upstream.'),
   eject_failures: Count(
@@ -166,6 +168,7 @@ export const InferenceConfig = Section({
   ),
   key_requests_per_minute: Count([600, 1, 1_000_000], 'Requests per minute of a key without a limit of its own.'),
   key_tokens_per_minute: Count([1_000_000, 1, 1_000_000_000], 'Tokens per minute of a key without a limit of its own.'),
+  /** Share: this limit is the share of a key that has none of its own. */
   key_concurrency_max: Count([32, 1, 65_536], 'Requests at the same time of a key without a limit of its own.'),
   public_requests_per_minute: Count(
     [60, 1, 1_000_000],
@@ -177,6 +180,7 @@ export const InferenceConfig = Section({
     [15, 12, 1440],
     'How long an attestation nonce that was used is refused: longer than evidence over it can be taken for fresh.',
   ),
+  /** No share: the ledger cannot fill up, because attestations are spaced (`nonceGapMs`). */
   nonces_max: Count(
     [1_000_000, 10_000, 100_000_000],
     'How many used nonces are kept, each for `nonce_retention_minutes`. No more attestations are made in that time than there is room for; networks that ask for many wait for those that ask for few.',
@@ -213,13 +217,14 @@ export const InferenceConfig = Section({
     [900, 0, 86_400],
     'How long receipts of responses are kept for GET /v1/receipts/ID, in the memory of the gateway. 0 for not at all.',
   ),
+  /** Share: when full, the organization with the most receipts loses its oldest. */
   receipts_kept_max: Count(
     [8_192, 1, 65_536],
     'How many receipts are kept. When there are more, the organization that has most loses its oldest.',
   ),
   responses_kept_s: Count(
     [0, 0, 86_400],
-    'How long the items of a response are kept for `previous_response_id` and `item_reference` after they were last used, in the memory of the gateway, for the key that asked, unless it says `store: false`. 0 for not at all. Clients that verify the gateway must allow it by name: `kept-responses`.',
+    'How long the items of a response are kept for `previous_response_id` and `item_reference` after they were last used, in the memory of the gateway, for the key of the request, unless that has `store: false`. 0 for not at all. Clients that verify the gateway must allow it by name: `kept-responses`.',
   ),
   responses_kept_bytes_max: Count(
     [134_217_728, 1_048_576, 4_294_967_296],

@@ -11,6 +11,22 @@ export function configReference(): string {
   return `${[title, ...tableTexts([], Config.properties)].join('\n\n')}\n`
 }
 
+/**
+ * Description, allowed values and default of one field, such as `network.tap_prefix`; of a table, all its fields. A
+ * list of tables is named without a number: `inference.upstreams.url`. Null if there is no such field.
+ */
+export function configFieldText(path: string): string | null {
+  let schema: TSchema = Config
+  const names = path.split('.')
+  for (const name of names) {
+    const table = isTableList(schema) ? schema.items : schema
+    if (table[Kind] !== 'Object' || !Object.hasOwn(table.properties, name)) return null
+    schema = table.properties[name]
+  }
+  if (schema[Kind] === 'Object') return tableTexts(names, schema.properties).join('\n\n')
+  return isTableList(schema) ? exampleText(names, schema.items) : fieldText(names.at(-1) ?? '', schema)
+}
+
 /** The fields of a table, then the tables in it: in TOML, fields after a table's header belong to that table. */
 function tableTexts(path: readonly string[], properties: Readonly<Record<string, TSchema>>): string[] {
   const entries = Object.entries(properties)

@@ -80,14 +80,17 @@ const HttpConfig = Section({
     [30, 1, 255],
     'A connection without traffic is closed after this time; of the gateway, one without a request under way.',
   ),
+  /** Share: this limit is the share of one address. */
   connections_per_address_max: Count(
     [256, 1, 65_535],
     'How many connections one IPv4 address, or one IPv6 network of 64 bits, may have to the services; more are reset by the firewall.',
   ),
+  /** Share: `connections_per_address_max` for an address or /64; an eighth for a /24 or /48. */
   connections_max: Count(
     [16_384, 1, 1_000_000],
     'How many connections all clients together may have to the services; one IPv4 /24 or IPv6 /48 an eighth of them.',
   ),
+  /** Share: for one address or /64, eight times that for a /24 or /48 and for all newcomers. */
   new_connections_per_s_max: Count(
     [50, 1, 65_535],
     'How many connections one IPv4 address, or one IPv6 network of 64 bits, may begin each second, after a burst of `connections_per_address_max`; one IPv4 /24 or IPv6 /48 eight times as many. The firewall resets more, before they cost a TLS handshake.',
@@ -140,7 +143,7 @@ const NetworkConfig = Section({
     default: ['9.9.9.9', '149.112.112.112'],
     maxItems: 3,
     description:
-      'DNS resolvers that instances use, of a family that they have. With `allow_names` this host asks them instead.',
+      'DNS resolvers that instances use, of a family that they have. With `allow_names` this host queries them instead.',
   }),
   allow_names: AllowNames,
   mtu_bytes: Count(
@@ -179,7 +182,7 @@ const NetworkConfig = Section({
       default: ['192.175.48.0/24', '2620:4f:8000::/48'],
       maxItems: 2,
       description:
-        'Networks of the world, one of each family, as which this host tests every 30 s whether its other firewalls let instances through. Nothing is sent there: the packets end in this host. Where SSH is open to one office alone, name that network. [] for no tests. As they stand: networks that take what nobody else does (RFC 7534).',
+        'Networks of the world, one of each family, as which this host tests every 30 s whether its other firewalls let instances through. Nothing is sent there: the packets end in this host. If SSH is open to only one office, name that network. [] for no tests. The defaults are networks for unclaimed queries (RFC 7534).',
     },
   ),
   egress: EgressConfig,
@@ -191,13 +194,14 @@ const VmConfig = Section({
   tpm: OneOf(['auto', 'off'], {
     default: 'auto',
     description:
-      'Whether a VM on kvm or tcg gets a TPM that this host emulates, where `swtpm` is installed. Nobody may trust it: it is there so that what reads a TPM runs on development machines. On snp a VM has the TPM of its SVSM, or none.',
+      'Whether a VM on kvm or tcg gets a TPM that this host emulates, where `swtpm` is installed. It proves nothing: it lets software that reads a TPM run on development machines. On snp a VM has the TPM of its SVSM, or none.',
   }),
   swtpm: Path('/usr/bin/swtpm', 'The swtpm executable.'),
   uid_min: Count(
     [70_000, 1, 4_294_967_293],
     'Lowest user id of a range for VMs alone: each QEMU runs under one of its own. The ids need no names.',
   ),
+  /** No share: the host has as many ids as VMs. */
   uid_max: Count([79_999, 1, 4_294_967_293], 'Highest user id of this range.'),
   vcpus: Count([2, 1, 255], 'vCPUs of an instance. On snp they are part of the launch measurement.'),
   memory_mib: Count([2048, 512, 1_048_576], 'Memory of an instance.'),
@@ -205,10 +209,12 @@ const VmConfig = Section({
     [8, 0, 2048],
     'Size of the scratch disk of an instance, on which its home and all that it installs are, encrypted and authenticated with a key that only it has. It grows with its use, and 8 MiB of its memory with each GiB: at most 16 GiB for each GiB of memory. 0 for none: what an instance writes then takes up its memory, half of it at most.',
   ),
+  /** No share: limits each VM. */
   scratch_mib_per_s_max: Count(
     [256, 0, 1_048_576],
     'How much an instance may read and write on its scratch disk per second. For up to 10 s it may do four times as much. 0 for no limit.',
   ),
+  /** No share: limits each VM. */
   scratch_iops_max: Count(
     [4_000, 0, 10_000_000],
     'How many reads and writes on its scratch disk an instance may do per second. For up to 10 s it may do four times as many. 0 for no limit.',
@@ -238,6 +244,7 @@ const VmConfig = Section({
   ssh_timeout_ms: Count([60_000, 1000, 600_000], 'Longest time from the claim to a complete SSH handshake.'),
   stop_grace_ms: Count([5_000, 0, 600_000], 'How long a guest may take to power down before QEMU is killed.'),
   console_bytes_max: Count([1_048_576, 4096, 67_108_864], 'How much of its serial console is kept for each VM.'),
+  /** Share: an organization boots at most two rounds of VMs at a time. */
   start_concurrency_max: Count([2, 1, 64], 'How many VMs may boot at the same time.'),
 })
 
@@ -250,6 +257,7 @@ const CapacityConfig = Section({
     'Scratch disks of all VMs together. 0 for 80 % of what is free for them on the file system of the state directory. A VM whose write finds no room there is paused until there is.',
   ),
   wait_ms: Count([0, 0, 86_400_000], 'How long a new instance waits for free capacity before it fails.'),
+  /** Share: this limit is the share of memory, vCPUs, disks and addresses. */
   instances_per_organization_max: Count(
     [100, 1, 100_000],
     'How many instances that are not terminated one organization may have.',
@@ -269,10 +277,12 @@ const InstancesConfig = Section({
     [600, 1, 1_000_000],
     'Requests per minute to service A with one key. Beyond it: status 429.',
   ),
+  /** Share: this limit is the share, also of idempotency keys, which last a day. */
   creates_per_day_max: Count(
     [500, 1, 1_000_000],
     'How many instances one organization may create within 24 hours. Beyond it: status 429.',
   ),
+  /** Share: this limit is the share of one organization. */
   records_per_organization_max: Count(
     [1000, 1, 10_000],
     'How many records one organization may have, those of terminated instances included, which are kept for `retention_days`. Beyond it: status 429. Every list shows them all.',

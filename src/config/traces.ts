@@ -36,7 +36,9 @@ export const TracesConfig = Section({
   ),
   timeout_ms: Count([10_000, 100, 120_000], 'Longest time for one batch of spans to be taken.'),
   interval_ms: Count([1_000, 100, 60_000], 'How often spans are sent.'),
+  /** No share: spans decide nothing. */
   batch_max: Count([128, 1, 512], 'Most spans in one batch.'),
+  /** No share: spans decide nothing; the oldest are dropped and counted. */
   queue_max: Count([4_096, 1, 65_536], 'How many spans may wait. Of more, the oldest are dropped and counted.'),
 })
 export type TracesConfig = Static<typeof TracesConfig>

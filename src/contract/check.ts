@@ -1,17 +1,22 @@
 // Data from outside, checked against a schema: the value in its type, or the first problem in words. Pure.
 
-import { type SchemaOptions, type Static, type TLiteral, type TNull, type TSchema, Type } from '@sinclair/typebox'
-import { Value } from '@sinclair/typebox/value'
 import { Fault, type FaultCode, wrapFault } from '../base/fault.ts'
 import { parseJson } from '../base/json.ts'
+import { firstProblem } from './first-problem.ts'
+import { type SchemaOptions, type Static, type TLiteral, type TNull, type TSchema, Type } from './type.ts'
 
 export type CheckResult<T> = { readonly ok: true; readonly value: T } | { readonly ok: false; readonly problem: string }
 
 /** `problem` is `/path/to/field: what is wrong`, for the first wrong field. Values are never changed or filled in. */
 export function checkValue<S extends TSchema>(schema: S, value: unknown): CheckResult<Static<S>> {
-  if (Value.Check(schema, value)) return { ok: true, value }
-  const first = Value.Errors(schema, value).First()
-  return { ok: false, problem: `${first?.path || '/'}: ${first?.message ?? 'does not match the schema'}` }
+  const problem = firstProblem(schema, value)
+  if (problem === null) return { ok: true, value: value as Static<S> }
+  return { ok: false, problem: `${problem.path || '/'}: ${problem.message}` }
+}
+
+/** Whether the value is valid, for callers that need no reason. */
+export function matches<S extends TSchema>(schema: S, value: unknown): value is Static<S> {
+  return firstProblem(schema, value) === null
 }
 
 /** The value in its type. Throws a Fault of `code` that names the thing (`what`) and its first wrong field. */

@@ -1,13 +1,6 @@
 // Parts that the schemas of several wires share. Pure.
 
-import {
-  type ObjectOptions,
-  type SchemaOptions,
-  type TObject,
-  type TProperties,
-  type TSchema,
-  Type,
-} from '@sinclair/typebox'
+import { type ObjectOptions, type SchemaOptions, type TObject, type TProperties, type TSchema, Type } from './type.ts'
 
 /** An object of exactly these fields: an unknown one is refused. */
 export function Closed<T extends TProperties>(fields: T, options: ObjectOptions = {}): TObject<T> {

@@ -1,8 +1,8 @@
 // Rules and maker of a gateway key, on every wire that carries them: a list of models, its own
 // names for them, and the side that drew the secret. Pure.
 
-import { type Static, Type } from '@sinclair/typebox'
 import { Closed, OrNull } from './forms.ts'
+import { type Static, Type } from './type.ts'
 
 /**
  * `client`: the key was registered by its digest, so that the host never had the secret. `host`:
@@ -23,6 +23,36 @@ export const KeyModels = OrNull(Type.Array(Name, { maxItems: keyModelsMax, uniqu
 
 /** The model that is meant by each name that is no model's id. Null: none. */
 export const KeyAliases = OrNull(Type.Array(Closed({ name: Name, model: Name }), { maxItems: keyAliasesMax }))
+
+const Amount = OrNull(Type.Integer({ minimum: 0, maximum: Number.MAX_SAFE_INTEGER }))
+const ShortBudget = Type.Optional(Closed({ nanoUsd: Amount, tokens: Amount }))
+
+/** Budgets of a day and of a week, which begins on Monday (UTC). Null if there is none. */
+export const ShortBudgets = OrNull(Closed({ day: ShortBudget, week: ShortBudget }))
+export type ShortBudgets = Static<typeof ShortBudgets>
+
+/** Periods of budgets beside the calendar month. */
+export const SHORT_PERIODS = ['day', 'week'] as const
+export type ShortPeriod = (typeof SHORT_PERIODS)[number]
+
+/** Most end users that a key may count. */
+export const endUsersOfKeyMax = 4_096
+
+export const EndUserPeriod = Type.Union([Type.Literal('day'), Type.Literal('week'), Type.Literal('month')])
+
+/** Budget of each end user of a key in a period (UTC). */
+export const EndUserBudget = Closed({
+  period: EndUserPeriod,
+  nanoUsd: Type.Integer({ minimum: 0, maximum: Number.MAX_SAFE_INTEGER }),
+  /** End users that the key counts in a period; further ones share one budget. */
+  usersMax: Type.Integer({ minimum: 1, maximum: endUsersOfKeyMax }),
+  /** Whether a request has to name its end user. Requests without a name share one budget otherwise. */
+  isRequired: Type.Boolean(),
+})
+export type EndUserBudget = Static<typeof EndUserBudget>
+
+/** Budgets of a key beside that of the month, as the store has them. */
+export type KeyShortBudgets = (ShortBudgets & { readonly endUser?: EndUserBudget }) | null
 
 export type KeyRules = {
   readonly models: Static<typeof KeyModels>

@@ -32,7 +32,9 @@ export const POSTGRES_LIMITS: PostgresLimits = {
   statementMs: 4_000,
   lockMs: 3_000,
   transactionMs: 8_000,
+  /** No share: each is used for one transaction, at most `transactionMs`. */
   connectionCountMax: 8,
+  /** No share: a wait ends after `connectMs`, and requests of clients are limited before. */
   waitingCountMax: 512,
 }
 
@@ -123,7 +125,7 @@ async function trackedClients() {
     }
 
     #refuse(how: string): void {
-      const message = `the database asks for the password ${how}, and this host proves it by SCRAM alone`
+      const message = `the database requests the password ${how}, and this host proves it by SCRAM alone`
       const driver: unknown = Reflect.get(this, 'connection')
       if (driver instanceof EventEmitter) driver.emit('error', new Fault('fleet.password', message))
     }

@@ -5,11 +5,11 @@ import { UnavailableFault } from '../http/limited.ts'
 
 /** Shown to clients. The request must be a single transaction. */
 export const directoryAwayMessage =
-  'The directory of this fleet cannot be reached at present. Nothing was changed; send the request again as soon as Retry-After says.'
+  'The directory of this fleet cannot be reached at present. Nothing was changed; send the request again after the time in Retry-After.'
 
 /** The connection ended between the commit and its answer, and no other connection could look it up. */
 export const commitUnknownMessage =
-  'The connection to the directory of this fleet ended during the change. Look whether it was made; with an Idempotency-Key the same request may be sent again as soon as Retry-After says.'
+  'The connection to the directory of this fleet ended during the change. Check whether it was made; with an Idempotency-Key you may send the same request again after the time in Retry-After.'
 
 /** A primary that failed takes longer to replace; clients then ask again. */
 const retryAfterMs = 2_000

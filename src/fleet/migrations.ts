@@ -17,6 +17,10 @@ import { recordedRows } from './migrations/0008-recorded-rows.ts'
 import { clientMadeKeys } from './migrations/0009-client-made-keys.ts'
 import { ownRows } from './migrations/0010-own-rows.ts'
 import { guards } from './migrations/0011-guards.ts'
+import { shortBudgets } from './migrations/0012-short-budgets.ts'
+import { buildNix } from './migrations/0013-build-nix.ts'
+import { buildOptions } from './migrations/0014-build-options.ts'
+import { buildWaivers } from './migrations/0015-build-waivers.ts'
 import type { FleetMigration } from './migrations/migration.ts'
 import type { Postgres, Sql } from './postgres.ts'
 
@@ -33,6 +37,10 @@ export const FLEET_MIGRATIONS: readonly FleetMigration[] = [
   clientMadeKeys,
   ownRows,
   guards,
+  shortBudgets,
+  buildNix,
+  buildOptions,
+  buildWaivers,
 ]
 
 /** The newest schema that this executable knows. */
@@ -120,10 +128,10 @@ async function refuseOldHosts(sql: Sql, leastSchema: number): Promise<void> {
   )
   if (old.length === 0) return
   const names = old.map(({ name }) => name).join(', ')
-  throw new Fault('conflict', `upgrade these hosts first, they know schemas before ${leastSchema} alone: ${names}`)
+  throw new Fault('conflict', `upgrade these hosts first; they support only schemas before ${leastSchema}: ${names}`)
 }
 
 function newer(version: number, migrations: readonly FleetMigration[]): Fault {
   const message = `the directory has schema ${version}, of a release that this executable does not work beside`
-  return new Fault('fleet.newer', `${message}: it knows ${newestOf(migrations)}, and the next release’s`)
+  return new Fault('fleet.newer', `${message}: it supports schema ${newestOf(migrations)} and that of the next release`)
 }

@@ -95,7 +95,7 @@ function controlBytes(count: number): number {
 }
 
 const controlHeadBytes = 16
-/** A VM has thirteen; the kernel takes 253. */
+/** A VM has thirteen; the kernel takes 253. No share: limits one start. */
 const fdCountMax = 32
 const chunkBytes = 65_536
 const lineFeed = 0x0a

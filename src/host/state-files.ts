@@ -6,6 +6,12 @@ import { join } from 'node:path'
 
 export const databaseFile = 'strongroom.db'
 
+/**
+ * Rows of usage that the database does not have yet. A backup adds them to its copy of the database, and has no such
+ * file: a restored daemon would read rows of another database.
+ */
+export const usageJournalFile = 'usage-journal.bin'
+
 /** Paths below the state directory; of a directory every file in it, at most two levels deep. */
 export const STATE_FILES = [
   'operator-key.pem',

@@ -103,7 +103,7 @@ export function checkUidRange<R extends Range>(range: R, { root }: { readonly ro
   if (holder === undefined) return range
   throw new Fault(
     'host.unsupported',
-    `vm.uid_min to vm.uid_max (${min} to ${max}) overlaps ${holder.by} (${holder.min} to ${holder.max}); choose a range that nobody has`,
+    `vm.uid_min to vm.uid_max (${min} to ${max}) overlaps ${holder.by} (${holder.min} to ${holder.max}); choose a free range`,
   )
 }
 

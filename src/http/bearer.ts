@@ -63,6 +63,7 @@ export function secretMatches(secret: string, storedSha256: Uint8Array | null): 
   return isEqual && storedSha256 !== null
 }
 
+/** No share: attempts for one key. */
 const drawsMax = 8
 
 /** Draws keys until `insert` finds a free prefix. Fault internal: eight keys in a row had a taken prefix. */

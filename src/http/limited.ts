@@ -47,17 +47,17 @@ export function storageFault(error: unknown, ownMessage?: string): UnavailableFa
 export const STORAGE_FAILURES = {
   'store.busy': {
     message:
-      'The database of this service is held by another program for the moment. Nothing was changed; send the request again as soon as Retry-After says.',
+      'The database of this service is locked by another program. Nothing was changed; send the request again after the time in Retry-After.',
     waitMs: 2_000,
   },
   'store.unwritable': {
     message:
-      'This service cannot write to its disk at present. Nothing was changed; tell the operator, and send the request again as soon as Retry-After says.',
+      'This service cannot write to its disk at present. Nothing was changed; tell the operator, and send the request again after the time in Retry-After.',
     waitMs: 30_000,
   },
   'store.corrupt': {
     message:
-      'The database of this service is damaged. Nothing was changed; tell the operator, and send the request again as soon as Retry-After says.',
+      'The database of this service is damaged. Nothing was changed; tell the operator, and send the request again after the time in Retry-After.',
     waitMs: 60_000,
   },
 } as const satisfies Record<StorageCode, { readonly message: string; readonly waitMs: number }>

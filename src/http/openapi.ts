@@ -112,7 +112,7 @@ export const COMMON_FAILURES = {
   notWritable: {
     fault: 'store.unwritable',
     description:
-      'The database of this service cannot be written now: another program on its host holds it, or its disk is full. Nothing was changed. Wait as long as Retry-After says.',
+      'The database of this service cannot be written now: another program on its host has locked it, or its disk is full. Nothing was changed. Wait for the time in Retry-After.',
     headers: RETRY_AFTER,
     message: STORAGE_FAILURES['store.unwritable'].message,
   },

@@ -24,6 +24,7 @@ export type PublicLimiter = {
   readonly size: () => number
 }
 
+/** Share: when full, newcomers count for their /16 or /32. */
 const addressesMaxDefault = 8_192
 
 type Windows = Map<string, { readonly window: Window; usedAtMs: number }>

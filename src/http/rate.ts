@@ -40,7 +40,7 @@ export function createRequestRate(deps: {
       const left = Math.min(capacity, before.left + ((nowMs - before.atMs) * capacity) / minuteMs)
       if (left < 1) {
         buckets.set(keyPrefix, { left, atMs: nowMs })
-        const message = `This key may send ${capacity} ${what} per minute; wait as long as Retry-After says.`
+        const message = `This key may send ${capacity} ${what} per minute; wait for the time in Retry-After.`
         throw new LimitedFault(message, ((1 - left) * minuteMs) / capacity)
       }
       buckets.set(keyPrefix, { left: left - 1, atMs: nowMs })

@@ -132,12 +132,12 @@ type Asked = {
   readonly platform: Instance['platform']
 }
 
-const NO_ANSWER = 'The virtual machine does not answer right now; ask again as soon as Retry-After says.'
-const NO_VM = 'This host does not have the virtual machine at present; ask again as soon as Retry-After says.'
+const NO_ANSWER = 'The virtual machine does not answer right now; try again after the time in Retry-After.'
+const NO_VM = 'This host does not have the virtual machine at present; try again after the time in Retry-After.'
 const NO_COLLATERAL =
-  'The certificates that verify the evidence are not there right now; ask again as soon as Retry-After says. If it lasts, tell the operator.'
+  'The certificates that verify the evidence are missing; try again after the time in Retry-After. If it lasts, tell the operator.'
 const NOT_GOOD =
-  'What the virtual machine answered does not verify. Do not trust it; tell the operator, whose log says what is wrong.'
+  'The answer of the virtual machine does not verify. Do not trust it; tell the operator, whose log has the reason.'
 
 /** Its host knows sooner than the others that it is. */
 const MAY_BE_READY: ReadonlySet<InstanceStatus> = new Set(['provisioning', 'ready'])

@@ -7,7 +7,10 @@ import type { InstanceChange } from '../store/directory/instance.table.ts'
 /** [startMs, endMs). */
 export type Period = { readonly startMs: number; readonly endMs: number }
 
-/** No period is longer. A record must be kept until the period that it was billed in has ended. */
+/**
+ * No period is longer. A record must be kept until the period that it was billed in has ended.
+ * No share: a time.
+ */
 export const periodDaysMax = 31
 
 /**

@@ -28,7 +28,10 @@ type Kept = RecordTexts & {
 
 /** So many texts are made before others get their turn: with keys of the largest size, milliseconds. */
 const textsPerTurn = 25
-/** After so many rounds of changes that came meanwhile the rest is made at once. */
+/**
+ * After so many rounds of changes that came meanwhile the rest is made at once.
+ * No share: turns of one list.
+ */
 const roundsMax = 8
 /** Bound for all organizations together. Beyond it, the least recently read list is evicted. */
 const keptBytesMax = 64 * 1024 * 1024

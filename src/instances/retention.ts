@@ -22,7 +22,9 @@ export type RetentionDeps = {
 export type Removed = { readonly instances: number; readonly responses: number }
 
 export const retentionIntervalMs = 10 * 60 * 1000
+/** No share: deletes of this daemon. */
 const batchRowsMax = 500
+/** No share: deletes of this daemon. */
 const batchesPerRoundMax = 200
 const dayMs = 24 * 60 * 60 * 1000
 

@@ -70,7 +70,7 @@ export function versionRefusal({ from, to, schema, order, isSame }: Compared): R
     return { message: `it is the executable that serves already, ${from.version}`, remedy: 'nothing is to be done' }
   if (to.schema < schema) {
     return {
-      message: `it is older: it knows schema ${to.schema}, the database has ${schema}`,
+      message: `it is older: it supports schema ${to.schema}, the database has ${schema}`,
       remedy: `to go back, stop the service, put the older executable in its place and run its \`strongroom downgrade\`, which loses what was recorded since (strongroom help upgrade)`,
     }
   }

@@ -40,7 +40,7 @@ export function trialGate(stateDir: string, clock: Pick<Clock, 'sleep'>): Change
     admitChange: () => {
       if (isOpen()) return
       throw new UnavailableFault(
-        'This appliance is being upgraded and accepts no change until the new version is found good. Nothing was changed; send the request again as soon as Retry-After says.',
+        'This appliance is being upgraded and accepts no change until the trial of the new version has passed. Nothing was changed; send the request again after the time in Retry-After.',
         retryMs,
       )
     },

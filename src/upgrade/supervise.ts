@@ -126,7 +126,7 @@ const WORK: Readonly<Record<Phase, (deps: SuperviseDeps, record: UpgradeRecord) 
     await answers(deps, paths.candidate, record.waitMs)
     tell(deps, 'it answers; checking the host with it, and booting a canary')
     const failed = await host.doctor(paths.candidate)
-    if (failed.length > 0) throw new Fault('host.unsupported', `its doctor says FAIL: ${failed.join('; ')}`)
+    if (failed.length > 0) throw new Fault('host.unsupported', `its doctor reports FAIL: ${failed.join('; ')}`)
   },
   accepted: async (deps, record) => {
     const { paths, host, dropIn } = deps

@@ -13,7 +13,7 @@ import { AUTHORITIES } from '../../http/authority.ts'
 import { LimitedFault, UnavailableFault } from '../../http/limited.ts'
 import { createPublicLimiter } from '../../http/public-rate.ts'
 import { createRequestRate } from '../../http/rate.ts'
-import { createGatewayAuthenticate } from '../../inference/keys/authenticate.ts'
+import { createGatewayAuthenticate } from '../../inference/keys/stored-keys.ts'
 import { createAuthenticate } from '../../instances/http/auth.ts'
 import type { Store } from '../../store/db.ts'
 

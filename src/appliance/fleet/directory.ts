@@ -87,7 +87,8 @@ function joinDirectory(deps: JoinDeps): ServedDirectory {
   const keyListeners: (() => void)[] = []
   const buildListeners: ((ids: readonly string[]) => void)[] = []
   const connected = (): FleetParts => {
-    if (parts.current === null) throw new Fault('internal', 'news of the fleet came before the services were there')
+    if (parts.current === null)
+      throw new Fault('internal', 'changes of the fleet arrived before the services had started')
     return parts.current
   }
   const directory = openFleetDirectory(

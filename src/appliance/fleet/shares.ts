@@ -31,7 +31,10 @@ export type FleetShares = {
 
 type Asks = Parameters<ShareDesk['renew']>[2]
 
-/** In one statement: all keys that most hosts have in use. */
+/**
+ * In one statement: all keys that most hosts have in use.
+ * No share: the next statement has the remaining keys.
+ */
 const keysPerStatementMax = 512
 
 export type SharesParts = Pick<Runtime, 'random' | 'log'> & {
@@ -47,7 +50,7 @@ export function composeShares({ fleet, config, store, random, log }: SharesParts
   const desk = new ShareDesk({ postgres, hostId: store.hostId, limitsOf: limitsIn(store, config) })
   const end = (member: string) =>
     desk.end(member).catch(error => {
-      log.unit('fleet').warn('the end of a gateway could not be told to the fleet: its shares are back in minutes', {
+      log.unit('fleet').warn('the end of a gateway could not be reported to the fleet: its parts are free in minutes', {
         problem: reasonOf(error),
       })
     })

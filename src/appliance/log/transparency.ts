@@ -55,7 +55,7 @@ export function composeTransparency(parts: TransparencyParts): Transparency {
   const { config, stateDir, store, clock, random } = parts
   const logger = parts.log.unit('log')
   const named = config.log.witnesses.map(witnessOf)
-  const remedy = 'restore it from the backup, or remove it: then whoever pins the log has to pin another key'
+  const remedy = 'restore it from the backup, or remove it: then clients that pin the log must pin another key'
   const log = new TransparencyLog({
     ledger: store.ledger,
     key: openEd25519Key(join(stateDir, 'log-key.pem'), { what: 'key of the transparency log', remedy }),

@@ -126,7 +126,7 @@ export class ClockGuard {
     this.#offsetMs = nowMs - uptimeMs
     if (this.#held !== null) {
       this.#held = null
-      this.#deps.log.info('the clock is believed again; records are deleted by age', { now: iso(nowMs) })
+      this.#deps.log.info('the clock is trusted again; records are deleted by age', { now: iso(nowMs) })
       this.#deps.onEvent('host.clock_believed', { now: iso(nowMs) })
     }
     return { isHeld: false, aheadMs: 0, certainMs: nowMs }
@@ -164,7 +164,7 @@ export function clockProblem({ isHeld, aheadMs, certainMs }: ClockView): string 
   if (!isHeld) return null
   const differs = `${durationText(Math.abs(aheadMs))} ${aheadMs > 0 ? 'ahead of' : 'behind'}`
   const least = `it must be ${clockText(certainMs)} at least`
-  return `the clock of this host says ${clockText(certainMs + aheadMs)}, ${differs} what is certain (${least}); nothing is deleted by age`
+  return `the clock of this host shows ${clockText(certainMs + aheadMs)}, ${differs} what is certain (${least}); nothing is deleted by age`
 }
 
 function durationText(ms: number): string {

@@ -14,6 +14,7 @@ import type { ExpectedSigner } from '../../backup/signature.ts'
 import { toHex } from '../../base/bytes.ts'
 import { Fault } from '../../base/fault.ts'
 import { configFileDefault } from '../../config/load.ts'
+import { readJournalFor } from '../../inference/metering/journal/copy.ts'
 import { removeTree, writeFileAtomic } from '../../linux/files.ts'
 import type { Command, Run } from '../cli.ts'
 import { InputFault } from '../exit.ts'
@@ -26,16 +27,13 @@ export function addBackup(program: Command): void {
   program
     .command('backup')
     .description(
-      'write one sealed file of all that a new machine needs, beside a running daemon: records, keys, authorities, configuration; no images, models, results of builds or VMs',
+      'write one sealed file with everything that a new machine needs, while the daemon runs: records, keys, authorities, configuration; without images, models, build results or VMs',
     )
     .argument('<target>', 'the file; with --keep the directory')
-    .option('--recipient <age1…>', 'seal for this age recipient; may be repeated', collected, [])
+    .option('--recipient <age1…>', 'seal for this age recipient; repeatable', collected, [])
     .option('--recipients-file <file>', 'seal for the age recipients in the file, one a line')
     .option('--passphrase-file <file>', 'seal with the first line of the file instead')
-    .option(
-      '--keep <count>',
-      'name the file by the time, and remove the oldest of the directory until so many are left',
-    )
+    .option('--keep <count>', 'name the file by the time, and keep only this many backups in the directory')
     .option('--unsigned', 'do not sign the backup with the operator key: `restore` needs --unsigned, too')
     .examples(
       'strongroom backup --recipient age1… /mnt/backup/strongroom.age',
@@ -48,7 +46,7 @@ export function addBackupKey(program: Command): void {
   program
     .command('backup-key')
     .description('make an age identity for backups: the file opens them, the printed recipient seals them')
-    .argument('<file>', 'where the identity goes; keep it on another machine')
+    .argument('<file>', 'file to write; keep it on another machine')
     .examples('strongroom backup-key backup-identity.txt')
     .runs(async (run, file: string) => {
       const { identity, recipient } = await newIdentity()
@@ -63,36 +61,41 @@ export function addRestore(program: Command): void {
   program
     .command('restore')
     .description(
-      'put a backup in place on a machine without records; the service must be stopped. Whole or not at all: killed, run it again',
+      'restore a backup on a machine without records, all or nothing; the service must be stopped. If interrupted, run it again',
     )
     .argument('<file>', 'the backup')
     .option('--identity-file <file>', 'open with the age identities in the file')
     .option('--passphrase-file <file>', 'open with the first line of the file')
     .option(
       '--operator-key <key>',
-      'file of `strongroom operator-key`, or its digest, from your own record: the key that must have signed the backup',
+      'file of `strongroom operator-key`, or its digest, from your own record: the expected signer of the backup',
     )
-    .option('--unsigned', 'do not check who signed the backup: only if you are sure that you made it yourself')
+    .option('--unsigned', 'do not check the signature: only for a backup that you are sure you made yourself')
     .option(
       '--keys <decision>',
       'keep: keys that were revoked after the backup work again; revoke: no key of the backup works',
     )
-    .option('--revoke <prefix>', 'with --keys keep: but not this key; may be repeated', collected, [])
+    .option(
+      '--revoke <prefix>',
+      'with --keys keep: revoke this key, by the 8 characters after ca_ or gw_; repeatable',
+      collected,
+      [],
+    )
     .option('--no-configuration', 'write nothing outside of the state directory')
     .option(
       '--allow-path <file>',
-      'also write this file, which the configuration in the backup names outside of /etc/strongroom; may be repeated',
+      'also write this file outside of /etc/strongroom that the configuration in the backup names; repeatable',
       collected,
       [],
     )
     .option(
       '--set-aside',
-      'move what is in the way aside, once the backup is known to be good: the state of a new installation, another configuration; images and models stay',
+      'after the backup is verified, move existing files aside: the state of a new installation, another configuration; images and models stay',
     )
-    .option('--dry-run', 'read and check all of it, list what is in it, change nothing')
+    .option('--dry-run', 'read and check the whole backup, list its content, change nothing')
     .examples(
       'strongroom restore strongroom.age --identity-file backup-identity.txt --operator-key HEX --dry-run',
-      'strongroom restore strongroom.age --identity-file backup-identity.txt --operator-key HEX --keys keep --revoke sk_1a2b3c4d',
+      'strongroom restore strongroom.age --identity-file backup-identity.txt --operator-key HEX --keys keep --revoke 1a2b3c4d',
       'strongroom restore strongroom.age --identity-file backup-identity.txt --operator-key operator-key.pub.pem --keys keep --set-aside',
     )
     .runs(async (run, file: string, options: RestoreOptions) => {
@@ -122,7 +125,10 @@ async function backUp(run: Run, target: string, { keep, unsigned, ...options }: 
   const { removed, ...made } = await noted(run, nowMs, async () => {
     const { stateDir } = run
     const isSigned = unsigned !== true
-    const wanted = { seal: sealOf(options), stateDir, loaded: await run.config(), isSigned, nowMs }
+    // Wrong options are named before a configuration that cannot be read.
+    const seal = sealOf(options)
+    const loaded = await run.config()
+    const wanted = { seal, stateDir, loaded, isSigned, nowMs, readJournal: readJournalFor }
     return count === null
       ? { ...(await makeBackup(target, wanted)), removed: [] }
       : await keepBackups(target, count, wanted)
@@ -202,7 +208,7 @@ async function putBack(run: Run, file: string, options: RestoreOptions): Promise
     ...(setAside.length === 0 ? [] : [['set aside', setAside.join(', ')] satisfies [string, string]]),
     ['keys', `${keysLive} work, ${keysRevoked} were revoked by this restore`],
     ['VMs', `${vmsLost} ran on the old machine: they end as failed, host_restored, at the first start`],
-    ['lost', `what happened after ${manifest.made_at}: strongroom help backup says what that means`],
+    ['lost', `what happened after ${manifest.made_at}: strongroom help backup has the details`],
   ])
   const document = {
     manifest,
@@ -215,7 +221,7 @@ async function putBack(run: Run, file: string, options: RestoreOptions): Promise
   }
   await run.result(document, `${headOf(run, manifest, signer)}${text}`)
   await run.hint(
-    `next: make sure that the old machine never serves again, then: systemctl start strongroom (images lie in ${dirname(run.stateDir) === '/' ? run.stateDir : `${run.stateDir}/images`}; doctor says what is missing)`,
+    `next: make sure that the old machine never serves again, then: systemctl start strongroom (images lie in ${dirname(run.stateDir) === '/' ? run.stateDir : `${run.stateDir}/images`}; strongroom doctor lists what is missing)`,
   )
 }
 
@@ -240,7 +246,7 @@ async function expectedSigner({ operatorKey, unsigned }: RestoreOptions): Promis
   if (operatorKey === undefined && unsigned === true) return 'any'
   const message =
     operatorKey === undefined
-      ? 'anyone who has the age recipient can make a backup: --operator-key says which key must have signed it'
+      ? 'anyone who has the age recipient can make a backup: --operator-key names the key that must have signed it'
       : '--operator-key and --unsigned exclude each other'
   throw new InputFault(message, {
     param: 'operator-key',

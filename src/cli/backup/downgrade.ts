@@ -13,7 +13,7 @@ export function addDowngrade(program: Command): void {
   program
     .command('downgrade')
     .description(
-      'put back the copy of the database from before an upgrade, for this older executable; the service must be stopped. What was recorded since stays in a file beside it alone',
+      'restore the database from before an upgrade, for this older executable; the service must be stopped. Later records stay only in a file beside it',
     )
     .examples('strongroom downgrade', 'strongroom downgrade --json')
     .runs(async run => {

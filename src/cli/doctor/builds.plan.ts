@@ -33,7 +33,9 @@ function fetchCheck(builds: Config['builds'], authorities: Outcome | null): Chec
   const remedy = `put PEM certificates in builds.fetch_ca_file (${builds.fetch_ca_file}), readable to root, or set it to ""`
   if (authorities !== null && !authorities.ok) return fail(name, authorities.text, remedy)
   const hosts = `${builds.fetch_hosts.length} hosts through port ${builds.fetch_port}`
-  return pass(name, authorities === null ? hosts : `${hosts}, with the authorities of ${authorities.text}`)
+  const mirrors = [builds.crates_mirror, builds.rust_mirror].filter(mirror => mirror !== '')
+  const known = mirrors.length === 0 ? hosts : `${hosts}, with the mirrors ${mirrors.join(' and ')}`
+  return pass(name, authorities === null ? known : `${known}, with the authorities of ${authorities.text}`)
 }
 
 function diskCheck(builds: Config['builds'], room: { freeGib: number | null; isConfigured: boolean }): Check {

@@ -31,7 +31,7 @@ export function databaseCheck(facts: DatabaseFacts, schemaNewest: number): Check
   if (facts.problem !== null) return fail(name, `${path}: ${facts.problem}`, FAULTS['store.corrupt'].remedy)
   const { schema, unchecked } = facts
   if (schema > schemaNewest) {
-    const detail = `${path} has schema ${schema}, this executable knows up to ${schemaNewest}`
+    const detail = `${path} has schema ${schema}, this executable supports up to ${schemaNewest}`
     return fail(name, detail, FAULTS['store.newer'].remedy)
   }
   if (unchecked.length > 0) {

@@ -42,7 +42,7 @@ class Delegation {
 
   async find(): Promise<DelegationFacts> {
     const zone = await this.#zoneAbove()
-    if (zone === null) return { kind: 'none', reason: 'the resolver knows no zone above the domain' }
+    if (zone === null) return { kind: 'none', reason: 'the resolver finds no zone above the domain' }
     let failure = `no name server of ${zone.name} has an address`
     for (const name of zone.servers.slice(0, askedServersMax)) {
       const [server] = await this.#addressesOf(name)

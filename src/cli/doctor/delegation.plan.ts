@@ -38,7 +38,7 @@ export function privateName(domain: string): string | null {
   const labels = domain.split('.')
   if (labels.length < 2) return `${domain} has no zone above it but the root`
   const found = PRIVATE.find(name => domain === name || domain.endsWith(`.${name}`))
-  return found === undefined ? null : `nobody delegates names below .${found}: clients have to ask this host themselves`
+  return found === undefined ? null : `names below .${found} cannot be delegated: clients must query this host directly`
 }
 
 /** `address`: at which clients reach this host's DNS; null: not known. */
@@ -53,8 +53,8 @@ export function delegationCheck(
   const { zone, by, nameServers, addresses } = facts
   const remedy = `put into the zone ${zone}: "${domain}. NS ns.${domain}." and "ns.${domain}. A ${address ?? 'ADDRESS OF THIS HOST'}"`
   if (nameServers.length === 0)
-    return fail(name, `${by} knows no name servers of ${domain}: nobody finds instances`, remedy)
-  const told = `${by} says ${nameServers.join(', ')}`
+    return fail(name, `${by} has no name servers for ${domain}: clients cannot find instances`, remedy)
+  const told = `${by} answers ${nameServers.join(', ')}`
   if (addresses.length === 0) return fail(name, `${told}, and none of them has an IPv4 address`, remedy)
   if (address === null) return skip(name, `${told} at ${addresses.join(', ')}; the address of this host is not known`)
   if (addresses.includes(address)) return pass(name, `${told} at ${addresses.join(', ')}`)

@@ -15,10 +15,10 @@ export function addDoctor(program: Command): void {
   program
     .command('doctor')
     .description(
-      'check whether this host has what strongroom needs. Exit code 0: no check says FAIL (WARN and SKIP may); 1: one does, or something leaked',
+      'check whether this host has what strongroom needs. Exit code 0: no check is FAIL (WARN and SKIP may occur); 1: a check is FAIL, or a resource leaked',
     )
-    .option('--leaks', 'ask the daemon what is on the host but not in its ledger, and the reverse')
-    .option('--no-canary', 'boot no VM of a few seconds to see whether guests run')
+    .option('--leaks', 'report resources that are on the host but not in the ledger, and the reverse')
+    .option('--no-canary', 'do not boot the canary VM, which shows in a few seconds whether guests run')
     .examples('strongroom doctor', 'strongroom doctor --leaks --json')
     .runs(async (run, { leaks, canary }: { leaks?: boolean; canary: boolean }) => {
       if (leaks === true) await reportLeaks(run)

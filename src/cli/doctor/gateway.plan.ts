@@ -66,7 +66,7 @@ export function attestedChecks(upstreams: AdminStatus['gateway']['attested_upstr
 }
 
 const ATTESTED_REMEDY =
-  'the log of the gateway has the reason (strongroom inference logs, or that of the daemon): connection, tls- and evidence- are of the way there, collateral wants a newer attestation_collateral, all else is what attestation_policy refuses; change the policy only if what the upstream runs has changed on purpose'
+  'the log of the gateway has the reason (strongroom inference logs, or that of the daemon): connection, tls- and evidence- mean that no evidence arrived, collateral needs a newer attestation_collateral, and attestation_policy refuses the rest; change the policy only if the upstream was changed on purpose'
 
 function hostChecks({ placement, user, worker }: HostGatewayFacts, inference: Inference): Check[] {
   const where =
@@ -145,7 +145,7 @@ function servingCheck(name: string, gateways: readonly Gateway[], problem: strin
 const LOGS_REMEDY = 'see strongroom inference show and strongroom inference logs, and the log of the daemon'
 
 const USAGE_REMEDY =
-  'keep the VM running, for these rows end with it, and mend what the log of the daemon says; with too many of them the gateway answers 503'
+  'keep the VM running, because these rows end with it, and correct what the log of the daemon names; with too many of them the gateway answers 503'
 
 /** Nothing where all is well. */
 function usageCheck({ vm, usage_waiting, usage_waiting_since: since, problem }: Gateway, nowMs: number): Check[] {
@@ -184,6 +184,6 @@ function gpuCheck(device: VfioDevice): Check {
   if (problem !== undefined) return fail(name, problem.text, problem.remedy)
   const small = smallBar(device)
   if (small !== null) return warn(name, small.text, small.remedy)
-  const detail = `alone in its IOMMU group, bound to vfio-pci, ${device.powerState || 'power state unknown'}; the guest asks it for its confidential mode`
+  const detail = `alone in its IOMMU group, bound to vfio-pci, ${device.powerState || 'power state unknown'}; the guest checks its confidential mode`
   return pass(name, detail)
 }

@@ -233,7 +233,7 @@ function qemuCheck({ qemu, qemuObjects, config }: HostFacts, platform: Platform)
 function tpmCheck({ swtpm, config }: HostFacts, platform: Platform): Check {
   if (platform === 'snp') return pass('tpm', 'swtpm is not needed: on snp a VM has the TPM of its SVSM, or none')
   if (config.vm.tpm === 'off') return skip('tpm', 'vm.tpm is "off": VMs get no TPM')
-  if (swtpm.ok) return pass('tpm', `${swtpm.text}; it is the host's, so its evidence says vtpm:host-untrusted`)
+  if (swtpm.ok) return pass('tpm', `${swtpm.text}; it is the host's, so its evidence has vtpm:host-untrusted`)
   return warn(
     'tpm',
     `VMs get no TPM: ${swtpm.text}`,
@@ -275,7 +275,7 @@ function collateralCheck({ collateral, nowMs }: HostFacts, platform: Platform): 
 /** The local ones are renewed long before; the authorities are not. */
 const EXPIRY_SOON_DAYS = { server: 14, guest: 14, authority: 180, guest_authority: 180 } as const
 const EXPIRY_REMEDY =
-  'the log says why a certificate is not renewed (tls.refused in the event log); renew tls.certificate_file if it is yours; an authority that ends needs a new one, which clients must trust: strongroom help 3am'
+  'the log has the reason why a certificate is not renewed (tls.refused in the event log); renew tls.certificate_file if it is yours; replace an authority that ends by a new one, which clients must trust: strongroom help 3am'
 
 function certificatesCheck({ certificates, nowMs }: HostFacts): Check {
   const name = 'certificates'
@@ -323,7 +323,7 @@ function acmeRemedy(
   { http_listen, directory }: Config['tls']['acme'],
 ): string {
   if (detail.startsWith('tls.acme.http_listen'))
-    return `free ${http_listen}: ss --listening --tcp --processes says who has it; then systemctl reload strongroom`
+    return `free ${http_listen}: ss --listening --tcp --processes shows which program has it; then systemctl reload strongroom`
   switch (type) {
     case 'rateLimited':
       return 'the ACME server limits orders: wait; a gateway VM that is started again and again orders one each time'

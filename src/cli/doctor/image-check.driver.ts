@@ -59,7 +59,7 @@ async function checkIgvm(path: string, expected: string): Promise<void> {
   if (found === expected) return
   throw new Fault(
     'image.invalid',
-    `vm.igvm ${path} is not the IGVM file of the image: its launch digest is ${found}, the manifest says ${expected}. Set vm.igvm = "" for one that is made of the image`,
+    `vm.igvm ${path} is not the IGVM file of the image: its launch digest is ${found}, the manifest has ${expected}. Set vm.igvm = "" for one that is made of the image`,
   )
 }
 
@@ -68,7 +68,7 @@ async function checkFirmware(path: string, sha256: string): Promise<void> {
   if (found === sha256) return
   throw new Fault(
     'image.invalid',
-    `vm.firmware ${path} is not the firmware that the launch digests of the image were made with: its SHA-256 is ${found}, the manifest says ${sha256}`,
+    `vm.firmware ${path} is not the firmware that the launch digests of the image were made with: its SHA-256 is ${found}, the manifest has ${sha256}`,
   )
 }
 
@@ -86,7 +86,7 @@ async function checkDigests(directory: string, files: ImageFiles): Promise<void>
     if (found === sha256) continue
     throw new Fault(
       'image.invalid',
-      `${path} was altered or damaged: its SHA-256 is ${found}, the manifest says ${sha256} (${role})`,
+      `${path} was altered or damaged: its SHA-256 is ${found}, the manifest has ${sha256} (${role})`,
     )
   }
 }

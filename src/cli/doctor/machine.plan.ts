@@ -114,7 +114,7 @@ function inodesCheck({ inodes }: MachineFacts, vms: number | null): Check {
   return fail(
     name,
     `${detail}; ${needed} may be needed`,
-    'remove files below the state directory, or make its file system anew with more inodes',
+    'remove files below the state directory, or create its file system again with more inodes',
   )
 }
 

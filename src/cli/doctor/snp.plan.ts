@@ -62,7 +62,7 @@ function kernelCheck({ kernel }: SnpHostFacts): Check {
 }
 
 const INIT_REMEDY =
-  'update the SEV firmware (package amd64-microcode, or the BIOS) and reboot; journalctl --dmesg --grep="SEV|ccp" says what the kernel found'
+  'update the SEV firmware (package amd64-microcode, or the BIOS) and reboot; journalctl --dmesg --grep="SEV|ccp" shows what the kernel found'
 
 function statusCheck({ status }: SnpHostFacts): Check {
   const name = 'sev firmware'

@@ -20,7 +20,7 @@ export function addFleet(program: Command): void {
   addMembership(fleet)
   fleet
     .command('list')
-    .description('list the hosts, what each is doing and has room for')
+    .description('list the hosts with state and free capacity')
     .examples('strongroom fleet list', 'strongroom fleet list --json')
     .runs(async run => {
       const found = await fleetHosts(run)
@@ -63,19 +63,20 @@ const COMMANDS: readonly FleetCommand[] = [
   {
     name: 'drain',
     method: 'POST',
-    description: 'give a host no new instances; those that it has go on until their owners delete them',
+    description: 'stop new instances and builds on a host; existing instances continue until their owners delete them',
   },
-  { name: 'undrain', method: 'POST', description: 'give a host new instances again' },
+  { name: 'undrain', method: 'POST', description: 'allow new instances on a host again' },
   {
     name: 'remove',
     method: 'POST',
-    description: 'take a host out that has drained and has no instance left',
+    description: 'remove a drained host without instances from the fleet',
     isOwned: true,
   },
   {
     name: 'forget',
     method: 'POST',
-    description: 'take a host out that does not come back: its instances fail with host_lost. Refused while it renews',
+    description:
+      'remove a lost host from the fleet; its instances fail with host_lost. Refused while the host renews its lease',
     isOwned: true,
   },
 ]

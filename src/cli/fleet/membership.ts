@@ -16,7 +16,7 @@ const passwordBytesMax = 4_096
 export function addMembership(fleet: Command): void {
   owned(fleet.command('init'))
     .description(
-      'make the directory of a new fleet in the database of the configuration, of the records of this host, which is its first. The service may run; repeating it goes on',
+      'create the directory of a new fleet in the configured database from the records of this host, its first. The service may run; if interrupted, run it again',
     )
     .examples('strongroom fleet init', 'strongroom fleet init --as postgres://owner@db.example/fleet')
     .runs(async (run, options: OwnerOptions) => {
@@ -25,7 +25,7 @@ export function addMembership(fleet: Command): void {
       await report(run, parts.target, await initFleet(parts))
     })
   owned(fleet.command('join'))
-    .description('enter this host in the fleet whose directory is in the database of the configuration')
+    .description('add this host to the fleet in the configured database')
     .examples('strongroom fleet join', 'strongroom fleet join --as postgres://owner@db.example/fleet')
     .runs(async (run, options: OwnerOptions) => {
       const parts = await partsOf(run, options)
@@ -34,10 +34,10 @@ export function addMembership(fleet: Command): void {
     })
   owned(fleet.command('rebind'))
     .description(
-      'let a host sign in as another role, or answer other hosts by another key: the next one that it publishes. For a host that was set up anew',
+      'bind a host to another database role, or to the next key that it publishes; for a host that was installed again',
     )
     .argument('<host>', 'its name in the fleet')
-    .option('--role <role>', 'the database role that it signs in as from now on')
+    .option('--role <role>', 'the new database role of the host')
     .examples('strongroom fleet rebind rack-1 --as postgres://owner@db.example/fleet')
     .runs(async (run, name: string, options: OwnerOptions & { readonly role?: string }) => {
       const { target, owner } = await partsOf(run, options)
@@ -48,7 +48,7 @@ export function addMembership(fleet: Command): void {
     })
   fleet
     .command('leave')
-    .description('make the records of the last host of a fleet its own again, with the service stopped')
+    .description('turn the last host of a fleet into a standalone host; the service must be stopped')
     .examples('strongroom fleet leave')
     .runs(async run => {
       const parts = await partsOf(run, {})
@@ -58,7 +58,9 @@ export function addMembership(fleet: Command): void {
       await run.result({ rows }, text)
     })
   owned(fleet.command('migrate'))
-    .description('bring the directory to the newest schema of this executable, once every host runs the release before')
+    .description(
+      'upgrade the directory to the schema of this executable; every host must run the release before it or newer',
+    )
     .examples('strongroom fleet migrate --as postgres://owner@db.example/fleet')
     .runs(async (run, options: OwnerOptions) => {
       const { target, owner } = await partsOf(run, options)
@@ -72,7 +74,7 @@ export function addMembership(fleet: Command): void {
 /** With the options that name the role that owns the database. */
 export function owned(command: Command): Command {
   command
-    .option('--as <url>', 'address for a role that owns the database, where the role of the configuration does not')
+    .option('--as <url>', 'database address with the role that owns it, if the configured role does not')
     .option('--as-password-file <file>', 'file with the password of that role; - for standard input')
   return command
 }

@@ -33,7 +33,7 @@ export function hostText(host: FleetHost, paint: Paint): string {
     ['drains since', dash(host.draining_since)],
     ['last seen', dash(host.last_seen_at)],
     ['clock', host.clock_ahead_ms === null ? '-' : `${host.clock_ahead_ms} ms ahead of the database`],
-    ['version', `${oneLine(dash(host.version))}, knows schema ${dash(host.schema)}`],
+    ['version', `${oneLine(dash(host.version))}, supports schema ${dash(host.schema)}`],
     ['platform', oneLine(dash(host.platform))],
     ['domain', oneLine(dash(host.domain))],
     ['image', oneLine(dash(host.image))],

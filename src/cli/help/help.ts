@@ -5,6 +5,7 @@ import { join } from 'node:path'
 import { Fault } from '../../base/fault.ts'
 import { version } from '../../base/version.ts'
 import type { Command, Run } from '../cli.ts'
+import { findInHelp } from './find.ts'
 import { manText, readMarkdown, terminalText } from './markdown.ts'
 import { READERS, type Reader, TOPICS, type Topic } from './topics.ts'
 
@@ -23,19 +24,36 @@ export function addHelp(program: Command): void {
   program.helpCommand(false)
   program
     .command('help')
-    .argument('[topic]', 'topic or command; none lists the topics')
+    .argument('[topic...]', 'topic, command, configuration field or failure code; none lists the topics')
     .option('--man <directory>', 'write every topic as a man page (section 7) into the directory')
     .description('print a help topic, or the list of them')
-    .examples('strongroom help', 'strongroom help 3am', 'strongroom help --man ./man7')
-    .runs(async (run, name: string | undefined, { man }: Options) => {
+    .examples(
+      'strongroom help',
+      'strongroom help 3am',
+      'strongroom help key add',
+      'strongroom help ssh_unreachable',
+      'strongroom help network.tap_prefix',
+      'strongroom help --man ./man7',
+    )
+    .runs(async (run, names: readonly string[], { man }: Options) => {
       if (man !== undefined) return await writeManPages(man, run)
-      if (name === undefined) return await run.result({ topics: TOPICS.map(summaryOf) }, listText(run))
+      const name = names.join(' ')
+      if (name === '') return await run.result({ topics: TOPICS.map(summaryOf) }, listText(run))
       const topic = TOPICS.find(candidate => candidate.name === name)
       if (topic !== undefined) return await printTopic(topic, run)
-      const found = program.commands.find(candidate => candidate.name() === name)
-      if (found === undefined) throw unknownTopic(name)
-      await run.result({ command: name, help: found.helpInformation() }, found.helpInformation())
+      const command = commandOf(program, names)
+      if (command !== null) return await run.result({ command: name, help: command }, command)
+      const found = findInHelp(name, { columns: columnsMax, paint: run.paint })
+      if (found === null) throw unknownTopic(name)
+      await run.result({ name, found }, found)
     })
+}
+
+/** Usage of the command that these words name, as `key add` does; null if none does. */
+function commandOf(program: Command, names: readonly string[]): string | null {
+  let command: Pick<Command, 'commands' | 'helpInformation'> | undefined = program
+  for (const name of names) command = command?.commands.find(candidate => candidate.name() === name)
+  return command?.helpInformation() ?? null
 }
 
 function summaryOf({ name, reader, summary }: Topic) {
@@ -50,7 +68,7 @@ function listText({ paint }: Run): string {
     )
     return [paint.strong(titles[reader]), ...lines].join('\n')
   })
-  const usage = 'strongroom help TOPIC prints a topic; strongroom COMMAND --help the options of a command.'
+  const usage = 'strongroom help NAME explains a topic, a command, a configuration field or a failure code.'
   return `${groups.join('\n\n')}\n\n${usage}\n`
 }
 
@@ -96,5 +114,7 @@ async function writeManPages(directory: string, run: Run): Promise<void> {
 function unknownTopic(name: string): Fault {
   const near = TOPICS.filter(topic => topic.name.startsWith(name.slice(0, 3))).map(topic => topic.name)
   const hint = near.length > 0 ? `did you mean ${near.join(' or ')}?` : '`strongroom help` lists the topics'
-  return new Fault('invalid_request', `no help topic or command is called "${name}"; ${hint}`, { param: 'topic' })
+  return new Fault('invalid_request', `no help topic, command, field or code is called "${name}"; ${hint}`, {
+    param: 'topic',
+  })
 }

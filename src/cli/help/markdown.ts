@@ -3,10 +3,10 @@
 
 import type { Paint } from '../render.ts'
 
-type Block =
+export type Block =
   | { readonly kind: 'heading'; readonly level: number; readonly text: string }
   | { readonly kind: 'paragraph'; readonly text: string }
-  | { readonly kind: 'list'; readonly items: readonly string[] }
+  | { readonly kind: 'list'; readonly isNumbered: boolean; readonly items: readonly string[] }
   | { readonly kind: 'code'; readonly lines: readonly string[] }
   | { readonly kind: 'table'; readonly head: readonly string[]; readonly rows: readonly (readonly string[])[] }
 
@@ -44,7 +44,7 @@ function kindOf(line: string, open: BlockKind | null): BlockKind | null {
   if (line.trim() === '') return null
   if (/^#{1,4} /.test(line)) return 'heading'
   if (line.startsWith('|')) return 'table'
-  if (line.startsWith('- ') || (line.startsWith('  ') && open === 'list')) return 'list'
+  if (/^(- |\d{1,2}\. )/.test(line) || (line.startsWith('  ') && open === 'list')) return 'list'
   return 'paragraph'
 }
 
@@ -58,8 +58,11 @@ function blockOf(kind: BlockKind, lines: readonly string[]): Block {
     case 'code':
       return { kind, lines }
     case 'list': {
-      const items = lines.join('\n').split(/^- /m).slice(1)
-      return { kind, items: items.map(item => joined(item.split('\n'))) }
+      const items = lines
+        .join('\n')
+        .split(/^(?:- |\d{1,2}\. )/m)
+        .slice(1)
+      return { kind, isNumbered: /^\d/.test(first), items: items.map(item => joined(item.split('\n'))) }
     }
     case 'table': {
       const [head = [], , ...rows] = lines.map(cellsOf)
@@ -97,7 +100,12 @@ function terminalBlock(block: Block, { columns, paint }: TerminalStyle): string 
     case 'paragraph':
       return wrapped(block.text, plain)
     case 'list':
-      return block.items.map(item => wrapped(item, { columns, first: '- ', next: '  ' })).join('\n')
+      return block.items
+        .map((item, at) => {
+          const first = block.isNumbered ? `${at + 1}. ` : '- '
+          return wrapped(item, { columns, first, next: ' '.repeat(first.length) })
+        })
+        .join('\n')
     case 'code':
       return block.lines.map(line => paint.weak(`    ${line}`.trimEnd())).join('\n')
     case 'table': {
@@ -162,7 +170,9 @@ function manBlock(block: Block): string {
     case 'paragraph':
       return `.PP\n${roffLine(block.text)}`
     case 'list':
-      return block.items.map(item => `.IP \\(bu 2\n${roffLine(item)}`).join('\n')
+      return block.items
+        .map((item, at) => `.IP ${block.isNumbered ? `${at + 1}. 4` : '\\(bu 2'}\n${roffLine(item)}`)
+        .join('\n')
     case 'code':
       return `.PP\n.nf\n.RS 4\n${block.lines.map(roffLine).join('\n')}\n.RE\n.fi`
     case 'table':

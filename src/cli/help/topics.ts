@@ -24,6 +24,7 @@ import log from './log.md' with { type: 'text' }
 import names from './names.md' with { type: 'text' }
 import operators from './operators.md' with { type: 'text' }
 import verifierPackage from './package.md' with { type: 'text' }
+import pass from './pass.md' with { type: 'text' }
 import receipts from './receipts.md' with { type: 'text' }
 import tdx from './tdx.md' with { type: 'text' }
 import threats from './threats.md' with { type: 'text' }
@@ -56,6 +57,7 @@ const sources: readonly Omit<Topic, 'summary'>[] = [
   { name: 'fleet', reader: 'operator', text: fleet },
   { name: 'instances', reader: 'client', text: instances },
   { name: 'inference', reader: 'client', text: inference },
+  { name: 'pass', reader: 'client', text: pass },
   { name: 'receipts', reader: 'client', text: receipts },
   { name: 'builds', reader: 'client', text: builds },
   { name: 'verify', reader: 'client', text: verify },

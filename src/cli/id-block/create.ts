@@ -41,9 +41,9 @@ export function addIdBlockCreate(idBlock: Command): void {
   const noId = new Uint8Array(idBytes)
   idBlock
     .command('create')
-    .description('write an ID block and its signature by your key: only the launch that it names then starts with it')
+    .description('write an ID block, signed with your key: the firmware then starts only the launch that it names')
     .option('--measurement <hex>', 'launch digest that the VM must have', hexOption(measurementBytes))
-    .option('--launch <file>', 'in place of --measurement: what `strongroom measure … --json` has printed')
+    .option('--launch <file>', 'instead of --measurement: the output of `strongroom measure … --json`')
     .addOption(
       new Option('--policy <bits>', 'guest policy of the launch; the default allows SMT, no debug and no migration')
         .argParser(unsignedOption(64))
@@ -150,5 +150,5 @@ function launchDigestOf(path: string): Uint8Array {
   if (found.value.ok === false) {
     throw inputFault(input, 'the digest in it is not the expected one', 'measure what you expect')
   }
-  return present(fromHex(found.value.digest), 'the schema says hexadecimal')
+  return present(fromHex(found.value.digest), 'the schema requires hexadecimal')
 }

@@ -30,15 +30,12 @@ export function addInit(program: Command): void {
   program
     .command('init')
     .description(
-      'set this host up: at most six questions, or a file; checks everything before it changes anything, and ends with an instance that was created, verified, logged into and deleted',
+      'set up this host from at most six questions or a file. Checks everything before it changes anything, then creates, verifies, logs into and deletes an instance',
     )
-    .option(
-      '--preseed <file>',
-      'configuration whose fields are set, in place of questions; an empty one takes every default',
-    )
+    .option('--preseed <file>', 'configuration file to use instead of questions; an empty file takes every default')
     .option('--organization <slug>', 'with --preseed: the first organization', organizationDefault)
     .option('--dry-run', 'check, and print what would change; change nothing')
-    .option('--no-trial', 'end when the service answers: no instance')
+    .option('--no-trial', 'stop when the service answers, without an instance')
     .examples(
       'strongroom init',
       'strongroom init --preseed host.toml --organization acme',
@@ -88,7 +85,7 @@ type Asked = { readonly settings: readonly Setting[]; readonly organization: str
 
 async function ask({ io }: Run, config: object): Promise<Asked> {
   if (io.ask === undefined) {
-    throw new InputFault('nobody can be asked: this is no terminal', {
+    throw new InputFault('cannot ask questions: standard input is not a terminal', {
       param: 'preseed',
       remedy: 'name a file by --preseed; an empty one takes every default',
     })
@@ -151,7 +148,7 @@ async function checkCandidate(run: Run, { config, warnings }: Candidate, file: s
     ({ name, detail, remedy }) => `${name}: ${oneLine(detail)}\n  remedy: ${oneLine(remedy ?? '')}`,
   )
   throw new AdvisedFault('host.unsupported', `nothing was changed: this host lacks\n${lines.join('\n')}`, {
-    remedy: 'do what each line says, then run `strongroom init` again',
+    remedy: 'follow each line, then run `strongroom init` again',
   })
 }
 

@@ -12,7 +12,7 @@ export function nextSteps({ config, status, organization }: Facts): string[] {
   return [
     ...status.problems.map(({ name, detail, remedy }) => `not ready: ${name}: ${detail}; ${remedy}`),
     ...(status.evidence_simulated
-      ? ['evidence is SIMULATED on this host: nobody may trust it; `strongroom doctor` says what SEV-SNP lacks']
+      ? ['evidence is SIMULATED on this host and must not be trusted; `strongroom doctor` lists what SEV-SNP needs']
       : []),
     ...(listen.dns === '' ? [] : [`delegate ${domain} to ns.${domain} at ${address}`]),
     ...(network.pool_v4 === '' ? [] : [`route ${network.pool_v4} to ${address}`]),

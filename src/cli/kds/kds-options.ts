@@ -11,7 +11,7 @@ export function addKdsOptions(command: Command): Command {
   return command
     .option(
       '--fetch',
-      "fetch what no file gives of VCEK, chain and CRL from AMD's key server; it is judged as a file would be",
+      "download VCEK, chain and CRL from AMD's key server unless an option names them; they are verified like files",
     )
     .option('--print-kds-urls', "print the addresses of the report's VCEK, chain and CRL, and end; uses no network")
     .option(
@@ -19,7 +19,7 @@ export function addKdsOptions(command: Command): Command {
       `with --fetch or --print-kds-urls: a mirror of ${kdsUrlDefault}, as kds.base_url`,
       kdsUrlOption,
     )
-    .option('--save <directory>', 'with --fetch: keep what was fetched, for the next time without a network')
+    .option('--save <directory>', 'with --fetch: store the downloads for later use without a network')
 }
 
 function kdsUrlOption(text: string): string {

@@ -35,23 +35,23 @@ export function addLog(program: Command): void {
     .examples('strongroom log status', 'strongroom log monitor https://instances.example:8441 --log-key KEY --follow')
   log
     .command('status')
-    .description("show the log's key, its size, how much of it everybody sees, and its witnesses")
+    .description('show the key and size of the log, how much of it is public, and its witnesses')
     .examples('strongroom log status', 'strongroom log status --json')
     .runs(async run => {
       await run.show({ path: '/log', response: AdminLog }, statusText)
     })
   log
     .command('show')
-    .description('show entries, the newest unless --from is given')
-    .option('--from <index>', 'the first one to show', countOption(0, Number.MAX_SAFE_INTEGER))
-    .option('--limit <count>', `so many, at most ${logEntryListMax}`, countOption(1, logEntryListMax), 20)
+    .description('show entries; the newest by default')
+    .option('--from <index>', 'first entry to show', countOption(0, Number.MAX_SAFE_INTEGER))
+    .option('--limit <count>', `number of entries, at most ${logEntryListMax}`, countOption(1, logEntryListMax), 20)
     .examples('strongroom log show', 'strongroom log show --from 0 --limit 256 --json')
     .runs(async (run, query: { from?: number; limit: number }) => {
       await run.show({ path: '/log/entries', query, response: AdminLogEntries }, entriesText)
     })
   log
     .command('cosign')
-    .description("take in a witness's cosignature: a signed note with the checkpoint that `log status --json` shows")
+    .description("add a witness's cosignature: a signed note with the checkpoint of `log status --json`")
     .argument('<file>', 'the note with the cosignature; - for standard input')
     .examples('strongroom log cosign cosigned.txt')
     .runs(async (run, path: string) => {
@@ -60,7 +60,7 @@ export function addLog(program: Command): void {
     })
   log
     .command('publish-policy')
-    .description('put the digest of a policy that you hand out into the log, so that every version of it is to be seen')
+    .description('add the digest of a policy that you publish to the log, so that every version of it is visible')
     .argument('<file>', 'JSON as in `verify policy-schema`')
     .examples('strongroom log publish-policy policy.json')
     .runs(async (run, path: string) => {
@@ -77,11 +77,11 @@ type MonitorOptions = KnownLogOptions & { follow?: boolean; all?: boolean; inter
 function addMonitor(log: Command): void {
   const command = log
     .command('monitor')
-    .description('read every new entry of a log, and check that it only grows; needs no daemon')
+    .description('read every new entry of a log, and check that it is append-only; needs no daemon')
     .argument('<url>', 'https://HOST:PORT of service A or C, or the address of the log', logUrlOption)
-    .option('--follow', 'go on until interrupted; with --json one document a line')
-    .option('--interval <seconds>', 'how often it is visited', countOption(1, 86_400), 60)
-    .option('--all', 'show every entry again, from the first on')
+    .option('--follow', 'continue until interrupted; with --json one document a line')
+    .option('--interval <seconds>', 'time between two visits', countOption(1, 86_400), 60)
+    .option('--all', 'show every entry from the first, also those seen before')
   addKnownLogOptions(command)
     .examples(
       'strongroom log monitor https://instances.example:8441 --log-key KEY --witness KEY',

@@ -67,7 +67,7 @@ export async function visitLog({ remote, known, memory, all, nowMs }: MonitorDep
     tree.add(leafHash(bytes))
     if (last?.checkpoint.size === index + 1) isSeen = tree.has(last.checkpoint)
     const entry = readLogEntry(bytes)
-    if (entry === null) problems.push(`entry ${index} is none that this version knows, or has more than digests in it`)
+    if (entry === null) problems.push(`entry ${index} has an unsupported format, or more than digests in it`)
     else entries.push({ index, entry })
   }
   if (!tree.has(checkpoint) || !isSeen) return forked('the entries are not those of the checkpoint')

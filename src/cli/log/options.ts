@@ -51,24 +51,21 @@ export function addLogOptions(command: Command): Command {
   command
     .option(
       '--log <url|file>',
-      'the transparency log that it must be in: https://HOST:PORT of service A or C, or a proof that --save-proof wrote',
+      'require an entry in this transparency log: https://HOST:PORT of service A or C, or a proof of --save-proof',
       logOption,
     )
-    .option('--no-log', 'ask no log, whatever client.toml names')
+    .option('--no-log', 'use no log, also if client.toml names one')
     .addOption(
       new Option(
         '--in-log',
-        'accept each version that is in the log, instead of a pinned measurement; requires --witness or --unwitnessed',
+        'accept every version in the log, instead of a pinned measurement; requires --witness or --unwitnessed',
       ),
     )
     .option(
       '--unwitnessed',
       'with --in-log and no --witness: accept a log that its operator can show to you alone, which proves nothing against the operator',
     )
-    .option(
-      '--save-proof <file>',
-      "write the log's proof, which --log takes without the network while it is young enough",
-    )
+    .option('--save-proof <file>', 'write the proof of the log, which --log accepts offline until it is too old')
   return addKnownLogOptions(command)
 }
 
@@ -78,20 +75,24 @@ export function addKnownLogOptions(command: Command): Command {
     .option('--log-key <key>', "the log's key, NAME+ID+KEY, from its operator (`strongroom log status`)", logKeyOption)
     .option(
       '--witness <key>',
-      'key of a witness that you trust and the operator does not run; may be repeated',
+      'key of a witness that you trust and the operator does not run; repeatable',
       witnessOption,
     )
-    .option('--witness-quorum <count>', 'how many of them must have cosigned; default 1', countOption(1, witnessesMax))
+    .option(
+      '--witness-quorum <count>',
+      'number of witnesses that must have cosigned; default 1',
+      countOption(1, witnessesMax),
+    )
     .option(
       '--log-age-days <count>',
-      `how long ago a witness may have cosigned the log last; default ${ageDaysDefault}`,
+      `maximum age of the last cosignature in days; default ${ageDaysDefault}`,
       countOption(1, logAgeDaysMax),
     )
     .option(
       '--log-ca <file>',
       `PEM of the authority that issued the certificate of the log's address; default: ${hasCa ? '--ca, else ' : ''}ca of client.toml`,
     )
-    .option('--log-state <dir>', 'where the last checkpoint is remembered; default ~/.config/strongroom/logs')
+    .option('--log-state <dir>', 'directory of the last checkpoints; default ~/.config/strongroom/logs')
 }
 
 /** The address of a log, or a path. */
@@ -176,11 +177,10 @@ function refuseStray(given: LogOptions, ofFile: LogOptions): void {
   const named = { 'in-log': inLog, unwitnessed, 'save-proof': saveProof, 'log-key': logKey, witness, 'log-ca': logCa }
   const more = { 'witness-quorum': witnessQuorum, 'log-age-days': logAgeDays, 'log-state': logState }
   const [stray] = Object.entries({ ...named, ...more }).find(([, value]) => value !== undefined) ?? []
-  if (stray !== undefined)
-    throw new InputFault(`--${stray} says nothing without --log`, { param: stray, remedy: 'name the --log' })
+  if (stray !== undefined) throw new InputFault(`--${stray} requires --log`, { param: stray, remedy: 'name the --log' })
   const field = ofFile.inLog === true ? 'in_log' : ofFile.unwitnessed === true ? 'unwitnessed' : null
   if (field !== null)
-    throw new InputFault(`client.toml: ${field} says nothing without log`, {
+    throw new InputFault(`client.toml: ${field} requires log`, {
       remedy: 'name the log there, or --no-log',
     })
 }
@@ -192,7 +192,7 @@ function refuseStray(given: LogOptions, ofFile: LogOptions): void {
 function readUnwitnessed({ inLog, unwitnessed }: LogOptions, { witnesses }: KnownLog): boolean {
   const hasWitness = witnesses.length > 0
   if (unwitnessed === true && (hasWitness || inLog !== true)) {
-    const problem = hasWitness ? 'contradicts --witness' : 'says nothing without --in-log'
+    const problem = hasWitness ? 'contradicts --witness' : 'requires --in-log'
     throw new InputFault(`--unwitnessed ${problem}`, {
       param: 'unwitnessed',
       remedy: 'leave out --unwitnessed (unwitnessed of client.toml)',
@@ -256,7 +256,7 @@ export function knownLog(key: NoteKey, options: KnownLogOptions): KnownLog {
   const limits = { 'witness-quorum': options.witnessQuorum, 'log-age-days': options.logAgeDays }
   const [stray] = Object.entries(limits).find(([, value]) => value !== undefined) ?? []
   if (witness.length === 0 && stray !== undefined) {
-    throw new InputFault(`--${stray} says nothing without --witness`, {
+    throw new InputFault(`--${stray} requires --witness`, {
       param: stray,
       remedy: 'name a witness, or leave it out (witness_quorum, log_age_days of client.toml)',
     })
@@ -318,7 +318,7 @@ export function withLog(checks: readonly Check[], judged: LogJudgement | null, l
       return notChecked(check.name, `accepted ${where} of an unwitnessed log: you asked with --unwitnessed`, false)
     return ok && place !== null
       ? pass(check.name, `in the transparency log, ${where}`)
-      : notChecked(check.name, 'the transparency log, which --in-log asks for, does not have it', true)
+      : notChecked(check.name, 'it is not in the transparency log, which --in-log requires', true)
   })
   return [...pinned, ...judged.checks]
 }

@@ -91,7 +91,7 @@ function addShow(igvm: Command): void {
   const show = igvm
     .command('show')
     .description(
-      'print the content and the launch digests of a file; with --kernel, --initrd or --cmdline, compare these with it',
+      'print the content and the launch digests of a file; --kernel, --initrd and --cmdline are compared with it',
     )
     .argument('<file>', 'IGVM file')
   addBootOptions(show)

@@ -89,5 +89,5 @@ function hashesOf({ kernel_hash, initrd_hash, cmdline }: LaunchInputs['measureme
 }
 
 function bytesOf(text: string): Uint8Array {
-  return present(fromHex(text), 'the schema says hexadecimal')
+  return present(fromHex(text), 'the schema requires hexadecimal')
 }

@@ -42,7 +42,7 @@ export function addMeasureIgvm(measure: Command): void {
   measure
     .command('igvm')
     .description(
-      'launch digest of an IGVM file; --profile says which loader, because loaders differ. With --image, makes the file of an image again and compares with its manifest',
+      'print the launch digest of an IGVM file; --profile names the loader, because loaders differ. With --image, makes the file of an image and compares it with its manifest',
     )
     .argument('[file]', 'IGVM file')
     .addOption(
@@ -51,7 +51,7 @@ export function addMeasureIgvm(measure: Command): void {
         'qemu-kvm: as QEMU 10.1 and later loads it; directive-order: in the order of the directives in the file',
       ).choices(IGVM_PROFILES),
     )
-    .option('--image <directory>', 'in place of a file: the directory of an image, with its manifest.json')
+    .option('--image <directory>', 'instead of a file: the directory of an image, with its manifest.json')
     .option('--vcpus <count>', 'with --image: virtual CPUs', countOption(1, vcpusMax))
     .addOption(
       new Option('--vcpu-type <model>', 'with --image: QEMU CPU model like EPYC-v4').choices(
@@ -141,6 +141,6 @@ async function rebuild(
   return {
     bytes,
     checks,
-    expected: digest === undefined ? null : present(fromHex(digest), 'the schema says hexadecimal'),
+    expected: digest === undefined ? null : present(fromHex(digest), 'the schema requires hexadecimal'),
   }
 }

@@ -46,10 +46,10 @@ type OvmfOptions = BootOptions &
 function addOvmf(measure: Command): void {
   const ovmf = measure
     .command('ovmf')
-    .description('launch digest of a VM that QEMU and KVM start from OVMF firmware (profile qemu-kvm)')
+    .description('print the launch digest of a VM that QEMU and KVM start from OVMF firmware (profile qemu-kvm)')
     .option('--firmware <file>', 'OVMF with SEV metadata')
   addCpuOptions(addBootOptions(ovmf))
-    .option('--inputs <file>', 'JSON with precomputed inputs, in place of --firmware, --kernel, --initrd and --cmdline')
+    .option('--inputs <file>', 'JSON with precomputed inputs, instead of --firmware, --kernel, --initrd and --cmdline')
     .addOption(new Option('--vehicle <kind>', 'how QEMU gets the firmware').choices(VEHICLES).default('bios'))
     .option('--expect <hex>', 'compare; exit code 1 when the digest differs', hexOption(launchDigestBytes))
     .examples(
@@ -94,7 +94,7 @@ async function measureInputs(options: OvmfOptions): Promise<Measured> {
     const cpus = requiredCpus({ ...cpusOf(inputs), ...own })
     const launch = { ...launchOf(inputs), ...cpus, vehicle: options.vehicle, sha384: nativeSha384 }
     const stated = inputs.expected_launch_digest
-    const expected = stated === undefined ? undefined : present(fromHex(stated), 'the schema says hexadecimal')
+    const expected = stated === undefined ? undefined : present(fromHex(stated), 'the schema requires hexadecimal')
     const digest = await precomputedLaunchDigest({ ...launch, profile: 'qemu-kvm' })
     return { digest, expected: options.expect ?? expected }
   })

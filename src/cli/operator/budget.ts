@@ -1,13 +1,12 @@
 // Budgets of keys and organizations, for people. Pure.
 
 import type { AdminOrganization } from '../../contract/admin/admin.ts'
+import type { budgetFields as budgetTerms, heldFields, spentFields } from '../../contract/admin/key-terms.ts'
+import { SHORT_PERIODS, type ShortPeriod } from '../../contract/key-rules.ts'
 
-type Budgeted = Pick<
-  AdminOrganization,
-  'budget_usd' | 'budget_tokens' | 'month_cost_usd' | 'month_tokens' | 'month_held_usd' | 'month_held_tokens'
->
+type Budgeted = Pick<AdminOrganization, keyof typeof budgetTerms | keyof typeof spentFields | keyof typeof heldFields>
 
-/** Spent and budget of the running month (UTC). */
+/** Spent and budget of the running month, and of the day and the week where they have one (UTC). */
 export function budgetFields(of: Budgeted): [string, string][] {
   return [
     [
@@ -15,6 +14,7 @@ export function budgetFields(of: Budgeted): [string, string][] {
       `${shortUsd(of.month_cost_usd)} USD ${ofBudget(of.budget_usd === null ? null : shortUsd(of.budget_usd))}${usdHeld(of)}`,
     ],
     ['tokens this month', `${of.month_tokens} ${ofBudget(of.budget_tokens)}${tokensHeld(of)}`],
+    ...SHORT_PERIODS.flatMap(kind => shortParts(of, kind).map((text): [string, string] => [`this ${kind}`, text])),
   ]
 }
 
@@ -24,8 +24,18 @@ export function budgetText(of: Budgeted): string {
   const parts = [
     ...(budget_usd === null ? [] : [`${shortUsd(month_cost_usd)}/${shortUsd(budget_usd)} USD${usdHeld(of)}`]),
     ...(budget_tokens === null ? [] : [`${month_tokens}/${budget_tokens} tokens${tokensHeld(of)}`]),
+    ...SHORT_PERIODS.flatMap(kind => shortParts(of, kind).map(text => `${text} a ${kind}`)),
   ]
   return parts.length === 0 ? '-' : parts.join(' ')
+}
+
+function shortParts(of: Budgeted, kind: ShortPeriod): string[] {
+  const usd = of[`budget_${kind}_usd`] ?? null
+  const tokens = of[`budget_${kind}_tokens`] ?? null
+  return [
+    ...(usd === null ? [] : [`${shortUsd(of[`${kind}_cost_usd`] ?? '0')}/${shortUsd(usd)} USD`]),
+    ...(tokens === null ? [] : [`${of[`${kind}_tokens`] ?? 0}/${tokens} tokens`]),
+  ]
 }
 
 /** Granted to hosts of a fleet, beside what is spent; empty where nothing is, or it is not known. */

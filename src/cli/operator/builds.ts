@@ -18,9 +18,9 @@ export function addBuilds(program: Command): void {
 
   builds
     .command('list')
-    .description('list builds, the newest first, including ended ones that are still on record')
+    .description('list builds, newest first, including ended ones while their records are kept')
     .option('--org <slug>', 'only those of this organization')
-    .option('--limit <n>', 'at most so many', countOption(1, buildListMax), listCountDefault)
+    .option('--limit <n>', 'at most this many', countOption(1, buildListMax), listCountDefault)
     .examples('strongroom builds list', 'strongroom builds list --org acme --limit 1000 --json')
     .runs(async (run, options: { org?: string; limit: number }) => {
       const query = { organization: options.org, limit: options.limit }
@@ -36,14 +36,14 @@ export function addBuilds(program: Command): void {
       await run.show({ path: path`/builds/${id}`, response: AdminBuild }, buildText)
     })
 
-  onOne(builds, 'logs', 'print what a build has said, step by step; control characters are shown as text on a terminal')
-    .option('--follow', 'keep printing as it goes on, until its end')
+  onOne(builds, 'logs', 'print the events of a build; control characters are shown as text on a terminal')
+    .option('--follow', 'keep printing until the build ends')
     .examples(`strongroom builds logs ${exampleId}`, `strongroom builds logs ${exampleId} --follow`)
     .runs(async (run, id: string, { follow = false }: { follow?: boolean }) => {
       await printStream(run, { path: path`/builds/${id}/log`, query: { follow } }, { name: 'log', isEndless: follow })
     })
 
-  onOne(builds, 'cancel', 'end a build and its VM now, as its owner could; no effect on one that has ended')
+  onOne(builds, 'cancel', 'cancel a build and end its VM; no effect if it has ended')
     .examples(`strongroom builds cancel ${exampleId}`)
     .runs(async (run, id: string) => {
       await run.show({ method: 'POST', path: path`/builds/${id}/cancel`, response: AdminBuild }, buildText)

@@ -8,7 +8,7 @@ import { fields, oneLine, type Paint } from '../render.ts'
 export function addClock(program: Command): void {
   const clock = program
     .command('clock')
-    .description("show whether this host's clock is believed: nothing is deleted by age while it is not")
+    .description("show whether this host's clock is trusted; otherwise age-based deletion is paused")
     .examples('strongroom clock', 'strongroom clock confirm')
     .runs(async run => {
       await run.show({ path: '/clock', response: AdminClock }, clockFields)
@@ -16,7 +16,7 @@ export function addClock(program: Command): void {
   clock
     .command('confirm')
     .description(
-      'say that the clock of this host is right, which the daemon does not believe; what is due by it is then deleted. Compare it with another clock first',
+      'confirm that the clock of this host is right; overdue records are then deleted. Compare it with another clock first',
     )
     .examples('strongroom clock confirm')
     .runs(async run => {

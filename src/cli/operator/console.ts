@@ -22,13 +22,13 @@ export function addConsole(program: Command): void {
   console
     .command('open')
     .description('print a link that logs one browser in, once, within a minute')
-    .option('--as <name>', 'an administrator of the configuration in your place; you must be admin')
+    .option('--as <name>', 'log in another administrator of the configuration; requires the role admin')
     .addOption(new Option('--role <role>', 'fewer rights than yours').choices(ADMIN_ROLES))
     .examples('strongroom console open', 'strongroom console open --as alice --role auditor')
     .runs(open)
   console
     .command('sessions')
-    .description('list who is logged in to the console, since when and until when')
+    .description('list the sessions of the console, with start and end')
     .examples('strongroom console sessions')
     .runs(async run => {
       await run.show({ path: '/console/sessions', response: AdminConsoleSessionList }, ({ sessions }, paint) =>
@@ -37,9 +37,9 @@ export function addConsole(program: Command): void {
     })
   console
     .command('close')
-    .description('end your sessions of the console, and links that nobody has opened; passkeys stay')
-    .option('--as <name>', 'those of another administrator; you must be admin')
-    .option('--all', 'those of everybody; you must be admin')
+    .description('end your sessions of the console, and links that have not been opened; passkeys stay')
+    .option('--as <name>', 'sessions of another administrator; requires the role admin')
+    .option('--all', 'sessions of all administrators; requires the role admin')
     .examples('strongroom console close', 'strongroom console close --all')
     .runs(async (run, { as, all }: { as?: string; all?: boolean }) => {
       const body = { ...(as === undefined ? {} : { as }), ...(all === undefined ? {} : { all }) }
@@ -54,7 +54,7 @@ export function addConsole(program: Command): void {
 function addPasskeys(console: Command): void {
   const passkey = console
     .command('passkey')
-    .description('passkeys by which people log in to the console: list, remove; a browser adds them')
+    .description('passkeys of the console: list, remove; a browser adds them')
     .examples('strongroom console passkey list')
   passkey
     .command('list')
@@ -65,7 +65,7 @@ function addPasskeys(console: Command): void {
     })
   passkey
     .command('remove')
-    .description('remove a passkey, and end the sessions that began by it')
+    .description('remove a passkey and end its sessions')
     .argument('<id>', 'as `console passkey list` shows it')
     .examples('strongroom console passkey remove MFkwEwYHKoZIzj0CAQ')
     .runs(async (run, id: string) => {

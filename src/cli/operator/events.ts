@@ -24,11 +24,11 @@ export function addEvents(program: Command): void {
   program
     .command('events')
     .description(
-      'show the record of commands: who asked the daemon for which change, and what became of it; in a fleet, what hosts did for all',
+      'show the record of commands: each change with its user and result; in a fleet also changes by hosts that concern all',
     )
-    .option('--follow', 'print new ones as they end, until interrupted; with --json one document a line')
-    .option('--since <time>', 'not older: a time in UTC (2026-11-25T09:00Z), a day, or an age (90s, 30m, 24h, 7d)')
-    .option('--actor <name>', 'of one administrator: a name, `root`, or "uid 1001"')
+    .option('--follow', 'print new commands as they end, until interrupted; with --json one document a line')
+    .option('--since <time>', 'oldest time: a time in UTC (2026-11-25T09:00Z), a day, or an age (90s, 30m, 24h, 7d)')
+    .option('--actor <name>', 'only of one administrator: a name, `root`, or "uid 1001"')
     .option('--limit <n>', `the newest n, at most ${commandListMax}`, countOption(1, commandListMax), 50)
     .examples('strongroom events --since 24h', 'strongroom events --follow --json')
     .runs(async (run, options: Options) => {

@@ -19,13 +19,15 @@ const timeoutMs = 600_000
 export function addUsage(gateway: Command): void {
   gateway
     .command('usage')
-    .description('what an organization used, by key, model, day and label; an aborted request has its part')
+    .description(
+      'print the usage of an organization by key, model, day and label; aborted requests count up to their end',
+    )
     .argument('<org>', 'slug of the organization')
     .requiredOption('--from <day>', 'first day, in UTC, like 2026-11-01')
     .requiredOption('--to <day>', 'last day, in UTC; it is included')
     .option(
       '--by <groups>',
-      'what to sum by: key, model, day, user, tags (inference.usage_labels), with commas in between',
+      'what to group by, separated by commas: key, model, day, user, tags (inference.usage_labels)',
       'key,model,day',
     )
     .addOption(

@@ -2,10 +2,19 @@
 
 import type { Static } from '@sinclair/typebox'
 import { AdminGatewayKey, AdminGatewayKeyCreated, AdminGatewayKeyList } from '../../contract/admin/admin.ts'
+import { type UserBudget, userBudgetText } from '../../contract/admin/user-budget.ts'
 import type { KeyRules } from '../../contract/key-rules.ts'
 import { type Command, path } from '../cli.ts'
 import { addNewKey } from '../new-key.ts'
-import { aliasOption, budgetTokensMax, countOption, namesOption, nullFor, orWord } from '../options.ts'
+import {
+  aliasOption,
+  budgetTokensMax,
+  countOption,
+  namesOption,
+  nullFor,
+  orWord,
+  userBudgetOption,
+} from '../options.ts'
 import { dash, fields, oneLine, type Paint, table, timeText } from '../render.ts'
 import { budgetFields, budgetText } from './budget.ts'
 import { addUsage } from './gateway-usage.ts'
@@ -20,6 +29,11 @@ type CreateOptions = {
   readonly alias?: Aliases
   readonly budgetUsd?: string
   readonly budgetTokens?: number
+  readonly budgetDayUsd?: string
+  readonly budgetDayTokens?: number
+  readonly budgetWeekUsd?: string
+  readonly budgetWeekTokens?: number
+  readonly userBudget?: UserBudget
 }
 
 type Aliases = NonNullable<KeyRules['aliases']>
@@ -32,6 +46,11 @@ type SetOptions = {
   readonly models?: string[] | 'all'
   readonly budgetUsd?: string
   readonly budgetTokens?: number | 'none'
+  readonly budgetDayUsd?: string
+  readonly budgetDayTokens?: number | 'none'
+  readonly budgetWeekUsd?: string
+  readonly budgetWeekTokens?: number | 'none'
+  readonly userBudget?: UserBudget | 'none'
   readonly alias?: Aliases
   /** False with --no-aliases. */
   readonly aliases: boolean
@@ -40,7 +59,7 @@ type SetOptions = {
 export function addGateway(program: Command): void {
   const gateway = program
     .command('gateway')
-    .description('the inference gateway: its keys, and what is used')
+    .description('the inference gateway: keys and usage')
     .examples('strongroom gateway key create acme', 'strongroom gateway key list acme')
   const key = gateway
     .command('key')
@@ -129,15 +148,19 @@ function addTerms(command: Command): Command {
     .option('--tokens-per-minute <n>', 'most tokens per minute (default: as configured)', countOption(1, 1_000_000_000))
     .option('--concurrency <n>', 'most requests at the same time (default: as configured)', countOption(1, 65_536))
     .option('--expires <date>', 'day or time in UTC at which the key expires (default: never)')
-    .option('--models <ids>', 'the models that it may use, with commas in between (default: all)', namesOption)
-    .option('--alias <name=model>', 'a name for a model that its clients may send; may be repeated', aliasOption)
-    .option('--budget-usd <amount>', 'most that it may cost in a calendar month (UTC), like 12.50 (default: no bound)')
-    .option(
-      '--budget-tokens <n>',
-      'most tokens in a calendar month (default: no bound)',
-      countOption(0, budgetTokensMax),
-    )
+    .option('--models <ids>', 'models that it may use, separated by commas (default: all)', namesOption)
+    .option('--alias <name=model>', 'a name that its clients may send for a model; repeatable', aliasOption)
+    .option('--budget-usd <amount>', 'US dollars in a calendar month (UTC), like 12.50 (default: no limit)')
+    .option('--budget-tokens <n>', 'tokens in a calendar month (default: no limit)', countOption(0, budgetTokensMax))
+    .option('--budget-day-usd <amount>', 'US dollars in a day (default: no limit)')
+    .option('--budget-day-tokens <n>', 'tokens in a day (default: no limit)', countOption(0, budgetTokensMax))
+    .option('--budget-week-usd <amount>', 'US dollars in a week from Monday (default: no limit)')
+    .option('--budget-week-tokens <n>', 'tokens in a week (default: no limit)', countOption(0, budgetTokensMax))
+    .option('--user-budget <budget>', userBudgetHelp, userBudgetOption)
 }
+
+const userBudgetHelp =
+  'budget of each end user: dollars/day, week or month, then [,end users][,required], like 5/month,200'
 
 function termsOf(options: CreateOptions) {
   return {
@@ -149,6 +172,12 @@ function termsOf(options: CreateOptions) {
     aliases: options.alias ?? null,
     budget_usd: options.budgetUsd ?? null,
     budget_tokens: options.budgetTokens ?? null,
+    // JSON leaves out what is undefined.
+    budget_day_usd: options.budgetDayUsd,
+    budget_day_tokens: options.budgetDayTokens,
+    budget_week_usd: options.budgetWeekUsd,
+    budget_week_tokens: options.budgetWeekTokens,
+    user_budget: options.userBudget,
   }
 }
 
@@ -180,17 +209,26 @@ function addCreate(key: Command): void {
 function addSet(key: Command): void {
   key
     .command('set')
-    .description('change limits, end, models or names of a key; what is not named stays as it is')
+    .description('change limits, expiry, models or aliases of a key; the others stay unchanged')
     .argument('<prefix>', 'the 8 characters after `gw_`')
     .option('--requests-per-minute <n>', 'or `default`: as configured', orWord('default', countOption(1, 1_000_000)))
     .option('--tokens-per-minute <n>', 'or `default`: as configured', orWord('default', countOption(1, 1_000_000_000)))
     .option('--concurrency <n>', 'or `default`: as configured', orWord('default', countOption(1, 65_536)))
     .option('--expires <date>', 'day or time in UTC, or `never`')
-    .option('--models <ids>', 'with commas in between, in place of those before, or `all`', orWord('all', namesOption))
-    .option('--alias <name=model>', 'in place of all names before; may be repeated', aliasOption)
-    .option('--budget-usd <amount>', 'of a calendar month (UTC), like 12.50, or `none`')
-    .option('--budget-tokens <n>', 'of a calendar month, or `none`', orWord('none', countOption(0, budgetTokensMax)))
-    .option('--no-aliases', 'takes all its names away')
+    .option('--models <ids>', 'separated by commas, replaces the former ones; or `all`', orWord('all', namesOption))
+    .option('--alias <name=model>', 'replaces all former names; repeatable', aliasOption)
+    .option('--budget-usd <amount>', 'US dollars in a calendar month (UTC), like 12.50, or `none`')
+    .option(
+      '--budget-tokens <n>',
+      'tokens in a calendar month, or `none`',
+      orWord('none', countOption(0, budgetTokensMax)),
+    )
+    .option('--budget-day-usd <amount>', 'US dollars in a day, or `none`')
+    .option('--budget-day-tokens <n>', 'tokens in a day, or `none`', orWord('none', countOption(0, budgetTokensMax)))
+    .option('--budget-week-usd <amount>', 'US dollars in a week from Monday, or `none`')
+    .option('--budget-week-tokens <n>', 'tokens in a week, or `none`', orWord('none', countOption(0, budgetTokensMax)))
+    .option('--user-budget <budget>', 'of each end user, like 5/month,200, or `none`', orWord('none', userBudgetOption))
+    .option('--no-aliases', 'remove all its names')
     .examples(
       'strongroom gateway key set k3v9x2ab --models llama-70b --alias gpt-4o=llama-70b',
       'strongroom gateway key set k3v9x2ab --tokens-per-minute default --no-aliases',
@@ -211,6 +249,11 @@ function addSet(key: Command): void {
             aliases: aliases ? alias : null,
             budget_usd: nullFor('none', options.budgetUsd),
             budget_tokens: nullFor('none', options.budgetTokens),
+            budget_day_usd: nullFor('none', options.budgetDayUsd),
+            budget_day_tokens: nullFor('none', options.budgetDayTokens),
+            budget_week_usd: nullFor('none', options.budgetWeekUsd),
+            budget_week_tokens: nullFor('none', options.budgetWeekTokens),
+            user_budget: nullFor('none', options.userBudget),
           },
           response: AdminGatewayKey,
         },
@@ -233,6 +276,7 @@ function keyText(key: AdminGatewayKey, paint: Paint): string {
     ['models', modelsText(key)],
     ['aliases', dash(key.aliases?.map(({ name, model }) => oneLine(`${name}=${model}`)).join('\n'))],
     ...budgetFields(key),
+    ...(key.user_budget == null ? [] : [['each end user', userBudgetText(key.user_budget)] as const]),
     ['created', key.created_at],
     ['expires', key.expires_at ?? 'never'],
     ['last used', key.last_used_at ?? 'never'],

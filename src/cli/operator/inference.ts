@@ -13,7 +13,7 @@ export function addInference(program: Command): void {
 
   inference
     .command('show')
-    .description('the VM that serves, those that start or drain, and the last ones that were')
+    .description('show the gateway VMs: the one that serves, those that start or drain, and the last former ones')
     .examples('strongroom inference show', 'strongroom inference show --json')
     .runs(async run => {
       await run.show({ path: '/inference', response: AdminGateways }, gatewaysText)
@@ -21,17 +21,17 @@ export function addInference(program: Command): void {
 
   inference
     .command('update')
-    .description('start a new VM; once it is verified it serves, and the one before it ends what it has begun')
+    .description('start a new VM; it serves when it is verified, and the former one completes its requests')
     .examples('strongroom inference update')
     .runs(async run => {
       await run.show({ method: 'POST', path: '/inference/update', response: AdminGateways }, gatewaysText)
-      await run.hint('`strongroom inference show` tells how far it is')
+      await run.hint('`strongroom inference show` has the progress')
     })
 
   inference
     .command('logs')
-    .description('the last lines of the log of the VM that serves: ids and codes, never text of a request')
-    .option('--from <n>', 'lines from this number on', countOption(0, Number.MAX_SAFE_INTEGER), 0)
+    .description('print the last log lines of the serving VM: ids and codes, never text of a request')
+    .option('--from <n>', 'start at this line number', countOption(0, Number.MAX_SAFE_INTEGER), 0)
     .examples('strongroom inference logs', 'strongroom inference logs --from 120 --json')
     .runs(async (run, { from }: { from: number }) => {
       const found = await run.client().request({ path: '/inference/log', query: { from }, response: AdminGatewayLog })

@@ -29,14 +29,14 @@ export function addInstance(program: Command): void {
 
   instance
     .command('list')
-    .description('list instances, including terminated ones that are still on record')
+    .description('list instances, including terminated ones while their records are kept')
     .option('--org <slug>', 'only those of this organization')
     .addOption(
       new Option('--status <status>', 'only those in this state; living: all but terminated').choices(LISTED_STATUSES),
     )
-    .option('--name <text>', 'only those whose names begin so')
+    .option('--name <text>', 'only those whose names begin with this')
     .option('--since <time>', 'only those created at this time in UTC or later, like 2026-11-25T00:00:00Z', timeOption)
-    .option('--limit <n>', 'at most so many, the newest', countOption(1, listedCountMax), listedCountDefault)
+    .option('--limit <n>', 'at most this many, newest first', countOption(1, listedCountMax), listedCountDefault)
     .examples(
       'strongroom instance list',
       'strongroom instance list --org acme --json',
@@ -57,7 +57,11 @@ export function addInstance(program: Command): void {
       }
     })
 
-  onOne(instance, 'delete', 'delete an instance and its data for good; its record is kept for a while')
+  onOne(
+    instance,
+    'delete',
+    'delete an instance and its data permanently; its record is kept for instances.retention_days',
+  )
     .examples('strongroom instance delete acme/k3v9x2ab')
     .runs(async (run, ref: string) => {
       await run.show({ method: 'DELETE', path: '/instance', query: { ref }, response: AdminInstance }, instanceText)
@@ -94,15 +98,19 @@ type RaiseOptions = { to?: number; by?: number; reason?: string }
 function addEgress(instance: Command): void {
   const egress = instance
     .command('egress')
-    .description('what an instance may send in its life: raise')
+    .description('the egress limit of an instance: raise')
     .examples('strongroom instance egress raise acme/k3v9x2ab --to 20GiB')
   onOne(
     egress,
     'raise',
-    'raise the egress limit of an instance that runs, which lifts its block; limits are never lowered',
+    'raise the egress limit of a running instance, which lifts its block; limits are never lowered',
   )
-    .option('--to <bytes>', 'the new limit, like 20GiB; to repeat it changes nothing', bytesOption(egressLimitBytesMax))
-    .option('--by <bytes>', 'how much more than now, like 5GiB', bytesOption(egressLimitBytesMax))
+    .option(
+      '--to <bytes>',
+      'the new limit, like 20GiB; repeating the command has no effect',
+      bytesOption(egressLimitBytesMax),
+    )
+    .option('--by <bytes>', 'increase of the limit, like 5GiB', bytesOption(egressLimitBytesMax))
     .option('--reason <text>', 'why, for the journal')
     .examples(
       'strongroom instance egress raise acme/k3v9x2ab --to 20GiB --reason "ticket 4711"',

@@ -34,21 +34,21 @@ type AddOptions = {
 export function addModels(program: Command): void {
   const model = program
     .command('model')
-    .description('disks of models, which a gateway in a VM serves: add, list, remove; needs no daemon')
+    .description('model disks of the gateway VM: add, list, remove; needs no daemon')
     .examples('strongroom model add llama.gguf', 'strongroom model list')
 
   model
     .command('add')
     .description(
-      'make the disk of a GGUF file: read-only, its root hash the same on every host; no effect where it is there. Without a golden option the model is run once here, and what it surely answers is kept: a worker that answers otherwise does not serve',
+      'make the read-only disk of a GGUF file; its root hash is the same on every host. No effect if the disk exists. Unless a golden option is given, runs the model once and stores a confident answer; a worker that answers differently does not serve',
     )
-    .argument('<file>', 'GGUF file; it is read, and not needed afterwards by a gateway in a VM')
-    .option('--name <name>', 'name of the model on this host; that of the file unless given')
+    .argument('<file>', 'GGUF file; a gateway in a VM does not need it afterwards')
+    .option('--name <name>', 'name of the model on this host; default: the name of the file')
     .addOption(new Option('--name-by-digest', 'name it after the SHA-256 of the file').conflicts('name'))
-    .option('--golden-prompt <text>', 'a prompt, for which --golden-answer is known')
-    .option('--golden-answer <text>', 'what the completion begins with at temperature 0, white space included')
+    .option('--golden-prompt <text>', 'prompt of the golden answer; requires --golden-answer')
+    .option('--golden-answer <text>', 'start of the completion at temperature 0, with white space')
     .addOption(
-      new Option('--golden <none>', 'none: no golden answer, so that nothing checks what the model answers')
+      new Option('--golden <none>', 'none: do not check the answers of the model')
         .choices(['none'])
         .conflicts(['goldenPrompt', 'goldenAnswer']),
     )
@@ -61,7 +61,7 @@ export function addModels(program: Command): void {
 
   model
     .command('list')
-    .description('list the disks of models and who uses them')
+    .description('list the model disks and what uses them')
     .examples('strongroom model list', 'strongroom model list --json')
     .runs(async run => {
       const { config } = await run.config()

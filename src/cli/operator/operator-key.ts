@@ -6,9 +6,7 @@ import type { Command } from '../cli.ts'
 export function addOperatorKey(program: Command): void {
   program
     .command('operator-key')
-    .description(
-      'print the public half of the operator key, which signs the launch of every VM; relying parties pin its digest',
-    )
+    .description('print the public operator key, which signs the launch of every VM; clients pin its digest')
     .examples('strongroom operator-key > operator-key.pub.pem', 'strongroom operator-key --json')
     .runs(async run => {
       const { operator_key: key } = await run.client().request({ path: '/status', response: AdminStatus })

@@ -9,6 +9,15 @@ import { budgetTokensMax, countOption, nullFor, orWord } from '../options.ts'
 import { bytesText, fields, type Paint, table, timeText } from '../render.ts'
 import { budgetFields } from './budget.ts'
 
+type BudgetOptions = {
+  readonly usd?: string
+  readonly tokens?: number | 'none'
+  readonly dayUsd?: string
+  readonly dayTokens?: number | 'none'
+  readonly weekUsd?: string
+  readonly weekTokens?: number | 'none'
+}
+
 export function addOrg(program: Command): void {
   const org = program
     .command('org')
@@ -39,7 +48,7 @@ export function addOrg(program: Command): void {
   org
     .command('list')
     .description('list organizations')
-    .option('--deleted', 'deleted ones, too, whose records and usage are kept')
+    .option('--deleted', 'include deleted ones, whose records and usage are kept')
     .examples('strongroom org list', 'strongroom org list --json')
     .runs(async (run, { deleted }: { deleted?: boolean }) => {
       await run.show({ path: '/organizations', query: { deleted }, response: AdminOrganizationList }, listText)
@@ -49,13 +58,24 @@ export function addOrg(program: Command): void {
 
   org
     .command('budget')
-    .description('change what all gateway keys together may use in a calendar month (UTC); what is not named stays')
+    .description('change the budgets of all gateway keys together by month, day or week (UTC); others stay unchanged')
     .argument('<slug>', 'organization')
-    .option('--usd <amount>', 'like 250 or 12.50, or `none`')
-    .option('--tokens <n>', 'or `none`', orWord('none', countOption(0, budgetTokensMax)))
-    .examples('strongroom org budget acme --usd 250', 'strongroom org budget acme --tokens none')
-    .runs(async (run, slug: string, { usd, tokens }: { usd?: string; tokens?: number | 'none' }) => {
-      const body = { budget_usd: nullFor('none', usd), budget_tokens: nullFor('none', tokens) }
+    .option('--usd <amount>', 'US dollars in a calendar month, like 250 or 12.50, or `none`')
+    .option('--tokens <n>', 'tokens in a calendar month, or `none`', orWord('none', countOption(0, budgetTokensMax)))
+    .option('--day-usd <amount>', 'US dollars in a day, or `none`')
+    .option('--day-tokens <n>', 'tokens in a day, or `none`', orWord('none', countOption(0, budgetTokensMax)))
+    .option('--week-usd <amount>', 'US dollars in a week from Monday, or `none`')
+    .option('--week-tokens <n>', 'tokens in a week, or `none`', orWord('none', countOption(0, budgetTokensMax)))
+    .examples('strongroom org budget acme --usd 250', 'strongroom org budget acme --tokens none --day-usd 20')
+    .runs(async (run, slug: string, options: BudgetOptions) => {
+      const body = {
+        budget_usd: nullFor('none', options.usd),
+        budget_tokens: nullFor('none', options.tokens),
+        budget_day_usd: nullFor('none', options.dayUsd),
+        budget_day_tokens: nullFor('none', options.dayTokens),
+        budget_week_usd: nullFor('none', options.weekUsd),
+        budget_week_tokens: nullFor('none', options.weekTokens),
+      }
       await item(run, { method: 'POST', path: path`/organizations/${slug}/budget`, body })
     })
 
@@ -74,10 +94,10 @@ export function addOrg(program: Command): void {
 function addDelete(org: Command): void {
   org
     .command('delete')
-    .description('delete an organization: its keys end at once, its instances and builds with --force')
-    .argument('<slug>', 'organization; its slug is given to no other')
-    .option('--force', 'end what runs')
-    .option('--dry-run', 'print what would become of it, and change nothing')
+    .description('delete an organization and revoke its keys; with --force also end its instances and builds')
+    .argument('<slug>', 'organization; its slug is never used again')
+    .option('--force', 'also end its running instances and builds')
+    .option('--dry-run', 'print what would be deleted, and change nothing')
     .examples('strongroom org delete acme --dry-run', 'strongroom org delete acme --force')
     .runs(async (run, slug: string, { force = false, dryRun = false }: { force?: boolean; dryRun?: boolean }) => {
       const found = dryRun
@@ -109,7 +129,7 @@ function deletionText(plan: AdminDeletion, paint: Paint): string {
     ['keys', `${plan.keys_active} of A and C, ${plan.gateway_keys_active} of the gateway; revoked at once`],
     ['records', `${plan.records} of terminated instances; kept for instances.retention_days`],
     ['usage', 'kept; `strongroom gateway usage` shows it'],
-    ['slug after', 'given to nobody else: names, receipts and bills hold it'],
+    ['slug after', 'never used again: names, receipts and bills contain it'],
   ])
 }
 
@@ -120,9 +140,14 @@ const ONE = [
     name: 'suspend',
     method: 'POST',
     suffix: '/suspend',
-    description: 'refuse its keys until it is resumed; its instances keep running',
+    description: 'refuse the keys of an organization until it is resumed; its instances keep running',
   },
-  { name: 'resume', method: 'POST', suffix: '/resume', description: 'accept its keys again' },
+  {
+    name: 'resume',
+    method: 'POST',
+    suffix: '/resume',
+    description: 'accept the keys of a suspended organization again',
+  },
 ] as const
 
 async function item(run: Run, request: { method: 'GET' | 'POST'; path: string; body?: unknown }): Promise<void> {

@@ -41,6 +41,7 @@ export function statusText(status: AdminStatus, paint: Paint): string {
     ['operator key', status.operator_key.digest],
     ...logFields(status, paint),
     backupField(status, paint),
+    ...(status.budgets_near ?? []).map((near): [string, string] => ['budget', nearText(near)]),
     ...fleetFields(status, paint),
     ...collateralFields(status, paint),
     ['organizations', countText(status.organizations)],
@@ -97,7 +98,7 @@ function peersText({ peer_address: address, peers }: AdminStatus['fleet'] & {}, 
     peers.length === 0 ? 'none answers this one' : `${peers.length - away.length} of ${peers.length} reached`
   if (away.length === 0) return oneLine(`${own}; ${count}`)
   const details = away.map(({ name, problem }) => `${name}: ${dash(problem)}`).join(', ')
-  return oneLine(`${own}; ${paint.bad(count)}: ${details}; strongroom fleet show NAME says what to do`)
+  return oneLine(`${own}; ${paint.bad(count)}: ${details}; strongroom fleet show NAME has the remedy`)
 }
 
 function backupField({ backups }: AdminStatus, paint: Paint): [string, string] {
@@ -115,10 +116,10 @@ function clockFields({ clock }: AdminStatus, paint: Paint): [string, string][] {
 }
 
 const TPM_WORDS = {
-  swtpm: "swtpm, this host's own: nobody may trust it",
+  swtpm: "swtpm, this host's own: proves nothing to clients",
   off: 'none (vm.tpm is "off")',
   snp: 'that of their SVSM, or none',
-  missing: 'none: swtpm is not installed; strongroom doctor says what to do',
+  missing: 'none: swtpm is not installed; strongroom doctor has the remedy',
 } as const satisfies Record<AdminStatus['tpm'], string>
 
 function namesFields({ names }: AdminStatus): [string, string][] {
@@ -211,4 +212,10 @@ function countsText(counts: { readonly [name: string]: number } | null): string 
   if (counts === null) return unknown
   const parts = Object.entries(counts).filter(([, count]) => count > 0)
   return parts.length === 0 ? 'none' : parts.map(([name, count]) => `${count} ${name}`).join(', ')
+}
+
+function nearText(near: NonNullable<AdminStatus['budgets_near']>[number]): string {
+  const { organization, key, period, kind, percent } = near
+  const whose = key === null ? organization : `key ${key} of ${organization}`
+  return `${percent} % of the ${kind === 'usd' ? 'money' : 'tokens'} of ${whose} for ${period} are spent`
 }

@@ -11,7 +11,7 @@ export function addTeardown(program: Command): void {
   program
     .command('teardown')
     .description(
-      'end every VM and worker, and remove taps, firewall tables and forwarding; the state directory stays. The daemon must be stopped. Removal of the package runs it',
+      'end every VM and worker, and remove taps, firewall tables and forwarding; the state directory stays. The daemon must be stopped. Removing the package runs this command',
     )
     .examples('systemctl stop strongroom && strongroom teardown')
     .runs(async run => {

@@ -21,9 +21,7 @@ export function addShowReport(show: Command): void {
     .description('print every field of an SNP report, and where its VCEK is served; verifies nothing')
     .argument('<file>', 'report in any form that `verify report` takes; - for standard input')
     .addOption(
-      new Option('--product <name>', 'its product, for a report of version 2, which does not name it').choices(
-        PRODUCTS,
-      ),
+      new Option('--product <name>', 'product of a report of version 2, which does not name it').choices(PRODUCTS),
     )
     .examples('strongroom show report report.bin', 'strongroom show report - --json < report.bin')
     .runs(async (run, file: string, { product: named }: { product?: Product }) => {

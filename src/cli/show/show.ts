@@ -7,7 +7,7 @@ import { addShowReport } from './report.ts'
 export function addShow(program: Command): void {
   const show = program
     .command('show')
-    .description('print what a file says, without a verdict: report, quote; offline, needs no daemon')
+    .description('print the fields of a file without a verdict: report, quote; offline, needs no daemon')
     .examples('strongroom show report report.bin')
   addShowReport(show)
   addShowQuote(show)

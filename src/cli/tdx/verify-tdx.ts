@@ -51,16 +51,16 @@ export function addVerifyTdx(verify: Command): void {
     )
     .option(
       '--any-measurement',
-      'accept any MRTD, with any kernel; else the --policy has to name those that you expect',
+      'accept any MRTD, with any kernel; without this the --policy must name the expected ones',
     )
     .option(
       '--any-rtmr',
-      'accept any kernel that the firmware starts; else the --policy has to name rtmr1 and rtmr2, which measure it',
+      'accept any kernel that the firmware starts; without this the --policy must name rtmr1 and rtmr2, which measure it',
     )
     .option('--as-of <time>', 'verify for this time in UTC, like 2025-06-01T00:00:00Z; default now', timeOption)
     .option(
       '--trust-simulated-root <file>',
-      "PEM of a simulated root, in place of Intel's; the verdict then says SIMULATED",
+      "PEM of a simulated root, instead of Intel's; the verdict is then marked SIMULATED",
     )
     .option('--print-collateral-urls', "print where Intel serves the quote's collateral, and end; uses no network")
     .option('--verbose', verboseHelp)

@@ -49,8 +49,8 @@ export function checkPlace(file: string): void {
     refuse('forbidden', { message: 'an upgrade needs root', remedy: 'run it with sudo, or as root' })
   if (isUnderSystemd()) return
   refuse('host.unsupported', {
-    message: 'systemd does not run here, so that nothing could start the new executable and go back from it',
-    remedy: `stop the daemon, make a backup, put ${file} in the place of its executable, start it; \`strongroom downgrade\` is the way back (strongroom help upgrade)`,
+    message: 'systemd does not run here, and the upgrade needs it to start the new executable and to go back',
+    remedy: `stop the daemon, make a backup, replace its executable by ${file}, start it; \`strongroom downgrade\` is the way back (strongroom help upgrade)`,
   })
 }
 
@@ -68,7 +68,7 @@ export async function prepare({ file, paths, waitMs, tell }: Wanted): Promise<Up
   const words = globalWords(paths.stateDir, config)
   if (!served.isActive) {
     refuse('conflict', {
-      message: 'the service does not run, so that a failure could not be told from what is wrong already',
+      message: 'the service does not run, so a failure of the upgrade could not be detected',
       remedy: 'systemctl start strongroom, wait until `strongroom status` answers, then try again',
     })
   }
@@ -76,8 +76,8 @@ export async function prepare({ file, paths, waitMs, tell }: Wanted): Promise<Up
   const path = realpathSync(served.path)
   if (digestOf(`/proc/${served.pid}/exe`) !== digestOf(path)) {
     refuse('conflict', {
-      message: `the daemon does not run what is at ${path} now, which would be the way back`,
-      remedy: 'systemctl restart strongroom, look whether it serves, then try again',
+      message: `the daemon does not run the executable at ${path}, which would be the way back`,
+      remedy: 'systemctl restart strongroom, check that it serves, then try again',
     })
   }
   if (digestOf(own) !== digestOf(path)) {
@@ -121,8 +121,8 @@ export async function prepare({ file, paths, waitMs, tell }: Wanted): Promise<Up
   const failed = await failedChecks(paths.candidate, words)
   if (failed.length > 0) {
     refuse('host.unsupported', {
-      message: `its doctor says FAIL before the upgrade: ${failed.join('; ')}`,
-      remedy: 'mend what `strongroom doctor` names with its remedies, then try again',
+      message: `its doctor reports FAIL before the upgrade: ${failed.join('; ')}`,
+      remedy: 'correct what `strongroom doctor` reports, then try again',
     })
   }
   installFile(own, paths.former)

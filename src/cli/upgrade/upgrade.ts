@@ -4,6 +4,7 @@
 import { resolve } from 'node:path'
 import { makeBackup } from '../../backup/backup.ts'
 import { iso, systemClock } from '../../base/clock.ts'
+import { readJournalFor } from '../../inference/metering/journal/copy.ts'
 import { ensureDir, removeFile, removeTree } from '../../linux/files.ts'
 import { lockFile } from '../../linux/lock.ts'
 import { arm, dropInPath, systemdHost, upgradeUnit } from '../../upgrade/host.driver.ts'
@@ -47,22 +48,22 @@ export function addUpgrade(program: Command): void {
   program
     .command('upgrade')
     .description(
-      'replace the executable of the service: backup, start of the new one on trial, a canary, then it accepts changes; else executable and database go back. VMs and their sessions live on',
+      'replace the executable of the service: make a backup, try the new one with a canary, then accept it; otherwise restore executable and database. VMs and their sessions continue',
     )
-    .argument('[source]', 'the package strongroom_*.deb, or the executable where it was installed by hand')
-    .option('--backup <file>', 'where the backup goes that is made first')
-    .option('--without-backup <reason>', 'make no backup, and note why')
-    .option('--recipient <age1…>', 'seal the backup for this age recipient; may be repeated', collected, [])
+    .argument('[source]', 'the package strongroom_*.deb, or for an installation by hand the executable')
+    .option('--backup <file>', 'make a backup in this file first')
+    .option('--without-backup <reason>', 'make no backup, and record this reason')
+    .option('--recipient <age1…>', 'seal the backup for this age recipient; repeatable', collected, [])
     .option('--recipients-file <file>', 'seal it for the age recipients in the file, one a line')
     .option('--passphrase-file <file>', 'seal it with the first line of the file instead')
     .option(
       '--wait <seconds>',
-      'for the new executable to answer, its migration included',
+      'longest time until the new executable answers, with its migration',
       countOption(1, waitSecondsMax),
       waitSecondsDefault,
     )
     .option('--dry-run', 'check everything, change nothing')
-    .option('--resume', 'end an upgrade that was interrupted: before it was accepted it goes back, else it is finished')
+    .option('--resume', 'end an interrupted upgrade: go back if it was not accepted, otherwise complete it')
     .examples(
       'strongroom upgrade ./strongroom_0.2.0_amd64.deb --backup /mnt/before.age --recipient age1…',
       'strongroom upgrade ./strongroom-new --without-backup "the nightly one is an hour old"',
@@ -128,6 +129,7 @@ function backupOf(run: Run, { backup, withoutBackup, ...seal }: UpgradeOptions):
       seal: sealed,
       isSigned: true,
       nowMs: Date.now(),
+      readJournal: readJournalFor,
     })
   }
 }

@@ -45,6 +45,6 @@ export function floorsDocument() {
 
 function cells({ least, hand, bulletin }: Floor): string[] {
   const { cve, about, published } = BULLETINS[bulletin]
-  const below = hand === 'first' ? 'fails' : 'is said'
+  const below = hand === 'first' ? 'fails' : 'is named'
   return [`${least} (0x${least.toString(16)})`, below, bulletin, published, `${about}, ${cve}`]
 }

@@ -34,13 +34,13 @@ export function addGatewayPinOptions(command: Command): Command {
     )
     .option(
       '--gateway-workload <file|hex>',
-      'workload.json of that gateway, or its SHA-256: the claim may name no other; may be repeated',
+      'workload.json of that gateway, or its SHA-256: the claim may name no other; repeatable',
       (text: string, before: readonly string[] = []) => [...before, text],
     )
     .addOption(
       new Option(
         '--unattested-gateway <why>',
-        'accept a gateway that nothing vouches for, for this reason: who runs it reads the prompts',
+        'accept an unattested gateway for this reason: its operator can read the prompts',
       ).choices(reasons),
     )
   return addAllowOption(

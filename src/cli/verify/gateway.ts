@@ -65,10 +65,10 @@ const clientLogHelp = `
 export function addVerifyGateway(verify: Command): void {
   const command = verify
     .command('gateway')
-    .description('ask a gateway for fresh attestation, and verify that it names the key of this very connection')
+    .description('request fresh attestation of a gateway, and verify that it names the key of this connection')
     .argument('[url]', 'https://HOST:PORT', urlOption)
-    .option('--document <file>', 'a saved response of GET /attestation, in place of a url; needs no network')
-    .option('--nonce <text>', 'the nonce that --document was asked for with, 43 characters', nonceOption)
+    .option('--document <file>', 'a saved response of GET /attestation, instead of a url; needs no network')
+    .option('--nonce <text>', 'the nonce of the request for --document, 43 characters', nonceOption)
     .option(
       '--as-of <time>',
       'verify --document for this time in UTC, like 2026-06-01T00:00:00Z; default now',
@@ -77,7 +77,7 @@ export function addVerifyGateway(verify: Command): void {
     .option('--ca <file>', "PEM of the authority that issued the gateway's certificate; default: the system's")
     .option(
       '--key-file <file>',
-      'file with your gateway key: a gateway that verifies is asked whether its host minted it',
+      'file with your gateway key: queries the verified gateway whether its host minted the key',
     )
     .option(
       '--timeout-ms <count>',
@@ -140,7 +140,7 @@ async function verifyAt(run: Run, url: URL | undefined, options: GatewayOptions)
 }
 
 const makerHint =
-  'Whether the host minted your key, so that it can act as you: --key-file FILE asks. So does GET /v1/usage: `key_made_by`.'
+  '--key-file FILE shows whether the host minted your key, so that it can act as you. So does GET /v1/usage: `key_made_by`.'
 
 async function askMaker(url: URL, key: string, { gateway }: GatewayVerdict, options: GatewayOptions): Promise<Check> {
   const tlsSpkiDigest = gateway?.tlsSpkiDigest ?? null
@@ -181,7 +181,7 @@ function evidenceOf(url: URL | undefined, options: GatewayOptions): FindEvidence
   if (url !== undefined) {
     if (nonce !== undefined || asOf !== undefined) {
       const param = nonce === undefined ? 'as-of' : 'nonce'
-      throw new InputFault(`--${param} is for a saved --document; a gateway is asked now, with a nonce of its own`, {
+      throw new InputFault(`--${param} is for a saved --document; a live gateway gets a new nonce`, {
         param,
         remedy: `leave out --${param}, or name the --document`,
       })
@@ -189,7 +189,7 @@ function evidenceOf(url: URL | undefined, options: GatewayOptions): FindEvidence
     return workload => ask({ url, ca, timeoutMs }, workload)
   }
   if (options.keyFile !== undefined) {
-    throw new InputFault('--key-file is for a gateway that is asked now, not for a saved --document', {
+    throw new InputFault('--key-file is for a live gateway, not for a saved --document', {
       param: 'key-file',
       remedy: 'leave out --key-file, or name the gateway by its https://HOST:PORT',
     })

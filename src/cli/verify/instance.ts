@@ -78,11 +78,11 @@ export function addVerifyInstance(verify: Command): void {
       'verify that the SSH host key of an instance was made in a VM of the expected image, claimed for you, and where its prompts go',
     )
     .argument('<hostname>', 'NAME.ORGANIZATION.DOMAIN', instanceArgument)
-    .option('--document <file>', 'a saved response of service A, in place of asking for one; needs no network')
-    .option('--nonce <text>', 'the nonce that --document was asked for with, 43 characters', nonceOption)
+    .option('--document <file>', 'a saved response of service A, instead of a request; needs no network')
+    .option('--nonce <text>', 'the nonce of the request for --document, 43 characters', nonceOption)
     .option('--as-of <time>', 'verify for this time in UTC, like 2026-06-01T00:00:00Z; default now', timeOption)
-    .option('--known-hosts <file>', 'where its line is written on PASS; default ~/.ssh/known_hosts')
-    .option('--no-known-hosts', 'write no such line')
+    .option('--known-hosts <file>', 'file that gets the host key on PASS; default ~/.ssh/known_hosts')
+    .option('--no-known-hosts', 'do not write the host key')
   addInstanceOptions(command)
     .addHelpText(
       'after',
@@ -106,10 +106,10 @@ export function addInstanceOptions(command: Command): Command {
       countOption(100, 600_000),
     )
     .option('--policy <file>', 'JSON as in `verify policy-schema`; it names the measurements and the operator key')
-    .option('--image <path>', 'directory or manifest.json of the image that it is to run; gives the measurement too')
+    .option('--image <path>', 'directory or manifest.json of the expected image; sets the measurement too')
     .option(
       '--public-key <file|line>',
-      'the public key that the instance must let in; default: one of ~/.ssh/*.pub or of ssh-agent',
+      'the only SSH key that the instance may accept; default: one of ~/.ssh/*.pub or of ssh-agent',
     )
   const pinned = addEvidenceOptions(addGatewayPinOptions(addPolicyFlags(command)))
   return addLogOptions(addPinOptions(pinned, INSTANCE_PINS))
@@ -258,8 +258,7 @@ function keptDocument({ path, isWritten, replaced, hashed }: KnownHostsUpdate) {
 }
 
 function keptText({ path, isWritten, replaced, hashed }: KnownHostsUpdate, hostname: string): string {
-  const older =
-    replaced === 0 ? '' : `, in the place of ${replaced === 1 ? 'an older line' : `${replaced} older lines`}`
+  const older = replaced === 0 ? '' : `, instead of ${replaced === 1 ? 'an older line' : `${replaced} older lines`}`
   const text = isWritten ? `${path}: wrote the line of ${hostname}${older}` : `${path}: has this line already`
   const left = `${path}: line ${hashed.join(', ')} has this host under a hash, and ssh accepts its key too`
   return hashed.length === 0 ? text : `${text}\n${left}; remove it with ssh-keygen -R ${hostname} -f ${path}`

@@ -27,15 +27,15 @@ export type PinOptions = {
 }
 
 const HELP: Readonly<Record<Pin, string>> = {
-  measurement: 'accept any measurement; else the --policy has to name those that you expect',
+  measurement: 'accept any measurement; without this the --policy must name the expected ones',
   allowlist:
-    'accept any allowlist and any operator key; else --allowlist, or a key or HOST_DATA in the --policy, is needed',
-  'operator-key': 'accept any operator key; else the --policy has to name the one that you expect',
+    'accept any allowlist and any operator key; without this --allowlist, or a key or HOST_DATA in the --policy, is required',
+  'operator-key': 'accept any operator key; without this the --policy must name the expected one',
   gateway:
-    'accept any gateway in a measured VM; else --gateway-policy has to name its measurements and its operator key',
-  vmpl: 'accept any VMPL; else the --policy names it, and without a --policy it is 0',
-  crl: 'accept evidence without a revocation list; one that is there is checked all the same',
-  tcb: "accept firmware below AMD's fixes; else `verify tcb-floors` is the least that passes",
+    'accept any gateway in a measured VM; without this --gateway-policy must name its measurements and operator key',
+  vmpl: 'accept any VMPL; without this the --policy names it, or it must be 0',
+  crl: 'accept evidence without a revocation list; a list in the evidence is still checked',
+  tcb: "accept firmware below AMD's fixes; without this `verify tcb-floors` is the least that passes",
 }
 
 export function addPinOptions(command: Command, pins: readonly Pin[]): Command {
@@ -44,7 +44,7 @@ export function addPinOptions(command: Command, pins: readonly Pin[]): Command {
   return command.addOption(
     new Option(
       '--waive-floor <part=reason>',
-      `accept this one part of the floors below AMD's fixes, and say why; may be repeated; parts: ${FLOOR_PARTS.join(', ')}`,
+      `accept firmware below AMD's fixes in this part, for this reason; repeatable; parts: ${FLOOR_PARTS.join(', ')}`,
     ).argParser(waiverOption),
   )
 }
@@ -58,7 +58,7 @@ function waiverOption(text: string, before: FloorWaivers = {}): FloorWaivers {
 export function readPins(options: PinOptions): Pins & InstancePins {
   const said = (isWaived: boolean | undefined) => (isWaived === true ? 'any' : 'required')
   if (options.anyTcb === true && options.waiveFloor !== undefined) {
-    throw new InputFault('--any-tcb leaves out every floor: a --waive-floor beside it says nothing', {
+    throw new InputFault('--any-tcb leaves out every floor, so --waive-floor beside it has no effect', {
       param: 'waive-floor',
       remedy: 'leave one of the two out',
     })

@@ -20,7 +20,7 @@ export function addPolicyExample(verify: Command): void {
       "print a policy to start from: no debug, no migration, VMPL 0, AMD's floors; replace each 'any' that you can",
     )
     .option('--image <path>', 'directory or manifest.json of an image: its launch digests are the measurements')
-    .option('--operator-key <key>', 'file of `strongroom operator-key`, or its digest: whose hosts you expect')
+    .option('--operator-key <key>', 'file of `strongroom operator-key`, or its digest: the expected operator')
     .option('--tdx', 'for `verify tdx`: no debug, profiling, migration or service TD, and a TCB that is up to date')
     .examples(
       'strongroom verify policy-example > policy.json',

@@ -21,13 +21,13 @@ const manyMax = 64
 
 export function addPolicyFlags(command: Command): Command {
   return command
-    .option('--measurement <hex>', 'launch digest that is expected; may be repeated', many('measurement'))
-    .option('--host-data <hex>', 'HOST_DATA that is expected', hexOption(FIELDS.hostData[1]))
-    .option('--id-key-digest <hex>', "digest of the operator's ID key; may be repeated", many('idKeyDigest'))
-    .option('--author-key-digest <hex>', 'digest of the author key; may be repeated', many('authorKeyDigest'))
-    .option('--chip-id <hex>', 'chip that is expected; may be repeated', many('chipId'))
-    .option('--vmpl <number>', 'VMPL that is expected, in place of 0', countOption(0, 3))
-    .option('--minimum-guest-svn <number>', 'least SVN of the guest', countOption(0, 0xffff_ffff))
+    .option('--measurement <hex>', 'expected launch digest; repeatable', many('measurement'))
+    .option('--host-data <hex>', 'expected HOST_DATA', hexOption(FIELDS.hostData[1]))
+    .option('--id-key-digest <hex>', "expected digest of the operator's ID key; repeatable", many('idKeyDigest'))
+    .option('--author-key-digest <hex>', 'expected digest of the author key; repeatable', many('authorKeyDigest'))
+    .option('--chip-id <hex>', 'expected chip; repeatable', many('chipId'))
+    .option('--vmpl <number>', 'expected VMPL; default 0', countOption(0, 3))
+    .option('--minimum-guest-svn <number>', 'least SVN of the guest that passes', countOption(0, 0xffff_ffff))
 }
 
 function many(field: FieldName) {

@@ -52,14 +52,13 @@ export function addVerifyReport(verify: Command): void {
     )
     .option(
       '--vek <file>',
-      'VCEK or VLEK certificate, DER or PEM; a PEM bundle may contain its chain; needed unless it is beside the report or --fetch gets it',
+      'VCEK or VLEK certificate, DER or PEM; a PEM bundle may contain its chain; required unless it is beside the report, or with --fetch',
     )
     .option('--chain <file>', "PEM of ASK or ASVK and ARK; default: AMD's own, which are built in")
     .addOption(
-      new Option(
-        '--product <name>',
-        'the product that it must be; never needed, because certificate or report name it',
-      ).choices(PRODUCTS),
+      new Option('--product <name>', 'the expected product; optional, because certificate or report name it').choices(
+        PRODUCTS,
+      ),
     )
     .option('--crl <file>', "the ARK's revocation list, DER or PEM, from https://kdsintf.amd.com/vcek/v1/{product}/crl")
     .option('--as-of <time>', 'verify for this time in UTC, like 2025-06-01T00:00:00Z; default now', timeOption)
@@ -76,7 +75,7 @@ export function addVerifyReport(verify: Command): void {
     .option('--certificate-table <file>', "the host's certificate table, for a policy with certificateEntries")
     .option(
       '--trust-simulated-root <file>',
-      'PEM of a simulated ARK and ASK, and for VLEKs the ASVK; the verdict then says SIMULATED',
+      'PEM of a simulated ARK and ASK, and for VLEKs the ASVK; the verdict is then marked SIMULATED',
     )
     .option('--verbose', verboseHelp)
   addPinOptions(addKdsOptions(addPolicyFlags(command)), REPORT_PINS)

@@ -31,11 +31,11 @@ export function addVerifyResponse(verify: Command): void {
   const command = verify
     .command('response')
     .description(
-      'verify a saved response of a gateway: which request it belongs to, who answered and whose keys signed it; offline',
+      'verify a saved response of a gateway: its request, the upstream that answered, and the keys that signed it; offline',
     )
     .option(
       '--receipt <file>',
-      'the value of the X-Strongroom-Receipt header, or the body of GET /v1/receipts/ID; a stream carries its own, unless it was to be kept',
+      'the value of the X-Strongroom-Receipt header, or the body of GET /v1/receipts/ID; a stream contains its own, unless the request had `keep`',
     )
     .option(
       '--salt <text>',

@@ -22,7 +22,7 @@ export function addVerdictSchema(verify: Command): void {
 export function addTcbFloors(verify: Command): void {
   verify
     .command('tcb-floors')
-    .description("print the least firmware that passes, for each processor, with AMD's bulletin and where it was read")
+    .description("print the least firmware that passes for each processor, with AMD's bulletin and its source")
     .examples('strongroom verify tcb-floors', 'strongroom verify tcb-floors --json')
     .runs(async run => {
       await run.result(floorsDocument(), floorsText(run.paint))

@@ -40,20 +40,17 @@ export function addTrustOptions(command: Command): Command {
   command
     .option('--policy <file>', 'JSON as in `verify policy-schema`; it names the measurements and the operator key')
     .option('--allowlist <file>', 'the allowlist; the receipts must have its digest, images and commands')
-    .option(
-      '--configuration <file>',
-      "the gateway's configuration as it hands it out: its receipt must have the digest",
-    )
+    .option('--configuration <file>', 'the configuration that the gateway serves: its receipt must have the digest')
     .option('--workload <file>', 'workload.json of a gateway in a VM of its own: HOST_DATA must be its digest')
   return addPinOptions(addEvidenceOptions(addAllowOption(addOutsideOption(addPolicyFlags(command)))), PINS)
 }
 
 export function addEvidenceOptions(command: Command): Command {
   return command
-    .option('--crl <file>', 'revocation list, DER or PEM, used in place of the one that comes with the evidence')
+    .option('--crl <file>', 'revocation list, DER or PEM, instead of the one in the evidence')
     .option(
       '--trust-simulated-root <file>',
-      'PEM of a simulated ARK and ASK, and for VLEKs the ASVK; the verdict then says SIMULATED',
+      'PEM of a simulated ARK and ASK, and for VLEKs the ASVK; the verdict is then marked SIMULATED',
     )
     .option('--verbose', verboseHelp)
 }
@@ -68,7 +65,7 @@ export type Trust = Pick<
 export function addOutsideOption(command: Command): Command {
   return command.option(
     '--allow-outside <name[=origin]>',
-    "accept that this upstream outside of the gateway's VM gets prompts, there or wherever its host says; may be repeated",
+    "accept that this upstream outside of the gateway's VM gets prompts, at that origin, or without one at any; repeatable",
     (name: string, before: readonly string[] = []) => [...before, name],
   )
 }
@@ -81,7 +78,7 @@ export function addAllowOption(
   words = exposureWords,
 ): Command {
   return command.addOption(
-    new Option('--allow <name>', `${words}; may be repeated`)
+    new Option('--allow <name>', `${words}; repeatable`)
       .choices(names)
       .argParser((name, before: readonly string[] = []) => {
         if (names.includes(name)) return [...before, name]

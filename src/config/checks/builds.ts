@@ -56,10 +56,11 @@ function hostProblems({ builds, listen, network }: Config): CrossProblem[] {
       message: `${JSON.stringify(builds.fetch_hosts[index])} is not allowed; allowed: ${fetchHostAllowed}`,
     }),
   )
-  const mirror = /^sparse\+(https:.*)$/.exec(builds.crates_mirror)?.[1]
-  const url = mirror !== undefined && URL.canParse(mirror) ? new URL(mirror) : null
-  const port = url === null ? 0 : Number(url.port || 443)
-  const isListed = url === null || hosts.some(host => host?.host === url.hostname && host.port === port)
+  const isListed = (text: string) => {
+    const url = URL.canParse(text) ? new URL(text) : null
+    const port = Number(url?.port || 443)
+    return url !== null && hosts.some(host => host?.host === url.hostname && host.port === port)
+  }
   const proxy: ListenAddress = { hostname: network.gateway_v4, port: builds.fetch_port }
   const holder = (['instances', 'inference', 'builds', 'dns'] as const).find(name => {
     const taken = listen[name] === '' ? null : parseListen(listen[name])
@@ -67,10 +68,12 @@ function hostProblems({ builds, listen, network }: Config): CrossProblem[] {
   })
   return [
     ...wrong,
-    ...when(builds.crates_mirror !== '' && (url === null || !isListed), {
-      field: 'builds.crates_mirror',
-      message: `${JSON.stringify(builds.crates_mirror)} cannot be reached: add its host to builds.fetch_hosts`,
-    }),
+    ...(['crates_mirror', 'rust_mirror'] as const).flatMap(name =>
+      when(builds[name] !== '' && !isListed(builds[name].replace(/^sparse\+/, '')), {
+        field: `builds.${name}`,
+        message: `${JSON.stringify(builds[name])} cannot be reached: add its host to builds.fetch_hosts`,
+      }),
+    ),
     ...when(listen.builds !== '' && holder !== undefined, {
       field: 'builds.fetch_port',
       message: `${builds.fetch_port} is taken by listen.${holder}; choose another port`,

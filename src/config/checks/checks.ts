@@ -7,6 +7,7 @@ import { egressProblems } from '../egress.ts'
 import { isNetworkV6 } from '../egress-v6.ts'
 import { guestDnsPort, LISTENERS, type Listener, listenOverlap, parseListen } from '../listen.ts'
 import { type Config, ListenConfig } from '../schema.ts'
+import { workerUpstreamName } from '../upstream/kinds.ts'
 import { acmeProblems } from './acme.ts'
 import { buildsProblems, type CrossProblem } from './builds.ts'
 import { consoleProblems } from './console.ts'
@@ -192,9 +193,6 @@ function roomIn(total: number, each: number): number {
 
 /** RFC 1123 2.1, with a leading wildcard label (RFC 6125 6.4.3). */
 const DNS_NAME = /^(?=.{1,253}$)(\*\.)?([a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\.)*[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$/
-
-/** The name of the built-in worker among the upstreams: receipts vouch for what has it. */
-export const workerUpstreamName = 'built-in'
 
 function upstreamNameProblems(names: readonly string[]): CrossProblem[] {
   return names.flatMap((name, index) => {

@@ -1,4 +1,5 @@
-// Whether every model has one use, wherever it is served: completions or embeddings. Pure.
+// Whether every model has one use, wherever it is served: completions or embeddings; and whether the servers that
+// have no chats are named by their roots. Pure.
 
 import type { Config } from '../schema.ts'
 import type { CrossProblem } from './builds.ts'
@@ -7,9 +8,16 @@ import { hasWorker } from './worker.ts'
 export function embeddingProblems({ inference, instances }: Pick<Config, 'inference' | 'instances'>): CrossProblem[] {
   const { upstreams, worker } = inference
   const marked = new Set(upstreams.flatMap(upstream => upstream.embedding_models))
-  const ofUpstreams = upstreams.flatMap(({ models, embedding_models }, at) => {
+  const ofUpstreams = upstreams.flatMap(({ models, embedding_models, engine, url }, at) => {
     const field = `inference.upstreams.${at}.embedding_models`
+    const hasNoChats = engine === 'text-embeddings-inference'
     return [
+      ...(hasNoChats && url.endsWith('/v1')
+        ? [{ field: `inference.upstreams.${at}.url`, message: 'must be the root of the server, without /v1' }]
+        : []),
+      ...models
+        .filter(model => hasNoChats && !embedding_models.includes(model))
+        .map(model => ({ field, message: `lacks ${JSON.stringify(model)}: this engine has no chats` })),
       ...embedding_models
         .filter(model => !models.includes(model))
         .map(model => ({ field, message: `${JSON.stringify(model)} is not among the models of this upstream` })),

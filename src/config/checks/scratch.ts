@@ -3,7 +3,11 @@
 import type { Config } from '../schema.ts'
 import type { CrossProblem } from './builds.ts'
 
-/** 32 bytes for each 4096; at most an eighth of the memory, a limit of guest-image/common/initrd/machine. */
+/**
+ * 32 bytes for each 4096; at most an eighth of the memory, a limit of
+ * guest-image/common/initrd/machine.
+ * No share: limits each VM.
+ */
 const gibPerMemoryGibMax = 16
 
 export function scratchProblems(config: Config): CrossProblem[] {

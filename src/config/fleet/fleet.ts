@@ -14,7 +14,7 @@ export const FleetConfig = Section({
   }),
   password_file: PathOrNone('File with the password of that role, alone in it. "" for none.'),
   ca_file: PathOrNone(
-    'File with the PEM certificates of the authority that signed the certificate of the database. No other is believed, and the name in `database` must stand in it. "" only where the database is on this machine.',
+    'File with the PEM certificates of the authority that signed the certificate of the database. No other is trusted, and the certificate must contain the name in `database`. "" only where the database is on this machine.',
   ),
   name: Type.String({
     default: '',
@@ -24,7 +24,7 @@ export const FleetConfig = Section({
   }),
   peer_listen: AddressPortOrOff(
     '',
-    'Address at which this host answers the other hosts of its fleet, such as "192.0.2.1:7443": they pass on requests of clients for what this host alone has. Hosts know each other by certificates in the directory; nobody else is answered.',
+    'Address at which this host answers the other hosts of its fleet, such as "192.0.2.1:7443": they forward requests of clients for what only this host has. Hosts authenticate each other by certificates in the directory; other callers get no answer.',
   ),
   peer_address: Type.String({
     default: '',

@@ -16,7 +16,7 @@ const WitnessConfig = Entry({
     allowed:
       '"" or an http or https URL with its path, without credentials, such as "https://witness.example/add-checkpoint"',
     description:
-      'Its `add-checkpoint` address (C2SP tlog-witness), which is asked after each entry and twice a day. "" where its cosignatures come by `strongroom log cosign`.',
+      'Its `add-checkpoint` address (C2SP tlog-witness), which gets a checkpoint after each entry and twice a day. "" if its cosignatures come by `strongroom log cosign`.',
   }),
 })
 
@@ -25,7 +25,7 @@ export const LogConfig = Section({
     default: [],
     maxItems: 16,
     description:
-      "Others that cosign the transparency log, so that it need not be believed on this host's word alone. With any, a new entry is shown once one of them has cosigned it.",
+      'Other parties that cosign the transparency log, so that clients need not trust this host for it. With any, a new entry is shown when one of them has cosigned it.',
   }),
   requests_per_minute: Count(
     [600, 1, 1_000_000],

@@ -28,6 +28,9 @@ export type RelayBounds = {
 
 /** A source of 1 GiB in base64 is the largest body that a service takes, and a page holds results of 512 MiB. */
 export const RELAY_BOUNDS: RelayBounds = {
+  /**
+   * Share: an eighth for one organization or person, a quarter for one address, none for strangers.
+   */
   openMax: 256,
   requestsPerMinute: 600,
   requestBytesMax: 1_610_612_736,

@@ -42,7 +42,10 @@ export type ConsoleFetch = (request: Request, peer: Peer) => Promise<Response>
 
 const BODY_LIMITS = { bytesMax: 65_536, timeoutMs: 10_000, depthMax: 16 } as const
 
-/** Requests under way of sessions; one session may have an eighth of them. */
+/**
+ * Requests of sessions that are under way.
+ * Share: an eighth for one session, none for strangers.
+ */
 const openRequestsMax = 256
 const sessionParts = 8
 

@@ -8,7 +8,7 @@ import { Places } from '../../base/work/places.ts'
 import { LimitedFault } from '../../http/limited.ts'
 import { type Changes, TOPICS, type Topic } from './changes.ts'
 
-/** Streams of all sessions; one session has a sixteenth. */
+/** Streams of all sessions. Share: a sixteenth for one session. */
 const streamsMax = 128
 const sessionParts = 16
 /** At most one message a second for each topic. */

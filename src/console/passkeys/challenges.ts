@@ -14,7 +14,10 @@ const macBytes = 32
 
 /** A person has this time to find the passkey and to prove who holds it. */
 export const challengeLifeMs = 120_000
-/** Within the life of a challenge; each was signed by a passkey that is known here. */
+/**
+ * Within the life of a challenge; each was signed by a passkey that is known here.
+ * No share: a known passkey has signed each within two minutes, so strangers take none.
+ */
 const usedMax = 4_096
 
 export type ChallengesDeps = { readonly clock: Pick<Clock, 'monotonicMs'>; readonly random: RandomBytes }

@@ -24,8 +24,9 @@ import { lowerRole, type Person } from '../person.ts'
 import { Challenges, challengeLifeMs } from './challenges.ts'
 import type { Assertion, NewPasskey } from './responses.ts'
 
-/** Passkeys of one person by one name, and of all. */
+/** Passkeys of one person by one name. Share: this limit is the share of one person. */
 const passkeysPerActorMax = 16
+/** Share: `passkeysPerActorMax` for one person. */
 const passkeysMax = 2_048
 
 export type PasskeysDeps = {
@@ -237,7 +238,7 @@ async function refuseCertificates(attestationObject: string): Promise<void> {
   const decoded = decodeAttestationObject(Uint8Array.from(fromBase64Url(attestationObject) ?? []))
   const format = decoded.get('fmt')
   const isSelf = format === 'packed' && decoded.get('attStmt').get('x5c') === undefined
-  if (format !== 'none' && !isSelf) throw new Error(`attestation ${format}, and none was asked for`)
+  if (format !== 'none' && !isSelf) throw new Error(`attestation ${format}, but none was requested`)
 }
 
 function loadLibrary() {

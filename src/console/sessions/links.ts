@@ -7,7 +7,10 @@ import { drawToken, tokenDigest } from './token.ts'
 
 /** A person has a minute to open it. */
 export const linkLifeMs = 60_000
-/** Links of one person that nobody has opened; the oldest gives way. */
+/**
+ * Unopened links of one person; the oldest is dropped.
+ * Share: this limit is the share of one person; only administrators make links.
+ */
 const linksPerActorMax = 8
 
 type Link = { readonly person: Person; readonly endsAtMs: number }

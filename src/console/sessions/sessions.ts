@@ -5,8 +5,14 @@ import type { RandomBytes } from '../../base/ids.ts'
 import type { Person } from '../person.ts'
 import { drawToken, tokenDigest } from './token.ts'
 
-/** Sessions of one person, and of all; the one that has been idle for longest gives way. */
+/**
+ * Sessions of one person; the one that was idle for longest is dropped.
+ * Share: this limit is the share of one person.
+ */
 const sessionsPerActorMax = 16
+/**
+ * Share: `sessionsPerActorMax` for one person; the session that was idle for longest is dropped.
+ */
 const sessionsMax = 256
 
 export type SessionsDeps = {

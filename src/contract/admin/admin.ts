@@ -1,16 +1,23 @@
 // The admin interface: JSON over HTTP on the UNIX socket `admin.sock` of the state directory. Pure.
 // The daemon responds with these shapes; the command line checks responses against them and prints them with --json.
 
-import { type Static, Type } from '@sinclair/typebox'
 import { OneOf } from '../check.ts'
 import { Closed, OrNull } from '../forms.ts'
 import { BUILD_STATES } from '../http/build.ts'
 import { KeyAliases, KeyMaker, KeyModels } from '../key-rules.ts'
+import { type Static, Type } from '../type.ts'
 import { AdminBackups } from './backups.ts'
 import { AdminClock } from './clock.ts'
 import { FleetStatus } from './fleet.ts'
 import { AdminGatewaySummary } from './gateways.ts'
-import { AdminBudgetSet, budgetFields, gatewayKeyRules, gatewayKeyTerms, heldFields, spentFields } from './key-terms.ts'
+import {
+  AdminKeyBudgetSet,
+  budgetFields,
+  gatewayKeyRules,
+  gatewayKeyTerms,
+  heldFields,
+  spentFields,
+} from './key-terms.ts'
 import { AdminLogSummary } from './log.ts'
 import { AdminNames } from './names.ts'
 
@@ -113,7 +120,7 @@ export const AdminGatewayKeyCreate = Closed({
   ...gatewayKeyTerms,
   models: Type.Optional(KeyModels),
   aliases: Type.Optional(KeyAliases),
-  ...AdminBudgetSet.properties,
+  ...AdminKeyBudgetSet.properties,
 })
 export type AdminGatewayKeyCreate = Static<typeof AdminGatewayKeyCreate>
 /** Registers a key that its client made. */
@@ -201,6 +208,8 @@ export const AdminBuild = Closed({
   }),
   project_dir: OrNull(Type.String()),
   toolchain: OrNull(Type.String()),
+  /** Options that belong to one toolchain, as text; '' without any. */
+  options: Type.String(),
   reproduce: Type.Boolean(),
   network: OneOf(['unused', 'open', 'closed']),
   /** Launch digest of its VM, from verified receipts; null before the first. */
@@ -350,6 +359,19 @@ export const AdminStatus = Closed({
   /** The transparency log; null where the database is too damaged to be read. */
   log: OrNull(AdminLogSummary),
   backups: AdminBackups,
+  /** Budgets of which at least 80 % are spent, the fullest first; the key is null for an organization's. */
+  budgets_near: Type.Optional(
+    Type.Array(
+      Closed({
+        organization: Slug,
+        key: OrNull(Type.String()),
+        period: Type.String({ description: 'A month, a day, or `the week of` its Monday (UTC)' }),
+        kind: OneOf(['usd', 'tokens']),
+        percent: Type.Integer({ minimum: 80 }),
+      }),
+      { maxItems: 100 },
+    ),
+  ),
   /** This host's part in its fleet; null: it is in none. */
   fleet: OrNull(FleetStatus),
   /** Reasons why this host is not ready and does not give clients what its services promise. Empty: none is known. */

@@ -1,8 +1,8 @@
 // Backups of this host in the admin interface: the last one, and whether that is enough. Pure.
 
-import { type Static, Type } from '@sinclair/typebox'
 import { OneOf } from '../check.ts'
 import { Closed, OrNull } from '../forms.ts'
+import { type Static, Type } from '../type.ts'
 
 const Time = Type.String({ description: 'ISO 8601 UTC' })
 

@@ -1,8 +1,8 @@
 // The host's clock in the admin interface: whether records are deleted by it. Pure.
 
-import { type Static, Type } from '@sinclair/typebox'
 import { OneOf } from '../check.ts'
 import { Closed, OrNull } from '../forms.ts'
+import { type Static, Type } from '../type.ts'
 
 export const AdminClock = Closed({
   /** `held`: the clock is not believed, and nothing is deleted by age. */

@@ -1,9 +1,9 @@
 // The console: links to log in, sessions and passkeys, as the admin interface and the console's own pages have them.
 // Pure.
 
-import { type Static, Type } from '@sinclair/typebox'
 import { OneOf } from '../check.ts'
 import { Closed, OrNull } from '../forms.ts'
+import { type Static, Type } from '../type.ts'
 import { ADMIN_ROLES } from './roles.ts'
 
 const Time = Type.String({ description: 'ISO 8601 UTC' })

@@ -1,7 +1,7 @@
 // Deletion of an organization: its plan, and how far it is. Pure.
 
-import { type Static, Type } from '@sinclair/typebox'
 import { Closed, OrNull } from '../forms.ts'
+import { type Static, Type } from '../type.ts'
 import { Slug } from './admin.ts'
 
 const TimeOrNull = OrNull(Type.String())

@@ -1,7 +1,7 @@
 // The operator's say in the egress limits of instances, on the admin socket (see admin.ts). Pure.
 
-import { type Static, Type } from '@sinclair/typebox'
 import { Closed, OrNull } from '../forms.ts'
+import { type Static, Type } from '../type.ts'
 
 /** 1 PiB. Nobody means more, and sums of such limits are still exact numbers. */
 export const egressLimitBytesMax = 2 ** 50

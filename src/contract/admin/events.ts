@@ -1,7 +1,7 @@
 // The record of operators' commands, as `strongroom events` shows it. Pure.
 
-import { type Static, Type } from '@sinclair/typebox'
 import { Closed, OrNull } from '../forms.ts'
+import { type Static, Type } from '../type.ts'
 
 export const commandListMax = 1_000
 

@@ -1,8 +1,8 @@
 // The fleet in the admin interface, and what each host reports of itself to the others. Pure.
 
-import { type Static, Type } from '@sinclair/typebox'
 import { OneOf } from '../check.ts'
 import { Closed, OrNull } from '../forms.ts'
+import { type Static, Type } from '../type.ts'
 
 const TextOrNull = OrNull(Type.String())
 const NumberOrNull = OrNull(Type.Integer())

@@ -1,8 +1,8 @@
 // The admin interface's words on the gateway: its VMs, their log, and the gateway in short. Pure.
 
-import { type Static, Type } from '@sinclair/typebox'
 import { OneOf } from '../check.ts'
 import { Closed, OrNull } from '../forms.ts'
+import { type Static, Type } from '../type.ts'
 import { AdminTraces } from './traces.ts'
 
 const TextOrNull = OrNull(Type.String())

@@ -1,9 +1,9 @@
 // Which instances an operator wants listed. Pure.
 
-import { type Static, Type } from '@sinclair/typebox'
 import { OneOf } from '../check.ts'
 import { Closed } from '../forms.ts'
 import { INSTANCE_STATUSES } from '../http/instance.ts'
+import { type Static, Type } from '../type.ts'
 
 /** `living`: all but terminated. */
 export const LISTED_STATUSES = ['living', ...INSTANCE_STATUSES] as const

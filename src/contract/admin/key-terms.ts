@@ -1,17 +1,33 @@
 // An operator's settings for a gateway key, and budgets of keys and organizations, in the admin interface. Pure.
 
-import { Type } from '@sinclair/typebox'
 import { Closed, OrNull } from '../forms.ts'
-import { KeyAliases, KeyModels } from '../key-rules.ts'
+import { EndUserPeriod, endUsersOfKeyMax, KeyAliases, KeyModels } from '../key-rules.ts'
+import { Type } from '../type.ts'
 
-/** Budgets for a calendar month (UTC). Null: no bound. */
+const BudgetUsd = OrNull(Type.String({ pattern: '^[0-9]{1,6}(\\.[0-9]{1,9})?$', description: 'Dollars' }))
+const BudgetTokens = OrNull(Type.Integer({ minimum: 0, maximum: 1_000_000_000_000 }))
+
+/** Budgets for a calendar month, a day and a week from Monday on (UTC). Null, or left out of a view: no bound. */
 export const budgetFields = {
-  budget_usd: OrNull(Type.String({ pattern: '^[0-9]{1,6}(\\.[0-9]{1,9})?$', description: 'Dollars' })),
-  budget_tokens: OrNull(Type.Integer({ minimum: 0, maximum: 1_000_000_000_000 })),
+  budget_usd: BudgetUsd,
+  budget_tokens: BudgetTokens,
+  budget_day_usd: Type.Optional(BudgetUsd),
+  budget_day_tokens: Type.Optional(BudgetTokens),
+  budget_week_usd: Type.Optional(BudgetUsd),
+  budget_week_tokens: Type.Optional(BudgetTokens),
 }
 
-/** Usage of the running month, as booked: in a fleet over all hosts. */
-export const spentFields = { month_cost_usd: Type.String(), month_tokens: Type.Integer({ minimum: 0 }) }
+const Spent = Type.Integer({ minimum: 0 })
+
+/** Usage of the running month, as booked: in a fleet over all hosts; days and weeks where they have a budget. */
+export const spentFields = {
+  month_cost_usd: Type.String(),
+  month_tokens: Spent,
+  day_cost_usd: Type.Optional(Type.String()),
+  day_tokens: Type.Optional(Spent),
+  week_cost_usd: Type.Optional(Type.String()),
+  week_tokens: Type.Optional(Spent),
+}
 
 /**
  * In a fleet: what hosts hold of the month's budget, granted to them and neither spent nor given back. Null: there is
@@ -33,4 +49,36 @@ export const gatewayKeyTerms = {
   concurrency_max: LimitOrNull(65_536),
   expires_at: OrNull(Type.String({ description: 'ISO 8601 UTC' })),
 }
-export const gatewayKeyRules = { models: KeyModels, aliases: KeyAliases, ...budgetFields }
+
+/** End users that a key counts where its budget names no number. */
+export const endUsersDefault = 1_000
+
+/** Budget of each end user of a key, counted in the gateway's memory. Null, or left out of a view: no bound. */
+const userBudget = {
+  user_budget: Type.Optional(
+    OrNull(
+      Closed({
+        usd: Type.String({ pattern: '^[0-9]{1,6}(\\.[0-9]{1,9})?$', description: 'Dollars' }),
+        period: EndUserPeriod,
+        users_max: Type.Optional(
+          Type.Integer({
+            minimum: 1,
+            maximum: endUsersOfKeyMax,
+            default: endUsersDefault,
+            description: 'End users that the key counts; further ones share one budget.',
+          }),
+        ),
+        required: Type.Optional(
+          Type.Boolean({
+            default: false,
+            description: 'Whether each request has to name its end user. Otherwise those without share one budget.',
+          }),
+        ),
+      }),
+    ),
+  ),
+}
+
+export const gatewayKeyRules = { models: KeyModels, aliases: KeyAliases, ...budgetFields, ...userBudget }
+/** Budgets of a key. Omitted fields stay unchanged. */
+export const AdminKeyBudgetSet = Type.Partial(Closed({ ...budgetFields, ...userBudget }))

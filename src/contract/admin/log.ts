@@ -1,7 +1,7 @@
 // The transparency log in the admin interface. Pure.
 
-import { type Static, Type } from '@sinclair/typebox'
 import { Closed, OrNull, Sha256 } from '../forms.ts'
+import { type Static, Type } from '../type.ts'
 
 const count = Type.Integer({ minimum: 0 })
 

@@ -1,7 +1,7 @@
 // The part of `strongroom status` about names that instances may reach. Pure.
 
-import { type Static, Type } from '@sinclair/typebox'
 import { Closed } from '../forms.ts'
+import { type Static, Type } from '../type.ts'
 
 export const AdminNames = Closed({
   /** Entries of the list. */

@@ -1,7 +1,7 @@
 // Traces of the gateway in the admin interface. Pure.
 
-import { type Static, Type } from '@sinclair/typebox'
 import { Closed, OrNull } from '../forms.ts'
+import { type Static, Type } from '../type.ts'
 
 const Count = Type.Integer({ minimum: 0 })
 

@@ -1,8 +1,8 @@
 // Usage of the inference gateway in the admin interface. Pure.
 
-import { type Static, Type } from '@sinclair/typebox'
 import { Closed } from '../forms.ts'
 import { labelledUsageRows } from '../http/usage-rows.ts'
+import { type Static, Type } from '../type.ts'
 import { Slug } from './admin.ts'
 
 export const AdminUsage = Closed({ organization: Slug, ...labelledUsageRows })

@@ -1,8 +1,8 @@
 // The response to GET /attestation (contract 2.4). Pure. Describes the envelope of receipts; src/attest verifies them.
 
-import { type Static, Type } from '@sinclair/typebox'
 import { OneOf } from '../check.ts'
 import { Closed } from '../forms.ts'
+import { type Static, Type } from '../type.ts'
 
 /** In the order of their receipts in the response. Target and workload of an entry are equal. */
 export const ATTESTED_WORKLOADS = [

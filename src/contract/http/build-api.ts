@@ -1,10 +1,11 @@
 // Responses of service C: accepted builds, their records, reserved VMs, errors (contract 2.5, 4.3, 7.3). Pure.
 
-import { type Static, Type } from '@sinclair/typebox'
 import { WIRE_CODES, type WireCode } from '../../base/fault.ts'
 import { OneOf } from '../check.ts'
 import { Closed, OrNull, Sha256 } from '../forms.ts'
-import { BUILD_STATES, BuildErrorType, Toolchain } from './build.ts'
+import { type Static, Type } from '../type.ts'
+import { BUILD_STATES, BuildErrorType } from './build.ts'
+import { Toolchain, ToolchainFields } from './build-options.ts'
 
 const Uuid = Type.String({ pattern: '^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$' })
 const Time = Type.String({ description: 'ISO 8601, UTC.' })
@@ -41,6 +42,8 @@ export const BuildRecord = Closed({
   source: Source,
   project_dir: OrNull(Type.String()),
   toolchain: OrNull(Toolchain),
+  /** Fields of the request that belong to one toolchain; none without any. */
+  options: Closed(ToolchainFields),
   reproduce: Type.Boolean(),
   /** Null while the build waits for a VM. */
   vm_id: OrNull(Uuid),

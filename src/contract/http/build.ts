@@ -1,9 +1,10 @@
 // Service C on the wire: build requests and build events. Pure. Field and event names are those that public client
 // scripts of attested-build services send and read.
 
-import { type Static, Type } from '@sinclair/typebox'
 import { OneOf } from '../check.ts'
 import { Closed } from '../forms.ts'
+import { type Static, Type } from '../type.ts'
+import { Toolchain, ToolchainFields } from './build-options.ts'
 
 /** Why a build failed; stable names. */
 export const BUILD_ERROR_TYPES = [
@@ -21,9 +22,10 @@ export const BUILD_ERROR_TYPES = [
 export const BuildErrorType = OneOf(BUILD_ERROR_TYPES)
 export type BuildErrorType = Static<typeof BuildErrorType>
 
-export const TOOLCHAINS = ['cargo', 'nix'] as const
-export const Toolchain = OneOf(TOOLCHAINS)
-export type Toolchain = Static<typeof Toolchain>
+/** Findings in a source that fail a build unless its request has the field of this name. */
+export const WAIVERS = ['allow_lfs_pointers', 'any_toolchain'] as const
+export const Waiver = OneOf(WAIVERS)
+export type Waiver = Static<typeof Waiver>
 
 /** 1 to 16 bytes. The receipts bind its length, too. */
 export const BuildNonce = Type.String({
@@ -38,13 +40,27 @@ export const BuildRequest = Closed({
   repo_ref: Type.Optional(
     Type.String({ minLength: 1, maxLength: 256, description: 'Branch, tag or commit of repo_url.' }),
   ),
-  source_data: Type.Optional(Type.String({ minLength: 1, description: 'tar.gz, tar or zip in standard base64.' })),
+  source_data: Type.Optional(
+    Type.String({ minLength: 1, description: 'tar.gz, tar.xz, tar.zst, tar or zip in standard base64.' }),
+  ),
   source_name: Type.Optional(Type.String({ minLength: 1, maxLength: 128, description: 'File name of source_data.' })),
   project_dir: Type.Optional(
     Type.String({ minLength: 1, maxLength: 1024, description: 'Directory in the source; its root unless given.' }),
   ),
   toolchain: Type.Optional(Toolchain),
+  ...ToolchainFields,
   reproduce: Type.Optional(Type.Boolean({ description: 'Build twice and compare each artifact.' })),
+  allow_lfs_pointers: Type.Optional(
+    Type.Boolean({
+      description: 'Build a source with Git LFS pointers, whose content is not in it; such a build fails without it.',
+    }),
+  ),
+  any_toolchain: Type.Optional(
+    Type.Boolean({
+      description:
+        'Build with another compiler than the one that rust-toolchain.toml or go.mod pins; such a build fails without it.',
+    }),
+  ),
   fetch_ca_sha256: Type.Optional(
     Type.String({
       pattern: '^[0-9a-f]{64}$',
@@ -56,7 +72,7 @@ export const BuildRequest = Closed({
     Type.String({
       minLength: 1,
       maxLength: 512,
-      description: "The service's own mirror that may stand in the place of the crates registry; none without it.",
+      description: "The service's own mirror that may replace the crates registry; none by default.",
     }),
   ),
 })

@@ -1,11 +1,11 @@
 // The parts of the inference gateway's wire that are ours (contract 2.4, 4.2, 7.2): errors, models, health. Pure.
 // Chat and completion bodies are OpenAI's; src/inference/openai says what we require of them.
 
-import { type Static, Type } from '@sinclair/typebox'
 import type { FaultCode } from '../../base/fault.ts'
 import { OneOf } from '../check.ts'
 import { Closed, OrNull } from '../forms.ts'
 import { KeyMaker } from '../key-rules.ts'
+import { type Static, Type } from '../type.ts'
 import { UsageSums, usageRows } from './usage-rows.ts'
 
 /** Faults that clients see under their own code, with the status of FAULTS; all others show as `internal`. */
@@ -110,7 +110,7 @@ export const GatewayUsage = Closed({
   object: Type.Literal('usage'),
   key_made_by: Type.Union(KeyMaker.anyOf, {
     description:
-      "`client`: the operator registered the key's digest. `host`: the host minted the key, so that it can act as this client. The operator's host says which; only a client that made its key itself can rely on `client`.",
+      "`client`: the operator registered the key's digest. `host`: the host minted the key, so that it can act as this client. The value comes from the operator's host: only a client that made its key itself can rely on `client`.",
   }),
   period: Closed({
     start: Type.String({ description: 'Begin of the calendar month, ISO 8601 UTC.' }),

@@ -1,7 +1,7 @@
 // The attestation of an instance, which its owner verifies offline before the first login. Pure.
 
-import { type Static, Type } from '@sinclair/typebox'
 import { Closed } from '../forms.ts'
+import { type Static, Type } from '../type.ts'
 import { AttestationReceipt } from './attestation.ts'
 
 /** `data` of GET /v1/instances/{name}/attestation. */

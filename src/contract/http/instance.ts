@@ -1,9 +1,9 @@
 // Instances and usage as service A's clients see them (contract 2.2, 2.3, 4.1). Pure. Fields stand in the order of the
 // wire.
 
-import { type Static, Type } from '@sinclair/typebox'
 import { OneOf, OneOfOrNull } from '../check.ts'
 import { Closed, OrNull } from '../forms.ts'
+import { type Static, Type } from '../type.ts'
 
 /** The packaged agent, and how instances reach a model. */
 export const supportedAgent = 'opencode'

@@ -2,13 +2,13 @@
 // instance, a repository or a model, no id and no time. A relying party makes the entry of what it holds again, byte by
 // byte.
 
-import { type Static, Type } from '@sinclair/typebox'
 import { fromUtf8, utf8 } from '../../base/bytes.ts'
 import { canonicalJson } from '../../base/canonical-json.ts'
 import { parseJson } from '../../base/json.ts'
 import { resultOr } from '../../base/result-or.ts'
 import { checkValue } from '../check.ts'
 import { Closed, Sha256, Sha384 } from '../forms.ts'
+import { type Static, Type } from '../type.ts'
 
 const format = Type.Literal('strongroom/log/v1')
 const kind = <const Kind extends string>(name: Kind) => ({ format, kind: Type.Literal(name) })

@@ -1,8 +1,8 @@
 // The envelope of every JSON response of service A, and its errors (contract 2.1, 7.1). Pure.
 
-import { type Static, type TSchema, Type } from '@sinclair/typebox'
 import { WIRE_CODES, type WireCode } from '../../base/fault.ts'
 import { Closed, OrNull } from '../forms.ts'
+import { type Static, type TSchema, Type } from '../type.ts'
 
 /** Charset and length of the random part of a request id. */
 export const requestIdPattern = '^req_[a-z0-9]{24}$'

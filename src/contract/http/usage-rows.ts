@@ -1,10 +1,10 @@
 // Usage of the gateway summed by key, model and day (UTC): the query, and its response as JSON or CSV. Pure.
 
-import { type Static, Type } from '@sinclair/typebox'
 import { iso } from '../../base/clock.ts'
 import { Fault } from '../../base/fault.ts'
 import { OneOf } from '../check.ts'
 import { Closed, OrNull } from '../forms.ts'
+import { type Static, Type } from '../type.ts'
 import { nanoUsdText } from './usd.ts'
 
 const Count = Type.Integer({ minimum: 0 })

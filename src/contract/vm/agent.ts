@@ -5,9 +5,9 @@
 // connection is recognized and dropped. The host begins each connection with an empty line, which ends a partial line
 // that an earlier connection may have left.
 
-import { type Static, Type } from '@sinclair/typebox'
 import { OneOf } from '../check.ts'
 import { Closed, OrNull, Sha384 } from '../forms.ts'
+import { type Static, Type } from '../type.ts'
 import { DrawnKey, Network } from './claim.ts'
 
 export { Claim, DrawnKey, Network } from './claim.ts'

@@ -1,13 +1,13 @@
 // The allowlist: approved images for each workload, and the effective commands of each image. Pure. The file's SHA-256
 // is in every workload statement and in HOST_DATA. Gateway and relying party decide by the same rule, `admits`.
 
-import { type Static, Type } from '@sinclair/typebox'
 import { toHex } from '../../base/bytes.ts'
 import { Fault, messageOf } from '../../base/fault.ts'
 import { parseJson } from '../../base/json.ts'
 import { type CheckResult, checkValue } from '../check.ts'
 import { Closed } from '../forms.ts'
 import { ATTESTED_WORKLOADS, type AttestedWorkload } from '../http/attestation.ts'
+import { type Static, Type } from '../type.ts'
 
 const Sha256Hex = Type.String({ pattern: '^[0-9a-f]{64}$' })
 /** A whole argv, compared argument by argument. The limits are those of a statement. */

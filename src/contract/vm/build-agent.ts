@@ -4,10 +4,10 @@
 // archive from byte 0 before it sends the order; the guest, which has read all of it by then, writes the result archive
 // from byte 0. The host polls for progress; it believes only what the guest's receipts prove.
 
-import { type Static, Type } from '@sinclair/typebox'
 import { OneOf } from '../check.ts'
 import { Base64Url, Closed, OrNull, Sha256, Sha384 } from '../forms.ts'
 import { BuildErrorType, BuildStep } from '../http/build.ts'
+import { type Static, Type } from '../type.ts'
 import { BuildOrder } from './build-order.ts'
 
 export const exchangeSerial = 'exchange'

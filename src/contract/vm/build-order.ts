@@ -4,10 +4,11 @@
 // a client sees every word of it. `ORDER_FIELDS` of verifier/build/order.ts says for each field what a verifier does
 // with it.
 
-import { type Static, Type } from '@sinclair/typebox'
 import { canonicalJson } from '../../base/canonical-json.ts'
 import { Closed, OrNull, Sha256 } from '../forms.ts'
-import { BuildNonce, Toolchain } from '../http/build.ts'
+import { BuildNonce, WAIVERS, Waiver } from '../http/build.ts'
+import { Toolchain, ToolchainOptions } from '../http/build-options.ts'
+import { type Static, Type } from '../type.ts'
 
 const Count = Type.Integer({ minimum: 1, maximum: Number.MAX_SAFE_INTEGER })
 /** Mirror of the crates registry, `sparse+https://…/`. */
@@ -50,6 +51,9 @@ export const BuildOrder = Closed({
   projectDir: OrNull(Type.String({ minLength: 1, maxLength: 1024 })),
   toolchain: OrNull(Toolchain),
   reproduce: Type.Boolean(),
+  options: OrNull(ToolchainOptions),
+  /** Findings that the request waives. */
+  waivers: Type.Array(Waiver, { maxItems: WAIVERS.length, uniqueItems: true }),
   /**
    * Origins beside public authorities and registries that the client's request accepts; the guest takes no others.
    */

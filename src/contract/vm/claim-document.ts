@@ -4,10 +4,10 @@
 // digest of the gateway key that the guest drew, so it is no secret. Its schema follows the claim's: a new field of the
 // claim is in the document without anybody's doing.
 
-import { type Static, Type } from '@sinclair/typebox'
 import { fromHex } from '../../base/bytes.ts'
 import { canonicalJson } from '../../base/canonical-json.ts'
 import { Closed, OrNull, Sha256 } from '../forms.ts'
+import { type Static, Type } from '../type.ts'
 import { Claim, DrawnKey, Network } from './claim.ts'
 import type { InferenceGateway, UnattestedReason } from './inference-gateway.ts'
 

@@ -1,9 +1,9 @@
 // A host's messages to an instance: its network, and the claim that gives it to an owner. Pure. Parts of the wire in
 // agent.ts, in their own file because relying parties read them too.
 
-import { type Static, Type } from '@sinclair/typebox'
 import { OneOf } from '../check.ts'
 import { Closed, Sha256 } from '../forms.ts'
+import { type Static, Type } from '../type.ts'
 import { InferenceGateway } from './inference-gateway.ts'
 
 const Ipv4 = Type.String({ pattern: '^[0-9.]{7,15}$' })

@@ -5,11 +5,11 @@
 // repeats the open requests, so a restarted daemon loses none. Each side takes the other for hostile: the VM believes
 // what its report or the control key vouches for, the host what the VM's receipt keys have signed.
 
-import { type Static, Type } from '@sinclair/typebox'
 import { concat, utf8 } from '../../base/bytes.ts'
 import { OneOf } from '../check.ts'
 import { Base64Url, Closed, OrNull, Sha256, Sha384 } from '../forms.ts'
-import { KeyAliases, KeyModels } from '../key-rules.ts'
+import { EndUserBudget, KeyAliases, KeyModels, ShortBudgets } from '../key-rules.ts'
+import { type Static, Type } from '../type.ts'
 import { ShareAsk, ShareGrant, sharesOfMessageMax } from './shares.ts'
 import { TraceSpan } from './span.ts'
 
@@ -33,8 +33,8 @@ const controlDomain = 'strongroom/control/v1\n'
 /** Dollars, as in the configuration. */
 const Price = Type.String({ pattern: '^[0-9]{1,9}(\\.[0-9]{1,6})?$' })
 
-/** Budgets for a calendar month (UTC); null: no bound. */
-const budget = { budgetNanoUsd: OrNull(Count), budgetTokens: OrNull(Count) }
+/** Budgets for a calendar month (UTC); null: no bound. VMs of earlier releases take none with `shortBudgets`. */
+const budget = { budgetNanoUsd: OrNull(Count), budgetTokens: OrNull(Count), shortBudgets: Type.Optional(ShortBudgets) }
 
 /** A gateway key: its hash, never the key. */
 export const ControlKey = Closed({
@@ -54,6 +54,8 @@ export const ControlKey = Closed({
    */
   clientMade: Type.Optional(Type.Literal(true)),
   ...budget,
+  /** Left out: end users have no budget. */
+  endUserBudget: Type.Optional(EndUserBudget),
 })
 export type ControlKey = Static<typeof ControlKey>
 
@@ -66,6 +68,8 @@ export const ControlSnapshot = Closed({
   budgets: Type.Array(Closed({ organizationId: Type.String({ minLength: 1, maxLength: 64 }), ...budget }), {
     maxItems: 65_536,
   }),
+  /** Names of members that a gateway of an earlier release may leave out (ignorable.ts). */
+  ignorable: Type.Optional(Type.Array(Type.String({ minLength: 1, maxLength: 64 }), { maxItems: 32 })),
   /** Prices of tokens, as in the host's books. */
   prices: Type.Array(
     Closed({
@@ -189,13 +193,13 @@ export const Want = Type.Union([
     /** By the same key, each for one name: those that an earlier answer wanted. */
     requests: Type.Optional(Type.Array(Closed({ name: ServerName, csr: Base64Url(1, 2048) }), { maxItems: 32 })),
   }),
-  /** Booked usage of a key and its organization in a calendar month (UTC). */
+  /** Booked usage of a key and its organization in a period (UTC): a month, a day, or the week from a day on. */
   Closed({
     id,
     kind: Type.Literal('spent'),
     organizationId: Type.String({ minLength: 1, maxLength: 64 }),
     keyPrefix: Type.String({ minLength: 1, maxLength: 32 }),
-    month: Type.String({ pattern: '^[0-9]{4}-(0[1-9]|1[0-2])$' }),
+    month: Type.String({ pattern: '^[0-9]{4}-(0[1-9]|1[0-2])(-[0-3][0-9](/P7D)?)?$' }),
     /** Only to a host whose last answer was shared. */
     asked: Type.Optional(Closed({ key: ShareAsked, organization: ShareAsked })),
   }),

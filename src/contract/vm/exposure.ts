@@ -1,8 +1,8 @@
 // Settings of workload.json by which more of a request reaches the host, or stays in the gateway. Pure. A verification
 // fails unless each of them is allowed by name.
 
-import type { Static } from '@sinclair/typebox'
 import { OneOf } from '../check.ts'
+import type { Static } from '../type.ts'
 import type { GatewaySettings } from './workload.ts'
 
 export const Exposure = OneOf(['usage-labels', 'no-padding', 'kept-responses', 'traces'])

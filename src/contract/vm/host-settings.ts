@@ -18,8 +18,9 @@ const closed = (worst: string): HostSetting => ({ stands: 'closed', worst })
 const attested = (worst: string): HostSetting => ({ stands: 'attested', worst })
 const stated = (worst: string): HostSetting => ({ stands: 'stated', worst })
 
+const budgeted = availability('402 if a budget is spent, 429 if it has room soon')
 const miscount = availability('budgets end sooner or later, GET /v1/usage is wrong')
-const unreachable = availability('the VM has other addresses, and nobody reaches it')
+const unreachable = availability('the VM has other addresses, and clients cannot reach it')
 const protocol = closed('it pairs a request with its response; the VM reads nothing else into it')
 
 /** By `control.PATH` of a snapshot, and by `OPERATION.PATH` of a request; `*` stands for any name. */
@@ -27,7 +28,7 @@ export const HOST_SETTINGS: Readonly<Record<string, HostSetting>> = {
   'control.revision': stated('a VM that has just started takes an old set, so that a revoked key counts again'),
   'control.keys.prefix': availability('a key is missing: 401'),
   'control.keys.secretSha256': closed(
-    'the host can add keys of its own. What it asks with them is its own: what the VM keeps is for the very key that asked',
+    'the host can add keys of its own. It only gets what belongs to them: the VM keeps content for the key of its request alone',
   ),
   'control.keys.organizationId': availability('rows and budgets of another organization'),
   'control.keys.instanceId': availability('rows of another instance'),
@@ -41,11 +42,24 @@ export const HOST_SETTINGS: Readonly<Record<string, HostSetting>> = {
   'control.keys.clientMade': stated(
     'a key that the host minted counts as made by its client; only a client that made its key itself relies on that word',
   ),
-  'control.keys.budgetNanoUsd': availability('429'),
-  'control.keys.budgetTokens': availability('429'),
-  'control.budgets.organizationId': availability('429'),
-  'control.budgets.budgetNanoUsd': availability('429'),
-  'control.budgets.budgetTokens': availability('429'),
+  'control.keys.budgetNanoUsd': budgeted,
+  'control.keys.budgetTokens': budgeted,
+  'control.keys.shortBudgets.day.nanoUsd': budgeted,
+  'control.keys.shortBudgets.day.tokens': budgeted,
+  'control.keys.shortBudgets.week.nanoUsd': budgeted,
+  'control.keys.shortBudgets.week.tokens': budgeted,
+  'control.keys.endUserBudget.period': budgeted,
+  'control.keys.endUserBudget.nanoUsd': budgeted,
+  'control.keys.endUserBudget.usersMax': budgeted,
+  'control.keys.endUserBudget.isRequired': availability('400 for a request that names no end user'),
+  'control.ignorable': availability('a setting that this gateway does not know has no effect, instead of a refusal'),
+  'control.budgets.organizationId': budgeted,
+  'control.budgets.budgetNanoUsd': budgeted,
+  'control.budgets.budgetTokens': budgeted,
+  'control.budgets.shortBudgets.day.nanoUsd': budgeted,
+  'control.budgets.shortBudgets.day.tokens': budgeted,
+  'control.budgets.shortBudgets.week.nanoUsd': budgeted,
+  'control.budgets.shortBudgets.week.tokens': budgeted,
   'control.prices.model': availability('budgets end sooner or later, and bills differ'),
   'control.prices.prompt_usd_per_million': availability('budgets end sooner or later, and bills differ'),
   'control.prices.completion_usd_per_million': availability('budgets end sooner or later, and bills differ'),
@@ -123,7 +137,7 @@ export const HOST_SETTINGS: Readonly<Record<string, HostSetting>> = {
   'shares_for.grants.share': availability('429; more than the key’s own limits is never admitted'),
   'shares_for.grants.keep': availability('429'),
   'shares_for.grants.moreInMs': availability('Retry-After is wrong'),
-  'shares_for.grants.isWanted': availability('the VM asks more often, ten times a second at most'),
+  'shares_for.grants.isWanted': availability('the VM repeats the request more often, at most ten times a second'),
   'report.logFrom': protocol,
   'report.metricsFrom': protocol,
   'spans.from': protocol,

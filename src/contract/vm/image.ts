@@ -2,7 +2,7 @@
 // Pure. Here is what the appliance needs of them; further fields (tools, locks, build parameters) serve those who build
 // an image again.
 
-import { type Static, Type } from '@sinclair/typebox'
+import { type Static, Type } from '../type.ts'
 
 const Sha256 = Type.String({ pattern: '^[0-9a-f]{64}$' })
 const Sha384 = Type.String({ pattern: '^[0-9a-f]{96}$' })

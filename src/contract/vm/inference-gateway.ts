@@ -3,9 +3,9 @@
 // `attested`: the VM sends nothing before the gateway's own evidence verifies against exactly this. `unattested`:
 // nothing vouches for the gateway, so its operator can read the prompts; an owner accepts that by name.
 
-import { type Static, Type } from '@sinclair/typebox'
 import { OneOf } from '../check.ts'
 import { Closed, OrNull, Sha256 } from '../forms.ts'
+import { type Static, Type } from '../type.ts'
 import { Exposure } from './exposure.ts'
 
 /** The launch that a gateway in a measured VM must prove, and the upstreams outside of that VM that it may have. */

@@ -1,8 +1,8 @@
 // The launch document: the boot inputs of a VM as text. A report vouches for it by HOST_DATA, its SHA-256. Pure.
 
-import { type Static, Type } from '@sinclair/typebox'
 import { OneOf } from '../check.ts'
 import { Closed, Sha256, Sha384 } from '../forms.ts'
+import { type Static, Type } from '../type.ts'
 
 export const launchFormat = 'strongroom/launch/v1'
 

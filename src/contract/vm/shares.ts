@@ -3,8 +3,8 @@
 // A gateway asks with what it has, holds and wants, and is granted parts; the limits stay those of the key, so a grant
 // never admits more than the key's own terms do.
 
-import { type Static, Type } from '@sinclair/typebox'
 import { Closed } from '../forms.ts'
+import { type Static, Type } from '../type.ts'
 
 const Amount = Type.Integer({ minimum: 0, maximum: Number.MAX_SAFE_INTEGER })
 const KeyPrefix = Type.String({ minLength: 1, maxLength: 32 })

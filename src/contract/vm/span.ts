@@ -3,9 +3,9 @@
 // Ids, counts, times and words of fixed lists. There is no field that could hold text of a request, a key, a user or a
 // tool.
 
-import { type Static, Type } from '@sinclair/typebox'
 import { OneOf } from '../check.ts'
 import { Closed, OrNull } from '../forms.ts'
+import { type Static, Type } from '../type.ts'
 
 const Count = Type.Integer({ minimum: 0, maximum: Number.MAX_SAFE_INTEGER })
 const Micros = Type.Integer({ minimum: 0, maximum: 4_000_000_000_000_000 })
@@ -28,7 +28,7 @@ const place = {
   /** Microseconds since the Unix epoch. */
   startUs: Micros,
   durationUs: Micros,
-  operation: OneOf(['chat', 'text_completion', 'embeddings']),
+  operation: OneOf(['chat', 'text_completion', 'embeddings', 'rerank']),
   /** Model of the catalog; `unknown` if the request named another. */
   model: Model,
   error: ErrorCode,

@@ -5,10 +5,10 @@
 // is public: it holds no secrets. The host hands it over, and the gateway refuses one that is not its own report's; it
 // is served with the evidence.
 
-import { type Static, Type } from '@sinclair/typebox'
 import { canonicalJson, type Plain } from '../../base/canonical-json.ts'
 import { OneOf } from '../check.ts'
 import { Closed, OrNull, Sha256 } from '../forms.ts'
+import { type Static, Type } from '../type.ts'
 import { Allowlist } from './allowlist.ts'
 
 export const workloadFormat = 'strongroom/workload/v1'
@@ -117,7 +117,7 @@ export type WorkloadAttestation = Static<typeof WorkloadAttestation>
 export const WorkloadUpstream = Closed({
   name: Type.String({ minLength: 1, maxLength: 64 }),
   url: Type.String({ minLength: 1, maxLength: 512 }),
-  engine: OneOf(['openai', 'llama-server', 'vllm', 'sglang']),
+  engine: OneOf(['openai', 'llama-server', 'vllm', 'sglang', 'text-embeddings-inference']),
   models: Type.Array(Type.String({ minLength: 1, maxLength: 256 }), { minItems: 1, maxItems: 64 }),
   /** Left out: none. */
   embeddingModels: Type.Optional(
@@ -127,7 +127,7 @@ export const WorkloadUpstream = Closed({
   concurrencyMax: Count,
   choicesMax: Count,
   contextTokens: OrNull(Count),
-  content: Type.Array(OneOf(['image', 'audio', 'file']), { maxItems: 3 }),
+  content: Type.Array(OneOf(['image', 'audio', 'video', 'file']), { maxItems: 4 }),
   remoteUrls: Type.Boolean(),
   /** PEM certificates of the authorities that it is trusted by; null: those of the image. */
   ca: OrNull(Type.String({ maxLength: 65_536 })),

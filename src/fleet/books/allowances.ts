@@ -51,9 +51,15 @@ export type AllowancesView = {
 
 /** A refusal, or a failure, is believed for so long: an exhausted budget costs few statements. */
 const refusedMs = 1_000
-/** Scopes of which a refusal is known. */
+/**
+ * Scopes of which a refusal is known.
+ * No share: a refusal is cached for a second, and dropping one costs a statement.
+ */
 const refusalsMax = 10_000
-/** Requests that wait for one budget. */
+/**
+ * Requests that wait for one budget.
+ * No share: limits one budget; requests of its organization are limited before.
+ */
 const waitingMax = 4_096
 
 type Refusal = { readonly untilMs: number; readonly left: Lease['left'] }
@@ -185,7 +191,7 @@ export class Allowances {
     const { postgres, hostId, log } = this.#deps
     const held = this.#held.all()
     this.#entered = await enterAllowances(postgres, hostId, held)
-    log.debug('the directory knows what this host may use of budgets', { count: held.length })
+    log.debug('the directory has the budget parts of this host', { count: held.length })
   }
 
   /** Fails at once for a while after a failure: requests wait in turn. */

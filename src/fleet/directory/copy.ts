@@ -85,7 +85,7 @@ export class Copy {
     const before = this.mark().version
     const waited = new AbortController()
     try {
-      const read = this.catchUp().catch(error => log.debug('news were not read', { problem: reasonOf(error) }))
+      const read = this.catchUp().catch(error => log.debug('changes were not read', { problem: reasonOf(error) }))
       await Promise.race([read, clock.sleep(freshMs, waited.signal).catch(() => {})])
     } finally {
       waited.abort()

@@ -123,7 +123,7 @@ export function openFleetDirectory(deps: FleetDirectoryDeps, fleetId: string | n
         .then(finishSeeding)
         .then(() =>
           Promise.all([
-            repeat(repeating, { wake: news.wake, everyMs: pollMs, what: 'news of the directory were not read' }, () =>
+            repeat(repeating, { wake: news.wake, everyMs: pollMs, what: 'directory changes were not read' }, () =>
               news.read(),
             ),
             repeat(

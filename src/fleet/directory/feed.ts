@@ -36,8 +36,12 @@ export type HostRow = {
   readonly schema: number | null
 }
 
+/** No share: the next read has the remaining rows. */
 const changeCountMax = 2_000
-/** A transaction is read whole, however long: the bound of a batch bounds it. */
+/**
+ * A transaction is read whole, however long: the bound of a batch bounds it.
+ * No share: the batch that made the version has its own limit.
+ */
 const changesOfOneVersionMax = 100_000
 
 const HOSTS = `(SELECT coalesce(jsonb_agg(jsonb_build_object(

@@ -13,7 +13,7 @@ import { LocalRows, outboxKey } from '../replica/local-rows.ts'
 import { Outbox } from '../replica/outbox.ts'
 import type { CopyProgress, Progress } from '../replica/progress.ts'
 import { endReplica, keyText, Replica } from '../replica/replica.ts'
-import { REPLICA_TABLES, type ReplicaTable } from '../replica/tables.ts'
+import { REPLICA_TABLES, type ReplicaTable, type WireRow } from '../replica/tables.ts'
 import { fleetIdOf, pagesOf } from './feed.ts'
 import { reportAll } from './reports.ts'
 import { whichAreGone } from './statements.ts'
@@ -151,11 +151,21 @@ async function compareThere(sql: Sql, local: LocalRows, table: ReplicaTable): Pr
     for (const { key, row } of page) {
       if (local.isNoted(table.name, outboxKey(table, key))) continue
       same += 1
-      if (canonicalJson(local.row(table, key)) === canonicalJson(row)) continue
+      if (comparable(table, local.row(table, key)) === comparable(table, row)) continue
       throw new Fault('conflict', `${table.name} ${keyText(key)} differs between this host and the directory`)
     }
   }
   return { count, same }
+}
+
+/** A change that no report is due for is no difference: the triggers note none either (`reportedEveryMs`). */
+function comparable({ columns }: ReplicaTable, row: WireRow | null): string {
+  const rounded = columns.flatMap(({ name, reportedEveryMs }) => {
+    const value = row?.[name]
+    if (reportedEveryMs === undefined || typeof value !== 'number') return []
+    return [[name, Math.floor(value / reportedEveryMs)]]
+  })
+  return canonicalJson(row === null ? null : { ...row, ...Object.fromEntries(rounded) })
 }
 
 /** Fault `conflict`: a row here that the directory does not have. */

@@ -40,8 +40,14 @@ type Granted = {
   readonly timeline: number
 }
 
-/** In one transaction, and waiting for one. */
+/**
+ * In one transaction, and waiting for one.
+ * No share: the next transaction has the remaining changes.
+ */
 const wishesPerTurnMax = 64
+/**
+ * No share: requests per minute of each key are limited before; beyond it 503, without a change.
+ */
 const wishesWaitingMax = 1_024
 /** Runs of a transaction that found the copy too far behind. */
 const attemptsMax = 4

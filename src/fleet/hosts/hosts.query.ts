@@ -34,6 +34,7 @@ export type HostState = {
   readonly buildCount: number
 }
 
+/** No share: hosts are the operator's. */
 const hostCountMax = 1_000
 
 const COLUMNS = `s.id, s.name, s.database_role AS role, s.joined_ms AS "joinedMs", s.draining_ms AS "drainingMs",

@@ -47,6 +47,7 @@ const answerQuickMs = 4_000
 /** Without a byte of the request's body. */
 const uploadIdleMs = 60_000
 
+/** Share: half for one host, a sixteenth for one client network; beyond it 503. */
 const callsMax = 1_024
 /** The part of all calls under way that one host, and one client's network, may have. */
 const hostParts = 2
@@ -56,7 +57,7 @@ const retryMs = 2_000
 
 /** Shown to clients. */
 export const peerAwayMessage =
-  'Another host of this service has what you asked for, and does not answer at present. Ask again as soon as Retry-After says.'
+  'The host of this service that has the requested data does not answer at present. Try again after the time in Retry-After.'
 
 /** Why a host without fleet.peer_listen is not asked. */
 export const answersNone = 'it answers no other hosts: its fleet.peer_listen is ""'
@@ -167,7 +168,7 @@ export class PeerCaller implements Peers {
       if (called.signal.aborted) throw away('the client has left', error)
       const problem = reasonOf(error, waiting.isLate)
       onCall?.(hostId, problem)
-      log.debug('another host of the fleet could not be asked', { host: hostId, service: called.service, problem })
+      log.debug('another host of the fleet could not be called', { host: hostId, service: called.service, problem })
       throw away(problem, error)
     } finally {
       waiting.end()

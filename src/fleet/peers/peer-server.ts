@@ -60,6 +60,7 @@ export type PeerServerView = {
   readonly refused: number
 }
 
+/** Share: a quarter for one host, which divides it among its clients. */
 const callsMax = 4_096
 /** In the log. */
 const pathCharsMax = 200

@@ -15,6 +15,7 @@ export type PeerRow = {
   readonly services: unknown
 }
 
+/** No share: hosts are the operator's. */
 const hostCountMax = 1_000
 const answerMs = 3_000
 

@@ -5,7 +5,10 @@ import type { Call } from './call.codec.ts'
 /** How far the clocks of two hosts may be apart. */
 export const apartMsMax = 30_000
 
-/** For each host that calls; the fleet's own hosts alone get that far. */
+/**
+ * For each host that calls; the fleet's own hosts alone get that far.
+ * No share: limits the calls of one host within a minute; hosts are the operator's.
+ */
 const callsPerHostMax = 65_536
 
 export class SeenCalls {

@@ -33,7 +33,7 @@ const lookEveryMs = 5_000
 const reachedMs = 18_000
 /** Until this host is published. */
 const lookSoonMs = 1_000
-/** Hosts that are asked at a time. */
+/** How many hosts are called at once. No share: the remaining hosts follow. */
 const greetingsMax = 8
 
 export class PeerWatch {

@@ -11,8 +11,12 @@ export type Batch = {
   readonly changes: readonly RowChange[]
 }
 
+/** No share: the next report has the remaining rows. */
 const batchRowsMax = 500
-/** Lines of sums that become lines of batches in one turn of the event loop. */
+/**
+ * Lines of sums that become lines of batches in one turn of the event loop.
+ * No share: the next turn has the remaining rows.
+ */
 const releasedRowsMax = 2_000
 
 type State = { readonly batch: number; readonly sending_seq: number | null }

@@ -12,7 +12,10 @@ import { type AskedShare, endShares, renewShares } from './shares.query.ts'
  */
 export const sharesGoodMs = 300_000
 
-/** Gateways whose view is kept: of this host, the newest. */
+/**
+ * Gateways whose view is kept: of this host, the newest.
+ * No share: gateways of this host; the oldest view is dropped and read again.
+ */
 const viewsMax = 8
 
 export type ShareDeskDeps = {

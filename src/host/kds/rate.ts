@@ -17,6 +17,7 @@ export type RateLimits = {
 export const RATE_LIMITS: RateLimits = {
   vcekIntervalMs: 10_000,
   waitMsMax: 60_000,
+  /** No share: requests about this host's own chip, one for all VMs. */
   waitersMax: 16,
   blockMs: 10_000,
   blockMsMax: 3_600_000,

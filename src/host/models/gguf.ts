@@ -16,7 +16,7 @@ export const ggufHeaderBytes = layoutBytes(GGUF_HEADER)
 const magic = 0x4655_4747
 /** The versions with counts of 64 bits, which is what llama.cpp reads. */
 const VERSIONS = [2, 3]
-/** Many times what any model has. */
+/** Many times what any model has. No share: limits one file of the operator. */
 const countMax = 1_000_000n
 /** The shortest that each can be: name of one byte, one dimension; name of one byte, value of one byte. */
 const tensorInfoBytesMin = 33n

@@ -91,7 +91,7 @@ function readAnswer(
 ): DnsAnswer | string {
   const bytes = Buffer.from(datagram)
   if (bytes.length < 2 || bytes.readUInt16BE(0) !== id) return 'other'
-  if (bytes.length > answerBytesMax) return `its answer has ${bytes.length} bytes, more than was asked for`
+  if (bytes.length > answerBytesMax) return `its answer has ${bytes.length} bytes, more than requested`
   let packet: Packet & { readonly rcode?: string; readonly flag_tc?: boolean }
   try {
     packet = decode(bytes)

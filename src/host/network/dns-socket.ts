@@ -29,12 +29,19 @@ export type DnsSocket = { readonly port: number; readonly close: () => void }
 export const dnsLimits: DnsLimits = {
   queryBytesMax: 4_096,
   turnMsMax: 5_000,
+  /** No share: limits one turn of the event loop. */
   turnPacketsMax: 512,
+  /** No share: addresses of this host. */
   addressesMax: 64,
   addressesIntervalMs: 5_000,
+  /**
+   * Share: `connectionsPerNetworkMax` for one network; the connection idle for longest is closed.
+   */
   connectionsMax: 128,
+  /** Share: this limit is the share of one network. */
   connectionsPerNetworkMax: 8,
   networkOf: address => address,
+  /** No share: limits one connection. */
   queriesPerConnectionMax: 256,
   idleTimeoutMs: 5_000,
 }

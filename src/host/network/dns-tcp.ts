@@ -26,7 +26,10 @@ export type TcpOptions = {
 
 const headerBytes = 12
 const lengthBytes = 2
-/** An honest client does not send more queries ahead of their responses, even of the longest. */
+/**
+ * An honest client does not send more queries ahead of their responses, even of the longest.
+ * No share: limits one connection.
+ */
 const heldQueriesMax = 16
 
 type Connection = {

@@ -11,6 +11,7 @@ export type Listening = {
   readonly holders: readonly { readonly pid: number; readonly name: string }[]
 }
 
+/** No share: an answer of the kernel. */
 const lineCountMax = 16_384
 const lineBytesMax = 4_096
 

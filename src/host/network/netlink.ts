@@ -76,6 +76,7 @@ export class NetlinkSocket implements Disposable {
 const bufferBytes = 16_777_216
 /** The kernel sends 8 KiB at a time, or one larger message. */
 const packetBytesMax = 65_536
+/** No share: an answer of the kernel. */
 const packetCountMax = 8_192
 
 /** include/linux/socket.h, include/linux/net.h, include/uapi/asm-generic/socket.h; the same on x86-64 and aarch64. */

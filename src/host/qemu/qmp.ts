@@ -93,6 +93,7 @@ export async function connectQmp(path: string, options: QmpOptions): Promise<Qmp
   return qmp
 }
 
+/** No share: limits each VM, and only the daemon sends commands. */
 const pendingCountMax = 32
 const greetingId = 'greeting'
 

@@ -22,7 +22,7 @@ export type AcmeDeps = {
   readonly names: { readonly host: readonly string[]; readonly gateway: readonly string[] }
   readonly challengeFor: (name: string) => ChallengeType
   /** Key of this host, and how it signs a request for a name. */
-  readonly host: { readonly spkiSha256: string; readonly request: (name: string) => Promise<Uint8Array> }
+  readonly host: { readonly spkiSha256: string; readonly request: (name: string) => Uint8Array }
   readonly placeOrder: PlaceOrder
   readonly clock: Clock
   readonly random: RandomBytes
@@ -40,9 +40,13 @@ export type AcmeName = {
   readonly failure: Row['failure']
 }
 
-/** A gateway's VM and its predecessor. */
+/** A gateway's VM and its predecessor. No share: keys of this appliance's gateway VMs. */
 const gatewayKeysMax = 2
-/** New keys of gateways' VMs within a day: one that is started again and again must not use up what a server allows. */
+/**
+ * New keys of gateways' VMs within a day: one that is started again and again must not use up what
+ * a server allows.
+ * No share: beyond it a gateway VM gets the local authority's certificate.
+ */
 const gatewayKeysPerDayMax = 12
 const dayMs = 86_400_000
 /** Also notices a clock that was set. */
@@ -216,7 +220,7 @@ export class AcmeCertificates {
     const { name, holder, spkiSha256 } = row
     const detail = { name, holder }
     try {
-      const csr = holder === 'host' ? await host.request(name) : (fromBase64Url(row.csr) ?? new Uint8Array(0))
+      const csr = holder === 'host' ? host.request(name) : (fromBase64Url(row.csr) ?? new Uint8Array(0))
       const order = { name, challenge: challengeFor(name), csr }
       const text = await placeOrder(order, challenges, this.#stopping.signal)
       const verdict = verifyChain(text, { name, spkiSha256, nowMs: clock.nowMs() })

@@ -33,6 +33,7 @@ const detailCharsMax = 512
 const typeCharsMax = 128
 const requestTimeoutMs = 20_000
 const responseBytesMax = 262_144
+/** No share: limits one order. */
 const requestsMax = 120
 /** Longest wait that the server may ask for between two questions about one order. */
 const pollMsMax = 30_000
@@ -96,7 +97,7 @@ export async function send<Request extends AdapterRequest>(request: Request): Pr
   const { origin, ca, clock, signal } = conversation
   const url = parseUrl(request.url ?? '')
   if (url.origin !== origin) {
-    throw new Error(`the ACME server leads to ${url.origin}, and only ${origin} is asked`)
+    throw new Error(`the ACME server refers to ${url.origin}, but only ${origin} is used`)
   }
   conversation.requests += 1
   if (conversation.requests > requestsMax) throw new Error(`the order took more than ${requestsMax} requests`)

@@ -21,6 +21,7 @@ type Value = keyof typeof HAS
 const HEADER = { sequence: 0, count: 4, partial: 8, bytes: 12 } as const
 /** Reads again at most so often while the other thread writes; a write takes microseconds. */
 const attemptsMax = 1_000
+/** No share: the load factor of the table. */
 const loadMax = 0.5
 
 /** Room for `namesMax` names, all bytes zero. */

@@ -28,6 +28,7 @@ export const rateDefaults: RateSettings = {
   windowMs: 10,
   perWindow: 100,
   truncatedPerWindow: 200,
+  /** Share: one seeded bucket for a /24 or /56; beyond the whole rate clients are sent to TCP. */
   prefixesMax: 16_384,
 }
 

@@ -33,7 +33,10 @@ export type Resolved = {
 /** Resolves `{name}.{slug}`, lowercase, or a key of `hostKey`; null if unknown. */
 export type ResolveName = (name: string) => Resolved | null
 
-/** Hosts of a fleet that one answer names: a forged question must not bring a long one. */
+/**
+ * Hosts of a fleet that one answer names: a forged question must not bring a long one.
+ * No share: limits one answer.
+ */
 export const hostsPerAnswerMax = 4
 /** Addresses of IPv6 are longer. */
 const v6PerAnswerMax = 3
@@ -137,7 +140,7 @@ function atApex({ question, zone, resolve, apex }: Asked): DnsReply {
   }
 }
 
-/** A few fit into every response; a proof under way has one. */
+/** A few fit into every response; a proof under way has one. No share: limits one answer. */
 const textsMax = 2
 
 function atTexts(asked: Asked, texts: readonly string[]): DnsReply {

@@ -13,8 +13,12 @@ export type Addresses = {
   readonly ttlSeconds: number
 }
 
-/** With the longest name and OPT they fit the 512 bytes that any client takes (message.codec.ts). */
+/**
+ * With the longest name and OPT they fit the 512 bytes that any client takes (message.codec.ts).
+ * No share: limits one answer.
+ */
 const addressesMax = 8
+/** No share: limits one answer. */
 const aliasesMax = 8
 const ttlSecondsMax = 2 ** 31 - 1
 

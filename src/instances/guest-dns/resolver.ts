@@ -61,9 +61,13 @@ const defaultLimits: GuestResolverLimits = {
   ttlSecondsMax: 3_600,
   graceMs: 60_000,
   absentMs: 5_000,
+  /** No share: names of the operator's list; the oldest is dropped. */
   cachedMax: 4_096,
+  /** Share: `waitingOfOneMax` for one instance. */
   forwardsMax: 128,
+  /** Share: this limit is the share of one instance. */
   waitingOfOneMax: 32,
+  /** Share: `waitingOfOneMax` for one instance. */
   waitingMax: 1_024,
   logIntervalMs: 60_000,
 }
@@ -215,7 +219,7 @@ export class GuestResolver {
       try {
         const answer = await this.#deps.ask({ server, ...asked })
         if (!answer.isTruncated && (answer.code === 'NOERROR' || answer.code === 'NXDOMAIN')) return answer
-        failure = new Error(`${server} says ${answer.isTruncated ? 'more than fits a datagram' : answer.code}`)
+        failure = new Error(`${server} answers ${answer.isTruncated ? 'more than fits a datagram' : answer.code}`)
       } catch (error) {
         failure = error
       }
@@ -250,7 +254,8 @@ export class GuestResolver {
     const nowMs = this.#deps.clock.monotonicMs()
     if (nowMs - this.#said[kind] < this.#limits.logIntervalMs) return
     this.#said[kind] = nowMs
-    const text = kind === 'blocked' ? 'an instance may not reach what it asks for' : 'a name could not be looked up'
+    const text =
+      kind === 'blocked' ? 'an instance may not reach the name that it looks up' : 'a name could not be looked up'
     this.#deps.log.warn(text, { ...detail, since_start: this.#counts[kind] })
   }
 }

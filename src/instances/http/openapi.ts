@@ -117,7 +117,7 @@ const PARAMETERS = {
   Nonce: parameter(
     'query',
     'nonce',
-    '32 random bytes that nobody has used before, as base64url without padding: the attestation is made for them now. Without it: the one that was made at the claim, for a nonce of the appliance.',
+    '32 new random bytes, as base64url without padding: the attestation is made for them now. Without it: the attestation from the claim, for a nonce of the appliance.',
     { type: 'string', pattern: '^[A-Za-z0-9_-]{43}$' },
   ),
   ...LOG_PARAMETERS,
@@ -179,7 +179,7 @@ const FAILURES = {
   },
   NotAttested: {
     fault: 'conflict',
-    description: 'There is no attestation, or no fresh one: the instance is not ready. The message says what to do.',
+    description: 'There is no attestation, or no fresh one: the instance is not ready. The message has the remedy.',
     message:
       'The instance is not ready yet, so there is no attestation; wait until its status is ready, then ask again.',
   },
@@ -187,14 +187,14 @@ const FAILURES = {
   RateLimited: {
     ...COMMON_FAILURES.rateLimited,
     description:
-      'Too many requests with this key in a minute; for a create also: too many creates of the organization in 24 hours, or too many records of it. Wait as long as Retry-After says. Repeating a create with its Idempotency-Key counts as a request and not as a create.',
-    message: 'This key may send 600 requests per minute; wait as long as Retry-After says.',
+      'Too many requests with this key in a minute; for a create also: too many creates of the organization in 24 hours, or too many records of it. Wait for the time in Retry-After. Repeating a create with its Idempotency-Key counts as a request and not as a create.',
+    message: 'This key may send 600 requests per minute; wait for the time in Retry-After.',
   },
   Unavailable: {
     ...COMMON_FAILURES.unavailable,
     description:
-      'A fresh attestation cannot be had now: the virtual machine, or the host that has it, does not answer, or certificates are missing. Wait as long as Retry-After says.',
-    message: 'The virtual machine does not answer right now; ask again as soon as Retry-After says.',
+      'A fresh attestation is not available: the virtual machine, or its host, does not answer, or certificates are missing. Wait for the time in Retry-After.',
+    message: 'The virtual machine does not answer right now; try again after the time in Retry-After.',
   },
   NotWritable: COMMON_FAILURES.notWritable,
   InternalError: {

@@ -63,7 +63,7 @@ const HANDLERS: Readonly<Record<InstanceOperation, InstanceHandler>> = {
     const shown = await attestations.show(by, nameOf(context), readNonce(context.request.url))
     if ('data' in shown) return reply(shown)
     const { otherHostId } = shown
-    assert(peers !== null, 'a host that knows of others can ask them')
+    assert(peers !== null, 'a host with others on record can call them')
     return await peers.forward(otherHostId, context.request, {
       service: 'instances',
       clientAddress: context.address(),

@@ -9,8 +9,7 @@ import type { AttestedStage, BuildAgentRequest, BuildEvidence, BuildProgress } f
 import type { BuildOrder } from '../../contract/vm/build-order.ts'
 import { ask } from '../../host/qemu/agent-channel.ts'
 import type { LedgerDb } from '../../store/db.ts'
-import type { VouchWanted } from '../build-engine.ts'
-import type { VmEvidence } from '../engine.ts'
+import type { AcceptEvidence, VouchWanted } from '../build-engine.ts'
 import type { VmLink } from '../link.driver.ts'
 import { checkStatement, signedOf } from './evidence.driver.ts'
 import {
@@ -63,7 +62,7 @@ export class VmBuilds {
   }
 
   /** As BuildEngine.vouch. `nonce` is the build's. */
-  async vouch(vmId: string, { stage, nonce }: VouchWanted, timeoutMs: number): Promise<VmEvidence> {
+  async vouch(vmId: string, { stage, nonce }: VouchWanted, accept: AcceptEvidence, timeoutMs: number): Promise<void> {
     const launched = launchedVm(this.#deps.db, vmId)
     const channel = this.#channelOf(vmId)
     const answer = await ask(channel, { op: 'vouch', simulated: simulatedLaunch(launched) }, 'vouched', timeoutMs)
@@ -76,8 +75,8 @@ export class VmBuilds {
     const vouched = vmEvidence(launched, signed, evidence)
     const receipt = JSON.stringify(vouched.receipt)
     const provenance = await this.#provenanceEvidence(launched, answer, nonce)
+    if (!(await accept(vouched))) return
     await channel.request({ op: 'vouched', stage, receipt, provenance }, timeoutMs)
-    return vouched
   }
 
   /** The second report of a completion, over the digest of provenance.json and the nonce. Null: none is wanted. */

@@ -38,7 +38,7 @@ export type EvidenceTakerDeps = {
   readonly linkOf: (vmId: string) => Pick<VmLink, 'channel' | 'observe'> | null
 }
 
-/** Per VM: one that is taken, and those that wait. */
+/** Per VM: one that is taken, and those that wait. No share: limits each VM. */
 const countMax = 4
 /** As the wire allows (contract/vm/agent.ts). */
 const receiptCharsMax = 98_304

@@ -62,7 +62,10 @@ type TellOperation = Extract<
 type DocumentKind = keyof typeof documentBytesMax
 type DocumentOperation = Extract<AgentOperation, { op: DocumentKind }>
 
-/** Per VM: one that is being sent, and those that wait. */
+/**
+ * Per VM: one that is being sent, and those that wait.
+ * No share: limits each VM, and only the daemon sends documents.
+ */
 const documentsWaitingMax = 4
 
 /** The report that a gateway VM wants certificates for. */

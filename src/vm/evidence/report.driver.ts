@@ -127,10 +127,7 @@ export function wrongPlatform(vm: Vm, hasDevice: boolean): Fault {
   const reason = hasDevice
     ? 'this host started it without SEV-SNP'
     : 'its kernel lacks the driver, or it was not started with SEV-SNP'
-  return refusedEvidence(
-    vm.id,
-    `the VM was started on ${vm.platform}, but its guest says that it has ${found}: ${reason}`,
-  )
+  return refusedEvidence(vm.id, `the VM was started on ${vm.platform}, but its guest reports ${found}: ${reason}`)
 }
 
 /** Fault channel.refused. */

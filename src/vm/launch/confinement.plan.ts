@@ -67,6 +67,7 @@ function memoryBound(confinement: Confinement): string[] {
  * the daemon's own value, if the daemon lacks CAP_SYS_RESOURCE.
  */
 export const oomScoreAdjust = '500'
+/** No share: limits each VM. */
 const filesMax = 1024
 /** Limit for QEMU's log, which the daemon empties above 1 MiB. VMs' disks and memfd memory count as files, too. */
 const fileMib = 64

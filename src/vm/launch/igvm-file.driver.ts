@@ -41,6 +41,7 @@ export type IgvmToLaunch = { readonly file: ImageFile; readonly unsigned: string
 type Written = { readonly path: string; readonly unsigned: string; readonly sha256: string }
 
 const { sha256, sha384 } = nativeHashes
+/** No share: files of the operator's images. */
 const writtenCountMax = 64
 
 export class IgvmFiles {

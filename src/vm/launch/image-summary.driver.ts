@@ -42,7 +42,11 @@ export type ImageSummariesDeps = {
 export type KeptSummary = { readonly sha256: string; readonly bytes: Uint8Array }
 type Known = KeptSummary & { readonly summary: ReadSummary }
 
-/** One per image, key and release. Results name summaries by digest, so old ones are kept for a while. */
+/**
+ * One per image, key and release. Results name summaries by digest, so old ones are kept for a
+ * while.
+ * No share: summaries of the operator's images.
+ */
 const keptMax = 64
 /** A root file system and its hash tree. */
 const fileBytesMax = 64 * 1024 ** 3

@@ -34,7 +34,7 @@ export function loadImage(directory: string): Image {
     if (sizeBytes !== file.sizeBytes) {
       throw new Fault(
         'image.invalid',
-        `${path}: ${sizeBytes ?? 'no such file'}; the manifest says ${file.sizeBytes} bytes`,
+        `${path}: ${sizeBytes ?? 'no such file'}; the manifest has ${file.sizeBytes} bytes`,
       )
     }
   }

@@ -26,7 +26,7 @@ const loader = '/lib64/ld-linux-x86-64.so.2'
 /** Changes with every library that is installed or removed. */
 const loaderCache = '/etc/ld.so.cache'
 const limits = { timeoutMs: 10_000, outputBytesMax: 262_144 } as const
-/** A program at its old path and at that of an upgrade. */
+/** A program at its old path and at that of an upgrade. No share: programs of this host. */
 const knownCountMax = 8
 
 /** Asks once for each version of a program and of the host's libraries. */

@@ -83,7 +83,10 @@ type MeasuredIgvm = GivenIgvm & { readonly firmware: string; readonly idBlock: I
 /** ID_BLOCK and ID_AUTH. Empty: the file has none. */
 type IdPages = { readonly block: Uint8Array; readonly auth: Uint8Array }
 
-/** Number of launch digests kept by their inputs: images come and go, and each has a few shapes. */
+/**
+ * Number of launch digests kept by their inputs: images come and go, and each has a few shapes.
+ * No share: digests of the operator's images.
+ */
 const digestCountMax = 64
 
 export class Launcher {
@@ -175,7 +178,7 @@ export class Launcher {
 
   async #signId(measurement: string): Promise<SignedId> {
     const none = new Uint8Array(16)
-    const bytes = present(fromHex(measurement), 'the schema says hexadecimal')
+    const bytes = present(fromHex(measurement), 'the schema requires hexadecimal')
     const block = { measurement: bytes, familyId: none, imageId: none, guestSvn: 0, policy: guestPolicy }
     const { auth } = await signIdBlock(block, { idKey: this.#deps.operatorKey.keys })
     return { block, auth }

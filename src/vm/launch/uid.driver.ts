@@ -3,9 +3,12 @@
 //
 // Different uids separate a VM's escaped QEMU from other VMs. A uid is not reserved while anything runs under it.
 
+import { readdirSync } from 'node:fs'
+import { type Clock, systemClock } from '../../base/clock.ts'
 import { Fault } from '../../base/fault.ts'
 import type { RandomBytes } from '../../base/ids.ts'
 import { identifyProcess, listWithUuid, type ProcessIdentity } from '../../linux/process.ts'
+import { readProc } from '../../linux/stat.ts'
 import { endProcessesOf, processesByUid } from '../../linux/users.ts'
 import type { LedgerDb } from '../../store/db.ts'
 import { listResources, recordResource, resourceOf } from '../../store/ledger/resource.query.ts'
@@ -15,6 +18,10 @@ import { isBeforeProgram } from './jail.plan.ts'
 export type UidDeps = { readonly db: LedgerDb; readonly random: RandomBytes; readonly range: UidRange }
 
 const endTimeoutMs = 10_000
+/** How long a start waits until the parents of ended processes, or init, have reaped them. */
+const reapTimeoutMs = 5_000
+/** Each look reads all of /proc. */
+const reapPollMs = 200
 
 /**
  * The uid that this VM has on record, or a free one, recorded. Nothing runs under it.
@@ -25,15 +32,16 @@ export async function reserveUid(deps: UidDeps, { vmId, nowMs }: { vmId: string;
   const recorded = resourceOf(db, vmId, 'uid')
   if (recorded !== null) {
     await releaseUid(recorded.name)
+    await untilReaped(Number(recorded.name))
     return Number(recorded.name)
   }
   // Runs without a pause up to the record, so that no two VMs get the same uid.
   const inLedger = new Set(listResources(db, 'uid').map(row => Number(row.name)))
-  const running = processesByUid()
+  const counted = countedUids()
   const [low = 0, middle = 0, high = 0] = random(3)
   // Random, so that a uid rests before it is used again: it may have left files in /tmp.
   const start = (low + middle * 256 + high * 65_536) % uidCount(range)
-  const uid = freeUid(range, start, candidate => inLedger.has(candidate) || running.has(candidate))
+  const uid = freeUid(range, start, candidate => inLedger.has(candidate) || counted.has(candidate))
   if (uid === null) {
     throw new Fault('host.unsupported', `every uid from ${range.min} to ${range.max} is taken; raise vm.uid_max`)
   }
@@ -64,4 +72,25 @@ export function findQemu(db: LedgerDb, vmId: string): ProcessIdentity | null {
  */
 export async function releaseUid(name: string): Promise<void> {
   await endProcessesOf(Number(name), endTimeoutMs)
+}
+
+/**
+ * Uids that the kernel counts a process for, zombies included: until it is reaped, a process counts for the task limit
+ * of its user (RLIMIT_NPROC of setrlimit(2)), which is 4 for swtpm.
+ */
+function countedUids(): Set<number> {
+  const statuses = readdirSync('/proc').flatMap(name =>
+    /^\d+$/.test(name) ? (readProc(Number(name), 'status') ?? []) : [],
+  )
+  return new Set(
+    statuses.flatMap(status =>
+      (/^Uid:\s+([0-9\t ]+)$/m.exec(status)?.[1] ?? '').trim().split(/\s+/).filter(Boolean).map(Number),
+    ),
+  )
+}
+
+/** Gives up after `reapTimeoutMs`: the start may work nevertheless, and says why if it does not. */
+async function untilReaped(uid: number, clock: Clock = systemClock): Promise<void> {
+  const deadlineMs = clock.monotonicMs() + reapTimeoutMs
+  while (countedUids().has(uid) && clock.monotonicMs() < deadlineMs) await clock.sleep(reapPollMs)
 }

@@ -13,7 +13,10 @@ import { createSerial } from '../../base/work/serial.ts'
 import { hasPvhEntry, zstdPayload } from './bzimage.codec.ts'
 import { type ImageFile, nativeHashes, openImageFile, readWhole } from './image-file.driver.ts'
 
-/** Images come and go; all of one build share a kernel. */
+/**
+ * Images come and go; all of one build share a kernel.
+ * No share: kernels of the operator's images.
+ */
 const keptMax = 4
 
 /** Part of Bun, and of Node since 22.15, but missing in the types. Bun.zstdDecompress has no bound on its output. */

@@ -11,6 +11,7 @@ import { idleQemu, type Leak } from './leaks.plan.ts'
 
 /** Time for all VMs together. VMs not probed by then are left out of the result. */
 const wholeMs = 20_000
+/** No share: requests of the daemon, in turns over all VMs. */
 const askedAtOnceMax = 32
 /** A loaded machine may take its time. */
 const answerMs = qmpTimeoutMs.blocking

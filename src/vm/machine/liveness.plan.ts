@@ -9,12 +9,20 @@ export const agentTimeoutMs = 30_000
 export const sshTimeoutMs = 20_000
 
 /**
- * QEMU answers at once, also with a busy guest. Four misses take 65 to 95 s: the first round waits for the guest, too.
+ * QEMU answers at once, also with a busy guest. Four misses take 65 to 95 s: the first round waits
+ * for the guest, too.
+ * No share: limits each VM.
  */
 export const monitorMissesMax = 4
-/** A loaded guest may be slow. Six misses are three minutes without an answer of agent or SSH. */
+/**
+ * A loaded guest may be slow. Six misses are three minutes without an answer of agent or SSH.
+ * No share: limits each VM.
+ */
 export const guestMissesMax = 6
-/** An interface ends with its QEMU: the second look allows for a QEMU that is just ending. */
+/**
+ * An interface ends with its QEMU: the second look allows for a QEMU that is just ending.
+ * No share: limits each VM.
+ */
 export const networkMissesMax = 2
 
 /** Misses in a row. */

@@ -30,7 +30,10 @@ export type PulseDeps = {
 }
 
 const sshPort = 22
-/** Handshakes at a time over all VMs. A round without a free place skips its probe. */
+/**
+ * Handshakes at a time over all VMs. A round without a free place skips its probe.
+ * No share: probes of the daemon, in turns over all VMs.
+ */
 const sshProbesMax = 4
 let sshProbes = 0
 

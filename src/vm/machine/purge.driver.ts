@@ -16,6 +16,7 @@ export type PurgeDeps = {
 const intervalMs = 60_000
 /** A VM that has just gone can still be looked up. */
 const goneMs = 60_000
+/** No share: deletes of this daemon. */
 const rowsMax = 500
 
 /** Runs now and then at every interval until the signal. Never rejects. */

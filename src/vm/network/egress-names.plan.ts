@@ -18,8 +18,13 @@ export type EgressNames = {
 /** `timeoutMs`: how long it stays open. The address is spelled as its family spells it. */
 export type NamedAddress = { readonly address: string; readonly timeoutMs: number }
 
-/** Per family. The daemon remembers half as many, as its predecessor's and just expired ones still take places. */
+/**
+ * Per family. The daemon remembers half as many, as its predecessor's and just expired ones still
+ * take places.
+ * Share: an eighth for one instance (`named-addresses.ts`).
+ */
 const elementsMax = 16_384
+/** Share: an eighth for one instance (`named-addresses.ts`). */
 export const namedAddressesMax = elementsMax / 2
 
 const SETS = [

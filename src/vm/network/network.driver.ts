@@ -58,7 +58,10 @@ export type VmNetworkDeps = {
 
 const Port = Type.Integer({ minimum: 1, maximum: 65_535 })
 
-/** As many upstreams as a workload may have, each with as many addresses as its VM may get. */
+/**
+ * As many upstreams as a workload may have, each with as many addresses as its VM may get.
+ * No share: upstreams are the operator's.
+ */
 const upstreamCountMax = 64 * 8
 
 /** The gateway in VMs of network `gateway`. */
@@ -294,7 +297,7 @@ export class VmNetwork {
         onForeignChange: async ({ certain }) => {
           const { log, host } = this.#deps
           if (certain)
-            log.warn('somebody else has changed the table of this host; restoring it', { table: host.ruleset.table })
+            log.warn('another program changed the table of this host; restoring it', { table: host.ruleset.table })
           this.#hostText = null
           await this.sync()
         },
@@ -312,7 +315,7 @@ export class VmNetwork {
     const { table } = ruleset
     // Two programs that fight over a table must not fill the disk.
     if (clock.monotonicMs() - this.#restoredAtMs >= restoredEventMs) {
-      log.error('somebody else has changed our tables of nftables; restoring them with what was counted', { table })
+      log.error('another program changed our nftables tables; restoring them with their counts', { table })
       noteEvent(ledger.db, log, { nowMs, kind: 'nft.restored', subject: '', detail: { table } })
       this.#restoredAtMs = clock.monotonicMs()
     }
@@ -414,7 +417,7 @@ export class VmNetwork {
     try {
       await nft.applyRuleset(openNamesText(ruleset.table, addresses), nftTimeoutMs)
     } catch (error) {
-      log.error('addresses of names stay closed until they are asked for again', { count: addresses.length, error })
+      log.error('addresses of names stay closed until instances look them up again', { count: addresses.length, error })
     }
   }
 }

@@ -76,7 +76,7 @@ export async function request(run: Run, file: string): Promise<void> {
     fields(run.paint, shown),
   )
   await run.hint(
-    'take it to the host whose secrets it asks for, within an hour: strongroom fleet share seal (strongroom help fleet)',
+    'take it to the host that has the secrets, within an hour: strongroom fleet share seal (strongroom help fleet)',
   )
 }
 

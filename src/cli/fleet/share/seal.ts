@@ -100,7 +100,7 @@ async function judgeEvidence(request: ShareRequest, options: SealOptions): Promi
 /** The waiver of `verify gateway` is none here: any rented machine would pass. */
 function withOwnAdvice(found: Check): Check {
   if (found.name !== pinCheckName('allowlist') || found.outcome !== 'fail') return found
-  return { ...found, reason: 'nothing says whose machine it is: name the operator key of that host in the --policy' }
+  return { ...found, reason: 'no pin identifies the machine: name the operator key of that host in the --policy' }
 }
 
 type Facts = { readonly hosts: FleetHosts['hosts']; readonly found: GatewayVerdict }
@@ -115,13 +115,13 @@ function requestChecks(request: ShareRequest, { hosts, found }: Facts): Check[] 
     check(
       'request-signature',
       isSignedByControlKey(request),
-      'the control key that the request names did not sign it: it was changed, or somebody else made it',
+      'the control key that the request names did not sign it: it was changed, or made by another party',
       'by the control key',
     ),
     check(
       'request-control-key',
       found.workload?.controlKey === key,
-      'the gateway VM was launched for another control key: somebody else made the request',
+      'the gateway VM was launched for another control key: another party made the request',
       'HOST_DATA of the gateway VM names it',
     ),
   ]

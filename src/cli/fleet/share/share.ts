@@ -11,9 +11,7 @@ import type { SealOptions } from './seal.ts'
 export function addShare(fleet: Command): void {
   const share = fleet
     .command('share')
-    .description(
-      'give a host the operator key, control key and authority of another one: request there, seal here, open there',
-    )
+    .description('copy the operator key, control key and authority of one host to another: request, seal, open')
     .examples(
       'strongroom fleet share request rack-2.request',
       'strongroom fleet share seal rack-2.request rack-2.sealed --policy policy.json',
@@ -22,9 +20,9 @@ export function addShare(fleet: Command): void {
   share
     .command('request')
     .description(
-      'on the host that wants the secrets: make a key, and have the evidence of the gateway VM of this host vouch for it; the service must run. It is good for an hour',
+      'on the host that needs the secrets: make a key and a request with the evidence of the gateway VM of this host; the service must run. Valid for an hour',
     )
-    .argument('<file>', 'where the request goes, which holds no secret')
+    .argument('<file>', 'file to write; it contains no secret')
     .examples('strongroom fleet share request rack-2.request')
     .runs(async (run: Run, file: string) => {
       const { request } = await import('./request.ts')
@@ -32,9 +30,9 @@ export function addShare(fleet: Command): void {
     })
   const seal = share
     .command('seal')
-    .description('on the host that has them: judge a request, and seal the secrets of this host to it')
+    .description('on the host that has the secrets: verify a request, and seal the secrets of this host to it')
     .argument('<request>', 'the request')
-    .argument('<file>', 'where the sealed file goes, which opens on the other host alone')
+    .argument('<file>', 'file to write; only the other host can open it')
     .option(
       '--policy <file>',
       'JSON as in `verify policy-schema`; it names the measurements and the operator key there',
@@ -51,12 +49,12 @@ export function addShare(fleet: Command): void {
   share
     .command('open')
     .description(
-      'on the host that asked, with the service stopped: put the secrets in place; those from before are kept in `share/` of the state directory',
+      'on the host that made the request, with the service stopped: install the secrets; the former ones are kept in `share/` of the state directory',
     )
     .argument('<file>', 'the sealed file')
     .requiredOption(
       '--operator-key <key>',
-      'file of `strongroom operator-key` of the other host, or its digest: no other key is taken, nor what is beside it',
+      'file of `strongroom operator-key` of the other host, or its digest: any other sealed file is refused',
     )
     .examples('strongroom fleet share open rack-2.sealed --operator-key operator-key.pub.pem')
     .runs(async (run: Run, path: string, options: { readonly operatorKey: string }) => {

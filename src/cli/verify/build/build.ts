@@ -25,7 +25,7 @@ import {
 } from '../../log/options.ts'
 import { nativeSha384 } from '../../measure/native.ts'
 import { timeOption } from '../../options.ts'
-import { type Paint, type ShownVerdict, verdictDocument } from '../../render.ts'
+import { oneLine, type Paint, type ShownVerdict, verdictDocument } from '../../render.ts'
 import { exitCodeOfVerdict } from '../failure.ts'
 import { addPinOptions, type PinOptions, readPins, withFlags } from '../pin-options.ts'
 import { addPolicyFlags, type PolicyFlags } from '../policy-flags.ts'
@@ -53,14 +53,11 @@ export function addVerifyBuild(verify: Command): void {
   const command = verify
     .command('build')
     .description(
-      'verify what was built of what, in which VM, on which hardware, for your nonce; needs no network but for the address of a --log',
+      'verify the result of a build: source, VM, hardware and nonce; needs no network except for an online --log',
     )
     .argument('<project>', "the result's directory, or its tar.gz")
-    .option(
-      '--source <path>',
-      'the directory or archive that was sent: what was built must be this, by its git tree id',
-    )
-    .option('--repository <url>', 'with --commit: the repository that it must come from')
+    .option('--source <path>', 'the directory or archive that you sent; compared by git tree ID')
+    .option('--repository <url>', 'with --commit: the expected repository')
     .option('--nonce <hex>', 'the nonce that you sent with the request, 1 to 16 bytes', buildNonceOption)
     .addOption(new Option('--any-nonce', 'accept any nonce; the result may then be an old one'))
     .option('--igvm <file>', 'IGVM file that the VM was launched from, or the directory of an image with one')
@@ -90,7 +87,7 @@ export function addVerifyBuild(verify: Command): void {
 export function ownImageOption(): Option {
   return new Option(
     '--own-image',
-    'the --igvm or --image is your own build, or you know its digest from elsewhere than the service: its measurement counts as the expected one',
+    'the --igvm or --image is your own build, or you have its digest from another source than the service: its measurement is then the expected one',
   )
 }
 
@@ -110,7 +107,9 @@ export function buildNonceOption(text: string): Uint8Array {
 async function verifyResult(run: Run, project: string, options: BuildOptions & SourceOptions): Promise<void> {
   // Before a long look at the result: a mistake here needs none.
   const log = await readLogOptions(run, options)
-  const judged = await judgeResult(run, project, { ...options, logQuestion: log }, askedBuild)
+  const asked = (given: SourceOptions) =>
+    askedBuild(given, remarks => run.hint(`left out: ${remarks.map(oneLine).join(', ')}`))
+  const judged = await judgeResult(run, project, { ...options, logQuestion: log }, asked)
   await run.result(
     () => ({ ...buildDocument(judged), ...logDocument(judged.logged) }),
     () => buildSummary(judged, run.paint, options.verbose === true),

@@ -22,10 +22,10 @@ export function addBoundGpuOptions(command: Command): Command {
   return command
     .option(
       '--gpu-rim <file>',
-      "manifest of a GPU's driver or VBIOS, as for `verify gpu`; repeat it. Without any, measurements are NOT CHECKED",
+      "manifest of a GPU's driver or VBIOS, as for `verify gpu`; repeatable. Without any, measurements are NOT CHECKED",
       collected,
     )
-    .option('--gpu-ocsp <file>', 'OCSP response, DER, for GPUs and manifests; repeat it', collected)
+    .option('--gpu-ocsp <file>', 'OCSP response, DER, for GPUs and manifests; repeatable', collected)
     .option('--gpu-policy <file>', 'JSON as in `verify gpu-policy-schema`; default: the one in workload.json')
     .option('--trust-simulated-gpu-roots <file>', 'PEM of two simulated roots, of GPUs and of manifests')
 }

@@ -32,22 +32,22 @@ export function addVerifyGpu(verify: Command): void {
     .requiredOption('--nonce <hex>', 'the 32 bytes that you chose for the reports', hexOption(nonceBytes))
     .option(
       '--rim <file>',
-      'manifest of the driver or of the VBIOS, XML or JSON of the RIM service; repeat it',
+      'manifest of the driver or of the VBIOS, XML or JSON of the RIM service; repeatable',
       collected,
     )
-    .option('--ocsp <file>', 'OCSP response, DER, for certificates of GPUs and manifests; repeat it', collected)
+    .option('--ocsp <file>', 'OCSP response, DER, for certificates of GPUs and manifests; repeatable', collected)
     .option('--policy <file>', 'JSON as in `verify gpu-policy-schema`')
     .option('--as-of <time>', 'verify for this time in UTC, like 2025-06-01T00:00:00Z; default now', timeOption)
     .option(
       '--trust-simulated-root <file>',
-      'PEM of two simulated roots, of GPUs and of manifests; the verdict then says SIMULATED',
+      'PEM of two simulated roots, of GPUs and of manifests; the verdict is then marked SIMULATED',
     )
     .option(
       '--any-gpu',
-      'accept any genuine GPU, driver and VBIOS; else the --policy has to name those that you expect',
+      'accept any genuine GPU, driver and VBIOS; without this the --policy must name the expected ones',
     )
-    .option('--any-ocsp', 'accept certificates without a fresh OCSP response; a revoked one fails all the same')
-    .option('--any-devtools', 'accept a GPU that may be in DevTools mode: no report says that it is not')
+    .option('--any-ocsp', 'accept certificates without a fresh OCSP response; a revoked one still fails')
+    .option('--any-devtools', 'accept a GPU that may be in DevTools mode: no report shows that it is not')
     .option('--verbose', verboseHelp)
     .examples(
       'strongroom verify gpu evidence.json --nonce $(cat nonce.hex) --rim driver.xml --rim vbios.xml --ocsp device.der --ocsp ica.der --ocsp identity.der --policy gpu-policy.json',

@@ -75,7 +75,7 @@ export async function readGpuRoots(path: string | undefined, param: string): Pro
 /** Each flag leaves out what the default policy asks for, and the verdict says so. */
 const WAIVERS = {
   anyGpu: { flag: 'any-gpu', pin: gpuPinName, accepted: 'any genuine GPU, driver and VBIOS' },
-  anyOcsp: { flag: 'any-ocsp', pin: gpuOcspPinName, accepted: 'certificates of which no OCSP response says more' },
+  anyOcsp: { flag: 'any-ocsp', pin: gpuOcspPinName, accepted: 'certificates without an OCSP response' },
   anyDevtools: { flag: 'any-devtools', pin: gpuDevtoolsPinName, accepted: 'a GPU in DevTools mode' },
 } as const satisfies Partial<Record<keyof GpuOptions, { flag: string; pin: string; accepted: string }>>
 
@@ -107,7 +107,7 @@ export async function readGpuPolicy(
 }
 
 function saidTwice(flag: string): InputFault {
-  return new InputFault(`--${flag} beside a --policy, which says itself what it accepts`, {
+  return new InputFault(`--${flag} contradicts --policy, which lists what it accepts`, {
     param: flag,
     remedy: 'leave one of the two out',
   })

@@ -88,7 +88,7 @@ export function refuseOthers(options: VtpmOptions): void {
   const all = new Set(Object.values(OF_KIND).flat())
   const odd = [...all].find(name => options[name] !== undefined && !OF_KIND[kind].includes(name))
   if (odd !== undefined) {
-    throw new InputFault(`--${flagOf(odd)} says nothing about a vTPM of kind ${kind}`, {
+    throw new InputFault(`--${flagOf(odd)} does not apply to a vTPM of kind ${kind}`, {
       param: flagOf(odd),
       remedy: 'leave it out, or name another --kind',
     })

@@ -93,12 +93,12 @@ function expectedCheck(expected: readonly ExpectedPcr[], pcrs: PcrValues): Check
     return quoted !== undefined && !equalConstantTime(quoted, value)
   })
   const words = [
-    ...(others.length === 0 ? [] : [`${numbers(others)}: not as --pcr says`]),
+    ...(others.length === 0 ? [] : [`${numbers(others)}: not equal to --pcr`]),
     ...(unquoted.length === 0 ? [] : [`${numbers(unquoted)}: not quoted`]),
   ]
   const quotedCount = strongBanks.reduce((sum, bank) => sum + (pcrs[bank]?.size ?? 0), 0)
   const rest = quotedCount - expected.length
-  const success = `${numbers(expected)} as --pcr says${rest === 0 ? '' : `; ${rest} more are quoted and not compared`}`
+  const success = `${numbers(expected)} equal to --pcr${rest === 0 ? '' : `; ${rest} more are quoted and not compared`}`
   return check(name, words.length === 0, words.join('; '), success)
 }
 

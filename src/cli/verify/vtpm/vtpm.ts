@@ -33,7 +33,7 @@ export function addVerifyVtpm(verify: Command): void {
       "verify a vTPM's quote: its SNP report, the link from report to attestation key, nonce, PCRs and event log",
     )
     .addOption(
-      new Option('--kind <kind>', 'who runs the vTPM: a paravisor on Azure, an SVSM, or the host, which never passes')
+      new Option('--kind <kind>', 'what runs the vTPM: a paravisor on Azure, an SVSM, or the host, which never passes')
         .choices(KINDS)
         .makeOptionMandatory(),
     )
@@ -46,14 +46,14 @@ export function addVerifyVtpm(verify: Command): void {
     )
     .option(
       '--pcr <index=hex>',
-      'the value that this PCR must have; may be repeated; its length says the bank',
+      'the value that this PCR must have; repeatable; its length selects the bank',
       pcrOption,
     )
-    .option('--any-pcrs', 'accept any PCR values; else --pcr has to name those that you expect')
+    .option('--any-pcrs', 'accept any PCR values; without this --pcr must name the expected ones')
     .option('--event-log <file>', 'TCG2 event log (binary_bios_measurements), replayed to the quoted PCRs')
     .option(
       '--event-log-pcrs <list>',
-      'PCRs that the log has to explain, like 0-7,9; default: every quoted one',
+      'PCRs that the log must explain, like 0-7,9; default: all quoted ones',
       pcrListOption,
     )
   addReportOptions(command)
@@ -66,7 +66,7 @@ export function addVerifyVtpm(verify: Command): void {
     .examples(
       'strongroom verify vtpm --kind azure-hcl --report hcl.bin --vek vcek.pem --crl crl.der --policy policy.json --quote quote.msg --signature quote.sig --pcrs quote.pcrs --nonce $(cat nonce.hex) --pcr 4=$(cat pcr4.hex) --pcr 7=$(cat pcr7.hex)',
       'strongroom verify vtpm --kind svsm --report report.bin --vek vcek.pem --crl crl.der --policy policy.json --report-nonce $(cat report-nonce.hex) --ek manifest.bin --ak ak.pub --credential-ek manifest.bin --credential-name $(cat name.hex) --credential-secret secret.bin --activated activated.bin --quote quote.msg --signature quote.sig --pcrs quote.pcrs --nonce $(cat nonce.hex) --pcr 9=$(cat pcr9.hex)',
-      'strongroom verify vtpm --kind host --ak ak.pem --quote quote.msg --signature quote.sig --pcrs quote.pcrs --nonce $(cat nonce.hex) --any-pcrs   # fails, and says whether the quote is sound',
+      'strongroom verify vtpm --kind host --ak ak.pem --quote quote.msg --signature quote.sig --pcrs quote.pcrs --nonce $(cat nonce.hex) --any-pcrs   # fails, and shows whether the quote is sound',
     )
     .runs(verifyVtpm)
 }
@@ -78,12 +78,12 @@ function addReportOptions(command: Command): void {
     .option('--chain <file>', "PEM of ASK or ASVK and ARK; default: AMD's own, which are built in")
     .option('--crl <file>', "the ARK's revocation list, DER or PEM")
     .option('--as-of <time>', 'verify for this time in UTC, like 2025-06-01T00:00:00Z; default now', timeOption)
-    .option('--policy <file>', 'JSON as in `verify policy-schema`; the VMPL is 0 whatever it says')
+    .option('--policy <file>', 'JSON as in `verify policy-schema`; the VMPL is always 0')
     .option('--masked-chip-id', 'accept a platform that hides its chip_id; the VCEK is then not compared with it')
     .option('--certificate-table <file>', "the host's certificate table, for a policy with certificateEntries")
     .option(
       '--trust-simulated-root <file>',
-      'PEM of a simulated ARK and ASK, and for VLEKs the ASVK; the verdict then says SIMULATED',
+      'PEM of a simulated ARK and ASK, and for VLEKs the ASVK; the verdict is then marked SIMULATED',
     )
 }
 
@@ -94,11 +94,11 @@ function addKeyOptions(command: Command): void {
       'attestation key: TPM2B_PUBLIC (tpm2_readpublic -o) or TPMT_PUBLIC; except for svsm PEM or DER, too; azure-hcl needs none, and compares it with the one that the report names',
     )
     .option('--ek <file>', "svsm: the manifest of its vTPM, which is the endorsement key's TPMT_PUBLIC")
-    .option('--report-nonce <hex>', 'svsm: the 64 bytes that the SVSM was asked with', hexOption(FIELDS.reportData[1]))
-    .option('--credential-ek <file>', 'svsm: the endorsement key that tpm2_makecredential had: its public area or PEM')
-    .option('--credential-name <hex>', 'svsm: the Name that tpm2_makecredential had', hexUpToOption(qualifyingBytesMax))
-    .option('--credential-secret <file>', 'svsm: the secret that tpm2_makecredential had, 16 bytes or more')
-    .option('--activated <file>', 'svsm: what tpm2_activatecredential gave in the guest')
+    .option('--report-nonce <hex>', 'svsm: the 64 bytes of the request to the SVSM', hexOption(FIELDS.reportData[1]))
+    .option('--credential-ek <file>', 'svsm: the endorsement key given to tpm2_makecredential: its public area or PEM')
+    .option('--credential-name <hex>', 'svsm: the Name given to tpm2_makecredential', hexUpToOption(qualifyingBytesMax))
+    .option('--credential-secret <file>', 'svsm: the secret given to tpm2_makecredential, 16 bytes or more')
+    .option('--activated <file>', 'svsm: the output of tpm2_activatecredential in the guest')
 }
 
 async function verifyVtpm(run: Run, options: VtpmOptions): Promise<void> {

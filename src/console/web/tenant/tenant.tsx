@@ -117,7 +117,7 @@ function KeyForm() {
         label="Keep it until this tab is closed"
         value={keep.value}
         change={value => (keep.value = value)}
-        hint="Else a reload asks for it again."
+        hint="Otherwise you type it again after a reload."
       />
       {isWrong.value && (
         <Note tone="bad">

@@ -138,7 +138,7 @@ function RemoveDialog({ passkey, close, removed }: { passkey: AdminPasskey; clos
         close={close}
       >
         <p>
-          <Foreign text={passkey.name} /> logs nobody in any more, and sessions that began by it end.
+          <Foreign text={passkey.name} /> can no longer log in, and the sessions that it began end.
         </p>
       </ActionForm>
     </Dialog>

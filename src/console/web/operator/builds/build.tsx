@@ -97,6 +97,7 @@ function SourceCard({ build }: { build: AdminBuild }) {
           ['SHA-256', <Digest value={build.source.sha256} />],
           ['Directory', <Foreign text={build.project_dir} none="the root" />],
           ['Toolchain', build.toolchain ?? 'detected'],
+          ['Options', <Foreign text={build.options || null} none="none" />],
           ['Built twice', build.reproduce ? 'yes' : 'no'],
         ]}
       />

@@ -163,7 +163,7 @@ function ReleaseCard({ host }: { host: FleetHost }) {
       <Facts
         rows={[
           ['Version', <Foreign text={host.version} none="unknown" />],
-          ['Knows schema', host.schema === null ? 'unknown' : String(host.schema)],
+          ['Newest supported schema', host.schema === null ? 'unknown' : String(host.schema)],
           ['Platform', <Foreign text={host.platform} none="unknown" />],
           ['Domain', <Foreign text={host.domain} none="unknown" />],
           ['Image', <Digest value={host.image} none="none" />],

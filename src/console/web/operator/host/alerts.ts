@@ -52,6 +52,12 @@ export function alertsOf(status: AdminStatus): readonly Alert[] {
         detail: `${name} ends ${expires_at.slice(0, 10)}`,
         remedy: null,
       })),
+    ...(status.budgets_near ?? []).map(({ organization, key, period, kind, percent }) => ({
+      name: 'budget',
+      severe: false,
+      detail: `${percent} % of the ${kind === 'usd' ? 'money' : 'tokens'} of ${key === null ? organization : `key ${key} of ${organization}`} for ${period} are spent`,
+      remedy: 'Raise the budget, or wait until it resets.',
+    })),
     backups.problem === null
       ? null
       : { name: 'backup', severe: false, detail: backups.problem, remedy: backups.remedy },

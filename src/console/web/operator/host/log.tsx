@@ -37,7 +37,7 @@ export function LogPage() {
             <Card title="Witnesses">
               {log.witnesses.length === 0 ? (
                 <Empty title="No witness">
-                  <p>Without one, nobody outside vouches that everybody sees the same log.</p>
+                  <p>Without one, clients have no proof that all of them see the same log.</p>
                 </Empty>
               ) : (
                 <Table label="Witnesses" columns={WITNESS_COLUMNS} rows={log.witnesses} keyOf={({ name }) => name} />

@@ -51,7 +51,7 @@ export function Alerts({ alerts }: { alerts: readonly Alert[] }) {
     )
   }
   return (
-    <ul class="alerts" aria-label="What needs somebody">
+    <ul class="alerts" aria-label="Problems that need action">
       {alerts.map(({ name, severe, detail, remedy }) => (
         <li key={`${name} ${detail}`} class={severe ? 'note bad' : 'note warn'}>
           <strong>{name}</strong>

@@ -1,6 +1,7 @@
 // Limits, models, end and budget of a gateway key, as typed, as a request and as options of the command line. Pure.
 
 import type { AdminGatewayKey, AdminGatewayKeyCreate, AdminGatewayKeySet } from '../../../../contract/admin/admin.ts'
+import { parseUserBudget, type UserBudget, userBudgetText } from '../../../../contract/admin/user-budget.ts'
 import type { CommandOptions } from '../../core/command.ts'
 
 /** As typed; empty: the configured limit, all models, never, no bound. */
@@ -13,6 +14,12 @@ export type Terms = {
   readonly aliases: string
   readonly budget_usd: string
   readonly budget_tokens: string
+  readonly budget_day_usd: string
+  readonly budget_day_tokens: string
+  readonly budget_week_usd: string
+  readonly budget_week_tokens: string
+  /** As on the command line. */
+  readonly user_budget: string
 }
 
 /** Null: those of a key with nothing set. */
@@ -27,11 +34,17 @@ export function termsOf(key: AdminGatewayKey | null): Terms {
     aliases: (key?.aliases ?? []).map(({ name, model }) => `${name}=${model}`).join(','),
     budget_usd: text(key?.budget_usd),
     budget_tokens: text(key?.budget_tokens),
+    budget_day_usd: text(key?.budget_day_usd),
+    budget_day_tokens: text(key?.budget_day_tokens),
+    budget_week_usd: text(key?.budget_week_usd),
+    budget_week_tokens: text(key?.budget_week_tokens),
+    user_budget: key?.user_budget == null ? '' : userBudgetText(key.user_budget),
   }
 }
 
 export function bodyOf(terms: Terms): AdminGatewayKeyCreate {
   const count = (text: string) => (text === '' ? null : Number(text))
+  const usd = (text: string) => (text === '' ? null : text)
   const aliases = listOf(terms.aliases).map(pair => {
     const at = pair.indexOf('=')
     return { name: pair.slice(0, Math.max(0, at)), model: pair.slice(at + 1) }
@@ -43,9 +56,19 @@ export function bodyOf(terms: Terms): AdminGatewayKeyCreate {
     expires_at: terms.expires_at === '' ? null : `${terms.expires_at}T00:00:00.000Z`,
     models: terms.models === '' ? null : listOf(terms.models),
     aliases: aliases.length === 0 ? null : aliases,
-    budget_usd: terms.budget_usd === '' ? null : terms.budget_usd,
+    budget_usd: usd(terms.budget_usd),
     budget_tokens: count(terms.budget_tokens),
+    budget_day_usd: usd(terms.budget_day_usd),
+    budget_day_tokens: count(terms.budget_day_tokens),
+    budget_week_usd: usd(terms.budget_week_usd),
+    budget_week_tokens: count(terms.budget_week_tokens),
+    user_budget: userBudgetOf(terms.user_budget),
   }
+}
+
+/** A text of another form goes to the server as the amount, which refuses it. */
+function userBudgetOf(text: string): UserBudget | null {
+  return text === '' ? null : (parseUserBudget(text) ?? { usd: text, period: 'month' })
 }
 
 /** The fields that differ. The others stay as they are, an end at a time of day too. */
@@ -71,6 +94,11 @@ const OPTIONS = {
   aliases: ['alias', null],
   budget_usd: ['budget-usd', 'none'],
   budget_tokens: ['budget-tokens', 'none'],
+  budget_day_usd: ['budget-day-usd', 'none'],
+  budget_day_tokens: ['budget-day-tokens', 'none'],
+  budget_week_usd: ['budget-week-usd', 'none'],
+  budget_week_tokens: ['budget-week-tokens', 'none'],
+  user_budget: ['user-budget', 'none'],
 } as const satisfies Record<keyof Terms, readonly [option: string, empty: string | null]>
 
 /** The options that make `after` of `before`. */

@@ -59,7 +59,7 @@ export function GatewayKeys({ slug, isLiving }: { slug: string; isLiving: boolea
         {({ keys }) =>
           keys.length === 0 ? (
             <Empty title="No gateway key yet">
-              <p>With one the organization asks models. Each instance gets a key of its own.</p>
+              <p>The organization needs one to use models. Each instance gets its own key.</p>
             </Empty>
           ) : (
             <Table

@@ -45,7 +45,7 @@ export function DeleteOrganization({ slug, close, changed }: { slug: string; clo
                 label={`Type ${slug} to confirm`}
                 value={typed.value}
                 change={value => (typed.value = value.trim())}
-                hint="Its slug is given to nobody else: names, receipts and bills hold it."
+                hint="The slug is never used again: names, receipts and bills contain it."
               />
             </ActionForm>
           ) : (

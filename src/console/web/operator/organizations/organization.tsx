@@ -15,6 +15,7 @@ import { Instant, Link, StateMark } from '../../parts/text.tsx'
 import { GatewayKeys } from './gateway-keys.tsx'
 import { tokensHeldText, usdHeldText } from './held.ts'
 import { ApiKeys } from './keys.tsx'
+import { budgetBody, budgetOptions, budgetsOf, ORGANIZATION_BUDGETS } from './organization-budget.ts'
 import { DeleteOrganization } from './organization-deletion.tsx'
 import { UsageCard } from './usage.tsx'
 
@@ -146,36 +147,33 @@ type ChangeProps = {
 
 function BudgetDialog({ organization, close, changed }: ChangeProps) {
   const { slug } = organization
-  const usd = useSignal(organization.budget_usd ?? '')
-  const tokens = useSignal(organization.budget_tokens === null ? '' : String(organization.budget_tokens))
+  const typed = useSignal(budgetsOf(organization))
   const set = useAction(() => {
-    const body = { budget_usd: usd.value || null, budget_tokens: tokens.value === '' ? null : Number(tokens.value) }
+    const body = budgetBody(typed.value)
     return operate(pathTo`/organizations/${slug}/budget`, { method: 'POST', body })
   })
   const submit = async () => {
     if (await set.run()) changed()
   }
-  const command = commandOf(['org', 'budget', slug], { usd: usd.value || 'none', tokens: tokens.value || 'none' })
+  const command = commandOf(['org', 'budget', slug], budgetOptions(typed.value))
   return (
     <Dialog title={`Budget of ${slug}`} close={close}>
       <ActionForm action={set} submit={submit} verb="Set" busyWord="Setting …" command={command} close={close}>
-        <p>What all its gateway keys together may use in a calendar month (UTC). Empty: no bound.</p>
-        <TextField
-          label="Dollars"
-          name="budget_usd"
-          value={usd.value}
-          change={value => (usd.value = value.trim())}
-          problem={set.problem}
-          inputMode="decimal"
-        />
-        <TextField
-          label="Tokens"
-          name="budget_tokens"
-          value={tokens.value}
-          change={value => (tokens.value = value.trim())}
-          problem={set.problem}
-          inputMode="numeric"
-        />
+        <p>
+          What all its gateway keys together may use in a calendar month, a day, and a week from Monday on (UTC). Empty:
+          no bound.
+        </p>
+        {ORGANIZATION_BUDGETS.map(([name, label]) => (
+          <TextField
+            key={name}
+            name={name}
+            label={label}
+            inputMode={name.endsWith('usd') ? 'decimal' : 'numeric'}
+            value={typed.value[name]}
+            change={value => (typed.value = { ...typed.value, [name]: value.trim() })}
+            problem={set.problem}
+          />
+        ))}
       </ActionForm>
     </Dialog>
   )

@@ -2,6 +2,7 @@
 
 import { useSignal } from '@preact/signals'
 import type { BuildRecord } from '../../../../contract/http/build-api.ts'
+import { optionText } from '../../../../contract/http/option-words.ts'
 import { bytesText } from '../../core/format.ts'
 import { useLoaded } from '../../core/loaded.ts'
 import { pathTo } from '../../core/path.ts'
@@ -13,7 +14,7 @@ import { askService, bytesOf, useServiceUrl } from '../services.ts'
 import { BuildLog } from './build-log.tsx'
 import type { KnownBuild } from './known-build.ts'
 import { knownBuild } from './known-builds.ts'
-import { requestNote, verifyBuildCommand } from './verify-command.ts'
+import { recordedOptions, requestNote, verifyBuildCommand } from './verify-command.ts'
 
 const everyMs = 3_000
 const resultBytesMax = 536_870_912
@@ -72,6 +73,7 @@ function RecordCard({ build }: { build: BuildRecord }) {
           ['Source', <Foreign text={words.trim()} />],
           ['Directory', <Foreign text={build.project_dir} none="the root" />],
           ['Toolchain', build.toolchain ?? 'detected'],
+          ['Options', <Foreign text={optionText(recordedOptions(build)) || null} none="none" />],
           ['Nonce', <Digest value={build.nonce} />],
           ['Measurement', <Digest value={attested?.measurement ?? null} none="none yet" />],
           ['Started', <Instant at={build.started_at} none="not yet" />],

@@ -1,6 +1,6 @@
 // A build as the tab that submitted it remembers it. Pure.
 
-import type { Toolchain } from '../../../../contract/http/build.ts'
+import type { Toolchain, ToolchainOptions } from '../../../../contract/http/build-options.ts'
 
 export type KnownBuild = {
   readonly id: string
@@ -11,6 +11,7 @@ export type KnownBuild = {
     | { readonly kind: 'archive'; readonly name: string }
   readonly projectDir: string | null
   readonly toolchain: Toolchain | null
+  readonly options: ToolchainOptions | null
   readonly reproduce: boolean
   readonly atMs: number
 }

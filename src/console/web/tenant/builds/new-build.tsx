@@ -3,8 +3,10 @@
 import { useSignal } from '@preact/signals'
 import { useId } from 'preact/hooks'
 import { toHex } from '../../../../base/bytes.ts'
-import type { BuildRequest, Toolchain } from '../../../../contract/http/build.ts'
+import type { BuildRequest } from '../../../../contract/http/build.ts'
 import type { BuildAccepted } from '../../../../contract/http/build-api.ts'
+import type { Toolchain, ToolchainOptions } from '../../../../contract/http/build-options.ts'
+import { fieldsOfOptions, optionsOfFields } from '../../../../contract/http/option-words.ts'
 import { useAction } from '../../core/action.ts'
 import { commandOf } from '../../core/command.ts'
 import { pathTo } from '../../core/path.ts'
@@ -14,6 +16,7 @@ import { ActionForm, Dialog } from '../../parts/dialog.tsx'
 import { Choice, TextField, Tick } from '../../parts/field.tsx'
 import { askService } from '../services.ts'
 import { remember } from './known-builds.ts'
+import { commandOptions } from './verify-command.ts'
 
 const nonceBytes = 16
 
@@ -25,17 +28,31 @@ type Fields = {
   readonly archive: File | null
   readonly projectDir: string
   readonly toolchain: Toolchain | ''
+  readonly package: string
+  /** With commas or spaces between them. */
+  readonly features: string
   readonly reproduce: boolean
 }
 
 export function NewBuild({ close }: { close: () => void }) {
-  const fields = useSignal<Fields>({ url: '', ref: '', archive: null, projectDir: '', toolchain: '', reproduce: false })
+  const fields = useSignal<Fields>({
+    url: '',
+    ref: '',
+    archive: null,
+    projectDir: '',
+    toolchain: '',
+    package: '',
+    features: '',
+    reproduce: false,
+  })
   const submit = useAction(async () => go(pathTo`/tenant/builds/${await submitted(fields.value)}`))
   const { url, ref, archive, projectDir, toolchain, reproduce } = fields.value
+  const options = optionsOf(fields.value)
   const command = commandOf(['build', 'submit', archive?.name ?? (url || 'URL')], {
     ref: ref || null,
     'project-dir': projectDir || null,
     toolchain: toolchain || null,
+    ...commandOptions(options),
     reproduce,
   })
   return (
@@ -56,7 +73,9 @@ export function NewBuild({ close }: { close: () => void }) {
 }
 
 /** Returns the build's id. */
-async function submitted({ url, ref, archive, projectDir, toolchain, reproduce }: Fields): Promise<string> {
+async function submitted(fields: Fields): Promise<string> {
+  const { url, ref, archive, projectDir, toolchain, reproduce } = fields
+  const options = optionsOf(fields)
   const nonce = toHex(crypto.getRandomValues(new Uint8Array(nonceBytes)))
   const source =
     archive === null
@@ -67,6 +86,7 @@ async function submitted({ url, ref, archive, projectDir, toolchain, reproduce }
     ...source,
     ...(projectDir === '' ? {} : { project_dir: projectDir }),
     ...(toolchain === '' ? {} : { toolchain }),
+    ...fieldsOfOptions(options),
     ...(reproduce ? { reproduce } : {}),
   }
   const { job_id: id } = await askService<BuildAccepted>('builds', '/build', { method: 'POST', body })
@@ -75,8 +95,16 @@ async function submitted({ url, ref, archive, projectDir, toolchain, reproduce }
     source: archive === null ? { kind: 'git', url, ref: ref || null } : { kind: 'archive', name: archive.name },
     projectDir: projectDir || null,
     toolchain: toolchain || null,
+    options,
   })
   return id
+}
+
+/** The options that the page has a field for. */
+function optionsOf({ package: pkg, features }: Fields): ToolchainOptions | null {
+  const names = features.split(/[\s,]+/).filter(name => name !== '')
+  const found = optionsOfFields({ ...(pkg === '' ? {} : { package: pkg }), features: [...new Set(names)] }, null)
+  return 'options' in found ? found.options : null
 }
 
 type BuildFieldsProps = {
@@ -87,7 +115,7 @@ type BuildFieldsProps = {
 
 function BuildFields({ fields, change, problem }: BuildFieldsProps) {
   const fileId = useId()
-  const text = (name: 'url' | 'ref' | 'projectDir') => ({
+  const text = (name: 'url' | 'ref' | 'projectDir' | 'package' | 'features') => ({
     value: fields[name],
     change: (value: string) => change({ ...fields, [name]: value.trim() }),
     problem,
@@ -97,7 +125,7 @@ function BuildFields({ fields, change, problem }: BuildFieldsProps) {
       <TextField label="Git repository" name="repo_url" hint="https only" inputMode="url" {...text('url')} />
       <TextField label="Branch, tag or commit" name="repo_ref" {...text('ref')} />
       <div class="field">
-        <label for={fileId}>Or an archive: tar.gz, tar or zip</label>
+        <label for={fileId}>Or an archive: tar.gz, tar.xz, tar.zst, tar or zip</label>
         <input
           id={fileId}
           type="file"
@@ -113,8 +141,14 @@ function BuildFields({ fields, change, problem }: BuildFieldsProps) {
           ['', 'detected'],
           ['cargo', 'cargo'],
           ['nix', 'nix'],
+          ['go', 'go'],
+          ['npm', 'npm'],
+          ['pnpm', 'pnpm'],
+          ['make', 'make'],
         ]}
       />
+      <TextField label="Cargo package" name="package" hint="Empty: default members" {...text('package')} />
+      <TextField label="Cargo features" name="features" hint="Commas between them" {...text('features')} />
       <Tick
         label="Build twice and compare each artifact"
         value={fields.reproduce}

@@ -1,17 +1,20 @@
 // The command that verifies a build's result. The request in it is that of this tab, or the service's record. Pure.
 
 import type { BuildRecord } from '../../../../contract/http/build-api.ts'
+import type { ToolchainOptions } from '../../../../contract/http/build-options.ts'
+import { optionsOfFields, optionWords } from '../../../../contract/http/option-words.ts'
 import { type CommandOptions, commandOf } from '../../core/command.ts'
 import type { KnownBuild } from './known-build.ts'
 
 /** `file`: the saved result. */
 export function verifyBuildCommand(file: string, known: KnownBuild | null, record: BuildRecord): string {
-  const { nonce, source, projectDir, toolchain, reproduce } = known ?? recordedRequest(record)
+  const { nonce, source, projectDir, toolchain, options, reproduce } = known ?? recordedRequest(record)
   return commandOf(['verify', 'build', file], {
     nonce,
     ...sourceOptions(source),
     'project-dir': projectDir,
     toolchain,
+    ...commandOptions(options),
     reproduce,
     policy: 'build-policy.json',
   })
@@ -33,9 +36,24 @@ function placeNote(source: Request['source']): string {
 
 type Request = Omit<KnownBuild, 'id' | 'atMs'>
 
-function recordedRequest({ nonce, source, project_dir, toolchain, reproduce }: BuildRecord): Request {
+/** Options of one toolchain, as options of `build submit` and `verify build`. */
+export function commandOptions(options: ToolchainOptions | null): CommandOptions {
+  const named = optionWords(options).map(({ option, words }) => {
+    const texts = words.filter(word => word !== true)
+    return [option, texts.length === 0 ? true : texts] as const
+  })
+  return Object.fromEntries(named)
+}
+
+export function recordedOptions({ options, toolchain }: BuildRecord): ToolchainOptions | null {
+  const found = optionsOfFields(options, toolchain)
+  return 'options' in found ? found.options : null
+}
+
+function recordedRequest(record: BuildRecord): Request {
+  const { nonce, source, project_dir, toolchain, reproduce } = record
   return {
-    ...{ nonce, toolchain, reproduce, projectDir: project_dir },
+    ...{ nonce, toolchain, options: recordedOptions(record), reproduce, projectDir: project_dir },
     source: source.kind === 'git' ? source : { kind: 'archive', name: source.name ?? 'archive' },
   }
 }

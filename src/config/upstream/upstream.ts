@@ -1,20 +1,10 @@
 // Configuration of one upstream of the gateway. Pure.
 
 import { type Static, Type } from '@sinclair/typebox'
-import { Count, Entry, Name, OneOf, PathOrNone } from './fields.ts'
+import { Count, Entry, Name, OneOf, PathOrNone } from '../fields.ts'
+import { CONTENT_KINDS, ENGINES } from './kinds.ts'
 
 const ModelId = Type.String({ minLength: 1, maxLength: 256 })
-
-/**
- * Kinds of servers. They differ in request fields beyond OpenAI's, and in separating the prompt
- * caches of keys.
- */
-export const ENGINES = ['openai', 'llama-server', 'vllm', 'sglang'] as const
-export type Engine = (typeof ENGINES)[number]
-
-/** Kinds of content parts beside text. */
-export const CONTENT_KINDS = ['image', 'audio', 'file'] as const
-export type ContentKind = (typeof CONTENT_KINDS)[number]
 
 export const UpstreamConfig = Entry({
   name: Name('Name of the upstream in logs, metrics and the receipts of its responses, which clients see.'),
@@ -22,7 +12,7 @@ export const UpstreamConfig = Entry({
     pattern: '^https?://[^/?#@\\s]+(/[^?#\\s]*)?$',
     maxLength: 512,
     allowed: 'an http or https URL up to and including /v1, without credentials',
-    description: 'Base URL of an OpenAI-compatible server.',
+    description: 'Base URL of an OpenAI-compatible server. For text-embeddings-inference, its root without /v1.',
   }),
   engine: OneOf(ENGINES, {
     default: 'openai',
@@ -34,10 +24,13 @@ export const UpstreamConfig = Entry({
     default: [],
     maxItems: 64,
     uniqueItems: true,
-    description: 'Which of its models make embeddings (POST /v1/embeddings). The others make completions.',
+    description:
+      'Which of its models make embeddings (POST /v1/embeddings) or rank documents (POST /v1/rerank). The others make completions.',
   }),
   weight: Count([1, 1, 1000], 'Share of the requests among the upstreams that serve the same model.'),
+  /** Share: each organization leaves an eighth; the one with the fewest requests goes first. */
   concurrency_max: Count([64, 1, 65_536], 'How many requests the upstream gets at the same time.'),
+  /** No share: limits one request. */
   choices_max: Count([128, 1, 128], 'How many choices (n) one request to the upstream may ask for.'),
   context_tokens: Count(
     [0, 0, 16_777_216],
@@ -45,7 +38,7 @@ export const UpstreamConfig = Entry({
   ),
   content: Type.Array(Type.Union(CONTENT_KINDS.map(kind => Type.Literal(kind))), {
     default: [],
-    maxItems: 3,
+    maxItems: 4,
     uniqueItems: true,
     description: 'Kinds of content parts beside text that the upstream takes.',
   }),

@@ -1,0 +1,35 @@
+// Budgets of an organization, as typed, as a request and as options of the command line. Pure.
+
+import type { AdminOrganization } from '../../../../contract/admin/admin.ts'
+import type { CommandOptions } from '../../core/command.ts'
+
+/** Name on the wire, label, and option of the command line. */
+export const ORGANIZATION_BUDGETS = [
+  ['budget_usd', 'Dollars of a month', 'usd'],
+  ['budget_tokens', 'Tokens of a month', 'tokens'],
+  ['budget_day_usd', 'Dollars of a day', 'day-usd'],
+  ['budget_day_tokens', 'Tokens of a day', 'day-tokens'],
+  ['budget_week_usd', 'Dollars of a week', 'week-usd'],
+  ['budget_week_tokens', 'Tokens of a week', 'week-tokens'],
+] as const
+
+type Name = (typeof ORGANIZATION_BUDGETS)[number][0]
+/** Empty: no bound. */
+export type TypedBudgets = Readonly<Record<Name, string>>
+
+export function budgetsOf(organization: Pick<AdminOrganization, Name>): TypedBudgets {
+  const typed = ORGANIZATION_BUDGETS.map(([name]) => [name, String(organization[name] ?? '')])
+  return Object.fromEntries(typed) as TypedBudgets
+}
+
+export function budgetBody(typed: TypedBudgets): Record<Name, string | number | null> {
+  const fields = ORGANIZATION_BUDGETS.map(([name]) => {
+    const text = typed[name]
+    return [name, text === '' ? null : name.endsWith('tokens') ? Number(text) : text]
+  })
+  return Object.fromEntries(fields)
+}
+
+export function budgetOptions(typed: TypedBudgets): CommandOptions {
+  return Object.fromEntries(ORGANIZATION_BUDGETS.map(([name, , option]) => [option, typed[name] || 'none']))
+}
