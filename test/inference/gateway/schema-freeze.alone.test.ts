@@ -57,24 +57,27 @@ const say = (content: string) => {
 
 const leaf = { type: 'object', properties: each(140, () => ({ type: 'string' })) }
 /**
- * Four seconds of compilation, nearly the maximum that the bounds allow, so that a fast processor needs more than two.
+ * Two to four seconds of compilation, nearly the maximum that the bounds allow. Most processors need more than the two
+ * seconds that a check may take: 400. A faster one compiles it, and then the content violates it: 502.
  */
 const heavy = {
   properties: each(1_600, () => ({ type: 'string', minLength: 1, maxLength: 9 })),
   anyOf: list(256, at => ({ pattern: `[^${'\\p{L}\\P{C}'.repeat(49)}]${at}` })),
 }
 
-const HOSTILE: [name: string, schema: () => unknown, status: number, words: string][] = [
+const TOO_SLOW = /takes more than 2000 ms|violates/
+
+const HOSTILE: [name: string, schema: () => unknown, statuses: number[], words: string | RegExp][] = [
   // Issue 9, point 1a: 9.7 s.
-  ['alternations', () => ({ pattern: `^${'(?:a|aa|aaa|aaaa|aaaaa|aaaaaa)'.repeat(12)}b$` }), 502, 'violates'],
+  ['alternations', () => ({ pattern: `^${'(?:a|aa|aaa|aaaa|aaaaa|aaaaaa)'.repeat(12)}b$` }), [502], 'violates'],
   // Point 1b: 20.7 s for 10.6 KB.
-  ['inlined references', () => ({ $defs: { leaf }, properties: each(140, () => ({ $ref: '#/$defs/leaf' })) }), 200, ''],
-  ['nested repetition', () => ({ pattern: '^(a+)+$' }), 502, 'violates'],
-  ['deep pointers', () => ({ anyOf: list(4_000, at => ({ $ref: `#/anyOf/${at}/x` })) }), 400, 'more than 2000 items'],
-  ['classes', () => heavy, 400, 'takes more than 2000 ms'],
-  ['4 MB of text', () => ({ description: 'x'.repeat(4_000_000) }), 400, 'longer than 262144 characters'],
-  ['4 MB of fields', () => ({ enum: list(60_000, at => 'y'.repeat(60) + at) }), 400, 'longer than 262144 characters'],
-  ['wide', () => ({ properties: each(1_900, () => ({ type: 'string', minLength: 1, maxLength: 9 })) }), 200, ''],
+  ['inlined references', () => ({ $defs: { leaf }, properties: each(140, () => ({ $ref: '#/$defs/leaf' })) }), [200], ''],
+  ['nested repetition', () => ({ pattern: '^(a+)+$' }), [502], 'violates'],
+  ['deep pointers', () => ({ anyOf: list(4_000, at => ({ $ref: `#/anyOf/${at}/x` })) }), [400], 'more than 2000 items'],
+  ['classes', () => heavy, [400, 502], TOO_SLOW],
+  ['4 MB of text', () => ({ description: 'x'.repeat(4_000_000) }), [400], 'longer than 262144 characters'],
+  ['4 MB of fields', () => ({ enum: list(60_000, at => 'y'.repeat(60) + at) }), [400], 'longer than 262144 characters'],
+  ['wide', () => ({ properties: each(1_900, () => ({ type: 'string', minLength: 1, maxLength: 9 })) }), [200], ''],
 ]
 
 describe('no client decides how long the event loop is held', () => {
@@ -83,7 +86,7 @@ describe('no client decides how long the event loop is held', () => {
   // exceeded.
   test.each(HOSTILE)(
     '%s',
-    async (_name, schema, status, words) => {
+    async (_name, schema, statuses, words) => {
       say(`"${'a'.repeat(96)}!"`)
       // The first request starts the child; and how long /health takes on this machine now.
       expect((await ask('warm', { type: 'string' })).status).toBe(200)
@@ -93,7 +96,8 @@ describe('no client decides how long the event loop is held', () => {
       const answer = ask('hostile', body)
       const busy = await probe(answer)
       const { status: seen } = await answer
-      expect([seen, await (await answer).text()]).toEqual([status, expect.stringContaining(words)])
+      expect(statuses).toContain(seen)
+      expect(await (await answer).text()).toMatch(words)
       expect(busy.p99Ms).toBeLessThan(Math.max(50, 2 * idle.p99Ms))
       expect(busy.maxMs).toBeLessThan(1_000)
       expect(printed.mock.calls).toEqual([])
@@ -102,8 +106,8 @@ describe('no client decides how long the event loop is held', () => {
     60_000,
   )
 
-  // Goal: a hundred hostile requests of one key delay another key's strict requests by at most the start of a child,
-  // and get 400 or 429.
+  // Goal: a hundred hostile requests of one key delay another key's strict requests by at most the start of a child;
+  // most get 429, and those that are checked get 400, or 502 from a processor that compiles the schema in time.
   test('a hundred hostile requests', async () => {
     say('"b"')
     const leaving = new AbortController()
@@ -113,10 +117,9 @@ describe('no client decides how long the event loop is held', () => {
     for (let at = 0; at < 20; at += 1) statuses.push((await ask('honest', { type: 'string' })).status)
     expect(statuses).toEqual(list(20, () => 200))
     expect(await firstRefusal).toBe(429)
-    // At least one has been killed at its deadline, and the honest key still works.
-    expect(await Promise.any(hostile.map(answer => answer.then(code => code === 400 || Promise.reject(code))))).toBe(
-      true,
-    )
+    // At least one has been checked or killed at its deadline, and the honest key still works.
+    const checked = hostile.map(answer => answer.then(code => (code === 429 ? Promise.reject(code) : code)))
+    expect([400, 502]).toContain(await Promise.any(checked))
     expect((await ask('honest', { type: 'string' })).status).toBe(200)
     leaving.abort()
     await Promise.allSettled(hostile)
