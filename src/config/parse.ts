@@ -65,6 +65,8 @@ export function allowedText(schema: TSchema): string {
       return `a list of ${schema.minItems ?? 0} to ${schema.maxItems} entries, each ${allowedText(schema.items)}`
     case 'Object':
       return 'a table'
+    case 'Boolean':
+      return 'true or false'
     default:
       return `text of ${schema.minLength ?? 0} to ${schema.maxLength ?? 'any number of'} characters`
   }

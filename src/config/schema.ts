@@ -182,7 +182,7 @@ const NetworkConfig = Section({
       default: ['192.175.48.0/24', '2620:4f:8000::/48'],
       maxItems: 2,
       description:
-        'Networks of the world, one of each family, as which this host tests every 30 s whether its other firewalls let instances through. Nothing is sent there: the packets end in this host. If SSH is open to only one office, name that network. [] for no tests. The defaults are networks for unclaimed queries (RFC 7534).',
+        'Source networks of the test packets with which this host checks every 30 s that its own firewall lets instances through; at most one network of IPv4 and one of IPv6. No packet leaves this host. If your firewall admits SSH from certain networks only, such as an office, name one of those. [] for no check. The defaults are networks for unclaimed queries (RFC 7534).',
     },
   ),
   egress: EgressConfig,

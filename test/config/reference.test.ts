@@ -4,7 +4,7 @@ import { expect, test } from 'bun:test'
 import type { TSchema } from '@sinclair/typebox'
 import { defaultConfig } from '../../src/config/load.ts'
 import { parseConfig } from '../../src/config/parse.ts'
-import { configReference, configToml } from '../../src/config/reference.ts'
+import { configFieldText, configReference, configToml } from '../../src/config/reference.ts'
 import { Config } from '../../src/config/schema.ts'
 
 test('goal: the reference is a file that means the defaults, and shows every field', () => {
@@ -30,4 +30,19 @@ test('goal: every field says what it is for', () => {
     return typeof schema.description === 'string' && /[.]$/.test(schema.description) ? [] : [path]
   }
   expect(undescribed('', Config)).toEqual([])
+})
+
+test('goal: a field that is true or false says so, in the reference, by itself and in a refusal', () => {
+  for (const name of [
+    'tls.acme.terms_agreed',
+    'inference.http2',
+    'inference.usage_labels',
+    'inference.traces.follow_parent',
+  ])
+    expect([name, configFieldText(name)?.includes('# Allowed: true or false.')]).toEqual([name, true])
+  expect(configFieldText('inference.upstreams')).toContain('## Allowed: true or false.\n# remote_urls = false')
+  const verdict = parseConfig('[tls.acme]\nterms_agreed = "yes"\n', 'f')
+  expect(verdict).toMatchObject({ ok: false, problems: [{ message: '"yes" is not allowed; allowed: true or false' }] })
+  // Text of any length is allowed nowhere, so these words are those of an unknown kind of field.
+  expect(configReference()).not.toContain('any number of characters')
 })
