@@ -1,5 +1,5 @@
-// Finds help for a name that is no topic: the configuration field, the sections and table rows about it, as for
-// a failure code, or the topics that mention it. Pure.
+// Finds help for a name that is no topic: the configuration field, the sections and table rows about it (as for a
+// failure code, a check of doctor or a word of the list in `pass`), or the topics that mention it. Pure.
 
 import { configFieldText } from '../../config/reference.ts'
 import type { Paint } from '../render.ts'
@@ -40,9 +40,9 @@ function partsAbout(name: string, blocks: readonly Block[]): Block[] {
   return found
 }
 
-/** As code, a whole word within it: `no-padding` does not name `padding`. */
+/** Reports whether inline code of the text has the name as whole words; `no-padding` does not name `padding`. */
 function isNamedIn(name: string, text: string): boolean {
-  if (!/^[\w.-]{2,64}$/.test(name)) return false
-  const word = new RegExp(`(?<![\\w.-])${name.replaceAll('.', '\\.')}(?![\\w.-])`)
-  return [...text.matchAll(/`([^`\n]+)`/g)].some(([, code = '']) => word.test(code))
+  if (!/^\w[\w .-]{1,63}$/.test(name)) return false
+  const words = new RegExp(`(?<![\\w.-])${name.replaceAll('.', '\\.')}(?![\\w.-])`, 'i')
+  return [...text.matchAll(/`([^`\n]+)`/g)].some(([, code = '']) => words.test(code))
 }

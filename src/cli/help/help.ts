@@ -15,7 +15,7 @@ const titles: Readonly<Record<Reader, string>> = {
   operator: 'For operators',
   client: 'For clients',
   reference: 'Reference',
-  threats: 'Threat model',
+  threats: 'Security',
 }
 
 type Options = { man?: string }
@@ -24,7 +24,10 @@ export function addHelp(program: Command): void {
   program.helpCommand(false)
   program
     .command('help')
-    .argument('[topic...]', 'topic, command, configuration field or failure code; none lists the topics')
+    .argument(
+      '[topic...]',
+      'topic, command, configuration field, failure code, doctor check or word of `help pass`; none lists the topics',
+    )
     .option('--man <directory>', 'write every topic as a man page (section 7) into the directory')
     .description('print a help topic, or the list of them')
     .examples(
@@ -32,6 +35,7 @@ export function addHelp(program: Command): void {
       'strongroom help 3am',
       'strongroom help key add',
       'strongroom help ssh_unreachable',
+      'strongroom help witness',
       'strongroom help network.tap_prefix',
       'strongroom help --man ./man7',
     )
@@ -68,7 +72,8 @@ function listText({ paint }: Run): string {
     )
     return [paint.strong(titles[reader]), ...lines].join('\n')
   })
-  const usage = 'strongroom help NAME explains a topic, a command, a configuration field or a failure code.'
+  const usage =
+    'strongroom help NAME explains a topic, a command, a configuration field, a failure code, a check of doctor,\nor a word such as witness (`strongroom help pass` lists the words).'
   return `${groups.join('\n\n')}\n\n${usage}\n`
 }
 
@@ -114,7 +119,11 @@ async function writeManPages(directory: string, run: Run): Promise<void> {
 function unknownTopic(name: string): Fault {
   const near = TOPICS.filter(topic => topic.name.startsWith(name.slice(0, 3))).map(topic => topic.name)
   const hint = near.length > 0 ? `did you mean ${near.join(' or ')}?` : '`strongroom help` lists the topics'
-  return new Fault('invalid_request', `no help topic, command, field or code is called "${name}"; ${hint}`, {
-    param: 'topic',
-  })
+  return new Fault(
+    'invalid_request',
+    `no help topic, command, field, code, check or word is called "${name}"; ${hint}`,
+    {
+      param: 'topic',
+    },
+  )
 }

@@ -8,6 +8,7 @@ import backup from './backup.md' with { type: 'text' }
 import budgets from './budgets.md' with { type: 'text' }
 import buildService from './build-service.md' with { type: 'text' }
 import builds from './builds.md' with { type: 'text' }
+import client from './client.md' with { type: 'text' }
 import config from './config.md' with { type: 'text' }
 import configure from './configure.md' with { type: 'text' }
 import consoleTopic from './console.md' with { type: 'text' }
@@ -26,6 +27,7 @@ import operators from './operators.md' with { type: 'text' }
 import verifierPackage from './package.md' with { type: 'text' }
 import pass from './pass.md' with { type: 'text' }
 import receipts from './receipts.md' with { type: 'text' }
+import security from './security.md' with { type: 'text' }
 import tdx from './tdx.md' with { type: 'text' }
 import threats from './threats.md' with { type: 'text' }
 import traces from './traces.md' with { type: 'text' }
@@ -55,6 +57,7 @@ const sources: readonly Omit<Topic, 'summary'>[] = [
   { name: 'backup', reader: 'operator', text: backup },
   { name: 'upgrade', reader: 'operator', text: upgrade },
   { name: 'fleet', reader: 'operator', text: fleet },
+  { name: 'client', reader: 'client', text: client },
   { name: 'instances', reader: 'client', text: instances },
   { name: 'inference', reader: 'client', text: inference },
   { name: 'pass', reader: 'client', text: pass },
@@ -66,6 +69,7 @@ const sources: readonly Omit<Topic, 'summary'>[] = [
   { name: 'config', reader: 'reference', text: config },
   { name: 'api', reader: 'reference', text: api },
   { name: 'limits', reader: 'reference', text: limits },
+  { name: 'security', reader: 'threats', text: security },
   { name: 'threats', reader: 'threats', text: threats },
 ]
 

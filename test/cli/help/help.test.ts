@@ -76,6 +76,23 @@ test('goal: a command of a command, a failure code, a field and a row of 3am are
   expect((await run('help', 'unreachable')).exitCode).toBe(2)
 })
 
+test('goal: a word of the list in `pass` is found in any case, also one of two words', async () => {
+  for (const [word, meaning] of [
+    ['witness', "a server outside the operator's control"],
+    ['receipt', 'a signed statement about one gateway process'],
+    ['ehbp', 'encryption of HTTP bodies'],
+    ['vmpl', 'privilege level inside the VM'],
+    ['host_data', 'the SHA-256 of'],
+    ['Operator key', 'the key whose digest each launch'],
+  ] as const) {
+    const { exitCode, out } = await run('help', ...word.split(' '))
+    expect([word, exitCode, out.includes(meaning)]).toEqual([word, 0, true])
+  }
+  expect((await run('help', 'attestedFetch')).out).toMatch(/^These topics mention attestedFetch: .*package/)
+  expect((await run('help', 'security')).out).toContain('## How to report'.slice(3))
+  expect((await run('help', 'operator', 'secret')).exitCode).toBe(2)
+})
+
 test('goal: headings, lists, code and tables are read as what they are', () => {
   const blocks = readMarkdown(
     '# a: b\n\none\ntwo\n\n- x\n  y\n- z\n\n```sh\nc 1\n\nc 2\n```\n\n| k | v |\n| - | - |\n| `a` | 1 |\n',
