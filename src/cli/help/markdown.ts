@@ -6,7 +6,8 @@ import type { Paint } from '../render.ts'
 export type Block =
   | { readonly kind: 'heading'; readonly level: number; readonly text: string }
   | { readonly kind: 'paragraph'; readonly text: string }
-  | { readonly kind: 'list'; readonly isNumbered: boolean; readonly items: readonly string[] }
+  /** `firstNumber`: of the first item; null for a list with bullets. */
+  | { readonly kind: 'list'; readonly firstNumber: number | null; readonly items: readonly string[] }
   | { readonly kind: 'code'; readonly lines: readonly string[] }
   | { readonly kind: 'table'; readonly head: readonly string[]; readonly rows: readonly (readonly string[])[] }
 
@@ -62,7 +63,12 @@ function blockOf(kind: BlockKind, lines: readonly string[]): Block {
         .join('\n')
         .split(/^(?:- |\d{1,2}\. )/m)
         .slice(1)
-      return { kind, isNumbered: /^\d/.test(first), items: items.map(item => joined(item.split('\n'))) }
+      const [number] = /^\d+/.exec(first) ?? []
+      return {
+        kind,
+        firstNumber: number === undefined ? null : Number(number),
+        items: items.map(item => joined(item.split('\n'))),
+      }
     }
     case 'table': {
       const [head = [], , ...rows] = lines.map(cellsOf)
@@ -102,7 +108,7 @@ function terminalBlock(block: Block, { columns, paint }: TerminalStyle): string 
     case 'list':
       return block.items
         .map((item, at) => {
-          const first = block.isNumbered ? `${at + 1}. ` : '- '
+          const first = block.firstNumber === null ? '- ' : `${block.firstNumber + at}. `
           return wrapped(item, { columns, first, next: ' '.repeat(first.length) })
         })
         .join('\n')
@@ -171,7 +177,10 @@ function manBlock(block: Block): string {
       return `.PP\n${roffLine(block.text)}`
     case 'list':
       return block.items
-        .map((item, at) => `.IP ${block.isNumbered ? `${at + 1}. 4` : '\\(bu 2'}\n${roffLine(item)}`)
+        .map(
+          (item, at) =>
+            `.IP ${block.firstNumber === null ? '\\(bu 2' : `${block.firstNumber + at}. 4`}\n${roffLine(item)}`,
+        )
         .join('\n')
     case 'code':
       return `.PP\n.nf\n.RS 4\n${block.lines.map(roffLine).join('\n')}\n.RE\n.fi`

@@ -88,7 +88,7 @@ test('goal: a word of the list in `pass` is found in any case, also one of two w
     const { exitCode, out } = await run('help', ...word.split(' '))
     expect([word, exitCode, out.includes(meaning)]).toEqual([word, 0, true])
   }
-  expect((await run('help', 'attestedFetch')).out).toMatch(/^These topics mention attestedFetch: .*package/)
+  expect((await run('help', 'attestedFetch')).out).toContain("import { attestedFetch } from '@strongroom/verifier'")
   expect((await run('help', 'security')).out).toContain('## How to report'.slice(3))
   expect((await run('help', 'operator', 'secret')).exitCode).toBe(2)
 })
@@ -100,7 +100,7 @@ test('goal: headings, lists, code and tables are read as what they are', () => {
   expect(blocks).toEqual([
     { kind: 'heading', level: 1, text: 'a: b' },
     { kind: 'paragraph', text: 'one two' },
-    { kind: 'list', isNumbered: false, items: ['x y', 'z'] },
+    { kind: 'list', firstNumber: null, items: ['x y', 'z'] },
     { kind: 'code', lines: ['c 1', '', 'c 2'] },
     { kind: 'table', head: ['k', 'v'], rows: [['`a`', '1']] },
   ])
@@ -111,10 +111,16 @@ test('goal: headings, lists, code and tables are read as what they are', () => {
 
 test('goal: steps keep their numbers, in a terminal and in a man page', () => {
   const blocks = readMarkdown('1. one\n   more\n2. two\n')
-  expect(blocks).toEqual([{ kind: 'list', isNumbered: true, items: ['one more', 'two'] }])
+  expect(blocks).toEqual([{ kind: 'list', firstNumber: 1, items: ['one more', 'two'] }])
   expect(terminalText(blocks, { ...style, columns: 8 })).toBe('1. one\n   more\n2. two\n')
   const page = manText(blocks, { title: 'x', section: 7, summary: 'y', version: '1' })
   expect(page).toEndWith('.IP 1. 4\none more\n.IP 2. 4\ntwo\n')
+  // A command may stand between two steps.
+  const parted = readMarkdown('1. one\n\n```sh\nx\n```\n\n2. two\n3. three\n')
+  expect(terminalText(parted, style)).toBe('1. one\n\n    x\n\n2. two\n3. three\n')
+  expect(manText(parted, { title: 'x', section: 7, summary: 'y', version: '1' })).toEndWith(
+    '.IP 2. 4\ntwo\n.IP 3. 4\nthree\n',
+  )
 })
 
 test('goal: cells of wide tables name their columns, and empty ones are left out', () => {
