@@ -5,8 +5,6 @@ import { encodeTcb } from '../../../src/attest/amd/tcb.ts'
 import type { Outcome } from '../../../src/cli/doctor/check.ts'
 import type { VmGatewayFacts } from '../../../src/cli/doctor/gateway.plan.ts'
 import { type DeviceFacts, type HostFacts, judge } from '../../../src/cli/doctor/host.plan.ts'
-import { findInHelp } from '../../../src/cli/help/find.ts'
-import { paintFor } from '../../../src/cli/render.ts'
 import { defaultConfig } from '../../../src/config/load.ts'
 import type { Config } from '../../../src/config/schema.ts'
 import type { AdminGateways } from '../../../src/contract/admin/gateways.ts'
@@ -449,14 +447,4 @@ test('goal: a failed order by ACME comes with the words of the server, and with 
     const found = judge(acme({ failure: { ...noProof, type, detail } })).find(({ name }) => name === 'acme i.example')
     expect([found?.detail, found?.remedy]).toEqual([expect.stringContaining(detail), expect.stringContaining(remedy)])
   }
-})
-
-test('goal: `strongroom help CHECK` explains every check of every host in the table', () => {
-  const names = new Set(TABLE.flatMap(([, facts]) => judge(facts).map(check => check.name)))
-  expect(names.size).toBeGreaterThan(45)
-  // The rest of such a name is of this host, and the row has a placeholder for it.
-  const topical = (name: string) =>
-    name.replace(/^(acme|gpu) (?!launch).+/, (_, kind) => (kind === 'acme' ? 'acme NAME' : 'gpu ADDRESS'))
-  const helped = (name: string) => findInHelp(topical(name), { columns: 80, paint: paintFor(false) }) ?? ''
-  expect([...names].filter(name => !helped(name).includes('daily\n\ncheck | what it compares\n'))).toEqual([])
 })
