@@ -51,10 +51,13 @@ export function outsideFiles(
   return { entries, unlisted: entries.filter(entry => !isAllowed(entry)).map(({ path }) => path) }
 }
 
-/** Returns the keys, certificates and headers that a configuration names: text files of the operator's. */
+/**
+ * Returns the keys, certificates, policies and headers that a configuration names: text files of the operator's. Images,
+ * models, firmware and programs are not among them: packages bring them, and they are large.
+ */
 export function namedFiles(config: Config): string[] {
   const { tls, builds, inference, fleet } = config
-  const { traces, upstreams } = inference
+  const { traces, upstreams, worker } = inference
   return [
     tls.certificate_file,
     tls.key_file,
@@ -63,7 +66,14 @@ export function namedFiles(config: Config): string[] {
     builds.fetch_ca_file,
     traces.headers_file,
     traces.ca_file,
-    ...upstreams.flatMap(upstream => [upstream.key_file, upstream.ca_file]),
+    ...upstreams.flatMap(upstream => [
+      upstream.key_file,
+      upstream.ca_file,
+      upstream.attestation_policy,
+      upstream.attestation_collateral,
+      upstream.attestation_simulated_root,
+    ]),
+    worker.gpu_policy,
     fleet.password_file,
     fleet.ca_file,
   ].filter(path => path !== '')
