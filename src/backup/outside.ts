@@ -52,8 +52,8 @@ export function outsideFiles(
 }
 
 /**
- * Returns the keys, certificates, policies and headers that a configuration names: text files of the operator's. Images,
- * models, firmware and programs are not among them: packages bring them, and they are large.
+ * Returns the keys, certificates, policies and headers that a configuration names: small files of the operator's.
+ * Images, models, firmware and programs are not among them: packages bring them, and they are large.
  */
 export function namedFiles(config: Config): string[] {
   const { tls, builds, inference, fleet } = config

@@ -1,5 +1,4 @@
-// Goal: a backup holds every file of the operator that the configuration names. A field that is added later must be
-// placed: in the backup, or in the list of what packages bring.
+// Which files of the operator a backup holds.
 
 import { expect, test } from 'bun:test'
 import type { TSchema } from '@sinclair/typebox'
@@ -45,10 +44,12 @@ function pathFieldsOf(schema: TSchema, path: string): string[] {
   return schema.items === undefined ? inner : [...inner, ...pathFieldsOf(schema.items, path)]
 }
 
+// Goal: a field with a path that is added later must be placed: in the backup, or among what packages bring.
 test('each field with a path has a place', () => {
   expect(pathFieldsOf(Config, '').toSorted()).toEqual([...IN_BACKUP, ...NOT_IN_BACKUP].toSorted())
 })
 
+// Goal: a backup holds every small file that a configuration names.
 test('the files of every field are named', () => {
   const verdict = parseConfig(
     `
@@ -88,6 +89,7 @@ test('the files of every field are named', () => {
   expect(namedFiles(verdict.config).toSorted()).toEqual(IN_BACKUP.map(field => `/f/${field}`))
 })
 
+// Goal: a field that is not set names no file.
 test('a configuration without files names none', () => {
   const verdict = parseConfig('', 'strongroom.toml')
   expect(verdict.ok && namedFiles(verdict.config)).toEqual([])
