@@ -11,6 +11,7 @@ import { Fault, type FaultCode, messageOf } from '../../base/fault.ts'
 import { TokenBucket } from '../../base/work/token-bucket.ts'
 import { removeFile } from '../../linux/files.ts'
 import { bindUnix, errnoName, listen, unixStreamSocket } from '../../linux/libc.ts'
+import { checkSocketPath } from './socket-path.ts'
 
 export type UnixSocketOptions = {
   /** Until connected; a socket that is not there yet or refuses is tried again until then. */
@@ -143,22 +144,4 @@ function createIntake(options: UnixSocketOptions, clock: Clock) {
       stopped = true
     },
   }
-}
-
-/** sun_path holds 108 bytes with the final NUL (unix(7)). */
-export const socketPathBytesMax = 107
-
-/** The path unchanged. Fault host.unsupported when it is too long for a UNIX socket. */
-export function checkSocketPath(path: string): string {
-  const sizeBytes = Buffer.byteLength(path)
-  if (sizeBytes > socketPathBytesMax) {
-    throw new Fault(
-      'host.unsupported',
-      `socket path has ${sizeBytes} bytes, the limit is ${socketPathBytesMax}; use a shorter state directory: ${path}`,
-    )
-  }
-  if (!path.startsWith('/') || path.includes('\0')) {
-    throw new Fault('host.unsupported', `socket path is not absolute or holds NUL: ${JSON.stringify(path)}`)
-  }
-  return path
 }
