@@ -84,7 +84,7 @@ export const REFUSALS = {
     statusMin: 500,
     as: 'busy',
     fixedBy: 'operator',
-    message: 'The model is still loading. Retry later.',
+    message: 'The model is still loading.',
   },
 } as const satisfies Record<string, RefusalRow>
 

@@ -20,6 +20,8 @@ export type TestUpstream = {
   behave: Behaviour
   /** Status of GET /models. */
   modelsStatus: number
+  /** Text of GET /metrics; null for 404. */
+  metrics: string | null
   readonly stop: () => Promise<void>
 }
 
@@ -34,6 +36,10 @@ export async function startUpstream(behave: Behaviour = wellBehaved): Promise<Te
     request.on('end', () => {
       if (request.url?.endsWith('/models')) {
         response.writeHead(upstream.modelsStatus, { 'content-type': 'application/json' }).end('{"data":[]}')
+        return
+      }
+      if (request.url === '/metrics') {
+        response.writeHead(upstream.metrics === null ? 404 : 200).end(upstream.metrics)
         return
       }
       const item = {
@@ -68,6 +74,7 @@ export async function startUpstream(behave: Behaviour = wellBehaved): Promise<Te
     lastGoneMs: () => lastGoneMs,
     behave,
     modelsStatus: 200,
+    metrics: null,
     stop: () =>
       new Promise(resolve => {
         server.close(() => resolve())

@@ -198,7 +198,12 @@ function drawn(random: RandomBytes): number {
  */
 type ParsedCompletion = ReadCompletion & { readonly body: Uint8Array; readonly insideField: string | null }
 /** `isInside`: no model outside of the attestation may answer it. */
-type RoutedCompletion = ParsedCompletion & { readonly model: string; readonly isInside: boolean }
+type RoutedCompletion = ParsedCompletion & {
+  readonly model: string
+  readonly isInside: boolean
+  /** Model that answers if this one does not. */
+  readonly fallback: string | undefined
+}
 
 function readHere(
   { limits }: Pick<CompletionDeps, 'limits'>,
@@ -258,7 +263,7 @@ function answer(
   if (read.insideField !== null && !isInside) throw mustStayInside(read.insideField)
   const [model, fallback] = models
   return fallback === undefined && read.values === null
-    ? complete(deps, admitted, { ...read, model, isInside })
+    ? complete(deps, admitted, { ...read, model, isInside, fallback })
     : completeByEither(deps, admitted, { ...read, model, isInside, fallback })
 }
 
@@ -274,7 +279,7 @@ function complete(
 async function completeByEither(
   deps: CompletionDeps,
   admitted: AdmittedRequest<AskedCompletion>,
-  read: RoutedCompletion & { readonly fallback: string | undefined },
+  read: RoutedCompletion,
 ): Promise<Response> {
   const { model, fallback } = read
   try {
@@ -287,7 +292,7 @@ async function completeByEither(
       // The client has its model's name, and ids, already.
       if (admitted.early.isSent) throw error
       deps.log.warn('another model answers', { request: admitted.id, model, fallback })
-      return await complete(deps, admitted, { ...read, model: fallback })
+      return await complete(deps, admitted, { ...read, model: fallback, fallback: undefined })
     }
   } finally {
     // A stream may last for minutes, and no upstream is asked any more.
@@ -347,6 +352,7 @@ function prepareJob(
     isEncrypted,
     signal,
     early,
+    mayFallBack: read.fallback !== undefined,
   }
   if (format.kind !== 'json_schema') return job
   const prepared = deps.schemas.prepare(format.schema, { key: caller.keyPrefix, scope: cacheOwner, signal })

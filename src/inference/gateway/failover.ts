@@ -2,7 +2,9 @@
 
 import type { Clock } from '../../base/clock.ts'
 import { Fault } from '../../base/fault.ts'
+import { resultOr } from '../../base/result-or.ts'
 import type { TurnEnd } from '../../base/work/turn-end.ts'
+import type { Engine } from '../../config/upstream/kinds.ts'
 import type { BodyLimits } from '../../http/body.ts'
 import { BusyFault, UpstreamFault } from '../failure.ts'
 import { invalidField } from '../json-text.ts'
@@ -16,14 +18,20 @@ import { refusalIn } from '../refusal.ts'
 import type { Tokens } from '../types.ts'
 import { type Attempt, openAttempt, type UpstreamClient } from '../upstream/client.ts'
 import type { Owner } from '../upstream/fair-share.ts'
+import { type QueuePlace, queueHeader, stepped } from '../upstream/queue.ts'
 import type { Lease } from '../upstream/router.ts'
 import type { UpstreamTarget } from '../upstream/target.ts'
 import { readUpstreamBody } from './body.ts'
 import { healthAfter, type Job, type RespondDeps, respondStream, respondWhole } from './respond.ts'
 import { publicErrorOf, type ResponseHeaders } from './responses.ts'
+import { pingEveryMs } from './streams/early-head.ts'
 
 export type FailoverDeps = RespondDeps & {
-  readonly router: { readonly acquire: Acquire }
+  readonly router: {
+    readonly acquire: Acquire
+    /** As the router's, of the request of that id. */
+    readonly place: (id: string) => QueuePlace | null | Promise<QueuePlace | null>
+  }
   readonly upstreams: readonly UpstreamTarget[]
   readonly cacheSalt: CacheSalt
   /** Refuses fields that an upstream does not get, instead of leaving them out. */
@@ -32,6 +40,7 @@ export type FailoverDeps = RespondDeps & {
   /** Where whole responses wait for the others of their turn. */
   readonly responsesOfTurn: TurnEnd
   readonly clock: Pick<Clock, 'monotonicMs'>
+  readonly limits: { readonly queueTimeoutMs: number }
 }
 
 /**
@@ -67,7 +76,20 @@ export function completeJob(deps: FailoverDeps, job: Job): Promise<Response> {
     except: unfitTargets(deps, job),
     bounds: ({ contextTokens }) => usageBounds(plan.request, { bodyBytes: account.bodyBytes, contextTokens }),
     ask: asked => tryUpstream(deps, job, asked),
+    onQueued: except => waitInQueue(deps, job, except),
   })
+}
+
+/**
+ * The head of a stream leaves while the request waits for an upstream, after the longest silence that clients take:
+ * not before, because errors keep their status until then, and not where another model may still answer.
+ */
+function waitInQueue(deps: FailoverDeps, job: Job, except: ReadonlySet<UpstreamTarget>): void {
+  const { id, plan, early, mayFallBack } = job
+  const first = deps.upstreams.find(target => target.models.includes(plan.request.model) && !except.has(target))
+  if (!plan.request.stream || mayFallBack || first === undefined || deps.limits.queueTimeoutMs <= pingEveryMs) return
+  const headers = () => resultOr(() => preparedFor(deps, job, first.engine).headers, job.headers)
+  early.wait({ plan, headers, place: () => deps.router.place(id) }, pingEveryMs)
 }
 
 /** One request that is tried on upstreams in turn, of any API. */
@@ -78,6 +100,8 @@ export type UpstreamJob = Pick<Job, 'id' | 'account' | 'signal'> & {
   /** The request's maximum usage on such an upstream. */
   readonly bounds: (target: Pick<UpstreamTarget, 'contextTokens'>) => UsageBounds
   readonly ask: (asked: Asked) => Promise<Response>
+  /** Called when the request begins to wait for an upstream other than these. */
+  readonly onQueued?: (except: ReadonlySet<UpstreamTarget>) => void
 }
 
 /** Rejects with the last upstream's failure, the router's, or the signal's reason. No attempt after the first byte. */
@@ -89,6 +113,7 @@ export async function overUpstreams(deps: FailoverDeps, job: UpstreamJob): Promi
     let lease: Lease<UpstreamTarget>
     try {
       const taken = acquireLease(deps, job, except)
+      if (taken instanceof Promise) job.onQueued?.(except)
       lease = taken instanceof Promise ? await taken : taken
     } catch (error) {
       job.signal.throwIfAborted()
@@ -160,12 +185,10 @@ export type Asked = {
 }
 
 async function tryUpstream(deps: FailoverDeps, job: Job, { lease, attempt, traceparent }: Asked): Promise<Response> {
-  const { plan, source, values, cacheSalt } = job
+  const { plan, values } = job
   const { request } = plan
-  const { text, ignored, changes } = upstreamBody({ request, source }, { engine: lease.target.engine, cacheSalt })
-  const names = { ignored: leftOut(job, ignored), changes: [...source.changes, ...changes] }
-  const more = ignoredHeaders(deps, job.account, names)
-  const merged = more === null ? job : { ...job, headers: { ...job.headers, ...more } }
+  const { text, headers } = preparedFor(deps, job, lease.target.engine)
+  const merged = headers === job.headers ? job : { ...job, headers }
   const send = (onSent: (() => void) | null) =>
     deps.upstream.send(lease.target, {
       path: request.operation === 'chat' ? '/chat/completions' : '/completions',
@@ -177,7 +200,8 @@ async function tryUpstream(deps: FailoverDeps, job: Job, { lease, attempt, trace
     })
   if (request.stream) {
     try {
-      return await respondStream(deps, merged, lease, await send(() => job.early.wait(merged)))
+      const waiting = { plan, headers: () => headers, place: () => placeIn(deps, lease) }
+      return await respondStream(deps, merged, lease, await send(() => job.early.wait(waiting)))
     } catch (error) {
       job.early.retry()
       throw error
@@ -189,6 +213,24 @@ async function tryUpstream(deps: FailoverDeps, job: Job, { lease, attempt, trace
   const body = readUpstreamBody(upstream, wholeLimits(deps), deps.deadlines)
   const responded = respondWhole(merged, lease, typeof body === 'string' ? body : await body)
   return responded instanceof Promise ? await responded : responded
+}
+
+/** The request for an engine of this kind, and the headers of its response. */
+function preparedFor(deps: FailoverDeps, job: Job, engine: Engine): { text: string; headers: ResponseHeaders } {
+  const { plan, source, cacheSalt, account } = job
+  const { text, ignored, changes } = upstreamBody({ request: plan.request, source }, { engine, cacheSalt })
+  const names = { ignored: leftOut(job, ignored), changes: [...source.changes, ...changes] }
+  const more = ignoredHeaders(deps, account, names)
+  const waitedS = account.queueMs / 1_000
+  if (more === null && waitedS < 1) return { text, headers: job.headers }
+  const waited = waitedS < 1 ? {} : { [queueHeader]: `waited=${stepped(waitedS)}` }
+  return { text, headers: { ...job.headers, ...more, ...waited } }
+}
+
+/** The place in the engine's own queue, at most; null if nothing waits there. */
+async function placeIn({ upstream }: FailoverDeps, lease: Lease<UpstreamTarget>): Promise<QueuePlace | null> {
+  const position = (await upstream.waiting(lease.target)) ?? 0
+  return position === 0 ? null : { position, waitMs: position * lease.paceMs }
 }
 
 function wholeLimits({ limits }: Pick<FailoverDeps, 'limits'>): BodyLimits {

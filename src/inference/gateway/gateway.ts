@@ -93,6 +93,7 @@ export type Gateway = {
   /** Decides for the processes that serve its clients (relay/). */
   readonly enter: (asked: AskedEntry) => Entry<Caller> | Promise<Entry<Caller>>
   readonly acquire: Router<UpstreamTarget>['acquire']
+  readonly place: Router<UpstreamTarget>['place']
   /** Result of `createCacheSalt`. */
   readonly cacheSecret: Uint8Array
   readonly view: () => RouterView
@@ -175,6 +176,7 @@ export function createGateway(given: GatewayDeps): Gateway {
     }),
     enter,
     acquire: (model, options) => router.acquire(model, options),
+    place: id => router.place(id),
     cacheSecret,
     view: () => router.view(),
     probeNow: name => router.probeNow(name),

@@ -44,6 +44,8 @@ export type Job = {
   readonly signal: AbortSignal
   /** Unused for a response that is whole. */
   readonly early: EarlyHead
+  /** Whether another model answers if none of this one's upstreams does. */
+  readonly mayFallBack: boolean
 }
 
 export type RespondDeps = { readonly deadlines: Deadlines; readonly limits: StreamLimits; readonly log: Logger }

@@ -49,7 +49,8 @@ export function publicErrorOf(error: unknown): PublicError {
     return { status: statusOf(code), code, message: 'The upstream failed.', param: null }
   }
   const status = error instanceof BudgetFault && !error.mayFitSoon ? spentStatus : statusOf(code)
-  return { status, code, message: error.message, param: error.param ?? null }
+  const soon = error instanceof BusyFault ? ` Retry in ${error.retryAfterSeconds} s.` : ''
+  return { status, code, message: error.message + soon, param: error.param ?? null }
 }
 
 /** `x-should-retry`: without it OpenAI's client retries 408, 409, 429 and 5xx by itself. */
@@ -98,8 +99,8 @@ export function refusalResponse(
   headers: ResponseHeaders,
   dialect: ErrorDialect | null = null,
 ): Response {
-  const all = { ...headers, ...refusal.headers, 'retry-after': String(refusal.retryAfterSeconds) }
-  return errorResponse(new Fault('rate_limited', refusal.message), all, dialect)
+  const { message, retryAfterSeconds } = refusal
+  return errorResponse(new BusyFault(message, retryAfterSeconds), { ...headers, ...refusal.headers }, dialect)
 }
 
 export function jsonResponse(body: unknown, status: number, headers: ResponseHeaders): Response {

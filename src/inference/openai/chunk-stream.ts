@@ -82,9 +82,10 @@ export class ChunkStream {
     return this.#includesUsage ? sseEvent(this.#converter.usageChunk(usage)) : ''
   }
 
-  /** Returns a keep-alive. Equal call sequences return equal text. */
-  ping(): string {
-    return this.#dialect?.ping() ?? COMMENT_PING
+  /** Returns a keep-alive. `place`: in a queue, as a comment. Equal call sequences return equal text. */
+  ping(place: string | null = null): string {
+    const ping = this.#dialect?.ping() ?? COMMENT_PING
+    return place === null ? ping : `: queue ${place}\n\n${ping}`
   }
 
   /** The last event of a stream that is whole. */

@@ -24,7 +24,7 @@ import { type Forwarded, forward } from './forward.ts'
 import type { Ask, AskName, Asks, FromOwner, FromRelay } from './wire.ts'
 
 export type DeskDeps = {
-  readonly gateway: Pick<Gateway, 'enter' | 'acquire' | 'fetch'>
+  readonly gateway: Pick<Gateway, 'enter' | 'acquire' | 'place' | 'fetch'>
   readonly upstreams: readonly UpstreamTarget[]
   readonly keptReceipts: Pick<KeptTexts, 'keep'>
   readonly responses: ResponseMemory
@@ -147,6 +147,9 @@ export class Desk {
         return this.#reserve(ask)
       case 'acquire':
         return this.#acquire(ask)
+      case 'place':
+        this.#of(ask.id)
+        return this.#deps.gateway.place(ask.id)
       case 'close':
         return this.#end(ask)
       case 'reserveTokens':
@@ -213,6 +216,7 @@ export class Desk {
     try {
       const excepted = new Set(except.flatMap(at => upstreams[at] ?? []))
       const leased = gateway.acquire(model, {
+        id,
         except: excepted,
         signal: waiting.signal,
         owner: open.account.owner,
@@ -224,13 +228,16 @@ export class Desk {
       }
       open.lease = lease
       open.account.upstream = lease.target.name
-      return this.#told(upstreams.indexOf(lease.target), lease.target)
+      return { ...this.#told(upstreams.indexOf(lease.target), lease.target), paceMs: lease.paceMs }
     } finally {
       if (open.waiting === waiting) open.waiting = null
     }
   }
 
-  #told(target: number, { key, attestedKey }: Pick<UpstreamTarget, 'key' | 'attestedKey'>): Asks['acquire']['value'] {
+  #told(
+    target: number,
+    { key, attestedKey }: Pick<UpstreamTarget, 'key' | 'attestedKey'>,
+  ): Omit<Asks['acquire']['value'], 'paceMs'> {
     const attested = attestedKey === undefined ? {} : { attestedKey }
     if (this.#toldKeys[target] === key) return { target, ...attested }
     this.#toldKeys[target] = key

@@ -10,6 +10,7 @@ import { atMost, type RequestAccount } from '../metering/account.ts'
 import { NO_LABELS } from '../metering/labels.ts'
 import type { RequestTrace } from '../traces/tracer.ts'
 import type { Tokens } from '../types.ts'
+import type { QueuePlace } from '../upstream/queue.ts'
 import type { Lease } from '../upstream/router.ts'
 import type { UpstreamTarget } from '../upstream/target.ts'
 import { faultOf, wireFaultOf } from './faults.ts'
@@ -74,13 +75,16 @@ export class Link {
     // Whichever loses is of no interest any more.
     asked.catch(() => {})
     left.promise.catch(() => {})
-    const { target: at, key, attestedKey } = await Promise.race([asked, left.promise]).finally(forget)
+    const { target: at, key, attestedKey, paceMs } = await Promise.race([asked, left.promise]).finally(forget)
     const target = upstreams[at]
     if (target === undefined) throw new Error('an upstream that this relay does not know')
     if (key !== undefined) target.key = key
     if (attestedKey !== undefined) target.attestedKey = attestedKey
-    return this.#lease(id, target)
+    return this.#lease(id, target, paceMs)
   }
+
+  /** As the router's. */
+  readonly place = (id: string): Promise<QueuePlace | null> => this.ask('place', { id }).catch(() => null)
 
   keepReceipt(id: string, text: string): void {
     this.#deps.say({ kind: 'keepReceipt', id, text })
@@ -141,10 +145,11 @@ export class Link {
     else waiting?.resolve(reply.value as never)
   }
 
-  #lease(id: string, target: UpstreamTarget): Lease<UpstreamTarget> {
+  #lease(id: string, target: UpstreamTarget, paceMs: number): Lease<UpstreamTarget> {
     let isOpen = true
     return {
       target,
+      paceMs,
       release: health => {
         if (isOpen) this.#deps.say({ kind: 'release', id, health })
         isOpen = false

@@ -14,6 +14,7 @@ import type { EarlierDigests, EarlierSurvey, ResponseFacts } from '../gateway/re
 import type { RequestEnd } from '../metering/account.ts'
 import type { EndUser, UsageLabels } from '../metering/labels.ts'
 import type { EncryptionCounts, Operation, Refusal, Tokens } from '../types.ts'
+import type { QueuePlace } from '../upstream/queue.ts'
 import type { TargetHealth } from '../upstream/router.ts'
 import type { UpstreamTarget } from '../upstream/target.ts'
 
@@ -104,10 +105,16 @@ export type Asks = {
     /** `key`: the upstream's, if it has changed since the relay last got it. */
     readonly value: {
       readonly target: number
+      readonly paceMs: number
       readonly key?: string | null
       /** The TLS key that its evidence names; absent where it shows none. */
       readonly attestedKey?: string | null
     }
+  }
+  /** Where a request stands that waits for an upstream. */
+  readonly place: {
+    readonly asked: OfRequest
+    readonly value: QueuePlace | null
   }
   readonly close: {
     readonly asked: OfRequest & {

@@ -6,11 +6,13 @@ import { onAbort } from '../../base/clock.ts'
 import type { Fault } from '../../base/fault.ts'
 import type { Deadlines } from '../../base/work/deadlines.ts'
 import { createSharedTurns, type Turns } from '../../base/work/turns.ts'
+import type { BodyLimits } from '../../http/body.ts'
 import { BusyFault, UpstreamFault } from '../failure.ts'
 import { refusalFault } from '../refusal.ts'
 import { type Connecting, connect } from './connect.ts'
 import type { Connection, UpstreamResponse } from './connection.ts'
 import { IdleProbe } from './idle-probe.ts'
+import { gaugeSum, WAITING_GAUGES } from './queue.ts'
 import { type Endpoint, endpointOf, type UpstreamTarget } from './target.ts'
 
 /** `firstByteMs`: 0 for no limit. */
@@ -44,6 +46,12 @@ const probeTimeoutMs = 5_000
 const refusalBytesMax = 65_536
 const refusalTimeoutMs = 2_000
 const retryAfterSecondsMax = 600
+/** Largest part of an engine's metrics that is read. */
+const metricsBytesMax = 1_048_576
+/** From the beginning of the connection to the last byte: the head of a stream waits for it. */
+const metricsTimeoutMs = 300
+/** How long the length of an engine's queue is cached: one read for all requests that wait. */
+const waitingCachedMs = 5_000
 /**
  * Idle connections that are kept for one target.
  * No share: without an idle connection a new one is opened.
@@ -80,6 +88,14 @@ type Pool = {
 
 type Accept = 'text/event-stream' | 'application/json'
 
+/** `base`: part of the target's base path to leave out. */
+type Get = {
+  readonly path: string
+  readonly accept: string
+  readonly timeoutMs: number
+  readonly base?: string | RegExp
+}
+
 /** `timeoutMs`: until the response's head; 0 for no limit. */
 type SendOptions = Pick<UpstreamRequest, 'attempt' | 'onSent'> & { readonly timeoutMs: number }
 
@@ -88,6 +104,7 @@ export class UpstreamClient {
   readonly #timeouts: UpstreamTimeouts
   readonly #pools = new Map<UpstreamTarget, Pool>()
   readonly #probe = new IdleProbe()
+  readonly #waiting = new Map<UpstreamTarget, Promise<number | null>>()
   #isClosed = false
 
   constructor({ deadlines, timeouts }: UpstreamClientDeps) {
@@ -128,9 +145,15 @@ export class UpstreamClient {
 
   /** Reads the engine's reason. No text of it reaches the client. */
   async #refusal(response: UpstreamResponse): Promise<Fault> {
-    const cancelTimeout = this.#deadlines.after(refusalTimeoutMs, response.abort)
+    const text = await this.#textOf(response, { bytesMax: refusalBytesMax, timeoutMs: refusalTimeoutMs })
+    return refusalFault(response.head.status, text)
+  }
+
+  /** The first part of a body. Never rejects: a part may be enough. */
+  async #textOf(response: UpstreamResponse, { bytesMax, timeoutMs }: BodyLimits): Promise<string> {
+    const cancelTimeout = this.#deadlines.after(timeoutMs, response.abort)
     const chunks: Uint8Array[] = []
-    let left = refusalBytesMax
+    let left = bytesMax
     try {
       for (let bytes = await response.read(); bytes !== null && left > 0; bytes = await response.read()) {
         chunks.push(bytes.subarray(0, left))
@@ -141,25 +164,60 @@ export class UpstreamClient {
     } finally {
       cancelTimeout()
     }
-    return refusalFault(response.head.status, Buffer.concat(chunks).toString('utf8'))
+    return Buffer.concat(chunks).toString('utf8')
+  }
+
+  /** Requests that wait inside the engine. Null where it does not report them. */
+  waiting(target: UpstreamTarget): Promise<number | null> {
+    const known = this.#waiting.get(target)
+    if (known !== undefined) return known
+    const count = this.#readWaiting(target, WAITING_GAUGES[target.engine]).catch(() => null)
+    this.#waiting.set(target, count)
+    this.#deadlines.after(waitingCachedMs, () => this.#waiting.delete(target))
+    return count
+  }
+
+  async #readWaiting(target: UpstreamTarget, gauge: string | undefined): Promise<number | null> {
+    if (gauge === undefined) return null
+    const limits = { bytesMax: metricsBytesMax, timeoutMs: metricsTimeoutMs }
+    const attempt = openAttempt()
+    const cancelTimeout = this.#deadlines.after(metricsTimeoutMs, attempt.abort)
+    // Metrics are beside /v1, not below it.
+    const get = { path: '/metrics', accept: '*/*', timeoutMs: metricsTimeoutMs, base: /\/v1$/ }
+    const read = async (response: UpstreamResponse) => gaugeSum(await this.#textOf(response, limits), gauge)
+    return await this.#get(target, get, attempt, read).finally(cancelTimeout)
   }
 
   /** Reports whether the target can be reached and lists its models, or is healthy if it has no list. */
   async probe(target: UpstreamTarget, signal: AbortSignal): Promise<boolean> {
-    const { endpoint, idle } = this.#poolOf(target)
     const attempt = openAttempt()
     const forget = onAbort(signal, attempt.abort)
     const path = target.engine === 'text-embeddings-inference' ? '/health' : '/models'
     try {
-      const bytes = Buffer.from(
-        `${requestLead(target, endpoint, { method: 'GET', path })}accept: application/json\r\n\r\n`,
-      )
-      const connection = await openConnection(this.#connect(endpoint, idle), attempt)
-      const response = await (this.#sendOn(connection, bytes, { attempt, timeoutMs: probeTimeoutMs }) ?? null)
-      connection.close()
-      return response?.head.status === 200
+      const get = { path, accept: 'application/json', timeoutMs: probeTimeoutMs }
+      return (await this.#get(target, get, attempt, async () => true)) ?? false
     } finally {
       forget()
+    }
+  }
+
+  /** One GET on a connection of its own. Null for a status other than 200. */
+  async #get<T>(
+    target: UpstreamTarget,
+    { path, accept, timeoutMs, base = '' }: Get,
+    attempt: Attempt,
+    read: (response: UpstreamResponse) => Promise<T>,
+  ): Promise<T | null> {
+    const { endpoint, idle } = this.#poolOf(target)
+    const basePath = endpoint.basePath.replace(base, '')
+    const lead = requestLead(target, { ...endpoint, basePath }, { method: 'GET', path })
+    const connection = await openConnection(this.#connect(endpoint, idle), attempt)
+    try {
+      const bytes = Buffer.from(`${lead}accept: ${accept}\r\n\r\n`)
+      const response = await (this.#sendOn(connection, bytes, { attempt, timeoutMs }) ?? null)
+      return response?.head.status === 200 ? await read(response) : null
+    } finally {
+      connection.close()
     }
   }
 

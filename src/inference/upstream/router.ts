@@ -9,6 +9,7 @@ import type { Logger } from '../../base/log.ts'
 import { wholeSeconds } from '../../http/window.ts'
 import { BusyFault, UpstreamFault } from '../failure.ts'
 import { FairPlaces, type Owner, RecentOwners } from './fair-share.ts'
+import { type QueuePlace, stepped, turnsOf } from './queue.ts'
 import { Waiters } from './waiters.ts'
 
 export type RouterTarget = {
@@ -41,6 +42,8 @@ export type TargetHealth = 'healthy' | 'unhealthy' | 'unknown'
 /** One request's use of a target. */
 export type Lease<T> = {
   readonly target: T
+  /** Time between two requests that the target completes, an estimate. */
+  readonly paceMs: number
   /** Ends it, once; further calls have no effect. */
   readonly release: (health: TargetHealth) => void
 }
@@ -58,6 +61,8 @@ export type RouterView = {
 }
 
 type AcquireOptions<T> = {
+  /** Names the request for `place`. */
+  readonly id?: string
   readonly except: ReadonlySet<T>
   readonly signal: AbortSignal
   readonly owner: Owner
@@ -80,6 +85,7 @@ type TargetState<T> = {
 }
 
 type Waiter<T> = {
+  readonly id: string | undefined
   readonly owner: Owner
   readonly except: ReadonlySet<T>
   readonly resolve: (lease: Lease<T>) => void
@@ -115,7 +121,8 @@ export class Router<T extends RouterTarget> {
    * none_healthy, unattested; BusyFault if the queue is full or the wait too long; the signal's reason if it is
    * aborted.
    */
-  acquire(model: string, { except, signal, owner }: AcquireOptions<T>): Lease<T> | Promise<Lease<T>> {
+  acquire(model: string, options: AcquireOptions<T>): Lease<T> | Promise<Lease<T>> {
+    const { except, signal, owner } = options
     signal.throwIfAborted()
     this.#recent.note(owner, this.#deps.clock.monotonicMs())
     let isAnyEligible = false
@@ -132,7 +139,15 @@ export class Router<T extends RouterTarget> {
     }
     if (!isAnyEligible) throw new UpstreamFault(isAnyBarred ? 'unattested' : 'none_healthy')
     // No waiter is passed over: a free target goes to its first waiter.
-    return best === null ? this.#enqueue(model, { except, signal, owner }) : this.#lease(best, owner)
+    return best === null ? this.#enqueue(model, options) : this.#lease(best, owner)
+  }
+
+  /** Null if the request does not wait. */
+  place(id: string): QueuePlace | null {
+    for (const [model, queue] of this.#queues) {
+      for (const waiter of queue) if (waiter.id === id) return this.#placeOf(model, waiter)
+    }
+    return null
   }
 
   view(): RouterView {
@@ -179,6 +194,7 @@ export class Router<T extends RouterTarget> {
     let isOpen = true
     return {
       target: state.target,
+      paceMs: state.leaseMs / state.places.held,
       release: health => {
         if (!isOpen) return
         isOpen = false
@@ -192,7 +208,7 @@ export class Router<T extends RouterTarget> {
     }
   }
 
-  #enqueue(model: string, { except, signal, owner }: AcquireOptions<T>): Promise<Lease<T>> {
+  #enqueue(model: string, { id, except, signal, owner }: AcquireOptions<T>): Promise<Lease<T>> {
     const { clock, queueTimeoutMs } = this.#deps
     const queue = this.#queues.get(model) ?? new Waiters<Waiter<T>>()
     this.#queues.set(model, queue)
@@ -205,6 +221,7 @@ export class Router<T extends RouterTarget> {
       forget()
     }
     const waiter: Waiter<T> = {
+      id,
       owner,
       except,
       resolve: lease => {
@@ -220,8 +237,10 @@ export class Router<T extends RouterTarget> {
     queue.add(waiter)
     const onTimeout = () => {
       // Before the estimate, which covers the remaining waiters.
+      const { position } = this.#placeOf(model, waiter)
       leave()
-      reject(this.#busyFault(model, except, `No upstream was free within ${queueTimeoutMs} ms.`))
+      const words = `No engine was free within ${queueTimeoutMs} ms. The request was at position ${stepped(position)}.`
+      reject(this.#busyFault(model, except, words))
     }
     clock.sleep(queueTimeoutMs, left.signal).then(onTimeout, () => {})
     return promise
@@ -234,10 +253,22 @@ export class Router<T extends RouterTarget> {
     { except, owner }: Pick<AcquireOptions<T>, 'except' | 'owner'>,
   ): void {
     if (queue.size < this.#deps.queueMax) return
-    const tooMany = 'Too many requests wait for this model.'
     const newest = queue.givesWay(owner)
-    if (newest === null) throw this.#busyFault(model, except, tooMany)
-    newest.reject(this.#busyFault(model, newest.except, tooMany))
+    const { position } = this.#placeOf(model, newest ?? { except, owner })
+    const tooMany = `Too many requests wait for this model. This one was at position ${stepped(position)}.`
+    const fault = this.#busyFault(model, newest?.except ?? except, tooMany)
+    if (newest === null) throw fault
+    newest.reject(fault)
+  }
+
+  #placeOf(model: string, waiter: Waiter<T> | Pick<Waiter<T>, 'owner' | 'except'>): QueuePlace {
+    const { freedPerMs, queues } = this.#outlook(model, waiter.except)
+    const own = this.#queues.get(model)
+    const position = turnsOf(
+      waiter,
+      [own ?? [], ...queues.filter(queue => queue !== own)].flatMap(queue => [...queue]),
+    )
+    return { position, waitMs: position / freedPerMs }
   }
 
   #serveQueues(state: TargetState<T>): void {
@@ -264,6 +295,13 @@ export class Router<T extends RouterTarget> {
    * the time without an end apart; all waiters for these targets go first, and none gives up or is ejected.
    */
   #busyFault(model: string, except: ReadonlySet<T>, message: string): BusyFault {
+    const { freedPerMs, queues } = this.#outlook(model, except)
+    const ahead = queues.reduce((sum, queue) => sum + queue.size, 0)
+    return new BusyFault(message, Math.min(retryAfterSecondsMax, wholeSeconds((ahead + 1) / freedPerMs)))
+  }
+
+  /** How often a place is freed, and the queues that share these places. */
+  #outlook(model: string, except: ReadonlySet<T>): { freedPerMs: number; queues: Waiters<Waiter<T>>[] } {
     const nowMs = this.#deps.clock.monotonicMs()
     const servedModels = new Set<string>()
     let freedPerMs = 0
@@ -273,8 +311,7 @@ export class Router<T extends RouterTarget> {
       // All are at their limit, so no lease has ended on one since its newest began.
       freedPerMs += 1 / Math.max(state.leaseMs / state.places.held, nowMs - state.leasedAtMs)
     }
-    const ahead = servedModels.values().reduce((sum, served) => sum + (this.#queues.get(served)?.size ?? 0), 0)
-    return new BusyFault(message, Math.min(retryAfterSecondsMax, wholeSeconds((ahead + 1) / freedPerMs)))
+    return { freedPerMs, queues: [...servedModels].flatMap(served => this.#queues.get(served) ?? []) }
   }
 
   /** Enough failures in a row cause a probe, which decides: requests that no upstream could serve eject none. */

@@ -116,7 +116,8 @@ describe('refusals', () => {
     const limited = await chatEncrypted(other)
     const retryAfter = expect.stringMatching(/^[1-9][0-9]?$/)
     expect([limited.response.status, limited.response.headers.get('retry-after')]).toEqual([429, retryAfter])
-    expect((await errorOf(limited)).message).toBe('Limit of 1 requests per minute reached.')
+    const wait = `Retry in ${limited.response.headers.get('retry-after')} s.`
+    expect((await errorOf(limited)).message).toBe(`Limit of 1 requests per minute reached. ${wait}`)
   })
 
   test('goal: other keys are a 422 in the clear that says to take the keys again, and nothing is asked of an upstream', async () => {

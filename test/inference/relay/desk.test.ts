@@ -52,6 +52,16 @@ test('goal: a relay that dies while a request waits for its share leaves no slot
   expect(desk.size).toBe(0)
 })
 
+test('goal: a relay learns the place of a request of its own alone', async () => {
+  const { desk, replies } = await twoKeys()
+  desk.hear({ kind: 'place', ask: 5, id: 'r1' })
+  desk.hear({ kind: 'place', ask: 6, id: "another relay's" })
+  expect(await replies()).toMatchObject([
+    { kind: 'reply', to: 5, value: { position: 3, waitMs: 7 } },
+    { kind: 'refusal', to: 6 },
+  ])
+})
+
 const facts: ResponseFacts = { previous: null, hasInput: true, isInside: true, chars: 8, bytes: 8, values: 2 }
 
 /** Two requests of two keys of one organization under way. */
@@ -67,6 +77,7 @@ async function twoKeys(reserveTokens: (tokens: number) => void = () => {}) {
         headers: {},
         open: () => account,
       }),
+      place: () => ({ position: 3, waitMs: 7 }),
     },
     responses: createResponseMemory(createManualClock()),
     upstreams: [],

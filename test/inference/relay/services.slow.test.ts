@@ -235,7 +235,7 @@ test('goal: a relay that does not answer any more is killed', async () => {
   await using gateway = await startRelayedGateway([target(upstream.url)], { processes: 1 })
   const listening = Promise.withResolvers<void>()
   const member = await Member.start({
-    gateway: { fetch: gateway.service.fetch, enter: never, acquire: never },
+    gateway: { fetch: gateway.service.fetch, enter: never, acquire: never, place: never },
     upstreams: [],
     keptReceipts: { keep: () => {} },
     responses: { isOn: false, survey: () => null, find: () => null, keep: () => {} },

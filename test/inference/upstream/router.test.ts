@@ -143,7 +143,10 @@ describe('the wait that a refusal names', () => {
   const refusedFor = async ({ acquire }: Bench, except: Target[] = []) => {
     const refusal = await failure(acquire(except))
     expect(refusal).toBeInstanceOf(BusyFault)
-    expect(refusal).toMatchObject({ code: 'rate_limited', message: 'Too many requests wait for this model.' })
+    expect(refusal).toMatchObject({
+      code: 'rate_limited',
+      message: expect.stringMatching(/^Too many requests wait for this model\. This one was at position [1-5]0?\.$/),
+    })
     return refusal instanceof BusyFault ? refusal.retryAfterSeconds : null
   }
 
@@ -220,7 +223,37 @@ describe('the wait that a refusal names', () => {
     await bench.clock.elapse(1_000)
     const refusal = await late
     expect(refusal).toBeInstanceOf(BusyFault)
-    expect(refusal).toMatchObject({ message: 'No upstream was free within 8000 ms.', retryAfterSeconds: 8 })
+    const message = 'No engine was free within 8000 ms. The request was at position 1.'
+    expect(refusal).toMatchObject({ message, retryAfterSeconds: 8 })
+  })
+})
+
+describe('the place of a waiter', () => {
+  // Goal: places go round among organizations and keys, so that a long queue of another key is not counted whole; an
+  // earlier request of the same key goes first; the wait follows from how often a place is freed.
+  test('own and other requests', async () => {
+    const { clock, router, acquire } = setUp([target('a', { concurrencyMax: 1 })], { queueMax: 99 })
+    const first = await acquire()
+    clock.advance(4_000)
+    first.release('healthy')
+    await acquire()
+    const waiting = (id: string, organizationId: string, keyPrefix: string) => {
+      const options = { id, except: new Set<Target>(), signal: new AbortController().signal }
+      const lease = router.acquire(MODEL, { ...options, owner: { organizationId, keyPrefix } })
+      if (lease instanceof Promise) void failure(lease)
+    }
+    for (let at = 0; at < 20; at += 1) waiting(`hog-${at}`, 'hog', 'k1')
+    waiting('second-key', 'hog', 'k2')
+    waiting('first', 'acme', 'k1')
+    waiting('second', 'acme', 'k1')
+    expect(router.place('first')).toEqual({ position: 2, waitMs: 2 * 1_600 })
+    expect(router.place('second')).toMatchObject({ position: 4 })
+    expect(router.place('second-key')).toMatchObject({ position: 4 })
+    expect(router.place('hog-0')).toMatchObject({ position: 4 })
+    expect(router.place('hog-19')).toMatchObject({ position: 20 + 1 + 2 })
+    expect(router.place('nobody')).toBeNull()
+    router.close()
+    expect(router.place('first')).toBeNull()
   })
 })
 

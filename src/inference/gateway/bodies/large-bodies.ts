@@ -88,7 +88,7 @@ export function createLargeBodies({
       asked.end(reason)
       if (thread === asked) thread = null
       log.error('the thread that parses large bodies has ended; the next large body starts another one', { reason })
-      throw new BusyFault('This large body could not be read; try again.', 1)
+      throw new BusyFault('This large body could not be read.', 1)
     })
   const messageOf = ({ body, hasLabels }: LargeBody, operation: ToThread['operation']): ToThread => ({
     ...{ operation, hasLabels, keepsItems: false, earlier: null },

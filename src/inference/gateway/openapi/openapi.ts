@@ -27,6 +27,7 @@ import {
   toOpenApi,
 } from '../../../http/openapi.ts'
 import { joined } from '../../../http/operations.ts'
+import { queueHeader } from '../../upstream/queue.ts'
 import { receiptPathHeader } from '../receipts.ts'
 import { costUsdHeader } from '../respond.ts'
 import { GatewayProblem } from '../responses.ts'
@@ -142,6 +143,7 @@ function completed(schema: string, stream: string | null): Document['success'] {
       'X-Request-ID': 'RequestId',
       'X-Strongroom-Receipt': 'Receipt',
       [costUsdHeader]: 'CostUsd',
+      [queueHeader]: 'Queue',
       [receiptPathHeader]: 'ReceiptPath',
       [saltHeader]: 'ReceiptSalt',
       [responseNonceHeader]: 'ResponseNonce',

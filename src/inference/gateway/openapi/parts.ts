@@ -81,6 +81,11 @@ export const HEADERS = {
       'Cost of the request in US dollars, exact. Only of requests that ask for it, without a stream and in the clear.',
     schema: { type: 'string', pattern: '^[0-9]+\\.[0-9]{9}$' },
   },
+  Queue: {
+    description:
+      'Only where the request waits or has waited: `position=3, wait=20, waited=10`. `position` and `wait` (seconds, an estimate) are those of a stream whose request still waits, in the gateway or in the engine. `waited` counts the seconds in the gateway. Numbers are rounded up. Comments of the stream (`: queue position=2, wait=10`) follow.',
+    schema: { type: 'string', pattern: '^[a-z]+=[0-9]+(, [a-z]+=[0-9]+)*$' },
+  },
   ReceiptPath: {
     description: 'Where the receipt is once the response has ended. Only of requests that ask for `keep`.',
     schema: { type: 'string', pattern: '^/v1/receipts/[0-9a-f-]{36}$' },
@@ -173,8 +178,8 @@ export const FAILURES = {
   RateLimited: {
     ...COMMON_FAILURES.rateLimited,
     description:
-      'A limit of requests, tokens or concurrency, or no upstream had room in time; `budget_exceeded` where requests that still run reserve what a budget has left.',
-    message: 'Too many requests wait for this model.',
+      'A limit of requests, tokens or concurrency, or no upstream had room in time. The message names the wait, and for a queue the position. `budget_exceeded` where requests that still run reserve what a budget has left.',
+    message: 'Too many requests wait for this model. This one was at position 5. Retry in 12 s.',
   },
   Internal: COMMON_FAILURES.internal,
   UpstreamFailed: {

@@ -6,6 +6,7 @@ import { utf8 } from '../../../base/bytes.ts'
 import type { Deadlines } from '../../../base/work/deadlines.ts'
 import { ChunkStream, type ChunkStreamLimits } from '../../openai/chunk-stream.ts'
 import type { CompletionPlan } from '../../openai/completion-plan.ts'
+import { type QueuePlace, queueHeader, queueText } from '../../upstream/queue.ts'
 import { errorBody, type ResponseHeaders, streamResponse } from '../responses.ts'
 import { type Outlet, type OutletUser, openOutlet, type ReadBy } from './outlet.ts'
 
@@ -22,7 +23,13 @@ export type EarlyHeadDeps = {
   readonly respond: (response: Response) => void
 }
 
-type WaitingStream = { readonly headers: ResponseHeaders; readonly plan: CompletionPlan }
+type WaitingStream = {
+  readonly plan: CompletionPlan
+  /** Called once, when they are sent. */
+  readonly headers: () => ResponseHeaders
+  /** Where the request stands; null if it is not known to wait. Never rejects. */
+  readonly place: () => QueuePlace | null | Promise<QueuePlace | null>
+}
 
 /** Sends one request's headers and pings early. Failover may follow; errors become events. */
 export class EarlyHead {
@@ -32,7 +39,9 @@ export class EarlyHead {
   #chunks: ChunkStream | null = null
   /** True between `wait` or `retry` and `pause`. */
   #isWaiting = false
-  #pingCount = 0
+  #place: WaitingStream['place'] | null = null
+  /** Null for a ping without it. */
+  readonly #pings: (string | null)[] = []
   /** The client has not read the last ping yet. */
   #hasUnread = false
   #isLeft = false
@@ -50,16 +59,17 @@ export class EarlyHead {
     return this.#chunks !== null
   }
 
-  /** Pings that the client gets before everything else. */
-  get pingCount(): number {
-    return this.#pingCount
+  /** Pings that the client gets before everything else, each with the place in a queue that it names. */
+  get pings(): readonly (string | null)[] {
+    return this.#pings
   }
 
-  /** Schedules the headers of `job`, or the next ping. Call when an upstream has the request. */
-  wait(job: WaitingStream): void {
+  /** Schedules the headers, or the next ping. Call when an upstream has the request, or a queue (`afterMs`). */
+  wait(stream: WaitingStream, afterMs = headAfterMs): void {
     this.#isWaiting = true
-    if (this.#chunks === null) this.#after(headAfterMs, () => this.#send(job))
-    else this.#after(pingEveryMs, () => this.#ping())
+    this.#place = stream.place
+    if (this.#chunks === null) this.#after(afterMs, place => this.#send(stream, place))
+    else this.#after(pingEveryMs, place => this.#ping(place))
   }
 
   /** Cancels unsent headers, or resumes pings. Call after a failed attempt. */
@@ -67,7 +77,8 @@ export class EarlyHead {
     this.pause()
     if (this.#chunks === null) return
     this.#isWaiting = true
-    this.#after(pingEveryMs, () => this.#ping())
+    this.#place = null
+    this.#after(pingEveryMs, place => this.#ping(place))
   }
 
   /** Stops headers and pings until the next `wait` or `retry`. */
@@ -94,7 +105,7 @@ export class EarlyHead {
     this.#end()
   }
 
-  #send({ headers, plan }: WaitingStream): void {
+  #send({ headers, plan }: WaitingStream, place: string | null): void {
     const { limits, readBy, respond } = this.#deps
     this.#chunks = new ChunkStream(plan, limits)
     const body = openOutlet(readBy, {
@@ -105,33 +116,43 @@ export class EarlyHead {
         this.#user?.onLeave()
       },
     })
-    respond(streamResponse(body, headers))
+    const { [queueHeader]: waited, ...others } = headers()
+    const queue = [waited, place].filter(part => typeof part === 'string').join(', ')
+    respond(streamResponse(body, queue === '' ? others : { ...others, [queueHeader]: queue }))
   }
 
   #open(outlet: Outlet): void {
     this.#outlet = outlet
     if (this.#lastText !== null) this.#end()
     else if (this.#user !== null) this.#user.onOpen(outlet)
-    else if (this.#isWaiting) this.#ping()
+    else if (this.#isWaiting) this.#ping(null)
   }
 
   /** Sends nothing before the stream is open, and while the client does not read: texts would pile up. */
-  #ping(): void {
+  #ping(place: string | null): void {
     if (this.#chunks !== null && this.#outlet !== null && !this.#hasUnread) {
-      this.#pingCount += 1
-      const taken = this.#outlet.write(utf8(this.#chunks.ping()))
+      this.#pings.push(place)
+      const taken = this.#outlet.write(utf8(this.#chunks.ping(place)))
       this.#hasUnread = taken !== null
       const read = () => {
         this.#hasUnread = false
       }
       taken?.then(read, read)
     }
-    this.#after(pingEveryMs, () => this.#ping())
+    this.#after(pingEveryMs, next => this.#ping(next))
   }
 
-  #after(ms: number, then: () => void): void {
+  #after(ms: number, then: (place: string | null) => void): void {
     this.#cancelTimer?.()
-    this.#cancelTimer = this.#deps.deadlines.after(ms, then)
+    let isDue = true
+    const cancel = this.#deps.deadlines.after(ms, async () => {
+      const place = (await this.#place?.()) ?? null
+      if (isDue) then(place === null ? null : queueText(place))
+    })
+    this.#cancelTimer = () => {
+      isDue = false
+      cancel()
+    }
   }
 
   #end(): void {

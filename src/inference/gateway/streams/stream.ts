@@ -51,7 +51,7 @@ export type StreamDeps = {
   readonly signal: AbortSignal
   readonly readBy: ReadBy
   /** Null if no headers or pings were sent early. */
-  readonly early: Pick<EarlyHead, 'pingCount' | 'pause' | 'handOver'> | null
+  readonly early: Pick<EarlyHead, 'pings' | 'pause' | 'handOver'> | null
 }
 
 /**
@@ -181,8 +181,9 @@ class StreamRelay implements BodySink {
   /** Replays early pings through converter and seal: ids and receipt must match the sent bytes. */
   #catchUp(): void {
     const { early, seal } = this.#deps
-    for (; this.#earlyPings < (early?.pingCount ?? 0); this.#earlyPings += 1) {
-      const text = this.#chunks.ping()
+    for (const place of early?.pings.slice(this.#earlyPings) ?? []) {
+      const text = this.#chunks.ping(place)
+      this.#earlyPings += 1
       seal?.update(utf8(text))
     }
   }

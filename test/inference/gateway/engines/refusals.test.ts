@@ -71,7 +71,7 @@ test('a model that is loading', async () => {
     429,
     '10',
     'true',
-    'The model is still loading. Retry later.',
+    'The model is still loading. Retry in 10 s.',
   ])
 })
 

@@ -136,10 +136,11 @@ test('tokens', async () => {
   expect(reads).toBe(1)
   const second = await gateway.post(path, small(id))
   expect(second.status).toBe(429)
-  expect(Number(second.headers.get('retry-after'))).toBeGreaterThan(0)
+  const seconds = Number(second.headers.get('retry-after'))
+  expect(seconds).toBeGreaterThan(0)
   expect(await errorOf(second)).toMatchObject({
     code: 'rate_limited',
-    message: 'Limit of 300000 tokens per minute reached, with the earlier responses that the request names.',
+    message: `Limit of 300000 tokens per minute reached, with the earlier responses that the request names. Retry in ${seconds} s.`,
   })
   expect([reads, upstream.seen.length]).toEqual([1, 2])
   isHeld = false

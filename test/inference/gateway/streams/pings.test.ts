@@ -108,7 +108,7 @@ function waitingHead(plan: CompletionPlan) {
   const responses: Response[] = []
   const respond = (response: Response) => void responses.push(response)
   const early = new EarlyHead({ deadlines: createDeadlines(clock), limits, readBy: 'reader', respond })
-  early.wait({ headers: {}, plan })
+  early.wait({ headers: () => ({}), plan, place: () => null })
   return { clock, early, body: () => responses[0]?.body ?? null }
 }
 
@@ -174,10 +174,10 @@ test('a head that nothing reads for a while', async () => {
   const { clock, early, body } = waitingHead(planWith(null))
   await clock.elapse(1_000)
   await clock.elapse(120_000)
-  expect(early.pingCount).toBe(0)
+  expect(early.pings.length).toBe(0)
   const reader = present(body(), 'the head is out').getReader()
   expect(fromUtf8((await reader.read()).value ?? new Uint8Array(0))).toStartWith('event: response.created\n')
   await clock.elapse(3_600_000)
-  expect(early.pingCount).toBeLessThanOrEqual(2)
+  expect(early.pings.length).toBeLessThanOrEqual(2)
   early.pause()
 })
