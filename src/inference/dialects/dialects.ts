@@ -1,4 +1,14 @@
-// Which operations are other APIs over chat completions. Pure.
+// The operations of other APIs over chat completions. Pure.
+//
+// Every engine gets chats, even if it has routes for Responses or Messages. In the engines' sources of 2026:
+//
+// - vLLM, SGLang, llama-server and Ollama turn Messages into chats themselves, so the model gets the same prompt. They
+//   do so with Responses as well, except for gpt-oss at vLLM and SGLang. The chats of vLLM have its reasoning, too.
+// - Messages have no `cache_salt` at vLLM and SGLang, and llama-server drops `cache_prompt`. Keys would share a prompt
+//   cache, and response times would reveal their prompts.
+// - Responses of gpt-oss take no `tool_choice` but "auto" and "none", and at vLLM no log probabilities. SGLang offers
+//   gpt-oss the tools of its own server, whether the request asks or not.
+// - vLLM does not enforce `json_object` of Responses. Ollama has no `tool_choice` there.
 
 import type { Dialect } from '../openai/dialect.ts'
 import type { CompletionOperation, CountOperation, Operation, PooledOperation } from '../types.ts'

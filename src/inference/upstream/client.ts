@@ -47,7 +47,7 @@ const refusalBytesMax = 65_536
 const refusalTimeoutMs = 2_000
 const retryAfterSecondsMax = 600
 /** Largest part of an engine's metrics that is read. */
-const metricsBytesMax = 1_048_576
+const metricsBytesMax = 524_288
 /** From the beginning of the connection to the last byte: the head of a stream waits for it. */
 const metricsTimeoutMs = 300
 /** How long the length of an engine's queue is cached: one read for all requests that wait. */

@@ -42,11 +42,16 @@ export function stepped(value: number): number {
   return scale * (STEPS.find(step => bounded <= step * scale) ?? 10)
 }
 
-/** Sum of a gauge over its labels. Null if it is absent, or if a value is not a plausible count. */
+/**
+ * Sum of a gauge over its labels. Null if it is absent, or if a value is not a plausible count. A last line without its
+ * end does not count: the text may be cut. Other lines are passed over without a copy.
+ */
 export function gaugeSum(metrics: string, name: string): number | null {
+  const text = `\n${metrics}`
   let sum: number | null = null
-  for (const line of metrics.split('\n')) {
-    if (!line.startsWith(name) || !['{', ' '].includes(line[name.length] ?? '')) continue
+  for (let at = text.indexOf(`\n${name}`); at >= 0; at = text.indexOf(`\n${name}`, at + 1)) {
+    const line = text.slice(at + 1, Math.max(text.indexOf('\n', at + 1), at + 1))
+    if (!['{', ' '].includes(line[name.length] ?? '')) continue
     const value = Number(line.slice(line.lastIndexOf(' ') + 1))
     if (!Number.isInteger(value) || value < 0 || value > valueMax) return null
     sum = (sum ?? 0) + value

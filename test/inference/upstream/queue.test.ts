@@ -1,8 +1,11 @@
 // The text of places in queues, and the queue of an engine, which is not trusted.
 
 import { expect, test } from 'bun:test'
+import { createServer } from 'node:http'
+import type { AddressInfo } from 'node:net'
 import { target } from '../../../scripts/rigs/gateway/server.ts'
 import { startUpstream } from '../../../scripts/rigs/gateway/upstream-server.ts'
+import { until } from '../../../scripts/rigs/until.ts'
 import { systemClock } from '../../../src/base/clock.ts'
 import { createDeadlines } from '../../../src/base/work/deadlines.ts'
 import { UpstreamClient } from '../../../src/inference/upstream/client.ts'
@@ -19,9 +22,11 @@ test('goal: numbers are rounded up in steps and bounded, whatever the estimate i
 
 test('goal: a gauge is summed over its labels; another name, or a value that is no count, gives nothing', () => {
   const name = 'vllm:num_requests_waiting'
-  const of = (...lines: string[]) => gaugeSum(['# TYPE x gauge', ...lines].join('\n'), name)
+  const of = (...lines: string[]) => gaugeSum(['# TYPE x gauge', ...lines, ''].join('\n'), name)
   expect(of(`${name}{engine="0",model_name="a b"} 3.0`, `${name}{engine="1"} 4`)).toBe(7)
   expect(of(`${name} 2`)).toBe(2)
+  expect(gaugeSum(`${name} 12`, name)).toBeNull()
+  expect(gaugeSum(`${name}{a=""} 3\n${name} 4`, name)).toBe(3)
   expect(of(`${name}_by_reason{reason="capacity"} 9`, 'other 1')).toBeNull()
   for (const value of ['-1', '1.5', 'NaN', '+Inf', '1e300', 'many', ''])
     expect(of(`${name}{} 1`, `${name} ${value}`)).toBe(value === '' ? 1 : null)
@@ -52,4 +57,31 @@ test('goal: an engine is asked beside /v1, once for all that wait, and may answe
   const gone = new UpstreamClient({ deadlines: createDeadlines(systemClock), timeouts })
   expect(await gone.waiting(target('http://127.0.0.1:1/v1', { engine: 'vllm' }))).toBeNull()
   gone.close()
+})
+
+// Goal: the head of a stream waits for the answer, so no engine can hold it back.
+test('metrics that never come, and metrics that never end', async () => {
+  await using stack = new AsyncDisposableStack()
+  const timeouts = { connectMs: 60_000, firstByteMs: 60_000 }
+  const client = new UpstreamClient({ deadlines: createDeadlines(systemClock), timeouts })
+  stack.defer(() => client.close())
+  const gone: string[] = []
+  const server = createServer((request, response) => {
+    const isEndless = request.url === '/endless/metrics'
+    const timer = setInterval(() => {
+      if (isEndless) response.write('vllm:num_requests_waiting{engine="0"} 1\n'.repeat(1_000))
+    }, 1)
+    response.on('close', () => {
+      clearInterval(timer)
+      gone.push(request.url ?? '')
+    })
+  })
+  stack.defer(() => void server.close())
+  await new Promise<void>(resolve => server.listen(0, '127.0.0.1', resolve))
+  const { port } = server.address() as AddressInfo
+  const at = (base: string) => client.waiting(target(`http://127.0.0.1:${port}/${base}/v1`, { engine: 'vllm' }))
+  expect(await at('silent')).toBeNull()
+  expect(await at('endless')).toBeGreaterThan(0)
+  await until('both connections are closed', 60_000, () => gone.length === 2)
+  expect(gone).toEqual(['/silent/metrics', '/endless/metrics'])
 })

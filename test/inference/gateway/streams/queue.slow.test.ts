@@ -13,6 +13,7 @@ import { fromUtf8, utf8 } from '../../../../src/base/bytes.ts'
 import { type Clock, systemClock } from '../../../../src/base/clock.ts'
 import type { GatewayLimits } from '../../../../src/inference/gateway/gateway.ts'
 import { TEST_SHAPES } from '../../../rigs/dialects/apis.ts'
+import { startRelayedGateway } from '../../../rigs/gateway/relayed-gateway.ts'
 import { upstreamIn } from '../../../rigs/receipt-upstream.ts'
 
 /** A clock on which `faster` seconds pass in one. */
@@ -53,7 +54,7 @@ function open({ faster = 50, ...more }: More = {}, given: Parameters<typeof targ
 }
 
 /** The engine's only place is taken until `release`. */
-async function occupied(gateway: ReturnType<typeof open>) {
+async function occupied(gateway: { readonly chat: () => Promise<Response> }) {
   const { promise, resolve } = Promise.withResolvers<void>()
   upstream.behave = async (response, seen, gone) => {
     await promise
@@ -117,6 +118,48 @@ describe.each(['chat', 'responses', 'messages'] as const)('%s', api => {
     await release()
     expect(await ended).toContain('you')
   })
+})
+
+// Goal: processes that serve clients ask the one that decides, on a clock of real time.
+test('a gateway of several processes', async () => {
+  const settings = { firstByteTimeoutMs: 0 }
+  await using gateway = await startRelayedGateway([target(upstream.url, { concurrencyMax: 1 })], { settings })
+  const release = await occupied(gateway)
+  const response = await gateway.chat({ stream: true })
+  expect(response.headers.get('x-strongroom-queue')).toMatch(/^position=1, wait=\d+$/)
+  const { soFar, ended } = reading(response.body as unknown as AsyncIterable<Uint8Array>)
+  await until('the first ping', 60_000, () => soFar() !== '')
+  await release()
+  expect(await ended).toEndWith('data: [DONE]\n\n')
+})
+
+// Goal: a client that leaves the queue after the head takes no place, and pays nothing.
+test('a client that leaves', async () => {
+  const gateway = open()
+  const release = await occupied(gateway)
+  const leave = new AbortController()
+  const response = await gateway.chat({ stream: true }, { signal: leave.signal })
+  expect(response.headers.get('x-strongroom-queue')).toMatch(/^position=1/)
+  expect(gateway.gateway.view().waiting).toBe(1)
+  leave.abort()
+  await until('it has left the queue', 60_000, () => gateway.gateway.view().waiting === 0)
+  await release()
+  expect((await gateway.chat()).status).toBe(200)
+  expect(upstream.seen.length).toBe(2)
+  expect((await gateway.records()).map(({ outcome }) => outcome)).toEqual(['completed', 'completed'])
+})
+
+// Goal: an error that comes after the head is an event with its code, and says where the request was.
+test('a queue whose time ends after the head', async () => {
+  const gateway = open({ queueTimeoutMs: 25_000 })
+  const release = await occupied(gateway)
+  const response = await gateway.chat({ stream: true })
+  expect(response.status).toBe(200)
+  const text = await response.text()
+  expect(text).toContain('"code":"rate_limited"')
+  expect(text).toMatch(/No engine was free within 25000 ms\. The request was at position 1\. Retry in \d+ s\./)
+  expect(text).not.toContain('[DONE]')
+  await release()
 })
 
 // Goal: the comments change nothing for stock clients.
