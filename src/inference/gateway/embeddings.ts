@@ -27,7 +27,7 @@ import { type ReadPooled, readPooled } from './bodies/read-body.ts'
 import { readUpstreamBody } from './body.ts'
 import { type AdmittedRequest, type CompletionDeps, createMeteredHandler, type MeteredHandler } from './completion.ts'
 import { cacheOwnerOf } from './earlier-items.ts'
-import { type Asked, ignoredHeaders, overUpstreams } from './failover.ts'
+import { type Asked, ignoredHeaders, overUpstreams, waitedHeaders } from './failover.ts'
 import { requireModel } from './models.ts'
 import { beginSeal } from './receipts.ts'
 import { type SealedJob, sendWhole } from './respond.ts'
@@ -109,7 +109,7 @@ async function askUpstream(
   const { target } = lease
   const { path, text, ignored } = embeddingsUpstreamBody(job, { engine: target.engine, cacheSalt: job.cacheSalt })
   const names = { ignored: unlabelled(ignored, job.account.labels.tags), changes: job.source.changes }
-  const headers = { ...job.headers, ...ignoredHeaders(deps, job.account, names) }
+  const headers = { ...job.headers, ...ignoredHeaders(deps, job.account, names), ...waitedHeaders(job.account) }
   const upstream = await deps.upstream.send(target, {
     path,
     body: job.values?.putBack(text) ?? text,

@@ -221,10 +221,13 @@ function preparedFor(deps: FailoverDeps, job: Job, engine: Engine): { text: stri
   const { text, ignored, changes } = upstreamBody({ request: plan.request, source }, { engine, cacheSalt })
   const names = { ignored: leftOut(job, ignored), changes: [...source.changes, ...changes] }
   const more = ignoredHeaders(deps, account, names)
-  const waitedS = account.queueMs / 1_000
-  if (more === null && waitedS < 1) return { text, headers: job.headers }
-  const waited = waitedS < 1 ? {} : { [queueHeader]: `waited=${stepped(waitedS)}` }
-  return { text, headers: { ...job.headers, ...more, ...waited } }
+  const waited = waitedHeaders(account)
+  return { text, headers: more === null && waited === null ? job.headers : { ...job.headers, ...more, ...waited } }
+}
+
+/** The time in the gateway's queue; null for less than a second. */
+export function waitedHeaders({ queueMs }: Pick<Job['account'], 'queueMs'>): ResponseHeaders | null {
+  return queueMs < 1_000 ? null : { [queueHeader]: `waited=${stepped(queueMs / 1_000)}` }
 }
 
 /** The place in the engine's own queue, at most; null if nothing waits there. */

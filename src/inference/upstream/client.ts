@@ -183,7 +183,7 @@ export class UpstreamClient {
     const attempt = openAttempt()
     const cancelTimeout = this.#deadlines.after(metricsTimeoutMs, attempt.abort)
     // Metrics are beside /v1, not below it.
-    const get = { path: '/metrics', accept: '*/*', timeoutMs: metricsTimeoutMs, base: /\/v1$/ }
+    const get = { path: '/metrics', accept: '*/*', timeoutMs: 0, base: /\/v1$/ }
     const read = async (response: UpstreamResponse) => gaugeSum(await this.#textOf(response, limits), gauge)
     return await this.#get(target, get, attempt, read).finally(cancelTimeout)
   }

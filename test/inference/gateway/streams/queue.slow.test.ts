@@ -5,7 +5,12 @@ import Anthropic from '@anthropic-ai/sdk'
 import OpenAI from 'openai'
 import { postEncrypted } from '../../../../scripts/rigs/gateway/encrypted-client.ts'
 import { chatBody, KEY, MODEL, startHostGateway, target } from '../../../../scripts/rigs/gateway/server.ts'
-import { startUpstream, type TestUpstream, wellBehaved } from '../../../../scripts/rigs/gateway/upstream-server.ts'
+import {
+  sendJson,
+  startUpstream,
+  type TestUpstream,
+  wellBehaved,
+} from '../../../../scripts/rigs/gateway/upstream-server.ts'
 import { until } from '../../../../scripts/rigs/until.ts'
 import { splitResponse } from '../../../../src/attest/receipt/response.ts'
 import { verifyResponse } from '../../../../src/attest/receipt/response-verify.ts'
@@ -62,8 +67,8 @@ async function occupied(gateway: { readonly chat: () => Promise<Response> }) {
   }
   const first = gateway.chat()
   await until('the place is taken', 60_000, () => upstream.active() === 1)
-  return async () => {
-    upstream.behave = wellBehaved
+  return async (then = wellBehaved) => {
+    upstream.behave = then
     resolve()
     expect((await first).status).toBe(200)
   }
@@ -234,13 +239,19 @@ test('a model with a fallback', async () => {
 
 // Goal: a client of a whole response learns how long it waited.
 test('a whole response after the queue', async () => {
-  const gateway = open()
+  const gateway = open({}, { concurrencyMax: 1, models: [MODEL, 'vectors'], embeddingModels: ['vectors'] })
   const release = await occupied(gateway)
-  const waiting = gateway.chat()
+  const waiting = [gateway.chat(), gateway.post('/v1/embeddings', { model: 'vectors', input: 'a' })]
   await Bun.sleep(400)
-  await release()
-  const response = await waiting
-  expect(response.headers.get('x-strongroom-queue')).toMatch(/^waited=[235]0$/)
+  upstream.behave = (response, seen) => {
+    if (seen.path.endsWith('/chat/completions')) return wellBehaved(response, seen, Promise.resolve())
+    sendJson(response, 200, { data: [{ index: 0, embedding: [1] }], usage: { prompt_tokens: 1, total_tokens: 1 } })
+  }
+  await release(upstream.behave)
+  for (const response of await Promise.all(waiting)) {
+    expect(response.status).toBe(200)
+    expect(response.headers.get('x-strongroom-queue')).toMatch(/^waited=[235]0$/)
+  }
   expect((await gateway.chat()).headers.get('x-strongroom-queue')).toBeNull()
 })
 
