@@ -2,10 +2,12 @@
 // user, out of reach of the owner's programs, and logs to a file of root's.
 
 import { systemClock } from '../../base/clock.ts'
-import { Fault, messageOf } from '../../base/fault.ts'
+import { Fault } from '../../base/fault.ts'
 import { createLogger, type Logger } from '../../base/log.ts'
+import { Endpoint, type GatewayAccess } from '../../verifier/fetch/endpoint/endpoint.ts'
+import { type Listening, listenOnLoopback } from '../../verifier/fetch/endpoint/listen.ts'
+import type { Advice } from '../../verifier/fetch/endpoint/refusal.plan.ts'
 import { endpointPort } from './address.ts'
-import { Endpoint, type EndpointDeps, endpointLimits } from './endpoint.ts'
 import { type ExpectationPaths, expectationStamp, readExpectation } from './expectation-files.ts'
 import { createSender } from './sender.ts'
 
@@ -17,49 +19,33 @@ export function serveGateway(paths: ExpectationPaths): void {
   log.info('gateway endpoint ready')
 }
 
-export type ServedEndpoint = AsyncDisposable & { readonly port: number }
-
-/** Idle limit of a connection before its request; a response may take as long as the gateway does. */
-const idleSeconds = 120
+type EndpointSettings = { readonly paths: ExpectationPaths; readonly port: number; readonly log: Logger }
 
 /** Fault host.unsupported when the port is taken. */
-export function serveEndpoint({
-  paths,
-  port,
-  log,
-}: {
-  readonly paths: ExpectationPaths
-  readonly port: number
-  readonly log: Logger
-}): ServedEndpoint {
-  const endpoint = new Endpoint({ access: createAccess(paths), log })
-  try {
-    const server = Bun.serve({
-      hostname: '127.0.0.1',
-      port,
-      reusePort: false,
-      development: false,
-      idleTimeout: idleSeconds,
-      maxRequestBodySize: endpointLimits.bodyBytesMax,
-      fetch: (request, bun) => endpoint.handle(request, () => bun.timeout(request, 0)),
-    })
-    return { port: server.port ?? port, [Symbol.asyncDispose]: () => server.stop(true) }
-  } catch (error) {
-    throw new Fault('host.unsupported', `listen on 127.0.0.1 port ${port}: ${messageOf(error)}`, { cause: error })
-  }
+export function serveEndpoint({ paths, port, log }: EndpointSettings): Listening {
+  const endpoint = new Endpoint({ access: createAccess(paths), advice: instanceAdvice, log })
+  return listenOnLoopback(endpoint, { hostname: '127.0.0.1', port })
+}
+
+export const instanceAdvice: Advice = {
+  verify: 'run strongroom-verify, which shows the result of every check',
+  change: 'if its operator changed it on purpose, set the new requirements: strongroom-gateway set',
+  where: 'inside this instance',
 }
 
 /** The expectation in force, read again when a document changed; the gateway then proves itself again. */
-export function createAccess(paths: ExpectationPaths): EndpointDeps['access'] {
-  let kept: { readonly stamp: string; readonly access: ReturnType<EndpointDeps['access']> } | null = null
+export function createAccess(paths: ExpectationPaths): () => GatewayAccess {
+  let kept: { readonly stamp: string; readonly access: GatewayAccess | null } | null = null
   return () => {
     const stamp = expectationStamp(paths)
-    if (kept?.stamp === stamp) return kept.access
-    kept?.access?.sender.close()
-    kept = null
-    const expectation = readExpectation(paths)
-    const access = expectation === null ? null : { expectation, sender: createSender(expectation) }
-    kept = { stamp, access }
-    return access
+    if (kept?.stamp !== stamp) {
+      kept?.access?.sender.close()
+      kept = null
+      const expectation = readExpectation(paths)
+      const access = expectation && { baseUrl: expectation.baseUrl, sender: createSender(expectation) }
+      kept = { stamp, access }
+    }
+    if (kept.access === null) throw new Fault('invalid_request', 'this instance has no inference gateway')
+    return kept.access
   }
 }

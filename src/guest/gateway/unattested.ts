@@ -10,12 +10,12 @@ import { connect } from 'node:tls'
 import { messageOf } from '../../base/fault.ts'
 import { parseIpv6 } from '../../base/ipv6.ts'
 import { connected } from '../../linux/tls-get.ts'
+import type { Sender } from '../../verifier/fetch/endpoint/endpoint.ts'
 import { ConnectionError, RequestError } from '../../verifier/fetch/errors.ts'
 import { createNodeTransport } from '../../verifier/fetch/node-transport.ts'
 import { bodyAtOnce } from '../../verifier/fetch/response-body.ts'
 import { type Channel, PeerKeyError, type WireRequest, type WireResponse } from '../../verifier/fetch/transport.ts'
 import { certificateNameProblem } from './certificate-name.plan.ts'
-import type { Sender } from './endpoint.ts'
 
 /** The server shows no certificate for the gateway's name that the authority signed. Nothing was sent. */
 class CertificateNameError extends Error {

@@ -49,14 +49,17 @@ export class VerificationError extends AttestedFetchError {
   readonly checks: readonly Check[]
   /** The failed checks. */
   readonly failed: readonly Check[]
+  /** Every check of each receipt, of which some of `checks` are groups. */
+  readonly details: readonly Check[]
 
-  constructor(host: string, checks: readonly Check[]) {
+  constructor(host: string, checks: readonly Check[], details: readonly Check[] = []) {
     const failed = checks.filter(
       check => check.outcome === 'fail' || (check.outcome === 'not-checked' && check.required),
     )
     super(verificationMessage(host, failed))
     this.checks = checks
     this.failed = failed
+    this.details = details
   }
 }
 
@@ -89,6 +92,13 @@ export class KeyMakerError extends AttestedFetchError {
  */
 export class ConnectionError extends AttestedFetchError {
   override readonly name = 'ConnectionError'
+  /** True if it is certain that no byte of the request was sent. */
+  readonly isUnsent: boolean
+
+  constructor(message: string, { isUnsent = false, ...options }: ErrorOptions & { readonly isUnsent?: boolean } = {}) {
+    super(message, options)
+    this.isUnsent = isUnsent
+  }
 }
 
 /** A response is not encrypted to this request, or does not open. Distrust it; the request went out encrypted. */

@@ -73,10 +73,11 @@ export async function takeEvidence({ settings, transport, clock, random }: Evide
   })
   const { keys, gateway, simulated, checks } = verdict
   const attestedKey = gateway?.tlsSpkiDigest ?? null
-  if (!verdict.ok) throw new VerificationError(origin.host, checks)
+  const details = verdict.receipts.flatMap(receipt => receipt.verdict.checks)
+  if (!verdict.ok) throw new VerificationError(origin.host, checks, details)
   if (keys === null || attestedKey === null) {
     const missing = fail('tls-binding', "the gateway's receipt names no TLS key")
-    throw new VerificationError(origin.host, [...checks, missing])
+    throw new VerificationError(origin.host, [...checks, missing], details)
   }
   const evidence = {
     verifiedAtMs: nowMs,

@@ -139,7 +139,8 @@ class PinnedChannel implements Channel {
       if (error instanceof PeerKeyError || error instanceof ConnectionError) throw error
       const what = `no response from ${request.url.host}: ${messageOf(error)}`
       const isDone = error instanceof UnansweredError && error.isWritten
-      throw new ConnectionError(isDone ? `${what}. ${unknownOutcome(request)}` : what, { cause: error })
+      if (!isDone) throw new ConnectionError(what, { cause: error, isUnsent: true })
+      throw new ConnectionError(`${what}. ${unknownOutcome(request)}`, { cause: error })
     }
   }
 

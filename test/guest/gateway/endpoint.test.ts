@@ -4,8 +4,8 @@ import { expect, test } from 'bun:test'
 import { mkdirSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
 import { startEndpoint } from '../../../scripts/rigs/instances/instance-endpoint.ts'
 import { until } from '../../../scripts/rigs/until.ts'
-import { endpointLimits } from '../../../src/guest/gateway/endpoint.ts'
 import { expectationBytesMax } from '../../../src/guest/gateway/expectation.codec.ts'
+import { endpointLimits } from '../../../src/verifier/fetch/endpoint/endpoint.ts'
 import { openSocket } from '../../rigs/gateway/socket.ts'
 
 const plain = { kind: 'unattested', why: 'elsewhere', ca: null } as const

@@ -12,40 +12,34 @@ import { CALLER, startHostGateway, target } from '../../../scripts/rigs/gateway/
 import { sendJson } from '../../../scripts/rigs/gateway/upstream-server.ts'
 import { skipUnless } from '../../../scripts/rigs/skip.ts'
 import { createLogger } from '../../../src/base/log.ts'
-import { Endpoint, type Sender } from '../../../src/guest/gateway/endpoint.ts'
-import type { Expectation } from '../../../src/guest/gateway/expectation.codec.ts'
 import { createSender } from '../../../src/guest/gateway/sender.ts'
+import { instanceAdvice } from '../../../src/guest/gateway/serve.ts'
+import { Endpoint, type Sender } from '../../../src/verifier/fetch/endpoint/endpoint.ts'
+import { listenOnLoopback } from '../../../src/verifier/fetch/endpoint/listen.ts'
 import { VerificationError } from '../../../src/verifier/fetch/errors.ts'
 
 type Served = AsyncDisposable & { readonly url: string }
 
 /** The endpoint of an instance. */
-function serveEndpoint(expectation: Expectation, sender: Sender): Served {
+function serveEndpoint(baseUrl: URL, sender: Sender): Served {
   const log = createLogger({ level: 'error', sink: () => {}, nowMs: Date.now, name: 'gateway' })
-  const endpoint = new Endpoint({ access: () => ({ expectation, sender }), log })
-  const server = Bun.serve({
-    hostname: '127.0.0.1',
-    port: 0,
-    idleTimeout: 0,
-    fetch: (request, bun) => endpoint.handle(request, () => bun.timeout(request, 0)),
-  })
-  return { url: `http://127.0.0.1:${server.port}`, [Symbol.asyncDispose]: () => server.stop(true) }
+  const endpoint = new Endpoint({ access: () => ({ baseUrl, sender }), advice: instanceAdvice, log })
+  const server = listenOnLoopback(endpoint, { hostname: '127.0.0.1', port: 0 })
+  return { url: `http://127.0.0.1:${server.port}`, [Symbol.asyncDispose]: () => server[Symbol.asyncDispose]() }
 }
 
 /** The gateway of an instance does not prove what the claim wants. */
 function unverified(): Served {
-  const gateway = { kind: 'attested' as const, measurements: [], operatorKey: null, outside: [], simulatedRoot: null }
   const failed = { name: 'measurement', outcome: 'fail', required: true, reason: 'no expected measurement' } as const
   const refuse = () => Promise.reject(new VerificationError('gateway.example', [failed]))
-  const baseUrl = new URL('https://gateway.example/v1')
-  return serveEndpoint({ by: 'claim', baseUrl, gateway }, { send: refuse, close: () => {} })
+  return serveEndpoint(new URL('https://gateway.example/v1'), { send: refuse, close: () => {} })
 }
 
 /** Nothing listens where the gateway of an instance is. */
 function down(): Served {
   const gateway = { kind: 'unattested', why: 'host', ca: null } as const
-  const expectation: Expectation = { by: 'claim', baseUrl: new URL('http://127.0.0.1:9/v1'), gateway }
-  return serveEndpoint(expectation, createSender(expectation))
+  const baseUrl = new URL('http://127.0.0.1:9/v1')
+  return serveEndpoint(baseUrl, createSender({ by: 'claim', baseUrl, gateway }))
 }
 
 type Case = {

@@ -1,14 +1,23 @@
-// The gateway endpoint for programs of an instance: plain HTTP on loopback in, the verified gateway out. Effects:
-// through its deps, and the network.
+// The endpoint on loopback for programs that do not verify a gateway themselves: plain HTTP in, the verified gateway
+// out. An instance runs it for its programs, `strongroom connect` for those of a client's machine. Effects: through its
+// deps.
 //
 // It keeps no key: it forwards the caller's Authorization or x-api-key to the gateway alone, after the gateway's proof.
 
-import { randomInt } from 'node:crypto'
-import { Fault, messageOf } from '../../base/fault.ts'
-import type { Logger } from '../../base/log.ts'
-import { AttestedFetchError, ConnectionError } from '../../verifier/fetch/errors.ts'
-import type { Expectation } from './expectation.codec.ts'
-import { type Refusal, refusalDocument, refusalEvent, refusalHeaders, refusalOf, retrySeconds } from './refusal.plan.ts'
+import { messageOf } from '../../../base/fault.ts'
+import type { Logger } from '../../../base/log.ts'
+import { resultOr } from '../../../base/result-or.ts'
+import { AttestedFetchError, ConnectionError } from '../errors.ts'
+import { pageProblem } from './page.plan.ts'
+import {
+  type Advice,
+  type Refusal,
+  refusalDocument,
+  refusalEvent,
+  refusalHeaders,
+  refusalOf,
+  retrySeconds,
+} from './refusal.plan.ts'
 
 /** The connection to one gateway. */
 export type Sender = {
@@ -20,10 +29,17 @@ export type Sender = {
   readonly close: () => void
 }
 
+export type GatewayAccess = {
+  /** Address with the path of its API, usually /v1. */
+  readonly baseUrl: URL
+  readonly sender: Sender
+}
+
 export type EndpointDeps = {
-  /** The gateway's required proof and the way to it. Throws if it cannot be used; null: there is no gateway. */
-  readonly access: () => { readonly expectation: Expectation; readonly sender: Sender } | null
-  readonly log: Logger
+  /** Throws a Fault if there is no gateway, or it cannot be used. */
+  readonly access: () => GatewayAccess
+  readonly advice: Advice
+  readonly log: Pick<Logger, 'warn'>
 }
 
 export const endpointLimits = {
@@ -46,6 +62,8 @@ export class Endpoint {
   readonly #deps: EndpointDeps
   #requests = 0
   #heldBytes = 0
+  /** Called when no request is under way any more; null while the endpoint serves. */
+  #drained: (() => void) | null = null
 
   constructor(deps: EndpointDeps) {
     this.#deps = deps
@@ -53,7 +71,11 @@ export class Endpoint {
 
   /** Never rejects. Calls `onRead` once the request is read; the response may then take long. */
   readonly handle = async (request: Request, onRead: () => void): Promise<Response> => {
-    const { pathname } = new URL(request.url)
+    // A Host that is no host makes the address unreadable.
+    const pathname = resultOr(() => new URL(request.url).pathname, '/')
+    const problem = pageProblem(request.headers)
+    if (problem !== null) return refused(pathname, fromPage(problem))
+    if (this.#drained !== null) return refused(pathname, ending)
     if (!/^\/v1\/|^\/health$/.test(pathname)) {
       return refused(pathname, plainRefusal(404, 'not_found', 'Here are /v1/… and /health alone'))
     }
@@ -73,20 +95,28 @@ export class Endpoint {
     this.#requests += 1
     const end = once(() => {
       this.#requests -= 1
+      if (this.#requests === 0) this.#drained?.()
     })
     try {
       const response = await this.#pass(request, onRead)
-      const { log } = this.#deps
-      return streamed(response, { pathname, host: this.#host(), end, log })
+      const { log, advice } = this.#deps
+      return streamed(response, { pathname, host: this.#host(), end, log, advice })
     } catch (error) {
       end()
       return this.#refuse(error, request, pathname)
     }
   }
 
+  /** Refuses new requests. Resolves when those under way have ended. */
+  drain(): Promise<void> {
+    return new Promise(resolve => {
+      this.#drained = resolve
+      if (this.#requests === 0) resolve()
+    })
+  }
+
   async #pass(request: Request, onRead: () => void): Promise<Response> {
     const access = this.#deps.access()
-    if (access === null) throw new Fault('invalid_request', 'this instance has no inference gateway')
     const sizeBytes = announcedBytes(request)
     if (sizeBytes > endpointLimits.bodyBytesMax) throw new TooLarge()
     if (this.#heldBytes + sizeBytes > endpointLimits.heldBytesMax) throw new Busy()
@@ -95,7 +125,7 @@ export class Endpoint {
       const body = request.body === null ? null : new Uint8Array(await request.arrayBuffer())
       if (body !== null && body.length > endpointLimits.bodyBytesMax) throw new TooLarge()
       onRead()
-      return await access.sender.send(targetOf(request, access.expectation.baseUrl), {
+      return await access.sender.send(targetOf(request, access.baseUrl), {
         method: request.method,
         headers: passedHeaders(request.headers),
         body: body === null || body.length === 0 ? null : body,
@@ -108,14 +138,14 @@ export class Endpoint {
 
   #refuse(error: unknown, request: Request, pathname: string): Response {
     if (request.signal.aborted) return new Response(null, { status: 499 })
-    const refusal = refusalFor(error, { request, host: this.#host() })
+    const refusal = refusalFor(error, { request, host: this.#host(), advice: this.#deps.advice })
     this.#deps.log.warn('request refused', { path: pathname, code: refusal.code, reason: refusal.message })
     return refused(pathname, refusal)
   }
 
   #host(): string {
     try {
-      return this.#deps.access()?.expectation.baseUrl.host ?? 'none'
+      return this.#deps.access().baseUrl.host
     } catch {
       return 'none'
     }
@@ -125,21 +155,36 @@ export class Endpoint {
 class TooLarge extends Error {}
 class Busy extends Error {}
 
-function refusalFor(error: unknown, { request, host }: { readonly request: Request; readonly host: string }): Refusal {
+type Refusing = { readonly request: Request; readonly host: string; readonly advice: Advice }
+
+function refusalFor(error: unknown, { request, host, advice }: Refusing): Refusal {
   if (error instanceof TooLarge) {
     return plainRefusal(413, 'invalid_request', `The body is over ${endpointLimits.bodyBytesMax} bytes`)
   }
   if (error instanceof Busy) return { ...plainRefusal(429, 'rate_limited', 'Too many bodies at a time'), again: true }
-  return refusalOf(error, { host, sent: request.method === 'POST' ? 'Your prompt' : 'Your request' })
+  return refusalOf(error, { host, sent: request.method === 'POST' ? 'Your prompt' : 'Your request', advice })
 }
 
 function plainRefusal(status: number, code: string, what: string): Refusal {
   return { status, code, message: `${what}. What to do: change the request`, again: false }
 }
 
+function fromPage(problem: string): Refusal {
+  const message = `Your request was not sent: ${problem}. What to do: call from a program, not from a web page`
+  return { status: 403, code: 'web_page', message, again: false }
+}
+
+const ending: Refusal = {
+  status: 503,
+  code: 'ending',
+  message: 'Your request was not sent: this endpoint is ending. What to do: start it again',
+  again: true,
+}
+
 function refused(path: string, refusal: Refusal): Response {
   const body = JSON.stringify(refusalDocument(path, refusal))
-  const headers = refusalHeaders(refusal, randomInt(retrySeconds.least, retrySeconds.most + 1))
+  const { least, most } = retrySeconds
+  const headers = refusalHeaders(refusal, least + Math.floor(Math.random() * (most - least + 1)))
   return new Response(body, { status: refusal.status, headers })
 }
 
@@ -168,7 +213,7 @@ function passedHeaders(given: Headers): Headers {
   return headers
 }
 
-type Streaming = Pick<EndpointDeps, 'log'> & {
+type Streaming = Pick<EndpointDeps, 'log' | 'advice'> & {
   readonly pathname: string
   readonly host: string
   readonly end: () => void
@@ -180,7 +225,7 @@ function ended(response: Response, end: () => void): Response {
 }
 
 /** An event stream that breaks off ends with the reason; any other body ends with a connection error. */
-function streamed(response: Response, { pathname, host, end, log }: Streaming): Response {
+function streamed(response: Response, { pathname, host, end, log, advice }: Streaming): Response {
   const { body } = response
   if (body === null) return ended(response, end)
   const isEvents = /^text\/event-stream[ \t]*(?:;|$)/i.test(response.headers.get('content-type') ?? '')
@@ -198,7 +243,7 @@ function streamed(response: Response, { pathname, host, end, log }: Streaming): 
           log.warn('response broke off', { path: pathname, reason: messageOf(error) })
           if (!isEvents) return controller.error(error)
           const why = error instanceof AttestedFetchError ? error : new ConnectionError(messageOf(error))
-          const refusal = refusalOf(why, { host, sent: 'The rest' })
+          const refusal = refusalOf(why, { host, sent: 'The rest', advice })
           controller.enqueue(new TextEncoder().encode(refusalEvent(pathname, refusal)))
           controller.close()
         }
@@ -217,6 +262,8 @@ function withPassedHeaders({ status, statusText, headers }: Response, body: Read
   const passed = passedHeaders(headers)
   // The body is no longer encoded.
   passed.delete('content-encoding')
+  // No page may read a response, whatever the gateway allows its own.
+  for (const name of [...passed.keys()].filter(name => name.startsWith('access-control-'))) passed.delete(name)
   return new Response(body, { status, statusText, headers: passed })
 }
 

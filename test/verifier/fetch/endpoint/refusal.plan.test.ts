@@ -1,10 +1,15 @@
-// Goal: a person in an instance reads why a prompt was not sent, or what became of it, and a client repeats only what
+// Goal: a person reads why a prompt was not sent, or what became of it, and a client repeats only what
 // may succeed without a change.
 
 import { expect, test } from 'bun:test'
-import { fail, notChecked, pass } from '../../../src/attest/verdict.ts'
-import { Fault } from '../../../src/base/fault.ts'
-import { refusalDocument, refusalEvent, refusalHeaders, refusalOf } from '../../../src/guest/gateway/refusal.plan.ts'
+import { fail, notChecked, pass } from '../../../../src/attest/verdict.ts'
+import { Fault } from '../../../../src/base/fault.ts'
+import {
+  refusalDocument,
+  refusalEvent,
+  refusalHeaders,
+  refusalOf,
+} from '../../../../src/verifier/fetch/endpoint/refusal.plan.ts'
 import {
   ConnectionError,
   EncryptionError,
@@ -15,9 +20,10 @@ import {
   OptionError,
   RequestError,
   VerificationError,
-} from '../../../src/verifier/fetch/errors.ts'
+} from '../../../../src/verifier/fetch/errors.ts'
 
-const of = (error: unknown) => refusalOf(error, { host: 'gw.test', sent: 'The prompt' })
+const advice = { verify: 'verify it by hand', change: 'accept the change', where: 'on this machine' }
+const of = (error: unknown) => refusalOf(error, { host: 'gw.test', sent: 'The prompt', advice })
 const certificate = Object.assign(new Error('it is for b.test'), { name: 'CertificateNameError' })
 
 test('goal: status, code and whether a client may repeat it, for each error, and whether the data was sent', () => {
@@ -30,6 +36,7 @@ test('goal: status, code and whether a client may repeat it, for each error, and
     new Fault('config.invalid', 'x'),
     new OptionError('baseUrl', 'x'),
     new ConnectionError('x'),
+    new ConnectionError('x', { isUnsent: true }),
     new IncompleteResponseError('x'),
     new EncryptionError('x', { status: 200 }),
     new KeyMakerError('x', { status: 500 }),
@@ -48,6 +55,7 @@ test('goal: status, code and whether a client may repeat it, for each error, and
     '424 gateway_unusable - unsent',
     '424 gateway_unusable - unsent',
     '502 gateway_connection again -',
+    '503 gateway_connection again unsent',
     '502 gateway_connection again -',
     '502 gateway_encryption - -',
     '500 internal - -',
@@ -63,27 +71,36 @@ test('goal: the first check that tells why is named, with what to do', () => {
     notChecked('gateway/nonce', 'not made', true),
     fail('pin-gateway', 'another'),
   ]
-  const advice =
-    'run strongroom-verify, which shows the result of every check; if its operator changed it on purpose, set the new ' +
-    'requirements: strongroom-gateway set'
   expect(of(new VerificationError('gw.test', checks)).message).toBe(
     'The prompt was not sent: the gateway at gw.test did not prove what it has to: gateway/nonce: not made. ' +
-      `What to do: ${advice}`,
+      'What to do: verify it by hand; accept the change',
   )
   const evidence = of(new VerificationError('gw.test', [fail('gateway/evidence', 'expired')]))
   expect(evidence.message).toContain('has to: gateway/evidence: expired. What to do')
+  // A successor that does not verify: the failed check is named, and not only that the key is another one.
+  const cause = new VerificationError('gw.test', [fail('measurement', 'another')])
+  expect(of(new KeyChangedError('x', { cause }))).toEqual({
+    status: 424,
+    code: 'gateway_key_changed',
+    message:
+      'The prompt was not sent: the server at gw.test has another key than the attested gateway, and no valid ' +
+      'evidence for it: measurement: another. What to do: verify it by hand; accept the change',
+    again: false,
+  })
+  expect(of(new KeyChangedError('x', { cause: new ConnectionError('y') })).message).toEndWith(
+    'no valid evidence for it. What to do: verify it by hand',
+  )
 })
 
 test('goal: advice stands once, and what others wrote is one line without control characters, and bounded', () => {
   expect(of(new EvidenceError('it is away. What to do: wait\nlong', { status: null })).message).toBe(
-    'The prompt was not sent: it is away. What to do: try again; if it fails again, run strongroom-verify, which shows ' +
-      'the result of every check',
+    'The prompt was not sent: it is away. What to do: try again; if it fails again, verify it by hand',
   )
   const { message } = of(new ConnectionError(`a\n\u001b[2J  b${'x'.repeat(1_000)}`))
   expect(message).toStartWith('The gateway at gw.test did not answer in full: a \\x1b[2J bxxx')
   expect(message).toEndWith('x. What to do: try again')
   expect(message.length).toBe('The gateway at gw.test did not answer in full: . What to do: try again'.length + 500)
-  expect(of('a text').message).toContain('failed inside this instance: no reason. What to do')
+  expect(of('a text').message).toContain('failed on this machine: no reason. What to do')
 })
 
 test('goal: the document and the event are those of the API that the client uses', () => {

@@ -2,9 +2,9 @@
 //
 // No client retries a status below 500 other than 408, 409 and 429; `x-should-retry` says so to clients that read it.
 
-import type { Check } from '../../attest/verdict.ts'
-import { Fault } from '../../base/fault.ts'
-import { harmless } from '../../base/harmless.ts'
+import type { Check } from '../../../attest/verdict.ts'
+import { Fault } from '../../../base/fault.ts'
+import { harmless } from '../../../base/harmless.ts'
 import {
   ConnectionError,
   EncryptionError,
@@ -14,7 +14,7 @@ import {
   OptionError,
   RequestError,
   VerificationError,
-} from '../../verifier/fetch/errors.ts'
+} from '../errors.ts'
 
 export type Refusal = {
   readonly status: number
@@ -38,42 +38,67 @@ const unprovenStatus = 424
  */
 export const retrySeconds = { least: 2, most: 5 } as const
 
-const verifyAdvice = 'run strongroom-verify, which shows the result of every check'
+/** Advice that depends on where the endpoint runs. */
+export type Advice = {
+  /** How a person verifies the gateway by hand. */
+  readonly verify: string
+  /** How the owner of the endpoint accepts a gateway that its operator changed. */
+  readonly change: string
+  /** Where the endpoint runs: `inside this instance`. */
+  readonly where: string
+}
 
-/** `host`: the gateway's. `sent`: name of the data that did not leave this VM. */
-export function refusalOf(error: unknown, { host, sent }: { readonly host: string; readonly sent: string }): Refusal {
-  const unsent = (why: string, advice: string) => `${sent} was not sent: ${reasonOf(why)}. What to do: ${advice}`
+type Situation = {
+  /** The gateway's. */
+  readonly host: string
+  /** Name of the data that was not sent to the gateway. */
+  readonly sent: string
+  readonly advice: Advice
+}
+
+export function refusalOf(error: unknown, situation: Situation): Refusal {
+  const { host, sent, advice } = situation
+  const unsent = (why: string, what: string) => `${sent} was not sent: ${reasonOf(why)}. What to do: ${what}`
   if (error instanceof VerificationError) {
-    const first = telling(error.failed)
-    const why = first === undefined ? error.message : `${first.name}: ${first.reason}`
-    const owner = 'if its operator changed it on purpose, set the new requirements: strongroom-gateway set'
-    const message = unsent(`the gateway at ${host} did not prove what it has to: ${why}`, `${verifyAdvice}; ${owner}`)
-    return { status: unprovenStatus, code: 'gateway_not_verified', message, again: false }
+    const why = `the gateway at ${host} did not prove what it has to: ${tellingOf(error)}`
+    return unproven('gateway_not_verified', unsent(why, `${advice.verify}; ${advice.change}`))
   }
   if (error instanceof KeyChangedError) {
     const why = `the server at ${host} has another key than the attested gateway, and no valid evidence for it`
-    return { status: unprovenStatus, code: 'gateway_key_changed', message: unsent(why, verifyAdvice), again: false }
+    const { cause } = error
+    if (!(cause instanceof VerificationError)) return unproven('gateway_key_changed', unsent(why, advice.verify))
+    const what = `${advice.verify}; ${advice.change}`
+    return unproven('gateway_key_changed', unsent(`${why}: ${tellingOf(cause)}`, what))
   }
   if (error instanceof EvidenceError) {
-    const message = unsent(withoutAdvice(error.message), `try again; if it fails again, ${verifyAdvice}`)
+    const message = unsent(withoutAdvice(error.message), `try again; if it fails again, ${advice.verify}`)
     return { status: 503, code: 'gateway_no_evidence', message, again: true }
+  }
+  if (error instanceof ConnectionError && error.isUnsent) {
+    const message = unsent(error.message, `try again; if it fails again, ${advice.verify}`)
+    return { status: 503, code: 'gateway_connection', message, again: true }
   }
   if (error instanceof RequestError) {
     return { status: 400, code: 'invalid_request', message: unsent(error.message, 'correct it'), again: false }
   }
   if (isNamed(error, 'CertificateNameError')) {
-    const message = unsent(`the server at ${host} is not the gateway: ${error.message}`, verifyAdvice)
-    return { status: unprovenStatus, code: 'gateway_certificate', message, again: false }
+    const why = `the server at ${host} is not the gateway: ${error.message}`
+    return unproven('gateway_certificate', unsent(why, advice.verify))
   }
   if (error instanceof Fault || error instanceof OptionError) {
-    return {
-      status: unprovenStatus,
-      code: 'gateway_unusable',
-      message: unsent(error.message, verifyAdvice),
-      again: false,
-    }
+    return unproven('gateway_unusable', unsent(error.message, advice.verify))
   }
-  return afterwards(error, host)
+  return afterwards(error, situation)
+}
+
+function unproven(code: string, message: string): Refusal {
+  return { status: unprovenStatus, code, message, again: false }
+}
+
+/** The failed check to name. */
+function tellingOf(error: VerificationError): string {
+  const first = telling(error.failed)
+  return first === undefined ? error.message : `${first.name}: ${first.reason}`
 }
 
 /** The check `evidence` of a receipt only repeats that another of its checks failed. */
@@ -82,17 +107,17 @@ function telling(failed: readonly Check[]): Check | undefined {
 }
 
 /** The refusal for an error after which the gateway may have the request. */
-function afterwards(error: unknown, host: string): Refusal {
+function afterwards(error: unknown, { host, advice }: Situation): Refusal {
   const said = error instanceof Error ? reasonOf(error.message) : 'no reason'
   if (error instanceof ConnectionError || error instanceof IncompleteResponseError) {
     const message = `The gateway at ${host} did not answer in full: ${said}. What to do: try again`
     return { status: 502, code: 'gateway_connection', message, again: true }
   }
   if (error instanceof EncryptionError) {
-    const message = `The response from ${host} was thrown away: ${said}. What to do: ${verifyAdvice}`
+    const message = `The response from ${host} was thrown away: ${said}. What to do: ${advice.verify}`
     return { status: 502, code: 'gateway_encryption', message, again: false }
   }
-  const message = `The request failed inside this instance: ${said}. What to do: ${verifyAdvice}`
+  const message = `The request failed ${advice.where}: ${said}. What to do: ${advice.verify}`
   return { status: 500, code: 'internal', message, again: false }
 }
 

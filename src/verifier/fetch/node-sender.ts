@@ -1,0 +1,23 @@
+// Sends the endpoint's requests to one attested gateway, with the runtime's native cryptography. Effects: the network.
+
+import { systemClock } from '../../base/clock.ts'
+import { systemRandom } from '../../base/ids.ts'
+import { nativeAesGcm } from '../../linux/native-aes-gcm.ts'
+import { nativeEncapsulation } from '../../linux/native-encapsulation.ts'
+import { type AttestedFetch, createAttestedFetch } from './attested-fetch.ts'
+import type { Sender } from './endpoint/endpoint.ts'
+import { createNodeTransport } from './node-transport.ts'
+import type { AttestedFetchOptions } from './options.ts'
+
+export type AttestedSender = Sender & Pick<AttestedFetch, 'verify' | 'evidence'>
+
+/** Opens no connection yet. Throws OptionError. */
+export function createAttestedSender(options: AttestedFetchOptions): AttestedSender {
+  const fetch = createAttestedFetch(options, {
+    createTransport: createNodeTransport,
+    clock: systemClock,
+    random: systemRandom,
+    native: { newAesGcm: nativeAesGcm, primitives: nativeEncapsulation },
+  })
+  return { send: (url, init) => fetch(url, init), close: fetch.close, verify: fetch.verify, evidence: fetch.evidence }
+}
