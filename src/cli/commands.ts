@@ -31,6 +31,7 @@ const COMMANDS: Loaders = {
   teardown: async () => (await import('./operator/teardown.ts')).addTeardown,
   verify: async words => await (await import('./verify/verify.ts')).loadVerify(words),
   show: async () => (await import('./show/show.ts')).addShow,
+  connect: async () => (await import('./connect/connect.ts')).addConnect,
   ssh: async () => (await import('./ssh.ts')).addSsh,
   build: async () => (await import('./build/build.ts')).addBuild,
   measure: async () => (await import('./measure/measure.ts')).addMeasure,
