@@ -1,5 +1,5 @@
-// The relying party's expectations of the gateway, from the options that `verify gateway` has too. Effects: reads files.
-// Fault invalid_request.
+// The relying party's expectations of the gateway, from the options that `verify gateway` has too. Effects: reads
+// files. Fault invalid_request.
 
 import { BUNDLE_LIMITS } from '../../attest/encoding/pem.ts'
 import { encodePolicy } from '../../attest/policy/policy.ts'

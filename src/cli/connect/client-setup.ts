@@ -1,4 +1,4 @@
-// What clients have to set to use the endpoint: environment variables and configuration files. Pure.
+// Settings of clients that use the endpoint: environment variables and configuration files. Pure.
 
 import { shellWord } from '../../base/shell-word.ts'
 

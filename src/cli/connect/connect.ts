@@ -4,7 +4,7 @@
 import { useHashes } from '../../attest/hash.ts'
 import { type Check, isBroken } from '../../attest/verdict.ts'
 import { equalConstantTime } from '../../base/bytes.ts'
-import { iso, onAbort, pause, systemClock } from '../../base/clock.ts'
+import { onAbort, pause, systemClock } from '../../base/clock.ts'
 import { Fault } from '../../base/fault.ts'
 import { harmlessJson, harmlessLine } from '../../base/harmless.ts'
 import { Endpoint, type Sender } from '../../verifier/fetch/endpoint/endpoint.ts'
@@ -26,6 +26,8 @@ import { asInputFault, type GatewayOptions, readAttestedOptions } from './attest
 import { clientSetups, keyPlaceholder, setupText } from './client-setup.ts'
 import { exampleModel, factsLine, factsOf, modelIds } from './gateway-facts.ts'
 import { defaultListen, listenOption, listenText } from './listen-option.ts'
+import { createProblemLog } from './problem-log.ts'
+import { proxyWarning } from './proxy-warning.ts'
 
 type ConnectOptions = GatewayOptions & { listen?: LoopbackAddress }
 
@@ -54,7 +56,7 @@ export function addConnect(program: Command): void {
       `
 The command verifies the gateway as \`verify gateway\` does, then prints what to set in each client. It verifies again
 every half hour, and when the gateway shows another key. While the gateway does not verify, it sends nothing and
-answers each request with an error that says why. It encrypts each request to the attested key.
+answers each request with an error that names the failed check. It encrypts each request to the attested key.
 Clients send their own gateway key, which is passed on to the verified gateway. Neither keys nor prompts are stored or
 logged. Web pages are refused: a request must have no Origin, and a Host that is a loopback address.
 Loopback means that every program of this machine can connect, those of other users too; each needs a gateway key.
@@ -76,15 +78,21 @@ async function connect(run: Run, url: URL, options: ConnectOptions): Promise<voi
   try {
     const evidence = await firstEvidence(run, { url, sender, options, signal: signals.first })
     if (evidence === null) return
-    const access = { baseUrl: new URL('/v1', url), sender: watchedSender(run, { url, sender, evidence }) }
+    const problem = createProblemLog({ write: line => void run.io.stderr(line), clock: systemClock })
+    const access = { baseUrl: new URL('/v1', url), sender: watchedSender({ url, sender, evidence, problem }) }
     const endpoint = new Endpoint({
       access: () => access,
       advice: adviceFor(url),
-      log: { warn: (what, fields = {}) => void run.io.stderr(problemLine(what, fields)) },
+      log: { warn: problem },
     })
     const address = options.listen ?? defaultListen
     await using listening = listenOn(endpoint, address)
-    await showReady(run, { url, evidence, origin: `http://${listenText({ ...address, port: listening.port })}` })
+    await showReady(run, {
+      url,
+      evidence,
+      hostname: address.hostname,
+      origin: `http://${listenText({ ...address, port: listening.port })}`,
+    })
     await new Promise<void>(resolve => onAbort(signals.first, resolve))
     await drained(run, { endpoint, listening, hurry: signals.second })
   } finally {
@@ -178,10 +186,15 @@ function adviceFor(url: URL): Advice {
   }
 }
 
-type Watched = { readonly url: URL; readonly sender: AttestedSender; readonly evidence: Evidence }
+type Watched = {
+  readonly url: URL
+  readonly sender: AttestedSender
+  readonly evidence: Evidence
+  readonly problem: ReturnType<typeof createProblemLog>
+}
 
 /** Says when another VM has taken the gateway's place, and words errors for the command line. */
-function watchedSender({ io }: Run, { url, sender, evidence }: Watched): Sender {
+function watchedSender({ url, sender, evidence, problem }: Watched): Sender {
   let known = evidence
   return {
     close: sender.close,
@@ -195,9 +208,7 @@ function watchedSender({ io }: Run, { url, sender, evidence }: Watched): Sender 
         const isSame = equalConstantTime(known.tlsSpkiDigest, now.tlsSpkiDigest)
         known = now
         if (!isSame)
-          void io.stderr(
-            problemLine('another VM verified', { reason: factsLine(url.host, factsOf(now.verdict), paintFor(false)) }),
-          )
+          problem('another VM verified', { reason: factsLine(url.host, factsOf(now.verdict), paintFor(false)) })
       }
     },
   }
@@ -209,22 +220,22 @@ function withFlagsIn(error: unknown): unknown {
   return new KeyChangedError(error.message, { cause: withFlagsIn(error.cause) })
 }
 
-/** Neither prompts nor keys are in it: a path, and a reason. */
-function problemLine(what: string, { path, reason }: Readonly<Record<string, unknown>>): string {
-  const at = typeof path === 'string' ? ` ${path}` : ''
-  return `${harmlessLine(`${iso(systemClock.nowMs())} ${what}${at}: ${String(reason)}`)}\n`
+type Ready = {
+  readonly url: URL
+  readonly origin: string
+  readonly hostname: string
+  readonly evidence: Evidence
 }
 
-type Ready = { readonly url: URL; readonly origin: string; readonly evidence: Evidence }
-
-async function showReady(run: Run, { url, origin, evidence }: Ready): Promise<void> {
+async function showReady(run: Run, { url, origin, hostname, evidence }: Ready): Promise<void> {
   const facts = factsOf(evidence.verdict)
   const model = exampleModel(facts)
   const setups = clientSetups(origin, model)
+  const warning = proxyWarning(run.io.env, hostname)
   if (run.json) {
     const clients = Object.fromEntries(setups.map(({ id, env, file, note }) => [id, { env, file, note }]))
     const addresses = { anthropic_base_url: origin, openai_base_url: `${origin}/v1` }
-    const document = { ready: true, gateway: url.origin, ...addresses, verdict: facts, model, clients }
+    const document = { ready: true, gateway: url.origin, ...addresses, verdict: facts, model, clients, warning }
     return await run.io.stdout(`${harmlessJson(JSON.stringify(document))}\n`)
   }
   const others = modelIds(facts).filter(id => id !== model)
@@ -232,7 +243,7 @@ async function showReady(run: Run, { url, origin, evidence }: Ready): Promise<vo
   await run.io.stdout(`${factsLine(url.host, facts, paint)}
 Serving clients of this machine at ${origin} until Ctrl-C. ${keyPlaceholder} is your gateway key (gw_…).
 ${harmlessLine(others.length === 0 ? '' : `Other models: ${others.join(', ')}. `)}GET /v1/models lists those of your key.
-
+${warning === null ? '' : `${warning}\n`}
 ${setupText(setups)}`)
 }
 

@@ -1,4 +1,4 @@
-// What a verified gateway proved, in a line and as a document. Pure.
+// Facts that a verified gateway proved, in a line and as a document. Pure.
 
 import type { Verdict } from '../../attest/verdict.ts'
 import { toHex } from '../../base/bytes.ts'

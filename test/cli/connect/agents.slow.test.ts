@@ -13,7 +13,7 @@ import { EnclaveBench } from '../../../scripts/rigs/enclave/enclave.ts'
 import { serverAuthority, startAttestedGateway } from '../../../scripts/rigs/gateway/attested-gateway.ts'
 import { startUpstream, type TestUpstream } from '../../../scripts/rigs/gateway/upstream-server.ts'
 import { skipUnless } from '../../../scripts/rigs/skip.ts'
-import { benchOptions, type Connected, policyFiles, startConnect } from '../../rigs/connect.ts'
+import { benchOptions, type Connected, policyFiles, startConnect } from '../../rigs/connect/process.ts'
 import { type Relay, startRelay } from '../../rigs/tls-peers.ts'
 
 /** Agents retry by themselves, and the machine may be busy. */
@@ -45,7 +45,7 @@ beforeAll(async () => {
 }, 300_000)
 afterAll(() => undo.disposeAsync())
 
-/** Of the gateway's models, the one of the scripted engine. */
+/** Chooses the model of the scripted engine. */
 const model = (text: string) => text.replaceAll(/\bw\b/g, 'm')
 
 /** Writes the file that the command names; returns the environment that it names, with the key. */
@@ -59,7 +59,7 @@ function settingsOf(id: string): Record<string, string> {
   return Object.fromEntries(Object.entries(env).map(([name, value]) => [name, value === 'KEY' ? key : model(value)]))
 }
 
-/** What keeps an agent from calls that have nothing to do with its model. */
+/** Keeps an agent from calls that have nothing to do with its model. */
 const QUIET = {
   CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC: '1',
   DISABLE_AUTOUPDATER: '1',

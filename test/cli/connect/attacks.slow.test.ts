@@ -11,7 +11,7 @@ import {
 import { KEY, MODEL } from '../../../scripts/rigs/gateway/server.ts'
 import { startUpstream, type TestUpstream } from '../../../scripts/rigs/gateway/upstream-server.ts'
 import { endpointLimits } from '../../../src/verifier/fetch/endpoint/endpoint.ts'
-import { type Connected, type PolicyFiles, policyFiles, startConnect } from '../../rigs/connect.ts'
+import { type Connected, type PolicyFiles, policyFiles, startConnect } from '../../rigs/connect/process.ts'
 import { openSocket } from '../../rigs/gateway/socket.ts'
 import { startProxy, startRelay } from '../../rigs/tls-peers.ts'
 
@@ -70,8 +70,8 @@ function raw(lines: readonly string[]): Promise<string> {
   })
 }
 
-// Goal: no page can use the endpoint, whatever it sends with a key that it has: neither by its Origin, nor a plain read,
-// nor after DNS rebinding; no preflight is granted. Nothing of it reaches the gateway.
+// Goal: no page can use the endpoint, even with a key that it has: neither by its Origin, nor a plain read, nor after
+// DNS rebinding; no preflight is granted. Nothing of it reaches the gateway.
 test(
   'web pages',
   async () => {

@@ -1,4 +1,4 @@
-// What people and programs are told to set in each client.
+// Settings of each client, for people and programs.
 
 import { expect, test } from 'bun:test'
 import { parse } from 'smol-toml'

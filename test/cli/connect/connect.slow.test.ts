@@ -22,7 +22,7 @@ import {
   policyFiles,
   spawnConnect,
   startConnect,
-} from '../../rigs/connect.ts'
+} from '../../rigs/connect/process.ts'
 import { httpResponse, newCertificate, type Relay, startRecorder, startRelay } from '../../rigs/tls-peers.ts'
 
 const testMs = 120_000
@@ -241,7 +241,7 @@ test(
 test(
   'the text for people',
   async () => {
-    const child = spawnConnect(relay.url, options)
+    const child = spawnConnect(relay.url, options, { http_proxy: 'http://127.0.0.1:9' })
     let text = ''
     const decoder = new TextDecoder()
     for await (const bytes of child.stdout) {
@@ -257,6 +257,7 @@ test(
     expect(verdict).toContain(`prompts for m go OUTSIDE to `)
     const [, origin] =
       /^Serving clients of this machine at (http:\/\/127\.0\.0\.1:\d+) until Ctrl-C\./.exec(serving) ?? []
+    expect(text).toContain('\nhttp_proxy is set: agents would send prompts and keys to that proxy unencrypted.')
     expect(text).toContain(`Claude Code\n  export ANTHROPIC_BASE_URL=${origin}\n`)
     expect(text).toContain(`  export OPENAI_BASE_URL=${origin}/v1\n`)
   },
@@ -308,9 +309,12 @@ test(
       await using hurried = await startConnect(relay.url, options)
       held()
       const running = await begin(hurried)
+      const startedMs = performance.now()
       hurried.signal('SIGINT')
       hurried.signal('SIGTERM')
       expect(await hurried.exited).toBe(0)
+      // The first signal alone would wait for 30 seconds.
+      expect(performance.now() - startedMs).toBeLessThan(25_000)
       expect(
         await running.parts.next().then(
           () => 'whole',

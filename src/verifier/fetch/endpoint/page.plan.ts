@@ -1,8 +1,8 @@
 // Whether a request to the endpoint may come from a web page, which must not use it. Pure.
 //
 // Any page that a person visits can send requests to loopback. A browser adds Origin to each request that a page sends
-// to another origin, but for plain reads, which have Sec-Fetch-Site (Fetch Metadata). After DNS rebinding the page's own
-// name leads to loopback: such a request is of the same origin for the browser, and its Host is that name.
+// to another origin, except to plain reads, which have Sec-Fetch-Site (Fetch Metadata). After DNS rebinding the page's
+// own name leads to loopback: such a request is of the same origin for the browser, and its Host is that name.
 
 /** Returns why the request may come from a page; null if it does not. */
 export function pageProblem(headers: Headers): string | null {

@@ -3,11 +3,11 @@
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import type { EnclaveBench } from '../../scripts/rigs/enclave/enclave.ts'
-import { encodePolicy, strictPolicy } from '../../src/attest/policy/policy.ts'
-import { programArgv } from './program.ts'
+import type { EnclaveBench } from '../../../scripts/rigs/enclave/enclave.ts'
+import { encodePolicy, strictPolicy } from '../../../src/attest/policy/policy.ts'
+import { programArgv } from '../program.ts'
 
-/** What --json prints when it is ready. */
+/** The document that --json prints when it is ready. */
 export type ReadyDocument = {
   readonly ready: true
   readonly gateway: string
@@ -65,9 +65,10 @@ export function benchOptions(bench: EnclaveBench, vmId: string, { file }: Policy
   ]
 }
 
-export function spawnConnect(url: string, options: readonly string[]) {
+/** `variables`: beside PATH, the environment. */
+export function spawnConnect(url: string, options: readonly string[], variables: Record<string, string> = {}) {
   return Bun.spawn([...programArgv, 'connect', url, '--listen', '127.0.0.1:0', ...options], {
-    env: { PATH: process.env.PATH ?? '' },
+    env: { PATH: process.env.PATH ?? '', ...variables },
     stdin: 'ignore',
     stdout: 'pipe',
     stderr: 'pipe',
