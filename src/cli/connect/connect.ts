@@ -55,14 +55,14 @@ export function addConnect(program: Command): void {
       'after',
       `
 The command verifies the gateway as \`verify gateway\` does, then prints what to set in each client. It verifies again
-every half hour, and when the gateway shows another key. While the gateway does not verify, it sends nothing and
+when the evidence is half an hour old, and when the gateway shows another key. While the gateway does not verify, it sends nothing and
 answers each request with an error that names the failed check. It encrypts each request to the attested key.
 Clients send their own gateway key, which is passed on to the verified gateway. Neither keys nor prompts are stored or
 logged. Web pages are refused: a request must have no Origin, and a Host that is a loopback address.
 Loopback means that every program of this machine can connect, those of other users too; each needs a gateway key.
 After the command has ended, take its address out of your clients: another user could listen at the port, and would
 get their prompts and keys.
-SIGINT or SIGTERM ends it after the responses under way, within ${drainTimeoutMs / 1000} seconds; a second signal ends it at once.
+SIGINT or SIGTERM ends it after the requests under way, within ${drainTimeoutMs / 1000} seconds; a second signal ends it at once.
 ${helpText(
   'strongroom connect https://inference.agents.example:8442 --policy gateway.json',
   'strongroom connect https://inference.agents.example:8442 --policy gateway.json --ca ca.pem --listen 127.0.0.1:8080',
@@ -250,11 +250,13 @@ ${setupText(setups)}`)
 type Draining = { readonly endpoint: Endpoint; readonly listening: Listening; readonly hurry: AbortSignal }
 
 async function drained(run: Run, { endpoint, listening, hurry }: Draining): Promise<void> {
-  listening.close()
+  const { requestCount } = endpoint
   const over = new AbortController()
-  const done = endpoint.drain().then(() => over.abort())
-  const seconds = drainTimeoutMs / 1000
-  const isDone = await Promise.race([done.then(() => true), false])
-  if (!isDone) await run.hint(`ending after the responses under way, within ${seconds} seconds; Ctrl-C ends them now`)
+  void endpoint.drain().then(() => over.abort())
+  listening.close()
+  if (requestCount > 0) {
+    const seconds = drainTimeoutMs / 1000
+    await run.hint(`ending after ${requestCount} requests, within ${seconds} seconds; Ctrl-C ends them now`)
+  }
   await pause(systemClock, drainTimeoutMs, AbortSignal.any([over.signal, hurry]))
 }

@@ -249,7 +249,7 @@ test(
       if (text.includes('Cursor')) break
     }
     child.kill('SIGTERM')
-    expect(await child.exited).toBe(0)
+    expect([await child.exited, await child.stderr.text()]).toEqual([0, ''])
     const [verdict = '', serving = ''] = text.split('\n')
     expect(verdict).toMatch(
       /^VERDICT: PASS SIMULATED, .*: 127\.0\.0\.1:\d+ runs image .* with measurement [0-9a-f]{96}; /,

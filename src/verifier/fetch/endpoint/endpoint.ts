@@ -107,6 +107,11 @@ export class Endpoint {
     }
   }
 
+  /** Number of requests whose response has not ended. */
+  get requestCount(): number {
+    return this.#requests
+  }
+
   /** Refuses new requests. Resolves when those under way have ended. */
   drain(): Promise<void> {
     return new Promise(resolve => {

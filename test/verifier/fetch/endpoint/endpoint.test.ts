@@ -1,6 +1,7 @@
 // The endpoint before a gateway that a test scripts: what it leaves out of responses, and its end.
 
 import { expect, test } from 'bun:test'
+import { networkInterfaces } from 'node:os'
 import { until } from '../../../../scripts/rigs/until.ts'
 import { Endpoint, type Sender } from '../../../../src/verifier/fetch/endpoint/endpoint.ts'
 import { listenOnLoopback } from '../../../../src/verifier/fetch/endpoint/listen.ts'
@@ -69,6 +70,23 @@ test('the end', async () => {
   await drained
   // Without a request under way there is nothing to wait for.
   await endpoint.drain()
+})
+
+// Goal: no address of this machine but the one that was named leads to it, so no other machine can reach it.
+test('one address', async () => {
+  const { listening, url } = serve(async () => new Response('{}'))
+  await using _ = listening
+  expect((await fetch(`${url}/v1/models`)).status).toBe(200)
+  const addresses = Object.values(networkInterfaces()).flatMap(all => all ?? [])
+  const others = addresses.filter(({ address }) => address !== '127.0.0.1').map(({ address }) => address)
+  for (const address of ['127.0.0.2', ...others]) {
+    const host = address.includes(':') ? `[${address}]` : address
+    const isReached = await fetch(`http://${host}:${listening.port}/health`).then(
+      () => true,
+      () => false,
+    )
+    expect([address, isReached]).toEqual([address, false])
+  }
 })
 
 // Goal: a port that another program has is named.
