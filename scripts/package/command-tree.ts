@@ -1,6 +1,7 @@
 // The commands of the executable as data, for completions and the man page, from the commander tree. Pure.
 
 import type { Command, Option } from 'commander'
+import type { Run } from '../../src/cli/cli.ts'
 import { loadCommands } from '../../src/cli/commands.ts'
 import { createProgram } from '../../src/cli/index.ts'
 import type { AddCommand } from '../../src/cli/loading.ts'
@@ -39,7 +40,7 @@ export function commandTree(): CommandNode[] {
 }
 
 /** The program with these commands, to look at: it writes nothing and never exits. */
-export function silentProgram(commands: readonly AddCommand[] = everyCommand): Command {
+export function silentProgram(commands: readonly AddCommand<Run>[] = everyCommand): Command {
   const io = {
     stdout: async () => {},
     stderr: async () => {},

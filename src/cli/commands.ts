@@ -1,9 +1,10 @@
 // The commands, in the order of the help. Each loads its own code alone, and only when a command line asks for it: most
 // of them start a program that has little to do. Effects: loads modules.
 
+import type { Run } from './cli.ts'
 import { type AddCommand, type Loaders, loadNamed, namedIn } from './loading.ts'
 
-const COMMANDS: Loaders = {
+const COMMANDS: Loaders<Run> = {
   init: async () => (await import('./init/init.ts')).addInit,
   serve: async () => (await import('./serve.ts')).addServe,
   status: async () => (await import('./operator/status.ts')).addStatus,
@@ -16,7 +17,7 @@ const COMMANDS: Loaders = {
   model: async () => (await import('./operator/model.ts')).addModels,
   metrics: async () => (await import('./operator/gateway.ts')).addMetrics,
   clock: async () => (await import('./operator/clock.ts')).addClock,
-  log: async () => (await import('./log/log.ts')).addLog,
+  log: async () => (await import('./operator/log.ts')).addLog,
   console: async () => (await import('./operator/console.ts')).addConsole,
   fleet: async () => (await import('./fleet/fleet.ts')).addFleet,
   events: async () => (await import('./operator/events.ts')).addEvents,
@@ -46,7 +47,7 @@ const COMMANDS: Loaders = {
 export const commandNames: readonly string[] = Object.keys(COMMANDS)
 
 /** All of them unless the command line names one. */
-export function loadCommands(argv: readonly string[] = []): Promise<AddCommand[]> {
+export function loadCommands(argv: readonly string[] = []): Promise<AddCommand<Run>[]> {
   return loadNamed(COMMANDS, argv)
 }
 

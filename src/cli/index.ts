@@ -6,7 +6,8 @@ import { harmless } from '../base/harmless.ts'
 import { JOURNAL_PRIORITIES } from '../base/log.ts'
 import { version } from '../base/version.ts'
 import { isJournal, stderrFd } from '../linux/journal.ts'
-import { type Cli, Command, globalOptions } from './cli.ts'
+import { type Command as OperatorCommand, operatorRun, type Run } from './cli.ts'
+import { type Cli, Command, globalOptions } from './command.ts'
 import { loadCommands } from './commands.ts'
 import { EXIT, exitCodeOf, remedyOf } from './exit.ts'
 import type { Io } from './io.ts'
@@ -35,11 +36,11 @@ export async function runCli(argv: readonly string[], io: Io): Promise<number> {
   }
 }
 
-type ProgramOptions = { commands: readonly AddCommand[]; asJson: boolean; written: string[] }
+type ProgramOptions = { commands: readonly AddCommand<Run>[]; asJson: boolean; written: string[] }
 
 /** The tree of these commands. `written` collects what commander prints on stdout: help. */
-export function createProgram(cli: Cli, { commands, asJson, written }: ProgramOptions): Command {
-  const program = new Command(cli, 'strongroom')
+export function createProgram(cli: Cli, { commands, asJson, written }: ProgramOptions): OperatorCommand {
+  const program = new Command(cli, operatorRun, 'strongroom')
     .description('One executable that turns an AMD SEV-SNP server into a confidential-compute appliance.')
     .version(version, '--version', 'print the version and nothing else')
     .exitOverride()

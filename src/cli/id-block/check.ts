@@ -3,7 +3,7 @@
 import { idAuthBytes, idBlockBytes } from '../../attest/launch/id-block.ts'
 import { verifyIdBlock } from '../../attest/launch/id-block-verify.ts'
 import { toHex } from '../../base/bytes.ts'
-import type { Command } from '../cli.ts'
+import type { Command } from '../command.ts'
 import { readInput } from '../input-file.ts'
 import { verdictDocument, verdictText } from '../render.ts'
 import { exitCodeOfVerdict } from '../verify/failure.ts'

@@ -1,6 +1,6 @@
 // strongroom id-block: makes and checks what names the owner of a launch. Needs no daemon and no root.
 
-import type { Command } from '../cli.ts'
+import type { Command } from '../command.ts'
 import { addIdBlockCheck } from './check.ts'
 import { addIdBlockCreate } from './create.ts'
 

@@ -2,7 +2,7 @@
 
 import { InvalidArgumentError } from 'commander'
 import { kdsUrlDefault, kdsUrlLengthMax, kdsUrlPattern } from '../../base/kds-url.ts'
-import type { Command } from '../cli.ts'
+import type { Command } from '../command.ts'
 import { InputFault } from '../exit.ts'
 
 export type KdsOptions = { fetch?: boolean; printKdsUrls?: boolean; kdsUrl?: string; save?: string }

@@ -10,7 +10,7 @@ import {
 import { launchDigestBytes } from '../../attest/launch/page-info.ts'
 import { present } from '../../base/assert.ts'
 import { fromHex } from '../../base/bytes.ts'
-import type { Command } from '../cli.ts'
+import type { Command } from '../command.ts'
 import { InputFault } from '../exit.ts'
 import { MIB, readInput, readingInput, readJsonInput } from '../input-file.ts'
 import { hexOption, required } from '../options.ts'

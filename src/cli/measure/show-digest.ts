@@ -1,7 +1,7 @@
 // Prints what was measured, compared with what is expected. Effects: output, exit code.
 
 import { type Check, verdict } from '../../attest/verdict.ts'
-import type { Run } from '../cli.ts'
+import type { Run } from '../command.ts'
 import { EXIT } from '../exit.ts'
 import { verdictDocument, verdictText } from '../render.ts'
 import { digestCheck, digestDocument, digestText, type ShownDigest } from './digest-render.ts'

@@ -1,7 +1,7 @@
 // strongroom show quote: every field of a TDX quote. Nothing is verified. Effects: reads the file.
 
 import type { TdxQuote } from '../../attest/tdx/quote.ts'
-import type { Command } from '../cli.ts'
+import type { Command } from '../command.ts'
 import { dash, fields, type Paint } from '../render.ts'
 import { quoteDocument } from '../tdx/quote-document.ts'
 import { readQuoteFile } from '../tdx/quote-file.ts'

@@ -1,6 +1,6 @@
 // strongroom show: what files say, unverified. Needs no daemon, network or root.
 
-import type { Command } from '../cli.ts'
+import type { Command } from '../command.ts'
 import { addShowQuote } from './quote.ts'
 import { addShowReport } from './report.ts'
 

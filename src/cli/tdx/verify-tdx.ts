@@ -10,7 +10,7 @@ import { type Check, fail, notChecked, pass, verdict } from '../../attest/verdic
 import { toHex } from '../../base/bytes.ts'
 import { iso, systemClock } from '../../base/clock.ts'
 import { pinCheckName } from '../../verifier/pins.ts'
-import type { Command, Run } from '../cli.ts'
+import type { Command, Run } from '../command.ts'
 import { InputFault } from '../exit.ts'
 import { MIB, readInput, readingInput, readJsonInput } from '../input-file.ts'
 import { hexOption, required, timeOption } from '../options.ts'

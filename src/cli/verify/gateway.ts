@@ -21,7 +21,7 @@ import {
   verifyGateway,
 } from '../../verifier/gateway.ts'
 import { workloadIn } from '../../verifier/workload.ts'
-import { type Command, helpText, type Run } from '../cli.ts'
+import { type Command, helpText, type Run } from '../command.ts'
 import { InputFault } from '../exit.ts'
 import { MIB, readInput, readTextInput } from '../input-file.ts'
 import type { LogJudgement } from '../log/judge.ts'

@@ -16,7 +16,7 @@ import {
   verifyInstance,
 } from '../../verifier/instance.ts'
 import { INSTANCE_PINS } from '../../verifier/pins.ts'
-import { type Command, helpText, type Run } from '../cli.ts'
+import { type Command, helpText, type Run } from '../command.ts'
 import { type ClientDefaults, clientConfigHelp, loadClientDefaults } from '../client-config.ts'
 import { InputFault } from '../exit.ts'
 import { MIB, readInput, readTextInput } from '../input-file.ts'

@@ -12,7 +12,7 @@ import {
   pinCheckName,
   readWaiver,
 } from '../../verifier/pins.ts'
-import type { Command } from '../cli.ts'
+import type { Command } from '../command.ts'
 import { InputFault } from '../exit.ts'
 
 export type PinOptions = {

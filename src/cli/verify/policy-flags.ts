@@ -3,7 +3,7 @@
 import { InvalidArgumentError } from 'commander'
 import type { Policy } from '../../attest/policy/policy.ts'
 import { FIELDS, type FieldName } from '../../attest/report/report.ts'
-import type { Command } from '../cli.ts'
+import type { Command } from '../command.ts'
 import { InputFault } from '../exit.ts'
 import { countOption, hexOption } from '../options.ts'
 

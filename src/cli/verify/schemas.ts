@@ -2,7 +2,7 @@
 
 import { policySchema } from '../../attest/policy/schema.ts'
 import { tdxPolicySchema } from '../../attest/tdx/policy.ts'
-import type { Command } from '../cli.ts'
+import type { Command } from '../command.ts'
 import { json } from '../render.ts'
 import { floorsDocument, floorsText } from './floors-render.ts'
 import { verdictSchema } from './verdict-schema.ts'

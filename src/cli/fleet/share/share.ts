@@ -38,6 +38,7 @@ export function addShare(fleet: Command): void {
       'JSON as in `verify policy-schema`; it names the measurements and the operator key there',
     )
   addPinOptions(addEvidenceOptions(addPolicyFlags(seal)), ['measurement', 'vmpl', 'crl', 'tcb'])
+  seal
     .examples(
       'strongroom fleet share seal rack-2.request rack-2.sealed --policy policy.json',
       'strongroom fleet share seal rack-2.request rack-2.sealed --policy policy.json --chip-id HEX',

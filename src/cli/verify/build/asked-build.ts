@@ -16,7 +16,7 @@ import {
 import { clashText, OPTION_FIELDS, optionsOfFields } from '../../../contract/http/option-words.ts'
 import type { AskedRequest, AskedSource } from '../../../verifier/build/question.ts'
 import { refuseInclude, treeOf } from '../../build/source-tree.ts'
-import type { Command } from '../../cli.ts'
+import type { Command } from '../../command.ts'
 import { InputFault } from '../../exit.ts'
 import { KIB, readTextInput } from '../../input-file.ts'
 

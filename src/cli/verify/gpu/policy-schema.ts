@@ -1,7 +1,7 @@
 // strongroom verify gpu-policy-schema.
 
 import { gpuPolicySchema } from '../../../attest/nvidia/policy.ts'
-import type { Command } from '../../cli.ts'
+import type { Command } from '../../command.ts'
 import { addSchema } from '../schemas.ts'
 
 export function addGpuPolicySchema(verify: Command): void {

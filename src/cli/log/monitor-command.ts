@@ -1,21 +1,19 @@
-// strongroom log: the transparency log of an appliance, for its operator and for everybody else. Effects: requests to
-// the daemon; `monitor` uses the network and the memory of earlier visits alone.
+// strongroom log monitor: every new entry of the log of any appliance. Effects: the network, and the memory of earlier
+// visits.
 
 import { sha256 } from '../../attest/hash.ts'
 import { decodeNoteKey, encodeNoteKey, type NoteKey } from '../../attest/log/note.ts'
 import { Malformed } from '../../attest/malformed.ts'
-import { parsePolicy } from '../../attest/policy/policy.ts'
 import { toHex, utf8 } from '../../base/bytes.ts'
 import { systemClock } from '../../base/clock.ts'
 import { messageOf } from '../../base/fault.ts'
-import { AdminLog, AdminLogEntries, logEntryListMax } from '../../contract/admin/log.ts'
-import { readLogEntry } from '../../contract/http/log-entry.ts'
 import { ensureDir, readTextOrNull, writeFileAtomic } from '../../linux/files.ts'
-import type { Command, Run } from '../cli.ts'
+import type { Command, Run } from '../command.ts'
 import { EXIT, InputFault } from '../exit.ts'
-import { KIB, MIB, readInput, readingInput, readJsonInput, readTextInput } from '../input-file.ts'
+import { readingInput } from '../input-file.ts'
 import { countOption } from '../options.ts'
-import { dash, fields, oneLine, type Paint, table, timeText } from '../render.ts'
+import { oneLine, type Paint, timeText } from '../render.ts'
+import { entryText } from './entry-text.ts'
 import { type LogMemory, logMemory } from './memory.ts'
 import { type Visit, visitLog } from './monitor.ts'
 import {
@@ -28,53 +26,9 @@ import {
 } from './options.ts'
 import { LogUnreachable, RemoteLog } from './remote.ts'
 
-export function addLog(program: Command): void {
-  const log = program
-    .command('log')
-    .description('the transparency log: status, show, cosign, publish-policy of this appliance; monitor of any')
-    .examples('strongroom log status', 'strongroom log monitor https://instances.example:8441 --log-key KEY --follow')
-  log
-    .command('status')
-    .description('show the key and size of the log, how much of it is public, and its witnesses')
-    .examples('strongroom log status', 'strongroom log status --json')
-    .runs(async run => {
-      await run.show({ path: '/log', response: AdminLog }, statusText)
-    })
-  log
-    .command('show')
-    .description('show entries; the newest by default')
-    .option('--from <index>', 'first entry to show', countOption(0, Number.MAX_SAFE_INTEGER))
-    .option('--limit <count>', `number of entries, at most ${logEntryListMax}`, countOption(1, logEntryListMax), 20)
-    .examples('strongroom log show', 'strongroom log show --from 0 --limit 256 --json')
-    .runs(async (run, query: { from?: number; limit: number }) => {
-      await run.show({ path: '/log/entries', query, response: AdminLogEntries }, entriesText)
-    })
-  log
-    .command('cosign')
-    .description("add a witness's cosignature: a signed note with the checkpoint of `log status --json`")
-    .argument('<file>', 'the note with the cosignature; - for standard input')
-    .examples('strongroom log cosign cosigned.txt')
-    .runs(async (run, path: string) => {
-      const note = readTextInput({ path, param: 'file', bytesMax: 32 * KIB })
-      await run.show({ method: 'POST', path: '/log/cosign', body: { note }, response: AdminLog }, statusText)
-    })
-  log
-    .command('publish-policy')
-    .description('add the digest of a policy that you publish to the log, so that every version of it is visible')
-    .argument('<file>', 'JSON as in `verify policy-schema`')
-    .examples('strongroom log publish-policy policy.json')
-    .runs(async (run, path: string) => {
-      const input = { path, param: 'file', bytesMax: MIB }
-      await readingInput(path, () => parsePolicy(readJsonInput(input)))
-      const body = { sha256: toHex(sha256(readInput(input))) }
-      await run.show({ method: 'POST', path: '/log/policy', body, response: AdminLog }, statusText)
-    })
-  addMonitor(log)
-}
-
 type MonitorOptions = KnownLogOptions & { follow?: boolean; all?: boolean; interval: number }
 
-function addMonitor(log: Command): void {
+export function addMonitor(log: Command): void {
   const command = log
     .command('monitor')
     .description('read every new entry of a log, and check that it is append-only; needs no daemon')
@@ -157,19 +111,6 @@ function visitText({ origin, size, entries, witnesses, problems, remarks, forkFi
   return lines.map(line => `${line}\n`).join('')
 }
 
-/** An entry of the appliance's own; one of another release as it stands. */
-function rowText(entry: string): string {
-  const known = readLogEntry(utf8(entry))
-  return known === null ? oneLine(entry) : entryText(known)
-}
-
-function entryText(entry: Readonly<Record<string, unknown>>): string {
-  const { kind, format: _, ...digests } = entry
-  return `${kind}  ${Object.entries(digests)
-    .map(([name, value]) => `${name} ${value}`)
-    .join('  ')}`
-}
-
 /** The key that the log named at the first visit, for whoever got none from its operator. */
 async function keyAtFirst(
   run: Run,
@@ -191,31 +132,4 @@ async function keyAtFirst(
     }
   }
   return key
-}
-
-function statusText({ key, size, shown, witnesses }: AdminLog, paint: Paint): string {
-  const rows = witnesses.map(({ name, size: seen, cosigned_at, problem }) => [
-    name,
-    dash(seen),
-    timeText(cosigned_at),
-    oneLine(problem ?? ''),
-  ])
-  const facts = fields(paint, [
-    ['key', key ?? 'no log has begun'],
-    ['entries', `${size}`],
-    ['shown', shown === size ? 'all' : `${shown}; the rest once a witness has cosigned it`],
-    [
-      'witnesses',
-      witnesses.length === 0 ? "none: it is this host's word alone (log.witnesses)" : `${witnesses.length}`,
-    ],
-  ])
-  return rows.length === 0 ? facts : `${facts}${table(paint, ['WITNESS', 'SIZE', 'COSIGNED', 'PROBLEM'], rows)}`
-}
-
-function entriesText({ entries }: AdminLogEntries, paint: Paint): string {
-  return table(
-    paint,
-    ['INDEX', 'TIME', 'ENTRY'],
-    entries.map(({ index, at, entry }) => [`${index}`, timeText(at), rowText(entry)]),
-  )
 }
