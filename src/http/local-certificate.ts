@@ -5,6 +5,7 @@ import { join } from 'node:path'
 import { iso } from '../base/clock.ts'
 import { Fault } from '../base/fault.ts'
 import { ensureDir, readTextOrNull, writeFileAtomic } from '../linux/files.ts'
+import { spkiOf } from '../linux/spki.ts'
 import { type Authority, openAuthority, type Replacement } from './authority.ts'
 import {
   certificateNames,
@@ -14,7 +15,7 @@ import {
   type Source,
   type TlsDeps,
 } from './certificate-source.ts'
-import { isIssuedBy, namesIn, readPair, sameNames, spkiOf, type TlsPair } from './pair.ts'
+import { isIssuedBy, namesIn, readPair, sameNames, type TlsPair } from './pair.ts'
 import { type FormerNames, followNames, otherNames, writeNames } from './served-names.ts'
 
 const dayMs = 86_400_000

@@ -1,6 +1,6 @@
-// A certificate chain with its private key, as PEM, and the digest of its public key in attestations. Pure: no files.
+// A certificate chain with its private key, as PEM. Pure: no files.
 
-import { createHash, createPrivateKey, createPublicKey, X509Certificate } from 'node:crypto'
+import { createPrivateKey, X509Certificate } from 'node:crypto'
 import { isIPv6 } from 'node:net'
 import { messageOf } from '../base/fault.ts'
 
@@ -84,24 +84,4 @@ function canonical(names: readonly string[]): string {
 /** IPv6 addresses have many spellings; the URL parser returns the canonical one. */
 function canonicalName(name: string): string {
   return isIPv6(name) ? new URL(`http://[${name}]`).hostname : name
-}
-
-/**
- * SHA-256 of the SubjectPublicKeyInfo (RFC 5280 4.1.2.7) of a certificate, DER or PEM, or of the first of a PEM chain.
- * Throws on anything else.
- */
-export function spkiDigestOf(certificate: Uint8Array | string): Uint8Array {
-  const { publicKey } = new X509Certificate(typeof certificate === 'string' ? certificate : Buffer.from(certificate))
-  const spki = publicKey.export({ format: 'der', type: 'spki' })
-  return new Uint8Array(createHash('sha256').update(spki).digest())
-}
-
-/** SubjectPublicKeyInfo, DER, of a private key (PEM). Throws on anything else. */
-export function spkiOf(key: string): Uint8Array {
-  return new Uint8Array(createPublicKey(key).export({ format: 'der', type: 'spki' }))
-}
-
-/** SHA-256 of a SubjectPublicKeyInfo (DER), in hexadecimal. */
-export function spkiSha256Of(spki: Uint8Array): string {
-  return createHash('sha256').update(spki).digest('hex')
 }

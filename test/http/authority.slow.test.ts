@@ -13,8 +13,8 @@ import { createLogger, silentLogger } from '../../src/base/log.ts'
 import { defaultConfig } from '../../src/config/load.ts'
 import { guestGatewayName } from '../../src/contract/vm/agent.ts'
 import { createTls } from '../../src/http/certificate.ts'
-import { spkiDigestOf } from '../../src/http/pair.ts'
 import { serveTls } from '../../src/http/serve.ts'
+import { spkiDigestOf } from '../../src/linux/spki.ts'
 
 let dir: string
 let caFile: string

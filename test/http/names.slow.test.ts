@@ -13,8 +13,8 @@ import { silentLogger } from '../../src/base/log.ts'
 import { defaultConfig } from '../../src/config/load.ts'
 import type { Config } from '../../src/config/schema.ts'
 import { createTls } from '../../src/http/certificate.ts'
-import { spkiDigestOf } from '../../src/http/pair.ts'
 import { serveTls } from '../../src/http/serve.ts'
+import { spkiDigestOf } from '../../src/linux/spki.ts'
 
 let dir: string
 beforeEach(() => {

@@ -10,7 +10,7 @@ import { messageOf } from '../../base/fault.ts'
 import { systemRandom } from '../../base/ids.ts'
 import type { LogFact } from '../../contract/http/log-entry.ts'
 import { workloadBytesMax } from '../../contract/vm/workload.ts'
-import { spkiDigestOf } from '../../http/pair.ts'
+import { spkiDigestOf } from '../../linux/spki.ts'
 import { getOverTls, type TlsGet } from '../../linux/tls-get.ts'
 import {
   attestationBytesMax,

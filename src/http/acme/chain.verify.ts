@@ -3,7 +3,8 @@
 import { X509Certificate } from 'node:crypto'
 import { iso } from '../../base/clock.ts'
 import { messageOf } from '../../base/fault.ts'
-import { namesIn, PEM_CERTIFICATE, spkiDigestOf } from '../pair.ts'
+import { spkiDigestOf } from '../../linux/spki.ts'
+import { namesIn, PEM_CERTIFICATE } from '../pair.ts'
 import type { Dates } from './renewal.plan.ts'
 
 /** A chain must fit into a message to a gateway VM (contract/vm/enclave.ts). */
