@@ -14,7 +14,7 @@ export type Bound = {
 
 /** Bounds of documents, of one VM's own work or of one command, and the pure text of one request. */
 const apart =
-  /^src\/(?:contract|attest|guest|builder|verifier|cli|console\/web)\/|^src\/inference\/(?:dialects\/|openai\/|schema-check\/(?!p(?:ool|rogram)\.ts$))/
+  /^src\/(?:contract|attest|guest|builder|verifier|terminal|client|cli|console\/web)\/|^src\/inference\/(?:dialects\/|openai\/|schema-check\/(?!p(?:ool|rogram)\.ts$))/
 
 /** Bounds of one message, read or answer, which its own sender alone meets; times; rates a second; attempts. */
 const ofOneMessage =
@@ -95,9 +95,9 @@ doc comment has no sentence that begins with "Share:" or "No share:".
 Not listed are bounds that only their own sender reaches: those of one message, read or answer
 (bytes, characters, lengths, depth, digits, tokens, lines, nodes, steps), times, rates per second
 and attempts. For the same reason some folders are left out. \`contract/\`, \`attest/\`, \`guest/\`,
-\`builder/\`, \`verifier/\`, \`cli/\` and \`console/web/\` bound documents, one VM's own work, one command
-or one browser. \`inference/dialects/\`, \`inference/openai/\` and most of \`inference/schema-check/\`
-bound the text of one request.
+\`builder/\`, \`verifier/\`, \`terminal/\`, \`client/\`, \`cli/\` and \`console/web/\` bound documents, one VM's
+own work, one command or one browser. \`inference/dialects/\`, \`inference/openai/\` and most of
+\`inference/schema-check/\` bound the text of one request.
 `
 
 /** Returns the text of src/BOUNDS.md. */

@@ -19,7 +19,7 @@ const oneAsName = /(?<![.\w$])one\b(?!\s*:)/
 export const plainFiles: readonly string[] = [
   'README.md',
   'SECURITY.md',
-  'src/cli/**/*.{ts,md}',
+  'src/{cli,client,terminal}/**/*.{ts,md}',
   'src/console/**/*.{ts,tsx}',
   'src/inference/gateway/openapi/**/*.ts',
   'src/{appliance,attest,backup,base,builds,config,contract,enclave,enclave-host,fleet,guest}/**/*.ts',
