@@ -116,7 +116,7 @@ export async function readTrust(options: TrustOptions): Promise<Trust> {
   }
 }
 
-/** Checks that compare with what these files say, where they are named: see `Sorting` of failure.ts. */
+/** Checks that compare with what these files say, where they are named: see `Sorting`. */
 export function checksOfNamed({ allowlist, workload }: TrustOptions): ReadonlySet<string> {
   return new Set([
     ...(allowlist === undefined && workload === undefined ? [] : ['expected-allowlist-digest', 'admission']),
