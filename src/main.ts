@@ -1,16 +1,14 @@
 // Entry point of `strongroom`: runs the command line, and ends the process on an uncaught error. Effects: the process.
 
 import { writeSync } from 'node:fs'
-import { starterCommand, starterVariable } from './appliance/starter/command.ts'
 import { systemErrorCode } from './base/fault.ts'
 import { JOURNAL_PRIORITIES, redact } from './base/log.ts'
 import { resultOr } from './base/result-or.ts'
+import { relayCommand, schemaChildCommand, starterCommand, starterVariable } from './base/work/child-commands.ts'
 import { compileAsUsual } from './base/work/compiler.ts'
 import type { Io } from './cli/io.ts'
 import { askPerson } from './cli/person.ts'
 import { isTerminal, standardStream } from './cli/standard-stream.ts'
-import { relayCommand } from './inference/relay/wire.ts'
-import { schemaChildCommand } from './inference/schema-check/wire.ts'
 import { isJournal, stderrFd } from './linux/journal.ts'
 
 const failedExitCode = 1

@@ -1,8 +1,8 @@
 // strongroom serve: the daemon. Logs on stderr, a JSON object a line; one document on stdout when it is ready.
 
-import { starterVariable } from '../appliance/starter/command.ts'
 import { messageOf } from '../base/fault.ts'
 import { createLogger } from '../base/log.ts'
+import { starterVariable } from '../base/work/child-commands.ts'
 import { compileAsUsual } from '../base/work/compiler.ts'
 import { isJournal, stderrFd } from '../linux/journal.ts'
 import type { Command, Run } from './cli.ts'

@@ -2,8 +2,7 @@
 
 import { messageOf } from '../base/fault.ts'
 import { version } from '../base/version.ts'
-import { relayCommand } from '../inference/relay/wire.ts'
-import { schemaChildCommand } from '../inference/schema-check/wire.ts'
+import { relayCommand, schemaChildCommand } from '../base/work/child-commands.ts'
 
 const usage = `usage: strongroom-enclave init     PID 1 of the VM; started by the initrd
        strongroom-enclave serve    the gateway; started by init

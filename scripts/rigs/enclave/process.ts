@@ -1,11 +1,10 @@
 // The gateway of a VM as its own process: `bun enclave-process.ts SETTINGS`, with SETTINGS as JSON; or compiled, with
 // its children as other roles of the same program, as in strongroom-enclave. Effects.
 
+import { relayCommand, schemaChildCommand } from '../../../src/base/work/child-commands.ts'
 import { nvidiaPrograms } from '../../../src/enclave/gpus.ts'
 import { type EnclaveSettings, serveEnclave } from '../../../src/enclave/serve.ts'
 import type { StartSandboxed } from '../../../src/host/sandbox.ts'
-import { relayCommand } from '../../../src/inference/relay/wire.ts'
-import { schemaChildCommand } from '../../../src/inference/schema-check/wire.ts'
 import { run } from '../../../src/linux/command.ts'
 import { openGuestEnd, type PortPaths } from '../guest/agent-port.ts'
 import { createTsmKernel } from '../guest/tsm-kernel.ts'

@@ -3,12 +3,13 @@
 
 import { closeSync } from 'node:fs'
 import { Fault } from '../../base/fault.ts'
+import { relayCommand } from '../../base/work/child-commands.ts'
 import type { Deadlines } from '../../base/work/deadlines.ts'
 import { errnoName, unixSocketPair } from '../../linux/libc.ts'
 import { ownProgram } from '../../linux/own-program.ts'
 import { Channel } from './channel.ts'
 import { Desk, type DeskDeps } from './desk.ts'
-import { type FromOwner, type FromRelay, relayCommand, type Setup } from './wire.ts'
+import type { FromOwner, FromRelay, Setup } from './wire.ts'
 
 export type MemberTiming = {
   /** From its start until it listens. */

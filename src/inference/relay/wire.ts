@@ -18,9 +18,6 @@ import type { QueuePlace } from '../upstream/queue.ts'
 import type { TargetHealth } from '../upstream/router.ts'
 import type { UpstreamTarget } from '../upstream/target.ts'
 
-/** Not a command for people: the gateway starts its own executable with it. */
-export const relayCommand = 'gateway-relay'
-
 /** A Fault with all members of its kind. */
 export type WireFault = {
   readonly code: string

@@ -5,12 +5,13 @@
 // its memory.
 
 import { closeSync, readFileSync } from 'node:fs'
+import { schemaChildCommand } from '../../base/work/child-commands.ts'
 import type { Deadlines } from '../../base/work/deadlines.ts'
 import { plainEnv } from '../../linux/command.ts'
 import { unixSocketPair } from '../../linux/libc.ts'
 import { ownProgram } from '../../linux/own-program.ts'
 import { openPipe } from './pipe.ts'
-import { decodeReply, encodeJob, type Job, type Reply, schemaChildCommand } from './wire.ts'
+import { decodeReply, encodeJob, type Job, type Reply } from './wire.ts'
 
 /**
  * Reason of a missing reply. `lost`: start failed, killed from outside, or broken protocol. The job caused the others.

@@ -4,9 +4,6 @@
 
 import { invalidRequest, isObject, type JsonObject } from '../json-text.ts'
 
-/** Not a command for people: the gateway starts its own executable with it. */
-export const schemaChildCommand = 'schema-check-child'
-
 export type Job = {
   /** The key whose share of the memory a compiled schema takes. */
   readonly owner: string
