@@ -6,10 +6,10 @@ import { JOURNAL_PRIORITIES, redact } from './base/log.ts'
 import { resultOr } from './base/result-or.ts'
 import { relayCommand, schemaChildCommand, starterCommand, starterVariable } from './base/work/child-commands.ts'
 import { compileAsUsual } from './base/work/compiler.ts'
-import type { Io } from './cli/io.ts'
-import { askPerson } from './cli/person.ts'
-import { isTerminal, standardStream } from './cli/standard-stream.ts'
 import { isJournal, stderrFd } from './linux/journal.ts'
+import type { Io } from './terminal/io.ts'
+import { askPerson } from './terminal/person.ts'
+import { isTerminal, standardStream } from './terminal/standard-stream.ts'
 
 const failedExitCode = 1
 

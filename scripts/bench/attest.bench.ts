@@ -33,7 +33,7 @@ import { veritySuperblockBytes } from '../../src/attest/verity/superblock.ts'
 import { decodeCertificate } from '../../src/attest/x509/certificate.ts'
 import { assert, present } from '../../src/base/assert.ts'
 import { toHex } from '../../src/base/bytes.ts'
-import { nativeSha256, nativeSha384 } from '../../src/cli/measure/native.ts'
+import { nativeSha256, nativeSha384 } from '../../src/client/measure/native.ts'
 import { browserBundle, gzipBytes, verifierEntry } from '../build-verifier.ts'
 import {
   allowlistDigest,

@@ -1,10 +1,10 @@
 // The commands of the executable as data, for completions and the man page, from the commander tree. Pure.
 
 import type { Command, Option } from 'commander'
-import type { Run } from '../../src/cli/cli.ts'
 import { loadCommands } from '../../src/cli/commands.ts'
 import { createProgram } from '../../src/cli/index.ts'
-import type { AddCommand } from '../../src/cli/loading.ts'
+import type { Run } from '../../src/cli/operator-run.ts'
+import type { AddCommand } from '../../src/terminal/loading.ts'
 
 export type CommandOption = {
   /** With its dashes: `--json`. */

@@ -1,10 +1,10 @@
 // Man pages of the package: strongroom(1) from the command tree, strongroom.toml(5) from the configuration's schema,
 // and the help topics (7). Pure.
 
-import { EXIT_HELP } from '../../src/cli/exit.ts'
 import { manText, readMarkdown } from '../../src/cli/help/markdown.ts'
 import { TOPICS } from '../../src/cli/help/topics.ts'
 import { configReference } from '../../src/config/reference.ts'
+import { EXIT_HELP } from '../../src/terminal/exit.ts'
 import type { CommandNode } from './command-tree.ts'
 
 export type ManFile = { readonly name: string; readonly text: string }

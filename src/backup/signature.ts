@@ -12,7 +12,7 @@ import { concat, equalConstantTime, toHex, utf8 } from '../base/bytes.ts'
 import { Fault, messageOf } from '../base/fault.ts'
 import { checkedJson } from '../contract/check.ts'
 import { Closed } from '../contract/forms.ts'
-import { type P384Key, readP384Key } from '../host/p384-key.ts'
+import { type P384Key, readP384Key } from '../linux/keys/p384-key.ts'
 
 export const signatureName = 'manifest.sig'
 export const signatureBytesMax = 1_024

@@ -1,8 +1,8 @@
 // The commands, in the order of the help. Each loads its own code alone, and only when a command line asks for it: most
 // of them start a program that has little to do. Effects: loads modules.
 
-import type { Run } from './cli.ts'
-import { type AddCommand, type Loaders, loadNamed, namedIn } from './loading.ts'
+import { type AddCommand, type Loaders, loadNamed, namedIn } from '../terminal/loading.ts'
+import type { Run } from './operator-run.ts'
 
 const COMMANDS: Loaders<Run> = {
   init: async () => (await import('./init/init.ts')).addInit,
@@ -30,15 +30,15 @@ const COMMANDS: Loaders<Run> = {
   upgrade: async () => (await import('./upgrade/upgrade.ts')).addUpgrade,
   downgrade: async () => (await import('./backup/downgrade.ts')).addDowngrade,
   teardown: async () => (await import('./operator/teardown.ts')).addTeardown,
-  verify: async words => await (await import('./verify/verify.ts')).loadVerify(words),
-  show: async () => (await import('./show/show.ts')).addShow,
-  connect: async () => (await import('./connect/connect.ts')).addConnect,
-  ssh: async () => (await import('./ssh.ts')).addSsh,
-  build: async () => (await import('./build/build.ts')).addBuild,
-  measure: async () => (await import('./measure/measure.ts')).addMeasure,
-  igvm: async () => (await import('./measure/igvm.ts')).addIgvm,
-  'id-block': async () => (await import('./id-block/id-block.ts')).addIdBlock,
-  verity: async () => (await import('./measure/verity.ts')).addVerity,
+  verify: async words => await (await import('../client/verify-commands.ts')).loadVerify(words),
+  show: async () => (await import('../client/show/show.ts')).addShow,
+  connect: async () => (await import('../client/connect/connect.ts')).addConnect,
+  ssh: async () => (await import('../client/ssh.ts')).addSsh,
+  build: async () => (await import('../client/build/build.ts')).addBuild,
+  measure: async () => (await import('../client/measure/measure.ts')).addMeasure,
+  igvm: async () => (await import('../client/measure/igvm.ts')).addIgvm,
+  'id-block': async () => (await import('../client/id-block/id-block.ts')).addIdBlock,
+  verity: async () => (await import('../client/measure/verity.ts')).addVerity,
   help: async () => (await import('./help/help.ts')).addHelp,
   version: async () => (await import('./version.ts')).addVersion,
 }

@@ -4,9 +4,9 @@ import { ConfigFault, configFileDefault, locate } from '../config/load.ts'
 import { problemText } from '../config/parse.ts'
 import { configReference, configToml } from '../config/reference.ts'
 import { Config } from '../config/schema.ts'
-import type { Command, Run } from './cli.ts'
+import { EXIT } from '../terminal/exit.ts'
 import { checkFiles, type FileFinding } from './config-files.driver.ts'
-import { EXIT } from './exit.ts'
+import type { Command, Run } from './operator-run.ts'
 
 export function addConfig(program: Command): void {
   const config = program

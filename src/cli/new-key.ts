@@ -4,9 +4,9 @@
 import { systemRandom } from '../base/ids.ts'
 import { type KeyTag, registrationLine } from '../contract/admin/key-registration.ts'
 import { KEY_FORMATS } from '../http/bearer.ts'
-import type { Command } from './cli.ts'
-import { writeNewSecret } from './output-file.ts'
-import { fields } from './render.ts'
+import { writeNewSecret } from '../terminal/output-file.ts'
+import { fields } from '../terminal/render.ts'
+import type { Command } from './operator-run.ts'
 
 const KINDS = {
   ca: { what: 'an API key for services A and C', command: 'strongroom key' },

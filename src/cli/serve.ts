@@ -5,9 +5,9 @@ import { createLogger } from '../base/log.ts'
 import { starterVariable } from '../base/work/child-commands.ts'
 import { compileAsUsual } from '../base/work/compiler.ts'
 import { isJournal, stderrFd } from '../linux/journal.ts'
-import type { Command, Run } from './cli.ts'
-import { EXIT } from './exit.ts'
-import { dash, fields } from './render.ts'
+import { EXIT } from '../terminal/exit.ts'
+import { dash, fields } from '../terminal/render.ts'
+import type { Command, Run } from './operator-run.ts'
 
 export function addServe(program: Command): void {
   program

@@ -2,7 +2,7 @@
 
 import { type Provenance, provenance, version } from '../base/version.ts'
 import { MIGRATIONS, schemaVersionOf } from '../store/db.ts'
-import type { Command } from './cli.ts'
+import type { Command } from './operator-run.ts'
 
 export function addVersion(program: Command): void {
   program

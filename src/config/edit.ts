@@ -1,7 +1,7 @@
 // Sets fields in the text of a configuration file; everything else of the text stays, comments included. Pure.
 
 import { type AST, parseTOML } from 'toml-eslint-parser'
-import { readToml } from './toml.ts'
+import { readToml } from '../linux/toml.ts'
 
 export type Path = readonly string[]
 export type Setting = { readonly path: Path; readonly value: unknown }

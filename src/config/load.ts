@@ -3,9 +3,9 @@
 import { readFileSync } from 'node:fs'
 import { resolve } from 'node:path'
 import { Fault, messageOf, systemErrorCode } from '../base/fault.ts'
+import { type Lines, lineOf, readToml } from '../linux/toml.ts'
 import { type ConfigProblem, parseConfig, problemText } from './parse.ts'
 import type { Config } from './schema.ts'
-import { type Lines, lineOf, readToml } from './toml.ts'
 
 export const configFileDefault = '/etc/strongroom/strongroom.toml'
 

@@ -3,10 +3,10 @@
 
 import { Kind, type TObject, type TSchema } from '@sinclair/typebox'
 import { Value, type ValueError, ValueErrorType } from '@sinclair/typebox/value'
+import { type Lines, lineOf, readToml } from '../linux/toml.ts'
 import { crossCheck } from './checks/checks.ts'
 import { takeRemoved } from './removed.ts'
 import { Config } from './schema.ts'
-import { type Lines, lineOf, readToml } from './toml.ts'
 
 export type ConfigProblem = {
   readonly file: string

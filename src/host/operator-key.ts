@@ -13,7 +13,7 @@ import { idKeyDigest } from '../attest/launch/id-block-verify.ts'
 import { fromHex, toHex } from '../base/bytes.ts'
 import { Fault, messageOf } from '../base/fault.ts'
 import { readTextOrNull, writeFileAtomic } from '../linux/files.ts'
-import { type P384Key, readP384Key } from './p384-key.ts'
+import { type P384Key, readP384Key } from '../linux/keys/p384-key.ts'
 
 export type OperatorKey = {
   readonly keyFile: string

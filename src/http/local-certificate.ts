@@ -5,7 +5,7 @@ import { join } from 'node:path'
 import { iso } from '../base/clock.ts'
 import { Fault } from '../base/fault.ts'
 import { ensureDir, readTextOrNull, writeFileAtomic } from '../linux/files.ts'
-import { spkiOf } from '../linux/spki.ts'
+import { spkiOf } from '../linux/keys/spki.ts'
 import { type Authority, openAuthority, type Replacement } from './authority.ts'
 import {
   certificateNames,

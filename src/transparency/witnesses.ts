@@ -12,7 +12,7 @@ import { Fault, messageOf } from '../base/fault.ts'
 import { harmlessLine } from '../base/harmless.ts'
 import type { Logger } from '../base/log.ts'
 import { createWorkers, type Workers } from '../base/work/workers.ts'
-import { readAtMost } from '../host/kds/http.ts'
+import { readAtMost } from '../linux/net/bounded-http.ts'
 import type { TransparencyLog } from './log.ts'
 
 export type Witness = {

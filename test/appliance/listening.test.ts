@@ -9,12 +9,12 @@ import { startListener } from '../../src/appliance/listening.ts'
 import { Fault } from '../../src/base/fault.ts'
 import { systemRandom } from '../../src/base/ids.ts'
 import { silentLogger } from '../../src/base/log.ts'
-import { exitCodeOf, remedyOf } from '../../src/cli/exit.ts'
 import { listenAddress } from '../../src/config/listen.ts'
 import { defaultConfig } from '../../src/config/load.ts'
 import { listenDns } from '../../src/host/network/dns-socket.ts'
 import { openAuthority } from '../../src/http/authority.ts'
 import { serveTls } from '../../src/http/serve.ts'
+import { exitCodeOf, remedyOf } from '../../src/terminal/exit.ts'
 
 const stateDir = mkdtempSync(join(tmpdir(), 'strongroom-listening-'))
 afterAll(() => rmSync(stateDir, { recursive: true }))

@@ -3,7 +3,7 @@
 import { afterEach, expect, test } from 'bun:test'
 import { createHash } from 'node:crypto'
 import { sha256, sha384, sha512, useHashes } from '../../src/attest/hash.ts'
-import { nativeHashes } from '../../src/cli/measure/native.ts'
+import { nativeHashes } from '../../src/client/measure/native.ts'
 
 afterEach(() => useHashes(null))
 

@@ -14,7 +14,7 @@ import { defaultConfig } from '../../src/config/load.ts'
 import type { Config } from '../../src/config/schema.ts'
 import { createTls } from '../../src/http/certificate.ts'
 import { serveTls } from '../../src/http/serve.ts'
-import { spkiDigestOf } from '../../src/linux/spki.ts'
+import { spkiDigestOf } from '../../src/linux/keys/spki.ts'
 
 let dir: string
 beforeEach(() => {

@@ -9,8 +9,8 @@ import {
 } from '../../scripts/rigs/launch/simulated-platform.ts'
 import type { Product } from '../../src/attest/amd/product.ts'
 import { toPem } from '../../src/attest/encoding/pem.ts'
+import { vcekRequest } from '../../src/attest/kds/request.ts'
 import { issueSimulatedCrl } from '../../src/attest/simulator/certificates.ts'
-import { vcekRequest } from '../../src/host/kds/request.ts'
 
 export type Respond = (request: Request) => Response | Promise<Response>
 

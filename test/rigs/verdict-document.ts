@@ -2,7 +2,7 @@
 
 import { type TSchema, TypeGuard } from '@sinclair/typebox'
 import { Value } from '@sinclair/typebox/value'
-import { VERDICT_DOCUMENTS } from '../../src/cli/verify/verdict-schema.ts'
+import { VERDICT_DOCUMENTS } from '../../src/client/verify/verdict-schema.ts'
 
 const commands: ReadonlyMap<string, TSchema> = new Map(
   Object.entries(VERDICT_DOCUMENTS).map(([name, schema]) => [name, closed(schema)]),

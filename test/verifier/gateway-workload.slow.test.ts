@@ -9,8 +9,8 @@ import { fromBase64Url, fromHex, toBase64Url, toHex, utf8 } from '../../src/base
 import { systemClock } from '../../src/base/clock.ts'
 import { systemRandom } from '../../src/base/ids.ts'
 import { keptResponsesDefault, workloadText } from '../../src/contract/vm/workload.ts'
-import { spkiDigestOf } from '../../src/linux/spki.ts'
-import { getOverTls } from '../../src/linux/tls-get.ts'
+import { spkiDigestOf } from '../../src/linux/keys/spki.ts'
+import { getOverTls } from '../../src/linux/net/tls-get.ts'
 import { type GatewayQuestion, verifyGateway } from '../../src/verifier/gateway.ts'
 import { allPins } from '../../src/verifier/pins.ts'
 

@@ -9,7 +9,7 @@ import { makeReceiptKeys } from '../../../src/inference/attestation/receipt-keys
 import { createResponseSealer } from '../../../src/inference/attestation/response-sealer.ts'
 import { createOwnEncryption } from '../../../src/inference/encryption/encryption.ts'
 import type { Authenticate } from '../../../src/inference/types.ts'
-import { spkiDigestOf } from '../../../src/linux/spki.ts'
+import { spkiDigestOf } from '../../../src/linux/keys/spki.ts'
 import { allowlistText, configurationText, imageDigest, openRig, rigDir, simulatedHost } from './attestation.ts'
 import { startHostGateway, type TestGateway, target } from './server.ts'
 import type { TestUpstream } from './upstream-server.ts'

@@ -6,8 +6,8 @@ import { iso } from '../../base/clock.ts'
 import { databaseFile } from '../../host/state-files.ts'
 import { lockFile } from '../../linux/lock.ts'
 import { goBack } from '../../store/way-back.ts'
-import type { Command } from '../cli.ts'
-import { dash, fields } from '../render.ts'
+import { dash, fields } from '../../terminal/render.ts'
+import type { Command } from '../operator-run.ts'
 
 export function addDowngrade(program: Command): void {
   program

@@ -1,8 +1,8 @@
 // The options that say with what a backup is sealed and opened. Effects: reads the files that they name.
 
 import { type Key, keyLines, type Seal } from '../../backup/seal.ts'
-import { InputFault } from '../exit.ts'
-import { KIB, readTextInput } from '../input-file.ts'
+import { InputFault } from '../../terminal/exit.ts'
+import { KIB, readTextInput } from '../../terminal/input-file.ts'
 
 export type SealOptions = { recipient: string[]; recipientsFile?: string; passphraseFile?: string }
 export type KeyOptions = { identityFile?: string; passphraseFile?: string }

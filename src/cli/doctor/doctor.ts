@@ -2,9 +2,9 @@
 // the daemon.
 
 import { type AdminLeak, AdminLeaks } from '../../contract/admin/admin.ts'
-import type { Command, Run } from '../cli.ts'
-import { EXIT } from '../exit.ts'
-import { dash, oneLine, type Paint, table } from '../render.ts'
+import { EXIT } from '../../terminal/exit.ts'
+import { dash, oneLine, type Paint, table } from '../../terminal/render.ts'
+import type { Command, Run } from '../operator-run.ts'
 import type { Check } from './check.ts'
 import { lookAtHost } from './host.driver.ts'
 import { judge } from './host.plan.ts'

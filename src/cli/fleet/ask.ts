@@ -5,8 +5,8 @@ import type { Static, TSchema } from '@sinclair/typebox'
 import { Fault } from '../../base/fault.ts'
 import { FleetHosts } from '../../contract/admin/fleet.ts'
 import type { FleetAdmin } from '../../fleet/hosts/fleet-admin.ts'
-import type { Run } from '../cli.ts'
-import type { AdminRequest } from '../operator/client.ts'
+import type { AdminRequest } from '../daemon-client.ts'
+import type { Run } from '../operator-run.ts'
 
 type Question<T extends TSchema> = {
   readonly request: AdminRequest<T>

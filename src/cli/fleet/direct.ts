@@ -13,7 +13,7 @@ import { openPostgres, type Postgres } from '../../fleet/postgres.ts'
 import { fleetTarget } from '../../fleet/target.ts'
 import { databaseFile } from '../../host/state-files.ts'
 import { readDatabase } from '../../store/reading.ts'
-import type { Run } from '../cli.ts'
+import type { Run } from '../operator-run.ts'
 
 /** Steps of the schema may rewrite tables. */
 const patientLimits = { statementMs: 120_000, transactionMs: 300_000, lockMs: 10_000 }

@@ -4,7 +4,7 @@
 import { FleetHost } from '../../contract/admin/fleet.ts'
 import type { PostgresTarget } from '../../fleet/driver.ts'
 import type { FleetAdmin } from '../../fleet/hosts/fleet-admin.ts'
-import { type Command, path, type Run } from '../cli.ts'
+import { type Command, path, type Run } from '../operator-run.ts'
 import { askFleet, fleetHosts } from './ask.ts'
 import { addMembership, type OwnerOptions, owned, ownerIn } from './membership.ts'
 import { addShare } from './share/share.ts'

@@ -4,9 +4,9 @@
 import { systemClock } from '../../base/clock.ts'
 import { databaseText, parseDatabaseUrl } from '../../config/fleet/database-url.ts'
 import type { PostgresTarget } from '../../fleet/driver.ts'
-import type { Command, Run } from '../cli.ts'
-import { InputFault } from '../exit.ts'
-import { readTextInput } from '../input-file.ts'
+import { InputFault } from '../../terminal/exit.ts'
+import { readTextInput } from '../../terminal/input-file.ts'
+import type { Command, Run } from '../operator-run.ts'
 import type { Entered, MemberParts } from './members.ts'
 
 export type OwnerOptions = { readonly as?: string; readonly asPasswordFile?: string }

@@ -1,7 +1,7 @@
 // Hosts of a fleet for people. Pure.
 
 import type { FleetHost, FleetHosts } from '../../contract/admin/fleet.ts'
-import { dash, fields, oneLine, type Paint, table, timeText } from '../render.ts'
+import { dash, fields, oneLine, type Paint, table, timeText } from '../../terminal/render.ts'
 
 export function hostsText({ hosts }: FleetHosts, paint: Paint): string {
   if (hosts.length === 0) return 'the fleet has no hosts\n'

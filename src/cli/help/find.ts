@@ -2,7 +2,7 @@
 // failure code, a check of doctor or a word of the list in `pass`), or the topics that mention it. Pure.
 
 import { configFieldText } from '../../config/reference.ts'
-import type { Paint } from '../render.ts'
+import type { Paint } from '../../terminal/render.ts'
 import { type Block, readMarkdown, terminalText } from './markdown.ts'
 import { TOPICS } from './topics.ts'
 

@@ -1,7 +1,7 @@
 // The Markdown that help topics are written in: headings, paragraphs, lists, fenced code and tables. Pure.
 // Rendered for a terminal, and as a man page (man(7) macros).
 
-import type { Paint } from '../render.ts'
+import type { Paint } from '../../terminal/render.ts'
 
 export type Block =
   | { readonly kind: 'heading'; readonly level: number; readonly text: string }

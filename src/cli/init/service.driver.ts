@@ -6,8 +6,8 @@ import { type Clock, systemClock } from '../../base/clock.ts'
 import { AdminStatus } from '../../contract/admin/admin.ts'
 import { run } from '../../linux/command.ts'
 import { isUnderSystemd } from '../../linux/process.ts'
-import { AdvisedFault } from '../exit.ts'
-import type { AdminClient } from '../operator/client.ts'
+import { AdvisedFault } from '../../terminal/exit.ts'
+import type { AdminClient } from '../daemon-client.ts'
 
 const unit = 'strongroom.service'
 const systemctlTimeoutMs = 60_000

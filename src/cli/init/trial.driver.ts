@@ -6,6 +6,9 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { present } from '../../base/assert.ts'
 import { type Clock, systemClock } from '../../base/clock.ts'
+import { sshArguments } from '../../client/ssh.ts'
+import { instanceArgument, instanceSummary, judgeInstance } from '../../client/verify/instance.ts'
+import { policyFor } from '../../client/verify/policy-example.ts'
 import type { Config } from '../../config/schema.ts'
 import {
   AdminInstance,
@@ -16,13 +19,10 @@ import {
   type AdminStatus,
 } from '../../contract/admin/admin.ts'
 import { run as runCommand } from '../../linux/command.ts'
+import { AdvisedFault } from '../../terminal/exit.ts'
+import { json } from '../../terminal/render.ts'
 import type { KnownHost } from '../../verifier/ssh-key.ts'
-import { path, type Run } from '../cli.ts'
-import { AdvisedFault } from '../exit.ts'
-import { json } from '../render.ts'
-import { sshArguments } from '../ssh.ts'
-import { instanceArgument, instanceSummary, judgeInstance } from '../verify/instance.ts'
-import { policyFor } from '../verify/policy-example.ts'
+import { path, type Run } from '../operator-run.ts'
 import { clientOf, type TrialClient } from './trial-client.driver.ts'
 
 export type TrialStep = (name: string, work: () => Promise<string>) => Promise<void>

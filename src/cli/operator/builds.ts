@@ -2,9 +2,9 @@
 
 import type { Static } from '@sinclair/typebox'
 import { AdminBuild, AdminBuildList, buildListMax } from '../../contract/admin/admin.ts'
-import { type Command, path } from '../cli.ts'
-import { countOption } from '../options.ts'
-import { bytesText, dash, fields, oneLine, type Paint, table, timeText } from '../render.ts'
+import { countOption } from '../../terminal/options.ts'
+import { bytesText, dash, fields, oneLine, type Paint, table, timeText } from '../../terminal/render.ts'
+import { type Command, path } from '../operator-run.ts'
 import { printStream } from './print-stream.ts'
 
 const listCountDefault = 50

@@ -2,8 +2,8 @@
 // requests to the daemon.
 
 import { AdminClock } from '../../contract/admin/clock.ts'
-import type { Command } from '../cli.ts'
-import { fields, oneLine, type Paint } from '../render.ts'
+import { fields, oneLine, type Paint } from '../../terminal/render.ts'
+import type { Command } from '../operator-run.ts'
 
 export function addClock(program: Command): void {
   const clock = program

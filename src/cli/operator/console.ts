@@ -11,8 +11,8 @@ import {
   AdminPasskeyList,
 } from '../../contract/admin/console.ts'
 import { ADMIN_ROLES, type AdminRole } from '../../contract/admin/roles.ts'
-import { type Command, path, type Run } from '../cli.ts'
-import { dash, oneLine, type Paint, table, timeText } from '../render.ts'
+import { dash, oneLine, type Paint, table, timeText } from '../../terminal/render.ts'
+import { type Command, path, type Run } from '../operator-run.ts'
 
 export function addConsole(program: Command): void {
   const console = program

@@ -7,10 +7,10 @@ import {
   commandListMax,
   type HostActionList,
 } from '../../contract/admin/events.ts'
-import type { Command, Run } from '../cli.ts'
-import { InputFault } from '../exit.ts'
-import { countOption } from '../options.ts'
-import { json, oneLine, type Paint, table, timeText } from '../render.ts'
+import { InputFault } from '../../terminal/exit.ts'
+import { countOption } from '../../terminal/options.ts'
+import { json, oneLine, type Paint, table, timeText } from '../../terminal/render.ts'
+import type { Command, Run } from '../operator-run.ts'
 
 type Options = { follow?: boolean; since?: string; actor?: string; limit: number }
 

@@ -3,8 +3,8 @@
 import { Option } from 'commander'
 import { AdminUsage } from '../../contract/admin/usage.ts'
 import { usageCsv } from '../../contract/http/usage-rows.ts'
-import { type Command, path } from '../cli.ts'
-import { dash, json, oneLine, type Paint, table } from '../render.ts'
+import { dash, json, oneLine, type Paint, table } from '../../terminal/render.ts'
+import { type Command, path } from '../operator-run.ts'
 
 type UsageOptions = {
   readonly from: string

@@ -4,8 +4,6 @@ import type { Static } from '@sinclair/typebox'
 import { AdminGatewayKey, AdminGatewayKeyCreated, AdminGatewayKeyList } from '../../contract/admin/admin.ts'
 import { type UserBudget, userBudgetText } from '../../contract/admin/user-budget.ts'
 import type { KeyRules } from '../../contract/key-rules.ts'
-import { type Command, path } from '../cli.ts'
-import { addNewKey } from '../new-key.ts'
 import {
   aliasOption,
   budgetTokensMax,
@@ -14,8 +12,10 @@ import {
   nullFor,
   orWord,
   userBudgetOption,
-} from '../options.ts'
-import { dash, fields, oneLine, type Paint, table, timeText } from '../render.ts'
+} from '../../terminal/options.ts'
+import { dash, fields, oneLine, type Paint, table, timeText } from '../../terminal/render.ts'
+import { addNewKey } from '../new-key.ts'
+import { type Command, path } from '../operator-run.ts'
 import { budgetFields, budgetText } from './budget.ts'
 import { addUsage } from './gateway-usage.ts'
 import { checkedRegistration, makerText, mintedHint, registrationArgument } from './key-maker.ts'

@@ -1,9 +1,9 @@
 // strongroom inference: the VM of the gateway, as the operator sees it. Effects: requests to the daemon.
 
 import { AdminGatewayLog, AdminGateways } from '../../contract/admin/gateways.ts'
-import type { Command } from '../cli.ts'
-import { countOption } from '../options.ts'
-import { dash, oneLine, type Paint, table, timeText } from '../render.ts'
+import { countOption } from '../../terminal/options.ts'
+import { dash, oneLine, type Paint, table, timeText } from '../../terminal/render.ts'
+import type { Command } from '../operator-run.ts'
 
 export function addInference(program: Command): void {
   const inference = program

@@ -13,10 +13,10 @@ import {
 } from '../../contract/admin/admin.ts'
 import { type AdminEgressRaise, egressLimitBytesMax } from '../../contract/admin/egress.ts'
 import { LISTED_STATUSES, listedCountDefault, listedCountMax } from '../../contract/admin/instance-query.ts'
-import type { Command, Run } from '../cli.ts'
-import { InputFault } from '../exit.ts'
-import { bytesOption, countOption, timeOption } from '../options.ts'
-import { bytesText, dash, fields, type Paint, table, timeText } from '../render.ts'
+import { InputFault } from '../../terminal/exit.ts'
+import { bytesOption, countOption, timeOption } from '../../terminal/options.ts'
+import { bytesText, dash, fields, type Paint, table, timeText } from '../../terminal/render.ts'
+import type { Command, Run } from '../operator-run.ts'
 import { printStream } from './print-stream.ts'
 
 const tailBytesDefault = 65_536

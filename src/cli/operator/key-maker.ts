@@ -3,7 +3,7 @@
 
 import { type KeyTag, readRegistration } from '../../contract/admin/key-registration.ts'
 import type { KeyMaker } from '../../contract/key-rules.ts'
-import { InputFault } from '../exit.ts'
+import { InputFault } from '../../terminal/exit.ts'
 
 export function makerText({ made_by: maker }: { readonly made_by: KeyMaker }): string {
   return maker === 'client' ? 'its client' : 'minted by the host'

@@ -3,9 +3,9 @@
 import type { Static } from '@sinclair/typebox'
 import { Option } from 'commander'
 import { AdminKey, AdminKeyCreated, AdminKeyList } from '../../contract/admin/admin.ts'
-import { type Command, path } from '../cli.ts'
+import { fields, type Paint, table, timeText } from '../../terminal/render.ts'
 import { addNewKey } from '../new-key.ts'
-import { fields, type Paint, table, timeText } from '../render.ts'
+import { type Command, path } from '../operator-run.ts'
 import { checkedRegistration, makerText, mintedHint, registrationArgument } from './key-maker.ts'
 
 export function addKey(program: Command): void {

@@ -4,14 +4,14 @@
 import { sha256 } from '../../attest/hash.ts'
 import { parsePolicy } from '../../attest/policy/policy.ts'
 import { toHex, utf8 } from '../../base/bytes.ts'
+import { entryText } from '../../client/log/entry-text.ts'
+import { addMonitor } from '../../client/log/monitor-command.ts'
 import { AdminLog, AdminLogEntries, logEntryListMax } from '../../contract/admin/log.ts'
 import { readLogEntry } from '../../contract/http/log-entry.ts'
-import type { Command } from '../cli.ts'
-import { KIB, MIB, readInput, readingInput, readJsonInput, readTextInput } from '../input-file.ts'
-import { entryText } from '../log/entry-text.ts'
-import { addMonitor } from '../log/monitor-command.ts'
-import { countOption } from '../options.ts'
-import { dash, fields, oneLine, type Paint, table, timeText } from '../render.ts'
+import { KIB, MIB, readInput, readingInput, readJsonInput, readTextInput } from '../../terminal/input-file.ts'
+import { countOption } from '../../terminal/options.ts'
+import { dash, fields, oneLine, type Paint, table, timeText } from '../../terminal/render.ts'
+import type { Command } from '../operator-run.ts'
 
 export function addLog(program: Command): void {
   const log = program

@@ -13,7 +13,7 @@ import { goldenTokensMin, recordGolden } from '../../inference/worker/golden.ts'
 import { createWorkerRoot } from '../../inference/worker/root.ts'
 import { BuiltInWorker, workerTiming } from '../../inference/worker/worker.ts'
 import { removeForeignTree } from '../../linux/tree.ts'
-import { AdvisedFault } from '../exit.ts'
+import { AdvisedFault } from '../../terminal/exit.ts'
 
 type WorkerConfig = Config['inference']['worker']
 

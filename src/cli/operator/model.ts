@@ -17,10 +17,10 @@ import {
   removeModel,
 } from '../../host/models/models.ts'
 import { processesWithOpen } from '../../linux/open-files.ts'
-import { createProgress, type Progress } from '../build/progress.ts'
-import type { Command, Run } from '../cli.ts'
-import { AdvisedFault, InputFault } from '../exit.ts'
-import { bytesText, fields, oneLine, type Paint, table } from '../render.ts'
+import { AdvisedFault, InputFault } from '../../terminal/exit.ts'
+import { createProgress, type Progress } from '../../terminal/progress.ts'
+import { bytesText, fields, oneLine, type Paint, table } from '../../terminal/render.ts'
+import type { Command, Run } from '../operator-run.ts'
 import { recordOnHost } from './model-golden.driver.ts'
 
 type AddOptions = {

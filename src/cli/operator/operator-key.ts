@@ -1,7 +1,7 @@
 // strongroom operator-key: the public key of launches, for the operator to publish. Effects: a request to the daemon.
 
 import { AdminStatus } from '../../contract/admin/admin.ts'
-import type { Command } from '../cli.ts'
+import type { Command } from '../operator-run.ts'
 
 export function addOperatorKey(program: Command): void {
   program

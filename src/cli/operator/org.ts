@@ -4,9 +4,9 @@ import type { Static } from '@sinclair/typebox'
 import { Fault } from '../../base/fault.ts'
 import { AdminOrganization, AdminOrganizationList, slugProblem } from '../../contract/admin/admin.ts'
 import { AdminDeletion } from '../../contract/admin/deletion.ts'
-import { type Command, path, type Run } from '../cli.ts'
-import { budgetTokensMax, countOption, nullFor, orWord } from '../options.ts'
-import { bytesText, fields, type Paint, table, timeText } from '../render.ts'
+import { budgetTokensMax, countOption, nullFor, orWord } from '../../terminal/options.ts'
+import { bytesText, fields, type Paint, table, timeText } from '../../terminal/render.ts'
+import { type Command, path, type Run } from '../operator-run.ts'
 import { budgetFields } from './budget.ts'
 
 type BudgetOptions = {

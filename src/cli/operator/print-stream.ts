@@ -1,8 +1,8 @@
 // Text that the daemon sends as it comes: a console, a log. Effects: a request to the daemon, standard output.
 
 import { harmless } from '../../base/harmless.ts'
-import type { Run } from '../cli.ts'
-import { InputFault } from '../exit.ts'
+import { InputFault } from '../../terminal/exit.ts'
+import type { Run } from '../operator-run.ts'
 
 type Asked = Parameters<ReturnType<Run['client']>['stream']>[0]
 

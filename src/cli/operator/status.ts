@@ -1,8 +1,8 @@
 // strongroom status: what the daemon serves and how much is in use. Effects: one request to the daemon.
 
 import { AdminStatus } from '../../contract/admin/admin.ts'
-import type { Command } from '../cli.ts'
-import { bytesText, dash, fields, oneLine, type Paint } from '../render.ts'
+import { bytesText, dash, fields, oneLine, type Paint } from '../../terminal/render.ts'
+import type { Command } from '../operator-run.ts'
 
 export function addStatus(program: Command): void {
   program

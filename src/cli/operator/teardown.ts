@@ -2,9 +2,9 @@
 
 import { ConfigFault, defaultConfig } from '../../config/load.ts'
 import type { Config } from '../../config/schema.ts'
-import type { Command, Run } from '../cli.ts'
-import { EXIT } from '../exit.ts'
-import { fields } from '../render.ts'
+import { EXIT } from '../../terminal/exit.ts'
+import { fields } from '../../terminal/render.ts'
+import type { Command, Run } from '../operator-run.ts'
 import { type TeardownStep, tearDown } from './teardown.driver.ts'
 
 export function addTeardown(program: Command): void {

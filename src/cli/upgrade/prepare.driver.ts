@@ -9,6 +9,7 @@ import { diskSpace } from '../../linux/files.ts'
 import { isUnderSystemd } from '../../linux/process.ts'
 import { inspectDatabase } from '../../store/inspect.ts'
 import { databaseBytes } from '../../store/snapshot.ts'
+import { AdvisedFault } from '../../terminal/exit.ts'
 import {
   type Candidate,
   configRefusal,
@@ -28,7 +29,6 @@ import {
   servedCommand,
 } from '../../upgrade/host.driver.ts'
 import type { Paths, UpgradeRecord } from '../../upgrade/record.ts'
-import { AdvisedFault } from '../exit.ts'
 import { resolveStateDir } from '../state-dir.ts'
 
 export type Wanted = {

@@ -7,6 +7,9 @@ import { iso, systemClock } from '../../base/clock.ts'
 import { readJournalFor } from '../../inference/metering/journal/copy.ts'
 import { ensureDir, removeFile, removeTree } from '../../linux/files.ts'
 import { lockFile } from '../../linux/lock.ts'
+import { AdvisedFault, EXIT, InputFault } from '../../terminal/exit.ts'
+import { countOption, required } from '../../terminal/options.ts'
+import { dash, fields } from '../../terminal/render.ts'
 import { arm, dropInPath, systemdHost, upgradeUnit } from '../../upgrade/host.driver.ts'
 import {
   noteProgress,
@@ -22,10 +25,7 @@ import {
 } from '../../upgrade/record.ts'
 import { supervise } from '../../upgrade/supervise.ts'
 import { type SealOptions, sealOf } from '../backup/seal-options.ts'
-import type { Command, Run } from '../cli.ts'
-import { AdvisedFault, EXIT, InputFault } from '../exit.ts'
-import { countOption, required } from '../options.ts'
-import { dash, fields } from '../render.ts'
+import type { Command, Run } from '../operator-run.ts'
 import { checkPlace, prepare } from './prepare.driver.ts'
 
 type UpgradeOptions = SealOptions & {

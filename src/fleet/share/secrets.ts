@@ -16,8 +16,8 @@ import { canonicalJson } from '../../base/canonical-json.ts'
 import { Fault, messageOf } from '../../base/fault.ts'
 import { checkedJson } from '../../contract/check.ts'
 import { Closed, Sha256 } from '../../contract/forms.ts'
-import { readP384Key } from '../../host/p384-key.ts'
 import { ensureDir, readTextOrNull, writeFileAtomic } from '../../linux/files.ts'
+import { readP384Key } from '../../linux/keys/p384-key.ts'
 
 export const sharedSecretsFormat = 'strongroom/fleet-shared-secrets/v1'
 /** Bound of the sealed file. */

@@ -8,13 +8,13 @@
 
 import type { Product } from '../../attest/amd/product.ts'
 import { derBlocks } from '../../attest/encoding/pem.ts'
+import { vcekOfReport } from '../../attest/kds/served.ts'
 import { Malformed } from '../../attest/malformed.ts'
 import { decodeReport } from '../../attest/report/report.ts'
 import { type Clock, pause } from '../../base/clock.ts'
 import { messageOf } from '../../base/fault.ts'
 import type { Logger } from '../../base/log.ts'
 import type { Kds, KdsResult } from './kds.ts'
-import { vcekOfReport } from './served.ts'
 
 /** DER. Beside the report, all that a verifier needs. */
 export type Collateral = {

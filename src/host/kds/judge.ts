@@ -4,12 +4,12 @@ import type { TrustedRoot } from '../../attest/amd/roots.ts'
 import { TCB_COMPONENTS } from '../../attest/amd/tcb.ts'
 import type { DecodedRoot } from '../../attest/amd/trusted-roots.ts'
 import { derBlocks } from '../../attest/encoding/pem.ts'
+import { hwIdOf, type Tree, type VcekWanted } from '../../attest/kds/request.ts'
 import { Malformed } from '../../attest/malformed.ts'
 import { prepareChain } from '../../attest/verify/chain-prepare.ts'
 import { checkRevocation, prepareCrl } from '../../attest/verify/revocation.ts'
 import { decodeCertificate, isSame } from '../../attest/x509/certificate.ts'
 import { isSignedBy } from '../../attest/x509/signature.ts'
-import { hwIdOf, type Tree, type VcekWanted } from './request.ts'
 
 /** Null when everything verifies, else the first thing that does not. */
 export type Problem = string | null

@@ -9,13 +9,6 @@ import { join } from 'node:path'
 import type { Product } from '../../attest/amd/product.ts'
 import { AMD_ROOTS, type TrustedRoot } from '../../attest/amd/roots.ts'
 import { type DecodedRoot, decodeRoot } from '../../attest/amd/trusted-roots.ts'
-import { present } from '../../base/assert.ts'
-import type { Clock } from '../../base/clock.ts'
-import type { Logger } from '../../base/log.ts'
-import { ensureDir, writeFileAtomic } from '../../linux/files.ts'
-import { getBounded } from './http.ts'
-import { chainProblem, crlProblem, type Problem, vcekProblem } from './judge.ts'
-import { RateGate, type RateLimits } from './rate.ts'
 import {
   chainRequest,
   crlRequest,
@@ -24,7 +17,14 @@ import {
   type Tree,
   type VcekWanted,
   vcekRequest,
-} from './request.ts'
+} from '../../attest/kds/request.ts'
+import { present } from '../../base/assert.ts'
+import type { Clock } from '../../base/clock.ts'
+import type { Logger } from '../../base/log.ts'
+import { ensureDir, writeFileAtomic } from '../../linux/files.ts'
+import { getBounded } from '../../linux/net/bounded-http.ts'
+import { chainProblem, crlProblem, type Problem, vcekProblem } from './judge.ts'
+import { RateGate, type RateLimits } from './rate.ts'
 
 export type KdsResult =
   | { readonly ok: true; readonly bytes: Uint8Array; readonly from: 'cache' | 'network' }

@@ -3,11 +3,11 @@
 import { readdirSync, readFileSync, statSync } from 'node:fs'
 import { join } from 'node:path'
 import type { Product } from '../../attest/amd/product.ts'
+import { chainRequest, crlRequest } from '../../attest/kds/request.ts'
 import { decodeCrl } from '../../attest/x509/crl.ts'
 import { iso } from '../../base/clock.ts'
 import { resultOr } from '../../base/result-or.ts'
 import { collateralRemedy } from './collateral.ts'
-import { chainRequest, crlRequest } from './request.ts'
 
 /** Folder of the cache in the state directory. */
 export const kdsDirName = 'kds'

@@ -3,7 +3,7 @@
 import { X509Certificate } from 'node:crypto'
 import { iso } from '../../base/clock.ts'
 import { messageOf } from '../../base/fault.ts'
-import { spkiDigestOf } from '../../linux/spki.ts'
+import { spkiDigestOf } from '../../linux/keys/spki.ts'
 import { namesIn, PEM_CERTIFICATE } from '../pair.ts'
 import type { Dates } from './renewal.plan.ts'
 

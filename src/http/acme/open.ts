@@ -3,7 +3,7 @@
 import { join } from 'node:path'
 import { acmeNames, challengeFor } from '../../config/acme.ts'
 import { ensureDir } from '../../linux/files.ts'
-import { spkiOf, spkiSha256Of } from '../../linux/spki.ts'
+import { spkiOf, spkiSha256Of } from '../../linux/keys/spki.ts'
 import type { TlsDeps } from '../certificate-source.ts'
 import { AcmeCertificates } from './acme-certificates.ts'
 import { openAccount } from './order.ts'

@@ -5,7 +5,7 @@ import { createPrivateKey, sign } from 'node:crypto'
 import { TAG } from '../../attest/encoding/der.ts'
 import { derElement, derOid } from '../../attest/encoding/der-writer.ts'
 import { utf8 } from '../../base/bytes.ts'
-import { spkiOf } from '../../linux/spki.ts'
+import { spkiOf } from '../../linux/keys/spki.ts'
 
 const oid = {
   commonName: derOid('2.5.4.3'),

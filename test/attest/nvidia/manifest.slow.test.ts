@@ -8,7 +8,7 @@ import { decodeRim, type Rim, rimBytesMax } from '../../../src/attest/nvidia/rim
 import { isSignedByKeyOf } from '../../../src/attest/nvidia/signature.ts'
 import { decodeCertificate } from '../../../src/attest/x509/certificate.ts'
 import { toBase64, toHex, utf8 } from '../../../src/base/bytes.ts'
-import { readSignedXml } from '../../../src/cli/verify/gpu/signed-xml.ts'
+import { readSignedXml } from '../../../src/client/verify/gpu/signed-xml.ts'
 import { type Authorities, compositeDeviceId, makeAuthorities } from '../../rigs/attest/gpu/authority.ts'
 import {
   canonicalInfo,

@@ -13,7 +13,7 @@ import { defaultGpuPolicy } from '../../../src/attest/nvidia/policy.ts'
 import { decodeRoots, NVIDIA_ROOTS } from '../../../src/attest/nvidia/roots.ts'
 import { verifyGpus } from '../../../src/attest/nvidia/verify.ts'
 import { fromHex } from '../../../src/base/bytes.ts'
-import { readSignedXml } from '../../../src/cli/verify/gpu/signed-xml.ts'
+import { readSignedXml } from '../../../src/client/verify/gpu/signed-xml.ts'
 
 const directory = process.env.STRONGROOM_GPU_VECTORS ?? ''
 const skipped = skipUnless(directory !== '', 'STRONGROOM_GPU_VECTORS names no directory with evidence of real GPUs')

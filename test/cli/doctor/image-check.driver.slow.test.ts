@@ -6,11 +6,11 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { writeBuilderImage } from '../../../scripts/rigs/build/image-directory.ts'
 import { sampleParts, writeLaunchImage } from '../../../scripts/rigs/launch/launch-image.ts'
+import { createClient } from '../../../src/cli/daemon-client.ts'
 import { lookAtBuilds } from '../../../src/cli/doctor/builds.driver.ts'
 import { lookAtGateway } from '../../../src/cli/doctor/gateway.driver.ts'
 import { lookAtHost } from '../../../src/cli/doctor/host.driver.ts'
 import { checkMeasurement, checkWorkerImage } from '../../../src/cli/doctor/image-check.driver.ts'
-import { createClient } from '../../../src/cli/operator/client.ts'
 import { defaultConfig } from '../../../src/config/load.ts'
 
 const directories: string[] = []

@@ -26,7 +26,7 @@ import {
 import { openOperatorKey } from '../../../src/host/operator-key.ts'
 import { openAuthority } from '../../../src/http/authority.ts'
 import { lockFile } from '../../../src/linux/lock.ts'
-import { getOverTls } from '../../../src/linux/tls-get.ts'
+import { getOverTls } from '../../../src/linux/net/tls-get.ts'
 import { checksOf, runHere } from '../../rigs/program.ts'
 
 setDefaultTimeout(120_000)

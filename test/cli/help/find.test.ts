@@ -2,10 +2,10 @@
 
 import { expect, test } from 'bun:test'
 import { findInHelp } from '../../../src/cli/help/find.ts'
-import { paintFor } from '../../../src/cli/render.ts'
+import { paintFor } from '../../../src/terminal/render.ts'
 import { readTree } from '../../meta/tree.ts'
 
-const plans = readTree('src/cli/doctor/**/*.plan.ts', 'src/cli/log/doctor.plan.ts')
+const plans = readTree('src/cli/doctor/**/*.plan.ts', 'src/cli/doctor/log.plan.ts')
 
 /** Names of checks as the plans write them. An image has two, after a prefix; a name with a placeholder ends there. */
 function checkNames(): string[] {

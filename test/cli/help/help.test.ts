@@ -5,7 +5,7 @@ import { join } from 'node:path'
 import { manText, readMarkdown, terminalText } from '../../../src/cli/help/markdown.ts'
 import { READERS, TOPICS } from '../../../src/cli/help/topics.ts'
 import { runCli } from '../../../src/cli/index.ts'
-import { paintFor } from '../../../src/cli/render.ts'
+import { paintFor } from '../../../src/terminal/render.ts'
 
 async function run(...argv: string[]) {
   const out: string[] = []

@@ -3,8 +3,8 @@
 
 import { expect, test } from 'bun:test'
 import { statusText } from '../../../src/cli/operator/status.ts'
-import { paintFor } from '../../../src/cli/render.ts'
 import type { AdminStatus } from '../../../src/contract/admin/admin.ts'
+import { paintFor } from '../../../src/terminal/render.ts'
 import { STATUS } from '../../rigs/admin-status.ts'
 
 const line = (text: string, name: string) => text.split('\n').filter(row => row.startsWith(name))

@@ -3,8 +3,6 @@
 import { describe, expect, test } from 'bun:test'
 import { BUSY_STATUS, GATEWAY_KEYS, metricsText } from '../../../scripts/rigs/console/documents.ts'
 import { present } from '../../../src/base/assert.ts'
-import { bytesOption } from '../../../src/cli/options.ts'
-import { bytesText as commandLineBytes } from '../../../src/cli/render.ts'
 import { TOPICS } from '../../../src/console/live/changes.ts'
 import { commandOf, quoted } from '../../../src/console/web/core/command.ts'
 import { GrowingText, shownLine, shownText } from '../../../src/console/web/core/foreign.ts'
@@ -34,6 +32,8 @@ import {
   budgetsOf,
 } from '../../../src/console/web/operator/organizations/organization-budget.ts'
 import { rowsInView } from '../../../src/console/web/parts/rows-in-view.ts'
+import { bytesOption } from '../../../src/terminal/options.ts'
+import { bytesText as commandLineBytes } from '../../../src/terminal/render.ts'
 
 // Goal: a deep link names what it named when it was copied, whatever stands in it.
 test('paths', () => {

@@ -7,10 +7,10 @@ import { sha256 } from '../../../src/attest/hash.ts'
 import type { StatementOf } from '../../../src/attest/receipt/statement.ts'
 import { verdict } from '../../../src/attest/verdict.ts'
 import { utf8 } from '../../../src/base/bytes.ts'
-import { paintFor } from '../../../src/cli/render.ts'
-import { verdictSummary } from '../../../src/cli/verify/summary.ts'
+import { verdictSummary } from '../../../src/client/verdict/summary.ts'
 import { encodeAllowlist } from '../../../src/contract/vm/allowlist.ts'
 import { workloadText } from '../../../src/contract/vm/workload.ts'
+import { paintFor } from '../../../src/terminal/render.ts'
 import { readWorkload, workloadChecks } from '../../../src/verifier/workload.ts'
 
 /** The line, as `verify gateway` prints it, under a workload with one upstream and no worker. */

@@ -15,10 +15,10 @@ import {
 } from '../../../scripts/rigs/launch/simulated-platform.ts'
 import { until } from '../../../scripts/rigs/until.ts'
 import { toPem } from '../../../src/attest/encoding/pem.ts'
+import { chainRequest, crlRequest, vcekRequest } from '../../../src/attest/kds/request.ts'
 import { issueSimulatedCrl, issueSimulatedVcek } from '../../../src/attest/simulator/certificates.ts'
 import { silentLogger } from '../../../src/base/log.ts'
 import { createKds, type Kds, type KdsOptions } from '../../../src/host/kds/kds.ts'
-import { chainRequest, crlRequest, vcekRequest } from '../../../src/host/kds/request.ts'
 import { reissue } from '../../rigs/attest/forged-chain.ts'
 import { type KdsServer, type Respond, startKdsServer } from '../../rigs/kds-server.ts'
 

@@ -13,7 +13,7 @@ import { AcmeCertificates } from '../../../src/http/acme/acme-certificates.ts'
 import type { Order } from '../../../src/http/acme/order.ts'
 import { AcmeFailure } from '../../../src/http/acme/transport.ts'
 import { type Authority, openAuthority } from '../../../src/http/authority.ts'
-import { spkiOf, spkiSha256Of } from '../../../src/linux/spki.ts'
+import { spkiOf, spkiSha256Of } from '../../../src/linux/keys/spki.ts'
 
 const host = 'instances.agents.example'
 const gateway = 'inference.agents.example'

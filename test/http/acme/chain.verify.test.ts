@@ -8,7 +8,7 @@ import { join } from 'node:path'
 import { systemRandom } from '../../../src/base/ids.ts'
 import { verifyChain } from '../../../src/http/acme/chain.verify.ts'
 import { type Authority, openAuthority } from '../../../src/http/authority.ts'
-import { spkiOf, spkiSha256Of } from '../../../src/linux/spki.ts'
+import { spkiOf, spkiSha256Of } from '../../../src/linux/keys/spki.ts'
 
 const name = 'instances.agents.example'
 const nowMs = Date.now()

@@ -11,7 +11,7 @@ import { skipUnless } from '../../../scripts/rigs/skip.ts'
 import { failure, until } from '../../../scripts/rigs/until.ts'
 import { systemClock } from '../../../src/base/clock.ts'
 import { certificateRequest } from '../../../src/http/acme/request.ts'
-import { spkiDigestOf, spkiOf } from '../../../src/linux/spki.ts'
+import { spkiDigestOf, spkiOf } from '../../../src/linux/keys/spki.ts'
 import { domain, type Edge, startEdge, startEdgeDns } from '../../rigs/acme/appliance-edge.ts'
 import { hasPebble, startPebble } from '../../rigs/acme/pebble.ts'
 

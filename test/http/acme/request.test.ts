@@ -5,7 +5,7 @@ import { expect, test } from 'bun:test'
 import { generateKeyPairSync } from 'node:crypto'
 import { loadX509 } from '../../../src/attest/x509/runtime.ts'
 import { certificateRequest } from '../../../src/http/acme/request.ts'
-import { spkiOf } from '../../../src/linux/spki.ts'
+import { spkiOf } from '../../../src/linux/keys/spki.ts'
 
 const key = generateKeyPairSync('ec', { namedCurve: 'P-256' }).privateKey.export({ format: 'pem', type: 'pkcs8' })
 const pem = key.toString()

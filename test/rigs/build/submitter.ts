@@ -16,9 +16,9 @@ import { measureIgvm } from '../../../src/attest/igvm/measure.ts'
 import type { BuildRecord } from '../../../src/attest/provenance/record.ts'
 import { toHex } from '../../../src/base/bytes.ts'
 import { systemRandom } from '../../../src/base/ids.ts'
-import { packSource } from '../../../src/cli/build/pack.ts'
-import { packDirectory, treeOfPacked } from '../../../src/cli/build/source-tree.ts'
 import { runCli } from '../../../src/cli/index.ts'
+import { packSource } from '../../../src/client/source/pack.ts'
+import { packDirectory, treeOfPacked } from '../../../src/client/source/source-tree.ts'
 import { openAuthority } from '../../../src/http/authority.ts'
 
 export type Ran = { readonly code: number; readonly stdout: string; readonly stderr: string }

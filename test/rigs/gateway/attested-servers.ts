@@ -17,7 +17,7 @@ import { encodePolicy } from '../../../src/attest/policy/policy.ts'
 import { systemClock } from '../../../src/base/clock.ts'
 import { systemRandom } from '../../../src/base/ids.ts'
 import { openAuthority } from '../../../src/http/authority.ts'
-import { spkiDigestOf } from '../../../src/linux/spki.ts'
+import { spkiDigestOf } from '../../../src/linux/keys/spki.ts'
 
 const authority = await openAuthority({
   kind: 'clients',

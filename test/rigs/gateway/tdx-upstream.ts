@@ -11,7 +11,7 @@ import { upstreamReportData } from '../../../src/attest/tdx/upstream-evidence.ts
 import { fromBase64Url, fromUtf8, toBase64, toHex } from '../../../src/base/bytes.ts'
 import { systemClock } from '../../../src/base/clock.ts'
 import type { UpstreamAttestation } from '../../../src/inference/upstream/attested/attestation.ts'
-import { spkiDigestOf } from '../../../src/linux/spki.ts'
+import { spkiDigestOf } from '../../../src/linux/keys/spki.ts'
 import {
   type CollateralWanted,
   type Issued,

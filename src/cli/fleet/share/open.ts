@@ -4,6 +4,7 @@ import { join } from 'node:path'
 import { fromUtf8, toHex } from '../../../base/bytes.ts'
 import { systemClock } from '../../../base/clock.ts'
 import { Fault } from '../../../base/fault.ts'
+import { operatorKeyDigest } from '../../../client/trust/operator-key-digest.ts'
 import { asideDir, dropPending, readPending } from '../../../fleet/share/pending.ts'
 import { nonceOf } from '../../../fleet/share/request.codec.ts'
 import {
@@ -14,10 +15,9 @@ import {
   sealedBytesMax,
 } from '../../../fleet/share/secrets.ts'
 import { lockFile } from '../../../linux/lock.ts'
-import type { Run } from '../../cli.ts'
-import { readInput } from '../../input-file.ts'
-import { fields } from '../../render.ts'
-import { operatorKeyDigest } from '../../verify/operator-key-digest.ts'
+import { readInput } from '../../../terminal/input-file.ts'
+import { fields } from '../../../terminal/render.ts'
+import type { Run } from '../../operator-run.ts'
 
 /** Faults: not_found (no request is open), invalid_request (the file, the key), conflict (the service runs). */
 export async function open(run: Run, path: string, operatorKey: string): Promise<void> {

@@ -19,13 +19,13 @@ import {
   shareRequestFormat,
 } from '../../../fleet/share/request.codec.ts'
 import { fleetName } from '../../../fleet/target.ts'
-import { getOverTls } from '../../../linux/tls-get.ts'
+import { getOverTls } from '../../../linux/net/tls-get.ts'
+import { AdvisedFault } from '../../../terminal/exit.ts'
+import { writeOutputs } from '../../../terminal/output-file.ts'
+import { refusalIn } from '../../../terminal/refusal.ts'
+import { fields } from '../../../terminal/render.ts'
 import { attestationBytesMax } from '../../../verifier/gateway.ts'
-import type { Run } from '../../cli.ts'
-import { AdvisedFault } from '../../exit.ts'
-import { writeOutputs } from '../../output-file.ts'
-import { refusalIn } from '../../refusal.ts'
-import { fields } from '../../render.ts'
+import type { Run } from '../../operator-run.ts'
 import { ownRecords, requiredTarget } from '../direct.ts'
 
 const timeoutMs = 60_000

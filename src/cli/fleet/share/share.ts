@@ -2,10 +2,10 @@
 // vouches for. Effects: files, the gateway of this host, the database of the fleet.
 
 import { resolve } from 'node:path'
-import type { Command, Run } from '../../cli.ts'
-import { addPinOptions } from '../../verify/pin-options.ts'
-import { addPolicyFlags } from '../../verify/policy-flags.ts'
-import { addEvidenceOptions } from '../../verify/trust-options.ts'
+import { addPinOptions } from '../../../client/trust/pin-options.ts'
+import { addPolicyFlags } from '../../../client/trust/policy-flags.ts'
+import { addEvidenceOptions } from '../../../client/trust/trust-options.ts'
+import type { Command, Run } from '../../operator-run.ts'
 import type { SealOptions } from './seal.ts'
 
 export function addShare(fleet: Command): void {

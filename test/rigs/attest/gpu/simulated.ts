@@ -6,7 +6,7 @@ import { type GpuPolicy, parseGpuPolicy } from '../../../../src/attest/nvidia/po
 import { NVIDIA_ROOTS, type NvidiaRoots } from '../../../../src/attest/nvidia/roots.ts'
 import type { GpuQuestion } from '../../../../src/attest/nvidia/verify.ts'
 import { toBase64, toHex, utf8 } from '../../../../src/base/bytes.ts'
-import { readSignedXml } from '../../../../src/cli/verify/gpu/signed-xml.ts'
+import { readSignedXml } from '../../../../src/client/verify/gpu/signed-xml.ts'
 import { type Authorities, compositeDeviceId, type Extension, type Holder, makeAuthorities } from './authority.ts'
 import { type Resource, signedManifest } from './manifest.ts'
 import { type Answer, ocspResponse, ocspSigner } from './ocsp.ts'

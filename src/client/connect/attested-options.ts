@@ -1,0 +1,57 @@
+// The relying party's expectations of the gateway, from the options that `verify gateway` has too. Effects: reads
+// files. Fault invalid_request.
+
+import { BUNDLE_LIMITS } from '../../attest/encoding/pem.ts'
+import { encodePolicy } from '../../attest/policy/policy.ts'
+import { InputFault } from '../../terminal/exit.ts'
+import { MIB, readOptionalInput } from '../../terminal/input-file.ts'
+import { OptionError } from '../../verifier/fetch/errors.ts'
+import type { AttestedFetchOptions } from '../../verifier/fetch/options.ts'
+import { PINS, pinChecks } from '../../verifier/pins.ts'
+import { withFlags } from '../trust/pin-options.ts'
+import { readTrust, type Trust, type TrustOptions } from '../trust/trust-options.ts'
+
+export type GatewayOptions = TrustOptions & { ca?: string; timeoutMs?: number }
+
+export async function readAttestedOptions(url: URL, options: GatewayOptions): Promise<AttestedFetchOptions> {
+  const trust = await readTrust(options)
+  requirePins(trust)
+  const read = (path: string | undefined, param: string, bytesMax = MIB) => readOptionalInput({ path, param, bytesMax })
+  const { pins, policy, workload, crl, outside = [], allow = [] } = trust
+  const given = {
+    allowlist: read(options.allowlist, 'allowlist'),
+    configuration: read(options.configuration, 'configuration'),
+    simulatedRoot: read(options.trustSimulatedRoot, 'trust-simulated-root', BUNDLE_LIMITS.bytesMax),
+    ca: textOf(read(options.ca, 'ca')),
+    workload: workload ?? undefined,
+    crl,
+    evidenceTimeoutMs: options.timeoutMs,
+  }
+  return {
+    ...{ url, policy: encodePolicy(policy), outside, allow },
+    pins: Object.fromEntries(PINS.map(pin => [pin, pins[pin]])),
+    ...Object.fromEntries(Object.entries(given).filter(([, value]) => value !== undefined)),
+  }
+}
+
+/** As `verify gateway` words what is missing: the library's own words name its options. */
+function requirePins(trust: Trust): void {
+  const checks = withFlags(pinChecks(PINS, trust.pins, { ...trust, workloadCount: 0 }))
+  const missing = checks.filter(({ outcome }) => outcome === 'fail').map(({ reason }) => reason)
+  if (missing.length === 0) return
+  throw new InputFault(missing.join('; '), {
+    param: 'policy',
+    remedy:
+      'write a policy with `strongroom verify policy-example --image … --operator-key …`; `strongroom help inference`',
+  })
+}
+
+function textOf(bytes: Uint8Array | undefined): string | undefined {
+  return bytes === undefined ? undefined : new TextDecoder().decode(bytes)
+}
+
+/** The library's refusal of an option, as bad input to this command. */
+export function asInputFault(error: unknown): unknown {
+  if (!(error instanceof OptionError)) return error
+  return new InputFault(error.message, { remedy: 'correct the option that the message names', cause: error })
+}

@@ -1,0 +1,37 @@
+// strongroom id-block check, and verify id-block, which is the same command. Effects: reads the named files.
+
+import { idAuthBytes, idBlockBytes } from '../../attest/launch/id-block.ts'
+import { verifyIdBlock } from '../../attest/launch/id-block-verify.ts'
+import { toHex } from '../../base/bytes.ts'
+import type { Command } from '../../terminal/command.ts'
+import { readInput } from '../../terminal/input-file.ts'
+import { verdictDocument, verdictText } from '../../terminal/render.ts'
+import { exitCodeOfVerdict } from '../../terminal/verdict-exit.ts'
+
+type CheckOptions = { idBlock: string; idAuth: string; requireAuthor?: boolean }
+
+/** `name`: of the command below `parent`. */
+export function addIdBlockCheck(parent: Command, name: 'check' | 'id-block'): void {
+  parent
+    .command(name)
+    .description('verify who signed an ID block, and print the key digests that a report of its launch will carry')
+    .requiredOption('--id-block <file>', `ID block, ${idBlockBytes} bytes`)
+    .requiredOption('--id-auth <file>', `ID authentication, ${idAuthBytes} bytes`)
+    .option('--require-author', 'fail without a signature of an author')
+    .examples(`strongroom ${parent.name()} ${name} --id-block id-block.bin --id-auth id-auth.bin`)
+    .runs(async (run, options: CheckOptions) => {
+      const found = await verifyIdBlock({
+        idBlock: readInput({ path: options.idBlock, param: 'id-block', bytesMax: idBlockBytes }),
+        idAuth: readInput({ path: options.idAuth, param: 'id-auth', bytesMax: idAuthBytes }),
+        author: options.requireAuthor === true ? 'required' : 'any',
+      })
+      const hexOrNull = (bytes: Uint8Array | null) => (bytes === null ? null : toHex(bytes))
+      const digests = {
+        id_key_digest: hexOrNull(found.idKeyDigest),
+        author_key_digest: hexOrNull(found.authorKeyDigest),
+      }
+      const lines = Object.entries(digests).map(([name, digest]) => `${name}: ${digest ?? 'none'}\n`)
+      await run.result({ ...verdictDocument(found), ...digests }, lines.join('') + verdictText(found, run.paint))
+      run.exitWith(exitCodeOfVerdict(found))
+    })
+}

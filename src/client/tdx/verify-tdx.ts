@@ -1,0 +1,166 @@
+// strongroom verify tdx: a saved TDX quote against its collateral and a policy, offline. Effects: reads files.
+
+import { BUNDLE_LIMITS } from '../../attest/encoding/pem.ts'
+import { decodeAnchor, INTEL_ROOT, type TdxRoot } from '../../attest/tdx/chain.ts'
+import { collateralBytesMax } from '../../attest/tdx/collateral.ts'
+import { openRtmrs, parseTdxPolicy, strictTdxPolicy, type TdxPolicy } from '../../attest/tdx/policy.ts'
+import { TD_REPORT } from '../../attest/tdx/quote.ts'
+import { type TdxVerdict, verifyTdxQuote } from '../../attest/tdx/verify.ts'
+import { type Check, fail, notChecked, pass, verdict } from '../../attest/verdict.ts'
+import { toHex } from '../../base/bytes.ts'
+import { iso, systemClock } from '../../base/clock.ts'
+import type { Command, Run } from '../../terminal/command.ts'
+import { InputFault } from '../../terminal/exit.ts'
+import { MIB, readInput, readingInput, readJsonInput } from '../../terminal/input-file.ts'
+import { hexOption, required, timeOption } from '../../terminal/options.ts'
+import { verdictDocument } from '../../terminal/render.ts'
+import { exitCodeOfVerdict } from '../../terminal/verdict-exit.ts'
+import { pinCheckName } from '../../verifier/pins.ts'
+import { verboseHelp } from '../trust/trust-options.ts'
+import { rtmrPinName, verdictSummary } from '../verdict/summary.ts'
+import { collateralUrls } from './collateral-urls.ts'
+import { quoteDocument } from './quote-document.ts'
+import { readQuoteFile } from './quote-file.ts'
+
+type TdxOptions = {
+  collateral?: string
+  policy?: string
+  reportData?: Uint8Array
+  asOf?: number
+  anyMeasurement?: boolean
+  anyRtmr?: boolean
+  trustSimulatedRoot?: string
+  printCollateralUrls?: boolean
+  verbose?: boolean
+}
+
+export function addVerifyTdx(verify: Command): void {
+  verify
+    .command('tdx')
+    .description('verify a TDX quote: signatures, chain to Intel, revocation, TCB level and policy')
+    .argument('<file>', 'quote of version 4 or 5, or hexadecimal or base64 of it; - is stdin')
+    .option('--collateral <file>', "JSON of Intel's signed documents about the platform, as in `help tdx`")
+    .option(
+      '--policy <file>',
+      'JSON as in `verify tdx-policy-schema`; default: no debug, profiling, migration or service TD, TCB up to date',
+    )
+    .option(
+      '--report-data <hex>',
+      'the 64 bytes of REPORTDATA that the quote must carry',
+      hexOption(TD_REPORT.reportData[1]),
+    )
+    .option(
+      '--any-measurement',
+      'accept any MRTD, with any kernel; without this the --policy must name the expected ones',
+    )
+    .option(
+      '--any-rtmr',
+      'accept any kernel that the firmware starts; without this the --policy must name rtmr1 and rtmr2, which measure it',
+    )
+    .option('--as-of <time>', 'verify for this time in UTC, like 2025-06-01T00:00:00Z; default now', timeOption)
+    .option(
+      '--trust-simulated-root <file>',
+      "PEM of a simulated root, instead of Intel's; the verdict is then marked SIMULATED",
+    )
+    .option('--print-collateral-urls', "print where Intel serves the quote's collateral, and end; uses no network")
+    .option('--verbose', verboseHelp)
+    .examples(
+      'strongroom verify tdx quote.bin --collateral collateral.json --policy tdx.json',
+      'strongroom verify tdx quote.bin --print-collateral-urls',
+      'strongroom verify policy-example --tdx > tdx.json   # then put your measurements into mrTds, rtmr1 and rtmr2',
+    )
+    .runs(verifyTdx)
+}
+
+async function verifyTdx(run: Run, file: string, options: TdxOptions): Promise<void> {
+  const { bytes, quote } = await readQuoteFile(file)
+  if (options.printCollateralUrls === true) {
+    const urls = await readingInput(file, () => collateralUrls(quote))
+    const line = ({ member, url, chain }: (typeof urls)[number]) =>
+      `${member}: ${url}${chain === null ? '' : `\n  ${member}_issuer_chain: its header ${chain}`}\n`
+    return await run.result({ urls }, urls.map(line).join(''))
+  }
+  const collateral = readInput({
+    path: required('collateral', options.collateral),
+    param: 'collateral',
+    bytesMax: collateralBytesMax,
+  })
+  const policy = withReportData(await readTdxPolicy(options.policy), options)
+  const root = await readTdxRoot(options.trustSimulatedRoot)
+  const asOf = options.asOf ?? systemClock.nowMs()
+  const judged = await verifyTdxQuote(bytes, collateral, { asOfMs: asOf, policy, root })
+  const checks = [...judged.checks, measurementPin(policy, options), rtmrPin(policy, options)]
+  const shown = { ...verdict(checks), simulated: root.simulated === true }
+  await run.result(
+    { ...verdictDocument(shown), as_of: iso(asOf), ...tdxDocument(judged) },
+    verdictSummary(shown, { verbose: options.verbose === true, paint: run.paint }),
+  )
+  run.exitWith(exitCodeOfVerdict(shown))
+}
+
+function tdxDocument({ quote, level, pck, untilMs }: TdxVerdict) {
+  return {
+    quote: quote === null ? null : quoteDocument(quote),
+    tcb: level === null ? null : { status: level.status, advisories: level.advisories, date: iso(level.dateMs) },
+    platform:
+      pck === null
+        ? null
+        : {
+            fmspc: toHex(pck.fmspc),
+            ppid: toHex(pck.ppid),
+            pce_id: toHex(pck.pceId),
+            components: pck.components,
+            pce_svn: pck.pceSvn,
+          },
+    collateral_until: untilMs === null ? null : iso(untilMs),
+  }
+}
+
+async function readTdxPolicy(path: string | undefined): Promise<TdxPolicy> {
+  if (path === undefined) return strictTdxPolicy()
+  const document = readJsonInput({ path, param: 'policy', bytesMax: MIB })
+  return await readingInput(`--policy ${path}`, () => parseTdxPolicy(document))
+}
+
+/** As the pins of a report: a policy that names another value is refused rather than overruled. */
+function withReportData(policy: TdxPolicy, { reportData, policy: file }: TdxOptions): TdxPolicy {
+  if (reportData === undefined) return policy
+  if (policy.reportData === 'any') return { ...policy, reportData }
+  throw new InputFault(`--report-data: ${file} names reportData, too`, {
+    param: 'report-data',
+    remedy: 'leave it out in the file ("any"), or here',
+  })
+}
+
+async function readTdxRoot(path: string | undefined): Promise<TdxRoot> {
+  if (path === undefined) return INTEL_ROOT
+  const certificate = readInput({ path, param: 'trust-simulated-root', bytesMax: BUNDLE_LIMITS.bytesMax })
+  const root: TdxRoot = { certificate, names: 'SIMULATED SGX', simulated: true }
+  await readingInput(`--trust-simulated-root ${path}`, () => decodeAnchor(root))
+  return root
+}
+
+/** Without a measurement any rented TD would pass. */
+function measurementPin({ mrTds }: TdxPolicy, { anyMeasurement }: TdxOptions): Check {
+  const name = pinCheckName('measurement')
+  if (mrTds !== 'any') return pass(name, `${mrTds.length} MRTD, named in the policy`)
+  return anyMeasurement === true
+    ? notChecked(name, 'accepted any measurement: you asked with --any-measurement', false)
+    : fail(name, 'no MRTD is expected: name yours as mrTds in a --policy, or accept any with --any-measurement')
+}
+
+/**
+ * MRTD is the firmware, which a cloud gives to every TD: it measures the loader or the kernel into RTMR 1, and command
+ * line and initrd follow in RTMR 2.
+ */
+function rtmrPin(policy: TdxPolicy, { anyMeasurement, anyRtmr }: TdxOptions): Check {
+  const name = rtmrPinName
+  const open = openRtmrs(policy)
+  if (open.length === 0) return pass(name, 'RTMR 1 and 2, named in the policy')
+  if (anyRtmr === true || (anyMeasurement === true && policy.mrTds === 'any')) {
+    const flag = anyRtmr === true ? '--any-rtmr' : '--any-measurement'
+    return notChecked(name, `accepted any kernel that this firmware starts: you asked with ${flag}`, false)
+  }
+  const missing = open.join(' and ')
+  return fail(name, `no kernel is expected: name ${missing} in the --policy, or accept any with --any-rtmr`)
+}

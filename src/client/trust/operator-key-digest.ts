@@ -1,0 +1,30 @@
+// The operator key that a relying party expects, as an option names it. Effects: reads a file.
+
+import { BUNDLE_LIMITS, derBlocks } from '../../attest/encoding/pem.ts'
+import { webBytes } from '../../attest/hash.ts'
+import { publicIdKey } from '../../attest/launch/id-block-sign.ts'
+import { idKeyDigest } from '../../attest/launch/id-block-verify.ts'
+import { present } from '../../base/assert.ts'
+import { fromHex } from '../../base/bytes.ts'
+import { inputFault, readInput, readingInput } from '../../terminal/input-file.ts'
+
+/** SHA-384. */
+const idKeyDigestBytes = 48
+
+/** From the digest itself, or from the public key in a PEM file. Fault invalid_request. */
+export async function operatorKeyDigest(given: string): Promise<Uint8Array> {
+  const digest = fromHex(given)
+  if (digest !== null && digest.length === idKeyDigestBytes) return digest
+  const input = { path: given, param: 'operator-key', bytesMax: BUNDLE_LIMITS.bytesMax }
+  const pem = readInput(input)
+  const spki = await readingInput(`--operator-key ${given}`, () =>
+    present(derBlocks(pem, 'PUBLIC KEY', 'operator key')[0], 'a block'),
+  )
+  try {
+    const curve = { name: 'ECDSA', namedCurve: 'P-384' }
+    const key = await crypto.subtle.importKey('spki', webBytes(spki), curve, true, ['verify'])
+    return await idKeyDigest(await publicIdKey(key))
+  } catch {
+    throw inputFault(input, 'no public key of P-384', 'name the file that `strongroom operator-key` has printed')
+  }
+}

@@ -1,0 +1,193 @@
+// Trust of a relying party, as options of the commands that verify. Effects: reads files. Fault invalid_request.
+
+import { InvalidArgumentError, Option } from 'commander'
+import type { TrustedRoot } from '../../attest/amd/roots.ts'
+import { AMD_ROOTS } from '../../attest/amd/roots.ts'
+import { BUNDLE_LIMITS, derBlocks } from '../../attest/encoding/pem.ts'
+import { sha256 } from '../../attest/hash.ts'
+import { type Policy, parsePolicy } from '../../attest/policy/policy.ts'
+import { certificateTableBytesMax } from '../../attest/report/certificate-table.ts'
+import type { Check } from '../../attest/verdict.ts'
+import { type Exposure, exposureNames } from '../../contract/vm/exposure.ts'
+import type { Command } from '../../terminal/command.ts'
+import { InputFault } from '../../terminal/exit.ts'
+import { MIB, readInput, readingInput, readJsonInput, readOptionalInput } from '../../terminal/input-file.ts'
+import type { GatewayQuestion } from '../../verifier/gateway.ts'
+import { PINS, type Pins } from '../../verifier/pins.ts'
+import { defaultPolicy } from '../../verifier/report.ts'
+import { readSimulatedRoot } from '../../verifier/simulated-root.ts'
+import { addPinOptions, type PinOptions, readPins } from './pin-options.ts'
+import { addPolicyFlags, type PolicyFlags, withPolicyFlags } from './policy-flags.ts'
+
+/** Options of `verify gateway` and `verify response`. */
+export type TrustOptions = PinOptions &
+  PolicyFlags &
+  EvidenceOptions & {
+    policy?: string
+    allowlist?: string
+    configuration?: string
+    workload?: string
+    allowOutside?: readonly string[]
+    allow?: readonly Exposure[]
+  }
+
+/** Options of every command that judges a receipt. */
+export type EvidenceOptions = { crl?: string; trustSimulatedRoot?: string; verbose?: boolean }
+
+const filesBytesMax = MIB
+
+export function addTrustOptions(command: Command): Command {
+  command
+    .option('--policy <file>', 'JSON as in `verify policy-schema`; it names the measurements and the operator key')
+    .option('--allowlist <file>', 'the allowlist; the receipts must have its digest, images and commands')
+    .option('--configuration <file>', 'the configuration that the gateway serves: its receipt must have the digest')
+    .option('--workload <file>', 'workload.json of a gateway in a VM of its own: HOST_DATA must be its digest')
+  return addPinOptions(addEvidenceOptions(addAllowOption(addOutsideOption(addPolicyFlags(command)))), PINS)
+}
+
+export function addEvidenceOptions(command: Command): Command {
+  return command
+    .option('--crl <file>', 'revocation list, DER or PEM, instead of the one in the evidence')
+    .option(
+      '--trust-simulated-root <file>',
+      'PEM of a simulated ARK and ASK, and for VLEKs the ASVK; the verdict is then marked SIMULATED',
+    )
+    .option('--verbose', verboseHelp)
+}
+
+export const verboseHelp = 'print every check, instead of a summary'
+
+export type Trust = Pick<
+  GatewayQuestion,
+  'roots' | 'policy' | 'crl' | 'pins' | 'allowlist' | 'configurationDigest' | 'workload' | 'outside' | 'allow'
+>
+
+export function addOutsideOption(command: Command): Command {
+  return command.option(
+    '--allow-outside <name[=origin]>',
+    "accept that this upstream outside of the gateway's VM gets prompts, at that origin, or without one at any; repeatable",
+    (name: string, before: readonly string[] = []) => [...before, name],
+  )
+}
+
+const exposureWords = 'accept this setting of the gateway, which shows more to its host or keeps content'
+
+export function addAllowOption(
+  command: Command,
+  names: readonly string[] = exposureNames,
+  words = exposureWords,
+): Command {
+  return command.addOption(
+    new Option('--allow <name>', `${words}; repeatable`)
+      .choices(names)
+      .argParser((name, before: readonly string[] = []) => {
+        if (names.includes(name)) return [...before, name]
+        throw new InvalidArgumentError(`Allowed choices are ${names.join(', ')}.`)
+      }),
+  )
+}
+
+/** The library's checks say how a program allows an upstream or a setting; here they name the flag. */
+export function withOutsideFlag<Named extends Pick<Check, 'reason'>>(named: Named): Named {
+  const outside = /allow it by outside: \[("(?:[^"\\]|\\.)*")\]/g
+  const setting = /allow it by allow: \["([a-z-]+)"\]/g
+  const reason = named.reason
+    .replace(outside, 'allow it with --allow-outside $1')
+    .replace(setting, 'allow it with --allow $1')
+  return { ...named, reason }
+}
+
+export async function readTrust(options: TrustOptions): Promise<Trust> {
+  const pins = readPins(options)
+  const workload = await readWorkloadFile(options.workload)
+  const policy = await readPolicy(options.policy, pins, options)
+  if (workload !== null && options.hostData !== undefined) throw hostDataTwice()
+  return {
+    roots: await readRoots(options.trustSimulatedRoot),
+    // A document that the relying party has of its own is one to compare with.
+    policy: workload === null ? policy : { ...policy, hostData: sha256(workload) },
+    workload,
+    outside: options.allowOutside ?? [],
+    allow: options.allow ?? [],
+    crl: await readCrl(options.crl),
+    pins,
+    allowlist: await readAllowlistFile(options.allowlist),
+    configurationDigest: readConfigurationDigest(options.configuration),
+  }
+}
+
+/** Checks that compare with what these files say, where they are named: see `Sorting`. */
+export function checksOfNamed({ allowlist, workload }: TrustOptions): ReadonlySet<string> {
+  return new Set([
+    ...(allowlist === undefined && workload === undefined ? [] : ['expected-allowlist-digest', 'admission']),
+    ...(workload === undefined ? [] : ['workload', 'workload-allowlist', 'host-data-allowlist']),
+  ])
+}
+
+/** AMD's own, and the simulated one of the file. */
+export async function readRoots(path: string | undefined): Promise<readonly TrustedRoot[]> {
+  if (path === undefined) return AMD_ROOTS
+  const pem = readInput({ path, param: 'trust-simulated-root', bytesMax: BUNDLE_LIMITS.bytesMax })
+  return [...AMD_ROOTS, await readingInput(`--trust-simulated-root ${path}`, () => readSimulatedRoot(pem))]
+}
+
+/** The file's, or the default one, with what the flags say. */
+export async function readPolicy(
+  path: string | undefined,
+  pins: Pick<Pins, 'vmpl'>,
+  flags: PolicyFlags,
+): Promise<Policy> {
+  const policy = path === undefined ? defaultPolicy(pins) : await readPolicyFile(path, 'policy')
+  return withPolicyFlags(policy, flags, path)
+}
+
+function hostDataTwice(): InputFault {
+  return new InputFault('--host-data: HOST_DATA has to be the digest of the --workload', {
+    param: 'host-data',
+    remedy: 'leave one of the two out',
+  })
+}
+
+/** `option`: the one that names the file, without its dashes. */
+export async function readPolicyFile(path: string, option: string): Promise<Policy> {
+  const document = readJsonInput({ path, param: option, bytesMax: filesBytesMax })
+  return await readingInput(`--${option} ${path}`, () => parsePolicy(document))
+}
+
+/** The host's certificate table of an option; undefined without one. */
+export function readTable(path: string | undefined): Uint8Array | undefined {
+  return readOptionalInput({ path, param: 'certificate-table', bytesMax: certificateTableBytesMax })
+}
+
+/** DER of a revocation list. */
+export async function readCrl(path: string | undefined): Promise<Uint8Array | undefined> {
+  if (path === undefined) return undefined
+  const bytes = readInput({ path, param: 'crl', bytesMax: BUNDLE_LIMITS.bytesMax })
+  return await readingInput(`--crl ${path}`, () => derBlocks(bytes, 'X509 CRL', 'revocation list')[0])
+}
+
+function readConfigurationDigest(path: string | undefined): Trust['configurationDigest'] {
+  if (path === undefined) return 'any'
+  return sha256(readInput({ path, param: 'configuration', bytesMax: filesBytesMax }))
+}
+
+async function readWorkloadFile(path: string | undefined): Promise<Uint8Array | null> {
+  if (path === undefined) return null
+  const bytes = readInput({ path, param: 'workload', bytesMax: filesBytesMax })
+  // Its schema is code that a report needs none of.
+  const { readWorkload } = await import('../../verifier/workload.ts')
+  const read = readWorkload(bytes)
+  if (read === null || read.document !== null) return bytes
+  throw new InputFault(`--workload ${path}: ${read.reason}`, {
+    param: 'workload',
+    remedy: 'name workload.json as the operator hands it out, or the gateway serves it',
+  })
+}
+
+async function readAllowlistFile(path: string | undefined): Promise<Trust['allowlist']> {
+  if (path === undefined) return 'any'
+  const bytes = readInput({ path, param: 'allowlist', bytesMax: filesBytesMax })
+  // Its schema is code that a report needs none of.
+  const { readAllowlist } = await import('../../verifier/allowlist.ts')
+  return await readingInput(`--allowlist ${path}`, () => readAllowlist(bytes))
+}

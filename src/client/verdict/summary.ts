@@ -1,0 +1,181 @@
+// A verdict in at most fifteen lines: the subject, its evidence, what was waived, what was not checked. Pure.
+
+import { GPU_POLICY_CHECKS, keyMakerCheckName, sourceCheckName, upstreamCheckName } from '../../attest/check-names.ts'
+import { type Check, isBroken } from '../../attest/verdict.ts'
+import { oneLine, type Paint, type ShownVerdict, verdictText, verdictWords } from '../../terminal/render.ts'
+import { EVERY_PIN, pinCheckName } from '../../verifier/pins.ts'
+
+export const summaryLinesMax = 15
+/** A longer line is cut; --verbose prints it whole. */
+export const summaryLineCharsMax = 160
+
+/** All checks when `verbose`, else the summary. `details`: checks whose passing ones are named, such as a receipt's. */
+export function verdictSummary(
+  shown: ShownVerdict,
+  { verbose, details = [], paint }: { verbose: boolean; details?: readonly Check[]; paint: Paint },
+): string {
+  if (verbose) return verdictText(shown, paint)
+  const { checks, ok } = shown
+  const accepted = checks.filter(isWaiver)
+  const told = accepted.flatMap(({ name }) => COVERED_BY_WAIVER[name] ?? [])
+  const open = checks.filter(
+    check => check.outcome === 'not-checked' && !check.required && !isWaiver(check) && !told.includes(groupName(check)),
+  )
+  const body = [
+    ...(ok
+      ? section('rests on', restLines([...checks, ...details]))
+      : section('failed', grouped(checks.filter(isBroken), failedLinesMax))),
+    ...section(
+      'accepted',
+      accepted.map(
+        check => oneLine(check.reason).replace(/^accepted /, '') + foundUnder(check, [...checks, ...details]),
+      ),
+    ),
+  ]
+  const room = summaryLinesMax - body.length - 2
+  const rest = section('not checked', grouped(open.toSorted(byUrgency), Math.min(openLinesMax, room)))
+  return [verdictWords(shown, paint), ...body, ...rest, counts(shown)].map(line => `${line}\n`).join('')
+}
+
+const failedLinesMax = 6
+const openLinesMax = 4
+
+/** The pins of `verify vtpm`, `verify tdx` and `verify gpu`, which no other verdict has. */
+export const pcrPinName = 'pin-pcrs'
+export const rtmrPinName = 'pin-rtmr'
+export const gpuPinName = 'pin-gpu'
+export const gpuOcspPinName = 'pin-gpu-ocsp'
+export const gpuDevtoolsPinName = 'pin-gpu-devtools'
+const ownPinNames: readonly string[] = [pcrPinName, rtmrPinName, gpuPinName, gpuOcspPinName, gpuDevtoolsPinName]
+
+/** Checks that a waiver skips; the waiver's own line covers them. */
+const COVERED_BY_WAIVER: Readonly<Record<string, readonly string[]>> = {
+  [pinCheckName('measurement')]: ['measurement', 'vtpm-measurement', 'mr-td'],
+  [pinCheckName('allowlist')]: ['allowlist', 'admission', 'operator-key', 'id-key-digest', 'author-key-digest'],
+  [pinCheckName('operator-key')]: ['operator-key', 'id-key-digest', 'author-key-digest'],
+  [pinCheckName('vmpl')]: ['vmpl'],
+  [pinCheckName('crl')]: ['chain-revocation'],
+  [rtmrPinName]: ['rtmr1', 'rtmr2'],
+  [gpuPinName]: GPU_POLICY_CHECKS,
+  [gpuOcspPinName]: ['gpu-chain-ocsp', 'gpu-rim-ocsp'],
+  [gpuDevtoolsPinName]: ['gpu-devtools'],
+}
+
+/** Checks whose reason begins with what was found where a waiver let it be anything. */
+const FOUND_BY: Readonly<Record<string, string>> = {
+  [pinCheckName('vmpl')]: 'vmpl',
+  // Component by component, what the key that signed the report is for.
+  [pinCheckName('tcb')]: 'vek-tcb',
+}
+
+/** A verdict rests on VMPL and firmware whether or not they were compared with anything: it names them. */
+function foundUnder(waiver: Check, checks: readonly Check[]): string {
+  const found = checks.find(({ name, outcome }) => name === FOUND_BY[waiver.name] && outcome !== 'fail')
+  const [value = ''] = found?.reason.split(';') ?? []
+  return /\d/.test(value) ? `; it is ${value}` : ''
+}
+
+/** Last part of a check's name: `measurement` of `gateway/measurement`. */
+function groupName({ name }: Check): string {
+  return name.slice(name.indexOf('/') + 1)
+}
+
+function isWaiver({ name, outcome, required }: Check): boolean {
+  return (
+    outcome === 'not-checked' &&
+    !required &&
+    (name === upstreamCheckName ||
+      name === sourceCheckName ||
+      ownPinNames.includes(name) ||
+      EVERY_PIN.some(pin => name === pinCheckName(pin)))
+  )
+}
+
+/** Floors of the firmware first, and a log that nobody outside has cosigned: these always get a line. */
+function byUrgency(a: Check, b: Check): number {
+  const order = ({ name }: Check) => (name.startsWith('tcb-floor') || name === 'log-witnessed' ? 0 : 1)
+  return order(a) - order(b)
+}
+
+/** Findings of the passing checks with these names. */
+const RESTS: readonly (readonly [label: string, names: readonly string[]])[] = [
+  // In a good verdict every GPU's root is one that is trusted; where one is simulated the verdict says so.
+  ['root', ['chain-root', 'pck-chain', 'gpu-0/gpu-chain-root']],
+  ['measurement', ['measurement', 'mr-td']],
+  ['TCB', ['tcb-level']],
+  ['workloads', ['pin-allowlist']],
+  ['prompts', ['workload-upstreams', 'prompts']],
+  ['settings', ['workload-settings']],
+  ['operator', ['pin-operator-key']],
+  ['VMPL', ['vmpl']],
+  ['firmware', ['tcb-floor-snp', 'tcb-floor-microcode']],
+  ['revocation', ['chain-revocation', 'revocation']],
+  ['log', ['log-included', 'log-witnessed', 'log-age']],
+  ['GPUs', ['gpu-required', 'gpu-evidence']],
+  ['nonce', ['attestation-nonce', 'report/nonce']],
+  ['vTPM', ['vtpm-binding']],
+  ['PCRs', ['tpm-expected-pcrs', 'tpm-event-log']],
+  ['launched', ['launch-document', 'image', 'launch-measurement']],
+  ['disk', ['image-root-hash']],
+  ['source', [sourceCheckName]],
+  ['built', ['request']],
+  ['fetched', ['fetch']],
+  ['artifacts', ['artifact-digests']],
+  ['own key', ['own-key']],
+  ['host key', ['known-hosts']],
+  ['TLS key', ['tls-binding']],
+  ['response', ['response-receipt']],
+  ['upstream', [upstreamCheckName]],
+  ['key', [keyMakerCheckName, 'gateway-key-maker']],
+]
+
+/** One line for each that found something: the root, the VMPL and the firmware among them. */
+export function restLines(checks: readonly Check[]): string[] {
+  return RESTS.flatMap(([label, names]) => {
+    const isTelling = ({ outcome, reason }: Check) => outcome === 'pass' && reason !== ''
+    const found = names.flatMap(name => checks.find(check => check.name === name && isTelling(check)) ?? [])
+    return found.length === 0 ? [] : [`${label}: ${found.map(found => oneLine(found.reason)).join('; ')}`]
+  })
+}
+
+/**
+ * One line for each reason, however many checks give it, and one for the same group of several receipts. Without room
+ * the line with the counts has to do.
+ */
+function grouped(checks: readonly Check[], linesMax: number): string[] {
+  if (linesMax < 1) return []
+  const lines = new Map<string, Check[]>()
+  for (const check of checks) {
+    const key = check.name.includes('/') ? groupName(check) : `: ${check.reason}`
+    lines.set(key, [...(lines.get(key) ?? []), check])
+  }
+  const texts = [...lines.values()].map(lineOf)
+  if (texts.length <= linesMax) return texts
+  const shown = Math.max(0, linesMax - 1)
+  return [...texts.slice(0, shown), `and ${texts.length - shown} more, see --verbose`]
+}
+
+function lineOf(checks: readonly Check[]): string {
+  const [first, ...more] = checks
+  if (first === undefined) return ''
+  const reason = new Set(checks.map(check => check.reason)).size === 1 ? first.reason : `${first.reason}, and so on`
+  if (first.name.includes('/') && more.length > 0) {
+    return `${groupName(first)} of ${checks.length} receipts: ${oneLine(reason)}`
+  }
+  return `${first.name}${more.length === 0 ? '' : ` and ${more.length} more`}: ${oneLine(reason)}`
+}
+
+const labelChars = 13
+
+function section(label: string, lines: readonly string[]): string[] {
+  return lines.map((line, at) => {
+    const whole = `${(at === 0 ? label : '').padEnd(labelChars)}${line}`
+    return whole.length <= summaryLineCharsMax ? whole : `${whole.slice(0, summaryLineCharsMax - 1)}…`
+  })
+}
+
+function counts({ checks }: ShownVerdict): string {
+  const count = (outcome: Check['outcome']) => checks.filter(check => check.outcome === outcome).length
+  const made = `${count('pass')} passed, ${count('fail')} failed, ${count('not-checked')} not made`
+  return `${checks.length} checks: ${made}; --verbose prints each`
+}

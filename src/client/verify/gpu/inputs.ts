@@ -1,0 +1,114 @@
+// Files of a GPU's evidence, and the relying party's policy. Effects: reads files. InputFaults.
+
+import { parsedJson } from '../../../attest/encoding/json.ts'
+import { BUNDLE_LIMITS } from '../../../attest/encoding/pem.ts'
+import { Malformed } from '../../../attest/malformed.ts'
+import { evidenceBytesMax, type GpuEvidence, readGpuEvidence } from '../../../attest/nvidia/evidence.ts'
+import { ocspBytesMax } from '../../../attest/nvidia/ocsp.ts'
+import { defaultGpuPolicy, type GpuPolicy, parseGpuPolicy } from '../../../attest/nvidia/policy.ts'
+import { rimBytesMax } from '../../../attest/nvidia/rim.ts'
+import { NVIDIA_ROOTS, type NvidiaRoots, readSimulatedRoots } from '../../../attest/nvidia/roots.ts'
+import { type Check, fail, notChecked } from '../../../attest/verdict.ts'
+import { fromBase64 } from '../../../base/bytes.ts'
+import { InputFault } from '../../../terminal/exit.ts'
+import { MIB, readInput, readingInput, readJsonInput } from '../../../terminal/input-file.ts'
+import { gpuDevtoolsPinName, gpuOcspPinName, gpuPinName } from '../../verdict/summary.ts'
+
+export type GpuOptions = {
+  nonce: Uint8Array
+  rim?: readonly string[]
+  ocsp?: readonly string[]
+  policy?: string
+  asOf?: number
+  trustSimulatedRoot?: string
+  anyGpu?: boolean
+  anyOcsp?: boolean
+  anyDevtools?: boolean
+  verbose?: boolean
+}
+
+/** Files that one command takes with one option. */
+const filesMax = 64
+
+export async function readEvidenceFile(path: string): Promise<readonly GpuEvidence[]> {
+  const bytes = readInput({ path, param: 'evidence', bytesMax: evidenceBytesMax })
+  return await readingInput(`evidence ${path}`, () => readGpuEvidence(bytes))
+}
+
+/** Files that an option names, and the option, for messages. */
+type NamedFiles = { readonly paths: readonly string[] | undefined; readonly param: string }
+
+/** Manifests as they are, or in the JSON of NVIDIA's RIM service, which has them in base64. */
+export async function readRimFiles({ paths, param }: NamedFiles): Promise<readonly Uint8Array[]> {
+  return await Promise.all(
+    limited(param, paths).map(async path => {
+      const bytes = readInput({ path, param, bytesMax: 2 * rimBytesMax })
+      return bytes[0] === 0x7b ? await readingInput(`--${param} ${path}`, () => rimOf(bytes)) : bytes
+    }),
+  )
+}
+
+function rimOf(bytes: Uint8Array): Uint8Array {
+  const document = parsedJson('manifest', bytes)
+  const rim = typeof document === 'object' && document !== null && 'rim' in document ? document.rim : null
+  const found = typeof rim === 'string' ? fromBase64(rim) : null
+  if (found === null) throw new Malformed('JSON without a manifest in base64 as `rim`')
+  return found
+}
+
+export function readOcspFiles({ paths, param }: NamedFiles): readonly Uint8Array[] {
+  return limited(param, paths).map(path => readInput({ path, param, bytesMax: ocspBytesMax }))
+}
+
+function limited(param: string, paths: readonly string[] = []): readonly string[] {
+  if (paths.length <= filesMax) return paths
+  throw new InputFault(`--${param}: ${paths.length} files, at most ${filesMax}`, { param, remedy: 'name fewer files' })
+}
+
+/** NVIDIA's own, and the simulated ones of the file. */
+export async function readGpuRoots(path: string | undefined, param: string): Promise<readonly NvidiaRoots[]> {
+  if (path === undefined) return [NVIDIA_ROOTS]
+  const pem = readInput({ path, param, bytesMax: BUNDLE_LIMITS.bytesMax })
+  return [NVIDIA_ROOTS, await readingInput(`--${param} ${path}`, () => readSimulatedRoots(pem))]
+}
+
+/** Each flag leaves out what the default policy asks for, and the verdict says so. */
+const WAIVERS = {
+  anyGpu: { flag: 'any-gpu', pin: gpuPinName, accepted: 'any genuine GPU, driver and VBIOS' },
+  anyOcsp: { flag: 'any-ocsp', pin: gpuOcspPinName, accepted: 'certificates without an OCSP response' },
+  anyDevtools: { flag: 'any-devtools', pin: gpuDevtoolsPinName, accepted: 'a GPU in DevTools mode' },
+} as const satisfies Partial<Record<keyof GpuOptions, { flag: string; pin: string; accepted: string }>>
+
+const waiverNames = Object.keys(WAIVERS) as (keyof typeof WAIVERS)[]
+
+/** The policy, and checks of what the flags accept. A policy of one's own says all of it itself. */
+export async function readGpuPolicy(
+  options: GpuOptions,
+): Promise<{ readonly policy: GpuPolicy; readonly checks: readonly Check[] }> {
+  const { policy: path } = options
+  if (path !== undefined) {
+    const odd = waiverNames.find(name => options[name] === true)
+    if (odd !== undefined) throw saidTwice(WAIVERS[odd].flag)
+    const document = readJsonInput({ path, param: 'policy', bytesMax: MIB })
+    return { policy: await readingInput(`--policy ${path}`, () => parseGpuPolicy(document)), checks: [] }
+  }
+  const base = defaultGpuPolicy()
+  const policy: GpuPolicy = {
+    ...base,
+    ocspMaximumAgeSeconds: options.anyOcsp === true ? 'any' : base.ocspMaximumAgeSeconds,
+    devtools: options.anyDevtools === true ? 'any' : base.devtools,
+  }
+  const accepted = waiverNames.filter(name => options[name] === true).map(name => WAIVERS[name])
+  const checks = accepted.map(({ flag, pin, accepted: what }) =>
+    notChecked(pin, `accepted ${what}: you asked with --${flag}`, false),
+  )
+  const missing = 'no --policy names the GPUs, drivers and VBIOS that you expect, or accept any with --any-gpu'
+  return { policy, checks: options.anyGpu === true ? checks : [fail(gpuPinName, missing), ...checks] }
+}
+
+function saidTwice(flag: string): InputFault {
+  return new InputFault(`--${flag} contradicts --policy, which lists what it accepts`, {
+    param: flag,
+    remedy: 'leave one of the two out',
+  })
+}

@@ -1,0 +1,12 @@
+// `--image`: the manifest of the expected image, or its directory. Effects: reads one file. Fault invalid_request.
+
+import { join } from 'node:path'
+import { isDirectory, MIB, readInput, readingInput } from '../../terminal/input-file.ts'
+import { type ExpectedImage, readExpectedImage } from '../../verifier/launch.ts'
+
+export async function readImage(path: string | undefined): Promise<ExpectedImage | 'any'> {
+  if (path === undefined) return 'any'
+  const file = isDirectory(path) ? join(path, 'manifest.json') : path
+  const bytes = readInput({ path: file, param: 'image', bytesMax: MIB })
+  return await readingInput(`--image ${file}`, () => readExpectedImage(bytes))
+}

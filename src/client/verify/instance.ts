@@ -1,0 +1,283 @@
+// strongroom verify instance: attestation, fresh or saved, and the line for known_hosts. Effects: the network, files.
+
+import { join } from 'node:path'
+import { InvalidArgumentError } from 'commander'
+import { notChecked, verdict } from '../../attest/verdict.ts'
+import { toBase64Url, toHex } from '../../base/bytes.ts'
+import { iso, systemClock } from '../../base/clock.ts'
+import { systemRandom } from '../../base/ids.ts'
+import type { LogFact } from '../../contract/http/log-entry.ts'
+import { type Command, helpText, type Run } from '../../terminal/command.ts'
+import { InputFault } from '../../terminal/exit.ts'
+import { MIB, readInput, readTextInput } from '../../terminal/input-file.ts'
+import { countOption, plainUrl, timeOption, urlOption } from '../../terminal/options.ts'
+import { type Paint, type ShownVerdict, verdictDocument } from '../../terminal/render.ts'
+import { exitCodeOfVerdict } from '../../terminal/verdict-exit.ts'
+import { freshAgeMsMax, nonceBytes } from '../../verifier/gateway.ts'
+import {
+  type InstanceIdentity,
+  type InstanceVerdict,
+  instanceAttestationBytesMax,
+  readInstanceHostname,
+  verifyInstance,
+} from '../../verifier/instance.ts'
+import { INSTANCE_PINS } from '../../verifier/pins.ts'
+import { type ClientDefaults, clientConfigHelp, loadClientDefaults } from '../client-config.ts'
+import { type KnownHostsUpdate, writeKnownHost } from '../known-hosts.ts'
+import type { LogJudgement } from '../log/judge.ts'
+import {
+  addLogOptions,
+  askLog,
+  type LogOptions,
+  logDocument,
+  loggedPins,
+  readLogOptions,
+  withLog,
+} from '../log/options.ts'
+import type { PinOptions } from '../trust/pin-options.ts'
+import { addPinOptions, readPins, withFlags } from '../trust/pin-options.ts'
+import { addPolicyFlags, type PolicyFlags } from '../trust/policy-flags.ts'
+import { addEvidenceOptions, type EvidenceOptions, readCrl, readPolicy, readRoots } from '../trust/trust-options.ts'
+import { verdictSummary } from '../verdict/summary.ts'
+import { addGatewayPinOptions, type GatewayPinOptions, readExpectedGateway } from './gateway-options.ts'
+import { readImage } from './image-option.ts'
+import { fetchAttestation, readApiKey } from './instance-source.ts'
+import { readOwnKeys, withOwnKeyAdvice } from './keys/own-keys.ts'
+import { nonceOption } from './receipt-options.ts'
+import { refuseConnectionOptions, timeoutMsDefault } from './saved-document.ts'
+
+/** Options of `verify instance` and `ssh`. */
+export type InstanceOptions = PinOptions &
+  PolicyFlags &
+  GatewayPinOptions &
+  EvidenceOptions &
+  LogOptions & {
+    api?: URL
+    keyFile?: string
+    ca?: string
+    timeoutMs?: number
+    policy?: string
+    image?: string
+    publicKey?: string
+  }
+
+type VerifyOptions = InstanceOptions & {
+  document?: string
+  nonce?: Uint8Array
+  asOf?: number
+  /** False: --no-known-hosts. */
+  knownHosts: string | boolean
+}
+
+export type AskedInstance = InstanceIdentity & { readonly domain: string }
+
+export function addVerifyInstance(verify: Command): void {
+  const command = verify
+    .command('instance')
+    .description(
+      'verify that the SSH host key of an instance was made in a VM of the expected image, claimed for you, and where its prompts go',
+    )
+    .argument('<hostname>', 'NAME.ORGANIZATION.DOMAIN', instanceArgument)
+    .option('--document <file>', 'a saved response of service A, instead of a request; needs no network')
+    .option('--nonce <text>', 'the nonce of the request for --document, 43 characters', nonceOption)
+    .option('--as-of <time>', 'verify for this time in UTC, like 2026-06-01T00:00:00Z; default now', timeOption)
+    .option('--known-hosts <file>', 'file that gets the host key on PASS; default ~/.ssh/known_hosts')
+    .option('--no-known-hosts', 'do not write the host key')
+  addInstanceOptions(command)
+    .addHelpText(
+      'after',
+      clientConfigHelp +
+        helpText(
+          'strongroom verify instance k3v9x2ma.acme.agents.example --key-file key.txt --ca ca.pem --policy policy.json --gateway-policy gateway.json',
+          'strongroom verify instance k3v9x2ma.acme.agents.example --document attestation.json --nonce TEXT --policy policy.json --gateway-policy gateway.json',
+        ),
+    )
+    .runs(verifyAndKeep)
+}
+
+export function addInstanceOptions(command: Command): Command {
+  command
+    .option('--api <url>', 'service A, https://HOST:PORT; default https://instances.DOMAIN:8441', urlOption)
+    .option('--key-file <file>', 'file with the API key; default: the environment, STRONGROOM_API_KEY')
+    .option('--ca <file>', "PEM of the authority that issued service A's certificate; default: the system's")
+    .option(
+      '--timeout-ms <count>',
+      `longest wait for the whole response; default ${timeoutMsDefault}`,
+      countOption(100, 600_000),
+    )
+    .option('--policy <file>', 'JSON as in `verify policy-schema`; it names the measurements and the operator key')
+    .option('--image <path>', 'directory or manifest.json of the expected image; sets the measurement too')
+    .option(
+      '--public-key <file|line>',
+      'the only SSH key that the instance may accept; default: one of ~/.ssh/*.pub or of ssh-agent',
+    )
+  const pinned = addEvidenceOptions(addGatewayPinOptions(addPolicyFlags(command)))
+  return addLogOptions(addPinOptions(pinned, INSTANCE_PINS))
+}
+
+export type JudgedInstance = {
+  readonly found: InstanceVerdict
+  /** With the words of the command line. */
+  readonly shown: ShownVerdict
+  /** Null: no log was asked. */
+  readonly logged: LogJudgement | null
+  readonly asOf: number
+}
+
+/**
+ * Judges a saved document, or a fresh one of service A. `identities`: identity files for ssh. Faults: those of
+ * `fetchAttestation`, and invalid_request.
+ */
+export async function judgeInstance(
+  run: Run,
+  instance: AskedInstance,
+  given: InstanceOptions & Partial<Pick<VerifyOptions, 'document' | 'nonce' | 'asOf'>>,
+  identities: readonly string[] = [],
+): Promise<JudgedInstance> {
+  const defaults = await loadClientDefaults(run.io.env)
+  const trustRoot = given.trustSimulatedRoot ?? defaults.trust_simulated_root
+  const log = await readLogOptions(run, given)
+  const pins = readPins(loggedPins(given, log))
+  if (given.document !== undefined) {
+    const { ca, timeoutMs, api, keyFile } = given
+    refuseConnectionOptions({ ca, 'timeout-ms': timeoutMs, api, 'key-file': keyFile })
+  }
+  const ownKeys = await readOwnKeys(run.io.env, given.publicKey ?? defaults.public_key, identities)
+  // Before the network: a mistake here needs no request.
+  const question = {
+    instance,
+    pins,
+    roots: await readRoots(trustRoot),
+    policy: await readPolicy(given.policy ?? defaults.policy, pins, given),
+    crl: await readCrl(given.crl),
+    publicKey: ownKeys.lines,
+    image: await readImage(given.image ?? defaults.image),
+    gateway: await readExpectedGateway(given, defaults),
+  }
+  const { bytes, nonce, isFresh } = await documentOf(run, instance, given, defaults)
+  const asOf = given.asOf ?? systemClock.nowMs()
+  // The nonce says that it is fresh. Its own time is compared only where both clocks are to show the present.
+  const ageMsMax = isFresh && given.asOf === undefined ? freshAgeMsMax : 'any'
+  const found = await verifyInstance(bytes, { ...question, nonce, asOf, ageMsMax })
+  const remark = notChecked('scope', 'attested are launch and claim, not what was done in the instance since', false)
+  const logged = await askLog(run, instanceFact(found), log, asOf)
+  const judged = found.checks.map(check => withOwnKeyAdvice(check, ownKeys))
+  const checks = [...withFlags(withLog(judged, logged, log)), remark]
+  const shown = { ok: found.ok && verdict(checks).ok, simulated: found.simulated, checks }
+  return { found, shown, logged, asOf }
+}
+
+/** The entry of its image; null: its receipt cannot be read. The log has nothing of an instance. */
+function instanceFact({ receipt }: InstanceVerdict): LogFact | null {
+  const measurement = receipt?.statement?.image.measurement
+  return measurement === undefined ? null : { kind: 'image', measurement: toHex(measurement) }
+}
+
+type Document = { readonly bytes: Uint8Array; readonly nonce: Uint8Array | 'any'; readonly isFresh: boolean }
+
+async function documentOf(
+  run: Run,
+  instance: AskedInstance,
+  options: InstanceOptions & Partial<Pick<VerifyOptions, 'document' | 'nonce'>>,
+  defaults: ClientDefaults,
+): Promise<Document> {
+  const { document, nonce: known } = options
+  if (document !== undefined) {
+    const bytes = readInput({ path: document, param: 'document', bytesMax: instanceAttestationBytesMax })
+    return { bytes, nonce: known ?? 'any', isFresh: false }
+  }
+  if (known !== undefined) {
+    throw new InputFault('--nonce is that of a saved --document; a fresh one is drawn for each request', {
+      param: 'nonce',
+      remedy: 'leave out --nonce, or name the --document',
+    })
+  }
+  const caPath = options.ca ?? defaults.ca
+  const source = {
+    api: options.api ?? defaultApi(instance, defaults),
+    key: readApiKey(options.keyFile, run.io.env, defaults.key_file),
+    ca: caPath === undefined ? undefined : readTextInput({ path: caPath, param: 'ca', bytesMax: MIB }),
+    timeoutMs: options.timeoutMs ?? timeoutMsDefault,
+  }
+  const nonce = systemRandom(nonceBytes)
+  return { bytes: await fetchAttestation(source, instance, nonce), nonce, isFresh: true }
+}
+
+const apiPort = 8441
+
+function defaultApi({ domain }: AskedInstance, { api }: ClientDefaults): URL {
+  if (api === undefined) return new URL(`https://instances.${domain}:${apiPort}`)
+  const url = plainUrl(api)
+  if (url !== null) return url
+  throw new InputFault(`client.toml: api: ${JSON.stringify(api)} is not https://HOST:PORT`, {
+    remedy: 'correct the file',
+  })
+}
+
+async function verifyAndKeep(run: Run, instance: AskedInstance, options: VerifyOptions): Promise<void> {
+  const file = knownHostsFile(run, options.knownHosts)
+  const { found, shown, logged, asOf } = await judgeInstance(run, instance, options)
+  const knownHost = shown.ok ? found.knownHost : null
+  const kept = file === null || knownHost === null ? null : writeKnownHost(file, knownHost)
+  const known_hosts = kept === null ? null : keptDocument(kept)
+  const document = { ...instanceDocument(found, shown, asOf), known_hosts, ...logDocument(logged) }
+  await run.result(document, instanceSummary({ found, shown }, run.paint, options.verbose === true))
+  if (kept !== null) await run.hint(keptText(kept, instance.hostname))
+  run.exitWith(exitCodeOfVerdict(shown, { details: found.receipt?.checks }))
+}
+
+export function instanceSummary(
+  { found, shown }: Pick<JudgedInstance, 'found' | 'shown'>,
+  paint: Paint,
+  verbose: boolean,
+): string {
+  return verdictSummary(shown, { verbose, details: found.receipt?.checks ?? [], paint })
+}
+
+/** With every check of the receipt beside the groups. The host key's line is there only in a good verdict. */
+export function instanceDocument(found: InstanceVerdict, shown: ShownVerdict, asOf: number) {
+  const { receipt, launch, claim, hostKey, knownHost, xwingPublicKey } = found
+  const statement = receipt?.statement ?? null
+  return {
+    ...verdictDocument(shown, { details: receipt?.checks }),
+    as_of: iso(asOf),
+    issued_at: statement === null ? null : iso(statement.issuedAt),
+    image: statement === null ? null : { name: statement.image.name, measurement: toHex(statement.image.measurement) },
+    operator_key: statement === null ? null : toHex(statement.operatorKey),
+    launch,
+    claim,
+    host_key:
+      hostKey === null ? null : { fingerprint: hostKey.fingerprint, line: shown.ok ? (knownHost?.line ?? null) : null },
+    xwing_public_key: xwingPublicKey === null ? null : toBase64Url(xwingPublicKey),
+    receipt: receipt === null ? null : verdictDocument(receipt),
+  }
+}
+
+function keptDocument({ path, isWritten, replaced, hashed }: KnownHostsUpdate) {
+  return { file: path, written: isWritten, replaced, hashed_lines: hashed }
+}
+
+function keptText({ path, isWritten, replaced, hashed }: KnownHostsUpdate, hostname: string): string {
+  const older = replaced === 0 ? '' : `, instead of ${replaced === 1 ? 'an older line' : `${replaced} older lines`}`
+  const text = isWritten ? `${path}: wrote the line of ${hostname}${older}` : `${path}: has this line already`
+  const left = `${path}: line ${hashed.join(', ')} has this host under a hash, and ssh accepts its key too`
+  return hashed.length === 0 ? text : `${text}\n${left}; remove it with ssh-keygen -R ${hostname} -f ${path}`
+}
+
+/** Null: nothing is to be written. */
+function knownHostsFile({ io: { env } }: Run, given: string | boolean): string | null {
+  if (given === false) return null
+  if (typeof given === 'string') return given
+  const home = env.HOME
+  if (home !== undefined && home !== '') return join(home, '.ssh', 'known_hosts')
+  throw new InputFault('there is no HOME, so that ~/.ssh/known_hosts is nowhere', {
+    param: 'known-hosts',
+    remedy: 'name a file by --known-hosts, or say --no-known-hosts',
+  })
+}
+
+export function instanceArgument(text: string): AskedInstance {
+  const instance = readInstanceHostname(text)
+  if (instance !== null) return instance
+  throw new InvalidArgumentError('It must be NAME.ORGANIZATION.DOMAIN, in lower case; the name has 8 characters.')
+}

@@ -1,0 +1,61 @@
+// strongroom verify policy-example: a policy to start from, or for one image and operator. Effects: reads files.
+
+import { policyWithFloors } from '../../attest/policy/floors.ts'
+import { encodePolicy, type Policy } from '../../attest/policy/policy.ts'
+import { encodeTdxPolicy, strictTdxPolicy } from '../../attest/tdx/policy.ts'
+import { present } from '../../base/assert.ts'
+import { fromHex } from '../../base/bytes.ts'
+import type { Command } from '../../terminal/command.ts'
+import { InputFault } from '../../terminal/exit.ts'
+import { json } from '../../terminal/render.ts'
+import { operatorKeyDigest } from '../trust/operator-key-digest.ts'
+import { readImage } from './image-option.ts'
+
+type ExampleOptions = { image?: string; operatorKey?: string; tdx?: boolean }
+
+export function addPolicyExample(verify: Command): void {
+  verify
+    .command('policy-example')
+    .description(
+      "print a policy to start from: no debug, no migration, VMPL 0, AMD's floors; replace each 'any' that you can",
+    )
+    .option('--image <path>', 'directory or manifest.json of an image: its launch digests are the measurements')
+    .option('--operator-key <key>', 'file of `strongroom operator-key`, or its digest: the expected operator')
+    .option('--tdx', 'for `verify tdx`: no debug, profiling, migration or service TD, and a TCB that is up to date')
+    .examples(
+      'strongroom verify policy-example > policy.json',
+      'strongroom verify policy-example --tdx > tdx.json',
+      'strongroom verify policy-example --image images/instance --operator-key operator-key.pub.pem > policy.json',
+    )
+    .runs(async (run, { image, operatorKey, tdx }: ExampleOptions) => {
+      if (tdx === true && (image !== undefined || operatorKey !== undefined)) throw noTdxImage()
+      const policy = tdx === true ? encodeTdxPolicy(strictTdxPolicy()) : await policyFor({ image, operatorKey })
+      await run.result(policy, json(policy))
+    })
+}
+
+function noTdxImage(): InputFault {
+  const remedy = 'leave them out, and write mrTds into the policy'
+  return new InputFault('--tdx: images of this project and its operators are of SEV-SNP', { param: 'tdx', remedy })
+}
+
+/** AMD's floors, the measurements of the image, and the operator key: as a document. Fault invalid_request. */
+export async function policyFor({
+  image,
+  operatorKey,
+}: {
+  image: string | undefined
+  operatorKey: string | undefined
+}) {
+  return encodePolicy({
+    ...policyWithFloors(),
+    measurements: await measurementsOf(image),
+    idKeyDigest: operatorKey === undefined ? 'any' : await operatorKeyDigest(operatorKey),
+  })
+}
+
+async function measurementsOf(path: string | undefined): Promise<Policy['measurements']> {
+  const image = await readImage(path)
+  if (image === 'any') return 'any'
+  return [...new Set(Object.values(image.launchDigests))].map(text => present(fromHex(text), 'hexadecimal'))
+}

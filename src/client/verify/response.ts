@@ -1,0 +1,110 @@
+// strongroom verify response: a saved response against its receipt and the gateway's attestation. Effects: reads files.
+
+import type { ResponseClaim } from '../../attest/receipt/response.ts'
+import { iso, systemClock } from '../../base/clock.ts'
+import type { Command, Run } from '../../terminal/command.ts'
+import { MIB, readInput, readTextInput } from '../../terminal/input-file.ts'
+import { timeOption } from '../../terminal/options.ts'
+import { verdictDocument } from '../../terminal/render.ts'
+import { exitCodeOfVerdict } from '../../terminal/verdict-exit.ts'
+import { attestationBytesMax, verifyGateway } from '../../verifier/gateway.ts'
+import { verifyGatewayResponse } from '../../verifier/response.ts'
+import { withFlags } from '../trust/pin-options.ts'
+import {
+  addTrustOptions,
+  checksOfNamed,
+  readTrust,
+  type TrustOptions,
+  withOutsideFlag,
+} from '../trust/trust-options.ts'
+import { verdictSummary } from '../verdict/summary.ts'
+import { attestationDocument } from './gateway.ts'
+import { nonceOption, saltOption } from './receipt-options.ts'
+
+type ResponseOptions = TrustOptions & {
+  receipt?: string
+  salt?: Uint8Array
+  request: string
+  response: string
+  attestation: string
+  nonce?: Uint8Array
+  asOf?: number
+}
+
+const bodyBytesMax = 512 * MIB
+
+export function addVerifyResponse(verify: Command): void {
+  const command = verify
+    .command('response')
+    .description(
+      'verify a saved response of a gateway: its request, the upstream that answered, and the keys that signed it; offline',
+    )
+    .option(
+      '--receipt <file>',
+      'the value of the X-Strongroom-Receipt header, or the body of GET /v1/receipts/ID; a stream contains its own, unless the request had `keep`',
+    )
+    .option(
+      '--salt <text>',
+      'the value of the X-Strongroom-Receipt-Salt header, of a receipt that was fetched later',
+      saltOption,
+    )
+    .requiredOption('--request <file>', 'the exact body of the request')
+    .requiredOption('--response <file>', 'the exact body of the response')
+    .requiredOption('--attestation <file>', "the gateway's saved response to GET /attestation")
+    .option('--nonce <text>', 'the nonce that was sent with GET /attestation, 43 characters', nonceOption)
+    .option('--as-of <time>', 'verify for this time in UTC, like 2026-06-01T00:00:00Z; default now', timeOption)
+  addTrustOptions(command)
+    .examples(
+      'strongroom verify response --receipt receipt.txt --request request.json --response response.json --attestation attestation.json --policy policy.json --allowlist allowlist.json',
+      'strongroom verify response --request request.json --response stream.txt --attestation attestation.json --policy policy.json --any-allowlist',
+    )
+    .runs(verifySaved)
+}
+
+async function verifySaved(run: Run, options: ResponseOptions): Promise<void> {
+  const { receipt } = options
+  const document = readInput({ path: options.attestation, param: 'attestation', bytesMax: attestationBytesMax })
+  const exchange = {
+    request: readInput({ path: options.request, param: 'request', bytesMax: bodyBytesMax }),
+    response: readInput({ path: options.response, param: 'response', bytesMax: bodyBytesMax }),
+    receipt: receipt === undefined ? null : readTextInput({ path: receipt, param: 'receipt', bytesMax: MIB }).trim(),
+    salt: options.salt,
+  }
+  const asOf = options.asOf ?? systemClock.nowMs()
+  const attestation = await verifyGateway(document, {
+    ...(await readTrust(options)),
+    nonce: options.nonce ?? 'any',
+    asOf,
+    // The keys live as long as the gateway's process, and the document may have been saved at any time.
+    ageMsMax: 'any',
+    tlsSpkiDigest: 'any',
+  })
+  const judged = await verifyGatewayResponse(exchange, attestation, { outside: options.allowOutside })
+  const found = { ...judged, checks: withFlags(judged.checks).map(withOutsideFlag) }
+  const details = attestation.receipts.flatMap(({ verdict }) => verdict.checks)
+  const sorting = { details, named: checksOfNamed(options) }
+  await run.result(
+    {
+      ...verdictDocument(found, sorting),
+      as_of: iso(asOf),
+      response: found.claim === null ? null : claimDocument(found.claim),
+      attestation: attestationDocument(attestation),
+    },
+    verdictSummary(found, { verbose: options.verbose === true, details, paint: run.paint }),
+  )
+  run.exitWith(exitCodeOfVerdict(found, sorting))
+}
+
+function claimDocument(claim: ResponseClaim) {
+  return {
+    request_id: claim.requestId,
+    key_made_by: claim.keyMadeBy,
+    model: claim.model,
+    upstream: claim.upstream,
+    coverage: claim.coverage,
+    issued_at: iso(claim.issuedAt),
+    prompt_tokens: claim.promptTokens,
+    completion_tokens: claim.completionTokens,
+    events: claim.eventCount,
+  }
+}

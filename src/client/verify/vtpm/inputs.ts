@@ -1,0 +1,144 @@
+// Files of a vTPM's evidence, in the forms that tpm2-tools and others write them. Effects: reads files. InputFaults.
+
+import { Malformed } from '../../../attest/malformed.ts'
+import { hclSizeBytesMax } from '../../../attest/report/form.ts'
+import { reportSizeBytes } from '../../../attest/report/report.ts'
+import { decodeEventLog } from '../../../attest/tpm/event-log.ts'
+import { decodeHclReport } from '../../../attest/tpm/hcl-report.ts'
+import { decodePemKey, decodeSpki, encodeSpki, type TpmKey } from '../../../attest/tpm/key.ts'
+import { decodePublicArea, type TpmPublic } from '../../../attest/tpm/public-area.ts'
+import type { PcrValues } from '../../../attest/tpm/quote.ts'
+import { decodeQuote, decodeSignature, type Quote, type TpmSignature } from '../../../attest/tpm/structures.ts'
+import type { Activation } from '../../../attest/tpm/vtpm.ts'
+import { equalConstantTime, fromUtf8 } from '../../../base/bytes.ts'
+import { InputFault } from '../../../terminal/exit.ts'
+import { KIB, MIB, readInput, readingInput } from '../../../terminal/input-file.ts'
+import { CREDENTIAL, type KindOptions, needed, type VtpmOptions } from './kinds.ts'
+import type { EventLogFile } from './pcr-checks.ts'
+import { readPcrValues } from './pcr-values.codec.ts'
+
+const structureBytesMax = 4 * KIB
+const pcrsBytesMax = 64 * KIB
+const eventLogBytesMax = 4 * MIB
+
+export type QuoteFiles = {
+  /** TPMS_ATTEST. */
+  readonly bytes: Uint8Array
+  readonly quote: Quote
+  readonly signature: TpmSignature
+  readonly pcrs: PcrValues
+  readonly log: EventLogFile | null
+}
+
+export async function readQuoteFiles(options: VtpmOptions): Promise<QuoteFiles> {
+  const read = await readAs('quote', options.quote, bytes => {
+    const whole = unsized(bytes)
+    return { bytes: whole, quote: decodeQuote(whole) }
+  })
+  const signature = await readAs('signature', options.signature, signatureOf)
+  const pcrs = await readAs('pcrs', options.pcrs, bytes => readPcrValues(bytes, read.quote), pcrsBytesMax)
+  const log =
+    options.eventLog === undefined
+      ? null
+      : await readAs(
+          'event-log',
+          options.eventLog,
+          bytes => ({ bytes, decoded: decodeEventLog(bytes) }),
+          eventLogBytesMax,
+        )
+  return { ...read, signature, pcrs, log }
+}
+
+/** The whole file, and the runtime data that the report in it covers. */
+export async function readHclReport(path: string) {
+  return await readAs(
+    'report',
+    path,
+    bytes => {
+      if (bytes.length !== reportSizeBytes) return { bytes, runtimeData: decodeHclReport(bytes).runtimeData }
+      throw new Malformed('an SNP report alone names no key; the HCL report around it is in NV index 0x01400001')
+    },
+    hclSizeBytesMax,
+  )
+}
+
+/** As PEM or DER (SPKI), or as the TPM's public area. */
+export async function readKey(param: string, path: string): Promise<TpmKey> {
+  return await readAs(param, path, keyOf)
+}
+
+export type Area = { readonly bytes: Uint8Array; readonly area: TpmPublic }
+
+/** TPMT_PUBLIC, or TPM2B_PUBLIC around it; `bytes` is the former. */
+export async function readArea(param: string, path: string): Promise<Area> {
+  return await readAs(param, path, bytes => {
+    if (isSpki(bytes)) {
+      throw new Malformed('a key in PEM or DER does not say what the TPM lets it do: save it with tpm2_readpublic -o')
+    }
+    return areaOf(bytes)
+  })
+}
+
+function areaOf(bytes: Uint8Array): Area {
+  const whole = unsized(bytes)
+  return { bytes: whole, area: decodePublicArea(whole) }
+}
+
+/** Null without any of its options. */
+export async function readActivation(options: KindOptions, ek: Area): Promise<Activation | null> {
+  if (CREDENTIAL.every(name => options[name] === undefined)) return null
+  const attestationKeyName = needed(options, 'credentialName')
+  const endorsementKey = await readAs('credential-ek', needed(options, 'credentialEk'), bytes => areaBytesOf(bytes, ek))
+  const [own, returned] = [needed(options, 'credentialSecret'), needed(options, 'activated')]
+  if (own === returned) {
+    throw new InputFault('--activated is the file of --credential-secret: a secret always equals itself', {
+      param: 'activated',
+      remedy: 'name the file that came back from the guest',
+    })
+  }
+  const secret = readInput({ path: own, param: 'credential-secret', bytesMax: structureBytesMax })
+  const activated = readInput({ path: returned, param: 'activated', bytesMax: structureBytesMax })
+  return { endorsementKey, attestationKeyName, secret, activated }
+}
+
+/** The public area; PEM of the endorsement key stands for its area, as the key alone says whose TPM it is. */
+function areaBytesOf(bytes: Uint8Array, ek: Area): Uint8Array {
+  if (!isSpki(bytes)) return areaOf(bytes).bytes
+  const key = encodeSpki(keyOf(bytes))
+  return equalConstantTime(key, encodeSpki(ek.area.key)) ? ek.bytes : key
+}
+
+async function readAs<T>(
+  param: string,
+  path: string,
+  decode: (bytes: Uint8Array) => T,
+  bytesMax = structureBytesMax,
+): Promise<T> {
+  const bytes = readInput({ path, param, bytesMax })
+  return await readingInput(`--${param} ${path}`, () => decode(bytes))
+}
+
+/** Without the length that a TPM2B puts before a structure. */
+function unsized(bytes: Uint8Array): Uint8Array {
+  const length = ((bytes[0] ?? 0) << 8) | (bytes[1] ?? 0)
+  return bytes.length > 2 && length === bytes.length - 2 ? bytes.slice(2) : bytes
+}
+
+/** Bytes of an RSA signature without TPMT_SIGNATURE around them. */
+const plainBytes: readonly number[] = [256, 384, 512]
+
+function signatureOf(bytes: Uint8Array): TpmSignature {
+  if (!plainBytes.includes(bytes.length)) return decodeSignature(bytes)
+  return { scheme: 'RSASSA', hash: 'SHA-256', signature: bytes }
+}
+
+/** PEM begins with dashes, DER with a sequence. */
+function isSpki(bytes: Uint8Array): boolean {
+  return bytes[0] === 0x2d || bytes[0] === 0x30
+}
+
+function keyOf(bytes: Uint8Array): TpmKey {
+  if (!isSpki(bytes)) return areaOf(bytes).area.key
+  if (bytes[0] === 0x30) return decodeSpki(bytes)
+  return decodePemKey(bytes.every(byte => byte < 0x80) ? fromUtf8(bytes) : '')
+}

@@ -1,0 +1,151 @@
+// One verdict on a vTPM: its SNP report, the link to the key that signed the quote, the quote, its PCRs. Effects: reads
+// files.
+
+import { BUNDLE_LIMITS } from '../../../attest/encoding/pem.ts'
+import { parsed } from '../../../attest/malformed.ts'
+import type { Policy } from '../../../attest/policy/policy.ts'
+import { hclSizeBytesMax } from '../../../attest/report/form.ts'
+import type { SnpReport } from '../../../attest/report/report.ts'
+import { runtimeAttestationKey } from '../../../attest/tpm/hcl-report.ts'
+import { encodeSpki, type TpmKey } from '../../../attest/tpm/key.ts'
+import { QUOTE_CHECKS } from '../../../attest/tpm/quote.ts'
+import {
+  type VtpmQuote,
+  type VtpmVerdict,
+  verifyHostVtpm,
+  verifyParavisorVtpm,
+  verifySvsmVtpm,
+} from '../../../attest/tpm/vtpm.ts'
+import { type Check, check, type Verdict, verdict } from '../../../attest/verdict.ts'
+import type { EvidenceVerdict } from '../../../attest/verify/evidence.ts'
+import { equalConstantTime } from '../../../base/bytes.ts'
+import { readInput, readOptionalInput } from '../../../terminal/input-file.ts'
+import { verifySavedReport } from '../../../verifier/report.ts'
+import { readPins, withFlags } from '../../trust/pin-options.ts'
+import { readPolicy, readRoots, readTable } from '../../trust/trust-options.ts'
+import { type QuoteFiles, readActivation, readArea, readHclReport, readKey, readQuoteFiles } from './inputs.ts'
+import { needed, type VtpmOptions } from './kinds.ts'
+import { logCheckName, type PcrQuestion, pcrChecks, pcrPin } from './pcr-checks.ts'
+
+export type Judged = Verdict & {
+  readonly kind: VtpmVerdict['kind']
+  readonly files: QuoteFiles
+  /** The key that the quote was verified with; null where none could be read. */
+  readonly attestationKey: TpmKey | null
+  /** Null for a vTPM that no report vouches for. */
+  readonly evidence: EvidenceVerdict | null
+  /** JSON that an Azure report covers. */
+  readonly runtimeData: Uint8Array | null
+  /** The event log replays to the PCRs that it had to explain. */
+  readonly isExplained: boolean
+  readonly logged: PcrQuestion['logged']
+}
+
+export async function judgeVtpm(options: VtpmOptions, asOf: number): Promise<Judged> {
+  const files = await readQuoteFiles(options)
+  const { pcrs, log } = files
+  const logged = options.eventLogPcrs ?? 'all'
+  const asked = { quote: files.bytes, signature: files.signature, nonce: options.nonce, pcrs }
+  const found = await LINKS[options.kind](options, asked, asOf)
+  const { link, evidence = null, checks = [] } = found
+  const expected = options.pcr ?? []
+  const isQuoted = QUOTE_CHECKS.every(name => link.checks.some(made => made.name === name && made.outcome === 'pass'))
+  const whole = verdict([
+    // The caller names no report data: vtpm-report-data compares them with what they have to cover.
+    ...withFlags(evidence?.checks ?? []).filter(({ name }) => name !== 'report-data-expected'),
+    ...link.checks,
+    ...checks,
+    pcrPin(expected, options.anyPcrs === true),
+    ...pcrChecks({ expected, pcrs, isQuoted, log, logged }),
+  ])
+  return {
+    ...whole,
+    kind: link.kind,
+    files,
+    attestationKey: found.attestationKey,
+    evidence,
+    runtimeData: found.runtimeData ?? null,
+    isExplained: whole.checks.some(({ name, outcome }) => name === logCheckName && outcome === 'pass'),
+    logged,
+  }
+}
+
+type Link = {
+  readonly link: VtpmVerdict
+  readonly attestationKey: TpmKey | null
+  readonly evidence?: EvidenceVerdict
+  readonly checks?: readonly Check[]
+  readonly runtimeData?: Uint8Array
+}
+
+const LINKS: {
+  readonly [Kind in VtpmOptions['kind']]: (options: VtpmOptions, asked: VtpmQuote, asOf: number) => Promise<Link>
+} = {
+  'azure-hcl': async (options, asked, asOf) => {
+    const { bytes, runtimeData } = await readHclReport(needed(options, 'report'))
+    const { evidence, measurement } = await reportOf(bytes, options, asOf)
+    const named = parsed(() => runtimeAttestationKey(runtimeData))
+    const attestationKey = named.ok ? named.value : null
+    const given = options.ak === undefined ? null : await readKey('ak', options.ak)
+    const link = await verifyParavisorVtpm({ ...asked, evidence, runtimeData, measurement })
+    const checks = given === null ? [] : [givenKeyCheck(given, attestationKey)]
+    return { link, attestationKey, evidence, checks, runtimeData }
+  },
+  svsm: async (options, asked, asOf) => {
+    const reportNonce = needed(options, 'reportNonce')
+    const ek = await readArea('ek', needed(options, 'ek'))
+    const ak = await readArea('ak', needed(options, 'ak'))
+    const activation = await readActivation(options, ek)
+    const report = readInput({ path: needed(options, 'report'), param: 'report', bytesMax: hclSizeBytesMax })
+    const { evidence, measurement } = await reportOf(report, options, asOf)
+    const link = await verifySvsmVtpm({
+      ...asked,
+      ...{ evidence, measurement, reportNonce, activation },
+      manifest: ek.bytes,
+      attestationKey: ak.bytes,
+    })
+    return { link, attestationKey: ak.area.key, evidence }
+  },
+  host: async (options, asked) => {
+    const attestationKey = await readKey('ak', needed(options, 'ak'))
+    return { link: await verifyHostVtpm({ ...asked, ak: attestationKey }), attestationKey }
+  },
+}
+
+function givenKeyCheck(given: TpmKey, named: TpmKey | null): Check {
+  const isSame = named !== null && equalConstantTime(encodeSpki(given), encodeSpki(named))
+  return check('vtpm-given-key', isSame, 'the report names another attestation key than --ak', 'the key of --ak')
+}
+
+/** The verdict on these bytes, and the measurement that they must have. */
+async function reportOf(report: Uint8Array, options: VtpmOptions, asOf: number) {
+  const certificates = (param: 'chain' | 'crl') =>
+    readOptionalInput({ path: options[param], param, bytesMax: BUNDLE_LIMITS.bytesMax })
+  const pins = readPins(options)
+  const policy = atVmpl0(await readPolicy(options.policy, pins, options))
+  const evidence = await verifySavedReport({
+    report,
+    vek: readInput({ path: needed(options, 'vek'), param: 'vek', bytesMax: BUNDLE_LIMITS.bytesMax }),
+    chain: certificates('chain'),
+    crl: certificates('crl'),
+    roots: await readRoots(options.trustSimulatedRoot),
+    policy,
+    pins,
+    maskedChipId: options.maskedChipId === true ? 'any' : 'refuse',
+    certificateTable: readTable(options.certificateTable),
+    asOf,
+  })
+  return { evidence, measurement: measurementOf(policy, evidence.report) }
+}
+
+/** Above VMPL 0 the guest itself asks for reports, so a policy that takes others too is one for 0 alone here. */
+function atVmpl0(policy: Policy): Policy {
+  return policy.vmpls === 'any' || policy.vmpls.includes(0) ? { ...policy, vmpls: [0] } : policy
+}
+
+/** The policy's measurement that the report has; its first, which then differs, where the report has none of them. */
+function measurementOf({ measurements }: Policy, report: SnpReport | null): Uint8Array | 'any' {
+  if (measurements === 'any') return 'any'
+  const found = measurements.find(named => report !== null && equalConstantTime(named, report.measurement))
+  return found ?? measurements[0] ?? new Uint8Array(0)
+}

@@ -1,0 +1,178 @@
+// Expectations of a relying party about a vTPM's PCRs: values of its own, and a log that explains them. Pure.
+
+import { InvalidArgumentError } from 'commander'
+import { BANKS, bankNames, type StrongHash } from '../../../attest/tpm/algorithm.ts'
+import { type EventLog, noAction } from '../../../attest/tpm/event-log.ts'
+import {
+  type EventLogInput,
+  isDataMeasured,
+  replayEventLog,
+  verifyEventLog,
+} from '../../../attest/tpm/event-log-verify.ts'
+import type { PcrValues } from '../../../attest/tpm/quote.ts'
+import { type Check, check, fail, notChecked, pass } from '../../../attest/verdict.ts'
+import { concat, equalConstantTime, fromHex, toHex } from '../../../base/bytes.ts'
+import { hexNumber } from '../../../terminal/render.ts'
+import { pcrPinName } from '../../verdict/summary.ts'
+
+export const logCheckName = 'tpm-event-log'
+
+export type ExpectedPcr = { readonly bank: StrongHash; readonly pcr: number; readonly value: Uint8Array }
+
+const pcrMax = 23
+const strongBanks: readonly StrongHash[] = bankNames.filter(bank => bank !== 'SHA-1')
+
+/** `INDEX=HEX`, one after the other; the length of the value says its bank. */
+export function pcrOption(text: string, before: readonly ExpectedPcr[] = []): readonly ExpectedPcr[] {
+  const [, index = '', hex = ''] = /^([0-9]{1,2})=(?:0[xX])?([0-9a-fA-F]+)$/.exec(text) ?? []
+  const value = fromHex(hex)
+  const bank = strongBanks.find(bank => BANKS[bank].sizeBytes === value?.length)
+  if (value === null || bank === undefined || Number(index) > pcrMax) {
+    throw new InvalidArgumentError(
+      `It must be INDEX=HEX: a PCR from 0 to ${pcrMax}, and its SHA-256, SHA-384 or SHA-512 value in hexadecimal.`,
+    )
+  }
+  const pcr = Number(index)
+  if (before.some(other => other.bank === bank && other.pcr === pcr)) {
+    throw new InvalidArgumentError(`${bank} PCR ${pcr} is named twice.`)
+  }
+  return [...before, { bank, pcr, value }]
+}
+
+/** Numbers and ranges with commas in between, like 0-7,9. */
+export function pcrListOption(text: string): readonly number[] {
+  const pcrs = text.split(',').flatMap(part => {
+    const [, first, last = first] = /^([0-9]{1,2})(?:-([0-9]{1,2}))?$/.exec(part.trim()) ?? []
+    const [from, to] = [Number(first ?? Number.NaN), Number(last ?? Number.NaN)]
+    if (!(from <= to && to <= pcrMax)) {
+      throw new InvalidArgumentError(`It must be PCRs from 0 to ${pcrMax} with commas in between, like 0-7,9.`)
+    }
+    return Array.from({ length: to - from + 1 }, (_, at) => from + at)
+  })
+  return [...new Set(pcrs)].toSorted((a, b) => a - b)
+}
+
+/** A genuine vTPM quotes whatever was measured: without an expected value its quote says nothing about the guest. */
+export function pcrPin(expected: readonly ExpectedPcr[], isWaived: boolean): Check {
+  if (expected.length > 0) return pass(pcrPinName, `${numbers(expected)}, named with --pcr`)
+  return isWaived
+    ? notChecked(pcrPinName, 'accepted any PCR values: you asked with --any-pcrs', false)
+    : fail(pcrPinName, 'no PCR value is expected: name yours with --pcr, or accept any with --any-pcrs')
+}
+
+/** TCG2 event log. */
+export type EventLogFile = { readonly bytes: Uint8Array; readonly decoded: EventLog }
+
+export type PcrQuestion = {
+  readonly expected: readonly ExpectedPcr[]
+  readonly pcrs: PcrValues
+  /** Null: none is given. */
+  readonly log: EventLogFile | null
+  /** The PCRs that the log has to explain. */
+  readonly logged: readonly number[] | 'all'
+  /** Whether the TPM's signature covers the values: else there is nothing to compare with. */
+  readonly isQuoted: boolean
+}
+
+/** `tpm-expected-pcrs` where values are expected, `tpm-event-log` where a log is given. */
+export function pcrChecks({ expected, pcrs, log, logged, isQuoted }: PcrQuestion): Check[] {
+  const asked = [
+    ...(expected.length === 0 ? [] : [{ name: 'tpm-expected-pcrs', make: () => expectedCheck(expected, pcrs) }]),
+    ...(log === null ? [] : [{ name: logCheckName, make: () => logCheck(log, pcrs, logged) }]),
+  ]
+  return asked.map(({ name, make }) =>
+    isQuoted ? make() : notChecked(name, 'the PCR values are not those of a good quote', true),
+  )
+}
+
+function expectedCheck(expected: readonly ExpectedPcr[], pcrs: PcrValues): Check {
+  const name = 'tpm-expected-pcrs'
+  const unquoted = expected.filter(({ bank, pcr }) => pcrs[bank]?.get(pcr) === undefined)
+  const others = expected.filter(({ bank, pcr, value }) => {
+    const quoted = pcrs[bank]?.get(pcr)
+    return quoted !== undefined && !equalConstantTime(quoted, value)
+  })
+  const words = [
+    ...(others.length === 0 ? [] : [`${numbers(others)}: not equal to --pcr`]),
+    ...(unquoted.length === 0 ? [] : [`${numbers(unquoted)}: not quoted`]),
+  ]
+  const quotedCount = strongBanks.reduce((sum, bank) => sum + (pcrs[bank]?.size ?? 0), 0)
+  const rest = quotedCount - expected.length
+  const success = `${numbers(expected)} equal to --pcr${rest === 0 ? '' : `; ${rest} more are quoted and not compared`}`
+  return check(name, words.length === 0, words.join('; '), success)
+}
+
+/** Every bank that is quoted; the reason names each PCR to which the log does not replay. */
+function logCheck(log: EventLogFile, pcrs: PcrValues, answersFor: readonly number[] | 'all'): Check {
+  const banks = strongBanks.filter(bank => (pcrs[bank]?.size ?? 0) > 0)
+  if (banks.length === 0) return fail(logCheckName, 'no PCR is quoted')
+  const found = banks.map(bank => {
+    const { outcome, reason } = verifyEventLog({ log: log.bytes, bank, pcrs, answersFor })
+    const isGood = outcome === 'pass'
+    return {
+      isGood,
+      reason: `${bank}: ${isGood ? reason : (faultsOf(log.decoded, { bank, pcrs, answersFor }) ?? reason)}`,
+    }
+  })
+  const bad = found.filter(({ isGood }) => !isGood)
+  const words = (of: typeof found) => of.map(({ reason }) => reason).join('; ')
+  return check(logCheckName, bad.length === 0, `${words(bad)}${advice(answersFor)}`, words(found))
+}
+
+type Replayed = { readonly bank: StrongHash } & Pick<EventLogInput, 'pcrs' | 'answersFor'>
+
+/** The library stops at the first. Null: it has other reasons. */
+function faultsOf(log: EventLog, { bank, pcrs, answersFor }: Replayed): string | null {
+  const quoted = pcrs[bank]
+  if (quoted === undefined || !log.banks.includes(bank)) return null
+  const { hash, sizeBytes } = BANKS[bank]
+  // Extends every PCR, the quoted value and the log's alike, so that first values need not be known here.
+  const last = new Uint8Array(sizeBytes)
+  const digests = new Map([[bank, last]])
+  const ends = Array.from({ length: pcrMax + 1 }, (_, pcr) => ({ pcr, type: 0, digests, data: last }))
+  const replayed = replayEventLog({ ...log, events: [...log.events, ...ends] }, bank)
+  const wanted = answersFor === 'all' ? [...quoted.keys()] : answersFor
+  const isReplayed = (pcr: number) =>
+    equalConstantTime(hash(concat(quoted.get(pcr) ?? last, last)), replayed.get(pcr) ?? last)
+  const unquoted = wanted.filter(pcr => !quoted.has(pcr))
+  const wrong = wanted.filter(pcr => quoted.has(pcr) && !isReplayed(pcr))
+  const words = [
+    ...(wrong.length === 0 ? [] : [`the log does not replay to PCR ${wrong.join(', ')}`]),
+    ...(unquoted.length === 0 ? [] : [`PCR ${unquoted.join(', ')} ${unquoted.length === 1 ? 'is' : 'are'} not quoted`]),
+  ]
+  return words.length === 0 ? null : words.join('; ')
+}
+
+function advice(answersFor: readonly number[] | 'all'): string {
+  return answersFor === 'all' ? '; name the PCRs that the log alone extends with --event-log-pcrs' : ''
+}
+
+/**
+ * Events of a log that replays to the quoted values, without PCRs that it was not to explain. A type is what the log
+ * says: no PCR is extended with it.
+ */
+export function eventDocuments(log: EventLog, { pcrs, logged }: Pick<PcrQuestion, 'pcrs' | 'logged'>) {
+  const bank = strongBanks.find(bank => (pcrs[bank]?.size ?? 0) > 0)
+  if (bank === undefined) return []
+  const isExplained = (pcr: number) => pcrs[bank]?.has(pcr) === true && (logged === 'all' || logged.includes(pcr))
+  return log.events
+    .filter(({ pcr, type }) => type !== noAction && isExplained(pcr))
+    .map(event => ({
+      pcr: event.pcr,
+      type: hexNumber(BigInt(event.type)),
+      digest: toHex(event.digests.get(bank) ?? new Uint8Array(0)),
+      // The firmware may log anything beside a digest of something else.
+      data: isDataMeasured(event, bank) ? toHex(event.data) : null,
+    }))
+}
+
+/** `PCR 4, 7`, and the bank where it is not SHA-256. */
+function numbers(pcrs: readonly Pick<ExpectedPcr, 'bank' | 'pcr'>[]): string {
+  return strongBanks
+    .flatMap(bank => {
+      const found = pcrs.filter(pcr => pcr.bank === bank).map(({ pcr }) => pcr)
+      const prefix = bank === 'SHA-256' ? '' : `${bank} `
+      return found.length === 0 ? [] : [`${prefix}PCR ${found.toSorted((a, b) => a - b).join(', ')}`]
+    })
+    .join(', ')
+}
