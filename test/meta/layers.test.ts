@@ -62,15 +62,20 @@ test('the matrix of units', () => {
       })
       .map(to => `${from} -> ${to}`),
   )
-  expect(allowed).toHaveLength(228)
+  expect(allowed).toHaveLength(244)
   for (const pair of allowed) expect(allowed).not.toContain(pair.split(' -> ').reverse().join(' -> '))
-  expect(allowed.filter(pair => /src\/(?:guest|verifier|enclave|builder)$/.test(pair))).toEqual([
+  expect(allowed.filter(pair => /src\/(?:guest|verifier|terminal|client|enclave|builder)$/.test(pair))).toEqual([
     'src/inference -> src/verifier',
     'src/enclave-host -> src/verifier',
     'src/cli -> src/verifier',
+    'src/cli -> src/terminal',
+    'src/cli -> src/client',
+    'src/main.ts -> src/terminal',
     'src/guest -> src/verifier',
     'src/builder -> src/guest',
     'src/guest-main.ts -> src/guest',
+    'src/client -> src/verifier',
+    'src/client -> src/terminal',
     'src/enclave -> src/guest',
   ])
   const services = ['src/instances', 'src/inference', 'src/builds', 'src/operator', 'src/console']
@@ -110,6 +115,10 @@ describe('a planted violation is found:', () => {
     ['host importing guest', layerFaults, { 'src/cli/a.ts': "import '../guest/b.ts'" }],
     ['verifier importing inference', layerFaults, { 'src/verifier/gateway.ts': "import '../inference/b.ts'" }],
     ['verifier importing guest', layerFaults, { 'src/verifier/a.ts': "import '../guest/b.ts'" }],
+    ['a relying party importing the host', layerFaults, { 'src/client/a.ts': "import type { B } from '../http/b.ts'" }],
+    ['a relying party importing the operator', layerFaults, { 'src/client/a.ts': "await import('../cli/b.ts')" }],
+    ['the terminal importing a command', layerFaults, { 'src/terminal/a.ts': "import '../client/b.ts'" }],
+    ['a service importing the terminal', layerFaults, { 'src/operator/a.ts': "import '../terminal/b.ts'" }],
     ['leaving src', layerFaults, { 'src/cli/a.ts': "import '../../scripts/b.ts'" }],
     ['a new folder', layerFaults, { 'src/misc/a.ts': '' }],
     ['a cycle', cycleFaults, { 'src/vm/a.ts': "import './b.ts'", 'src/vm/b.ts': "import type { A } from './a.ts'" }],

@@ -6,27 +6,27 @@ import type { Tree } from './tree.ts'
 /** Imports point from a higher layer to a lower one. Folders of one layer are siblings and never import each other. */
 export const LAYERS = {
   'src/base': 0,
-  'src/config': 1,
   'src/contract': 1,
   'src/attest': 1,
   'src/linux': 1,
-  'src/http': 2,
-  'src/host': 2,
-  'src/store': 2,
-  'src/vm': 3,
-  'src/backup': 3,
-  'src/upgrade': 3,
-  'src/transparency': 3,
-  'src/fleet': 3,
-  'src/instances': 4,
-  'src/inference': 4,
-  'src/builds': 4,
-  'src/enclave-host': 4,
-  'src/operator': 4,
-  'src/console': 4,
-  'src/appliance': 5,
-  'src/cli': 6,
-  'src/main.ts': 7,
+  'src/config': 2,
+  'src/http': 3,
+  'src/host': 3,
+  'src/store': 3,
+  'src/vm': 4,
+  'src/backup': 4,
+  'src/upgrade': 4,
+  'src/transparency': 4,
+  'src/fleet': 4,
+  'src/instances': 5,
+  'src/inference': 5,
+  'src/builds': 5,
+  'src/enclave-host': 5,
+  'src/operator': 5,
+  'src/console': 5,
+  'src/appliance': 6,
+  'src/cli': 7,
+  'src/main.ts': 8,
 } as const satisfies Record<string, number>
 
 /** Entry points of their own, beside the layers: they see these folders and themselves. */
@@ -36,6 +36,8 @@ export const APART = {
   'src/guest-main.ts': ['src/guest', 'src/base'],
   'src/console/web': ['src/base', 'src/contract'],
   'src/verifier': ['src/base', 'src/contract', 'src/attest', 'src/linux'],
+  'src/terminal': ['src/base', 'src/contract', 'src/attest', 'src/linux'],
+  'src/client': ['src/terminal', 'src/verifier', 'src/base', 'src/contract', 'src/attest', 'src/linux'],
   'src/enclave': [
     ...['src/base', 'src/config', 'src/contract', 'src/attest', 'src/linux', 'src/http', 'src/host', 'src/store'],
     ...['src/inference', 'src/guest'],
@@ -43,11 +45,13 @@ export const APART = {
 } as const satisfies Record<string, readonly string[]>
 
 /**
- * The arrows from the layers to an entry point: the command line, the host before it hands its clients to a gateway
- * VM, and a gateway before it sends prompts to another one, run the relying party's code.
+ * The arrows from the layers to an entry point. The command line joins the operator's commands and the relying party's.
+ * The host before it hands its clients to a gateway VM, and a gateway before it sends prompts to another one, run the
+ * verifier.
  */
 const useOfApart: Readonly<Record<string, readonly string[]>> = {
-  'src/cli': ['src/verifier'],
+  'src/main.ts': ['src/terminal'],
+  'src/cli': ['src/verifier', 'src/client', 'src/terminal'],
   'src/enclave-host': ['src/verifier'],
   'src/inference': ['src/verifier'],
 }
@@ -63,7 +67,7 @@ export const INNER_ORDERS = {
     ['log'],
     ['receipt'],
     ['verify', 'tdx', 'nvidia'],
-    ['policy', 'tpm', 'simulator'],
+    ['policy', 'tpm', 'simulator', 'kds'],
     ['report'],
     ['igvm', 'amd'],
     ['launch', 'verity', 'x509', 'provenance'],
@@ -108,6 +112,30 @@ export const INNER_ORDERS = {
     ['db.ts', 'snapshot.ts', 'restored.ts'],
     ['inspect.ts'],
     ['quick-check.ts', 'reading.ts', 'damage.ts', 'prepared.ts', 'copies.ts', 'migrations'],
+  ],
+  'src/terminal': [
+    ['loading.ts'],
+    ['command.ts', 'progress.ts'],
+    ['render.ts', 'output-file.ts'],
+    ['verdict-exit.ts', 'input-file.ts', 'options.ts', 'standard-stream.ts'],
+    ['exit.ts', 'io.ts', 'refusal.ts', 'person.ts'],
+  ],
+  'src/client': [
+    ['verify-commands.ts', 'build', 'ssh.ts'],
+    ['verify', 'show'],
+    ['log', 'tdx'],
+    ['trust', 'verdict', 'evidence', 'kds', 'source', 'measure', 'id-block', 'client-config.ts', 'known-hosts.ts'],
+  ],
+  'src/cli': [
+    ['index.ts'],
+    ['commands.ts'],
+    ['init', 'config.ts'],
+    ['config-files.driver.ts'],
+    ['doctor', 'upgrade'],
+    ['operator', 'fleet', 'backup', 'help', 'serve.ts', 'version.ts'],
+    ['new-key.ts'],
+    ['operator-run.ts'],
+    ['daemon-client.ts', 'state-dir.ts'],
   ],
 } as const satisfies Record<string, readonly (readonly string[])[]>
 

@@ -56,7 +56,8 @@ test('the list holds the gateway and nothing of the other services', () => {
   expect(files).toContain('src/enclave/serve.ts')
   const others = roomsOf(files).filter(room => !enclaveRecipe.sources.includes(room))
   expect(others).toEqual(['package.json'])
-  for (const room of ['src/vm', 'src/instances', 'src/builds', 'src/operator', 'src/appliance', 'src/cli']) {
+  const apart = ['src/vm', 'src/instances', 'src/builds', 'src/operator', 'src/appliance', 'src/cli', 'src/client']
+  for (const room of apart) {
     expect(enclaveRecipe.sources).not.toContain(room)
   }
 })

@@ -52,7 +52,8 @@ test('where JSON.parse stands', () => {
     'vm/network/network.driver.ts': 'what this host has written into its own ledger',
   }
   const root = resolve(import.meta.dir, '../../../src')
-  const rooms = 'attest base cli config contract verifier vm inference/attestation inference/worker'.split(' ')
+  const rooms =
+    'attest base cli client config contract terminal verifier vm inference/attestation inference/worker'.split(' ')
   const found = rooms.flatMap(room =>
     [...new Bun.Glob('**/*.ts').scanSync({ cwd: resolve(root, room) })]
       .map(path => `${room}/${path}`)
