@@ -14,6 +14,7 @@ import { retryAfterOf, storageFault } from '../http/limited.ts'
 import { failureHeaders, isInternal } from '../http/problem.ts'
 import { type Caller, type Known, knownCaller, personOf, refusalOf, strangerFault } from './access/caller.ts'
 import type { ConsolePerson } from './access/console-control.ts'
+import type { AskedAdmin } from './access/socket.ts'
 import { buildRoutes } from './builds.ts'
 import { clockRoutes } from './clock.ts'
 import { consoleRoutes } from './console.ts'
@@ -32,10 +33,7 @@ import { eventRoutes } from './record/events.ts'
 import { usageRoutes } from './usage.ts'
 
 /** For `listenAdmin`. */
-export type Admin = {
-  readonly handle: (request: Request, caller: Caller) => Promise<Response>
-  /** A problem for a caller who has no role at all, before anything of the connection is read; null: it has one. */
-  readonly turnAway: (caller: Caller) => AdminProblem | null
+export type Admin = AskedAdmin & {
   /** Records a change that a person makes at the console outside of these routes. Throws where it cannot. */
   readonly record: (command: Command) => void
   /** The person behind an actor of the console; null: the configuration has nobody of this name. */

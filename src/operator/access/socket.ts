@@ -7,14 +7,19 @@ import { chmodSync, chownSync, lstatSync } from 'node:fs'
 import { createServer as createHttpServer } from 'node:http'
 import { createServer, type Server, type Socket } from 'node:net'
 import { Fault, messageOf } from '../../base/fault.ts'
+import type { AdminProblem } from '../../contract/admin/admin.ts'
 import { type Peer, peerOf } from '../../host/peer.ts'
 import { checkSocketPath } from '../../host/qemu/socket-path.ts'
 import { removeFile } from '../../linux/files.ts'
-import type { Admin } from '../api.ts'
 import type { AdminSocket, Caller } from './caller.ts'
 import { exchange } from './exchange.ts'
 
-export type AskedAdmin = Pick<Admin, 'handle' | 'turnAway'>
+/** The part of the admin interface that a socket needs. */
+export type AskedAdmin = {
+  readonly handle: (request: Request, caller: Caller) => Promise<Response>
+  /** A problem for a caller who has no role at all, before anything of the connection is read; null: it has one. */
+  readonly turnAway: (caller: Caller) => AdminProblem | null
+}
 
 export type AdminServer = { readonly path: string; readonly stop: () => Promise<void> }
 

@@ -5,9 +5,8 @@ import type { Config } from '../../config/schema.ts'
 import { adminSocketName, monitorSocketName } from '../../contract/admin/sockets.ts'
 import { gidOf, uidOf } from '../../host/peer.ts'
 import { removeFile } from '../../linux/files.ts'
-import type { Admin } from '../api.ts'
 import type { Administrator } from './caller.ts'
-import { type AdminServer, listenAdmin } from './socket.ts'
+import { type AdminServer, type AskedAdmin, listenAdmin } from './socket.ts'
 
 /** One that this host does not know has no rights; the daemon starts all the same. */
 export function administratorsOf({ operator }: Pick<Config, 'operator'>, log: Logger): Administrator[] {
@@ -27,7 +26,7 @@ export function administratorsOf({ operator }: Pick<Config, 'operator'>, log: Lo
 
 /** Faults: conflict (another daemon listens there), host.unsupported. */
 export async function listenSockets(
-  admin: Admin,
+  admin: AskedAdmin,
   { config, stateDir, log }: { readonly config: Config; readonly stateDir: string; readonly log: Logger },
 ): Promise<AdminServer> {
   await using undo = new AsyncDisposableStack()
@@ -41,7 +40,7 @@ export async function listenSockets(
   return { path: main.path, stop: () => all.disposeAsync() }
 }
 
-async function listenMonitor(admin: Admin, path: string, group: string, log: Logger): Promise<AdminServer | null> {
+async function listenMonitor(admin: AskedAdmin, path: string, group: string, log: Logger): Promise<AdminServer | null> {
   const gid = group === '' ? null : gidOf(group)
   if (gid !== null) return listenAdmin(path, admin, { socket: 'monitor', mode: 0o660, gid })
   // A daemon with another configuration may have left it.
