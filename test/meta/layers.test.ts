@@ -4,13 +4,13 @@ import {
   cycleFaults,
   dependencyFaults,
   formFaults,
-  INNER_ORDERS,
   innerOrderFaults,
   LAYERS,
   layerFaults,
   scriptFaults,
   suffixFaults,
 } from './layers.ts'
+import { INNER_ORDERS } from './rooms/inner-orders.ts'
 import { readTree, type Tree } from './tree.ts'
 
 const sources = readTree('src/**/*.{ts,tsx}')
@@ -90,7 +90,9 @@ test.each(Object.entries<readonly (readonly string[])[]>(INNER_ORDERS))('the flo
     for (const [to, below] of floors.flatMap((floor, lower) => floor.map(place => [place, lower > at] as const))) {
       for (const from of upper.filter(place => place !== to)) {
         const tree = treeOf({ [fileOf(from)]: `import '${relative(fileOf(from), fileOf(to))}'`, [fileOf(to)]: '' })
-        expect([from, to, innerOrderFaults(tree).length]).toEqual([from, to, below ? 0 : 1])
+        // A place may be a room with an order of its own, in which this file has no floor.
+        const faults = innerOrderFaults(tree).filter(fault => fault.includes(`inside ${room},`))
+        expect([from, to, faults.length]).toEqual([from, to, below ? 0 : 1])
       }
     }
   })

@@ -1,5 +1,6 @@
 // The rules of src/README.md over a tree of sources. Pure: each rule returns what breaks it, one line each.
 
+import { INNER_ORDERS } from './rooms/inner-orders.ts'
 import { codeOf, type Import, importsOf } from './source.ts'
 import type { Tree } from './tree.ts'
 
@@ -55,89 +56,6 @@ const useOfApart: Readonly<Record<string, readonly string[]>> = {
   'src/enclave-host': ['src/verifier'],
   'src/inference': ['src/verifier'],
 }
-
-/**
- * The order inside a room, the highest floor first; what shares a floor are siblings. A folder, or a file right in the
- * room.
- */
-export const INNER_ORDERS = {
-  'src/attest': [
-    ['index.ts'],
-    ['ehbp'],
-    ['log'],
-    ['receipt'],
-    ['verify', 'tdx', 'nvidia'],
-    ['policy', 'tpm', 'simulator', 'kds'],
-    ['report'],
-    ['igvm', 'amd'],
-    ['launch', 'verity', 'x509', 'provenance'],
-    ['encoding'],
-    ['verdict.ts', 'check-names.ts', 'hash.ts', 'web.d.ts'],
-    ['malformed.ts'],
-  ],
-  'src/inference': [
-    ['service.ts'],
-    ['relay'],
-    ['gateway'],
-    ['dialects'],
-    ['openai', 'metrics'],
-    ['metering'],
-    ['traces'],
-    ['upstream', 'worker', 'schema-check'],
-    ['attestation', 'encryption', 'keys', 'limits'],
-    ['refusal.ts'],
-    ['failure.ts'],
-    ['types.ts', 'json-text.ts'],
-  ],
-  'src/vm': [
-    ['machine', 'held', 'firewall-probe'],
-    ['evidence'],
-    ['launch', 'network'],
-    ['gpu'],
-    ['capacity.query.ts', 'link.driver.ts', 'build-engine.ts'],
-    ['engine.ts', 'launch.plan.ts', 'admission.plan.ts', 'tasks.plan.ts'],
-  ],
-  'src/contract': [
-    ['admin'],
-    ['vm'],
-    ['http'],
-    ['key-rules.ts'],
-    ['check.ts', 'forms.ts'],
-    ['first-problem.ts'],
-    ['type.ts'],
-  ],
-  'src/store': [
-    ['directory', 'ledger'],
-    ['way-back.ts'],
-    ['db.ts', 'snapshot.ts', 'restored.ts'],
-    ['inspect.ts'],
-    ['quick-check.ts', 'reading.ts', 'damage.ts', 'prepared.ts', 'copies.ts', 'migrations'],
-  ],
-  'src/terminal': [
-    ['loading.ts'],
-    ['command.ts', 'progress.ts'],
-    ['render.ts', 'output-file.ts'],
-    ['verdict-exit.ts', 'input-file.ts', 'options.ts', 'standard-stream.ts'],
-    ['exit.ts', 'io.ts', 'refusal.ts', 'person.ts'],
-  ],
-  'src/client': [
-    ['verify-commands.ts', 'build', 'ssh.ts'],
-    ['verify', 'show'],
-    ['log', 'tdx'],
-    ['trust', 'verdict', 'evidence', 'kds', 'source', 'measure', 'id-block', 'client-config.ts', 'known-hosts.ts'],
-  ],
-  'src/cli': [
-    ['index.ts'],
-    ['commands.ts'],
-    ['init', 'config.ts'],
-    ['config-files.driver.ts'],
-    ['doctor', 'upgrade'],
-    ['operator', 'fleet', 'backup', 'help', 'serve.ts', 'version.ts'],
-    ['new-key.ts'],
-    ['operator-run.ts'],
-    ['daemon-client.ts', 'state-dir.ts'],
-  ],
-} as const satisfies Record<string, readonly (readonly string[])[]>
 
 type Edge = Import & { readonly from: string; readonly to: string }
 
