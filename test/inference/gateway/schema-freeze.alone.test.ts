@@ -72,7 +72,12 @@ const HOSTILE: [name: string, schema: () => unknown, statuses: number[], words: 
   // Issue 9, point 1a: 9.7 s.
   ['alternations', () => ({ pattern: `^${'(?:a|aa|aaa|aaaa|aaaaa|aaaaaa)'.repeat(12)}b$` }), [502], 'violates'],
   // Point 1b: 20.7 s for 10.6 KB.
-  ['inlined references', () => ({ $defs: { leaf }, properties: each(140, () => ({ $ref: '#/$defs/leaf' })) }), [200], ''],
+  [
+    'inlined references',
+    () => ({ $defs: { leaf }, properties: each(140, () => ({ $ref: '#/$defs/leaf' })) }),
+    [200],
+    '',
+  ],
   ['nested repetition', () => ({ pattern: '^(a+)+$' }), [502], 'violates'],
   ['deep pointers', () => ({ anyOf: list(4_000, at => ({ $ref: `#/anyOf/${at}/x` })) }), [400], 'more than 2000 items'],
   ['classes', () => heavy, [400, 502], TOO_SLOW],

@@ -65,7 +65,7 @@ export const INNER_ORDERS = {
     ['exit.ts', 'io.ts', 'refusal.ts', 'person.ts'],
   ],
   'src/client': [
-    ['verify-commands.ts', 'build', 'ssh.ts'],
+    ['verify-commands.ts', 'build', 'connect', 'ssh.ts'],
     ['verify', 'show'],
     ['log', 'tdx'],
     ['trust', 'verdict', 'evidence', 'kds', 'source', 'measure', 'id-block', 'client-config.ts', 'known-hosts.ts'],
