@@ -2,6 +2,7 @@
 // in memory, bounded: when the table is full, further addresses share the window of their /16 or /32.
 
 import type { Clock } from '../base/clock.ts'
+import { IdleMap } from '../base/work/idle-map.ts'
 import { limitedPrefix, networksOf } from './client-network.ts'
 import { createWindow, type Window, wholeSeconds, windowMs } from './window.ts'
 
@@ -27,23 +28,15 @@ export type PublicLimiter = {
 /** Share: when full, newcomers count for their /16 or /32. */
 const addressesMaxDefault = 8_192
 
-type Windows = Map<string, { readonly window: Window; usedAtMs: number }>
+type Windows = IdleMap<{ readonly window: Window; usedAtMs: number }>
 
 /** Once the table of addresses is full, a /16 or /32 gets a window; once that is full, all others share a window. */
 export function createPublicLimiter(deps: PublicLimiterDeps): PublicLimiter {
   const { clock, requestsPerMinute, addressesMax = addressesMaxDefault } = deps
-  const ofAddresses: Windows = new Map()
-  const ofWideNetworks: Windows = new Map()
+  const ofAddresses: Windows = new IdleMap(windowMs, clock.monotonicMs())
+  const ofWideNetworks: Windows = new IdleMap(windowMs, clock.monotonicMs())
   const shared = createWindow()
-  let sweptAtMs = clock.monotonicMs()
 
-  const sweep = (nowMs: number) => {
-    if (nowMs - sweptAtMs < windowMs) return
-    sweptAtMs = nowMs
-    for (const windows of [ofAddresses, ofWideNetworks]) {
-      for (const [name, { usedAtMs }] of windows) if (nowMs - usedAtMs >= windowMs) windows.delete(name)
-    }
-  }
   /** Null: the table is full. */
   const windowIn = (windows: Windows, name: string, nowMs: number): Window | null => {
     const known = windows.get(name)
@@ -64,7 +57,7 @@ export function createPublicLimiter(deps: PublicLimiterDeps): PublicLimiter {
   return {
     admitPublic: address => {
       const nowMs = clock.monotonicMs()
-      sweep(nowMs)
+      for (const windows of [ofAddresses, ofWideNetworks]) windows.sweep(nowMs)
       const window = windowOf(address, nowMs)
       const waitMs = window.waitMs(nowMs, 1, requestsPerMinute)
       if (waitMs === 0) {

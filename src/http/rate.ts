@@ -1,6 +1,7 @@
 // Requests per minute of each key, as token buckets. State in memory: a bucket for each key that is not full.
 
 import type { Clock } from '../base/clock.ts'
+import { IdleMap } from '../base/work/idle-map.ts'
 import { LimitedFault } from './limited.ts'
 
 export type RequestRate = {
@@ -9,8 +10,6 @@ export type RequestRate = {
   /** Number of buckets. */
   readonly size: () => number
 }
-
-type Bucket = { left: number; atMs: number }
 
 const minuteMs = 60_000
 
@@ -22,28 +21,20 @@ export function createRequestRate(deps: {
   readonly what?: string
 }): RequestRate {
   const { clock, requestsPerMinute: capacity, what = 'requests' } = deps
-  const buckets = new Map<string, Bucket>()
-  let sweptAtMs = clock.monotonicMs()
-
-  /** Drops buckets that a minute without requests has refilled. */
-  const sweep = (nowMs: number) => {
-    if (nowMs - sweptAtMs < minuteMs) return
-    sweptAtMs = nowMs
-    for (const [key, bucket] of buckets) if (nowMs - bucket.atMs >= minuteMs) buckets.delete(key)
-  }
-
+  /** A minute without requests refills a bucket. */
+  const buckets = new IdleMap<{ readonly left: number; readonly usedAtMs: number }>(minuteMs, clock.monotonicMs())
   return {
     take: keyPrefix => {
       const nowMs = clock.monotonicMs()
-      sweep(nowMs)
-      const before = buckets.get(keyPrefix) ?? { left: capacity, atMs: nowMs }
-      const left = Math.min(capacity, before.left + ((nowMs - before.atMs) * capacity) / minuteMs)
+      buckets.sweep(nowMs)
+      const before = buckets.get(keyPrefix) ?? { left: capacity, usedAtMs: nowMs }
+      const left = Math.min(capacity, before.left + ((nowMs - before.usedAtMs) * capacity) / minuteMs)
       if (left < 1) {
-        buckets.set(keyPrefix, { left, atMs: nowMs })
+        buckets.set(keyPrefix, { left, usedAtMs: nowMs })
         const message = `This key may send ${capacity} ${what} per minute; wait for the time in Retry-After.`
         throw new LimitedFault(message, ((1 - left) * minuteMs) / capacity)
       }
-      buckets.set(keyPrefix, { left: left - 1, atMs: nowMs })
+      buckets.set(keyPrefix, { left: left - 1, usedAtMs: nowMs })
     },
     size: () => buckets.size,
   }

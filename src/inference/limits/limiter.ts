@@ -7,6 +7,7 @@
 // In a fleet a key's share bounds what this gateway admits (key-shares.ts); the key's own limits hold all the same.
 
 import type { Clock } from '../../base/clock.ts'
+import { IdleMap } from '../../base/work/idle-map.ts'
 import { createWindow, type TakenAt, wholeSeconds, windowMs } from '../../http/window.ts'
 import type { Admit, Caller, Prepare, Refusal, Ticket, Tokens } from '../types.ts'
 import type { Demand, KeyShare, KeyUse } from './key-share.ts'
@@ -35,18 +36,9 @@ const newestShare = 0.2
 
 /** `shares`: where hosts of a fleet share the limits. */
 export function createLimiter(clock: Pick<Clock, 'monotonicMs'>, shares: KeyShares | null = null): Limiter {
-  const states = new Map<string, State>()
-  let sweptAtMs = clock.monotonicMs()
-
-  /** State says nothing once its window is empty, no request runs and its share is given back. */
-  const sweep = (nowMs: number) => {
-    if (nowMs - sweptAtMs < windowMs) return
-    sweptAtMs = nowMs
-    for (const [prefix, state] of states) {
-      const isKept = state.share !== null && !state.share.isDropped
-      if (!isKept && state.running === 0 && nowMs - state.usedAtMs >= windowMs) states.delete(prefix)
-    }
-  }
+  const states = new IdleMap<State>(windowMs, clock.monotonicMs())
+  /** Such a state counts although its windows are empty. */
+  const isHeld = ({ share, running }: State) => running > 0 || (share !== null && !share.isDropped)
   const stateOf = (caller: Caller, nowMs: number): State => {
     const known = states.get(caller.keyPrefix)
     const state = known ?? newState()
@@ -69,7 +61,7 @@ export function createLimiter(clock: Pick<Clock, 'monotonicMs'>, shares: KeyShar
     },
     admit: (caller, estimate) => {
       const nowMs = clock.monotonicMs()
-      sweep(nowMs)
+      states.sweep(nowMs, isHeld)
       const state = stateOf(caller, nowMs)
       const tokens = Math.min(amountOf(estimate), caller.tokensPerMinute)
       const demand = { caller, tokens, nowMs }
