@@ -1,9 +1,9 @@
 // Looks up the delegation of the appliance's domain, as clients do: the NS records in the zone above it. Effects: DNS
 // queries.
 
-import type { Answer } from 'dns-packet'
+import type { DnsAnswer, DnsRecord } from '../../base/dns/answer.codec.ts'
 import { messageOf } from '../../base/fault.ts'
-import { askDns, type DnsAnswer, type DnsQuestion } from '../../host/network/dns-ask.ts'
+import { askDns, type DnsQuestion } from '../../host/network/dns-ask.ts'
 import { type DelegationFacts, privateName } from './delegation.plan.ts'
 
 export type DelegationOptions = {
@@ -115,12 +115,12 @@ class Delegation {
   }
 }
 
-function namesOf(records: readonly Answer[], owner: string): string[] {
+function namesOf(records: readonly DnsRecord[], owner: string): string[] {
   return records.flatMap(record => (record.type === 'NS' && isSameName(record.name, owner) ? [plain(record.data)] : []))
 }
 
 /** `owner` null: any name; an alias leads to another name. */
-function addressesIn(records: readonly Answer[], owner: string | null): string[] {
+function addressesIn(records: readonly DnsRecord[], owner: string | null): string[] {
   return records.flatMap(record =>
     record.type === 'A' && (owner === null || isSameName(record.name, owner)) ? [record.data] : [],
   )

@@ -3,7 +3,7 @@
 import { createSocket } from 'node:dgram'
 import { readFileSync } from 'node:fs'
 import { isIP, isIPv6 } from 'node:net'
-import { type Answer, decode, encode, type Packet, RECURSION_DESIRED } from 'dns-packet'
+import { type DnsAnswer, decodeAnswer, encodeQuestion } from '../../base/dns/answer.codec.ts'
 import { Fault, messageOf } from '../../base/fault.ts'
 import { type RandomBytes, systemRandom } from '../../base/ids.ts'
 import { resultOr } from '../../base/result-or.ts'
@@ -20,38 +20,11 @@ export type DnsQuestion = {
   readonly answerBytesMax?: number
 }
 
-export type DnsAnswer = {
-  readonly code: string
-  /** The answer did not fit a datagram. */
-  readonly isTruncated: boolean
-  readonly answers: readonly Answer[]
-  readonly authorities: readonly Answer[]
-  readonly additionals: readonly Answer[]
-}
-
 /** Faults: host.command_timeout (no answer in time), host.command_failed (no server, or an unreadable answer). */
 export async function askDns(question: DnsQuestion, random: RandomBytes = systemRandom): Promise<DnsAnswer> {
   const { server, port, name, type, recursion, timeoutMs, answerBytesMax = datagramBytesMax } = question
   const [high = 0, low = 0] = random(2)
-  const id = high * 256 + low
-  const query = encode({
-    type: 'query',
-    id,
-    flags: recursion ? RECURSION_DESIRED : 0,
-    questions: [{ name, type }],
-    additionals: [
-      {
-        name: '.',
-        type: 'OPT',
-        udpPayloadSize: 1232,
-        extendedRcode: 0,
-        ednsVersion: 0,
-        flags: 0,
-        flag_do: false,
-        options: [],
-      },
-    ],
-  })
+  const query = encodeQuestion({ id: high * 256 + low, name, type, recursion })
   const socket = createSocket(isIPv6(server) ? 'udp6' : 'udp4')
   const failed = (why: unknown) => new Fault('host.command_failed', `DNS server ${server}: ${messageOf(why)}`)
   let timer: ReturnType<typeof setTimeout> | undefined
@@ -63,7 +36,7 @@ export async function askDns(question: DnsQuestion, random: RandomBytes = system
       )
       socket.on('error', error => reject(failed(error)))
       socket.on('message', bytes => {
-        const read = readAnswer(bytes, { id, name, type, answerBytesMax })
+        const read = readAnswer(bytes, query, answerBytesMax)
         if (read === 'other') return
         if (typeof read === 'string') reject(failed(read))
         else resolve(read)
@@ -80,29 +53,11 @@ export async function askDns(question: DnsQuestion, random: RandomBytes = system
 const datagramBytesMax = 65_535
 
 /** `other`: it answers another question. Any other text: why it cannot be read. */
-function readAnswer(
-  datagram: Uint8Array,
-  {
-    id,
-    name,
-    type,
-    answerBytesMax,
-  }: Pick<Required<DnsQuestion>, 'name' | 'type' | 'answerBytesMax'> & { readonly id: number },
-): DnsAnswer | string {
-  const bytes = Buffer.from(datagram)
-  if (bytes.length < 2 || bytes.readUInt16BE(0) !== id) return 'other'
-  if (bytes.length > answerBytesMax) return `its answer has ${bytes.length} bytes, more than requested`
-  let packet: Packet & { readonly rcode?: string; readonly flag_tc?: boolean }
-  try {
-    packet = decode(bytes)
-  } catch (error) {
-    return `its answer cannot be read: ${messageOf(error)}`
-  }
-  const asked = packet.questions?.[0]
-  const isAsked = asked?.name.toLowerCase() === name.toLowerCase() && asked.type === type
-  if (packet.type !== 'response' || !isAsked) return 'other'
-  const { rcode = 'NOERROR', answers = [], authorities = [], additionals = [] } = packet
-  return { code: rcode, isTruncated: packet.flag_tc === true, answers, authorities, additionals }
+function readAnswer(datagram: Uint8Array, query: Buffer, answerBytesMax: number): DnsAnswer | string {
+  const answer = decodeAnswer(datagram, query)
+  if (answer === 'other') return answer
+  if (datagram.length > answerBytesMax) return `its answer has ${datagram.length} bytes, more than requested`
+  return answer ?? 'its answer is malformed'
 }
 
 /** Addresses of resolv.conf(5), at most three; empty where there is none. Never throws. */

@@ -2,6 +2,7 @@
 // socket.
 
 import type { Socket } from 'bun'
+import { headerBytes } from '../../base/dns/wire.codec.ts'
 
 export type TcpLimits = {
   /** Larger queries close the connection. */
@@ -24,7 +25,6 @@ export type TcpOptions = {
   readonly respond: (query: Uint8Array, address: string) => Uint8Array | null
 }
 
-const headerBytes = 12
 const lengthBytes = 2
 /**
  * An honest client does not send more queries ahead of their responses, even of the longest.

@@ -6,6 +6,7 @@
 import { isIPv4 } from 'node:net'
 import { networkInterfaces } from 'node:os'
 import type { udp } from 'bun'
+import { headerBytes } from '../../base/dns/wire.codec.ts'
 import { systemErrorCode } from '../../base/fault.ts'
 
 export type UdpLimits = {
@@ -35,8 +36,6 @@ export type UdpOptions = {
   readonly except?: readonly string[]
   readonly hostAddresses?: () => readonly string[]
 }
-
-const headerBytes = 12
 
 /** Addresses of all interfaces that are up. Link-local IPv6 addresses are useless without their interface. */
 function interfaceAddresses(): readonly string[] {

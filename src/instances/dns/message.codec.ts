@@ -6,6 +6,18 @@
 // the 512 bytes that any client takes over UDP, and none is truncated for size.
 
 import { assert } from '../../base/assert.ts'
+import {
+  CLASS_IN,
+  FLAG,
+  headerBytes,
+  labelBytesMax,
+  nameBytesMax,
+  pointerBits,
+  type RawRecord,
+  readRecord,
+  TYPE,
+  udpPayloadBytes,
+} from '../../base/dns/wire.codec.ts'
 
 export type Question = {
   /** As in the query, one string of latin-1 per label. */
@@ -41,15 +53,6 @@ export type QueryRead =
   /** No header, or itself a response: it gets nothing. */
   | { readonly kind: 'ignored' }
 
-/** Bits of the second header word, RFC 1035 4.1.1. */
-const FLAG = {
-  response: 0x8000,
-  opcode: 0x7800,
-  authoritative: 0x0400,
-  truncated: 0x0200,
-  recursion: 0x0100,
-  recursionAvailable: 0x0080,
-} as const
 export const RCODE = {
   ok: 0,
   formatError: 1,
@@ -59,27 +62,7 @@ export const RCODE = {
   refused: 5,
   badVersion: 16,
 } as const
-export const TYPE = {
-  A: 1,
-  NS: 2,
-  SOA: 6,
-  TXT: 16,
-  AAAA: 28,
-  OPT: 41,
-  SSHFP: 44,
-  transferIncremental: 251,
-  transfer: 252,
-  ANY: 255,
-} as const
-export const CLASS_IN = 1
-
-export const headerBytes = 12
 const questionTailBytes = 4
-/** Type, class, TTL and length of a record, behind its name. */
-const recordFixedBytes = 10
-const nameBytesMax = 255
-const labelBytesMax = 63
-const pointerBits = 0xc000
 const optionCookie = 10
 /** RFC 8914 2. */
 const optionExtendedError = 15
@@ -88,8 +71,6 @@ const cookieClientBytes = 8
 const cookieServerBytes = { min: 8, max: 32 } as const
 /** RFC 1035 4.2.1. */
 const responseBytesMax = 512
-/** UDP payload size in our OPT: avoids fragments on any path (RFC 6891 6.2.3; value of DNS flag day 2020). */
-const udpPayloadBytes = 1232
 
 /** Never throws, whatever the bytes are. */
 export function readQuery(message: Uint8Array): QueryRead {
@@ -158,42 +139,6 @@ function readQuestion(bytes: Buffer): Question | null {
     type: bytes.readUInt16BE(at),
     class: bytes.readUInt16BE(at + 2),
     bytes: bytes.subarray(headerBytes, end),
-  }
-}
-
-type RawRecord = {
-  /** Whether its name is the root. */
-  readonly isRoot: boolean
-  readonly type: number
-  /** Offset of the TTL. */
-  readonly ttlAt: number
-  readonly dataAt: number
-  readonly end: number
-}
-
-function readRecord(bytes: Buffer, start: number): RawRecord | null {
-  const nameEnd = skipName(bytes, start)
-  if (nameEnd === null || nameEnd + recordFixedBytes > bytes.length) return null
-  const dataAt = nameEnd + recordFixedBytes
-  const end = dataAt + bytes.readUInt16BE(dataAt - 2)
-  if (end > bytes.length) return null
-  return { isRoot: nameEnd === start + 1, type: bytes.readUInt16BE(nameEnd), ttlAt: nameEnd + 4, dataAt, end }
-}
-
-/** Where the name ends. A pointer ends it: it has to point back, and is not followed. */
-function skipName(bytes: Buffer, start: number): number | null {
-  let at = start
-  for (;;) {
-    const sizeBytes = bytes[at]
-    if (sizeBytes === undefined) return null
-    if (sizeBytes === 0) return at + 1
-    if (sizeBytes >= pointerBits >> 8) {
-      if (at + 2 > bytes.length) return null
-      const target = bytes.readUInt16BE(at) - pointerBits
-      return target >= headerBytes && target < start ? at + 2 : null
-    }
-    at += 1 + sizeBytes
-    if (sizeBytes > labelBytesMax || at - start >= nameBytesMax) return null
   }
 }
 

@@ -1,8 +1,6 @@
 // Addresses of a name in a resolver's answer (RFC 1034 3.6.2, RFC 1035 3.2.1). Pure.
 
-import { isIPv4, isIPv6 } from 'node:net'
-import type { Answer } from 'dns-packet'
-import { formatIpv6, parseIpv6 } from '../../base/ipv6.ts'
+import type { DnsRecord } from '../../base/dns/answer.codec.ts'
 
 export type AddressType = 'A' | 'AAAA'
 
@@ -23,42 +21,29 @@ const aliasesMax = 8
 const ttlSecondsMax = 2 ** 31 - 1
 
 /**
- * Addresses at the end of the name's aliases; other records are ignored. Null: an alias loop, too many aliases, or a
- * malformed address.
+ * Addresses at the end of the name's aliases; other records are ignored. Null: an alias loop, or too many aliases.
  */
 export function addressesOf(
-  answers: readonly Answer[],
+  answers: readonly DnsRecord[],
   { name, type }: { readonly name: string; readonly type: AddressType },
 ): Addresses | null {
   const aliases = new Map(answers.flatMap(record => (record.type === 'CNAME' ? [[plain(record.name), record]] : [])))
   let at = name
   let ttlSeconds = ttlSecondsMax
   for (let steps = 0; steps <= aliasesMax; steps += 1) {
-    const found = answers.flatMap(record =>
-      (record.type === 'A' || record.type === 'AAAA') && record.type === type && plain(record.name) === at
-        ? [{ address: spelled(type, record.data), ttl: record.ttl ?? 0 }]
-        : [],
-    )
+    const found = answers.filter(record => record.type === type && plain(record.name) === at)
     if (found.length > 0) {
-      const addresses = found.flatMap(({ address }) => (address === null ? [] : [address]))
-      if (addresses.length < found.length) return null
-      const ttls = found.map(({ ttl }) => ttl)
       return {
-        addresses: [...new Set(addresses)].slice(0, addressesMax),
-        ttlSeconds: Math.min(ttlSeconds, ...ttls),
+        addresses: [...new Set(found.map(({ data }) => data))].slice(0, addressesMax),
+        ttlSeconds: Math.min(ttlSeconds, ...found.map(({ ttl }) => ttl)),
       }
     }
     const alias = aliases.get(at)
     if (alias === undefined) return { addresses: [], ttlSeconds }
-    ttlSeconds = Math.min(ttlSeconds, alias.ttl ?? 0)
+    ttlSeconds = Math.min(ttlSeconds, alias.ttl)
     at = plain(alias.data)
   }
   return null
-}
-
-function spelled(type: AddressType, address: string): string | null {
-  if (type === 'A') return isIPv4(address) ? address : null
-  return isIPv6(address) && /^[0-9a-f:]+$/.test(address) ? formatIpv6(parseIpv6(address)) : null
 }
 
 function plain(name: string): string {

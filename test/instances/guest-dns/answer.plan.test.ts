@@ -1,9 +1,9 @@
 import { expect, test } from 'bun:test'
-import type { Answer } from 'dns-packet'
+import type { DnsRecord } from '../../../src/base/dns/answer.codec.ts'
 import { addressesOf } from '../../../src/instances/guest-dns/answer.plan.ts'
 
-const a = (name: string, data: string, ttl = 60): Answer => ({ type: 'A', name, data, ttl })
-const alias = (name: string, data: string, ttl = 60): Answer => ({ type: 'CNAME', name, data, ttl })
+const a = (name: string, data: string, ttl = 60): DnsRecord => ({ type: 'A', name, data, ttl })
+const alias = (name: string, data: string, ttl = 60): DnsRecord => ({ type: 'CNAME', name, data, ttl })
 const asked = { name: 'a.example', type: 'A' } as const
 
 test('goal: addresses are those of the name, by way of its aliases, in any order and case, with the least time of all', () => {
@@ -19,13 +19,13 @@ test('goal: what is not on the way there counts for nothing', () => {
   const beside = [
     a('b.example', '192.0.2.9'),
     alias('x.example', 'b.example'),
-    { type: 'AAAA', name: 'a.example', data: '2001:db8::1' } as const,
+    { type: 'AAAA', name: 'a.example', data: '2001:db8::1', ttl: 60 } as const,
   ]
   expect(addressesOf(beside, asked)?.addresses).toEqual([])
   expect(addressesOf([a('a.example', '192.0.2.1'), ...beside], asked)?.addresses).toEqual(['192.0.2.1'])
 })
 
-test('goal: aliases end: a circle, and a way that is too long, lead nowhere; so does what is no address', () => {
+test('goal: aliases end: a circle, and a way that is too long, lead nowhere', () => {
   expect(addressesOf([alias('a.example', 'b.example'), alias('b.example', 'a.example')], asked)).toBeNull()
   const way = (steps: number) => [
     alias('a.example', 'n0.example'),
@@ -34,10 +34,6 @@ test('goal: aliases end: a circle, and a way that is too long, lead nowhere; so 
   ]
   expect(addressesOf(way(8), asked)?.addresses).toEqual(['192.0.2.1'])
   expect(addressesOf(way(9), asked)).toBeNull()
-  expect(addressesOf([a('a.example', '1.2.3')], asked)).toBeNull()
-  const v6 = (data: string) => addressesOf([{ type: 'AAAA', name: 'a.example', data }], { ...asked, type: 'AAAA' })
-  expect(v6('2001:DB8:0::1'.toLowerCase())?.addresses).toEqual(['2001:db8::1'])
-  expect([v6('::ffff:10.1.2.3'), v6('fe80::1%eth0')]).toEqual([null, null])
 })
 
 test('goal: however many addresses there are, a bounded number is taken', () => {

@@ -107,7 +107,7 @@ export const INNER_ORDERS = {
   ],
   'src/base': [
     ['metric-family.ts', 'runtime.ts'],
-    ['ids.ts', 'json.ts', 'prometheus.ts', 'storage-failure.ts', 'ustar.codec.ts', 'work'],
+    ['dns', 'ids.ts', 'json.ts', 'prometheus.ts', 'storage-failure.ts', 'ustar.codec.ts', 'work'],
     [
       'assert.ts',
       'byte-reader.ts',
