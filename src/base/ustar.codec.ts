@@ -136,6 +136,28 @@ export function tarPaddingBytes(sizeBytes: number): number {
   return (tarBlockBytes - (sizeBytes % tarBlockBytes)) % tarBlockBytes
 }
 
+export type TarEntry = {
+  readonly header: NewUstarHeader
+  /** Exactly as many bytes as the header says. */
+  readonly content: Iterable<Uint8Array> | AsyncIterable<Uint8Array>
+}
+
+/** A tar of the entries, in order; zeros at its end fill a record of `recordBytes`. */
+export async function* writeTar(
+  entries: Iterable<TarEntry>,
+  recordBytes = tarBlockBytes,
+): AsyncGenerator<Uint8Array, void, void> {
+  let totalBytes = 2 * tarBlockBytes
+  for (const { header, content } of entries) {
+    yield encodeUstar(header)
+    yield* content
+    const paddingBytes = tarPaddingBytes(header.sizeBytes)
+    if (paddingBytes > 0) yield new Uint8Array(paddingBytes)
+    totalBytes += tarBlockBytes + header.sizeBytes + paddingBytes
+  }
+  yield new Uint8Array(2 * tarBlockBytes + ((recordBytes - (totalBytes % recordBytes)) % recordBytes))
+}
+
 /** `LENGTH KEY=VALUE\n`, where LENGTH counts the whole record. Null: malformed. */
 export function decodePax(bytes: Uint8Array): (readonly [key: string, value: Uint8Array])[] | null {
   const records: [string, Uint8Array][] = []

@@ -3,9 +3,10 @@
 
 import { closeSync, fstatSync, lstatSync, openSync, readlinkSync, readSync } from 'node:fs'
 import { join } from 'node:path'
+import { pipeline } from 'node:stream/promises'
 import { createGzip } from 'node:zlib'
 import { fromUtf8 } from '../../base/bytes.ts'
-import { encodePax, encodeUstar, tarBlockBytes, tarPaddingBytes, USTAR } from '../../base/ustar.codec.ts'
+import { encodePax, type NewUstarHeader, type TarEntry, USTAR, writeTar } from '../../base/ustar.codec.ts'
 import { InputFault } from '../../terminal/exit.ts'
 import { bytesText } from '../../terminal/render.ts'
 
@@ -16,27 +17,15 @@ export type Packed = { readonly bytes: Uint8Array; readonly fileCount: number }
 
 /** Fault invalid_request: it comes out larger than `bytesMax`, or a file cannot be read. */
 export async function packSource(directory: string, paths: readonly string[], bytesMax: number): Promise<Packed> {
-  const gzip = createGzip({ level: 6 })
   const parts: Uint8Array[] = []
   let sizeBytes = 0
-  const done = new Promise<void>((resolve, reject) => {
-    gzip.on('data', (part: Uint8Array) => {
+  const entries = sourceEntries(directory, paths, () => sizeBytes > bytesMax)
+  await pipeline(writeTar(entries), createGzip({ level: 6 }), async (packed: AsyncIterable<Uint8Array>) => {
+    for await (const part of packed) {
       sizeBytes += part.length
       if (sizeBytes <= bytesMax) parts.push(part)
-    })
-    gzip.on('end', resolve)
-    gzip.on('error', reject)
+    }
   })
-  const write = async (bytes: Uint8Array) => {
-    if (!gzip.write(bytes)) await new Promise(resolve => gzip.once('drain', resolve))
-  }
-  for (const path of paths) {
-    await writeEntry(join(directory, path), path, write)
-    if (sizeBytes > bytesMax) break
-  }
-  await write(new Uint8Array(tarBlockBytes * 2))
-  gzip.end()
-  await done
   if (sizeBytes > bytesMax) {
     throw new InputFault(`the source is larger than ${bytesText(bytesMax)}, packed`, {
       param: 'source',
@@ -46,36 +35,37 @@ export async function packSource(directory: string, paths: readonly string[], by
   return { bytes: Buffer.concat(parts), fileCount: paths.length }
 }
 
-type Write = (bytes: Uint8Array) => Promise<void>
-
-async function writeEntry(file: string, path: string, write: Write): Promise<void> {
-  const stat = lstatSync(file)
-  if (stat.isSymbolicLink()) {
-    await writeHeader({ path, type: '2', mode: 0o777, sizeBytes: 0, target: readlinkSync(file) }, write)
-    return
-  }
-  const fd = openSync(file, 'r')
-  try {
-    const { size, mode } = fstatSync(fd)
-    await writeHeader(
-      { path, type: '0', mode: (mode & 0o100) === 0 ? 0o644 : 0o755, sizeBytes: size, target: '' },
-      write,
-    )
-    for (let at = 0; at < size; ) {
-      const buffer = Buffer.alloc(Math.min(1_048_576, size - at))
-      const count = readSync(fd, buffer, 0, buffer.length, at)
-      if (count === 0) {
-        throw new InputFault(`${path} changed while it was read`, {
-          param: 'source',
-          remedy: 'try again when nothing writes there',
-        })
-      }
-      await write(buffer.subarray(0, count))
-      at += count
+function* sourceEntries(directory: string, paths: readonly string[], isFull: () => boolean): Generator<TarEntry> {
+  for (const path of paths) {
+    if (isFull()) return
+    const file = join(directory, path)
+    if (lstatSync(file).isSymbolicLink()) {
+      yield* withNames({ path, type: '2', mode: 0o777, sizeBytes: 0, target: readlinkSync(file) }, [])
+      continue
     }
-    await write(new Uint8Array(tarPaddingBytes(size)))
-  } finally {
-    closeSync(fd)
+    const fd = openSync(file, 'r')
+    try {
+      const { size: sizeBytes, mode } = fstatSync(fd)
+      const header = { path, type: '0', mode: (mode & 0o100) === 0 ? 0o644 : 0o755, sizeBytes, target: '' } as const
+      yield* withNames(header, contentOf(fd, path, sizeBytes))
+    } finally {
+      closeSync(fd)
+    }
+  }
+}
+
+function* contentOf(fd: number, path: string, sizeBytes: number): Generator<Uint8Array> {
+  for (let at = 0; at < sizeBytes; ) {
+    const buffer = Buffer.alloc(Math.min(1_048_576, sizeBytes - at))
+    const count = readSync(fd, buffer, 0, buffer.length, at)
+    if (count === 0) {
+      throw new InputFault(`${path} changed while it was read`, {
+        param: 'source',
+        remedy: 'try again when nothing writes there',
+      })
+    }
+    yield buffer.subarray(0, count)
+    at += count
   }
 }
 
@@ -87,14 +77,14 @@ type Header = {
   readonly target: string
 }
 
-async function writeHeader(header: Header, write: Write): Promise<void> {
+/** The entry, after a pax record of names that its header cannot hold. */
+function* withNames(header: Header, content: Iterable<Uint8Array>): Generator<TarEntry> {
   const records = Buffer.concat([...paxOf('path', header.path), ...paxOf('linkpath', header.target)])
   if (records.length > 0) {
-    await write(block({ path: 'pax', type: 'x', mode: 0o644, sizeBytes: records.length, target: '' }))
-    await write(records)
-    await write(new Uint8Array(tarPaddingBytes(records.length)))
+    const pax = { path: 'pax', type: 'x', mode: 0o644, sizeBytes: records.length, target: '' } as const
+    yield { header: fieldsOf(pax), content: [records] }
   }
-  await write(block(header))
+  yield { header: fieldsOf(header), content }
 }
 
 const nameBytesMax = USTAR.name[1]
@@ -105,9 +95,9 @@ function paxOf(key: string, value: string): Uint8Array[] {
   return [encodePax(key, value)]
 }
 
-function block({ path, type, mode, sizeBytes, target }: Header): Uint8Array {
+function fieldsOf({ path, type, mode, sizeBytes, target }: Header): NewUstarHeader {
   const names = { name: cut(path), prefix: '', linkName: cut(target) }
-  return encodeUstar({ ...names, type, mode, sizeBytes, mtimeSeconds })
+  return { ...names, type, mode, sizeBytes, mtimeSeconds }
 }
 
 /** The part of a name that fits the header; a pax record beside it holds the whole. */

@@ -1,6 +1,7 @@
 // Goal: the archive holds what git would take, has the same bytes each time, and tar unpacks it to the same files.
 
 import { afterAll, describe, expect, test } from 'bun:test'
+import { createHash } from 'node:crypto'
 import {
   chmodSync,
   mkdirSync,
@@ -15,6 +16,7 @@ import {
 } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { dirname, join } from 'node:path'
+import { gunzipSync } from 'node:zlib'
 import { failure } from '../../../scripts/rigs/until.ts'
 import { packSource } from '../../../src/client/source/pack.ts'
 import { listSource } from '../../../src/client/source/source-files.ts'
@@ -113,6 +115,26 @@ describe('the archive', () => {
     expect(readlinkSync(join(out, 'link'))).toBe('run.sh')
     expect([statSync(join(out, 'run.sh')).mode & 0o777, statSync(join(out, 'none')).mode & 0o777]).toEqual([
       0o755, 0o644,
+    ])
+  })
+
+  test('goal: the bytes are those that an earlier version wrote', async () => {
+    const bytes = (count: number) => Uint8Array.from({ length: count }, (_, at) => (at * 7) % 251)
+    const root = project('recorded', { 'sub/x': '' })
+    const long = `sub/${'n'.repeat(120)}`
+    for (const [path, count] of Object.entries({ empty: 0, large: 2_500_000, run: 512, [long]: 3, ü: 1 })) {
+      writeFileSync(join(root, path), bytes(count))
+      chmodSync(join(root, path), path === 'run' ? 0o755 : 0o644)
+    }
+    symlinkSync('run', join(root, 'link'))
+    symlinkSync('t'.repeat(130), join(root, 'long-link'))
+    const paths = ['empty', 'large', 'link', 'long-link', 'run', long, 'ü']
+    const { bytes: packed } = await packSource(root, paths, bytesMax)
+    const digests = [packed, gunzipSync(packed)].map(data => createHash('sha256').update(data).digest('hex'))
+    expect([packed.length, ...digests]).toEqual([
+      19_261,
+      '54401a48cf6185eddb76ba9be5cb06269d61174c693d8b6ffacf9218251cef46',
+      'aa2284109eed39f90d7a904ea5b23366f53085676c7e964f3f017b2481ab0414',
     ])
   })
 
