@@ -3,6 +3,7 @@
 
 import { messageOf } from '../base/fault.ts'
 import type { Runtime } from '../base/runtime.ts'
+import { dayMs, minuteMs } from '../base/time.ts'
 import type { ClockGuard } from '../base/work/clock-guard.ts'
 import { type Builds, type BuildsDeps, createBuilds } from '../builds/builds.ts'
 import { readAuthorities } from '../builds/fetch/authorities.ts'
@@ -21,7 +22,7 @@ import type { EdgeRoute } from '../http/edge.ts'
 import { LimitedFault } from '../http/limited.ts'
 import { createPublicLimiter } from '../http/public-rate.ts'
 import { createRequestRate } from '../http/rate.ts'
-import { type FetchHandler, type ServedTls, serveTls, type TlsServer } from '../http/serve.ts'
+import { type FetchHandler, pauseSecondsMax, type ServedTls, serveTls, type TlsServer } from '../http/serve.ts'
 import type { StrangerLines } from '../http/stranger-lines.ts'
 import { createAuthenticate } from '../instances/http/auth.ts'
 import type { Store } from '../store/db.ts'
@@ -62,8 +63,6 @@ export type BuildsParts = Runtime & {
 
 const mib = 1_048_576
 const gib = 1024 * mib
-const minuteMs = 60_000
-const dayMs = 24 * 60 * minuteMs
 /** Everything of a build request but its source. */
 const documentBytesMax = 65_536
 /** How long a source may take to come at its least rate. */
@@ -315,9 +314,6 @@ function fetchOf({ builds, network }: Config): BuildOrder['fetch'] {
     ca: builds.fetch_ca_file === '' ? null : readAuthorities(builds.fetch_ca_file),
   }
 }
-
-/** The longest that Bun can allow a connection to be idle. */
-const pauseSecondsMax = 255
 
 /** Service C over HTTPS. Fault host.unsupported: the address cannot be listened on. */
 export function serveBuilds(

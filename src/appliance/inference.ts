@@ -7,6 +7,7 @@ import { canonicalJson } from '../base/canonical-json.ts'
 import type { Logger } from '../base/log.ts'
 import type { Collector } from '../base/prometheus.ts'
 import type { Runtime } from '../base/runtime.ts'
+import { minuteMs } from '../base/time.ts'
 import type { ClockGuard } from '../base/work/clock-guard.ts'
 import { hasWorker } from '../config/checks/worker.ts'
 import { listenAddress } from '../config/listen.ts'
@@ -72,7 +73,6 @@ export type Inference = {
 }
 
 const unpackTimeoutMs = 60_000
-const minuteMs = 60_000
 
 /**
  * Faults: config.file (key, certificate, allowlist, files of traces), host.unsupported. If the worker cannot run,

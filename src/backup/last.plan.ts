@@ -1,6 +1,7 @@
 // Whether the last backup is enough. Pure.
 
 import { iso } from '../base/clock.ts'
+import { hourMs } from '../base/time.ts'
 import type { AdminBackups } from '../contract/admin/backups.ts'
 
 export type BackupFacts = Pick<AdminBackups, 'last' | 'failure'> & {
@@ -9,7 +10,6 @@ export type BackupFacts = Pick<AdminBackups, 'last' | 'failure'> & {
   readonly nowMs: number
 }
 
-const hourMs = 3_600_000
 /** Two nights without one, with the hour by which hosts differ. */
 const nightlyOldMs = 50 * hourMs
 /** Without the timer nobody knows when the next is due. */

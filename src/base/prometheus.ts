@@ -16,6 +16,16 @@ export type Family = {
 /** `suffix` follows the family's name in the series of a histogram: `_bucket`, `_sum`, `_count`. */
 export type Sample = { readonly suffix?: string; readonly labels: Labels; readonly value: number }
 
+/** One family in short: no histogram. */
+export function family(
+  name: string,
+  help: string,
+  type: Exclude<Family['type'], 'histogram'>,
+  samples: readonly (readonly [Labels, number])[],
+): Family {
+  return { name, help, type, samples: samples.map(([labels, value]) => ({ labels, value })) }
+}
+
 /** A component with metrics of its own; each is an attested workload. */
 export type Collector = {
   readonly workload: 'metrics-collector' | 'cluster-state-metrics'

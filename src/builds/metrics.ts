@@ -1,7 +1,6 @@
 // Builds as metrics. Pure but for what it reads at each scrape.
 
-import { family } from '../base/metric-family.ts'
-import { metricsText } from '../base/prometheus.ts'
+import { family, metricsText } from '../base/prometheus.ts'
 import type { DirectoryDb } from '../store/db.ts'
 import { buildDiskBytes, countBuildsByState } from '../store/directory/build.query.ts'
 import type { Builds } from './builds.ts'

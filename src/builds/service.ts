@@ -6,6 +6,7 @@ import type { Clock } from '../base/clock.ts'
 import { Fault } from '../base/fault.ts'
 import { newUuid, type RandomBytes } from '../base/ids.ts'
 import type { Logger } from '../base/log.ts'
+import { dayMs } from '../base/time.ts'
 import { Places } from '../base/work/places.ts'
 import { LimitedFault } from '../http/limited.ts'
 import type { DirectoryDb, DirectoryStore } from '../store/db.ts'
@@ -34,7 +35,7 @@ import type { BuildFiles } from './files.ts'
 import { type BuildFleet, HostClosedFault, HostFullFault, mayTake } from './fleet.ts'
 import type { BuildWanted } from './request.codec.ts'
 import { ownersOf, PARTS, queueShare, reservedShare } from './shares.plan.ts'
-import { Strangers } from './strangers.ts'
+import { busyRetryMs, Strangers } from './strangers.ts'
 import { listInTurn } from './turns.query.ts'
 import type { BuildsSettings, Caller } from './types.ts'
 
@@ -72,9 +73,6 @@ export type Place = {
   readonly vmId: string | null
 }
 
-const dayMs = 24 * 60 * 60 * 1000
-/** How soon it is worth asking again, where nobody knows when there is room. */
-const busyRetryMs = 15_000
 /** Files are bounded by the configuration; this much is left free for everything else on the file system. */
 const freeBytesMin = 512 * 1024 * 1024
 

@@ -2,6 +2,7 @@
 // may. State in memory, lost at a restart; the total of all strangers is counted on disk.
 
 import type { Clock } from '../base/clock.ts'
+import { dayMs } from '../base/time.ts'
 import { shareOf } from '../base/work/places.ts'
 import { LimitedFault } from '../http/limited.ts'
 import { strangerNetworks } from './shares.plan.ts'
@@ -15,8 +16,8 @@ export type StrangersDeps = {
 
 type Begun = { readonly buildId: string; readonly networks: ReadonlySet<string>; readonly atMs: number }
 
-const dayMs = 24 * 60 * 60 * 1000
-const busyRetryMs = 15_000
+/** How soon it is worth asking again, where nobody knows when there is room. */
+export const busyRetryMs = 15_000
 
 export class Strangers {
   readonly #deps: StrangersDeps

@@ -31,6 +31,7 @@ import { simulateReport } from '../attest/simulator/report.ts'
 import { concat, fromBase64, toBase64, utf8 } from '../base/bytes.ts'
 import { Fault, wrapFault } from '../base/fault.ts'
 import type { RandomBytes } from '../base/ids.ts'
+import { dayMs } from '../base/time.ts'
 import { checkedJson } from '../contract/check.ts'
 import { ensureDir, readTextOrNull, writeFileAtomic } from '../linux/files.ts'
 import { openOperatorKey } from './operator-key.ts'
@@ -63,7 +64,6 @@ export type SimulatedHostDeps = {
   readonly modulusBits?: 2048 | 4096
 }
 
-const dayMs = 86_400_000
 const authorityDays = 25 * 365
 /** Real VCEKs are valid for years, CRLs for months; here both are issued again every day. */
 const collateralDays = 30

@@ -24,11 +24,11 @@ import type { Extension, PublicKey, X509Certificate } from '@peculiar/x509'
 import { loadX509 } from '../attest/x509/runtime.ts'
 import { Fault, wrapFault } from '../base/fault.ts'
 import type { RandomBytes } from '../base/ids.ts'
+import { dayMs } from '../base/time.ts'
 import { ensureDir, writeFileAtomic } from '../linux/files.ts'
 
 const x509 = await loadX509()
 
-const dayMs = 86_400_000
 const authorityYears = 10
 /** Clients' clocks may be behind ours. */
 const backdateMs = 3_600_000

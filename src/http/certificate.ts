@@ -5,6 +5,7 @@ import { createHash, X509Certificate } from 'node:crypto'
 import { loadX509 } from '../attest/x509/runtime.ts'
 import { type Clock, iso } from '../base/clock.ts'
 import { Fault, messageOf } from '../base/fault.ts'
+import { dayMs } from '../base/time.ts'
 import { createSerial } from '../base/work/serial.ts'
 import { sweepLater } from '../base/work/sweep.ts'
 import { parseListen } from '../config/listen.ts'
@@ -20,8 +21,6 @@ import { localSource } from './local-certificate.ts'
 import { operatorSource } from './operator-certificate.ts'
 import type { NamedCertificate, TlsPair } from './pair.ts'
 import type { FormerNames } from './served-names.ts'
-
-const dayMs = 86_400_000
 
 /**
  * Faults at start: config.file (the operator's files cannot be used), internal (the authority cannot). Later failures

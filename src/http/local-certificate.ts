@@ -4,6 +4,7 @@ import { isIP } from 'node:net'
 import { join } from 'node:path'
 import { iso } from '../base/clock.ts'
 import { Fault } from '../base/fault.ts'
+import { dayMs } from '../base/time.ts'
 import { ensureDir, readTextOrNull, writeFileAtomic } from '../linux/files.ts'
 import { spkiOf } from '../linux/keys/spki.ts'
 import { type Authority, openAuthority, type Replacement } from './authority.ts'
@@ -18,7 +19,6 @@ import {
 import { isIssuedBy, namesIn, readPair, sameNames, type TlsPair } from './pair.ts'
 import { type FormerNames, followNames, otherNames, writeNames } from './served-names.ts'
 
-const dayMs = 86_400_000
 const renewIntervalMs = 3_600_000
 
 /** Faults internal: the authority or the stored certificate cannot be used. */

@@ -1,6 +1,7 @@
 // Requests per minute of each key, as token buckets. State in memory: a bucket for each key that is not full.
 
 import type { Clock } from '../base/clock.ts'
+import { minuteMs } from '../base/time.ts'
 import { IdleMap } from '../base/work/idle-map.ts'
 import { LimitedFault } from './limited.ts'
 
@@ -10,8 +11,6 @@ export type RequestRate = {
   /** Number of buckets. */
   readonly size: () => number
 }
-
-const minuteMs = 60_000
 
 /** A burst of a minute's requests is allowed; the bucket refills evenly over a minute. */
 export function createRequestRate(deps: {

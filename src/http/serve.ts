@@ -60,6 +60,9 @@ function cannotListen({ hostname, port }: { readonly hostname: string; readonly 
   return new Fault('host.unsupported', `listen on ${hostname} port ${port}: ${messageOf(error)}`, { cause: error })
 }
 
+/** The longest that Bun can allow a connection to be idle, except for ever (0). */
+export const pauseSecondsMax = 255
+
 /** Fault host.unsupported when the address cannot be listened on. */
 export function serveTls(handler: FetchHandler, options: ServeTlsOptions): TlsServer {
   const { hostname, tls, guestName, log } = options

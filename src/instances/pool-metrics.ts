@@ -1,7 +1,6 @@
 // The warm pool as metrics. Pure but for what it reads of the pool at each scrape.
 
-import { family } from '../base/metric-family.ts'
-import { type Family, metricsText } from '../base/prometheus.ts'
+import { type Family, family, metricsText } from '../base/prometheus.ts'
 import { INSTANCE_STARTS } from './pool.plan.ts'
 import type { WarmPool } from './pool.ts'
 

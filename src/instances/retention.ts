@@ -3,6 +3,7 @@
 
 import type { Clock } from '../base/clock.ts'
 import type { Logger } from '../base/log.ts'
+import { dayMs } from '../base/time.ts'
 import type { ClockGuard } from '../base/work/clock-guard.ts'
 import { sweep } from '../base/work/sweep.ts'
 import { idempotencyTtlMs } from '../contract/http/instance.ts'
@@ -26,7 +27,6 @@ export const retentionIntervalMs = 10 * 60 * 1000
 const batchRowsMax = 500
 /** No share: deletes of this daemon. */
 const batchesPerRoundMax = 200
-const dayMs = 24 * 60 * 60 * 1000
 
 /** Not before the longest billing period has passed: the hours of the current one are counted from these records. */
 export function recordsKeptMs(retentionDays: number): number {

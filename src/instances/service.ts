@@ -7,6 +7,7 @@ import type { Clock } from '../base/clock.ts'
 import { Fault } from '../base/fault.ts'
 import { newUuid, type RandomBytes, randomName } from '../base/ids.ts'
 import type { Logger } from '../base/log.ts'
+import { dayMs } from '../base/time.ts'
 import {
   InstanceCreated,
   type InstanceRecord,
@@ -120,7 +121,6 @@ export type InstancesService = {
 
 const nameAttemptsMax = 16
 const createdStatus = 202
-const dayMs = 24 * 60 * 60 * 1000
 
 export function createInstancesService(deps: InstancesDeps): InstancesService {
   const { directory, clock, settings } = deps

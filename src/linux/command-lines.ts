@@ -2,7 +2,7 @@
 // ones.
 
 import { Fault, messageOf } from '../base/fault.ts'
-import { plainEnv } from './command.ts'
+import { plainEnv, stderrCharsMax } from './command.ts'
 import { createLineSplitter } from './lines.ts'
 import { piecesOf } from './output-pieces.ts'
 
@@ -50,8 +50,6 @@ export async function runLines(argv: readonly string[], command: LinesCommand): 
     if (child.exitCode === null && child.signalCode === null) child.kill('SIGKILL')
   }
 }
-
-const stderrCharsMax = 2_000
 
 function start(argv: readonly string[], name: string) {
   try {

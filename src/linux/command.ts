@@ -48,7 +48,7 @@ export async function run(argv: readonly string[], command: Command): Promise<Co
   }
 }
 
-const stderrCharsMax = 2_000
+export const stderrCharsMax = 2_000
 /** The environment of our commands unless the caller gives another. */
 export const plainEnv = { PATH: '/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin', LC_ALL: 'C' }
 

@@ -1,7 +1,6 @@
 // Ends of this appliance's certificates, and failed orders by ACME, as metrics. Pure but for the look at them.
 
-import { family } from '../base/metric-family.ts'
-import { metricsText } from '../base/prometheus.ts'
+import { family, metricsText } from '../base/prometheus.ts'
 import type { Tls } from '../http/certificate.ts'
 
 export function createCertificateMetrics(tls: Pick<Tls, 'expiries' | 'acme'>): { readonly render: () => string } {

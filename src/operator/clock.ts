@@ -2,8 +2,7 @@
 // the guard's.
 
 import { Elysia } from 'elysia'
-import { family } from '../base/metric-family.ts'
-import { metricsText } from '../base/prometheus.ts'
+import { family, metricsText } from '../base/prometheus.ts'
 import { type ClockGuard, clockProblem, clockRemedy, clockText } from '../base/work/clock-guard.ts'
 import { AdminClock } from '../contract/admin/clock.ts'
 

@@ -1,6 +1,7 @@
 // Whether the transparency log does what clients with pins on it count on: entries are written, shown, and cosigned
 // while they are young enough. Pure but for the look at the log.
 
+import { dayMs, hourMs, minuteMs } from '../base/time.ts'
 import type { TransparencyLog } from './log.ts'
 import type { Witness, Witnesses } from './witnesses.ts'
 
@@ -39,10 +40,6 @@ export type LogProblem = {
   readonly detail: string
   readonly remedy: string
 }
-
-const minuteMs = 60_000
-const hourMs = 60 * minuteMs
-const dayMs = 24 * hourMs
 
 /** Longer than this is no hiccup. A person who cosigns by hand has a day. */
 const patienceMs = { asked: 10 * minuteMs, byHand: dayMs }

@@ -1,7 +1,6 @@
 // The transparency log as metrics. Pure but for the look at the log.
 
-import { family } from '../base/metric-family.ts'
-import { metricsText } from '../base/prometheus.ts'
+import { family, metricsText } from '../base/prometheus.ts'
 import { logState, type WatchedLog } from './health.ts'
 
 /** The label is a witness's name, as the configuration has it. */

@@ -5,6 +5,7 @@ import { isIPv6 } from 'node:net'
 import { type Clock, iso } from '../../base/clock.ts'
 import type { Logger } from '../../base/log.ts'
 import type { Runtime } from '../../base/runtime.ts'
+import { hourMs, minuteMs } from '../../base/time.ts'
 import { listenAddress, parseListen } from '../../config/listen.ts'
 import type { Config } from '../../config/schema.ts'
 import { hostsOf } from '../../console/http/origin.ts'
@@ -21,7 +22,7 @@ import { Sessions } from '../../console/sessions/sessions.ts'
 import type { Tls } from '../../http/certificate.ts'
 import { LimitedFault, UnavailableFault } from '../../http/limited.ts'
 import { createPublicLimiter } from '../../http/public-rate.ts'
-import { type FetchHandler, serveTls, type TlsServer } from '../../http/serve.ts'
+import { type FetchHandler, pauseSecondsMax, serveTls, type TlsServer } from '../../http/serve.ts'
 import type { StrangerLines } from '../../http/stranger-lines.ts'
 import type { ConsoleCaller } from '../../operator/access/caller.ts'
 import type { ConsoleControl } from '../../operator/access/console-control.ts'
@@ -55,8 +56,6 @@ export type Console = {
   readonly stop: () => void
 }
 
-const minuteMs = 60_000
-const hourMs = 60 * minuteMs
 /** From one address, by links and by passkeys, each of which takes two requests. */
 const logInsPerMinute = 30
 
@@ -156,9 +155,6 @@ function cursorOf(changes: Pick<Changes, 'cursor'>, log: Logger): string | null 
     return null
   }
 }
-
-/** The longest that Bun can allow a connection to be idle, but for ever (0). */
-const pauseSecondsMax = 255
 
 /** As the console sees the connection of a request. */
 export function peerOf(request: Request, socket: Pick<Bun.Server<undefined>, 'requestIP' | 'timeout'>): Peer {

@@ -1,8 +1,7 @@
 // This host's share of the budgets of a fleet, between the usage ledger and the directory. Effects: statements to
 // PostgreSQL, SQL on the host's database; gives back what is not used from `start` on.
 
-import { family } from '../../base/metric-family.ts'
-import { metricsText } from '../../base/prometheus.ts'
+import { family, metricsText } from '../../base/prometheus.ts'
 import type { Runtime } from '../../base/runtime.ts'
 import { Allowances, type AllowancesView } from '../../fleet/books/allowances.ts'
 import type { Metering } from '../../inference/metering/ledger.ts'

@@ -1,8 +1,7 @@
 // Puts this host's part among the other hosts of its fleet together: what it passes on to them, and the listener on
 // which it answers them. Effects: two files of the state directory, a listening socket, calls to other hosts.
 
-import { family } from '../../base/metric-family.ts'
-import { metricsText } from '../../base/prometheus.ts'
+import { family, metricsText } from '../../base/prometheus.ts'
 import type { Runtime } from '../../base/runtime.ts'
 import { listenAddress } from '../../config/listen.ts'
 import type { Config } from '../../config/schema.ts'
@@ -12,7 +11,7 @@ import type { PeerServer, PeerServerDeps } from '../../fleet/peers/peer-server.t
 import type { Peers } from '../../fleet/peers/peers.ts'
 import { type ServingDeps, watchServing } from '../../fleet/peers/serving.ts'
 import type { PeerReach } from '../../fleet/peers/watch.ts'
-import { serveTls, type TlsServer } from '../../http/serve.ts'
+import { pauseSecondsMax, serveTls, type TlsServer } from '../../http/serve.ts'
 import type { Store } from '../../store/db.ts'
 import { startAt } from '../listening.ts'
 import type { Fleet } from './hosts.ts'
@@ -74,9 +73,6 @@ export async function composePeers(parts: FleetPeersParts): Promise<FleetPeers |
 }
 
 type Listener = { readonly server: PeerServer; readonly tls: TlsServer }
-
-/** The longest that Bun can allow a connection to be idle. */
-const pauseSecondsMax = 255
 
 function listenOn(
   server: PeerServer,

@@ -2,8 +2,7 @@
 // statements to PostgreSQL, reads the store.
 
 import { newUuid } from '../../base/ids.ts'
-import { family } from '../../base/metric-family.ts'
-import { metricsText } from '../../base/prometheus.ts'
+import { family, metricsText } from '../../base/prometheus.ts'
 import type { Runtime } from '../../base/runtime.ts'
 import type { Config } from '../../config/schema.ts'
 import { type Amounts, NO_AMOUNTS, type ShareAnswer } from '../../contract/vm/shares.ts'

@@ -1,6 +1,7 @@
 // Whether evidence beside a report meets the policy: the holder of its key, the revocation list, the certificate
 // table. Pure.
 
+import { dayMs } from '../../base/time.ts'
 import type { VekExtensions } from '../amd/vek-extensions.ts'
 import { type Check, check, fail, notChecked } from '../verdict.ts'
 import { skipped } from './field-checks.ts'
@@ -29,8 +30,6 @@ function cspCheck(allowed: Policy['cspIds'], beside: Beside | null): Check {
   if (holder.kind === 'vcek') return fail(name, 'a VCEK names no cloud provider')
   return check(name, allowed.includes(holder.cspId), `${holder.cspId} is not among the allowed`, holder.cspId)
 }
-
-const dayMs = 86_400_000
 
 function crlAgeCheck(days: number | 'any', beside: Beside | null): Check {
   const name = 'crl-age'

@@ -5,6 +5,7 @@
 // somebody else's reading of a bulletin, and firmware below it is named without a failure. Without a source there is no
 // number. A floor does not prove that firmware has no other hole.
 
+import { dayMs } from '../../base/time.ts'
 import { type Cpuid, PRODUCTS, type Product } from '../amd/product.ts'
 import { decodeTcb, type RawTcb, type Tcb } from '../amd/tcb.ts'
 import { reasonOf } from '../malformed.ts'
@@ -266,8 +267,6 @@ function aliasCheck({ platformInfo }: SnpReport): Check {
     'no memory aliases were found (AMD-SB-3015)',
   )
 }
-
-const dayMs = 86_400_000
 
 /** Old floors are not wrong, they may be too low: this is said, and no failure. */
 export function floorAgeCheck(asOf: Date | number): Check {

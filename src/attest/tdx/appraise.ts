@@ -2,6 +2,7 @@
 // forged quote can pass.
 
 import { toHex } from '../../base/bytes.ts'
+import { dayMs } from '../../base/time.ts'
 import { bitChecks, bytesCheck, listCheck, maskCheck, skipped } from '../policy/field-checks.ts'
 import { namedBits } from '../report/bits.ts'
 import { type Check, check, fail, notChecked } from '../verdict.ts'
@@ -105,8 +106,6 @@ function tcbChecks({ tcbStatuses, refusedAdvisories }: TdxPolicy, level: TcbLeve
         : check('advisories', refused.length === 0, `the platform is exposed to ${refused.join(', ')}`),
   ]
 }
-
-const dayMs = 86_400_000
 
 function collateralChecks(policy: TdxPolicy, collateral: TdxBeside['collateral']): Check[] {
   const { minimumTcbEvaluationDataNumber: least, maxCollateralAgeDays: days } = policy

@@ -6,10 +6,8 @@ import { EXIT } from '../../terminal/exit.ts'
 import { dash, oneLine, type Paint, table } from '../../terminal/render.ts'
 import type { Command, Run } from '../operator-run.ts'
 import type { Check } from './check.ts'
-import { lookAtHost } from './host.driver.ts'
+import { leaksTimeoutMs, lookAtHost } from './host.driver.ts'
 import { judge } from './host.plan.ts'
-
-const leaksTimeoutMs = 60_000
 
 export function addDoctor(program: Command): void {
   program

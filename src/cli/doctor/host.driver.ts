@@ -35,7 +35,7 @@ import { lookAtNetwork } from './network.driver.ts'
 import { groupsOfVms, lookAtDevice } from './vm-identity.driver.ts'
 
 const commandTimeoutMs = 10_000
-const leaksTimeoutMs = 60_000
+export const leaksTimeoutMs = 60_000
 const canaryTimeoutMs = 5_000
 const canaryMemoryMib = 64
 const outputBytesMax = 262_144

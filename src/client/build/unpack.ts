@@ -9,9 +9,9 @@ import { wellFormed } from '../../attest/malformed.ts'
 import { isComponent } from '../../attest/provenance/paths.ts'
 import { messageOf, systemErrorCode } from '../../base/fault.ts'
 import { MIB, readingInput } from '../../terminal/input-file.ts'
+import { totalBytesMax } from '../verify/build/result-source.ts'
 import { readResultTar, type TarFile } from '../verify/build/result-tar.ts'
 
-const totalBytesMax = 32 * 1024 * MIB
 const filesMax = 20_000
 const depthMax = 20
 /** Errors of a name that another entry has taken. */

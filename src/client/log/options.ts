@@ -7,6 +7,7 @@ import { parsed } from '../../attest/malformed.ts'
 import { type Check, notChecked, pass } from '../../attest/verdict.ts'
 import { equalConstantTime, utf8 } from '../../base/bytes.ts'
 import { systemClock } from '../../base/clock.ts'
+import { dayMs } from '../../base/time.ts'
 import type { LogFact } from '../../contract/http/log-entry.ts'
 import type { Command, Run } from '../../terminal/command.ts'
 import { InputFault } from '../../terminal/exit.ts'
@@ -42,7 +43,6 @@ export type LogOptions = KnownLogOptions & {
 
 /** An entry says when it was made by no clock but a witness's. */
 const ageDaysDefault = 7
-const dayMs = 24 * 3_600_000
 const timeoutMs = 30_000
 /** Between two looks at a log that does not show an entry yet. */
 const waitStepMs = 1_000

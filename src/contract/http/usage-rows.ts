@@ -2,6 +2,7 @@
 
 import { iso } from '../../base/clock.ts'
 import { Fault } from '../../base/fault.ts'
+import { dayMs } from '../../base/time.ts'
 import { OneOf } from '../check.ts'
 import { Closed, OrNull } from '../forms.ts'
 import { type Static, Type } from '../type.ts'
@@ -18,7 +19,6 @@ export type UsageGroup = (typeof LABELLED_USAGE_GROUPS)[number]
 /** Most rows of a response to an operator. */
 export const usageRowsMax = 10_000
 export const usageDaysMax = 366
-const dayMs = 86_400_000
 /** Longest part of a client's own text that an error message repeats. */
 const echoCharsMax = 32
 

@@ -8,6 +8,7 @@ import { join } from 'node:path'
 import { loadX509 } from '../../attest/x509/runtime.ts'
 import { wrapFault } from '../../base/fault.ts'
 import type { RandomBytes } from '../../base/ids.ts'
+import { dayMs } from '../../base/time.ts'
 import { ensureDir, readTextOrNull, writeFileAtomic } from '../../linux/files.ts'
 
 export type PeerKey = {
@@ -27,7 +28,6 @@ export type PeerKeyDeps = {
   readonly random: RandomBytes
 }
 
-const dayMs = 86_400_000
 const validityDays = 3_653
 /** A start within this time of its end makes another certificate for the same key. */
 const renewBeforeMs = 366 * dayMs

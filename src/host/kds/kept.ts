@@ -7,6 +7,7 @@ import { chainRequest, crlRequest } from '../../attest/kds/request.ts'
 import { decodeCrl } from '../../attest/x509/crl.ts'
 import { iso } from '../../base/clock.ts'
 import { resultOr } from '../../base/result-or.ts'
+import { dayMs } from '../../base/time.ts'
 import { collateralRemedy } from './collateral.ts'
 
 /** Folder of the cache in the state directory. */
@@ -44,7 +45,6 @@ export type CollateralProblem = {
   readonly remedy: string
 }
 
-const dayMs = 86_400_000
 /** A CRL is asked for every 6 hours; AMD's are in force for months. */
 const renewalLateMs = 2 * dayMs
 const endingMs = 14 * dayMs

@@ -8,6 +8,7 @@ import { type Clock, iso, pause } from '../../base/clock.ts'
 import { messageOf } from '../../base/fault.ts'
 import type { RandomBytes } from '../../base/ids.ts'
 import type { Logger } from '../../base/log.ts'
+import { dayMs } from '../../base/time.ts'
 import type { ChallengeType } from '../../config/acme.ts'
 import type { NamedCertificate } from '../pair.ts'
 import { verifyChain } from './chain.verify.ts'
@@ -48,7 +49,6 @@ const gatewayKeysMax = 2
  * No share: beyond it a gateway VM gets the local authority's certificate.
  */
 const gatewayKeysPerDayMax = 12
-const dayMs = 86_400_000
 /** Also notices a clock that was set. */
 const checkMs = 600_000
 

@@ -3,6 +3,7 @@
 
 import type { Clock } from '../../base/clock.ts'
 import type { Logger } from '../../base/log.ts'
+import { dayMs } from '../../base/time.ts'
 import type { ClockGuard } from '../../base/work/clock-guard.ts'
 import { sweep } from '../../base/work/sweep.ts'
 import type { DirectoryStore } from '../../store/db.ts'
@@ -30,7 +31,6 @@ export const retentionBatchGapMs = 20
  * No share: deletes of this process.
  */
 const batchesPerRoundMax = 2_000
-const dayMs = 24 * 60 * 60 * 1000
 
 /** Deletes expired rows now and at every interval until the signal is aborted. Never rejects. */
 export async function runLedgerRetention(deps: LedgerRetentionDeps, signal: AbortSignal): Promise<void> {

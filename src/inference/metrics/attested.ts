@@ -1,7 +1,7 @@
 // Attested upstreams as metrics, and read out of them: the text is all that the gateway's VM tells of them. Pure.
 
-import { family } from '../../base/metric-family.ts'
 import type { Family } from '../../base/prometheus.ts'
+import { family } from '../../base/prometheus.ts'
 import type { AttestedUpstream } from '../upstream/attested/keeper.ts'
 
 const FAMILIES = {

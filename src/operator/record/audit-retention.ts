@@ -2,6 +2,7 @@
 
 import type { Clock } from '../../base/clock.ts'
 import type { Logger } from '../../base/log.ts'
+import { dayMs } from '../../base/time.ts'
 import type { ClockGuard } from '../../base/work/clock-guard.ts'
 import { sweep } from '../../base/work/sweep.ts'
 import type { LedgerStore } from '../../store/db.ts'
@@ -18,7 +19,6 @@ export type AuditRetentionDeps = {
 const intervalMs = 60 * 60 * 1000
 /** No share: deletes of this daemon. */
 const batchRowsMax = 1_000
-const dayMs = 24 * 60 * 60 * 1000
 
 /** At once and then every hour, until the signal. A clock that is not believed deletes nothing. Never rejects. */
 export async function runAuditRetention(deps: AuditRetentionDeps, signal: AbortSignal): Promise<void> {

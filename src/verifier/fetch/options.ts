@@ -7,6 +7,7 @@ import { sha256 } from '../../attest/hash.ts'
 import { type Policy, parsePolicy } from '../../attest/policy/policy.ts'
 import { equalConstantTime, fromHex, toHex, utf8 } from '../../base/bytes.ts'
 import { messageOf } from '../../base/fault.ts'
+import { dayMs, hourMs } from '../../base/time.ts'
 import { EXPOSURE_WORDS, type Exposure } from '../../contract/vm/exposure.ts'
 import { type ExpectedAllowlist, readAllowlist } from '../allowlist.ts'
 import { allPins, PINS, type Pins, pinCheckName, pinChecks, waiversProblem } from '../pins.ts'
@@ -127,9 +128,6 @@ export type Settings = {
   readonly wire: Wire
   readonly encryption: 'required' | 'off'
 }
-
-const hourMs = 3_600_000
-const dayMs = 24 * hourMs
 
 /** Range and default of each number. */
 const NUMBERS = {

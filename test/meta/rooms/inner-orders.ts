@@ -106,7 +106,7 @@ export const INNER_ORDERS = {
     ],
   ],
   'src/base': [
-    ['metric-family.ts', 'runtime.ts'],
+    ['runtime.ts'],
     ['dns', 'ids.ts', 'json.ts', 'prometheus.ts', 'storage-failure.ts', 'ustar.codec.ts', 'work'],
     [
       'assert.ts',
@@ -123,6 +123,7 @@ export const INNER_ORDERS = {
       'log.ts',
       'result-or.ts',
       'shell-word.ts',
+      'time.ts',
       'version.ts',
     ],
   ],

@@ -22,7 +22,7 @@ const keptBytesMax = 64 * MIB
 const fileCountMax = 20_000
 const depthMax = 20
 /** Unpacked, with the headers: artifacts may be large, but nobody builds this. */
-const totalBytesMax = 32 * 1024 * MIB
+export const totalBytesMax = 32 * 1024 * MIB
 
 const param = 'project'
 

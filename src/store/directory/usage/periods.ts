@@ -1,6 +1,7 @@
 // Periods of usage: calendar months, weeks and days (UTC), as `MonthScope` has them. Pure.
 
 import { iso } from '../../../base/clock.ts'
+import { dayMs } from '../../../base/time.ts'
 import type { ShortPeriod } from '../../../contract/key-rules.ts'
 import type { UsageMonth } from './usage-month.table.ts'
 
@@ -28,8 +29,6 @@ export function monthOf(atMs: number): string {
 
 /** Cache of the last month: each request needs it several times. */
 let latest = { month: '', startMs: 0, endMs: 0 }
-
-const dayMs = 86_400_000
 
 /** The day or the week (UTC) of a time, as in `MonthScope`. */
 export function shortPeriodOf(kind: ShortPeriod, atMs: number): string {

@@ -3,6 +3,7 @@
 
 import { sql } from 'drizzle-orm'
 import { iso } from '../../../base/clock.ts'
+import { dayMs } from '../../../base/time.ts'
 import { type DirectoryDb, prepareRaw } from '../../db.ts'
 import { daysOf, noUsage, periodEndMs } from './periods.ts'
 import { type UsageMonth, usageMonths } from './usage-month.table.ts'
@@ -155,8 +156,6 @@ export function capped(left: MonthSum, right: MonthSum): MonthSum {
   )
   return { requests, promptTokens, completionTokens, costNanoUsd }
 }
-
-const dayMs = 86_400_000
 
 /** Last day of a period that is no month. */
 function lastDayOf(period: string): string {

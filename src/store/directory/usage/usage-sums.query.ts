@@ -1,5 +1,6 @@
 // Adds rows of the usage ledger to this host's sums by month and by day. Effects: SQL.
 
+import { dayMs } from '../../../base/time.ts'
 import { type DirectoryDb, prepareRaw } from '../../db.ts'
 import type { Usage } from './usage.table.ts'
 import { ownHost } from './usage-month.query.ts'
@@ -13,8 +14,6 @@ type Group = Pick<Usage, 'organizationId' | 'keyPrefix' | 'model' | 'atMs'> & {
   /** In the hours of the day after the one at which the organization's billing period begins. */
   lateCostNanoUsd: number
 }
-
-const dayMs = 86_400_000
 
 /** A sum stops at the largest integer that a double holds exactly. */
 const grown = (columns: readonly string[]) =>

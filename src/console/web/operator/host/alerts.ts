@@ -1,5 +1,6 @@
 // The parts of the status that need somebody, the severe first. Pure.
 
+import { dayMs } from '../../../../base/time.ts'
 import type { AdminStatus } from '../../../../contract/admin/admin.ts'
 
 export type Alert = {
@@ -10,7 +11,6 @@ export type Alert = {
   readonly remedy: string | null
 }
 
-const dayMs = 86_400_000
 const expirySoonMs = 14 * dayMs
 
 export function alertsOf(status: AdminStatus): readonly Alert[] {

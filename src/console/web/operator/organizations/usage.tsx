@@ -1,6 +1,7 @@
 // Usage of the gateway by an organization, by model, day or key.
 
 import { useSignal } from '@preact/signals'
+import { dayMs } from '../../../../base/time.ts'
 import type { AdminUsage } from '../../../../contract/admin/usage.ts'
 import { commandOf } from '../../core/command.ts'
 import { useLoaded } from '../../core/loaded.ts'
@@ -12,7 +13,6 @@ import { Card, Shown } from '../../parts/page.tsx'
 import { CommandLine } from '../../parts/text.tsx'
 import { UsageTable } from '../../parts/usage-table.tsx'
 
-const dayMs = 86_400_000
 const daysShown = 30
 
 const GROUPS = [

@@ -3,6 +3,7 @@
 import { useSignal } from '@preact/signals'
 import type { Static } from '@sinclair/typebox'
 import { toBase64Url } from '../../../../base/bytes.ts'
+import { dayMs } from '../../../../base/time.ts'
 import type { GatewayModel, GatewayModelList, GatewayUsageRows } from '../../../../contract/http/inference.ts'
 import { commandOf } from '../../core/command.ts'
 import { countText, usdText } from '../../core/format.ts'
@@ -99,8 +100,6 @@ async function hasWorkload(options: RequestOptions): Promise<boolean> {
     throw error
   }
 }
-
-const dayMs = 86_400_000
 
 const SPANS = [
   ['7', '7 days'],
