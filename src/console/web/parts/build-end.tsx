@@ -1,7 +1,7 @@
 // How a build ends, on the pages of operators and of tenants alike: its failure, and the dialog that cancels it.
 
 import { useAction } from '../core/action.ts'
-import { ActionForm, Dialog } from './dialog.tsx'
+import { ActionDialog } from './dialog.tsx'
 import { Note } from './page.tsx'
 import { ForeignBlock } from './text.tsx'
 
@@ -37,24 +37,21 @@ type CancelProps = {
 
 export function CancelBuild({ id, ask, command, words, close, cancelled }: CancelProps) {
   const cancel = useAction(ask)
-  const submit = async () => {
-    if (!(await cancel.run())) return
-    close()
-    cancelled()
-  }
   return (
-    <Dialog title={`Cancel build ${id.slice(0, 8)}`} close={close}>
-      <ActionForm
-        action={cancel}
-        submit={submit}
-        verb="Cancel the build"
-        busyWord="Cancelling …"
-        tone="danger"
-        command={command}
-        close={close}
-      >
-        <p>{words}</p>
-      </ActionForm>
-    </Dialog>
+    <ActionDialog
+      title={`Cancel build ${id.slice(0, 8)}`}
+      action={cancel}
+      done={() => {
+        close()
+        cancelled()
+      }}
+      verb="Cancel the build"
+      busyWord="Cancelling …"
+      tone="danger"
+      command={command}
+      close={close}
+    >
+      <p>{words}</p>
+    </ActionDialog>
   )
 }

@@ -46,10 +46,37 @@ export function Dialog({ title, close, children }: DialogProps) {
   )
 }
 
-/** A form that carries out one action. `done`: the word on its button; `command`: what does the same. */
-export function ActionForm<Given extends readonly unknown[]>({
+type ActionProps = {
+  readonly action: Action<readonly []>
+  /** Called once the action succeeded. */
+  readonly done?: () => void
+  /** The word on the button, and while it is busy. */
+  readonly verb: string
+  readonly busyWord: string
+  readonly tone?: 'primary' | 'danger'
+  /** The command that does the same; null if there is none. */
+  readonly command: string | null
+  readonly isReady?: boolean
+  readonly close: () => void
+  readonly children?: ComponentChildren
+}
+
+/** A dialog with a form that carries out one action. Content in `instead` replaces the form. */
+export function ActionDialog({
+  title,
+  instead,
+  ...form
+}: ActionProps & { title: string; instead?: ComponentChildren }) {
+  return (
+    <Dialog title={title} close={form.close}>
+      {instead || <ActionForm {...form} />}
+    </Dialog>
+  )
+}
+
+export function ActionForm({
   action,
-  submit,
+  done,
   verb,
   busyWord,
   tone = 'primary',
@@ -57,20 +84,10 @@ export function ActionForm<Given extends readonly unknown[]>({
   isReady = true,
   close,
   children,
-}: {
-  action: Action<Given>
-  submit: () => Promise<unknown>
-  verb: string
-  busyWord: string
-  tone?: 'primary' | 'danger'
-  command: string | null
-  isReady?: boolean
-  close: () => void
-  children?: ComponentChildren
-}) {
-  const send = (event: Event) => {
+}: ActionProps) {
+  const send = async (event: Event) => {
     event.preventDefault()
-    if (isReady) void submit()
+    if (isReady && (await action.run())) done?.()
   }
   return (
     <form class="dialog-form" onSubmit={send}>

@@ -9,7 +9,7 @@ import { useLoaded } from '../../core/loaded.ts'
 import { addPasskey, hasPasskeys } from '../../core/passkeys.ts'
 import { pathTo } from '../../core/path.ts'
 import { may, operate } from '../../core/session.ts'
-import { ActionForm, Dialog } from '../../parts/dialog.tsx'
+import { ActionDialog } from '../../parts/dialog.tsx'
 import { TextField } from '../../parts/field.tsx'
 import { Card, Empty, Note, Shown } from '../../parts/page.tsx'
 import { type Column, Table } from '../../parts/table.tsx'
@@ -94,53 +94,45 @@ function columnsOf(remove: (passkey: AdminPasskey) => void): readonly Column<Adm
 function AddDialog({ name, close, added }: { name: string; close: () => void; added: () => void }) {
   const words = useSignal('')
   const add = useAction(() => addPasskey(words.value.trim()))
-  const submit = async () => {
-    if (await add.run()) added()
-  }
   return (
-    <Dialog title="New passkey" close={close}>
-      <ActionForm
-        action={add}
-        submit={submit}
-        verb="Make it"
-        busyWord="Waiting for your device …"
-        command={null}
-        isReady={words.value.trim() !== ''}
-        close={close}
-      >
-        <p>It belongs to {name} and to you, and asks for your fingerprint, face or PIN each time.</p>
-        <TextField
-          label="Name, to know it by"
-          name="name"
-          value={words.value}
-          change={text => (words.value = text)}
-          problem={add.problem}
-        />
-      </ActionForm>
-    </Dialog>
+    <ActionDialog
+      title="New passkey"
+      action={add}
+      done={added}
+      verb="Make it"
+      busyWord="Waiting for your device …"
+      command={null}
+      isReady={words.value.trim() !== ''}
+      close={close}
+    >
+      <p>It belongs to {name} and to you, and asks for your fingerprint, face or PIN each time.</p>
+      <TextField
+        label="Name, to know it by"
+        name="name"
+        value={words.value}
+        change={text => (words.value = text)}
+        problem={add.problem}
+      />
+    </ActionDialog>
   )
 }
 
 function RemoveDialog({ passkey, close, removed }: { passkey: AdminPasskey; close: () => void; removed: () => void }) {
   const remove = useAction(() => operate(pathTo`/console/passkeys/${passkey.id}`, { method: 'DELETE' }))
-  const submit = async () => {
-    if (await remove.run()) removed()
-  }
   return (
-    <Dialog title="Remove a passkey" close={close}>
-      <ActionForm
-        action={remove}
-        submit={submit}
-        verb="Remove for good"
-        busyWord="Removing …"
-        tone="danger"
-        command={commandOf(['console', 'passkey', 'remove', passkey.id])}
-        close={close}
-      >
-        <p>
-          <Foreign text={passkey.name} /> can no longer log in, and the sessions that it began end.
-        </p>
-      </ActionForm>
-    </Dialog>
+    <ActionDialog
+      title="Remove a passkey"
+      action={remove}
+      done={removed}
+      verb="Remove for good"
+      busyWord="Removing …"
+      tone="danger"
+      command={commandOf(['console', 'passkey', 'remove', passkey.id])}
+      close={close}
+    >
+      <p>
+        <Foreign text={passkey.name} /> can no longer log in, and the sessions that it began end.
+      </p>
+    </ActionDialog>
   )
 }

@@ -8,7 +8,7 @@ import { countText } from '../../core/format.ts'
 import { pathTo } from '../../core/path.ts'
 import { go } from '../../core/router.ts'
 import { operate } from '../../core/session.ts'
-import { ActionForm, Dialog } from '../../parts/dialog.tsx'
+import { ActionDialog } from '../../parts/dialog.tsx'
 import { TextField } from '../../parts/field.tsx'
 
 type Row = {
@@ -58,33 +58,30 @@ export function HostDialog({ action, host, close, reload }: HostDialogProps) {
   const row: Row = ACTIONS[action]
   const typed = useSignal('')
   const send = useAction(() => operate(`${pathTo`/fleet/hosts/${name}`}/${action}`, { method: 'POST' }))
-  const submit = async () => {
-    if (!(await send.run())) return
-    close()
-    if (row.isEnd) go('/fleet')
-    else reload()
-  }
   return (
-    <Dialog title={`${row.isTyped ? 'Forget' : row.verb} ${name}`} close={close}>
-      <ActionForm
-        action={send}
-        submit={submit}
-        verb={row.verb}
-        busyWord={row.busyWord}
-        tone={row.tone}
-        command={commandOf(['fleet', action, name])}
-        isReady={!row.isTyped || typed.value === name}
-        close={close}
-      >
-        <p>{row.effect(host)}</p>
-        {row.isTyped && (
-          <TextField
-            label={`Type ${name} to confirm`}
-            value={typed.value}
-            change={value => (typed.value = value.trim())}
-          />
-        )}
-      </ActionForm>
-    </Dialog>
+    <ActionDialog
+      title={`${row.isTyped ? 'Forget' : row.verb} ${name}`}
+      action={send}
+      done={() => {
+        close()
+        if (row.isEnd) go('/fleet')
+        else reload()
+      }}
+      verb={row.verb}
+      busyWord={row.busyWord}
+      tone={row.tone}
+      command={commandOf(['fleet', action, name])}
+      isReady={!row.isTyped || typed.value === name}
+      close={close}
+    >
+      <p>{row.effect(host)}</p>
+      {row.isTyped && (
+        <TextField
+          label={`Type ${name} to confirm`}
+          value={typed.value}
+          change={value => (typed.value = value.trim())}
+        />
+      )}
+    </ActionDialog>
   )
 }

@@ -7,7 +7,7 @@ import { commandOf } from '../../core/command.ts'
 import { countText } from '../../core/format.ts'
 import { useLoaded } from '../../core/loaded.ts'
 import { may, operate } from '../../core/session.ts'
-import { ActionForm, Dialog } from '../../parts/dialog.tsx'
+import { ActionDialog } from '../../parts/dialog.tsx'
 import { Card, Empty, Note, Page, Shown } from '../../parts/page.tsx'
 import { type Column, Table } from '../../parts/table.tsx'
 import { Digest, Foreign, StateMark, Time } from '../../parts/text.tsx'
@@ -127,21 +127,17 @@ function Vms({ gateways }: { gateways: readonly Gateway[] }) {
 
 function UpdateDialog({ close, updated }: { close: () => void; updated: () => void }) {
   const update = useAction(() => operate('/inference/update', { method: 'POST' }))
-  const submit = async () => {
-    if (await update.run()) updated()
-  }
   return (
-    <Dialog title="Update the gateway" close={close}>
-      <ActionForm
-        action={update}
-        submit={submit}
-        verb="Update"
-        busyWord="Starting a new VM …"
-        command={commandOf(['inference', 'update'])}
-        close={close}
-      >
-        <p>A new VM starts. Once it is verified it serves, and the one before it ends what it has begun.</p>
-      </ActionForm>
-    </Dialog>
+    <ActionDialog
+      title="Update the gateway"
+      action={update}
+      done={updated}
+      verb="Update"
+      busyWord="Starting a new VM …"
+      command={commandOf(['inference', 'update'])}
+      close={close}
+    >
+      <p>A new VM starts. Once it is verified it serves, and the one before it ends what it has begun.</p>
+    </ActionDialog>
   )
 }

@@ -7,7 +7,7 @@ import { useAction } from '../../core/action.ts'
 import { durationText } from '../../core/format.ts'
 import { useLoaded } from '../../core/loaded.ts'
 import { may, operate } from '../../core/session.ts'
-import { ActionForm, Dialog } from '../../parts/dialog.tsx'
+import { ActionDialog } from '../../parts/dialog.tsx'
 import { Card, Empty, Facts, Note, Page, Shown } from '../../parts/page.tsx'
 import { type Column, Table } from '../../parts/table.tsx'
 import { CommandLine, Digest, Foreign, Instant, StateMark } from '../../parts/text.tsx'
@@ -95,26 +95,22 @@ function ClockCard() {
 
 function ConfirmClock({ close, confirmed }: { close: () => void; confirmed: () => void }) {
   const confirm = useAction(() => operate('/clock/confirm', { method: 'POST' }))
-  const submit = async () => {
-    if (await confirm.run()) confirmed()
-  }
   return (
-    <Dialog title="Confirm the clock" close={close}>
-      <ActionForm
-        action={confirm}
-        submit={submit}
-        verb="It is right"
-        busyWord="Confirming …"
-        tone="danger"
-        command="strongroom clock confirm"
-        close={close}
-      >
-        <p>
-          You say that the clock of this host is right. Whatever is due by it is then deleted. Compare it with another
-          clock first.
-        </p>
-      </ActionForm>
-    </Dialog>
+    <ActionDialog
+      title="Confirm the clock"
+      action={confirm}
+      done={confirmed}
+      verb="It is right"
+      busyWord="Confirming …"
+      tone="danger"
+      command="strongroom clock confirm"
+      close={close}
+    >
+      <p>
+        You say that the clock of this host is right. Whatever is due by it is then deleted. Compare it with another
+        clock first.
+      </p>
+    </ActionDialog>
   )
 }
 

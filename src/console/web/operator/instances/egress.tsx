@@ -7,7 +7,7 @@ import { useAction } from '../../core/action.ts'
 import { commandOf } from '../../core/command.ts'
 import { bytesOfGib, bytesText, gibOf, gibOption } from '../../core/format.ts'
 import { operate, session } from '../../core/session.ts'
-import { ActionForm, Dialog } from '../../parts/dialog.tsx'
+import { ActionDialog } from '../../parts/dialog.tsx'
 import { TextField } from '../../parts/field.tsx'
 
 export function RaiseDialog({
@@ -33,46 +33,42 @@ export function RaiseDialog({
     }
     return operate(`/instance/egress-limit?ref=${encodeURIComponent(reference)}`, { method: 'POST', body })
   })
-  const submit = async () => {
-    if (await raise.run()) changed()
-  }
   const command = commandOf(['instance', 'egress', 'raise', reference], {
     // The present limit, until there is another: to raise to it changes nothing.
     to: gibOption(gib.value || gibOf(instance.egress_limit_bytes ?? 0)),
     reason: reason.value || null,
   })
   return (
-    <Dialog title={`Raise the egress limit of ${reference}`} close={close}>
-      <ActionForm
-        action={raise}
-        submit={submit}
-        verb="Raise"
-        busyWord="Raising …"
-        command={command}
-        isReady={toBytes > (instance.egress_limit_bytes ?? 0)}
-        close={close}
-      >
-        <p>
-          Now {bytesText(instance.egress_limit_bytes ?? 0)}, of which {bytesText(instance.egress_bytes)} are used.
-          Limits are never lowered; a higher one lifts the block.
-        </p>
-        <TextField
-          label="New limit in GiB"
-          name="to_bytes"
-          value={gib.value}
-          change={value => (gib.value = value.trim())}
-          problem={raise.problem}
-          inputMode="decimal"
-          required
-        />
-        <TextField
-          label="Why, for the journal"
-          name="reason"
-          value={reason.value}
-          change={value => (reason.value = value)}
-          problem={raise.problem}
-        />
-      </ActionForm>
-    </Dialog>
+    <ActionDialog
+      title={`Raise the egress limit of ${reference}`}
+      action={raise}
+      done={changed}
+      verb="Raise"
+      busyWord="Raising …"
+      command={command}
+      isReady={toBytes > (instance.egress_limit_bytes ?? 0)}
+      close={close}
+    >
+      <p>
+        Now {bytesText(instance.egress_limit_bytes ?? 0)}, of which {bytesText(instance.egress_bytes)} are used. Limits
+        are never lowered; a higher one lifts the block.
+      </p>
+      <TextField
+        label="New limit in GiB"
+        name="to_bytes"
+        value={gib.value}
+        change={value => (gib.value = value.trim())}
+        problem={raise.problem}
+        inputMode="decimal"
+        required
+      />
+      <TextField
+        label="Why, for the journal"
+        name="reason"
+        value={reason.value}
+        change={value => (reason.value = value)}
+        problem={raise.problem}
+      />
+    </ActionDialog>
   )
 }

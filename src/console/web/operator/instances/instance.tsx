@@ -9,7 +9,7 @@ import { bytesText } from '../../core/format.ts'
 import { useLoaded } from '../../core/loaded.ts'
 import type { LoadRequest } from '../../core/request.ts'
 import { may, operate } from '../../core/session.ts'
-import { ActionForm, Dialog } from '../../parts/dialog.tsx'
+import { ActionDialog } from '../../parts/dialog.tsx'
 import { Card, Empty, Facts, Meter, Note, Page, Shown } from '../../parts/page.tsx'
 import { type Column, Table } from '../../parts/table.tsx'
 import { CommandLine, Foreign, Instant, Link, StateMark, Time } from '../../parts/text.tsx'
@@ -183,22 +183,18 @@ function EventsCard({ reference }: { reference: string }) {
 
 function DeleteDialog({ reference, close, changed }: { reference: string; close: () => void; changed: () => void }) {
   const remove = useAction(() => operate(`/instance?ref=${encodeURIComponent(reference)}`, { method: 'DELETE' }))
-  const submit = async () => {
-    if (await remove.run()) changed()
-  }
   return (
-    <Dialog title={`Delete ${reference}`} close={close}>
-      <ActionForm
-        action={remove}
-        submit={submit}
-        verb="Delete for good"
-        busyWord="Deleting …"
-        tone="danger"
-        command={commandOf(['instance', 'delete', reference])}
-        close={close}
-      >
-        <p>The instance and its data end for good; nobody can bring them back. Its record is kept for a while.</p>
-      </ActionForm>
-    </Dialog>
+    <ActionDialog
+      title={`Delete ${reference}`}
+      action={remove}
+      done={changed}
+      verb="Delete for good"
+      busyWord="Deleting …"
+      tone="danger"
+      command={commandOf(['instance', 'delete', reference])}
+      close={close}
+    >
+      <p>The instance and its data end for good; nobody can bring them back. Its record is kept for a while.</p>
+    </ActionDialog>
   )
 }

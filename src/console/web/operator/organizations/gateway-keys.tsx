@@ -11,7 +11,7 @@ import { useLoaded } from '../../core/loaded.ts'
 import { pathTo } from '../../core/path.ts'
 import type { LoadRequest } from '../../core/request.ts'
 import { may, operate } from '../../core/session.ts'
-import { ActionForm, Dialog } from '../../parts/dialog.tsx'
+import { ActionDialog } from '../../parts/dialog.tsx'
 import { Card, Empty, Shown } from '../../parts/page.tsx'
 import { type Column, Table } from '../../parts/table.tsx'
 import { CommandLine, Foreign, StateMark, Time } from '../../parts/text.tsx'
@@ -155,24 +155,23 @@ function CreateGatewayKey({ slug, close, created }: { slug: string; close: () =>
     const path = pathTo`/organizations/${slug}/gateway-keys`
     made.value = await operate<AdminGatewayKeyCreated>(path, { method: 'POST', body: bodyOf(terms.value) })
   })
-  const submit = async () => {
-    if (await create.run()) created()
-  }
   const command = commandOf(['gateway', 'key', 'create', slug], optionsOf(terms.value, termsOf(null)))
   return (
-    <Dialog title={`New gateway key of ${slug}`} close={close}>
-      {made.value === null ? (
-        <ActionForm action={create} submit={submit} verb="Create" busyWord="Creating …" command={command} close={close}>
-          <p>
-            This host will have seen the key, so that it can act as its client. It cannot with a key that its client
-            made.
-          </p>
-          <TermsFields terms={terms.value} change={value => (terms.value = value)} problem={create.problem} />
-        </ActionForm>
-      ) : (
-        <MadeKey value={made.value.key} close={close} />
-      )}
-    </Dialog>
+    <ActionDialog
+      title={`New gateway key of ${slug}`}
+      instead={made.value !== null && <MadeKey value={made.value.key} close={close} />}
+      action={create}
+      done={created}
+      verb="Create"
+      busyWord="Creating …"
+      command={command}
+      close={close}
+    >
+      <p>
+        This host will have seen the key, so that it can act as its client. It cannot with a key that its client made.
+      </p>
+      <TermsFields terms={terms.value} change={value => (terms.value = value)} problem={create.problem} />
+    </ActionDialog>
   )
 }
 
@@ -183,19 +182,21 @@ function AddGatewayKey({ slug, close, added }: { slug: string; close: () => void
     const body = { ...bodyOf(terms.value), registration: line.value }
     await operate<AdminGatewayKey>(pathTo`/organizations/${slug}/gateway-keys/add`, { method: 'POST', body })
   })
-  const submit = async () => {
-    if (await add.run()) added()
-  }
   const isReady = isRegistration('gw', line.value)
   const options = optionsOf(terms.value, termsOf(null))
   const command = isReady ? commandOf(['gateway', 'key', 'add', slug, line.value], options) : null
   return (
-    <Dialog title={`Gateway key of a client of ${slug}`} close={close}>
-      <ActionForm action={add} submit={submit} verb="Add" busyWord="Adding …" {...{ command, isReady, close }}>
-        <RegistrationField tag="gw" line={line.value} change={value => (line.value = value.trim())} />
-        <TermsFields terms={terms.value} change={value => (terms.value = value)} problem={add.problem} />
-      </ActionForm>
-    </Dialog>
+    <ActionDialog
+      title={`Gateway key of a client of ${slug}`}
+      action={add}
+      done={added}
+      verb="Add"
+      busyWord="Adding …"
+      {...{ command, isReady, close }}
+    >
+      <RegistrationField tag="gw" line={line.value} change={value => (line.value = value.trim())} />
+      <TermsFields terms={terms.value} change={value => (terms.value = value)} problem={add.problem} />
+    </ActionDialog>
   )
 }
 
@@ -204,15 +205,18 @@ function SetGatewayKey({ of, close, changed }: { of: AdminGatewayKey; close: () 
   const terms = useSignal<Terms>(before)
   const path = pathTo`/gateway-keys/${of.prefix}/terms`
   const set = useAction(() => operate(path, { method: 'POST', body: changesOf(terms.value, before) }))
-  const submit = async () => {
-    if (await set.run()) changed()
-  }
   const command = commandOf(['gateway', 'key', 'set', of.prefix], optionsOf(terms.value, before))
   return (
-    <Dialog title={`Change gw_${of.prefix}`} close={close}>
-      <ActionForm action={set} submit={submit} verb="Set" busyWord="Setting …" command={command} close={close}>
-        <TermsFields terms={terms.value} change={value => (terms.value = value)} problem={set.problem} />
-      </ActionForm>
-    </Dialog>
+    <ActionDialog
+      title={`Change gw_${of.prefix}`}
+      action={set}
+      done={changed}
+      verb="Set"
+      busyWord="Setting …"
+      command={command}
+      close={close}
+    >
+      <TermsFields terms={terms.value} change={value => (terms.value = value)} problem={set.problem} />
+    </ActionDialog>
   )
 }

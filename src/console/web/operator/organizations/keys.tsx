@@ -9,7 +9,7 @@ import { commandOf } from '../../core/command.ts'
 import { useLoaded } from '../../core/loaded.ts'
 import { pathTo } from '../../core/path.ts'
 import { may, operate } from '../../core/session.ts'
-import { ActionForm, Dialog } from '../../parts/dialog.tsx'
+import { ActionDialog } from '../../parts/dialog.tsx'
 import { Choice } from '../../parts/field.tsx'
 import { Card, Empty, Note, Shown } from '../../parts/page.tsx'
 import { type Column, Table } from '../../parts/table.tsx'
@@ -112,24 +112,23 @@ function CreateKey({ slug, close, created }: { slug: string; close: () => void; 
     const body = { scope: scope.value }
     made.value = await operate<AdminKeyCreated>(pathTo`/organizations/${slug}/keys`, { method: 'POST', body })
   })
-  const submit = async () => {
-    if (await create.run()) created()
-  }
   const command = commandOf(['key', 'create', slug], { scope: scope.value === 'write' ? null : scope.value })
   return (
-    <Dialog title={`New API key of ${slug}`} close={close}>
-      {made.value === null ? (
-        <ActionForm action={create} submit={submit} verb="Create" busyWord="Creating …" command={command} close={close}>
-          <p>
-            This host will have seen the key, so that it can act as its client. It cannot with a key that its client
-            made.
-          </p>
-          <ScopeField scope={scope.value} change={value => (scope.value = value)} />
-        </ActionForm>
-      ) : (
-        <MadeKey value={made.value.key} close={close} />
-      )}
-    </Dialog>
+    <ActionDialog
+      title={`New API key of ${slug}`}
+      instead={made.value !== null && <MadeKey value={made.value.key} close={close} />}
+      action={create}
+      done={created}
+      verb="Create"
+      busyWord="Creating …"
+      command={command}
+      close={close}
+    >
+      <p>
+        This host will have seen the key, so that it can act as its client. It cannot with a key that its client made.
+      </p>
+      <ScopeField scope={scope.value} change={value => (scope.value = value)} />
+    </ActionDialog>
   )
 }
 
@@ -154,19 +153,21 @@ function AddKey({ slug, close, added }: { slug: string; close: () => void; added
     const body = { registration: line.value, scope: scope.value }
     await operate<AdminKey>(pathTo`/organizations/${slug}/keys/add`, { method: 'POST', body })
   })
-  const submit = async () => {
-    if (await add.run()) added()
-  }
   const isReady = isRegistration('ca', line.value)
   const options = { scope: scope.value === 'write' ? null : scope.value }
   const command = isReady ? commandOf(['key', 'add', slug, line.value], options) : null
   return (
-    <Dialog title={`API key of a client of ${slug}`} close={close}>
-      <ActionForm action={add} submit={submit} verb="Add" busyWord="Adding …" {...{ command, isReady, close }}>
-        <RegistrationField tag="ca" line={line.value} change={value => (line.value = value.trim())} />
-        <ScopeField scope={scope.value} change={value => (scope.value = value)} />
-      </ActionForm>
-    </Dialog>
+    <ActionDialog
+      title={`API key of a client of ${slug}`}
+      action={add}
+      done={added}
+      verb="Add"
+      busyWord="Adding …"
+      {...{ command, isReady, close }}
+    >
+      <RegistrationField tag="ca" line={line.value} change={value => (line.value = value.trim())} />
+      <ScopeField scope={scope.value} change={value => (scope.value = value)} />
+    </ActionDialog>
   )
 }
 
@@ -208,22 +209,18 @@ export function RevokeKey({
 }) {
   const { mark, route, words } = KINDS[kind]
   const revoke = useAction(() => operate(`/${route}/${encodeURIComponent(prefix)}/revoke`, { method: 'POST' }))
-  const submit = async () => {
-    if (await revoke.run()) revoked()
-  }
   return (
-    <Dialog title={`Revoke ${mark}_${prefix}`} close={close}>
-      <ActionForm
-        action={revoke}
-        submit={submit}
-        verb="Revoke for good"
-        busyWord="Revoking …"
-        tone="danger"
-        command={commandOf([...words, 'revoke', prefix])}
-        close={close}
-      >
-        <p>Requests with this key are refused from now on. A revoked key cannot come back.</p>
-      </ActionForm>
-    </Dialog>
+    <ActionDialog
+      title={`Revoke ${mark}_${prefix}`}
+      action={revoke}
+      done={revoked}
+      verb="Revoke for good"
+      busyWord="Revoking …"
+      tone="danger"
+      command={commandOf([...words, 'revoke', prefix])}
+      close={close}
+    >
+      <p>Requests with this key are refused from now on. A revoked key cannot come back.</p>
+    </ActionDialog>
   )
 }

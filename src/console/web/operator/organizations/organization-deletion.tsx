@@ -21,9 +21,6 @@ export function DeleteOrganization({ slug, close, changed }: { slug: string; clo
   const remove = useAction(() =>
     operate(`${pathTo`/organizations/${slug}`}?force=${force.value}`, { method: 'DELETE' }),
   )
-  const submit = async () => {
-    if (await remove.run()) changed()
-  }
   return (
     <Dialog title={`Delete ${slug}`} close={close}>
       <Shown of={plan} what="the plan">
@@ -31,7 +28,7 @@ export function DeleteOrganization({ slug, close, changed }: { slug: string; clo
           data.deleting_at === null ? (
             <ActionForm
               action={remove}
-              submit={submit}
+              done={changed}
               verb="Delete for good"
               busyWord="Deleting …"
               tone="danger"

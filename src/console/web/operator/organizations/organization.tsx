@@ -8,7 +8,7 @@ import { countText, usdText } from '../../core/format.ts'
 import { useLoaded } from '../../core/loaded.ts'
 import { pathTo } from '../../core/path.ts'
 import { may, operate } from '../../core/session.ts'
-import { ActionForm, Dialog } from '../../parts/dialog.tsx'
+import { ActionDialog } from '../../parts/dialog.tsx'
 import { TextField } from '../../parts/field.tsx'
 import { Card, Facts, Meter, Page, Shown } from '../../parts/page.tsx'
 import { Instant, Link, StateMark } from '../../parts/text.tsx'
@@ -152,30 +152,33 @@ function BudgetDialog({ organization, close, changed }: ChangeProps) {
     const body = budgetBody(typed.value)
     return operate(pathTo`/organizations/${slug}/budget`, { method: 'POST', body })
   })
-  const submit = async () => {
-    if (await set.run()) changed()
-  }
   const command = commandOf(['org', 'budget', slug], budgetOptions(typed.value))
   return (
-    <Dialog title={`Budget of ${slug}`} close={close}>
-      <ActionForm action={set} submit={submit} verb="Set" busyWord="Setting …" command={command} close={close}>
-        <p>
-          What all its gateway keys together may use in a calendar month, a day, and a week from Monday on (UTC). Empty:
-          no bound.
-        </p>
-        {ORGANIZATION_BUDGETS.map(([name, label]) => (
-          <TextField
-            key={name}
-            name={name}
-            label={label}
-            inputMode={name.endsWith('usd') ? 'decimal' : 'numeric'}
-            value={typed.value[name]}
-            change={value => (typed.value = { ...typed.value, [name]: value.trim() })}
-            problem={set.problem}
-          />
-        ))}
-      </ActionForm>
-    </Dialog>
+    <ActionDialog
+      title={`Budget of ${slug}`}
+      action={set}
+      done={changed}
+      verb="Set"
+      busyWord="Setting …"
+      command={command}
+      close={close}
+    >
+      <p>
+        What all its gateway keys together may use in a calendar month, a day, and a week from Monday on (UTC). Empty:
+        no bound.
+      </p>
+      {ORGANIZATION_BUDGETS.map(([name, label]) => (
+        <TextField
+          key={name}
+          name={name}
+          label={label}
+          inputMode={name.endsWith('usd') ? 'decimal' : 'numeric'}
+          value={typed.value[name]}
+          change={value => (typed.value = { ...typed.value, [name]: value.trim() })}
+          problem={set.problem}
+        />
+      ))}
+    </ActionDialog>
   )
 }
 
@@ -183,26 +186,22 @@ function StatusDialog({ organization: { slug, status }, close, changed }: Change
   const isSuspended = status === 'suspended'
   const word = isSuspended ? 'resume' : 'suspend'
   const turn = useAction(() => operate(`${pathTo`/organizations/${slug}`}/${word}`, { method: 'POST' }))
-  const submit = async () => {
-    if (await turn.run()) changed()
-  }
   return (
-    <Dialog title={isSuspended ? `Resume ${slug}` : `Suspend ${slug}`} close={close}>
-      <ActionForm
-        action={turn}
-        submit={submit}
-        verb={isSuspended ? 'Resume' : 'Suspend'}
-        busyWord={isSuspended ? 'Resuming …' : 'Suspending …'}
-        tone={isSuspended ? 'primary' : 'danger'}
-        command={commandOf(['org', word, slug])}
-        close={close}
-      >
-        <p>
-          {isSuspended
-            ? 'Its keys are accepted again.'
-            : 'Its keys are refused until it is resumed; its instances keep running.'}
-        </p>
-      </ActionForm>
-    </Dialog>
+    <ActionDialog
+      title={isSuspended ? `Resume ${slug}` : `Suspend ${slug}`}
+      action={turn}
+      done={changed}
+      verb={isSuspended ? 'Resume' : 'Suspend'}
+      busyWord={isSuspended ? 'Resuming …' : 'Suspending …'}
+      tone={isSuspended ? 'primary' : 'danger'}
+      command={commandOf(['org', word, slug])}
+      close={close}
+    >
+      <p>
+        {isSuspended
+          ? 'Its keys are accepted again.'
+          : 'Its keys are refused until it is resumed; its instances keep running.'}
+      </p>
+    </ActionDialog>
   )
 }

@@ -10,7 +10,7 @@ import { useLoaded } from '../../core/loaded.ts'
 import { pathTo } from '../../core/path.ts'
 import { address, go, setQuery } from '../../core/router.ts'
 import { may, operate } from '../../core/session.ts'
-import { ActionForm, Dialog } from '../../parts/dialog.tsx'
+import { ActionDialog } from '../../parts/dialog.tsx'
 import { TextField, Tick } from '../../parts/field.tsx'
 import { Empty, Page, Shown } from '../../parts/page.tsx'
 import { type Column, Table } from '../../parts/table.tsx'
@@ -87,30 +87,26 @@ function Spent({ row }: { row: AdminOrganization }) {
 function CreateDialog({ close }: { close: () => void }) {
   const slug = useSignal('')
   const create = useAction(() => operate('/organizations', { method: 'POST', body: { slug: slug.value } }))
-  const submit = async () => {
-    if (await create.run()) go(pathTo`/organizations/${slug.value}`)
-  }
   return (
-    <Dialog title="New organization" close={close}>
-      <ActionForm
-        action={create}
-        submit={submit}
-        verb="Create"
-        busyWord="Creating …"
-        command={commandOf(['org', 'create', slug.value || 'SLUG'])}
-        isReady={slug.value !== ''}
-        close={close}
-      >
-        <TextField
-          label="Slug"
-          name="slug"
-          value={slug.value}
-          change={value => (slug.value = value.trim())}
-          problem={create.problem}
-          required
-          hint="Becomes a part of every host name: lowercase letters, digits and hyphens; at most 32 characters. It is given to no other later."
-        />
-      </ActionForm>
-    </Dialog>
+    <ActionDialog
+      title="New organization"
+      action={create}
+      done={() => go(pathTo`/organizations/${slug.value}`)}
+      verb="Create"
+      busyWord="Creating …"
+      command={commandOf(['org', 'create', slug.value || 'SLUG'])}
+      isReady={slug.value !== ''}
+      close={close}
+    >
+      <TextField
+        label="Slug"
+        name="slug"
+        value={slug.value}
+        change={value => (slug.value = value.trim())}
+        problem={create.problem}
+        required
+        hint="Becomes a part of every host name: lowercase letters, digits and hyphens; at most 32 characters. It is given to no other later."
+      />
+    </ActionDialog>
   )
 }

@@ -12,7 +12,7 @@ import { commandOf } from '../../core/command.ts'
 import { pathTo } from '../../core/path.ts'
 import type { RequestProblem } from '../../core/request.ts'
 import { go } from '../../core/router.ts'
-import { ActionForm, Dialog } from '../../parts/dialog.tsx'
+import { ActionDialog } from '../../parts/dialog.tsx'
 import { Choice, TextField, Tick } from '../../parts/field.tsx'
 import { askService } from '../services.ts'
 import { remember } from './known-builds.ts'
@@ -56,19 +56,17 @@ export function NewBuild({ close }: { close: () => void }) {
     reproduce,
   })
   return (
-    <Dialog title="New build" close={close}>
-      <ActionForm
-        action={submit}
-        submit={submit.run}
-        verb="Submit"
-        busyWord="Submitting …"
-        command={command}
-        isReady={archive !== null || url !== ''}
-        close={close}
-      >
-        <BuildFields fields={fields.value} change={value => (fields.value = value)} problem={submit.problem} />
-      </ActionForm>
-    </Dialog>
+    <ActionDialog
+      title="New build"
+      action={submit}
+      verb="Submit"
+      busyWord="Submitting …"
+      command={command}
+      isReady={archive !== null || url !== ''}
+      close={close}
+    >
+      <BuildFields fields={fields.value} change={value => (fields.value = value)} problem={submit.problem} />
+    </ActionDialog>
   )
 }
 

@@ -7,7 +7,7 @@ import { useAction } from '../../core/action.ts'
 import { commandOf } from '../../core/command.ts'
 import { useLoaded } from '../../core/loaded.ts'
 import { pathTo } from '../../core/path.ts'
-import { ActionForm, Dialog } from '../../parts/dialog.tsx'
+import { ActionDialog } from '../../parts/dialog.tsx'
 import { Card, Facts, Note, Page, Shown, Waiting } from '../../parts/page.tsx'
 import { CommandLine, Foreign, Instant, Link, StateMark } from '../../parts/text.tsx'
 import { EvidenceCard } from '../evidence.tsx'
@@ -117,22 +117,18 @@ function Ready({ instance: { name, hostname } }: { instance: InstanceRecord }) {
 function DeleteDialog({ name, close, deleted }: { name: string; close: () => void; deleted: () => void }) {
   const url = useServiceUrl('instances')
   const remove = useAction(() => askInstances(pathTo`/v1/instances/${name}`, { method: 'DELETE' }))
-  const submit = async () => {
-    if (await remove.run()) deleted()
-  }
   return (
-    <Dialog title={`Delete ${name}`} close={close}>
-      <ActionForm
-        action={remove}
-        submit={submit}
-        verb="Delete for good"
-        busyWord="Deleting …"
-        tone="danger"
-        command={`curl --cacert ca.pem -H "Authorization: Bearer $KEY" -X DELETE ${url}/v1/instances/${name}`}
-        close={close}
-      >
-        <p>The instance and everything in it end for good; nobody can bring them back.</p>
-      </ActionForm>
-    </Dialog>
+    <ActionDialog
+      title={`Delete ${name}`}
+      action={remove}
+      done={deleted}
+      verb="Delete for good"
+      busyWord="Deleting …"
+      tone="danger"
+      command={`curl --cacert ca.pem -H "Authorization: Bearer $KEY" -X DELETE ${url}/v1/instances/${name}`}
+      close={close}
+    >
+      <p>The instance and everything in it end for good; nobody can bring them back.</p>
+    </ActionDialog>
   )
 }

@@ -6,7 +6,7 @@ import { useAction } from '../../core/action.ts'
 import { quoted } from '../../core/command.ts'
 import { pathTo } from '../../core/path.ts'
 import { go } from '../../core/router.ts'
-import { ActionForm, Dialog } from '../../parts/dialog.tsx'
+import { ActionDialog } from '../../parts/dialog.tsx'
 import { TextArea, TextField } from '../../parts/field.tsx'
 import { askInstances, useServiceUrl } from '../services.ts'
 
@@ -30,33 +30,31 @@ export function NewInstance({ close }: { close: () => void }) {
     attempt.value = crypto.randomUUID()
   }
   return (
-    <Dialog title="New instance" close={close}>
-      <ActionForm
-        action={create}
-        submit={create.run}
-        verb="Create"
-        busyWord="Creating …"
-        command={curlOf(url, body())}
-        isReady={publicKey.value.trim() !== ''}
-        close={close}
-      >
-        <TextArea
-          label="Your SSH public key"
-          value={publicKey.value}
-          change={change(publicKey)}
-          rows={3}
-          hint="The one line of ~/.ssh/id_ed25519.pub. The instance lets in this key alone."
-        />
-        <TextField
-          label="Model"
-          name="inference_model"
-          value={model.value}
-          change={change(model)}
-          problem={create.problem}
-          hint="Empty: the operator chooses."
-        />
-      </ActionForm>
-    </Dialog>
+    <ActionDialog
+      title="New instance"
+      action={create}
+      verb="Create"
+      busyWord="Creating …"
+      command={curlOf(url, body())}
+      isReady={publicKey.value.trim() !== ''}
+      close={close}
+    >
+      <TextArea
+        label="Your SSH public key"
+        value={publicKey.value}
+        change={change(publicKey)}
+        rows={3}
+        hint="The one line of ~/.ssh/id_ed25519.pub. The instance lets in this key alone."
+      />
+      <TextField
+        label="Model"
+        name="inference_model"
+        value={model.value}
+        change={change(model)}
+        problem={create.problem}
+        hint="Empty: the operator chooses."
+      />
+    </ActionDialog>
   )
 }
 
