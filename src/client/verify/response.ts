@@ -55,8 +55,8 @@ export function addVerifyResponse(verify: Command): void {
     .option('--as-of <time>', 'verify for this time in UTC, like 2026-06-01T00:00:00Z; default now', timeOption)
   addTrustOptions(command)
     .examples(
-      'strongroom verify response --receipt receipt.txt --request request.json --response response.json --attestation attestation.json --policy policy.json --allowlist allowlist.json',
-      'strongroom verify response --request request.json --response stream.txt --attestation attestation.json --policy policy.json --any-allowlist',
+      'strongroom verify response --receipt receipt.txt --request request.json --response response.json --attestation attestation.json --nonce TEXT --as-of 2026-11-30T12:00:00Z --workload workload.json --policy gateway.json',
+      'strongroom verify response --request request.json --response stream.txt --attestation attestation.json --nonce TEXT --as-of 2026-11-30T12:00:00Z --workload workload.json --policy gateway.json',
     )
     .runs(verifySaved)
 }
