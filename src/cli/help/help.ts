@@ -70,7 +70,9 @@ function listText({ paint }: Run): string {
     const lines = TOPICS.filter(topic => topic.reader === reader).map(
       ({ name, summary }) => `  ${name.padEnd(width)}  ${summary}`,
     )
-    return [paint.strong(titles[reader]), ...lines].join('\n')
+    const others = TOPICS.filter(topic => topic.alsoFor === reader).map(({ name }) => name)
+    const more = others.length === 0 ? [] : [`  See also ${others.join(' and ')}, above.`]
+    return [paint.strong(titles[reader]), ...lines, ...more].join('\n')
   })
   const usage =
     'strongroom help NAME explains a topic, a command, a configuration field, a failure code, a check of doctor,\nor a word such as witness (`strongroom help pass` lists the words).'

@@ -37,7 +37,14 @@ import verify from './verify.md' with { type: 'text' }
 export const READERS = ['operator', 'client', 'reference', 'threats'] as const
 export type Reader = (typeof READERS)[number]
 
-export type Topic = { readonly name: string; readonly reader: Reader; readonly summary: string; readonly text: string }
+export type Topic = {
+  readonly name: string
+  readonly reader: Reader
+  /** Another reader for whom the topic has a section. */
+  readonly alsoFor?: Reader
+  readonly summary: string
+  readonly text: string
+}
 
 const sources: readonly Omit<Topic, 'summary'>[] = [
   { name: 'install', reader: 'operator', text: install },
@@ -46,14 +53,14 @@ const sources: readonly Omit<Topic, 'summary'>[] = [
   { name: 'operators', reader: 'operator', text: operators },
   { name: 'console', reader: 'operator', text: consoleTopic },
   { name: '3am', reader: 'operator', text: threeAm },
-  { name: 'egress', reader: 'operator', text: egress },
+  { name: 'egress', reader: 'operator', alsoFor: 'client', text: egress },
   { name: 'names', reader: 'operator', text: names },
   { name: 'ipv6', reader: 'operator', text: ipv6 },
   { name: 'gateway', reader: 'operator', text: gateway },
   { name: 'budgets', reader: 'operator', text: budgets },
   { name: 'traces', reader: 'operator', text: traces },
   { name: 'build-service', reader: 'operator', text: buildService },
-  { name: 'log', reader: 'operator', text: log },
+  { name: 'log', reader: 'operator', alsoFor: 'client', text: log },
   { name: 'backup', reader: 'operator', text: backup },
   { name: 'upgrade', reader: 'operator', text: upgrade },
   { name: 'fleet', reader: 'operator', text: fleet },

@@ -31,6 +31,11 @@ test('goal: the list names every topic once, under its reader, and every reader 
   expect(new Set(TOPICS.map(({ name }) => name)).size).toBe(TOPICS.length)
 })
 
+test('goal: clients are led to the topics of operators that have a section for them', async () => {
+  const [, clients = ''] = (await run('help')).out.split('For clients\n')
+  expect(clients.split('\n\n')[0]).toEndWith('\n  See also egress and log, above.')
+})
+
 test('goal: every Markdown file of the folder is a topic', () => {
   const files = readdirSync(join(import.meta.dir, '../../../src/cli/help')).filter(file => file.endsWith('.md'))
   expect(files.map(file => file.slice(0, -3)).toSorted()).toEqual(TOPICS.map(({ name }) => name).toSorted())
