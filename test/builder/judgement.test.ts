@@ -29,7 +29,7 @@ async function found(files: SourceFiles, wish: Partial<Wish> = {}): Promise<stri
 const narHash = `sha256-${'A'.repeat(43)}=`
 const nixpkgs = { type: 'github', owner: 'NixOS', repo: 'nixpkgs', rev: 'ab'.repeat(20), narHash }
 const lockOf = (locked: object, version = 7) =>
-  JSON.stringify({ version, root: 'root', nodes: { nixpkgs: { locked }, root: {} } })
+  JSON.stringify({ version, root: 'root', nodes: { nixpkgs: { locked }, root: { inputs: { nixpkgs: 'nixpkgs' } } } })
 const both: SourceFiles = { ...plainProject, ...flakeProject }
 const withInput: SourceFiles = { ...both, 'flake.lock': lockOf(nixpkgs) }
 

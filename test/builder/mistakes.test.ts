@@ -272,8 +272,37 @@ const MISTAKES: [what: string, run: () => unknown, message: string][] = [
   ],
   [
     'a flake with any other error',
-    () => nixFailure('nix build: exit code 1', 'error: undefined variable'),
-    'build_failed: nix build: exit code 1: error: undefined variable',
+    () => nixFailure('nix build: exit code 1', 'error: infinite recursion encountered'),
+    'build_failed: nix build: exit code 1: error: infinite recursion encountered',
+  ],
+  [
+    'a flake with an undefined name',
+    () => nixFailure('nix build: exit code 1', "error: undefined variable 'a'"),
+    "source_invalid: flake.nix has an error; try `nix build` with the output that the request names: error: undefined variable 'a'",
+  ],
+  [
+    'a derivation that needs a virtual machine',
+    () =>
+      nixFailure(
+        'nix build: exit code 1',
+        "error: a 'x86_64-linux' with features {kvm} is required to build '/nix/store/a.drv', but I am a 'x86_64-linux' with features {}",
+      ),
+    "source_invalid: a derivation needs a feature that the builder lacks, such as a virtual machine (kvm); name an output without it: error: a 'x86_64-linux' with features {kvm} is required to build '/nix/store/a.drv', but I am a 'x86_64-linux' with features {}",
+  ],
+  [
+    'a fixed output with another hash',
+    () => nixFailure('nix build: exit code 1', "error: hash mismatch in fixed-output derivation '/nix/store/a.drv':"),
+    "checksum_mismatch: a derivation made something else than the hash that the flake names for it; correct the hash: error: hash mismatch in fixed-output derivation '/nix/store/a.drv':",
+  ],
+  [
+    'a derivation that fetches by itself',
+    () => nixFailure('nix build: exit code 1', "a.tar.gz> error: unable to download 'https://x.example/a': x"),
+    "source_unreachable: a derivation fetches a file, and a build has no network; put the file into the source, or submit to a service that fetches: a.tar.gz> error: unable to download 'https://x.example/a': x",
+  ],
+  [
+    'a file that a flake fetches while it is evaluated',
+    () => nixFailure('nix build: exit code 1', "error: unable to download 'https://x.example/a': x"),
+    "source_unreachable: the flake fetches something that flake.lock does not have, and a build has no network; run `nix flake lock`, and make files that the flake fetches while it is evaluated inputs of flake.nix: error: unable to download 'https://x.example/a': x",
   ],
   [
     'modules of Go that go.sum lacks',

@@ -112,12 +112,15 @@ test('goal: fixed outputs are fetched from https alone, whatever a source writes
     )?.fetches ?? []
   const wordsOf = (env: object, output: object = {}) => nixPrefetchArgv(fetchesOf(env, output))?.slice(4) ?? null
   const hex = 'ab'.repeat(32)
-  expect(wordsOf({ name: 'x', url: 'https://a.example/x' })).toEqual(['sha256', 'x', '', 'https://a.example/x', hex])
+  expect(wordsOf({ name: 'x', url: 'https://a.example/x' })).toEqual([
+    ...['sha256', 'base-1.0', '', 'https://a.example/x', hex],
+  ])
+  // The name is that of the store path. Without one it is what the source says.
   const json = JSON.stringify({
     name: "it's; $(id)",
     urls: ['mirror://x/y', 'https://a.example/x', 'https://b.example/x'],
   })
-  expect(wordsOf({ __json: json })).toEqual([
+  expect(wordsOf({ __json: json }, { path: null })).toEqual([
     ...['sha256', "it's; $(id)", '', 'https://a.example/x', hex],
     ...['sha256', "it's; $(id)", '', 'https://b.example/x', hex],
   ])
@@ -127,7 +130,7 @@ test('goal: fixed outputs are fetched from https alone, whatever a source writes
   for (const url of ['http://a.example/x', 'file:///etc/passwd', '--help', ''])
     expect(wordsOf({ name: 'x', url })).toBeNull()
   // One that no build needed is not listed.
-  const derivations = { count: 1, fetches: fetchesOf({ name: 'x' }) }
+  const derivations = { fetches: fetchesOf({ name: 'x' }) }
   expect(realisedFetches(derivations, new Set([base])).length).toBe(1)
   expect(realisedFetches(derivations, new Set([stdenv]))).toEqual([])
 })

@@ -69,7 +69,8 @@ describe('Cargo.lock', () => {
 // Goal: flake inputs are read with their narHash; inputs inside the source belong to it; unlocked inputs are refused.
 test('flake.lock', () => {
   const narHash = `sha256-${Buffer.from(sum, 'hex').toString('base64')}`
-  const lock = (node: object) => JSON.stringify({ version: 7, root: 'root', nodes: { root: {}, x: node } })
+  const lock = (node: object) =>
+    JSON.stringify({ version: 7, root: 'root', nodes: { root: { inputs: { x: 'x' } }, x: node } })
   const github = { type: 'github', owner: 'o', repo: 'r', rev: commit, narHash }
   expect(readFlakeLock(lock({ locked: github }))).toEqual([
     { kind: 'flake-input', name: 'x', uri: `github:o/r/${commit}`, narSha256: sum },
@@ -79,6 +80,16 @@ test('flake.lock', () => {
     /^checksum_mismatch/,
   )
   expect(failureOf(() => readFlakeLock(lock({})))).toMatch(/^source_invalid: .*not locked/)
+  // Nix fetches what the root leads to. Another node would be a claim without a fetch.
+  const nodes = { x: { locked: github, inputs: { y: 'y', z: ['x', 'y'] } }, y: { locked: github }, ghost: {} }
+  const reached = (root: object) =>
+    readFlakeLock(JSON.stringify({ version: 7, root: 'root', nodes: { root, ...nodes } })).map(({ name }) => name)
+  expect(reached({ inputs: { any: 'x' } })).toEqual(['x', 'y'])
+  expect(reached({ inputs: { any: 'y' } })).toEqual(['y'])
+  expect(reached({})).toEqual([])
+  expect(failureOf(() => reached({ inputs: { x: 'none' } }))).toMatch(/^source_invalid: .*node "none" is missing/)
+  const marked = `<<<<<<< HEAD\n${lock({ locked: github })}\n=======\n>>>>>>> other\n`
+  expect(failureOf(() => readFlakeLock(marked))).toMatch(/^source_invalid: flake\.lock: it has marks of a merge/)
   expect(failureOf(() => readFlakeLock('{"version":5}'))).toMatch(/^source_invalid: .*version 5, 6 or 7/)
   expect(failureOf(() => readFlakeLock(JSON.stringify({ version: 4, nodes: {} })))).toMatch(/^source_invalid: .*2\.26/)
 })
@@ -87,7 +98,7 @@ test('flake.lock', () => {
 test('forms of flake.lock', () => {
   const narHash = `sha256-${Buffer.from(sum, 'hex').toString('base64')}`
   const read = (node: object, version = 7) =>
-    readFlakeLock(JSON.stringify({ version, root: 'root', nodes: { root: {}, x: node } }))
+    readFlakeLock(JSON.stringify({ version, root: 'root', nodes: { root: { inputs: { x: 'x' } }, x: node } }))
   const github = { type: 'github', owner: 'o', repo: 'r', rev: commit }
   const input = (uri: string) => [{ kind: 'flake-input', name: 'x', uri, narSha256: sum }] as const
   const plain = input(`github:o/r/${commit}`)
@@ -282,7 +293,7 @@ test('answers of Nix', () => {
     [drvPath]: { outputs: { out: { hash: sum, hashAlgo: 'r:sha256' } }, env: { name: 'x', url: 'https://x.example/' } },
   }
   expect(readDerivations(JSON.stringify(derivations))).toEqual({
-    count: 1,
+    drvPaths: new Set([drvPath]),
     fetches: [
       {
         kind: 'nix-fetch',

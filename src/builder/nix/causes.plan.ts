@@ -3,6 +3,8 @@
 import type { BuildFailure } from '../failure.ts'
 import { type Cause, causedFailure } from '../failure.ts'
 
+const LOCK_MISMATCH = /no-update-lock-file|requires lock file changes|unlocked (?:flake )?(?:input|reference)/
+
 /** The first that fits counts. The words are those of Nix 2.8 to 2.26. */
 const CAUSES: readonly Cause[] = [
   {
@@ -23,16 +25,49 @@ const CAUSES: readonly Cause[] = [
       'the flake builds something while it is evaluated, which is refused; put the generated file into the source',
   },
   {
-    pattern: /no-update-lock-file|requires lock file changes|unlocked (?:flake )?(?:input|reference)/,
+    pattern: LOCK_MISMATCH,
     errorType: 'source_invalid',
     message: 'flake.lock does not match flake.nix; run `nix flake lock`, and send flake.lock with the source',
+  },
+  {
+    pattern: /a 'x86_64-linux' with features \{[^}]+\} is required/,
+    errorType: 'source_invalid',
+    message:
+      'a derivation needs a feature that the builder lacks, such as a virtual machine (kvm); name an output without it',
   },
   {
     pattern: /a '[^']+' with features \{[^}]*\} is required|required to build '[^']+', but I am a/,
     errorType: 'source_invalid',
     message: 'a derivation is for another system than x86_64-linux; name an output for that system',
   },
+  {
+    pattern: /hash mismatch in fixed-output derivation/,
+    errorType: 'checksum_mismatch',
+    message: 'a derivation made something else than the hash that the flake names for it; correct the hash',
+  },
+  {
+    pattern: /^\S+> error: unable to download/m,
+    errorType: 'source_unreachable',
+    message:
+      'a derivation fetches a file, and a build has no network; put the file into the source, or submit to a service that fetches',
+  },
+  {
+    pattern: /unable to download|Could not resolve host/,
+    errorType: 'source_unreachable',
+    message:
+      'the flake fetches something that flake.lock does not have, and a build has no network; run `nix flake lock`, and make files that the flake fetches while it is evaluated inputs of flake.nix',
+  },
+  {
+    pattern: /error: (?:syntax error|undefined variable|.*called with unexpected argument)/,
+    errorType: 'source_invalid',
+    message: 'flake.nix has an error; try `nix build` with the output that the request names',
+  },
 ]
+
+/** Reports whether the lock is not the one of the flake, rather than a host that cannot be reached. */
+export function isLockMismatch(output: string): boolean {
+  return LOCK_MISMATCH.test(output)
+}
 
 /** `what`: how the program ended. `output`: the end of what it printed. */
 export function nixFailure(what: string, output: string): BuildFailure {

@@ -19,6 +19,7 @@ export function readFlakeLock(text: string): readonly FlakeInput[] {
   try {
     lock = parseJson(utf8(text), { depthMax })
   } catch (error) {
+    if (/^(?:<{7} |>{7} )/m.test(text)) throw invalid('it has marks of a merge; run `nix flake lock`')
     throw invalid(messageOf(error))
   }
   if (!isRecord(lock) || !VERSIONS.includes(lock.version) || !isRecord(lock.nodes))
@@ -26,8 +27,10 @@ export function readFlakeLock(text: string): readonly FlakeInput[] {
   const nodes = Object.entries(lock.nodes)
   if (nodes.length > nodesMax) throw invalid(`more than ${nodesMax} inputs`)
   const inputs: FlakeInput[] = []
+  const reached = reachedFrom(lock.root, lock.nodes)
   for (const [name, node] of nodes.sort(([a], [b]) => (a < b ? -1 : 1))) {
-    if (name === lock.root) continue
+    // Nix fetches what the root leads to, and ignores other nodes.
+    if (name === lock.root || !reached.has(name)) continue
     if (!isRecord(node) || !isRecord(node.locked))
       throw invalid(`input ${shown(name)} is not locked; run \`nix flake lock\``)
     const locked = { ...(isRecord(node.info) ? node.info : {}), ...node.locked }
@@ -38,6 +41,18 @@ export function readFlakeLock(text: string): readonly FlakeInput[] {
     inputs.push({ kind: 'flake-input', name, uri: uriOf(locked), narSha256: narSha256Of(name, locked.narHash) })
   }
   return inputs
+}
+
+/** Names of the nodes that a flake has as inputs, and their inputs. A path of names (`follows`) leads to one. */
+function reachedFrom(root: unknown, nodes: Record<string, unknown>): ReadonlySet<unknown> {
+  const reached = new Set<unknown>([root])
+  for (const name of reached) {
+    const node = typeof name === 'string' && Object.hasOwn(nodes, name) ? nodes[name] : null
+    if (!isRecord(node)) throw invalid(`node ${shown(String(name))} is missing; run \`nix flake lock\``)
+    const inputs = isRecord(node.inputs) ? Object.values(node.inputs) : []
+    for (const input of inputs) if (!Array.isArray(input)) reached.add(input)
+  }
+  return reached
 }
 
 /**

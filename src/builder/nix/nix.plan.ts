@@ -45,7 +45,8 @@ function nix(...argv: readonly string[]): string[] {
   return nixProgram('nix', {}, argv)
 }
 
-const locked = ['--no-update-lock-file', '--no-write-lock-file'] as const
+/** Fails when the lock is not the one of the flake. With --no-write-lock-file Nix would take another lock in memory. */
+export const lockedArgv = ['--no-update-lock-file'] as const
 
 /** `output`: null for the flake's default package. */
 export function flakeReference(flake: string, output: string | null): string {
@@ -53,7 +54,7 @@ export function flakeReference(flake: string, output: string | null): string {
 }
 
 export function nixBuildArgv(reference: string): string[] {
-  return nix('build', '--no-link', '--json', '--offline', '--print-build-logs', ...locked, reference)
+  return nix('build', '--no-link', '--json', '--offline', '--print-build-logs', ...lockedArgv, reference)
 }
 
 /** These derivations, and with `recursive` all behind them. Before 2.9 the command had another name. */
@@ -74,14 +75,14 @@ export function nixVerifyArgv(): string[] {
   return nix('--offline', 'store', 'verify', '--all', '--no-trust')
 }
 
-/** Every path in the store, one a line. */
+/** Every path in the store, with its hash. */
 export function nixStoreListArgv(): string[] {
-  return nix('--offline', 'path-info', '--all')
+  return nix('--offline', 'path-info', '--all', '--json')
 }
 
 /** Puts the lock's inputs into the store, each with its narHash. */
 export function nixFetchArgv(flake: string): string[] {
-  return nixProgram('nix', { 'max-jobs': '0' }, ['flake', 'archive', ...locked, `path:${flake}`])
+  return nixProgram('nix', { 'max-jobs': '0' }, ['flake', 'archive', ...lockedArgv, `path:${flake}`])
 }
 
 export function nixEnvironment(path: string): Record<string, string> {
@@ -126,10 +127,21 @@ export type NixFetch = Extract<LockedPackage, { kind: 'nix-fetch' }> & {
   readonly outPath: string | null
 }
 
-export type Derivations = { readonly count: number; readonly fetches: readonly NixFetch[] }
+/** Name in a path of the store. Attributes of a derivation could say another one. */
+export function storeName(path: string): string {
+  return path.slice(path.lastIndexOf('/') + 1).replace(/^[0-9a-z]{32}-/, '')
+}
+
+export type Derivations = {
+  readonly drvPaths: ReadonlySet<string>
+  readonly fetches: readonly NixFetch[]
+}
 
 /** The fixed outputs that are in the store: one that no build needed was never fetched. */
-export function realisedFetches({ fetches }: Derivations, storePaths: ReadonlySet<string>): readonly NixFetch[] {
+export function realisedFetches(
+  { fetches }: Pick<Derivations, 'fetches'>,
+  storePaths: ReadonlySet<string>,
+): readonly NixFetch[] {
   return fetches.filter(({ outPath }) => outPath === null || storePaths.has(outPath))
 }
 
@@ -149,7 +161,7 @@ export function readDerivations(text: string): Derivations | null {
       const mode = String(output.hashAlgo ?? '').startsWith('r:') || output.method === 'nar' ? 'recursive' : 'flat'
       fetches.push({
         kind: 'nix-fetch',
-        name: typeof env.name === 'string' ? env.name : file,
+        name: typeof output.path === 'string' ? storeName(output.path) : typeof env.name === 'string' ? env.name : file,
         drvPath: file,
         outputHashMode: mode,
         hash,
@@ -159,7 +171,7 @@ export function readDerivations(text: string): Derivations | null {
       })
     }
   }
-  return { count: Object.keys(answer).length, fetches }
+  return { drvPaths: new Set(Object.keys(answer)), fetches }
 }
 
 /** With `__structuredAttrs` the attributes are JSON in one of them. */

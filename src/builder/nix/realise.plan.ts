@@ -7,7 +7,7 @@ import type { LockedPackage } from '../../attest/provenance/record.ts'
 import { fromBase64, toHex, utf8 } from '../../base/bytes.ts'
 import { isRecord } from '../../base/json.ts'
 import type { NixOptions } from '../../contract/http/build-options.ts'
-import { jsonOf, type NixFetch, nixProgram, storePathPattern } from './nix.plan.ts'
+import { jsonOf, lockedArgv, type NixFetch, nixProgram, storePathPattern } from './nix.plan.ts'
 
 type Caches = NixOptions['caches']
 export type NixPath = Extract<LockedPackage, { kind: 'nix-path' }>
@@ -27,8 +27,7 @@ function fetchOptions(caches: Caches): Record<string, string> {
 /** The derivation of the output, by evaluation alone: nothing is built for it, and there is no network. */
 export function nixEvaluateArgv(reference: string, name: 'new' | 'old'): string[] {
   const command = name === 'new' ? ['derivation', 'show'] : ['show-derivation']
-  const lockFlags = ['--no-update-lock-file', '--no-write-lock-file']
-  return nixProgram('nix', NO_BUILDS, ['--offline', ...command, ...lockFlags, reference])
+  return nixProgram('nix', NO_BUILDS, ['--offline', ...command, ...lockedArgv, reference])
 }
 
 /** Says what would be built and fetched for these inputs, and does neither. */

@@ -14,10 +14,11 @@ import type { Source } from '../source/take.ts'
 import { toolOf } from '../tool.ts'
 import type { LockFile, Project, ProjectWish, Toolchain, ToolchainRun } from '../toolchain.ts'
 import { copyFor, giveTo, makeDir } from '../workspace.ts'
-import { nixFailure } from './causes.plan.ts'
+import { isLockMismatch, nixFailure } from './causes.plan.ts'
 import { type FlakeInput, readFlakeLock } from './flake-lock.codec.ts'
 import {
   type Built,
+  type Derivations,
   flakeReference,
   type NixFetch,
   nixBuildArgv,
@@ -32,7 +33,7 @@ import {
   readDerivations,
   realisedFetches,
 } from './nix.plan.ts'
-import type { NixPath } from './realise.plan.ts'
+import { type NixPath, readPathInfos } from './realise.plan.ts'
 import { type Answer, type Realising, realise } from './realise.ts'
 
 const answerBytesMax = 64 * 1024 * 1024
@@ -163,6 +164,7 @@ class Nix {
   async #fetchInputs(run: Realising['run']): Promise<void> {
     const { job } = this.#phase
     const { code } = await run({ name: 'nix-fetch', network: true, argv: nixFetchArgv(this.flake) })
+    if (code !== 0 && isLockMismatch(job.tail())) throw nixFailure('nix flake archive', job.tail())
     refuseUnless(
       code === 0,
       /hash mismatch|mismatch in field 'narHash'/i.test(job.tail()) ? 'checksum_mismatch' : 'source_unreachable',
@@ -192,29 +194,48 @@ class Nix {
       'build_failed',
       () => `nix: a derivation changed paths of the store that are not its outputs: ${job.tail()}`,
     )
-    const show = (name: 'new' | 'old') =>
-      this.#run({
-        ...common,
-        name: 'nix-show',
-        argv: nixShowArgv(
-          built.map(built => built.drvPath),
-          { name, recursive: true },
-        ),
-        answers: true,
-      })
-    const first = await show('new')
-    const shown = first.code === 0 ? first : await show('old')
-    const derivations = shown.code === 0 ? readDerivations(shown.stdout) : null
-    refuseUnless(derivations !== null, 'internal', () => 'nix show-derivation: no list of derivations')
+    const show = async (drvPaths: readonly string[], recursive: boolean): Promise<Derivations> => {
+      const run = (name: 'new' | 'old') =>
+        this.#run({ ...common, name: 'nix-show', argv: nixShowArgv(drvPaths, { name, recursive }), answers: true })
+      const first = await run('new')
+      const shown = first.code === 0 ? first : await run('old')
+      const derivations = shown.code === 0 ? readDerivations(shown.stdout) : null
+      refuseUnless(derivations !== null, 'internal', () => 'nix show-derivation: no list of derivations')
+      return derivations
+    }
+    const derivations = await show(
+      built.map(({ drvPath }) => drvPath),
+      true,
+    )
     const stored = await this.#run({ ...common, name: 'nix-list', argv: nixStoreListArgv(), answers: true })
-    refuseUnless(stored.code === 0, 'internal', () => `nix path-info: exit code ${stored.code}`)
-    this.derivationCount = derivations.count
-    this.fixed = realisedFetches(derivations, new Set(stored.stdout.split('\n')))
+    const infos = stored.code === 0 ? readPathInfos(stored.stdout) : null
+    refuseUnless(infos !== null, 'internal', () => `nix path-info: no list of paths, exit code ${stored.code}`)
+    const narHashes = new Set(infos.map(({ narSha256 }) => narSha256))
+    const unused = this.inputs.find(({ narSha256 }) => !narHashes.has(narSha256))
+    refuseUnless(
+      unused === undefined,
+      'source_invalid',
+      () => `flake.lock: Nix does not take the input ${showName(unused?.name ?? '')}; run \`nix flake lock\``,
+    )
+    const storePaths = infos.map(({ path }) => path)
+    const fetches = [...derivations.fetches]
+    // A derivation that the evaluation alone needed is behind no derivation of the output.
+    const others = storePaths.filter(path => path.endsWith('.drv') && !derivations.drvPaths.has(path))
+    for (let at = 0; at < others.length; at += shownMax)
+      fetches.push(...(await show(others.slice(at, at + shownMax), false)).fetches)
+    this.derivationCount = derivations.drvPaths.size
+    this.fixed = realisedFetches({ fetches }, new Set(storePaths))
     const { candidates, links } = candidatesOf(built, `${root}/nix`, this.#phase.order.limits.artifactCount)
     if (links.length > 0) {
       const named = links.slice(0, linksShownMax).map(showName).join(', ')
       job.say('build', `left out of the artifacts, because they are links, ${links.length}: ${named}`)
     }
+    refuseUnless(
+      candidates.length > 0,
+      'no_artifacts',
+      () =>
+        `the build left no artifact: ${links.length === 0 ? 'the output is empty' : 'the output has only links; copy the files that they lead to (cp -L)'}`,
+    )
     return candidates
   }
 
@@ -270,6 +291,8 @@ class Nix {
 }
 
 const linksShownMax = 8
+/** Derivations that one run of Nix describes. Their paths are its arguments, which Linux bounds. */
+const shownMax = 5_000
 
 /** Regular files of the outputs; links are not followed. Named by base name if that is unique, else by path. */
 function candidatesOf(
