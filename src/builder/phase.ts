@@ -14,6 +14,8 @@ export type Tools = {
   readonly binds: readonly Bind[]
   /** Path of a program's file on this machine. */
   readonly fileOf: (name: string) => string
+  /** Go's compiled standard library, on this machine and in the build. Null if the tools have none. */
+  readonly goLibrary: Pick<Bind, 'from' | 'to'> | null
 }
 
 /** Users of fetch, build and `--version`; no other process of this VM has them. */

@@ -19,6 +19,7 @@ import { Builder } from './builder.ts'
 import { type CgroupSite, endLeftCgroups } from './confined/cgroup.ts'
 import { systemDirs } from './confined/root.plan.ts'
 import { sha256Of } from './digest.ts'
+import { goLibraryDir } from './go/library.ts'
 import type { Job } from './job.ts'
 import { takeNetworkDown } from './network.ts'
 import type { Phase, Tools } from './phase.ts'
@@ -43,6 +44,7 @@ export const builderSettings: BuilderSettings = {
     path: '/usr/bin',
     binds: systemDirs.map(dir => ({ from: dir, to: dir, writable: false })),
     fileOf: name => `/usr/bin/${name}`,
+    goLibrary: { from: goLibraryDir, to: goLibraryDir },
   },
   exchange: null,
   exchangeWaitMs: 20_000,

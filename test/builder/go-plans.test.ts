@@ -130,6 +130,8 @@ test('goal: go.sum is read as go writes it, and nothing else is', () => {
       [Buffer.from('yeD0LzooDt24VfLrpfpdEjO/7TnfVdi0jd6nm0Ew3Pk=', 'base64').toString('hex')],
     ],
   ])
+  const marked = `<<<<<<< HEAD\n${sum}=======\n${sum}>>>>>>> other\n`
+  expect(failureOf(() => readGoSum(marked))).toBe('source_invalid: go.sum: it has marks of a merge; run `go mod tidy`')
   for (const line of ['x', 'a v1 h2:AAAA', `a v1 h1:${'A'.repeat(42)}=`, `a 1 h1:${'A'.repeat(43)}=`]) {
     expect(failureOf(() => readGoSum(`${line}\n`))).toStartWith('source_invalid: go.sum: ')
   }
@@ -251,10 +253,13 @@ test('goal: only whole documents of packages with a module or of the standard li
     { importPath: 'fmt', isMain: false, dir: '/g', module: null, replacement: null, imports: ['b'], program: null },
   ])
   expect(readGoList('')).toEqual([])
+  expect(failureOf(() => readGoList(text({ ImportPath: 'a', Dir: '/d' })))).toStartWith(
+    'source_invalid: vendor/modules.txt does not list the package "a", which go takes from "/d"; run `go mod vendor`',
+  )
   for (const wrong of [
     'x',
     `${text(pkg)}x`,
-    text({ ImportPath: 'a', Dir: '/d' }),
+    text({ ImportPath: 'a', Dir: '/d', Module: 7 }),
     text({ ...pkg, Imports: [7] }),
     '{\n}\n',
   ]) {
@@ -293,12 +298,39 @@ test.each([
   ['go: inconsistent vendoring in /build/source:', 'source_invalid: vendor/modules.txt does not match'],
   [
     'go: go.mod requires go >= 1.99 (running go 1.23.5; GOTOOLCHAIN=local)',
-    "source_invalid: go.mod is not for this builder's",
+    "source_invalid: the project needs a newer Go than this builder's; lower the `go` line",
   ],
   ['main.go:3:8: module lookup disabled by GOPROXY=off', 'source_unreachable: a module cannot be fetched'],
+  [
+    'main.go:3:8: cannot find module providing package x/y: import lookup disabled by -mod=readonly',
+    'source_invalid: go.mod does not match the project; run `go mod tidy`',
+  ],
+  [
+    'main.go:3:8: cannot find module providing package x/y: import lookup disabled by -mod=vendor',
+    'source_invalid: vendor/ lacks a package that the project needs; run `go mod vendor`',
+  ],
+  ['go: errors parsing go.mod:\ngo.mod:1: unknown directive: <<<<<<<', 'source_invalid: go.mod has marks of a merge'],
+  ['go: errors parsing go.mod:\ngo.mod:1: unknown directive: x', 'source_invalid: go.mod has an error, or is for'],
+  [
+    'main.go:3:8: x@v0.1.0: reading https://p.example/x/@v/v0.1.0.zip: 404 Not Found',
+    'source_unreachable: the module proxy of the request lacks a module; name another proxy',
+  ],
+  ['main.go:3:8: use of internal package x/internal/y not allowed', 'source_invalid: the project imports an internal'],
+  ['main.go:5:12: pattern dist/text: no matching files found', 'source_invalid: a file that `//go:embed` names'],
+  ['/usr/bin/ld: cannot find -lnone: No such file', 'build_failed: C code needs a library that the builder lacks'],
+  ['main.go:3:11: fatal error: none.h: No such file or directory', 'build_failed: C code includes a header'],
   ['Get "https://p.example/x": Forbidden', 'source_unreachable: a module cannot be fetched'],
   ['./main.go:3:2: undefined: x', 'build_failed: go build: exit code 1: '],
 ])('the cause of %s', (output, start) => {
-  const failure = goFailure('go build: exit code 1', output)
+  const failure = goFailure('go build: exit code 1', output, false)
   expect(`${failure.errorType}: ${failure.message}`).toStartWith(start)
+})
+
+// Goal: a module that a workspace would give fails with the workspace's own remedy, and other failures do not.
+test('a workspace', () => {
+  const messageOf = (output: string) => goFailure('go build: exit code 1', output, true).message
+  const missing = 'cannot find module providing package x/y: import lookup disabled by -mod=readonly'
+  for (const output of [missing, 'main.go:3:8: module lookup disabled by GOPROXY=off'])
+    expect(messageOf(output)).toStartWith('go.work has no effect on a build, so name the modules of the workspace by')
+  expect(messageOf('verifying x@v1: checksum mismatch')).toStartWith('go.sum has another hash')
 })

@@ -306,12 +306,22 @@ const MISTAKES: [what: string, run: () => unknown, message: string][] = [
   ],
   [
     'modules of Go that go.sum lacks',
-    () => goFailure('go build: exit code 1', 'missing go.sum entry for module providing package a'),
+    () => goFailure('go build: exit code 1', 'missing go.sum entry for module providing package a', false),
     'lock_missing: go.sum lacks a module that the project needs; run `go mod tidy`, and send go.sum with the source: missing go.sum entry for module providing package a',
   ],
   [
+    'a member of a workspace of Go that go.mod does not name',
+    () =>
+      goFailure(
+        'go list: exit code 1',
+        'cannot find module providing package a: import lookup disabled by -mod=readonly',
+        true,
+      ),
+    'source_invalid: go.work has no effect on a build, so name the modules of the workspace by `replace` in go.mod; otherwise: go.mod does not match the project; run `go mod tidy`, and send go.mod and go.sum with the source: cannot find module providing package a: import lookup disabled by -mod=readonly',
+  ],
+  [
     'a vendor directory of Go that is old',
-    () => goFailure('go list: exit code 1', 'go: inconsistent vendoring in /build/source:'),
+    () => goFailure('go list: exit code 1', 'go: inconsistent vendoring in /build/source:', false),
     'source_invalid: vendor/modules.txt does not match go.mod; run `go mod vendor`, and send vendor/ with the source: go: inconsistent vendoring in /build/source:',
   ],
   [

@@ -18,6 +18,7 @@ export type BuilderProcessSettings = {
     readonly binds: { from: string; to: string }[]
     /** Paths of programs that are not below /usr/bin. */
     readonly files: Readonly<Record<string, string>>
+    readonly goLibrary: { from: string; to: string } | null
   }
 }
 
@@ -42,6 +43,7 @@ if (import.meta.main) {
       path: tools.path,
       binds: tools.binds.map(bind => ({ ...bind, writable: false })),
       fileOf: name => tools.files[name] ?? `/usr/bin/${name}`,
+      goLibrary: tools.goLibrary,
     },
     // The machine's own network stays; a program of a build has none of it.
     takeNetworkDown: async () => {},

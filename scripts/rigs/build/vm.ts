@@ -17,6 +17,7 @@ import { succeed } from '../guest/root.ts'
 import { simulatedPlatform } from '../launch/simulated-platform.ts'
 import { until } from '../until.ts'
 import type { BuilderProcessSettings } from './builder-process.ts'
+import type { GoTools } from './go-tools.ts'
 import { ownUsers } from './own-users.ts'
 import { takeVmPlace, type VmPlace } from './vm-places.ts'
 
@@ -90,14 +91,17 @@ export type BuildEnd = {
 export async function startBuildVm({
   device = false,
   nodeTools = null,
+  goTools = null,
 }: {
   device?: boolean
+  /** Directories of Go (go-tools.ts). */
+  goTools?: GoTools | null
   /** Directory of npm and pnpm (node-tools.ts). */
   nodeTools?: string | null
 } = {}): Promise<BuildVm> {
   const place = await takeVmPlace()
   try {
-    return await startVm({ device, nodeTools }, place)
+    return await startVm({ device, nodeTools, goTools }, place)
   } catch (error) {
     place[Symbol.dispose]()
     throw error
@@ -105,7 +109,7 @@ export async function startBuildVm({
 }
 
 async function startVm(
-  { device, nodeTools }: { device: boolean; nodeTools: string | null },
+  { device, nodeTools, goTools }: { device: boolean; nodeTools: string | null; goTools: GoTools | null },
   place: VmPlace,
 ): Promise<BuildVm> {
   const root = fs.mkdtempSync('/tmp/strongroom-build-vm-')
@@ -136,16 +140,19 @@ async function startVm(
     device,
     cgroupRoot,
     tools: {
-      path: `/opt/rust/bin:${nodeTools === null ? '' : '/opt/node/bin:'}/usr/bin`,
+      path: `/opt/rust/bin:${nodeTools === null ? '' : '/opt/node/bin:'}${goTools === null ? '' : `${goTools.path}:`}/usr/bin`,
       binds: [
         { from: '/usr', to: '/usr' },
         { from: rust, to: '/opt/rust' },
         ...(nodeTools === null ? [] : [{ from: nodeTools, to: '/opt/node' }]),
+        ...(goTools?.binds ?? []),
       ],
       files: {
         ...{ cargo: `${rust}/bin/cargo`, rustc: `${rust}/bin/rustc` },
         ...(nodeTools === null ? {} : { npm: `${nodeTools}/bin/npm`, pnpm: `${nodeTools}/bin/pnpm` }),
+        ...(goTools === null ? {} : { go: goTools.file }),
       },
+      goLibrary: goTools?.library ?? null,
     },
   }
   const log = fs.openSync(join(root, 'output'), 'w')

@@ -74,6 +74,7 @@ export async function fetchRust(
   const withRust: Phase = {
     ...phase,
     tools: {
+      ...tools,
       path: `${places.rust}/bin:${tools.path}`,
       binds: [...tools.binds, { from: root, to: places.rust, writable: false }],
       fileOf: name => (name === 'cargo' || name === 'rustc' ? `${root}/bin/${name}` : tools.fileOf(name)),

@@ -5,7 +5,11 @@
 
 import { places, plainEnvironment } from '../phase.ts'
 
-export const goPlaces = { path: '/build/go', modules: '/build/go/pkg/mod' } as const
+export const goPlaces = {
+  path: '/build/go',
+  modules: '/build/go/pkg/mod',
+  cache: `${places.home}/.cache/go-build`,
+} as const
 
 /** Directory of a module below the cache, of a directory in it; '' for any other directory. */
 export function cachedPlace(dir: string): string {
@@ -26,7 +30,7 @@ export function goEnvironment(path: string, mode: GoMode): Record<string, string
     PATH: path,
     GOPATH: goPlaces.path,
     GOMODCACHE: goPlaces.modules,
-    GOCACHE: `${places.home}/.cache/go-build`,
+    GOCACHE: goPlaces.cache,
     GOENV: 'off',
     GOWORK: 'off',
     GOTOOLCHAIN: 'local',

@@ -1,6 +1,7 @@
 // Answers of `go list -json` and `go version -m`. Pure.
 
 import { isRecord } from '../../base/json.ts'
+import { BuildFailure } from '../failure.ts'
 
 type ListedModule = {
   readonly path: string
@@ -25,7 +26,10 @@ export type ListedPackage = {
 
 const packagesMax = 100_000
 
-/** Null for anything but a list of whole documents. */
+/**
+ * Returns null for anything but a list of whole documents. Failure `source_invalid` for a package without a module: go
+ * compiles it from vendor/, and neither its list of modules nor the program names it.
+ */
 export function readGoList(text: string): readonly ListedPackage[] | null {
   const documents = text.split(/^\}$/m)
   if (documents.pop()?.trim() !== '' || documents.length > packagesMax) return null
@@ -45,11 +49,20 @@ function packageOf(item: unknown): ListedPackage | null {
   if (typeof importPath !== 'string' || typeof dir !== 'string') return null
   if (!Array.isArray(imports) || !imports.every(name => typeof name === 'string')) return null
   const [module, replacement] = item.Standard === true ? [null, null] : modulesOf(item.Module)
+  if (item.Standard !== true && item.Module === undefined) throw withoutModule(importPath, dir)
   if (item.Standard !== true && module === null) return null
   const isMain = item.Name === 'main'
   const target = typeof item.Target === 'string' ? item.Target : importPath
   const program = isMain && item.DepOnly !== true ? (target.split('/').at(-1) ?? null) : null
   return { importPath, isMain, dir, module, replacement, imports, program }
+}
+
+function withoutModule(importPath: string, dir: string): BuildFailure {
+  const [name, place] = [importPath, dir].map(text => JSON.stringify(text.slice(0, 300)))
+  return new BuildFailure(
+    'source_invalid',
+    `vendor/modules.txt does not list the package ${name}, which go takes from ${place}; run \`go mod vendor\`, and send vendor/ with the source`,
+  )
 }
 
 function modulesOf(item: unknown): [ListedModule | null, ListedModule | null] {

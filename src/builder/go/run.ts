@@ -25,6 +25,7 @@ import {
   goPlaces,
   goVersionArgv,
 } from './go.plan.ts'
+import { libraryBinds } from './library.ts'
 import { type ListedPackage, readGoList, readLinked } from './list.codec.ts'
 import { describeModule, pinnedGo } from './manifest.codec.ts'
 import { checkLinked, modulesOf, programsOf } from './modules.plan.ts'
@@ -60,16 +61,14 @@ async function startGo(phase: Phase, project: Project, { root, tree }: Source): 
     at(has('go.sum') ? 'go.sum' : 'go.mod'),
   )
   const sums = readGoSum(has('go.sum') ? lock.text : '')
+  const hasWorkspace = workspaceAbove(root, project.dir)
+  const failure = (what: string) => goFailure(what, job.tail(), hasWorkspace)
   const runs = new Sandbox(phase, project, root, [goPlaces.path])
   let cache: Bind[] = []
   let listed: readonly ListedPackage[] = []
   let found: Pick<BuildRecord, 'packages' | 'members'> = { packages: [], members: [] }
 
-  const treeOf = (directory: string) => {
-    const path = directoryIn(root, directory)
-    const sha256 = path === null ? undefined : tree.directories.get(path)
-    return path === null || sha256 === undefined ? null : { path, sha256 }
-  }
+  const treeOf = treesOf(root, tree)
   const offline = goEnvironment(phase.tools.path, mode)
   const list = (fetched: ReadonlyMap<string, string>, stdout: string) => {
     const packages = readGoList(stdout)
@@ -86,13 +85,13 @@ async function startGo(phase: Phase, project: Project, { root, tree }: Source): 
         list(new Map(), first.stdout)
         return job.say('fetch', mode === 'vendor' ? 'vendor/ has every module: nothing to fetch' : 'nothing to fetch')
       }
-      const failure = goFailure(`go list: exit code ${first.code}`, job.tail())
-      if (failure.errorType !== 'source_unreachable' || order.fetch === null) throw failure
-      const { fetched, cacheDir, binds } = await fetchModules(phase, runs, { openNetwork, sums })
+      const cause = failure(`go list: exit code ${first.code}`)
+      if (cause.errorType !== 'source_unreachable' || order.fetch === null) throw cause
+      const { fetched, cacheDir, binds } = await fetchModules(phase, runs, { openNetwork, sums, failure })
       cache = binds
       const again = { name: 'go-list-fetched', argv: goListArgv(), env: offline, binds: cache, step: 'fetch' } as const
       const second = await runs.run(again)
-      if (second.code !== 0) throw goFailure(`go list: exit code ${second.code}`, job.tail())
+      if (second.code !== 0) throw failure(`go list: exit code ${second.code}`)
       list(fetched, second.stdout)
       emptyUnused(cacheDir, fetched, listed)
     },
@@ -106,8 +105,9 @@ async function startGo(phase: Phase, project: Project, { root, tree }: Source): 
       const target = makeDir(`${phase.workDir}/go-target-${round}`, uids.build)
       const binds = [...cache, { from: target, to: places.target, writable: true }]
       const name = `go-build-${round}`
-      const { code } = await runs.run({ name, argv: goBuildArgv(), env: offline, binds, step: 'build' })
-      if (code !== 0) throw goFailure(`go build: ${exitText(code, order.limits)}`, job.tail())
+      const compiling = [...binds, ...(await libraryBinds(phase, `go-cache-${round}`))]
+      const { code } = await runs.run({ name, argv: goBuildArgv(), env: offline, binds: compiling, step: 'build' })
+      if (code !== 0) throw failure(`go build: ${exitText(code, order.limits)}`)
       const asked = { name: `go-version-${round}`, argv: goVersionArgv(), env: offline, binds, step: 'build' } as const
       const { code: exit, stdout } = await runs.run(asked)
       refuseUnless(exit === 0, 'build_failed', () => `go version -m: exit code ${exit}`)
@@ -126,11 +126,35 @@ async function startGo(phase: Phase, project: Project, { root, tree }: Source): 
   }
 }
 
+/** Finds the tree ID of a directory of the source; null for any other directory. */
+function treesOf(root: string, { directories }: Source['tree']) {
+  return (directory: string) => {
+    const path = directoryIn(root, directory)
+    const sha256 = path === null ? undefined : directories.get(path)
+    return path === null || sha256 === undefined ? null : { path, sha256 }
+  }
+}
+
+/** Reports whether the directory, or one above it in the source, has a go.work. */
+function workspaceAbove(root: string, dir: string): boolean {
+  const components = dir === '' ? [] : dir.split('/')
+  return [...components, ''].some((_, depth) =>
+    fs.existsSync([root, ...components.slice(0, depth), 'go.work'].join('/')),
+  )
+}
+
+type Fetching = {
+  readonly openNetwork: () => Promise<string>
+  readonly sums: ReturnType<typeof readGoSum>
+  /** The failure of go, by how it ended and what it printed. */
+  readonly failure: (what: string) => BuildFailure
+}
+
 /** Fetches the modules that the project needs. Failures: `source_unreachable`, `checksum_mismatch`, `lock_missing`. */
 async function fetchModules(
   phase: Phase,
   runs: Sandbox,
-  { openNetwork, sums }: { openNetwork: () => Promise<string>; sums: ReturnType<typeof readGoSum> },
+  { openNetwork, sums, failure }: Fetching,
 ): Promise<{ fetched: ReadonlyMap<string, string>; cacheDir: string; binds: Bind[] }> {
   const { job, order, workDir, tools, caBundle } = phase
   const modules = goOptionsOf(order.options)?.proxy ?? null
@@ -147,7 +171,7 @@ async function fetchModules(
   const binds = [writable, { from: caBundle, to: places.ca, writable: false }]
   const fetch = { name: 'go-fetch', argv: goListArgv(), env, binds, step: 'fetch' } as const
   const { code } = await runs.run(fetch, { network: true, uid: uids.fetch })
-  if (code !== 0) throw goFailure(`go list: exit code ${code}`, job.tail())
+  if (code !== 0) throw failure(`go list: exit code ${code}`)
   await giveTo(0, home)
   await openToAll(home)
   fs.chmodSync(home, 0o711)

@@ -12,6 +12,7 @@ export function readGoSum(text: string): ReadonlyMap<string, ReadonlySet<string>
   const lines = text.split('\n').filter(line => line.trim() !== '')
   if (lines.length > entriesMax) throw invalid(`more than ${entriesMax} lines`)
   const sums = new Map<string, Set<string>>()
+  if (lines.some(line => /^(?:<{7} |={7}$|>{7} )/.test(line.trimEnd()))) throw invalid('it has marks of a merge')
   for (const line of lines) {
     const [, path = '', version = '', base64 = ''] = linePattern.exec(line.trimEnd()) ?? []
     const hash = fromBase64(base64)

@@ -18,19 +18,24 @@ function h1Of(files: SourceFiles): string {
   return `h1:${sha256(list).toString('base64')}`
 }
 
+/** A proxy makes one for a module that has none (version `+incompatible`). */
+function manifestOf({ path, files }: Omit<GoModuleFiles, 'version'>): string {
+  return files['go.mod'] ?? `module ${path}\n`
+}
+
 /** Puts a module where a proxy below `/go` of its host has it. */
 export function serveModule(into: Map<string, Uint8Array>, { path, version, files }: GoModuleFiles): void {
   const at = `/go/${escaped(path)}/@v/${escaped(version)}`
   const entries = Object.entries(files).map(([name, content]) => ({ name: `${path}@${version}/${name}`, content }))
   into.set(`${at}.info`, Buffer.from(JSON.stringify({ Version: version })))
-  into.set(`${at}.mod`, Buffer.from(files['go.mod'] ?? ''))
+  into.set(`${at}.mod`, Buffer.from(manifestOf({ path, files })))
   into.set(`${at}.zip`, zipOf(entries))
 }
 
 export function goSumOf(modules: readonly GoModuleFiles[]): string {
   const lines = modules.flatMap(({ path, version, files }) => {
     const named = Object.fromEntries(Object.entries(files).map(([name, text]) => [`${path}@${version}/${name}`, text]))
-    const manifest = h1Of({ 'go.mod': files['go.mod'] ?? '' })
+    const manifest = h1Of({ 'go.mod': manifestOf({ path, files }) })
     return [`${path} ${version} ${h1Of(named)}\n`, `${path} ${version}/go.mod ${manifest}\n`]
   })
   return lines.sort().join('')

@@ -75,6 +75,7 @@ async function built(
       ],
       fileOf: program =>
         ['cargo', 'rustc'].includes(program) ? `${settings.rust}/bin/${program}` : `/usr/bin/${program}`,
+      goLibrary: null,
     },
   }
   const openNetwork = async () => fetch?.proxy ?? ''
