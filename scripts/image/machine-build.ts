@@ -3,6 +3,7 @@
 
 import { existsSync } from 'node:fs'
 import { basename, join } from 'node:path'
+import { goLibraryDir } from '../../src/builder/go/library.ts'
 import { fetchPackage, installAgent, readAgentLock } from './agent-lock.ts'
 import { sha256File } from './digest.ts'
 import { downloadPath, fetchPackages } from './downloads.ts'
@@ -15,6 +16,7 @@ import { installNpmProgram, readNpmPrograms } from './npm-lock.ts'
 import { type PackagesLock, packageOf, readPackagesLock } from './packages-lock.ts'
 import { executableOf, type MachineRecipe, type RecipePaths, readMachineRecipe, readModuleList } from './recipe.ts'
 import { buildBaseTree } from './tree/base.ts'
+import { compileGoLibrary } from './tree/go-library.ts'
 import { type BuiltImage, cachedImage, type ImageBuild, packImage } from './tree/pack.ts'
 import { layTree } from './tree/root.ts'
 
@@ -101,6 +103,11 @@ async function assemble(assembly: AssembleOptions): Promise<BuiltImage> {
   }
   const programs = await readNpmPrograms(paths.npmLock)
   for (const program of programs) await installNpmProgram(downloads, program, join(tree, 'usr'))
+  if (lock.packages.some(({ name }) => name === 'golang-go')) {
+    report("root: compiling Go's standard library")
+    const binds = [{ from: join(tree, 'usr'), to: '/usr' }]
+    await compileGoLibrary({ binds, path: '/usr/bin', target: join(tree, goLibraryDir) })
+  }
   const initrd = { tree, modules: { early, boot: [] } }
   const packed = await packImage({ ...assembly, paths, kernel, tree, initrd, report })
   const guestSha256 = await sha256File(executable)
