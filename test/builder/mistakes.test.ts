@@ -300,6 +300,21 @@ const MISTAKES: [what: string, run: () => unknown, message: string][] = [
     "source_unreachable: a derivation fetches a file, and a build has no network; put the file into the source, or submit to a service that fetches: a.tar.gz> error: unable to download 'https://x.example/a': x",
   ],
   [
+    'a derivation that fetches by itself, as Nix 2.26 says it',
+    () =>
+      nixFailure(
+        'nix build',
+        "a> error:\na>    … writing file 'b'\na>    error: unable to download 'https://x.example/a'",
+      ),
+    "source_unreachable: a derivation fetches a file, and a build has no network; put the file into the source, or submit to a service that fetches: a> error:\na>    … writing file 'b'\na>    error: unable to download 'https://x.example/a'",
+  ],
+  [
+    'an output that is no derivation, as Nix 2.26 says it',
+    () =>
+      nixFailure('nix build', "error: expected flake output attribute 'a' to be a derivation or path but found a set"),
+    "source_invalid: the flake has no package of this name; name one by output (--flake-output), or add packages.x86_64-linux.default: error: expected flake output attribute 'a' to be a derivation or path but found a set",
+  ],
+  [
     'a file that a flake fetches while it is evaluated',
     () => nixFailure('nix build: exit code 1', "error: unable to download 'https://x.example/a': x"),
     "source_unreachable: the flake fetches something that flake.lock does not have, and a build has no network; run `nix flake lock`, and make files that the flake fetches while it is evaluated inputs of flake.nix: error: unable to download 'https://x.example/a': x",

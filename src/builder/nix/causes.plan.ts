@@ -8,7 +8,8 @@ const LOCK_MISMATCH = /no-update-lock-file|requires lock file changes|unlocked (
 /** The first that fits counts. The words are those of Nix 2.8 to 2.26. */
 const CAUSES: readonly Cause[] = [
   {
-    pattern: /does not provide attribute|output attribute '[^']*' is not a derivation/,
+    pattern:
+      /does not provide attribute|output attribute '[^']*' is not a derivation|attribute '[^']*' to be a derivation/,
     errorType: 'source_invalid',
     message:
       'the flake has no package of this name; name one by output (--flake-output), or add packages.x86_64-linux.default',
@@ -46,7 +47,7 @@ const CAUSES: readonly Cause[] = [
     message: 'a derivation made something else than the hash that the flake names for it; correct the hash',
   },
   {
-    pattern: /^\S+> error: unable to download/m,
+    pattern: /^\S+> .*error: unable to download/m,
     errorType: 'source_unreachable',
     message:
       'a derivation fetches a file, and a build has no network; put the file into the source, or submit to a service that fetches',

@@ -83,6 +83,19 @@ export function formRows(servers: FetchServers): readonly Row[] {
       ...{ artifacts: { hello: 'hello\n' }, lists: ['input'] },
     },
     {
+      what: 'an input that is a directory of the flake',
+      since26: true,
+      files: {
+        ...flake('part.value', {
+          head: 'inputs.part.url = "path:./part";',
+          args: 'self, part',
+          lock: lockOf({ part: { locked: { path: './part', type: 'path' }, parent: [] } }),
+        }),
+        'part/flake.nix': `{ outputs = { self }: { value = ${hello}; }; }\n`,
+      },
+      ...{ artifacts: { hello: 'hello\n' }, lists: [] },
+    },
+    {
       what: 'a binary cache, a derivation between, and fixed outputs',
       always: true,
       files: flakeOnStdenv(),

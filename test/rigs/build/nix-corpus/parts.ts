@@ -6,6 +6,8 @@ import type { NixProject } from './corpus.ts'
 export type Row = NixProject & {
   /** Runs in each sample. */
   readonly always?: true
+  /** Nix before 2.26 refuses the form. */
+  readonly since26?: true
 } & (
     | {
         readonly artifacts: Readonly<Record<string, string>>
