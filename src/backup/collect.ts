@@ -10,7 +10,7 @@ import { Fault, messageOf } from '../base/fault.ts'
 import { version } from '../base/version.ts'
 import type { LoadedConfig } from '../config/load.ts'
 import { databaseFile, STATE_FILES } from '../host/state-files.ts'
-import { diskSpace } from '../linux/files.ts'
+import { diskSpace } from '../linux/files/disk-space.ts'
 import { MIGRATIONS, schemaVersionOf } from '../store/db.ts'
 import { databaseBytes, snapshotDatabase } from '../store/snapshot.ts'
 import {

@@ -23,15 +23,9 @@ import { utf8 } from '../base/bytes.ts'
 import { Fault, messageOf, wrapFault } from '../base/fault.ts'
 import { changedSettingsFile } from '../host/changed-settings.ts'
 import { databaseFile, restoringDir } from '../host/state-files.ts'
-import {
-  diskSpace,
-  ensureDir,
-  readTextOrNull,
-  removeTree,
-  syncDirectory,
-  syncFile,
-  writeFileAtomic,
-} from '../linux/files.ts'
+import { diskSpace } from '../linux/files/disk-space.ts'
+import { removeTree } from '../linux/files/removal.ts'
+import { ensureDir, readTextOrNull, syncDirectory, syncFile, writeFileAtomic } from '../linux/files.ts'
 import { lockFile } from '../linux/lock.ts'
 import { MIGRATIONS, schemaVersionOf } from '../store/db.ts'
 import { inspectDatabase } from '../store/inspect.ts'

@@ -6,7 +6,7 @@
 
 import { sha256 } from '../attest/hash.ts'
 import { evidenceBytes, familyReportData, type SnpEvidence } from '../attest/provenance/evidence.ts'
-import type { StatementFields } from '../attest/receipt/issue.ts'
+import type { StatementFields } from '../attest/receipt/new-statement.ts'
 import type { Receipt } from '../attest/receipt/receipt.ts'
 import type { StatementOf } from '../attest/receipt/statement.ts'
 import { decodeReport } from '../attest/report/report.ts'

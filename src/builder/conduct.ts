@@ -3,8 +3,9 @@
 // source → tree id → dispatch receipt → detect → fetch → network gone → build → all processes killed → artifacts →
 // documents → completion receipt → archive
 
+import { NETWORK_POLICIES } from '../attest/provenance/network-policy.ts'
 import { RESULT_PATHS } from '../attest/provenance/paths.ts'
-import { type BuildRecord, NETWORK_POLICIES, type Tool } from '../attest/provenance/record.ts'
+import type { BuildRecord, Tool } from '../attest/provenance/record.ts'
 import { writeDocuments } from '../attest/provenance/write.ts'
 import type { ReceiptKeys } from '../attest/receipt/receipt-keys.ts'
 import { toHex } from '../base/bytes.ts'

@@ -4,7 +4,7 @@
 // dispatch. The source's tree id is the VM's to say; it must be the same before source code ran and at the end.
 
 import { sha256 } from '../attest/hash.ts'
-import { NETWORK_POLICIES } from '../attest/provenance/record.ts'
+import { NETWORK_POLICIES } from '../attest/provenance/network-policy.ts'
 import { nativeVerifiers } from '../attest/receipt/hybrid-verify.ts'
 import { decodeReceipt } from '../attest/receipt/receipt.ts'
 import { type ReceiptVerdict, verifyReceipt } from '../attest/receipt/verify.ts'

@@ -7,7 +7,7 @@ import { createHash } from 'node:crypto'
 import { constants as fsConstants } from 'node:fs'
 import { type FileHandle, open } from 'node:fs/promises'
 import { Fault, wrapFault } from '../base/fault.ts'
-import { guardedFlags } from '../linux/files.ts'
+import { guardedFlags } from '../linux/files/regular.ts'
 
 export type Copied = { readonly sizeBytes: number; readonly sha256: string }
 

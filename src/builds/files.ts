@@ -6,7 +6,9 @@ import { lstatSync, readdirSync, statSync } from 'node:fs'
 import { mkdir, open, rename } from 'node:fs/promises'
 import { join } from 'node:path'
 import { wrapFault } from '../base/fault.ts'
-import { diskSpace, ensureDir, removeFile, removeTree } from '../linux/files.ts'
+import { diskSpace } from '../linux/files/disk-space.ts'
+import { removeFile, removeTree } from '../linux/files/removal.ts'
+import { ensureDir } from '../linux/files.ts'
 
 const FILES = {
   source: 'source',

@@ -5,7 +5,8 @@
 import * as fs from 'node:fs'
 import { type Clock, systemClock } from '../base/clock.ts'
 import { powerOffSignal } from '../guest/power.ts'
-import { collectChild, endedChild, restartMachine } from '../linux/libc.ts'
+import { collectChild, endedChild } from '../linux/libc/processes.ts'
+import { restartMachine } from '../linux/libc.ts'
 import { showStage } from './stage.ts'
 
 /** A start of `serve`. */

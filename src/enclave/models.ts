@@ -11,7 +11,7 @@ import { Fault, systemErrorCode, wrapFault } from '../base/fault.ts'
 import { modelDiskSerial } from '../contract/vm/enclave.ts'
 import type { WorkloadModel } from '../contract/vm/workload.ts'
 import { findDisk } from '../guest/disk.ts'
-import { erofsBlockBytes, hashOffsetOf, modelFileName } from '../host/models/erofs.ts'
+import { erofsBlockBytes, hashOffsetOf, modelFileName } from '../host/models/extent.ts'
 import type { run } from '../linux/command.ts'
 import { readTextOrNull } from '../linux/files.ts'
 

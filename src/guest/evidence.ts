@@ -6,7 +6,7 @@
 // hardware vouches for.
 
 import { sha256 } from '../attest/hash.ts'
-import { newStatement, type StatementFields } from '../attest/receipt/issue.ts'
+import { newStatement, type StatementFields } from '../attest/receipt/new-statement.ts'
 import { reportDataOf } from '../attest/receipt/statement.ts'
 import { fromBase64Url, toBase64Url, utf8 } from '../base/bytes.ts'
 import type { GuestEvidence, SimulatedLaunch } from '../contract/vm/agent.ts'

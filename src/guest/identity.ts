@@ -6,6 +6,7 @@ import type { Clock } from '../base/clock.ts'
 import { Fault, systemErrorCode } from '../base/fault.ts'
 import { run } from '../linux/command.ts'
 import { readTextOrNull } from '../linux/files.ts'
+import { bootIdIn } from './boot-id.ts'
 import { type BoxKey, createBoxKey } from './keys/box-key.ts'
 import { sshPublicKeyOf } from './keys/ssh-host-key.codec.ts'
 import type { GuestPaths } from './paths.ts'
@@ -27,13 +28,6 @@ type IdentityDeps = {
 export async function createIdentity({ paths, clock, hostKeyWaitMs }: IdentityDeps): Promise<Identity> {
   const box = createBoxKey()
   return { bootId: bootIdIn(paths), ...box, sshHostKey: await hostKey({ paths, clock, hostKeyWaitMs }) }
-}
-
-/** Fault internal when the kernel gives none. */
-export function bootIdIn(paths: Pick<GuestPaths, 'bootId'>): string {
-  const bootId = readTextOrNull(paths.bootId)?.trim()
-  if (bootId === undefined) throw new Fault('internal', `read ${paths.bootId}: not there`)
-  return bootId
 }
 
 const pollMs = 20

@@ -1,7 +1,8 @@
 // Logs of the guest for its root alone: the serial console is the host's. Effects: files below /run/strongroom/log.
 
 import * as fs from 'node:fs'
-import { ensureDir, type Owner, truncateAbove } from '../linux/files.ts'
+import { truncateAbove } from '../linux/files/regular.ts'
+import { ensureDir, type Owner } from '../linux/files.ts'
 
 /** Limit of a file; a full file replaces the previous one. */
 export const logBytesMax = 256 * 1024

@@ -6,7 +6,8 @@ import { type Static, Type } from '@sinclair/typebox'
 import { messageOf } from '../base/fault.ts'
 import { resultOr } from '../base/result-or.ts'
 import { checkedJson } from '../contract/check.ts'
-import { removeFile, writeFileAtomic } from '../linux/files.ts'
+import { removeFile } from '../linux/files/removal.ts'
+import { writeFileAtomic } from '../linux/files.ts'
 import { hostBootId } from './system.ts'
 
 /** Name in the state directory. It speaks of this machine's boot, whatever records lie beside it. */

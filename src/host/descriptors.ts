@@ -4,7 +4,8 @@ import { FFIType, ptr } from 'bun:ffi'
 import { closeSync } from 'node:fs'
 import { Fault } from '../base/fault.ts'
 import { errno, libcOf } from '../linux/ffi.ts'
-import { errnoName, unixStreamSocket } from '../linux/libc.ts'
+import { unixStreamSocket } from '../linux/libc/sockets.ts'
+import { errnoName } from '../linux/libc.ts'
 
 /** Connects at once or not at all; the caller closes it. Fault host.command_failed. */
 export function connectedUnix(path: string): number {

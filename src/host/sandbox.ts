@@ -14,7 +14,8 @@ import { TokenBucket } from '../base/work/token-bucket.ts'
 import type { Owner } from '../linux/files.ts'
 import { createLineSplitter } from '../linux/lines.ts'
 import { piecesOf } from '../linux/output-pieces.ts'
-import { childrenOf, isUnderSystemd, type RunningProcess, scopeArgv } from '../linux/process.ts'
+import { childrenOf, type RunningProcess } from '../linux/process/running.ts'
+import { isUnderSystemd, scopeArgv } from '../linux/process/scope.ts'
 import { readStat } from '../linux/stat.ts'
 
 export type SandboxMount =

@@ -4,7 +4,7 @@
 
 import { Fault, messageOf } from '../base/fault.ts'
 import type { Logger } from '../base/log.ts'
-import { boundReceiveBuffers } from '../linux/libc.ts'
+import { boundReceiveBuffers } from '../linux/libc/sockets.ts'
 import type { Tls } from './certificate.ts'
 import type { NamedCertificate, TlsPair } from './pair.ts'
 

@@ -34,3 +34,13 @@ function load<F extends Functions>(functions: F): Library<F>['symbols'] {
     throw new Fault('host.unsupported', `load libc.so.6: ${messageOf(error)}`, { cause: error })
   }
 }
+
+/** `errno` is the number of errno(3); compare with `os.constants.errno`. */
+export type SystemResult =
+  | { readonly ok: true; readonly value: number }
+  | { readonly ok: false; readonly errno: number }
+
+/** The result of a system call that returns -1 on failure. */
+export function result(value: number): SystemResult {
+  return value === -1 ? { ok: false, errno: errno() } : { ok: true, value }
+}

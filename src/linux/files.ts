@@ -6,20 +6,16 @@ import {
   fchmodSync,
   fchownSync,
   constants as fsConstants,
-  fstatSync,
   fsyncSync,
-  ftruncateSync,
   mkdirSync,
   openSync,
   readFileSync,
   renameSync,
   rmSync,
-  statfsSync,
-  unlinkSync,
   writeSync,
 } from 'node:fs'
 import { dirname } from 'node:path'
-import { Fault, systemErrorCode, wrapFault } from '../base/fault.ts'
+import { systemErrorCode, wrapFault } from '../base/fault.ts'
 
 export type Owner = { readonly uid: number; readonly gid: number }
 
@@ -103,84 +99,10 @@ export function ensureDir(path: string, { mode, owner }: { readonly mode: number
   }
 }
 
-/** Extra flags for files where others may have put something: no links, no wait for the other end of a FIFO. */
-export const guardedFlags = fsConstants.O_NOFOLLOW | fsConstants.O_NONBLOCK
-
-/** For files opened with `guardedFlags`. Fault internal unless it is a regular file with a single name. */
-export function checkRegular(found: { isFile: () => boolean; readonly nlink: number }, path: string): void {
-  if (!found.isFile()) throw new Fault('internal', `${path} is no regular file`)
-  if (found.nlink > 1) throw new Fault('internal', `${path} is a hard link to a file that has another name`)
-}
-
 /**
  * Equal for an unchanged file: device, inode, size, times of the last write and change. Two writes of one size within a
  * tick of the file system's clock look alike; so do writes to the block device below.
  */
 export function fileIdentity({ dev, ino, size, mtimeNs, ctimeNs }: BigIntStats): string {
   return [dev, ino, size, mtimeNs, ctimeNs].join(' ')
-}
-
-/** Opens a regular file only, never waiting; the caller closes it. ENOENT is in the cause. Fault internal. */
-export function openRegular(path: string, flags: number, mode = 0o600): number {
-  let fd: number
-  try {
-    fd = openSync(path, flags | guardedFlags, mode)
-  } catch (error) {
-    throw wrapFault(error, `open ${path}`)
-  }
-  try {
-    checkRegular(fstatSync(fd), path)
-    return fd
-  } catch (error) {
-    closeSync(fd)
-    throw error
-  }
-}
-
-/** Removes a file or directory of ours, if any, synchronously. Does not follow symbolic links. Fault internal. */
-export function removeTree(path: string): void {
-  try {
-    rmSync(path, { recursive: true, force: true })
-  } catch (error) {
-    throw wrapFault(error, `remove ${path}`)
-  }
-}
-
-type DiskSpace = { readonly freeBytes: number; readonly totalBytes: number }
-
-/** For the file system of `path`; `free` is for users other than root. Fault internal. */
-export function diskSpace(path: string): DiskSpace {
-  try {
-    const { bavail, blocks, bsize } = statfsSync(path)
-    return { freeBytes: bavail * bsize, totalBytes: blocks * bsize }
-  } catch (error) {
-    throw wrapFault(error, `disk space of ${path}`)
-  }
-}
-
-/** Removes a socket or a file. No effect if already removed. Fault internal. */
-export function removeFile(path: string): void {
-  try {
-    unlinkSync(path)
-  } catch (error) {
-    if (systemErrorCode(error) !== 'ENOENT') throw wrapFault(error, `remove ${path}`)
-  }
-}
-
-/** Empties a regular file larger than `bytesMax`, if any; refuses anything else. Fault internal. */
-export function truncateAbove(path: string, bytesMax: number): void {
-  let fd: number
-  try {
-    fd = openRegular(path, fsConstants.O_WRONLY)
-  } catch (error) {
-    if (error instanceof Fault && systemErrorCode(error.cause) === 'ENOENT') return
-    throw error
-  }
-  try {
-    if (fstatSync(fd).size > bytesMax) ftruncateSync(fd, 0)
-  } catch (error) {
-    throw wrapFault(error, `truncate ${path}`)
-  } finally {
-    closeSync(fd)
-  }
 }

@@ -3,41 +3,17 @@
 // A process is identified by its number, its start time and a UUID in its command line, because the kernel reuses
 // numbers.
 
-import { closeSync, existsSync, constants as fsConstants, readdirSync, readFileSync } from 'node:fs'
+import { closeSync, constants as fsConstants, readdirSync, readFileSync } from 'node:fs'
 import { constants } from 'node:os'
 import { type Clock, systemClock } from '../base/clock.ts'
 import { Fault, messageOf } from '../base/fault.ts'
 import { plainEnv } from './command.ts'
-import { openRegular } from './files.ts'
-import { duplicateFd, errnoName, pidfdOpen, pidfdSendSignal } from './libc.ts'
-import { readProc, readStat } from './stat.ts'
-
-export type RunningProcess = {
-  readonly pid: number
-  /** Clock ticks from boot to its start, field 22 of /proc/PID/stat. */
-  readonly startTicks: number
-  readonly argv: readonly string[]
-}
-
-/** The living process of this number, or null. A zombie does not live. */
-export function identifyProcess(pid: number): RunningProcess | null {
-  for (let attempt = 1; ; attempt += 1) {
-    const before = readStat(pid)
-    if (before === null) return null
-    const argv = readArgv(pid)
-    const after = readStat(pid)
-    // Read before and after, so that the argv is not a successor's.
-    if (argv === null || after === null || after.startTicks !== before.startTicks) return null
-    // In the middle of execve(2) a command line is empty for a moment; also between exit and zombie.
-    if (argv.length > 0 || after.isKernelThread || attempt >= execAttemptCountMax) {
-      return { pid, startTicks: before.startTicks, argv }
-    }
-    Bun.sleepSync(1)
-  }
-}
-
-/** No share: attempts of one start. */
-const execAttemptCountMax = 50
+import { openRegular } from './files/regular.ts'
+import { duplicateFd, pidfdOpen, pidfdSendSignal } from './libc/processes.ts'
+import { errnoName } from './libc.ts'
+import { identifyProcess, type RunningProcess } from './process/running.ts'
+import { isUnderSystemd, scopeArgv } from './process/scope.ts'
+import { readProc } from './stat.ts'
 
 export type ProcessIdentity = { readonly pid: number; readonly startTicks: number; readonly uuid: string }
 
@@ -165,24 +141,6 @@ export function endOf(logFile: string): string {
 
 const endCharsMax = 400
 
-/** Whether systemd runs this machine (sd_booted(3)). */
-export function isUnderSystemd(): boolean {
-  return existsSync('/run/systemd/system')
-}
-
-/**
- * systemd-run in scope mode execs the command in its own place: same pid, same descriptors (systemd-run(1), --scope).
- * Without a name systemd makes one. Properties are those of systemd.resource-control(5).
- */
-export function scopeArgv(argv: readonly string[], name: string | null, properties: readonly string[] = []): string[] {
-  return [
-    ...['systemd-run', '--scope', '--quiet', '--collect'],
-    ...(name === null ? [] : [`--unit=${name}`]),
-    ...properties.map(property => `--property=${property}`),
-    ...['--', ...argv],
-  ]
-}
-
 /**
  * Every living process started with `-uuid <uuid>`, like QEMU: to compare with the records, and to find one started
  * just before a crash. The UUID is the process's claim: it may overwrite its arguments.
@@ -201,12 +159,6 @@ export function listWithUuid(): ProcessIdentity[] {
   return identities
 }
 
-/** Living children of its first thread (proc_pid_children(5)). */
-export function childrenOf(pid: number): RunningProcess[] {
-  const pids = (readProc(pid, `task/${pid}/children`) ?? '').split(' ').filter(Boolean)
-  return pids.flatMap(child => identifyProcess(Number(child)) ?? [])
-}
-
 /** Null: it has none that lives, or is itself gone. */
 export function parentOf(pid: number): RunningProcess | null {
   const parent = /^PPid:\t(\d+)$/m.exec(readProc(pid, 'status') ?? '')?.[1]
@@ -223,11 +175,3 @@ export function listWithArgument(text: string): RunningProcess[] {
 }
 
 const UUID = /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/
-
-function readArgv(pid: number): string[] | null {
-  const text = readProc(pid, 'cmdline')
-  if (text === null) return null
-  const argv = text.split('\0')
-  if (argv.at(-1) === '') argv.pop()
-  return argv
-}

@@ -7,7 +7,8 @@ import { closeSync, readdirSync } from 'node:fs'
 import { constants } from 'node:os'
 import { type Clock, systemClock } from '../base/clock.ts'
 import { Fault } from '../base/fault.ts'
-import { errnoName, pidfdOpen, pidfdSendSignal } from './libc.ts'
+import { pidfdOpen, pidfdSendSignal } from './libc/processes.ts'
+import { errnoName } from './libc.ts'
 import { readProc } from './stat.ts'
 
 /** Living processes by each of their user ids (real, effective, saved, of the file system). One pass over /proc. */

@@ -5,7 +5,8 @@ import { chmodSync, closeSync, copyFileSync, openSync, readdirSync, readSync, re
 import { join } from 'node:path'
 import { Fault, messageOf, wrapFault } from '../base/fault.ts'
 import { run } from '../linux/command.ts'
-import { ensureDir, removeTree, syncDirectory, syncFile } from '../linux/files.ts'
+import { removeTree } from '../linux/files/removal.ts'
+import { ensureDir, syncDirectory, syncFile } from '../linux/files.ts'
 import {
   type Kind,
   kindOf,

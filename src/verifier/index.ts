@@ -1,15 +1,16 @@
-// The relying party's public API: the attestation library, and the verification of an instance, of a gateway and of its
-// responses. Pure.
+// The relying party's public API: judging SNP evidence and receipts, an instance, a gateway and its responses. Pure.
 //
-// scripts/build-verifier.ts bundles this file for browsers. The verification of builds, which would add a tenth to what
-// every page loads, stays out of it: build.ts beside this file is as portable. Modules inside this repository are
+// scripts/build-verifier.ts bundles this file for browsers. Few pages need measurements of launches (measure.ts) and
+// virtual TPMs (tpm.ts): they have bundles of their own. The verification of builds is left out, too; build/build.ts is
+// as portable. Modules inside this repository are
 // imported by their own names.
 
-export * from '../attest/index.ts'
 export type { ResponseClaim } from '../attest/receipt/response.ts'
+export * from '../attest/verifying.ts'
 export type { ClaimDocument } from '../contract/vm/claim-document.ts'
 export { type ExpectedAllowlist, readAllowlist } from './allowlist.ts'
 export type { ExpectedGateway } from './claim.ts'
+export { defaultPolicy } from './default-policy.ts'
 export {
   attestationBytesMax,
   freshAgeMsMax,
@@ -39,7 +40,7 @@ export {
   pinCheckName,
   type ReportPins,
 } from './pins.ts'
-export { defaultPolicy, type SavedReport, verifySavedReport } from './report.ts'
+export { type SavedReport, verifySavedReport } from './report.ts'
 export {
   type GatewayResponse,
   type GatewayResponseVerdict,

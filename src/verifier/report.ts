@@ -3,7 +3,7 @@
 import type { Product } from '../attest/amd/product.ts'
 import { parsed } from '../attest/malformed.ts'
 import { floorAgeCheck, floorChecks } from '../attest/policy/floors.ts'
-import { type Policy, strictPolicy } from '../attest/policy/policy.ts'
+import type { Policy } from '../attest/policy/policy.ts'
 import { readCertificateTable } from '../attest/report/certificate-table.ts'
 import { type FoundReport, findReport, hclClaimsCheck } from '../attest/report/form.ts'
 import { decodeReport } from '../attest/report/report.ts'
@@ -20,11 +20,6 @@ export type SavedReport = Omit<EvidenceQuestion, 'requireCrl' | 'policy' | 'cert
     /** The host's, beside an extended report. Its GUIDs count; its certificates are `vek` and `chain`. */
     readonly certificateTable?: Uint8Array | undefined
   }
-
-/** Default policy: refuses debug, migration and every VMPL but 0, unless waived. */
-export function defaultPolicy({ vmpl }: Pick<ReportPins, 'vmpl'>): Policy {
-  return vmpl === 'any' ? { ...strictPolicy(), vmpls: 'any' } : strictPolicy()
-}
 
 /**
  * As verifyEvidence, but `report` may also be an Azure HCL report with the SNP report inside, the pins and the floors

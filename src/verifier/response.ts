@@ -2,7 +2,8 @@
 
 import { Malformed } from '../attest/malformed.ts'
 import { nativeVerifiers } from '../attest/receipt/hybrid-verify.ts'
-import { type ResponseClaim, type SplitResponse, splitResponse } from '../attest/receipt/response.ts'
+import type { ResponseClaim } from '../attest/receipt/response.ts'
+import { type SplitResponse, splitResponse } from '../attest/receipt/response-read.ts'
 import { type ResponseQuestion, verifyResponse } from '../attest/receipt/response-verify.ts'
 import { type Check, fail, pass, type Verdict, verdict } from '../attest/verdict.ts'
 import type { WorkloadDocument } from '../contract/vm/workload.ts'

@@ -15,7 +15,7 @@ import { exposuresIn } from '../../src/contract/vm/exposure.ts'
 import type { ImageManifest } from '../../src/contract/vm/image.ts'
 import { WorkloadDocument } from '../../src/contract/vm/workload.ts'
 import { upstreamTarget } from '../../src/enclave/upstreams.ts'
-import { loadUpstream } from '../../src/inference/upstream/target.ts'
+import { loadUpstream } from '../../src/inference/upstream/load-target.ts'
 import { loadGpus } from '../../src/inference/worker/gpu-policy.ts'
 
 const file = { path: 'file', sha256: rootHash, sizeBytes: 1 }

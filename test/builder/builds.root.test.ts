@@ -24,7 +24,7 @@ import {
 } from '../../scripts/rigs/build/vm.ts'
 import { skipUnless } from '../../scripts/rigs/skip.ts'
 import { sha256 } from '../../src/attest/hash.ts'
-import { policyWithFloors } from '../../src/attest/policy/floors.ts'
+import { policyWithFloors } from '../../src/attest/policy/floor-policy.ts'
 import { readProvenance } from '../../src/attest/provenance/statement.ts'
 import { decodeReceipt } from '../../src/attest/receipt/receipt.ts'
 import { decodeStatement } from '../../src/attest/receipt/statement.ts'

@@ -9,8 +9,8 @@ import {
   NO_RULES,
   offeredModels,
   resolveModel,
-  rulesProblem,
 } from '../../src/contract/key-rules.ts'
+import { rulesProblem } from '../../src/contract/key-rules-problem.ts'
 
 const offered = offeredModels([{ models: ['big', 'tiny'], isInside: false }])
 const alias = (name: string, model: string) => ({ name, model })

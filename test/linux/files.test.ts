@@ -16,15 +16,10 @@ import {
 } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import {
-  diskSpace,
-  ensureDir,
-  openRegular,
-  removeFile,
-  removeTree,
-  truncateAbove,
-  writeFileAtomic,
-} from '../../src/linux/files.ts'
+import { diskSpace } from '../../src/linux/files/disk-space.ts'
+import { openRegular, truncateAbove } from '../../src/linux/files/regular.ts'
+import { removeFile, removeTree } from '../../src/linux/files/removal.ts'
+import { ensureDir, writeFileAtomic } from '../../src/linux/files.ts'
 
 setDefaultTimeout(20_000)
 const dir = mkdtempSync(join(tmpdir(), 'files-test-'))

@@ -2,7 +2,7 @@
 
 import { expect, test } from 'bun:test'
 import { closeSync, writeSync } from 'node:fs'
-import { haveUnread, polledMax, unixSocketPair } from '../../src/linux/libc.ts'
+import { haveUnread, polledMax, unixSocketPair } from '../../src/linux/libc/sockets.ts'
 
 function pair() {
   const made = unixSocketPair()

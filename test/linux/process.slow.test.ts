@@ -4,12 +4,12 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { until } from '../../scripts/rigs/until.ts'
 import { newUuid } from '../../src/base/ids.ts'
+import { identifyProcess } from '../../src/linux/process/running.ts'
+import { scopeArgv } from '../../src/linux/process/scope.ts'
 import {
-  identifyProcess,
   isAlive,
   listWithUuid,
   type ProcessIdentity,
-  scopeArgv,
   signalProcess,
   spawnDetached,
   waitGone,

@@ -4,7 +4,7 @@ import {
   type DecodedResponseReceipt,
   decodeResponseReceipt,
   readCarriedReceipt,
-} from '../../src/attest/receipt/response.ts'
+} from '../../src/attest/receipt/response-read.ts'
 
 export function decodeCarried(text: string): DecodedResponseReceipt {
   return decodeResponseReceipt(readCarriedReceipt(text).receipt)

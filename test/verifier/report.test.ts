@@ -2,8 +2,9 @@
 
 import { expect, test } from 'bun:test'
 import { join } from 'node:path'
+import { defaultPolicy } from '../../src/verifier/default-policy.ts'
 import type { ReportPins } from '../../src/verifier/pins.ts'
-import { defaultPolicy, verifySavedReport } from '../../src/verifier/report.ts'
+import { verifySavedReport } from '../../src/verifier/report.ts'
 import { hclReportAs } from '../rigs/launch/hcl-samples.ts'
 
 const reports = join(import.meta.dir, '../vectors/reports')

@@ -2,13 +2,14 @@
 // signed.
 
 import { sha256 } from '../../../src/attest/hash.ts'
-import { policyWithFloors } from '../../../src/attest/policy/floors.ts'
+import { policyWithFloors } from '../../../src/attest/policy/floor-policy.ts'
 import { evidenceBytes, familyReportData } from '../../../src/attest/provenance/evidence.ts'
 import { artifactPath, RESULT_PATHS } from '../../../src/attest/provenance/paths.ts'
 import type { BuildRecord } from '../../../src/attest/provenance/record.ts'
 import { writeDocuments } from '../../../src/attest/provenance/write.ts'
 import { type HybridKeys, portableSigner, signHybrid } from '../../../src/attest/receipt/hybrid-keys.ts'
-import { issueReceipt, type StatementFields } from '../../../src/attest/receipt/issue.ts'
+import { issueReceipt } from '../../../src/attest/receipt/issue.ts'
+import type { StatementFields } from '../../../src/attest/receipt/new-statement.ts'
 import { decodeReceipt, type Receipt } from '../../../src/attest/receipt/receipt.ts'
 import type { SimulatedReport } from '../../../src/attest/simulator/report.ts'
 import { present } from '../../../src/base/assert.ts'

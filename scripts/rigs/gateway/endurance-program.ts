@@ -15,7 +15,7 @@ import { createGatewayAuthenticate } from '../../../src/inference/keys/stored-ke
 import { Metering } from '../../../src/inference/metering/ledger.ts'
 import { createCost } from '../../../src/inference/metering/price.ts'
 import { createInferenceService } from '../../../src/inference/service.ts'
-import { loadUpstream } from '../../../src/inference/upstream/target.ts'
+import { loadUpstream } from '../../../src/inference/upstream/load-target.ts'
 import { openStore } from '../../../src/store/db.ts'
 import { insertGatewayKey } from '../../../src/store/directory/gateway-key.query.ts'
 import { insertOrganization, setOrganizationBudget } from '../../../src/store/directory/organization.query.ts'

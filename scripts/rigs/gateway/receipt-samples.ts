@@ -3,8 +3,9 @@
 import { strictPolicy } from '../../../src/attest/policy/policy.ts'
 import type { HybridKeys } from '../../../src/attest/receipt/hybrid-keys.ts'
 import { makeHybridKeys, portableSigner } from '../../../src/attest/receipt/hybrid-keys.ts'
-import type { EvidenceSource, StatementFields } from '../../../src/attest/receipt/issue.ts'
+import type { EvidenceSource } from '../../../src/attest/receipt/issue.ts'
 import { issueReceipt } from '../../../src/attest/receipt/issue.ts'
+import type { StatementFields } from '../../../src/attest/receipt/new-statement.ts'
 import type { Receipt } from '../../../src/attest/receipt/receipt.ts'
 import {
   STATEMENT_FIELDS,

@@ -2,7 +2,8 @@
 
 import { sha256 } from '../../../src/attest/hash.ts'
 import { portableSigner } from '../../../src/attest/receipt/hybrid-keys.ts'
-import { issueReceipt, type StatementFields } from '../../../src/attest/receipt/issue.ts'
+import { issueReceipt } from '../../../src/attest/receipt/issue.ts'
+import type { StatementFields } from '../../../src/attest/receipt/new-statement.ts'
 import type { SimulatedReport } from '../../../src/attest/simulator/report.ts'
 import { toHex, utf8 } from '../../../src/base/bytes.ts'
 import { type LaunchDocument, launchFormat, launchText } from '../../../src/contract/vm/launch.ts'

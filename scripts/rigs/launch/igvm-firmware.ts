@@ -1,6 +1,6 @@
 // Firmware for tests: pages of noise with the tables of OVMF at their end, written independently of the reader.
 
-import { guidBytes } from '../../../src/attest/encoding/layout.ts'
+import { guidBytes } from '../../../src/attest/encoding/guid.ts'
 import { OVMF_GUIDS, OVMF_SECTIONS, type OvmfMetadata } from '../../../src/attest/launch/ovmf.ts'
 
 const pageBytes = 4096

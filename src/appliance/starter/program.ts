@@ -12,7 +12,7 @@ import { receiveLine } from '../../host/descriptors.ts'
 import { startSandboxed } from '../../host/sandbox.ts'
 import { groupsOfDevices } from '../../host/system.ts'
 import { startOwnSchemaProcess } from '../../inference/schema-check/child.ts'
-import { adoptSocket } from '../../linux/libc.ts'
+import { adoptSocket } from '../../linux/libc/sockets.ts'
 import { type JailedStart, startJailed } from '../../vm/launch/jailed.driver.ts'
 import { requestBytesMax, type SandboxedRequest, type StarterEvent, StarterRequest } from './wire.ts'
 

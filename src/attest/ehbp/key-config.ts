@@ -27,27 +27,6 @@ export function keyConfigProblemOf(title: string): {
   return { type: keyConfigProblem.type, title }
 }
 
-/**
- * Whether a response says that the gateway cannot open what was sealed to these keys: then attest it again, for it has
- * others now. Nobody signs such a response; it proves nothing but that this request was not answered. `body`: its text,
- * within the caller's bound.
- */
-export function isKeyConfigProblem(response: {
-  readonly status: number
-  readonly contentType: string | null
-  readonly body: string
-}): boolean {
-  const { status, mediaType, type } = keyConfigProblem
-  if (response.status !== status) return false
-  if (response.contentType?.split(';', 1)[0]?.trim().toLowerCase() !== mediaType) return false
-  try {
-    const problem: unknown = JSON.parse(response.body)
-    return typeof problem === 'object' && problem !== null && 'type' in problem && problem.type === type
-  } catch {
-    return false
-  }
-}
-
 function u16(value: number): Uint8Array {
   return Uint8Array.of(value >> 8, value & 0xff)
 }

@@ -1,8 +1,6 @@
 // Records with fields at fixed offsets: one table describes a record, one reader and one writer serve every table.
 // Little-endian. Pure. Structures whose length depends on their contents are read with reader.ts.
 
-import { assert, present } from '../../base/assert.ts'
-import { concat, fromHex, toHex } from '../../base/bytes.ts'
 import { Malformed, wellFormed } from '../malformed.ts'
 
 /** [offset, size]. Sizes 1, 2 and 4 are numbers, 8 is a bigint, anything else is bytes. A table may leave gaps. */
@@ -97,22 +95,4 @@ function listed(layout: Layout): Listed {
 /** True when every byte is zero. */
 export function isZero(bytes: Uint8Array): boolean {
   return bytes.every(byte => byte === 0)
-}
-
-/** The 16 bytes of a GUID in its usual form (UEFI 2.10, appendix A: the first three groups are little-endian). */
-export function guidBytes(text: string): Uint8Array {
-  assert(/^[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}$/.test(text), `a GUID: ${text}`)
-  const bytes = present(fromHex(text.replaceAll('-', '')), 'a GUID is hexadecimal')
-  return concat(
-    bytes.slice(0, 4).reverse(),
-    bytes.slice(4, 6).reverse(),
-    bytes.slice(6, 8).reverse(),
-    bytes.subarray(8),
-  )
-}
-
-/** The usual form of a GUID of 16 bytes, in lower case. */
-export function guidText(bytes: Uint8Array): string {
-  const at = (from: number, to: number) => bytes.slice(from, to)
-  return [at(0, 4).reverse(), at(4, 6).reverse(), at(6, 8).reverse(), at(8, 10), at(10, 16)].map(toHex).join('-')
 }

@@ -4,18 +4,15 @@
 
 import { concat } from '../../base/bytes.ts'
 import {
-  curveP384,
-  ID_KEY,
   ID_SIGNATURE,
   type IdAuth,
   type IdBlock,
-  type IdKey,
   type IdSignature,
   readIdKey,
   readIdSignature,
-  writeIdKey,
   writeIdSignature,
 } from '../launch/id-block.ts'
+import { curveP384, ID_KEY, type IdKey, writeIdKey } from '../launch/id-key.ts'
 import { wellFormed } from '../malformed.ts'
 import type { IgvmHeader } from './headers.ts'
 

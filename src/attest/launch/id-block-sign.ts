@@ -2,16 +2,8 @@
 
 import { webBytes } from '../hash.ts'
 import { wellFormed } from '../malformed.ts'
-import {
-  coordinateBytes,
-  type IdAuth,
-  type IdBlock,
-  type IdKey,
-  type IdSignature,
-  writeIdAuth,
-  writeIdBlock,
-  writeIdKey,
-} from './id-block.ts'
+import { type IdAuth, type IdBlock, type IdSignature, writeIdAuth, writeIdBlock } from './id-block.ts'
+import { coordinateBytes, type IdKey, writeIdKey } from './id-key.ts'
 
 /** ECDSA P-384 pairs of WebCrypto. */
 export type IdKeys = { readonly idKey: CryptoKeyPair; readonly authorKey?: CryptoKeyPair }

@@ -4,7 +4,8 @@ import { concat } from '../../base/bytes.ts'
 import { digest, webBytes } from '../hash.ts'
 import { Malformed } from '../malformed.ts'
 import { type Check, check, fail, notChecked, type Verdict, verdict } from '../verdict.ts'
-import { type IdKey, type IdSignature, readIdAuth, readIdBlock, writeIdKey } from './id-block.ts'
+import { type IdSignature, readIdAuth, readIdBlock } from './id-block.ts'
+import { type IdKey, writeIdKey } from './id-key.ts'
 
 export type IdBlockVerdict = Verdict & {
   /** SHA-384 of the key structures, as in the report; null when there is no such key. */

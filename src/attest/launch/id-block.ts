@@ -2,6 +2,7 @@
 
 import { isZero, type Layout, layoutBytes, readRecord, type Values, writeRecord } from '../encoding/layout.ts'
 import { wellFormed } from '../malformed.ts'
+import { coordinateBytes, curveP384, ID_KEY, type IdKey, toLittle, writeIdKey } from './id-key.ts'
 
 export const ID_BLOCK = {
   measurement: [0x00, 48],
@@ -10,14 +11,6 @@ export const ID_BLOCK = {
   version: [0x50, 4],
   guestSvn: [0x54, 4],
   policy: [0x58, 8],
-} as const satisfies Layout
-
-/** A P-384 key: curve number, X and Y little-endian, each in 72 bytes. */
-export const ID_KEY = {
-  curve: [0x00, 4],
-  x: [0x04, 72],
-  y: [0x4c, 72],
-  reserved: [0x94, 880],
 } as const satisfies Layout
 
 /** An ECDSA signature: R and S little-endian, each in 72 bytes. */
@@ -41,15 +34,9 @@ export const idAuthBytes = layoutBytes(ID_AUTH)
 const idBlockVersion = 1
 /** ECDSA P-384 with SHA-384, and the number of that curve. */
 const algorithmEcdsaP384 = 1
-export const curveP384 = 2
-/** Bytes of a coordinate of the curve; the rest of its 72 is zero. */
-export const coordinateBytes = 48
 
 /** `version` is always 1. */
 export type IdBlock = Omit<Values<typeof ID_BLOCK>, 'version'>
-
-/** Coordinates or halves of a signature, big-endian, 48 bytes each. */
-export type IdKey = { readonly x: Uint8Array; readonly y: Uint8Array }
 export type IdSignature = { readonly r: Uint8Array; readonly s: Uint8Array }
 
 export type IdAuth = {
@@ -98,12 +85,6 @@ export function writeIdAuth({ idKey, idSignature, author }: IdAuth): Uint8Array 
   })
 }
 
-/** The 0x404 bytes whose SHA-384 is the key's digest in the report, and which an author signs. */
-export function writeIdKey({ x, y }: IdKey): Uint8Array {
-  const point = { x: toLittle(x), y: toLittle(y) }
-  return writeRecord('ID key', ID_KEY, { curve: curveP384, ...point, reserved: new Uint8Array(ID_KEY.reserved[1]) })
-}
-
 export function readIdKey(bytes: Uint8Array): IdKey {
   const { curve, x, y, reserved } = readRecord('ID key', bytes, ID_KEY)
   wellFormed(curve === curveP384, `ID key: curve ${curve}, not P-384`)
@@ -128,13 +109,6 @@ export function writeIdSignature({ r, s }: IdSignature): Uint8Array {
 function toBig(field: Uint8Array): Uint8Array {
   zero('ID number', field.subarray(coordinateBytes))
   return field.slice(0, coordinateBytes).reverse()
-}
-
-function toLittle(number: Uint8Array): Uint8Array {
-  wellFormed(number.length === coordinateBytes, `ID number: ${number.length} bytes, not ${coordinateBytes}`)
-  const field = new Uint8Array(ID_KEY.x[1])
-  field.set(number.slice().reverse())
-  return field
 }
 
 function zero(what: string, ...fields: readonly Uint8Array[]): void {

@@ -2,7 +2,8 @@
 // (QEMU target/i386/sev.c, edk2 OvmfPkg/AmdSev/BlobVerifierLibSevHashes). Pure.
 
 import { concat, utf8 } from '../../base/bytes.ts'
-import { guidBytes, type Layout, layoutBytes, readFields, writeRecord } from '../encoding/layout.ts'
+import { guidBytes } from '../encoding/guid.ts'
+import { type Layout, layoutBytes, readFields, writeRecord } from '../encoding/layout.ts'
 import { digest, type Hash } from '../hash.ts'
 import { wellFormed } from '../malformed.ts'
 

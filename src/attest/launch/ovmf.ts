@@ -3,7 +3,8 @@
 //
 // The table ends 32 bytes before the end of the file and is read backwards: data, u16 size of the whole entry, GUID.
 
-import { guidText, type Layout, layoutBytes, readFields, readRecord, type Values } from '../encoding/layout.ts'
+import { guidText } from '../encoding/guid.ts'
+import { type Layout, layoutBytes, readFields, readRecord, type Values } from '../encoding/layout.ts'
 import { Malformed, wellFormed } from '../malformed.ts'
 
 export const OVMF_GUIDS = {

@@ -6,14 +6,12 @@
 // number. A floor does not prove that firmware has no other hole.
 
 import { dayMs } from '../../base/time.ts'
-import { type Cpuid, PRODUCTS, type Product } from '../amd/product.ts'
+import type { Cpuid, Product } from '../amd/product.ts'
 import { decodeTcb, type RawTcb, type Tcb } from '../amd/tcb.ts'
 import { reasonOf } from '../malformed.ts'
 import { hasBit, PLATFORM_BITS } from '../report/bits.ts'
 import type { SnpReport } from '../report/report.ts'
 import { type Check, check, fail, notChecked, pass } from '../verdict.ts'
-import { type Policy, strictPolicy } from './policy.ts'
-import type { TcbMinimums } from './schema.ts'
 
 /** The day on which the bulletins were last looked through. */
 export const floorsCompiledOn = '2026-11-25'
@@ -143,13 +141,6 @@ export const MICROCODE_FLOORS: readonly Silicon[] = [
   },
 ]
 
-/** For people, of what is not compared at all. */
-export const OTHER_FLOORS: Readonly<Record<Product, string>> = {
-  milan: 'bootloader: CCF of Microsoft requires 4, no bulletin that does was found; TEE: not established here',
-  genoa: 'bootloader: AMD-SB-3030 requires a least value that is not established here; TEE: not established here',
-  turin: 'TEE: AMD-SB-3030 requires a least value that is not established here; FMC, bootloader: not established here',
-}
-
 /** Parts of the floors by name: those of REPORTED_TCB, those of LAUNCH_TCB, and the search for memory aliases. */
 export const FLOOR_PARTS = ['snp', 'microcode', 'launch-snp', 'launch-microcode', 'alias-check'] as const
 
@@ -204,27 +195,6 @@ export function floorsAbove(found: number, floors: readonly Floor[]): Floor[] {
   return [...highest('first').slice(0, 1), ...highest('second').slice(0, 1)]
 }
 
-/** strictPolicy with the floors that a policy can state. Microcode depends on the processor: `floorChecks` has it. */
-export function policyWithFloors(): Policy {
-  const policy = strictPolicy()
-  const minimums = minimumsOf()
-  return {
-    ...policy,
-    platformInfo: { ...policy.platformInfo, aliasCheck: 'required' },
-    minimumTcb: minimums,
-    minimumLaunchTcb: minimums,
-  }
-}
-
-function minimumsOf(): TcbMinimums {
-  // Second-hand numbers do not fail, in a policy neither.
-  const firstHand = (product: Product) =>
-    Math.max(...SNP_FLOORS[product].filter(({ hand }) => hand === 'first').map(({ least }) => least))
-  const minimum = (product: Product) =>
-    ({ bootloader: 'any', tee: 'any', snp: firstHand(product), microcode: 'any' }) as const
-  return { milan: minimum('milan'), genoa: minimum('genoa'), turin: { fmc: 'any', ...minimum('turin') } }
-}
-
 function tcbChecks(
   prefix: string,
   raw: RawTcb,
@@ -277,19 +247,4 @@ export function floorAgeCheck(asOf: Date | number): Check {
     return notChecked(name, `the TCB floors that this verifier ships are ${days} days old; ${advice}`, false)
   }
   return pass(name, `the TCB floors were compiled on ${floorsCompiledOn}`)
-}
-
-/** For people and programs: all of the data, flat. */
-export function floorRows(): readonly {
-  readonly product: Product
-  readonly processor: string
-  readonly component: 'snp' | 'microcode'
-  readonly floor: Floor
-}[] {
-  return PRODUCTS.flatMap(product => [
-    ...SNP_FLOORS[product].map(floor => ({ product, processor: 'all', component: 'snp' as const, floor })),
-    ...MICROCODE_FLOORS.filter(silicon => silicon.product === product).flatMap(({ name, microcode }) =>
-      microcode.map(floor => ({ product, processor: name, component: 'microcode' as const, floor })),
-    ),
-  ])
 }

@@ -2,7 +2,7 @@
 
 import { derBlocks } from '../encoding/pem.ts'
 import { sha384 } from '../hash.ts'
-import { coordinateBytes, writeIdKey } from '../launch/id-block.ts'
+import { coordinateBytes, writeIdKey } from '../launch/id-key.ts'
 import { parsed, wellFormed } from '../malformed.ts'
 import { decodeCertificate, spkiPoint } from '../x509/certificate.ts'
 import { hex, type Kind, oneOrMore } from './kinds.ts'

@@ -3,6 +3,7 @@
 // Digests are lowercase hexadecimal, times are milliseconds since 1970.
 
 import type { FetchedRust, PinnedCompiler } from './compiler.ts'
+import type { NetworkPolicy } from './network-policy.ts'
 
 /** A program that took part: what it says of its version, and the SHA-256 of its file. */
 export type Tool = { readonly version: string; readonly sha256: string }
@@ -150,15 +151,6 @@ type BuildRequestRecord = {
   readonly fetchCaSha256: string | null
   readonly cratesMirror: string | null
 }
-
-/** `networkPolicy` of both statements and of the provenance. */
-export const NETWORK_POLICIES = {
-  /** Nothing could be fetched. */
-  none: 'none',
-  /** Fetch phase: the operator's list of hosts through one proxy. Build phase: no network. */
-  fetchOnly: 'fetch-phase-allow-list-then-none',
-} as const
-type NetworkPolicy = (typeof NETWORK_POLICIES)[keyof typeof NETWORK_POLICIES]
 
 export type BuildRecord = {
   /** UUID. */

@@ -10,15 +10,9 @@ import { type Check, check, fail, notChecked, pass, type Verdict, verdict } from
 import { type HybridVerifiers, verifyHybrid } from './hybrid-verify.ts'
 import { isAllowed, outsideAdvice } from './outside.ts'
 import { keysDigest, type PublicKeys } from './public-keys.ts'
-import {
-  decodeResponseReceipt,
-  type ResponseClaim,
-  readCarriedReceipt,
-  saltBytes,
-  saltHeader,
-  signedBytesOf,
-} from './response.ts'
-import { createResponseChain, requestDigest } from './response-sign.ts'
+import { type ResponseClaim, saltBytes, saltHeader, signedBytesOf } from './response.ts'
+import { createResponseChain, requestDigest } from './response-digest.ts'
+import { decodeResponseReceipt, readCarriedReceipt } from './response-read.ts'
 
 export type ResponseQuestion = {
   /** The gateway's keys. Trust them only if the verdict on its attestation receipt is good. */

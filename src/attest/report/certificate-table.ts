@@ -2,7 +2,8 @@
 // Pure; throws Malformed. AMD 56421 (guest-hypervisor communication block), section 4.1.8.1. Nothing signs the table:
 // its certificates are judged elsewhere.
 
-import { guidText, isZero, type Layout, layoutBytes, readFields } from '../encoding/layout.ts'
+import { guidText } from '../encoding/guid.ts'
+import { isZero, type Layout, layoutBytes, readFields } from '../encoding/layout.ts'
 import { wellFormed } from '../malformed.ts'
 
 const ENTRY = { guid: [0x00, 16], offset: [0x10, 4], length: [0x14, 4] } as const satisfies Layout

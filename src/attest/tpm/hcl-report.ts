@@ -4,7 +4,8 @@
 import { parsedJson } from '../encoding/json.ts'
 import { wellFormed } from '../malformed.ts'
 import { hclHashTypeSha256, readHclReport } from '../report/form.ts'
-import { decodeJwk, type TpmKey } from './key.ts'
+import type { TpmKey } from './key.ts'
+import { decodeJwk } from './key-decode.ts'
 
 export type HclReport = {
   /** 1184 bytes. */

@@ -8,10 +8,9 @@
 // vtpm:host-untrusted   The host runs the TPM and decides what it says; its verdict is never good.
 
 import { concat, equalConstantTime } from '../../base/bytes.ts'
-import { sha256, sha512 } from '../hash.ts'
+import { sha512 } from '../hash.ts'
 import { parsed } from '../malformed.ts'
 import { type Check, check, fail, notChecked, pass, type Verdict, verdict } from '../verdict.ts'
-import { runtimeAttestationKey } from './hcl-report.ts'
 import type { TpmKey } from './key.ts'
 import { decodePublicArea, isAttestationKey, isEndorsementKey, type TpmPublic } from './public-area.ts'
 import { type PcrValues, QUOTE_CHECKS, verifyQuote } from './quote.ts'
@@ -84,27 +83,6 @@ export async function verifySvsmVtpm(input: SvsmInput): Promise<VtpmVerdict> {
   return finish('vtpm:svsm-vmpl0', steps, ak?.key ?? null, input)
 }
 
-export type ParavisorInput = VtpmQuote & {
-  readonly evidence: BindingEvidence
-  /** From `decodeHclReport`, whose report is the one that `evidence` is about. */
-  readonly runtimeData: Uint8Array
-  readonly measurement: Uint8Array | 'any'
-}
-
-export async function verifyParavisorVtpm(input: ParavisorInput): Promise<VtpmVerdict> {
-  const { report } = input.evidence
-  const expected = concat(sha256(input.runtimeData), new Uint8Array(32))
-  const isBound = report !== null && equalConstantTime(report.reportData, expected)
-  const key = parsed(() => runtimeAttestationKey(input.runtimeData))
-  const ak = key.ok ? key.value : null
-  const steps = [
-    ...bindingSteps('vtpm:paravisor-bound', input.evidence, input.measurement),
-    check('vtpm-report-data', isBound, 'REPORT_DATA is not SHA-256 of the runtime data and zeros'),
-    check('vtpm-attestation-key', key.ok, key.ok ? '' : key.reason, 'the runtime data name HCLAkPub'),
-  ]
-  return finish('vtpm:paravisor-bound', steps, ak, input)
-}
-
 /** For development machines: checks the quote alone. The verdict is never good, whatever the quote says. */
 export async function verifyHostVtpm(input: VtpmQuote & { readonly ak: TpmKey }): Promise<VtpmVerdict> {
   const binding = fail(
@@ -115,7 +93,7 @@ export async function verifyHostVtpm(input: VtpmQuote & { readonly ak: TpmKey })
 }
 
 /** The steps that both bound kinds begin with, in order. */
-function bindingSteps(kind: VtpmKind, evidence: BindingEvidence, measurement: Uint8Array | 'any'): Check[] {
+export function bindingSteps(kind: VtpmKind, evidence: BindingEvidence, measurement: Uint8Array | 'any'): Check[] {
   const { report } = evidence
   const isMeasured = measurement !== 'any' && report !== null && equalConstantTime(report.measurement, measurement)
   return [
@@ -150,7 +128,7 @@ export function attestationKeyStep(
 }
 
 /** The steps up to the first that is not good, then `not-checked`. When all are good, the quote is verified too. */
-async function finish(
+export async function finish(
   kind: VtpmKind,
   steps: readonly Check[],
   ak: TpmKey | null,

@@ -17,7 +17,7 @@ import { open } from 'node:fs/promises'
 import { Fault, systemErrorCode, wrapFault } from '../../base/fault.ts'
 import type { BuildEvent } from '../../contract/http/build.ts'
 import { StageTimes } from '../../contract/http/build-stages.ts'
-import { guardedFlags } from '../../linux/files.ts'
+import { guardedFlags } from '../../linux/files/regular.ts'
 import { headBytesMax, type ReadLine, readHead, readLine, toLine } from './line.codec.ts'
 
 /** Kept free for the last events, whatever was printed before them. */

@@ -9,7 +9,7 @@ import { Fault, wrapFault } from '../../base/fault.ts'
 import { parseJson } from '../../base/json.ts'
 import type { Deadlines } from '../../base/work/deadlines.ts'
 import { checkBodyHeaders, discardRest, discardTooLarge } from '../../http/body.ts'
-import { removeFile } from '../../linux/files.ts'
+import { removeFile } from '../../linux/files/removal.ts'
 import type { Upload } from '../request.codec.ts'
 import { type ScanLimits, SourceScan } from './source-scan.ts'
 

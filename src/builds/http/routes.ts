@@ -13,7 +13,7 @@ import { createEdge, type EdgeContext, type EdgeFetch, type EdgeRoute } from '..
 import { LimitedFault, UnavailableFault } from '../../http/limited.ts'
 import { joined } from '../../http/operations.ts'
 import type { StrangerLines } from '../../http/stranger-lines.ts'
-import { removeFile } from '../../linux/files.ts'
+import { removeFile } from '../../linux/files/removal.ts'
 import type { Build } from '../../store/directory/build.table.ts'
 import type { EventLogs } from '../events/events.ts'
 import { FleetReader } from '../events/fleet-reader.ts'

@@ -5,7 +5,7 @@ import { statSync } from 'node:fs'
 import { type Clock, systemClock } from '../../base/clock.ts'
 import { AdminStatus } from '../../contract/admin/admin.ts'
 import { run } from '../../linux/command.ts'
-import { isUnderSystemd } from '../../linux/process.ts'
+import { isUnderSystemd } from '../../linux/process/scope.ts'
 import { AdvisedFault } from '../../terminal/exit.ts'
 import type { AdminClient } from '../daemon-client.ts'
 

@@ -11,13 +11,9 @@ import { createNft } from '../../host/network/nft.ts'
 import { removeVmNamespace } from '../../host/network/vm-namespace.ts'
 import { run } from '../../linux/command.ts'
 import { lockFileOfDead } from '../../linux/lock.ts'
-import {
-  identifyProcess,
-  isUnderSystemd,
-  listWithUuid,
-  type ProcessIdentity,
-  signalProcess,
-} from '../../linux/process.ts'
+import { identifyProcess } from '../../linux/process/running.ts'
+import { isUnderSystemd } from '../../linux/process/scope.ts'
+import { listWithUuid, type ProcessIdentity, signalProcess } from '../../linux/process.ts'
 import { listTpms } from '../../vm/launch/tpm.driver.ts'
 import { probeTaps } from '../../vm/network/nft.plan.ts'
 

@@ -1,7 +1,8 @@
 // The floors of the TCB that this program ships, for people and programs. Pure.
 
 import { PRODUCTS } from '../../attest/amd/product.ts'
-import { BULLETINS, type Floor, floorRows, floorsCompiledOn, OTHER_FLOORS } from '../../attest/policy/floors.ts'
+import { floorRows, OTHER_FLOORS } from '../../attest/policy/floor-policy.ts'
+import { BULLETINS, type Floor, floorsCompiledOn } from '../../attest/policy/floors.ts'
 import { fields, type Paint, table } from '../../terminal/render.ts'
 
 export function floorsText(paint: Paint): string {

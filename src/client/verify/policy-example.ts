@@ -1,6 +1,6 @@
 // strongroom verify policy-example: a policy to start from, or for one image and operator. Effects: reads files.
 
-import { policyWithFloors } from '../../attest/policy/floors.ts'
+import { policyWithFloors } from '../../attest/policy/floor-policy.ts'
 import { encodePolicy, type Policy } from '../../attest/policy/policy.ts'
 import { encodeTdxPolicy, strictTdxPolicy } from '../../attest/tdx/policy.ts'
 import { present } from '../../base/assert.ts'

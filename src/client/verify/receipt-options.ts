@@ -1,7 +1,7 @@
 // Values of options that name parts of a receipt. Pure. Parsers throw commander's InvalidArgumentError.
 
 import { InvalidArgumentError } from 'commander'
-import { readSalt } from '../../attest/receipt/response.ts'
+import { readSalt } from '../../attest/receipt/response-read.ts'
 import { fromBase64Url } from '../../base/bytes.ts'
 import { messageOf } from '../../base/fault.ts'
 import { nonceBytes } from '../../verifier/gateway.ts'

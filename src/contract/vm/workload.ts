@@ -87,20 +87,6 @@ export const GatewaySettings = Closed({
 })
 export type GatewaySettings = Static<typeof GatewaySettings>
 
-/** Receipts of responses that are kept for their clients. */
-export const keptReceiptsDefault: NonNullable<GatewaySettings['keptReceipts']> = {
-  retentionMs: 900_000,
-  countMax: 8_192,
-  bytesMax: 67_108_864,
-}
-
-export const keptResponsesDefault: NonNullable<GatewaySettings['keptResponses']> = {
-  retentionMs: 1_800_000,
-  countMax: 65_536,
-  bytesMax: 134_217_728,
-  bytesPerKeyMax: 33_554_432,
-}
-
 /** Evidence that an upstream outside has to show before it gets a prompt, and again by interval. */
 export const WorkloadAttestation = Closed({
   kind: OneOf(['snp', 'tdx']),

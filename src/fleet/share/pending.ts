@@ -6,7 +6,8 @@ import { utf8 } from '../../base/bytes.ts'
 import { Fault } from '../../base/fault.ts'
 import { parseJson } from '../../base/json.ts'
 import { checked } from '../../contract/check.ts'
-import { ensureDir, readTextOrNull, removeTree, writeFileAtomic } from '../../linux/files.ts'
+import { removeTree } from '../../linux/files/removal.ts'
+import { ensureDir, readTextOrNull, writeFileAtomic } from '../../linux/files.ts'
 import { Asked } from './request.codec.ts'
 
 export type Pending = { readonly asked: Asked; readonly identity: string }

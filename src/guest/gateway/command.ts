@@ -2,7 +2,7 @@
 
 import { messageOf } from '../../base/fault.ts'
 import { readTextOrNull } from '../../linux/files.ts'
-import { attestedFetch } from '../../verifier/fetch/node.ts'
+import { attestedFetch } from '../../verifier/fetch/node-attested-fetch.ts'
 import type { GuestPaths } from '../paths.ts'
 import { attestedOptions, expectationBytesMax, readOwnGateway, readSettings } from './expectation.codec.ts'
 import { readExpectation, removeOwnGateway, writeOwnGateway } from './expectation-files.ts'

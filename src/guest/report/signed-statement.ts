@@ -1,6 +1,6 @@
 // Statements of this VM, signed with its receipt keys, each with a report over it. Effects: the report device.
 
-import { checkReport, newStatement, type StatementFields } from '../../attest/receipt/issue.ts'
+import { checkReport, newStatement, type StatementFields } from '../../attest/receipt/new-statement.ts'
 import { decodeReceipt, encodeReceipt, type Receipt } from '../../attest/receipt/receipt.ts'
 import type { ReceiptKeys } from '../../attest/receipt/receipt-keys.ts'
 import { reportDataOf } from '../../attest/receipt/statement.ts'

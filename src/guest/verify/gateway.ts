@@ -13,7 +13,7 @@ import { messageOf } from '../../base/fault.ts'
 import type { AttestedGateway } from '../../contract/vm/inference-gateway.ts'
 import { readTextOrNull } from '../../linux/files.ts'
 import { VerificationError } from '../../verifier/fetch/errors.ts'
-import { attestedFetch } from '../../verifier/fetch/node.ts'
+import { attestedFetch } from '../../verifier/fetch/node-attested-fetch.ts'
 import {
   type AttestedExpectation,
   attestedOptions,

@@ -10,7 +10,8 @@ import { toHex } from '../../base/bytes.ts'
 import { Fault } from '../../base/fault.ts'
 import type { WorkloadModel } from '../../contract/vm/workload.ts'
 import { blockSha256 } from '../../linux/native-hash.ts'
-import { erofsBlockBytes, erofsBlocks, erofsHead, erofsHeadBytes, hashOffsetOf } from './erofs.ts'
+import { erofsHead, erofsHeadBytes } from './erofs.ts'
+import { erofsBlockBytes, erofsBlocks, hashOffsetOf } from './extent.ts'
 
 export type ModelDiskFacts = Pick<WorkloadModel, 'rootHash' | 'hashOffset' | 'fileSha256' | 'fileBytes'>
 

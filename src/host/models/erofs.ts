@@ -7,10 +7,8 @@
 import { type Layout, layoutBytes, writeRecord } from '../../attest/encoding/layout.ts'
 import { assert } from '../../base/assert.ts'
 import { concat, utf8 } from '../../base/bytes.ts'
+import { erofsBlockBytes, erofsBlocks, headBlocks, modelFileName } from './extent.ts'
 
-export const erofsBlockBytes = 4096
-export const modelFileName = 'model.gguf'
-const headBlocks = 2
 /** Where the file's bytes begin. */
 export const erofsHeadBytes = headBlocks * erofsBlockBytes
 
@@ -66,16 +64,6 @@ const fileOffset = rootOffset + layoutBytes(INODE)
 
 /** 4 TiB; block numbers have 32 bits, and the tree comes behind. */
 export const modelBytesMax = 2 ** 42
-
-/** How many blocks the file system has with a file of this size. */
-export function erofsBlocks(fileBytes: number): number {
-  return headBlocks + Math.ceil(fileBytes / erofsBlockBytes)
-}
-
-/** Where the hashes of its disk begin, which is where the file system ends. */
-export function hashOffsetOf(fileBytes: number): number {
-  return erofsBlocks(fileBytes) * erofsBlockBytes
-}
 
 /** The `erofsHeadBytes` before the file's bytes. */
 export function erofsHead(fileBytes: number): Uint8Array {

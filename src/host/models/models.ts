@@ -15,18 +15,13 @@ import { resultOr } from '../../base/result-or.ts'
 import { checkedJson } from '../../contract/check.ts'
 import { Closed, OrNull } from '../../contract/forms.ts'
 import { type GoldenAnswer, WorkloadModel } from '../../contract/vm/workload.ts'
-import {
-  diskSpace,
-  ensureDir,
-  fileIdentity,
-  readTextOrNull,
-  removeTree,
-  syncDirectory,
-  writeFileAtomic,
-} from '../../linux/files.ts'
+import { diskSpace } from '../../linux/files/disk-space.ts'
+import { removeTree } from '../../linux/files/removal.ts'
+import { ensureDir, fileIdentity, readTextOrNull, syncDirectory, writeFileAtomic } from '../../linux/files.ts'
 import { type FileLock, lockFile } from '../../linux/lock.ts'
 import { type ModelDiskFacts, modelDiskBytes, type Progress, writeModelDisk } from './disk.ts'
-import { hashOffsetOf, modelBytesMax } from './erofs.ts'
+import { modelBytesMax } from './erofs.ts'
+import { hashOffsetOf } from './extent.ts'
 import { ggufHeaderBytes, ggufPart, ggufProblem } from './gguf.ts'
 
 export type StoredModel = {

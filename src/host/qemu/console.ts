@@ -10,7 +10,7 @@ import { type Clock, pause, systemClock } from '../../base/clock.ts'
 import { messageOf, systemErrorCode, wrapFault } from '../../base/fault.ts'
 import { type Logger, silentLogger } from '../../base/log.ts'
 import { createSerial } from '../../base/work/serial.ts'
-import { checkRegular, guardedFlags } from '../../linux/files.ts'
+import { checkRegular, guardedFlags } from '../../linux/files/regular.ts'
 import { connectUnix } from './unix-socket.ts'
 
 export type ConsoleOptions = {

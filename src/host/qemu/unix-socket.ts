@@ -9,8 +9,9 @@ import type { Socket } from 'bun'
 import { type Clock, systemClock } from '../../base/clock.ts'
 import { Fault, type FaultCode, messageOf } from '../../base/fault.ts'
 import { TokenBucket } from '../../base/work/token-bucket.ts'
-import { removeFile } from '../../linux/files.ts'
-import { bindUnix, errnoName, listen, unixStreamSocket } from '../../linux/libc.ts'
+import { removeFile } from '../../linux/files/removal.ts'
+import { bindUnix, listen, unixStreamSocket } from '../../linux/libc/sockets.ts'
+import { errnoName } from '../../linux/libc.ts'
 import { checkSocketPath } from './socket-path.ts'
 
 export type UnixSocketOptions = {

@@ -1,8 +1,9 @@
 // The gateway's receipt keys: made when the process starts, kept in memory, never written. Effects: native
 // cryptography.
 
+import { drawReceiptSeeds, replay } from '../../attest/receipt/draw-seeds.ts'
 import * as receiptKeys from '../../attest/receipt/receipt-keys.ts'
-import { drawReceiptSeeds, type Random, replay } from '../../attest/receipt/seeds.ts'
+import type { Random } from '../../attest/receipt/seeds.ts'
 import { nativeKeys } from '../../linux/native-keys.ts'
 
 export type ReceiptKeys = receiptKeys.ReceiptKeys

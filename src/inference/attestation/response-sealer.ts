@@ -3,7 +3,7 @@
 
 import { keysDigest } from '../../attest/receipt/public-keys.ts'
 import { encodeClaim, saltBytes } from '../../attest/receipt/response.ts'
-import { createResponseChain, requestDigestTurns, type Sha256Stream } from '../../attest/receipt/response-sign.ts'
+import { createResponseChain, requestDigestTurns, type Sha256Stream } from '../../attest/receipt/response-digest.ts'
 import type { Clock } from '../../base/clock.ts'
 import type { RandomBytes } from '../../base/ids.ts'
 import { FairBatches } from '../../base/work/fair-batches.ts'

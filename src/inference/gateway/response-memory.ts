@@ -8,7 +8,7 @@ import type { Clock } from '../../base/clock.ts'
 import { stringEnd } from '../../base/json.ts'
 import { bytesOf, type KeptLimits, KeptTexts } from '../../base/work/kept-texts.ts'
 import { createSharedTurns, type Turns } from '../../base/work/turns.ts'
-import { keptResponsesDefault } from '../../contract/vm/workload.ts'
+import { keptResponsesDefault } from '../../contract/vm/kept-defaults.ts'
 import {
   type EarlierIds,
   fieldOf,

@@ -4,7 +4,7 @@
 // us of processor time, mostly system calls).
 
 import type { Socket } from 'bun'
-import { adoptSocket } from '../../linux/libc.ts'
+import { adoptSocket } from '../../linux/libc/sockets.ts'
 import { encodeFrame, FrameReader } from './frames.codec.ts'
 
 export type ChannelUser<Heard> = {

@@ -3,7 +3,7 @@
 import type { Logger } from '../../base/log.ts'
 import type { GatewaySettings } from '../../contract/vm/workload.ts'
 import { type FetchHandler, type ServedTls, serveTls } from '../../http/serve.ts'
-import { boundReceiveBuffers } from '../../linux/libc.ts'
+import { boundReceiveBuffers } from '../../linux/libc/sockets.ts'
 
 export type ListenOptions = {
   readonly listen: { readonly hostname: string; readonly port: number }

@@ -1,6 +1,6 @@
 // Bytes over a connected stream socket (unix(7)). Effects: reads and writes it.
 
-import { adoptSocket } from '../../linux/libc.ts'
+import { adoptSocket } from '../../linux/libc/sockets.ts'
 
 export type BytePipe = {
   /** Goes out as the other end takes it. No effect on a closed one. */

@@ -3,7 +3,7 @@
 
 import { readSync, writeFileSync, writeSync } from 'node:fs'
 import { confineForGood } from '../../linux/confine.ts'
-import { makeBlocking } from '../../linux/libc.ts'
+import { makeBlocking } from '../../linux/libc/processes.ts'
 import { type ContentCheck, compileSchema, SchemaRefusal } from './check.ts'
 import { CompiledSchemas } from './compiled.ts'
 import { decodeJob, encodeReply, type Job, jobBytesMax, type Reply } from './wire.ts'

@@ -4,7 +4,7 @@
 // Requests of one turn of the event loop share system calls: a call polls connections ahead of the next requests. Its
 // result holds until the turn ends, because no socket event is delivered before then.
 
-import { haveUnread, polledMax } from '../../linux/libc.ts'
+import { haveUnread, polledMax } from '../../linux/libc/sockets.ts'
 import type { Connection } from './connection.ts'
 
 export class IdleProbe {

@@ -25,62 +25,12 @@ export async function checkGolden(golden: GoldenAnswer, asking: Asking): Promise
   )
 }
 
-/** Prompts that models of all kinds go on with in one way, so that the answer is the same on other processors. */
-export const GOLDEN_PROMPTS = [
-  '1, 2, 3, 4, 5, 6,',
-  'one, two, three, four, five,',
-  'A B C D E F G',
-  'Monday, Tuesday, Wednesday,',
-  'The capital of France is',
-  'Once upon a time',
-  'def fibonacci(n):',
-  // Last, since an engine that only repeats would pass for some models.
-  'a a a a a a a a',
-] as const
-const goldenTokensMax = 16
-export const goldenTokensMin = 3
-
-/**
- * Least lead of each token over the second, as a difference of natural logarithms. Between vector units of one
- * processor (AVX2, AVX, SSE) log probabilities of quantized models differed by up to 0.26, and tokens changed where the
- * lead was below 0.07 (src/decisions/inference.md).
- */
-const gapMin = 1
-
-/** The longest answer that does not hang on the processor; null: this model gives none. Faults: as checkGolden. */
-export async function recordGolden(asking: Asking): Promise<GoldenAnswer | null> {
-  let best: GoldenAnswer | null = null
-  for (const prompt of GOLDEN_PROMPTS) {
-    const completion = await complete({ prompt, maxTokens: goldenTokensMax, alternatives: 2 }, asking)
-    const found = certainAnswer(prompt, completion)
-    if (found !== null && found.maxTokens > (best?.maxTokens ?? 0)) best = found
-    if (best?.maxTokens === goldenTokensMax) break
-  }
-  return best
-}
-
-/** The completion up to its first doubtful token; null when that comes too soon. Pure. */
-export function certainAnswer(prompt: string, completion: Completion): GoldenAnswer | null {
-  const tokens = completion.completion_probabilities ?? []
-  const doubtful = tokens.findIndex(({ bytes, top_logprobs: [first, second] }) => {
-    const isKnown = bytes.length > 0 && first !== undefined && second !== undefined
-    return !isKnown || first.logprob - second.logprob < gapMin
-  })
-  const certain = doubtful === -1 ? tokens : tokens.slice(0, doubtful)
-  // A token may end within a character.
-  for (let count = certain.length; count >= goldenTokensMin; count -= 1) {
-    const expected = textOf(certain.slice(0, count).flatMap(({ bytes }) => bytes))
-    if (expected !== null && completion.content.startsWith(expected)) return { prompt, maxTokens: count, expected }
-  }
-  return null
-}
-
-function textOf(bytes: readonly number[]): string | null {
+export function textOf(bytes: readonly number[]): string | null {
   return resultOr(() => fromUtf8(Uint8Array.from(bytes)), null)
 }
 
 /** The part of llama-server's response to /completion that is used here. */
-const Completion = Type.Object({
+export const Completion = Type.Object({
   content: Type.String(),
   completion_probabilities: Type.Optional(
     Type.Array(
@@ -98,7 +48,7 @@ type Question = { readonly prompt: string; readonly maxTokens: number; readonly 
 const answerBytesMax = 1_048_576
 
 /** Greedy. Faults: host.command_failed, host.command_timeout. */
-async function complete({ prompt, maxTokens, alternatives }: Question, asking: Asking): Promise<Completion> {
+export async function complete({ prompt, maxTokens, alternatives }: Question, asking: Asking): Promise<Completion> {
   const timeout = AbortSignal.timeout(asking.timeoutMs)
   const failed = (problem: string, cause?: unknown) =>
     new Fault('host.command_failed', `golden answer: ${problem}`, { cause })

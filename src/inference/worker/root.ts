@@ -13,7 +13,8 @@ import { Fault, messageOf, wrapFault } from '../../base/fault.ts'
 import { checkedJson } from '../../contract/check.ts'
 import { WorkerImageManifest } from '../../contract/vm/image.ts'
 import { run } from '../../linux/command.ts'
-import { ensureDir, removeTree } from '../../linux/files.ts'
+import { removeTree } from '../../linux/files/removal.ts'
+import { ensureDir } from '../../linux/files.ts'
 
 /** Fault image.invalid: there is none, or it is not of the schema. */
 export function readWorkerImage(imageDir: string): WorkerImageManifest {

@@ -6,6 +6,7 @@
 import { isIP } from 'node:net'
 import { connect, type TLSSocket } from 'node:tls'
 import { messageOf } from '../../base/fault.ts'
+import { connected } from './tls-connected.ts'
 
 export type TlsResponse = {
   readonly status: number
@@ -76,15 +77,6 @@ export async function getOverTls(get: TlsGet): Promise<TlsResponse> {
     clearTimeout(timer)
     socket.destroy()
   }
-}
-
-/** Resolves after the handshake, also with a certificate that is not valid. */
-export async function connected(socket: TLSSocket): Promise<void> {
-  await new Promise<void>((resolve, reject) => {
-    socket.once('secureConnect', resolve)
-    socket.once('error', reject)
-    socket.once('close', () => reject(new Error('the connection was closed')))
-  })
 }
 
 async function readToEnd(socket: TLSSocket, bytesMax: number): Promise<Uint8Array> {

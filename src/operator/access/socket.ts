@@ -10,7 +10,7 @@ import { Fault, messageOf } from '../../base/fault.ts'
 import type { AdminProblem } from '../../contract/admin/admin.ts'
 import { type Peer, peerOf } from '../../host/peer.ts'
 import { checkSocketPath } from '../../host/qemu/socket-path.ts'
-import { removeFile } from '../../linux/files.ts'
+import { removeFile } from '../../linux/files/removal.ts'
 import type { AdminSocket, Caller } from './caller.ts'
 import { exchange } from './exchange.ts'
 

@@ -4,7 +4,7 @@ import type { Logger } from '../../base/log.ts'
 import type { Config } from '../../config/schema.ts'
 import { adminSocketName, monitorSocketName } from '../../contract/admin/sockets.ts'
 import { gidOf, uidOf } from '../../host/peer.ts'
-import { removeFile } from '../../linux/files.ts'
+import { removeFile } from '../../linux/files/removal.ts'
 import type { Administrator } from './caller.ts'
 import { type AdminServer, type AskedAdmin, listenAdmin } from './socket.ts'
 

@@ -26,8 +26,8 @@ import {
   text,
   count as wholeNumber,
 } from '../../attest/provenance/fields.ts'
+import { NETWORK_POLICIES } from '../../attest/provenance/network-policy.ts'
 import { RESULT_PATHS } from '../../attest/provenance/paths.ts'
-import { NETWORK_POLICIES } from '../../attest/provenance/record.ts'
 import { type Provenance, sourceTreeName } from '../../attest/provenance/statement.ts'
 import { type Check, fail, notChecked, pass } from '../../attest/verdict.ts'
 import { equalConstantTime, toHex, utf8 } from '../../base/bytes.ts'

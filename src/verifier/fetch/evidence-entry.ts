@@ -5,11 +5,12 @@ export { AMD_ROOTS, type TrustedRoot } from '../../attest/amd/roots.ts'
 export { decodeNoteKey, type NoteKey } from '../../attest/log/note.ts'
 export { decodeLogProof, type LogProof } from '../../attest/log/proof.ts'
 export { Malformed } from '../../attest/malformed.ts'
-export { policyWithFloors } from '../../attest/policy/floors.ts'
+export { policyWithFloors } from '../../attest/policy/floor-policy.ts'
 export { encodePolicy, type Policy, parsePolicy, strictPolicy } from '../../attest/policy/policy.ts'
 export { decodeReport, type SnpReport } from '../../attest/report/report.ts'
 export type { Check, Outcome, Verdict } from '../../attest/verdict.ts'
 export { encodeLogEntry, type LogFact } from '../../contract/http/log-entry.ts'
+export { defaultPolicy } from '../default-policy.ts'
 export {
   type InstanceIdentity,
   type InstanceQuestion,
@@ -21,5 +22,5 @@ export {
 export { type ExpectedImage, readExpectedImage } from '../launch.ts'
 export { type KnownLog, type LoggedQuestion, type LoggedVerdict, verifyLogged } from '../log.ts'
 export { allInstancePins, type InstancePins, type ReportPins } from '../pins.ts'
-export { defaultPolicy, type SavedReport, verifySavedReport } from '../report.ts'
+export { type SavedReport, verifySavedReport } from '../report.ts'
 export { readSimulatedRoot } from '../simulated-root.ts'

@@ -7,7 +7,7 @@
 
 import { bindingOf } from '../../attest/ehbp/binding.ts'
 import { type ResponseOpener, type SealedRequest, SealingSession, type SealOptions } from '../../attest/ehbp/client.ts'
-import { isKeyConfigProblem } from '../../attest/ehbp/key-config.ts'
+import { isKeyConfigProblem } from '../../attest/ehbp/key-config-problem.ts'
 import { staleEpoch } from '../../attest/ehbp/protocol.ts'
 import { createWholeCheck } from '../../attest/ehbp/whole.ts'
 import { Malformed } from '../../attest/malformed.ts'

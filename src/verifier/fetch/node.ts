@@ -1,21 +1,4 @@
-// The package's entry for Bun and Node: connections pinned to the attested TLS key, encrypted bodies. Effects: network.
+// The package's entry for Bun and Node.
 
-import { systemClock } from '../../base/clock.ts'
-import { systemRandom } from '../../base/ids.ts'
-import { nativeAesGcm } from '../../linux/native-aes-gcm.ts'
-import { type AttestedFetch, createAttestedFetch } from './attested-fetch.ts'
-import { createNodeTransport } from './node-transport.ts'
-import type { AttestedFetchOptions } from './options.ts'
-
+export { attestedFetch } from './node-attested-fetch.ts'
 export * from './public.ts'
-
-/** A `fetch` for one attested gateway alone. Throws OptionError; nothing is sent before the first call. */
-export function attestedFetch(options: AttestedFetchOptions): AttestedFetch {
-  return createAttestedFetch(options, {
-    createTransport: createNodeTransport,
-    clock: systemClock,
-    random: systemRandom,
-    // WebCrypto hands each message to another thread and back.
-    native: { newAesGcm: nativeAesGcm },
-  })
-}

@@ -4,7 +4,7 @@
 
 export { AMD_ROOTS, type TrustedRoot } from '../../attest/amd/roots.ts'
 export { Malformed } from '../../attest/malformed.ts'
-export { policyWithFloors } from '../../attest/policy/floors.ts'
+export { policyWithFloors } from '../../attest/policy/floor-policy.ts'
 export { encodePolicy, type Policy, parsePolicy, strictPolicy } from '../../attest/policy/policy.ts'
 export { policySchema } from '../../attest/policy/schema.ts'
 export type { PublicKeys } from '../../attest/receipt/public-keys.ts'

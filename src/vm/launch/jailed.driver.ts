@@ -5,16 +5,9 @@
 
 import { type Clock, systemClock } from '../../base/clock.ts'
 import { Fault } from '../../base/fault.ts'
-import {
-  childrenOf,
-  endOf,
-  identifyProcess,
-  isUnderSystemd,
-  type ProcessIdentity,
-  parentOf,
-  signalProcess,
-  spawnDetached,
-} from '../../linux/process.ts'
+import { childrenOf, identifyProcess } from '../../linux/process/running.ts'
+import { isUnderSystemd } from '../../linux/process/scope.ts'
+import { endOf, type ProcessIdentity, parentOf, signalProcess, spawnDetached } from '../../linux/process.ts'
 import { type Confinement, confinedArgv, devicesOf, scopeProperties } from './confinement.plan.ts'
 import { isBeforeProgram, jailArgv } from './jail.plan.ts'
 import { confinedTpmArgv, tpmScopeProperties } from './tpm.plan.ts'

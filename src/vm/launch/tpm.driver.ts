@@ -2,8 +2,10 @@
 
 import { closeSync, fchownSync, constants as fsConstants, ftruncateSync } from 'node:fs'
 import { Fault, wrapFault } from '../../base/fault.ts'
-import { openRegular, removeFile } from '../../linux/files.ts'
-import { errnoName, unixSocketPair } from '../../linux/libc.ts'
+import { openRegular } from '../../linux/files/regular.ts'
+import { removeFile } from '../../linux/files/removal.ts'
+import { unixSocketPair } from '../../linux/libc/sockets.ts'
+import { errnoName } from '../../linux/libc.ts'
 import { listWithArgument, type ProcessIdentity } from '../../linux/process.ts'
 import { processesByUid } from '../../linux/users.ts'
 import type { LedgerDb } from '../../store/db.ts'

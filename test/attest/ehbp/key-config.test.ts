@@ -1,7 +1,8 @@
 // The key configuration's bytes, and what sends a client to fetch it again.
 
 import { expect, test } from 'bun:test'
-import { encodeKeyConfig, isKeyConfigProblem, keyConfigProblemOf } from '../../../src/attest/ehbp/key-config.ts'
+import { encodeKeyConfig, keyConfigProblemOf } from '../../../src/attest/ehbp/key-config.ts'
+import { isKeyConfigProblem } from '../../../src/attest/ehbp/key-config-problem.ts'
 import { Malformed } from '../../../src/attest/malformed.ts'
 import { toHex } from '../../../src/base/bytes.ts'
 

@@ -3,7 +3,7 @@
 import { describe, expect, test } from 'bun:test'
 import { readFileSync } from 'node:fs'
 import { ovmfFirmware } from '../../../scripts/rigs/launch/igvm-firmware.ts'
-import { guidBytes, guidText } from '../../../src/attest/encoding/layout.ts'
+import { guidBytes, guidText } from '../../../src/attest/encoding/guid.ts'
 import { sha256 } from '../../../src/attest/hash.ts'
 import {
   firmwareLaunchDigest,

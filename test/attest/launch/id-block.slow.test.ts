@@ -5,7 +5,6 @@ import { readFileSync } from 'node:fs'
 import {
   ID_AUTH,
   ID_BLOCK,
-  ID_KEY,
   ID_SIGNATURE,
   readIdAuth,
   readIdBlock,
@@ -15,6 +14,7 @@ import {
 } from '../../../src/attest/launch/id-block.ts'
 import { publicIdKey, signIdBlock } from '../../../src/attest/launch/id-block-sign.ts'
 import { idKeyDigest, verifyIdBlock } from '../../../src/attest/launch/id-block-verify.ts'
+import { ID_KEY } from '../../../src/attest/launch/id-key.ts'
 import { Malformed } from '../../../src/attest/malformed.ts'
 import { fromBase64, toBase64, toHex } from '../../../src/base/bytes.ts'
 import { fuzz } from '../../rigs/hostile/fuzz.ts'

@@ -1,7 +1,7 @@
 // Goal: fields about what came beside a report are never passed over: the holder of the key, the list, the table.
 
 import { expect, test } from 'bun:test'
-import { guidBytes } from '../../../src/attest/encoding/layout.ts'
+import { guidBytes } from '../../../src/attest/encoding/guid.ts'
 import { appraise } from '../../../src/attest/policy/appraise.ts'
 import type { Beside } from '../../../src/attest/policy/beside.ts'
 import type { Policy } from '../../../src/attest/policy/policy.ts'

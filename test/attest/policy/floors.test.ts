@@ -5,6 +5,7 @@ import { describe, expect, test } from 'bun:test'
 import { join } from 'node:path'
 import { PRODUCTS, productOfCpuid } from '../../../src/attest/amd/product.ts'
 import { decodeTcb, encodeTcb, type Tcb } from '../../../src/attest/amd/tcb.ts'
+import { floorRows, policyWithFloors } from '../../../src/attest/policy/floor-policy.ts'
 import {
   BULLETINS,
   FLOOR_PARTS,
@@ -13,11 +14,9 @@ import {
   type FloorWaivers,
   floorAgeCheck,
   floorChecks,
-  floorRows,
   floorsCompiledOn,
   floorsFreshDays,
   MICROCODE_FLOORS,
-  policyWithFloors,
   SNP_FLOORS,
 } from '../../../src/attest/policy/floors.ts'
 import { encodePolicy, parsePolicy } from '../../../src/attest/policy/policy.ts'

@@ -8,15 +8,15 @@ import { casesOf } from '../../../scripts/rigs/all.ts'
 import { encodeCbor } from '../../../src/attest/encoding/cbor.ts'
 import { Malformed } from '../../../src/attest/malformed.ts'
 import {
-  decodeResponseReceipt,
   encodeClaim,
   encodeResponseReceipt,
   type ResponseClaim,
   receiptComment,
   signedBytesOf,
-  splitResponse,
 } from '../../../src/attest/receipt/response.ts'
-import { createResponseChain, signClaim, signClaimNow } from '../../../src/attest/receipt/response-sign.ts'
+import { createResponseChain } from '../../../src/attest/receipt/response-digest.ts'
+import { decodeResponseReceipt, splitResponse } from '../../../src/attest/receipt/response-read.ts'
+import { signClaim, signClaimNow } from '../../../src/attest/receipt/response-sign.ts'
 import { fromUtf8, toBase64Url, utf8 } from '../../../src/base/bytes.ts'
 
 const digest = new Uint8Array(32).fill(1)

@@ -3,7 +3,8 @@
 import { describe, expect, test } from 'bun:test'
 import { Malformed } from '../../../src/attest/malformed.ts'
 import { BANKS } from '../../../src/attest/tpm/algorithm.ts'
-import { decodeJwk, decodePemKey, decodeSpki, encodeSpki, type TpmKey } from '../../../src/attest/tpm/key.ts'
+import { encodeSpki, type TpmKey } from '../../../src/attest/tpm/key.ts'
+import { decodeJwk, decodePemKey, decodeSpki } from '../../../src/attest/tpm/key-decode.ts'
 import {
   decodePublicArea,
   decodeSizedPublic,

@@ -8,16 +8,11 @@ import { Malformed } from '../../../src/attest/malformed.ts'
 import { strictPolicy } from '../../../src/attest/policy/policy.ts'
 import { HCL_FIELDS } from '../../../src/attest/report/form.ts'
 import { decodeHclReport, runtimeAttestationKey } from '../../../src/attest/tpm/hcl-report.ts'
-import { decodeSpki } from '../../../src/attest/tpm/key.ts'
+import { decodeSpki } from '../../../src/attest/tpm/key-decode.ts'
+import { type ParavisorInput, verifyParavisorVtpm } from '../../../src/attest/tpm/paravisor.ts'
 import { decodePublicArea } from '../../../src/attest/tpm/public-area.ts'
 import { QUOTE_CHECKS } from '../../../src/attest/tpm/quote.ts'
-import {
-  type ParavisorInput,
-  type SvsmInput,
-  verifyHostVtpm,
-  verifyParavisorVtpm,
-  verifySvsmVtpm,
-} from '../../../src/attest/tpm/vtpm.ts'
+import { type SvsmInput, verifyHostVtpm, verifySvsmVtpm } from '../../../src/attest/tpm/vtpm.ts'
 import type { Verdict } from '../../../src/attest/verdict.ts'
 import { type EvidenceVerdict, verifyEvidence } from '../../../src/attest/verify/evidence.ts'
 import { concat, fromBase64Url, fromHex, utf8 } from '../../../src/base/bytes.ts'

@@ -8,7 +8,7 @@ import { launchMeasurement } from '../../../scripts/rigs/enclave/workload.ts'
 import { canary, startEndpoint } from '../../../scripts/rigs/instances/instance-endpoint.ts'
 import { toHex } from '../../../src/base/bytes.ts'
 import type { AttestedGateway } from '../../../src/contract/vm/inference-gateway.ts'
-import { keptResponsesDefault } from '../../../src/contract/vm/workload.ts'
+import { keptResponsesDefault } from '../../../src/contract/vm/kept-defaults.ts'
 
 const testMs = 120_000
 let bench: EnclaveBench

@@ -6,13 +6,8 @@ import { receiptKeys } from '../../../scripts/rigs/gateway/attestation.ts'
 import { until } from '../../../scripts/rigs/until.ts'
 import { nativeVerifiers } from '../../../src/attest/receipt/hybrid-verify.ts'
 import { keysDigest } from '../../../src/attest/receipt/public-keys.ts'
-import {
-  carriedReceipt,
-  decodeResponseReceipt,
-  readCarriedReceipt,
-  receiptComment,
-  splitResponse,
-} from '../../../src/attest/receipt/response.ts'
+import { carriedReceipt, receiptComment } from '../../../src/attest/receipt/response.ts'
+import { decodeResponseReceipt, readCarriedReceipt, splitResponse } from '../../../src/attest/receipt/response-read.ts'
 import { verifyResponse } from '../../../src/attest/receipt/response-verify.ts'
 import { fromBase64Url, toBase64Url, utf8 } from '../../../src/base/bytes.ts'
 import { systemRandom } from '../../../src/base/ids.ts'

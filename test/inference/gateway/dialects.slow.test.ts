@@ -13,7 +13,7 @@ import {
 import { chargedTo, samplesOf, viewOf } from '../../../scripts/rigs/gateway/test-gateway.ts'
 import { sendJson, type TestUpstream, wellBehaved } from '../../../scripts/rigs/gateway/upstream-server.ts'
 import { until } from '../../../scripts/rigs/until.ts'
-import { splitResponse } from '../../../src/attest/receipt/response.ts'
+import { splitResponse } from '../../../src/attest/receipt/response-read.ts'
 import { verifyResponse } from '../../../src/attest/receipt/response-verify.ts'
 import { utf8 } from '../../../src/base/bytes.ts'
 import { gatewayErrorIn, namedEventsOf, TEST_SHAPES, type TestShape } from '../../rigs/dialects/apis.ts'

@@ -19,7 +19,7 @@ import {
   wellBehaved,
 } from '../../../scripts/rigs/gateway/upstream-server.ts'
 import { until } from '../../../scripts/rigs/until.ts'
-import { readSalt } from '../../../src/attest/receipt/response.ts'
+import { readSalt } from '../../../src/attest/receipt/response-read.ts'
 import { verifyResponse } from '../../../src/attest/receipt/response-verify.ts'
 import { utf8 } from '../../../src/base/bytes.ts'
 import { GatewayError } from '../../../src/contract/http/inference.ts'

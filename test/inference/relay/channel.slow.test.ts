@@ -3,7 +3,7 @@
 import { expect, test } from 'bun:test'
 import { until } from '../../../scripts/rigs/until.ts'
 import { Channel } from '../../../src/inference/relay/channel.ts'
-import { unixSocketPair } from '../../../src/linux/libc.ts'
+import { unixSocketPair } from '../../../src/linux/libc/sockets.ts'
 
 async function pair(onHear: (message: unknown) => void) {
   const made = unixSocketPair()

@@ -4,7 +4,7 @@ import { expect, test } from 'bun:test'
 import { closeSync, writeSync } from 'node:fs'
 import type { Connection } from '../../../src/inference/upstream/connection.ts'
 import { IdleProbe } from '../../../src/inference/upstream/idle-probe.ts'
-import { unixSocketPair } from '../../../src/linux/libc.ts'
+import { unixSocketPair } from '../../../src/linux/libc/sockets.ts'
 
 function idleConnections(count: number) {
   const pairs = Array.from({ length: count }, () => {

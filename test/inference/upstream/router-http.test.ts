@@ -12,7 +12,7 @@ import { MODEL, startGateway, target } from '../../../scripts/rigs/gateway/serve
 import { needsHost, viewOf } from '../../../scripts/rigs/gateway/test-gateway.ts'
 import { sendJson, startUpstream, USAGE, wellBehaved } from '../../../scripts/rigs/gateway/upstream-server.ts'
 import { until } from '../../../scripts/rigs/until.ts'
-import { loadUpstream } from '../../../src/inference/upstream/target.ts'
+import { loadUpstream } from '../../../src/inference/upstream/load-target.ts'
 
 describe('over HTTP', () => {
   // Goal: with a cap of N, exactly N of N+1 requests are at the upstream, and the last one follows.

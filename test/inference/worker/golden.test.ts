@@ -7,7 +7,8 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { Fault } from '../../../src/base/fault.ts'
 import type { GoldenAnswer } from '../../../src/contract/vm/workload.ts'
-import { certainAnswer, checkGolden, GOLDEN_PROMPTS, recordGolden } from '../../../src/inference/worker/golden.ts'
+import { checkGolden } from '../../../src/inference/worker/golden.ts'
+import { certainAnswer, GOLDEN_PROMPTS, recordGolden } from '../../../src/inference/worker/golden-record.ts'
 
 const dir = mkdtempSync(join(tmpdir(), 'srt-golden-'))
 afterAll(() => rmSync(dir, { recursive: true, force: true }))

@@ -7,6 +7,7 @@
 export const INNER_ORDERS = {
   'src/attest': [
     ['index.ts'],
+    ['verifying.ts', 'measuring.ts', 'virtual-tpms.ts'],
     ['ehbp'],
     ['log'],
     ['receipt'],
@@ -45,6 +46,7 @@ export const INNER_ORDERS = {
     ['admin'],
     ['vm'],
     ['http'],
+    ['key-rules-problem.ts'],
     ['key-rules.ts'],
     ['check.ts', 'forms.ts'],
     ['first-problem.ts'],
@@ -199,6 +201,7 @@ export const INNER_ORDERS = {
     ['claim.plan.ts', 'evidence.ts', 'program.ts'],
     ['report', 'session.plan.ts', 'verify'],
     ['channel.ts', 'daemon.ts', 'gateway', 'identity.ts', 'lockout', 'network.ts', 'requests.ts', 'tpm'],
+    ['boot-id.ts'],
     [
       'claim-record.ts',
       'disk.ts',
@@ -268,11 +271,12 @@ export const INNER_ORDERS = {
   ],
   'src/linux': [
     ['lock.ts', 'mount.ts', 'process.ts', 'users.ts'],
-    ['command-lines.ts', 'libc.ts', 'source', 'tree.ts'],
+    ['command-lines.ts', 'libc', 'libc.ts', 'process', 'source', 'tree.ts'],
     [
       'command.ts',
       'confine.ts',
       'ffi.ts',
+      'files',
       'files.ts',
       'journal.ts',
       'keys',
@@ -299,10 +303,10 @@ export const INNER_ORDERS = {
     ['access', 'budget-watch.ts', 'budget.ts', 'certificates.ts', 'clock.ts', 'disk.ts', 'fleet.ts', 'log.ts'],
   ],
   'src/verifier': [
-    ['fetch', 'index.ts'],
+    ['fetch', 'index.ts', 'measure.ts', 'tpm.ts'],
     ['response.ts'],
     ['build', 'gateway.ts', 'instance.ts'],
-    ['claim.ts', 'gpus.ts', 'receipt-groups.ts', 'report.ts'],
+    ['claim.ts', 'default-policy.ts', 'gpus.ts', 'receipt-groups.ts', 'report.ts'],
     ['pins.ts', 'workload.ts'],
     ['allowlist.ts', 'key-maker.ts', 'launch.ts', 'log.ts', 'simulated-root.ts', 'ssh-key.ts'],
   ],

@@ -2,9 +2,9 @@
 // the test.
 
 import { sha256 } from '../../../src/attest/hash.ts'
-import { NETWORK_POLICIES } from '../../../src/attest/provenance/record.ts'
+import { NETWORK_POLICIES } from '../../../src/attest/provenance/network-policy.ts'
 import { makeHybridKeys, portableSigner } from '../../../src/attest/receipt/hybrid-keys.ts'
-import { newStatement, type StatementFields } from '../../../src/attest/receipt/issue.ts'
+import { newStatement, type StatementFields } from '../../../src/attest/receipt/new-statement.ts'
 import { reportDataOf } from '../../../src/attest/receipt/statement.ts'
 import { concat, fromHex, toBase64Url, toHex, utf8 } from '../../../src/base/bytes.ts'
 import { systemRandom } from '../../../src/base/ids.ts'

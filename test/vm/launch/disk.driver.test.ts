@@ -15,7 +15,7 @@ import {
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { silentLogger } from '../../../src/base/log.ts'
-import { diskSpace } from '../../../src/linux/files.ts'
+import { diskSpace } from '../../../src/linux/files/disk-space.ts'
 import { openStore } from '../../../src/store/db.ts'
 import { listEvents } from '../../../src/store/ledger/event.query.ts'
 import { freeDiskGib, makeDisk, resumeWhenFree } from '../../../src/vm/launch/disk.driver.ts'

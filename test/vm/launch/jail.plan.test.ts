@@ -1,7 +1,7 @@
 // Goal: the command line of the jail is deliberate, and a process on its way into it is not taken for the program.
 
 import { expect, test } from 'bun:test'
-import { scopeArgv } from '../../../src/linux/process.ts'
+import { scopeArgv } from '../../../src/linux/process/scope.ts'
 import { confinedArgv } from '../../../src/vm/launch/confinement.plan.ts'
 import { isBeforeProgram, jailArgv } from '../../../src/vm/launch/jail.plan.ts'
 

@@ -18,14 +18,8 @@ import { join } from 'node:path'
 import { skipUnless } from '../../../scripts/rigs/skip.ts'
 import { until } from '../../../scripts/rigs/until.ts'
 import { newUuid } from '../../../src/base/ids.ts'
-import {
-  childrenOf,
-  identifyProcess,
-  type ProcessIdentity,
-  signalProcess,
-  spawnDetached,
-  waitGone,
-} from '../../../src/linux/process.ts'
+import { childrenOf, identifyProcess } from '../../../src/linux/process/running.ts'
+import { type ProcessIdentity, signalProcess, spawnDetached, waitGone } from '../../../src/linux/process.ts'
 import { readProc } from '../../../src/linux/stat.ts'
 import { processesByUid } from '../../../src/linux/users.ts'
 import { confinedArgv } from '../../../src/vm/launch/confinement.plan.ts'

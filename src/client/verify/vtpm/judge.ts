@@ -8,14 +8,9 @@ import { hclSizeBytesMax } from '../../../attest/report/form.ts'
 import type { SnpReport } from '../../../attest/report/report.ts'
 import { runtimeAttestationKey } from '../../../attest/tpm/hcl-report.ts'
 import { encodeSpki, type TpmKey } from '../../../attest/tpm/key.ts'
+import { verifyParavisorVtpm } from '../../../attest/tpm/paravisor.ts'
 import { QUOTE_CHECKS } from '../../../attest/tpm/quote.ts'
-import {
-  type VtpmQuote,
-  type VtpmVerdict,
-  verifyHostVtpm,
-  verifyParavisorVtpm,
-  verifySvsmVtpm,
-} from '../../../attest/tpm/vtpm.ts'
+import { type VtpmQuote, type VtpmVerdict, verifyHostVtpm, verifySvsmVtpm } from '../../../attest/tpm/vtpm.ts'
 import { type Check, check, type Verdict, verdict } from '../../../attest/verdict.ts'
 import type { EvidenceVerdict } from '../../../attest/verify/evidence.ts'
 import { equalConstantTime } from '../../../base/bytes.ts'

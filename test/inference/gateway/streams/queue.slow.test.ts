@@ -12,7 +12,7 @@ import {
   wellBehaved,
 } from '../../../../scripts/rigs/gateway/upstream-server.ts'
 import { until } from '../../../../scripts/rigs/until.ts'
-import { splitResponse } from '../../../../src/attest/receipt/response.ts'
+import { splitResponse } from '../../../../src/attest/receipt/response-read.ts'
 import { verifyResponse } from '../../../../src/attest/receipt/response-verify.ts'
 import { fromUtf8, utf8 } from '../../../../src/base/bytes.ts'
 import { type Clock, systemClock } from '../../../../src/base/clock.ts'

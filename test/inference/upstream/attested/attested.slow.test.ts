@@ -9,7 +9,7 @@ import { attestedOptions, startAttestedGateway } from '../../../../scripts/rigs/
 import { KEY, startHostGateway, target } from '../../../../scripts/rigs/gateway/server.ts'
 import { startUpstream } from '../../../../scripts/rigs/gateway/upstream-server.ts'
 import { until } from '../../../../scripts/rigs/until.ts'
-import { decodeResponseReceipt, readCarriedReceipt } from '../../../../src/attest/receipt/response.ts'
+import { decodeResponseReceipt, readCarriedReceipt } from '../../../../src/attest/receipt/response-read.ts'
 import { upstreamEvidenceBytesMax } from '../../../../src/attest/tdx/upstream-evidence.ts'
 import { systemClock } from '../../../../src/base/clock.ts'
 import { systemRandom } from '../../../../src/base/ids.ts'

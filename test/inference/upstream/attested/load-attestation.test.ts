@@ -6,7 +6,8 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { encodePolicy, strictPolicy } from '../../../../src/attest/policy/policy.ts'
 import { encodeTdxPolicy, strictTdxPolicy } from '../../../../src/attest/tdx/policy.ts'
-import { loadAttestation, policyDigest } from '../../../../src/inference/upstream/attested/attestation.ts'
+import { policyDigest } from '../../../../src/inference/upstream/attested/attestation.ts'
+import { loadAttestation } from '../../../../src/inference/upstream/attested/load-attestation.ts'
 
 const dir = mkdtempSync(join(tmpdir(), 'srt-attestation-'))
 afterAll(() => rmSync(dir, { recursive: true }))
