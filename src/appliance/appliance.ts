@@ -27,10 +27,10 @@ import { serveConsole } from './console/console.ts'
 import { composeNames, serveDns } from './dns.ts'
 import { composeEngine, type Engine } from './engine.ts'
 import { composeFirewall } from './firewall.ts'
-import { composeBooks } from './fleet/books.ts'
 import { composeDirectory, type ServedDirectory } from './fleet/directory.ts'
 import { composeFleetHost, openFleet } from './fleet/hosts.ts'
 import { composePeers } from './fleet/peers.ts'
+import { composeSharedBudgets } from './fleet/shared-budgets.ts'
 import { composeShares } from './fleet/shares.ts'
 import { composeGatewayWorkloads } from './gateway/workloads.ts'
 import { composeMetering, placeGateway, placementOf } from './gateway.ts'
@@ -180,7 +180,7 @@ function openShared(opened: Opened, undo: AsyncDisposableStack) {
   const { publish, logRoutes } = transparency
   const metering = composeMetering(basis)
   undo.defer(() => metering.stop())
-  const books = undo.use(composeBooks({ ...basis, fleet, link, metering }))
+  const books = undo.use(composeSharedBudgets({ ...basis, fleet, link, metering }))
   const keys = createInstanceKeys({ store: store.directory, clock, log: log.unit('inference') })
   keys.revokeDeleted()
   const workloads = placementOf(config) === 'vm' ? composeGatewayWorkloads(basis) : null

@@ -163,7 +163,7 @@ export function composeBuilds(parts: BuildsParts): Builds {
 function fleetOf({ link, peers }: Pick<BuildsParts, 'link' | 'peers'>): BuildFleet | null {
   if (link === null || peers === null) return null
   return {
-    stateOf: link.hosts.stateOf,
+    hostState: link.hosts.hostState,
     others: () => peers.view().flatMap(({ hostId, isReached }) => (isReached ? [hostId] : [])),
     forward: (hostId, request, by) => peers.forward(hostId, request, { service: 'builds', ...by }),
     ask: (hostId, path, signal) => {

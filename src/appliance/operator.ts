@@ -40,9 +40,9 @@ import { configuredModels } from './configured-models.ts'
 import type { Console } from './console/console.ts'
 import { type Engine, poolsOf } from './engine.ts'
 import { createFirewallMetrics } from './firewall.ts'
-import type { SharedBooks } from './fleet/books.ts'
 import type { FleetHostService } from './fleet/hosts.ts'
 import type { FleetPeers } from './fleet/peers.ts'
+import type { SharedBudgets } from './fleet/shared-budgets.ts'
 import type { FleetShares } from './fleet/shares.ts'
 import type { GuestDns } from './guest-dns.ts'
 import { reportFailures } from './last-words.ts'
@@ -72,7 +72,7 @@ export type OperatorParts = Runtime & {
   readonly clockGuard: ClockGuard
   readonly transparency: AdminDeps['transparency']
   readonly member: FleetHostService
-  readonly books: Pick<SharedBooks, 'render'>
+  readonly books: Pick<SharedBudgets, 'render'>
   /** Null, as the next one: this host is in no fleet. */
   readonly shares: Pick<FleetShares, 'render'> | null
   readonly peers: Pick<FleetPeers, 'view'> | null

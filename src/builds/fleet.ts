@@ -15,7 +15,7 @@ export type BuildHost = {
 
 export type BuildFleet = {
   /** Null: the fleet does not have it. Only within a change of the directory. */
-  readonly stateOf: (hostId: string) => BuildHost | null
+  readonly hostState: (hostId: string) => BuildHost | null
   /** Other hosts that were reached lately. */
   readonly others: () => readonly string[]
   /** Asks the host that has the thing, in the name of a caller whom this host knows. Fault fleet.unavailable. */
@@ -34,8 +34,8 @@ export class HostFullFault extends LimitedFault {}
 export class HostClosedFault extends UnavailableFault {}
 
 /** Whether a host takes builds. Only within a change of the directory. */
-export function mayTake(fleet: Pick<BuildFleet, 'stateOf'>, hostId: string): boolean {
-  const state = fleet.stateOf(hostId)
+export function mayTake(fleet: Pick<BuildFleet, 'hostState'>, hostId: string): boolean {
+  const state = fleet.hostState(hostId)
   return state?.hasLease === true && !state.isDraining
 }
 
@@ -44,9 +44,9 @@ export function mayTake(fleet: Pick<BuildFleet, 'stateOf'>, hostId: string): boo
  * of the directory.
  */
 export function isWithinReach(
-  fleet: Pick<BuildFleet, 'stateOf'>,
+  fleet: Pick<BuildFleet, 'hostState'>,
   { hostId, sourceKind }: { readonly hostId: string; readonly sourceKind: 'archive' | 'git' },
 ): boolean {
-  const state = fleet.stateOf(hostId)
+  const state = fleet.hostState(hostId)
   return (state?.hasLease === true && state.answersHosts) || (sourceKind === 'git' && (state === null || state.isLost))
 }

@@ -24,7 +24,7 @@ import type { BuildVms } from './vms.ts'
 
 export type BuildQueueDeps = {
   readonly store: Pick<Store, 'directory' | 'hostId'>
-  readonly fleet: Pick<BuildFleet, 'stateOf'> | null
+  readonly fleet: Pick<BuildFleet, 'hostState'> | null
   readonly clock: Clock
   readonly log: Logger
   readonly vms: Pick<BuildVms, 'room' | 'hasWarm'>

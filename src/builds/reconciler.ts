@@ -34,7 +34,7 @@ import type { BuildVms } from './vms.ts'
 export type BuildReconcilerDeps = Omit<FollowDeps, 'directory' | 'clock'> & {
   readonly store: Pick<Store, 'directory' | 'ledger' | 'hostId'>
   /** Null: a host by itself. */
-  readonly fleet: Pick<BuildFleet, 'stateOf'> | null
+  readonly fleet: Pick<BuildFleet, 'hostState'> | null
   readonly handover: Pick<Handover, 'bring' | 'bringEvents' | 'beginLate'>
   readonly clock: Clock
   readonly random: RandomBytes
@@ -233,7 +233,7 @@ export class BuildReconciler {
   /** Only within a change. */
   #isGone(hostId: string): boolean {
     const { fleet } = this.#deps
-    const state = fleet?.stateOf(hostId) ?? null
+    const state = fleet?.hostState(hostId) ?? null
     return state === null || state.isLost
   }
 

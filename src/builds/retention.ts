@@ -22,7 +22,7 @@ export type BuildRetentionDeps = {
   readonly directory: Pick<DirectoryStore, 'db' | 'change'>
   readonly hostId: string
   /** Null: a host by itself. */
-  readonly fleet: Pick<BuildFleet, 'stateOf'> | null
+  readonly fleet: Pick<BuildFleet, 'hostState'> | null
   readonly files: BuildFiles
   readonly clock: Clock
   readonly guard: Pick<ClockGuard, 'mayDelete'>
@@ -132,7 +132,7 @@ export class BuildRetention {
       // The files first: a record without them is found again.
       if (ofHost === hostId) for (const id of ids) files.remove(id)
       const count = await directory.change(tx => {
-        if (ofHost !== hostId && fleet?.stateOf(ofHost) !== null) return 0
+        if (ofHost !== hostId && fleet?.hostState(ofHost) !== null) return 0
         for (const id of ids) deleteBuild(tx, id)
         return ids.length
       })

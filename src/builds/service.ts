@@ -43,7 +43,7 @@ export type BuildsServiceDeps = {
   readonly directory: Pick<DirectoryStore, 'db' | 'transact' | 'change' | 'fresh'>
   readonly hostId: string
   /** Null: a host by itself. */
-  readonly fleet: Pick<BuildFleet, 'stateOf'> | null
+  readonly fleet: Pick<BuildFleet, 'hostState'> | null
   readonly clock: Pick<Clock, 'nowMs' | 'monotonicMs'>
   readonly random: RandomBytes
   readonly log: Logger

@@ -1,5 +1,5 @@
 // Wakes this host when another one has changed the directory (LISTEN). Effects: one connection to PostgreSQL, which is
-// opened again after it ended. Only a hint that news are sooner: whoever uses it asks at intervals as well.
+// opened again after it ended. Only a hint that changes are sooner: whoever uses it asks at intervals as well.
 
 import { type Clock, onAbort, pause } from '../base/clock.ts'
 import type { Logger } from '../base/log.ts'
@@ -27,12 +27,12 @@ export type ListenerDeps = {
   readonly clock: Clock
   readonly log: Logger
   /** Must not throw. Gets the version that was made; null when the connection is new, so that some may be missed. */
-  readonly onNews: (version: number | null) => void
+  readonly onChange: (version: number | null) => void
   readonly signal: AbortSignal
 }
 
 /** Listens until the signal is aborted. Never rejects. */
-export async function listenForNews(deps: ListenerDeps): Promise<void> {
+export async function listenForChanges(deps: ListenerDeps): Promise<void> {
   const { clock, log, signal } = deps
   const backOff = new BackOff(retryRange, clock)
   while (!signal.aborted) {
@@ -53,10 +53,10 @@ async function listenOnce(deps: ListenerDeps, onConnected: () => void): Promise<
   const stop = onAbort(signal, connection.destroy)
   try {
     await connection.client.connect()
-    connection.client.on('notification', ({ payload }) => deps.onNews(versionOf(payload)))
+    connection.client.on('notification', ({ payload }) => deps.onChange(versionOf(payload)))
     await connection.client.query(`LISTEN ${channel}`)
     onConnected()
-    deps.onNews(null)
+    deps.onChange(null)
     await Promise.race([ended, probe(connection, clock, signal)])
   } finally {
     stop()

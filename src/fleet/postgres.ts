@@ -135,7 +135,7 @@ export async function openPostgres({ target, limits: given, clock, log }: Postgr
         begin: `BEGIN; SELECT version, xid::text, timeline, began FROM begin_change(${!isQuiet})`,
         ...(opening === undefined ? {} : { opening }),
         work: ({ query, atCommit }, [begun = [], opened = []]) =>
-          work({ query, atCommit, opened, version: (begun[0] as Begun & { version: number }).version }),
+          work({ query, atCommit, opened, version: (begun[0] as TransactionStart & { version: number }).version }),
       }),
     transactPlain: work =>
       transaction(session, {
@@ -162,7 +162,7 @@ type Session = {
 }
 
 type Transaction<T> = {
-  /** Text of statements; the first that reads anything says of the transaction what `Begun` has. */
+  /** Text of statements; the first that reads anything says of the transaction what `TransactionStart` has. */
   readonly begin: string
   readonly opening?: () => Literal
   /** `found`: the rows of each statement after BEGIN, that of `opening` last. */
@@ -186,7 +186,7 @@ async function syncOn(sql: Sql, timeline: number): Promise<void> {
 }
 
 /** Tells a transaction from all others, so that its outcome can be looked up. */
-type Begun = {
+type TransactionStart = {
   readonly xid: string
   readonly timeline: number
   /** With a number alone: its lines in `changes` have both. */
@@ -206,28 +206,28 @@ async function transaction<T>(session: Session, plan: Transaction<T>): Promise<T
     try {
       return await onConnection(session, sql => attemptOnce(session, sql, plan), plan.statementMs)
     } catch (error) {
-      if (!isConflict(error) && !(error instanceof NotBegun)) return rethrow(error)
+      if (!isConflict(error) && !(error instanceof TransactionNotStarted)) return rethrow(error)
       if (attempt === attemptsMax) throw directoryAway(error)
     }
   }
 }
 
 /** The connection had ended while it was idle, so the transaction cannot have begun. */
-class NotBegun extends Error {}
+class TransactionNotStarted extends Error {}
 
 async function attemptOnce<T>(
   session: Session,
   sql: ConnectionSql,
   { begin, opening, work }: Transaction<T>,
 ): Promise<T> {
-  let began: Begun | undefined
+  let began: TransactionStart | undefined
   let result: T
   try {
     const isReused = sql.isReused()
     const [, ...found] = await sql.queryAll(begin, opening?.()).catch((error: unknown) => {
-      throw sql.isBroken() && isReused ? new NotBegun('the connection had ended', { cause: error }) : error
+      throw sql.isBroken() && isReused ? new TransactionNotStarted('the connection had ended', { cause: error }) : error
     })
-    began = found[0]?.[0] as Begun | undefined
+    began = found[0]?.[0] as TransactionStart | undefined
     result = await within(session.limits.transactionMs, sql, work(sql, found))
   } catch (error) {
     if (!sql.isBroken()) await sql.query('ROLLBACK').catch(() => {})
@@ -264,7 +264,7 @@ const [commitLookUpMs, commitLookUpEveryMs] = [4_000, 200]
  * Whether a transaction was committed. Fault: `fleet.unavailable` when nobody can say: the database stays away, or
  * another server took over, on which numbers of transactions may mean others.
  */
-async function wasCommitted(session: Session, begun: Begun, cause: unknown): Promise<boolean> {
+async function wasCommitted(session: Session, begun: TransactionStart, cause: unknown): Promise<boolean> {
   const { xid, timeline, version = null, began = null } = begun
   const { clock } = session
   const untilMs = clock.monotonicMs() + commitLookUpMs

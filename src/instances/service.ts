@@ -54,11 +54,11 @@ export type InstancesSettings = {
 /** Hosts of a fleet, within a change. */
 export type FleetHosts = {
   /** Chooses the host of a new instance, which draws its VM. Fault `fleet.unavailable`. */
-  readonly place: (tx: DirectoryDb) => Pick<Instance, 'hostId' | 'platform'>
+  readonly placeInstance: (tx: DirectoryDb) => Pick<Instance, 'hostId' | 'platform'>
   /** Another host for an instance that its host could not bring up; null: none has room. */
   readonly placeElsewhere: (tx: DirectoryDb, instance: Pick<Instance, 'hostId' | 'platform'>) => string | null
   /** False: it is not there to end its VMs; should it come back, it ends them then. */
-  readonly has: (hostId: string) => boolean
+  readonly hasHost: (hostId: string) => boolean
 }
 
 export type InstancesDeps = {
@@ -183,7 +183,7 @@ export function createInstancesService(deps: InstancesDeps): InstancesService {
         if (instance.status === 'terminated') return { moved: false, instance }
         const moved = instance.status !== 'terminating'
         if (moved) beginEnd(tx, instance, clock.nowMs())
-        if (deps.fleet?.has(instance.hostId) === false) endWithoutHost(tx, instance.id, clock.nowMs())
+        if (deps.fleet?.hasHost(instance.hostId) === false) endWithoutHost(tx, instance.id, clock.nowMs())
         return { moved, instance: present(instanceById(tx, instance.id), 'a moved instance is still there') }
       })
       if (outcome.moved && deps.fleet === undefined) afterCommit(outcome.instance, deps.onDeleted)
@@ -313,7 +313,7 @@ function addInstance(tx: DirectoryDb, deps: InstancesDeps, caller: Principal, re
 type Placed = Pick<Instance, 'hostId' | 'platform' | 'vmId'> & Pick<Added, 'start'>
 
 function placed(tx: DirectoryDb, { fleet, takeVm, hostId, platform, random }: InstancesDeps): Placed {
-  if (fleet !== undefined) return { ...fleet.place(tx), vmId: null, start: 'cold' }
+  if (fleet !== undefined) return { ...fleet.placeInstance(tx), vmId: null, start: 'cold' }
   const taken = takeVm(tx) ?? { vmId: newUuid(random), start: 'cold' as const }
   return { hostId, platform, ...taken }
 }

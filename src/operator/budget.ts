@@ -4,7 +4,7 @@ import type { Static } from '@sinclair/typebox'
 import { type AdminBudgetSet, type AdminKeyBudgetSet, endUsersDefault } from '../contract/admin/key-terms.ts'
 import { nanoUsdOf, nanoUsdText } from '../contract/http/usd.ts'
 import { SHORT_PERIODS, type ShortPeriod } from '../contract/key-rules.ts'
-import type { FleetAdmin, HeldAsked } from '../fleet/hosts/fleet-admin.ts'
+import type { FleetAdmin, HeldBudgetsQuery } from '../fleet/hosts/fleet-admin.ts'
 import type { GatewayKeyTerms } from '../store/directory/gateway-key.query.ts'
 import type { Organization } from '../store/directory/organization.table.ts'
 import { monthOf, shortPeriodOf } from '../store/directory/usage/periods.ts'
@@ -107,7 +107,7 @@ type Held = { readonly nanoUsd: number; readonly tokens: number }
 export type HeldOf = (organizationId: string, keyPrefix?: string) => Held | null | undefined
 
 /** One question to the directory of a fleet; never rejects. */
-export async function heldBy(fleet: Pick<FleetAdmin, 'held'> | null, asked: HeldAsked): Promise<HeldOf> {
+export async function heldBy(fleet: Pick<FleetAdmin, 'held'> | null, asked: HeldBudgetsQuery): Promise<HeldOf> {
   if (fleet === null) return () => undefined
   return (await fleet.held(asked)) ?? (() => null)
 }

@@ -4,7 +4,7 @@ import { expect, test } from 'bun:test'
 import { type BuildHost, isWithinReach, mayTake } from '../../src/builds/fleet.ts'
 
 const host: BuildHost = { hasLease: true, isDraining: false, answersHosts: true, isLost: false }
-const fleetOf = (state: BuildHost | null) => ({ stateOf: (id: string) => (id === 'h1' ? state : null) })
+const fleetOf = (state: BuildHost | null) => ({ hostState: (id: string) => (id === 'h1' ? state : null) })
 
 test('goal: only a host with a lease that is not drained takes builds', () => {
   const taken = (changes: Partial<BuildHost>) => mayTake(fleetOf({ ...host, ...changes }), 'h1')

@@ -115,7 +115,7 @@ test('goal: a build that has waited for a day is given up, not a millisecond ear
 
 test('goal: the host that has the source comes first: another one takes the build after 250 ms, if it can reach it', async () => {
   const states = new Map([['other', host]])
-  const fleet = { stateOf: (id: string) => states.get(id) ?? (id === 'other' ? null : host) }
+  const fleet = { hostState: (id: string) => states.get(id) ?? (id === 'other' ? null : host) }
   const { queue, add, claimed, alarms, clock, get, store } = open({ fleet })
   const id = add({ hostId: 'other' })
   await queue.look()
@@ -137,7 +137,7 @@ test('goal: the host that has the source comes first: another one takes the buil
 
 test('goal: a host that is drained takes nothing, and a build of an unreachable host lets the next one pass', async () => {
   let own = { ...host, isDraining: true }
-  const fleet = { stateOf: (id: string) => (id === 'lost' ? null : own) }
+  const fleet = { hostState: (id: string) => (id === 'lost' ? null : own) }
   const { queue, add, claimed, clock, db, store } = open({ fleet })
   const theirs = add({ hostId: 'lost' })
   const ours = add({ organizationId: 'globex' })

@@ -164,7 +164,7 @@ test("goal: a source that cannot be had for 30 s goes back to its host's queue, 
     ],
   ] as const) {
     let other: BuildHost = host
-    const fleet = { stateOf: (id: string) => (id === 'other' ? other : host) }
+    const fleet = { hostState: (id: string) => (id === 'other' ? other : host) }
     const handover = { bring: away, bringEvents: async () => {}, beginLate: async () => {} }
     await using rig = open({ fleet, handover })
     const id = await rig.add({ hostId: 'other' })
@@ -183,7 +183,7 @@ test("goal: a source that cannot be had for 30 s goes back to its host's queue, 
 test('goal: a source that is damaged ends the build', async () => {
   const bring = () => Promise.reject(new Fault('internal', 'not as it was accepted'))
   await using rig = open({
-    fleet: { stateOf: () => host },
+    fleet: { hostState: () => host },
     handover: { bring, bringEvents: async () => {}, beginLate: async () => {} },
   })
   const id = await rig.add({ hostId: 'other' })

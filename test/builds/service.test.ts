@@ -283,7 +283,7 @@ test('goal: half of the VMs are reserved for one organization, none while builds
 
 test('goal: a host that is drained reserves nothing, and keeps no row of it', async () => {
   const drained: BuildHost = { hasLease: true, isDraining: true, answersHosts: true, isLost: false }
-  using rig = open({}, { fleet: { stateOf: () => drained } })
+  using rig = open({}, { fleet: { hostState: () => drained } })
   expect(await refusal(() => rig.service.reserve(acme))).toBe('closed fleet.unavailable 15')
   expect(listBuildVms(rig.db, rig.store.hostId)).toEqual([])
 })

@@ -10,7 +10,7 @@ import { systemClock } from '../../src/base/clock.ts'
 import { silentLogger } from '../../src/base/log.ts'
 import { POSTGRES_LIMITS } from '../../src/fleet/driver.ts'
 import { commitUnknownMessage, directoryAwayMessage, sqlStateOf } from '../../src/fleet/failures.ts'
-import { listenForNews } from '../../src/fleet/listener.ts'
+import { listenForChanges } from '../../src/fleet/listener.ts'
 import type { Postgres } from '../../src/fleet/postgres.ts'
 import { retryAfterOf } from '../../src/http/limited.ts'
 import { type DatabaseProxy, startProxy } from '../rigs/postgres/proxy.ts'
@@ -186,9 +186,9 @@ describe.skipIf(skipUnless(hasPostgres, 'needs PostgreSQL (scripts/setup install
     const postgres = await connect(server, url)
     const heard: (number | null)[] = []
     const stop = new AbortController()
-    const onNews = (version: number | null) => heard.push(version)
-    const deps = { target: targetOf(server, url), clock: systemClock, log: silentLogger, onNews, signal: stop.signal }
-    const listening = listenForNews(deps)
+    const onChange = (version: number | null) => heard.push(version)
+    const deps = { target: targetOf(server, url), clock: systemClock, log: silentLogger, onChange, signal: stop.signal }
+    const listening = listenForChanges(deps)
     await until('it listens', 60_000, () => heard.includes(null))
     await postgres.transact(tx => tx.query(addHost('a')))
     await postgres.transact(tx => tx.query(addHost('quiet')), { isQuiet: true })

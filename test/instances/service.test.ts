@@ -208,9 +208,9 @@ test('goal: an instance is ended once, in every state, and by its organization a
 
 test('goal: in a fleet the row alone tells the host, and what a lost host has ends here', async () => {
   const fleet = {
-    place: () => ({ hostId: 'other', platform: 'snp' as const }),
+    placeInstance: () => ({ hostId: 'other', platform: 'snp' as const }),
     placeElsewhere: () => null,
-    has: () => false,
+    hasHost: () => false,
   }
   const { create, service, acme, called, rowOf } = open({}, { fleet })
   const name = await create()

@@ -1,7 +1,7 @@
 // Budgets and usage of a fleet as the operator of either host sees them. Real PostgreSQL, a nano-dollar a token.
 
 import { expect, test } from 'bun:test'
-import { type BooksHost, organizationId } from '../../scripts/rigs/fleet/books-host.ts'
+import { type BooksHost, organizationId } from '../../scripts/rigs/fleet/budgets-host.ts'
 import { hasPostgres, type PostgresServer } from '../../scripts/rigs/postgres/server.ts'
 import { startForTests } from '../../scripts/rigs/postgres/suite.ts'
 import { skipUnless } from '../../scripts/rigs/skip.ts'

@@ -11,9 +11,9 @@ import { type FleetDirectory, openFleetDirectory } from '../../../src/fleet/dire
 import type { PostgresLimits } from '../../../src/fleet/driver.ts'
 import { failAllOf } from '../../../src/fleet/hosts/give-up.ts'
 import { Lease } from '../../../src/fleet/hosts/lease.ts'
-import { listenForNews } from '../../../src/fleet/listener.ts'
+import { listenForChanges } from '../../../src/fleet/listener.ts'
 import { openPostgres, type Postgres } from '../../../src/fleet/postgres.ts'
-import { type Applied, copiedFleetOf } from '../../../src/fleet/replica/replica.ts'
+import { type AppliedChanges, copiedFleetOf } from '../../../src/fleet/replica/replica.ts'
 import { createRequestRate } from '../../../src/http/rate.ts'
 import { StrangerLines } from '../../../src/http/stranger-lines.ts'
 import { Attestations } from '../../../src/instances/attestation.ts'
@@ -34,7 +34,7 @@ import { report, unhurried } from '../postgres/hosts.ts'
 import { until } from '../until.ts'
 import { type AttestedVms, attestedVms } from './attested-vms.ts'
 import { type FakeVms, openFakeVms } from './fake-vms.ts'
-import { type HostBooks, openHostBooks } from './host-books.ts'
+import { type HostBudgets, openHostBudgets } from './host-budgets.ts'
 import { type HostPeers, openHostPeers, type PeerWays } from './host-peers.ts'
 import { type LedgerVms, openLedgerVms } from './ledger-vms.ts'
 
@@ -53,7 +53,7 @@ export type FleetHost = AsyncDisposable & {
   /** Where it answers other hosts. */
   readonly peerPort: number
   readonly attested: AttestedVms
-  readonly books: HostBooks
+  readonly books: HostBudgets
   /** By the name table that the DNS server answers from. */
   readonly addressOf: (hostname: string) => string | null
   /** It is said that there is no such name. */
@@ -152,7 +152,7 @@ export async function startFleetHost(options: FleetHostOptions): Promise<FleetHo
   const { isAttested = false, peerWays = {} } = options
   const peers = await openHostPeers({ directory, hostId, postgres, clock, log, ways: peerWays })
   const timeline = () => fleet.view().timeline
-  const books = openHostBooks({ directory: alone.directory, hostId, postgres, timeline, clock, log })
+  const books = openHostBudgets({ directory: alone.directory, hostId, postgres, timeline, clock, log })
   const attestationRate = createRequestRate({
     clock,
     requestsPerMinute: options.attestationsPerMinute ?? 1_000_000,
@@ -179,7 +179,7 @@ export async function startFleetHost(options: FleetHostOptions): Promise<FleetHo
     log,
   })
   vms.onChange(vmId => names.vmChanged(vmId))
-  const onApplied = ({ instances }: Applied) => {
+  const onApplied = ({ instances }: AppliedChanges) => {
     for (const { id, isOwn, isLeft } of instances) {
       if (isLeft) reconciler.endLeft()
       names.instanceChanged(id)
@@ -233,12 +233,12 @@ export async function startFleetHost(options: FleetHostOptions): Promise<FleetHo
   })
   const answering = peers.serve({ instances: http, builds: null, handover: null })
   const listening = new AbortController()
-  const heard = listenForNews({
+  const heard = listenForChanges({
     target,
     limits: impatientLimits,
     clock,
     log,
-    onNews: fleet.wake,
+    onChange: fleet.wake,
     signal: listening.signal,
   })
   await names.start()

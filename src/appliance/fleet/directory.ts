@@ -8,10 +8,10 @@ import type { Runtime } from '../../base/runtime.ts'
 import type { Platform } from '../../config/schema.ts'
 import { type FleetDirectory, openFleetDirectory } from '../../fleet/directory/directory.ts'
 import type { PostgresTarget } from '../../fleet/driver.ts'
-import { listenForNews } from '../../fleet/listener.ts'
+import { listenForChanges } from '../../fleet/listener.ts'
 import type { Postgres } from '../../fleet/postgres.ts'
-import { type Applied, copiedFleetOf, type ReplicaDeps } from '../../fleet/replica/replica.ts'
-import type { TouchedInstance } from '../../fleet/replica/touched.ts'
+import type { ChangedInstance } from '../../fleet/replica/changed-instance.ts'
+import { type AppliedChanges, copiedFleetOf, type ReplicaDeps } from '../../fleet/replica/replica.ts'
 import type { InstanceStart } from '../../instances/pool.plan.ts'
 import type { Taken } from '../../instances/pool.ts'
 import type { DirectoryDb, Store } from '../../store/db.ts'
@@ -37,7 +37,7 @@ export type FleetParts = {
   /** The VM of a new instance of this host, in the transaction that adds it. */
   readonly adopt: ReplicaDeps['adopt']
   /** Must not throw. */
-  readonly onInstances: (instances: Applied['instances']) => void
+  readonly onInstances: (instances: AppliedChanges['instances']) => void
 }
 
 export type ServedDirectory = {
@@ -134,7 +134,7 @@ function joinDirectory(deps: JoinDeps): ServedDirectory {
     },
     start: () => {
       directory.start()
-      listening = listenForNews({ target, clock, log, onNews: directory.wake, signal })
+      listening = listenForChanges({ target, clock, log, onChange: directory.wake, signal })
     },
     [Symbol.asyncDispose]: async () => {
       stopping.abort()
@@ -161,7 +161,7 @@ export function followFleet(fleet: FleetLink, deps: FollowDeps): void {
   const { directory, random, log } = deps
   /** How the VMs of new instances began, between the transaction and what follows it. */
   const starts = new Map<string, InstanceStart>()
-  const follow = ({ id, isOwn, isNew, isLeft, isDismissed }: TouchedInstance) => {
+  const follow = ({ id, isOwn, isNew, isLeft, isDismissed }: ChangedInstance) => {
     const instance = instanceById(directory.db, id)
     const start = starts.get(id)
     starts.delete(id)

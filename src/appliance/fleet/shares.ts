@@ -7,7 +7,7 @@ import type { Runtime } from '../../base/runtime.ts'
 import type { Config } from '../../config/schema.ts'
 import { type Amounts, NO_AMOUNTS, type ShareAnswer } from '../../contract/vm/shares.ts'
 import { reasonOf } from '../../fleet/failures.ts'
-import { ShareDesk } from '../../fleet/shares/desk.ts'
+import { ShareAllocator } from '../../fleet/rate-limits/share-allocator.ts'
 import type { KeySharesDeps } from '../../inference/limits/key-shares.ts'
 import type { Store } from '../../store/db.ts'
 import { prepareGatewayKeyLookup } from '../../store/directory/gateway-key.query.ts'
@@ -28,7 +28,7 @@ export type FleetShares = {
   readonly render: () => string
 }
 
-type Asks = Parameters<ShareDesk['renew']>[2]
+type Asks = Parameters<ShareAllocator['renew']>[2]
 
 /**
  * In one statement: all keys that most hosts have in use.
@@ -46,9 +46,9 @@ export type SharesParts = Pick<Runtime, 'random' | 'log'> & {
 export function composeShares({ fleet, config, store, random, log }: SharesParts): FleetShares | null {
   if (fleet.database === null) return null
   const { postgres } = fleet.database
-  const desk = new ShareDesk({ postgres, hostId: store.hostId, limitsOf: limitsIn(store, config) })
+  const allocator = new ShareAllocator({ postgres, hostId: store.hostId, limitsOf: limitsIn(store, config) })
   const end = (member: string) =>
-    desk.end(member).catch(error => {
+    allocator.end(member).catch(error => {
       log.unit('fleet').warn('the end of a gateway could not be reported to the fleet: its parts are free in minutes', {
         problem: reasonOf(error),
       })
@@ -74,13 +74,13 @@ export function composeShares({ fleet, config, store, random, log }: SharesParts
         renew: (turn, asks) =>
           counted(async () => {
             // The gateway that was here before ended with its process.
-            if (isFirst) await desk.endOthers(member)
+            if (isFirst) await allocator.endOthers(member)
             isFirst = false
-            return await desk.renew(member, turn, asks)
+            return await allocator.renew(member, turn, asks)
           }),
       }
     },
-    ofVms: { renew: (receiptKey, { turn, asks }) => counted(() => desk.renew(receiptKey, turn, asks)), end },
+    ofVms: { renew: (receiptKey, { turn, asks }) => counted(() => allocator.renew(receiptKey, turn, asks)), end },
     end: () => end(member),
     render: () => metricsOf(counts),
   }

@@ -8,8 +8,8 @@ import type { DirectoryStore } from '../../store/db.ts'
 import { directoryAway, reasonOf } from '../failures.ts'
 import type { Postgres } from '../postgres.ts'
 import { LocalRows } from '../replica/local-rows.ts'
-import type { Applied, Replica, ReplicaMark } from '../replica/replica.ts'
-import { type News, readNews } from './feed.ts'
+import type { AppliedChanges, Replica, ReplicaMark } from '../replica/replica.ts'
+import { type ChangeSet, readChangeSet } from './feed.ts'
 import { copyWhole } from './full-copy.ts'
 
 export type CopyDeps = {
@@ -19,12 +19,12 @@ export type CopyDeps = {
   readonly clock: Clock
   readonly log: Logger
   /** After changes of others are here. Must not throw. */
-  readonly onApplied: (applied: Applied) => void
+  readonly onApplied: (applied: AppliedChanges) => void
   readonly waits?: CopyWaits
 }
 
 export type CopyWaits = {
-  /** A request waits so long for news; then it shows what is here. */
+  /** A request waits so long for changes; then it shows what is here. */
   readonly freshMs: number
   /** A change waits so long for a copy that is behind. */
   readonly soonMs: number
@@ -35,11 +35,11 @@ const WAITS: CopyWaits = { freshMs: 1_000, soonMs: 3_000 }
 export class Copy {
   readonly #deps: CopyDeps
   readonly #serial = createSerial()
-  /** A read of news that requests may join: it has not begun. */
+  /** A read of changes that requests may join: it has not begun. */
   #next: Promise<void> | null = null
   readonly #local: LocalRows
-  /** Consequences of news that wait for `release`; null: they come at once. */
-  #held: Applied[] | null = null
+  /** Consequences of changes that wait for `release`; null: they come at once. */
+  #held: AppliedChanges[] | null = null
 
   constructor(deps: CopyDeps) {
     this.#deps = deps
@@ -78,7 +78,7 @@ export class Copy {
     return this.#next
   }
 
-  /** True: there was news. Never rejects; at once where the database is away. */
+  /** True: there were changes. Never rejects; at once where the database is away. */
   async fresh(): Promise<boolean> {
     const { postgres, clock, log, waits: { freshMs } = WAITS } = this.#deps
     if (!postgres.view().isReachable) return false
@@ -93,16 +93,16 @@ export class Copy {
     return this.mark().version !== before
   }
 
-  /** Takes over news that were read elsewhere. False: they are not enough, catch up first. */
-  take(news: News): boolean {
-    if (news.kind === 'snapshot') return false
-    if (news.to.version > this.mark().version || news.to.timeline !== this.mark().timeline) {
-      this.#applied(this.#deps.replica.apply(news.changes, news.to))
+  /** Takes over changes that were read elsewhere. False: they are not enough, catch up first. */
+  take(changeSet: ChangeSet): boolean {
+    if (changeSet.kind === 'snapshot') return false
+    if (changeSet.to.version > this.mark().version || changeSet.to.timeline !== this.mark().timeline) {
+      this.#applied(this.#deps.replica.apply(changeSet.changes, changeSet.to))
     }
-    return news.isWhole
+    return changeSet.isWhole
   }
 
-  /** Consequences of news wait from now on: while this host has a change open, all others wait for it. */
+  /** Consequences of changes wait from now on: while this host has a change open, all others wait for it. */
   hold(): void {
     this.#held ??= []
   }
@@ -115,19 +115,19 @@ export class Copy {
 
   async #read(): Promise<void> {
     for (;;) {
-      const news = await readNews(this.#deps.postgres, this.mark())
-      if (news.kind === 'snapshot') await this.#copyWhole()
-      else if (this.take(news)) return
+      const changeSet = await readChangeSet(this.#deps.postgres, this.mark())
+      if (changeSet.kind === 'snapshot') await this.#copyWhole()
+      else if (this.take(changeSet)) return
     }
   }
 
   async #copyWhole(): Promise<void> {
     const { replica } = this.#deps
-    const onApplied = (applied: Applied) => this.#applied(applied)
+    const onApplied = (applied: AppliedChanges) => this.#applied(applied)
     await copyWhole({ ...this.#deps, progress: replica.progress, local: this.#local, onApplied })
   }
 
-  #applied(applied: Applied): void {
+  #applied(applied: AppliedChanges): void {
     if (applied.instances.length + applied.builds.length === 0 && !applied.touchesKeys) return
     if (this.#held === null) this.#deps.onApplied(applied)
     else this.#held.push(applied)

@@ -7,11 +7,11 @@ import type { Instance } from '../../store/directory/instance.table.ts'
 import { directoryAway, reasonOf, sqlStateOf } from '../failures.ts'
 import { Outbox } from '../replica/outbox.ts'
 import { Replica, type ReplicaDeps } from '../replica/replica.ts'
-import { Announced, createWake, type Wake } from './announced.ts'
+import { AnnouncedVersions, createWake, type Wake } from './announced-versions.ts'
+import { ChangeBatcher } from './change-batcher.ts'
 import { Copy, type CopyDeps } from './copy.ts'
 import { fleetIdOf } from './feed.ts'
 import { reportAll } from './reports.ts'
-import { Wishes } from './wishes.ts'
 
 export type FleetDirectoryDeps = Pick<ReplicaDeps, 'adopt' | 'hostId'> &
   Omit<CopyDeps, 'replica'> & {
@@ -25,8 +25,8 @@ export type FleetDirectory = {
   /** In the place of a single host's. */
   readonly store: DirectoryStore
   /** The hosts, within a change. */
-  readonly hosts: Pick<Wishes, 'place' | 'placeElsewhere' | 'has' | 'stateOf'>
-  /** The directory has come to a version; null: there may be news. Never throws, never waits. */
+  readonly hosts: Pick<ChangeBatcher, 'placeInstance' | 'placeElsewhere' | 'hasHost' | 'hostState'>
+  /** The directory has come to a version; null: there may be changes. Never throws, never waits. */
   readonly wake: (version: number | null) => void
   readonly view: () => { readonly version: number; readonly timeline: number; readonly unreportedRows: number }
   /** Why nothing can be read here yet: the first copy is not whole. Null: it can. */
@@ -37,7 +37,7 @@ export type FleetDirectory = {
 
 const SEEDING = new Error('the records of this host are still on their way into the directory')
 
-/** News are asked for at intervals too, should a notification be lost. */
+/** Changes are asked for at intervals too, should a notification be lost. */
 const pollMs = 2_000
 /** As long as the database does not answer. */
 const pollAwayMs = 1_000
@@ -61,10 +61,10 @@ export function openFleetDirectory(deps: FleetDirectoryDeps, fleetId: string | n
   else replica.begin(fleetId)
   const outbox = new Outbox(directory, replica)
   const copy = new Copy({ ...deps, replica })
-  const wishes = new Wishes({ postgres, hostId, replica, copy, platform, log })
+  const changeBatcher = new ChangeBatcher({ postgres, hostId, replica, copy, platform, log })
   const stopping = new AbortController()
   const { signal } = stopping
-  const news = new Announced({ copy, clock, signal })
+  const versions = new AnnouncedVersions({ copy, clock, signal })
   const reports = createWake()
   let running: Promise<unknown> = Promise.resolve()
 
@@ -106,13 +106,13 @@ export function openFleetDirectory(deps: FleetDirectoryDeps, fleetId: string | n
       change: async work => {
         admit()
         if (replica.isSeeding()) throw directoryAway(SEEDING)
-        return await wishes.grant(work)
+        return await changeBatcher.submit(work)
       },
       fresh: async () => replica.mark() !== null && !replica.isSeeding() && (await copy.fresh()),
       admit,
     },
-    hosts: wishes,
-    wake: version => news.announce(version),
+    hosts: changeBatcher,
+    wake: version => versions.announce(version),
     view: () => {
       const { version, timeline } = replica.mark() ?? { version: 0, timeline: 0 }
       return { version, timeline, unreportedRows: outbox.count() }
@@ -123,8 +123,8 @@ export function openFleetDirectory(deps: FleetDirectoryDeps, fleetId: string | n
         .then(finishSeeding)
         .then(() =>
           Promise.all([
-            repeat(repeating, { wake: news.wake, everyMs: pollMs, what: 'directory changes were not read' }, () =>
-              news.read(),
+            repeat(repeating, { wake: versions.wake, everyMs: pollMs, what: 'directory changes were not read' }, () =>
+              versions.read(),
             ),
             repeat(
               repeating,
@@ -188,22 +188,22 @@ async function beginOnceAnswered(
   }
 }
 
-type Repeating = Pick<FleetDirectoryDeps, 'clock' | 'log'> & { readonly signal: AbortSignal }
+type RepeatDeps = Pick<FleetDirectoryDeps, 'clock' | 'log'> & { readonly signal: AbortSignal }
 
 /** Never rejects: what fails is tried again. */
 async function repeat(
-  { clock, log, signal }: Repeating,
-  { wake, everyMs, what }: Repeated,
+  { clock, log, signal }: RepeatDeps,
+  { wake, everyMs, what }: RepeatedTask,
   work: () => Promise<void>,
 ): Promise<void> {
-  let told = ''
+  let lastProblem = ''
   let againMs = 0
   // A refusal does not pass as an outage does: it is in the log at once, and each minute again.
   const tell = (error: unknown) => {
     const problem = reasonOf(error)
     const isRefusal = sqlStateOf(error) !== null
-    if (!isRefusal || (problem === told && clock.monotonicMs() < againMs)) return log.debug(what, { problem })
-    told = problem
+    if (!isRefusal || (problem === lastProblem && clock.monotonicMs() < againMs)) return log.debug(what, { problem })
+    lastProblem = problem
     againMs = clock.monotonicMs() + refusedAgainMs
     log.warn(what, { problem })
   }
@@ -218,4 +218,4 @@ async function repeat(
   }
 }
 
-type Repeated = { readonly wake: Wake; readonly everyMs: number; readonly what: string }
+type RepeatedTask = { readonly wake: Wake; readonly everyMs: number; readonly what: string }

@@ -6,7 +6,7 @@ import type { ReplicaMark } from '../replica/replica.ts'
 import type { ReplicaTable, RowChange, WireRow } from '../replica/tables.ts'
 import { readPage } from './statements.ts'
 
-export type News =
+export type ChangeSet =
   | {
       readonly kind: 'changes'
       readonly changes: readonly RowChange[]
@@ -17,7 +17,7 @@ export type News =
   /** Changes were trimmed, or another server took over that may lack some: only a snapshot tells. */
   | { readonly kind: 'snapshot' }
 
-export type NewsAndHosts = { readonly news: News; readonly hosts: readonly HostRow[] }
+export type ChangesAndHosts = { readonly changeSet: ChangeSet; readonly hosts: readonly HostRow[] }
 
 /** A host, as the placement of an instance sees it. */
 export type HostRow = {
@@ -91,32 +91,32 @@ export async function fleetIdOf(sql: Sql): Promise<string> {
 }
 
 /** One statement. Fault: `fleet.unavailable`. */
-export async function readNews(sql: Sql, mark: ReplicaMark): Promise<News> {
+export async function readChangeSet(sql: Sql, mark: ReplicaMark): Promise<ChangeSet> {
   const rows = await sql.query<ChangeRow>(readChanges, [mark.version, changeCountMax])
   const isOneVersion = rows.length === changeCountMax && rows[0]?.at === rows.at(-1)?.at
   const whole = isOneVersion ? await sql.query<ChangeRow>(readChanges, [mark.version, changesOfOneVersionMax]) : rows
-  return newsOf(whole, mark, null)
+  return changeSetOf(whole, mark, null)
 }
 
-/** Its rows are for `newsAndHostsIn`. */
-export function newsAndHostsAfter({ version }: ReplicaMark): Literal {
+/** Its rows are for `changesAndHostsIn`. */
+export function changesAndHostsAfter({ version }: ReplicaMark): Literal {
   return { text: readChangesAndHosts, values: [String(version), String(changeCountMax)] }
 }
 
 /**
- * Within the numbered transaction of `version`: news up to the version before it, and the hosts. `mark`: where the copy
- * is by now; what it has already is left out. News that fill a page are left out, and not whole.
+ * Within the numbered transaction of `version`: changes up to the version before it, and the hosts. `mark`: where the
+ * copy is by now; what it has already is left out. Changes that fill a page are left out, and not whole.
  */
-export function newsAndHostsIn(rows: readonly Row[], mark: ReplicaMark, version: number): NewsAndHosts {
+export function changesAndHostsIn(rows: readonly Row[], mark: ReplicaMark, version: number): ChangesAndHosts {
   const found = rows as readonly ChangeRow[]
-  const news: News =
+  const changeSet: ChangeSet =
     found.length < changeCountMax
-      ? newsOf(found, mark, version - 1)
+      ? changeSetOf(found, mark, version - 1)
       : { kind: 'changes', changes: [], to: mark, isWhole: false }
-  return { news, hosts: found[0]?.hosts ?? [] }
+  return { changeSet, hosts: found[0]?.hosts ?? [] }
 }
 
-function newsOf(rows: readonly ChangeRow[], mark: ReplicaMark, end: number | null): News {
+function changeSetOf(rows: readonly ChangeRow[], mark: ReplicaMark, end: number | null): ChangeSet {
   const [first] = rows
   assert(first !== undefined, 'a directory has its counter')
   const { timeline, trimmed } = first

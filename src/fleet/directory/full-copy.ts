@@ -12,7 +12,7 @@ import { checkSchema } from '../migrations.ts'
 import type { Postgres, Sql } from '../postgres.ts'
 import type { LocalRow, LocalRows } from '../replica/local-rows.ts'
 import type { CopyProgress, Progress } from '../replica/progress.ts'
-import type { Applied, Replica } from '../replica/replica.ts'
+import type { AppliedChanges, Replica } from '../replica/replica.ts'
 import { REPLICA_TABLES, type ReplicaTable } from '../replica/tables.ts'
 import { pagesOf } from './feed.ts'
 import { whichAreGone } from './statements.ts'
@@ -24,10 +24,10 @@ export type FullCopyDeps = {
   readonly local: LocalRows
   readonly clock: Pick<Clock, 'monotonicMs' | 'sleep'>
   readonly log: Logger
-  readonly onApplied: (applied: Applied) => void
+  readonly onApplied: (applied: AppliedChanges) => void
 }
 
-const toldEveryMs = 5_000
+const reportEveryMs = 5_000
 /** Keys of rows here that are looked up there together. */
 const goneKeyCount = 500
 
@@ -41,15 +41,15 @@ export async function copyWhole(deps: FullCopyDeps): Promise<void> {
   await checkSchema(postgres).catch(error => {
     throw directoryAway(error)
   })
-  let at = goneOn(progress.read(), await standOf(postgres)) ?? (await begun(deps))
-  const told = createTold(deps)
+  let at = resumedProgress(progress.read(), await readPosition(postgres)) ?? (await beginProgress(deps))
+  const reportProgress = createProgressReporter(deps)
   while (at.toVersion === null) {
-    at = await copyTable(deps, at, told)
+    at = await copyTable(deps, at, reportProgress)
     const next = REPLICA_TABLES[indexOf(at.table) + 1]
     if (next !== undefined) at = { ...at, table: next.name, after: null }
     else {
       if (!at.isClean) await removeGone(deps)
-      at = { ...at, toVersion: (await standOf(postgres)).version }
+      at = { ...at, toVersion: (await readPosition(postgres)).version }
     }
     const { timeline, fromVersion: version } = at
     replica.transact(() => {
@@ -59,13 +59,13 @@ export async function copyWhole(deps: FullCopyDeps): Promise<void> {
       if (at.toVersion !== null) replica.setMark({ version, timeline })
     })
   }
-  told(at, true)
+  reportProgress(at, true)
 }
 
-type Stand = { readonly version: number; readonly timeline: number; readonly trimmed: number }
+type DirectoryPosition = { readonly version: number; readonly timeline: number; readonly trimmed: number }
 
-async function standOf(sql: Sql): Promise<Stand> {
-  const [at] = await sql.query<Stand>(
+async function readPosition(sql: Sql): Promise<DirectoryPosition> {
+  const [at] = await sql.query<DirectoryPosition>(
     'SELECT f.version, timeline() AS timeline, t.version AS trimmed FROM fleet f CROSS JOIN trimmed t',
   )
   assert(at !== undefined, 'a directory has its counter')
@@ -73,20 +73,23 @@ async function standOf(sql: Sql): Promise<Stand> {
 }
 
 /** Null: it has to begin anew. */
-function goneOn(progress: Progress | null, { version, timeline, trimmed }: Stand): Progress | null {
+function resumedProgress(
+  progress: Progress | null,
+  { version, timeline, trimmed }: DirectoryPosition,
+): Progress | null {
   if (progress === null || progress.toVersion !== null) return null
   const { fromVersion } = progress
   return progress.timeline === timeline && trimmed <= fromVersion && fromVersion <= version ? progress : null
 }
 
-async function begun({ postgres, replica, progress, clock, log }: FullCopyDeps): Promise<Progress> {
+async function beginProgress({ postgres, replica, progress, clock, log }: FullCopyDeps): Promise<Progress> {
   const mark = replica.mark()
   const earlier = progress.read()
   const isNew = mark === null || mark.version === 0
   const isFirst = isNew || earlier?.isFirst === true
   // Another server, or a directory as of an earlier moment, may lack what this host reported.
   if (!isFirst) await replica.reportOwn(() => clock.sleep(0))
-  const { version, timeline } = await standOf(postgres)
+  const { version, timeline } = await readPosition(postgres)
   const [first] = REPLICA_TABLES
   assert(first !== undefined, 'hosts copy tables')
   log.info('the whole directory is copied', { at_version: version, from_version: mark?.version ?? 0 })
@@ -97,7 +100,7 @@ async function begun({ postgres, replica, progress, clock, log }: FullCopyDeps):
   return at
 }
 
-async function copyTable(deps: FullCopyDeps, from: Progress, told: Told): Promise<Progress> {
+async function copyTable(deps: FullCopyDeps, from: Progress, reportProgress: ProgressReporter): Promise<Progress> {
   const { postgres, replica, progress, onApplied } = deps
   const table = REPLICA_TABLES[indexOf(from.table)]
   assert(table !== undefined, `${from.table} is copied`)
@@ -106,7 +109,7 @@ async function copyTable(deps: FullCopyDeps, from: Progress, told: Told): Promis
     at = { ...at, after: page.at(-1)?.key ?? at.after, rowCount: at.rowCount + page.length }
     const reached = at
     onApplied(replica.applyPart(page, () => progress.write(reached)))
-    told(at)
+    reportProgress(at)
   }
   return at
 }
@@ -138,15 +141,15 @@ function indexOf(table: ReplicaTable['name']): number {
   return index
 }
 
-type Told = (at: Progress, isWhole?: boolean) => void
+type ProgressReporter = (at: Progress, isWhole?: boolean) => void
 
-function createTold({ clock, log }: FullCopyDeps): Told {
+function createProgressReporter({ clock, log }: FullCopyDeps): ProgressReporter {
   const beganMs = clock.monotonicMs()
-  let toldMs = beganMs
+  let reportedMs = beganMs
   return ({ rowCount: rows, table }, isWhole = false) => {
     const nowMs = clock.monotonicMs()
-    if (!isWhole && nowMs - toldMs < toldEveryMs) return
-    toldMs = nowMs
+    if (!isWhole && nowMs - reportedMs < reportEveryMs) return
+    reportedMs = nowMs
     const took = Math.round(nowMs - beganMs)
     if (isWhole) log.info('the rows of the directory are here; changes since then follow', { rows, took_ms: took })
     else log.info('the directory is being copied', { rows, table, took_ms: took })

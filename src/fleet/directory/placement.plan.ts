@@ -7,7 +7,7 @@ export type Placement =
   /** `reason`: the condition that no host was left for. */
   | { readonly kind: 'refused'; readonly reason: string }
 
-type Wanted = {
+type PlacementRequest = {
   /** Platform of the host that was asked; its clients expect no other. */
   readonly platform: string
   /** Instances that have a place already, by host. */
@@ -22,7 +22,7 @@ export function otherHosts(hosts: readonly HostRow[], hostId: string): readonly 
   return hosts.filter(({ id, schema }) => id !== hostId && (schema ?? 0) >= attemptsSchema)
 }
 
-export function placementOf(hosts: readonly HostRow[], { platform, taken }: Wanted): Placement {
+export function placementOf(hosts: readonly HostRow[], { platform, taken }: PlacementRequest): Placement {
   const freeOf = ({ id, places }: HostRow) => places - (taken.get(id) ?? 0)
   const conditions: readonly (readonly [reason: string, holds: (host: HostRow) => boolean])[] = [
     ['no host has a lease', host => host.hasLease],

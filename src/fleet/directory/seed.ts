@@ -142,9 +142,9 @@ async function compare(sql: Sql, local: LocalRows): Promise<number> {
   return count
 }
 
-type Compared = { readonly count: number; readonly same: number }
+type RowComparison = { readonly count: number; readonly same: number }
 
-async function compareThere(sql: Sql, local: LocalRows, table: ReplicaTable): Promise<Compared> {
+async function compareThere(sql: Sql, local: LocalRows, table: ReplicaTable): Promise<RowComparison> {
   let [count, same] = [0, 0]
   for await (const page of pagesOf(sql, table)) {
     count += page.length

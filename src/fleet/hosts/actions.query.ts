@@ -4,12 +4,12 @@ import { iso } from '../../base/clock.ts'
 import type { HostAction } from '../../contract/admin/events.ts'
 import type { Sql } from '../postgres.ts'
 
-export type ActionsAsked = { readonly sinceMs: number | null; readonly limit: number }
+export type ActionsQuery = { readonly sinceMs: number | null; readonly limit: number }
 
 type ActionRow = Omit<HostAction, 'at'> & { readonly atMs: number }
 
 /** The newest `limit`, oldest first. */
-export async function listActions(sql: Sql, { sinceMs, limit }: ActionsAsked): Promise<HostAction[]> {
+export async function listActions(sql: Sql, { sinceMs, limit }: ActionsQuery): Promise<HostAction[]> {
   const rows = await sql.query<ActionRow>(
     `SELECT a.seq, a.at_ms AS "atMs", a.host_name AS host, a.database_role, a.action, a.subject, a.detail,
        (SELECT o.slug FROM organizations o WHERE o.id = a.organization_id) AS organization

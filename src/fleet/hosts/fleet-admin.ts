@@ -7,12 +7,12 @@ import { resultOr } from '../../base/result-or.ts'
 import type { HostActionList } from '../../contract/admin/events.ts'
 import type { FleetHost, FleetHostState } from '../../contract/admin/fleet.ts'
 import { spkiDigestOf } from '../../linux/keys/spki.ts'
-import { heldOverHosts } from '../books/held-over-hosts.query.ts'
-import type { Amounts } from '../books/statements.ts'
+import { heldOverHosts } from '../budgets/held-over-hosts.query.ts'
+import type { Amounts } from '../budgets/statements.ts'
 import { reasonOf } from '../failures.ts'
 import type { PeerReach } from '../peers/watch.ts'
 import type { NumberedTransaction, Postgres } from '../postgres.ts'
-import { type ActionsAsked, listActions } from './actions.query.ts'
+import { type ActionsQuery, listActions } from './actions.query.ts'
 import { endAllOf, endBuildsOf } from './give-up.ts'
 import { forgetHost, type HostState, hostNamed, listHosts, removeHost, setDraining, takeRights } from './hosts.query.ts'
 
@@ -27,13 +27,13 @@ export type FleetAdmin = {
   /** A host that does not come back: its instances fail. */
   readonly forget: (name: string) => Promise<FleetHost>
   /** Actions of hosts that concern all of them; with a problem where the directory cannot be asked. Never rejects. */
-  readonly actions: (asked: ActionsAsked) => Promise<HostActionList>
+  readonly actions: (asked: ActionsQuery) => Promise<HostActionList>
   /** Parts of budgets that hosts hold in a month (as 2026-11). Null: the directory cannot be asked now. */
-  readonly held: (of: HeldAsked) => Promise<HeldBudgets | null>
+  readonly held: (of: HeldBudgetsQuery) => Promise<HeldBudgets | null>
 }
 
 /** `organizationId` null: the budgets of organizations; else those of one and of its keys. */
-export type HeldAsked = { readonly month: string; readonly organizationId: string | null }
+export type HeldBudgetsQuery = { readonly month: string; readonly organizationId: string | null }
 /** The part of an organization's budget, or of a key's. */
 export type HeldBudgets = (organizationId: string, keyPrefix?: string) => Amounts
 

@@ -21,7 +21,7 @@ import {
   signedBytes,
   targetOf,
 } from './call.codec.ts'
-import { requestHeaders, responseHeaders, untilEnd } from './passed.ts'
+import { requestHeaders, responseHeaders, untilEnd } from './forwarded.ts'
 import { type PeerKey, peerName } from './peer-key.ts'
 import type { PeerList } from './peer-list.ts'
 import type { PeerRow } from './peers.query.ts'
@@ -144,7 +144,7 @@ export class PeerCaller implements Peers {
   async #call({ hostId, address, certificate }: Answering, called: Called): Promise<Response> {
     const { isDown, log, onCall } = this.#deps
     const { method, body } = called
-    const waiting = new Waiting(this.#deps.clock, called.signal)
+    const waiting = new CallTimeout(this.#deps.clock, called.signal)
     const isQuick = called.service === 'alive' || isDown?.(hostId) === true
     const answerMs = isQuick ? answerQuickMs : (this.#deps.answerMs ?? answerMsDefault)
     waiting.within(body === null ? answerMs : uploadIdleMs)
@@ -206,7 +206,7 @@ const REFUSALS: { readonly [refusal: string]: string } = {
 }
 
 /** Aborts with the client, or when nothing came for too long. */
-class Waiting {
+class CallTimeout {
   readonly #clock: Clock
   readonly #late = new AbortController()
   readonly #client: AbortSignal
@@ -245,7 +245,7 @@ class Waiting {
 }
 
 /** The same bytes; each one that is asked for gives the call more time. */
-function watched(body: ReadableStream<Uint8Array>, waiting: Waiting, answerMs: number): ReadableStream<Uint8Array> {
+function watched(body: ReadableStream<Uint8Array>, waiting: CallTimeout, answerMs: number): ReadableStream<Uint8Array> {
   const reader = body.getReader()
   return new ReadableStream({
     pull: async controller => {

@@ -15,14 +15,14 @@ import {
   signedBytes,
   targetOf,
 } from './call.codec.ts'
-import { untilEnd } from './passed.ts'
+import { untilEnd } from './forwarded.ts'
 import { isSignedBy } from './peer-key.ts'
 import type { PeerList } from './peer-list.ts'
 import type { PeerService } from './peers.ts'
 import type { SeenCalls } from './seen-calls.ts'
 
 /** The connection of a request that another host passed on. */
-export type PassedPeer = {
+export type ForwardingPeer = {
   /** The client's, as that host says. */
   readonly address: () => string
   /** From now on this response may pause for longer than others. */
@@ -34,14 +34,14 @@ export type PassedPeer = {
 }
 
 /** A service as its own listener has it. Never rejects. */
-export type PassedFetch = (request: Request, peer: PassedPeer) => Promise<Response>
+export type ForwardedFetch = (request: Request, peer: ForwardingPeer) => Promise<Response>
 
 export type PeerServerDeps = {
   readonly hostId: string
   readonly list: Pick<PeerList, 'find'>
   readonly seen: SeenCalls
   /** Null: it is switched off. */
-  readonly services: Readonly<Record<PeerService, PassedFetch | null>>
+  readonly services: Readonly<Record<PeerService, ForwardedFetch | null>>
   readonly clock: Pick<Clock, 'nowMs'>
   readonly log: Logger
 }

@@ -8,7 +8,7 @@ import { REPLICA_TABLES, type ReplicaTable, type RowChange, type WireRow } from 
 /** A row, and its key as the outbox writes it. */
 export type LocalRow = RowChange & { readonly row: WireRow; readonly text: string }
 
-type Found = { readonly row_key: string; readonly row: string }
+type KeyedRow = { readonly row_key: string; readonly row: string }
 
 export class LocalRows {
   readonly #tables
@@ -19,8 +19,8 @@ export class LocalRows {
       REPLICA_TABLES.map(table => [
         table.name,
         {
-          first: prepareRaw<Found>(db, selectPage(table, true)),
-          next: prepareRaw<Found>(db, selectPage(table, false)),
+          first: prepareRaw<KeyedRow>(db, selectPage(table, true)),
+          next: prepareRaw<KeyedRow>(db, selectPage(table, false)),
           unnoted: prepareRaw<{ count: number }>(db, countUnnoted(table)),
           one: prepareRaw<{ row: string }>(db, selectRow(table)),
         },

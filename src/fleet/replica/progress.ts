@@ -20,7 +20,7 @@ export type Progress = {
   readonly rowCount: number
 }
 
-type Stored = {
+type ProgressRow = {
   readonly timeline: number
   readonly from_version: number
   readonly to_version: number | null
@@ -36,7 +36,7 @@ export class CopyProgress {
 
   constructor(db: DirectoryDb) {
     this.#sql = {
-      read: prepareRaw<Stored>(db, 'SELECT * FROM copy_progress'),
+      read: prepareRaw<ProgressRow>(db, 'SELECT * FROM copy_progress'),
       write: prepareRaw(db, 'INSERT OR REPLACE INTO copy_progress VALUES (1, ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)'),
       end: prepareRaw(db, 'DELETE FROM copy_progress'),
     }

@@ -5,11 +5,18 @@ import { isDeepStrictEqual } from 'node:util'
 import { assert } from '../../base/assert.ts'
 import { Fault, systemErrorCode } from '../../base/fault.ts'
 import { type DirectoryDb, type DirectoryStore, prepareRaw } from '../../store/db.ts'
-import { type Prepared, prepared } from './prepared.ts'
+import {
+  type ChangedInstance,
+  type InstanceBefore,
+  instanceOf,
+  isOtherAttempt,
+  mayHaveVm,
+  mergeChanges,
+} from './changed-instance.ts'
 import { CopyProgress } from './progress.ts'
 import { noteOfInstances, noteOwn, outboxTriggers, triggerNames } from './statements.ts'
+import { prepareTable, type TableStatements } from './table-statements.ts'
 import { REPLICA_TABLES, type ReplicaTable, type RowChange, type WireRow } from './tables.ts'
-import { type InstanceBefore, instanceOf, isOtherAttempt, joined, mayHaveVm, type TouchedInstance } from './touched.ts'
 
 export type ReplicaDeps = {
   readonly directory: Pick<DirectoryStore, 'db' | 'transact'>
@@ -21,8 +28,8 @@ export type ReplicaDeps = {
 /** Where the copy stands. */
 export type ReplicaMark = { readonly fleetId: string; readonly timeline: number; readonly version: number }
 
-export type Applied = {
-  readonly instances: readonly TouchedInstance[]
+export type AppliedChanges = {
+  readonly instances: readonly ChangedInstance[]
   /** Keys of gateways, or organizations. */
   readonly touchesKeys: boolean
   /** Builds whose rows have changed, or are gone. */
@@ -30,7 +37,7 @@ export type Applied = {
 }
 
 /** Outcome of one change that was tried. */
-export type Tried = { readonly ok: true; readonly value: unknown } | { readonly ok: false; readonly error: unknown }
+export type Outcome = { readonly ok: true; readonly value: unknown } | { readonly ok: false; readonly error: unknown }
 
 /** No server has it: a copy at it gets everything anew. */
 const noTimeline = 0
@@ -40,7 +47,7 @@ const ownCount = 250
 
 export class Replica {
   readonly #deps: ReplicaDeps
-  readonly #tables: ReadonlyMap<string, Prepared>
+  readonly #tables: ReadonlyMap<string, TableStatements>
   readonly #instance: (id: string) => InstanceBefore | null
   readonly #sql: ReturnType<typeof statementsOn>
   /** How far a copy of everything has come. */
@@ -49,7 +56,7 @@ export class Replica {
   constructor(deps: ReplicaDeps) {
     this.#deps = deps
     const { db } = deps.directory
-    this.#tables = new Map(REPLICA_TABLES.map(table => [table.name, prepared(db, table, deps.hostId)]))
+    this.#tables = new Map(REPLICA_TABLES.map(table => [table.name, prepareTable(db, table, deps.hostId)]))
     const find = prepareRaw<InstanceBefore>(
       db,
       'SELECT host_id, desired, status, vm_id, attempt FROM instances WHERE id = ?1',
@@ -158,25 +165,25 @@ export class Replica {
   }
 
   /** Takes over changes in their order; the copy is then at `to`. No effect on one that has them. */
-  apply(changes: readonly RowChange[], to: Pick<ReplicaMark, 'version' | 'timeline'>): Applied {
+  apply(changes: readonly RowChange[], to: Pick<ReplicaMark, 'version' | 'timeline'>): AppliedChanges {
     return this.#copying(tx => {
       const at = this.mark()
       assert(at !== null, 'a copy has begun')
       if (to.timeline === at.timeline && to.version <= at.version) return []
-      const touched = changes.flatMap(change => this.#take(tx, change) ?? [])
+      const changed = changes.flatMap(change => this.#take(tx, change) ?? [])
       this.setMark(to)
       const until = this.progress.read()?.toVersion ?? null
       if (until !== null && to.version >= until) this.progress.end()
-      return touched
+      return changed
     }, changes)
   }
 
   /** Takes over rows of a copy that is made in parts, without moving on. `alongside`: in the same transaction. */
-  applyPart(changes: readonly RowChange[], alongside: () => void = () => {}): Applied {
+  applyPart(changes: readonly RowChange[], alongside: () => void = () => {}): AppliedChanges {
     return this.#copying(tx => {
-      const touched = changes.flatMap(change => this.#take(tx, change, 'upsertPart') ?? [])
+      const changed = changes.flatMap(change => this.#take(tx, change, 'upsertPart') ?? [])
       alongside()
-      return touched
+      return changed
     }, changes)
   }
 
@@ -184,21 +191,21 @@ export class Replica {
    * Runs changes one after the other, each all or nothing, and takes all of them back. Returns their outcomes and the
    * rows as they would be: the directory gets those, and only then this copy.
    */
-  tryOut(works: readonly ((tx: DirectoryDb) => unknown)[]): {
-    outcomes: readonly Tried[]
+  dryRun(works: readonly ((tx: DirectoryDb) => unknown)[]): {
+    outcomes: readonly Outcome[]
     changes: readonly RowChange[]
   } {
-    let result: { outcomes: readonly Tried[]; changes: readonly RowChange[] } | null = null
+    let result: { outcomes: readonly Outcome[]; changes: readonly RowChange[] } | null = null
     try {
       this.#deps.directory.transact(tx => {
         // The sequence's own number, because the newest line may be gone.
         const since = this.#sql.sequence.get()?.seq ?? 0
-        const outcomes = works.map(work => tried(tx, work))
+        const outcomes = works.map(work => runInSavepoint(tx, work))
         result = { outcomes, changes: this.changesBetween(since, Number.MAX_SAFE_INTEGER).changes }
-        throw new TakenBack()
+        throw new RollbackSignal()
       })
     } catch (error) {
-      if (!(error instanceof TakenBack)) throw error
+      if (!(error instanceof RollbackSignal)) throw error
     }
     assert(result !== null, 'what was tried has outcomes')
     return result
@@ -224,7 +231,7 @@ export class Replica {
     )
   }
 
-  #of(table: string): Prepared {
+  #of(table: string): TableStatements {
     const found = this.#tables.get(table)
     assert(found !== undefined, `${table} is copied`)
     return found
@@ -239,11 +246,11 @@ export class Replica {
    * In one transaction that reports nothing back. A power cut may take it back: then it comes again from the directory,
    * after the mark that is left.
    */
-  #copying(work: (tx: DirectoryDb) => TouchedInstance[], changes: readonly RowChange[]): Applied {
+  #copying(work: (tx: DirectoryDb) => ChangedInstance[], changes: readonly RowChange[]): AppliedChanges {
     this.#sql.syncLater.run()
-    let touched: readonly TouchedInstance[]
+    let changed: readonly ChangedInstance[]
     try {
-      touched = this.#deps.directory.transact(tx => {
+      changed = this.#deps.directory.transact(tx => {
         this.#sql.setApplying.run(1)
         const result = work(tx)
         this.#sql.setApplying.run(0)
@@ -252,8 +259,8 @@ export class Replica {
     } finally {
       this.#sql.syncAtOnce.run()
     }
-    const last = new Map<string, TouchedInstance>()
-    for (const touch of touched) last.set(touch.id, joined(last.get(touch.id), touch))
+    const last = new Map<string, ChangedInstance>()
+    for (const touch of changed) last.set(touch.id, mergeChanges(last.get(touch.id), touch))
     const touchesKeys = changes.some(({ table }) => table === 'gateway_keys' || table === 'organizations')
     const builds = changes.flatMap(({ table, key }) => (table === 'builds' ? [String(key.id)] : []))
     return { instances: [...last.values()], touchesKeys, builds: [...new Set(builds)] }
@@ -263,7 +270,7 @@ export class Replica {
     tx: DirectoryDb,
     { table, key, row }: RowChange,
     how: 'upsert' | 'upsertPart' = 'upsert',
-  ): TouchedInstance | null {
+  ): ChangedInstance | null {
     const found = this.#tables.get(table)
     // A table that a newer host has.
     if (found === undefined) return null
@@ -292,7 +299,7 @@ export class Replica {
   }
 
   /** While parts of a copy are of different moments a row may refer to one that comes later or has gone. */
-  #upsert(upsert: Prepared['upsert'], row: WireRow): void {
+  #upsert(upsert: TableStatements['upsert'], row: WireRow): void {
     try {
       upsert(row)
     } catch (error) {
@@ -334,11 +341,11 @@ export function keyText(key: WireRow): string {
   return JSON.stringify(Object.entries(key).sort(([a], [b]) => (a < b ? -1 : 1)))
 }
 
-class TakenBack extends Error {}
+class RollbackSignal extends Error {}
 
 type OutboxLine = { readonly seq: number; readonly table_name: string; readonly row_key: string }
 
-function tried(tx: DirectoryDb, work: (tx: DirectoryDb) => unknown): Tried {
+function runInSavepoint(tx: DirectoryDb, work: (tx: DirectoryDb) => unknown): Outcome {
   try {
     return { ok: true, value: tx.transaction(inner => work(inner)) }
   } catch (error) {

@@ -17,12 +17,12 @@ import { systemClock } from '../../../src/base/clock.ts'
 import { systemRandom } from '../../../src/base/ids.ts'
 import { openControlKey } from '../../../src/enclave-host/control-key.ts'
 import {
-  type Asked,
-  askedBytes,
   encodeShareRequest,
   nonceOf,
   type ShareRequest,
-} from '../../../src/fleet/share/request.codec.ts'
+  type SignedRequest,
+  signedBytesOf,
+} from '../../../src/fleet/shared-identity/request.codec.ts'
 import { openOperatorKey } from '../../../src/host/operator-key.ts'
 import { openAuthority } from '../../../src/http/authority.ts'
 import { lockFile } from '../../../src/linux/lock.ts'
@@ -160,7 +160,7 @@ describe.skipIf(skipUnless(hasPostgres, 'needs PostgreSQL (scripts/setup install
     // A stranger's key and host, evidence of the genuine gateway for it, and a signature by a key of theirs.
     const { publicKey, privateKey } = generateKeyPairSync('ed25519')
     const { recipient } = request.asked
-    const asked: Asked = {
+    const asked: SignedRequest = {
       ...request.asked,
       recipient: `${recipient.slice(0, -1)}${recipient.endsWith('q') ? 'p' : 'q'}`,
     }
@@ -172,7 +172,7 @@ describe.skipIf(skipUnless(hasPostgres, 'needs PostgreSQL (scripts/setup install
     })
     const attestation = Buffer.from(body).toString()
     const own = { control_key: publicKey.export({ format: 'jwk' }).x ?? '' }
-    const signature = toBase64Url(new Uint8Array(sign(null, askedBytes(asked), privateKey)))
+    const signature = toBase64Url(new Uint8Array(sign(null, signedBytesOf(asked), privateKey)))
     const forged = await sealedTo({ ...request, ...own, asked, attestation, signature })
     expect(forged).toMatchObject({ code: 1, failed: ['request-control-key'], isThere: false })
     // With the host's control key named, and no signature by it.

@@ -11,7 +11,7 @@ import { hasPostgres, type PostgresServer, startPostgres } from '../../../script
 import { skipUnless } from '../../../scripts/rigs/skip.ts'
 import { until } from '../../../scripts/rigs/until.ts'
 import { type Clock, systemClock } from '../../../src/base/clock.ts'
-import type { PassedFetch, PassedPeer } from '../../../src/fleet/peers/peer-server.ts'
+import type { ForwardedFetch, ForwardingPeer } from '../../../src/fleet/peers/peer-server.ts'
 import { publishPeer } from '../../../src/fleet/peers/peers.query.ts'
 import { UnavailableFault } from '../../../src/http/limited.ts'
 import { type PeerHost, startPeerHost } from '../../rigs/fleet/peer-host.ts'
@@ -31,11 +31,11 @@ describe.skipIf(skipUnless(hasPostgres, 'needs PostgreSQL (scripts/setup install
   })
 
   /** West answers by `service`; east passes on. */
-  async function pair(service: PassedFetch, clock: Clock = systemClock) {
+  async function pair(service: ForwardedFetch, clock: Clock = systemClock) {
     const stack = new AsyncDisposableStack()
     const database = await newFleet(server)
     const directory = mkdtempSync(join(root, 'fleet-'))
-    const open = async (name: string, answer: PassedFetch): Promise<PeerHost> =>
+    const open = async (name: string, answer: ForwardedFetch): Promise<PeerHost> =>
       stack.use(await startPeerHost(server, database, { root: directory, name, service: answer, clock }))
     const west = await open('west', service)
     const east = await open('east', async () => new Response('east'))
@@ -359,7 +359,7 @@ describe.skipIf(skipUnless(hasPostgres, 'needs PostgreSQL (scripts/setup install
   test('one client has its share', async () => {
     const waiting: (() => void)[] = []
     await using hosts = await pair(
-      (_request: Request, { address }: PassedPeer) =>
+      (_request: Request, { address }: ForwardingPeer) =>
         new Promise(resolve => waiting.push(() => resolve(new Response(address())))),
     )
     const { east, west } = hosts

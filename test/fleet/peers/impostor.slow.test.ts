@@ -11,7 +11,7 @@ import { skipUnless } from '../../../scripts/rigs/skip.ts'
 import { until } from '../../../scripts/rigs/until.ts'
 import { messageOf } from '../../../src/base/fault.ts'
 import { rebindHost } from '../../../src/fleet/hosts/hosts.query.ts'
-import type { PassedFetch } from '../../../src/fleet/peers/peer-server.ts'
+import type { ForwardedFetch } from '../../../src/fleet/peers/peer-server.ts'
 import { type Publication, publishPeer } from '../../../src/fleet/peers/peers.query.ts'
 import { type PeerHost, startPeerHost } from '../../rigs/fleet/peer-host.ts'
 
@@ -35,7 +35,7 @@ describe.skipIf(skipUnless(hasPostgres, 'needs PostgreSQL (scripts/setup install
     const directory = mkdtempSync(join(root, 'fleet-'))
     const seen: { readonly at: string; readonly text: string }[] = []
     const open = async (name: string): Promise<PeerHost> => {
-      const service: PassedFetch = async request => {
+      const service: ForwardedFetch = async request => {
         const fields = JSON.stringify(Object.fromEntries(request.headers))
         seen.push({ at: name, text: `${request.url} ${fields} ${await request.text()}` })
         return new Response(name)

@@ -233,7 +233,7 @@ test('trying out', () => {
     if (id === 'bad') throw new Error('refused')
     return instanceById(tx, 'i1')?.id
   }
-  const { outcomes, changes } = replica.tryOut([add('i1'), add('bad'), add('i2')])
+  const { outcomes, changes } = replica.dryRun([add('i1'), add('bad'), add('i2')])
   expect(outcomes.map(outcome => (outcome.ok ? outcome.value : 'refused'))).toEqual(['i1', 'refused', 'i1'])
   expect(changes.filter(({ table }) => table === 'instances').map(({ key }) => key.id)).toEqual(['i1', 'i2'])
   expect([instanceById(db, 'i1'), outbox.next()]).toEqual([null, null])

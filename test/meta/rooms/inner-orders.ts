@@ -190,9 +190,9 @@ export const INNER_ORDERS = {
   'src/fleet': [
     ['hosts'],
     ['directory'],
-    ['books', 'migrations.ts', 'peers', 'rights.ts', 'shares'],
+    ['budgets', 'migrations.ts', 'peers', 'rights.ts', 'rate-limits'],
     ['listener.ts', 'postgres.ts', 'target.ts'],
-    ['driver.ts', 'failures.ts', 'migrations', 'replica', 'share'],
+    ['driver.ts', 'failures.ts', 'migrations', 'replica', 'shared-identity'],
   ],
   'src/guest': [
     ['serve.ts'],

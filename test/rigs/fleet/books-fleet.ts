@@ -3,7 +3,7 @@
 import { mkdirSync, mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { type BooksHost, type BooksHostOptions, startBooksHost } from '../../../scripts/rigs/fleet/books-host.ts'
+import { type BooksHost, type BooksHostOptions, startBooksHost } from '../../../scripts/rigs/fleet/budgets-host.ts'
 import { asOwner, connect, newFleet } from '../../../scripts/rigs/postgres/fleet.ts'
 import type { PostgresServer } from '../../../scripts/rigs/postgres/server.ts'
 import type { Postgres } from '../../../src/fleet/postgres.ts'

@@ -36,8 +36,8 @@ import { fleetIdOf } from '../../../src/fleet/directory/feed.ts'
 import type { PostgresLimits } from '../../../src/fleet/driver.ts'
 import { failAllOf } from '../../../src/fleet/hosts/give-up.ts'
 import { Lease } from '../../../src/fleet/hosts/lease.ts'
-import { listenForNews } from '../../../src/fleet/listener.ts'
-import { requestHeaders } from '../../../src/fleet/peers/passed.ts'
+import { listenForChanges } from '../../../src/fleet/listener.ts'
+import { requestHeaders } from '../../../src/fleet/peers/forwarded.ts'
 import { openPeerKey } from '../../../src/fleet/peers/peer-key.ts'
 import { publishPeer } from '../../../src/fleet/peers/peers.query.ts'
 import { openPostgres, type Postgres } from '../../../src/fleet/postgres.ts'
@@ -205,9 +205,9 @@ async function startHost({ name, directory, database, limits, alive, way, place,
   })
   alive.set(name, { hostId, peerUrl: `http://127.0.0.1:${peerPort.port}` })
   const stopping = new AbortController()
-  const heard = listenForNews({
+  const heard = listenForChanges({
     ...{ target, limits, clock: systemClock, log: silentLogger },
-    onNews: fleet.wake,
+    onChange: fleet.wake,
     signal: stopping.signal,
   })
   fleet.start()
@@ -272,7 +272,7 @@ function peersOf({
     }
   }
   return {
-    stateOf: id => fleet.hosts.stateOf(id),
+    hostState: id => fleet.hosts.hostState(id),
     others: () => (way.isCut ? [] : [...alive.values()].map(host => host.hostId).filter(id => id !== hostId)),
     forward: (to, request, { principal }) => {
       const { pathname, search } = new URL(request.url)

@@ -9,7 +9,7 @@ import { newUuid, systemRandom } from '../../../src/base/ids.ts'
 import { silentLogger } from '../../../src/base/log.ts'
 import { type OpenPeers, openPeers } from '../../../src/fleet/peers/open.ts'
 import { openPeerKey, type PeerKey } from '../../../src/fleet/peers/peer-key.ts'
-import type { PassedFetch, PeerServer } from '../../../src/fleet/peers/peer-server.ts'
+import type { ForwardedFetch, PeerServer } from '../../../src/fleet/peers/peer-server.ts'
 import type { Publication } from '../../../src/fleet/peers/peers.query.ts'
 import type { Postgres } from '../../../src/fleet/postgres.ts'
 
@@ -37,7 +37,7 @@ export type PeerHostOptions = {
   /** Each host gets a directory there. */
   readonly root: string
   readonly name: string
-  readonly service: PassedFetch
+  readonly service: ForwardedFetch
   readonly clock?: Clock
   readonly hostId?: string
 }

@@ -6,7 +6,7 @@ import { hostId } from '../../../scripts/rigs/postgres/hosts.ts'
 import { silentLogger } from '../../../src/base/log.ts'
 import type { Amounts, ShareAnswer, ShareAsk } from '../../../src/contract/vm/shares.ts'
 import type { Postgres } from '../../../src/fleet/postgres.ts'
-import { ShareDesk } from '../../../src/fleet/shares/desk.ts'
+import { ShareAllocator } from '../../../src/fleet/rate-limits/share-allocator.ts'
 import { limitsOf } from '../../../src/inference/limits/key-share.ts'
 import { KeyShares } from '../../../src/inference/limits/key-shares.ts'
 import { createLimiter, type Limiter } from '../../../src/inference/limits/limiter.ts'
@@ -35,8 +35,8 @@ export class SharedGateways {
     this.hosts = names.map((name, at) => new SharedGateway(this, name, at * 377))
   }
 
-  deskOf(name: string): ShareDesk {
-    return new ShareDesk({
+  deskOf(name: string): ShareAllocator {
+    return new ShareAllocator({
       postgres: this.#postgres,
       hostId: hostId(name),
       limitsOf: prefix => this.limitsOf(prefix),
@@ -131,7 +131,7 @@ export class SharedGateway {
   lateMs = 3_000
   readonly #fleet: SharedGateways
   readonly #offsetMs: number
-  #desk: ShareDesk
+  #desk: ShareAllocator
   #limiter: Limiter
   #stopping = new AbortController()
   #thaw = Promise.withResolvers<void>()

@@ -5,15 +5,15 @@ import { fromUtf8, toHex } from '../../../base/bytes.ts'
 import { systemClock } from '../../../base/clock.ts'
 import { Fault } from '../../../base/fault.ts'
 import { operatorKeyDigest } from '../../../client/trust/operator-key-digest.ts'
-import { asideDir, dropPending, readPending } from '../../../fleet/share/pending.ts'
-import { nonceOf } from '../../../fleet/share/request.codec.ts'
+import { asideDir, dropPending, readPending } from '../../../fleet/shared-identity/pending.ts'
+import { nonceOf } from '../../../fleet/shared-identity/request.codec.ts'
 import {
   checkSecrets,
   openSecrets,
   placeSecrets,
   requireOperatorKey,
   sealedBytesMax,
-} from '../../../fleet/share/secrets.ts'
+} from '../../../fleet/shared-identity/secrets.ts'
 import { lockFile } from '../../../linux/lock.ts'
 import { readInput } from '../../../terminal/input-file.ts'
 import { fields } from '../../../terminal/render.ts'

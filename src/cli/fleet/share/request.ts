@@ -9,15 +9,15 @@ import { listenAddress, localUrl } from '../../../config/listen.ts'
 import { checkedJson } from '../../../contract/check.ts'
 import { WorkloadDocument, workloadBytesMax } from '../../../contract/vm/workload.ts'
 import { controlKeyFile, openControlKey } from '../../../enclave-host/control-key.ts'
-import { keepPending } from '../../../fleet/share/pending.ts'
+import { keepPending } from '../../../fleet/shared-identity/pending.ts'
 import {
-  type Asked,
-  askedBytes,
   encodeShareRequest,
   nonceOf,
   type ShareRequest,
+  type SignedRequest,
   shareRequestFormat,
-} from '../../../fleet/share/request.codec.ts'
+  signedBytesOf,
+} from '../../../fleet/shared-identity/request.codec.ts'
 import { fleetName } from '../../../fleet/target.ts'
 import { getOverTls } from '../../../linux/net/tls-get.ts'
 import { AdvisedFault } from '../../../terminal/exit.ts'
@@ -42,7 +42,7 @@ export async function request(run: Run, file: string): Promise<void> {
   }
   const key = openControlKey(keyFile)
   const identity = await generateHybridIdentity()
-  const asked: Asked = {
+  const asked: SignedRequest = {
     host_id: records.hostId,
     host_name: fleetName(config),
     made_at: iso(systemClock.nowMs()),
@@ -55,7 +55,7 @@ export async function request(run: Run, file: string): Promise<void> {
   const workload = await text(new URL('/workload.json', gateway), workloadBytesMax)
   const { controlKey } = checkedJson(WorkloadDocument, utf8(workload), { what: 'workload.json', code: 'internal' })
   if (controlKey !== key.publicKey) throw notReady('its gateway VM was launched with another control key')
-  const signature = toBase64Url(key.sign(askedBytes(asked)))
+  const signature = toBase64Url(key.sign(signedBytesOf(asked)))
   const document: ShareRequest = {
     format: shareRequestFormat,
     asked,

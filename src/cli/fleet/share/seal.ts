@@ -17,8 +17,8 @@ import {
   nonceOf,
   type ShareRequest,
   shareRequestBytesMax,
-} from '../../../fleet/share/request.codec.ts'
-import { readSecrets, sealSecrets, sharedSecretsFormat } from '../../../fleet/share/secrets.ts'
+} from '../../../fleet/shared-identity/request.codec.ts'
+import { readSecrets, sealSecrets, sharedSecretsFormat } from '../../../fleet/shared-identity/secrets.ts'
 import { fleetName } from '../../../fleet/target.ts'
 import { writeFileAtomic } from '../../../linux/files.ts'
 import { inputFault, readInput, readingInput } from '../../../terminal/input-file.ts'

@@ -20,21 +20,21 @@ import type {
 } from '../types.ts'
 import { amountsOf, NO_AMOUNTS, plus } from './amounts.ts'
 
-/** Blocks that are leased from the directory of a fleet (fleet/books/allowances.ts). */
-export type Allowances = {
-  readonly of: (scope: MonthScope) => Amounts | null
+/** Blocks that are leased from the directory of a fleet (fleet/budgets/budget-leases.ts). */
+export type BudgetLeases = {
+  readonly leaseOf: (scope: MonthScope) => Amounts | null
   readonly all: () => readonly (MonthScope & Amounts)[]
-  readonly raise: (
+  readonly acquire: (
     scope: MonthScope,
     asked: () => { readonly used: Amounts; readonly need: Amounts; readonly want: Amounts },
   ) => Promise<boolean>
-  readonly giveBack: (scope: MonthScope, keep: () => Amounts | null | Promise<Amounts | null>) => Promise<void>
+  readonly release: (scope: MonthScope, keep: () => Amounts | null | Promise<Amounts | null>) => Promise<void>
   readonly drop: (scope: MonthScope) => void
-  readonly enterIfNew: () => Promise<void>
+  readonly registerIfNew: () => Promise<void>
 }
 
 export type HostSharesDeps = {
-  readonly allowances: Allowances
+  readonly leases: BudgetLeases
   /** Spent by this host. */
   readonly ownSpent: (spender: Spender, month: string) => MonthSpent
   readonly clock: Clock
@@ -47,7 +47,7 @@ const idleMs = 5_000
  * Budgets that are given back in one turn, and looked at without a pause.
  * No share: the next turn has the remaining budgets.
  */
-const giveBacksMax = 64
+const releasesMax = 64
 /** No share: the next turn has the remaining budgets. */
 const looksMax = 100
 const lookGapMs = 2
@@ -77,11 +77,11 @@ export class HostShares implements HostBudgetShares {
   }
 
   readonly share = (spender: Spender, month: string): SpenderShares | null => {
-    const { allowances, ownSpent } = this.#deps
+    const { leases, ownSpent } = this.#deps
     const scopes = scopesOf(spender, month)
     const spent = ownSpent(spender, month)
     const allowed = (scope: MonthScope) =>
-      this.#lowering.has(scopeName(scope)) ? NO_AMOUNTS : (allowances.of(scope) ?? NO_AMOUNTS)
+      this.#lowering.has(scopeName(scope)) ? NO_AMOUNTS : (leases.leaseOf(scope) ?? NO_AMOUNTS)
     return {
       key: { spent: spent.key, allowed: allowed(scopes.key) },
       organization: { spent: spent.organization, allowed: allowed(scopes.organization) },
@@ -89,10 +89,10 @@ export class HostShares implements HostBudgetShares {
   }
 
   readonly raise = async (spender: Spender, month: string, asked: () => SharesAsked): Promise<boolean> => {
-    const { allowances, ownSpent } = this.#deps
+    const { leases, ownSpent } = this.#deps
     const scopes = scopesOf(spender, month)
     const raised = (of: keyof SharesAsked, { need, want }: ShareAsked) =>
-      allowances.raise(scopes[of], () => {
+      leases.acquire(scopes[of], () => {
         // Read again: others of this scope had their turn before.
         const now = asked()[of] ?? { need, want }
         const used = amountsOf(ownSpent(spender, month)[of])
@@ -110,11 +110,11 @@ export class HostShares implements HostBudgetShares {
 
   /** Gives back what is not used, and keeps the directory's notes of what was granted. Never rejects. */
   async run(signal: AbortSignal): Promise<void> {
-    const { allowances, clock, log } = this.#deps
+    const { leases, clock, log } = this.#deps
     await sweep({ clock, intervalMs: idleMs, signal }, async () => {
       try {
-        await allowances.enterIfNew()
-        await this.giveBackIdle()
+        await leases.registerIfNew()
+        await this.releaseIdle()
       } catch (error) {
         log.debug('what is not used of budgets was not given back', { error })
       }
@@ -122,19 +122,19 @@ export class HostShares implements HostBudgetShares {
   }
 
   /** One look: what was not used since the last one is given back. Fault: `fleet.unavailable`. */
-  async giveBackIdle(): Promise<void> {
-    const { allowances, clock } = this.#deps
+  async releaseIdle(): Promise<void> {
+    const { leases, clock } = this.#deps
     const now = monthOf(clock.nowMs())
     const seen = new Map<string, string>()
     const lowered = new Map<string, string>()
     let count = 0
-    for (const [index, held] of allowances.all().entries()) {
+    for (const [index, held] of leases.all().entries()) {
       if (index % looksMax === looksMax - 1) await clock.sleep(lookGapMs)
       const used = this.#usedOf(held, held.month)
       const isOver = monthEndMs(held.month) + monthGraceMs < clock.nowMs()
       if (used === null) {
-        if (isOver) allowances.drop(held)
-        else if (held.month === now && count < giveBacksMax) count += await this.#giveBackOfVm(held, { seen, lowered })
+        if (isOver) leases.drop(held)
+        else if (held.month === now && count < releasesMax) count += await this.#releaseOfVm(held, { seen, lowered })
         continue
       }
       const name = scopeName(held)
@@ -144,21 +144,21 @@ export class HostShares implements HostBudgetShares {
         continue
       }
       count += 1
-      if (count > giveBacksMax) break
-      await allowances.giveBack(held, () => this.#usedOf(held, held.month) ?? held)
+      if (count > releasesMax) break
+      await leases.release(held, () => this.#usedOf(held, held.month) ?? held)
       if (held.month >= now) continue
       // Requests that began then were granted in this month, too, where another host has begun it.
       const current = { ...held, month: now }
-      if (allowances.of(current) === null) await allowances.giveBack(current, () => this.#usedOf(held, now) ?? held)
-      if (isOver) allowances.drop(held)
+      if (leases.leaseOf(current) === null) await leases.release(current, () => this.#usedOf(held, now) ?? held)
+      if (isOver) leases.drop(held)
     }
     this.#seen = seen
     this.#lowered = lowered
   }
 
   /** Only what the VM itself says that it does not keep. Returns how many questions that took. */
-  async #giveBackOfVm(held: MonthScope & Amounts, { seen, lowered }: Looks): Promise<number> {
-    const { allowances } = this.#deps
+  async #releaseOfVm(held: MonthScope & Amounts, { seen, lowered }: Looks): Promise<number> {
+    const { leases } = this.#deps
     const lower = this.#lowerInVm
     const name = scopeName(held)
     const spent = this.#spentOf(held)
@@ -170,7 +170,7 @@ export class HostShares implements HostBudgetShares {
     if (lower === null || !isIdle || isAsked) return 0
     this.#lowering.add(name)
     try {
-      await allowances.giveBack(held, async () => {
+      await leases.release(held, async () => {
         const kept = await lower(held)
         // Rows that were booked meanwhile are in both.
         return kept === null ? null : plus(this.#spentOf(held), kept)
@@ -178,7 +178,7 @@ export class HostShares implements HostBudgetShares {
     } finally {
       this.#lowering.delete(name)
     }
-    const after = textOf(this.#spentOf(held), allowances.of(held) ?? NO_AMOUNTS)
+    const after = textOf(this.#spentOf(held), leases.leaseOf(held) ?? NO_AMOUNTS)
     seen.set(name, after)
     lowered.set(name, after)
     return 1

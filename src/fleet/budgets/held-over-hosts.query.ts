@@ -1,0 +1,26 @@
+// Parts of budgets that all hosts hold, as the directory has them. Effects: statements to PostgreSQL.
+
+import type { Sql } from '../postgres.ts'
+import type { BudgetLease } from './statements.ts'
+
+/**
+ * In a month, by budget: granted to hosts, and neither given back nor reported as spent. An empty `keyPrefix` is the
+ * organization's own budget. `organizationId` null: budgets of all organizations, without those of keys.
+ * Fault: `fleet.unavailable`.
+ */
+export async function heldOverHosts(
+  sql: Sql,
+  { month, organizationId }: { readonly month: string; readonly organizationId: string | null },
+): Promise<Omit<BudgetLease, 'month'>[]> {
+  const which = organizationId === null ? "a.key_prefix = ''" : 'a.organization_id = $2'
+  return await sql.query<Omit<BudgetLease, 'month'>>(
+    `SELECT a.organization_id AS "organizationId", a.key_prefix AS "keyPrefix",
+       least(sum(greatest(0, a.nano_usd - coalesce(u.cost_nano_usd, 0))), ${most})::bigint AS "nanoUsd",
+       least(sum(greatest(0, a.tokens - coalesce(u.prompt_tokens + u.completion_tokens, 0))), ${most})::bigint AS tokens
+     FROM allowances a LEFT JOIN usage_months u USING (organization_id, key_prefix, month, host_id)
+     WHERE a.month = $1 AND ${which} GROUP BY 1, 2`,
+    organizationId === null ? [month] : [month, organizationId],
+  )
+}
+
+const most = Number.MAX_SAFE_INTEGER
