@@ -5,7 +5,7 @@
 import type { Clock } from '../base/clock.ts'
 import { Fault } from '../base/fault.ts'
 import type { Logger } from '../base/log.ts'
-import { Ages } from '../base/work/ages.ts'
+import { AgeTracker } from '../base/work/age-tracker.ts'
 import type { BuildEvent as WireEvent } from '../contract/http/build.ts'
 import type { DirectoryDb, Store } from '../store/db.ts'
 import {
@@ -53,7 +53,7 @@ const avoidMs = 60_000
 export class BuildQueue {
   readonly #deps: BuildQueueDeps
   readonly #hooks: Hooks
-  readonly #ages: Ages
+  readonly #ages: AgeTracker
   readonly #positions = new Map<string, number>()
   /** When builds of other hosts were first seen to wait, by the monotonic clock. */
   #seen = new Map<string, number>()
@@ -64,7 +64,7 @@ export class BuildQueue {
   constructor(deps: BuildQueueDeps, hooks: Hooks) {
     this.#deps = deps
     this.#hooks = hooks
-    this.#ages = new Ages(deps.clock)
+    this.#ages = new AgeTracker(deps.clock)
   }
 
   /** Forgets all but the builds of this host that have not ended. */

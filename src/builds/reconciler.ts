@@ -7,7 +7,7 @@
 import { type Clock, pause } from '../base/clock.ts'
 import { Fault } from '../base/fault.ts'
 import { newUuid, type RandomBytes } from '../base/ids.ts'
-import { Ages } from '../base/work/ages.ts'
+import { AgeTracker } from '../base/work/age-tracker.ts'
 import { createWorkers, type Workers } from '../base/work/workers.ts'
 import type { BuildEvent as WireEvent } from '../contract/http/build.ts'
 import type { DirectoryDb, Store } from '../store/db.ts'
@@ -64,12 +64,12 @@ export class BuildReconciler {
   readonly #stopping = new AbortController()
   readonly #workers: Workers
   readonly #queue: BuildQueue
-  readonly #startingAges: Ages
+  readonly #startingAges: AgeTracker
   readonly #counts = { ok: 0, failed: 0, cancelled: 0 }
 
   constructor(deps: BuildReconcilerDeps) {
     this.#deps = deps
-    this.#startingAges = new Ages(deps.clock)
+    this.#startingAges = new AgeTracker(deps.clock)
     this.#queue = new BuildQueue(deps, {
       say: (id, event) => this.#say(id, event),
       onClaimed: id => this.#workers.wake(id),

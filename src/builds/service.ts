@@ -7,7 +7,7 @@ import { Fault } from '../base/fault.ts'
 import { newUuid, type RandomBytes } from '../base/ids.ts'
 import type { Logger } from '../base/log.ts'
 import { dayMs } from '../base/time.ts'
-import { Places } from '../base/work/places.ts'
+import { FairSlots } from '../base/work/fair-slots.ts'
 import { LimitedFault } from '../http/limited.ts'
 import type { DirectoryDb, DirectoryStore } from '../store/db.ts'
 import {
@@ -78,12 +78,12 @@ const freeBytesMin = 512 * 1024 * 1024
 
 export class BuildsService {
   readonly #deps: BuildsServiceDeps
-  readonly #uploads: Places
+  readonly #uploads: FairSlots
   readonly #strangers: Strangers
 
   constructor(deps: BuildsServiceDeps) {
     this.#deps = deps
-    this.#uploads = new Places(deps.settings.uploadsMax)
+    this.#uploads = new FairSlots(deps.settings.uploadsMax)
     const living: readonly string[] = LIVING_STATES
     this.#strangers = new Strangers({
       clock: deps.clock,

@@ -1,6 +1,6 @@
 // Shares of service C: how much an organization may hold; without keys, a network, and all strangers together. Pure.
 
-import { type PlaceOwner, shareOf } from '../base/work/places.ts'
+import { type SlotOwner, shareOf } from '../base/work/fair-slots.ts'
 import { networksOf } from '../http/client-network.ts'
 import type { Caller } from './types.ts'
 
@@ -13,18 +13,18 @@ const queueParts = 2
 const reservedParts = 2
 
 /** Owners whose places a caller takes. Without keys, an address counts for every network that one client may own. */
-export function ownersOf({ organizationId }: Caller, address: string, parts: number): readonly PlaceOwner[] {
+export function ownersOf({ organizationId }: Caller, address: string, parts: number): readonly SlotOwner[] {
   if (organizationId !== null) return [{ name: organizationId, parts }]
   return [{ name: 'strangers', parts: strangersParts }, ...networkOwners(address, parts)]
 }
 
 /** Share of a network in what all strangers may hold. */
-export function strangerNetworks(address: string): readonly PlaceOwner[] {
+export function strangerNetworks(address: string): readonly SlotOwner[] {
   return networkOwners(address, strangersParts)
 }
 
 /** A wide network of many clients has twice the part of a narrow one. */
-function networkOwners(address: string, parts: number): PlaceOwner[] {
+function networkOwners(address: string, parts: number): SlotOwner[] {
   return networksOf(address).map(({ name, width }) => ({
     name: `${width} ${name}`,
     parts: width === 'wide' ? parts : 2 * parts,

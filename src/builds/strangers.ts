@@ -3,7 +3,7 @@
 
 import type { Clock } from '../base/clock.ts'
 import { dayMs } from '../base/time.ts'
-import { shareOf } from '../base/work/places.ts'
+import { shareOf } from '../base/work/fair-slots.ts'
 import { LimitedFault } from '../http/limited.ts'
 import { strangerNetworks } from './shares.plan.ts'
 

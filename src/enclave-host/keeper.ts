@@ -8,7 +8,7 @@ import { iso } from '../base/clock.ts'
 import { messageOf } from '../base/fault.ts'
 import { newUuid } from '../base/ids.ts'
 import type { Runtime } from '../base/runtime.ts'
-import { Ages } from '../base/work/ages.ts'
+import { AgeTracker } from '../base/work/age-tracker.ts'
 import { BackOff } from '../base/work/back-off.ts'
 import type { ClockGuard } from '../base/work/clock-guard.ts'
 import { createWorkers, type Workers } from '../base/work/workers.ts'
@@ -89,8 +89,8 @@ export class GatewayKeeper {
   readonly #deps: KeeperDeps
   readonly #workers: Workers
   readonly #sessions = new Map<string, GatewaySession>()
-  readonly #drainingAges: Ages
-  readonly #startingAges: Ages
+  readonly #drainingAges: AgeTracker
+  readonly #startingAges: AgeTracker
   readonly #backOff: BackOff
   readonly #template: Template<WantedGateway>
   #problem: string | null = null
@@ -105,8 +105,8 @@ export class GatewayKeeper {
 
   constructor(deps: KeeperDeps) {
     this.#deps = deps
-    this.#drainingAges = new Ages(deps.clock)
-    this.#startingAges = new Ages(deps.clock)
+    this.#drainingAges = new AgeTracker(deps.clock)
+    this.#startingAges = new AgeTracker(deps.clock)
     this.#backOff = new BackOff(backOffRange, deps.clock)
     this.#template = new Template({
       read: deps.wanted,

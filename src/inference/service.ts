@@ -4,8 +4,8 @@
 import { toHex } from '../base/bytes.ts'
 import type { Collector } from '../base/prometheus.ts'
 import type { Runtime } from '../base/runtime.ts'
-import { KeptTexts } from '../base/work/kept-texts.ts'
 import { untilDone } from '../base/work/sweep.ts'
+import { TextCache } from '../base/work/text-cache.ts'
 import { keptReceiptsDefault } from '../contract/vm/kept-defaults.ts'
 import type { TraceSpan } from '../contract/vm/span.ts'
 import type { GatewaySettings } from '../contract/vm/workload.ts'
@@ -116,7 +116,7 @@ export function createInferenceService(deps: InferenceServiceDeps): InferenceSer
       }),
   })
   const attestation = createAttestation(deps)
-  const keptReceipts = new KeptTexts({ clock, limits: settings.keptReceipts ?? keptReceiptsDefault })
+  const keptReceipts = new TextCache({ clock, limits: settings.keptReceipts ?? keptReceiptsDefault })
   const responses = createResponseMemory(clock, keptResponses)
   // Only a measured VM has a workload.json.
   const padsStreams = padStreams === 'auto' ? deps.workload !== null : padStreams === 'on'
@@ -185,7 +185,7 @@ export function createInferenceService(deps: InferenceServiceDeps): InferenceSer
 
 type Shared = {
   readonly padsStreams: boolean
-  readonly keptReceipts: Pick<KeptTexts, 'retentionMs'>
+  readonly keptReceipts: Pick<TextCache, 'retentionMs'>
   readonly responses: Pick<ResponseMemory, 'isOn'>
   readonly gateway: Pick<Gateway, 'cacheSecret'>
 }

@@ -2,7 +2,7 @@
 // message is opened in turns of the event loop. Pure.
 
 import { createCipheriv, createDecipheriv } from 'node:crypto'
-import { createSharedTurns, type Turns } from '../base/work/turns.ts'
+import { createCooperativeQueue, type Turns } from '../base/work/turns.ts'
 
 const algorithm = 'aes-256-gcm'
 const tagBytes = 16
@@ -32,7 +32,7 @@ export function nativeAesGcm(key: Uint8Array) {
 }
 
 const openedPerTurn = 524_288
-const inTurns = createSharedTurns()
+const inTurns = createCooperativeQueue()
 
 /** Nothing of the plaintext leaves before the tag is checked. */
 function* openTurns(decipher: ReturnType<typeof createDecipheriv>, sealed: Uint8Array): Turns<Uint8Array> {

@@ -259,7 +259,7 @@ test.each<readonly [string, string, readonly string[]]>([
 })
 
 test('goal: each use of a container of src/base is a place of its own', () => {
-  const base = 'export class KeptTexts { readonly #kept = new Map<string, string>() }'
-  const uses = 'class A { readonly #texts = new KeptTexts() }\nfunction create() { const kept = new KeptTexts() }'
+  const base = 'export class TextCache { readonly #kept = new Map<string, string>() }'
+  const uses = 'class A { readonly #texts = new TextCache() }\nfunction create() { const kept = new TextCache() }'
   expect(namesIn(uses, base)).toEqual(['A.#texts', 'create.kept'])
 })

@@ -141,7 +141,7 @@ class ModuleReader {
     return { files: this.#files, imports: this.#imports, whole: this.#whole, exported: this.#exported }
   }
 
-  /** Threads go by their path from src, without the extension (base/work/asked-thread.ts). */
+  /** Threads go by their path from src, without the extension (base/work/request-thread.ts). */
   #readThreads(rest: string): void {
     for (const [, name] of rest.matchAll(/["'`]([\w-]+(?:\/[\w-]+)+)["'`]/g)) {
       const file = `src/${name}.ts`

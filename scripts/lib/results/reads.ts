@@ -30,7 +30,7 @@ export const DECLARED: Readonly<Record<string, readonly string[]>> = {
   // A caller that wants a list of tests names the root.
   'scripts/lib/phases.ts': [],
   // Its callers name the threads.
-  'src/base/work/asked-thread.ts': [],
+  'src/base/work/request-thread.ts': [],
   // The bundler drops comments and types, too.
   'src/console/page/build.ts': ['src/console/web/'],
   // The executable that is built for users.

@@ -6,7 +6,7 @@ import { systemClock } from '../../../src/base/clock.ts'
 import { Fault } from '../../../src/base/fault.ts'
 import { systemRandom } from '../../../src/base/ids.ts'
 import { createLogger } from '../../../src/base/log.ts'
-import { KeptTexts } from '../../../src/base/work/kept-texts.ts'
+import { TextCache } from '../../../src/base/work/text-cache.ts'
 import { NO_RULES } from '../../../src/contract/key-rules.ts'
 import { keptReceiptsDefault } from '../../../src/contract/vm/kept-defaults.ts'
 import { createPublicLimiter } from '../../../src/http/public-rate.ts'
@@ -181,7 +181,7 @@ export function startHostGateway(
     inside: new Set(),
     sealer: createResponseSealer({ keys: ehbpKeys, clock, random: systemRandom, inside: new Set() }),
     responseReceipts,
-    keptReceipts: new KeptTexts({ clock, limits: keptReceiptsDefault }),
+    keptReceipts: new TextCache({ clock, limits: keptReceiptsDefault }),
     responses: createResponseMemory(clock),
     attestation: null,
     workload: null,

@@ -13,7 +13,7 @@ export async function inTurns<Result>(work: Turns<Result>): Promise<Result> {
 }
 
 /** Like `inTurns`, for many works at a time: one of them gets a turn, in order, then everything else of this thread. */
-export function createSharedTurns(): <Result>(work: Turns<Result>) => Promise<Result> {
+export function createCooperativeQueue(): <Result>(work: Turns<Result>) => Promise<Result> {
   const waiting: (() => void)[] = []
   const next = () => {
     waiting.shift()?.()

@@ -6,7 +6,7 @@ import { newUuid } from '../../base/ids.ts'
 import type { Logger } from '../../base/log.ts'
 import type { Runtime } from '../../base/runtime.ts'
 import { createDeadlines, type Deadlines } from '../../base/work/deadlines.ts'
-import { Places } from '../../base/work/places.ts'
+import { FairSlots } from '../../base/work/fair-slots.ts'
 import type { BuildAccepted, BuildProblem, BuildVmReserved } from '../../contract/http/build-api.ts'
 import { type PassedPrincipal, principalOf } from '../../contract/http/passed-principal.ts'
 import { createEdge, type EdgeContext, type EdgeFetch, type EdgeRoute } from '../../http/edge.ts'
@@ -79,7 +79,7 @@ export type BuildRoutesDeps = Runtime & {
 }
 
 /** Dependencies of handlers, and the state that all requests share. */
-type BuildApi = BuildRoutesDeps & { readonly deadlines: Deadlines; readonly readers: Places }
+type BuildApi = BuildRoutesDeps & { readonly deadlines: Deadlines; readonly readers: FairSlots }
 type BuildHandler = (api: BuildApi, context: BuildContext) => Response | Promise<Response>
 
 const HANDLERS: Readonly<Record<BuildOperation, BuildHandler>> = {
@@ -130,7 +130,7 @@ export const BUILD_ROUTES = [...AT_DISPATCHER, ...atVm(AT_DISPATCHER)]
 /** `others`: routes that another specification documents. */
 export function createBuildHttp(deps: BuildRoutesDeps, others: readonly EdgeRoute<BuildPeer>[]): BuildFetch {
   const { log, clock, random, strangers } = deps
-  const api: BuildApi = { ...deps, deadlines: createDeadlines(clock), readers: new Places(deps.readersMax) }
+  const api: BuildApi = { ...deps, deadlines: createDeadlines(clock), readers: new FairSlots(deps.readersMax) }
   const routes = BUILD_ROUTES.map(({ row: handle, ...place }) => ({
     ...place,
     respond: (context: BuildContext) => handle(api, context),

@@ -7,7 +7,7 @@
 import type { Clock } from '../../base/clock.ts'
 import { Fault } from '../../base/fault.ts'
 import { createDeadlines } from '../../base/work/deadlines.ts'
-import { Places } from '../../base/work/places.ts'
+import { FairSlots } from '../../base/work/fair-slots.ts'
 import { limitedPrefix } from '../../http/client-network.ts'
 import { LimitedFault, UnavailableFault } from '../../http/limited.ts'
 import { createPublicLimiter } from '../../http/public-rate.ts'
@@ -64,7 +64,7 @@ export type Relay = (asked: RelayRequest) => Promise<Response>
 
 export function createRelay({ clock, services, bounds }: RelayDeps): Relay {
   const deadlines = createDeadlines(clock)
-  const places = new Places(bounds.openMax)
+  const places = new FairSlots(bounds.openMax)
   const rate = createPublicLimiter({ clock, requestsPerMinute: bounds.requestsPerMinute })
 
   /** Before the key is looked up, so that requests with bad keys count. */

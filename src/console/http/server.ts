@@ -5,7 +5,7 @@ import type { Clock } from '../../base/clock.ts'
 import { Fault } from '../../base/fault.ts'
 import type { Logger, LogLevel } from '../../base/log.ts'
 import { createDeadlines } from '../../base/work/deadlines.ts'
-import { Places } from '../../base/work/places.ts'
+import { FairSlots } from '../../base/work/fair-slots.ts'
 import { readJson } from '../../http/body.ts'
 import { checkHost } from '../../http/head.ts'
 import { LimitedFault } from '../../http/limited.ts'
@@ -51,7 +51,7 @@ const sessionParts = 8
 
 type Parts = {
   readonly deps: ConsoleDeps
-  readonly places: Places
+  readonly places: FairSlots
   readonly relay: Relay
   readonly readBody: (request: Request) => Promise<unknown>
 }
@@ -61,7 +61,7 @@ export function createConsole(deps: ConsoleDeps): ConsoleFetch {
   const deadlines = createDeadlines(deps.clock)
   const readBody: Parts['readBody'] = request => readJson(request, BODY_LIMITS, deadlines)
   const relay = createRelay({ clock: deps.clock, services: deps.tenant, bounds: RELAY_BOUNDS })
-  const parts = { deps, places: new Places(openRequestsMax), relay, readBody }
+  const parts = { deps, places: new FairSlots(openRequestsMax), relay, readBody }
   return async (request, peer) => {
     const startedMs = deps.clock.monotonicMs()
     const context = contextOf(request, peer)

@@ -4,7 +4,7 @@
 
 import { type Clock, pause } from '../../base/clock.ts'
 import type { Logger } from '../../base/log.ts'
-import { Places } from '../../base/work/places.ts'
+import { FairSlots } from '../../base/work/fair-slots.ts'
 import { LimitedFault } from '../../http/limited.ts'
 import { type Changes, TOPICS, type Topic } from './changes.ts'
 
@@ -37,7 +37,7 @@ export type StreamsDeps = {
 
 export class Streams {
   readonly #deps: StreamsDeps
-  readonly #places = new Places(streamsMax)
+  readonly #places = new FairSlots(streamsMax)
   readonly #clients = new Set<Client>()
   #stopping: AbortController | null = null
 

@@ -8,7 +8,7 @@ import type { Clock } from '../../base/clock.ts'
 import { messageOf, systemErrorCode } from '../../base/fault.ts'
 import type { RandomBytes } from '../../base/ids.ts'
 import type { Logger } from '../../base/log.ts'
-import { Places } from '../../base/work/places.ts'
+import { FairSlots } from '../../base/work/fair-slots.ts'
 import type { PassedPrincipal } from '../../contract/http/passed-principal.ts'
 import { limitedPrefix } from '../../http/client-network.ts'
 import { UnavailableFault } from '../../http/limited.ts'
@@ -75,7 +75,7 @@ type Called = {
 
 export class PeerCaller implements Peers {
   readonly #deps: CallerDeps
-  readonly #places = new Places(callsMax)
+  readonly #places = new FairSlots(callsMax)
   #answered = 0
   #failed = 0
 

@@ -3,7 +3,7 @@
 
 import type { Clock } from '../../base/clock.ts'
 import type { Logger } from '../../base/log.ts'
-import { Places } from '../../base/work/places.ts'
+import { FairSlots } from '../../base/work/fair-slots.ts'
 import { type PassedPrincipal, principalText } from '../../contract/http/passed-principal.ts'
 import {
   type CalledService,
@@ -69,7 +69,7 @@ const hostParts = 4
 
 export function createPeerServer(deps: PeerServerDeps): PeerServer {
   const { hostId, list, seen, services, clock, log } = deps
-  const places = new Places(callsMax)
+  const places = new FairSlots(callsMax)
   const served = { instances: 0, builds: 0, handover: 0, alive: 0 }
   let strangers = 0
   let refused = 0

@@ -7,7 +7,7 @@ import { createResponseChain, requestDigestTurns, type Sha256Stream } from '../.
 import type { Clock } from '../../base/clock.ts'
 import type { RandomBytes } from '../../base/ids.ts'
 import { FairBatches } from '../../base/work/fair-batches.ts'
-import { createSharedTurns } from '../../base/work/turns.ts'
+import { createCooperativeQueue } from '../../base/work/turns.ts'
 import { BusyFault } from '../failure.ts'
 import type { ResponseSealer, SigningSeal } from '../types.ts'
 import type { ReceiptKeys } from './receipt-keys.ts'
@@ -75,7 +75,7 @@ export function createResponseSealer(deps: SealerDeps): ResponseSealer {
   }
 }
 
-const inTurns = createSharedTurns()
+const inTurns = createCooperativeQueue()
 
 function newSha256(): Sha256Stream {
   const hash = new Bun.CryptoHasher('sha256')

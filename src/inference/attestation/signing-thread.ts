@@ -5,8 +5,8 @@ import { parentPort } from 'node:worker_threads'
 import { signClaimNow } from '../../attest/receipt/response-sign.ts'
 import { fromBase64Url } from '../../base/bytes.ts'
 import { messageOf } from '../../base/fault.ts'
-import type { Refused } from '../../base/work/asked-thread.ts'
 import { compileAsUsual } from '../../base/work/compiler.ts'
+import type { ThreadRefusal } from '../../base/work/request-thread.ts'
 import { type ReceiptKeys, receiptKeysOf } from './receipt-keys.ts'
 
 /** One at a time: the next follows the reply. */
@@ -19,7 +19,7 @@ export type FromThread =
   | { readonly kind: 'ready' }
   /** A line for each claim. */
   | { readonly kind: 'signed'; readonly receipts: string }
-  | Refused
+  | ThreadRefusal
 
 if (parentPort !== null) {
   compileAsUsual()

@@ -4,7 +4,7 @@ import { signClaim } from '../../attest/receipt/response-sign.ts'
 import { toBase64Url } from '../../base/bytes.ts'
 import type { Clock } from '../../base/clock.ts'
 import type { Logger } from '../../base/log.ts'
-import { type AskedThread, beginThread, reasonOf } from '../../base/work/asked-thread.ts'
+import { beginThread, type RequestThread, reasonOf } from '../../base/work/request-thread.ts'
 import type { ReceiptKeys, SharedReceiptKeys } from './receipt-keys.ts'
 import type { FromThread, ToThread } from './signing-thread.ts'
 
@@ -22,7 +22,7 @@ type ThreadDeps = {
   readonly clock: Pick<Clock, 'monotonicMs' | 'sleep'>
   readonly log: Logger
   /** Default: `beginSigning`. */
-  readonly begin?: () => AskedThread<ToThread, FromThread>
+  readonly begin?: () => RequestThread<ToThread, FromThread>
 }
 
 /** Some 5 ms of signatures. Share: organizations take turns. */
@@ -43,9 +43,9 @@ export function signHere(keys: Pick<ReceiptKeys, 'sign'>): Signing {
 /** The thread begins with the first receipt. While there is none, receipts are signed as by `signHere`. */
 export function startSigning({ keys, clock, log, begin = () => beginSigning(clock) }: ThreadDeps): SigningThread {
   const here = signHere(keys)
-  let thread: AskedThread<ToThread, FromThread> | null = null
+  let thread: RequestThread<ToThread, FromThread> | null = null
   let mayBeginAtMs = Number.NEGATIVE_INFINITY
-  const lose = (lost: AskedThread<ToThread, FromThread>, reason: string) => {
+  const lose = (lost: RequestThread<ToThread, FromThread>, reason: string) => {
     lost.end(reason)
     thread = null
     mayBeginAtMs = Math.max(mayBeginAtMs, clock.monotonicMs() + restartPauseMs)
@@ -80,6 +80,6 @@ export function startSigning({ keys, clock, log, begin = () => beginSigning(cloc
   }
 }
 
-export function beginSigning(clock: Pick<Clock, 'sleep'>): AskedThread<ToThread, FromThread> {
+export function beginSigning(clock: Pick<Clock, 'sleep'>): RequestThread<ToThread, FromThread> {
   return beginThread({ name: 'signing', file: 'inference/attestation/signing-thread', clock })
 }

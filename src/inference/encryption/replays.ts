@@ -10,7 +10,7 @@
 import { toHex } from '../../base/bytes.ts'
 import type { Clock } from '../../base/clock.ts'
 import type { RandomBytes } from '../../base/ids.ts'
-import { KeptTexts } from '../../base/work/kept-texts.ts'
+import { TextCache } from '../../base/work/text-cache.ts'
 
 /** A body that has opened, of a key that is authenticated. */
 export type OpenedBody = {
@@ -50,14 +50,14 @@ type Epoch = { readonly id: string; readonly marks: Set<string> }
 
 export class ReplayMemory {
   readonly #random: RandomBytes
-  readonly #unbound: KeptTexts
+  readonly #unbound: TextCache
   #present: Epoch
   #previous: Epoch | null = null
   #bodyCount = 0
 
   constructor({ clock, random }: { readonly clock: Pick<Clock, 'monotonicMs'>; readonly random: RandomBytes }) {
     this.#random = random
-    this.#unbound = new KeptTexts({ clock, limits: unboundLimits })
+    this.#unbound = new TextCache({ clock, limits: unboundLimits })
     this.#present = this.#newEpoch()
   }
 

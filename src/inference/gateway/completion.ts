@@ -3,8 +3,8 @@
 
 import type { Clock } from '../../base/clock.ts'
 import type { RandomBytes } from '../../base/ids.ts'
-import type { TurnEnd } from '../../base/work/turn-end.ts'
-import { createSharedTurns } from '../../base/work/turns.ts'
+import type { TickBatch } from '../../base/work/tick-batch.ts'
+import { createCooperativeQueue } from '../../base/work/turns.ts'
 import { discardBody, discardTooLarge } from '../../http/body.ts'
 import { DIALECTS, dialectOf, hasDialect } from '../dialects/dialects.ts'
 import { namesOf, renamedFault } from '../dialects/fields.ts'
@@ -66,7 +66,7 @@ export type CompletionDeps = CompletionServices &
     readonly largeBodies: LargeBodies
     readonly decodeBody: DecodeBody
     /** Where requests wait for the others of their turn, whose bodies have come as well. */
-    readonly bodiesOfTurn: TurnEnd
+    readonly bodyBatch: TickBatch
     readonly obfuscate: Obfuscate
     readonly random: RandomBytes
     readonly limits: CompletionLimits
@@ -95,7 +95,7 @@ export function createCompletionHandler(deps: CompletionDeps): CompletionHandler
 }
 
 export type MeteredDeps = CompletionServices &
-  Pick<CompletionDeps, 'limits' | 'log' | 'deadlines' | 'bodyRoom' | 'largeBodies' | 'decodeBody' | 'bodiesOfTurn'>
+  Pick<CompletionDeps, 'limits' | 'log' | 'deadlines' | 'bodyRoom' | 'largeBodies' | 'decodeBody' | 'bodyBatch'>
 
 /**
  * The life of every metered request, in one function: admission before the body is read, the body, `respond`, which
@@ -154,8 +154,8 @@ async function answerAdmitted<Asked extends Operation>(
     if (largeBytes > 0) takeRoom(largeBytes)
     mayRead = true
     const body = await readRequestBody(deps, { ...admitted, takeRoom })
-    const turnEnd = deps.bodiesOfTurn()
-    if (turnEnd !== null) await turnEnd
+    const batchEnd = deps.bodyBatch()
+    if (batchEnd !== null) await batchEnd
     return await respond({ ...admitted, takeRoom }, body)
   } catch (error) {
     if (!mayRead) await discardBody(request, deps.deadlines)
@@ -221,7 +221,7 @@ async function answerLater(
   ids: EarlierIds,
 ): Promise<Response> {
   const { earlier, insideField } = await findEarlier(deps, admitted, ids)
-  const texts = await inSharedTurns(earlierTexts(earlier))
+  const texts = await inCooperativeQueue(earlierTexts(earlier))
   const bytes = [...texts.items, ...texts.named].reduce((sum, { length }) => sum + length, 0)
   if (bytes > smallBytesMax) return await answerLarge(deps, admitted, { body, earlier: texts, insideField })
   return await answer(deps, admitted, { ...readHere(deps, admitted, { source, earlier }), body, insideField })
@@ -248,7 +248,7 @@ async function answerLarge(
   return await answer(deps, admitted, { ...read, body: given, insideField })
 }
 
-const inSharedTurns = createSharedTurns()
+const inCooperativeQueue = createCooperativeQueue()
 
 function answer(
   deps: CompletionDeps,

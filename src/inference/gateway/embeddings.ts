@@ -3,7 +3,7 @@
 
 import { fromUtf8, utf8 } from '../../base/bytes.ts'
 import type { Fault } from '../../base/fault.ts'
-import { createSharedTurns } from '../../base/work/turns.ts'
+import { createCooperativeQueue } from '../../base/work/turns.ts'
 import { UpstreamFault } from '../failure.ts'
 import { membersOf, partsOf } from '../json-text.ts'
 import { estimateTokens } from '../metering/account.ts'
@@ -41,7 +41,7 @@ type EmbeddingsJob = SealedJob &
   }
 
 export function createEmbeddingsHandler(deps: EmbeddingsDeps): MeteredHandler<PooledOperation> {
-  const inTurns = createSharedTurns()
+  const inTurns = createCooperativeQueue()
   const embed = async (admitted: AdmittedRequest<PooledOperation>, read: ReadPooled, body: Uint8Array) => {
     if (isRerank(read.request)) await admitted.account.reserveTokens(estimateTokens(read.request.repeatedBytes))
     const job = prepareJob(deps, admitted, read, body)
@@ -99,7 +99,7 @@ function prepareJob(
 /** A ranking is parsed in one turn, which for so many bytes takes some 20 ms. */
 const parsedRankingBytesMax = 4_194_304
 
-type AskDeps = EmbeddingsDeps & { readonly inTurns: ReturnType<typeof createSharedTurns> }
+type AskDeps = EmbeddingsDeps & { readonly inTurns: ReturnType<typeof createCooperativeQueue> }
 
 async function askUpstream(
   deps: AskDeps,

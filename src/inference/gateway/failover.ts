@@ -3,7 +3,7 @@
 import type { Clock } from '../../base/clock.ts'
 import { Fault } from '../../base/fault.ts'
 import { resultOr } from '../../base/result-or.ts'
-import type { TurnEnd } from '../../base/work/turn-end.ts'
+import type { TickBatch } from '../../base/work/tick-batch.ts'
 import type { Engine } from '../../config/upstream/kinds.ts'
 import type { BodyLimits } from '../../http/body.ts'
 import { BusyFault, UpstreamFault } from '../failure.ts'
@@ -38,7 +38,7 @@ export type FailoverDeps = RespondDeps & {
   readonly refusesUnknownFields: boolean
   readonly upstream: UpstreamClient
   /** Where whole responses wait for the others of their turn. */
-  readonly responsesOfTurn: TurnEnd
+  readonly responseBatch: TickBatch
   readonly clock: Pick<Clock, 'monotonicMs'>
   readonly limits: { readonly queueTimeoutMs: number }
 }
@@ -208,8 +208,8 @@ async function tryUpstream(deps: FailoverDeps, job: Job, { lease, attempt, trace
     }
   }
   const upstream = await send(null)
-  const turnEnd = deps.responsesOfTurn()
-  if (turnEnd !== null) await turnEnd
+  const batchEnd = deps.responseBatch()
+  if (batchEnd !== null) await batchEnd
   const body = readUpstreamBody(upstream, wholeLimits(deps), deps.deadlines)
   const responded = respondWhole(merged, lease, typeof body === 'string' ? body : await body)
   return responded instanceof Promise ? await responded : responded

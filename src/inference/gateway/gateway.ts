@@ -5,7 +5,7 @@ import { Fault } from '../../base/fault.ts'
 import type { RandomBytes } from '../../base/ids.ts'
 import type { Logger } from '../../base/log.ts'
 import { createDeadlines } from '../../base/work/deadlines.ts'
-import type { KeptTexts } from '../../base/work/kept-texts.ts'
+import type { TextCache } from '../../base/work/text-cache.ts'
 import type { GatewaySettings } from '../../contract/vm/workload.ts'
 import { checkHost } from '../../http/head.ts'
 import { joined } from '../../http/operations.ts'
@@ -50,7 +50,7 @@ import { createUsageHandler } from './usage.ts'
 
 export type GatewayDeps = Omit<CompletionServices, 'enter'> &
   EnterDeps & {
-    readonly keptReceipts: KeptTexts
+    readonly keptReceipts: TextCache
     readonly responses: ResponseMemory
     readonly admitPublic: AdmitPublic
     /** Responds to GET /attestation; may throw Faults. Null: 503. */

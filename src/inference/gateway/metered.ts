@@ -1,7 +1,7 @@
 // The routes that ask upstreams, for every process that serves clients. Effects: those of the requests; child processes
 // that check schemas.
 
-import { createTurnEnd } from '../../base/work/turn-end.ts'
+import { createTickBatch } from '../../base/work/tick-batch.ts'
 import { dialectOf } from '../dialects/dialects.ts'
 import { BodyRoom } from '../limits/body-room.ts'
 import { createObfuscate } from '../openai/obfuscation.ts'
@@ -19,7 +19,7 @@ import { type Handler, type HandlerTable, type Route, routesOf } from './routes.
 
 export type MeteredRoutesDeps = Omit<
   CompletionDeps,
-  'schemas' | 'obfuscate' | 'bodyRoom' | 'largeBodies' | 'decodeBody' | 'bodiesOfTurn' | 'responsesOfTurn'
+  'schemas' | 'obfuscate' | 'bodyRoom' | 'largeBodies' | 'decodeBody' | 'bodyBatch' | 'responseBatch'
 > & {
   /** Default: as a child of this process. */
   readonly startSchemaProcess?: StartSchemaProcess
@@ -39,8 +39,8 @@ export function createMeteredRoutes(given: MeteredRoutesDeps): MeteredRoutes {
     decodeBody: createDecodeBody(),
     bodyRoom: new BodyRoom(given.limits.bodyBytesMax),
     // Not one for both: each has the next step of its own.
-    bodiesOfTurn: createTurnEnd(),
-    responsesOfTurn: createTurnEnd(),
+    bodyBatch: createTickBatch(),
+    responseBatch: createTickBatch(),
   }
   const schemas = createSchemaChecks({ startProcess, clock, deadlines, log, random })
   const complete = createCompletionHandler({ ...deps, schemas, obfuscate: createObfuscate(random) })

@@ -4,7 +4,7 @@
 import { carriedReceipt, receiptHeader, saltHeader } from '../../attest/receipt/response.ts'
 import { toBase64Url } from '../../base/bytes.ts'
 import { Fault } from '../../base/fault.ts'
-import type { KeptTexts } from '../../base/work/kept-texts.ts'
+import type { TextCache } from '../../base/work/text-cache.ts'
 import type { BegunSeal, Caller, ResponseSealer } from '../types.ts'
 import type { ResponseHeaders } from './responses.ts'
 
@@ -12,7 +12,7 @@ export type ReceiptDeps = {
   /** Null: no receipt can be signed. */
   readonly sealer: ResponseSealer | null
   readonly responseReceipts: 'on-request' | 'always'
-  readonly keptReceipts: Pick<KeptTexts, 'retentionMs' | 'keep'>
+  readonly keptReceipts: Pick<TextCache, 'retentionMs' | 'keep'>
 }
 
 export const receiptsPath = '/v1/receipts/'
@@ -71,7 +71,7 @@ export function beginSeal({ sealer, responseReceipts, keptReceipts }: ReceiptDep
 }
 
 /** Fault not_found: the same for a receipt that another key asked for. */
-export function noSuchReceipt({ retentionMs }: Pick<KeptTexts, 'retentionMs'>): Fault {
+export function noSuchReceipt({ retentionMs }: Pick<TextCache, 'retentionMs'>): Fault {
   return new Fault(
     'not_found',
     `No receipt of such a request is here. They are kept for ${retentionMs / 1000} seconds at most, as long as there is room, and for the very key that asked.`,

@@ -6,8 +6,8 @@
 
 import type { Clock } from '../../base/clock.ts'
 import { stringEnd } from '../../base/json.ts'
-import { bytesOf, type KeptLimits, KeptTexts } from '../../base/work/kept-texts.ts'
-import { createSharedTurns, type Turns } from '../../base/work/turns.ts'
+import { bytesOf, TextCache, type TextCacheLimits } from '../../base/work/text-cache.ts'
+import { createCooperativeQueue, type Turns } from '../../base/work/turns.ts'
 import { keptResponsesDefault } from '../../contract/vm/kept-defaults.ts'
 import {
   type EarlierIds,
@@ -76,9 +76,9 @@ export type ResponseMemory = {
 
 export function createResponseMemory(
   clock: Pick<Clock, 'monotonicMs'>,
-  limits: KeptLimits = keptResponsesDefault,
+  limits: TextCacheLimits = keptResponsesDefault,
 ): ResponseMemory {
-  const kept = new KeptTexts<ResponseFacts>({ clock, limits })
+  const kept = new TextCache<ResponseFacts>({ clock, limits })
   return {
     isOn: kept.retentionMs > 0,
     survey: (digests, { keyDigest }) => surveyOf(digests, digest => kept.factsOf(digest, keyDigest)),
@@ -200,7 +200,7 @@ type EarlierDeps = {
 
 type EarlierItems = { readonly earlier: Earlier; readonly isInside: boolean }
 
-const inTurns = createSharedTurns()
+const inTurns = createCooperativeQueue()
 
 /**
  * Everything that a request builds on, without items that are not kept. Faults: not_found for a

@@ -1,7 +1,7 @@
 // Memory for large bodies and for earlier responses that requests name, of all requests of this
 // process together. State in memory.
 
-import { type PlaceOwner, Places } from '../../base/work/places.ts'
+import { FairSlots, type SlotOwner } from '../../base/work/fair-slots.ts'
 import { BusyFault } from '../failure.ts'
 
 /** Enough for four bodies of the default limit. */
@@ -11,16 +11,16 @@ const parts = 2
 const retryAfterSeconds = 5
 
 export class BodyRoom {
-  readonly #places: Places
+  readonly #places: FairSlots
 
   /** `bodyBytesMax`: one body of that size has room for each of two organizations, as sent and decoded. */
   constructor(bodyBytesMax: number) {
-    this.#places = new Places(Math.max(roomBytesMin, 2 * parts * bodyBytesMax))
+    this.#places = new FairSlots(Math.max(roomBytesMin, 2 * parts * bodyBytesMax))
   }
 
   /** The function gives the room back, once. BusyFault: there is none at present. */
   take(bytes: number, organizationId: string): () => void {
-    const owners: readonly PlaceOwner[] = [{ name: organizationId, parts }]
+    const owners: readonly SlotOwner[] = [{ name: organizationId, parts }]
     const leave = this.#places.take(owners, bytes)
     if (typeof leave === 'function') return leave
     const whose = leave === 'own' ? 'Your organization’s requests hold' : 'Requests hold'

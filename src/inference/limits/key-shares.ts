@@ -7,7 +7,7 @@
 
 import { type Clock, onAbort, pause } from '../../base/clock.ts'
 import type { Logger } from '../../base/log.ts'
-import { Places } from '../../base/work/places.ts'
+import { FairSlots } from '../../base/work/fair-slots.ts'
 import { type Amounts, NO_AMOUNTS, type RenewShares, type ShareAsk, type ShareGrant } from '../../contract/vm/shares.ts'
 import type { Window } from '../../http/window.ts'
 import type { Caller } from '../types.ts'
@@ -64,8 +64,8 @@ type Dimension = (typeof DIMENSIONS)[number]
 export class KeyShares {
   readonly #deps: KeySharesDeps
   readonly #shares = new Map<string, KeyShare>()
-  readonly #keys = new Places(keysMax)
-  readonly #waiters = new Places(waitersMax)
+  readonly #keys = new FairSlots(keysMax)
+  readonly #waiters = new FairSlots(waitersMax)
   /** To be asked for before the next round, and when at the earliest. */
   readonly #due = new Map<KeyShare, number>()
   #turn = 0

@@ -6,7 +6,7 @@
 
 import type { Clock } from '../../base/clock.ts'
 import { Fault } from '../../base/fault.ts'
-import { Places } from '../../base/work/places.ts'
+import { FairSlots } from '../../base/work/fair-slots.ts'
 import type { EndUserBudget } from '../../contract/key-rules.ts'
 import { monthOf, shortPeriodOf } from '../../store/directory/usage/periods.ts'
 import type { Caller } from '../types.ts'
@@ -33,13 +33,13 @@ const SHARED = { unnamed: 'none', further: 'more' } as const
 
 export class EndUsers {
   readonly #clock: Pick<Clock, 'nowMs'>
-  readonly #places: Places
+  readonly #places: FairSlots
   readonly #byKey = new Map<string, KeyUsers>()
   #day = ''
 
   constructor(clock: Pick<Clock, 'nowMs'>, countMax = endUsersMax) {
     this.#clock = clock
-    this.#places = new Places(countMax)
+    this.#places = new FairSlots(countMax)
   }
 
   /** Number of names that are counted now. */

@@ -3,8 +3,8 @@
 
 import { parentPort } from 'node:worker_threads'
 import { messageOf } from '../../base/fault.ts'
-import type { Refused } from '../../base/work/asked-thread.ts'
 import { compileAsUsual } from '../../base/work/compiler.ts'
+import type { ThreadRefusal } from '../../base/work/request-thread.ts'
 import { openBeside } from '../../store/db.ts'
 import { prepareChangeMark } from '../../store/directory/gateway-key.query.ts'
 import { prepareUsageAppend } from '../../store/directory/usage/usage.query.ts'
@@ -33,7 +33,7 @@ export type FromThread =
   | { readonly kind: 'opened' }
   | { readonly kind: 'written'; readonly outcome: Outcome }
   | { readonly kind: 'closed' }
-  | Refused
+  | ThreadRefusal
 
 type Opened = ReturnType<typeof openBeside> & {
   readonly append: ReturnType<typeof prepareUsageAppend>

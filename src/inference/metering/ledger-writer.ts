@@ -2,7 +2,7 @@
 
 import { type Clock, pause } from '../../base/clock.ts'
 import type { Logger } from '../../base/log.ts'
-import { beginThread, reasonOf } from '../../base/work/asked-thread.ts'
+import { beginThread, reasonOf } from '../../base/work/request-thread.ts'
 import type { Usage } from '../../store/directory/usage/usage.table.ts'
 import { notWritten, type Outcome } from './batch.ts'
 import type { JournalRange } from './journal/journal.ts'

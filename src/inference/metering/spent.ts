@@ -8,7 +8,7 @@
 // back from its VM but by asking it (`lower`), so it is good until then, or until it is used up.
 
 import type { Clock } from '../../base/clock.ts'
-import { Places } from '../../base/work/places.ts'
+import { FairSlots } from '../../base/work/fair-slots.ts'
 import { checked } from '../../contract/check.ts'
 import { MonthSums, type UsageRow } from '../../contract/vm/enclave.ts'
 import { isMonth, noUsage } from '../../store/directory/usage/periods.ts'
@@ -73,7 +73,7 @@ export class Spent implements SpentSource {
   readonly #asking = new Map<string, Promise<void>>()
   /** In the order in which they came. */
   readonly #waiting: (() => void)[] = []
-  readonly #places = new Places(waitingMax)
+  readonly #places = new FairSlots(waitingMax)
   readonly #recent: RecentRows
   readonly #dayReader: DayReader
   /** Null until the host says that it is in a fleet. */

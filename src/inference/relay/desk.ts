@@ -7,7 +7,7 @@
 import { Fault } from '../../base/fault.ts'
 import { LOG_LEVELS, type LogFields, type Logger, type LogLevel } from '../../base/log.ts'
 import { resultOr } from '../../base/result-or.ts'
-import type { KeptTexts } from '../../base/work/kept-texts.ts'
+import type { TextCache } from '../../base/work/text-cache.ts'
 import type { TraceSpan } from '../../contract/vm/span.ts'
 import type { CheckReplay } from '../encryption/replays.ts'
 import type { Entry } from '../gateway/enter.ts'
@@ -26,7 +26,7 @@ import type { Ask, AskName, Asks, FromOwner, FromRelay } from './wire.ts'
 export type DeskDeps = {
   readonly gateway: Pick<Gateway, 'enter' | 'acquire' | 'place' | 'fetch'>
   readonly upstreams: readonly UpstreamTarget[]
-  readonly keptReceipts: Pick<KeptTexts, 'keep'>
+  readonly keptReceipts: Pick<TextCache, 'keep'>
   readonly responses: ResponseMemory
   readonly encryptionCounts: EncryptionCounts
   readonly checkReplay: CheckReplay

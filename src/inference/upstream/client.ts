@@ -5,7 +5,7 @@
 import { onAbort } from '../../base/clock.ts'
 import type { Fault } from '../../base/fault.ts'
 import type { Deadlines } from '../../base/work/deadlines.ts'
-import { createSharedTurns, type Turns } from '../../base/work/turns.ts'
+import { createCooperativeQueue, type Turns } from '../../base/work/turns.ts'
 import type { BodyLimits } from '../../http/body.ts'
 import { BusyFault, UpstreamFault } from '../failure.ts'
 import { refusalFault } from '../refusal.ts'
@@ -372,7 +372,7 @@ function requestBytes(head: string, body: string): Buffer {
   return bytes
 }
 
-const inTurns = createSharedTurns()
+const inTurns = createCooperativeQueue()
 
 /** Copied between two turns of the event loop, at most. */
 const copiedPerTurn = 1_048_576

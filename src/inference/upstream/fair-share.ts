@@ -1,7 +1,7 @@
 // Order in which organizations, and the keys of each, get the places of an upstream: fewest places now, and among
 // equals deficit round robin over the time that they had places. State in memory, times are arguments.
 
-import { shareOf } from '../../base/work/places.ts'
+import { shareOf } from '../../base/work/fair-slots.ts'
 
 /** The sender of a request, as upstreams are shared. */
 export type Owner = { readonly organizationId: string; readonly keyPrefix: string }

@@ -1,7 +1,7 @@
 // Goal: long work ends with its result either way, and in turns lets other work go on.
 
 import { expect, test } from 'bun:test'
-import { createSharedTurns, inTurns, type Turns } from '../../../src/base/work/turns.ts'
+import { createCooperativeQueue, inTurns, type Turns } from '../../../src/base/work/turns.ts'
 
 function* work(seen: string[]): Turns<string> {
   for (const turn of ['first', 'second']) {
@@ -27,7 +27,7 @@ test('goal: what fails in the middle fails the whole', async () => {
 })
 
 test('goal: however many works share turns, one of them has a turn before everything else has one, and none is passed over', async () => {
-  const shared = createSharedTurns()
+  const shared = createCooperativeQueue()
   const seen: string[] = []
   function* long(name: string): Turns<string> {
     for (let turn = 0; turn < 3; turn += 1) {
@@ -56,7 +56,7 @@ test('goal: however many works share turns, one of them has a turn before everyt
 })
 
 test('goal: a work that fails leaves the turns to the others', async () => {
-  const shared = createSharedTurns()
+  const shared = createCooperativeQueue()
   function* failing(): Turns<void> {
     yield
     throw new Error('in the second turn')

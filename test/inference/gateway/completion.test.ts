@@ -39,7 +39,7 @@ function open(respond: Respond = async () => new Response('good'), changes: Part
     deadlines: createDeadlines(systemClock),
     limits: { bodyBytesMax: 32 * mib, bodyTimeoutMs: 60_000, padsStreams: false },
     bodyRoom,
-    bodiesOfTurn: () => null,
+    bodyBatch: () => null,
     largeBodies: null,
     beginTrace: null,
     enter: (asked: AskedEntry) => {

@@ -6,7 +6,7 @@ import { fromUtf8, utf8 } from '../../../src/base/bytes.ts'
 import { systemClock } from '../../../src/base/clock.ts'
 import { systemRandom } from '../../../src/base/ids.ts'
 import { createLogger } from '../../../src/base/log.ts'
-import type { Refused } from '../../../src/base/work/asked-thread.ts'
+import type { ThreadRefusal } from '../../../src/base/work/request-thread.ts'
 import {
   createLargeBodies,
   type LargeBodies,
@@ -35,7 +35,7 @@ const largeOf = (text: string, more: Partial<LargeCompletion> = {}): LargeComple
 })
 const chatOf = (content: string) => JSON.stringify({ model: MODEL, messages: [{ role: 'user', content }], user: 'u1' })
 
-type Ask = (message: ToThread) => Promise<FromThread | Refused>
+type Ask = (message: ToThread) => Promise<FromThread | ThreadRefusal>
 
 /** A thread that answers by this function. */
 function threadOf(ask: Ask) {

@@ -27,7 +27,7 @@ import { verifyResponse } from '../../../src/attest/receipt/response-verify.ts'
 import { fromBase64Url, utf8 } from '../../../src/base/bytes.ts'
 import { systemClock } from '../../../src/base/clock.ts'
 import { systemRandom } from '../../../src/base/ids.ts'
-import { KeptTexts } from '../../../src/base/work/kept-texts.ts'
+import { TextCache } from '../../../src/base/work/text-cache.ts'
 import { keptReceiptsDefault } from '../../../src/contract/vm/kept-defaults.ts'
 import { createResponseSealer } from '../../../src/inference/attestation/response-sealer.ts'
 import { readAllowlist } from '../../../src/verifier/allowlist.ts'
@@ -237,7 +237,7 @@ describe('a kept receipt', () => {
     'goal: a gateway that keeps none says so where one is to be kept, and gives it with the response as ever',
     async () => {
       const limits = { ...keptReceiptsDefault, retentionMs: 0 }
-      const keptReceipts = new KeptTexts({ clock: systemClock, limits })
+      const keptReceipts = new TextCache({ clock: systemClock, limits })
       await using gateway = startHostGateway([target(upstream.url)], { host: { keptReceipts } })
       expect(await (await gateway.chat({}, toKeep)).json()).toMatchObject({
         error: { message: expect.stringContaining('keeps no receipts'), param: 'x-strongroom-receipt' },

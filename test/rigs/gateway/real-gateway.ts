@@ -9,7 +9,7 @@ import { isEnclave, postTo, type StoredGateway } from '../../../scripts/rigs/gat
 import { type Clock, systemClock } from '../../../src/base/clock.ts'
 import { systemRandom } from '../../../src/base/ids.ts'
 import { createLogger } from '../../../src/base/log.ts'
-import { KeptTexts } from '../../../src/base/work/kept-texts.ts'
+import { TextCache } from '../../../src/base/work/text-cache.ts'
 import { keptReceiptsDefault } from '../../../src/contract/vm/kept-defaults.ts'
 import { makeReceiptKeys } from '../../../src/inference/attestation/receipt-keys.ts'
 import { createResponseSealer } from '../../../src/inference/attestation/response-sealer.ts'
@@ -122,7 +122,7 @@ export function startRealHostGateway(
     inside: new Set(),
     sealer: createResponseSealer({ keys, clock, random: systemRandom, inside: new Set() }),
     responseReceipts: 'on-request',
-    keptReceipts: new KeptTexts({ clock, limits: keptReceiptsDefault }),
+    keptReceipts: new TextCache({ clock, limits: keptReceiptsDefault }),
     responses: createResponseMemory(clock),
     attestation: null,
     workload: null,

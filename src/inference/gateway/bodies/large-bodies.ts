@@ -6,9 +6,9 @@ import type { Clock } from '../../../base/clock.ts'
 import { Fault } from '../../../base/fault.ts'
 import type { RandomBytes } from '../../../base/ids.ts'
 import type { Logger } from '../../../base/log.ts'
-import { type AskedThread, beginThread, reasonOf } from '../../../base/work/asked-thread.ts'
 import { FairSerial } from '../../../base/work/fair-serial.ts'
-import { createSharedTurns, type Turns } from '../../../base/work/turns.ts'
+import { beginThread, type RequestThread, reasonOf } from '../../../base/work/request-thread.ts'
+import { createCooperativeQueue, type Turns } from '../../../base/work/turns.ts'
 import type { EarlierIds } from '../../dialects/responses/earlier.ts'
 import { BusyFault } from '../../failure.ts'
 import { CutValues } from '../../openai/cut-source.ts'
@@ -60,7 +60,7 @@ export type LargeBodiesDeps = {
   readonly begin?: () => BodyThread
 }
 
-type BodyThread = AskedThread<ToThread, FromThread>
+type BodyThread = RequestThread<ToThread, FromThread>
 
 /** A hundred times as long as the worst body takes. */
 const replyTimeoutMs = 30_000
@@ -127,7 +127,7 @@ export function createLargeBodies({
   }
 }
 
-const inTurns = createSharedTurns()
+const inTurns = createCooperativeQueue()
 
 export function beginBodies(clock: Pick<Clock, 'sleep'>): BodyThread {
   return beginThread({ name: 'bodies', file: 'inference/gateway/bodies/thread', clock })

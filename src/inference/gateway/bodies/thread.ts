@@ -4,8 +4,8 @@
 import { parentPort } from 'node:worker_threads'
 import { fromUtf8 } from '../../../base/bytes.ts'
 import { Fault, type FaultCode, messageOf } from '../../../base/fault.ts'
-import type { Refused } from '../../../base/work/asked-thread.ts'
 import { compileAsUsual } from '../../../base/work/compiler.ts'
+import type { ThreadRefusal } from '../../../base/work/request-thread.ts'
 import { isCount } from '../../dialects/dialects.ts'
 import type { EarlierIds } from '../../dialects/responses/earlier.ts'
 import { inputTextOf } from '../../dialects/responses/request.ts'
@@ -59,7 +59,7 @@ export type FromThread =
   /** The request is to be sent again, with what these ids name. */
   | { readonly kind: 'needs'; readonly ids: EarlierIds; readonly body: Uint8Array<ArrayBuffer> }
   | { readonly kind: 'fault'; readonly code: FaultCode; readonly message: string; readonly param: string | undefined }
-  | Refused
+  | ThreadRefusal
 
 if (parentPort !== null) {
   compileAsUsual()

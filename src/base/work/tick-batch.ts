@@ -5,12 +5,12 @@
  * A promise for the end of this turn, when everything that was ready in it has been handed over; work goes on in the
  * order of its calls. Null where little came in the turn before: then there is nothing to gain by waiting.
  */
-export type TurnEnd = () => Promise<void> | null
+export type TickBatch = () => Promise<void> | null
 
 /** Work of one turn that gains more by being done together than the wait takes. */
 const togetherMin = 4
 
-export function createTurnEnd(): TurnEnd {
+export function createTickBatch(): TickBatch {
   let cameBefore = 0
   let came = 0
   let end: PromiseWithResolvers<void> | null = null

@@ -1,10 +1,10 @@
 // Goal: places are given back once, no owner holds more than its share, and nothing is remembered of who holds none.
 
 import { expect, test } from 'bun:test'
-import { Places, shareOf } from '../../../src/base/work/places.ts'
+import { FairSlots, shareOf } from '../../../src/base/work/fair-slots.ts'
 
 test('goal: shares hold for each of the owners that a place counts for, and whatever is given back is free again', () => {
-  const places = new Places(8)
+  const places = new FairSlots(8)
   const take = (...names: string[]) => places.take(names.map(name => ({ name, parts: name === 'all' ? 2 : 4 })))
   const held = [take('a'), take('a')]
   expect(take('a')).toBe('own')
@@ -18,7 +18,7 @@ test('goal: shares hold for each of the owners that a place counts for, and what
     'own',
     'function',
   ])
-  const single = new Places(1)
+  const single = new FairSlots(1)
   const leave = single.take([{ name: 'a', parts: 4 }])
   expect([single.take([{ name: 'b', parts: 4 }]), single.owners]).toEqual(['all', 1])
   if (typeof leave === 'function') leave()
@@ -26,7 +26,7 @@ test('goal: shares hold for each of the owners that a place counts for, and what
 })
 
 test('goal: several places are taken together or not at all', () => {
-  const places = new Places(8)
+  const places = new FairSlots(8)
   const take = (name: string, count: number) => places.take([{ name, parts: 2 }], count)
   expect([take('a', 5), places.count]).toEqual(['own', 0])
   const four = take('a', 4)

@@ -1,14 +1,14 @@
 // The end of a turn of the event loop, which many wait for.
 
 import { expect, test } from 'bun:test'
-import { createTurnEnd } from '../../../src/base/work/turn-end.ts'
+import { createTickBatch } from '../../../src/base/work/tick-batch.ts'
 
 const nextTurn = () => new Promise<void>(resolve => setImmediate(resolve))
 
 // Goal: work that comes alone does not wait. Where much came in the turn before, all of a turn goes on after it, in the
 // order of its calls and step by step, not one to its end after the other; what comes later waits for its own turn.
 test('work of one turn goes on together', async () => {
-  const turnEnd = createTurnEnd()
+  const turnEnd = createTickBatch()
   const seen: string[] = []
   const work = async (name: string) => {
     await turnEnd()

@@ -1,12 +1,12 @@
-// A bounded number of places to take and give back. No owner can hold more than its share. Pure: state in memory.
+// A bounded number of slots to take and give back. No owner can hold more than its share. Pure: state in memory.
 
-/** The owner may hold a `parts`-th of all places, and at least one. */
-export type PlaceOwner = { readonly name: string; readonly parts: number }
+/** The owner may hold a `parts`-th of all slots, and at least one. */
+export type SlotOwner = { readonly name: string; readonly parts: number }
 
-/** `own`: an owner holds its share. `all`: there is no place. */
-type PlaceRefusal = 'own' | 'all'
+/** `own`: an owner holds its share. `all`: there is no slot. */
+type SlotRefusal = 'own' | 'all'
 
-export class Places {
+export class FairSlots {
   readonly #countMax: number
   readonly #held = new Map<string, number>()
   #count = 0
@@ -19,13 +19,13 @@ export class Places {
     return this.#count
   }
 
-  /** Owners that hold a place. */
+  /** Owners that hold a slot. */
   get owners(): number {
     return this.#held.size
   }
 
   /** Places that count for each of these owners; the function gives them back, once. */
-  take(owners: readonly PlaceOwner[], count = 1): (() => void) | PlaceRefusal {
+  take(owners: readonly SlotOwner[], count = 1): (() => void) | SlotRefusal {
     if (owners.some(({ name, parts }) => this.#heldBy(name) + count > shareOf(this.#countMax, parts))) return 'own'
     if (this.#count + count > this.#countMax) return 'all'
     this.#add(owners, count)
@@ -41,7 +41,7 @@ export class Places {
     return this.#held.get(name) ?? 0
   }
 
-  #add(owners: readonly PlaceOwner[], count: number): void {
+  #add(owners: readonly SlotOwner[], count: number): void {
     this.#count += count
     for (const { name } of owners) {
       const held = this.#heldBy(name) + count

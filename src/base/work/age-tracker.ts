@@ -3,11 +3,11 @@
 
 import type { Clock } from '../clock.ts'
 
-type Looked = { readonly sinceMs: number; readonly ageMs: number; readonly atMs: number }
+type Observation = { readonly sinceMs: number; readonly ageMs: number; readonly atMs: number }
 
-export class Ages {
+export class AgeTracker {
   readonly #clock: Pick<Clock, 'nowMs' | 'monotonicMs'>
-  readonly #looked = new Map<string, Looked>()
+  readonly #observed = new Map<string, Observation>()
 
   constructor(clock: Pick<Clock, 'nowMs' | 'monotonicMs'>) {
     this.#clock = clock
@@ -16,16 +16,16 @@ export class Ages {
   /** Age of `key`, whose start is `sinceMs` on the wall clock. 0 if that is in the future. */
   ageMs(key: string, sinceMs: number): number {
     const nowMs = this.#clock.monotonicMs()
-    const looked = this.#looked.get(key)
+    const looked = this.#observed.get(key)
     if (looked?.sinceMs === sinceMs) return looked.ageMs + nowMs - looked.atMs
     const ageMs = Math.max(0, this.#clock.nowMs() - sinceMs)
-    this.#looked.set(key, { sinceMs, ageMs, atMs: nowMs })
+    this.#observed.set(key, { sinceMs, ageMs, atMs: nowMs })
     return ageMs
   }
 
   /** Forgets all others. */
   keepOnly(keys: Iterable<string>): void {
     const kept = new Set(keys)
-    for (const key of this.#looked.keys()) if (!kept.has(key)) this.#looked.delete(key)
+    for (const key of this.#observed.keys()) if (!kept.has(key)) this.#observed.delete(key)
   }
 }

@@ -3,13 +3,13 @@
 import { type Clock, pause } from '../clock.ts'
 
 /** The thread has ended, is late, or cannot do it. */
-export type Refused = { readonly kind: 'refused'; readonly reason: string }
+export type ThreadRefusal = { readonly kind: 'refused'; readonly reason: string }
 
-export type AskedThread<To, From> = {
+export type RequestThread<To, From> = {
   /** The reply; `refused` once it has ended. One at a time. Buffers of `given` move to the thread without a copy. */
-  readonly ask: (message: To, given?: readonly ArrayBuffer[]) => Promise<From | Refused>
+  readonly ask: (message: To, given?: readonly ArrayBuffer[]) => Promise<From | ThreadRefusal>
   /** `refused` after that time as well; then the thread may still be at work. */
-  readonly askInTime: (message: To, timeoutMs: number, given?: readonly ArrayBuffer[]) => Promise<From | Refused>
+  readonly askInTime: (message: To, timeoutMs: number, given?: readonly ArrayBuffer[]) => Promise<From | ThreadRefusal>
   /** Nobody hears it from now on. */
   readonly end: (reason: string) => void
   readonly ended: Promise<string>
@@ -23,11 +23,11 @@ export type ThreadStart = {
 }
 
 /** Never throws: a thread that cannot start has ended. */
-export function beginThread<To, From>({ name, file, clock }: ThreadStart): AskedThread<To, From> {
+export function beginThread<To, From>({ name, file, clock }: ThreadStart): RequestThread<To, From> {
   const worker = new Worker(threadUrl(file), { name, smol: true })
   const { promise: ended, resolve: noteEnd } = Promise.withResolvers<string>()
-  let refusal: Refused | null = null
-  let answer: ((reply: From | Refused) => void) | null = null
+  let refusal: ThreadRefusal | null = null
+  let answer: ((reply: From | ThreadRefusal) => void) | null = null
   const end = (reason: string) => {
     if (refusal !== null) return
     refusal = { kind: 'refused', reason }
@@ -39,12 +39,12 @@ export function beginThread<To, From>({ name, file, clock }: ThreadStart): Asked
   worker.addEventListener('error', event => end(event.message))
   worker.addEventListener('close', () => end('it gave no reason'))
   const ask = (message: To, given: readonly ArrayBuffer[] = []) =>
-    new Promise<From | Refused>(resolve => {
+    new Promise<From | ThreadRefusal>(resolve => {
       if (refusal !== null) return resolve(refusal)
       answer = resolve
       worker.postMessage(message, [...given])
     })
-  const askInTime: AskedThread<To, From>['askInTime'] = (message, timeoutMs, given) =>
+  const askInTime: RequestThread<To, From>['askInTime'] = (message, timeoutMs, given) =>
     within(clock, timeoutMs, ask(message, given))
   return { ask, askInTime, end, ended }
 }
@@ -52,11 +52,11 @@ export function beginThread<To, From>({ name, file, clock }: ThreadStart): Asked
 async function within<From>(
   clock: Pick<Clock, 'sleep'>,
   ms: number,
-  reply: Promise<From | Refused>,
-): Promise<From | Refused> {
+  reply: Promise<From | ThreadRefusal>,
+): Promise<From | ThreadRefusal> {
   const done = new AbortController()
   const late = pause(clock, ms, done.signal).then(
-    (): Refused => ({ kind: 'refused', reason: `no reply within ${ms} ms` }),
+    (): ThreadRefusal => ({ kind: 'refused', reason: `no reply within ${ms} ms` }),
   )
   const first = await Promise.race([reply, late])
   done.abort()
@@ -64,7 +64,7 @@ async function within<From>(
 }
 
 /** Why there is no reply of the kind that was asked for. */
-export function reasonOf(reply: { readonly kind: string } | Refused): string {
+export function reasonOf(reply: { readonly kind: string } | ThreadRefusal): string {
   return 'reason' in reply ? reply.reason : `it said ${reply.kind}`
 }
 

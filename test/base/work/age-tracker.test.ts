@@ -2,7 +2,7 @@
 
 import { expect, test } from 'bun:test'
 import { createManualClock } from '../../../scripts/rigs/clock.ts'
-import { Ages } from '../../../src/base/work/ages.ts'
+import { AgeTracker } from '../../../src/base/work/age-tracker.ts'
 
 const hourMs = 3_600_000
 
@@ -10,7 +10,7 @@ const hourMs = 3_600_000
 test('a clock that is set', () => {
   for (const jumpMs of [hourMs, -hourMs, 960 * hourMs, -960 * hourMs]) {
     const clock = createManualClock()
-    const ages = new Ages(clock)
+    const ages = new AgeTracker(clock)
     const sinceMs = clock.nowMs() - 5_000
     expect(ages.ageMs('a', sinceMs)).toBe(5_000)
     clock.set(clock.nowMs() + jumpMs)
@@ -26,7 +26,7 @@ test('a clock that is set', () => {
 // Goal: a thing that begins anew is young again, one of the future has no age, and what is gone is forgotten.
 test('another beginning', () => {
   const clock = createManualClock()
-  const ages = new Ages(clock)
+  const ages = new AgeTracker(clock)
   const sinceMs = clock.nowMs() - hourMs
   expect([ages.ageMs('a', sinceMs), ages.ageMs('a', clock.nowMs())]).toEqual([hourMs, 0])
   expect(ages.ageMs('b', clock.nowMs() + hourMs)).toBe(0)

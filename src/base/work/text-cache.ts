@@ -6,7 +6,7 @@
 
 import type { Clock } from '../clock.ts'
 
-export type KeptLimits = {
+export type TextCacheLimits = {
   /** 0: none is kept. */
   readonly retentionMs: number
   readonly countMax: number
@@ -15,7 +15,7 @@ export type KeptLimits = {
   readonly bytesPerKeyMax?: number
 }
 
-export type KeptTextsDeps = { readonly clock: Pick<Clock, 'monotonicMs'>; readonly limits: KeptLimits }
+export type TextCacheDeps = { readonly clock: Pick<Clock, 'monotonicMs'>; readonly limits: TextCacheLimits }
 
 /** `facts`: read without the text; small, since they do not count. Null for texts without any. */
 export type NewText<Facts> = {
@@ -25,7 +25,7 @@ export type NewText<Facts> = {
   readonly facts: Facts
 }
 
-type Kept<Facts> = {
+type CacheEntry<Facts> = {
   readonly organizationId: string
   /** Digest of the key: no other key may read the text. */
   readonly keyDigest: string
@@ -36,16 +36,16 @@ type Kept<Facts> = {
 }
 type Share = { bytes: number; readonly ids: Set<string> }
 
-export class KeptTexts<Facts = null> {
-  readonly #clock: KeptTextsDeps['clock']
-  readonly #limits: KeptLimits
+export class TextCache<Facts = null> {
+  readonly #clock: TextCacheDeps['clock']
+  readonly #limits: TextCacheLimits
   /** In the order in which they end. */
-  readonly #kept = new Map<string, Kept<Facts>>()
+  readonly #entries = new Map<string, CacheEntry<Facts>>()
   readonly #byOrganization = new Map<string, Share>()
   readonly #byKey = new Map<string, Share>()
   #bytes = 0
 
-  constructor({ clock, limits }: KeptTextsDeps) {
+  constructor({ clock, limits }: TextCacheDeps) {
     this.#clock = clock
     this.#limits = limits
   }
@@ -55,7 +55,7 @@ export class KeptTexts<Facts = null> {
   }
 
   get size(): { readonly count: number; readonly bytes: number } {
-    return { count: this.#kept.size, bytes: this.#bytes }
+    return { count: this.#entries.size, bytes: this.#bytes }
   }
 
   /** `id`: unique. */
@@ -65,12 +65,12 @@ export class KeptTexts<Facts = null> {
     this.#dropEnded(nowMs)
     if (retentionMs === 0) return
     const kept = { organizationId, keyDigest, text, facts, bytes: bytesOf(text), endsAtMs: nowMs + retentionMs }
-    this.#kept.set(id, kept)
+    this.#entries.set(id, kept)
     const ofKey = add(this.#byKey, keyDigest, id, kept.bytes)
     add(this.#byOrganization, organizationId, id, kept.bytes)
     this.#bytes += kept.bytes
     while (ofKey.bytes > bytesPerKeyMax) this.#dropOldestOf(ofKey)
-    while (this.#kept.size > countMax || this.#bytes > bytesMax) this.#dropOldestOf(this.#largest())
+    while (this.#entries.size > countMax || this.#bytes > bytesMax) this.#dropOldestOf(this.#largest())
   }
 
   /** Null: there is none, or another key asked. */
@@ -88,8 +88,8 @@ export class KeptTexts<Facts = null> {
     const kept = this.#find(id, keyDigest)
     if (kept === null) return null
     kept.endsAtMs = this.#clock.monotonicMs() + this.#limits.retentionMs
-    this.#kept.delete(id)
-    this.#kept.set(id, kept)
+    this.#entries.delete(id)
+    this.#entries.set(id, kept)
     for (const share of [this.#byKey.get(keyDigest), this.#byOrganization.get(kept.organizationId)]) {
       share?.ids.delete(id)
       share?.ids.add(id)
@@ -97,14 +97,14 @@ export class KeptTexts<Facts = null> {
     return kept.text
   }
 
-  #find(id: string, keyDigest: string): Kept<Facts> | null {
+  #find(id: string, keyDigest: string): CacheEntry<Facts> | null {
     this.#dropEnded(this.#clock.monotonicMs())
-    const kept = this.#kept.get(id)
+    const kept = this.#entries.get(id)
     return kept === undefined || kept.keyDigest !== keyDigest ? null : kept
   }
 
   #dropEnded(nowMs: number): void {
-    for (const [id, { endsAtMs }] of this.#kept) {
+    for (const [id, { endsAtMs }] of this.#entries) {
       if (endsAtMs > nowMs) return
       this.#drop(id)
     }
@@ -124,9 +124,9 @@ export class KeptTexts<Facts = null> {
   }
 
   #drop(id: string): void {
-    const kept = this.#kept.get(id)
+    const kept = this.#entries.get(id)
     if (kept === undefined) return
-    this.#kept.delete(id)
+    this.#entries.delete(id)
     this.#bytes -= kept.bytes
     remove(this.#byOrganization, kept.organizationId, id, kept.bytes)
     remove(this.#byKey, kept.keyDigest, id, kept.bytes)

@@ -1,11 +1,11 @@
 // Kept texts: for whom, how long and how many, whoever asks for how much.
 
 import { describe, expect, test } from 'bun:test'
-import { type KeptLimits, KeptTexts } from '../../../src/base/work/kept-texts.ts'
+import { TextCache, type TextCacheLimits } from '../../../src/base/work/text-cache.ts'
 
-function open(limits: Partial<KeptLimits> = {}) {
+function open(limits: Partial<TextCacheLimits> = {}) {
   let nowMs = 1_000
-  const kept = new KeptTexts({
+  const kept = new TextCache({
     clock: { monotonicMs: () => nowMs },
     limits: { retentionMs: 100, countMax: 10, bytesMax: 1_000, ...limits },
   })
@@ -51,7 +51,7 @@ test('goal: with a time of zero none is kept', () => {
 test('goal: facts are there for the key alone and as long as the text, and to read them does not keep it longer', () => {
   let nowMs = 1_000
   const limits = { retentionMs: 100, countMax: 10, bytesMax: 1_000 }
-  const kept = new KeptTexts<{ readonly chars: number }>({ clock: { monotonicMs: () => nowMs }, limits })
+  const kept = new TextCache<{ readonly chars: number }>({ clock: { monotonicMs: () => nowMs }, limits })
   kept.keep('a1', { organizationId: 'a', keyDigest: 'k', text: 'text', facts: { chars: 4 } })
   nowMs += 99
   expect([kept.factsOf('a1', 'k'), kept.factsOf('a1', 'other'), kept.factsOf('a2', 'k')]).toEqual([
