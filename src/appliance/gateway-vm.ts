@@ -13,11 +13,11 @@ import type { LogFact } from '../contract/http/log-entry.ts'
 import { gatewayVmPort } from '../contract/vm/enclave.ts'
 import { Addresses } from '../enclave-host/addresses.ts'
 import { ControlSource } from '../enclave-host/control.ts'
-import { GatewayKeeper, type WantedGateway } from '../enclave-host/keeper.ts'
+import { GatewaySupervisor, type WantedGateway } from '../enclave-host/gateway-supervisor.ts'
 import { unnamedGatewayVms } from '../enclave-host/leaks.ts'
 import { GatewaySession } from '../enclave-host/session.ts'
 import type { Certify, GatewayEngine } from '../enclave-host/types.ts'
-import { isAttestable, type VerifiedGateway, verifyGatewayVm } from '../enclave-host/verify.ts'
+import { isAttestable, type UnverifiedGateway, type VerifiedGateway, verifyGatewayVm } from '../enclave-host/verify.ts'
 import type { OperatorKey } from '../host/operator-key.ts'
 import { Books } from '../inference/metering/books.ts'
 import { createHostSums } from '../inference/metering/host-sums.ts'
@@ -64,7 +64,7 @@ export type GatewayVmParts = Runtime & {
 }
 
 export type GatewayVm = {
-  readonly keeper: GatewayKeeper
+  readonly supervisor: GatewaySupervisor
   readonly traces: TraceExporter | null
   readonly collectors: readonly Collector[]
   readonly start: () => void
@@ -101,15 +101,15 @@ export function composeGatewayVm(parts: GatewayVmParts): GatewayVm {
     clock,
     log,
   })
-  const books = new Books({ ledger: store.ledger.db, write: rows => metering.book(rows.map(usageRecordOf)), log })
+  const usageLedger = new Books({ ledger: store.ledger.db, write: rows => metering.book(rows.map(usageRecordOf)), log })
   const engine = gatewayEngine(parts)
-  const statusOf = (vmId: string) => keeper.view().gateways.find(gateway => gateway.vmId === vmId)?.status ?? null
-  const tell = createHostSums({ ...store, statusOf, shares: metering.shares })
-  const shared = { engine, control, addresses, books, tell, shares: shares?.ofVms ?? null, clock, log }
+  const statusOf = (vmId: string) => supervisor.view().gateways.find(gateway => gateway.vmId === vmId)?.status ?? null
+  const usageReporter = createHostSums({ ...store, statusOf, shares: metering.shares })
+  const shared = { engine, control, addresses, usageLedger, usageReporter, shares: shares?.ofVms ?? null, clock, log }
   const { certificates } = parts
   const certifying = { certify: certificates.certify, certificatesStamp: certificates.stamp }
   const wanted = () => wantedGateway(parts, workloads)
-  const keeper = new GatewayKeeper({
+  const supervisor = new GatewaySupervisor({
     store: store.ledger,
     hostId: store.hostId,
     engine,
@@ -124,26 +124,26 @@ export function composeGatewayVm(parts: GatewayVmParts): GatewayVm {
     startMs: config.vm.boot_timeout_ms + 4 * config.inference.worker.start_timeout_ms + verifyMs,
     drainMs: config.inference.drain_s * 1000,
     newSession: (vmId, onChange) => new GatewaySession({ ...shared, ...certifying, vmId, spans: traces, onChange }),
-    verify: (vmId, said) => verifyServing(parts, { engine, log }, vmId, said),
+    verify: (vmId, claimed) => verifyServing(parts, { engine, log }, vmId, claimed),
     beforeServing: (vmId, { receiptKey }) => parts.publish(gatewayStart(store.ledger.db, vmId, receiptKey)),
   })
-  metering.shares?.followVm(scope => keeper.lowerBudget(scope))
-  control.onChange(() => void keeper.pushControl())
-  certificates.onChange(() => keeper.pushCertificates())
+  metering.shares?.followVm(scope => supervisor.lowerBudget(scope))
+  control.onChange(() => void supervisor.pushControl())
+  certificates.onChange(() => supervisor.pushCertificates())
   const stopping = new AbortController()
   let running: Promise<unknown> = Promise.resolve()
   return {
-    keeper,
+    supervisor,
     traces,
     collectors: [
-      { workload: 'metrics-collector', render: () => keeper.session()?.metrics ?? '' },
+      { workload: 'metrics-collector', render: () => supervisor.session()?.metrics ?? '' },
       createClusterMetrics({ store, capacity: parts.capacity }),
       ...(traces === null ? [] : [traces.collector()]),
     ],
     start: () => {
       const { signal } = stopping
       traces?.start()
-      keeper.start()
+      supervisor.start()
       const retentionDays = config.inference.usage_retention_days
       running = Promise.all([
         models.prepare(signal),
@@ -154,7 +154,7 @@ export function composeGatewayVm(parts: GatewayVmParts): GatewayVm {
     },
     stop: async () => {
       stopping.abort()
-      await keeper.stop()
+      await supervisor.stop()
       await Promise.all([running, traces?.stop()])
     },
   }
@@ -196,12 +196,12 @@ async function verifyServing(
   { trust, clock, random }: GatewayVmParts,
   { engine, log }: { readonly engine: GatewayEngine; readonly log: Logger },
   vmId: string,
-  said: VerifiedGateway,
+  claimed: UnverifiedGateway,
 ): Promise<VerifiedGateway> {
   const launch = engine.launch(vmId)
   if (!isAttestable(launch.workload ?? '')) {
     log.warn('the gateway serves without attestation: there is no built-in worker, of which a receipt would have to be')
-    return said
+    return claimed
   }
   const url = `https://${engine.view(vmId)?.address}:${gatewayVmPort}`
   return verifyGatewayVm({ trust, clock, random }, { url, launch })

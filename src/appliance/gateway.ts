@@ -7,7 +7,7 @@ import type { Logger } from '../base/log.ts'
 import type { Collector } from '../base/prometheus.ts'
 import { listenAddress, localUrl } from '../config/listen.ts'
 import type { Config } from '../config/schema.ts'
-import type { GatewayKeeper } from '../enclave-host/keeper.ts'
+import type { GatewaySupervisor } from '../enclave-host/gateway-supervisor.ts'
 import { databaseFile, usageJournalFile } from '../host/state-files.ts'
 import { UsageJournal } from '../inference/metering/journal/journal.ts'
 import { Metering } from '../inference/metering/ledger.ts'
@@ -29,7 +29,7 @@ export type PlacedGateway = {
   /** Answers in this process; null: it is off, or in its VM. */
   readonly fetch: Inference['fetch'] | null
   /** Its VMs, or where it is without one. */
-  readonly vms: GatewayKeeper | 'host' | 'off'
+  readonly vms: GatewaySupervisor | 'host' | 'off'
   /** Null: there are no traces. */
   readonly traces: () => TraceCounts | null
   readonly collectors: readonly Collector[]
@@ -98,7 +98,7 @@ const off: PlacedGateway = {
 /** The firewall leads the address of `listen.inference` to the VM. */
 function inVm(parts: GatewayParts): PlacedGateway {
   const { config, tls } = parts
-  const { keeper, traces, collectors, start, stop } = composeGatewayVm({
+  const { supervisor, traces, collectors, start, stop } = composeGatewayVm({
     ...parts,
     certificates: {
       certify: (csr, options) => tls.certify(csr, options),
@@ -107,7 +107,7 @@ function inVm(parts: GatewayParts): PlacedGateway {
     },
   })
   const url = localUrl(config.listen.inference, listenAddress(config.listen.inference).port)
-  return { url, fetch: null, vms: keeper, traces: () => traces?.counts() ?? null, collectors, start, stop }
+  return { url, fetch: null, vms: supervisor, traces: () => traces?.counts() ?? null, collectors, start, stop }
 }
 
 async function onHost(parts: GatewayParts): Promise<PlacedGateway> {

@@ -11,7 +11,7 @@ import type { Logger } from '../base/log.ts'
 import { createSerial } from '../base/work/serial.ts'
 import { sweepLater } from '../base/work/sweep.ts'
 import { TokenBucket } from '../base/work/token-bucket.ts'
-import type { EnclaveStatus, UsageBatch, Want } from '../contract/vm/enclave.ts'
+import type { EnclaveStatus, HostRequest, UsageBatch } from '../contract/vm/enclave.ts'
 import type { Addresses } from './addresses.ts'
 import type { ControlSource } from './control.ts'
 import { SpanFetcher, type SpanTaker } from './spans.ts'
@@ -20,10 +20,10 @@ import type {
   BudgetScope,
   Certify,
   GatewayEngine,
-  TellUsed,
-  UsageBooks,
+  HostRequestOf,
+  UsageLedger,
+  UsageReporter,
   VmShares,
-  WantOf,
 } from './types.ts'
 
 export type SessionDeps = {
@@ -31,13 +31,13 @@ export type SessionDeps = {
   readonly engine: GatewayEngine
   readonly control: Pick<ControlSource, 'current' | 'raiseAbove'>
   readonly addresses: Pick<Addresses, 'hosts'>
-  readonly books: UsageBooks
+  readonly usageLedger: UsageLedger
   readonly certify: Certify
   /** Changes with the certificates that a VM would get now; SHA-256, hexadecimal. */
   readonly certificatesStamp: () => string
   /** Null: nobody wants its spans. */
   readonly spans: SpanTaker | null
-  readonly tell: TellUsed
+  readonly usageReporter: UsageReporter
   /** Parts of keys' limits, by the receipt key. Null: this host is in no fleet. */
   readonly shares: VmShares | null
   readonly clock: Clock
@@ -59,12 +59,12 @@ const metricsCharsMax = 1_048_576
 /** As the wire allows (contract/vm/enclave.ts). */
 const problemCharsMax = 512
 /** Requests of one VM that may be open at a time. No share: between one VM and its host. */
-const wantsMax = 16
+const hostRequestsMax = 16
 /** An honest VM asks for one after the other. */
-const wantsPerSecondMax = 100
+const hostRequestsPerSecondMax = 100
 /** Between two lines of the log on failures of one kind. */
 const noteMs = 1_000
-/** Between two answers of a VM that always has news. */
+/** Between two answers of a VM that always has changes. */
 const leastPauseMs = 5
 
 export class GatewaySession {
@@ -72,9 +72,9 @@ export class GatewaySession {
   readonly #deps: SessionDeps
   readonly #stopping = new AbortController()
   readonly #stopped = Promise.withResolvers<void>()
-  readonly #known = new Set<string>()
+  readonly #inProgress = new Set<string>()
   #answering = 0
-  readonly #wantsAllowed: TokenBucket
+  readonly #requestRate: TokenBucket
   /** By kind of failure: time of its last log line, monotonic, and lines left out since. */
   readonly #notes = new Map<string, { atMs: number; leftOut: number }>()
   readonly #pushes = createSerial()
@@ -90,12 +90,12 @@ export class GatewaySession {
   #logFrom = 0
   #lowerAfterMs = Number.NEGATIVE_INFINITY
   /** The receipt key of the process that was fed; another one knows nothing. */
-  #fed: string | null = null
+  #initializedKey: string | null = null
 
   constructor(deps: SessionDeps) {
     this.vmId = deps.vmId
     this.#deps = deps
-    this.#wantsAllowed = new TokenBucket(wantsPerSecondMax, deps.clock)
+    this.#requestRate = new TokenBucket(hostRequestsPerSecondMax, deps.clock)
     this.#spans = this.#newSpanFetcher(deps.spans)
   }
 
@@ -125,7 +125,7 @@ export class GatewaySession {
   }
 
   start(): void {
-    this.#running ??= Promise.all([this.#converse(), this.#collect(), this.#spans?.run(this.#stopping.signal)])
+    this.#running ??= Promise.all([this.#pollRepeatedly(), this.#collect(), this.#spans?.run(this.#stopping.signal)])
   }
 
   async stop(): Promise<void> {
@@ -148,7 +148,7 @@ export class GatewaySession {
     void this.#pushes.run(() => this.#sendAddresses()).catch(error => this.#note('addresses', error))
   }
 
-  /** Names or certificates have changed. A VM from before there were such news refuses them: it renews in time. */
+  /** Names or certificates have changed. A VM from of an earlier release refuses them: it renews in time. */
   pushCertificates(): void {
     if (this.#status === null) return
     void this.#pushes.run(() => this.#sendCertificates()).catch(error => this.#note('certificates', error))
@@ -175,10 +175,10 @@ export class GatewaySession {
 
   /** Its clients are to go elsewhere. */
   drain(): void {
-    void this.#tell({ op: 'drain' }).catch(error => this.#note('drain', error))
+    void this.#send({ op: 'drain' }).catch(error => this.#note('drain', error))
   }
 
-  async #converse(): Promise<void> {
+  async #pollRepeatedly(): Promise<void> {
     const { clock, engine } = this.#deps
     const { signal } = this.#stopping
     while (!signal.aborted) {
@@ -188,7 +188,7 @@ export class GatewaySession {
       }
       try {
         // An answer after the end is ignored.
-        await Promise.race([this.#askOnce(), this.#stopped.promise])
+        await Promise.race([this.#poll(), this.#stopped.promise])
         await pause(clock, leastPauseMs, signal)
       } catch (error) {
         if (signal.aborted) return
@@ -198,22 +198,22 @@ export class GatewaySession {
     }
   }
 
-  async #askOnce(): Promise<void> {
-    const { engine, books, onChange } = this.#deps
+  async #poll(): Promise<void> {
+    const { engine, usageLedger, onChange } = this.#deps
     // A restarted daemon polls at once for the whole state.
     const isNew = this.#status === null || this.#status.state === 'waiting'
-    const asked = { known: [...this.#known], booked: books.booked(this.vmId), waitMs: isNew ? 0 : waitMs }
+    const asked = { known: [...this.#inProgress], booked: usageLedger.booked(this.vmId), waitMs: isNew ? 0 : waitMs }
     const { status, wants, usage } = await engine.next(this.vmId, asked, waitMs + askTimeoutMs)
     if (this.#stopping.signal.aborted) return
     const isChanged = JSON.stringify(status) !== JSON.stringify(this.#status)
     this.#status = status
-    if (this.#fed !== status.receiptKey) {
-      this.#known.clear()
+    if (this.#initializedKey !== status.receiptKey) {
+      this.#inProgress.clear()
       this.#logFrom = 0
       this.#spans?.beginAnew()
       await this.#sendAddresses()
       await this.#sendCertificates().catch(error => this.#note('certificates', error))
-      this.#fed = status.receiptKey
+      this.#initializedKey = status.receiptKey
     }
     // Usage first. A daemon killed before it noted what it booked would else answer with sums that miss its own rows.
     // And a VM of an earlier release may refuse today's keys; its usage counts until it is replaced.
@@ -235,12 +235,12 @@ export class GatewaySession {
 
   /** Faults of the books. */
   #book({ usageWaiting }: EnclaveStatus, usage: UsageBatch | null): void {
-    const { books, clock } = this.#deps
+    const { usageLedger, clock } = this.#deps
     if (usageWaiting === 0) this.#usageWaitingSinceMs = null
     else this.#usageWaitingSinceMs ??= clock.nowMs()
     if (usage === null) return
     try {
-      books.take(this.vmId, usage)
+      usageLedger.take(this.vmId, usage)
       this.#usageProblem = null
       this.#usageWaitingSinceMs = null
     } catch (error) {
@@ -260,14 +260,14 @@ export class GatewaySession {
   }
 
   #sendAddresses(): Promise<void> {
-    return this.#tell({ op: 'addresses', hosts: this.#deps.addresses.hosts() })
+    return this.#send({ op: 'addresses', hosts: this.#deps.addresses.hosts() })
   }
 
   #sendCertificates(): Promise<void> {
-    return this.#tell({ op: 'certificates', stamp: this.#deps.certificatesStamp() })
+    return this.#send({ op: 'certificates', stamp: this.#deps.certificatesStamp() })
   }
 
-  #tell(operation: Parameters<GatewayEngine['tell']>[1]): Promise<void> {
+  #send(operation: Parameters<GatewayEngine['tell']>[1]): Promise<void> {
     return this.#deps.engine.tell(this.vmId, operation, askTimeoutMs)
   }
 
@@ -275,58 +275,58 @@ export class GatewaySession {
    * Runs beside the loop: certificates may take long. The VM repeats requests that failed or found no room. Returns
    * how long to wait before the next.
    */
-  #answer(want: Want): number {
-    if (this.#known.has(want.id) || this.#answering >= wantsMax) return 0
-    this.#known.add(want.id)
+  #answer(request: HostRequest): number {
+    if (this.#inProgress.has(request.id) || this.#answering >= hostRequestsMax) return 0
+    this.#inProgress.add(request.id)
     this.#answering += 1
-    const work = this.#workFor(want)
+    const work = this.#respondTo(request)
     const ended = () => {
-      this.#known.delete(want.id)
+      this.#inProgress.delete(request.id)
       this.#answering -= 1
     }
-    work.catch(error => this.#note(want.kind, error)).finally(ended)
-    return this.#wantsAllowed.take(1)
+    work.catch(error => this.#note(request.kind, error)).finally(ended)
+    return this.#requestRate.take(1)
   }
 
-  async #workFor(want: Want): Promise<void> {
-    const { tell } = this.#deps
-    switch (want.kind) {
+  async #respondTo(request: HostRequest): Promise<void> {
+    const { usageReporter } = this.#deps
+    switch (request.kind) {
       case 'evidence':
-        return this.#completeEvidence(want)
+        return this.#completeEvidence(request)
       case 'certificate':
-        return this.#certify(want)
+        return this.#certify(request)
       case 'spent':
-        return this.#tell({ op: 'spent_for', want: want.id, sums: await tell.spent(this.vmId, want) })
+        return this.#send({ op: 'spent_for', want: request.id, sums: await usageReporter.spent(this.vmId, request) })
       case 'days':
-        return this.#tell({ op: 'days_for', want: want.id, sums: tell.days(this.vmId, want) })
+        return this.#send({ op: 'days_for', want: request.id, sums: usageReporter.days(this.vmId, request) })
       case 'shares':
-        return this.#share(want)
+        return this.#share(request)
     }
   }
 
-  async #completeEvidence(want: WantOf<'evidence'>): Promise<void> {
+  async #completeEvidence(request: HostRequestOf<'evidence'>): Promise<void> {
     const { engine } = this.#deps
-    const answer = await engine.completeEvidence(this.vmId, want).then(
+    const answer = await engine.completeEvidence(this.vmId, request).then(
       ({ evidence }) => ({ evidence, problem: null }),
       error => {
         this.#note('evidence', error)
         return { evidence: null, problem: messageOf(error).slice(0, problemCharsMax) }
       },
     )
-    await this.#tell({ op: 'evidence_for', want: want.id, ...answer })
+    await this.#send({ op: 'evidence_for', want: request.id, ...answer })
   }
 
   /** Each process in the VM is a gateway of its own: it knows nothing of what the one before it has admitted. */
-  async #share(want: WantOf<'shares'>): Promise<void> {
+  async #share(request: HostRequestOf<'shares'>): Promise<void> {
     const { shares } = this.#deps
     const receiptKey = this.#status?.receiptKey
     const none = { goodMs: null, grants: [] }
     const answer =
-      shares === null || receiptKey === undefined ? none : await shares.renew(receiptKey, want).catch(() => none)
-    await this.#tell({ op: 'shares_for', want: want.id, ...answer })
+      shares === null || receiptKey === undefined ? none : await shares.renew(receiptKey, request).catch(() => none)
+    await this.#send({ op: 'shares_for', want: request.id, ...answer })
   }
 
-  async #certify({ id, csr, byName, follows, requests = [] }: WantOf<'certificate'>): Promise<void> {
+  async #certify({ id, csr, byName, follows, requests = [] }: HostRequestOf<'certificate'>): Promise<void> {
     const { certify, clock } = this.#deps
     try {
       const chains = await certify(bytesOf(csr), {
@@ -334,7 +334,7 @@ export class GatewaySession {
         follows: follows === true,
         requests: requests.map(({ name, csr }) => ({ name, csr: bytesOf(csr) })),
       })
-      await this.#tell({ op: 'certificate_for', want: id, ...chains })
+      await this.#send({ op: 'certificate_for', want: id, ...chains })
     } catch (error) {
       // Known until then: a VM that sends nonsense is not asked for more of it at once.
       await pause(clock, retryMs, this.#stopping.signal)

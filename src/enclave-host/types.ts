@@ -1,6 +1,6 @@
 // Parts of engine and appliance that the host's side of the gateway VM needs. Types only.
 
-import type { DaySums, MonthSums, UsageBatch, Want } from '../contract/vm/enclave.ts'
+import type { DaySums, HostRequest, MonthSums, UsageBatch } from '../contract/vm/enclave.ts'
 import type { ShareAnswer } from '../contract/vm/shares.ts'
 import type { VmEngine } from '../vm/engine.ts'
 import type { VmGateways } from '../vm/evidence/gateway.driver.ts'
@@ -43,10 +43,10 @@ export type Certify = (
   readonly stamp?: string
 }>
 
-export type WantOf<Kind extends Want['kind']> = Extract<Want, { kind: Kind }>
+export type HostRequestOf<Kind extends HostRequest['kind']> = Extract<HostRequest, { kind: Kind }>
 
 /** The books of usage, which are the gateway's (`inference/metering/`). */
-export type UsageBooks = {
+export type UsageLedger = {
   /** Number of rows of a VM that are booked. */
   readonly booked: (vmId: string) => number
   /** Fault channel.refused: not the next batch, or not signed by the VM's receipt key. */
@@ -55,7 +55,7 @@ export type UsageBooks = {
 
 /** Parts of keys' limits that VMs lease from the fleet; `receiptKey` is that of the process in the VM. */
 export type VmShares = {
-  readonly renew: (receiptKey: string, asked: WantOf<'shares'>) => Promise<ShareAnswer>
+  readonly renew: (receiptKey: string, asked: HostRequestOf<'shares'>) => Promise<ShareAnswer>
   /** The VM has ended. Never rejects. */
   readonly end: (receiptKey: string) => Promise<void>
 }
@@ -65,7 +65,7 @@ export type BudgetScope = { readonly organizationId: string; readonly keyPrefix:
 export type BudgetPart = { readonly nanoUsd: number; readonly tokens: number }
 
 /** Sums of the books for a VM. Fault channel.refused: they are not known yet. */
-export type TellUsed = {
-  readonly spent: (vmId: string, want: WantOf<'spent'>) => MonthSums | Promise<MonthSums>
-  readonly days: (vmId: string, want: WantOf<'days'>) => DaySums
+export type UsageReporter = {
+  readonly spent: (vmId: string, want: HostRequestOf<'spent'>) => MonthSums | Promise<MonthSums>
+  readonly days: (vmId: string, want: HostRequestOf<'days'>) => DaySums
 }

@@ -33,6 +33,9 @@ export type VerifiedGateway = {
   readonly receiptKey: string
 }
 
+/** Fields that a gateway VM reports, before or without verification. */
+export type UnverifiedGateway = VerifiedGateway
+
 /** Whether the gateway attests: that takes five receipts, one of them of the built-in worker (contract 4.2). */
 export function isAttestable(workload: string): boolean {
   return readWorkload(workload).worker !== null

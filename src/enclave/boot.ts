@@ -10,7 +10,7 @@ import { restartMachine } from '../linux/libc.ts'
 import { showStage } from './stage.ts'
 
 /** A start of `serve`. */
-export type Served = {
+export type ServedProcess = {
   readonly pid: number
   /** Resolves with its exit code when it has ended; 128 + signal number where a signal ended it. */
   readonly exited: Promise<number>
@@ -19,7 +19,7 @@ export type Served = {
 
 /** Paths and processes of init; tests pass their own. */
 export type InitSettings = {
-  readonly start: () => Served
+  readonly start: () => ServedProcess
   readonly clock: Clock
   readonly showStage: (stage: string) => void
   /** Ended children of this process, orphans included, and their reaping: wait(2). */
@@ -63,7 +63,7 @@ export async function runInit(settings: InitSettings): Promise<never> {
 
 class Init {
   readonly #settings: InitSettings
-  #served: Served | null = null
+  #served: ServedProcess | null = null
   #isPoweringOff = false
 
   constructor(settings: InitSettings) {
@@ -126,7 +126,7 @@ class Init {
 }
 
 /** Discards its output: the console is the host's. The log stays in memory until the host fetches it. */
-function startServe(): Served {
+function startServe(): ServedProcess {
   const child = Bun.spawn(['/usr/bin/strongroom-enclave', 'serve'], {
     stdin: 'ignore',
     stdout: 'ignore',

@@ -29,10 +29,10 @@ import { Control } from './control.ts'
 import { Documents } from './documents.ts'
 import { evidenceOrigin, launchOf } from './evidence.ts'
 import type { EnclaveGateway, EnclaveGatewayDeps } from './gateway.ts'
+import type { HostRequests } from './host-requests.ts'
 import type { Hosts } from './hosts.ts'
 import type { LogLines } from './log-lines.ts'
 import type { SpanSpool } from './span-spool.ts'
-import type { Wants } from './wants.ts'
 
 export type EnclaveDeps = {
   readonly version: string
@@ -43,7 +43,7 @@ export type EnclaveDeps = {
   readonly device: Promise<ReportDevice | null>
   readonly keys: ReceiptKeys
   readonly spool: UsageSpool
-  readonly wants: Wants
+  readonly hostRequests: HostRequests
   readonly hosts: Hosts
   readonly lines: LogLines
   readonly spans: SpanSpool
@@ -54,7 +54,7 @@ export type EnclaveDeps = {
   readonly log: Logger
 }
 
-type Next = Extract<EnclaveRequest, { op: 'next' }>
+type NextRequest = Extract<EnclaveRequest, { op: 'next' }>
 
 /** As the wire allows (contract/vm/enclave.ts). */
 const problemCharsMax = 512
@@ -82,7 +82,7 @@ export class Enclave {
   }
 
   async #answer(request: AgentRequest | EnclaveRequest): Promise<Outcome> {
-    const { networking, wants, hosts } = this.#deps
+    const { networking, hostRequests, hosts } = this.#deps
     switch (request.op) {
       case 'hello':
         return this.#hello()
@@ -101,12 +101,12 @@ export class Enclave {
         return { ok: true, next: await this.#next(request) }
       case 'evidence_for': {
         const { want, evidence, problem } = request
-        if (evidence === null) wants.refuse(want, 'evidence', problem ?? 'it has no evidence')
-        else wants.answer(want, 'evidence', evidence)
+        if (evidence === null) hostRequests.refuse(want, 'evidence', problem ?? 'it has no evidence')
+        else hostRequests.answer(want, 'evidence', evidence)
         return ok
       }
       case 'certificate_for':
-        wants.answer(request.want, 'certificate', {
+        hostRequests.answer(request.want, 'certificate', {
           clients: request.clients,
           guests: request.guests,
           named: request.named ?? [],
@@ -118,17 +118,17 @@ export class Enclave {
         this.#work?.gateway.followCertificates(request.stamp)
         return ok
       case 'spent_for':
-        wants.answer(request.want, 'spent', request.sums)
+        hostRequests.answer(request.want, 'spent', request.sums)
         return ok
       case 'days_for':
-        wants.answer(request.want, 'days', request.sums)
+        hostRequests.answer(request.want, 'days', request.sums)
         return ok
       case 'lower':
         return { ok: true, kept: this.#work?.gateway.lower(request) ?? null }
       case 'shares_for': {
         const { want, goodMs, grants } = request
-        if (goodMs === null) wants.refuse(want, 'shares', 'the fleet does not answer')
-        else wants.answer(want, 'shares', { goodMs, grants })
+        if (goodMs === null) hostRequests.refuse(want, 'shares', 'the fleet does not answer')
+        else hostRequests.answer(want, 'shares', { goodMs, grants })
         return ok
       }
       case 'report':
@@ -177,9 +177,9 @@ export class Enclave {
     if (!read.ok) return refuse('bad_request', `workload: ${read.problem}`)
     // While the device was asked, another request may have come to its end.
     if (this.#work !== null) return refuse('claimed', 'workload: another one has just been taken')
-    const { imageName, wants, makeGateway, log } = this.#deps
+    const { imageName, hostRequests, makeGateway, log } = this.#deps
     const control = new Control(read.value.controlKey)
-    const origin = evidenceOrigin({ device, launch: launched.launch, imageName, wants })
+    const origin = evidenceOrigin({ device, launch: launched.launch, imageName, hostRequests })
     const gateway = makeGateway({ workload: read.value, text: fromUtf8(bytes), digest, control, origin })
     this.#work = { digest, control, gateway }
     log.info('workload in force', { sha256 })
@@ -196,19 +196,19 @@ export class Enclave {
     return applied
   }
 
-  async #next({ known, booked, waitMs }: Next): Promise<EnclaveNext> {
-    const { spool, wants, clock, log } = this.#deps
+  async #next({ known, booked, waitMs }: NextRequest): Promise<EnclaveNext> {
+    const { spool, hostRequests, clock, log } = this.#deps
     if (!spool.book(booked)) log.error('the host has other books', { booked, ...spool.counts() })
     const untilMs = clock.monotonicMs() + waitMs
     for (;;) {
-      const news = { status: this.#status(), wants: wants.unknownTo(known), usage: spool.next() }
+      const reply = { status: this.#status(), wants: hostRequests.unknownTo(known), usage: spool.next() }
       const leftMs = untilMs - clock.monotonicMs()
-      const status = JSON.stringify(news.status)
-      if (news.wants.length > 0 || news.usage !== null || status !== this.#sentStatus || leftMs <= 0) {
+      const status = JSON.stringify(reply.status)
+      if (reply.wants.length > 0 || reply.usage !== null || status !== this.#sentStatus || leftMs <= 0) {
         this.#sentStatus = status
-        return news
+        return reply
       }
-      await wants.news(leftMs)
+      await hostRequests.waitForChange(leftMs)
     }
   }
 

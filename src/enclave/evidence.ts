@@ -11,7 +11,7 @@ import { CompletedEvidence } from '../contract/vm/enclave.ts'
 import type { ReportDevice } from '../guest/report/device.ts'
 import { type Refusal, refuse } from '../guest/wire.codec.ts'
 import type { EvidenceOrigin } from '../inference/attestation/attester.ts'
-import type { Wants } from './wants.ts'
+import type { HostRequests } from './host-requests.ts'
 
 /** Launch values of a simulated platform; a VM with a report device refuses them. */
 export type SimulatedLaunch = { readonly measurement: string; readonly operatorKey: string; readonly hostData: string }
@@ -51,13 +51,13 @@ export type OriginParts = {
   readonly device: ReportDevice | null
   readonly launch: Launch
   readonly imageName: string
-  readonly wants: Wants
+  readonly hostRequests: HostRequests
 }
 
 /** The host's key service may be slow; after that the caller gets 503 and may ask again. */
 const evidenceTimeoutMs = 25_000
 
-export function evidenceOrigin({ device, launch, imageName, wants }: OriginParts): EvidenceOrigin {
+export function evidenceOrigin({ device, launch, imageName, hostRequests }: OriginParts): EvidenceOrigin {
   const image = { name: imageName, measurement: launch.measurement }
   return {
     kind: 'available',
@@ -72,7 +72,7 @@ export function evidenceOrigin({ device, launch, imageName, wants }: OriginParts
         reportData: toBase64Url(reportData),
         report: report === null ? null : toBase64Url(report),
       } as const
-      const evidence = completed(await wants.ask(wanted, evidenceTimeoutMs))
+      const evidence = completed(await hostRequests.ask(wanted, evidenceTimeoutMs))
       if (report !== null && !equalConstantTime(report, evidence.report)) {
         throw new Fault('attest.unavailable', 'the host has replaced the report of this VM by another one')
       }

@@ -27,11 +27,11 @@ import { spkiDigestOf } from '../linux/keys/spki.ts'
 import type { MonthScope } from '../store/directory/usage/usage-month.query.ts'
 import type { Control } from './control.ts'
 import type { EnclaveGpus } from './gpus.ts'
+import type { HostRequests } from './host-requests.ts'
 import { sharesOver } from './shares.ts'
 import type { SpanSpool } from './span-spool.ts'
 import { EnclaveTls } from './tls.ts'
 import { upstreamTarget } from './upstreams.ts'
-import type { Wants } from './wants.ts'
 import type { StartWorker } from './worker.ts'
 
 export type EnclaveGatewayDeps = {
@@ -44,7 +44,7 @@ export type EnclaveGatewayDeps = {
   readonly spool: UsageSpool
   readonly spans: SpanSpool
   readonly spent: Spent
-  readonly wants: Wants
+  readonly hostRequests: HostRequests
   readonly origin: EvidenceOrigin
   readonly nonces: NonceStore
   readonly startWorker: StartWorker
@@ -157,7 +157,7 @@ export class EnclaveGateway {
   }
 
   async #start(): Promise<void> {
-    const { workload, control, keys, spool, wants, origin, clock, log } = this.#deps
+    const { workload, control, keys, spool, hostRequests, origin, clock, log } = this.#deps
     const { signal } = this.#stopping
     const workloads = createWorkloads({
       executableDigest: await this.#deps.executableDigest,
@@ -166,7 +166,7 @@ export class EnclaveGateway {
       allowlist: { bytes: utf8(encodeAllowlist(workload.allowlist)), source: 'workload.json' },
       log,
     })
-    const tlsOpen = EnclaveTls.open({ wants, clock, log }, signal)
+    const tlsOpen = EnclaveTls.open({ hostRequests, clock, log }, signal)
     tlsOpen.catch(() => {}) // reported where it is awaited
     const required = workload.worker?.gpus
     const gpus = required === undefined ? null : this.#deps.openGpus(required)
@@ -204,7 +204,7 @@ export class EnclaveGateway {
       metering: { record: record => spool.record(record), counts: () => spool.counts() },
       spent: this.#deps.spent,
       cost: () => control.cost,
-      shares: sharesOver(wants, control),
+      shares: sharesOver(hostRequests, control),
       nonces: this.#deps.nonces,
       mayDelete: null,
       workloads,

@@ -24,13 +24,13 @@ import { createNonceMemory } from '../store/ledger/nonce-memory.ts'
 import { Enclave } from './enclave.ts'
 import { EnclaveGateway } from './gateway.ts'
 import { EnclaveGpus, type GpusDeps, nvidiaPrograms } from './gpus.ts'
+import { HostRequests } from './host-requests.ts'
 import { Hosts } from './hosts.ts'
 import { LogLines } from './log-lines.ts'
 import { modelPath, openModel } from './models.ts'
 import { enclavePaths } from './paths.ts'
 import { SpanSpool } from './span-spool.ts'
 import { showStage } from './stage.ts'
-import { Wants } from './wants.ts'
 import { createStartWorker, type EnclaveWorkerDeps } from './worker.ts'
 
 /** Paths and devices of the gateway VM; tests pass their own. */
@@ -72,14 +72,14 @@ export async function serveEnclave(version: string, settings: EnclaveSettings): 
   const keys = drawReceiptKeys(systemRandom)
   const executableDigest = digestOfProgram(paths.programFile, settings.executable)
   executableDigest.catch(() => {}) // reported where it is awaited
-  const wants = new Wants(clock)
+  const hostRequests = new HostRequests(clock)
   let spent: Spent | null = null
   const spool = new UsageSpool({
     rowsMax: settings.usageRowsMax,
     sign: message => keys.signClassically(message),
     onRow: row => {
       spent?.add(row)
-      wants.wake()
+      hostRequests.wake()
     },
     clock,
   })
@@ -99,7 +99,7 @@ export async function serveEnclave(version: string, settings: EnclaveSettings): 
     networking,
     spool,
     spans,
-    wants,
+    hostRequests,
     lines,
     clock,
     log,
@@ -107,14 +107,14 @@ export async function serveEnclave(version: string, settings: EnclaveSettings): 
     identity: { bootId: bootIdIn(paths), boxKey: createBoxKey().boxKey },
     hosts: new Hosts(paths.hosts, settings.system),
     makeGateway: parts => {
-      spent = new Spent({ wants, spool, control: parts.control, clock })
+      spent = new Spent({ wants: hostRequests, spool, control: parts.control, clock })
       return new EnclaveGateway({
         ...parts,
         keys,
         spool,
         spans,
         spent,
-        wants,
+        hostRequests,
         startWorker,
         openGpus: required => new EnclaveGpus(required, { ...settings.gpus, clock, random: systemRandom }),
         clock,
@@ -124,7 +124,7 @@ export async function serveEnclave(version: string, settings: EnclaveSettings): 
         // From the kernel, because the runtime's own argv names paths inside the executable.
         command: fs.readFileSync(settings.commandLine, 'utf8').split('\0').slice(0, -1),
         log: log.unit('inference'),
-        onChange: () => wants.wake(),
+        onChange: () => hostRequests.wake(),
       })
     },
   })

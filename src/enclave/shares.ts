@@ -7,19 +7,19 @@ import { checked } from '../contract/check.ts'
 import { ShareAnswer, sharesOfMessageMax } from '../contract/vm/shares.ts'
 import type { KeySharesDeps } from '../inference/limits/key-shares.ts'
 import type { Control } from './control.ts'
-import type { Wants } from './wants.ts'
+import type { HostRequests } from './host-requests.ts'
 
 const askTimeoutMs = 3_000
 
 export function sharesOver(
-  wants: Pick<Wants, 'ask'>,
+  hostRequests: Pick<HostRequests, 'ask'>,
   control: Pick<Control, 'isShared'>,
 ): Pick<KeySharesDeps, 'renew' | 'isShared' | 'keysPerAskMax'> {
   return {
     isShared: () => control.isShared,
     keysPerAskMax: sharesOfMessageMax,
     renew: async (turn, asks) => {
-      const answer = await wants.ask({ kind: 'shares', turn, asks: [...asks] }, askTimeoutMs)
+      const answer = await hostRequests.ask({ kind: 'shares', turn, asks: [...asks] }, askTimeoutMs)
       return checked(ShareAnswer, answer, { what: 'shares of the host', code: 'internal' })
     },
   }

@@ -10,7 +10,7 @@ import type { Logger } from '../base/log.ts'
 import { certificateRequest } from '../http/acme/request.ts'
 import { type NamedCertificate, readPair, type TlsPair } from '../http/pair.ts'
 import type { ServedTls } from '../http/serve.ts'
-import type { Wants } from './wants.ts'
+import type { HostRequests } from './host-requests.ts'
 
 export type CertificateAnswer = {
   readonly clients: string
@@ -23,7 +23,7 @@ export type CertificateAnswer = {
 }
 
 export type EnclaveTlsDeps = {
-  readonly wants: Pick<Wants, 'ask'>
+  readonly hostRequests: Pick<HostRequests, 'ask'>
   readonly clock: Clock
   readonly log: Logger
 }
@@ -37,12 +37,12 @@ export class EnclaveTls implements ServedTls {
   readonly #deps: EnclaveTlsDeps
   readonly #key: string
   readonly #listeners: (() => void)[] = []
-  #held: Certified
+  #held: CertifiedKey
   /** Stamp of the host's newest certificates; null: it has named none. */
   #newestStamp: string | null = null
-  #news = new AbortController()
+  #changed = new AbortController()
 
-  private constructor(key: string, held: Certified, deps: EnclaveTlsDeps) {
+  private constructor(key: string, held: CertifiedKey, deps: EnclaveTlsDeps) {
     this.#deps = deps
     this.#key = key
     this.#held = held
@@ -81,7 +81,7 @@ export class EnclaveTls implements ServedTls {
   /** The host has certificates of this stamp. */
   follow(stamp: string): void {
     this.#newestStamp = stamp
-    if (stamp !== this.#held.stamp) this.#news.abort()
+    if (stamp !== this.#held.stamp) this.#changed.abort()
   }
 
   /**
@@ -92,8 +92,8 @@ export class EnclaveTls implements ServedTls {
     const { clock, log } = this.#deps
     let waitMs = this.#isFollowed() ? checkIntervalMs : retryMs
     while (!signal.aborted) {
-      this.#news = new AbortController()
-      await pause(clock, waitMs, AbortSignal.any([signal, this.#news.signal]))
+      this.#changed = new AbortController()
+      await pause(clock, waitMs, AbortSignal.any([signal, this.#changed.signal]))
       waitMs = checkIntervalMs
       if (signal.aborted || (this.#isFollowed() && !this.#isDue(clock.nowMs()))) continue
       try {
@@ -118,7 +118,7 @@ export class EnclaveTls implements ServedTls {
   }
 }
 
-type Certified = Omit<CertificateAnswer, 'clients'> & { readonly pair: TlsPair }
+type CertifiedKey = Omit<CertificateAnswer, 'clients'> & { readonly pair: TlsPair }
 
 /** A private P-256 key as PKCS #8, PEM. */
 function newKey(): string {
@@ -130,7 +130,7 @@ function newKey(): string {
  * `names`: those for which the host is known to want requests. Fault attest.unavailable: no answer, or certificates
  * that are not for this key or not for now.
  */
-async function certified(deps: EnclaveTlsDeps, key: string, names: readonly string[]): Promise<Certified> {
+async function certified(deps: EnclaveTlsDeps, key: string, names: readonly string[]): Promise<CertifiedKey> {
   const first = await ask(deps, key, names)
   if (first.requests.join() === names.join()) return first
   try {
@@ -142,13 +142,17 @@ async function certified(deps: EnclaveTlsDeps, key: string, names: readonly stri
   }
 }
 
-async function ask({ wants, clock }: EnclaveTlsDeps, key: string, names: readonly string[]): Promise<Certified> {
+async function ask(
+  { hostRequests, clock }: EnclaveTlsDeps,
+  key: string,
+  names: readonly string[],
+): Promise<CertifiedKey> {
   const requestOf = (name: string | null) => toBase64Url(certificateRequest(name, key))
   const requests = names.map(name => ({ name, csr: requestOf(name) }))
   const csr = requestOf(null)
   const more = requests.length === 0 ? {} : { requests }
   const want = { kind: 'certificate', csr, byName: true, follows: true, ...more } as const
-  const { clients, ...answer } = (await wants.ask(want, askTimeoutMs)) as CertificateAnswer
+  const { clients, ...answer } = (await hostRequests.ask(want, askTimeoutMs)) as CertificateAnswer
   const usable = (cert: string, whose: string): TlsPair => {
     const verdict = readPair(cert, key)
     const problem = verdict.ok ? whyUntimely(verdict.pair, clock.nowMs()) : verdict.reason

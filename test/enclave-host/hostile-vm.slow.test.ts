@@ -9,13 +9,13 @@ import { toBase64Url, toHex } from '../../src/base/bytes.ts'
 import { systemClock } from '../../src/base/clock.ts'
 import { createLogger, silentLogger } from '../../src/base/log.ts'
 import {
+  type HostRequest,
   metricsPieceCharsMax,
   type UsageBatch,
   type UsageRow,
   usageBytes,
   usageMessage,
   usageRowsMax,
-  type Want,
 } from '../../src/contract/vm/enclave.ts'
 import { ControlSource } from '../../src/enclave-host/control.ts'
 import { Books } from '../../src/inference/metering/books.ts'
@@ -27,8 +27,13 @@ import { insertGateway, setReceiptKey } from '../../src/store/ledger/gateway.que
 import { fakeSession, fakeStatus } from '../rigs/enclave/fake-gateway-vm.ts'
 import { openLedger } from '../rigs/gateway/keys.ts'
 
-const evidence = (at: number): Want => ({ id: `w${at}`, kind: 'evidence', reportData: 'A'.repeat(86), report: null })
-const certificate = (at: number): Want => ({ id: `w${at}`, kind: 'certificate', csr: 'AAAA' })
+const evidence = (at: number): HostRequest => ({
+  id: `w${at}`,
+  kind: 'evidence',
+  reportData: 'A'.repeat(86),
+  report: null,
+})
+const certificate = (at: number): HostRequest => ({ id: `w${at}`, kind: 'certificate', csr: 'AAAA' })
 
 describe('news', () => {
   test('goal: a VM with another status each time is asked no more often than every five milliseconds', async () => {
@@ -77,7 +82,7 @@ describe('news', () => {
 
 describe('wants without end', () => {
   /** Sixteen new ones with each answer. */
-  function insatiable(want: (at: number) => Want, status = () => fakeStatus) {
+  function insatiable(want: (at: number) => HostRequest, status = () => fakeStatus) {
     let count = 0
     return () => {
       count += 16

@@ -33,16 +33,16 @@ test('goal: rows that wait are told with since when and why, until they are book
       raiseAbove: () => {},
     },
     addresses: { hosts: () => ({}) },
-    books: {
+    usageLedger: {
       booked: () => 0,
       take: () => {
         if (refusal !== null) throw refusal
       },
-    } as unknown as SessionDeps['books'],
+    } as unknown as SessionDeps['usageLedger'],
     certify: () => Promise.reject(new Error('nobody asked')),
     certificatesStamp: () => '00'.repeat(32),
     spans: null,
-    tell: { spent: nobodyAsked, days: nobodyAsked },
+    usageReporter: { spent: nobodyAsked, days: nobodyAsked },
     shares: null,
     clock,
     log: silentLogger,
@@ -87,11 +87,11 @@ test('goal: a VM that refuses the keys of this release is booked and answered al
       },
     },
     {
-      books: {
+      usageLedger: {
         booked: () => 0,
         take: (_vm: string, batch: UsageBatch) => taken.push(batch),
-      } as unknown as SessionDeps['books'],
-      tell: {
+      } as unknown as SessionDeps['usageLedger'],
+      usageReporter: {
         spent: () => ({ key: sums, organization: sums, booked: 1, isShared: false }),
         days: () => ({ rows: [], isLast: true, booked: 1 }),
       },

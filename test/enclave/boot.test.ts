@@ -2,7 +2,7 @@
 
 import { describe, expect, test } from 'bun:test'
 import { createManualClock } from '../../scripts/rigs/clock.ts'
-import { type InitSettings, nextDelayS, runInit, type Served } from '../../src/enclave/boot.ts'
+import { type InitSettings, nextDelayS, runInit, type ServedProcess } from '../../src/enclave/boot.ts'
 
 type Start = { readonly end: (exitCode: number) => void; readonly signals: string[]; readonly pid: number }
 
@@ -16,7 +16,7 @@ function machine({ failing = 0 }: { readonly failing?: number } = {}) {
   let restarts = 0
   let powerOff = () => {}
   let failuresLeft = failing
-  const start = (): Served => {
+  const start = (): ServedProcess => {
     if (failuresLeft > 0) {
       failuresLeft -= 1
       throw new Error('ENOMEM')

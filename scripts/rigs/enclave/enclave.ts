@@ -270,7 +270,7 @@ export class EnclaveBench {
   }
 
   newSession(vmId: string, changes: Partial<SessionDeps> = {}): GatewaySession {
-    const { engine, control, addresses, books } = this
+    const { engine, control, addresses, books: usageLedger } = this
     const log = createLogger({ level: 'info', sink: line => void this.log.push(line), nowMs: systemClock.nowMs })
     const certify: Certify = (csr, options) => this.certify(csr, options)
     return new GatewaySession({
@@ -278,14 +278,14 @@ export class EnclaveBench {
       engine,
       control,
       addresses,
-      books,
+      usageLedger,
       certify,
       certificatesStamp: () => this.#tls.stamp(),
       clock: systemClock,
       log,
       onChange: () => {},
       spans: null,
-      tell: createHostSums({ ...this.store, shares: null, statusOf: () => null }),
+      usageReporter: createHostSums({ ...this.store, shares: null, statusOf: () => null }),
       shares: null,
       ...changes,
     })

@@ -172,7 +172,7 @@ const Amounts = Closed({ nanoUsd: Count, tokens: Count })
 const ShareAsked = OrNull(Closed({ need: Amounts, want: Amounts }))
 
 /** A request of the VM. `id` stays the same until it is answered. */
-export const Want = Type.Union([
+export const HostRequest = Type.Union([
   Closed({
     id,
     kind: Type.Literal('evidence'),
@@ -223,7 +223,7 @@ export const Want = Type.Union([
     asks: Type.Array(ShareAsk, { maxItems: sharesOfMessageMax }),
   }),
 ])
-export type Want = Static<typeof Want>
+export type HostRequest = Static<typeof HostRequest>
 
 const sums = { requests: Count, promptTokens: Count, completionTokens: Count, costNanoUsd: Count }
 const MonthSum = Closed(sums)
@@ -231,7 +231,7 @@ const MonthSum = Closed(sums)
 /** `allowed`: so much of a budget this host may use in the month, spent and reserved. `spent`: by it, as booked. */
 const Share = Closed({ spent: MonthSum, allowed: Amounts })
 
-/** The answer to a want of kind `spent`: all of it as of one moment. */
+/** The answer to a request of kind `spent`: all of it as of one moment. */
 export const MonthSums = Closed({
   key: MonthSum,
   /** All keys of the organization. */
@@ -241,7 +241,7 @@ export const MonthSums = Closed({
   /** Another VM, or another host, may add to them. */
   isShared: Type.Boolean(),
   /**
-   * Only in a fleet, for a want that asked: these count for budgets, while the sums are of all hosts. Never less than
+   * Only in a fleet, on request: these count for budgets, while the sums are of all hosts. Never less than
    * in an earlier answer to this VM, unless it was asked to lower it. `isKnown`: false while the fleet cannot be asked.
    */
   shares: Type.Optional(Closed({ key: Share, organization: Share, isKnown: Type.Boolean() })),
@@ -251,7 +251,7 @@ export type MonthSums = Static<typeof MonthSums>
 /** Most rows in one page: with the longest names, and any characters, they fit into a line of the channel. */
 export const daySumsPageMax = 64
 
-/** The answer to a want of kind `days`: ordered by day, then by the model's UTF-8 bytes; all as of one moment. */
+/** The answer to a request of kind `days`: ordered by day, then by the model's UTF-8 bytes; all as of one moment. */
 export const DaySums = Closed({
   rows: Type.Array(Closed({ day: Day, model: UsedModel, ...sums }), { maxItems: daySumsPageMax }),
   /** No page follows. */
@@ -301,7 +301,7 @@ export type EnclaveStatus = Static<typeof EnclaveStatus>
 
 export const EnclaveNext = Closed({
   status: EnclaveStatus,
-  wants: Type.Array(Want, { maxItems: 16 }),
+  wants: Type.Array(HostRequest, { maxItems: 16 }),
   usage: OrNull(UsageBatch),
 })
 export type EnclaveNext = Static<typeof EnclaveNext>
@@ -346,7 +346,7 @@ export const ENCLAVE_REQUESTS = [
     ),
   }),
   /**
-   * Answered at once when there is a want that is not in `known`, usage behind `booked`, or another status than the
+   * Answered at once when a request is not in `known`, usage behind `booked`, or another status than the
    * last one told; else when there is, or after `waitMs`. `booked`: how many rows of this VM's usage are in the books.
    */
   Closed({
@@ -356,7 +356,7 @@ export const ENCLAVE_REQUESTS = [
     booked: Count,
     waitMs: Type.Integer({ minimum: 0, maximum: 30_000 }),
   }),
-  /** The answer to a want of kind `evidence`; `problem`: it cannot be had now, and why. */
+  /** The answer to a request of kind `evidence`; `problem`: it cannot be had now, and why. */
   Closed({
     id,
     op: Type.Literal('evidence_for'),
@@ -364,7 +364,7 @@ export const ENCLAVE_REQUESTS = [
     evidence: OrNull(CompletedEvidence),
     problem: OrNull(Type.String({ maxLength: 512 })),
   }),
-  /** The answer to a want of kind `certificate`: PEM chains for the VM's key, for clients and for instances. */
+  /** The answer to a request of kind `certificate`: PEM chains for the VM's key, for clients and for instances. */
   Closed({
     id,
     op: Type.Literal('certificate_for'),
@@ -380,7 +380,7 @@ export const ENCLAVE_REQUESTS = [
   }),
   /** The host has other certificates, or other names: the VM asks again, unless the ones it has bear this stamp. */
   Closed({ id, op: Type.Literal('certificates'), stamp: Sha256 }),
-  /** The answer to a want of kind `spent`. */
+  /** The answer to a request of kind `spent`. */
   Closed({ id, op: Type.Literal('spent_for'), want: id, sums: MonthSums }),
   /**
    * The VM is to count on nothing of this host's part of a budget (`shares` of an answer to `spent`; an empty key: the
@@ -393,11 +393,11 @@ export const ENCLAVE_REQUESTS = [
     keyPrefix: Type.String({ maxLength: 32 }),
     month: Type.String({ pattern: '^[0-9]{4}-(0[1-9]|1[0-2])$' }),
   }),
-  /** The answer to a want of kind `days`. */
+  /** The answer to a request of kind `days`. */
   Closed({ id, op: Type.Literal('days_for'), want: id, sums: DaySums }),
   /**
-   * The answer to a want of kind `shares`; good for `goodMs` from when the VM asked, by its own clock. Null: the fleet
-   * does not answer. The key's own limits hold all the same, so the host can lower them alone, as by a refusal.
+   * The answer to a request of kind `shares`; good for `goodMs` from when the VM asked, by its own clock. Null: the
+   * fleet does not answer. The key's own limits hold all the same, so the host can lower them alone, as by a refusal.
    */
   Closed({
     id,

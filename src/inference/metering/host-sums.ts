@@ -15,13 +15,13 @@ import { prepareDaysPage } from '../../store/directory/usage/usage-day.query.ts'
 import { type MonthSum, prepareMonthSum } from '../../store/directory/usage/usage-month.query.ts'
 import { gatewayById, listGateways } from '../../store/ledger/gateway.query.ts'
 import { NO_AMOUNTS, plus } from './shares/amounts.ts'
-import type { Amounts, BudgetShares, ShareAsked, SharesAsked, WantOf } from './types.ts'
+import type { Amounts, BudgetShares, HostRequestOf, ShareAsked, SharesAsked } from './types.ts'
 
 /** Each answer is as of one moment. */
 export type HostSums = {
   /** Fault channel.refused: another VM has not yet reported its reservations. */
-  readonly spent: (vmId: string, want: WantOf<'spent'>) => MonthSums | Promise<MonthSums>
-  readonly days: (vmId: string, want: WantOf<'days'>) => DaySums
+  readonly spent: (vmId: string, want: HostRequestOf<'spent'>) => MonthSums | Promise<MonthSums>
+  readonly days: (vmId: string, want: HostRequestOf<'days'>) => DaySums
 }
 
 export type HostSumsDeps = Pick<Store, 'directory' | 'ledger' | 'hostId'> & {
@@ -36,7 +36,7 @@ export function createHostSums({ directory, ledger, hostId, statusOf, shares }: 
   const daysPage = prepareDaysPage(directory.db)
   const bookedOf = (vmId: string) => gatewayById(ledger.db, vmId)?.booked ?? 0
   /** Other VMs that may still book. Fault channel.refused: one has not said what its requests may cost. */
-  const neighboursOf = (vmId: string, want: WantOf<'spent'>) => {
+  const neighboursOf = (vmId: string, want: HostRequestOf<'spent'>) => {
     const self = gatewayById(ledger.db, vmId)
     const others = listGateways(ledger.db, hostId).filter(row => row.vmId !== vmId && row.state !== 'starting')
     // A VM that drains refuses keys with budgets.
@@ -51,7 +51,7 @@ export function createHostSums({ directory, ledger, hostId, statusOf, shares }: 
     const ofKey = ofOrganization.filter(({ keyPrefix }) => keyPrefix === want.keyPrefix)
     return { count: others.length, organization: total(ofOrganization), key: total(ofKey) }
   }
-  const sumsFor = (vmId: string, want: WantOf<'spent'>): MonthSums => {
+  const sumsFor = (vmId: string, want: HostRequestOf<'spent'>): MonthSums => {
     const { organizationId, keyPrefix, month } = want
     const others = neighboursOf(vmId, want)
     return {
@@ -65,7 +65,7 @@ export function createHostSums({ directory, ledger, hostId, statusOf, shares }: 
   const withShares = async (
     known: NonNullable<typeof shares>,
     vmId: string,
-    want: WantOf<'spent'>,
+    want: HostRequestOf<'spent'>,
     asked: SharesAsked,
   ) => {
     const { month } = want

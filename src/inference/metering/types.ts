@@ -1,6 +1,6 @@
 // Usage on its way from a request to the sums of the books, as the parts of the gateway hand it on. Types only.
 
-import type { Want } from '../../contract/vm/enclave.ts'
+import type { HostRequest } from '../../contract/vm/enclave.ts'
 import type { TokensSource, UsageOutcome } from '../../store/directory/usage/usage.table.ts'
 import type { DayScope, DaySum } from '../../store/directory/usage/usage-day.query.ts'
 import type { MonthScope, MonthSum } from '../../store/directory/usage/usage-month.query.ts'
@@ -88,11 +88,14 @@ export type ShareAsked = { readonly need: Amounts; readonly want: Amounts }
 /** Null: there is no such budget. */
 export type SharesAsked = { readonly key: ShareAsked | null; readonly organization: ShareAsked | null }
 
-export type WantOf<Kind extends Want['kind']> = Extract<Want, { kind: Kind }>
+export type HostRequestOf<Kind extends HostRequest['kind']> = Extract<HostRequest, { kind: Kind }>
 
 /**
  * Queries of a gateway VM to its host; answers are unchecked. Fault attest.unavailable: no answer, or too many open.
  */
 export type HostQueries = {
-  readonly ask: (want: Omit<WantOf<'spent'>, 'id'> | Omit<WantOf<'days'>, 'id'>, timeoutMs: number) => Promise<unknown>
+  readonly ask: (
+    want: Omit<HostRequestOf<'spent'>, 'id'> | Omit<HostRequestOf<'days'>, 'id'>,
+    timeoutMs: number,
+  ) => Promise<unknown>
 }

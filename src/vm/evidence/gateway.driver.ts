@@ -15,8 +15,8 @@ import {
   type EnclaveReport,
   type EnclaveRequest,
   type EnclaveSpans,
+  type HostRequest,
   pieceBytesMax,
-  type Want,
 } from '../../contract/vm/enclave.ts'
 import { type AgentOperation, type AgentSuccess, ask, type ChannelLimits } from '../../host/qemu/agent-channel.ts'
 import type { LedgerDb } from '../../store/db.ts'
@@ -69,7 +69,7 @@ type DocumentOperation = Extract<AgentOperation, { op: DocumentKind }>
 const documentsWaitingMax = 4
 
 /** The report that a gateway VM wants certificates for. */
-export type WantedEvidence = Pick<Extract<Want, { kind: 'evidence' }>, 'reportData' | 'report'>
+export type WantedEvidence = Pick<Extract<HostRequest, { kind: 'evidence' }>, 'reportData' | 'report'>
 
 /** Complete, not verified. */
 export type GatewayEvidence = {

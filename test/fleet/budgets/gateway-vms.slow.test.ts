@@ -9,7 +9,7 @@ import { startForTests } from '../../../scripts/rigs/postgres/suite.ts'
 import { skipUnless } from '../../../scripts/rigs/skip.ts'
 import { failure, until } from '../../../scripts/rigs/until.ts'
 import { systemClock } from '../../../src/base/clock.ts'
-import { MonthSums, Want } from '../../../src/contract/vm/enclave.ts'
+import { HostRequest, MonthSums } from '../../../src/contract/vm/enclave.ts'
 import { BudgetFault, Budgets } from '../../../src/inference/metering/budgets.ts'
 import { createHostSums } from '../../../src/inference/metering/host-sums.ts'
 import { usageRecordOf } from '../../../src/inference/metering/row.ts'
@@ -47,7 +47,7 @@ function vmOn(host: BooksHost, vmId: string, line: Line = {}) {
   const wants: HostQueries = {
     ask: async given => {
       const want: unknown = JSON.parse(JSON.stringify({ id: 'w1', ...given }))
-      if (!Value.Check(Want, want) || want.kind !== 'spent') throw new Error('a want that the wire refuses')
+      if (!Value.Check(HostRequest, want) || want.kind !== 'spent') throw new Error('a want that the wire refuses')
       const answer: unknown = JSON.parse(JSON.stringify(await tell.spent(vmId, want)))
       await line.beforeAnswer?.()
       if (!Value.Check(MonthSums, answer)) throw new Error('an answer that the wire refuses')

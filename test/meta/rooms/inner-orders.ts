@@ -327,7 +327,7 @@ export const INNER_ORDERS = {
       'span-spool.ts',
       'stage.ts',
       'upstreams.ts',
-      'wants.ts',
+      'host-requests.ts',
     ],
   ],
 } as const satisfies Record<string, readonly (readonly string[])[]>

@@ -3,16 +3,16 @@
 
 import { createManualClock } from '../../../scripts/rigs/clock.ts'
 import type { DaySums, MonthSums, UsageRow } from '../../../src/contract/vm/enclave.ts'
-import type { NewWant } from '../../../src/enclave/wants.ts'
+import type { NewHostRequest } from '../../../src/enclave/host-requests.ts'
 import { createCost } from '../../../src/inference/metering/price.ts'
 import { Spent } from '../../../src/inference/metering/spent.ts'
 import { UsageSpool } from '../../../src/inference/metering/spool.ts'
 import { callerOf } from '../gateway/keys.ts'
 
-export type DaysWant = Extract<NewWant, { kind: 'days' }>
+export type DaysWant = Extract<NewHostRequest, { kind: 'days' }>
 
 export type AskedOfHost = {
-  readonly want: NewWant
+  readonly want: NewHostRequest
   readonly resolve: (answer: unknown) => void
   readonly reject: (error: unknown) => void
 }
@@ -32,7 +32,7 @@ export function createMeteringVm() {
     onRow: row => spent.add(row),
   })
   const wants = {
-    ask: (want: NewWant) => {
+    ask: (want: NewHostRequest) => {
       const { promise, resolve, reject } = Promise.withResolvers<unknown>()
       asked.push({ want, resolve, reject })
       return promise

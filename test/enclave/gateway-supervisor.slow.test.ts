@@ -1,4 +1,5 @@
-// One gateway VM serves at all times: real enclaves as processes, the keeper over a real store, a recorded firewall.
+// One gateway VM serves at all times: real enclaves as processes, the supervisor over a real store, a recorded
+// firewall.
 
 import { afterAll, beforeAll, expect, test } from 'bun:test'
 import { createClockGuard } from '../../scripts/rigs/clock-guard.ts'
@@ -8,7 +9,7 @@ import { until } from '../../scripts/rigs/until.ts'
 import { systemClock } from '../../src/base/clock.ts'
 import { systemRandom } from '../../src/base/ids.ts'
 import { createLogger } from '../../src/base/log.ts'
-import { GatewayKeeper } from '../../src/enclave-host/keeper.ts'
+import { GatewaySupervisor } from '../../src/enclave-host/gateway-supervisor.ts'
 import { gatewayLeaks } from '../../src/enclave-host/leaks.ts'
 import { revokeGatewayKey } from '../../src/store/directory/gateway-key.query.ts'
 import { sumUsage } from '../../src/store/directory/usage/usage.query.ts'
@@ -29,10 +30,10 @@ type KeeperOptions = {
   readonly gpus?: readonly string[]
 }
 
-function keeperOf(bench: EnclaveBench, options: KeeperOptions = {}): GatewayKeeper {
+function keeperOf(bench: EnclaveBench, options: KeeperOptions = {}): GatewaySupervisor {
   const { patienceMs = 60_000, beforeServing = () => {}, gpus = [] } = options
   const log = createLogger({ level: 'info', sink: line => void bench.log.push(line), nowMs: systemClock.nowMs })
-  return new GatewayKeeper({
+  return new GatewaySupervisor({
     store: bench.store.ledger,
     hostId: bench.store.hostId,
     engine: bench.engine,

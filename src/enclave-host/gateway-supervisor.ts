@@ -30,9 +30,9 @@ import type { Addresses } from './addresses.ts'
 import { unnamedGatewayVms } from './leaks.ts'
 import type { GatewaySession } from './session.ts'
 import type { BudgetPart, BudgetScope, GatewayEngine } from './types.ts'
-import type { VerifiedGateway } from './verify.ts'
+import type { UnverifiedGateway, VerifiedGateway } from './verify.ts'
 
-export type KeeperDeps = Runtime & {
+export type GatewaySupervisorDeps = Runtime & {
   readonly store: LedgerStore
   readonly hostId: string
   readonly engine: GatewayEngine
@@ -40,8 +40,8 @@ export type KeeperDeps = Runtime & {
   readonly wanted: () => WantedGateway
   readonly newSession: (vmId: string, onChange: () => void) => GatewaySession
   readonly addresses: Pick<Addresses, 'reached' | 'onChange' | 'isKnown'>
-  /** `said`: what the VM says of itself, for whoever has nothing to verify. Fault attest.unavailable. */
-  readonly verify: (vmId: string, said: VerifiedGateway) => Promise<VerifiedGateway>
+  /** `claimed`: what the VM reports of itself, returned where there is nothing to verify. Fault attest.unavailable. */
+  readonly verify: (vmId: string, claimed: UnverifiedGateway) => Promise<VerifiedGateway>
   /** Called right before clients are led to a VM, which an exception prevents. */
   readonly beforeServing: (vmId: string, verified: VerifiedGateway) => void
   /** How long a VM that listens may have a problem before it serves nevertheless, where nobody else does. */
@@ -77,7 +77,7 @@ export type GatewayView = {
 
 const worker = 'gateway'
 /** Its row is of the daemon before this one: it may have died with the host since then. */
-const unheard = 'this daemon has not heard from it yet'
+const noStatusYet = 'this daemon has not heard from it yet'
 const retry = { minMs: 500, maxMs: 30_000 }
 const sweepMs = 2_000
 const backOffRange = { minMs: 1_000, maxMs: 300_000 }
@@ -85,8 +85,8 @@ const goneKeptMs = 7 * 24 * 3_600_000
 /** No share: limits one response to the operator. */
 const goneShownMax = 10
 
-export class GatewayKeeper {
-  readonly #deps: KeeperDeps
+export class GatewaySupervisor {
+  readonly #deps: GatewaySupervisorDeps
   readonly #workers: Workers
   readonly #sessions = new Map<string, GatewaySession>()
   readonly #drainingAges: AgeTracker
@@ -103,7 +103,7 @@ export class GatewayKeeper {
   /** When a VM first listened, monotonic. */
   readonly #listeningSinceMs = new Map<string, number>()
 
-  constructor(deps: KeeperDeps) {
+  constructor(deps: GatewaySupervisorDeps) {
     this.#deps = deps
     this.#drainingAges = new AgeTracker(deps.clock)
     this.#startingAges = new AgeTracker(deps.clock)
@@ -116,7 +116,7 @@ export class GatewayKeeper {
     })
     this.#workers = createWorkers({
       clock: deps.clock,
-      work: () => this.#look(),
+      work: () => this.#reconcile(),
       retry,
       onFailure: ({ error, retryMs }) => {
         this.#problem = messageOf(error)
@@ -203,7 +203,7 @@ export class GatewayKeeper {
       booked: row.booked,
       usageWaitingSinceMs: session?.usageWaitingSinceMs ?? null,
       problem:
-        status === null && row.state === 'serving' ? unheard : (status?.problem ?? session?.usageProblem ?? null),
+        status === null && row.state === 'serving' ? noStatusYet : (status?.problem ?? session?.usageProblem ?? null),
       reason: row.reason,
     }
   }
@@ -216,24 +216,24 @@ export class GatewayKeeper {
     this.#workers.wake(worker)
   }
 
-  async #look(): Promise<void> {
+  async #reconcile(): Promise<void> {
     const { store, hostId, clock, guard } = this.#deps
     this.#wanted = this.#template.read()
     const rows = listGateways(store.db, hostId)
     for (const ages of [this.#drainingAges, this.#startingAges]) ages.keepOnly(rows.map(({ vmId }) => vmId))
-    for (const row of rows) await this.#tend(row)
+    for (const row of rows) await this.#reconcileVm(row)
     this.#dismissUnnamed()
     // As long as it is not known what is wanted, what serves goes on.
     if (this.#wanted !== null) {
       await this.#promote()
-      this.#ensureOne(this.#wanted)
+      this.#startIfNeeded(this.#wanted)
     }
     await this.#route()
     if (guard.mayDelete()) purgeGateways(store.db, clock.nowMs() - goneKeptMs)
   }
 
   /** One VM: gone where its machine is, fed while it lives, dismissed once it has drained. */
-  async #tend(row: GatewayVm): Promise<void> {
+  async #reconcileVm(row: GatewayVm): Promise<void> {
     const { engine } = this.#deps
     const vm = engine.view(row.vmId)
     // Between the row and its VM somebody was killed.
@@ -295,7 +295,7 @@ export class GatewayKeeper {
       engine.open(row.vmId)
       // Route first, then record `serving`: clients that see the status can connect. After a crash here the route
       // falls back to the previous VM.
-      await this.#leadTo(row.vmId)
+      await this.#routeTo(row.vmId)
       const nowMs = clock.nowMs()
       store.transact(tx => {
         setReceiptKey(tx, row.vmId, verified.receiptKey)
@@ -324,7 +324,7 @@ export class GatewayKeeper {
   }
 
   /** Starts a VM where none that is wanted serves or starts. */
-  #ensureOne({ shape, spec }: WantedGateway): void {
+  #startIfNeeded({ shape, spec }: WantedGateway): void {
     const { store, hostId, clock, random, log } = this.#deps
     const rows = listGateways(store.db, hostId)
     const isThere = rows.some(row => (row.state === 'serving' || row.state === 'starting') && this.#isWanted(row))
@@ -398,10 +398,10 @@ export class GatewayKeeper {
     const { store, hostId, addresses } = this.#deps
     // Until then the firewall has the route of the daemon before this one.
     if (!addresses.isKnown) return
-    await this.#leadTo(listGateways(store.db, hostId).find(row => row.state === 'serving')?.vmId ?? null)
+    await this.#routeTo(listGateways(store.db, hostId).find(row => row.state === 'serving')?.vmId ?? null)
   }
 
-  async #leadTo(serving: string | null): Promise<void> {
+  async #routeTo(serving: string | null): Promise<void> {
     const { engine, addresses } = this.#deps
     const route = { serving, upstreams: addresses.reached() }
     const text = JSON.stringify(route)

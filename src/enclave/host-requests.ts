@@ -5,43 +5,43 @@
 
 import { type Clock, pause } from '../base/clock.ts'
 import { Fault } from '../base/fault.ts'
-import type { Want } from '../contract/vm/enclave.ts'
+import type { HostRequest } from '../contract/vm/enclave.ts'
 
 type WithoutId<T> = T extends unknown ? Omit<T, 'id'> : never
-export type NewWant = WithoutId<Want>
+export type NewHostRequest = WithoutId<HostRequest>
 
-type Open = {
-  readonly want: Want
+type OpenRequest = {
+  readonly request: HostRequest
   readonly resolve: (answer: unknown) => void
   readonly reject: (error: unknown) => void
 }
 
 /** As the wire allows (contract/vm/enclave.ts). No share: between this VM and its host. */
-const wantsMax = 16
+const hostRequestsMax = 16
 
-export class Wants {
+export class HostRequests {
   readonly #clock: Clock
-  readonly #open = new Map<string, Open>()
+  readonly #open = new Map<string, OpenRequest>()
   #count = 0
   /** Wakes every `next` that waits. */
-  #news = Promise.withResolvers<void>()
+  #changed = Promise.withResolvers<void>()
 
   constructor(clock: Clock) {
     this.#clock = clock
   }
 
   /** Resolves with the host's answer, unchecked. Fault attest.unavailable: no answer in time, or too many open. */
-  async ask(wanted: NewWant, timeoutMs: number): Promise<unknown> {
-    if (this.#open.size >= wantsMax)
-      throw new Fault('attest.unavailable', `${wantsMax} requests to the host are open already`)
+  async ask(request: NewHostRequest, timeoutMs: number): Promise<unknown> {
+    if (this.#open.size >= hostRequestsMax)
+      throw new Fault('attest.unavailable', `${hostRequestsMax} requests to the host are open already`)
     this.#count += 1
     const id = `w${this.#count}`
     const { promise, resolve, reject } = Promise.withResolvers<unknown>()
-    this.#open.set(id, { want: { id, ...wanted } as Want, resolve, reject })
+    this.#open.set(id, { request: { id, ...request } as HostRequest, resolve, reject })
     this.wake()
     const ended = new AbortController()
     const late = this.#clock.sleep(timeoutMs, ended.signal).then(() => {
-      throw new Fault('attest.unavailable', `the host has not answered within ${timeoutMs} ms: ${wanted.kind}`)
+      throw new Fault('attest.unavailable', `the host has not answered within ${timeoutMs} ms: ${request.kind}`)
     })
     late.catch(() => {})
     try {
@@ -53,35 +53,35 @@ export class Wants {
   }
 
   /** False: the request is not open, or no longer. */
-  answer(id: string, kind: Want['kind'], answer: unknown): boolean {
+  answer(id: string, kind: HostRequest['kind'], answer: unknown): boolean {
     const open = this.#open.get(id)
-    if (open?.want.kind !== kind) return false
+    if (open?.request.kind !== kind) return false
     open.resolve(answer)
     return true
   }
 
-  refuse(id: string, kind: Want['kind'], reason: string): boolean {
+  refuse(id: string, kind: HostRequest['kind'], reason: string): boolean {
     const open = this.#open.get(id)
-    if (open?.want.kind !== kind) return false
+    if (open?.request.kind !== kind) return false
     open.reject(new Fault('attest.unavailable', `the host: ${reason}`))
     return true
   }
 
   /** Open requests that are not in `known`. */
-  unknownTo(known: readonly string[]): Want[] {
-    return [...this.#open.values()].map(open => open.want).filter(want => !known.includes(want.id))
+  unknownTo(known: readonly string[]): HostRequest[] {
+    return [...this.#open.values()].map(open => open.request).filter(want => !known.includes(want.id))
   }
 
   /** Wakes all polls. */
   wake(): void {
-    this.#news.resolve()
-    this.#news = Promise.withResolvers<void>()
+    this.#changed.resolve()
+    this.#changed = Promise.withResolvers<void>()
   }
 
-  /** Resolves at the next news, or after `timeoutMs`. */
-  async news(timeoutMs: number): Promise<void> {
+  /** Resolves at the next change, or after `timeoutMs`. */
+  async waitForChange(timeoutMs: number): Promise<void> {
     const ended = new AbortController()
-    await Promise.race([this.#news.promise, pause(this.#clock, timeoutMs, ended.signal)])
+    await Promise.race([this.#changed.promise, pause(this.#clock, timeoutMs, ended.signal)])
     ended.abort()
   }
 }
