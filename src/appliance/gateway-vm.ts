@@ -19,11 +19,11 @@ import { GatewaySession } from '../enclave-host/session.ts'
 import type { Certify, GatewayEngine } from '../enclave-host/types.ts'
 import { isAttestable, type UnverifiedGateway, type VerifiedGateway, verifyGatewayVm } from '../enclave-host/verify.ts'
 import type { OperatorKey } from '../host/operator-key.ts'
-import { Books } from '../inference/metering/books.ts'
 import { createHostSums } from '../inference/metering/host-sums.ts'
 import type { Metering } from '../inference/metering/ledger.ts'
 import { runLedgerRetention } from '../inference/metering/retention.ts'
 import { usageRecordOf } from '../inference/metering/row.ts'
+import { VmUsageLedger } from '../inference/metering/vm-usage-ledger.ts'
 import { createClusterMetrics } from '../inference/metrics/cluster.ts'
 import type { TraceExporter } from '../inference/traces/exporter.ts'
 import type { LedgerDb, Store } from '../store/db.ts'
@@ -101,7 +101,11 @@ export function composeGatewayVm(parts: GatewayVmParts): GatewayVm {
     clock,
     log,
   })
-  const usageLedger = new Books({ ledger: store.ledger.db, write: rows => metering.book(rows.map(usageRecordOf)), log })
+  const usageLedger = new VmUsageLedger({
+    ledger: store.ledger.db,
+    write: rows => metering.book(rows.map(usageRecordOf)),
+    log,
+  })
   const engine = gatewayEngine(parts)
   const statusOf = (vmId: string) => supervisor.view().gateways.find(gateway => gateway.vmId === vmId)?.status ?? null
   const usageReporter = createHostSums({ ...store, statusOf, shares: metering.shares })

@@ -17,7 +17,7 @@ import { createKeyAuthenticate, keyDefaults } from '../inference/keys/authentica
 import { hasBudget, type Reserved } from '../inference/metering/budgets.ts'
 import { tokensOfRow } from '../inference/metering/row.ts'
 import { amountsIn } from '../inference/metering/shares/amounts.ts'
-import type { Spent } from '../inference/metering/spent.ts'
+import type { SpendCache } from '../inference/metering/spend-cache.ts'
 import type { UsageSpool } from '../inference/metering/spool.ts'
 import type { GatewayServer } from '../inference/relay/serve.ts'
 import { createInferenceService, type InferenceService, workerTarget } from '../inference/service.ts'
@@ -43,7 +43,7 @@ export type EnclaveGatewayDeps = {
   readonly keys: SharedReceiptKeys
   readonly spool: UsageSpool
   readonly spans: SpanSpool
-  readonly spent: Spent
+  readonly spent: SpendCache
   readonly hostRequests: HostRequests
   readonly origin: EvidenceOrigin
   readonly nonces: NonceStore

@@ -16,7 +16,7 @@ import { imageNameIn, type ProgramSettings, programSettings, rootHashIn, startPr
 import { startSandboxed } from '../host/sandbox.ts'
 import { drawReceiptKeys } from '../inference/attestation/receipt-keys.ts'
 import { sha256File } from '../inference/attestation/workloads.ts'
-import { Spent } from '../inference/metering/spent.ts'
+import { SpendCache } from '../inference/metering/spend-cache.ts'
 import { UsageSpool } from '../inference/metering/spool.ts'
 import { readTextOrNull } from '../linux/files.ts'
 import { mountReadOnly } from '../linux/mount.ts'
@@ -73,7 +73,7 @@ export async function serveEnclave(version: string, settings: EnclaveSettings): 
   const executableDigest = digestOfProgram(paths.programFile, settings.executable)
   executableDigest.catch(() => {}) // reported where it is awaited
   const hostRequests = new HostRequests(clock)
-  let spent: Spent | null = null
+  let spent: SpendCache | null = null
   const spool = new UsageSpool({
     rowsMax: settings.usageRowsMax,
     sign: message => keys.signClassically(message),
@@ -107,7 +107,7 @@ export async function serveEnclave(version: string, settings: EnclaveSettings): 
     identity: { bootId: bootIdIn(paths), boxKey: createBoxKey().boxKey },
     hosts: new Hosts(paths.hosts, settings.system),
     makeGateway: parts => {
-      spent = new Spent({ wants: hostRequests, spool, control: parts.control, clock })
+      spent = new SpendCache({ hostRequests: hostRequests, spool, control: parts.control, clock })
       return new EnclaveGateway({
         ...parts,
         keys,

@@ -18,9 +18,9 @@ import {
   usageRowsMax,
 } from '../../src/contract/vm/enclave.ts'
 import { ControlSource } from '../../src/enclave-host/control.ts'
-import { Books } from '../../src/inference/metering/books.ts'
 import { Metering } from '../../src/inference/metering/ledger.ts'
 import { usageRecordOf } from '../../src/inference/metering/row.ts'
+import { VmUsageLedger } from '../../src/inference/metering/vm-usage-ledger.ts'
 import { openStore } from '../../src/store/db.ts'
 import { insertOrganization } from '../../src/store/directory/organization.query.ts'
 import { insertGateway, setReceiptKey } from '../../src/store/ledger/gateway.query.ts'
@@ -245,7 +245,7 @@ describe('usage', () => {
     const log = createLogger({ level: 'info', sink: line => void logged.push(line), nowMs: systemClock.nowMs })
     const metering = new Metering({ store: store.directory, clock: systemClock, log, cost: () => 1n })
     stop.defer(() => metering.stop())
-    const books = new Books({
+    const books = new VmUsageLedger({
       ledger: store.ledger.db,
       write: rows => metering.book(rows.map(usageRecordOf)),
       log: silentLogger,

@@ -26,11 +26,11 @@ import type { AgentOperation, AgentSuccess } from '../../../src/host/qemu/agent-
 import { openSimulatedHost, type SimulatedHost } from '../../../src/host/simulated-host.ts'
 import { createTls } from '../../../src/http/certificate.ts'
 import { mintGatewayKey } from '../../../src/inference/keys/authenticate.ts'
-import { Books } from '../../../src/inference/metering/books.ts'
 import { createHostSums } from '../../../src/inference/metering/host-sums.ts'
 import { Metering } from '../../../src/inference/metering/ledger.ts'
 import { createCost } from '../../../src/inference/metering/price.ts'
 import { usageRecordOf } from '../../../src/inference/metering/row.ts'
+import { VmUsageLedger } from '../../../src/inference/metering/vm-usage-ledger.ts'
 import { openStore, type Store } from '../../../src/store/db.ts'
 import { insertGatewayKey, type NewGatewayKey } from '../../../src/store/directory/gateway-key.query.ts'
 import { insertOrganization } from '../../../src/store/directory/organization.query.ts'
@@ -77,7 +77,7 @@ export class EnclaveBench {
   readonly metering: Metering
   readonly control: ControlSource
   readonly addresses: Addresses
-  readonly books: Books
+  readonly books: VmUsageLedger
   readonly engine: GatewayEngine
   /** Routes requested of the firewall, in order. */
   readonly routes: GatewayRoute[] = []
@@ -158,7 +158,7 @@ export class EnclaveBench {
       this.metering.book(rows.map(usageRecordOf))
       this.rows.push(...rows)
     }
-    this.books = new Books({ ledger: this.store.ledger.db, write, log })
+    this.books = new VmUsageLedger({ ledger: this.store.ledger.db, write, log })
     this.engine = this.#newEngine()
   }
 

@@ -14,13 +14,13 @@ export type TurnsDeps = {
   readonly networksMax?: number
 }
 
-type Waiting = {
+type QueuedAttestation = {
   readonly networks: readonly Network[]
   readonly begin: () => Promise<unknown>
   readonly refuse: () => void
 }
 
-type Used = { amount: number; atMs: number }
+type NetworkUse = { amount: number; atMs: number }
 
 /** A wider network has more clients: its use counts by this factor less. */
 const WEIGHTS: Readonly<Record<NetworkWidth, number>> = { narrow: 1, middle: 2, wide: 8 }
@@ -31,8 +31,8 @@ const networksMaxDefault = 8_192
 
 export class NetworkTurns {
   readonly #deps: TurnsDeps
-  readonly #used = new Map<string, Used>()
-  readonly #waiting: Waiting[] = []
+  readonly #used = new Map<string, NetworkUse>()
+  readonly #waiting: QueuedAttestation[] = []
   #isBusy = false
   #nextAtMs = Number.NEGATIVE_INFINITY
 
@@ -57,7 +57,7 @@ export class NetworkTurns {
     if (signal.aborted || !this.#makeRoom(networks))
       return signal.aborted ? Promise.reject(signal.reason) : Promise.resolve(null)
     this.#charge(networks)
-    const waiting: Waiting = {
+    const waiting: QueuedAttestation = {
       networks,
       begin: () => {
         forget()
@@ -80,7 +80,7 @@ export class NetworkTurns {
   #makeRoom(networks: readonly Network[]): boolean {
     if (this.size < this.#deps.callersMax) return true
     const nowMs = this.#deps.clock.monotonicMs()
-    let most: Waiting | null = null
+    let most: QueuedAttestation | null = null
     let mostUsed = this.#usedBy(networks, nowMs)
     for (const waiting of this.#waiting) {
       const used = this.#usedBy(waiting.networks, nowMs)
@@ -112,9 +112,9 @@ export class NetworkTurns {
     this.#isBusy = false
   }
 
-  #next(): Waiting | null {
+  #next(): QueuedAttestation | null {
     const nowMs = this.#deps.clock.monotonicMs()
-    let least: Waiting | null = null
+    let least: QueuedAttestation | null = null
     let leastUsed = Number.POSITIVE_INFINITY
     for (const waiting of this.#waiting) {
       const used = this.#usedBy(waiting.networks, nowMs)
@@ -126,7 +126,7 @@ export class NetworkTurns {
     return least
   }
 
-  #remove(waiting: Waiting): boolean {
+  #remove(waiting: QueuedAttestation): boolean {
     const at = this.#waiting.indexOf(waiting)
     if (at >= 0) this.#waiting.splice(at, 1)
     return at >= 0

@@ -24,10 +24,10 @@ import { type AskedCompletion, earlierIdsOf, type ReadCompletion, readCompletion
 import { bodyFault, largeBytesOf, readRequestBody, tokensToReserve } from './bodies/request-body.ts'
 import { cacheOwnerOf, type EarlierRequest, findEarlier, keeperOf, keepsItems } from './earlier-items.ts'
 import { type Enter, type EnteredCaller, type Entry, withKeyFrom } from './enter.ts'
-import { completeJob, type FailoverDeps } from './failover.ts'
-import { answering, requireModel, type ServedModels } from './models.ts'
+import { type FailoverDeps, sendWithFailover } from './failover.ts'
+import { modelsToTry, requireModel, type ServedModels } from './models.ts'
 import { beginSeal, type ReceiptDeps } from './receipts.ts'
-import { clientGoneStatus, costHeader, type Job } from './respond.ts'
+import { clientGoneStatus, costHeader, type PreparedRequest } from './respond.ts'
 import type { ResponseMemory } from './response-memory.ts'
 import {
   commonHeaders,
@@ -89,7 +89,7 @@ export function createCompletionHandler(deps: CompletionDeps): CompletionHandler
     if (body.length > smallBytesMax) return answerLarge(deps, admitted, { body, earlier: null, insideField: null })
     const source = readSource(body)
     const ids = earlierIdsOf(admitted.operation, source)
-    if (ids !== null) return answerLater(deps, admitted, { body, source }, ids)
+    if (ids !== null) return answerWithEarlier(deps, admitted, { body, source }, ids)
     return answer(deps, admitted, { ...readHere(deps, admitted, { source, earlier: null }), body, insideField: null })
   })
 }
@@ -188,7 +188,7 @@ function freshId(random: RandomBytes): string {
 const idBytes = 16
 
 /** A number from 0 up to 1. */
-function drawn(random: RandomBytes): number {
+function randomFraction(random: RandomBytes): number {
   return new DataView(random(4).buffer).getUint32(0) / 2 ** 32
 }
 
@@ -214,7 +214,7 @@ function readHere(
 }
 
 /** The request builds on earlier ones, which may be large. */
-async function answerLater(
+async function answerWithEarlier(
   deps: CompletionDeps,
   admitted: AdmittedRequest<AskedCompletion>,
   { body, source }: { readonly body: Uint8Array; readonly source: RequestSource },
@@ -258,13 +258,13 @@ function answer(
   const { rules } = admitted.caller
   Object.assign(admitted.account, { labels: read.labels, endUser: read.endUser })
   const asked = { rules, model: requireModel(deps.models, { rules, name: read.request.model, use: 'completions' }) }
-  const models = answering(deps.models, asked, () => drawn(deps.random))
+  const models = modelsToTry(deps.models, asked, () => randomFraction(deps.random))
   const isInside = models.every(name => deps.models.inside.has(name))
   if (read.insideField !== null && !isInside) throw mustStayInside(read.insideField)
   const [model, fallback] = models
   return fallback === undefined && read.values === null
     ? complete(deps, admitted, { ...read, model, isInside, fallback })
-    : completeByEither(deps, admitted, { ...read, model, isInside, fallback })
+    : completeWithFallback(deps, admitted, { ...read, model, isInside, fallback })
 }
 
 function complete(
@@ -272,11 +272,11 @@ function complete(
   admitted: AdmittedRequest<AskedCompletion>,
   read: RoutedCompletion,
 ): Promise<Response> {
-  const job = prepareJob(deps, admitted, read)
-  return job instanceof Promise ? job.then(ready => completeJob(deps, ready)) : completeJob(deps, job)
+  const job = prepareRequest(deps, admitted, read)
+  return job instanceof Promise ? job.then(ready => sendWithFailover(deps, ready)) : sendWithFailover(deps, job)
 }
 
-async function completeByEither(
+async function completeWithFallback(
   deps: CompletionDeps,
   admitted: AdmittedRequest<AskedCompletion>,
   read: RoutedCompletion,
@@ -284,9 +284,9 @@ async function completeByEither(
   const { model, fallback } = read
   try {
     // Its failure is no failure of the model: to a queue of signatures or checks that is full any model would lead.
-    const job = await prepareJob(deps, admitted, read)
+    const job = await prepareRequest(deps, admitted, read)
     try {
-      return await completeJob(deps, job)
+      return await sendWithFailover(deps, job)
     } catch (error) {
       if (fallback === undefined || !mayFallBack(error) || admitted.request.signal.aborted) throw error
       // The client has its model's name, and ids, already.
@@ -307,11 +307,11 @@ function mayFallBack(error: unknown): boolean {
 }
 
 /** A promise where the schema of response_format has to be prepared. */
-function prepareJob(
+function prepareRequest(
   deps: CompletionDeps,
   admitted: AdmittedRequest<AskedCompletion>,
   read: RoutedCompletion,
-): Job | Promise<Job> {
+): PreparedRequest | Promise<PreparedRequest> {
   const { request, operation, id, exchange, headers, account, caller, early } = admitted
   const { body, model, isInside, request: asked, source, values, ignored, traits } = read
   const parsed = asked.model === model ? asked : { ...asked, model }

@@ -7,7 +7,7 @@ import { createCooperativeQueue } from '../../base/work/turns.ts'
 import { UpstreamFault } from '../failure.ts'
 import { membersOf, partsOf } from '../json-text.ts'
 import { estimateTokens } from '../metering/account.ts'
-import { unlabelled } from '../metering/labels.ts'
+import { withoutLabelFields } from '../metering/labels.ts'
 import {
   embeddingsBytesMax,
   embeddingsUsageBounds,
@@ -27,14 +27,14 @@ import { type ReadPooled, readPooled } from './bodies/read-body.ts'
 import { readUpstreamBody } from './body.ts'
 import { type AdmittedRequest, type CompletionDeps, createMeteredHandler, type MeteredHandler } from './completion.ts'
 import { cacheOwnerOf } from './earlier-items.ts'
-import { type Asked, ignoredHeaders, overUpstreams, waitedHeaders } from './failover.ts'
+import { ignoredHeaders, type UpstreamAttempt, waitedHeaders, withFailover } from './failover.ts'
 import { requireModel } from './models.ts'
 import { beginSeal } from './receipts.ts'
 import { type SealedJob, sendWhole } from './respond.ts'
 
 export type EmbeddingsDeps = Omit<CompletionDeps, 'schemas' | 'obfuscate'>
 
-type EmbeddingsJob = SealedJob &
+type PreparedEmbeddings = SealedJob &
   Pick<ReadPooled, 'request' | 'source' | 'values'> & {
     readonly cacheSalt: () => string
     readonly signal: AbortSignal
@@ -44,8 +44,8 @@ export function createEmbeddingsHandler(deps: EmbeddingsDeps): MeteredHandler<Po
   const inTurns = createCooperativeQueue()
   const embed = async (admitted: AdmittedRequest<PooledOperation>, read: ReadPooled, body: Uint8Array) => {
     if (isRerank(read.request)) await admitted.account.reserveTokens(estimateTokens(read.request.repeatedBytes))
-    const job = prepareJob(deps, admitted, read, body)
-    return await overUpstreams(deps, {
+    const job = prepareEmbeddings(deps, admitted, read, body)
+    return await withFailover(deps, {
       id: admitted.id,
       account: job.account,
       signal: job.signal,
@@ -67,12 +67,12 @@ export function createEmbeddingsHandler(deps: EmbeddingsDeps): MeteredHandler<Po
   })
 }
 
-function prepareJob(
+function prepareEmbeddings(
   deps: EmbeddingsDeps,
   admitted: AdmittedRequest<PooledOperation>,
   read: ReadPooled,
   body: Uint8Array,
-): EmbeddingsJob {
+): PreparedEmbeddings {
   const { request, id, exchange, headers, account, caller } = admitted
   const { request: asked, source, values } = read
   const model = requireModel(deps.models, { rules: caller.rules, name: asked.model, use: 'embeddings' })
@@ -103,12 +103,12 @@ type AskDeps = EmbeddingsDeps & { readonly inTurns: ReturnType<typeof createCoop
 
 async function askUpstream(
   deps: AskDeps,
-  job: EmbeddingsJob,
-  { lease, attempt, traceparent }: Asked,
+  job: PreparedEmbeddings,
+  { lease, attempt, traceparent }: UpstreamAttempt,
 ): Promise<Response> {
   const { target } = lease
   const { path, text, ignored } = embeddingsUpstreamBody(job, { engine: target.engine, cacheSalt: job.cacheSalt })
-  const names = { ignored: unlabelled(ignored, job.account.labels.tags), changes: job.source.changes }
+  const names = { ignored: withoutLabelFields(ignored, job.account.labels.tags), changes: job.source.changes }
   const headers = { ...job.headers, ...ignoredHeaders(deps, job.account, names), ...waitedHeaders(job.account) }
   const upstream = await deps.upstream.send(target, {
     path,
@@ -122,7 +122,7 @@ async function askUpstream(
 
 async function respond(
   { deadlines, limits, inTurns }: AskDeps,
-  job: EmbeddingsJob,
+  job: PreparedEmbeddings,
   lease: Lease<UpstreamTarget>,
   upstream: UpstreamResponse,
 ): Promise<Response> {
@@ -165,7 +165,7 @@ function tooManyOf(request: PooledRequest): Fault {
 }
 
 /** With the client's own documents, if it wants them. */
-function rankingBody({ source, values }: EmbeddingsJob, request: RerankRequest, ranking: Ranking): string {
+function rankingBody({ source, values }: PreparedEmbeddings, request: RerankRequest, ranking: Ranking): string {
   const documents = request.returnsDocuments
     ? membersOf(source.text).find(({ name }) => name === 'documents')?.value
     : undefined

@@ -15,7 +15,7 @@ export function withKeyFrom(headers: Headers, name: string | null): Headers {
   return key === null ? headers : new Headers({ authorization: `Bearer ${key}` })
 }
 
-export type AskedEntry = {
+export type EntryRequest = {
   readonly id: string
   readonly operation: Operation
   /** With Authorization. */
@@ -43,7 +43,7 @@ export type Entry<C extends EnteredCaller = EnteredCaller> =
  * Synchronous in the process that decides, but where a fleet's share of the key's limits is waited for. Throws, or
  * rejects with, Faults: unauthenticated, metering_unavailable, rate_limited, and the given fault.
  */
-export type Enter = (asked: AskedEntry) => Entry | Promise<Entry>
+export type Enter = (asked: EntryRequest) => Entry | Promise<Entry>
 
 export type EnterDeps = AccountDeps & {
   readonly authenticate: Authenticate
@@ -53,8 +53,8 @@ export type EnterDeps = AccountDeps & {
 }
 
 /** For the process that decides. */
-export function createEnter(deps: EnterDeps): (asked: AskedEntry) => Entry<Caller> | Promise<Entry<Caller>> {
-  const enter = (asked: AskedEntry, isPrepared: boolean): Entry<Caller> | Promise<Entry<Caller>> => {
+export function createEnter(deps: EnterDeps): (asked: EntryRequest) => Entry<Caller> | Promise<Entry<Caller>> {
+  const enter = (asked: EntryRequest, isPrepared: boolean): Entry<Caller> | Promise<Entry<Caller>> => {
     const { id, operation, headers, fault, tokens } = asked
     const caller = deps.authenticate(headers)
     if (fault !== null) throw fault

@@ -8,7 +8,7 @@ import type { Engine } from '../../config/upstream/kinds.ts'
 import type { BodyLimits } from '../../http/body.ts'
 import { BusyFault, UpstreamFault } from '../failure.ts'
 import { invalidField } from '../json-text.ts'
-import { unlabelled } from '../metering/labels.ts'
+import { withoutLabelFields } from '../metering/labels.ts'
 import { constraintProblem } from '../openai/engines/constraints.ts'
 import { TEXT_ONLY, unmetNeed } from '../openai/messages.ts'
 import type { GatewayRequest } from '../openai/request.ts'
@@ -22,7 +22,7 @@ import { type QueuePlace, queueHeader, stepped } from '../upstream/queue.ts'
 import type { Lease } from '../upstream/router.ts'
 import type { UpstreamTarget } from '../upstream/target.ts'
 import { readUpstreamBody } from './body.ts'
-import { healthAfter, type Job, type RespondDeps, respondStream, respondWhole } from './respond.ts'
+import { healthAfter, type PreparedRequest, type RespondDeps, respondStream, respondWhole } from './respond.ts'
 import { publicErrorOf, type ResponseHeaders } from './responses.ts'
 import { pingEveryMs } from './streams/early-head.ts'
 
@@ -65,15 +65,15 @@ export type Acquire = (
 /** Upstreams that are tried for one request, at most. */
 const attemptsMax = 3
 
-/** As `overUpstreams`; Fault invalid_request where no upstream of the model takes the request. */
-export function completeJob(deps: FailoverDeps, job: Job): Promise<Response> {
+/** As `withFailover`; Fault invalid_request where no upstream of the model takes the request. */
+export function sendWithFailover(deps: FailoverDeps, job: PreparedRequest): Promise<Response> {
   const { id, plan, account, signal } = job
-  return overUpstreams(deps, {
+  return withFailover(deps, {
     id,
     account,
     signal,
     model: plan.request.model,
-    except: unfitTargets(deps, job),
+    except: incompatibleUpstreams(deps, job),
     bounds: ({ contextTokens }) => usageBounds(plan.request, { bodyBytes: account.bodyBytes, contextTokens }),
     ask: asked => tryUpstream(deps, job, asked),
     onQueued: except => waitInQueue(deps, job, except),
@@ -84,7 +84,7 @@ export function completeJob(deps: FailoverDeps, job: Job): Promise<Response> {
  * The head of a stream leaves while the request waits for an upstream, after the longest silence that clients take:
  * not before, because errors keep their status until then, and not where another model may still answer.
  */
-function waitInQueue(deps: FailoverDeps, job: Job, except: ReadonlySet<UpstreamTarget>): void {
+function waitInQueue(deps: FailoverDeps, job: PreparedRequest, except: ReadonlySet<UpstreamTarget>): void {
   const { id, plan, early, mayFallBack } = job
   const first = deps.upstreams.find(target => target.models.includes(plan.request.model) && !except.has(target))
   if (!plan.request.stream || mayFallBack || first === undefined || deps.limits.queueTimeoutMs <= pingEveryMs) return
@@ -93,19 +93,19 @@ function waitInQueue(deps: FailoverDeps, job: Job, except: ReadonlySet<UpstreamT
 }
 
 /** One request that is tried on upstreams in turn, of any API. */
-export type UpstreamJob = Pick<Job, 'id' | 'account' | 'signal'> & {
+export type FailoverRequest = Pick<PreparedRequest, 'id' | 'account' | 'signal'> & {
   readonly model: string
   /** Upstreams to skip. Each attempt adds its own. */
   readonly except: Set<UpstreamTarget>
   /** The request's maximum usage on such an upstream. */
   readonly bounds: (target: Pick<UpstreamTarget, 'contextTokens'>) => UsageBounds
-  readonly ask: (asked: Asked) => Promise<Response>
+  readonly ask: (asked: UpstreamAttempt) => Promise<Response>
   /** Called when the request begins to wait for an upstream other than these. */
   readonly onQueued?: (except: ReadonlySet<UpstreamTarget>) => void
 }
 
 /** Rejects with the last upstream's failure, the router's, or the signal's reason. No attempt after the first byte. */
-export async function overUpstreams(deps: FailoverDeps, job: UpstreamJob): Promise<Response> {
+export async function withFailover(deps: FailoverDeps, job: FailoverRequest): Promise<Response> {
   const { except } = job
   if (job.account.hasBudget) await job.account.reserve(worstCase(deps, job))
   let lastFault: UpstreamFault | BusyFault | null = null
@@ -146,7 +146,7 @@ export async function overUpstreams(deps: FailoverDeps, job: UpstreamJob): Promi
 }
 
 /** The request's maximum cost over all upstreams that may serve it. */
-function worstCase({ upstreams }: FailoverDeps, { model, bounds }: UpstreamJob): Tokens {
+function worstCase({ upstreams }: FailoverDeps, { model, bounds }: FailoverRequest): Tokens {
   const all = upstreams.filter(target => target.models.includes(model)).map(bounds)
   return {
     prompt: Math.max(0, ...all.map(item => item.promptTokensMax)),
@@ -157,7 +157,7 @@ function worstCase({ upstreams }: FailoverDeps, { model, bounds }: UpstreamJob):
 /** Notes the wait and the upstream in the request's account. */
 function acquireLease(
   { router, clock }: FailoverDeps,
-  { id, model, account, signal }: UpstreamJob,
+  { id, model, account, signal }: FailoverRequest,
   except: ReadonlySet<UpstreamTarget>,
 ): Lease<UpstreamTarget> | Promise<Lease<UpstreamTarget>> {
   const startedMs = clock.monotonicMs()
@@ -177,14 +177,18 @@ function reasonOf(error: unknown): string {
   return error instanceof BusyFault ? 'busy' : publicErrorOf(error).code
 }
 
-export type Asked = {
+export type UpstreamAttempt = {
   readonly lease: Lease<UpstreamTarget>
   readonly attempt: Attempt
   /** Null: the upstream gets none. */
   readonly traceparent: string | null
 }
 
-async function tryUpstream(deps: FailoverDeps, job: Job, { lease, attempt, traceparent }: Asked): Promise<Response> {
+async function tryUpstream(
+  deps: FailoverDeps,
+  job: PreparedRequest,
+  { lease, attempt, traceparent }: UpstreamAttempt,
+): Promise<Response> {
   const { plan, values } = job
   const { request } = plan
   const { text, headers } = preparedFor(deps, job, lease.target.engine)
@@ -216,17 +220,21 @@ async function tryUpstream(deps: FailoverDeps, job: Job, { lease, attempt, trace
 }
 
 /** The request for an engine of this kind, and the headers of its response. */
-function preparedFor(deps: FailoverDeps, job: Job, engine: Engine): { text: string; headers: ResponseHeaders } {
+function preparedFor(
+  deps: FailoverDeps,
+  job: PreparedRequest,
+  engine: Engine,
+): { text: string; headers: ResponseHeaders } {
   const { plan, source, cacheSalt, account } = job
   const { text, ignored, changes } = upstreamBody({ request: plan.request, source }, { engine, cacheSalt })
-  const names = { ignored: leftOut(job, ignored), changes: [...source.changes, ...changes] }
+  const names = { ignored: droppedFields(job, ignored), changes: [...source.changes, ...changes] }
   const more = ignoredHeaders(deps, account, names)
   const waited = waitedHeaders(account)
   return { text, headers: more === null && waited === null ? job.headers : { ...job.headers, ...more, ...waited } }
 }
 
 /** The time in the gateway's queue; null for less than a second. */
-export function waitedHeaders({ queueMs }: Pick<Job['account'], 'queueMs'>): ResponseHeaders | null {
+export function waitedHeaders({ queueMs }: Pick<PreparedRequest['account'], 'queueMs'>): ResponseHeaders | null {
   return queueMs < 1_000 ? null : { [queueHeader]: `waited=${stepped(queueMs / 1_000)}` }
 }
 
@@ -241,11 +249,14 @@ function wholeLimits({ limits }: Pick<FailoverDeps, 'limits'>): BodyLimits {
 }
 
 /** By the translation, by the check, and for the upstream. */
-function leftOut({ ignored, plan, account: { labels } }: Job, byUpstream: readonly string[]): readonly string[] {
-  const rest = unlabelled(byUpstream, labels.tags)
+function droppedFields(
+  { ignored, plan, account: { labels } }: PreparedRequest,
+  byUpstream: readonly string[],
+): readonly string[] {
+  const rest = withoutLabelFields(byUpstream, labels.tags)
   if (ignored.length === 0 && plan.request.ignored.length === 0) return rest
   // In the Messages API metadata has the user.
-  return [...unlabelled(ignored, labels.endUser), ...plan.request.ignored, ...rest]
+  return [...withoutLabelFields(ignored, labels.endUser), ...plan.request.ignored, ...rest]
 }
 
 /** Names the fields of a request that were not sent to the upstream. */
@@ -260,7 +271,7 @@ const ignoredNamesMax = 32
  */
 export function ignoredHeaders(
   { refusesUnknownFields }: Pick<FailoverDeps, 'refusesUnknownFields'>,
-  { countsEndUser, endUser }: Pick<Job['account'], 'countsEndUser' | 'endUser'>,
+  { countsEndUser, endUser }: Pick<PreparedRequest['account'], 'countsEndUser' | 'endUser'>,
   { changes, ...names }: { readonly ignored: readonly string[]; readonly changes: readonly string[] },
 ): ResponseHeaders | null {
   const ignored = names.ignored.filter(name => !countsEndUser || name !== endUser?.field)
@@ -277,13 +288,16 @@ function headerList(names: readonly string[]): string {
 }
 
 /** Targets of the model that are not configured to take the request. Fault invalid_request when that is all of them. */
-function unfitTargets({ upstreams }: FailoverDeps, { plan: { request } }: Job): Set<UpstreamTarget> {
+function incompatibleUpstreams(
+  { upstreams }: FailoverDeps,
+  { plan: { request } }: PreparedRequest,
+): Set<UpstreamTarget> {
   const unfit = new Set<UpstreamTarget>()
   if (request.needs === TEXT_ONLY && request.choiceCount === 1 && request.constraint === null) return unfit
   const serving = upstreams.filter(target => target.models.includes(request.model))
   let fault: Fault | null = null
   for (const target of serving) {
-    const problem = misfit(request, target)
+    const problem = unsupportedReason(request, target)
     if (problem === null) continue
     unfit.add(target)
     fault ??= problem
@@ -292,7 +306,7 @@ function unfitTargets({ upstreams }: FailoverDeps, { plan: { request } }: Job): 
   return unfit
 }
 
-function misfit({ choiceCount, needs, constraint }: GatewayRequest, target: UpstreamTarget): Fault | null {
+function unsupportedReason({ choiceCount, needs, constraint }: GatewayRequest, target: UpstreamTarget): Fault | null {
   const problem = constraint === null ? null : constraintProblem(constraint, target.engine)
   if (constraint !== null && problem !== null) return invalidField(constraint.field, problem)
   if (choiceCount > target.choicesMax) {

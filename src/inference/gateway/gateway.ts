@@ -21,7 +21,7 @@ import { Router, type RouterView } from '../upstream/router.ts'
 import type { UpstreamTarget } from '../upstream/target.ts'
 import type { CompletionLimits, CompletionServices } from './completion.ts'
 import { createCors } from './cors.ts'
-import { type AskedEntry, apiKeyHeader, createEnter, type EnterDeps, type Entry, withKeyFrom } from './enter.ts'
+import { apiKeyHeader, createEnter, type EnterDeps, type Entry, type EntryRequest, withKeyFrom } from './enter.ts'
 import { createFront, type GatewayFetch } from './front.ts'
 import { createCacheSalt, createMeteredRoutes, METERED } from './metered.ts'
 import { createModelCatalog, type ModelCatalog, noSuchModel, servedModels } from './models.ts'
@@ -91,7 +91,7 @@ export type GatewayLimits = CompletionLimits & {
 export type Gateway = {
   readonly fetch: GatewayFetch
   /** Decides for the processes that serve its clients (relay/). */
-  readonly enter: (asked: AskedEntry) => Entry<Caller> | Promise<Entry<Caller>>
+  readonly enter: (asked: EntryRequest) => Entry<Caller> | Promise<Entry<Caller>>
   readonly acquire: Router<UpstreamTarget>['acquire']
   readonly place: Router<UpstreamTarget>['place']
   /** Result of `createCacheSalt`. */
@@ -193,7 +193,7 @@ function isWebSocket({ method, headers }: Request): boolean {
   return method === 'GET' && headers.get('upgrade')?.toLowerCase() === 'websocket'
 }
 
-type Made = GatewayDeps & { readonly catalog: ModelCatalog }
+type GatewayReads = GatewayDeps & { readonly catalog: ModelCatalog }
 
 const READS = {
   listModels: made =>
@@ -241,7 +241,7 @@ const READS = {
       if (workload === null) throw new Fault('not_found', 'This gateway has no VM of its own, and no workload.json.')
       return jsonTextResponse(workload, 200, commonHeaders(id))
     }),
-} as const satisfies HandlerTable<Made>
+} as const satisfies HandlerTable<GatewayReads>
 
 /** Every operation of the gateway; throws on load if one has no handler. */
 export const GATEWAY_ROUTES = joined<GatewayOperation, unknown>(GATEWAY_OPERATIONS, { ...METERED, ...READS })

@@ -52,10 +52,10 @@ export function servedModels(
   }
 }
 
-type AskedModel = { readonly rules: KeyRules; readonly name: string; readonly use: ModelUse }
+type ModelQuery = { readonly rules: KeyRules; readonly name: string; readonly use: ModelUse }
 
 /** The id of the model that a key means by a name. Faults: not_found; invalid_request for a model of another use. */
-export function requireModel(models: ServedModels, { rules, name, use }: AskedModel): string {
+export function requireModel(models: ServedModels, { rules, name, use }: ModelQuery): string {
   const id = resolveModel(rules, models, name)
   if (id === null) throw noSuchModel()
   const served = models.uses.get(id)
@@ -78,7 +78,7 @@ function fallbackOf(models: ServedModels, rules: KeyRules, model: string): Fallb
  * The models that may answer, in the order in which they are asked. `draw`: from 0 up to 1, of this request; called
  * where there is a canary.
  */
-export function answering(
+export function modelsToTry(
   models: ServedModels,
   { rules, model }: { readonly rules: KeyRules; readonly model: string },
   draw: () => number,

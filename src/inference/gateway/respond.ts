@@ -24,7 +24,7 @@ import type { EarlyHead } from './streams/early-head.ts'
 import { openStream, type StreamEnd, type StreamLimits } from './streams/stream.ts'
 
 /** One admitted request whose body has been checked. */
-export type Job = {
+export type PreparedRequest = {
   readonly id: string
   readonly plan: CompletionPlan
   /** Source of the upstream's request: the client's own body or its translation. */
@@ -59,7 +59,11 @@ export const costUsdHeader = 'x-strongroom-cost-usd'
 export const clientGoneStatus = 499
 
 /** `text`: the upstream's whole body. A promise where a check, a signature or the books are waited for. */
-export function respondWhole(job: Job, lease: Lease<UpstreamTarget>, text: string): Response | Promise<Response> {
+export function respondWhole(
+  job: PreparedRequest,
+  lease: Lease<UpstreamTarget>,
+  text: string,
+): Response | Promise<Response> {
   const { plan } = job
   const completion = parseCompletion(text, plan, countsOf(job, lease.target))
   if (plan.schema === null) return respondChecked(job, lease, completion)
@@ -72,7 +76,7 @@ export function respondWhole(job: Job, lease: Lease<UpstreamTarget>, text: strin
 }
 
 function respondChecked(
-  { plan, seal: begin, headers, account, signal }: Job,
+  { plan, seal: begin, headers, account, signal }: PreparedRequest,
   lease: Lease<UpstreamTarget>,
   completion: Completion,
 ): Response | Promise<Response> {
@@ -94,7 +98,7 @@ function chargedFor(error: unknown, { tokens }: Pick<Completion, 'tokens'>): unk
   return error instanceof UpstreamFault ? error.charged(tokens) : error
 }
 
-export type SealedJob = Pick<Job, 'seal' | 'headers' | 'account'>
+export type SealedJob = Pick<PreparedRequest, 'seal' | 'headers' | 'account'>
 
 type WholeBody = {
   /** It has taken the body. */
@@ -142,7 +146,7 @@ function wholeHeaders(headers: ResponseHeaders, receipt: string | null, costNano
 
 export async function respondStream(
   { deadlines, limits, log }: RespondDeps,
-  job: Job,
+  job: PreparedRequest,
   lease: Lease<UpstreamTarget>,
   upstream: UpstreamResponse,
 ): Promise<Response> {
@@ -185,7 +189,7 @@ export async function respondStream(
   return streamResponse(body, job.headers)
 }
 
-function countsOf({ plan, account }: Job, { contextTokens, engine }: UpstreamTarget): TokenCounts {
+function countsOf({ plan, account }: PreparedRequest, { contextTokens, engine }: UpstreamTarget): TokenCounts {
   const { bodyBytes, promptEstimate } = account
   return {
     bounds: usageBounds(plan.request, { bodyBytes, contextTokens }),

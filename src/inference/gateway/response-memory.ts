@@ -151,7 +151,7 @@ export function roomOf({ bytes, values }: Pick<EarlierSurvey, 'bytes' | 'values'
  * Kept of one response. `input`: null where that was too much. `shown`: what a client that retrieves the response gets,
  * apart from its output; null if no client may, or it is too long.
  */
-type Kept = {
+type ResponseRecord = {
   readonly input: readonly JsonObject[] | null
   readonly output: readonly JsonObject[]
   readonly shown: JsonObject | null
@@ -247,13 +247,13 @@ function placeWithDigest(id: string): [[id: string, ItemPlace]] | null {
 /** Reads each response once, each in a turn of its own. */
 class Reader {
   readonly #find: (digest: string) => string | null | Promise<string | null>
-  readonly #read = new Map<string, Kept | null>()
+  readonly #read = new Map<string, ResponseRecord | null>()
 
   constructor(find: (digest: string) => string | null | Promise<string | null>) {
     this.#find = find
   }
 
-  async read(digest: string): Promise<Kept | null> {
+  async read(digest: string): Promise<ResponseRecord | null> {
     const known = this.#read.get(digest)
     if (known !== undefined) return known
     const text = await this.#find(digest)
@@ -264,11 +264,11 @@ class Reader {
 }
 
 /** Reads a kept text in a turn of its own. */
-export function readKept(text: string): Promise<Kept | null> {
+export function readKept(text: string): Promise<ResponseRecord | null> {
   return inTurns(parsed(text))
 }
 
-function* parsed(text: string): Turns<Kept | null> {
+function* parsed(text: string): Turns<ResponseRecord | null> {
   yield
   const value = parseJsonText(text, bodyLimits)
   if (!isObject(value)) return null

@@ -50,7 +50,7 @@ export type Route = {
   readonly respond: (request: Request, received: Received) => Response | Promise<Response>
 }
 
-type Found = { readonly template: string; readonly route: Route; readonly item: string }
+type RouteMatch = { readonly template: string; readonly route: Route; readonly item: string }
 
 export type Handler = Pick<Route, 'dialect' | 'respond'>
 /** Functions that make the handlers of operations from their dependencies. */
@@ -66,10 +66,10 @@ export function routesOf<Made>(table: HandlerTable<Made>, made: Made): readonly 
   })
 }
 
-type ItemRoute = Omit<Found, 'item'> & { readonly before: string; readonly after: string }
+type ItemRoute = Omit<RouteMatch, 'item'> & { readonly before: string; readonly after: string }
 
 export class RouteTable {
-  readonly #byPath = new Map<string, Found>()
+  readonly #byPath = new Map<string, RouteMatch>()
   readonly #ofItems: ItemRoute[] = []
 
   /**
@@ -84,7 +84,7 @@ export class RouteTable {
     }
   }
 
-  find(path: string): Found | null {
+  find(path: string): RouteMatch | null {
     const exact = this.#byPath.get(path)
     if (exact !== undefined) return exact
     const found = this.#ofItems.find(({ before, after }) => {

@@ -76,7 +76,7 @@ export class KeyShares {
   #refused = 0
   #roundAtMs = Number.NEGATIVE_INFINITY
   #askedAtMs = Number.NEGATIVE_INFINITY
-  #news = Promise.withResolvers<void>()
+  #changed = Promise.withResolvers<void>()
 
   constructor(deps: KeySharesDeps) {
     this.#deps = deps
@@ -171,10 +171,10 @@ export class KeyShares {
     const { clock } = this.#deps
     while (!signal.aborted) {
       const nowMs = clock.monotonicMs()
-      const news = this.#news.promise
+      const changed = this.#changed.promise
       const asked = this.#asksDue(nowMs)
       if (asked.length > 0) await this.#ask(asked, nowMs)
-      else await this.#pauseUntil(this.#nextAtMs(), news, signal)
+      else await this.#pauseUntil(this.#nextAtMs(), changed, signal)
     }
   }
 
@@ -219,15 +219,15 @@ export class KeyShares {
     const known = this.#due.get(share)
     if (share.isDropped || (known !== undefined && known <= atMs)) return
     this.#due.set(share, atMs)
-    this.#news.resolve()
-    this.#news = Promise.withResolvers<void>()
+    this.#changed.resolve()
+    this.#changed = Promise.withResolvers<void>()
   }
 
-  async #pauseUntil(atMs: number, news: Promise<void>, signal: AbortSignal): Promise<void> {
+  async #pauseUntil(atMs: number, changed: Promise<void>, signal: AbortSignal): Promise<void> {
     const { clock } = this.#deps
     const ended = new AbortController()
     const stop = onAbort(signal, () => ended.abort())
-    await Promise.race([news, pause(clock, Math.min(longestPauseMs, atMs - clock.monotonicMs()), ended.signal)])
+    await Promise.race([changed, pause(clock, Math.min(longestPauseMs, atMs - clock.monotonicMs()), ended.signal)])
     stop()
     ended.abort()
   }

@@ -85,7 +85,7 @@ function newState(): State {
   return { ...windows, running: 0, usedAtMs: 0, durationMs: durationMsInitial, share: null }
 }
 
-type Taken = {
+type AdmittedAmounts = {
   readonly caller: Caller
   readonly shares: KeyShares | null
   readonly clock: Pick<Clock, 'monotonicMs'>
@@ -95,7 +95,7 @@ type Taken = {
   readonly headers: Ticket['headers']
 }
 
-function ticketOf(state: State, taken: Taken): Ticket {
+function ticketOf(state: State, taken: AdmittedAmounts): Ticket {
   let isSettled = false
   let { at, tokens } = taken
   return {
@@ -135,10 +135,10 @@ function amountOf(count: number): number {
   return Number.isFinite(count) && count > 0 ? Math.ceil(count) : 0
 }
 
-type Reached = { readonly waitMs: number; readonly limit: string }
+type ReachedLimit = { readonly waitMs: number; readonly limit: string }
 
 /** The limit that the request would exceed, and for how long; null: none. */
-function limitOf(state: State, { caller, tokens, nowMs }: Demand): Reached | null {
+function limitOf(state: State, { caller, tokens, nowMs }: Demand): ReachedLimit | null {
   const requestsMs = state.requests.waitMs(nowMs, 1, caller.requestsPerMinute)
   const tokensMs = state.tokens.waitMs(nowMs, tokens, caller.tokensPerMinute)
   const slotMs = state.running < caller.concurrencyMax ? 0 : slotWaitMs(state)

@@ -17,7 +17,7 @@ import { EndUsers } from './end-users.ts'
 import { unknownUse } from './faults.ts'
 import { type PeriodSpent, withSpent } from './month-sums.ts'
 import { amountsOf, NO_AMOUNTS, negative, plus } from './shares/amounts.ts'
-import type { Amounts, BudgetShares, Share, ShareAsked, Spender, SpentSource } from './types.ts'
+import type { Amounts, BudgetShares, Share, ShareDemand, Spender, SpentSource } from './types.ts'
 
 export type BudgetsDeps = {
   readonly spent: SpentSource
@@ -69,7 +69,7 @@ export class Budgets {
   constructor(deps: BudgetsDeps) {
     this.#deps = deps
     this.#endUsers = new EndUsers(deps.clock)
-    deps.spent.shares?.follow(spender => of(this.#reserved, nameOf(spender)))
+    deps.spent.shares?.follow(spender => amountsFor(this.#reserved, nameOf(spender)))
   }
 
   /** Nano-dollars at the current prices. */
@@ -106,8 +106,8 @@ export class Budgets {
   async #reserveOwn(caller: Caller, amounts: Amounts): Promise<() => void> {
     const { budgets, organizationId, keyPrefix } = caller
     const { spent: source } = this.#deps
-    const key: Place = { name: nameOf({ organizationId, keyPrefix }), budget: budgets.key, whose: 'this key' }
-    const organization: Place = {
+    const key: BudgetScope = { name: nameOf({ organizationId, keyPrefix }), budget: budgets.key, whose: 'this key' }
+    const organization: BudgetScope = {
       name: nameOf({ organizationId, keyPrefix: '' }),
       budget: budgets.organization,
       whose: 'the organization',
@@ -124,31 +124,31 @@ export class Budgets {
   }
 
   /** Check and reservation are one turn here, too, after each turn of asking for more. */
-  async #reserveOfShares(shares: BudgetShares, asked: Asked): Promise<() => void> {
+  async #reserveOfShares(shares: BudgetShares, asked: ReservationRequest): Promise<() => void> {
     const { caller, places, amounts } = asked
     const both = [places.key, places.organization]
-    for (const { name } of both) add(this.#waiting, name, amounts)
+    for (const { name } of both) addAmounts(this.#waiting, name, amounts)
     try {
       for (let attempt = 0; attempt < raisesMax; attempt += 1) {
         const month = monthOf(this.#deps.clock.nowMs())
         const share = shares.share(caller, month)
-        const fits = ({ name, budget }: Place, share: Share) =>
-          fitsShare(budget, share, plus(amounts, of(this.#reserved, name)))
+        const fits = ({ name, budget }: BudgetScope, share: Share) =>
+          fitsShare(budget, share, plus(amounts, amountsFor(this.#reserved, name)))
         if (share !== null && fits(places.key, share.key) && fits(places.organization, share.organization)) {
           const unknown = this.#checkShort(asked)
           if (unknown === null) return this.#take(both, amounts)
           await this.#deps.spent.load(caller, unknown)
           continue
         }
-        const isAbove = ({ name, budget }: Place, { spent }: Share) =>
-          !fitsShare(budget, { spent, allowed: boundless }, plus(amounts, of(this.#reserved, name)))
+        const isAbove = ({ name, budget }: BudgetScope, { spent }: Share) =>
+          !fitsShare(budget, { spent, allowed: boundless }, plus(amounts, amountsFor(this.#reserved, name)))
         if (share !== null && (isAbove(places.key, share.key) || isAbove(places.organization, share.organization))) {
           return await this.#refuse(asked)
         }
-        const ask = ({ name, budget }: Place): ShareAsked | null => {
+        const ask = ({ name, budget }: BudgetScope): ShareDemand | null => {
           if (isUnbounded(budget)) return null
-          const reserved = of(this.#reserved, name)
-          return { need: plus(reserved, amounts), want: plus(reserved, of(this.#waiting, name)) }
+          const reserved = amountsFor(this.#reserved, name)
+          return { need: plus(reserved, amounts), want: plus(reserved, amountsFor(this.#waiting, name)) }
         }
         const hasRoom = await shares.raise(caller, month, () => ({
           key: ask(places.key),
@@ -158,7 +158,7 @@ export class Budgets {
       }
       throw unknownUse()
     } finally {
-      for (const { name } of both) add(this.#waiting, name, negative(amounts))
+      for (const { name } of both) addAmounts(this.#waiting, name, negative(amounts))
     }
   }
 
@@ -173,7 +173,7 @@ export class Budgets {
   }
 
   /** By the sums over all hosts: with those a request may fit soon, when others give back what they do not use. */
-  async #refuse(asked: Asked): Promise<never> {
+  async #refuse(asked: ReservationRequest): Promise<never> {
     const { caller, places } = asked
     return await withSpent(this.#deps.spent, this.#periodsOf(caller), (spent): never => {
       this.#checkAll(asked, spent)
@@ -187,7 +187,7 @@ export class Budgets {
   }
 
   /** For a host in a fleet. Returns a period whose sums are not known yet; null if the request fits into all. */
-  #checkShort(asked: Asked): string | null {
+  #checkShort(asked: ReservationRequest): string | null {
     const faults: BudgetFault[] = []
     for (const pair of asked.caller.budgets.short ?? []) {
       const period = shortPeriodOf(pair.kind, this.#deps.clock.nowMs())
@@ -200,25 +200,29 @@ export class Budgets {
   }
 
   /** `spent`: as `#periodsOf` has the periods. Fault budget_exceeded. */
-  #checkAll(asked: Asked, spent: readonly PeriodSpent[]): void {
+  #checkAll(asked: ReservationRequest, spent: readonly PeriodSpent[]): void {
     const pairs = budgetsOf(asked.caller)
     throwLasting(spent.flatMap((item, at) => this.#faultsOf(asked, present(pairs[at], 'one period each'), item)))
   }
 
-  #faultsOf({ places, amounts }: Asked, budgets: BudgetPair, { period, spent }: PeriodSpent): BudgetFault[] {
+  #faultsOf(
+    { places, amounts }: ReservationRequest,
+    budgets: BudgetPair,
+    { period, spent }: PeriodSpent,
+  ): BudgetFault[] {
     return (['key', 'organization'] as const).flatMap(side => {
       const place = { ...places[side], budget: budgets[side] }
       return this.#faultsIn(place, { spent: amountsOf(spent[side]), amounts, period })
     })
   }
 
-  #take(places: readonly Place[], amounts: Amounts): () => void {
-    for (const { name } of places) add(this.#reserved, name, amounts)
+  #take(places: readonly BudgetScope[], amounts: Amounts): () => void {
+    for (const { name } of places) addAmounts(this.#reserved, name, amounts)
     let isReserved = true
     return () => {
       if (!isReserved) return
       isReserved = false
-      for (const { name } of places) add(this.#reserved, name, negative(amounts))
+      for (const { name } of places) addAmounts(this.#reserved, name, negative(amounts))
     }
   }
 
@@ -231,10 +235,10 @@ export class Budgets {
   }
 
   #faultsIn(
-    place: Place,
+    place: BudgetScope,
     { spent, amounts, period }: { spent: Amounts; amounts: Amounts; period: string },
   ): BudgetFault[] {
-    const reserved = of(this.#reserved, place.name)
+    const reserved = amountsFor(this.#reserved, place.name)
     return (['nanoUsd', 'tokens'] as const).flatMap(kind => {
       const most = place.budget[kind]
       if (most === null || spent[kind] + reserved[kind] + amounts[kind] <= most) return []
@@ -242,7 +246,7 @@ export class Budgets {
     })
   }
 
-  #exceeded({ whose }: Pick<Place, 'whose'>, { kind, period, mayFitSoon }: Refused): BudgetFault {
+  #exceeded({ whose }: Pick<BudgetScope, 'whose'>, { kind, period, mayFitSoon }: BudgetRefusal): BudgetFault {
     return new BudgetFault(
       `The ${kind === 'tokens' ? 'token' : 'money'} budget of ${whose} for ${periodText(period)} cannot cover the maximum cost of this request. ` +
         `Lower max_tokens, or ask the operator to raise the budget. It resets at ${iso(periodEndMs(period))}.`,
@@ -251,17 +255,17 @@ export class Budgets {
   }
 }
 
-type Place = { readonly name: string; readonly budget: Budget; readonly whose: string }
+type BudgetScope = { readonly name: string; readonly budget: Budget; readonly whose: string }
 
-type Asked = {
+type ReservationRequest = {
   readonly caller: Caller
-  readonly places: { readonly key: Place; readonly organization: Place }
+  readonly places: { readonly key: BudgetScope; readonly organization: BudgetScope }
   readonly amounts: Amounts
 }
 
 type BudgetPair = Pick<Caller['budgets'], 'key' | 'organization'>
 
-type Refused = { readonly kind: keyof Amounts; readonly period: string; readonly mayFitSoon: boolean }
+type BudgetRefusal = { readonly kind: keyof Amounts; readonly period: string; readonly mayFitSoon: boolean }
 
 /** The month's budgets, and those of each short period. */
 function budgetsOf({ budgets }: Caller): readonly BudgetPair[] {
@@ -301,12 +305,12 @@ function nameOf({ organizationId, keyPrefix }: Spender): string {
   return `${organizationId}\n${keyPrefix}`
 }
 
-function of(sums: ReadonlyMap<string, Amounts>, name: string): Amounts {
+function amountsFor(sums: ReadonlyMap<string, Amounts>, name: string): Amounts {
   return sums.get(name) ?? NO_AMOUNTS
 }
 
-function add(sums: Map<string, Amounts>, name: string, amounts: Amounts): void {
-  const after = plus(of(sums, name), amounts)
+function addAmounts(sums: Map<string, Amounts>, name: string, amounts: Amounts): void {
+  const after = plus(amountsFor(sums, name), amounts)
   if (after.tokens === 0 && after.nanoUsd === 0) sums.delete(name)
   else sums.set(name, after)
 }

@@ -13,7 +13,7 @@ import type { RecentRows } from './recent-rows.ts'
 import type { HostQueries } from './types.ts'
 
 export type DayReaderDeps = {
-  readonly wants: HostQueries
+  readonly hostRequests: HostQueries
   readonly recent: RecentRows
   /** The row with its cost. */
   readonly counted: (row: UsageRow) => DatedRow
@@ -39,13 +39,16 @@ export class DayReader {
   }
 
   async #ask(scope: DayScope, after: DayPlace | null, untilMs: number): Promise<DaysPage> {
-    const { wants, recent, counted, clock } = this.#deps
+    const { hostRequests, recent, counted, clock } = this.#deps
     if (clock.monotonicMs() >= untilMs) throw tooMuchAsked()
     const { organizationId, keyPrefix, from, to } = scope
     const place = after === null ? null : { day: after.day, model: after.model }
     const question = recent.begin()
     try {
-      const answer = await wants.ask({ kind: 'days', organizationId, keyPrefix, from, to, after: place }, askTimeoutMs)
+      const answer = await hostRequests.ask(
+        { kind: 'days', organizationId, keyPrefix, from, to, after: place },
+        askTimeoutMs,
+      )
       const page = checked(DaySums, answer, { what: 'sums of the host', code: 'metering_unavailable' })
       return withUnbooked(page, { scope, after }, question.rowsAfter(page.booked).map(counted))
     } catch (cause) {

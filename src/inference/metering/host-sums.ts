@@ -15,7 +15,7 @@ import { prepareDaysPage } from '../../store/directory/usage/usage-day.query.ts'
 import { type MonthSum, prepareMonthSum } from '../../store/directory/usage/usage-month.query.ts'
 import { gatewayById, listGateways } from '../../store/ledger/gateway.query.ts'
 import { NO_AMOUNTS, plus } from './shares/amounts.ts'
-import type { Amounts, BudgetShares, HostRequestOf, ShareAsked, SharesAsked } from './types.ts'
+import type { Amounts, BudgetShares, HostRequestOf, ShareDemand, ShareDemands } from './types.ts'
 
 /** Each answer is as of one moment. */
 export type HostSums = {
@@ -66,7 +66,7 @@ export function createHostSums({ directory, ledger, hostId, statusOf, shares }: 
     known: NonNullable<typeof shares>,
     vmId: string,
     want: HostRequestOf<'spent'>,
-    asked: SharesAsked,
+    asked: ShareDemands,
   ) => {
     const { month } = want
     const asking = () => {
@@ -106,6 +106,6 @@ function total(reservations: readonly Amounts[]): Amounts {
   return reservations.reduce(plus, NO_AMOUNTS)
 }
 
-function withNeighbours(asked: ShareAsked | null, others: Amounts): ShareAsked | null {
+function withNeighbours(asked: ShareDemand | null, others: Amounts): ShareDemand | null {
   return asked === null ? null : { need: plus(asked.need, others), want: plus(asked.want, others) }
 }

@@ -53,7 +53,7 @@ function withoutSession(name: string): string {
 }
 
 /** Fields that nothing came of; `label`: what the ledger has of `metadata`. */
-export function unlabelled(ignored: readonly string[], label: string | null): readonly string[] {
+export function withoutLabelFields(ignored: readonly string[], label: string | null): readonly string[] {
   return label === null ? ignored : ignored.filter(name => name !== tagsField)
 }
 

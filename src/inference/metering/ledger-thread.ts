@@ -35,12 +35,12 @@ export type FromThread =
   | { readonly kind: 'closed' }
   | ThreadRefusal
 
-type Opened = ReturnType<typeof openBeside> & {
+type OpenedLedger = ReturnType<typeof openBeside> & {
   readonly append: ReturnType<typeof prepareUsageAppend>
   readonly journal: JournalReader | null
 }
 
-function open(path: string, journal: string | null): Opened {
+function open(path: string, journal: string | null): OpenedLedger {
   const beside = openBeside(path)
   return {
     ...beside,
@@ -50,7 +50,7 @@ function open(path: string, journal: string | null): Opened {
 }
 
 /** Commits of this connection do not move the mark. */
-function pushChanges({ directory }: Opened, changes: Int32Array): void {
+function pushChanges({ directory }: OpenedLedger, changes: Int32Array): void {
   const mark = prepareChangeMark(directory.db)
   setInterval(() => {
     try {
@@ -63,15 +63,15 @@ function pushChanges({ directory }: Opened, changes: Int32Array): void {
 }
 
 /** A disk that fails ends this thread. The serving thread then writes rows to the database itself. */
-function syncJournal({ journal }: Opened): void {
+function syncJournal({ journal }: OpenedLedger): void {
   if (journal !== null) setInterval(() => journal.sync(), syncMs).unref()
 }
 
-function write({ directory, append }: Opened, rows: readonly Usage[]): Outcome {
+function write({ directory, append }: OpenedLedger, rows: readonly Usage[]): Outcome {
   return writeBatch({ store: directory, append }, rows)
 }
 
-function importRows(opened: Opened, { range, count }: Extract<ToThread, { kind: 'import' }>): Outcome {
+function importRows(opened: OpenedLedger, { range, count }: Extract<ToThread, { kind: 'import' }>): Outcome {
   const rows = opened.journal?.rows(range) ?? []
   if (rows.length === count) return write(opened, rows)
   return notWritten(new Error(`the journal has ${rows.length} rows where ${count} were written`))
@@ -81,7 +81,7 @@ if (parentPort !== null) {
   compileAsUsual()
   const port = parentPort
   const say = (message: FromThread) => port.postMessage(message)
-  let opened: Opened | null = null
+  let opened: OpenedLedger | null = null
   port.on('message', (message: ToThread) => {
     try {
       if (message.kind === 'open') {

@@ -28,7 +28,7 @@ export type UsageSpoolDeps = {
 }
 
 /** A row whose booking is awaited. */
-type Awaited = { readonly number: number; readonly resolve: () => void }
+type BookingWaiter = { readonly number: number; readonly resolve: () => void }
 
 /** How long the end of a response waits for the host's books. */
 const bookedWaitMs = 250
@@ -39,7 +39,7 @@ export class UsageSpool {
   readonly #rows: UsageRow[] = []
   #booked = 0
   /** In the order of their numbers. */
-  readonly #awaited: Awaited[] = []
+  readonly #awaited: BookingWaiter[] = []
   /** The host has missed the deadline; no request waits for it until it books again. */
   #isHostLate = false
   #digest = new Uint8Array(32)

@@ -62,7 +62,7 @@ export type BudgetShares = {
    * Asks for more, where `asked` needs more than there is. False: the budgets have no room for it now. Fault
    * metering_unavailable: nothing is known of their room.
    */
-  readonly raise: (spender: Spender, month: string, asked: () => SharesAsked) => Promise<boolean>
+  readonly raise: (spender: Spender, month: string, asked: () => ShareDemands) => Promise<boolean>
   /** Reservations by key, or with an empty key of an organization, counted in every month. Null: nobody here knows. */
   readonly follow: (reserved: ((spender: Spender) => Amounts) | null) => void
 }
@@ -84,9 +84,9 @@ export type Share = { readonly spent: MonthSum; readonly allowed: Amounts }
 export type SpenderShares = { readonly key: Share; readonly organization: Share }
 
 /** Beside what is spent: reservations, with the request that has to fit (`need`), and with all that wait (`want`). */
-export type ShareAsked = { readonly need: Amounts; readonly want: Amounts }
+export type ShareDemand = { readonly need: Amounts; readonly want: Amounts }
 /** Null: there is no such budget. */
-export type SharesAsked = { readonly key: ShareAsked | null; readonly organization: ShareAsked | null }
+export type ShareDemands = { readonly key: ShareDemand | null; readonly organization: ShareDemand | null }
 
 export type HostRequestOf<Kind extends HostRequest['kind']> = Extract<HostRequest, { kind: Kind }>
 

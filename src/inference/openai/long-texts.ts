@@ -124,10 +124,10 @@ function latin1(whole: Buffer, start: number, end: number): string {
   return whole.toString('latin1', start, end)
 }
 
-type Place = { readonly start: number; readonly end: number }
+type TextRange = { readonly start: number; readonly end: number }
 
 /** Whether the text before this one is the name of its field, and one that holds content. */
-function isContent(whole: Buffer, { start, end }: Place, open: number): boolean {
+function isContent(whole: Buffer, { start, end }: TextRange, open: number): boolean {
   if (end < start || end - start > nameBytesMax || open - end > gapBytesMax) return false
   if (!NAMES.has(latin1(whole, start, end))) return false
   return /^[\t\n\r ]*:[\t\n\r ]*$/.test(latin1(whole, end + 1, open))

@@ -50,7 +50,7 @@ export class Channel<Said, Heard> {
   }
 
   /** No effect on a closed one. */
-  say(message: Said): void {
+  send(message: Said): void {
     if (this.#isClosed) return
     const text = JSON.stringify(message)
     this.#messages.push(text)

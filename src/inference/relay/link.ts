@@ -20,21 +20,21 @@ import type { Ask, AskName, Asks, FromRelay, WireFault } from './wire.ts'
 export type RelayTarget = UpstreamTarget & { key: string | null; attestedKey?: string | null }
 
 export type LinkDeps = {
-  readonly say: (message: FromRelay) => void
+  readonly send: (message: FromRelay) => void
   readonly upstreams: readonly RelayTarget[]
   readonly clock: Pick<Clock, 'monotonicMs'>
 }
 
-type Waiting = { readonly resolve: (value: never) => void; readonly reject: (error: unknown) => void }
+type PendingReply = { readonly resolve: (value: never) => void; readonly reject: (error: unknown) => void }
 type Stream = { readonly account: RequestAccount; reportedCount: number }
-type Opened = Pick<RequestAccount, 'owner' | 'hasBudget' | 'countsEndUser'> & { readonly id: string }
+type OpenedAccount = Pick<RequestAccount, 'owner' | 'hasBudget' | 'countsEndUser'> & { readonly id: string }
 
 /** Streams in one message. No share: limits one message between our processes. */
 const progressMax = 4_096
 
 export class Link {
   readonly #deps: LinkDeps
-  readonly #asks = new Map<number, Waiting>()
+  readonly #asks = new Map<number, PendingReply>()
   /** Requests under way. */
   readonly #open = new Map<string, Stream>()
   /** Spans of the request that is being closed; sent with its end. */
@@ -64,12 +64,12 @@ export class Link {
   /** As the router's. */
   readonly acquire: Acquire = async (model, { id, promptEstimate, except, signal }) => {
     signal.throwIfAborted()
-    const { say, upstreams } = this.#deps
+    const { send, upstreams } = this.#deps
     const excepted = [...except].map(target => upstreams.indexOf(target as RelayTarget))
     const asked = this.ask('acquire', { id, model, promptEstimate, except: excepted })
     const left = Promise.withResolvers<never>()
     const forget = onAbort(signal, () => {
-      say({ kind: 'cancel', id })
+      send({ kind: 'cancel', id })
       left.reject(signal.reason)
     })
     // Whichever loses is of no interest any more.
@@ -87,7 +87,7 @@ export class Link {
   readonly place = (id: string): Promise<QueuePlace | null> => this.ask('place', { id }).catch(() => null)
 
   keepReceipt(id: string, text: string): void {
-    this.#deps.say({ kind: 'keepReceipt', id, text })
+    this.#deps.send({ kind: 'keepReceipt', id, text })
   }
 
   /** The owner's memory of responses. */
@@ -97,7 +97,7 @@ export class Link {
       survey: (digests, { request }) => this.ask('surveyResponses', { id: request, digests }),
       find: (digest, { request }) => this.ask('findResponse', { id: request, digest }),
       keep: (digest, { request, text, facts }) =>
-        this.#deps.say({ kind: 'keepResponse', id: request, digest, text, facts }),
+        this.#deps.send({ kind: 'keepResponse', id: request, digest, text, facts }),
     }
   }
 
@@ -115,7 +115,7 @@ export class Link {
       delivered.push([id, count])
     }
     for (let at = 0; at < delivered.length; at += progressMax) {
-      this.#deps.say({ kind: 'progress', delivered: delivered.slice(at, at + progressMax) })
+      this.#deps.send({ kind: 'progress', delivered: delivered.slice(at, at + progressMax) })
     }
   }
 
@@ -129,16 +129,16 @@ export class Link {
     const ask = this.#askCount
     const { promise, resolve, reject } = Promise.withResolvers<Asks[Name]['value']>()
     this.#asks.set(ask, { resolve, reject })
-    this.#deps.say({ kind, ask, ...asked } as unknown as Ask)
+    this.#deps.send({ kind, ask, ...asked } as unknown as Ask)
     if (signal !== undefined) {
-      const forget = onAbort(signal, () => this.#deps.say({ kind: 'forget', ask }))
+      const forget = onAbort(signal, () => this.#deps.send({ kind: 'forget', ask }))
       promise.then(forget, forget)
     }
     return promise
   }
 
   /** The owner's reply to an ask. */
-  hear(to: number, reply: { readonly value: unknown } | { readonly fault: WireFault }): void {
+  handleReply(to: number, reply: { readonly value: unknown } | { readonly fault: WireFault }): void {
     const waiting = this.#asks.get(to)
     this.#asks.delete(to)
     if ('fault' in reply) waiting?.reject(faultOf(reply.fault))
@@ -151,13 +151,13 @@ export class Link {
       target,
       paceMs,
       release: health => {
-        if (isOpen) this.#deps.say({ kind: 'release', id, health })
+        if (isOpen) this.#deps.send({ kind: 'release', id, health })
         isOpen = false
       },
     }
   }
 
-  #openAccount({ id, owner, hasBudget, countsEndUser }: Opened, trace: RequestTrace | null): RequestAccount {
+  #openAccount({ id, owner, hasBudget, countsEndUser }: OpenedAccount, trace: RequestTrace | null): RequestAccount {
     const { clock } = this.#deps
     const startedMs = clock.monotonicMs()
     let isOpen = true
@@ -206,7 +206,7 @@ export class Link {
           account.costNanoUsd = (await this.ask('close', asked)).costNanoUsd
         } catch (error) {
           const line = JSON.stringify({ level: 'error', message: messageOf(error), request: id })
-          this.#deps.say({ kind: 'log', line })
+          this.#deps.send({ kind: 'log', line })
         }
       },
     }

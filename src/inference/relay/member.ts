@@ -9,7 +9,7 @@ import { unixSocketPair } from '../../linux/libc/sockets.ts'
 import { errnoName } from '../../linux/libc.ts'
 import { ownProgram } from '../../linux/own-program.ts'
 import { Channel } from './channel.ts'
-import { Desk, type DeskDeps } from './desk.ts'
+import { RelayOwner, type RelayOwnerDeps } from './relay-owner.ts'
 import type { FromOwner, FromRelay, Setup } from './wire.ts'
 
 export type MemberTiming = {
@@ -21,7 +21,7 @@ export type MemberTiming = {
   readonly pingsMax: number
 }
 
-export type MemberDeps = DeskDeps & {
+export type MemberDeps = RelayOwnerDeps & {
   readonly setup: Setup
   readonly deadlines: Deadlines
   readonly timing: MemberTiming
@@ -31,7 +31,7 @@ export type MemberDeps = DeskDeps & {
 export class Member {
   readonly #deps: MemberDeps
   readonly #child: Bun.Subprocess
-  readonly #desk: Desk
+  readonly #owner: RelayOwner
   readonly #ended = Promise.withResolvers<string>()
   #channel: Channel<FromOwner, FromRelay> | null = null
   #reason: string | null = null
@@ -41,7 +41,7 @@ export class Member {
   private constructor(deps: MemberDeps, child: Bun.Subprocess) {
     this.#deps = deps
     this.#child = child
-    this.#desk = new Desk(deps, message => this.say(message))
+    this.#owner = new RelayOwner(deps, message => this.send(message))
     void child.exited.then(() => this.kill(`it has ended: ${child.signalCode ?? `exit code ${child.exitCode}`}`))
   }
 
@@ -77,8 +77,8 @@ export class Member {
   }
 
   /** No effect once it is gone. */
-  say(message: FromOwner): void {
-    this.#channel?.say(message)
+  send(message: FromOwner): void {
+    this.#channel?.send(message)
   }
 
   kill(reason: string): void {
@@ -86,7 +86,7 @@ export class Member {
     this.#reason = reason
     this.#child.kill('SIGKILL')
     this.#channel?.close()
-    void Promise.all([this.#desk.close(), this.#child.exited]).then(
+    void Promise.all([this.#owner.close(), this.#child.exited]).then(
       () => this.#ended.resolve(reason),
       error => {
         this.#deps.log.error('the end of a relay is not in the books', { error })
@@ -98,19 +98,19 @@ export class Member {
   async #begin(fd: number): Promise<void> {
     const { setup, deadlines, timing } = this.#deps
     this.#channel = await Channel.open<FromOwner, FromRelay>(fd, {
-      onMessage: message => this.#hear(message),
+      onMessage: message => this.#handleMessage(message),
       onClose: reason => this.kill(reason),
     })
     if (this.#reason !== null) this.#channel.close()
-    this.say(setup)
+    this.send(setup)
     const cancelStart = deadlines.after(timing.startMs, () => this.kill('it does not listen in time'))
     void this.ended.then(cancelStart)
     this.#ping()
   }
 
-  #hear(message: FromRelay): void {
+  #handleMessage(message: FromRelay): void {
     if (message.kind === 'pong') this.#unansweredPings = 0
-    else if (message.kind !== 'listening') this.#desk.hear(message)
+    else if (message.kind !== 'listening') this.#owner.handleMessage(message)
     else {
       this.#isListening = true
       this.#deps.onListening()
@@ -123,7 +123,7 @@ export class Member {
       if (this.#reason !== null) return
       if (this.#isListening && this.#unansweredPings >= timing.pingsMax) return this.kill('it does not answer any more')
       this.#unansweredPings += 1
-      this.say({ kind: 'ping' })
+      this.send({ kind: 'ping' })
       this.#ping()
     })
   }

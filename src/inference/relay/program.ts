@@ -46,7 +46,7 @@ export async function runRelay(startSchemaProcess = startOwnSchemaProcess): Prom
   const channel: Channel<FromRelay, FromOwner> = await Channel.open(channelFd, {
     onMessage: message => {
       if (message.kind === 'setup') relay = begin(message, { channel, startSchemaProcess })
-      else relay?.hear(message)
+      else relay?.handleMessage(message)
     },
     onClose: () => process.exit(0),
   })
@@ -58,31 +58,31 @@ function begin(
   setup: Setup,
   { channel, startSchemaProcess }: { channel: Channel<FromRelay, FromOwner>; startSchemaProcess: StartSchemaProcess },
 ): Relay {
-  const say = (message: FromRelay) => channel.say(message)
+  const send = (message: FromRelay) => channel.send(message)
   try {
-    return new Relay(setup, { say, startSchemaProcess })
+    return new Relay(setup, { send, startSchemaProcess })
   } catch (error) {
-    relayLog(say).error('the relay cannot serve', { error })
+    relayLog(send).error('the relay cannot serve', { error })
     channel.close()
     process.exit(1)
   }
 }
 
 class Relay {
-  readonly #say: (message: FromRelay) => void
+  readonly #send: (message: FromRelay) => void
   readonly #link: Link
   readonly #tls: FollowedTls | null
   readonly #server: Listening
   readonly #close: () => void
   #isDraining: boolean
 
-  constructor(setup: Setup, { say, startSchemaProcess }: Pick<RelayParts, 'say' | 'startSchemaProcess'>) {
-    this.#say = say
+  constructor(setup: Setup, { send, startSchemaProcess }: Pick<RelayParts, 'send' | 'startSchemaProcess'>) {
+    this.#send = send
     this.#isDraining = setup.isDraining
     this.#tls = setup.tls === null ? null : new FollowedTls(setup.tls)
     const upstreams: readonly RelayTarget[] = setup.upstreams.map(target => ({ ...target }))
-    this.#link = new Link({ say, upstreams, clock: systemClock })
-    const { fetch, close } = composeRelay(setup, { say, startSchemaProcess, link: this.#link, upstreams })
+    this.#link = new Link({ send, upstreams, clock: systemClock })
+    const { fetch, close } = composeRelay(setup, { send, startSchemaProcess, link: this.#link, upstreams })
     this.#close = close
     const handler = gatewayHandler({ fetch, isDraining: () => this.#isDraining }, setup.settings)
     const { listen, settings } = setup
@@ -92,19 +92,19 @@ class Relay {
       guestName: setup.tls?.guestName ?? '',
       isShared: true,
       settings,
-      log: relayLog(say),
+      log: relayLog(send),
     })
     setInterval(() => this.#link.reportProgress(), progressMs)
-    say({ kind: 'listening' })
+    send({ kind: 'listening' })
   }
 
-  hear(message: Exclude<FromOwner, Setup>): void {
+  handleMessage(message: Exclude<FromOwner, Setup>): void {
     switch (message.kind) {
       case 'reply':
-        this.#link.hear(message.to, { value: message.value })
+        this.#link.handleReply(message.to, { value: message.value })
         break
       case 'refusal':
-        this.#link.hear(message.to, { fault: message.fault })
+        this.#link.handleReply(message.to, { fault: message.fault })
         break
       case 'tls':
         this.#tls?.follow(message.tls)
@@ -113,7 +113,7 @@ class Relay {
         this.#isDraining = true
         break
       case 'ping':
-        this.#say({ kind: 'pong' })
+        this.#send({ kind: 'pong' })
         break
       case 'stop':
         void this.#stop(message.isGraceful)
@@ -131,7 +131,7 @@ class Relay {
 }
 
 type RelayParts = {
-  readonly say: (message: FromRelay) => void
+  readonly send: (message: FromRelay) => void
   readonly startSchemaProcess: StartSchemaProcess
   readonly link: Link
   readonly upstreams: readonly RelayTarget[]
@@ -139,11 +139,11 @@ type RelayParts = {
 
 function composeRelay(
   setup: Setup,
-  { say, startSchemaProcess, link, upstreams }: RelayParts,
+  { send, startSchemaProcess, link, upstreams }: RelayParts,
 ): { fetch: GatewayFetch; close: () => void } {
   const { settings } = setup
   const limits = { ...settings, padsStreams: setup.padsStreams }
-  const [clock, random, log] = [systemClock, systemRandom, relayLog(say).unit('gateway')]
+  const [clock, random, log] = [systemClock, systemRandom, relayLog(send).unit('gateway')]
   const deadlines = createDeadlines(clock)
   const inside = new Set(setup.inside)
   const attested = upstreams.filter(target => target.attestation !== undefined).map(({ name }) => name)
@@ -151,7 +151,7 @@ function composeRelay(
   const keys = { ...receiptKeysOf(seeds), seeds }
   const signing = startSigning({ keys, clock, log: log.unit('receipts') })
   const onRead = (suite: keyof typeof counts, outcome: keyof (typeof counts)['xwing']) =>
-    say({ kind: 'counted', suite, outcome })
+    send({ kind: 'counted', suite, outcome })
   const encryption = createEncryption({
     keys,
     random,
@@ -225,8 +225,8 @@ function composeRelay(
   }
 }
 
-function relayLog(say: (message: FromRelay) => void) {
-  return createLogger({ level: 'debug', sink: line => say({ kind: 'log', line }), nowMs: systemClock.nowMs })
+function relayLog(send: (message: FromRelay) => void) {
+  return createLogger({ level: 'debug', sink: line => send({ kind: 'log', line }), nowMs: systemClock.nowMs })
 }
 
 function hexOf(text: string): Uint8Array {

@@ -6,11 +6,11 @@ import type { Logger } from '../../base/log.ts'
 import { createDeadlines } from '../../base/work/deadlines.ts'
 import type { ServedTls } from '../../http/serve.ts'
 import type { RelayGauges } from '../metrics/gateway.ts'
-import type { DeskDeps } from './desk.ts'
 import { Member, type MemberTiming } from './member.ts'
+import type { RelayOwnerDeps } from './relay-owner.ts'
 import type { RelayTls, Setup } from './wire.ts'
 
-export type RelaysDeps = DeskDeps & {
+export type RelaysDeps = RelayOwnerDeps & {
   readonly count: number
   readonly setup: Omit<Setup, 'kind' | 'listen' | 'tls' | 'isDraining' | 'upstreams'>
   readonly listen: { readonly hostname: string; readonly port: number }
@@ -71,14 +71,14 @@ export class Relays {
 
   drain(): void {
     this.#isDraining = true
-    for (const member of this.#members) member?.say({ kind: 'drain' })
+    for (const member of this.#members) member?.send({ kind: 'drain' })
   }
 
   /** With `isGraceful`, requests in flight may end; otherwise they are cut off. */
   async stop(isGraceful: boolean): Promise<void> {
     this.#stopping.abort()
     for (const member of this.#members) {
-      member?.say({ kind: 'stop', isGraceful })
+      member?.send({ kind: 'stop', isGraceful })
       if (!isGraceful) this.#deadlines.after(stopMs, () => member?.kill('it does not stop'))
     }
     await Promise.all(this.#ends)
@@ -140,7 +140,7 @@ export class Relays {
 
   #tellTls(): void {
     const tls = this.#tls()
-    if (tls !== null) for (const member of this.#members) member?.say({ kind: 'tls', tls })
+    if (tls !== null) for (const member of this.#members) member?.send({ kind: 'tls', tls })
   }
 }
 

@@ -35,10 +35,10 @@ const usedHalfLifeMs = 30_000
 /** No share: idle lanes with the least use are dropped. */
 const lanesMax = 1_024
 
-type Waiting = PoolRequest & { readonly resolve: (reply: Reply) => void; readonly reject: (error: unknown) => void }
+type QueuedCheck = PoolRequest & { readonly resolve: (reply: Reply) => void; readonly reject: (error: unknown) => void }
 
 /** The jobs of one key. */
-type Lane = { readonly waiting: Waiting[]; isRunning: boolean; usedMs: number; usedAtMs: number }
+type Lane = { readonly waiting: QueuedCheck[]; isRunning: boolean; usedMs: number; usedAtMs: number }
 
 type Slot = { child: SchemaChild | null; isBusy: boolean }
 
@@ -116,7 +116,7 @@ export class SchemaPool {
     newest.reject(busy())
   }
 
-  #remove(lane: Lane, waiting: Waiting): boolean {
+  #remove(lane: Lane, waiting: QueuedCheck): boolean {
     const at = lane.waiting.indexOf(waiting)
     if (at < 0) return false
     lane.waiting.splice(at, 1)
@@ -148,7 +148,7 @@ export class SchemaPool {
     return lane.usedMs * 2 ** ((lane.usedAtMs - this.#deps.clock.monotonicMs()) / usedHalfLifeMs)
   }
 
-  async #serve(slot: Slot, lane: Lane, { job, resolve, reject }: Waiting): Promise<void> {
+  async #serve(slot: Slot, lane: Lane, { job, resolve, reject }: QueuedCheck): Promise<void> {
     const startedMs = this.#deps.clock.monotonicMs()
     slot.isBusy = true
     lane.isRunning = true

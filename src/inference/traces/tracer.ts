@@ -72,7 +72,7 @@ export function createTracer(deps: TracerDeps): BeginTrace {
   }
 }
 
-type Begun = { readonly id: string; readonly operation: Operation; readonly parent: TraceParent | null }
+type StartedTrace = { readonly id: string; readonly operation: Operation; readonly parent: TraceParent | null }
 type OpenAttempt = { readonly spanId: string; readonly upstream: string; readonly startedMs: number }
 
 export class RequestTrace {
@@ -81,7 +81,7 @@ export class RequestTrace {
   /** Finish reasons as sent to the client. */
   finishReasons: readonly string[] = []
   readonly #deps: TracerDeps
-  readonly #begun: Begun
+  readonly #begun: StartedTrace
   readonly #traceId: string
   readonly #spanId: string
   readonly #startUs: number
@@ -90,7 +90,7 @@ export class RequestTrace {
   readonly #attempts: Omit<AttemptSpan, 'model'>[] = []
   #isOpen = true
 
-  constructor(deps: TracerDeps, begun: Begun) {
+  constructor(deps: TracerDeps, begun: StartedTrace) {
     const { clock, random } = deps
     this.#deps = deps
     this.#begun = begun

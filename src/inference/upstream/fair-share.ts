@@ -17,7 +17,7 @@ const recentMs = 600_000
 const leftParts = 8
 
 /** The places of one upstream. */
-export class FairPlaces {
+export class UpstreamSlots {
   readonly #countMax: number
   readonly #organizations = new FairLevel()
   #held = 0
@@ -82,7 +82,7 @@ type Share = {
   parts: FairLevel | null
 }
 
-type Taken = { readonly share: Share; readonly giveBack: (lastedMs: number) => void }
+type TakenSlot = { readonly share: Share; readonly giveBack: (lastedMs: number) => void }
 
 /**
  * Names that share. Each place begins where its name's time ends, or now if that is past; the clock of the level is
@@ -98,7 +98,7 @@ class FairLevel {
     return this.#shares.get(name)
   }
 
-  take(name: string): Taken {
+  take(name: string): TakenSlot {
     const share = this.#shares.get(name) ?? { held: 0, finishMs: 0, turn: 0, parts: null }
     const startMs = Math.max(this.#nowMs, share.finishMs)
     this.#nowMs = startMs

@@ -8,7 +8,7 @@ import { type Clock, onAbort, pause } from '../../base/clock.ts'
 import type { Logger } from '../../base/log.ts'
 import { wholeSeconds } from '../../http/window.ts'
 import { BusyFault, UpstreamFault } from '../failure.ts'
-import { FairPlaces, type Owner, RecentOwners } from './fair-share.ts'
+import { type Owner, RecentOwners, UpstreamSlots } from './fair-share.ts'
 import { type QueuePlace, stepped, turnsOf } from './queue.ts'
 import { Waiters } from './waiters.ts'
 
@@ -70,7 +70,7 @@ type AcquireOptions<T> = {
 
 type TargetState<T> = {
   readonly target: T
-  readonly places: FairPlaces
+  readonly places: UpstreamSlots
   served: number
   /** When its newest lease began. */
   leasedAtMs: number
@@ -369,7 +369,7 @@ export class Router<T extends RouterTarget> {
 function newTargetState<T extends RouterTarget>(target: T): TargetState<T> {
   return {
     target,
-    places: new FairPlaces(target.concurrencyMax),
+    places: new UpstreamSlots(target.concurrencyMax),
     served: 0,
     leasedAtMs: 0,
     leaseMs: leaseMsInitial,

@@ -1,7 +1,7 @@
 // Requests that wait for a place at an upstream that serves one model: by organization, then key, in order of arrival.
 // Pure: state in memory.
 
-import type { FairPlaces, Owner } from './fair-share.ts'
+import type { Owner, UpstreamSlots } from './fair-share.ts'
 
 /** Waiters of one key, in order of arrival. */
 type Line<W> = { readonly owner: Owner; readonly waiters: Set<W> }
@@ -39,7 +39,7 @@ export class Waiters<W extends { readonly owner: Owner }> {
   }
 
   /** The waiter that these places are due to next, among those that `mayTake` one. */
-  next(places: Pick<FairPlaces, 'compare'>, mayTake: (waiter: W) => boolean): W | null {
+  next(places: Pick<UpstreamSlots, 'compare'>, mayTake: (waiter: W) => boolean): W | null {
     let next: W | null = null
     for (const lines of this.#organizations.values()) {
       for (const { owner, waiters } of lines.values()) {

@@ -158,7 +158,7 @@ export class BuiltInWorker {
         await this.#runOnce({ root: await root(), known }, onReady)
       } catch (error) {
         if (signal.aborted) return
-        if (error instanceof Refused) return this.#become({ kind: 'refused', message: error.message })
+        if (error instanceof ModelRefused) return this.#become({ kind: 'refused', message: error.message })
         this.#become({ kind: 'failed', message: messageOf(error) })
       }
       if (readyAtMs !== null && clock.monotonicMs() - readyAtMs >= timing.stableMs) failures = 1
@@ -179,7 +179,7 @@ export class BuiltInWorker {
     this.#checkFile(known, model.digest)
     const command = workerCommand(settings, model.digest)
     const admission = admit({ workload: 'inference-worker', imageDigest: root.digest, command })
-    if (!admission.ok) throw new Refused(admission.fault.message)
+    if (!admission.ok) throw new ModelRefused(admission.fault.message)
     // The socket of an earlier process would keep the new one from listening.
     await this.#deps.removeTree(socketDir, removeTimeoutMs)
     ensureDir(socketDir, { mode: 0o700, owner: user })
@@ -261,7 +261,7 @@ export class BuiltInWorker {
 }
 
 /** Not on the allowlist. */
-class Refused extends Error {}
+class ModelRefused extends Error {}
 
 /** The kernel does not tell us when it refuses memory or kills for it, so the limit is named as a possible reason. */
 function memoryNote({ memory_mib_max: memoryMiBMax }: WorkerSettings): string {

@@ -14,7 +14,7 @@ import { BudgetFault, Budgets } from '../../../src/inference/metering/budgets.ts
 import { createHostSums } from '../../../src/inference/metering/host-sums.ts'
 import { usageRecordOf } from '../../../src/inference/metering/row.ts'
 import { amountsIn } from '../../../src/inference/metering/shares/amounts.ts'
-import { Spent } from '../../../src/inference/metering/spent.ts'
+import { SpendCache } from '../../../src/inference/metering/spend-cache.ts'
 import { UsageSpool } from '../../../src/inference/metering/spool.ts'
 import type { HostQueries, LowerInVm, UsageRecord } from '../../../src/inference/metering/types.ts'
 import { advanceBooks, insertGateway, moveGateway } from '../../../src/store/ledger/gateway.query.ts'
@@ -44,7 +44,7 @@ function vmOn(host: BooksHost, vmId: string, line: Line = {}) {
   insertGateway(store.ledger.db, { vmId, hostId, shape: 's', nowMs: 1 })
   moveGateway(store.ledger.db, { vmId, from: ['starting'], to: 'serving', nowMs: 2 })
   const tell = createHostSums({ directory, ledger: store.ledger, hostId, shares, statusOf: () => null })
-  const wants: HostQueries = {
+  const hostRequests: HostQueries = {
     ask: async given => {
       const want: unknown = JSON.parse(JSON.stringify({ id: 'w1', ...given }))
       if (!Value.Check(HostRequest, want) || want.kind !== 'spent') throw new Error('a want that the wire refuses')
@@ -60,7 +60,7 @@ function vmOn(host: BooksHost, vmId: string, line: Line = {}) {
     clock,
     onRow: row => spent.add(row),
   })
-  const spent = new Spent({ wants, spool, control: { cost }, clock })
+  const spent = new SpendCache({ hostRequests, spool, control: { cost }, clock })
   const budgets = new Budgets({ spent, cost: () => cost, clock })
   let count = 0
   /** As src/enclave/gateway.ts has it. */

@@ -11,7 +11,7 @@ import {
   createMeteredHandler,
   type MeteredDeps,
 } from '../../../src/inference/gateway/completion.ts'
-import type { AskedEntry } from '../../../src/inference/gateway/enter.ts'
+import type { EntryRequest } from '../../../src/inference/gateway/enter.ts'
 import { BodyRoom } from '../../../src/inference/limits/body-room.ts'
 import type { RequestEnd } from '../../../src/inference/metering/account.ts'
 import type { Operation } from '../../../src/inference/types.ts'
@@ -22,7 +22,7 @@ const textBytesMax = 4 * mib
 type Respond = (admitted: AdmittedRequest<Operation>, body: Uint8Array) => Promise<Response>
 
 function open(respond: Respond = async () => new Response('good'), changes: Partial<MeteredDeps> = {}) {
-  const entered: AskedEntry[] = []
+  const entered: EntryRequest[] = []
   const closed: RequestEnd[] = []
   const bodyRoom = new BodyRoom(32 * mib)
   const account = {
@@ -42,7 +42,7 @@ function open(respond: Respond = async () => new Response('good'), changes: Part
     bodyBatch: () => null,
     largeBodies: null,
     beginTrace: null,
-    enter: (asked: AskedEntry) => {
+    enter: (asked: EntryRequest) => {
       entered.push(asked)
       if (asked.fault !== null) throw asked.fault
       return { ok: true, caller, headers: { 'x-limit': '1' }, open: () => account }

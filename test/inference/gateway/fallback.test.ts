@@ -5,7 +5,7 @@ import { startHostGateway, target } from '../../../scripts/rigs/gateway/server.t
 import { sendJson, startUpstream } from '../../../scripts/rigs/gateway/upstream-server.ts'
 import { NO_RULES } from '../../../src/contract/key-rules.ts'
 import { BusyFault } from '../../../src/inference/failure.ts'
-import { answering, servedModels } from '../../../src/inference/gateway/models.ts'
+import { modelsToTry, servedModels } from '../../../src/inference/gateway/models.ts'
 import { NO_BUDGETS } from '../../../src/inference/metering/budgets.ts'
 
 async function two() {
@@ -73,7 +73,7 @@ test('a canary', async () => {
   expect(((await (await failing.chat({ model: 'small' })).json()) as Answered).model).toBe('small')
   expect(rig.large.seen.length).toBeGreaterThan(0)
   const models = servedModels(rig.upstreams, new Set(), [{ model: 'small', fallback: 'large', canaryPercent: 5 }])
-  const first = (draw: number) => answering(models, { rules: NO_RULES, model: 'small' }, () => draw)
+  const first = (draw: number) => modelsToTry(models, { rules: NO_RULES, model: 'small' }, () => draw)
   expect([first(0), first(0.0499), first(0.05), first(0.999)]).toEqual([
     ['large', 'small'],
     ['large', 'small'],
@@ -81,7 +81,7 @@ test('a canary', async () => {
     ['small', 'large'],
   ])
   const rules = { ...NO_RULES, models: ['small'] }
-  expect(answering(models, { rules, model: 'small' }, () => 0)).toEqual(['small'])
+  expect(modelsToTry(models, { rules, model: 'small' }, () => 0)).toEqual(['small'])
 })
 
 // Goal: a full queue of signatures is the gateway's own state: the request is refused, no other model is tried, and the

@@ -26,7 +26,7 @@ async function pair(onHear: (message: unknown) => void) {
 test('goal: 64 MB at once, in order', async () => {
   const { channel, other, heard } = await pair(() => {})
   const text = 'x'.repeat(65_536)
-  for (let at = 0; at < 1_000; at += 1) channel.say({ at, text })
+  for (let at = 0; at < 1_000; at += 1) channel.send({ at, text })
   await until('all is heard', 20_000, () => heard.length === 1_000)
   expect(heard.every((message, at) => (message as { at: number }).at === at)).toBe(true)
   channel.close()
@@ -35,11 +35,11 @@ test('goal: 64 MB at once, in order', async () => {
 
 test('goal: what was said before the end is heard, and the end is told once', async () => {
   const { channel, other, closed, heard } = await pair(() => {})
-  channel.say('last words')
+  channel.send('last words')
   channel.close()
   await until('the end is told', 15_000, () => closed.length > 0)
   expect([heard, closed]).toEqual([['last words'], ['other: the other end has closed the channel']])
-  other.say('to nobody')
+  other.send('to nobody')
   other.close()
 })
 
@@ -47,7 +47,7 @@ test('goal: a message that cannot be worked on closes the channel', async () => 
   const { other, closed } = await pair(() => {
     throw new Error('it makes no sense')
   })
-  other.say('nonsense')
+  other.send('nonsense')
   await until('both are closed', 15_000, () => closed.length === 2)
   expect(closed.toSorted()).toEqual(['one: it makes no sense', 'other: the other end has closed the channel'])
 })

@@ -15,7 +15,7 @@ import {
 } from '../../../scripts/rigs/gateway/upstream-server.ts'
 import { killFound } from '../../../scripts/rigs/kill.ts'
 import { until } from '../../../scripts/rigs/until.ts'
-import { Desk } from '../../../src/inference/relay/desk.ts'
+import { RelayOwner } from '../../../src/inference/relay/relay-owner.ts'
 import { type RelayedGateway, startRelayedGateway } from '../../rigs/gateway/relayed-gateway.ts'
 
 const waitMs = 60_000
@@ -143,7 +143,7 @@ test('goal: however a stream ends, its row is there before its client has the en
 })
 
 test('goal: a relay that is killed takes its own streams with it and nothing else, and each costs what it has got', async () => {
-  using heard = spyOn(Desk.prototype, 'hear')
+  using heard = spyOn(RelayOwner.prototype, 'handleMessage')
   const writers: (() => void)[] = []
   const upstream = await startUpstream(response => {
     openSse(response)

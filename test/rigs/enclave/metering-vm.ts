@@ -5,7 +5,7 @@ import { createManualClock } from '../../../scripts/rigs/clock.ts'
 import type { DaySums, MonthSums, UsageRow } from '../../../src/contract/vm/enclave.ts'
 import type { NewHostRequest } from '../../../src/enclave/host-requests.ts'
 import { createCost } from '../../../src/inference/metering/price.ts'
-import { Spent } from '../../../src/inference/metering/spent.ts'
+import { SpendCache } from '../../../src/inference/metering/spend-cache.ts'
 import { UsageSpool } from '../../../src/inference/metering/spool.ts'
 import { callerOf } from '../gateway/keys.ts'
 
@@ -31,14 +31,14 @@ export function createMeteringVm() {
     clock,
     onRow: row => spent.add(row),
   })
-  const wants = {
+  const hostRequests = {
     ask: (want: NewHostRequest) => {
       const { promise, resolve, reject } = Promise.withResolvers<unknown>()
       asked.push({ want, resolve, reject })
       return promise
     },
   }
-  const spent = new Spent({ wants, spool, control, clock })
+  const spent = new SpendCache({ hostRequests, spool, control, clock })
   const booked: UsageRow[] = []
   let count = 0
   return {

@@ -70,9 +70,9 @@ function referencedItem(item: unknown, named: Earlier['named']): unknown {
   return isObject(item) && item.type === 'item_reference' ? named.get(String(item.id)) : item
 }
 
-type Place = Notes & { readonly path: string }
+type FieldContext = Notes & { readonly path: string }
 
-function addItem(messages: Message[], item: unknown, place: Place): void {
+function addItem(messages: Message[], item: unknown, place: FieldContext): void {
   const { path, names } = place
   if (!isObject(item)) throw invalidField(path, 'must be an object.')
   const type = item.type ?? 'message'
@@ -127,14 +127,14 @@ function addItem(messages: Message[], item: unknown, place: Place): void {
   }
 }
 
-function noteReasoning(item: JsonObject, { reasoning, ignored }: Place): void {
+function noteReasoning(item: JsonObject, { reasoning, ignored }: FieldContext): void {
   const text = reasoningText(item)
   if (text === null) ignored.add('input.reasoning')
   else if (text !== '') reasoning.push(text)
 }
 
 /** Gives the message the reasoning that stands before it. */
-function addReasoning(message: Message, { reasoning }: Place): void {
+function addReasoning(message: Message, { reasoning }: FieldContext): void {
   const texts = reasoning.splice(0)
   if (texts.length === 0) return
   if (typeof message.reasoning_content === 'string') texts.unshift(message.reasoning_content)
@@ -156,7 +156,7 @@ function foundText({ tools: found }: JsonObject, tools: Tools): string {
 }
 
 /** Returns a message between two agents of Codex. Only OpenAI can read its encrypted parts. */
-function agentText({ author, recipient, content }: JsonObject, { path, ignored }: Place): string {
+function agentText({ author, recipient, content }: JsonObject, { path, ignored }: FieldContext): string {
   if (!Array.isArray(content)) throw invalidField(`${path}.content`, 'must be a list of parts.')
   const texts = content.flatMap((part, at): string[] => {
     if (!isObject(part)) throw invalidField(`${path}.content[${at}]`, 'must be an object.')
@@ -167,7 +167,7 @@ function agentText({ author, recipient, content }: JsonObject, { path, ignored }
   return [`Message from ${String(author)} to ${String(recipient)}:`, ...texts].join('\n')
 }
 
-function addCall(messages: Message[], item: JsonObject, place: Place): void {
+function addCall(messages: Message[], item: JsonObject, place: FieldContext): void {
   const { path, names } = place
   const call = { id: textAt(item.call_id, `${path}.call_id`), type: 'function', function: toFunction(item, place) }
   const last = messages.at(-1)
@@ -181,7 +181,7 @@ function addCall(messages: Message[], item: JsonObject, place: Place): void {
   else message.tool_calls = [call]
 }
 
-function toFunction(item: JsonObject, { path, tools }: Place): JsonObject {
+function toFunction(item: JsonObject, { path, tools }: FieldContext): JsonObject {
   const { type } = item
   if (isClientCall(type)) {
     const [toolType] = CLIENT_CALLS[type].toolTypes
@@ -202,7 +202,7 @@ type Target = { readonly at: string; readonly field: string; readonly mayBeEmpty
 /** A text alone is a text, which every engine takes in every role. */
 function contentOf(
   content: unknown,
-  { path, names }: Pick<Place, 'path' | 'names'>,
+  { path, names }: Pick<FieldContext, 'path' | 'names'>,
   { at, field, mayBeEmpty }: Target,
 ): unknown {
   const from = `${path}.${field}`

@@ -23,7 +23,7 @@ type Notes = { readonly names: FieldNames | null; readonly ignored: Set<string> 
 export type LoadedTools = { readonly tools: unknown; readonly path: string }
 
 /** `isLoaded`: an item has added the tool, and may repeat a tool of the request. */
-type Place = { readonly path: string; readonly namespace: string | null; readonly isLoaded: boolean }
+type ToolContext = { readonly path: string; readonly namespace: string | null; readonly isLoaded: boolean }
 
 /** The tools of one request under the names that the engine has for them. */
 export class Tools {
@@ -65,7 +65,7 @@ export class Tools {
     )
   }
 
-  #add(tool: unknown, place: Place): void {
+  #add(tool: unknown, place: ToolContext): void {
     const { path, namespace } = place
     if (!isObject(tool)) throw invalidField(path, 'must be an object.')
     const { type } = tool
@@ -76,7 +76,7 @@ export class Tools {
     else this.#addClientTool(tool, type, place)
   }
 
-  #addFunction(tool: JsonObject, place: Place): void {
+  #addFunction(tool: JsonObject, place: ToolContext): void {
     ignoreOthers(tool, 'tools', { known: FUNCTION_FIELDS, ignored: this.#notes.ignored })
     const { name, description, parameters, strict } = tool
     const { namespace } = place
@@ -84,13 +84,13 @@ export class Tools {
     this.#push({ name, description, parameters, strict }, form, place)
   }
 
-  #addCustom(tool: JsonObject, place: Place): void {
+  #addCustom(tool: JsonObject, place: ToolContext): void {
     ignoreOthers(tool, 'tools', { known: CUSTOM_FIELDS, ignored: this.#notes.ignored })
     const form = { kind: 'custom', namespace: place.namespace, name: String(tool.name) } as const
     this.#push(functionOfCustomTool(tool), form, place)
   }
 
-  #addNamespace(tool: JsonObject, { path, isLoaded }: Place): void {
+  #addNamespace(tool: JsonObject, { path, isLoaded }: ToolContext): void {
     ignoreOthers(tool, 'tools', { known: NAMESPACE_FIELDS, ignored: this.#notes.ignored })
     const namespace = textAt(tool.name, `${path}.name`)
     if (!Array.isArray(tool.tools)) throw invalidField(`${path}.tools`, 'must be a list of tools.')
@@ -98,7 +98,7 @@ export class Tools {
       this.#add(inner, { path: `${path}.tools[${at}]`, namespace, isLoaded })
   }
 
-  #addClientTool(tool: JsonObject, type: string, place: Place): void {
+  #addClientTool(tool: JsonObject, type: string, place: ToolContext): void {
     const kind = callKindOf(type)
     const found = kind === null ? null : functionOfClientTool(tool)
     if (kind === null || found === null) this.#notes.ignored.add(`tools.${type}`)
@@ -106,7 +106,7 @@ export class Tools {
   }
 
   /** `form`: null for a plain function. */
-  #push(given: JsonObject, form: CallForm | null, { path, namespace, isLoaded }: Place): void {
+  #push(given: JsonObject, form: CallForm | null, { path, namespace, isLoaded }: ToolContext): void {
     const called = String(given.name)
     const key =
       form === null || form.kind === 'call' || form.kind === 'custom'

@@ -12,7 +12,7 @@ import type { EnteredCaller } from '../enter.ts'
 import { type Coding, codingOf, type DecodeBody } from './coding.ts'
 
 /** `exchange`: null if the request is not encrypted. */
-type Asked = { readonly operation: Operation; readonly exchange: EncryptedExchange | null }
+type BodyContext = { readonly operation: Operation; readonly exchange: EncryptedExchange | null }
 type Limits = { readonly bodyBytesMax: number; readonly bodyTimeoutMs: number }
 
 /** Reserved for the completion until its tokens are counted. */
@@ -23,7 +23,7 @@ const largeBytesReserved = 262_144
 const chunkedBytesReserved = 16_384
 
 /** Returns the Fault that the headers of the body cause; null if the body may be read. */
-export function bodyFault(headers: Headers, limits: Limits, asked: Asked): Fault | null {
+export function bodyFault(headers: Headers, limits: Limits, asked: BodyContext): Fault | null {
   try {
     checkBodyHeaders(headers, { bytesMax: bytesMaxOf(limits, headers, asked), charset: 'any', mayBeCoded: true })
     codingOf(headers)
@@ -35,7 +35,7 @@ export function bodyFault(headers: Headers, limits: Limits, asked: Asked): Fault
 }
 
 /** Longest body to accept, in bytes as sent. */
-function bytesMaxOf(limits: Limits, headers: Headers, asked: Asked): number {
+function bytesMaxOf(limits: Limits, headers: Headers, asked: BodyContext): number {
   const plain = plainBytesMaxOf(limits, headers, asked)
   return asked.exchange === null ? plain : asked.exchange.encryptedBytesMaxOf(plain)
 }
@@ -44,7 +44,7 @@ function bytesMaxOf(limits: Limits, headers: Headers, asked: Asked): number {
  * Returns the bound of the plain body. Only a request with Content-Length may be large, because memory is reserved by
  * it. A large body has pictures, which embeddings do not take.
  */
-function plainBytesMaxOf(limits: Limits, headers: Headers, { operation }: Asked): number {
+function plainBytesMaxOf(limits: Limits, headers: Headers, { operation }: BodyContext): number {
   return headers.has('content-length') ? ownBytesMaxOf(limits, operation) : Math.min(limits.bodyBytesMax, textBytesMax)
 }
 
@@ -59,7 +59,7 @@ export function largeBytesOf(headers: Headers): number {
 }
 
 /** Returns the tokens to reserve before the body is read. */
-export function tokensToReserve(headers: Headers, { operation, exchange }: Asked): number {
+export function tokensToReserve(headers: Headers, { operation, exchange }: BodyContext): number {
   const declared = headers.get('content-length')
   const sent = declared === null ? chunkedBytesReserved : Number(declared)
   return tokensOf(exchange === null ? sent : exchange.plainBytesOf(sent), operation)
@@ -75,7 +75,7 @@ function tokensOf(bytes: number, operation: Operation): number {
 
 type ReadDeps = { readonly limits: Limits; readonly deadlines: Deadlines; readonly decodeBody: DecodeBody }
 
-type ReadRequest = Asked & {
+type ReadRequest = BodyContext & {
   readonly request: Request
   readonly id: string
   readonly caller: Pick<EnteredCaller, 'keyDigest' | 'organizationId'>

@@ -13,8 +13,8 @@ import type {
   HostBudgetShares,
   LowerInVm,
   MonthSpent,
-  ShareAsked,
-  SharesAsked,
+  ShareDemand,
+  ShareDemands,
   Spender,
   SpenderShares,
 } from '../types.ts'
@@ -88,10 +88,10 @@ export class HostShares implements HostBudgetShares {
     }
   }
 
-  readonly raise = async (spender: Spender, month: string, asked: () => SharesAsked): Promise<boolean> => {
+  readonly raise = async (spender: Spender, month: string, asked: () => ShareDemands): Promise<boolean> => {
     const { leases, ownSpent } = this.#deps
     const scopes = scopesOf(spender, month)
-    const raised = (of: keyof SharesAsked, { need, want }: ShareAsked) =>
+    const raised = (of: keyof ShareDemands, { need, want }: ShareDemand) =>
       leases.acquire(scopes[of], () => {
         // Read again: others of this scope had their turn before.
         const now = asked()[of] ?? { need, want }

@@ -52,7 +52,7 @@ const choicesMax = 256
 const choicesCharsMax = 8_192
 const schemaLimits = { depthMax: 64, namesMax: 32_768, valuesMax: 65_536, escapesMax: 65_536 }
 
-type Found = { readonly field: string; readonly kind: Kind; readonly value: unknown }
+type FoundConstraint = { readonly field: string; readonly kind: Kind; readonly value: unknown }
 
 /**
  * Takes the constraint out of the body. Puts the schema of a chat into `response_format` as a strict one, and that of
@@ -86,8 +86,8 @@ export function takeConstraint(operation: CompletionOperation, body: JsonObject,
   return operation === 'chat' ? null : { kind, field }
 }
 
-function constraintsIn(operation: CompletionOperation, body: JsonObject, repairs: Repairs): Found[] {
-  const found: Found[] = []
+function constraintsIn(operation: CompletionOperation, body: JsonObject, repairs: Repairs): FoundConstraint[] {
+  const found: FoundConstraint[] = []
   for (const [field, kind] of FIELD_KINDS) if (isGiven(body[field])) found.push({ field, kind, value: body[field] })
   const { [vllmField]: outputs, response_format: format } = body
   if (isGiven(outputs)) {

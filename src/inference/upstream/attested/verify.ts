@@ -53,7 +53,7 @@ class Unmet extends Error {
 /** For one connection, from its start to the last byte of the answer. */
 export const evidenceTimeoutMs = 20_000
 
-type Asked = {
+type EvidenceQuery = {
   readonly target: UpstreamTarget
   readonly attestation: UpstreamAttestation
   readonly nonce: Uint8Array
@@ -75,7 +75,7 @@ export async function verifyUpstream(
   }
 }
 
-async function verifySnp(asked: Asked, policy: Policy): Promise<Attested> {
+async function verifySnp(asked: EvidenceQuery, policy: Policy): Promise<Attested> {
   const { target, attestation, nonce, nowMs } = asked
   const { simulatedRoot } = attestation
   const answer = await evidenceOf(asked, attestationBytesMax)
@@ -100,7 +100,7 @@ async function verifySnp(asked: Asked, policy: Policy): Promise<Attested> {
   return found.ok ? { ok: true, spkiSha256: toHex(spki), untilMs: null } : firstFault(found)
 }
 
-async function verifyTdx(asked: Asked, policy: TdxPolicy): Promise<Attested> {
+async function verifyTdx(asked: EvidenceQuery, policy: TdxPolicy): Promise<Attested> {
   const { attestation, nonce, nowMs } = asked
   const answer = await evidenceOf(asked, upstreamEvidenceBytesMax)
   const evidence = parsed(() => parseUpstreamEvidence(answer.body))
@@ -119,7 +119,7 @@ async function verifyTdx(asked: Asked, policy: TdxPolicy): Promise<Attested> {
   return { ok: true, spkiSha256: toHex(spki), untilMs: found.untilMs }
 }
 
-async function evidenceOf({ target, attestation, nonce }: Asked, bodyBytesMax: number): Promise<TlsResponse> {
+async function evidenceOf({ target, attestation, nonce }: EvidenceQuery, bodyBytesMax: number): Promise<TlsResponse> {
   const answer = await get(target, `${attestation.path}?nonce=${toBase64Url(nonce)}`, bodyBytesMax)
   if (answer.status !== 200)
     throw new Unmet('evidence-status', `${attestation.path} answered with status ${answer.status}`)

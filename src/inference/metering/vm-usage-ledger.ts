@@ -12,7 +12,7 @@ import { type UsageBatch, type UsageRow, usageBytes, usageMessage } from '../../
 import type { LedgerDb } from '../../store/db.ts'
 import { advanceBooks, gatewayById } from '../../store/ledger/gateway.query.ts'
 
-export type BooksDeps = {
+export type VmUsageLedgerDeps = {
   readonly ledger: LedgerDb
   /**
    * Writes rows, each once by its id; logs those that can never be written. Throws if the store is not writable now.
@@ -21,10 +21,10 @@ export type BooksDeps = {
   readonly log: Logger
 }
 
-export class Books {
-  readonly #deps: BooksDeps
+export class VmUsageLedger {
+  readonly #deps: VmUsageLedgerDeps
 
-  constructor(deps: BooksDeps) {
+  constructor(deps: VmUsageLedgerDeps) {
     this.#deps = deps
   }
 

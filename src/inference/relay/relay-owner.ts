@@ -23,7 +23,7 @@ import { faultOf, wireFaultOf } from './faults.ts'
 import { type Forwarded, forward } from './forward.ts'
 import type { Ask, AskName, Asks, FromOwner, FromRelay } from './wire.ts'
 
-export type DeskDeps = {
+export type RelayOwnerDeps = {
   readonly gateway: Pick<Gateway, 'enter' | 'acquire' | 'place' | 'fetch'>
   readonly upstreams: readonly UpstreamTarget[]
   readonly keptReceipts: Pick<TextCache, 'keep'>
@@ -35,7 +35,7 @@ export type DeskDeps = {
 }
 
 /** One request of the relay's. */
-type Open = {
+type OpenRequest = {
   readonly account: RequestAccount
   readonly keyDigest: string
   lease: Lease<UpstreamTarget> | null
@@ -58,19 +58,19 @@ const ABORTED = {
  */
 const forwardedMax = 1_024
 
-export class Desk {
-  readonly #deps: DeskDeps
-  readonly #say: (message: FromOwner) => void
-  readonly #open = new Map<string, Open>()
+export class RelayOwner {
+  readonly #deps: RelayOwnerDeps
+  readonly #send: (message: FromOwner) => void
+  readonly #open = new Map<string, OpenRequest>()
   readonly #forwarded = new Map<number, AbortController>()
   /** The keys of the upstreams, as the relay knows them. */
-  readonly #toldKeys: (string | null)[]
+  readonly #sentKeys: (string | null)[]
   #isClosed = false
 
-  constructor(deps: DeskDeps, say: (message: FromOwner) => void) {
+  constructor(deps: RelayOwnerDeps, say: (message: FromOwner) => void) {
     this.#deps = deps
-    this.#say = say
-    this.#toldKeys = deps.upstreams.map(({ key }) => key)
+    this.#send = say
+    this.#sentKeys = deps.upstreams.map(({ key }) => key)
   }
 
   /** Requests under way. */
@@ -79,7 +79,7 @@ export class Desk {
   }
 
   /** All but what concerns the relay itself. */
-  hear(message: Exclude<FromRelay, { readonly kind: 'listening' | 'pong' }>): void {
+  handleMessage(message: Exclude<FromRelay, { readonly kind: 'listening' | 'pong' }>): void {
     switch (message.kind) {
       case 'cancel':
         this.#cancel(message.id)
@@ -128,8 +128,8 @@ export class Desk {
   }
 
   #serve(ask: Ask): void {
-    const refuse = (error: unknown) => this.#say({ kind: 'refusal', to: ask.ask, fault: wireFaultOf(error) })
-    const reply = (value: unknown) => this.#say({ kind: 'reply', to: ask.ask, value })
+    const refuse = (error: unknown) => this.#send({ kind: 'refusal', to: ask.ask, fault: wireFaultOf(error) })
+    const reply = (value: unknown) => this.#send({ kind: 'reply', to: ask.ask, value })
     try {
       const value = this.#answer(ask)
       if (value instanceof Promise) value.then(reply, refuse)
@@ -228,19 +228,19 @@ export class Desk {
       }
       open.lease = lease
       open.account.upstream = lease.target.name
-      return { ...this.#told(upstreams.indexOf(lease.target), lease.target), paceMs: lease.paceMs }
+      return { ...this.#targetFields(upstreams.indexOf(lease.target), lease.target), paceMs: lease.paceMs }
     } finally {
       if (open.waiting === waiting) open.waiting = null
     }
   }
 
-  #told(
+  #targetFields(
     target: number,
     { key, attestedKey }: Pick<UpstreamTarget, 'key' | 'attestedKey'>,
   ): Omit<Asks['acquire']['value'], 'paceMs'> {
     const attested = attestedKey === undefined ? {} : { attestedKey }
-    if (this.#toldKeys[target] === key) return { target, ...attested }
-    this.#toldKeys[target] = key
+    if (this.#sentKeys[target] === key) return { target, ...attested }
+    this.#sentKeys[target] = key
     return { target, key, ...attested }
   }
 
@@ -324,7 +324,7 @@ export class Desk {
     }
   }
 
-  #of(id: string): Open {
+  #of(id: string): OpenRequest {
     const open = this.#open.get(id)
     if (open === undefined || this.#isClosed) throw new Error('a request that has not been admitted, or has ended')
     return open

@@ -28,15 +28,15 @@ import type {
   HostQueries,
   MonthSpent,
   Share,
-  ShareAsked,
-  SharesAsked,
+  ShareDemand,
+  ShareDemands,
   Spender,
   SpenderShares,
   SpentSource,
 } from './types.ts'
 
-export type SpentDeps = {
-  readonly wants: HostQueries
+export type SpendCacheDeps = {
+  readonly hostRequests: HostQueries
   readonly spool: Pick<UsageSpool, 'booked' | 'unbooked'>
   /** Current prices. */
   readonly control: { readonly cost: Cost }
@@ -44,7 +44,7 @@ export type SpentDeps = {
 }
 
 /** `untilMs`: monotonic; another VM wrote to the books when the host answered, so it is asked again after that. */
-type Known = { sum: MonthSum; untilMs: number; share: Share | null }
+type CachedSum = { sum: MonthSum; untilMs: number; share: Share | null }
 
 const askTimeoutMs = 5_000
 /**
@@ -65,11 +65,11 @@ const sharedMs = 2_000
  * Keys of a few months.
  * No share: keys are the operator's, and a dropped sum is requested again.
  */
-const knownMax = 262_144
+const cachedMax = 262_144
 
-export class Spent implements SpentSource {
-  readonly #deps: SpentDeps
-  readonly #known = new Map<string, Known>()
+export class SpendCache implements SpentSource {
+  readonly #deps: SpendCacheDeps
+  readonly #cached = new Map<string, CachedSum>()
   readonly #asking = new Map<string, Promise<void>>()
   /** In the order in which they came. */
   readonly #waiting: (() => void)[] = []
@@ -83,10 +83,10 @@ export class Spent implements SpentSource {
   #isFleetKnown = true
   /** Whether the sums of a day or a week are known, too. */
   #hasShort = false
-  /** Prices of the sums in `#known`. */
+  /** Prices of the sums in `#cached`. */
   #cost: Cost
 
-  constructor(deps: SpentDeps) {
+  constructor(deps: SpendCacheDeps) {
     this.#deps = deps
     this.#recent = new RecentRows(deps.spool)
     this.#dayReader = new DayReader({ ...deps, recent: this.#recent, counted: row => this.#counted(row) })
@@ -99,7 +99,7 @@ export class Spent implements SpentSource {
     this.#recent.add(recorded)
     const row = this.#counted(recorded)
     for (const scope of this.#scopesOf(row)) {
-      const known = this.#known.get(scopeName(scope))
+      const known = this.#cached.get(scopeName(scope))
       if (known === undefined) continue
       known.sum = addSums(known.sum, sumOfRow(row))
       if (known.share !== null) known.share = { ...known.share, spent: addSums(known.share.spent, sumOfRow(row)) }
@@ -123,7 +123,7 @@ export class Spent implements SpentSource {
     return this.#load({ spender, month, asked: () => NOTHING })
   }
 
-  #load(ask: Ask): Promise<void> {
+  #load(ask: SumsRequest): Promise<void> {
     const name = scopeName(scopesOf(ask.spender, ask.month).key)
     const asking = this.#asking.get(name)
     if (asking !== undefined) return asking
@@ -133,13 +133,13 @@ export class Spent implements SpentSource {
   readonly #share = (spender: Spender, month: string): SpenderShares | null => {
     this.#followPrices()
     const scopes = scopesOf(spender, month)
-    const of = (scope: MonthScope) => this.#known.get(scopeName(scope))?.share ?? null
+    const of = (scope: MonthScope) => this.#cached.get(scopeName(scope))?.share ?? null
     const [key, organization] = [of(scopes.key), of(scopes.organization)]
     return key === null || organization === null ? null : { key, organization }
   }
 
   /** After a question of another request of the key, whoever asks looks again. */
-  readonly #raise = async (spender: Spender, month: string, asked: () => SharesAsked): Promise<boolean> => {
+  readonly #acquire = async (spender: Spender, month: string, asked: () => ShareDemands): Promise<boolean> => {
     if (this.#asking.has(scopeName(scopesOf(spender, month).key))) {
       await this.#load({ spender, month, asked })
       return true
@@ -158,11 +158,11 @@ export class Spent implements SpentSource {
    */
   lower(scope: MonthScope): boolean {
     if (this.#asking.size > 0) return false
-    this.#known.delete(scopeName(scope))
+    this.#cached.delete(scopeName(scope))
     return true
   }
 
-  #begin(name: string, ask: Ask): Promise<void> {
+  #begin(name: string, ask: SumsRequest): Promise<void> {
     const question = this.#recent.begin()
     const begun = this.#ask(ask, question).finally(() => {
       this.#asking.delete(name)
@@ -174,7 +174,7 @@ export class Spent implements SpentSource {
   }
 
   /** Waits for an open query to end, within `askTimeoutMs`. A waiter that no longer needs its turn passes it on. */
-  async #beginInTurn(name: string, ask: Ask): Promise<void> {
+  async #beginInTurn(name: string, ask: SumsRequest): Promise<void> {
     const { clock } = this.#deps
     const untilMs = clock.monotonicMs() + askTimeoutMs
     while (this.#asking.size >= asksMax && !this.#asking.has(name)) {
@@ -193,7 +193,7 @@ export class Spent implements SpentSource {
     return asking
   }
 
-  async #ask(ask: Ask, question: Question): Promise<void> {
+  async #ask(ask: SumsRequest, question: Question): Promise<void> {
     let hostSums = await this.#answerOf(ask)
     if (hostSums.isShared && !this.#isShared) {
       this.#isShared = true
@@ -202,11 +202,11 @@ export class Spent implements SpentSource {
     const { booked, isShared, shares, ...sums } = hostSums
     this.#isShared = isShared
     if (shares !== undefined) {
-      this.shares ??= { share: this.#share, raise: this.#raise, follow: () => {} }
+      this.shares ??= { share: this.#share, raise: this.#acquire, follow: () => {} }
       this.#isFleetKnown = shares.isKnown
     }
     const untilMs = isShared ? this.#deps.clock.monotonicMs() + sharedMs : Number.POSITIVE_INFINITY
-    if (this.#known.size >= knownMax) this.#known.clear()
+    if (this.#cached.size >= cachedMax) this.#cached.clear()
     const scopes = scopesOf(ask.spender, ask.month)
     const rows = question.rowsAfter(booked).map(row => this.#counted(row))
     this.#learn(scopes.key, { sum: sums.key, rows, untilMs, share: shares?.key ?? null })
@@ -214,11 +214,11 @@ export class Spent implements SpentSource {
   }
 
   /** Fault metering_unavailable. */
-  async #answerOf({ spender, month, asked }: Ask): Promise<MonthSums> {
+  async #answerOf({ spender, month, asked }: SumsRequest): Promise<MonthSums> {
     const { organizationId, keyPrefix } = spender
     const want = { kind: 'spent', organizationId, keyPrefix, month } as const
     try {
-      const answer = await this.#deps.wants.ask(
+      const answer = await this.#deps.hostRequests.ask(
         // Hosts of a fleet share the budgets of months alone.
         this.#isShared && isMonth(month) ? { ...want, asked: this.#withUnbooked(spender, month, asked()) } : want,
         askTimeoutMs,
@@ -230,11 +230,11 @@ export class Spent implements SpentSource {
   }
 
   /** The host knows of the rows that it has booked alone. */
-  #withUnbooked(spender: Spender, month: string, { key, organization }: SharesAsked): SharesAsked {
+  #withUnbooked(spender: Spender, month: string, { key, organization }: ShareDemands): ShareDemands {
     if (key === null && organization === null) return { key, organization }
     const rows = this.#deps.spool.unbooked().map(row => this.#counted(row))
     const scopes = scopesOf(spender, month)
-    const asked = (scope: MonthScope, of: ShareAsked | null): ShareAsked | null => {
+    const asked = (scope: MonthScope, of: ShareDemand | null): ShareDemand | null => {
       if (of === null) return null
       const unbooked = amountsOf(sumIn(scope, rows))
       return { need: plus(of.need, unbooked), want: plus(of.want, unbooked) }
@@ -242,9 +242,9 @@ export class Spent implements SpentSource {
     return { key: asked(scopes.key, key), organization: asked(scopes.organization, organization) }
   }
 
-  #learn(scope: MonthScope, { sum, rows, untilMs, share }: Known & { readonly rows: readonly DatedRow[] }): void {
+  #learn(scope: MonthScope, { sum, rows, untilMs, share }: CachedSum & { readonly rows: readonly DatedRow[] }): void {
     const own = sumIn(scope, rows)
-    this.#known.set(scopeName(scope), {
+    this.#cached.set(scopeName(scope), {
       sum: addSums(sum, own),
       untilMs,
       share: share === null ? null : { ...share, spent: addSums(share.spent, own) },
@@ -264,23 +264,23 @@ export class Spent implements SpentSource {
     const { cost } = this.#deps.control
     if (cost === this.#cost) return
     this.#cost = cost
-    this.#known.clear()
+    this.#cached.clear()
   }
 
   #good(scope: MonthScope): MonthSum | null {
-    const known = this.#known.get(scopeName(scope))
+    const known = this.#cached.get(scopeName(scope))
     return known === undefined || this.#deps.clock.monotonicMs() >= known.untilMs ? null : known.sum
   }
 }
 
-type Ask = {
+type SumsRequest = {
   readonly spender: Spender
   readonly month: string
   /** Read when it is sent. */
-  readonly asked: () => SharesAsked
+  readonly asked: () => ShareDemands
 }
 
-const NOTHING: SharesAsked = { key: null, organization: null }
+const NOTHING: ShareDemands = { key: null, organization: null }
 
 function sumIn({ organizationId, keyPrefix, month }: MonthScope, rows: readonly DatedRow[]): MonthSum {
   return rows
@@ -290,7 +290,7 @@ function sumIn({ organizationId, keyPrefix, month }: MonthScope, rows: readonly 
     .reduce(addSums, noUsage)
 }
 
-function covers({ spent, allowed }: Share, asked: ShareAsked | null): boolean {
+function covers({ spent, allowed }: Share, asked: ShareDemand | null): boolean {
   if (asked === null) return true
   const whole = plus(amountsOf(spent), asked.need)
   return whole.nanoUsd <= allowed.nanoUsd && whole.tokens <= allowed.tokens

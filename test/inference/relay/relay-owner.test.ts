@@ -7,7 +7,7 @@ import { silentLogger } from '../../../src/base/log.ts'
 import { BusyFault } from '../../../src/inference/failure.ts'
 import type { Entry } from '../../../src/inference/gateway/enter.ts'
 import { createResponseMemory, type ResponseFacts } from '../../../src/inference/gateway/response-memory.ts'
-import { Desk, type DeskDeps } from '../../../src/inference/relay/desk.ts'
+import { RelayOwner, type RelayOwnerDeps } from '../../../src/inference/relay/relay-owner.ts'
 import type { FromOwner } from '../../../src/inference/relay/wire.ts'
 import type { Caller } from '../../../src/inference/types.ts'
 import { callerOf } from '../../rigs/gateway/keys.ts'
@@ -21,10 +21,10 @@ function bench() {
     gateway: { enter: () => entry.promise },
     upstreams: [],
     log: silentLogger,
-  } as unknown as DeskDeps
-  const desk = new Desk(deps, message => void said.push(message))
+  } as unknown as RelayOwnerDeps
+  const desk = new RelayOwner(deps, message => void said.push(message))
   const asked = { operation: 'chat', authorization: 'Bearer k', fault: null, tokens: 1 } as const
-  desk.hear({ kind: 'enter', ask: 1, id: 'r1', ...asked })
+  desk.handleMessage({ kind: 'enter', ask: 1, id: 'r1', ...asked })
   const admit = async () => {
     entry.resolve({ ok: true, caller: callerOf(), headers: {}, open: () => account as never })
     await entry.promise
@@ -54,8 +54,8 @@ test('goal: a relay that dies while a request waits for its share leaves no slot
 
 test('goal: a relay learns the place of a request of its own alone', async () => {
   const { desk, replies } = await twoKeys()
-  desk.hear({ kind: 'place', ask: 5, id: 'r1' })
-  desk.hear({ kind: 'place', ask: 6, id: "another relay's" })
+  desk.handleMessage({ kind: 'place', ask: 5, id: 'r1' })
+  desk.handleMessage({ kind: 'place', ask: 6, id: "another relay's" })
   expect(await replies()).toMatchObject([
     { kind: 'reply', to: 5, value: { position: 3, waitMs: 7 } },
     { kind: 'refusal', to: 6 },
@@ -82,10 +82,10 @@ async function twoKeys(reserveTokens: (tokens: number) => void = () => {}) {
     responses: createResponseMemory(createManualClock()),
     upstreams: [],
     log: silentLogger,
-  } as unknown as DeskDeps
-  const desk = new Desk(deps, message => void said.push(message))
+  } as unknown as RelayOwnerDeps
+  const desk = new RelayOwner(deps, message => void said.push(message))
   const asked = { operation: 'responses', authorization: 'Bearer k', fault: null, tokens: 1 } as const
-  for (const [at, id] of ['r1', 'r2'].entries()) desk.hear({ kind: 'enter', ask: at, id, ...asked })
+  for (const [at, id] of ['r1', 'r2'].entries()) desk.handleMessage({ kind: 'enter', ask: at, id, ...asked })
   const replies = async () => {
     await Promise.resolve()
     return said.splice(0)
@@ -98,11 +98,11 @@ async function twoKeys(reserveTokens: (tokens: number) => void = () => {}) {
 // another key.
 test('kept responses', async () => {
   const { desk, replies } = await twoKeys()
-  desk.hear({ kind: 'keepResponse', id: 'r1', digest: 'd1', text: '{"in":1}', facts })
+  desk.handleMessage({ kind: 'keepResponse', id: 'r1', digest: 'd1', text: '{"in":1}', facts })
   const digests = { previous: 'd1', named: [] }
   for (const id of ['r1', 'r2']) {
-    desk.hear({ kind: 'surveyResponses', ask: 8, id, digests })
-    desk.hear({ kind: 'findResponse', ask: 9, id, digest: 'd1' })
+    desk.handleMessage({ kind: 'surveyResponses', ask: 8, id, digests })
+    desk.handleMessage({ kind: 'findResponse', ask: 9, id, digest: 'd1' })
   }
   const survey = { count: 1, chars: 8, bytes: 8, values: 2, isInside: true, chain: ['d1'], all: ['d1'] }
   expect(await replies()).toEqual([
@@ -119,10 +119,10 @@ test('more tokens', async () => {
   const { desk, replies } = await twoKeys(tokens => {
     if (tokens > 10) throw new BusyFault('Limit reached.', 7)
   })
-  desk.hear({ kind: 'reserveTokens', ask: 8, id: 'r1', tokens: 10 })
+  desk.handleMessage({ kind: 'reserveTokens', ask: 8, id: 'r1', tokens: 10 })
   await Bun.sleep(0)
   expect(await replies()).toEqual([{ kind: 'reply', to: 8, value: null }])
-  desk.hear({ kind: 'reserveTokens', ask: 9, id: 'r1', tokens: 11 })
+  desk.handleMessage({ kind: 'reserveTokens', ask: 9, id: 'r1', tokens: 11 })
   await Bun.sleep(0)
   const fault = { code: 'rate_limited', message: 'Limit reached.', retryAfterSeconds: 7 }
   expect(await replies()).toEqual([{ kind: 'refusal', to: 9, fault }])
