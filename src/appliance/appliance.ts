@@ -11,8 +11,8 @@ import { kernelClock, uptimeMs } from '../host/kernel-clock.ts'
 import { openOperatorKey } from '../host/operator-key.ts'
 import { databaseFile, leftoversOfRecords, restoringDir } from '../host/state-files.ts'
 import { hostBootId } from '../host/system.ts'
+import { AnonymousLogLimit } from '../http/anonymous-log-limit.ts'
 import { createTls } from '../http/certificate.ts'
-import { StrangerLines } from '../http/stranger-lines.ts'
 import { createInstanceKeys } from '../inference/keys/instance-keys.ts'
 import { removeTree } from '../linux/files/removal.ts'
 import { ensureDir } from '../linux/files.ts'
@@ -190,7 +190,7 @@ function openShared(opened: Opened, undo: AsyncDisposableStack) {
   const firewall = composeFirewall({ config, network: engine.network, clock, random, log, onEvent })
   undo.defer(() => firewall.stop())
   const guestDns = undo.use(composeGuestDns({ config, engine, clock, log }))
-  const strangers = undo.use(new StrangerLines({ clock, log: log.unit('http') }))
+  const strangers = undo.use(new AnonymousLogLimit({ clock, log: log.unit('http') }))
   const shared = { ...basis, store, link, peers, transparency, publish, logRoutes, engine, tls, strangers }
   const watched = { ...shared, firewall: firewall.watch, guestDns, simulatedPlatform, guestCaPem: tls.guestCaPem }
   return { ...watched, metering, books, keys, workloads, names, trust, startFirewall: () => firewall.start() }

@@ -18,12 +18,12 @@ import type { Config, Platform } from '../config/schema.ts'
 import type { BuildOrder } from '../contract/vm/build-order.ts'
 import type { PeerServerDeps } from '../fleet/peers/peer-server.ts'
 import type { OperatorKey } from '../host/operator-key.ts'
+import type { AnonymousLogLimit } from '../http/anonymous-log-limit.ts'
 import type { EdgeRoute } from '../http/edge.ts'
 import { LimitedFault } from '../http/limited.ts'
 import { createPublicLimiter } from '../http/public-rate.ts'
 import { createRequestRate } from '../http/rate.ts'
 import { type FetchHandler, pauseSecondsMax, type ServedTls, serveTls, type TlsServer } from '../http/serve.ts'
-import type { StrangerLines } from '../http/stranger-lines.ts'
 import { createAuthenticate } from '../instances/http/auth.ts'
 import type { Store } from '../store/db.ts'
 import { launchOf } from '../store/ledger/launch.query.ts'
@@ -52,7 +52,7 @@ export type BuildsParts = Runtime & {
   readonly operatorKey: Pick<OperatorKey, 'digest'>
   readonly trust: () => Promise<HostTrust>
   readonly clockGuard: ClockGuard
-  readonly strangers: Pick<StrangerLines, 'level'>
+  readonly strangers: Pick<AnonymousLogLimit, 'level'>
   readonly publish: Publish
   readonly logRoutes: readonly EdgeRoute<LogPeer>[]
   /** Null: a host by itself. */
@@ -178,7 +178,7 @@ export function buildPeers(builds: Builds | null): Pick<PeerServerDeps['services
   if (builds === null) return { builds: null, handover: null }
   return {
     builds: (request, { address, mayPause, principal }) =>
-      builds.fetch(request, { address, mayPause, principal, isPassedOn: true }),
+      builds.fetch(request, { address, mayPause, principal, isForwarded: true }),
     handover: (request, { from, mayPause }) => {
       mayPause()
       return builds.answerHost(request, from)

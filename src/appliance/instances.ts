@@ -10,17 +10,16 @@ import type { Peers } from '../fleet/peers/peers.ts'
 import { probeSsh } from '../host/network/ssh-probe.ts'
 import type { OperatorKey } from '../host/operator-key.ts'
 import type { SimulatedHost } from '../host/simulated-host.ts'
+import type { AnonymousLogLimit } from '../http/anonymous-log-limit.ts'
 import type { Tls } from '../http/certificate.ts'
 import type { EdgeFetch, EdgeRoute } from '../http/edge.ts'
 import { createRequestRate } from '../http/rate.ts'
 import { type FetchHandler, serveTls, type TlsServer } from '../http/serve.ts'
-import type { StrangerLines } from '../http/stranger-lines.ts'
 import type { InstanceKeys } from '../inference/keys/instance-keys.ts'
 import type { Metering } from '../inference/metering/ledger.ts'
 import { Attestations } from '../instances/attestation.ts'
 import type { Names } from '../instances/dns/names.ts'
 import { runEgressSampler } from '../instances/egress.ts'
-import { giveElsewhere } from '../instances/elsewhere.ts'
 import type { AttestationTrustOf } from '../instances/evidence.verify.ts'
 import { createAuthenticate } from '../instances/http/auth.ts'
 import { openapiDocument } from '../instances/http/openapi.ts'
@@ -28,6 +27,7 @@ import { createHttp } from '../instances/http/server.ts'
 import type { InstanceStart } from '../instances/pool.plan.ts'
 import type { WarmPool } from '../instances/pool.ts'
 import { InstanceReconciler } from '../instances/reconciler.ts'
+import { restartOnOtherHost } from '../instances/restart-on-other-host.ts'
 import { runRetention } from '../instances/retention.ts'
 import { createInstancesService, type InstancesService } from '../instances/service.ts'
 import type { Store } from '../store/db.ts'
@@ -63,7 +63,7 @@ export type InstancesParts = Runtime & {
   readonly operatorKey: Pick<OperatorKey, 'digest'>
   readonly firewall: Pick<FirewallWatch, 'cutOff'>
   readonly simulatedPlatform: () => Promise<Pick<SimulatedHost, 'root'>>
-  readonly strangers: Pick<StrangerLines, 'level'>
+  readonly strangers: Pick<AnonymousLogLimit, 'level'>
   readonly logRoutes: readonly EdgeRoute<LogPeer>[]
 }
 
@@ -82,7 +82,7 @@ export function serveInstances(
     db: store.directory.db,
     engine: engine.reconciler,
     trust,
-    fleet: parts.link === null ? null : { hostId: store.hostId, fresh: store.directory.fresh },
+    fleet: parts.link === null ? null : { hostId: store.hostId, syncDirectory: store.directory.syncDirectory },
     admit: keyPrefix => {
       // Fresh evidence takes the engine, which does not run on trial.
       parts.gate.admitChange()
@@ -103,7 +103,7 @@ export function serveInstances(
     },
     rate: createRequestRate({ clock, requestsPerMinute: config.instances.requests_per_minute }),
     admitChange: parts.gate.admitChange,
-    fresh: store.directory.fresh,
+    syncDirectory: store.directory.syncDirectory,
     authenticate: createAuthenticate({ directory: store.directory, clock, log: log.unit('auth') }),
     service,
     attestations,
@@ -198,7 +198,7 @@ export function composeInstances(parts: InstancesParts): Instances {
     hostId: store.hostId,
     platform: engine.platform,
     clock,
-    mayForget: () => parts.clockGuard.mayDelete(),
+    isClockTrusted: () => parts.clockGuard.mayDelete(),
     random,
     log: log.unit('instances'),
     settings: {
@@ -223,7 +223,7 @@ export function composeInstances(parts: InstancesParts): Instances {
 
 function givesElsewhere({ store: { directory }, clock }: InstancesParts, { hosts }: FleetLink) {
   return (instance: Instance, failureCode: InstanceFailureCode) =>
-    giveElsewhere({ directory, hosts, clock }, instance, failureCode)
+    restartOnOtherHost({ directory, hosts, clock }, instance, failureCode)
 }
 
 /** Everything that runs without a request. */

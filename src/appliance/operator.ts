@@ -38,6 +38,7 @@ import { findLeaks } from '../vm/machine/leaks.driver.ts'
 import { unownedVm } from '../vm/machine/leaks.plan.ts'
 import { configuredModels } from './configured-models.ts'
 import type { Console } from './console/console.ts'
+import { reportFailures } from './crash-output.ts'
 import { type Engine, poolsOf } from './engine.ts'
 import { createFirewallMetrics } from './firewall.ts'
 import type { FleetHostService } from './fleet/hosts.ts'
@@ -45,7 +46,6 @@ import type { FleetPeers } from './fleet/peers.ts'
 import type { SharedBudgets } from './fleet/shared-budgets.ts'
 import type { FleetShares } from './fleet/shares.ts'
 import type { GuestDns } from './guest-dns.ts'
-import { reportFailures } from './last-words.ts'
 
 export type OperatorParts = Runtime & {
   readonly gate: ChangeGate

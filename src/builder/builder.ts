@@ -11,11 +11,11 @@ import type { Networking } from '../guest/network.ts'
 import { createHandler, type HandleLine, type Outcome } from '../guest/requests.ts'
 import { ok, refuse, requestParser } from '../guest/wire.codec.ts'
 import type { Attester, Stage } from './attester.ts'
-import { conduct } from './conduct.ts'
 import { BuildFailure, failureOf } from './failure.ts'
 import { Job } from './job.ts'
 import { orderProblem } from './order.plan.ts'
 import type { Phase } from './phase.ts'
+import { runBuild } from './run-build.ts'
 
 type BuilderDeps = {
   readonly version: string
@@ -116,7 +116,7 @@ export class Builder {
       const device = await this.#deps.device()
       if (device === null) throw new Error('there is no exchange disk')
       job.succeed(
-        await conduct({
+        await runBuild({
           ...this.#deps,
           phase: this.#deps.phaseOf(order, job),
           device,

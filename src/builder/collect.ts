@@ -12,7 +12,7 @@ import { BuildFailure, refuseUnless } from './failure.ts'
 /** A file that the build names, by its path for us and the build directory that must contain it. */
 export type Candidate = { readonly name: string; readonly root: string; readonly relative: string }
 
-export type Collected = {
+export type CollectedFile = {
   readonly name: string
   readonly path: string
   readonly executable: boolean
@@ -30,7 +30,7 @@ const SET_ID = 0o6000
 export async function collect(
   candidates: readonly Candidate[],
   limits: Pick<BuildLimits, 'artifactBytes' | 'artifactCount'>,
-): Promise<Collected[]> {
+): Promise<CollectedFile[]> {
   refuseUnless(
     candidates.length <= limits.artifactCount,
     'limit_exceeded',
@@ -52,7 +52,7 @@ export async function collect(
     )
     byName.set(candidate.name, candidate)
   }
-  const collected: Collected[] = []
+  const collected: CollectedFile[] = []
   let leftBytes = limits.artifactBytes
   for (const name of [...byName.keys()].sort()) {
     const candidate = byName.get(name)
@@ -69,7 +69,7 @@ export async function collect(
   return collected
 }
 
-async function measure({ name, root, relative }: Candidate, bytesMax: number): Promise<Collected> {
+async function measure({ name, root, relative }: Candidate, bytesMax: number): Promise<CollectedFile> {
   const shown = showName(name)
   const path = `${root}/${relative}`
   await checkParents(root, relative, shown)

@@ -8,21 +8,21 @@ import type { Toolchain as ToolchainName } from '../contract/http/build-options.
 import { toolchainOfOptions } from '../contract/http/option-words.ts'
 import { readName, showName } from '../linux/source/tree.plan.ts'
 import { BuildFailure, refuseUnless } from './failure.ts'
-import type { LockFile, Project, ProjectWish, Toolchain, ToolchainFiles } from './toolchain.ts'
+import type { LockFile, Project, ProjectRequest, Toolchain, ToolchainFiles } from './toolchain.ts'
 
 export const lockBytesMax = 16 * 1024 * 1024
 
 type Toolchains = Readonly<Record<ToolchainName, Toolchain>>
 
 /** Failures: `source_invalid` (directory), `toolchain_undetected`. */
-export async function findProject(root: string, wish: ProjectWish, toolchains: Toolchains): Promise<Project> {
-  const dir = projectDir(root, wish.projectDir)
+export async function findProject(root: string, request: ProjectRequest, toolchains: Toolchains): Promise<Project> {
+  const dir = projectDir(root, request.projectDir)
   const at = dir === '' ? root : `${root}/${dir}`
   const has = (name: string) => fs.lstatSync(`${at}/${name}`, { throwIfNoEntry: false })?.isFile() === true
-  const { toolchain, judgement } = await toolchainOf(wish, { root, at, has, toolchains })
+  const { toolchain, judgement } = await toolchainOf(request, { root, at, has, toolchains })
   const { manifest, describe } = toolchains[toolchain]
   const described = describe(await readBounded(`${at}/${manifest}`, manifest))
-  const fallback = isComponent(wish.sourceName) ? wish.sourceName : 'source'
+  const fallback = isComponent(request.sourceName) ? request.sourceName : 'source'
   return {
     dir,
     toolchain,
@@ -71,16 +71,16 @@ function projectDir(root: string, wished: string | null): string {
 }
 
 type Choice = Pick<Project, 'toolchain' | 'judgement'>
-type Place = {
+type ProjectPlace = {
   readonly root: string
   readonly at: string
   readonly has: (name: string) => boolean
   readonly toolchains: Toolchains
 }
 
-async function toolchainOf(wish: ProjectWish, { root, at, has, toolchains }: Place): Promise<Choice> {
+async function toolchainOf(request: ProjectRequest, { root, at, has, toolchains }: ProjectPlace): Promise<Choice> {
   // A request with options of a toolchain names it.
-  const wished = wish.toolchain ?? toolchainOfOptions(wish.options)
+  const wished = request.toolchain ?? toolchainOfOptions(request.options)
   if (wished !== null) {
     const { manifest } = toolchains[wished]
     refuseUnless(
@@ -108,7 +108,7 @@ async function toolchainOf(wish: ProjectWish, { root, at, has, toolchains }: Pla
   if (locked.length < 2) return { toolchain: first, judgement: null }
   const words: string[] = []
   for (const [index, [name, { manifest, lock, problemOf }]] of locked.entries()) {
-    const problem = problemOf(await readBounded(`${at}/${lock}`, lock), wish)
+    const problem = problemOf(await readBounded(`${at}/${lock}`, lock), request)
     const rest = locked.slice(index + 1)
     if (problem !== null && rest.length > 0) {
       words.push(`${manifest} cannot be built: ${problem}`)

@@ -4,7 +4,7 @@ import type { BuildRecord } from '../attest/provenance/record.ts'
 import type { Toolchain as ToolchainName, ToolchainOptions } from '../contract/http/build-options.ts'
 import type { Candidate } from './collect.ts'
 import type { Phase } from './phase.ts'
-import type { Source } from './source/take.ts'
+import type { Source } from './source/extract-source.ts'
 
 export type Project = {
   /** Relative to the source; '' is its root. */
@@ -25,7 +25,7 @@ export type LockFile = {
 }
 
 /** The project's part of a request. */
-export type ProjectWish = {
+export type ProjectRequest = {
   readonly projectDir: string | null
   readonly toolchain: ToolchainName | null
   readonly options: ToolchainOptions | null
@@ -46,7 +46,7 @@ export type ToolchainFiles = {
 /** One toolchain. `toolchains.ts` has the row of each. */
 export type Toolchain = ToolchainFiles & {
   /** Why a project with this lock cannot be built from what is available, or null. */
-  readonly problemOf: (lock: string, wish: ProjectWish) => string | null
+  readonly problemOf: (lock: string, wish: ProjectRequest) => string | null
   /** Name and version in the text of a manifest; null if it has none. Errors are for the toolchain to report. */
   readonly describe: (manifest: string) => { readonly name: string; readonly version: string | null } | null
   /** `openNetwork` resolves to the proxy once it is reachable, and may be called more than once. */

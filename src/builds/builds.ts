@@ -16,7 +16,7 @@ import type { FetchGate } from './fetch/proxy.ts'
 import { BuildFiles } from './files.ts'
 import type { BuildFleet } from './fleet.ts'
 import { Handover } from './handover.ts'
-import { Elsewhere } from './http/elsewhere.ts'
+import { ForwardWhenFull } from './http/forward-when-full.ts'
 import { type BuildFetch, type BuildPeer, type BuildRoutesDeps, createBuildHttp } from './http/routes.ts'
 import { type BootImages, createBootImages } from './oci/boot-images.ts'
 import { type PulledImage, resultCommands } from './oci/commands.plan.ts'
@@ -36,7 +36,7 @@ export type BuildsDeps = Runtime & {
   /** Null: a host by itself. */
   readonly fleet: BuildFleet | null
   /** How long a source may take to come from another host; for tests. */
-  readonly bringMs?: number | undefined
+  readonly fetchTimeoutMs?: number | undefined
   readonly engine: BuildEngine
   readonly guard: BuildRetentionDeps['guard']
   readonly settings: BuildsSettings
@@ -121,7 +121,7 @@ export function createBuilds(deps: BuildsDeps): Builds {
     gate,
     makeRoom,
     concurrentMax,
-    bringMs: deps.bringMs,
+    fetchTimeoutMs: deps.fetchTimeoutMs,
     ...{ trust: deps.trust, beforeResult: deps.beforeResult, order: deps.order },
     exchangeBytes: settings.exchangeBytes,
     vmSpec: deps.vm.spec,
@@ -142,12 +142,12 @@ export function createBuilds(deps: BuildsDeps): Builds {
     },
     onCancelled: build => reconciler.wakeCancelled(build),
   })
-  const elsewhere = new Elsewhere({ directory, fleet, service, clock })
+  const whenFull = new ForwardWhenFull({ directory, fleet, service, clock })
   const fetch = createBuildHttp(
     {
       ...http,
-      ...{ service, elsewhere, files, events, clock, random, log },
-      ...{ hostId, fleet, fresh: directory.fresh, readersMax },
+      ...{ service, whenFull, files, events, clock, random, log },
+      ...{ hostId, fleet, syncDirectory: directory.syncDirectory, readersMax },
       commands,
       isVmUp: vmId => engine.view(vmId)?.state === 'running',
       rules: { fetchHosts: settings.fetchHosts, rustMirror: settings.rustMirror, ...ownOf(deps.order) },
@@ -166,7 +166,7 @@ export function createBuilds(deps: BuildsDeps): Builds {
       build.hostId === hostId
         ? logOf(events, build, { ...options, stopping: stopping.signal })
         : handover.logOfOther(build, options),
-    answerHost: async (request, from) => elsewhere.answer(request) ?? (await handover.answer(request, from)),
+    answerHost: async (request, from) => whenFull.answer(request) ?? (await handover.answer(request, from)),
     changed: ids => reconciler.changed(ids),
     start: () => {
       pulled.refresh()

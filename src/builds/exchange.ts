@@ -9,14 +9,14 @@ import { type FileHandle, open } from 'node:fs/promises'
 import { Fault, wrapFault } from '../base/fault.ts'
 import { guardedFlags } from '../linux/files/regular.ts'
 
-export type Copied = { readonly sizeBytes: number; readonly sha256: string }
+export type CopiedFile = { readonly sizeBytes: number; readonly sha256: string }
 
 const sliceBytes = 1_048_576
 
 /**
  * Writes the source from byte 0. Faults: internal, also when the file is not as accepted or the disk is too small.
  */
-export async function writeSource(source: string, exchange: string, expected: Copied): Promise<void> {
+export async function writeSource(source: string, exchange: string, expected: CopiedFile): Promise<void> {
   try {
     await using from = await openRegular(source, fsConstants.O_RDONLY)
     await using to = await openRegular(exchange, fsConstants.O_RDWR)
@@ -35,7 +35,7 @@ export async function writeSource(source: string, exchange: string, expected: Co
  * Copies the result to a new file, synced. Faults: internal, also when it is not as the guest said; then no file is
  * left.
  */
-export async function readResult(exchange: string, result: string, expected: Copied): Promise<void> {
+export async function readResult(exchange: string, result: string, expected: CopiedFile): Promise<void> {
   try {
     await using from = await openRegular(exchange, fsConstants.O_RDONLY)
     if ((await from.handle.stat()).size < expected.sizeBytes) {
@@ -70,9 +70,9 @@ async function copy(from: FileHandle, to: FileHandle, sizeBytes: number): Promis
   return hash.digest('hex')
 }
 
-type Opened = AsyncDisposable & { readonly handle: FileHandle }
+type OpenedFile = AsyncDisposable & { readonly handle: FileHandle }
 
-async function openRegular(path: string, flags: number): Promise<Opened> {
+async function openRegular(path: string, flags: number): Promise<OpenedFile> {
   const handle = await open(path, flags | guardedFlags, 0o600)
   const opened = { handle, [Symbol.asyncDispose]: () => handle.close() }
   if ((await handle.stat()).isFile()) return opened

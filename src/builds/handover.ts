@@ -23,7 +23,7 @@ import { type BuildFiles, fileExists } from './files.ts'
 import type { BuildFleet } from './fleet.ts'
 
 export type HandoverDeps = {
-  readonly directory: Pick<DirectoryStore, 'db' | 'fresh'>
+  readonly directory: Pick<DirectoryStore, 'db' | 'syncDirectory'>
   readonly hostId: string
   readonly fleet: Pick<BuildFleet, 'ask'> | null
   readonly files: BuildFiles
@@ -68,10 +68,10 @@ export class Handover {
    * Fetches events and source from the host that took the build; repeating it goes on. Faults: fleet.unavailable,
    * internal (the source is not as it was accepted, or gone).
    */
-  async bring(build: Build, signal: AbortSignal): Promise<void> {
+  async fetchSource(build: Build, signal: AbortSignal): Promise<void> {
     const { files } = this.#deps
     await files.adopt(build.id, null)
-    await this.bringEvents(build, signal)
+    await this.fetchEvents(build, signal)
     const { sourceBytes: sizeBytes, sourceSha256: sha256 } = build
     if (sizeBytes === null || sha256 === null || fileExists(files.path(build.id, 'source'))) return
     const copied = await this.#fetch(build, { file: 'source', bytesMax: sizeBytes, signal })
@@ -81,16 +81,16 @@ export class Handover {
   }
 
   /** Events that the other host wrote; without them the build's events begin behind them. Fault fleet.unavailable. */
-  async bringEvents(build: Build, signal: AbortSignal): Promise<void> {
+  async fetchEvents(build: Build, signal: AbortSignal): Promise<void> {
     const { files, eventBytesMax } = this.#deps
     await files.adopt(build.id, null)
     if (fileExists(files.path(build.id, 'events'))) return
     const copied = await this.#fetch(build, { file: 'events', bytesMax: eventBytesMax, signal })
-    if (copied === null) await this.beginLate(build)
+    if (copied === null) await this.startEventsAfterLoss(build)
   }
 
   /** Begins the events of a build whose first ones cannot be had any more. */
-  async beginLate({ id, claims }: Pick<Build, 'id' | 'claims'>): Promise<void> {
+  async startEventsAfterLoss({ id, claims }: Pick<Build, 'id' | 'claims'>): Promise<void> {
     const { files, clock } = this.#deps
     await files.adopt(id, null)
     const path = files.path(id, 'events')
@@ -114,7 +114,7 @@ export class Handover {
     const { directory, hostId, files } = this.#deps
     const { pathname, searchParams } = new URL(request.url, 'https://host.invalid')
     const [, kind, id = '', file] = /^\/(handover|log)\/([0-9a-f-]{36})(?:\/(source|events))?$/.exec(pathname) ?? []
-    await directory.fresh?.()
+    await directory.syncDirectory?.()
     const build = buildById(directory.db, id)
     if (build === null || request.method !== 'GET') return new Response(null, { status: 404 })
     if (kind === 'log' && file === undefined) {
@@ -158,7 +158,7 @@ export class Handover {
   }
 
   /** Null: that host does not have it. Fault fleet.unavailable. */
-  async #fetch(build: Build, { file, bytesMax, signal }: Wanted): Promise<Copied | null> {
+  async #fetch(build: Build, { file, bytesMax, signal }: FetchOptions): Promise<CopiedFile | null> {
     const { fleet, files, clock } = this.#deps
     const idle = new AbortController()
     const ends = AbortSignal.any([signal, idle.signal])
@@ -190,15 +190,15 @@ export class Handover {
   }
 }
 
-type Wanted = { readonly file: 'source' | 'events'; readonly bytesMax: number; readonly signal: AbortSignal }
-type Copied = { readonly sizeBytes: number; readonly sha256: string }
+type FetchOptions = { readonly file: 'source' | 'events'; readonly bytesMax: number; readonly signal: AbortSignal }
+type CopiedFile = { readonly sizeBytes: number; readonly sha256: string }
 type Piece = { readonly done: boolean; readonly value?: Uint8Array | undefined }
 
 async function copyBody(
   answer: Response,
   path: string,
   { bytesMax, next }: { readonly bytesMax: number; readonly next: (read: Promise<Piece>) => Promise<Piece> },
-): Promise<Copied> {
+): Promise<CopiedFile> {
   const reader = present(answer.body, 'status 200 has a body').getReader()
   const { O_WRONLY, O_CREAT, O_EXCL, O_NOFOLLOW } = fsConstants
   await using file = await open(path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW, 0o600)

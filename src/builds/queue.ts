@@ -73,7 +73,7 @@ export class BuildQueue {
   }
 
   /** A build found no room for its VM. */
-  comesBack(id: string): void {
+  requeue(id: string): void {
     // So that its place in the queue is said.
     this.#positions.set(id, -1)
     this.#noRoomUntilMs = this.#deps.clock.monotonicMs() + roomRetryMs

@@ -1,7 +1,7 @@
 // A response with a file, whole or one range of it (RFC 9110 14). Effects: sends a file.
 
 /** Headers of a request. */
-export type Wanted = Pick<Headers, 'get'>
+export type RangeHeaders = Pick<Headers, 'get'>
 
 type RangedFile = {
   readonly path: string
@@ -13,7 +13,7 @@ type RangedFile = {
 }
 
 export function fileResponse(
-  request: { readonly method: string; readonly headers: Wanted },
+  request: { readonly method: string; readonly headers: RangeHeaders },
   { path, sizeBytes, headers, contentHeaders }: RangedFile,
 ): Response {
   const condition = request.headers.get('if-range')

@@ -25,7 +25,7 @@ import { noteEvent } from '../store/ledger/event.query.ts'
 import type { VmSpec } from '../vm/engine.ts'
 import { nextState, taskOf } from './build.machine.ts'
 import { type EventLogs, hostEvent } from './events/events.ts'
-import { BuildFollower, broken, type FollowDeps, type Followed } from './events/follow.ts'
+import { type BuildEnding, BuildFollower, broken, type FollowDeps } from './events/follow.ts'
 import type { BuildFleet } from './fleet.ts'
 import { type Handover, sourceHostOf } from './handover.ts'
 import { BuildQueue } from './queue.ts'
@@ -35,14 +35,14 @@ export type BuildReconcilerDeps = Omit<FollowDeps, 'directory' | 'clock'> & {
   readonly store: Pick<Store, 'directory' | 'ledger' | 'hostId'>
   /** Null: a host by itself. */
   readonly fleet: Pick<BuildFleet, 'hostState'> | null
-  readonly handover: Pick<Handover, 'bring' | 'bringEvents' | 'beginLate'>
+  readonly handover: Pick<Handover, 'fetchSource' | 'fetchEvents' | 'startEventsAfterLoss'>
   readonly clock: Clock
   readonly random: RandomBytes
   readonly events: EventLogs
   readonly vms: Pick<BuildVms, 'take' | 'room' | 'hasWarm' | 'wake'>
   readonly vmSpec: VmSpec
   readonly concurrentMax: number
-  readonly bringMs?: number | undefined
+  readonly fetchTimeoutMs?: number | undefined
   /** Closing lines for the client of a successful build: how to fetch and verify it. */
   readonly farewell: (build: Build) => readonly string[]
 }
@@ -55,7 +55,7 @@ const sweepMs = 5_000
 /** A fleet's directory that cannot be reached is asked again. */
 const directoryRetryMs = 1_000
 /** For a source to come from another host; then the build waits for its next turn. */
-const bringMsDefault = 30_000
+const fetchTimeoutMsDefault = 30_000
 /** For its VM to be up. The engine has deadlines of its own; this one is for what it does not know of. */
 const startingMsMax = 60 * 60 * 1000
 
@@ -198,7 +198,7 @@ export class BuildReconciler {
     const { id } = build
     if (sourceHostOf(build) !== hostId) {
       try {
-        await handover.bring(build, this.#stopping.signal)
+        await handover.fetchSource(build, this.#stopping.signal)
       } catch (error) {
         return await this.#withoutSource(build, error)
       }
@@ -221,11 +221,11 @@ export class BuildReconciler {
       return
     }
     const isOverdue =
-      this.#startingAges.ageMs(build.id, build.startedAtMs ?? 0) >= (this.#deps.bringMs ?? bringMsDefault)
+      this.#startingAges.ageMs(build.id, build.startedAtMs ?? 0) >= (this.#deps.fetchTimeoutMs ?? fetchTimeoutMsDefault)
     // A VM fetches a git repository by itself.
     const isOnlyEvents = build.sourceKind === 'git'
     const isGone = isOnlyEvents && (await store.directory.change(() => this.#isGone(sourceHostOf(build))))
-    if (isOnlyEvents && (isOverdue || isGone)) await handover.beginLate(build)
+    if (isOnlyEvents && (isOverdue || isGone)) await handover.startEventsAfterLoss(build)
     else if (isOverdue) return await this.#giveBack(build)
     throw error
   }
@@ -251,7 +251,7 @@ export class BuildReconciler {
         const error = 'The host that had the source of this build was lost; submit it again.'
         return moveBuild(tx, { id, from: 'starting', to: 'failed', errorType: 'internal', error, finishedAtMs })
       }
-      return handBuild(tx, { id, from: 'starting', to: 'queued', hostId, ...notBegun })
+      return handBuild(tx, { id, from: 'starting', to: 'queued', hostId, ...unclaimedFields })
     })
     this.#workers.wake(id)
     if (isMoved !== true || buildById(this.#deps.store.directory.db, id)?.hostId !== hostId) return
@@ -295,18 +295,18 @@ export class BuildReconciler {
   async #requeue(build: Build): Promise<void> {
     const { engine, store } = this.#deps
     const { id } = build
-    this.#queue.comesBack(id)
+    this.#queue.requeue(id)
     if (build.vmId !== null) engine.dismiss(build.vmId)
     await this.#change(tx => {
       const row = buildById(tx, id)
       if (row?.state !== 'starting' || row.claims !== build.claims) return
-      handBuild(tx, { id, from: 'starting', to: 'queued', hostId: store.hostId, ...notBegun })
+      handBuild(tx, { id, from: 'starting', to: 'queued', hostId: store.hostId, ...unclaimedFields })
     })
-    this.#queue.comesBack(id)
+    this.#queue.requeue(id)
     this.#workers.wake(queue)
   }
 
-  async #end(build: Build, followed: Followed): Promise<void> {
+  async #end(build: Build, followed: BuildEnding): Promise<void> {
     const { clock, store, log } = this.#deps
     const { id } = build
     if (followed.kind === 'unwanted') {
@@ -361,7 +361,7 @@ export class BuildReconciler {
     const { id, vmId, state } = build
     gate.close(id)
     if (vmId !== null) engine.dismiss(vmId)
-    await this.#bringEvents(build)
+    await this.#fetchEvents(build)
     // While that was waited for, another turn may have closed it.
     if (buildById(store.directory.db, id)?.closedAtMs !== null) return
     files.removeFile(id, 'source')
@@ -380,14 +380,14 @@ export class BuildReconciler {
   }
 
   /** A build that ended before its source was here: what its client has read goes before the end. */
-  async #bringEvents(build: Build): Promise<void> {
+  async #fetchEvents(build: Build): Promise<void> {
     const { store, handover } = this.#deps
     if (sourceHostOf(build) === store.hostId) return
     try {
-      await handover.bringEvents(build, this.#stopping.signal)
+      await handover.fetchEvents(build, this.#stopping.signal)
     } catch (error) {
       if (this.#stopping.signal.aborted) throw error
-      await handover.beginLate(build)
+      await handover.startEventsAfterLoss(build)
     }
   }
 
@@ -396,7 +396,7 @@ export class BuildReconciler {
   }
 }
 
-const notBegun = { vmId: null, startedAtMs: null, sourceHostId: null } as const
+const unclaimedFields = { vmId: null, startedAtMs: null, sourceHostId: null } as const
 
 function completeEvent({ state, errorType, error }: Build): WireEvent {
   if (state === 'ok') return { type: 'complete', result: { status: 'ok' } }

@@ -29,18 +29,18 @@ import {
 } from '../store/directory/build.query.ts'
 import type { Build, BuildVm } from '../store/directory/build.table.ts'
 import { organizationById } from '../store/directory/organization.query.ts'
+import { AnonymousCallers, busyRetryMs } from './anonymous-callers.ts'
 import { nextState } from './build.machine.ts'
 import type { EventLogs } from './events/events.ts'
 import type { BuildFiles } from './files.ts'
 import { type BuildFleet, HostClosedFault, HostFullFault, mayTake } from './fleet.ts'
 import type { BuildWanted } from './request.codec.ts'
 import { ownersOf, PARTS, queueShare, reservedShare } from './shares.plan.ts'
-import { busyRetryMs, Strangers } from './strangers.ts'
 import { listInTurn } from './turns.query.ts'
 import type { BuildsSettings, Caller } from './types.ts'
 
 export type BuildsServiceDeps = {
-  readonly directory: Pick<DirectoryStore, 'db' | 'transact' | 'change' | 'fresh'>
+  readonly directory: Pick<DirectoryStore, 'db' | 'transact' | 'change' | 'syncDirectory'>
   readonly hostId: string
   /** Null: a host by itself. */
   readonly fleet: Pick<BuildFleet, 'hostState'> | null
@@ -68,7 +68,7 @@ export type BuildsServiceDeps = {
   readonly onCancelled: (build: Build) => void
 }
 
-export type Place = {
+export type BuildDispatcher = {
   /** A reserved VM; null: any. */
   readonly vmId: string | null
 }
@@ -79,13 +79,13 @@ const freeBytesMin = 512 * 1024 * 1024
 export class BuildsService {
   readonly #deps: BuildsServiceDeps
   readonly #uploads: FairSlots
-  readonly #strangers: Strangers
+  readonly #strangers: AnonymousCallers
 
   constructor(deps: BuildsServiceDeps) {
     this.#deps = deps
     this.#uploads = new FairSlots(deps.settings.uploadsMax)
     const living: readonly string[] = LIVING_STATES
-    this.#strangers = new Strangers({
+    this.#strangers = new AnonymousCallers({
       clock: deps.clock,
       perDayMax: deps.settings.perDayMax,
       livingMax: deps.settings.perOrganizationMax,
@@ -94,7 +94,7 @@ export class BuildsService {
   }
 
   /** Refuses what could not be accepted whatever its body says. Faults: rate_limited, not_found, conflict. */
-  admit(caller: Caller, { vmId }: Place, address: () => string): void {
+  admit(caller: Caller, { vmId }: BuildDispatcher, address: () => string): void {
     const { directory } = this.#deps
     if (caller.organizationId === null) this.#strangers.check(address())
     if (vmId !== null) this.#reservedVm(directory.db, caller, vmId)
@@ -131,7 +131,7 @@ export class BuildsService {
   /**
    * Accepts a build and takes over its source. Faults: conflict (nonce, VM), not_found (VM), rate_limited, internal.
    */
-  async submit(caller: Caller, wanted: BuildWanted, { vmId }: Place, address: () => string): Promise<Build> {
+  async submit(caller: Caller, wanted: BuildWanted, { vmId }: BuildDispatcher, address: () => string): Promise<Build> {
     const { directory, files, random, clock } = this.#deps
     const { source } = wanted
     const upload = source.kind === 'archive' ? source.upload : null
@@ -172,7 +172,7 @@ export class BuildsService {
   }
 
   /** A build of the caller's. Fault not_found: there is none, or it is another organization's. */
-  find(caller: Caller, id: string, { vmId }: Place): Build {
+  find(caller: Caller, id: string, { vmId }: BuildDispatcher): Build {
     const build = uuidPattern.test(id) ? buildById(this.#deps.directory.db, id) : null
     if (build === null || build.organizationId !== caller.organizationId || (vmId !== null && build.vmId !== vmId)) {
       throw new Fault('not_found', 'There is no build of this id.')
@@ -186,7 +186,7 @@ export class BuildsService {
   }
 
   /** No effect on one that has ended. Faults: not_found, fleet.unavailable. */
-  async cancel(caller: Caller, id: string, place: Place): Promise<Build> {
+  async cancel(caller: Caller, id: string, place: BuildDispatcher): Promise<Build> {
     return await this.#cancel(await this.#findEverywhere(() => this.find(caller, id, place)))
   }
 
@@ -197,7 +197,7 @@ export class BuildsService {
       return find()
     } catch (error) {
       const isUnknown = error instanceof Fault && error.code === 'not_found'
-      if (!isUnknown || directory.fresh === null) throw error
+      if (!isUnknown || directory.syncDirectory === null) throw error
       return await directory.change(find)
     }
   }

@@ -7,7 +7,7 @@ import type { Caller } from './types.ts'
 /** An organization's part of uploads and of followers, which it holds for as long as it likes. */
 export const PARTS = { uploads: 4, followers: 8 } as const
 /** Strangers leave as much to whoever has a key, whatever number of addresses they have. */
-const strangersParts = 2
+const anonymousParts = 2
 /** Share of the queue and of reserved VMs; without it the last VM could be held for ever. */
 const queueParts = 2
 const reservedParts = 2
@@ -15,12 +15,12 @@ const reservedParts = 2
 /** Owners whose places a caller takes. Without keys, an address counts for every network that one client may own. */
 export function ownersOf({ organizationId }: Caller, address: string, parts: number): readonly SlotOwner[] {
   if (organizationId !== null) return [{ name: organizationId, parts }]
-  return [{ name: 'strangers', parts: strangersParts }, ...networkOwners(address, parts)]
+  return [{ name: 'strangers', parts: anonymousParts }, ...networkOwners(address, parts)]
 }
 
 /** Share of a network in what all strangers may hold. */
-export function strangerNetworks(address: string): readonly SlotOwner[] {
-  return networkOwners(address, strangersParts)
+export function networkQuotas(address: string): readonly SlotOwner[] {
+  return networkOwners(address, anonymousParts)
 }
 
 /** A wide network of many clients has twice the part of a narrow one. */
@@ -40,7 +40,7 @@ export function reservedShare(concurrentMax: number): number {
   return shareOf(concurrentMax, reservedParts)
 }
 
-type Waiting = { readonly id: string; readonly organizationId: string | null }
+type QueuedBuild = { readonly id: string; readonly organizationId: string | null }
 
 /** VMs that an organization has had. */
 export type Standing = { readonly vms: number; readonly lastStartedMs: number }
@@ -49,7 +49,10 @@ export type Standing = { readonly vms: number; readonly lastStartedMs: number }
  * Order of turns: the organization with the fewest VMs first, then the one whose last build began earliest, then its
  * oldest build. `waiting`: oldest first.
  */
-export function inTurn<W extends Waiting>(waiting: readonly W[], standingOf: (owner: string | null) => Standing): W[] {
+export function inTurn<W extends QueuedBuild>(
+  waiting: readonly W[],
+  standingOf: (owner: string | null) => Standing,
+): W[] {
   const queues = [...Map.groupBy(waiting.entries(), ([, { organizationId }]) => organizationId)].map(
     ([owner, builds]) => ({ builds, at: 0, ...standingOf(owner) }),
   )

@@ -38,7 +38,7 @@ export function certificateNames({ tls, domain, listen, network, console }: Nami
 }
 
 /** Certificates of one pair, all for its key. */
-export type Shown = { readonly first: TlsPair; readonly named: readonly NamedCertificate[] }
+export type ServedCertificates = { readonly first: TlsPair; readonly named: readonly NamedCertificate[] }
 
 export type Leaves = { readonly first: string; readonly named: readonly NamedCertificate[] }
 
@@ -51,7 +51,7 @@ export type Source = {
   readonly intervalMs: number
   readonly warnMs: number
   /** The certificates to serve for the key of a pair. */
-  readonly show: (pair: TlsPair) => Promise<Shown>
+  readonly show: (pair: TlsPair) => Promise<ServedCertificates>
   readonly former: () => FormerNames | null
   /** The same certificates for a key of another process; null: they are not apart. */
   readonly leaves: (spki: Uint8Array) => Promise<Leaves | null>

@@ -16,7 +16,7 @@ import type { AcmeCertificates } from './acme/acme-certificates.ts'
 import type { ChallengesDeps } from './acme/challenges.ts'
 import { openAcme } from './acme/open.ts'
 import { type Authority, openAuthority } from './authority.ts'
-import { certificateNames, type Shown, type Source, type TlsDeps } from './certificate-source.ts'
+import { certificateNames, type ServedCertificates, type Source, type TlsDeps } from './certificate-source.ts'
 import { localSource } from './local-certificate.ts'
 import { operatorSource } from './operator-certificate.ts'
 import type { NamedCertificate, TlsPair } from './pair.ts'
@@ -82,7 +82,7 @@ type TlsParts = {
   readonly guests: Authority
   readonly guest: GuestCertificate
   readonly acme: AcmeCertificates | null
-  readonly shown: Shown
+  readonly shown: ServedCertificates
 }
 
 class Tls {
@@ -102,8 +102,8 @@ class Tls {
   #pair: TlsPair
   #guest: GuestCertificate
   /** Without the certificates by ACME. */
-  #own: Shown
-  #shown: Shown
+  #own: ServedCertificates
+  #shown: ServedCertificates
   #warnedAtMs = Number.NEGATIVE_INFINITY
 
   constructor(parts: TlsParts, deps: TlsDeps) {
@@ -251,7 +251,7 @@ class Tls {
     })
   }
 
-  #withAcme({ first, named }: Shown): Shown {
+  #withAcme({ first, named }: ServedCertificates): ServedCertificates {
     const spkiSha256 = spkiSha256Of(spkiOf(this.#pair.key))
     return { first, named: withChains(named, this.#acme?.chainsFor(spkiSha256) ?? []) }
   }
@@ -262,7 +262,7 @@ class Tls {
     this.#announce()
   }
 
-  #replace(next: TlsPair, guest: GuestCertificate, shown: Shown): void {
+  #replace(next: TlsPair, guest: GuestCertificate, shown: ServedCertificates): void {
     const { log, onEvent, clock } = this.#deps
     const { fingerprint, key, cert } = this.#pair
     const isSame = next.fingerprint === fingerprint && next.key === key && next.cert === cert

@@ -8,11 +8,11 @@ import { FAULTS, Fault, statusOf } from '../base/fault.ts'
 import { type RandomBytes, randomName } from '../base/ids.ts'
 import type { Logger, LogLevel } from '../base/log.ts'
 import type { Problem } from '../contract/http/problem.ts'
+import type { AnonymousLogLimit } from './anonymous-log-limit.ts'
 import { checkHost } from './head.ts'
 import { retryAfterOf, storageFault, UnavailableFault } from './limited.ts'
 import type { Operation } from './operations.ts'
 import { failureHeaders, internalErrorMessage, isInternal } from './problem.ts'
-import type { StrangerLines } from './stranger-lines.ts'
 
 /** A request under way. */
 export type EdgeContext = {
@@ -39,7 +39,7 @@ export type EdgeDeps<Peer> = {
   readonly log: Logger
   readonly clock: Pick<Clock, 'monotonicMs'>
   readonly random: RandomBytes
-  readonly strangers: Pick<StrangerLines, 'level'>
+  readonly strangers: Pick<AnonymousLogLimit, 'level'>
   readonly routes: readonly EdgeRoute<Peer>[]
   /** Longest part of a path that matches a parameter; no limit when left out. */
   readonly paramCharsMax?: number
@@ -70,7 +70,7 @@ export function createEdge<Peer extends object>(deps: EdgeDeps<Peer>): EdgeFetch
     const all = { ...headers, ...retryAfter, ...failureHeaders(status) }
     return Response.json(deps.failureDocument(context, problemOf(error)), { status, headers: all })
   }
-  const respond = (found: Found<Peer> | null, context: Peer & EdgeContext): Response | Promise<Response> => {
+  const respond = (found: TemplateMatch<Peer> | null, context: Peer & EdgeContext): Response | Promise<Response> => {
     checkHost(context.request.headers)
     if (found === null) throw new Fault('not_found', 'There is nothing at this path.')
     const { routes, allow } = found.template
@@ -136,7 +136,7 @@ type Template<Peer> = {
   readonly routes: readonly EdgeRoute<Peer>[]
   readonly allow: string
 }
-type Found<Peer> = { readonly template: Template<Peer>; readonly params: Readonly<Record<string, string>> }
+type TemplateMatch<Peer> = { readonly template: Template<Peer>; readonly params: Readonly<Record<string, string>> }
 
 function templatesOf<Peer>(routes: readonly EdgeRoute<Peer>[], paramCharsMax?: number): Template<Peer>[] {
   return [...Map.groupBy(routes, ({ path }) => path.replaceAll(/\{([a-z]+)\}/g, ':$1'))].map(([path, own]) => {
@@ -148,7 +148,7 @@ function templatesOf<Peer>(routes: readonly EdgeRoute<Peer>[], paramCharsMax?: n
   })
 }
 
-function findTemplate<Peer>(templates: readonly Template<Peer>[], path: string): Found<Peer> | null {
+function findTemplate<Peer>(templates: readonly Template<Peer>[], path: string): TemplateMatch<Peer> | null {
   for (const template of templates) {
     const match = template.pattern.exec(path)
     if (match !== null) return { template, params: { ...match.groups } }

@@ -12,7 +12,7 @@ import {
   certificateNames,
   expiryWarnMs,
   type Leaves,
-  type Shown,
+  type ServedCertificates,
   type Source,
   type TlsDeps,
 } from './certificate-source.ts'
@@ -72,7 +72,7 @@ export async function localSource(deps: TlsDeps): Promise<Source> {
     const byName = called.map(serverName => ({ serverName, cert: leaf }))
     return { first: await certifyFor(spki, former.names), named: [...named, ...byName] }
   }
-  const show = async (pair: TlsPair): Promise<Shown> => {
+  const show = async (pair: TlsPair): Promise<ServedCertificates> => {
     const { first, named } = await leaves(spkiOf(pair.key), pair.cert)
     if (former === null) return { first: pair, named }
     const verdict = readPair(first, pair.key)

@@ -14,12 +14,12 @@ import type { VmEngine, VmEvidence } from '../vm/engine.ts'
 import type { HostTrust } from '../vm/evidence/launch-policy.plan.ts'
 import { toAttestation } from './attestation.codec.ts'
 import { type AttestationTrustOf, type ClaimedAs, judgeEvidence } from './evidence.verify.ts'
-import { ownInstance, type Principal, type Shown } from './service.ts'
+import { ownInstance, type Principal, type RecordView } from './service.ts'
 
 export type AttestationsDeps = {
   readonly db: DirectoryDb
   /** In a fleet: this host, and what brings news of the others. Null or absent on a single host. */
-  readonly fleet?: { readonly hostId: string; readonly fresh: (() => Promise<boolean>) | null } | null
+  readonly fleet?: { readonly hostId: string; readonly syncDirectory: (() => Promise<boolean>) | null } | null
   readonly engine: Pick<VmEngine, 'evidence' | 'handReceipt'>
   readonly trust: AttestationTrustOf
   /** Counts a fresh attestation against the caller's key. Fault rate_limited. */
@@ -53,9 +53,9 @@ export class Attestations {
     caller: Principal,
     name: string,
     nonce: Uint8Array | null,
-  ): Promise<Shown<InstanceAttestation> | OnOtherHost> {
+  ): Promise<RecordView<InstanceAttestation> | OnOtherHost> {
     const { db, admit, fleet = null } = this.#deps
-    await fleet?.fresh?.()
+    await fleet?.syncDirectory?.()
     const instance = ownInstance(db, caller, name)
     const platforms = [instance.platform]
     const kept = attestationOf(db, instance.id)
@@ -79,7 +79,7 @@ export class Attestations {
   }
 
   /** One at a time of each VM: whoever asks often keeps neither the guest nor this host busy. */
-  async #fresh(vmId: string, asked: Asked): Promise<InstanceAttestation> {
+  async #fresh(vmId: string, asked: AttestationQuery): Promise<InstanceAttestation> {
     if (this.#busy.has(vmId)) {
       throw new LimitedFault(
         'The instance is making another attestation right now; ask again in a second.',
@@ -96,7 +96,7 @@ export class Attestations {
     }
   }
 
-  async #evidence(vmId: string, asked: Asked): Promise<VmEvidence> {
+  async #evidence(vmId: string, asked: AttestationQuery): Promise<VmEvidence> {
     const { engine, clock, log } = this.#deps
     let evidence: VmEvidence
     let trust: HostTrust
@@ -126,7 +126,7 @@ export class Attestations {
   }
 }
 
-type Asked = {
+type AttestationQuery = {
   readonly nonce: Uint8Array
   readonly claimed: ClaimedAs
   readonly platform: Instance['platform']

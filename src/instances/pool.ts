@@ -17,7 +17,7 @@ export type PoolDeps = HeldHost & {
   readonly wanted: number
 }
 
-export type Taken = { readonly vmId: string; readonly start: InstanceStart }
+export type ClaimedVm = { readonly vmId: string; readonly start: InstanceStart }
 
 export type PoolStatus = {
   readonly wanted: number
@@ -91,7 +91,7 @@ export class WarmPool {
    * Takes the VM that is furthest along, in the taker's transaction: a rollback takes nothing. Null: there is none of
    * the present image and shape.
    */
-  take(tx: DirectoryDb): Taken | null {
+  take(tx: DirectoryDb): ClaimedVm | null {
     const taken = this.#deps.wanted === 0 ? null : this.#held.take(tx)
     return taken && { vmId: taken.row.vmId, start: startOf(taken.rank) }
   }

@@ -19,9 +19,9 @@ import type { Instance } from '../store/directory/instance.table.ts'
 import { organizationById } from '../store/directory/organization.query.ts'
 import { noteEvent } from '../store/ledger/event.query.ts'
 import type { VmEngine, VmSpec, VmView } from '../vm/engine.ts'
-import type { Elsewhere } from './elsewhere.ts'
 import { type InstanceEvent, nextStatus, taskOf } from './instance.machine.ts'
 import { type ProvisionDeps, Provisioner } from './provision.ts'
+import type { RestartVerdict } from './restart-on-other-host.ts'
 
 export type InstanceReconcilerDeps = Omit<ProvisionDeps, 'engine'> & {
   readonly store: Pick<Store, 'directory' | 'ledger' | 'hostId'>
@@ -36,7 +36,7 @@ export type InstanceReconcilerDeps = Omit<ProvisionDeps, 'engine'> & {
    * Gives an instance that failed before it was ready to another host. Absent on a single host. Fault:
    * `fleet.unavailable`; it is tried again.
    */
-  readonly elsewhere?: (instance: Instance, failureCode: InstanceFailureCode) => Promise<Elsewhere>
+  readonly elsewhere?: (instance: Instance, failureCode: InstanceFailureCode) => Promise<RestartVerdict>
   /** After the commit: its host key is known from now on. */
   readonly onReady: (instanceId: string) => void
 }

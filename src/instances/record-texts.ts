@@ -21,7 +21,7 @@ import { toRecord } from './record.ts'
  */
 type Texts = ReadonlyMap<string, Uint8Array>
 
-type Kept = RecordTexts & {
+type CachedRecordTexts = RecordTexts & {
   readonly mark: RecordsMark
   readonly texts: Texts
 }
@@ -44,7 +44,7 @@ export type RecordTexts = {
 }
 
 /** Which records there are at this moment, and the name of each one's text. */
-type Found = {
+type RecordRows = {
   readonly states: readonly InstanceState[]
   readonly names: readonly string[]
   readonly mark: RecordsMark
@@ -55,7 +55,7 @@ export class RecordLists {
   readonly #markOf: ReturnType<typeof prepareRecordsMark>
   readonly #statesOf: (organizationId: string) => InstanceState[]
   readonly #nextTurn: () => Promise<void>
-  readonly #kept = new Map<string, Kept>()
+  readonly #kept = new Map<string, CachedRecordTexts>()
   #keptBytes = 0
   /** Builds one long list at a time: several would take one long turn and hold all their texts in memory. */
   readonly #long = createSerial()
@@ -99,7 +99,7 @@ export class RecordLists {
     return this.#assemble(organizationId, this.#find(organizationId), texts)
   }
 
-  #find(organizationId: string): Found {
+  #find(organizationId: string): RecordRows {
     const { mark } = this.#markOf(organizationId, null)
     const states = this.#statesOf(organizationId)
     const names = states.map(nameOf)
@@ -117,7 +117,7 @@ export class RecordLists {
   }
 
   /** Without a pause from the look at the states on, so that no row changes or goes meanwhile. */
-  #assemble(organizationId: string, found: Found, known: Texts): RecordTexts {
+  #assemble(organizationId: string, found: RecordRows, known: Texts): RecordTexts {
     const added = new Map<string, Uint8Array>()
     this.#addTexts(missing(found, known), added)
     const texts = new Map(
@@ -129,7 +129,7 @@ export class RecordLists {
     return this.#keep(organizationId, { mark: found.mark, texts, list, platforms })
   }
 
-  #keep(organizationId: string, made: Kept): RecordTexts {
+  #keep(organizationId: string, made: CachedRecordTexts): RecordTexts {
     this.#forget(organizationId)
     this.#kept.set(organizationId, made)
     this.#keptBytes += made.list.length
@@ -159,7 +159,7 @@ function nameOf({ id, status, readyAtMs }: Pick<InstanceState, 'id' | 'status' |
   return readyAtMs === null ? `${id} ${status}` : `${id} ${status} ready`
 }
 
-function missing({ states, names }: Found, texts: Texts | undefined): InstanceState[] {
+function missing({ states, names }: RecordRows, texts: Texts | undefined): InstanceState[] {
   return texts === undefined ? [...states] : states.filter((_, index) => !texts.has(names[index] ?? ''))
 }
 

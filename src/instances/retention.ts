@@ -20,7 +20,7 @@ export type RetentionDeps = {
   readonly guard: Pick<ClockGuard, 'mayDelete'>
 }
 
-export type Removed = { readonly instances: number; readonly responses: number }
+export type RemovedCounts = { readonly instances: number; readonly responses: number }
 
 export const retentionIntervalMs = 10 * 60 * 1000
 /** No share: deletes of this daemon. */
@@ -46,7 +46,7 @@ export async function runRetention(deps: RetentionDeps, signal: AbortSignal): Pr
 }
 
 /** One round over everything that is due now. Returns how much was removed. */
-export async function removeExpired(deps: Omit<RetentionDeps, 'guard'>, signal: AbortSignal): Promise<Removed> {
+export async function removeExpired(deps: Omit<RetentionDeps, 'guard'>, signal: AbortSignal): Promise<RemovedCounts> {
   const { clock } = deps
   const keptMs = recordsKeptMs(deps.retentionDays)
   const limit = batchRowsMax

@@ -69,7 +69,7 @@ export type InstancesDeps = {
   readonly platform: NonNullable<Instance['platform']>
   readonly clock: Pick<Clock, 'nowMs'>
   /** Whether the clock is believed; else no stored response counts as expired. */
-  readonly mayForget: () => boolean
+  readonly isClockTrusted: () => boolean
   readonly random: RandomBytes
   readonly log: Logger
   readonly settings: InstancesSettings
@@ -95,7 +95,7 @@ export type Principal = {
 export const operatorPrefix = 'admin'
 
 /** Data of instances with the platforms they run on, each once; null: not known. */
-export type Shown<T> = { readonly data: T; readonly platforms: readonly Instance['platform'][] }
+export type RecordView<T> = { readonly data: T; readonly platforms: readonly Instance['platform'][] }
 
 /** A long document whose parts are kept as bytes. */
 export type JsonPieces = readonly (string | Uint8Array)[]
@@ -109,13 +109,13 @@ export type InstancesService = {
     caller: Principal,
     request: CreateRequest,
     idempotencyKey: string | null,
-  ) => Promise<Shown<InstanceCreated>>
+  ) => Promise<RecordView<InstanceCreated>>
   /** An InstanceList: pieces of its JSON, one after the other. */
-  readonly list: (caller: Principal) => Promise<Shown<JsonPieces>>
+  readonly list: (caller: Principal) => Promise<RecordView<JsonPieces>>
   /** Faults: not_found. */
-  readonly retrieve: (caller: Principal, name: string) => Promise<Shown<InstanceRecord>>
+  readonly retrieve: (caller: Principal, name: string) => Promise<RecordView<InstanceRecord>>
   /** Accepted in every state; repeating it changes nothing. Faults: not_found. */
-  readonly remove: (caller: Principal, name: string) => Promise<Shown<InstanceRecord>>
+  readonly remove: (caller: Principal, name: string) => Promise<RecordView<InstanceRecord>>
   readonly usage: (caller: Principal) => Promise<UsageSummary>
 }
 
@@ -137,7 +137,7 @@ export function createInstancesService(deps: InstancesDeps): InstancesService {
 
   return {
     create: async (caller, request, idempotencyKey) => {
-      const mayForget = idempotencyKey === null || deps.mayForget()
+      const isClockTrusted = idempotencyKey === null || deps.isClockTrusted()
       const outcome = await directory.change(tx => {
         assertStillAllowed(tx, caller)
         const attempt = {
@@ -145,7 +145,7 @@ export function createInstancesService(deps: InstancesDeps): InstancesService {
           key: idempotencyKey,
           request,
           nowMs: clock.nowMs(),
-          mayForget,
+          isClockTrusted,
         }
         const earlier = earlierResponse(tx, attempt)
         if (earlier !== null) {
@@ -165,20 +165,20 @@ export function createInstancesService(deps: InstancesDeps): InstancesService {
     },
 
     list: async caller => {
-      await freshFor(directory, caller)
+      await syncDirectoryFor(directory, caller)
       const { list, platforms } = await recordLists.of(caller.organization.id)
       return { data: ['{"instances":', list, ',"next_cursor":null}'], platforms }
     },
 
     retrieve: async (caller, name) => {
-      await freshFor(directory, caller)
+      await syncDirectoryFor(directory, caller)
       return shown(ownInstance(directory.db, caller, name))
     },
 
     remove: async (caller, name) => {
       const outcome = await directory.change(tx => {
         // In a fleet the key may have been revoked on another host since it was looked up here.
-        if (directory.fresh !== null && caller.keyPrefix !== operatorPrefix) assertStillAllowed(tx, caller)
+        if (directory.syncDirectory !== null && caller.keyPrefix !== operatorPrefix) assertStillAllowed(tx, caller)
         const instance = ownInstance(tx, caller, name)
         if (instance.status === 'terminated') return { moved: false, instance }
         const moved = instance.status !== 'terminating'
@@ -191,17 +191,17 @@ export function createInstancesService(deps: InstancesDeps): InstancesService {
     },
 
     usage: async caller => {
-      await freshFor(directory, caller)
+      await syncDirectoryFor(directory, caller)
       const { organization } = caller
       const { inferenceCostMicroUsd } = deps
-      const isOfFleet = directory.fresh !== null
+      const isOfFleet = directory.syncDirectory !== null
       const asked = { organization, prices: settings, nowMs: clock.nowMs(), inferenceCostMicroUsd, isOfFleet }
       return usageOf(directory.db, asked)
     },
   }
 }
 
-function shown(instance: Instance): Shown<InstanceRecord> {
+function shown(instance: Instance): RecordView<InstanceRecord> {
   return { data: toRecord(instance), platforms: [instance.platform] }
 }
 
@@ -230,7 +230,7 @@ type Attempt = {
   readonly key: string | null
   readonly request: CreateRequest
   readonly nowMs: number
-  readonly mayForget: boolean
+  readonly isClockTrusted: boolean
 }
 
 /**
@@ -240,7 +240,7 @@ type Attempt = {
 function earlierResponse(tx: DirectoryDb, attempt: Attempt): InstanceCreated | null {
   if (attempt.key === null) return null
   const kept = findIdempotency(tx, { organizationId: attempt.organizationId, key: attempt.key })
-  if (kept === null || (attempt.mayForget && attempt.nowMs - kept.createdAtMs >= idempotencyTtlMs)) return null
+  if (kept === null || (attempt.isClockTrusted && attempt.nowMs - kept.createdAtMs >= idempotencyTtlMs)) return null
   if (!kept.bodySha256.equals(bodySha256(attempt.request))) {
     throw new Fault('conflict', 'This Idempotency-Key was used with a different body in the last 24 hours.', {
       param: 'Idempotency-Key',
@@ -267,10 +267,10 @@ function bodySha256(request: CreateRequest): Uint8Array {
   return new Bun.CryptoHasher('sha256').update(canonicalCreate(request)).digest()
 }
 
-type Added = { readonly instance: Instance; readonly start: InstanceStart }
+type CreatedInstance = { readonly instance: Instance; readonly start: InstanceStart }
 
 /** Writes only the row, with the id of a pool VM or of a new one: the host's reconciler makes it. */
-function addInstance(tx: DirectoryDb, deps: InstancesDeps, caller: Principal, request: CreateRequest): Added {
+function addInstance(tx: DirectoryDb, deps: InstancesDeps, caller: Principal, request: CreateRequest): CreatedInstance {
   const { settings, random } = deps
   const { organization } = caller
   const inferenceModel = request.inferenceModel ?? settings.inferenceModels[0]
@@ -310,17 +310,17 @@ function addInstance(tx: DirectoryDb, deps: InstancesDeps, caller: Principal, re
   throw new Fault('internal', `no free instance name in ${nameAttemptsMax} attempts`)
 }
 
-type Placed = Pick<Instance, 'hostId' | 'platform' | 'vmId'> & Pick<Added, 'start'>
+type Placement = Pick<Instance, 'hostId' | 'platform' | 'vmId'> & Pick<CreatedInstance, 'start'>
 
-function placed(tx: DirectoryDb, { fleet, takeVm, hostId, platform, random }: InstancesDeps): Placed {
+function placed(tx: DirectoryDb, { fleet, takeVm, hostId, platform, random }: InstancesDeps): Placement {
   if (fleet !== undefined) return { ...fleet.placeInstance(tx), vmId: null, start: 'cold' }
   const taken = takeVm(tx) ?? { vmId: newUuid(random), start: 'cold' as const }
   return { hostId, platform, ...taken }
 }
 
-/** In a fleet: brings the news. A key that was revoked by them, or its organization suspended, reads nothing more. */
-async function freshFor({ db, fresh }: DirectoryStore, caller: Principal): Promise<void> {
-  if (fresh !== null && (await fresh())) assertStillAllowed(db, caller)
+/** In a fleet: syncs the directory. A key that was revoked there, or its organization suspended, reads nothing more. */
+async function syncDirectoryFor({ db, syncDirectory }: DirectoryStore, caller: Principal): Promise<void> {
+  if (syncDirectory !== null && (await syncDirectory())) assertStillAllowed(db, caller)
 }
 
 /** Limits on recent creates and on kept records: a record stays for a month, whatever becomes of its instance. */

@@ -85,7 +85,7 @@ export function createAdmin(deps: AdminDeps): Admin {
       const pending: Asked = { by: knownOf(caller), isChange, command: null, body: null, seq: null, failure: null }
       asked.set(request, pending)
       // In a fleet: an operator sees what was done on another host.
-      if (deps.store.directory.fresh !== null) await deps.store.directory.fresh()
+      if (deps.store.directory.syncDirectory !== null) await deps.store.directory.syncDirectory()
       const response = await app.fetch(request)
       settle(audit, pending)
       return response

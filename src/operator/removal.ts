@@ -73,7 +73,7 @@ export class Removal {
     await store.directory.change(tx => revokeAll(tx, { id, nowMs: clock.nowMs() }))
     const remains = remainsOf(db, id)
     // In a fleet the host of an instance that is on its way out may have been lost meanwhile.
-    const isOfFleet = store.directory.fresh !== null
+    const isOfFleet = store.directory.syncDirectory !== null
     for (const { id: instanceId, desired } of remains.instances) {
       const instance = desired === 'present' || isOfFleet ? instanceById(db, instanceId) : null
       if (instance !== null) await deleteInstance(instance, organization)

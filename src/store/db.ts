@@ -70,7 +70,7 @@ export type DirectoryStore = DatabaseStore<'directory'> & {
    * In a fleet: resolves once whatever any host acknowledged before the call can be read here; true if that was news.
    * Never rejects; without the fleet's database it resolves with what is known here. Null on a single host.
    */
-  readonly fresh: (() => Promise<boolean>) | null
+  readonly syncDirectory: (() => Promise<boolean>) | null
   /**
    * In a fleet: throws (status 503) as long as nothing can be read here, because the first copy is not whole yet.
    * Absent on a single host.
@@ -232,7 +232,7 @@ function openFault(error: unknown, path: string): Fault {
 
 function openDirectory(client: Database): DirectoryStore {
   const alone = openDatabase<'directory'>(client)
-  return { ...alone, change: async work => alone.transact(work), fresh: null }
+  return { ...alone, change: async work => alone.transact(work), syncDirectory: null }
 }
 
 function openDatabase<Name extends DatabaseName>(client: Database): DatabaseStore<Name> {

@@ -76,7 +76,7 @@ test('goal: a warm VM is room', async () => {
 test('goal: after a build found no room, none is taken up for 2 s', async () => {
   const { queue, add, claimed, alarms, clock } = open()
   const id = add()
-  queue.comesBack(id)
+  queue.requeue(id)
   await queue.look()
   clock.advance(1_999)
   await queue.look()
@@ -91,7 +91,7 @@ test('goal: a build is said its place when that changes, not the first', async (
   const [a, b] = [add(), add()]
   await queue.look()
   expect(said).toEqual([])
-  queue.comesBack(a)
+  queue.requeue(a)
   await queue.look()
   expect(said).toEqual([`${a} {"type":"queued","position":0}`])
   moveBuild(db, { id: a, from: 'queued', to: 'cancelled', finishedAtMs: 1 })

@@ -28,7 +28,7 @@ function open(changes: Partial<BuildReconcilerDeps> = {}) {
   world.boots = false
   const gate: string[] = []
   const { limits, builderId } = buildsSettings
-  const handover = { bring: async () => {}, bringEvents: async () => {}, beginLate: async () => {} }
+  const handover = { fetchSource: async () => {}, fetchEvents: async () => {}, startEventsAfterLoss: async () => {} }
   const reconciler = new BuildReconciler({
     store,
     fleet: null,
@@ -165,7 +165,7 @@ test("goal: a source that cannot be had for 30 s goes back to its host's queue, 
   ] as const) {
     let other: BuildHost = host
     const fleet = { hostState: (id: string) => (id === 'other' ? other : host) }
-    const handover = { bring: away, bringEvents: async () => {}, beginLate: async () => {} }
+    const handover = { fetchSource: away, fetchEvents: async () => {}, startEventsAfterLoss: async () => {} }
     await using rig = open({ fleet, handover })
     const id = await rig.add({ hostId: 'other' })
     rig.reconciler.wake(id)
@@ -184,7 +184,7 @@ test('goal: a source that is damaged ends the build', async () => {
   const bring = () => Promise.reject(new Fault('internal', 'not as it was accepted'))
   await using rig = open({
     fleet: { hostState: () => host },
-    handover: { bring, bringEvents: async () => {}, beginLate: async () => {} },
+    handover: { fetchSource: bring, fetchEvents: async () => {}, startEventsAfterLoss: async () => {} },
   })
   const id = await rig.add({ hostId: 'other' })
   rig.reconciler.wake(id)

@@ -3,12 +3,12 @@
 import { expect, test } from 'bun:test'
 import {
   inTurn,
+  networkQuotas,
   ownersOf,
   PARTS,
   queueShare,
   reservedShare,
   type Standing,
-  strangerNetworks,
 } from '../../src/builds/shares.plan.ts'
 
 const stranger = { organizationId: null, slug: null, keyPrefix: null }
@@ -21,7 +21,7 @@ test('goal: an organization counts once, a stranger for all strangers and for ea
     { name: 'narrow 203.0.113.0/24', parts: 8 },
     { name: 'wide 203.0.0.0/16', parts: 4 },
   ])
-  expect(strangerNetworks('2001:db8:1:2ff::1')).toEqual([
+  expect(networkQuotas('2001:db8:1:2ff::1')).toEqual([
     { name: 'narrow 2001:db8:1:200::/56', parts: 4 },
     { name: 'middle 2001:db8:1::/48', parts: 4 },
     { name: 'wide 2001:db8::/32', parts: 2 },

@@ -59,7 +59,7 @@ function open(limits: Partial<InstancesSettings> = {}, changes: Partial<Instance
     hostId: store.hostId,
     platform: 'tcg',
     clock,
-    mayForget: () => true,
+    isClockTrusted: () => true,
     random: systemRandom,
     log: createLogger({ level: 'debug', sink: line => void logged.push(line), nowMs: clock.nowMs }),
     settings: { ...settings, ...limits },
@@ -173,7 +173,7 @@ test('goal: one key of idempotency makes one instance in 24 hours, for one body 
 })
 
 test('goal: while the clock is not believed, no stored response counts as expired', async () => {
-  const { create, clock } = open({}, { mayForget: () => false })
+  const { create, clock } = open({}, { isClockTrusted: () => false })
   const name = await create(undefined, 'k')
   clock.advance(10 * dayMs)
   expect(await create(undefined, 'k')).toBe(name)

@@ -45,7 +45,7 @@ test('the list holds the guest and nothing of the host', () => {
 // Goal: no line of a verifier or of an instance's endpoint is trusted in a build.
 test('the list holds the builder, and of the guest what serves the channel and attests', () => {
   const { files } = JSON.parse(readFileSync(join(root, MEASURED['strongroom-builder'].file), 'utf8'))
-  expect(files).toContain('src/builder/conduct.ts')
+  expect(files).toContain('src/builder/run-build.ts')
   expect(files.filter((path: string) => path.startsWith('src/guest/gateway/'))).toEqual([])
 })
 

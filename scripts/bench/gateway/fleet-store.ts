@@ -39,6 +39,6 @@ export async function joinFleet({ store, database, clock, log }: JoinDeps): Prom
   served.link?.connect({ adopt: () => ({ vmId: newUuid() }), onInstances: () => {} })
   served.start()
   void lease.run(new AbortController().signal)
-  await until('the first copy of the directory', firstCopyMs, () => served.store.directory.fresh?.())
+  await until('the first copy of the directory', firstCopyMs, () => served.store.directory.syncDirectory?.())
   return { store: served.store, fleet }
 }

@@ -225,7 +225,7 @@ export function startBuildDaemon({
     directory: join(directory, 'builds'),
     store,
     fleet,
-    bringMs: changes.bringMs,
+    fetchTimeoutMs: changes.bringMs,
     engine,
     clock,
     guard: createClockGuard(clock),

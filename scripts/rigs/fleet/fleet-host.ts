@@ -14,16 +14,16 @@ import { Lease } from '../../../src/fleet/hosts/lease.ts'
 import { listenForChanges } from '../../../src/fleet/listener.ts'
 import { openPostgres, type Postgres } from '../../../src/fleet/postgres.ts'
 import { type AppliedChanges, copiedFleetOf } from '../../../src/fleet/replica/replica.ts'
+import { AnonymousLogLimit } from '../../../src/http/anonymous-log-limit.ts'
 import { createRequestRate } from '../../../src/http/rate.ts'
-import { StrangerLines } from '../../../src/http/stranger-lines.ts'
 import { Attestations } from '../../../src/instances/attestation.ts'
 import { NameTableReader } from '../../../src/instances/dns/name-table.ts'
 import { Names } from '../../../src/instances/dns/names.ts'
 import { runEgressSampler } from '../../../src/instances/egress.ts'
-import { giveElsewhere } from '../../../src/instances/elsewhere.ts'
 import { createAuthenticate } from '../../../src/instances/http/auth.ts'
 import { openapiDocument } from '../../../src/instances/http/openapi.ts'
 import { createHttp } from '../../../src/instances/http/server.ts'
+import { restartOnOtherHost } from '../../../src/instances/restart-on-other-host.ts'
 import { createInstancesService, type InstancesService } from '../../../src/instances/service.ts'
 import { openStore, type Store } from '../../../src/store/db.ts'
 import { simulatedTrust } from '../guest/attested-guest.ts'
@@ -165,7 +165,8 @@ export async function startFleetHost(options: FleetHostOptions): Promise<FleetHo
       if (isOneOf(isAttested, claimId)) await attested.claimed(claimId)
       ledgerVms?.claimed(vmId, claimId)
     },
-    elsewhere: (instance, code) => giveElsewhere({ directory: fleet.store, hosts: fleet.hosts, clock }, instance, code),
+    elsewhere: (instance, code) =>
+      restartOnOtherHost({ directory: fleet.store, hosts: fleet.hosts, clock }, instance, code),
   })
   const names = new Names({
     db: store.directory.db,
@@ -191,7 +192,7 @@ export async function startFleetHost(options: FleetHostOptions): Promise<FleetHo
     hostId,
     platform: 'tcg',
     clock,
-    mayForget: () => true,
+    isClockTrusted: () => true,
     random: systemRandom,
     log,
     settings: { ...settings, ...options.settings },
@@ -201,7 +202,7 @@ export async function startFleetHost(options: FleetHostOptions): Promise<FleetHo
     onDeleted: () => {},
     inferenceCostMicroUsd: () => 0n,
   })
-  const strangers = new StrangerLines({ clock, log })
+  const strangers = new AnonymousLogLimit({ clock, log })
   const http = createHttp({
     log,
     clock,
@@ -211,13 +212,13 @@ export async function startFleetHost(options: FleetHostOptions): Promise<FleetHo
     limits,
     rate: createRequestRate({ clock, requestsPerMinute: 1_000_000 }),
     authenticate: createAuthenticate({ directory: store.directory, clock, log }),
-    fresh: fleet.store.fresh,
+    syncDirectory: fleet.store.syncDirectory,
     service,
     attestations: new Attestations({
       db: store.directory.db,
       engine: attested.engine,
       trust: simulatedTrust,
-      fleet: { hostId, fresh: fleet.store.fresh },
+      fleet: { hostId, syncDirectory: fleet.store.syncDirectory },
       admit: keyPrefix => attestationRate.take(keyPrefix),
       clock,
       log,

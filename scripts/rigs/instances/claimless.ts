@@ -3,8 +3,8 @@
 import type { Clock } from '../../../src/base/clock.ts'
 import { createWorkers } from '../../../src/base/work/workers.ts'
 import type { InstanceFailureCode } from '../../../src/contract/http/instance.ts'
-import type { Elsewhere } from '../../../src/instances/elsewhere.ts'
 import { type InstanceEvent, nextStatus, taskOf } from '../../../src/instances/instance.machine.ts'
+import type { RestartVerdict } from '../../../src/instances/restart-on-other-host.ts'
 import type { Store } from '../../../src/store/db.ts'
 import { listLeftVms, removeLeftVm } from '../../../src/store/directory/attempt.query.ts'
 import {
@@ -27,7 +27,7 @@ export type Claimless = {
   readonly clock: Clock
   readonly engine: Engine
   readonly claim: (claim: { vmId: string; claimId: string }) => Promise<void>
-  readonly elsewhere?: (instance: Instance, failureCode: InstanceFailureCode) => Promise<Elsewhere>
+  readonly elsewhere?: (instance: Instance, failureCode: InstanceFailureCode) => Promise<RestartVerdict>
 }
 
 /** The instance reconciler by its own table, but for the claim: what is claimed without a fault is ready. */

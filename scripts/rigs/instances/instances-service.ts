@@ -8,8 +8,8 @@ import { present } from '../../../src/base/assert.ts'
 import { Fault } from '../../../src/base/fault.ts'
 import { newUuid, systemRandom } from '../../../src/base/ids.ts'
 import { createLogger } from '../../../src/base/log.ts'
+import { AnonymousLogLimit } from '../../../src/http/anonymous-log-limit.ts'
 import { createRequestRate } from '../../../src/http/rate.ts'
-import { StrangerLines } from '../../../src/http/stranger-lines.ts'
 import { Attestations } from '../../../src/instances/attestation.ts'
 import { createAuthenticate, mintKey } from '../../../src/instances/http/auth.ts'
 import { openapiDocument } from '../../../src/instances/http/openapi.ts'
@@ -138,7 +138,7 @@ export async function startAppliance(changes: Changes = {}): Promise<Appliance> 
     hostId: store.hostId,
     platform: changes.platform ?? 'tcg',
     clock,
-    mayForget: () => guard.mayDelete(),
+    isClockTrusted: () => guard.mayDelete(),
     random: changes.random ?? systemRandom,
     log,
     settings: changes.settings ?? settings,
@@ -160,7 +160,7 @@ export async function startAppliance(changes: Changes = {}): Promise<Appliance> 
     clock,
     log,
   })
-  const strangers = new StrangerLines({ clock, log })
+  const strangers = new AnonymousLogLimit({ clock, log })
   const http = createHttp({
     log,
     clock,

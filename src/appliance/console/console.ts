@@ -19,11 +19,11 @@ import { Passkeys } from '../../console/passkeys/passkeys.ts'
 import type { Person } from '../../console/person.ts'
 import { Links, linkLifeMs } from '../../console/sessions/links.ts'
 import { Sessions } from '../../console/sessions/sessions.ts'
+import type { AnonymousLogLimit } from '../../http/anonymous-log-limit.ts'
 import type { Tls } from '../../http/certificate.ts'
 import { LimitedFault, UnavailableFault } from '../../http/limited.ts'
 import { createPublicLimiter } from '../../http/public-rate.ts'
 import { type FetchHandler, pauseSecondsMax, serveTls, type TlsServer } from '../../http/serve.ts'
-import type { StrangerLines } from '../../http/stranger-lines.ts'
 import type { ConsoleCaller } from '../../operator/access/caller.ts'
 import type { ConsoleControl } from '../../operator/access/console-control.ts'
 import type { Admin } from '../../operator/api.ts'
@@ -41,7 +41,7 @@ export type ConsoleParts = Runtime & {
   readonly store: Pick<Store, 'hostId' | 'directory' | 'ledger'>
   readonly gate: Pick<ChangeGate, 'admitChange' | 'isOpen'>
   readonly tls: Tls
-  readonly strangers: Pick<StrangerLines, 'level'>
+  readonly strangers: Pick<AnonymousLogLimit, 'level'>
   readonly services: Services
 }
 

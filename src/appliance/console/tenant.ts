@@ -79,7 +79,7 @@ function keyOwners({ config, store, clock, log }: TenantParts): TenantServices['
     } catch (error) {
       // A key of another host of the fleet may not have come here yet.
       const isUnknown = error instanceof Fault && error.code === 'unauthenticated'
-      if (isUnknown && (await directory.fresh?.()) === true) return ownerOf(headers, service)
+      if (isUnknown && (await directory.syncDirectory?.()) === true) return ownerOf(headers, service)
       throw error
     }
   }

@@ -13,7 +13,7 @@ import type { Postgres } from '../../fleet/postgres.ts'
 import type { ChangedInstance } from '../../fleet/replica/changed-instance.ts'
 import { type AppliedChanges, copiedFleetOf, type ReplicaDeps } from '../../fleet/replica/replica.ts'
 import type { InstanceStart } from '../../instances/pool.plan.ts'
-import type { Taken } from '../../instances/pool.ts'
+import type { ClaimedVm } from '../../instances/pool.ts'
 import type { DirectoryDb, Store } from '../../store/db.ts'
 import { instanceById } from '../../store/directory/instance.query.ts'
 import type { Instance } from '../../store/directory/instance.table.ts'
@@ -146,7 +146,7 @@ function joinDirectory(deps: JoinDeps): ServedDirectory {
 export type FollowDeps = Pick<Runtime, 'random' | 'log'> & {
   readonly directory: Pick<Store['directory'], 'db'>
   /** Takes a VM out of the warm pool; null: there is none. */
-  readonly take: (tx: DirectoryDb) => Taken | null
+  readonly take: (tx: DirectoryDb) => ClaimedVm | null
   /** As on a single host; called on the host that has the VM. */
   readonly onCreated: (instance: Instance, start: InstanceStart) => void
   readonly onDeleted: (instance: Instance) => void

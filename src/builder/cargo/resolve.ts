@@ -14,7 +14,7 @@ import { refuseUnless } from '../failure.ts'
 import { boundsOf, type Phase, places, uids } from '../phase.ts'
 import { directoryIn, readBounded } from '../project.ts'
 import { projectPlace } from '../sandbox.ts'
-import type { Source } from '../source/take.ts'
+import type { Source } from '../source/extract-source.ts'
 import type { Project } from '../toolchain.ts'
 import { giveTo, openToAll, remove } from '../workspace.ts'
 import { cargoMetadataArgv, cargoResolveEnvironment, cargoRootArgv, readsLockfilePath } from './cargo.plan.ts'
@@ -44,7 +44,7 @@ export async function lockPathOf(
   return chosen ?? (root === '' ? 'Cargo.lock' : `${root}/Cargo.lock`)
 }
 
-type Resolved =
+type ResolveResult =
   | {
       readonly ok: true
       readonly resolve: Resolve
@@ -63,7 +63,7 @@ export async function resolvePackages(
     readonly lockOption: readonly string[]
     readonly fetched: CargoFetched | null
   },
-): Promise<Resolved> {
+): Promise<ResolveResult> {
   const { sourceDir, fetched, lockOption } = order
   const { code, stdout, home, drop } = await ask(phase, project, {
     name: fetched === null ? 'cargo-resolve' : 'cargo-resolve-fetched',

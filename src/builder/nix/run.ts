@@ -10,9 +10,9 @@ import type { Bind } from '../confined/root.plan.ts'
 import { BuildFailure, exitText, failureOf, refuseUnless } from '../failure.ts'
 import { type Phase, places, uids } from '../phase.ts'
 import { readLock } from '../project.ts'
-import type { Source } from '../source/take.ts'
+import type { Source } from '../source/extract-source.ts'
 import { toolOf } from '../tool.ts'
-import type { LockFile, Project, ProjectWish, Toolchain, ToolchainRun } from '../toolchain.ts'
+import type { LockFile, Project, ProjectRequest, Toolchain, ToolchainRun } from '../toolchain.ts'
 import { copyFor, giveTo, makeDir } from '../workspace.ts'
 import { isLockMismatch, nixFailure } from './causes.plan.ts'
 import { type FlakeInput, readFlakeLock } from './flake-lock.codec.ts'
@@ -43,7 +43,7 @@ const files = { manifest: 'flake.nix', lock: 'flake.lock', makeLock: 'nix flake 
 export const nixToolchain: Toolchain = { ...files, problemOf, describe: () => null, start: startNix }
 
 /** A flake needs its inputs, and caches for what they need. */
-function problemOf(lock: string, { fetch, options }: ProjectWish): string | null {
+function problemOf(lock: string, { fetch, options }: ProjectRequest): string | null {
   let count: number
   try {
     count = readFlakeLock(lock).length

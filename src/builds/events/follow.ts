@@ -42,7 +42,7 @@ export type FollowDeps = {
 }
 
 /** Outcome of a build. `unwanted`: it was ended elsewhere, or the daemon stops. */
-export type Followed =
+export type BuildEnding =
   | {
       readonly kind: 'finished'
       readonly result: Required<Pick<Build, 'resultBytes' | 'resultSha256' | 'provenanceSha256'>>
@@ -70,7 +70,7 @@ const linesMax = 64
 
 const unwanted = { kind: 'unwanted' } as const
 
-export function broken(errorType: BuildErrorType, error: string): Followed {
+export function broken(errorType: BuildErrorType, error: string): BuildEnding {
   return { kind: 'broken', errorType, error: error.slice(0, errorCharsMax) }
 }
 
@@ -98,7 +98,7 @@ export class BuildFollower {
   }
 
   /** Hands over source and order. Null: the guest has them. */
-  async order(build: Build): Promise<Followed | null> {
+  async order(build: Build): Promise<BuildEnding | null> {
     const { engine, clock, files, order } = this.#deps
     if (build.orderedAtMs === null) {
       try {
@@ -129,7 +129,7 @@ export class BuildFollower {
   }
 
   /** From the order to the end. */
-  async follow(build: Build): Promise<Followed> {
+  async follow(build: Build): Promise<BuildEnding> {
     const { clock, order } = this.#deps
     // By the wall clock only once: one that is set meanwhile ends no build, and lets none go on for ever.
     const agedMs = Math.max(0, clock.nowMs() - (build.orderedAtMs ?? build.createdAtMs))
@@ -162,7 +162,7 @@ export class BuildFollower {
   }
 
   /** Acts on one answer. Null: the build goes on. */
-  async #step(progress: BuildProgress): Promise<Followed | null> {
+  async #step(progress: BuildProgress): Promise<BuildEnding | null> {
     const { lines, network, waitsFor, result } = progress
     const events = this.#eventsOf(lines)
     if (events === null) return this.#internal('the build VM sent lines out of turn', null)
@@ -224,7 +224,7 @@ export class BuildFollower {
    * again; wrong evidence ends the build. A daemon that dies between the record and the guest leaves a guest that still
    * waits: the next daemon does the stage once more.
    */
-  async #vouch(stage: AttestedStage): Promise<Followed | null> {
+  async #vouch(stage: AttestedStage): Promise<BuildEnding | null> {
     const { engine, clock, trust, order, log } = this.#deps
     const row = this.#row()
     const recorded = proofOf(row)
@@ -235,7 +235,7 @@ export class BuildFollower {
         : recorded !== null && (recorded.provenance === null || !isOver)
     if (!isNext) return this.#internal(`the build VM requested the evidence of its ${stage} out of turn`, null)
     const earlier = stage === 'dispatch' ? null : recorded
-    let refused: Followed | null = null
+    let refused: BuildEnding | null = null
     let isAccepted = false
     const accept = async (evidence: VmEvidence): Promise<boolean> => {
       const judgement = await judgeBuild(evidence, {
@@ -285,7 +285,7 @@ export class BuildFollower {
     }
   }
 
-  async #takeResult(said: Extract<BuildProgress['result'], { status: 'ok' }>): Promise<Followed> {
+  async #takeResult(said: Extract<BuildProgress['result'], { status: 'ok' }>): Promise<BuildEnding> {
     const { engine, files, exchangeBytes, makeRoom, beforeResult } = this.#deps
     const { sizeBytes, sha256, provenanceSha256 } = said
     const proof = proofOf(this.#row())
@@ -314,7 +314,7 @@ export class BuildFollower {
   }
 
   /** For the client in one sentence; the cause is for the operator. */
-  #internal(what: string, error: unknown): Followed {
+  #internal(what: string, error: unknown): BuildEnding {
     const { log } = this.#deps
     log.error('a build failed on this host', {
       build: this.#id,

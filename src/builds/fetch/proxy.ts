@@ -185,7 +185,7 @@ export class FetchProxy implements FetchGate {
     this.#connect(visitor, socket, { address: found.address, port: listed.port, rest })
   }
 
-  async #addressOf(host: FetchHost): Promise<Found> {
+  async #addressOf(host: FetchHost): Promise<AddressLookup> {
     if (host.address !== null) return { ok: true, address: host.address }
     const resolve = this.#deps.resolve ?? systemResolve
     let addresses: readonly string[]
@@ -255,7 +255,7 @@ export class FetchProxy implements FetchGate {
   }
 }
 
-type Found =
+type AddressLookup =
   | { readonly ok: true; readonly address: string }
   | { readonly ok: false; readonly status: 403 | 502; readonly reason: string }
 

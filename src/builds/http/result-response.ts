@@ -1,6 +1,6 @@
 // The response with a build's result, whole or a range (RFC 9110 14); its digest is the ETag. Effects: sends a file.
 
-import { fileResponse, type Wanted } from '../ranged-file.ts'
+import { fileResponse, type RangeHeaders } from '../ranged-file.ts'
 
 export type ResultFile = {
   readonly path: string
@@ -12,7 +12,7 @@ export type ResultFile = {
 }
 
 export function resultResponse(
-  request: { readonly method: string; readonly headers: Wanted },
+  request: { readonly method: string; readonly headers: RangeHeaders },
   file: ResultFile,
 ): Response {
   const { path, sizeBytes, sha256 } = file

@@ -9,10 +9,10 @@ import { createDeadlines, type Deadlines } from '../../base/work/deadlines.ts'
 import { FairSlots } from '../../base/work/fair-slots.ts'
 import type { BuildAccepted, BuildProblem, BuildVmReserved } from '../../contract/http/build-api.ts'
 import { type PassedPrincipal, principalOf } from '../../contract/http/passed-principal.ts'
+import type { AnonymousLogLimit } from '../../http/anonymous-log-limit.ts'
 import { createEdge, type EdgeContext, type EdgeFetch, type EdgeRoute } from '../../http/edge.ts'
 import { LimitedFault, UnavailableFault } from '../../http/limited.ts'
 import { joined } from '../../http/operations.ts'
-import type { StrangerLines } from '../../http/stranger-lines.ts'
 import { removeFile } from '../../linux/files/removal.ts'
 import type { Build } from '../../store/directory/build.table.ts'
 import type { EventLogs } from '../events/events.ts'
@@ -25,8 +25,8 @@ import type { BuildsService } from '../service.ts'
 import { ownersOf, PARTS } from '../shares.plan.ts'
 import type { Caller } from '../types.ts'
 import { readSourceBody, type SourceBodyLimits } from './body.ts'
-import type { Elsewhere } from './elsewhere.ts'
 import { eventStream, startOf } from './event-stream.ts'
+import type { ForwardWhenFull } from './forward-when-full.ts'
 import { atVm, BUILD_OPERATIONS, type BuildOperation } from './operations.ts'
 import { resultResponse } from './result-response.ts'
 
@@ -37,7 +37,7 @@ export type BuildPeer = {
   /** From now on this response may pause for longer than others. */
   readonly mayPause: () => void
   /** Another host of the fleet has passed the request on: it goes no further. */
-  readonly isPassedOn?: boolean
+  readonly isForwarded?: boolean
   /** The caller that this other host has authenticated. Null if the caller has no key. */
   readonly principal?: PassedPrincipal | null
 }
@@ -47,14 +47,14 @@ export type BuildFetch = EdgeFetch<BuildPeer>
 
 export type BuildRoutesDeps = Runtime & {
   readonly service: BuildsService
-  readonly elsewhere: Elsewhere
+  readonly whenFull: ForwardWhenFull
   readonly files: BuildFiles
   readonly events: EventLogs
   readonly hostId: string
   /** Null: a host by itself. */
   readonly fleet: Pick<BuildFleet, 'forward'> | null
   /** As DirectoryStore.fresh. */
-  readonly fresh: (() => Promise<boolean>) | null
+  readonly syncDirectory: (() => Promise<boolean>) | null
   /** By the headers alone, or as `passed` says where another host passed the request on. Faults: `forbidden`, … */
   readonly caller: (headers: Headers, need: 'read' | 'write', passed?: PassedPrincipal | null) => Caller
   /** Counts a request of a caller, by address when it has no key. Fault rate_limited. */
@@ -64,7 +64,7 @@ export type BuildRoutesDeps = Runtime & {
   /** Asked before each request that is no read; may throw. */
   readonly admitChange: () => void
   readonly isVmUp: (vmId: string) => boolean
-  readonly strangers: Pick<StrangerLines, 'level'>
+  readonly strangers: Pick<AnonymousLogLimit, 'level'>
   /** Empty: the host of each request. */
   readonly baseUrl: string
   readonly commands: RecordContext['commands']
@@ -88,18 +88,18 @@ const HANDLERS: Readonly<Record<BuildOperation, BuildHandler>> = {
     return okText()
   },
   submitBuild: submit,
-  retrieveBuild: async (api, context) => record(api, (await found(api, context)).build, context.request),
+  retrieveBuild: async (api, context) => record(api, (await findAuthorized(api, context)).build, context.request),
   cancelBuild: async (api, context) => {
     const by = await caller(api, context, 'write')
-    await api.fresh?.()
-    const build = await api.service.cancel(by, context.params.id ?? '', placeOf(context))
+    await api.syncDirectory?.()
+    const build = await api.service.cancel(by, context.params.id ?? '', dispatcherOf(context))
     return record(api, build, context.request)
   },
   followBuild: follow,
   retrieveResult: result,
   reserveVm: async (api, context) => {
     const by = await caller(api, context, 'write')
-    const reserved = await api.elsewhere.reserved(by, context, () => api.service.reserve(by))
+    const reserved = await api.whenFull.reserve(by, context, () => api.service.reserve(by))
     if (reserved instanceof Response) return reserved
     const { vmId, expiresAtMs } = reserved
     const vm_url = `${baseOf(api, context.request)}/vm/${vmId}`
@@ -110,13 +110,13 @@ const HANDLERS: Readonly<Record<BuildOperation, BuildHandler>> = {
     return new Response(openapi, { headers: { 'Content-Type': 'application/json' } })
   },
   vmHealth: async (api, context) => {
-    const { admitPublic, isVmUp, fresh } = api
+    const { admitPublic, isVmUp, syncDirectory } = api
     admitPublic(context.address())
     const vmId = context.params.vm ?? ''
-    if (api.service.hostOfVm(vmId) === null) await fresh?.()
+    if (api.service.hostOfVm(vmId) === null) await syncDirectory?.()
     const hostId = api.service.hostOfVm(vmId)
     if (hostId === null) throw new Fault('not_found', 'There is no such VM.')
-    if (hostId !== api.hostId) return await passedOn(api, hostId, { context, by: null })
+    if (hostId !== api.hostId) return await forwardToHost(api, hostId, { context, by: null })
     if (!isVmUp(vmId)) {
       throw new UnavailableFault('This VM is not up now; a build that is sent to it waits for it.', 5_000)
     }
@@ -149,38 +149,38 @@ export function createBuildHttp(deps: BuildRoutesDeps, others: readonly EdgeRout
 
 async function caller(api: BuildApi, context: BuildContext, need: 'read' | 'write'): Promise<Caller> {
   const { headers } = context.request
-  const by = await known(api, () => api.caller(headers, need, context.principal))
+  const by = await retryAfterSync(api, () => api.caller(headers, need, context.principal))
   context.organization = by.slug
   api.count(by, context.address)
   return by
 }
 
-/** A key that is not known here may be new: it is looked up once more after the news. */
-async function known(api: BuildApi, look: () => Caller): Promise<Caller> {
+/** A key that is not known here may be new: it is looked up once more after a sync. */
+async function retryAfterSync(api: BuildApi, look: () => Caller): Promise<Caller> {
   try {
     return look()
   } catch (error) {
     const isUnknown = error instanceof Fault && error.code === 'unauthenticated'
-    if (isUnknown && (await api.fresh?.()) === true) return look()
+    if (isUnknown && (await api.syncDirectory?.()) === true) return look()
     throw error
   }
 }
 
 /** Null for the dispatcher's own address. */
-function placeOf({ params }: BuildContext): { readonly vmId: string | null } {
+function dispatcherOf({ params }: BuildContext): { readonly vmId: string | null } {
   return { vmId: params.vm ?? null }
 }
 
-type Found = { readonly by: Caller; readonly build: Build }
+type AuthorizedBuild = { readonly by: Caller; readonly build: Build }
 
-async function found(api: BuildApi, context: BuildContext): Promise<Found> {
+async function findAuthorized(api: BuildApi, context: BuildContext): Promise<AuthorizedBuild> {
   const by = await caller(api, context, 'read')
-  await api.fresh?.()
-  return { by, build: api.service.find(by, context.params.id ?? '', placeOf(context)) }
+  await api.syncDirectory?.()
+  return { by, build: api.service.find(by, context.params.id ?? '', dispatcherOf(context)) }
 }
 
 /** The answer of the host that has the thing. Fault fleet.unavailable. */
-async function passedOn(
+async function forwardToHost(
   { fleet }: BuildApi,
   hostId: string,
   { context, by }: { readonly context: BuildContext; readonly by: Caller | null },
@@ -188,10 +188,10 @@ async function passedOn(
   const { request, address } = context
   if (fleet === null) throw new Fault('not_found', 'The host that had this is not there any more.')
   context.mayPause()
-  return await fleet.forward(hostId, request, passedBy(by, request, address))
+  return await fleet.forward(hostId, request, forwardingOptions(by, request, address))
 }
 
-function passedBy(by: Caller | null, { method }: Request, address: () => string) {
+function forwardingOptions(by: Caller | null, { method }: Request, address: () => string) {
   return { clientAddress: address(), principal: by === null ? null : principalOf(by, method) }
 }
 
@@ -202,19 +202,19 @@ function record(api: BuildApi, build: Build, request: Request): Response {
 async function submit(api: BuildApi, context: BuildContext): Promise<Response> {
   const { service, files, deadlines, limits } = api
   const { request } = context
-  const place = placeOf(context)
+  const place = dispatcherOf(context)
   const uploader = await caller(api, context, 'write')
   if (place.vmId !== null) {
-    if (service.hostOfVm(place.vmId) === null) await api.fresh?.()
+    if (service.hostOfVm(place.vmId) === null) await api.syncDirectory?.()
     const hostId = service.hostOfVm(place.vmId)
-    if (hostId !== null && hostId !== api.hostId) return await passedOn(api, hostId, { context, by: uploader })
+    if (hostId !== null && hostId !== api.hostId) return await forwardToHost(api, hostId, { context, by: uploader })
   }
   const begin = () => {
     service.admit(uploader, place, context.address)
     return service.beginUpload(uploader, context.address)
   }
   // A reserved VM is here, and takes its build here.
-  const begun = place.vmId === null ? await api.elsewhere.submitted(uploader, context, begin) : begin()
+  const begun = place.vmId === null ? await api.whenFull.submit(uploader, context, begin) : begin()
   if (begun instanceof Response) return begun
   try {
     // Over a slow line a source arrives slowly.
@@ -243,7 +243,7 @@ async function submit(api: BuildApi, context: BuildContext): Promise<Response> {
 
 async function follow(api: BuildApi, context: BuildContext): Promise<Response> {
   const { files, readers, readersMax, log, hostId } = api
-  const { by: follower, build } = await found(api, context)
+  const { by: follower, build } = await findAuthorized(api, context)
   const afterId = startOf(context.request)
   const isHere = build.hostId === hostId
   const isOpen = build.closedAtMs === null
@@ -252,8 +252,8 @@ async function follow(api: BuildApi, context: BuildContext): Promise<Response> {
   if (build.removedAtMs !== null || !hasEvents) {
     throw new Fault('not_found', 'The events of this build were removed to make room.')
   }
-  if (!isHere && (!isOpen || context.isPassedOn === true)) {
-    return await passedOn(api, build.hostId, { context, by: follower })
+  if (!isHere && (!isOpen || context.isForwarded === true)) {
+    return await forwardToHost(api, build.hostId, { context, by: follower })
   }
   const headers = { 'Content-Type': 'text/event-stream', 'X-Accel-Buffering': 'no' }
   if (context.request.method === 'HEAD') return new Response(null, { headers })
@@ -305,12 +305,12 @@ function readerOf(
       clock,
       hostId,
       look: async () => {
-        await api.fresh?.()
+        await api.syncDirectory?.()
         return service.look(id)
       },
       local: (build, from) => events.reader(id, { afterId: from, isOpen: build.closedAtMs === null }),
       remote: async (other, from, signal) =>
-        context.isPassedOn === true
+        context.isForwarded === true
           ? new Response(null, { status: 404 })
           : await eventsElsewhere(api, context, { by, hostId: other, afterId: from, signal }),
     },
@@ -338,17 +338,18 @@ async function eventsElsewhere(
   const headers = new Headers(request.headers)
   headers.set('last-event-id', String(afterId))
   const asked = new Request(`https://strongroom.internal/build/${params.id ?? ''}/events`, { headers, signal })
-  return await fleet.forward(hostId, asked, passedBy(by, asked, address))
+  return await fleet.forward(hostId, asked, forwardingOptions(by, asked, address))
 }
 
 async function result(api: BuildApi, context: BuildContext): Promise<Response> {
   const { files } = api
-  const { by, build } = await found(api, context)
+  const { by, build } = await findAuthorized(api, context)
   const { state, resultBytes, resultSha256, removedAtMs, id } = build
   if (state !== 'ok' || resultBytes === null || resultSha256 === null) {
     throw new Fault('not_found', 'There is no result of this build; see its state.')
   }
-  if (removedAtMs === null && build.hostId !== api.hostId) return await passedOn(api, build.hostId, { context, by })
+  if (removedAtMs === null && build.hostId !== api.hostId)
+    return await forwardToHost(api, build.hostId, { context, by })
   if (removedAtMs !== null || !files.hasResult(id)) {
     throw new Fault('not_found', 'The result of this build was removed to make room.')
   }

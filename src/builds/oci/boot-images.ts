@@ -82,11 +82,11 @@ async function fileNames(directory: string): Promise<string[]> {
 }
 
 type Digest = { readonly digest: string; readonly sizeBytes: number }
-type Known = { readonly state: string; readonly digest: Promise<Digest> }
+type CachedImage = { readonly state: string; readonly digest: Promise<Digest> }
 
 /** Digests by path, valid while the file is unchanged. Concurrent callers share one reading. */
 class FileDigests {
-  readonly #known = new Map<string, Known>()
+  readonly #known = new Map<string, CachedImage>()
 
   async of(path: string): Promise<Digest> {
     const state = fileIdentity(await stat(path, { bigint: true }))

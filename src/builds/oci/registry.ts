@@ -30,13 +30,16 @@ const OCI_PATHS = [
   '/v2/:name/referrers/:digest',
 ] as const
 
-type Asked = Pick<Request, 'method' | 'url' | 'headers'>
+type RegistryRequest = Pick<Request, 'method' | 'url' | 'headers'>
 
 /** Routes for the build listener's dispatcher. */
 export type OciRoute = {
   readonly method: 'GET'
   readonly path: (typeof OCI_PATHS)[number]
-  readonly respond: (context: { readonly request: Asked; readonly address: () => string }) => Promise<Response>
+  readonly respond: (context: {
+    readonly request: RegistryRequest
+    readonly address: () => string
+  }) => Promise<Response>
 }
 
 type Summary = { readonly sha256: string; readonly bytes: Uint8Array }
@@ -64,7 +67,7 @@ export function ociRoutes({
 }
 
 /** Every path below /v2/. Fault internal: an image's files cannot be read. */
-export async function serveOci({ images, summaries }: RegistryContents, request: Asked): Promise<Response> {
+export async function serveOci({ images, summaries }: RegistryContents, request: RegistryRequest): Promise<Response> {
   if (request.method !== 'GET' && request.method !== 'HEAD') {
     return errorResponse('UNSUPPORTED', 'This registry is read-only.', { Allow: 'GET, HEAD' })
   }
@@ -87,7 +90,7 @@ function pathOf(url: string): string {
   return start < 0 ? '/' : url.slice(start, query < 0 ? undefined : query)
 }
 
-function manifestResponse(request: Asked, { digest, manifest }: ServedImage, reference: string): Response {
+function manifestResponse(request: RegistryRequest, { digest, manifest }: ServedImage, reference: string): Response {
   if (reference.includes(':') && !digestPattern.test(reference)) return badDigest()
   if (reference !== tag && reference !== digest) {
     return errorResponse('MANIFEST_UNKNOWN', `There is no such manifest; ${tag} is ${digest}.`)
@@ -96,7 +99,7 @@ function manifestResponse(request: Asked, { digest, manifest }: ServedImage, ref
 }
 
 function blobResponse(
-  request: Asked,
+  request: RegistryRequest,
   { image, summaries }: { readonly image: ServedImage; readonly summaries: readonly Summary[] },
   digest: string,
 ): Response {
@@ -112,14 +115,14 @@ function blobResponse(
   return answer(request, summary.bytes, MEDIA_TYPES.envelope, headers)
 }
 
-function tagsResponse(request: Asked, name: string): Response {
+function tagsResponse(request: RegistryRequest, name: string): Response {
   const query = new URL(request.url).searchParams
   const isPast = (query.get('last') ?? '') >= tag || query.get('n') === '0'
   return answer(request, utf8(JSON.stringify({ name, tags: isPast ? [] : [tag] })), 'application/json', {})
 }
 
 /** Nothing refers to an image here; the specification wants an empty index, not 404. */
-function referrersResponse(request: Asked, digest: string): Response {
+function referrersResponse(request: RegistryRequest, digest: string): Response {
   if (!digestPattern.test(digest)) return badDigest()
   const index = { schemaVersion: 2, mediaType: MEDIA_TYPES.index, manifests: [] }
   return answer(request, utf8(JSON.stringify(index)), MEDIA_TYPES.index, {})
@@ -130,7 +133,7 @@ function badDigest(): Response {
 }
 
 function answer(
-  { method }: Asked,
+  { method }: RegistryRequest,
   bytes: Uint8Array,
   mediaType: string,
   headers: Readonly<Record<string, string>>,

@@ -6,10 +6,10 @@ import { Fault } from '../../base/fault.ts'
 import type { Logger, LogLevel } from '../../base/log.ts'
 import { createDeadlines } from '../../base/work/deadlines.ts'
 import { FairSlots } from '../../base/work/fair-slots.ts'
+import type { AnonymousLogLimit } from '../../http/anonymous-log-limit.ts'
 import { readJson } from '../../http/body.ts'
 import { checkHost } from '../../http/head.ts'
 import { LimitedFault } from '../../http/limited.ts'
-import type { StrangerLines } from '../../http/stranger-lines.ts'
 import { fileResponse, indexPath, type ServedFile } from '../page/files.ts'
 import { endedBy } from './body-end.ts'
 import { failureResponse } from './failure.ts'
@@ -31,7 +31,7 @@ import { isTenantPath, type TenantServices } from './tenant.routes.ts'
 export type ConsoleDeps = SessionAnswerDeps & {
   readonly clock: Clock
   readonly log: Logger
-  readonly strangers: Pick<StrangerLines, 'level'>
+  readonly strangers: Pick<AnonymousLogLimit, 'level'>
   /** As `hostsOf` has them. */
   readonly hosts: ReadonlySet<string>
   readonly files: () => Promise<ReadonlyMap<string, ServedFile>>

@@ -79,7 +79,7 @@ export class Copy {
   }
 
   /** True: there were changes. Never rejects; at once where the database is away. */
-  async fresh(): Promise<boolean> {
+  async sync(): Promise<boolean> {
     const { postgres, clock, log, waits: { freshMs } = WAITS } = this.#deps
     if (!postgres.view().isReachable) return false
     const before = this.mark().version

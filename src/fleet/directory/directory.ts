@@ -108,7 +108,7 @@ export function openFleetDirectory(deps: FleetDirectoryDeps, fleetId: string | n
         if (replica.isSeeding()) throw directoryAway(SEEDING)
         return await changeBatcher.submit(work)
       },
-      fresh: async () => replica.mark() !== null && !replica.isSeeding() && (await copy.fresh()),
+      syncDirectory: async () => replica.mark() !== null && !replica.isSeeding() && (await copy.sync()),
       admit,
     },
     hosts: changeBatcher,

@@ -151,7 +151,7 @@ export class NameTableWriter {
   }
 }
 
-export type Found =
+export type NameLookup =
   | ({ readonly kind: 'found' } & Readonly<Record<Value, Uint8Array | null>>)
   | { readonly kind: 'absent' | 'busy' }
 
@@ -167,7 +167,7 @@ export class NameTableReader {
   }
 
   /** `busy`: the writer did not let go, or has not written every name yet; ask again. */
-  find(key: string): Found {
+  find(key: string): NameLookup {
     const bytes = keyBytes(key)
     if (bytes === null) return { kind: 'absent' }
     for (let attempt = 0; attempt < attemptsMax; attempt += 1) {
@@ -175,7 +175,7 @@ export class NameTableReader {
       if ((before & 1) !== 0) continue
       const slot = this.#slots.find(bytes)
       const isThere = slot !== null && this.#slots.length(slot) !== 0
-      const found: Found = isThere
+      const found: NameLookup = isThere
         ? {
             kind: 'found',
             v4: this.#slots.value(slot, 'v4'),

@@ -14,7 +14,7 @@ export type Zone = {
   readonly texts: ReadonlyMap<string, readonly string[]>
 }
 
-export type Resolved = {
+export type NameRecords = {
   /** Null: it has none of this kind, but one of the other. */
   readonly v4: Uint8Array | null
   readonly v6: Uint8Array | null
@@ -22,7 +22,7 @@ export type Resolved = {
   readonly fingerprint: Uint8Array | null
 }
 /** Resolves `{name}.{slug}`, lowercase, or a key of `hostKey`; null if unknown. */
-export type ResolveName = (name: string) => Resolved | null
+export type ResolveName = (name: string) => NameRecords | null
 
 /**
  * Hosts of a fleet that one answer names: a forged question must not bring a long one.
@@ -60,7 +60,7 @@ export function answerQuery({ question, edns }: Query, zone: Zone, resolve: Reso
   if (question.type === TYPE.transfer || question.type === TYPE.transferIncremental) return REFUSED
   const below = labelsBelow(question.labels, zone.domain)
   if (below === null) return REFUSED
-  const asked: Asked = { question, zone, resolve, apex: apexOf(below) }
+  const asked: NameQuery = { question, zone, resolve, apex: apexOf(below) }
   const [first, second] = below
   if (first === undefined) return atApex(asked)
   const texts = below.some(label => label.includes('.')) ? undefined : zone.texts.get(below.join('.'))
@@ -75,8 +75,8 @@ export function answerQuery({ question, edns }: Query, zone: Zone, resolve: Reso
   return found === null ? negative(asked, RCODE.nameError) : atNames(asked, [found])
 }
 
-function hostsOf(label: string, resolve: ResolveName): Resolved[] {
-  const hosts: Resolved[] = []
+function hostsOf(label: string, resolve: ResolveName): NameRecords[] {
+  const hosts: NameRecords[] = []
   for (let n = 0; n < hostsPerAnswerMax; n += 1) {
     const found = resolve(hostKey(label, n))
     if (found === null) break
@@ -85,7 +85,7 @@ function hostsOf(label: string, resolve: ResolveName): Resolved[] {
   return hosts
 }
 
-type Asked = {
+type NameQuery = {
   readonly question: Question
   readonly zone: Zone
   readonly resolve: ResolveName
@@ -112,7 +112,7 @@ function apexOf(below: readonly string[]): NamePointer {
   return { at: below.reduce((at, label) => at + 1 + label.length, headerBytes) }
 }
 
-function atApex({ question, zone, resolve, apex }: Asked): DnsReply {
+function atApex({ question, zone, resolve, apex }: NameQuery): DnsReply {
   switch (question.type) {
     case TYPE.SOA:
     // RFC 8482 4.1: one set of records is answer enough to ANY.
@@ -134,7 +134,7 @@ function atApex({ question, zone, resolve, apex }: Asked): DnsReply {
 /** A few fit into every response; a proof under way has one. No share: limits one answer. */
 const textsMax = 2
 
-function atTexts(asked: Asked, texts: readonly string[]): DnsReply {
+function atTexts(asked: NameQuery, texts: readonly string[]): DnsReply {
   const { type } = asked.question
   if (type !== TYPE.TXT && type !== TYPE.ANY) return negative(asked, RCODE.ok)
   // The newest: a proof that was cut off may have left an older one.
@@ -142,14 +142,14 @@ function atTexts(asked: Asked, texts: readonly string[]): DnsReply {
 }
 
 /** Their addresses, or the fingerprint of an SSH host key. ANY gets the addresses of one kind alone (RFC 8482 4.1). */
-function atNames(asked: Asked, all: readonly Resolved[]): DnsReply {
+function atNames(asked: NameQuery, all: readonly NameRecords[]): DnsReply {
   const { type } = asked.question
   const kind = type !== TYPE.ANY ? type : all.some(({ v4 }) => v4 !== null) ? TYPE.A : TYPE.AAAA
   const records = all.flatMap(found => recordsOf(kind, found)).slice(0, kind === TYPE.AAAA ? v6PerAnswerMax : undefined)
   return records.length === 0 ? negative(asked, RCODE.ok) : positive(records)
 }
 
-function recordsOf(type: number, found: Resolved): readonly DnsRecord[] {
+function recordsOf(type: number, found: NameRecords): readonly DnsRecord[] {
   switch (type) {
     case TYPE.A:
     case TYPE.AAAA:
@@ -168,7 +168,7 @@ const SSHFP_NUMBERS = { algorithm: 4, hash: 2 } as const
 
 function addresses(
   owner: NamePointer,
-  { v4, v6 }: Resolved,
+  { v4, v6 }: NameRecords,
   type: typeof TYPE.A | typeof TYPE.AAAA,
 ): readonly DnsRecord[] {
   const address = type === TYPE.A ? v4 : v6
@@ -180,7 +180,7 @@ function positive(answers: readonly DnsRecord[]): DnsReply {
 }
 
 /** RFC 2308 2: the SOA says how long the absence may be believed. */
-function negative({ zone, apex }: Pick<Asked, 'zone' | 'apex'>, rcode: number): DnsReply {
+function negative({ zone, apex }: Pick<NameQuery, 'zone' | 'apex'>, rcode: number): DnsReply {
   return { ...NOTHING, rcode, authoritative: true, authorities: [soa(apex, zone)] }
 }
 

@@ -67,14 +67,14 @@ const defaultLimits: GuestResolverLimits = {
 const blocked = 15
 
 /** Knowledge of a name. */
-type Known =
+type ResolvedName =
   | { readonly kind: 'found'; readonly addresses: readonly string[] }
   /**
    * `none`: no address of this type; `absent`: no such name; `blocked`: only addresses that instances may not reach.
    */
   | { readonly kind: 'none' | 'absent' | 'blocked' }
   | { readonly kind: 'failed' }
-type Kept = { readonly known: Known; readonly untilMs: number }
+type CachedName = { readonly known: ResolvedName; readonly untilMs: number }
 
 export type GuestResolverCounts = {
   readonly answered: number
@@ -85,8 +85,8 @@ export type GuestResolverCounts = {
 export class GuestResolver {
   readonly #deps: GuestResolverDeps
   readonly #limits: GuestResolverLimits
-  readonly #cache = new Map<string, Kept>()
-  readonly #forwards = new Map<string, Promise<Kept>>()
+  readonly #cache = new Map<string, CachedName>()
+  readonly #forwards = new Map<string, Promise<CachedName>>()
   readonly #waitingBy = new Map<string, number>()
   #waiting = 0
   readonly #counts = { answered: 0, blocked: 0, failed: 0 }
@@ -154,7 +154,7 @@ export class GuestResolver {
   }
 
   /** Concurrent queries for the same name share the answer. Never rejects. */
-  #known(asked: { name: string; type: AddressType }, from: string): Promise<Kept> {
+  #known(asked: { name: string; type: AddressType }, from: string): Promise<CachedName> {
     const key = keyOf(asked)
     const under = this.#forwards.get(key)
     if (under !== undefined) return under
@@ -181,7 +181,7 @@ export class GuestResolver {
   }
 
   /** Throws where nobody has given an answer that can be used, or its addresses cannot be opened. */
-  async #forward(asked: { name: string; type: AddressType }, from: string): Promise<Kept> {
+  async #forward(asked: { name: string; type: AddressType }, from: string): Promise<CachedName> {
     const { kindOf, open, clock } = this.#deps
     const { ttlSecondsMin, ttlSecondsMax, graceMs, absentMs } = this.#limits
     const answer = await this.#ask(asked)
@@ -218,7 +218,7 @@ export class GuestResolver {
     throw failure
   }
 
-  #write(query: Query, { known, untilMs }: Kept): Uint8Array {
+  #write(query: Query, { known, untilMs }: CachedName): Uint8Array {
     if (known.kind === 'failed') {
       const reply = { ...NOTHING, rcode: RCODE.serverFailure }
       return writeResponse(query, reply, null)

@@ -6,7 +6,7 @@ import type { FailureEnvelope, Problem } from '../../contract/http/problem.ts'
 import type { EdgeContext } from '../../http/edge.ts'
 import type { JsonPieces } from '../service.ts'
 
-type Asked = Pick<EdgeContext, 'request' | 'requestId'>
+type EnvelopeRequest = Pick<EdgeContext, 'request' | 'requestId'>
 
 /** The response of a handler. */
 export class Reply {
@@ -32,7 +32,7 @@ export class JsonData {
   }
 }
 
-export function successResponse(asked: Asked, { data, status, headers: own }: Reply): Response {
+export function successResponse(asked: EnvelopeRequest, { data, status, headers: own }: Reply): Response {
   if (!(data instanceof JsonData)) return Response.json({ ...ids(asked), data }, { status, headers: own })
   const head = JSON.stringify(ids(asked)).slice(0, -1)
   const headers = { ...own, 'Content-Type': 'application/json;charset=utf-8' }
@@ -42,12 +42,12 @@ export function successResponse(asked: Asked, { data, status, headers: own }: Re
   return new Response(Buffer.concat(pieces), { status, headers })
 }
 
-export function failureEnvelope(asked: Asked, error: Problem): FailureEnvelope {
+export function failureEnvelope(asked: EnvelopeRequest, error: Problem): FailureEnvelope {
   return { ...ids(asked), error }
 }
 
 /** X-Correlation-ID of the response: the value of the request, unless it could end the header line. */
-export function correlationHeaders({ request }: Asked): Readonly<Record<string, string>> {
+export function correlationHeaders({ request }: EnvelopeRequest): Readonly<Record<string, string>> {
   const correlation = correlationOf(request)
   // Field values of RFC 9110 5.5: visible characters, space, tab, and bytes from 0x80.
   return correlation !== null && /^[\t\x20-\x7e\x80-\xff]*$/.test(correlation)
@@ -55,7 +55,7 @@ export function correlationHeaders({ request }: Asked): Readonly<Record<string, 
     : {}
 }
 
-function ids({ request, requestId }: Asked) {
+function ids({ request, requestId }: EnvelopeRequest) {
   return { request_id: requestId, correlation_id: readable(correlationOf(request)) }
 }
 

@@ -9,7 +9,7 @@ import { joined } from '../../http/operations.ts'
 import { readNonce } from '../attestation.codec.ts'
 import type { Attestations } from '../attestation.ts'
 import { parseCreate, parseIdempotencyKey } from '../create.codec.ts'
-import type { InstancesService, Principal, Shown } from '../service.ts'
+import type { InstancesService, Principal, RecordView } from '../service.ts'
 import { JsonData, Reply } from './envelope.ts'
 import { INSTANCE_OPERATIONS, type InstanceOperation } from './operations.ts'
 
@@ -42,8 +42,8 @@ export type Edge = {
 export type InstanceHandler = (
   api: InstanceApi & Edge,
   context: InstancePeer & EdgeContext,
-) => Handled | Promise<Handled>
-type Handled = Reply | Response
+) => HandlerResult | Promise<HandlerResult>
+type HandlerResult = Reply | Response
 
 const HANDLERS: Readonly<Record<InstanceOperation, InstanceHandler>> = {
   createInstance: async ({ service, caller: callerOf, json }, context) => {
@@ -84,7 +84,7 @@ export const platformHeader = 'X-Strongroom-Platform'
  * Names the platforms of instances, such as `snp` or `tcg; simulated`: only SEV-SNP keeps a VM's memory from this host,
  * every other platform simulates that.
  */
-function reply({ data, platforms }: Shown<unknown>, status = 200): Reply {
+function reply({ data, platforms }: RecordView<unknown>, status = 200): Reply {
   const names = platforms.map(platform => {
     if (platform === null) return 'unknown'
     return platform === 'snp' ? platform : `${platform}; simulated`

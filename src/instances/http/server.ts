@@ -5,11 +5,11 @@ import { Fault } from '../../base/fault.ts'
 import type { RandomBytes } from '../../base/ids.ts'
 import type { Logger } from '../../base/log.ts'
 import { createDeadlines } from '../../base/work/deadlines.ts'
+import type { AnonymousLogLimit } from '../../http/anonymous-log-limit.ts'
 import { type JsonLimits, readJson } from '../../http/body.ts'
 import { createEdge, type EdgeContext, type EdgeRoute } from '../../http/edge.ts'
 import type { Joined } from '../../http/operations.ts'
 import type { RequestRate } from '../../http/rate.ts'
-import type { StrangerLines } from '../../http/stranger-lines.ts'
 import type { Authenticate } from './auth.ts'
 import { correlationHeaders, failureEnvelope, successResponse } from './envelope.ts'
 import { type Edge, INSTANCE_ROUTES, type InstanceApi, type InstanceHandler, type InstancePeer } from './routes.ts'
@@ -18,13 +18,13 @@ export type HttpDeps = InstanceApi & {
   readonly log: Logger
   readonly clock: Clock
   readonly random: RandomBytes
-  readonly strangers: Pick<StrangerLines, 'level'>
+  readonly strangers: Pick<AnonymousLogLimit, 'level'>
   readonly limits: JsonLimits
   readonly authenticate: Authenticate
   readonly rate: Pick<RequestRate, 'take'>
   readonly admitChange: () => void
   /** In a fleet: brings news, such as a key that another host has just made. Null or absent on a single host. */
-  readonly fresh?: (() => Promise<boolean>) | null
+  readonly syncDirectory?: (() => Promise<boolean>) | null
   readonly routes?: readonly Joined<string, InstanceHandler>[]
   /** Routes of others at the same address. */
   readonly others?: readonly EdgeRoute<InstancePeer>[]
@@ -49,7 +49,7 @@ export function createHttp(deps: HttpDeps): HttpFetch {
   const own = routes.map(({ row: handle, ...place }) => ({
     ...place,
     respond: async (context: InstancePeer & EdgeContext) => {
-      const handled = await handleTwice(() => handle(api, context), deps.fresh ?? null)
+      const handled = await retryAfterSync(() => handle(api, context), deps.syncDirectory ?? null)
       return handled instanceof Response ? handled : successResponse(context, handled)
     },
   }))
@@ -66,8 +66,8 @@ export function createHttp(deps: HttpDeps): HttpFetch {
   })
 }
 
-/** A key that is not known here may be new: it is looked up once more after the news. Nothing was done until then. */
-async function handleTwice<T>(handle: () => T | Promise<T>, fresh: (() => Promise<boolean>) | null): Promise<T> {
+/** A key that is not known here may be new: it is looked up once more after a sync. Nothing was done until then. */
+async function retryAfterSync<T>(handle: () => T | Promise<T>, fresh: (() => Promise<boolean>) | null): Promise<T> {
   if (fresh === null) return handle()
   try {
     return await handle()

@@ -98,7 +98,7 @@ export const INNER_ORDERS = {
       'collateral.ts',
       'configured-models.ts',
       'firewall.ts',
-      'last-words.ts',
+      'crash-output.ts',
       'listening.ts',
       'log',
       'simulated-platform.ts',
@@ -133,7 +133,7 @@ export const INNER_ORDERS = {
     ['main.ts'],
     ['serve.ts'],
     ['builder.ts'],
-    ['conduct.ts'],
+    ['run-build.ts'],
     ['toolchains.ts'],
     ['cargo', 'go', 'make', 'nix', 'node'],
     ['project.ts', 'sandbox.ts'],
@@ -148,7 +148,7 @@ export const INNER_ORDERS = {
     ['builds.ts'],
     ['http', 'reconciler.ts'],
     ['handover.ts', 'queue.ts', 'service.ts'],
-    ['events', 'strangers.ts', 'turns.query.ts'],
+    ['events', 'anonymous-callers.ts', 'turns.query.ts'],
     ['oci', 'record.ts', 'retention.ts', 'shares.plan.ts'],
     [
       'build.machine.ts',
@@ -239,7 +239,7 @@ export const INNER_ORDERS = {
     ['serve.ts'],
     ['certificate.ts'],
     ['acme', 'edge.ts', 'local-certificate.ts', 'openapi.ts', 'operator-certificate.ts', 'rate.ts'],
-    ['certificate-source.ts', 'limited.ts', 'public-rate.ts', 'stranger-lines.ts'],
+    ['certificate-source.ts', 'limited.ts', 'public-rate.ts', 'anonymous-log-limit.ts'],
     [
       'authority.ts',
       'bearer.ts',
@@ -256,7 +256,7 @@ export const INNER_ORDERS = {
   ],
   'src/instances': [
     ['http', 'reconciler.ts'],
-    ['attestation.ts', 'elsewhere.ts', 'provision.ts'],
+    ['attestation.ts', 'restart-on-other-host.ts', 'provision.ts'],
     ['attestation.codec.ts', 'guest-dns', 'pool-metrics.ts', 'service.ts'],
     ['create.codec.ts', 'dns', 'evidence.verify.ts', 'pool.ts', 'record-texts.ts', 'retention.ts', 'usage.ts'],
     [

@@ -3,7 +3,7 @@
 import { type Answer, decode } from 'dns-packet'
 import { v4Bytes, v6Bytes } from '../../../src/instances/dns/address.plan.ts'
 import { readQuery, writeResponse } from '../../../src/instances/dns/message.codec.ts'
-import { answerQuery, type Resolved, type Zone } from '../../../src/instances/dns/zone.plan.ts'
+import { answerQuery, type NameRecords, type Zone } from '../../../src/instances/dns/zone.plan.ts'
 
 export const zone: Zone = {
   domain: 'agents.example',
@@ -14,7 +14,7 @@ export const zone: Zone = {
 
 export const fingerprint = Uint8Array.from({ length: 32 }, (_, at) => 0xe0 + at)
 
-const at = (v4: string | null, v6: string | null = null, key: Uint8Array | null = null): Resolved => ({
+const at = (v4: string | null, v6: string | null = null, key: Uint8Array | null = null): NameRecords => ({
   v4: v4 === null ? null : v4Bytes(v4),
   v6: v6 === null ? null : v6Bytes(v6),
   fingerprint: key,

@@ -289,7 +289,7 @@ function answerPeer(builds: Builds, request: Request): Promise<Response> {
   const from = request.headers.get(fromField) ?? ''
   if (request.headers.has('x-test-own')) return builds.answerHost(request, from)
   const principal = parsePrincipal(request.headers.get(principalField) ?? '') ?? null
-  return builds.fetch(request, { address: () => '127.0.0.1', mayPause: () => {}, principal, isPassedOn: true })
+  return builds.fetch(request, { address: () => '127.0.0.1', mayPause: () => {}, principal, isForwarded: true })
 }
 
 async function enter(

@@ -12,7 +12,7 @@ import { systemClock } from '../../../src/base/clock.ts'
 import { newUuid, systemRandom } from '../../../src/base/ids.ts'
 import { silentLogger } from '../../../src/base/log.ts'
 import { mintKey } from '../../../src/instances/http/auth.ts'
-import { type Removed, removeExpired } from '../../../src/instances/retention.ts'
+import { type RemovedCounts, removeExpired } from '../../../src/instances/retention.ts'
 import { openStore } from '../../../src/store/db.ts'
 import { insertKey, revokeKey } from '../../../src/store/directory/key.query.ts'
 import {
@@ -57,7 +57,7 @@ export type Host = {
   readonly vms: () => string[]
   readonly addressOf: (hostname: string) => string | null
   /** As if so many days had gone by. */
-  readonly removeExpired: (days: number) => Promise<Removed>
+  readonly removeExpired: (days: number) => Promise<RemovedCounts>
   readonly stop: () => Promise<void>
   readonly inside: FleetHost
 }

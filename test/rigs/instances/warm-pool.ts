@@ -79,7 +79,7 @@ export function poolBench({ wanted = 3, ...options }: PoolBenchOptions = {}) {
       hostId: store.hostId,
       platform: 'tcg',
       clock,
-      mayForget: () => true,
+      isClockTrusted: () => true,
       random: systemRandom,
       log: silentLogger,
       settings,

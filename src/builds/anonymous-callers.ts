@@ -5,26 +5,26 @@ import type { Clock } from '../base/clock.ts'
 import { dayMs } from '../base/time.ts'
 import { shareOf } from '../base/work/fair-slots.ts'
 import { LimitedFault } from '../http/limited.ts'
-import { strangerNetworks } from './shares.plan.ts'
+import { networkQuotas } from './shares.plan.ts'
 
-export type StrangersDeps = {
+export type AnonymousCallersDeps = {
   readonly clock: Pick<Clock, 'monotonicMs'>
   readonly perDayMax: number
   readonly livingMax: number
   readonly isLiving: (buildId: string) => boolean
 }
 
-type Begun = { readonly buildId: string; readonly networks: ReadonlySet<string>; readonly atMs: number }
+type AnonymousBuild = { readonly buildId: string; readonly networks: ReadonlySet<string>; readonly atMs: number }
 
 /** How soon it is worth asking again, where nobody knows when there is room. */
 export const busyRetryMs = 15_000
 
-export class Strangers {
-  readonly #deps: StrangersDeps
+export class AnonymousCallers {
+  readonly #deps: AnonymousCallersDeps
   /** The oldest first; no more than all strangers may begin within a day. */
-  #begun: Begun[] = []
+  #begun: AnonymousBuild[] = []
 
-  constructor(deps: StrangersDeps) {
+  constructor(deps: AnonymousCallersDeps) {
     this.#deps = deps
   }
 
@@ -33,7 +33,7 @@ export class Strangers {
     const { clock, perDayMax, livingMax, isLiving } = this.#deps
     const nowMs = clock.monotonicMs()
     this.#begun = this.#begun.filter(({ atMs }) => nowMs - atMs < dayMs)
-    for (const { name, parts } of strangerNetworks(address)) {
+    for (const { name, parts } of networkQuotas(address)) {
       const own = this.#begun.filter(({ networks }) => networks.has(name))
       const perDay = shareOf(perDayMax, parts)
       const first = own.at(-perDay)
@@ -49,7 +49,7 @@ export class Strangers {
   }
 
   note(buildId: string, address: string): void {
-    const networks = new Set(strangerNetworks(address).map(({ name }) => name))
+    const networks = new Set(networkQuotas(address).map(({ name }) => name))
     this.#begun.push({ buildId, networks, atMs: this.#deps.clock.monotonicMs() })
   }
 }

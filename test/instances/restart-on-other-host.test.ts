@@ -5,7 +5,11 @@ import { expect, test } from 'bun:test'
 import { until } from '../../scripts/rigs/until.ts'
 import { Fault } from '../../src/base/fault.ts'
 import { INSTANCE_FAILURES } from '../../src/contract/http/instance.ts'
-import { type Elsewhere, giveElsewhere, IS_WORTH_ANOTHER_HOST } from '../../src/instances/elsewhere.ts'
+import {
+  IS_WORTH_ANOTHER_HOST,
+  type RestartVerdict,
+  restartOnOtherHost,
+} from '../../src/instances/restart-on-other-host.ts'
 import { giveToHost, listLeftVms } from '../../src/store/directory/attempt.query.ts'
 import { moveInstance } from '../../src/store/directory/instance.query.ts'
 import { listEvents } from '../../src/store/ledger/event.query.ts'
@@ -14,7 +18,7 @@ import { provisioningBench as bench } from '../rigs/instances/provisioning-bench
 const refused = () => Promise.reject(new Fault('channel.refused', 'no'))
 
 /** A daemon whose VM takes no claim. */
-function failing(outcome: () => Promise<Elsewhere>) {
+function failing(outcome: () => Promise<RestartVerdict>) {
   const asked: string[] = []
   const made = bench({ claim: refused })
   const daemon = made.start({}, undefined, (instance, code) => {
@@ -91,7 +95,7 @@ test('once, and only before it is ready', async () => {
   const { store, instance, clock } = bench()
   const { directory } = store
   const give = (to: string | null) =>
-    giveElsewhere(
+    restartOnOtherHost(
       {
         directory: { change: async work => directory.transact(work) },
         hosts: { placeElsewhere: () => to },

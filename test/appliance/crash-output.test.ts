@@ -5,7 +5,7 @@ import { afterAll, expect, test } from 'bun:test'
 import { mkdtempSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { readLastWords, reportFailures } from '../../src/appliance/last-words.ts'
+import { readCrashOutput, reportFailures } from '../../src/appliance/crash-output.ts'
 import { systemClock } from '../../src/base/clock.ts'
 import { createLogger } from '../../src/base/log.ts'
 import { openStore } from '../../src/store/db.ts'
@@ -84,11 +84,11 @@ test('goal: what stands in place of the log is not followed and not waited for, 
 
 test('goal: words are the last whole lines, bounded, and cannot move a cursor', () => {
   const many = Array.from({ length: 1000 }, (_, index) => `line ${index}\n`).join('')
-  const words = readLastWords(fileOf('many.log', many))
+  const words = readCrashOutput(fileOf('many.log', many))
   expect(words.length).toBeLessThanOrEqual(2_048)
   expect(words).toStartWith('line ')
   expect(words).toEndWith('line 998\nline 999')
-  expect(readLastWords(fileOf('one.log', 'x'.repeat(10_000)))).toBe('x'.repeat(2_048))
-  expect(readLastWords(fileOf('odd.log', 'a\u001b]0;owned\u0007\u009b2J'))).toBe('a\\x1b]0;owned\\x07\\x9b2J')
-  expect(readLastWords(fileOf('bytes.log', ''))).toBe('')
+  expect(readCrashOutput(fileOf('one.log', 'x'.repeat(10_000)))).toBe('x'.repeat(2_048))
+  expect(readCrashOutput(fileOf('odd.log', 'a\u001b]0;owned\u0007\u009b2J'))).toBe('a\\x1b]0;owned\\x07\\x9b2J')
+  expect(readCrashOutput(fileOf('bytes.log', ''))).toBe('')
 })

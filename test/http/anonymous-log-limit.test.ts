@@ -3,13 +3,13 @@
 import { expect, test } from 'bun:test'
 import { createManualClock } from '../../scripts/rigs/clock.ts'
 import { type Logger, silentLogger } from '../../src/base/log.ts'
-import { StrangerLines } from '../../src/http/stranger-lines.ts'
+import { AnonymousLogLimit } from '../../src/http/anonymous-log-limit.ts'
 
 function open() {
   const clock = createManualClock()
   const said: unknown[] = []
   const log: Logger = { ...silentLogger, info: (_: string, data?: object) => void said.push(data) }
-  const lines = new StrangerLines({ clock, log })
+  const lines = new AnonymousLogLimit({ clock, log })
   const levels = (count: number) => Array.from({ length: count }, () => lines.level('info'))
   return { clock, lines, said, levels, [Symbol.dispose]: () => lines[Symbol.dispose]() }
 }

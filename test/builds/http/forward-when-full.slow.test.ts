@@ -142,7 +142,7 @@ test.skipIf(missing)('refusals', async () => {
         return answerHost(...given)
       },
       fetch: (...given: Parameters<typeof fetch>) => {
-        if (given[1].isPassedOn === true) calls.push(`to ${host.name}`)
+        if (given[1].isForwarded === true) calls.push(`to ${host.name}`)
         return fetch(...given)
       },
     })

@@ -19,7 +19,7 @@ export type FailuresDeps = {
   readonly log: Logger
 }
 
-const wordBytesMax = 2_048
+const outputBytesMax = 2_048
 
 /** Logs an error for each VM that fails from now on, with QEMU's last output, and journals it as `vm.last_words`. */
 export function reportFailures({ engine, ledger, qemuLog, clock, log }: FailuresDeps): void {
@@ -28,7 +28,7 @@ export function reportFailures({ engine, ledger, qemuLog, clock, log }: Failures
     if (vm?.state !== 'failed') return
     let qemu = ''
     try {
-      qemu = readLastWords(qemuLog(vmId))
+      qemu = readCrashOutput(qemuLog(vmId))
     } catch (error) {
       log.warn('the log of QEMU cannot be read', { vm: vmId, error })
     }
@@ -43,7 +43,7 @@ export function reportFailures({ engine, ledger, qemuLog, clock, log }: Failures
  * VM may have been able to write there, so links are not followed and only a regular file is read. Throws what
  * open(2) throws.
  */
-export function readLastWords(path: string): string {
+export function readCrashOutput(path: string): string {
   let fd: number
   try {
     fd = openSync(path, constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK)
@@ -54,9 +54,9 @@ export function readLastWords(path: string): string {
   try {
     const stat = fstatSync(fd)
     if (!stat.isFile()) throw new Error(`${path} is not a regular file`)
-    const start = Math.max(0, stat.size - wordBytesMax)
-    const bytes = new Uint8Array(wordBytesMax)
-    const text = new TextDecoder().decode(bytes.subarray(0, readSync(fd, bytes, 0, wordBytesMax, start)))
+    const start = Math.max(0, stat.size - outputBytesMax)
+    const bytes = new Uint8Array(outputBytesMax)
+    const text = new TextDecoder().decode(bytes.subarray(0, readSync(fd, bytes, 0, outputBytesMax, start)))
     const lineEnd = start === 0 ? -1 : text.indexOf('\n')
     return harmless(text.slice(lineEnd + 1).trimEnd())
   } finally {

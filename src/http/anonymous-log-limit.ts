@@ -10,18 +10,18 @@ import { createWindow } from './window.ts'
 const linesPerMinute = 120
 const reportMs = 60_000
 
-export type StrangerLinesDeps = { readonly clock: Pick<Clock, 'monotonicMs' | 'sleep'>; readonly log: Logger }
+export type AnonymousLogLimitDeps = { readonly clock: Pick<Clock, 'monotonicMs' | 'sleep'>; readonly log: Logger }
 
 /** One for all services of the daemon. */
-export class StrangerLines implements Disposable {
-  readonly #deps: StrangerLinesDeps
+export class AnonymousLogLimit implements Disposable {
+  readonly #deps: AnonymousLogLimitDeps
   readonly #window = createWindow()
   readonly #stopping = new AbortController()
   #logged = 0
   #leftOut = 0
   #reported = 0
 
-  constructor(deps: StrangerLinesDeps) {
+  constructor(deps: AnonymousLogLimitDeps) {
     this.#deps = deps
     void this.#report(this.#stopping.signal)
   }

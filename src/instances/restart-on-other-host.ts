@@ -30,23 +30,23 @@ export const IS_WORTH_ANOTHER_HOST = {
   internal: false,
 } as const satisfies Record<InstanceFailureCode, boolean>
 
-export type ElsewhereDeps = {
+export type RestartDeps = {
   readonly directory: Pick<DirectoryStore, 'change'>
   readonly hosts: Pick<FleetHosts, 'placeElsewhere'>
   readonly clock: Pick<Clock, 'nowMs'>
 }
 
 /** `given`: another host has it now, or it has moved otherwise since it was read. `stays`: it fails here. */
-export type Elsewhere = { readonly kind: 'given'; readonly hostId: string | null } | { readonly kind: 'stays' }
+export type RestartVerdict = { readonly kind: 'given'; readonly hostId: string | null } | { readonly kind: 'stays' }
 
 /** The hosts decide together, in one change of the directory. Fault: `fleet.unavailable`. */
-export async function giveElsewhere(
-  { directory, hosts, clock }: ElsewhereDeps,
+export async function restartOnOtherHost(
+  { directory, hosts, clock }: RestartDeps,
   instance: Pick<Instance, 'id' | 'hostId' | 'attempt'>,
   failureCode: InstanceFailureCode,
-): Promise<Elsewhere> {
+): Promise<RestartVerdict> {
   if (!IS_WORTH_ANOTHER_HOST[failureCode] || instance.attempt >= attemptsMax) return { kind: 'stays' }
-  return await directory.change((tx): Elsewhere => {
+  return await directory.change((tx): RestartVerdict => {
     const { id, hostId: from } = instance
     const now = instanceById(tx, id)
     if (now?.hostId !== from || now.status !== 'provisioning') return { kind: 'given', hostId: null }

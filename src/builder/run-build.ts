@@ -11,17 +11,17 @@ import type { ReceiptKeys } from '../attest/receipt/receipt-keys.ts'
 import { toHex } from '../base/bytes.ts'
 import { hexBytes } from '../guest/report/signed-statement.ts'
 import type { Attester, Stage } from './attester.ts'
-import { type Candidate, type Collected, collect } from './collect.ts'
+import { type Candidate, type CollectedFile, collect } from './collect.ts'
 import { writeResult } from './exchange.ts'
 import { awaitProxy, proxyAddress } from './network.ts'
 import { orderWords } from './order.plan.ts'
 import type { Phase } from './phase.ts'
 import { findProject } from './project.ts'
 import { artifactEntry, resultArchive } from './result-archive.ts'
-import { type Source, takeSource } from './source/take.ts'
+import { type Source, takeSource } from './source/extract-source.ts'
 import { TOOLCHAINS } from './toolchains.ts'
 
-type Conducting = {
+type RunBuildDeps = {
   readonly phase: Phase
   /** The exchange disk. */
   readonly device: string
@@ -36,8 +36,8 @@ type Conducting = {
 }
 
 /** Every failure is a BuildFailure, or `internal`. */
-export async function conduct(
-  conducting: Conducting,
+export async function runBuild(
+  conducting: RunBuildDeps,
 ): Promise<{ sizeBytes: number; sha256: string; provenanceSha256: string }> {
   const { phase, attester } = conducting
   const { job, order, site } = phase
@@ -143,7 +143,7 @@ async function proxyOf({ order, job, site }: Phase): Promise<string> {
 /** Names of the artifacts that a second build, in its own copy at the same place, reproduced byte by byte. */
 async function builtAgain(
   { job, order }: Phase,
-  first: readonly Collected[],
+  first: readonly CollectedFile[],
   build: () => Promise<readonly Candidate[]>,
 ): Promise<ReadonlySet<string>> {
   job.say('build', 'once more, to compare')

@@ -12,7 +12,7 @@ import { type BuildFleet, HostClosedFault, HostFullFault } from '../fleet.ts'
 import type { BuildsService } from '../service.ts'
 import type { Caller } from '../types.ts'
 
-export type ElsewhereDeps = {
+export type ForwardWhenFullDeps = {
   readonly directory: Pick<DirectoryStore, 'db'>
   /** Null: a host by itself. */
   readonly fleet: Pick<BuildFleet, 'others' | 'forward' | 'ask'> | null
@@ -21,18 +21,18 @@ export type ElsewhereDeps = {
 }
 
 /** As a handler of this service has it. */
-export type Refused = {
+export type ForwardableRequest = {
   readonly request: Request
   readonly address: () => string
   readonly mayPause: () => void
-  readonly isPassedOn?: boolean
+  readonly isForwarded?: boolean
 }
 
 /**
  * How many other hosts one request is sent to. Draining hosts have the fewest builds and answer at
  * once. No share: limits one request; its client retries a second later.
  */
-const askedMax = 8
+const hostsAskedMax = 8
 /** After this time, no further host is called. */
 const allMs = 8_000
 /** For a host to say whether it has room, and to reserve a VM. */
@@ -48,22 +48,22 @@ const callersMax = 1_000
 
 const roomPath = '/room'
 
-export class Elsewhere {
-  readonly #deps: ElsewhereDeps
+export class ForwardWhenFull {
+  readonly #deps: ForwardWhenFullDeps
   /** Until when nothing is asked for a caller, by the monotonic clock. */
-  readonly #none = new Map<string, number>()
+  readonly #fullUntilMs = new Map<string, number>()
 
-  constructor(deps: ElsewhereDeps) {
+  constructor(deps: ForwardWhenFullDeps) {
     this.#deps = deps
   }
 
   /** Runs `take`; where this host alone refuses, the answer of one that has room. Faults: those of `take`. */
-  async submitted<T>(caller: Caller, refused: Refused, take: () => T): Promise<T | Response> {
+  async submit<T>(caller: Caller, refused: ForwardableRequest, take: () => T): Promise<T | Response> {
     return await this.#orElse(refused, take, () => this.#submitTo(caller, refused))
   }
 
   /** As above, for a VM. */
-  async reserved<T>(caller: Caller, refused: Refused, take: () => Promise<T>): Promise<T | Response> {
+  async reserve<T>(caller: Caller, refused: ForwardableRequest, take: () => Promise<T>): Promise<T | Response> {
     return await this.#orElse(refused, take, () => this.#reserveAt(caller, refused))
   }
 
@@ -77,7 +77,7 @@ export class Elsewhere {
   }
 
   async #orElse<T, E>(
-    { isPassedOn }: Refused,
+    { isForwarded }: ForwardableRequest,
     take: () => T | Promise<T>,
     elsewhere: () => Promise<E | null>,
   ): Promise<T | E> {
@@ -85,13 +85,13 @@ export class Elsewhere {
       return await take()
     } catch (error) {
       const isOfThisHost = error instanceof HostFullFault || error instanceof HostClosedFault
-      const found = isOfThisHost && isPassedOn !== true ? await elsewhere() : null
+      const found = isOfThisHost && isForwarded !== true ? await elsewhere() : null
       if (found === null) throw error
       return found
     }
   }
 
-  async #submitTo(caller: Caller, { request, address, mayPause }: Refused): Promise<Response | null> {
+  async #submitTo(caller: Caller, { request, address, mayPause }: ForwardableRequest): Promise<Response | null> {
     const { organizationId } = caller
     const query = new URLSearchParams({
       ...(organizationId === null ? {} : { organization: organizationId }),
@@ -109,7 +109,7 @@ export class Elsewhere {
     })
   }
 
-  async #reserveAt(caller: Caller, { request, address }: Refused): Promise<Response | null> {
+  async #reserveAt(caller: Caller, { request, address }: ForwardableRequest): Promise<Response | null> {
     const { organizationId } = caller
     const { method, url } = request
     const headers = new Headers(request.headers)
@@ -131,22 +131,22 @@ export class Elsewhere {
   async #atFirst(
     name: string,
     states: Parameters<typeof countBuildsByHost>[1],
-    at: (fleet: NonNullable<ElsewhereDeps['fleet']>, hostId: string) => Promise<(() => Promise<Response>) | null>,
+    at: (fleet: NonNullable<ForwardWhenFullDeps['fleet']>, hostId: string) => Promise<(() => Promise<Response>) | null>,
   ): Promise<Response | null> {
     const { directory, fleet, clock } = this.#deps
-    if (fleet === null || (this.#none.get(name) ?? 0) > clock.monotonicMs()) return null
+    if (fleet === null || (this.#fullUntilMs.get(name) ?? 0) > clock.monotonicMs()) return null
     const counts = countBuildsByHost(directory.db, states)
     const count = (hostId: string) => counts.get(hostId) ?? 0
     const hosts = fleet.others().toSorted((a, b) => count(a) - count(b))
     const untilMs = clock.monotonicMs() + allMs
-    for (const hostId of hosts.slice(0, askedMax)) {
+    for (const hostId of hosts.slice(0, hostsAskedMax)) {
       if (clock.monotonicMs() >= untilMs) return null
       // Without an answer the next one is asked.
       const taken = await at(fleet, hostId).catch(() => null)
       if (taken !== null) return await taken()
     }
-    if (this.#none.size >= callersMax) this.#none.clear()
-    this.#none.set(name, clock.monotonicMs() + noneMs)
+    if (this.#fullUntilMs.size >= callersMax) this.#fullUntilMs.clear()
+    this.#fullUntilMs.set(name, clock.monotonicMs() + noneMs)
     return null
   }
 
