@@ -202,14 +202,14 @@ function authoritiesOf(field: string, pem: string, nowMs: number): FileFinding[]
   }
 }
 
-type Read = { readonly text: string } | { readonly finding: FileFinding }
+type FileText = { readonly text: string } | { readonly finding: FileFinding }
 
-function unreadOf(reads: readonly Read[]): FileFinding[] {
+function unreadOf(reads: readonly FileText[]): FileFinding[] {
   return reads.flatMap(read => ('finding' in read ? [read.finding] : []))
 }
 
 /** Empty where no file is named. */
-function readNamed(field: string, path: string): Read {
+function readNamed(field: string, path: string): FileText {
   if (path === '') return { text: '' }
   try {
     checkReadable(path)

@@ -37,13 +37,13 @@ export function writeKnownHost(path: string, host: KnownHost): KnownHostsUpdate 
   return { path, isWritten: true, replaced, hashed }
 }
 
-export type Rewritten = Pick<KnownHostsUpdate, 'replaced' | 'hashed'> & { readonly text: string }
+export type KnownHostsRewrite = Pick<KnownHostsUpdate, 'replaced' | 'hashed'> & { readonly text: string }
 
 /**
  * The text with the host's line at its end and no other plain line for this host. Other hosts on a line stay. Comments,
  * markers, patterns and hashed names stay as they are. The same text when nothing is to be done.
  */
-export function withKnownHost(text: string, host: KnownHost): Rewritten {
+export function withKnownHost(text: string, host: KnownHost): KnownHostsRewrite {
   const lines = text === '' ? [] : text.replace(/\n$/, '').split('\n')
   const hashed = lines.flatMap((line, at) => (isHashOf(line, host.hostname) ? [at + 1] : []))
   const about = lines.filter(line => namesOf(line).includes(host.hostname))

@@ -51,10 +51,10 @@ ${helpText(
     )
 }
 
-type Asked = { readonly target: Target; readonly args: readonly string[]; readonly options: InstanceOptions }
+type SshRequest = { readonly target: Target; readonly args: readonly string[]; readonly options: InstanceOptions }
 
 /** Prints to stderr: stdout belongs to the remote command. */
-async function verifyAndRun(run: Run, { target, args, options }: Asked): Promise<void> {
+async function verifyAndRun(run: Run, { target, args, options }: SshRequest): Promise<void> {
   const judged = await judgeInstance(run, target.instance, options, identitiesOf(args))
   const { found, shown, asOf } = judged
   const { io } = run

@@ -43,7 +43,7 @@ const iommuNode = 'dev/iommu'
 const bridgeClass = '0x0604'
 
 /** Never throws: what cannot be read is not there. */
-export function lookAtVfio(address: string, { root }: HostRoot = { root: '/' }): VfioDevice {
+export function readVfioDevice(address: string, { root }: HostRoot = { root: '/' }): VfioDevice {
   const directory = join(root, devicesDir, address)
   const text = (name: string) => resultOr(() => readFileSync(join(directory, name), 'utf8').trim(), '')
   const [name] = namesIn(join(directory, 'vfio-dev')).filter(entry => /^vfio\d+$/.test(entry))

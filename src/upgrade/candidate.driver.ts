@@ -41,7 +41,7 @@ export function takeOver(file: string, paths: Paths): void {
 }
 
 /** Looks at the file alone. */
-export async function lookAtCandidate(file: string): Promise<Candidate | Refusal> {
+export async function collectCandidateFacts(file: string): Promise<Candidate | Refusal> {
   const head = new Uint8Array(headBytes)
   try {
     const fd = openSync(file, 'r')

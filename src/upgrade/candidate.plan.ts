@@ -55,7 +55,7 @@ export function versionedOf(text: string): Versioned | null {
   }
 }
 
-export type Compared = {
+export type VersionComparison = {
   readonly from: Versioned
   readonly to: Versioned
   /** Schema of the database. */
@@ -65,7 +65,7 @@ export type Compared = {
   readonly isSame: boolean
 }
 
-export function versionRefusal({ from, to, schema, order, isSame }: Compared): Refusal | null {
+export function versionRefusal({ from, to, schema, order, isSame }: VersionComparison): Refusal | null {
   if (isSame)
     return { message: `it is the executable that serves already, ${from.version}`, remedy: 'nothing is to be done' }
   if (to.schema < schema) {

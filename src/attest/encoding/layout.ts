@@ -75,15 +75,15 @@ function fits(value: number | bigint | Uint8Array, sizeBytes: number): boolean {
   return !isNumber && sizeBytes !== 8 && value.length === sizeBytes
 }
 
-type Listed = {
+type LayoutTable = {
   readonly fields: readonly (readonly [field: string, offset: number, sizeBytes: number])[]
   readonly sizeBytes: number
 }
 
 /** Tables as lists, which are faster to go through. The cache changes no result. */
-const lists = new WeakMap<Layout, Listed>()
+const lists = new WeakMap<Layout, LayoutTable>()
 
-function listed(layout: Layout): Listed {
+function listed(layout: Layout): LayoutTable {
   const known = lists.get(layout)
   if (known !== undefined) return known
   const fields = Object.entries(layout).map(([field, [offset, sizeBytes]]) => [field, offset, sizeBytes] as const)

@@ -40,7 +40,7 @@ const TYPES = {
   dataVersion: 34,
   featureFlag: 36,
 } as const
-type Known = keyof typeof TYPES
+type KnownField = keyof typeof TYPES
 
 /** Every type that NVIDIA's verifier names. */
 const isNamed = (type: number) => (type >= 1 && type <= 25) || (type >= 32 && type <= 36)
@@ -79,7 +79,7 @@ function fieldsOf(bytes: Uint8Array): ReadonlyMap<number, Uint8Array> {
   return found
 }
 
-function needed(found: ReadonlyMap<number, Uint8Array>, name: Known): Uint8Array {
+function needed(found: ReadonlyMap<number, Uint8Array>, name: KnownField): Uint8Array {
   const value = found.get(TYPES[name])
   wellFormed(value !== undefined, `GPU report: no ${name} in the opaque data`)
   return value

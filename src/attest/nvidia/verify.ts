@@ -94,7 +94,7 @@ function under(group: string, checks: readonly Check[]): Check[] {
   return checks.map(made => ({ ...made, name: `${group}/${made.name}` }))
 }
 
-type Asked = Omit<GpuQuestion, 'roots'> & {
+type GpuComparison = Omit<GpuQuestion, 'roots'> & {
   readonly roots: DecodedRoots
   readonly revocation: Omit<Parameters<typeof checkRevocation>[1], 'chain' | 'from'>
   readonly judgedRims: readonly JudgedRim[]
@@ -102,7 +102,7 @@ type Asked = Omit<GpuQuestion, 'roots'> & {
 
 type WithChecks = JudgedGpu & { readonly simulated: boolean; readonly checks: readonly Check[] }
 
-function judgeGpu(evidence: GpuEvidence, asked: Asked): WithChecks {
+function judgeGpu(evidence: GpuEvidence, asked: GpuComparison): WithChecks {
   const report = parsed(() => decodeGpuReport(evidence.report))
   const certificates = parsed(() => decodeChain(evidence.certificates, 'GPU certificates'))
   const { checks: chainChecks, chain } = certificates.ok
@@ -200,10 +200,10 @@ function devtoolsCheck({ devtools }: GpuPolicy, said: Devtools | null): Check {
   return devtools === 'any' ? notChecked(name, reason, false) : fail(name, reason)
 }
 
-type Compared = Omit<Comparison, 'checks'> & { readonly checks: readonly Check[] }
+type ComparisonChecks = Omit<Comparison, 'checks'> & { readonly checks: readonly Check[] }
 
 /** With the manifests of this driver and this VBIOS; of several for one version, with those that fit. */
-function compare(report: GpuReport, facts: GpuFacts, judged: readonly JudgedRim[]): Compared {
+function compare(report: GpuReport, facts: GpuFacts, judged: readonly JudgedRim[]): ComparisonChecks {
   const given = { driver: rimsOf('driver', facts, judged), vbios: rimsOf('vbios', facts, judged) }
   const found = (kind: Rim['kind'], version: string) => {
     const name = `gpu-${kind}-rim`

@@ -8,17 +8,21 @@ import { KEY_BITS, keyInfoNames, PLATFORM_BITS, POLICY_BITS, platformNames, poli
 import type { IdentifiedReport } from '../report/identify.ts'
 import { type FirmwareVersion, isReservedZero, type SnpReport } from '../report/report.ts'
 import { type Check, check, fail, notChecked } from '../verdict.ts'
-import { type Beside, besideChecks } from './beside.ts'
+import { type CollateralFacts, collateralChecks } from './collateral-checks.ts'
 import { bitChecks, bytesCheck, listCheck, maskCheck, skipped } from './field-checks.ts'
 import { digestsOf } from './id-keys.ts'
 import type { Policy } from './policy.ts'
 import type { TcbMinimums } from './schema.ts'
 
 /**
- * One check or more for each field of a policy, in a fixed order; 'any' gives `not-checked`, not required. `beside` is
+ * One check or more for each field of a policy, in a fixed order; 'any' gives `not-checked`, not required. `facts` is
  * what came with the report: without it, fields about that fail to be checked. Never throws.
  */
-export function appraise({ report, product }: IdentifiedReport, policy: Policy, beside: Beside | null = null): Check[] {
+export function appraise(
+  { report, product }: IdentifiedReport,
+  policy: Policy,
+  facts: CollateralFacts | null = null,
+): Check[] {
   return [
     listCheck('product-allowed', product, policy.products, kind => kind),
     listCheck('signer', report.signer, policy.signers, signer => signer),
@@ -50,7 +54,7 @@ export function appraise({ report, product }: IdentifiedReport, policy: Policy, 
     ...committedChecks(report, policy.committedFirmware),
     mitigationCheck('launch-mitigations', report, policy.launchMitigations),
     mitigationCheck('current-mitigations', report, policy.currentMitigations),
-    ...besideChecks(policy, beside),
+    ...collateralChecks(policy, facts),
   ]
 }
 
@@ -196,12 +200,12 @@ function mitigationCheck(
   return maskCheck(name, vector, rule)
 }
 
-type Bound<T> = { readonly least: T | 'any' } | { readonly most: T | 'any' }
+type FieldBound<T> = { readonly least: T | 'any' } | { readonly most: T | 'any' }
 
 function boundCheck<T>(
   name: string,
   value: T,
-  bound: Bound<T>,
+  bound: FieldBound<T>,
   order: (value: T) => number,
   text: (value: T) => string,
 ): Check {
@@ -213,7 +217,7 @@ function boundCheck<T>(
 }
 
 /** Every component within its bound; a TCB that cannot be read is within none. */
-function tcbBoundCheck(name: string, raw: RawTcb, product: Product, bound: Bound<TcbMinimums>): Check {
+function tcbBoundCheck(name: string, raw: RawTcb, product: Product, bound: FieldBound<TcbMinimums>): Check {
   const isLeast = 'least' in bound
   const limits = isLeast ? bound.least : bound.most
   const limit: Partial<Record<keyof Tcb, number | 'any'>> | 'any' = limits === 'any' ? 'any' : limits[product]

@@ -25,9 +25,9 @@ export type Envelope = {
 /** The receipt keys, raw; ReceiptKeys of attest/receipt/receipt-keys.ts has both. ML-DSA with an empty context. */
 export type EnvelopeSigner = {
   readonly publicKeys: { readonly ed25519: Uint8Array; readonly mldsa65: Uint8Array }
-  readonly sign: (message: Uint8Array) => Both | Promise<Both>
+  readonly sign: (message: Uint8Array) => KeyPairSignature | Promise<KeyPairSignature>
 }
-type Both = { readonly ed25519: Uint8Array; readonly mldsa65: Uint8Array }
+type KeyPairSignature = { readonly ed25519: Uint8Array; readonly mldsa65: Uint8Array }
 
 /** Ed25519 first. */
 export async function signEnvelope(payload: Uint8Array, signer: EnvelopeSigner): Promise<Envelope> {

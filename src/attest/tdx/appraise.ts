@@ -13,7 +13,7 @@ import type { TcbLevel } from './tcb-level.ts'
 import { TD_BITS } from './td-attributes.ts'
 
 /** Facts from beside the quote. Null: they could not be read, and fields about them fail to be checked. */
-export type TdxBeside = {
+export type TdxCollateralFacts = {
   readonly pck: PckExtension | null
   readonly level: TcbLevel | null
   readonly collateral: {
@@ -26,7 +26,7 @@ export type TdxBeside = {
 }
 
 /** One check for each field of a policy, and for each attribute; in a fixed order. Never throws. */
-export function appraiseTdx(quote: TdxQuote, policy: TdxPolicy, beside: TdxBeside): Check[] {
+export function appraiseTdx(quote: TdxQuote, policy: TdxPolicy, facts: TdxCollateralFacts): Check[] {
   const { header, report } = quote
   return [
     listCheck('quote-version', quote.version, policy.quoteVersions, String),
@@ -57,9 +57,9 @@ export function appraiseTdx(quote: TdxQuote, policy: TdxPolicy, beside: TdxBesid
     listCheck('rtmr3', report.rtmr3, policy.rtmr3, toHex),
     bytesCheck('mr-service-td', report.added?.mrServiceTd ?? new Uint8Array(48), policy.mrServiceTd),
     bytesCheck('report-data', report.reportData, policy.reportData),
-    ...platformChecks(policy, beside.pck),
-    ...tcbChecks(policy, beside.level),
-    ...collateralChecks(policy, beside.collateral),
+    ...platformChecks(policy, facts.pck),
+    ...tcbChecks(policy, facts.level),
+    ...collateralChecks(policy, facts.collateral),
   ]
 }
 
@@ -107,7 +107,7 @@ function tcbChecks({ tcbStatuses, refusedAdvisories }: TdxPolicy, level: TcbLeve
   ]
 }
 
-function collateralChecks(policy: TdxPolicy, collateral: TdxBeside['collateral']): Check[] {
+function collateralChecks(policy: TdxPolicy, collateral: TdxCollateralFacts['collateral']): Check[] {
   const { minimumTcbEvaluationDataNumber: least, maxCollateralAgeDays: days } = policy
   const names = ['tcb-evaluation-data-number', 'collateral-age'] as const
   const [number, age] = names

@@ -41,8 +41,11 @@ const readCollateral = record({
   pck_certificate_chain: optional(chain),
 })
 
-type Given = ReadBy<typeof readCollateral>
-export type Collateral = Given & { readonly tcb_info_signature: Uint8Array; readonly qe_identity_signature: Uint8Array }
+type GivenCollateral = ReadBy<typeof readCollateral>
+export type Collateral = GivenCollateral & {
+  readonly tcb_info_signature: Uint8Array
+  readonly qe_identity_signature: Uint8Array
+}
 
 export function parseCollateral(bytes: Uint8Array): Collateral {
   const what = 'collateral'
@@ -60,7 +63,7 @@ export function parseCollateral(bytes: Uint8Array): Collateral {
 }
 
 /** The signed text, and its signature: given apart, or in the body as the PCS serves it. */
-function signedPart(given: Given, name: 'tcb_info' | 'qe_identity', member: string): [string, Uint8Array] {
+function signedPart(given: GivenCollateral, name: 'tcb_info' | 'qe_identity', member: string): [string, Uint8Array] {
   const beside = given[`${name}_signature`]
   if (beside !== undefined) return [given[name], beside]
   const body = given[name].trim()

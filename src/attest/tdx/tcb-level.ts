@@ -12,10 +12,12 @@ export type TcbLevel = {
   readonly dateMs: number
 }
 
-export type Found = { readonly ok: true; readonly level: TcbLevel } | { readonly ok: false; readonly reason: string }
+export type LevelLookup =
+  | { readonly ok: true; readonly level: TcbLevel }
+  | { readonly ok: false; readonly reason: string }
 
 /** The first level that the platform reaches in every component: Intel lists the newest first. */
-export function platformLevel(info: TcbInfo, pck: PckExtension, report: TdReport): Found {
+export function platformLevel(info: TcbInfo, pck: PckExtension, report: TdReport): LevelLookup {
   // With a module that has identities of its own, components 0 and 1 are that module's, judged by moduleLevel.
   const first = moduleVersion(report) === 0 ? 0 : 2
   const found = info.tcbLevels.find(({ tcb }) => {
@@ -27,7 +29,7 @@ export function platformLevel(info: TcbInfo, pck: PckExtension, report: TdReport
 }
 
 /** Signer and attributes of the TDX module, and its level; no level of its own before module version 1. */
-export function moduleLevel(info: TcbInfo, report: TdReport): Found {
+export function moduleLevel(info: TcbInfo, report: TdReport): LevelLookup {
   const version = moduleVersion(report)
   const id = `TDX_${toHex(Uint8Array.of(version))}`
   const identity =
@@ -55,7 +57,7 @@ export function qeFault(identity: QeIdentity, qe: EnclaveReport): string | null 
   return isDebug ? 'it is a debug enclave' : null
 }
 
-export function qeLevel(identity: QeIdentity, qe: EnclaveReport): Found {
+export function qeLevel(identity: QeIdentity, qe: EnclaveReport): LevelLookup {
   return levelOf(identity.tcbLevels, qe.isvSvn, `the quoting enclave at SVN ${qe.isvSvn}`)
 }
 
@@ -86,16 +88,16 @@ function moduleVersion({ teeTcbSvn }: TdReport): number {
   return teeTcbSvn[1] ?? 0
 }
 
-function levelOf(levels: readonly SvnLevel[], svn: number, what: string): Found {
+function levelOf(levels: readonly SvnLevel[], svn: number, what: string): LevelLookup {
   const found = levels.find(({ tcb }) => svn >= tcb.isvsvn)
   return found === undefined ? none(`${what} is below every level`) : some(found)
 }
 
-function some(level: { tcbStatus: TcbStatus; advisoryIDs?: readonly string[]; tcbDate: number }): Found {
+function some(level: { tcbStatus: TcbStatus; advisoryIDs?: readonly string[]; tcbDate: number }): LevelLookup {
   return { ok: true, level: { status: level.tcbStatus, advisories: level.advisoryIDs ?? [], dateMs: level.tcbDate } }
 }
 
-function none(reason: string): Found {
+function none(reason: string): LevelLookup {
   return { ok: false, reason }
 }
 

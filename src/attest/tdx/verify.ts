@@ -9,7 +9,7 @@ import { type Check, check, fail, notChecked, pass, type Verdict, verdict } from
 import type { Certificate } from '../x509/certificate.ts'
 import type { Crl } from '../x509/crl.ts'
 import { isSignedByKeyOf, isSignedByPoint } from '../x509/ecdsa.ts'
-import { appraiseTdx, type TdxBeside } from './appraise.ts'
+import { appraiseTdx, type TdxCollateralFacts } from './appraise.ts'
 import {
   type Anchor,
   crlFaults,
@@ -217,7 +217,7 @@ function platformChecks(
   return { judged, level }
 }
 
-function datesOf({ info, identity, rootCrl, pckCrl }: Parts, asOfMs: number): TdxBeside['collateral'] {
+function datesOf({ info, identity, rootCrl, pckCrl }: Parts, asOfMs: number): TdxCollateralFacts['collateral'] {
   return {
     asOfMs,
     issuedMs: Math.min(info.issueDate, identity.issueDate, rootCrl.thisUpdateMs, pckCrl.thisUpdateMs),

@@ -7,7 +7,7 @@ import { equalConstantTime, toHex } from '../../base/bytes.ts'
 import type { Product } from '../amd/product.ts'
 import { parsed } from '../malformed.ts'
 import { appraise } from '../policy/appraise.ts'
-import type { Beside } from '../policy/beside.ts'
+import type { CollateralFacts } from '../policy/collateral-checks.ts'
 import type { Policy } from '../policy/policy.ts'
 import { identifyReport, type ReportIdentity } from '../report/identify.ts'
 import { decodeReport, type SnpReport } from '../report/report.ts'
@@ -59,7 +59,7 @@ export async function verifyEvidence(evidence: Evidence): Promise<EvidenceVerdic
     ...verifyChain(prepared, { asOf, requireCrl, product, report, maskedChipId }),
     await signatureCheck(report, prepared),
     reportDataCheck(report, evidence.reportData),
-    ...policyChecks(identity, evidence.policy, besideOf(evidence, prepared)),
+    ...policyChecks(identity, evidence.policy, collateralFacts(evidence, prepared)),
   ]
   return { ...verdict(checks), report, product, simulated: prepared.found?.root?.simulated ?? false }
 }
@@ -92,7 +92,7 @@ function reportDataCheck(report: SnpReport | null, expected: Uint8Array | undefi
   return check(name, equalConstantTime(found, expected), `${toHex(found)} is not ${toHex(expected)}`)
 }
 
-function besideOf({ asOf, certificateEntries }: Evidence, { found }: PreparedChain): Beside {
+function collateralFacts({ asOf, certificateEntries }: Evidence, { found }: PreparedChain): CollateralFacts {
   return {
     asOfMs: Number(asOf),
     holder: found?.extensions.holder ?? null,
@@ -104,14 +104,14 @@ function besideOf({ asOf, certificateEntries }: Evidence, { found }: PreparedCha
 function policyChecks(
   identity: ReportIdentity | null,
   policy: Policy | 'any' | undefined,
-  beside: Beside,
+  facts: CollateralFacts,
 ): readonly Check[] {
   const name = 'policy'
   if (policy === undefined) return [notChecked(name, 'no policy was given', true)]
   if (policy === 'any') return [notChecked(name, "the policy is 'any'", false)]
   if (identity === null) return [notChecked(name, noReport, true)]
   if (identity.kind === 'unknown') return [notChecked(name, 'the product is not known', true)]
-  const checks = parsed(() => appraise(identity, policy, beside))
+  const checks = parsed(() => appraise(identity, policy, facts))
   return checks.ok ? checks.value : [fail(name, checks.reason)]
 }
 

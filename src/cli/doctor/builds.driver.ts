@@ -11,7 +11,7 @@ import { outcomeOf } from './check.ts'
 import { checkImage, measurementOf } from './image-check.driver.ts'
 
 /** Null: service C is off. Never throws. */
-export async function lookAtBuilds(config: Config, stateDir: string): Promise<BuildFacts | null> {
+export async function collectBuildFacts(config: Config, stateDir: string): Promise<BuildFacts | null> {
   const { listen, vm, builds } = config
   if (listen.builds === '') return null
   const image = await outcomeOf(() => checkImage(builds.image_dir, loadBuilderImage))

@@ -9,7 +9,7 @@ import { inspectDatabase } from '../../store/inspect.ts'
 import type { DatabaseFacts } from './database.plan.ts'
 
 /** Never throws. */
-export function lookAtDatabase(stateDir: string, { isRoot }: { readonly isRoot: boolean }): DatabaseFacts {
+export function collectDatabaseFacts(stateDir: string, { isRoot }: { readonly isRoot: boolean }): DatabaseFacts {
   const path = join(stateDir, databaseFile)
   try {
     const sizeBytes = existsSync(path) ? statSync(path).size : 0

@@ -20,7 +20,7 @@ const labelsMax = 10
 const namesMax = 8
 
 /** Never throws; done within a dozen times `timeoutMs`. */
-export async function lookAtDelegation(options: DelegationOptions): Promise<DelegationFacts> {
+export async function collectDelegationFacts(options: DelegationOptions): Promise<DelegationFacts> {
   const { domain, resolvers } = options
   const why = privateName(domain)
   if (why !== null) return { kind: 'none', reason: why }

@@ -6,7 +6,7 @@ import { EXIT } from '../../terminal/exit.ts'
 import { dash, oneLine, type Paint, table } from '../../terminal/render.ts'
 import type { Command, Run } from '../operator-run.ts'
 import type { Check } from './check.ts'
-import { leaksTimeoutMs, lookAtHost } from './host.driver.ts'
+import { collectHostFacts, leaksTimeoutMs } from './host.driver.ts'
 import { judge } from './host.plan.ts'
 
 export function addDoctor(program: Command): void {
@@ -25,7 +25,7 @@ export function addDoctor(program: Command): void {
 }
 
 async function reportHost(run: Run, { canary }: { readonly canary: boolean }): Promise<void> {
-  const facts = await lookAtHost({
+  const facts = await collectHostFacts({
     loaded: await run.config(),
     stateDir: run.stateDir,
     client: run.client(),

@@ -22,7 +22,7 @@ const outputBytesMax = 65_536
 const mib = 1024 * 1024
 
 /** Never throws. */
-export async function lookAtGateway(
+export async function collectGatewayFacts(
   config: Config,
   { stateDir, client }: { readonly stateDir: string; readonly client: AdminClient },
 ): Promise<GatewayFacts> {

@@ -12,27 +12,27 @@ import { hasConntrack } from '../../host/network/conntrack.ts'
 import { defaultRouteAddress } from '../../host/network/default-route.ts'
 import { systemResolvers } from '../../host/network/dns-ask.ts'
 import { detectPlatform, hostProduct, snpFacts } from '../../host/platform.ts'
-import { lookAtVfio } from '../../host/vfio.ts'
+import { readVfioDevice } from '../../host/vfio.ts'
 import { plainEnv, run } from '../../linux/command.ts'
 import { diskSpace } from '../../linux/files/disk-space.ts'
 import { MIGRATIONS, schemaVersionOf } from '../../store/db.ts'
 import { loadImage } from '../../vm/launch/image.driver.ts'
 import { createJailFiles } from '../../vm/launch/jail-files.driver.ts'
 import type { AdminClient } from '../daemon-client.ts'
-import { lookAtBuilds } from './builds.driver.ts'
+import { collectBuildFacts } from './builds.driver.ts'
 import { bootCanary } from './canary.driver.ts'
 import type { CanaryFacts } from './canary.plan.ts'
 import { type Outcome, outcomeOf } from './check.ts'
-import { lookAtDatabase } from './database.driver.ts'
-import { lookAtDelegation } from './delegation.driver.ts'
-import { lookAtFleet } from './fleet/fleet.driver.ts'
-import { lookAtGateway } from './gateway.driver.ts'
+import { collectDatabaseFacts } from './database.driver.ts'
+import { collectDelegationFacts } from './delegation.driver.ts'
+import { collectFleetFacts } from './fleet/fleet.driver.ts'
+import { collectGatewayFacts } from './gateway.driver.ts'
 import type { HostFacts } from './host.plan.ts'
 import { checkImage, checkMeasurement } from './image-check.driver.ts'
-import { lookAtMachine } from './machine/machine.driver.ts'
-import { lookAtSnp } from './machine/snp.driver.ts'
-import { lookAtNetwork } from './network.driver.ts'
-import { groupsOfVms, lookAtDevice } from './vm-identity.driver.ts'
+import { collectMachineFacts } from './machine/machine.driver.ts'
+import { collectSnpFacts } from './machine/snp.driver.ts'
+import { collectNetworkFacts } from './network.driver.ts'
+import { collectDeviceFacts, groupsOfVms } from './vm-identity.driver.ts'
 
 const commandTimeoutMs = 10_000
 export const leaksTimeoutMs = 60_000
@@ -40,7 +40,7 @@ const canaryTimeoutMs = 5_000
 const canaryMemoryMib = 64
 const outputBytesMax = 262_144
 
-export async function lookAtHost(deps: {
+export async function collectHostFacts(deps: {
   readonly loaded: LoadedConfig
   readonly stateDir: string
   readonly client: AdminClient
@@ -64,8 +64,8 @@ export async function lookAtHost(deps: {
   const detected = detectPlatform()
   const platform = config.platform === 'auto' ? detected.platform : config.platform
   const [kvmDevice, sevDevice, qemu, qemuObjects, swtpm, nft, ip, status] = await Promise.all([
-    lookAtDevice('/dev/kvm', { ...first, platform: 'kvm', groups: groupsOfVms('kvm') }),
-    lookAtDevice('/dev/sev', { ...first, platform: 'snp', groups: groupsOfVms('snp') }),
+    collectDeviceFacts('/dev/kvm', { ...first, platform: 'kvm', groups: groupsOfVms('kvm') }),
+    collectDeviceFacts('/dev/sev', { ...first, platform: 'snp', groups: groupsOfVms('snp') }),
     firstLine([vm.qemu, '--version']),
     command([vm.qemu, '-machine', 'none', '-object', 'help']),
     firstLine([vm.swtpm, '--version']),
@@ -104,26 +104,26 @@ export async function lookAtHost(deps: {
     measurement,
     collateral: collateralIn(`${stateDir}/${kdsDirName}`, nowMs),
     nowMs,
-    gateway: await lookAtGateway(config, deps),
-    gpus: config.inference.worker.gpu.map(address => lookAtVfio(address)),
-    builds: await lookAtBuilds(config, stateDir),
-    snpHost: lookAtSnp(vm),
+    gateway: await collectGatewayFacts(config, deps),
+    gpus: config.inference.worker.gpu.map(address => readVfioDevice(address)),
+    builds: await collectBuildFacts(config, stateDir),
+    snpHost: collectSnpFacts(vm),
     canary: await canaryFacts({ vm, platform, isRoot, isWanted: deps.canary, progress }),
-    network: await lookAtNetwork(config, { isRoot }),
-    machine: lookAtMachine({
+    network: await collectNetworkFacts(config, { isRoot }),
+    machine: collectMachineFacts({
       config,
       platform,
       stateDir,
       daemonPid,
       held: typeof status === 'string' ? null : status.clock,
     }),
-    fleet: await lookAtFleet(config, stateDir),
-    delegation: await lookAtDelegation({ domain: config.domain, resolvers: systemResolvers() }),
+    fleet: await collectFleetFacts(config, stateDir),
+    delegation: await collectDelegationFacts({ domain: config.domain, resolvers: systemResolvers() }),
     leaks: daemonPid === null ? null : await leaksOf(deps.client),
     stateDir,
     stateDirFreeBytes: existsSync(stateDir) ? diskSpace(stateDir).freeBytes : null,
     stateDirWritable: isWritable(stateDir),
-    database: lookAtDatabase(stateDir, { isRoot }),
+    database: collectDatabaseFacts(stateDir, { isRoot }),
     schemaNewest: schemaVersionOf(MIGRATIONS),
     systemd: existsSync('/run/systemd/system'),
     daemon:

@@ -5,7 +5,7 @@ import { messageOf } from '../../base/fault.ts'
 import { systemRandom } from '../../base/ids.ts'
 import { linkNames } from '../../base/link-names.ts'
 import type { Config } from '../../config/schema.ts'
-import { lookAtForwarding } from '../../host/network/forwarding.ts'
+import { readForwarding } from '../../host/network/forwarding.ts'
 import { listListening } from '../../host/network/listening.ts'
 import { ForwardProbe } from '../../vm/firewall-probe/probe.driver.ts'
 import type { NetworkFacts } from './network.plan.ts'
@@ -13,11 +13,14 @@ import type { NetworkFacts } from './network.plan.ts'
 const commandTimeoutMs = 10_000
 
 /** Never throws. */
-export async function lookAtNetwork(config: Config, { isRoot }: { readonly isRoot: boolean }): Promise<NetworkFacts> {
+export async function collectNetworkFacts(
+  config: Config,
+  { isRoot }: { readonly isRoot: boolean },
+): Promise<NetworkFacts> {
   const { tap_prefix: tapPrefix, pool_v6: poolV6 } = config.network
   const { host: link } = linkNames(tapPrefix)
-  const forwarding = lookAtForwarding('ipv4', link)
-  const forwardingV6 = lookAtForwarding('ipv6', link)
+  const forwarding = readForwarding('ipv4', link)
+  const forwardingV6 = readForwarding('ipv6', link)
   const forwards = forwarding.forwards && (poolV6 === '' || forwardingV6.forwards)
   const firewalls = !isRoot ? null : forwards ? await probe(config) : { dropped: [], unknown: notForwarding }
   const listening = await listListening(commandTimeoutMs).catch(messageOf)

@@ -127,14 +127,14 @@ function namesChecks({ listening, isRoot }: NetworkFacts, { network }: Config, d
   return [pass(name, `${count}: instances reach these alone; asked for at ${network.resolvers.join(', ')}`)]
 }
 
-type Wanted = {
+type RequiredListener = {
   readonly listener: Listener
   readonly protocol: 'tcp' | 'udp'
   readonly address: { hostname: string; port: number }
 }
 
 /** Clients of a gateway in a VM are led there by the firewall: the host listens at no port for it. */
-function wantedOf(listener: Listener, { listen, inference }: Config): Wanted[] {
+function wantedOf(listener: Listener, { listen, inference }: Config): RequiredListener[] {
   if (listen[listener] === '' || (listener === 'inference' && inference.placement === 'vm')) return []
   const address = listenAddress(listen[listener])
   const protocols = listener === 'dns' ? (['tcp', 'udp'] as const) : (['tcp'] as const)

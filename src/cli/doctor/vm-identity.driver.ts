@@ -10,7 +10,7 @@ import { type Outcome, outcomeOf } from './check.ts'
 import type { DeviceFacts } from './host.plan.ts'
 
 /** Opens the device as `vm`; null without such a device. Needs root, as the start of a VM does. Never throws. */
-export async function lookAtDevice(path: string, vm: Confinement): Promise<DeviceFacts | null> {
+export async function collectDeviceFacts(path: string, vm: Confinement): Promise<DeviceFacts | null> {
   const stat = statSync(path, { throwIfNoEntry: false })
   if (stat === undefined) return null
   return { outcome: await openAsVm(path, vm), group: groupName(stat.gid), mode: stat.mode & 0o777 }

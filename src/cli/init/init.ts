@@ -12,7 +12,7 @@ import { AdvisedFault, EXIT, InputFault } from '../../terminal/exit.ts'
 import { MIB, readTextInput } from '../../terminal/input-file.ts'
 import { oneLine } from '../../terminal/render.ts'
 import { checkFiles } from '../config-files.driver.ts'
-import { lookAtHost } from '../doctor/host.driver.ts'
+import { collectHostFacts } from '../doctor/host.driver.ts'
 import { judge } from '../doctor/host.plan.ts'
 import type { Command, Run } from '../operator-run.ts'
 import { type Candidate, candidateOf } from './candidate.ts'
@@ -81,9 +81,9 @@ async function initialize(run: Run, options: Options): Promise<void> {
   await run.result(document, `This host works. What is next:\n${next.map(line => `- ${line}\n`).join('')}`)
 }
 
-type Asked = { readonly settings: readonly Setting[]; readonly organization: string }
+type InitAnswers = { readonly settings: readonly Setting[]; readonly organization: string }
 
-async function ask({ io }: Run, config: object): Promise<Asked> {
+async function ask({ io }: Run, config: object): Promise<InitAnswers> {
   if (io.ask === undefined) {
     throw new InputFault('cannot ask questions: standard input is not a terminal', {
       param: 'preseed',
@@ -116,7 +116,7 @@ async function ask({ io }: Run, config: object): Promise<Asked> {
   return { settings, organization }
 }
 
-function preseeded(path: string, organization: string): Asked {
+function preseeded(path: string, organization: string): InitAnswers {
   const wrong = slugProblem(organization)
   if (wrong !== null)
     throw new InputFault(`--organization ${JSON.stringify(organization)} ${wrong}`, {
@@ -134,7 +134,7 @@ function preseeded(path: string, organization: string): Asked {
 async function checkCandidate(run: Run, { config, warnings }: Candidate, file: string): Promise<void> {
   const found = checkFiles(config, Date.now()).filter(({ kind }) => kind === 'problem')
   if (found.length > 0) throw new ConfigFault(found.map(({ field, message }) => ({ file, line: 1, field, message })))
-  const facts = await lookAtHost({
+  const facts = await collectHostFacts({
     loaded: { config, file, warnings },
     stateDir: run.stateDir,
     client: run.client(),

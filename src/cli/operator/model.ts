@@ -223,15 +223,15 @@ function addedText({ disk, model }: AddedModel, paint: Paint): string {
   ])
 }
 
-type Listed = { readonly one: ListedModel; readonly configured: boolean; readonly pids: readonly number[] }
+type ListedModelRow = { readonly one: ListedModel; readonly configured: boolean; readonly pids: readonly number[] }
 
-function listedDocument({ one: item, configured, pids }: Listed) {
+function listedDocument({ one: item, configured, pids }: ListedModelRow) {
   const use = { configured, open_by: pids }
   if (item.kind === 'broken') return { name: item.name, problem: item.problem, ...use }
   return { ...modelDocument(item.disk, item.model), problem: null, ...use }
 }
 
-function listText(models: readonly Listed[], paint: Paint): string {
+function listText(models: readonly ListedModelRow[], paint: Paint): string {
   const rows = models.map(({ one: item, configured, pids }) => {
     const users = [...(configured ? ['configuration'] : []), ...pids.map(pid => `process ${pid}`)].join(', ')
     if (item.kind === 'broken') return [item.name, '-', `${paint.bad('broken')}: ${oneLine(item.problem)}`, '-', users]

@@ -4,12 +4,12 @@ import { harmless } from '../../base/harmless.ts'
 import { InputFault } from '../../terminal/exit.ts'
 import type { Run } from '../operator-run.ts'
 
-type Asked = Parameters<ReturnType<Run['client']>['stream']>[0]
+type StreamRequest = Parameters<ReturnType<Run['client']>['stream']>[0]
 
 /** `name`: of the field that has the text with --json, which a stream without an end cannot have. */
 export async function printStream(
   run: Run,
-  asked: Asked,
+  asked: StreamRequest,
   { name, isEndless }: { readonly name: string; readonly isEndless: boolean },
 ): Promise<void> {
   if (isEndless && run.json) {

@@ -12,9 +12,9 @@ import { databaseBytes } from '../../store/snapshot.ts'
 import { AdvisedFault } from '../../terminal/exit.ts'
 import {
   type Candidate,
+  collectCandidateFacts,
   configRefusal,
   layReady,
-  lookAtCandidate,
   packagesRefusal,
   takeOver,
   versionOf,
@@ -31,7 +31,7 @@ import {
 import type { Paths, UpgradeRecord } from '../../upgrade/record.ts'
 import { resolveStateDir } from '../state-dir.ts'
 
-export type Wanted = {
+export type PrepareOptions = {
   readonly file: string
   readonly paths: Paths
   readonly waitMs: number
@@ -55,7 +55,7 @@ export function checkPlace(file: string): void {
 }
 
 /** The upgrade as it would be, its files laid ready. Faults: those of a refusal; each says that nothing was changed. */
-export async function prepare({ file, paths, waitMs, tell }: Wanted): Promise<UpgradeRecord> {
+export async function prepare({ file, paths, waitMs, tell }: PrepareOptions): Promise<UpgradeRecord> {
   const served = await servedCommand()
   const config = optionOf(served.words, '--config')
   const servedDir = resolveStateDir({ path: optionOf(served.words, '--state-dir') ?? undefined, env: {} })
@@ -96,7 +96,7 @@ export async function prepare({ file, paths, waitMs, tell }: Wanted): Promise<Up
   if (room !== null) refuse('host.disk_full', room)
   await tell('laying the new executable ready')
   takeOver(file, paths)
-  const found = await lookAtCandidate(paths.package)
+  const found = await collectCandidateFacts(paths.package)
   if ('message' in found) refuse('invalid_request', { ...found, message: `${file}: ${found.message}` })
   const target = await targetOf(file, found, path)
   await layReady(found, paths)

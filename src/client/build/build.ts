@@ -163,13 +163,13 @@ async function clientOf({ io }: Run, options: SubmitOptions): Promise<BuildClien
 const lfsNamedMax = 8
 
 /** The body of the request, and what the result is held against. */
-type Sent = { readonly asked: AskedRequest; readonly body: object }
+type SubmitRequest = { readonly asked: AskedRequest; readonly body: object }
 
 async function requestOf(
   source: string,
   options: SubmitOptions,
   { nonce, progress, run }: { readonly nonce: Uint8Array; readonly progress: Progress; readonly run: Run },
-): Promise<Sent> {
+): Promise<SubmitRequest> {
   const fields = askedFields(options)
   const common = {
     nonce: toHex(nonce),
@@ -313,7 +313,7 @@ async function cancelBuild(run: Run, client: BuildClient, jobId: string | null):
   run.exitWith(EXIT.failed)
 }
 
-type Reported = {
+type BuildReport = {
   readonly jobId: string
   readonly nonce: Uint8Array
   readonly ended: Ended
@@ -324,7 +324,7 @@ type Reported = {
   readonly output: string
 }
 
-async function report(run: Run, reported: Reported): Promise<void> {
+async function report(run: Run, reported: BuildReport): Promise<void> {
   const { jobId, nonce, ended, options, log, asked, output } = reported
   const stages = reported.stages.list().map(({ stage, ms }) => ({ stage, seconds: Math.round(ms / 100) / 10 }))
   const common = { job_id: jobId, nonce: toHex(nonce), stages }

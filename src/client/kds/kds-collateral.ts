@@ -69,16 +69,16 @@ export async function kdsCollateral(
 }
 
 /** For the document: addresses of what was fetched, and the files of --save; nothing without --fetch. */
-export async function fetchedDocument(run: Run, fetched: Fetched | null, kept: Kept): Promise<object> {
+export async function fetchedDocument(run: Run, fetched: Fetched | null, kept: KeepOptions): Promise<object> {
   if (fetched === null) return {}
   const addresses = Object.fromEntries(fetched.files.map(({ kind, url }) => [kind, url]))
   return { fetched: addresses, saved: await keepFetched(run, fetched, kept) }
 }
 
-type Kept = { readonly checks: readonly Check[]; readonly directory: string | undefined }
+type KeepOptions = { readonly checks: readonly Check[]; readonly directory: string | undefined }
 
 /** All of the files or none; none that the verdict found to be bad. Returns their paths. */
-async function keepFetched(run: Run, { files }: Fetched, { checks, directory }: Kept): Promise<string[]> {
+async function keepFetched(run: Run, { files }: Fetched, { checks, directory }: KeepOptions): Promise<string[]> {
   if (directory === undefined) return []
   const bad = checks.find(({ name, outcome }) => outcome === 'fail' && /^(?:vek|chain)-/.test(name))
   if (bad !== undefined) {

@@ -66,9 +66,9 @@ export async function fetchMissing(
   return { files, withoutChain: failures[0]?.message ?? null }
 }
 
-type Wanted = { readonly kind: FetchedFile['kind']; readonly request: KdsRequest }
+type FetchedKind = { readonly kind: FetchedFile['kind']; readonly request: KdsRequest }
 
-async function fetchOne(wanted: Wanted, from: FetchFrom): Promise<FetchedFile | AdvisedFault> {
+async function fetchOne(wanted: FetchedKind, from: FetchFrom): Promise<FetchedFile | AdvisedFault> {
   const { kind, request } = wanted
   const { baseUrl, timeoutMs } = from
   const url = kdsUrl(baseUrl, request)
@@ -81,7 +81,7 @@ async function fetchOne(wanted: Wanted, from: FetchFrom): Promise<FetchedFile | 
 /** Each names the option by which the file can be given instead. */
 function refusal(
   result: Exclude<GetResult, { kind: 'body' }>,
-  { wanted, url, nowMs }: { readonly wanted: Wanted; readonly url: string; readonly nowMs: number },
+  { wanted, url, nowMs }: { readonly wanted: FetchedKind; readonly url: string; readonly nowMs: number },
 ): AdvisedFault {
   const param = wanted.kind === 'vcek' ? 'vek' : wanted.kind
   const otherwise = `name a mirror by --kds-url, or the file by --${param}`

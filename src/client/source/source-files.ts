@@ -69,10 +69,10 @@ function includedFiles(directory: string, named: string): string[] {
   return stat.isDirectory() ? walk(directory, path) : [path]
 }
 
-type Listed = { readonly paths: readonly string[]; readonly remark: string }
+type SourceList = { readonly paths: readonly string[]; readonly remark: string }
 
 /** Null without git. Outside a work tree an empty repository lists the files, so that .gitignore counts. */
-async function listByGit(directory: string, depth = 0): Promise<Listed | null> {
+async function listByGit(directory: string, depth = 0): Promise<SourceList | null> {
   const flags = ['--cached', '--others', '--exclude-standard', '-z', '--', '.']
   const remark = 'what .gitignore names'
   if (Bun.which('git') === null) return null

@@ -23,7 +23,7 @@ export function verdictSummary(
   )
   const body = [
     ...(ok
-      ? section('rests on', restLines([...checks, ...details]))
+      ? section('rests on', basisLines([...checks, ...details]))
       : section('failed', grouped(checks.filter(isBroken), failedLinesMax))),
     ...section(
       'accepted',
@@ -98,7 +98,7 @@ function byUrgency(a: Check, b: Check): number {
 }
 
 /** Findings of the passing checks with these names. */
-const RESTS: readonly (readonly [label: string, names: readonly string[]])[] = [
+const BASIS: readonly (readonly [label: string, names: readonly string[]])[] = [
   // In a good verdict every GPU's root is one that is trusted; where one is simulated the verdict says so.
   ['root', ['chain-root', 'pck-chain', 'gpu-0/gpu-chain-root']],
   ['measurement', ['measurement', 'mr-td']],
@@ -130,8 +130,8 @@ const RESTS: readonly (readonly [label: string, names: readonly string[]])[] = [
 ]
 
 /** One line for each that found something: the root, the VMPL and the firmware among them. */
-export function restLines(checks: readonly Check[]): string[] {
-  return RESTS.flatMap(([label, names]) => {
+export function basisLines(checks: readonly Check[]): string[] {
+  return BASIS.flatMap(([label, names]) => {
     const isTelling = ({ outcome, reason }: Check) => outcome === 'pass' && reason !== ''
     const found = names.flatMap(name => checks.find(check => check.name === name && isTelling(check)) ?? [])
     return found.length === 0 ? [] : [`${label}: ${found.map(found => oneLine(found.reason)).join('; ')}`]

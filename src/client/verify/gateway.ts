@@ -258,7 +258,7 @@ async function fetchWorkload({
     .catch(() => null)
 }
 
-type Shown = {
+type ShownVerdict = {
   readonly whole: Verdict
   readonly found: GatewayVerdict | null
   readonly logged: LogJudgement | null
@@ -267,7 +267,7 @@ type Shown = {
   readonly named: ReadonlySet<string>
 }
 
-async function showVerdict(run: Run, { whole, found, logged, verbose, named }: Shown): Promise<void> {
+async function showVerdict(run: Run, { whole, found, logged, verbose, named }: ShownVerdict): Promise<void> {
   const remark = notChecked('operational-status', 'attestation covers launch and admission only', false)
   const shown = { ok: whole.ok, checks: [...whole.checks, remark], simulated: found?.simulated ?? false }
   const details = found?.receipts.flatMap(({ verdict }) => verdict.checks) ?? []

@@ -79,9 +79,9 @@ export async function fetchAttestation(
   throw refusal(response, { host: url.host, key, instance })
 }
 
-type Asked = { readonly host: string; readonly key: ApiKey; readonly instance: InstanceIdentity }
+type AttestationRequest = { readonly host: string; readonly key: ApiKey; readonly instance: InstanceIdentity }
 
-function refusal(response: TlsResponse, { host, key, instance }: Asked): AdvisedFault {
+function refusal(response: TlsResponse, { host, key, instance }: AttestationRequest): AdvisedFault {
   const { status, retryAfter, body } = response
   const { message, requestId } = problemOf(body)
   const wait = retryAfter !== null && /^[0-9]{1,5}$/.test(retryAfter) ? `in ${retryAfter} s` : 'in a minute'

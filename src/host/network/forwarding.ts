@@ -20,7 +20,7 @@ const FAMILIES = {
  * A host that forwards and has two interfaces or more is a router, unless a firewall drops. `link`: this host's end of
  * the link to VMs.
  */
-export function lookAtForwarding(family: keyof typeof FAMILIES, link: string): Forwarding {
+export function readForwarding(family: keyof typeof FAMILIES, link: string): Forwarding {
   const { name, file } = FAMILIES[family]
   const interfaces = Object.entries(networkInterfaces()).flatMap(([device, addresses = []]) =>
     addresses.some(info => info.family === name && !info.internal && !info.address.startsWith('fe80:')) &&

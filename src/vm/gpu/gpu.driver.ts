@@ -4,7 +4,7 @@
 
 import { Fault } from '../../base/fault.ts'
 import type { HostRoot } from '../../host/platform.ts'
-import { forbidD3cold, lookAtVfio, type OpenDevices, openVfio, type VfioDevice } from '../../host/vfio.ts'
+import { forbidD3cold, type OpenDevices, openVfio, readVfioDevice, type VfioDevice } from '../../host/vfio.ts'
 import { run } from '../../linux/command.ts'
 import { changedBar, type GpuProblem, gpuProblems, mmioWindowMib, qemuProblem } from './gpu.plan.ts'
 
@@ -45,7 +45,7 @@ export function gpuTaker(host: HostRoot = { root: '/' }): TakeGpus {
       mmioWindowMib: mmioWindowMib(devices),
       readBack: () => {
         for (const before of devices) {
-          const changed = changedBar(before, lookAtVfio(before.address, host))
+          const changed = changedBar(before, readVfioDevice(before.address, host))
           if (changed !== null) {
             throw refusal({ text: changed, remedy: 'do not resize BARs while VMs run; start the gateway again' })
           }
@@ -57,7 +57,7 @@ export function gpuTaker(host: HostRoot = { root: '/' }): TakeGpus {
 
 /** With its power kept on. */
 function takeable(address: string, host: HostRoot): VfioDevice {
-  const found = lookAtVfio(address, host)
+  const found = readVfioDevice(address, host)
   const device =
     found.exists && found.d3coldAllowed !== '0' ? { ...found, d3coldAllowed: forbidD3cold(address, host) } : found
   const [problem] = gpuProblems(device)

@@ -16,7 +16,7 @@ import { present } from '../../../src/base/assert.ts'
 import { systemClock } from '../../../src/base/clock.ts'
 import { systemRandom } from '../../../src/base/ids.ts'
 import { silentLogger } from '../../../src/base/log.ts'
-import { lookAtFleet } from '../../../src/cli/doctor/fleet/fleet.driver.ts'
+import { collectFleetFacts } from '../../../src/cli/doctor/fleet/fleet.driver.ts'
 import { fleetChecks } from '../../../src/cli/doctor/fleet/fleet.plan.ts'
 import { defaultConfig } from '../../../src/config/load.ts'
 import type { Config } from '../../../src/config/schema.ts'
@@ -133,7 +133,7 @@ describe.skipIf(skipUnless(hasPostgres, 'needs PostgreSQL (scripts/setup install
       })
       expect(await admin.show('lone')).toMatchObject({ peer_address: null, is_reached: null })
       const doctor = async () => {
-        const facts = present(await lookAtFleet(east.config, east.stateDir), 'it is in a fleet')
+        const facts = present(await collectFleetFacts(east.config, east.stateDir), 'it is in a fleet')
         if (facts.kind !== 'read') throw new Error(facts.reason)
         const hosts = facts.hosts.map(host => ({ ...host, state: 'serving' as const }))
         return fleetChecks({ ...facts, hosts }).find(({ name }) => name === 'fleet peers')

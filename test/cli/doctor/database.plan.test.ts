@@ -4,7 +4,7 @@ import { expect, test } from 'bun:test'
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { lookAtDatabase } from '../../../src/cli/doctor/database.driver.ts'
+import { collectDatabaseFacts } from '../../../src/cli/doctor/database.driver.ts'
 import { type DatabaseFacts, databaseCheck } from '../../../src/cli/doctor/database.plan.ts'
 import { MIGRATIONS, openStore, schemaVersionOf } from '../../../src/store/db.ts'
 
@@ -35,7 +35,7 @@ test.each(TABLE)('a database: %s', (_name, facts, result, detail) => {
 
 test('goal: what is on the disk is what is judged, and looking makes nothing', () => {
   const dir = mkdtempSync(join(tmpdir(), 'strongroom-doctor-'))
-  const look = () => databaseCheck(lookAtDatabase(dir, { isRoot: true }), schemaVersionOf(MIGRATIONS)).result
+  const look = () => databaseCheck(collectDatabaseFacts(dir, { isRoot: true }), schemaVersionOf(MIGRATIONS)).result
   try {
     expect(look()).toBe('SKIP')
     writeFileSync(join(dir, 'control.key'), 'x')

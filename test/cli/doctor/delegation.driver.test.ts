@@ -5,7 +5,7 @@
 import { afterEach, expect, test } from 'bun:test'
 import { createSocket } from 'node:dgram'
 import { type Answer, decode, encode } from 'dns-packet'
-import { lookAtDelegation } from '../../../src/cli/doctor/delegation.driver.ts'
+import { collectDelegationFacts } from '../../../src/cli/doctor/delegation.driver.ts'
 
 const [resolver, parent] = ['127.0.0.2', '127.0.0.3']
 const domain = 'agents.acme-hosting.com'
@@ -46,7 +46,7 @@ async function servers(ofResolver: Server, ofParent: Server) {
   return {
     asked,
     look: (change: object = {}) =>
-      lookAtDelegation({ domain, resolvers: [resolver], port, timeoutMs: 10_000, ...change }),
+      collectDelegationFacts({ domain, resolvers: [resolver], port, timeoutMs: 10_000, ...change }),
   }
 }
 
@@ -113,9 +113,9 @@ test('goal: whoever names a thousand servers does not get a thousand questions o
 
 test('goal: names that nobody delegates, and a host without a resolver, ask nobody', async () => {
   for (const name of ['agents.internal', 'localhost', 'a.home.arpa', 'agents']) {
-    expect(await lookAtDelegation({ domain: name, resolvers: ['192.0.2.1'] })).toMatchObject({ kind: 'none' })
+    expect(await collectDelegationFacts({ domain: name, resolvers: ['192.0.2.1'] })).toMatchObject({ kind: 'none' })
   }
-  expect(await lookAtDelegation({ domain, resolvers: [] })).toMatchObject({
+  expect(await collectDelegationFacts({ domain, resolvers: [] })).toMatchObject({
     reason: '/etc/resolv.conf names no resolver to ask',
   })
 })

@@ -5,7 +5,7 @@ import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { gpuChecks } from '../../../src/cli/doctor/gateway.plan.ts'
-import { lookAtVfio } from '../../../src/host/vfio.ts'
+import { readVfioDevice } from '../../../src/host/vfio.ts'
 import { type TreeGpu, writeTree } from '../../rigs/vfio-tree.ts'
 
 const root = mkdtempSync(join(tmpdir(), 'srt-gpu-doctor-'))
@@ -16,7 +16,7 @@ const qemu = (version: string) => ({ ok: true, text: `QEMU emulator version ${ve
 
 function checksOf(gpu: Partial<TreeGpu>, { platform = 'snp', version = '10.1.2' } = {}) {
   writeTree(root, [{ address, ...gpu }])
-  const checks = gpuChecks([lookAtVfio(address, { root })], platform as 'snp', qemu(version))
+  const checks = gpuChecks([readVfioDevice(address, { root })], platform as 'snp', qemu(version))
   return checks.map(({ name, result, detail }) => `${result} ${name}: ${detail}`)
 }
 

@@ -7,9 +7,9 @@ import { join } from 'node:path'
 import { writeBuilderImage } from '../../../scripts/rigs/build/image-directory.ts'
 import { sampleParts, writeLaunchImage } from '../../../scripts/rigs/launch/launch-image.ts'
 import { createClient } from '../../../src/cli/daemon-client.ts'
-import { lookAtBuilds } from '../../../src/cli/doctor/builds.driver.ts'
-import { lookAtGateway } from '../../../src/cli/doctor/gateway.driver.ts'
-import { lookAtHost } from '../../../src/cli/doctor/host.driver.ts'
+import { collectBuildFacts } from '../../../src/cli/doctor/builds.driver.ts'
+import { collectGatewayFacts } from '../../../src/cli/doctor/gateway.driver.ts'
+import { collectHostFacts } from '../../../src/cli/doctor/host.driver.ts'
 import { checkMeasurement, checkWorkerImage } from '../../../src/cli/doctor/image-check.driver.ts'
 import { defaultConfig } from '../../../src/config/load.ts'
 
@@ -68,7 +68,7 @@ async function imageFact(directory: string) {
   const loaded = { file: null, warnings: [], config: { ...config, vm: { ...config.vm, image_dir: directory } } }
   const told: string[] = []
   const client = createClient(join(directory, 'admin.sock'))
-  const facts = await lookAtHost({
+  const facts = await collectHostFacts({
     loaded,
     stateDir: directory,
     client,
@@ -134,7 +134,7 @@ test('goal: doctor reads the builder image whole, by the shape of build VMs, and
   const { manifest, disk } = await writeBuilderImage(directory, 3)
   const config = defaultConfig()
   const factsOf = (change: Partial<typeof config.builds>, builds = '127.0.0.1:8443') =>
-    lookAtBuilds(
+    collectBuildFacts(
       {
         ...config,
         listen: { ...config.listen, builds },
@@ -181,7 +181,7 @@ test('goal: doctor reads the image of the gateway, its model and its control key
   const { worker } = config.inference
   const model = join(directory, 'm.gguf')
   const factsOf = (change: Partial<typeof config.inference>, listen = config.listen.inference) =>
-    lookAtGateway(
+    collectGatewayFacts(
       {
         ...config,
         listen: { ...config.listen, inference: listen },

@@ -5,7 +5,7 @@ import { afterAll, expect, test } from 'bun:test'
 import { chmodSync, chownSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { lookAtDevice } from '../../../src/cli/doctor/vm-identity.driver.ts'
+import { collectDeviceFacts } from '../../../src/cli/doctor/vm-identity.driver.ts'
 
 const dir = mkdtempSync(join(tmpdir(), 'strongroom-identity-'))
 chmodSync(dir, 0o755)
@@ -31,23 +31,23 @@ function deviceOf(name: string, mode: number, gid: number): string {
 }
 
 test('goal: root alone may open it: refused, with its group and mode', async () => {
-  const facts = await lookAtDevice(deviceOf('root-only', 0o600, 0), vm)
+  const facts = await collectDeviceFacts(deviceOf('root-only', 0o600, 0), vm)
   expect(facts).toEqual({ outcome: { ok: false, text: 'Permission denied' }, group: 'root', mode: 0o600 })
 })
 
 test('goal: its group may open it', async () => {
-  const facts = await lookAtDevice(deviceOf('by-group', 0o660, 1), { ...vm, groups: [1] })
+  const facts = await collectDeviceFacts(deviceOf('by-group', 0o660, 1), { ...vm, groups: [1] })
   expect(facts).toEqual({ outcome: { ok: true, text: 'opened' }, group: 'daemon', mode: 0o660 })
 })
 
 test('goal: reading alone is not enough: QEMU opens for reading and writing', async () => {
-  const facts = await lookAtDevice(deviceOf('read-only', 0o644, 0), vm)
+  const facts = await collectDeviceFacts(deviceOf('read-only', 0o644, 0), vm)
   expect(facts?.outcome).toEqual({ ok: false, text: 'Permission denied' })
 })
 
 test('goal: another group does not help, and nothing is made where there is no device', async () => {
-  const facts = await lookAtDevice(deviceOf('other-group', 0o660, 1), { ...vm, groups: [2] })
+  const facts = await collectDeviceFacts(deviceOf('other-group', 0o660, 1), { ...vm, groups: [2] })
   expect(facts?.outcome).toEqual({ ok: false, text: 'Permission denied' })
-  expect(await lookAtDevice(join(dir, 'absent'), vm)).toBeNull()
+  expect(await collectDeviceFacts(join(dir, 'absent'), vm)).toBeNull()
   expect(await Bun.file(join(dir, 'absent')).exists()).toBe(false)
 })

@@ -10,7 +10,7 @@ import { hasPostgres, type PostgresServer, startPostgres } from '../../../script
 import { skipUnless } from '../../../scripts/rigs/skip.ts'
 import { systemClock } from '../../../src/base/clock.ts'
 import { FAULTS } from '../../../src/base/fault.ts'
-import { lookAtFleet } from '../../../src/cli/doctor/fleet/fleet.driver.ts'
+import { collectFleetFacts } from '../../../src/cli/doctor/fleet/fleet.driver.ts'
 import { loadConfig } from '../../../src/config/load.ts'
 import { createFleetAdmin } from '../../../src/fleet/hosts/fleet-admin.ts'
 import { listenAdmin } from '../../../src/operator/access/socket.ts'
@@ -179,9 +179,12 @@ describe.skipIf(skipUnless(hasPostgres, 'needs PostgreSQL (scripts/setup install
     await server.run('CREATE DATABASE fifth')
     const a = host('a', 'fifth')
     const config = (await loadConfig({ path: join(dir, 'fifth-a.toml'), env: {} })).config
-    expect(await lookAtFleet(config, a.state)).toMatchObject({ kind: 'unread', remedy: FAULTS['fleet.older'].remedy })
+    expect(await collectFleetFacts(config, a.state)).toMatchObject({
+      kind: 'unread',
+      remedy: FAULTS['fleet.older'].remedy,
+    })
     await a.run('init', ...a.asOwner)
-    expect(await lookAtFleet(config, a.state)).toMatchObject({
+    expect(await collectFleetFacts(config, a.state)).toMatchObject({
       kind: 'read',
       isTls: true,
       role: { name: 'rack_a', isSuperuser: false },
@@ -190,11 +193,11 @@ describe.skipIf(skipUnless(hasPostgres, 'needs PostgreSQL (scripts/setup install
       hosts: [{ name: 'rack-a', state: 'new', is_this_host: true }],
     })
     const wrong = { ...config, fleet: { ...config.fleet, password_file: join(dir, 'owner-password') } }
-    expect(await lookAtFleet(wrong, a.state)).toMatchObject({
+    expect(await collectFleetFacts(wrong, a.state)).toMatchObject({
       kind: 'unread',
       reason: expect.stringContaining('password authentication failed'),
     })
-    expect(await lookAtFleet({ ...config, fleet: { ...config.fleet, database: '' } }, a.state)).toBeNull()
+    expect(await collectFleetFacts({ ...config, fleet: { ...config.fleet, database: '' } }, a.state)).toBeNull()
   })
 
   test('goal: migrate says what it did, and takes no other database than that of the configuration', async () => {

@@ -3,7 +3,12 @@
 
 import { expect, test } from 'bun:test'
 import { type Check, fail, notChecked, pass, verdict } from '../../../src/attest/verdict.ts'
-import { restLines, summaryLineCharsMax, summaryLinesMax, verdictSummary } from '../../../src/client/verdict/summary.ts'
+import {
+  basisLines,
+  summaryLineCharsMax,
+  summaryLinesMax,
+  verdictSummary,
+} from '../../../src/client/verdict/summary.ts'
 import { paintFor } from '../../../src/terminal/render.ts'
 
 const paint = paintFor(false)
@@ -83,12 +88,12 @@ test('goal: what a good verdict rests on, each finding with its label', () => {
     ['key', ['response-key-maker', 'gateway-key-maker']],
   ] as const
   for (const [label, names] of RESTS) {
-    for (const name of names) expect(restLines([pass(name, 'it is\nso')])).toEqual([`${label}: it is so`])
-    expect(restLines(names.map(name => pass(name, name)))).toEqual([`${label}: ${names.join('; ')}`])
-    for (const name of names) expect(restLines([pass(name), fail(name, 'no'), open(name)])).toEqual([])
+    for (const name of names) expect(basisLines([pass(name, 'it is\nso')])).toEqual([`${label}: it is so`])
+    expect(basisLines(names.map(name => pass(name, name)))).toEqual([`${label}: ${names.join('; ')}`])
+    for (const name of names) expect(basisLines([pass(name), fail(name, 'no'), open(name)])).toEqual([])
   }
   const all = RESTS.flatMap(([, names]) => names.map(name => pass(name, 'x'))).toReversed()
-  expect(restLines(all).map(line => line.split(':')[0])).toEqual(RESTS.map(([label]) => label))
+  expect(basisLines(all).map(line => line.split(':')[0])).toEqual(RESTS.map(([label]) => label))
 })
 
 test('goal: a waived VMPL or TCB is named as it was found, in the verdict or in a receipt', () => {

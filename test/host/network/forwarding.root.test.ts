@@ -3,11 +3,11 @@
 import { expect, test } from 'bun:test'
 import { inOwnNetns } from '../../../scripts/rigs/netns.ts'
 import { until } from '../../../scripts/rigs/until.ts'
-import { lookAtForwarding } from '../../../src/host/network/forwarding.ts'
+import { readForwarding } from '../../../src/host/network/forwarding.ts'
 import { run } from '../../../src/linux/command.ts'
 
 const timeoutMs = 20_000
-const look = (family: 'ipv4' | 'ipv6' = 'ipv4') => lookAtForwarding(family, 'sr-vms')
+const look = (family: 'ipv4' | 'ipv6' = 'ipv4') => readForwarding(family, 'sr-vms')
 
 inOwnNetns(
   import.meta.path,

@@ -5,7 +5,7 @@ import { chmodSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'nod
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { Fault } from '../../../src/base/fault.ts'
-import { lookAtVfio } from '../../../src/host/vfio.ts'
+import { readVfioDevice } from '../../../src/host/vfio.ts'
 import { gpuTaker } from '../../../src/vm/gpu/gpu.driver.ts'
 import { type TreeGpu, writeTree } from '../../rigs/vfio-tree.ts'
 
@@ -84,7 +84,7 @@ test('goal: D3cold is forbidden before the start, and read back: a kernel that d
   writeTree(root, [{ address: first, d3coldAllowed: '1' }])
   {
     using _taken = await take([first])
-    expect(lookAtVfio(first, { root }).d3coldAllowed).toBe('0')
+    expect(readVfioDevice(first, { root }).d3coldAllowed).toBe('0')
   }
   writeTree(root, [{ address: first, d3coldAllowed: '1' }])
   const path = join(root, 'sys/bus/pci/devices', first, 'd3cold_allowed')

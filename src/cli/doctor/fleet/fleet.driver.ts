@@ -21,7 +21,7 @@ import { ownRecords } from '../../fleet/direct.ts'
 import type { FleetFacts } from './fleet.plan.ts'
 
 /** Null: this host is in no fleet. Never throws. */
-export async function lookAtFleet(config: Config, stateDir: string): Promise<FleetFacts | null> {
+export async function collectFleetFacts(config: Config, stateDir: string): Promise<FleetFacts | null> {
   if (config.fleet.database === '') return null
   let target: PostgresTarget | null = null
   try {

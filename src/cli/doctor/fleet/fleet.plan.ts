@@ -55,16 +55,16 @@ export function fleetChecks(facts: FleetFacts): Check[] {
   ]
 }
 
-type Read = Extract<FleetFacts, { readonly kind: 'read' }>
+type ReadFleetFacts = Extract<FleetFacts, { readonly kind: 'read' }>
 
-function databaseCheck({ database, answerMs, isTls, schema, schemaNewest }: Read): Check {
+function databaseCheck({ database, answerMs, isTls, schema, schemaNewest }: ReadFleetFacts): Check {
   const tls = isTls ? 'TLS' : 'no TLS, on this machine'
   const detail = `${database} answers in ${Math.round(answerMs)} ms, ${tls}, schema ${schema} of ${schemaNewest}`
   if (answerMs <= answerSlowMs) return pass('fleet', detail)
   return warn('fleet', detail, 'put the database nearer to its hosts, or look what keeps it busy')
 }
 
-function replicationCheck({ synchronousStandbyNames: names, synchronousCommit: commit }: Read): Check {
+function replicationCheck({ synchronousStandbyNames: names, synchronousCommit: commit }: ReadFleetFacts): Check {
   const name = 'fleet replication'
   if (commit === 'off' || commit === 'local') {
     const detail = `synchronous_commit is ${commit}: what was answered may be lost when the server fails`
@@ -78,7 +78,7 @@ function replicationCheck({ synchronousStandbyNames: names, synchronousCommit: c
   return pass(name, `synchronous_standby_names = ${names}, synchronous_commit = ${commit}`)
 }
 
-function roleCheck({ role }: Read): Check {
+function roleCheck({ role }: ReadFleetFacts): Check {
   const name = 'fleet role'
   if (!role.isSuperuser && !role.isOwner) return pass(name, `signs in as ${role.name}`)
   const remedy = 'make a role for each host, and enter it by `strongroom fleet join --as …`, which gives it its rights'
@@ -88,7 +88,7 @@ function roleCheck({ role }: Read): Check {
   return warn(name, `${role.name} ${problem}`, remedy)
 }
 
-function memberCheck({ hosts }: Read): Check {
+function memberCheck({ hosts }: ReadFleetFacts): Check {
   const name = 'fleet member'
   const own = hosts.find(host => host.is_this_host)
   if (own === undefined) return fail(name, 'the fleet does not have this host', 'enter it: `strongroom fleet join`')

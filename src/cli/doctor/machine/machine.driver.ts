@@ -10,7 +10,7 @@ import { capacityOf } from '../../../vm/launch/platform.driver.ts'
 import type { MachineFacts } from './machine.plan.ts'
 
 /** Never throws. `daemonPid`: null when no daemon answers. */
-export function lookAtMachine({
+export function collectMachineFacts({
   config,
   platform,
   stateDir,

@@ -14,7 +14,7 @@ import { firmwareFile, type SnpHostFacts } from './snp.plan.ts'
 const firmwareBytesMax = 64 * 1024 * 1024
 
 /** Never throws. */
-export function lookAtSnp(vm: Config['vm']): SnpHostFacts {
+export function collectSnpFacts(vm: Config['vm']): SnpHostFacts {
   return {
     kernel: release(),
     cpu: found(() => snpFacts()),

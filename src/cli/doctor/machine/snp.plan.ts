@@ -9,15 +9,15 @@ import type { SnpFacts } from '../../../host/platform.ts'
 import type { AsidUse, SnpStatus } from '../../../host/sev.ts'
 import { type Check, fail, fromOutcome, type Outcome, pass, skip, warn } from '../check.ts'
 
-type Found<Value> = { readonly ok: true; readonly value: Value } | { readonly ok: false; readonly text: string }
+type ReadValue<Value> = { readonly ok: true; readonly value: Value } | { readonly ok: false; readonly text: string }
 
 export type SnpHostFacts = {
   /** uname(2), release. */
   readonly kernel: string
   /** CPUID; root only. */
-  readonly cpu: Found<SnpFacts>
+  readonly cpu: ReadValue<SnpFacts>
   /** The firmware's status; root only. */
-  readonly status: Found<SnpStatus>
+  readonly status: ReadValue<SnpStatus>
   readonly product: Product | null
   readonly cpuid: Cpuid | null
   /** Null: the kernel does not count them. */

@@ -30,7 +30,7 @@ import { nativeSha384 } from '../../measure/native.ts'
 import { addPinOptions, type PinOptions, readPins, withFlags } from '../../trust/pin-options.ts'
 import { addPolicyFlags, type PolicyFlags } from '../../trust/policy-flags.ts'
 import { addEvidenceOptions, type EvidenceOptions, readCrl, readPolicy, readRoots } from '../../trust/trust-options.ts'
-import { restLines, verdictSummary } from '../../verdict/summary.ts'
+import { basisLines, verdictSummary } from '../../verdict/summary.ts'
 import { addRequestOptions, askedBuild, type SourceOptions } from './asked-build.ts'
 import { openBootImage, readIgvmFile } from './boot-source.ts'
 import { readResult } from './result-source.ts'
@@ -200,7 +200,7 @@ export function buildSummary(
   const reached = [slsa.build, slsa.buildEnvironment].filter(text => text !== null)
   const lines = [
     // The checks by their groups name neither root nor VMPL nor firmware.
-    ...(verbose && shown.ok ? restLines(details).map(line => `rests on ${line}`) : []),
+    ...(verbose && shown.ok ? basisLines(details).map(line => `rests on ${line}`) : []),
     ...(firstBroken === null ? [] : [`first broken link: ${firstBroken}`]),
     `SLSA: ${reached.length === 0 ? 'no level' : reached.join(', ')}`,
     ...slsa.missing.map(text => `  missing: ${text}`),
@@ -227,7 +227,7 @@ export function buildDocument({ found, shown, asOf }: Pick<JudgedResult, 'found'
   const measurement = completion?.report?.measurement ?? report?.report?.measurement ?? null
   return {
     ...verdictDocument(shown, { details: everyCheck(found) }),
-    rests_on: shown.ok ? restLines(detailsOf(found)) : [],
+    rests_on: shown.ok ? basisLines(detailsOf(found)) : [],
     as_of: iso(asOf),
     first_broken: found.firstBroken,
     slsa: { build: slsa.build, build_environment: slsa.buildEnvironment, missing: slsa.missing },

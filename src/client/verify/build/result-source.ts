@@ -50,7 +50,7 @@ export async function readResult(path: string): Promise<ResultFiles> {
 }
 
 /** Takes files one by one. Throws Malformed. */
-class Collected {
+class ResultCollector {
   readonly #documents = new Map<string, Uint8Array>()
   readonly #digests = new Map<string, string>()
   #totalBytes = 0
@@ -108,8 +108,8 @@ const documentPattern = new RegExp(
     .join('|')})$`,
 )
 
-async function readDirectory(root: string): Promise<Collected> {
-  const collected = new Collected()
+async function readDirectory(root: string): Promise<ResultCollector> {
+  const collected = new ResultCollector()
   const pending = ['']
   for (let dir = pending.pop(); dir !== undefined; dir = pending.pop()) {
     const entries: Dirent[] = await readdir(join(root, dir), { withFileTypes: true })
@@ -128,7 +128,7 @@ async function readDirectory(root: string): Promise<Collected> {
   return collected
 }
 
-async function addFile(collected: Collected, root: string, path: string): Promise<void> {
+async function addFile(collected: ResultCollector, root: string, path: string): Promise<void> {
   const file = join(root, path)
   try {
     await using handle = await open(file, constants.O_RDONLY | constants.O_NOFOLLOW)
@@ -153,8 +153,8 @@ async function* partsOf(handle: FileHandle, sizeBytes: number): AsyncGenerator<U
   }
 }
 
-async function readArchive(path: string): Promise<Collected> {
-  const collected = new Collected()
+async function readArchive(path: string): Promise<ResultCollector> {
+  const collected = new ResultCollector()
   const file = createReadStream(path, { highWaterMark: MIB })
   try {
     const packed = await isGzip(path)

@@ -22,7 +22,7 @@ import { type QuoteFiles, readActivation, readArea, readHclReport, readKey, read
 import { needed, type VtpmOptions } from './kinds.ts'
 import { logCheckName, type PcrQuestion, pcrChecks, pcrPin } from './pcr-checks.ts'
 
-export type Judged = Verdict & {
+export type VtpmResult = Verdict & {
   readonly kind: VtpmVerdict['kind']
   readonly files: QuoteFiles
   /** The key that the quote was verified with; null where none could be read. */
@@ -36,7 +36,7 @@ export type Judged = Verdict & {
   readonly logged: PcrQuestion['logged']
 }
 
-export async function judgeVtpm(options: VtpmOptions, asOf: number): Promise<Judged> {
+export async function judgeVtpm(options: VtpmOptions, asOf: number): Promise<VtpmResult> {
   const files = await readQuoteFiles(options)
   const { pcrs, log } = files
   const logged = options.eventLogPcrs ?? 'all'

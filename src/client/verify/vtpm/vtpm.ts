@@ -18,7 +18,7 @@ import { addPolicyFlags } from '../../trust/policy-flags.ts'
 import { verboseHelp } from '../../trust/trust-options.ts'
 import { reportDocument } from '../../verdict/report-document.ts'
 import { verdictSummary } from '../../verdict/summary.ts'
-import { type Judged, judgeVtpm } from './judge.ts'
+import { judgeVtpm, type VtpmResult } from './judge.ts'
 import { KINDS, refuseOthers, type VtpmOptions } from './kinds.ts'
 import { eventDocuments, pcrListOption, pcrOption } from './pcr-checks.ts'
 import { pcrDocument } from './pcr-values.codec.ts'
@@ -126,7 +126,7 @@ async function verifyVtpm(run: Run, options: VtpmOptions): Promise<void> {
 }
 
 /** The contents of the files, trusted only in a good verdict. */
-function quoteDocument({ files, attestationKey, runtimeData, isExplained, logged }: Judged) {
+function quoteDocument({ files, attestationKey, runtimeData, isExplained, logged }: VtpmResult) {
   const { quote, signature, pcrs, log } = files
   return {
     runtime_data: runtimeData === null ? null : resultOr(() => parsedJson('runtime data', runtimeData), null),

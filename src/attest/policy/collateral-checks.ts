@@ -8,7 +8,7 @@ import { skipped } from './field-checks.ts'
 import type { Policy } from './policy.ts'
 
 /** Null: it was not given, or could not be read. */
-export type Beside = {
+export type CollateralFacts = {
   readonly asOfMs: number
   readonly holder: VekExtensions['holder'] | null
   /** The list is one that the ARK signed. */
@@ -18,33 +18,33 @@ export type Beside = {
 }
 
 /** One check for each field. A field that asks for something which is not there makes the verdict bad. */
-export function besideChecks(policy: Policy, beside: Beside | null): Check[] {
-  return [cspCheck(policy.cspIds, beside), crlAgeCheck(policy.maxCrlAgeDays, beside), tableCheck(policy, beside)]
+export function collateralChecks(policy: Policy, facts: CollateralFacts | null): Check[] {
+  return [cspCheck(policy.cspIds, facts), crlAgeCheck(policy.maxCrlAgeDays, facts), tableCheck(policy, facts)]
 }
 
-function cspCheck(allowed: Policy['cspIds'], beside: Beside | null): Check {
+function cspCheck(allowed: Policy['cspIds'], facts: CollateralFacts | null): Check {
   const name = 'csp-id'
   if (allowed === 'any') return skipped(name)
-  const holder = beside?.holder ?? null
+  const holder = facts?.holder ?? null
   if (holder === null) return notChecked(name, 'there is no VEK that names a cloud provider', true)
   if (holder.kind === 'vcek') return fail(name, 'a VCEK names no cloud provider')
   return check(name, allowed.includes(holder.cspId), `${holder.cspId} is not among the allowed`, holder.cspId)
 }
 
-function crlAgeCheck(days: number | 'any', beside: Beside | null): Check {
+function crlAgeCheck(days: number | 'any', facts: CollateralFacts | null): Check {
   const name = 'crl-age'
   if (days === 'any') return skipped(name)
-  const issuedMs = beside?.crlThisUpdateMs ?? null
-  if (beside === null || issuedMs === null) return notChecked(name, 'there is no revocation list of the ARK', true)
-  const ageMs = beside.asOfMs - issuedMs
+  const issuedMs = facts?.crlThisUpdateMs ?? null
+  if (facts === null || issuedMs === null) return notChecked(name, 'there is no revocation list of the ARK', true)
+  const ageMs = facts.asOfMs - issuedMs
   const issued = `issued ${new Date(issuedMs).toISOString()}`
   return check(name, ageMs <= days * dayMs, `${issued}, more than ${days} days before this verification`, issued)
 }
 
-function tableCheck({ certificateEntries: wanted }: Policy, beside: Beside | null): Check {
+function tableCheck({ certificateEntries: wanted }: Policy, facts: CollateralFacts | null): Check {
   const name = 'certificate-entries'
   if (wanted === 'any') return skipped(name)
-  const found = beside?.certificateEntries ?? null
+  const found = facts?.certificateEntries ?? null
   if (found === null) return notChecked(name, 'no certificate table was given', true)
   const missing = wanted.filter(guid => !found.includes(guid))
   return check(name, missing.length === 0, `the certificate table lacks ${missing.join(', ')}`)

@@ -3,7 +3,7 @@
 import { expect, test } from 'bun:test'
 import { guidBytes } from '../../../src/attest/encoding/guid.ts'
 import { appraise } from '../../../src/attest/policy/appraise.ts'
-import type { Beside } from '../../../src/attest/policy/beside.ts'
+import type { CollateralFacts } from '../../../src/attest/policy/collateral-checks.ts'
 import type { Policy } from '../../../src/attest/policy/policy.ts'
 import { readCertificateTable } from '../../../src/attest/report/certificate-table.ts'
 import { identifyReport } from '../../../src/attest/report/identify.ts'
@@ -21,9 +21,9 @@ const genuine = identity
 const asOfMs = Date.parse('2026-11-20T00:00:00Z')
 const dayMs = 86_400_000
 const guid = '63da758d-e664-4564-adc5-f4b93be8accd'
-const nothing: Beside = { asOfMs, holder: null, crlThisUpdateMs: null, certificateEntries: null }
+const nothing: CollateralFacts = { asOfMs, holder: null, crlThisUpdateMs: null, certificateEntries: null }
 
-function judged(policy: Partial<Policy>, beside: Partial<Beside> | null) {
+function judged(policy: Partial<Policy>, beside: Partial<CollateralFacts> | null) {
   const checks = appraise(genuine, { ...laxPolicy, ...policy }, beside === null ? null : { ...nothing, ...beside })
   const bad = checks.filter(({ outcome, required }) => outcome === 'fail' || (required && outcome !== 'pass'))
   return { ok: verdict(checks).ok, bad: bad.map(({ name, outcome }) => `${name} ${outcome}`) }
