@@ -86,9 +86,9 @@ export type Appliance = {
 }
 
 /** Where it runs: `within` is put before its commands, such as the entry of a namespace. */
-export type Place = { readonly address: string; readonly within: readonly string[] }
+export type ListenNetwork = { readonly address: string; readonly within: readonly string[] }
 
-const here: Place = { address: '127.0.0.1', within: [] }
+const here: ListenNetwork = { address: '127.0.0.1', within: [] }
 
 /** `settings`: further lines of the TOML table `table`; `lines`: by table; `tables`: whole tables, put last. */
 export async function createAppliance(
@@ -97,7 +97,7 @@ export async function createAppliance(
   image?: string,
   tables = '',
   lines: Readonly<Record<string, string>> = {},
-  { address, within }: Place = here,
+  { address, within }: ListenNetwork = here,
 ): Promise<Appliance> {
   if (!existsSync(executable))
     throw new Error('dist/strongroom is missing: run scripts/test, or scripts/build-appliance.ts')

@@ -166,14 +166,14 @@ export async function serve(
   }
 }
 
-type Opened = Awaited<ReturnType<typeof openBasis>> &
+type OpenedStores = Awaited<ReturnType<typeof openBasis>> &
   Pick<ServedDirectory, 'store' | 'link'> & {
     readonly engine: Engine
     readonly peers: Awaited<ReturnType<typeof composePeers>>
   }
 
 /** The parts that several services need. Ended with `undo`. */
-function openShared(opened: Opened, undo: AsyncDisposableStack) {
+function openShared(opened: OpenedStores, undo: AsyncDisposableStack) {
   const { basis, simulatedPlatform, tls, transparency, onEvent, engine, store, link, peers, fleet } = opened
   const { config, log, clock, random, operatorKey } = basis
   const { platform } = engine
@@ -223,17 +223,17 @@ async function openBasis(
   return { basis, fleet, tls, simulatedPlatform, transparency, onEvent }
 }
 
-type Bound = { readonly port: number }
+type BoundListener = { readonly port: number }
 
 /** Where each service listens; null for one that is switched off. */
 function listeningAt(
   { listen }: Config,
   at: {
-    readonly instances: Bound
+    readonly instances: BoundListener
     readonly gateway: { readonly url: string | null }
-    readonly builder: Bound | null
-    readonly dns: Bound | null
-    readonly console: Bound | null
+    readonly builder: BoundListener | null
+    readonly dns: BoundListener | null
+    readonly console: BoundListener | null
   },
 ) {
   const { instances, gateway, builder, dns, console } = at

@@ -25,7 +25,7 @@ import { namedFiles } from './outside.ts'
 import { type BackupSigner, signatureName, signerOf, signManifest, unsignedRemedy } from './signature.ts'
 import type { TarFile } from './tar.ts'
 
-export type Collected = {
+export type BackupContent = {
   readonly manifest: Manifest
   /** SHA-384 of the ID key that signed the manifest; null if unsigned. */
   readonly signer: Uint8Array | null
@@ -55,7 +55,7 @@ export async function collect({
   readonly isSigned: boolean
   readonly nowMs: number
   readonly readJournal: (stateDir: string) => (copy: string) => void
-}): Promise<Collected> {
+}): Promise<BackupContent> {
   const database = join(stateDir, databaseFile)
   if (!existsSync(database)) throw new Fault('store.missing', `there is no database ${database}`)
   checkRoom(scratchDir, databaseBytes(database))

@@ -29,7 +29,7 @@ import { ensureDir, readTextOrNull, syncDirectory, syncFile, writeFileAtomic } f
 import { lockFile } from '../linux/lock.ts'
 import { MIGRATIONS, schemaVersionOf } from '../store/db.ts'
 import { inspectDatabase } from '../store/inspect.ts'
-import { type Restored, type RestoredKeys, settleRestored } from '../store/restored.ts'
+import { type RestoredCounts, type RestoredKeys, settleRestored } from '../store/restored.ts'
 import { recordName } from './last.ts'
 import {
   entryName,
@@ -61,7 +61,7 @@ export type RestoreOptions = {
 /** A backup that was read whole, with the key that signed its manifest; null if that was not checked. */
 export type ReadBackup = { readonly manifest: Manifest; readonly signer: Uint8Array | null }
 
-export type RestoredBackup = Restored &
+export type RestoredBackup = RestoredCounts &
   ReadBackup & {
     readonly written: readonly string[]
     /** Where the files are that were in the way. */

@@ -72,9 +72,9 @@ export function allowedText(schema: TSchema): string {
   }
 }
 
-type Place = { readonly file: string; readonly lines: Lines }
+type SourcePosition = { readonly file: string; readonly lines: Lines }
 
-function schemaProblem(error: ValueError, { file, lines }: Place): ConfigProblem[] {
+function schemaProblem(error: ValueError, { file, lines }: SourcePosition): ConfigProblem[] {
   const path = error.path.split('/').slice(1).map(unescapePointer)
   const field = path.join('.')
   const line = lineOf(lines, path)

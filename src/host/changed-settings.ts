@@ -31,10 +31,14 @@ const Settings = Type.Object({
   ),
 })
 
-type Place = { readonly stateDir: string; readonly bootId?: string; readonly write?: (path: string, v: string) => void }
+type SettingsFile = {
+  readonly stateDir: string
+  readonly bootId?: string
+  readonly write?: (path: string, v: string) => void
+}
 
 /** Remembers changes of this boot; the first value of a setting counts. Called before each change. Fault internal. */
-export function settingsNote({ stateDir, bootId = hostBootId() }: Place): (change: SettingChange) => void {
+export function settingsNote({ stateDir, bootId = hostBootId() }: SettingsFile): (change: SettingChange) => void {
   return change => {
     const { settings } = readSettings(stateDir, bootId)
     const known = settings.find(({ path }) => path === change.path)
@@ -47,7 +51,11 @@ export function settingsNote({ stateDir, bootId = hostBootId() }: Place): (chang
 export type RestoredSetting = { readonly path: string; readonly value: string; readonly problem: string | null }
 
 /** Puts them back, the last first. A setting that somebody has changed since is left alone. Never throws. */
-export function restoreSettings({ stateDir, bootId = hostBootId(), write = writeFileSync }: Place): RestoredSetting[] {
+export function restoreSettings({
+  stateDir,
+  bootId = hostBootId(),
+  write = writeFileSync,
+}: SettingsFile): RestoredSetting[] {
   const { settings } = readSettings(stateDir, bootId)
   const restored = settings.toReversed().flatMap(({ path, was, set }): RestoredSetting[] => {
     try {

@@ -168,12 +168,12 @@ function collateralOf({
   }
 }
 
-type Kept = {
+type StoredHost = {
   readonly authority: SimulatedAuthority
   readonly chipId: Uint8Array
 }
 
-async function makeKept({ nowMs, random, modulusBits = 4096 }: SimulatedHostDeps): Promise<Kept> {
+async function makeKept({ nowMs, random, modulusBits = 4096 }: SimulatedHostDeps): Promise<StoredHost> {
   const algorithm = { ...SIMULATED_AUTHORITY_ALGORITHM, modulusLength: modulusBits }
   const authorityKey = () => makeAuthorityKey(algorithm)
   const [ark, ask, asvk] = await Promise.all([authorityKey(), authorityKey(), authorityKey()])
@@ -205,7 +205,7 @@ const KeptFile = Type.Object({
 })
 type KeptFile = Static<typeof KeptFile>
 
-async function encodeKept({ authority, chipId }: Kept): Promise<string> {
+async function encodeKept({ authority, chipId }: StoredHost): Promise<string> {
   const keys = await exportSimulatedKeys(authority.keys)
   const { ark, ask, asvk } = authority.root
   const file: KeptFile = {
@@ -218,7 +218,7 @@ async function encodeKept({ authority, chipId }: Kept): Promise<string> {
 }
 
 /** Null when there is none yet. An unreadable file is never replaced: verifiers trust its root. */
-async function readKept(path: string): Promise<Kept | null> {
+async function readKept(path: string): Promise<StoredHost | null> {
   const text = readTextOrNull(path)
   if (text === null) return null
   try {

@@ -8,7 +8,7 @@ import { insertPoolVm, listPoolVms, namedVms, removePoolVm, setPoolBoxKey } from
 import type { PoolVm } from '../store/directory/pool.table.ts'
 import { noteEvent } from '../store/ledger/event.query.ts'
 import type { HeldState } from '../vm/held/held.plan.ts'
-import { type Held, type HeldHost, HeldVms } from '../vm/held/held-vms.ts'
+import { type HeldHost, type HeldVm, HeldVms } from '../vm/held/held-vms.ts'
 import { type InstanceStart, lookOf, orphanVerdict, startOf, takeRank } from './pool.plan.ts'
 
 /** `vmSpec`: of the VMs that are made for instances. */
@@ -40,7 +40,7 @@ export type PoolCounts = {
   readonly refillMs: number
 }
 
-type Member = Held<PoolVm>
+type Member = HeldVm<PoolVm>
 
 /** Booting works once a VM has been warm for this long: the next failure counts as the first. */
 const steadyMs = 60_000

@@ -12,7 +12,7 @@ import { operationOf } from '../contract/admin/roles.ts'
 import { readJson } from '../http/body.ts'
 import { retryAfterOf, storageFault } from '../http/limited.ts'
 import { failureHeaders, isInternal } from '../http/problem.ts'
-import { type Caller, type Known, knownCaller, personOf, refusalOf, strangerFault } from './access/caller.ts'
+import { type Caller, type IdentifiedCaller, knownCaller, personOf, refusalOf, strangerFault } from './access/caller.ts'
 import type { ConsolePerson } from './access/console-control.ts'
 import type { AskedAdmin } from './access/socket.ts'
 import { buildRoutes } from './builds.ts'
@@ -46,8 +46,8 @@ export type Admin = AskedAdmin & {
 const BODY_LIMITS = { bytesMax: 65_536, timeoutMs: 10_000, depthMax: 16 } as const
 
 /** A request under way. */
-type Asked = {
-  readonly by: Known
+type OperatorRequest = {
+  readonly by: IdentifiedCaller
   readonly isChange: boolean
   /** Set once its route is known. */
   command: Command | null
@@ -62,7 +62,7 @@ type Asked = {
 export function createAdmin(deps: AdminDeps): Admin {
   const audit = new Audit({ ledger: deps.store.ledger, clock: deps.clock, log: deps.log })
   audit.start()
-  const asked = new WeakMap<Request, Asked>()
+  const asked = new WeakMap<Request, OperatorRequest>()
   const app = adminApp(deps, { audit, asked })
   const knownOf = (caller: Caller) => knownCaller(caller, deps)
   return {
@@ -82,7 +82,14 @@ export function createAdmin(deps: AdminDeps): Admin {
     },
     handle: async (request, caller) => {
       const isChange = request.method !== 'GET' && request.method !== 'HEAD'
-      const pending: Asked = { by: knownOf(caller), isChange, command: null, body: null, seq: null, failure: null }
+      const pending: OperatorRequest = {
+        by: knownOf(caller),
+        isChange,
+        command: null,
+        body: null,
+        seq: null,
+        failure: null,
+      }
       asked.set(request, pending)
       // In a fleet: an operator sees what was done on another host.
       if (deps.store.directory.syncDirectory !== null) await deps.store.directory.syncDirectory()
@@ -94,7 +101,7 @@ export function createAdmin(deps: AdminDeps): Admin {
 }
 
 /** A reading request that fails was no attempt to change anything; one that was forbidden is recorded. */
-function settle(audit: Audit, { command, seq, failure, isChange }: Asked): void {
+function settle(audit: Audit, { command, seq, failure, isChange }: OperatorRequest): void {
   if (command === null) return
   if (seq !== null) audit.end(command, { seq, result: failure ?? 'ok' })
   else if (failure !== null && (isChange || failure === 'forbidden')) audit.refuse(command, failure)
@@ -103,7 +110,7 @@ function settle(audit: Audit, { command, seq, failure, isChange }: Asked): void 
 /** Routes that show or change what organizations own. */
 const ofDirectory = /^\/(organizations|keys|gateway-keys|instances?)\b/
 
-type Recording = { readonly audit: Audit; readonly asked: WeakMap<Request, Asked> }
+type Recording = { readonly audit: Audit; readonly asked: WeakMap<Request, OperatorRequest> }
 
 function adminApp(deps: AdminDeps, recording: Recording) {
   const { log, collectors } = deps
@@ -167,7 +174,7 @@ function adminApp(deps: AdminDeps, recording: Recording) {
   )
 }
 
-function knownIn(asked: Recording['asked'], request: Request): Known {
+function knownIn(asked: Recording['asked'], request: Request): IdentifiedCaller {
   const pending = asked.get(request)
   if (pending === undefined) throw new Fault('internal', 'a request without a caller')
   return pending.by
@@ -175,9 +182,9 @@ function knownIn(asked: Recording['asked'], request: Request): Known {
 
 /** Called more than once for a request. Faults: forbidden, attestation_unavailable (an upgrade is on trial). */
 function admitted(
-  pending: Asked | undefined,
+  pending: OperatorRequest | undefined,
   { method, route, admitChange }: { method: string; route: string } & Pick<AdminDeps, 'admitChange'>,
-): Asked {
+): OperatorRequest {
   if (pending === undefined) throw new Fault('internal', 'a request without a caller')
   if (pending.command !== null) return pending
   pending.command = { by: pending.by, operation: operationOf(method, route)?.name ?? 'unknown', arguments: {} }

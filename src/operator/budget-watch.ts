@@ -26,7 +26,7 @@ export type BudgetWatchDeps = {
 type Budgets = Pick<GatewayKey, 'budgetNanoUsd' | 'budgetTokens' | 'shortBudgets'>
 type Owner = Budgets & { readonly organizationId: string; readonly slug: string; readonly prefix: string | null }
 /** `most`: the budget. A changed budget gets an alert of its own. */
-type Near = NearBudget & { readonly organizationId: string; readonly most: number }
+type NearBudgetRow = NearBudget & { readonly organizationId: string; readonly most: number }
 
 export const alertPercent = 80
 const intervalMs = 60_000
@@ -39,7 +39,7 @@ export class BudgetWatch {
   readonly #deps: BudgetWatchDeps
   readonly #sumsOf: ReturnType<typeof prepareKeySums>
   readonly #notedSince: ReturnType<typeof prepareNoted>
-  #near: readonly Near[] = []
+  #near: readonly NearBudgetRow[] = []
 
   constructor(deps: BudgetWatchDeps) {
     this.#deps = deps
@@ -79,15 +79,15 @@ export class BudgetWatch {
     const keys = Map.groupBy(listBudgetedGatewayKeys(store.directory.db), key => key.organizationId)
     await turn()
     const known = new Set(this.#near.map(nameOf))
-    const found: Near[] = []
-    const fresh = new Map<string, readonly Near[]>()
+    const found: NearBudgetRow[] = []
+    const fresh = new Map<string, readonly NearBudgetRow[]>()
     for (const organization of listOrganizations(store.directory.db)) {
       const { id: organizationId, slug } = organization
       const owners: Owner[] = [organization, ...(keys.get(organizationId) ?? [])].map(row => ({
         ...budgetsOf(row),
         ...{ organizationId, slug, prefix: 'prefix' in row ? row.prefix : null },
       }))
-      const near: Near[] = []
+      const near: NearBudgetRow[] = []
       for (const { period, budgetOf } of periodsAt(nowMs)) {
         const withBudget = owners.filter(owner => hasBound(budgetOf(owner)))
         if (withBudget.length === 0) continue
@@ -113,7 +113,7 @@ export class BudgetWatch {
     }
   }
 
-  #alert({ organizationId, percent, ...near }: Near): void {
+  #alert({ organizationId, percent, ...near }: NearBudgetRow): void {
     const { store, clock, log } = this.#deps
     const detail = { ...near, percent }
     log.warn(`a budget is ${alertPercent} % spent`, detail)
@@ -154,9 +154,9 @@ function budgetsOf({ budgetNanoUsd, budgetTokens, shortBudgets }: Budgets): Budg
 function nearOf(
   { organizationId, slug, prefix }: Owner,
   { period, budget, sums }: { readonly period: string; readonly budget: Bounds | undefined; readonly sums: KeySums },
-): Near[] {
+): NearBudgetRow[] {
   const spent = amountsOf(sums.get(prefix ?? '') ?? noUsage)
-  return (['nanoUsd', 'tokens'] as const).flatMap((kind): Near[] => {
+  return (['nanoUsd', 'tokens'] as const).flatMap((kind): NearBudgetRow[] => {
     const most = budget?.[kind] ?? null
     // Nothing may be spent of a budget of 0.
     const percent = most === null || most === 0 ? 0 : Math.floor((100 * spent[kind]) / most)

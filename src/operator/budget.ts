@@ -63,7 +63,7 @@ function kept<Value>(value: Value | undefined, before: Value): Value {
 export function budgetView(
   terms: BudgetTerms,
   { nowMs, sumOf }: { readonly nowMs: number; readonly sumOf: (period: string) => MonthSum },
-  held?: Held | null,
+  held?: HeldAmounts | null,
 ) {
   const { budgetNanoUsd, budgetTokens } = terms
   const sum = sumOf(monthOf(nowMs))
@@ -101,10 +101,10 @@ function usdOrNull(nanoUsd: number | null): string | null {
   return nanoUsd === null ? null : nanoUsdText(BigInt(nanoUsd))
 }
 
-type Held = { readonly nanoUsd: number; readonly tokens: number }
+type HeldAmounts = { readonly nanoUsd: number; readonly tokens: number }
 
 /** Looks up what hosts hold of budgets, as `budgetView` takes it. */
-export type HeldOf = (organizationId: string, keyPrefix?: string) => Held | null | undefined
+export type HeldOf = (organizationId: string, keyPrefix?: string) => HeldAmounts | null | undefined
 
 /** One question to the directory of a fleet; never rejects. */
 export async function heldBy(fleet: Pick<FleetAdmin, 'held'> | null, asked: HeldBudgetsQuery): Promise<HeldOf> {

@@ -14,11 +14,11 @@ import {
   AdminPasskeyList,
 } from '../contract/admin/console.ts'
 import { RIGHTS_OF } from '../contract/admin/roles.ts'
-import type { Known } from './access/caller.ts'
+import type { IdentifiedCaller } from './access/caller.ts'
 import type { ConsoleControl, ConsolePerson } from './access/console-control.ts'
 import type { AdminDeps, ReadBody } from './deps.ts'
 
-type Deps = Pick<AdminDeps, 'administrators' | 'console'> & { readonly knownOf: (request: Request) => Known }
+type Deps = Pick<AdminDeps, 'administrators' | 'console'> & { readonly knownOf: (request: Request) => IdentifiedCaller }
 
 export function consoleRoutes(deps: Deps, readBody: ReadBody) {
   const byId = Type.Object({ id: Type.String({ minLength: 1, maxLength: 1_364 }) })
@@ -55,7 +55,7 @@ function running({ console }: Pick<Deps, 'console'>): ConsoleControl {
 }
 
 /** Faults: conflict (there is no console), forbidden, invalid_request. */
-function makeLink(deps: Deps, by: Known, asked: AdminConsoleLinkAsk): AdminConsoleLink {
+function makeLink(deps: Deps, by: IdentifiedCaller, asked: AdminConsoleLinkAsk): AdminConsoleLink {
   const console = running(deps)
   if (by.socket === 'console') {
     const message = 'a session of the console makes no links; make one on the host: strongroom console open'
@@ -68,7 +68,7 @@ function makeLink(deps: Deps, by: Known, asked: AdminConsoleLinkAsk): AdminConso
 }
 
 function personOf(
-  by: Known,
+  by: IdentifiedCaller,
   { as, role: asked }: AdminConsoleLinkAsk,
   administrators: Deps['administrators'],
 ): ConsolePerson {
@@ -81,13 +81,13 @@ function personOf(
   return { ...person, role }
 }
 
-function selfOf({ uid, actor, role }: Known): ConsolePerson {
+function selfOf({ uid, actor, role }: IdentifiedCaller): ConsolePerson {
   if (role === null || role === 'monitor') throw new Fault('forbidden', `${actor} has no role at the console`)
   return { uid, actor, role }
 }
 
 /** Faults: forbidden, invalid_request. */
-function otherOf(by: Known, as: string, administrators: Deps['administrators']): ConsolePerson {
+function otherOf(by: IdentifiedCaller, as: string, administrators: Deps['administrators']): ConsolePerson {
   if (by.role !== 'admin') {
     throw new Fault('forbidden', `${by.actor} may open the console for itself alone, as ${by.role}`, { param: 'as' })
   }
@@ -100,7 +100,7 @@ function otherOf(by: Known, as: string, administrators: Deps['administrators']):
 }
 
 /** Faults: conflict, forbidden. */
-function close(deps: Deps, by: Known, { as, all = false }: AdminConsoleCloseAsk): number {
+function close(deps: Deps, by: IdentifiedCaller, { as, all = false }: AdminConsoleCloseAsk): number {
   const console = running(deps)
   const actor = all ? null : (as ?? by.actor)
   if (actor !== by.actor && by.role !== 'admin') {
@@ -111,7 +111,7 @@ function close(deps: Deps, by: Known, { as, all = false }: AdminConsoleCloseAsk)
   return console.close(actor)
 }
 
-function passkeysFor(deps: Deps, by: Known) {
+function passkeysFor(deps: Deps, by: IdentifiedCaller) {
   return {
     passkeys: running(deps)
       .passkeys()
@@ -120,7 +120,7 @@ function passkeysFor(deps: Deps, by: Known) {
 }
 
 /** Returns those that are left. Faults: conflict, forbidden, not_found. */
-function remove(deps: Deps, by: Known, id: string) {
+function remove(deps: Deps, by: IdentifiedCaller, id: string) {
   const console = running(deps)
   const passkey = console.passkeys().find(known => known.id === id)
   if (passkey === undefined) throw new Fault('not_found', `there is no passkey ${id}`, { param: 'id' })

@@ -41,10 +41,10 @@ export function usageRoutes(deps: UsageDeps) {
     )
 }
 
-type Asked = { readonly from: string; readonly to: string; readonly by?: string }
+type UsageQuery = { readonly from: string; readonly to: string; readonly by?: string }
 
 /** Faults: not_found, invalid_request (days, groups, or more rows than one response has). */
-export async function exportUsage({ store, clock }: UsageDeps, slug: string, asked: Asked): Promise<AdminUsage> {
+export async function exportUsage({ store, clock }: UsageDeps, slug: string, asked: UsageQuery): Promise<AdminUsage> {
   const { db } = store.directory
   const { id: organizationId } = organizationBySlug(db, slug)
   const days = usageDaysOf(asked)

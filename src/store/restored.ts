@@ -9,7 +9,7 @@ export type RestoredKeys =
   /** No key of the backup works. */
   | { readonly kind: 'revoke' }
 
-export type Restored = { readonly keysLive: number; readonly keysRevoked: number; readonly vmsLost: number }
+export type RestoredCounts = { readonly keysLive: number; readonly keysRevoked: number; readonly vmsLost: number }
 
 /** Stands in place of the boot in which the records were last used: the first start finds that the host is another. */
 export const restoredBoot = 'restored'
@@ -20,7 +20,7 @@ const KEY_TABLES = ['keys', 'gateway_keys'] as const
  * One transaction; leaves one file, without a log. VMs are left to the first start, which finds them lost with their
  * host (`restoredBoot`). Fault not_found: a prefix to revoke that no key has.
  */
-export function settleRestored(path: string, { keys, nowMs }: { keys: RestoredKeys; nowMs: number }): Restored {
+export function settleRestored(path: string, { keys, nowMs }: { keys: RestoredKeys; nowMs: number }): RestoredCounts {
   using sqlite = new Database(path, { readwrite: true, strict: true })
   sqlite.run('PRAGMA journal_mode = DELETE')
   sqlite.run('PRAGMA synchronous = FULL')

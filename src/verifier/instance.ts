@@ -152,7 +152,7 @@ function isBytes(given: unknown): given is Uint8Array {
   return ArrayBuffer.isView(given)
 }
 
-type Read = {
+type ParsedAttestation = {
   readonly document: InstanceAttestation
   readonly knownHost: Parsed<KnownHost>
   readonly publicKey: Parsed<SshKey>
@@ -161,11 +161,11 @@ type Read = {
 }
 
 async function judge(
-  { document, claim }: Pick<Read, 'document' | 'claim'>,
+  { document, claim }: Pick<ParsedAttestation, 'document' | 'claim'>,
   question: InstanceQuestion,
   pins: readonly Check[],
 ): Promise<InstanceVerdict> {
-  const read: Read = {
+  const read: ParsedAttestation = {
     document,
     knownHost: parsed(() => readKnownHost(document.known_hosts, question.instance.hostname)),
     publicKey: parsed(() => readSshKey(document.public_key)),
@@ -221,7 +221,7 @@ const GROUPS: readonly Group[] = [
 ]
 
 async function judgeReceipt(
-  { document, knownHost, publicKey, launch, claim }: Read,
+  { document, knownHost, publicKey, launch, claim }: ParsedAttestation,
   nonce: Uint8Array,
   { asOf, ageMsMax, roots, policy, pins, crl, instance, image }: InstanceQuestion,
 ): Promise<ReceiptVerdict<'claim'>> {

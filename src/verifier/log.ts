@@ -27,7 +27,7 @@ export type KnownLog = {
 }
 
 /** The caller's last checkpoint, and the proof that the tree has only grown since. */
-export type Remembered = {
+export type RememberedCheckpoint = {
   readonly checkpoint: Pick<Checkpoint, 'origin' | 'size' | 'root'>
   readonly consistency: readonly LogHash[]
 }
@@ -37,7 +37,7 @@ export type LoggedQuestion = {
   readonly proof: LogProof
   readonly log: KnownLog
   /** Null: the first visit. */
-  readonly remembered: Remembered | null
+  readonly remembered: RememberedCheckpoint | null
 } & WitnessTimes
 
 /** Milliseconds since the epoch. */
@@ -81,7 +81,7 @@ function signedCheck(
   return check(name, isSigned, `${key.name} has not signed the checkpoint`, `signed by ${key.name}`)
 }
 
-function consistentCheck(checkpoint: Checkpoint, remembered: Remembered | null): Check {
+function consistentCheck(checkpoint: Checkpoint, remembered: RememberedCheckpoint | null): Check {
   const name = 'log-consistent'
   if (remembered === null) return notChecked(name, 'no checkpoint of an earlier visit is known', false)
   const { checkpoint: older, consistency } = remembered

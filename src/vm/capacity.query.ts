@@ -32,13 +32,17 @@ export type Pools = { readonly v4: string | null; readonly v6: string | null }
 export type VmAddresses = Pick<Vm, 'address' | 'addressV6'>
 
 /** A place on the host with an address of each pool, or why there is none now. */
-export type Place = ({ readonly kind: 'place' } & VmAddresses) | Exclude<Admission, { readonly kind: 'admit' }>
+export type AddressSlot = ({ readonly kind: 'place' } & VmAddresses) | Exclude<Admission, { readonly kind: 'admit' }>
 
 /**
  * The place for a VM in state `waiting`, behind those that have waited longer. Runs in the transaction that takes the
  * place. VMs of networks `fetch` and `gateway` have IPv4 alone.
  */
-export function placeFor(tx: LedgerDb, vm: Vm, host: Host & { readonly pools: Pools; readonly nowMs: number }): Place {
+export function placeFor(
+  tx: LedgerDb,
+  vm: Vm,
+  host: Host & { readonly pools: Pools; readonly nowMs: number },
+): AddressSlot {
   const { vcpus, memoryMib } = vm
   const wanted = { vcpus, memoryMib, diskGib: vm.scratchGib + vm.exchangeGib }
   const { verdict, resting } = judge(tx, wanted, { ...host, ahead: waitingBefore(tx, vm) })
@@ -66,10 +70,10 @@ export function roomOn(db: LedgerDb, wanted: Request, host: Host & { readonly no
   return roomFor(wanted, occupancy, host.capacity)
 }
 
-type Judged = { readonly verdict: Admission; readonly resting: readonly string[] }
+type CapacityVerdict = { readonly verdict: Admission; readonly resting: readonly string[] }
 type Situation = Host & { readonly nowMs: number; readonly ahead: Resources }
 
-function judge(db: LedgerDb, wanted: Request, situation: Situation): Judged {
+function judge(db: LedgerDb, wanted: Request, situation: Situation): CapacityVerdict {
   const { occupancy, resting } = occupancyOf(db, situation)
   return { verdict: admission(wanted, occupancy, situation.capacity), resting }
 }

@@ -61,7 +61,7 @@ export async function startEnclaveGateway(parts: EnclaveGatewayParts): Promise<S
   const { db } = bench.store.directory
   insertOrganization(db, { id: 'o2', slug: 'globex', nowMs: 1 })
   if (parts.key !== undefined) bench.addKey(parts.key)
-  const heard: Heard = { 'from-guest': [], 'to-guest': [] }
+  const heard: CapturedBytes = { 'from-guest': [], 'to-guest': [] }
   machine.watch((direction, bytes) => void heard[direction].push(bytes))
   const { vmId, session } = await bench.begin()
   await until('the gateway is ready', 60_000, () => session.status?.state === 'ready' && session.status.revision > 0)
@@ -71,14 +71,14 @@ export async function startEnclaveGateway(parts: EnclaveGatewayParts): Promise<S
 }
 
 /** Every byte that went over the channel. */
-type Heard = Record<'from-guest' | 'to-guest', Uint8Array[]>
+type CapturedBytes = Record<'from-guest' | 'to-guest', Uint8Array[]>
 
 type Parts = {
   readonly bench: EnclaveBench
   readonly machine: EnclaveMachine
   readonly vmId: string
   readonly session: GatewaySession
-  readonly heard: Heard
+  readonly heard: CapturedBytes
   readonly models: readonly string[]
 }
 
@@ -180,7 +180,7 @@ class EnclaveGateway implements StoredGateway {
 
   async traces(): Promise<Map<string, Uint8Array | string>> {
     const { bench, heard, session } = this.#parts
-    const text = (direction: keyof Heard) => Buffer.concat(heard[direction]).toString()
+    const text = (direction: keyof CapturedBytes) => Buffer.concat(heard[direction]).toString()
     return new Map<string, Uint8Array | string>([
       ...readdirSync(bench.dir, { withFileTypes: true })
         .filter(dirent => dirent.isFile())

@@ -11,7 +11,7 @@ import { systemClock } from '../../base/clock.ts'
 import { messageOf } from '../../base/fault.ts'
 import { encodeLogEntry, type LogFact } from '../../contract/http/log-entry.ts'
 import { readInput, readingInput } from '../../terminal/input-file.ts'
-import { type KnownLog, type Remembered, verifyLogged } from '../../verifier/log.ts'
+import { type KnownLog, type RememberedCheckpoint, verifyLogged } from '../../verifier/log.ts'
 import type { LogMemory } from './memory.ts'
 import { LogUnreachable, type ReadNote, RemoteLog, type RemoteLogOptions } from './remote.ts'
 
@@ -99,7 +99,11 @@ async function proofOf(entry: Uint8Array, remote: RemoteLog | null): Promise<Fou
 }
 
 /** Null: a file without a log beside it cannot show it. */
-async function rememberedFor(last: ReadNote, { note }: LogProof, remote: RemoteLog | null): Promise<Remembered | null> {
+async function rememberedFor(
+  last: ReadNote,
+  { note }: LogProof,
+  remote: RemoteLog | null,
+): Promise<RememberedCheckpoint | null> {
   const { checkpoint } = last
   const { size } = decodeCheckpoint(note.text)
   const isSame = size === checkpoint.size

@@ -3,10 +3,10 @@
 import { iso, isoOrNull } from '../../base/clock.ts'
 import type { AdminPasskey } from '../../contract/admin/console.ts'
 import type { Passkey } from '../../store/ledger/passkey.table.ts'
-import type { Passkeys, Place } from '../passkeys/passkeys.ts'
+import type { PasskeyOrigin, Passkeys } from '../passkeys/passkeys.ts'
 import { readAssertion, readNewPasskey } from '../passkeys/responses.ts'
 import type { Session } from '../sessions/sessions.ts'
-import { type Asked, beginSession, type SessionRoutesDeps } from './session.routes.ts'
+import { beginSession, type SessionRequest, type SessionRoutesDeps } from './session.routes.ts'
 
 export type PasskeyRoutesDeps = SessionRoutesDeps & {
   readonly passkeys: Passkeys
@@ -14,18 +14,18 @@ export type PasskeyRoutesDeps = SessionRoutesDeps & {
   readonly admitChange: () => void
 }
 
-export function placeOf({ hostName, origin }: Asked): Place {
+export function placeOf({ hostName, origin }: SessionRequest): PasskeyOrigin {
   return { hostName, origin }
 }
 
-export async function logInByPasskey(deps: PasskeyRoutesDeps, body: unknown, asked: Asked): Promise<Response> {
+export async function logInByPasskey(deps: PasskeyRoutesDeps, body: unknown, asked: SessionRequest): Promise<Response> {
   const { person, passkeyId } = await deps.passkeys.logIn(readAssertion(body), placeOf(asked))
   return beginSession(deps, { person, passkeyId }, asked)
 }
 
 export async function makePasskey(
   deps: PasskeyRoutesDeps,
-  { body, session, asked }: { readonly body: unknown; readonly session: Session; readonly asked: Asked },
+  { body, session, asked }: { readonly body: unknown; readonly session: Session; readonly asked: SessionRequest },
 ): Promise<Response> {
   deps.admitChange()
   const passkey = await deps.passkeys.create(session, readNewPasskey(body), placeOf(asked), ({ id, name, rpId }) =>

@@ -8,7 +8,7 @@ import { tokenOf } from './cookie.ts'
 import { guarded, ownGuarded } from './headers.ts'
 import { type AskOperator, askOperator, operatorPath } from './operator.routes.ts'
 import { logInByPasskey, makePasskey, type PasskeyRoutesDeps, placeOf } from './passkey.routes.ts'
-import { type Asked, logInByLink, logOut, sessionDocument } from './session.routes.ts'
+import { logInByLink, logOut, type SessionRequest, sessionDocument } from './session.routes.ts'
 import type { TenantPeer } from './tenant.routes.ts'
 
 export type Peer = TenantPeer & {
@@ -17,7 +17,7 @@ export type Peer = TenantPeer & {
 }
 
 /** A request under way. */
-export type Context = Asked & {
+export type Context = SessionRequest & {
   readonly peer: Peer
   readonly path: string
   readonly search: string

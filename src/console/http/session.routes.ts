@@ -22,7 +22,7 @@ export type SessionRoutesDeps = {
 }
 
 /** `token`: what a link has behind `#token=`. Fault forbidden: it is none, or it was used, or its minute is over. */
-export function logInByLink(deps: SessionRoutesDeps, token: string, asked: Asked): Response {
+export function logInByLink(deps: SessionRoutesDeps, token: string, asked: SessionRequest): Response {
   const person = deps.links.take(token)
   if (person === null) {
     throw new Fault(
@@ -34,7 +34,7 @@ export function logInByLink(deps: SessionRoutesDeps, token: string, asked: Asked
   return beginSession(deps, { person, passkeyId: null }, asked)
 }
 
-export type Asked = {
+export type SessionRequest = {
   readonly request: Request
   /** Name of the console that the browser asked for. */
   readonly hostName: string
@@ -46,7 +46,7 @@ export type Asked = {
 export function beginSession(
   deps: SessionRoutesDeps,
   { person, passkeyId }: { readonly person: Person; readonly passkeyId: string | null },
-  { request, hostName }: Asked,
+  { request, hostName }: SessionRequest,
 ): Response {
   const { sessions } = deps
   deps.record(person, 'console.login', { by: passkeyId === null ? 'link' : 'passkey', name: hostName })

@@ -42,7 +42,7 @@ export type PasskeysDeps = {
 }
 
 /** The name of the console that the browser asked, and its origin. */
-export type Place = { readonly hostName: string; readonly origin: string }
+export type PasskeyOrigin = { readonly hostName: string; readonly origin: string }
 
 /** COSE algorithms (RFC 9053): Ed25519, ECDSA with P-256, RSA PKCS #1 with SHA-256. */
 const ALGORITHMS = [-8, -7, -257]
@@ -66,7 +66,7 @@ export class Passkeys {
   /** PublicKeyCredentialCreationOptionsJSON. Faults: conflict. */
   async creationOptions(
     { id, person }: { readonly id: string; readonly person: Person },
-    place: Place,
+    place: PasskeyOrigin,
   ): Promise<object> {
     const rpID = requiredRpId(place)
     const own = this.#ownAt(person, rpID)
@@ -90,7 +90,7 @@ export class Passkeys {
   async create(
     { id, person }: { readonly id: string; readonly person: Person },
     { name, response }: NewPasskey,
-    place: Place,
+    place: PasskeyOrigin,
     record: (passkey: Passkey) => void,
   ): Promise<Passkey> {
     const { db, clock } = this.#deps
@@ -125,7 +125,7 @@ export class Passkeys {
   }
 
   /** PublicKeyCredentialRequestOptionsJSON, without ids: the browser offers its own, and nobody learns those here. */
-  async logInOptions(place: Place): Promise<object> {
+  async logInOptions(place: PasskeyOrigin): Promise<object> {
     const rpID = requiredRpId(place)
     const { generateAuthenticationOptions } = await loadLibrary()
     return generateAuthenticationOptions({
@@ -137,7 +137,10 @@ export class Passkeys {
   }
 
   /** The person whose passkey signed. Fault forbidden: it is none of this host, or does not prove itself. */
-  async logIn(response: Assertion, place: Place): Promise<{ readonly person: Person; readonly passkeyId: string }> {
+  async logIn(
+    response: Assertion,
+    place: PasskeyOrigin,
+  ): Promise<{ readonly person: Person; readonly passkeyId: string }> {
     const { db, clock } = this.#deps
     const rpId = requiredRpId(place)
     const passkey = passkeyById(db, response.id)
@@ -204,7 +207,7 @@ function unproved(what: string): Fault {
 }
 
 /** Fault conflict. */
-function requiredRpId({ hostName }: Place): string {
+function requiredRpId({ hostName }: PasskeyOrigin): string {
   const { rp_id: rpId, why } = passkeyPlace(hostName)
   if (rpId === null) throw new Fault('conflict', why ?? '')
   return rpId

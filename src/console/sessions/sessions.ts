@@ -38,7 +38,7 @@ export type Session = {
   readonly ended: AbortSignal
 }
 
-type Kept = {
+type OpenSession = {
   readonly session: Session
   readonly ending: AbortController
   readonly endsMonotonicMs: number
@@ -48,7 +48,7 @@ type Kept = {
 export class Sessions {
   readonly #deps: SessionsDeps
   /** By digest of the secret. */
-  readonly #open = new Map<string, Kept>()
+  readonly #open = new Map<string, OpenSession>()
 
   constructor(deps: SessionsDeps) {
     this.#deps = deps
@@ -126,7 +126,7 @@ export class Sessions {
     this.#endIdlest(all, sessionsMax)
   }
 
-  #endIdlest(kept: readonly Kept[], countMax: number): void {
+  #endIdlest(kept: readonly OpenSession[], countMax: number): void {
     if (kept.length < countMax) return
     const [idlest] = [...kept].sort((a, b) => a.usedMonotonicMs - b.usedMonotonicMs)
     if (idlest !== undefined) this.end(({ id }) => id === idlest.session.id)

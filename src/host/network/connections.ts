@@ -16,7 +16,7 @@ export type RememberedAddress = {
   readonly counts: Readonly<Partial<Record<ConnectionSide, number>>>
 }
 
-export type Remembered = {
+export type RememberedAddresses = {
   readonly addresses: readonly RememberedAddress[]
   /** False: there are more entries or addresses than are read. */
   readonly whole: boolean
@@ -39,7 +39,7 @@ export type RememberedOptions = {
  * reply is ignored where the address is the server: any stranger makes one, and it lets nobody in. Faults:
  * host.command_failed, host.command_timeout.
  */
-export async function rememberedAddresses(options: RememberedOptions): Promise<Remembered> {
+export async function rememberedAddresses(options: RememberedOptions): Promise<RememberedAddresses> {
   const { network, isHeld, timeoutMs, netns = hereNetns, entryCountMax = 1_048_576, addressCountMax = 1_000 } = options
   const found = new Map<string, Partial<Record<ConnectionSide, number>>>()
   const isIn = insideOf(network)

@@ -28,7 +28,7 @@ export type NftListener = {
   readonly onAddresses: () => Promise<void>
 }
 
-type Heard = { readonly ours: number; readonly lost: boolean }
+type EventCounts = { readonly ours: number; readonly lost: boolean }
 
 const intervalMs = 100
 /** Longest pause: repeated changes are answered ever more slowly. */
@@ -116,7 +116,7 @@ export class NftWatch {
   }
 
   /** Transactions that have touched our tables. */
-  #listen(): Heard {
+  #listen(): EventCounts {
     const { packets, lost } = this.#sockets?.nft.read() ?? { packets: [], lost: false }
     let ours = 0
     for (const message of packets.flatMap(readMessages)) {

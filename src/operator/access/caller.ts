@@ -19,7 +19,7 @@ export type Caller = SocketCaller | ConsoleCaller
 /** A named administrator of the configuration. */
 export type Administrator = { readonly uid: number; readonly user: string; readonly role: AdminRole }
 
-export type Known = Peer & {
+export type IdentifiedCaller = Peer & {
   readonly socket: Caller['socket']
   readonly actor: string
   /** Null: no administrator. */
@@ -30,7 +30,7 @@ export type Known = Peer & {
 export function knownCaller(
   caller: Caller,
   { administrators, ownerUid }: { readonly administrators: readonly Administrator[]; readonly ownerUid: number },
-): Known {
+): IdentifiedCaller {
   if (caller.socket === 'console') return caller
   const named = administrators.find(({ uid }) => uid === caller.uid)
   const isOwner = caller.uid === 0 || caller.uid === ownerUid
@@ -52,7 +52,7 @@ export function personOf(
 }
 
 /** Fault forbidden, in words for the caller; null: the operation is allowed. A route without a role is nobody's. */
-export function refusalOf({ actor, role, uid }: Known, method: string, route: string): Fault | null {
+export function refusalOf({ actor, role, uid }: IdentifiedCaller, method: string, route: string): Fault | null {
   const operation = operationOf(method, route)
   if (operation === null) return new Fault('forbidden', `${method} ${route} has no role, so no user may use it`)
   if (role === null) return strangerFault({ actor, uid })
@@ -66,7 +66,7 @@ function needed(right: Right, role: Role): string {
 }
 
 /** For a connection whose user is no administrator, before anything of it is read. */
-export function strangerFault({ actor, uid }: Pick<Known, 'actor' | 'uid'>): Fault {
+export function strangerFault({ actor, uid }: Pick<IdentifiedCaller, 'actor' | 'uid'>): Fault {
   const who = actor === `uid ${uid}` ? `the user with id ${uid}` : actor
   return new Fault(
     'forbidden',

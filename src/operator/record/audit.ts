@@ -10,7 +10,7 @@ import type { AdminCommand } from '../../contract/admin/events.ts'
 import type { LedgerStore } from '../../store/db.ts'
 import { appendAudit, countAudit, interruptAudit, listAudit, settleAudit } from '../../store/ledger/audit.query.ts'
 import type { AuditRow } from '../../store/ledger/audit.table.ts'
-import type { Known } from '../access/caller.ts'
+import type { IdentifiedCaller } from '../access/caller.ts'
 
 export type AuditDeps = {
   readonly ledger: LedgerStore
@@ -19,12 +19,12 @@ export type AuditDeps = {
 }
 
 export type Command = {
-  readonly by: Known
+  readonly by: IdentifiedCaller
   readonly operation: string
   readonly arguments: Readonly<Record<string, unknown>>
 }
 
-type Repeated = { readonly seq: number; readonly since: number; times: number; written: number }
+type RepeatedEntry = { readonly seq: number; readonly since: number; times: number; written: number }
 
 const windowMs = 60_000
 /**
@@ -41,7 +41,7 @@ const argumentsCharsMax = 2_048
 
 export class Audit {
   readonly #deps: AuditDeps
-  readonly #repeated = new Map<string, Repeated>()
+  readonly #repeated = new Map<string, RepeatedEntry>()
   #window = { since: Number.NEGATIVE_INFINITY, recorded: 0, dropped: 0 }
 
   constructor(deps: AuditDeps) {
@@ -149,7 +149,7 @@ export class Audit {
   }
 }
 
-function whoOf({ uid, gid, pid, actor, role, socket }: Known) {
+function whoOf({ uid, gid, pid, actor, role, socket }: IdentifiedCaller) {
   return { uid, gid, pid, actor, role, socket }
 }
 

@@ -78,7 +78,7 @@ function withoutReport(nonce: Uint8Array | 'any'): JudgedReport {
   return { ok, checks, details: [], report: null, simulated: false, tpm: null }
 }
 
-type Found = {
+type EvidenceFindings = {
   readonly checks: readonly Check[]
   /** The same before they were grouped. */
   readonly details: readonly Check[]
@@ -89,7 +89,11 @@ type Found = {
   readonly signed: Uint8Array | null
 }
 
-async function judgeSnp(snp: SnpEvidence, question: AskedBuild, crl: Uint8Array | undefined): Promise<Found> {
+async function judgeSnp(
+  snp: SnpEvidence,
+  question: AskedBuild,
+  crl: Uint8Array | undefined,
+): Promise<EvidenceFindings> {
   const chain = [snp.ask, snp.ark].filter(bytes => bytes !== null)
   const found = await evidenceOf(
     snp.report,
@@ -101,7 +105,11 @@ async function judgeSnp(snp: SnpEvidence, question: AskedBuild, crl: Uint8Array 
   return { checks: inGroups(details), details, report, simulated, tpm: null, signed: report?.reportData ?? null }
 }
 
-async function judgeVtpm(given: VtpmEvidence, question: AskedBuild, crl: Uint8Array | undefined): Promise<Found> {
+async function judgeVtpm(
+  given: VtpmEvidence,
+  question: AskedBuild,
+  crl: Uint8Array | undefined,
+): Promise<EvidenceFindings> {
   const hcl = parsed(() => decodeHclReport(given.hclReport))
   const quote = parsed(() => decodeQuote(given.quote))
   if (!hcl.ok || !quote.ok) {

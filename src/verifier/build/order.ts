@@ -131,7 +131,7 @@ export function judgeOrder(
   return { checks, order }
 }
 
-type Stated = {
+type StatedOrder = {
   readonly order: BuildOrder
   readonly request: ReadonlyMap<string, unknown>
   /** Undefined in results of builders before it. */
@@ -141,7 +141,7 @@ type Stated = {
   readonly rust: FetchedRust | null
 }
 
-function stated({ files }: ReadResult): Stated {
+function stated({ files }: ReadResult): StatedOrder {
   const what = 'slsa.json'
   const document = parsedJson(what, documentOf(files, RESULT_PATHS.slsa))
   const definition = slsaForm(document, what).predicate.buildDefinition
@@ -203,7 +203,11 @@ const slsaForm = partly({
 })
 
 /** The order is the one of the receipt, and whatever stands in several places says the same in each. */
-function orderCheck({ order, request }: Stated, { provenance }: ReadResult, receipts: JudgedReceipts | null): Check {
+function orderCheck(
+  { order, request }: StatedOrder,
+  { provenance }: ReadResult,
+  receipts: JudgedReceipts | null,
+): Check {
   const name = 'order'
   const statement = receipts?.dispatch.statement ?? null
   if (statement === null) return notChecked(name, 'the receipt of the dispatch cannot be read', true)
@@ -322,7 +326,7 @@ function fetchCheck({ fetch }: BuildOrder, asked: AskedRequest): Check {
 }
 
 /** A pointer is compiled as it is: the file that it names is not in the source. */
-function lfsCheck(pointers: Stated['lfsPointers'], asked: AskedRequest): Check {
+function lfsCheck(pointers: StatedOrder['lfsPointers'], asked: AskedRequest): Check {
   const name = 'lfs-pointers'
   if (pointers === undefined) return notChecked(name, 'this result does not say whether there are any', false)
   const { count, first } = pointers
@@ -335,7 +339,7 @@ function lfsCheck(pointers: Stated['lfsPointers'], asked: AskedRequest): Check {
 
 /** Names the compiler, where a source can pin one. Receipts and report cover its version. */
 function compilerCheck(
-  { pinnedCompiler: pin, rust }: Stated,
+  { pinnedCompiler: pin, rust }: StatedOrder,
   provenance: Provenance | null,
   asked: AskedRequest,
 ): Check {

@@ -22,16 +22,16 @@ export type Sealing = {
   epoch: Uint8Array
 }
 
-type Kept = Attested & { readonly monotonicMs: number }
+type CachedEvidence = Attested & { readonly monotonicMs: number }
 
 /** After a renewal beside requests has failed, the next one waits this long. */
 const renewalPauseMs = 10_000
 
 export class EvidenceKeeper {
   readonly #deps: EvidenceDeps
-  #kept: Kept | null = null
+  #kept: CachedEvidence | null = null
   /** One for all callers. */
-  #underWay: Promise<Kept> | null = null
+  #underWay: Promise<CachedEvidence> | null = null
   #renewNotBeforeMs = Number.NEGATIVE_INFINITY
   /** How often it was closed: what was asked for before is not kept afterwards. */
   #closedCount = 0
@@ -76,7 +76,7 @@ export class EvidenceKeeper {
     this.#forget()
   }
 
-  async #take(): Promise<Kept> {
+  async #take(): Promise<CachedEvidence> {
     const { transport, clock } = this.#deps
     const closedCount = this.#closedCount
     try {
@@ -86,7 +86,7 @@ export class EvidenceKeeper {
       if (!isSameKey) before?.channel.close()
       const channel = isSameKey ? before.channel : transport.open(transport.pins ? evidence.tlsSpkiDigest : 'any')
       const sealing = { session: null, epoch: readEpoch(epoch ?? '') }
-      const kept: Kept = { evidence, channel, sealing, monotonicMs: clock.monotonicMs() }
+      const kept: CachedEvidence = { evidence, channel, sealing, monotonicMs: clock.monotonicMs() }
       if (closedCount === this.#closedCount) this.#kept = kept
       return kept
     } catch (error) {
@@ -111,7 +111,7 @@ export class EvidenceKeeper {
   }
 
   /** Age by the larger of two clocks: the monotonic one may stand still in sleep, the other may be set back. */
-  #ageMs({ evidence, monotonicMs }: Kept): number {
+  #ageMs({ evidence, monotonicMs }: CachedEvidence): number {
     const { clock } = this.#deps
     return Math.max(clock.monotonicMs() - monotonicMs, clock.nowMs() - evidence.verifiedAtMs)
   }

@@ -137,7 +137,7 @@ export function signedOf({
   }
 }
 
-type Asked = {
+type StatementQuery = {
   readonly kind: StatementKind
   readonly vmId: string
   readonly nonce: Uint8Array
@@ -146,7 +146,7 @@ type Asked = {
 }
 
 /** Checks kind, nonce, keys and launch. The caller checks the rest. Fault channel.refused. */
-export function checkStatement(bytes: Uint8Array, { kind, vmId, nonce, launch, keys }: Asked): void {
+export function checkStatement(bytes: Uint8Array, { kind, vmId, nonce, launch, keys }: StatementQuery): void {
   const statement = statementOf(bytes, { kind, vmId })
   const wrong = (
     [
@@ -160,7 +160,7 @@ export function checkStatement(bytes: Uint8Array, { kind, vmId, nonce, launch, k
   if (wrong !== undefined) throw refusedEvidence(vmId, `the statement of its guest is for ${wrong[0]}`)
 }
 
-function statementOf(bytes: Uint8Array, { kind, vmId }: Pick<Asked, 'kind' | 'vmId'>): Statement {
+function statementOf(bytes: Uint8Array, { kind, vmId }: Pick<StatementQuery, 'kind' | 'vmId'>): Statement {
   let stated: string
   try {
     const statement = decodeStatement(bytes)

@@ -55,7 +55,7 @@ export type HeldPolicy<Row extends HeldRow> = {
   readonly shapeReason: string
 }
 
-export type Held<Row> = { readonly row: Row; readonly rank: number }
+export type HeldVm<Row> = { readonly row: Row; readonly rank: number }
 
 const worker = 'held'
 const sweepMs = 5_000
@@ -112,7 +112,7 @@ export class HeldVms<Row extends HeldRow> {
   }
 
   /** VMs that can be taken, of any image and shape, oldest first; judged one by one. */
-  *held(db: DirectoryDb, rows: readonly Row[] = this.#policy.list(db)): Generator<Held<Row>> {
+  *held(db: DirectoryDb, rows: readonly Row[] = this.#policy.list(db)): Generator<HeldVm<Row>> {
     for (const row of rows) {
       const state = this.#policy.judge(db, row)
       if (state.kind === 'held') yield { row, rank: state.rank }
@@ -120,7 +120,7 @@ export class HeldVms<Row extends HeldRow> {
   }
 
   /** The VM that is furthest along, of the present image and shape; null: there is none. */
-  best(db: DirectoryDb): Held<Row> | null {
+  best(db: DirectoryDb): HeldVm<Row> | null {
     const rows = this.#policy.list(db).filter(row => row.shape === this.#host.shape)
     const imageDigest = rows.length === 0 ? null : this.image.read()
     if (imageDigest === null) return null
@@ -129,7 +129,7 @@ export class HeldVms<Row extends HeldRow> {
   }
 
   /** Takes the best VM in the transaction of its taker: a transaction that is rolled back has taken nothing. */
-  take(tx: DirectoryDb): Held<Row> | null {
+  take(tx: DirectoryDb): HeldVm<Row> | null {
     const held = this.best(tx)
     if (held !== null) assert(this.#policy.remove(tx, held.row.vmId), 'an immediate transaction sees no other writer')
     return held
@@ -149,11 +149,11 @@ export class HeldVms<Row extends HeldRow> {
    * Dismisses VMs that cannot be taken and those that are over; returns the rest, oldest first. `imageDigest` null:
    * unknown.
    */
-  drain(imageDigest: string | null): Held<Row>[] {
+  drain(imageDigest: string | null): HeldVm<Row>[] {
     const { store, shape } = this.#host
     const { wanted, judge, list, remove, surplusReason, shapeReason } = this.#policy
     const { db } = store.directory
-    const kept: Held<Row>[] = []
+    const kept: HeldVm<Row>[] = []
     let failure: string | null = null
     for (const row of list(db)) {
       const state = judge(db, row)

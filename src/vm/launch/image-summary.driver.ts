@@ -41,7 +41,7 @@ export type ImageSummariesDeps = {
 
 /** An envelope: SHA-256 in hexadecimal, exact bytes. */
 export type KeptSummary = { readonly sha256: string; readonly bytes: Uint8Array }
-type Known = KeptSummary & { readonly summary: ReadSummary }
+type CachedSummary = KeptSummary & { readonly summary: ReadSummary }
 
 /**
  * One per image, key and release. Results name summaries by digest, so old ones are kept for a
@@ -57,7 +57,7 @@ export class ImageSummaries {
   readonly #files: FileDigests
   readonly #turns = createSerial()
   /** The oldest first. */
-  readonly #known: Known[]
+  readonly #known: CachedSummary[]
   /** Manifest digest of the last image that passed. */
   #passed: string | null = null
 
@@ -159,9 +159,9 @@ async function signerOf({ keys }: Pick<OperatorKey, 'keys'>): Promise<SummarySig
 }
 
 /** Removes files that are unreadable or under a wrong digest: the image is verified again anyway. */
-function readKept({ directory, log }: Pick<ImageSummariesDeps, 'directory' | 'log'>): Known[] {
+function readKept({ directory, log }: Pick<ImageSummariesDeps, 'directory' | 'log'>): CachedSummary[] {
   const names = readdirSync(directory).filter(name => keptName.test(name))
-  const found = names.flatMap((name): Known[] => {
+  const found = names.flatMap((name): CachedSummary[] => {
     const path = join(directory, name)
     try {
       const bytes = new Uint8Array(readFileSync(path))

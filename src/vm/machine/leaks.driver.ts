@@ -27,7 +27,7 @@ import { idleQemus } from './idle-qemu.driver.ts'
 import {
   connectionLeaks,
   connectionsUnread,
-  type Found,
+  type FoundResource,
   type Leak,
   linkLeak,
   missingResource,
@@ -68,9 +68,9 @@ export async function findLeaks(deps: LeaksDeps): Promise<Leak[]> {
 }
 
 async function resourceLeaks({ db, nft, namespace, stateDir, tapPrefix, uids }: LeaksDeps): Promise<Leak[]> {
-  const ownerless = (name: string): Found => ({ name, vm: null })
+  const ownerless = (name: string): FoundResource => ({ name, vm: null })
   const names = readdirSync(`${stateDir}/vms`)
-  const found: Record<(typeof KINDS)[number], readonly Found[]> = {
+  const found: Record<(typeof KINDS)[number], readonly FoundResource[]> = {
     directory: names.map(name => ({ name: `${stateDir}/vms/${name}`, vm: vmIdIn(name) })),
     disk: names
       .map(name => ({ name: vmPaths(stateDir, name).scratch, vm: vmIdIn(name) }))

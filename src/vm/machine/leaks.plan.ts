@@ -32,12 +32,12 @@ export type Leak = {
 }
 
 /** A resource of the ledger as found on the host. */
-export type Found = { readonly name: string; readonly vm: string | null }
+export type FoundResource = { readonly name: string; readonly vm: string | null }
 
 /** A resource on the host and in no ledger, with the command that removes it. */
 export function unknownResource(
   kind: Exclude<ResourceKind, 'address' | 'address_v6'>,
-  { name, vm }: Found,
+  { name, vm }: FoundResource,
   namespace: string,
 ): Leak {
   return { kind, name, detail: 'unknown', vm, remedy: REMOVAL[kind](name, namespace) }
@@ -55,7 +55,10 @@ const REMOVAL: Record<Exclude<ResourceKind, 'address' | 'address_v6'>, (name: st
 }
 
 /** A resource in the ledger of a running VM and not on the host. */
-export function missingResource(kind: Exclude<ResourceKind, 'address' | 'address_v6'>, { name, vm }: Found): Leak {
+export function missingResource(
+  kind: Exclude<ResourceKind, 'address' | 'address_v6'>,
+  { name, vm }: FoundResource,
+): Leak {
   return { kind, name, detail: 'missing', vm, remedy: CONSEQUENCE[kind] }
 }
 
@@ -75,7 +78,7 @@ function pidOf(name: string): string {
 }
 
 /** Name of the namespace of VMs, for what is in there; null: on this host. */
-type Where = { readonly where: string | null }
+type LeakLocation = { readonly where: string | null }
 
 function inside(where: string | null): string {
   return where === null ? '' : `ip netns exec ${shellWord(where)} `
@@ -96,7 +99,7 @@ export type Routed = {
 /** Routes through our taps or to addresses of the pool that belong to no VM, and missing routes of running VMs. */
 export function routeLeaks(
   routes: readonly PoolRoute[],
-  { vms, wayOf, where }: { readonly vms: readonly Routed[]; readonly wayOf: (vm: Routed) => string } & Where,
+  { vms, wayOf, where }: { readonly vms: readonly Routed[]; readonly wayOf: (vm: Routed) => string } & LeakLocation,
 ): Leak[] {
   const nameOf = (address: string, prefixLength: number, device: string) => `${address}/${prefixLength} dev ${device}`
   const wanted = new Map(vms.map(vm => [nameOf(vm.address, vm.address.includes(':') ? 128 : 32, wayOf(vm)), vm]))
@@ -148,7 +151,7 @@ export function scopeLeak({ unit, vmId }: { readonly unit: string; readonly vmId
 const GIVEN_UP = 'else the daemon ends the VM as unanswered within two minutes'
 
 /** A VM's QEMU that is stopped or does not answer. */
-export function idleQemu({ name, vm }: Found, detail: 'stopped' | 'unanswered'): Leak {
+export function idleQemu({ name, vm }: FoundResource, detail: 'stopped' | 'unanswered'): Leak {
   const pid = pidOf(name)
   const remedy =
     detail === 'stopped'

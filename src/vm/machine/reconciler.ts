@@ -17,7 +17,7 @@ import { recordResource, resourceOf } from '../../store/ledger/resource.query.ts
 import { closeVm, dismissVm, insertVm, listVms, moveVm, openVm, vmById } from '../../store/ledger/vm.query.ts'
 import type { Vm, VmState } from '../../store/ledger/vm.table.ts'
 import type { Capacity } from '../admission.plan.ts'
-import { type Place, type Pools, placeFor, type VmAddresses } from '../capacity.query.ts'
+import { type AddressSlot, type Pools, placeFor, type VmAddresses } from '../capacity.query.ts'
 import type { HostLoss, VmEngine, VmEvidence, VmSpec, VmView } from '../engine.ts'
 import { VmBuilds } from '../evidence/build.driver.ts'
 import { EvidenceTaker } from '../evidence/evidence.driver.ts'
@@ -325,7 +325,7 @@ export class VmReconciler implements VmEngine {
     return null
   }
 
-  #reserve(tx: LedgerDb, vm: Vm): { place: Place; change: Change | null } {
+  #reserve(tx: LedgerDb, vm: Vm): { place: AddressSlot; change: Change | null } {
     const nowMs = this.#deps.clock.nowMs()
     const place = placeFor(tx, vm, { ...this.#deps, nowMs: this.#deps.guard.certainMs() })
     if (place.kind !== 'place') return { place, change: null }

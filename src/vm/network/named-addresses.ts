@@ -13,12 +13,12 @@ const defaultLimits: NamedAddressLimits = { countMax: namedAddressesMax, countOf
 /** Expired addresses are purged at most this often when no place is left. */
 const purgeIntervalMs = 1_000
 
-type Kept = { readonly untilMs: number; readonly by: string }
+type AddressLease = { readonly untilMs: number; readonly by: string }
 
 export class NamedAddresses {
   readonly #clock: Pick<Clock, 'monotonicMs'>
   readonly #limits: NamedAddressLimits
-  readonly #kept = new Map<string, Kept>()
+  readonly #kept = new Map<string, AddressLease>()
   readonly #countBy = new Map<string, number>()
   #purgedAtMs = Number.NEGATIVE_INFINITY
 

@@ -102,7 +102,7 @@ export class VmNetwork {
   /** The next run reads the kernel first, whatever is known of it. */
   #readFirst = false
   /** Networks and addresses of this host in the kernel's table. */
-  #own: Own = { ownNetworks: [], hostAddresses: [] }
+  #own: OwnAddresses = { ownNetworks: [], hostAddresses: [] }
   /** Text of this host's table in the kernel. Null: not known. */
   #hostText: string | null = null
   /** Monotonic time of the last journal entry about restored tables. */
@@ -271,7 +271,7 @@ export class VmNetwork {
     await this.sync()
   }
 
-  #ownNow(): Own {
+  #ownNow(): OwnAddresses {
     const { ownNetworks, ownAddresses } = this.#deps
     return { ownNetworks: ownNetworks(), hostAddresses: ownAddresses() }
   }
@@ -422,7 +422,7 @@ export class VmNetwork {
   }
 }
 
-type Own = Pick<NftPlan, 'ownNetworks' | 'hostAddresses'>
+type OwnAddresses = Pick<NftPlan, 'ownNetworks' | 'hostAddresses'>
 
 function listText({ entries }: { readonly entries: readonly string[] }): string {
   return entries.toSorted().join('\n')

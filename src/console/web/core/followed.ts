@@ -7,7 +7,7 @@ import { follow, type OpenText } from './follow.ts'
 import type { RequestProblem } from './request.ts'
 import { isShown } from './shown.ts'
 
-export type Followed = {
+export type FollowedLog = {
   readonly text: string
   /** Whether older text was left out. */
   readonly isCut: boolean
@@ -17,7 +17,7 @@ export type Followed = {
 }
 
 /** `key`: another one is another text. */
-export function useFollowed(key: string, open: OpenText): Followed {
+export function useFollowed(key: string, open: OpenText): FollowedLog {
   const text = useSignal('')
   const isCut = useSignal(false)
   const problem = useSignal<RequestProblem | null>(null)

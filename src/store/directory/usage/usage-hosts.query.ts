@@ -35,7 +35,7 @@ export function prepareCostOfOthers(
 
 export type HostDaySum = MonthSum & { readonly keyPrefix: string; readonly day: string; readonly model: string }
 
-type Place = Pick<HostDaySum, 'keyPrefix' | 'day' | 'model'>
+type HostDayKey = Pick<HostDaySum, 'keyPrefix' | 'day' | 'model'>
 
 /**
  * A page of the sums of other hosts for an organization on days `from` to `to` (as 2026-11-30, both included), by day,
@@ -43,7 +43,7 @@ type Place = Pick<HostDaySum, 'keyPrefix' | 'day' | 'model'>
  */
 export type ReadOthersPage = (
   of: { readonly organizationId: string; readonly from: string; readonly to: string },
-  after: Place | null,
+  after: HostDayKey | null,
   limit: number,
 ) => HostDaySum[]
 

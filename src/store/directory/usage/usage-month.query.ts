@@ -54,7 +54,7 @@ export const ownHost = "(SELECT value FROM meta WHERE name = 'host_id')"
 export type OrganizationDays = { readonly organizationId: string; readonly from: string; readonly to: string }
 
 /** Exact as of one moment: a single statement reads all of it. */
-type Known = MonthSum & {
+type CachedMonthSum = MonthSum & {
   /** Newest row of `usage`; 0 if there is none. */
   readonly mark: number
   /** This host's requests in the months of the days. */
@@ -64,9 +64,9 @@ type Known = MonthSum & {
 }
 
 /** `inMonths`: how many of the new rows `own` counts. */
-type Appended = Known & { readonly inMonths: number }
+type Appended = CachedMonthSum & { readonly inMonths: number }
 
-type Cached = Known & { readonly readMs: number }
+type Cached = CachedMonthSum & { readonly readMs: number }
 
 /** How long a sum is cached that other hosts add to. */
 const othersMs = 2_000
@@ -105,7 +105,7 @@ export function prepareDaysSum(
   nowMs: () => number = () => performance.now(),
 ): (scope: OrganizationDays) => MonthSum {
   const sum = (column: string) => `min(${most}, coalesce(sum(${column}), 0))`
-  const ofDays = prepareRaw<Known>(
+  const ofDays = prepareRaw<CachedMonthSum>(
     db,
     `SELECT ${sum('requests')} AS requests, ${sum('prompt_tokens')} AS promptTokens,
        ${sum('completion_tokens')} AS completionTokens, ${sum('cost_nano_usd')} AS costNanoUsd, ${marks}
