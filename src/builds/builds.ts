@@ -125,7 +125,7 @@ export function createBuilds(deps: BuildsDeps): Builds {
     ...{ trust: deps.trust, beforeResult: deps.beforeResult, order: deps.order },
     exchangeBytes: settings.exchangeBytes,
     vmSpec: deps.vm.spec,
-    farewell: (build: Build) => commands(build, http.baseUrl || deps.ownUrl),
+    closingLines: (build: Build) => commands(build, http.baseUrl || deps.ownUrl),
   })
   const service = new BuildsService({
     ...{ directory, hostId, fleet, clock, random, log },

@@ -1,6 +1,6 @@
 // Service C in a fleet: what it asks of the other hosts. Pure.
 
-import type { PassedPrincipal } from '../contract/http/passed-principal.ts'
+import type { ForwardedPrincipal } from '../contract/http/forwarded-principal.ts'
 import { LimitedFault, UnavailableFault } from '../http/limited.ts'
 
 /** A host of the fleet, as a change of the directory sees it. */
@@ -22,7 +22,7 @@ export type BuildFleet = {
   readonly forward: (
     hostId: string,
     request: Request,
-    by: { readonly clientAddress: string; readonly principal: PassedPrincipal | null },
+    by: { readonly clientAddress: string; readonly principal: ForwardedPrincipal | null },
   ) => Promise<Response>
   /** Asks for a file of a build in this host's own name (handover.ts). Fault fleet.unavailable. */
   readonly ask: (hostId: string, path: string, signal: AbortSignal) => Promise<Response>

@@ -44,7 +44,7 @@ export type BuildReconcilerDeps = Omit<FollowDeps, 'directory' | 'clock'> & {
   readonly concurrentMax: number
   readonly fetchTimeoutMs?: number | undefined
   /** Closing lines for the client of a successful build: how to fetch and verify it. */
-  readonly farewell: (build: Build) => readonly string[]
+  readonly closingLines: (build: Build) => readonly string[]
 }
 
 /** Since the daemon's start. */
@@ -357,7 +357,7 @@ export class BuildReconciler {
 
   /** Cleans up after a build that has ended; each part may be repeated. */
   async #close(build: Build): Promise<void> {
-    const { store, engine, files, events, gate, vms, clock, farewell } = this.#deps
+    const { store, engine, files, events, gate, vms, clock, closingLines } = this.#deps
     const { id, vmId, state } = build
     gate.close(id)
     if (vmId !== null) engine.dismiss(vmId)
@@ -369,7 +369,7 @@ export class BuildReconciler {
     if (state !== 'ok') files.removeFile(id, 'result')
     const log = events.of(id)
     if (!log.isComplete) {
-      const goodbye = state === 'ok' ? farewell(build).map(hostEvent) : []
+      const goodbye = state === 'ok' ? closingLines(build).map(hostEvent) : []
       log.append([...goodbye, { data: completeEvent(build), seq: null }])
     }
     closeBuild(store.directory.db, { id, diskBytes: files.sizeBytes(id), nowMs: clock.nowMs() })

@@ -49,11 +49,11 @@ export type StatementOptions = {
 
 /** Statements of one transaction or of none. */
 export type Sql = {
-  readonly query: <Found extends object = Row>(
+  readonly query: <ResultRow extends object = Row>(
     text: string,
     values?: readonly SqlValue[],
     options?: StatementOptions,
-  ) => Promise<Found[]>
+  ) => Promise<ResultRow[]>
 }
 
 /** A transaction that writes what hosts copy. */
@@ -128,8 +128,8 @@ export async function openPostgres({ target, limits: given, clock, log }: Postgr
   const health = createHealth(clock, log)
   const session: Session = { connections, limits, health, clock }
   return {
-    query: <Found extends object = Row>(text: string, values?: readonly SqlValue[], options?: StatementOptions) =>
-      onConnection(session, sql => sql.query<Found>(text, values, options)).catch(rethrow),
+    query: <ResultRow extends object = Row>(text: string, values?: readonly SqlValue[], options?: StatementOptions) =>
+      onConnection(session, sql => sql.query<ResultRow>(text, values, options)).catch(rethrow),
     transact: (work, { isQuiet = false, opening } = {}) =>
       transaction(session, {
         begin: `BEGIN; SELECT version, xid::text, timeline, began FROM begin_change(${!isQuiet})`,
@@ -270,10 +270,10 @@ async function wasCommitted(session: Session, begun: TransactionStart, cause: un
   const untilMs = clock.monotonicMs() + commitLookUpMs
   do {
     const look = `SELECT pg_xact_status($1::xid8) AS status, ${TIMELINE} AS timeline, ${version === null ? 'true' : LINES} AS is_own`
-    type Found = { readonly status: string | null; readonly timeline: number; readonly is_own: boolean }
+    type CommitRow = { readonly status: string | null; readonly timeline: number; readonly is_own: boolean }
     const [found] = await onConnection(session, sql =>
-      sql.query<Found>(look, version === null ? [xid] : [xid, version, began]),
-    ).catch((): Found[] => [])
+      sql.query<CommitRow>(look, version === null ? [xid] : [xid, version, began]),
+    ).catch((): CommitRow[] => [])
     if (found !== undefined && found.timeline !== timeline) break
     // After a crash the server gives numbers that it had not written down to other transactions.
     if (found?.status === 'committed') {
@@ -369,11 +369,11 @@ function sqlOn(client: PoolClient, answerMs: number, health: Health): Connection
     }
   }
   return {
-    query: async <Found extends object = Row>(
+    query: async <ResultRow extends object = Row>(
       text: string,
       values?: readonly SqlValue[],
       options?: StatementOptions,
-    ): Promise<Found[]> => lastOf(await send(text, values, options)).rows,
+    ): Promise<ResultRow[]> => lastOf(await send(text, values, options)).rows,
     queryAll: async (text, more) => {
       const results = await send(more === undefined ? text : `${text}; ${withLiterals(client, more)}`)
       return results.map(({ rows }) => rows)

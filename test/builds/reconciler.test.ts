@@ -42,7 +42,7 @@ function open(changes: Partial<BuildReconcilerDeps> = {}) {
     vms: { take: () => null, room: () => ({ kind: 'admit' }), hasWarm: () => false, wake: () => {} },
     vmSpec: { image: 'builder', vcpus: 1, memoryMib: 1024 },
     concurrentMax: 2,
-    farewell: () => [],
+    closingLines: () => [],
     trust: () => Promise.reject(new Error('no evidence comes')),
     gate: { open: () => {}, close: id => void gate.push(id) },
     order: { builderId, limits, fetch: null },

@@ -80,12 +80,12 @@ async function readPieces(
   }
   let sizeBytes = 0
   const startedMs = performance.now()
-  const lookAtRate = () => {
+  const checkRate = () => {
     const leastBytes = ((performance.now() - startedMs) / 1000) * bytesPerSecondMin
     if (sizeBytes < leastBytes) end(`The body came at less than ${bytesPerSecondMin} bytes per second.`)
-    else stopRate = deadlines.after(slowMs, lookAtRate)
+    else stopRate = deadlines.after(slowMs, checkRate)
   }
-  let stopRate = deadlines.after(slowMs, lookAtRate)
+  let stopRate = deadlines.after(slowMs, checkRate)
   const stopWhole = deadlines.after(timeoutMs, () => end(`The body did not arrive within ${timeoutMs} ms.`))
   let turnSinceMs = performance.now()
   try {

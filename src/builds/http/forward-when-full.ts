@@ -5,7 +5,7 @@
 // the directory say where to ask first, and the other host itself whether there is room.
 
 import type { Clock } from '../../base/clock.ts'
-import { principalOf } from '../../contract/http/passed-principal.ts'
+import { principalOf } from '../../contract/http/forwarded-principal.ts'
 import type { DirectoryStore } from '../../store/db.ts'
 import { countBuildsByHost, VM_STATES } from '../../store/directory/build.query.ts'
 import { type BuildFleet, HostClosedFault, HostFullFault } from '../fleet.ts'

@@ -8,7 +8,7 @@ import type { Runtime } from '../../base/runtime.ts'
 import { createDeadlines, type Deadlines } from '../../base/work/deadlines.ts'
 import { FairSlots } from '../../base/work/fair-slots.ts'
 import type { BuildAccepted, BuildProblem, BuildVmReserved } from '../../contract/http/build-api.ts'
-import { type PassedPrincipal, principalOf } from '../../contract/http/passed-principal.ts'
+import { type ForwardedPrincipal, principalOf } from '../../contract/http/forwarded-principal.ts'
 import type { AnonymousLogLimit } from '../../http/anonymous-log-limit.ts'
 import { createEdge, type EdgeContext, type EdgeFetch, type EdgeRoute } from '../../http/edge.ts'
 import { LimitedFault, UnavailableFault } from '../../http/limited.ts'
@@ -39,7 +39,7 @@ export type BuildPeer = {
   /** Another host of the fleet has passed the request on: it goes no further. */
   readonly isForwarded?: boolean
   /** The caller that this other host has authenticated. Null if the caller has no key. */
-  readonly principal?: PassedPrincipal | null
+  readonly principal?: ForwardedPrincipal | null
 }
 
 type BuildContext = BuildPeer & EdgeContext
@@ -56,7 +56,7 @@ export type BuildRoutesDeps = Runtime & {
   /** As DirectoryStore.fresh. */
   readonly syncDirectory: (() => Promise<boolean>) | null
   /** By the headers alone, or as `passed` says where another host passed the request on. Faults: `forbidden`, … */
-  readonly caller: (headers: Headers, need: 'read' | 'write', passed?: PassedPrincipal | null) => Caller
+  readonly caller: (headers: Headers, need: 'read' | 'write', passed?: ForwardedPrincipal | null) => Caller
   /** Counts a request of a caller, by address when it has no key. Fault rate_limited. */
   readonly count: (caller: Caller, address: () => string) => void
   /** Counts a request that needs no key. Fault rate_limited. */

@@ -5,7 +5,7 @@
 // directory has for it.
 
 import { fromBase64Url, toBase64Url, utf8 } from '../../base/bytes.ts'
-import { type PassedPrincipal, parsePrincipal, principalText } from '../../contract/http/passed-principal.ts'
+import { type ForwardedPrincipal, parsePrincipal, principalText } from '../../contract/http/forwarded-principal.ts'
 import type { PeerService } from './peers.ts'
 
 export const peerField = 'strongroom-peer'
@@ -21,7 +21,7 @@ export type Call = {
   readonly service: CalledService
   readonly client: string
   /** The authenticated caller; null: a caller that showed no credential, or the calling host itself. */
-  readonly principal: PassedPrincipal | null
+  readonly principal: ForwardedPrincipal | null
   /** By the caller's wall clock. */
   readonly atMs: number
   /** 16 bytes, base64url. */

@@ -9,7 +9,7 @@ import { messageOf, systemErrorCode } from '../../base/fault.ts'
 import type { RandomBytes } from '../../base/ids.ts'
 import type { Logger } from '../../base/log.ts'
 import { FairSlots } from '../../base/work/fair-slots.ts'
-import type { PassedPrincipal } from '../../contract/http/passed-principal.ts'
+import type { ForwardedPrincipal } from '../../contract/http/forwarded-principal.ts'
 import { limitedPrefix } from '../../http/client-network.ts'
 import { UnavailableFault } from '../../http/limited.ts'
 import {
@@ -65,7 +65,7 @@ export const answersNone = 'it answers no other hosts: its fleet.peer_listen is 
 type Called = {
   readonly service: CalledService
   readonly client: string
-  readonly principal: PassedPrincipal | null
+  readonly principal: ForwardedPrincipal | null
   readonly method: string
   readonly target: string
   readonly headers: Headers

@@ -4,7 +4,7 @@
 import type { Clock } from '../../base/clock.ts'
 import type { Logger } from '../../base/log.ts'
 import { FairSlots } from '../../base/work/fair-slots.ts'
-import { type PassedPrincipal, principalText } from '../../contract/http/passed-principal.ts'
+import { type ForwardedPrincipal, principalText } from '../../contract/http/forwarded-principal.ts'
 import {
   type CalledService,
   decodeCall,
@@ -28,7 +28,7 @@ export type ForwardingPeer = {
   /** From now on this response may pause for longer than others. */
   readonly mayPause: () => void
   /** The caller that this other host has authenticated. Null if the caller has no key. */
-  readonly principal: PassedPrincipal | null
+  readonly principal: ForwardedPrincipal | null
   /** Id of that host. */
   readonly from: string
 }

@@ -1,6 +1,6 @@
 // Between hosts of a fleet: a request of a client is passed on to the host that has its thing. Pure.
 
-import type { PassedPrincipal } from '../../contract/http/passed-principal.ts'
+import type { ForwardedPrincipal } from '../../contract/http/forwarded-principal.ts'
 
 /** The public APIs whose requests hosts pass on; `handover`: files of builds, asked for by a host in its own name. */
 export const PEER_SERVICES = ['instances', 'builds', 'handover'] as const
@@ -11,7 +11,7 @@ export type Forwarded = {
   /** The client's: the other host counts and logs the request by it. */
   readonly clientAddress: string
   /** The caller that this host has authenticated; null: a caller that showed no credential, or this host itself. */
-  readonly principal: PassedPrincipal | null
+  readonly principal: ForwardedPrincipal | null
 }
 
 export type Peers = {

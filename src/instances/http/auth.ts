@@ -5,7 +5,7 @@ import type { Clock } from '../../base/clock.ts'
 import { Fault } from '../../base/fault.ts'
 import type { RandomBytes } from '../../base/ids.ts'
 import type { Logger } from '../../base/log.ts'
-import type { PassedPrincipal } from '../../contract/http/passed-principal.ts'
+import type { ForwardedPrincipal } from '../../contract/http/forwarded-principal.ts'
 import { KEY_FORMATS, type MintedKey, type PresentedKey, secretMatches } from '../../http/bearer.ts'
 import { createKeyUse } from '../../http/key-use.ts'
 import type { DirectoryDb, DirectoryStore } from '../../store/db.ts'
@@ -25,7 +25,7 @@ export type AuthDeps = {
  * or a read-only key where `write` is needed. `passed`: another host of the fleet has passed the request on, and says
  * whom it has authenticated; the headers prove nothing then.
  */
-export type Authenticate = (headers: Headers, need: 'read' | 'write', passed?: PassedPrincipal | null) => Principal
+export type Authenticate = (headers: Headers, need: 'read' | 'write', passed?: ForwardedPrincipal | null) => Principal
 
 export function createAuthenticate(deps: AuthDeps): Authenticate {
   const { db, admit } = deps.directory
@@ -39,7 +39,7 @@ export function createAuthenticate(deps: AuthDeps): Authenticate {
     const presented = passed === undefined ? KEY_FORMATS.ca.parse(headers.get('authorization')) : passed
     if (presented === null) throw unauthenticated()
     admit?.()
-    const key = 'secret' in presented ? provenKey(db, presented) : passedKey(db, presented, need)
+    const key = 'secret' in presented ? provenKey(db, presented) : forwardedKey(db, presented, need)
     if (key === null || key.revokedAtMs !== null) throw unauthenticated()
     const organization = organizationById(db, key.organizationId)
     if (organization === null) throw unauthenticated()
@@ -57,7 +57,7 @@ function provenKey(db: DirectoryDb, { prefix, secret }: PresentedKey): Key | nul
 }
 
 /** Null: no key of that organization, or the call is for less than what is asked. */
-function passedKey(db: DirectoryDb, passed: PassedPrincipal, need: 'read' | 'write'): Key | null {
+function forwardedKey(db: DirectoryDb, passed: ForwardedPrincipal, need: 'read' | 'write'): Key | null {
   const key = findKey(db, passed.keyPrefix)
   const isMeant = key?.organizationId === passed.organizationId && (need === 'read' || passed.scope === 'write')
   return isMeant ? key : null

@@ -2,7 +2,7 @@
 
 import { assert } from '../../base/assert.ts'
 import { resultOr } from '../../base/result-or.ts'
-import { type PassedPrincipal, principalOf } from '../../contract/http/passed-principal.ts'
+import { type ForwardedPrincipal, principalOf } from '../../contract/http/forwarded-principal.ts'
 import type { Peers } from '../../fleet/peers/peers.ts'
 import type { EdgeContext } from '../../http/edge.ts'
 import { joined } from '../../http/operations.ts'
@@ -25,7 +25,7 @@ export type InstancePeer = {
   /** The client's address; a function because it costs a system call. */
   readonly address: () => string
   /** Another host of the fleet has passed the request on: whom that has authenticated. */
-  readonly principal?: PassedPrincipal | null
+  readonly principal?: ForwardedPrincipal | null
 }
 
 /** Services of the HTTP server to handlers. */

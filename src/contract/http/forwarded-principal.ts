@@ -2,7 +2,7 @@
 // the key. Pure.
 
 /** As the host found that took the request. The other host looks the key up once more, by its prefix. */
-export type PassedPrincipal = {
+export type ForwardedPrincipal = {
   readonly organizationId: string
   readonly keyPrefix: string
   /** The least that this request needs, however much the key may do. */
@@ -13,13 +13,13 @@ export type PassedPrincipal = {
 export function principalOf(
   { organizationId, keyPrefix }: { readonly organizationId: string | null; readonly keyPrefix: string | null },
   method: string,
-): PassedPrincipal | null {
+): ForwardedPrincipal | null {
   if (organizationId === null || keyPrefix === null) return null
   return { organizationId, keyPrefix, scope: method === 'GET' || method === 'HEAD' ? 'read' : 'write' }
 }
 
 /** `ca`: the kind of the key. */
-export function principalText(principal: PassedPrincipal | null): string {
+export function principalText(principal: ForwardedPrincipal | null): string {
   if (principal === null) return '-'
   const { organizationId, keyPrefix, scope } = principal
   return `ca:${organizationId}:${keyPrefix}:${scope}`
@@ -28,7 +28,7 @@ export function principalText(principal: PassedPrincipal | null): string {
 const TEXT = /^ca:([\w-]{1,64}):([a-z0-9]{8}):(read|write)$/
 
 /** Undefined: it is no such text. */
-export function parsePrincipal(text: string): PassedPrincipal | null | undefined {
+export function parsePrincipal(text: string): ForwardedPrincipal | null | undefined {
   if (text === '-') return null
   const [, organizationId, keyPrefix, scope] = TEXT.exec(text) ?? []
   if (organizationId === undefined || keyPrefix === undefined) return undefined
