@@ -1,6 +1,6 @@
 import { describe, expect, test } from 'bun:test'
 import { readTree, type Tree } from './tree.ts'
-import { commentColumnsMax, plainFaults, plainFiles, plainIgnored, wordFaults } from './words.ts'
+import { commentColumnsMax, nameFaults, plainFaults, plainFiles, plainIgnored, wordFaults } from './words.ts'
 
 const treeOf = (text: string): Tree => new Map([['src/a.ts', text]])
 
@@ -9,6 +9,38 @@ test('words of the sources', () => {
   const tree = readTree('src/**/*.{ts,tsx}', 'scripts/**/*.ts', 'test/**/*.ts', 'examples/**/*.ts')
   expect(tree.size).toBeGreaterThan(1_000)
   expect(wordFaults(tree)).toEqual([])
+})
+
+// Goal: names that have misled readers do not come back, and no two folders beside each other look alike.
+test('names of the sources', () => {
+  const tree = readTree('src/**/*.{ts,tsx}')
+  expect(tree.size).toBeGreaterThan(1_000)
+  expect(nameFaults(tree)).toEqual([])
+})
+
+describe('nameFaults', () => {
+  // Goal: a type that is a participle and a retired word are found with their line, as declarations alone.
+  test.each([
+    ['run()\ntype Asked = string', ['src/a.ts:2: `type Asked` as a name']],
+    ['export class Wishes {}', ['src/a.ts:1: `class Wishes` as a name']],
+    ['function lookAtHost() {}', ['src/a.ts:1: `function lookAtHost` as a name']],
+    ["// type Asked\nconst asked = 'type Held'\ntype AskedShare = PlaceOfVm", []],
+  ])('%s', (text, faults) => expect(nameFaults(treeOf(text), [], [])).toEqual(faults))
+
+  // Goal: sibling folders that differ by one letter are found; others, and folders of other parents, are not.
+  test.each([
+    [['src/share/a.ts', 'src/shares/a.ts'], 1],
+    [['src/verify/a.ts', 'src/verity/a.ts'], 1],
+    [['src/share/a.ts', 'src/shards/a.ts'], 0],
+    [['src/a/share/a.ts', 'src/bc/shares/a.ts'], 0],
+  ])('%p', (paths, count) => expect(nameFaults(new Map(paths.map(path => [path, ''])), [], []).length).toBe(count))
+
+  // Goal: an exception covers its own place alone, and one that nothing needs is a fault.
+  test('exceptions', () => {
+    const exception = { path: 'src/a.ts', text: 'type Asked', reason: 'a test' }
+    expect(nameFaults(treeOf('type Asked = 1'), [exception], [])).toEqual([])
+    expect(nameFaults(treeOf('type Held = 1'), [exception], [])).toHaveLength(2)
+  })
 })
 
 // Goal: no text that users read is in the project's old dialect, in the rooms that are on the list.

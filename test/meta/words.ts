@@ -63,6 +63,22 @@ export const plainExceptions: readonly PlainException[] = [
   },
 ]
 
+/** A type names a thing. These say that something happened, and each has meant several things at a time. */
+const participles =
+  /\b(?:type|interface|class)\s+(?:Asked|Found|Held|Kept|Known|Told|Said|Heard|Taken|Wanted|Shown|Made|Given|Placed?|Tried)\b/g
+
+/** Words of our own that have had the field's name since: declarations with the old one are faults. */
+const retired =
+  /\b(?:type|interface|class|function|const|let)\s+(?:Wish(?:es)?|News|news|Books|Desk|Wants?|Places|Ages|KeptTexts|TurnEnd|Beside|tryOut|passedOn|handleTwice|overUpstreams|misfit|lookAt[A-Z]\w*)\b/g
+
+/** Declarations that keep such a name, each with its reason. */
+export const nameExceptions: readonly PlainException[] = []
+
+/** Folders beside each other whose names differ by one letter, each pair with its reason. */
+export const folderExceptions: readonly PlainException[] = [
+  { path: 'src/attest', text: 'verify verity', reason: 'dm-verity is the name of the field, and so is verify' },
+]
+
 export type PlainException = { readonly path: string; readonly text: string; readonly reason: string }
 
 type Comment = { readonly line: number; readonly columns: number; readonly text: string }
@@ -104,6 +120,62 @@ export function plainFaults(tree: Tree, exceptions = plainExceptions): string[] 
     }
   }
   return [...faults, ...[...unused].map(({ path, text }) => `${path}: no text has the exception "${text}"`)]
+}
+
+/** Declarations with a retired name or a participle; sibling folders that differ by one letter; stale exceptions. */
+export function nameFaults(tree: Tree, exceptions = nameExceptions, folders = folderExceptions): string[] {
+  const unused = new Set([...exceptions, ...folders])
+  const faults: string[] = []
+  const report = (list: readonly PlainException[], path: string, text: string, fault: string) => {
+    const exception = list.find(candidate => candidate.path === path && candidate.text === text)
+    if (exception === undefined) faults.push(fault)
+    else unused.delete(exception)
+  }
+  for (const [path, text] of tree) {
+    const code = codeOf(text)
+    for (const match of [...code.matchAll(participles), ...code.matchAll(retired)]) {
+      const line = code.slice(0, match.index).split('\n').length
+      report(exceptions, path, match[0], `${path}:${line}: \`${match[0]}\` as a name`)
+    }
+  }
+  for (const [parent, names] of foldersOf(tree)) {
+    for (const [first, second] of pairsOf([...names].sort())) {
+      if (!differsByOneLetter(first, second)) continue
+      report(
+        folders,
+        parent,
+        `${first} ${second}`,
+        `${parent}: the folders ${first} and ${second} differ by one letter`,
+      )
+    }
+  }
+  return [...faults, ...[...unused].map(({ path, text }) => `${path}: nothing has the exception "${text}"`)]
+}
+
+/** Names of folders by the folder that holds them. */
+function foldersOf(tree: Tree): Map<string, Set<string>> {
+  const folders = new Map<string, Set<string>>()
+  for (const path of tree.keys()) {
+    const parts = path.split('/').slice(0, -1)
+    parts.forEach((name, at) => {
+      const parent = parts.slice(0, at).join('/')
+      folders.set(parent, (folders.get(parent) ?? new Set()).add(name))
+    })
+  }
+  return folders
+}
+
+function pairsOf(names: readonly string[]): [string, string][] {
+  return names.flatMap((first, at) => names.slice(at + 1).map((second): [string, string] => [first, second]))
+}
+
+/** Reports whether one letter was replaced, added or removed. */
+function differsByOneLetter(a: string, b: string): boolean {
+  const [short, long] = a.length <= b.length ? [a, b] : [b, a]
+  if (long.length - short.length > 1) return false
+  let same = 0
+  while (same < short.length && short[same] === long[same]) same += 1
+  return short.slice(short.length === long.length ? same + 1 : same) === long.slice(same + 1)
 }
 
 type Text = { readonly line: number; readonly text: string }
@@ -216,7 +288,7 @@ if (import.meta.main) {
   const tree = readTree('*.md', 'src/**/*.{ts,tsx,md}', 'scripts/**/*.ts', 'test/**/*.ts')
   const below = new Map([...tree].filter(([path]) => wanted.some(prefix => path.startsWith(prefix))))
   const code = new Map([...below].filter(([path]) => !path.endsWith('.md')))
-  const faults = [...wordFaults(code), ...plainFaults(below, [])]
+  const faults = [...wordFaults(code), ...nameFaults(code, [], []), ...plainFaults(below, [])]
   process.stdout.write(faults.map(fault => `${fault}\n`).join(''))
   process.exit(faults.length === 0 ? 0 : 1)
 }

@@ -11,8 +11,8 @@ const linePattern =
 
 /** Reads the text that `attestedFamilies` makes; other lines, and what is not of its form, say nothing. */
 export function readAttested(text: string): AttestedUpstream[] {
-  type Found = { -readonly [Name in keyof AttestedUpstream]: AttestedUpstream[Name] }
-  const found = new Map<string, Found>()
+  type MutableUpstream = { -readonly [Name in keyof AttestedUpstream]: AttestedUpstream[Name] }
+  const found = new Map<string, MutableUpstream>()
   for (const line of text.split('\n')) {
     const [, metric = '', name = '', , label = '', digits = ''] = linePattern.exec(line) ?? []
     const value = Number(digits)
