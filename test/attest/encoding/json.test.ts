@@ -40,7 +40,7 @@ test('refused', () => {
 test('where JSON.parse stands', () => {
   const allowed: Readonly<Record<string, string>> = {
     'base/json.ts': 'the strict reader itself',
-    'attest/ehbp/key-config.ts': 'whether an error asks for the keys again; they are verified anew',
+    'attest/ehbp/key-config-problem.ts': 'whether an error asks for the keys again; they are verified anew',
     'attest/ehbp/whole.ts': 'whether a stream ended with an error event; nothing of it is taken',
     'attest/receipt/receipt.ts': 'counts the names of the text, and refuses a second one',
     'client/build/lacking.ts': "the files that a vendored package of the user's own source lists",
