@@ -19,7 +19,8 @@ import type { AskedRequest, AskedSource } from '../../verifier/build/question.ts
 import { REPORT_PINS } from '../../verifier/pins.ts'
 import { clientConfigHelp, loadClientDefaults } from '../client-config.ts'
 import { addLogOptions, type LogQuestion, logDocument, readLogOptions } from '../log/options.ts'
-import { listSource } from '../source/source-files.ts'
+import { refuseKeys, takesResults } from '../source/own-files.ts'
+import { listSource, resultsDirectory } from '../source/source-files.ts'
 import { isArchiveFile, packFiles, readArchive, refuseInclude, unpackPacked } from '../source/source-tree.ts'
 import { addPinOptions } from '../trust/pin-options.ts'
 import { addEvidenceOptions } from '../trust/trust-options.ts'
@@ -71,7 +72,11 @@ export function addBuild(program: Command): void {
     )
     .option('--ca <file>', "PEM of the authority that issued service C's certificate")
     .option('--nonce <hex>', '1 to 16 bytes, new for each build; default: random', buildNonceOption)
-    .option('--output <dir>', 'directory for the result: its archive, and its files after verification', '.')
+    .option(
+      '--output <dir>',
+      'directory for the result: its archive, and its files after verification',
+      resultsDirectory,
+    )
     .addOption(
       new Option('--download-mib <count>', 'largest accepted result archive')
         .default(4096)
@@ -92,9 +97,10 @@ export function addBuild(program: Command): void {
     .addHelpText(
       'after',
       `${clientConfigHelp}
-Of a directory, .git, target, result and what .gitignore names are left out; --include sends a part of that, too. Files
-of initialised submodules are sent. What a manifest needs and is left out is named before anything is sent. An archive
-(tar.gz, tar.xz, tar.zst, tar, zip) is sent as it is; the build leaves out .git and the files that macOS adds.
+Of a directory, .git, target, result, ${resultsDirectory} and what .gitignore names are left out; --include sends a part
+of that, too. Files of initialised submodules are sent. What a manifest needs and is left out is named before anything is
+sent, and a file that holds an API key stops it. An archive (tar.gz, tar.xz, tar.zst, tar, zip) is sent as it is; the
+build leaves out .git and the files that macOS adds.
 Ctrl-C cancels the build on the server.
 The result must be built of exactly this source, by its git tree id, or of the --commit of the repository; --ref may be that commit.
 A result that is not good is not unpacked: its archive stays as JOB.unverified.tar.gz.
@@ -223,14 +229,18 @@ type SourceArchive = { readonly bytes: Uint8Array; readonly sourceName: string; 
 /** Fault invalid_request: what is left out is what a build of it needs. */
 async function packProject(
   directory: string,
-  { include = [], projectDir, goProxy }: SubmitOptions,
+  { include = [], projectDir, goProxy, output }: SubmitOptions,
   { progress, run }: { readonly progress: Progress; readonly run: Run },
 ): Promise<SourceArchive> {
   await progress.phase('pack', directory)
   const files = await listSource(directory, include)
+  refuseKeys(directory, files.paths)
   const lacking = findLacking(directory, files.paths, projectDir ?? null, { hasGoProxy: goProxy !== undefined })
   refuseLacking(lacking)
   if (lacking.length > 0) await run.hint(`left out, though named: ${lackingText(lacking)}`)
+  if (takesResults(directory, output)) {
+    await run.hint(`${oneLine(output)} is part of the source from the next build on, unless .gitignore names it`)
+  }
   const { bytes, leftOut } = await packFiles(directory, files)
   return { bytes, leftOut, sourceName: `${basename(resolve(directory))}.tar.gz` }
 }

@@ -20,8 +20,10 @@ const timeoutMs = 60_000
 const filesMax = 200_000
 /** Submodules within submodules. */
 const depthMax = 8
-/** Outputs of cargo and nix, at the top of a source. */
-const OUTPUTS = ['target', 'result']
+/** Default directory for the results of `build submit`. */
+export const resultsDirectory = 'strongroom-out'
+/** Outputs of cargo, of nix and of `build submit`, at the top of a source. */
+const OUTPUTS = ['target', 'result', resultsDirectory]
 
 /**
  * Lists what git would take, with the files of initialised submodules, and the files and directories

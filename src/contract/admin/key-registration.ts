@@ -19,6 +19,15 @@ const linePattern = /^(ca|gw)_([a-z0-9]{8})_sha256_([0-9a-f]{64})$/
 /** A whole key, alone or within other text such as a header. */
 const keyPattern = /(?:^|[^a-z0-9])(?:ca|gw)_[a-z0-9]{8}_[a-z0-9]{18,}/
 
+const keyTextPattern = /^(?:ca|gw)_[a-z0-9]{8}_(?:[a-z0-9]{18}|[a-z0-9]{32})\s*$/
+/** UTF-16 units of the longest key, with the end of its line. */
+export const keyTextCharsMax = 46
+
+/** Whether a text is a whole key and nothing else, as `key new` writes it into a file. */
+export function isKeyText(text: string): boolean {
+  return keyTextPattern.test(text)
+}
+
 export function registrationLine(tag: KeyTag, { prefix, secretSha256 }: KeyRegistration): string {
   return `${tag}_${prefix}_sha256_${toHex(secretSha256)}`
 }

@@ -46,6 +46,7 @@ const FILES = {
   'src/target/kept.rs': '',
   'target/debug/x': 'built',
   'result/x': 'built',
+  'strongroom-out/x': 'built',
   'notes.log': 'ignored',
   'sub/ignored.txt': 'ignored',
   'sub/kept.txt': 'kept',
@@ -58,7 +59,7 @@ describe('which files', () => {
   test('goal: a directory that is no repository, with its .gitignore files', async () => {
     const { paths, leftOut } = await listSource(project('plain', FILES))
     expect(paths).toEqual(KEPT)
-    expect(leftOut).toEqual(['target', 'result', 'what .gitignore names'])
+    expect(leftOut).toEqual(['target', 'result', 'strongroom-out', 'what .gitignore names'])
   })
 
   test('goal: a repository: what is tracked and what is new, but not what is deleted', async () => {
