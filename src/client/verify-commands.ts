@@ -35,7 +35,9 @@ export async function loadVerify(words: readonly string[]): Promise<AddCommand> 
   return program => {
     const verify = program
       .command('verify')
-      .description(`verify evidence: ${Object.keys(COMMANDS).join(', ')}; needs no daemon`)
+      .description(
+        `verify evidence: ${Object.keys(COMMANDS).join(', ')}; needs no daemon; for a transparency log see \`strongroom log monitor\``,
+      )
       .examples('strongroom verify report --report report.bin --vek vcek.pem --crl crl.der --policy policy.json')
     for (const add of commands) add(verify)
   }

@@ -17,7 +17,7 @@ export function addPolicyExample(verify: Command): void {
   verify
     .command('policy-example')
     .description(
-      "print a policy to start from: no debug, no migration, VMPL 0, AMD's floors; replace each 'any' that you can",
+      "print a policy: no debug, no migration, VMPL 0, AMD's floors; use it as it is with --image and --operator-key, or name values where it has 'any' (`strongroom help client`)",
     )
     .option('--image <path>', 'directory or manifest.json of an image: its launch digests are the measurements')
     .option('--operator-key <key>', 'file of `strongroom operator-key`, or its digest: the expected operator')

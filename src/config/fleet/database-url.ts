@@ -20,7 +20,7 @@ export function parseDatabaseUrl(text: string): DatabaseUrl {
   const refuse = (problem: string): DatabaseUrl => ({ ok: false, problem })
   const url = URL.parse(text)
   if (url === null || !['postgres:', 'postgresql:'].includes(url.protocol)) {
-    return refuse('must be postgres://USER@HOST:PORT/DATABASE')
+    return refuse('must be postgres://USER@HOST[:PORT]/DATABASE')
   }
   const unknown = [...url.searchParams.keys()].find(name => name !== 'host')
   if (unknown !== undefined) {

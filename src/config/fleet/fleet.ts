@@ -8,7 +8,7 @@ export const FleetConfig = Section({
     default: '',
     pattern: '^$|^postgres(ql)?://[^\\s]+$',
     maxLength: 1024,
-    allowed: '"" or postgres://USER@HOST:PORT/DATABASE',
+    allowed: '"" or postgres://USER@HOST[:PORT]/DATABASE; without PORT 5432',
     description:
       'PostgreSQL database in which the hosts of a fleet keep their directory: organizations, keys, instances. This host signs in as a role of its own. Make the directory with `strongroom fleet init` first, or enter it with `strongroom fleet join`. "" for a host by itself.',
   }),
