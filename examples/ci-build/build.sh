@@ -9,26 +9,28 @@
 #   STRONGROOM_POLICY      file: the policy of the builder's image, kept in your repository
 #                          (strongroom verify policy-example --image IMAGE --operator-key KEY > policy.json)
 #   STRONGROOM_CA          file: the operator's ca.pem; leave it out if certificates are by a public authority
-#   STRONGROOM_OUT         where the verified files go; ./out without it
+#   STRONGROOM_OUT         where the verified files and both documents go; strongroom-out without it, which is no
+#                          part of the source; another directory should be outside of it
 #   STRONGROOM_FLAGS       more options of `strongroom build submit`, such as --fetch-ca FILE
 # Needs the strongroom executable on the PATH. Exit status: 0 PASS, 1 a build or a verdict that failed, 2 bad usage.
 set -eu
 
 source=${1:-.}
-out=${STRONGROOM_OUT:-out}
+out=${STRONGROOM_OUT:-strongroom-out}
 : "${STRONGROOM_BUILDS_API:?}" "${STRONGROOM_POLICY:?}"
 
+mkdir -p "$out"
 # A fresh nonce for each run: the verdict is about this build and no earlier one.
 nonce=$(od -An -N16 -tx1 /dev/urandom | tr -d ' \n')
 
 # `submit` verifies before it unpacks, and ends with 1 on every verdict but PASS.
 # shellcheck disable=SC2086 # STRONGROOM_FLAGS is a list of words
 strongroom build submit "$source" --nonce "$nonce" --policy "$STRONGROOM_POLICY" --output "$out" --json \
-  ${STRONGROOM_CA:+--ca "$STRONGROOM_CA"} ${STRONGROOM_FLAGS-} >"${out}.json"
+  ${STRONGROOM_CA:+--ca "$STRONGROOM_CA"} ${STRONGROOM_FLAGS-} >"$out/submit.json"
 
 # The same verdict once more, offline, from the archive alone: whoever gets the archive can do this, too.
-archive=$(sed -n 's/.*"archive": *"\([^"]*\)".*/\1/p' "${out}.json")
+archive=$(sed -n 's/.*"archive": *"\([^"]*\)".*/\1/p' "$out/submit.json")
 # shellcheck disable=SC2086
 strongroom verify build "$archive" --nonce "$nonce" --source "$source" --policy "$STRONGROOM_POLICY" \
-  ${STRONGROOM_FLAGS-} >"${out}.txt" || { cat "${out}.txt"; exit 1; }
-cat "${out}.txt"
+  ${STRONGROOM_FLAGS-} >"$out/verdict.txt" || { cat "$out/verdict.txt"; exit 1; }
+cat "$out/verdict.txt"

@@ -1,7 +1,7 @@
 // Goal: the CI job ends with 0 only where both verdicts are PASS, and uses options that the executable has.
 
 import { afterAll, beforeAll, expect, test } from 'bun:test'
-import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { runCommand } from '../../scripts/lib/command.ts'
@@ -42,6 +42,13 @@ test('goal: a job that passes verifies the archive again, for the same fresh non
   expect([first.calls.length, new Set(nonces).size]).toEqual([2, 1])
   expect(first.calls[1]).toStartWith('verify build out/job.tar.gz')
   expect(second.calls[0]).not.toBe(first.calls[0] ?? '')
+})
+
+test('goal: a job writes nothing into its source but the directory that no source includes', async () => {
+  rmSync(join(work, 'strongroom-out'), { recursive: true, force: true })
+  await run({})
+  expect(readdirSync(work).toSorted()).toEqual(['asked', 'strongroom', 'strongroom-out'])
+  expect(readdirSync(join(work, 'strongroom-out')).toSorted()).toEqual(['submit.json', 'verdict.txt'])
 })
 
 test('goal: a build or a verdict that fails is the exit status of the job', async () => {
