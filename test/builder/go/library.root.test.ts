@@ -70,7 +70,7 @@ describe.skipIf(skipped)('the compiled standard library', () => {
   )
 
   // Goal: an image has the same bytes whenever it is built. The library of the rig is the first of the two.
-  test.skipIf(!runsAll)(
+  test.skipIf(skipUnless(runsAll, 'the library is compiled twice only by scripts/test --all'))(
     'the library compiled twice',
     async () => {
       const { library, binds, path } = await goTools()
