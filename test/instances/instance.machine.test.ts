@@ -57,3 +57,19 @@ test('what is to be done follows from both states', () => {
   const failed = ['provisioning', 'ready'].flatMap(status => lost.map(vm => `${status}+${vm}`))
   expect(failing.sort()).toEqual(failed.filter(pair => pair !== 'provisioning+null').sort())
 })
+
+test('each pair has its task', () => {
+  // Goal: the whole table by status, in the order of a VM's life; a pair without a task would stop its instance for ever.
+  const tasks = (status: InstanceStatus) =>
+    (['waiting', 'launching', 'booting', 'running', 'stopping', 'failed', 'gone', null] as const).map(vm =>
+      taskOf(status, vm),
+    )
+  const [wait, fail, dismiss] = ['wait', 'fail_with_vm', 'dismiss_vm'] as const
+  expect(Object.fromEntries(statuses.map(status => [status, tasks(status)]))).toEqual({
+    provisioning: [wait, wait, wait, 'provision', fail, fail, fail, 'define_vm'],
+    ready: [wait, wait, wait, wait, fail, fail, fail, fail],
+    failed: [dismiss, dismiss, dismiss, dismiss, wait, wait, wait, wait],
+    terminating: [dismiss, dismiss, dismiss, dismiss, wait, dismiss, 'finish', 'finish'],
+    terminated: [wait, wait, wait, wait, wait, wait, wait, wait],
+  })
+})

@@ -3,7 +3,8 @@
 
 import { expect, test } from 'bun:test'
 import { decode } from 'dns-packet'
-import { readQuery, writeResponse } from '../../../src/instances/dns/message.codec.ts'
+import { TYPE } from '../../../src/base/dns/wire.codec.ts'
+import { type DnsRecord, RCODE, readQuery, writeResponse } from '../../../src/instances/dns/message.codec.ts'
 import { answerQuery, TRUNCATED } from '../../../src/instances/dns/zone.plan.ts'
 import { HOST, query } from '../../rigs/dns/query.ts'
 import { ask, fingerprint, resolve, seen, zone } from '../../rigs/dns/zone.ts'
@@ -60,6 +61,9 @@ const MALFORMED: Record<string, Buffer> = {
   'a cookie of 7 bytes': message([1, 0, 0, 1], question, option(...cookie(7))),
   'a cookie of 15 bytes': message([1, 0, 0, 1], question, option(...cookie(15))),
   'a cookie of 41 bytes': message([1, 0, 0, 1], question, option(...cookie(41))),
+  'a label of 64 bytes': message([1, 0, 0, 0], long(64, 1), [0, 0, 1, 0, 1]),
+  'a label of 126 bytes': message([1, 0, 0, 0], long(126, 1), [0, 0, 1, 0, 1]),
+  'a record whose label has 64 bytes': message([1, 0, 0, 1], question, long(64, 1), record(0)),
 }
 
 for (const [what, bytes] of Object.entries(MALFORMED)) {
@@ -83,6 +87,18 @@ const READABLE: Record<string, Buffer> = {
   'a record behind OPT': message([1, 0, 0, 2], question, option(), record(0)),
   'an unknown option and a cookie': message([1, 0, 0, 1], question, option(0xfd, 0xe9, 0, 2, 1, 2, ...cookie(8))),
   'cookies of every length': message([1, 0, 0, 1], question, option(...cookie(16), ...cookie(40))),
+  'an empty option at the end of OPT, as that which asks for the server (RFC 5001)': message(
+    [1, 0, 0, 1],
+    question,
+    option(0, 3, 0, 0),
+  ),
+  'a name with a label of 63 bytes, and a record with one': message(
+    [1, 0, 0, 1],
+    long(63, 1),
+    [0, 0, 1, 0, 1],
+    long(63, 1),
+    record(0),
+  ),
   'nothing but a cookie': message([0, 0, 0, 1], option(...cookie(8))),
   'options of a version that is none of ours': message(
     [1, 0, 0, 1],
@@ -96,6 +112,88 @@ for (const [what, bytes] of Object.entries(READABLE)) {
     expect(readQuery(bytes).kind).toBe('query')
   })
 }
+
+test('goal: a cookie of each length that RFC 7873 4 has is read, the client’s part and the server’s', () => {
+  for (const [sizeBytes, serverBytes] of [
+    [8, null],
+    [16, 8],
+    [40, 32],
+  ] as const) {
+    const read = readQuery(message([1, 0, 0, 1], question, option(...cookie(sizeBytes))))
+    const given = read.kind === 'query' ? read.query.edns?.cookie : undefined
+    expect([given?.client.length, given?.server?.length ?? null]).toEqual([8, serverBytes])
+  }
+})
+
+test('goal: types, codes and flags have the numbers of their registry', () => {
+  // Numbers of types as another implementation writes them, and its names of the codes that it reads.
+  for (const [name, type] of [
+    ['A', TYPE.A],
+    ['NS', TYPE.NS],
+    ['CNAME', TYPE.CNAME],
+    ['SOA', TYPE.SOA],
+    ['TXT', TYPE.TXT],
+    ['AAAA', TYPE.AAAA],
+    ['OPT', TYPE.OPT],
+    ['SSHFP', TYPE.SSHFP],
+    ['IXFR', TYPE.transferIncremental],
+    ['AXFR', TYPE.transfer],
+    ['ANY', TYPE.ANY],
+  ] as const) {
+    const read = readQuery(query({ name: 'a.example', type: name }))
+    expect([name, read.kind === 'query' ? read.query.question?.type : null]).toEqual([name, type])
+  }
+  const read = readQuery(query({ edns: {} }))
+  if (read.kind !== 'query') throw new Error(read.kind)
+  const empty = { authoritative: false, truncated: false, answers: [], authorities: [], additionals: [] }
+  const written = (rcode: number) => packetOf(writeResponse(read.query, { ...empty, rcode }, null))
+  for (const [name, rcode] of [
+    ['NOERROR', RCODE.ok],
+    ['FORMERR', RCODE.formatError],
+    ['SERVFAIL', RCODE.serverFailure],
+    ['NXDOMAIN', RCODE.nameError],
+    ['NOTIMP', RCODE.notImplemented],
+    ['REFUSED', RCODE.refused],
+  ] as const)
+    expect([name, Reflect.get(written(rcode), 'rcode')]).toEqual([name, name])
+  // RFC 6891 9: 16, whose low four bits are in the header and the rest in OPT.
+  const bad = Buffer.from(writeResponse(read.query, { ...empty, rcode: RCODE.badVersion }, null))
+  expect([bad.readUInt16BE(2) & 0xf, optOf(bad)?.extendedRcode]).toEqual([0, 1])
+  const flagged = packetOf(
+    writeResponse(read.query, { ...empty, rcode: 0, authoritative: true, recursion: true }, null),
+  )
+  expect([flagged.flag_qr, flagged.flag_aa, flagged.flag_tc, flagged.flag_rd, flagged.flag_ra]).toEqual([
+    ...[true, true, false, true, true],
+  ])
+})
+
+test('goal: each kind of record is on the wire as an independent parser reads it', () => {
+  const read = readQuery(query({ name: 'a.example' }))
+  if (read.kind !== 'query') throw new Error(read.kind)
+  const owner = { at: 12 }
+  const answers: DnsRecord[] = [
+    { type: 'A', owner, ttlSeconds: 1, address: Uint8Array.of(192, 0, 2, 1) },
+    { type: 'AAAA', owner, ttlSeconds: 70_000, address: Uint8Array.of(0x20, 1, 0xd, 0xb8, ...Array(11).fill(0), 1) },
+    { type: 'NS', owner, ttlSeconds: 3, server: { label: 'ns', at: 14 } },
+    { type: 'TXT', owner, ttlSeconds: 4, text: 'hello' },
+  ]
+  const reply = { rcode: 0, authoritative: true, truncated: false, answers, authorities: [], additionals: [] }
+  const packet = packetOf(writeResponse(read.query, reply, null))
+  expect(
+    packet.answers?.map(answer => [
+      answer.type,
+      answer.name,
+      Reflect.get(answer, 'class'),
+      Reflect.get(answer, 'ttl'),
+      String(Reflect.get(answer, 'data')),
+    ]),
+  ).toEqual([
+    ['A', 'a.example', 'IN', 1, '192.0.2.1'],
+    ['AAAA', 'a.example', 'IN', 70_000, '2001:db8::1'],
+    ['NS', 'a.example', 'IN', 3, 'ns.example'],
+    ['TXT', 'a.example', 'IN', 4, 'hello'],
+  ])
+})
 
 test('goal: messages without a whole header, and responses, get nothing', () => {
   for (let length = 0; length < 12; length += 1) expect(ask(Buffer.alloc(length, 1))).toBeNull()

@@ -98,6 +98,22 @@ test('goal: who asks for the name server gets its addresses too, those that ther
   expect(glue({ resolve: () => null })).toEqual(['OPT .'])
 })
 
+test('goal: an answer names four hosts by IPv4, three by IPv6, the first ones of a fleet', () => {
+  const all = Array.from({ length: 6 }, (_, n) => ({
+    v4: Uint8Array.of(192, 0, 2, n + 1),
+    v6: Uint8Array.of(0x20, 1, 0xd, 0xb8, ...Array<number>(11).fill(0), n + 1),
+    fingerprint: null,
+  }))
+  // The key of the first host is the label, that of the n-th the label and n.
+  const fleet = new Map(all.map((records, n) => [n === 0 ? 'ns' : `ns ${n}`, records]))
+  const asked = (type: string) =>
+    seen(ask(query({ name: 'ns.agents.example', type }), { resolve: name => fleet.get(name) ?? null })).answers.map(
+      text => text.replace('ns.agents.example ', ''),
+    )
+  expect(asked('A')).toEqual(['A 192.0.2.1', 'A 192.0.2.2', 'A 192.0.2.3', 'A 192.0.2.4'])
+  expect(asked('AAAA')).toEqual(['AAAA 2001:db8::1', 'AAAA 2001:db8::2', 'AAAA 2001:db8::3'])
+})
+
 test('goal: ttl is small, and so is how long an absence is believed', () => {
   const positive = decode(ask(query({})) ?? Buffer.alloc(0)).answers?.[0]
   expect(positive && 'ttl' in positive && positive.ttl).toBe(5)
@@ -108,6 +124,8 @@ test('goal: ttl is small, and so is how long an absence is believed', () => {
       ttl: 5,
       data: { mname: 'ns.agents.example', rname: 'hostmaster.agents.example', serial: 1_800_000_000, minimum: 5 },
     })
+    // An hour, ten minutes and a day.
+    expect(Reflect.get(negative ?? {}, 'data')).toMatchObject({ refresh: 3_600, retry: 600, expire: 86_400 })
   }
 })
 
