@@ -48,7 +48,7 @@ const POINTS = {
   'x = n - 3 on P-384': [
     ecdsa('nistp384', [
       `${'f'.repeat(48)}c7634d81f4372ddf581a0db248b0a77aecec196accc52970`,
-      'b828da679a862c25545b031602e343254064bb702923f513805a3be20f5ce5c2eb5b375994bd73b855412bc660c0f67',
+      'b828da679a862c251545b031602e343254064bb702923f513805a3be20f5ce5c2eb5b375994bd73b855412bc660c0f67',
     ]),
     'accepted',
   ],

@@ -61,6 +61,7 @@ const MALFORMED: Record<string, Buffer> = {
   'a cookie of 7 bytes': message([1, 0, 0, 1], question, option(...cookie(7))),
   'a cookie of 15 bytes': message([1, 0, 0, 1], question, option(...cookie(15))),
   'a cookie of 41 bytes': message([1, 0, 0, 1], question, option(...cookie(41))),
+  'two questions that are not there, and a cookie': message([2, 0, 0, 1], option(...cookie(8))),
   'a label of 64 bytes': message([1, 0, 0, 0], long(64, 1), [0, 0, 1, 0, 1]),
   'a label of 126 bytes': message([1, 0, 0, 0], long(126, 1), [0, 0, 1, 0, 1]),
   'a record whose label has 64 bytes': message([1, 0, 0, 1], question, long(64, 1), record(0)),
@@ -165,6 +166,27 @@ test('goal: types, codes and flags have the numbers of their registry', () => {
   expect([flagged.flag_qr, flagged.flag_aa, flagged.flag_tc, flagged.flag_rd, flagged.flag_ra]).toEqual([
     ...[true, true, false, true, true],
   ])
+})
+
+test('goal: DO alone decides about DO, whatever payload size the client has', () => {
+  for (const size of [0, 512, 65_535])
+    for (const flags of [0, 0x8000])
+      expect([size, optOf(ask(query({ edns: { size, flags } })))?.flags]).toEqual([size, flags])
+})
+
+test('goal: the extended error is option 15 with two bytes (RFC 8914 2), and a reply beyond 512 bytes is a fault', () => {
+  const read = readQuery(query({ edns: {} }))
+  if (read.kind !== 'query') throw new Error(read.kind)
+  const nothing = { rcode: 3, authoritative: false, truncated: false, answers: [], authorities: [], additionals: [] }
+  const written = Buffer.from(writeResponse(read.query, { ...nothing, extendedError: 0x1234 }, null))
+  expect(written.subarray(-8).toString('hex')).toBe('0006000f00021234')
+  const answers: DnsRecord[] = [1, 2, 3].map(() => ({
+    type: 'TXT',
+    owner: { at: 12 },
+    ttlSeconds: 0,
+    text: 'x'.repeat(150),
+  }))
+  expect(() => writeResponse(read.query, { ...nothing, answers }, null)).toThrow('a response fits 512 bytes')
 })
 
 test('goal: each kind of record is on the wire as an independent parser reads it', () => {
