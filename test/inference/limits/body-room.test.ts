@@ -1,6 +1,7 @@
 // Goal: memory for large bodies has a bound, an organization holds half of it at most, and all of it comes back.
 
 import { expect, test } from 'bun:test'
+import { BusyFault } from '../../../src/inference/failure.ts'
 import { BodyRoom } from '../../../src/inference/limits/body-room.ts'
 
 const mib = 1_048_576
@@ -21,4 +22,18 @@ test('goal: one body of a larger limit, as sent and decoded, has room for each o
   const room = new BodyRoom(256 * mib)
   for (const organization of ['a', 'a', 'b', 'b']) room.take(256 * mib, organization)
   expect(() => room.take(1, 'c')).toThrow('Requests hold all memory')
+})
+
+test('goal: who is refused may come again in five seconds', () => {
+  const room = new BodyRoom(32 * mib)
+  const refusal = () => {
+    try {
+      room.take(65 * mib, 'a')
+    } catch (error) {
+      return error
+    }
+  }
+  const error = refusal()
+  expect(error).toBeInstanceOf(BusyFault)
+  expect(error instanceof BusyFault && error.retryAfterSeconds).toBe(5)
 })

@@ -4,8 +4,16 @@ import { formatIpv4, parseIpv4, rangeOf } from '../../../src/base/ipv4.ts'
 import { parseIpv6 } from '../../../src/base/ipv6.ts'
 import { type EgressEntry, parseEgressEntry } from '../../../src/config/egress.ts'
 import { parseEgressEntryV6 } from '../../../src/config/egress-v6.ts'
-import { destinationKind, EGRESS_SETS, egressElements } from '../../../src/vm/network/egress.plan.ts'
-import { EGRESS_SETS_V6, egressElementsV6 } from '../../../src/vm/network/egress-v6.plan.ts'
+import {
+  destinationKind,
+  EGRESS_CHAINS,
+  EGRESS_CHAINS_V6,
+  EGRESS_SETS,
+  type EgressRules,
+  egressElements,
+  egressRules,
+} from '../../../src/vm/network/egress.plan.ts'
+import { EGRESS_SETS_V6, ENTRY_RULES_V6, egressElementsV6 } from '../../../src/vm/network/egress-v6.plan.ts'
 
 const around = { pool: '10.88.0.0/24', ownNetworks: ['203.0.113.0/24', '10.0.0.0/16'], v6: null }
 const entry = (text: string): EgressEntry => parseEgressEntry(text) ?? { first: 0, last: 0, ports: null }
@@ -188,4 +196,131 @@ test('goal: the sets have the types and intervals that their rules match by', ()
     'set egress_allowed_v6 ipv6_addr; flags interval',
     'set egress_ports_v6 ipv6_addr . inet_service; flags interval',
   ])
+})
+
+const four: EgressRules = {
+  gateway: '169.254.88.1',
+  gatewayPorts: [8442],
+  pool: '10.88.0.0/24',
+  v6: null,
+  servicePort: null,
+  names: null,
+}
+const six = { gateway: 'fd73::1', pool: '2001:db8:88::/64', source: { kind: 'pool' }, allowed: [] } as const
+const rulesOf = (change: Partial<EgressRules>, chain: string) =>
+  egressRules({ ...four, ...change }).flatMap(([name, rule]) => (name === chain ? [rule] : []))
+const answers = 'echo-reply, destination-unreachable, time-exceeded, parameter-problem'
+
+test('goal: the rules of each chain, in the order in which they decide', () => {
+  const chains = {
+    egress: [
+      'ip daddr 169.254.88.1 tcp dport { 8442 } return',
+      'ip daddr @host_addresses goto here',
+      'tcp sport 22 tcp flags & (syn | ack) != syn accept',
+      'meta l4proto { tcp, udp } goto destination',
+      `icmp type != { echo-request, ${answers} } drop`,
+      `icmp type { ${answers} } accept`,
+      'meta l4proto != icmp drop',
+      'goto destination',
+    ],
+    here: ['tcp flags & (fin | syn | rst | ack) == syn goto refuse', 'accept'],
+    replies: [
+      'ip daddr 169.254.88.1 tcp dport { 8442 } return',
+      'tcp sport 22 ct direction original goto destination',
+      'ct state established,related return',
+      'ip daddr @host_addresses goto refuse',
+      `icmp type { ${answers} } drop`,
+    ],
+    destination: ['ip daddr @egress_denied goto denied', 'tcp dport 25 goto denied'],
+    denied: [
+      'ip daddr { 0.0.0.0/8, 127.0.0.0/8, 224.0.0.0/3 } drop',
+      'ip daddr 10.88.0.0/24 goto refuse',
+      'ip daddr @egress_allowed return',
+      'meta l4proto { tcp, udp } ip daddr . th dport @egress_ports return',
+      'goto refuse',
+    ],
+    refuse: [
+      'add @refusals { iifname limit rate 5/second burst 10 packets } reject with icmp admin-prohibited',
+      'drop',
+    ],
+  }
+  expect([...EGRESS_CHAINS] as string[]).toEqual(Object.keys(chains))
+  for (const [chain, rules] of Object.entries(chains)) expect([chain, rulesOf({}, chain)]).toEqual([chain, rules])
+  expect(egressRules(four)).toHaveLength(Object.values(chains).flat().length)
+})
+
+test('goal: what is open at the gateway is open at entry and after connection tracking, and nothing else is', () => {
+  const opened = (change: Partial<EgressRules>) => {
+    const [entry, after] = ['egress', 'replies'].map(chain =>
+      rulesOf(change, chain).filter(rule => rule.endsWith(' return') && !rule.startsWith('ct state')),
+    )
+    expect(after).toEqual(entry ?? [])
+    return entry
+  }
+  expect(opened({ gatewayPorts: [] })).toEqual([])
+  expect(opened({ gatewayPorts: [], v6: six })).toEqual([])
+  expect(opened({ gatewayPorts: [80, 8442], v6: six })).toEqual([
+    'ip daddr 169.254.88.1 tcp dport { 80, 8442 } return',
+    'ip6 daddr fd73::1 tcp dport { 80, 8442 } return',
+  ])
+  expect(opened({ gatewayPorts: [], servicePort: 8442 })).toEqual(['ip daddr @gateway_addresses tcp dport 8442 return'])
+  const names = { gateway: '169.254.88.1', gatewayV6: 'fd73::1', port: 53 }
+  expect(opened({ gatewayPorts: [], names })).toEqual([
+    'ip daddr 169.254.88.1 udp dport 53 return',
+    'ip6 daddr fd73::1 udp dport 53 return',
+  ])
+})
+
+test('goal: without IPv4 no pool is named; with IPv6 each decision stands beside that of IPv4', () => {
+  expect(rulesOf({ pool: null }, 'denied')).toEqual(rulesOf({}, 'denied').filter(rule => !rule.includes('10.88.0.0')))
+  expect(rulesOf({}, 'denied_v6')).toEqual([])
+  expect([...EGRESS_CHAINS_V6]).toEqual(['denied_v6'])
+  const added = (chain: string) => rulesOf({ v6: six }, chain).filter(rule => !rulesOf({}, chain).includes(rule))
+  const answersV6 = 'echo-reply, destination-unreachable, packet-too-big, time-exceeded, parameter-problem'
+  expect(Object.fromEntries([...EGRESS_CHAINS, ...EGRESS_CHAINS_V6].map(chain => [chain, added(chain)]))).toEqual({
+    egress: [
+      'ip6 daddr fd73::1 tcp dport { 8442 } return',
+      'ip6 daddr @host_addresses_v6 goto here',
+      `meta nfproto ipv6 icmpv6 type { ${answersV6} } accept`,
+      'meta nfproto ipv6 goto destination',
+    ],
+    here: [],
+    replies: [
+      'ip6 daddr fd73::1 tcp dport { 8442 } return',
+      'ip6 daddr @host_addresses_v6 goto refuse',
+      `meta nfproto ipv6 icmpv6 type { ${answersV6} } drop`,
+    ],
+    destination: ['ip6 daddr @egress_denied_v6 goto denied_v6', 'meta nfproto ipv6 tcp dport 25 goto denied_v6'],
+    denied: [],
+    refuse: ['add @refusals { iifname limit rate 5/second burst 10 packets } reject with icmpx admin-prohibited'],
+    denied_v6: [
+      // With the unspecified and the loopback address.
+      'ip6 daddr { ::/96, ::ffff:0:0/96, fe80::/10, ff00::/8 } drop',
+      'ip6 daddr 2001:db8:88::/64 goto refuse',
+      'ip6 daddr @egress_allowed_v6 return',
+      'meta l4proto { tcp, udp } ip6 daddr . th dport @egress_ports_v6 return',
+      'goto refuse',
+    ],
+  })
+  expect([...ENTRY_RULES_V6] as string[]).toEqual([
+    'iifname . ether saddr . ip6 saddr != @guests_v6 drop',
+    'ip6 nexthdr != { tcp, udp, ipv6-icmp } drop',
+    `meta nfproto ipv6 icmpv6 type != { echo-request, ${answersV6} } drop`,
+  ])
+})
+
+test('goal: where names open the world, new flows and SSH answers that nobody asked for go to the list of names', () => {
+  const names = { gateway: '169.254.88.1', gatewayV6: null, port: 53 }
+  expect(rulesOf({ names }, 'replies')).toEqual([
+    // Queries above the rate, of one instance and of all.
+    expect.stringMatching(/^ip daddr 169\.254\.88\.1 udp dport 53 add .* limit rate over 50\/second .* drop$/),
+    expect.stringMatching(/^ip daddr 169\.254\.88\.1 udp dport 53 limit rate over 1000\/second .* drop$/),
+    'ip daddr 169.254.88.1 tcp dport { 8442 } return',
+    'ip daddr 169.254.88.1 udp dport 53 return',
+    'tcp sport 22 ct direction original ct state new goto names',
+    ...rulesOf({}, 'replies').slice(1),
+    'goto names',
+  ])
+  expect(rulesOf({}, 'names')).toEqual([])
+  expect(rulesOf({ names }, 'names')[0]).toBe('ip daddr @egress_allowed goto destination')
 })
