@@ -4,7 +4,21 @@ import { expect, test } from 'bun:test'
 import { defaultConfig } from '../../../src/config/load.ts'
 import type { Config } from '../../../src/config/schema.ts'
 import { probeFrame } from '../../../src/vm/firewall-probe/frame.codec.ts'
-import { addressIn, droppedRemedy, neededPackets, probeAddress } from '../../../src/vm/firewall-probe/probe.plan.ts'
+import {
+  addressIn,
+  counterName,
+  droppedRemedy,
+  droppedText,
+  type Ends,
+  type Need,
+  neededPackets,
+  observerText,
+  PROBES,
+  probeAddress,
+  probesOf,
+  probeTapOf,
+  uplinkBatch,
+} from '../../../src/vm/firewall-probe/probe.plan.ts'
 
 const usual = defaultConfig()
 const names = (change: { [Key in keyof Config]?: Partial<Config[Key]> }) =>
@@ -105,4 +119,153 @@ test('goal: the frames of both families and protocols, byte for byte', () => {
       '9c400016000cf1b1deadbeef',
     ].join(''),
   )
+})
+
+test('goal: builds need the way to fetch only where they are on and may fetch something', () => {
+  for (const [builds, fetch_hosts] of [
+    ['', ['git.example']],
+    ['0.0.0.0:8443', []],
+  ] as const)
+    expect(names({ listen: { ...off, builds }, builds: { fetch_hosts: [...fetch_hosts] } }).join()).not.toContain(
+      'instances to port',
+    )
+})
+
+test('goal: a random number beyond a small network of IPv6 begins anew in it', () => {
+  expect([0, 3, 4, 7].map(random => addressIn('2001:db8::/126', random))).toEqual([
+    '2001:db8::',
+    '2001:db8::3',
+    '2001:db8::',
+    '2001:db8::3',
+  ])
+})
+
+test('goal: the daemon’s and doctor’s probes meet neither in their taps nor in their addresses', () => {
+  expect([probeTapOf('daemon', 'sr'), probeTapOf('doctor', 'sr')]).toEqual(['srprobe', 'srdoctor'])
+  expect([PROBES.daemon.address, PROBES.doctor.address]).toEqual(['last', 'first'])
+})
+
+const ends = (family: 'ipv4' | 'ipv6'): Ends =>
+  family === 'ipv4'
+    ? {
+        world: '192.175.48.7',
+        stranger: '198.51.100.9',
+        instance: '10.88.0.255',
+        gateway: '169.254.88.1',
+        host: '192.0.2.1',
+        uplink: 'eth0',
+      }
+    : {
+        world: '2620:4f:8000::7',
+        stranger: '2001:db8:2::9',
+        instance: '2001:db8:88::ffff',
+        gateway: 'fd73::1',
+        host: '2001:db8::1',
+        uplink: 'eth1',
+      }
+const need = (change: Partial<Need> = {}): Need => ({
+  kind: 'instances',
+  family: 'ipv4',
+  name: 'n',
+  from: 'world',
+  to: 'instance',
+  protocol: 'tcp',
+  port: 22,
+  mappedPort: null,
+  ...change,
+})
+
+test('goal: each packet goes from end to end, from a port of 32768 to 60767, with a number of its own', () => {
+  const numbers = [0, 7, 27_999, 8, 28_000, 9]
+  const random = () => numbers.shift() ?? 0
+  const needs = [need(), need({ from: 'instance', to: 'world' }), need({ to: 'host' }), need({ family: 'ipv6' })]
+  const sent = probesOf(needs, { ipv4: ends('ipv4'), ipv6: null }, random)
+  expect(sent.map(({ source, destination, sourcePort, nonce }) => [source, destination, sourcePort, nonce])).toEqual([
+    ['192.175.48.7', '10.88.0.255', 32_768, 7],
+    ['10.88.0.255', '192.175.48.7', 60_767, 8],
+    ['192.175.48.7', '192.0.2.1', 32_768, 9],
+  ])
+})
+
+test('goal: what comes from the world enters by the uplink of its family, where there is one', () => {
+  const filter = (protocol: string, prio: number) =>
+    `filter replace dev srprobe ingress protocol ${protocol} prio ${prio} handle 800::800 u32 match`
+  const four = `${filter('ip', 1)} ip src 192.175.48.7 action mirred ingress redirect dev eth0`
+  const six = `${filter('ipv6', 2)} ip6 src 2620:4f:8000::7 action mirred ingress redirect dev eth1`
+  const batch = (ipv4: Ends | null, ipv6: Ends | null) => uplinkBatch('srprobe', { ipv4, ipv6 }).split('\n')
+  expect(batch(ends('ipv4'), ends('ipv6'))).toEqual(['qdisc replace dev srprobe clsact', four, six, ''])
+  expect(batch(null, ends('ipv6'))).toEqual(['qdisc replace dev srprobe clsact', six, ''])
+  expect(batch(null, null)).toEqual(['qdisc replace dev srprobe clsact', ''])
+})
+
+test('goal: the observer counts and drops each packet behind all others, and lets no answer of a firewall out', () => {
+  const numbers = [0, 11, 0, 12, 0, 13]
+  const probes = probesOf(
+    [need(), need({ protocol: 'udp', port: 53, to: 'host' }), need({ port: 9000, to: 'host', mappedPort: 8442 })],
+    { ipv4: ends('ipv4'), ipv6: null },
+    () => numbers.shift() ?? 0,
+  )
+  const counted = [
+    '    tcp dport 22 tcp sequence 11 counter name probe0 drop',
+    '    udp dport 53 @th,64,32 12 counter name probe1 drop',
+    // It is counted where it has been translated.
+    '    tcp dport 8442 tcp sequence 13 counter name probe2 drop',
+  ]
+  const expected = [
+    'add table inet srprobe',
+    'delete table inet srprobe',
+    'table inet srprobe {',
+    '  counter probe0 { }',
+    '  counter probe1 { }',
+    '  counter probe2 { }',
+    '  chain mapped {',
+    '    type nat hook prerouting priority dstnat - 1; policy accept;',
+    '    tcp dport 9000 tcp sequence 13 dnat ip to 10.88.0.255:8442',
+    '  }',
+    '  chain arrived {',
+    '    type filter hook input priority 2147483646; policy accept;',
+    ...counted,
+    '  }',
+    '  chain left {',
+    '    type filter hook postrouting priority 2147483646; policy accept;',
+    ...counted,
+    '    ip daddr 192.175.48.7 drop',
+    '    ip6 daddr 2620:4f:8000::7 drop',
+    '  }',
+    '}',
+    '',
+  ]
+  expect(observerText('srprobe', probes, { ipv4: ends('ipv4'), ipv6: ends('ipv6') }).split('\n')).toEqual(expected)
+  const alone = observerText('srprobe', probes, { ipv4: ends('ipv4'), ipv6: null }).split('\n')
+  expect(alone).toEqual(expected.filter(line => !line.includes('ip6')))
+  expect([0, 12].map(counterName)).toEqual(['probe0', 'probe12'])
+})
+
+test('goal: what is dropped is one line, and a mapped port is let through at the taps', () => {
+  expect(droppedText([])).toBeNull()
+  expect(droppedText([need({ name: 'a' }), need({ name: 'b' })])).toBe('a firewall of this host drops a, b')
+  const remedy = (...dropped: Need[]) =>
+    /as (.*) do in nft/.exec(droppedRemedy(dropped, { network: { ...usual.network, probe_peers: ['p', 'q'] } }))?.[1]
+  const taps = '"iifname sr* accept", "oifname sr* accept"'
+  expect(remedy(need({ kind: 'services', port: 9000, mappedPort: 8442 }))).toBe(taps)
+  expect(remedy(need({ kind: 'services', protocol: 'udp', port: 53 }))).toBe('"udp dport 53 accept"')
+  expect(remedy(need(), need({ kind: 'services', port: 8441 }))).toBe(`${taps}, "tcp dport 8441 accept"`)
+  expect(droppedRemedy([need()], { network: { ...usual.network, probe_peers: ['p', 'q'] } })).toContain(
+    'lets others pass than p or q,',
+  )
+})
+
+test('goal: a checksum whose sum is all ones is 0 (RFC 1071)', () => {
+  // Of the frame above the checksum is 7ef0: with 7ef0 more in one word nothing is left of it.
+  const packet = {
+    family: 'ipv4',
+    protocol: 'tcp',
+    source: '192.175.48.7',
+    destination: '10.88.0.255',
+    sourcePort: 40_000,
+    port: 22 + 0x7ef0,
+    nonce: 0xdead_beef,
+  } as const
+  const frame = Buffer.from(probeFrame(packet, '0a:73:74:72:6f:6e'))
+  expect(frame.subarray(-20).toString('hex')).toBe('9c407f06deadbeef000000005002faf000000000')
 })

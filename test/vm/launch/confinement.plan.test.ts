@@ -72,3 +72,15 @@ test('the devices that QEMU opens by path', () => {
   const of = (platform: Confinement['platform']) => devicesOf({ platform })
   expect([of('tcg'), of('kvm'), of('snp')]).toEqual([[], ['/dev/kvm'], ['/dev/kvm', '/dev/sev']])
 })
+
+test('goal: VMs share the CPU by their processors, up to the largest weight that systemd takes', () => {
+  const weight = (vcpus: number) =>
+    scopeProperties({ ...base, vcpus }).find(property => property.startsWith('CPUWeight='))
+  expect([1, 255, 1_000, 1_001, 4_000].map(weight)).toEqual([
+    'CPUWeight=10',
+    'CPUWeight=2550',
+    'CPUWeight=10000',
+    'CPUWeight=10000',
+    'CPUWeight=10000',
+  ])
+})

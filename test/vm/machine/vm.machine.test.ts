@@ -2,7 +2,18 @@
 
 import { expect, test } from 'bun:test'
 import type { VmState } from '../../../src/store/ledger/vm.table.ts'
-import { failureOf, next, VM_TABLE, type VmEvent, type VmWork } from '../../../src/vm/machine/vm.machine.ts'
+import { VM_FAILURE_CODES } from '../../../src/vm/engine.ts'
+import {
+  failureMessage,
+  failureOf,
+  knownFailure,
+  LOSSES,
+  next,
+  SILENCES,
+  VM_TABLE,
+  type VmEvent,
+  type VmWork,
+} from '../../../src/vm/machine/vm.machine.ts'
 
 const states = Object.keys(VM_TABLE) as VmState[]
 const events = [...new Set(states.flatMap(state => Object.keys(VM_TABLE[state].on)))] as VmEvent[]
@@ -85,6 +96,49 @@ test('each failure has the code that its cause deserves', () => {
   expect(failureOf('running', 'network_lost', null)).toBe('network_lost')
   expect(failureOf('running', 'qemu_gone', 'host_restarted')).toBe('host_restarted')
   expect(failureOf('running', 'qemu_gone', 'host_restored')).toBe('host_restored')
+})
+
+test('what a loss of the host explains, and what it does not', () => {
+  // Goal: a reboot is the cause of whatever else it looked like, but never of a refused VM, which had nothing.
+  expect(failureOf('waiting', 'refused', 'host_restarted')).toBe('capacity_exhausted')
+  for (const event of ['launch_mismatch', 'deadline', 'network_lost', 'qemu_gone', 'unanswered'] as const)
+    for (const loss of ['host_restarted', 'host_restored'] as const)
+      expect([event, failureOf('booting', event, loss)]).toEqual([event, loss])
+  expect(failureOf('booting', 'guest_stopped', null)).toBe('boot_failed')
+  expect(failureOf('running', 'guest_stopped', null)).toBe('agent_unreachable')
+  expect([...SILENCES].sort()).toEqual(['network_lost', 'unanswered'])
+  expect([...LOSSES].sort()).toEqual([
+    'deadline',
+    'guest_stopped',
+    'network_lost',
+    'qemu_gone',
+    'spawn_failed',
+    'unanswered',
+  ])
+})
+
+test('each code of a failure is known, and has its sentence', () => {
+  // Goal: the codes of the contract; of another executable's code clients see `internal`, never the code.
+  expect([...VM_FAILURE_CODES] as string[]).toEqual([
+    'capacity_exhausted',
+    'launch_mismatch',
+    'boot_failed',
+    'boot_timeout',
+    'agent_unreachable',
+    'network_lost',
+    'host_restarted',
+    'host_restored',
+    'internal',
+  ])
+  for (const code of VM_FAILURE_CODES) {
+    expect(knownFailure(code)).toBe(code)
+    expect(failureMessage(code, null)).toMatch(/^[A-Z].*\.$/)
+    if (code !== 'launch_mismatch') expect(failureMessage(code, 'kernel')).toBe(failureMessage(code, null))
+  }
+  expect([knownFailure(null), knownFailure('toString'), knownFailure('')]).toEqual([null, 'internal', 'internal'])
+  const sentence = failureMessage('launch_mismatch', undefined)
+  expect(failureMessage('launch_mismatch', '')).toBe(sentence)
+  expect(failureMessage('launch_mismatch', 'kernel, initrd')).toBe(`${sentence.slice(0, -1)}: kernel, initrd.`)
 })
 
 function reachable(from: VmState): Set<VmState> {
