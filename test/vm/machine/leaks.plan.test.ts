@@ -78,6 +78,21 @@ test('goal: routes that lead an address elsewhere, or to nobody, are told with t
   ])
 })
 
+test('goal: an address of IPv6 has a route of 128 bits, and tools are told its family', () => {
+  const six: Routed = { vm: 'v6', tap: 'sr6', address: '2001:db8:88::6', isRunning: true }
+  const routed = (prefixLength: number) => leaksOf([{ address: six.address, prefixLength, device: 'sr6' }], [six])
+  expect(routed(128)).toEqual([])
+  expect(routed(64).map(({ name, detail }) => [name, detail])).toEqual([
+    ['2001:db8:88::6/64 dev sr6', 'unknown'],
+    ['2001:db8:88::6/128 dev sr6', 'missing'],
+  ])
+  expect(connectionLeaks([{ address: six.address, counts: { '--orig-src': 1 } }], null)[0]?.remedy).toBe(
+    'conntrack --delete --family ipv6 --orig-src 2001:db8:88::6',
+  )
+  expect(connectionsUnread('2001:db8:88::/64', null).remedy).toBe('read them by hand: conntrack --dump --family ipv6')
+  expect(connectionsUnread('10.88.0.0/24', null).remedy).toBe('read them by hand: conntrack --dump --family ipv4')
+})
+
 test('goal: connections of nobody are deleted on the sides on which they were seen', () => {
   const counts = [
     { address: '10.88.0.7', counts: { '--orig-src': 3 } },
