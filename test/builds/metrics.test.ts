@@ -37,3 +37,14 @@ test('goal: each sample has its own number', () => {
     'strongroom_build_files_bytes 0',
   ])
 })
+
+test('goal: a host without builds has none in each state', () => {
+  const store = openStore(':memory:')
+  const none = { warm: 0, booting: 0, reserved: 0, wanted: 0 }
+  const text = createBuildMetrics({ db: store.directory.db, hostId: store.hostId }, {
+    vms: { status: () => none },
+    reconciler: { counts: () => ({ ok: 0, failed: 0, cancelled: 0 }) },
+  } as never).render()
+  const samples = text.split('\n').filter(line => line !== '' && !line.startsWith('#'))
+  expect(samples.map(line => line.split(' ')[1])).toEqual(Array(11).fill('0'))
+})

@@ -281,3 +281,12 @@ test("goal: only the service's own authorities and mirror can be named", () => {
     'this service adds no authorities',
   )
 })
+
+test('goal: a missing nonce, a wrong type of a known field and an unknown field each say so', () => {
+  const message = (body: object) => faultOf(() => parseBuildRequest(body, upload, rules)).message
+  for (const body of [{ source_data: 'x' }, { source_data: 'x', nonce: null }])
+    expect(message(body)).toContain('is missing: send 16 random bytes in hexadecimal')
+  expect(message({ ...archive, nonce: '0' })).toContain('must be 1 to 16 bytes in hexadecimal')
+  expect(message({ ...archive, reproduce: 'yes' })).toContain('does not fit its schema')
+  expect(message({ ...archive, colour: 'red' })).toBe('The body has a field that is none of this request.')
+})

@@ -65,5 +65,8 @@ test('goal: the organization with the fewest VMs is next, then the one whose las
   }
   expect(turns('aabb', { a: { vms: 2 } })).toBe('b2 b3 a0 a1')
   expect(turns('aabbcc')).toBe('a0 b2 c4 a1 b3 c5')
+  // Turns that are given here count as later than all that have begun, in their own order.
+  expect(turns('aabb', { a: { lastStartedMs: 2 }, b: { lastStartedMs: 1 } })).toBe('b2 a0 b3 a1')
+  expect(turns('aaabbb', { a: { lastStartedMs: 2 }, b: { lastStartedMs: 1 } })).toBe('b3 a0 b4 a1 b5 a2')
   expect(turns('a-a-')).toBe('a0 -1 a2 -3')
 })
