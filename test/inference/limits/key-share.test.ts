@@ -49,6 +49,16 @@ test('a share in use', () => {
   expect(ask.freesInMs).toEqual([61_000, 61_000, 2_000])
 })
 
+// Goal: some of what is held is free when the first of it slides out, of requests and of tokens alike.
+test('when some of a share is free again', () => {
+  const { share, use } = shareOf()
+  use.requests.take(start, 1)
+  use.requests.take(start + 5_000, 8)
+  use.tokens.take(start + 2_000, 10)
+  use.tokens.take(start + 9_000, 990)
+  expect(share.ask(start + 10_000, false).freesInMs).toEqual([51_000, 53_000, 0])
+})
+
 // Goal: a refused request counts as wanted, and the ask says what would admit it and for how long it has waited.
 test('a refusal', () => {
   const { share, use } = shareOf({ running: 1 })
