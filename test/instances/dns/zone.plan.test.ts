@@ -98,6 +98,33 @@ test('goal: who asks for the name server gets its addresses too, those that ther
   expect(glue({ resolve: () => null })).toEqual(['OPT .'])
 })
 
+test('goal: only a name of two labels of ours, below no host, is looked up', () => {
+  // Everything is known here.
+  const asked: string[] = []
+  const all = (name: string) => {
+    asked.push(name)
+    return { v4: Uint8Array.of(192, 0, 2, 9), v6: null, fingerprint: null }
+  }
+  const answers = (name: string) => seen(ask(query({ name }), { resolve: all })).answers.length
+  expect(answers('box.acme.agents.example')).toBe(1)
+  expect(asked.splice(0)).toEqual(['box.acme'])
+  for (const name of [
+    'x.box.acme.agents.example',
+    'box.ns.agents.example',
+    'box_1.acme.agents.example',
+    'box.ac_me.agents.example',
+    'acme.agents.example',
+  ])
+    expect([name, answers(name)]).toEqual([name, 0])
+  expect(asked).toEqual([])
+})
+
+test('goal: no resolver keeps the text of a proof', () => {
+  const name = '_acme-challenge.instances.agents.example'
+  const answers = decode(ask(query({ name, type: 'TXT' })) ?? Buffer.alloc(0)).answers ?? []
+  expect(answers.map(answer => Reflect.get(answer, 'ttl'))).toEqual([0, 0])
+})
+
 test('goal: an answer names four hosts by IPv4, three by IPv6, the first ones of a fleet', () => {
   const all = Array.from({ length: 6 }, (_, n) => ({
     v4: Uint8Array.of(192, 0, 2, n + 1),

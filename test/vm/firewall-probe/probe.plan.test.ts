@@ -121,6 +121,24 @@ test('goal: the frames of both families and protocols, byte for byte', () => {
   )
 })
 
+test('goal: each packet has the port and the ends of what it stands for', () => {
+  const of = (change: Parameters<typeof names>[0]['listen'], network: object = {}) =>
+    neededPackets({
+      ...usual,
+      listen: { ...usual.listen, ...off, ...change },
+      network: { ...usual.network, ...network },
+    }).map(({ kind, family, name, from, to, protocol, port }) => [name, kind, family, from, to, `${protocol} ${port}`])
+  const inside = (family: string, by: string) => [
+    [`SSH to instances${by}`, 'instances', family, 'world', 'instance', 'tcp 22'],
+    [`what instances send${by}`, 'instances', family, 'instance', 'world', 'tcp 443'],
+    [`what is forwarded for others${by}`, 'others', family, 'world', 'stranger', 'tcp 443'],
+  ]
+  expect(of({}, { pool_v6: '2001:db8:88::/64' })).toEqual([...inside('ipv4', ''), ...inside('ipv6', ' by IPv6')])
+  expect(of({ console: '192.0.2.1:8445' }).slice(3)).toEqual([
+    ['clients to the console (tcp 8445)', 'services', 'ipv4', 'world', 'host', 'tcp 8445'],
+  ])
+})
+
 test('goal: builds need the way to fetch only where they are on and may fetch something', () => {
   for (const [builds, fetch_hosts] of [
     ['', ['git.example']],

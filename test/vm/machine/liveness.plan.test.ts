@@ -1,7 +1,18 @@
 // Goal: a VM is lost after four silences of its monitor, six of its guest, or two of its interface, in a row.
 
 import { expect, test } from 'bun:test'
-import { count, lossOf, type Misses, noMisses, type Round } from '../../../src/vm/machine/liveness.plan.ts'
+import {
+  agentTimeoutMs,
+  count,
+  guestMissesMax,
+  lossOf,
+  type Misses,
+  noMisses,
+  pulseEveryMs,
+  type Round,
+  sshEveryMs,
+  sshTimeoutMs,
+} from '../../../src/vm/machine/liveness.plan.ts'
 
 const good: Round = { monitor: true, agent: true, ssh: true, network: true }
 /** The verdict after this many rounds of one kind. */
@@ -37,4 +48,13 @@ test('goal: misses are counted one by one, an answer ends the count, and what wa
     [{ network: true }, { monitor: 3, agent: 3, ssh: 3, guest: 3, network: 0 }],
   ] as const)
     expect([answer, count(twice, { ...silent, ...answer })]).toEqual([answer, expected])
+})
+
+test('goal: a loaded guest has three minutes for an answer, and SSH is tried once a minute', () => {
+  // Each miss is a question that had its full time.
+  expect(guestMissesMax * agentTimeoutMs).toBe(180_000)
+  expect([sshEveryMs, pulseEveryMs]).toEqual([60_000, 15_000])
+  // Both are asked at once: SSH makes no round longer.
+  expect(sshTimeoutMs).toBe(20_000)
+  expect(sshTimeoutMs).toBeLessThan(agentTimeoutMs)
 })
