@@ -28,3 +28,46 @@ test('goal: the source of packets is one of three, of each family', () => {
   const snat = { source: { kind: 'snat', to: '192.0.2.7' }, sourceV6: { kind: 'snat', to: '2001:db8::7' } } as const
   expect(rules(snat)).toEqual([`${four} snat ip to 192.0.2.7`, `${six} snat ip6 to 2001:db8::7`])
 })
+
+test('goal: without a port, a gateway in a VM, or its address, nothing is mapped', () => {
+  const mapped = (change: Partial<HostTablePlan>) =>
+    hostTableText({ ...gatewayHostPlan(), ...change })
+      .split('\n')
+      .filter(line => line.includes(' dnat '))
+  expect(mapped({}).length).toBeGreaterThan(0)
+  const { gatewayService } = gatewayHostPlan()
+  if (gatewayService === null) throw new Error('no gateway')
+  for (const change of [
+    { gatewayListen: null },
+    { gatewayService: null },
+    { gatewayListen: null, gatewayService: null },
+    { gatewayService: { ...gatewayService, address: null } },
+    { gatewayListen: null, gatewayService: { ...gatewayService, address: null } },
+  ])
+    expect([change, mapped(change)]).toEqual([change, []])
+})
+
+test('goal: instances reach the gateway at its own address, and clients at the address that the host listens on', () => {
+  const rules = (address: string | null) =>
+    hostTableText({
+      ...gatewayHostPlan(),
+      gateway: '169.254.88.1',
+      gatewayListen: { address, port: 8442 },
+      gatewayService: { address: '10.88.0.5', port: 9000 },
+    })
+      .split('\n')
+      .flatMap(line => /add rule inet \S+ (mapped.*)$/.exec(line)?.[1] ?? [])
+  const to = 'tcp dport 8442 dnat ip to 10.88.0.5:9000'
+  const own = `mapped_here ip daddr 169.254.88.1 ${to}`
+  expect(rules(null)).toEqual([own])
+  expect(rules('0.0.0.0')).toEqual([
+    own,
+    `mapped iifname != "sr-vms" fib daddr type local ${to}`,
+    `mapped_here fib daddr type local ${to}`,
+  ])
+  expect(rules('192.0.2.1')).toEqual([
+    own,
+    `mapped iifname != "sr-vms" ip daddr 192.0.2.1 ${to}`,
+    `mapped_here ip daddr 192.0.2.1 ${to}`,
+  ])
+})
