@@ -59,6 +59,35 @@ const POINTS = {
     ]),
     'public_key has a point that is not on its curve',
   ],
+  // The same of y.
+  'y of 129 bits on P-256': [
+    ecdsa('nistp256', [
+      '6abedadec8ed495f8fbe881824703527ce3effeb8bc5512bc7eaffb64406361d',
+      '100000000000000000000000000000000',
+    ]),
+    'accepted',
+  ],
+  'y of 128 bits on P-256': [
+    ecdsa('nistp256', [
+      'd1f4f2a6a65d70d7133156e7f1ad2ca4a0d00d048e717a250f971f7a494c191c',
+      'ffffffffffffffffffffffffffffffff',
+    ]),
+    'public_key has a point that is not on its curve',
+  ],
+  'y = n - 2 on P-256': [
+    ecdsa('nistp256', [
+      'ae5d2f1d541d0073317ecac06eead1aeb656c0d999a856771170d6390cd6ba34',
+      'ffffffff00000000ffffffffffffffffbce6faada7179e84f3b9cac2fc63254f',
+    ]),
+    'accepted',
+  ],
+  'y = n - 1 on P-256': [
+    ecdsa('nistp256', [
+      'e5b2bc2bd37b97a13fd4d4aa58707ba045deff3cec7e6f74d93a48167beafb0d',
+      'ffffffff00000000ffffffffffffffffbce6faada7179e84f3b9cac2fc632550',
+    ]),
+    'public_key has a point that is not on its curve',
+  ],
 } as const
 
 for (const [what, [text, expected]] of Object.entries(POINTS)) {
