@@ -54,3 +54,9 @@ test.each([
 test('goal: VMs without a disk need no room for one', () => {
   expect(roomFor({ ...request, diskGib: 0 }, { ...empty, diskGibMax: 0 }, { ...plenty, vcpus: 5 }).count).toBe(2)
 })
+
+test('goal: a VM with a disk of one GiB needs room for it', () => {
+  const small = { ...request, diskGib: 1 }
+  expect(roomFor(small, { ...empty, diskGibMax: 0 }, plenty)).toEqual({ count: 0, lacking: 'disk' })
+  expect(roomFor(small, { ...empty, diskGibMax: 2 }, plenty)).toEqual({ count: 2, lacking: 'disk' })
+})

@@ -65,6 +65,7 @@ test('goal: a GPU that can be given away has no problem; each thing that is miss
     [{ pciClass: '0x020000' }, [`${at} is no GPU of NVIDIA (vendor 0x10de, class 0x020000)`]],
     [{ vendor: '', pciClass: '' }, [`${at} is no GPU of NVIDIA (vendor unknown, class unknown)`]],
     [{ neighbours: null }, [`${at} is in no IOMMU group: the IOMMU is off`]],
+    [{ neighbours: ['0000:41:00.1'] }, [`${at} shares its IOMMU group with 0000:41:00.1`]],
     [
       { neighbours: ['0000:41:00.1', '0000:41:00.2'] },
       [`${at} shares its IOMMU group with 0000:41:00.1, 0000:41:00.2`],

@@ -33,6 +33,14 @@ test('goal: where the payload begins and ends, and what it unpacks to', () => {
   expect(zstdPayload(shortest)).toEqual({ ...payload, length: 4, unpackedBytes: 5 })
 })
 
+test('goal: the shortest kernel that there can be is read: two sectors, and the payload at once behind them', () => {
+  const bytes = Buffer.alloc(2 * 512 + 12)
+  image({ sectors: 1, offset: 0 }).copy(bytes, 0, 0, 0x250)
+  bytes.writeUInt32LE(0xfd2fb528, 1_024)
+  bytes.writeUInt32LE(7, 1_032)
+  expect(zstdPayload(bytes)).toEqual({ offset: 1_024, length: 8, unpackedBytes: 7 })
+})
+
 test('goal: no payload in another file, an older protocol, another compression, or a file that is cut short', () => {
   const change = (at: number, value: number) => {
     const bytes = image()
@@ -99,6 +107,23 @@ test('goal: a note of Xen with the number of the entry point, as the last bytes 
   expect(hasPvhEntry(note(elf(), 176, { value: 8 }))).toBe(true)
   // A note is a head of 12 bytes at least: the name of this one is all that there is.
   expect(hasPvhEntry(note(elf({ length: 16 }), 176))).toBe(true)
+})
+
+test('goal: a table of segments that is the end of the file is read to its end and no further', () => {
+  for (const [type, expected] of [
+    [4, true],
+    [5, false],
+  ] as const) {
+    // The notes first, then the table.
+    const bytes = Buffer.alloc(64 + 20 + 56)
+    elf().copy(bytes, 0, 0, 64)
+    bytes.writeBigUInt64LE(84n, 32)
+    bytes.writeUInt16LE(1, 56)
+    bytes.writeUInt32LE(type, 84)
+    bytes.writeBigUInt64LE(64n, 84 + 8)
+    bytes.writeBigUInt64LE(20n, 84 + 32)
+    expect(hasPvhEntry(note(bytes, 64))).toBe(expected)
+  }
 })
 
 test('goal: another note, segment, format or place is none', () => {
