@@ -143,29 +143,66 @@ test('goal: a key that the fleet does not know is dropped, and is asked for no m
   await stop()
 })
 
+test('goal: a key that is dropped while another request of it comes is asked for no more', async () => {
+  const { clock, asked, script, follow, prepare, stop } = bench(granting([0, 0, 0]))
+  const share = follow()
+  follow('bbbbbbbb')
+  await clock.elapse(1_990)
+  script.answer = late(asks => ({
+    goodMs,
+    grants: asks.flatMap(({ keyPrefix }) => (keyPrefix === 'bbbbbbbb' ? [grant(keyPrefix, all)] : [])),
+  }))
+  // The question is under way from 2000 to 2050.
+  await clock.elapse(30)
+  void prepare(share)
+  await clock.elapse(30)
+  expect(share.isDropped).toBe(true)
+  asked.length = 0
+  await clock.elapse(6_000)
+  expect(new Set(asked.flatMap(({ asks }) => asks.map(({ keyPrefix }) => keyPrefix)))).toEqual(new Set(['bbbbbbbb']))
+  await stop()
+
+  /** Answers after 50 ms. */
+  function late(answer: Answer): Answer {
+    return async asks => {
+      await clock.sleep(50)
+      return answer(asks)
+    }
+  }
+})
+
 test('goal: what another host wants is asked about at once, though a request of this one waits to ask', async () => {
   const { clock, script, follow, prepare, times, stop } = bench(granting([0, 0, 0]))
   const share = follow()
   await clock.elapse(500)
-  script.answer = granting([0, 0, 0], { isWanted: true })
+  script.answer = async asks => {
+    await clock.sleep(50)
+    script.answer = granting([0, 0, 0])
+    return granting([0, 0, 0], { isWanted: true })(asks)
+  }
   void prepare(share)
-  await clock.elapse(0)
-  script.answer = granting([0, 0, 0])
-  await clock.elapse(300)
+  // Answered at 550, and asked again 100 ms after the question; the request would ask at 1050.
+  await clock.elapse(400)
   expect(times()).toEqual([0, 500, 600])
   await stop()
 })
 
 test('goal: a request that comes asks at once, though another one is to ask later', async () => {
-  const { clock, follow, prepare, times, stop } = bench(granting([0, 0, 0]))
+  const { clock, script, follow, prepare, times, stop } = bench(granting([0, 0, 0]))
   const share = follow()
   await clock.elapse(300)
+  script.answer = async asks => {
+    await clock.sleep(50)
+    return granting([0, 0, 0])(asks)
+  }
   void prepare(share)
-  // The first asks again half a second after the answer, at 800.
-  await clock.elapse(200)
+  // Answered at 350: the first asks again at 850.
+  await clock.elapse(250)
+  expect(times()).toEqual([0, 300])
   void prepare(share)
+  await clock.elapse(10)
+  expect(times()).toEqual([0, 300, 550])
   await clock.elapse(100)
-  expect(times()).toEqual([0, 300, 500])
   await stop()
 })
 
@@ -244,4 +281,16 @@ test('goal: keys that come into use leave no timer behind, nor does the end', as
   await stop()
   await clock.elapse(0)
   expect(clock.pending()).toEqual([])
+})
+
+test('goal: the end of a wait leaves no timer behind', async () => {
+  const { clock, script, follow, prepare, stop } = bench(granting([0, 0, 0]))
+  const share = follow()
+  await clock.elapse(300)
+  script.answer = granting(all)
+  await prepare(share)
+  await clock.elapse(0)
+  // The run's own alone.
+  expect(clock.pending()).toHaveLength(1)
+  await stop()
 })

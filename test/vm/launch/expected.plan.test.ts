@@ -4,6 +4,7 @@ import { expect, test } from 'bun:test'
 import { createHash } from 'node:crypto'
 import { publicIdKey, signIdBlock } from '../../../src/attest/launch/id-block-sign.ts'
 import { writeIdKey } from '../../../src/attest/launch/id-key.ts'
+import { toHex } from '../../../src/base/bytes.ts'
 import type { ImageManifest } from '../../../src/contract/vm/image.ts'
 import { type LaunchDocument, launchText } from '../../../src/contract/vm/launch.ts'
 import {
@@ -86,8 +87,8 @@ test('goal: a shape without a digest is refused, with the shapes that there are 
 })
 
 test('goal: HOST_DATA is the digest of the workload, or without one of the document', () => {
-  expect(Buffer.from(hostDataOf({ document: 'd', workload: null }))).toEqual(sha256('d'))
-  expect(Buffer.from(hostDataOf({ document: 'd', workload: 'w' }))).toEqual(sha256('w'))
+  expect(toHex(hostDataOf({ document: 'd', workload: null }))).toBe(hash('d'))
+  expect(toHex(hostDataOf({ document: 'd', workload: 'w' }))).toBe(hash('w'))
 })
 
 const newKey = () => crypto.subtle.generateKey({ name: 'ECDSA', namedCurve: 'P-384' }, true, ['sign', 'verify'])
