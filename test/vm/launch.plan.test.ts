@@ -5,6 +5,7 @@ import {
   freeAddress,
   freeAddressV6,
   freeUid,
+  isTapName,
   macAddress,
   poolSize,
   poolSizeV6,
@@ -21,6 +22,21 @@ test('names follow from the id alone and fit the kernel', () => {
   expect(vmPaths('/s', id).channel).toBe(`/s/vms/${id}/agent.sock`)
   for (let i = 0; i < 100; i += 1) expect(tapName('abcd', newUuid()).length).toBeLessThanOrEqual(15)
   expect(() => tapName('sr', 'not-a-uuid')).toThrow('a VM id is a UUID')
+})
+
+test('an interface is ours by its prefix and its ten digits, both', () => {
+  // Goal: what another program named is never taken for a VM's.
+  expect(isTapName('sr', 'sr0123abcd45')).toBe(true)
+  for (const name of [
+    'srprobe',
+    'sr-vms',
+    'sr0123abcd4',
+    'sr0123abcd456',
+    'sr0123ABCD45',
+    'xx0123abcd45',
+    '0123abcd45',
+  ])
+    expect([name, isTapName('sr', name)]).toEqual([name, false])
 })
 
 test('addresses come from inside the pool, lowest first, and never twice', () => {

@@ -6,7 +6,7 @@ import { join } from 'node:path'
 import { IGVM_FIXED_HEADER, readIgvm, writeIgvm } from '../../../src/attest/igvm/file.ts'
 import { finishLaunch } from '../../../src/attest/launch/finish.ts'
 import { toBase64 } from '../../../src/base/bytes.ts'
-import { readIgvmLaunch } from '../../../src/vm/launch/igvm.plan.ts'
+import { readIgvmLaunch, signedIgvm } from '../../../src/vm/launch/igvm.plan.ts'
 import { nativeHashes } from '../../../src/vm/launch/image-file.driver.ts'
 import { failureOf, openLauncherBench, launchedVm as vm } from '../../rigs/launch/launcher.ts'
 
@@ -60,6 +60,21 @@ describe('an IGVM file', () => {
     expect(await failureOf(prepare())).toContain('not laid out as')
     writeFileSync(igvm, plain)
     using _ = await prepare()
+  })
+
+  test('without a guest policy is not signed, and one with several ID blocks is not read', async () => {
+    // Goal: QEMU would refuse both, after the VM has taken its room; which of several blocks counts is nobody's guess.
+    const { igvm, prepare } = await bench({ igvm: 'named' })
+    using launch = await prepare()
+    const signed = readIgvm(new Uint8Array(readFileSync(`/proc/self/fd/${launch.firmware.fd}`)))
+    const { headers } = readIgvm(new Uint8Array(readFileSync(igvm)))
+    const without = writeIgvm({ headers: headers.filter(({ kind }) => kind !== 'guestPolicy') })
+    expect(() => signedIgvm(without, null as never)).toThrow('IGVM: no guest policy')
+    const [block] = signed.headers.filter(({ kind }) => kind === 'snpIdBlock')
+    if (block === undefined) throw new Error('no ID block')
+    const twice = writeIgvm({ headers: [...signed.headers, block] })
+    const error = await readIgvmLaunch(twice, nativeHashes).catch((thrown: unknown) => thrown)
+    expect(error).toMatchObject({ message: 'IGVM: several ID blocks' })
   })
 
   test('of many launches at once is one file, whole for each of them', async () => {
