@@ -1,6 +1,6 @@
 // Goal: the claim says what its instance says, only its guest opens it, and only its canonical document is read back.
 
-import { expect, test } from 'bun:test'
+import { expect, spyOn, test } from 'bun:test'
 import nacl from 'tweetnacl'
 import {
   sampleClaim,
@@ -55,4 +55,19 @@ test('goal: only the key of the guest opens the box, each box has a key of its o
     const key = Buffer.alloc(length, 1).toString('base64')
     expect([length, faultOf(() => sealClaim(claim, key, random)).code]).toEqual([length, 'channel.refused'])
   }
+})
+
+test('goal: the secret half of the one-time key is overwritten once the box is sealed', () => {
+  const guest = nacl.box.keyPair()
+  const { fromSecretKey } = nacl.box.keyPair
+  const pairs: nacl.BoxKeyPair[] = []
+  using _ = spyOn(nacl.box.keyPair, 'fromSecretKey').mockImplementation(secret => {
+    const pair = fromSecretKey(secret)
+    pairs.push(pair)
+    return pair
+  })
+  const random = (size: number) => new Uint8Array(size).fill(5)
+  const { box } = sealClaim(sampleClaim(owner), Buffer.from(guest.publicKey).toString('base64'), random)
+  expect(box).not.toBe('')
+  expect(pairs.map(({ secretKey }) => secretKey)).toEqual([new Uint8Array(32)])
 })

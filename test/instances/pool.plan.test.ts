@@ -1,7 +1,14 @@
 // The pool's decisions as tables.
 
 import { expect, test } from 'bun:test'
-import { lookOf, orphanVerdict, type PoolStage, startOf, takeRank } from '../../src/instances/pool.plan.ts'
+import {
+  INSTANCE_STARTS,
+  lookOf,
+  orphanVerdict,
+  type PoolStage,
+  startOf,
+  takeRank,
+} from '../../src/instances/pool.plan.ts'
 import { VM_STATES } from '../../src/store/ledger/vm.table.ts'
 
 const guest = { boxKey: 'k', sshHostKey: 's', claimId: null }
@@ -38,6 +45,11 @@ test('a running VM is warm only with the one agent that it began with, and uncla
   })
   expect(lookOf(row, { ...view, state: 'failed', failureCode: 'boot_timeout' }).reason).toBe('it failed: boot_timeout')
   expect(lookOf(row, null).stage).toBe('absent')
+})
+
+test('an instance starts warm, on a VM that boots, or on one of its own', () => {
+  // Goal: metrics have a sample for each start.
+  expect([...INSTANCE_STARTS] as string[]).toEqual(['warm', 'booting', 'cold'])
 })
 
 test('the furthest along is taken first, and only a VM that waits makes a warm start', () => {

@@ -1,14 +1,11 @@
 // Goal: only whoever got a cookie at its address, within the hour, can show it.
 
 import { expect, test } from 'bun:test'
-import {
-  type CookieOwner,
-  cookieAheadSeconds,
-  cookieLifeSeconds,
-  isOurCookie,
-  makeCookie,
-} from '../../../src/instances/dns/cookie.codec.ts'
+import { createHmac } from 'node:crypto'
+import { type CookieOwner, isOurCookie, makeCookie } from '../../../src/instances/dns/cookie.codec.ts'
 
+/** RFC 9018 4.3. */
+const [hour, fiveMinutes] = [3_600, 300]
 const secret = new Uint8Array(32).fill(9)
 const owner: CookieOwner = { client: Uint8Array.of(1, 2, 3, 4, 5, 6, 7, 8), address: '192.0.2.1' }
 const nowSeconds = 10_000
@@ -20,13 +17,16 @@ const isOurs = (change: Partial<CookieOwner>, seconds = nowSeconds, given: Uint8
 test('goal: a cookie is the client’s half, then version, nothing, time and hash, 24 bytes in all', () => {
   expect(Buffer.from(made.subarray(0, 16)).toString('hex')).toBe('01020304050607080100000000002710')
   expect(made.length).toBe(24)
+  // The hash is 8 bytes over all that stands before it, and the address.
+  const hash = createHmac('sha256', secret).update(made.subarray(0, 16)).update('192.0.2.1').digest()
+  expect(Buffer.from(made.subarray(16)).toString('hex')).toBe(hash.toString('hex', 0, 8))
 })
 
 test('goal: it holds for an hour, whole, for its client at its address, under its secret', () => {
-  expect([0, cookieLifeSeconds, -cookieAheadSeconds].map(s => isOurs({}, nowSeconds + s))).toEqual([true, true, true])
+  expect([0, hour, -fiveMinutes].map(s => isOurs({}, nowSeconds + s))).toEqual([true, true, true])
   const others = {
-    later: isOurs({}, nowSeconds + cookieLifeSeconds + 1),
-    earlier: isOurs({}, nowSeconds - cookieAheadSeconds - 1),
+    later: isOurs({}, nowSeconds + hour + 1),
+    earlier: isOurs({}, nowSeconds - fiveMinutes - 1),
     otherClient: isOurs({ client: Uint8Array.of(1, 2, 3, 4, 5, 6, 7, 9) }),
     otherAddress: isOurs({ address: '192.0.2.2' }),
     otherSecret: isOurs({}, nowSeconds, server, new Uint8Array(32).fill(8)),

@@ -84,3 +84,16 @@ test('goal: VMs share the CPU by their processors, up to the largest weight that
     'CPUWeight=10000',
   ])
 })
+
+test('goal: the largest file is the memory or the disk of the VM, whichever is larger', () => {
+  const fileMib = (change: Partial<Confinement>) => {
+    const argv = confinedArgv({ ...base, ...change }, ['qemu'])
+    const bytes = Number(argv.find(word => word.startsWith('--fsize='))?.slice('--fsize='.length))
+    return bytes / 1_048_576
+  }
+  // A confidential guest's memory is a file of its own, beside QEMU's log.
+  expect(fileMib({ platform: 'snp', memoryMib: 16_384 })).toBe(16_384 + 64)
+  expect(fileMib({ platform: 'snp', memoryMib: 1_024 })).toBe(8_192)
+  expect(fileMib({ memoryMib: 16_384 })).toBe(8_192)
+  expect(fileMib({ diskGib: 0 })).toBe(64)
+})
