@@ -137,6 +137,9 @@ test('goal: each packet has the port and the ends of what it stands for', () => 
   expect(of({ console: '192.0.2.1:8445' }).slice(3)).toEqual([
     ['clients to the console (tcp 8445)', 'services', 'ipv4', 'world', 'host', 'tcp 8445'],
   ])
+  expect(of({ instances: '0.0.0.0:8441' }).slice(3)).toEqual([
+    ['clients to service A (tcp 8441)', 'services', 'ipv4', 'world', 'host', 'tcp 8441'],
+  ])
 })
 
 test('goal: builds need the way to fetch only where they are on and may fetch something', () => {

@@ -149,6 +149,12 @@ test('goal: another note, segment, format or place is none', () => {
   const beyond = note(elf(), 176)
   beyond.writeBigUInt64LE(85n, 32)
   expect(hasPvhEntry(beyond)).toBe(false)
+  // Its first entry begins in the file, as that of a note.
+  const cut = note(elf(), 176)
+  cut.writeBigUInt64LE(190n, 32)
+  cut.writeUInt16LE(1, 56)
+  cut.writeUInt32LE(4, 190)
+  expect(hasPvhEntry(cut)).toBe(false)
 })
 
 test('goal: notes before it are skipped, names and values padded to 4 bytes each', () => {
