@@ -1,5 +1,5 @@
-// Goal: each thing that a build VM's receipt has to prove is compared at each stage, and the check that failed is named.
-// Receipts of the simulated platform.
+// Goal: each thing that a build VM's receipt has to prove is compared at each stage, and the check that failed is
+// named. Receipts of the simulated platform.
 
 import { expect, test } from 'bun:test'
 import { createHash } from 'node:crypto'

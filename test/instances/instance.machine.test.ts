@@ -59,7 +59,8 @@ test('what is to be done follows from both states', () => {
 })
 
 test('each pair has its task', () => {
-  // Goal: the whole table by status, in the order of a VM's life; a pair without a task would stop its instance for ever.
+  // Goal: the whole table by status, in the order of a VM's life; a pair without a task would stop its instance for
+  // ever.
   const tasks = (status: InstanceStatus) =>
     (['waiting', 'launching', 'booting', 'running', 'stopping', 'failed', 'gone', null] as const).map(vm =>
       taskOf(status, vm),

@@ -168,7 +168,7 @@ test('goal: a request that does not fit its share waits for one, unless its own 
   expect(limiter.prepare(caller, 100)).toBe(waiting)
   const running = [admit(), admit(), admit()]
   expect(limiter.prepare(caller, 0)).toBeNull()
-  for (const one of running) one.settle(none)
+  for (const ended of running) ended.settle(none)
   script.isShared = false
   expect(limiter.prepare(caller, 100)).toBeNull()
   expect(prepared).toEqual([100, 1_000, 100])

@@ -59,10 +59,10 @@ test('goal: the appliance sends 100 responses in 10 ms and 200 truncated ones, 2
   expect(spend(limiter, '192.0.2.1', 1_009, 1)).toMatchObject({ drop: 1 })
   expect(spend(limiter, '192.0.2.1', 1_010, 1)).toMatchObject({ answer: 1 })
   // Its burst of 400, and its rate in the 200 ms that twenty windows last; every fourth beyond that is truncated.
-  const one = new RateLimiter(rateDefaults, 3)
+  const alone = new RateLimiter(rateDefaults, 3)
   const seen = { answer: 0, truncate: 0, drop: 0 }
   for (let window = 0; window < 20; window += 1)
-    for (let i = 0; i < 40; i += 1) seen[one.admit('192.0.2.1', 5_000 + 10 * window)] += 1
+    for (let i = 0; i < 40; i += 1) seen[alone.admit('192.0.2.1', 5_000 + 10 * window)] += 1
   expect(seen).toEqual({ answer: 438, truncate: 90, drop: 272 })
 })
 

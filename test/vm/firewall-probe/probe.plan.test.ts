@@ -277,7 +277,7 @@ test('goal: what is dropped is one line, and a mapped port is let through at the
 })
 
 test('goal: a checksum whose sum is all ones is 0 (RFC 1071)', () => {
-  // Of the frame above the checksum is 7ef0: with 7ef0 more in one word nothing is left of it.
+  // The checksum of the frame above is 7ef0: with 7ef0 more in one word nothing is left of it.
   const packet = {
     family: 'ipv4',
     protocol: 'tcp',

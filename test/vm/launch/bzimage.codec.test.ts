@@ -25,7 +25,7 @@ test('goal: where the payload begins and ends, and what it unpacks to', () => {
   expect(zstdPayload(image({ protocol: 0x20f }))).toEqual(payload)
   // No number of sectors means four.
   expect(zstdPayload(image({ sectors: 0 }))).toEqual(payload)
-  // What comes behind the payload does not matter.
+  // Bytes behind the payload do not matter.
   expect(zstdPayload(Buffer.concat([image(), Buffer.alloc(9)]))).toEqual(payload)
   // The shortest one is its magic number.
   const shortest = image({ length: 8 })
