@@ -62,7 +62,13 @@ function rememberedOf({ read }: Tree, oldSize: number, newer: Tree) {
 test('goal: an entry of the log passes, and its checkpoint is there to be remembered', async () => {
   const { ok, open, checkpoint } = await judge()
   expect([ok, open, checkpoint?.size]).toEqual([true, ['log-consistent'], 9])
-  expect((await judge({ remembered: rememberedOf(tree, 5, tree) })).open).toEqual([])
+  for (const oldSize of [1, 5, 8, 9]) {
+    const grown = await judge({ remembered: rememberedOf(tree, oldSize, tree) })
+    expect([oldSize, grown.ok, grown.open, grown.failed]).toEqual([oldSize, true, [], []])
+  }
+  // The tree of before needs no proof of itself.
+  const same = { ...rememberedOf(tree, 9, tree), consistency: [leafHash(utf8('x'))] }
+  expect((await judge({ remembered: same })).failed).toEqual([])
 })
 
 test('goal: another entry, another log and no signature fail, and nothing is remembered', async () => {
@@ -114,6 +120,14 @@ test('goal: of several witnesses as many as the quorum have to have cosigned lat
   const both = { ...known, witnesses: [witness.key, other.key] }
   const old = proofOf(tree, 4, { otherMs: asOf - 30 * day })
   expect((await judge({ proof: old, log: { ...both, quorum: 1 } })).failed).toEqual([])
+  // In whatever order they are named, the newest counts first.
+  for (const witnesses of [both.witnesses, both.witnesses.toReversed()]) {
+    const { checks } = await judge({ proof: old, log: { ...both, witnesses, quorum: 1 } })
+    expect(checks.find(({ name }) => name === 'log-age')).toMatchObject({
+      outcome: 'pass',
+      reason: 'witnessed 2026-05-31T00:00:00.000Z',
+    })
+  }
   const two = await judge({ proof: old, log: { ...both, quorum: 2 } })
   expect([two.failed, two.ok]).toEqual([['log-age'], false])
   expect(two.checks.find(({ name }) => name === 'log-age')?.reason).toContain('2026-05-02')
@@ -149,4 +163,59 @@ test('goal: one key under two names is one witness', async () => {
   expect((await judge({ proof, log: { ...two, witnesses: [witness.key, witness.key] } })).failed).toEqual([
     'log-witnessed',
   ])
+})
+
+test('goal: the age has a limit to the millisecond, and the verdict says when and how long ago', async () => {
+  const aged = async (ageMsMax: number) => {
+    const proof = proofOf(tree, 4, { witnessedMs: asOf - 3 * day })
+    const { checks } = await judge({ proof, log: { ...known, ageMsMax } })
+    const { outcome, reason } = checks.find(({ name }) => name === 'log-age') ?? {}
+    return [outcome, reason]
+  }
+  expect(await aged(3 * day)).toEqual(['pass', 'witnessed 2026-05-29T00:00:00.000Z'])
+  expect(await aged(3 * day - 1)).toEqual(['fail', 'last witnessed 2026-05-29T00:00:00.000Z, more than 3 days ago'])
+  expect(await aged(2 * day)).toEqual(['fail', 'last witnessed 2026-05-29T00:00:00.000Z, more than 2 days ago'])
+})
+
+test('goal: a witness may be five minutes ahead, and no second more', async () => {
+  const ahead = async (seconds: number) =>
+    (await judge({ proof: proofOf(tree, 4, { witnessedMs: asOf + seconds * 1000 }) })).failed
+  expect(await ahead(300)).toEqual([])
+  expect(await ahead(301)).toEqual(['log-age'])
+  // A quorum of 0 is one of 1.
+  const none = await judge({ log: { ...known, witnesses: [other.key], quorum: 0 } })
+  expect(none.failed).toEqual(['log-witnessed'])
+})
+
+test('goal: with too few witnesses the age is open, which no verdict passes', async () => {
+  const { checks } = await judge({ log: { ...known, witnesses: [witness.key, other.key], quorum: 2 } })
+  expect(checks.filter(({ name }) => name === 'log-age' || name === 'log-witnessed')).toEqual([
+    {
+      name: 'log-witnessed',
+      outcome: 'fail',
+      reason: '1 of 2 witnesses have cosigned the checkpoint',
+      required: true,
+    },
+    {
+      name: 'log-age',
+      outcome: 'not-checked',
+      reason: '1 of 2 witnesses have cosigned the checkpoint',
+      required: true,
+    },
+  ])
+  const alone = await judge({ log: { ...known, witnesses: [], quorum: 0 } })
+  expect(alone.checks.find(({ name }) => name === 'log-age')).toMatchObject({ outcome: 'not-checked', required: true })
+})
+
+test('goal: a checkpoint of an earlier visit of another log, and of a larger one, fails in words', async () => {
+  const reasonOf = async (remembered: LoggedQuestion['remembered']) =>
+    (await judge({ remembered })).checks.find(({ name }) => name === 'log-consistent')?.reason
+  const earlier = rememberedOf(tree, 5, tree)
+  expect(await reasonOf(earlier)).toBe('5 entries then, 9 now')
+  expect(await reasonOf({ ...earlier, checkpoint: { ...earlier.checkpoint, origin: 'log.example/b' } })).toBe(
+    'the earlier checkpoint is of the log log.example/b',
+  )
+  expect(await reasonOf({ ...earlier, checkpoint: { ...earlier.checkpoint, size: 10 } })).toBe(
+    'the log has shrunk (10 entries then, 9 now): it shows you another tree than before',
+  )
 })
