@@ -105,6 +105,8 @@ test('goal: a report of version 2 has the product that the signed VCEK names, an
   expect(found.checks.find(check => check.name === 'report-product')?.reason).toBe(
     'milan, by the certificate that signed the report',
   )
+  const sourced = found.checks.filter(({ reason }) => reason.includes('by the certificate that signed the report'))
+  expect(sourced.map(({ name }) => name)).toEqual(['report-product'])
   expect((await verifySavedReport({ ...evidence, product: 'genoa' })).ok).toBe(false)
   // A certificate that AMD's root does not vouch for names nothing.
   for (const vek of ['bad-vcek-legacy.der', 'genoa-v3.chain.pem']) {
@@ -115,4 +117,39 @@ test('goal: a report of version 2 has the product that the signed VCEK names, an
     null,
     'fail',
   ])
+})
+
+test('goal: a certificate table that cannot be read fails; a good one is shown by its GUIDs', async () => {
+  const saved = {
+    report: await bytes('milan-v3.bin'),
+    vek: await bytes('milan-v3.chain.pem'),
+    asOf,
+    policy: defaultPolicy(unpinned),
+    pins: unpinned,
+  }
+  const tableOf = async (certificateTable: Uint8Array | undefined) => {
+    const { ok, checks } = await verifySavedReport({ ...saved, certificateTable })
+    return [ok, checks.filter(({ name }) => name === 'certificate-table').map(({ outcome }) => outcome)]
+  }
+  expect(await tableOf(undefined)).toEqual([true, []])
+  // An entry of zeros ends a table (GHCB specification, section 4.1.8.1).
+  expect(await tableOf(new Uint8Array(24))).toEqual([true, ['pass']])
+  expect(await tableOf(new Uint8Array(7))).toEqual([false, ['fail']])
+})
+
+test('goal: the floors and their age are looked at unless they are waived', async () => {
+  const named = async (pins: ReportPins) => {
+    const found = await verifySavedReport({
+      report: await bytes('milan-v3.bin'),
+      vek: await bytes('milan-v3.chain.pem'),
+      asOf,
+      policy: defaultPolicy(unpinned),
+      pins,
+    })
+    return found.checks.map(({ name }) => name).filter(name => name.includes('floor'))
+  }
+  expect(await named(unpinned)).toEqual([])
+  expect(await named({ ...unpinned, tcb: 'required' })).toEqual(
+    expect.arrayContaining(['tcb-floor-snp', 'tcb-floor-microcode', 'tcb-floor-launch-snp', 'tcb-floor-alias-check']),
+  )
 })

@@ -47,8 +47,12 @@ const request = utf8('{"model":"tiny"}')
 const response = utf8('{"id":"req_1"}')
 const [first, end] = ['data: {"n":1}\n\n', 'data: [DONE]\n\n']
 
-async function seal(body: Uint8Array, { keys = receiptKeys(), upstream = 'built-in' } = {}): Promise<string> {
-  const sealer = createResponseSealer({ keys, clock: systemClock, random: systemRandom, inside: new Set(['built-in']) })
+async function seal(
+  body: Uint8Array,
+  { keys = receiptKeys(), upstream = 'built-in', attested = new Set<string>() } = {},
+): Promise<string> {
+  const by = { clock: systemClock, random: systemRandom, inside: new Set(['built-in']), attested }
+  const sealer = createResponseSealer({ keys, ...by })
   const { salt, seal } = sealer.begin({ id: 'req_1', model: 'tiny', body: request, keyMadeBy: 'client', owner: 'o1' })
   const sealing = seal(upstream)
   sealing.update(body)
@@ -70,6 +74,8 @@ test('goal: a receipt beside the response and one inside a stream are both good'
   ]) {
     const found = await verifyGatewayResponse(exchange, trusted)
     expect(failuresOf(found)).toEqual([true, []])
+    const where = exchange.response === inStream ? 'in the stream, right before its end' : 'beside the response'
+    expect(found.checks.find(({ name }) => name === 'response-receipt')?.reason).toBe(where)
     expect(found).toMatchObject({
       simulated: true,
       claim: { requestId: 'req_1', promptTokens: 3, completionTokens: 4 },
@@ -95,6 +101,17 @@ test('goal: no receipt, two that differ, one of other keys or of other bytes is 
   for (const [exchange, failed] of cases) {
     expect(failuresOf(await verifyGatewayResponse(exchange, trusted))).toEqual([false, [...failed]])
   }
+  const reasonOf = async (exchange: Parameters<typeof verifyGatewayResponse>[0], attestation = trusted) =>
+    (await verifyGatewayResponse(exchange, attestation)).checks.find(({ name }) => name === 'response-receipt')?.reason
+  expect(await reasonOf({ request, response, receipt: null })).toBe(
+    'there is no receipt: none in the response, and none was given beside it',
+  )
+  expect(await reasonOf({ request, response: inStream, receipt })).toBe(
+    'the receipt in the response differs from the one that was given beside it',
+  )
+  expect(await reasonOf({ request, response, receipt }, { ...trusted, keys: null })).toBe(
+    'the attestation has no keys to verify the receipt with',
+  )
 })
 
 test('goal: an answer from outside is not good, however well it is signed, and the caller has to allow the upstream by its name', async () => {
@@ -107,6 +124,26 @@ test('goal: an answer from outside is not good, however well it is signed, and t
   for (const said of ['any', 'other', true, undefined, [], ['another']] as unknown as string[][]) {
     expect((await verifyGatewayResponse(outside, trusted, { outside: said })).ok).toBe(false)
   }
+})
+
+test('goal: a receipt that claims evidence of an upstream holds only where workload.json asks that upstream for it', async () => {
+  const receipt = await seal(response, { upstream: 'far', attested: new Set(['far']) })
+  const attestation = { kind: 'snp', policy: '{}', path: '/a', intervalMs: 1 } as const
+  const workloadOf = (upstreams: readonly object[]) => ({ upstreams }) as unknown as typeof trusted.workload
+  const judge = async (workload: typeof trusted.workload) => {
+    const found = await verifyGatewayResponse(
+      { request, response, receipt },
+      { ...trusted, workload },
+      { outside: ['far'] },
+    )
+    const { outcome, reason } = found.checks.find(({ name }) => name === 'response-upstream') ?? {}
+    return [found.ok, outcome, reason]
+  }
+  const policyDigest = new Bun.CryptoHasher('sha256').update('{}').digest('hex')
+  expect(await judge(workloadOf([{ name: 'a' }, { name: 'far', attestation }]))).toEqual([
+    ...[true, 'not-checked', expect.stringContaining(`attested by snp under policy ${policyDigest}`)],
+  ])
+  expect((await judge(workloadOf([{ name: 'a', attestation }, { name: 'far' }]))).slice(0, 2)).toEqual([false, 'fail'])
 })
 
 test('goal: a good receipt makes no untrusted or unreadable attestation good', async () => {
