@@ -26,6 +26,7 @@ import {
   nonceBytes,
   verifyGateway,
 } from '../../src/verifier/gateway.ts'
+import { gpuGateway } from '../rigs/gateway/gpu-gateway.ts'
 
 afterAll(clearRig)
 const sample = await openSample()
@@ -159,8 +160,10 @@ describe('another', () => {
     using rig = await openRig({ origin: await simulatedOrigin(), keys: makeReceiptKeys(systemRandom) })
     const { body } = await rig.get(`?nonce=${nonce}`)
     const mixed = document()
-    receiptAt(mixed, 2).receipt = receiptAt(JSON.parse(body), 2).receipt
+    receiptAt(mixed, 1).receipt = receiptAt(JSON.parse(body), 1).receipt
     const { found, bad, of } = await judge({}, mixed)
+    // The keys are those of the gateway's own receipt.
+    expect(found.keys).toEqual((await judge()).found.keys)
     expect([found.ok, bad, of('attestation-together')[1]]).toEqual([
       false,
       ['attestation-together'],
@@ -233,6 +236,50 @@ describe('what cannot be read', () => {
       ])
     }
     expect((await judge({}, utf8('['.repeat(8) + ']'.repeat(8)))).of('attestation-format')[1]).not.toContain('nested')
+  })
+})
+
+// Goal: workload.json supplies what the caller leaves open, and nothing that it named.
+describe('with a workload.json', () => {
+  const other = new Uint8Array(32).fill(0xaa)
+
+  test('goal: allowlist and configuration are those of the document, unless others are expected', async () => {
+    const gateway = await gpuGateway([], null)
+    using rig = await openRig(gateway)
+    const own = newNonce()
+    const body = utf8((await rig.get(`?nonce=${own}`)).body)
+    const workload = utf8(gateway.workload)
+    const { nonce: sent, policy, allowlist } = await gatewayQuestion(own)
+    if (allowlist === 'any') throw new Error('the question has an allowlist')
+    const base = { nonce: sent, workload, configurationDigest: 'any', allowlist: 'any' } as const
+    const exposures = { allow: ['kept-responses', 'usage-labels', 'no-padding', 'traces'] } as const
+    const ask = async (changes: Partial<GatewayQuestion> = {}) =>
+      await judge({ ...base, ...exposures, ...changes }, body)
+    const digest = new Bun.CryptoHasher('sha256').update(workload).digest('hex')
+    const { bad, of, found } = await ask()
+    expect([bad, found.ok, found.workload?.format]).toEqual([[], true, 'strongroom/workload/v1'])
+    expect(of('gateway-configuration')).toEqual(['pass', digest, true])
+    for (const target of targets) {
+      expect([of(`${target}/allowlist`)[0], of(`${target}/admission`)[0]]).toEqual(['pass', 'pass'])
+    }
+    expect((await ask({ configurationDigest: other })).bad).toEqual(['gateway-configuration'])
+    const listed = await ask({ allowlist: { ...allowlist, digest: other } })
+    expect(listed.bad).toEqual(targets.map(target => `${target}/allowlist`))
+    const hosted = await ask({ policy: { ...policy, hostData: other } })
+    expect(hosted.bad).toEqual(targets.flatMap(target => [`${target}/evidence`, `${target}/allowlist`]))
+  })
+
+  test('goal: evidence of GPUs is compared with the receipt of the worker', async () => {
+    const claimed = { ...document(), gpuEvidence: 'AAAA' }
+    const named = await judge({}, claimed)
+    expect([named.found.ok, named.of('gpu-binding')]).toEqual([
+      false,
+      ['fail', "the worker's receipt names no evidence of GPUs", true],
+    ])
+    receiptAt(claimed, 2).receipt.statement = 'AAAA'
+    expect((await judge({}, claimed)).of('gpu-binding')).toEqual([
+      ...['not-checked', "the worker's receipt cannot be read", true],
+    ])
   })
 })
 
