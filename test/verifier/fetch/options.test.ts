@@ -95,6 +95,82 @@ describe('a path', () => {
   })
 })
 
+// Goal: each number has its limits, which are in the message, and its unit.
+describe('numbers', () => {
+  const day = 86_400_000
+  test.each([
+    ['evidenceAgeMaxMs', 1_000, day],
+    ['evidenceTimeoutMs', 100, 600_000],
+    ['connectTimeoutMs', 100, 600_000],
+    ['idleTimeoutMs', 100, day],
+    ['requestBytesMax', 1, 1_073_741_824],
+    ['responseBytesMax', 1, 1_073_741_824],
+  ] as const)('%s', (name, least, most) => {
+    for (const value of [least, most]) {
+      const { limits, wire } = readOptions({ ...all, [name]: value })
+      expect({ ...limits, ...wire }).toMatchObject({ [name]: value })
+    }
+    for (const value of [least - 1, most + 1, least + 0.5, `${least}`, null]) {
+      const given = value === null ? problemOf({ [name]: Number.POSITIVE_INFINITY }) : problemOf({ [name]: value })
+      expect(given).toBe(`${name}: give a whole number from ${least} to ${most}`)
+    }
+  })
+
+  test('reverifyAfterMs is at most the age, and half of it by default', () => {
+    const limitsOf = (changes: Partial<AttestedFetchOptions>) => readOptions({ ...all, ...changes }).limits
+    for (const value of [1, 3_600_000]) expect(limitsOf({ reverifyAfterMs: value }).reverifyAfterMs).toBe(value)
+    expect(limitsOf({ evidenceAgeMaxMs: 1_001 }).reverifyAfterMs).toBe(500)
+    const words = (most: number) => `reverifyAfterMs: give a whole number from 1 to ${most}`
+    for (const value of [0, 3_600_001, 1.5]) expect(problemOf({ reverifyAfterMs: value })).toBe(words(3_600_000))
+    expect(problemOf({ evidenceAgeMaxMs: 1_000, reverifyAfterMs: 1_001 })).toBe(words(1_000))
+  })
+})
+
+test('goal: upstreams outside are a list of texts', () => {
+  for (const outside of [[], ['far'], ['far=https://far.example', 'b']]) {
+    expect(readOptions({ ...all, outside }).trust.outside).toEqual(outside)
+  }
+  expect(readOptions(all).trust.outside).toEqual([])
+  for (const outside of ['far', [''], ['far', ''], [7], [null], {}, true]) {
+    expect(problemOf({ outside })).toBe("outside: give upstreams, like ['name=https://host']")
+  }
+})
+
+test('goal: a revocation list is read from PEM', () => {
+  const der = Buffer.from([0x30, 3, 2, 1, 7])
+  const crl = `-----BEGIN X509 CRL-----\n${der.toString('base64')}\n-----END X509 CRL-----\n`
+  expect(readOptions({ ...all, crl }).trust.crl).toEqual(new Uint8Array(der))
+  expect(readOptions(all).trust.crl).toBeUndefined()
+})
+
+test('goal: up to 64 digests of workload.json', () => {
+  const many = Array.from({ length: 64 }, () => '0a'.repeat(32))
+  expect(readOptions({ ...all, workloads: many }).trust.workloads).toHaveLength(64)
+})
+
+test('goal: a missing pin is told with each way to name it', () => {
+  const nobody = { ...policy, idKeyDigest: 'any' }
+  expect(problemOf({ policy: { ...policy, measurements: 'any' } })).toBe(
+    "policy.measurements: no measurement is expected: name those of the image, or say pins: { measurement: 'any' }",
+  )
+  expect(problemOf({ policy: nobody, allowlist: 'any' })).toBe(
+    "allowlist: no pin identifies the gateway's operator: give `workload`, `workloads` or `allowlist`, or in the policy `idKeyDigest` or `hostData`, or pins: { allowlist: 'any' }",
+  )
+  expect(problemOf({ policy: { ...policy, vmpls: 'any' } })).toBe(
+    "policy.vmpls: every VMPL is accepted: name [0], or say pins: { vmpl: 'any' }",
+  )
+  for (const tcb of [null, 7, 'ANY', true])
+    expect(problemOf({ pins: { tcb } })).toBe("pins.tcb: say 'required' or 'any'")
+  for (const crl of [null, { snp: 'old' }])
+    expect(problemOf({ pins: { crl } })).toBe("pins.crl: say 'required' or 'any'")
+})
+
+test('goal: every option that the types have is one, and an unknown one is told which there are', () => {
+  expect(problemOf({ nonsense: 1 })).toBe(
+    'nonsense: there is no such option; there are url, policy, allowlist, workload, configuration, pins, crl, simulatedRoot, ca, encryption, outside, workloads, allow, reverifyAfterMs, evidenceAgeMaxMs, evidenceTimeoutMs, connectTimeoutMs, idleTimeoutMs, requestBytesMax, responseBytesMax',
+  )
+})
+
 // Goal: a mistake is an error that names the option.
 describe('mistakes', () => {
   test.each([
