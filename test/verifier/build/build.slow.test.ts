@@ -236,3 +236,201 @@ describe('the list of files', () => {
     }
   })
 })
+
+// Goal: whatever stands in several documents is the same in each; the check that compares it says what differs.
+describe('documents that repeat each other', () => {
+  type Json = Record<string, unknown>
+  type Statement = { buildDefinition: Json; runDetails: Json & { metadata: Json; builder: Json; byproducts: Json[] } }
+  const lineOf = async (files: ReadonlyMap<string, Uint8Array>, name: string) => {
+    const found = (await item.ask(files)).checks.find(check => check.name === name)
+    return [found?.outcome, found?.reason, found?.required]
+  }
+  const changed = (path: string, change: (value: never) => void) => withJson(item.good.files, path, change)
+  const dsse = 'attestations/slsa.dsse.json'
+  const bundle = 'attestations/bundle.sigstore.json'
+
+  test('goal: without a provenance none of them can be compared, which no verdict passes', async () => {
+    const files = new Map(item.good.files)
+    files.delete('provenance.json')
+    for (const name of ['artifact-digests', 'artifact-list', 'dependency-digests', 'byproduct-digests', 'source']) {
+      expect([name, await lineOf(files, name)]).toEqual([name, ['not-checked', 'provenance.json cannot be read', true]])
+    }
+  })
+
+  test('goal: the envelope is of in-toto, of this statement, and by the keys of the receipts', async () => {
+    const envelope = (change: (value: Json & { signatures: Json[] }) => void) => changed(dsse, change)
+    const other = envelope(value => Object.assign(value, { payloadType: 'text/plain' }))
+    const type = 'slsa.dsse.json: payloadType is not application/vnd.in-toto+json'
+    expect(await lineOf(other, 'slsa-envelope')).toEqual(['fail', type, true])
+    expect(await lineOf(other, 'sigstore-bundle')).toEqual(['fail', type, true])
+    const payload = envelope(value => Object.assign(value, { payload: 'AAAA' }))
+    expect((await lineOf(payload, 'slsa-envelope'))[1]).toBe(
+      'slsa.dsse.json: its payload is not attestations/slsa.json',
+    )
+    const [named, ordered, more] = [
+      envelope(({ signatures }) => Object.assign(present(signatures[1], 'one'), { keyid: 'x' })),
+      envelope(({ signatures }) => void signatures.reverse()),
+      envelope(({ signatures }) => void signatures.push({ ...signatures[0] })),
+    ]
+    for (const files of [named, ordered, more]) {
+      expect((await lineOf(files, 'slsa-envelope'))[1]).toStartWith('the key ids are not ')
+    }
+    const forged = envelope(({ signatures }) => Object.assign(present(signatures[1], 'one'), { sig: 'AAAA' }))
+    expect((await lineOf(forged, 'slsa-envelope'))[1]).toBe('not good: signature-mldsa65')
+  })
+
+  test('goal: the bundle has the first signature of the envelope, under its key id', async () => {
+    type Bundle = {
+      verificationMaterial: { publicKey: { hint: string } }
+      dsseEnvelope: Json & { signatures: [Json] }
+    }
+    const of = async (change: (value: Bundle) => void) => await lineOf(changed(bundle, change), 'sigstore-bundle')
+    expect(await of(value => Object.assign(value.verificationMaterial.publicKey, { hint: 'x' }))).toEqual([
+      ...['fail', 'bundle.sigstore.json: its hint is not the key id', true],
+    ])
+    const differs = 'bundle.sigstore.json: its envelope is not the one of slsa.dsse.json'
+    for (const change of [
+      ({ dsseEnvelope }: Bundle) => Object.assign(dsseEnvelope.signatures[0], { keyid: 'x' }),
+      ({ dsseEnvelope }: Bundle) => Object.assign(dsseEnvelope.signatures[0], { sig: 'AAAA' }),
+      ({ dsseEnvelope }: Bundle) => Object.assign(dsseEnvelope, { payloadType: 'text/plain' }),
+      ({ dsseEnvelope }: Bundle) => Object.assign(dsseEnvelope, { payload: 'AAAA' }),
+    ]) {
+      expect(await of(change)).toEqual(['fail', differs, true])
+    }
+    const bare = changed(dsse, (value: { signatures: Json[] }) => Object.assign(value, { signatures: [] }))
+    expect((await lineOf(bare, 'sigstore-bundle'))[1]).toBe(differs)
+  })
+
+  test('goal: digests of dependencies are hexadecimal, of the length of their algorithm', async () => {
+    const of = async (digest: Json) => {
+      const files = changed('provenance.json', ({ predicate }: { predicate: Statement }) => {
+        const { resolvedDependencies } = predicate.buildDefinition as { resolvedDependencies: Json[] }
+        Object.assign(present(resolvedDependencies.at(-1), 'a dependency'), { digest })
+      })
+      return (await lineOf(files, 'dependency-digests'))[0]
+    }
+    for (const [name, digits] of [
+      ['sha256', 64],
+      ['sha512', 128],
+      ['gitCommit', 40],
+      ['gitCommit', 64],
+    ] as const) {
+      expect([name, digits, await of({ [name]: 'a'.repeat(digits) })]).toEqual([name, digits, 'pass'])
+    }
+    for (const digest of [
+      { sha256: 'a'.repeat(63) },
+      { sha256: 'A'.repeat(64) },
+      { sha256: 'a'.repeat(128) },
+      { sha512: 'a'.repeat(64) },
+      { gitCommit: 'a'.repeat(128) },
+      { gitCommit: 'a'.repeat(39) },
+      { gitCommit: 'g'.repeat(40) },
+    ]) {
+      expect([digest, await of(digest)]).toEqual([digest, 'fail'])
+    }
+  })
+
+  test('goal: the byproducts are five files, in their order, each by its SHA-256', async () => {
+    const of = async (change: (byproducts: Json[]) => void) =>
+      await lineOf(
+        changed('provenance.json', ({ predicate }: { predicate: Statement }) =>
+          change(predicate.runDetails.byproducts),
+        ),
+        'byproduct-digests',
+      )
+    const exact =
+      'the byproducts are not attestations/slsa.json, attestations/slsa.dsse.json, attestations/bundle.sigstore.json, attestations/sbom.cdx.json, build.log, in this order'
+    for (const change of [
+      (list: Json[]) => void list.reverse(),
+      (list: Json[]) => void list.pop(),
+      (list: Json[]) => void list.push({ ...list[0] }),
+      (list: Json[]) => void Object.assign(present(list[4], 'the log'), { name: 'other.log' }),
+    ]) {
+      expect(await of(change)).toEqual(['fail', exact, true])
+    }
+    const [, reason] = await of(list => void Object.assign(present(list[4], 'the log'), { digest: { sha512: 'a' } }))
+    expect(reason).toEndWith(', the provenance has no SHA-256')
+  })
+
+  test('goal: the statement repeats provenance.json, the nonce and the receipts', async () => {
+    const of = async (change: (predicate: Statement, whole: { subject: Json[] }) => void) =>
+      await lineOf(
+        changed('attestations/slsa.json', (value: { predicate: Statement; subject: Json[] }) =>
+          change(value.predicate, value),
+        ),
+        'slsa-statement',
+      )
+    const words = (what: string) => [
+      'fail',
+      expect.stringMatching(new RegExp(`^${what} is .*"x.*, elsewhere "[^x]+`)),
+      true,
+    ]
+    type Change = Parameters<typeof of>[0]
+    const cases: readonly (readonly [string, Change])[] = [
+      ['buildType', ({ buildDefinition }) => Object.assign(buildDefinition, { buildType: 'x' })],
+      ['invocationId', ({ runDetails }) => Object.assign(runDetails.metadata, { invocationId: 'x' })],
+      ['builder', ({ runDetails }) => Object.assign(runDetails.builder, { id: 'x' })],
+      ['startedOn', ({ runDetails }) => Object.assign(runDetails.metadata, { startedOn: 'x' })],
+      ['finishedOn', ({ runDetails }) => Object.assign(runDetails.metadata, { finishedOn: 'x' })],
+      ['nonce', ({ buildDefinition }) => Object.assign(buildDefinition.externalParameters as Json, { nonce: 'x' })],
+      [
+        'network policy',
+        ({ buildDefinition }) => Object.assign(buildDefinition.internalParameters as Json, { networkPolicy: 'x' }),
+      ],
+      [
+        'measurement',
+        ({ runDetails }) => {
+          const [image] = runDetails.builder.builderDependencies as { annotations: Json }[]
+          Object.assign(present(image, 'an image').annotations, { measurement: 'x' })
+        },
+      ],
+    ]
+    for (const [what, change] of cases) expect([what, await of(change)]).toEqual([what, words(what)])
+    const swapped = await of((_, { subject }) => void subject.reverse())
+    expect(swapped).toEqual(['fail', expect.stringMatching(/^subject is ".*", elsewhere "/), true])
+    const bare = await of(({ runDetails }) => Object.assign(runDetails.builder, { builderDependencies: [] }))
+    expect(bare[1]).toBe('slsa.json: builderDependencies: no image with a measurement')
+    // Any nonce is that of the completion.
+    const upper = await item.ask(item.good.files, { nonce: 'any' })
+    expect(upper.checks.find(({ name }) => name === 'slsa-statement')?.outcome).toBe('pass')
+  })
+
+  test('goal: an IGVM file or image of the caller pins the measurement, and the age of the floors can be waived', async () => {
+    const pin = async (ownImage: boolean) => {
+      const { checks } = await item.ask(item.good.files, { ownImage })
+      const { outcome, reason } = present(
+        checks.find(({ name }) => name === 'pin-measurement'),
+        'the pin',
+      )
+      return [outcome, reason]
+    }
+    expect(await pin(true)).toEqual(['pass', 'those of the IGVM file'])
+    expect((await pin(false))[0]).toBe('fail')
+    const names = async (tcb: 'required' | 'any') => {
+      const pins = { measurement: 'required', vmpl: 'required', crl: 'required', tcb } as const
+      return (await item.ask(item.good.files, { pins })).checks
+        .map(({ name }) => name)
+        .filter(name => name.includes('floor'))
+    }
+    expect(await names('required')).toEqual([
+      ...['tcb-floor-age', 'dispatch/tcb-floor', 'completion/tcb-floor', 'report/tcb-floor'],
+    ])
+    expect(await names('any')).toEqual([])
+  })
+
+  test('goal: shapes of VMs whose names are malformed, or whose processor is not known, give no digest', async () => {
+    const whole = item.bootImage({ whole: true })
+    const boot = present(whole.boot, 'boot')
+    const of = async (shapes: readonly string[]) => {
+      const verdict = await item.ask(item.good.files, { igvm: 'any', image: { ...whole, boot: { ...boot, shapes } } })
+      return reasonOf(verdict, 'launch-measurement')
+    }
+    for (const shape of ['qemu-kvm/bios/EPYC-v4', 'qemu-kvm/bios/EPYC-v4/0', 'qemu-kvm/bios/toString/2', 'x']) {
+      expect([shape, await of([shape])]).toEqual([
+        shape,
+        expect.stringMatching(/^the report has [0-9a-f]{96}, the image gives nothing: no loader takes it$/),
+      ])
+    }
+    expect(await of([])).toBe('image: its manifest names no VM that it can be launched as')
+  })
+})
