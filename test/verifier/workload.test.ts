@@ -168,8 +168,7 @@ describe('upstreams', () => {
   const far = { name: 'far', url: 'https://far.example/v1', models: ['m', 'n'] }
   const line = 'OUTSIDE: m, n to far at https://far.example/v1 (public authorities)'
   // The rig's worker has model `w`, and a file of these bytes.
-  const inside = (reason: string | undefined) =>
-    present(/inside the measured VM: w, file [0-9a-f]{64}$/.exec(`${reason}`))[0]
+  const inside = (reason: string | undefined) => /inside the measured VM: w, file [0-9a-f]{64}$/.exec(`${reason}`)?.[0]
 
   test('goal: one that is not named fails, and the advice names it with its origin', () => {
     const [, alone] = of([])

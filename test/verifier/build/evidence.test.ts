@@ -158,6 +158,18 @@ describe('what is signed', () => {
   })
 })
 
+test('goal: evidence of a paravisor that cannot be read is a failed line, and is not simulated', async () => {
+  const bytes = filled(7, 1)
+  const evidence = { kind: 'az-snp', hclReport: bytes, vek: bytes, quote: bytes, signature: bytes, pcrs: [] } as const
+  const { found, of, bad } = await judge({ evidence: { ...readEvidence(fileOf('evidence.json')), evidence } })
+  expect([found?.ok, found?.simulated, found?.report, found?.tpm, of('evidence')[0]]).toEqual([
+    ...[false, false, null, null, 'fail'],
+  ])
+  expect(bad).toEqual([
+    ...['report/evidence', 'report/report-data', 'report/nonce', 'report/provenance-digest', 'report/platform'],
+  ])
+})
+
 test('goal: it is of the VM of the completion', async () => {
   const report = present((await judge()).found?.report, 'a report')
   const completion = (of: object | null) =>
