@@ -265,6 +265,21 @@ describe('the request', () => {
     expect([bad, of('request')[1]]).toEqual([['request'], problem])
   })
 
+  test('goal: each option of a toolchain, and the toolchain of options without a word', () => {
+    const cargo = { package: null, bin: null, features: [], noDefaultFeatures: false, profile: null, target: null }
+    const of = (options: BuildOrder['options'], asked: AskedRequest['options'] = null) =>
+      judge({ order: { ...git, options }, asked: { options: asked } }).of('request')[1]
+    expect(of({ cargo: { ...cargo, package: 'cli' } })).toBe(words('package', '"cli"', 'none'))
+    expect(of({ cargo: { ...cargo, features: ['a', 'b'] } }, { cargo: { ...cargo, features: ['b', 'a'] } })).toBe(
+      words('features', '"a b"', '"b a"'),
+    )
+    expect(of({ cargo })).toBe(words('options of the toolchain', '"cargo"', 'none'))
+    expect(of(null, { cargo })).toBe(words('options of the toolchain', 'none', '"cargo"'))
+    expect(of({ cargo }, { cargo })).toStartWith('project_dir none, toolchain as detected, built twice')
+    const parameters = { ...parametersOf(git), nonce: 'x' }
+    expect(judge({ parameters }).of('order')[1]).toBe(`nonce is "x", the order has "${git.nonce}"`)
+  })
+
   test('goal: what the client left to the host passes', () => {
     expect(judge({ order: archive, asked: { sourceName: 'any' } }).bad).toEqual([])
     // A name is of an archive alone.
