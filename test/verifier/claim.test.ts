@@ -136,6 +136,7 @@ describe('the document', () => {
     )
   })
 
+  // Goal: each field that names the instance is compared.
   test.each(['organization', 'name', 'hostname', 'publicKey'] as const)('goal: another %s fails', field => {
     expect(claimDocumentCheck(read(good), { ...owner, [field]: 'other' })).toMatchObject({
       name,

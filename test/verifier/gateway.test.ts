@@ -1,5 +1,5 @@
-// Goal: each thing that a relying party expects of a gateway has a line of its own in the verdict, and each line that is
-// wrong or missing makes the verdict bad.
+// Goal: each thing that a relying party expects of a gateway has a line of its own in the verdict, and each line that
+// is wrong or missing makes the verdict bad.
 
 import { afterAll, describe, expect, test } from 'bun:test'
 import {

@@ -1,5 +1,5 @@
-// Goal: evidence of GPUs counts only where workload.json requires it and the worker's receipt names exactly it; what was
-// not judged is never shown as passed.
+// Goal: evidence of GPUs counts only where workload.json requires it and the worker's receipt names exactly it; what
+// was not judged is never shown as passed.
 
 import { describe, expect, test } from 'bun:test'
 import { workloadOf } from '../../scripts/rigs/enclave/workload.ts'

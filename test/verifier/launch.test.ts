@@ -1,5 +1,5 @@
-// Goal: the image that a relying party expects is read from a whole manifest, or not at all, and each digest of a launch
-// is compared with it.
+// Goal: the image that a relying party expects is read from a whole manifest, or not at all, and each digest of a
+// launch is compared with it.
 
 import { describe, expect, test } from 'bun:test'
 import { toHex, utf8 } from '../../src/base/bytes.ts'
@@ -37,10 +37,16 @@ describe('a manifest', () => {
 })
 
 test('goal: a manifest with one launch digest is whole, and what else stands in it is left out', () => {
-  const one = JSON.parse(sampleManifestText)
-  one.launchDigests = { 'qemu-kvm/bios/EPYC-v4/2': '09'.repeat(48) }
-  const { name, rootHash, inputsSha256, files, launchDigests } = one
-  expect(readExpectedImage(utf8(JSON.stringify(one)))).toEqual({ name, rootHash, inputsSha256, files, launchDigests })
+  const manifest = JSON.parse(sampleManifestText)
+  manifest.launchDigests = { 'qemu-kvm/bios/EPYC-v4/2': '09'.repeat(48) }
+  const { name, rootHash, inputsSha256, files, launchDigests } = manifest
+  expect(readExpectedImage(utf8(JSON.stringify(manifest)))).toEqual({
+    name,
+    rootHash,
+    inputsSha256,
+    files,
+    launchDigests,
+  })
 })
 
 describe('a launch document', () => {
@@ -73,13 +79,14 @@ describe('the image of a launch', () => {
   test('goal: it passes with every digest and the measurement of this shape of VM', () => {
     expect(judge()).toEqual(['pass', 'instance, ovmf/EPYC-v4/2'])
     expect(toHex(expectedMeasurement(sampleImage(), sampleLaunch) ?? new Uint8Array(0))).toBe('09'.repeat(48))
-    const one = { ...sampleLaunch, vcpus: 1 }
-    expect(toHex(expectedMeasurement(sampleImage(), one) ?? new Uint8Array(0))).toBe('bb'.repeat(48))
+    const smaller = { ...sampleLaunch, vcpus: 1 }
+    expect(toHex(expectedMeasurement(sampleImage(), smaller) ?? new Uint8Array(0))).toBe('bb'.repeat(48))
     expect(judge({ vcpus: 1, measurement: 'bb'.repeat(48) })).toEqual(['pass', 'instance, ovmf/EPYC-v4/1'])
   })
 
   const other = 'ff'.repeat(32)
   const image = sampleLaunch.image
+  // Goal: each digest of the launch is compared with the manifest.
   test.each<readonly [string, Partial<LaunchDocument>, string, string]>([
     ['image.name', { image: { ...image, name: 'other' } }, 'other', 'instance'],
     ['image.rootHash', { image: { ...image, rootHash: other } }, other, 'a1'.repeat(32)],

@@ -1,5 +1,5 @@
-// Goal: every pin is required unless it is waived by exactly 'any', a pin holds only by a value that nobody else's guest
-// has too, and each waiver is repeated in the verdict.
+// Goal: every pin is required unless it is waived by exactly 'any', a pin holds only by a value that nobody else's
+// guest has too, and each waiver is repeated in the verdict.
 
 import { describe, expect, test } from 'bun:test'
 import { type Policy, strictPolicy } from '../../src/attest/policy/policy.ts'
@@ -63,7 +63,7 @@ describe('a waiver of a floor', () => {
   ]
   test.each(cases)('goal: %s', (_, given, problem) => {
     expect(waiversProblem(given)).toBe(problem)
-    // What is no good waiver waives nothing.
+    // A bad waiver waives nothing.
     expect(floorWaivers(given)).toEqual(problem === null ? given : {})
   })
 

@@ -19,6 +19,7 @@ const digest = sha256.copy().digest('hex')
 const fingerprint = `SHA256:${sha256.copy().digest('base64').replace(/=+$/, '')}`
 
 describe('a key', () => {
+  // Goal: the forms of one key give the same key.
   test.each([
     ['alone', `ssh-ed25519 ${base64}`],
     ['with a comment', `ssh-ed25519 ${base64} owner@example with words`],
@@ -49,6 +50,7 @@ describe('a key', () => {
   const control = 'SSH key: more than one line, or control characters'
   const form = 'SSH key: not canonical base64 after the key type'
   const other = 'SSH key: names one key type and holds another'
+  // Goal: each other form of a key is refused.
   test.each([
     ['two lines', `ssh-ed25519 ${base64} a\nb`, control],
     ['two ends of a line', `ssh-ed25519 ${base64}\n\n`, control],
@@ -85,6 +87,7 @@ describe('a known_hosts line', () => {
 
   const rsa = Buffer.concat([wire('ssh-rsa'), wire(point)]).toString('base64')
   const sized = (bytes: number) => Buffer.concat([wire('ssh-ed25519'), wire(Buffer.alloc(bytes))]).toString('base64')
+  // Goal: each other form of a line is refused.
   test.each([
     ['two lines', `${good}\n* ssh-ed25519 ${base64}`, 'known_hosts: more than one line'],
     ['the end of a line', `${good}\n`, 'known_hosts: more than one line'],

@@ -1,5 +1,5 @@
-// Goal: workload.json is bound to the receipts, its upstreams and settings pass only as the relying party named them, and
-// the verdict says where prompts go.
+// Goal: workload.json is bound to the receipts, its upstreams and settings pass only as the relying party named them,
+// and the verdict says where prompts go.
 
 import { describe, expect, test } from 'bun:test'
 import { workloadOf } from '../../scripts/rigs/enclave/workload.ts'
@@ -205,16 +205,16 @@ describe('upstreams', () => {
   })
 
   test('goal: what vouches for the connection to it', () => {
-    const [one, next] = ['ab'.repeat(32), 'cd'.repeat(32)]
+    const [first, next] = ['ab'.repeat(32), 'cd'.repeat(32)]
     const trust = (changes: Partial<WorkloadUpstream>) => {
       const [, reason] = of([{ ...far, models: ['m'], ...changes }], ['far'])
       return /v1 \(([^)]*)\); inside/.exec(`${reason}`)?.[1]
     }
     expect(trust({})).toBe('public authorities')
     expect(trust({ ca: 'PEM' })).toBe('an authority of its own')
-    expect(trust({ ca: 'PEM', spkiSha256: one })).toBe(`key ${one}`)
-    expect(trust({ spkiSha256: one, spkiSha256Next: next })).toBe(`key ${one} or ${next}`)
-    expect(trust({ url: 'http://far.example/v1', spkiSha256: one })).toBe('no TLS')
+    expect(trust({ ca: 'PEM', spkiSha256: first })).toBe(`key ${first}`)
+    expect(trust({ spkiSha256: first, spkiSha256Next: next })).toBe(`key ${first} or ${next}`)
+    expect(trust({ url: 'http://far.example/v1', spkiSha256: first })).toBe('no TLS')
   })
 
   test('goal: a name is plain and at most 64 characters, or is quoted, without spaces, and cut', () => {

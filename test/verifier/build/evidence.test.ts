@@ -1,5 +1,5 @@
-// Goal: the report of evidence.json is over this provenance and this nonce, by the VM of the receipts, and may be missing
-// only for a nonce that it could not state.
+// Goal: the report of evidence.json is over this provenance and this nonce, by the VM of the receipts, and may be
+// missing only for a nonce that it could not state.
 
 import { beforeAll, describe, expect, test } from 'bun:test'
 import { buildQuestion, type SampleResult, sampleResult } from '../../../scripts/rigs/build/result.ts'

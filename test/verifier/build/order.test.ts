@@ -1,5 +1,5 @@
-// Goal: the order of a host is the one of the receipt, every place that repeats it agrees, and what a client did not ask
-// for fails by the line that says so.
+// Goal: the order of a host is the one of the receipt, every place that repeats it agrees, and what a client did not
+// ask for fails by the line that says so.
 
 import { describe, expect, test } from 'bun:test'
 import { cargoRecord, nixRecord, orderOf, requestOf } from '../../../scripts/rigs/build/record.ts'
@@ -38,7 +38,7 @@ type Case = {
   readonly internal?: object
   readonly dependencies?: readonly Dependency[]
   readonly statement?: object | null
-  /** Of provenance.json. */
+  /** In provenance.json. */
   readonly uri?: string
   readonly digest?: object
   readonly treeDigest?: object | null
@@ -373,10 +373,10 @@ test('goal: Git LFS pointers fail by name, eight of them are named, and only a w
   expect(of({ dependencies: [] })).toEqual([
     ...['not-checked', 'this result does not say whether there are any', false],
   ])
-  const one = 'the source has 1 Git LFS pointers without their content: "a"'
-  expect(of(pointers(1, ['a']))).toEqual(['fail', expect.stringContaining(`${one}; send an archive`), true])
+  const found = 'the source has 1 Git LFS pointers without their content: "a"'
+  expect(of(pointers(1, ['a']))).toEqual(['fail', expect.stringContaining(`${found}; send an archive`), true])
   expect(of({ ...pointers(1, ['a']), asked: { lfsPointers: 'any' } })).toEqual([
-    ...['not-checked', `accepted: ${one}`, false],
+    ...['not-checked', `accepted: ${found}`, false],
   ])
   const names = Array.from({ length: 9 }, (_, at) => `f${at}`)
   expect(of(pointers(9, names))[1]).toEqual(expect.stringContaining('"f6", "f7"; send'))

@@ -8,7 +8,7 @@ import { packagesCheck } from '../../../src/verifier/build/packages.ts'
 type Listed = { readonly uri: string; readonly origin: string | null }
 type Case = {
   readonly packages: readonly Listed[]
-  /** Of the SBOM, where they differ from the statement's. */
+  /** In the SBOM, where they differ from the statement's. */
   readonly components?: readonly object[]
   /** URIs of provenance.json, where they are not all but the source's own. */
   readonly wanted?: readonly string[]
@@ -77,6 +77,7 @@ test('goal: none passes where none is wanted; a result from before origins is no
 
 describe('documents that differ', () => {
   const component = (purl: string, value: string) => ({ purl, properties: [{ name: 'strongroom:origin', value }] })
+  // Goal: a package that one document lacks, or has of another origin, is named.
   test.each<readonly [string, Case, string]>([
     ['missing in the SBOM', { packages: [of(serde), of(tool)], components: [component(serde, 'fetched')] }, tool],
     ['of another origin there', { packages: [of(serde)], components: [component(serde, 'vendored')] }, serde],

@@ -147,6 +147,7 @@ describe('two receipts', () => {
     }
   })
 
+  // Goal: each field that identifies a launch is compared.
   test.each([
     ['reportId', 32],
     ['chipId', 64],
