@@ -15,6 +15,7 @@ import {
 } from '../../../src/attest/tdx/quote.ts'
 import { toHex } from '../../../src/base/bytes.ts'
 import { simulatedQuotes } from '../../rigs/attest/tdx/quotes.ts'
+import { SIMULATED_PCK, SIMULATED_REPORT, simulateQuote, simulateTdx } from '../../rigs/attest/tdx/simulated.ts'
 
 const quotes = await simulatedQuotes()
 
@@ -104,4 +105,53 @@ test.each([
 // Goal: the size is bounded before anything is read.
 test('refuses a quote that is too long', () => {
   expect(() => decodeQuote(new Uint8Array(quoteBytesMax + 1))).toThrow(`at most ${quoteBytesMax}`)
+})
+
+// Goal: each part of the signature has its own limit and type, and ends where its size says.
+describe('the signature of a quote', async () => {
+  const quote = quotes.at(-1)?.quote ?? new Uint8Array()
+  // Version 5 with a TD report 1.5: header 48, type and size of the body 6, body 648, then the signature's size.
+  const at = { size: 702, outerSize: 836, authSize: 840 + 384 + 64 }
+  const innerType = at.authSize + 2 + 32
+  const view = new DataView(quote.buffer, quote.byteOffset)
+  const end = at.size + 4 + view.getUint32(at.size, true)
+  const platform = await simulateTdx(Date.parse('2026-01-01T00:00:00Z'))
+  const pck = await platform.pck(SIMULATED_PCK)
+  const made = (changes: { authData?: Uint8Array; chain?: string }) => {
+    return simulateQuote(platform, { version: 5, report: SIMULATED_REPORT, pck, ...changes })
+  }
+
+  test('goal: certification data of type 5 in that of type 6', () => {
+    expect(() => decodeQuote(quote.with(innerType, 6))).toThrow('QE certification data of type 6, not 5')
+    const size = view.getUint32(at.outerSize, true)
+    const longer = quote.with(at.outerSize, (size + 1) & 255)
+    expect(() => decodeQuote(longer)).toThrow(`certification data of ${size + 1} bytes, not ${size}`)
+  })
+
+  test('goal: nothing behind the PCK chain', () => {
+    const longer = new Uint8Array(end + 1)
+    longer.set(quote.subarray(0, end))
+    const changed = new DataView(longer.buffer)
+    for (const offset of [at.size, at.outerSize]) changed.setUint32(offset, changed.getUint32(offset, true) + 1, true)
+    expect(() => decodeQuote(longer)).toThrow('TDX quote signature: trailing bytes')
+  })
+
+  test('goal: authentication data up to 1024 bytes, a chain up to 12 KiB, a quote up to 16 KiB', async () => {
+    expect(decodeQuote(await made({ authData: new Uint8Array(1024) })).qeAuthData.length).toBe(1024)
+    const longData = await made({ authData: new Uint8Array(1025) })
+    expect(() => decodeQuote(longData)).toThrow('a field of 1025 bytes, at most 1024')
+    expect(decodeQuote(await made({ chain: 'a'.repeat(12_288) })).pckChain.length).toBe(12_288)
+    const longChain = await made({ chain: 'a'.repeat(12_289) })
+    expect(() => decodeQuote(longChain)).toThrow('a PCK chain of 12289 bytes, at most 12288')
+    const padded = new Uint8Array(16_384)
+    padded.set(quote)
+    expect(decodeQuote(padded).version).toBe(5)
+    expect(() => decodeQuote(new Uint8Array(16_385))).toThrow('TDX quote: 16385 bytes, at most 16384')
+    expect(() => decodeQuote(quote.with(4, 0x1f))).toThrow('teeType 0x1f is not 0x81')
+  })
+
+  test('goal: version 4 has no report of TDX 1.5', () => {
+    const { header, report } = decodeQuote(quote)
+    expect(() => encodeSigned(4, header, report)).toThrow('TDX quote: version 4 has no report of TDX 1.5')
+  })
 })
