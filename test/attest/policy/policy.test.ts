@@ -1,0 +1,40 @@
+// Goal: a policy is written so that verifiers from before its newer fields read it too, unless it uses one of these.
+
+import { expect, test } from 'bun:test'
+import { encodePolicy, laterFieldsIn, parsePolicy, strictPolicy } from '../../../src/attest/policy/policy.ts'
+import { utf8 } from '../../../src/base/bytes.ts'
+
+const strict = strictPolicy()
+
+test('goal: fields that came later are left out where they say any, and only there', () => {
+  const early = encodePolicy(strict)
+  expect(Object.keys(early)).toContain('measurements')
+  expect(early.measurements).toBe('any')
+  for (const later of ['reportVersions', 'cspIds', 'maxCrlAgeDays']) expect(Object.keys(early)).not.toContain(later)
+  expect(laterFieldsIn(strict)).toEqual([])
+  const policy = {
+    ...strict,
+    maxCrlAgeDays: 7,
+    measurements: [new Uint8Array(48)],
+    committedFirmware: 'current' as const,
+  }
+  expect(encodePolicy(policy)).toEqual({
+    ...early,
+    measurements: ['00'.repeat(48)],
+    committedFirmware: 'current',
+    maxCrlAgeDays: 7,
+  })
+  expect(laterFieldsIn(policy)).toEqual(['committedFirmware', 'maxCrlAgeDays'])
+  expect(parsePolicy(encodePolicy(policy))).toEqual(policy)
+})
+
+test('goal: text in which no name stands twice', () => {
+  const text = JSON.stringify(encodePolicy(strict))
+  expect(parsePolicy(text)).toEqual(strict)
+  expect(parsePolicy(utf8(text))).toEqual(strict)
+  const twice = text.replace('"vmpls":[0]', '"vmpls":[0],"vmpls":"any"')
+  expect(twice).not.toBe(text)
+  expect(() => parsePolicy(twice)).toThrow('policy')
+  expect(() => parsePolicy(utf8(twice))).toThrow('policy')
+  expect(() => parsePolicy('5')).toThrow('policy: not an object')
+})
