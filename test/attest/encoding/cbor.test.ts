@@ -134,3 +134,63 @@ test('goal: what is read shares no memory with its bytes', () => {
   bytes.fill(9)
   expect(read).toEqual(Uint8Array.of(1, 2, 3))
 })
+
+// Goal: each refusal has its reason, and comes before anything is read that the bytes do not hold.
+test.each([
+  ['', 'cbor: truncated'],
+  ['8161', 'cbor: truncated text string'],
+  ['a16161', 'cbor: truncated'],
+  ['1817', 'cbor: head is not the shortest'],
+  ['1900ff', 'cbor: head is not the shortest'],
+  ['1a0000ffff', 'cbor: head is not the shortest'],
+  ['1b00000000ffffffff', 'cbor: head is not the shortest'],
+  ['780161', 'cbor: head is not the shortest'],
+  ['1b0020000000000000', 'cbor: integer out of range'],
+  ['1c', 'cbor: indefinite length or reserved head'],
+  ['1f', 'cbor: indefinite length or reserved head'],
+  ['5c', 'cbor: indefinite length or reserved head'],
+  ['18', 'cbor: truncated head'],
+  ['19ff', 'cbor: truncated head'],
+  ['1b00000000000000', 'cbor: truncated head'],
+  ['811a000100', 'cbor: truncated head'],
+  ['4401', 'cbor: truncated byte string'],
+  ['824401', 'cbor: truncated byte string'],
+  ['6261', 'cbor: truncated text string'],
+  ['8201', 'cbor: truncated array'],
+  ['9affffffff00', 'cbor: truncated array'],
+  ['a160', 'cbor: truncated map'],
+  ['a2616100', 'cbor: truncated map'],
+  ['a2600060', 'cbor: truncated map'],
+  ['baffffffff', 'cbor: truncated map'],
+  ['a10000', 'cbor: a key that is not text'],
+  ['a1f600', 'cbor: a key that is not text'],
+  ['a18000', 'cbor: nested too deeply'],
+  ['a260006000', 'cbor: keys repeated or out of order'],
+  ['a2616200616101', 'cbor: keys repeated or out of order'],
+  ['a26161006000', 'cbor: keys repeated or out of order'],
+  ['0000', 'cbor: trailing bytes'],
+  ['20', 'cbor: a kind of item that statements do not use'],
+  ['8181818180', 'cbor: nested too deeply'],
+  ['a160a160a160a160a0', 'cbor: nested too deeply'],
+  ['81a16081a16080', 'cbor: nested too deeply'],
+])('%s is refused: %s', (text, message) => {
+  expect(() => decodeCbor(hex(text), limits)).toThrow(new Malformed(message))
+})
+
+test('goal: the ends of what is allowed', () => {
+  expect(decodeCbor(hex('81818180'), limits)).toEqual([[[[]]]])
+  expect(decodeCbor(hex('a160a160a160a0'), limits)).toEqual(
+    new Map([['', new Map([['', new Map([['', new Map()]])]])]]),
+  )
+  expect(decodeCbor(hex('a26000616101'), limits)).toEqual(
+    new Map([
+      ['', 0],
+      ['a', 1],
+    ]),
+  )
+  expect(decodeCbor(hex('a16000'), limits)).toEqual(new Map([['', 0]]))
+  expect(decodeCbor(hex('80'), { sizeBytesMax: 1, depthMax: 1 })).toEqual([])
+  expect(() => decodeCbor(hex('80'), { sizeBytesMax: 1, depthMax: 0 })).toThrow('cbor: nested too deeply')
+  expect(decodeCbor(hex('4100'), { sizeBytesMax: 2, depthMax: 0 })).toEqual(Uint8Array.of(0))
+  expect(() => decodeCbor(hex('4100'), { sizeBytesMax: 1, depthMax: 0 })).toThrow('cbor: 2 bytes, at most 1')
+})
