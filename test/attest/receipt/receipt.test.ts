@@ -63,6 +63,64 @@ describe('the envelope', () => {
     ]).toEqual([false, null, ['receipt-format']])
   })
 
+  test('each part at its border', () => {
+    // Goal: sizes are where the specification has them: one byte further is refused, and by the part's name.
+    const der = (sizeBytes: number) => toBase64Url(new Uint8Array(sizeBytes).fill(0x30))
+    const evidence = (changes: object) => ({ ...base, evidence: { ...base.evidence, ...changes } })
+    const parts: readonly [string, number, (sizeBytes: number) => unknown][] = [
+      ['statement', 65_536, size => ({ ...base, statement: der(size) })],
+      ['evidence.vek', 8_192, size => evidence({ vek: der(size) })],
+      ['evidence.chain[0]', 8_192, size => evidence({ chain: [der(size), der(1)] })],
+      ['evidence.chain[1]', 8_192, size => evidence({ chain: [der(1), der(size)] })],
+      ['evidence.crl', 32_768, size => evidence({ crl: der(size) })],
+      ['evidence.tpm', 524_288, size => evidence({ tpm: der(size) })],
+    ]
+    for (const [name, max, made] of parts) {
+      for (const size of [1, max]) expect(() => decodeReceipt(made(size))).not.toThrow()
+      for (const size of [0, max + 1, max + 3]) expect(() => decodeReceipt(made(size))).toThrow(`receipt: ${name}`)
+    }
+    const exact = [
+      ...[['report', 1184]].map(([name, size]) => [
+        `evidence.${name}`,
+        size,
+        (value: string) => evidence({ report: value }),
+      ]),
+      ...Object.entries({ ed25519: 32, mldsa65: 1952, x25519: 32, mlkem768: 1184 }).map(([name, size]) => {
+        return [`keys.${name}`, size, (value: string) => ({ ...base, keys: { ...base.keys, [name]: value } })]
+      }),
+      ...Object.entries({ ed25519: 64, mldsa65: 3309 }).map(([name, size]) => {
+        const made = (value: string) => ({ ...base, signatures: { ...base.signatures, [name]: value } })
+        return [`signatures.${name}`, size, made]
+      }),
+    ] as [string, number, (value: string) => unknown][]
+    for (const [name, size, made] of exact) {
+      expect(() => decodeReceipt(made(der(size)))).not.toThrow()
+      for (const other of [size - 1, size + 1])
+        expect(() => decodeReceipt(made(der(other)))).toThrow(`receipt: ${name}`)
+    }
+    expect(decodeReceipt(text.padEnd(1024 * 1024))).toEqual(decodeReceipt(text))
+    expect(() => decodeReceipt(text.padEnd(1024 * 1024 + 1))).toThrow('receipt: too long')
+    for (const platform of ['snp', 'simulated'] as const)
+      expect(decodeReceipt({ ...base, platform }).platform).toBe(platform)
+  })
+
+  test('reasons', () => {
+    // Goal: what is missing, unknown or of another form is named.
+    for (const name of ['format', 'platform', 'statement', 'keys', 'signatures', 'evidence'])
+      expect(() => decodeReceipt(JSON.stringify({ ...base, [name]: undefined }))).toThrow(`receipt: no ${name}`)
+    for (const name of ['report', 'vek', 'chain']) {
+      const { [name as 'vek']: _, ...evidence } = base.evidence
+      expect(() => decodeReceipt({ ...base, evidence })).toThrow(`receipt: evidence: no ${name}`)
+    }
+    expect(() => decodeReceipt({ ...base, evidence: { ...base.evidence, chain: ['MA'] } })).toThrow('is not a pair')
+    expect(() => decodeReceipt({ ...base, platform: 'tdx' })).toThrow('receipt: platform')
+    expect(() => decodeReceipt('{"a":"b","a":"c"}')).toThrow('receipt: a name twice')
+    expect(() => decodeReceipt('{"a":null,"b":1,"c":true,"d":["e"]}')).toThrow('receipt: no format')
+    expect(() => decodeReceipt('[[[[[]]]]]')).toThrow('receipt: nested too deeply')
+    expect(() => decodeReceipt('[[[[1]]]]')).toThrow('receipt: not an object')
+    expect(() => decodeReceipt('[[[["x"]]]]')).toThrow('receipt: not an object')
+  })
+
   test('the text comes back as it went in', () => {
     // Goal: reading and writing an envelope loses nothing, with and without the optional parts.
     expect(encodeReceipt(decodeReceipt(text))).toEqual(base)

@@ -267,6 +267,15 @@ describe('statements', () => {
     expect(workload({ command: Array(256).fill('') }).length).toBeGreaterThan(256)
     expect(() => workload({ command: Array(257).fill('') })).toThrow(Malformed)
     expect(() => workload({ command: Array(256).fill('x'.repeat(300)) })).toThrow('too long')
+    // Heads of five more bytes for each text of 256 bytes and more: the last text fills the statement up to 64 KiB.
+    const filler = (last: number) => ({ command: [...Array(15).fill('x'.repeat(4096)), 'y'.repeat(last)] })
+    const room = 65_536 - workload(filler(3000)).length
+    expect(workload(filler(3000 + room)).length).toBe(65_536)
+    expect(decodeStatement(workload(filler(3000 + room))).kind).toBe('workload')
+    expect(() => workload(filler(3001 + room))).toThrow('statement: too long')
+    expect(decodeStatement(workload({ issuedAt: 0 })).issuedAt).toBe(0)
+    for (const issuedAt of [-1, 0.5, 2 ** 53, '0', null])
+      expect(() => workload({ issuedAt })).toThrow('statement: issuedAt')
     expect(() => workload({ nonce: new Uint8Array(31) })).toThrow(Malformed)
     expect(workload({ tlsSpkiDigest: null }).length).toBeLessThan(workload({}).length)
     const build = (changes: object) => encodeStatement(statementOf('build', { ...changes }))
