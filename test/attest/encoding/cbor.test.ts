@@ -168,6 +168,7 @@ test.each([
   ['a260006000', 'cbor: keys repeated or out of order'],
   ['a2616200616101', 'cbor: keys repeated or out of order'],
   ['a26161006000', 'cbor: keys repeated or out of order'],
+  ['a26262610062616200', 'cbor: keys repeated or out of order'],
   ['0000', 'cbor: trailing bytes'],
   ['20', 'cbor: a kind of item that statements do not use'],
   ['8181818180', 'cbor: nested too deeply'],
@@ -175,6 +176,11 @@ test.each([
   ['81a16081a16080', 'cbor: nested too deeply'],
 ])('%s is refused: %s', (text, message) => {
   expect(() => decodeCbor(hex(text), limits)).toThrow(new Malformed(message))
+})
+
+test('goal: keys are written in the order of their encodings, whatever theirs', () => {
+  const all = ['ba', 'c', 'ab', '', 'aa'].map((key, at) => [key, at] as const)
+  expect(toHex(encodeCbor(new Map(all)))).toBe('a5600361630162616104626162026262' + '6100')
 })
 
 test('goal: the ends of what is allowed', () => {

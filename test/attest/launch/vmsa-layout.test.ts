@@ -86,7 +86,9 @@ describe('SEV_FEATURES', () => {
       if (![0x1n, 0x20n, 0x200n].includes(bit))
         expect(() => checkLaunchFeatures(bit | 1n)).toThrow(`${name} is not offered at launch`)
     }
-    expect(() => checkLaunchFeatures(0x400001n)).toThrow('a bit without a name')
+    expect(() => checkLaunchFeatures(0x400001n)).toThrow('SEV_FEATURES 0x400001: a bit without a name')
+    expect(() => checkLaunchFeatures(0x220n)).toThrow('SEV_FEATURES 0x220: SNP is not active')
+    expect(() => checkLaunchFeatures(0x11n)).toThrow('SEV_FEATURES 0x11: alternateInjection is not offered')
   })
 })
 

@@ -42,7 +42,7 @@ const pointKey = (curve: keyof typeof POINTS) => eccKey(curve, bytes(POINTS[curv
 
 const KEYS: readonly (readonly [string, TpmKey, Record<string, string>])[] = [
   ...[256, 257, 384, 511, 512].map(size => {
-    const n = modulus(size, 0x81)
+    const n = modulus(size, 0x80)
     return [`RSA of ${size} bytes`, rsaKey(n), { kty: 'RSA', n: url(n), e: 'AQAB' }] as const
   }),
   ['RSA with a low first byte', rsaKey(modulus(257, 1)), { kty: 'RSA', n: url(modulus(257, 1)), e: 'AQAB' }],
@@ -115,7 +115,8 @@ describe('refused', () => {
     ['another exponent', { ...rsa, e: 'Aw' }, 'tpm key: RSA exponent'],
     ['no exponent', { ...rsa, e: undefined }, 'tpm key: JWK member e'],
     ['no base64url', { ...rsa, n: '+/' }, 'tpm key: JWK member n'],
-    ['a long modulus', { ...rsa, n: 'A'.repeat(1025) }, 'tpm key: JWK member n'],
+    ['a long modulus', { ...rsa, n: 'A'.repeat(1028) }, 'tpm key: JWK member n'],
+    ['a modulus of 768 bytes', { ...rsa, n: url(modulus(768)) }, 'tpm key: RSA modulus size'],
     ['another curve', { ...ec, crv: 'secp256k1' }, 'tpm key: unknown curve'],
     ['a short x', { ...ec, x: url(new Uint8Array(31)) }, 'tpm key: coordinate size'],
     ['a short y', { ...ec, y: url(new Uint8Array(31)) }, 'tpm key: coordinate size'],
@@ -129,6 +130,7 @@ describe('refused', () => {
   const rsaSpki = encodeSpki(rsaKey(modulus(256)))
   test.each<[string, Uint8Array, string]>([
     ['above 1024 bytes', new Uint8Array(1025).fill(0x30), 'tpm key: SPKI too long'],
+    ['1024 bytes', new Uint8Array(1024).fill(0x30), 'tpm key: 974 bytes after its end'],
     ['a compressed point', spki.with(26, 2), 'tpm key: point'],
     ['another curve', spki.with(22, 8), 'tpm key: unknown algorithm or curve'],
     ['another exponent', rsaSpki.with(rsaSpki.length - 1, 3), 'tpm key: RSA exponent'],
