@@ -7,8 +7,11 @@ import { guidBytes, guidText } from '../../../src/attest/encoding/guid.ts'
 import { sha256 } from '../../../src/attest/hash.ts'
 import {
   firmwareLaunchDigest,
+  firmwareRegion,
   type LaunchInput,
+  type LaunchRegion,
   launchDigest,
+  launchPages,
   precomputedLaunchDigest,
 } from '../../../src/attest/launch/digest.ts'
 import {
@@ -355,3 +358,51 @@ function onlyMalformed(run: () => unknown): void {
     if (!(error instanceof Malformed)) throw error
   }
 }
+
+const pageOf = (byte: number) => new Uint8Array(4096).fill(byte)
+const three = new Uint8Array(3 * 4096).map((_, at) => Math.floor(at / 4096) + 1)
+const region = (changes: Partial<LaunchRegion> = {}): LaunchRegion => {
+  return { name: 'it', type: 'normal', gpa: 0x10_0000n, pageCount: 3, contents: three, ...changes }
+}
+
+// Goal: the pages of a launch, in their order, each with its own address and contents.
+test('goal: one page after the other, region after region', () => {
+  const zero = region({ type: 'zero', gpa: 0x1000n, pageCount: 2, contents: null })
+  expect(launchPages([region(), zero])).toEqual([
+    { type: 'normal', gpa: 0x10_0000n, contents: pageOf(1) },
+    { type: 'normal', gpa: 0x10_1000n, contents: pageOf(2) },
+    { type: 'normal', gpa: 0x10_2000n, contents: pageOf(3) },
+    { type: 'zero', gpa: 0x1000n, contents: null },
+    { type: 'zero', gpa: 0x2000n, contents: null },
+  ])
+  expect(launchPages([])).toEqual([])
+})
+
+test('goal: contents of exactly the types that are measured, as long as their pages', () => {
+  for (const bad of [
+    region({ contents: null }),
+    region({ type: 'zero' }),
+    region({ type: 'cpuid', contents: pageOf(0), pageCount: 1 }),
+    region({ pageCount: 0, contents: new Uint8Array(0) }),
+    region({ type: 'secrets', pageCount: 0, contents: null }),
+  ])
+    expect(() => launchPages([bad])).toThrow(new Malformed('launch: contents of it'))
+  for (const size of [0, 4096, 3 * 4096 - 1, 3 * 4096 + 1, 4 * 4096])
+    expect(() => launchPages([region({ contents: new Uint8Array(size) })])).toThrow(
+      new Malformed('launch: length of it'),
+    )
+})
+
+test('goal: 131072 pages (512 MiB) at most, all together', () => {
+  const zeros = (pageCount: number) => region({ type: 'zero', pageCount, contents: null })
+  expect(launchPages([zeros(131_072)]).length).toBe(131_072)
+  expect(() => launchPages([zeros(131_073)])).toThrow('launch: 131073 pages, more than 131072')
+  expect(() => launchPages([zeros(131_072), zeros(1)])).toThrow('launch: 131073 pages, more than 131072')
+})
+
+test('goal: firmware ends at 4 GiB', () => {
+  expect(firmwareRegion(three)).toEqual({
+    ...{ name: 'firmware', type: 'normal', gpa: 0xffff_d000n, pageCount: 3, contents: three },
+  })
+  expect(() => firmwareRegion(three.subarray(1))).toThrow('firmware: 12287 bytes')
+})

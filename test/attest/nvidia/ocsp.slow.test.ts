@@ -286,6 +286,8 @@ describe('whom a response is of', () => {
     }
     expect(by({})).toBe(true)
     expect(by({ extensions: new Map() })).toBe(false)
+    const cut = new Map([['2.5.29.37', { critical: false, value: Uint8Array.of(0x30) }]])
+    expect(by({ extensions: cut })).toBe(false)
     expect(by({ issuer: delegate.subject })).toBe(false)
     expect(by({ signature: read(brom).signature })).toBe(false)
     expect([by({}, delegate.notAfterMs), by({}, delegate.notAfterMs + 1), by({}, delegate.notBeforeMs - 1)]).toEqual([
