@@ -131,6 +131,7 @@ describe('values', () => {
     expect(dottedOid(hex(contents), 'it')).toBe(dotted)
   })
 
+  // Goal: each refusal of an identifier names what is wrong.
   test.each([
     ['', 'it: an OID of 0 bytes'],
     ['01'.repeat(65), 'it: an OID of 65 bytes'],

@@ -95,6 +95,7 @@ describe('a file', () => {
 
   // Goal: rules between headers, each by its message.
   const optional = header(0x8000_0302, Buffer.alloc(3))
+  // Goal: each rule between headers is named where it is broken.
   test.each<[string, Uint8Array[], string]>([
     ['a header cut short', [snp.subarray(0, 16)], 'IGVM headers'],
     ['a length that leaves the headers', [u32(0x8000_0302, 9), Buffer.alloc(8)], 'IGVM headers'],
@@ -177,7 +178,7 @@ describe('a file', () => {
       )
       expect(() => writeIgvm({ headers: changed })).toThrow('IGVM vpContext: padding')
     }
-    // What could not be read back is not written.
+    // A file that could not be read back is not written.
     expect(() => writeIgvm({ headers: headers.toReversed() })).toThrow(Malformed)
   })
 })

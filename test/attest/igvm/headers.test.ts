@@ -146,6 +146,7 @@ describe('the headers', () => {
     [head, ID_BLOCK.block, ID_BLOCK.id, idReserved, ID_BLOCK.idPoint, ID_BLOCK.author, authorReserved]
       .concat(ID_BLOCK.authorPoint)
       .join('')
+  // Goal: each refusal names the structure and what is wrong there.
   test.each<[string, number, string, string]>([
     ['guest policy: reserved', 0x101, '00000300000000000100000001000000', 'IGVM guestPolicy: a reserved field'],
     ['area of no bytes', 0x301, '00000000000000000700000000200000', 'IGVM parameterArea: 0 bytes'],

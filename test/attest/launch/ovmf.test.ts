@@ -102,6 +102,7 @@ describe('a firmware of one page', () => {
   const many = (count: number, sizeBytes: number) => ({
     metadata: metadataBytes(Array.from({ length: count }, () => [0, sizeBytes, 1] as const)),
   })
+  // Goal: what is missing, doubled or out of its bounds is named.
   test.each<[string, Parts, string]>([
     ['no reset block', { entries: [] }, 'OVMF: no reset block'],
     ['two reset blocks', { entries: [reset, reset] }, 'OVMF: two resetBlock entries'],
@@ -143,7 +144,7 @@ describe('a firmware of one page', () => {
   })
 
   test('no table, or no metadata in it', () => {
-    // Goal: the two are told apart, and bytes that are no table of entries are not read as one.
+    // Goal: each has its own message, and bytes that are no table of entries are not read as one.
     const page = (entries: readonly Entry[], footer: Partial<Entry> = {}) =>
       withTable(
         new Uint8Array(4096 - 50 - entries.reduce((sum, { words }) => sum + words.length * 4 + 18, 0)),

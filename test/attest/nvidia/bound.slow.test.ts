@@ -23,6 +23,7 @@ describe('evidence of a VM', () => {
     expect(readBoundGpuEvidence(utf8(JSON.stringify(bound).padEnd(524_288))).devtools).toBe('off')
   })
 
+  // Goal: each refusal names what is wrong.
   test.each<[string, unknown, string]>([
     ['null', null, 'GPU evidence: not an object'],
     ['text', 'x', 'GPU evidence: not an object'],

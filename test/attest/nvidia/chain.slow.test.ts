@@ -64,6 +64,7 @@ describe('no trusted root', () => {
   const [leaf, ...above] = good
   if (leaf === undefined) throw new Error('a leaf')
   const root = good.at(-1) ?? leaf
+  // Goal: without a trusted root nothing else is checked.
   test.each<[string, readonly Certificate[], string]>([
     ['nothing', [], 'there are no certificates'],
     ['the root alone', [root], 'the root alone is no chain'],
@@ -104,12 +105,13 @@ describe('one fault', () => {
   const extended = (oid: string, value: number[] | null, critical?: boolean): Change => {
     return certificate => withExtension(certificate, oid, value, critical)
   }
+  // Goal: each fault is found alone, by the name of its certificate.
   test.each<[string, number, Change, string | null]>([
     ['an unknown critical extension', 0, extended('1.2.3', []), 'critical extension 1.2.3 is unknown'],
     ['an unknown extension', 2, extended('1.2.3', [], false), null],
     ['a critical extended key usage', 0, extended('2.5.29.37', [0x30, 0]), null],
     ['an unknown critical extension above', 3, extended('1.2.3', []), 'critical extension 1.2.3 is unknown'],
-    ['another key', 0, one => ({ ...one, publicKey: { kind: 'unsupported', spki: one.der } }), 'not a key on P-384'],
+    ['another key', 0, made => ({ ...made, publicKey: { kind: 'unsupported', spki: made.der } }), 'not a key on P-384'],
     ['a leaf that is an authority', 0, extended(constraintsOid, authorityBelow(0)), 'a leaf that is an authority'],
     ['an authority that is none', 1, extended(constraintsOid, null), 'not an authority'],
     ['an authority with empty constraints', 1, extended(constraintsOid, [0x30, 0]), 'not an authority'],
@@ -120,10 +122,10 @@ describe('one fault', () => {
     ['an authority that may not sign', 1, extended(usageOid, [3, 2, 1, 2]), 'may not sign certificates'],
     ['an authority without key usage', 1, extended(usageOid, null), null],
     ['a leaf that may not sign certificates', 0, extended(usageOid, [3, 2, 7, 0x80]), null],
-    ['another issuer', 1, one => ({ ...one, issuer: one.subject }), "issued by another name than the next one's"],
-    ['another signature', 0, one => ({ ...one, signature: broken(one.signature) }), 'not signed by SIMULATED'],
-    ['other signed bytes', 3, one => ({ ...one, signedBytes: broken(one.signedBytes) }), 'not signed by SIMULATED'],
-    ['another algorithm', 1, one => ({ ...one, signatureAlgorithm: 'ecdsa-sha256' }), 'not signed by SIMULATED'],
+    ['another issuer', 1, made => ({ ...made, issuer: made.subject }), "issued by another name than the next one's"],
+    ['another signature', 0, made => ({ ...made, signature: broken(made.signature) }), 'not signed by SIMULATED'],
+    ['other signed bytes', 3, made => ({ ...made, signedBytes: broken(made.signedBytes) }), 'not signed by SIMULATED'],
+    ['another algorithm', 1, made => ({ ...made, signatureAlgorithm: 'ecdsa-sha256' }), 'not signed by SIMULATED'],
   ])('%s at %i', (_, at, change, fault) => {
     const certificates = good.map((certificate, place) => (place === at ? change(certificate) : certificate))
     const [root, signatures, times, isChain] = outcomes(certificates)
@@ -133,14 +135,14 @@ describe('one fault', () => {
   })
 
   test('goal: constraints that cannot be read', () => {
-    const certificates = good.map((one, place) => (place === 1 ? withExtension(one, constraintsOid, [0x30]) : one))
+    const certificates = good.map((made, place) => (place === 1 ? withExtension(made, constraintsOid, [0x30]) : made))
     expect(outcomes(certificates)).toEqual([
       passed[0] ?? '',
       'fail: basic constraints: ends inside an element',
       'pass: ',
       false,
     ])
-    const more = good.map((one, place) => (place === 1 ? withExtension(one, constraintsOid, [0x30, 2, 5, 0]) : one))
+    const more = good.map((made, place) => (place === 1 ? withExtension(made, constraintsOid, [0x30, 2, 5, 0]) : made))
     expect(outcomes(more)[1]).toContain('an element that does not belong there')
   })
 
@@ -154,8 +156,8 @@ describe('one fault', () => {
       ])
     const late = good.with(3, { ...(good[3] as Certificate), notBeforeMs: asOfMs + 1 })
     expect(outcomes(late)[2]).toContain('fail: SIMULATED GH100 Identity is valid from')
-    const one = { ...(good[0] as Certificate), notBeforeMs: 5, notAfterMs: 7 }
-    expect([4, 5, 7, 8].map(ms => isValidAt(one, ms))).toEqual([false, true, true, false])
+    const leaf = { ...(good[0] as Certificate), notBeforeMs: 5, notAfterMs: 7 }
+    expect([4, 5, 7, 8].map(ms => isValidAt(leaf, ms))).toEqual([false, true, true, false])
   })
 })
 

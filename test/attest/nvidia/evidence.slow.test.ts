@@ -25,6 +25,7 @@ test('goal: one GPU, a list, or the document around a list', () => {
 })
 
 describe('refused', () => {
+  // Goal: each refusal names the GPU and the field.
   test.each<[string, unknown, string]>([
     ['none', [], 'GPU evidence: 0 GPUs, 1 to 32'],
     ['33 GPUs', new Array(33).fill(GPU), 'GPU evidence: 33 GPUs, 1 to 32'],

@@ -158,8 +158,8 @@ describe('the form of a response', () => {
       responder: { kind: 'name', name },
     })
     expect(signedBytes).toEqual(data(seq(single(tlv(0xa0, time(later)), wrapped(plain))), wrapped(plain, ocspNonce)))
-    const [{ hash, ...one } = { hash: null }] = singles
-    expect(one as object).toEqual({
+    const [{ hash, ...answered } = { hash: null }] = singles
+    expect(answered as object).toEqual({
       ...{ issuerNameHash: Uint8Array.of(1), issuerKeyHash: Uint8Array.of(2), serial: '07', state: 'good' },
       ...{ thisUpdateMs: at, nextUpdateMs: later },
     })
@@ -254,11 +254,11 @@ describe('whom a response is of', () => {
     expect(
       stateIn(response, certificate, { ...issuer, publicKey: { kind: 'unsupported', spki: issuer.der } }),
     ).toBeNull()
-    const [one] = response.singles
-    if (one === undefined) throw new Error('an answer')
+    const [single] = response.singles
+    if (single === undefined) throw new Error('an answer')
     const zeros = new Uint8Array(48)
     for (const changed of [{ issuerNameHash: zeros }, { issuerKeyHash: zeros }])
-      expect(stateIn({ ...response, singles: [{ ...one, ...changed }] }, certificate, issuer)).toBeNull()
+      expect(stateIn({ ...response, singles: [{ ...single, ...changed }] }, certificate, issuer)).toBeNull()
     expect(stateIn({ ...response, singles: [] }, certificate, issuer)).toBeNull()
   })
 

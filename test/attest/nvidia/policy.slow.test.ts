@@ -72,6 +72,7 @@ describe('reading', () => {
     expect(parseGpuPolicy({ ...POLICY, modes: ['SPT', 'MPT', 'PPCIE', 'unsaid'] }).modes.length).toBe(4)
   })
 
+  // Goal: a value of another form is refused by its field.
   test.each<[string, unknown]>([
     ['format', 'strongroom/gpu-policy/v2'],
     ['architectures', ['AMPERE']],
@@ -95,6 +96,7 @@ describe('reading', () => {
     expect(() => parseGpuPolicy({ ...POLICY, [name]: value })).toThrow(`gpu policy.${name}`)
   })
 
+  // Goal: no field may be left out.
   test.each(Object.keys(POLICY))('a policy without %s is refused', name => {
     const { [name as 'format']: _, ...rest } = POLICY
     expect(() => parseGpuPolicy(rest)).toThrow(`gpu policy.${name}: it is missing`)

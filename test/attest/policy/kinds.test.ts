@@ -68,6 +68,7 @@ test('goal: what each kind reads', () => {
 describe('refused', () => {
   const missing = 'it is missing; write what you accept, or "any" to skip this check'
   const twice = 'it: an entry stands in it twice'
+  // Goal: each refusal names the path and what is wrong there.
   test.each<[string, Kind<unknown>, unknown, string]>([
     ['another word', word, 'three', 'it: not one of one, two'],
     ['no word', word, null, 'it: not one of one, two'],

@@ -8,6 +8,7 @@ const nightly = 'rustc 1.98.0-nightly (abcdef012 2026-06-01)'
 const beta = 'rustc 1.97.0-beta.3 (abcdef012 2026-06-01)'
 const go = (version: string) => `go version ${version} linux/amd64`
 
+// Goal: each channel takes its own versions alone.
 test.each([
   ['stable', stable, true],
   ['stable', nightly, false],

@@ -86,6 +86,7 @@ describe('envelopes', () => {
     expect(() => readEnvelope(many(9), 'it')).toThrow(new Malformed('it: more than 8 signatures'))
   })
 
+  // Goal: each refusal names the member.
   test.each<[string, unknown, string]>([
     ['loose base64', { ...whole, payload: 'e30' }, 'it.payload: not canonical base64'],
     ['no payload type', { ...whole, payloadType: undefined }, 'it.payloadType: not a text'],

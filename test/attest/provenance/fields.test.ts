@@ -32,6 +32,7 @@ test('goal: what is read', () => {
   expect(partly(pair)({ a: 'x', c: 2 }, 'it')).toEqual({ a: 'x' })
 })
 
+// Goal: each refusal names the field.
 test.each<[string, Reader<unknown>, unknown, string]>([
   ['a number for text', text, 1, 'it: not a text'],
   ['null for text', text, null, 'it: not a text'],

@@ -29,6 +29,7 @@ const fetch = {
   ...{ hash: { algorithm: 'sha256', hex }, url: 'https://a.example/src' },
 } as const satisfies LockedPackage
 
+// Goal: the URL, the digests and every member of one kind.
 test.each<[string, LockedPackage, object]>([
   [
     'a crate of crates.io',

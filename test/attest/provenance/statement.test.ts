@@ -160,6 +160,7 @@ const internal = `${definition}.internalParameters`
 const dependency = `${definition}.resolvedDependencies`
 
 describe('refused', () => {
+  // Goal: no member may be left out.
   test.each([
     ...['_type', 'predicate', 'predicateType', 'subject', definition, details, `${definition}.buildType`],
     ...[`${definition}.externalParameters`, internal, dependency, `${definition}.externalParameters.buildCommand`],
@@ -181,6 +182,7 @@ describe('refused', () => {
     expect(() => readProvenance(changed(nix, path, undefined))).toThrow(message)
   })
 
+  // Goal: a member of another form is refused by its name.
   test.each<[string, unknown, string]>([
     ['_type', 1, 'provenance.json._type: not a text'],
     ['extra', 1, 'provenance.json: the unknown field "extra"'],
@@ -202,6 +204,7 @@ describe('refused', () => {
   })
 
   const named = (...names: string[]) => Object.fromEntries(names.map(name => [name, tool('v', '01')]))
+  // Goal: a set of programs is whole, and in its order.
   test.each([
     [['nix', 'kettle']],
     [['cargo', 'rustc', 'kettle']],
@@ -227,7 +230,7 @@ describe('refused', () => {
     const long = (size: number) => utf8(text.padEnd(size))
     expect(() => readProvenance(long(16_777_216))).toThrow('not in the order or the spelling')
     expect(() => readProvenance(long(16_777_217))).toThrow('16777217 bytes are more than 16777216')
-    // What could not be read is not written.
+    // A document that could not be read is not written.
     const document = provenanceOf(cargo, byproducts)
     expect(() => provenanceBytes({ ...document, _type: 1 as unknown as string })).toThrow('_type: not a text')
     const open = { ...document.predicate.runDetails, metadata: { invocationId: 'j', startedOn: 's', finishedOn: null } }

@@ -64,11 +64,11 @@ describe.each(Object.entries(VERIFIERS))('%s verifiers', (_, verifiers) => {
   })
 
   test('goal: a key that is written in another way is taken as native implementations take it', async () => {
-    // The neutral element, as y = 1 and as y = p + 1: a key under which R of the neutral element and S = 0 sign anything.
-    const one = new Uint8Array(32).with(0, 1)
+    // The neutral element, as y = 1 and as y = p + 1. Under it, its own encoding as R and zero as S sign anything.
+    const neutral = new Uint8Array(32).with(0, 1)
     const loose = new Uint8Array(32).fill(0xff).with(0, 0xee).with(31, 0x7f)
-    for (const ed25519 of [one, loose]) {
-      const signed = { ed25519: new Uint8Array([...one, ...new Uint8Array(32)]) }
+    for (const ed25519 of [neutral, loose]) {
+      const signed = { ed25519: new Uint8Array([...neutral, ...new Uint8Array(32)]) }
       expect((await outcomes({ verifiers, keys: { ed25519 }, signature: signed }))[0]).toBe(true)
       // R itself has one form.
       const other = { ed25519: new Uint8Array([...loose, ...new Uint8Array(32)]) }
@@ -109,9 +109,9 @@ test('goal: S is below the order of the group, so that no second signature can b
   for (const s of [order, order + 1n, 2n ** 253n, 2n ** 256n - 1n]) expect(await holds(s)).toBe(false)
   // One more in any byte is too much; one less, whatever is below it, is not.
   for (let at = 0n; at < 32n; at += 1n) {
-    const one = 1n << (8n * at)
+    const unit = 1n << (8n * at)
     const isFull = ((order >> (8n * at)) & 0xffn) === 0xffn
-    if (!isFull) expect(await holds(order + one)).toBe(false)
-    if (((order >> (8n * at)) & 0xffn) > 0n) expect(await holds((order / one) * one - 1n)).toBe(true)
+    if (!isFull) expect(await holds(order + unit)).toBe(false)
+    if (((order >> (8n * at)) & 0xffn) > 0n) expect(await holds((order / unit) * unit - 1n)).toBe(true)
   }
 })

@@ -111,6 +111,7 @@ test('goal: a good receipt, its claim and what is said of it', async () => {
 describe('one thing is another', () => {
   const [ed25519, mldsa65] = ['signature-ed25519', 'signature-mldsa65']
   const unsalted = ['request', 'size', 'answer'].map(name => [name, 'not-checked', true])
+  // Goal: what is another fails its own check, and no other.
   test.each<[string, Asked, (string | boolean)[][]]>([
     ['request', { request: utf8('{"model":"n"}') }, failed('request')],
     ['response of the same length', { response: utf8('data: a\n\ndata: b\n\nbest') }, failed('answer')],
@@ -162,7 +163,7 @@ describe('the upstream', () => {
       ...[true, 'not-checked'],
       'accepted upstream "far", OUTSIDE what the attestation covers: the caller allowed its name',
     ])
-    // What workload.json asks of others does not matter to an upstream that claims no evidence.
+    // An upstream that claims no evidence is not compared with workload.json.
     expect((await upstreamOf({ claim: far('outside'), outside: ['far'], attestedBy: new Map() }))[0]).toBe(true)
   })
 

@@ -39,6 +39,7 @@ describe('chains', () => {
   })
 
   const [leaf, ca, root] = [pckDer, platform.authority.der, platform.rootDer]
+  // Goal: each refusal says what is wrong with the chain.
   test.each<[string, Uint8Array[], string]>([
     ['a certificate alone', [leaf], 'PCK chain: not a certificate and its CA'],
     ['another end', [leaf, ca, platform.signer.der], 'PCK chain: its end is not the trusted root'],
@@ -95,6 +96,7 @@ describe('faults of a PCK chain', () => {
       )
   })
 
+  // Goal: each fault is found alone.
   test.each<[string, { pck?: Certificate; authority?: Certificate }, string[]]>([
     ['an unknown extension that is not critical', { pck: withExtension(pck, '1.2.3', [], false) }, []],
     ['an unknown critical extension', { pck: withExtension(pck, '1.2.3', []) }, [`pck: ${unknownCritical}`]],

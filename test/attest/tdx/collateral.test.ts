@@ -63,6 +63,7 @@ test('goal: the whole body of the PCS has its signature in it', () => {
 })
 
 describe('refused', () => {
+  // Goal: no member may be left out.
   test.each(['root_ca_crl', 'pck_crl', 'tcb_info', 'tcb_info_issuer_chain', 'qe_identity', 'qe_identity_issuer_chain'])(
     'without %s',
     name => {
@@ -70,6 +71,7 @@ describe('refused', () => {
     },
   )
 
+  // Goal: a member of another form or size is refused by its name.
   test.each<[string, unknown, string]>([
     ['root_ca_crl', '', 'collateral.root_ca_crl: not bytes in hexadecimal'],
     ['pck_crl', '300', 'collateral.pck_crl: not bytes in hexadecimal'],

@@ -61,6 +61,7 @@ test('goal: a certificate has the extension, or it is none', () => {
 describe('refused', () => {
   const nothing = new Uint8Array(0)
   const tcb = (at: number, value: Uint8Array) => ({ tcb: member('.2', seq(...svns.with(at, value))) })
+  // Goal: each refusal names the value.
   test.each<[string, Partial<Record<keyof typeof MEMBERS, Uint8Array>>, string]>([
     ['no PPID', { ppid: nothing }, `SGX extension ${sgx}.1: missing`],
     ['no TCB', { tcb: nothing }, `SGX extension ${sgx}.2: missing`],

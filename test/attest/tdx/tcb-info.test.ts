@@ -115,11 +115,13 @@ const IDENTITY_MEMBERS = [
 ]
 
 describe('refused', () => {
+  // Goal: no member may be left out.
   test.each(INFO_MEMBERS)('TCB info without %s', path => {
     const name = path.split('.').at(-1)
     expect(() => parseTcbInfo(changed(INFO, path, undefined))).toThrow(`: no ${name}`)
   })
 
+  // Goal: no member may be left out.
   test.each(IDENTITY_MEMBERS)('a QE identity without %s', path => {
     const name = path.split('.').at(-1)
     expect(() => parseQeIdentity(changed(IDENTITY, path, undefined))).toThrow(`: no ${name}`)
@@ -127,6 +129,7 @@ describe('refused', () => {
 
   // Goal: each value of another form, one beyond its end among them.
   const sgx = 'tcbLevels.0.tcb.sgxtcbcomponents'
+  // Goal: a member of another form is refused by its name.
   test.each<[string, unknown, string]>([
     ['id', 'SGX', 'TCB info.id is "SGX", not TDX'],
     ['version', 2, 'TCB info.version: not 3'],
@@ -164,6 +167,7 @@ describe('refused', () => {
     expect(() => parseTcbInfo(changed(INFO, path, value))).toThrow(Malformed)
   })
 
+  // Goal: a member of another form is refused by its name.
   test.each<[string, unknown, string]>([
     ['id', 'QE', 'QE identity.id is "QE", not TD_QE'],
     ['version', 3, 'QE identity.version: not 2'],

@@ -26,7 +26,11 @@ test('goal: banks, with the hash of no bytes in each', () => {
   expect(Object.keys(BANKS)).toEqual([...bankNames])
   for (const name of bankNames) {
     const { id, sizeBytes, hash } = BANKS[name]
-    expect([id, sizeBytes, toHex(hash(new Uint8Array(0)))]).toEqual([ids[name], empty[name].length / 2, empty[name]])
+    expect<unknown[]>([id, sizeBytes, toHex(hash(new Uint8Array(0)))]).toEqual([
+      ids[name],
+      empty[name].length / 2,
+      empty[name],
+    ])
     expect(bankOf(id)).toBe(name)
   }
   for (const id of [0, 0x05, 0x0a, 0x0e, 0x27]) expect(bankOf(id)).toBeNull()

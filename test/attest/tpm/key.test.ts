@@ -108,6 +108,7 @@ describe('refused', () => {
   const rsa = { kty: 'RSA', n: url(modulus(256)), e: 'AQAB' }
   const [x, y] = POINTS['P-256'].map(bytes)
   const ec = { kty: 'EC', crv: 'P-256', x: url(x ?? modulus(1)), y: url(y ?? modulus(1)) }
+  // Goal: each refusal names the member.
   test.each<[string, unknown, string]>([
     ['no object', 'x', 'tpm key: not a JWK'],
     ['null', null, 'tpm key: not a JWK'],
@@ -128,6 +129,7 @@ describe('refused', () => {
 
   const spki = encodeSpki(pointKey('P-256'))
   const rsaSpki = encodeSpki(rsaKey(modulus(256)))
+  // Goal: each refusal names what is wrong.
   test.each<[string, Uint8Array, string]>([
     ['above 1024 bytes', new Uint8Array(1025).fill(0x30), 'tpm key: SPKI too long'],
     ['1024 bytes', new Uint8Array(1024).fill(0x30), 'tpm key: 974 bytes after its end'],
@@ -140,6 +142,7 @@ describe('refused', () => {
     expect(() => decodeSpki(der)).toThrow(Malformed)
   })
 
+  // Goal: one block and nothing around it, up to 4096 characters.
   test('PEM', () => {
     const pem = `-----BEGIN PUBLIC KEY-----\n${toBase64(spki)}\n-----END PUBLIC KEY-----\n`
     expect(decodePemKey(pem.padEnd(4096))).toEqual(pointKey('P-256'))

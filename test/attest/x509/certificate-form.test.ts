@@ -170,6 +170,7 @@ describe('certificates', () => {
 
   // Goal: each refusal names the member.
   const otherAlgorithm = pss(hash, mask, salt)
+  // Goal: each refusal names the member.
   test.each<[string, Changes, string]>([
     ['version 2', { version: context(0, int('01')) }, 'certificate: not version 3'],
     [
@@ -238,6 +239,7 @@ describe('extensions', () => {
     expect(read(...many(1)).size).toBe(1)
   })
 
+  // Goal: each refusal names the extension.
   test.each<[string, Uint8Array[], string]>([
     ['none', [], 'it: 0 extensions'],
     ['33', many(33), 'it: 33 extensions'],
