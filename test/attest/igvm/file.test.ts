@@ -100,6 +100,7 @@ describe('a file', () => {
     ['a header cut short', [snp.subarray(0, 16)], 'IGVM headers'],
     ['a length that leaves the headers', [u32(0x8000_0302, 9), Buffer.alloc(8)], 'IGVM headers'],
     ['padding that is missing', [optional.subarray(0, 11)], 'IGVM headers'],
+    ['a byte after the last header', [snp, Buffer.alloc(1)], 'IGVM headers'],
     ['padding', [header(0x8000_0302, Buffer.alloc(3), 1)], 'IGVM: padding is not zero'],
     ['initialization after a directive', [snp, page(0), guestPolicy], 'IGVM: header 0x101 in the wrong section'],
     ['a platform after a directive', [optional, snp], 'IGVM: header 0x1 in the wrong section'],
@@ -108,6 +109,8 @@ describe('a file', () => {
     ['data after the end', [snp, page(81)], 'IGVM: data outside the file'],
     ['no mask', [platform(0, 2)], 'IGVM: platform mask 0x0'],
     ['a mask of two bits', [platform(3, 2)], 'IGVM: platform mask 0x3'],
+    ['a mask of many bits', [platform(0x1f, 2)], 'IGVM: platform mask 0x1f'],
+    ['many platforms of a page', [snp, page(0, 0x1f)], 'IGVM: compatibility mask 0x1f is not declared'],
     ['a mask twice', [snp, platform(1, 3)], 'IGVM: platform mask 0x1'],
     ['a platform twice', [snp, platform(2, 2)], 'IGVM: platform 2 twice'],
     ['an unknown platform', [platform(1, 6)], 'IGVM: platform 6 version 1'],
@@ -130,6 +133,8 @@ describe('a file', () => {
   test('goal: what those rules allow', () => {
     const kinds = (...headers: Uint8Array[]) => readIgvm(file(headers, data)).headers.map(({ kind }) => kind)
     expect(kinds(snp, page(80))).toEqual(['supportedPlatform', 'pageData'])
+    const long = header(0x8000_0302, Buffer.alloc(73))
+    expect(kinds(long, long)).toEqual(['optional', 'optional'])
     expect(kinds(snp, platform(0x8000_0000, 3), page(0, 0x8000_0001)).length).toBe(3)
     expect(kinds(snp, area(1), area(2), parameter(1, 4095), insert(1), parameter(2, 0), insert(2)).length).toBe(7)
     expect(kinds(header(0x8000_0001, Buffer.alloc(3)), snp, optional)).toEqual([
