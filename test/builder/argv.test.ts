@@ -20,10 +20,13 @@ import {
 import { launchArgv, ownEtc, type RootPlan, rootArgv, systemDirs } from '../../src/builder/confined/root.plan.ts'
 import {
   flakeReference,
+  type NixFetch,
   nixBuildArgv,
+  nixDeleteArgv,
   nixEnvironment,
   nixFetchArgv,
   nixFetchEnvironment,
+  nixHashArgv,
   nixPlace,
   nixShowArgv,
   nixVerifyArgv,
@@ -75,6 +78,11 @@ const selected = {
   ...{ package: 'cli', bin: 'tool', features: ['a', 'dep/b'], noDefaultFeatures: true },
   ...{ profile: 'dist', target: 'wasm32-wasip1' },
 }
+
+const fixedOutput = (outputHashMode: 'flat' | 'recursive'): NixFetch => ({
+  ...{ kind: 'nix-fetch', name: 'a', drvPath: 'a.drv', outputHashMode, url: null, urls: [] },
+  ...{ hash: { algorithm: 'sha512', hex: '' }, outPath: `/nix/store/${outputHashMode}` },
+})
 
 const environment = (env: object) =>
   Object.entries(env)
@@ -132,6 +140,9 @@ test('goal: what a program is confined by, and what git, cargo, npm, pnpm and Ni
     ),
     'nix show-derivation': shown(nixShowArgv(['/nix/store/a.drv'], { name: 'old', recursive: false })),
     'nix store verify': shown(nixVerifyArgv()),
+    'nix-store --delete': shown(nixDeleteArgv(['/nix/store/a-source'])),
+    'nix-hash of files': shown(nixHashArgv([fixedOutput('flat'), fixedOutput('flat')])),
+    'nix-hash of directories': shown(nixHashArgv([fixedOutput('recursive')])),
     'nix: environment': environment(nixEnvironment('/bin')),
     'nix: environment of a fetch': environment(nixFetchEnvironment('/bin', proxy)),
   }

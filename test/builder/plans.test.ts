@@ -105,6 +105,21 @@ test('forms of flake.lock', () => {
 
   expect(read({ locked: { ...github, narHash } }, 6)).toEqual(plain)
   expect(read({ info: { lastModified: 1, narHash }, locked: github }, 5)).toEqual(plain)
+  // Nix takes `info` in place of `locked`.
+  const evil = { owner: 'evil', narHash }
+  expect(read({ info: evil, locked: { ...github, narHash: 'sha256-x' } }, 5)).toEqual(input(`github:evil/r/${commit}`))
+  for (const [info, version] of [
+    [evil, 6],
+    [evil, 7],
+    [{}, 7],
+    [null, 7],
+    [[evil], 5],
+    [null, 5],
+  ] as const)
+    expect(failureOf(() => read({ info, locked: { ...github, narHash } }, version))).toBe(
+      'source_invalid: flake.lock: input "x" has "info", which Nix would take in place of "locked"; ' +
+        'delete it and run `nix flake lock`',
+    )
   expect(read({ locked: { ...github, narHash, host: 'git.example' } })).toEqual(
     input(`github:o/r/${commit}?host=git.example`),
   )

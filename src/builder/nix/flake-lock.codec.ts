@@ -10,7 +10,7 @@ export type FlakeInput = Extract<LockedPackage, { kind: 'flake-input' }>
 
 const nodesMax = 1_000
 const depthMax = 16
-/** The versions that Nix 2.26 reads. Version 5 has the hash in `info`, beside `locked`. */
+/** The versions that Nix 2.26 reads. */
 const VERSIONS: readonly unknown[] = [5, 6, 7]
 
 /** Sorted by name. Failures: `source_invalid`; `checksum_mismatch` for an input without a narHash. */
@@ -33,7 +33,7 @@ export function readFlakeLock(text: string): readonly FlakeInput[] {
     if (name === lock.root || !reached.has(name)) continue
     if (!isRecord(node) || !isRecord(node.locked))
       throw invalid(`input ${shown(name)} is not locked; run \`nix flake lock\``)
-    const locked = { ...(isRecord(node.info) ? node.info : {}), ...node.locked }
+    const locked = { ...node.locked, ...infoOf(name, node.info, lock.version) }
     if (locked.type === 'path') {
       checkPath(name, locked.path, node.parent)
       continue
@@ -41,6 +41,18 @@ export function readFlakeLock(text: string): readonly FlakeInput[] {
     inputs.push({ kind: 'flake-input', name, uri: uriOf(locked), narSha256: narSha256Of(name, locked.narHash) })
   }
   return inputs
+}
+
+/**
+ * Nix takes these attributes in place of those of `locked`, whatever the version. Locks of version 5 have the hash in
+ * `info`; in others it would only make `locked` say something else than Nix fetches.
+ */
+function infoOf(name: string, info: unknown, version: unknown): Record<string, unknown> {
+  if (info === undefined) return {}
+  if (version === 5 && isRecord(info)) return info
+  throw invalid(
+    `input ${shown(name)} has "info", which Nix would take in place of "locked"; delete it and run \`nix flake lock\``,
+  )
 }
 
 /** Names of the nodes that a flake has as inputs, and their inputs. A path of names (`follows`) leads to one. */

@@ -33,7 +33,7 @@ const OPTIONS = {
 
 /** A program of Nix with the settings of every run; `other` replaces some of them. */
 export function nixProgram(
-  program: 'nix' | 'nix-store' | 'nix-prefetch-url',
+  program: 'nix' | 'nix-store' | 'nix-prefetch-url' | 'nix-hash',
   other: Readonly<Record<string, string>>,
   argv: readonly string[],
 ): string[] {
@@ -78,6 +78,19 @@ export function nixVerifyArgv(): string[] {
 /** Every path in the store, with its hash. */
 export function nixStoreListArgv(): string[] {
   return nix('--offline', 'path-info', '--all', '--json')
+}
+
+/** Removes these from the store. */
+export function nixDeleteArgv(paths: readonly string[]): string[] {
+  return nixProgram('nix-store', {}, ['--delete', ...paths])
+}
+
+/** Prints the hash of each in hexadecimal, a line each. All are of the kind of the first. */
+export function nixHashArgv(fetches: readonly NixFetch[]): string[] {
+  const [first] = fetches
+  const flat = first?.outputHashMode === 'flat' ? ['--flat'] : []
+  const paths = fetches.flatMap(({ outPath }) => outPath ?? [])
+  return nixProgram('nix-hash', {}, ['--type', first?.hash.algorithm ?? 'sha256', ...flat, ...paths])
 }
 
 /** Puts the lock's inputs into the store, each with its narHash. */

@@ -39,10 +39,6 @@ export function nixSubstituteArgv(paths: readonly string[], caches: Caches): str
   return nixProgram('nix-store', fetchOptions(caches), ['--realise', ...paths])
 }
 
-export function nixPathInfoArgv(paths: readonly string[]): string[] {
-  return nixProgram('nix', {}, ['--offline', 'path-info', '--json', ...paths])
-}
-
 /** The inputs of these derivations as nix-store takes them, `/nix/store/….drv!out`; null for another answer. */
 export function readInputs(text: string): readonly string[] | null {
   const answer = jsonOf(text)

@@ -6,14 +6,13 @@ import { fromBase64 } from '../../base/bytes.ts'
 import type { NixOptions } from '../../contract/http/build-options.ts'
 import { BuildFailure, refuseUnless } from '../failure.ts'
 import { nixFailure } from './causes.plan.ts'
-import { type NixFetch, nixShowArgv, readDerivations } from './nix.plan.ts'
+import { type NixFetch, nixShowArgv, nixStoreListArgv, readDerivations } from './nix.plan.ts'
 import {
   fingerprintOf,
   type Missing,
   type NixPath,
   nixEvaluateArgv,
   nixMissingArgv,
-  nixPathInfoArgv,
   nixPrefetchArgv,
   nixSubstituteArgv,
   type PathInfo,
@@ -38,13 +37,31 @@ export type Realising = {
 const remedy = 'name a binary cache that has it as nix_caches, or push it to one (`nix copy --to`)'
 
 /**
- * Realises all inputs of the output, but not the output. The paths that came from caches, by path. Failures:
+ * Realises all inputs of the output, but not the output. Every path that came into the store meanwhile. Failures:
  * `source_unreachable`, `checksum_mismatch` (signature or hash), `build_failed` if the flake cannot be evaluated.
  */
 export async function realise(realising: Realising): Promise<readonly NixPath[]> {
-  const { caches, say } = realising
+  const { run, caches } = realising
   const inputs = await evaluate(realising)
   if (inputs.length === 0) return []
+  // So far the store has the flake's inputs and what the evaluation wrote. A dry run may name other paths than those
+  // that come: one cache may describe a path that Nix then takes from another, and answers may change.
+  const known = new Set((await storedPaths(run)).map(({ path }) => path))
+  await fetchMissing(realising, inputs)
+  const came = (await storedPaths(run)).filter(({ path }) => !known.has(path))
+  return await Promise.all(came.map(info => signedPath(info, caches)))
+}
+
+/** Every valid path of the store. */
+export async function storedPaths(run: Realising['run']): Promise<readonly PathInfo[]> {
+  const { code, stdout } = await run({ name: 'nix-list', network: false, argv: nixStoreListArgv() })
+  const infos = code === 0 ? readPathInfos(stdout) : null
+  refuseUnless(infos !== null, 'internal', () => `nix path-info: no list of paths, exit code ${code}`)
+  return infos
+}
+
+async function fetchMissing(realising: Realising, inputs: readonly string[]): Promise<void> {
+  const { caches, say } = realising
   const first = await missingOf(realising, inputs)
   const fixed = await fixedOutputs(realising, first.build)
   const missing = fixed.length === 0 ? first : await fetchFixed(realising, inputs, fixed)
@@ -53,9 +70,9 @@ export async function realise(realising: Realising): Promise<readonly NixPath[]>
     'source_unreachable',
     () => `nix: ${missing.unknown[0]} is in no cache of the request, though another path there needs it; ${remedy}`,
   )
-  if (missing.fetch.length === 0) return []
+  if (missing.fetch.length === 0) return
   say(`${missing.fetch.length} paths from ${caches.map(({ url }) => url).join(', ')}`)
-  return await substitute(realising, missing.fetch)
+  await substitute(realising, missing.fetch)
 }
 
 async function evaluate({ run, reference, caches, say, tail }: Realising): Promise<readonly string[]> {
@@ -122,7 +139,7 @@ async function fetchFixed(
   )
 }
 
-async function substitute({ run, caches, tail }: Realising, paths: readonly string[]): Promise<readonly NixPath[]> {
+async function substitute({ run, caches, tail }: Realising, paths: readonly string[]): Promise<void> {
   const { code, stderr } = await run({ name: 'nix-substitute', network: true, argv: nixSubstituteArgv(paths, caches) })
   if (code !== 0) {
     const isOther = /not signed by any of the keys|lacks a valid signature|hash mismatch|is incomplete|corrupt/i.test(
@@ -131,14 +148,6 @@ async function substitute({ run, caches, tail }: Realising, paths: readonly stri
     const errorType = isOther ? 'checksum_mismatch' : 'source_unreachable'
     throw new BuildFailure(errorType, `nix_caches: exit code ${code}: ${tail()}`)
   }
-  const info = await run({ name: 'nix-path-info', network: false, argv: nixPathInfoArgv(paths) })
-  const infos = info.code === 0 ? readPathInfos(info.stdout) : null
-  refuseUnless(
-    infos?.length === paths.length,
-    'internal',
-    () => `nix path-info: not the ${paths.length} paths that were fetched: ${tail()}`,
-  )
-  return await Promise.all(infos.map(info => signedPath(info, caches)))
 }
 
 /** Nix has checked hash and signature; this finds out whose signature it is, for the provenance. */

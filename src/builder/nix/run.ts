@@ -22,19 +22,20 @@ import {
   flakeReference,
   type NixFetch,
   nixBuildArgv,
+  nixDeleteArgv,
   nixEnvironment,
   nixFetchArgv,
   nixFetchEnvironment,
+  nixHashArgv,
   nixPlace,
   nixShowArgv,
-  nixStoreListArgv,
   nixVerifyArgv,
   readBuilt,
   readDerivations,
   realisedFetches,
 } from './nix.plan.ts'
-import { type NixPath, readPathInfos } from './realise.plan.ts'
-import { type Answer, type Realising, realise } from './realise.ts'
+import type { NixPath } from './realise.plan.ts'
+import { type Answer, type Realising, realise, storedPaths } from './realise.ts'
 
 const answerBytesMax = 64 * 1024 * 1024
 
@@ -170,6 +171,20 @@ class Nix {
       /hash mismatch|mismatch in field 'narHash'/i.test(job.tail()) ? 'checksum_mismatch' : 'source_unreachable',
       () => `nix flake archive: exit code ${code}; ask the operator which hosts are allowed: ${job.tail()}`,
     )
+    const stored = await storedPaths(run)
+    const missing = this.inputs.find(({ narSha256 }) => !stored.some(info => info.narSha256 === narSha256))
+    refuseUnless(
+      missing === undefined,
+      'source_invalid',
+      () => `flake.lock: Nix does not take the input ${showName(missing?.name ?? '')}; run \`nix flake lock\``,
+    )
+    // The source itself, which the evaluation copies again, and archives that inputs came in: no narHash covers their
+    // bytes, so no build may read them.
+    const named = new Set(this.inputs.map(({ narSha256 }) => narSha256))
+    const others = stored.filter(({ narSha256 }) => !named.has(narSha256)).map(({ path }) => path)
+    if (others.length === 0) return
+    const deleted = await run({ name: 'nix-delete', network: false, argv: nixDeleteArgv(others) })
+    refuseUnless(deleted.code === 0, 'internal', () => `nix-store --delete: exit code ${deleted.code}: ${job.tail()}`)
   }
 
   async build(round: number): Promise<Candidate[]> {
@@ -194,11 +209,12 @@ class Nix {
       'build_failed',
       () => `nix: a derivation changed paths of the store that are not its outputs: ${job.tail()}`,
     )
+    const run: Realising['run'] = program => this.#run({ ...common, ...program, network: false, answers: true })
     const show = async (drvPaths: readonly string[], recursive: boolean): Promise<Derivations> => {
-      const run = (name: 'new' | 'old') =>
-        this.#run({ ...common, name: 'nix-show', argv: nixShowArgv(drvPaths, { name, recursive }), answers: true })
-      const first = await run('new')
-      const shown = first.code === 0 ? first : await run('old')
+      const runAs = (name: 'new' | 'old') =>
+        run({ name: 'nix-show', network: false, argv: nixShowArgv(drvPaths, { name, recursive }) })
+      const first = await runAs('new')
+      const shown = first.code === 0 ? first : await runAs('old')
       const derivations = shown.code === 0 ? readDerivations(shown.stdout) : null
       refuseUnless(derivations !== null, 'internal', () => 'nix show-derivation: no list of derivations')
       return derivations
@@ -207,17 +223,7 @@ class Nix {
       built.map(({ drvPath }) => drvPath),
       true,
     )
-    const stored = await this.#run({ ...common, name: 'nix-list', argv: nixStoreListArgv(), answers: true })
-    const infos = stored.code === 0 ? readPathInfos(stored.stdout) : null
-    refuseUnless(infos !== null, 'internal', () => `nix path-info: no list of paths, exit code ${stored.code}`)
-    const narHashes = new Set(infos.map(({ narSha256 }) => narSha256))
-    const unused = this.inputs.find(({ narSha256 }) => !narHashes.has(narSha256))
-    refuseUnless(
-      unused === undefined,
-      'source_invalid',
-      () => `flake.lock: Nix does not take the input ${showName(unused?.name ?? '')}; run \`nix flake lock\``,
-    )
-    const storePaths = infos.map(({ path }) => path)
+    const storePaths = (await storedPaths(run)).map(({ path }) => path)
     const fetches = [...derivations.fetches]
     // A derivation that the evaluation alone needed is behind no derivation of the output.
     const others = storePaths.filter(path => path.endsWith('.drv') && !derivations.drvPaths.has(path))
@@ -225,6 +231,7 @@ class Nix {
       fetches.push(...(await show(others.slice(at, at + shownMax), false)).fetches)
     this.derivationCount = derivations.drvPaths.size
     this.fixed = realisedFetches({ fetches }, new Set(storePaths))
+    await checkFixed(this.fixed, `${root}/nix`, run)
     const { candidates, links } = candidatesOf(built, `${root}/nix`, this.#phase.order.limits.artifactCount)
     if (links.length > 0) {
       const named = links.slice(0, linksShownMax).map(showName).join(', ')
@@ -293,6 +300,47 @@ class Nix {
 const linksShownMax = 8
 /** Derivations that one run of Nix describes. Their paths are its arguments, which Linux bounds. */
 const shownMax = 5_000
+
+/**
+ * Compares each fixed output in the store with its hash. A cache that signs may say any bytes for its path, and Nix
+ * believes the signature.
+ */
+async function checkFixed(fixed: readonly NixFetch[], nixDir: string, run: Realising['run']): Promise<void> {
+  refuseOther(fixed.find(fetch => !isPlain(nixDir, fetch)))
+  const kinds = Map.groupBy(fixed, ({ outputHashMode, hash }) => `${outputHashMode} ${hash.algorithm}`)
+  for (const kind of kinds.values()) {
+    for (let at = 0; at < kind.length; at += shownMax) {
+      const some = kind.slice(at, at + shownMax)
+      const argv = nixHashArgv(some)
+      const { code, stdout } = await run({ name: 'nix-hash', network: false, argv })
+      const hashes = stdout.trim().split('\n')
+      refuseUnless(
+        code === 0 && hashes.length === some.length,
+        'internal',
+        () => `nix-hash: no list of hashes, exit code ${code}`,
+      )
+      refuseOther(some.find(({ hash }, index) => hashes[index] !== hash.hex))
+    }
+  }
+}
+
+/** A flat one is a file. Nix would hash what a link leads to, and not whether the file is a program. */
+function isPlain(nixDir: string, { outputHashMode, outPath }: NixFetch): boolean {
+  if (outPath === null) return false
+  if (outputHashMode !== 'flat') return true
+  const stat = fs.lstatSync(`${nixDir}/${outPath.slice(nixPlace.length + 1)}`)
+  return stat.isFile() && (stat.mode & 0o111) === 0
+}
+
+function refuseOther(other: NixFetch | undefined): void {
+  refuseUnless(
+    other === undefined,
+    'checksum_mismatch',
+    () =>
+      `nix: the fixed output ${showName(other?.name ?? '')} has other bytes than the hash that the flake names for it; ` +
+      'correct the hash, or name a cache that has the right bytes as nix_caches',
+  )
+}
 
 /** Regular files of the outputs; links are not followed. Named by base name if that is unique, else by path. */
 function candidatesOf(

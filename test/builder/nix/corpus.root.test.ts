@@ -13,7 +13,7 @@ import { skipUnless } from '../../../scripts/rigs/skip.ts'
 import { type FetchServers, startFetchServers } from '../../rigs/build/fetch-servers.ts'
 import { buildNix } from '../../rigs/build/nix-corpus/corpus.ts'
 import { formRows } from '../../rigs/build/nix-corpus/forms.ts'
-import { HOSTILE } from '../../rigs/build/nix-corpus/hostile.ts'
+import { hostileRows } from '../../rigs/build/nix-corpus/hostile.ts'
 import { mistakeRows } from '../../rigs/build/nix-corpus/mistakes.ts'
 import type { Row } from '../../rigs/build/nix-corpus/parts.ts'
 
@@ -79,12 +79,12 @@ describe.skipIf(skipped)('a corpus of flakes', () => {
     timeoutMs,
   )
 
-  // Goal: no lock, setting, attribute or derivation takes a fetched path off the list, or puts another one on it.
+  // Goal: no lock, setting, attribute, derivation or cache takes a fetched path off the list, or puts another on it.
   test(
     'sources that lie about themselves',
     async () => {
       await using servers = await startFetchServers()
-      await expectRows(sampled(HOSTILE), servers)
+      await expectRows(sampled(hostileRows(servers)), servers)
     },
     timeoutMs,
   )

@@ -146,14 +146,14 @@ function flakeOf(url: string, input: { readonly locked: object; readonly origina
  * SHA-256 of the directory as a Nix archive (nix.dev/manual/nix/2.26, "Nix Archive (NAR) format"), spelled as in a
  * lock.
  */
-export function flakeInputHash(): string {
+export function flakeInputHash(files = flakeInputFiles): string {
   const text = (value: string) => {
     const bytes = Buffer.from(value)
     const length = Buffer.alloc(8)
     length.writeBigUInt64LE(BigInt(bytes.length))
     return Buffer.concat([length, bytes, Buffer.alloc((8 - (bytes.length % 8)) % 8)])
   }
-  const entries = Object.entries(flakeInputFiles).flatMap(([name, content]) => [
+  const entries = Object.entries(files).flatMap(([name, content]) => [
     ...['entry', '(', 'name', name, 'node', '(', 'type', 'regular', 'contents', content, ')', ')'],
   ])
   const archive = Buffer.concat(['nix-archive-1', '(', 'type', 'directory', ...entries, ')'].map(text))

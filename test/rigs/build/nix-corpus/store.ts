@@ -27,7 +27,11 @@ export function foreignPaths(builtDir: string, own: SourceFiles): string[] {
     fs.mkdirSync(sourceDir)
     writeTree(sourceDir, own)
     const nix = (...argv: readonly string[]) => runNix(nixDir, sourceDir, argv)
-    const infos: PathInfo[] = JSON.parse(nix('nix', 'path-info', '--all', '--json'))
+    const answer: PathInfo[] | Record<string, Omit<PathInfo, 'path'>> = JSON.parse(
+      nix('nix', 'path-info', '--all', '--json'),
+    )
+    // Since 2.19 an object by path.
+    const infos = Array.isArray(answer) ? answer : Object.entries(answer).map(([path, info]) => ({ ...info, path }))
     const isDerivation = ({ path }: PathInfo) => path.endsWith('.drv')
     const derivations = infos.filter(isDerivation).map(({ path }) => path)
     const outputs = new Set(
