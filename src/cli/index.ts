@@ -73,7 +73,7 @@ async function report(error: unknown, { io, asJson }: { io: Io; asJson: boolean 
   }
   if (message === '') return
   const paint = paintFor(wantsColour({ isTerminal: io.stderrIsTerminal, env: io.env }))
-  const text = `${paint.bad('strongroom:')} ${harmless(message)}\n${paint.weak(`remedy: ${remedy}`)}\n`
+  const text = `${paint.bad('strongroom:')} ${harmless(message)}\n${paint.weak(`remedy: ${harmless(remedy)}`)}\n`
   // Why the daemon did not start is an error in the journal, each line of it.
   await io.stderr(isJournal(stderrFd, io.env) ? text.replace(/^(?=.)/gm, JOURNAL_PRIORITIES.error) : text)
 }

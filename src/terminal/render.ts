@@ -119,7 +119,7 @@ export function verdictDocument(shown: ShownVerdict, sorting: Sorting = {}) {
 
 function checkLine({ name, outcome, reason, required }: Check, paint: Paint): string {
   const remark = outcome === 'not-checked' && required ? ' (required)' : ''
-  return `${paint.word(WORD_OF[outcome])} ${name}: ${oneLine(reason === '' ? 'ok' : reason)}${remark}\n`
+  return `${paint.word(WORD_OF[outcome])} ${oneLine(name)}: ${oneLine(reason === '' ? 'ok' : reason)}${remark}\n`
 }
 
 function verdictLine({ ok, simulated, checks }: ShownVerdict, paint: Paint): string {

@@ -2,7 +2,7 @@
 
 import { expect, test } from 'bun:test'
 import { harmless } from '../../src/base/harmless.ts'
-import { bytesText, fields, paintFor, table, timeText, wantsColour } from '../../src/terminal/render.ts'
+import { bytesText, fields, paintFor, table, timeText, verdictText, wantsColour } from '../../src/terminal/render.ts'
 
 const plain = paintFor(false)
 
@@ -59,4 +59,11 @@ test('goal: sizes and times are short and exact enough', () => {
     '5.0 GiB',
   ])
   expect([timeText(null), timeText('2026-11-20T12:00:00.123Z')]).toEqual(['-', '2026-11-20T12:00:00Z'])
+})
+
+// Goal: a check that is named after something of the other side is one line without escapes, as its reason is.
+test('a hostile name of a check', () => {
+  const check = { name: 'a\n\u001b[2Jb', outcome: 'fail', reason: 'c', required: true } as const
+  const [line] = verdictText({ ok: false, checks: [check] }, paintFor(false)).split('\n')
+  expect(line).toBe('FAIL a \\x1b[2Jb: c')
 })

@@ -1,5 +1,6 @@
 // Settings of clients that use the endpoint: environment variables and configuration files. Pure.
 
+import { harmless } from '../../base/harmless.ts'
 import { shellWord } from '../../base/shell-word.ts'
 
 export type ClientSetup = {
@@ -99,7 +100,7 @@ function opencodeText(baseUrl: string, model: string): string {
 
 /** For people: a block for each client, with lines that a shell takes. */
 export function setupText(setups: readonly ClientSetup[]): string {
-  return setups.map(blockOf).join('\n')
+  return harmless(setups.map(blockOf).join('\n'))
 }
 
 function blockOf({ name, env, file, note }: ClientSetup): string {

@@ -34,8 +34,12 @@ export function modelIds({ models }: GatewayFacts): readonly string[] {
   return models === null ? [] : [...new Set([...models.inside, ...models.outside.flatMap(({ models }) => models)])]
 }
 
+/**
+ * Returns the first id of printable ASCII without quotes and backslashes, which every shell and file takes as it is;
+ * otherwise a placeholder. The gateway's operator chooses the ids.
+ */
 export function exampleModel(facts: GatewayFacts): string {
-  return modelIds(facts)[0] ?? modelPlaceholder
+  return modelIds(facts).find(id => /^[!#-&(-[\]-_a-~]{1,256}$/.test(id)) ?? modelPlaceholder
 }
 
 /** One line: the verdict, what runs, where prompts go. */

@@ -160,9 +160,9 @@ function lineOf(checks: readonly Check[]): string {
   if (first === undefined) return ''
   const reason = new Set(checks.map(check => check.reason)).size === 1 ? first.reason : `${first.reason}, and so on`
   if (first.name.includes('/') && more.length > 0) {
-    return `${groupName(first)} of ${checks.length} receipts: ${oneLine(reason)}`
+    return `${oneLine(groupName(first))} of ${checks.length} receipts: ${oneLine(reason)}`
   }
-  return `${first.name}${more.length === 0 ? '' : ` and ${more.length} more`}: ${oneLine(reason)}`
+  return `${oneLine(first.name)}${more.length === 0 ? '' : ` and ${more.length} more`}: ${oneLine(reason)}`
 }
 
 const labelChars = 13

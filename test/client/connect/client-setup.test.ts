@@ -41,3 +41,10 @@ test('a hostile name of a model', () => {
   const { stdout } = Bun.spawnSync(['sh', '-c', `${line.slice(line.indexOf('\n'))}\nprintf %s "$ANTHROPIC_MODEL"`])
   expect(stdout.toString()).toBe(model)
 })
+
+// Goal: no character of a name moves a terminal's cursor, retitles its window or turns its text.
+test('a name with escapes', () => {
+  const text = setupText(clientSetups(origin, 'm\u001b[2K\u001b]0;owned\u0007\u009b31m\u202e'))
+  expect(text).not.toMatch(/[\x00-\x09\x0b-\x1f\x7f-\x9f\u202e]/)
+  expect(text).toContain('m\\x1b[2K')
+})

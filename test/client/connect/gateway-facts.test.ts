@@ -46,3 +46,28 @@ test('models', () => {
   expect([modelIds(facts), exampleModel(facts)]).toEqual([['w', 'm'], 'w'])
   expect(exampleModel(factsOf(verdict({})))).toBe('MODEL')
 })
+
+// Goal: an id with escapes, lines, spaces or quotes is in no line that people paste: the next id is, or a placeholder.
+test('hostile ids of models', () => {
+  const chosen = (...models: string[]) => {
+    const workload = workloadOf({ controlKey: 'A'.repeat(43), gateway: {}, upstreams: [{ models }] })
+    return exampleModel(factsOf(verdict({ workload: { ...workload, worker: null } })))
+  }
+  const hostile = [
+    'm\u001b[2K',
+    'm\n  export HTTP_PROXY=http://evil',
+    'm\u009b31m',
+    "m'",
+    'm"',
+    'm`',
+    'm\\',
+    'm n',
+    'm\u202e',
+    'mé',
+  ]
+  for (const id of [...hostile, '', 'm'.repeat(257)]) {
+    expect([id, chosen(id)]).toEqual([id, 'MODEL'])
+    expect(chosen(id, 'good')).toBe('good')
+  }
+  for (const id of ['org/m-1.5:free@v2', 'a[b]{c}~!#$%&()*+,;<=>?^_|']) expect(chosen(id)).toBe(id)
+})
