@@ -8,7 +8,7 @@ import { onAbort, pause, systemClock } from '../../base/clock.ts'
 import { Fault } from '../../base/fault.ts'
 import { harmlessJson, harmlessLine } from '../../base/harmless.ts'
 import { type Command, helpText, type Run } from '../../terminal/command.ts'
-import { AdvisedFault } from '../../terminal/exit.ts'
+import { AdvisedFault, EXIT } from '../../terminal/exit.ts'
 import { countOption, urlOption } from '../../terminal/options.ts'
 import { paintFor, verdictDocument, verdictText, wantsColour } from '../../terminal/render.ts'
 import { exitCodeOfVerdict } from '../../terminal/verdict-exit.ts'
@@ -55,14 +55,16 @@ export function addConnect(program: Command): void {
       'after',
       `
 The command verifies the gateway as \`verify gateway\` does, then prints what to set in each client. It verifies again
-when the evidence is half an hour old, and when the gateway shows another key. While the gateway does not verify, it sends nothing and
-answers each request with an error that names the failed check. It encrypts each request to the attested key.
+when the evidence is half an hour old, and when the gateway shows another key. While the gateway does not verify, it
+sends nothing and answers each request with an error that names the failed check. It encrypts each request to the
+attested key.
 Clients send their own gateway key, which is passed on to the verified gateway. Neither keys nor prompts are stored or
 logged. Web pages are refused: a request must have no Origin, and a Host that is a loopback address.
 Loopback means that every program of this machine can connect, those of other users too; each needs a gateway key.
 After the command has ended, take its address out of your clients: another user could listen at the port, and would
 get their prompts and keys.
 SIGINT or SIGTERM ends it after the requests under way, within ${drainTimeoutMs / 1000} seconds; a second signal ends it at once.
+A signal before the gateway is verified ends it with exit code 1.
 ${helpText(
   'strongroom connect https://inference.agents.example:8442 --policy gateway.json',
   'strongroom connect https://inference.agents.example:8442 --policy gateway.json --ca ca.pem --listen 127.0.0.1:8080',
@@ -137,8 +139,8 @@ type Opening = {
 }
 
 /**
- * Null after a signal, and if the gateway did not verify: the verdict is then printed, and the exit code is that of
- * `verify gateway`.
+ * Null after a signal, with exit code 1, and if the gateway did not verify: the verdict is then printed, and the exit
+ * code is that of `verify gateway`.
  */
 async function firstEvidence(run: Run, { url, sender, options, signal }: Opening): Promise<Evidence | null> {
   try {
@@ -149,7 +151,11 @@ async function firstEvidence(run: Run, { url, sender, options, signal }: Opening
     }
     return evidence
   } catch (error) {
-    if (signal.aborted) return null
+    if (signal.aborted) {
+      await run.hint('ended by a signal before the gateway was verified')
+      run.exitWith(EXIT.failed)
+      return null
+    }
     if (error instanceof EvidenceError) throw unreachable(error, url)
     if (!(error instanceof VerificationError)) throw error
     const { details } = error

@@ -1,6 +1,7 @@
 // strongroom connect as a process, before gateways in enclaves: SDKs of OpenAI and Anthropic, the next VM, endings.
 
 import { afterAll, beforeAll, beforeEach, expect, test } from 'bun:test'
+import { type AddressInfo, createServer } from 'node:net'
 import Anthropic from '@anthropic-ai/sdk'
 import OpenAI from 'openai'
 import { EnclaveBench } from '../../../scripts/rigs/enclave/enclave.ts'
@@ -260,6 +261,23 @@ test(
     expect(text).toContain('\nhttp_proxy is set: agents would send prompts and keys to that proxy unencrypted.')
     expect(text).toContain(`Claude Code\n  export ANTHROPIC_BASE_URL=${origin}\n`)
     expect(text).toContain(`  export OPENAI_BASE_URL=${origin}/v1\n`)
+  },
+  testMs,
+)
+
+// Goal: a signal before the gateway is verified is no success, for programs that wait for the end.
+test(
+  'a signal before it is ready',
+  async () => {
+    const asked = Promise.withResolvers<void>()
+    const silent = createServer(() => asked.resolve())
+    await new Promise<void>(resolve => silent.listen(0, '127.0.0.1', resolve))
+    const child = spawnConnect(`https://127.0.0.1:${(silent.address() as AddressInfo).port}`, options)
+    await asked.promise
+    child.kill('SIGTERM')
+    const found = [await child.exited, await child.stdout.text(), await child.stderr.text()]
+    silent.close()
+    expect(found).toEqual([1, '', 'ended by a signal before the gateway was verified\n'])
   },
   testMs,
 )

@@ -136,7 +136,8 @@ test('methods', async () => {
 })
 
 test('goal: the limits, written out', () => {
-  expect(endpointLimits).toEqual({ requestsMax: 64, bodyBytesMax: 33_554_432, heldBytesMax: 50_331_648 })
+  const bytes = { bodyBytesMax: 33_554_432, heldBytesMax: 50_331_648 }
+  expect(endpointLimits).toEqual({ requestsMax: 64, ...bytes, bodyTimeoutMs: 30_000 })
 })
 
 // Goal: requests, bodies and what is held of them at a time are bounded, and a refusal says so.

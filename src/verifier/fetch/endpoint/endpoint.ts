@@ -40,14 +40,18 @@ export type EndpointDeps = {
   readonly access: () => GatewayAccess
   readonly advice: Advice
   readonly log: Pick<Logger, 'warn'>
+  /** Absent: the limit of the same name. */
+  readonly bodyTimeoutMs?: number
 }
 
 export const endpointLimits = {
   requestsMax: 64,
   /** At most the gateway's own limit. */
   bodyBytesMax: 32 * 1024 * 1024,
-  /** Limit for the bodies of all requests whose response has not begun. */
+  /** Limit for the received bytes of all requests whose response has not begun. */
   heldBytesMax: 48 * 1024 * 1024,
+  /** Longest time for a body to arrive: a client that sends none would keep a request's place. */
+  bodyTimeoutMs: 30_000,
 } as const
 
 const METHODS: readonly string[] = ['GET', 'HEAD', 'POST', 'DELETE']
@@ -95,7 +99,8 @@ export class Endpoint {
     this.#requests += 1
     const end = once(() => {
       this.#requests -= 1
-      if (this.#requests === 0) this.#drained?.()
+      // In another turn of the event loop: the server then has the response's end.
+      if (this.#requests === 0 && this.#drained !== null) setImmediate(this.#drained)
     })
     try {
       const response = await this.#pass(request, onRead)
@@ -122,13 +127,10 @@ export class Endpoint {
 
   async #pass(request: Request, onRead: () => void): Promise<Response> {
     const access = this.#deps.access()
-    const sizeBytes = announcedBytes(request)
-    if (sizeBytes > endpointLimits.bodyBytesMax) throw new TooLarge()
-    if (this.#heldBytes + sizeBytes > endpointLimits.heldBytesMax) throw new Busy()
-    this.#heldBytes += sizeBytes
+    if (Number(request.headers.get('content-length')) > endpointLimits.bodyBytesMax) throw new TooLarge()
+    const held = { bytes: 0 }
     try {
-      const body = request.body === null ? null : new Uint8Array(await request.arrayBuffer())
-      if (body !== null && body.length > endpointLimits.bodyBytesMax) throw new TooLarge()
+      const body = request.body === null ? null : await this.#read(request.body, held)
       onRead()
       return await access.sender.send(targetOf(request, access.baseUrl), {
         method: request.method,
@@ -137,7 +139,31 @@ export class Endpoint {
         signal: request.signal,
       })
     } finally {
-      this.#heldBytes -= sizeBytes
+      this.#heldBytes -= held.bytes
+    }
+  }
+
+  /** Counts bytes as they arrive: a Content-Length alone reserves nothing. */
+  async #read(body: ReadableStream<Uint8Array>, held: { bytes: number }): Promise<Uint8Array<ArrayBuffer>> {
+    const reader = body.getReader()
+    const chunks: Uint8Array[] = []
+    const late = Promise.withResolvers<never>()
+    const timer = setTimeout(() => late.reject(new Late()), this.#deps.bodyTimeoutMs ?? endpointLimits.bodyTimeoutMs)
+    try {
+      for (;;) {
+        const next = await Promise.race([reader.read(), late.promise])
+        if (next.done) return joined(chunks, held.bytes)
+        held.bytes += next.value.length
+        this.#heldBytes += next.value.length
+        if (held.bytes > endpointLimits.bodyBytesMax) throw new TooLarge()
+        if (this.#heldBytes > endpointLimits.heldBytesMax) throw new Busy()
+        chunks.push(next.value)
+      }
+    } catch (error) {
+      void reader.cancel().catch(() => {})
+      throw error
+    } finally {
+      clearTimeout(timer)
     }
   }
 
@@ -159,6 +185,7 @@ export class Endpoint {
 
 class TooLarge extends Error {}
 class Busy extends Error {}
+class Late extends Error {}
 
 type Refusing = { readonly request: Request; readonly host: string; readonly advice: Advice }
 
@@ -167,6 +194,8 @@ function refusalFor(error: unknown, { request, host, advice }: Refusing): Refusa
     return plainRefusal(413, 'invalid_request', `The body is over ${endpointLimits.bodyBytesMax} bytes`)
   }
   if (error instanceof Busy) return { ...plainRefusal(429, 'rate_limited', 'Too many bodies at a time'), again: true }
+  if (error instanceof Late)
+    return { ...plainRefusal(408, 'invalid_request', 'The body did not arrive in time'), again: true }
   return refusalOf(error, { host, sent: request.method === 'POST' ? 'Your prompt' : 'Your request', advice })
 }
 
@@ -193,11 +222,14 @@ function refused(path: string, refusal: Refusal): Response {
   return new Response(body, { status: refusal.status, headers })
 }
 
-/** Bytes to reserve for a body: its Content-Length, or without that the limit. */
-function announcedBytes(request: Request): number {
-  if (request.body === null) return 0
-  const length = request.headers.get('content-length')
-  return length === null ? endpointLimits.bodyBytesMax : Number(length)
+function joined(chunks: readonly Uint8Array[], sizeBytes: number): Uint8Array<ArrayBuffer> {
+  const bytes = new Uint8Array(sizeBytes)
+  let at = 0
+  for (const chunk of chunks) {
+    bytes.set(chunk, at)
+    at += chunk.length
+  }
+  return bytes
 }
 
 /** `/v1/…` below the path of the gateway's base address, which usually is /v1 itself; `/health` beside it. */
@@ -241,16 +273,19 @@ function streamed(response: Response, { pathname, host, end, log, advice }: Stre
         try {
           const { done, value } = await reader.read()
           if (!done) return controller.enqueue(value)
-          end()
           controller.close()
-        } catch (error) {
           end()
+        } catch (error) {
           log.warn('response broke off', { path: pathname, reason: messageOf(error) })
-          if (!isEvents) return controller.error(error)
+          if (!isEvents) {
+            controller.error(error)
+            return end()
+          }
           const why = error instanceof AttestedFetchError ? error : new ConnectionError(messageOf(error))
           const refusal = refusalOf(why, { host, sent: 'The rest', advice })
           controller.enqueue(new TextEncoder().encode(refusalEvent(pathname, refusal)))
           controller.close()
+          end()
         }
       },
       cancel: async reason => {

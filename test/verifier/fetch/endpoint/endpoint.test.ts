@@ -1,6 +1,7 @@
 // The endpoint before a gateway that a test scripts: what it leaves out of responses, and its end.
 
 import { expect, test } from 'bun:test'
+import { connect, type Socket } from 'node:net'
 import { networkInterfaces } from 'node:os'
 import { until } from '../../../../scripts/rigs/until.ts'
 import { Endpoint, type Sender } from '../../../../src/verifier/fetch/endpoint/endpoint.ts'
@@ -9,12 +10,13 @@ import { faultOf } from '../../../rigs/fault-of.ts'
 
 const advice = { verify: 'verify', change: 'change', where: 'here' }
 
-function serve(send: Sender['send']) {
+function serve(send: Sender['send'], bodyTimeoutMs?: number) {
   const warnings: unknown[] = []
   const endpoint = new Endpoint({
     access: () => ({ baseUrl: new URL('https://gateway.example/v1'), sender: { send, close: () => {} } }),
     advice,
     log: { warn: (message, fields) => void warnings.push({ message, ...fields }) },
+    ...(bodyTimeoutMs === undefined ? {} : { bodyTimeoutMs }),
   })
   const listening = listenOnLoopback(endpoint, { hostname: '127.0.0.1', port: 0 })
   return { endpoint, listening, warnings, url: `http://127.0.0.1:${listening.port}` }
@@ -98,4 +100,62 @@ test('a port that is taken', async () => {
     'host.unsupported',
     expect.stringContaining(`listen on 127.0.0.1 port ${listening.port}: `),
   ])
+})
+
+/** Sends the head of a request that announces a body, and its first byte. */
+async function stalled(port: number, announcedBytes: number) {
+  const socket = connect(port, '127.0.0.1')
+  const text = Promise.withResolvers<string>()
+  socket.once('data', data => text.resolve(String(data)))
+  socket.on('error', () => {})
+  socket.write(`POST /v1/x HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: ${announcedBytes}\r\n\r\n{`)
+  return { socket, text: text.promise }
+}
+
+// Goal: a program without a key takes no room with a length that it announces alone; bytes that came count.
+test('announced bodies hold no room', async () => {
+  const { endpoint, listening, url } = serve(async () => new Response('ok'))
+  await using _ = listening
+  const sockets: Socket[] = []
+  for (const sizeBytes of [32 << 20, 32 << 20, 32 << 20])
+    sockets.push((await stalled(listening.port, sizeBytes)).socket)
+  await until('all are read', 10_000, () => endpoint.requestCount === 3)
+  expect((await fetch(`${url}/v1/x`, { method: 'POST', body: '{}' })).status).toBe(200)
+  const [first, second] = sockets
+  first?.write(new Uint8Array(30 << 20))
+  second?.write(new Uint8Array(17 << 20))
+  const send = async () => (await fetch(`${url}/v1/x`, { method: 'POST', body: new Uint8Array(2 << 20) })).status
+  await until('received bytes are counted', 30_000, async () => (await send()) === 429)
+  for (const socket of sockets) socket.destroy()
+  await until('room is given back', 30_000, async () => (await send()) === 200)
+})
+
+// Goal: a body that does not come frees its request's place, and the client learns why.
+test('a body that never comes', async () => {
+  const { endpoint, listening } = serve(async () => new Response('ok'), 50)
+  await using _ = listening
+  const { socket, text } = await stalled(listening.port, 100)
+  expect(await text).toStartWith('HTTP/1.1 408 ')
+  expect(endpoint.requestCount).toBe(0)
+  socket.destroy()
+})
+
+// Goal: whoever ends the server once it is drained cuts no response off: each is over before.
+test.each([
+  ['a stream', () => new Response(new Blob(['data']).stream())],
+  ['a whole response', () => new Response(null, { status: 204 })],
+  ['a refusal', () => Promise.reject(new Error('broken'))],
+])('%s ends before the endpoint is drained', async (_, send) => {
+  const { endpoint, listening, url } = serve(async () => await send())
+  await using __ = listening
+  const order: string[] = []
+  const request = new Request(`${url}/v1/x`, { headers: { host: new URL(url).host } })
+  const handled = endpoint.handle(request, () => {})
+  expect(endpoint.requestCount).toBe(1)
+  const drained = endpoint.drain().then(() => order.push('drained'))
+  const response = await handled
+  if (response.body === null || response.status === 500) order.push('over')
+  else await response.body.pipeTo(new WritableStream()).then(() => order.push('over'))
+  await drained
+  expect(order).toEqual(['over', 'drained'])
 })
