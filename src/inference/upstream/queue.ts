@@ -4,12 +4,9 @@
 // vLLM and the queue time of text-generation-inference come with whole responses, after the wait.
 
 import type { Engine } from '../../config/upstream/kinds.ts'
-import type { Owner } from './fair-share.ts'
 
-/** `position`: 1 for the next request. `waitMs`: an estimate. */
-export type QueuePlace = { readonly position: number; readonly waitMs: number }
-
-type Waiting = { readonly owner: Owner }
+/** `position`: 1 for the next request. `waitMs`: an estimate; null if there is none. */
+export type QueuePlace = { readonly position: number; readonly waitMs: number | null }
 
 /** Header of a response whose request waits or has waited. */
 export const queueHeader = 'x-strongroom-queue'
@@ -32,10 +29,14 @@ const STEPS = [1, 2, 3, 5, 10]
 
 /** Members of a dictionary (RFC 9651), `wait` in seconds. */
 export function queueText({ position, waitMs }: QueuePlace): string {
-  return `position=${stepped(position)}${waitMs <= waitMsMax ? `, wait=${stepped(waitMs / 1_000)}` : ''}`
+  const wait = waitMs !== null && waitMs <= waitMsMax ? `, wait=${stepped(waitMs / 1_000)}` : ''
+  return `position=${stepped(position)}${wait}`
 }
 
-/** Rounds up to 1, 2, 3, 5, 10, 20, 30, 50 …: exact values would count the requests of other clients. */
+/**
+ * Rounds up to 1, 2, 3, 5, 10, 20, 30, 50 …: estimates are no more exact, and a client cannot count a long queue of
+ * others. It can tell up to three.
+ */
 export function stepped(value: number): number {
   const bounded = Math.min(Math.max(value, 1), valueMax)
   const scale = 10 ** Math.floor(Math.log10(bounded))
@@ -57,32 +58,4 @@ export function gaugeSum(metrics: string, name: string): number | null {
     sum = (sum ?? 0) + value
   }
   return sum
-}
-
-/**
- * Turns until `own` is served, its own turn included: another key of its organization, and then another organization,
- * goes first at most as often as its own does. `waiters`: in order of arrival for each key; without `own` for a new
- * request.
- */
-export function turnsOf(own: Waiting, waiters: Iterable<Waiting>): number {
-  const { organizationId, keyPrefix } = own.owner
-  const [keys, organizations] = [new Map<string, number>(), new Map<string, number>()]
-  let turns = 1
-  let isFound = false
-  for (const waiter of waiters) {
-    const { owner } = waiter
-    isFound ||= waiter === own
-    if (owner.organizationId !== organizationId) countIn(organizations, owner.organizationId)
-    else if (owner.keyPrefix !== keyPrefix) countIn(keys, owner.keyPrefix)
-    else if (!isFound) turns += 1
-  }
-  for (const others of [keys, organizations]) {
-    const most = turns
-    for (const count of others.values()) turns += Math.min(count, most)
-  }
-  return turns
-}
-
-function countIn(counts: Map<string, number>, name: string): void {
-  counts.set(name, (counts.get(name) ?? 0) + 1)
 }

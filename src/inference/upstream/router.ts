@@ -9,7 +9,7 @@ import type { Logger } from '../../base/log.ts'
 import { wholeSeconds } from '../../http/window.ts'
 import { BusyFault, UpstreamFault } from '../failure.ts'
 import { type Owner, RecentOwners, UpstreamSlots } from './fair-share.ts'
-import { type QueuePlace, stepped, turnsOf } from './queue.ts'
+import { type QueuePlace, stepped } from './queue.ts'
 import { Waiters } from './waiters.ts'
 
 export type RouterTarget = {
@@ -85,7 +85,6 @@ type TargetState<T> = {
 }
 
 type Waiter<T> = {
-  readonly id: string | undefined
   readonly owner: Owner
   readonly except: ReadonlySet<T>
   readonly resolve: (lease: Lease<T>) => void
@@ -103,6 +102,8 @@ export class Router<T extends RouterTarget> {
   readonly #targets: readonly TargetState<T>[]
   readonly #targetsByModel = new Map<string, TargetState<T>[]>()
   readonly #queues = new Map<string, Waiters<Waiter<T>>>()
+  /** Requests that wait and have an id. */
+  readonly #waiting = new Map<string, () => QueuePlace>()
   readonly #closing = new AbortController()
   readonly #recent = new RecentOwners()
 
@@ -144,10 +145,7 @@ export class Router<T extends RouterTarget> {
 
   /** Null if the request does not wait. */
   place(id: string): QueuePlace | null {
-    for (const [model, queue] of this.#queues) {
-      for (const waiter of queue) if (waiter.id === id) return this.#placeOf(model, waiter)
-    }
-    return null
+    return this.#waiting.get(id)?.() ?? null
   }
 
   view(): RouterView {
@@ -215,13 +213,14 @@ export class Router<T extends RouterTarget> {
     this.#makeRoom(model, queue, { except, owner })
     const { promise, resolve, reject } = Promise.withResolvers<Lease<T>>()
     const left = new AbortController()
+    const place = () => this.#placeOf(model, waiter)
     const leave = () => {
       queue.delete(waiter)
+      if (id !== undefined && this.#waiting.get(id) === place) this.#waiting.delete(id)
       left.abort()
       forget()
     }
     const waiter: Waiter<T> = {
-      id,
       owner,
       except,
       resolve: lease => {
@@ -235,9 +234,10 @@ export class Router<T extends RouterTarget> {
     }
     const forget = onAbort(signal, () => waiter.reject(signal.reason))
     queue.add(waiter)
+    if (id !== undefined) this.#waiting.set(id, place)
     const onTimeout = () => {
       // Before the estimate, which covers the remaining waiters.
-      const { position } = this.#placeOf(model, waiter)
+      const { position } = place()
       leave()
       const words = `No engine was free within ${queueTimeoutMs} ms. The request was at position ${stepped(position)}.`
       reject(this.#busyFault(model, except, words))
@@ -261,14 +261,20 @@ export class Router<T extends RouterTarget> {
     newest.reject(fault)
   }
 
+  /**
+   * Turns until it is served, its own included: another key of its organization, and then another organization, goes
+   * first at most as often as its own does, in each queue.
+   */
   #placeOf(model: string, waiter: Waiter<T> | Pick<Waiter<T>, 'owner' | 'except'>): QueuePlace {
-    const { freedPerMs, queues } = this.#outlook(model, waiter.except)
+    const { owner, except } = waiter
+    const { freedPerMs, queues } = this.#outlook(model, except)
     const own = this.#queues.get(model)
-    const position = turnsOf(
-      waiter,
-      [own ?? [], ...queues.filter(queue => queue !== own)].flatMap(queue => [...queue]),
-    )
-    return { position, waitMs: position / freedPerMs }
+    const all = [...new Set(own === undefined ? queues : [own, ...queues])]
+    const sum = (count: (queue: Waiters<Waiter<T>>) => number) => all.reduce((total, queue) => total + count(queue), 0)
+    const ofKey = ('resolve' in waiter ? own?.rank(waiter) : null) ?? 1 + sum(queue => queue.count(owner))
+    const ofOrganization = ofKey + sum(queue => queue.ofOtherKeys(owner, ofKey))
+    const position = ofOrganization + sum(queue => queue.ofOtherOrganizations(owner, ofOrganization))
+    return { position, waitMs: freedPerMs > 0 ? position / freedPerMs : null }
   }
 
   #serveQueues(state: TargetState<T>): void {

@@ -15,7 +15,7 @@ test('goal: numbers are rounded up in steps and bounded, whatever the estimate i
   const steps = [0, 1, 2, 3, 4, 6, 10, 11, 31, 999, 1e9, Number.POSITIVE_INFINITY]
   expect(steps.map(stepped)).toEqual([1, 1, 2, 3, 5, 10, 10, 20, 50, 1_000, 1_000_000, 1_000_000])
   expect(queueText({ position: 4, waitMs: 11_500 })).toBe('position=5, wait=20')
-  for (const waitMs of [Number.POSITIVE_INFINITY, Number.NaN, 1e9]) {
+  for (const waitMs of [null, Number.POSITIVE_INFINITY, Number.NaN, 1e9]) {
     expect(queueText({ position: 1, waitMs })).toBe('position=1')
   }
 })

@@ -21,7 +21,7 @@ const acme = { organizationId: 'acme', keyPrefix: 'k1' }
 
 function setUp(
   targets: Target[],
-  more: Partial<Pick<RouterDeps<Target>, 'probe' | 'queueMax' | 'queueTimeoutMs'>> = {},
+  more: Partial<Pick<RouterDeps<Target>, 'probe' | 'queueMax' | 'queueTimeoutMs' | 'mayServe'>> = {},
 ) {
   const clock = createManualClock()
   const limits = { queueMax: 2, queueTimeoutMs: 1_000, ejectFailures: 3, ejectMs: 500 }
@@ -255,6 +255,55 @@ describe('the place of a waiter', () => {
     router.close()
     expect(router.place('first')).toBeNull()
   })
+
+  // Goal: where no place is freed, there is no wait to estimate: an infinite number is none in JSON.
+  test('no target serves just now', async () => {
+    let mayServe = true
+    const { router, acquire } = setUp([target('a', { concurrencyMax: 1 })], { mayServe: () => mayServe })
+    const lease = await acquire()
+    const options = { id: 'last', except: new Set<Target>(), signal: new AbortController().signal, owner: acme }
+    const waiting = router.acquire(MODEL, options)
+    if (waiting instanceof Promise) void failure(waiting)
+    expect(router.place('last')).toEqual({ position: 1, waitMs: 1_000 })
+    mayServe = false
+    lease.release('healthy')
+    expect(router.place('last')).toEqual({ position: 1, waitMs: null })
+    router.close()
+  })
+})
+
+describe('a long queue', () => {
+  // Goal: an engine that is stuck costs no more for each request when the queue is long: places, refusals and waiters
+  // that all time out at the same time. A look at each waiter for each of them would take minutes.
+  test.each([
+    ['one key', () => acme],
+    ['a key each', (at: number) => ({ organizationId: `o${at % 1_000}`, keyPrefix: `k${at}` })],
+  ])(
+    'of %s',
+    async (_, ownerOf) => {
+      const queueMax = 40_000
+      const late: (() => void)[] = []
+      const clock = { ...createManualClock(), sleep: () => new Promise<void>(resolve => void late.push(resolve)) }
+      const limits = { queueMax, queueTimeoutMs: 1_000, ejectFailures: 3, ejectMs: 500 }
+      const targets = [target('a', { concurrencyMax: 1 })]
+      const router = new Router<Target>({ targets, probe: async () => true, clock, log: silentLogger, ...limits })
+      const refusals = new Map<string, number>()
+      const ask = async (at: number) => {
+        const options = { id: `r${at}`, except: new Set<Target>(), signal: new AbortController().signal }
+        const error = await failure((async () => router.acquire(MODEL, { ...options, owner: ownerOf(at) }))())
+        const words = String(error).split('.')[0] ?? ''
+        refusals.set(words, (refusals.get(words) ?? 0) + 1)
+      }
+      router.acquire(MODEL, { except: new Set(), signal: new AbortController().signal, owner: acme })
+      const asked = Array.from({ length: queueMax + 2_000 }, (_, at) => ask(at))
+      for (let at = 0; at < 20_000; at += 1) router.place(`r${at}`)
+      expect(router.view().waiting).toBe(queueMax)
+      for (const time of late) time()
+      await Promise.all(asked)
+      expect([router.view().waiting, [...refusals.values()].toSorted((a, b) => a - b)]).toEqual([0, [2_000, queueMax]])
+    },
+    60_000,
+  )
 })
 
 describe('health', () => {

@@ -83,3 +83,62 @@ test('goal: who has waited and gone counts no more', () => {
   remove('a/k/3')
   expect(givesWay('a/k')).toBe('b/k/2')
 })
+
+// Goal: ranks and sums are those that a look at each waiter gives, whoever comes and leaves in whatever order.
+test('ranks and sums against a plain count', () => {
+  let seed = 7
+  const random = (below: number) => {
+    seed = (seed * 1_103_515_245 + 12_345) % 2_147_483_648
+    return Math.floor((seed / 2_147_483_648) * below)
+  }
+  const waiters = new Waiters<Waiter>()
+  const all: Waiter[] = []
+  const countBy = (list: Waiter[], nameOf: (waiter: Waiter) => string) =>
+    Object.values(Object.groupBy(list, nameOf)).map(group => group?.length ?? 0)
+  for (let step = 0; step < 3_000; step += 1) {
+    if (random(10) < (step < 1_500 ? 6 : 4) || all.length === 0) {
+      const added = waiter(`o${random(4)}/k${random(3)}/${step}`)
+      all.push(added)
+      waiters.add(added)
+    } else {
+      const [left] = all.splice(random(2) === 0 ? 0 : random(all.length), 1)
+      if (left !== undefined) waiters.delete(left)
+    }
+    const { owner } = all[random(all.length)] ?? waiter('o0/k0/0')
+    const most = 1 + random(20)
+    const inOrganization = all.filter(other => other.owner.organizationId === owner.organizationId)
+    const ofKey = inOrganization.filter(other => other.owner.keyPrefix === owner.keyPrefix)
+    const otherKeys = inOrganization.filter(other => other.owner.keyPrefix !== owner.keyPrefix)
+    const others = all.filter(other => other.owner.organizationId !== owner.organizationId)
+    const sumOf = (counts: number[]) => counts.reduce((sum, count) => sum + Math.min(count, most), 0)
+    expect([
+      ...[waiters.size, waiters.count(owner)],
+      ...[waiters.ofOtherKeys(owner, most), waiters.ofOtherOrganizations(owner, most)],
+    ]).toEqual([
+      ...[all.length, ofKey.length],
+      ...[
+        sumOf(countBy(otherKeys, other => other.owner.keyPrefix)),
+        sumOf(countBy(others, other => other.owner.organizationId)),
+      ],
+    ])
+    expect(ofKey.map(other => waiters.rank(other))).toEqual(ofKey.map((_, at) => at + 1))
+  }
+  expect(waiters.rank(waiter('o0/k0/new'))).toBeNull()
+})
+
+// Goal: in a long line that many leave, a rank is never too low, and at most an eighth of the line too high.
+test('ranks in a long line', () => {
+  const waiters = new Waiters<Waiter>()
+  let all = Array.from({ length: 2_000 }, (_, at) => waiter(`a/k/${at}`))
+  for (const added of all) waiters.add(added)
+  while (all.length > 100) {
+    const left = new Set(all.filter((_, at) => at % 29 === 3))
+    for (const gone of left) waiters.delete(gone)
+    all = all.filter(other => !left.has(other))
+    const excess = all.map((other, at) => (waiters.rank(other) ?? 0) - at - 1)
+    expect(Math.min(...excess)).toBe(0)
+    expect(Math.max(...excess)).toBeLessThanOrEqual(all.length / 8)
+    expect(waiters.givesWay({ organizationId: 'b', keyPrefix: 'k' })).toBe(all.at(-1) ?? null)
+    expect([...waiters]).toEqual(all)
+  }
+})
