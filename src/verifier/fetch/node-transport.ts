@@ -220,7 +220,12 @@ async function sendFresh(agent: JudgingAgent, request: WireRequest, wire: Wire):
     const isAgain = error instanceof UnansweredError && error.isStale && (!error.isWritten || isIdempotent(request))
     if (!isAgain) throw error
     agent.endIdle()
-    return await sendOver(agent, request, wire)
+    const { isWritten } = error
+    return await sendOver(agent, request, wire).catch(again => {
+      // What the first connection took may have been carried out, whatever became of the second.
+      if (!isWritten || again instanceof PeerKeyError) throw again
+      throw new UnansweredError(messageOf(again), { isWritten, isStale: false, cause: again })
+    })
   }
 }
 

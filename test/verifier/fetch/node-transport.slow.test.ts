@@ -2,6 +2,8 @@
 // holds a client up for ever.
 
 import { afterAll, describe, expect, test } from 'bun:test'
+import type { AddressInfo } from 'node:net'
+import { createServer } from 'node:tls'
 import { runningClock } from '../../../scripts/rigs/clock.ts'
 import { clearRig } from '../../../scripts/rigs/gateway/attestation.ts'
 import { type Certified, serverAuthority } from '../../../scripts/rigs/gateway/attested-gateway.ts'
@@ -133,6 +135,28 @@ describe('the pin', () => {
     // Nothing was sent where nobody listens: then nothing can have been carried out.
     const nobody = await failureOf(open(good).send(requestTo('https://127.0.0.1:9')))
     expect([nobody.name, nobody.message.includes('carried out')]).toEqual(['ConnectionError', false])
+  })
+
+  test('goal: a request that was written once is not called unsent, though its repetition cannot connect', async () => {
+    let requests = 0
+    const server = createServer(good, socket => {
+      socket.on('error', () => {})
+      socket.on('data', () => {
+        requests += 1
+        if (requests === 1) return void socket.write('HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok')
+        server.close()
+        socket.destroy()
+      })
+    })
+    await new Promise<void>(resolve => server.listen(0, '127.0.0.1', resolve))
+    const url = `https://127.0.0.1:${(server.address() as AddressInfo).port}`
+    const channel = open(good)
+    const send = () => channel.send(requestTo(url, { method: 'DELETE', body: null }))
+    expect(await textOf(await send())).toBe('ok')
+    const failed = await failureOf(send())
+    expect([failed.name, requests]).toEqual(['ConnectionError', 2])
+    expect(failed).toMatchObject({ isUnsent: false, message: expect.stringContaining('may have been carried out') })
+    channel.close()
   })
 
   test('goal: any certificate is accepted only when that was said, and the pin holds all the same', async () => {
