@@ -82,13 +82,17 @@ export function sendWithFailover(deps: FailoverDeps, job: PreparedRequest): Prom
 
 /**
  * The head of a stream leaves while the request waits for an upstream, after the longest silence that clients take:
- * not before, because errors keep their status until then, and not where another model may still answer.
+ * not before, because errors keep their status until then, and not where another model may still answer. The head names
+ * the ignored fields only if all these upstreams have one engine: engines take different fields.
  */
 function waitInQueue(deps: FailoverDeps, job: PreparedRequest, except: ReadonlySet<UpstreamTarget>): void {
   const { id, plan, early, mayFallBack } = job
-  const first = deps.upstreams.find(target => target.models.includes(plan.request.model) && !except.has(target))
+  const all = deps.upstreams.filter(target => target.models.includes(plan.request.model) && !except.has(target))
+  const [first] = all
   if (!plan.request.stream || mayFallBack || first === undefined || deps.limits.queueTimeoutMs <= pingEveryMs) return
-  const headers = () => resultOr(() => preparedFor(deps, job, first.engine).headers, job.headers)
+  const isOneEngine = all.every(({ engine }) => engine === first.engine)
+  const headers = () =>
+    isOneEngine ? resultOr(() => preparedFor(deps, job, first.engine).headers, job.headers) : job.headers
   early.wait({ plan, headers, place: () => deps.router.place(id) }, pingEveryMs)
 }
 

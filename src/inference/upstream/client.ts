@@ -201,17 +201,17 @@ export class UpstreamClient {
     }
   }
 
-  /** One GET on a connection of its own. Null for a status other than 200. */
+  /** One GET on a connection of its own, which no prompt gets later. Null for a status other than 200. */
   async #get<T>(
     target: UpstreamTarget,
     { path, accept, timeoutMs, base = '' }: Get,
     attempt: Attempt,
     read: (response: UpstreamResponse) => Promise<T>,
   ): Promise<T | null> {
-    const { endpoint, idle } = this.#poolOf(target)
+    const { endpoint } = this.#poolOf(target)
     const basePath = endpoint.basePath.replace(base, '')
     const lead = requestLead(target, { ...endpoint, basePath }, { method: 'GET', path })
-    const connection = await openConnection(this.#connect(endpoint, idle), attempt)
+    const connection = await openConnection(this.#connect(endpoint, []), attempt)
     try {
       const bytes = Buffer.from(`${lead}accept: ${accept}\r\n\r\n`)
       const response = await (this.#sendOn(connection, bytes, { attempt, timeoutMs }) ?? null)

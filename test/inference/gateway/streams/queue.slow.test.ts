@@ -113,6 +113,26 @@ describe.each(['chat', 'responses', 'messages'] as const)('%s', api => {
     expect(await verdictOn(utf8(fromUtf8(answered).replace('position=1', 'position=2')))).toBe(false)
   })
 
+  test('goal: upstreams of two engines ignore different fields, so that the head names none', async () => {
+    const targets = (['vllm', 'openai'] as const).map(engine =>
+      target(upstream.url, { name: engine, engine, concurrencyMax: 1 }),
+    )
+    const gateway = stack.use(startHostGateway(targets, { limits, host: { clock: clockOf(50) } }))
+    const go = Promise.withResolvers<void>()
+    upstream.behave = async (response, seen, gone) => {
+      await go.promise
+      await wellBehaved(response, seen, gone)
+    }
+    const first = [gateway.chat(), gateway.chat()]
+    await until('both places are taken', 60_000, () => upstream.active() === 2)
+    const response = await gateway.post(path, asked)
+    expect(response.headers.get('x-strongroom-queue')).toMatch(/^position=1, wait=\d+$/)
+    expect(response.headers.get('x-strongroom-ignored')).toBeNull()
+    go.resolve()
+    expect(await response.text()).toContain('you')
+    for (const { status } of await Promise.all(first)) expect(status).toBe(200)
+  })
+
   test('goal: an encrypted stream has the same', async () => {
     const gateway = open()
     const release = await occupied(gateway)
