@@ -148,7 +148,7 @@ export class GatewaySession {
     void this.#pushes.run(() => this.#sendAddresses()).catch(error => this.#note('addresses', error))
   }
 
-  /** Names or certificates have changed. A VM from of an earlier release refuses them: it renews in time. */
+  /** Names or certificates have changed. A VM of an earlier release refuses them and renews in time. */
   pushCertificates(): void {
     if (this.#status === null) return
     void this.#pushes.run(() => this.#sendCertificates()).catch(error => this.#note('certificates', error))

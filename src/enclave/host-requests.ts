@@ -69,7 +69,7 @@ export class HostRequests {
 
   /** Open requests that are not in `known`. */
   unknownTo(known: readonly string[]): HostRequest[] {
-    return [...this.#open.values()].map(open => open.request).filter(want => !known.includes(want.id))
+    return [...this.#open.values()].map(open => open.request).filter(({ id }) => !known.includes(id))
   }
 
   /** Wakes all polls. */

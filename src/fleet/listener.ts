@@ -1,5 +1,5 @@
 // Wakes this host when another one has changed the directory (LISTEN). Effects: one connection to PostgreSQL, which is
-// opened again after it ended. Only a hint that changes are sooner: whoever uses it asks at intervals as well.
+// reopened after it ends. Notifications only shorten the wait for a change: callers also poll at intervals.
 
 import { type Clock, onAbort, pause } from '../base/clock.ts'
 import type { Logger } from '../base/log.ts'

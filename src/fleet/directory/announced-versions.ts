@@ -3,9 +3,9 @@
 import { type Clock, pause } from '../../base/clock.ts'
 import type { Copy } from './copy.ts'
 
-/** Changes often come together: changes are read once none was announced for so long. */
+/** Time without an announcement after which changes are read: they often come together. */
 const gatherMs = 25
-/** Changes are read so long after the first announcement at the latest. */
+/** Longest time from the first announcement until changes are read. */
 const gatherMaxMs = 100
 
 type AnnouncedVersionsDeps = {

@@ -67,9 +67,9 @@ export class RelayOwner {
   readonly #sentKeys: (string | null)[]
   #isClosed = false
 
-  constructor(deps: RelayOwnerDeps, say: (message: FromOwner) => void) {
+  constructor(deps: RelayOwnerDeps, send: (message: FromOwner) => void) {
     this.#deps = deps
-    this.#send = say
+    this.#send = send
     this.#sentKeys = deps.upstreams.map(({ key }) => key)
   }
 
