@@ -13,8 +13,11 @@ export type WholeCheck = {
 }
 
 export function createWholeCheck(contentType: string | null): WholeCheck {
-  const isStream = /^text\/event-stream[ \t]*(?:;|$)/i.test(contentType ?? '')
-  return isStream ? new StreamCheck() : new ObjectCheck()
+  return isEventStream(contentType) ? new StreamCheck() : new ObjectCheck()
+}
+
+export function isEventStream(contentType: string | null): boolean {
+  return /^text\/event-stream[ \t]*(?:;|$)/i.test(contentType ?? '')
 }
 
 const BYTES = { newline: 0x0a, quote: 0x22, backslash: 0x5c, open: 0x7b, close: 0x7d } as const

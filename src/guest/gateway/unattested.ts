@@ -7,6 +7,7 @@
 import { createHash, X509Certificate } from 'node:crypto'
 import { isIP } from 'node:net'
 import { connect } from 'node:tls'
+import { isEventStream } from '../../attest/ehbp/whole.ts'
 import { messageOf } from '../../base/fault.ts'
 import { parseIpv6 } from '../../base/ipv6.ts'
 import { connected } from '../../linux/net/tls-connected.ts'
@@ -72,7 +73,7 @@ async function responseOf({ status, statusText, headers, body }: WireResponse): 
     throw new ConnectionError(`the gateway answered with a redirect (status ${status}), which is not followed`)
   }
   if (body === null) return new Response(null, { status, statusText, headers })
-  const isStream = /^text\/event-stream[ \t]*(?:;|$)/i.test(headers.get('content-type') ?? '')
+  const isStream = isEventStream(headers.get('content-type'))
   return new Response(isStream ? body : await bodyAtOnce(body, responseBytesMax), { status, statusText, headers })
 }
 

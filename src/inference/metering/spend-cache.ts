@@ -153,8 +153,8 @@ export class SpendCache implements SpentSource {
   }
 
   /**
-   * Forgets this host's part of a budget: nothing more is admitted within it before the host has answered again. Returns
-   * false without forgetting it while an answer is on its way, which might bring it back.
+   * Forgets this host's part of a budget: nothing more is admitted within it before the host has answered again.
+   * Returns false, and forgets nothing, while an answer is on its way, which might bring it back.
    */
   lower(scope: MonthScope): boolean {
     if (this.#asking.size > 0) return false

@@ -10,7 +10,10 @@ import type { Owner, UpstreamSlots } from './fair-share.ts'
 type Line<W> = { readonly owner: Owner; waiters: Map<number, W>; first: number; next: number }
 type Organization<W> = { readonly lines: Map<string, Line<W>>; readonly keys: Tally }
 
-/** A longer line is renumbered only when one number in eight is missing, so that each departure costs little. */
+/**
+ * A longer line is renumbered only when one number in eight is missing, so that each departure costs little.
+ * No share: length of one line, to which it refuses nothing.
+ */
 const exactLineMax = 64
 const missingParts = 8
 

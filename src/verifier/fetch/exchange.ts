@@ -9,7 +9,7 @@ import { bindingOf } from '../../attest/ehbp/binding.ts'
 import { type ResponseOpener, type SealedRequest, SealingSession, type SealOptions } from '../../attest/ehbp/client.ts'
 import { isKeyConfigProblem } from '../../attest/ehbp/key-config-problem.ts'
 import { staleEpoch } from '../../attest/ehbp/protocol.ts'
-import { createWholeCheck } from '../../attest/ehbp/whole.ts'
+import { createWholeCheck, isEventStream } from '../../attest/ehbp/whole.ts'
 import { Malformed } from '../../attest/malformed.ts'
 import type { PublicKeys } from '../../attest/receipt/public-keys.ts'
 import { messageOf } from '../../base/fault.ts'
@@ -151,12 +151,8 @@ async function plainResponse(response: WireResponse, { signal }: WireRequest, de
   const headers = clearHeaders(response.headers)
   if (body === null) return new Response(null, { status, statusText, headers })
   const type = headers.get('content-type')
-  const whole = isStream(type) || isJson(type) ? createWholeCheck(type) : null
+  const whole = isEventStream(type) || isJson(type) ? createWholeCheck(type) : null
   return await responseOf({ ...response, headers, body }, { by: { whole }, signal, status }, deps)
-}
-
-function isStream(contentType: string | null): boolean {
-  return /^text\/event-stream[ \t]*(?:;|$)/i.test(contentType ?? '')
 }
 
 /** Other content has no end mark: the pinned connection must tell. */
@@ -181,7 +177,7 @@ async function responseOf(
 ): Promise<Response> {
   const { status, statusText, headers } = response
   const body = judgedBody(response.body, judging)
-  const given = isStream(headers.get('content-type')) ? body : await bodyAtOnce(body, responseBytesMax)
+  const given = isEventStream(headers.get('content-type')) ? body : await bodyAtOnce(body, responseBytesMax)
   return new Response(given, { status, statusText, headers })
 }
 

@@ -222,7 +222,7 @@ async function sendFresh(agent: JudgingAgent, request: WireRequest, wire: Wire):
     agent.endIdle()
     const { isWritten } = error
     return await sendOver(agent, request, wire).catch(again => {
-      // What the first connection took may have been carried out, whatever became of the second.
+      // The server may have carried out the request of the first connection.
       if (!isWritten || again instanceof PeerKeyError) throw again
       throw new UnansweredError(messageOf(again), { isWritten, isStale: false, cause: again })
     })

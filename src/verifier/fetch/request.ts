@@ -7,10 +7,13 @@ import type { WireRequest } from './transport.ts'
 
 export type FetchInput = string | URL | Request
 
-/** Decided by the connection, not by its user; and no answer is asked for that would have to be unpacked. */
-const HOP_HEADERS = [
-  ...['accept-encoding', 'connection', 'content-length', 'expect', 'host', 'keep-alive', 'proxy-authorization'],
-  ...['proxy-connection', 'te', 'trailer', 'transfer-encoding', 'upgrade'],
+/**
+ * RFC 9110 7.6.1, and headers that each connection sets for itself, not its user. No response is requested in a coding
+ * that would have to be unpacked.
+ */
+export const HOP_HEADERS: readonly string[] = [
+  ...['accept-encoding', 'connection', 'content-length', 'expect', 'host', 'keep-alive'],
+  ...['proxy-authenticate', 'proxy-authorization', 'proxy-connection', 'te', 'trailer', 'transfer-encoding', 'upgrade'],
 ]
 
 /** Other ways than the attested one that Bun, Node or undici would take. */

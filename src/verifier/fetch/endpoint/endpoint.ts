@@ -4,10 +4,12 @@
 //
 // It keeps no key: it forwards the caller's Authorization or x-api-key to the gateway alone, after the gateway's proof.
 
+import { isEventStream } from '../../../attest/ehbp/whole.ts'
 import { messageOf } from '../../../base/fault.ts'
 import type { Logger } from '../../../base/log.ts'
 import { resultOr } from '../../../base/result-or.ts'
 import { AttestedFetchError, ConnectionError } from '../errors.ts'
+import { HOP_HEADERS } from '../request.ts'
 import { pageProblem } from './page.plan.ts'
 import {
   type Advice,
@@ -55,12 +57,6 @@ export const endpointLimits = {
 } as const
 
 const METHODS: readonly string[] = ['GET', 'HEAD', 'POST', 'DELETE']
-
-/** RFC 9110 7.6.1, and headers that each connection sets for itself. */
-const HOP_HEADERS: readonly string[] = [
-  ...['accept-encoding', 'connection', 'content-length', 'expect', 'host', 'keep-alive'],
-  ...['proxy-authenticate', 'proxy-authorization', 'proxy-connection', 'te', 'trailer', 'transfer-encoding', 'upgrade'],
-]
 
 export class Endpoint {
   readonly #deps: EndpointDeps
@@ -265,7 +261,7 @@ function ended(response: Response, end: () => void): Response {
 function streamed(response: Response, { pathname, host, end, log, advice }: Streaming): Response {
   const { body } = response
   if (body === null) return ended(response, end)
-  const isEvents = /^text\/event-stream[ \t]*(?:;|$)/i.test(response.headers.get('content-type') ?? '')
+  const isEvents = isEventStream(response.headers.get('content-type'))
   const reader = body.getReader()
   const passed = new ReadableStream<Uint8Array>(
     {
