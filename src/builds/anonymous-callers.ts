@@ -16,7 +16,7 @@ export type AnonymousCallersDeps = {
 
 type AnonymousBuild = { readonly buildId: string; readonly networks: ReadonlySet<string>; readonly atMs: number }
 
-/** How soon it is worth asking again, where nobody knows when there is room. */
+/** Retry-After where the time of the next free place is unknown. */
 export const busyRetryMs = 15_000
 
 export class AnonymousCallers {

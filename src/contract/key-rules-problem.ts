@@ -2,7 +2,7 @@
 
 import type { KeyRules, OfferedModels } from './key-rules.ts'
 
-/** Why these rules make no sense together, or for these models, with the field; null: they do. */
+/** Returns why these rules contradict each other or the offered models, with the field; null if they are valid. */
 export function rulesProblem(
   { models, aliases }: KeyRules,
   offered: OfferedModels,

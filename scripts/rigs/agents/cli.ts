@@ -95,7 +95,7 @@ export async function versionOf(path: string): Promise<string> {
   return /\d+\.\d+\.\d+/.exec(output)?.[0] ?? 'unknown'
 }
 
-/** Null: it went well; otherwise the end of its output. */
+/** Returns the end of the command's output if it failed, null if it succeeded. */
 async function run(argv: readonly string[], cwd: string): Promise<string | null> {
   const { exitCode, output } = await runCommand([...argv], { cwd, timeoutMs: installTimeoutMs })
   return exitCode === 0 ? null : output.slice(-500)

@@ -3,9 +3,9 @@
 import { keyConfigProblem } from './protocol.ts'
 
 /**
- * Whether a response says that the gateway cannot open what was sealed to these keys: then attest it again, for it has
- * others now. Nobody signs such a response; it proves nothing but that this request was not answered. `body`: its text,
- * within the caller's bound.
+ * Whether a response says that the gateway cannot open what was sealed to these keys. It has other keys then: attest it
+ * again. Such a response is not signed and proves only that this request was not answered. `body`: its text, within
+ * the caller's bound.
  */
 export function isKeyConfigProblem(response: {
   readonly status: number

@@ -33,7 +33,7 @@ export type DecodedResponseReceipt = {
 
 type CarriedReceipt = {
   readonly receipt: string
-  /** Null: it came without. */
+  /** Null for a receipt without a salt. */
   readonly salt: Uint8Array | null
 }
 

@@ -72,7 +72,7 @@ export function encodeQuestion(question: {
   ])
 }
 
-/** `other`: it answers another question than that of `query`. Null: it is malformed. */
+/** Returns `other` if the message answers another question than that of `query`, null if it is malformed. */
 export function decodeAnswer(message: Uint8Array, query: Buffer): DnsAnswer | 'other' | null {
   const bytes = Buffer.from(message.buffer, message.byteOffset, message.byteLength)
   const end = query.length - optBytes

@@ -44,7 +44,7 @@ export type RawRecord = {
   readonly end: number
 }
 
-/** Null: malformed. The data is not read. */
+/** Returns null if the record is malformed. Its data is not read. */
 export function readRecord(bytes: Buffer, start: number): RawRecord | null {
   const nameEnd = skipName(bytes, start)
   if (nameEnd === null || nameEnd + recordFixedBytes > bytes.length) return null

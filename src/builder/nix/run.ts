@@ -302,8 +302,8 @@ const linksShownMax = 8
 const shownMax = 5_000
 
 /**
- * Compares each fixed output in the store with its hash. A cache that signs may say any bytes for its path, and Nix
- * believes the signature.
+ * Compares each fixed output in the store with its hash. Nix accepts any bytes for its path from a cache whose
+ * signature is valid.
  */
 async function checkFixed(fixed: readonly NixFetch[], nixDir: string, run: Realising['run']): Promise<void> {
   refuseOther(fixed.find(fetch => !isPlain(nixDir, fetch)))

@@ -77,7 +77,7 @@ export class ChangeBatcher {
     })
   }
 
-  /** The host of a new instance; only within `submit`. Fault: `fleet.unavailable`, with the condition nobody met. */
+  /** Returns the host of a new instance; only within `submit`. Fault fleet.unavailable: no host met a condition. */
   readonly placeInstance = (tx: DirectoryDb): Pick<Instance, 'hostId' | 'platform'> => {
     const { platform } = this.#deps
     this.#taken ??= placesTaken(tx)

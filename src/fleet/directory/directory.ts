@@ -37,7 +37,7 @@ export type FleetDirectory = {
 
 const SEEDING = new Error('the records of this host are still on their way into the directory')
 
-/** Changes are asked for at intervals too, should a notification be lost. */
+/** Changes are also read at this interval, because a notification may be lost. */
 const pollMs = 2_000
 /** As long as the database does not answer. */
 const pollAwayMs = 1_000

@@ -3,7 +3,7 @@
 import type { AttestedUpstream } from '../upstream/attested/keeper.ts'
 import { FAMILIES } from './attested.ts'
 
-/** Bounds on what is believed to be there: the text may be a hostile VM's. */
+/** Entries that are read of one text, which may come from a hostile VM. */
 const upstreamsRead = 64
 const failuresRead = 64
 const linePattern =

@@ -194,7 +194,7 @@ function DeleteDialog({ reference, close, changed }: { reference: string; close:
       command={commandOf(['instance', 'delete', reference])}
       close={close}
     >
-      <p>The instance and its data end for good; nobody can bring them back. Its record is kept for a while.</p>
+      <p>This deletes the instance and its data. It cannot be undone. Its record is kept for at least 30 days.</p>
     </ActionDialog>
   )
 }

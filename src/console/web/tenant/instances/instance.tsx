@@ -128,7 +128,7 @@ function DeleteDialog({ name, close, deleted }: { name: string; close: () => voi
       command={`curl --cacert ca.pem -H "Authorization: Bearer $KEY" -X DELETE ${url}/v1/instances/${name}`}
       close={close}
     >
-      <p>The instance and everything in it end for good; nobody can bring them back.</p>
+      <p>This deletes the instance and everything in it. It cannot be undone.</p>
     </ActionDialog>
   )
 }
