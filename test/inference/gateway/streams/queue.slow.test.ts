@@ -31,6 +31,9 @@ function clockOf(faster: number): Clock {
 }
 
 const never = 3_600_000
+const fasterByDefault = 50
+/** In the gateway's queue: 20 seconds of its clock. */
+const waitMs = 400
 const limits = {
   bodyTimeoutMs: never,
   connectTimeoutMs: never,
@@ -53,10 +56,17 @@ afterEach(() => stack.disposeAsync())
 
 type More = Partial<GatewayLimits> & { readonly faster?: number }
 
-function open({ faster = 50, ...more }: More = {}, given: Parameters<typeof target>[1] = { concurrencyMax: 1 }) {
+function open(
+  { faster = fasterByDefault, ...more }: More = {},
+  given: Parameters<typeof target>[1] = { concurrencyMax: 1 },
+) {
   const options = { limits: { ...limits, ...more }, host: { clock: clockOf(faster) } }
   return stack.use(startHostGateway([target(upstream.url, given)], options))
 }
+
+/** Waits until so many requests stand in the gateway's own queue. */
+const queued = (host: ReturnType<typeof open>, count: number) =>
+  until('the requests are queued', 60_000, () => host.gateway.view().waiting === count)
 
 /** The engine's only place is taken until `release`. */
 async function occupied(gateway: { readonly chat: () => Promise<Response> }) {
@@ -190,8 +200,14 @@ test('a queue whose time ends after the head', async () => {
 // Goal: the comments change nothing for stock clients.
 test('clients of OpenAI and Anthropic', async () => {
   const gateway = open()
-  const openai = new OpenAI({ apiKey: KEY, baseURL: `${gateway.url}/v1`, maxRetries: 0 })
-  const anthropic = new Anthropic({ apiKey: KEY, baseURL: gateway.url, maxRetries: 0 })
+  const heads: (string | null)[] = []
+  const noting = async (input: string | URL | Request, init?: RequestInit) => {
+    const response = await fetch(input, init)
+    heads.push(response.headers.get('x-strongroom-queue'))
+    return response
+  }
+  const openai = new OpenAI({ apiKey: KEY, baseURL: `${gateway.url}/v1`, maxRetries: 0, fetch: noting })
+  const anthropic = new Anthropic({ apiKey: KEY, baseURL: gateway.url, maxRetries: 0, fetch: noting })
   const messages = [{ role: 'user' as const, content: 'Hello' }]
   const askers: (() => Promise<string>)[] = [
     async () => {
@@ -214,7 +230,9 @@ test('clients of OpenAI and Anthropic', async () => {
   for (const ask of askers) {
     const release = await occupied(gateway)
     const answer = ask()
-    await Bun.sleep(500)
+    const count = heads.length + 1
+    await until('the head has left before the answer', 60_000, () => heads.length === count)
+    expect(heads.at(-1)).toContain('position=1')
     await release()
     expect(await answer).toBe('Grüße 👋 you')
   }
@@ -261,16 +279,25 @@ test('a model with a fallback', async () => {
 test('a whole response after the queue', async () => {
   const gateway = open({}, { concurrencyMax: 1, models: [MODEL, 'vectors'], embeddingModels: ['vectors'] })
   const release = await occupied(gateway)
+  const startedMs = performance.now()
   const waiting = [gateway.chat(), gateway.post('/v1/embeddings', { model: 'vectors', input: 'a' })]
-  await Bun.sleep(400)
+  await queued(gateway, 2)
+  const queuedMs = performance.now()
+  await systemClock.sleep(waitMs)
+  const leastSeconds = ((performance.now() - queuedMs) * fasterByDefault) / 1_000
   upstream.behave = (response, seen) => {
     if (seen.path.endsWith('/chat/completions')) return wellBehaved(response, seen, Promise.resolve())
     sendJson(response, 200, { data: [{ index: 0, embedding: [1] }], usage: { prompt_tokens: 1, total_tokens: 1 } })
   }
   await release(upstream.behave)
-  for (const response of await Promise.all(waiting)) {
+  const responses = await Promise.all(waiting)
+  const mostSeconds = ((performance.now() - startedMs) * fasterByDefault) / 1_000
+  for (const response of responses) {
     expect(response.status).toBe(200)
-    expect(response.headers.get('x-strongroom-queue')).toMatch(/^waited=[235]0$/)
+    const [, waited = ''] = /^waited=(\d+)$/.exec(response.headers.get('x-strongroom-queue') ?? '') ?? []
+    expect(Number(waited)).toBeGreaterThanOrEqual(leastSeconds)
+    // The next step above is at most twice the time.
+    expect(Number(waited)).toBeLessThanOrEqual(2 * mostSeconds)
   }
   expect((await gateway.chat()).headers.get('x-strongroom-queue')).toBeNull()
 })
