@@ -1,4 +1,5 @@
-// Finds and removes what a test run left in the kernel: processes, network namespaces, links and nftables tables.
+// Finds and removes what a test run left: processes, network namespaces, links, nftables tables, control groups, and
+// directories of `/tmp` with the mounts in them.
 //
 // Everything that tests make is named `srt-<pid>-*` after the process that made it, and every process they start
 // inherits STRONGROOM_TEST_RUN. Other test runs may be under way on the same machine, so only two things are removed:
@@ -6,7 +7,8 @@
 // a namespace: a paused QEMU, for example, which carries no mark and would keep its tap. Any other `srt-*` is reported
 // and left alone.
 
-import { existsSync, readdirSync, readFileSync, rmSync, statSync } from 'node:fs'
+import { existsSync, readdirSync, readFileSync, rmdirSync, rmSync, statSync } from 'node:fs'
+import { basename } from 'node:path'
 import { runCommand } from './command.ts'
 
 export const runMarkVariable = 'STRONGROOM_TEST_RUN'
@@ -22,6 +24,8 @@ export type Thing =
   /** A name below /run/netns that no process sees a namespace at: ip(8) calls it invalid. */
   | { readonly kind: 'name'; readonly name: string }
   | { readonly kind: 'table'; readonly name: string; readonly family: string }
+  /** The name of a control group is its path. */
+  | { readonly kind: 'control group' | 'directory'; readonly name: string }
 
 export type Leftover = { readonly thing: Thing; readonly removed: boolean; readonly why: string }
 
@@ -36,8 +40,8 @@ export async function clearLeftovers(mark: string): Promise<Leftover[]> {
   }
   // A process that has ended has no command line; its parent may not have seen it yet.
   const alive = new Set(readProcesses().flatMap(({ pid, argv }) => (argv.length > 0 ? [pid] : [])))
-  for (const thing of [...(await listNamespaces()), ...(await listLinks()), ...(await listTables())]) {
-    const why = reasonToKeep(thing.name, alive)
+  for (const thing of [...(await listNamespaces()), ...(await listLinks()), ...(await listTables()), ...listPaths()]) {
+    const why = reasonToKeep(basename(thing.name), alive)
     if (why !== null) leftovers.push({ thing, removed: false, why })
     else leftovers.push({ thing, removed: await remove(thing), why: 'its process has ended' })
   }
@@ -110,6 +114,44 @@ async function listTables(): Promise<Thing[]> {
   }))
 }
 
+/** Control groups and directories of `/tmp` that are named after a process. */
+function listPaths(): Thing[] {
+  const owned = (parent: string) =>
+    (existsSync(parent) ? readdirSync(parent) : [])
+      .filter(name => /^srt-\d+-/.test(name))
+      .map(name => `${parent}/${name}`)
+  const groups = ['/sys/fs/cgroup', '/sys/fs/cgroup/unified'].flatMap(owned)
+  return [
+    ...groups.map(name => ({ kind: 'control group', name }) as const),
+    ...owned('/tmp').map(name => ({ kind: 'directory', name }) as const),
+  ]
+}
+
+/** Unmounts what is mounted there and below, the innermost first; `rm` stays on the directory's own file system. */
+async function removeDirectory(path: string): Promise<boolean> {
+  const mountPoints = readFileSync('/proc/self/mountinfo', 'utf8')
+    .split('\n')
+    .map(line => line.split(' ')[4] ?? '')
+    .filter(point => point === path || point.startsWith(`${path}/`))
+  for (const point of mountPoints.reverse()) {
+    if ((await runTool(['umount', '--lazy', point])).exitCode !== 0) return false
+  }
+  return (await runTool(['rm', '--recursive', '--force', '--one-file-system', path])).exitCode === 0
+}
+
+/** A control group has none within it and no process, or it stays. */
+function removeGroup(path: string): boolean {
+  try {
+    for (const entry of readdirSync(path, { withFileTypes: true })) {
+      if (entry.isDirectory()) removeGroup(`${path}/${entry.name}`)
+    }
+    rmdirSync(path)
+    return true
+  } catch {
+    return false
+  }
+}
+
 /** A namespace may be mounted there in the mount namespace of any process. */
 function namesOfNothing(): string[] {
   // ip(8) makes the file first, and then mounts the namespace there.
@@ -144,6 +186,10 @@ async function remove(thing: Thing): Promise<boolean> {
       return (await runTool(['ip', 'link', 'delete', 'dev', thing.name])).exitCode === 0
     case 'table':
       return (await runTool(['nft', 'delete', 'table', thing.family, thing.name])).exitCode === 0
+    case 'directory':
+      return removeDirectory(thing.name)
+    case 'control group':
+      return removeGroup(thing.name)
   }
 }
 

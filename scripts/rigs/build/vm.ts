@@ -112,7 +112,7 @@ async function startVm(
   { device, nodeTools, goTools }: { device: boolean; nodeTools: string | null; goTools: GoTools | null },
   place: VmPlace,
 ): Promise<BuildVm> {
-  const root = fs.mkdtempSync('/tmp/strongroom-build-vm-')
+  const root = fs.mkdtempSync(`/tmp/srt-${process.pid}-build-vm-`)
   fs.chmodSync(root, 0o755)
   const [scratch, rust, exchange] = [join(root, 'scratch'), join(root, 'rust'), join(root, 'exchange')]
   for (const dir of [scratch, rust]) fs.mkdirSync(dir)

@@ -2,10 +2,11 @@
 // stale ones.
 
 import { expect, test } from 'bun:test'
-import { existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, utimesSync, writeFileSync } from 'node:fs'
+import { existsSync, mkdirSync, mkdtempSync, readFileSync, rmdirSync, rmSync, utimesSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
-import { join } from 'node:path'
+import { basename, join } from 'node:path'
 import { clearLeftovers, runMarkVariable } from '../../../scripts/lib/leftovers.ts'
+import { cgroup2Root } from '../../../scripts/rigs/build/vm.ts'
 import { needsRoot } from '../../../scripts/rigs/netns.ts'
 import { until } from '../../../scripts/rigs/until.ts'
 
@@ -79,6 +80,52 @@ test.skipIf(!needsRoot('test/scripts/lib/leftovers.alone.test.ts'))(
     } finally {
       rmSync(`/run/netns/${nothing}`, { force: true })
       Bun.spawnSync(['ip', 'netns', 'delete', mine])
+    }
+  },
+  120_000,
+)
+
+test.skipIf(!needsRoot('test/scripts/lib/leftovers.alone.test.ts'))(
+  'mounts, control groups and directories of a process that has ended go, those of a living one stay',
+  async () => {
+    // Goal: a killed build VM leaves no mounts; what is bound into its directory is not deleted with it.
+    const owner = Bun.spawn(['true'])
+    await owner.exited
+    const kept = mkdtempSync(join(tmpdir(), 'srt-bound-'))
+    writeFileSync(join(kept, 'file'), '')
+    const cgroupRoot = cgroup2Root() ?? ''
+    const made = [owner.pid, process.pid].map(pid => {
+      const directory = mkdtempSync(`/tmp/srt-${pid}-left-`)
+      const group = join(cgroupRoot, basename(directory))
+      mkdirSync(join(group, 'inner'), { recursive: true })
+      mkdirSync(join(directory, 'bound'))
+      expect(Bun.spawnSync(['mount', '-t', 'tmpfs', 'tmpfs', directory]).exitCode).toBe(0)
+      mkdirSync(join(directory, 'bound'))
+      expect(Bun.spawnSync(['mount', '--bind', kept, join(directory, 'bound')]).exitCode).toBe(0)
+      return { directory, group }
+    })
+    const [ended, living] = made
+    try {
+      const found = await clearLeftovers(`nobody-${process.pid}`)
+      const removedOf = (name = '') => found.flatMap(({ thing, removed }) => (thing.name === name ? [removed] : []))
+      expect([removedOf(ended?.directory), removedOf(ended?.group)]).toEqual([[true], [true]])
+      expect([removedOf(living?.directory), removedOf(living?.group)]).toEqual([[false], [false]])
+      expect(made.map(({ directory, group }) => [existsSync(directory), existsSync(group)])).toEqual([
+        [false, false],
+        [true, true],
+      ])
+      expect(readFileSync('/proc/self/mountinfo', 'utf8')).not.toContain(ended?.directory ?? '')
+      expect([existsSync(join(living?.directory ?? '', 'bound/file')), existsSync(join(kept, 'file'))]).toEqual([
+        true,
+        true,
+      ])
+    } finally {
+      for (const { directory, group } of made) {
+        Bun.spawnSync(['umount', '--lazy', join(directory, 'bound'), directory], { stderr: 'ignore' })
+        rmSync(directory, { recursive: true, force: true })
+        for (const path of [join(group, 'inner'), group]) if (existsSync(path)) rmdirSync(path)
+      }
+      rmSync(kept, { recursive: true, force: true })
     }
   },
   120_000,

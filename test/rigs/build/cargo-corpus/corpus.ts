@@ -71,7 +71,7 @@ export async function buildCorpus(
   fetch: BuildOrder['fetch'],
 ): Promise<ReadonlyMap<string, CorpusEnd>> {
   const place = await takeVmPlace()
-  const root = fs.mkdtempSync('/tmp/strongroom-corpus-')
+  const root = fs.mkdtempSync(`/tmp/srt-${process.pid}-corpus-`)
   fs.chmodSync(root, 0o755)
   const at = (name: string) => join(root, name)
   for (const name of ['scratch', 'rust', 'recorder', 'record', 'projects']) fs.mkdirSync(at(name))
