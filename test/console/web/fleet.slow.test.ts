@@ -55,8 +55,10 @@ test('drain and remove', async () => {
   // Goal: a host drains and comes back by the words of the command line; a refusal stands in the dialog.
   await using own = await scriptedConsole()
   await show('/fleet/rack-1', 'rack-1', own)
+  const drain = page.getByRole('button', { name: 'Drain', exact: true })
+  await drain.waitFor()
   expect(await page.getByRole('button', { name: /^(Undrain|Remove|Forget)$/ }).count()).toBe(0)
-  await page.getByRole('button', { name: 'Drain', exact: true }).click()
+  await drain.click()
   const dialog = page.getByRole('dialog')
   await dialog.getByText('strongroom fleet drain rack-1', { exact: true }).waitFor()
   expect(own.changes).toEqual([])
