@@ -68,7 +68,7 @@ function testArgv(files: readonly string[], workers: number): string[] {
     process.execPath,
     'test',
     ...options,
-    ...(workers > 1 ? timingOptions(root) : []),
+    ...(workers > 1 ? timingOptions(root, files) : []),
     ...files.map(file => `./${file}`),
   ]
 }

@@ -6,7 +6,7 @@
 // after its phase (lib/repeat.ts).
 
 import { mkdtempSync, readFileSync, rmSync } from 'node:fs'
-import { availableParallelism, tmpdir } from 'node:os'
+import { tmpdir } from 'node:os'
 import { join, resolve } from 'node:path'
 import { parseArgs } from 'node:util'
 import { type CommandResult, runCommand } from './lib/command.ts'
@@ -31,6 +31,7 @@ import {
   PHASES,
   type PhaseName,
   phaseOf,
+  sharesModules,
   testFiles,
 } from './lib/phases.ts'
 import { type FailedFile, type FlakyFile, judgeFlaky, repeatFailed } from './lib/repeat.ts'
@@ -237,11 +238,11 @@ async function runPhase(
 ): Promise<PhaseResult> {
   const startedMs = performance.now()
   const phase = PHASES[name]
-  const isAlone = (phase.lanes ?? 1) === 1 && !isBesideBuild
+  const isAlone = (phase.lanes === 1 || sharesModules(name)) && !isBesideBuild
   print(`── ${name}: ${chosen.length} files`)
   const { run: toRun, kept } = context.reuse.divide(name, chosen)
   if (kept !== null) print(kept.line)
-  const waiting = phase.lanes === null ? [toRun] : inOrder(toRun).map(file => [file])
+  const waiting = sharesModules(name) ? [toRun].filter(group => group.length > 0) : inOrder(toRun).map(file => [file])
   const results: PhaseResult[] = kept === null ? [] : [{ tally: kept.tally, failed: [] }]
   const notRun = (group: readonly string[]): PhaseResult => ({
     tally: failure(`${group.join(', ')}: not run, the ${name} phase has used its ${phase.timeoutMs / 1000} s`),
@@ -254,7 +255,7 @@ async function runPhase(
     }
   }
   const before = processorTimes()
-  await Promise.all(Array.from({ length: phase.lanes ?? 1 }, runLane))
+  await Promise.all(Array.from({ length: phase.lanes }, runLane))
   const tally = sumTallies(results.map(result => result.tally))
   const failed = results.flatMap(result => result.failed)
   const busy = `processors ${busyPercent(before, processorTimes())} % busy`
@@ -273,7 +274,7 @@ async function runFiles(
 ): Promise<PhaseResult> {
   const phase = PHASES[name]
   const reportPath = join(context.reportsDir, `${crypto.randomUUID()}.xml`)
-  const workers = phase.lanes === null && group.length > 1 ? unitOptions() : []
+  const workers = group.length > 1 ? workerOptions(name, group) : []
   const argv = [
     process.execPath,
     'test',
@@ -296,14 +297,14 @@ async function runFiles(
   const times = others.length === 0 ? [[only ?? '', result.durationMs] as const] : fileTimesOf(judged)
   for (const [file, durationMs] of times) context.seen.fileTimes.set(file, durationMs)
   for (const problem of tally.problems) print(`problem: ${problem}`)
-  if (phase.lanes !== null) {
+  if (group.length === 1) {
     const times = `${seconds(result.durationMs)} (${seconds(result.cpuMs).trim()} of processors)`
     print(`${times}  ${group.join(', ')}: ${summaryLine(tally)}`)
   }
   // The runner hides what passing tests print, so say again why some did not run.
   if (tally.skipped > 0) for (const reason of new Set(skipReasonsOf(result.output))) print(`not run: ${reason}`)
   const failed = failedFilesOf(judged)
-  if (tally.failed === 0) context.reuse.keep(name, judged)
+  if (tally.failed === 0 || failed.length > 0) context.reuse.keep(name, judged, failed)
   if (failed.length === 0) return { tally, failed: [] }
   const first = (file: string) =>
     judgeWithout(
@@ -314,13 +315,13 @@ async function runFiles(
 }
 
 /**
- * Files share the modules of their worker process, which saves a fifth of the processors' time; an exhaustive run
+ * Files share the modules of their worker process, which saves a quarter of the processors' time; an exhaustive run
  * isolates them, and so finds a file that passes only beside another. A file that failed runs once more in a process
  * of its own.
  */
-function unitOptions(): string[] {
+function workerOptions(name: PhaseName, group: readonly string[]): string[] {
   const isolation = flags.all ? [] : ['--no-isolate']
-  return [`--parallel=${availableParallelism() + 1}`, ...isolation, ...timingOptions(root)]
+  return [`--parallel=${PHASES[name].lanes}`, ...isolation, ...timingOptions(root, group)]
 }
 
 /** A child of this run, bounded by its own time and by the whole run's; after a timeout nothing of it stays alive. */

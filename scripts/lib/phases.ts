@@ -1,10 +1,18 @@
 // Which test runs when. The suffix of a test's name decides: `name[.slow|.alone|.root|.image].test.ts`.
 
+import { availableParallelism } from 'node:os'
+
 export const PHASES = {
   /** Needs only Bun: no root, network namespace, QEMU or built executable. Also in `bun run check`. */
-  unit: { suffix: '.test.ts', lanes: null, needsBuild: false, timeoutMs: 600_000, testTimeoutMs: 20_000 },
+  unit: {
+    ...{ suffix: '.test.ts', lanes: availableParallelism() + 1, sharesModules: true, needsBuild: false },
+    ...{ timeoutMs: 600_000, testTimeoutMs: 20_000 },
+  },
   /** Takes seconds, or starts other runtimes. Many wait for leases and retries: a third lane fills the processors. */
-  slow: { suffix: '.slow.test.ts', lanes: 3, needsBuild: false, timeoutMs: 2_400_000, testTimeoutMs: 120_000 },
+  slow: {
+    ...{ suffix: '.slow.test.ts', lanes: 3, sharesModules: true, needsBuild: false },
+    ...{ timeoutMs: 2_400_000, testTimeoutMs: 120_000 },
+  },
   /** Holds a clock to close bounds (`test/meta/phases.ts`), so it must not share the processors. */
   alone: { suffix: '.alone.test.ts', lanes: 1, needsBuild: false, timeoutMs: 900_000, testTimeoutMs: 60_000 },
   /** Needs root, and changes nothing outside of namespaces of its own. Waits more than it computes. */
@@ -26,8 +34,10 @@ export const MEMORY_KEPT: Readonly<Record<string, string>> = { MIMALLOC_PURGE_DE
 type Phase = {
   /** The end of the names of its tests. */
   readonly suffix: string
-  /** Files that run beside each other, a process each; null: the runner spreads them over the processors. */
-  readonly lanes: number | null
+  /** Files that run beside each other. */
+  readonly lanes: number
+  /** A lane is one process for all its files, which share modules. Otherwise each file has a process of its own. */
+  readonly sharesModules?: boolean
   readonly needsBuild: boolean
   /** For the whole phase. */
   readonly timeoutMs: number
@@ -55,7 +65,14 @@ export const STARTS_FIRST: readonly string[] = [
   'test/scripts/package/package.image.test.ts',
   'test/upgrade/file.image.test.ts',
   'test/scripts/image/hostile-host.image.test.ts',
+  'test/builds/fleet.slow.test.ts',
+  'test/fleet/postgres.slow.test.ts',
+  'test/fleet/budgets/budget-leases.slow.test.ts',
   'test/enclave/suite.slow.test.ts',
+  'test/enclave/relayed.slow.test.ts',
+  'test/inference/gateway/mixed.slow.test.ts',
+  'test/fleet/directory/two-hosts.slow.test.ts',
+  'test/appliance/fleet/peers.slow.test.ts',
   'test/fleet/directory/faults.slow.test.ts',
   'test/scripts/build/executable.slow.test.ts',
   'test/e2e/crash.image.test.ts',
@@ -76,4 +93,10 @@ export function phaseOf(file: string): PhaseName {
 export function testFiles(root: string, patterns: readonly string[] = []): string[] {
   const files = [...new Bun.Glob('test/**/*.test.ts').scanSync({ cwd: root })].sort()
   return patterns.length === 0 ? files : files.filter(file => patterns.some(pattern => file.includes(pattern)))
+}
+
+/** Whether the files of each lane share one process and its modules. */
+export function sharesModules(phase: PhaseName): boolean {
+  const { sharesModules: isShared = false }: Phase = PHASES[phase]
+  return isShared
 }

@@ -68,11 +68,12 @@ export class Reuse {
     return { run, kept: { tally: { ...sumTallies([]), skipped }, line } }
   }
 
-  /** `run` has not failed. */
-  keep(phase: PhaseName, { files, report }: Run): void {
+  /** All failures of `run` belong to the files `failed`, which are not kept. */
+  keep(phase: PhaseName, { files, report }: Run, failed: readonly string[]): void {
     if (phase === 'unit' || report === null) return
     const cases = testCasesOf(report)
-    const results = files.map(file => {
+    const good = files.filter(file => !failed.includes(file))
+    const results = good.map(file => {
       const own = cases.filter(test => test.file === file)
       const passed = own.filter(({ outcome }) => outcome === 'passed').length
       return { file, passed, skipped: own.length - passed }

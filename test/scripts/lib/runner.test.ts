@@ -1,6 +1,6 @@
 import { describe, expect, test } from 'bun:test'
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
-import { tmpdir } from 'node:os'
+import { availableParallelism, tmpdir } from 'node:os'
 import { join, resolve } from 'node:path'
 import {
   excerptsOf,
@@ -23,6 +23,7 @@ import {
   PHASES,
   phaseOf,
   STARTS_FIRST,
+  sharesModules,
   testFiles,
 } from '../../../scripts/lib/phases.ts'
 
@@ -176,7 +177,8 @@ test('phaseOf', () => {
     'test/e2e/a.image.test.ts',
   ]
   expect(files.map(phaseOf)).toEqual([...PHASE_NAMES])
-  expect(PHASE_NAMES.map(name => PHASES[name].lanes)).toEqual([null, 3, 1, 2, 2])
+  expect(PHASE_NAMES.map(name => PHASES[name].lanes)).toEqual([availableParallelism() + 1, 3, 1, 2, 2])
+  expect(PHASE_NAMES.map(sharesModules)).toEqual([true, true, false, false, false])
   // Built files must exist before a phase needs them.
   const needing = PHASE_NAMES.filter(name => PHASES[name].needsBuild)
   expect(Math.min(...needing.map(name => PHASE_NAMES.indexOf(name)))).toBeGreaterThan(PHASE_NAMES.indexOf(BUILD_BESIDE))
@@ -200,7 +202,7 @@ test('inOrder', () => {
     'test/b.test.ts',
     'test/a.test.ts',
   ])
-  expect(STARTS_FIRST.filter(file => (PHASES[phaseOf(file)].lanes ?? 1) === 1)).toEqual([])
+  expect(STARTS_FIRST.filter(file => PHASES[phaseOf(file)].lanes === 1)).toEqual([])
 })
 
 // Goal: a cleanup never takes what another run may be using; only the names of processes that have ended may go.
