@@ -65,12 +65,13 @@ export const LIMITS: GatewayLimits = {
   padsStreams: false,
 }
 
-/** For what comes after a silence. */
+/** For what comes after a silence. Longer than a busy machine stops a process that has something to read. */
 export const IMPATIENT = {
   bodyTimeoutMs: 300,
   connectTimeoutMs: 500,
+  /** Below the second after which an early head leaves, so that a refusal has a status. */
   firstByteTimeoutMs: 800,
-  idleTimeoutMs: 300,
+  idleTimeoutMs: 700,
 } satisfies Partial<GatewayLimits>
 
 export type TestGateway = AnyGateway & {

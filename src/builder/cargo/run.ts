@@ -51,15 +51,17 @@ async function startCargo(
   const options = cargoOptionsOf(order.options)
   const target = options?.target ?? ownTarget
   if (target !== ownTarget) checkTarget(target, (await outputOf(phase, cargoTargetsArgv())).text)
-  // Beside cargo's own questions, after the programs that have its user.
+  const lockOf = async () => {
+    const lockPath = await lockPathOf(phase, project, { root, missingSubmodules, cargoVersion: cargo.version })
+    const file = await readLock(root, files, lockPath)
+    return { file, lock: readCargoLock(file.text), option: lockOption(cargo.version, lockPath) }
+  }
+  // Beside cargo's own questions, after the programs that have its user. It ends before the build can fail.
   const asked = toolOf(phase, 'rustc')
-  asked.catch(() => {}) // awaited below
-  const lockPath = await lockPathOf(phase, project, { root, missingSubmodules, cargoVersion: cargo.version })
-  const file = await readLock(root, files, lockPath)
-  const lock = readCargoLock(file.text)
-  const option = lockOption(cargo.version, lockPath)
-  const pinned = pin === null ? null : { path: pin.path, channel: pin.channel }
+  const ended = asked.catch(() => {})
+  const { file, lock, option } = await lockOf().finally(() => ended)
   const rustc = await asked
+  const pinned = pin === null ? null : { path: pin.path, channel: pin.channel }
   checkPinned(phase, pinned, rustc)
   let fetched: CargoFetched | null = null
   let resolved: Extract<Awaited<ReturnType<typeof resolvePackages>>, { ok: true }> | null = null
