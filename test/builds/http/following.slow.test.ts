@@ -32,12 +32,14 @@ async function open(rig: BuildsRig, id: string, query = '') {
     text += Buffer.from(next.value).toString()
     return true
   }
+  /** The last event may have come in part. */
+  const whole = () => parseEvents(text.slice(0, text.lastIndexOf('\n\n') + 2))
   return {
     response,
     /** Reads on until `enough` of what came so far, or the end. */
     until: async (enough: (events: ReturnType<typeof parseEvents>) => boolean) => {
-      while (!enough(parseEvents(text.slice(0, text.lastIndexOf('\n\n') + 2)))) if (!(await read())) break
-      return parseEvents(text)
+      while (!enough(whole())) if (!(await read())) break
+      return whole()
     },
     close: () => reader?.cancel(),
   }
