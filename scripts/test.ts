@@ -25,13 +25,12 @@ import { clearLeftovers, endMarked, killMarked, runMarkVariable } from './lib/le
 import { busyPercent, processorTimes } from './lib/machine.ts'
 import {
   BUILD_BESIDE,
-  inOrder,
+  groupsOf,
   MEMORY_KEPT,
   PHASE_NAMES,
   PHASES,
   type PhaseName,
   phaseOf,
-  sharesModules,
   testFiles,
 } from './lib/phases.ts'
 import { type FailedFile, type FlakyFile, judgeFlaky, repeatFailed } from './lib/repeat.ts'
@@ -238,11 +237,11 @@ async function runPhase(
 ): Promise<PhaseResult> {
   const startedMs = performance.now()
   const phase = PHASES[name]
-  const isAlone = (phase.lanes === 1 || sharesModules(name)) && !isBesideBuild
+  const isAlone = (phase.lanes === 1 || phase.filesEach === null) && !isBesideBuild
   print(`── ${name}: ${chosen.length} files`)
   const { run: toRun, kept } = context.reuse.divide(name, chosen)
   if (kept !== null) print(kept.line)
-  const waiting = sharesModules(name) ? [toRun].filter(group => group.length > 0) : inOrder(toRun).map(file => [file])
+  const waiting = groupsOf(name, toRun)
   const results: PhaseResult[] = kept === null ? [] : [{ tally: kept.tally, failed: [] }]
   const notRun = (group: readonly string[]): PhaseResult => ({
     tally: failure(`${group.join(', ')}: not run, the ${name} phase has used its ${phase.timeoutMs / 1000} s`),
@@ -255,7 +254,7 @@ async function runPhase(
     }
   }
   const before = processorTimes()
-  await Promise.all(Array.from({ length: phase.lanes }, runLane))
+  await Promise.all(Array.from({ length: phase.filesEach === null ? 1 : phase.lanes }, runLane))
   const tally = sumTallies(results.map(result => result.tally))
   const failed = results.flatMap(result => result.failed)
   const busy = `processors ${busyPercent(before, processorTimes())} % busy`
@@ -274,12 +273,13 @@ async function runFiles(
 ): Promise<PhaseResult> {
   const phase = PHASES[name]
   const reportPath = join(context.reportsDir, `${crypto.randomUUID()}.xml`)
-  const workers = group.length > 1 ? workerOptions(name, group) : []
+  const workers = phase.filesEach === null && group.length > 1 ? workerOptions(phase.lanes, group) : []
   const argv = [
     process.execPath,
     'test',
     ...workers,
     `--timeout=${phase.testTimeoutMs}`,
+    ...(flags.all && group.length > 1 ? ['--isolate'] : []),
     '--only-failures',
     '--reporter=junit',
     `--reporter-outfile=${reportPath}`,
@@ -297,7 +297,7 @@ async function runFiles(
   const times = others.length === 0 ? [[only ?? '', result.durationMs] as const] : fileTimesOf(judged)
   for (const [file, durationMs] of times) context.seen.fileTimes.set(file, durationMs)
   for (const problem of tally.problems) print(`problem: ${problem}`)
-  if (group.length === 1) {
+  if (phase.filesEach !== null) {
     const times = `${seconds(result.durationMs)} (${seconds(result.cpuMs).trim()} of processors)`
     print(`${times}  ${group.join(', ')}: ${summaryLine(tally)}`)
   }
@@ -315,13 +315,12 @@ async function runFiles(
 }
 
 /**
- * Files share the modules of their worker process, which saves a quarter of the processors' time; an exhaustive run
- * isolates them, and so finds a file that passes only beside another. A file that failed runs once more in a process
- * of its own.
+ * Files share the modules of their worker process; an exhaustive run isolates them, and so finds a file that passes only
+ * beside another. A file that failed runs once more in a process of its own.
  */
-function workerOptions(name: PhaseName, group: readonly string[]): string[] {
+function workerOptions(count: number, group: readonly string[]): string[] {
   const isolation = flags.all ? [] : ['--no-isolate']
-  return [`--parallel=${PHASES[name].lanes}`, ...isolation, ...timingOptions(root, group)]
+  return [`--parallel=${count}`, ...isolation, ...timingOptions(root, group)]
 }
 
 /** A child of this run, bounded by its own time and by the whole run's; after a timeout nothing of it stays alive. */

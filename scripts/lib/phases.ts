@@ -5,23 +5,32 @@ import { availableParallelism } from 'node:os'
 export const PHASES = {
   /** Needs only Bun: no root, network namespace, QEMU or built executable. Also in `bun run check`. */
   unit: {
-    ...{ suffix: '.test.ts', lanes: availableParallelism() + 1, sharesModules: true, needsBuild: false },
+    ...{ suffix: '.test.ts', lanes: availableParallelism() + 1, filesEach: null, needsBuild: false },
     ...{ timeoutMs: 600_000, testTimeoutMs: 20_000 },
   },
   /** Takes seconds, or starts other runtimes. Many wait for leases and retries: a third lane fills the processors. */
   slow: {
-    ...{ suffix: '.slow.test.ts', lanes: 3, sharesModules: true, needsBuild: false },
+    ...{ suffix: '.slow.test.ts', lanes: 3, filesEach: 8, needsBuild: false },
     ...{ timeoutMs: 2_400_000, testTimeoutMs: 120_000 },
   },
   /** Holds a clock to close bounds (`test/meta/phases.ts`), so it must not share the processors. */
-  alone: { suffix: '.alone.test.ts', lanes: 1, needsBuild: false, timeoutMs: 900_000, testTimeoutMs: 60_000 },
+  alone: {
+    ...{ suffix: '.alone.test.ts', lanes: 1, filesEach: 1, needsBuild: false },
+    ...{ timeoutMs: 900_000, testTimeoutMs: 60_000 },
+  },
   /** Needs root, and changes nothing outside of namespaces of its own. Waits more than it computes. */
-  root: { suffix: '.root.test.ts', lanes: 2, needsBuild: false, timeoutMs: 900_000, testTimeoutMs: 60_000 },
+  root: {
+    ...{ suffix: '.root.test.ts', lanes: 2, filesEach: 1, needsBuild: false },
+    ...{ timeoutMs: 900_000, testTimeoutMs: 60_000 },
+  },
   /**
    * Needs the built executables and images: reads them, builds them, or boots VMs. Emulated VMs keep the processors
    * busy, so a third lane ends nothing sooner: it only brings each test nearer to its bounds.
    */
-  image: { suffix: '.image.test.ts', lanes: 2, needsBuild: true, timeoutMs: 4_200_000, testTimeoutMs: 900_000 },
+  image: {
+    ...{ suffix: '.image.test.ts', lanes: 2, filesEach: 1, needsBuild: true },
+    ...{ timeoutMs: 4_200_000, testTimeoutMs: 900_000 },
+  },
 } as const satisfies Record<string, Phase>
 
 /**
@@ -34,10 +43,13 @@ export const MEMORY_KEPT: Readonly<Record<string, string>> = { MIMALLOC_PURGE_DE
 type Phase = {
   /** The end of the names of its tests. */
   readonly suffix: string
-  /** Files that run beside each other. */
+  /** Processes that run beside each other. */
   readonly lanes: number
-  /** A lane is one process for all its files, which share modules. Otherwise each file has a process of its own. */
-  readonly sharesModules?: boolean
+  /**
+   * Files of one process, at most. They share its modules, which saves a quarter of the processors' time; memory that
+   * they leave makes a long-lived process slow. Null: `bun test` gives the files to its own workers.
+   */
+  readonly filesEach: number | null
   readonly needsBuild: boolean
   /** For the whole phase. */
   readonly timeoutMs: number
@@ -85,6 +97,27 @@ export function inOrder(files: readonly string[]): string[] {
   return [...first, ...files.filter(file => !first.includes(file))]
 }
 
+/**
+ * Files of each process of a phase, in the order in which the processes start. Files of one process are of one room, so
+ * that they load the same modules; those that take minutes have a process each.
+ */
+export function groupsOf(phase: PhaseName, files: readonly string[]): string[][] {
+  const { filesEach }: Phase = PHASES[phase]
+  if (filesEach === null) return files.length === 0 ? [] : [[...files]]
+  const groups: string[][] = []
+  for (const file of inOrder(files)) {
+    const last = groups.at(-1)
+    const isFull = last === undefined || last.length >= filesEach || STARTS_FIRST.includes(file)
+    if (isFull || STARTS_FIRST.includes(last[0] ?? '') || roomOf(last[0] ?? '') !== roomOf(file)) groups.push([file])
+    else last.push(file)
+  }
+  return groups
+}
+
+function roomOf(file: string): string {
+  return file.split('/')[1] ?? ''
+}
+
 export function phaseOf(file: string): PhaseName {
   return PHASE_NAMES.find(name => name !== 'unit' && file.endsWith(PHASES[name].suffix)) ?? 'unit'
 }
@@ -93,10 +126,4 @@ export function phaseOf(file: string): PhaseName {
 export function testFiles(root: string, patterns: readonly string[] = []): string[] {
   const files = [...new Bun.Glob('test/**/*.test.ts').scanSync({ cwd: root })].sort()
   return patterns.length === 0 ? files : files.filter(file => patterns.some(pattern => file.includes(pattern)))
-}
-
-/** Whether the files of each lane share one process and its modules. */
-export function sharesModules(phase: PhaseName): boolean {
-  const { sharesModules: isShared = false }: Phase = PHASES[phase]
-  return isShared
 }

@@ -18,12 +18,12 @@ import { reasonToKeep } from '../../../scripts/lib/leftovers.ts'
 import { busyPercent } from '../../../scripts/lib/machine.ts'
 import {
   BUILD_BESIDE,
+  groupsOf,
   inOrder,
   PHASE_NAMES,
   PHASES,
   phaseOf,
   STARTS_FIRST,
-  sharesModules,
   testFiles,
 } from '../../../scripts/lib/phases.ts'
 
@@ -178,7 +178,7 @@ test('phaseOf', () => {
   ]
   expect(files.map(phaseOf)).toEqual([...PHASE_NAMES])
   expect(PHASE_NAMES.map(name => PHASES[name].lanes)).toEqual([availableParallelism() + 1, 3, 1, 2, 2])
-  expect(PHASE_NAMES.map(sharesModules)).toEqual([true, true, false, false, false])
+  expect(PHASE_NAMES.map(name => PHASES[name].filesEach)).toEqual([null, 8, 1, 1, 1])
   // Built files must exist before a phase needs them.
   const needing = PHASE_NAMES.filter(name => PHASES[name].needsBuild)
   expect(Math.min(...needing.map(name => PHASE_NAMES.indexOf(name)))).toBeGreaterThan(PHASE_NAMES.indexOf(BUILD_BESIDE))
@@ -203,6 +203,25 @@ test('inOrder', () => {
     'test/a.test.ts',
   ])
   expect(STARTS_FIRST.filter(file => PHASES[phaseOf(file)].lanes === 1)).toEqual([])
+})
+
+// Goal: slow files of one room share processes, eight at most; the longest have one each; no other phase groups files.
+test('groupsOf', () => {
+  const rooms = (room: string, count: number) =>
+    Array.from({ length: count }, (_, at) => `test/${room}/${String(at).padStart(2, '0')}.slow.test.ts`)
+  const long = 'test/builds/fleet.slow.test.ts'
+  expect(STARTS_FIRST).toContain(long)
+  const files = [...rooms('attest', 9), long, ...rooms('client', 2)]
+  expect(groupsOf('slow', files)).toEqual([[long], rooms('attest', 8), rooms('attest', 9).slice(8), rooms('client', 2)])
+  expect(groupsOf('root', ['test/a/a.root.test.ts', 'test/a/b.root.test.ts'])).toEqual([
+    ['test/a/a.root.test.ts'],
+    ['test/a/b.root.test.ts'],
+  ])
+  expect([groupsOf('unit', ['test/a.test.ts', 'test/b.test.ts']), groupsOf('unit', []), groupsOf('slow', [])]).toEqual([
+    [['test/a.test.ts', 'test/b.test.ts']],
+    [],
+    [],
+  ])
 })
 
 // Goal: a cleanup never takes what another run may be using; only the names of processes that have ended may go.
