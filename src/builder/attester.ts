@@ -94,7 +94,7 @@ export class Attester {
   /** Keeps the host's completed evidence if it is the last one. */
   keep(stage: AttestedStage, text: string, provenance: VouchedProvenance | null): { ok: true } | Refusal {
     if (this.#last === null || this.#last.stage.stage !== stage)
-      return refuse('unclaimed', 'vouched: no evidence of this stage was asked for')
+      return refuse('unclaimed', 'vouched: no evidence of this stage was requested')
     const read = readReceipt('vouched.receipt', text, this.#last.evidence)
     if (!read.ok) return read
     const problem = this.#provenanceProblem(this.#last, provenance)
@@ -119,14 +119,14 @@ export class Attester {
     { stage, evidence }: { stage: Stage; evidence: BuildEvidence },
     given: VouchedProvenance | null,
   ): string | null {
-    if ((evidence.provenance === null) !== (given === null)) return 'there, or missing, against the evidence'
+    if ((evidence.provenance === null) !== (given === null)) return 'present in only one of evidence and request'
     if (given === null || stage.stage !== 'completion') return null
     if (evidence.provenance?.report !== null && evidence.provenance?.report !== given.report)
-      return 'another report than that of the evidence'
+      return 'its report differs from that of the evidence'
     const expected = familyReportData(stage.provenanceDigest, stage.nonce)
     try {
       const { reportData } = decodeReport(bytesOf(given.report))
-      return expected !== null && equalConstantTime(reportData, expected) ? null : 'a report over other data'
+      return expected !== null && equalConstantTime(reportData, expected) ? null : 'its report covers other data'
     } catch (error) {
       return messageOf(error)
     }

@@ -63,10 +63,10 @@ export class Builder {
       case 'build':
         return this.#take(request.order)
       case 'progress':
-        if (this.#build === null) return refuse('unclaimed', 'progress: there is no build yet')
+        if (this.#build === null) return refuse('unclaimed', 'progress: no build has started')
         return { ok: true, progress: this.#build.job.progress(request.from) }
       case 'vouch':
-        if (this.#stage === null) return refuse('unclaimed', 'vouch: no evidence is waited for')
+        if (this.#stage === null) return refuse('unclaimed', 'vouch: no evidence is pending')
         return this.#deps.attester.make(this.#stage, request.simulated)
       case 'vouched': {
         const kept = this.#deps.attester.keep(request.stage, request.receipt, request.provenance)
@@ -81,7 +81,7 @@ export class Builder {
       case 'claim':
       case 'evidence':
       case 'receipt':
-        return refuse('bad_request', `${request.op}: this VM builds; nobody claims it`)
+        return refuse('bad_request', `${request.op}: a build VM cannot be claimed`)
     }
   }
 
@@ -97,7 +97,7 @@ export class Builder {
   #take(order: BuildOrder): Outcome {
     if (this.#build !== null) {
       if (this.#build.jobId === order.jobId) return ok
-      return refuse('claimed', 'build: this VM has its build')
+      return refuse('claimed', 'build: this VM already has a build')
     }
     const problem = orderProblem(order)
     if (problem !== null) return refuse('bad_request', problem)
@@ -114,7 +114,7 @@ export class Builder {
     log.info('build begins', { job: order.jobId })
     try {
       const device = await this.#deps.device()
-      if (device === null) throw new Error('there is no exchange disk')
+      if (device === null) throw new Error('exchange disk not found')
       job.succeed(
         await runBuild({
           ...this.#deps,
@@ -148,6 +148,6 @@ export class Builder {
 function lostJob(): Job {
   const job = new Job()
   job.endNetwork()
-  job.fail(new BuildFailure('internal', "the build VM's own program ended during the build; submit it again"))
+  job.fail(new BuildFailure('internal', 'the builder program ended during the build; submit the build again'))
   return job
 }

@@ -48,7 +48,7 @@ export async function collect(
       other === undefined,
       'build_failed',
       () =>
-        `artifacts ${showName(other ?? '')} and ${showName(candidate.name)}: names that differ in nothing, or in case alone`,
+        `artifacts ${showName(other ?? '')} and ${showName(candidate.name)}: the names are equal, or differ only in case`,
     )
     byName.set(candidate.name, candidate)
   }
@@ -64,7 +64,7 @@ export async function collect(
   refuseUnless(
     collected.length > 0,
     'no_artifacts',
-    () => 'the build left no artifact: no executable, cdylib or staticlib of the project',
+    () => 'the build produced no artifact: it built no executable, cdylib or staticlib of the project',
   )
   return collected
 }
@@ -78,7 +78,7 @@ async function measure({ name, root, relative }: Candidate, bytesMax: number): P
     const stat = await file.stat()
     refuseUnless(stat.isFile(), 'build_failed', () => `artifact ${shown}: not a regular file`)
     refuseUnless((stat.mode & SET_ID) === 0, 'build_failed', () => `artifact ${shown}: set-user-ID or set-group-ID`)
-    refuseUnless(stat.size <= bytesMax, 'limit_exceeded', () => 'artifacts: more bytes than the service allows')
+    refuseUnless(stat.size <= bytesMax, 'limit_exceeded', () => 'artifacts: larger than the service allows')
     const sha256 = createHash('sha256')
     const chunk = new Uint8Array(chunkBytes)
     let sizeBytes = 0
@@ -88,7 +88,7 @@ async function measure({ name, root, relative }: Candidate, bytesMax: number): P
       sizeBytes += bytesRead
       sha256.update(chunk.subarray(0, bytesRead))
     }
-    refuseUnless(sizeBytes === stat.size, 'internal', () => `artifact ${shown}: changes while it is read`)
+    refuseUnless(sizeBytes === stat.size, 'internal', () => `artifact ${shown}: changed while it was read`)
     return { name, path, executable: (stat.mode & 0o111) !== 0, sizeBytes, sha256: sha256.digest('hex') }
   } finally {
     await file.close()
@@ -124,7 +124,7 @@ async function checkParents(root: string, relative: string, shown: string): Prom
   )
   for (let depth = 1; depth < components.length; depth += 1) {
     const parent = await fs.promises.lstat([root, ...components.slice(0, depth)].join('/')).catch(() => null)
-    refuseUnless(parent?.isDirectory() === true, 'build_failed', () => `artifact ${shown}: behind a link, or not there`)
+    refuseUnless(parent?.isDirectory() === true, 'build_failed', () => `artifact ${shown}: below a link, or missing`)
   }
 }
 
@@ -133,7 +133,7 @@ export async function openRegular(path: string, shown: string): Promise<fs.promi
   try {
     return await fs.promises.open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK)
   } catch (cause) {
-    const why = systemErrorCode(cause) === 'ELOOP' ? 'a link' : 'not there, or cannot be read'
+    const why = systemErrorCode(cause) === 'ELOOP' ? 'a link' : 'missing, or cannot be read'
     throw new BuildFailure('build_failed', `artifact ${shown}: ${why}`, { cause })
   }
 }

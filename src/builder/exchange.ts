@@ -14,7 +14,7 @@ export async function checkSource(device: string, expected: { sizeBytes: number;
     const chunk = new Uint8Array(chunkBytes)
     for (let at = 0; at < expected.sizeBytes; ) {
       const { bytesRead } = await file.read(chunk, 0, Math.min(chunk.length, expected.sizeBytes - at), at)
-      refuseUnless(bytesRead > 0, 'internal', () => 'exchange disk: shorter than the source that was ordered')
+      refuseUnless(bytesRead > 0, 'internal', () => 'exchange disk: shorter than the source that the order names')
       sha256.update(chunk.subarray(0, bytesRead))
       at += bytesRead
     }

@@ -43,7 +43,7 @@ export function exitText(code: number, limits: { readonly memoryBytes: number })
   const signal = code - signalBase
   if (signal <= 0 || signal > signalMax) return `exit code ${code}`
   if (signal !== sigkill) return `ended by signal ${signal}`
-  return `ended by signal 9: the kernel kills what needs more memory than there is; the limit is ${limits.memoryBytes} bytes`
+  return `ended by signal 9, usually because it ran out of memory; the limit is ${limits.memoryBytes} bytes`
 }
 
 const signalBase = 128

@@ -70,7 +70,7 @@ export class Job {
       }
       held = isOverlong ? '' : text.slice(end)
       if (held.length <= outputLineCharsMax) return
-      push(`${cleanText(held).slice(0, 200)}… (the line is whole in build.log)`)
+      push(`${cleanText(held).slice(0, 200)}… (build.log has the whole line)`)
       held = ''
       isOverlong = true
     }
@@ -155,7 +155,7 @@ export class Job {
   #push(type: BuildStep, msg: string): void {
     const seq = this.#lines.length
     if (seq > linesMax && type === 'build') return
-    this.#lines.push({ seq, type, msg: seq === linesMax ? '(more lines are in build.log alone)' : msg })
+    this.#lines.push({ seq, type, msg: seq === linesMax ? '(build.log has the remaining lines)' : msg })
   }
 }
 

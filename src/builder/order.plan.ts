@@ -13,10 +13,10 @@ import type { OrderWords } from './attester.ts'
 export function orderProblem({ accepts, fetch, options }: BuildOrder): string | null {
   // Without a word they would choose a toolchain and say nothing else.
   if (options !== null && optionWords(options).length === 0)
-    return 'build.order.options: no option is in them; without an option they are null'
+    return 'build.order.options: must be null when no option is set'
   const keys = new Set((nixOptionsOf(options)?.caches ?? []).map(({ publicKey }) => publicKey))
   if (new Set([...keys].map(key => key.slice(0, key.indexOf(':')))).size < keys.size)
-    return 'build.order.options.nix.caches: two keys of one name, by which Nix would know one of them alone'
+    return 'build.order.options.nix.caches: two keys have the same name, so Nix would use only one of them'
   if (fetch === null) return null
   const { ca, cratesMirror } = fetch
   if (ca !== null && digestOf(ca) !== accepts.caSha256) {

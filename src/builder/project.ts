@@ -117,7 +117,7 @@ async function toolchainOf(request: ProjectRequest, { root, at, has, toolchains 
     const own =
       words.length > 0
         ? `${manifest} with ${lock} can be built`
-        : `${manifest} needs no input that is not available, and goes first`
+        : `${manifest} needs no unavailable input, and takes precedence`
     const others = rest.map(([, other]) => `${other.manifest} with ${other.lock} can be built, too`)
     return { toolchain: name, judgement: [...words, own, ...others].join('; ') }
   }

@@ -19,7 +19,7 @@ const recordBytes = 10_240
 
 /** gzip of the tar, in chunks. Failure `build_failed` for a path that ustar cannot hold. */
 export async function* resultArchive(project: string, entries: readonly ResultEntry[]): AsyncGenerator<Uint8Array> {
-  refuseUnless(isComponent(project), 'internal', () => 'result: the project has no plain name')
+  refuseUnless(isComponent(project), 'internal', () => 'result: the project name is not plain')
   // Level 6, independent of the default: the same bytes from the same files. The header has no time and no name.
   const gzip = createGzip({ level: 6 })
   const fed = pipeline(writeTar(tarEntries(project, entries), recordBytes), gzip)
@@ -62,7 +62,7 @@ async function* contentOf(path: string, sizeBytes: number): AsyncGenerator<Uint8
     // A new chunk each time: gzip may still hold the last one.
     const chunk = new Uint8Array(Math.min(chunkBytes, sizeBytes - at))
     const { bytesRead } = await file.read(chunk, 0, chunk.length, at)
-    refuseUnless(bytesRead > 0, 'internal', () => 'result: an artifact changes while it is read')
+    refuseUnless(bytesRead > 0, 'internal', () => 'result: an artifact changed while it was read')
     yield chunk.subarray(0, bytesRead)
     at += bytesRead
   }
@@ -74,7 +74,10 @@ function header({ path, ...fields }: Fields): NewUstarHeader {
   refuseUnless(fields.sizeBytes < ustarSizeBytesEnd, 'limit_exceeded', () => 'result: a file of 8 GiB or more')
   const place = ustarPath(path)
   if (place === null) {
-    throw new BuildFailure('build_failed', `result: ${JSON.stringify(path.slice(0, 300))}: too long a path for a tar`)
+    throw new BuildFailure(
+      'build_failed',
+      `result: ${JSON.stringify(path.slice(0, 300))}: path too long for a tar archive`,
+    )
   }
   return { ...place, ...fields, mtimeSeconds: 0, linkName: '' }
 }

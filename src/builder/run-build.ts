@@ -76,7 +76,7 @@ export async function runBuild(
   // Before the first line of the source runs, also without a fetch.
   await conducting.takeNetworkDown()
   job.endNetwork()
-  job.say('fetch', `done, the network is gone, ${seconds()}`)
+  job.say('fetch', `done, the network is removed, ${seconds()}`)
 
   const artifacts = await collect(await toolchain.build(1), order.limits)
   job.say('build', `done, artifacts: ${artifacts.map(artifact => artifact.name).join(', ')}; ${seconds()}`)

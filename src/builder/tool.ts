@@ -33,7 +33,7 @@ export function checkPinned({ job, order }: Phase, pinned: PinnedCompiler | null
   refuseUnless(
     order.waivers.includes('any_toolchain'),
     'source_invalid',
-    () => `${found}; pin a channel of that version, or accept it by any_toolchain (--any-toolchain)`,
+    () => `${found}; pin a channel of that version, or accept it with any_toolchain (--any-toolchain)`,
   )
   job.say('detect', `accepted: ${found}`)
 }

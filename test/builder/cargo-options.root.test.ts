@@ -138,7 +138,7 @@ describe.skipIf(noCargo)('options of Cargo', () => {
   test.each<[Partial<CargoOptions>, string]>([
     [
       { package: 'nothing' },
-      'source_invalid: package "nothing": the workspace has no such package; available: cli, extra, server',
+      'source_invalid: package "nothing": not a package of the workspace; available: cli, extra, server',
     ],
     [
       { package: 'cli', bin: 'server' },
@@ -160,11 +160,15 @@ describe.skipIf(noCargo)('options of Cargo', () => {
 
   // Goal: cargo's own message follows ours, which names the field.
   test.each<[Partial<CargoOptions>, string, RegExp]>([
-    [{ package: 'cli', features: ['nope'] }, 'source_invalid: features: cargo does not find a feature', /nope/],
-    [{ features: ['nope'] }, 'source_invalid: features: cargo does not find a feature', /nope/],
+    [
+      { package: 'cli', features: ['nope'] },
+      'source_invalid: features: Cargo.toml does not define a requested feature',
+      /nope/,
+    ],
+    [{ features: ['nope'] }, 'source_invalid: features: Cargo.toml does not define a requested feature', /nope/],
     [
       { profile: 'nope' },
-      'source_invalid: profile: cargo has no profile "nope" for this source; name one',
+      'source_invalid: profile: this source does not define the profile "nope"; use',
       /not defined/,
     ],
   ])(

@@ -102,7 +102,7 @@ describe('causes', () => {
 
   test.each([
     [101, 'exit code 101'],
-    [137, 'ended by signal 9: the kernel kills what needs more memory than there is; the limit is 1024 bytes'],
+    [137, 'ended by signal 9, usually because it ran out of memory; the limit is 1024 bytes'],
     [139, 'ended by signal 11'],
     [255, 'exit code 255'],
   ])('of an end with %d', (code, text) => expect(exitText(code, { memoryBytes: 1024 })).toBe(text))

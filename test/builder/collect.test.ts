@@ -49,7 +49,7 @@ test('what is no artifact', async () => {
     [() => [{ name: 'x', relative: '../outside' }], /^build_failed: .*not below/],
     [() => [{ name: 'x', relative: 'release/../../outside' }], /^build_failed: .*not below/],
     [() => [{ name: 'x', relative: 'release//x' }], /^build_failed: .*not below/],
-    [() => [{ name: 'x', relative: 'release/none' }], /^build_failed: .*not there/],
+    [() => [{ name: 'x', relative: 'release/none' }], /^build_failed: .*missing, or cannot be read/],
     [() => [{ name: 'release', relative: 'release' }], /^build_failed: .*not a regular file/],
     [() => [{ name: '..', relative: 'release/x' }], /^build_failed: .*plain name/],
     [() => [{ name: 'a\u001b[2J', relative: 'release/x' }], /^build_failed: .*plain name/],
@@ -70,7 +70,7 @@ test('what is no artifact', async () => {
         fs.symlinkSync(join(root, '..'), join(root, 'd'))
         return [{ name: 'outside', relative: 'd/outside' }]
       },
-      /^build_failed: .*behind a link/,
+      /^build_failed: .*below a link/,
     ],
     [
       root => {

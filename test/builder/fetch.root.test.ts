@@ -250,7 +250,7 @@ describe.concurrent.skipIf(skipped)('packages from a registry', () => {
       expect(wanted).toBeGreaterThan(0)
       // The build, too, is with the compiler that the evidence names.
       expect(end.lines.filter(line => line.msg.includes('RAN'))).toEqual([])
-      expect(end.lines.map(line => line.msg)).toContain('each fetched package has its checksum of Cargo.lock')
+      expect(end.lines.map(line => line.msg)).toContain('each fetched package matches its checksum in Cargo.lock')
       expect(end.result).toMatchObject({ status: 'ok' })
       expect(end.networks).toEqual(['unused', 'wanted', 'done'])
       expect(new Set(servers.connected)).toEqual(new Set(['crates.strongroom.test:443']))

@@ -131,7 +131,9 @@ test('goal: go.sum is read as go writes it, and nothing else is', () => {
     ],
   ])
   const marked = `<<<<<<< HEAD\n${sum}=======\n${sum}>>>>>>> other\n`
-  expect(failureOf(() => readGoSum(marked))).toBe('source_invalid: go.sum: it has marks of a merge; run `go mod tidy`')
+  expect(failureOf(() => readGoSum(marked))).toBe(
+    'source_invalid: go.sum: it contains merge conflict markers; run `go mod tidy`',
+  )
   for (const line of ['x', 'a v1 h2:AAAA', `a v1 h1:${'A'.repeat(42)}=`, `a 1 h1:${'A'.repeat(43)}=`]) {
     expect(failureOf(() => readGoSum(`${line}\n`))).toStartWith('source_invalid: go.sum: ')
   }
@@ -232,7 +234,7 @@ test('goal: what the linker wrote into a program is in the list, and two program
   )
   expect(programsOf([program('a', 'x'), program('b', 'y'), listed({})])).toEqual(['x', 'y'])
   expect(failureOf(() => programsOf([program('a/x', 'x'), program('b/x', 'x')]))).toStartWith(
-    'build_failed: two packages make one program, x: a/x and b/x; rename one',
+    'build_failed: two packages produce the same program, x: a/x and b/x; rename one',
   )
 })
 
@@ -292,7 +294,7 @@ test('goal: names and the toolchain line of go.mod; a newer compiler than it nam
 
 // Goal: each cause that go prints has its error type and its remedy.
 test.each([
-  ['verifying x@v1: checksum mismatch', 'checksum_mismatch: go.sum has another hash'],
+  ['verifying x@v1: checksum mismatch', 'checksum_mismatch: the proxy serves a module whose hash'],
   ['missing go.sum entry for module providing package x', 'lock_missing: go.sum lacks a module'],
   ['go: updates to go.mod needed', 'source_invalid: go.mod does not match'],
   ['go: inconsistent vendoring in /build/source:', 'source_invalid: vendor/modules.txt does not match'],
@@ -309,11 +311,14 @@ test.each([
     'main.go:3:8: cannot find module providing package x/y: import lookup disabled by -mod=vendor',
     'source_invalid: vendor/ lacks a package that the project needs; run `go mod vendor`',
   ],
-  ['go: errors parsing go.mod:\ngo.mod:1: unknown directive: <<<<<<<', 'source_invalid: go.mod has marks of a merge'],
+  [
+    'go: errors parsing go.mod:\ngo.mod:1: unknown directive: <<<<<<<',
+    'source_invalid: go.mod contains merge conflict markers',
+  ],
   ['go: errors parsing go.mod:\ngo.mod:1: unknown directive: x', 'source_invalid: go.mod has an error, or is for'],
   [
     'main.go:3:8: x@v0.1.0: reading https://p.example/x/@v/v0.1.0.zip: 404 Not Found',
-    'source_unreachable: the module proxy of the request lacks a module; name another proxy',
+    'source_unreachable: the module proxy of the request lacks a module; set go_proxy',
   ],
   ['main.go:3:8: use of internal package x/internal/y not allowed', 'source_invalid: the project imports an internal'],
   ['main.go:5:12: pattern dist/text: no matching files found', 'source_invalid: a file that `//go:embed` names'],
@@ -331,6 +336,6 @@ test('a workspace', () => {
   const messageOf = (output: string) => goFailure('go build: exit code 1', output, true).message
   const missing = 'cannot find module providing package x/y: import lookup disabled by -mod=readonly'
   for (const output of [missing, 'main.go:3:8: module lookup disabled by GOPROXY=off'])
-    expect(messageOf(output)).toStartWith('go.work has no effect on a build, so name the modules of the workspace by')
-  expect(messageOf('verifying x@v1: checksum mismatch')).toStartWith('go.sum has another hash')
+    expect(messageOf(output)).toStartWith('builds ignore go.work, so name the modules of the workspace with')
+  expect(messageOf('verifying x@v1: checksum mismatch')).toStartWith('the proxy serves a module whose hash')
 })

@@ -165,7 +165,7 @@ describe.skipIf(noGo)('projects of Go', () => {
         'go.env': 'GOFLAGS=-mod=mod\n',
       }
       expect(await built(source, { waivers: ['allow_lfs_pointers'] })).toMatch(
-        /^source_invalid: go\.mod pins "go1\.98\.7", and this builder has go version go1\..*by any_toolchain/,
+        /^source_invalid: go\.mod pins "go1\.98\.7", and this builder has go version go1\..*with any_toolchain/,
       )
       expect(await built(source, { waivers: ['any_toolchain'] })).toEqual({
         artifacts: ['one'],
@@ -238,7 +238,7 @@ describe.skipIf(noGo)('projects of Go', () => {
       )
       expect(await built(project)).toMatch(/^source_unreachable: a module cannot be fetched; run `go mod vendor`/)
       expect(await built(project, { fetch: servers.fetch })).toMatch(
-        /^source_unreachable: .* names no module proxy: name one by go_proxy/,
+        /^source_unreachable: .* does not set go_proxy: set it to a module proxy/,
       )
       const refused = { ...order, options: { go: { proxy: `https://${refusedHost}/go` } } }
       expect(await built(project, refused)).toMatch(/^source_unreachable: a module cannot be fetched; .*operator/)
@@ -345,7 +345,9 @@ describe.skipIf(noGo)('projects of Go', () => {
       expect(await built(newer)).toMatch(/^source_invalid: the project needs a newer Go than this builder's; .*1\.99/s)
       const program = 'package main\n\nfunc main() {}\n'
       const same = { 'go.mod': 'module example.com/tool\n', 'a/x/main.go': program, 'b/x/main.go': program }
-      expect(await built(same)).toMatch(/^build_failed: two packages make one program, x: example\.com\/tool\/a\/x and/)
+      expect(await built(same)).toMatch(
+        /^build_failed: two packages produce the same program, x: example\.com\/tool\/a\/x and/,
+      )
       const library = { 'go.mod': 'module example.com/tool\n', 'a.go': 'package tool\n' }
       expect(await built(library)).toMatch(/^no_artifacts: .*package main/)
       const stale = { ...vendored, 'vendor/modules.txt': '# example.com/base v0.1.0\n## explicit\nexample.com/base\n' }

@@ -44,7 +44,7 @@ test('goal: one toolchain with its lock is taken without a judgement', async () 
 
 test('goal: a flake without inputs from elsewhere goes before Cargo', async () => {
   expect(await found(both)).toBe(
-    'nix: flake.nix needs no input that is not available, and goes first; Cargo.toml with Cargo.lock can be built, too',
+    'nix: flake.nix needs no unavailable input, and takes precedence; Cargo.toml with Cargo.lock can be built, too',
   )
 })
 

@@ -33,7 +33,7 @@ async function messageOf(run: () => unknown): Promise<string> {
 const clone = (address: string, ref: string | null = null) => checkClone({ url: address, ref })
 const submodule = (address: string | null) => checkSubmodule({ path: 'libs/x', url: address })
 
-const pinning = 'pin that version in rust-toolchain.toml and name a mirror of Rust by rust_mirror (--rust-mirror)'
+const pinning = 'pin that version in rust-toolchain.toml and set rust_mirror (--rust-mirror) to a Rust mirror'
 const resolve = (output: string) => resolveFailure(output, [])
 const compile = (output: string) => buildFailure('exit code 101', output, null)
 
@@ -76,7 +76,7 @@ const MISTAKES: [what: string, run: () => unknown, message: string][] = [
   [
     'an option instead of a ref',
     () => clone('https://git.example/a', '--upload-pack=id'),
-    'source_invalid: repo_ref: "--upload-pack=id" begins with a sign that has a meaning',
+    'source_invalid: repo_ref: "--upload-pack=id" begins with a character that git interprets',
   ],
   [
     'a range instead of a ref',
@@ -151,12 +151,12 @@ const MISTAKES: [what: string, run: () => unknown, message: string][] = [
   [
     'a toolchain file without a channel',
     () => pin('[toolchain]\npath = "/opt/rust"\nchannel = 7\n'),
-    'source_invalid: rust-toolchain.toml: names no channel; write [toolchain] with channel = "1.96.0"',
+    'source_invalid: rust-toolchain.toml: does not name a channel; write [toolchain] with channel = "1.96.0"',
   ],
   [
     'a toolchain file that names a directory of one machine',
     () => pin('[toolchain]\npath = "/opt/rust"\n'),
-    'source_invalid: rust-toolchain.toml: names no channel; write [toolchain] with channel = "1.96.0"',
+    'source_invalid: rust-toolchain.toml: does not name a channel; write [toolchain] with channel = "1.96.0"',
   ],
   [
     'components of a toolchain that are no list',
@@ -186,7 +186,7 @@ const MISTAKES: [what: string, run: () => unknown, message: string][] = [
   [
     'a lock with marks of a merge',
     () => readCargoLock('version = 4\n<<<<<<< HEAD\n'),
-    'source_invalid: Cargo.lock: it has marks of a merge; run `cargo generate-lockfile`',
+    'source_invalid: Cargo.lock contains merge conflict markers; run `cargo generate-lockfile`',
   ],
   [
     'a feature of nightly cargo',
@@ -200,12 +200,12 @@ const MISTAKES: [what: string, run: () => unknown, message: string][] = [
         101,
         'failed to parse manifest at x\nregistry index was not found in any configuration: `mine`',
       ),
-    'source_unreachable: a package is of a registry that only settings of cargo name, and the fetch reads none of them; run `cargo vendor`, and send vendor/ and .cargo/config.toml with the source: failed to parse manifest at x\nregistry index was not found in any configuration: `mine`',
+    'source_unreachable: a package comes from a registry that only cargo settings define, and the fetch ignores them; run `cargo vendor`, and send vendor/ and .cargo/config.toml with the source: failed to parse manifest at x\nregistry index was not found in any configuration: `mine`',
   ],
   [
     'a vendored file that an editor changed',
     () => compile('error: the listed checksum of `/build/source/vendor/a/src/lib.rs` has changed'),
-    'checksum_mismatch: a vendored file is not the one that its .cargo-checksum.json lists; run `cargo vendor` again, and send vendor/ as it is: error: the listed checksum of `/build/source/vendor/a/src/lib.rs` has changed',
+    'checksum_mismatch: a vendored file does not match its .cargo-checksum.json; run `cargo vendor` again, and send vendor/ unchanged: error: the listed checksum of `/build/source/vendor/a/src/lib.rs` has changed',
   ],
   [
     'a manifest with a typing error',
@@ -225,12 +225,12 @@ const MISTAKES: [what: string, run: () => unknown, message: string][] = [
   [
     'a library of the system that is not there',
     () => compile('rust-lld: error: unable to find library -lpq'),
-    "build_failed: the builder lacks a library of the system; switch on the crate's feature that compiles it (often `vendored` or `bundled`), or put it into the source: rust-lld: error: unable to find library -lpq",
+    "build_failed: the builder lacks a system library; enable the crate's feature that compiles it (often `vendored` or `bundled`), or add the library to the source: rust-lld: error: unable to find library -lpq",
   ],
   [
     'a build script that downloads',
     () => compile('curl: (6) Could not resolve host: example.org'),
-    'build_failed: a build script uses the network, which a build does not have; put the files that it fetches into the source: curl: (6) Could not resolve host: example.org',
+    'build_failed: a build script uses the network, but builds run without one; add the files that it fetches to the source: curl: (6) Could not resolve host: example.org',
   ],
   [
     'a flake without the package',
@@ -239,18 +239,18 @@ const MISTAKES: [what: string, run: () => unknown, message: string][] = [
         'nix build: exit code 1',
         "error: flake 'path:/build/source' does not provide attribute 'packages.x86_64-linux.default'",
       ),
-    "source_invalid: the flake has no package of this name; name one by output (--flake-output), or add packages.x86_64-linux.default: error: flake 'path:/build/source' does not provide attribute 'packages.x86_64-linux.default'",
+    "source_invalid: the flake does not define this package; select another with output (--flake-output), or add packages.x86_64-linux.default: error: flake 'path:/build/source' does not provide attribute 'packages.x86_64-linux.default'",
   ],
   [
     'a flake that reads a file of the machine',
     () =>
       nixFailure('nix build: exit code 1', "error: access to absolute path '/etc/a' is forbidden in pure eval mode"),
-    "source_invalid: the flake reads something outside of itself; put the file into the source, or make it an input: error: access to absolute path '/etc/a' is forbidden in pure eval mode",
+    "source_invalid: the flake reads a file outside of the source; add the file to the source, or make it an input: error: access to absolute path '/etc/a' is forbidden in pure eval mode",
   ],
   [
     'a flake that builds while it is evaluated',
     () => nixFailure('nix build: exit code 1', "because the option 'allow-import-from-derivation' is disabled"),
-    "source_invalid: the flake builds something while it is evaluated, which is refused; put the generated file into the source: because the option 'allow-import-from-derivation' is disabled",
+    "source_invalid: the flake builds a derivation during evaluation, which is not allowed; add the generated file to the source: because the option 'allow-import-from-derivation' is disabled",
   ],
   [
     'a flake whose lock is old',
@@ -268,7 +268,7 @@ const MISTAKES: [what: string, run: () => unknown, message: string][] = [
         'nix build: exit code 1',
         "error: a 'aarch64-linux' with features {} is required to build '/nix/store/a.drv', but I am a 'x86_64-linux'",
       ),
-    "source_invalid: a derivation is for another system than x86_64-linux; name an output for that system: error: a 'aarch64-linux' with features {} is required to build '/nix/store/a.drv', but I am a 'x86_64-linux'",
+    "source_invalid: a derivation is for a system other than x86_64-linux; select an output for that system: error: a 'aarch64-linux' with features {} is required to build '/nix/store/a.drv', but I am a 'x86_64-linux'",
   ],
   [
     'a flake with any other error',
@@ -278,7 +278,7 @@ const MISTAKES: [what: string, run: () => unknown, message: string][] = [
   [
     'a flake with an undefined name',
     () => nixFailure('nix build: exit code 1', "error: undefined variable 'a'"),
-    "source_invalid: flake.nix has an error; try `nix build` with the output that the request names: error: undefined variable 'a'",
+    "source_invalid: flake.nix has an error; run `nix build` with the output of the request to see it: error: undefined variable 'a'",
   ],
   [
     'a derivation that needs a virtual machine',
@@ -287,17 +287,17 @@ const MISTAKES: [what: string, run: () => unknown, message: string][] = [
         'nix build: exit code 1',
         "error: a 'x86_64-linux' with features {kvm} is required to build '/nix/store/a.drv', but I am a 'x86_64-linux' with features {}",
       ),
-    "source_invalid: a derivation needs a feature that the builder lacks, such as a virtual machine (kvm); name an output without it: error: a 'x86_64-linux' with features {kvm} is required to build '/nix/store/a.drv', but I am a 'x86_64-linux' with features {}",
+    "source_invalid: a derivation needs a feature that the builder lacks, such as a virtual machine (kvm); select an output without it: error: a 'x86_64-linux' with features {kvm} is required to build '/nix/store/a.drv', but I am a 'x86_64-linux' with features {}",
   ],
   [
     'a fixed output with another hash',
     () => nixFailure('nix build: exit code 1', "error: hash mismatch in fixed-output derivation '/nix/store/a.drv':"),
-    "checksum_mismatch: a derivation made something else than the hash that the flake names for it; correct the hash: error: hash mismatch in fixed-output derivation '/nix/store/a.drv':",
+    "checksum_mismatch: the output of a derivation does not match the hash in the flake; correct the hash: error: hash mismatch in fixed-output derivation '/nix/store/a.drv':",
   ],
   [
     'a derivation that fetches by itself',
     () => nixFailure('nix build: exit code 1', "a.tar.gz> error: unable to download 'https://x.example/a': x"),
-    "source_unreachable: a derivation fetches a file, and a build has no network; put the file into the source, or submit to a service that fetches: a.tar.gz> error: unable to download 'https://x.example/a': x",
+    "source_unreachable: a derivation fetches a file, but builds run without a network; add the file to the source, or submit to a service that fetches: a.tar.gz> error: unable to download 'https://x.example/a': x",
   ],
   [
     'a derivation that fetches by itself, as Nix 2.26 says it',
@@ -306,18 +306,18 @@ const MISTAKES: [what: string, run: () => unknown, message: string][] = [
         'nix build',
         "a> error:\na>    … writing file 'b'\na>    error: unable to download 'https://x.example/a'",
       ),
-    "source_unreachable: a derivation fetches a file, and a build has no network; put the file into the source, or submit to a service that fetches: a> error:\na>    … writing file 'b'\na>    error: unable to download 'https://x.example/a'",
+    "source_unreachable: a derivation fetches a file, but builds run without a network; add the file to the source, or submit to a service that fetches: a> error:\na>    … writing file 'b'\na>    error: unable to download 'https://x.example/a'",
   ],
   [
     'an output that is no derivation, as Nix 2.26 says it',
     () =>
       nixFailure('nix build', "error: expected flake output attribute 'a' to be a derivation or path but found a set"),
-    "source_invalid: the flake has no package of this name; name one by output (--flake-output), or add packages.x86_64-linux.default: error: expected flake output attribute 'a' to be a derivation or path but found a set",
+    "source_invalid: the flake does not define this package; select another with output (--flake-output), or add packages.x86_64-linux.default: error: expected flake output attribute 'a' to be a derivation or path but found a set",
   ],
   [
     'a file that a flake fetches while it is evaluated',
     () => nixFailure('nix build: exit code 1', "error: unable to download 'https://x.example/a': x"),
-    "source_unreachable: the flake fetches something that flake.lock does not have, and a build has no network; run `nix flake lock`, and make files that the flake fetches while it is evaluated inputs of flake.nix: error: unable to download 'https://x.example/a': x",
+    "source_unreachable: the flake fetches an input that flake.lock does not list, but builds run without a network; run `nix flake lock`, and turn files that it fetches during evaluation into inputs of flake.nix: error: unable to download 'https://x.example/a': x",
   ],
   [
     'modules of Go that go.sum lacks',
@@ -332,7 +332,7 @@ const MISTAKES: [what: string, run: () => unknown, message: string][] = [
         'cannot find module providing package a: import lookup disabled by -mod=readonly',
         true,
       ),
-    'source_invalid: go.work has no effect on a build, so name the modules of the workspace by `replace` in go.mod; otherwise: go.mod does not match the project; run `go mod tidy`, and send go.mod and go.sum with the source: cannot find module providing package a: import lookup disabled by -mod=readonly',
+    'source_invalid: builds ignore go.work, so name the modules of the workspace with `replace` in go.mod; otherwise: go.mod does not match the project; run `go mod tidy`, and send go.mod and go.sum with the source: cannot find module providing package a: import lookup disabled by -mod=readonly',
   ],
   [
     'a vendor directory of Go that is old',
@@ -342,7 +342,7 @@ const MISTAKES: [what: string, run: () => unknown, message: string][] = [
   [
     'a build that needs more memory',
     () => exitText(137, { memoryBytes: 1024 }),
-    'ended by signal 9: the kernel kills what needs more memory than there is; the limit is 1024 bytes',
+    'ended by signal 9, usually because it ran out of memory; the limit is 1024 bytes',
   ],
 ]
 

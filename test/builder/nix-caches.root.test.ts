@@ -126,14 +126,14 @@ describe.concurrent.skipIf(skipped)('binary caches of Nix', () => {
           flakeOnStdenv({ flat: { ...fixedOutputs.flat, hash: `sha256-${'A'.repeat(43)}=` } }),
           [good.cache],
           'checksum_mismatch',
-          /flat\.tar\.gz .*cannot be fetched by its hash; name a binary cache/,
+          /flat\.tar\.gz .*cannot be fetched by its hash; add a binary cache/,
         ],
         [
           'a fixed output without an address',
           flakeOnStdenv({ unpacked: { ...fixedOutputs.unpacked, url: '' } }),
           [good.cache],
           'source_unreachable',
-          /unpacked \(without a URL\) cannot be fetched by its hash; name a binary cache/,
+          /unpacked \(without a URL\) cannot be fetched by its hash; add a binary cache/,
         ],
       ]
       await Promise.all(

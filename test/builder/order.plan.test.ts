@@ -60,7 +60,7 @@ test('goal: a mirror is the one that the request names', () => {
 
 test('goal: options without a word are refused, for their member alone would choose the toolchain', () => {
   const cargo = { package: null, bin: null, features: [], noDefaultFeatures: false, profile: null, target: null }
-  const words = 'build.order.options: no option is in them; without an option they are null'
+  const words = 'build.order.options: must be null when no option is set'
   const problemOf = (options: BuildOrder['options']) => orderProblem({ ...orderOf(none, null), options })
   expect(problemOf({ cargo })).toBe(words)
   expect(problemOf({ nix: { output: null, caches: [] } })).toBe(words)

@@ -227,7 +227,7 @@ describe.concurrent.skipIf(noCargo)('the packages that the evidence names', () =
         ),
       }
       expect(await listedOf({ ...two, 'Cargo.lock': lockedBy(two) })).toMatch(
-        /^build_failed: two targets make one artifact, tool: \S+\/(?:a|b)#0\.1\.0, bin tool and \S+\/(?:a|b)#0\.1\.0, bin tool;/,
+        /^build_failed: two targets produce the artifact tool: \S+\/(?:a|b)#0\.1\.0, bin tool and \S+\/(?:a|b)#0\.1\.0, bin tool;/,
       )
     },
     timeoutMs,

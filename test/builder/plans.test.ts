@@ -89,7 +89,9 @@ test('flake.lock', () => {
   expect(reached({})).toEqual([])
   expect(failureOf(() => reached({ inputs: { x: 'none' } }))).toMatch(/^source_invalid: .*node "none" is missing/)
   const marked = `<<<<<<< HEAD\n${lock({ locked: github })}\n=======\n>>>>>>> other\n`
-  expect(failureOf(() => readFlakeLock(marked))).toMatch(/^source_invalid: flake\.lock: it has marks of a merge/)
+  expect(failureOf(() => readFlakeLock(marked))).toMatch(
+    /^source_invalid: flake\.lock: it contains merge conflict markers/,
+  )
   expect(failureOf(() => readFlakeLock('{"version":5}'))).toMatch(/^source_invalid: .*version 5, 6 or 7/)
   expect(failureOf(() => readFlakeLock(JSON.stringify({ version: 4, nodes: {} })))).toMatch(/^source_invalid: .*2\.26/)
 })
@@ -117,7 +119,7 @@ test('forms of flake.lock', () => {
     [null, 5],
   ] as const)
     expect(failureOf(() => read({ info, locked: { ...github, narHash } }, version))).toBe(
-      'source_invalid: flake.lock: input "x" has "info", which Nix would take in place of "locked"; ' +
+      'source_invalid: flake.lock: input "x" has "info", which Nix would use instead of "locked"; ' +
         'delete it and run `nix flake lock`',
     )
   expect(read({ locked: { ...github, narHash, host: 'git.example' } })).toEqual(
@@ -376,7 +378,7 @@ describe('job', () => {
     for (let at = 0; at < 60; at += 1) take(Buffer.from('x\n'.repeat(1000)))
     job.say('provenance', 'done')
     const last = job.progress(10_000).lines
-    expect(last.map(line => line.msg)).toEqual(['(more lines are in build.log alone)', 'done'])
+    expect(last.map(line => line.msg)).toEqual(['(build.log has the remaining lines)', 'done'])
     expect(job.logBytes().length).toBeGreaterThan(120_000)
   })
 

@@ -47,7 +47,7 @@ describe('a source', () => {
   test('pinned compilers', async () => {
     expect(await pinnedRust(root, 'real/member')).toMatchObject({ path: 'rust-toolchain.toml', channel: '1.80' })
     expect(await pinnedRust(root, 'old')).toMatchObject({ path: 'old/rust-toolchain', channel: 'nightly-2026-01-01' })
-    expect(pinnedRust(root, 'odd')).rejects.toThrow(/odd\/rust-toolchain.toml: names no channel/)
+    expect(pinnedRust(root, 'odd')).rejects.toThrow(/odd\/rust-toolchain.toml: does not name a channel/)
   })
 
   // Goal: Git LFS pointers are found by their form, and each directory has git's own id.

@@ -48,9 +48,9 @@ test('goal: failures of an entry are those of the archive', async () => {
   const absent = artifactEntry({ ...artifact, path: join(dir, 'absent') })
   const long = { kind: 'bytes', path: 'n'.repeat(101), bytes: bytes(1) } as const
   for (const [entry, message] of [
-    [shorter, 'changes while it is read'],
-    [absent, 'not there'],
-    [long, 'too long a path'],
+    [shorter, 'changed while it was read'],
+    [absent, 'missing'],
+    [long, 'path too long'],
   ] as const) {
     expect(await failure(read(resultArchive('project', [...BYTES, entry])))).toMatchObject({
       message: expect.stringContaining(message),

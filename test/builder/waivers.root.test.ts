@@ -22,8 +22,8 @@ describe.skipIf(skipped)('waivers', () => {
   test('of what a source has', async () => {
     const cases: [SourceFiles, Waiver[], RegExp][] = [
       [lfs, [], /Git LFS pointers without their content, 1: "data.bin"; .*git lfs pull/],
-      [lfs, ['any_toolchain'], /accept them by allow_lfs_pointers \(--allow-lfs-pointers\)/],
-      [old, ['allow_lfs_pointers'], /rust-toolchain.toml pins "1.31.0", and .* rustc .*by any_toolchain/],
+      [lfs, ['any_toolchain'], /accept them with allow_lfs_pointers \(--allow-lfs-pointers\)/],
+      [old, ['allow_lfs_pointers'], /rust-toolchain.toml pins "1.31.0", and .* rustc .*with any_toolchain/],
     ]
     for (const [files, waivers, why] of cases) {
       const { result } = await built({ ...plainProject, ...files }, waivers)

@@ -166,7 +166,7 @@ inOwnNetns(
           result: {
             status: 'failed',
             error_type: 'limit_exceeded',
-            error: expect.stringContaining('out of memory: it needs more than its limit of'),
+            error: expect.stringContaining('out of memory: it used more than its limit of'),
           },
         })
         expect(events.filter(event => messageOf(event).includes('PROBED'))).not.toEqual([])

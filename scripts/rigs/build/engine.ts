@@ -338,7 +338,7 @@ async function vouch(guest: Guest, stage: AttestedStage, script: readonly Step[]
   const step = script[guest.at]
   const { order, keys } = guest
   if (order === null || step?.kind !== 'vouch' || step.stage !== stage) {
-    throw new Fault('channel.refused', 'unclaimed: no evidence is waited for')
+    throw new Fault('channel.refused', 'unclaimed: no evidence is pending')
   }
   const launch = step.launch ?? launchText(builderLaunch)
   const common = {

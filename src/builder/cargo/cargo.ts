@@ -215,7 +215,8 @@ export async function cargoBuild(phase: Phase, build: CargoBuild): Promise<Cargo
   refuseUnless(
     twice.size === 0,
     'build_failed',
-    () => `two targets make one artifact, ${[...twice][0]?.slice(0, 500)}; rename one, or name a member by project_dir`,
+    () =>
+      `two targets produce the artifact ${[...twice][0]?.slice(0, 500)}; rename one, or select a member with project_dir`,
   )
   return { artifacts: [...files.keys()].map(file => candidateOf(file, target)), compiled }
 }

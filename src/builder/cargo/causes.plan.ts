@@ -21,7 +21,7 @@ const FEATURE: CargoCause = {
   pattern:
     /does not contain th(?:is|ese) features?|none of the selected packages contains th(?:is|ese) features?|does not have feature/,
   errorType: 'source_invalid',
-  message: 'features: cargo does not find a feature of the request; name one that [features] of Cargo.toml has',
+  message: 'features: Cargo.toml does not define a requested feature; use those that its [features] table lists',
   isFinal: true,
 }
 
@@ -29,7 +29,7 @@ const CHANGED: CargoCause = {
   pattern: /the listed checksum of|checksum for `[^`]+` (?:has )?changed/,
   errorType: 'checksum_mismatch',
   message:
-    'a vendored file is not the one that its .cargo-checksum.json lists; run `cargo vendor` again, and send vendor/ as it is',
+    'a vendored file does not match its .cargo-checksum.json; run `cargo vendor` again, and send vendor/ unchanged',
   isFinal: true,
 }
 
@@ -37,12 +37,12 @@ const REGISTRY: CargoCause = {
   pattern: /registry index was not found in any configuration|no index found for registry/,
   errorType: 'source_unreachable',
   message:
-    'a package is of a registry that only settings of cargo name, and the fetch reads none of them; run `cargo vendor`, and send vendor/ and .cargo/config.toml with the source',
+    'a package comes from a registry that only cargo settings define, and the fetch ignores them; run `cargo vendor`, and send vendor/ and .cargo/config.toml with the source',
   isFinal: true,
 }
 
 /** How a source gets another compiler than the builder's own. */
-const pinning = 'pin that version in rust-toolchain.toml and name a mirror of Rust by rust_mirror (--rust-mirror)'
+const pinning = 'pin that version in rust-toolchain.toml and set rust_mirror (--rust-mirror) to a Rust mirror'
 
 /** The first that fits counts. */
 const CAUSES: readonly CargoCause[] = [
@@ -101,13 +101,12 @@ const BUILD_CAUSES: readonly Cause[] = [
       /cannot find -l\S|unable to find library -l\S|not found in the pkg-config search path|system library `[^`]+` required by crate/,
     errorType: 'build_failed',
     message:
-      "the builder lacks a library of the system; switch on the crate's feature that compiles it (often `vendored` or `bundled`), or put it into the source",
+      "the builder lacks a system library; enable the crate's feature that compiles it (often `vendored` or `bundled`), or add the library to the source",
   },
   {
     pattern: /failed to lookup address information|Temporary failure in name resolution|Could not resolve host/,
     errorType: 'build_failed',
-    message:
-      'a build script uses the network, which a build does not have; put the files that it fetches into the source',
+    message: 'a build script uses the network, but builds run without one; add the files that it fetches to the source',
   },
 ]
 
@@ -131,10 +130,10 @@ export function buildFailure(exit: string, output: string, options: CargoOptions
   const profile = options?.profile ?? null
   if (profile !== null && /profile .* is not defined|profile name .* is (?:reserved|not allowed)/.test(output)) {
     const named = JSON.stringify(profile)
-    const advice = 'name one that [profile] of the workspace defines, or release or dev'
+    const advice = 'use release, dev, or a profile that the workspace defines in [profile]'
     return new BuildFailure(
       'source_invalid',
-      `profile: cargo has no profile ${named} for this source; ${advice}: ${output}`,
+      `profile: this source does not define the profile ${named}; ${advice}: ${output}`,
     )
   }
   return causedFailure(BUILD_CAUSES, `cargo build: ${exit}`, output)

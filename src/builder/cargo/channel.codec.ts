@@ -42,7 +42,11 @@ export function manifestUri(mirror: string, version: string): string {
 /** Reads the file beside a manifest, `HEX  NAME`. Failure `checksum_mismatch` for any other text. */
 export function readDigestFile(text: string, uri: string): string {
   const [, hex] = /^([0-9a-f]{64})(?:\s|$)/.exec(text) ?? []
-  refuseUnless(hex !== undefined, 'checksum_mismatch', () => `rust_mirror: ${uri}: no SHA-256 in hexadecimal`)
+  refuseUnless(
+    hex !== undefined,
+    'checksum_mismatch',
+    () => `rust_mirror: ${uri}: does not contain a SHA-256 in hexadecimal`,
+  )
   return hex
 }
 
@@ -75,7 +79,7 @@ export function componentsOf(
     if (!isRecord(found) || found.available !== true) return null
     const { xz_url: url, xz_hash: sha256 } = found
     if (typeof url !== 'string' || typeof sha256 !== 'string' || !/^[0-9a-f]{64}$/.test(sha256))
-      throw wrong(`${known}: no xz_url or xz_hash`)
+      throw wrong(`${known}: xz_url or xz_hash is missing or invalid`)
     const [, path = '..'] = addressPattern.exec(url) ?? []
     if (path.includes('..'))
       throw wrong(`${known}: ${JSON.stringify(url.slice(0, 200))} is no https address below /dist`)

@@ -29,7 +29,10 @@ export type CargoLock = {
 /** Failures: `source_invalid`; `checksum_mismatch` for a registry's package without a checksum. */
 export function readCargoLock(text: string): CargoLock {
   if (/^<{7} /m.test(text))
-    throw new BuildFailure('source_invalid', 'Cargo.lock: it has marks of a merge; run `cargo generate-lockfile`')
+    throw new BuildFailure(
+      'source_invalid',
+      'Cargo.lock contains merge conflict markers; run `cargo generate-lockfile`',
+    )
   let table: Record<string, unknown>
   try {
     table = parse(text)

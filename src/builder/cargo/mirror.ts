@@ -41,7 +41,7 @@ export async function fetchRust(
   const { job, workDir, order } = phase
   job.say('fetch', `Rust ${version} from ${mirror}`)
   const left = uselessOf(needs)
-  if (left.length > 0) job.say('fetch', `left out, for no build needs them: ${left.join(', ')}`)
+  if (left.length > 0) job.say('fetch', `skipped, because builds do not need them: ${left.join(', ')}`)
   const proxy = await openNetwork()
   const scratch = makeDir(`${workDir}/rust-fetch`, 0)
   fs.chmodSync(scratch, 0o711)
@@ -84,7 +84,7 @@ export async function fetchRust(
   refuseUnless(
     isChannelOf(version, found),
     'checksum_mismatch',
-    () => `rust_mirror: the compiler of ${uri} says that it is ${JSON.stringify(found.slice(0, 200))}`,
+    () => `rust_mirror: the compiler of ${uri} reports the version ${JSON.stringify(found.slice(0, 200))}`,
   )
   return { phase: withRust, rust: { mirror, version, manifest: { uri, sha256: stated }, components } }
 }

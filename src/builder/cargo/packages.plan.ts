@@ -141,6 +141,6 @@ function lacks(what: string): BuildFailure {
 function elsewhere(what: string, manifestPath: string): BuildFailure {
   return new BuildFailure(
     'build_failed',
-    `cargo takes the package ${what} from ${JSON.stringify(manifestPath.slice(0, 300))}, which is neither in the source nor fetched by this service; put it into the source, or remove the setting of cargo that leads there`,
+    `cargo takes the package ${what} from ${JSON.stringify(manifestPath.slice(0, 300))}, which is neither in the source nor fetched by this service; add it to the source, or remove the cargo setting that points there`,
   )
 }

@@ -81,7 +81,7 @@ export async function resolvePackages(
     return { ok: false, why }
   }
   const resolve = readMetadata(stdout)
-  refuseUnless(resolve !== null, 'build_failed', () => 'cargo metadata: printed something else than its one answer')
+  refuseUnless(resolve !== null, 'build_failed', () => 'cargo metadata: unexpected output')
   workspaceIn(sourceDir, resolve.workspaceRoot)
   if (fetched === null) {
     await drop()
@@ -187,7 +187,7 @@ async function chosenLock(sourceDir: string, dir: string): Promise<string | null
       refuseUnless(
         parent !== null && parts.at(-1) === 'Cargo.lock',
         'source_invalid',
-        () => `${name}: resolver.lockfile-path: not the path of a Cargo.lock in the source`,
+        () => `${name}: resolver.lockfile-path: must be the path of a Cargo.lock in the source`,
       )
       return parent === '' ? 'Cargo.lock' : `${parent}/Cargo.lock`
     }

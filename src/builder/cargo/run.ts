@@ -83,15 +83,14 @@ async function startCargo(
       const first = await resolve()
       if (first.ok) {
         resolved = first
-        const all =
-          count === 0 ? 'no package from elsewhere' : `packages from elsewhere, ${count}, and all are in the source`
-        return job.say('fetch', `Cargo.lock names ${all}: nothing to fetch`)
+        const all = count === 0 ? 'no external package' : `${count} external packages, all in the source`
+        return job.say('fetch', `Cargo.lock names ${all}; nothing to fetch`)
       }
       if (count === 0 || missingIn(first.why, missingSubmodules).length > 0 || isFinal(first.why))
         throw resolveFailure(first.why, missingSubmodules)
       if (order.fetch === null) {
         const advice =
-          'this service fetches nothing; run `cargo vendor`, and send vendor/ and .cargo/config.toml with the source'
+          'this service does not fetch; run `cargo vendor`, and send vendor/ and .cargo/config.toml with the source'
         throw new BuildFailure(
           'source_unreachable',
           `packages of Cargo.lock are not in the source, and ${advice}: ${first.why}`,
@@ -101,7 +100,7 @@ async function startCargo(
       job.say('fetch', `packages from ${mirror ?? 'the registry'}: ${count}`)
       const proxy = await openNetwork()
       fetched = await cargoFetch(phase, project, { lock, lockOption: option, sourceDir: root, proxy, mirror })
-      job.say('fetch', 'each fetched package has its checksum of Cargo.lock')
+      job.say('fetch', 'each fetched package matches its checksum in Cargo.lock')
       const second = await resolve()
       if (!second.ok) throw resolveFailure(second.why, missingSubmodules)
       resolved = second
@@ -151,13 +150,13 @@ async function pinnedToolchain(phase: Phase, pin: RustPin | null, openNetwork: (
   if (version === null || (major === 1 && minor < oldestMinor)) {
     // With the waiver, the builder's own compiler builds it.
     if (order.waivers.includes('any_toolchain')) return null
-    const problem = version === null ? 'no exact version' : `older than 1.${oldestMinor}`
+    const problem = version === null ? 'not an exact version' : `older than 1.${oldestMinor}`
     throw new BuildFailure(
       'source_invalid',
-      `${pin.path} pins ${JSON.stringify(pin.channel)}, which is ${problem}: rust_mirror fetches versions such as 1.96.0; pin one, or accept ${own} by any_toolchain (--any-toolchain)`,
+      `${pin.path} pins ${JSON.stringify(pin.channel)}, which is ${problem}: rust_mirror fetches versions such as 1.96.0; pin one, or accept ${own} with any_toolchain (--any-toolchain)`,
     )
   }
-  refuseUnless(order.fetch !== null, 'source_unreachable', () => 'rust_mirror: this service fetches nothing')
+  refuseUnless(order.fetch !== null, 'source_unreachable', () => 'rust_mirror: this service does not fetch')
   const target = cargoOptionsOf(order.options)?.target ?? null
   return await fetchRust(phase, { mirror, version, needs: pin, target, openNetwork })
 }

@@ -29,7 +29,7 @@ export async function pinnedRust(root: string, dir: string): Promise<RustPin | n
       refuseUnless(
         channel !== null && channelPattern.test(channel),
         'source_invalid',
-        () => `${path}: names no channel; write [toolchain] with channel = "1.96.0"`,
+        () => `${path}: does not name a channel; write [toolchain] with channel = "1.96.0"`,
       )
       const namesAt = (field: 'components' | 'targets') => {
         const names = settings[field]

@@ -22,7 +22,7 @@ export function selectMembers(resolve: Resolve, options: CargoOptions | null): R
     throw lacking(
       'package',
       pkg,
-      'the workspace has no such package',
+      'not a package of the workspace',
       workspace.map(({ name }) => name),
     )
   const bins = selected.flatMap(found => found.bins)

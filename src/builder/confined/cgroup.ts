@@ -82,7 +82,8 @@ export async function endLeftCgroups({ root }: CgroupSite, clock: Clock): Promis
 function enable({ root, needed }: CgroupSite): ReadonlySet<Controller> {
   const offered = readOrEmpty(`${root}/cgroup.controllers`).trim().split(/\s+/)
   const missing = needed.filter(kind => !offered.includes(kind))
-  if (missing.length > 0) throw new Fault('host.unsupported', `cgroup ${root}: no controller ${missing.join(', ')}`)
+  if (missing.length > 0)
+    throw new Fault('host.unsupported', `cgroup ${root}: controller not available: ${missing.join(', ')}`)
   const enabled = new Set<Controller>()
   for (const controller of controllers) {
     if (!offered.includes(controller)) continue
@@ -110,7 +111,7 @@ async function endCgroup(dir: string, clock: Clock): Promise<void> {
       if (systemErrorCode(error) !== 'EBUSY') throw wrapFault(error, `end cgroup ${dir}`)
     }
     if (clock.monotonicMs() >= untilMs)
-      throw new Fault('host.command_timeout', `cgroup ${dir}: its processes do not end`)
+      throw new Fault('host.command_timeout', `cgroup ${dir}: its processes did not end`)
     await clock.sleep(pollMs)
   }
 }

@@ -71,7 +71,7 @@ function refuseExhausted({ name, bounds }: Program, cgroup: Cgroup): void {
   if (cgroup.exhausted() !== 'memory') return
   throw new BuildFailure(
     'limit_exceeded',
-    `${name}: out of memory: it needs more than its limit of ${bounds.memoryBytes} bytes`,
+    `${name}: out of memory: it used more than its limit of ${bounds.memoryBytes} bytes`,
   )
 }
 

@@ -64,7 +64,7 @@ async function checkDownloads(dir: string, sums: Sums, found: ReadonlyMap<string
 function refuseUnsummed(sums: Sums, name: string | null, h1: string): void {
   const sum = name === null ? undefined : sums.get(name)
   if (sum?.has(h1) === true) return
-  const problem = sum === undefined ? 'not in go.sum' : `its hash h1:${base64Of(h1)} is not the one in go.sum`
+  const problem = sum === undefined ? 'not in go.sum' : `its hash h1:${base64Of(h1)} differs from the one in go.sum`
   throw new BuildFailure('checksum_mismatch', `fetched ${name ?? 'module'}: ${problem}`)
 }
 

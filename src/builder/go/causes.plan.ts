@@ -10,7 +10,7 @@ const CAUSES: readonly GoCause[] = [
   {
     pattern: /checksum mismatch|SECURITY ERROR/,
     errorType: 'checksum_mismatch',
-    message: 'go.sum has another hash of a module than the proxy has',
+    message: 'the proxy serves a module whose hash differs from the one in go.sum',
   },
   {
     pattern: /missing go\.sum entry/,
@@ -38,7 +38,7 @@ const CAUSES: readonly GoCause[] = [
   {
     pattern: /go\.mod:\d+: unknown directive: (?:<{7}|={7}|>{7})/,
     errorType: 'source_invalid',
-    message: 'go.mod has marks of a merge; resolve them and run `go mod tidy`',
+    message: 'go.mod contains merge conflict markers; resolve them and run `go mod tidy`',
   },
   {
     pattern: /requires go >= /,
@@ -65,18 +65,18 @@ const CAUSES: readonly GoCause[] = [
   {
     pattern: /fatal error: \S+: No such file or directory/,
     errorType: 'build_failed',
-    message: 'C code includes a header that the builder lacks; put the header into the source',
+    message: 'C code includes a header that the builder lacks; add the header to the source',
   },
   {
     pattern: /cannot find -l\S+|No package '[^']+' found|was not found in the pkg-config search path/,
     errorType: 'build_failed',
-    message: 'C code needs a library that the builder lacks; put its code into the source',
+    message: 'C code needs a library that the builder lacks; add its code to the source',
   },
   {
     pattern: /reading https:\/\/\S+: (?:404|410) /,
     errorType: 'source_unreachable',
     message:
-      'the module proxy of the request lacks a module; name another proxy by go_proxy, or run `go mod vendor` and send vendor/ with the source',
+      'the module proxy of the request lacks a module; set go_proxy to another proxy, or run `go mod vendor` and send vendor/ with the source',
     misses: true,
   },
   {
@@ -89,7 +89,7 @@ const CAUSES: readonly GoCause[] = [
 ]
 
 const workspaceWords =
-  'go.work has no effect on a build, so name the modules of the workspace by `replace` in go.mod; otherwise: '
+  'builds ignore go.work, so name the modules of the workspace with `replace` in go.mod; otherwise: '
 
 /**
  * `what`: how the program ended. `output`: the end of what it printed. `hasWorkspace`: the source has a go.work at or

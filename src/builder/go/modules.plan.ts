@@ -56,7 +56,7 @@ export function programsOf(packages: readonly ListedPackage[]): readonly string[
     if (other !== undefined)
       throw new BuildFailure(
         'build_failed',
-        `two packages make one program, ${program}: ${other} and ${importPath}; rename one, or name its module by project_dir`,
+        `two packages produce the same program, ${program}: ${other} and ${importPath}; rename one, or select its module with project_dir`,
       )
     makers.set(program, importPath)
   }
@@ -120,6 +120,6 @@ function treeAt(pkg: ListedPackage, directory: string, { treeOf }: GoFacts) {
 function elsewhere({ importPath, dir }: ListedPackage): BuildFailure {
   return new BuildFailure(
     'build_failed',
-    `go takes the package ${JSON.stringify(importPath.slice(0, 300))} from ${JSON.stringify(dir.slice(0, 300))}, which is neither in the source nor a module that this service compared with go.sum; put it into the source, or remove the \`replace\` of go.mod that leads there`,
+    `go takes the package ${JSON.stringify(importPath.slice(0, 300))} from ${JSON.stringify(dir.slice(0, 300))}, which is neither in the source nor a module that this service compared with go.sum; add it to the source, or remove the \`replace\` in go.mod that points there`,
   )
 }

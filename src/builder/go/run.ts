@@ -72,7 +72,7 @@ async function startGo(phase: Phase, project: Project, { root, tree }: Source): 
   const offline = goEnvironment(phase.tools.path, mode)
   const list = (fetched: ReadonlyMap<string, string>, stdout: string) => {
     const packages = readGoList(stdout)
-    refuseUnless(packages !== null, 'build_failed', () => 'go list: printed something else than its packages')
+    refuseUnless(packages !== null, 'build_failed', () => 'go list: unexpected output')
     programsOf(packages)
     listed = packages
     found = modulesOf({ packages, projectDir: project.dir, fetched, treeOf })
@@ -100,7 +100,7 @@ async function startGo(phase: Phase, project: Project, { root, tree }: Source): 
       refuseUnless(
         programs.length > 0,
         'no_artifacts',
-        () => 'the build left no artifact: no package of the module is a program (`package main`)',
+        () => 'the build produced no artifact: no package of the module is a program (`package main`)',
       )
       const target = makeDir(`${phase.workDir}/go-target-${round}`, uids.build)
       const binds = [...cache, { from: target, to: places.target, writable: true }]
@@ -161,7 +161,7 @@ async function fetchModules(
   if (modules === null)
     throw new BuildFailure(
       'source_unreachable',
-      'modules of go.sum are not in the source, and the request names no module proxy: name one by go_proxy, or run `go mod vendor` and send vendor/ with the source',
+      'modules of go.sum are not in the source, and the request does not set go_proxy: set it to a module proxy, or run `go mod vendor` and send vendor/ with the source',
     )
   job.say('fetch', `modules from ${modules}`)
   const proxy = await openNetwork()

@@ -12,12 +12,13 @@ export function readGoSum(text: string): ReadonlyMap<string, ReadonlySet<string>
   const lines = text.split('\n').filter(line => line.trim() !== '')
   if (lines.length > entriesMax) throw invalid(`more than ${entriesMax} lines`)
   const sums = new Map<string, Set<string>>()
-  if (lines.some(line => /^(?:<{7} |={7}$|>{7} )/.test(line.trimEnd()))) throw invalid('it has marks of a merge')
+  if (lines.some(line => /^(?:<{7} |={7}$|>{7} )/.test(line.trimEnd())))
+    throw invalid('it contains merge conflict markers')
   for (const line of lines) {
     const [, path = '', version = '', base64 = ''] = linePattern.exec(line.trimEnd()) ?? []
     const hash = fromBase64(base64)
     if (path === '' || hash === null)
-      throw invalid(`${JSON.stringify(line.slice(0, 200))} is no module with its h1 hash`)
+      throw invalid(`${JSON.stringify(line.slice(0, 200))} is not a module with its h1 hash`)
     const key = `${path} ${version}`
     sums.set(key, (sums.get(key) ?? new Set()).add(toHex(hash)))
   }

@@ -37,7 +37,7 @@ export function readBuildFile(text: string): BuildFile {
   if (outputs === null) throw wrong('outputs', 'must be a list of files or directories, such as ["bin/tool"]')
   const bad = outputs.find(path => !path.split('/').every(isComponent))
   if (bad !== undefined)
-    throw wrong('outputs', `${JSON.stringify(bad.slice(0, 200))} is no plain path below the project`)
+    throw wrong('outputs', `${JSON.stringify(bad.slice(0, 200))} must be a plain path below the project`)
   return { command, outputs, name: textOf(read.name, 'name'), version: textOf(read.version, 'version') }
 }
 

@@ -70,7 +70,7 @@ function candidatesOf(root: string, outputs: readonly string[], countMax: number
     refuseUnless(
       found !== undefined,
       'no_artifacts',
-      () => `${buildFileName}: outputs: ${JSON.stringify(output)} is not there after the build`,
+      () => `${buildFileName}: outputs: ${JSON.stringify(output)} does not exist after the build`,
     )
     if (!found.isDirectory()) return [output]
     return filesBelow(`${root}/${output}`, countMax).files.map(file => `${output}/${file}`)

@@ -12,18 +12,18 @@ const CAUSES: readonly Cause[] = [
       /does not provide attribute|output attribute '[^']*' is not a derivation|attribute '[^']*' to be a derivation/,
     errorType: 'source_invalid',
     message:
-      'the flake has no package of this name; name one by output (--flake-output), or add packages.x86_64-linux.default',
+      'the flake does not define this package; select another with output (--flake-output), or add packages.x86_64-linux.default',
   },
   {
     pattern: /access to (?:absolute path|path|URI) '[^']*' is forbidden in (?:pure|restricted)/,
     errorType: 'source_invalid',
-    message: 'the flake reads something outside of itself; put the file into the source, or make it an input',
+    message: 'the flake reads a file outside of the source; add the file to the source, or make it an input',
   },
   {
     pattern: /allow-import-from-derivation/,
     errorType: 'source_invalid',
     message:
-      'the flake builds something while it is evaluated, which is refused; put the generated file into the source',
+      'the flake builds a derivation during evaluation, which is not allowed; add the generated file to the source',
   },
   {
     pattern: LOCK_MISMATCH,
@@ -34,34 +34,34 @@ const CAUSES: readonly Cause[] = [
     pattern: /a 'x86_64-linux' with features \{[^}]+\} is required/,
     errorType: 'source_invalid',
     message:
-      'a derivation needs a feature that the builder lacks, such as a virtual machine (kvm); name an output without it',
+      'a derivation needs a feature that the builder lacks, such as a virtual machine (kvm); select an output without it',
   },
   {
     pattern: /a '[^']+' with features \{[^}]*\} is required|required to build '[^']+', but I am a/,
     errorType: 'source_invalid',
-    message: 'a derivation is for another system than x86_64-linux; name an output for that system',
+    message: 'a derivation is for a system other than x86_64-linux; select an output for that system',
   },
   {
     pattern: /hash mismatch in fixed-output derivation/,
     errorType: 'checksum_mismatch',
-    message: 'a derivation made something else than the hash that the flake names for it; correct the hash',
+    message: 'the output of a derivation does not match the hash in the flake; correct the hash',
   },
   {
     pattern: /^\S+> .*error: unable to download/m,
     errorType: 'source_unreachable',
     message:
-      'a derivation fetches a file, and a build has no network; put the file into the source, or submit to a service that fetches',
+      'a derivation fetches a file, but builds run without a network; add the file to the source, or submit to a service that fetches',
   },
   {
     pattern: /unable to download|Could not resolve host/,
     errorType: 'source_unreachable',
     message:
-      'the flake fetches something that flake.lock does not have, and a build has no network; run `nix flake lock`, and make files that the flake fetches while it is evaluated inputs of flake.nix',
+      'the flake fetches an input that flake.lock does not list, but builds run without a network; run `nix flake lock`, and turn files that it fetches during evaluation into inputs of flake.nix',
   },
   {
     pattern: /error: (?:syntax error|undefined variable|.*called with unexpected argument)/,
     errorType: 'source_invalid',
-    message: 'flake.nix has an error; try `nix build` with the output that the request names',
+    message: 'flake.nix has an error; run `nix build` with the output of the request to see it',
   },
 ]
 

@@ -19,7 +19,7 @@ export function readFlakeLock(text: string): readonly FlakeInput[] {
   try {
     lock = parseJson(utf8(text), { depthMax })
   } catch (error) {
-    if (/^(?:<{7} |>{7} )/m.test(text)) throw invalid('it has marks of a merge; run `nix flake lock`')
+    if (/^(?:<{7} |>{7} )/m.test(text)) throw invalid('it contains merge conflict markers; run `nix flake lock`')
     throw invalid(messageOf(error))
   }
   if (!isRecord(lock) || !VERSIONS.includes(lock.version) || !isRecord(lock.nodes))
@@ -51,7 +51,7 @@ function infoOf(name: string, info: unknown, version: unknown): Record<string, u
   if (info === undefined) return {}
   if (version === 5 && isRecord(info)) return info
   throw invalid(
-    `input ${shown(name)} has "info", which Nix would take in place of "locked"; delete it and run \`nix flake lock\``,
+    `input ${shown(name)} has "info", which Nix would use instead of "locked"; delete it and run \`nix flake lock\``,
   )
 }
 
@@ -77,7 +77,7 @@ function checkPath(name: string, path: unknown, parent: unknown): void {
   if (isInside) return
   throw invalid(
     `input ${shown(name)} is the path ${shown(String(path))}, which is not in the directory of flake.nix; ` +
-      'move its files there and name them by `path:./DIR`, or name a Git repository, and run `nix flake lock`',
+      'move its files there and refer to them as `path:./DIR`, or to a Git repository, and run `nix flake lock`',
   )
 }
 

@@ -34,7 +34,7 @@ export type Realising = {
   readonly tail: () => string
 }
 
-const remedy = 'name a binary cache that has it as nix_caches, or push it to one (`nix copy --to`)'
+const remedy = 'add a binary cache that has it to nix_caches, or push it to one (`nix copy --to`)'
 
 /**
  * Realises all inputs of the output, but not the output. Every path that came into the store meanwhile. Failures:
@@ -56,7 +56,7 @@ export async function realise(realising: Realising): Promise<readonly NixPath[]>
 export async function storedPaths(run: Realising['run']): Promise<readonly PathInfo[]> {
   const { code, stdout } = await run({ name: 'nix-list', network: false, argv: nixStoreListArgv() })
   const infos = code === 0 ? readPathInfos(stdout) : null
-  refuseUnless(infos !== null, 'internal', () => `nix path-info: no list of paths, exit code ${code}`)
+  refuseUnless(infos !== null, 'internal', () => `nix path-info: did not list paths, exit code ${code}`)
   return infos
 }
 
@@ -82,7 +82,7 @@ async function evaluate({ run, reference, caches, say, tail }: Realising): Promi
   const { code, stdout } = newer.code === 0 ? newer : await show('old')
   if (code !== 0 && caches.length === 0) {
     // Such as a flake that builds while it is evaluated: the build may do that, without a network.
-    say('the flake cannot be evaluated without a build: nothing more is fetched')
+    say('evaluating the flake requires a build: fetching ends here')
     return []
   }
   if (code !== 0) throw nixFailure(`nix: the flake cannot be evaluated: exit code ${code}`, tail())
@@ -167,7 +167,7 @@ async function signedPath(info: PathInfo, caches: NixOptions['caches']): Promise
   refuseUnless(
     signers.length > 0 || info.contentAddress !== null,
     'checksum_mismatch',
-    () => `nix_caches: ${storePath} is signed by none of the keys that the request names`,
+    () => `nix_caches: ${storePath} is not signed by a key of the request`,
   )
   return {
     kind: 'nix-path',

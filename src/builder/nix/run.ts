@@ -113,7 +113,7 @@ class Nix {
     refuseUnless(
       /^[A-Za-z0-9._/-]+$/.test(this.flake),
       'source_invalid',
-      () => 'project_dir: a flake may not stand there; use letters, digits and . _ -',
+      () => 'project_dir: invalid directory for a flake; use letters, digits and . _ -',
     )
     this.reference = flakeReference(this.flake, nixOptionsOf(phase.order.options)?.output ?? null)
     this.inputs = readFlakeLock(lock.text)
@@ -130,7 +130,7 @@ class Nix {
     const { job, order, tools, workDir } = this.#phase
     const count = this.inputs.length
     if (order.fetch === null) {
-      if (count === 0) return job.say('fetch', 'flake.lock names no input from elsewhere: nothing to fetch')
+      if (count === 0) return job.say('fetch', 'flake.lock names no external input: nothing to fetch')
       throw new BuildFailure(
         'source_unreachable',
         `flake.lock: ${count} inputs from elsewhere, and this service fetches nothing; make them part of the source`,
@@ -235,13 +235,13 @@ class Nix {
     const { candidates, links } = candidatesOf(built, `${root}/nix`, this.#phase.order.limits.artifactCount)
     if (links.length > 0) {
       const named = links.slice(0, linksShownMax).map(showName).join(', ')
-      job.say('build', `left out of the artifacts, because they are links, ${links.length}: ${named}`)
+      job.say('build', `not among the artifacts, because they are links, ${links.length}: ${named}`)
     }
     refuseUnless(
       candidates.length > 0,
       'no_artifacts',
       () =>
-        `the build left no artifact: ${links.length === 0 ? 'the output is empty' : 'the output has only links; copy the files that they lead to (cp -L)'}`,
+        `the build produced no artifact: ${links.length === 0 ? 'the output is empty' : 'the output contains only links; copy their targets instead (cp -L)'}`,
     )
     return candidates
   }
@@ -337,8 +337,8 @@ function refuseOther(other: NixFetch | undefined): void {
     other === undefined,
     'checksum_mismatch',
     () =>
-      `nix: the fixed output ${showName(other?.name ?? '')} has other bytes than the hash that the flake names for it; ` +
-      'correct the hash, or name a cache that has the right bytes as nix_caches',
+      `nix: the fixed output ${showName(other?.name ?? '')} does not match its hash in the flake; ` +
+      'correct the hash, or add a cache with the right content to nix_caches',
   )
 }
 

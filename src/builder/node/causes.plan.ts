@@ -20,7 +20,7 @@ const CAUSES: readonly Cause[] = [
   {
     pattern: /EBADPLATFORM|ERR_PNPM_UNSUPPORTED_PLATFORM/,
     errorType: 'source_invalid',
-    message: 'a package that is not optional is for another system than Linux on x86-64',
+    message: 'a required package does not support Linux on x86-64',
   },
   {
     pattern: /ERESOLVE/,

@@ -49,7 +49,7 @@ export async function fetchFiles(
   if (code !== 0)
     throw new BuildFailure(
       'source_unreachable',
-      `a package file cannot be fetched from ${registry}; name the registry that has it, and ask the operator which hosts are allowed: ${job.tail()}`,
+      `a package file cannot be fetched from ${registry}; set the registry to one that has it, and ask the operator which hosts are allowed: ${job.tail()}`,
     )
   await giveTo(0, dir)
   await openToAll(dir)
@@ -60,11 +60,11 @@ export async function fetchFiles(
     if (other !== undefined)
       throw new BuildFailure(
         'checksum_mismatch',
-        `fetched ${other.name} ${other.version}: its SHA-512 is not the one that the lock has of ${shown(other.key)}`,
+        `fetched ${other.name} ${other.version}: its SHA-512 differs from the one in the lock for ${shown(other.key)}`,
       )
     fs.renameSync(`${dir}/${at}`, `${dir}/${found}`)
   }
-  job.say('fetch', `each package file has its SHA-512 of the lock: ${files.size}`)
+  job.say('fetch', `each package file matches its SHA-512 in the lock: ${files.size}`)
   return dir
 }
 

@@ -69,7 +69,7 @@ async function installedIn(
       refuseUnless(
         isPackageName(called) && isVersion(version),
         'build_failed',
-        () => `node_modules/${place}: its package.json names no package and version`,
+        () => `node_modules/${place}: its package.json lacks a name or version`,
       )
       const bundledIn = isBundled ? around.place : null
       const own = scriptsOf(manifest ?? {})
@@ -134,7 +134,7 @@ export function recordsOf(
   if (missing !== undefined)
     throw new BuildFailure(
       'build_failed',
-      `the install left out ${shown(missing.key)}, which the lock needs; delete the lock and node_modules, and lock again`,
+      `the install left out ${shown(missing.key)}, which the lock requires; delete the lock and node_modules, and lock again`,
     )
   const urlOf = (key: string) => urlOfPackage(locked.get(key) ?? null)
   const bundledIn = Map.groupBy(

@@ -57,7 +57,7 @@ export function sha512Of(lock: string, key: string, integrity: unknown): string 
   refuseUnless(
     typeof integrity === 'string' && integrity !== '',
     'source_invalid',
-    () => `${lock}: ${shown(key)} has no integrity, so nothing says which file it is; ${remedy}`,
+    () => `${lock}: ${shown(key)} has no integrity, so its file cannot be checked; ${remedy}`,
   )
   const hashes = integrity.split(/\s+/).map(hash => /^sha512-([A-Za-z0-9+/]{86}==)(?:\?\S*)?$/.exec(hash)?.[1])
   const found = [...new Set(hashes.filter(hash => hash !== undefined))]
@@ -65,7 +65,7 @@ export function sha512Of(lock: string, key: string, integrity: unknown): string 
   refuseUnless(
     bytes !== null,
     'source_invalid',
-    () => `${lock}: the integrity of ${shown(key)} is ${shown(integrity)}, and must be one sha512; ${remedy}`,
+    () => `${lock}: the integrity of ${shown(key)} is ${shown(integrity)}, but must be one sha512 hash; ${remedy}`,
   )
   return toHex(bytes)
 }

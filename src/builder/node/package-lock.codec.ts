@@ -74,12 +74,12 @@ function packageOf(key: string, entry: unknown): NpmPackage | null {
   const steps = key.slice('node_modules/'.length).split('/node_modules/')
   const name = entry.name ?? steps.at(-1)
   if (key.length > keyCharsMax || !steps.every(isPackageName) || !isPackageName(name))
-    throw invalidLock(lockName, `${shown(key)} is no place of a package`)
+    throw invalidLock(lockName, `${shown(key)} is not the path of a package`)
   const from = typeof resolved === 'string' ? resolved : ''
   if (/^(?:git|file|github|ssh)\b/.test(from))
     throw invalidLock(
       lockName,
-      `${shown(key)} comes from ${shown(from)}, and this service installs packages of a registry alone; publish it to one, or move its files into the project`,
+      `${shown(key)} comes from ${shown(from)}, but this service installs only packages from a registry; publish it to one, or move its files into the project`,
     )
   if (!isVersion(version)) throw invalidLock(lockName, `${shown(key)} has no version such as 1.2.3; ${relock}`)
   if (entry.inBundle === true && steps.length > 1) return null

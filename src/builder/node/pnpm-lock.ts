@@ -59,7 +59,7 @@ export function readPnpmLock(text: string): NpmLock {
   if (member !== undefined)
     throw invalidLock(
       lockName,
-      `${shown(member)} is a member of a workspace, which this service does not install; give the project a lock of its own (\`pnpm install --ignore-workspace --lockfile-only\`), and name it by project_dir`,
+      `${shown(member)} is a member of a workspace, which this service does not install; create a lock for the project alone (\`pnpm install --ignore-workspace --lockfile-only\`), and select it with project_dir`,
     )
   if (!isRecord(importer)) throw invalidLock(lockName, `without the importer "."; ${relock}`)
   const listed = recordsOf(lock.packages)
@@ -117,7 +117,7 @@ function packagesOf(listed: [string, Fields][], snapshots: [string, Fields][]): 
       if (!isPackageName(name) || !isVersion(version) || (type ?? directory ?? repo) !== undefined)
         throw invalidLock(
           lockName,
-          `${shown(path)} is not a package of a registry; publish it to one, or move its files into the project`,
+          `${shown(path)} does not come from a registry; publish it to one, or move its files into the project`,
         )
       const sha512 = sha512Of(lockName, key, integrity)
       if (tarball !== undefined && !isRegistryAddress(String(tarball), { name, version }))
@@ -146,7 +146,7 @@ function keyOf(name: string, reference: unknown): string {
   if (/^(?:link|file|workspace|git|https?):/.test(plain))
     throw invalidLock(
       lockName,
-      `${shown(name)} comes from ${shown(plain)}, and this service installs packages of a registry alone; publish it to one, or move its files into the project`,
+      `${shown(name)} comes from ${shown(plain)}, but this service installs only packages from a registry; publish it to one, or move its files into the project`,
     )
   return /^\d/.test(plain) ? `${name}@${plain}` : plain
 }

@@ -212,7 +212,7 @@ class NodeBuild {
     const { lock } = this.#node.manager
     if (packages.length === 0) {
       this.#filesDir = makeDir(`${workDir}/node-files`, 0)
-      return job.say('fetch', `${lock} names no package from elsewhere: nothing to fetch`)
+      return job.say('fetch', `${lock} names no external package: nothing to fetch`)
     }
     refuseUnless(
       order.fetch !== null,
@@ -265,7 +265,7 @@ class NodeBuild {
     const dist = `${own}/dist`
     const hasDist = fs.lstatSync(dist, { throwIfNoEntry: false })?.isDirectory() === true
     if (!hasDist) {
-      if (hasBuild) job.say('build', 'the build left no dist/: the artifact is the package')
+      if (hasBuild) job.say('build', 'the build produced no dist/: the artifact is the package')
       await run('pack', packArgv(name))
       this.command = hasBuild ? [...runBuildArgv(name), '&&', ...packArgv(name)] : packArgv(name)
     }
@@ -274,7 +274,7 @@ class NodeBuild {
     if (links.length > 0)
       job.say(
         'build',
-        `left out of the artifacts, because they are links, ${links.length}: ${links.slice(0, linksShownMax).map(showName).join(', ')}`,
+        `not among the artifacts, because they are links, ${links.length}: ${links.slice(0, linksShownMax).map(showName).join(', ')}`,
       )
     return files.map(relative => ({ name: relative, root: from, relative }))
   }
@@ -322,9 +322,9 @@ class NodeBuild {
     const runs = scripted.filter(pkg => allowed === 'all' || allowed.has(pkg.name))
     const left = scripted.filter(pkg => !runs.includes(pkg)).map(pkg => pkg.name)
     if (left.length > 0)
-      job.say('build', `install scripts that onlyBuiltDependencies does not name, not run: ${left.join(', ')}`)
+      job.say('build', `install scripts skipped, because onlyBuiltDependencies does not list them: ${left.join(', ')}`)
     this.packages = recordsOf(lock, installed, manager.keyOf, new Set(runs.map(({ place }) => place)))
-    job.say('build', `installed, as the lock names them: ${this.packages.length} packages`)
+    job.say('build', `installed as locked: ${this.packages.length} packages`)
     if (runs.length > 0) await this.#runInstallScripts(round, { source, nodeModules, installed, runs })
     await giveTo(0, nodeModules)
     await openToAll(nodeModules)
@@ -374,7 +374,7 @@ class NodeBuild {
       code === 0,
       'build_failed',
       () =>
-        `install scripts of ${names}: ${exitText(code, order.limits)}; they run without a network, and can write to their own package alone: ${job.tail()}`,
+        `install scripts of ${names}: ${exitText(code, order.limits)}; they run without a network, and can write only to their own package: ${job.tail()}`,
     )
   }
 }

@@ -36,8 +36,8 @@ export function checkClone({ url, ref }: CloneOrder): URL {
 
 /** git-check-ref-format(1), and no first character of an option or a refspec. */
 function refProblem(ref: string): string | null {
-  if (/^[-+^:]/.test(ref)) return 'begins with a sign that has a meaning'
-  if (!/^[\x21-\x7e]+$/.test(ref)) return 'has a character that no ref has'
+  if (/^[-+^:]/.test(ref)) return 'begins with a character that git interprets'
+  if (!/^[\x21-\x7e]+$/.test(ref)) return 'contains a character that is not allowed in a ref'
   if (/[~^:?*[\\]|\.\.|@\{|\/\/|^\/|\/$|\.$|\.lock$|(?:^|\/)\./.test(ref) || ref === '@')
     return 'is not the name of a branch, tag or commit'
   return null

@@ -113,7 +113,7 @@ async function checkOut(cloning: Cloning, repository: Repository): Promise<{ com
   refuseUnless(
     /^[0-9a-f]{40}$/.test(commit) && /^[0-9a-f]{40}$/.test(treeId),
     'source_invalid',
-    () => 'git: no commit in the repository',
+    () => 'git: the repository has no commit',
   )
   const named = namedSubmodules(into)
   const commits = named.size === 0 ? new Map() : readSubmoduleCommits(await must(entriesArgv([...named.keys()])))

@@ -37,7 +37,7 @@ export async function takeSource(phase: Phase, device: string, openNetwork: () =
     phase.order.waivers.includes('allow_lfs_pointers'),
     'source_invalid',
     () =>
-      `source: ${found}; send an archive made after \`git lfs pull\`, or accept them by allow_lfs_pointers (--allow-lfs-pointers)`,
+      `source: ${found}; send an archive made after \`git lfs pull\`, or accept them with allow_lfs_pointers (--allow-lfs-pointers)`,
   )
   phase.job.say('init', `accepted: ${found}`)
   return source
@@ -55,7 +55,7 @@ async function takenSource(phase: Phase, device: string, openNetwork: () => Prom
     refuseUnless(
       phase.order.fetch !== null,
       'source_unreachable',
-      () => 'repo_url: this service fetches nothing; send an archive',
+      () => 'repo_url: this service does not fetch; send an archive',
     )
     phase.job.say('fetch', `git fetch of ${url.href}${source.ref === null ? '' : `, ref ${source.ref}`}`)
     const { tree, submodules, ...cloned } = await cloneSource(phase, source, await openNetwork(), into)
@@ -87,7 +87,7 @@ async function takenSource(phase: Phase, device: string, openNetwork: () => Prom
     ...bounds,
   })
   phase.job.say('init', `${unpacked.format} of ${source.sizeBytes} bytes, SHA-256 ${source.sha256}, unpacked`)
-  for (const what of unpacked.leftOut) phase.job.say('init', `left out: ${what}; the tree id is of the other files`)
+  for (const what of unpacked.leftOut) phase.job.say('init', `left out: ${what}; the tree id covers the other files`)
   if (stripped !== null) phase.job.say('init', `the one top-level directory ${stripped} is taken for the source's root`)
   const name = source.name === null ? (stripped ?? 'source') : baseName(source.name, archiveEnding)
   const missingSubmodules = readSubmodules(root, missingShownMax)

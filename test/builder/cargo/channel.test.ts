@@ -64,7 +64,7 @@ test('what is refused', () => {
     [base.replace('1.96.0 (', '1.96.01 ('), `${where}its rustc is "1.96.01 (abc 2026-01-01)", not 1.96.0`],
     [`${head}${entry('rustc', own, 'a')}`, `${where}no cargo for ${own}`],
     [base.replace('available = true', 'available = false'), `${where}no rustc for ${own}`],
-    [base.replace(hex('a'), 'AA'), `${where}rustc: no xz_url or xz_hash`],
+    [base.replace(hex('a'), 'AA'), `${where}rustc: xz_url or xz_hash is missing or invalid`],
   ]
   for (const [text, why] of cases) expect(read(text)).toBe(why)
   for (const url of [
@@ -82,7 +82,9 @@ test('what is refused', () => {
   )
   expect(read('[[[')).toMatch(/^rust_mirror: .*channel-rust-1.96.0.toml: /)
   for (const text of ['', 'AB', `${hex('a')}x`, ` ${hex('a')}`])
-    expect(() => readDigestFile(text, 'https://a')).toThrow('rust_mirror: https://a: no SHA-256 in hexadecimal')
+    expect(() => readDigestFile(text, 'https://a')).toThrow(
+      'rust_mirror: https://a: does not contain a SHA-256 in hexadecimal',
+    )
   expect(readDigestFile(`${hex('a')}  channel.toml\n`, 'https://a')).toBe(hex('a'))
 })
 

@@ -75,7 +75,7 @@ describe.concurrent.skipIf(skipped)('a mirror of Rust', () => {
       const end = await built(servers, source)
       expect(failureOf(end)).toBe('ok')
       expect(end.networks).toEqual(['unused', 'wanted', 'done'])
-      expect(end.lines.map(({ msg }) => msg)).toContain('left out, for no build needs them: rustfmt, clippy')
+      expect(end.lines.map(({ msg }) => msg)).toContain('skipped, because builds do not need them: rustfmt, clippy')
       const files = filesOf(end)
       expect(outputOf(files.get('artifacts/hello'))).toBe('true\n')
       const json = (path: string) => JSON.parse(Buffer.from(files.get(path) ?? []).toString('utf8'))
@@ -175,14 +175,14 @@ describe.concurrent.skipIf(skipped)('a mirror of Rust', () => {
       const ends = async (text: string, more: Parameters<typeof built>[2] = {}) =>
         failureOf(await built(servers, pins(text), more))
       const inexact =
-        /^source_invalid: rust-toolchain.toml pins "[^"]+", which is no exact version: rust_mirror fetches/
+        /^source_invalid: rust-toolchain.toml pins "[^"]+", which is not an exact version: rust_mirror fetches/
       expect(await ends('channel = "nightly-2026-01-01"')).toMatch(inexact)
       expect(await ends('channel = "1.94"')).toMatch(inexact)
       expect(await ends('channel = "1.60.0"')).toMatch(/^source_invalid: .*"1.60.0", which is older than 1.68/)
       expect(await ends('channel = "1.94"', { waived: true })).toBe('ok')
       expect(await ends(`channel = "${own}"`)).toBe('ok')
       expect(await ends(`channel = "${standInVersion}"`, { mirror: null })).toMatch(
-        /^source_invalid: rust-toolchain.toml pins "1.94.7", and this builder has rustc .*by any_toolchain/,
+        /^source_invalid: rust-toolchain.toml pins "1.94.7", and this builder has rustc .*with any_toolchain/,
       )
       expect(servers.connected).toEqual([])
       expect(await ends(`channel = "${standInVersion}"\ncomponents = ["rust-src"]`)).toMatch(

@@ -249,7 +249,7 @@ const BAD: Row[] = [
     'a registry that serves something else',
     plain,
     { served: [answer, { ...base, bytes: forged.bytes }] },
-    /^checksum_mismatch: fetched base 1\.0\.1: its SHA-512 is not the one that the lock has of "node_modules\/base"/,
+    /^checksum_mismatch: fetched base 1\.0\.1: its SHA-512 differs from the one in the lock for "node_modules\/base"/,
   ],
   [
     'a package that the registry lacks',

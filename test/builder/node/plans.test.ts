@@ -114,7 +114,7 @@ describe('package-lock.json', () => {
     [
       'SHA-1',
       npmLock({ 'node_modules/a': entry('a', '1.0.0', { integrity: 'sha1-aaaa' }) }),
-      /the integrity of "node_modules\/a" is "sha1-aaaa", and must be one sha512/,
+      /the integrity of "node_modules\/a" is "sha1-aaaa", but must be one sha512/,
     ],
     [
       'two hashes',
@@ -126,12 +126,12 @@ describe('package-lock.json', () => {
       npmLock({ 'node_modules/a': { version: '1.0.0', inBundle: true } }),
       /"node_modules\/a" has no integrity/,
     ],
-    ['a place outside', npmLock({ 'node_modules/../../a': entry('a', '1.0.0') }), /is no place of a package/],
-    ['an odd name', npmLock({ 'node_modules/a/b/c': entry('a', '1.0.0') }), /is no place of a package/],
+    ['a place outside', npmLock({ 'node_modules/../../a': entry('a', '1.0.0') }), /is not the path of a package/],
+    ['an odd name', npmLock({ 'node_modules/a/b/c': entry('a', '1.0.0') }), /is not the path of a package/],
     [
       'a long place',
       npmLock({ [`node_modules/a${'/node_modules/a'.repeat(300)}`]: entry('a', '1.0.0') }),
-      /is no place of a package/,
+      /is not the path of a package/,
     ],
     ['a range', npmLock({ 'node_modules/a': entry('a', '1.x') }), /has no version such as 1\.2\.3/],
   ])('%s', (_, text, message) => {
@@ -206,12 +206,12 @@ packages:
     [
       'git',
       pnpmLock('a@git+https://git.example/a#abc: {resolution: {type: git, repo: x, commit: abc}}'),
-      /is not a package of a registry; publish it/,
+      /does not come from a registry; publish it/,
     ],
     [
       'a tarball',
       pnpmLock('a@https://codeload.github.com/a/a/tar.gz/abc: {resolution: {tarball: x}}'),
-      /is not a package of a registry/,
+      /does not come from a registry/,
     ],
     [
       'another address',
@@ -252,7 +252,7 @@ test('packages that are installed', async () => {
     const place = '.pnpm/a@1.0.0/node_modules/a'
     expect(await installedByPnpm(join(root, 'pnpm'))).toEqual([{ ...own, place, scripts: [] }])
     const of = (list: typeof installed) => () => recordsOf(lock, list, pkg => `node_modules/${pkg.place}`, new Set())
-    expect(of([])).toThrow('the install left out "node_modules/a", which the lock needs')
+    expect(of([])).toThrow('the install left out "node_modules/a", which the lock requires')
     expect(of([{ ...own, version: '1.0.1' }])).toThrow('node_modules/a is a 1.0.1, and the lock has a 1.0.0 there')
     expect(of([{ ...own, name: 'b' }])).toThrow('node_modules/a is b 1.0.0, and the lock has a 1.0.0 there')
     expect(of([own, { ...own, place: 'b' }])).toThrow(
@@ -322,8 +322,8 @@ describe('strongroom.build.toml', () => {
     ['command = []\noutputs = ["a"]', /command: must be a list of words/],
     ['command = [1]\noutputs = ["a"]', /command: must be a list of words/],
     ['command = ["a"]', /outputs: must be a list of files/],
-    ['command = ["a"]\noutputs = ["../a"]', /outputs: "\.\.\/a" is no plain path/],
-    ['command = ["a"]\noutputs = ["/a"]', /outputs: "\/a" is no plain path/],
+    ['command = ["a"]\noutputs = ["../a"]', /outputs: "\.\.\/a" must be a plain path/],
+    ['command = ["a"]\noutputs = ["/a"]', /outputs: "\/a" must be a plain path/],
     ['command = ["a"]\noutputs = ["a"]\nname = "a/b"', /name: must be a plain name/],
   ])('%j', (text, message) => {
     expect(() => readBuildFile(text)).toThrow(message)

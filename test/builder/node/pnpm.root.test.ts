@@ -272,7 +272,7 @@ const BAD: Row[] = [
     'a registry that serves something else',
     plain,
     { served: [answer, { ...base, bytes: answer.bytes }] },
-    /^checksum_mismatch: fetched base 1\.0\.1: its SHA-512 is not the one that the lock has of "base@1\.0\.1"/,
+    /^checksum_mismatch: fetched base 1\.0\.1: its SHA-512 differs from the one in the lock for "base@1\.0\.1"/,
   ],
   [
     'a file whose manifest has another name',

@@ -40,8 +40,7 @@ export const MISTAKES: readonly Row[] = [
   {
     what: 'a vendored crate that was changed',
     files: { ...usesAnswer, ...vendoredAnswer, 'Cargo.lock': usesLock, 'vendor/answer/src/lib.rs': '' },
-    fails:
-      /^checksum_mismatch: a vendored file is not the one that its .cargo-checksum.json lists; run `cargo vendor` again/,
+    fails: /^checksum_mismatch: a vendored file does not match its .cargo-checksum.json; run `cargo vendor` again/,
   },
   {
     what: 'a dependency outside of the source',
@@ -78,7 +77,7 @@ export const MISTAKES: readonly Row[] = [
       ),
     },
     fetches: true,
-    fails: /^source_unreachable: a package is of a registry that only settings of cargo name, .*run `cargo vendor`/,
+    fails: /^source_unreachable: a package comes from a registry that only cargo settings define, .*run `cargo vendor`/,
   },
   {
     what: 'a newer compiler that a package needs',
@@ -98,7 +97,7 @@ export const MISTAKES: readonly Row[] = [
       ...plain,
       'src/main.rs': '#[link(name = "none7")]\nextern "C" { fn one(); }\nfn main() { unsafe { one() } }\n',
     },
-    fails: /^build_failed: the builder lacks a library of the system; switch on the crate's feature that compiles it/,
+    fails: /^build_failed: the builder lacks a system library; enable the crate's feature that compiles it/,
   },
   {
     what: 'a build script that fetches',
@@ -106,7 +105,7 @@ export const MISTAKES: readonly Row[] = [
       ...plain,
       'build.rs': 'fn main() { std::net::TcpStream::connect("host.strongroom.test:80").unwrap(); }\n',
     },
-    fails: /^build_failed: a build script uses the network, which a build does not have; put the files that it fetches/,
+    fails: /^build_failed: a build script uses the network, but builds run without one; add the files that it fetches/,
   },
   {
     what: 'an edition that is yet to come',
@@ -117,6 +116,6 @@ export const MISTAKES: readonly Row[] = [
   {
     what: 'a lock with marks of a merge',
     files: { ...plain, 'Cargo.lock': `<<<<<<< HEAD\n${plain['Cargo.lock']}=======\n>>>>>>> other\n` },
-    fails: /^source_invalid: Cargo.lock: it has marks of a merge; run `cargo generate-lockfile`/,
+    fails: /^source_invalid: Cargo.lock contains merge conflict markers; run `cargo generate-lockfile`/,
   },
 ]

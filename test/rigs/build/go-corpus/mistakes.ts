@@ -24,7 +24,7 @@ export const MISTAKES: readonly Row[] = [
     always: true,
     files: usesBase,
     served: [changedBase],
-    fails: /^checksum_mismatch: go\.sum has another hash of a module than the proxy has/,
+    fails: /^checksum_mismatch: the proxy serves a module whose hash differs from the one in go\.sum/,
   },
   {
     what: 'a go.sum without a module that the project needs',
@@ -94,12 +94,12 @@ export const MISTAKES: readonly Row[] = [
       'lib/lib.go': 'package lib\n\nfunc Value() int { return 1 }\n',
     },
     projectDir: 'app',
-    fails: /^source_invalid: .*go\.work has no effect.*`replace`/,
+    fails: /^source_invalid: .*builds ignore go\.work.*`replace`/,
   },
   {
     what: 'a toolchain line that is newer than the builder',
     files: { ...plain, 'go.mod': goMod('\ntoolchain go1.98.7\n') },
-    fails: /^source_invalid: go\.mod pins "go1\.98\.7", and this builder has go version go1\..*by any_toolchain/,
+    fails: /^source_invalid: go\.mod pins "go1\.98\.7", and this builder has go version go1\..*with any_toolchain/,
   },
   {
     what: 'a go line that is newer than the builder',
@@ -118,13 +118,13 @@ export const MISTAKES: readonly Row[] = [
   {
     what: 'a go.mod with marks of a merge',
     files: { ...plain, 'go.mod': `<<<<<<< HEAD\n${plain['go.mod']}=======\n>>>>>>> other\n` },
-    fails: /^source_invalid: go\.mod has marks of a merge; resolve them and run `go mod tidy`/,
+    fails: /^source_invalid: go\.mod contains merge conflict markers; resolve them and run `go mod tidy`/,
   },
   {
     what: 'a go.sum with marks of a merge',
     files: { ...usesBase, 'go.sum': `<<<<<<< HEAD\n${usesBase['go.sum']}=======\n>>>>>>> other\n` },
     served: [base],
-    fails: /^source_invalid: go\.sum: it has marks of a merge; run `go mod tidy`/,
+    fails: /^source_invalid: go\.sum: it contains merge conflict markers; run `go mod tidy`/,
   },
   {
     what: 'an internal package of another module',
@@ -184,7 +184,7 @@ export const MISTAKES: readonly Row[] = [
   {
     what: 'two programs of one name',
     files: { 'go.mod': goMod(), 'a/x/main.go': program('1'), 'b/x/main.go': program('2') },
-    fails: /^build_failed: two packages make one program, x/,
+    fails: /^build_failed: two packages produce the same program, x/,
   },
   {
     what: 'an import cycle',

@@ -132,7 +132,7 @@ export function formRows(servers: FetchServers): readonly Row[] {
         ),
       ),
       ...{ artifacts: { 'a/x': '1\n', 'b/x': '2\n', y: '3\n' }, lists: [] },
-      logs: /left out of the artifacts, because they are links, 2: .*link/,
+      logs: /not among the artifacts, because they are links, 2: .*link/,
     },
     {
       what: 'files of the source, and a text that the flake makes',
@@ -191,7 +191,7 @@ export function formRows(servers: FetchServers): readonly Row[] {
       what: 'a flake without inputs beside a Cargo project',
       files: { ...plainProject, ...flake(hello) },
       ...{ artifacts: { hello: 'hello\n' }, lists: [] },
-      logs: /flake\.nix needs no input that is not available, and goes first/,
+      logs: /flake\.nix needs no unavailable input, and takes precedence/,
     },
   ]
 }

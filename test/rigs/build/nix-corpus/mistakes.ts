@@ -33,13 +33,13 @@ export function mistakeRows(servers: FetchServers): readonly Row[] {
     {
       what: 'no default package',
       files: flake(hello, { output: 'packages.x86_64-linux.other' }),
-      fails: /^source_invalid: the flake has no package of this name; name one by output \(--flake-output\)/,
+      fails: /^source_invalid: the flake does not define this package; select another with output \(--flake-output\)/,
     },
     {
       what: 'an output that the flake lacks',
       files: flake(hello),
       options: { output: 'packages.x86_64-linux.none' },
-      fails: /^source_invalid: the flake has no package of this name; name one by output \(--flake-output\)/,
+      fails: /^source_invalid: the flake does not define this package; select another with output \(--flake-output\)/,
     },
     {
       what: 'an output that is no derivation',
@@ -49,7 +49,7 @@ export function mistakeRows(servers: FetchServers): readonly Row[] {
     {
       what: 'a derivation for another system',
       files: flake(hello.replace('x86_64-linux', 'aarch64-linux')),
-      fails: /^source_invalid: a derivation is for another system than x86_64-linux/,
+      fails: /^source_invalid: a derivation is for a system other than x86_64-linux/,
     },
     {
       what: 'a derivation that needs a virtual machine',
@@ -59,7 +59,7 @@ export function mistakeRows(servers: FetchServers): readonly Row[] {
     {
       what: 'a lock that does not fit its flake',
       files: flake(hello, { head: `inputs.input.url = "${tarball.url}";`, args: 'self, input' }),
-      fails: /^source_unreachable: the flake fetches something that flake\.lock does not have, .*run `nix flake lock`/,
+      fails: /^source_unreachable: the flake fetches an input that flake\.lock does not list, .*run `nix flake lock`/,
     },
     {
       what: 'a lock that does not fit its flake, and a service that fetches',
@@ -86,7 +86,7 @@ export function mistakeRows(servers: FetchServers): readonly Row[] {
     {
       what: 'a lock with marks of a merge',
       files: flake(hello, { lock: `<<<<<<< HEAD\n${emptyLock()}\n=======\n>>>>>>> other\n` }),
-      fails: /^source_invalid: flake\.lock: it has marks of a merge; run `nix flake lock`/,
+      fails: /^source_invalid: flake\.lock: it contains merge conflict markers; run `nix flake lock`/,
     },
     {
       what: 'an input with an absolute path',
@@ -126,7 +126,7 @@ export function mistakeRows(servers: FetchServers): readonly Row[] {
       files: flake(
         derivation('hello', `read x < \${${fixed('known', 'echo other > $out', 'known\n')}}; echo $x > $out`),
       ),
-      fails: /^checksum_mismatch: a derivation made something else than the hash that the flake names for it/,
+      fails: /^checksum_mismatch: the output of a derivation does not match the hash in the flake/,
     },
     {
       what: 'a fetch by Nix itself, and a service that fetches nothing',
@@ -148,7 +148,7 @@ export function mistakeRows(servers: FetchServers): readonly Row[] {
         ),
       ),
       fetches: true,
-      fails: /^source_unreachable: the flake fetches something that flake\.lock does not have, .*inputs of flake\.nix/,
+      fails: /^source_unreachable: the flake fetches an input that flake\.lock does not list, .*inputs of flake\.nix/,
     },
     {
       what: 'a derivation that uses the network',
@@ -161,7 +161,7 @@ export function mistakeRows(servers: FetchServers): readonly Row[] {
     {
       what: 'a path outside of the flake',
       files: flake(derivation('hello', `read x < \${/etc/hostname}; echo $x > $out`)),
-      fails: /^source_invalid: the flake reads something outside of itself; put the file into the source/,
+      fails: /^source_invalid: the flake reads a file outside of the source; add the file to the source/,
     },
     {
       what: 'an evaluation that builds, with a cache',
@@ -170,7 +170,7 @@ export function mistakeRows(servers: FetchServers): readonly Row[] {
       ),
       fetches: true,
       options: { caches: [good.cache] },
-      fails: /^source_invalid: the flake builds something while it is evaluated, which is refused/,
+      fails: /^source_invalid: the flake builds a derivation during evaluation, which is not allowed/,
     },
     {
       what: 'a binary cache without a path that is needed',
@@ -204,7 +204,7 @@ export function mistakeRows(servers: FetchServers): readonly Row[] {
     {
       what: 'an output that is a link',
       files: flake(derivation('hello', '/bin/sh -c "ln -s /nowhere $out"')),
-      fails: /^no_artifacts: .*the output has only links; copy the files/,
+      fails: /^no_artifacts: .*the output contains only links; copy their targets/,
     },
   ]
 }
