@@ -94,12 +94,12 @@ export const REASONS = {
   unfinished: { message: 'The engine ended its answer too early. Contact the operator.', ...ANSWER_REFUSED },
   /** Only some models give as many as they are asked for: the client's choice must not count against an upstream. */
   wrong_dimensions: { message: 'The model does not support this number of dimensions.', ...NOT_SERVED },
-  wrong_tool: { message: 'The answer does not keep to tool_choice.', ...MODEL_FAILED },
+  wrong_tool: { message: 'The answer does not follow tool_choice.', ...MODEL_FAILED },
   bad_arguments: {
-    message: 'The arguments of a call are not the JSON object that its strict tool takes.',
+    message: 'The arguments of a call do not match the schema of its strict tool.',
     ...MODEL_FAILED,
   },
-  not_json: { message: 'The answer is not the JSON object that the request asks for.', ...MODEL_FAILED },
+  not_json: { message: 'The answer is not the JSON object that the request requires.', ...MODEL_FAILED },
   no_summary: {
     message: 'The model did not complete the summary. Shorten the input, or raise max_output_tokens.',
     ...MODEL_FAILED,

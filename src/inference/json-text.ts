@@ -40,7 +40,7 @@ export function readJsonText(given: string, limits: JsonLimits): { readonly text
   }
   // JSON.parse takes the last of duplicate names, an upstream may take the first. The value then has fewer names than
   // the text.
-  if (countNames(value) !== nameCount) throw invalidRequest('The body has a field twice.')
+  if (countNames(value) !== nameCount) throw invalidRequest('The body contains a field twice.')
   return { text, value }
 }
 
@@ -49,9 +49,7 @@ function checkEscapes(text: string, { escapesMax }: JsonLimits): void {
   let left = escapesMax
   for (let at = text.indexOf('\\'); at >= 0; at = text.indexOf('\\', at + 2)) {
     if (left === 0) {
-      throw invalidRequest(
-        `The body has more than ${escapesMax} escapes in its texts; send them as UTF-8, without escapes.`,
-      )
+      throw invalidRequest(`The body has more than ${escapesMax} escapes in its strings; send UTF-8 without escapes.`)
     }
     left -= 1
   }
@@ -185,7 +183,7 @@ export function invalidRequest(message: string): Fault {
 /** Longest path that an error shows, because clients choose the names of fields. */
 const pathCharsMax = 256
 
-/** For one field, which the error names: `path` as in `messages[0].content`, `problem` as in `must be a text.` */
+/** For one field, which the error names: `path` as in `messages[0].content`, `problem` as in `must be a string.` */
 export function invalidField(path: string, problem: string): Fault {
   const shown = path.length > pathCharsMax ? `${path.slice(0, pathCharsMax)}…` : path
   return new Fault('invalid_request', `${shown} ${problem}`, { param: shown })

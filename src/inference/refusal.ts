@@ -61,13 +61,13 @@ export const REFUSALS = {
   choices_not_taken: {
     pattern: /only one completion choice is allowed|^n must be 1\b/i,
     fixedBy: 'client',
-    message: 'This model gives one choice per request of this kind. Leave out n.',
+    message: 'This model returns one choice for requests of this kind. Leave out n.',
   },
   /** llama-server, for tools in a stream. */
   logprobs_not_taken: {
     pattern: /^logprobs is not supported/i,
     fixedBy: 'client',
-    message: 'This model gives no log probabilities with tools in a stream. Leave out logprobs, tools or stream.',
+    message: 'This model returns no log probabilities with tools in a stream. Leave out logprobs, tools or stream.',
   },
   /** PyTorch of vLLM and SGLang, GGML of llama-server; a message of a 400 may quote such words. */
   out_of_memory: {
@@ -166,7 +166,7 @@ export function refusalFault(status: number, body: string): Fault {
   const cause = new EngineRefusal(name, error, { status, chars: message.length })
   if (name !== null) return faultOf(name, error, cause)
   if (status >= 500) return new UpstreamFault('status', null, cause)
-  const words = 'The model does not take this request; compare its fields with the documentation.'
+  const words = 'The model rejected this request; compare its fields with the documentation.'
   return new Fault('invalid_request', words, { cause })
 }
 

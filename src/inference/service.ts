@@ -264,7 +264,7 @@ function createAttestation(deps: InferenceServiceDeps): Attestation {
     prepare: signal => {
       // A full disk, for example: once there is room again, the daemon need not be restarted.
       const onFailure = (error: unknown, retryMs: number) => {
-        log.error('the evidence source cannot be prepared; it will be tried again', { error, retryMs })
+        log.error('the evidence source cannot be prepared; retrying', { error, retryMs })
         endpoint = endpointOf({ kind: 'unavailable', reason: 'the evidence source cannot be prepared; see the log' })
       }
       return untilDone({ clock, range: prepareRetry, signal, onFailure }, async () => {

@@ -35,7 +35,7 @@ export type EvidenceOrigin =
 export const noEvidenceOnHost: EvidenceOrigin = {
   kind: 'unavailable',
   reason:
-    'the gateway runs in the host process, which no hardware vouches for; only a gateway inside a measured SEV-SNP VM, with its evidence from the agent of that VM, can answer /attestation',
+    'the gateway runs in the host process, which no hardware attests; only a gateway inside a measured SEV-SNP VM, with its evidence from the agent of that VM, can answer /attestation',
 }
 
 export type AdmittedWorkload = {

@@ -16,8 +16,8 @@ export function readNonce(request: Pick<Request, 'url' | 'headers'>): Uint8Array
   const inHeader = request.headers.get('x-attestation-nonce')
   const given = inHeader === null ? inQuery : [...inQuery, inHeader]
   const [text] = given
-  if (text === undefined) throw refusal('There is no nonce; send one as ?nonce= or as X-Attestation-Nonce.')
-  if (given.length > 1) throw refusal('Send one nonce: as ?nonce= or as X-Attestation-Nonce, once.')
+  if (text === undefined) throw refusal('The nonce is missing; send one as ?nonce= or as X-Attestation-Nonce.')
+  if (given.length > 1) throw refusal('More than one nonce was sent; send one, as ?nonce= or as X-Attestation-Nonce.')
   // A header sent twice arrives joined by a comma, which is not base64url.
   const bytes = text.length === nonceLength ? fromBase64Url(text) : null
   if (bytes?.length !== nonceBytes) {

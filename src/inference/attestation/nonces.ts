@@ -83,11 +83,12 @@ export function createNonceLedger({ store, clock, retentionMs, countMax, mayDele
       })
       kept += (result.isTaken ? 1 : 0) - result.purged
       if (result.isUsed) throw reusedNonce()
-      if (!result.isTaken) throw new Fault('attestation_unavailable', 'No further nonces can be taken at present.')
+      if (!result.isTaken)
+        throw new Fault('attestation_unavailable', 'The store of used nonces is full; try again later.')
     },
   }
 }
 
 export function reusedNonce(): Fault {
-  return new Fault('conflict', 'This nonce was used before; draw a new one.')
+  return new Fault('conflict', 'This nonce was used before; generate a new one.')
 }

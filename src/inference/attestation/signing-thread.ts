@@ -31,7 +31,7 @@ if (parentPort !== null) {
       return { kind: 'ready' }
     }
     const { signNow } = keys ?? {}
-    if (signNow === undefined) return { kind: 'refused', reason: 'it has no keys' }
+    if (signNow === undefined) return { kind: 'refused', reason: 'it has received no keys' }
     const receipts = message.claims.split('\n').map(text => {
       const claim = fromBase64Url(text)
       if (claim === null) throw new Error('a claim is not base64url')

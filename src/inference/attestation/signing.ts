@@ -49,7 +49,7 @@ export function startSigning({ keys, clock, log, begin = () => beginSigning(cloc
     lost.end(reason)
     thread = null
     mayBeginAtMs = Math.max(mayBeginAtMs, clock.monotonicMs() + restartPauseMs)
-    log.error('the thread that signs receipts has ended; until another one lives the serving thread has their cost', {
+    log.error('the thread that signs receipts has ended; the serving thread signs until another one has started', {
       reason,
     })
   }

@@ -29,7 +29,7 @@ export function parseChat(given: RequestSource): ParsedChat {
   }
   if (isAbsent(body.input)) return { ...parseSource('chat', withChatParts(given)), ignored: [] }
   if (!isAbsent(body.messages)) {
-    throw invalidField('messages', 'and input are both in the body: send messages, or input of the Responses API.')
+    throw invalidField('messages', 'and input are both in the body: send messages, or input as in the Responses API.')
   }
   const { request, source, ignored, traits } = parseDialect(RESPONSES_IN_CHAT, given)
   const custom = [...(traits?.tools ?? [])].flatMap(([name, { kind }]) => (kind === 'custom' ? [name] : []))

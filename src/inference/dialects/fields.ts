@@ -47,7 +47,7 @@ export function objectAt(value: unknown, path: string): JsonObject | null {
 
 /** Not empty. Fault invalid_request. */
 export function textAt(value: unknown, path: string): string {
-  if (typeof value !== 'string' || value === '') throw invalidField(path, 'must be a text that is not empty.')
+  if (typeof value !== 'string' || value === '') throw invalidField(path, 'must be a non-empty string.')
   return value
 }
 

@@ -46,5 +46,5 @@ function withMarks(dialect: Pick<Dialect, 'translate'>, given: string, earlier: 
 }
 
 function tooManyNumbers(): Fault {
-  return invalidRequest('The body has too many whole numbers of 16 digits or more; send them as texts.')
+  return invalidRequest('The body has too many integers of 16 digits or more; send them as strings.')
 }

@@ -238,7 +238,7 @@ const markBytes = 16
 class ReplayFault extends Fault {
   constructor(outcome: 'seen' | 'stale') {
     if (outcome === 'seen') {
-      super('invalid_request', 'This encrypted body was received before: encrypt the request again to send it again.')
+      super('invalid_request', 'This encrypted body was already received: encrypt the request again to repeat it.')
     } else {
       const advice = `encrypt and send again with the epoch in the encrypted ${epochHeader} header of this response`
       super('key_config_mismatch', `The replay epoch that the ${requestNonceHeader} header names has ended: ${advice}.`)
@@ -256,7 +256,7 @@ function faultOf(error: unknown): unknown {
   if (error instanceof NotOurs) {
     return new Fault(
       'key_config_mismatch',
-      'The body was not encrypted to the present keys, or was changed, or was bound to another path or API key: take the keys of a fresh attestation, then encrypt and send again.',
+      'The body was not encrypted to the current keys, was changed, or was bound to another path or API key: get the keys from a fresh attestation, then encrypt and send again.',
       { cause: error },
     )
   }

@@ -314,10 +314,7 @@ function unsupportedReason({ choiceCount, needs, constraint }: GatewayRequest, t
   const problem = constraint === null ? null : constraintProblem(constraint, target.engine)
   if (constraint !== null && problem !== null) return invalidField(constraint.field, problem)
   if (choiceCount > target.choicesMax) {
-    return invalidField(
-      'n',
-      `asks for ${choiceCount} choices; this model gives at most ${target.choicesMax} at a time.`,
-    )
+    return invalidField('n', `is ${choiceCount}; this model returns at most ${target.choicesMax} choices per request.`)
   }
   const unmet = unmetNeed(needs, target)
   return unmet === null ? null : new Fault('invalid_request', unmet, { param: 'messages' })

@@ -160,7 +160,7 @@ export function createGateway(given: GatewayDeps): Gateway {
     if (found === null || route === undefined) throw routes.notFound(path, path.startsWith('/v1/'))
     if (route.methods.includes(request.method)) return route.respond(request, { ...received, item: found.item })
     const error = isWebSocket(request)
-      ? new Fault('upgrade_required', `There are no WebSockets here: send ${route.methods.join(' or ')} over HTTP.`)
+      ? new Fault('upgrade_required', `WebSockets are not supported: send ${route.methods.join(' or ')} over HTTP.`)
       : new Fault('method_not_allowed', `The methods here are ${route.methods.join(', ')}.`)
     const headers = { ...commonHeaders(id, route.dialect), allow: route.methods.join(', ') }
     return errorResponse(error, headers, route.dialect)
@@ -227,7 +227,8 @@ const READS = {
   health: () => plain((_request, { id }) => jsonResponse({ status: 'ok' }, 200, commonHeaders(id))),
   attestation: ({ attestation, encryption }) =>
     plain(async (request, { id, address }) => {
-      if (attestation === null) throw new Fault('attestation_unavailable', 'There is no fresh attestation evidence.')
+      if (attestation === null)
+        throw new Fault('attestation_unavailable', 'Fresh attestation evidence is not available.')
       const response = await attestation(request, address)
       const more = { ...commonHeaders(id), [epochHeader]: encryption.epoch() }
       for (const [name, value] of Object.entries(more)) response.headers.set(name, value)
@@ -238,7 +239,8 @@ const READS = {
   retrieveOpenapi: ({ openapi }) => plain((_request, { id }) => jsonTextResponse(openapi, 200, commonHeaders(id))),
   workload: ({ workload }) =>
     plain((_request, { id }) => {
-      if (workload === null) throw new Fault('not_found', 'This gateway has no VM of its own, and no workload.json.')
+      if (workload === null)
+        throw new Fault('not_found', 'This gateway does not run in a VM, so it has no workload.json.')
       return jsonTextResponse(workload, 200, commonHeaders(id))
     }),
 } as const satisfies HandlerTable<GatewayReads>

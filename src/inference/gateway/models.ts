@@ -63,8 +63,8 @@ export function requireModel(models: ServedModels, { rules, name, use }: ModelQu
   throw invalidField(
     'model',
     served === 'embeddings'
-      ? 'is one that makes embeddings or ranks documents: use /v1/embeddings or /v1/rerank.'
-      : 'is one that makes completions: use /v1/chat/completions, or an embedding or rerank model.',
+      ? 'makes embeddings or ranks documents: use /v1/embeddings or /v1/rerank.'
+      : 'makes completions: use /v1/chat/completions, or choose an embedding or rerank model.',
   )
 }
 
@@ -175,5 +175,8 @@ function decoded(item: string): string | null {
 
 /** Fault not_found. */
 export function noSuchModel(): Fault {
-  return new Fault('not_found', 'This key cannot use a model of that name. GET /v1/models lists the models it can use.')
+  return new Fault(
+    'not_found',
+    'This key cannot use a model with that name. GET /v1/models lists the models it can use.',
+  )
 }

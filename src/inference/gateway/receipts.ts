@@ -47,9 +47,10 @@ export function beginSeal({ sealer, responseReceipts, keptReceipts }: ReceiptDep
   if (asked === null && responseReceipts === 'on-request') return NO_SEAL
   if (sealer === null) throw new Fault('attestation_unavailable', 'Signed receipts are not available now.')
   const isCarried = asked !== 'keep'
-  if (!isCarried && keptReceipts.retentionMs === 0) throw wrongHeader('must be 1: this gateway keeps no receipts.')
+  if (!isCarried && keptReceipts.retentionMs === 0)
+    throw wrongHeader('must be 1: this gateway does not store receipts.')
   // Fetched by its path, a receipt would reveal the hashes of encrypted text.
-  if (!isCarried && isEncrypted) throw wrongHeader('must be 1 for an encrypted request: its receipt comes encrypted.')
+  if (!isCarried && isEncrypted) throw wrongHeader('must be 1 for an encrypted request: its receipt is sent encrypted.')
   const { salt, seal: begun } = sealer.begin({ id, model, body, keyMadeBy: madeBy, owner: organizationId })
   const seal: BegunSeal = upstream => {
     const { update, finish } = begun(upstream)
@@ -74,7 +75,7 @@ export function beginSeal({ sealer, responseReceipts, keptReceipts }: ReceiptDep
 export function noSuchReceipt({ retentionMs }: Pick<TextCache, 'retentionMs'>): Fault {
   return new Fault(
     'not_found',
-    `No receipt of such a request is here. They are kept for ${retentionMs / 1000} seconds at most, as long as there is room, and for the very key that asked.`,
+    `Receipt not found. Receipts are stored for at most ${retentionMs / 1000} seconds while there is room, and only for the key that requested them.`,
   )
 }
 

@@ -84,13 +84,13 @@ function queryOf(url: string): URLSearchParams {
 /** Fault invalid_request: the response has ended, and its events are not kept. */
 export function refuseStream({ url }: Pick<Request, 'url'>): void {
   if ((queryOf(url).get('stream') ?? 'false') === 'false') return
-  throw invalidField('stream', 'must be false: the events of a response are not kept, only the response.')
+  throw invalidField('stream', 'must be false: the gateway stores the response, not its events.')
 }
 
 /** Fault not_found: the same for a response of another key. */
 export function noKeptResponse(): Fault {
   return new Fault(
     'not_found',
-    'No response of that id is kept here for this key: they are kept for minutes (inference.responses_kept_s), and not with store: false. Responses to encrypted requests are never retrieved.',
+    'No response with that id is stored for this key. Responses are stored for minutes (inference.responses_kept_s), and never with store: false. Responses to encrypted requests cannot be retrieved.',
   )
 }

@@ -102,8 +102,8 @@ export class RouteTable {
     const all = [...this.#byPath.values(), ...this.#ofItems]
     const shown = all.filter(({ route }) => hasKey || route.isPublic)
     const names = shown.map(({ template, route }) => `${route.methods[0]} ${template}`).join(', ')
-    const rest = hasKey ? '' : ' What needs a key is below /v1/: the base address of an OpenAI client ends in /v1.'
-    return new Fault('not_found', `There is no such route.${hint} There are ${names}.${rest}`)
+    const rest = hasKey ? '' : ' Routes that need a key are below /v1/: the base URL of an OpenAI client ends in /v1.'
+    return new Fault('not_found', `Route not found.${hint} Available: ${names}.${rest}`)
   }
 }
 

@@ -52,7 +52,7 @@ export function createInstanceKeys({ store, clock, log }: InstanceKeysDeps): Ins
         const prefixes = revokeDeletedInstancesGatewayKeys(store.db, { nowMs: clock.nowMs() })
         if (prefixes.length > 0) log.info('gateway keys of deleted instances revoked', { keys: prefixes })
       } catch (error) {
-        log.error('gateway keys of deleted instances were not revoked; they are refused all the same', { error })
+        log.error('gateway keys of deleted instances were not revoked; they are refused anyway', { error })
       }
     },
   }

@@ -25,7 +25,7 @@ export class BodyRoom {
     if (typeof leave === 'function') return leave
     const whose = leave === 'own' ? 'Your organization’s requests hold' : 'Requests hold'
     throw new BusyFault(
-      `${whose} all memory that there is for large bodies; try again soon, or send smaller pictures or name fewer earlier responses.`,
+      `${whose} all memory for large bodies; retry shortly, send smaller pictures, or name fewer earlier responses.`,
       retryAfterSeconds,
     )
   }

@@ -274,12 +274,11 @@ export class KeyShares {
     try {
       const { goodMs, grants } = await renew(this.#turn, asks)
       if (goodMs > 0) this.#apply(asks, grants, askedMs + goodMs)
-      if (this.#isAway) log.info('the fleet answers again for shares of limits')
+      if (this.#isAway) log.info('the fleet serves rate limit shares again')
       this.#isAway = false
       return true
     } catch (error) {
-      if (!this.#isAway)
-        log.warn('the fleet does not answer for shares of limits; those that are here go on', { error })
+      if (!this.#isAway) log.warn('the fleet does not serve rate limit shares; current shares stay in use', { error })
       this.#isAway = true
       return false
     }

@@ -160,7 +160,7 @@ function refusalOf(state: State, demand: Demand, shares: KeyShares | null): Refu
   if (own === null) shares?.note('refused')
   const message =
     own === null
-      ? 'Limit of this key reached: the hosts of this fleet share it, and no more of it is free here at present.'
+      ? 'Limit of this key reached: the hosts of this fleet share it, and this host has no more of it at present.'
       : `Limit of ${own.limit} reached.`
   return { retryAfterSeconds, headers: headersOf(state, { caller, nowMs, shares }), message }
 }
@@ -175,7 +175,7 @@ function tokensRefusalOf(state: State, wanted: Demand, shares: KeyShares | null)
   if (waitMs === 0) return null
   const retryAfterSeconds = wholeSeconds(waitMs)
   if (shareMs > 0) state.share?.noteNeed(wanted, retryAfterSeconds * 1_000)
-  const message = `Limit of ${caller.tokensPerMinute} tokens per minute reached, with the earlier responses that the request names.`
+  const message = `Limit of ${caller.tokensPerMinute} tokens per minute reached, including the earlier responses that the request names.`
   return { retryAfterSeconds, headers: headersOf(state, { caller, nowMs, shares }), message }
 }
 

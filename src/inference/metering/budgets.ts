@@ -120,7 +120,9 @@ export class Budgets {
       this.#checkAll(asked, spent)
       return this.#take([key, organization], amounts)
     })
-    return release ?? (await this.#reserveOfShares(present(this.#deps.spent.shares, 'the host is in a fleet'), asked))
+    return (
+      release ?? (await this.#reserveOfShares(present(this.#deps.spent.shares, 'the host belongs to a fleet'), asked))
+    )
   }
 
   /** Check and reservation are one turn here, too, after each turn of asking for more. */

@@ -28,7 +28,7 @@ export async function* readDays(
     yield rows
     if (isLast) return
     after = rows.at(-1) ?? null
-    if (after === null) throw new Fault('metering_unavailable', 'The books do not say all that has been used.')
+    if (after === null) throw new Fault('metering_unavailable', 'Usage data is incomplete; try again later.')
   }
 }
 

@@ -135,7 +135,7 @@ function namedIn(entries: KeyUsers['entries']): number {
 
 function whoseOf(name: string): string {
   if (name === SHARED.unnamed) return 'all requests without an end user'
-  return name === SHARED.further ? 'all end users beyond those that this key counts' : 'this end user'
+  return name === SHARED.further ? 'all end users above the limit of this key' : 'this end user'
 }
 
 function periodOf({ period }: EndUserBudget, nowMs: number): string {
@@ -144,6 +144,6 @@ function periodOf({ period }: EndUserBudget, nowMs: number): string {
 
 function unnamed(): Fault {
   const message =
-    'This key needs the name of the end user: send `user` or `safety_identifier`, or in the Messages API `metadata.user_id`, with 1 to 256 characters and no control characters.'
+    'This key requires the end user: send `user` or `safety_identifier`, or in the Messages API `metadata.user_id`, with 1 to 256 characters and no control characters.'
   return new Fault('invalid_request', message, { param: 'user' })
 }

@@ -3,11 +3,11 @@
 import { Fault } from '../../base/fault.ts'
 
 export function unknownUse(cause?: unknown): Fault {
-  return new Fault('metering_unavailable', 'What has been used is not known at present; try again later.', { cause })
+  return new Fault('metering_unavailable', 'Current usage cannot be determined; try again later.', { cause })
 }
 
 export function tooMuchAsked(): Fault {
-  return new Fault('metering_unavailable', 'The books are asked too much at present; try again.')
+  return new Fault('metering_unavailable', 'Usage accounting is overloaded; retry shortly.')
 }
 
 export function cannotRecord(): Fault {

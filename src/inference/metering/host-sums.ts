@@ -43,7 +43,7 @@ export function createHostSums({ directory, ledger, hostId, statusOf, shares }: 
     const reservations = (self?.state === 'draining' ? [] : others).flatMap(other => {
       const status = statusOf(other.vmId)
       if (status?.state !== 'draining' || status.reserved === null) {
-        throw new Fault('channel.refused', `VM ${other.vmId} has not said what its requests may cost yet`)
+        throw new Fault('channel.refused', `VM ${other.vmId} has not reported the cost of its running requests yet`)
       }
       return status.reserved ?? []
     })

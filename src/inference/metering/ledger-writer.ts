@@ -52,7 +52,7 @@ export function startLedgerWriter({ path, journal, clock, log }: WriterDeps): Le
       const reason = await thread.ended
       isOpen = false
       if (closing.signal.aborted) return
-      log.error('the thread of the usage ledger has ended; until another one lives clients wait for the disk', {
+      log.error('the thread of the usage ledger has ended; clients wait for the disk until another one has started', {
         reason,
       })
       await pause(clock, restartPauseMs, closing.signal)

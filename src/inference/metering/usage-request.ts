@@ -41,7 +41,7 @@ export function readUsageRequest({ url }: Pick<Request, 'url'>, today: string): 
 }
 
 function unknownParameter(name: string): Fault {
-  return refusal(name, `There is no parameter ${JSON.stringify(name)}; there are ${PARAMETERS.join(', ')}.`)
+  return refusal(name, `Unknown parameter ${JSON.stringify(name)}; the parameters are ${PARAMETERS.join(', ')}.`)
 }
 
 function refusal(param: string, message: string): Fault {

@@ -45,7 +45,7 @@ export class VmUsageLedger {
     }
     const before = fromHex(batch.before) ?? new Uint8Array(0)
     const digest = new Uint8Array(Bun.CryptoHasher.hash('sha256', usageBytes(before, batch.rows)))
-    if (toHex(digest) !== batch.digest) throw refused(vmId, 'its rows do not have the digest that it names')
+    if (toHex(digest) !== batch.digest) throw refused(vmId, 'its rows do not match its digest')
     const key = createPublicKey({ key: { kty: 'OKP', crv: 'Ed25519', x: gateway.receiptKey }, format: 'jwk' })
     const signature = fromBase64Url(batch.signature) ?? new Uint8Array(0)
     if (!verify(null, usageMessage(digest), key, signature)) throw refused(vmId, 'its receipt key has not signed it')

@@ -16,25 +16,25 @@ export function attestedFamilies(upstreams: readonly AttestedUpstream[]): Family
   return [
     family(
       FAMILIES.attested,
-      '1 while an upstream that has to show evidence is attested; 0: it gets no prompts.',
+      '1 while an upstream with required attestation is attested; at 0 it gets no prompts.',
       'gauge',
       upstreams.map(({ name, kind, attested }) => [{ upstream: name, kind }, attested ? 1 : 0]),
     ),
     family(
       FAMILIES.good,
-      "When an upstream's evidence was good last, seconds since 1970; 0: it never was.",
+      "Time of an upstream's last good evidence, in seconds since 1970; 0 if there was none.",
       'gauge',
       upstreams.map(({ name, goodAtMs }) => [{ upstream: name }, Math.floor((goodAtMs ?? 0) / 1000)]),
     ),
     family(
       FAMILIES.age,
-      'Time since the evidence of an upstream was good last.',
+      'Age of the last good evidence of an upstream.',
       'gauge',
       known.map(({ name, ageMs }) => [{ upstream: name }, Math.floor((ageMs ?? 0) / 1000)]),
     ),
     family(
       FAMILIES.failures,
-      'Verifications of an upstream that were not good, by the check that failed first.',
+      'Failed verifications of an upstream, by the first failed check.',
       'counter',
       upstreams.flatMap(({ name, failures }) =>
         failures.map(({ check, count }) => [{ upstream: name, check }, count] as const),

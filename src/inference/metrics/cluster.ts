@@ -34,7 +34,7 @@ function stateFamilies({ store }: ClusterMetricsDeps): Family[] {
     ),
     gauge(
       'strongroom_instances',
-      'Instances by status, terminated ones as long as they are kept.',
+      'Instances by status, including terminated ones until they are deleted.',
       INSTANCE_STATUSES.map(status => [{ status }, instances[status] ?? 0]),
     ),
   ]
@@ -58,13 +58,13 @@ function egressFamilies({ store }: ClusterMetricsDeps): Family[] {
   const samples = listEgress(store.ledger.db).filter(sample => living.has(sample.vmId))
   const used = samples.map(sample => sample.usedBytes)
   return [
-    gauge('strongroom_egress_bytes', 'Egress of the living VMs so far, together.', [
+    gauge('strongroom_egress_bytes', 'Total egress of the running VMs so far.', [
       [{}, used.reduce((sum, bytes) => sum + bytes, 0)],
     ]),
-    gauge('strongroom_egress_vm_max_bytes', 'Egress of the VM that has most.', [
+    gauge('strongroom_egress_vm_max_bytes', 'Highest egress of a VM.', [
       [{}, used.reduce((most, bytes) => Math.max(most, bytes), 0)],
     ]),
-    gauge('strongroom_egress_blocked_vms', 'Living VMs whose egress is spent.', [
+    gauge('strongroom_egress_blocked_vms', 'Running VMs that have used up their egress.', [
       [{}, samples.filter(sample => sample.blockedAtMs !== null).length],
     ]),
   ]

@@ -47,12 +47,12 @@ export function gatewayFamilies(gauges: GatewayGauges): Family[] {
     counter('strongroom_usage_records_total', 'Usage records in the ledger since the start.', metering.written),
     counter(
       'strongroom_usage_records_lost_total',
-      'Usage records that the ledger refused or had no room for.',
+      'Usage records that the ledger refused or could not hold.',
       metering.lost,
     ),
     {
       name: 'strongroom_gateway_encrypted_requests_total',
-      help: 'Requests with an encapsulated key (EHBP) whose body was read, by suite and what came of it.',
+      help: 'Requests with an encapsulated key (EHBP) whose body was read, by suite and outcome.',
       type: 'counter',
       samples: Object.entries(encryption).flatMap(([suite, outcomes]) =>
         Object.entries(outcomes).map(([outcome, value]) => ({ labels: { suite, outcome }, value })),
@@ -66,16 +66,16 @@ export function gatewayFamilies(gauges: GatewayGauges): Family[] {
 
 function sharedFamilies({ keys, admitted, refused, goodMs }: SharedLimitsView): Family[] {
   return [
-    gauge('strongroom_gateway_shared_keys', 'Keys of whose limits this gateway has a part in its fleet.', keys),
+    gauge('strongroom_gateway_shared_keys', 'Keys whose limits this gateway shares with its fleet.', keys),
     {
       name: 'strongroom_gateway_shared_requests_total',
-      help: 'Requests of such keys: admitted, or refused for lack of the part that is here while the key has room.',
+      help: 'Requests of such keys: admitted, or refused because the share of this gateway is used up while the key has room.',
       type: 'counter',
       samples: Object.entries({ admitted, refused }).map(([outcome, value]) => ({ labels: { outcome }, value })),
     },
     gauge(
       'strongroom_gateway_shares_good_seconds',
-      'Time for which these parts are good without another answer of the fleet: 300 at best, at 0 it refuses.',
+      'Seconds for which these shares stay valid without the fleet: at most 300; at 0 the gateway refuses.',
       Math.floor(goodMs / 1_000),
     ),
   ]
@@ -84,7 +84,7 @@ function sharedFamilies({ keys, admitted, refused, goodMs }: SharedLimitsView): 
 function relayFamilies({ running, restarts }: RelayGauges): Family[] {
   return [
     gauge('strongroom_gateway_relays', 'Processes that serve clients.', running),
-    counter('strongroom_gateway_relay_restarts_total', 'Such processes that died and were started again.', restarts),
+    counter('strongroom_gateway_relay_restarts_total', 'Such processes that died and were restarted.', restarts),
   ]
 }
 

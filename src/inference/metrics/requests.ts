@@ -45,7 +45,7 @@ export function createMetrics(deps: MetricsDeps): Metrics {
   const perToken = createHistogram(
     {
       name: 'gen_ai_server_time_per_output_token_seconds',
-      help: 'Time per token after the first, where it succeeded.',
+      help: 'Time per token after the first, of successful requests.',
     },
     PER_TOKEN_BOUNDS,
   )

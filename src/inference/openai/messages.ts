@@ -21,7 +21,7 @@ const ROLES = ['developer', 'system', 'user', 'assistant', 'tool']
 /** `custom`: names of the functions that stand for custom tools. */
 export function parseMessages(messages: unknown, custom: ReadonlySet<string>, repairs: Repairs): ContentNeeds {
   if (!Array.isArray(messages) || messages.length === 0) {
-    throw invalidField('messages', 'must be a list with a message in it.')
+    throw invalidField('messages', 'must be a list with at least one message.')
   }
   const kinds = new Set<ContentKind>()
   let remoteUrls = false
@@ -44,7 +44,7 @@ export function parseMessages(messages: unknown, custom: ReadonlySet<string>, re
     } else if (typeof content !== 'string') {
       // An answer that was cut off, or all reasoning, has no content.
       if (role !== 'assistant' || (content !== undefined && content !== null)) {
-        throw invalidField(`${path}.content`, 'must be a text or a list of parts.')
+        throw invalidField(`${path}.content`, 'must be a string or a list of parts.')
       }
     }
     const { tool_calls: calls } = message
@@ -90,13 +90,13 @@ function parsePart(part: unknown, path: string): PartNeed {
   }
   const value = part[type]
   if (kind === 'text') {
-    if (typeof value !== 'string') throw invalidField(`${path}.${type}`, 'must be a text.')
+    if (typeof value !== 'string') throw invalidField(`${path}.${type}`, 'must be a string.')
     return { kind, isRemote: false }
   }
   if (kind === 'audio' || kind === 'file') {
     const field = kind === 'audio' ? 'data' : 'file_data'
     if (!isObject(value) || typeof value[field] !== 'string') {
-      throw invalidField(`${path}.${type}.${field}`, 'must be a text: the content itself, in base64.')
+      throw invalidField(`${path}.${type}.${field}`, 'must be a string: the content itself, in base64.')
     }
     return { kind, isRemote: false }
   }

@@ -71,7 +71,7 @@ const FIELDS: ReadonlyMap<string, FieldRule> = new Map(
     logprobs: openAi(BOTH, logprobs),
     top_logprobs: openAi(CHAT, integer(0, 20)),
     echo: openAi(TEXT, flag()),
-    suffix: openAi(TEXT, value => (typeof value === 'string' ? null : 'must be a text.')),
+    suffix: openAi(TEXT, value => (typeof value === 'string' ? null : 'must be a string.')),
     user: openAi(BOTH, word(textCharsMax)),
     reasoning_effort: openAi(CHAT, word(16)),
     top_k: extra(SAMPLERS, integer(-1, 1000)),
@@ -136,19 +136,19 @@ function flag(): Check {
 
 export function word(charsMax: number): Check {
   return value =>
-    typeof value === 'string' && value.length <= charsMax ? null : `must be a text of at most ${charsMax} characters.`
+    typeof value === 'string' && value.length <= charsMax ? null : `must be a string of at most ${charsMax} characters.`
 }
 
 export function cacheSaltProblem(value: unknown): string | null {
   const isGood = typeof value === 'string' && value !== '' && value.length <= textCharsMax
-  return isGood ? null : `must be a text of 1 to ${textCharsMax} characters.`
+  return isGood ? null : `must be a string of 1 to ${textCharsMax} characters.`
 }
 
 function stop(value: unknown): string | null {
   const stops = Array.isArray(value) ? value : [value]
   const isGood = (item: unknown) => typeof item === 'string' && item !== '' && item.length <= stopCharsMax
   if (stops.length <= stopsMax && stops.every(isGood)) return null
-  return `must be a text of at most ${stopCharsMax} characters, or a list of at most ${stopsMax} of those.`
+  return `must be a string of at most ${stopCharsMax} characters, or a list of at most ${stopsMax} of those.`
 }
 
 function logitBias(value: unknown): string | null {
@@ -171,5 +171,5 @@ function templateFields(value: unknown): string | null {
     typeof item === 'boolean' || typeof item === 'number' || (typeof item === 'string' && item.length <= textCharsMax)
   if (isObject(value) && Object.keys(value).length <= templateFieldsMax && Object.values(value).every(isGood))
     return null
-  return `must be an object of at most ${templateFieldsMax} texts, numbers or flags.`
+  return `must be an object of at most ${templateFieldsMax} strings, numbers or flags.`
 }

@@ -112,7 +112,7 @@ export function checkRequest(
   const { tools, customTools, toolChoice, format, needs, promptCount } =
     operation === 'chat' ? parseChat(body, repairs) : parseText(body)
   const choiceCount = promptCount * parseCount(body.n)
-  if (choiceCount > choicesMax) throw invalidField('n', `asks for more than ${choicesMax} choices.`)
+  if (choiceCount > choicesMax) throw invalidField('n', `must be at most ${choicesMax}.`)
   return {
     operation,
     model,
@@ -170,15 +170,15 @@ const REFUSED = {
   // The predecessors of `tools`: an engine that knows them could call unchecked functions.
   functions: 'is not supported; use tools and tool_choice.',
   function_call: 'is not supported; use tools and tool_choice.',
-  web_search_options: 'is not supported: nothing is searched here; offer a tool of your own.',
-  audio: 'is not supported: answers are text here; leave it out.',
+  web_search_options: 'is not supported: this gateway does not search; offer a tool of your own.',
+  audio: 'is not supported: answers are text; leave it out.',
 } as const satisfies Record<string, string>
 
 function refuse(body: JsonObject): void {
   for (const [name, problem] of REFUSALS) if (body[name] !== undefined) throw invalidField(name, problem)
   const { modalities } = body
   if (Array.isArray(modalities) && modalities.some(kind => kind !== 'text')) {
-    throw invalidField('modalities', 'must be ["text"]: answers are text here.')
+    throw invalidField('modalities', 'must be ["text"]: answers are text.')
   }
 }
 
@@ -204,7 +204,7 @@ function parseFlag(body: JsonObject, name: string): boolean {
 function parseStreamOptions(body: JsonObject, stream: boolean): JsonObject {
   const options = body.stream_options
   if (options === undefined || options === null) return {}
-  if (!stream) throw invalidField('stream_options', 'is for requests with stream: true.')
+  if (!stream) throw invalidField('stream_options', 'requires stream: true.')
   if (!isObject(options)) throw invalidField('stream_options', 'must be an object.')
   return options
 }
@@ -247,10 +247,10 @@ function parseFormat(format: unknown, repairs: Repairs): ResponseFormat {
 /** A text, a list of tokens, or a list of those. */
 function countPrompts(prompt: unknown): number {
   if (typeof prompt === 'string') return 1
-  if (!Array.isArray(prompt) || prompt.length === 0) throw invalidField('prompt', 'must be a text or a list.')
+  if (!Array.isArray(prompt) || prompt.length === 0) throw invalidField('prompt', 'must be a string or a list.')
   if (isTokens(prompt)) return 1
   if (prompt.every(item => typeof item === 'string') || prompt.every(isTokens)) return prompt.length
-  throw invalidField('prompt', 'must hold texts only, or tokens only, or lists of tokens only.')
+  throw invalidField('prompt', 'must hold only strings, only tokens, or only lists of tokens.')
 }
 
 function isTokens(value: unknown): boolean {

@@ -52,7 +52,7 @@ export function parseTools(body: JsonObject, repairs: Repairs): ToolNames {
     if (typeof name !== 'string' || !toolName.test(name)) {
       throw invalidField(`${path}.name`, `must be 1 to ${toolNameCharsMax} letters, digits, underscores and hyphens.`)
     }
-    if (names.has(name)) throw invalidField(`${path}.name`, 'is there twice.')
+    if (names.has(name)) throw invalidField(`${path}.name`, 'is defined twice.')
     if (parameters !== undefined && parameters !== null && !isObject(parameters)) {
       throw invalidField(`${path}.parameters`, 'must be a JSON Schema object.')
     }
@@ -124,7 +124,7 @@ export function parseToolChoice(choice: unknown, tools: ReadonlySet<string>): To
   if (name === null) {
     throw invalidField('tool_choice', 'must be "auto", "none", "required", allowed_tools or name a tool.')
   }
-  if (!tools.has(name)) throw invalidField('tool_choice', 'names a function that tools does not have.')
+  if (!tools.has(name)) throw invalidField('tool_choice', 'names a function that is not in tools.')
   return { kind: 'named', name }
 }
 
@@ -138,7 +138,7 @@ function allowedTools(allowed: unknown, tools: ReadonlySet<string>): ToolChoice 
   for (const [at, item] of given.entries()) {
     const name = toolNameIn(item)
     if (name === null || !tools.has(name)) {
-      throw invalidField(`${path}.tools[${at}]`, 'must name a function that tools has.')
+      throw invalidField(`${path}.tools[${at}]`, 'must name a function in tools.')
     }
     names.add(name)
   }

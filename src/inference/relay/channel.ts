@@ -99,7 +99,7 @@ export class Channel<Said, Heard> {
     try {
       for (const message of this.#reader.push(bytes)) if (!this.#isClosed) this.#user.onMessage(message as Heard)
     } catch (error) {
-      this.#end(error instanceof Error ? error.message : 'a message that makes no sense')
+      this.#end(error instanceof Error ? error.message : 'an invalid message')
     }
   }
 

@@ -45,7 +45,7 @@ export class FrameReader {
       this.#wanted = 4 + length
       if (bytes.length - at < this.#wanted) break
       const messages: unknown = JSON.parse(bytes.toString('utf8', at + 4, at + 4 + length))
-      if (!Array.isArray(messages)) throw new TypeError('a frame that is no list')
+      if (!Array.isArray(messages)) throw new TypeError('a frame that is not a list')
       found.push(...messages)
       at += this.#wanted
       this.#wanted = 4

@@ -77,7 +77,7 @@ export class Link {
     left.promise.catch(() => {})
     const { target: at, key, attestedKey, paceMs } = await Promise.race([asked, left.promise]).finally(forget)
     const target = upstreams[at]
-    if (target === undefined) throw new Error('an upstream that this relay does not know')
+    if (target === undefined) throw new Error('an unknown upstream')
     if (key !== undefined) target.key = key
     if (attestedKey !== undefined) target.attestedKey = attestedKey
     return this.#lease(id, target, paceMs)

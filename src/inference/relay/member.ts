@@ -89,7 +89,7 @@ export class Member {
     void Promise.all([this.#owner.close(), this.#child.exited]).then(
       () => this.#ended.resolve(reason),
       error => {
-        this.#deps.log.error('the end of a relay is not in the books', { error })
+        this.#deps.log.error('the end of a relay was not recorded', { error })
         this.#ended.resolve(reason)
       },
     )
@@ -121,7 +121,7 @@ export class Member {
     const { deadlines, timing } = this.#deps
     deadlines.after(timing.pingMs, () => {
       if (this.#reason !== null) return
-      if (this.#isListening && this.#unansweredPings >= timing.pingsMax) return this.kill('it does not answer any more')
+      if (this.#isListening && this.#unansweredPings >= timing.pingsMax) return this.kill('it stopped answering')
       this.#unansweredPings += 1
       this.send({ kind: 'ping' })
       this.#ping()

@@ -167,7 +167,7 @@ export class RelayOwner {
 
   #enter(ask: Extract<Ask, { kind: 'enter' }>): Asks['enter']['value'] | Promise<Asks['enter']['value']> {
     const { id, operation, authorization, fault, tokens } = ask
-    if (this.#open.has(id)) throw new Error('a request that has been admitted already')
+    if (this.#open.has(id)) throw new Error('a request that was already admitted')
     const headers = headersOf(authorization)
     const asked = { id, operation, headers, fault: fault === null ? null : faultOf(fault), tokens }
     const entry = this.#deps.gateway.enter(asked)
@@ -181,7 +181,7 @@ export class RelayOwner {
     if (this.#isClosed || this.#open.has(id)) {
       // The relay died while the request waited for its key's share.
       void account.close({ ...ABORTED, tokens: NO_TOKENS })
-      throw new Error('a request whose relay is gone, or that has been admitted already')
+      throw new Error('a request whose relay has ended, or that was already admitted')
     }
     this.#open.set(id, { account, keyDigest, lease: null, waiting: null, delivered: 0 })
     return {

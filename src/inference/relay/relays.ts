@@ -92,7 +92,7 @@ export class Relays {
       const reason = await this.#run(at)
       if (signal.aborted) return
       if (clock.monotonicMs() - startedMs > provenMs) retryMs = retryMinMs
-      log.error('a relay of the gateway has died; its connections are cut, and it is started again', {
+      log.error('a relay of the gateway has died; its connections are lost, and it is restarted', {
         reason,
         retryMs,
       })
@@ -117,7 +117,7 @@ export class Relays {
         setup: this.#setup(),
       })
       this.#members[at] = member
-      if (this.#stopping.signal.aborted) member.kill('the gateway stops')
+      if (this.#stopping.signal.aborted) member.kill('the gateway is stopping')
       return await member.ended
     } catch (error) {
       return error instanceof Error ? error.message : 'it does not start'

@@ -149,7 +149,7 @@ export class TraceExporter {
       this.#exported += length - rejected
       this.#refused += rejected
       this.#batch = []
-      if (this.#failuresInRow > 0) log.info('traces are taken again', { failures: this.#failuresInRow })
+      if (this.#failuresInRow > 0) log.info('the OTLP receiver accepts traces again', { failures: this.#failuresInRow })
       this.#failuresInRow = 0
       this.#problem = null
       return
@@ -159,7 +159,7 @@ export class TraceExporter {
       this.#batch = []
     }
     if (this.#failuresInRow === 0) {
-      log.warn('traces are not taken; see inference.traces.endpoint', { reason: delivery.reason })
+      log.warn('the OTLP receiver does not accept traces; check inference.traces.endpoint', { reason: delivery.reason })
     }
     this.#failuresInRow += 1
     this.#problem = delivery.reason
@@ -182,13 +182,13 @@ export class TraceExporter {
     return [
       {
         name: 'strongroom_trace_spans_exported_total',
-        help: 'Spans that the OTLP receiver has taken.',
+        help: 'Spans that the OTLP receiver has accepted.',
         type: 'counter',
         samples: [{ labels: {}, value: this.#exported }],
       },
       {
         name: 'strongroom_trace_spans_dropped_total',
-        help: 'Spans that were not exported: queue full, refused by the receiver, given up after attempts, lost in the gateway VM.',
+        help: 'Spans that were not exported: queue full, refused by the receiver, retries exhausted, or lost in the gateway VM.',
         type: 'counter',
         samples: Object.entries(dropped).map(([reason, value]) => ({ labels: { reason }, value })),
       },

@@ -336,7 +336,10 @@ export class Router<T extends RouterTarget> {
     if (this.#closing.signal.aborted) return
     if (isHealthy) {
       state.failures = 0
-      log.warn('upstream failed requests in a row, but passes its probe; it stays', { upstream: target.name, failures })
+      log.warn('upstream failed several requests in a row but passes its probe; it stays in use', {
+        upstream: target.name,
+        failures,
+      })
       return
     }
     this.#eject(state)
@@ -365,7 +368,7 @@ export class Router<T extends RouterTarget> {
       if (!(await probe(state.target, closing).catch(() => false))) continue
       state.ejected = false
       state.failures = 0
-      log.info('upstream is back', { upstream: state.target.name })
+      log.info('upstream is available again', { upstream: state.target.name })
       this.#serveQueues(state)
       return
     }

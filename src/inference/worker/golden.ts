@@ -21,7 +21,7 @@ export async function checkGolden(golden: GoldenAnswer, asking: Asking): Promise
   if (content.startsWith(expected)) return
   throw new Fault(
     'host.command_failed',
-    `golden answer: SHA-256 ${digestOf(expected)} is expected, ${digestOf(content)} is what it answered`,
+    `golden answer: SHA-256 ${digestOf(expected)} is expected, ${digestOf(content)} is the SHA-256 of its answer`,
   )
 }
 

@@ -57,14 +57,14 @@ async function unpackWorkerRoot({ imageDir, target, timeoutMs }: WorkerRootOptio
   if (sizeBytes !== manifest.files.root.sizeBytes) {
     throw new Fault(
       'image.invalid',
-      `${path}: ${sizeBytes ?? 'no such file'}; the manifest says ${manifest.files.root.sizeBytes} bytes`,
+      `${path}: ${sizeBytes ?? 'no such file'}; the manifest lists ${manifest.files.root.sizeBytes} bytes`,
     )
   }
   const rootHash = await rootHashOf(path, manifest.verity.hashOffset)
   if (toHex(rootHash) !== manifest.rootHash) {
     throw new Fault(
       'image.invalid',
-      `${path}: its root hash is ${toHex(rootHash)}, the manifest says ${manifest.rootHash}`,
+      `${path}: its root hash is ${toHex(rootHash)}, the manifest lists ${manifest.rootHash}`,
     )
   }
   ensureDir(dirname(target), { mode: 0o711 })

@@ -83,7 +83,7 @@ const CASES: readonly Case[] = [
     name: 'the model is missing',
     front: null,
     arrange: ({ program, home, recorder }) => program.configure(home, recorder.url, { model: 'absent' }),
-    prints: ['This key cannot use a model of that name. GET /v1/models lists the models it can use.'],
+    prints: ['This key cannot use a model with that name. GET /v1/models lists the models it can use.'],
     own: {
       'claude-code': ["There's an issue with the selected model (absent)", 'Run --model to pick a different model'],
     },

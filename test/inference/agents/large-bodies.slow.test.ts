@@ -210,7 +210,7 @@ test('room', async () => {
   const third = await ask()
   expect(third.status).toBe(429)
   expect(third.headers.get('retry-after')).toBe('5')
-  expect(await third.text()).toContain('hold all memory that there is for large bodies')
+  expect(await third.text()).toContain('hold all memory for large bodies')
   expect((await gateway.chat()).status).toBe(200)
   going.resolve()
   expect((await Promise.all(first)).map(({ status }) => status)).toEqual([200, 200])

@@ -51,7 +51,7 @@ test('too many', () => {
   expect(() => withMarkedNumbers(list(4_097), tooMany)).toThrow('too many')
   expect(withMarkedNumbers(`[${'9'.repeat(65)}]`, tooMany)).toBeNull()
   const body = `{"model":"m","input":"x","tools":[{"type":"function","name":"f","parameters":{"enum":${list(4_097)}}}]}`
-  expect(() => parseDialect(responsesDialect, readSource(utf8(body)))).toThrow('send them as texts')
+  expect(() => parseDialect(responsesDialect, readSource(utf8(body)))).toThrow('send them as strings')
 })
 
 // Goal: schemas of tools and input of earlier calls reach the upstream with every digit.

@@ -140,7 +140,7 @@ describe('what an upstream is configured for', () => {
   // Goal: more choices than an engine gives at a time are refused by name.
   test('choices', async () => {
     await using few = await only({ choicesMax: 4 })
-    const message = 'n asks for 9 choices; this model gives at most 4 at a time.'
+    const message = 'n is 9; this model returns at most 4 choices per request.'
     expect(await refused(await few.chat({ n: 9 }))).toEqual([400, expect.objectContaining({ message, param: 'n' })])
   })
 

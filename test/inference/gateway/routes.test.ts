@@ -112,7 +112,7 @@ describe('one model', () => {
       expect(answer.headers.get('x-ratelimit-limit-requests')).toBe(String(CALLER.requestsPerMinute))
       if (id === null) {
         expect(await messageOf(answer)).toBe(
-          'This key cannot use a model of that name. GET /v1/models lists the models it can use.',
+          'This key cannot use a model with that name. GET /v1/models lists the models it can use.',
         )
         continue
       }
@@ -182,7 +182,7 @@ describe('no such route', () => {
         const message = await messageOf(answer)
         expect([path, answer.status]).toEqual([path, 404])
         expect(/ Did you mean (\S+)\? /.exec(message)?.[1] ?? null).toBe(meant)
-        expect(message).toContain('the base address of an OpenAI client ends in /v1')
+        expect(message).toContain('the base URL of an OpenAI client ends in /v1')
         expect(message).toContain('GET /health, GET /attestation, ')
         expect(message).not.toMatch(/\/v1\/\w/)
       }

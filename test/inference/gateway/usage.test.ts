@@ -96,7 +96,7 @@ test('goal: what is wrong with a query is said of the parameter, and nobody with
     ['form=csv', 'form', 'from, to, by, format'],
     ['by=day&by=model', 'by', 'once'],
     [`to=${'9'.repeat(4_000)}`, 'to', 'no day like'],
-    [`${'x'.repeat(4_000)}=1`, 'x'.repeat(64), 'There is no parameter'],
+    [`${'x'.repeat(4_000)}=1`, 'x'.repeat(64), 'Unknown parameter'],
   ] as const
   for (const [query, param, words] of table) {
     const response = await askRows(query)

@@ -162,8 +162,8 @@ describe('the fleet', () => {
     scripted.fleet = granting([100, 1_000, 10])
     await clock.elapse(4_000)
     expect(logged).toEqual([
-      'warn the fleet does not answer for shares of limits; those that are here go on',
-      'info the fleet answers again for shares of limits',
+      'warn the fleet does not serve rate limit shares; current shares stay in use',
+      'info the fleet serves rate limit shares again',
     ])
     stop()
   })

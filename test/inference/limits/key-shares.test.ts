@@ -16,7 +16,7 @@ describe('a share', () => {
     const ticket = await admit(caller, 100)
     expect(ticket.extend(300)).toBeNull()
     const refusal = ticket.extend(200)
-    expect(refusal?.message).toContain('with the earlier responses that the request names')
+    expect(refusal?.message).toContain('including the earlier responses that the request names')
     expect(refusal?.retryAfterSeconds).toBeGreaterThan(0)
     clock.advance(2_000)
     await Bun.sleep(0)

@@ -61,7 +61,8 @@ function bench() {
   }
 }
 
-const shared = 'Limit of this key reached: the hosts of this fleet share it, and no more of it is free here at present.'
+const shared =
+  'Limit of this key reached: the hosts of this fleet share it, and this host has no more of it at present.'
 
 test('goal: an admitted request is told to the share and counted, once', () => {
   const { admit, noted, followed } = bench()
@@ -191,7 +192,7 @@ test('goal: more tokens come out of the share and the key’s limit, and a share
   const refusal = ticket.extend(50)
   expect(refusal?.retryAfterSeconds).toBe(3)
   expect(refusal?.message).toBe(
-    'Limit of 1000 tokens per minute reached, with the earlier responses that the request names.',
+    'Limit of 1000 tokens per minute reached, including the earlier responses that the request names.',
   )
   expect(noted).toEqual([
     ['needs', 350, 1_000],

@@ -78,7 +78,7 @@ describe('a request that needs more tokens than it was admitted with', () => {
     const ticket = admit(caller, 100)
     const refusal = ticket.extend(401)
     expect(refusal?.message).toBe(
-      'Limit of 1000 tokens per minute reached, with the earlier responses that the request names.',
+      'Limit of 1000 tokens per minute reached, including the earlier responses that the request names.',
     )
     expect([refusal?.retryAfterSeconds, left(limiter)]).toEqual([51, 400])
     clock.advance(51_000 - 1_000)

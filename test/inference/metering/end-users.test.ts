@@ -59,7 +59,7 @@ test('invented names share one budget', () => {
   const refused: unknown[] = []
   for (let at = 0; at < 1_000; at += 1) refused.push(spend(caller, `invented-${at}`, 10))
   expect(refused.filter(verdict => verdict === null).length).toBe(10)
-  expect(refused.at(-1)).toMatchObject({ whose: 'all end users beyond those that this key counts' })
+  expect(refused.at(-1)).toMatchObject({ whose: 'all end users above the limit of this key' })
   expect(users.count).toBe(3)
   expect(spend(caller, null, 100)).toBeNull()
   expect(spend(caller, null, 1)).toMatchObject({ whose: 'all requests without an end user' })
@@ -107,7 +107,7 @@ test('memory is bounded and shared fairly', () => {
   const few = callerOf({}, { organizationId: 'few' })
   for (const name of ['a', 'b']) expect(spend(few, name, 100)).toBeNull()
   expect(users.count).toBe(4)
-  expect(spend(many, 'user-500', 10)).toMatchObject({ whose: 'all end users beyond those that this key counts' })
+  expect(spend(many, 'user-500', 10)).toMatchObject({ whose: 'all end users above the limit of this key' })
   setNow('2026-11-25T00:00:00Z')
   expect(spend(callerOf({}, { organizationId: 'third' }), 'x', 1)).toBeNull()
   expect(users.count).toBe(1)

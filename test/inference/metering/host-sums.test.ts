@@ -42,11 +42,11 @@ test('goal: the sums of the books, with what drains elsewhere', () => {
   moveGateway(db, { vmId: 'old', from: ['serving'], to: 'draining', nowMs: 3 })
   moveGateway(db, { vmId: 'new', from: ['starting'], to: 'serving', nowMs: 3 })
   // It has not said yet that it drains: a request with a budget might still be let in.
-  expect(() => tell.spent('new', want)).toThrow('has not said')
+  expect(() => tell.spent('new', want)).toThrow('has not reported')
   statuses.set('old', { ...fakeStatus, state: 'ready' })
-  expect(() => tell.spent('new', want)).toThrow('has not said')
+  expect(() => tell.spent('new', want)).toThrow('has not reported')
   statuses.set('old', { ...fakeStatus, state: 'draining', reserved: null })
-  expect(() => tell.spent('new', want)).toThrow('has not said')
+  expect(() => tell.spent('new', want)).toThrow('has not reported')
   const reserved = [
     { organizationId: 'o1', keyPrefix: 'k1', tokens: 100, nanoUsd: 1_000 },
     { organizationId: 'o1', keyPrefix: 'k2', tokens: 10, nanoUsd: 100 },

@@ -30,7 +30,7 @@ test('goal: an unknown, a repeated and a wrong parameter', () => {
   expect(refused('?org=a')).toEqual([
     'invalid_request',
     'org',
-    'There is no parameter "org"; there are from, to, by, format.',
+    'Unknown parameter "org"; the parameters are from, to, by, format.',
   ])
   expect(refused(`?${'x'.repeat(65)}=1`)[1]).toBe('x'.repeat(64))
   expect(refused('?by=day&by=day')).toEqual(['invalid_request', 'by', 'Send by once.'])

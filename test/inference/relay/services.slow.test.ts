@@ -266,7 +266,7 @@ test('goal: a relay that does not answer any more is killed', async () => {
   })
   await listening.promise
   process.kill(member.pid, 'SIGSTOP')
-  expect(await member.ended).toBe('it does not answer any more')
+  expect(await member.ended).toBe('it stopped answering')
   await upstream.stop()
 })
 

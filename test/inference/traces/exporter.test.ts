@@ -115,8 +115,8 @@ describe('a receiver that fails', () => {
     expect(batches.map(batch => batch.numbers[0])).toEqual([0, 0, 10, 20])
     expect(exporter.counts()).toEqual({ exported: 30, dropped: 0, waiting: 0, problem: null })
     expect(logged.map(line => JSON.parse(line).message)).toEqual([
-      'traces are not taken; see inference.traces.endpoint',
-      'traces are taken again',
+      'the OTLP receiver does not accept traces; check inference.traces.endpoint',
+      'the OTLP receiver accepts traces again',
     ])
     await exporter.stop()
   })

@@ -169,7 +169,7 @@ describe('the root', () => {
       item.worker.start()
       const state = await item.worker.settled
       expect(state.kind === 'failed' ? state.message : '').toContain(
-        `the manifest says ${readWorkerImage(image).rootHash}`,
+        `the manifest lists ${readWorkerImage(image).rootHash}`,
       )
       expect(existsSync(dirname(target))).toBe(false)
       expect(() => item.workloads.describe()).toThrow('inference-worker has not been admitted yet')
@@ -286,7 +286,7 @@ describe('the golden answer', () => {
       const state = await item.worker.settled
       const message = state.kind === 'failed' ? state.message : ''
       const digest = (text: string) => new Bun.CryptoHasher('sha256').update(text).digest('hex')
-      const problem = `SHA-256 ${digest(wrong)} is expected, ${digest(golden.expected)} is what it answered`
+      const problem = `SHA-256 ${digest(wrong)} is expected, ${digest(golden.expected)} is the SHA-256 of its answer`
       expect(message).toStartWith(`model tiny: golden answer: ${problem}`)
       await until('a second failure', 60_000, () => item.pausesMs.length >= 2)
       expect(item.pausesMs.slice(0, 2)).toEqual([500, 1000])

@@ -24,7 +24,7 @@ export function chatMessages({ system, messages }: JsonObject, notes: Notes): Js
   if (!isAbsent(system))
     found.push({ role: 'system', content: partsOf(blocksAt(system, 'system', notes), found, notes) })
   if (!Array.isArray(messages) || messages.length === 0) {
-    throw invalidField('messages', 'must be a list with a message in it.')
+    throw invalidField('messages', 'must be a list with at least one message.')
   }
   for (const [at, message] of messages.entries()) {
     const path = `messages[${at}]`
@@ -43,7 +43,7 @@ export function chatMessages({ system, messages }: JsonObject, notes: Notes): Js
 /** A text is one block. */
 function blocksAt(content: unknown, path: string, { ignored }: Notes): Block[] {
   if (typeof content === 'string') return [{ block: { type: 'text', text: content }, path }]
-  if (!Array.isArray(content)) throw invalidField(path, 'must be a text or a list of blocks.')
+  if (!Array.isArray(content)) throw invalidField(path, 'must be a string or a list of blocks.')
   return content.flatMap((block, at) => {
     if (!isObject(block)) throw invalidField(`${path}[${at}]`, 'must be an object.')
     if (!isAbsent(block.cache_control)) ignored.add('cache_control')
@@ -129,7 +129,7 @@ function partOf({ block, path }: Block, names: FieldNames | null, at: string): J
   names?.set(at, path)
   switch (block.type) {
     case 'text':
-      if (typeof block.text !== 'string') throw invalidField(`${path}.text`, 'must be a text.')
+      if (typeof block.text !== 'string') throw invalidField(`${path}.text`, 'must be a string.')
       return { type: 'text', text: block.text }
     case 'tool_reference':
       // The tool itself is among those of the request.
@@ -142,7 +142,7 @@ function partOf({ block, path }: Block, names: FieldNames | null, at: string): J
     default:
       throw invalidField(
         `${path}.type`,
-        'must be text, image, document, tool_use, tool_result or tool_reference, in a message that may have it.',
+        'must be text, image, document, tool_use, tool_result or tool_reference, in a message of a role that allows it.',
       )
   }
 }
@@ -150,7 +150,8 @@ function partOf({ block, path }: Block, names: FieldNames | null, at: string): J
 function imageUrlOf(source: unknown, path: string): unknown {
   if (!isObject(source)) throw invalidField(path, 'must be an object.')
   if (source.type === 'url') return source.url
-  if (source.type !== 'base64') throw invalidField(`${path}.type`, 'must be base64 or url: no files are kept here.')
+  if (source.type !== 'base64')
+    throw invalidField(`${path}.type`, 'must be base64 or url: this gateway stores no files.')
   return `data:${textAt(source.media_type, `${path}.media_type`)};base64,${textAt(source.data, `${path}.data`)}`
 }
 
@@ -160,7 +161,7 @@ function documentOf({ source, title }: JsonObject, path: string): JsonObject {
   if (source.type !== 'base64') {
     throw invalidField(
       `${path}.source.type`,
-      'must be base64 or text: no files are kept here, and no URLs of documents are fetched.',
+      'must be base64 or text: this gateway stores no files and fetches no document URLs.',
     )
   }
   const type = textAt(source.media_type, `${path}.source.media_type`)

@@ -13,9 +13,9 @@ export type ChatOfMessages = { readonly chat: JsonObject; readonly ignored: read
 
 /** Unsupported fields, with the alternative. */
 const REFUSED = {
-  container: 'is not supported: there are no containers here; leave it out, and run code yourself.',
-  inference_geo: 'is not supported: where the model runs is in the attestation; leave it out.',
-  mcp_servers: 'is not supported: no other servers are asked here; offer their tools as tools.',
+  container: 'is not supported: this gateway has no containers; leave it out, and run code in your client.',
+  inference_geo: 'is not supported: the attestation states where the model runs; leave it out.',
+  mcp_servers: 'is not supported: this gateway calls no other servers; pass their tools in `tools`.',
 } as const satisfies Record<string, string>
 
 const TAKEN = [
@@ -40,7 +40,7 @@ export function chatOfMessages(body: JsonObject, names: FieldNames | null): Chat
   ignoreOthers(body, '', { known: KNOWN, ignored })
   checkContextManagement(body.context_management)
   if (isAbsent(body.max_tokens)) {
-    throw invalidField('max_tokens', 'must be there: the most tokens that the response may have.')
+    throw invalidField('max_tokens', 'is required: the maximum number of tokens in the response.')
   }
   const { model, max_tokens, temperature, top_p, top_k, stream } = body
   const tools = toolsOf(body.tools, { names, ignored })
@@ -63,7 +63,7 @@ export function chatOfMessages(body: JsonObject, names: FieldNames | null): Chat
 
 function stopOf(stops: unknown): unknown {
   if (isAbsent(stops)) return null
-  if (!Array.isArray(stops)) throw invalidField('stop_sequences', 'must be a list of texts.')
+  if (!Array.isArray(stops)) throw invalidField('stop_sequences', 'must be a list of strings.')
   return stops.length === 0 ? null : stops
 }
 
@@ -83,7 +83,10 @@ function checkContextManagement(value: unknown): void {
   for (const [at, edit] of edits.entries()) {
     const type = isObject(edit) ? edit.type : null
     if (typeof type === 'string' && type.startsWith('clear_')) continue
-    throw invalidField(`context_management.edits[${at}].type`, 'must be one that clears; shorten messages yourself.')
+    throw invalidField(
+      `context_management.edits[${at}].type`,
+      'must be an edit that clears; shorten messages in your client.',
+    )
   }
 }
 
@@ -103,7 +106,7 @@ function toolsOf(tools: unknown, { names, ignored }: Notes): unknown {
     names?.set(`${chatPath}.function.parameters`, `${path}.input_schema`)
     if (!isObject(tool)) throw invalidField(path, 'must be an object.')
     if (!isAbsent(tool.type) && tool.type !== 'custom') {
-      if (typeof tool.type !== 'string') throw invalidField(`${path}.type`, 'must be a text.')
+      if (typeof tool.type !== 'string') throw invalidField(`${path}.type`, 'must be a string.')
       const own = functionOfClientTool(tool)
       if (own === null) ignored.add(`tools.${tool.type}`)
       else found.push({ type: 'function', function: own })

@@ -59,7 +59,7 @@ export function responseIn(id: string): string | null {
 export function noSuchResponse(): Fault {
   return new Fault(
     'not_found',
-    'previous_response_id names no response that is kept here for this key: they are kept for minutes, and not with store: false. Send the earlier items in input.',
+    'previous_response_id: no such response is stored for this key. Responses are stored for minutes, and never with store: false. Send the earlier items in input.',
     { param: 'previous_response_id' },
   )
 }
@@ -67,7 +67,7 @@ export function noSuchResponse(): Fault {
 export function noSuchItem(path: string): Fault {
   return new Fault(
     'not_found',
-    `${path}.id names no item that is kept here for this key: they are kept for minutes, and not with store: false. Send the item itself.`,
+    `${path}.id: no such item is stored for this key. Items are stored for minutes, and never with store: false. Send the item itself.`,
     { param: `${path}.id` },
   )
 }
@@ -85,7 +85,7 @@ export function tooMuchEarlier(field: string, most: string): Fault {
 export function mustStayInside(field: string): Fault {
   return invalidField(
     field,
-    'names responses of a model inside the measured VM, and upstreams outside of it may answer this model: choose a model that is answered inside, or send the items in input.',
+    'names responses of a model inside the measured VM, but upstreams outside of it may answer this model: choose a model that runs inside, or send the items in input.',
   )
 }
 
@@ -93,6 +93,6 @@ export function mustStayInside(field: string): Fault {
 export function notBound(field: string): Fault {
   return invalidField(
     field,
-    'names earlier responses, which an encrypted request may not do unless its body is bound to its key: use attestedFetch of the strongroom package, or send the items in input.',
+    'names earlier responses, which an encrypted request can do only if its body is bound to its key: use attestedFetch of the strongroom package, or send the items in input.',
   )
 }

@@ -28,7 +28,7 @@ export function chatMessages({ input, instructions }: JsonObject, given: Transla
   const notes = { ...given, reasoning: [] }
   const messages: Message[] = []
   if (!isAbsent(instructions)) {
-    if (typeof instructions !== 'string') throw invalidField('instructions', 'must be a text.')
+    if (typeof instructions !== 'string') throw invalidField('instructions', 'must be a string.')
     messages.push({ role: 'system', content: instructions })
   }
   for (const item of earlier.items) addItem(messages, item, { path: 'previous_response_id', ...notes })
@@ -37,7 +37,7 @@ export function chatMessages({ input, instructions }: JsonObject, given: Transla
     messages.push({ role: 'user', content: input })
     return messages
   }
-  if (!Array.isArray(input)) throw invalidField('input', 'must be a text or a list of items.')
+  if (!Array.isArray(input)) throw invalidField('input', 'must be a string or a list of items.')
   const isCompaction = isCompactionRequest(input)
   for (const [at, item] of (isCompaction ? input.slice(0, -1) : input).entries()) {
     const path = `input[${at}]`
@@ -190,7 +190,7 @@ function toFunction(item: JsonObject, { path, tools }: FieldContext): JsonObject
   const name = tools.nameOf(namespaceAt(item, path), textAt(item.name, `${path}.name`))
   const field = type === 'custom_tool_call' ? 'input' : 'arguments'
   const given = item[field]
-  if (typeof given !== 'string') throw invalidField(`${path}.${field}`, 'must be a text.')
+  if (typeof given !== 'string') throw invalidField(`${path}.${field}`, 'must be a string.')
   // Cursor replays a call of a custom tool as a call of a function with the text as its arguments.
   const isText = field === 'input' || (tools.forms.get(name)?.kind === 'custom' && !given.trimStart().startsWith('{'))
   return { name, arguments: isText ? customArguments(given) : given }
@@ -209,7 +209,7 @@ function contentOf(
   names?.set(`${at}.content`, from)
   if (typeof content === 'string') return content
   if (!Array.isArray(content) || (content.length === 0 && !mayBeEmpty)) {
-    throw invalidField(from, 'must be a text or a list of parts.')
+    throw invalidField(from, 'must be a string or a list of parts.')
   }
   // An answer was all reasoning, or a tool said nothing.
   if (content.length === 0) return ''
@@ -230,7 +230,7 @@ export function partOf(part: unknown, path: string, { names, at }: PartPlace): J
     case 'input_text':
     case 'output_text':
     case 'text':
-      if (typeof part.text !== 'string') throw invalidField(`${path}.text`, 'must be a text.')
+      if (typeof part.text !== 'string') throw invalidField(`${path}.text`, 'must be a string.')
       return { type: 'text', text: part.text }
     case 'refusal':
       return { type: 'refusal', refusal: part.refusal }

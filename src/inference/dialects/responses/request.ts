@@ -34,11 +34,10 @@ export type ResponseForm = {
 
 /** Unsupported fields, with the alternative. */
 const REFUSED = {
-  background:
-    'is not supported: nothing runs on here after its request; leave it out, and take the response as a stream.',
-  conversation: 'is not supported: name the response before it in previous_response_id, or send the items in input.',
-  context_management: 'is not supported; shorten input yourself, or end it with an item compaction_trigger.',
-  prompt: 'is not supported: no prompts are kept here; send instructions and input.',
+  background: 'is not supported: work ends with its request; leave it out, and stream the response.',
+  conversation: 'is not supported: set previous_response_id to the previous response, or send the items in input.',
+  context_management: 'is not supported; shorten input in your client, or end it with an item compaction_trigger.',
+  prompt: 'is not supported: this gateway stores no prompts; send instructions and input.',
 } as const satisfies Record<string, string>
 
 const TAKEN = [
@@ -192,7 +191,7 @@ function metadataOf(metadata: unknown): JsonObject {
   if (entries.length <= metadataMax && entries.every(isGood)) return pairs
   throw invalidField(
     'metadata',
-    `must be at most ${metadataMax} texts of at most ${metadataCharsMax} characters, with names of at most ${metadataNameCharsMax}.`,
+    `must be at most ${metadataMax} strings of at most ${metadataCharsMax} characters, with names of at most ${metadataNameCharsMax}.`,
   )
 }
 
@@ -206,7 +205,7 @@ function includesLogprobs(include: unknown, ignored: Set<string>): boolean {
   if (!Array.isArray(include)) throw invalidField('include', 'must be a list.')
   for (const [at, item] of include.entries()) {
     if (item === INCLUDED_LOGPROBS || item === INCLUDED_REASONING) continue
-    if (typeof item !== 'string') throw invalidField(`include[${at}]`, 'must be a text.')
+    if (typeof item !== 'string') throw invalidField(`include[${at}]`, 'must be a string.')
     ignored.add(`include.${item}`)
   }
   return include.includes(INCLUDED_LOGPROBS)

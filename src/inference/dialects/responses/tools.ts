@@ -69,7 +69,7 @@ export class Tools {
     const { path, namespace } = place
     if (!isObject(tool)) throw invalidField(path, 'must be an object.')
     const { type } = tool
-    if (typeof type !== 'string') throw invalidField(`${path}.type`, 'must be a text, such as function.')
+    if (typeof type !== 'string') throw invalidField(`${path}.type`, 'must be a string, such as function.')
     if (type === 'function') this.#addFunction(tool, place)
     else if (type === 'custom') this.#addCustom(tool, place)
     else if (type === 'namespace' && namespace === null) this.#addNamespace(tool, place)
@@ -170,7 +170,7 @@ function namedChoice(choice: unknown, path: string, names: Tools): JsonObject {
   if (name !== null) return choiceNamed(name)
   throw invalidField(
     `${path}.type`,
-    'must be function, custom or a tool of tools that you run: there are no built-in tools here.',
+    'must be function, custom or a tool that your client runs: this gateway has no built-in tools.',
   )
 }
 

@@ -103,7 +103,7 @@ function broken(coding: Coding, cause?: unknown): Fault {
   const window = coding === 'zstd' ? `, with a window of at most ${2 ** (windowBits - 20)} MiB,` : ''
   return new Fault(
     'invalid_request',
-    `The body is not valid ${coding}, or is cut off, or has other bytes after its end. Compress the whole body once${window} or send it without the Content-Encoding header.`,
+    `The body is not valid ${coding}, is cut off, or has extra bytes at its end. Compress the whole body once${window} or send it without the Content-Encoding header.`,
     { param: 'content-encoding', cause },
   )
 }

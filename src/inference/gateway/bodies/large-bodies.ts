@@ -87,7 +87,7 @@ export function createLargeBodies({
       const reason = reasonOf(reply)
       asked.end(reason)
       if (thread === asked) thread = null
-      log.error('the thread that parses large bodies has ended; the next large body starts another one', { reason })
+      log.error('the thread that parses large bodies has ended; the next large body restarts it', { reason })
       throw new BusyFault('This large body could not be read.', 1)
     })
   const messageOf = ({ body, hasLabels }: LargeBody, operation: ToThread['operation']): ToThread => ({

@@ -51,11 +51,11 @@ export const Formats = { enum: ['text', 'json_object', 'json_schema'] }
 /** How a request chooses among tools without naming one. */
 export const ToolChoices = { enum: ['auto', 'none', 'required', null] }
 
-const asOpenAi = 'As OpenAI has it. Fields that are not named here are passed on as they are.'
+const asOpenAi = 'As in the API of OpenAI. Fields that are not listed here are forwarded unchanged.'
 const StreamOptions = nullable(
   object({
     include_usage: Flag,
-    include_obfuscation: { ...Flag, description: 'Whether chunks are padded; left out: as the gateway is configured.' },
+    include_obfuscation: { ...Flag, description: 'Whether chunks are padded. Default: as the gateway is configured.' },
   }),
 )
 const Choices = nullable({ ...Count, minimum: 1, maximum: 128 })
@@ -68,7 +68,7 @@ const Constraint = nullable(
     },
     {
       description:
-        'One constraint on the answer, for models whose engines have it. Also taken as guided_json, guided_regex, guided_choice, json_schema and regex. Grammars are refused.',
+        'One constraint on the answer, for models whose engines support it. Also taken as guided_json, guided_regex, guided_choice, json_schema and regex. Grammars are refused.',
     },
   ),
 )
@@ -90,7 +90,7 @@ export const ChatCompletionRequest = object(
         },
         {
           description:
-            'What json_object and a strict json_schema promise is checked: a completion that ends by itself and breaks the promise is a 502. Schemas are JSON Schema 2020-12 without uniqueItems, $dynamicRef and nested repetitions in patterns.',
+            'The gateway checks json_object and strict json_schema: a completion that ends normally and violates them is a 502. Schemas are JSON Schema 2020-12 without uniqueItems, $dynamicRef and nested repetitions in patterns.',
           required: ['type'],
         },
       ),
@@ -108,7 +108,7 @@ export const ChatCompletionRequest = object(
           },
           {
             description:
-              'A function or a custom tool, which takes a text; the flat form of ResponsesRequest is read too. A call of a custom tool has `custom`, and repeats it in `function`.',
+              'A function or a custom tool, which takes a string; the flat form of ResponsesRequest is accepted too. A call of a custom tool has `custom`, and repeats it in `function`.',
             required: ['type'],
           },
         ),
@@ -117,7 +117,7 @@ export const ChatCompletionRequest = object(
     ),
     tool_choice: {
       description:
-        '`auto`, `none`, `required`, `allowed_tools`, or a tool by name. A completion that does not keep to it is a 502. With `auto`, a call of a tool that was not offered is passed on.',
+        '`auto`, `none`, `required`, `allowed_tools`, or a tool by name. A completion that does not follow it is a 502. With `auto`, a call of a tool that was not offered is forwarded.',
       anyOf: [
         ToolChoices,
         whole({ type: { const: 'function' }, function: whole({ name: Text }) }),
@@ -178,7 +178,7 @@ export const EmbeddingsRequest = object(
     input: { anyOf: [InputText, array(InputText, inputs), Tokens, array(Tokens, inputs)] },
     encoding_format: {
       enum: ['float', 'base64', null],
-      description: 'base64: 32-bit floats, little-endian. A third of the size, so a response has room for more.',
+      description: 'base64: 32-bit floats, little-endian. A third of the size, so a response holds more of them.',
     },
     dimensions: nullable({ ...Count, minimum: 1, maximum: 16_384 }),
     user: User,
@@ -186,7 +186,7 @@ export const EmbeddingsRequest = object(
   },
   {
     description:
-      'As OpenAI has it. Other fields are not passed on: they are named in x-strongroom-ignored, or refused.',
+      'As in the API of OpenAI. Other fields are not forwarded: x-strongroom-ignored names them, or they are refused.',
     required: ['model', 'input'],
   },
 )
@@ -196,14 +196,14 @@ export const RerankRequest = object(
     model: { ...Text, description: 'Exact id from /v1/models, of a model that ranks documents.' },
     query: InputText,
     documents: array(InputText, inputs),
-    top_n: { ...nullable({ ...Count, minimum: 1, maximum: 2048 }), description: 'Results to return; left out: all.' },
-    return_documents: { ...Flag, description: 'Whether results have their documents; left out: they do not.' },
+    top_n: { ...nullable({ ...Count, minimum: 1, maximum: 2048 }), description: 'Results to return. Default: all.' },
+    return_documents: { ...Flag, description: 'Whether results include their documents. Default: false.' },
     user: User,
     cache_salt: CacheSalt,
   },
   {
     description:
-      'As Cohere, Jina and vLLM have it. Other fields are not passed on: they are named in x-strongroom-ignored, or refused.',
+      'As in Cohere, Jina and vLLM. Other fields are not forwarded: x-strongroom-ignored names them, or they are refused.',
     required: ['model', 'query', 'documents'],
   },
 )
@@ -214,7 +214,10 @@ export const RerankResponse = whole({
   results: array(
     object(
       { index: Count, relevance_score: { type: 'number' }, document: whole({ text: Text }) },
-      { description: 'The best first; `index` is that of the document.', required: ['index', 'relevance_score'] },
+      {
+        description: 'Best first; `index` is the position of the document in the request.',
+        required: ['index', 'relevance_score'],
+      },
     ),
   ),
   usage: whole({ prompt_tokens: Count, total_tokens: Count }),

@@ -26,7 +26,7 @@ const ObjectOrNull = nullable(AnyObject)
 const ResponseId = {
   ...Text,
   pattern: '^resp_[0-9a-f]{32}$',
-  description: 'Random, in the body alone. With the key it opens the response: keep it secret.',
+  description: 'Random, and only in the body. Together with the key it opens the response: keep it secret.',
 }
 const NoEffect = { ...TextOrNull, description: 'Without effect.' }
 
@@ -68,14 +68,14 @@ const ResponsesRequest = object(
     model: Model,
     input: {
       description:
-        'A text, or items: message (input_text, input_image, input_file, input_audio, output_text, refusal), function_call, custom_tool_call, tool_search_call, local_shell_call, shell_call, apply_patch_call, computer_call, the outputs of those, agent_message, additional_tools, item_reference. Items reasoning are left out. Of other items the text stays, and x-strongroom-ignored names them. With a last item compaction_trigger the response is one item compaction: a summary by the model, which the client sends instead of the items before it.',
+        'A text, or items: message (input_text, input_image, input_file, input_audio, output_text, refusal), function_call, custom_tool_call, tool_search_call, local_shell_call, shell_call, apply_patch_call, computer_call, the outputs of those, agent_message, additional_tools, item_reference. Reasoning items are dropped. Of other items only the text is kept, and x-strongroom-ignored names them. If the last item is compaction_trigger, the response is one compaction item: a summary by the model, which the client sends instead of the items before it.',
       anyOf: [Text, array(AnyObject, { minItems: 1 })],
     },
     instructions: TextOrNull,
     previous_response_id: {
       ...TextOrNull,
       description:
-        'A response to the same key, not older than some minutes. A model that is answered outside the measured VM cannot build on a response of a model inside.',
+        'A response to the same key, at most some minutes old. A model outside the measured VM cannot build on a response of a model inside.',
     },
     tools: nullable(array({ anyOf: [FunctionTool, CustomTool, NamespaceTool, RunByClient] }, { maxItems: toolsMost })),
     tool_choice: {
@@ -114,20 +114,20 @@ const ResponsesRequest = object(
       ...ObjectOrNull,
       maxProperties: 16,
       additionalProperties: { ...Text, maxLength: 512 },
-      description: 'Comes back in the response.',
+      description: 'Returned in the response.',
     },
     store: {
       ...Flag,
       description:
-        '`false`: nothing of the response is kept. The response states whether it is. Nothing is kept of an encrypted request whose body is not bound to its key.',
+        '`false`: the response is not stored. The response states whether it is. An encrypted request whose body is not bound to its key is never stored.',
     },
-    truncation: { ...TextOrNull, description: 'Nothing is left out of the input.' },
+    truncation: { ...TextOrNull, description: 'The input is never truncated.' },
     user: User,
     cache_salt: CacheSalt,
   },
   {
     description:
-      "OpenAI's Responses API. Responses are kept in the gateway's memory for some minutes. conversation, prompt, background and fields of chat completions are a 400 with a remedy. Other fields and tools that run at OpenAI are left out and named in x-strongroom-ignored.",
+      "OpenAI's Responses API. The gateway keeps responses in memory for some minutes. conversation, prompt, background and fields of chat completions are a 400 with a remedy. Other fields and tools that run at OpenAI are dropped, and x-strongroom-ignored names them.",
     required: ['model', 'input'],
   },
 )
@@ -156,7 +156,7 @@ const ResponsesResponse = object(
   },
   {
     description:
-      "OpenAI's Response. Instructions and tools of the request are not repeated in it. Reasoning that the model shows is an item of its own.",
+      "OpenAI's Response. Instructions and tools of the request are not repeated in it. Reasoning that the model shows is a separate item.",
     required: ['id', 'object', 'created_at', 'status', 'model', 'output', 'store', 'usage'],
   },
 )
@@ -184,7 +184,7 @@ const CompactionResponse = object(
     usage: whole({ input_tokens: Count, output_tokens: Count, total_tokens: Count }),
   },
   {
-    description: "OpenAI's compacted response: its output is sent instead of the input that it sums up.",
+    description: "OpenAI's compacted response: send its output instead of the input that it summarizes.",
     required: ['id', 'object', 'created_at', 'output', 'usage'],
   },
 )
@@ -200,7 +200,7 @@ const MessagesRequest = object(
         type: 'object',
         required: ['role', 'content'],
         description:
-          'Blocks are text, image, document, tool_use, tool_result and tool_reference; thinking of earlier messages is left out, and is_error has no effect. Of other blocks the text stays, and x-strongroom-ignored names them.',
+          'Blocks are text, image, document, tool_use, tool_result and tool_reference; thinking of earlier messages is dropped, and is_error has no effect. Of other blocks only the text is kept, and x-strongroom-ignored names them.',
         properties: { role: { enum: ['user', 'assistant', 'system'] }, content: Blocks },
       },
       { minItems: 1 },
@@ -235,7 +235,7 @@ const MessagesRequest = object(
     stop_sequences: nullable(array({ ...Text, minLength: 1, maxLength: 1024 }, { maxItems: 16 })),
     temperature: NumberOrNull,
     top_p: NumberOrNull,
-    top_k: { ...nullable(Count), description: 'Where the engine of the model has it.' },
+    top_k: { ...nullable(Count), description: 'Only if the engine of the model supports it.' },
     output_config: nullable(
       object({ effort: TextOrNull, format: nullable(whole({ type: { const: 'json_schema' }, schema: AnyObject })) }),
     ),
@@ -244,7 +244,7 @@ const MessagesRequest = object(
   },
   {
     description:
-      "Anthropic's Messages API. container, mcp_servers, inference_geo and fields of chat completions are a 400. Other fields and tools that run at Anthropic are left out and named in x-strongroom-ignored. Headers anthropic-version and anthropic-beta are passed over.",
+      "Anthropic's Messages API. container, mcp_servers, inference_geo and fields of chat completions are a 400. Other fields and tools that run at Anthropic are dropped, and x-strongroom-ignored names them. The headers anthropic-version and anthropic-beta are ignored.",
     required: ['model', 'max_tokens', 'messages'],
   },
 )
@@ -262,7 +262,7 @@ const MessagesResponse = object(
   },
   {
     description:
-      "Anthropic's Message. Thinking that the model shows is a block of its own, without a signature. A stop sequence that ended the message is not named: the reason is `end_turn`.",
+      "Anthropic's Message. Thinking that the model shows is a separate block without a signature. A stop sequence that ended the message is not named: the reason is `end_turn`.",
     required: ['id', 'type', 'role', 'model', 'content', 'stop_reason', 'usage'],
   },
 )

@@ -93,12 +93,12 @@ export function inferenceOpenapiDocument(): OpenApiDocument {
 
 const DESCRIPTION = [
   'Errors are `{error: {code, message}}`. `x-should-retry` is true if repeating the request may help.',
-  'Without a valid key, responses under /v1/ say nothing, not even which routes exist.',
-  'A stream is whole only when it ends with `data: [DONE]`. One that breaks ends with an event that holds `error`, without [DONE].',
-  'GET requests under /v1/ take the key in `x-api-key` too, if there is no `Authorization`.',
-  'Responses and messages are chat completions in another form: what holds for the one holds for the others. A stream of messages ends with `message_stop` instead of [DONE].',
-  'Bodies of completions may be encrypted to the keys of the attestation (EHBP: X25519 for stock clients, X-Wing by the length of the encapsulated key); then so are their responses, refusals included, whatever else this document states about their content. Headers, status and sizes stay in the clear. EHBP has no end marker: look for `[DONE]`, or for the whole JSON object.',
-  'A request that is given up is charged what the upstream reported, else an estimate of its prompt and a token for each chunk delivered.',
+  'Without a valid key, responses under /v1/ reveal nothing, not even which routes exist.',
+  'A stream is complete only when it ends with `data: [DONE]`. A broken stream ends with an event that holds `error`, without [DONE].',
+  'GET requests under /v1/ also accept the key in `x-api-key` if there is no `Authorization`.',
+  'Responses and messages are chat completions in another form, and the same rules apply to them. A stream of messages ends with `message_stop` instead of [DONE].',
+  'Bodies of completions may be encrypted to the keys of the attestation (EHBP: X25519 for stock clients, X-Wing by the length of the encapsulated key); their responses, including refusals, are then encrypted too, whatever else this document states about their content. Headers, status and sizes stay in the clear. EHBP has no end marker: look for `[DONE]`, or for the whole JSON object.',
+  'A cancelled request is charged what the upstream reported, or else an estimate of its prompt plus one token for each chunk delivered.',
 ].join('\n')
 
 type Document = ApiOperation<keyof typeof PARAMETERS, keyof typeof HEADERS, keyof typeof FAILURES>
@@ -171,8 +171,7 @@ const DOCUMENTS: Readonly<Record<GatewayOperation, Document>> = {
     failures: ['InvalidRequest', 'Conflict', ...READ, 'AttestationUnavailable'],
   },
   workload: {
-    summary:
-      'What a gateway in a VM of its own was launched for: HOST_DATA of its receipts is the SHA-256 of this text',
+    summary: 'Workload for which a gateway VM was launched: HOST_DATA of its receipts is the SHA-256 of this text',
     success: success(jsonContent({ type: 'object', description: 'Canonical JSON, RFC 8785.' })),
     failures: ['NotFound', ...READ],
   },
@@ -201,26 +200,26 @@ const DOCUMENTS: Readonly<Record<GatewayOperation, Document>> = {
     failures: ['Unauthenticated', 'NotFound', ...READ],
   },
   retrieveReceipt: {
-    summary: 'The signed receipt of a response that has ended, for the key that asked for it',
+    summary: 'Signed receipt of a finished response, for the key that requested it',
     description:
-      'For some minutes, as long as there is room, and not after a restart. Of encrypted requests none is kept: their receipts come encrypted with the response.',
+      'Stored for some minutes while there is room, and lost at a restart. Receipts of encrypted requests are not stored: they are sent encrypted with the response.',
     parameters: ['ReceiptRequest'],
     success: success({
-      'text/plain': { schema: { type: 'string', description: 'base64url, as X-Strongroom-Receipt has it.' } },
+      'text/plain': { schema: { type: 'string', description: 'base64url, as in X-Strongroom-Receipt.' } },
     }),
     failures: ['Unauthenticated', 'NotFound', ...READ],
   },
   retrieveUsage: {
-    summary: 'What the key has used: sums of the running month (UTC), or rows by model and day',
+    summary: 'Usage of the key: totals of the current month (UTC), or rows by model and day',
     description:
-      'Without parameters the sums of the key and its organization in the running month (`GatewayUsage`); with any of them rows of the key (`GatewayUsageRows`), or the same as CSV. By the operator’s books, and what has ended since and is on its way there.',
+      'Without parameters the totals of the key and its organization in the current month (`GatewayUsage`); with any parameter rows of the key (`GatewayUsageRows`), or the same as CSV. Includes finished requests that are not yet in the operator’s ledger.',
     parameters: ['UsageFrom', 'UsageTo', 'UsageBy', 'UsageFormat'],
     success: success({
       ...jsonContent({ oneOf: [ref('schemas', 'GatewayUsage'), ref('schemas', 'GatewayUsageRows')] }),
       'text/csv': {
         schema: {
           type: 'string',
-          description: 'RFC 4180 with a line of names: the requested columns, then the sums.',
+          description: 'RFC 4180 with a header line: the requested columns, then the totals.',
         },
       },
     }),
@@ -243,11 +242,11 @@ const DOCUMENTS: Readonly<Record<GatewayOperation, Document>> = {
   },
   createResponse: {
     ...METERED,
-    summary: 'Response, made of a chat completion; kept for minutes for the same key, unless `store` is false',
+    summary: 'Response, made from a chat completion; stored for minutes for the same key, unless `store` is false',
     body: { schema: 'ResponsesRequest', example: { model: 'strongroom-tiny', input: 'Hello', stream: true } },
     success: completed(
       'ResponsesResponse',
-      "OpenAI's events of a response, `response.completed` or `response.incomplete` and `data: [DONE]` last. One that breaks ends with `response.failed` and `error`.",
+      "OpenAI's events of a response, `response.completed` or `response.incomplete` and `data: [DONE]` last. A broken stream ends with `response.failed` and `error`.",
     ),
   },
   compactResponse: {
@@ -259,7 +258,7 @@ const DOCUMENTS: Readonly<Record<GatewayOperation, Document>> = {
   },
   countInputTokens: {
     summary: 'Estimate of the tokens of a response’s prompt; runs no model and costs nothing',
-    description: 'By the same rule as `/v1/messages/count_tokens`. What the request builds on counts too.',
+    description: 'By the same rule as `/v1/messages/count_tokens`. Earlier responses that the request names count too.',
     parameters: COUNT_PARAMETERS,
     failures: METERED.failures,
     body: { schema: 'ResponsesRequest', example: { model: 'strongroom-tiny', input: 'Hello' } },
@@ -268,39 +267,39 @@ const DOCUMENTS: Readonly<Record<GatewayOperation, Document>> = {
     ),
   },
   listInputItems: {
-    summary: 'The items that the request of a kept response had in `input`, in pages',
+    summary: 'Items of `input` in the request of a stored response, in pages',
     description:
-      'As long as the response can be retrieved. Items of earlier responses, which `previous_response_id` named, are in the lists of those. The ids are for `after` alone.',
+      'Available while the response can be retrieved. Items of an earlier response, which `previous_response_id` named, are in the list of that response. Use the ids only for `after`.',
     parameters: ['Response', 'ItemsLimit', 'ItemsOrder', 'ItemsAfter'],
     success: success(jsonContent(ref('schemas', 'InputItems'))),
     failures: ['InvalidRequest', 'Unauthenticated', 'NotFound', ...READ],
   },
   retrieveResponse: {
-    summary: 'A response that is kept for the key that asked for it, without `previous_response_id`',
+    summary: 'Stored response, for the key that requested it, without `previous_response_id`',
     description:
-      'For as long as requests can build on it. `stream=true` is a 400. A response to an encrypted request is never retrieved: the id would stand in the path, in the clear.',
+      'Available while requests can build on it. `stream=true` is a 400. Responses to encrypted requests cannot be retrieved, because the id would be in the path, in plaintext.',
     parameters: ['Response'],
     success: success(jsonContent(ref('schemas', 'ResponsesResponse'))),
     failures: ['InvalidRequest', 'Unauthenticated', 'NotFound', ...READ],
   },
   createMessage: {
     ...METERED,
-    summary: 'Message, made of a chat completion',
+    summary: 'Message, made from a chat completion',
     description:
-      "The key may stand in x-api-key instead. An error has `type: 'error'` beside `error`, and Anthropic's types in `error.type`.",
+      "The key can be in x-api-key instead. An error has `type: 'error'` next to `error`, and Anthropic's types in `error.type`.",
     body: {
       schema: 'MessagesRequest',
       example: { model: 'strongroom-tiny', max_tokens: 100, messages: [{ role: 'user', content: 'Hello' }] },
     },
     success: completed(
       'MessagesResponse',
-      "Anthropic's events of a message, `message_stop` last. One that breaks ends with `error`.",
+      "Anthropic's events of a message, `message_stop` last. A broken stream ends with `error`.",
     ),
   },
   countMessageTokens: {
     summary: 'Estimate of the tokens of a message’s prompt; runs no model and costs nothing',
     description:
-      'Four bytes of the text make a token, as in estimates of usage; a picture or document counts as 1600. `max_tokens` may be left out.',
+      'Counts one token for four bytes of text, as in usage estimates, and 1600 for a picture or document. `max_tokens` is optional.',
     parameters: COUNT_PARAMETERS,
     failures: METERED.failures,
     body: {
@@ -311,8 +310,8 @@ const DOCUMENTS: Readonly<Record<GatewayOperation, Document>> = {
   },
   createEmbeddings: {
     ...METERED,
-    summary: 'Embeddings, of models that make them',
-    description: 'A model has one use: for another endpoint than its own there is a 400 that names the right one.',
+    summary: 'Embeddings, from embedding models',
+    description: 'A model serves one kind of endpoint: any other returns a 400 that names the right one.',
     body: {
       schema: 'EmbeddingsRequest',
       example: { model: 'embeddings-small', input: ['Hello', 'Good bye'], encoding_format: 'base64' },
@@ -323,7 +322,7 @@ const DOCUMENTS: Readonly<Record<GatewayOperation, Document>> = {
     ...METERED,
     summary: 'Documents ranked by their relevance to a query, of models that rank',
     description:
-      'A model has one use: for another endpoint than its own there is a 400 that names the right one. Tokens are those that the engine reports, or else an estimate with the query once for each document.',
+      'A model serves one kind of endpoint: any other returns a 400 that names the right one. Tokens are those that the engine reports, or else an estimate that counts the query once for each document.',
     body: {
       schema: 'RerankRequest',
       example: { model: 'reranker-small', query: 'What is a panda?', documents: ['A bear.', 'A car.'], top_n: 1 },

@@ -13,20 +13,20 @@ const Day = { type: 'string', format: 'date' }
 export const PARAMETERS = {
   ReceiptRequest: parameter('path', 'id', 'X-Request-ID of the response.'),
   Response: parameter('path', 'id', 'Id of the response.', { type: 'string', pattern: '^resp_[0-9a-f]{32}$' }),
-  ItemsLimit: parameter('query', 'limit', 'Most items of the page.', {
+  ItemsLimit: parameter('query', 'limit', 'Maximum number of items in the page.', {
     ...{ type: 'integer', minimum: 1, maximum: 100, default: 20 },
   }),
   ItemsOrder: parameter('query', 'order', '`desc`: the last item first.', { enum: ['asc', 'desc'], default: 'desc' }),
-  ItemsAfter: parameter('query', 'after', 'Id of the item before the page: `last_id` of the page before.'),
+  ItemsAfter: parameter('query', 'after', 'Id of the item before the page: `last_id` of the previous page.'),
   Model: parameter('path', 'id', 'Id of a model; a slash in it may be percent-encoded or not.'),
   Nonce: parameter('query', 'nonce', '32 random bytes; here or in X-Attestation-Nonce, not both. Used once.', Nonce),
   NonceHeader: parameter('header', 'X-Attestation-Nonce', 'The same as `nonce`.', Nonce),
-  UsageFrom: parameter('query', 'from', 'First day in UTC. Where it is not said, the first of the month of `to`.', Day),
-  UsageTo: parameter('query', 'to', 'Last day in UTC; it is included. Where it is not said, today.', Day),
+  UsageFrom: parameter('query', 'from', 'First day in UTC. Default: the first of the month of `to`.', Day),
+  UsageTo: parameter('query', 'to', 'Last day in UTC, inclusive. Default: today.', Day),
   UsageBy: parameter(
     'query',
     'by',
-    'What to sum by: `key`, `model`, `day`, with commas in between; empty for one row with the sums.',
+    'Columns to group by: `key`, `model`, `day`, separated by commas; empty for one row with the totals.',
     { type: 'string', default: usageByDefault },
   ),
   UsageFormat: parameter('query', 'format', '`csv` for spreadsheets.', { enum: USAGE_FORMATS, default: 'json' }),
@@ -36,7 +36,7 @@ export const PARAMETERS = {
     '`1` for a signed receipt with the response; `keep` for one that is fetched from `/v1/receipts/{id}`, because a header of 5 KB is more than some proxies take.',
     { enum: ['1', 'keep'] },
   ),
-  Cost: parameter('header', 'X-Strongroom-Cost', '`1` for the cost with a plain response that is whole.', {
+  Cost: parameter('header', 'X-Strongroom-Cost', '`1` for the cost with a plain response that is not a stream.', {
     enum: ['1'],
   }),
   ContentEncoding: parameter(
@@ -138,18 +138,18 @@ export const FAILURES = {
     fault: 'not_found',
     description:
       'Unknown model, receipt or route. Of a route it names those that there are: with a good key all, else the public ones.',
-    message: 'This key cannot use a model of that name. GET /v1/models lists the models it can use.',
+    message: 'This key cannot use a model with that name. GET /v1/models lists the models it can use.',
   },
   MethodNotAllowed: { ...COMMON_FAILURES.methodNotAllowed, message: 'The methods here are POST.' },
   UpgradeRequired: {
     fault: 'upgrade_required',
     description: 'The client asked for a WebSocket, which this endpoint does not offer. Send the request over HTTP.',
     headers: { Allow: 'Allow' },
-    message: 'There are no WebSockets here: send POST over HTTP.',
+    message: 'WebSockets are not supported: send POST over HTTP.',
   },
   UnsupportedMediaType: {
     fault: 'unsupported_media_type',
-    description: 'Content-Encoding names a coding that is not read here, or more than one.',
+    description: 'Content-Encoding names an unsupported coding, or more than one.',
     message: 'Content-Encoding must be gzip or zstd, and only one of them. Change or remove the header.',
     param: 'content-encoding',
   },
@@ -178,7 +178,7 @@ export const FAILURES = {
   RateLimited: {
     ...COMMON_FAILURES.rateLimited,
     description:
-      'A limit of requests, tokens or concurrency, or no upstream had room in time. The message names the wait, and for a queue the position. `budget_exceeded` where requests that still run reserve what a budget has left.',
+      'A limit of requests, tokens or concurrency was reached, or no upstream had room in time. The message names the wait and, for a queue, the position. `budget_exceeded` if running requests reserve the rest of a budget.',
     message: 'Too many requests wait for this model. This one was at position 5. Retry in 12 s.',
   },
   Internal: COMMON_FAILURES.internal,
@@ -196,6 +196,6 @@ export const FAILURES = {
   AttestationUnavailable: {
     fault: 'attestation_unavailable',
     description: 'Fresh evidence, or a requested receipt, is not available. Do not continue without it.',
-    message: 'There is no fresh attestation evidence.',
+    message: 'Fresh attestation evidence is not available.',
   },
 } as const satisfies Record<string, ApiFailure<keyof typeof HEADERS, GatewayErrorCode>>

@@ -103,7 +103,7 @@ class StreamRelay implements BodySink {
     this.#pingDeadline = deadlines.moving(() => this.#ping())
     this.#stallDeadline = deadlines.moving(() => {
       this.#abort()
-      this.#outlet?.fail(new Error('the client does not read'))
+      this.#outlet?.fail(new Error('the client stopped reading'))
     })
     this.#drainDeadline = deadlines.moving(upstream.abort)
   }

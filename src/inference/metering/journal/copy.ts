@@ -33,7 +33,7 @@ export function readJournalFor(stateDir: string): (copy: string) => void {
     // The backup takes the file alone. On a full disk the last connection cannot move the rows into it.
     const log = `${copy}-wal`
     if ((statSync(log, { throwIfNoEntry: false })?.size ?? 0) > 0) {
-      throw new Fault('host.disk_full', `${log} has rows of the usage journal that did not get into the copy`)
+      throw new Fault('host.disk_full', `${log} has rows of the usage journal that are missing in the copy`)
     }
   }
 }

@@ -116,7 +116,7 @@ export class HostShares implements HostBudgetShares {
         await leases.registerIfNew()
         await this.releaseIdle()
       } catch (error) {
-        log.debug('what is not used of budgets was not given back', { error })
+        log.debug('unused budget shares were not returned', { error })
       }
     })
   }

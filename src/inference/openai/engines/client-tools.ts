@@ -81,7 +81,7 @@ const applyPatch: ClientTool = {
 
 const toolSearch: ClientTool = {
   name: 'tool_search',
-  description: 'Searches for more tools; those that it finds can be called next.',
+  description: 'Searches for more tools; tools that it finds can be called next.',
   parameters: object(['query'], { query: text, limit: whole }),
 }
 

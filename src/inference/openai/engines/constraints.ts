@@ -132,7 +132,7 @@ function choicesAt(value: unknown, field: string): readonly string[] {
   }
   throw invalidField(
     field,
-    `must be a list of 1 to ${choicesMax} texts that are not empty, with at most ${choicesCharsMax} characters together.`,
+    `must be a list of 1 to ${choicesMax} non-empty strings, with at most ${choicesCharsMax} characters together.`,
   )
 }
 

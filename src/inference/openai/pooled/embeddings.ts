@@ -63,7 +63,7 @@ export function embeddingsUsageBounds(
 /** Fault of a response that is too large because the client sent too many inputs. */
 export function tooManyInputs(): Fault {
   const message =
-    'The embeddings of so many inputs are too large for one response: send fewer at a time, or ask for base64 (encoding_format).'
+    'The embeddings of these inputs are too large for one response: send fewer inputs, or set encoding_format to base64.'
   return new Fault('invalid_request', message, { param: 'input' })
 }
 

@@ -75,12 +75,12 @@ export function parseEmbeddingsSource(source: RequestSource): ParsedEmbeddingsRe
 export function parseRerankSource({ body }: RequestSource): RerankRequest {
   const { model, query, documents, top_n: topN, return_documents: returns, cache_salt: cacheSalt } = body
   if (typeof model !== 'string' || model === '') throw invalidField('model', 'must be the id of a model.')
-  if (typeof query !== 'string' || query === '') throw invalidField('query', 'must be a text that is not empty.')
+  if (typeof query !== 'string' || query === '') throw invalidField('query', 'must be a non-empty string.')
   if (!Array.isArray(documents) || documents.length === 0 || documents.length > inputsMax) {
-    throw invalidField('documents', `must be a list of 1 to ${inputsMax} texts.`)
+    throw invalidField('documents', `must be a list of 1 to ${inputsMax} strings.`)
   }
   const wrong = documents.findIndex(document => typeof document !== 'string' || document === '')
-  if (wrong !== -1) throw invalidField(`documents[${wrong}]`, 'must be a text that is not empty.')
+  if (wrong !== -1) throw invalidField(`documents[${wrong}]`, 'must be a non-empty string.')
   check('top_n', topN, integer(1, inputsMax))
   check('user', body.user, word(256))
   check(cacheSaltField, cacheSalt, cacheSaltProblem)
@@ -111,7 +111,7 @@ function countInputs(input: unknown): number {
     if (input === '') throw invalidField('input', 'must not be empty.')
     return 1
   }
-  if (!Array.isArray(input) || input.length === 0) throw invalidField('input', 'must be a text or a list.')
+  if (!Array.isArray(input) || input.length === 0) throw invalidField('input', 'must be a string or a list.')
   if (isTokens(input)) return 1
   if (input.length > inputsMax) throw invalidField('input', `must be a list of at most ${inputsMax}.`)
   const isTexts = typeof input[0] === 'string'
@@ -119,7 +119,7 @@ function countInputs(input: unknown): number {
   if (wrong === -1) return input.length
   throw invalidField(
     `input[${wrong}]`,
-    isTexts ? 'must be a text that is not empty.' : 'must be a text, or a list of tokens.',
+    isTexts ? 'must be a non-empty string.' : 'must be a string, or a list of tokens.',
   )
 }
 

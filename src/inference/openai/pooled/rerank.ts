@@ -31,7 +31,7 @@ export function rankingBytesMax({ inputCount }: RerankRequest, bodyBytes: number
 
 /** Fault of a response that is too large because the client sent too many documents. */
 export function tooManyDocuments(): Fault {
-  const message = 'A response with so many documents is too large: send fewer at a time, without return_documents.'
+  const message = 'The response would be too large: send fewer documents, or leave out return_documents.'
   return new Fault('invalid_request', message, { param: 'documents' })
 }
 

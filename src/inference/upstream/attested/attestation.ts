@@ -28,14 +28,16 @@ export type ReadPolicy =
 export function readUpstreamPolicy({ kind, policy: text }: Pick<UpstreamAttestation, 'kind' | 'policy'>): ReadPolicy {
   if (kind === 'snp') {
     const policy = parsePolicy(text)
-    if (policy.measurements === 'any') throw new Malformed('policy.measurements: name those that you expect')
+    if (policy.measurements === 'any') throw new Malformed('policy.measurements: list the expected ones')
     return { kind, policy }
   }
   const policy = parseTdxPolicy(text)
-  if (policy.mrTds === 'any') throw new Malformed('policy.mrTds: name those that you expect')
+  if (policy.mrTds === 'any') throw new Malformed('policy.mrTds: list the expected ones')
   const [open] = openRtmrs(policy)
   if (open !== undefined)
-    throw new Malformed(`policy.${open}: name those that you expect; MRTD is the firmware, which starts any kernel`)
+    throw new Malformed(
+      `policy.${open}: list the expected ones; MRTD measures only the firmware, which starts any kernel`,
+    )
   if (policy.reportData !== 'any') throw new Malformed('policy.reportData: it holds nonce and key; leave it "any"')
   return { kind, policy }
 }

@@ -109,7 +109,7 @@ async function verifyTdx(asked: EvidenceQuery, policy: TdxPolicy): Promise<Attes
   const { collateralFile, simulatedRoot } = attestation
   const collateral = collateralFile === null ? sent : collateralIn(collateralFile)
   if (collateral === null)
-    throw new Unmet('collateral', 'it sends no collateral, and attestation_collateral names none')
+    throw new Unmet('collateral', 'it sends no collateral, and attestation_collateral is not set')
   const root: TdxRoot =
     simulatedRoot === null ? INTEL_ROOT : { certificate: simulatedRoot, names: 'SIMULATED SGX', simulated: true }
   const spki = spkiDigestOf(answer.certificate)
@@ -133,7 +133,7 @@ async function get(target: UpstreamTarget, path: string, bodyBytesMax: number): 
   if (answer.certificateFault !== null)
     throw new Unmet('tls-certificate', `its certificate: ${answer.certificateFault}`)
   if (!isPinned(endpointOf(target).configuredPins, answer.certificate))
-    throw new Unmet('tls-key', 'its key is not a pinned one')
+    throw new Unmet('tls-key', 'its key is not pinned')
   return answer
 }
 
@@ -151,5 +151,5 @@ function firstFault({ checks }: Verdict): Attested {
   const telling = failed.find(({ reason }) => !reason.startsWith('evidence: ')) ?? failed[0]
   const bad = telling ?? checks.find(({ outcome, required }) => outcome === 'not-checked' && required)
   const check = bad?.name ?? 'verdict'
-  return { ok: false, check, reason: bad === undefined ? 'it is not good' : `${bad.name}: ${bad.reason}` }
+  return { ok: false, check, reason: bad === undefined ? 'the verdict is not good' : `${bad.name}: ${bad.reason}` }
 }

@@ -191,7 +191,7 @@ test.each(WAYS)('what the request forbids: %s, %s', async (api, way) => {
   ] as const) {
     const wrong = await post(api, way, more, tools)
     expect([wrong.status, wrong.retry]).toEqual([502, 'false'])
-    expect(wrong.text).toContain('The answer does not keep to tool_choice.')
+    expect(wrong.text).toContain('The answer does not follow tool_choice.')
     // The call is the first event of the stream.
     const streamed = await post(api, way, { ...more, stream: true }, tools)
     expect([streamed.status, streamed.retry]).toEqual([502, 'false'])
@@ -200,9 +200,9 @@ test.each(WAYS)('what the request forbids: %s, %s', async (api, way) => {
     upstream.behave = calling([{ name: 'read', args }])
     const strict = await post(api, way, {}, [{ name: 'read', strict: true }])
     expect([strict.status, strict.retry]).toEqual([502, 'false'])
-    expect(strict.text).toContain('not the JSON object that its strict tool takes')
+    expect(strict.text).toContain('do not match the schema of its strict tool')
     const streamed = await post(api, way, { stream: true }, [{ name: 'read', strict: true }])
-    expect(streamed.text).toContain('not the JSON object that its strict tool takes')
+    expect(streamed.text).toContain('do not match the schema of its strict tool')
     expect(streamed.text.endsWith(APIS[api].end)).toBe(false)
   }
 })

@@ -56,7 +56,7 @@ test.each([...apis])('an echo in %s', async (path, body) => {
   const { answer, message, log } = await ask(path, body)
   expect([answer.status, message]).toEqual([
     400,
-    'The model does not take this request; compare its fields with the documentation.',
+    'The model rejected this request; compare its fields with the documentation.',
   ])
   expect(log).toContain('"reason":"unknown"')
   expect(log).not.toMatch(/Zanzibar|password|nobody/)

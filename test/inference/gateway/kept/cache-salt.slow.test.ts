@@ -122,7 +122,7 @@ test.each(REQUESTS)('%s: what no salt is', async (path, fields) => {
       {
         code: 'invalid_request',
         param: 'cache_salt',
-        message: 'cache_salt must be a text of 1 to 256 characters.',
+        message: 'cache_salt must be a string of 1 to 256 characters.',
       },
     ])
   }

@@ -140,7 +140,7 @@ test('tokens', async () => {
   expect(seconds).toBeGreaterThan(0)
   expect(await errorOf(second)).toMatchObject({
     code: 'rate_limited',
-    message: `Limit of 300000 tokens per minute reached, with the earlier responses that the request names. Retry in ${seconds} s.`,
+    message: `Limit of 300000 tokens per minute reached, including the earlier responses that the request names. Retry in ${seconds} s.`,
   })
   expect([reads, upstream.seen.length]).toEqual([1, 2])
   isHeld = false

@@ -199,7 +199,7 @@ test('the connection of the evidence', async () => {
     )
     return found.ok ? 'good' : found.reason
   }
-  expect(await of({ spkiSha256: '00'.repeat(32) })).toBe('its key is not a pinned one')
+  expect(await of({ spkiSha256: '00'.repeat(32) })).toBe('its key is not pinned')
   expect(await of({ ca: null })).toStartWith('its certificate: ')
 })
 

@@ -174,13 +174,13 @@ function cacheRows(servers: FetchServers): readonly Row[] {
       always: true,
       files: user(flat),
       ...cache('flat', { path: flatPath, text: evil }),
-      fails: /^checksum_mismatch: nix: the fixed output "flat\.txt" has other bytes/,
+      fails: /^checksum_mismatch: nix: the fixed output "flat\.txt" does not match its hash/,
     },
     {
       what: 'a cache with a link for a fixed output, which leads to the right bytes while it is hashed',
       files: { ...user(flat), 'flat.txt': honest },
       ...cache('link', { path: flatPath, text: `${places.source}/flat.txt`, form: 'link' }),
-      fails: /^(?:build_failed: |checksum_mismatch: nix: the fixed output "flat\.txt" has other bytes)/,
+      fails: /^(?:build_failed: |checksum_mismatch: nix: the fixed output "flat\.txt" does not match its hash)/,
     },
     {
       what: 'a cache with a link for a fixed output that no derivation reads',
@@ -189,7 +189,7 @@ function cacheRows(servers: FetchServers): readonly Row[] {
         'flat.txt': honest,
       },
       ...cache('unread', { path: flatPath, text: `${places.source}/flat.txt`, form: 'link' }),
-      fails: /^checksum_mismatch: nix: the fixed output "flat\.txt" has other bytes/,
+      fails: /^checksum_mismatch: nix: the fixed output "flat\.txt" does not match its hash/,
     },
     {
       what: 'a cache with a link for a recursive fixed output that no derivation reads',
@@ -201,7 +201,7 @@ function cacheRows(servers: FetchServers): readonly Row[] {
       what: 'a cache with a program for a fixed output that is none',
       files: user(flat),
       ...cache('program', { path: flatPath, text: honest, form: 'program' }),
-      fails: /^checksum_mismatch: nix: the fixed output "flat\.txt" has other bytes/,
+      fails: /^checksum_mismatch: nix: the fixed output "flat\.txt" does not match its hash/,
     },
     {
       what: 'a cache with other bytes for a recursive fixed output, signed',
