@@ -14,7 +14,7 @@ const { url, apiKey, fetch } = gateway
 
 // Throws VerificationError and sends no prompt if the evidence does not match the policy.
 const { simulated, checks } = await fetch.verify()
-process.stderr.write(`verified: ${checks.length} checks${simulated ? ', SIMULATED: no hardware vouches for it' : ''}\n`)
+process.stderr.write(`verified: ${checks.length} checks${simulated ? ', SIMULATED: no hardware attests it' : ''}\n`)
 
 // A client that repeats requests by itself may cause one to be paid twice.
 const client = new OpenAI({ apiKey, baseURL: `${url}/v1`, fetch, maxRetries: 0 })

@@ -39,7 +39,7 @@ async function run(isQuestion: boolean): Promise<void> {
   })
   try {
     const { simulated, checks } = await gateway.verify()
-    show(simulated ? 'PASS, SIMULATED: no hardware vouches for it' : 'PASS', checks)
+    show(simulated ? 'PASS, SIMULATED: no hardware attests it' : 'PASS', checks)
     if (isQuestion) await ask(gateway, outside)
   } finally {
     gateway.close()

@@ -338,7 +338,7 @@ function knownModel(stateDir: string, { model_disk, model_file }: Config['infere
 async function evidenceOrigin(deps: InferenceParts, workloads: Workloads): Promise<EvidenceOrigin> {
   if (deps.platform === 'snp') return noEvidenceOnHost
   const host = await deps.simulatedPlatform()
-  deps.log.warn('attestation is SIMULATED: no hardware vouches for anything', { trustRoot: host.rootFile })
+  deps.log.warn('attestation is SIMULATED: no hardware attests anything', { trustRoot: host.rootFile })
   const measurement = host.measurementOf(workloads.executableDigest)
   return {
     kind: 'available',

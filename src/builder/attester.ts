@@ -2,7 +2,7 @@
 // done, with a report over each. Effects: the report device.
 //
 // The guest signs its own findings. From the host it takes the job's name, the nonce, the digest of the whole order
-// with the parts that open a fetch, and, without a report device, the launch that no hardware vouches for.
+// with the parts that open a fetch, and, without a report device, the launch that no hardware attests.
 
 import { sha256 } from '../attest/hash.ts'
 import { evidenceBytes, familyReportData, type SnpEvidence } from '../attest/provenance/evidence.ts'

@@ -38,12 +38,15 @@ export class AnonymousCallers {
       const perDay = shareOf(perDayMax, parts)
       const first = own.at(-perDay)
       if (first !== undefined && own.length >= perDay) {
-        const message = `${perDay} builds were begun within 24 hours from your network, which is the limit.`
+        const message = `Your network has reached its limit of ${perDay} builds within 24 hours.`
         throw new LimitedFault(message, first.atMs + dayMs - nowMs)
       }
       const living = shareOf(livingMax, parts)
       if (own.filter(({ buildId }) => isLiving(buildId)).length >= living) {
-        throw new LimitedFault(`${living} builds from your network wait or run, which is the limit.`, busyRetryMs)
+        throw new LimitedFault(
+          `Your network has reached its limit of ${living} unfinished builds; wait for one to finish.`,
+          busyRetryMs,
+        )
       }
     }
   }

@@ -206,7 +206,7 @@ class PulledImages {
       },
       error => {
         this.#current = null
-        this.#log.warn('the image of build VMs cannot be served', { error })
+        this.#log.warn('the registry of the build image cannot be prepared', { error })
       },
     )
   }

@@ -23,11 +23,11 @@ export async function writeSource(source: string, exchange: string, expected: Co
     if ((await to.handle.stat()).size < expected.sizeBytes)
       throw new Fault('internal', 'the exchange disk is too small')
     const sha256 = await copy(from.handle, to.handle, expected.sizeBytes)
-    if (sha256 !== expected.sha256) throw new Fault('internal', 'the source on disk is not what was accepted')
+    if (sha256 !== expected.sha256) throw new Fault('internal', 'the source on disk differs from the accepted one')
     // QEMU may have the file open past the page cache.
     await to.handle.datasync()
   } catch (error) {
-    throw wrapFault(error, 'hand over the source')
+    throw wrapFault(error, 'copy the source to the exchange disk')
   }
 }
 
@@ -48,7 +48,7 @@ export async function readResult(exchange: string, result: string, expected: Cop
       throw new Fault('internal', 'the result on the disk has another digest than the guest reported')
     await to.handle.sync()
   } catch (error) {
-    throw wrapFault(error, 'take over the result')
+    throw wrapFault(error, 'copy the result from the exchange disk')
   }
 }
 
@@ -77,5 +77,5 @@ async function openRegular(path: string, flags: number): Promise<OpenedFile> {
   const opened = { handle, [Symbol.asyncDispose]: () => handle.close() }
   if ((await handle.stat()).isFile()) return opened
   await handle.close()
-  throw new Fault('internal', `${path} is no regular file`)
+  throw new Fault('internal', `${path} is not a regular file`)
 }

@@ -76,7 +76,7 @@ export class Handover {
     if (sizeBytes === null || sha256 === null || fileExists(files.path(build.id, 'source'))) return
     const copied = await this.#fetch(build, { file: 'source', bytesMax: sizeBytes, signal })
     if (copied === null || copied.sizeBytes !== sizeBytes || copied.sha256 !== sha256) {
-      throw new Fault('internal', `the source of build ${build.id} is not there as it was accepted`)
+      throw new Fault('internal', `the source of build ${build.id} is missing, or differs from the accepted one`)
     }
   }
 
@@ -133,7 +133,7 @@ export class Handover {
     { id, hostId }: Pick<Build, 'id' | 'hostId'>,
     { follow, signal }: { readonly follow: boolean; readonly signal: AbortSignal },
   ): LogText {
-    const fleet = present(this.#deps.fleet, 'a build of another host is one of a fleet')
+    const fleet = present(this.#deps.fleet, 'a build of another host belongs to a fleet')
     const answer = await fleet.ask(hostId, `/log/${id}${follow ? '?follow=1' : ''}`, signal)
     if (!answer.ok) throw new Fault('not_found', `the log of build ${id} is not there`)
     for await (const bytes of answer.body ?? []) yield bytes
@@ -162,14 +162,14 @@ export class Handover {
     const { fleet, files, clock } = this.#deps
     const idle = new AbortController()
     const ends = AbortSignal.any([signal, idle.signal])
-    const ask = present(fleet, 'a build of another host is one of a fleet').ask
+    const ask = present(fleet, 'a build of another host belongs to a fleet').ask
     const digest = requestDigest(build)
     const query = digest === '' ? '' : `?request=${digest}`
     const answer = await ask(sourceHostOf(build), `/handover/${build.id}/${file}${query}`, ends)
     if (answer.status === 404) return null
     if (answer.status !== 200) {
       await answer.body?.cancel()
-      throw new Fault('fleet.unavailable', `the host that took build ${build.id} does not hand its ${file} over yet`)
+      throw new Fault('fleet.unavailable', `the host that took build ${build.id} does not return its ${file} over yet`)
     }
     const temporary = this.#temporary()
     try {

@@ -15,23 +15,23 @@ export function createBuildMetrics(
       const { warm, booting, reserved, wanted } = vms.status()
       const counts = reconciler.counts()
       return metricsText([
-        family('strongroom_builds', 'Builds of this host that have not ended, by state.', 'gauge', [
+        family('strongroom_builds', 'Unfinished builds of this host, by state.', 'gauge', [
           [{ state: 'queued' }, queued],
           [{ state: 'starting' }, starting],
           [{ state: 'running' }, running],
         ]),
-        family('strongroom_builds_ended_total', 'Builds that have ended, by how.', 'counter', [
+        family('strongroom_builds_ended_total', 'Finished builds, by outcome.', 'counter', [
           [{ state: 'ok' }, counts.ok],
           [{ state: 'failed' }, counts.failed],
           [{ state: 'cancelled' }, counts.cancelled],
         ]),
-        family('strongroom_build_vms', 'Build VMs that no build has taken, by state.', 'gauge', [
+        family('strongroom_build_vms', 'Build VMs without a build, by state.', 'gauge', [
           [{ state: 'warm' }, warm],
           [{ state: 'booting' }, booting],
           [{ state: 'reserved' }, reserved],
         ]),
-        family('strongroom_build_vms_wanted', 'Build VMs that are to be kept warm.', 'gauge', [[{}, wanted]]),
-        family('strongroom_build_files_bytes', 'What the files of all builds take up.', 'gauge', [
+        family('strongroom_build_vms_wanted', 'Number of build VMs to keep warm.', 'gauge', [[{}, wanted]]),
+        family('strongroom_build_files_bytes', 'Disk space that the files of all builds take up.', 'gauge', [
           [{}, buildDiskBytes(db, hostId)],
         ]),
       ])

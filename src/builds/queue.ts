@@ -97,7 +97,7 @@ export class BuildQueue {
       }
     } catch (error) {
       if (!(error instanceof Fault && error.code === 'fleet.unavailable')) throw error
-      log.debug('no build could be taken up', { error })
+      log.debug('queued builds could not be started', { error })
       this.#hooks.alarm(directoryRetryMs)
     }
     const waiting = this.#waiting()

@@ -81,7 +81,7 @@ export class BuildReconciler {
       clock: deps.clock,
       work: key => (key === queue ? this.#queue.look() : this.#look(key)),
       onFailure: ({ key, error, retryMs }) =>
-        deps.log.warn('build work failed; it will be tried again', { build: key, retryMs, error }),
+        deps.log.warn('work on a build failed; retrying', { build: key, retryMs, error }),
     })
   }
 
@@ -164,13 +164,13 @@ export class BuildReconciler {
     switch (taskOf(build.state, vm?.state ?? null)) {
       case 'wait':
         if (build.state === 'starting' && this.#startingAges.ageMs(id, build.startedAtMs ?? 0) >= startingMsMax) {
-          await this.#end(build, broken('internal', 'The build VM was not up within an hour.'))
+          await this.#end(build, broken('internal', 'The build VM did not start within an hour.'))
         }
         return
       case 'define_vm':
         if (vmId === null) await this.#prepare(build)
         else {
-          this.#say(id, { type: 'vm', msg: 'A virtual machine of its own is started for this build.' })
+          this.#say(id, { type: 'vm', msg: 'Starting a virtual machine for this build.' })
           engine.define(vmId, vmSpec)
         }
         return
@@ -184,7 +184,11 @@ export class BuildReconciler {
       case 'fail_with_vm':
         if (build.state === 'starting' && build.orderedAtMs === null && vm?.failureCode === 'capacity_exhausted') {
           await this.#requeue(build)
-        } else await this.#end(build, broken('internal', `The build VM failed: ${vm?.failureMessage ?? 'it is gone'}`))
+        } else
+          await this.#end(
+            build,
+            broken('internal', `The build VM failed: ${vm?.failureMessage ?? 'it no longer exists'}`),
+          )
         return
       case 'close':
         await this.#close(build)
@@ -216,7 +220,7 @@ export class BuildReconciler {
     if (!(error instanceof Fault && error.code === 'fleet.unavailable')) {
       await this.#end(
         build,
-        broken('internal', 'The source of the build could not be fetched from the host that took it.'),
+        broken('internal', 'The source of the build could not be fetched from the host that accepted it.'),
       )
       return
     }
@@ -269,7 +273,7 @@ export class BuildReconciler {
     const moved = isMoved ? buildById(store.directory.db, build.id) : null
     if (moved === null) return
     const summary = engine.imageSummary(vmId)
-    const verified = summary === null ? '' : ` Its image was verified before it was started: sha256:${summary}.`
+    const verified = summary === null ? '' : ` Its image was verified before the start: sha256:${summary}.`
     this.#say(build.id, { type: 'vm', msg: `The virtual machine ${vmId} has its order.${verified}` })
     files.removeFile(build.id, 'source')
     noteEvent(store.ledger.db, log, {

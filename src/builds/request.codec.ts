@@ -76,7 +76,7 @@ function sent(upload: Upload | null): Upload {
 function checkNonce(nonce: unknown): void {
   if (nonce === undefined || nonce === null) throw wrong('nonce', 'is missing: send 16 random bytes in hexadecimal')
   if (typeof nonce !== 'string' || !/^(?:[0-9a-fA-F]{2}){1,16}$/.test(nonce)) {
-    throw wrong('nonce', 'must be 1 to 16 bytes in hexadecimal: 2 to 32 digits, an even number of them')
+    throw wrong('nonce', 'must be 1 to 16 bytes in hexadecimal: 2 to 32 digits, an even number')
   }
 }
 
@@ -84,7 +84,7 @@ function schemaFault(fields: object): Fault {
   const first = Value.Errors(BuildRequest, fields).First()
   const name = first?.path.split('/')[1] ?? ''
   if (name !== '' && !Object.hasOwn(BuildRequest.properties, name)) {
-    return new Fault('invalid_request', 'The body has a field that is none of this request.', {
+    return new Fault('invalid_request', 'The body has an unknown field.', {
       ...(name.length <= 64 ? { param: name } : {}),
     })
   }
@@ -135,8 +135,9 @@ function checkedDirectory(directory: string | null): string | null {
 
 function checkedAuthorities(digest: string | null, { fetchCaSha256: own }: RequestRules): string | null {
   if (digest === null || digest === own) return digest
-  const advice = own === null ? 'this service adds no authorities; leave it out' : `those of this service have ${own}`
-  throw wrong('fetch_ca_sha256', `names other authorities than there are: ${advice}`)
+  const advice =
+    own === null ? 'this service adds no certificate authorities; leave it out' : `those of this service have ${own}`
+  throw wrong('fetch_ca_sha256', `does not match the authorities of this service: ${advice}`)
 }
 
 /** Options of one toolchain: they name no other toolchain, and no host that the operator does not allow. */
@@ -161,9 +162,9 @@ function checkedOptions(request: BuildRequest, { fetchHosts, rustMirror }: Reque
     if (!isListed(text))
       throw wrong(`${field}.url`, 'has a host that this service does not fetch from; ask its operator')
     if (named.findIndex(cache => keyName(cache.public_key) === keyName(key) && cache.public_key !== key) !== -1)
-      throw wrong(`${field}.public_key`, 'has the name of another key: Nix identifies a key only by its name')
+      throw wrong(`${field}.public_key`, 'has the same name as another key: Nix identifies a key only by its name')
     if (named.findIndex(cache => cache.url === text) !== index)
-      throw wrong(`${field}.url`, 'names a cache for the second time; leave one out')
+      throw wrong(`${field}.url`, 'names a cache twice; leave one out')
   }
   return found.options
 }
@@ -175,7 +176,7 @@ function keyName(key: string): string {
 function checkMirror(field: string, mirror: string | null, own: string | null): void {
   if (mirror === null || mirror === own) return
   const advice = own === null ? 'this service has no mirror; leave it out' : `that of this service is ${own}`
-  throw wrong(field, `names another mirror than there is: ${advice}`)
+  throw wrong(field, `does not match the mirror of this service: ${advice}`)
 }
 
 function wrong(param: string, problem: string): Fault {

@@ -60,7 +60,7 @@ export class BuildRetention {
       // The note first: what is offered is there.
       noteRemoved(directory.db, { id: build.id, nowMs: clock.nowMs() })
       files.remove(build.id)
-      log.info('the files of a build made room for others', { build: build.id, bytes: build.diskBytes })
+      log.info('the files of a build were removed to make room', { build: build.id, bytes: build.diskBytes })
     }
     return false
   }

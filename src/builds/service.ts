@@ -117,13 +117,10 @@ export class BuildsService {
   beginUpload(caller: Caller, address: () => string): () => void {
     const leave = this.#uploads.take(ownersOf(caller, address(), PARTS.uploads))
     if (leave === 'own') {
-      throw new HostFullFault(
-        'As many sources of yours as may be are on their way; wait until one is here.',
-        busyRetryMs,
-      )
+      throw new HostFullFault('You have reached the limit of concurrent uploads; wait for one to finish.', busyRetryMs)
     }
     if (leave === 'all') {
-      throw new HostFullFault('As many sources as this service takes at a time are on their way.', busyRetryMs)
+      throw new HostFullFault('The service has reached its limit of concurrent uploads; retry later.', busyRetryMs)
     }
     return leave
   }
@@ -175,7 +172,7 @@ export class BuildsService {
   find(caller: Caller, id: string, { vmId }: BuildDispatcher): Build {
     const build = uuidPattern.test(id) ? buildById(this.#deps.directory.db, id) : null
     if (build === null || build.organizationId !== caller.organizationId || (vmId !== null && build.vmId !== vmId)) {
-      throw new Fault('not_found', 'There is no build of this id.')
+      throw new Fault('not_found', 'Build not found.')
     }
     return build
   }
@@ -222,7 +219,8 @@ export class BuildsService {
       }
       return reserveVm(tx, { organizationId, expiresAtMs })
     })
-    if (vm === null) throw new HostFullFault('This host has no room for another build VM now.', busyRetryMs)
+    if (vm === null)
+      throw new HostFullFault('This host has no room for another build VM now; retry later.', busyRetryMs)
     // Without this a look at the VMs in the meantime dismisses it as one that was never made.
     const release = this.#deps.holdVm(vm.vmId)
     try {
@@ -297,14 +295,14 @@ export class BuildsService {
     const vm = uuidPattern.test(vmId) && build === null ? buildVmById(db, vmId) : null
     if (vm !== null && vm.kind === 'reserved' && vm.organizationId === organizationId) return vm
     if (build !== null && build.organizationId === organizationId) {
-      throw new Fault('conflict', 'This VM has accepted a build already; each takes one.')
+      throw new Fault('conflict', 'This VM has already accepted a build; each VM takes one.')
     }
-    throw new Fault('not_found', 'There is no such VM; a reserved one is kept for a while only.')
+    throw new Fault('not_found', 'VM not found; reservations expire.')
   }
 
   #checkNonce(db: DirectoryDb, { organizationId }: Caller, { nonce }: BuildWanted): void {
     if (!isNonceUsed(db, { organizationId, nonce })) return
-    throw new Fault('conflict', 'This nonce was used for another build; draw a new one.', { param: 'nonce' })
+    throw new Fault('conflict', 'This nonce was used for another build; generate a new one.', { param: 'nonce' })
   }
 
   #checkLimits(db: DirectoryDb, caller: Caller, hasVm: boolean): void {
@@ -315,17 +313,20 @@ export class BuildsService {
       this.#checkOrganization(db, caller)
       const free = this.#freeVms(db)
       if (countBuilds(db, { hostId, states: ['queued'] }) >= settings.queueMax + free) {
-        throw new HostFullFault(`As many builds as may wait (${settings.queueMax}) are waiting.`, busyRetryMs)
+        throw new HostFullFault(`The queue is full: ${settings.queueMax} builds are waiting; retry later.`, busyRetryMs)
       }
       const share = queueShare(settings.queueMax)
       if (countBuilds(db, { hostId, organizationId, states: ['queued'] }) >= share + free) {
-        throw new HostFullFault(`As many builds of yours as may wait (${share}) are waiting.`, busyRetryMs)
+        throw new HostFullFault(
+          `You have reached the limit of ${share} waiting builds; wait for one to start.`,
+          busyRetryMs,
+        )
       }
     }
     const sinceMs = clock.nowMs() - dayMs
     const first = nthNewestBuild(db, { organizationId, nth: settings.perDayMax, sinceMs })
     if (first !== null) {
-      const message = `${settings.perDayMax} builds were begun within 24 hours, which is the limit.`
+      const message = `You have reached the limit of ${settings.perDayMax} builds within 24 hours.`
       throw new LimitedFault(message, Math.min(dayMs, first + dayMs - clock.nowMs()))
     }
   }
@@ -340,7 +341,7 @@ export class BuildsService {
     const { settings } = this.#deps
     const living = countBuilds(db, { organizationId, states: LIVING_STATES })
     if (living + countReservations(db, { organizationId }) >= settings.perOrganizationMax) {
-      const message = `${settings.perOrganizationMax} builds wait or run, which is the limit; wait for one, or cancel one.`
+      const message = `You have reached the limit of ${settings.perOrganizationMax} unfinished builds; wait for one to finish, or cancel one.`
       throw new LimitedFault(message, busyRetryMs)
     }
   }
@@ -352,14 +353,14 @@ export class BuildsService {
   #checkReserved(db: DirectoryDb, { organizationId }: Caller): void {
     const { hostId, settings } = this.#deps
     if (countBuilds(db, { states: ['queued'] }) > 0) {
-      throw new LimitedFault('Builds wait for a VM, so that none is reserved; send yours to POST /build.', busyRetryMs)
+      throw new LimitedFault(
+        'VMs cannot be reserved while builds are waiting; send your build to POST /build.',
+        busyRetryMs,
+      )
     }
     const share = reservedShare(settings.concurrentMax)
     if (countReserved(db, { hostId, organizationId }) >= share) {
-      throw new HostFullFault(
-        `${share} VMs are reserved for you, which is the limit; send a build to one.`,
-        busyRetryMs,
-      )
+      throw new HostFullFault(`You have reached the limit of ${share} reserved VMs; send a build to one.`, busyRetryMs)
     }
   }
 
@@ -367,7 +368,7 @@ export class BuildsService {
   #checkTakes(): void {
     const { fleet, hostId } = this.#deps
     if (fleet === null || mayTake(fleet, hostId)) return
-    const message = 'This host takes no new builds at present; ask another one, or again later.'
+    const message = 'This host accepts no new builds at present; use another host, or retry later.'
     throw new HostClosedFault(message, busyRetryMs, { code: 'fleet.unavailable' })
   }
 
@@ -384,7 +385,7 @@ export class BuildsService {
   #checkRoom(bytes: number): void {
     const { makeRoom, files } = this.#deps
     if (makeRoom(bytes) && files.freeBytes() >= bytes + freeBytesMin) return
-    throw new LimitedFault('There is no room for another source on this host now.', busyRetryMs)
+    throw new LimitedFault('This host has no disk space for another source now; retry later.', busyRetryMs)
   }
 
   /** Once another host has claimed it, its events are that one's to write. */

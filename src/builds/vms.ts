@@ -57,9 +57,9 @@ export class BuildVms {
       },
       onLost: failure => log.warn('a warm build VM was lost', failure),
       onDiscard: ({ vmId, kind }, reason) =>
-        log.info('a build VM that no build has taken is dismissed', { vm: vmId, kind, reason }),
+        log.info('a build VM without a build is dismissed', { vm: vmId, kind, reason }),
       surplusReason: `${warm} are kept warm`,
-      shapeReason: 'the shape of build VMs has changed',
+      shapeReason: 'the configuration of build VMs has changed',
     })
   }
 
@@ -189,9 +189,9 @@ export class BuildVms {
 
 /** Null: no failure is known. A VM that the engine does not know is about to be defined, or lost. */
 function failureOf(vm: VmView | null): string | null {
-  if (vm === null) return 'it was never made'
+  if (vm === null) return 'it was never created'
   if (vm.state === 'failed' || vm.state === 'stopping' || vm.state === 'gone') {
-    return `${vm.failureCode ?? vm.state}: ${vm.failureMessage ?? 'it is gone'}`
+    return `${vm.failureCode ?? vm.state}: ${vm.failureMessage ?? 'it no longer exists'}`
   }
   return null
 }

@@ -19,7 +19,7 @@ export function controlKeyFile(stateDir: string): string {
 
 /** Fault internal: the file cannot be read or written, or holds another kind of key. */
 export function openControlKey(path: string): ControlKey {
-  const remedy = 'remove it to get a new one, and the gateway a new VM'
+  const remedy = 'remove it to create a new one, which also replaces the gateway VM'
   const { publicKey, sign } = openEd25519Key(path, { what: 'control key', remedy })
   return { publicKey: toBase64Url(publicKey), sign }
 }

@@ -69,7 +69,7 @@ export class ControlSource {
    * beyond any clock, and no revision would be left above it.
    */
   raiseAbove(revision: number): void {
-    if (revision > revisionMax) throw new Fault('channel.refused', `control: there is no revision ${revision}`)
+    if (revision > revisionMax) throw new Fault('channel.refused', `control: unknown revision ${revision}`)
     if (revision < this.#revision) return
     this.#revision = revision
     this.#current = null
@@ -129,7 +129,7 @@ export class ControlSource {
     })
     const bytes = utf8(`${head.slice(0, -1)},${this.#keys}}`)
     if (bytes.length > documentBytesMax.control) {
-      throw new Fault('internal', `the keys of the gateway are ${bytes.length} bytes; revoke keys that are not used`)
+      throw new Fault('internal', `the keys of the gateway are ${bytes.length} bytes; revoke unused keys`)
     }
     return { revision: this.#revision, bytes, signature: key.sign(controlMessage(bytes)) }
   }

@@ -77,7 +77,7 @@ export type GatewayView = {
 
 const worker = 'gateway'
 /** Its row is of the daemon before this one: it may have died with the host since then. */
-const noStatusYet = 'this daemon has not heard from it yet'
+const noStatusYet = 'it has not reported to this daemon yet'
 const retry = { minMs: 500, maxMs: 30_000 }
 const sweepMs = 2_000
 const backOffRange = { minMs: 1_000, maxMs: 300_000 }
@@ -120,7 +120,7 @@ export class GatewaySupervisor {
       retry,
       onFailure: ({ error, retryMs }) => {
         this.#problem = messageOf(error)
-        deps.log.error('the gateway VM could not be looked after; it is tried again', { retryMs, error })
+        deps.log.error('the gateway VM could not be checked; retrying', { retryMs, error })
       },
     })
   }
@@ -239,7 +239,7 @@ export class GatewaySupervisor {
     // Between the row and its VM somebody was killed.
     if (vm === null && row.state === 'starting' && !this.#sessions.has(row.vmId)) return this.#define(row)
     if (vm === null || vm.state === 'failed' || vm.state === 'stopping' || vm.state === 'gone') {
-      return this.#end(row, vm?.failureMessage ?? 'its VM is gone')
+      return this.#end(row, vm?.failureMessage ?? 'its VM no longer exists')
     }
     const session = this.#sessionOf(row)
     if (row.state !== 'draining') return
@@ -267,7 +267,7 @@ export class GatewaySupervisor {
     const serving = rows.find(row => row.state === 'serving')
     for (const row of rows.filter(row => row.state === 'starting').toReversed()) {
       if (!this.#isWanted(row)) {
-        await this.#end(row, 'the configuration or the image is another by now')
+        await this.#end(row, 'the configuration or the image has changed')
         continue
       }
       const { problem = null, receiptKey = '' } = this.#sessions.get(row.vmId)?.status ?? {}
@@ -284,11 +284,14 @@ export class GatewaySupervisor {
         // Without its worker there is no attestation; its other models are served all the same, where nobody else does.
         const isWorkerless = problem !== null && serving === undefined
         if (!isWorkerless) {
-          log.error('the gateway VM cannot be verified; it does not serve', { vm: row.vmId, error })
+          log.error('the gateway VM cannot be verified and gets no traffic', { vm: row.vmId, error })
           if (isOver) await this.#end(row, messageOf(error))
           continue
         }
-        log.error('the gateway VM serves without attestation, for its worker does not run', { vm: row.vmId, problem })
+        log.error('the gateway VM serves without attestation, because its worker does not run', {
+          vm: row.vmId,
+          problem,
+        })
         verified = { receiptKey }
       }
       this.#deps.beforeServing(row.vmId, verified)
@@ -346,7 +349,9 @@ export class GatewaySupervisor {
     const nowMs = clock.nowMs()
     for (const row of rows.filter(({ state }) => state === 'serving')) {
       moveGateway(store.db, { vmId: row.vmId, from: ['serving'], to: 'draining', nowMs })
-      log.warn('the gateway VM drains before its successor starts, for its GPUs are needed', { vm: row.vmId })
+      log.warn('the gateway VM drains before its successor starts, because its successor needs the GPUs', {
+        vm: row.vmId,
+      })
     }
     const ended = listGoneGateways(store.db, hostId, goneShownMax).map(({ vmId }) => engine.view(vmId))
     return rows.length === 0 && ended.every(vm => vm === null || vm.state === 'gone')
@@ -371,10 +376,10 @@ export class GatewaySupervisor {
     if (row.state !== 'draining') {
       this.#backOff.failed({ isDelayed: row.state !== 'serving' })
       this.#problem = reason
-      log.error('a gateway VM is given up', { vm: row.vmId, state: row.state, reason })
+      log.error('a gateway VM is removed', { vm: row.vmId, state: row.state, reason })
     }
     const usageLost = this.#sessions.get(row.vmId)?.status?.usageWaiting ?? 0
-    if (usageLost > 0) log.error('usage of a gateway VM was not booked before its end', { vm: row.vmId, usageLost })
+    if (usageLost > 0) log.error('usage of a gateway VM was not recorded before its end', { vm: row.vmId, usageLost })
     this.#event('gateway.gone', { vm: row.vmId, state: row.state, reason, usageLost })
     const session = this.#sessions.get(row.vmId)
     await session?.stop()

@@ -27,8 +27,8 @@ function gatewayLeak(vm: string, detail: 'unknown' | 'missing'): GatewayLeak {
 }
 
 const REMEDIES = {
-  unknown: 'the daemon dismisses it at its next look',
-  missing: 'the daemon ends the row and starts another gateway VM at its next look',
+  unknown: 'the daemon dismisses it at its next check',
+  missing: 'the daemon closes the row and starts another gateway VM at its next check',
 } as const
 
 /** Gateway VMs left by a daemon that was killed between row and VM. */

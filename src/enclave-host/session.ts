@@ -395,7 +395,7 @@ export class GatewaySession {
     }
     this.#notes.set(what, { atMs: nowMs, leftOut: 0 })
     const fields = { vm: this.vmId, what, leftOut: last?.leftOut ?? 0, error }
-    log.warn('the gateway VM: a message failed; it is tried again', fields)
+    log.warn('the gateway VM: a message failed; retrying', fields)
   }
 }
 

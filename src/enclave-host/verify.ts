@@ -90,7 +90,7 @@ export async function verifyGatewayVm(
     check => check.outcome === 'fail' || (check.outcome === 'not-checked' && check.required),
   )
   if (!found.ok || found.keys === null)
-    throw unfit(bad === undefined ? 'its verdict is not good' : `${bad.name}: ${bad.reason}`)
+    throw unfit(bad === undefined ? 'its verdict is a failure' : `${bad.name}: ${bad.reason}`)
   return { receiptKey: toBase64Url(found.keys.ed25519) }
 }
 

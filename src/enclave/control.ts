@@ -58,7 +58,7 @@ export class Control {
   apply(bytes: Uint8Array, signature: string): { readonly ok: true; readonly revision: number } | Refusal {
     const signed = fromBase64Url(signature)
     if (signed === null || !verify(null, controlMessage(bytes), this.#key, signed)) {
-      return refuse('bad_request', 'control: the control key of workload.json has not signed this')
+      return refuse('bad_request', 'control: not signed by the control key of workload.json')
     }
     const read = readSnapshot(bytes)
     if (!read.ok) return refuse('bad_request', `control: ${read.problem}`)

@@ -101,7 +101,7 @@ export class Enclave {
         return { ok: true, next: await this.#next(request) }
       case 'evidence_for': {
         const { want, evidence, problem } = request
-        if (evidence === null) hostRequests.refuse(want, 'evidence', problem ?? 'it has no evidence')
+        if (evidence === null) hostRequests.refuse(want, 'evidence', problem ?? 'it has received no evidence')
         else hostRequests.answer(want, 'evidence', evidence)
         return ok
       }
@@ -143,7 +143,7 @@ export class Enclave {
       case 'claim':
       case 'evidence':
       case 'receipt':
-        return refuse('bad_request', `${request.op}: this VM serves inference and cannot be claimed`)
+        return refuse('bad_request', `${request.op}: a gateway VM cannot be claimed`)
     }
   }
 
@@ -159,7 +159,7 @@ export class Enclave {
   async #takeWorkload({ sha256, simulated }: Extract<EnclaveRequest, { op: 'workload' }>): Promise<Outcome> {
     if (this.#work !== null) {
       if (toHex(this.#work.digest) === sha256) return ok
-      return refuse('claimed', 'workload: another workload is in force')
+      return refuse('claimed', 'workload: a different workload is in force')
     }
     const bytes = this.#documents.take('workload', sha256)
     if (bytes === null) return refuse('bad_request', 'workload: its pieces do not have this digest')
@@ -176,7 +176,7 @@ export class Enclave {
     const read = readWorkload(bytes)
     if (!read.ok) return refuse('bad_request', `workload: ${read.problem}`)
     // While the device was asked, another request may have come to its end.
-    if (this.#work !== null) return refuse('claimed', 'workload: another one has just been taken')
+    if (this.#work !== null) return refuse('claimed', 'workload: a different one was accepted meanwhile')
     const { imageName, hostRequests, makeGateway, log } = this.#deps
     const control = new Control(read.value.controlKey)
     const origin = evidenceOrigin({ device, launch: launched.launch, imageName, hostRequests })
@@ -188,7 +188,7 @@ export class Enclave {
   }
 
   #takeControl({ sha256, signature }: Extract<EnclaveRequest, { op: 'control' }>): Outcome {
-    if (this.#work === null) return refuse('unclaimed', 'control: there is no workload yet')
+    if (this.#work === null) return refuse('unclaimed', 'control: no workload has been received')
     const bytes = this.#documents.take('control', sha256)
     if (bytes === null) return refuse('bad_request', 'control: its pieces do not have this digest')
     const applied = this.#work.control.apply(bytes, signature)
@@ -198,7 +198,7 @@ export class Enclave {
 
   async #next({ known, booked, waitMs }: NextRequest): Promise<EnclaveNext> {
     const { spool, hostRequests, clock, log } = this.#deps
-    if (!spool.book(booked)) log.error('the host has other books', { booked, ...spool.counts() })
+    if (!spool.book(booked)) log.error('the host has a different ledger', { booked, ...spool.counts() })
     const untilMs = clock.monotonicMs() + waitMs
     for (;;) {
       const reply = { status: this.#status(), wants: hostRequests.unknownTo(known), usage: spool.next() }

@@ -74,7 +74,7 @@ export function evidenceOrigin({ device, launch, imageName, hostRequests }: Orig
       } as const
       const evidence = completed(await hostRequests.ask(wanted, evidenceTimeoutMs))
       if (report !== null && !equalConstantTime(report, evidence.report)) {
-        throw new Fault('attest.unavailable', 'the host has replaced the report of this VM by another one')
+        throw new Fault('attest.unavailable', 'the host has replaced the report of this VM')
       }
       return evidence
     },

@@ -72,7 +72,7 @@ export class EnclaveGateway {
   #certificatesStamp: string | null = null
   #worker: BuiltInWorker | null = null
   #isDraining = false
-  #problem: string | null = 'it is being started'
+  #problem: string | null = 'it is starting'
 
   constructor(deps: EnclaveGatewayDeps) {
     this.#deps = deps

@@ -33,7 +33,7 @@ export class HostRequests {
   /** Resolves with the host's answer, unchecked. Fault attest.unavailable: no answer in time, or too many open. */
   async ask(request: NewHostRequest, timeoutMs: number): Promise<unknown> {
     if (this.#open.size >= hostRequestsMax)
-      throw new Fault('attest.unavailable', `${hostRequestsMax} requests to the host are open already`)
+      throw new Fault('attest.unavailable', `${hostRequestsMax} requests to the host are already open`)
     this.#count += 1
     const id = `w${this.#count}`
     const { promise, resolve, reject } = Promise.withResolvers<unknown>()

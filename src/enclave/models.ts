@@ -71,7 +71,7 @@ async function mapModel(model: WorkloadModel, deps: ModelsDeps): Promise<string>
   if (disk === null) throw new Fault('host.unsupported', `this VM has no disk with the serial ${modelDiskSerial}`)
   await deps.run(verityArgv(model, disk), command)
   const mapped = findMapped(root, model)
-  if (mapped === null) throw new Fault('host.command_failed', 'veritysetup made no mapping')
+  if (mapped === null) throw new Fault('host.command_failed', 'veritysetup created no mapping')
   return mapped
 }
 
@@ -110,10 +110,10 @@ function checkFile(path: string, { name, fileBytes }: WorkloadModel): void {
   const refuse = (problem: string) => new Fault('host.command_failed', `model ${name}: ${path}: ${problem}`)
   try {
     const status = statSync(path)
-    if (!status.isFile()) throw refuse('it is no regular file')
+    if (!status.isFile()) throw refuse('it is not a regular file')
     if (status.size !== fileBytes) throw refuse(`${status.size} bytes, not ${fileBytes} as in workload.json`)
   } catch (error) {
     if (error instanceof Fault) throw error
-    throw refuse(systemErrorCode(error) ?? 'it cannot be looked at')
+    throw refuse(systemErrorCode(error) ?? 'its status cannot be read')
   }
 }

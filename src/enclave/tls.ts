@@ -56,7 +56,7 @@ export class EnclaveTls implements ServedTls {
       try {
         return new EnclaveTls(key, await certified(deps, key, []), deps)
       } catch (error) {
-        deps.log.warn('there is no certificate yet; requesting one from the host again', { error, retryMs })
+        deps.log.warn('there is no certificate yet; requesting one from the host', { error, retryMs })
         await pause(deps.clock, retryMs, signal)
       }
     }
@@ -103,7 +103,7 @@ export class EnclaveTls implements ServedTls {
         // It changed once more in the meantime.
         if (!this.#isFollowed()) waitMs = retryMs
       } catch (error) {
-        log.error('the certificates are not renewed; they are tried again within the hour', { error })
+        log.error('the certificates were not renewed; retrying within the hour', { error })
       }
     }
   }

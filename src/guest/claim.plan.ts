@@ -42,8 +42,8 @@ type ClaimPaths = Pick<
 /** Checks beyond the schema: the first wrong field, never its value, or null. */
 export function claimProblem(claim: Claim, platform: GatewaySettings['platform']): string | null {
   const { address, baseUrl, gateway, drawsKey, model } = claim.inference
-  if (!VISIBLE_ASCII.test(claim.organization)) return 'claim.organization: not a name'
-  if (!HOST_NAME.test(claim.hostname)) return 'claim.hostname: not a host name'
+  if (!VISIBLE_ASCII.test(claim.organization)) return 'claim.organization: not a valid name'
+  if (!HOST_NAME.test(claim.hostname)) return 'claim.hostname: not a valid host name'
   if (!isPublicKeyLine(claim.publicKey)) return 'claim.publicKey: not one OpenSSH public key'
   if (baseUrl === '' && address !== null) return 'claim.inference.address: without a baseUrl'
   if (baseUrl === '' && gateway.kind !== 'none') return 'claim.inference.gateway: without a baseUrl'

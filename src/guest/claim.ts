@@ -69,7 +69,7 @@ export function createClaiming(deps: ClaimDeps): Claiming {
       const wanted = recordOf(claim, { sshHostKey, network: recordedNetwork(paths), key: drawn })
       if (record !== null) {
         const same = record.claimId === claimId && record.sha256 === wanted.sha256
-        return same ? { ok: true, claimId } : refuse('claimed', 'claim: another claim is in force')
+        return same ? { ok: true, claimId } : refuse('claimed', 'claim: a different claim is in force')
       }
       const plan = planClaim(claim, { paths, platform, key })
       const failure = await applyAll(steps(deps, plan, wanted), log)
@@ -189,9 +189,9 @@ function openClaim(
   bytes: Uint8Array | null,
   platform: GatewaySettings['platform'],
 ): { ok: true; claim: Claim } | Refusal {
-  if (bytes === null) return refuse('bad_claim', 'claim: does not open with the key of this guest')
+  if (bytes === null) return refuse('bad_claim', 'claim: cannot be decrypted with the key of this guest')
   const claim = jsonOf(textOf(bytes) ?? '')
-  if (!matches(Claim, claim)) return refuse('bad_claim', 'claim: opened, but not a claim of this wire')
+  if (!matches(Claim, claim)) return refuse('bad_claim', 'claim: decrypted, but its format is unknown')
   const problem = claimProblem(claim, platform)
   if (problem !== null) return refuse('bad_claim', problem)
   return { ok: true, claim }

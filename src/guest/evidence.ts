@@ -72,7 +72,7 @@ export function createEvidence({ paths, owner, imageName, tpm, ...deps }: Eviden
       const read = readReceipt('receipt', text, last)
       if (!read.ok) return read
       if (read.receipt.evidence.tpm !== last.tpm)
-        return refuse('bad_request', 'receipt: another TPM evidence than that of the last evidence')
+        return refuse('bad_request', 'receipt: its TPM evidence differs from that of the last evidence')
       writeFileAtomic(paths.receipt, JSON.stringify(read.receipt), { mode: 0o644, owner })
       return ok
     },

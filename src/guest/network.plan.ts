@@ -6,8 +6,8 @@ import type { Network } from '../contract/vm/agent.ts'
 
 /** The first wrong field in words, or null. The schema's patterns let 999.1.1.1 and ::::: through. */
 export function networkProblem({ address, gateway, v6, resolvers, mtuBytes }: Network): string | null {
-  if (address === undefined && v6 === undefined) return 'network.address: there is none, of either family'
-  if ((address === undefined) !== (gateway === undefined)) return 'network.gateway: one without an address'
+  if (address === undefined && v6 === undefined) return 'network.address: missing for both families'
+  if ((address === undefined) !== (gateway === undefined)) return 'network.gateway: requires network.address'
   if (address !== undefined && !isUnicastIpv4(address)) return 'network.address: not an IPv4 host address'
   if (gateway !== undefined && !isUnicastIpv4(gateway)) return 'network.gateway: not an IPv4 host address'
   if (v6 !== undefined && !isUnicastIpv6(v6.address)) return 'network.v6.address: not an IPv6 host address'

@@ -133,7 +133,7 @@ function guestTpm({ paths, svsm, clock, log }: TpmParts): Tpm {
 }
 
 async function tpmBytes(tpm: Tpm, { nonce, log }: { nonce: Uint8Array; log: Logger }): Promise<Uint8Array | null> {
-  const late = Bun.sleep(tpmEvidenceTimeoutMs).then(() => ({ kind: 'failed', reason: 'it takes too long' }) as const)
+  const late = Bun.sleep(tpmEvidenceTimeoutMs).then(() => ({ kind: 'failed', reason: 'it took too long' }) as const)
   const answer = await Promise.race([tpm.evidence(nonce), late])
   if (answer.kind === 'failed') log.warn('evidence without the TPM', { reason: answer.reason })
   return answer.kind === 'evidence' ? answer.bytes : null

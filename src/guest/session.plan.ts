@@ -72,20 +72,20 @@ function gatewayWords(gateway: NamedGateway): readonly string[] {
     const outside =
       gateway.outside.length === 0 ? [] : [`OUTSIDE of its VM prompts may go to: ${gateway.outside.join(', ')}`]
     return [
-      'proves by its evidence what it runs before it gets a prompt.',
+      'proves with its evidence what it runs before it receives a prompt.',
       ...outside,
-      'What it has to prove: strongroom-gateway show',
+      'What it must prove: strongroom-gateway show',
     ]
   }
   return [
     'NOT ATTESTED: its operator can read your prompts.',
     `${UNATTESTED[gateway.why]}`,
-    'To want evidence of it: strongroom-gateway set',
+    'To require evidence of it: strongroom-gateway set',
   ]
 }
 
 const UNATTESTED = {
   host: "It runs in the host's own process, outside of any measured VM.",
   'no-worker': 'Its VM has no worker of its own: prompts go to upstreams outside.',
-  elsewhere: 'Its operator runs it elsewhere, and it is not known to have evidence.',
+  elsewhere: 'Its operator runs it elsewhere, and whether it has evidence is unknown.',
 } as const satisfies Record<Extract<NamedGateway, { readonly kind: 'unattested' }>['why'], string>

@@ -135,7 +135,7 @@ export function verdictWords(
   { ok, simulated }: { readonly ok: boolean; readonly simulated?: boolean | undefined },
   paint: Paint,
 ): string {
-  const remark = simulated === true ? ' SIMULATED, no hardware vouches for this evidence' : ''
+  const remark = simulated === true ? ' SIMULATED, no hardware attests this evidence' : ''
   return `${paint.strong('VERDICT:')} ${paint.word(ok ? 'PASS' : 'FAIL')}${remark}`
 }
 

@@ -73,7 +73,7 @@ export type GatewayQuestion = {
 }
 
 export type GatewayVerdict = Verdict & {
-  /** True when a receipt's chain ends at a root that is not AMD's: no hardware vouches for it. */
+  /** True when a receipt's chain ends at a root that is not AMD's: no hardware attests it. */
   readonly simulated: boolean
   readonly receipts: readonly { readonly target: AttestedWorkload; readonly verdict: ReceiptVerdict<'workload'> }[]
   /** The gateway's keys. Null when they cannot be read; to be trusted only in a good verdict. */

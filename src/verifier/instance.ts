@@ -74,7 +74,7 @@ export type InstanceQuestion = {
 }
 
 export type InstanceVerdict = Verdict & {
-  /** True when the receipt's chain ends at a root that is not AMD's: no hardware vouches for it. */
+  /** True when the receipt's chain ends at a root that is not AMD's: no hardware attests it. */
   readonly simulated: boolean
   /** Every check of the receipt; null when the document cannot be read. */
   readonly receipt: ReceiptVerdict<'claim'> | null

@@ -97,7 +97,7 @@ describe('lines', () => {
     expect(events.at(-1)?.event).toBe('complete')
     // 3000 of the flood and 5 of the good script.
     const left = events.slice(cut + 1).find(({ data }) => String(data.msg).includes('left out'))
-    expect(left?.data.msg).toBe(`${3005 - said} lines were left out of these events; build.log of the result has them.`)
+    expect(left?.data.msg).toBe(`${3005 - said} lines are missing from these events; build.log in the result has them.`)
   })
 })
 
@@ -134,7 +134,7 @@ describe('evidence', () => {
     [
       'another provenance at completion',
       completion({ fields: { provenanceDigest: zeros } }),
-      /not the one that the build VM has vouched for/,
+      /not the one that the build VM attested/,
     ],
     ['a dispatch twice', [goodScript[2] as Step, ...goodScript.slice(2)], /out of turn/],
     ['a completion without a dispatch', goodScript.slice(3), /out of turn/],
@@ -155,8 +155,8 @@ describe('result', () => {
   const shared = sharedBuilds()
   const change = (wrong: object): Step[] => [...goodScript.slice(0, -1), { kind: 'ok', change: wrong }]
   const cases: [string, Step[], RegExp][] = [
-    ['another digest', change({ sha256: '00'.repeat(32) }), /could not be taken over/],
-    ['fewer bytes than were hashed', change({ sizeBytes: 1 }), /could not be taken over/],
+    ['another digest', change({ sha256: '00'.repeat(32) }), /could not be stored/],
+    ['fewer bytes than were hashed', change({ sizeBytes: 1 }), /could not be stored/],
     ['more bytes than its disk has', change({ sizeBytes: exchangeBytes + 1 }), /larger than its disk/],
     ['an absurd size', change({ sizeBytes: Number.MAX_SAFE_INTEGER }), /larger than its disk/],
     ['another provenance', change({ provenanceSha256: '00'.repeat(32) }), /vouched for/],

@@ -35,7 +35,7 @@ test('goal: a build is accepted, followed, downloaded and shown, and leaves no V
   // The host gives the guest the verified image summary for the result, and the client may look it up.
   expect(rig.world.ordered?.imageSummary).toBe(imageSummary)
   expect(said.filter(text => text.startsWith('vm')).at(-1)).toContain(
-    `verified before it was started: sha256:${imageSummary}.`,
+    `verified before the start: sha256:${imageSummary}.`,
   )
   const expected = resultOf(source)
   const result = await rig.send('GET', `/build/${id}/result`)

@@ -138,7 +138,7 @@ test('goal: a VM that is not up within an hour ends its build, not a millisecond
   expect(rig.get(id).state).toBe('starting')
   rig.clock.advance(1)
   rig.reconciler.wake(id)
-  expect((await rig.isClosed(id)).error).toBe('The build VM was not up within an hour.')
+  expect((await rig.isClosed(id)).error).toBe('The build VM did not start within an hour.')
 })
 
 test('goal: a cancelled build loses its VM and its network at once, and is closed with that as its last event', async () => {
@@ -191,6 +191,6 @@ test('goal: a source that is damaged ends the build', async () => {
   await rig.clock.sleepers(1)
   await rig.clock.elapse(250)
   expect((await rig.isClosed(id)).error).toBe(
-    'The source of the build could not be fetched from the host that took it.',
+    'The source of the build could not be fetched from the host that accepted it.',
   )
 })

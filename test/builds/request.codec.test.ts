@@ -211,7 +211,7 @@ test('goal: one source, and what describes it belongs to it', () => {
 })
 
 test('goal: a field that there is not is named, unless its name is too long to repeat', () => {
-  const unknown = '- The body has a field that is none of this request.'
+  const unknown = '- The body has an unknown field.'
   expect(refused({ ...archive, frobnicate: 1 })).toBe('frobnicate')
   expect(refused({ ...archive, ['x'.repeat(64)]: 1 })).toBe('x'.repeat(64))
   expect(refused({ ...archive, ['x'.repeat(65)]: 1 })).toBe(unknown)
@@ -272,13 +272,13 @@ test("goal: only the service's own authorities and mirror can be named", () => {
   const rust = { ...archive, rust_mirror: 'https://rust.example/mirror' }
   expect(refused(rust, { rustMirror: null })).toBe('rust_mirror')
   expect(faultOf(() => parsed(rust, { rustMirror: 'https://other.example' })).message).toBe(
-    'rust_mirror names another mirror than there is: that of this service is https://other.example.',
+    'rust_mirror does not match the mirror of this service: that of this service is https://other.example.',
   )
   expect(faultOf(() => parsed({ ...archive, crates_mirror: 'x' })).message).toContain(
     'that of this service is sparse+https://crates.example/',
   )
   expect(faultOf(() => parsed({ ...archive, fetch_ca_sha256: other }, { fetchCaSha256: null })).message).toContain(
-    'this service adds no authorities',
+    'this service adds no certificate authorities',
   )
 })
 
@@ -288,5 +288,5 @@ test('goal: a missing nonce, a wrong type of a known field and an unknown field 
     expect(message(body)).toContain('is missing: send 16 random bytes in hexadecimal')
   expect(message({ ...archive, nonce: '0' })).toContain('must be 1 to 16 bytes in hexadecimal')
   expect(message({ ...archive, reproduce: 'yes' })).toContain('does not fit its schema')
-  expect(message({ ...archive, colour: 'red' })).toBe('The body has a field that is none of this request.')
+  expect(message({ ...archive, colour: 'red' })).toBe('The body has an unknown field.')
 })

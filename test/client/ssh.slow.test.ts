@@ -54,7 +54,7 @@ describe.skipIf(noSshd)('with the attested key', () => {
     attested()
     const { stdout, stderr, code } = await ssh(['tr a-z A-Z; exit 42'], { stdin: 'hello' })
     expect([stdout, code, code === 42 ? '' : stderr + server?.log()]).toEqual(['HELLO', 42, ''])
-    expect(stderr).toMatch(/^VERDICT: PASS SIMULATED, no hardware vouches .*: k3v9x2ma\.acme\.agents\.example SHA256:/)
+    expect(stderr).toMatch(/^VERDICT: PASS SIMULATED, no hardware attests .*: k3v9x2ma\.acme\.agents\.example SHA256:/)
   })
 
   test('goal: neither the configuration nor the arguments make it take another key', async () => {

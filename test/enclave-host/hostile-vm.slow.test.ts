@@ -224,7 +224,7 @@ describe('revisions', () => {
     const control = new ControlSource({ db: store.db, key, upstreamKeys: {}, prices: [], clock })
     const first = control.current().revision
     for (const revision of [Number.MAX_SAFE_INTEGER, Number.MAX_SAFE_INTEGER - 1, 8.64e15 + 1]) {
-      expect(() => control.raiseAbove(revision)).toThrow('there is no revision')
+      expect(() => control.raiseAbove(revision)).toThrow('unknown revision')
     }
     expect(control.current().revision).toBe(first)
     control.raiseAbove(8.64e15)

@@ -228,7 +228,7 @@ describe('a hostile host', () => {
       const forged = new Uint8Array(current.signature)
       forged[0] = (forged[0] ?? 0) ^ 1
       const unsigned = await failure(bench.engine.control(vmId, { bytes: current.bytes, signature: forged }, 30_000))
-      expect(unsigned.message).toContain('the control key of workload.json has not signed this')
+      expect(unsigned.message).toContain('not signed by the control key of workload.json')
       const old = bench.signedSnapshot({ revision: 5, keys: [], prices: [], budgets: [], upstreamKeys: {} })
       expect((await failure(bench.engine.control(vmId, old, 30_000))).message).toContain('revision 5 is below')
       expect((await chat(bench, vmId, key)).status).toBe(200)

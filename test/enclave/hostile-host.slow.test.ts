@@ -78,7 +78,7 @@ describe('documents', () => {
       expect((await failure(piece(offset, full))).message).toContain(`longer than ${documentBytesMax.workload} bytes`)
       expect((await failure(piece(offset, new Uint8Array(1)))).message).toContain('begins at 0')
       const control = { op: 'control', sha256: 'ab'.repeat(32), signature: 'A'.repeat(86) } as const
-      expect((await failure(bench.request(vmId, control))).message).toContain('there is no workload yet')
+      expect((await failure(bench.request(vmId, control))).message).toContain('no workload has been received')
 
       const { status } = await bench.engine.next(vmId, { known: [], booked: 0, waitMs: 0 }, 30_000)
       expect([status.state, status.workload]).toEqual(['waiting', null])
@@ -270,7 +270,7 @@ describe('books', () => {
         booked = after
         usage = (await ask(booked)).usage
       }
-      expect((await logOf(bench, vmId)).match(/the host has other books/g)?.length).toBe(asked)
+      expect((await logOf(bench, vmId)).match(/the host has a different ledger/g)?.length).toBe(asked)
       expect([bench.books.booked(vmId), new Set(bench.rows.map(row => row.id)).size]).toEqual([3, 3])
       // A host that has lost its books gets nothing twice: what it says it lacks is gone.
       await (await chat(bench, vmId, key)).text()

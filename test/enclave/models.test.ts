@@ -150,7 +150,7 @@ describe('failures', () => {
   test('goal: a mapping that does not appear is not mounted', async () => {
     const vm = kernel()
     const fault = await faultOf(openModel(model, { ...vm, run: async () => ({ stdout: '', stderr: '' }) }))
-    expect(fault.message).toContain('veritysetup made no mapping')
+    expect(fault.message).toContain('veritysetup created no mapping')
     expect(vm.done).toEqual([])
   })
 

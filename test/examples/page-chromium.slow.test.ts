@@ -82,7 +82,7 @@ async function click(button: 'verify' | 'ask'): Promise<string | null> {
 }
 
 test('goal: it verifies the gateway and shows every check', async () => {
-  expect(await click('verify')).toBe('PASS, SIMULATED: no hardware vouches for it')
+  expect(await click('verify')).toBe('PASS, SIMULATED: no hardware attests it')
   const checks = await page.locator('#checks li').allTextContents()
   expect(checks).toContainEqual(expect.stringMatching(/^pass attestation-nonce/))
   expect(checks.filter(check => check.startsWith('fail'))).toEqual([])

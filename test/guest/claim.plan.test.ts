@@ -153,11 +153,11 @@ test.each([
 // Goal: names and addresses that would break out of their file or mislead are refused, and the refusal does not repeat
 // them.
 test.each([
-  [{ hostname: '' }, 'claim.hostname: not a host name'],
-  [{ hostname: 'a b' }, 'claim.hostname: not a host name'],
-  [{ hostname: 'a\n127.0.0.1 b' }, 'claim.hostname: not a host name'],
-  [{ hostname: '-a' }, 'claim.hostname: not a host name'],
-  [{ hostname: 'a..b' }, 'claim.hostname: not a host name'],
+  [{ hostname: '' }, 'claim.hostname: not a valid host name'],
+  [{ hostname: 'a b' }, 'claim.hostname: not a valid host name'],
+  [{ hostname: 'a\n127.0.0.1 b' }, 'claim.hostname: not a valid host name'],
+  [{ hostname: '-a' }, 'claim.hostname: not a valid host name'],
+  [{ hostname: 'a..b' }, 'claim.hostname: not a valid host name'],
   [inferenceOf({ baseUrl: 'file:///etc/shadow' }), 'claim.inference.baseUrl: not an http or https address'],
   [inferenceOf({ baseUrl: 'http://u:p@h/' }), 'claim.inference.baseUrl: not an http or https address'],
   [inferenceOf({ baseUrl: 'http://h/\n' }), 'claim.inference.baseUrl: not an http or https address'],

@@ -43,9 +43,9 @@ test('the plan with IPv6, beside IPv4 and alone', () => {
 
 // Goal: what cannot be is refused by name, and a guest without any address is none.
 test.each([
-  [{}, 'network.address: there is none, of either family'],
-  [{ address: '10.9.0.7' }, 'network.gateway: one without an address'],
-  [{ gateway: '10.9.0.7', v6 }, 'network.gateway: one without an address'],
+  [{}, 'network.address: missing for both families'],
+  [{ address: '10.9.0.7' }, 'network.gateway: requires network.address'],
+  [{ gateway: '10.9.0.7', v6 }, 'network.gateway: requires network.address'],
   [{ v6: { ...v6, address: ':::' } }, 'network.v6.address: not an IPv6 host address'],
   [{ v6: { ...v6, address: 'fe80::7' } }, 'network.v6.address: not an IPv6 host address'],
   [{ v6: { ...v6, gateway: 'ff02::1' } }, 'network.v6.gateway: not an IPv6 host address'],

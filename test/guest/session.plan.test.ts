@@ -66,7 +66,7 @@ test('the message of the day', () => {
   const { inference } = claim
   const attested = { ...attestedGateway, outside: ['elsewhere-1'] }
   const proved = messageOfTheDay(makeClaim(publicKey, { inference: { ...inference, gateway: attested } }))
-  expect(proved).toContain('proves by its evidence what it runs before it gets a prompt')
+  expect(proved).toContain('proves with its evidence what it runs before it receives a prompt')
   expect(proved).toContain('OUTSIDE of its VM prompts may go to: elsewhere-1')
   for (const line of proved.split('\n')) expect(line.length).toBeLessThanOrEqual(80)
 })
@@ -75,10 +75,10 @@ test('the message of the day', () => {
 test.each([
   ['host', "It runs in the host's own process, outside of any measured VM."],
   ['no-worker', 'Its VM has no worker of its own: prompts go to upstreams outside.'],
-  ['elsewhere', 'Its operator runs it elsewhere, and it is not known to have evidence.'],
+  ['elsewhere', 'Its operator runs it elsewhere, and whether it has evidence is unknown.'],
 ] as const)('a gateway that is not attested: %s', (why, words) => {
   const gateway = { kind: 'unattested', why, ca: null } as const
   const message = messageOfTheDay(makeClaim(publicKey, { inference: { ...claim.inference, gateway } }))
   for (const line of ['NOT ATTESTED: its operator can read your prompts.', words]) expect(message).toContain(line)
-  expect(message).toContain('To want evidence of it: strongroom-gateway set')
+  expect(message).toContain('To require evidence of it: strongroom-gateway set')
 })

@@ -146,7 +146,7 @@ async function collateralChecks(parts: Parts, anchor: Anchor, asOfMs: number): P
     crlFaults(parts.rootCrl, anchor.decoded, asOfMs),
   ])
   const notSigned = ["the signature is not the TCB signing certificate's"]
-  const trusted = anchor.simulated ? 'SIMULATED root: no hardware vouches for the keys below it' : "Intel's pinned root"
+  const trusted = anchor.simulated ? 'SIMULATED root: no hardware attests the keys below it' : "Intel's pinned root"
   return [
     without('root-crl', rootCrl),
     without('tcb-info-chain', infoChain, trusted),
@@ -163,7 +163,7 @@ async function chainChecks({ chain }: Pck, parts: Parts, anchor: Anchor, asOfMs:
   const byRoot = [chain.authority, infoSigner, identitySigner].filter(({ serial }) => rootCrl.revoked.has(serial))
   const byAuthority = pckCrl.revoked.has(chain.pck.serial) ? [chain.pck] : []
   const revoked = [...byRoot, ...byAuthority].map(({ serial }) => `serial number ${serial} is revoked`)
-  const trusted = anchor.simulated ? 'SIMULATED root: no hardware vouches for the keys below it' : "Intel's pinned root"
+  const trusted = anchor.simulated ? 'SIMULATED root: no hardware attests the keys below it' : "Intel's pinned root"
   return [
     without('pck-chain', await pckFaults(chain, anchor, asOfMs), trusted),
     without('pck-crl', await crlFaults(pckCrl, chain.authority, asOfMs)),

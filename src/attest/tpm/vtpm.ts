@@ -85,10 +85,7 @@ export async function verifySvsmVtpm(input: SvsmInput): Promise<VtpmVerdict> {
 
 /** For development machines: checks the quote alone. The verdict is never good, whatever the quote says. */
 export async function verifyHostVtpm(input: VtpmQuote & { readonly ak: TpmKey }): Promise<VtpmVerdict> {
-  const binding = fail(
-    'vtpm-binding',
-    'vtpm:host-untrusted: the host runs this TPM, and no hardware vouches for its key',
-  )
+  const binding = fail('vtpm-binding', 'vtpm:host-untrusted: the host runs this TPM, and no hardware attests its key')
   return { ...verdict([binding, ...(await verifyQuote(input))]), kind: 'vtpm:host-untrusted' }
 }
 

@@ -76,10 +76,7 @@ async function judge(found: FoundChain): Promise<Check[]> {
 function rootCheck({ ark, root }: FoundChain): Check {
   if (root === null) return fail('chain-root', `the ARK ${nameOf(ark)} is not one of the trusted roots`)
   if (!root.simulated) return pass('chain-root', `AMD's pinned root for ${root.product}`)
-  return pass(
-    'chain-root',
-    `SIMULATED root ${nameOf(ark)} for ${root.product}: no hardware vouches for the keys below it`,
-  )
+  return pass('chain-root', `SIMULATED root ${nameOf(ark)} for ${root.product}: no hardware attests the keys below it`)
 }
 
 function algorithmCheck({ vek, intermediate, ark }: FoundChain): Check {

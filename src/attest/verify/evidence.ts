@@ -41,7 +41,7 @@ export type EvidenceVerdict = Verdict & {
   /** Null when it could not be read. Trust it only in a good verdict. */
   readonly report: SnpReport | null
   readonly product: Product | null
-  /** True when the chain ends at a trusted root that is not AMD's: no hardware vouches for the report. */
+  /** True when the chain ends at a trusted root that is not AMD's: no hardware attests the report. */
   readonly simulated: boolean
 }
 

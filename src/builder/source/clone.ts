@@ -254,7 +254,7 @@ export function refuseOtherTree(expected: { commit: string; tree: string; path: 
   )
 }
 
-/** Returns the first submodules that .gitmodules names. Empty if it is no regular file, or larger than 64 KiB. */
+/** Returns the first submodules that .gitmodules names. Empty if it is not a regular file, or larger than 64 KiB. */
 export function readSubmodules(root: string, countMax: number): NamedSubmodule[] {
   const path = `${root}/.gitmodules`
   const stat = fs.lstatSync(path, { throwIfNoEntry: false })

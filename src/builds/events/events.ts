@@ -90,7 +90,7 @@ export class EventLog {
         if (this.#cutAt !== null && this.#nextSeq > this.#cutAt) {
           add(
             hostEvent(
-              `${this.#nextSeq - this.#cutAt} lines were left out of these events; build.log of the result has them.`,
+              `${this.#nextSeq - this.#cutAt} lines are missing from these events; build.log in the result has them.`,
             ),
           )
         }
@@ -145,7 +145,7 @@ export class EventLog {
   /** Where the log goes on. */
   #recover(): number {
     const stat = fstatSync(this.#fd)
-    if (!stat.isFile()) throw new Fault('internal', `${this.path} is no regular file`)
+    if (!stat.isFile()) throw new Fault('internal', `${this.path} is not a regular file`)
     const bytes = Buffer.alloc(stat.size)
     for (let at = 0; at < bytes.length; ) {
       const count = readSync(this.#fd, bytes, at, bytes.length - at, at)
@@ -158,7 +158,7 @@ export class EventLog {
     for (let end = endBytes; end > 0 && (id === 0 || seq === null); ) {
       const begin = end < 2 ? 0 : bytes.lastIndexOf(0x0a, end - 2) + 1
       const line = readLine(bytes.subarray(begin, end - 1).toString('utf8'))
-      if (line === null) throw new Fault('internal', `${this.path} holds a line that is none of ours`)
+      if (line === null) throw new Fault('internal', `${this.path} holds a line in an unknown format`)
       if (id === 0) {
         id = line.id
         this.#isComplete = line.type === 'complete'
@@ -183,8 +183,7 @@ export class EventLog {
   }
 }
 
-const cutText =
-  'These events have reached their limit: lines of the build are left out from here on, up to its end. The build goes on.'
+const cutText = 'These events have reached their limit: further lines of the build are left out. The build continues.'
 
 export function hostEvent(msg: string): NewEvent {
   return { data: { type: 'host', msg: msg.slice(0, msgCharsMax) }, seq: null }
@@ -246,7 +245,7 @@ export class EventReader {
           .toString('utf8')
           .split('\n')) {
       const line = readLine(text)
-      if (line === null) throw new Fault('internal', `${this.#path} holds a line that is none of ours`)
+      if (line === null) throw new Fault('internal', `${this.#path} holds a line in an unknown format`)
       if (line.id > this.#afterId) lines.push(line)
       if (line.type === 'complete') this.#isDone = true
     }

@@ -122,7 +122,7 @@ export class BuildFollower {
       } catch (error) {
         if (this.#signal.aborted) return unwanted
         if (isRefusal(error)) return this.#internal('the build VM refused its order', error)
-        if (clock.monotonicMs() >= deadlineMs) return this.#internal('the build VM took no order', error)
+        if (clock.monotonicMs() >= deadlineMs) return this.#internal('the build VM did not accept its order', error)
       }
       await pause(clock, retryMs, this.#signal)
     }
@@ -145,7 +145,7 @@ export class BuildFollower {
         heardMs = clock.monotonicMs()
       } catch (error) {
         if (this.#signal.aborted) return unwanted
-        if (isRefusal(error)) return this.#internal('the build VM refused to say how its build goes', error)
+        if (isRefusal(error)) return this.#internal('the build VM refused to report the progress of its build', error)
         if (!this.#runs()) return unwanted
         if (clock.monotonicMs() - heardMs >= silenceMs) return this.#internal('the build VM does not answer', error)
         await pause(clock, retryMs, this.#signal)
@@ -248,10 +248,10 @@ export class BuildFollower {
         earlier,
       })
       if (!judgement.ok) {
-        log.error('the evidence of a build is not good', { build: row.id, stage, failed: judgement.failed })
+        log.error('the evidence of a build failed verification', { build: row.id, stage, failed: judgement.failed })
         refused = broken(
           'internal',
-          `The evidence of the build VM at ${stage} is not good: ${judgement.failed.join('; ')}`,
+          `The evidence of the build VM at ${stage} failed verification: ${judgement.failed.join('; ')}`,
         )
         return false
       }
@@ -273,7 +273,7 @@ export class BuildFollower {
       } catch (error) {
         if (this.#signal.aborted) return unwanted
         if (isRefusal(error)) return this.#internal(`the build VM gave no evidence of its ${stage}`, error)
-        if (clock.monotonicMs() >= deadlineMs) return this.#internal(`there is no evidence of the ${stage}`, error)
+        if (clock.monotonicMs() >= deadlineMs) return this.#internal(`no evidence is available of the ${stage}`, error)
         log.warn('the evidence of a build could not be taken', { build: row.id, stage, error })
         if (!(error instanceof Fault && error.code === 'attest.unavailable')) this.#failures[stage] += 1
         if (this.#failures[stage] >= attemptsMax)
@@ -293,17 +293,17 @@ export class BuildFollower {
       return broken('internal', 'The evidence of the build was not complete when its result came; submit it again.')
     }
     if (proof.provenance !== provenanceSha256) {
-      return this.#internal('the result is not the one that the build VM has vouched for', null)
+      return this.#internal('the result differs from the one that the build VM attested', null)
     }
     if (sizeBytes > exchangeBytes) return this.#internal('the build VM reports a result larger than its disk', null)
     if (!makeRoom(sizeBytes))
-      return broken('limit_exceeded', 'There is no room for the result among those of other builds.')
+      return broken('limit_exceeded', 'There is not enough room for the result next to those of other builds.')
     try {
       await readResult(engine.exchange(this.#vmId), files.path(this.#id, 'resultPart'), { sizeBytes, sha256 })
       if (!this.#isStill('running')) return unwanted
       await files.finishResult(this.#id)
     } catch (error) {
-      return this.#internal('the result could not be taken over', error)
+      return this.#internal('the result could not be stored', error)
     }
     try {
       beforeResult(proof)

@@ -18,6 +18,6 @@ export function readAuthorities(path: string): string {
     throw new Fault('config.file', `${field}: ${messageOf(error)}`, { param: field, cause: error })
   }
   if (text.length <= authoritiesCharsMax && text.includes('-----BEGIN CERTIFICATE-----')) return text
-  const message = `${field}: ${path} is no PEM certificate, or has more than ${authoritiesCharsMax} characters`
+  const message = `${field}: ${path} is not a PEM certificate, or has more than ${authoritiesCharsMax} characters`
   throw new Fault('config.file', message, { param: field })
 }

@@ -99,7 +99,7 @@ export class FetchProxy implements FetchGate {
     const server = createServer({ allowHalfOpen: true }, socket => this.#take(socket))
     server.maxConnections = socketsMax * 16
     server.on('error', error => {
-      log.warn('the fetch proxy cannot listen; it will be tried again', { hostname, port, error })
+      log.warn('the fetch proxy cannot listen; retrying', { hostname, port, error })
       if (this.#server !== server) return
       this.#server = null
       this.#retry = setTimeout(() => {
@@ -167,13 +167,13 @@ export class FetchProxy implements FetchGate {
     const line = head.split('\r\n', 1)[0] ?? ''
     const [, host = '', digits = ''] = /^CONNECT ([A-Za-z0-9.-]{1,253}):([0-9]{1,5}) HTTP\/1\.[01]$/.exec(line) ?? []
     if (host === '')
-      return refuse(socket, line.startsWith('CONNECT ') ? 400 : 405, 'Only CONNECT HOST:PORT is served here.')
+      return refuse(socket, line.startsWith('CONNECT ') ? 400 : 405, 'This proxy serves only CONNECT HOST:PORT.')
     const name = host.toLowerCase().replace(/\.$/, '')
     const shown = { build: visitor.buildId, host: name, port: Number(digits) }
     const listed = this.#deps.hosts.find(host => host.host === name && host.port === Number(digits))
     if (listed === undefined) {
       log.info('a build was refused a host', { ...shown, reason: 'not in builds.fetch_hosts' })
-      return refuse(socket, 403, 'This host is not in the list of builds.fetch_hosts.')
+      return refuse(socket, 403, 'This host is not listed in builds.fetch_hosts.')
     }
     const found = await this.#addressOf(listed)
     if (!found.ok) {
@@ -192,14 +192,15 @@ export class FetchProxy implements FetchGate {
     try {
       addresses = await withDeadline(resolve(host.host), connectTimeoutMs)
     } catch {
-      return { ok: false, status: 502, reason: 'The name of this host is not known.' }
+      return { ok: false, status: 502, reason: 'The name of this host cannot be resolved.' }
     }
     const own = [...this.#deps.ownNetworks, ...addressesOfThisHost()]
     // One that is private among public ones is somebody's trick, and which one a connection gets is chance.
     const isGood = addresses.length > 0 && addresses.every(address => isPublicAddress(address, own))
     const first = addresses.find(address => !address.includes(':')) ?? addresses[0]
     if (!isGood || first === undefined) {
-      const reason = 'The name of this host leads to an address that is not public; builds.fetch_hosts can name it.'
+      const reason =
+        'The name of this host resolves to an address that is not public; the operator can allow it in builds.fetch_hosts.'
       return { ok: false, status: 403, reason }
     }
     return { ok: true, address: first }
@@ -247,7 +248,7 @@ export class FetchProxy implements FetchGate {
   #count(visitor: Visitor, bytes: number): boolean {
     visitor.bytes += bytes
     if (visitor.bytes <= visitor.bytesMax) return true
-    this.#deps.log.warn('a build has fetched all that it may', { build: visitor.buildId, bytesMax: visitor.bytesMax })
+    this.#deps.log.warn('a build has reached its fetch limit', { build: visitor.buildId, bytesMax: visitor.bytesMax })
     for (const socket of visitor.sockets) socket.destroy()
     // Nothing more for this build: new connections find it full.
     visitor.connections = connectionsMax

@@ -82,7 +82,7 @@ async function readPieces(
   const startedMs = performance.now()
   const checkRate = () => {
     const leastBytes = ((performance.now() - startedMs) / 1000) * bytesPerSecondMin
-    if (sizeBytes < leastBytes) end(`The body came at less than ${bytesPerSecondMin} bytes per second.`)
+    if (sizeBytes < leastBytes) end(`The body arrived at less than ${bytesPerSecondMin} bytes per second.`)
     else stopRate = deadlines.after(slowMs, checkRate)
   }
   let stopRate = deadlines.after(slowMs, checkRate)

@@ -66,7 +66,7 @@ export function eventStream(
 export function startOf(request: Pick<Request, 'url' | 'headers'>): number {
   // HTTP/1.0 without a Host header: the URL has no origin.
   const from = new URL(request.url, 'https://host.invalid').searchParams.getAll('from')
-  if (from.length > 1) throw new Fault('invalid_request', 'from must be given once.', { param: 'from' })
+  if (from.length > 1) throw new Fault('invalid_request', 'from must occur only once.', { param: 'from' })
   const [text, param] =
     from[0] === undefined ? [request.headers.get('last-event-id') ?? '', 'Last-Event-ID'] : [from[0], 'from']
   if (text === '' && param !== 'from') return 0

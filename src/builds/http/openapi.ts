@@ -30,8 +30,7 @@ export function buildsOpenapiDocument(): OpenApiDocument {
     },
     bearer: {
       format: 'ca_<8>_<18>',
-      description:
-        'A key of the organization, as for service A. Where the operator has opened the service, none is needed.',
+      description: 'A key of the organization, as for service A. Not required if the operator has opened the service.',
     },
     operations: documented(),
     schemas: {
@@ -55,10 +54,10 @@ export function buildsOpenapiDocument(): OpenApiDocument {
 
 const DESCRIPTION = [
   'Errors are `{error: {code, message, param?}}`. Every response has an X-Request-ID.',
-  'A build has a virtual machine of its own, for itself alone. Without one it waits in a queue.',
+  'Each build runs in its own virtual machine. While none is free, the build waits in a queue.',
   'The base address is a dispatcher. `POST /vm` reserves a VM, whose own address below `/vm/{vm}` has the same endpoints and takes exactly one build.',
-  'A build belongs to the organization whose key submitted it; to all others it is unknown. A nonce is used once.',
-  'Whatever goes wrong in a build is its `complete` event with `status: failed`, a stable `error_type` and words; HTTP errors are of requests.',
+  'A build belongs to the organization whose key submitted it, and is not found for others. A nonce is used once.',
+  'A failed build ends with a `complete` event with `status: failed`, a stable `error_type` and a message; HTTP errors concern requests.',
 ].join('\n')
 
 const id = 'f0d5a1de-6c1b-4f0e-9c39-0a9a5f6b7c8d'
@@ -68,14 +67,14 @@ const PARAMETERS = {
   Id: parameter('path', 'id', 'job_id of the build.'),
   Vm: parameter('path', 'vm', 'vm_id of the VM.'),
   ...LOG_PARAMETERS,
-  From: parameter('query', 'from', 'Only events after this id. Goes before Last-Event-ID.', {
+  From: parameter('query', 'from', 'Only events after this id. Takes precedence over Last-Event-ID.', {
     type: 'integer',
     minimum: 0,
   }),
   LastEventId: parameter(
     'header',
     'Last-Event-ID',
-    'The same as `from`, as clients of server-sent events send it when they connect again.',
+    'The same as `from`; clients of server-sent events send it when they reconnect.',
     { type: 'integer', minimum: 0 },
   ),
   Range: parameter('header', 'Range', 'One range of bytes (RFC 9110 14.2).', {
@@ -93,7 +92,7 @@ const HEADERS = {
 const FAILURES = {
   InvalidRequest: {
     fault: 'invalid_request',
-    description: 'The request is not as it must be; nothing was used up by it.',
+    description: 'The request is invalid; its nonce was not used up.',
     message: 'nonce must be 1 to 16 bytes in hexadecimal.',
     param: 'nonce',
   },
@@ -104,15 +103,15 @@ const FAILURES = {
   Forbidden: COMMON_FAILURES.forbidden,
   NotFound: {
     fault: 'not_found',
-    description: 'Unknown, of another organization, not there yet, or removed.',
-    message: 'There is no build of this id.',
+    description: 'Unknown, of another organization, not available yet, or removed.',
+    message: 'Build not found.',
   },
   MethodNotAllowed: { ...COMMON_FAILURES.methodNotAllowed, message: 'The methods here are OPTIONS, POST.' },
   BodyTimeout: { ...COMMON_FAILURES.bodyTimeout, message: 'The body did not arrive within 600000 ms.' },
   Conflict: {
     fault: 'conflict',
     description: 'The nonce was used for another build, or this VM has accepted its build.',
-    message: 'This VM has accepted a build already; each takes one.',
+    message: 'This VM has already accepted a build; each VM takes one.',
   },
   BodyTooLarge: {
     ...COMMON_FAILURES.bodyTooLarge,
@@ -123,20 +122,20 @@ const FAILURES = {
   RangeNotSatisfiable: {
     fault: 'invalid_request',
     status: 416,
-    description: 'The range begins behind the end; without a body.',
+    description: 'The range begins after the end; no body.',
     message: '',
   },
   RateLimited: {
     ...COMMON_FAILURES.rateLimited,
-    description: 'The queue is full, or a limit of the organization, of requests or of room is reached.',
-    message: 'As many builds as may wait (32) are waiting.',
+    description: 'The queue is full, or a limit of the organization, of requests or of disk space is reached.',
+    message: 'The queue is full: 32 builds are waiting; retry later.',
   },
   NotWritable: COMMON_FAILURES.notWritable,
   InternalError: COMMON_FAILURES.internal,
   Unavailable: {
     ...COMMON_FAILURES.unavailable,
-    description: 'The VM is not up now.',
-    message: 'This VM is not up now; a build that is sent to it waits for it.',
+    description: 'The VM is not running now.',
+    message: 'This VM is not running now; a build that is sent to it waits until it is.',
   },
 } as const satisfies Record<string, ApiFailure<keyof typeof HEADERS>>
 
@@ -186,7 +185,7 @@ const DOCUMENTS: Readonly<Record<BuildOperation, Document>> = {
   submitBuild: {
     summary: 'Submit a build',
     description:
-      'Exactly one of `repo_url` and `source_data`. The source is written to disk while it arrives: send `nonce` and all else in any order. A field that is null is as if it were left out.',
+      'Exactly one of `repo_url` and `source_data`. The source is written to disk while it arrives: send `nonce` and the other fields in any order. A null field counts as absent.',
     body: {
       schema: 'BuildRequest',
       example: { nonce: '000102030405060708090a0b0c0d0e0f', source_data: 'H4sIAAAAAAAA…' },
@@ -204,10 +203,10 @@ const DOCUMENTS: Readonly<Record<BuildOperation, Document>> = {
   },
   cancelBuild: {
     summary: 'Cancel a build',
-    description: 'Accepted in every state; without effect on a build that has ended.',
+    description: 'Accepted in every state; has no effect on a finished build.',
     parameters: ['Id'],
     success: success(
-      'The record as it is now.',
+      'The current record.',
       jsonContent(ref('schemas', 'BuildRecord'), {
         ...RECORD,
         result: null,
@@ -220,9 +219,9 @@ const DOCUMENTS: Readonly<Record<BuildOperation, Document>> = {
     failures: [...READ, 'NotWritable'],
   },
   followBuild: {
-    summary: 'Events of a build, from its begin to `complete`',
+    summary: 'Events of a build, from its start to `complete`',
     description:
-      'Server-sent events: `event`, an `id` that counts from 1, and `data`, which is a BuildEvent as JSON. The stream begins with the first event and ends after the one `complete`; who reads slowly loses nothing. Events that were left out, because a build printed too much, are announced by one of type `host`.',
+      'Server-sent events: `event`, an `id` that counts from 1, and `data`, which is a BuildEvent as JSON. The stream begins with the first event and ends after the one `complete`; a slow reader loses no events. If a build prints too much, an event of type `host` reports how many lines were left out.',
     parameters: ['Id', 'From', 'LastEventId'],
     success: success('The stream.', {
       'text/event-stream': { schema: { type: 'string', description: 'Each `data` is a BuildEvent.' } },
@@ -231,7 +230,7 @@ const DOCUMENTS: Readonly<Record<BuildOperation, Document>> = {
   },
   retrieveResult: {
     summary: 'The result: a gzipped tarball with artifacts, provenance and evidence',
-    description: 'Only after a successful `complete`. With Range, status 206 and the part.',
+    description: 'Only after a successful `complete`. With Range, status 206 and that part.',
     parameters: ['Id', 'Range'],
     success: {
       status: 200,
@@ -243,7 +242,7 @@ const DOCUMENTS: Readonly<Record<BuildOperation, Document>> = {
   },
   reserveVm: {
     summary: 'Reserve a VM for one build',
-    description: 'It is kept for a while, and then for its build.',
+    description: 'The reservation expires unless a build uses it.',
     success: success(
       'Reserved.',
       jsonContent(ref('schemas', 'BuildVmReserved'), {

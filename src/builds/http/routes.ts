@@ -115,10 +115,10 @@ const HANDLERS: Readonly<Record<BuildOperation, BuildHandler>> = {
     const vmId = context.params.vm ?? ''
     if (api.service.hostOfVm(vmId) === null) await syncDirectory?.()
     const hostId = api.service.hostOfVm(vmId)
-    if (hostId === null) throw new Fault('not_found', 'There is no such VM.')
+    if (hostId === null) throw new Fault('not_found', 'VM not found.')
     if (hostId !== api.hostId) return await forwardToHost(api, hostId, { context, by: null })
     if (!isVmUp(vmId)) {
-      throw new UnavailableFault('This VM is not up now; a build that is sent to it waits for it.', 5_000)
+      throw new UnavailableFault('This VM is not running now; a build that is sent to it waits until it is.', 5_000)
     }
     return okText()
   },
@@ -186,7 +186,7 @@ async function forwardToHost(
   { context, by }: { readonly context: BuildContext; readonly by: Caller | null },
 ): Promise<Response> {
   const { request, address } = context
-  if (fleet === null) throw new Fault('not_found', 'The host that had this is not there any more.')
+  if (fleet === null) throw new Fault('not_found', 'The host that stored this has left the fleet.')
   context.mayPause()
   return await fleet.forward(hostId, request, forwardingOptions(by, request, address))
 }
@@ -258,8 +258,10 @@ async function follow(api: BuildApi, context: BuildContext): Promise<Response> {
   const headers = { 'Content-Type': 'text/event-stream', 'X-Accel-Buffering': 'no' }
   if (context.request.method === 'HEAD') return new Response(null, { headers })
   const leave = readers.take(ownersOf(follower, context.address(), PARTS.followers))
-  if (leave === 'own') throw new LimitedFault('As many clients of yours as may be follow builds already.', 5_000)
-  if (leave === 'all') throw new LimitedFault(`${readersMax} clients follow builds already.`, 5_000)
+  if (leave === 'own')
+    throw new LimitedFault('You have reached the limit of concurrent event streams; close one first.', 5_000)
+  if (leave === 'all')
+    throw new LimitedFault(`The service has reached its limit of ${readersMax} event streams; retry later.`, 5_000)
   context.mayPause()
   const signal = AbortSignal.any([context.request.signal, api.signal])
   let first: Response | null = null
@@ -334,7 +336,7 @@ async function eventsElsewhere(
     readonly signal: AbortSignal
   },
 ): Promise<Response> {
-  if (fleet === null) throw new Fault('not_found', 'The host that had this is not there any more.')
+  if (fleet === null) throw new Fault('not_found', 'The host that stored this has left the fleet.')
   const headers = new Headers(request.headers)
   headers.set('last-event-id', String(afterId))
   const asked = new Request(`https://strongroom.internal/build/${params.id ?? ''}/events`, { headers, signal })
@@ -346,7 +348,7 @@ async function result(api: BuildApi, context: BuildContext): Promise<Response> {
   const { by, build } = await findAuthorized(api, context)
   const { state, resultBytes, resultSha256, removedAtMs, id } = build
   if (state !== 'ok' || resultBytes === null || resultSha256 === null) {
-    throw new Fault('not_found', 'There is no result of this build; see its state.')
+    throw new Fault('not_found', 'This build has no result; check its state.')
   }
   if (removedAtMs === null && build.hostId !== api.hostId)
     return await forwardToHost(api, build.hostId, { context, by })

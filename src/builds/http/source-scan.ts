@@ -69,7 +69,7 @@ export class SourceScan {
 
   #keep(byte: number): void {
     if (this.#documentBytes >= this.#limits.documentBytesMax) {
-      const message = `The fields beside source_data take up more than ${this.#limits.documentBytesMax} bytes.`
+      const message = `The fields other than source_data take up more than ${this.#limits.documentBytesMax} bytes.`
       throw new Fault('body_too_large', message)
     }
     if (this.#documentBytes === this.#document.length) {

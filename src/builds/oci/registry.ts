@@ -75,7 +75,7 @@ export async function serveOci({ images, summaries }: RegistryContents, request:
   if (version === 'v2' && name === '' && kind === '') return answer(request, utf8('{}'), 'application/json', {})
   const image = version === 'v2' && more.length === 0 ? await images.open(name) : null
   if (image === null)
-    return errorResponse('NAME_UNKNOWN', `There is no image of this name; there is ${images.names.join(', ')}.`)
+    return errorResponse('NAME_UNKNOWN', `Image not found; the registry has ${images.names.join(', ')}.`)
   if (kind === 'manifests') return manifestResponse(request, image, reference)
   if (kind === 'blobs') return blobResponse(request, { image, summaries: summaries() }, reference)
   if (kind === 'tags' && reference === 'list') return tagsResponse(request, name)
@@ -93,7 +93,7 @@ function pathOf(url: string): string {
 function manifestResponse(request: RegistryRequest, { digest, manifest }: ServedImage, reference: string): Response {
   if (reference.includes(':') && !digestPattern.test(reference)) return badDigest()
   if (reference !== tag && reference !== digest) {
-    return errorResponse('MANIFEST_UNKNOWN', `There is no such manifest; ${tag} is ${digest}.`)
+    return errorResponse('MANIFEST_UNKNOWN', `Manifest not found; ${tag} is ${digest}.`)
   }
   return answer(request, manifest, MEDIA_TYPES.manifest, { 'Docker-Content-Digest': digest, ETag: `"${digest}"` })
 }
@@ -111,7 +111,7 @@ function blobResponse(
     return fileResponse(request, { ...file, headers, contentHeaders: { 'Content-Type': MEDIA_TYPES.file } })
   }
   const summary = summaries.find(({ sha256 }) => digest === `sha256:${sha256}`)
-  if (summary === undefined) return errorResponse('BLOB_UNKNOWN', 'No layer of this image has this digest.')
+  if (summary === undefined) return errorResponse('BLOB_UNKNOWN', 'Layer not found in this image.')
   return answer(request, summary.bytes, MEDIA_TYPES.envelope, headers)
 }
 
@@ -129,7 +129,7 @@ function referrersResponse(request: RegistryRequest, digest: string): Response {
 }
 
 function badDigest(): Response {
-  return errorResponse('DIGEST_INVALID', 'A digest here is sha256: and 64 hexadecimal digits in lowercase.')
+  return errorResponse('DIGEST_INVALID', 'A digest must be sha256: and 64 lowercase hexadecimal digits.')
 }
 
 function answer(

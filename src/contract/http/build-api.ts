@@ -52,7 +52,7 @@ export const BuildRecord = Closed({
     Closed({
       measurement: Type.String({ pattern: '^[0-9a-f]{96}$', description: 'Launch digest of the VM, SHA-384.' }),
       source_tree: Type.String({ pattern: '^[0-9a-f]{64}$', description: "Git's SHA-256 tree id of the source." }),
-      simulated: Type.Boolean({ description: 'True: no hardware vouches for it.' }),
+      simulated: Type.Boolean({ description: 'True: no hardware attests it.' }),
     }),
   ),
   result: OrNull(

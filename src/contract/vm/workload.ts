@@ -94,7 +94,7 @@ export const WorkloadAttestation = Closed({
   policy: Type.String({ minLength: 1, maxLength: 65_536 }),
   path: Type.String({ pattern: '^/[A-Za-z0-9._~/-]{0,255}$' }),
   intervalMs: Count,
-  /** PEM of a simulated root that counts: no hardware vouches for evidence below it. Left out: none. */
+  /** PEM of a simulated root that counts: no hardware attests evidence below it. Left out: none. */
   simulatedRoot: Type.Optional(Type.String({ minLength: 1, maxLength: 65_536 })),
 })
 export type WorkloadAttestation = Static<typeof WorkloadAttestation>

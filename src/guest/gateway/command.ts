@@ -12,7 +12,7 @@ export const gatewayUsage = `usage: strongroom-gateway show | set < gateway.json
 Shows or sets what the inference gateway must prove to this instance before it gets a prompt.
   show   prints the present requirements as JSON, and on standard error whether they are from the claim or from you
   set    takes such a document, of kind "attested", from standard input: measurements, operatorKey, workloads, outside, allow, simulatedRoot.
-         The gateway must prove this from the next request on, for the life of this VM; the attested claim does not change
+         The gateway must prove this from the next request on, until this VM ends; the attested claim does not change
   reset  restores the requirements of the claim
 An update of the gateway changes its measurement; a change of its configuration changes its workload.json (HOST_DATA,
 SHA-256). Compare them with what its operator publishes, then set them.

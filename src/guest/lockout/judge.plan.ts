@@ -42,7 +42,7 @@ function accounts({ passwd }: LockoutFacts): Check {
     return shell !== '' && noShell.test(shell) ? [] : [`${name} has the shell ${shell === '' ? '/bin/sh' : shell}`]
   })
   const isThere = rows.some(row => row.startsWith(`${loginName}:`))
-  return verdictOf('accounts', isThere ? wrong : ['there is no login user'], `${loginName} alone logs in`)
+  return verdictOf('accounts', isThere ? wrong : ['the login user is missing'], `only ${loginName} can log in`)
 }
 
 function passwords(facts: LockoutFacts): Check {
@@ -60,11 +60,11 @@ function authorizedKeys({ authorizedKeys: text }: LockoutFacts, expected: string
   if (text === null) return notChecked(name, 'there is no claim', true)
   const lines = text.split('\n').filter(line => line.trim() !== '' && !line.startsWith('#'))
   const [line = ''] = lines
-  if (lines.length !== 1) return fail(name, `${lines.length} keys log in, not the owner's alone`)
-  if (!/^(ssh|ecdsa|sk)-\S+ [A-Za-z0-9+/]+={0,2}( |$)/.test(line)) return fail(name, 'the key has options before it')
+  if (lines.length !== 1) return fail(name, `${lines.length} keys can log in, not only the owner's`)
+  if (!/^(ssh|ecdsa|sk)-\S+ [A-Za-z0-9+/]+={0,2}( |$)/.test(line)) return fail(name, 'options precede the key')
   if (expected === null) return notChecked(name, 'there is no verified claim to compare with', true)
   const found = keyDigest(line)
-  return check(name, found === expected, `the key is ${found}, the claim has ${expected}`, "the claim's key alone")
+  return check(name, found === expected, `the key is ${found}, the claim has ${expected}`, "only the claim's key")
 }
 
 /** sshd_config(5), as `sshd -T` prints it. */
@@ -108,11 +108,11 @@ function sshdConfiguration({ sshd }: LockoutFacts): Check {
 /** The measured configuration file applies, unless an option on the command line overrides it. */
 function sshdProcess({ sshdTitles }: LockoutFacts): Check {
   const name = 'sshd-process'
-  if (sshdTitles.length === 0) return notChecked(name, 'no sshd listens', true)
+  if (sshdTitles.length === 0) return notChecked(name, 'sshd is not listening', true)
   const wrong = sshdTitles.filter(title => !/^sshd: \/usr\/sbin\/sshd -D -e \[listener\]/.test(title))
   return verdictOf(
     name,
-    [...wrong, ...(sshdTitles.length > 1 ? [`${sshdTitles.length} of them listen`] : [])],
+    [...wrong, ...(sshdTitles.length > 1 ? [`${sshdTitles.length} of them are listening`] : [])],
     'one, with the measured configuration',
   )
 }
@@ -132,7 +132,7 @@ function sockets(facts: LockoutFacts): Check {
   )
   const own = outside.filter(socket => socket.uid === loginUid)
   const also = own.length === 0 ? '' : `; of the owner's programs: ${own.map(portText).join(', ')}`
-  return verdictOf('listening-sockets', wrong.map(portText), `SSH alone${also}`)
+  return verdictOf('listening-sockets', wrong.map(portText), `only SSH${also}`)
 }
 
 function portText({ protocol, port, uid }: LockoutFacts['sockets'][number]): string {
@@ -158,7 +158,7 @@ function agentChannel({ agentOps }: LockoutFacts): Check {
   return verdictOf(
     'agent-channel',
     wrong.map(op => `the host can ask for ${op}`),
-    `${agentOps.join(', ')}; none reads or changes anything of a claimed VM`,
+    `${agentOps.join(', ')}; none reads or changes data of a claimed VM`,
   )
 }
 
@@ -200,13 +200,14 @@ function modules(facts: LockoutFacts): Check {
   const { tainted, measuredModules } = facts
   const name = 'kernel-modules'
   if (measuredModules.length === 0) return notChecked(name, 'the list of measured modules cannot be read', true)
-  if (tainted === null || !/^[0-9]+$/.test(tainted)) return notChecked(name, 'the kernel does not say its taints', true)
+  if (tainted === null || !/^[0-9]+$/.test(tainted))
+    return notChecked(name, 'the taint flags of the kernel cannot be read', true)
   const strange = facts.modules.filter(module => !measuredModules.includes(module.replaceAll('-', '_')))
   const isTainted = (Number(tainted) & TAINTED_BY_MODULES) !== 0
   return verdictOf(
     name,
     [...strange, ...(isTainted ? [`the kernel is tainted by a module (${tainted})`] : [])],
-    `${facts.modules.length} are loaded, all of the measured image`,
+    `${facts.modules.length} are loaded, all from the measured image`,
   )
 }
 
@@ -229,7 +230,7 @@ function debugInterfaces({ mountTypes, kgdb, sysrq, hasMemoryDevice, lockdown: t
     ...mountTypes.filter(type => type === 'debugfs' || type === 'tracefs').map(type => `${type} is mounted`),
     ...(kgdb !== null && kgdb !== '' ? [`kgdb listens on ${kgdb}`] : []),
     ...(sysrq === '0' ? [] : [`sysrq is ${sysrq ?? 'unknown'}, not 0`]),
-    ...(hasMemoryDevice && !isLocked ? ['/dev/mem or /dev/port is there, and the kernel is not locked down'] : []),
+    ...(hasMemoryDevice && !isLocked ? ['/dev/mem or /dev/port exists, and the kernel is not locked down'] : []),
   ]
   return verdictOf('debug-interfaces', wrong, 'none is open')
 }

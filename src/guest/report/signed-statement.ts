@@ -87,7 +87,7 @@ export function readReceipt(
   const isLast = receipt.statement === statement && isSame(receipt.keys, keys) && isSame(receipt.signatures, signatures)
   if (!isLast) return refuse('bad_request', `${field}: not of the last evidence`)
   if (report !== null && receipt.evidence.report !== report)
-    return refuse('bad_request', `${field}: another report than that of the last evidence`)
+    return refuse('bad_request', `${field}: its report differs from that of the last evidence`)
   return { ok: true, receipt }
 }
 

@@ -87,7 +87,7 @@ export function createTpm({ device, measured, svsm, clock, log }: TpmDeps): Tpm 
   const inTurn = async <T>(
     work: () => Promise<T>,
   ): Promise<T | { readonly kind: 'failed'; readonly reason: string }> => {
-    if (turns.size() >= turnsMax) return { kind: 'failed', reason: 'too many ask at once; try again' }
+    if (turns.size() >= turnsMax) return { kind: 'failed', reason: 'too many concurrent requests; try again' }
     try {
       return await turns.run(work)
     } catch (error) {

@@ -221,7 +221,7 @@ const factsBytesMax = 1024 * 1024
 async function askFacts(path: string): Promise<LockoutFacts | string> {
   try {
     const value = jsonOf(await readSocket(path, '?'))
-    return matches(LockoutFacts, value) ? value : 'the statement of the agent differs from what this program sees'
+    return matches(LockoutFacts, value) ? value : 'the statement of the agent differs from what this program finds'
   } catch (error) {
     return `the agent does not answer: ${messageOf(error)}`
   }

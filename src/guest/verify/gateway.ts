@@ -112,7 +112,7 @@ function comparedChecks(
       : check('pin-workload', workloads.length > 0 && isSubset(workloads, [toHex(policy.hostData)]), OTHER),
     allowed.every(name => allow.includes(name))
       ? pass('pin-allow', allowed.join(', ') || 'no setting that shows more to the host')
-      : named('pin-allow', by, `the gateway may have ${allowed.join(', ')}: name each with --allow`),
+      : named('pin-allow', by, `the gateway may have ${allowed.join(', ')}: allow each with --allow`),
     gateway.outside.length === 0 || gateway.outside.every(entry => isAllowedEntry(outside, entry))
       ? pass('pin-outside', outsideWords(gateway))
       : named('pin-outside', by, `prompts may go to ${gateway.outside.join(', ')}: name each with --allow-outside`),
@@ -166,7 +166,7 @@ function outsideWords({ outside }: AttestedGateway): string {
 }
 
 function unattestedWords({ baseUrl, gateway }: Expectation): string {
-  const why = gateway.kind === 'unattested' ? WHY[gateway.why] : 'nothing is known of it'
+  const why = gateway.kind === 'unattested' ? WHY[gateway.why] : 'no information is available about it'
   return `${baseUrl.host} is not attested: ${why}; its operator can read your prompts`
 }
 

@@ -27,7 +27,7 @@ type HardwareAnswer = {
   readonly simulated: boolean
   /** The claim that the evidence vouches for, or a simulated root that the caller trusts; null: nothing does. */
   readonly statement: StatementOf<'claim'> | null
-  /** True if the only fault is that no hardware vouches for it. */
+  /** True if the only fault is that no hardware attests it. */
   readonly isSimulatedAlone: boolean
 }
 
@@ -94,7 +94,7 @@ export async function judgeHardware({
   // Without a trusted root the envelope's own word is enough: no other verdict depends on it.
   const isSimulated = simulated || /"platform":\s*"simulated"/.test(receipt)
   if (isSimulated) {
-    const all = [fail('platform-is-hardware', 'SIMULATED: no hardware vouches for this VM'), ...checks]
+    const all = [fail('platform-is-hardware', 'SIMULATED: no hardware attests this VM'), ...checks]
     return {
       line: { ...lineOf(name, all, ''), reason: simulatedWords(verdict(found.checks).ok) },
       simulated: true,
@@ -114,9 +114,9 @@ export async function judgeHardware({
 
 function simulatedWords(isGood: boolean): string {
   const rest = isGood
-    ? 'all else of its evidence is good'
+    ? 'the rest of its evidence is good'
     : 'its evidence is not good either, or its root is not trusted; see --verbose'
-  return `SIMULATED: no hardware vouches for this VM; ${rest}`
+  return `SIMULATED: no hardware attests this VM; ${rest}`
 }
 
 /** Required: without it any confidential VM that somebody rents would pass. */

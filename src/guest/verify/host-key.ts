@@ -28,7 +28,7 @@ function presented({ ok, text }: HostKeyQuestion['scan']) {
 
 function bound(text: string, statement: StatementOf<'claim'> | null) {
   const name = 'attested-key'
-  if (statement === null) return notChecked(name, 'no evidence vouches for a claim: see the first line', true)
+  if (statement === null) return notChecked(name, 'no evidence attests a claim: see the first line', true)
   const expected = toHex(statement.sshHostKeyDigest)
   const found = keysIn(text).map(keyDigestOrNull)
   if (found.length === 0) return fail(name, 'sshd presents no key')

@@ -56,7 +56,7 @@ export async function judgeTpm(question: TpmQuestion): Promise<TpmAnswer> {
   if (typeof reply === 'string') return wordless(notChecked('tpm', reply, true))
   if (reply.kind === 'none') return wordless(notChecked('tpm', noTpm, true))
   if (reply.kind !== 'evidence' && reply.kind !== 'failed')
-    return wordless(fail('tpm', 'the agent answers something else'))
+    return wordless(fail('tpm', 'the answer of the agent is invalid'))
   if (reply.kind === 'failed') return wordless(fail('tpm', `this VM has a TPM, but it gives no quote: ${reply.reason}`))
   const evidence = parsed(() => decodeTpmEvidence(fromBase64Url(reply.evidence) ?? new Uint8Array(0)))
   if (!evidence.ok) return wordless(fail('tpm-evidence', evidence.reason))
@@ -73,7 +73,7 @@ export async function judgeTpm(question: TpmQuestion): Promise<TpmAnswer> {
   const line = lineOf(name, checks, `${kind}: ${checkedWords}`)
   if (kind !== 'vtpm:host-untrusted') return { line, kind, isHostsAlone: false }
   const isHostsAlone = verdict(checks.filter(check => check.name !== 'vtpm-binding')).ok
-  const rest = isHostsAlone ? checkedWords : `it is not even sound (${wrongIn(checks)})`
+  const rest = isHostsAlone ? checkedWords : `it is invalid (${wrongIn(checks)})`
   return { line: { ...line, reason: `${kind}: ${hostsWords}; ${rest}` }, kind, isHostsAlone }
 }
 
@@ -119,7 +119,7 @@ async function endorsementKeyOf(ask: TpmQuestion['ask']): Promise<Uint8Array | s
 
 function refusalIn(reply: TpmReply | string): string {
   if (typeof reply === 'string') return reply
-  return reply.kind === 'failed' ? reply.reason : 'the agent answers something else'
+  return reply.kind === 'failed' ? reply.reason : 'the answer of the agent is invalid'
 }
 
 async function bindingOf(

@@ -8,7 +8,7 @@ export const guardedFlags = fsConstants.O_NOFOLLOW | fsConstants.O_NONBLOCK
 
 /** For files opened with `guardedFlags`. Fault internal unless it is a regular file with a single name. */
 export function checkRegular(found: { isFile: () => boolean; readonly nlink: number }, path: string): void {
-  if (!found.isFile()) throw new Fault('internal', `${path} is no regular file`)
+  if (!found.isFile()) throw new Fault('internal', `${path} is not a regular file`)
   if (found.nlink > 1) throw new Fault('internal', `${path} is a hard link to a file that has another name`)
 }
 

@@ -38,7 +38,7 @@ type SlsaReached = {
 }
 
 export type BuildVerdict = Verdict & {
-  /** True when a chain ends at a root that is not AMD's: no hardware vouches for the build. */
+  /** True when a chain ends at a root that is not AMD's: no hardware attests the build. */
   readonly simulated: boolean
   /** Name of the first check, in the order of the chain, that is not good; null when all are. */
   readonly firstBroken: string | null

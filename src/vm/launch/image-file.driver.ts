@@ -11,7 +11,7 @@ import { Fault, wrapFault } from '../../base/fault.ts'
 
 export type ImageFile = { readonly path: string; readonly fd: number; readonly [Symbol.dispose]: () => void }
 
-/** Fault image.invalid: it cannot be opened, or is no regular file. */
+/** Fault image.invalid: it cannot be opened, or is not a regular file. */
 export function openImageFile(path: string): ImageFile {
   let fd: number
   try {
@@ -21,7 +21,7 @@ export function openImageFile(path: string): ImageFile {
   }
   if (!fstatSync(fd).isFile()) {
     closeSync(fd)
-    throw new Fault('image.invalid', `${path} is no regular file`)
+    throw new Fault('image.invalid', `${path} is not a regular file`)
   }
   return { path, fd, [Symbol.dispose]: () => closeSync(fd) }
 }

@@ -58,7 +58,7 @@ test.skipIf(missing)('one queue', async () => {
   const refused = await east.send('POST', '/build', { body: bodyOf() })
   expect([refused.status, refused.text]).toEqual([
     429,
-    expect.stringContaining('As many builds of yours as may wait (2)'),
+    expect.stringContaining('You have reached the limit of 2 waiting builds'),
   ])
   const other = await east.send('POST', '/build', { key: rig.keys.globex, body: bodyOf() })
   expect(other.status).toBe(200)

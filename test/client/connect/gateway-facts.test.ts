@@ -14,7 +14,7 @@ const verdict = (changes: Partial<GatewayVerdict>): GatewayVerdict => ({
 })
 const line = (changes: Partial<GatewayVerdict>) => factsLine('gw.test', factsOf(verdict(changes)), paintFor(false))
 
-// Goal: it says what runs, that no hardware vouches for it where that is so, and where the prompts for each model go.
+// Goal: it says what runs, that no hardware attests it where that is so, and where the prompts for each model go.
 test('the line', () => {
   const runs = `gw.test runs image inference with measurement ${'ab'.repeat(48)}`
   expect(line({})).toBe(`VERDICT: PASS: ${runs}; prompts: it does not say where they go`)
@@ -24,7 +24,7 @@ test('the line', () => {
     upstreams: [{ name: 'far', url: 'https://far.test/v1', models: ['m', 'w'] }],
   })
   expect(line({ workload, simulated: true })).toBe(
-    `VERDICT: PASS SIMULATED, no hardware vouches for this evidence: ${runs}; prompts for m, w go OUTSIDE to far ` +
+    `VERDICT: PASS SIMULATED, no hardware attests this evidence: ${runs}; prompts for m, w go OUTSIDE to far ` +
       'at https://far.test/v1; for w stay inside its VM',
   )
   expect(line({ workload: { ...workload, upstreams: [] } })).toEndWith('; prompts for w stay inside its VM')

@@ -63,9 +63,7 @@ describe('a good gateway', () => {
       ...targets.flatMap(target => groups.map(group => pass(`${target}/${group}`))),
       'NOT CHECKED operational-status',
     ])
-    expect(lines.at(-1)).toStartWith(
-      'VERDICT: PASS SIMULATED, no hardware vouches for this evidence: 53 passed, 0 failed',
-    )
+    expect(lines.at(-1)).toStartWith('VERDICT: PASS SIMULATED, no hardware attests this evidence: 53 passed, 0 failed')
   })
 
   test('as a document has every check of every receipt', async () => {

@@ -56,7 +56,7 @@ describe('a good one', () => {
   test('goal: it is at most fifteen lines, says SIMULATED and what it rests on, and writes the line', async () => {
     const { code, stdout, stderr } = await runHere(online())
     expect([code, stdout.split('\n').length <= 16]).toEqual([0, true])
-    expect(stdout).toStartWith('VERDICT: PASS SIMULATED, no hardware vouches for this evidence\nrests on ')
+    expect(stdout).toStartWith('VERDICT: PASS SIMULATED, no hardware attests this evidence\nrests on ')
     for (const part of ['measurement: ', 'operator: ', 'VMPL: ', 'nonce: the nonce that was sent', 'host key: ']) {
       expect(stdout).toContain(part)
     }

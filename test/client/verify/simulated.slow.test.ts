@@ -48,7 +48,7 @@ test('goal: with its root the verdict is good and says SIMULATED, in the text an
   const [text, { code, document }] = await Promise.all([run(...argv, ...trust), runJson(...argv, ...trust)])
   expect([text.code, code]).toEqual([0, 0])
   expect(text.stdout).toMatch(
-    /^VERDICT: PASS SIMULATED, no hardware vouches for this evidence\nrests on {5}root: SIMULATED root/,
+    /^VERDICT: PASS SIMULATED, no hardware attests this evidence\nrests on {5}root: SIMULATED root/,
   )
   expect(document).toMatchObject({ ok: true, simulated: true, product: 'genoa' })
 })

@@ -117,9 +117,9 @@ describe('planted', () => {
       'a second key',
       { authorizedKeys: `${key}\n${key} other\n` },
       'authorized-keys',
-      "2 keys log in, not the owner's alone",
+      "2 keys can log in, not only the owner's",
     ],
-    ['a command', { authorizedKeys: `command="id" ${key}\n` }, 'authorized-keys', 'the key has options before it'],
+    ['a command', { authorizedKeys: `command="id" ${key}\n` }, 'authorized-keys', 'options precede the key'],
     [
       'password logins',
       sshdWith('passwordauthentication yes'),
@@ -163,7 +163,7 @@ describe('planted', () => {
       'sshd-process',
       'UsePAM=yes',
     ],
-    ['a second sshd', { sshdTitles: [title, title] }, 'sshd-process', '2 of them listen'],
+    ['a second sshd', { sshdTitles: [title, title] }, 'sshd-process', '2 of them are listening'],
     [
       'a console shell',
       { consoleReaders: [{ pid: 9, title: 'sh -i', device: '/dev/ttyS0' }] },
@@ -280,7 +280,7 @@ describe('planted', () => {
   test('no lockdown', () => {
     expect(outcomes({ lockdown: '[none] integrity confidentiality' })).toEqual({
       'kernel-lockdown': 'fail: the kernel is not locked down: none',
-      'debug-interfaces': 'fail: /dev/mem or /dev/port is there, and the kernel is not locked down',
+      'debug-interfaces': 'fail: /dev/mem or /dev/port exists, and the kernel is not locked down',
     })
   })
 
@@ -311,7 +311,7 @@ describe('planted', () => {
       'kernel-lockdown',
       'debug-interfaces',
     ])
-    expect(outcomes({ passwd: '' }).accounts).toBe('fail: there is no login user')
+    expect(outcomes({ passwd: '' }).accounts).toBe('fail: the login user is missing')
   })
 
   // Goal: sockets of the owner's own programs are reported and are no fault.
@@ -321,7 +321,7 @@ describe('planted', () => {
     const found = checks.find(check => check.name === 'listening-sockets')
     expect(found).toMatchObject({
       outcome: 'pass',
-      reason: "SSH alone; of the owner's programs: tcp port 8080 of user 1000",
+      reason: "only SSH; of the owner's programs: tcp port 8080 of user 1000",
     })
   })
 })

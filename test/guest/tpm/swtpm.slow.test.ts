@@ -96,7 +96,7 @@ describe('a TPM of the host', () => {
       answers.filter(answer => answer.kind === 'failed').map(answer => answer.kind === 'failed' && answer.reason),
     ).toEqual(
       Array(answers.length - answers.filter(answer => answer.kind === 'evidence').length).fill(
-        'too many ask at once; try again',
+        'too many concurrent requests; try again',
       ),
     )
     for (const [at, answer] of answers.entries()) {

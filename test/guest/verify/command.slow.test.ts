@@ -80,7 +80,7 @@ test('five lines', async () => {
     'NOT CHECKED  inference provider attestation',
   ])
   expect(found.printed).toContain(
-    'hardware attestation: SIMULATED: no hardware vouches for this VM; all else of its evidence is good',
+    'hardware attestation: SIMULATED: no hardware attests this VM; the rest of its evidence is good',
   )
   // Only the claim's key is there; other checks fail, because the sandbox is no VM. The agent repeats its last answer
   // for a second: here that was before the claim.
@@ -98,7 +98,7 @@ test('five lines', async () => {
   // The agent repeats its last answer for a second.
   await until('the second key is seen', 60_000, async () => {
     const { printed } = await verifyIn(sandbox, ['--verbose', ...trusting])
-    return printed.includes("FAIL         authorized-keys: 2 keys log in, not the owner's alone")
+    return printed.includes("FAIL         authorized-keys: 2 keys can log in, not only the owner's")
   })
 })
 

@@ -22,13 +22,11 @@ describe('hardware attestation', () => {
   test('of a simulated platform', async () => {
     const trusted = await judgeHardware({ ...question, roots: [...AMD_ROOTS, root] })
     expect(trusted.line).toMatchObject({ outcome: 'fail' })
-    expect(trusted.line.reason).toBe('SIMULATED: no hardware vouches for this VM; all else of its evidence is good')
+    expect(trusted.line.reason).toBe('SIMULATED: no hardware attests this VM; the rest of its evidence is good')
     expect(trusted).toMatchObject({ simulated: true, statement: { name: 'abcd1234', organization: 'acme' } })
     const stranger = await judgeHardware({ ...question, roots: AMD_ROOTS })
     expect(stranger.line.outcome).toBe('fail')
-    expect(stranger.line.reason).toStartWith(
-      'SIMULATED: no hardware vouches for this VM; its evidence is not good either',
-    )
+    expect(stranger.line.reason).toStartWith('SIMULATED: no hardware attests this VM; its evidence is not good either')
     expect(stranger).toMatchObject({ simulated: true, statement: null })
   })
 

@@ -107,7 +107,7 @@ describe('TPM measurements', () => {
     expect(found.line.reason).toStartWith('vtpm:host-untrusted: the host runs this TPM')
     const replayed = await judgedBy(guest, { nonce: new Uint8Array(32).fill(0x34) })
     expect(replayed).toMatchObject({ isHostsAlone: false, line: { outcome: 'fail' } })
-    expect(replayed.line.reason).toContain('it is not even sound (tpm-quote-nonce: extraData is not the nonce)')
+    expect(replayed.line.reason).toContain('it is invalid (tpm-quote-nonce: extraData is not the nonce)')
     const elsewhere = { ...measured, commandLine: utf8('console=ttyS0 init=/bin/sh') }
     expect((await judgedBy(guest, { measured: elsewhere })).isHostsAlone).toBe(false)
     // A quote by another TPM's key than the one that has the endorsement key.

@@ -350,7 +350,7 @@ describe('between the check and QEMU', () => {
     expect(await digest(settled)).toBe(hashed('six'))
   })
 
-  test('what is no regular file is refused, and nothing waits for it', () => {
+  test('what is not a regular file is refused, and nothing waits for it', () => {
     // Goal: a FIFO or a directory in the place of a kernel neither hangs the daemon nor is launched.
     const fifo = join(stateDir, 'fifo')
     expect(Bun.spawnSync(['mkfifo', fifo]).exitCode).toBe(0)
