@@ -6,7 +6,7 @@ import type { Tokens } from './types.ts'
 type ReasonRow = {
   /** Left out: upstream_failed. */
   readonly code?: 'attestation_unavailable'
-  /** For the client. */
+  /** Message for the client. */
   readonly message: string
   /** True if another upstream may be tried before the first event of the answer. */
   readonly retryable: boolean
@@ -92,7 +92,9 @@ export const REASONS = {
   },
   reported_error: { message: 'The engine reported an error. Retry, or contact the operator.', ...UPSTREAM_FAILED },
   unfinished: { message: 'The engine ended its answer too early. Contact the operator.', ...ANSWER_REFUSED },
-  /** Only some models give as many as they are asked for: the client's choice must not count against an upstream. */
+  /**
+   * Only some models return as many dimensions as requested: the client's choice must not count against an upstream.
+   */
   wrong_dimensions: { message: 'The model does not support this number of dimensions.', ...NOT_SERVED },
   wrong_tool: { message: 'The answer does not follow tool_choice.', ...MODEL_FAILED },
   bad_arguments: {
@@ -139,7 +141,7 @@ export class UpstreamFault extends Fault {
   }
 }
 
-/** Fault rate_limited: every upstream that could serve the request is at its limit, for about so long. */
+/** Fault rate_limited: every upstream that could serve the request is at its limit. The wait is an estimate. */
 export class BusyFault extends Fault {
   readonly retryAfterSeconds: number
 

@@ -183,7 +183,10 @@ export function invalidRequest(message: string): Fault {
 /** Longest path that an error shows, because clients choose the names of fields. */
 const pathCharsMax = 256
 
-/** For one field, which the error names: `path` as in `messages[0].content`, `problem` as in `must be a string.` */
+/**
+ * Builds the error for one field, which it names. `path` as in `messages[0].content`, `problem` as in `must be a
+ * string.`
+ */
 export function invalidField(path: string, problem: string): Fault {
   const shown = path.length > pathCharsMax ? `${path.slice(0, pathCharsMax)}…` : path
   return new Fault('invalid_request', `${shown} ${problem}`, { param: shown })

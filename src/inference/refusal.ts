@@ -1,8 +1,8 @@
 // Why an engine refuses a request, in the gateway's own words. Pure.
 //
-// Engines quote prompts in their errors, and llama-server quotes answers that it cannot parse. So a client
-// gets a sentence of the table, with whole numbers at most. The log, which the host of a VM reads, gets the
-// row's name, a type, code and field out of lists, and lengths.
+// Engines quote prompts in their errors, and llama-server quotes answers that it cannot parse. So a client gets a
+// sentence of the table, with whole numbers at most. The log, which the host of a VM reads, gets the row's name, a
+// type, code and field out of lists, and lengths.
 
 import { Fault } from '../base/fault.ts'
 import { BusyFault, UpstreamFault } from './failure.ts'
@@ -170,7 +170,7 @@ export function refusalFault(status: number, body: string): Fault {
   return new Fault('invalid_request', words, { cause })
 }
 
-/** The Fault for an error that an engine reports in place of a chunk or a completion. */
+/** The Fault for an error that an engine sends instead of a chunk or a completion. */
 export function reportedFault(document: JsonObject): Fault {
   const error = errorOf(document)
   const text = typeof error.message === 'string' ? error.message : ''

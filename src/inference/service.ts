@@ -42,14 +42,14 @@ export type InferenceServiceDeps = Runtime & {
   /** Names of the upstreams that are workloads of the attestation. */
   readonly inside: ReadonlySet<string>
   readonly authenticate: Authenticate
-  /** Takes the spans of requests, where the settings say that there are any; must not throw. */
+  /** Receives the spans of requests if the settings enable traces; must not throw. */
   readonly offerSpan: (span: TraceSpan) => void
   readonly metering: { readonly record: RecordUsage; readonly counts: () => MeteringCounts }
   /** Sums of usage. */
   readonly spent: SpentSource
   /** Current prices. */
   readonly cost: () => Cost
-  /** Where used nonces are kept. */
+  /** Store of used nonces. */
   readonly nonces: NonceStore
   /** Whether the wall clock is believed; null: nonces end with this VM. */
   readonly mayDelete: (() => boolean) | null
@@ -59,11 +59,11 @@ export type InferenceServiceDeps = Runtime & {
   readonly tlsSpkiDigest: () => Uint8Array
   /** SHA-256 of the gateway's configuration. */
   readonly configurationDigest: Uint8Array
-  /** Text of workload.json; null where the gateway has no VM of its own. */
+  /** Text of workload.json; null if the gateway does not run in a VM. */
   readonly workload: string | null
   /** Default: as a child of this process. */
   readonly startSchemaProcess?: StartSchemaProcess
-  /** Called again, with pauses, until it resolves: what vouches for the gateway may take seconds to be there. */
+  /** Retried with pauses until it resolves: the gateway's evidence may take seconds to become available. */
   readonly openEvidence: () => Promise<EvidenceOrigin>
   /** Evidence of the worker's GPUs. Left out: it has none. */
   readonly gpus?: GpuSource
@@ -84,7 +84,7 @@ export type InferenceService = {
   readonly start: () => void
   /** Serves clients by as many processes as configured. Call once. Fault host.unsupported: cannot listen. */
   readonly listen: (where: GatewayListen) => Promise<GatewayServer>
-  /** Ends waiting and probing; requests under way go on. */
+  /** Ends waiting and probing; running requests continue. */
   readonly close: () => void
 }
 
@@ -168,7 +168,7 @@ export function createInferenceService(deps: InferenceServiceDeps): InferenceSer
     probeNow: gateway.probeNow,
     start: () => {
       attested.start(stopping.signal)
-      // Not waited for at the end: evidence that is being prepared is of no use any more.
+      // Not awaited at the end: evidence that is still being prepared is no longer useful.
       void attestation.prepare(stopping.signal)
       void shares?.run(stopping.signal)
     },
@@ -221,7 +221,7 @@ export function workerTarget(
     embeddingModels: [],
     weight,
     concurrencyMax,
-    // It refuses more choices than it has slots.
+    // The worker refuses more choices than it has slots.
     choicesMax: parallel,
     contextTokens,
     content: [],

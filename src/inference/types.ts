@@ -9,13 +9,13 @@ export type Operation = CompletionOperation | 'responses' | 'compact' | 'message
 /** Operations whose models score or embed inputs and generate nothing. */
 export type PooledOperation = 'embeddings' | 'rerank'
 
-/** Operations that count the tokens of a prompt and ask no upstream. */
+/** Operations that count the tokens of a prompt and call no upstream. */
 export type CountOperation = 'count_tokens' | 'input_tokens'
 
 /** Operation of an upstream's request. */
 export type CompletionOperation = 'chat' | 'text_completion'
 
-/** The sender of a request, known by its gateway key. */
+/** The sender of a request, identified by its gateway key. */
 export type Caller = {
   readonly keyPrefix: string
   /** SHA-256 of the key's secret, in hexadecimal: distinguishes the key from another under the same prefix. */
@@ -35,7 +35,7 @@ type BudgetPair = { readonly key: Budget; readonly organization: Budget }
 /** Budgets of a period that is shorter than a month. */
 export type ShortBudgetPair = BudgetPair & { readonly kind: ShortPeriod }
 
-/** Budget of one period (UTC), a calendar month where nothing else is said. Null: unbounded. */
+/** Budget of one period (UTC); default: a calendar month. Null means unlimited. */
 export type Budget = { readonly nanoUsd: number | null; readonly tokens: number | null }
 
 /**
@@ -51,11 +51,11 @@ export type Tokens = {
   readonly cached?: number
 }
 
-/** One admitted request's part of its key's limits. */
+/** One admitted request's share of its key's limits. */
 export type Ticket = {
   /** `x-ratelimit-*`, for the response to this request. */
   readonly headers: Readonly<Record<string, string>>
-  /** Reserves more tokens for the same request. Null: they are reserved. */
+  /** Reserves more tokens for the same request. Returns null if they are reserved. */
   readonly extend: (tokens: number) => Refusal | null
   /** Ends the request: real tokens replace the reserved ones, the key's slot is free. Further calls have no effect. */
   readonly settle: (tokens: Tokens) => void
@@ -75,19 +75,19 @@ export type Admit = (
 ) => { readonly ok: true; readonly ticket: Ticket } | { readonly ok: false; readonly refusal: Refusal }
 
 /**
- * Null: `admit` decides now. Otherwise a part of the key's limits is on its way to this host, and `admit` is to wait
- * for the promise, which never rejects.
+ * Returns null if `admit` decides now. Otherwise a share of the key's limits is on its way to this host, and `admit`
+ * must wait for the promise, which never rejects.
  */
 export type Prepare = (caller: Caller, tokens: number) => Promise<void> | null
 
-/** Per-address limit of the public endpoints. Null: admitted. */
+/** Per-address limit of the public endpoints. Returns null if the request is admitted. */
 export type AdmitPublic = (address: string) => Refusal | null
 
 export type SealedRequest = {
   readonly id: string
   readonly model: string
   readonly body: Uint8Array
-  /** The maker of the key that asks. */
+  /** The maker of the requesting key. */
   readonly keyMadeBy: KeyMaker
   /** An organization: they take turns at the signatures. */
   readonly owner: string
@@ -125,14 +125,17 @@ export type EncryptionCounts = Record<
 export type Encryption = {
   /** Key configuration that stock clients fetch, `application/ohttp-keys`. */
   readonly keyConfig: Uint8Array
-  /** Null: a plain request with a plain response. Reads headers only. Fault invalid_request: no encapsulated key. */
+  /**
+   * Returns null for a plain request with a plain response. Reads headers only. Fault invalid_request: invalid
+   * encapsulated key.
+   */
   readonly begin: (request: Request) => EncryptedExchange | null
   readonly counts: EncryptionCounts
 }
 
-/** `request`: the id of the request. Its key is authenticated. */
+/** `request`: the id of the request. The key is authenticated. */
 export type BodySender = {
-  /** As in `OpenedBody` of encryption/replays.ts. */
+  /** See `OpenedBody` of encryption/replays.ts. */
   readonly keyDigest: string
   readonly request: string
 }

@@ -74,22 +74,22 @@ export type AttesterDeps = {
   readonly tlsSpkiDigest: () => Uint8Array
   /** SHA-256 of the gateway's configuration (configuration.ts). */
   readonly configurationDigest: Uint8Array
-  /** Null: the worker has no GPUs. */
+  /** Null if the worker has no GPUs. */
   readonly gpus: GpuSource | null
   readonly clock: Clock
   /** Callers in the queue, including the current one. */
   readonly callersMax: number
   /** Least time from the begin of one attestation to the begin of the next. */
   readonly gapMs: number
-  /** For one caller, its wait in the queue included. */
+  /** Limit for one caller, including its wait in the queue. */
   readonly timeoutMs: number
 }
 
 export type Attester = {
   /**
-   * All five receipts over the nonce, or a rejection. Calls `accept` at the caller's turn, before any evidence is made,
-   * and passes on what it throws. Fault attestation_unavailable: no evidence source, a full queue, a timeout, or the
-   * caller has left.
+   * Returns all five receipts over the nonce. Calls `accept` at the caller's turn, before any evidence is made, and
+   * rethrows what it throws. Fault attestation_unavailable if there is no evidence source, the queue is full, the
+   * time is up, or the caller has left.
    */
   readonly attest: (
     nonce: Uint8Array,
@@ -105,7 +105,7 @@ export function createAttester(deps: AttesterDeps): Attester {
       if (origin.kind === 'unavailable') throw unavailable(origin.reason)
       const ended = new AbortController()
       const hasLeft = () => signal.aborted || ended.signal.aborted
-      // A caller that leaves keeps its turn until its evidence is there, so that a hanging source gets no second
+      // A caller that leaves keeps its turn until its evidence has arrived, so that a hanging source gets no second
       // request.
       const work = turns.run(address(), AbortSignal.any([signal, ended.signal]), async () => {
         if (hasLeft()) throw unavailable('the caller has left')

@@ -1,7 +1,8 @@
 // The configuration that decides who gets prompts and how receipts are made, as one canonical text. Pure but for the
 // native hash.
 //
-// Its SHA-256 is in the gateway's statement, so the text lists every upstream that this process can send a prompt to.
+// The SHA-256 of this text is in the gateway's statement, so it lists every upstream that this process can send a
+// prompt to.
 
 import { toHex, utf8 } from '../../base/bytes.ts'
 import { canonicalJson } from '../../base/canonical-json.ts'
@@ -30,12 +31,12 @@ export function gatewayConfiguration({ listen, inference }: Config, loaded: read
   const document = {
     schemaVersion: 1,
     listen: listen.inference,
-    // Left out where there is none: so the digest is that of before there were such origins.
+    // Absent when empty, so the digest equals that of releases without such origins.
     ...(inference.cors_origins.length === 0 ? {} : { cors_origins: inference.cors_origins }),
     receipts: { responses: response_receipts, nonce_retention_minutes, nonces_max },
     upstreams: inference.upstreams.map((upstream, at) => upstreamIn(upstream, loaded[at])),
     ...(inference.fallbacks.length === 0 ? {} : { fallbacks: inference.fallbacks }),
-    // Its image, its command and the digest of its model are in its own statement.
+    // The worker's image, command and model digest are in the worker's own statement.
     worker: !hasWorker(worker)
       ? null
       : {
@@ -49,14 +50,14 @@ export function gatewayConfiguration({ listen, inference }: Config, loaded: read
   return { bytes, digest: sha256(bytes) }
 }
 
-/** Every field but those taken out here, so that a field that comes later is in it by itself. */
+/** Every field except those removed here, so that a field that is added later is included automatically. */
 function upstreamIn(configured: UpstreamConfig, loaded: Loaded | undefined) {
   const { key_file, ca_file, weight, concurrency_max, embedding_models, spki_sha256_next, ...rest } = configured
   const { attestation, attestation_policy, attestation_collateral, attestation_simulated_root, ...others } = rest
   const { attestation_path, attestation_minutes, ...upstream } = others
   return {
     ...upstream,
-    // Left out where there is none: so the digest is that of before there were such fields.
+    // Absent when unset, so the digest equals that of releases without such fields.
     ...(embedding_models.length === 0 ? {} : { embedding_models }),
     ...(spki_sha256_next === '' ? {} : { spki_sha256_next }),
     ...(attestation === ''

@@ -1,4 +1,4 @@
-// GET /attestation (contract 4.2): five fresh receipts over the caller's nonce, all or none. Effects: the nonce ledger,
+// GET /attestation (contract 4.2): five fresh receipts over the caller's nonce, or none. Effects: the nonce ledger,
 // the evidence source.
 //
 // A nonce is used at the caller's turn, before any evidence is made, so no second response carries it. A request that

@@ -1,12 +1,12 @@
-// Used nonces: each can be used once, across restarts, while two statements over it could both count as fresh. Effects:
-// the store.
+// Ledger of used nonces: each can be used once, across restarts, for as long as two statements over it could both
+// count as fresh. Effects: the store.
 //
 // A verifier refuses a statement over its nonce that is minutes away from its own clock, either way
 // (verifier/gateway.ts, freshAgeMsMax). If two statements over a nonce are further apart than twice that, at most one
 // is fresh to any verifier: then the nonce may be forgotten.
 //
-// A ledger is of one identity: the receipt keys of one process, which every statement names by their digest. They are
-// never written, so no two hosts of a fleet share any, and each host's ledger is whole by itself
+// A ledger belongs to one identity: the receipt keys of one process, which every statement names by their digest. The
+// keys are never written, so no two hosts of a fleet share them, and each host's ledger is complete
 // (test/inference/attestation/identities.slow.test.ts).
 
 import type { Clock } from '../../base/clock.ts'
@@ -18,7 +18,7 @@ export type NonceRows = {
   /** Null if there is none. */
   readonly newestMs: () => number | null
   readonly has: (nonce: Uint8Array) => boolean
-  /** False: it was used before. */
+  /** Returns false if the nonce was used before. */
   readonly insert: (use: { readonly nonce: Uint8Array; readonly nowMs: number }) => boolean
   /** Deletes at most `limit` that were used at or before a time, oldest first. Returns how many. */
   readonly deleteExpired: (expired: { readonly usedAtOrBeforeMs: number; readonly limit: number }) => number
@@ -46,8 +46,8 @@ export type NonceLedgerDeps = {
 }
 
 /**
- * Expired nonces that one request deletes; above one, so that the ledger shrinks.
- * No share: deletes of this process.
+ * Number of expired nonces that one request deletes; above one, so that the ledger shrinks. No share: deletes of this
+ * process.
  */
 const purgeRowsMax = 64
 
@@ -57,13 +57,13 @@ export function nonceGapMs({ retentionMs, countMax }: Pick<NonceLedgerDeps, 'ret
   return retentionMs / Math.max(1, countMax - 2)
 }
 
-/** For one process at a time: the count is kept in memory, because counting rows takes longer the more there are. */
+/** Only one process may use a ledger: the count is kept in memory, because counting rows slows down as they grow. */
 export function createNonceLedger({ store, clock, retentionMs, countMax, mayDelete }: NonceLedgerDeps): NonceLedger {
   let kept = store.count()
   // Later times come from the monotonic clock: setting the wall clock neither forgets a nonce early nor keeps it
   // longer.
   const beginMs = Math.max(clock.nowMs(), store.newestMs() ?? 0) - clock.monotonicMs()
-  // How old the nonces of before are is then not known: none of them is forgotten before it surely is old enough.
+  // If the clock was set, the age of stored nonces is unknown: none is deleted until it is certainly old enough.
   const keepsUntilMs = mayDelete?.() === false ? clock.monotonicMs() + retentionMs : Number.NEGATIVE_INFINITY
   return {
     isUsed: store.has,

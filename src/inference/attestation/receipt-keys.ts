@@ -20,7 +20,7 @@ export function drawReceiptKeys(random: Random): SharedReceiptKeys {
   return { ...receiptKeysOf(seeds), seeds }
 }
 
-/** As they were drawn, in another process. */
+/** Restores the keys from the seeds that another process drew. */
 export function receiptKeysOf(seeds: Uint8Array): ReceiptKeys {
   return makeReceiptKeys(replay(seeds))
 }

@@ -19,9 +19,12 @@ export type SealerDeps = {
   readonly signing?: Signing
   readonly clock: Pick<Clock, 'nowMs'>
   readonly random: RandomBytes
-  /** Names of the upstreams that are attested, hence admitted, workloads. All others are outside the attestation. */
+  /**
+   * Names of the upstreams that are attested, and therefore admitted, workloads. All others are outside the
+   * attestation.
+   */
   readonly inside: ReadonlySet<string>
-  /** Names of those outside that have to show evidence of their own before they get a prompt. Absent: none. */
+  /** Names of the outside upstreams that must show evidence before they get a prompt. Default: none. */
   readonly attested?: ReadonlySet<string>
 }
 
@@ -33,8 +36,8 @@ export type SealerDeps = {
 export const unsignedMax = 256
 
 /**
- * Signatures are made outside of the serving thread, one batch at a time and organizations in turn: so they take one
- * processor at most, and who asks for many waits for its own.
+ * Signatures are made outside of the serving thread, one batch at a time, with organizations in turn. They take at
+ * most one processor, and an organization with many requests delays only itself.
  */
 export function createResponseSealer(deps: SealerDeps): ResponseSealer {
   const { keys, clock, random, inside, attested } = deps

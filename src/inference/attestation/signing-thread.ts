@@ -1,5 +1,5 @@
-// The thread that signs receipts: both signatures of a receipt take as long as several requests, and a message to
-// another thread for each of them half as long. Effects: native cryptography. signing.ts starts it.
+// The thread that signs receipts. Both signatures of a receipt take as long as several requests, and a separate
+// message per receipt would add half of that. Effects: native cryptography. signing.ts starts it.
 
 import { parentPort } from 'node:worker_threads'
 import { signClaimNow } from '../../attest/receipt/response-sign.ts'
@@ -9,7 +9,7 @@ import { compileAsUsual } from '../../base/work/compiler.ts'
 import type { ThreadRefusal } from '../../base/work/request-thread.ts'
 import { type ReceiptKeys, receiptKeysOf } from './receipt-keys.ts'
 
-/** One at a time: the next follows the reply. */
+/** One batch at a time: the next is sent after the reply. */
 export type ToThread =
   | { readonly kind: 'keys'; readonly seeds: Uint8Array }
   /** Claims in base64url, a line each: texts cost the other thread less than lists of bytes. */

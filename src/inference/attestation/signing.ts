@@ -11,7 +11,7 @@ import type { FromThread, ToThread } from './signing-thread.ts'
 /** Signs the bytes of claims: the receipts' texts, in their order. */
 export type Signing = {
   readonly signAll: (claims: readonly Uint8Array[]) => Promise<readonly string[]>
-  /** Receipts that are signed together, at most: so long others wait for theirs. */
+  /** Maximum number of receipts that are signed together; later ones wait for them. */
   readonly batchMax: number
 }
 
@@ -30,7 +30,10 @@ const threadBatchMax = 16
 const replyTimeoutMs = 10_000
 export const restartPauseMs = 10_000
 
-/** On threads of the runtime, one receipt after the other: each signature costs the caller a turn of its own. */
+/**
+ * Signs on threads of the runtime, one receipt after the other: each signature costs the caller a turn of the event
+ * loop.
+ */
 export function signHere(keys: Pick<ReceiptKeys, 'sign'>): Signing {
   const signAll = async (claims: readonly Uint8Array[]) => {
     const receipts: string[] = []

@@ -1,5 +1,6 @@
-// Order of attestations: one at a time, networks with the least recent use first, so that heavy users wait for light
-// ones. The queue is bounded; at the bound the waiter whose networks used most is dropped. Effects: timers.
+// Order of attestations: one at a time, networks with the least recent use first, so that light users do not wait for
+// heavy ones. The queue is bounded; at the bound, the waiter whose networks have used most is dropped. Effects:
+// timers.
 
 import { type Clock, onAbort, pause } from '../../base/clock.ts'
 import { type Network, type NetworkWidth, networksOf } from '../../http/client-network.ts'
@@ -26,7 +27,7 @@ type NetworkUse = { amount: number; atMs: number }
 const WEIGHTS: Readonly<Record<NetworkWidth, number>> = { narrow: 1, middle: 2, wide: 8 }
 /** Half-life of a network's recorded use. */
 const halfLifeMs = 60_000
-/** No share: the networks with the fewest requests are dropped, and start again. */
+/** No share: the networks with the fewest requests are dropped, and start over. */
 const networksMaxDefault = 8_192
 
 export class NetworkTurns {
@@ -50,7 +51,10 @@ export class NetworkTurns {
     return this.#used.size
   }
 
-  /** Result of `work`. Null: the queue is full of lighter users, or this caller gave way. Rejects if aborted. */
+  /**
+   * Returns the result of `work`. Null if the queue is full of lighter users, or this caller was dropped. Rejects if
+   * aborted.
+   */
   run<T>(address: string, signal: AbortSignal, work: () => Promise<T>): Promise<T | null> {
     const networks = networksOf(address)
     const { promise, resolve, reject } = Promise.withResolvers<T | null>()
@@ -76,7 +80,7 @@ export class NetworkTurns {
     return promise
   }
 
-  /** False: none in the queue had more than these networks. */
+  /** Returns false if no waiter has used more than these networks. */
   #makeRoom(networks: readonly Network[]): boolean {
     if (this.size < this.#deps.callersMax) return true
     const nowMs = this.#deps.clock.monotonicMs()

@@ -1,5 +1,5 @@
-// The five attested workloads: their descriptions, and whether the allowlist admits them. Effects: reads the executable
-// and the allowlist.
+// The five attested workloads: their descriptions, and whether the allowlist admits them. Effects: reads the
+// executable and the allowlist.
 
 import { createReadStream, readFileSync } from 'node:fs'
 import { toHex, utf8 } from '../../base/bytes.ts'
@@ -35,9 +35,9 @@ export type WorkloadsDeps = {
   /** Whether the configuration has a built-in worker. */
   readonly hasWorker: boolean
   /**
-   * Bytes and origin of the allowlist in force. Null: derived from the configuration; the worker is added when it asks
-   * for admission, once its model has been read. After the worker has served or was described, the allowlist never
-   * changes: the keys of this process vouch for no other.
+   * Bytes and origin of the allowlist in force. Null if it is derived from the configuration: the worker is added
+   * when it requests admission, after its model was read. Once the worker has served or was described, the allowlist
+   * never changes, because the keys of this process attest no other.
    */
   readonly allowlist: { readonly bytes: Uint8Array; readonly source: string } | null
   readonly log: Logger
@@ -46,13 +46,13 @@ export type WorkloadsDeps = {
 export type Workloads = {
   /** SHA-256 of the executable that runs. */
   readonly executableDigest: Uint8Array
-  /** A derived allowlist does not have the worker until that has asked for admission. */
+  /** A derived allowlist lacks the worker until the worker has requested admission. */
   readonly inForce: () => AllowlistInForce
   /** Freezes the allowlist, because the worker serves. Idempotent. */
   readonly bind: () => void
   /** The decision; the latest of each workload is kept for `describe`. */
   readonly admit: (candidate: WorkloadCandidate) => Admission
-  /** All five in the contract's order. Fault attestation_unavailable: one of them was not admitted. */
+  /** Returns all five in the contract's order. Fault attestation_unavailable if one was not admitted. */
   readonly describe: () => AdmittedWorkloads
 }
 

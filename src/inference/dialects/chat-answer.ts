@@ -15,7 +15,7 @@ export type ChatAnswer = {
   readonly finishReason: string | null
 }
 
-/** One piece of a call. `start`: of the first one. */
+/** One piece of a call. `start`: set on the first piece. */
 export type CallPiece = {
   readonly index: number
   readonly start: { readonly id: string; readonly name: string } | null

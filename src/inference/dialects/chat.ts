@@ -55,7 +55,7 @@ function isOwn(name: string): boolean {
   return name === 'stream_options' || (isChatField(name) && !isResponseField(name) && name !== 'messages')
 }
 
-/** Returns the source with parts of the Responses API as those of chats. */
+/** Returns the source with parts of the Responses API converted to those of chats. */
 function withChatParts(given: RequestSource): RequestSource {
   const { messages } = given.body
   let isChanged = false

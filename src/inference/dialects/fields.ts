@@ -15,7 +15,7 @@ export function presentOf(fields: JsonObject): JsonObject {
   return Object.fromEntries(Object.entries(fields).filter(([, value]) => !isAbsent(value)))
 }
 
-/** Notes fields that are neither null nor known. `path`: of the object; empty for the body. */
+/** Records fields that are neither null nor known. `path`: path of the object; empty for the body. */
 export function ignoreOthers(
   object: JsonObject,
   path: string,
@@ -28,8 +28,8 @@ export function ignoreOthers(
 }
 
 /**
- * Fault invalid_request for a field that only chat requests have: it would change the answer there, and its sender may
- * believe that it does so here. `user` only informs.
+ * Fault invalid_request for a field that only chat requests have: it would change the answer there, and its sender
+ * may expect that here. `user` is accepted, because it only informs.
  */
 export function refuseChatFields(body: JsonObject, known: ReadonlySet<string>): void {
   for (const name in body) {
@@ -45,7 +45,7 @@ export function objectAt(value: unknown, path: string): JsonObject | null {
   return value
 }
 
-/** Not empty. Fault invalid_request. */
+/** Returns a non-empty string. Fault invalid_request for any other value. */
 export function textAt(value: unknown, path: string): string {
   if (typeof value !== 'string' || value === '') throw invalidField(path, 'must be a non-empty string.')
   return value
@@ -58,7 +58,7 @@ export function flagAt(value: unknown, path: string): boolean | null {
   return value
 }
 
-/** The error with the client's name of the field in place of the chat request's, in its words too. */
+/** Returns the error with the client's name of the field instead of the chat request's, in its text too. */
 export function renamedFault(error: unknown, names: ReadonlyMap<string, string>): unknown {
   if (!(error instanceof Fault) || error.param === undefined) return error
   const { code, param, message } = error

@@ -6,7 +6,7 @@
 import type { Fault } from '../../base/fault.ts'
 import { stringEnd } from '../../base/json.ts'
 
-/** From the private use area, which no language uses. */
+/** Characters of the private use area, which no language uses. */
 const mark = '\uE000'
 
 /** A mark costs more than a plain value. */
@@ -15,8 +15,8 @@ const markedMax = 4_096
 const digitsMax = 64
 
 /**
- * JSON with such numbers as marked strings; null if there are none, or if the text has a mark of its own, which would
- * become a number. Throws `onTooMany` beyond 4,096.
+ * Returns the JSON with such numbers as marked strings. Null if there are none, or if the text already contains a
+ * mark, which would become a number. Throws `onTooMany` above 4,096.
  */
 export function withMarkedNumbers(json: string, onTooMany: () => Fault): string | null {
   if (!/\d{16}/.test(json) || /\uE000|\\u[eE]000/.test(json)) return null

@@ -12,7 +12,7 @@ import { unmarkedJson, withMarkedNumbers } from './long-numbers.ts'
 /** `given`: the client's own body. */
 export type ParsedDialect = ParsedRequest & Pick<DialectRequest, 'ignored' | 'traits'> & { readonly given: JsonObject }
 
-/** `earlier`: what the request builds on. */
+/** `earlier`: earlier responses that the request builds on. */
 export function parseDialect(
   dialect: Pick<Dialect, 'translate' | 'names'>,
   client: RequestSource,

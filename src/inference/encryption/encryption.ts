@@ -94,14 +94,11 @@ export function createOwnEncryption(
 
 const encapsulatedCharsMax = 2 * Math.max(...kemNames.map(name => KEMS[name].encapsulatedBytes))
 
-/** Sessions by their encapsulated key in hexadecimal; the one that was used last is last. */
+/** Sessions by encapsulated key in hexadecimal; the most recently used is last. */
 type Sessions = Map<string, Session>
 type Session = { readonly secret: Uint8Array; readonly encapsulated: Uint8Array }
 
-/**
- * Some 4 KB each. One that is forgotten costs a decapsulation more.
- * No share: a dropped session costs its client one decapsulation.
- */
+/** About 4 KB each. No share: a dropped session costs its client one decapsulation. */
 const sessionsMax = 1024
 
 function requestNonceOf(headers: Headers): Uint8Array | null {
@@ -136,7 +133,7 @@ type ExchangeParts = {
 
 class Exchange implements EncryptedExchange {
   readonly #given: ExchangeParts
-  /** Null: no honest sender has made this encapsulated key, so the response would be unreadable. */
+  /** Null if no honest sender made this encapsulated key, so the response would be unreadable. */
   #context: Promise<ServerContext | null> | null = null
   #session: Session | null = null
   #isMismatch = false
@@ -181,7 +178,7 @@ class Exchange implements EncryptedExchange {
     }
   }
 
-  /** Only of bodies that opened, for keys that are authenticated: no stranger's request takes room. */
+  /** Only for bodies that opened with an authenticated key, so that a stranger's request takes no room. */
   async #refuseReplay(sender: BodySender): Promise<void> {
     const { encapsulated, bound, checkReplay } = this.#given
     const nonce = bound?.requestNonce ?? new Uint8Array(0)
@@ -199,7 +196,7 @@ class Exchange implements EncryptedExchange {
       if (this.#epoch !== null) response.headers.set(epochHeader, this.#epoch)
       return encryptResponse(response, await context.sealResponse(this.#given.random(32)))
     }
-    // Content is never sent in the clear, whatever has failed before.
+    // Content is never sent in the clear, whatever failed before.
     if (response.status < 400) throw new Error('a response that cannot be encrypted')
     return response
   }
@@ -221,7 +218,7 @@ class Exchange implements EncryptedExchange {
     return sessionContext(session.secret, { encapsulated, ...bound }, parts)
   }
 
-  /** Only of bodies that opened: nobody else's requests may push sessions out. */
+  /** Only for bodies that opened, so that a stranger's requests cannot evict sessions. */
   #keepSession(): void {
     if (this.#session === null) return
     const { text, sessions } = this.#given

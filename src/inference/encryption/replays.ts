@@ -1,11 +1,11 @@
 // Refuses an encrypted body that was received before. Effects: through its dependencies.
 //
-// A bound body names the replay epoch that it was sealed in, and is refused once that epoch has ended. The marks of an
-// epoch last as long as the epoch does, so no bound body is taken twice, however many come and whatever the clock says.
-// A busy key can only shorten the epochs of all: its neighbors' bodies are refused as stale, and sealed again.
+// A bound body names the replay epoch that it was sealed in, and is refused once that epoch has ended. The marks of
+// an epoch last as long as the epoch, so no bound body is accepted twice, regardless of their number and of the
+// clock. A busy key can only shorten the epochs for all: its neighbors' bodies are refused as stale and sealed again.
 //
-// An unbound body (a stock EHBP client) names no epoch. Its mark is kept for a while, in its key's share: a key that
-// sends very many, in whichever organization, evicts its own marks alone.
+// An unbound body (from a stock EHBP client) names no epoch. Its mark is kept for a while in its key's share: a key
+// that sends very many evicts only its own marks, in any organization.
 
 import { toHex } from '../../base/bytes.ts'
 import type { Clock } from '../../base/clock.ts'
@@ -27,12 +27,12 @@ export type OpenedBody = {
 /** `epoch`: the present one. */
 export type ReplayVerdict = { readonly outcome: 'new' | 'seen' | 'stale'; readonly epoch: string }
 
-/** Marks the body, and says whether it was marked before. One for all processes of a gateway. */
+/** Marks the body, and reports whether it was already marked. All processes of a gateway share one. */
 export type CheckReplay = (body: OpenedBody) => ReplayVerdict | Promise<ReplayVerdict>
 
 /**
- * Bodies until the epoch changes; 100 bytes each. Marks of two epochs are kept.
- * No share: a busy key ends the epoch for all clients, who seal once more.
+ * Bodies until the epoch changes; 100 bytes each. Marks of two epochs are kept. No share: a busy key ends the epoch
+ * for all clients, who seal once more.
  */
 const epochBodiesMax = 65_536
 /**
@@ -61,7 +61,7 @@ export class ReplayMemory {
     this.#present = this.#newEpoch()
   }
 
-  /** The present epoch: 16 random bytes in hexadecimal. Not secret. */
+  /** The current epoch: 16 random bytes in hexadecimal. Not secret. */
   get epoch(): string {
     return this.#present.id
   }

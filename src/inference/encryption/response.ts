@@ -1,5 +1,5 @@
-// Encrypts a response: status stays, headers that would reveal content are encrypted, and so is each piece of the body
-// as it arrives. Effects: reads one response.
+// Encrypts a response: the status stays, headers that would reveal content are encrypted, and so is each piece of the
+// body as it arrives. Effects: reads one response.
 
 import { responseNonceHeader, sealedHeaderNames, sealedHeadersHeader } from '../../attest/ehbp/protocol.ts'
 import type { ResponseSealing } from '../../attest/ehbp/server.ts'
@@ -27,7 +27,7 @@ async function encryptHeaders(plain: Headers, sealing: ResponseSealing): Promise
   return headers
 }
 
-/** One piece for one piece, when the client asks for it; nothing is kept. */
+/** Encrypts piece by piece as the client reads; nothing is buffered. */
 function encryptStream(body: ReadableStream<Uint8Array>, sealing: ResponseSealing): ReadableStream<Uint8Array> {
   const reader = body.getReader()
   return new ReadableStream<Uint8Array>(

@@ -48,7 +48,7 @@ async function readPieces(response: UpstreamResponse, limits: BodyLimits, deadli
   return decode(chunks.length === 1 && first !== undefined ? first : Buffer.concat(chunks))
 }
 
-/** Strict: the fast decoder writes U+FFFD for what is no UTF-8, and for itself. */
+/** Strict: the fast decoder writes U+FFFD both for invalid UTF-8 and for U+FFFD itself. */
 function textOf({ bytes, start, end }: Piece): string {
   const text = bytes.toString('utf8', start, end)
   return text.includes('\uFFFD') || text.startsWith('\uFEFF') ? decode(bytes.subarray(start, end)) : text

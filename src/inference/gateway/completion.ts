@@ -43,7 +43,7 @@ import type { StreamLimits } from './streams/stream.ts'
 /** Services that completions use. */
 export type CompletionServices = ReceiptDeps & {
   readonly enter: Enter
-  /** Null: no request is traced. */
+  /** Null if requests are not traced. */
   readonly beginTrace: BeginTrace | null
   readonly clock: Clock
 }
@@ -51,7 +51,7 @@ export type CompletionServices = ReceiptDeps & {
 export type CompletionLimits = StreamLimits & {
   readonly bodyBytesMax: number
   readonly bodyTimeoutMs: number
-  /** Whether the chunks of streams are padded where the client does not say. */
+  /** Whether chunks of streams are padded if the client does not choose. */
   readonly padsStreams: boolean
   /** Whether the ledger has `user` and `metadata` of requests. */
   readonly usageLabels?: true
@@ -65,7 +65,7 @@ export type CompletionDeps = CompletionServices &
     readonly bodyRoom: BodyRoom
     readonly largeBodies: LargeBodies
     readonly decodeBody: DecodeBody
-    /** Where requests wait for the others of their turn, whose bodies have come as well. */
+    /** Where requests wait for other bodies that arrived in the same turn of the event loop. */
     readonly bodyBatch: TickBatch
     readonly obfuscate: Obfuscate
     readonly random: RandomBytes
@@ -76,7 +76,7 @@ export type Received<Asked extends Operation> = {
   readonly operation: Asked
   /** The request's. */
   readonly id: string
-  /** Null: the request's body is plain. */
+  /** Null if the request's body is plain. */
   readonly exchange: EncryptedExchange | null
 }
 
@@ -99,8 +99,8 @@ export type MeteredDeps = CompletionServices &
 
 /**
  * The life of every metered request, in one function: admission before the body is read, the body, `respond`, which
- * asks upstreams, and the response to a failure. Each step that need not wait does not: a promise for each layer costs
- * more than the steps themselves.
+ * calls upstreams, and the response to a failure. Steps that need not wait do not: a promise per layer costs more
+ * than the steps themselves.
  */
 export function createMeteredHandler<Asked extends Operation>(
   deps: MeteredDeps,
@@ -128,7 +128,7 @@ export function createMeteredHandler<Asked extends Operation>(
     const { caller } = entry
     const headers = Object.assign(commonHeaders(id, dialect), entry.headers)
     const account = entry.open(deps.beginTrace?.({ headers: request.headers, id, operation }) ?? null)
-    // In the clear it would tell how long an encrypted response is.
+    // A plaintext cost header would reveal the length of an encrypted response.
     account.wantsCost = exchange === null && request.headers.get(costHeader) === '1'
     const responded = Promise.withResolvers<Response>()
     const readBy = exchange === null ? 'server' : 'reader'
@@ -171,15 +171,15 @@ export type AdmittedRequest<Asked extends Operation> = Received<Asked> &
     readonly headers: ResponseHeaders
     readonly account: RequestAccount
     readonly caller: EnteredCaller
-    /** Null: OpenAI's own. */
+    /** Null for OpenAI's chat completions. */
     readonly dialect: Dialect | null
     /** Unused where the response is whole. */
     readonly early: EarlyHead
   }
 
 /**
- * An id that stands in the response's body alone, in hexadecimal. It has nothing of the request's
- * id, which the host stores: the id of a response opens the response.
+ * An id that occurs only in the response's body, in hexadecimal. It is independent of the request's id, which the
+ * host stores, because the id of a response opens the response.
  */
 function freshId(random: RandomBytes): string {
   return random(idBytes).toHex()
@@ -193,8 +193,8 @@ function randomFraction(random: RandomBytes): number {
 }
 
 /**
- * A request whose body has been parsed. `body`: the client's own bytes. `insideField`: field that names responses of a
- * model inside the attestation; null if none does.
+ * A request whose body has been parsed. `body`: the client's own bytes. `insideField`: field that names responses of
+ * a model inside the attestation; null if there is none.
  */
 type ParsedCompletion = ReadCompletion & { readonly body: Uint8Array; readonly insideField: string | null }
 /** `isInside`: no model outside of the attestation may answer it. */
@@ -283,7 +283,7 @@ async function completeWithFallback(
 ): Promise<Response> {
   const { model, fallback } = read
   try {
-    // Its failure is no failure of the model: to a queue of signatures or checks that is full any model would lead.
+    // No fallback if preparation fails: a full queue of signatures or schema checks affects every model.
     const job = await prepareRequest(deps, admitted, read)
     try {
       return await sendWithFailover(deps, job)
@@ -295,7 +295,7 @@ async function completeWithFallback(
       return await complete(deps, admitted, { ...read, model: fallback, fallback: undefined })
     }
   } finally {
-    // A stream may last for minutes, and no upstream is asked any more.
+    // A stream may last for minutes, and no further upstream is called.
     read.values?.drop()
   }
 }
@@ -360,8 +360,8 @@ function prepareRequest(
 }
 
 /**
- * Response to a request that ended before its first event. A failure costs the client nothing, unless the model
- * broke the requested format: that text was generated. A client that left after an upstream was asked pays for the
+ * Response to a request that ended before its first event. A failure costs the client nothing, unless the model broke
+ * the requested format, because that text was generated. A client that left after an upstream was called pays for the
  * prompt.
  */
 async function failureResponse(

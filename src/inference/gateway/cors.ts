@@ -1,7 +1,7 @@
 // Which web pages may call the gateway: CORS (Fetch standard, 3.3). Pure.
 //
-// Evidence is for everybody: any page may read the public routes. Below /v1/ only pages of the configured origins may.
-// Keys travel in headers that a page sets itself, so no credentials are allowed: no cookie or certificate counts here.
+// Evidence is public: any page may read the public routes. Below /v1/ only pages of the configured origins may. Keys
+// are in headers that a page sets itself, so credentials are not allowed: cookies and certificates do not count.
 
 import type { ResponseHeaders } from './responses.ts'
 
@@ -12,7 +12,7 @@ export type Cors = {
   readonly open: (request: Request, path: string, response: Response) => void
 }
 
-/** A page may use an answer to a preflight request for so long. */
+/** How long a page may cache the answer to a preflight request. */
 const maxAgeSeconds = 600
 
 /** `origins`: as in the settings; `*` for any. */

@@ -1,5 +1,5 @@
-// POST /v1/messages/count_tokens and /v1/responses/input_tokens: an estimate of the tokens of a prompt, by the rule of
-// the estimates of metering. Asks no upstream, and costs nothing. Effects: those of the request.
+// POST /v1/messages/count_tokens and /v1/responses/input_tokens: an estimate of the tokens of a prompt, by the rule
+// of metering. Calls no upstream, and costs nothing. Effects: those of the request.
 
 import { NO_TOKENS } from '../metering/account.ts'
 import { readSource } from '../openai/request.ts'
@@ -19,7 +19,7 @@ import { jsonResponse } from './responses.ts'
 
 type CountDeps = MeteredDeps & Pick<CompletionDeps, 'models' | 'responses'>
 
-/** The body is that of a message or a response. */
+/** The body of a message or a response. */
 export function createCountHandler(deps: CountDeps): MeteredHandler<CountOperation> {
   return createMeteredHandler(deps, async (admitted, body) => {
     const { operation, headers, account, caller } = admitted

@@ -1,5 +1,5 @@
-// The earlier responses that a completion builds on, and what is kept of its own response. Effects:
-// the memory of responses.
+// The earlier responses that a completion builds on, and the storing of its own response. Effects: the memory of
+// responses.
 
 import type { RandomBytes } from '../../base/ids.ts'
 import type { Logger } from '../../base/log.ts'
@@ -19,7 +19,7 @@ export type EarlierRequest = {
   readonly account: Pick<RequestAccount, 'reserveTokens'>
   /** Null for a plain request. */
   readonly exchange: Pick<EncryptedExchange, 'isBound'> | null
-  /** Holds memory for what the request has or names, until an upstream has it. BusyFault. */
+  /** Reserves memory for the items that the request contains or names, until an upstream has them. BusyFault. */
   readonly takeRoom: (bytes: number) => void
 }
 
@@ -79,7 +79,7 @@ type KeeperOptions = {
   readonly isInside: boolean
 }
 
-/** Null: nothing is kept of this response. */
+/** Null if this response is not stored. */
 export function keeperOf(deps: Deps, admitted: EarlierRequest, { id, isInside }: KeeperOptions): ResponseHead['keep'] {
   if (!keepsItems(deps, admitted)) return null
   const { responses, log } = deps

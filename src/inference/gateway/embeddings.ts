@@ -1,4 +1,4 @@
-// One request for embeddings or a ranking, from its body to the whole response. Effects: those of the upstream's
+// One request for embeddings or a ranking, from its body to the complete response. Effects: those of the upstream's
 // request.
 
 import { fromUtf8, utf8 } from '../../base/bytes.ts'
@@ -96,7 +96,7 @@ function prepareEmbeddings(
   }
 }
 
-/** A ranking is parsed in one turn, which for so many bytes takes some 20 ms. */
+/** A ranking is parsed in one turn, which takes about 20 ms for this many bytes. */
 const parsedRankingBytesMax = 4_194_304
 
 type AskDeps = EmbeddingsDeps & { readonly inTurns: ReturnType<typeof createCooperativeQueue> }
@@ -164,7 +164,7 @@ function tooManyOf(request: PooledRequest): Fault {
   return isRerank(request) ? tooManyDocuments() : tooManyInputs()
 }
 
-/** With the client's own documents, if it wants them. */
+/** With the client's own documents, if requested. */
 function rankingBody({ source, values }: PreparedEmbeddings, request: RerankRequest, ranking: Ranking): string {
   const documents = request.returnsDocuments
     ? membersOf(source.text).find(({ name }) => name === 'documents')?.value

@@ -1,5 +1,5 @@
-// Admits a metered request: its key, the headers of its body, the key's limits; and opens its account, which ends it.
-// Effects: through its dependencies.
+// Admits a metered request (its key, the headers of its body, the key's limits) and opens its account. Effects:
+// through its dependencies.
 
 import type { Fault } from '../../base/fault.ts'
 import { type AccountDeps, openAccount, type RequestAccount } from '../metering/account.ts'
@@ -20,7 +20,7 @@ export type EntryRequest = {
   readonly operation: Operation
   /** With Authorization. */
   readonly headers: Headers
-  /** A fault in the headers of the body. Only callers with a good key see it. */
+  /** A fault in the headers of the body. Only callers with a valid key see it. */
   readonly fault: Fault | null
   /** Reserved until the tokens are counted. */
   readonly tokens: number
@@ -52,7 +52,7 @@ export type EnterDeps = AccountDeps & {
   readonly prepare?: Prepare
 }
 
-/** For the process that decides. */
+/** Used by the process that decides. */
 export function createEnter(deps: EnterDeps): (asked: EntryRequest) => Entry<Caller> | Promise<Entry<Caller>> {
   const enter = (asked: EntryRequest, isPrepared: boolean): Entry<Caller> | Promise<Entry<Caller>> => {
     const { id, operation, headers, fault, tokens } = asked

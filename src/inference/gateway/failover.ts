@@ -1,4 +1,4 @@
-// One request, sent to one upstream after the other until one begins to respond. Effects: network.
+// Sends one request to one upstream after the other until one begins to respond. Effects: network.
 
 import type { Clock } from '../../base/clock.ts'
 import { Fault } from '../../base/fault.ts'
@@ -29,7 +29,7 @@ import { pingEveryMs } from './streams/early-head.ts'
 export type FailoverDeps = RespondDeps & {
   readonly router: {
     readonly acquire: Acquire
-    /** As the router's, of the request of that id. */
+    /** See the router. `id`: id of the request. */
     readonly place: (id: string) => QueuePlace | null | Promise<QueuePlace | null>
   }
   readonly upstreams: readonly UpstreamTarget[]
@@ -37,7 +37,7 @@ export type FailoverDeps = RespondDeps & {
   /** Refuses fields that an upstream does not get, instead of leaving them out. */
   readonly refusesUnknownFields: boolean
   readonly upstream: UpstreamClient
-  /** Where whole responses wait for the others of their turn. */
+  /** Where whole responses wait for others of the same turn of the event loop. */
   readonly responseBatch: TickBatch
   readonly clock: Pick<Clock, 'monotonicMs'>
   readonly limits: { readonly queueTimeoutMs: number }
@@ -50,7 +50,7 @@ export type FailoverDeps = RespondDeps & {
  */
 export type CacheSalt = (owner: string, ofClient: string | null) => string
 
-/** As the router's. The request is named for a router that is in another process. */
+/** See the router. The request has an id, because the router may be in another process. */
 export type Acquire = (
   model: string,
   wanted: {
@@ -81,9 +81,9 @@ export function sendWithFailover(deps: FailoverDeps, job: PreparedRequest): Prom
 }
 
 /**
- * The head of a stream leaves while the request waits for an upstream, after the longest silence that clients take:
- * not before, because errors keep their status until then, and not where another model may still answer. The head names
- * the ignored fields only if all these upstreams have one engine: engines take different fields.
+ * Sends the head of a stream while the request waits for an upstream, after the longest silence that clients accept.
+ * Not earlier, because errors keep their status until then, and not if another model may still answer. The head names
+ * the ignored fields only if all these upstreams have the same engine, because engines accept different fields.
  */
 function waitInQueue(deps: FailoverDeps, job: PreparedRequest, except: ReadonlySet<UpstreamTarget>): void {
   const { id, plan, early, mayFallBack } = job
@@ -96,7 +96,7 @@ function waitInQueue(deps: FailoverDeps, job: PreparedRequest, except: ReadonlyS
   early.wait({ plan, headers, place: () => deps.router.place(id) }, pingEveryMs)
 }
 
-/** One request that is tried on upstreams in turn, of any API. */
+/** One request of any API that is tried on upstreams in turn. */
 export type FailoverRequest = Pick<PreparedRequest, 'id' | 'account' | 'signal'> & {
   readonly model: string
   /** Upstreams to skip. Each attempt adds its own. */
@@ -108,7 +108,7 @@ export type FailoverRequest = Pick<PreparedRequest, 'id' | 'account' | 'signal'>
   readonly onQueued?: (except: ReadonlySet<UpstreamTarget>) => void
 }
 
-/** Rejects with the last upstream's failure, the router's, or the signal's reason. No attempt after the first byte. */
+/** Rejects with the last upstream's failure, the router's, or the signal's reason. No retry after the first byte. */
 export async function withFailover(deps: FailoverDeps, job: FailoverRequest): Promise<Response> {
   const { except } = job
   if (job.account.hasBudget) await job.account.reserve(worstCase(deps, job))
@@ -175,7 +175,7 @@ function acquireLease(
   return lease instanceof Promise ? lease.then(note) : note(lease)
 }
 
-/** As a code. */
+/** Returns the reason as a code. */
 function reasonOf(error: unknown): string {
   if (error instanceof UpstreamFault) return error.reason
   return error instanceof BusyFault ? 'busy' : publicErrorOf(error).code
@@ -184,7 +184,7 @@ function reasonOf(error: unknown): string {
 export type UpstreamAttempt = {
   readonly lease: Lease<UpstreamTarget>
   readonly attempt: Attempt
-  /** Null: the upstream gets none. */
+  /** Null if the upstream gets none. */
   readonly traceparent: string | null
 }
 
@@ -252,7 +252,7 @@ function wholeLimits({ limits }: Pick<FailoverDeps, 'limits'>): BodyLimits {
   return { bytesMax: limits.responseBytesMax, timeoutMs: limits.idleTimeoutMs }
 }
 
-/** By the translation, by the check, and for the upstream. */
+/** Fields dropped by the translation, by the check, and for the upstream. */
 function droppedFields(
   { ignored, plan, account: { labels } }: PreparedRequest,
   byUpstream: readonly string[],
@@ -269,9 +269,9 @@ const ignoredHeader = 'x-strongroom-ignored'
 const ignoredNamesMax = 32
 
 /**
- * Header that lists what was left out of a request, of any API; null if nothing was. Fault invalid_request where the
- * gateway refuses such requests. `changes`: names of changes that lose nothing, so that no gateway refuses them. The
- * field that chose the budget of an end user had its effect.
+ * Returns the header that lists the dropped fields of a request, of any API; null if there are none. Fault
+ * invalid_request if the gateway refuses such requests. `changes`: names of lossless changes, for which no request is
+ * refused. The field that chose the budget of an end user had its effect.
  */
 export function ignoredHeaders(
   { refusesUnknownFields }: Pick<FailoverDeps, 'refusesUnknownFields'>,

@@ -1,4 +1,4 @@
-// The way of every gateway request in, and of its response out: request id, encryption, errors. Effects: randomness.
+// Entry and exit of every gateway request: request id, encryption, errors. Effects: randomness.
 
 import type { Clock } from '../../base/clock.ts'
 import type { RandomBytes } from '../../base/ids.ts'
@@ -10,7 +10,8 @@ import { commonHeaders, errorResponse, isServerFailure } from './responses.ts'
 import type { Received } from './routes.ts'
 
 /**
- * Never rejects. `address`: the client's, for the limits of public endpoints; a function, since it costs a system call.
+ * Never rejects. `address`: returns the client's address, for the limits of public endpoints; a function, because it
+ * costs a system call.
  */
 export type GatewayFetch = (request: Request, address: () => string) => Promise<Response>
 

@@ -53,18 +53,18 @@ export type GatewayDeps = Omit<CompletionServices, 'enter'> &
     readonly keptReceipts: TextCache
     readonly responses: ResponseMemory
     readonly admitPublic: AdmitPublic
-    /** Responds to GET /attestation; may throw Faults. Null: 503. */
+    /** Responds to GET /attestation; may throw Faults. Null for status 503. */
     readonly attestation: ((request: Request, address: () => string) => Response | Promise<Response>) | null
     readonly encryption: OwnEncryption
     readonly spent: SpentSource
     /** The document of /openapi.json. */
     readonly openapi: string
-    /** The document of /workload.json; null where the gateway has no VM of its own. */
+    /** The document of /workload.json; null if the gateway does not run in a VM. */
     readonly workload: string | null
     readonly upstreams: readonly UpstreamTarget[]
-    /** Verifies an upstream that has to show evidence; true for any other. Absent: there is none that has to. */
+    /** Verifies an upstream that must show evidence; true for any other. Default: no upstream must. */
     readonly checkEvidence?: (upstream: string) => Promise<boolean>
-    /** Names of those that the attestation covers. */
+    /** Names of the upstreams that the attestation covers. */
     readonly inside: ReadonlySet<string>
     readonly ownedBy: string
     /** Origins of web pages that may call what needs a key. */
@@ -97,14 +97,14 @@ export type Gateway = {
   /** Result of `createCacheSalt`. */
   readonly cacheSecret: Uint8Array
   readonly view: () => RouterView
-  /** Probes the upstream now if it is ejected, because whoever runs it has seen that it is healthy. */
+  /** Probes the upstream now if it is ejected, because its supervisor has found it healthy. */
   readonly probeNow: (upstream: string) => void
-  /** Ends waiting and probing; requests under way go on. */
+  /** Ends waiting and probing; running requests continue. */
   readonly close: () => void
 }
 
 export function createGateway(given: GatewayDeps): Gateway {
-  // Clients of any API list the models. Metered routes take the headers of their own API.
+  // Clients of any API list the models. Metered routes accept the headers of their own API.
   const authenticate: Authenticate = headers => given.authenticate(withKeyFrom(headers, apiKeyHeader))
   const deps = { ...given, authenticate }
   const { limits, clock } = deps
@@ -116,7 +116,7 @@ export function createGateway(given: GatewayDeps): Gateway {
   })
   const router = new Router<UpstreamTarget>({
     targets: deps.upstreams,
-    // Its key may have changed: then its evidence has to name the new one.
+    // Its key may have changed; then its evidence must name the new one.
     probe: async (target, signal) =>
       ((await deps.checkEvidence?.(target.name)) ?? true) && (await upstream.probe(target, signal)),
     mayServe: target => target.attestedKey !== null,
@@ -154,7 +154,7 @@ export function createGateway(given: GatewayDeps): Gateway {
       const refusal = deps.admitPublic(address())
       if (refusal !== null) return refusalResponse(refusal, commonHeaders(id))
     } else if (!route?.methods.includes(request.method)) {
-      // First the key: without one nobody learns which routes under /v1/ exist.
+      // The key is checked first: without one a caller cannot learn which routes under /v1/ exist.
       deps.authenticate(request.headers)
     }
     if (found === null || route === undefined) throw routes.notFound(path, path.startsWith('/v1/'))
@@ -188,7 +188,7 @@ export function createGateway(given: GatewayDeps): Gateway {
   }
 }
 
-/** Codex tries one first. At 426 it goes on over HTTP at once, at 405 only after 7 seconds. */
+/** Codex tries a WebSocket first. At 426 it continues over HTTP at once, at 405 only after 7 seconds. */
 function isWebSocket({ method, headers }: Request): boolean {
   return method === 'GET' && headers.get('upgrade')?.toLowerCase() === 'websocket'
 }

@@ -9,7 +9,7 @@ const streamIdleSeconds = 255
 
 export type HandlerDeps = {
   readonly fetch: GatewayFetch
-  /** Asks clients to reconnect, which leads them to the next gateway. */
+  /** Makes clients reconnect, and so reach the next gateway. */
   readonly isDraining: () => boolean
 }
 
@@ -19,11 +19,11 @@ export function gatewayHandler(
   { connectionIdleSeconds }: Pick<GatewaySettings, 'connectionIdleSeconds'>,
 ): FetchHandler {
   return async (request, socket) => {
-    // Bun counts the wait for an upstream as idle, which may take longer than its longest timeout. The body has a limit
-    // of its own.
+    // Bun counts the wait for an upstream as idle, and it may exceed Bun's longest timeout. The body has a separate
+    // limit.
     socket.timeout(request, 0)
     const response = await fetch(request, () => socket.requestIP(request)?.address ?? '')
-    // From here on only a stream may pause; otherwise a refused client could keep its connection as long.
+    // From here on only a stream may pause; otherwise a refused client could keep its connection for as long.
     const isStream = response.headers.get('content-type')?.startsWith('text/event-stream') === true
     socket.timeout(request, isStream ? streamIdleSeconds : connectionIdleSeconds)
     if (isDraining()) response.headers.set('connection', 'close')

@@ -1,5 +1,5 @@
-// The routes that ask upstreams, for every process that serves clients. Effects: those of the requests; child processes
-// that check schemas.
+// The routes that call upstreams, for every process that serves clients. Effects: those of the requests; child
+// processes that check schemas.
 
 import { createTickBatch } from '../../base/work/tick-batch.ts'
 import { dialectOf } from '../dialects/dialects.ts'
@@ -38,7 +38,7 @@ export function createMeteredRoutes(given: MeteredRoutesDeps): MeteredRoutes {
     largeBodies,
     decodeBody: createDecodeBody(),
     bodyRoom: new BodyRoom(given.limits.bodyBytesMax),
-    // Not one for both: each has the next step of its own.
+    // Not shared: each batch has a different next step.
     bodyBatch: createTickBatch(),
     responseBatch: createTickBatch(),
   }
@@ -78,9 +78,9 @@ function handlerOf<Asked extends Operation>(operation: Asked, handle: MeteredHan
   }
 }
 
-/** By a secret of this gateway: an upstream learns neither the digest nor the client's salt. */
+/** Keyed with a secret of this gateway: an upstream learns neither the digest nor the client's salt. */
 export function createCacheSalt(secret: Uint8Array): CacheSalt {
-  // All owners have one length, and no salt of a client is empty.
+  // All owners have the same length, and no client's salt is empty.
   return (owner, ofClient) =>
     new Bun.CryptoHasher('sha256', secret)
       .update(owner)

@@ -24,8 +24,8 @@ export type ServedModels = OfferedModels & {
 }
 
 /**
- * `inside`: names of the upstreams that the attestation covers. A fallback that would lead out of them, or to a model
- * of another use, is left out, whatever the settings say.
+ * `inside`: names of the upstreams that the attestation covers. A fallback is dropped if it leads outside of them, or
+ * to a model of another use, regardless of the settings.
  */
 export function servedModels(
   upstreams: readonly Pick<UpstreamTarget, 'name' | 'models' | 'embeddingModels'>[],
@@ -68,15 +68,15 @@ export function requireModel(models: ServedModels, { rules, name, use }: ModelQu
   )
 }
 
-/** Null: the model has no fallback, or the key may not use it. */
+/** Null if the model has no fallback, or the key may not use it. */
 function fallbackOf(models: ServedModels, rules: KeyRules, model: string): Fallback | null {
   const found = models.fallbacks.get(model)
   return found !== undefined && resolveModel(rules, models, found.fallback) === found.fallback ? found : null
 }
 
 /**
- * The models that may answer, in the order in which they are asked. `draw`: from 0 up to 1, of this request; called
- * where there is a canary.
+ * The models that may answer, in the order in which they are tried. `draw`: returns a number in [0, 1) for this
+ * request; called only if there is a canary.
  */
 export function modelsToTry(
   models: ServedModels,
@@ -89,7 +89,7 @@ export function modelsToTry(
   return isCanary ? [found.fallback, model] : [model, found.fallback]
 }
 
-/** As a key sees it: the models that it may use, under all names that it has for them. */
+/** The models that a key may use, under all names that it has for them. */
 export type ModelCatalog = {
   /** JSON of the list. */
   readonly listText: (rules: KeyRules) => string
@@ -136,7 +136,7 @@ export function createModelCatalog(
   }
 }
 
-/** The least of all upstreams, for one may get the request; null where one does not say. */
+/** The minimum over all upstreams, because any of them may get the request; null if one has no value. */
 function contextOf(upstreams: readonly Pick<UpstreamTarget, 'contextTokens'>[]): number | null {
   let least: number | null = null
   for (const { contextTokens } of upstreams) {

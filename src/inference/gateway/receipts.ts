@@ -9,7 +9,7 @@ import type { BegunSeal, Caller, ResponseSealer } from '../types.ts'
 import type { ResponseHeaders } from './responses.ts'
 
 export type ReceiptDeps = {
-  /** Null: no receipt can be signed. */
+  /** Null if receipts cannot be signed. */
   readonly sealer: ResponseSealer | null
   readonly responseReceipts: 'on-request' | 'always'
   readonly keptReceipts: Pick<TextCache, 'retentionMs' | 'keep'>
@@ -30,9 +30,9 @@ type SealedRequest = {
 }
 
 export type RequestSeal = {
-  /** Null: the response gets no receipt. */
+  /** Null if the response gets no receipt. */
   readonly seal: BegunSeal | null
-  /** For the response to this request. */
+  /** Headers of the response to this request. */
   readonly headers: ResponseHeaders
 }
 
@@ -71,7 +71,7 @@ export function beginSeal({ sealer, responseReceipts, keptReceipts }: ReceiptDep
   }
 }
 
-/** Fault not_found: the same for a receipt that another key asked for. */
+/** Returns Fault not_found, also for a receipt that another key requested. */
 export function noSuchReceipt({ retentionMs }: Pick<TextCache, 'retentionMs'>): Fault {
   return new Fault(
     'not_found',

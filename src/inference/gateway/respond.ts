@@ -34,11 +34,11 @@ export type PreparedRequest = {
   /** Names of parts that its translation has left out. */
   readonly ignored: readonly string[]
   readonly cacheSalt: () => string
-  /** Null: no receipt was asked for. */
+  /** Null if no receipt was requested. */
   readonly seal: BegunSeal | null
   readonly headers: ResponseHeaders
   readonly account: RequestAccount
-  /** Its response is encrypted before it is sent. */
+  /** Whether the response is encrypted before it is sent. */
   readonly isEncrypted: boolean
   /** Aborted when the client leaves. */
   readonly signal: AbortSignal
@@ -50,7 +50,7 @@ export type PreparedRequest = {
 
 export type RespondDeps = { readonly deadlines: Deadlines; readonly limits: StreamLimits; readonly log: Logger }
 
-/** Asks for the cost of a response that is whole: with the value `1`. */
+/** Requests the cost of a response that is not a stream, with the value `1`. */
 export const costHeader = 'x-strongroom-cost'
 /** US dollars, exact, as a decimal. */
 export const costUsdHeader = 'x-strongroom-cost-usd'
@@ -101,7 +101,7 @@ function chargedFor(error: unknown, { tokens }: Pick<Completion, 'tokens'>): unk
 export type SealedJob = Pick<PreparedRequest, 'seal' | 'headers' | 'account'>
 
 type WholeBody = {
-  /** It has taken the body. */
+  /** The seal that has consumed the body. */
   readonly seal: ResponseSeal | null
   readonly body: string
   readonly tokens: Tokens
@@ -185,7 +185,7 @@ export async function respondStream(
   })
   account.countDelivered = countDelivered
   account.noteFirstChunk()
-  // Where the head is out, nothing reads this response.
+  // Once the head is sent, this response is not read.
   return streamResponse(body, job.headers)
 }
 

@@ -1,5 +1,5 @@
-// Responses that later requests of the same key build on: their items, kept in memory for minutes. Effects: through its
-// dependencies.
+// Responses that later requests of the same key build on: their items, kept in memory for minutes. Effects: through
+// its dependencies.
 //
 // The memory has no id of a response, only the SHA-256 of it: the id is a secret of the client that
 // got the response.
@@ -22,7 +22,7 @@ import { isObject, type JsonObject, parseJsonText } from '../json-text.ts'
 import type { Earlier, KeptItems } from '../openai/dialect.ts'
 import { bodyLimits } from '../openai/request.ts'
 
-/** The sender. `request`: the id of its request, for a memory that is in another process. */
+/** The sender. `request`: the id of its request, for a memory in another process. */
 export type Sender = { readonly keyDigest: string; readonly request: string }
 
 /** Facts of a response that can be read without its text. */
@@ -59,8 +59,8 @@ export type ResponseMemory = {
   /** Whether anything is kept. */
   readonly isOn: boolean
   /**
-   * Reads no text. Skips named responses that are not kept for the key. Null if a response of the
-   * chain is not. Ends once the sums exceed what a request may build on.
+   * Reads no text. Skips named responses that are not stored for the key. Null if a response of the chain is not
+   * stored. Ends once the sums exceed the limit of a request.
    */
   readonly survey: (digests: EarlierDigests, by: Sender) => EarlierSurvey | null | Promise<EarlierSurvey | null>
   readonly find: (digest: string, by: Sender) => string | null | Promise<string | null>
@@ -139,7 +139,7 @@ function excessOf({ count, chars, values }: Pick<EarlierSurvey, 'count' | 'chars
 
 /** The parsed items, the text of the chat, and its bytes for the upstream. */
 const copies = 3
-/** JavaScriptCore takes so much for an empty object. */
+/** Memory that JavaScriptCore uses for an empty object, in bytes. */
 const valueBytes = 64
 
 /** Memory that a request takes for the responses that it builds on, until an upstream has it. */
@@ -148,8 +148,8 @@ export function roomOf({ bytes, values }: Pick<EarlierSurvey, 'bytes' | 'values'
 }
 
 /**
- * Kept of one response. `input`: null where that was too much. `shown`: what a client that retrieves the response gets,
- * apart from its output; null if no client may, or it is too long.
+ * The stored parts of one response. `input`: null if it was too long. `shown`: what a client that retrieves the
+ * response gets, without its output; null if it cannot be retrieved or is too long.
  */
 type ResponseRecord = {
   readonly input: readonly JsonObject[] | null
@@ -180,7 +180,7 @@ export function keptText(
   return { text, facts: { previous: before === null ? null : digestOf(before), hasInput, isInside, ...sizes } }
 }
 
-/** As `parseJsonText` counts them. */
+/** Counted as in `parseJsonText`. */
 function valuesIn(json: string): number {
   let values = 0
   for (let at = 0; at < json.length; at += 1) {
@@ -203,8 +203,8 @@ type EarlierItems = { readonly earlier: Earlier; readonly isInside: boolean }
 const inTurns = createCooperativeQueue()
 
 /**
- * Everything that a request builds on, without items that are not kept. Faults: not_found for a
- * response of the chain that is not kept, body_too_large, and those of `reserve`.
+ * Everything that a request builds on, without items that are not stored. Faults: not_found for a response of the
+ * chain that is not stored, body_too_large, and those of `reserve`.
  */
 export async function earlierOf({ memory, by, reserve }: EarlierDeps, ids: EarlierIds): Promise<EarlierItems> {
   const first = ids.previous === null ? null : responseIn(ids.previous)
@@ -244,7 +244,7 @@ function placeWithDigest(id: string): [[id: string, ItemPlace]] | null {
   return place === null ? null : [[id, { digest: digestOf(place.response), at: place.at }]]
 }
 
-/** Reads each response once, each in a turn of its own. */
+/** Reads each response once, each in a separate turn of the event loop. */
 class Reader {
   readonly #find: (digest: string) => string | null | Promise<string | null>
   readonly #read = new Map<string, ResponseRecord | null>()
@@ -263,7 +263,7 @@ class Reader {
   }
 }
 
-/** Reads a kept text in a turn of its own. */
+/** Reads a stored text in a separate turn of the event loop. */
 export function readKept(text: string): Promise<ResponseRecord | null> {
   return inTurns(parsed(text))
 }

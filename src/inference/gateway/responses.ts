@@ -53,14 +53,14 @@ export function publicErrorOf(error: unknown): PublicError {
   return { status, code, message: error.message + soon, param: error.param ?? null }
 }
 
-/** `x-should-retry`: without it OpenAI's client retries 408, 409, 429 and 5xx by itself. */
+/** `x-should-retry`: without it OpenAI's client always retries 408, 409, 429 and 5xx. */
 function shouldRetry(error: unknown): boolean {
   if (error instanceof UpstreamFault) return error.row.clientShouldRetry
   if (error instanceof BudgetFault) return error.mayFitSoon
   return error instanceof Fault && error.code === 'rate_limited'
 }
 
-/** As the contract has it (7.2), with OpenAI's `type` and `param`. */
+/** The contract's form (7.2), with OpenAI's `type` and `param`. */
 export function errorBody(error: unknown): GatewayError {
   const { code, message, param } = publicErrorOf(error)
   return gatewayError(code, message, param)

@@ -1,5 +1,5 @@
-// GET /v1/responses/{id}: a response that is kept for the key, as the client got it; and the items of its own request.
-// Effects: the memory of responses.
+// GET /v1/responses/{id}: a stored response, as the client received it; and the input items of its request. Effects:
+// the memory of responses.
 
 import { Fault } from '../../base/fault.ts'
 import { itemIdOf, responseIn } from '../dialects/responses/earlier.ts'
@@ -48,8 +48,8 @@ export function inputPageOf({ url }: Pick<Request, 'url'>): InputPage {
 }
 
 /**
- * Returns a page of the items that the request of the response had in `input`; those of earlier responses have lists
- * of their own. Null as for `retrieveResponse`, and if the items were too long to be kept. Fault invalid_request:
+ * Returns a page of the items that the request of the response had in `input`; those of earlier responses have their
+ * own lists. Null as for `retrieveResponse`, and if the items were too long to store. Fault invalid_request if
  * `after` names no item of the list.
  */
 export async function inputItems(
@@ -59,7 +59,7 @@ export async function inputItems(
 ): Promise<JsonObject | null> {
   const found = await findShown(memory, id, by)
   if (found === null || found.kept.input === null) return null
-  // No tag of an output item, so that no item_reference takes it for one. Items are kept without ids of their own.
+  // Not a tag of an output item, so that item_reference cannot match it. Items are stored without ids.
   const items = found.kept.input.map(
     (item, at): JsonObject => ({ id: itemIdOf('input', found.own, at), type: 'message', ...item }),
   )

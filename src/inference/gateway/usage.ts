@@ -1,4 +1,4 @@
-// GET /v1/usage: usage of the key and its organization in the running month (UTC), or of the key by model and day as
+// GET /v1/usage: usage of the key and its organization in the current month (UTC), or of the key by model and day as
 // JSON or CSV. Effects: through its dependencies.
 
 import { present } from '../../base/assert.ts'

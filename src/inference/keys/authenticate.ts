@@ -1,4 +1,4 @@
-// Gateway keys `gw_<prefix8>_<secret32>`: who sends a request. No I/O but for `find` and `onUse`.
+// Gateway keys `gw_<prefix8>_<secret32>`: identifies the sender of a request. No I/O except `find` and `onUse`.
 
 import { toHex } from '../../base/bytes.ts'
 import type { Clock } from '../../base/clock.ts'
@@ -11,7 +11,7 @@ import type { KnownGatewayKey } from '../../store/directory/gateway-key.query.ts
 import type { GatewayKey } from '../../store/directory/gateway-key.table.ts'
 import type { Authenticate, Budget, Caller } from '../types.ts'
 
-/** Limits of keys without limits of their own. */
+/** Default limits for keys that have none. */
 export type KeyDefaults = {
   readonly requestsPerMinute: number
   readonly tokensPerMinute: number

@@ -58,7 +58,7 @@ export function createInstanceKeys({ store, clock, log }: InstanceKeysDeps): Ins
   }
 }
 
-/** Null: as the configuration says, and without an end. */
+/** Null for the configured default, and for no end. */
 const DEFAULT_LIMITS = {
   requestsPerMinute: null,
   tokensPerMinute: null,

@@ -18,7 +18,7 @@ export type GatewayAuthDeps = {
   readonly db: DirectoryDb
   readonly clock: Pick<Clock, 'nowMs' | 'monotonicMs'>
   readonly log: Logger
-  /** For keys without limits of their own. */
+  /** Default limits for keys that have none. */
   readonly defaults: KeyDefaults
   /** Changes by other connections, as another thread sees them. Default: none, and this thread looks itself. */
   readonly others?: PushedChanges | null
@@ -30,7 +30,7 @@ export type GatewayAuthDeps = {
  */
 export type PushedChanges = { readonly beat: () => number; readonly mark: () => number }
 
-/** As `createKeyAuthenticate`, over the keys of a store. */
+/** `createKeyAuthenticate` over the keys of a store. */
 export function createGatewayAuthenticate(deps: GatewayAuthDeps): Authenticate {
   return createKeyAuthenticate({
     ...deps,

@@ -1,4 +1,5 @@
-// One key's share of its limits at this gateway: what is in force, what it would need. State in memory; takes the time.
+// One key's share of its limits at this gateway: the amounts in force, and the need. State in memory; takes the time
+// as an argument.
 
 import { type Amounts, NO_AMOUNTS, type ShareAsk } from '../../contract/vm/shares.ts'
 import { createWindow, type Window, windowMs } from '../../http/window.ts'
@@ -17,7 +18,7 @@ export type KeyUse = {
 /** A request, as far as the limits are concerned. `tokens` is at most the caller's limit. */
 export type Demand = { readonly caller: Caller; readonly tokens: number; readonly nowMs: number }
 
-/** A refused client's place is kept for so much longer than its Retry-After. */
+/** How long the need of a refused client is kept after its Retry-After. */
 const retrySlackMs = 5_000
 
 /** An idle host keeps so little above its use. */
@@ -39,10 +40,10 @@ export class KeyShare {
   moreAtMs: Amounts | null = null
   /** Requests that wait for it. */
   waiters = 0
-  /** It is not asked for any more. */
+  /** Whether renewals have stopped. */
   isDropped = false
   changed = Promise.withResolvers<void>()
-  /** Refused for want of a share, in the last minute. */
+  /** Requests refused for want of a share in the last minute. */
   readonly #refusedRequests = createWindow()
   readonly #refusedTokens = createWindow()
   /** Requests at once lately, refused ones included. */
@@ -62,7 +63,7 @@ export class KeyShare {
     this.#peak = Math.max(this.#peak, this.use.running)
   }
 
-  /** Was refused for want of a share, and is to come again after so long. */
+  /** Records a refusal for want of a share; the client is expected to retry after `retryMs`. */
   noteRefused({ caller, tokens, nowMs }: Demand, retryMs: number): void {
     this.limits = limitsOf(caller)
     this.#refusedRequests.take(nowMs, 1)
@@ -78,7 +79,7 @@ export class KeyShare {
     this.#need.untilMs = Math.max(this.#need.untilMs, untilMs)
   }
 
-  /** Nothing of the last minute, nothing that runs, nobody waits. */
+  /** Reports whether nothing ran in the last minute, runs now, or waits. */
   isIdle(nowMs: number): boolean {
     const { use } = this
     if (use.running > 0 || this.waiters > 0 || this.#need !== null || nowMs - use.usedAtMs < windowMs) return false
@@ -121,7 +122,7 @@ export function limitsOf({ requestsPerMinute, tokensPerMinute, concurrencyMax }:
   return [requestsPerMinute, tokensPerMinute, concurrencyMax]
 }
 
-/** Milliseconds until some of what is held slides out. */
+/** Milliseconds until part of the held amount leaves the window. */
 function freesInMs(window: Window, held: number, nowMs: number): number {
   return held === 0 ? 0 : Math.ceil(window.waitMs(nowMs, 1, held))
 }

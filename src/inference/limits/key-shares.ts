@@ -1,9 +1,9 @@
-// Parts of keys' limits that this gateway has on lease, where hosts of a fleet share them. Effects: asks the fleet,
-// timers. State in memory, one entry per key in use.
+// Shares of keys' limits that this gateway leases, if hosts of a fleet share them. Effects: calls the fleet, timers.
+// State in memory, one entry per key in use.
 //
-// A share bounds what this gateway admits: requests and tokens of the last minute, requests at once. It is lowered here
-// before the fleet hears of it, and raised after the fleet has noted it, and what the minute holds counts until it has
-// slid out. So all gateways together never admit more than the key's limit in any minute.
+// A share bounds what this gateway admits: requests and tokens of the last minute, and concurrent requests. It is
+// lowered here before the fleet learns of it, and raised after the fleet has recorded it. Amounts of the last minute
+// count until they leave the window. So all gateways together never admit more than the key's limit in any minute.
 
 import { type Clock, onAbort, pause } from '../../base/clock.ts'
 import type { Logger } from '../../base/log.ts'
@@ -15,7 +15,7 @@ import { type Demand, KeyShare, type KeyUse } from './key-share.ts'
 
 export type KeySharesDeps = {
   readonly renew: RenewShares
-  /** False: this gateway has all of each key's limits. */
+  /** False if this gateway has all of each key's limits. */
   readonly isShared: () => boolean
   /** Keys of one question. */
   readonly keysPerAskMax: number
@@ -29,9 +29,9 @@ const gapMs = 100
 /** While requests wait for the first share. */
 const waitingRenewMs = 500
 const failedRenewMs = 1_000
-/** The loop looks again by itself. */
+/** Longest sleep between renewals. */
 const longestPauseMs = 60_000
-/** A request waits so long for a share that may come; then it is refused with Retry-After. */
+/** How long a request waits for a share that may arrive; then it is refused with Retry-After. */
 export const shareWaitMs = 3_000
 /** More that comes later than this is not waited for. */
 const soonMs = 4_000
@@ -66,10 +66,10 @@ export class KeyShares {
   readonly #shares = new Map<string, KeyShare>()
   readonly #keys = new FairSlots(keysMax)
   readonly #waiters = new FairSlots(waitersMax)
-  /** To be asked for before the next round, and when at the earliest. */
+  /** Shares to renew before the next round, with the earliest time. */
   readonly #due = new Map<KeyShare, number>()
   #turn = 0
-  /** All shares end then, monotonic. */
+  /** Monotonic time at which all shares end. */
   #untilMs = Number.NEGATIVE_INFINITY
   #isAway = false
   #admitted = 0
@@ -91,7 +91,7 @@ export class KeyShares {
     return this.#deps.isShared()
   }
 
-  /** For metrics; null: the limits are not shared. */
+  /** View for metrics; null if the limits are not shared. */
   view(): SharedLimitsView | null {
     if (!this.isShared) return null
     const goodMs = Math.max(0, this.#untilMs - this.#deps.clock.monotonicMs())
@@ -104,7 +104,7 @@ export class KeyShares {
     else this.#refused += 1
   }
 
-  /** The share of a key that comes into use, which is asked for at once; null: there is room for no more keys. */
+  /** Adds the share of a key that comes into use and requests it at once. Null if there is no room for more keys. */
   follow(caller: Caller, use: KeyUse): KeyShare | null {
     const known = this.#shares.get(caller.keyPrefix)
     if (known !== undefined) return known
@@ -124,7 +124,7 @@ export class KeyShares {
     return use.requests.total(nowMs) + 1 <= requestsMax && use.tokens.total(nowMs) + tokens <= tokensMax
   }
 
-  /** Milliseconds until the request fits into the share, as far as is known; 0: now. */
+  /** Estimated milliseconds until the request fits into the share; 0 if it fits now. */
   waitMs(share: KeyShare, demand: Pick<Demand, 'tokens' | 'nowMs'>): number {
     if (this.fits(share, demand)) return 0
     let longestMs = 0
@@ -139,7 +139,7 @@ export class KeyShares {
     return longestMs
   }
 
-  /** As `waitMs`, of the tokens alone. */
+  /** Like `waitMs`, for the tokens alone. */
   tokensWaitMs(share: KeyShare, demand: Pick<Demand, 'tokens' | 'nowMs'>): number {
     const ownMs = this.#ownWaitMs(share, 1, demand)
     if (ownMs === 0) return 0
@@ -152,7 +152,7 @@ export class KeyShares {
     return { requests: requests - share.use.requests.total(nowMs), tokens: tokens - share.use.tokens.total(nowMs) }
   }
 
-  /** Null: decide now. Otherwise a share may come soon, which is to be waited for; never rejects. */
+  /** Null to decide now. Otherwise a promise to wait for, because a share may arrive soon; never rejects. */
   prepare(share: KeyShare, demand: Demand): Promise<void> | null {
     if (!this.#isHopeful(share, demand)) return null
     const leave = this.#waiters.take([{ name: share.prefix, parts: waitersParts }])
@@ -190,14 +190,14 @@ export class KeyShares {
     }
   }
 
-  /** It does not fit now, and may after the next answers. */
+  /** Reports whether a request that does not fit now may fit after the next answers. */
   #isHopeful(share: KeyShare, { caller, tokens, nowMs }: Demand): boolean {
     if (this.#isAway || share.isDropped || tokens > caller.tokensPerMinute) return false
     const lacking = DIMENSIONS.filter(dimension => this.#ownWaitMs(share, dimension, { tokens, nowMs }) !== 0)
     return lacking.length > 0 && lacking.every(dimension => moreInMs(share, dimension, nowMs) <= soonMs)
   }
 
-  /** Until this share alone lets the request in; 0: now, null: never. */
+  /** Milliseconds until this share alone admits the request; 0 for now, null for never. */
   #ownWaitMs(
     share: KeyShare,
     dimension: Dimension,
@@ -239,7 +239,7 @@ export class KeyShares {
     return Math.max(soonestMs, this.#askedAtMs + (this.#isAway ? failedRenewMs : gapMs))
   }
 
-  /** All of them in a round; between rounds those that are due. */
+  /** Returns the shares to renew: all every `renewMs`, otherwise those that are due. */
   #asksDue(nowMs: number): KeyShare[] {
     if (nowMs < this.#nextAtMs()) return []
     if (nowMs >= this.#roundAtMs + renewMs) {
@@ -263,7 +263,7 @@ export class KeyShares {
     }
   }
 
-  /** False: no answer. */
+  /** Returns false if the fleet did not answer. */
   async #askOnce(shares: readonly KeyShare[]): Promise<boolean> {
     const { renew, clock, log } = this.#deps
     const askedMs = clock.monotonicMs()
@@ -304,7 +304,7 @@ export class KeyShares {
     if (isWanted) this.#askSoon(share, nowMs)
   }
 
-  /** It was given back, or there is no such key any more. */
+  /** Removes a share that was returned, or whose key no longer exists. */
   #drop(share: KeyShare): void {
     share.isDropped = true
     share.amounts = [...NO_AMOUNTS]
@@ -314,7 +314,7 @@ export class KeyShares {
   }
 }
 
-/** As far as is known: until the fleet may have given more. */
+/** Estimated milliseconds until the fleet may grant more. */
 function moreInMs(share: KeyShare, dimension: Dimension, nowMs: number): number {
   return share.moreAtMs === null ? renewMs : Math.max(1, share.moreAtMs[dimension] - nowMs)
 }

@@ -4,7 +4,7 @@
 // beyond the estimate are taken at the end, so they may exceed the limit once, and later requests wait for them. An
 // estimate above the limit waits for an empty window and takes all of it, so that the wait in every Retry-After ends.
 //
-// In a fleet a key's share bounds what this gateway admits (key-shares.ts); the key's own limits hold all the same.
+// In a fleet a key's share bounds what this gateway admits (key-shares.ts); the key's own limits apply as well.
 
 import type { Clock } from '../../base/clock.ts'
 import { IdleMap } from '../../base/work/idle-map.ts'
@@ -24,7 +24,7 @@ export type Limiter = {
 
 /** `durationMs` estimates the wait of a request beyond the concurrency limit. */
 type State = KeyUse & {
-  /** Null: this gateway has all of the limits, or there was no room for the key's share. */
+  /** Null if this gateway has all of the limits, or there was no room for the key's share. */
   share: KeyShare | null
 }
 
@@ -149,7 +149,7 @@ function limitOf(state: State, { caller, tokens, nowMs }: Demand): ReachedLimit 
   return { waitMs, limit: `${caller.concurrencyMax} concurrent requests` }
 }
 
-/** Null: admitted. */
+/** Returns null if the request is admitted. */
 function refusalOf(state: State, demand: Demand, shares: KeyShares | null): Refusal | null {
   const { caller, nowMs } = demand
   const own = limitOf(state, demand)
@@ -165,7 +165,7 @@ function refusalOf(state: State, demand: Demand, shares: KeyShares | null): Refu
   return { retryAfterSeconds, headers: headersOf(state, { caller, nowMs, shares }), message }
 }
 
-/** For a request that has been admitted. Null: the limit has room for its tokens. */
+/** Checks the tokens of an admitted request. Returns null if the limit has room for them. */
 function tokensRefusalOf(state: State, wanted: Demand, shares: KeyShares | null): Refusal | null {
   const { caller, tokens, nowMs } = wanted
   const ownMs = state.tokens.waitMs(nowMs, tokens, caller.tokensPerMinute)
@@ -179,7 +179,7 @@ function tokensRefusalOf(state: State, wanted: Demand, shares: KeyShares | null)
   return { retryAfterSeconds, headers: headersOf(state, { caller, nowMs, shares }), message }
 }
 
-/** So many keys are in use that this one has no share. */
+/** So many keys are in use that this one got no share. */
 const crowdedMs = 10_000
 
 function shareWaitMs({ share }: State, demand: Demand, shares: KeyShares): number {
@@ -192,8 +192,8 @@ function slotWaitMs(state: State): number {
 }
 
 /**
- * As OpenAI names and writes them. A reset is when the window is empty again. In a fleet the limit is the key's, what
- * remains is what this gateway would admit of it now.
+ * OpenAI's names and formats. A reset is the time at which the window is empty. In a fleet the limit is the key's,
+ * and the remaining amount is what this gateway would still admit.
  */
 function headersOf(
   state: State,

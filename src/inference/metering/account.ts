@@ -19,32 +19,35 @@ export type RequestEnd = {
 
 export type RequestAccount = {
   readonly owner: Spender
-  /** Null: this request is not traced. */
+  /** Null if this request is not traced. */
   readonly trace: RequestTrace | null
-  /** The model, once it is known that there is such a model. */
+  /** The model, once the request names a known one. */
   model: string
-  /** The upstream of the last attempt. Null: none was asked, so there is no row for the ledger. */
+  /** The upstream of the last attempt. Null if none was called; then the ledger gets no row. */
   upstream: string | null
   queueMs: number
   bodyBytes: number
   promptEstimate: number
-  /** From the beginning to the first chunk; null: there was none yet. */
+  /** Milliseconds from the beginning to the first chunk; null before it. */
   firstChunkMs: number | null
-  /** Counts the chunks of a stream that its client has received so far. Null: no stream, or none yet. */
+  /**
+   * Returns the number of chunks of a stream that its client has received so far. Null without a stream or before its
+   * start.
+   */
   countDelivered: (() => number) | null
-  /** Whether the client asks what the request costs. */
+  /** Whether the client requests the cost. */
   wantsCost: boolean
-  /** Nano-dollars, as text, once it is closed; null where nobody asks, or no upstream was asked. */
+  /** Nano-dollars in decimal, once closed; null if the client did not request it, or no upstream was called. */
   costNanoUsd: string | null
-  /** For the ledger. */
+  /** Labels for the ledger. */
   labels: UsageLabels
-  /** For budgets; null if the request names none. */
+  /** End user for budgets; null if the request names none. */
   endUser: EndUser | null
-  /** Else there is nothing to reserve, and no need to know what the request can cost. */
+  /** Whether a budget applies. Without one nothing is reserved, and the maximum cost is not computed. */
   readonly hasBudget: boolean
   /** Whether a budget counts the end user. */
   readonly countsEndUser: boolean
-  /** Reserves the maximum cost, before an upstream is asked. Faults: budget_exceeded, metering_unavailable. */
+  /** Reserves the maximum cost before an upstream is called. Faults: budget_exceeded, metering_unavailable. */
   readonly reserve: (worst: Tokens) => Promise<void>
   /** Adds to the tokens that the request has reserved of its key's limit. BusyFault. */
   readonly reserveTokens: (tokens: number) => void | Promise<void>
@@ -94,7 +97,7 @@ export function openAccount(
     hasBudget: hasBudget(caller),
     countsEndUser: caller.budgets.endUser !== undefined,
     reserve: async worst => {
-      // A second model answers in place of the first: one of them is paid.
+      // A second model answers instead of the first; only one of them is paid.
       reserved?.release()
       reserved = null
       const release = await budgets.reserve(caller, account.model, { worst, endUser: account.endUser?.name ?? null })

@@ -1,4 +1,4 @@
-// One batch of usage rows into the store, all of it in one transaction. Effects: SQL.
+// Writes one batch of usage rows into the store, in one transaction. Effects: SQL.
 
 import { messageOf, systemErrorCode } from '../../base/fault.ts'
 import type { DirectoryStore } from '../../store/db.ts'
@@ -9,9 +9,9 @@ export type Append = (rows: readonly Usage[]) => number
 
 export type Ledger = { readonly store: Pick<DirectoryStore, 'transact'>; readonly append: Append }
 
-/** As it comes from another thread, too: errors are words. */
+/** Outcome in a form that another thread can send: errors are strings. */
 export type Outcome = {
-  /** False: nothing was written, and it is to be tried again. */
+  /** False if nothing was written and the batch must be retried. */
   readonly isWritten: boolean
   /** Rows that were not there before. */
   readonly added: number

@@ -1,9 +1,9 @@
 // Budgets of keys and organizations for a calendar month, a week or a day (UTC). Reserves a request's maximum cost
-// before an upstream is asked, and releases it once the real cost is in the sums. State in memory: the reservations.
-// No I/O but for the sums.
+// before an upstream is called, and releases it once the real cost is in the sums. State in memory: the reservations.
+// No I/O except for the sums.
 //
-// In a fleet a host has a share of each month's budget, and asks for more when a request does not fit into it. Budgets
-// of a week or a day are held there by the sums that other hosts have reported.
+// In a fleet a host has a share of each month's budget, and requests more when a request does not fit into it.
+// Budgets of a week or a day are enforced by the sums that other hosts have reported.
 //
 // Reservations count in every period, because a request that ends in the next one is charged there. Check and
 // reservation are one turn of the event loop, so concurrent requests cannot exceed a budget together.
@@ -53,14 +53,14 @@ export class BudgetFault extends Fault {
 /** Seconds after which a request that may fit soon is to be retried. */
 export const soonSeconds = 5
 /**
- * Rounds of asking for a share and finding that others have used it up meanwhile.
- * No share: limits one request, one statement in each round.
+ * Rounds of requesting a share after others have used it up. No share: limits one request, one statement in each
+ * round.
  */
 const raisesMax = 16
 
 export class Budgets {
   readonly #deps: BudgetsDeps
-  /** By key, and by organization with an empty key. */
+  /** Reservations by key, and by organization under an empty key. */
   readonly #reserved = new Map<string, Amounts>()
   /** Amounts that requests which wait for a share would reserve, likewise. */
   readonly #waiting = new Map<string, Amounts>()
@@ -78,8 +78,8 @@ export class Budgets {
   }
 
   /**
-   * Null if the request has no budget. `endUser`: null if it names none. Faults: budget_exceeded, metering_unavailable,
-   * invalid_request (the key needs a name).
+   * Null if the request has no budget. `endUser`: null if it names none. Faults: budget_exceeded,
+   * metering_unavailable, invalid_request (the key requires an end user).
    */
   async reserve(
     caller: Caller,
@@ -174,7 +174,7 @@ export class Budgets {
     }
   }
 
-  /** By the sums over all hosts: with those a request may fit soon, when others give back what they do not use. */
+  /** Uses the sums over all hosts: a request may fit soon, when others return unused shares. */
   async #refuse(asked: ReservationRequest): Promise<never> {
     const { caller, places } = asked
     return await withSpent(this.#deps.spent, this.#periodsOf(caller), (spent): never => {
@@ -295,7 +295,7 @@ function isUnbounded({ nanoUsd, tokens }: Budget): boolean {
 
 const boundless: Amounts = { nanoUsd: Number.POSITIVE_INFINITY, tokens: Number.POSITIVE_INFINITY }
 
-/** `used`: reserved, with the request that asks. A budget that was lowered counts at once. */
+/** `used`: the reserved amount, including this request. A lowered budget counts at once. */
 function fitsShare({ nanoUsd, tokens }: Budget, { spent, allowed }: Share, used: Amounts): boolean {
   const whole = plus(amountsOf(spent), used)
   const fits = (most: number | null, allowed: number, whole: number) =>

@@ -1,7 +1,7 @@
-// Usage of a key by day and model, as a gateway VM knows it: pages of the host's books, fetched on demand, plus this
-// VM's rows that they lack. Effects: asks the host.
+// Usage of a key by day and model in a gateway VM: pages of the host's ledger, fetched on demand, plus rows of this
+// VM that they lack. Effects: calls the host.
 //
-// One page is asked for at a time, organizations in turn: the host has more to answer.
+// One page is requested at a time, organizations in turn, because the host has other requests to answer.
 
 import type { Clock } from '../../base/clock.ts'
 import { checked } from '../../contract/check.ts'

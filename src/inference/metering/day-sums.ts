@@ -1,4 +1,4 @@
-// Usage of a key by day (UTC) and model: pages of the books plus the rows that they lack. No I/O.
+// Usage of a key by day (UTC) and model: pages of the ledger plus the rows that they lack. No I/O.
 //
 // A page with its rows is exact as of one moment, so the reader takes both at once.
 
@@ -16,7 +16,7 @@ export type DatedRow = CountedRow & { readonly model: string }
 /** Rows of one reading: a year of 27 models. No share: limits one response. */
 export const daysReadMax = 10_000
 
-/** All pages in order. Faults: invalid_request (more than `daysReadMax` rows), and those of `readPage`. */
+/** Returns all pages in order. Faults: invalid_request (more than `daysReadMax` rows), and those of `readPage`. */
 export async function* readDays(
   readPage: (after: DayPlace | null) => Promise<DaysPage>,
 ): AsyncGenerator<readonly DaySum[]> {
@@ -40,7 +40,7 @@ const pagesWaitingMax = 64
 
 /** Readings of several organizations at once: one page at a time, organizations in turn. */
 export class DayReadings {
-  /** By organization. */
+  /** Queue by organization. */
   readonly #pages = new FairSerial()
 
   /** Faults: those of `readDays`; metering_unavailable (too many pages wait). */
@@ -55,7 +55,7 @@ export class DayReadings {
   }
 }
 
-/** The page that begins behind `after`, with those of the rows that are of its days and models. */
+/** Returns the page after `after`, including unbooked rows of its days and models. */
 export function withUnbooked(
   { rows: booked, isLast }: DaysPage,
   { scope, after }: { readonly scope: DayScope; readonly after: DayPlace | null },
@@ -86,7 +86,7 @@ function placeName({ day, model }: DayPlace): string {
   return `${day}\n${model}`
 }
 
-/** As the store has it: texts by their UTF-8 bytes. */
+/** Compares like the store: strings by their UTF-8 bytes. */
 function comparePlaces(place: DayPlace, other: DayPlace): number {
   if (place.day !== other.day) return place.day < other.day ? -1 : 1
   return Buffer.compare(Buffer.from(place.model), Buffer.from(other.model))

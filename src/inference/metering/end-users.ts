@@ -1,5 +1,5 @@
 // Budgets of the end users of a key, for a day, a week or a month (UTC): what each has spent and reserved. State in
-// memory, which a restart empties. No I/O.
+// memory, lost at a restart. No I/O.
 //
 // End users are counted by a digest of their name, and neither name nor digest leaves this process. A client can invent
 // names, so a key counts a bounded number of them. Further names share one budget, and so do requests without a name.
@@ -122,7 +122,7 @@ function beginPeriod(users: KeyUsers, period: string): void {
   }
 }
 
-/** Names that cost nothing hold no place: a client could use up those of others with them. */
+/** Names without cost hold no entry; otherwise a client could use up the entries of others. */
 function leaveUnused({ entries }: KeyUsers, entry: Entry): void {
   if (entry.leave === null || entry.spent > 0 || entry.reserved > 0) return
   entry.leave()

@@ -1,12 +1,12 @@
-// The host's answers to a gateway VM: sums of the books, and how many of the VM's own rows they include. Effects: reads
-// the store.
+// The host's answers to a gateway VM: sums of the ledger, and how many of the VM's own rows they include. Effects:
+// reads the store.
 //
 // While a VM drains, its reservations are added to the sums of a month, so that budgets hold over both VMs. Until the
 // old VM reports `draining`, its successor gets no month sums and refuses every key that has a budget. Sums of days
 // hold booked rows only.
 //
-// In a fleet the sums are over all hosts, and what counts for budgets is this host's share of them, which the VM asks
-// for. A VM of an earlier release does not: it holds budgets as far as the sums go.
+// In a fleet the sums cover all hosts, and budgets are limited by this host's share, which the VM requests. A VM of
+// an earlier release does not request shares: it enforces budgets by the sums.
 
 import { Fault } from '../../base/fault.ts'
 import { type DaySums, daySumsPageMax, type EnclaveStatus, type MonthSums } from '../../contract/vm/enclave.ts'
@@ -27,7 +27,7 @@ export type HostSums = {
 export type HostSumsDeps = Pick<Store, 'directory' | 'ledger' | 'hostId'> & {
   /** Last status that a VM reported. */
   readonly statusOf: (vmId: string) => EnclaveStatus | null
-  /** Null: this host is in no fleet. */
+  /** Null if this host is not in a fleet. */
   readonly shares: Pick<BudgetShares, 'share' | 'raise'> | null
 }
 
@@ -35,7 +35,10 @@ export function createHostSums({ directory, ledger, hostId, statusOf, shares }: 
   const monthSum = prepareMonthSum(directory.db)
   const daysPage = prepareDaysPage(directory.db)
   const bookedOf = (vmId: string) => gatewayById(ledger.db, vmId)?.booked ?? 0
-  /** Other VMs that may still book. Fault channel.refused: one has not said what its requests may cost. */
+  /**
+   * Other VMs that may still record usage. Fault channel.refused if one has not reported the cost of its running
+   * requests.
+   */
   const neighboursOf = (vmId: string, want: HostRequestOf<'spent'>) => {
     const self = gatewayById(ledger.db, vmId)
     const others = listGateways(ledger.db, hostId).filter(row => row.vmId !== vmId && row.state !== 'starting')

@@ -1,4 +1,4 @@
-// A request's `user` and `metadata` as the usage ledger has them, where the operator wants them. Pure.
+// A request's `user` and `metadata` in the form of the usage ledger, if the operator enables them. Pure.
 //
 // A label that is too long, or has characters that a ledger should not have, is left out: no request fails by it.
 
@@ -7,7 +7,7 @@ import { usageLabelCharsMax } from '../../contract/vm/enclave.ts'
 import { isObject, type JsonObject } from '../json-text.ts'
 import type { Operation } from '../types.ts'
 
-/** Null: none was sent, or it is left out. `tags`: JSON of an object of texts, ordered by name. */
+/** Null if none was sent, or it was dropped. `tags`: JSON of an object of strings, ordered by name. */
 export type UsageLabels = { readonly endUser: string | null; readonly tags: string | null }
 
 export const NO_LABELS: UsageLabels = { endUser: null, tags: null }
@@ -23,7 +23,7 @@ export function usageLabels(operation: Operation, body: JsonObject): UsageLabels
   return { endUser: labelOf(body.user, endUserChars), tags: tagsOf(body[tagsField]) }
 }
 
-/** `field`: the one that it came from. */
+/** `field`: the field that the value came from. */
 export type EndUser = { readonly name: string; readonly field: string }
 
 /** The request's end user, for budgets: the first name that can be used; null if there is none. */
@@ -52,7 +52,7 @@ function withoutSession(name: string): string {
   return name.replace(/_session_[\da-f]{8}(-[\da-f]{4}){3}-[\da-f]{12}$/, '')
 }
 
-/** Fields that nothing came of; `label`: what the ledger has of `metadata`. */
+/** Names of fields without effect. `label`: what the ledger stores of `metadata`. */
 export function withoutLabelFields(ignored: readonly string[], label: string | null): readonly string[] {
   return label === null ? ignored : ignored.filter(name => name !== tagsField)
 }

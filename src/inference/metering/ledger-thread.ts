@@ -1,5 +1,5 @@
-// The thread that writes the usage ledger: a commit waits for the disk, and on the serving thread every client would
-// wait with it. Effects: SQL on a connection of its own. ledger-writer.ts starts it.
+// The thread that writes the usage ledger: a commit waits for the disk, which would block every client on the serving
+// thread. Effects: SQL on a separate connection. ledger-writer.ts starts it.
 
 import { parentPort } from 'node:worker_threads'
 import { messageOf } from '../../base/fault.ts'
@@ -19,13 +19,13 @@ const lookMs = 250
 /** How long the disk may lack a row of the journal. */
 const syncMs = 100
 
-/** One at a time: the next follows the reply. */
+/** One batch at a time: the next is sent after the reply. */
 export type ToThread =
   /** `journal`: path of the file with rows; null if there is none. `changes`: see `CHANGES`. */
   | { readonly kind: 'open'; readonly path: string; readonly journal: string | null; readonly changes: Int32Array }
   /** Rows, as JSON. */
   | { readonly kind: 'write'; readonly rows: string }
-  /** So many rows that the journal has in this range. */
+  /** Number of rows that the journal has in this range. */
   | { readonly kind: 'import'; readonly range: JournalRange; readonly count: number }
   | { readonly kind: 'close' }
 

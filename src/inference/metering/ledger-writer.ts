@@ -1,4 +1,4 @@
-// The ledger's thread as the serving thread sees it: takes one batch at a time. Effects: a thread.
+// The serving thread's interface to the ledger's thread: one batch at a time. Effects: a thread.
 
 import { type Clock, pause } from '../../base/clock.ts'
 import type { Logger } from '../../base/log.ts'
@@ -10,13 +10,13 @@ import { CHANGES, type FromThread, type ToThread } from './ledger-thread.ts'
 
 export type LedgerWriter = {
   /**
-   * Writes one batch at a time, which the thread reads from the journal if `range` is not null. Never rejects. A thread
-   * that ends, or is late, may have written the batch all the same.
+   * Writes one batch at a time; the thread reads it from the journal if `range` is not null. Never rejects. A thread
+   * that ends or is late may still have written the batch.
    */
   readonly write: (rows: readonly Usage[], range: JournalRange | null) => Promise<Outcome>
   /** Changes of the database by connections other than the thread's. */
   readonly changes: { readonly beat: () => number; readonly mark: () => number }
-  /** From when its database is open until its end. Another thread follows one that has ended. */
+  /** Whether the thread's database is open. A thread that ends is replaced. */
   readonly isAlive: () => boolean
   /** After the batch that is being written. Resolves once its connection is closed, or it is late. */
   readonly close: () => Promise<void>
@@ -35,7 +35,10 @@ export const replyTimeoutMs = 10_000
 export const restartPauseMs = 10_000
 const closeTimeoutMs = 5_000
 
-/** Begins a thread for the database at `path`, which is open. Nobody waits for it: until it lives others write. */
+/**
+ * Starts a thread for the open database at `path`. Callers do not wait for it: until it is ready they write
+ * themselves.
+ */
 export function startLedgerWriter({ path, journal, clock, log }: WriterDeps): LedgerWriter {
   const closing = new AbortController()
   const begin = () =>

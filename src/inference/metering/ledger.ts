@@ -1,12 +1,11 @@
-// The usage ledger on the request path: records enter a short queue and go from there into the store, many per
-// transaction. Effects: the store, and the journal if there is one. With a journal a kill loses no record. Without one
-// it loses those of the last `flushIntervalMs`, as a power cut does either way. A stop loses none.
+// The usage ledger on the request path: records enter a short queue and move from there into the store, many per
+// transaction. Effects: the store, and the journal if there is one. With a journal a kill loses no record. Without
+// one a kill or a power cut loses those of the last `flushIntervalMs`. An orderly stop loses none.
 //
-// A thread writes the batches where there is one, because a commit waits for the disk. In a batch of
-// hundreds a row costs the thread a fifth of what it costs in one of twenty. So rows that a journal
-// keeps are written once a second, and others every `flushIntervalMs`. Rows stay in the queue until
-// the thread has replied. `flush` writes them here, too, without a wait for the thread: a row is
-// written once by its id, whichever comes first.
+// A thread, if there is one, writes the batches, because a commit waits for the disk. A row in a batch of hundreds
+// costs a fifth of a row in a batch of twenty. So rows in a journal are written once a second, and others every
+// `flushIntervalMs`. Rows stay in the queue until the thread has replied. `flush` writes them on this thread, without
+// waiting: a row is written once by its id, whichever thread is first.
 
 import { type Clock, pause } from '../../base/clock.ts'
 import type { Logger } from '../../base/log.ts'
@@ -41,7 +40,7 @@ export type MeteringDeps = {
   readonly clock: Pick<Clock, 'sleep'>
   readonly log: Logger
   readonly cost: Cost
-  /** The thread that writes. Absent: this one does. */
+  /** The thread that writes. Default: this one. */
   readonly writer?: LedgerWriter
   /** Keeps rows until the store has them. Left out if rows wait in memory alone. */
   readonly journal?: UsageJournal
@@ -55,10 +54,7 @@ export const flushIntervalMs = 100
 export const retryIntervalMs = 5_000
 /** No share: writes of this process. */
 const batchRowsMax = 250
-/**
- * The thread reads them from the journal, so they cost this one nothing.
- * No share: writes of this process.
- */
+/** The thread reads them from the journal, so they cost this thread nothing. No share: writes of this process. */
 const importRowsMax = 2_000
 /** Rows of the journal that are written at the next flush. Fewer wait for `importFlushes`. */
 export const importRowsMin = 500
@@ -85,7 +81,7 @@ export class Metering implements SpentSource {
   readonly #ownMonthSum: ReturnType<typeof prepareOwnMonthSum>
   readonly #costOfOthers: ReturnType<typeof prepareCostOfOthers>
   readonly #dayReadings = new DayReadings()
-  /** The first of those that wait. */
+  /** The first waiting batch. */
   #inFlight: InFlight | null = null
   #isFlushScheduled = false
   /** Flushes since rows were last written. */
@@ -129,8 +125,8 @@ export class Metering implements SpentSource {
   }
 
   /**
-   * Fault metering_unavailable: so many rows wait that those of running requests may not all find room. For a request
-   * that has not begun.
+   * Fault metering_unavailable if so many rows wait that rows of running requests may not fit. Called before a
+   * request begins.
    */
   checkRoom(): void {
     if (this.#waiting.length >= waitingMax / 2 || this.#deps.journal?.isHalfFull() === true) throw cannotRecord()
@@ -142,7 +138,7 @@ export class Metering implements SpentSource {
     while (this.#waiting.length > 0 && this.#writeHere());
   }
 
-  /** Writes records immediately; logs and counts those that are lost. Throws if the store is not writable now. */
+  /** Writes records immediately; logs and counts lost ones. Throws if the store is not writable now. */
   book(records: readonly UsageRecord[]): void {
     const rows = records.map(record => rowOf(record, this.#deps.cost))
     const outcome = writeBatch({ store: this.#deps.store, append: this.#append }, rows)
@@ -166,7 +162,7 @@ export class Metering implements SpentSource {
     return this.#deps.cost
   }
 
-  /** By the store, and what waits for it: over all hosts, as far as others have reported. */
+  /** The sums of the store plus waiting rows: over all hosts, as far as others have reported. */
   spent(spender: Spender, month: string): MonthSpent {
     return this.#spent(spender, month, this.#monthSum)
   }
@@ -190,7 +186,7 @@ export class Metering implements SpentSource {
     }))
   }
 
-  /** It is known always. */
+  /** No-op: the host's own sums are always available. */
   async load(): Promise<void> {}
 
   /** Each page is as of its reading; requests run in between. */
@@ -204,7 +200,7 @@ export class Metering implements SpentSource {
   }
 
   /**
-   * For service A's usage summary: the exact sum over all hosts, rounded up once to whole micro-dollars. `period`: a
+   * Sum for service A's usage summary: exact over all hosts, rounded up once to whole micro-dollars. `period`: a
    * billing period of the organization.
    */
   inferenceCostMicroUsd(organizationId: string, period: Period): bigint {
@@ -230,7 +226,7 @@ export class Metering implements SpentSource {
     this.#deps.journal?.close()
   }
 
-  /** False: the batch could not be written and stays queued. */
+  /** Returns false if the batch could not be written and stays queued. */
   #writeHere(): boolean {
     const batch = this.#waiting.slice(0, batchRowsMax)
     const outcome = writeBatch({ store: this.#deps.store, append: this.#append }, batch)
@@ -250,7 +246,7 @@ export class Metering implements SpentSource {
     }
     if (this.#inFlight === inFlight) this.#take(outcome, inFlight.rows.length)
     else if (inFlight.isBooked) this.#note(outcome)
-    // They were written here as well, and those that were refused are noted.
+    // This thread has written them as well, and has recorded the refused ones.
     else this.#written += outcome.added
     return true
   }
@@ -282,7 +278,7 @@ export class Metering implements SpentSource {
     for (const row of rows) this.#waitingSums?.add(row)
   }
 
-  /** False: nothing was written, and all of it stays queued. */
+  /** Returns false if nothing was written and all of it stays queued. */
   #take(outcome: Outcome, rowCount: number): boolean {
     this.#note(outcome)
     if (outcome.isWritten) {
@@ -295,7 +291,7 @@ export class Metering implements SpentSource {
   }
 
   #drop(rowCount: number): void {
-    // It has the first of the queue.
+    // The batch in flight is the front of the queue.
     this.#inFlight = null
     this.#places.splice(0, rowCount)
     for (const row of this.#waiting.splice(0, rowCount)) this.#waitingSums?.remove(row)
@@ -314,13 +310,15 @@ export class Metering implements SpentSource {
     return read()
   }
 
-  /** All of a batch are written at once. Where the first or the last was refused, the thread's reply is waited for. */
+  /**
+   * A batch is written completely or not at all. If its first or last row was refused, waits for the thread's reply.
+   */
   #isBooked(rows: readonly Usage[]): boolean {
     const [first, last] = [rows.at(0), rows.at(-1)]
     return first !== undefined && last !== undefined && this.#isInStore(first.id) && this.#isInStore(last.id)
   }
 
-  /** One batch at a time, with a pause for requests in between. */
+  /** Writes one batch at a time, with a pause for requests in between. */
   #scheduleFlush(ms: number): void {
     if (this.#isFlushScheduled) return
     this.#isFlushScheduled = true
@@ -336,7 +334,7 @@ export class Metering implements SpentSource {
     })
   }
 
-  /** False: the batch could not be written and stays queued. */
+  /** Returns false if the batch could not be written and stays queued. */
   #flushNext(): boolean | Promise<boolean> {
     if (this.#waiting.length === 0) return true
     this.#flushesSkipped += 1
@@ -344,7 +342,7 @@ export class Metering implements SpentSource {
     if (mayWait && this.#flushesSkipped < importFlushes) return true
     this.#flushesSkipped = 0
     const writer = this.#liveWriter()
-    // Without its thread the ledger goes on here.
+    // Without its thread the ledger writes here.
     return writer === null ? this.#writeHere() : this.#writeThere(writer)
   }
 
@@ -376,7 +374,7 @@ export class Metering implements SpentSource {
  */
 type InFlight = { readonly rows: readonly Usage[]; isBooked: boolean }
 
-/** No row is refused for its amounts: what a column cannot hold becomes the most that it can. */
+/** Rows are never refused for their amounts: a value that a column cannot hold is stored as its maximum. */
 function rowOf(record: UsageRecord, cost: Cost): Usage {
   const { id, atMs, caller, model, upstream, tokensSource, outcome, labels, ...given } = record
   const prompt = amountOf(given.tokens.prompt)

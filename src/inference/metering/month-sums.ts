@@ -1,4 +1,4 @@
-// Sums of usage by calendar month (UTC), in memory: of rows that are not in the store yet. No I/O.
+// Sums of usage by calendar month (UTC), in memory, of rows that are not in the store yet. No I/O.
 
 import { SHORT_PERIODS } from '../../contract/key-rules.ts'
 import { monthOf, noUsage, shortPeriodOf } from '../../store/directory/usage/periods.ts'
@@ -21,7 +21,7 @@ export function scopesOf(
   return { key: { organizationId, keyPrefix, month }, organization: { organizationId, keyPrefix: '', month } }
 }
 
-/** One text for each. Neither id has a line break. */
+/** One string for each pair. Ids contain no line break. */
 export function scopeName({ organizationId, keyPrefix, month }: MonthScope): string {
   return `${month}\n${organizationId}\n${keyPrefix}`
 }

@@ -5,7 +5,7 @@ import { assert } from '../../base/assert.ts'
 import { Fault } from '../../base/fault.ts'
 import type { Tokens } from '../types.ts'
 
-/** As in the configuration. */
+/** Prices as configured. */
 export type Price = {
   readonly model: string
   readonly prompt_usd_per_million: string

@@ -9,13 +9,13 @@ import type { UsageSpool } from './spool.ts'
 export type Question = {
   /** Rows that an answer with this count of booked rows lacks. */
   readonly rowsAfter: (booked: number) => UsageRow[]
-  /** Once it is answered, or never will be. */
+  /** Call it when the question is answered, or never will be. */
   readonly end: () => void
 }
 
 export class RecentRows {
   readonly #spool: Pick<UsageSpool, 'booked' | 'unbooked'>
-  /** From the number `#first` on, without a gap. */
+  /** Rows from number `#first` on, without a gap. */
   #rows: UsageRow[] = []
   #first = 0
   readonly #open = new Set<{ readonly from: number }>()

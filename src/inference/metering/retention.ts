@@ -1,5 +1,5 @@
-// Bounds the usage ledger: deletes old usage, and gateway keys that ended long ago. Effects: the store, sleeping. Each
-// batch is one statement that finds its own rows, so deletion may stop and resume anywhere.
+// Bounds the usage ledger: deletes old usage, and gateway keys that ended long ago. Effects: the store, sleeping.
+// Each batch is one statement that selects its own rows, so deletion may stop and resume anywhere.
 
 import type { Clock } from '../../base/clock.ts'
 import type { Logger } from '../../base/log.ts'

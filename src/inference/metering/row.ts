@@ -1,4 +1,4 @@
-// One request's usage in its two forms: the record in a process, and the row on the wire from a gateway VM to its host.
+// One request's usage in two forms: the record in a process, and the row on the wire from a gateway VM to its host.
 // Pure.
 
 import type { UsageRow } from '../../contract/vm/enclave.ts'

@@ -1,5 +1,5 @@
-// Month sums of keys and organizations in a gateway VM: the sums of the host's books, fetched once, plus this VM's rows
-// that they lack. Effects: asks the host.
+// Month sums of keys and organizations in a gateway VM: the sums of the host's ledger, fetched once, plus rows of
+// this VM that they lack. Effects: calls the host.
 //
 // The host reports which rows of this VM are in its sums (`booked`, as in `next`), so that no row is missing or counted
 // twice.
@@ -43,13 +43,13 @@ export type SpendCacheDeps = {
   readonly clock: Pick<Clock, 'monotonicMs'>
 }
 
-/** `untilMs`: monotonic; another VM wrote to the books when the host answered, so it is asked again after that. */
+/** `untilMs`: monotonic expiry, if another VM was writing to the ledger when the host answered; otherwise infinite. */
 type CachedSum = { sum: MonthSum; untilMs: number; share: Share | null }
 
 const askTimeoutMs = 5_000
 /**
- * Requests to the host that are open at once; certificates and evidence need some of them too.
- * No share: one request at a time for each key.
+ * Concurrent requests to the host; certificates and evidence need some of the host's slots too. No share: one request
+ * at a time for each key.
  */
 const asksMax = 8
 /**
@@ -76,12 +76,12 @@ export class SpendCache implements SpentSource {
   readonly #places = new FairSlots(waitingMax)
   readonly #recent: RecentRows
   readonly #dayReader: DayReader
-  /** Null until the host says that it is in a fleet. */
+  /** Null until the host reports that it is in a fleet. */
   shares: BudgetShares | null = null
-  /** The last answer was shared, so the host knows what a share is. */
+  /** Whether the last answer had shares, so the host supports them. */
   #isShared = false
   #isFleetKnown = true
-  /** Whether the sums of a day or a week are known, too. */
+  /** Whether the sums of a day or a week are known. */
   #hasShort = false
   /** Prices of the sums in `#cached`. */
   #cost: Cost
@@ -138,7 +138,7 @@ export class SpendCache implements SpentSource {
     return key === null || organization === null ? null : { key, organization }
   }
 
-  /** After a question of another request of the key, whoever asks looks again. */
+  /** If another request of the key is already asking, waits for it; the caller then rechecks. */
   readonly #acquire = async (spender: Spender, month: string, asked: () => ShareDemands): Promise<boolean> => {
     if (this.#asking.has(scopeName(scopesOf(spender, month).key))) {
       await this.#load({ spender, month, asked })
@@ -185,7 +185,7 @@ export class SpendCache implements SpentSource {
       this.#waiting.shift()?.()
       throw tooMuchAsked()
     }
-    // Meanwhile another request of the key may have asked, and been answered.
+    // Another request of the key may have asked, and got its answer, in the meantime.
     const asking = this.#asking.get(name)
     const isKnown = ask.asked() === NOTHING && this.spent(ask.spender, ask.month) !== null
     if (asking === undefined && !isKnown) return this.#begin(name, ask)
@@ -229,7 +229,7 @@ export class SpendCache implements SpentSource {
     }
   }
 
-  /** The host knows of the rows that it has booked alone. */
+  /** The host counts only the rows that it has recorded. */
   #withUnbooked(spender: Spender, month: string, { key, organization }: ShareDemands): ShareDemands {
     if (key === null && organization === null) return { key, organization }
     const rows = this.#deps.spool.unbooked().map(row => this.#counted(row))
@@ -259,7 +259,7 @@ export class SpendCache implements SpentSource {
     return { ...row, costNanoUsd: Number(this.#cost(row.model, tokensOfRow(row))) }
   }
 
-  /** The host's sums are by its prices: after a change they are asked for anew. */
+  /** The host's sums use its prices: after a change they are requested again. */
   #followPrices(): void {
     const { cost } = this.#deps.control
     if (cost === this.#cost) return

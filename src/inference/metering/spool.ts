@@ -1,7 +1,7 @@
 // Usage rows of a gateway VM until the host acknowledges them, in batches that are chained and signed. State in memory.
 //
-// A batch stays as cut until it is booked, so that a repeated batch has the same digest. No row is dropped: a full
-// spool admits no further requests.
+// A batch stays unchanged until it is recorded, so that a repeated batch has the same digest. No row is dropped: a
+// full spool admits no further requests.
 
 import { toBase64Url, toHex } from '../../base/bytes.ts'
 import { type Clock, pause } from '../../base/clock.ts'
@@ -22,7 +22,7 @@ export type UsageSpoolDeps = {
   readonly rowsMax: number
   /** Ed25519, by the receipt key. */
   readonly sign: (message: Uint8Array) => Uint8Array
-  /** There is something to tell: this row. */
+  /** Called for each row that waits to be reported. */
   readonly onRow: (row: UsageRow) => void
   readonly clock: Pick<Clock, 'sleep'>
 }
@@ -35,7 +35,7 @@ const bookedWaitMs = 250
 
 export class UsageSpool {
   readonly #deps: UsageSpoolDeps
-  /** Not yet booked; the first of them has the number `#booked`. */
+  /** Rows that are not recorded yet; the first has the number `#booked`. */
   readonly #rows: UsageRow[] = []
   #booked = 0
   /** In the order of their numbers. */
@@ -81,7 +81,7 @@ export class UsageSpool {
     return this.#rows.length
   }
 
-  /** As the metrics of a gateway on the host have them: written is what the host has booked. */
+  /** Counts in the form of a gateway on the host: written rows are those that the host has recorded. */
   counts(): MeteringCounts {
     return { written: this.#booked, lost: 0, waiting: this.#rows.length }
   }
@@ -124,7 +124,7 @@ export class UsageSpool {
   }
 }
 
-/** As many as one batch may have. */
+/** Maximum number of rows of one batch. */
 function firstOf(rows: readonly UsageRow[]): UsageRow[] {
   let bytes = 0
   const end = rows.slice(0, usageRowsMax).findIndex(row => {

@@ -42,13 +42,15 @@ export type MonthSpent = { readonly key: MonthSum; readonly organization: MonthS
 
 /** The sums of the books plus the rows recorded here that the books lack. `month`: as 2026-11. */
 export type SpentSource = {
-  /** The sums now. Null: call `load` first. */
+  /** Returns the current sums. Null if `load` must be called first. */
   readonly spent: (spender: Spender, month: string) => MonthSpent | null
   /** Afterwards `spent` has the sums, at least for a while. Fault metering_unavailable. */
   readonly load: (spender: Spender, month: string) => Promise<void>
-  /** By day (UTC), then model, in pages. Faults: invalid_request (too many rows), metering_unavailable. */
+  /**
+   * Returns usage by day (UTC), then model, in pages. Faults: invalid_request (too many rows), metering_unavailable.
+   */
   readonly days: (scope: DayScope) => AsyncIterable<readonly DaySum[]>
-  /** Null: budgets are this host's alone, and the sums are what counts. */
+  /** Null if budgets belong to this host alone; then only the sums count. */
   readonly shares: BudgetShares | null
 }
 
@@ -56,36 +58,42 @@ export type Amounts = { readonly nanoUsd: number; readonly tokens: number }
 
 /** In a fleet: how much of the budgets of a month this host may use. */
 export type BudgetShares = {
-  /** Share of this host now. Null: nothing is known, call `raise` first. */
+  /** Returns the current share of this host. Null if it is unknown and `raise` must be called first. */
   readonly share: (spender: Spender, month: string) => SpenderShares | null
   /**
-   * Asks for more, where `asked` needs more than there is. False: the budgets have no room for it now. Fault
-   * metering_unavailable: nothing is known of their room.
+   * Requests more if `asked` needs more than the share has. Returns false if the budgets have no room now. Fault
+   * metering_unavailable if their room is unknown.
    */
   readonly raise: (spender: Spender, month: string, asked: () => ShareDemands) => Promise<boolean>
-  /** Reservations by key, or with an empty key of an organization, counted in every month. Null: nobody here knows. */
+  /**
+   * Sets the source of reservations, by key, or by organization under an empty key; counted in every month. Null if
+   * they are unknown here.
+   */
   readonly follow: (reserved: ((spender: Spender) => Amounts) | null) => void
 }
 
 /**
- * Has the gateway VM count on nothing of a budget of a month before it has asked again. Returns what it keeps beside
- * what is booked. Null: nobody knows, so nothing may be taken from it. Never rejects.
+ * Makes the gateway VM drop its share of a month's budget until it requests one again. Returns what the VM keeps in
+ * addition to recorded usage. Null if that is unknown, so nothing may be taken from it. Never rejects.
  */
 export type LowerInVm = (scope: MonthScope) => Promise<Amounts | null>
 
-/** As a host has them. */
+/** Budget shares of a host. */
 export type HostBudgetShares = BudgetShares & {
-  /** The gateway is in VMs: `lower` asks the one that serves. */
+  /** Called when the gateway runs in VMs: `lower` calls the serving one. */
   readonly followVm: (lower: LowerInVm) => void
 }
 
-/** `spent`: of this host. `allowed`: spent and reserved together. */
+/** `spent`: by this host. `allowed`: spent and reserved together. */
 export type Share = { readonly spent: MonthSum; readonly allowed: Amounts }
 export type SpenderShares = { readonly key: Share; readonly organization: Share }
 
-/** Beside what is spent: reservations, with the request that has to fit (`need`), and with all that wait (`want`). */
+/**
+ * Amounts in addition to the spent ones: reservations plus the request that must fit (`need`), or plus all waiting
+ * requests (`want`).
+ */
 export type ShareDemand = { readonly need: Amounts; readonly want: Amounts }
-/** Null: there is no such budget. */
+/** Null if there is no such budget. */
 export type ShareDemands = { readonly key: ShareDemand | null; readonly organization: ShareDemand | null }
 
 export type HostRequestOf<Kind extends HostRequest['kind']> = Extract<HostRequest, { kind: Kind }>

@@ -17,7 +17,10 @@ export type UsageRowsRequest = {
   readonly format: (typeof USAGE_FORMATS)[number]
 }
 
-/** Null: the sums of the month. Defaults: the running month (UTC), by day and model, as JSON. Fault invalid_request. */
+/**
+ * Null for the sums of the month. Defaults: the current month (UTC), by day and model, as JSON. Fault
+ * invalid_request.
+ */
 export function readUsageRequest({ url }: Pick<Request, 'url'>, today: string): UsageRowsRequest | null {
   // Not `new URL`: it throws for the URL of a request without a Host header.
   const [, query = ''] = /\?([^#]*)/.exec(url) ?? []

@@ -1,4 +1,4 @@
-// The books: usage that gateway VMs have signed, each row once. Effects: the store.
+// Records usage that gateway VMs have signed, each row once. Effects: the store.
 //
 // A batch counts if it continues the last booked batch and is signed by the VM's verified receipt key. The rows are
 // written first, by id, then the VM's position: after a crash in between the same rows are written again, which changes

@@ -9,7 +9,7 @@ const failuresRead = 64
 const linePattern =
   /^(strongroom_upstream_att[a-z_]+)\{upstream="([^"\\]{1,64})"(?:,(kind|check)="([a-z0-9/-]{1,64})")?\} ([0-9]{1,15})$/
 
-/** Reads the text that `attestedFamilies` makes; other lines, and what is not of its form, say nothing. */
+/** Reads the text that `attestedFamilies` makes; ignores lines of any other form. */
 export function readAttested(text: string): AttestedUpstream[] {
   type MutableUpstream = { -readonly [Name in keyof AttestedUpstream]: AttestedUpstream[Name] }
   const found = new Map<string, MutableUpstream>()

@@ -1,4 +1,5 @@
-// Attested upstreams as metrics, and read out of them: the text is all that the gateway's VM tells of them. Pure.
+// Writes attested upstreams as metrics, and reads them back: the text is all that the gateway's VM reports of them.
+// Pure.
 
 import type { Family } from '../../base/prometheus.ts'
 import { family } from '../../base/prometheus.ts'

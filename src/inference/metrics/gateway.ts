@@ -18,9 +18,9 @@ export type GatewayGauges = {
   /** Upstreams that have to show evidence. */
   readonly attested: readonly AttestedUpstream[]
   readonly encryption: EncryptionCounts
-  /** Null: one process serves all clients. */
+  /** Null if one process serves all clients. */
   readonly relays: RelayGauges | null
-  /** Null, or left out: nobody shares the limits of keys with this gateway. */
+  /** Null or absent if this gateway does not share the limits of keys. */
   readonly sharedLimits?: SharedLimitsView | null
 }
 

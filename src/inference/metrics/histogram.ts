@@ -12,7 +12,7 @@ export const seriesMax = 2_000
 
 export type Histogram = {
   readonly observe: (labels: Labels, value: number) => void
-  /** `observe` for the same labels again and again: it looks for their series once. */
+  /** For repeated `observe` calls with the same labels: looks up their series once. */
   readonly observer: (labels: Labels) => (value: number) => void
   readonly family: () => Family
 }

@@ -1,6 +1,6 @@
-// The metrics-collector: outcomes of requests. Names, units and buckets follow OpenTelemetry's semantic conventions for
-// generative AI (gen-ai-metrics) in Prometheus form: dots become underscores, seconds are named. Pure but for its
-// state. Labels come from short lists and never hold a key, organization, address or prompt.
+// The metrics-collector: outcomes of requests. Names, units and buckets follow OpenTelemetry's semantic conventions
+// for generative AI (gen-ai-metrics) in Prometheus form: dots become underscores, and names end in seconds. Pure
+// except for its state. Labels come from short lists and never hold a key, organization, address or prompt.
 
 import { type Collector, type Family, type Labels, metricsText } from '../../base/prometheus.ts'
 import { GatewayErrorCode } from '../../contract/http/inference.ts'

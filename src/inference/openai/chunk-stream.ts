@@ -23,7 +23,7 @@ const DONE = sseEvent('[DONE]')
 export class ChunkStream {
   readonly #events: EventReader
   readonly #converter: ChunkConverter
-  /** Null: the client gets the chunks. */
+  /** Null if the client gets the chunks. */
   readonly #dialect: DialectStream | null
   readonly #includesUsage: boolean
 
@@ -32,7 +32,7 @@ export class ChunkStream {
     const { dialect, obfuscate, request } = plan
     this.#includesUsage = request.includeUsage
     this.#dialect = dialect?.openStream({ keptCharsMax: responseBytesMax, obfuscate }) ?? null
-    // Padding is for what the client gets.
+    // Only events for the client are padded.
     this.#converter = new ChunkConverter(dialect === null ? plan : { ...plan, obfuscate: null }, responseBytesMax)
   }
 

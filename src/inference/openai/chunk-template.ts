@@ -23,7 +23,7 @@ const mark = 'strongroom text'
 /** Places that are tried: a name may stand more than once in a chunk. */
 const placesMax = 4
 
-/** The fields of a chat's chunk that may hold the one text. */
+/** The fields of a chat's chunk that may hold the one string. */
 const CHAT_FIELDS = ['content', 'reasoning_content', 'reasoning'] as const
 
 /**
@@ -80,7 +80,7 @@ function splitAtMark(json: string): Halves | null {
   return parts.length === 2 && before !== undefined && after !== undefined ? { before, after } : null
 }
 
-/** Where the converter reads it. */
+/** Position at which the converter reads it. */
 function textAt(data: string, name: string): unknown {
   const value = parseOrNull(data)
   const choice = isObject(value) && Array.isArray(value.choices) ? value.choices[0] : null

@@ -15,7 +15,7 @@ import { parseUsage, type Usage } from './usage.ts'
 type ChoiceState = {
   isStarted: boolean
   isFinished: boolean
-  /** The reason as sent to the client; null while the choice goes on. */
+  /** The reason as sent to the client; null while the choice continues. */
   finishReason: string | null
   isRefused: boolean
   /** Kept only where response_format demands something of it. */
@@ -243,7 +243,7 @@ export class ChunkConverter {
     if (this.#contentChars > this.#contentCharsMax) throw new UpstreamFault('too_large')
   }
 
-  /** Null while the choice goes on. */
+  /** Null while the choice continues. */
   #finish(reason: unknown, state: ChoiceState): string | null {
     if (isNone(reason) || reason === '') return null
     const callCount = state.calls.count
@@ -260,7 +260,7 @@ export class ChunkConverter {
     if (content !== null) this.#contents = [...this.#contents, content]
     state.isFinished = true
     state.content = ''
-    // It has no more text.
+    // The choice has no more text.
     this.#form = null
     state.finishReason = publicFinishReason(ending)
     return state.finishReason

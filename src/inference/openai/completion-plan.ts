@@ -51,7 +51,7 @@ export function checkFormat(
   return null
 }
 
-/** Some engines say `stop` for a choice with calls; clients look for `tool_calls`. */
+/** Some engines report `stop` for a choice with calls, but clients expect `tool_calls`. */
 export function publicFinishReason({ callCount, finishReason }: Ending): string {
   return callCount > 0 && finishReason === 'stop' ? 'tool_calls' : finishReason
 }

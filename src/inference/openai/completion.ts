@@ -26,7 +26,7 @@ export type Completion = {
   readonly body: JsonObject
   /** The usage behind `tokens`. */
   readonly usage: Usage
-  /** As the upstream counted them; an estimate where it did not, or where its count cannot be. */
+  /** The upstream's counts; an estimate if they are missing or implausible. */
   readonly tokens: Tokens
   readonly tokensSource: TokensSource
   /** Finish reason of each choice as the client sees it. */

@@ -9,7 +9,7 @@ import type { RequestSource } from './request.ts'
 
 /** Data alone, because it goes from one thread to another. */
 export type CutSource = {
-  /** `text` has marks for the long values; `body` has no more of them than upstream-body.ts reads. */
+  /** `text` has marks for the long values; `body` has only those that upstream-body.ts reads. */
   readonly source: RequestSource
   readonly mark: string
   /** JSON of each long value. */

@@ -33,7 +33,7 @@ export type Dialect = {
 }
 
 export type DialectRequest = {
-  /** For the parser of chat requests, which judges it. */
+  /** Input of the parser of chat requests, which validates it. */
   readonly chat: JsonObject
   /** Fields of the client's that have no effect. */
   readonly ignored: readonly string[]
@@ -54,7 +54,7 @@ export type ClientCallKind =
   | 'apply_patch_call'
   | 'computer_call'
 
-/** By the engine's name of the function. Plain functions are left out. */
+/** Call forms by the engine's name of the function. Plain functions have none. */
 export type ToolForms = ReadonlyMap<string, CallForm>
 
 /** The traits of a request that its response needs. Data alone, because another thread may have read the request. */
@@ -102,7 +102,7 @@ export type KeptItems = {
   readonly previous: string | null
   /** JSON of the request's own items; null: too long to be kept. */
   readonly inputText: string | null
-  /** As the client gets it. */
+  /** The response as the client gets it. */
   readonly response: KeptResponse
 }
 
@@ -121,7 +121,7 @@ export type DialectStreamOptions = {
   readonly obfuscate: Obfuscate | null
 }
 
-/** One stream's way back. All of it is text of an event stream. */
+/** Converts one stream for the client. Its output is text of an event stream. */
 export type DialectStream = {
   /** The events of one checked chunk, given as its JSON. UpstreamFault too_large. */
   readonly push: (chunk: string) => string

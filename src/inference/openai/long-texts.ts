@@ -85,7 +85,7 @@ export function cutLongTexts(body: Uint8Array, mark: string): LongTexts {
       if (quotes > quotesMax) throw tooLong()
     }
     quotes += 1
-    // It is no JSON then, which the parser says.
+    // Then it is not JSON, which the parser reports.
     if (close < 0) break
     if (close - open > longBytesMin && isContent(whole, before, open)) {
       const start = base64Start(whole, open + 1)

@@ -1,5 +1,5 @@
-// Changes to a checked chat request before an engine gets it: what clients replay of earlier answers and engines do not
-// take, and what is left out. Pure.
+// Changes to a checked chat request before an engine gets it: parts that clients replay from earlier answers and
+// engines reject, and dropped fields. Pure.
 
 import { stringEnd } from '../../base/json.ts'
 import { type JsonObject, membersOf, replaceLoneSurrogates } from '../json-text.ts'
@@ -19,14 +19,14 @@ export class Repairs {
     return this.#changed
   }
 
-  /** Names of what was left out. */
+  /** Names of dropped parts. */
   get ignored(): readonly string[] {
     return this.#ignored === null ? NONE : [...this.#ignored]
   }
 
   /**
-   * Arguments of a call as engines parse them: some answer 500 to text that is no JSON, which another engine may have
-   * generated before it was cut off. Null: they are good as they are, or too long to be checked.
+   * Arguments of a call in a form that engines parse: some answer 500 to invalid JSON, which another engine may have
+   * generated before it was cut off. Null if they need no change, or are too long to be checked.
    */
   argumentsOf(args: string): string | null {
     if (args.trim() === '') return '{}'
@@ -43,7 +43,7 @@ export class Repairs {
     }
   }
 
-  /** `ignored`: the name of what is left out, for the client. */
+  /** `ignored`: the name of the dropped part, for the client. */
   note(member: string, ignored: string | null = null): void {
     this.#changed ??= new Set()
     this.#changed.add(member)

@@ -14,7 +14,7 @@ type Check = (value: unknown) => string | null
 type FieldRule = {
   readonly operations: readonly CompletionOperation[]
   readonly engines: readonly Engine[] | 'all'
-  /** Null: checked where the gateway acts on the field. */
+  /** Null if the field is checked where the gateway uses it. */
   readonly check: Check | null
 }
 
@@ -85,12 +85,12 @@ const FIELDS: ReadonlyMap<string, FieldRule> = new Map(
     // The upstream gets a salt that the gateway derives from it.
     [cacheSaltField]: { operations: BOTH, engines: [], check: cacheSaltProblem },
     chat_template_kwargs: { operations: CHAT, engines: SAMPLERS, check: templateFields },
-    // Each engine gets the form of its own.
+    // Each engine gets its own form.
     ...Object.fromEntries(CONSTRAINT_FIELDS.map(name => [name, { operations: BOTH, engines: [], check: null }])),
   } satisfies Record<string, FieldRule>),
 )
 
-/** Fault invalid_request, with the field, if a known field is out of bounds. Null counts as absent, as with OpenAI. */
+/** Fault invalid_request, with the field, if a known field is out of bounds. As at OpenAI, null counts as absent. */
 export function checkFields(operation: CompletionOperation, body: JsonObject): void {
   // A body of JSON.parse inherits no names.
   for (const name in body) {

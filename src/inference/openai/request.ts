@@ -22,9 +22,9 @@ export type GatewayRequest = {
   /** The client's name for the model; later the model's id, once the key's rules are applied. */
   readonly model: string
   readonly stream: boolean
-  /** Whether the client asked for the chunk with the usage. */
+  /** Whether the client requested the usage chunk. */
   readonly includeUsage: boolean
-  /** Whether the client wants its stream's chunks padded; null when it does not say. */
+  /** Whether the client wants its stream's chunks padded; null if it does not choose. */
   readonly includeObfuscation: boolean | null
   /** Names of the tools that the completion may call. */
   readonly tools: ReadonlySet<string>
@@ -45,7 +45,7 @@ export type GatewayRequest = {
   readonly needs: ContentNeeds
   /** The client's own salt of its prompt cache; null if it has none. */
   readonly cacheSalt: string | null
-  /** Names of what the check has left out. */
+  /** Names of fields that the check has dropped. */
   readonly ignored: readonly string[]
 }
 
@@ -167,7 +167,7 @@ function parseText(body: JsonObject): OperationFields {
 
 /** Fields that would change the answer, and that nothing here does. */
 const REFUSED = {
-  // The predecessors of `tools`: an engine that knows them could call unchecked functions.
+  // The predecessors of `tools`: an engine that supports them could call unchecked functions.
   functions: 'is not supported; use tools and tool_choice.',
   function_call: 'is not supported; use tools and tool_choice.',
   web_search_options: 'is not supported: this gateway does not search; offer a tool of your own.',

@@ -22,7 +22,7 @@ const toolName = new RegExp(`^[a-zA-Z0-9_-]{1,${toolNameCharsMax}}$`)
 /** Names of functions. `custom`: those that stand for custom tools. */
 type ToolNames = { readonly names: ReadonlySet<string>; readonly custom: ReadonlySet<string> }
 
-/** Returns the names. Tools that run elsewhere are left out and named: no engine here has them. */
+/** Returns the names. Tools that run on servers are dropped and named: engines here do not have them. */
 export function parseTools(body: JsonObject, repairs: Repairs): ToolNames {
   const { tools } = body
   const names = new Set<string>()

@@ -35,7 +35,7 @@ const ENGINE_MEMBERS: Readonly<Record<Engine, (cacheSalt: () => string) => reado
   'text-embeddings-inference': () => [],
 }
 
-/** Whether each key has a prompt cache of its own there, so counts reveal no other prompts. */
+/** Whether each key has a separate prompt cache there, so that counts reveal no other prompts. */
 export function hasCacheOfItsOwn(engine: Engine): boolean {
   return engine === 'vllm' || engine === 'sglang'
 }
@@ -79,7 +79,7 @@ export function upstreamBody({ request, source }: ParsedRequest, { engine, cache
   }
   const members = membersOf(text)
   if (offered !== null) {
-    // Only these tools, and "required" for a name: so engines that ignore a name call it too.
+    // Sends only these tools, and "required" instead of a name, so that engines that ignore names call it too.
     const choice = mustCall(toolChoice) ? 'required' : 'auto'
     added.push(`"tools":[${toolsNamed(offered, body.tools, members)}]`, `"tool_choice":"${choice}"`)
   }

@@ -21,7 +21,7 @@ export function stringOrNull(value: unknown): string | null {
 
 const REASONING_FIELDS = ['reasoning_content', 'reasoning'] as const
 
-/** The model's reasoning before its content, under the names that engines use. It is billed, so it is passed on. */
+/** The model's reasoning before its content, under the names that engines use. It is billed, so it is forwarded. */
 export function reasoningOf(part: JsonObject): { reasoning_content?: string; reasoning?: string } {
   const given: { reasoning_content?: string; reasoning?: string } = {}
   for (const name of REASONING_FIELDS) {

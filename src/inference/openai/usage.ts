@@ -1,4 +1,4 @@
-// The tokens that an upstream says a request used, in OpenAI's form, and whether that can be. Pure.
+// Token counts that an upstream reports for a request, in OpenAI's form, and whether they are plausible. Pure.
 
 import { isObject, type JsonObject } from '../json-text.ts'
 import type { Tokens } from '../types.ts'
@@ -38,7 +38,7 @@ export function pooledUsage(usage: unknown): Usage | null {
   return given === null || given.prompt_tokens === 0 ? null : given
 }
 
-/** For embeddings and rankings. `counted`: prompt tokens that the head of the response says. */
+/** For embeddings and rankings. `counted`: prompt tokens from the head of the response. */
 export type PooledCounts = {
   readonly bounds: UsageBounds
   readonly promptEstimate: number
@@ -59,7 +59,7 @@ export function tokensOf(usage: Usage): Tokens {
   return cached === 0 ? tokens : { ...tokens, cached }
 }
 
-/** Prompt tokens that the engine had in its cache; 0 where it does not say. */
+/** Prompt tokens from the engine's cache; 0 if the engine does not report them. */
 export function cachedTokensOf({ prompt_tokens_details: details }: Usage): number {
   return isObject(details) && isCount(details.cached_tokens) ? details.cached_tokens : 0
 }
@@ -76,7 +76,7 @@ export type UsageBounds = { readonly promptTokensMax: number; readonly completio
 const templateTokensMax = 4_096
 /** A content part that is no text may be more tokens than it has bytes. */
 const partTokensMax = 1_048_576
-/** Where neither client nor configuration sets a bound: more than any engine's context. */
+/** Default if neither client nor configuration sets a bound: more than any engine's context. */
 const contextTokensMax = 16_777_216
 
 /** `bodyBytes`: of the request. A token of text is a byte at least. */

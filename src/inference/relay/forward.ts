@@ -1,4 +1,5 @@
-// Requests that the owner responds to for a relay: whole, both ways. Effects: those of the request.
+// Requests that the owner answers for a relay, with complete bodies in both directions. Effects: those of the
+// request.
 
 import { targetOf } from '../../http/head.ts'
 import type { Gateway } from '../gateway/gateway.ts'
@@ -9,7 +10,7 @@ export type Forwarded = Asks['forward']['value']
 /** Longest response. workload.json may have a megabyte, the OpenAPI document less. */
 const responseBytesMax = 8 * 1_048_576
 
-/** No route looks at it; what a client sends as its Host need not be one. */
+/** Not used by any route; the Host that a client sends need not be valid. */
 const origin = 'http://gateway.invalid'
 
 /** In the owner: the request as it came, but for its body, which no route that is forwarded reads. */

@@ -1,4 +1,4 @@
-// The owner as a relay sees it: each decision is an ask to another process. Effects: the channel.
+// A relay's interface to the owner: each decision is an ask to another process. Effects: the channel.
 
 import { type Clock, onAbort } from '../../base/clock.ts'
 import { messageOf } from '../../base/fault.ts'
@@ -50,7 +50,7 @@ export class Link {
     return this.#open.size + this.#asks.size
   }
 
-  /** As `createEnter` of the gateway, by the owner. */
+  /** Like `createEnter` of the gateway, but decided by the owner. */
   readonly enter: Enter = async ({ id, operation, headers, fault, tokens }) => {
     const authorization = headers.get('authorization')
     const asked = { id, operation, authorization, tokens, fault: fault === null ? null : wireFaultOf(fault) }
@@ -61,7 +61,7 @@ export class Link {
     return { ok: true, caller, headers: entry.headers, open: trace => this.#openAccount(opened, trace) }
   }
 
-  /** As the router's. */
+  /** See the router. */
   readonly acquire: Acquire = async (model, { id, promptEstimate, except, signal }) => {
     signal.throwIfAborted()
     const { send, upstreams } = this.#deps
@@ -83,7 +83,7 @@ export class Link {
     return this.#lease(id, target, paceMs)
   }
 
-  /** As the router's. */
+  /** See the router. */
   readonly place = (id: string): Promise<QueuePlace | null> => this.ask('place', { id }).catch(() => null)
 
   keepReceipt(id: string, text: string): void {

@@ -1,4 +1,4 @@
-// A handler on the gateway's address, by itself or beside others. Effects: a listening socket.
+// Listens on the gateway's address with a handler, alone or beside other processes. Effects: a listening socket.
 
 import type { Logger } from '../../base/log.ts'
 import type { GatewaySettings } from '../../contract/vm/workload.ts'
@@ -7,9 +7,9 @@ import { boundReceiveBuffers } from '../../linux/libc/sockets.ts'
 
 export type ListenOptions = {
   readonly listen: { readonly hostname: string; readonly port: number }
-  /** Null: plain HTTP. */
+  /** Null for plain HTTP. */
   readonly tls: ServedTls | null
-  /** As `serveTls` has it. */
+  /** See `serveTls`. */
   readonly guestName: string
   /** Other processes of the gateway listen there, too. */
   readonly isShared: boolean

@@ -1,5 +1,5 @@
-// One relay as its owner sees it: a process of this executable with a socket that only the two share. Effects: starts
-// and kills a process.
+// One relay from its owner's side: a process of this executable with a socket that only the two share. Effects:
+// starts and kills a process.
 
 import { closeSync } from 'node:fs'
 import { Fault } from '../../base/fault.ts'
@@ -13,7 +13,7 @@ import { RelayOwner, type RelayOwnerDeps } from './relay-owner.ts'
 import type { FromOwner, FromRelay, Setup } from './wire.ts'
 
 export type MemberTiming = {
-  /** From its start until it listens. */
+  /** Limit from its start until it listens. */
   readonly startMs: number
   /** Pause between two pings. */
   readonly pingMs: number
@@ -71,12 +71,12 @@ export class Member {
     return this.#isListening && this.#reason === null
   }
 
-  /** Resolves with the reason once it is gone, and everything that it held is free and in the books. */
+  /** Resolves with the reason once the relay has ended, and everything that it held is released and recorded. */
   get ended(): Promise<string> {
     return this.#ended.promise
   }
 
-  /** No effect once it is gone. */
+  /** No effect once the relay has ended. */
   send(message: FromOwner): void {
     this.#channel?.send(message)
   }
@@ -131,7 +131,7 @@ export class Member {
 
 function spawn(fd: number): Bun.Subprocess {
   return Bun.spawn([...ownProgram(), relayCommand], {
-    // The environment is this process's own: it says which authorities TLS trusts. Nothing secret is added to it.
+    // The environment is this process's own: it names the authorities that TLS trusts. Nothing secret is added to it.
     stdio: ['ignore', 'ignore', 'inherit', fd],
     cwd: '/',
   })

@@ -1,6 +1,6 @@
-// The program of a relay: serves clients on the gateway's address and asks its owner for every decision. Effects: a
-// listening socket, upstreams, child processes that check schemas. It holds no state beyond a request and ends when its
-// owner does.
+// The program of a relay: serves clients on the gateway's address and requests every decision from its owner.
+// Effects: a listening socket, upstreams, child processes that check schemas. It holds no state beyond a request and
+// ends when its owner does.
 
 import { present } from '../../base/assert.ts'
 import { fromHex } from '../../base/bytes.ts'
@@ -37,7 +37,7 @@ const lastWaitMs = 20
 /** No share: limits one process of ours. */
 const lastWaitsMax = 50
 
-/** Serves until the owner says stop or is gone: then the process ends. */
+/** Serves until the owner sends stop or ends; then the process ends. */
 export async function runRelay(startSchemaProcess = startOwnSchemaProcess): Promise<never> {
   // Signals are for the owner: it decides when a relay ends.
   for (const signal of ['SIGTERM', 'SIGINT', 'SIGHUP'] as const) process.on(signal, () => {})
@@ -156,7 +156,7 @@ function composeRelay(
     keys,
     random,
     onRead,
-    // One memory for all relays: the same body may come to each of them.
+    // One memory for all relays, because the same body may reach each of them.
     checkReplay: ({ request, epoch, mark }) => link.ask('checkReplay', { id: request, epoch, mark }),
   })
   const { counts } = encryption
@@ -212,7 +212,7 @@ function composeRelay(
     }
   }
   return {
-    // All but these the owner responds to, encryption and refusals included: so there is one place that does.
+    // The owner answers all other requests, encryption and refusals included, so that one place does that.
     fetch: (request, address) =>
       request.method === 'POST' && routes.find(pathOf(request.url)) !== null
         ? serve(request, address)

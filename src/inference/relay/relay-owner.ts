@@ -34,7 +34,7 @@ export type RelayOwnerDeps = {
   readonly log: Logger
 }
 
-/** One request of the relay's. */
+/** One request of the relay. */
 type OpenRequest = {
   readonly account: RequestAccount
   readonly keyDigest: string
@@ -63,7 +63,7 @@ export class RelayOwner {
   readonly #send: (message: FromOwner) => void
   readonly #open = new Map<string, OpenRequest>()
   readonly #forwarded = new Map<number, AbortController>()
-  /** The keys of the upstreams, as the relay knows them. */
+  /** The upstreams' keys that were last sent to the relay. */
   readonly #sentKeys: (string | null)[]
   #isClosed = false
 
@@ -78,7 +78,7 @@ export class RelayOwner {
     return this.#open.size
   }
 
-  /** All but what concerns the relay itself. */
+  /** Handles all messages except those about the relay itself. */
   handleMessage(message: Exclude<FromRelay, { readonly kind: 'listening' | 'pong' }>): void {
     switch (message.kind) {
       case 'cancel':
@@ -330,7 +330,7 @@ export class RelayOwner {
     return open
   }
 
-  /** As its own, but for the time. A line that was too long has been cut. */
+  /** Re-emits a log line of the relay with the owner's timestamp; overlong lines are truncated. */
   #log(line: string): void {
     const read = readLine(line)
     if (read === null) this.#deps.log.error(line)

@@ -14,7 +14,7 @@ export type RelaysDeps = RelayOwnerDeps & {
   readonly count: number
   readonly setup: Omit<Setup, 'kind' | 'listen' | 'tls' | 'isDraining' | 'upstreams'>
   readonly listen: { readonly hostname: string; readonly port: number }
-  /** Null: plain HTTP. */
+  /** Null for plain HTTP. */
   readonly tls: ServedTls | null
   readonly guestName: string
   readonly clock: Clock
@@ -27,7 +27,7 @@ const retryMinMs = 100
 const retryMaxMs = 10_000
 /** Relays that may die before the first of them listens. No share: processes of ours. */
 const startFailuresMax = 8
-/** One that has lived so long is started again at once. */
+/** A relay that ran at least this long is restarted at once. */
 const provenMs = 60_000
 
 export class Relays {
@@ -97,7 +97,7 @@ export class Relays {
         retryMs,
       })
       this.#restarts += 1
-      // No effect once one of them has listened.
+      // No effect once a relay has listened.
       if (this.#restarts > startFailuresMax)
         this.#listening.reject(new Fault('host.unsupported', `relays of the gateway: ${reason}`))
       await pause(clock, retryMs, signal)

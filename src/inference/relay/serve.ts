@@ -12,9 +12,9 @@ import { Relays, type RelaysDeps } from './relays.ts'
 export type GatewayListen = Pick<ListenOptions, 'listen' | 'tls' | 'guestName'>
 
 export type GatewayServer = Listening & {
-  /** Clients are asked to connect anew from now on. */
+  /** From now on makes clients reconnect. */
   readonly drain: () => void
-  /** Null: this process serves its clients itself. */
+  /** Null if this process serves its clients itself. */
   readonly relays: (() => RelayGauges & { readonly pids: readonly number[] }) | null
 }
 
@@ -24,7 +24,7 @@ const coresPerProcess = 4
 /** A serving process takes 50 to 60 MB plus its requests. */
 const bytesPerProcess = 1_024 * 1_048_576
 
-/** `asked`: of the settings; undefined: one for each four cores, as far as there is memory for them. */
+/** `asked`: the configured number; undefined for one per four cores, as far as memory allows. */
 export function processCount(
   asked: number | undefined,
   { cores, memoryBytes } = { cores: availableParallelism(), memoryBytes: totalmem() },

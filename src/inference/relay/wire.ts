@@ -32,7 +32,7 @@ export type WireFault = {
 export type Setup = {
   readonly kind: 'setup'
   readonly listen: { readonly hostname: string; readonly port: number }
-  /** Null: plain HTTP. */
+  /** Null for plain HTTP. */
   readonly tls: RelayTls | null
   readonly settings: GatewaySettings
   readonly padsStreams: boolean
@@ -63,7 +63,7 @@ export type FromOwner =
   | { readonly kind: 'reply'; readonly to: number; readonly value: unknown }
   | { readonly kind: 'refusal'; readonly to: number; readonly fault: WireFault }
   | { readonly kind: 'tls'; readonly tls: RelayTls }
-  /** Clients are to connect anew. */
+  /** From now on clients must reconnect. */
   | { readonly kind: 'drain' }
   | { readonly kind: 'ping' }
   /** With `isGraceful`, requests in flight may end; then the relay ends. */
@@ -108,7 +108,7 @@ export type Asks = {
       readonly attestedKey?: string | null
     }
   }
-  /** Where a request stands that waits for an upstream. */
+  /** Queue position of a waiting request. */
   readonly place: {
     readonly asked: OfRequest
     readonly value: QueuePlace | null
@@ -124,7 +124,7 @@ export type Asks = {
       readonly labels: UsageLabels
       readonly spans: readonly TraceSpan[]
     }
-    /** As the account has it. */
+    /** Cost from the account. */
     readonly value: { readonly costNanoUsd: string | null }
   }
   /** More tokens than at `enter`. */
@@ -132,7 +132,7 @@ export type Asks = {
     readonly asked: OfRequest & { readonly tokens: number }
     readonly value: null
   }
-  /** As the memory of responses; the owner never has the id of a response. */
+  /** See the memory of responses; the owner never gets the id of a response. */
   readonly surveyResponses: {
     readonly asked: OfRequest & { readonly digests: EarlierDigests }
     readonly value: EarlierSurvey | null
@@ -147,7 +147,7 @@ export type Asks = {
     readonly asked: OfRequest & { readonly epoch: string | null; readonly mark: string }
     readonly value: ReplayVerdict
   }
-  /** A request that the owner responds to. Its body is not sent: none of these requests has a meaningful one. */
+  /** A request that the owner answers. Its body is not sent: none of these requests has a meaningful one. */
   readonly forward: {
     readonly asked: {
       readonly method: string

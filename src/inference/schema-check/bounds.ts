@@ -16,7 +16,7 @@ const countMax = 100_000
 /** Keys of all patternProperties of a schema: each is compiled. */
 const keyPatternsMax = 1_000
 
-/** Keywords that say how often something is repeated. */
+/** Keywords that set a number of repetitions. */
 const COUNTS: ReadonlySet<string> = new Set([
   ...['minItems', 'maxItems', 'minLength', 'maxLength'],
   ...['minProperties', 'maxProperties', 'minContains', 'maxContains'],
@@ -70,9 +70,9 @@ function checkKeywords(node: JsonObject, path: string): void {
 }
 
 /**
- * Removes keywords beyond the bounds: an engine that makes a grammar of `maxLength: 524288` may hang over it, and with
- * it all of its other requests. Returns their names. The caller bounds depth and size. A count that is a text is one
- * that no double holds (dialects/long-numbers.ts).
+ * Removes keywords beyond the bounds: an engine that compiles `maxLength: 524288` to a grammar may hang, and all of
+ * its other requests with it. Returns their names. The caller bounds depth and size. A count in the form of a string
+ * is one that no double can hold (dialects/long-numbers.ts).
  */
 export function relaxSchema(schema: JsonObject): ReadonlySet<string> {
   let removed: Set<string> | null = null

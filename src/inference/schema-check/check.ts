@@ -8,7 +8,7 @@ import { resultOr } from '../../base/result-or.ts'
 import { isObject, type JsonObject } from '../json-text.ts'
 import { linearPattern } from './pattern.ts'
 
-/** Whether the text of one choice is JSON that is valid by the schema. One whose check takes too many steps is not. */
+/** Checks whether the text of one choice is JSON that is valid by the schema. A check with too many steps fails. */
 export type ContentCheck = (text: string) => 'valid' | 'not_json' | 'violated'
 
 /** The schema cannot be used. The message goes to the client, after `The schema of response_format `. */
@@ -18,7 +18,7 @@ const depthMax = 64
 /** Nodes of the schema, with those behind its references, counted per reference. */
 const nodesMax = 20_000
 const patternsMax = 256
-/** In one place: ajv nests the code of each in the code of the one before. */
+/** Fields in one object: ajv nests the code of each in the code of the previous one. */
 const fieldsMax = 2_000
 const stepsMax = 1_000_000
 const quotedCharsMax = 100
@@ -52,7 +52,7 @@ function compile(own: JsonObject, counted: JsonObject): (value: unknown) => bool
     meta: false,
     // ajv would repeat a schema's code at every reference: n references to a schema of n fields make n² of code.
     inlineRefs: false,
-    // It prints code of megabytes, made of the client's text.
+    // The compiler would print megabytes of code made from the client's text.
     logger: false,
     // To optimize the code takes time that grows with the square of the number of properties.
     code: { optimize: false, regExp: Object.assign(supportedPattern, { code: 'supportedPattern' }) },

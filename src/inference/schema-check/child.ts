@@ -1,5 +1,5 @@
-// One schema child as the gateway sees it: a process of this executable that takes one job at a time and is killed if
-// it exceeds its time, its memory or the protocol. Effects: starts and kills processes; reads /proc.
+// One schema child from the gateway's side: a process of this executable that takes one job at a time and is killed
+// if it exceeds its time, its memory or the protocol. Effects: starts and kills processes; reads /proc.
 //
 // A process, because JavaScriptCore can neither stop a thread inside a regular expression or the compiler, nor bound
 // its memory.
@@ -28,7 +28,7 @@ export class ChildError extends Error {
 }
 
 export type SchemaChild = {
-  /** One at a time. ChildError: the child is dead, or will be at once. */
+  /** One call at a time. ChildError if the child is dead or about to be. */
   readonly run: (job: Job) => Promise<Reply>
   readonly isAlive: () => boolean
   readonly kill: () => void
@@ -118,10 +118,10 @@ export async function startSchemaChild(deadlines: Deadlines, startProcess: Start
   }
 }
 
-/** As of a process that SIGKILL ended. */
+/** Exit code of a process killed by SIGKILL. */
 const killedExitCode = 137
 
-/** As a child of this process. */
+/** Starts the program as a child of this process. */
 export const startOwnSchemaProcess: StartSchemaProcess = async fd => {
   const program = [...ownProgram(), schemaChildCommand]
   const child = Bun.spawn(['prlimit', `--data=${dataBytesMax}`, '--core=0', '--', ...program], {

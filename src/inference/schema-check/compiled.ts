@@ -1,5 +1,5 @@
-// Compiled schemas of one schema child. A schema is found again in its own scope alone, since the time of a hit would
-// tell another client that it sent the same schema. Pure but for its memory.
+// Compiled schemas of one schema child. A schema is reused only in its own scope, because the time of a hit would
+// reveal to another client that it sent the same schema. Pure except for its memory.
 
 import type { ContentCheck } from './check.ts'
 import type { Job } from './wire.ts'
@@ -19,9 +19,9 @@ export class CompiledSchemas {
     this.#compile = compile
   }
 
-  /** Throws what the compiler throws. */
+  /** Rethrows errors of the compiler. */
   get({ owner, scope, schema }: Omit<Job, 'contents'>): ContentCheck {
-    // No scope has a line break.
+    // Scopes contain no line break.
     const name = `${scope}\n${schema}`
     const check = this.#entries.get(name)?.check ?? this.#compile(schema)
     this.#entries.delete(name)

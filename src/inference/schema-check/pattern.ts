@@ -11,7 +11,7 @@ export const patternCharsMax = 4_096
 /** Throws for a pattern that is not JavaScript's, or that is not supported. */
 export function linearPattern(pattern: string): Pattern {
   if (pattern.length > patternCharsMax) throw new RangeError(`longer than ${patternCharsMax} characters`)
-  // Only to compile it: the syntax is JavaScript's, and what only RE2 knows must not be taken.
+  // Only for compiling: the syntax is JavaScript's, and RE2's extensions must be refused.
   new RegExp(pattern, 'u')
   const compiled = RE2JS.compile(toRe2(pattern))
   // ajv takes patterns for the same one when their texts are the same.

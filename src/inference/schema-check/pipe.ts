@@ -3,9 +3,9 @@
 import { adoptSocket } from '../../linux/libc/sockets.ts'
 
 export type BytePipe = {
-  /** Goes out as the other end takes it. No effect on a closed one. */
+  /** Sends as fast as the other end reads. No effect on a closed pipe. */
   readonly write: (bytes: Uint8Array) => void
-  /** One call at a time. Null: the other end has closed it. */
+  /** One call at a time. Null if the other end has closed the pipe. */
   readonly read: () => Promise<Uint8Array | null>
   readonly end: () => void
 }

@@ -104,7 +104,7 @@ export class SchemaPool {
     for (const [key] of idle.slice(0, Math.ceil(idle.length / 2))) this.#lanes.delete(key)
   }
 
-  /** Where too many wait, the newest of the longest lane gives way, and if that is this lane, the new one. */
+  /** If too many wait, drops the newest job of the longest lane, or the new one if it belongs to that lane. */
   #makeRoom(lane: Lane): void {
     if (lane.waiting.length >= waitingPerKeyMax) throw busy()
     if (this.#waitingCount < waitingMax) return

@@ -47,7 +47,7 @@ function respond({ owner, scope, schema, contents }: Job): Reply {
   return { verdict: 'valid' }
 }
 
-/** Null: the parent has closed the pipe. */
+/** Null if the parent has closed the pipe. */
 function read(lengthBytes: number): Buffer | null {
   const bytes = Buffer.allocUnsafe(lengthBytes)
   for (let at = 0; at < lengthBytes; ) {

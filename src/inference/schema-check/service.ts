@@ -1,5 +1,5 @@
 // Compiles and checks strict schemas of response_format in child processes, so that no client's text blocks the event
-// loop. Fails closed: unchecked content is not passed on. Effects: those of the children.
+// loop. Fails closed: unchecked content is not forwarded. Effects: those of the children.
 
 import { toHex } from '../../base/bytes.ts'
 import type { Clock } from '../../base/clock.ts'
@@ -17,9 +17,9 @@ export type ContentsCheck = (contents: readonly string[]) => Promise<void>
 
 export type SchemaChecks = {
   /**
-   * Compiles the schema. `scope`: who may find it compiled, such as the digest of the client's key; left out: this
-   * request alone. Faults: invalid_request (no JSON Schema of 2020-12, unsupported, or too much work),
-   * rate_limited, UpstreamFault check_unavailable. Rejects with the signal's reason.
+   * Compiles the schema. `scope`: requests that may reuse the compiled schema, such as the digest of the client's
+   * key; default: this request alone. Faults: invalid_request (not JSON Schema 2020-12, unsupported, or too much
+   * work), rate_limited, UpstreamFault check_unavailable. Rejects with the signal's reason.
    */
   readonly prepare: (schema: JsonObject, by: SchemaClient) => Promise<ContentsCheck>
   readonly close: () => void

@@ -7,7 +7,7 @@ import { invalidRequest, isObject, type JsonObject } from '../json-text.ts'
 export type Job = {
   /** The key whose share of the memory a compiled schema takes. */
   readonly owner: string
-  /** Jobs of one scope alone share compiled schemas: the time of a job tells nothing about another scope's. */
+  /** Only jobs of one scope share compiled schemas, so that the time of a job reveals nothing about another scope. */
   readonly scope: string
   readonly schema: string
   readonly contents: readonly string[]

@@ -91,9 +91,10 @@ async function verdictOn(response: UpstreamResponse): Promise<Delivery> {
     const retryAfterMs = Math.min((retryAfterSeconds ?? 0) * 1_000, retryAfterMsMax)
     return { kind: 'again', reason, retryAfterMs }
   }
-  // Redirects are not followed: the spans, and the headers with their key, go where the configuration says.
+  // Redirects are not followed: spans and headers, with their key, go only to the configured address.
   if (status < 200 || status > 299) return { kind: 'refused', reason }
-  // The spans are taken, whatever the response's text; invalid or too long JSON counts as no text.
+  // The receiver has accepted the spans regardless of the response's text; invalid or overlong JSON counts as no
+  // text.
   return { kind: 'taken', rejected: rejectedIn(await readBounded(response).catch(() => '')) }
 }
 
@@ -124,7 +125,7 @@ function reasonOf(error: unknown): string {
   return error instanceof UpstreamFault ? error.reason : 'internal'
 }
 
-/** Each with its line break, as they are sent. Fault config.file. */
+/** Header lines as they are sent, each with its line break. Fault config.file. */
 function headerLines(text: string): string {
   const lines = text.split(/\r?\n/).filter(line => line.trim() !== '')
   if (lines.length > headersMax || text.length > headerBytesMax) {

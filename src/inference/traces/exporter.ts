@@ -1,4 +1,4 @@
-// Spans on their way out: a bounded queue, batches, one at a time. Effects: timers; what `deliver` does.
+// Exports spans: a bounded queue, batches, one at a time. Effects: timers; those of `deliver`.
 //
 // After a failure the exporter retries with a pause that doubles; meanwhile new spans evict the oldest. An absent, slow
 // or hostile receiver costs a request now and then, and the memory of the queue.
@@ -27,14 +27,14 @@ export type TraceCounts = {
   /** Pushed out of a queue, given up after attempts, or refused by the receiver. */
   readonly dropped: number
   readonly waiting: number
-  /** Why nothing is taken at present; null: nothing is known to be wrong. */
+  /** Why the receiver currently accepts nothing; null if no problem is known. */
   readonly problem: string | null
 }
 
 const backOffRange = { minMs: 1_000, maxMs: 60_000 }
 /** Attempts per batch, with pauses in between. */
 const attemptsMax = 5
-/** For what waits at the end. */
+/** Limit for the remaining spans at shutdown. */
 const lastTimeoutMs = 2_000
 /** A gateway VM may claim to have lost any number. No share: a number in a report. */
 const lostMax = 1_000_000
@@ -66,7 +66,7 @@ export class TraceExporter {
     this.#overflowed += 1
   }
 
-  /** So many were lost before they came here. */
+  /** Counts spans that were lost before they reached the exporter. */
   readonly noteLost = (count: number): void => {
     this.#lost += Math.min(count, lostMax)
   }
@@ -121,7 +121,7 @@ export class TraceExporter {
   async #sendBatch(timeoutMs: number, signal: AbortSignal): Promise<void> {
     for (let attempts = 1; attempts <= attemptsMax; attempts += 1) {
       const delivery = await this.#deliver(timeoutMs, signal)
-      // An attempt cut off by the end says nothing about the receiver.
+      // An attempt that shutdown cut off proves nothing about the receiver.
       if (signal.aborted && delivery.kind === 'again') return
       if (attempts === attemptsMax && delivery.kind === 'again') this.#giveUp()
       this.#settle(delivery)
@@ -135,7 +135,7 @@ export class TraceExporter {
     try {
       return await deliver(encodeSpans(this.#batch, names), timeoutMs, signal)
     } catch (error) {
-      // One batch is lost, not the daemon.
+      // Loses one batch, not the daemon.
       log.error('a batch of spans cannot be sent', { error })
       return { kind: 'refused', reason: 'internal' }
     }
@@ -170,7 +170,7 @@ export class TraceExporter {
     this.#batch = []
   }
 
-  /** With up to half of it left out at random, so that many hosts do not come back at once. */
+  /** Reduces the pause by up to half at random, so that many hosts do not retry at once. */
   #backOffMs(delivery: Delivery): number {
     const doubled = backOffMs(backOffRange, this.#failuresInRow)
     const share = (this.#deps.random(1)[0] ?? 0) / 512

@@ -13,7 +13,7 @@ import { REASONS } from '../failure.ts'
 /** An upstream as configured. */
 export type TracedUpstream = {
   readonly engine: string
-  /** Null: it has no address. */
+  /** Null if it has no address. */
   readonly server: { readonly address: string; readonly port: number } | null
 }
 
@@ -95,7 +95,7 @@ function requestAttributes(span: RequestSpan, model: string, { upstreams }: Otlp
     ...(span.outcome === 'completed' ? { 'gen_ai.response.model': model } : {}),
     ...(span.finishReasons.length === 0 ? {} : { 'gen_ai.response.finish_reasons': [...span.finishReasons] }),
     ...(stream === true && firstChunkUs !== null ? { 'gen_ai.response.time_to_first_chunk': firstChunkUs / 1e6 } : {}),
-    // A request that asked no upstream has no tokens, which differs from zero tokens.
+    // A request without an upstream has no token counts, which differs from zero tokens.
     ...(span.upstream === null
       ? {}
       : {

@@ -6,12 +6,12 @@ export type TraceParent = {
   readonly isSampled: boolean
 }
 
-/** Version, trace id, parent id, flags; what a later version adds stands behind a further hyphen. */
+/** Version, trace id, parent id, flags; additions of later versions follow after another hyphen. */
 const FORM = /^([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(?:-[\x21-\x7e]{0,200})?$/
 const version00Chars = 55
 const sampledFlag = 1
 
-/** Null: there is none, or none that counts. Then a trace begins here; the request itself is not wrong. */
+/** Null if there is none, or it is invalid. Then a new trace begins; the request itself is valid. */
 export function parseTraceparent(header: string | null): TraceParent | null {
   const [, version, traceId, spanId, flags] = FORM.exec(header ?? '') ?? []
   if (version === undefined || traceId === undefined || spanId === undefined || flags === undefined) return null

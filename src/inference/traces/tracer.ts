@@ -52,7 +52,7 @@ export type TraceEnd = {
   readonly firstChunkMs: number | null
 }
 
-/** Null: this request is not traced. */
+/** Null if this request is not traced. */
 export type BeginTrace = (request: TracedRequest) => RequestTrace | null
 
 const [traceIdBytes, spanIdBytes] = [16, 8]
@@ -63,7 +63,7 @@ export function createTracer(deps: TracerDeps): BeginTrace {
   const { settings, random } = deps
   return ({ headers, id, operation }) => {
     const parent = parseTraceparent(headers.get('traceparent'))
-    // Not by the trace's id, because the client chooses it and must not choose the sampling.
+    // Not derived from the trace's id, because the client chooses it and must not choose the sampling.
     const isSampled =
       settings.followParent && parent !== null
         ? parent.isSampled
@@ -76,7 +76,7 @@ type StartedTrace = { readonly id: string; readonly operation: Operation; readon
 type OpenAttempt = { readonly spanId: string; readonly upstream: string; readonly startedMs: number }
 
 export class RequestTrace {
-  /** Whether the client asked for a stream; null as long as the request has not been read. */
+  /** Whether the client requested a stream; null until the request has been read. */
   isStream: boolean | null = null
   /** Finish reasons as sent to the client. */
   finishReasons: readonly string[] = []
@@ -107,7 +107,7 @@ export class RequestTrace {
     return settings.forwardParent ? traceparentOf(this.#traceId, this.#attempt.spanId) : null
   }
 
-  /** Why it failed, as a code; null: it did not. No effect where no attempt is under way. */
+  /** Why it failed, as a code; null if it succeeded. No effect without a running attempt. */
   endAttempt(error: string | null): void {
     if (this.#attempt === null) return
     const { spanId, upstream, startedMs } = this.#attempt

@@ -1,6 +1,6 @@
 // The client of the upstreams, OpenAI-compatible servers; connections are kept for the next request. Effects: network.
 //
-// No header of the client is sent to an upstream, and no word of an upstream's failure reaches a client.
+// No header of the client is sent to an upstream, and no text of an upstream's failure reaches a client.
 
 import { onAbort } from '../../base/clock.ts'
 import type { Fault } from '../../base/fault.ts'
@@ -18,7 +18,7 @@ import { type Endpoint, endpointOf, type UpstreamTarget } from './target.ts'
 /** `firstByteMs`: 0 for no limit. */
 export type UpstreamTimeouts = { readonly connectMs: number; readonly firstByteMs: number }
 
-/** One request at one upstream. The client's leaving, a deadline or a failure aborts it. */
+/** One request to one upstream. Aborted when the client leaves, by a deadline or a failure. */
 export type Attempt = {
   readonly isAborted: () => boolean
   readonly abort: () => void
@@ -48,7 +48,7 @@ const refusalTimeoutMs = 2_000
 const retryAfterSecondsMax = 600
 /** Largest part of an engine's metrics that is read. */
 const metricsBytesMax = 524_288
-/** From the beginning of the connection to the last byte: the head of a stream waits for it. */
+/** Limit from the beginning of the connection to the last byte: the head of a stream waits for it. */
 const metricsTimeoutMs = 300
 /** How long the length of an engine's queue is cached: one read for all requests that wait. */
 const waitingCachedMs = 5_000
@@ -80,7 +80,7 @@ type Pool = {
   /** Changes with the attested key, and `idle` with it: a connection to another key carries nothing more. */
   endpoint: Endpoint
   idle: Connection[]
-  /** By path. */
+  /** Engine metrics by path. */
   readonly heads: Readonly<Record<Accept, Map<string, string>>>
   /** The key that is in these heads. */
   headsKey: string | null
@@ -143,7 +143,7 @@ export class UpstreamClient {
     throw fault
   }
 
-  /** Reads the engine's reason. No text of it reaches the client. */
+  /** Reads the engine's reason. None of its text reaches the client. */
   async #refusal(response: UpstreamResponse): Promise<Fault> {
     const text = await this.#textOf(response, { bytesMax: refusalBytesMax, timeoutMs: refusalTimeoutMs })
     return refusalFault(response.head.status, text)
@@ -160,7 +160,7 @@ export class UpstreamClient {
         left -= bytes.length
       }
     } catch {
-      // The partial text is enough, or nothing is known.
+      // The partial text is enough, or no reason is known.
     } finally {
       cancelTimeout()
     }
@@ -201,7 +201,7 @@ export class UpstreamClient {
     }
   }
 
-  /** One GET on a connection of its own, which no prompt gets later. Null for a status other than 200. */
+  /** One GET on a separate connection, which never carries a prompt. Null for a status other than 200. */
   async #get<T>(
     target: UpstreamTarget,
     { path, accept, timeoutMs, base = '' }: Get,
@@ -228,7 +228,7 @@ export class UpstreamClient {
   }
 
   #poolOf(target: UpstreamTarget): Pool {
-    // No byte goes to an upstream that has to show evidence and has not: no prompt, and no key of ours.
+    // Nothing is sent to an upstream that must show evidence and has not: no prompt, and no key.
     if (target.attestedKey === null) throw new UpstreamFault('unattested')
     const known = this.#pools.get(target)
     if (known !== undefined) return this.#withKey(known, target)
@@ -297,7 +297,7 @@ export class UpstreamClient {
     return await sent
   }
 
-  /** Null: the connection is closed, and not a byte was sent. */
+  /** Null if the connection is closed before any byte was sent. */
   #sendOn(connection: Connection, bytes: Buffer, options: SendOptions): Promise<UpstreamResponse> | null {
     options.attempt.onAbort(() => connection.close())
     const pending = connection.send(bytes)
@@ -325,7 +325,7 @@ export class UpstreamClient {
   }
 }
 
-/** Two turns of the event loop, with a look at every socket between them. */
+/** Two turns of the event loop, which poll every socket in between. */
 async function newsOfSockets(): Promise<void> {
   for (let turn = 0; turn < 2; turn += 1) await new Promise<void>(resolve => setImmediate(resolve))
 }
@@ -357,7 +357,7 @@ function requestLead(
   const lines = [
     `${method} ${basePath}${path} HTTP/1.1`,
     `host: ${host}`,
-    // A compressed response would have to be expanded, within limits of its own.
+    // A compressed response would have to be expanded, within further limits.
     'accept-encoding: identity',
     'user-agent: strongroom',
     ...(target.key === null ? [] : [`authorization: Bearer ${target.key}`]),
@@ -404,7 +404,7 @@ function hasReason({ head: { status, retryAfterSeconds } }: UpstreamResponse): b
 function headFault({ head }: UpstreamResponse, accept: string): Fault | null {
   const { status, contentType, contentEncoding, retryAfterSeconds } = head
   if (status === 401 || status === 403) return new UpstreamFault('credentials')
-  // llama-server says 501 of an endpoint that it was started without.
+  // llama-server returns 501 for an endpoint that it was started without.
   if (status === 404 || status === 501) return new UpstreamFault('no_such_route')
   if (status === 429 || (status === 503 && retryAfterSeconds !== null)) {
     const seconds = Math.min(Math.max(retryAfterSeconds ?? 1, 1), retryAfterSecondsMax)

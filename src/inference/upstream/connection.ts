@@ -1,4 +1,4 @@
-// One open connection to an upstream, for one request after the other. Effects: a socket.
+// One open connection to an upstream, for sequential requests. Effects: a socket.
 //
 // Why not fetch: it takes twice the time and memory per request, resolves only on its own thread, cannot bound
 // connecting alone, and names addresses in its failures.
@@ -16,16 +16,16 @@ export type UpstreamResponse = {
   readonly takeWhole: () => Piece | null
   /** Instead of further reads: gives the sink what arrives, as it arrives, once the flow is resumed. Called once. */
   readonly pushTo: (sink: BodySink) => BodyFlow
-  /** Abandons the missing rest. No effect once the response is complete. */
+  /** Abandons the unread rest. No effect once the response is complete. */
   readonly abort: () => void
 }
 
-/** Those from `start` to `end`: `subarray` of what a socket gave would take longer than all else here. */
+/** The bytes from `start` to `end`, because calling `subarray` on socket buffers would dominate the cost. */
 export type Piece = { readonly bytes: Buffer; readonly start: number; readonly end: number }
 
 /** Takes the rest of a body while its flow runs; `onEnd` or `onFailure` is the last call. No callback throws. */
 export type BodySink = {
-  /** Those from `start` to `end`. */
+  /** The bytes from `start` to `end`. */
   readonly onBytes: (bytes: Buffer, start: number, end: number) => void
   readonly onEnd: () => void
   /** UpstreamFault cut or malformed. */
@@ -71,8 +71,8 @@ export class Connection implements ResponseSink {
   }
 
   /**
-   * Sends a request and resolves with the response's head. UpstreamFault: unreachable if not a byte came back; cut or
-   * malformed. Null: the connection is closed, and not a byte of the request was sent.
+   * Sends a request and resolves with the response's head. UpstreamFault: unreachable if no byte came back; cut or
+   * malformed. Null if the connection is closed before any byte of the request was sent.
    */
   send(request: Buffer): Promise<UpstreamResponse> | null {
     assert(this.#pending === null, 'a connection carries one request at a time')
@@ -153,7 +153,7 @@ export class Connection implements ResponseSink {
     ended?.end()
   }
 
-  /** False: the socket is closed, though nothing has been called yet. */
+  /** Returns false if the socket is closed before its callback ran. */
   #write(bytes: Buffer): boolean {
     const part = bytes.length > writtenPerTurn ? bytes.subarray(0, writtenPerTurn) : bytes
     const sent = this.#socket.write(part)
@@ -175,7 +175,7 @@ export class Connection implements ResponseSink {
   }
 }
 
-/** One request's response, between the socket that brings it and its reader. */
+/** One request's response, between the socket that receives it and its reader. */
 class PendingResponse {
   readonly #socket: Socket<undefined>
   readonly #abort: () => void
@@ -272,7 +272,7 @@ class PendingResponse {
     this.#endFlow()
   }
 
-  /** Tells the sink, once, when nothing more will come. */
+  /** Notifies the sink, once, that nothing more will come. */
   #endFlow(): void {
     const sink = this.#sink
     if (!this.#isFlowing || sink === null || (this.#failure === null && !this.#isEnded)) return

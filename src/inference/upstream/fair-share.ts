@@ -7,11 +7,10 @@ import { shareOf } from '../../base/work/fair-slots.ts'
 export type Owner = { readonly organizationId: string; readonly keyPrefix: string }
 
 /**
- * Names that are remembered at each level. One that is forgotten counts as new.
- * No share: organizations, and keys of each.
+ * Names that are remembered at each level. A forgotten name counts as new. No share: organizations, and keys of each.
  */
 const namesMax = 512
-/** For so long after its last request places are left for another. */
+/** How long after its last request slots are left for another. */
 const recentMs = 600_000
 /** A name leaves 1 / `leftParts` of its places to others, at least one where there are two. */
 const leftParts = 8
@@ -36,8 +35,8 @@ export class UpstreamSlots {
   }
 
   /**
-   * Whether it has a place for this owner: an organization leaves some to other organizations, and a key of what its
-   * organization may hold to other keys, as long as such have asked of late.
+   * Reports whether a slot is free for this owner: an organization leaves some to other organizations, and a key
+   * leaves some of its organization's to other keys, if those had requests recently.
    */
   isFree({ organizationId, keyPrefix }: Owner, { organizations, keys }: HasOthers): boolean {
     if (this.isFull) return false
@@ -59,7 +58,7 @@ export class UpstreamSlots {
     }
   }
 
-  /** Negative: `a` goes before `b`; 0: whoever came first. */
+  /** Negative if `a` goes before `b`; 0 for order of arrival. */
   compare(a: Owner, b: Owner): number {
     const byOrganization = this.#organizations.compare(a.organizationId, b.organizationId)
     if (byOrganization !== 0) return byOrganization
@@ -85,8 +84,9 @@ type Share = {
 type TakenSlot = { readonly share: Share; readonly giveBack: (lastedMs: number) => void }
 
 /**
- * Names that share. Each place begins where its name's time ends, or now if that is past; the clock of the level is
- * where the newest place began. So whoever was idle has no credit, and whoever had long places waits for the others.
+ * Names that share slots. Each slot begins at the end of its name's time, or now if that is past; the clock of the
+ * level is the start of the newest slot. So an idle name gains no credit, and a name with long use waits for the
+ * others.
  */
 class FairLevel {
   /** The one that was served longest ago first. */
@@ -135,7 +135,7 @@ class FairLevel {
 
 export type HasOthers = { readonly organizations: boolean; readonly keys: boolean }
 
-/** Remembers whether another organization, or another key of the same one, has asked of late. */
+/** Remembers whether another organization, or another key of the same one, had requests recently. */
 export class RecentOwners {
   readonly #organizations = new LastTwo()
   readonly #keys = new Map<string, LastTwo>()
@@ -159,7 +159,7 @@ export class RecentOwners {
   }
 }
 
-/** The two names that asked last: enough to know whether there is one beside a given name. */
+/** The two most recent names, enough to find one other than a given name. */
 class LastTwo {
   #last = { name: '', atMs: Number.NEGATIVE_INFINITY }
   #before = this.#last

@@ -66,7 +66,7 @@ export class ResponseParser {
     this.#end()
   }
 
-  /** One step; returns where the next begins, or -1 when more bytes are needed for it. */
+  /** Performs one step; returns the position of the next, or -1 if it needs more bytes. */
   #step(bytes: Buffer, at: number): number {
     switch (this.#state) {
       case 'head': {
@@ -93,7 +93,7 @@ export class ResponseParser {
             this.#beginChunk(size)
             return start
           }
-          // All of it is here, as with nearly every chunk.
+          // The chunk is complete, as nearly always.
           this.#sink.onBody(bytes, start, end)
           return end + 2
         }
@@ -128,7 +128,7 @@ export class ResponseParser {
 
   #takeHead(text: string): void {
     const head = parseHead(text)
-    // Interim responses (RFC 9110 15.2) come before the final one; switching protocols was never asked for.
+    // Interim responses (RFC 9110 15.2) precede the final one; switching protocols was never requested.
     if (head.status < 200) {
       if (head.status === 101) throw malformed()
       return
@@ -165,7 +165,7 @@ export class ResponseParser {
   /** The text before `mark`. Null when the mark has not arrived; then the bytes are kept for the next push. */
   #textUpTo(bytes: Buffer, at: number, mark: string, bytesMax: number): string | null {
     const found = bytes.indexOf(mark, at, 'latin1')
-    // All of the mark but its last byte may be there already.
+    // All of the mark except its last byte may have arrived.
     if ((found < 0 ? bytes.length - mark.length + 1 : found) - at > bytesMax) throw malformed()
     if (found >= 0) return bytes.toString('latin1', at, found)
     this.#incomplete = at === 0 ? bytes : bytes.subarray(at)
@@ -184,7 +184,7 @@ type ParsedHead = ResponseHead & { readonly isChunked: boolean; readonly isReusa
 const HEAD = /^HTTP\/1\.[01] [1-9][0-9]{2}(?: [^\r\n\0]*)?(?:\r\n[!#$%&'*+.^_`|~0-9A-Za-z-]+:[^\r\n\0]*)*$/
 const versionAt = 'HTTP/1.'.length
 const statusAt = 'HTTP/1.1 '.length
-/** The fields that matter here, by the lengths of their names; all others are passed over without a look at them. */
+/** The fields that are used, by the lengths of their names; others are skipped unread. */
 const FIELD_LENGTHS = new Set(
   [
     ...['content-type', 'content-encoding', 'content-length', 'connection', 'transfer-encoding', 'retry-after'],
@@ -195,7 +195,7 @@ const LENGTH = /^[0-9]{1,15}$/
 
 function parseHead(text: string): ParsedHead {
   if (!HEAD.test(text)) throw malformed()
-  // Where these stand is fixed by the form above.
+  // The form above fixes these positions.
   const isOld = text[versionAt] === '0'
   let type: string | null = null
   let encoding = ''

@@ -13,7 +13,7 @@ export function loadUpstream(config: UpstreamConfig): UpstreamTarget {
   if (!isTls && (config.ca_file !== '' || config.spki_sha256 !== '')) {
     throw new Fault('config.invalid', `${where}: ca_file and spki_sha256 need an https url`)
   }
-  // By itself it would pin nothing that an operator expects to be pinned.
+  // Alone it would pin nothing, although an operator expects it to.
   if (config.spki_sha256 === '' && config.spki_sha256_next !== '') {
     throw new Fault('config.invalid', `${where}: spki_sha256_next needs spki_sha256`)
   }

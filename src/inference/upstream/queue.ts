@@ -5,7 +5,7 @@
 
 import type { Engine } from '../../config/upstream/kinds.ts'
 
-/** `position`: 1 for the next request. `waitMs`: an estimate; null if there is none. */
+/** `position`: 1 for the next request. `waitMs`: an estimate; null if unknown. */
 export type QueuePlace = { readonly position: number; readonly waitMs: number | null }
 
 /** Header of a response whose request waits or has waited. */
@@ -34,8 +34,8 @@ export function queueText({ position, waitMs }: QueuePlace): string {
 }
 
 /**
- * Rounds up to 1, 2, 3, 5, 10, 20, 30, 50 …: estimates are no more exact, and a client cannot count a long queue of
- * others. It can tell up to three.
+ * Rounds up to 1, 2, 3, 5, 10, 20, 30, 50 …: estimates are no more exact, and a client cannot count the requests of
+ * others beyond three.
  */
 export function stepped(value: number): number {
   const bounded = Math.min(Math.max(value, 1), valueMax)

@@ -21,9 +21,9 @@ export type RouterTarget = {
 
 export type RouterDeps<T extends RouterTarget> = {
   readonly targets: readonly T[]
-  /** Whether a target is healthy: asked before it is ejected, and until it is back. */
+  /** Whether a target is healthy: checked before it is ejected, and until it is used again. */
   readonly probe: (target: T, signal: AbortSignal) => Promise<boolean>
-  /** Whether a target may get requests now, apart from its health. Absent: each may. */
+  /** Whether a target may get requests now, apart from its health. Default: always. */
   readonly mayServe?: (target: T) => boolean
   readonly clock: Clock
   readonly log: Logger
@@ -139,7 +139,7 @@ export class Router<T extends RouterTarget> {
       if (this.#isFree(state, owner) && (best === null || compareLoad(state, best) < 0)) best = state
     }
     if (!isAnyEligible) throw new UpstreamFault(isAnyBarred ? 'unattested' : 'none_healthy')
-    // No waiter is passed over: a free target goes to its first waiter.
+    // No waiter is skipped: a free target goes to its first waiter.
     return best === null ? this.#enqueue(model, options) : this.#lease(best, owner)
   }
 
@@ -246,7 +246,7 @@ export class Router<T extends RouterTarget> {
     return promise
   }
 
-  /** BusyFault: nobody gives way in a full queue. */
+  /** BusyFault if the queue is full and no waiter can be dropped. */
   #makeRoom(
     model: string,
     queue: Waiters<Waiter<T>>,
@@ -314,7 +314,7 @@ export class Router<T extends RouterTarget> {
     for (const state of this.#targetsOf(model)) {
       if (!isEligible(state, except)) continue
       for (const served of state.target.models) servedModels.add(served)
-      // All are at their limit, so no lease has ended on one since its newest began.
+      // All slots are in use, so no lease has ended since the newest began.
       freedPerMs += 1 / Math.max(state.leaseMs / state.places.held, nowMs - state.leasedAtMs)
     }
     return { freedPerMs, queues: [...servedModels].flatMap(served => this.#queues.get(served) ?? []) }

@@ -10,7 +10,7 @@ export type UpstreamTarget = {
   readonly name: string
   /** Up to and including `/v1`, no slash at the end. */
   readonly url: string
-  /** Path of the Unix socket to connect to, in place of the address in `url`; null for none. */
+  /** Path of the Unix socket to connect to, instead of the address in `url`; null for none. */
   readonly unixSocket: string | null
   readonly key: string | null
   /** Decides which request fields are sent. */
@@ -20,13 +20,13 @@ export type UpstreamTarget = {
   readonly embeddingModels: readonly string[]
   readonly weight: number
   readonly concurrencyMax: number
-  /** Choices that one request may ask for. */
+  /** Maximum number of choices per request. */
   readonly choicesMax: number
-  /** Prompt and completion together; null when it is not known. */
+  /** Prompt and completion together; null if unknown. */
   readonly contextTokens: number | null
   /** Kinds of content parts that it takes beside text. */
   readonly content: readonly ContentKind[]
-  /** Whether content parts may name URLs, which it fetches by itself. */
+  /** Whether content parts may contain URLs, which the engine fetches. */
   readonly remoteUrls: boolean
   readonly ca: string | null
   readonly spkiSha256: string | null
@@ -38,16 +38,16 @@ export type UpstreamTarget = {
   readonly attestedKey?: string | null
 }
 
-/** Where a target is reached, as Bun.connect takes it. */
+/** Address of a target, in the form of Bun.connect. */
 export type Endpoint = {
   readonly address: { readonly unix: string } | { readonly hostname: string; readonly port: number }
-  /** Null: no TLS. Chain and name are checked by Bun, the pins by `isExpected`. */
+  /** Null without TLS. Bun checks chain and name, `isExpected` checks the pins. */
   readonly tls: { readonly ca?: string; readonly serverName?: string; readonly rejectUnauthorized: true } | null
   /** Any of these keys will do; none: any key. */
   readonly configuredPins: readonly string[]
   /** The key has to be this one as well; null: evidence names none. */
   readonly attestedKey: string | null
-  /** For the Host header. */
+  /** Value of the Host header. */
   readonly host: string
   /** Stands before the path of every request. */
   readonly basePath: string

@@ -1,5 +1,5 @@
-// Requests that wait for a place at an upstream that serves one model: by organization, then key, in order of arrival.
-// Pure: state in memory.
+// Requests that wait for an upstream of one model: by organization, then key, in order of arrival. Pure: state in
+// memory.
 //
 // A queue may hold many thousands. Only iteration and `next` look at each line of a key; all else costs the same for
 // any length, or grows with the number of different counts, which is below the square root of twice the length.
@@ -11,8 +11,8 @@ type Line<W> = { readonly owner: Owner; waiters: Map<number, W>; first: number; 
 type Organization<W> = { readonly lines: Map<string, Line<W>>; readonly keys: Tally }
 
 /**
- * A longer line is renumbered only when one number in eight is missing, so that each departure costs little.
- * No share: length of one line, to which it refuses nothing.
+ * A longer line is renumbered only when one number in eight is missing, so that each departure costs little. No
+ * share: length of one line; longer lines are not refused.
  */
 const exactLineMax = 64
 const missingParts = 8
@@ -60,7 +60,7 @@ export class Waiters<W extends { readonly owner: Owner }> {
     if (organization.lines.size === 0) this.#organizations.delete(organizationId)
   }
 
-  /** The waiter that these places are due to next, among those that `mayTake` one. */
+  /** The waiter that gets the next free slot, among those that `mayTake` one. */
   next(places: Pick<UpstreamSlots, 'compare'>, mayTake: (waiter: W) => boolean): W | null {
     let next: W | null = null
     for (const { lines } of this.#organizations.values()) {
@@ -73,8 +73,8 @@ export class Waiters<W extends { readonly owner: Owner }> {
   }
 
   /**
-   * The waiter that gives way to another request of `owner`: the newest of the key that has most, in the organization
-   * that has most. Null: that is the new request itself.
+   * The waiter to drop for another request of `owner`: the newest of the key with the most, in the organization with
+   * the most. Null if that is the new request itself.
    */
   givesWay({ organizationId, keyPrefix }: Owner): W | null {
     const name = this.#tally.largest(organizationId)

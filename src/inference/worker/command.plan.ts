@@ -10,12 +10,12 @@ import type { Owner } from '../../linux/files.ts'
 /** GPUs are a matter of its VM. */
 export type WorkerSettings = Omit<Static<typeof WorkerConfig>, 'gpu' | 'gpu_policy'>
 
-/** Path in the sandbox. It holds the digest, so that the admitted and attested command pins the model, too. */
+/** Path in the sandbox. It contains the digest, so that the admitted and attested command pins the model, too. */
 const modelPath = (digest: Uint8Array) => `/model/sha256-${toHex(digest)}.gguf`
 const socketDir = '/run/worker'
 export const workerSocketName = 'worker.sock'
 
-/** For health checks: each stream holds a server thread, and one must always be free. */
+/** Slot for health checks: each stream holds a server thread, and one must always be free. */
 const spareThreads = 4
 
 /** The command that is admitted and attested. Log level 1: errors. No prompt cache, against timing leaks. */

@@ -3,7 +3,7 @@
 import type { GoldenAnswer } from '../../contract/vm/workload.ts'
 import { type Asking, type Completion, complete, textOf } from './golden.ts'
 
-/** Prompts that models of all kinds go on with in one way, so that the answer is the same on other processors. */
+/** Prompts that models of all kinds continue in one way, so that the answer is the same on other processors. */
 export const GOLDEN_PROMPTS = [
   '1, 2, 3, 4, 5, 6,',
   'one, two, three, four, five,',
@@ -25,7 +25,7 @@ export const goldenTokensMin = 3
  */
 const gapMin = 1
 
-/** The longest answer that does not hang on the processor; null: this model gives none. Faults: as checkGolden. */
+/** The longest answer that does not depend on the processor; null if this model gives none. Faults: see checkGolden. */
 export async function recordGolden(asking: Asking): Promise<GoldenAnswer | null> {
   let best: GoldenAnswer | null = null
   for (const prompt of GOLDEN_PROMPTS) {

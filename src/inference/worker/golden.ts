@@ -1,5 +1,5 @@
-// Asks a worker a question with a known answer over its socket before it serves: engines have returned garbage without
-// an error. Effects: its socket.
+// Sends a worker a prompt with a known answer over its socket before it serves, because engines have returned garbage
+// without an error. Effects: its socket.
 
 import { fromUtf8, toHex, utf8 } from '../../base/bytes.ts'
 import { Fault, messageOf } from '../../base/fault.ts'
@@ -58,7 +58,7 @@ export async function complete({ prompt, maxTokens, alternatives }: Question, as
       method: 'POST',
       // A new connection: a kept one may lead to an earlier process.
       keepalive: false,
-      // It would lead out of the socket.
+      // A redirect would leave the socket.
       redirect: 'manual',
       headers: { 'content-type': 'application/json' },
       body: JSON.stringify({

@@ -10,7 +10,7 @@ import type { WorkloadGpus } from '../../contract/vm/workload.ts'
 const param = 'inference.worker.gpu_policy'
 const fileCharsMax = 65_536
 
-/** Null: no GPU is configured. Faults: config.file; config.invalid (no policy for GPUs). */
+/** Null if no GPU is configured. Faults: config.file; config.invalid (no policy for GPUs). */
 export function loadGpus({ gpu, gpu_policy: path }: Config['inference']['worker']): WorkloadGpus | null {
   if (gpu.length === 0) return null
   const policy = readPolicy(path)

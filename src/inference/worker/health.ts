@@ -53,7 +53,7 @@ async function isHealthy({ socket, signal, timing }: HealthDeps): Promise<boolea
       unix: socket,
       // A new connection each time: a kept one may lead to an earlier process.
       keepalive: false,
-      // It would lead out of the socket: a worker that was taken over could have this host ask others.
+      // A redirect would leave the socket: a compromised worker could make this host send requests to others.
       redirect: 'manual',
       signal: AbortSignal.any([signal, AbortSignal.timeout(timing.healthTimeoutMs)]),
     })

@@ -1,8 +1,8 @@
 // The worker's root on this host: checks all bytes of the image against its root hash, then unpacks it. Effects: files,
 // fsck.erofs.
 //
-// Unpacked anew at each start of this process into a directory that only root can write, because earlier content is not
-// trusted.
+// Unpacked again at each start of this process into a directory that only root can write, because earlier content is
+// not trusted.
 
 import { chmodSync, readFileSync, statSync } from 'node:fs'
 import { open } from 'node:fs/promises'

@@ -35,14 +35,14 @@ export type WorkerUpstream = {
 export type WorkerState =
   | { readonly kind: 'starting' }
   | { readonly kind: 'ready'; readonly pid: number }
-  /** It will be started again. */
+  /** The worker will be restarted. */
   | { readonly kind: 'failed'; readonly message: string }
-  /** Not on the allowlist; it is not started again. */
+  /** Not on the allowlist; the worker is not restarted. */
   | { readonly kind: 'refused'; readonly message: string }
   | { readonly kind: 'stopped' }
 
 export type WorkerTiming = HealthTiming & {
-  /** A worker that was ready for so long has a clean record: its next failure counts as the first. */
+  /** A worker that was ready for this long counts as stable: its next failure counts as the first. */
   readonly stableMs: number
 }
 
@@ -66,11 +66,11 @@ export type WorkerDeps = {
   /** The unprivileged user that it runs as. Throws when there is no such user. */
   readonly user: () => Owner
   readonly startSandboxed: StartSandboxed
-  /** Removes what the worker may have left, however much. */
+  /** Removes files of an earlier worker, regardless of their number. */
   readonly removeTree: (path: string, timeoutMs: number) => Promise<void>
   /**
    * Called before each start, before the file is opened: makes it reachable. Resolves with the facts known from its
-   * disk; null: none, so any file is served. Rejects with a Fault.
+   * disk; null if there are none, so any file is served. Rejects with a Fault.
    */
   readonly openModel: () => Promise<KnownModel | null>
   /** Called before each start, with the digest of the bytes that will run. */
@@ -117,12 +117,12 @@ export class BuiltInWorker {
     return this.#state
   }
 
-  /** Begins; the outcome is in the log and in `settled`. No effect after `stop`. */
+  /** Starts the worker; the outcome is in the log and in `settled`. No effect after `stop`. */
   start(): void {
     if (!this.#stopping.signal.aborted) this.#running ??= this.#supervise()
   }
 
-  /** Ends the process and all restarts; resolves when it is gone. Idempotent. */
+  /** Ends the process and all restarts; resolves when it has ended. Idempotent. */
   async stop(): Promise<void> {
     this.#stopping.abort()
     await this.#running
@@ -260,15 +260,15 @@ export class BuiltInWorker {
   }
 }
 
-/** Not on the allowlist. */
+/** The worker is not on the allowlist. */
 class ModelRefused extends Error {}
 
-/** The kernel does not tell us when it refuses memory or kills for it, so the limit is named as a possible reason. */
+/** The kernel does not report refused memory or an OOM kill, so the limit is named as a possible reason. */
 function memoryNote({ memory_mib_max: memoryMiBMax }: WorkerSettings): string {
   return memoryMiBMax === 0 ? '' : ` (its memory is bounded to ${memoryMiBMax} MiB by memory_mib_max)`
 }
 
-/** For the files of a worker that has ended, however many it left. */
+/** Limit for removing the files of an ended worker, regardless of their number. */
 const removeTimeoutMs = 60_000
 const outputLinesMax = 12
 const outputLineBytesMax = 2_000
@@ -284,7 +284,7 @@ class OutputTail {
     if (this.#lines.length > outputLinesMax) this.#lines.shift()
   }
 
-  /** As the end of an error message. */
+  /** Text for the end of an error message. */
   text(): string {
     return this.#lines.length === 0 ? '' : `:\n${this.#lines.join('\n')}`
   }

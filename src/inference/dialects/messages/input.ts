@@ -10,7 +10,7 @@ import { foreignText } from '../foreign.ts'
 
 const ROLES = ['user', 'assistant', 'system']
 
-/** Where the blocks of the client stand in the chat: for errors alone. */
+/** Path of the client's blocks in the chat, for errors only. */
 type Notes = {
   readonly names: FieldNames | null
   /** Names of ignored fields within blocks. */
@@ -132,7 +132,7 @@ function partOf({ block, path }: Block, names: FieldNames | null, at: string): J
       if (typeof block.text !== 'string') throw invalidField(`${path}.text`, 'must be a string.')
       return { type: 'text', text: block.text }
     case 'tool_reference':
-      // The tool itself is among those of the request.
+      // The tool itself is among the tools of the request.
       return { type: 'text', text: `The tool ${textAt(block.tool_name, `${path}.tool_name`)} can be called now.` }
     case 'image':
       names?.set(`${at}.image_url.url`, `${path}.source.url`)

@@ -1,4 +1,4 @@
-// Objects of the Messages API out of what a chat completion has. Pure.
+// Builds objects of the Messages API from a chat completion. Pure.
 
 import { resultOr } from '../../../base/result-or.ts'
 import type { GatewayError, GatewayErrorCode } from '../../../contract/http/inference.ts'
@@ -72,7 +72,7 @@ const STOP_REASONS: ReadonlyMap<string | null, string> = new Map([
   ['content_filter', 'refusal'],
 ])
 
-/** A chat does not tell whether it was a stop sequence that ended it. */
+/** A chat completion does not show whether a stop sequence ended it. */
 export function stopReasonOf(finishReason: string | null, isRefused: boolean): string {
   return isRefused ? 'refusal' : (STOP_REASONS.get(finishReason) ?? 'end_turn')
 }
@@ -115,6 +115,7 @@ function tooLarge(): UpstreamFault {
 }
 
 function callBlock({ id, name, args }: ChatCall): JsonObject {
-  // As the gateway shows engines broken arguments of earlier calls (repairs.ts). The agent reports them to the model.
+  // Broken arguments, in the form that engines get for earlier calls (repairs.ts). The agent reports them to the
+  // model.
   return { type: 'tool_use', id, name, input: inputOf(args) ?? { unparsed_arguments: args } }
 }

@@ -70,7 +70,7 @@ export class MessagesStream implements DialectStream {
     return namedEvent('error', JSON.stringify(errorDocument(error)))
   }
 
-  /** Prompt tokens are known only at the end: the last event but one has them. */
+  /** Prompt tokens are known only at the end, so the second-to-last event carries them. */
   #begin(): string {
     this.#isBegun = true
     return event('message_start', { message: messageOf(this.#head, { content: [], stopReason: null, usage: null }) })

@@ -1,5 +1,5 @@
-// Calls of the Responses API that are items of their own kind: of tools that the client runs. The
-// engine has such tools as functions (openai/engines/client-tools.ts). Pure.
+// Calls of the Responses API that have their own item types: calls of tools that the client runs. The engine gets
+// such tools as functions (openai/engines/client-tools.ts). Pure.
 
 import { invalidField, isObject, type JsonObject } from '../../json-text.ts'
 import type { ClientCallKind } from '../../openai/dialect.ts'

@@ -22,7 +22,7 @@ export const responsesDialect: Dialect = {
   idHeader: null,
 }
 
-/** The endpoint for compactions alone. Its response has fewer fields, and is never a stream. */
+/** The endpoint for compactions. Its response has fewer fields and is never a stream. */
 export const compactDialect: Dialect = {
   ...responsesDialect,
   translate: (body, names, earlier) => chatOfResponse(asCompaction(body), names, earlier),

@@ -1,5 +1,5 @@
-// Items that a request of the Responses API takes from earlier ones: those before its own, and those that it names.
-// Pure.
+// Items that a request of the Responses API takes from earlier responses: those of the chain before it, and items
+// that it names. Pure.
 
 import { Fault } from '../../../base/fault.ts'
 import { invalidField, isObject, type JsonObject } from '../../json-text.ts'
@@ -24,7 +24,7 @@ export function fieldOf({ previous }: Pick<EarlierIds, 'previous'>): string {
 /** Items that one request may name. */
 const namedMax = 4_096
 
-/** Ids that a request asks for. A body that is wrong is left to the translation. */
+/** Ids that a request names. An invalid body is left to the translation. */
 export function idsIn({ previous_response_id: previous, input }: JsonObject): EarlierIds {
   const named: string[] = []
   if (Array.isArray(input)) {
@@ -72,7 +72,7 @@ export function noSuchItem(path: string): Fault {
   )
 }
 
-/** `most`: what a request may build on, in words. */
+/** `most`: description of the limit for the error message. */
 export function tooMuchEarlier(field: string, most: string): Fault {
   return new Fault(
     'body_too_large',
@@ -81,7 +81,7 @@ export function tooMuchEarlier(field: string, most: string): Fault {
   )
 }
 
-/** For items of a model inside the attestation, and a model that may be answered outside. */
+/** Refuses items of a model inside the attestation if the chosen model may be answered outside. */
 export function mustStayInside(field: string): Fault {
   return invalidField(
     field,
@@ -89,7 +89,7 @@ export function mustStayInside(field: string): Fault {
   )
 }
 
-/** For a sealed request that does not prove which key its client meant. */
+/** Refuses a sealed request that does not prove which key its client meant. */
 export function notBound(field: string): Fault {
   return invalidField(
     field,

@@ -81,7 +81,7 @@ function addItem(messages: Message[], item: unknown, place: FieldContext): void 
     return
   }
   if (type === 'additional_tools') return
-  // A search that OpenAI ran by itself has no call.
+  // A search that OpenAI ran has no call.
   if ((type === 'tool_search_call' || type === 'tool_search_output') && isAbsent(item.call_id)) return
   if (type === 'function_call' || type === 'custom_tool_call' || isClientCall(type)) {
     addCall(messages, item, place)
@@ -196,7 +196,7 @@ function toFunction(item: JsonObject, { path, tools }: FieldContext): JsonObject
   return { name, arguments: isText ? customArguments(given) : given }
 }
 
-/** `at`: the chat message; `field`: its path in the client's request. */
+/** `at`: the chat message. `field`: its path in the client's request. */
 type Target = { readonly at: string; readonly field: string; readonly mayBeEmpty: boolean }
 
 /** A text alone is a text, which every engine takes in every role. */
@@ -211,7 +211,7 @@ function contentOf(
   if (!Array.isArray(content) || (content.length === 0 && !mayBeEmpty)) {
     throw invalidField(from, 'must be a string or a list of parts.')
   }
-  // An answer was all reasoning, or a tool said nothing.
+  // The answer was only reasoning, or the tool returned nothing.
   if (content.length === 0) return ''
   const parts = content.map((part, i) => partOf(part, `${from}[${i}]`, { names, at: `${at}.content[${i}]` }))
   const [only] = parts

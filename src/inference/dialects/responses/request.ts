@@ -96,7 +96,7 @@ export function chatOfResponse(
           parallel_tool_calls,
           response_format: format === null ? null : chatFormat(format),
         }),
-    // Not max_completion_tokens: engines that do not know that name would generate without a bound.
+    // Not max_completion_tokens: engines that ignore that name would generate without a bound.
     max_tokens: max_output_tokens,
     temperature,
     top_p,
@@ -156,13 +156,13 @@ function keptItems(input: unknown, earlier: Earlier): unknown[] {
 
 /** The item that the input names, or its own. Without ids, which contain the id of a response. */
 function keptItem(item: unknown, { named }: Earlier): unknown {
-  // This id is that of the call.
+  // The id of the call.
   if (!isObject(item) || item.type === 'local_shell_call_output') return item
   const { id, ...own } = item
   return item.type === 'item_reference' && typeof id === 'string' ? named.get(id) : own
 }
 
-/** Whether its items are to be kept for later requests: as with OpenAI, unless the client says no. */
+/** Whether items are stored for later requests. Default as at OpenAI: yes, unless the client declines. */
 function isStored({ store }: JsonObject): boolean {
   return flagAt(store, 'store') !== false
 }
@@ -199,7 +199,7 @@ const INCLUDED_LOGPROBS = 'message.output_text.logprobs'
 /** The include for clients that replay reasoning as `encrypted_content` (reasoning.ts). */
 const INCLUDED_REASONING = 'reasoning.encrypted_content'
 
-/** All else that can be included is of tools that are not here. */
+/** The other includes belong to tools that this gateway does not have. */
 function includesLogprobs(include: unknown, ignored: Set<string>): boolean {
   if (isAbsent(include)) return false
   if (!Array.isArray(include)) throw invalidField('include', 'must be a list.')

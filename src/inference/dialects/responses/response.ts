@@ -1,5 +1,5 @@
-// Objects of the Responses API out of what a chat completion has. Pure.
-// Schemas: OpenAI's published API description, Response and OutputItem.
+// Builds objects of the Responses API from a chat completion. Pure. Schemas: OpenAI's published API description,
+// Response and OutputItem.
 
 import { resultOr } from '../../../base/result-or.ts'
 import type { GatewayError } from '../../../contract/http/inference.ts'
@@ -59,7 +59,7 @@ export function itemId(kind: OutputItem['kind'], { id }: ResponseHead, at: numbe
   return itemIdOf(tag, id, at)
 }
 
-/** As it stands in `output`. */
+/** The item as it is in `output`. */
 export function itemOf(item: OutputItem, status: ItemStatus): JsonObject {
   const { id } = item
   switch (item.kind) {
@@ -185,7 +185,10 @@ export function wholeResponse(
   return response
 }
 
-/** Returns the response of the endpoint for compactions. UpstreamFault no_summary: it cannot say `incomplete`. */
+/**
+ * Returns the response of the endpoint for compactions. UpstreamFault no_summary, because that response cannot be
+ * `incomplete`.
+ */
 export function compactionResponse({ id, created_at, status, output, usage }: JsonObject): JsonObject {
   if (status !== 'completed') throw new UpstreamFault('no_summary')
   return { id, object: 'response.compaction', created_at, output, usage }

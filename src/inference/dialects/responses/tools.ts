@@ -29,7 +29,7 @@ type ToolContext = { readonly path: string; readonly namespace: string | null; r
 export class Tools {
   readonly functions: JsonObject[] = []
   readonly #forms = new Map<string, CallForm>()
-  /** Names that the engine has, by what the client calls the tool. */
+  /** The engine's names, by the client's name of the tool. */
   readonly #names = new Map<string, string>()
   readonly #taken = new Set<string>()
   readonly #notes: Notes
@@ -142,7 +142,7 @@ function keyOf(namespace: string | null, name: string): string {
   return JSON.stringify([namespace, name])
 }
 
-/** As Codex called the tools of MCP servers before it had namespaces. */
+/** The name that Codex used for tools of MCP servers before it had namespaces. */
 function flatName(namespace: string | null, name: string): string {
   if (namespace === null) return name
   return `${namespace}${namespace.endsWith('__') ? '' : '__'}${name}`.slice(0, toolNameCharsMax)

@@ -1,5 +1,5 @@
-// Request bodies with a Content-Encoding (RFC 9110, section 8.4): gzip, and zstd (RFC 8878). Bodies are decoded one at
-// a time, in turns of the organizations: an organization that sends many delays only its own, and the memory of one
+// Request bodies with a Content-Encoding (RFC 9110, section 8.4): gzip, and zstd (RFC 8878). Bodies are decoded one
+// at a time, organizations in turn: an organization that sends many delays only its own, and the memory of one
 // decoder is enough. Effects: threads of the runtime.
 
 import { constants, createGunzip, createZstdDecompress } from 'node:zlib'

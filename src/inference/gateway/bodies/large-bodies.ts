@@ -1,5 +1,5 @@
-// Has large bodies parsed in a thread beside the serving one: one body at a time, organizations in turn, so that an
-// organization with many large bodies delays only itself. Effects: a thread, which starts with the first large body.
+// Parses large bodies in a separate thread: one body at a time, organizations in turn, so that an organization with
+// many large bodies delays only itself. Effects: a thread, which starts with the first large body.
 
 import { toHex, utf8 } from '../../../base/bytes.ts'
 import type { Clock } from '../../../base/clock.ts'
@@ -31,7 +31,7 @@ export type LargeBody = {
 /** `operation`: one whose request may build on earlier ones. */
 type LargePrompt<Asked> = LargeBody & {
   readonly operation: Asked
-  /** Loads what the request builds on. */
+  /** Loads the earlier responses that the request builds on. */
   readonly earlierOf: (ids: EarlierIds) => Promise<Earlier>
   /** Null if it is not loaded yet. */
   readonly earlier: EarlierTexts | null
@@ -141,7 +141,7 @@ function unexpected({ kind }: FromThread): Error {
   return new Error(`the thread that parses large bodies replied ${kind}`)
 }
 
-/** With a buffer of its own, which can move: others may see more of one that is shared. */
+/** A separate buffer can be transferred; a shared one may be visible to others. */
 function ownBuffer(bytes: Uint8Array): Uint8Array<ArrayBuffer> {
   const { buffer, byteLength } = bytes
   return buffer instanceof ArrayBuffer && buffer.byteLength <= 2 * byteLength
@@ -152,7 +152,7 @@ function ownBuffer(bytes: Uint8Array): Uint8Array<ArrayBuffer> {
 /** Characters of items that are encoded together. */
 const pieceChars = 65_536
 
-/** JSON of what a request builds on, one item or some short ones in a turn. */
+/** JSON of the earlier items, one long item or some short ones per turn of the event loop. */
 export function* earlierTexts({ items, named }: Earlier): Turns<EarlierTexts> {
   return { items: yield* pieces(items), named: yield* pieces([...named]) }
 }

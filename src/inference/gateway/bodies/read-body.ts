@@ -24,7 +24,7 @@ type ReadBody = {
   /** Long values of the source; null for a source that is whole. */
   readonly values: CutValues | null
   readonly labels: UsageLabels
-  /** As in `RequestAccount`. */
+  /** See `RequestAccount`. */
   readonly endUser: EndUser | null
   /** With all that was cut out: a document may have as many tokens, and what an upstream counts is to be believed. */
   readonly bodyBytes: number

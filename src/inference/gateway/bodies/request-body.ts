@@ -1,4 +1,4 @@
-// The body of a metered request: the bounds that its headers give, and its plain bytes. Effects: reads one request.
+// The body of a metered request: the bounds from its headers, and its plain bytes. Effects: reads one request.
 
 import { Fault } from '../../../base/fault.ts'
 import type { Deadlines } from '../../../base/work/deadlines.ts'
@@ -42,7 +42,7 @@ function bytesMaxOf(limits: Limits, headers: Headers, asked: BodyContext): numbe
 
 /**
  * Returns the bound of the plain body. Only a request with Content-Length may be large, because memory is reserved by
- * it. A large body has pictures, which embeddings do not take.
+ * that length. Large bodies contain pictures, which embeddings do not accept.
  */
 function plainBytesMaxOf(limits: Limits, headers: Headers, { operation }: BodyContext): number {
   return headers.has('content-length') ? ownBytesMaxOf(limits, operation) : Math.min(limits.bodyBytesMax, textBytesMax)

@@ -29,7 +29,7 @@ import {
   readPooled,
 } from './read-body.ts'
 
-/** One at a time: the next follows the reply. */
+/** One body at a time: the next is sent after the reply. */
 export type ToThread = {
   readonly operation: Operation
   /** Moves to the thread, and back with the reply. */
@@ -39,7 +39,7 @@ export type ToThread = {
   readonly hasLabels: boolean
   /** Whether the gateway keeps the items of responses. */
   readonly keepsItems: boolean
-  /** JSON of what the request builds on; null if that is not known yet. */
+  /** JSON of the earlier items; null if they are not loaded yet. */
   readonly earlier: EarlierTexts | null
 }
 
@@ -112,7 +112,7 @@ function read({ operation, body, mark, hasLabels, keepsItems, earlier: texts }: 
   return { kind: 'completion', read: readBody, body }
 }
 
-/** Within what the serving thread copies in no time. Fault invalid_request for a schema that no child checks. */
+/** Short enough for the serving thread to copy. Fault invalid_request for a schema that no child checks. */
 function checkedRequest(request: GatewayRequest): GatewayRequest {
   if (request.format.kind === 'json_schema') schemaText(request.format.schema)
   return shortNamed({ ...request, ignored: shownNames(request.ignored) })

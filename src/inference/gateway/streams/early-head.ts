@@ -1,5 +1,5 @@
-// The head of a stream that goes out before the first event, and the pings until then: an engine may read a long prompt
-// for minutes, and clients take silence for a failure and ask again from the beginning. Effects: the client's
+// The head of a stream that is sent before the first event, and the pings until then. An engine may read a long
+// prompt for minutes, and clients treat silence as a failure and retry from the beginning. Effects: the client's
 // connection.
 
 import { utf8 } from '../../../base/bytes.ts'
@@ -27,7 +27,7 @@ type WaitingStream = {
   readonly plan: CompletionPlan
   /** Called once, when they are sent. */
   readonly headers: () => ResponseHeaders
-  /** Where the request stands; null if it is not known to wait. Never rejects. */
+  /** Queue position of the request; null if it is not known to wait. Never rejects. */
   readonly place: () => QueuePlace | null | Promise<QueuePlace | null>
 }
 

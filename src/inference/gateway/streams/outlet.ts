@@ -1,6 +1,6 @@
-// Where a stream's bytes leave for the client. Effects: the client's connection, by way of Bun's streams.
+// Sends a stream's bytes to the client. Effects: the client's connection, through Bun's streams.
 //
-// The server gets a direct stream: each write goes into the socket at once, without a promise per piece (measured on
+// The server gets a direct stream: each write goes to the socket at once, without a promise per piece (measured on
 // Bun 1.4.5: a write returns a promise only while the socket is full, and copies its argument). Readers in this
 // process, such as encryption, get a pulled stream, because Bun has no backpressure for readers of a direct stream.
 
@@ -8,8 +8,8 @@ import { utf8 } from '../../../base/bytes.ts'
 
 export type Outlet = {
   /**
-   * Sends well-formed text as UTF-8. Null: the client takes more; otherwise a promise that resolves when it does. The
-   * last writes of a stream need not wait for it.
+   * Sends well-formed text as UTF-8. Null if the client accepts more; otherwise a promise that resolves when it does.
+   * The last writes of a stream need not wait for it.
    */
   readonly write: (data: Uint8Array | string) => Promise<unknown> | null
   readonly close: () => void

@@ -29,12 +29,12 @@ export type StreamEnd = {
   readonly outcome: 'completed' | 'aborted' | 'failed'
   /** Null unless the outcome is `failed`. */
   readonly error: unknown
-  /** As the upstream counted them, else the prompt's estimate and a token for each chunk that was delivered. */
+  /** The upstream's counts; without them an estimate of the prompt and one token per delivered chunk. */
   readonly tokens: Tokens
   readonly tokensSource: TokensSource
   /** Finish reasons of the choices that have ended. */
   readonly finishReasons: () => string[]
-  /** The receipt that is being signed. It is kept for an open request alone, so the books close after it. */
+  /** The receipt being signed. It is stored only for an open request, so the account closes after it. */
   readonly signed: Promise<unknown> | null
 }
 
@@ -43,7 +43,7 @@ export type StreamDeps = {
   readonly limits: StreamLimits
   readonly plan: CompletionPlan
   readonly counts: TokenCounts
-  /** Null: no receipt. */
+  /** Null if there is no receipt. */
   readonly seal: ResponseSeal | null
   /** Called once, awaited before the end is sent: the ledger is right when the client has everything. Never rejects. */
   readonly onEnd: (end: StreamEnd) => Promise<void>
@@ -76,13 +76,13 @@ class StreamRelay implements BodySink {
   readonly #upstream: UpstreamResponse
   readonly #deps: StreamDeps
   readonly #chunks: ChunkStream
-  /** For the upstream's next event. */
+  /** Deadline of the upstream's next event. */
   readonly #idleDeadline: MovingDeadline
-  /** For the next ping. */
+  /** Deadline of the next ping. */
   readonly #pingDeadline: MovingDeadline
-  /** For the client's next read. */
+  /** Deadline of the client's next read. */
   readonly #stallDeadline: MovingDeadline
-  /** For the upstream's end after [DONE]. */
+  /** Deadline of the upstream's end after [DONE]. */
   readonly #drainDeadline: MovingDeadline
   #outlet: Outlet | null = null
   #flow: BodyFlow | null = null
@@ -232,14 +232,14 @@ class StreamRelay implements BodySink {
     if (!isPing) this.#idleDeadline.clear()
     this.#pingDeadline.clear()
     this.#stallDeadline.set(this.#deps.limits.stallTimeoutMs)
-    // Where it rejects, the client has left, or the deadline ends the stream.
+    // Rejects if the client has left; otherwise the deadline ends the stream.
     taken.then(
       () => this.#goOn(isPing),
       () => {},
     )
   }
 
-  /** A ping says nothing of the upstream, whose next event stays due when it was. */
+  /** A ping proves nothing about the upstream, so the deadline of its next event stays. */
   #goOn(isPing = false): void {
     if (this.#isEnded) return
     this.#stallDeadline.clear()
@@ -248,7 +248,7 @@ class StreamRelay implements BodySink {
     this.#flow?.resume()
   }
 
-  /** As the outlet's `write`. */
+  /** See the outlet's `write`. */
   #send(text: string): Promise<unknown> | null {
     const { seal } = this.#deps
     this.#pingDeadline.set(pingEveryMs)

@@ -1,8 +1,8 @@
 // Rows of the usage journal in the copy of the database that goes into a backup. Effects: reads the journal, writes the
 // copy.
 //
-// A backup has no journal of its own: its positions belong to the database of this machine. Rows are added by their
-// ids, so a row that the copy has already is counted once.
+// A backup contains no journal: its positions belong to the database of this machine. Rows are added by id, so a row
+// that the copy already has is counted once.
 
 import { statSync } from 'node:fs'
 import { join } from 'node:path'

@@ -1,17 +1,16 @@
 // Usage rows in a preallocated file from the end of a request until the database has them, so that a kill of the daemon
 // loses none. Effects: the file.
 //
-// The file is a ring of slots; a row takes as many neighbouring slots as its text needs. A position counts slots from
-// the first row ever written, and a record names its own, so records of an earlier round of the ring are recognized. A
-// checksum recognizes torn records: a daemon that was killed while it wrote loses that row alone. The header has the
-// position up to which the database has all rows. It is written late, and a row that is read twice is booked once by
-// its id.
+// The file is a ring of slots; a row takes as many adjacent slots as its text needs. A position counts slots from the
+// first row ever written, and each record contains its own position, so records of an earlier round are recognized. A
+// checksum detects torn records: a daemon killed during a write loses only that row. The header stores the position
+// up to which the database has all rows. It is written late, and a row that is read twice is recorded once by its id.
 //
 // The ledger's thread writes new rows to the disk every 100 ms (`JournalReader.sync`), so a power cut loses no more.
 // The database may therefore get them later, and many at a time.
 //
-// The file is mapped into memory, so a row costs no system call. A store into a mapping ends the process with SIGBUS if
-// the disk has no room for it. So the file is written whole before, and copy-on-write file systems are refused.
+// The file is memory-mapped, so a row costs no system call. A store into a mapping kills the process with SIGBUS if
+// the disk is full. So the whole file is written first, and copy-on-write file systems are refused.
 
 import {
   closeSync,
@@ -43,8 +42,8 @@ export const headerBytes = 4_096
 const fileBytes = headerBytes + slotCount * slotBytes
 
 /**
- * Offsets in the header: a mark of the format, the position up to which the database has all rows, and the checksum of
- * both; then the position behind the newest row, for the ledger's thread alone.
+ * Offsets in the header: the format marker, the position up to which the database has all rows, and the checksum of
+ * both; then the position after the newest row, for the ledger's thread.
  */
 const HEADER = { mark: 0, booked: 8, checksum: 16, end: 24 } as const
 /** Offsets in a record. JSON text has no byte 0x01, so no text of a client looks like a record. */
@@ -122,7 +121,7 @@ export class UsageJournal {
     return this.#end
   }
 
-  /** Reports whether so much waits for the database that rows of running requests may not all find room. */
+  /** Reports whether so many rows wait for the database that rows of running requests may not fit. */
   isHalfFull(): boolean {
     return this.#end - this.#booked > slotCount / 2
   }
@@ -134,7 +133,7 @@ export class UsageJournal {
     if (!this.#isOpen || 3 * text.length > textBytesMax) return -1
     const length = Buffer.byteLength(text)
     const slots = Math.ceil((RECORD.text + length) / slotBytes)
-    // A record does not go on at the beginning of the ring.
+    // A record does not wrap around the end of the ring.
     const left = slotCount - (this.#end % slotCount)
     const position = slots > left ? this.#end + left : this.#end
     if (position + slots - this.#booked > slotCount) return -1

@@ -1,5 +1,5 @@
-// This host's part of the budgets of a fleet: what it has spent itself, and what it was granted. Gives back what is not
-// used. Effects: through its dependencies, timers.
+// This host's share of a fleet's budgets: what it has spent, and what it was granted. Returns the unused part.
+// Effects: through its dependencies, timers.
 
 import type { Clock } from '../../../base/clock.ts'
 import type { Logger } from '../../../base/log.ts'
@@ -44,8 +44,8 @@ export type HostSharesDeps = {
 /** A budget that was not used for one to two of these is given back. */
 const idleMs = 5_000
 /**
- * Budgets that are given back in one turn, and looked at without a pause.
- * No share: the next turn has the remaining budgets.
+ * Budgets that are checked and returned in one turn, without a pause. No share: the next turn has the remaining
+ * budgets.
  */
 const releasesMax = 64
 /** No share: the next turn has the remaining budgets. */
@@ -54,14 +54,14 @@ const lookGapMs = 2
 
 export class HostShares implements HostBudgetShares {
   readonly #deps: HostSharesDeps
-  /** Null: nobody says what is reserved, as with a gateway in its VM. */
+  /** Null if reserved amounts are unknown, as with a gateway in a VM. */
   #reserved: ((spender: Spender) => Amounts) | null = null
   #lowerInVm: LowerInVm | null = null
   /** How much of each block was used at the last look. */
   #seen = new Map<string, string>()
-  /** Used and held when a VM was asked last: it is not asked again before that changes. */
+  /** Used and held amounts at the last request to a VM: it gets no further request before they change. */
   #lowered = new Map<string, string>()
-  /** Budgets whose part is being given back: until it is known how much stays, a VM may use none. */
+  /** Budgets whose shares are being returned: a VM may use none until the remaining amount is known. */
   readonly #lowering = new Set<string>()
 
   constructor(deps: HostSharesDeps) {
@@ -100,7 +100,7 @@ export class HostShares implements HostBudgetShares {
       })
     const { key, organization } = asked()
     try {
-      // The organization's first: it is the one that is shared, and refused more often.
+      // The organization's first: it is shared, and refused more often.
       if (organization !== null && !(await raised('organization', organization))) return false
       return key === null || (await raised('key', key))
     } catch (cause) {
@@ -108,7 +108,7 @@ export class HostShares implements HostBudgetShares {
     }
   }
 
-  /** Gives back what is not used, and keeps the directory's notes of what was granted. Never rejects. */
+  /** Returns unused shares, and renews the directory's records of grants. Never rejects. */
   async run(signal: AbortSignal): Promise<void> {
     const { leases, clock, log } = this.#deps
     await sweep({ clock, intervalMs: idleMs, signal }, async () => {
@@ -121,7 +121,7 @@ export class HostShares implements HostBudgetShares {
     })
   }
 
-  /** One look: what was not used since the last one is given back. Fault: `fleet.unavailable`. */
+  /** Returns what was unused since the last check. Fault `fleet.unavailable`. */
   async releaseIdle(): Promise<void> {
     const { leases, clock } = this.#deps
     const now = monthOf(clock.nowMs())
@@ -156,7 +156,7 @@ export class HostShares implements HostBudgetShares {
     this.#lowered = lowered
   }
 
-  /** Only what the VM itself says that it does not keep. Returns how many questions that took. */
+  /** Returns only what the VM reports as unused. The result is the number of requests that this took. */
   async #releaseOfVm(held: MonthScope & Amounts, { seen, lowered }: Looks): Promise<number> {
     const { leases } = this.#deps
     const lower = this.#lowerInVm

@@ -8,7 +8,7 @@ import { calledInput, customCall, customPiece } from './custom-tools.ts'
 import { argumentsOf, calledTool, checkStrictArguments } from './deviations.ts'
 
 type BegunCall = {
-  /** Where the client sees it: calls are counted from 0 in the order in which they begin. */
+  /** Index for the client: calls are counted from 0 in the order in which they begin. */
   readonly index: number
   /** The engine's id; null if the engine sent none. */
   readonly engineId: string | null

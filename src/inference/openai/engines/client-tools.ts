@@ -1,5 +1,5 @@
-// Tools that a vendor's model knows by their type and that the client runs. No engine here knows
-// them, so each becomes a function whose arguments are the vendor's. Pure.
+// Tools that a vendor's model knows by type and that the client runs. Engines do not support them, so each becomes a
+// function with the vendor's arguments. Pure.
 //
 // Sources: Anthropic's tool reference (bash, text_editor, memory, computer); OpenAI's published API description
 // (local_shell, shell, apply_patch, computer, tool_search).
@@ -86,8 +86,8 @@ const toolSearch: ClientTool = {
 }
 
 /**
- * Returns the function that stands for the tool; null for a tool that runs elsewhere, or of an
- * unknown type. Name, description and parameters that the tool has win.
+ * Returns the function that stands for the tool; null for a tool that runs on a server, or of an unknown type. The
+ * tool's own name, description and parameters take precedence.
  */
 export function functionOfClientTool(tool: JsonObject): JsonObject | null {
   const known = typeof tool.type === 'string' ? knownTool(tool.type, tool) : null

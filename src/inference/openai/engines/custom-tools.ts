@@ -14,9 +14,8 @@ const PARAMETERS = {
 } as const
 
 /**
- * Returns the function that stands for a custom tool. No engine here is bound by a grammar, but the
- * description names it to the model. The Responses API has the grammar's fields in `format`, chats
- * have them in `format.grammar`.
+ * Returns the function that stands for a custom tool. Engines do not enforce its grammar, but the description gives
+ * it to the model. The Responses API has the grammar's fields in `format`, chats have them in `format.grammar`.
  */
 export function functionOfCustomTool({ name, description, format }: JsonObject): JsonObject {
   const grammar = isObject(format) && isObject(format.grammar) ? format.grammar : format
@@ -35,7 +34,7 @@ export function customArguments(input: string): string {
   return JSON.stringify({ [inputName]: input })
 }
 
-/** Returns the text that a custom tool is called with; null if the arguments are not those of its function. */
+/** Returns the string that a custom tool is called with; null if the arguments do not fit its function. */
 export function customInputOf(args: string): string | null {
   const value: unknown = resultOr(() => JSON.parse(args), null)
   const input = isObject(value) ? value[inputName] : null
@@ -49,7 +48,7 @@ export function customInputOf(args: string): string | null {
 export function calledInput(args: string, isCut: boolean): string | null {
   const input = customInputOf(args)
   if (input !== null || isCut) return input
-  // No arguments reach this as `{}`, or as nothing in a stream.
+  // Missing arguments arrive as `{}`, or as nothing in a stream.
   return args === '{}' ? '' : args
 }
 

@@ -15,7 +15,7 @@ export const joinedName = 'messages.joined'
 
 type Message = { readonly value: JsonObject; readonly text: string }
 
-/** Returns the source with joined messages; null if every template takes them as they are. */
+/** Returns the source with joined messages; null if every template accepts them unchanged. */
 export function joinMessages({ text, body, sizeBytes, changes }: RequestSource): RequestSource | null {
   const roles = rolesOf(body.messages)
   if (!mustJoin(roles)) return null
@@ -77,7 +77,7 @@ function joinRun(texts: readonly string[]): Message {
   return { value, text: JSON.stringify(value) }
 }
 
-/** One text where all parts are texts, because some templates take nothing else in some roles. */
+/** Joins parts that are all text into one string, because some templates accept nothing else in some roles. */
 function joinContents(contents: readonly unknown[]): unknown {
   const parts = contents.flatMap((content): unknown[] => {
     if (Array.isArray(content)) return content

@@ -42,7 +42,7 @@ const frameBytesMax = 65_536
 /** Tokens that an engine adds to each input and to each request. */
 const inputTokensAdded = 16
 const requestTokensAdded = 4_096
-/** Where the configuration sets no bound. */
+/** Default if the configuration sets no bound. */
 const contextTokensMax = 16_777_216
 
 /** Bound of an upstream's response; a longer one is the upstream's own fault. */
@@ -167,11 +167,11 @@ function toBase64(vector: Vector): string {
   return new Uint8Array(new Float32Array(vector).buffer).toBase64()
 }
 
-/** Nine digits tell any two 32-bit floats apart. */
+/** Nine digits distinguish any two 32-bit floats. */
 function toDecimals(vector: Vector): string {
   if (!(vector instanceof Float32Array)) return JSON.stringify(vector)
   const decimals: string[] = []
-  // As JSON has numbers, too. To shorten them by Number and JSON.stringify takes four times as long.
+  // JSON's number format as well. Shortening by Number and JSON.stringify takes four times as long.
   for (const value of vector) decimals.push(value.toPrecision(9))
   return `[${decimals.join(',')}]`
 }

@@ -12,7 +12,7 @@ export type EmbeddingsRequest = {
   readonly inputCount: number
   /** Encoding of the response. The gateway always asks upstreams for base64. */
   readonly encoding: 'float' | 'base64'
-  /** Null: as many as the model gives. */
+  /** Null for the model's default. */
   readonly dimensions: number | null
   /** The client's own; null if it has none. */
   readonly cacheSalt: string | null
@@ -192,7 +192,7 @@ function formOf(operation: PooledOperation, engine: Engine): PooledForm {
   return FIELDS[operation][engine === 'text-embeddings-inference' ? 'native' : 'form']
 }
 
-/** The checked members as the client wrote them, but for the model: a key may have a name of its own for it. */
+/** The checked members as the client wrote them, except the model: a key may use its own name for it. */
 export function embeddingsUpstreamBody(
   { request, source: { text, body } }: { readonly request: PooledRequest; readonly source: RequestSource },
   { engine, cacheSalt }: UpstreamKind,

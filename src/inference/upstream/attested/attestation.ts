@@ -1,5 +1,4 @@
-// The evidence that is asked of an upstream outside, as configured: kind and policy, where it is served, how often.
-// Pure.
+// The configured evidence requirement of an outside upstream: kind and policy, where it is served, how often. Pure.
 
 import { Malformed } from '../../../attest/malformed.ts'
 import { type Policy, parsePolicy } from '../../../attest/policy/policy.ts'

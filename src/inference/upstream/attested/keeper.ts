@@ -1,5 +1,5 @@
-// Upstreams outside that have to show evidence: each is verified at the start and by interval, and its connections are
-// held to the TLS key that the evidence names. Effects: timers, connections to upstreams.
+// Outside upstreams that must show evidence: each is verified at the start and at an interval, and its connections
+// are held to the TLS key that the evidence names. Effects: timers, connections to upstreams.
 
 import { type Clock, pause } from '../../../base/clock.ts'
 import type { RandomBytes } from '../../../base/ids.ts'
@@ -13,19 +13,19 @@ export type KeeperDeps = {
   readonly clock: Clock
   readonly random: RandomBytes
   readonly log: Logger
-  /** Default: asks the upstream. */
+  /** Default: connects to the upstream. */
   readonly verify?: typeof verifyUpstream
 }
 
-/** One of them, for metrics. */
+/** One attested upstream, for metrics. */
 export type AttestedUpstream = {
   readonly name: string
   readonly kind: string
-  /** It gets prompts. */
+  /** Whether it gets prompts. */
   readonly attested: boolean
   /** The last good verification, by the gateway's clock; null: there was none. */
   readonly goodAtMs: number | null
-  /** Since the last good verification, by a clock that nobody sets; null: there was none. */
+  /** Milliseconds since the last good verification, by the monotonic clock; null if there was none. */
   readonly ageMs: number | null
   /** Verifications that were not good since the start, by the check that failed first. */
   readonly failures: readonly { readonly check: string; readonly count: number }[]
@@ -59,7 +59,7 @@ export class AttestedUpstreams {
     this.#deps = deps
   }
 
-  /** Names of those that have to show evidence. */
+  /** Names of the upstreams that must show evidence. */
   get names(): ReadonlySet<string> {
     return new Set(this.#states.keys())
   }

@@ -10,7 +10,7 @@ type Fields = Pick<UpstreamConfig, 'url'> &
   Pick<UpstreamConfig, 'attestation' | 'attestation_policy' | 'attestation_collateral' | 'attestation_path'> &
   Pick<UpstreamConfig, 'attestation_minutes' | 'attestation_simulated_root'>
 
-/** Null: none is asked. Faults: config.file; config.invalid when fields contradict each other. */
+/** Null if no evidence is required. Faults: config.file; config.invalid when fields contradict each other. */
 export function loadAttestation(config: Fields, where: string): UpstreamAttestation | null {
   const invalid = (message: string) => new Fault('config.invalid', `${where}: ${message}`)
   const { attestation: kind, attestation_policy: policyFile, attestation_collateral: collateral } = config

@@ -1,9 +1,9 @@
-// Whether an upstream outside is what its policy says, by fresh evidence that names the TLS key of its connection.
+// Verifies an outside upstream against its policy, by fresh evidence that names the TLS key of its connection.
 // Effects: connections to the upstream, the collateral's file.
 //
-// snp: the upstream is a gateway like this one. Its receipts are verified under its workload.json, by the code of every
-// client, and its own prompts have to stay in its VM.
-// tdx: one document for the nonce (attest/tdx/upstream-evidence.ts).
+// snp: the upstream is a gateway like this one. Its receipts are verified under its workload.json, by the code of
+// every client, and its prompts must stay in its VM. tdx: one document for the nonce
+// (attest/tdx/upstream-evidence.ts).
 
 import { readFileSync } from 'node:fs'
 import { AMD_ROOTS } from '../../../attest/amd/roots.ts'
@@ -33,14 +33,14 @@ import { endpointOf, isPinned, type UpstreamTarget } from '../target.ts'
 import { readUpstreamPolicy, type UpstreamAttestation } from './attestation.ts'
 
 export type Attested =
-  /** `untilMs`: by the wall clock, the end of what vouches for it; null: no end of its own. */
+  /** `untilMs`: expiry of the evidence by the wall clock; null if it does not expire. */
   | { readonly ok: true; readonly spkiSha256: string; readonly untilMs: number | null }
-  /** `check`: the name of the one that failed first. */
+  /** `check`: the name of the first failed check. */
   | { readonly ok: false; readonly check: string; readonly reason: string }
 
 export type AttestDeps = { readonly clock: Pick<Clock, 'nowMs'>; readonly random: RandomBytes }
 
-/** Something before the verdict, which counts under a name of its own. */
+/** A failure before the verdict, which counts under its own name. */
 class Unmet extends Error {
   readonly check: string
 
@@ -50,7 +50,7 @@ class Unmet extends Error {
   }
 }
 
-/** For one connection, from its start to the last byte of the answer. */
+/** Limit for one connection, from its start to the last byte of the answer. */
 export const evidenceTimeoutMs = 20_000
 
 type EvidenceQuery = {
@@ -79,7 +79,7 @@ async function verifySnp(asked: EvidenceQuery, policy: Policy): Promise<Attested
   const { target, attestation, nonce, nowMs } = asked
   const { simulatedRoot } = attestation
   const answer = await evidenceOf(asked, attestationBytesMax)
-  // Its digest is HOST_DATA of the report: the connection that it comes over says nothing more.
+  // Its digest is HOST_DATA of the report, so the connection need not be authenticated.
   const workload = await get(target, '/workload.json', workloadBytesMax)
   const spki = spkiDigestOf(answer.certificate)
   const found = await verifyGateway(answer.body, {
@@ -126,7 +126,7 @@ async function evidenceOf({ target, attestation, nonce }: EvidenceQuery, bodyByt
   return answer
 }
 
-/** From the server that prompts would be sent to: authorities and configured keys count here as they do there. */
+/** Fetched from the server that prompts would be sent to, with the same authorities and configured keys. */
 async function get(target: UpstreamTarget, path: string, bodyBytesMax: number): Promise<TlsResponse> {
   const url = new URL(path, target.url)
   const answer = await getOverTls({ url, ca: target.ca ?? undefined, timeoutMs: evidenceTimeoutMs, bodyBytesMax })
@@ -147,7 +147,7 @@ function collateralIn(path: string): Uint8Array {
 
 function firstFault({ checks }: Verdict): Attested {
   const failed = checks.filter(({ outcome }) => outcome === 'fail')
-  // A group of checks only says that another one in it is bad.
+  // A group of checks only reports that another one in it failed.
   const telling = failed.find(({ reason }) => !reason.startsWith('evidence: ')) ?? failed[0]
   const bad = telling ?? checks.find(({ outcome, required }) => outcome === 'not-checked' && required)
   const check = bad?.name ?? 'verdict'
