@@ -1,7 +1,7 @@
 // The evidence of this VM's build: two signed statements, one before any source code runs and one after everything is
-// done, with a report over each. Effects: the report device.
+// done, each with a report over it. Effects: the report device.
 //
-// The guest signs its own findings. From the host it takes the job's name, the nonce, the digest of the whole order
+// The guest signs its own findings. From the host it accepts the job's name, the nonce, the digest of the whole order
 // with the parts that open a fetch, and, without a report device, the launch that no hardware attests.
 
 import { sha256 } from '../attest/hash.ts'
@@ -28,7 +28,7 @@ type Dispatch = {
   readonly networkPolicy: string
   readonly order: OrderWords
 }
-/** From the host's order: its digest and, readable, the settings of its fetch. */
+/** From the host's order: its digest and, in readable form, the settings of its fetch. */
 export type OrderWords = Pick<
   StatementOf<'build-dispatch'>,
   'orderDigest' | 'fetchProxy' | 'fetchMirror' | 'fetchAuthoritiesDigest'
@@ -70,7 +70,7 @@ export class Attester {
     return this.#signer.platform()
   }
 
-  /** Hexadecimal; known after the first evidence. */
+  /** In hexadecimal; set with the first evidence. */
   measurement(): string {
     return toHex(present(this.#measurement, 'the measurement is read before the first evidence'))
   }

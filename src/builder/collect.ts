@@ -1,5 +1,4 @@
-// A build's artifacts: regular files only, by descriptor, after its last process ended. Effects:
-// reads files.
+// A build's artifacts: regular files only, opened by descriptor after its last process ended. Effects: reads files.
 
 import { createHash } from 'node:crypto'
 import * as fs from 'node:fs'
@@ -95,10 +94,7 @@ async function measure({ name, root, relative }: Candidate, bytesMax: number): P
   }
 }
 
-/**
- * Regular files below a directory of a build, and the links, which are left out. One more than
- * `countMax` is enough.
- */
+/** Returns regular files below a directory of a build, and the omitted links. Stops at one more than `countMax`. */
 export function filesBelow(root: string, countMax: number): { files: string[]; links: string[] } {
   const found = { files: [] as string[], links: [] as string[] }
   const left = ['']
@@ -114,7 +110,7 @@ export function filesBelow(root: string, countMax: number): { files: string[]; l
   return found
 }
 
-/** Nobody writes there any more, so a file that is no link now stays so. */
+/** No process writes there any more, so a file that is not a link stays one. */
 async function checkParents(root: string, relative: string, shown: string): Promise<void> {
   const components = relative.split('/')
   refuseUnless(

@@ -1,4 +1,5 @@
-// The build of this VM as the host sees it: its lines, its pending step and its end. No effects but through its deps.
+// The build of this VM in the form that the host polls: its lines, its pending step and its end. No effects except
+// through its deps.
 
 import type { BuildStep } from '../contract/http/build.ts'
 import type { AttestedStage, BuildLine, BuildProgress } from '../contract/vm/build-agent.ts'
@@ -7,7 +8,7 @@ import { BuildFailure } from './failure.ts'
 /** Per response, as in BuildProgress of contract/vm/build-agent.ts. */
 const linesPerAnswerMax = 64
 const answerBytesMax = 60 * 1024
-/** For `msg`; its schema allows more. */
+/** Bound of `msg`; its schema allows more. */
 const messageCharsMax = 4000
 /** Lines beyond these are not sent as events: the host takes them in portions, before the result. */
 const linesMax = 10_000
@@ -80,7 +81,7 @@ export class Job {
     return Buffer.concat(this.#log)
   }
 
-  /** The end of the last program's log, for the message of a failure. */
+  /** The end of the last program's log, for a failure's message. */
   tail(): string {
     const parts: Uint8Array[] = []
     let bytes = 0
@@ -159,7 +160,10 @@ export class Job {
   }
 }
 
-/** One line without escape sequences (ECMA-48), control characters and marks that change the direction of text. */
+/**
+ * Returns one line without escape sequences (ECMA-48), control characters and marks that change the direction of
+ * text.
+ */
 export function cleanLine(text: string): string {
   return cleanText(text).replaceAll('\n', '')
 }

@@ -1,4 +1,4 @@
-// The network of a build VM: up during a fetch, then gone for good. Effects: TCP to the host's proxy, ip(8).
+// The network of a build VM: up during a fetch, then removed permanently. Effects: TCP to the host's proxy, ip(8).
 
 import * as fs from 'node:fs'
 import type { Clock } from '../base/clock.ts'

@@ -7,11 +7,12 @@ import { type BuildOrder, orderText } from '../contract/vm/build-order.ts'
 import type { OrderWords } from './attester.ts'
 
 /**
- * Why the order is refused, or null. An authority or mirror decides what a fetch brings, so each must be the one that
- * the client's request names. The client's verifier checks that the request in the order is its own.
+ * Returns why the order is refused, or null. An authority or mirror determines what a fetch brings, so each must be
+ * the one that the client's request names. The client's verifier checks that the request in the order is the
+ * client's.
  */
 export function orderProblem({ accepts, fetch, options }: BuildOrder): string | null {
-  // Without a word they would choose a toolchain and say nothing else.
+  // Options without a value would select a toolchain and set nothing else.
   if (options !== null && optionWords(options).length === 0)
     return 'build.order.options: must be null when no option is set'
   const keys = new Set((nixOptionsOf(options)?.caches ?? []).map(({ publicKey }) => publicKey))

@@ -59,7 +59,7 @@ export const plainEnvironment = {
   SOURCE_DATE_EPOCH: String(sourceDateEpoch),
 } as const
 
-/** Bounds of one program, for so many seconds. */
+/** Bounds of one program, with this many seconds. */
 export function boundsOf({ order: { limits } }: Phase, seconds: number): Bounds {
   return {
     timeoutMs: seconds * 1000,

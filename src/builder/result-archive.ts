@@ -1,4 +1,4 @@
-// The result as a tar.gz that depends on the files alone: one top-level directory, entries sorted as bytes, one time,
+// The result as a tar.gz that depends only on the files: one top-level directory, entries sorted as bytes, one time,
 // owner 0 (POSIX.1-2017 pax(1), "ustar Interchange Format"). Effects: reads the artifacts.
 
 import { pipeline } from 'node:stream/promises'

@@ -1,4 +1,4 @@
-// A build from its order to its result, phase by phase. Effects: those of the phases.
+// Runs a build from its order to its result, phase by phase. Effects: those of the phases.
 //
 // source → tree id → dispatch receipt → detect → fetch → network gone → build → all processes killed → artifacts →
 // documents → completion receipt → archive

@@ -39,7 +39,7 @@ export class Sandbox {
   readonly #root: string
   readonly #homes: readonly string[]
 
-  /** `homes`: places that each program gets as an empty directory of its own. */
+  /** `homes`: directories that each program gets empty and for itself. */
   constructor(phase: Phase, project: Project, root: string, homes: readonly string[] = []) {
     this.#phase = phase
     this.#project = project
@@ -47,7 +47,7 @@ export class Sandbox {
     this.#homes = [places.home, ...homes, places.tmp]
   }
 
-  /** Returns the exit code, and the answer. Failures: those of runProgram. */
+  /** Returns the exit code and the output. Failures: those of runProgram. */
   async run(program: SandboxProgram, options: SandboxOptions = {}): Promise<{ code: number; stdout: string }> {
     const { name, argv, env, binds, step } = program
     const { network = false, uid = uids.build, source = { from: this.#root, writable: false } } = options

@@ -16,8 +16,8 @@ const bounds = {
 } as const
 
 /**
- * Returns the first line of what a program says of its version, run in a sandbox of its own user. It may run beside the
- * build's other programs, one at a time. Failure `internal`.
+ * Returns the first line of a program's version output, run in a separate sandbox. It may run next to the build's
+ * other programs, one at a time. Failure `internal`.
  */
 export async function toolOf(phase: Phase, name: string, argv: readonly string[] = [name, '--version']): Promise<Tool> {
   const { code, text } = await outputOf(phase, argv)

@@ -31,11 +31,11 @@ export type ProjectRequest = {
   readonly options: ToolchainOptions | null
   /** Null if this service fetches nothing. */
   readonly fetch: object | null
-  /** For a project without a plain name. */
+  /** Fallback for a project without a plain name. */
   readonly sourceName: string
 }
 
-/** Files by which a toolchain knows its projects. */
+/** Files by which a toolchain recognizes its projects. */
 export type ToolchainFiles = {
   readonly manifest: string
   readonly lock: string
@@ -45,7 +45,7 @@ export type ToolchainFiles = {
 
 /** One toolchain. `toolchains.ts` has the row of each. */
 export type Toolchain = ToolchainFiles & {
-  /** Why a project with this lock cannot be built from what is available, or null. */
+  /** Returns why a project with this lock cannot be built from the available inputs, or null. */
   readonly problemOf: (lock: string, wish: ProjectRequest) => string | null
   /** Name and version in the text of a manifest; null if it has none. Errors are for the toolchain to report. */
   readonly describe: (manifest: string) => { readonly name: string; readonly version: string | null } | null
@@ -64,7 +64,7 @@ export type ToolchainRun = {
   readonly fetch: (openNetwork: () => Promise<string>) => Promise<void>
   /** 1; 2 for the second build, made for comparison. Never called while there is a network. */
   readonly build: (round: number) => Promise<readonly Candidate[]>
-  /** For the provenance, when a build is done. */
+  /** Data for the provenance of a finished build. */
   readonly facts: () => Promise<
     Pick<BuildRecord, 'tools' | 'command' | 'environment' | 'packages' | 'members' | 'pinned' | 'rust' | 'evaluation'>
   >

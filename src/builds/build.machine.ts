@@ -7,11 +7,11 @@ import { always, type TasksByVm, tasksByVm } from '../vm/tasks.plan.ts'
 export type BuildEvent =
   /** A host has taken it up, and gives it a VM. */
   | 'claimed'
-  /** Its VM found no room on the host, or its source cannot be had: it waits for another turn. */
+  /** The host has no room for its VM, or its source is unavailable: it waits for another turn. */
   | 'no_room'
   /** The guest has its order. */
   | 'ordered'
-  /** The result is here, whole, and its evidence is good. */
+  /** The result is complete, and its evidence passed verification. */
   | 'finished'
   | 'broken'
   | 'cancelled'
@@ -47,10 +47,10 @@ export type BuildTask =
 
 /** Tasks by the state of the build's VM. */
 export const BUILD_TASKS = {
-  // Its turn comes by the queue.
+  // Its turn comes through the queue.
   queued: always('wait'),
   starting: tasksByVm({ absent: 'define_vm', starting: 'wait', running: 'order', ending: 'fail_with_vm' }),
-  // A VM goes back to no earlier state; should it, what it says is judged as ever.
+  // A VM never returns to an earlier state; if it did, its messages would be checked as usual.
   running: tasksByVm({ absent: 'fail_with_vm', starting: 'wait', running: 'follow', ending: 'fail_with_vm' }),
   ok: always('close'),
   failed: always('close'),

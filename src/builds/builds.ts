@@ -33,7 +33,7 @@ export type BuildsDeps = Runtime & {
   /** Directory of build files. */
   readonly directory: string
   readonly store: Pick<Store, 'directory' | 'ledger' | 'hostId'>
-  /** Null: a host by itself. */
+  /** Null for a standalone host. */
   readonly fleet: BuildFleet | null
   /** How long a source may take to come from another host; for tests. */
   readonly fetchTimeoutMs?: number | undefined
@@ -55,7 +55,7 @@ export type BuildsDeps = Runtime & {
     BuildRoutesDeps,
     'caller' | 'count' | 'admitPublic' | 'admitChange' | 'strangers' | 'baseUrl' | 'limits' | 'openapi'
   >
-  /** For what is printed before any client has named us, and where the configuration names nothing. */
+  /** Fallback address in output, used before a client has named one and if the configuration names none. */
   readonly ownUrl: string
   /** Routes of the transparency log. */
   readonly others: readonly EdgeRoute<Pick<BuildPeer, 'address'>>[]
@@ -80,7 +80,7 @@ export type Builds = {
   readonly removeFilesOf: (organizationId: string) => void
   /** Lines of a build's log, for an operator. Faults: not_found (they were removed), fleet.unavailable. */
   readonly logOf: (build: Build, options: LogOptions) => AsyncIterable<Uint8Array>
-  /** Answers another host of the fleet, by its id (handover.ts, http/elsewhere.ts). */
+  /** Answers another host of the fleet, by its id (handover.ts, http/forward-when-full.ts). */
   readonly answerHost: (request: Request, from: string) => Promise<Response>
   /** Rows of these builds have changed. Never throws, never waits. */
   readonly changed: (ids: readonly string[]) => void
@@ -136,7 +136,7 @@ export function createBuilds(deps: BuildsDeps): Builds {
     reserveVm: (tx, of) => vms.reserve(tx, of),
     holdVm: vmId => vms.hold(vmId),
     onAccepted: build => {
-      // Its digest takes seconds where the image is new; the build takes longer.
+      // Hashing a new image takes seconds, but the build takes longer.
       pulled.refresh()
       reconciler.wake(build.id)
     },

@@ -1,7 +1,7 @@
-// Judges what a build VM proves at dispatch and at completion: every expectation is exact. Pure.
+// Verifies what a build VM proves at dispatch and at completion: every expectation is exact. Pure.
 //
 // Expectations come from the build's row, from the launch in the ledger and, at completion, from the proof at
-// dispatch. The source's tree id is the VM's to say; it must be the same before source code ran and at the end.
+// dispatch. The VM determines the source's tree id; it must be the same before source code ran and at the end.
 
 import { sha256 } from '../attest/hash.ts'
 import { NETWORK_POLICIES } from '../attest/provenance/network-policy.ts'

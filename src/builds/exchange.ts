@@ -1,5 +1,4 @@
-// Source and result over the exchange disk of a build VM: a host file whose content the guest writes too. Effects:
-// files.
+// Source and result on the exchange disk of a build VM: a host file that the guest writes too. Effects: files.
 //
 // Copies in slices, each with its turn of the event loop, and checks length and digest.
 
@@ -32,8 +31,8 @@ export async function writeSource(source: string, exchange: string, expected: Co
 }
 
 /**
- * Copies the result to a new file, synced. Faults: internal, also when it is not as the guest said; then no file is
- * left.
+ * Copies the result to a new file, and syncs it. Fault internal, also if the result differs from the guest's report;
+ * then the file is removed.
  */
 export async function readResult(exchange: string, result: string, expected: CopiedFile): Promise<void> {
   try {
@@ -52,7 +51,7 @@ export async function readResult(exchange: string, result: string, expected: Cop
   }
 }
 
-/** From byte 0 to byte 0. SHA-256 in hexadecimal. */
+/** Copies from byte 0 to byte 0. Returns the SHA-256 in hexadecimal. */
 async function copy(from: FileHandle, to: FileHandle, sizeBytes: number): Promise<string> {
   const hash = createHash('sha256')
   const buffer = Buffer.alloc(Math.min(sliceBytes, Math.max(1, sizeBytes)))

@@ -35,7 +35,7 @@ export class BuildFiles {
     return join(this.#root, buildId, FILES[file])
   }
 
-  /** Where a source is written while it arrives. */
+  /** Path to which a source is written while it arrives. */
   incomingPath(name: string): string {
     return join(this.#root, incoming, name)
   }
@@ -66,12 +66,12 @@ export class BuildFiles {
     }
   }
 
-  /** No effect if already removed. */
+  /** No effect if it was removed. */
   removeFile(buildId: string, file: BuildFile): void {
     removeFile(this.path(buildId, file))
   }
 
-  /** No effect if already removed. */
+  /** No effect if it was removed. */
   remove(buildId: string): void {
     removeTree(join(this.#root, buildId))
   }
@@ -100,7 +100,7 @@ function sizeOf(path: string): number {
   return found?.isFile() === true ? found.size : 0
 }
 
-/** Whether a file is there. */
+/** Reports whether a file exists. */
 export function fileExists(path: string): boolean {
   return statSync(path, { throwIfNoEntry: false })?.isFile() === true
 }

@@ -1,4 +1,4 @@
-// Service C in a fleet: what it asks of the other hosts. Pure.
+// Service C in a fleet: its interface to the other hosts. Pure.
 
 import type { ForwardedPrincipal } from '../contract/http/forwarded-principal.ts'
 import { LimitedFault, UnavailableFault } from '../http/limited.ts'
@@ -7,24 +7,27 @@ import { LimitedFault, UnavailableFault } from '../http/limited.ts'
 export type BuildHost = {
   readonly hasLease: boolean
   readonly isDraining: boolean
-  /** It has an address for other hosts. */
+  /** Whether the host has an address for other hosts. */
   readonly answersHosts: boolean
-  /** It was silent for so long that its builds were given up. */
+  /** Whether the host was silent for so long that its builds were given up. */
   readonly isLost: boolean
 }
 
 export type BuildFleet = {
-  /** Null: the fleet does not have it. Only within a change of the directory. */
+  /** Null if the fleet does not have the host. Only within a change of the directory. */
   readonly hostState: (hostId: string) => BuildHost | null
   /** Other hosts that were reached lately. */
   readonly others: () => readonly string[]
-  /** Asks the host that has the thing, in the name of a caller whom this host knows. Fault fleet.unavailable. */
+  /**
+   * Forwards a request to another host, in the name of a caller that this host has authenticated. Fault
+   * fleet.unavailable.
+   */
   readonly forward: (
     hostId: string,
     request: Request,
     by: { readonly clientAddress: string; readonly principal: ForwardedPrincipal | null },
   ) => Promise<Response>
-  /** Asks for a file of a build in this host's own name (handover.ts). Fault fleet.unavailable. */
+  /** Fetches a file of a build in this host's own name (handover.ts). Fault fleet.unavailable. */
   readonly ask: (hostId: string, path: string, signal: AbortSignal) => Promise<Response>
 }
 
@@ -33,15 +36,15 @@ export class HostFullFault extends LimitedFault {}
 /** This host takes nothing new; another one may. */
 export class HostClosedFault extends UnavailableFault {}
 
-/** Whether a host takes builds. Only within a change of the directory. */
+/** Reports whether a host accepts builds. Only within a change of the directory. */
 export function mayTake(fleet: Pick<BuildFleet, 'hostState'>, hostId: string): boolean {
   const state = fleet.hostState(hostId)
   return state?.hasLease === true && !state.isDraining
 }
 
 /**
- * Whether a build that waits at `hostId` can be fetched from there, or needs nothing from there. Only within a change
- * of the directory.
+ * Reports whether a build that waits at `hostId` can be fetched from there, or needs nothing from there. Only within
+ * a change of the directory.
  */
 export function isWithinReach(
   fleet: Pick<BuildFleet, 'hostState'>,

@@ -1,8 +1,8 @@
-// A build that one host took and another one runs: source and events go over once. Effects: files, requests to the
-// other host.
+// A build that one host accepted and another one runs: source and events are transferred once. Effects: files,
+// requests to the other host.
 //
-// The host that took it writes no more events once its copy of the directory says whose the build is, and hands nothing
-// over before that: what goes over is whole.
+// The first host stops writing events once the directory names the new owner, and only then hands them over, so the
+// transferred log is complete.
 
 import { createHash } from 'node:crypto'
 import { constants as fsConstants } from 'node:fs'
@@ -38,7 +38,7 @@ type LogText = AsyncIterable<Uint8Array>
 
 /** Without a byte of a file that is fetched. */
 const idleMs = 30_000
-/** Events of a build begin behind so many where those of its wait are lost: no id comes twice. */
+/** Gap in event ids after lost events of the waiting time, so that no id occurs twice. */
 const lostEventsStep = 1_000_000
 
 /** The host that has source and events of a build. */
@@ -65,8 +65,8 @@ export class Handover {
   }
 
   /**
-   * Fetches events and source from the host that took the build; repeating it goes on. Faults: fleet.unavailable,
-   * internal (the source is not as it was accepted, or gone).
+   * Fetches events and source from the host that accepted the build; a repeated call continues. Faults:
+   * fleet.unavailable, internal (the source differs from the accepted one, or is missing).
    */
   async fetchSource(build: Build, signal: AbortSignal): Promise<void> {
     const { files } = this.#deps
@@ -121,7 +121,7 @@ export class Handover {
       return build.hostId === hostId ? this.#log(build, searchParams.get('follow') === '1', request.signal) : away()
     }
     if (file === undefined) return new Response(null, { status: 404 })
-    // Not known here yet that it is that host's: until then this one may write events of it.
+    // This host's copy of the directory does not show the new owner yet, so this host may still write events.
     if (build.hostId === hostId || build.hostId !== from || sourceHostOf(build) !== hostId) return away()
     if ((searchParams.get('request') ?? '') !== requestDigest(build)) return away()
     const path = files.path(id, file === 'source' ? 'source' : 'events')
@@ -157,7 +157,7 @@ export class Handover {
     return new Response(body)
   }
 
-  /** Null: that host does not have it. Fault fleet.unavailable. */
+  /** Null if that host does not have it. Fault fleet.unavailable. */
   async #fetch(build: Build, { file, bytesMax, signal }: FetchOptions): Promise<CopiedFile | null> {
     const { fleet, files, clock } = this.#deps
     const idle = new AbortController()
@@ -239,7 +239,7 @@ async function withinIdle(
   }
 }
 
-/** The copy here is behind, or it is another host's by now: ask again. */
+/** The directory copy is behind, or the build belongs to another host by now: retry. */
 function away(): Response {
   return new Response(null, { status: 503, headers: { 'Retry-After': '1' } })
 }

@@ -1,4 +1,4 @@
-// Builds as metrics. Pure but for what it reads at each scrape.
+// Builds as metrics. Pure except for the reads of each scrape.
 
 import { family, metricsText } from '../base/prometheus.ts'
 import type { DirectoryDb } from '../store/db.ts'

@@ -58,10 +58,10 @@ function fetchFor(
   return { proxy, cratesMirror, ca: fetchCaSha256 === null ? null : ca }
 }
 
-/** How long a build may take from its order to its end, whatever it says. */
+/** Maximum duration of a build from its order to its end, regardless of its own limits. */
 export function buildDeadlineMs({ reproduce }: Pick<Build, 'reproduce'>, limits: BuildLimits): number {
   return (limits.fetchSeconds + limits.buildSeconds * (reproduce ? 2 : 1)) * 1000 + slackMs
 }
 
-/** For unpacking, hashing, evidence and the archive. */
+/** Time for unpacking, hashing, evidence and the archive. */
 const slackMs = 30 * 60 * 1000

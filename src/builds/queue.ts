@@ -1,6 +1,6 @@
-// Builds that wait for a VM: whichever host of a fleet has a free place takes up the next in turn. Effects: the store.
+// Builds that wait for a VM: the host of a fleet with a free slot claims the next in turn. Effects: the store.
 //
-// A claim is a change of the directory, so a build is claimed once. The turns are those of all hosts together.
+// A claim is a change of the directory, so a build is claimed once. Turns cover all hosts together.
 
 import type { Clock } from '../base/clock.ts'
 import { Fault } from '../base/fault.ts'
@@ -41,13 +41,13 @@ type Hooks = {
 }
 
 const roomRetryMs = 2_000
-/** A fleet's directory that cannot be reached is asked again. */
+/** Delay before an unreachable directory is retried. */
 const directoryRetryMs = 2_000
 /** A build that found no VM for this long finds none. */
 const queuedMsMax = 24 * 60 * 60 * 1000
 /** The host that has a build's source comes first: nothing has to be fetched. */
 const othersAfterMs = 250
-/** A host that did not hand a source over is asked again then. */
+/** How long a host that did not return a source is skipped. */
 const avoidMs = 60_000
 
 export class BuildQueue {
@@ -57,7 +57,7 @@ export class BuildQueue {
   readonly #positions = new Map<string, number>()
   /** When builds of other hosts were first seen to wait, by the monotonic clock. */
   #seen = new Map<string, number>()
-  /** Hosts that did not hand a source over, and until when nothing is asked of them, by the monotonic clock. */
+  /** Hosts that did not return a source, with the monotonic time until which they are skipped. */
   readonly #avoided = new Map<string, number>()
   #noRoomUntilMs = Number.NEGATIVE_INFINITY
 
@@ -74,7 +74,7 @@ export class BuildQueue {
 
   /** A build found no room for its VM. */
   requeue(id: string): void {
-    // So that its place in the queue is said.
+    // Makes its new position an event.
     this.#positions.set(id, -1)
     this.#noRoomUntilMs = this.#deps.clock.monotonicMs() + roomRetryMs
   }
@@ -124,7 +124,7 @@ export class BuildQueue {
     return false
   }
 
-  /** Null: there is none for this host now. Fault fleet.unavailable. */
+  /** Null if there is none for this host now. Fault fleet.unavailable. */
   async #claimNext(): Promise<string | null> {
     const { store } = this.#deps
     const later = this.#laterMs()
@@ -159,7 +159,7 @@ export class BuildQueue {
     return handBuild(tx, { id: next.id, from: 'queued', to, ...set }) ? next.id : null
   }
 
-  /** The host that has a build's source says when its place in the queue changes. */
+  /** The host that has a build's source reports changes of its position. */
   #announce(waiting: readonly QueuedBuild[]): void {
     const { hostId } = this.#deps.store
     const own = [...waiting.entries()].filter(([, build]) => build.hostId === hostId)
@@ -168,7 +168,7 @@ export class BuildQueue {
     for (const [position, { id }] of own) {
       const before = this.#positions.get(id)
       this.#positions.set(id, position)
-      // The first one is the service's to say, with the response.
+      // The service reports the first position, in its response.
       if (before !== undefined && before !== position) this.#hooks.say(id, { type: 'queued', position })
     }
   }

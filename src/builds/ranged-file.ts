@@ -8,7 +8,7 @@ type RangedFile = {
   readonly sizeBytes: number
   /** In every response. */
   readonly headers: Readonly<Record<string, string>> & { readonly ETag: string }
-  /** Only where bytes are sent. */
+  /** Only set if bytes are sent. */
   readonly contentHeaders: Readonly<Record<string, string>>
 }
 
@@ -35,7 +35,7 @@ export function fileResponse(
 
 type Range = { readonly start: number; readonly end: number }
 
-/** RFC 9110 14.2: one range of bytes. Null: none, or several, which is as if there were none. */
+/** RFC 9110 14.2: one range of bytes. Null for none or several, which count as none. */
 function readRange(text: string | null, sizeBytes: number): Range | 'unsatisfiable' | null {
   const [, first = '', last = ''] = /^bytes=([0-9]{0,15})-([0-9]{0,15})$/.exec(text ?? '') ?? []
   if (first === '' && last === '') return null

@@ -1,8 +1,8 @@
 // Moves every build of this host towards its end: its turn, its VM, the build itself (follow.ts), cleanup. Effects:
 // the VM engine, the store, files. One level-triggered worker per build, and one for the queue (queue.ts).
 //
-// A host alone writes what becomes of its build (store/directory), but for three things that are changes of the
-// directory: that a host takes it up, that it gives it back, and that it ends. So a build ends once, whoever ends it.
+// Only a build's host writes its progress (store/directory). Claim, return and finish are changes of the directory,
+// so a build finishes exactly once.
 
 import { type Clock, pause } from '../base/clock.ts'
 import { Fault } from '../base/fault.ts'
@@ -33,7 +33,7 @@ import type { BuildVms } from './vms.ts'
 
 export type BuildReconcilerDeps = Omit<FollowDeps, 'directory' | 'clock'> & {
   readonly store: Pick<Store, 'directory' | 'ledger' | 'hostId'>
-  /** Null: a host by itself. */
+  /** Null for a standalone host. */
   readonly fleet: Pick<BuildFleet, 'hostState'> | null
   readonly handover: Pick<Handover, 'fetchSource' | 'fetchEvents' | 'startEventsAfterLoss'>
   readonly clock: Clock
@@ -52,11 +52,11 @@ export type BuildCounts = { readonly [state in 'ok' | 'failed' | 'cancelled']: n
 
 const queue = 'queue'
 const sweepMs = 5_000
-/** A fleet's directory that cannot be reached is asked again. */
+/** Delay before an unreachable directory is retried. */
 const directoryRetryMs = 1_000
-/** For a source to come from another host; then the build waits for its next turn. */
+/** Limit for fetching a source from another host; then the build waits for its next turn. */
 const fetchTimeoutMsDefault = 30_000
-/** For its VM to be up. The engine has deadlines of its own; this one is for what it does not know of. */
+/** Limit for its VM to start. The engine has its own deadlines; this one covers failures that the engine cannot see. */
 const startingMsMax = 60 * 60 * 1000
 
 export class BuildReconciler {
@@ -91,7 +91,10 @@ export class BuildReconciler {
     this.#workers.wake(queue)
   }
 
-  /** After a cancel. The VM is dismissed at once, for the build's worker may be in the middle of a request to it. */
+  /**
+   * Called after a cancel. The VM is dismissed at once, because the build's worker may be in the middle of a request
+   * to it.
+   */
   wakeCancelled({ id, vmId }: Pick<Build, 'id' | 'vmId'>): void {
     this.#deps.gate.close(id)
     if (vmId !== null) this.#deps.engine.dismiss(vmId)
@@ -119,7 +122,7 @@ export class BuildReconciler {
       else this.#workers.wake(id)
       return
     }
-    // Another host's: whoever reads its events here goes on there.
+    // The build belongs to another host, where readers of its events continue.
     events.close(id)
     const isWanted = build !== null && sourceHostOf(build) === store.hostId && build.closedAtMs === null
     if (!isWanted) files.remove(id)
@@ -195,7 +198,7 @@ export class BuildReconciler {
     }
   }
 
-  /** Has the source here, then names the VM: the one that is warm, or a new one. */
+  /** Fetches the source, then names the VM: the best warm one, or a new one. */
   async #prepare(build: Build): Promise<void> {
     const { store, handover, random, vms } = this.#deps
     const { directory, hostId } = store
@@ -226,7 +229,7 @@ export class BuildReconciler {
     }
     const isOverdue =
       this.#startingAges.ageMs(build.id, build.startedAtMs ?? 0) >= (this.#deps.fetchTimeoutMs ?? fetchTimeoutMsDefault)
-    // A VM fetches a git repository by itself.
+    // A VM fetches a git repository itself.
     const isOnlyEvents = build.sourceKind === 'git'
     const isGone = isOnlyEvents && (await store.directory.change(() => this.#isGone(sourceHostOf(build))))
     if (isOnlyEvents && (isOverdue || isGone)) await handover.startEventsAfterLoss(build)
@@ -267,7 +270,7 @@ export class BuildReconciler {
     const { files, clock, log, store, engine } = this.#deps
     const done = await this.#follower(build, vmId).order(build)
     if (done !== null) return await this.#end(build, done)
-    // The host's own to say: a VM does not wait for the directory.
+    // Written by this host alone: a VM does not wait for the directory.
     const isMoved = moveBuild(store.directory.db, { id: build.id, from: 'starting', to: 'running' })
     this.#workers.wake(build.id)
     const moved = isMoved ? buildById(store.directory.db, build.id) : null
@@ -295,7 +298,7 @@ export class BuildReconciler {
     return new BuildFollower(deps, { build, vmId, events, signal: this.#stopping.signal })
   }
 
-  /** Its VM found no room after all. */
+  /** There was no room for its VM after all. */
   async #requeue(build: Build): Promise<void> {
     const { engine, store } = this.#deps
     const { id } = build
@@ -329,7 +332,7 @@ export class BuildReconciler {
       const isMoved = to !== null && moveBuild(tx, { id, from: row.state, to, ...set, finishedAtMs })
       return isMoved ? buildById(tx, id) : null
     })
-    // Somebody else has moved it. Either way it is looked at again.
+    // Another process has moved it. In both cases it is reconciled again.
     this.#workers.wake(id)
     if (moved === null) return
     const { state, errorType } = moved
@@ -340,11 +343,11 @@ export class BuildReconciler {
       subject: id,
       detail: { errorType },
     })
-    // Its place is another's from now on.
+    // The slot is free for another build from now on.
     await this.#close(moved)
   }
 
-  /** A change of the directory; waits as long as a fleet's cannot be reached. Null: this daemon stops. */
+  /** A change of the directory; waits while a fleet's directory is unreachable. Null if this daemon stops. */
   async #change<T>(work: (tx: DirectoryDb) => T): Promise<T | null> {
     const { store, clock } = this.#deps
     const { signal } = this.#stopping

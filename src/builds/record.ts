@@ -40,7 +40,7 @@ export function toBuildRecord(row: Build, { baseUrl, commands }: RecordContext):
 }
 
 export function proofOf({ evidence }: Pick<Build, 'evidence'>): BuildProof | null {
-  // Written by us alone, from what was verified.
+  // Written only by this program, from verified data.
   return evidence === null ? null : (JSON.parse(evidence) as BuildProof)
 }
 

@@ -35,7 +35,7 @@ export type RequestRules = {
   readonly cratesMirror: string | null
 }
 
-/** `body`: its JSON, with a few characters in the place of source_data. Fault invalid_request. */
+/** `body`: its JSON, with a short placeholder instead of source_data. Fault invalid_request. */
 export function parseBuildRequest(body: unknown, upload: Upload | null, rules: RequestRules): BuildWanted {
   if (typeof body !== 'object' || body === null || Array.isArray(body)) {
     throw new Fault('invalid_request', 'The body must be a JSON object.')

@@ -21,7 +21,7 @@ import type { BuildFleet } from './fleet.ts'
 export type BuildRetentionDeps = {
   readonly directory: Pick<DirectoryStore, 'db' | 'change'>
   readonly hostId: string
-  /** Null: a host by itself. */
+  /** Null for a standalone host. */
   readonly fleet: Pick<BuildFleet, 'hostState'> | null
   readonly files: BuildFiles
   readonly clock: Clock
@@ -49,7 +49,7 @@ export class BuildRetention {
 
   /**
    * Removes files of finished builds until this many more bytes fit: the oldest of the organization that holds the
-   * most, so that a heavy user evicts its own files. False: they do not fit.
+   * most, so that a heavy user evicts its own files. Returns false if they do not fit.
    */
   makeRoom(bytes: number): boolean {
     const { directory, hostId, files, clock, log, resultBytesMax } = this.#deps
@@ -57,7 +57,7 @@ export class BuildRetention {
       if (buildDiskBytes(directory.db, hostId) + bytes <= resultBytesMax) return true
       const build = oldestOfLargestOwner(directory.db, hostId)
       if (build === null) return false
-      // The note first: what is offered is there.
+      // The note is removed first, so that only existing files are offered.
       noteRemoved(directory.db, { id: build.id, nowMs: clock.nowMs() })
       files.remove(build.id)
       log.info('the files of a build were removed to make room', { build: build.id, bytes: build.diskBytes })
@@ -71,7 +71,7 @@ export class BuildRetention {
     for (let rounds = 0; rounds < removalsMax; rounds += 1) {
       const ids = listBuildsWithFiles(directory.db, { organizationId, hostId, limit: batchMax })
       for (const id of ids) {
-        // The files first, as nobody is offered them any more: a record without the note is found again.
+        // The files are removed first, because they are no longer offered; a record without the note is found again.
         files.remove(id)
         noteRemoved(directory.db, { id, nowMs: clock.nowMs() })
       }
@@ -84,7 +84,7 @@ export class BuildRetention {
     this.#removeOrphans(() => true)
   }
 
-  /** As above, beside builds that are being accepted: only those that were none at the last look either. */
+  /** Runs while builds are being accepted: removes only files that had no record at the previous check either. */
   #removeOldOrphans(): void {
     const { directory, hostId, files } = this.#deps
     const before = this.#orphans
@@ -115,7 +115,7 @@ export class BuildRetention {
   async removeExpired(signal: AbortSignal): Promise<number> {
     const { directory, hostId, fleet, log } = this.#deps
     let removed = await this.#removeExpiredOf(hostId, signal)
-    // Records of hosts that have left: nobody else removes them.
+    // Records of hosts that have left; no other host removes them.
     const others = fleet === null ? [] : listBuildHosts(directory.db).filter(id => id !== hostId)
     for (const other of others) if (!signal.aborted) removed += await this.#removeExpiredOf(other, signal)
     if (removed > 0) log.info('expired builds removed', { count: removed })

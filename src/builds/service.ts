@@ -42,7 +42,7 @@ import type { BuildsSettings, Caller } from './types.ts'
 export type BuildsServiceDeps = {
   readonly directory: Pick<DirectoryStore, 'db' | 'transact' | 'change' | 'syncDirectory'>
   readonly hostId: string
-  /** Null: a host by itself. */
+  /** Null for a standalone host. */
   readonly fleet: Pick<BuildFleet, 'hostState'> | null
   readonly clock: Pick<Clock, 'nowMs' | 'monotonicMs'>
   readonly random: RandomBytes
@@ -50,11 +50,11 @@ export type BuildsServiceDeps = {
   readonly settings: BuildsSettings
   readonly files: BuildFiles
   readonly events: EventLogs
-  /** Removes old results until this many more bytes fit. False: they do not. */
+  /** Removes old results until this many more bytes fit. Returns false if they do not. */
   readonly makeRoom: (bytes: number) => boolean
   /**
-   * Makes or takes a VM for a reservation and writes its row in this transaction; `start` follows the commit. Null:
-   * no room.
+   * Makes or takes a VM for a reservation and writes its row in this transaction; call `start` after the commit. Null
+   * if there is no room.
    */
   readonly reserveVm: (
     tx: DirectoryDb,
@@ -93,7 +93,7 @@ export class BuildsService {
     })
   }
 
-  /** Refuses what could not be accepted whatever its body says. Faults: rate_limited, not_found, conflict. */
+  /** Refuses requests that could not be accepted with any body. Faults: rate_limited, not_found, conflict. */
   admit(caller: Caller, { vmId }: BuildDispatcher, address: () => string): void {
     const { directory } = this.#deps
     if (caller.organizationId === null) this.#strangers.check(address())
@@ -113,7 +113,10 @@ export class BuildsService {
     }
   }
 
-  /** One of the uploads under way, until the function is called. Fault rate_limited: too many, of it or in total. */
+  /**
+   * Counts as an upload under way until the returned function is called. Fault rate_limited: too many, of this caller
+   * or in total.
+   */
   beginUpload(caller: Caller, address: () => string): () => void {
     const leave = this.#uploads.take(ownersOf(caller, address(), PARTS.uploads))
     if (leave === 'own') {
@@ -154,7 +157,7 @@ export class BuildsService {
       // In a fleet only the directory has noted yet that the VM has its build.
       if (vmId !== null) directory.transact(tx => removeBuildVm(tx, vmId))
     } catch (error) {
-      // Where nobody knows whether it was accepted, its files stay: what no record names goes later.
+      // If the outcome is unknown, its files stay: retention removes files without a record later.
       if (!(error instanceof Fault && error.code === 'fleet.unavailable')) files.remove(id)
       throw error
     } finally {
@@ -177,17 +180,17 @@ export class BuildsService {
     return build
   }
 
-  /** For whoever has been shown it already. Null: its record is gone. */
+  /** Reads a build without an access check, for callers already authorized. Null if it was deleted. */
   look(id: string): Build | null {
     return buildById(this.#deps.directory.db, id)
   }
 
-  /** No effect on one that has ended. Faults: not_found, fleet.unavailable. */
+  /** No effect on a finished build. Faults: not_found, fleet.unavailable. */
   async cancel(caller: Caller, id: string, place: BuildDispatcher): Promise<Build> {
     return await this.#cancel(await this.#findEverywhere(() => this.find(caller, id, place)))
   }
 
-  /** Another host may have acknowledged a build that is not here yet: the directory alone says that there is none. */
+  /** Another host may have accepted a build that this copy lacks: only the directory can report it as missing. */
   async #findEverywhere(find: () => Build): Promise<Build> {
     const { directory } = this.#deps
     try {
@@ -199,7 +202,7 @@ export class BuildsService {
     }
   }
 
-  /** As the operator. Null: there is none. Fault fleet.unavailable. */
+  /** Cancels as the operator. Null if there is no such build. Fault fleet.unavailable. */
   async cancelById(id: string): Promise<Build | null> {
     const build = buildById(this.#deps.directory.db, id)
     return build === null ? null : await this.#cancel(build)
@@ -221,10 +224,10 @@ export class BuildsService {
     })
     if (vm === null)
       throw new HostFullFault('This host has no room for another build VM now; retry later.', busyRetryMs)
-    // Without this a look at the VMs in the meantime dismisses it as one that was never made.
+    // Otherwise a check of the VMs would dismiss it as one that was never created.
     const release = this.#deps.holdVm(vm.vmId)
     try {
-      // Checks again with what every host knows by then.
+      // Checks again with the current state of all hosts.
       await directory.change(tx => {
         this.#checkTakes()
         this.#checkActive(tx, caller)
@@ -246,7 +249,7 @@ export class BuildsService {
     try {
       start()
     } catch (error) {
-      // It is reserved: the next look at the VMs does not find it, and dismisses it with that reason.
+      // Its row shows it as reserved: the next check does not find the VM, and ends the row with that reason.
       this.#deps.log.error('a reserved build VM was not started', { vm: vmId, error })
     }
   }
@@ -347,8 +350,8 @@ export class BuildsService {
   }
 
   /**
-   * A reservation keeps its VM from others as long as it is renewed. So builds go first, and no organization reserves
-   * the last VM.
+   * A reservation keeps its VM from others as long as it is renewed. So builds take precedence, and no organization
+   * can reserve the last VM.
    */
   #checkReserved(db: DirectoryDb, { organizationId }: Caller): void {
     const { hostId, settings } = this.#deps
@@ -364,7 +367,7 @@ export class BuildsService {
     }
   }
 
-  /** Only within a change. Fault fleet.unavailable: this host takes no new builds. */
+  /** Only within a change. Fault fleet.unavailable if this host accepts no new builds. */
   #checkTakes(): void {
     const { fleet, hostId } = this.#deps
     if (fleet === null || mayTake(fleet, hostId)) return
@@ -388,7 +391,7 @@ export class BuildsService {
     throw new LimitedFault('This host has no disk space for another source now; retry later.', busyRetryMs)
   }
 
-  /** Once another host has claimed it, its events are that one's to write. */
+  /** Once another host has claimed the build, only that host writes its events. */
   #waitsHere(id: string): boolean {
     const { directory, hostId } = this.#deps
     const now = buildById(directory.db, id)

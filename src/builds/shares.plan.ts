@@ -6,7 +6,7 @@ import type { Caller } from './types.ts'
 
 /** An organization's part of uploads and of followers, which it holds for as long as it likes. */
 export const PARTS = { uploads: 4, followers: 8 } as const
-/** Strangers leave as much to whoever has a key, whatever number of addresses they have. */
+/** Anonymous callers leave an equal share to callers with a key, regardless of their number of addresses. */
 const anonymousParts = 2
 /** Share of the queue and of reserved VMs; without it the last VM could be held for ever. */
 const queueParts = 2
@@ -31,7 +31,7 @@ function networkOwners(address: string, parts: number): SlotOwner[] {
   }))
 }
 
-/** How many builds of one organization may wait, those that find a VM free besides. */
+/** Maximum number of waiting builds of one organization, in addition to those with a free VM. */
 export function queueShare(queueMax: number): number {
   return queueMax === 0 ? 0 : shareOf(queueMax, queueParts)
 }

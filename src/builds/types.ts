@@ -5,7 +5,7 @@ import type { BuildLimits } from '../contract/vm/build-order.ts'
 /** The caller; organization null: a stranger, where no key is needed. */
 export type Caller = {
   readonly organizationId: string | null
-  /** For the log. */
+  /** Only logged. */
   readonly slug: string | null
   /** The public part of the key that was used; null without one. */
   readonly keyPrefix: string | null

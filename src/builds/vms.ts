@@ -30,7 +30,7 @@ export type BuildVmsStatus = {
   readonly warm: number
   readonly booting: number
   readonly reserved: number
-  /** Missing resource of the host, or the image's problem; null: no problem is known. */
+  /** Missing resource of the host, or the image's problem; null if no problem is known. */
   readonly lacking: string | null
 }
 
@@ -63,7 +63,7 @@ export class BuildVms {
     })
   }
 
-  /** Takes the best warm VM in its taker's transaction. Null: there is none of the present image and shape. */
+  /** Takes the best warm VM in its taker's transaction. Null if none has the current image and configuration. */
   take(tx: DirectoryDb): string | null {
     return this.#held.take(tx)?.row.vmId ?? null
   }
@@ -73,7 +73,7 @@ export class BuildVms {
     return this.#held.best(db) !== null
   }
 
-  /** Keeps a reserved VM, whatever its time, until the function is called. */
+  /** Keeps a reserved VM beyond its expiry until the function is called. */
   hold(vmId: string): () => void {
     this.#promised.add(vmId)
     return () => this.#promised.delete(vmId)
@@ -177,7 +177,7 @@ export class BuildVms {
     this.wake()
   }
 
-  /** Build VMs that no record names: their record is lost, or their daemon was killed. Nobody's work is in them. */
+  /** Build VMs without a record: the record was lost, or the daemon was killed. They contain no client's work. */
   #dismissOrphans(): void {
     const { engine, log } = this.#deps
     for (const vm of this.#held.unnamed()) {
@@ -187,7 +187,7 @@ export class BuildVms {
   }
 }
 
-/** Null: no failure is known. A VM that the engine does not know is about to be defined, or lost. */
+/** Null if no failure is known. A VM that the engine does not have is about to be defined, or lost. */
 function failureOf(vm: VmView | null): string | null {
   if (vm === null) return 'it was never created'
   if (vm.state === 'failed' || vm.state === 'stopping' || vm.state === 'gone') {

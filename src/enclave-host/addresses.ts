@@ -12,7 +12,7 @@ export type UpstreamPlace = { readonly host: string; readonly port: number }
 export type AddressesDeps = {
   /** Base URLs of the upstreams. */
   readonly urls: readonly string[]
-  /** This host's address as instances know it. A resolver that returns it opens nothing: only a URL does. */
+  /** This host's address as instances see it. A resolver that returns it opens nothing: only a URL does. */
   readonly own: string
   readonly resolve?: (host: string) => Promise<readonly string[]>
   readonly clock: Clock
@@ -20,7 +20,7 @@ export type AddressesDeps = {
 }
 
 const lookMs = 60_000
-/** As the wire allows (contract/vm/enclave.ts). No share: limits one upstream. */
+/** Bound of the wire (contract/vm/enclave.ts). No share: limits one upstream. */
 const addressesMax = 8
 
 export class Addresses {
@@ -46,7 +46,7 @@ export class Addresses {
     return this.#isKnown
   }
 
-  /** By name; addresses in a URL need none. */
+  /** By name; addresses in a URL need no entry. */
   hosts(): Record<string, string[]> {
     return Object.fromEntries(this.#found)
   }

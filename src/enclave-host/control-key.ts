@@ -1,5 +1,5 @@
-// The operator's control key: signs what the host may change while a gateway VM runs. Effects: one file, made at the
-// first start.
+// The operator's control key: signs what the host may change while a gateway VM runs. Effects: one file, created at
+// the first start.
 //
 // Its public half is in workload.json, which binds every gateway VM of this appliance to it.
 

@@ -32,9 +32,9 @@ export type SignedSnapshot = {
   readonly signature: Uint8Array
 }
 
-/** The last time that a Date can have (ECMA-262 section 21.4.1.1). No share: a date. */
+/** The latest time that a Date can hold (ECMA-262 section 21.4.1.1). No share: a date. */
 const revisionMax = 8_640_000_000_000_000
-/** A key that was made just now is good in the gateway so much later. */
+/** How long after its creation a key takes effect in the gateway. */
 const lookMs = 100
 
 export class ControlSource {
@@ -57,7 +57,7 @@ export class ControlSource {
     this.#listeners.push(listener)
   }
 
-  /** The snapshot as it is now. */
+  /** The current snapshot. */
   current(): SignedSnapshot {
     this.#look()
     this.#current ??= this.#sign()
@@ -118,7 +118,7 @@ export class ControlSource {
 
   #sign(): SignedSnapshot {
     const { key, upstreamKeys, prices, isShared, clock } = this.#deps
-    // The time, so that a daemon that restarts is above the one before it.
+    // The time, so that a restarted daemon continues above the previous one.
     this.#revision = Math.max(clock.nowMs(), this.#revision + 1)
     const head = JSON.stringify({
       ...{ revision: this.#revision, upstreamKeys, prices },
@@ -143,7 +143,7 @@ const IGNORABLE = ['endUserBudget'] as const
 
 type Budgets = Pick<Organization, 'budgetNanoUsd' | 'budgetTokens' | 'shortBudgets'>
 
-/** By their names: VMs refuse members that a later release has put beside them in the store. */
+/** Selects members by name: VMs refuse members that a later release has added to the store. */
 function budgetsOf({ budgetNanoUsd, budgetTokens, shortBudgets }: Budgets) {
   const short = SHORT_PERIODS.flatMap(period => {
     const budget = shortBudgets?.[period]

@@ -1,8 +1,8 @@
 // Keeps one gateway VM serving and replaces it without a gap. Effects: the store, the VM engine, the firewall.
 //
-// One worker looks at the whole situation each time: rows, VMs, their status. A row is written before its VM is
-// defined, a move is a compare-and-set, and the route follows from the rows, so a daemon killed anywhere continues
-// from there.
+// One worker checks the whole state each time: rows, VMs, their status. A row is written before its VM is defined, a
+// move is a compare-and-set, and the route follows from the rows, so a daemon that was killed anywhere continues from
+// there.
 
 import { iso } from '../base/clock.ts'
 import { messageOf } from '../base/fault.ts'
@@ -40,11 +40,11 @@ export type GatewaySupervisorDeps = Runtime & {
   readonly wanted: () => WantedGateway
   readonly newSession: (vmId: string, onChange: () => void) => GatewaySession
   readonly addresses: Pick<Addresses, 'reached' | 'onChange' | 'isKnown'>
-  /** `claimed`: what the VM reports of itself, returned where there is nothing to verify. Fault attest.unavailable. */
+  /** `claimed`: what the VM reports of itself, returned if there is nothing to verify. Fault attest.unavailable. */
   readonly verify: (vmId: string, claimed: UnverifiedGateway) => Promise<VerifiedGateway>
-  /** Called right before clients are led to a VM, which an exception prevents. */
+  /** Called before traffic is routed to a VM; throwing cancels the switch. */
   readonly beforeServing: (vmId: string, verified: VerifiedGateway) => void
-  /** How long a VM that listens may have a problem before it serves nevertheless, where nobody else does. */
+  /** How long a listening VM may have a problem before it serves anyway, if no other VM does. */
   readonly patienceMs: number
   /** Longest time from a VM's row until it serves: after that it is given up, and another one is tried. */
   readonly startMs: number
@@ -65,7 +65,7 @@ export type GatewayView = {
   readonly address: string | null
   readonly status: EnclaveStatus | null
   readonly sinceMs: number
-  /** Whether it is launched from what the configuration says now. */
+  /** Whether it was launched from the current configuration. */
   readonly isWanted: boolean
   readonly booked: number
   /** Rows of its usage wait since then, and none is booked; null: none waits. */
@@ -76,7 +76,7 @@ export type GatewayView = {
 }
 
 const worker = 'gateway'
-/** Its row is of the daemon before this one: it may have died with the host since then. */
+/** A previous daemon wrote this row; the VM may no longer exist. */
 const noStatusYet = 'it has not reported to this daemon yet'
 const retry = { minMs: 500, maxMs: 30_000 }
 const sweepMs = 2_000
@@ -94,7 +94,7 @@ export class GatewaySupervisor {
   readonly #backOff: BackOff
   readonly #template: Template<WantedGateway>
   #problem: string | null = null
-  /** As at the last look. */
+  /** Result of the last check. */
   #wanted: WantedGateway | null = null
   /** VMs that the operator wants replaced. */
   readonly #outdated = new Set<string>()
@@ -151,7 +151,7 @@ export class GatewaySupervisor {
     await Promise.all([...this.#sessions.values()].map(session => session.pushControl()))
   }
 
-  /** A new VM takes over as soon as it is verified. False: there is none to replace. */
+  /** A new VM replaces the old one as soon as it is verified. Returns false if there is none to replace. */
   replace(): boolean {
     const { store, hostId, clock } = this.#deps
     const rows = listGateways(store.db, hostId).filter(row => row.state === 'serving')
@@ -176,8 +176,8 @@ export class GatewaySupervisor {
   }
 
   /**
-   * Part of a budget that the gateway keeps beside what is booked, once it counts on no more before it has asked again.
-   * Null: nobody knows, or there is another VM whose part nobody has told. Never rejects.
+   * Returns the part of a budget that the gateway keeps in addition to recorded usage, after it has dropped its
+   * share. Null if that is unknown, or a second VM has not reported its part. Never rejects.
    */
   async lowerBudget(scope: BudgetScope): Promise<BudgetPart | null> {
     const only = () => {
@@ -223,7 +223,7 @@ export class GatewaySupervisor {
     for (const ages of [this.#drainingAges, this.#startingAges]) ages.keepOnly(rows.map(({ vmId }) => vmId))
     for (const row of rows) await this.#reconcileVm(row)
     this.#dismissUnnamed()
-    // As long as it is not known what is wanted, what serves goes on.
+    // Serving VMs stay while the wanted gateway is unknown.
     if (this.#wanted !== null) {
       await this.#promote()
       this.#startIfNeeded(this.#wanted)
@@ -232,11 +232,14 @@ export class GatewaySupervisor {
     if (guard.mayDelete()) purgeGateways(store.db, clock.nowMs() - goneKeptMs)
   }
 
-  /** One VM: gone where its machine is, fed while it lives, dismissed once it has drained. */
+  /**
+   * Reconciles one VM: ends its row if the machine has ended, feeds it while it runs, dismisses it once it has
+   * drained.
+   */
   async #reconcileVm(row: GatewayVm): Promise<void> {
     const { engine } = this.#deps
     const vm = engine.view(row.vmId)
-    // Between the row and its VM somebody was killed.
+    // The daemon was killed after writing the row and before defining the VM.
     if (vm === null && row.state === 'starting' && !this.#sessions.has(row.vmId)) return this.#define(row)
     if (vm === null || vm.state === 'failed' || vm.state === 'stopping' || vm.state === 'gone') {
       return this.#end(row, vm?.failureMessage ?? 'its VM no longer exists')
@@ -281,7 +284,7 @@ export class GatewaySupervisor {
         verified = await verify(row.vmId, { receiptKey })
       } catch (error) {
         this.#problem = messageOf(error)
-        // Without its worker there is no attestation; its other models are served all the same, where nobody else does.
+        // Without its worker there is no attestation; its other models are served anyway if no other VM serves.
         const isWorkerless = problem !== null && serving === undefined
         if (!isWorkerless) {
           log.error('the gateway VM cannot be verified and gets no traffic', { vm: row.vmId, error })
@@ -341,8 +344,8 @@ export class GatewaySupervisor {
   }
 
   /**
-   * A GPU is in one VM at a time, so that the next VM starts once the one before it has drained and its QEMU has ended.
-   * Until then nobody is served.
+   * A GPU belongs to one VM at a time, so the next VM starts only after the previous one has drained and its QEMU has
+   * ended. Until then no VM serves.
    */
   #areGpusFree(rows: readonly GatewayVm[]): boolean {
     const { store, hostId, engine, clock, log } = this.#deps
@@ -389,7 +392,7 @@ export class GatewaySupervisor {
     this.#wake()
   }
 
-  /** The row ends before its VM: of whoever is killed in between, the VM is left. */
+  /** The row is closed before its VM; a crash in between leaves an orphaned VM, which is dismissed here. */
   #dismissUnnamed(): void {
     const { store, hostId, engine, log } = this.#deps
     for (const { id, state } of unnamedGatewayVms(store.db, hostId)) {

@@ -8,10 +8,10 @@ import { unnamedVms } from '../vm/held/unnamed.query.ts'
 import { gatewayImage } from '../vm/launch/image.driver.ts'
 import type { Leak } from '../vm/machine/leaks.plan.ts'
 
-/** As of other leaks (vm/machine/leaks.plan.ts). */
+/** See other leaks (vm/machine/leaks.plan.ts). */
 export type GatewayLeak = Leak & { readonly kind: 'gateway' }
 
-/** One that is being made or ended at the moment may show up. */
+/** A VM that is being created or ended may appear here. */
 export function gatewayLeaks(db: LedgerDb, hostId: string): GatewayLeak[] {
   const living = new Set(listVms(db, hostId).flatMap(vm => (vm.desired === 'gone' ? [] : [vm.id])))
   const missing = listGateways(db, hostId).filter(row => !living.has(row.vmId))

@@ -1,8 +1,8 @@
-// The conversation with one gateway VM: sends keys and workload, answers requests, books usage. Effects: through the
-// engine, the books, the authority.
+// The session with one gateway VM: sends keys and workload, answers requests, records usage. Effects: through the
+// engine, the ledger, the authority.
 //
-// One loop polls the VM and looks at the whole answer each time, so a lost message costs time, never usage. The VM is
-// hostile: the wire checks its messages, and none makes this loop faster than its pauses.
+// One loop polls the VM and processes each answer completely, so a lost message costs time, never usage. The VM is
+// hostile: the wire checks its messages, and no message makes this loop faster than its pauses.
 
 import { fromBase64Url } from '../base/bytes.ts'
 import { type Clock, pause } from '../base/clock.ts'
@@ -35,10 +35,10 @@ export type SessionDeps = {
   readonly certify: Certify
   /** Changes with the certificates that a VM would get now; SHA-256, hexadecimal. */
   readonly certificatesStamp: () => string
-  /** Null: nobody wants its spans. */
+  /** Null if spans are not collected. */
   readonly spans: SpanTaker | null
   readonly usageReporter: UsageReporter
-  /** Parts of keys' limits, by the receipt key. Null: this host is in no fleet. */
+  /** Shares of keys' limits, by receipt key. Null if this host is not in a fleet. */
   readonly shares: VmShares | null
   readonly clock: Clock
   readonly log: Logger
@@ -56,11 +56,11 @@ const reportMs = 5_000
 const logLinesMax = 1_000
 /** Bound on the metrics of one VM. */
 const metricsCharsMax = 1_048_576
-/** As the wire allows (contract/vm/enclave.ts). */
+/** Bound of the wire (contract/vm/enclave.ts). */
 const problemCharsMax = 512
-/** Requests of one VM that may be open at a time. No share: between one VM and its host. */
+/** Concurrent requests of one VM. No share: between one VM and its host. */
 const hostRequestsMax = 16
-/** An honest VM asks for one after the other. */
+/** An honest VM sends one request after the other. */
 const hostRequestsPerSecondMax = 100
 /** Between two lines of the log on failures of one kind. */
 const noteMs = 1_000
@@ -75,7 +75,7 @@ export class GatewaySession {
   readonly #inProgress = new Set<string>()
   #answering = 0
   readonly #requestRate: TokenBucket
-  /** By kind of failure: time of its last log line, monotonic, and lines left out since. */
+  /** By kind of failure: monotonic time of its last log line, and number of lines left out since. */
   readonly #notes = new Map<string, { atMs: number; leftOut: number }>()
   readonly #pushes = createSerial()
   readonly #spans: SpanFetcher | null
@@ -86,10 +86,10 @@ export class GatewaySession {
   #usageProblem: string | null = null
   #metrics = ''
   #lineCount = 0
-  /** By the VM's numbers. */
+  /** Position in the VM's numbering. */
   #logFrom = 0
   #lowerAfterMs = Number.NEGATIVE_INFINITY
-  /** The receipt key of the process that was fed; another one knows nothing. */
+  /** The receipt key of the process that was initialized; a new process has no state. */
   #initializedKey: string | null = null
 
   constructor(deps: SessionDeps) {
@@ -109,7 +109,7 @@ export class GatewaySession {
     return this.#usageWaitingSinceMs
   }
 
-  /** Why its usage is not booked; null: nothing is known to be wrong. */
+  /** Why its usage is not recorded; null if no problem is known. */
   get usageProblem(): string | null {
     return this.#usageProblem
   }
@@ -159,7 +159,10 @@ export class GatewaySession {
     if (this.#status !== null) await this.#deps.shares?.end(this.#status.receiptKey)
   }
 
-  /** Part of a budget that it keeps beside what is booked, once it counts on no more. Null: unknown. Never rejects. */
+  /**
+   * Returns the part of a budget that the VM keeps in addition to recorded usage, after it has dropped its share.
+   * Null if unknown. Never rejects.
+   */
   async lowerBudget({ organizationId, keyPrefix, month }: BudgetScope): Promise<BudgetPart | null> {
     const { engine, clock } = this.#deps
     if (this.#status?.state !== 'ready' || clock.monotonicMs() < this.#lowerAfterMs) return null
@@ -173,7 +176,7 @@ export class GatewaySession {
     }
   }
 
-  /** Its clients are to go elsewhere. */
+  /** Starts draining: clients reconnect to the replacement. */
   drain(): void {
     void this.#send({ op: 'drain' }).catch(error => this.#note('drain', error))
   }
@@ -215,8 +218,9 @@ export class GatewaySession {
       await this.#sendCertificates().catch(error => this.#note('certificates', error))
       this.#initializedKey = status.receiptKey
     }
-    // Usage first. A daemon killed before it noted what it booked would else answer with sums that miss its own rows.
-    // And a VM of an earlier release may refuse today's keys; its usage counts until it is replaced.
+    // Usage is first. Otherwise a daemon that was killed before it noted what it recorded would answer with sums that
+    // miss its own rows. And a VM of an earlier release may refuse today's keys; its usage counts until it is
+    // replaced.
     this.#book(status, usage)
     let refusedMs = 0
     if (status.state === 'waiting') await engine.workload(this.vmId, askTimeoutMs)
@@ -316,7 +320,7 @@ export class GatewaySession {
     await this.#send({ op: 'evidence_for', want: request.id, ...answer })
   }
 
-  /** Each process in the VM is a gateway of its own: it knows nothing of what the one before it has admitted. */
+  /** Each process in the VM is a separate gateway, without the state of the previous one. */
   async #share(request: HostRequestOf<'shares'>): Promise<void> {
     const { shares } = this.#deps
     const receiptKey = this.#status?.receiptKey
@@ -336,7 +340,7 @@ export class GatewaySession {
       })
       await this.#send({ op: 'certificate_for', want: id, ...chains })
     } catch (error) {
-      // Known until then: a VM that sends nonsense is not asked for more of it at once.
+      // Keeps the request marked as in progress during the pause, so that an invalid one is not repeated immediately.
       await pause(clock, retryMs, this.#stopping.signal)
       throw error
     }
@@ -370,7 +374,7 @@ export class GatewaySession {
     return text.slice(0, text.lastIndexOf('\n', metricsCharsMax - 1) + 1)
   }
 
-  /** Here they have numbers of our own: those of the VM begin anew with each of its processes. */
+  /** Lines get our own numbers: those of the VM restart with each of its processes. */
   #keepLog(log: readonly { readonly seq: number; readonly line: string }[]): void {
     for (const { line } of log) this.#lines.push({ seq: this.#lineCount++, line })
     this.#lines.splice(0, this.#lines.length - logLinesMax)

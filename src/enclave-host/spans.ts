@@ -8,10 +8,10 @@ import { TokenBucket } from '../base/work/token-bucket.ts'
 import type { TraceSpan } from '../contract/vm/span.ts'
 import type { GatewayEngine } from './types.ts'
 
-/** Takes what is fetched; neither throws. */
+/** Receives the fetched spans; neither throws. */
 export type SpanTaker = {
   readonly offer: (span: TraceSpan) => void
-  /** So many are missing. */
+  /** Called with the number of missing spans. */
   readonly noteLost: (count: number) => void
 }
 
@@ -27,7 +27,7 @@ export type SpanFetcherDeps = {
 
 const askTimeoutMs = 10_000
 const intervalMs = 1_000
-/** An image that knows of no spans refuses each time. */
+/** An image without spans refuses each time. */
 const retryMs = 10_000
 const leastPauseMs = 5
 const spansPerSecondMax = 1_024
@@ -39,7 +39,7 @@ const restPiecesMax = 16
 export class SpanFetcher {
   readonly #deps: SpanFetcherDeps
   readonly #allowed: TokenBucket
-  /** The number to ask for, by the VM's numbers; null: not known yet. */
+  /** The next number to request, in the VM's numbering; null if unknown. */
   #from: number | null = null
 
   constructor(deps: SpanFetcherDeps) {
@@ -47,12 +47,12 @@ export class SpanFetcher {
     this.#allowed = new TokenBucket(spansPerSecondMax, deps.clock)
   }
 
-  /** Another process runs in the VM: its numbers begin anew. */
+  /** Another process runs in the VM: its numbers restart. */
   beginAnew(): void {
     this.#from = null
   }
 
-  /** Runs until the signal, then fetches what is left: the last request has often just ended. Never rejects. */
+  /** Runs until the signal, then fetches the rest: the last request has often just ended. Never rejects. */
   async run(signal: AbortSignal): Promise<void> {
     const { clock, isFed, onFailure } = this.#deps
     const ended = Promise.withResolvers<void>()
@@ -78,7 +78,7 @@ export class SpanFetcher {
     }
   }
 
-  /** The last answer tells the VM that the host has what came before, so that the next daemon does not get it again. */
+  /** The last request acknowledges the previous spans, so that the next daemon does not get them again. */
   async #fetchRest(): Promise<void> {
     for (let pieces = 0; pieces < restPiecesMax && (await this.#fetch()) > 0; pieces += 1);
   }
@@ -88,7 +88,7 @@ export class SpanFetcher {
     const { vmId, engine, taker } = this.#deps
     const from = this.#from
     const { first, spans } = await engine.spans(vmId, { from: from ?? 0 }, askTimeoutMs)
-    // At the beginning nobody knows what an earlier daemon has fetched.
+    // At the start it is unknown what an earlier daemon has fetched.
     if (from !== null && first > from) taker.noteLost(first - from)
     for (const span of spans) taker.offer(span)
     this.#from = Math.min(Number.MAX_SAFE_INTEGER, Math.max(from ?? 0, first + spans.length))

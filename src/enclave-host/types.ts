@@ -6,9 +6,9 @@ import type { VmEngine } from '../vm/engine.ts'
 import type { VmGateways } from '../vm/evidence/gateway.driver.ts'
 import type { RecordedLaunch } from '../vm/evidence/launch-policy.plan.ts'
 
-/** Where the firewall sends the gateway's clients, and what the gateway reaches. */
+/** Where the firewall sends the gateway's clients, and what the gateway can reach. */
 export type GatewayRoute = {
-  /** Null: nobody is served. */
+  /** Null if no VM serves. */
   readonly serving: string | null
   readonly upstreams: readonly { readonly address: string; readonly port: number }[]
 }
@@ -22,8 +22,8 @@ export type GatewayEngine = Pick<VmEngine, 'define' | 'dismiss' | 'view' | 'onCh
   }
 
 /**
- * Certificates for a key that stays in its VM. `csr`: PKCS #10, DER. Fault invalid_request: malformed, or not signed
- * by its key.
+ * Issues certificates for a key that stays in its VM. `csr`: PKCS #10, DER. Fault invalid_request: malformed, or not
+ * signed by its key.
  */
 export type Certify = (
   csr: Uint8Array,
@@ -36,9 +36,9 @@ export type Certify = (
 ) => Promise<{
   readonly clients: string
   readonly guests: string
-  /** Only by name. */
+  /** Only if requested by name. */
   readonly named?: { readonly serverName: string; readonly cert: string }[]
-  /** Only for a VM that follows. */
+  /** Only if `follows` is set. */
   readonly requests?: string[]
   readonly stamp?: string
 }>
@@ -53,7 +53,7 @@ export type UsageLedger = {
   readonly take: (vmId: string, batch: UsageBatch) => void
 }
 
-/** Parts of keys' limits that VMs lease from the fleet; `receiptKey` is that of the process in the VM. */
+/** Shares of keys' limits that VMs lease from the fleet. `receiptKey`: that of the process in the VM. */
 export type VmShares = {
   readonly renew: (receiptKey: string, asked: HostRequestOf<'shares'>) => Promise<ShareAnswer>
   /** The VM has ended. Never rejects. */
@@ -64,7 +64,7 @@ export type VmShares = {
 export type BudgetScope = { readonly organizationId: string; readonly keyPrefix: string; readonly month: string }
 export type BudgetPart = { readonly nanoUsd: number; readonly tokens: number }
 
-/** Sums of the books for a VM. Fault channel.refused: they are not known yet. */
+/** Sums of the ledger for a VM. Fault channel.refused if they are not known yet. */
 export type UsageReporter = {
   readonly spent: (vmId: string, want: HostRequestOf<'spent'>) => MonthSums | Promise<MonthSums>
   readonly days: (vmId: string, want: HostRequestOf<'days'>) => DaySums

@@ -1,6 +1,6 @@
-// Role `init`: PID 1 of the gateway's VM. Keeps `serve` running, reaps ended processes, powers off. Effects: starts and
-// signals processes, restarts the machine. guest-image/common/initrd/enclave has mounted, loaded and set everything
-// that comes before.
+// Role `init`: PID 1 of the gateway's VM. Keeps `serve` running, reaps ended processes, powers off. Effects: starts
+// and signals processes, restarts the machine. guest-image/common/initrd/enclave has mounted, loaded and set
+// everything that comes before.
 
 import * as fs from 'node:fs'
 import { type Clock, systemClock } from '../base/clock.ts'
@@ -44,7 +44,7 @@ const delayFirstS = 1
 const delayMaxS = 30
 const endWaitMs = 5_000
 const tickMs = 1_000
-/** Ended processes that are collected at one tick. No share: processes of this VM. */
+/** Ended processes that are reaped in one tick. No share: processes of this VM. */
 const collectedMax = 1_024
 /** When memory runs out, the kernel ends others first: proc_pid_oom_score_adj(5). */
 const oomScoreAdjust = '-900'
@@ -87,7 +87,7 @@ class Init {
     return new Promise<never>(() => {})
   }
 
-  /** Until it has ended; how, for the console. */
+  /** Waits for its end and describes it for the console. */
   async #serve(): Promise<string> {
     try {
       this.#served = this.#settings.start()
@@ -113,7 +113,7 @@ class Init {
     }
   }
 
-  /** There is no ACPI to switch the machine off with. QEMU takes a reset for the end. */
+  /** Without ACPI the machine cannot be switched off. QEMU treats a reset as the end. */
   async #powerOff(): Promise<void> {
     if (this.#isPoweringOff) return
     this.#isPoweringOff = true
@@ -137,7 +137,7 @@ function startServe(): ServedProcess {
   try {
     fs.writeFileSync(`/proc/${child.pid}/oom_score_adj`, oomScoreAdjust)
   } catch {
-    // It has ended already.
+    // The process has already ended.
   }
   return child
 }

@@ -1,9 +1,9 @@
 // The part of the configuration that the host may change while the gateway runs: keys with their limits, and the keys
 // of upstreams. State in memory.
 //
-// The host is hostile: a snapshot counts only if the control key of workload.json has signed it and its revision is
+// The host is hostile: a snapshot counts only if it is signed by the control key of workload.json and its revision is
 // above the one in force. After a restart no revision is in force, so the host can replay an older one; the threat
-// model says so.
+// model states this.
 
 import { createPublicKey, type KeyObject, verify } from 'node:crypto'
 import { present } from '../base/assert.ts'
@@ -49,12 +49,12 @@ export class Control {
     return this.#isShared
   }
 
-  /** By the prices in force; another function for other prices. */
+  /** Computes costs by the prices in force; replaced when prices change. */
   get cost(): Cost {
     return this.#cost
   }
 
-  /** All of it or nothing. `signature`: base64url. The snapshot that is in force already is no refusal. */
+  /** Applies all of it or nothing. `signature`: base64url. The snapshot in force is accepted again. */
   apply(bytes: Uint8Array, signature: string): { readonly ok: true; readonly revision: number } | Refusal {
     const signed = fromBase64Url(signature)
     if (signed === null || !verify(null, controlMessage(bytes), this.#key, signed)) {
@@ -68,7 +68,7 @@ export class Control {
     }
     if (revision > this.#revision) {
       const pricesText = JSON.stringify(prices)
-      // First, for it throws where a model has two prices.
+      // Called first, because it throws if a model has two prices.
       if (pricesText !== this.#prices) this.#cost = createCost(prices)
       this.#prices = pricesText
       const organizations = new Map(budgets.map(budget => [budget.organizationId, budget]))

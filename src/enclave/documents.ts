@@ -10,7 +10,7 @@ export type DocumentName = keyof typeof documentBytesMax
 type Piece = { readonly document: DocumentName; readonly offset: number; readonly bytes: string }
 
 export class Documents {
-  /** One at a time: a piece of another document, or offset 0, begins anew. */
+  /** One document at a time: a piece of another document, or offset 0, starts over. */
   #name: DocumentName | null = null
   #pieces: Uint8Array[] = []
   #lengthBytes = 0

@@ -1,7 +1,7 @@
 // A gateway VM's response to each request of its host. Effects only through its dependencies.
 //
-// The host is hostile: a workload counts only if it is the HOST_DATA of this VM's own report, a control snapshot only
-// if that workload's control key has signed it. No text of the host reaches a prompt, a key or a receipt.
+// The host is hostile: a workload counts only if it is the HOST_DATA of this VM's own report, and a control snapshot
+// only if it is signed by that workload's control key. No text of the host reaches a prompt, a key or a receipt.
 
 import type { ReceiptKeys } from '../attest/receipt/receipt-keys.ts'
 import { equalConstantTime, fromHex, fromUtf8, toBase64Url, toHex } from '../base/bytes.ts'
@@ -56,7 +56,7 @@ export type EnclaveDeps = {
 
 type NextRequest = Extract<EnclaveRequest, { op: 'next' }>
 
-/** As the wire allows (contract/vm/enclave.ts). */
+/** Bound of the wire (contract/vm/enclave.ts). */
 const problemCharsMax = 512
 
 /** The workload in force, and what follows from it. */
@@ -175,7 +175,7 @@ export class Enclave {
     }
     const read = readWorkload(bytes)
     if (!read.ok) return refuse('bad_request', `workload: ${read.problem}`)
-    // While the device was asked, another request may have come to its end.
+    // Another request may have finished while the device was working.
     if (this.#work !== null) return refuse('claimed', 'workload: a different one was accepted meanwhile')
     const { imageName, hostRequests, makeGateway, log } = this.#deps
     const control = new Control(read.value.controlKey)

@@ -28,7 +28,7 @@ export type LaunchSources = {
   readonly simulated: SimulatedLaunch | null
 }
 
-/** From a report of the device, where there is one. Fault internal when it fails. */
+/** From a report of the device, if there is one. Fault internal if the device fails. */
 export async function launchOf({
   device,
   simulated,
@@ -54,7 +54,7 @@ export type OriginParts = {
   readonly hostRequests: HostRequests
 }
 
-/** The host's key service may be slow; after that the caller gets 503 and may ask again. */
+/** The host's key service may be slow; after this time the caller gets 503 and may retry. */
 const evidenceTimeoutMs = 25_000
 
 export function evidenceOrigin({ device, launch, imageName, hostRequests }: OriginParts): EvidenceOrigin {

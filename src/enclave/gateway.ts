@@ -59,7 +59,7 @@ export type EnclaveGatewayDeps = {
   readonly onChange: () => void
 }
 
-/** As the wire allows (contract/vm/enclave.ts). No share: limits one report to the host. */
+/** Bound of the wire (contract/vm/enclave.ts). No share: limits one report to the host. */
 const reservedMax = 256
 
 export class EnclaveGateway {
@@ -103,7 +103,7 @@ export class EnclaveGateway {
     return this.#service?.running() ?? 0
   }
 
-  /** While it drains: reservations and unbooked cost by key; null: too many keys. */
+  /** Reservations and unrecorded cost by key while it drains; null for too many keys. */
   reserved(): Reserved[] | null {
     const byKey = new Map<string, Reserved>()
     const add = ({ organizationId, keyPrefix, tokens, nanoUsd }: Reserved) => {
@@ -121,7 +121,7 @@ export class EnclaveGateway {
     return byKey.size > reservedMax ? null : [...byKey.values()]
   }
 
-  /** Keeps of a budget what is reserved and not booked, and counts on no more. Null: it counts on it as before. */
+  /** Keeps the reserved and unrecorded part of a budget, and drops the rest. Null if nothing changed. */
   lower({
     organizationId,
     keyPrefix,
@@ -136,7 +136,7 @@ export class EnclaveGateway {
     return this.#service?.metrics.render() ?? ''
   }
 
-  /** Clients are asked to connect anew, which leads them to the next gateway; what runs may end. */
+  /** Makes clients reconnect, and so reach the next gateway; running requests may finish. */
   drain(): void {
     this.#isDraining = true
     this.#server?.drain()
@@ -230,7 +230,7 @@ export class EnclaveGateway {
     this.#become(null)
   }
 
-  /** No request is served whose usage could not be kept. */
+  /** Requests whose usage could not be stored are refused. */
   #metered(authenticate: Authenticate): Authenticate {
     return headers => {
       const caller = authenticate(headers)

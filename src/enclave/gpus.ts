@@ -1,7 +1,8 @@
-// The GPUs of this VM: their evidence through NVIDIA's own programs, judged before the worker starts. Effects: runs
+// The GPUs of this VM: their evidence through NVIDIA's own programs, checked before the worker starts. Effects: runs
 // programs of the image.
 //
-// The driver is the measured guest's. Its word counts for what no report says: confidential mode on, DevTools mode off.
+// The driver belongs to the measured guest. Its answer counts for facts that no report contains: confidential mode
+// on, DevTools mode off.
 
 import { DEVTOOLS, type Devtools, gpuEvidenceBytesMax, gpuEvidenceFormat } from '../attest/nvidia/bound.ts'
 import { verifyBoundGpus } from '../attest/nvidia/bound-verify.ts'
@@ -17,9 +18,9 @@ import { parseJson } from '../base/json.ts'
 import type { WorkloadGpus } from '../contract/vm/workload.ts'
 import type { run } from '../linux/command.ts'
 
-/** All that this VM asks of its GPUs. */
+/** All queries of this VM to its GPUs. */
 export type GpuDriver = {
-  /** As `nvattest collect-evidence` writes it. Faults: host.*. */
+  /** Output of `nvattest collect-evidence`. Faults: host.*. */
   readonly evidence: (nonce: Uint8Array) => Promise<string>
   /** Whether confidential mode is on, and DevTools mode. Faults: host.*. */
   readonly modes: () => Promise<{ readonly isConfidential: boolean; readonly devtools: Devtools }>
@@ -49,7 +50,7 @@ export function nvidiaPrograms(runProgram: typeof run): GpuDriver {
   }
 }
 
-/** The word of every line with this label, where all say the same. */
+/** Returns the value of the lines with this label, if all are equal. */
 function switchOf(text: string, label: string): Devtools {
   const lines = text.split('\n').filter(line => line.startsWith(`${label}:`))
   const [word, ...more] = new Set(
@@ -108,7 +109,7 @@ export class EnclaveGpus {
     const { driver } = this.#deps
     const { isConfidential, devtools } = await this.#asked(driver.modes())
     if (!isConfidential) throw new Fault('attest.unavailable', 'GPUs: confidential mode is off')
-    // Here too: clients that judge no GPU take the receipt for it.
+    // Checked here as well: clients without a GPU check rely on the receipt.
     if (devtools !== 'off' && this.#policy.devtools === 'refuse') {
       throw new Fault('attest.unavailable', `GPUs: DevTools mode: ${devtools}, and the policy refuses it`)
     }
@@ -137,7 +138,7 @@ export class EnclaveGpus {
   }
 }
 
-/** There are none in here. */
+/** A VM has none. */
 function noManifests(): never {
   throw new Fault('internal', 'a VM has no manifests of GPUs')
 }

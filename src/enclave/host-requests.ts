@@ -16,7 +16,7 @@ type OpenRequest = {
   readonly reject: (error: unknown) => void
 }
 
-/** As the wire allows (contract/vm/enclave.ts). No share: between this VM and its host. */
+/** Bound of the wire (contract/vm/enclave.ts). No share: between this VM and its host. */
 const hostRequestsMax = 16
 
 export class HostRequests {
@@ -52,7 +52,7 @@ export class HostRequests {
     }
   }
 
-  /** False: the request is not open, or no longer. */
+  /** Returns false if the request is not open. */
   answer(id: string, kind: HostRequest['kind'], answer: unknown): boolean {
     const open = this.#open.get(id)
     if (open?.request.kind !== kind) return false

@@ -1,5 +1,5 @@
-// Addresses of upstream hosts, as resolved by this VM's host: the VM has no resolver. Effects: one file, to which the
-// measured root's /etc/hosts links.
+// Addresses of upstream hosts, resolved by this VM's host, because the VM has no resolver. Effects: one file, to
+// which the measured root's /etc/hosts links.
 //
 // A wrong address is no harm beyond a failed request: certificates and pins decide who an upstream is.
 

@@ -1,4 +1,4 @@
-// strongroom-enclave: the one program of ours inside the gateway's VM. argv -> role.
+// strongroom-enclave: our one program inside the gateway's VM. argv -> role.
 
 import { messageOf } from '../base/fault.ts'
 import { version } from '../base/version.ts'
@@ -9,7 +9,7 @@ const usage = `usage: strongroom-enclave init     PID 1 of the VM; started by th
        strongroom-enclave --version
 `
 
-/** Each role is loaded only where it is asked for: init is to be small and started soon. */
+/** Each role is loaded on demand, so that init stays small and starts quickly. */
 async function main(argv: readonly string[]): Promise<void> {
   const role = argv.length === 1 ? argv[0] : undefined
   switch (role) {

@@ -27,7 +27,7 @@ export type ModelsDeps = {
 
 const command = { timeoutMs: 30_000, outputBytesMax: 65_536 }
 
-/** Where its file is once the disk is open. */
+/** Path of its file once the disk is open. */
 export function modelPath(root: string, { name }: Pick<WorkloadModel, 'name'>): string {
   return `${mountPointOf(root, name)}/${modelFileName}`
 }
@@ -58,13 +58,13 @@ async function mountModel(model: WorkloadModel, mountPoint: string, deps: Models
     mkdirSync(mountPoint, { recursive: true, mode: 0o755 })
     deps.mountReadOnly(mapped, mountPoint, 'erofs')
   } catch (error) {
-    // So that the next attempt begins anew.
+    // Lets the next attempt start over.
     await deps.run(['veritysetup', 'close', mappingName(model)], command).catch(() => {})
     throw wrapFault(error, doing, 'host.command_failed')
   }
 }
 
-/** Device of the mapping. Only this program makes such names, the root hash: an existing mapping is the right one. */
+/** Device of the mapping. Only this program makes names from root hashes, so an existing mapping is the right one. */
 async function mapModel(model: WorkloadModel, deps: ModelsDeps): Promise<string> {
   const { root, clock, diskWaitMs } = deps
   const disk = await findDisk({ root, serial: modelDiskSerial, clock, waitMs: diskWaitMs })
@@ -91,7 +91,7 @@ function mappingName({ rootHash }: WorkloadModel): string {
   return `model-${rootHash}`
 }
 
-/** Its path below /dev; null when there is none. */
+/** Path below /dev; null if there is none. */
 function findMapped(root: string, model: WorkloadModel): string | null {
   const blocks = `${root}/sys/block`
   const names = existsSync(blocks) ? readdirSync(blocks) : []
@@ -99,7 +99,7 @@ function findMapped(root: string, model: WorkloadModel): string | null {
   return found === undefined ? null : `${root}/dev/${found}`
 }
 
-/** By proc_pid_mountinfo(5). */
+/** See proc_pid_mountinfo(5). */
 function isMounted(root: string, mountPoint: string): boolean {
   const lines = (readTextOrNull(`${root}/proc/self/mountinfo`) ?? '').split('\n')
   return lines.some(line => line.split(' ')[4] === mountPoint)

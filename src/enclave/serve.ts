@@ -62,7 +62,7 @@ export const enclaveSettings: EnclaveSettings = {
   usageRowsMax: 65_536,
 }
 
-/** Rejects if it must be restarted: no port, or a failing device. Its keys live in this process alone. */
+/** Rejects if the program must be restarted: no port, or a failing device. Its keys exist only in this process. */
 export async function serveEnclave(version: string, settings: EnclaveSettings): Promise<never> {
   const paths = enclavePaths(settings.root)
   const lines = new LogLines()
@@ -121,7 +121,7 @@ export async function serveEnclave(version: string, settings: EnclaveSettings): 
         nonces,
         listen: settings.listen,
         executableDigest,
-        // From the kernel, because the runtime's own argv names paths inside the executable.
+        // Read from the kernel, because the runtime's own argv names paths inside the executable.
         command: fs.readFileSync(settings.commandLine, 'utf8').split('\0').slice(0, -1),
         log: log.unit('inference'),
         onChange: () => hostRequests.wake(),
@@ -135,7 +135,7 @@ export async function serveEnclave(version: string, settings: EnclaveSettings): 
 
 const ProgramFile = Closed({ sha256: Type.String({ pattern: '^[0-9a-f]{64}$' }) })
 
-/** As the measured root says, which is as good as the file itself and is there at once; without that, of the file. */
+/** From the measured root, which is as trustworthy as the file and available at once; otherwise from the file. */
 async function digestOfProgram(programFile: string, executable: string): Promise<Uint8Array> {
   const text = readTextOrNull(programFile)
   if (text === null) return sha256File(executable)

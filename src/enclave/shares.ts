@@ -1,4 +1,4 @@
-// Parts of keys' limits that this VM's host leases from its fleet. Effects: asks the host.
+// Shares of keys' limits that this VM's host leases from its fleet. Effects: calls the host.
 //
 // The host decides how much of a key's limits is served here, never that more than the key's own limits is: the limiter
 // holds both. How long a share is good counts from before the question, by this VM's clock.

@@ -3,7 +3,7 @@
 import { type EnclaveSpans, spansPieceMax } from '../contract/vm/enclave.ts'
 import type { TraceSpan } from '../contract/vm/span.ts'
 
-/** No share: spans decide nothing; the oldest are dropped and counted. */
+/** No share: spans affect no decision; the oldest are dropped and counted. */
 const spansMax = 4_096
 /** Bound of a response's spans as JSON: it fits into a line of the channel. */
 const pieceBytesMax = 98_304

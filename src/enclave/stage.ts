@@ -5,8 +5,8 @@ import * as fs from 'node:fs'
 const console_ = '/dev/console'
 
 /**
- * Writes one line, and ignores a failing console. Not on standard output, where a library's output would reach the
- * host.
+ * Writes one line, and ignores a failing console. Not written to standard output, where a library's output would
+ * reach the host.
  */
 export function showStage(stage: string): void {
   try {

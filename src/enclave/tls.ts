@@ -18,7 +18,7 @@ export type CertificateAnswer = {
   readonly named: readonly NamedCertificate[]
   /** Names for which the host wants requests. */
   readonly requests: readonly string[]
-  /** Null: a host from before there were any. */
+  /** Null for a host of a release without them. */
   readonly stamp: string | null
 }
 
@@ -28,7 +28,7 @@ export type EnclaveTlsDeps = {
   readonly log: Logger
 }
 
-/** The host asks an authority, perhaps one of the operator's. */
+/** The host calls an authority, which may be the operator's. */
 const askTimeoutMs = 60_000
 const retryMs = 5_000
 const checkIntervalMs = 3_600_000
@@ -48,7 +48,7 @@ export class EnclaveTls implements ServedTls {
     this.#held = held
   }
 
-  /** A new key, certified; asks until it is. Rejects when the signal is aborted. */
+  /** Returns a new, certified key; retries until it is. Rejects when the signal is aborted. */
   static async open(deps: EnclaveTlsDeps, signal: AbortSignal): Promise<EnclaveTls> {
     const key = newKey()
     for (;;) {
@@ -85,8 +85,8 @@ export class EnclaveTls implements ServedTls {
   }
 
   /**
-   * Renews the certificates, for the same key, in the last third of their time, and when the host has others; until the
-   * signal is aborted.
+   * Renews the certificates, for the same key, in the last third of their lifetime, and when the host has new ones;
+   * until the signal is aborted.
    */
   async keepFresh(signal: AbortSignal): Promise<void> {
     const { clock, log } = this.#deps
@@ -100,7 +100,7 @@ export class EnclaveTls implements ServedTls {
         this.#held = await certified(this.#deps, this.#key, this.#held.requests)
         for (const listener of this.#listeners) listener()
         log.info('certificates renewed', { fingerprint: this.#held.pair.fingerprint })
-        // It changed once more in the meantime.
+        // The request changed again in the meantime.
         if (!this.#isFollowed()) waitMs = retryMs
       } catch (error) {
         log.error('the certificates were not renewed; retrying within the hour', { error })
@@ -127,8 +127,8 @@ function newKey(): string {
 }
 
 /**
- * `names`: those for which the host is known to want requests. Fault attest.unavailable: no answer, or certificates
- * that are not for this key or not for now.
+ * `names`: those for which the host wants requests. Fault attest.unavailable: no answer, or certificates that are for
+ * another key or not valid now.
  */
 async function certified(deps: EnclaveTlsDeps, key: string, names: readonly string[]): Promise<CertifiedKey> {
   const first = await ask(deps, key, names)

@@ -3,7 +3,7 @@
 import type { WorkloadUpstream } from '../contract/vm/workload.ts'
 import type { UpstreamTarget } from '../inference/upstream/target.ts'
 
-/** `keyOf`: the key to send at the moment; it changes with what the host may change while the gateway runs. */
+/** `keyOf`: returns the key to send now; the host can change it while the gateway runs. */
 export function upstreamTarget(upstream: WorkloadUpstream, keyOf: (name: string) => string | null): UpstreamTarget {
   const { name, url, engine, models, weight, concurrencyMax, choicesMax, contextTokens, hasKey, attestation } = upstream
   return {

@@ -31,7 +31,7 @@ export type EnclaveWorkerDeps = {
   readonly root: { readonly path: string; readonly rootHash: Uint8Array | null }
   readonly user: Owner
   readonly startSandboxed: StartSandboxed
-  /** Opens a model's disk; its file is at `modelPath` then. No effect when it is open. */
+  /** Opens a model's disk; its file is then at `modelPath`. No effect if it is open. */
   readonly openModel: (model: WorkloadModel) => Promise<void>
   readonly modelPath: (model: WorkloadModel) => string
   readonly clock: Clock
@@ -49,8 +49,8 @@ export function createStartWorker(deps: EnclaveWorkerDeps): StartWorker {
       user: () => deps.user,
       startSandboxed: deps.startSandboxed,
       removeTree,
-      // Before each start: bad GPUs, or a disk that cannot be opened, stop the worker, not the gateway. It attests
-      // nothing before its worker has started once.
+      // Called before each start: bad GPUs, or a disk that cannot be opened, stop the worker, not the gateway. The
+      // gateway attests nothing before its worker has started once.
       openModel: async () => {
         await gpus?.prepare()
         await deps.openModel(worker.disk)
@@ -67,7 +67,7 @@ export function createStartWorker(deps: EnclaveWorkerDeps): StartWorker {
   }
 }
 
-/** No process of the worker lives at this point, so none can plant a link. The image has no rm(1). */
+/** No process of the worker runs at this point, so none can plant a link. The image has no rm(1). */
 async function removeTree(path: string): Promise<void> {
   await rm(path, { recursive: true, force: true })
 }

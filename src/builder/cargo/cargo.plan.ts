@@ -53,7 +53,7 @@ export function cargoFetchEnvironment(path: string, proxy: string): Record<strin
     CARGO_HTTP_PROXY: proxy,
     CARGO_HTTP_CAINFO: places.ca,
     CARGO_HTTP_TIMEOUT: '60',
-    // Only git follows the rules of the build's own clone: cargo's own git reads other settings.
+    // Git is used because it follows the rules of the build's own clone; cargo's built-in git reads other settings.
     CARGO_NET_GIT_FETCH_WITH_CLI: 'true',
     ...gitEnvironment(proxy),
   }
@@ -77,7 +77,7 @@ export function isMirror(url: string): boolean {
  * which is not the source's, so a credential program or proxy in them has no effect.
  */
 export function cargoFetchArgv(manifestPath: string, { mirror, lock, options }: CargoRun): string[] {
-  // Build scripts are compiled for the builder itself, whatever the target.
+  // Build scripts are compiled for the builder itself, regardless of the target.
   const targets = [...new Set([ownTarget, options?.target ?? ownTarget])].flatMap(name => ['--target', name])
   return [
     ...['cargo', 'fetch', '--locked', ...targets, '--manifest-path', manifestPath],
@@ -86,7 +86,7 @@ export function cargoFetchArgv(manifestPath: string, { mirror, lock, options }: 
   ]
 }
 
-/** Fetches one file of a mirror of Rust's distribution, without settings of its own and without redirects. */
+/** Fetches one file of a Rust distribution mirror, without curl settings and without redirects. */
 export function rustDownloadArgv(uri: string, { proxy, bytesMax }: { proxy: string; bytesMax: number }): string[] {
   return [
     ...['curl', '--disable', '--silent', '--show-error', '--fail', '--proto', '=https', '--retry', '2'],
@@ -120,7 +120,7 @@ export function cargoMetadataArgv({ mirror, lock, options }: CargoRun): string[]
 }
 
 /**
- * Each feature names its package: cargo metadata knows no packages to choose, and with the first resolver cargo build
+ * Each feature names its package: cargo metadata cannot select packages, and with the first resolver cargo build
  * gives a bare feature to the package of the working directory.
  */
 function featureWords(options: CargoOptions | null): string[] {
@@ -157,7 +157,7 @@ export function cargoTargetsArgv(): string[] {
 type CargoRun = {
   /** Stands for crates.io. */
   readonly mirror: string | null
-  /** As lockOption gives it. */
+  /** Value of lockOption. */
   readonly lock: readonly string[]
   /** Options of the request. */
   readonly options: CargoOptions | null

@@ -128,7 +128,7 @@ async function checkCrates(home: string, crates: readonly LockedCrate[]): Promis
 type CargoBuild = {
   readonly project: Project
   readonly sourceDir: string
-  /** Upper bound of the packages to compile, for the progress. */
+  /** Upper bound of the packages to compile, for progress. */
   readonly packageCount: number
   readonly lockOption: readonly string[]
   readonly mirror: string | null

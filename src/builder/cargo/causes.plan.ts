@@ -125,7 +125,7 @@ export function fetchFailure(code: number, output: string): BuildFailure {
   )
 }
 
-/** Failure of `cargo build`. `exit`: how it ended. `output`: the end of what it printed. */
+/** Returns the failure of `cargo build`. `exit`: how it ended. `output`: the end of its output. */
 export function buildFailure(exit: string, output: string, options: CargoOptions | null): BuildFailure {
   const profile = options?.profile ?? null
   if (profile !== null && /profile .* is not defined|profile name .* is (?:reserved|not allowed)/.test(output)) {
@@ -145,8 +145,8 @@ export function missingIn(output: string, missing: readonly string[]): readonly 
 }
 
 /**
- * Failure of `cargo metadata` and `cargo locate-project`. `output`: the end of what cargo printed. `missing`: paths of
- * submodules that the source lacks.
+ * Returns the failure of `cargo metadata` and `cargo locate-project`. `output`: the end of cargo's output. `missing`:
+ * paths of submodules that the source lacks.
  */
 export function resolveFailure(output: string, missing: readonly string[]): BuildFailure {
   const cause = CAUSES.find(({ pattern }) => pattern.test(output))

@@ -22,7 +22,7 @@ export type LockedCrate = LockEntry & {
 export type CargoLock = {
   /** Crates from outside the source, sorted by name and version. */
   readonly crates: readonly LockedCrate[]
-  /** Packages without `source`: those of the source tree, also by way of `[patch]` or `[replace]`. */
+  /** Packages without `source`: those of the source tree, including those of `[patch]` or `[replace]`. */
   readonly own: readonly LockEntry[]
 }
 
@@ -58,7 +58,7 @@ export function readCargoLock(text: string): CargoLock {
       continue
     }
     if (typeof source !== 'string') throw invalid(`package ${name}: \`source\``)
-    // Version 1 has the checksums in a table of their own.
+    // Version 1 has the checksums in a separate table.
     const checksum = pkg.checksum ?? oldChecksums[`checksum ${name} ${version} (${source})`]
     crates.push({ name, version, source, pin: pinOf(`${name} ${version}`, source, checksum) })
   }

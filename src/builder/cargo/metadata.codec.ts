@@ -7,7 +7,7 @@ export type ResolvedPackage = {
   readonly id: string
   readonly name: string
   readonly version: string
-  /** As in Cargo.lock, but for the spelling of a git source's query; null for a package in a directory. */
+  /** As in Cargo.lock, except for the spelling of a git source's query; null for a package in a directory. */
   readonly source: string | null
   readonly manifestPath: string
   /** Names of its programs. */
@@ -21,7 +21,7 @@ export type Resolve = {
   /** Ids of all packages of the workspace. */
   readonly workspace: readonly string[]
   readonly packages: readonly ResolvedPackage[]
-  /** By package id: ids of its dependencies, but for those that only tests, examples and benchmarks need. */
+  /** By package id: ids of its dependencies, except those that only tests, examples and benchmarks need. */
   readonly edges: ReadonlyMap<string, readonly string[]>
   /** Ids of packages from another source than the manifest of a dependent names. */
   readonly substitutes: ReadonlySet<string>
@@ -64,7 +64,7 @@ export function readMetadata(text: string): Resolve | null {
       if (target === undefined || !isRecord(dep)) return null
       if (isForMoreThanTests(dep.dep_kinds)) needed.push(target.id)
       const named = declared.get(node.id)?.filter(({ name }) => name === target.name) ?? []
-      // One dependent that named another source is enough: for it the package is a substitute.
+      // One dependent with another source is enough: for it the package is a substitute.
       if (named.length > 0 && !named.some(({ source }) => isSameSource(source, target.source)))
         substitutes.add(target.id)
     }

@@ -20,7 +20,7 @@ const manifestBytesMax = 8 * 1024 * 1024
 const processesMax = 16
 
 type RustOrder = {
-  /** As a request names it. */
+  /** Address in the form of a request. */
   readonly mirror: string
   /** `X.Y.Z`. */
   readonly version: string

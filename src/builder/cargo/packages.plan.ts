@@ -24,7 +24,10 @@ type PackageFacts = {
   readonly treeOf: (directory: string) => { readonly path: string; readonly sha256: string } | null
 }
 
-/** Sorted by name and version. Failure `build_failed` for a package that the lock lacks or that lies elsewhere. */
+/**
+ * Sorted by name and version. Failure `build_failed` for a package that the lock lacks or that is outside of source
+ * and fetch.
+ */
 export function cratesOf(facts: PackageFacts): { readonly packages: readonly Crate[]; readonly members: string[] } {
   const { resolve, compiled } = facts
   const known = new Set(resolve.packages.map(({ id }) => id))

@@ -1,8 +1,8 @@
-// Cargo's own account of a source: its workspace and the packages of its lock. Effects: cargo, confined and without a
+// Cargo's view of a source: its workspace and the packages of its lock. Effects: cargo, confined and without a
 // network; files on scratch.
 //
-// Cargo reads the source's settings here, by which a source can have programs run. None runs: the plan names the
-// compiler without wrappers, and its settings prevail over the source's. The source is read-only.
+// Cargo reads the source's settings here, which can name programs to run. None runs: the plan names the compiler
+// without wrappers, and its settings take precedence over the source's. The source is read-only.
 
 import * as fs from 'node:fs'
 import { parse } from 'smol-toml'

@@ -135,8 +135,8 @@ async function startCargo(
 const oldestMinor = 68
 
 /**
- * Fetches the toolchain that the source pins, if the request names a mirror and the builder's own compiler is another
- * one. Null if nothing is fetched. Failures: `source_invalid` for a channel that is no exact version, and those of
+ * Fetches the toolchain that the source pins, if the request names a mirror and the builder's own compiler differs.
+ * Null if nothing is fetched. Failures: `source_invalid` for a channel that is not an exact version, and those of
  * fetchRust.
  */
 async function pinnedToolchain(phase: Phase, pin: RustPin | null, openNetwork: () => Promise<string>) {

@@ -60,7 +60,7 @@ function settingsIn(text: string): Settings {
     const { toolchain } = parse(text)
     if (!isRecord(toolchain)) return noSettings
     const { channel, path, components, targets } = toolchain
-    // With `path`, rustup takes a directory of the developer's machine, whatever is in it.
+    // With `path`, rustup uses a directory of the developer's machine, regardless of its content.
     const found = channel ?? (path === undefined ? 'stable' : null)
     return {
       channel: typeof found === 'string' && path === undefined ? found : null,

@@ -1,4 +1,4 @@
-// The packages of a workspace that a request selects, and refusals of what the workspace or the builder lacks. Pure.
+// Selects packages of a workspace for a request, and refuses what the workspace or the builder lacks. Pure.
 
 import type { CargoOptions } from '../../contract/http/build-options.ts'
 import { BuildFailure } from '../failure.ts'

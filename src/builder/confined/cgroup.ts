@@ -1,4 +1,4 @@
-// A cgroup for the programs of a phase: bounds memory, processes and CPU, and kills all of them at once. Effects:
+// A cgroup for the programs of a phase: bounds memory, processes and CPU, and kills all of them together. Effects:
 // cgroup2 (Documentation/admin-guide/cgroup-v2.rst).
 
 import * as fs from 'node:fs'
@@ -41,7 +41,7 @@ export function createCgroup(site: CgroupSite, name: string, limits: CgroupLimit
       if (has.has(controller)) fs.writeFileSync(`${dir}/${file}`, value)
     }
     set('memory', 'memory.max', String(limits.memoryBytes))
-    // All or nothing: a build without one of its compilers would end later, for no visible reason.
+    // All or nothing: a build that lost one of its compilers would fail later without a visible reason.
     set('memory', 'memory.oom.group', '1')
     set('pids', 'pids.max', String(limits.pids))
     set('cpu', 'cpu.weight', weight)

@@ -23,7 +23,7 @@ export type Bounds = {
 }
 
 type Program = {
-  /** For messages and the cgroup: one word. */
+  /** One word, for messages and the cgroup. */
   readonly name: string
   readonly plan: RootPlan
   readonly bounds: Bounds
@@ -62,7 +62,7 @@ export async function runProgram(site: Site, program: Program): Promise<number> 
     throw new BuildFailure('internal', `${program.name}: cannot be run: ${messageOf(error)}`, { cause: error })
   } finally {
     await cgroup.end()
-    // Only a kernel bug lets a process leave its cgroup; its user it cannot change.
+    // Only a kernel bug would let a process leave its cgroup; it cannot change its user.
     await endProcessesOf(plan.uid, killTimeoutMs, site.clock)
   }
 }
@@ -122,7 +122,7 @@ function writeEtc({ etcDir, uid }: RootPlan): void {
   for (const { name, textOf } of ownEtc) fs.writeFileSync(`${etcDir}/${name}`, textOf(uid), { mode: 0o644 })
 }
 
-/** From the file system's counters: walking a million files takes longer than writing them. */
+/** Read from the file system's counters: walking a million files takes longer than writing them. */
 function watchDisk(path: string, bytesMax: number, exceed: (what: string) => void): ReturnType<typeof setInterval> {
   const before = usedOf(path)
   const inodesMax = Math.max(inodesPerMiB * Math.ceil(bytesMax / 1024 ** 2), 65_536)

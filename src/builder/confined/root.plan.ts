@@ -74,7 +74,7 @@ type Limits = {
 }
 
 /**
- * The program's whole command line: it joins the cgroup first, then drops root for good. `$0` is the cgroup's
+ * The program's whole command line: it joins the cgroup first, then drops root permanently. `$0` is the cgroup's
  * directory. It raises its OOM score, because the kernel would otherwise kill it last, as a child of the VM's agent.
  */
 export function launchArgv(cgroupDir: string, uid: number, limits: Limits, rest: readonly string[]): string[] {

@@ -33,7 +33,7 @@ export async function checkModules(cache: string, sums: Sums): Promise<ReadonlyM
   return found
 }
 
-/** Leaves a module that no package is of without files: go looks for its directory, and no evidence names it. */
+/** Leaves a module without packages empty: go requires its directory, and no evidence names it. */
 export function emptyUnused(
   cache: string,
   fetched: ReadonlyMap<string, string>,
@@ -72,7 +72,7 @@ function base64Of(hex: string): string {
   return Buffer.from(hex, 'hex').toString('base64')
 }
 
-/** No path of a module has `@`: the first one is before its version. */
+/** Module paths contain no `@`, so the first one precedes the version. */
 function moduleDirs(cache: string, below: string): string[] {
   return fs.readdirSync(below === '' ? cache : `${cache}/${below}`, { withFileTypes: true }).flatMap(entry => {
     const path = below === '' ? entry.name : `${below}/${entry.name}`
@@ -81,7 +81,7 @@ function moduleDirs(cache: string, below: string): string[] {
   })
 }
 
-/** Relative to the directory. Failure `checksum_mismatch` for what a module cannot have. */
+/** Relative to the directory. Failure `checksum_mismatch` for entries that a module cannot have. */
 function* filesBelow(root: string, below: string): Generator<string> {
   for (const entry of fs.readdirSync(below === '' ? root : `${root}/${below}`, { withFileTypes: true })) {
     const path = below === '' ? entry.name : `${below}/${entry.name}`

@@ -5,7 +5,7 @@ import { type BuildFailure, type Cause, causedFailure } from '../failure.ts'
 /** `misses`: go found no module for an import, as when a workspace names it. */
 type GoCause = Cause & { readonly misses?: true }
 
-/** The first that fits counts. The words are those of Go 1.19 to 1.24. */
+/** The first match counts. Texts of Go 1.19 to 1.24. */
 const CAUSES: readonly GoCause[] = [
   {
     pattern: /checksum mismatch|SECURITY ERROR/,
@@ -92,7 +92,7 @@ const workspaceWords =
   'builds ignore go.work, so name the modules of the workspace with `replace` in go.mod; otherwise: '
 
 /**
- * `what`: how the program ended. `output`: the end of what it printed. `hasWorkspace`: the source has a go.work at or
+ * `what`: how the program ended. `output`: the end of its output. `hasWorkspace`: the source has a go.work at or
  * above the project.
  */
 export function goFailure(what: string, output: string, hasWorkspace: boolean): BuildFailure {

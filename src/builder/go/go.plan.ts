@@ -50,7 +50,7 @@ export function goEnvironment(path: string, mode: GoMode): Record<string, string
 export function goFetchEnvironment(path: string, { proxy, modules }: { proxy: string; modules: string }) {
   return {
     ...goEnvironment(path, 'readonly'),
-    // Without `direct`: a module comes from this proxy, or not at all.
+    // Without `direct`, modules come only from this proxy.
     GOPROXY: modules,
     HTTPS_PROXY: proxy,
     SSL_CERT_FILE: places.ca,

@@ -94,7 +94,7 @@ export function readLinked(text: string): Linked {
     const [, program] = /^\/(?:.*\/)?([^/]+): go\S/.exec(line) ?? []
     if (program !== undefined) programs.push(program)
     const [, kind = '', path = '', version = ''] = /^\t(dep|=>)\t([^\t]+)\t?([^\t]*)/.exec(line) ?? []
-    // The line after a replaced module names what was linked.
+    // The line after a replaced module names the linked one.
     if (kind === '=>') linked.pop()
     if (kind !== '') linked.push(`${path} ${version.replace('(devel)', '')}`.trim())
   }

@@ -23,7 +23,7 @@ export type GoFacts = {
   readonly treeOf: (directory: string) => { readonly path: string; readonly sha256: string } | null
 }
 
-/** Sorted by name. Failure `build_failed` for a package that lies elsewhere. */
+/** Sorted by name. Failure `build_failed` for a package outside of source and modules. */
 export function modulesOf(facts: GoFacts): { readonly packages: readonly GoModule[]; readonly members: string[] } {
   const own = facts.packages.filter(pkg => pkg.module !== null)
   const found = new Map<string, GoModule>()

@@ -54,7 +54,7 @@ async function startGo(phase: Phase, project: Project, { root, tree }: Source): 
   const pinned = pinnedGo(await readBounded(`${root}/${at('go.mod')}`, 'go.mod'), at('go.mod'))
   checkPinned(phase, pinned, go)
   const mode: GoMode = has('vendor/modules.txt') ? 'vendor' : 'readonly'
-  // A project without modules from elsewhere has no go.sum.
+  // A project without external modules has no go.sum.
   const lock = await readLock(
     root,
     has('go.sum') ? files : { ...files, lock: 'go.mod' },
@@ -146,7 +146,7 @@ function workspaceAbove(root: string, dir: string): boolean {
 type Fetching = {
   readonly openNetwork: () => Promise<string>
   readonly sums: ReturnType<typeof readGoSum>
-  /** The failure of go, by how it ended and what it printed. */
+  /** Returns the failure of go, from its exit and output. */
   readonly failure: (what: string) => BuildFailure
 }
 

@@ -1,5 +1,5 @@
-// A command of the project as its toolchain, for projects without locked dependencies: nothing is
-// fetched, and the evidence lists no package. Effects: programs, files on scratch.
+// A command of the project as its toolchain, for projects without locked dependencies: nothing is fetched, and the
+// evidence lists no package. Effects: programs, files on scratch.
 
 import * as fs from 'node:fs'
 import { type Candidate, filesBelow } from '../collect.ts'

@@ -5,7 +5,7 @@ import { type Cause, causedFailure } from '../failure.ts'
 
 const LOCK_MISMATCH = /no-update-lock-file|requires lock file changes|unlocked (?:flake )?(?:input|reference)/
 
-/** The first that fits counts. The words are those of Nix 2.8 to 2.26. */
+/** The first match counts. Texts of Nix 2.8 to 2.26. */
 const CAUSES: readonly Cause[] = [
   {
     pattern:
@@ -65,12 +65,12 @@ const CAUSES: readonly Cause[] = [
   },
 ]
 
-/** Reports whether the lock is not the one of the flake, rather than a host that cannot be reached. */
+/** Reports whether the lock does not match the flake; false for an unreachable host. */
 export function isLockMismatch(output: string): boolean {
   return LOCK_MISMATCH.test(output)
 }
 
-/** `what`: how the program ended. `output`: the end of what it printed. */
+/** `what`: how the program ended. `output`: the end of its output. */
 export function nixFailure(what: string, output: string): BuildFailure {
   return causedFailure(CAUSES, what, output)
 }

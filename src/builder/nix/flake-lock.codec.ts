@@ -29,7 +29,7 @@ export function readFlakeLock(text: string): readonly FlakeInput[] {
   const inputs: FlakeInput[] = []
   const reached = reachedFrom(lock.root, lock.nodes)
   for (const [name, node] of nodes.sort(([a], [b]) => (a < b ? -1 : 1))) {
-    // Nix fetches what the root leads to, and ignores other nodes.
+    // Nix fetches the nodes that the root reaches, and ignores the others.
     if (name === lock.root || !reached.has(name)) continue
     if (!isRecord(node) || !isRecord(node.locked))
       throw invalid(`input ${shown(name)} is not locked; run \`nix flake lock\``)
@@ -44,8 +44,8 @@ export function readFlakeLock(text: string): readonly FlakeInput[] {
 }
 
 /**
- * Nix takes these attributes in place of those of `locked`, whatever the version. Locks of version 5 have the hash in
- * `info`; in others it would only make `locked` say something else than Nix fetches.
+ * Nix uses these attributes instead of those of `locked`, in every version. Locks of version 5 have the hash in
+ * `info`; in others `info` would make `locked` differ from what Nix fetches.
  */
 function infoOf(name: string, info: unknown, version: unknown): Record<string, unknown> {
   if (info === undefined) return {}
@@ -55,7 +55,7 @@ function infoOf(name: string, info: unknown, version: unknown): Record<string, u
   )
 }
 
-/** Names of the nodes that a flake has as inputs, and their inputs. A path of names (`follows`) leads to one. */
+/** Names of a flake's input nodes, and their inputs. `follows` is a path of names that leads to one. */
 function reachedFrom(root: unknown, nodes: Record<string, unknown>): ReadonlySet<unknown> {
   const reached = new Set<unknown>([root])
   for (const name of reached) {

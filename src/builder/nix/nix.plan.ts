@@ -1,4 +1,4 @@
-// Nix's command lines and environment, and what it answers (nix.dev/manual/nix/2.26). Pure.
+// Nix's command lines and environment, and its answers (nix.dev/manual/nix/2.26). Pure.
 
 import type { LockedPackage } from '../../attest/provenance/record.ts'
 import { fromBase64, fromHex, toHex } from '../../base/bytes.ts'
@@ -19,7 +19,7 @@ const OPTIONS = {
   'sandbox-fallback': 'false',
   // Nix promises this shell to every derivation; Debian's Nix has none built in. Static, so it needs nothing else.
   'sandbox-paths': '/bin/sh=/usr/bin/busybox',
-  // One user owns the store and builds; in the sandbox a derivation sees only its inputs.
+  // The same user owns the store and builds; in the sandbox a derivation has only its inputs.
   'build-users-group': '',
   // A flake's own settings would choose programs that run outside the sandbox (post-build-hook).
   'accept-flake-config': 'false',
@@ -45,7 +45,7 @@ function nix(...argv: readonly string[]): string[] {
   return nixProgram('nix', {}, argv)
 }
 
-/** Fails when the lock is not the one of the flake. With --no-write-lock-file Nix would take another lock in memory. */
+/** Fails if the lock does not match the flake. With --no-write-lock-file Nix would use another lock in memory. */
 export const lockedArgv = ['--no-update-lock-file'] as const
 
 /** `output`: null for the flake's default package. */
@@ -85,7 +85,7 @@ export function nixDeleteArgv(paths: readonly string[]): string[] {
   return nixProgram('nix-store', {}, ['--delete', ...paths])
 }
 
-/** Prints the hash of each in hexadecimal, a line each. All are of the kind of the first. */
+/** Prints each hash in hexadecimal, one a line. All have the kind of the first. */
 export function nixHashArgv(fetches: readonly NixFetch[]): string[] {
   const [first] = fetches
   const flat = first?.outputHashMode === 'flat' ? ['--flat'] : []
@@ -133,14 +133,14 @@ export function readBuilt(text: string): readonly Built[] | null {
 
 export const storePathPattern = /^\/nix\/store\/[0-9a-df-np-sv-z]{32}-[0-9A-Za-z+._?=-]+$/
 
-/** A fixed output, with what a fetch of it needs. */
+/** A fixed output, with the data to fetch it. */
 export type NixFetch = Extract<LockedPackage, { kind: 'nix-fetch' }> & {
   readonly urls: readonly string[]
-  /** Null if Nix does not say. */
+  /** Null if Nix does not report it. */
   readonly outPath: string | null
 }
 
-/** Name in a path of the store. Attributes of a derivation could say another one. */
+/** Name from the store path, because attributes of a derivation could contain another one. */
 export function storeName(path: string): string {
   return path.slice(path.lastIndexOf('/') + 1).replace(/^[0-9a-z]{32}-/, '')
 }

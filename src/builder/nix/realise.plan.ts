@@ -1,7 +1,7 @@
 // Command lines and answers of Nix for a fetch: everything that a flake's output needs, but not the output. Pure.
 //
-// No program of the source runs while there is a network: evaluation runs without one, `max-jobs = 0` forbids every
-// builder, and fixed outputs are fetched by their URL and hash rather than by their own builder.
+// No program of the source runs while the network is up: evaluation runs without one, `max-jobs = 0` forbids every
+// builder, and fixed outputs are fetched by their URL and hash instead of by their own builder.
 
 import type { LockedPackage } from '../../attest/provenance/record.ts'
 import { fromBase64, toHex, utf8 } from '../../base/bytes.ts'
@@ -30,7 +30,7 @@ export function nixEvaluateArgv(reference: string, name: 'new' | 'old'): string[
   return nixProgram('nix', NO_BUILDS, ['--offline', ...command, ...lockedArgv, reference])
 }
 
-/** Says what would be built and fetched for these inputs, and does neither. */
+/** Lists what would be built and fetched for these inputs, without doing either. */
 export function nixMissingArgv(inputs: readonly string[], caches: Caches): string[] {
   return nixProgram('nix-store', fetchOptions(caches), ['--realise', '--dry-run', ...inputs])
 }
@@ -81,8 +81,9 @@ const ARCHIVE = /\.(?:tar\.(?:gz|bz2|xz|zst)|tgz|tbz2|txz|tar|zip)$/
 const urlsMax = 4
 
 /**
- * Fetches each fixed output by URL and hash in turn, in one run of a shell; null if none of them has an https URL. The
- * store path follows from name and hash, so it is the derivation's. Only Nix's own downloader and unpacker run.
+ * Fetches each fixed output by URL and hash, one after the other, in one run of a shell; null if none of them has an
+ * https URL. The store path follows from name and hash, so it is the derivation's. Only Nix's own downloader and
+ * unpacker run.
  */
 export function nixPrefetchArgv(fetches: readonly NixFetch[]): string[] | null {
   const words = fetches.flatMap(({ name, hash, outputHashMode, urls }) =>
@@ -113,7 +114,7 @@ export type PathInfo = {
   readonly contentAddress: string | null
 }
 
-/** Null for another answer than that of `nix path-info --json`: a list, since 2.19 an object by path. */
+/** Null if the answer is not that of `nix path-info --json`: a list, or since 2.19 an object by path. */
 export function readPathInfos(text: string): readonly PathInfo[] | null {
   const answer = jsonOf(text)
   const entries: [unknown, unknown][] | null = Array.isArray(answer)

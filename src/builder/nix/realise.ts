@@ -1,5 +1,5 @@
-// Brings what a flake's output needs into the store before it is built: from the binary caches that the request names,
-// and fixed outputs by their hash. Effects: programs.
+// Brings the inputs of a flake's output into the store before it is built: from the binary caches that the request
+// names, and fixed outputs by their hash. Effects: programs.
 
 import { defaultVerifiers } from '../../attest/receipt/hybrid-verify.ts'
 import { fromBase64 } from '../../base/bytes.ts'
@@ -44,8 +44,8 @@ export async function realise(realising: Realising): Promise<readonly NixPath[]>
   const { run, caches } = realising
   const inputs = await evaluate(realising)
   if (inputs.length === 0) return []
-  // So far the store has the flake's inputs and what the evaluation wrote. A dry run may name other paths than those
-  // that come: one cache may describe a path that Nix then takes from another, and answers may change.
+  // At this point the store has the flake's inputs and the files of the evaluation. A dry run may name other paths
+  // than those that arrive: one cache may describe a path that Nix then takes from another, and answers may change.
   const known = new Set((await storedPaths(run)).map(({ path }) => path))
   await fetchMissing(realising, inputs)
   const came = (await storedPaths(run)).filter(({ path }) => !known.has(path))
@@ -116,7 +116,7 @@ async function fixedOutputs({ run }: Realising, drvPaths: readonly string[]): Pr
   return derivations.fetches
 }
 
-/** Returns what is still missing: without the programs that would have fetched the outputs. */
+/** Returns what is still missing, without the programs that would have fetched the outputs. */
 async function fetchFixed(
   realising: Realising,
   inputs: readonly string[],
@@ -150,7 +150,7 @@ async function substitute({ run, caches, tail }: Realising, paths: readonly stri
   }
 }
 
-/** Nix has checked hash and signature; this finds out whose signature it is, for the provenance. */
+/** Nix has checked hash and signature; this identifies the signing key, for the provenance. */
 async function signedPath(info: PathInfo, caches: NixOptions['caches']): Promise<NixPath> {
   const message = fingerprintOf(info)
   const signers: string[] = []

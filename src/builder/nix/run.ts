@@ -1,4 +1,5 @@
-// Nix as a toolchain: its own store, derivations in Nix's sandbox within ours. Effects: programs, files on scratch.
+// Nix as a toolchain: a separate store, derivations in Nix's sandbox within ours. Effects: programs, files on
+// scratch.
 
 import * as fs from 'node:fs'
 import type { LockedPackage } from '../../attest/provenance/record.ts'
@@ -87,7 +88,7 @@ type Run = {
   readonly binds: readonly Bind[]
   readonly env: Readonly<Record<string, string>>
   readonly step: 'fetch' | 'build'
-  /** Its standard output is long and not logged. */
+  /** Nix's standard output is long and not logged. */
   readonly answers?: boolean
 }
 
@@ -109,7 +110,7 @@ class Nix {
     this.#phase = phase
     this.#sourceDir = sourceDir
     this.flake = project.dir === '' ? places.source : `${places.source}/${project.dir}`
-    // It becomes part of a flake reference, in which other characters have a meaning.
+    // The name becomes part of a flake reference, in which other characters are special.
     refuseUnless(
       /^[A-Za-z0-9._/-]+$/.test(this.flake),
       'source_invalid',
@@ -119,7 +120,7 @@ class Nix {
     this.inputs = readFlakeLock(lock.text)
   }
 
-  /** Everything from elsewhere. A path that is a fixed output stands once, by the hash that the source names. */
+  /** All external inputs. A path that is a fixed output is listed once, by the hash that the source names. */
   get packages(): LockedPackage[] {
     const fixed = new Set(this.fixed.map(({ outPath }) => outPath))
     const paths = this.#paths.filter(({ storePath }) => !fixed.has(`${nixPlace}/store/${storePath}`))
@@ -202,7 +203,7 @@ class Nix {
     if (code !== 0) throw nixFailure(`nix build: ${exitText(code, this.#phase.order.limits)}`, job.tail())
     const built = readBuilt(stdout)
     refuseUnless(built !== null, 'build_failed', () => 'nix build: no list of outputs')
-    // One user owns the store, so a derivation could have changed its inputs, and the list that is read next.
+    // The same user owns the store, so a derivation could have changed its inputs, and the list that is read next.
     const verified = await this.#run({ ...common, name: 'nix-verify', argv: nixVerifyArgv() })
     refuseUnless(
       verified.code === 0,
@@ -324,7 +325,7 @@ async function checkFixed(fixed: readonly NixFetch[], nixDir: string, run: Reali
   }
 }
 
-/** A flat one is a file. Nix would hash what a link leads to, and not whether the file is a program. */
+/** A flat output is a file. Nix would hash a link's target, and not whether the file is executable. */
 function isPlain(nixDir: string, { outputHashMode, outPath }: NixFetch): boolean {
   if (outPath === null) return false
   if (outputHashMode !== 'flat') return true

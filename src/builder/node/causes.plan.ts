@@ -29,14 +29,14 @@ const CAUSES: readonly Cause[] = [
       'the peer dependencies of package-lock.json contradict each other; lock again, or set legacy-peer-deps=true in .npmrc',
   },
   {
-    // npm looks for a package that the lock lacks.
+    // npm requests a package that the lock lacks.
     pattern: /in sync|EUSAGE|ENOTCACHED|ETARGET/,
     errorType: 'source_invalid',
     message: 'package-lock.json does not match package.json; run `npm install --package-lock-only`, and send both',
   },
 ]
 
-/** `what`: how the program ended. `output`: the end of what it printed. */
+/** `what`: how the program ended. `output`: the end of its output. */
 export function installFailure(what: string, output: string): BuildFailure {
   const cause = CAUSES.find(({ pattern }) => pattern.test(output))
   return cause === undefined

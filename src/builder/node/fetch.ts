@@ -21,7 +21,7 @@ export async function fetchFiles(
 ): Promise<string> {
   const { job, tools, caBundle, workDir } = phase
   const { packages, registry } = wanted
-  // By its path: a hash that two packages share is compared with what the registry has of each.
+  // Compared by path: if two packages share a hash, it is compared with the registry's file of each.
   const files = Map.groupBy(packages, tarballPath)
   job.say('fetch', `package files from ${registry}: ${files.size}`)
   const proxy = await wanted.openNetwork()

@@ -18,7 +18,7 @@ export type InstalledPackage = {
   readonly place: string
   readonly name: string
   readonly version: string
-  /** Place of the package whose file contains this one; null for a file of its own. */
+  /** Path of the package whose file contains this one; null if it has its own file. */
   readonly bundledIn: string | null
   /** Names of its scripts for an install, in their order. */
   readonly scripts: readonly string[]
@@ -41,10 +41,7 @@ export async function installedByPnpm(nodeModules: string): Promise<InstalledPac
   return await installedIn(nodeModules, roots, place => /^\.pnpm\/[^/]+\/node_modules\/(?:@[^/]+\/)?[^/]+$/.test(place))
 }
 
-/**
- * `isOwn`: whether the package at this place has a file of its own. Failures `build_failed`,
- * `limit_exceeded`.
- */
+/** `isOwn`: whether the package at this path has its own file. Failures `build_failed`, `limit_exceeded`. */
 async function installedIn(
   nodeModules: string,
   roots: readonly string[],
@@ -105,9 +102,8 @@ async function manifestAt(dir: string, place: string): Promise<Readonly<Record<s
 type NpmRecord = Extract<LockedPackage, { kind: 'npm-package' }>
 
 /**
- * Returns the packages of the evidence, sorted. `keyOf`: key of the lock for a package with a file
- * of its own; `ran`: places whose install scripts ran. Failure `build_failed` if the lock and
- * node_modules differ.
+ * Returns the packages of the evidence, sorted. `keyOf`: key of the lock for a package with its own file; `ran`:
+ * paths whose install scripts ran. Failure `build_failed` if the lock and node_modules differ.
  */
 export function recordsOf(
   lock: NpmLock,
@@ -171,7 +167,7 @@ function bundledRecord(
   return { kind: 'npm-package', name, version, origin: 'fetched', from, ranScripts: false, dependsOn: [] }
 }
 
-/** One of each package URL, sorted, with the dependencies of all. */
+/** One package for each package URL, sorted, with all dependencies. */
 function merged(records: readonly NpmRecord[]): NpmRecord[] {
   const found = new Map<string, NpmRecord>()
   for (const record of records) {

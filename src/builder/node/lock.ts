@@ -15,7 +15,7 @@ export type NpmPackage = {
   readonly isOptional: boolean
   /** Whether its `os`, `cpu` and `libc` allow the builder. */
   readonly isForBuilder: boolean
-  /** Keys of its dependencies, also of those that were not installed. */
+  /** Keys of its dependencies, including those that were not installed. */
   readonly dependsOn: readonly string[]
 }
 

@@ -16,7 +16,7 @@ export function parsedRecord(text: string): Readonly<Record<string, unknown>> | 
 export function describePackageJson(text: string): { readonly name: string; readonly version: string | null } | null {
   const { name, version } = parsedRecord(text) ?? {}
   if (typeof name !== 'string') return null
-  // The scope is no part of a plain name.
+  // A plain name does not include the scope.
   return { name: name.slice(name.lastIndexOf('/') + 1), version: typeof version === 'string' ? version : null }
 }
 

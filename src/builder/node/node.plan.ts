@@ -91,8 +91,8 @@ export function nodeFetchArgv(): string[] {
 }
 
 /**
- * Fetches files through the proxy: reads `{ proxy, ca, into, files: [[address, name]] }`. This
- * builder compares every file afterwards, so the program has to be right about nothing.
+ * Fetches files through the proxy: reads `{ proxy, ca, into, files: [[address, name]] }`. This builder compares every
+ * file afterwards, so the program need not be trusted.
  */
 export const fetchProgram = `'use strict'
 const fs = require('node:fs')

@@ -21,10 +21,7 @@ import { parsedRecord } from './manifest.codec.ts'
 const lockName = 'package-lock.json'
 const relock = 'run `npm install --package-lock-only --lockfile-version 3`, and send package-lock.json with the source'
 
-/**
- * Members of a package that an install needs. Others would let the file of a package change what is
- * installed.
- */
+/** Members of a package that an install needs. Others could let a package's file change what is installed. */
 const entryMembers = [
   ...['name', 'version', 'resolved', 'dev', 'optional', 'devOptional', 'peer', 'inBundle', 'bundleDependencies'],
   ...['bin', 'engines', 'os', 'cpu', 'libc', 'dependencies', 'devDependencies', 'optionalDependencies'],
@@ -32,10 +29,7 @@ const entryMembers = [
 ]
 const keyCharsMax = 4096
 
-/**
- * Failure `source_invalid` for a lock that names code without a hash, or from elsewhere than a
- * registry.
- */
+/** Failure `source_invalid` for a lock that names code without a hash, or from outside of a registry. */
 export function readPackageLock(text: string): NpmLock {
   const lock = parsedRecord(text)
   if (lock === null) throw invalidLock(lockName, `not a JSON object; ${relock}`)

@@ -37,10 +37,7 @@ const packageMembers = [
 ]
 const snapshotMembers = ['dependencies', 'optionalDependencies', 'transitivePeerDependencies', 'optional']
 
-/**
- * Failure `source_invalid` for a lock that names code without a hash, or from elsewhere than a
- * registry.
- */
+/** Failure `source_invalid` for a lock that names code without a hash, or from outside of a registry. */
 export function readPnpmLock(text: string): NpmLock {
   const lock = parsedYaml(text)
   if (lock === null) throw invalidLock(lockName, `cannot be read; ${relock}`)

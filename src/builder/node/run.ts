@@ -45,7 +45,7 @@ type Manager = ToolchainFiles & {
   readonly environment: (path: string) => Record<string, string>
   readonly installArgv: (npmrc: string) => string[]
   readonly installed: (nodeModules: string, lock: NpmLock) => Promise<InstalledPackage[]>
-  /** Key of the lock for a package with a file of its own. */
+  /** Key of the lock for a package with its own file. */
   readonly keyOf: (pkg: InstalledPackage) => string
 }
 
@@ -279,7 +279,7 @@ class NodeBuild {
     return files.map(relative => ({ name: relative, root: from, relative }))
   }
 
-  /** Returns the node_modules, which is compared with the lock. It belongs to root. */
+  /** Returns the node_modules, which is compared with the lock. Owned by root. */
   async #install(round: number): Promise<string> {
     const { name, manager, lock, manifest, npmrc, allowed } = this.#node
     const { job, order, workDir, tools } = this.#phase
@@ -379,7 +379,7 @@ class NodeBuild {
   }
 }
 
-/** Puts the files where npm looks for content by its hash (npmjs.com/package/cacache). */
+/** Puts the files where npm expects content by its hash (npmjs.com/package/cacache). */
 function fillCache(cache: string, filesDir: string): void {
   for (const sha512 of fs.readdirSync(filesDir)) {
     const into = `${cache}/_cacache/content-v2/sha512/${sha512.slice(0, 2)}/${sha512.slice(2, 4)}`

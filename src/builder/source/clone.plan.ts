@@ -1,6 +1,6 @@
 // git command lines that fetch one commit over https and write exactly its files. Pure.
 //
-// A submodule is a repository of its own, fetched by its commit.
+// A submodule is a separate repository, fetched by its commit.
 //
 // Nothing of the repository runs: no hooks, filters, LFS; no configuration but this one; one protocol, one
 // host, no redirects, no credentials; git checks each incoming object (git-config(1), gitattributes(5),

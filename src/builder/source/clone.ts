@@ -52,7 +52,7 @@ const gitOutputBytes = 1024 * 1024
 const submodulesMax = 32
 const submoduleDepthMax = 4
 
-/** State of one clone. The limits are those of the source with all its submodules. */
+/** State of one clone. The limits cover the source with all its submodules. */
 type Cloning = {
   readonly phase: Phase
   readonly proxy: string
@@ -72,8 +72,8 @@ type Repository = {
 }
 
 /**
- * Writes the commit's files and those of its submodules to `into`, new and root's. Failures: `source_*`, and those of
- * runProgram.
+ * Writes the commit's files and those of its submodules to `into`, a new directory owned by root. Failures:
+ * `source_*`, and those of runProgram.
  */
 export async function cloneSource(phase: Phase, order: CloneOrder, proxy: string, into: string): Promise<Cloned> {
   const url = checkClone(order)
@@ -94,7 +94,7 @@ export async function cloneSource(phase: Phase, order: CloneOrder, proxy: string
   return { commit, uri: url.href, submodules, tree: await hashTree(into, bounds) }
 }
 
-/** Writes the files of one repository, then those of its submodules. `into` is empty, and the fetch's user owns it. */
+/** Writes the files of one repository, then those of its submodules. `into` is empty, and owned by the fetch's user. */
 async function checkOut(cloning: Cloning, repository: Repository): Promise<{ commit: string; tree: SourceTree }> {
   const { into, path } = repository
   const gitDir = makeDir(`${cloning.phase.workDir}/git`, uids.fetch)
@@ -227,7 +227,7 @@ async function runGit(
   return { code, stdout: Buffer.concat(output).toString('utf8') }
 }
 
-/** Submodules that .gitmodules names, by their path. Failure `source_invalid` for a path that leads out. */
+/** Submodules in .gitmodules, by their path. Failure `source_invalid` for a path that leads out. */
 function namedSubmodules(root: string): Map<string, NamedSubmodule> {
   const all = readSubmodules(root, submodulesMax + 1)
   return new Map(

@@ -20,12 +20,12 @@ import { StageTimes } from '../../contract/http/build-stages.ts'
 import { guardedFlags } from '../../linux/files/regular.ts'
 import { headBytesMax, type ReadLine, readHead, readLine, toLine } from './line.codec.ts'
 
-/** Kept free for the last events, whatever was printed before them. */
+/** Reserved for the last events, regardless of earlier output. */
 const endBytes = 65_536
 
 export type NewEvent = { readonly data: BuildEvent; readonly seq: number | null }
 
-/** The log of a build that has not ended. One writer. */
+/** The log of an unfinished build. One writer. */
 export class EventLog {
   readonly path: string
   readonly #fd: number
@@ -64,7 +64,7 @@ export class EventLog {
   }
 
   /**
-   * After `complete` nothing is written. Events beyond the bound are dropped, and one event says so. Fault internal.
+   * Appends nothing after `complete`. Events beyond the bound are dropped, and one event reports it. Fault internal.
    */
   append(events: readonly NewEvent[]): void {
     if (this.#isComplete) return
@@ -142,7 +142,7 @@ export class EventLog {
     this.#sizeBytes += bytes.length
   }
 
-  /** Where the log goes on. */
+  /** Offset at which the log continues. */
   #recover(): number {
     const stat = fstatSync(this.#fd)
     if (!stat.isFile()) throw new Fault('internal', `${this.path} is not a regular file`)
@@ -207,18 +207,21 @@ export class EventReader {
     this.#afterId = afterId
   }
 
-  /** The next events, perhaps none after `waitMs`; null after the last one. Fault not_found: the log is gone. */
+  /**
+   * Returns the next events, or an empty list after `waitMs`; null after the last one. Fault not_found if the log was
+   * removed.
+   */
   async next(waitMs: number): Promise<readonly ReadLine[] | null> {
     if (this.#isDone) return null
     let mayWait = waitMs > 0
     for (;;) {
-      // Looked at before the file: what is written after this look wakes us.
+      // Read before the file, so that a later write wakes this reader.
       const log = this.#live()
       const change = log === null || !mayWait ? null : log.changed(waitMs)
       const { lines, isAtEnd } = await this.#read()
       if (lines.length > 0) return lines
       if (!isAtEnd) continue
-      // Its last line is not `complete`: it ended when nobody could write that.
+      // The last line is not `complete`: the build ended when no process could write it.
       if (log === null) return this.#end()
       if (change === null) return []
       await change
@@ -285,7 +288,7 @@ export class EventLogs {
     this.#options = options
   }
 
-  /** For its writer. */
+  /** Returns the log for its writer. */
   of(buildId: string): EventLog {
     const known = this.#open.get(buildId)
     if (known !== undefined) return known
@@ -294,13 +297,13 @@ export class EventLogs {
     return log
   }
 
-  /** `isOpen`: whether its build has not ended as far as the store knows. */
+  /** `isOpen`: whether the store lists the build as unfinished. */
   reader(buildId: string, { afterId, isOpen }: { readonly afterId: number; readonly isOpen: boolean }): EventReader {
     if (isOpen) this.of(buildId)
     return new EventReader(this.#pathOf(buildId), { live: () => this.#open.get(buildId) ?? null, afterId })
   }
 
-  /** After its last event. No effect if it is not open. */
+  /** Call it after the last event. No effect if the log is not open. */
   close(buildId: string): void {
     const log = this.#open.get(buildId)
     if (log === undefined) return

@@ -1,5 +1,5 @@
-// A build's events wherever they are written: here, or on another host of the fleet; they go on as the build changes
-// hands. Effects: reads the log on disk, requests to other hosts.
+// A build's events from wherever they are written: this host, or another host of the fleet; continues when the build
+// changes hosts. Effects: reads the log on disk, requests to other hosts.
 
 import { type Clock, pause } from '../../base/clock.ts'
 import { Fault } from '../../base/fault.ts'
@@ -10,7 +10,7 @@ import { ServerSentEvents } from './server-sent.codec.ts'
 
 export type FleetReaderDeps = {
   readonly clock: Clock
-  /** The row as of now; null: its record is gone. */
+  /** Returns the current row; null if its record was removed. */
   readonly look: () => Promise<Build | null>
   readonly hostId: string
   readonly local: (build: Build, afterId: number) => Pick<EventReader, 'next'>
@@ -23,7 +23,7 @@ type Source =
   | { readonly kind: 'remote'; readonly stream: RemoteEvents }
 
 const retryMs = 500
-/** The stream ends when a build's host is away for so long; its client asks again. */
+/** The stream ends if a build's host is away for this many attempts; its client retries. */
 const attemptsMax = 240
 
 export class FleetReader {
@@ -34,7 +34,7 @@ export class FleetReader {
   #failures = 0
   #isDone = false
 
-  /** `first`: the answer of the host that has the build; null: it is to be asked. */
+  /** `first`: the answer of the host that has the build; null if it must be requested. */
   constructor(
     deps: FleetReaderDeps,
     { afterId, first }: { readonly afterId: number; readonly first: Response | null },
@@ -44,14 +44,14 @@ export class FleetReader {
     if (first !== null) this.#source = { kind: 'remote', stream: new RemoteEvents(first, afterId) }
   }
 
-  /** As `EventReader.next`. */
+  /** See `EventReader.next`. */
   async next(waitMs: number): Promise<readonly ReadLine[] | null> {
     if (this.#isDone || this.#leaving.signal.aborted) return null
     this.#source ??= await this.#open()
     if (this.#source === null) return this.#isDone ? null : []
     const lines = await this.#read(this.#source, waitMs)
     if (lines === null) {
-      // It is written elsewhere from here on, or its host went away.
+      // Another host writes the events from here on, or the build's host went away.
       this.#source = null
       return []
     }
@@ -73,7 +73,7 @@ export class FleetReader {
     return await source.reader.next(waitMs)
   }
 
-  /** Null: none at present, or it is over. */
+  /** Null if there is none at present, or reading is finished. */
   async #open(): Promise<Source | null> {
     const { look, hostId, local, remote } = this.#deps
     const build = await look()
@@ -90,7 +90,7 @@ export class FleetReader {
       const answer = await remote(build.hostId, this.#afterId, this.#leaving.signal)
       if (answer.status === 200) return { kind: 'remote', stream: new RemoteEvents(answer, this.#afterId) }
       await answer.body?.cancel()
-      // Its events were removed, or its client may not read them any more.
+      // The events were removed, or the client may no longer read them.
       if (answer.status < 500 && answer.status !== 429) return this.#end()
     } catch (error) {
       if (!(error instanceof Fault)) throw error
@@ -136,7 +136,7 @@ class RemoteEvents {
         if (lines.length > 0) return lines
       }
     } catch {
-      // Cut off: what came whole was passed on, and the rest is asked for again.
+      // The stream was cut off: complete events were forwarded, and the rest is requested again.
       return null
     }
   }

@@ -1,5 +1,5 @@
-// One build in its VM: source and order in; progress, evidence and result out. Effects: the VM engine, files, the
-// store.
+// Runs one build in its VM: source and order in; progress, evidence and result out. Effects: the VM engine, files,
+// the store.
 //
 // The guest is hostile: its messages are checked against the wire, the order and its evidence; a mismatch ends the
 // build as `internal`. Every step may be repeated: after a crash the next daemon starts from the row and its events.
@@ -35,13 +35,13 @@ export type FollowDeps = {
   readonly gate: FetchGate
   readonly order: OrderSettings
   readonly exchangeBytes: number
-  /** As BuildRetention.makeRoom. */
+  /** See BuildRetention.makeRoom. */
   readonly makeRoom: (bytes: number) => boolean
   /** Called before a result may be fetched, which an exception prevents. */
   readonly beforeResult: (proof: BuildProof) => void
 }
 
-/** Outcome of a build. `unwanted`: it was ended elsewhere, or the daemon stops. */
+/** Outcome of a build. `unwanted`: it ended elsewhere, or the daemon stops. */
 export type BuildEnding =
   | {
       readonly kind: 'finished'
@@ -52,7 +52,7 @@ export type BuildEnding =
 
 const requestTimeoutMs = 30_000
 const vouchTimeoutMs = 60_000
-/** For the guest to take its order, from the first attempt. */
+/** Limit for the guest to accept its order, from the first attempt. */
 const orderDeadlineMs = 300_000
 /** How long a guest that runs may give no answer. */
 const silenceMs = 120_000
@@ -97,7 +97,7 @@ export class BuildFollower {
     this.#signal = of.signal
   }
 
-  /** Hands over source and order. Null: the guest has them. */
+  /** Copies the source and sends the order. Null if the guest has them. */
   async order(build: Build): Promise<BuildEnding | null> {
     const { engine, clock, files, order } = this.#deps
     if (build.orderedAtMs === null) {
@@ -109,7 +109,7 @@ export class BuildFollower {
       } catch (error) {
         return this.#internal('the source could not be handed over', error)
       }
-      // From here on the disk may hold the guest's result: the source is never written again.
+      // From here on the disk may hold the guest's result, so the source is never written again.
       if (!this.#set('starting', { orderedAtMs: clock.nowMs() })) return unwanted
     }
     const deadlineMs = clock.monotonicMs() + orderDeadlineMs
@@ -128,10 +128,10 @@ export class BuildFollower {
     }
   }
 
-  /** From the order to the end. */
+  /** Follows a build from the order to its end. */
   async follow(build: Build): Promise<BuildEnding> {
     const { clock, order } = this.#deps
-    // By the wall clock only once: one that is set meanwhile ends no build, and lets none go on for ever.
+    // Reads the wall clock only once: setting the clock later neither ends a build nor extends it without limit.
     const agedMs = Math.max(0, clock.nowMs() - (build.orderedAtMs ?? build.createdAtMs))
     const deadlineMs = clock.monotonicMs() - agedMs + buildDeadlineMs(build, order.limits)
     let heardMs = clock.monotonicMs()
@@ -161,7 +161,7 @@ export class BuildFollower {
     return unwanted
   }
 
-  /** Acts on one answer. Null: the build goes on. */
+  /** Processes one answer. Null if the build continues. */
   async #step(progress: BuildProgress): Promise<BuildEnding | null> {
     const { lines, network, waitsFor, result } = progress
     const events = this.#eventsOf(lines)
@@ -176,7 +176,7 @@ export class BuildFollower {
     return this.#takeResult(result)
   }
 
-  /** Null: they are not the next ones, or none that a guest may send. */
+  /** Null if the lines are out of order, or a guest may not send them. */
   #eventsOf(lines: BuildProgress['lines']): NewEvent[] | null {
     const events: NewEvent[] = []
     for (const [at, { seq, type, msg }] of lines.entries()) {
@@ -280,7 +280,7 @@ export class BuildFollower {
           return this.#internal(`the evidence of the ${stage} could not be taken`, error)
       }
       await pause(clock, retryMs, this.#signal)
-      // Perhaps the guest has it, and only its answer was lost: what it waits for now says so.
+      // The guest may have it, with only its answer lost: its current request shows that.
       if (isAccepted) return null
     }
   }
@@ -313,7 +313,7 @@ export class BuildFollower {
     return { kind: 'finished', result: { resultBytes: sizeBytes, resultSha256: sha256, provenanceSha256 } }
   }
 
-  /** For the client in one sentence; the cause is for the operator. */
+  /** `error` is one sentence for the client; the cause is for the operator. */
   #internal(what: string, error: unknown): BuildEnding {
     const { log } = this.#deps
     log.error('a build failed on this host', {

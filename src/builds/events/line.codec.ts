@@ -1,8 +1,8 @@
 // A build's events as lines of events.jsonl and as server-sent events
 // (https://html.spec.whatwg.org/#server-sent-events). Pure.
 //
-// A line is `{"id":…,"seq":…,"atMs":…,"data":{…}}`. Only this file writes it, so `data` is cut out as it stands,
-// without parsing.
+// A line is `{"id":…,"seq":…,"atMs":…,"data":{…}}`. Only this file writes it, so `data` is cut out unchanged, without
+// parsing.
 
 import type { BuildEvent } from '../../contract/http/build.ts'
 
@@ -15,7 +15,7 @@ export type EventLine = {
   readonly data: BuildEvent
 }
 
-/** With its LF. `type` comes first in `data`, whatever object it was. */
+/** Including its LF. `type` comes first in `data`, for every object. */
 export function toLine({ id, seq, atMs, data }: EventLine): string {
   const { type, ...rest } = data
   return `{"id":${id},"seq":${seq ?? 'null'},"atMs":${atMs},"data":${JSON.stringify({ type, ...rest })}}\n`
@@ -45,7 +45,7 @@ type LineHead = Pick<EventLine, 'id' | 'seq' | 'atMs'> & {
   readonly headChars: number
 }
 
-/** No head of a line is longer. */
+/** Upper bound for the head of a line. */
 export const headBytesMax = 128
 
 /** Parses what stands before a line's data; null if it is damaged. */
@@ -62,5 +62,5 @@ export function toServerSentEvent({ id, type, data }: ReadLine): string {
 }
 
 export const ping = ': ping\n\n'
-/** Milliseconds after which a client that was cut off asks again. */
+/** Milliseconds after which a disconnected client retries. */
 export const retryLine = 'retry: 1000\n\n'

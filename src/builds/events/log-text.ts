@@ -7,7 +7,10 @@ import type { EventReader } from './events.ts'
 /** Until the stream is looked at again, while nothing comes. */
 const waitMs = 15_000
 
-/** `follow`: until the build's last event, or the signal; else what there is now. Fault not_found: it was removed. */
+/**
+ * `follow`: read until the build's last event, or the signal; otherwise only existing events. Fault not_found if it
+ * was removed.
+ */
 export async function* logText(
   reader: Pick<EventReader, 'next'>,
   { follow, signal }: { readonly follow: boolean; readonly signal: AbortSignal },

@@ -17,7 +17,7 @@ export class ServerSentEvents {
     this.#lastId = afterId
   }
 
-  /** Events that are whole by now; what is none is left out. Throws when there is no end of one. */
+  /** Returns the complete events; other fields are ignored. Throws if an event has no end. */
   push(bytes: Uint8Array): ReadLine[] {
     const blocks = (this.#rest + this.#decoder.decode(bytes, { stream: true })).split('\n\n')
     this.#rest = blocks.pop() ?? ''

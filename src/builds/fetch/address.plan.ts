@@ -2,7 +2,9 @@
 
 import { BlockList, isIPv4, isIPv6 } from 'node:net'
 
-/** RFC 6890 and its registry: what is not globally reachable, and what leads to such places by translation. */
+/**
+ * Addresses that are not globally reachable (RFC 6890 and its registry), and those that translate to such addresses.
+ */
 const NOT_PUBLIC_V4 = [
   ...['0.0.0.0/8', '10.0.0.0/8', '100.64.0.0/10', '127.0.0.0/8', '169.254.0.0/16', '172.16.0.0/12', '192.0.0.0/24'],
   ...['192.0.2.0/24', '192.88.99.0/24', '192.168.0.0/16', '198.18.0.0/15', '198.51.100.0/24', '203.0.113.0/24'],

@@ -11,7 +11,7 @@ const field = 'builds.fetch_ca_file'
 export function readAuthorities(path: string): string {
   let text: string
   try {
-    // Looked at before it is opened, for a FIFO would be waited for.
+    // Checked before it is opened, because opening a FIFO would block.
     if (!statSync(path).isFile()) throw new Error(`${path} is not a regular file`)
     text = readFileSync(path, 'utf8')
   } catch (error) {

@@ -1,9 +1,8 @@
-// A build VM's only way out, while it fetches: an HTTP CONNECT proxy (RFC 9110 9.3.6) to the operator's list of
-// hosts. Effects: sockets.
+// A build VM's only network access, during its fetch: an HTTP CONNECT proxy (RFC 9110 9.3.6) to the operator's list
+// of hosts. Effects: sockets.
 //
-// It listens only while a build may fetch, accepts connections only from such VMs, and logs host names only. It
-// resolves the name itself and connects to the address that it judged, so a name that changes in between gains
-// nothing.
+// Listens only while a build may fetch, accepts connections only from such VMs, and logs host names only. It resolves
+// the name itself and connects to the address that it checked, so changing the name in between has no effect.
 
 import { lookup } from 'node:dns/promises'
 import { connect, createServer, type Server, type Socket } from 'node:net'
@@ -21,9 +20,9 @@ export type FetchGateOpening = {
 }
 
 export type FetchGate = {
-  /** Lets a VM connect. No effect if it may already. */
+  /** Lets a VM connect. No effect if it already may. */
   readonly open: (opening: FetchGateOpening) => void
-  /** Ends its connections, for good. No effect if it has none. */
+  /** Ends its connections permanently. No effect if it has none. */
   readonly close: (buildId: string) => void
 }
 
@@ -32,7 +31,7 @@ export type FetchProxyDeps = {
   readonly hostname: string
   readonly port: number
   readonly hosts: readonly FetchHost[]
-  /** Networks of this host's VMs, as A.B.C.D/N: never reached, whatever names lead there. */
+  /** Networks of this host's VMs, as A.B.C.D/N: never reached, whatever address a name resolves to. */
   readonly ownNetworks: readonly string[]
   readonly log: Logger
   /** The system's; another one in tests. */
@@ -49,7 +48,7 @@ const idleTimeoutMs = 120_000
 const socketsMax = 64
 /** No share: limits one build. */
 const connectionsMax = 16_384
-/** The address is on the VM's tap, which may be made anew. */
+/** The address is on the VM's tap, which may be recreated. */
 const listenRetryMs = 1_000
 
 export class FetchProxy implements FetchGate {
@@ -87,7 +86,7 @@ export class FetchProxy implements FetchGate {
     this.#stopListening()
   }
 
-  /** Null: it listens nowhere now. */
+  /** Null if it is not listening. */
   get listening(): { readonly port: number } | null {
     const address = this.#server?.address()
     return typeof address === 'object' && address !== null ? { port: address.port } : null
@@ -195,7 +194,7 @@ export class FetchProxy implements FetchGate {
       return { ok: false, status: 502, reason: 'The name of this host cannot be resolved.' }
     }
     const own = [...this.#deps.ownNetworks, ...addressesOfThisHost()]
-    // One that is private among public ones is somebody's trick, and which one a connection gets is chance.
+    // A private address among public ones is an attack, and which one a connection gets is random.
     const isGood = addresses.length > 0 && addresses.every(address => isPublicAddress(address, own))
     const first = addresses.find(address => !address.includes(':')) ?? addresses[0]
     if (!isGood || first === undefined) {
@@ -244,7 +243,7 @@ export class FetchProxy implements FetchGate {
     from.resume()
   }
 
-  /** False: it has had all that it may have, and its connections are gone. */
+  /** Returns false once the limit is reached and the connections are closed. */
   #count(visitor: Visitor, bytes: number): boolean {
     visitor.bytes += bytes
     if (visitor.bytes <= visitor.bytesMax) return true

@@ -1,6 +1,6 @@
-// The body of a build request: its JSON bounded in memory, its source decoded to disk while it arrives. Effects: reads
-// a request, writes a file. Memory does not grow with the source: pieces are processed in slices, and other work runs
-// in between.
+// The body of a build request: its JSON bounded in memory, its source decoded to disk while it arrives. Effects:
+// reads a request, writes a file. Memory does not grow with the source: pieces are processed in slices, and other
+// work runs in between.
 
 import { createHash } from 'node:crypto'
 import { constants as fsConstants } from 'node:fs'
@@ -14,7 +14,7 @@ import type { Upload } from '../request.codec.ts'
 import { type ScanLimits, SourceScan } from './source-scan.ts'
 
 export type SourceBodyLimits = ScanLimits & {
-  /** From the first look at the body to its last byte. */
+  /** Limit from the first read of the body to its last byte. */
   readonly timeoutMs: number
   /** Interval at which the mean rate of the body since its begin must be at least `bytesPerSecondMin`. */
   readonly slowMs: number
@@ -140,7 +140,7 @@ class SourceFile {
     }
   }
 
-  /** Null: the body had no source. */
+  /** Null if the body had no source. */
   async finish(): Promise<Upload | null> {
     if (this.#handle === null) return null
     await this.#handle.sync()

@@ -9,7 +9,7 @@ import { ping, retryLine, toServerSentEvent } from '../events/line.codec.ts'
 const pingMs = 15_000
 
 export type StreamHooks = {
-  /** Called once, at the end of the stream, whatever ended it. */
+  /** Called once, at the end of the stream, for every cause. */
   readonly onEnd: () => void
   /** A failure of ours. */
   readonly onFailure: (error: unknown) => void

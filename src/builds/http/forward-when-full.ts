@@ -1,8 +1,8 @@
-// A request that this host has no room for, while another host of the fleet has: passed on before its body is read.
+// Forwards a request that this host has no room for, while another host of the fleet has, before its body is read.
 // Effects: requests to other hosts.
 //
-// Each host has its own places for uploads, sources that wait and VMs; a client sees those of all hosts. The rows of
-// the directory say where to ask first, and the other host itself whether there is room.
+// Each host has its own slots for uploads, waiting sources and VMs; a client can use those of all hosts. The rows of
+// the directory determine the order of the hosts, and each host decides itself whether it has room.
 
 import type { Clock } from '../../base/clock.ts'
 import { principalOf } from '../../contract/http/forwarded-principal.ts'
@@ -14,13 +14,13 @@ import type { Caller } from '../types.ts'
 
 export type ForwardWhenFullDeps = {
   readonly directory: Pick<DirectoryStore, 'db'>
-  /** Null: a host by itself. */
+  /** Null for a standalone host. */
   readonly fleet: Pick<BuildFleet, 'others' | 'forward' | 'ask'> | null
   readonly service: Pick<BuildsService, 'hasRoom'>
   readonly clock: Clock
 }
 
-/** As a handler of this service has it. */
+/** Request in the form of a handler of this service. */
 export type ForwardableRequest = {
   readonly request: Request
   readonly address: () => string
@@ -35,39 +35,36 @@ export type ForwardableRequest = {
 const hostsAskedMax = 8
 /** After this time, no further host is called. */
 const allMs = 8_000
-/** For a host to say whether it has room, and to reserve a VM. */
+/** Limits for a host to report whether it has room, and to reserve a VM. */
 const roomMs = 2_000
 const reserveMs = 5_000
-/** A caller that found no room anywhere is believed to find none for so long. */
+/** How long "no room on any host" is cached for a caller. */
 const noneMs = 1_000
-/**
- * Callers of which that is known.
- * No share: callers beyond it may retry sooner, at the rate of their requests.
- */
+/** Callers in that cache. No share: callers beyond it may retry sooner, at the rate of their requests. */
 const callersMax = 1_000
 
 const roomPath = '/room'
 
 export class ForwardWhenFull {
   readonly #deps: ForwardWhenFullDeps
-  /** Until when nothing is asked for a caller, by the monotonic clock. */
+  /** Monotonic time until which no host is called for a caller. */
   readonly #fullUntilMs = new Map<string, number>()
 
   constructor(deps: ForwardWhenFullDeps) {
     this.#deps = deps
   }
 
-  /** Runs `take`; where this host alone refuses, the answer of one that has room. Faults: those of `take`. */
+  /** Runs `take`; if only this host refuses, returns the answer of a host with room. Faults: those of `take`. */
   async submit<T>(caller: Caller, refused: ForwardableRequest, take: () => T): Promise<T | Response> {
     return await this.#orElse(refused, take, () => this.#submitTo(caller, refused))
   }
 
-  /** As above, for a VM. */
+  /** Like `submit`, for a VM. */
   async reserve<T>(caller: Caller, refused: ForwardableRequest, take: () => Promise<T>): Promise<T | Response> {
     return await this.#orElse(refused, take, () => this.#reserveAt(caller, refused))
   }
 
-  /** The answer to a host that asks whether there is room for a caller of its; null: it asks something else. */
+  /** Answers a host that checks for room for one of its callers; null for other requests. */
   answer({ url }: Request): Response | null {
     const { pathname, searchParams: asked } = new URL(url)
     if (pathname !== roomPath) return null
@@ -103,7 +100,7 @@ export class ForwardWhenFull {
       await answer.body?.cancel()
       if (answer.status !== 204) return null
       mayPause()
-      // Its body goes to one host alone, whatever that answers.
+      // Its body can be sent to only one host, whose answer is final.
       const principal = principalOf(caller, request.method)
       return () => fleet.forward(hostId, request, { clientAddress: address(), principal })
     })
@@ -141,7 +138,7 @@ export class ForwardWhenFull {
     const untilMs = clock.monotonicMs() + allMs
     for (const hostId of hosts.slice(0, hostsAskedMax)) {
       if (clock.monotonicMs() >= untilMs) return null
-      // Without an answer the next one is asked.
+      // If a host does not answer, tries the next one.
       const taken = await at(fleet, hostId).catch(() => null)
       if (taken !== null) return await taken()
     }

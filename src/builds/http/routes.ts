@@ -34,7 +34,7 @@ import { resultResponse } from './result-response.ts'
 export type BuildPeer = {
   /** The client's address; a function because it costs a system call. */
   readonly address: () => string
-  /** From now on this response may pause for longer than others. */
+  /** Lets this response pause for longer than others. */
   readonly mayPause: () => void
   /** Another host of the fleet has passed the request on: it goes no further. */
   readonly isForwarded?: boolean
@@ -51,17 +51,20 @@ export type BuildRoutesDeps = Runtime & {
   readonly files: BuildFiles
   readonly events: EventLogs
   readonly hostId: string
-  /** Null: a host by itself. */
+  /** Null for a standalone host. */
   readonly fleet: Pick<BuildFleet, 'forward'> | null
-  /** As DirectoryStore.fresh. */
+  /** See DirectoryStore.fresh. */
   readonly syncDirectory: (() => Promise<boolean>) | null
-  /** By the headers alone, or as `passed` says where another host passed the request on. Faults: `forbidden`, … */
+  /**
+   * Identifies the caller by the headers, or by `passed` if another host forwarded the request. Faults: `forbidden`,
+   * …
+   */
   readonly caller: (headers: Headers, need: 'read' | 'write', passed?: ForwardedPrincipal | null) => Caller
   /** Counts a request of a caller, by address when it has no key. Fault rate_limited. */
   readonly count: (caller: Caller, address: () => string) => void
   /** Counts a request that needs no key. Fault rate_limited. */
   readonly admitPublic: (address: string) => void
-  /** Asked before each request that is no read; may throw. */
+  /** Called before each request that changes something; may throw. */
   readonly admitChange: () => void
   readonly isVmUp: (vmId: string) => boolean
   readonly strangers: Pick<AnonymousLogLimit, 'level'>
@@ -155,7 +158,7 @@ async function caller(api: BuildApi, context: BuildContext, need: 'read' | 'writ
   return by
 }
 
-/** A key that is not known here may be new: it is looked up once more after a sync. */
+/** An unknown key may be new: it is looked up again after a sync. */
 async function retryAfterSync(api: BuildApi, look: () => Caller): Promise<Caller> {
   try {
     return look()
@@ -213,7 +216,7 @@ async function submit(api: BuildApi, context: BuildContext): Promise<Response> {
     service.admit(uploader, place, context.address)
     return service.beginUpload(uploader, context.address)
   }
-  // A reserved VM is here, and takes its build here.
+  // A reserved VM belongs to this host, and its build is accepted here.
   const begun = place.vmId === null ? await api.whenFull.submit(uploader, context, begin) : begin()
   if (begun instanceof Response) return begun
   try {
@@ -372,7 +375,7 @@ function okText(): Response {
   return new Response('ok', { headers: { 'Content-Type': 'text/plain;charset=utf-8' } })
 }
 
-/** The configured address, else the one that this client used. */
+/** The configured address, or the one that this client used. */
 function baseOf({ baseUrl }: BuildRoutesDeps, request: Request): string {
   if (baseUrl !== '') return baseUrl
   const host = request.headers.get('host') ?? ''

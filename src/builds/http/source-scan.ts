@@ -30,7 +30,7 @@ export class SourceScan {
   #depth = 0
   #mode: 'between' | 'string' | 'source' = 'between'
   #isEscaped = false
-  /** Where the current name of the outermost object begins in the document; null: outside of a name. */
+  /** Start of the current top-level name in the document; null outside of a name. */
   #nameStart: number | null = null
   #name: string | null = null
   #place: 'name' | 'value' | 'other' = 'other'
@@ -235,12 +235,12 @@ function hexDigit(byte: number): number {
   return lower >= 0x61 && lower <= 0x66 ? lower - 0x57 : -1
 }
 
-/** Null: not base64. */
+/** Null if it is not base64. */
 function decoded(text: string): Uint8Array | null {
   return resultOr(() => Uint8Array.fromBase64(text, { alphabet: 'base64', lastChunkHandling: 'strict' }), null)
 }
 
-/** Null: too long for `source_data`, or not a JSON string; the strict reader reports that later. */
+/** Null if it is too long for `source_data`, or not a JSON string; the strict reader reports that later. */
 function nameOf(text: Uint8Array): string | null {
   if (text.length > nameBytesMax) return null
   const name: unknown = resultOr(() => JSON.parse(Buffer.from(text).toString('utf8')), null)

@@ -1,4 +1,4 @@
-// Boot images that are served: their files with digests, computed once per state of a file. Effects: reads files.
+// Served boot images: their files with digests, computed once per state of a file. Effects: reads files.
 
 import { createReadStream } from 'node:fs'
 import { readdir, stat } from 'node:fs/promises'
@@ -33,8 +33,8 @@ const igvmCountMax = 16
 const manifestBytesMax = 1024 * 1024
 
 /**
- * `directories`: as scripts/build-image.ts leaves them, by the names they are served under. Reads nothing until
- * asked.
+ * `directories`: output of scripts/build-image.ts, by the names under which they are served. Reads nothing until
+ * requested.
  */
 export function createBootImages(directories: ReadonlyMap<string, string>): BootImages {
   const digests = new FileDigests()
@@ -94,7 +94,7 @@ class FileDigests {
     if (known?.state === state) return await known.digest
     const digest = hashFile(path)
     this.#known.set(path, { state, digest })
-    // A failed reading is tried again by the next one who asks.
+    // A failed read is retried by the next caller.
     digest.catch(() => this.#known.delete(path))
     return await digest
   }

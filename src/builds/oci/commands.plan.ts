@@ -18,7 +18,7 @@ type AskedWords = Pick<
   'sourceKind' | 'projectDir' | 'toolchain' | 'options' | 'waivers' | 'fetchCaSha256' | 'cratesMirror'
 >
 
-/** To fetch and verify a result. `image`: that of build VMs, as the registry serves it; null: not known yet. */
+/** Commands to fetch and verify a result. `image`: image of build VMs in the registry; null if it is not known yet. */
 export function resultCommands(
   { id, nonce, ...asked }: Pick<Build, 'id' | 'nonce'> & AskedWords,
   { baseUrl, image }: { readonly baseUrl: string; readonly image: PulledImage | null },
@@ -48,7 +48,7 @@ export function verifyCommands(build: {
   const plain = protocol === 'http:' ? ' --src-tls-verify=false' : ''
   return [
     `skopeo copy${plain} docker://${host}/${image.name}@${image.digest} dir:${directory}`,
-    // The host's own image is no pin: the policy names a measurement that the client has from elsewhere.
+    // The host's own image is not a pin: the policy names a measurement that the client has from another source.
     `${verify} --policy POLICY${image.hasIgvm ? ` --igvm ${directory}` : ''} --image ${directory}`,
   ]
 }

@@ -11,7 +11,7 @@ export const MEDIA_TYPES = {
   envelope: 'application/vnd.dsse.envelope.v1+json',
 } as const
 
-/** Our own: what the layers together are. */
+/** Our own media type for the whole image. */
 export const artifactType = 'application/vnd.strongroom.boot-image.v1'
 
 const titleAnnotation = 'org.opencontainers.image.title'

@@ -17,7 +17,7 @@ const ERRORS = {
 
 type ErrorCode = keyof typeof ERRORS
 
-/** The one tag of each image: what is there now. */
+/** The one tag of each image, for its current content. */
 const tag = 'latest'
 const digestPattern = /^sha256:[0-9a-f]{64}$/
 
@@ -50,7 +50,7 @@ export type RegistryContents = {
   readonly summaries: () => readonly Summary[]
 }
 
-/** `admit` may throw for an address that asks too often; nobody needs a key for what is no secret. */
+/** `admit` may throw for an address with too many requests; public content requires no key. */
 export function ociRoutes({
   images,
   admit,
@@ -83,7 +83,7 @@ export async function serveOci({ images, summaries }: RegistryContents, request:
   return errorResponse('NAME_UNKNOWN', 'There is nothing at this path.')
 }
 
-/** As it was sent: a name or digest has one spelling. */
+/** The path as sent: a name or digest has one spelling. */
 function pathOf(url: string): string {
   const start = url.indexOf('/', url.indexOf('//') + 2)
   const query = url.indexOf('?', start)
@@ -121,7 +121,7 @@ function tagsResponse(request: RegistryRequest, name: string): Response {
   return answer(request, utf8(JSON.stringify({ name, tags: isPast ? [] : [tag] })), 'application/json', {})
 }
 
-/** Nothing refers to an image here; the specification wants an empty index, not 404. */
+/** Images have no referrers here; the specification requires an empty index, not 404. */
 function referrersResponse(request: RegistryRequest, digest: string): Response {
   if (!digestPattern.test(digest)) return badDigest()
   const index = { schemaVersion: 2, mediaType: MEDIA_TYPES.index, manifests: [] }
@@ -142,7 +142,7 @@ function answer(
   return new Response(method === 'HEAD' ? null : Uint8Array.from(bytes), { headers: all })
 }
 
-/** Some clients look for it at /v2/. */
+/** Some clients expect it at /v2/. */
 const apiVersion = { 'Docker-Distribution-Api-Version': 'registry/2.0' }
 
 function errorResponse(code: ErrorCode, message: string, headers: Readonly<Record<string, string>> = {}): Response {
