@@ -41,14 +41,14 @@ export async function openPort(
 }
 
 const portPollMs = 20
-/** While the host is away. Short at first, because a restarting daemon is back soon. */
+/** Poll interval while the host is disconnected. Short at first, because a restarting daemon is back soon. */
 const awayPollMs = 20
 const awayPollSlowMs = 100
 const awayQuickMs = 10_000
 const readBytesMax = 65_536
 /**
- * Limits of the host per second: its largest document takes six. `handlingMs`: time of this thread, whatever lines cost
- * it, for clients are served on it, too.
+ * Limits of the host per second: its largest document takes six messages. `handlingMs`: time of this thread, which
+ * also serves clients.
  */
 const readLimits = { bytes: 4_194_304, lines: 5_000, handlingMs: 150 }
 /** Bytes split into lines at a time: short lines cost most per byte. */

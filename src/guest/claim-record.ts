@@ -11,7 +11,7 @@ const Sha256 = Type.String({ pattern: '^[0-9a-f]{64}$' })
 
 export const ClaimRecord = Closed({
   claimId: Type.String({ minLength: 1, maxLength: 64 }),
-  /** Hash of the document's canonical text; it tells claims with one id apart. */
+  /** Hash of the document's canonical text; it distinguishes claims with the same id. */
   sha256: Sha256,
   /** The whole claim and the network in force, as evidence states them. */
   document: ClaimDocument,
@@ -30,11 +30,11 @@ type GuestFacts = {
   readonly sshHostKey: string
   /** Null if no network is in force. */
   readonly network: Network | null
-  /** Null if the claim asks for no gateway key. */
+  /** Null if the claim requests no gateway key. */
   readonly key: DrawnKey | null
 }
 
-/** For a claim without problem. */
+/** Call it only for a claim without a problem. */
 export function recordOf(claim: Claim, { sshHostKey, network, key }: GuestFacts): ClaimRecord {
   const document = claimDocument(claim, network, key)
   return {

@@ -59,11 +59,14 @@ export function claimProblem(claim: Claim, platform: GatewaySettings['platform']
 type Planning = {
   readonly paths: ClaimPaths
   readonly platform: GatewaySettings['platform']
-  /** The gateway key that the guest drew; null if the claim asks for none. */
+  /** The gateway key that the guest drew; null if the claim requests none. */
   readonly key: string | null
 }
 
-/** For a claim without problem. The system's trust store is unchanged: the claim's CA counts for the endpoint alone. */
+/**
+ * Call it only for a claim without a problem. The system's trust store is unchanged: only the endpoint uses the
+ * claim's CA.
+ */
 export function planClaim(claim: Claim, { paths, platform, key }: Planning): ClaimPlan {
   const configDir = `${paths.loginHome}/.config`
   const opencodeDir = `${configDir}/opencode`
@@ -73,7 +76,8 @@ export function planClaim(claim: Claim, { paths, platform, key }: Planning): Cla
     { path: paths.hosts, content: hosts(claim), mode: 0o644, owner: 'system' },
     { path: `${opencodeDir}/opencode.json`, content: opencodeConfig(claim, key), mode: 0o600, owner: 'login' },
     { path: pluginLock, content: opencodePluginLock, mode: 0o644, owner: 'login' },
-    // sshd(8) reads it as the login user, so that user must be able to; StrictModes wants it writable by root alone.
+    // sshd(8) reads it as the login user, so that user must be able to; StrictModes requires that only root can write
+    // it.
     { path: paths.authorizedKeys, content: `${claim.publicKey}\n`, mode: 0o644, owner: 'system' },
   ]
   const { baseUrl, gateway } = claim.inference
@@ -88,12 +92,12 @@ export function planClaim(claim: Claim, { paths, platform, key }: Planning): Cla
   }
   if (key !== null) files.unshift({ path: paths.gatewayKey, content: `${key}\n`, mode: 0o600, owner: 'login' })
   const own = [configDir, opencodeDir, `${opencodeDir}/node_modules`].map(path => ({ path, mode: 0o700 }))
-  // The endpoint, another user, reads what the owner puts there.
+  // The endpoint, which is another user, reads files that the owner writes there.
   const directories = [...own, { path: paths.ownGatewayDir, mode: 0o755 }]
   return { hostname: claim.name, directories, files }
 }
 
-/** Files that a claim may have made, for the undo after an agent died half-way. */
+/** Files that a claim may have created, for the undo after an agent died in the middle. */
 export function claimLeftovers(paths: ClaimPaths): string[] {
   const opencodeDir = `${paths.loginHome}/.config/opencode`
   const { authorizedKeys, gatewayKey, gatewaySettings, ownGateway, sshdEnvironment } = paths
@@ -122,7 +126,7 @@ const VISIBLE_ASCII = /^[\x21-\x7e]+$/
 const PUBLIC_KEY_LINE =
   /^(ssh-ed25519|ssh-rsa|ecdsa-sha2-nistp(?:256|384|521)|sk-ssh-ed25519@openssh\.com|sk-ecdsa-sha2-nistp256@openssh\.com) ([A-Za-z0-9+/]+={0,2})(?: [^\p{Cc}]*)?$/u
 
-/** Not an address, which needs no entry in hosts(5). */
+/** Excludes an address, which needs no entry in hosts(5). */
 function isHostName(text: string): boolean {
   return HOST_NAME.test(text) && /[a-z]/.test(text)
 }
@@ -143,7 +147,7 @@ function isHttpUrl(text: string): boolean {
   )
 }
 
-/** hosts(5). The own name is there without the network, as Debian does it. */
+/** hosts(5). As in Debian, the own name resolves without the network. */
 function hosts({ hostname, name, inference: { address, baseUrl } }: Claim): string {
   const names = hostname === name ? name : `${hostname} ${name}`
   const gateway = address === null ? '' : `${address} ${new URL(baseUrl).hostname}\n`
@@ -163,7 +167,7 @@ function opencodeConfig({ inference }: Claim, key: string | null): string {
 
 /** Context of a model for which the claim gives none: less than current models have, enough for the agent's prompt. */
 const contextTokensUnknown = 32_768
-/** One response gets this part of the context; the prompt needs the rest. */
+/** Share of the context for one response; the prompt needs the rest. */
 const outputShare = 8
 
 /** `{file:…}` is relative to the configuration file. */

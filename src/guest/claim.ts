@@ -28,7 +28,7 @@ import { jsonOf, type Refusal, refuse } from './wire.codec.ts'
 export type Claiming = {
   /** The claim in force, or null. */
   readonly record: () => ClaimRecord | null
-  /** Idempotent for the same claim; another claim is refused. One call at a time. */
+  /** Idempotent for the same claim; refuses a different one. One call at a time. */
   readonly claim: (
     sealed: SealedClaim,
     identity: Pick<Identity, 'openBox' | 'sshHostKey'>,
@@ -45,7 +45,7 @@ export type ClaimDeps = {
   /** The endpoint of the inference gateway. */
   readonly gateway: Daemon
   readonly random: RandomBytes
-  /** Where this VM's reports come from. */
+  /** Source of this VM's reports. */
   readonly platform: () => Promise<GatewaySettings['platform']>
   readonly log: Logger
 }
@@ -162,7 +162,7 @@ function hostnameStep(path: string, hostname: string): Step {
   }
 }
 
-/** Null: every step is done. Else the failure; every step is undone, last first. */
+/** Null if every step is done. Otherwise the failure; every step is undone, last first. */
 async function applyAll(all: readonly Step[], log: Logger): Promise<string | null> {
   const begun: Step[] = []
   try {

@@ -1,6 +1,6 @@
 // Keeps a program running after the claim: sshd, the gateway endpoint. Effects: a child, its record and log in /run.
 //
-// It outlives an agent that dies. The next agent finds it by its record, so no session or response is lost.
+// The program outlives an agent that dies. The next agent finds it by its record, so no session or response is lost.
 
 import * as fs from 'node:fs'
 import type { Clock } from '../base/clock.ts'
@@ -146,7 +146,7 @@ function spawnDaemon(
   let pid: number
   const logFd = openProgramLog(logDir, name, owner)
   try {
-    // Detached: a session of its own, which no signal to the agent's group reaches.
+    // Detached: in a separate session, which signals to the agent's group do not reach.
     const child = Bun.spawn([...argv], { stdin: 'ignore', stdout: 'ignore', stderr: logFd, detached: true })
     child.unref()
     pid = child.pid

@@ -14,7 +14,7 @@ type DiskQuestion = {
   readonly waitMs: number
 }
 
-/** Its path below /dev, or null after `waitMs`: the driver may still be loading. */
+/** Returns its path below /dev, or null after `waitMs`, because the driver may still be loading. */
 export async function findDisk({ root, serial, clock, waitMs }: DiskQuestion): Promise<string | null> {
   const untilMs = clock.monotonicMs() + waitMs
   for (;;) {

@@ -2,8 +2,8 @@
 // statement. Effects: the report device, and the receipt's file.
 //
 // These keys sign nothing else. The statement holds the guest's own facts: its launch, its keys, the claim and the
-// network in force. The host adds the nonce and, without a report device, the measurement and the operator key that no
-// hardware vouches for.
+// network in force. The host adds the nonce and, without a report device, the measurement and the operator key that
+// no hardware attests.
 
 import { sha256 } from '../attest/hash.ts'
 import { newStatement, type StatementFields } from '../attest/receipt/new-statement.ts'
@@ -27,7 +27,7 @@ export type Evidence = {
   ) => Promise<{ ok: true; evidence: GuestEvidence } | Refusal>
   /** Runs the code of the first evidence once, with an empty claim, and drops the result. */
   readonly warmUp: () => Promise<void>
-  /** Keeps the receipt that the host made of the last evidence, for the verifier inside the guest. */
+  /** Stores the receipt that the host made from the last evidence, for the verifier inside the guest. */
   readonly keep: (receipt: string) => { ok: true } | Refusal
 }
 

@@ -1,5 +1,5 @@
-// The keys of this boot. Effects: reads (or makes) the SSH host key below /run.
-// The X25519 key is in the memory of this process alone: a restarted agent has another one.
+// The keys of this boot. Effects: reads (or creates) the SSH host key below /run. The X25519 key exists only in the
+// memory of this process: a restarted agent has a new one.
 
 import * as fs from 'node:fs'
 import type { Clock } from '../base/clock.ts'

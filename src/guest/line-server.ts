@@ -26,7 +26,7 @@ const idleSeconds = 60
 
 type Asking = { held: Uint8Array; asked: boolean; rest: Uint8Array }
 
-/** One answer per connection. Does not throw: without the socket its clients find none. */
+/** One answer per connection. Does not throw: without the socket its clients cannot connect. */
 export function serveLines({ path, what, requestBytesMax, answer, log }: LineServerOptions): Disposable {
   let connections = 0
   try {

@@ -1,4 +1,5 @@
-// Logs of the guest for its root alone: the serial console is the host's. Effects: files below /run/strongroom/log.
+// Logs of the guest for root only, because the host reads the serial console. Effects: files below
+// /run/strongroom/log.
 
 import * as fs from 'node:fs'
 import { truncateAbove } from '../linux/files/regular.ts'
@@ -34,7 +35,7 @@ export function openLogFile(dir: string, name: string, owner: Owner): LogFile {
         }
         if (fd !== null) sizeBytes += fs.writeSync(fd, bytes)
       } catch {
-        // There is no other place to report it.
+        // It cannot be reported anywhere else.
       }
     },
   }
@@ -46,7 +47,7 @@ export function openProgramLog(dir: string, name: string, owner: Owner): number 
   return openForAppend(`${dir}/${name}.log`)
 }
 
-/** Empties a program's log when it is full: the program goes on appending. */
+/** Empties a program's log when it is full; the program continues to append. */
 export function keepBounded(dir: string, name: string): void {
   truncateAbove(`${dir}/${name}.log`, logBytesMax)
 }

@@ -25,7 +25,7 @@ const mtuMinV6 = 1280
 /** Commands in order, each of which may be repeated. iproute2's ip(8). */
 export function planNetwork({ address, gateway, v6, mtuBytes }: Network, device: string): string[][] {
   return [
-    // No address of the kernel's own: the host drops its packets.
+    // No link-local address: the host drops its packets.
     ...(v6 === undefined ? [] : [['ip', 'link', 'set', 'dev', device, 'addrgenmode', 'none']]),
     ['ip', 'link', 'set', 'dev', device, 'mtu', String(mtuBytes), 'up'],
     ...(address === undefined || gateway === undefined ? [] : planV4({ address, gateway }, device)),
@@ -42,7 +42,7 @@ function planV4({ address, gateway }: { address: string; gateway: string }, devi
   ]
 }
 
-/** No duplicate detection (nodad), because the address is ours alone; the gateway is a permanent neighbour. */
+/** No duplicate detection (nodad), because no other machine has the address; the gateway is a permanent neighbour. */
 function planV6({ address, gateway, gatewayMac }: NonNullable<Network['v6']>, device: string): string[][] {
   return [
     ['ip', '-6', 'address', 'flush', 'dev', device],
@@ -78,7 +78,7 @@ function isUnicastIpv4(text: string): boolean {
   return octets.length === 4 && canonical && first >= 1 && first <= 223
 }
 
-/** Not unspecified, loopback, link-local or multicast (RFC 4291 2.4). */
+/** Excludes unspecified, loopback, link-local and multicast addresses (RFC 4291 2.4). */
 function isUnicastIpv6(text: string): boolean {
   return isIPv6(text) && /^[0-9a-f:]+$/.test(text) && !/^(::1?$|fe[89ab]|ff)/.test(text)
 }

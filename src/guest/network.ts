@@ -23,7 +23,7 @@ type NetworkDeps = {
   readonly owner: Owner
   readonly clock: Clock
   readonly run: typeof run
-  /** The driver may still be loading when the host asks. */
+  /** The driver may still be loading when the host sends the request. */
   readonly interfaceWaitMs: number
 }
 

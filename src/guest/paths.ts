@@ -48,7 +48,7 @@ export type GuestPaths = {
   readonly commandLine: string
   /** Names this image; part of the measured root. */
   readonly imageFile: string
-  /** For root alone. */
+  /** Readable only by root. */
   readonly logDir: string
 }
 

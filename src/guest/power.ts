@@ -5,7 +5,10 @@ import { messageOf } from '../base/fault.ts'
 import type { Logger } from '../base/log.ts'
 import { restartMachine } from '../linux/libc.ts'
 
-/** Signal on which init powers off: Busybox's, and ours in the gateway's VM. It ends every process first, ours too. */
+/**
+ * Signal on which init powers off, for Busybox's init and for ours in the gateway's VM. Init first ends every
+ * process, including this one.
+ */
 export const powerOffSignal = 'SIGUSR2'
 const initPid = 1
 const initTimeoutMs = 15_000

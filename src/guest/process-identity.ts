@@ -15,7 +15,7 @@ export function isAlive({ pid, startTicks }: ProcessIdentity): boolean {
   return readStat(pid)?.startTicks === startTicks
 }
 
-/** True when the signal was sent. No other process of this VM can get the number between the two lines. */
+/** Returns true if the signal was sent. No other process of this VM can get the number between the two lines. */
 export function signalProcess(identity: ProcessIdentity, signal: NodeJS.Signals): boolean {
   if (!isAlive(identity)) return false
   try {

@@ -62,7 +62,7 @@ type ProgramStart = {
   readonly paths: GuestPaths
   /** Unit of the log's lines. */
   readonly unit: string
-  /** Null: the log file `agent.log`. */
+  /** Null for the log file `agent.log`. */
   readonly sink: ((line: string) => void) | null
 }
 

@@ -4,7 +4,7 @@ import { messageOf } from '../base/fault.ts'
 import { type Logger, redact } from '../base/log.ts'
 import { type GuestResponse, type ParsedRequest, type ReceivedLine, type Refusal, refuse } from './wire.codec.ts'
 
-/** Never rejects. Null: no response. The caller does `next` once the response is sent. */
+/** Never rejects. Null for no response. The caller calls `next` once the response is sent. */
 export type HandleLine = (
   line: ReceivedLine,
 ) => Promise<{ readonly response: GuestResponse; readonly next: 'go_on' | 'power_off' } | null>

@@ -66,7 +66,7 @@ export function messageOfTheDay({ hostname, inference }: Claim): string {
 
 type NamedGateway = Exclude<Claim['inference']['gateway'], { readonly kind: 'none' }>
 
-/** Says whether the gateway is attested, and what the owner can do. */
+/** Describes whether the gateway is attested, and the owner's options. */
 function gatewayWords(gateway: NamedGateway): readonly string[] {
   if (gateway.kind === 'attested') {
     const outside =

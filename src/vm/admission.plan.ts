@@ -6,7 +6,7 @@ export type Capacity = {
   readonly memoryMib: number
   readonly vcpus: number
   readonly addresses: number
-  /** SEV-SNP address space ids, one per VM. Null: the platform needs none. */
+  /** SEV-SNP address space ids, one per VM. Null if the platform needs none. */
   readonly asids: number | null
   readonly bootingMax: number
 }
@@ -28,7 +28,7 @@ export type Lacking = 'memory' | 'vcpus' | 'disk' | 'addresses' | 'asids'
 
 export type Admission =
   | { readonly kind: 'admit' }
-  /** It fits, but the maximum of VMs is booting. */
+  /** The VM fits, but the maximum number of VMs is booting. */
   | { readonly kind: 'queue' }
   /** `isEnding`: there will be room when the ending VMs have ended. */
   | { readonly kind: 'full'; readonly lacking: Lacking; readonly isEnding: boolean }

@@ -1,4 +1,4 @@
-// Resources left on a host: for the VM whose turn it is, and for one that is not defined yet. Effects: SQL.
+// Resources left on a host: for the next waiting VM, and for one that is not defined yet. Effects: SQL.
 
 import type { LedgerDb } from '../store/db.ts'
 import { restingAt } from '../store/ledger/address.query.ts'
@@ -25,7 +25,7 @@ export type Host = {
   readonly addressRestMs: number
 }
 
-/** Networks of VMs' addresses. Null: VMs have none of this family. */
+/** Networks of VMs' addresses. Null if VMs have none of this family. */
 export type Pools = { readonly v4: string | null; readonly v6: string | null }
 
 /** Addresses of a VM, at least one. */
@@ -35,8 +35,8 @@ export type VmAddresses = Pick<Vm, 'address' | 'addressV6'>
 export type AddressSlot = ({ readonly kind: 'place' } & VmAddresses) | Exclude<Admission, { readonly kind: 'admit' }>
 
 /**
- * The place for a VM in state `waiting`, behind those that have waited longer. Runs in the transaction that takes the
- * place. VMs of networks `fetch` and `gateway` have IPv4 alone.
+ * The slot for a VM in state `waiting`, after those that have waited longer. Runs in the transaction that takes the
+ * slot. VMs of networks `fetch` and `gateway` have only IPv4.
  */
 export function placeFor(
   tx: LedgerDb,

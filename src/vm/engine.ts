@@ -1,4 +1,4 @@
-// The VM engine as services see it. It knows nothing of services A, B or C. Pure: types and their Faults.
+// The interface of the VM engine for services, independent of services A, B and C. Pure: types and their Faults.
 
 import type { Receipt } from '../attest/receipt/receipt.ts'
 import type { InstanceFailureCode } from '../contract/http/instance.ts'
@@ -26,16 +26,16 @@ export type VmFailureCode = (typeof VM_FAILURE_CODES)[number]
 export type VmView = {
   readonly id: string
   readonly state: VmState
-  /** The platform of its QEMU. Null: not started yet. */
+  /** The platform of its QEMU. Null if it has not started yet. */
   readonly platform: Vm['platform']
-  /** Routed IPv4 address. Null: not assigned yet, released, or no IPv4. */
+  /** Routed IPv4 address. Null if it is not assigned yet, released, or not IPv4. */
   readonly address: string | null
   /** The same for IPv6. */
   readonly addressV6: string | null
   readonly failureCode: VmFailureCode | null
-  /** The failure as a sentence. Null: it has not failed. */
+  /** The failure as a sentence. Null if it has not failed. */
   readonly failureMessage: string | null
-  /** When a failed VM was last known to be well. Null: it has not failed. */
+  /** When a failed VM last responded. Null if it has not failed. */
   readonly failedAtMs: number | null
   /** The guest's hello. Null: it is not running yet. */
   readonly guest: {

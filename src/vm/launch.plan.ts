@@ -38,14 +38,14 @@ export function vmPaths(stateDir: string, vmId: string): VmPaths {
   }
 }
 
-/** User ids of VMs, one each, both ends included. Nobody else on this host may have them. */
+/** User ids of VMs, one each, both ends included. No other program on this host may have them. */
 export type UidRange = { readonly min: number; readonly max: number }
 
 export function uidCount({ min, max }: UidRange): number {
   return max - min + 1
 }
 
-/** The first free uid from `start` on, around the end. Null: all are taken. */
+/** The first free uid from `start` on, wrapping around. Null if all are taken. */
 export function freeUid(range: UidRange, start: number, isTaken: (uid: number) => boolean): number | null {
   const count = uidCount(range)
   for (let step = 0; step < count; step += 1) {
@@ -78,7 +78,7 @@ export function poolSize(pool: string): number {
   return 2 ** (32 - prefixOf(pool)) - 2
 }
 
-/** The lowest free address of the pool. Null: all are taken. */
+/** The lowest free address of the pool. Null if all are taken. */
 export function freeAddress(pool: string, taken: ReadonlySet<string>): string | null {
   const base = toNumber(pool.slice(0, pool.indexOf('/')))
   const first = base - (base % 2 ** (32 - prefixOf(pool)))
@@ -93,8 +93,9 @@ export function freeAddress(pool: string, taken: ReadonlySet<string>): string | 
 export const poolSizeV6 = 65_534
 
 /**
- * The lowest free address of an IPv6 pool after the first, the routers' anycast address (RFC 4291 2.6.1). Null: all are
- * taken. In a /48 pool each VM gets the first address of its own /64, by which others tell clients apart.
+ * The lowest free address of an IPv6 pool after the first, the routers' anycast address (RFC 4291 2.6.1). Null if all
+ * are taken. In a /48 pool each VM gets the first address of its own /64, by which other networks distinguish
+ * clients.
  */
 export function freeAddressV6(pool: string, taken: ReadonlySet<string>): string | null {
   const { first } = rangeOfV6(pool)

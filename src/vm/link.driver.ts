@@ -1,6 +1,6 @@
 // Connections to one running QEMU: monitor, agent channel, console. Effects: three UNIX sockets.
 //
-// Events sent without a connection are lost, so attaching asks for the status; a VM that waits for its first `cont`
+// Events sent without a connection are lost, so attaching requests the status; a VM that waits for its first `cont`
 // gets it.
 
 import { lstatSync } from 'node:fs'
@@ -17,17 +17,17 @@ export type VmLink = {
   readonly qmp: Qmp
   readonly channel: Channel
   readonly observe: () => LinkObservation
-  /** Asks the guest for its hello unless a question is open. The answer comes as a change. */
+  /** Requests the guest's hello unless a request is open. The answer arrives as a change. */
   readonly greet: (timeoutMs: number) => void
   /** Drops the guest's hello: its agent has restarted with other keys. */
   readonly forget: () => void
-  /** Lets a paused VM run again. It may pause once more before this resolves. Faults: qmp.*. */
+  /** Resumes a paused VM. It may pause again before this resolves. Faults: qmp.*. */
   readonly resume: () => Promise<void>
   readonly close: () => void
 }
 
 export type LinkObservation = {
-  /** A connection has ended: QEMU is gone or about to be. */
+  /** A connection has ended: QEMU has ended or is about to. */
   readonly closed: boolean
   /** The guest has powered off or panicked; QEMU holds it paused. */
   readonly stopped: boolean

@@ -5,7 +5,7 @@ import type { VmState } from '../store/ledger/vm.table.ts'
 /** `absent`: the ledger has no such VM, since it is not made yet or is purged. */
 export type TasksByVm<Task> = { readonly [vm in VmState | 'absent']: Task }
 
-/** `starting`: not up yet. `ending`: on its way out, or over. */
+/** `starting`: not running yet. `ending`: stopping, or ended. */
 type Phases<Task> = { readonly [phase in 'absent' | 'starting' | 'running' | 'ending']: Task }
 
 export function tasksByVm<const Task>({ absent, starting, running, ending }: Phases<Task>): TasksByVm<Task> {

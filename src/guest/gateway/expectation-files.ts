@@ -1,4 +1,4 @@
-// The two documents that say what the gateway has to prove, as files. Effects: reads and writes below /run.
+// The two documents with the requirements for the gateway, as files. Effects: reads and writes below /run.
 //
 // The owner's is in a directory of the login user, who may put anything there: a link, a pipe, or more than fits.
 
@@ -10,7 +10,7 @@ import { type Expectation, expectationBytesMax, expectationOf } from './expectat
 
 export type ExpectationPaths = Pick<GuestPaths, 'gatewaySettings' | 'ownGateway'>
 
-/** The expectation in force; null: this instance has no gateway. Faults: invalid_request, internal. */
+/** The expectation in force; null if this instance has no gateway. Faults: invalid_request, internal. */
 export function readExpectation({ gatewaySettings, ownGateway }: ExpectationPaths): Expectation | null {
   const settings = readBounded(gatewaySettings)
   return settings === null ? null : expectationOf(settings, readBounded(ownGateway))
@@ -35,7 +35,7 @@ export function removeOwnGateway({ ownGateway }: Pick<GuestPaths, 'ownGateway'>)
   fs.rmSync(ownGateway, { force: true })
 }
 
-/** Null: no such file. Faults: invalid_request (no regular file, or too large), internal. */
+/** Null if the file does not exist. Faults: invalid_request (not a regular file, or too large), internal. */
 function readBounded(path: string): string | null {
   const { O_RDONLY, O_NOFOLLOW, O_NONBLOCK } = fs.constants
   let fd: number

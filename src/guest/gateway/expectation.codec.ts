@@ -32,7 +32,7 @@ export type Expectation = {
 
 export type AttestedExpectation = Expectation & { readonly gateway: AttestedGateway }
 
-/** Null: this instance has no gateway. `own`: the owner's document or null. */
+/** Null if this instance has no gateway. `own`: the owner's document or null. */
 export function expectationOf(settings: string, own: string | null): Expectation | null {
   const { baseUrl, gateway, platform } = readSettings(settings)
   if (gateway.kind === 'none') return null
@@ -62,7 +62,7 @@ export function readOwnGateway(text: string, platform: GatewaySettings['platform
 }
 
 type Surroundings = {
-  /** Null: not checked. */
+  /** Null if not checked. */
   readonly baseUrl: string | null
   readonly platform: GatewaySettings['platform']
 }

@@ -6,7 +6,7 @@ import { createHash } from 'node:crypto'
 import { type RandomBytes, randomName } from '../../base/ids.ts'
 import type { DrawnKey } from '../../contract/vm/agent.ts'
 
-/** Returns a new key `gw_<prefix8>_<secret32>`, and what the host may have of it. */
+/** Returns a new key `gw_<prefix8>_<secret32>`, and the parts of it that the host may have. */
 export function drawGatewayKey(random: RandomBytes): { readonly key: string; readonly drawn: DrawnKey } {
   const prefix = randomName(8, random)
   const secret = randomName(32, random)

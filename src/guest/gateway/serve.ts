@@ -1,5 +1,5 @@
-// Role `gateway`: serves the endpoint until it is ended. Effects: a port on loopback, the network. It runs as its own
-// user, out of reach of the owner's programs, and logs to a file of root's.
+// Role `gateway`: serves the endpoint until it is stopped. Effects: a port on loopback, the network. It runs as its
+// own user, out of reach of the owner's programs, and logs to a file owned by root.
 
 import { systemClock } from '../../base/clock.ts'
 import { Fault } from '../../base/fault.ts'

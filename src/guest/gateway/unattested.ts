@@ -1,5 +1,5 @@
-// The way to a gateway without evidence: TLS with the claim's authority for this connection alone, or plain HTTP if its
-// address says so. Effects: the network.
+// Connects to a gateway without evidence: TLS with the claim's authority, for this connection only, or plain HTTP if
+// its address is http. Effects: the network.
 //
 // Each connection is checked first, by the names in its certificate; requests then go to the holder of that
 // certificate's key.

@@ -1,8 +1,8 @@
-// Root's view of every way into this VM, for a verifier that runs as the login user. Effects: reads files and /proc,
-// runs `sshd -T`.
+// Facts for root about every way into this VM, for a verifier that runs as the login user. Effects: reads files and
+// /proc, runs `sshd -T`.
 //
-// judge.plan.ts judges it. Every process of the VM may ask, so it holds no secret: whether a password exists, and
-// sshd's configuration without the environment of sessions, which contains the instance's gateway key.
+// judge.plan.ts evaluates them. Every process of the VM may read them, so they hold no secret: whether a password
+// exists, and sshd's configuration without the environment of sessions, which contains the instance's gateway key.
 
 import * as fs from 'node:fs'
 import { messageOf } from '../../base/fault.ts'

@@ -150,7 +150,7 @@ function isLoopback(address: string): boolean {
   return address === '00000000000000000000000001000000' || (address.startsWith(mapped) && address.endsWith('7F'))
 }
 
-/** After the claim the host can ask for identity, the same addresses and claim again, evidence, and shutdown. */
+/** After the claim the host can request identity, the same addresses and claim again, evidence, and shutdown. */
 const expectedOps = ['hello', 'network', 'claim', 'evidence', 'receipt', 'shutdown']
 
 function agentChannel({ agentOps }: LockoutFacts): Check {

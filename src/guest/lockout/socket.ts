@@ -1,6 +1,6 @@
-// Tells programs of the VM, over a unix socket, what root sees of the ways into it. Effects: one socket.
+// Serves the facts about the ways into this VM to its programs, over a unix socket. Effects: one socket.
 //
-// The first byte, whatever it is, asks; nothing else that they send means anything.
+// Any first byte is a request; all further bytes are ignored.
 
 import type { Clock } from '../../base/clock.ts'
 import type { Logger } from '../../base/log.ts'

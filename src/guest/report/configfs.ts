@@ -32,7 +32,7 @@ export const kernelFiles: ConfigFiles = {
 
 const provider = 'sev_guest'
 
-/** Null: no provider. The directory exists without the hardware too, but refuses entries. */
+/** Null if there is no provider. The directory also exists without the hardware, but then refuses entries. */
 export async function openConfigfs(
   reports: string,
   files: ConfigFiles,

@@ -23,7 +23,7 @@ const pauseFirstMs = 100
 const reportDataBytes = 64
 const reportBytes = 1184
 
-/** One report after the other, each tried `triesMax` times with growing pauses (3 s in all). */
+/** Requests one report after the other, each up to `triesMax` times with growing pauses (3 s in total). */
 export function createReportDevice(
   kind: ReportDevice['kind'],
   ask: (reportData: Uint8Array) => Promise<Attempt>,

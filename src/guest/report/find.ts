@@ -15,7 +15,7 @@ type FindDeps = {
   readonly devicesWaitMs: number
 }
 
-/** Null: no reports on this platform. Prefers configfs-tsm, which does not block this thread. */
+/** Null if the platform has no reports. Prefers configfs-tsm, which does not block this thread. */
 export async function findReportDevice({ paths, files, clock, devicesWaitMs }: FindDeps): Promise<ReportDevice | null> {
   const untilMs = clock.monotonicMs() + devicesWaitMs
   while (!fs.existsSync(paths.devicesReady) && clock.monotonicMs() < untilMs) await clock.sleep(pollMs)

@@ -47,7 +47,7 @@ export function decodeIoctlErrors(bytes: Uint8Array): IoctlErrors {
   return { firmware: view.getUint32(IOCTL.fwError[0], true), vmm: view.getUint32(IOCTL.vmmError[0], true) }
 }
 
-/** In words, for a log: `firmware 0x16 (invalid parameter), VMM 2 (busy)`. */
+/** Text for a log: `firmware 0x16 (invalid parameter), VMM 2 (busy)`. */
 export function errorsText({ firmware, vmm }: IoctlErrors): string {
   return `firmware 0x${firmware.toString(16)}${named(FIRMWARE_NAMES[firmware])}, VMM ${vmm}${named(VMM_NAMES[vmm])}`
 }

@@ -1,4 +1,4 @@
-// An SVSM's statement about the TPM that it runs for this VM, from configfs-tsm. Effects: as configfs.ts. AMD 58019
+// An SVSM's statement about the TPM that it runs for this VM, from configfs-tsm. Effects: see configfs.ts. AMD 58019
 // (SVSM), section 7 and its service GUIDs; Linux Documentation/ABI/testing/configfs-tsm-report: service_provider,
 // service_guid, service_manifest_version, manifestblob.
 
@@ -13,10 +13,10 @@ const vtpmServiceGuid = 'c476f1eb-0123-45a5-9641-b4e7dde5bfe3'
 const entryName = 'strongroom-tpm'
 const nonceBytes = 64
 const manifestBytesMax = 4_096
-/** One per written attribute. */
+/** One entry per written attribute. */
 const writes = 4
 
-/** Null: no SVSM behind configfs-tsm. Then the kernel lacks the attributes or refuses the request. */
+/** Null if configfs-tsm has no SVSM. Then the kernel lacks the attributes or refuses the request. */
 export async function findSvsm(reports: string, files: ConfigFiles): Promise<SvsmService | null> {
   try {
     await ask(reports, files, new Uint8Array(nonceBytes))

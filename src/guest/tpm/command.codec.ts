@@ -62,7 +62,7 @@ function createOf(area: Uint8Array): Uint8Array {
   return command(COMMANDS.createPrimary, { handle: HANDLE.endorsement, parameters })
 }
 
-/** A policy session with SHA-256. It keys and encrypts nothing, so any nonce will do. */
+/** A policy session with SHA-256. It keys and encrypts nothing, so any nonce is valid. */
 export function startPolicySession(): Uint8Array {
   const nonce = sized(new Uint8Array(16))
   const kind = concat(Uint8Array.of(1), u16(ALGORITHM.null), u16(BANKS['SHA-256'].id))

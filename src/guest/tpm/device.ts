@@ -1,7 +1,7 @@
 // The TPM as the kernel gives it to root: /dev/tpmrm0. Effects: one character device.
 //
-// The kernel's resource manager keeps our handles apart from others' and drops them when we close. Its driver may wait
-// minutes for a silent TPM: off this thread, and a caller here waits `timeoutMs` at most.
+// The kernel's resource manager separates our handles from others' and drops them when we close. Its driver may wait
+// minutes for a silent TPM, so calls run off this thread, and a caller here waits at most `timeoutMs`.
 
 import * as fs from 'node:fs'
 import { systemErrorCode } from '../../base/fault.ts'
@@ -11,11 +11,11 @@ import { tpmMessageBytesMax } from './command.codec.ts'
 export type Transmit = (command: Uint8Array, timeoutMs?: number) => Promise<Uint8Array>
 
 export type TpmDevice = {
-  /** Drops the handles made within. One session at a time. */
+  /** Drops the handles that were created in the session. One session at a time. */
   readonly session: <T>(use: (transmit: Transmit) => Promise<T>) => Promise<T>
 }
 
-/** Null: no TPM. */
+/** Null if there is no TPM. */
 export function openTpmDevice(path: string, bounds: { readonly timeoutMs: number }): TpmDevice | null {
   if (!fs.existsSync(path)) return null
   let isStuck = false
@@ -49,7 +49,7 @@ export function openTpmDevice(path: string, bounds: { readonly timeoutMs: number
       try {
         return await use(bounded)
       } finally {
-        // Not awaited: it waits for a call under way.
+        // Not awaited, because it would wait for a running call.
         void file.close().catch(() => {})
       }
     },

@@ -1,4 +1,5 @@
-// The agent's TPM measurements: facts of this boot that all of the VM can read. Effects: reads two small files.
+// The agent's TPM measurements: facts of this boot that every program of the VM can read. Effects: reads two small
+// files.
 
 import { utf8 } from '../../base/bytes.ts'
 import { readTextOrNull } from '../../linux/files.ts'

@@ -1,8 +1,8 @@
 // Gives programs of the VM a TPM quote over their nonce, and proof whose key signs it, over a unix socket. Effects: one
 // socket.
 //
-// A client sends a line (request.codec.ts), gets one line, and closes. Nobody gets a quote over a receipt's statement,
-// which has 64 bytes, or the secret of a credential: only a proof that the agent knows it.
+// A client sends a line (request.codec.ts), gets one line, and closes. No client gets a quote over a receipt's
+// statement, which has 64 bytes, or the secret of a credential: only a proof that the agent has it.
 
 import { toBase64Url } from '../../base/bytes.ts'
 import type { Logger } from '../../base/log.ts'

@@ -1,5 +1,4 @@
-// TPM evidence of this VM: measures once per boot, then quotes as often as asked. Effects: the TPM, and the SVSM if
-// any.
+// TPM evidence of this VM: measures once per boot, then quotes on request. Effects: the TPM, and the SVSM if any.
 //
 // Credentials are activated for the agent's own attestation key alone: the TPM refuses those for another name (TPM 2.0
 // Library, Part 3).
@@ -50,7 +49,7 @@ export type Tpm = {
   readonly evidence: (nonce: Uint8Array) => Promise<TpmAnswer>
   /** TPMT_PUBLIC. Neither this nor `activate` rejects. */
   readonly endorsementKey: () => Promise<EndorsementKeyAnswer>
-  /** For the attestation key that signs the quotes. */
+  /** Public area of the attestation key that signs the quotes. */
   readonly activate: (credential: Uint8Array) => Promise<ActivationAnswer>
 }
 

@@ -1,4 +1,5 @@
-// strongroom-verify: five lines on this VM for its owner. Effects: reads files, asks sshd, the gateway and the agent.
+// strongroom-verify: five lines on this VM for its owner. Effects: reads files, calls sshd, the gateway and the
+// agent.
 
 import { connect } from 'node:net'
 import { hostname } from 'node:os'
@@ -194,7 +195,7 @@ function withWaiver(before: FloorWaivers, text: string): FloorWaivers {
   return waivers
 }
 
-/** Names the option and the file in whatever goes wrong. */
+/** Adds the option and the file to every error message. */
 async function reading<T>(option: string, path: string, read: (bytes: Uint8Array) => T): Promise<T> {
   try {
     const file = Bun.file(path)

@@ -1,8 +1,8 @@
-// Inference provider attestation: the gateway's proof, requested as this VM's endpoint requests it before a prompt.
+// Inference provider attestation: the gateway's proof, requested like this VM's endpoint requests it before a prompt.
 // Effects: reads the two documents with the gateway's requirements; the network.
 //
-// The endpoint accepts the gateway that the claim names, and the claim is the host's word; the reader compares these
-// lines with a policy file or with requirements of their own (strongroom-gateway set).
+// The endpoint accepts the gateway that the claim names, and the host wrote the claim; the reader compares these
+// lines with a policy file or with their own requirements (strongroom-gateway set).
 
 import { digestsOf } from '../../attest/policy/id-keys.ts'
 import type { Policy } from '../../attest/policy/policy.ts'
@@ -27,7 +27,7 @@ import { type Line, lineOf } from './line.ts'
 
 export type GatewayLineQuestion = {
   readonly paths: ExpectationPaths & Pick<GuestPaths, 'gatewayKey'>
-  /** SHA-256 of the secret of the gateway key that this VM drew, as its receipt states. Null: none is known. */
+  /** SHA-256 of the secret of the gateway key that this VM drew, as in its receipt. Null if there is none. */
   readonly keyDigest: Uint8Array | null
   /** The caller's, for comparison: only its measurements and its operator's key count. */
   readonly policy: Policy

@@ -1,4 +1,5 @@
-// Hardware attestation of this VM: the receipt of its claim, that the host handed back. Pure: what is read comes in.
+// Hardware attestation of this VM: the receipt of its claim, which the host returned. Pure: the caller reads the
+// files.
 
 import { productOfCpuid } from '../../attest/amd/product.ts'
 import type { TrustedRoot } from '../../attest/amd/roots.ts'
@@ -25,7 +26,7 @@ type HardwareQuestion = {
 type HardwareAnswer = {
   readonly line: Line
   readonly simulated: boolean
-  /** The claim that the evidence vouches for, or a simulated root that the caller trusts; null: nothing does. */
+  /** The claim that the evidence attests, or a simulated root that the caller trusts; null if nothing attests it. */
   readonly statement: StatementOf<'claim'> | null
   /** True if the only fault is that no hardware attests it. */
   readonly isSimulatedAlone: boolean
@@ -74,7 +75,7 @@ export async function judgeHardware({
       organization: 'any',
       name: { equals: instance },
       hostname: 'any',
-      // Checked in lines of their own.
+      // Checks with separate lines.
       sshHostKeyDigest: 'any',
       publicKeyDigest: 'any',
       ...CLAIM_ANY,
@@ -119,7 +120,7 @@ function simulatedWords(isGood: boolean): string {
   return `SIMULATED: no hardware attests this VM; ${rest}`
 }
 
-/** Required: without it any confidential VM that somebody rents would pass. */
+/** Required: without it any rented confidential VM would pass. */
 function measurementPin({ measurements }: Policy): Check {
   const pin = 'pin-measurement'
   if (measurements === 'any') {

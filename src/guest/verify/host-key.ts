@@ -1,4 +1,4 @@
-// Host-key binding: sshd presents the key of the attested claim. Pure: the output of ssh-keyscan comes in.
+// Host-key binding: sshd presents the key of the attested claim. Pure: the caller provides the output of ssh-keyscan.
 
 import type { StatementOf } from '../../attest/receipt/statement.ts'
 import { check, fail, notChecked } from '../../attest/verdict.ts'

@@ -16,7 +16,7 @@ export type LineName = (typeof LINES)[number]
 export type Line = {
   readonly name: LineName
   readonly outcome: 'pass' | 'fail' | 'not-checked'
-  /** For people: the evidence, or the problem. */
+  /** The evidence or the problem, as text for people. */
   readonly reason: string
   readonly checks: readonly Check[]
 }
@@ -25,7 +25,7 @@ export type Line = {
 export function lineOf(name: LineName, checks: readonly Check[], good: string): Line {
   const failed = checks.filter(check => check.outcome === 'fail')
   const missing = checks.filter(check => check.outcome === 'not-checked' && check.required)
-  // It only repeats that another check failed.
+  // Only repeats that another check failed.
   const telling = failed.length > 1 ? failed.filter(check => check.name !== 'evidence') : failed
   if (failed.length > 0) return { name, outcome: 'fail', reason: wordsOf(telling), checks }
   if (missing.length > 0 || checks.length === 0) {
@@ -45,7 +45,7 @@ function wordsOf(checks: readonly Check[]): string {
 const WORDS = { pass: 'PASS', fail: 'FAIL', 'not-checked': 'NOT CHECKED' } as const
 const wordChars = 'NOT CHECKED'.length
 
-/** One line each; with `verbose` also the checks below each. */
+/** One line each; with `verbose` the checks follow below each line. */
 export function linesText(lines: readonly Line[], { verbose }: { readonly verbose: boolean }): string {
   const text = lines.flatMap(line => [
     `${WORDS[line.outcome].padEnd(wordChars)}  ${line.name}: ${harmlessLine(line.reason)}`,
@@ -60,7 +60,7 @@ function after({ reason }: Check): string {
   return reason === '' ? '' : `: ${harmlessLine(reason)}`
 }
 
-/** For programs. */
+/** JSON for programs. */
 export function linesDocument(lines: readonly Line[], simulated: boolean, excused: readonly LineName[] = []) {
   return {
     schemaVersion: 1,
@@ -72,7 +72,7 @@ export function linesDocument(lines: readonly Line[], simulated: boolean, excuse
   }
 }
 
-/** `excused` lines fail and say so but do not count: the caller accepts a development machine. */
+/** `excused` lines fail, and are shown as failures, but do not count: the caller accepts a development machine. */
 export function isGood(lines: readonly Line[], excused: readonly LineName[] = []): boolean {
   const isWell = ({ name, outcome }: Line) => outcome === 'pass' || excused.includes(name)
   return lines.length === LINES.length && lines.every(isWell)

@@ -1,7 +1,7 @@
-// TPM measurements: a fresh quote of this VM's TPM over our nonce, by a key that our credential ties to the TPM. Pure:
-// the agent's replies come in.
+// TPM measurements: a fresh quote of this VM's TPM over our nonce, by a key that our credential ties to the TPM.
+// Pure: the caller provides the agent's replies.
 //
-// A TPM that the host runs proves nothing: its line always fails. `isHostsAlone`: nothing else is wrong with it.
+// A TPM that the host runs proves nothing: its line always fails. `isHostsAlone`: no other check failed.
 
 import type { TrustedRoot } from '../../attest/amd/roots.ts'
 import { parsed } from '../../attest/malformed.ts'
@@ -37,7 +37,7 @@ export type TpmQuestion = {
   readonly nowMs: number
   readonly roots: readonly TrustedRoot[]
   readonly policy: Policy
-  /** Asks the agent; text: the reason for no reply. */
+  /** Sends the request to the agent; returns a string with the reason if there is no reply. */
   readonly ask: (request: TpmRequest) => Promise<TpmReply | string>
   readonly random: RandomBytes
 }
@@ -110,7 +110,7 @@ function activationBy({ ask, random }: Pick<TpmQuestion, 'ask' | 'random'>): Act
   }
 }
 
-/** For a TPM that no SVSM vouches for. */
+/** For a TPM that no SVSM attests. */
 async function endorsementKeyOf(ask: TpmQuestion['ask']): Promise<Uint8Array | string> {
   const reply = await ask({ kind: 'endorsement-key' })
   if (typeof reply === 'string' || reply.kind !== 'endorsement-key') return refusalIn(reply)

@@ -1,7 +1,7 @@
 // VMs that wait for an owner. Effects: the store, the VM engine.
 //
-// A VM is held exactly as long as it has a row. The row is written before the VM is defined and goes in one
-// statement; the caller that removed it takes or dismisses the VM. So no VM is given away twice or left behind,
+// A VM is held exactly as long as it has a row. The row is written before the VM is defined and deleted in one
+// statement; the caller that deleted it takes or dismisses the VM. So no VM is given away twice or left behind,
 // wherever the daemon is killed.
 
 import { assert } from '../../base/assert.ts'
@@ -22,7 +22,7 @@ export type HeldHost = Runtime & {
   readonly store: Pick<Store, 'directory' | 'ledger' | 'hostId'>
   readonly engine: Pick<VmEngine, 'define' | 'dismiss' | 'view' | 'onChange'>
   readonly vmSpec: VmSpec
-  /** Its launch settings besides the image, as text; VMs of another shape are drained. */
+  /** Its launch settings other than the image, as text; VMs with different settings are drained. */
   readonly shape: string
   /** Digest of the image that a VM would boot now. Fault: image.invalid. */
   readonly imageDigest: () => string
@@ -45,11 +45,11 @@ export type HeldPolicy<Row extends HeldRow> = {
   /** VMs that a row or a record of their users names. */
   readonly named: (db: DirectoryDb) => ReadonlySet<string>
   readonly judge: (db: DirectoryDb, row: Row) => HeldState
-  /** One turn: wakes, sweeps and alarms lead here. */
+  /** One turn, started by wakes, sweeps and alarms. */
   readonly look: () => void
   readonly onUnusableImage: (reason: string) => void
   readonly onLost: (failure: { reason: string; failures: number; retryMs: number }) => void
-  /** Its row is gone, its VM is dismissed next. */
+  /** Its row has been deleted; its VM is dismissed next. */
   readonly onDiscard: (row: Row, reason: string) => void
   readonly surplusReason: string
   readonly shapeReason: string
@@ -87,7 +87,9 @@ export class HeldVms<Row extends HeldRow> {
     })
   }
 
-  /** `onSweep` runs before the look of each sweep; `isConcerned` tells which VM's change is worth a look. */
+  /**
+   * `onSweep` runs before the check of each sweep. `isConcerned`: reports whether a change of this VM needs a check.
+   */
   start(isConcerned: (vmId: string) => boolean, onSweep: () => void = () => {}): void {
     this.#host.engine.onChange(vmId => {
       if (isConcerned(vmId)) this.wake()

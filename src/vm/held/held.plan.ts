@@ -5,21 +5,21 @@ export type HeldRow = {
   readonly vmId: string
   /** Digest of the image that it was launched from. */
   readonly imageDigest: string
-  /** Its launch settings besides the image, as text. */
+  /** Its launch settings other than the image, as text. */
   readonly shape: string
 }
 
 /** The owner's judgement of a row. */
 export type HeldState =
-  /** It can be taken. Rank 0 is furthest along. */
+  /** It can be taken. Rank 0 has progressed furthest. */
   | { readonly kind: 'held'; readonly rank: number }
-  /** It is promised to somebody: it is neither taken nor counted. */
+  /** It is reserved: it is neither taken nor counted. */
   | { readonly kind: 'reserved' }
-  /** Its row goes, its VM stays: somebody has it. */
+  /** Its row is deleted, its VM stays: a caller has taken it. */
   | { readonly kind: 'taken' }
   /** It is dismissed. */
   | { readonly kind: 'unwanted'; readonly reason: string }
-  /** It is dismissed, and the next one is started later. */
+  /** It is dismissed, and the next one is started after a delay. */
   | { readonly kind: 'lost'; readonly reason: string }
 
 /** The VM that is furthest along; the oldest among equals. `ranked`: oldest first. */
@@ -32,7 +32,7 @@ export function furthest<T extends { readonly rank: number }>(ranked: Iterable<T
   return best
 }
 
-/** VMs beyond the wanted number: the least far along first, then the newest. `ranked`: oldest first. */
+/** VMs above the wanted number: those with the least progress first, then the newest. `ranked`: oldest first. */
 export function surplus<T extends { readonly rank: number }>(ranked: readonly T[], wanted: number): T[] {
   return ranked
     .toReversed()

@@ -1,4 +1,4 @@
-// The launch of a VM that starts now, read anew each time: it may be unusable for a while, as during an update.
+// The launch settings of a VM that starts now, read each time: they may be unusable for a while, as during an update.
 // Effects: those of its `read`.
 
 import { messageOf } from '../../base/fault.ts'
@@ -6,7 +6,7 @@ import { messageOf } from '../../base/fault.ts'
 export type TemplateDeps<T> = {
   /** Throws while it cannot be used. */
   readonly read: () => T
-  /** After every failure. `isNew`: the one before had another reason, or there was none. */
+  /** Called after every failure. `isNew`: the previous failure had another reason, or there was none. */
   readonly onUnusable: (reason: string, error: unknown, isNew: boolean) => void
 }
 
@@ -23,7 +23,7 @@ export class Template<T> {
     return this.#problem
   }
 
-  /** Null: it cannot be used now. */
+  /** Null if it cannot be used now. */
   read(): T | null {
     try {
       const found = this.#deps.read()

@@ -15,7 +15,7 @@ const sizeBytes = 4
 /** More than any kernel. */
 const unpackedBytesMax = 256 << 20
 
-/** The payload of a kernel compressed with zstd. Null: another file or another compression. */
+/** The payload of a kernel compressed with zstd. Null for another file or another compression. */
 export function zstdPayload(file: Uint8Array): Payload | null {
   if (file.length < headerBytes) return null
   const view = viewOf(file)

@@ -18,7 +18,7 @@ const blockBytes = 512
 
 export type DiskFile = Disposable & { readonly fd: number }
 
-/** Empties the file, whatever an earlier attempt left, and opens it; the caller closes it. Faults: internal. */
+/** Empties the file, including content of an earlier attempt, and opens it; the caller closes it. Faults: internal. */
 export function makeDisk(path: string, sizeGib: number): DiskFile {
   const fd = openRegular(path, fsConstants.O_RDWR | fsConstants.O_CREAT)
   try {
@@ -45,7 +45,7 @@ function heldBytes({ scratch, exchange }: VmPaths): number {
   return blocks.reduce((sum, count) => sum + count, 0) * blockBytes
 }
 
-/** A VM that can write this much goes on for a while. */
+/** A VM with this much free space can continue for a while. */
 const resumeBytesMin = 268_435_456
 
 export type Paused = { readonly vmId: string; readonly directory: string; readonly link: VmLink }

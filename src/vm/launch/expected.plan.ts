@@ -36,7 +36,7 @@ function measureCommand({ vehicle, vcpuType, vcpus }: LaunchShape): string {
   return `strongroom measure ovmf ${files} --vcpus ${vcpus} --vcpu-type ${vcpuType} --features 0x1`
 }
 
-/** `igvmSha256`: of the IGVM file without ID block. Null: booted by firmware. Fault image.invalid as above. */
+/** `igvmSha256`: of the IGVM file without ID block. Null if booted by firmware. Fault image.invalid as above. */
 export function launchDocument(
   manifest: ImageManifest,
   launch: LaunchShape & { readonly memoryMib: number; readonly igvmSha256: string | null },
@@ -66,7 +66,7 @@ export function hostDataOf({ document, workload }: LaunchTexts): Uint8Array {
   return sha256(utf8(workload ?? document))
 }
 
-/** A launch as it is about to be given to QEMU, from the bytes themselves. */
+/** A launch that is about to be given to QEMU, from the bytes themselves. */
 export type GivenLaunch = {
   /** SHA-256, hexadecimal. */
   readonly firmware: string
@@ -76,11 +76,11 @@ export type GivenLaunch = {
   /** The launch digest of these bytes on these processors. */
   readonly digest: Uint8Array
   readonly signed: SignedLaunch
-  /** Null: booted by firmware. Otherwise `firmware` is the one in the IGVM file. */
+  /** Null if booted by firmware. Otherwise `firmware` is the one in the IGVM file. */
   readonly igvm: GivenIgvm | null
 }
 
-/** SHA-256, hexadecimal. Null: the file has no such part. */
+/** SHA-256, hexadecimal. Null if the file has no such part. */
 export type GivenIgvm = {
   /** Digest of the file without its ID block. */
   readonly unsigned: string
@@ -107,14 +107,14 @@ export type LaunchPart =
   | 'measurement'
 
 /**
- * The parts in which a launch differs from the expected one. Judges the ID block as the firmware does, and also what
- * the firmware only reports: host data and operator key.
+ * Returns the parts in which a launch differs from the expected one. Checks the ID block like the firmware does, and
+ * also the fields that the firmware only reports: host data and operator key.
  */
 export async function differingParts(
   given: GivenLaunch,
   expected: {
     readonly document: LaunchDocument
-    /** Canonical text of workload.json. Null: none. */
+    /** Canonical text of workload.json. Null for none. */
     readonly workload: string | null
     readonly operatorKey: Uint8Array
     /** SHA-256 of the firmware that the image's manifest names. */
@@ -148,7 +148,7 @@ export async function differingParts(
   // All inputs match: the processors differ, or the manifest's digest is not that of its own parts.
   const isMeasured = toHex(given.digest) === document.measurement && !hasFailed('launch-digest')
   if (parts.length === 0 && !isMeasured) return ['measurement']
-  // A failed check without a part of its own.
+  // A failed check that has no separate part.
   if (parts.length === 0 && !finished.ok) return ['ID block']
   return parts
 }

@@ -20,7 +20,7 @@ export type IgvmFilesDeps = {
   /** Created at the first launch. */
   readonly directory: string
   readonly files: FileDigests
-  /** The configured file, for the instance image only. Null: made from the image, too. */
+  /** The configured file, only for the instance image. Null if it is made from the image, too. */
   readonly named: string | null
 }
 
@@ -76,7 +76,7 @@ export class IgvmFiles {
     return { file: openImageFile(written.path), unsigned: written.unsigned }
   }
 
-  /** Null: the file is gone or has changed. */
+  /** Null if the file was removed or has changed. */
   async #kept({ path, unsigned, sha256: expected }: Written): Promise<IgvmToLaunch | null> {
     using opened = new DisposableStack()
     try {

@@ -29,7 +29,7 @@ export function signedIgvm(unsigned: Uint8Array, id: SignedId): Uint8Array {
   return writeIgvm({ headers: [...file.headers, writeIdBlockHeader(id, mask.compatibilityMask)] })
 }
 
-/** The launch that QEMU makes of a file. SHA-256 in hexadecimal. Null: the file has no such part. */
+/** The launch that QEMU makes from a file. SHA-256 in hexadecimal. Null if the file has no such part. */
 export type IgvmLaunch = {
   /** Digest of the file without its ID block. */
   readonly unsigned: string

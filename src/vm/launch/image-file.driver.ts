@@ -35,7 +35,7 @@ const settledMs = 2_000
 
 const readAt = promisify(read)
 
-/** The runtime's hashes: those of the library are written in JavaScript. */
+/** The runtime's native hashes; those of the library are written in JavaScript. */
 export const nativeHashes = {
   sha256: (bytes: Uint8Array): Uint8Array => new Uint8Array(Bun.CryptoHasher.hash('sha256', bytes)),
   sha384: (bytes: Uint8Array): Uint8Array => new Uint8Array(Bun.CryptoHasher.hash('sha384', bytes)),

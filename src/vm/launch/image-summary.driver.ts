@@ -97,7 +97,7 @@ export class ImageSummaries {
     return this.#passed === manifestSha256
   }
 
-  /** The newest summary of the image that a VM was launched from. Null: there is none. */
+  /** The newest summary of the image that a VM was launched from. Null if there is none. */
   ofLaunch({ image, kernelSha256, initrdSha256 }: LaunchDocument): KeptSummary | null {
     const has = (subject: readonly ResourceDescriptor[], hex: string) =>
       subject.some(({ digest }) => Object.values(digest ?? {}).includes(hex))

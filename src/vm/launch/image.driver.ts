@@ -1,4 +1,4 @@
-// A guest image on disk: its manifest read and checked against the files beside it. Effects: reads files.
+// A guest image on disk: its manifest, read and compared with the files next to it. Effects: reads files.
 
 import { readFileSync, statSync } from 'node:fs'
 import { Malformed } from '../../attest/malformed.ts'

@@ -1,7 +1,7 @@
 // The files that a VM's programs load on this host, for their jails. Effects: runs the dynamic loader and QEMU; reads
 // file attributes.
 //
-// Paths of libraries and of QEMU's data differ between releases of Debian, so the loader and QEMU are asked.
+// Paths of libraries and of QEMU's data differ between releases of Debian, so they are read from the loader and QEMU.
 
 import { existsSync, readdirSync, realpathSync, statSync } from 'node:fs'
 import { dirname, join } from 'node:path'
@@ -29,7 +29,7 @@ const limits = { timeoutMs: 10_000, outputBytesMax: 262_144 } as const
 /** A program at its old path and at that of an upgrade. No share: programs of this host. */
 const knownCountMax = 8
 
-/** Asks once for each version of a program and of the host's libraries. */
+/** Reads them once for each version of a program and of the host's libraries. */
 export function createJailFiles(): JailFiles {
   const known = new Map<string, Promise<ProgramFiles>>()
   const remembered = (name: string, look: (program: string) => Promise<readonly string[]>): Promise<ProgramFiles> => {

@@ -1,7 +1,7 @@
 // Starts a program of a VM in its jail and finds the process that is left. Effects: processes; reads /proc.
 //
-// bwrap stays as the parent of the program that it started. It is killed once the program runs, so that a VM's QEMU is
-// one process, which systemd's scope, signals and records mean.
+// bwrap stays as the parent of the program that it started. It is killed once the program runs, so that a VM's QEMU
+// is one process, to which systemd's scope, signals and records refer.
 
 import { type Clock, systemClock } from '../../base/clock.ts'
 import { Fault } from '../../base/fault.ts'
@@ -51,7 +51,7 @@ export const startJailed: StartJailed = async ({ uuid, role, files, argv, logFil
 }
 
 /**
- * The program's own process, once it runs: `started` may be still on its way there. Null: all have ended. Faults:
+ * The program's own process, once it runs; `started` may not have reached it yet. Null if all have ended. Faults:
  * host.command_timeout.
  */
 export async function settled(started: ProcessIdentity, clock: Clock = systemClock): Promise<ProcessIdentity | null> {
@@ -77,7 +77,7 @@ export async function settled(started: ProcessIdentity, clock: Clock = systemClo
   }
 }
 
-/** The bwrap that waits for the program, if whoever started it was killed before it could end that. */
+/** The bwrap that waits for the program, if the process that started it was killed before it could end bwrap. */
 function endWaiting({ pid, uuid }: ProcessIdentity): void {
   const parent = parentOf(pid)
   if (parent !== null && isBeforeProgram(parent.argv)) signalProcess({ ...parent, uuid }, 'SIGKILL')

@@ -1,5 +1,5 @@
-// Prepares launches: opens the files for QEMU, states, signs and records the expected launch, and refuses a launch that
-// differs. Effects: reads files, writes the ledger.
+// Prepares launches: opens the files for QEMU, computes, signs and records the expected launch, and refuses a launch
+// that differs. Effects: reads files, writes the ledger.
 //
 // On snp the firmware repeats the check on the loaded bytes. Elsewhere this is the only check.
 
@@ -69,7 +69,7 @@ export type PreparedLaunch = Disposable & {
   readonly initrd: ImageFile
   readonly cmdline: string
   readonly document: LaunchDocument
-  /** Canonical text of workload.json, whose digest then is HOST_DATA. Null: none. */
+  /** Canonical text of workload.json, whose digest then is HOST_DATA. Null for none. */
   readonly workload: string | null
   readonly signed: SignedLaunch
 }
@@ -84,8 +84,8 @@ type MeasuredIgvm = GivenIgvm & { readonly firmware: string; readonly idBlock: I
 type IdPages = { readonly block: Uint8Array; readonly auth: Uint8Array }
 
 /**
- * Number of launch digests kept by their inputs: images come and go, and each has a few shapes.
- * No share: digests of the operator's images.
+ * Number of launch digests that are cached by their inputs: images change, and each has a few configurations. No
+ * share: digests of the operator's images.
  */
 const digestCountMax = 64
 

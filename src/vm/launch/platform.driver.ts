@@ -30,9 +30,9 @@ export function choosePlatform(pinned: Config['platform'], detected: Choice = de
 const ranSnp = 'ran_snp'
 
 /**
- * Records that this host has run `snp`. From then on detection alone never selects less: SNP that is switched off, by a
- * firmware update for example, must not leave tenants' VMs unencrypted. `below_snp`: the configuration explicitly asks
- * for less. Fault host.unsupported.
+ * Records that this host has run `snp`. From then on detection alone never selects less: SNP that is switched off, by
+ * a firmware update for example, must not leave tenants' VMs unencrypted. `below_snp`: the configuration explicitly
+ * selects less. Fault host.unsupported.
  */
 export function rememberPlatform(
   db: LedgerDb,
@@ -66,9 +66,9 @@ export function hostPlatform(platform: Platform, vm: Config['vm']): HostPlatform
 }
 
 export type BootSource =
-  /** Null: the image's own firmware. */
+  /** Null for the image's own firmware. */
   | { readonly kind: 'bios'; readonly firmware: string | null }
-  /** Null: a file that is made from the image. */
+  /** Null for a file that is made from the image. */
   | { readonly kind: 'igvm'; readonly file: string | null }
 
 export type TpmChoice =

@@ -58,7 +58,7 @@ export type QemuFds = {
   readonly channel: number
   /** The scratch disk's file, open for reading and writing; null for a VM without. */
   readonly scratch: number | null
-  /** As `scratch`, of the exchange disk. */
+  /** Like `scratch`, for the exchange disk. */
   readonly exchange: number | null
   /** A model's disk, open for reading alone; null for a VM without. */
   readonly model: number | null
@@ -87,7 +87,7 @@ export type QemuPlan = {
   readonly image: QemuImage
   readonly platform: QemuPlatform
   readonly scratchLimits: ScratchLimits
-  /** On snp alone. Null: none. */
+  /** Only on snp. Null for none. */
   readonly gpus: QemuGpus | null
 }
 

@@ -1,5 +1,5 @@
-// Does ahead what the first VM after a daemon start would wait for (0.6 s and more): reads and measures the image's
-// files, unpacks its kernel. Effects: reads files, writes one.
+// Does in advance what the first VM after a daemon start would wait for (0.6 s and more): reads and measures the
+// image's files, unpacks its kernel. Effects: reads files, writes one.
 
 import type { Logger } from '../../base/log.ts'
 import type { VmSpec } from '../engine.ts'

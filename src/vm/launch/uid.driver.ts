@@ -55,7 +55,7 @@ export async function reserveUid(deps: UidDeps, { vmId, nowMs }: { vmId: string;
  * or as root on the way to becoming that user.
  */
 export function findQemu(db: LedgerDb, vmId: string): ProcessIdentity | null {
-  // It is recorded before it starts.
+  // The uid is recorded before the process starts.
   if (resourceOf(db, vmId, 'qemu') === null) return null
   const candidates = listWithUuid().filter(({ uuid }) => uuid === vmId)
   const uid = resourceOf(db, vmId, 'uid')
@@ -68,7 +68,7 @@ export function findQemu(db: LedgerDb, vmId: string): ProcessIdentity | null {
 }
 
 /**
- * Ends everything that runs under it: QEMU's children, or an escaped process that outlived QEMU. Faults:
+ * Ends every process that runs under it: QEMU's children, or an escaped process that outlived QEMU. Faults:
  * host.command_timeout, host.unsupported.
  */
 export async function releaseUid(name: string): Promise<void> {
@@ -90,7 +90,7 @@ function countedUids(): Set<number> {
   )
 }
 
-/** Gives up after `reapTimeoutMs`: the start may work nevertheless, and says why if it does not. */
+/** Gives up after `reapTimeoutMs`: the start may work anyway, and reports the reason if it does not. */
 async function untilReaped(uid: number, clock: Clock = systemClock): Promise<void> {
   const deadlineMs = clock.monotonicMs() + reapTimeoutMs
   while (countedUids().has(uid) && clock.monotonicMs() < deadlineMs) await clock.sleep(reapPollMs)

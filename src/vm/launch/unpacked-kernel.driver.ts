@@ -35,7 +35,7 @@ const unnamed = tmpfile | fsConstants.O_RDWR | fsConstants.O_EXCL
 
 export class UnpackedKernels {
   readonly #directory: string
-  /** By the SHA-256 of the bzImage. Null: it has to unpack itself. */
+  /** By the SHA-256 of the bzImage. Null if it must unpack itself. */
   readonly #kept = new Map<string, ImageFile | null>()
   /** Serialized: a kernel that several VMs wait for is unpacked once. */
   readonly #serial = createSerial()
@@ -46,8 +46,8 @@ export class UnpackedKernels {
   }
 
   /**
-   * The kernel in `kernel` for QEMU to start directly; the caller disposes of it. Null: it has to unpack itself. Fault
-   * image.invalid: its digest differs or it is damaged.
+   * The kernel in `kernel` for QEMU to start directly; the caller disposes of it. Null if it must unpack itself.
+   * Fault image.invalid: its digest differs or it is damaged.
    */
   open(kernel: ImageFile, sha256: string): Promise<ImageFile | null> {
     return this.#serial.run(async () => {

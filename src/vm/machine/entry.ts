@@ -13,11 +13,11 @@ export type Entry = {
   sinceMs: number
   /** The agent's hello that listeners have seen. */
   announcedHello: Hello | null
-  /** Null: the VM does not run. */
+  /** Null if the VM does not run. */
   pulse: Pulse | null
   /** The parts in which its launch differed from the expected one, as text. */
   mismatch: string | null
-  /** This daemon made the firewall pass (true) or drop (false) its packets. Null: neither yet. */
+  /** This daemon made the firewall pass (true) or drop (false) its packets. Null for neither yet. */
   opened: boolean | null
 }
 

@@ -16,7 +16,7 @@ const askedAtOnceMax = 32
 /** A loaded machine may take its time. */
 const answerMs = qmpTimeoutMs.blocking
 
-/** Never throws for what a QEMU does. */
+/** Never throws, whatever QEMU does. */
 export async function idleQemus({
   db,
   stateDir,
@@ -45,7 +45,7 @@ export async function idleQemus({
 /** proc_pid_stat(5): stopped by a signal or a tracer. */
 const STOPPED = new Set(['T', 't'])
 
-/** Null: the process is gone. */
+/** Null if the process has ended. */
 function stateOf(pid: number, startTicks: string): string | null {
   if (!Number.isInteger(pid)) return null
   const text = readProc(pid, 'stat')

@@ -96,7 +96,7 @@ async function resourceLeaks({ db, nft, namespace, stateDir, tapPrefix, uids }: 
   })
 }
 
-/** Not a bwrap that waits for one. */
+/** Excludes a bwrap that waits for one. */
 function isQemuOf(stateDir: string, argv: readonly string[]): boolean {
   return argv.some(argument => argument.includes(`${stateDir}/vms/`)) && !isBeforeProgram(argv)
 }

@@ -25,7 +25,7 @@ export type Leak = {
   readonly kind: LeakKind
   readonly name: string
   readonly detail: LeakDetail
-  /** Id of the VM that it belongs to. Null: unknown. */
+  /** Id of the VM that it belongs to. Null if unknown. */
   readonly vm: string | null
   /** The command that removes it, or what the daemon will do. */
   readonly remedy: string
@@ -77,7 +77,7 @@ function pidOf(name: string): string {
   return shellWord(name.slice(0, name.indexOf(':')))
 }
 
-/** Name of the namespace of VMs, for what is in there; null: on this host. */
+/** Name of the namespace of VMs, for resources in it; null for those of this host. */
 type LeakLocation = { readonly where: string | null }
 
 function inside(where: string | null): string {

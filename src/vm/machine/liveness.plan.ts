@@ -1,5 +1,5 @@
-// When a running VM counts as lost. Pure. Counts misses in a row, each a question that had its full time for an answer:
-// a daemon or host that stood still for minutes has asked once, not a dozen times.
+// When a running VM counts as lost. Pure. Counts consecutive misses, each a probe that had its full time for an
+// answer: after a standstill of minutes, a daemon or host has sent one probe, not a dozen.
 
 /** Interval of rounds. A round begins after the last one has ended. */
 export const pulseEveryMs = 15_000
@@ -9,9 +9,8 @@ export const agentTimeoutMs = 30_000
 export const sshTimeoutMs = 20_000
 
 /**
- * QEMU answers at once, also with a busy guest. Four misses take 65 to 95 s: the first round waits
- * for the guest, too.
- * No share: limits each VM.
+ * QEMU answers at once, even with a busy guest. Four misses take 65 to 95 s: the first round waits for the guest,
+ * too. No share: limits each VM.
  */
 export const monitorMissesMax = 4
 /**
@@ -20,8 +19,8 @@ export const monitorMissesMax = 4
  */
 export const guestMissesMax = 6
 /**
- * An interface ends with its QEMU: the second look allows for a QEMU that is just ending.
- * No share: limits each VM.
+ * An interface disappears with its QEMU: the second check allows for a QEMU that is just ending. No share: limits
+ * each VM.
  */
 export const networkMissesMax = 2
 
@@ -37,7 +36,7 @@ export type Misses = {
 
 export const noMisses: Misses = { monitor: 0, agent: 0, ssh: 0, guest: 0, network: 0 }
 
-/** Results of a round. Null: not asked. */
+/** Results of a round. Null for a probe that was not sent. */
 export type Round = {
   readonly monitor: boolean
   readonly agent: boolean

@@ -1,4 +1,5 @@
-// Checks regularly that a running VM lives: monitor, agent, SSH server and interface. Effects: asks; starts no wait.
+// Regular health checks of a running VM: monitor, agent, SSH server and interface. Effects: sends probes; never waits
+// for them.
 
 import type { Clock } from '../../base/clock.ts'
 import type { Logger } from '../../base/log.ts'
@@ -22,7 +23,7 @@ export type PulseDeps = {
   readonly log: Logger
   readonly vmId: string
   readonly probeSsh: (probe: SshProbe) => Promise<void>
-  /** False: the interface is gone for good. Other damage has been repaired. Faults: host.*. */
+  /** Returns false if the interface is gone permanently. Other damage has been repaired. Faults: host.*. */
   readonly checkNetwork: () => Promise<boolean>
   readonly address: string
   /** Called after each round. */
@@ -31,8 +32,8 @@ export type PulseDeps = {
 
 const sshPort = 22
 /**
- * Handshakes at a time over all VMs. A round without a free place skips its probe.
- * No share: probes of the daemon, in turns over all VMs.
+ * Concurrent handshakes over all VMs. A round without a free slot skips its probe. No share: probes of the daemon, in
+ * turns over all VMs.
  */
 const sshProbesMax = 4
 let sshProbes = 0
@@ -87,13 +88,13 @@ export class Pulse {
     const hurry = this.#misses.monitor > 0
     const answer = link.channel.hello(hurry ? qmpTimeoutMs.blocking : agentTimeoutMs).catch(() => null)
     const reachable = checkNetwork().catch(error => {
-      // A failed check says nothing about the interface.
+      // A failed check proves nothing about the interface.
       log.warn('the network interface of a VM could not be checked', { vm: vmId, error })
       return true
     })
     const ssh = this.#askSsh(this.#hello ?? link.observe().hello, hurry ? qmpTimeoutMs.blocking : sshTimeoutMs)
     const hello = await answer
-    // Its agent has restarted with other keys: the earlier hello is void.
+    // Its agent has restarted with new keys, so the earlier hello is void.
     const known = this.#hello ?? link.observe().hello
     if (hello !== null && known !== null && hello.boxKey !== known.boxKey) link.forget()
     this.#hello = hello ?? this.#hello
@@ -106,7 +107,7 @@ export class Pulse {
     onChange()
   }
 
-  /** Null: not due, or the guest may have no server yet. */
+  /** Null if it is not due, or the guest may have no server yet. */
   async #askSsh(hello: Hello | null, timeoutMs: number): Promise<boolean | null> {
     const { clock, probeSsh, address } = this.#deps
     const isDue = this.#misses.agent > 0 || clock.monotonicMs() - this.#sshAskedMs >= sshEveryMs

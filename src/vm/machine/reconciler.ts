@@ -1,7 +1,7 @@
 // Moves every VM towards its desired state. Effects: through the driver; state only by compare-and-set.
 //
-// Each VM has one worker that changes wake. It looks at the whole situation each time (level-triggered), so a lost
-// event costs time, never correctness. VMs wait for each other only for room and for their turn to boot.
+// Each VM has one worker that changes wake. It checks the whole state each time (level-triggered), so a lost event
+// costs time, never correctness. VMs wait for each other only for capacity and for their turn to boot.
 
 import type { Receipt } from '../../attest/receipt/receipt.ts'
 import { present } from '../../base/assert.ts'
@@ -168,7 +168,7 @@ export class VmReconciler implements VmEngine {
       await link.channel.network(network, networkTimeoutMs)
       return { ...(await link.channel.claim(sealed, timeoutMs)), network }
     } catch (error) {
-      // Its agent may have restarted with other keys: ask again before the next attempt.
+      // Its agent may have restarted with new keys: request its hello before the next attempt.
       link.forget()
       this.wake(vmId)
       throw error
@@ -223,7 +223,7 @@ export class VmReconciler implements VmEngine {
     for (const vm of this.#listVms()) if (vm.state === 'waiting') this.wake(vm.id)
   }
 
-  /** One turn of a VM's worker: its state's work, then the move that the work asks for. */
+  /** One turn of a VM's worker: its state's work, then the move that the work requests. */
   async #look(vmId: string): Promise<void> {
     const { ledger, clock } = this.#deps
     const vm = vmById(ledger.db, vmId)
@@ -239,19 +239,19 @@ export class VmReconciler implements VmEngine {
     const event = dismissed ? 'dismissed' : await this.#work(vm, entry)
     if (event === null || (await this.#isHostsDoing(event))) return
     const change = ledger.transact(tx => this.#move(tx, vm, event))
-    // Also after a failed move: somebody else has changed the row.
+    // Also after a failed move, because another process has changed the row.
     this.wake(vm.id)
     if (change !== null) this.#announce(vm.id, change)
   }
 
-  /** While the host shuts down, losses are not recorded: the next start knows their cause. */
+  /** While the host shuts down, losses are not recorded: the next start determines their cause. */
   async #isHostsDoing(event: VmEvent): Promise<boolean> {
     if (!LOSSES.has(event) || !(await this.#deps.isHostStopping())) return false
     this.#deps.log.info('a VM was lost while the host shuts down; it is left as it is', { event })
     return true
   }
 
-  /** Null: nothing to decide now; an event will wake the worker. */
+  /** Null if there is nothing to decide now; an event will wake the worker. */
   async #work(vm: Vm, entry: Entry): Promise<VmEvent | null> {
     for (const work of VM_TABLE[vm.state].work) {
       const event = await this.#works[work](vm, entry)
@@ -260,7 +260,7 @@ export class VmReconciler implements VmEngine {
     return null
   }
 
-  /** Every change of state, by the table, in the caller's transaction. Null: nothing moved. */
+  /** Makes every change of state, by the table, in the caller's transaction. Null if nothing moved. */
   #move(tx: LedgerDb, vm: Vm, event: VmEvent, addresses: VmAddresses = vm): Change | null {
     const to = next(vm.state, event)
     if (to === null) return null
@@ -288,7 +288,10 @@ export class VmReconciler implements VmEngine {
     return { from: vm.state, to, event }
   }
 
-  /** A loss is noticed late, or after the host's next start: its time is that of the last sign of life. Null: now. */
+  /**
+   * A loss is noticed late, or after the host's next start, so it gets the time of the last sign of life. Null for
+   * now.
+   */
   #lastWellMs(vm: Vm, event: VmEvent): number | null {
     const pulse = this.#entries.get(vm.id)?.pulse
     return this.#lostWithHost.get(vm.id) ?? (SILENCES.has(event) && pulse ? pulse.signMs : null)
@@ -354,7 +357,7 @@ export class VmReconciler implements VmEngine {
     return entry.sinceMs + this.#deps.bootTimeoutMs - this.#deps.clock.monotonicMs()
   }
 
-  /** Afterwards the entry has a link, or QEMU is gone. Faults: qmp.*, channel.*. */
+  /** Afterwards the entry has a link, or QEMU has ended. Faults: qmp.*, channel.*. */
   async #attach(vm: Vm, entry: Entry): Promise<VmEvent | null> {
     const { driver } = this.#deps
     if (!driver.isAlive(vm)) return 'qemu_gone'

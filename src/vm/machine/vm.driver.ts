@@ -42,7 +42,7 @@ export type VmDriverDeps = Runtime & {
   readonly network: Pick<VmNetwork, 'sync' | 'remove' | 'rest'>
   readonly stateDir: string
   readonly qemu: string
-  /** Path of the swtpm program for VMs that start now. Null: no TPM. */
+  /** Path of the swtpm program for VMs that start now. Null for no TPM. */
   readonly swtpm: () => string | null
   readonly jailFiles: JailFiles
   readonly start: StartJailed
@@ -54,10 +54,10 @@ export type VmDriverDeps = Runtime & {
   /** Fault image.invalid. */
   readonly image: (name: string) => Image | Promise<Image>
   readonly launcher: Pick<Launcher, 'prepare'>
-  /** Null: kernels unpack themselves, on snp because they are measured so, on kvm because that takes no time. */
+  /** Null if kernels unpack themselves: on snp because they are measured in that form, on kvm because it is fast. */
   readonly kernels: UnpackedKernels | null
   readonly takeGpus: TakeGpus
-  /** Where taps are. */
+  /** Network namespace of the taps. */
   readonly namespace: VmNamespace
   readonly gateway: string
   readonly gatewayV6: string
@@ -88,7 +88,7 @@ export class VmDriver {
     const running = await settledIfAny(findQemu(this.#deps.db, vm.id))
     if (running !== null) {
       this.#record(vm, 'qemu', identityName(running))
-      // Its TPM started before it did.
+      // Its TPM was started first.
       const tpm = await settledIfAny(findTpm(this.#deps.db, { stateDir: this.#deps.stateDir, vmId: vm.id }))
       if (tpm !== null) this.#record(vm, 'tpm', identityName(tpm))
       return
@@ -168,7 +168,7 @@ export class VmDriver {
     return this.#deps.network.sync()
   }
 
-  /** Resumes a VM that was paused for want of disk room once there is some. Never throws. */
+  /** Resumes a VM that was paused for lack of disk space once there is some. Never throws. */
   async resume(vm: Vm, link: VmLink): Promise<null> {
     if (link.observe().paused)
       await resumeWhenFree(this.#deps, { vmId: vm.id, directory: this.#paths(vm).directory, link })
@@ -184,7 +184,7 @@ export class VmDriver {
     }
   }
 
-  /** Asks guest and QEMU to end; returns when they have or the grace period is over. Never throws. */
+  /** Requests guest and QEMU to end; returns when they have or the grace period is over. Never throws. */
   async powerDown(vm: Vm, link: VmLink | null): Promise<void> {
     const { clock, stopGraceMs } = this.#deps
     const identity = this.#processOf(vm)
@@ -250,7 +250,7 @@ export class VmDriver {
     await routeVm({ link: namespace.link, gateway, gatewayV6, address, addressV6 })
   }
 
-  /** Null: this VM has none. Faults: host.*. */
+  /** Null if this VM has none. Faults: host.*. */
   async #startTpm(vm: Vm, paths: VmPaths, uid: number): Promise<StartedTpm | null> {
     const { swtpm, jailFiles, start, stateDir } = this.#deps
     const program = swtpm()
@@ -388,7 +388,10 @@ function inheritedGpus({ iommu, devices, mmioWindowMib }: TakenGpus, inherited: 
   return { iommu: inherited.add(iommu), devices: devices.map(fd => inherited.add(fd)), mmioWindowMib }
 }
 
-/** Path that reopens an inherited descriptor: the same file, whatever has its name by now (proc_pid_fd(5)). */
+/**
+ * Path that reopens an inherited descriptor: the same file, even if another file has its name by now
+ * (proc_pid_fd(5)).
+ */
 function ownFd(fd: number): string {
   return `/proc/self/fd/${fd}`
 }
@@ -419,7 +422,7 @@ function ourselves(): Owner {
   return { uid: process.getuid?.() ?? 0, gid: process.getgid?.() ?? 0 }
 }
 
-/** The scratch disk has a row of its own. */
+/** The scratch disk has a separate row. */
 function removeAllButLogs(paths: VmPaths): void {
   const { qmp, qmpRescue, channel, console, exchange, tpmState } = paths
   for (const path of [qmp, qmpRescue, channel, console, exchange, tpmState]) removeFile(path)

@@ -8,9 +8,9 @@ import type { VmState } from '../../store/ledger/vm.table.ts'
 import { type HostLoss, VM_FAILURE_CODES, type VmFailureCode } from '../engine.ts'
 
 export type VmEvent =
-  /** There is room and a turn: address and capacity are reserved. */
+  /** Capacity is free and it is its turn: address and capacity are reserved. */
   | 'admitted'
-  /** No room within the configured time. */
+  /** No capacity within the configured time. */
   | 'refused'
   /** QEMU runs, paused, with all its sockets. */
   | 'spawned'
@@ -26,13 +26,13 @@ export type VmEvent =
   | 'guest_stopped'
   /** QEMU, or agent and SSH together, have not answered for minutes. */
   | 'unanswered'
-  /** Its network interface is gone. A new one cannot be given to a running QEMU. */
+  /** Its network interface is gone. A running QEMU cannot be given a new one. */
   | 'network_lost'
   | 'dismissed'
   /** Nothing of it is left on the host. */
   | 'released'
 
-/** One thing to do for a VM. Its result is an event, or null: go on to the state's next work, or wait. */
+/** One action for a VM. Its result is an event, or null: continue with the state's next work, or wait. */
 export type VmWork =
   /** Reserve room and an address. */
   | 'admit'
@@ -42,9 +42,9 @@ export type VmWork =
   | 'check_deadline'
   /** Connect to QEMU's sockets. */
   | 'attach'
-  /** Ask the agent for its hello, and give it its address. */
+  /** Request the agent's hello, and assign its address. */
   | 'greet'
-  /** Resume a VM that QEMU paused for want of disk room, once there is some. */
+  /** Resume a VM that QEMU paused for lack of disk space, once there is some. */
   | 'resume'
   /** Bound the size of QEMU's log. */
   | 'bound_log'
@@ -52,13 +52,13 @@ export type VmWork =
   | 'watch'
   /** Pass its traffic, once that is wanted. */
   | 'open'
-  /** Ask the guest to stop, within the grace period. */
+  /** Request the guest to stop, within the grace period. */
   | 'power_down'
   /** End QEMU and undo the resource ledger, newest entry first. */
   | 'release'
 
 type Row = {
-  /** In order, at each look at the VM. */
+  /** In order, at each check of the VM. */
   readonly work: readonly VmWork[]
   readonly on: { readonly [event in VmEvent]?: VmState }
 }
@@ -95,7 +95,7 @@ export const VM_TABLE = {
   gone: { work: [], on: {} },
 } as const satisfies Record<VmState, Row>
 
-/** The state that an event leads to. Null: the event means nothing there. */
+/** The state that an event leads to. Null if the event has no meaning in this state. */
 export function next(state: VmState, event: VmEvent): VmState | null {
   const { on }: Row = VM_TABLE[state]
   return on[event] ?? null
@@ -117,7 +117,7 @@ export function failureMessage(code: VmFailureCode, mismatch: string | null | un
   return code === 'launch_mismatch' && mismatch ? sentence.replace(/\.$/, `: ${mismatch}.`) : sentence
 }
 
-/** A code of an older or newer executable that this one does not know becomes `internal`. */
+/** A code of an older or newer executable that is unknown here becomes `internal`. */
 export function knownFailure(code: string | null): VmFailureCode | null {
   if (code === null) return null
   return VM_FAILURE_CODES.find(known => known === code) ?? 'internal'

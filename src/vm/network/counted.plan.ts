@@ -47,7 +47,7 @@ export function mustRenew(wanted: WantedQuota, found: Quota | undefined): boolea
   return hasLost(wanted, found) || (isSpent && wanted.limitBytes > found.limitBytes)
 }
 
-/** Whether the kernel counted less than the ledger: somebody reset or replaced the quota. */
+/** Whether the kernel counted less than the ledger, because the quota was reset or replaced. */
 export function hasLost(wanted: Pick<Quota, 'usedBytes'>, found: Quota): boolean {
   // A quota shows at most its limit.
   return found.usedBytes < Math.min(wanted.usedBytes, found.limitBytes)

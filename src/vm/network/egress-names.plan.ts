@@ -79,7 +79,7 @@ function setOf(address: string): (typeof SETS)[number][0] {
 
 export type NameRules = {
   readonly gateway: string
-  /** Null: VMs have no IPv6. */
+  /** Null if VMs have no IPv6. */
   readonly gatewayV6: string | null
   readonly port: number
 }

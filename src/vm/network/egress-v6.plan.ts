@@ -63,7 +63,7 @@ function deniedRangesV6(to: DestinationsV6): Ipv6Range[] {
   ])
 }
 
-/** As `destinationKind` of egress.plan.ts. */
+/** See `destinationKind` of egress.plan.ts. */
 export function kindOfV6(address: string, to: DestinationsV6): 'world' | 'open' | 'denied' {
   const single = rangeOfV6(address)
   if (!deniedRangesV6(to).some(range => coversV6(range, single))) return 'world'
@@ -92,7 +92,7 @@ export const ENTRY_RULES_V6 = [
 /** Rules by their place among those of IPv4. */
 export const EGRESS_RULES_V6 = {
   here: ['ip6 daddr @host_addresses_v6'],
-  /** TCP and UDP have gone elsewhere: ICMPv6 is left. */
+  /** TCP and UDP are handled above; only ICMPv6 is left. */
   icmp: [`meta nfproto ipv6 icmpv6 type { ${ANSWERS} } accept`, 'meta nfproto ipv6 goto destination'],
   replies: [`meta nfproto ipv6 icmpv6 type { ${ANSWERS} } drop`],
   destination: ['ip6 daddr @egress_denied_v6 goto denied_v6', 'meta nfproto ipv6 tcp dport 25 goto denied_v6'],

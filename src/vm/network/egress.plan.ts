@@ -17,7 +17,10 @@ export type EgressPlan = {
 }
 
 export type Destinations = {
-  /** The VMs' own pool, which stays closed between VMs whatever is allowed. Null: they have no IPv4 addresses. */
+  /**
+   * The VMs' own pool, which stays closed between VMs regardless of the allowed destinations. Null if they have no
+   * IPv4 addresses.
+   */
   readonly pool: string | null
   /** Networks that this host is in, of either family. */
   readonly ownNetworks: readonly string[]
@@ -82,13 +85,13 @@ export type EgressRules = {
   readonly gateway: string
   /** TCP ports of the gateway address that these VMs may reach. */
   readonly gatewayPorts: readonly number[]
-  /** Null: they have no IPv4 addresses. */
+  /** Null if they have no IPv4 addresses. */
   readonly pool: string | null
-  /** Null: they have no IPv6 addresses. */
+  /** Null if they have no IPv6 addresses. */
   readonly v6: EgressPlanV6 | null
-  /** TCP port of the gateway's VMs, whose addresses are in the set `gateway_addresses`. Null: there are none. */
+  /** TCP port of the gateway's VMs, whose addresses are in the set `gateway_addresses`. Null if there are none. */
   readonly servicePort: number | null
-  /** Null: VMs reach the world without a list of names. */
+  /** Null if VMs reach the world without a list of names. */
   readonly names: NameRules | null
 }
 

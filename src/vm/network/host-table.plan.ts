@@ -16,21 +16,21 @@ export type HostTablePlan = {
   readonly link: string
   /** This host's address on it. */
   readonly gateway: string
-  /** Null: no VM has IPv6. */
+  /** Null if no VM has IPv6. */
   readonly gatewayV6: string | null
   readonly source: EgressSource
-  /** Null: no VM has IPv6. */
+  /** Null if no VM has IPv6. */
   readonly sourceV6: EgressSourceV6 | null
   /** This host forwards nothing that has no VM at either end. */
   readonly dropOthers: boolean
   readonly services: ServiceConnections
   /** Users of QEMU. They may send nothing: a guest's packets come out of its tap. */
   readonly uids: { readonly min: number; readonly max: number }
-  /** UDP port of the gateway addresses where VMs resolve names. Null: there is none. */
+  /** UDP port of the gateway addresses where VMs resolve names. Null if there is none. */
   readonly namesPort: number | null
-  /** Null: this host takes none. */
+  /** Null if this host has none. */
   readonly gatewayListen: GatewayListen | null
-  /** Null: there is no gateway in a VM. */
+  /** Null if there is no gateway in a VM. */
   readonly gatewayService: Pick<GatewayService, 'port' | 'address'> | null
 }
 
@@ -92,7 +92,7 @@ function rules(plan: HostTablePlan): Rule[] {
   ]
 }
 
-/** Only VMs may query the gateway addresses, whatever a packet's source says. */
+/** Only VMs may query the gateway addresses, regardless of a packet's source address. */
 function questionRules({ link, gateway, gatewayV6, namesPort }: HostTablePlan): Rule[] {
   if (namesPort === null) return []
   const gateways = [`ip daddr ${gateway}`, ...(gatewayV6 === null ? [] : [`ip6 daddr ${gatewayV6}`])]

@@ -27,7 +27,7 @@ export class NamedAddresses {
     this.#limits = limits
   }
 
-  /** False: no place is left, of all or of those for `by` (an instance's address). */
+  /** Returns false if no slot is left, in total or for `by` (an instance's address). */
   keep({ address, timeoutMs }: NamedAddress, by: string): boolean {
     const nowMs = this.#clock.monotonicMs()
     const untilMs = nowMs + timeoutMs

@@ -1,5 +1,5 @@
 // The names under which this host's kernel holds the network of VMs: taps, tables and their namespace. A start under
-// other names would end VMs that run, or leave them behind. Effects: SQL.
+// other names would end running VMs, or leave them behind. Effects: SQL.
 
 import { Fault } from '../../base/fault.ts'
 import type { Config } from '../../config/schema.ts'
@@ -16,8 +16,8 @@ const tapPrefixName = 'network_tap_prefix'
 export type NetworkNames = { readonly table: string; readonly tapPrefix: string }
 
 /**
- * The names of before, if they were others: what the kernel holds under them is to be removed, and then
- * `keepNetworkNames` called. Fault config.invalid: VMs run under them. After a reboot of the host none does.
+ * The previous names, if they differ: remove what the kernel holds under them, then call `keepNetworkNames`. Fault
+ * config.invalid if VMs run under them. After a reboot of the host none does.
  */
 export function formerNetworkNames(
   db: LedgerDb,
@@ -37,7 +37,8 @@ export function formerNetworkNames(
 }
 
 /**
- * Remembers the names. Call it when nothing is left under those of before: a start that is killed earlier asks again.
+ * Stores the names. Call it when nothing is left under the previous ones: a start that is killed earlier repeats the
+ * removal.
  */
 export function keepNetworkNames(db: LedgerDb, { table, tapPrefix }: NetworkNames): void {
   db.transaction(() => {

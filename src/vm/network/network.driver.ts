@@ -37,7 +37,7 @@ export type VmNetworkDeps = {
   readonly ledger: LedgerStore
   /** Tables in the namespace of VMs. */
   readonly nft: Nft
-  /** Where taps are. Default: the namespace of the process. */
+  /** Network namespace of the taps. Default: the namespace of the process. */
   readonly netns?: Netns
   readonly clock: Clock
   readonly log: Logger
@@ -49,7 +49,7 @@ export type VmNetworkDeps = {
   readonly ownNetworks: () => readonly string[]
   /** Addresses of this host, of the same families. */
   readonly ownAddresses: () => readonly string[]
-  /** The list of names that instances may reach, and its DNS's UDP port. Null: there is no list. */
+  /** The list of names that instances may reach, and its DNS's UDP port. Null if there is no list. */
   readonly names: { readonly entries: readonly string[]; readonly port: number } | null
   readonly egressLimitBytes: number
   /** Egress allowance of answers to SSH once the cap is spent. */
@@ -66,7 +66,7 @@ const upstreamCountMax = 64 * 8
 
 /** The gateway in VMs of network `gateway`. */
 const ServedGateway = Type.Object({
-  /** The VM that gets new connections once it is opened. Null: none does. */
+  /** The VM that gets new connections once it is opened. Null for none. */
   serving: OrNull(Type.String()),
   /** TCP port of the gateway in each VM. */
   port: Port,
@@ -97,13 +97,13 @@ export class VmNetwork {
   readonly #turns = createSerial()
   /** Taps whose objects are removed or about to be, while their ledger row stands. */
   readonly #removed = new Set<string>()
-  /** Names of our objects in the kernel. Null: not read yet. */
+  /** Names of our objects in the kernel. Null if not read yet. */
   #installed: Installed | null = null
-  /** The next run reads the kernel first, whatever is known of it. */
+  /** The next run reads the kernel first, even if its state is known. */
   #readFirst = false
   /** Networks and addresses of this host in the kernel's table. */
   #own: OwnAddresses = { ownNetworks: [], hostAddresses: [] }
-  /** Text of this host's table in the kernel. Null: not known. */
+  /** Text of this host's table in the kernel. Null if unknown. */
   #hostText: string | null = null
   /** Monotonic time of the last journal entry about restored tables. */
   #restoredAtMs = Number.NEGATIVE_INFINITY
@@ -134,15 +134,18 @@ export class VmNetwork {
     return this.#queued
   }
 
-  /** As `sync`, after a limit changed in the ledger or a count was changed in the kernel by others. Faults: host.*. */
+  /**
+   * Like `sync`, after a limit changed in the ledger or another program changed a count in the kernel. Faults:
+   * host.*.
+   */
   resync(): Promise<void> {
     this.#readFirst = true
     return this.sync()
   }
 
   /**
-   * Names the VM for new gateway connections and the upstreams of the gateway's VMs. Open streams stay. The setting is
-   * stored, so a restarted daemon goes on with it. Faults: internal (invalid port or address), host.*.
+   * Names the VM for new gateway connections and the upstreams of the gateway's VMs. Open streams stay. The setting
+   * is stored, so a restarted daemon continues with it. Faults: internal (invalid port or address), host.*.
    */
   async setGateway(gateway: ServedGateway): Promise<void> {
     const read = readGateway(gateway)
@@ -152,9 +155,9 @@ export class VmNetwork {
   }
 
   /**
-   * Opens addresses that a permitted name resolved to, to all instances and each for its time; resolves once the kernel
-   * has them. `by`: address of the instance that asked. They are restored with a flushed table. False: too many are
-   * open and these may not be. Faults: host.*.
+   * Opens addresses of a permitted name, to all instances and each until it expires; resolves once the kernel has
+   * them. `by`: address of the requesting instance. They are restored with a flushed table. Returns false if too many
+   * are open. Faults: host.*.
    */
   async openNamed(addresses: readonly NamedAddress[], by: string): Promise<boolean> {
     for (const named of addresses) {

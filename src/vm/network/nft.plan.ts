@@ -26,9 +26,9 @@ import { guestClientRules, RATED, ratedSetForm, type ServiceConnections } from '
 export type NftVm = {
   readonly tap: string
   readonly mac: string
-  /** IPv4. Null: the VM has none. */
+  /** IPv4. Null if the VM has none. */
   readonly address: string | null
-  /** Null: the VM has none, and its IPv6 packets are dropped. */
+  /** Null if the VM has none, and its IPv6 packets are dropped. */
   readonly addressV6: string | null
   /** Lifetime egress cap of both families together. */
   readonly limitBytes: number
@@ -36,7 +36,7 @@ export type NftVm = {
   readonly usedBytes: number
   /** Bytes for answers to SSH from outside once the cap is spent, so that the owner can rescue the work. */
   readonly rescueLimitBytes: number
-  /** As `usedBytes`. */
+  /** See `usedBytes`. */
   readonly rescueUsedBytes: number
   /** The VM has proved its identity. Until then only the host's probe of its SSH server passes, uncounted. */
   readonly opened: boolean
@@ -54,7 +54,7 @@ export type GatewayListen = {
 export type GatewayService = {
   /** TCP port of the gateway in each VM. */
   readonly port: number
-  /** IPv4 address of the VM that gets connections to `GatewayListen`. Null: none does. */
+  /** IPv4 address of the VM that gets connections to `GatewayListen`. Null for none. */
   readonly address: string | null
   /** TCP destinations of its VMs. The gateway address opens that port of this host; its other addresses stay closed. */
   readonly upstreams: readonly { readonly address: string; readonly port: number }[]
@@ -66,27 +66,27 @@ export type NftPlan = {
   readonly tapPrefix: string
   /** MTU of the taps. Larger packets would leave as fragments, with more bytes than were charged. */
   readonly mtuBytes: number
-  /** VMs' IPv4 pool. Null: new VMs get no IPv4 address. */
+  /** VMs' IPv4 pool. Null if new VMs get no IPv4 address. */
   readonly pool: string | null
-  /** Null: no VM has IPv6. */
+  /** Null if no VM has IPv6. */
   readonly v6: EgressPlanV6 | null
   /** Networks that this host is in, of either family. */
   readonly ownNetworks: readonly string[]
   /** Addresses of this host, of either family, besides the gateway address. */
   readonly hostAddresses: readonly string[]
   readonly egress: EgressPlan
-  /** Null: VMs reach the world without a list of names. */
+  /** Null if VMs reach the world without a list of names. */
   readonly names: EgressNames | null
   /** Bounds on connections of guests that are passed on to the gateway's VM. */
   readonly services: Omit<ServiceConnections, 'ports'>
   readonly gateway: string
   /** TCP ports of the gateway address for guests. */
   readonly gatewayPorts: readonly number[]
-  /** TCP port of the gateway address for VMs of network `fetch`, the only one they reach. Null: there is none. */
+  /** TCP port of the gateway address for VMs of network `fetch`, the only one they reach. Null if there is none. */
   readonly fetchPort: number | null
-  /** Null: this host takes none. */
+  /** Null if this host has none. */
   readonly gatewayListen: GatewayListen | null
-  /** Null: VMs of network `gateway` are shut. */
+  /** Null if VMs of network `gateway` are closed. */
   readonly gatewayService: GatewayService | null
   readonly vms: readonly NftVm[]
   /** Names of kernel objects to remove. */
@@ -247,7 +247,7 @@ export function probeTaps(tapPrefix: string): readonly [daemon: string, doctor: 
   return [`${tapPrefix}probe`, `${tapPrefix}doctor`]
 }
 
-/** Addresses that are this host, whatever an entry of the configuration opens. */
+/** Addresses of this host, even if an entry of the configuration opens them. */
 function hostElements({ gateway, hostAddresses, v6 }: NftPlan): Element[] {
   const all = new Set([gateway, ...(v6 === null ? [] : [v6.gateway]), ...hostAddresses])
   return [...all].flatMap((address): Element[] =>
@@ -299,10 +299,11 @@ function rules(plan: NftPlan): Rule[] {
     ['from_vm', 'iifname != @fetching drop'],
     ...egressRules({ gateway, gatewayPorts, pool, v6, servicePort: gatewayService?.port ?? null, names }),
     ...chargeRules(egress),
-    // Nobody here has a service; this host sends what it forwards, and the kernel refusals and path MTU messages.
+    // No program here offers a service; this host sends forwarded packets, and the kernel's refusals and path MTU
+    // messages.
     ['input', 'drop'],
     ['output', 'oifname @taps oifname != @opened drop'],
-    // Other guests, and what nobody may send.
+    // Other guests, and destinations that are closed to all.
     ['forward', 'iifname @taps drop'],
     // Packets for the address of a VM that has ended would go back to this host.
     ['forward', 'oifname != @taps drop'],

@@ -1,5 +1,5 @@
-// Takes over a host whose taps and counts are in the layout of releases before the namespace of VMs: all of them in the
-// host's own network namespace, with a guard beside. Effects: interfaces, nftables, the ledger.
+// Migrates a host whose taps and counts have the layout of releases before the namespace of VMs: all of them in the
+// host's own network namespace, next to a guard. Effects: interfaces, nftables, the ledger.
 
 import type { Clock } from '../../base/clock.ts'
 import { messageOf } from '../../base/fault.ts'
@@ -31,8 +31,9 @@ const outputBytesMax = 1_048_576
 const guardTable = 'strongroom_guard'
 
 /**
- * Moves the taps and stores their counts; the next run of the firewall goes on from there, and configures the taps. A
- * tap is down from its move on, so no byte passes uncounted. Safe to repeat after a crash at any point. Faults: host.*.
+ * Moves the taps and stores their counts; the next run of the firewall continues from there, and configures the taps.
+ * A tap is down from its move on, so every byte is counted. Safe to repeat after a crash at any point. Faults:
+ * host.*.
  */
 export async function takeOver({ ledger, namespace, nft, tapPrefix, clock, log }: TakeoverDeps): Promise<void> {
   const taps = (await listTaps(tapPrefix, timeoutMs)).filter(name => isTapName(tapPrefix, name))
