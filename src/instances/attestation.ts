@@ -18,7 +18,7 @@ import { ownInstance, type Principal, type RecordView } from './service.ts'
 
 export type AttestationsDeps = {
   readonly db: DirectoryDb
-  /** In a fleet: this host, and what brings news of the others. Null or absent on a single host. */
+  /** In a fleet: this host, and the function that fetches changes of the others. Null or absent on a single host. */
   readonly fleet?: { readonly hostId: string; readonly syncDirectory: (() => Promise<boolean>) | null } | null
   readonly engine: Pick<VmEngine, 'evidence' | 'handReceipt'>
   readonly trust: AttestationTrustOf
@@ -47,7 +47,7 @@ export class Attestations {
   /**
    * Without a nonce the evidence stored with the claim, as long as the record is kept; with a nonce fresh evidence,
    * while the instance is ready, by the host that has its VM. Faults: not_found, conflict (there is none),
-   * rate_limited, attestation_unavailable (ask again later).
+   * rate_limited, attestation_unavailable (retry later).
    */
   async show(
     caller: Principal,
@@ -78,7 +78,7 @@ export class Attestations {
     return { data: await this.#fresh(vmId, { nonce, claimed, platform }), platforms }
   }
 
-  /** One at a time of each VM: whoever asks often keeps neither the guest nor this host busy. */
+  /** One at a time for each VM, so that frequent requests keep neither the guest nor this host busy. */
   async #fresh(vmId: string, asked: AttestationQuery): Promise<InstanceAttestation> {
     if (this.#busy.has(vmId)) {
       throw new LimitedFault(
@@ -115,7 +115,7 @@ export class Attestations {
     throw new UnavailableFault(NOT_GOOD, retryMs)
   }
 
-  /** For the verifier inside, which else would go on with certificates that grow old. */
+  /** For the verifier inside, which would otherwise continue with aging certificates. */
   async #handReceipt(vmId: string, { receipt }: VmEvidence): Promise<void> {
     const { engine, log } = this.#deps
     try {
@@ -139,7 +139,7 @@ const NO_COLLATERAL =
 const NOT_GOOD =
   'The answer of the virtual machine does not verify. Do not trust it; tell the operator, whose log has the reason.'
 
-/** Its host knows sooner than the others that it is. */
+/** Its host learns earlier than the others that it is ready. */
 const MAY_BE_READY: ReadonlySet<InstanceStatus> = new Set(['provisioning', 'ready'])
 
 function isPassing({ code }: Fault): boolean {

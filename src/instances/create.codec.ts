@@ -9,7 +9,7 @@ import { parsePublicKey } from './public-key.codec.ts'
 export type CreateRequest = {
   /** Normalized. */
   readonly publicKey: string
-  /** The model that was asked for; null: the default. Whether there is such a model is checked by the service. */
+  /** The requested model; null for the default. The service checks whether there is such a model. */
   readonly inferenceModel: string | null
 }
 

@@ -7,7 +7,7 @@ import { always, type TasksByVm, tasksByVm } from '../vm/tasks.plan.ts'
 export type InstanceEvent =
   /** The claim is in force and the readiness probe saw the host key that the agent reported. */
   | 'usable'
-  /** Provisioning or the VM itself failed for good; the failure code says how. */
+  /** Provisioning or the VM itself failed permanently; the failure code gives the reason. */
   | 'broken'
   /** A delete was accepted. */
   | 'deleted'
@@ -49,7 +49,7 @@ export type InstanceTask =
 export const INSTANCE_TASKS = {
   provisioning: tasksByVm({ absent: 'define_vm', starting: 'wait', running: 'provision', ending: 'fail_with_vm' }),
   ready: tasksByVm({ absent: 'fail_with_vm', starting: 'wait', running: 'wait', ending: 'fail_with_vm' }),
-  // A VM that failed by itself is kept, stopped, for its console; one that still runs serves nobody.
+  // A VM that failed is kept, stopped, for its console; one that still runs serves no instance.
   failed: tasksByVm({ absent: 'wait', starting: 'dismiss_vm', running: 'dismiss_vm', ending: 'wait' }),
   terminating: {
     ...tasksByVm({ absent: 'finish', starting: 'dismiss_vm', running: 'dismiss_vm', ending: 'wait' }),

@@ -8,11 +8,11 @@ const TAKEN_IN_ORDER = ['warm', 'greeting', 'booting', 'launching', 'waiting'] a
 
 export type PoolStage =
   | (typeof TAKEN_IN_ORDER)[number]
-  /** The engine does not know it: the daemon ended before it was defined. */
+  /** The engine has no such VM: the daemon ended before it was defined. */
   | 'absent'
   /** Claimed by a record that is not here, as in a database restored from a backup older than the claim. */
   | 'claimed'
-  /** It cannot be given to anybody any more. */
+  /** It can no longer be assigned. */
   | 'lost'
 
 export type PoolLook = { readonly stage: PoolStage /** Why it is lost, else null. */; readonly reason: string | null }
@@ -39,7 +39,7 @@ export function lookOf(
 }
 
 function guestLook({ boxKey }: Pick<PoolVm, 'boxKey'>, guest: VmView['guest']): PoolLook {
-  // After a restart of the daemon, until the agent is asked again.
+  // After a restart of the daemon, until the agent has answered again.
   if (guest === null) return { stage: 'greeting', reason: null }
   if (guest.claimId !== null) return { stage: 'claimed', reason: null }
   if (boxKey !== null && boxKey !== guest.boxKey) return { stage: 'lost', reason: 'its agent restarted' }
@@ -53,7 +53,7 @@ export function takeRank(stage: PoolStage): number | null {
   return rank < 0 ? null : rank
 }
 
-/** How an instance began: on a VM that waited for it, on one that was booting already, or on one of its own. */
+/** How an instance began: on a warm VM, on one that was already booting, or on its own. */
 export const INSTANCE_STARTS = ['warm', 'booting', 'cold'] as const
 export type InstanceStart = (typeof INSTANCE_STARTS)[number]
 

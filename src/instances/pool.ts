@@ -27,7 +27,7 @@ export type PoolStatus = {
   /** Missing resource of the host for the next VM; null: none. */
   readonly lacking: string | null
   readonly lastFailure: { readonly atMs: number; readonly reason: string } | null
-  /** Null: nothing keeps it from asking now. */
+  /** Null if nothing prevents the next start. */
   readonly nextAttemptAtMs: number | null
 }
 
@@ -36,7 +36,7 @@ export type PoolCounts = {
   readonly creates: Readonly<Record<InstanceStart, number>>
   readonly failures: number
   readonly refills: number
-  /** From the row to the agent's hello, all refills together. */
+  /** Time from the row to the agent's hello, summed over all refills. */
   readonly refillMs: number
 }
 
@@ -51,7 +51,7 @@ const headStartPollMs = 200
 export class WarmPool {
   readonly #deps: PoolDeps
   readonly #held: HeldVms<PoolVm>
-  /** When this daemon asked for each VM, and when it first saw it warm; monotonic. */
+  /** Monotonic times at which this daemon requested each VM, and first saw it warm. */
   readonly #askedMs = new Map<string, number>()
   readonly #warmSinceMs = new Map<string, number>()
   /** VMs of the pool at the last look. */
@@ -88,8 +88,8 @@ export class WarmPool {
   }
 
   /**
-   * Takes the VM that is furthest along, in the taker's transaction: a rollback takes nothing. Null: there is none of
-   * the present image and shape.
+   * Takes the VM that has progressed furthest, in the taker's transaction: a rollback takes nothing. Null if none has
+   * the current image and configuration.
    */
   take(tx: DirectoryDb): ClaimedVm | null {
     const taken = this.#deps.wanted === 0 ? null : this.#held.take(tx)
@@ -149,7 +149,7 @@ export class WarmPool {
     return this.#counts
   }
 
-  /** Ids of VMs that somebody has claimed and that no record names. */
+  /** Ids of claimed VMs without a record. */
   claimedOrphans(): readonly string[] {
     return [...this.#claimedOrphans]
   }
@@ -178,7 +178,7 @@ export class WarmPool {
   }
 
   /**
-   * Null: the image cannot be read now, as during its replacement. Then nothing is handed out, started or drained.
+   * Null if the image cannot be read now, as during its replacement. Then nothing is handed out, started or drained.
    */
   #drain(): Member[] | null {
     if (this.#deps.wanted === 0) return this.#held.drain(null)

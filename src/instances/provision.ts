@@ -24,7 +24,10 @@ export type ProvisionDeps = Runtime & {
   readonly engine: Pick<VmEngine, 'view' | 'claim' | 'evidence' | 'handReceipt' | 'open'>
   readonly trust: AttestationTrustOf
   readonly probe: (probe: SshProbe) => Promise<void>
-  /** The gateway as instances reach it, and what it has to prove to them. Faults: what keeps it from being known. */
+  /**
+   * The gateway's address for instances, and the requirements that it must prove to them. Faults: reasons why it is
+   * unknown.
+   */
   readonly gateway: () => Promise<Pick<ClaimInputs['inference'], 'baseUrl' | 'address' | 'gateway'>>
   /** Destinations that the firewall opens to an instance. */
   readonly egress: ClaimInputs['egress']
@@ -32,12 +35,13 @@ export type ProvisionDeps = Runtime & {
   readonly drawsKeys: boolean
   /** Registers the key that an instance's guest drew. Idempotent. Faults: conflict, not_found. */
   readonly registerKey: (instanceId: string, key: DrawnKey) => void
-  /** Context size of a model, where it is known. Absent: of none. */
+  /** Context size of a model, if known. Default: unknown for all. */
   readonly contextTokens?: (model: string) => number | null
   readonly claimTimeoutMs: number
   readonly sshTimeoutMs: number
   /**
-   * Why nobody outside reaches an opened instance; null: no obstacle is known. Never rejects. Absent: not checked.
+   * Why an opened instance is unreachable from outside; null if no obstacle is known. Never rejects. Default: not
+   * checked.
    */
   readonly cutOff?: () => Promise<string | null>
 }
@@ -50,7 +54,7 @@ export type Provision = {
   readonly vmId: string
   /** Address of the VM. */
   readonly address: string
-  /** False as soon as nobody wants the instance any more. */
+  /** Returns false once the instance is no longer wanted. */
   readonly isStillWanted: () => boolean
   /** Aborted when this daemon stops. */
   readonly signal: AbortSignal
@@ -95,7 +99,7 @@ export class Provisioner {
     const cutOff = this.#cutOff()
     const answers = this.#answers(provision, { hostKey: claimed.sshHostKey, deadlineMs, ended: ended.signal })
     const attested = await this.#attest(provision, claimed)
-    // Only now: evidence vouches for the digest.
+    // Registered only now, because evidence attests the digest.
     const judged = 'kind' in attested ? attested : (this.#register(provision, claimed.key) ?? attested)
     if ('kind' in judged) {
       ended.abort()
@@ -122,7 +126,7 @@ export class Provisioner {
     for (let attempt = 1; provision.isStillWanted(); attempt += 1) {
       try {
         const guest = await this.#guestOf(vmId, provision.signal)
-        // The same at every attempt: the guest may have taken the one before, and refuses another.
+        // The same for every attempt: the guest may have accepted the previous one, and refuses another.
         claim ??= claimOf({ instance, organization, inference: await this.#inferenceOf(instance), egress })
         const sealed = sealClaim(claim, guest.boxKey, random)
         const { sshHostKey, network, key } = await engine.claim(vmId, sealed, this.#deps.claimTimeoutMs)
@@ -164,7 +168,7 @@ export class Provisioner {
     }
   }
 
-  /** The guest's present state; after a failed claim it is asked anew. Fault: channel.timeout. */
+  /** The guest's current state, requested again after a failed claim. Fault: channel.timeout. */
   async #guestOf(vmId: string, signal: AbortSignal): Promise<NonNullable<VmView['guest']>> {
     const { clock, engine, claimTimeoutMs } = this.#deps
     const deadlineMs = clock.monotonicMs() + claimTimeoutMs
@@ -176,7 +180,7 @@ export class Provisioner {
     }
   }
 
-  /** Evidence that cannot be had now is asked for again; evidence that is wrong is the end. */
+  /** Evidence that is unavailable now is requested again; invalid evidence is final. */
   async #attest(provision: Provision, claimed: ClaimedAs): Promise<Attested | Provisioned> {
     const { clock, log } = this.#deps
     const { vmId, isStillWanted, signal } = provision
@@ -210,7 +214,10 @@ export class Provisioner {
     return { attestation: toAttestation(evidence, { nonce, claimed }), receipt: evidence.receipt }
   }
 
-  /** For the verifier inside the VM. Null: it has the receipt, or that does not matter any more. Never rejects. */
+  /**
+   * Sends the receipt to the verifier inside the VM. Null if it has the receipt, or no longer needs it. Never
+   * rejects.
+   */
   async #hand({ instance, vmId, isStillWanted, signal }: Provision, receipt: Receipt): Promise<Provisioned | null> {
     const { engine, clock, log, claimTimeoutMs } = this.#deps
     for (let attempt = 1; isStillWanted(); attempt += 1) {
@@ -227,7 +234,7 @@ export class Provisioner {
     return unwanted
   }
 
-  /** Null: its SSH server answers with this host key, or that does not matter any more. Never rejects. */
+  /** Null if its SSH server answers with this host key, or the result no longer matters. Never rejects. */
   async #answers(provision: Provision, { hostKey, deadlineMs, ended }: Answers): Promise<Provisioned | null> {
     const { clock, probe } = this.#deps
     const { address, isStillWanted, signal } = provision
@@ -249,7 +256,7 @@ export class Provisioner {
     return unwanted
   }
 
-  /** Null: this host's firewalls let others to it. The probe cannot tell: it does not come from outside. */
+  /** Null if this host's firewalls admit others to it. The probe cannot tell, because it does not come from outside. */
   async #opens(provision: Provision, { deadlineMs, cutOff: first }: Opens): Promise<Provisioned | null> {
     const { clock, engine } = this.#deps
     const { vmId, isStillWanted, signal } = provision
@@ -286,13 +293,13 @@ type Attested = { readonly attestation: InstanceAttestation; readonly receipt: R
 type Answers = {
   readonly hostKey: string
   readonly deadlineMs: number
-  /** Nobody waits any more. */
+  /** The instance is no longer wanted. */
   readonly ended: AbortSignal
 }
 
 type Opens = {
   readonly deadlineMs: number
-  /** Asked already. */
+  /** Already requested. */
   readonly cutOff: Promise<string | null>
 }
 

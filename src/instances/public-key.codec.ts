@@ -94,7 +94,7 @@ function readEcdsa(reader: Reader, name: keyof typeof CURVES): void {
   if (!isKeyPoint(curve, x, y)) refuse('has a point that is not on its curve')
 }
 
-/** As OpenSSH's sshkey_ec_validate_public: on the curve, and no coordinate tiny or at the very end of the field. */
+/** Like OpenSSH's sshkey_ec_validate_public: on the curve, and no coordinate tiny or at the very end of the field. */
 function isKeyPoint(curve: Curve, x: bigint, y: bigint): boolean {
   const half = curve.order.toString(2).length / 2
   if (x.toString(2).length <= half || y.toString(2).length <= half) return false
@@ -179,7 +179,7 @@ function toInteger(bytes: Uint8Array): bigint {
   return BigInt(`0x${bytes.toHex()}`)
 }
 
-/** Things people paste in place of a public key, each with what to do instead. */
+/** Things that people paste instead of a public key, each with the remedy. */
 function refuseLookalikes(text: string): void {
   if (/-----BEGIN [A-Z0-9 ]*PRIVATE KEY|PuTTY-User-Key-File/.test(text)) {
     refuse('is a private key; treat it as disclosed, make a new pair, and send the content of the .pub file')

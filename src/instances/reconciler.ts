@@ -1,5 +1,5 @@
-// Moves every instance of this host towards its owner's wish: its VM, provisioning (provision.ts), ready; failure;
-// deletion. Effects: through the VM engine and the store. One level-triggered worker per instance.
+// Moves every instance of this host towards its owner's desired state: its VM, provisioning (provision.ts), ready;
+// failure; deletion. Effects: through the VM engine and the store. One level-triggered worker per instance.
 
 import { Fault } from '../base/fault.ts'
 import { createWorkers, type Workers } from '../base/work/workers.ts'
@@ -37,7 +37,7 @@ export type InstanceReconcilerDeps = Omit<ProvisionDeps, 'engine'> & {
    * `fleet.unavailable`; it is tried again.
    */
   readonly elsewhere?: (instance: Instance, failureCode: InstanceFailureCode) => Promise<RestartVerdict>
-  /** After the commit: its host key is known from now on. */
+  /** Called after the commit that makes its host key known. */
   readonly onReady: (instanceId: string) => void
 }
 
@@ -49,7 +49,7 @@ export class InstanceReconciler {
   readonly #stopping = new AbortController()
   readonly #workers: Workers
   readonly #provisioner: Provisioner
-  /** By organization: instances whose VM is not made yet. */
+  /** By organization: instances whose VM is not created yet. */
   readonly #deferred = new Map<string, Set<string>>()
 
   constructor(deps: InstanceReconcilerDeps) {
@@ -182,7 +182,7 @@ export class InstanceReconciler {
     const row = { nonce: attestation.nonce, sshHostKey, attestedAtMs: nowMs, document: JSON.stringify(attestation) }
     const isMoved = this.#move(instance, 'usable', {
       set: { readyAtMs: nowMs, platform: vm.platform },
-      // In the transaction that makes it ready: none is ready without what it proved.
+      // Runs in the transaction that makes it ready, so that no instance is ready without its proof.
       alongside: tx => storeAttestation(tx, { instanceId: instance.id, ...row }),
     })
     if (isMoved) onReady(instance.id)
@@ -222,7 +222,7 @@ export class InstanceReconciler {
     return true
   }
 
-  /** False: the instance was moved by somebody else since it was read. Either way it is looked at again. */
+  /** Returns false if the instance was moved since it was read. In both cases it is reconciled again. */
   #move(instance: Instance, event: InstanceEvent, { set, atMs, alongside, detail }: Move): boolean {
     const { store, clock, log } = this.#deps
     const { id, status: from } = instance
@@ -253,7 +253,7 @@ export class InstanceReconciler {
 
 type Move = {
   readonly set: InstanceSet
-  /** When it was last known to be well, so that hours end there; else now. */
+  /** Time of the last successful check, so that billed hours end there; otherwise now. */
   readonly atMs?: number | null
   /** Written with the move, or not at all. */
   readonly alongside?: (tx: DirectoryDb) => void

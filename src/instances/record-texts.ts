@@ -15,9 +15,9 @@ import type { Instance } from '../store/directory/instance.table.ts'
 import { toRecord } from './record.ts'
 
 /**
- * A record changes only with its status, and no status returns (instance.machine), so id and status name its text; in a
- * fleet a delete may come before the news that it was ready. Each is UTF-8, so that a list of megabytes is copied and
- * not encoded at once.
+ * A record changes only with its status, and no status repeats (instance.machine), so id and status identify its
+ * text; in a fleet a delete may arrive before the change to ready. Each is UTF-8, so that a list of megabytes is
+ * copied and not encoded at once.
  */
 type Texts = ReadonlyMap<string, Uint8Array>
 
@@ -26,18 +26,15 @@ type CachedRecordTexts = RecordTexts & {
   readonly texts: Texts
 }
 
-/** So many texts are made before others get their turn: with keys of the largest size, milliseconds. */
+/** Number of texts that are made before others get their turn: milliseconds with keys of the largest size. */
 const textsPerTurn = 25
-/**
- * After so many rounds of changes that came meanwhile the rest is made at once.
- * No share: turns of one list.
- */
+/** After this many rounds of concurrent changes the rest is made at once. No share: turns of one list. */
 const roundsMax = 8
 /** Bound for all organizations together. Beyond it, the least recently read list is evicted. */
 const keptBytesMax = 64 * 1024 * 1024
 
 export type RecordTexts = {
-  /** `[record,…]`, oldest first, as UTF-8. Not to be written to. */
+  /** `[record,…]`, oldest first, as UTF-8. Must not be modified. */
   readonly list: Uint8Array
   /** Platforms of instances that are not terminated, each once. */
   readonly platforms: readonly Instance['platform'][]
@@ -116,7 +113,7 @@ export class RecordLists {
     }
   }
 
-  /** Without a pause from the look at the states on, so that no row changes or goes meanwhile. */
+  /** Runs without a pause after reading the states, so that no row changes or disappears meanwhile. */
   #assemble(organizationId: string, found: RecordRows, known: Texts): RecordTexts {
     const added = new Map<string, Uint8Array>()
     this.#addTexts(missing(found, known), added)

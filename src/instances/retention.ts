@@ -28,12 +28,15 @@ const batchRowsMax = 500
 /** No share: deletes of this daemon. */
 const batchesPerRoundMax = 200
 
-/** Not before the longest billing period has passed: the hours of the current one are counted from these records. */
+/**
+ * Not before the longest billing period has passed, because the hours of the current one are counted from these
+ * records.
+ */
 export function recordsKeptMs(retentionDays: number): number {
   return Math.max(retentionDays, periodDaysMax) * dayMs
 }
 
-/** Removes what is due at once and then at every interval, until the signal. Never rejects. */
+/** Removes expired records at once and then at every interval, until the signal. Never rejects. */
 export async function runRetention(deps: RetentionDeps, signal: AbortSignal): Promise<void> {
   await sweep({ clock: deps.clock, intervalMs: retentionIntervalMs, signal }, async () => {
     try {
@@ -45,7 +48,7 @@ export async function runRetention(deps: RetentionDeps, signal: AbortSignal): Pr
   })
 }
 
-/** One round over everything that is due now. Returns how much was removed. */
+/** One round over everything that has expired. Returns the number of removed records. */
 export async function removeExpired(deps: Omit<RetentionDeps, 'guard'>, signal: AbortSignal): Promise<RemovedCounts> {
   const { clock } = deps
   const keptMs = recordsKeptMs(deps.retentionDays)

@@ -1,5 +1,5 @@
 // Service A's decisions: create, read, delete, usage. Effects: the store's directory, and callbacks after a commit.
-// Handlers only change desired state; VMs are made and torn down by the reconcilers.
+// Handlers only change desired state; the reconcilers create and remove VMs.
 
 import { Value } from '@sinclair/typebox/value'
 import { assert, present } from '../base/assert.ts'
@@ -57,7 +57,7 @@ export type FleetHosts = {
   readonly placeInstance: (tx: DirectoryDb) => Pick<Instance, 'hostId' | 'platform'>
   /** Another host for an instance that its host could not bring up; null: none has room. */
   readonly placeElsewhere: (tx: DirectoryDb, instance: Pick<Instance, 'hostId' | 'platform'>) => string | null
-  /** False: it is not there to end its VMs; should it come back, it ends them then. */
+  /** False if the host is gone and cannot end its VMs; if it returns, it ends them then. */
   readonly hasHost: (hostId: string) => boolean
 }
 
@@ -94,7 +94,7 @@ export type Principal = {
 /** No key has it. */
 export const operatorPrefix = 'admin'
 
-/** Data of instances with the platforms they run on, each once; null: not known. */
+/** Data of instances with the platforms they run on, each once; null if unknown. */
 export type RecordView<T> = { readonly data: T; readonly platforms: readonly Instance['platform'][] }
 
 /** A long document whose parts are kept as bytes. */
@@ -211,12 +211,12 @@ function beginEnd(tx: DirectoryDb, { id, status: from }: Instance, nowMs: number
   assert(moved, 'an immediate transaction sees no other writer')
 }
 
-/** Its host has left the fleet, or was given up: a VM that it still has ends when it is back. */
+/** Its host has left the fleet, or was given up: a VM that it still has ends when it returns. */
 function endWithoutHost(tx: DirectoryDb, id: string, nowMs: number): void {
   moveInstance(tx, { id, from: 'terminating', to: 'terminated', nowMs, terminatedAtMs: nowMs })
 }
 
-/** A body may take its time to arrive; what was true of the caller at the headers must still be true at the commit. */
+/** A body may arrive slowly; the caller's rights at the headers must still hold at the commit. */
 function assertStillAllowed(tx: DirectoryDb, caller: Principal): void {
   if (organizationById(tx, caller.organization.id)?.status !== 'active') {
     throw new Fault('forbidden', 'The organization is suspended.')
@@ -279,7 +279,7 @@ function addInstance(tx: DirectoryDb, deps: InstancesDeps, caller: Principal, re
       param: 'inference_model',
     })
   }
-  // As it is in this transaction: the caller's was read with the headers.
+  // Read in this transaction, because the caller's value was read with the headers.
   const { livingCount, recordCount } = present(organizationById(tx, organization.id), 'a caller has an organization')
   if (livingCount >= settings.instancesPerOrganizationMax) {
     throw new Fault(
@@ -323,7 +323,7 @@ async function syncDirectoryFor({ db, syncDirectory }: DirectoryStore, caller: P
   if (syncDirectory !== null && (await syncDirectory())) assertStillAllowed(db, caller)
 }
 
-/** Limits on recent creates and on kept records: a record stays for a month, whatever becomes of its instance. */
+/** Limits on recent creates and on kept records: a record stays for a month, even after its instance has ended. */
 function assertWithinLimits(
   tx: DirectoryDb,
   { settings, clock }: InstancesDeps,

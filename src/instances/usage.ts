@@ -20,7 +20,7 @@ export type UsageAsked = {
   readonly prices: UsagePrices
   readonly nowMs: number
   readonly inferenceCostMicroUsd: (organizationId: string, period: Period) => bigint
-  /** Lines of a change log may have been written in another order than that of the moves. */
+  /** Lines of a change log may have been written in an order other than that of the moves. */
   readonly isOfFleet: boolean
 }
 
@@ -44,7 +44,7 @@ export function usageOf(db: DirectoryDb, { organization, prices, nowMs, ...asked
   }
 }
 
-/** No status returns, so the order of the statuses is that of the moves. */
+/** No status repeats, so the order of the statuses is that of the moves. */
 function inOrder(changes: readonly InstanceChange[]): readonly InstanceChange[] {
   const order = Object.keys(INSTANCE_TABLE)
   return changes.toSorted((a, b) => order.indexOf(a.status) - order.indexOf(b.status))

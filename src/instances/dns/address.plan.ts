@@ -5,11 +5,12 @@ import { assert } from '../../base/assert.ts'
 import type { Instance } from '../../store/directory/instance.table.ts'
 import type { VmView } from '../../vm/engine.ts'
 
-/** As text. Null: it has none of this kind. */
+/** As text. Null if it has none of this kind. */
 export type Addresses = { readonly v4: string | null; readonly v6: string | null }
 
 /**
- * Null: no name. A name holds from when its own VM has an address until the VM releases it or a delete is accepted.
+ * Null for no name. A name holds from when its own VM has an address until the VM releases it or a delete is
+ * accepted.
  */
 export function instanceAddresses(
   instance: Pick<Instance, 'desired' | 'vmId'>,

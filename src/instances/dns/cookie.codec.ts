@@ -4,9 +4,9 @@
 import { createHmac, timingSafeEqual } from 'node:crypto'
 
 export type CookieMaker = {
-  /** 32 bytes, drawn at each start. All that is under it is an HMAC of a few bytes, so it is not changed meanwhile. */
+  /** 32 bytes, drawn at each start. It only keys an HMAC of a few bytes, so it is not rotated. */
   readonly secret: Uint8Array
-  /** Since 1970. A clock that is set ends cookies at worst: whoever shows them gets new ones. */
+  /** Milliseconds since 1970. Setting the clock at worst invalidates cookies: clients with old ones get new ones. */
   readonly nowSeconds: number
 }
 

@@ -31,7 +31,7 @@ export type Question = {
 /** A query's OPT record (RFC 6891 6.1.2). The client's payload size is not read: every response fits the minimum. */
 export type Edns = {
   readonly version: number
-  /** It understands DNSSEC records (RFC 3225). */
+  /** Whether the client understands DNSSEC records (RFC 3225). */
   readonly dnssecOk: boolean
   /** RFC 7873 4. */
   readonly cookie: { readonly client: Uint8Array; readonly server: Uint8Array | null } | null
@@ -41,7 +41,7 @@ export type Query = {
   readonly id: number
   /** Second word of the header. */
   readonly flags: number
-  /** Null: it asks for a cookie alone (RFC 7873 5.4). */
+  /** Null if it requests only a cookie (RFC 7873 5.4). */
   readonly question: Question | null
   readonly edns: Edns | null
 }
@@ -50,7 +50,7 @@ export type QueryRead =
   | { readonly kind: 'query'; readonly query: Query }
   /** The whole response: there is nothing that could be decided about the message. */
   | { readonly kind: 'refused'; readonly response: Uint8Array }
-  /** No header, or itself a response: it gets nothing. */
+  /** Without a header, or itself a response: it gets no response. */
   | { readonly kind: 'ignored' }
 
 export const RCODE = {
@@ -72,12 +72,12 @@ const cookieServerBytes = { min: 8, max: 32 } as const
 /** RFC 1035 4.2.1. */
 const responseBytesMax = 512
 
-/** Never throws, whatever the bytes are. */
+/** Never throws, for any bytes. */
 export function readQuery(message: Uint8Array): QueryRead {
   const bytes = Buffer.isBuffer(message) ? message : Buffer.from(message.buffer, message.byteOffset, message.byteLength)
   if (bytes.length < headerBytes) return { kind: 'ignored' }
   const [id, flags] = [bytes.readUInt16BE(0), bytes.readUInt16BE(2)]
-  // Nobody is answered who answers: two servers could be set on each other.
+  // Responses get no response, because two servers could otherwise send each other messages forever.
   if ((flags & FLAG.response) !== 0) return { kind: 'ignored' }
   if ((flags & FLAG.opcode) !== 0) return refused(id, flags, RCODE.notImplemented)
   const content = readContent(bytes)
@@ -94,12 +94,12 @@ function refused(id: number, flags: number, rcode: number): QueryRead {
   return { kind: 'refused', response }
 }
 
-/** Null: the message is malformed. */
+/** Null if the message is malformed. */
 function readContent(bytes: Buffer): Pick<Query, 'question' | 'edns'> | null {
   const questions = bytes.readUInt16BE(4)
   const notAdditional = bytes.readUInt16BE(6) + bytes.readUInt16BE(8)
   const records = notAdditional + bytes.readUInt16BE(10)
-  // RFC 9619: one question; none is for those who only want a cookie.
+  // RFC 9619: one question, or none in a request for a cookie alone.
   if (questions > 1) return null
   const question = questions === 1 ? readQuestion(bytes) : null
   if (questions === 1 && question === null) return null
@@ -191,12 +191,12 @@ export type DnsReply = {
   /** Up to 12 bits: what does not fit the header travels in the OPT record (RFC 6891 6.1.3). */
   readonly rcode: number
   readonly authoritative: boolean
-  /** Nothing is in it, and the client is to ask over TCP (RFC 2181 9). */
+  /** Empty and truncated: the client must retry over TCP (RFC 2181 9). */
   readonly truncated: boolean
   readonly answers: readonly DnsRecord[]
   readonly authorities: readonly DnsRecord[]
   readonly additionals: readonly DnsRecord[]
-  /** Whether others are asked for what is not ours (RA). */
+  /** Whether other servers are queried for foreign names (RA). */
   readonly recursion?: boolean
   /** Why there is nothing, for clients that understand OPT (RFC 8914 4). */
   readonly extendedError?: number

@@ -2,7 +2,7 @@
 // other answers from it. Effects: on that memory alone.
 //
 // The next lookup sees a write, however busy the reader is: nothing is sent or queued. An open-addressed table behind
-// a sequence lock: the sequence is odd during a write, and a reader that saw it change reads again.
+// a sequence lock: the sequence is odd during a write, and a reader whose sequence changed reads again.
 
 import { assert, present } from '../../base/assert.ts'
 import { type Addresses, v4Bytes, v6Bytes } from './address.plan.ts'
@@ -11,7 +11,7 @@ export type NameTableMemory = { readonly header: SharedArrayBuffer; readonly slo
 
 /** `{label}` or `{name}.{slug}`, lowercase. */
 const keyBytesMax = 63 + 1 + 63
-/** A slot: the key's length (0: free), which values there are, the values, the key. */
+/** A slot: the key's length (0 if free), flags for the values, the values, the key. */
 const SLOT = { length: 0, has: 4, v4: 8, v6: 12, fingerprint: 28, key: 60, bytes: 188 } as const
 /** Bits of `has`. */
 const HAS = { v4: 1, v6: 2, fingerprint: 4 } as const
@@ -75,7 +75,7 @@ class Slots {
   }
 }
 
-/** FNV-1a, 32 bits: names are drawn by us and slugs by the operator, so nobody chooses keys that collide. */
+/** FNV-1a, 32 bits: we draw names and the operator chooses slugs, so an attacker cannot choose colliding keys. */
 function hashOf(key: Uint8Array): number {
   let hash = 0x811c9dc5
   for (const byte of key) hash = Math.imul(hash ^ byte, 0x01000193)
@@ -101,7 +101,7 @@ export class NameTableWriter {
     Atomics.store(this.#partial, 0, isPartial ? 1 : 0)
   }
 
-  /** False: there is no room, and the table stays as it is. */
+  /** Returns false if there is no room; the table is then unchanged. */
   set(key: string, { v4, v6 }: Addresses, fingerprint: Uint8Array | null = null): boolean {
     assert(fingerprint === null || fingerprint.length === VALUE_BYTES.fingerprint, 'a fingerprint is a SHA-256')
     const bytes = present(keyBytes(key), 'a name fits the table')
@@ -120,7 +120,7 @@ export class NameTableWriter {
     return true
   }
 
-  /** No effect if it is not there. */
+  /** No effect if there is no such name. */
   remove(key: string): void {
     const slot = present(
       this.#slots.find(present(keyBytes(key), 'a name fits the table')),
@@ -166,7 +166,7 @@ export class NameTableReader {
     this.#partial = new Int32Array(memory.header, HEADER.partial, 1)
   }
 
-  /** `busy`: the writer did not let go, or has not written every name yet; ask again. */
+  /** `busy`: the writer holds the lock, or has not written every name yet; retry. */
   find(key: string): NameLookup {
     const bytes = keyBytes(key)
     if (bytes === null) return { kind: 'absent' }

@@ -1,5 +1,5 @@
-// Keeps the name table right: after each commit on an instance or its VM, and wholly every few seconds. Effects:
-// reads the store; timer.
+// Keeps the name table correct: after each commit on an instance or its VM, and completely every few seconds.
+// Effects: reads the store; timer.
 
 import { type Clock, pause } from '../../base/clock.ts'
 import type { Logger } from '../../base/log.ts'
@@ -27,11 +27,11 @@ export type NamesDeps = {
    * a single host.
    */
   readonly report?: (write: (tx: DirectoryDb) => void) => void
-  /** Whether names may be missing that there are: then no name is said to be absent. Absent: never. */
+  /** Whether existing names may be missing; then no name is reported as absent. Default: never. */
   readonly isPartial?: () => boolean
   /** The most names that can have an address, the appliance's own included. */
   readonly namesMax: number
-  /** Addresses of the appliance itself, under the labels of the domain; null where none is known. */
+  /** Addresses of the appliance itself, under the labels of the domain; null if unknown. */
   readonly hostAddresses: () => HostAddresses
   readonly clock: Pick<Clock, 'sleep'>
   readonly log: Logger
@@ -49,7 +49,7 @@ export class Names {
   readonly #deps: NamesDeps
   readonly #writer: NameTableWriter
   readonly #instances: NamedInstances
-  /** Names in the table, by the instance's id. `text`: all that is there beside the name. */
+  /** Names in the table, by the instance's id. `text`: all stored values of the name. */
   readonly #named = new Map<string, { readonly name: string; readonly text: string }>()
   /** Ids of instances, by their name in the table. */
   readonly #owners = new Map<string, string>()
@@ -70,7 +70,7 @@ export class Names {
     this.#follow([id])
   }
 
-  /** An instance without addresses has no name: no name is better than one that leads to somebody else. */
+  /** An instance without addresses has no name, because a stale one could lead to another tenant. */
   #follow(ids: readonly string[]): void {
     const found = new Map(this.#find(ids).map(instance => [instance.id, instance]))
     for (const id of ids) {
@@ -92,7 +92,7 @@ export class Names {
     }
   }
 
-  /** False: it has no address, or it cannot be known. */
+  /** Returns false if it has no address, or the address is unknown. */
   #name(instance: NamedInstance): boolean {
     const { id, organization, sshHostKey } = instance
     try {
@@ -155,7 +155,7 @@ export class Names {
     }
   }
 
-  /** Fills the table, and from then on looks at everything again and again, should a change have been missed. */
+  /** Fills the table, then rechecks everything regularly, in case a change was missed. */
   async start(): Promise<void> {
     await this.#refresh()
     this.#running = this.#refreshRepeatedly()

@@ -11,7 +11,7 @@ export type RateSettings = {
   /** Responses to one prefix: /24 of IPv4, /56 of IPv6. */
   readonly perSecond: number
   readonly burst: number
-  /** Every so many packets over the rate get a truncated response. */
+  /** One in this many packets over the rate gets a truncated response. */
   readonly slip: number
   /** Bounds on all prefixes together in each window: whole responses, and truncated ones besides. */
   readonly windowMs: number

@@ -18,7 +18,7 @@ export type Standing = 'forgeable' | 'cookie' | 'tcp'
 export const standingRates: Readonly<Record<Standing, RateSettings>> = {
   forgeable: rateDefaults,
   cookie: rateDefaults,
-  // There is nothing to truncate: every query over the rate ends its connection.
+  // TCP has no truncation: every query over the rate ends its connection.
   tcp: { ...rateDefaults, perWindow: 50, truncatedPerWindow: 0 },
 }
 
@@ -46,7 +46,7 @@ export function createResponder(deps: ResponderDeps): Responder {
   const hosts = new Set(Object.keys(HOST_LISTENERS))
   return (message, { transport, address }) => {
     const read = readQuery(message)
-    // Not even against the rates.
+    // Not counted by the rate limits either.
     if (read.kind === 'ignored') return null
     const nowSeconds = Math.floor(clock.nowMs() / 1000)
     const maker = { secret: cookieSecret, nowSeconds }

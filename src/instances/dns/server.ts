@@ -16,7 +16,7 @@ export type DnsDeps = {
   readonly address: string
   /** 0: any free port. */
   readonly port: number
-  /** UDP: addresses of this host that somebody else listens on. */
+  /** UDP: addresses of this host on which another program listens. */
   readonly except?: readonly string[]
   readonly domain: string
   /** Table that it answers from; names.ts keeps it. */
@@ -24,7 +24,7 @@ export type DnsDeps = {
   readonly clock: Pick<Clock, 'sleep'>
   readonly random: RandomBytes
   readonly log: Logger
-  /** For benchmarks that measure what the limits would hide. */
+  /** For benchmarks, which measure without the limits. */
   readonly rates?: Readonly<Record<Standing, RateSettings>>
 }
 
@@ -78,7 +78,7 @@ export async function startDns(deps: DnsDeps, launch: typeof startThread = start
   }
 }
 
-/** A thread that ends by itself is followed by another one on the same port. */
+/** A thread that ends by itself is replaced by another one on the same port. */
 async function keepUp(start: ThreadStart, deps: DnsDeps, launch: typeof startThread): Promise<DnsServer> {
   const stopping = new AbortController()
   let thread = await launch(start)
@@ -155,7 +155,7 @@ async function startThread(start: ThreadStart): Promise<Thread> {
   worker.addEventListener('error', event => {
     reason = event.message
     refuse(reason)
-    // It would go on with whatever is left of it.
+    // Otherwise it would continue with its remaining messages.
     worker.terminate()
   })
   const timer = setTimeout(() => refuse(`no answer within ${startTimeoutMs} ms`), startTimeoutMs)
@@ -173,7 +173,7 @@ function threadUrl(): URL {
   return new URL(isCompiled ? './instances/dns/thread.js' : './thread.ts', import.meta.url)
 }
 
-/** One line a minute at most: anyone may send packets. */
+/** At most one line a minute, because anyone may send packets. */
 async function watchLimited(
   deps: Pick<DnsDeps, 'clock' | 'log'> & { limited: SharedArrayBuffer },
   signal: AbortSignal,

@@ -25,7 +25,7 @@ export type ThreadStart = {
   readonly cookieSecret: Uint8Array
   readonly names: NameTableMemory
   readonly texts: readonly ChallengeText[]
-  /** One Int32: messages that were not answered in full, ever more. */
+  /** One Int32: total number of messages that were not answered in full. */
   readonly limited: SharedArrayBuffer
 }
 
@@ -70,7 +70,7 @@ async function serve(start: ThreadStart): Promise<ThreadReport> {
     // On Linux this is the priority of the calling thread alone: where processors are short, the other one goes first.
     setPriority(0, constants.priority.PRIORITY_BELOW_NORMAL)
   } catch {
-    // It may be forbidden; the thread then shares as others do.
+    // Priority may be forbidden; the thread then competes like others.
   }
   try {
     return { kind: 'listening', port: (await listenFrom(start)).port }

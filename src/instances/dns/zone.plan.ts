@@ -15,7 +15,7 @@ export type Zone = {
 }
 
 export type NameRecords = {
-  /** Null: it has none of this kind, but one of the other. */
+  /** Null if it has none of this kind, but one of the other. */
   readonly v4: Uint8Array | null
   readonly v6: Uint8Array | null
   /** SHA-256 of the blob of its SSH host key (ed25519), once that is attested; else null. */
@@ -32,7 +32,7 @@ export const hostsPerAnswerMax = 4
 /** Addresses of IPv6 are longer. */
 const v6PerAnswerMax = 3
 
-/** Key of the name table for the n-th host that has a label; no client can ask for it. */
+/** Key of the name table for the n-th host that has a label; clients cannot query it. */
 export function hostKey(label: string, n: number): string {
   return n === 0 ? label : `${label} ${n}`
 }
@@ -45,11 +45,11 @@ const mailboxLabel = 'hostmaster'
 
 const NOTHING = { authoritative: false, truncated: false, answers: [], authorities: [], additionals: [] } as const
 const REFUSED: DnsReply = { ...NOTHING, rcode: RCODE.refused }
-/** The response to a version that we do not speak names the one that we do (RFC 6891 6.1.3). */
+/** The response to an unsupported version names the supported one (RFC 6891 6.1.3). */
 const BAD_VERSION: DnsReply = { ...NOTHING, rcode: RCODE.badVersion }
-/** To those who only want a cookie. */
+/** Response to a request for a cookie alone. */
 const EMPTY: DnsReply = { ...NOTHING, rcode: RCODE.ok }
-/** To those who ask too often, and may be somebody else. */
+/** Response to clients over the rate, whose address may be forged. */
 export const TRUNCATED: DnsReply = { ...NOTHING, rcode: RCODE.ok, truncated: true }
 
 export function answerQuery({ question, edns }: Query, zone: Zone, resolve: ResolveName): DnsReply {
@@ -66,8 +66,8 @@ export function answerQuery({ question, edns }: Query, zone: Zone, resolve: Reso
   const texts = below.some(label => label.includes('.')) ? undefined : zone.texts.get(below.join('.'))
   if (texts !== undefined) return atTexts(asked, texts)
   if (second === undefined) {
-    // A label here is a host of ours, or is or could be an organization. All but hosts get the same response, as if
-    // names stood below each (RFC 8020 3.1), so nobody learns which organizations exist.
+    // A label here is a host of ours, or is or could be an organization. All except hosts get the same response, as
+    // if names existed below each (RFC 8020 3.1), so responses do not reveal which organizations exist.
     return atNames(asked, zone.hosts.has(first) ? hostsOf(first, resolve) : [])
   }
   const isOurs = below.length === 2 && !zone.hosts.has(second) && below.every(label => LABEL.test(label))
@@ -179,7 +179,7 @@ function positive(answers: readonly DnsRecord[]): DnsReply {
   return { ...NOTHING, rcode: RCODE.ok, authoritative: true, answers }
 }
 
-/** RFC 2308 2: the SOA says how long the absence may be believed. */
+/** RFC 2308 2: the SOA limits how long the absence may be cached. */
 function negative({ zone, apex }: Pick<NameQuery, 'zone' | 'apex'>, rcode: number): DnsReply {
   return { ...NOTHING, rcode, authoritative: true, authorities: [soa(apex, zone)] }
 }
@@ -193,7 +193,7 @@ function soa(owner: NamePointer, { serial }: Zone): DnsRecord {
       server: { label: nameServerLabel, ...owner },
       mailbox: { label: mailboxLabel, ...owner },
       serial,
-      // There are no secondaries; these are moderate values for tools that look.
+      // There are no secondaries; these are moderate values for tools that check.
       refresh: 3600,
       retry: 600,
       expire: 86_400,

@@ -21,7 +21,7 @@ const aliasesMax = 8
 const ttlSecondsMax = 2 ** 31 - 1
 
 /**
- * Addresses at the end of the name's aliases; other records are ignored. Null: an alias loop, or too many aliases.
+ * Addresses at the end of the name's aliases; other records are ignored. Null for an alias loop, or too many aliases.
  */
 export function addressesOf(
   answers: readonly DnsRecord[],

@@ -1,7 +1,7 @@
-// Answers instances' queries under a list of permitted names: asks a resolver for a listed name, has its addresses
+// Answers instances' queries under a list of permitted names: queries a resolver for a listed name, has its addresses
 // opened, then answers. Effects: those of `ask` and `open`; its own bounded memory; the log.
 //
-// Only a query's name and IPv4 or IPv6 are passed on: no other type, no option, no letter case.
+// Only a query's name and IPv4 or IPv6 are forwarded: no other type, no option, no letter case.
 
 import type { Clock } from '../../base/clock.ts'
 import type { DnsAnswer } from '../../base/dns/answer.codec.ts'
@@ -18,13 +18,13 @@ export type GuestResolverDeps = {
   /** Address types that instances have. Queries for others are not forwarded. */
   readonly types: readonly AddressType[]
   readonly isInstance: (address: string) => boolean
-  /** Whether an address may be returned; `open`: without opening it first; `denied`: never. */
+  /** Whether an address may be returned. `open`: without opening it first; `denied`: never. */
   readonly kindOf: (address: string) => 'world' | 'open' | 'denied'
-  /** Addresses of resolvers, in the order in which they are asked. */
+  /** Addresses of resolvers, in the order in which they are queried. */
   readonly resolvers: readonly string[]
   /** Rejects where there is no answer. */
   readonly ask: (question: { server: string; name: string; type: AddressType }) => Promise<DnsAnswer>
-  /** Done once they are open. False: there is no place for them. Rejects where they cannot be opened. */
+  /** Resolves once they are open. False if there is no slot for them. Rejects if they cannot be opened. */
   readonly open: (addresses: readonly { address: string; timeoutMs: number }[], by: string) => Promise<boolean>
   readonly clock: Pick<Clock, 'monotonicMs'>
   readonly log: Logger
@@ -36,7 +36,7 @@ export type GuestResolverLimits = {
   readonly ttlSecondsMax: number
   /** How long an address stays open after its TTL: connections begin a moment later. */
   readonly graceMs: number
-  /** For how long that a name has no address is believed. */
+  /** How long it is cached that a name has no address. */
   readonly absentMs: number
   readonly cachedMax: number
   /** Questions to resolvers under way. */
@@ -101,7 +101,7 @@ export class GuestResolver {
     return { ...this.#counts }
   }
 
-  /** The response, or null for none, or for one that `later` gets. Never throws, whatever the bytes are. */
+  /** The response; null for none, or if `later` gets it. Never throws, for any bytes. */
   respond(message: Uint8Array, from: string, later: (response: Uint8Array) => void): Uint8Array | null {
     if (!this.#deps.isInstance(from)) return null
     const read = readQuery(message)
@@ -134,7 +134,7 @@ export class GuestResolver {
       return reply({ rcode: RCODE.nameError, extendedError: blocked })
     }
     const type = this.#deps.types.find(kind => TYPE[kind] === question.type)
-    // That it has none of another type is an answer that clients go on with.
+    // An empty answer for another type lets clients continue.
     return type === undefined ? reply({}) : { kind: 'ask', name, type }
   }
 
@@ -180,7 +180,7 @@ export class GuestResolver {
     return forward
   }
 
-  /** Throws where nobody has given an answer that can be used, or its addresses cannot be opened. */
+  /** Throws if no resolver gave a usable answer, or its addresses cannot be opened. */
   async #forward(asked: { name: string; type: AddressType }, from: string): Promise<CachedName> {
     const { kindOf, open, clock } = this.#deps
     const { ttlSecondsMin, ttlSecondsMax, graceMs, absentMs } = this.#limits
@@ -239,7 +239,7 @@ export class GuestResolver {
     return { ...NOTHING, rcode: RCODE.serverFailure }
   }
 
-  /** One line in a while: instances ask as they like. */
+  /** Logs rarely, because instances choose their query rate. */
   #count(kind: 'blocked' | 'failed', detail: { from: string; name: string; why?: string }): void {
     this.#counts[kind] += 1
     const nowMs = this.#deps.clock.monotonicMs()
@@ -267,7 +267,7 @@ function keyOf({ name, type }: { name: string; type: AddressType }): string {
   return `${type} ${name}`
 }
 
-/** Record under the queried name, whatever its aliases. */
+/** Record under the queried name, even after aliases. */
 function recordOf(address: string, ttlSeconds: number): DnsRecord {
   const owner = { at: headerBytes }
   return address.includes(':')

@@ -21,9 +21,9 @@ export type AuthDeps = {
 }
 
 /**
- * Faults: unauthenticated; `fleet.unavailable` (no key can be looked up yet); forbidden for a suspended organization,
- * or a read-only key where `write` is needed. `passed`: another host of the fleet has passed the request on, and says
- * whom it has authenticated; the headers prove nothing then.
+ * Faults: unauthenticated; `fleet.unavailable` (keys cannot be looked up yet); forbidden for a suspended
+ * organization, or a read-only key where `write` is required. `passed`: the caller that another host of the fleet has
+ * authenticated and forwarded; the headers prove nothing then.
  */
 export type Authenticate = (headers: Headers, need: 'read' | 'write', passed?: ForwardedPrincipal | null) => Principal
 
@@ -50,13 +50,13 @@ export function createAuthenticate(deps: AuthDeps): Authenticate {
   }
 }
 
-/** Null: there is no such key, or this is not its secret. */
+/** Null if there is no such key, or its secret differs. */
 function provenKey(db: DirectoryDb, { prefix, secret }: PresentedKey): Key | null {
   const key = findKey(db, prefix)
   return secretMatches(secret, key?.secretSha256 ?? null) ? key : null
 }
 
-/** Null: no key of that organization, or the call is for less than what is asked. */
+/** Null if the organization has no such key, or the scope of the caller is below `need`. */
 function forwardedKey(db: DirectoryDb, passed: ForwardedPrincipal, need: 'read' | 'write'): Key | null {
   const key = findKey(db, passed.keyPrefix)
   const isMeant = key?.organizationId === passed.organizationId && (need === 'read' || passed.scope === 'write')

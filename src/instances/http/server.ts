@@ -23,7 +23,7 @@ export type HttpDeps = InstanceApi & {
   readonly authenticate: Authenticate
   readonly rate: Pick<RequestRate, 'take'>
   readonly admitChange: () => void
-  /** In a fleet: brings news, such as a key that another host has just made. Null or absent on a single host. */
+  /** In a fleet: fetches changes, such as a key that another host has just made. Null or absent on a single host. */
   readonly syncDirectory?: (() => Promise<boolean>) | null
   readonly routes?: readonly Joined<string, InstanceHandler>[]
   /** Routes of others at the same address. */
@@ -66,7 +66,7 @@ export function createHttp(deps: HttpDeps): HttpFetch {
   })
 }
 
-/** A key that is not known here may be new: it is looked up once more after a sync. Nothing was done until then. */
+/** An unknown key may be new: it is looked up again after a sync. Nothing was done until then. */
 async function retryAfterSync<T>(handle: () => T | Promise<T>, fresh: (() => Promise<boolean>) | null): Promise<T> {
   if (fresh === null) return handle()
   try {
