@@ -9,7 +9,7 @@ export type Aim = { readonly atMost: number } | { readonly atLeast: number }
 export type Figure = {
   readonly value: number
   readonly unit: string
-  /** Null: recorded, not judged. */
+  /** Null if it is recorded without a limit. */
   readonly aim: Aim | null
   /** Key of the figure in the same run to compare with, such as the same request without the gateway. */
   readonly baseline?: string

@@ -62,7 +62,7 @@ export function attach(pid: number): void {
   }
 }
 
-/** Waits for the next stop of any traced thread. Null: nothing is traced any more. */
+/** Waits for the next stop of any traced thread. Null if nothing is traced any more. */
 export function nextStop(): Stop | null {
   const tid = libc().waitpid(-1, ptr(status.buffer), anyThread)
   if (tid === -1) {
@@ -94,7 +94,7 @@ function systemCallStop(tid: number): Stop {
   return { kind: 'enter', tid, number: Number(info.getBigUint64(INFO.number, true)), args }
 }
 
-/** False: the thread is gone, or not stopped. */
+/** False if the thread is gone, or not stopped. */
 function request(what: number, tid: number, address: number, data: number): boolean {
   return Number(libc().ptrace(what, tid, address, data)) !== -1
 }

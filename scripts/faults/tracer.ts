@@ -38,7 +38,7 @@ for (let stop = nextStop(); stop !== null; stop = nextStop()) {
   }
 }
 
-/** True: this was the one, and the process is dead. */
+/** True if this was the one, and the process is dead. */
 function meet({ tid, number, args }: Stop & { kind: 'enter' }): boolean {
   const effect = effectOf(number, args, traced)
   if (effect === null) return false

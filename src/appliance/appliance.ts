@@ -48,7 +48,7 @@ export type ServeOptions = {
   readonly log: Logger
   /** Changes are accepted once the upgrade under way is (upgrade/gate.ts). */
   readonly onTrial: boolean
-  /** Socket of the starter. Null: this process starts everything itself. */
+  /** Socket of the starter. Null if this process starts everything itself. */
   readonly starterSocket?: string | null
 }
 

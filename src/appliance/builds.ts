@@ -55,9 +55,9 @@ export type BuildsParts = Runtime & {
   readonly strangers: Pick<AnonymousLogLimit, 'level'>
   readonly publish: Publish
   readonly logRoutes: readonly EdgeRoute<LogPeer>[]
-  /** Null: a host by itself. */
+  /** Null for a standalone host. */
   readonly link: Pick<FleetLink, 'hosts' | 'onBuilds'> | null
-  /** Null: as `link`. */
+  /** Null like `link`. */
   readonly peers: Pick<FleetPeers, 'forward' | 'view'> | null
 }
 

@@ -17,7 +17,7 @@ export type DnsParts = {
   readonly config: Config
   readonly store: Store
   readonly engine: Pick<Engine, 'reconciler'>
-  /** Null: a host by itself. */
+  /** Null for a standalone host. */
   readonly link: FleetLink | null
   readonly clock: Clock
   readonly log: Logger
@@ -47,7 +47,7 @@ export function composeNames({ config, store, engine, link, clock, log }: DnsPar
   return names
 }
 
-/** Null: it is switched off. Fault host.unsupported: the address cannot be listened on. */
+/** Null if it is switched off. Fault host.unsupported: the address cannot be listened on. */
 export async function serveDns(parts: DnsParts & { names: Names; random: RandomBytes }): Promise<DnsServer | null> {
   const { config, names, clock, random } = parts
   if (config.listen.dns === '') return null

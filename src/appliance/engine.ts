@@ -219,7 +219,7 @@ export function composeEngine({ config, stateDir, store, clock, random, log, ...
 
 const bootName = 'host_boot_id'
 
-/** By the boot in which the records were last used. Null: VMs of theirs may still run. */
+/** By the boot in which the records were last used. Null if VMs of theirs may still run. */
 function hostLossOf(db: LedgerDb): HostLoss | null {
   const before = readMeta(db, bootName)
   if (before === null || before === hostBootId()) return null
@@ -408,7 +408,7 @@ function openResolvers({ resolvers, allow_names }: Pick<Config['network'], 'reso
   return allow_names.length === 0 ? resolvers : []
 }
 
-/** Null: instances have no IPv6. */
+/** Null if instances have no IPv6. */
 function egressSettingsV6({ egress, pool_v6: pool, gateway_v6, ...network }: Config['network']): EgressPlanV6 | null {
   if (pool === '') return null
   const texts = [...egress.allow, ...openResolvers(network).map(address => `[${address}]:53`)]

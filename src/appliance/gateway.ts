@@ -30,7 +30,7 @@ export type PlacedGateway = {
   readonly fetch: Inference['fetch'] | null
   /** Its VMs, or where it is without one. */
   readonly vms: GatewaySupervisor | 'host' | 'off'
-  /** Null: there are no traces. */
+  /** Null if there are no traces. */
   readonly traces: () => TraceCounts | null
   readonly collectors: readonly Collector[]
   readonly start: () => void

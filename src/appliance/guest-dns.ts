@@ -39,7 +39,7 @@ const followMs = 250
 /** Some send more than the 1232 bytes that the query allows. */
 const asking = { port: 53, recursion: true, timeoutMs: askTimeoutMs, answerBytesMax: 4_096 } as const
 
-/** Listens from now on. Null: instances reach the world without it. */
+/** Listens from now on. Null if instances reach the world without it. */
 export function composeGuestDns({ config, engine, clock, ...parts }: GuestDnsParts): GuestDns | null {
   const { network } = config
   if (network.allow_names.length === 0) return null

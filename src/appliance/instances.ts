@@ -54,7 +54,7 @@ export type InstancesParts = Runtime & {
   /** CA certificate that instances need to reach this appliance's gateway. */
   readonly guestCaPem: string
   readonly names: Pick<Names, 'instanceChanged'>
-  /** Null: a host by itself. */
+  /** Null for a standalone host. */
   readonly link: FleetLink | null
   readonly peers: Pick<Peers, 'forward'> | null
   readonly trust: AttestationTrustOf

@@ -55,19 +55,19 @@ export type OperatorParts = Runtime & {
   readonly engine: Engine
   readonly service: InstancesService
   readonly pool: WarmPool
-  /** Null: service C is switched off. */
+  /** Null if service C is switched off. */
   readonly builds: Builds | null
   readonly gateway: AdminDeps['gateway']
   readonly traces: StatusDeps['traces']
   readonly firewall: FirewallWatch
-  /** Null: there is no list of names that instances may reach. */
+  /** Null if there is no list of names that instances may reach. */
   readonly guestDns: Pick<GuestDns, 'status' | 'render'> | null
   readonly collectors: readonly Collector[]
   readonly strangers: Pick<Collector, 'render'>
   readonly tls: StatusDeps['tls']
   readonly operatorKey: StatusDeps['operatorKey']
   readonly listening: StatusDeps['listening']
-  /** Null: it is off. */
+  /** Null if it is off. */
   readonly console: Pick<Console, 'control' | 'attach'> | null
   readonly clockGuard: ClockGuard
   readonly transparency: AdminDeps['transparency']

@@ -15,7 +15,7 @@ export type TracesParts = Runtime & {
   readonly upstreams: readonly UpstreamTarget[]
 }
 
-/** Null: there are no traces. Fault config.file: a file that the configuration names. */
+/** Null if there are no traces. Fault config.file: a file that the configuration names. */
 export function composeTraces({ config, upstreams, clock, random, log }: TracesParts): TraceExporter | null {
   const { traces } = config.inference
   if (traces.endpoint === '') return null

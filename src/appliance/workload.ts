@@ -27,7 +27,7 @@ export type WorkloadParts = {
   readonly config: Pick<Config, 'inference' | 'http'>
   readonly manifest: ImageManifest
   readonly upstreams: readonly UpstreamTarget[]
-  /** Null: there is no built-in worker. */
+  /** Null if there is no built-in worker. */
   readonly model: WorkloadModel | null
   /** GPUs that the worker has to have; null: none. */
   readonly gpus: WorkloadGpus | null

@@ -28,7 +28,7 @@ export type BackupOptions = {
   readonly stateDir: string
   readonly loaded: LoadedConfig
   readonly seal: Seal
-  /** True: the operator key of the state directory signs the manifest. */
+  /** Whether the operator key of the state directory signs the manifest. */
   readonly isSigned: boolean
   readonly nowMs: number
   /** Reads usage that the database may lack; the function that it returns adds that usage to a copy. */

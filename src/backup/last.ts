@@ -31,12 +31,12 @@ export type BackupRecord = Static<typeof BackupRecord>
 
 const NONE: BackupRecord = { format: 1, last: null, failure: null }
 
-/** False: the record cannot be written. The backup itself is as good. */
+/** False if the record cannot be written. The backup itself is as good. */
 export function noteMade(stateDir: string, last: NonNullable<BackupRecord['last']>): boolean {
   return write(stateDir, { format: 1, last, failure: null })
 }
 
-/** The last that succeeded stays on record. False: the record cannot be written. */
+/** The last that succeeded stays on record. False if the record cannot be written. */
 export function noteFailed(stateDir: string, { error, nowMs }: { error: unknown; nowMs: number }): boolean {
   const message = messageOf(error).slice(0, messageCharsMax)
   return write(stateDir, { ...readRecord(stateDir), failure: { at: iso(nowMs), message } })

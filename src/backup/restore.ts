@@ -53,7 +53,7 @@ export type RestoreOptions = {
   readonly keys: RestoredKeys
   /** Null if the files outside of the state directory stay as they are on this machine. */
   readonly outside: OutsideRules | null
-  /** True: what is in the way moves aside once the backup is known to be good. False: it is refused. */
+  /** True to move existing files aside once the backup is known to be good; false to refuse them. */
   readonly setAside: boolean
   readonly nowMs: number
 }

@@ -62,7 +62,7 @@ export class TarReader {
     })
   }
 
-  /** The next file's name and size; its content must be read whole before the one after it. Null: the end. */
+  /** The next file's name and size; its content must be read whole before the one after it. Null at the end. */
   async next(): Promise<{ readonly name: string; readonly bytes: number } | null> {
     const block = await this.#reader.piece(tarBlockBytes)
     if (block === null) throw endsEarly()

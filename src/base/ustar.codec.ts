@@ -158,7 +158,7 @@ export async function* writeTar(
   yield new Uint8Array(2 * tarBlockBytes + ((recordBytes - (totalBytes % recordBytes)) % recordBytes))
 }
 
-/** `LENGTH KEY=VALUE\n`, where LENGTH counts the whole record. Null: malformed. */
+/** `LENGTH KEY=VALUE\n`, where LENGTH counts the whole record. Null if malformed. */
 export function decodePax(bytes: Uint8Array): (readonly [key: string, value: Uint8Array])[] | null {
   const records: [string, Uint8Array][] = []
   for (let at = 0; at < bytes.length; ) {

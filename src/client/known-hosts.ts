@@ -10,7 +10,7 @@ import type { KnownHost } from '../verifier/ssh-key.ts'
 
 export type KnownHostsUpdate = {
   readonly path: string
-  /** False: the line was there already, and no other of this host. */
+  /** False if the line was there already, and no other of this host. */
   readonly isWritten: boolean
   /** How many older lines named this host. */
   readonly replaced: number

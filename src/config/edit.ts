@@ -6,7 +6,7 @@ import { readToml } from '../linux/toml.ts'
 export type Path = readonly string[]
 export type Setting = { readonly path: Path; readonly value: unknown }
 
-/** Every value that the text sets, in its order. A list is one value. Null: the text is no TOML. */
+/** Every value that the text sets, in its order. A list is one value. Null if the text is not TOML. */
 export function settingsOf(text: string): Setting[] | null {
   const read = readToml(text)
   return read.ok ? leavesOf(read.table, []) : null

@@ -22,7 +22,7 @@ export type EgressEntryV6 = Ipv6Range & {
   readonly ports: { readonly first: number; readonly last: number } | null
 }
 
-/** Null: it is none of these forms. */
+/** Null for any other form. */
 export function parseEgressEntryV6(text: string): EgressEntryV6 | null {
   const match =
     /^(?:\[([0-9a-f:]+(?:\/[0-9]{1,3})?)\]:([0-9]{1,5})(?:-([0-9]{1,5}))?|([0-9a-f:]+(?:\/[0-9]{1,3})?))$/.exec(text)
@@ -53,7 +53,7 @@ export function isHexIpv6(text: string): boolean {
 /** Unrouted addresses: unspecified, loopback, IPv4-compatible and mapped (RFC 4291 2.5), link-local, multicast. */
 export const NEVER_FORWARDED_V6 = ['::/96', '::ffff:0:0/96', 'fe80::/10', 'ff00::/8'] as const
 
-/** Null: it may stand. `text` is an entry. */
+/** Null if it is valid. `text` is an entry. */
 export function entryProblemV6(text: string, pool: string | null): string | null {
   const entry = parseEgressEntryV6(text)
   if (entry === null) return null
@@ -67,7 +67,7 @@ export function entryProblemV6(text: string, pool: string | null): string | null
   return null
 }
 
-/** Null: it may stand. */
+/** Null if it is valid. */
 export function sourceProblemV6(
   text: string,
   { pool, gateway }: { pool: string | null; gateway: string },

@@ -51,7 +51,7 @@ export type EgressEntry = Ipv4Range & {
   readonly ports: { readonly first: number; readonly last: number } | null
 }
 
-/** Null: it is none of these forms. */
+/** Null for any other form. */
 export function parseEgressEntry(text: string): EgressEntry | null {
   const match = entryPattern.exec(text)
   if (match === null) return null

@@ -6,14 +6,14 @@ export type FetchHost = {
   /** A DNS name in lowercase. */
   readonly host: string
   readonly port: number
-  /** IPv4 address to connect to, without a look-up. Null: the DNS decides, but never for a private address. */
+  /** IPv4 address to connect to, without a look-up. Null if the DNS decides, but never for a private address. */
   readonly address: string | null
 }
 
 export const fetchHostAllowed =
   'HOST or HOST:PORT (443 unless given), where the host is a DNS name in lowercase; =ADDRESS may follow, an IPv4 address, for a host that has a private one'
 
-/** Null: it is none of these forms. */
+/** Null for any other form. */
 export function parseFetchHost(text: string): FetchHost | null {
   const match = /^([a-z0-9.-]{1,253})(?::([0-9]{1,5}))?(?:=([0-9.]{7,15}))?$/.exec(text)
   if (match === null) return null

@@ -74,7 +74,7 @@ export type HostName = keyof typeof HOST_LISTENERS
 
 /**
  * IPv4 address of each host name: `network.public_v4`, else the one that its listener has, else, where that has all,
- * the one of the default route. Null: none is known, or the service is off.
+ * the one of the default route. Null if none is known, or the service is off.
  */
 export function hostAddresses(
   { listen, network }: Pick<Config, 'listen' | 'network'>,
@@ -140,7 +140,7 @@ export function guestGateway({ listen, network, instances }: Config, name: strin
 type Pair = { readonly v4: string | null; readonly v6: string | null }
 
 /**
- * IPv4 by `hostAddresses`, IPv6 if the listener has such an address or listens on all. Null: neither is known, or the
+ * IPv4 by `hostAddresses`, IPv6 if the listener has such an address or listens on all. Null if neither is known, or the
  * service is off. `routeAddress`: this host's address on the default route.
  */
 export function serviceAddresses(
@@ -156,7 +156,7 @@ export function serviceAddresses(
 }
 
 /**
- * IPv6 address of a listener, spelled by RFC 5952; `publicAddress` if it listens on all. Null: IPv4 only, switched
+ * IPv6 address of a listener, spelled by RFC 5952; `publicAddress` if it listens on all. Null for IPv4 only, switched
  * off, or a port that is chosen at the start.
  */
 function listenerV6(listen: string, publicAddress: string): string | null {

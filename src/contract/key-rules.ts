@@ -18,10 +18,10 @@ const keyAliasesMax = 32
 /** No character that ends a line, in a log or a header. */
 const Name = Type.String({ minLength: 1, maxLength: 256, pattern: '^[^\\u0000-\\u001f\\u007f]*$' })
 
-/** Null: every model that the gateway has. Empty: none. */
+/** Null for every model of the gateway; empty for none. */
 export const KeyModels = OrNull(Type.Array(Name, { maxItems: keyModelsMax, uniqueItems: true }))
 
-/** The model that is meant by each name that is no model's id. Null: none. */
+/** The model for each name that is not a model's id. Null for none. */
 export const KeyAliases = OrNull(Type.Array(Closed({ name: Name, model: Name }), { maxItems: keyAliasesMax }))
 
 const Amount = OrNull(Type.Integer({ minimum: 0, maximum: Number.MAX_SAFE_INTEGER }))

@@ -20,7 +20,7 @@ const TIME_ERROR = 5
 
 const libc = libcOf({ adjtimex: { args: [FFIType.ptr], returns: FFIType.i32 } })
 
-/** Null: the system does not say. Never throws. */
+/** Null if the system does not report it. Never throws. */
 export function kernelClock(): KernelClock | null {
   const timex = new Uint8Array(TIMEX.bytes)
   const state = resultOr(() => libc().adjtimex(ptr(timex)), -1)

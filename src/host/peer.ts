@@ -8,7 +8,7 @@ import { libcOf } from '../linux/ffi.ts'
 
 export type Peer = { readonly pid: number; readonly uid: number; readonly gid: number }
 
-/** Null: the descriptor is no connected UNIX socket. */
+/** Null if the descriptor is not a connected UNIX socket. */
 export function peerOf(fd: number): Peer | null {
   if (!Number.isInteger(fd) || fd < 0) return null
   const credentials = new Int32Array(3)

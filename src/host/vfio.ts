@@ -29,7 +29,7 @@ export type VfioDevice = {
   readonly powerState: string
   /** Name of its driver; null: none. */
   readonly driver: string | null
-  /** Other devices of its IOMMU group but bridges, by address. Null: it is in no group. */
+  /** Other devices of its IOMMU group but bridges, by address. Null if it is in no group. */
   readonly neighbours: readonly string[] | null
   readonly bars: readonly Bar[]
   /** Its node of /dev/vfio/devices, by which QEMU gets it without its group; null: there is none. */

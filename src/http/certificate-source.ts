@@ -46,7 +46,7 @@ export type Source = {
   readonly kind: 'local' | 'operator'
   readonly first: TlsPair
   readonly caFile: string | null
-  /** Null: nothing is known of it. */
+  /** Null if nothing is known of it. */
   readonly authorityEndsMs: number | null
   readonly intervalMs: number
   readonly warnMs: number

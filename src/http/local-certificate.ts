@@ -147,7 +147,7 @@ async function issuePair(
   return verdict.pair
 }
 
-/** Null: there is none, or it cannot be read. */
+/** Null if there is none, or it cannot be read. */
 function storedKey(file: string): string | null {
   const key = /-----BEGIN PRIVATE KEY-----[A-Za-z0-9+/=\s]+-----END PRIVATE KEY-----\n/.exec(readTextOrNull(file) ?? '')
   try {

@@ -20,7 +20,7 @@ export type PublicRefusal = {
 }
 
 export type PublicLimiter = {
-  /** Null: admitted. */
+  /** Null if admitted. */
   readonly admitPublic: (address: string) => PublicRefusal | null
   readonly size: () => number
 }
@@ -37,7 +37,7 @@ export function createPublicLimiter(deps: PublicLimiterDeps): PublicLimiter {
   const ofWideNetworks: Windows = new IdleMap(windowMs, clock.monotonicMs())
   const shared = createWindow()
 
-  /** Null: the table is full. */
+  /** Null if the table is full. */
   const windowIn = (windows: Windows, name: string, nowMs: number): Window | null => {
     const known = windows.get(name)
     if (known !== undefined) {

@@ -9,7 +9,7 @@ import type { Tls } from './certificate.ts'
 import type { NamedCertificate, TlsPair } from './pair.ts'
 
 export type ServedTls = Pick<Tls, 'guestCertificate' | 'onChange'> & {
-  /** Certificates of other names than those of `current`. Absent: all get that. */
+  /** Certificates of other names than those of `current`. Default: all get that one. */
   readonly named?: () => readonly NamedCertificate[]
   readonly current: () => Pick<TlsPair, 'cert' | 'key'>
 }

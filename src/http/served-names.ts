@@ -53,7 +53,7 @@ function formerOf(
   return stored.former !== null && stored.former.endsAtMs > nowMs ? stored.former : null
 }
 
-/** Null: there is none, or somebody else has written it. */
+/** Null if there is none, or another program has written it. */
 function readStored(file: string): Static<typeof Stored> | null {
   try {
     const value: unknown = JSON.parse(readTextOrNull(file) ?? 'null')

@@ -159,7 +159,7 @@ export function listWithUuid(): ProcessIdentity[] {
   return identities
 }
 
-/** Null: it has none that lives, or is itself gone. */
+/** Null if it has no living one, or has itself ended. */
 export function parentOf(pid: number): RunningProcess | null {
   const parent = /^PPid:\t(\d+)$/m.exec(readProc(pid, 'status') ?? '')?.[1]
   return parent === undefined ? null : identifyProcess(Number(parent))

@@ -58,7 +58,7 @@ async function remove(deps: DeletionDeps, slug: string, isForced: boolean): Prom
   return deletionView(store.directory.db, organizationBySlug(store.directory.db, slug))
 }
 
-/** Null: nothing runs. */
+/** Null if nothing runs. */
 function runningText(remains: Remains): string | null {
   const { instances, builds, reservedVms } = remains
   const names = instances.filter(isRunning).map(({ name }) => name)

@@ -37,21 +37,21 @@ export type AdminDeps = Runtime & {
   readonly applyEgressLimits: () => Promise<void>
   /** Name of a host of the fleet; null: it is not known, or this host is in none. */
   readonly hostName: (hostId: string) => string | null
-  /** Cancels a build as its owner would. No effect on one that has ended. Null: service C is off. */
+  /** Cancels a build as its owner would. No effect on one that has ended. Null if service C is off. */
   readonly cancelBuild: ((id: string) => Promise<Build | null>) | null
   /**
-   * Lines of a build's log; `follow`: until its end. Null: service C is off. Faults: not_found (they
+   * Lines of a build's log; `follow`: until its end. Null if service C is off. Faults: not_found (they
    * were removed), fleet.unavailable.
    */
   readonly buildLog: ((build: Build, options: BuildLogOptions) => AsyncIterable<Uint8Array>) | null
   readonly gateway: PlacedGatewayControl
   readonly vm: (vmId: string) => VmSummary | null
   readonly status: () => AdminStatus
-  /** Null: the console is off. */
+  /** Null if the console is off. */
   readonly console: ConsoleControl | null
   readonly clockGuard: OperatorClock
   readonly transparency: OperatorLog
-  /** Null: this host is in no fleet. */
+  /** Null if this host is in no fleet. */
   readonly fleet: FleetAdmin | null
   readonly leaks: () => Promise<readonly AdminLeak[]>
   /** Parts of GET /metrics, in order. */
@@ -84,7 +84,7 @@ export type GatewayVmControl = {
       readonly reason: string | null
     }[]
   }
-  /** False: there is none to replace. */
+  /** False if there is none to replace. */
   readonly replace: () => boolean
   /** Resolves once every reachable VM has the keys as in the store. Never rejects. */
   readonly pushControl: () => Promise<void>

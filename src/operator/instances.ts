@@ -224,7 +224,7 @@ function limitOf(db: LedgerDb, vmId: string | null): number | null {
   return vm === null ? null : (vm.egressLimitBytes ?? egressLimitBytes)
 }
 
-/** Null: it has none, or the engine does not know it. */
+/** Null if it has none, or the engine has no such VM. */
 export function vmView(vm: InstancesDeps['vm'], id: string | null): AdminInstance['vm'] {
   const summary = id === null ? null : vm(id)
   // Field by field: the engine's own view has more in it.

@@ -19,7 +19,7 @@ export type RemovalDeps = {
   readonly log: Logger
   readonly deleteInstance: AdminDeps['deleteInstance']
   readonly cancelBuild: AdminDeps['cancelBuild']
-  /** Removes the files of an organization's finished builds. Null: service C is off. */
+  /** Removes the files of an organization's finished builds. Null if service C is off. */
   readonly removeBuildFiles: ((organizationId: string) => void) | null
 }
 

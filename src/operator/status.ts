@@ -52,7 +52,7 @@ export type StatusDeps = {
   readonly traces: () => AdminStatus['gateway']['traces']
   /** Build VMs that no build has taken; null: service C is off. */
   readonly buildVms: (() => BuildVmsSummary) | null
-  /** Null: there is no list of names that instances may reach. */
+  /** Null if there is no list of names that instances may reach. */
   readonly names: (() => NonNullable<AdminStatus['names']>) | null
   readonly tls: Pick<Tls, 'source' | 'current' | 'caFile' | 'expiries' | 'former' | 'acme'>
   readonly operatorKey: Pick<OperatorKey, 'digest' | 'publicPem'>

@@ -12,7 +12,7 @@ export type LogHead = Pick<Checkpoint, 'origin' | 'size' | 'root'>
 
 export const logHeadFile = 'log-head.txt'
 
-/** Null: there is none, or none that can be read. */
+/** Null if there is none, or none that can be read. */
 export function readLogHead(path: string): LogHead | null {
   const text = readTextOrNull(path)
   return text === null ? null : resultOr(() => decodeCheckpoint(text), null)

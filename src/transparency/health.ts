@@ -25,7 +25,7 @@ export type LogState = {
 
 type WitnessState = {
   readonly name: string
-  /** False: cosignatures come by hand. */
+  /** False if cosignatures are added by hand. */
   readonly isAsked: boolean
   readonly cosignedMs: number | null
   readonly failingSinceMs: number | null
@@ -33,7 +33,7 @@ type WitnessState = {
 }
 
 export type LogProblem = {
-  /** Null: of the log as a whole. */
+  /** Null for the log as a whole. */
   readonly witness: string | null
   /** Clients with pins on the log refuse something. */
   readonly severe: boolean

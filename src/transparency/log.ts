@@ -83,7 +83,7 @@ const aheadMsMax = 300_000
 
 export class TransparencyLog {
   readonly #deps: TransparencyLogDeps
-  /** Null: the log has not begun, or may not go on as it is. */
+  /** Null if the log has not begun, or must not continue in its state. */
   #head: LogHead | null = null
   /** Head, its file and what is shown are those of the database. */
   #isSettled = false
@@ -159,7 +159,7 @@ export class TransparencyLog {
     return { text, signatures: [{ name: key.name, keyId: keyIdOf(key), signature }] }
   }
 
-  /** Null: there is no such tile in the tree that is shown. */
+  /** Null if there is no such tile in the tree that is shown. */
   tile({ level, index, width }: Tile): Uint8Array | null {
     if (tileWidth(this.shown(), { level, index }) < width) return null
     const from = index * tileHashes
@@ -168,7 +168,7 @@ export class TransparencyLog {
     return encodeEntries(listLogEntries(this.#db(), { from, count: width }).map(({ entry }) => new Uint8Array(entry)))
   }
 
-  /** Proof (C2SP tlog-proof) for the entry with this leaf hash. Null: it is not in the tree that is shown. */
+  /** Proof (C2SP tlog-proof) for the entry with this leaf hash. Null if it is not in the tree that is shown. */
   proof(leaf: LogHash): string | null {
     const [size, index, note] = [this.shown(), placeOfLeaf(this.#db(), leaf), this.checkpoint()]
     if (index === null || index >= size || note === null) return null
@@ -231,7 +231,7 @@ export class TransparencyLog {
     }
   }
 
-  /** False: nothing was new. */
+  /** Returns false if nothing was new. */
   #append(facts: readonly LogFact[]): boolean {
     if (this.#head === null) this.#beginAnew()
     const { ledger, clock } = this.#deps
@@ -338,7 +338,7 @@ export class TransparencyLog {
 /** Levels of the tree in one tile. */
 const tileBits = Math.log2(tileHashes)
 
-/** False: it is in the log. Fault internal: the log is full. */
+/** False if it is already in the log. Fault internal: the log is full. */
 function appendEntry(tx: LedgerDb, { entry, nowMs }: { readonly entry: Uint8Array; readonly nowMs: number }): boolean {
   const leaf = leafHash(entry)
   if (placeOfLeaf(tx, leaf) !== null) return false

@@ -61,7 +61,7 @@ export function upgradePaths(stateDir: string) {
   }
 }
 
-/** Null: no upgrade is under way. Fault internal: the file is none of ours. */
+/** Null if no upgrade is under way. Fault internal: the file has an unknown format. */
 export function readRecord(paths: Paths): UpgradeRecord | null {
   return readChecked(paths.record, UpgradeRecord)
 }

@@ -18,7 +18,7 @@ export const OUTCOMES = ['upgraded', 'returned', 'abandoned'] as const
 export type Outcome = (typeof OUTCOMES)[number]
 export type Next = { readonly phase: Phase } | { readonly end: Outcome }
 
-/** Null: the work is tried again, as nothing else would leave the host whole. */
+/** Null if the work is retried, because only that leaves the host intact. */
 export const UPGRADE_TABLE = {
   prepared: { done: to('switching'), failed: end('abandoned'), interrupted: end('abandoned') },
   switching: { done: to('trial'), failed: to('returned'), interrupted: to('returned') },

@@ -28,9 +28,9 @@ export const hostKeyName = 'host-key'
 export type ExpectedGateway = {
   /** Allowed launch digests and operator key of the claim. 'any' skips the check; pins.ts says what that takes. */
   readonly policy: Pick<Policy, 'measurements' | 'idKeyDigest'> | 'any'
-  /** SHA-256 of each workload.json that the claim may name. Absent: the check is skipped. */
+  /** SHA-256 of each workload.json that the claim may name. Absent to skip the check. */
   readonly workloads?: readonly Uint8Array[]
-  /** Settings of the gateway, and a key that the VM did not draw, which are accepted by name. Absent: none. */
+  /** Settings of the gateway, and a key that the VM did not draw, which are accepted by name. Default: none. */
   readonly allow?: readonly AllowedOfInstance[]
   /** Upstreams outside of the gateway's VM that may get prompts: `NAME`, or `NAME=ORIGIN`. */
   readonly outside: readonly string[]
@@ -103,7 +103,7 @@ function egressWords({ claim: { egress } }: ClaimDocument): string {
   return `the host promises ${egress.limitBytes} bytes of egress, to ${names}`
 }
 
-/** Where prompts go, in words. Null: the instance has no gateway. */
+/** Where prompts go, as text. Null if the instance has no gateway. */
 function promptWords({ claim: { inference } }: ClaimDocument): string | null {
   const { baseUrl, model, gateway } = inference
   if (gateway.kind === 'none') return null

@@ -64,9 +64,9 @@ export type GatewayQuestion = {
   readonly workload?: Uint8Array | null
   /** Upstreams outside of the measured VM that may get prompts: `NAME`, or `NAME=ORIGIN`. Left out: none may. */
   readonly outside?: readonly string[]
-  /** SHA-256 of each workload.json that is accepted (HOST_DATA). Absent: any that the other pins accept. */
+  /** SHA-256 of each workload.json that is accepted (HOST_DATA). Default: any that the other pins accept. */
   readonly workloads?: readonly Uint8Array[]
-  /** Settings that show more to the host, or keep content, and are accepted by name. Absent: none. */
+  /** Settings that show more to the host, or keep content, and are accepted by name. Default: none. */
   readonly allow?: readonly Exposure[]
   /** Judges evidence of GPUs. Left out: its digest is compared, and that it was not judged is said. */
   readonly gpus?: JudgeGpus

@@ -36,7 +36,7 @@ export type LoggedQuestion = {
   readonly entry: Uint8Array
   readonly proof: LogProof
   readonly log: KnownLog
-  /** Null: the first visit. */
+  /** Null at the first visit. */
   readonly remembered: RememberedCheckpoint | null
 } & WitnessTimes
 

@@ -36,7 +36,7 @@ export type ReadWorkload =
 /** Arrays and objects within each other, in the deepest workload, and one to spare. */
 const depthMax = 10
 
-/** Null: there is none. Never throws. */
+/** Null if there is none. Never throws. */
 export function readWorkload(bytes: Uint8Array | null): ReadWorkload | null {
   if (bytes === null) return null
   const unread = (reason: string) => ({ document: null, reason: `workload.json: ${reason}` })

@@ -37,7 +37,7 @@ export type VmView = {
   readonly failureMessage: string | null
   /** When a failed VM last responded. Null if it has not failed. */
   readonly failedAtMs: number | null
-  /** The guest's hello. Null: it is not running yet. */
+  /** The guest's hello. Null if it is not running yet. */
   readonly guest: {
     readonly boxKey: string
     readonly sshHostKey: string | null

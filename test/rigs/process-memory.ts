@@ -54,7 +54,7 @@ function rangeHolds(fds: { pagemap: number; memory: number }, { start, end }: Ra
   return false
 }
 
-/** Null: it is gone by now. */
+/** Null if it is gone by now. */
 function pageAt(memory: number, address: number): Buffer | null {
   const page = Buffer.alloc(pageBytes)
   try {

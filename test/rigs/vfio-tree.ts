@@ -9,9 +9,9 @@ export type TreeGpu = {
   readonly address: string
   readonly vendor?: string
   readonly pciClass?: string
-  /** Null: none. */
+  /** Null for none. */
   readonly driver?: string | null
-  /** Null: none. */
+  /** Null for none. */
   readonly group?: number | null
   readonly d3coldAllowed?: string
   readonly powerState?: string

@@ -88,7 +88,7 @@ type ProxyOptions = {
   readonly stub: Running
   readonly workers: number
   readonly buffering: 'on' | 'off'
-  /** Null: plain HTTP. */
+  /** Null for plain HTTP. */
   readonly pair: PairFiles | null
 }
 
@@ -192,7 +192,7 @@ export async function startPortkey(stub: Running, runtime: keyof typeof portkeyR
   }
 }
 
-/** Into the cache, once. False: it could not be had. */
+/** Into the cache, once. Returns false if it is unavailable. */
 export async function installPortkey(note: (line: string) => void): Promise<boolean> {
   if (existsSync(portkeyProgram())) return true
   const folder = portkeyFolder()

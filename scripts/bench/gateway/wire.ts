@@ -52,7 +52,7 @@ export type PairFiles = { readonly certFile: string; readonly keyFile: string }
 export type OursSettings = {
   readonly stateDir: string
   readonly stubPort: number
-  /** Null: one process, and plain HTTP by a bare listener in place of the gateway's own. */
+  /** Null for one process with plain HTTP and a bare listener instead of the gateway's own. */
   readonly listener: OwnListener | null
   /** postgres://… of the fleet that it is in; null: alone. */
   readonly fleetDatabase: string | null
@@ -60,7 +60,7 @@ export type OursSettings = {
 
 export type OwnListener = {
   readonly processes: number
-  /** Null: plain HTTP. */
+  /** Null for plain HTTP. */
   readonly pair: PairFiles | null
 }
 

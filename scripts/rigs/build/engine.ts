@@ -168,7 +168,7 @@ export function fakeBuildEngine(directory: string): FakeBuildEngine {
       let isDead = false
       const never = new Promise<never>(() => {})
       const own = new Set<(vmId: string) => void>()
-      /** True: this is the call that is cut. */
+      /** True if this is the call that is cut. */
       const isCut = (op: Cut['op'], when: Cut['when']): boolean => {
         if (cut === null || cut.at.op !== op || cut.at.when !== when) return false
         cut.left -= 1

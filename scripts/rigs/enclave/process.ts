@@ -17,7 +17,7 @@ export type EnclaveProcessSettings = {
   readonly commandLine: string
   readonly usageRowsMax: number
   readonly modelFile: string
-  /** Null: an image without NVIDIA's programs, whose worker does not start where a workload requires GPUs. */
+  /** Null for an image without NVIDIA's programs, whose worker does not start if a workload requires GPUs. */
   readonly gpus: ProcessGpus | null
 }
 

@@ -82,7 +82,7 @@ export type FleetHostOptions = {
   readonly bootMs?: number
   /** VMs that are files do not begin to boot before. */
   readonly mayBoot?: Promise<unknown>
-  /** False: VMs that are files are in memory instead, and cost next to nothing. */
+  /** False to keep VMs in memory instead of in files, which costs next to nothing. */
   readonly areVmsKept?: boolean
   /** Its VMs give evidence, of the simulated platform. A number: one in so many instances. */
   readonly isAttested?: boolean | number
@@ -94,7 +94,7 @@ export type FleetHostOptions = {
   /** It waits for the database for as long as that takes: where nothing waits for an outage to end. */
   readonly isUnhurried?: boolean
   readonly lostAfterMs?: number
-  /** Network of its VMs' addresses: the engine is the host's own, with a ledger and egress. Absent: no engine. */
+  /** Network of its VMs' addresses: the engine is the host's own, with a ledger and egress. Default: no engine. */
   readonly pool?: string
   readonly peerWays?: PeerWays
   readonly sumsEveryMs?: number

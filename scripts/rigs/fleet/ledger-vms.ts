@@ -133,7 +133,7 @@ export function sentBytes(directory: string): Sent[] {
   })
 }
 
-/** Null: there is no counter, any more or yet. */
+/** Null if there is no counter, any more or yet. */
 function bytesIn(path: string): number | null {
   if (!existsSync(path)) return null
   return readFileSync(path, 'utf8')

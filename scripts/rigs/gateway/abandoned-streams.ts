@@ -35,9 +35,7 @@ export type Abandoned = {
   readonly early: State
   readonly late: State
   readonly ledger: LedgerVerdict
-  /**
-   * Tokens of a key whose requests all ended within the last minute, by its limits and by its rows. Null: they did not.
-   */
+  /** Tokens of a key, by its limits and by its rows. Null if not all of its requests ended within the last minute. */
   readonly counted: { readonly byLimits: number; readonly byLedger: number } | null
 }
 

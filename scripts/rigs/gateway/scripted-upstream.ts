@@ -104,7 +104,7 @@ export function jsonAnswer(status: number, value: unknown, more = ''): string {
   return `HTTP/1.1 ${status} X\r\ncontent-type: application/json\r\ncontent-length: ${length}\r\n${more}\r\n${body}`
 }
 
-/** Null: without counts. */
+/** Null for no counts. */
 export function completionAnswer(content: string, counts: Counts | null): string {
   const choice = { index: 0, message: { role: 'assistant', content }, finish_reason: 'stop' }
   const usage = counts === null ? {} : { usage: usageOf(counts) }

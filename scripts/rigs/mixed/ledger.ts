@@ -114,7 +114,7 @@ function expectedOf({ behaviour, kind }: Mixed, seen: SeenByClient): Expected & 
   return kind.stream && isBegun ? rule.stream : { ...rule.whole, status: rule.status }
 }
 
-/** Null: the row is what it must be. */
+/** Null if the row is what it must be. */
 function problemOf({ mixed, seen, told }: MixedRequest, row: Row, { keys }: Place): string | null {
   const { kind } = mixed
   const expected = expectedOf(mixed, seen)

@@ -34,7 +34,7 @@ export type Behaviour = (typeof BEHAVIOURS)[number]
 export type Told = {
   /** A kept connection that turns out to be closed is no answer: then the gateway asks once more. */
   times: number
-  /** The counts that it reported. Null: none. */
+  /** The counts that it reported. Null for none. */
   reported: Counts | null
   readonly asked: PromiseWithResolvers<void>
 }

@@ -64,7 +64,7 @@ export type ServedConsole = Pick<Console, 'control' | 'attach'> & {
   readonly stop: () => Promise<void>
 }
 
-/** Null: it is off. Fault host.listen_failed. */
+/** Null if it is off. Fault host.listen_failed. */
 export async function serveConsole(parts: ConsoleParts): Promise<ServedConsole | null> {
   const { listen } = parts.config
   if (listen.console === '') return null
@@ -146,7 +146,7 @@ function listen(fetch: ConsoleFetch, { config, tls, log }: Pick<ConsoleParts, 'c
   })
 }
 
-/** Null: the database cannot be read now. */
+/** Null if the database cannot be read now. */
 function cursorOf(changes: Pick<Changes, 'cursor'>, log: Logger): string | null {
   try {
     return changes.cursor()

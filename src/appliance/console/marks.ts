@@ -10,7 +10,7 @@ import { ledgerMarks, writeMark } from '../../store/ledger/live.query.ts'
 export type MarksDeps = {
   readonly store: Pick<Store, 'directory' | 'ledger'>
   readonly clock: Pick<Clock, 'monotonicMs'>
-  /** Null: the daemon is about to start. */
+  /** Null if the daemon is about to start. */
   readonly status: () => AdminStatus | null
 }
 

@@ -21,7 +21,7 @@ export type Services = {
   readonly instances: {
     readonly fetch: (request: Request, peer: Pick<TenantPeer, 'address'>) => Promise<Response>
   }
-  /** Null: it is off. */
+  /** Null if it is off. */
   readonly builds: { readonly fetch: (request: Request, peer: TenantPeer) => Promise<Response> } | null
   readonly gateway: {
     readonly url: string | null

@@ -42,7 +42,7 @@ export type FleetParts = {
 
 export type ServedDirectory = {
   readonly store: Store
-  /** Null: a host by itself. */
+  /** Null for a standalone host. */
   readonly link: FleetLink | null
   readonly start: () => void
 } & AsyncDisposable

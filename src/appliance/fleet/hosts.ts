@@ -57,7 +57,7 @@ export async function openFleet({
 
 export type FleetHostParts = Pick<Runtime, 'clock' | 'log'> & {
   readonly fleet: Pick<Fleet, 'database'>
-  /** Null: this host is in no fleet. */
+  /** Null if this host is in no fleet. */
   readonly link: Pick<FleetDirectory, 'waitsFor'> | null
   /** The same. */
   readonly peers: {

@@ -36,7 +36,7 @@ export type FleetPeersParts = Runtime & {
   readonly store: Pick<Store, 'hostId'>
 }
 
-/** Null: this host is in no fleet. Fault internal: its key cannot be read or made. */
+/** Null if this host is in no fleet. Fault internal: its key cannot be read or made. */
 export async function composePeers(parts: FleetPeersParts): Promise<FleetPeers | null> {
   const { fleet, config, stateDir, store, clock, random } = parts
   if (fleet.database === null) return null

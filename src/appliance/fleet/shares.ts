@@ -42,7 +42,7 @@ export type SharesParts = Pick<Runtime, 'random' | 'log'> & {
   readonly store: Store
 }
 
-/** Null: this host is in no fleet. */
+/** Null if this host is in no fleet. */
 export function composeShares({ fleet, config, store, random, log }: SharesParts): FleetShares | null {
   if (fleet.database === null) return null
   const { postgres } = fleet.database

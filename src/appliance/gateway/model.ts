@@ -28,7 +28,7 @@ export class GatewayModel {
     this.#deps = deps
   }
 
-  /** Null: there is no built-in worker. Fault config.file: its disk is not there, or not yet. */
+  /** Null if there is no built-in worker. Fault config.file: its disk is not there, or not yet. */
   current(): StoredModel | null {
     const { config, stateDir } = this.#deps
     const { worker } = config.inference

@@ -14,7 +14,7 @@ export type TrustedRoot = {
   readonly ark: PemOrDer
   /** Default intermediates. The subject of `ask` alone may issue VCEKs, that of `asvk` VLEKs. */
   readonly ask: PemOrDer
-  /** Null: the root vouches for no VLEK. */
+  /** Null if the root certifies no VLEK. */
   readonly asvk: PemOrDer | null
 }
 

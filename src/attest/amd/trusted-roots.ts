@@ -14,7 +14,7 @@ export type DecodedRoot = {
   readonly arkDer: Uint8Array
   readonly ark: Certificate
   readonly ask: Certificate
-  /** Null: the root vouches for no VLEK. */
+  /** Null if the root certifies no VLEK. */
   readonly asvk: Certificate | null
 }
 

@@ -35,7 +35,7 @@ export function checkRevocation(
   return notChecked(name, open.join('; '), question.maximumAgeMs !== 'any')
 }
 
-/** Null: good. A revocation counts however old it is. */
+/** Null if it is not revoked. A revocation counts however old it is. */
 function stateOf(
   certificate: Certificate,
   authorities: readonly Certificate[],

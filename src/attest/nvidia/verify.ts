@@ -31,7 +31,7 @@ export type GpuQuestion = {
   readonly roots: readonly NvidiaRoots[]
   readonly policy: GpuPolicy
   readonly asOfMs: number
-  /** DevTools mode as software in a measured guest says, where the evidence is bound to its own. Null: nobody says. */
+  /** DevTools mode as reported by software in a measured guest, if the evidence is bound to its own. Null if unknown. */
   readonly devtools: Devtools | null
 }
 

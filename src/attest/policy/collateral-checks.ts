@@ -7,7 +7,7 @@ import { type Check, check, fail, notChecked } from '../verdict.ts'
 import { skipped } from './field-checks.ts'
 import type { Policy } from './policy.ts'
 
-/** Null: it was not given, or could not be read. */
+/** Null if it was not given, or could not be read. */
 export type CollateralFacts = {
   readonly asOfMs: number
   readonly holder: VekExtensions['holder'] | null

@@ -12,7 +12,7 @@ import type { TdxQuote } from './quote.ts'
 import type { TcbLevel } from './tcb-level.ts'
 import { TD_BITS } from './td-attributes.ts'
 
-/** Facts from beside the quote. Null: they could not be read, and fields about them fail to be checked. */
+/** Facts from beside the quote. Null if they could not be read, and fields about them fail to be checked. */
 export type TdxCollateralFacts = {
   readonly pck: PckExtension | null
   readonly level: TcbLevel | null

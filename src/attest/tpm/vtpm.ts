@@ -61,7 +61,7 @@ export type SvsmInput = VtpmQuote & {
   readonly measurement: Uint8Array | 'any'
   /** TPMT_PUBLIC. */
   readonly attestationKey: Uint8Array
-  /** Null: nothing ties the attestation key to the endorsement key, and the verdict is not good. */
+  /** Null if nothing ties the attestation key to the endorsement key, and the verdict is not good. */
   readonly activation: Activation | FailedActivation | null
 }
 

@@ -24,7 +24,7 @@ export const CHAIN_CHECKS = [
 
 export type ChainQuestion = {
   readonly asOf: Date | number
-  /** Without a CRL revocation is not checked. True: that makes the verdict bad. */
+  /** Without a CRL revocation is not checked. If true, a missing CRL makes the verdict bad. */
   readonly requireCrl: boolean
   /** The report's product; null when it is not known. */
   readonly product: Product | null

@@ -25,7 +25,7 @@ export type EvidenceQuestion = {
   readonly product?: Product | undefined
   /** The time to verify for. No clock is read here. */
   readonly asOf: Date | number
-  /** True: a missing CRL makes the verdict bad. A CRL that is given is always checked. */
+  /** If true, a missing CRL makes the verdict bad. A given CRL is always checked. */
   readonly requireCrl: boolean
   /** 'any' skips the policy. Without one the verdict is bad: a signature does not exclude, say, a debug guest. */
   readonly policy?: Policy | 'any' | undefined

@@ -223,7 +223,7 @@ const CURVES = new Map<string | null, 'p-256' | 'p-384'>([
 ])
 const POINT_BYTES = { 'p-256': 65, 'p-384': 97 } as const
 
-/** RFC 5280 section 4.2.1.9. Absent: not a certificate authority. */
+/** RFC 5280 section 4.2.1.9. Absent if it is not a certificate authority. */
 export function isCertificateAuthority(extensions: Extensions): boolean {
   const extension = extensions.get(OID.basicConstraints)
   if (extension === undefined) return false
@@ -237,7 +237,7 @@ export function isCertificateAuthority(extensions: Extensions): boolean {
   return isAuthority
 }
 
-/** RFC 5280 section 4.2.1.3: bit 5 keyCertSign, bit 6 cRLSign. Null: the certificate does not say. */
+/** RFC 5280 section 4.2.1.3: bit 5 keyCertSign, bit 6 cRLSign. Null if the certificate does not contain it. */
 export function keyUsageOf(extensions: Extensions): { readonly certSign: boolean; readonly crlSign: boolean } | null {
   const extension = extensions.get(OID.keyUsage)
   if (extension === undefined) return null

@@ -22,7 +22,7 @@ export type HostTime = {
 export type ClockGuardDeps = {
   readonly clock: Pick<Clock, 'nowMs' | 'sleep'>
   readonly host: HostTime
-  /** Null: this database has no mark and no record, so the wall clock is all there is. */
+  /** Null if this database has no mark and no record, so the wall clock is all there is. */
   readonly readMark: () => ClockMark | null
   readonly writeMark: (mark: ClockMark) => void
   readonly log: Pick<Logger, 'error' | 'warn' | 'info'>

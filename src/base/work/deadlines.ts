@@ -22,7 +22,7 @@ type Entry = {
   /** Its place in the queue; earlier than `dueMs` after it moved. */
   turnMs: number
   readonly onLate: () => void
-  /** Null: not in a queue. */
+  /** Null if not in a queue. */
   queue: Queue | null
   before: Entry | null
   next: Entry | null

@@ -73,7 +73,7 @@ export class TextCache<Facts = null> {
     while (this.#entries.size > countMax || this.#bytes > bytesMax) this.#dropOldestOf(this.#largest())
   }
 
-  /** Null: there is none, or another key asked. */
+  /** Null if there is none, or it belongs to another key. */
   find(id: string, keyDigest: string): string | null {
     return this.#find(id, keyDigest)?.text ?? null
   }

@@ -10,7 +10,7 @@ import type { BuildFacts } from './builds.plan.ts'
 import { outcomeOf } from './check.ts'
 import { checkImage, measurementOf } from './image-check.driver.ts'
 
-/** Null: service C is off. Never throws. */
+/** Null if service C is off. Never throws. */
 export async function collectBuildFacts(config: Config, stateDir: string): Promise<BuildFacts | null> {
   const { listen, vm, builds } = config
   if (listen.builds === '') return null
@@ -32,7 +32,7 @@ export async function collectBuildFacts(config: Config, stateDir: string): Promi
   }
 }
 
-/** As the daemon counts it. Null: nobody knows before the first start, or without permission. */
+/** As the daemon counts it. Null before the first start, or without permission. */
 function freeGib({ capacity }: Config, stateDir: string): number | null {
   if (capacity.scratch_gib !== 0) return capacity.scratch_gib
   if (!existsSync(`${stateDir}/vms`)) return null

@@ -60,7 +60,7 @@ export async function bootCanary({ qemu, platform, vm, jailFiles, timeoutMs }: C
   }
 }
 
-/** By its pidfd (pidfd_send_signal(2)): whatever its number comes to mean meanwhile. False: it does not die. */
+/** Uses its pidfd (pidfd_send_signal(2)), because its number may be reused. Returns false if it does not die. */
 async function end(child: { readonly pid: number; readonly exited: Promise<number> }): Promise<boolean> {
   const opened = pidfdOpen(child.pid)
   if (opened.ok) {

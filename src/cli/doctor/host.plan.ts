@@ -59,7 +59,7 @@ export type HostFacts = ImageFacts & {
   readonly network: NetworkFacts
   readonly machine: MachineFacts
   readonly delegation: DelegationFacts
-  /** Null: this host is in no fleet. */
+  /** Null if this host is in no fleet. */
   readonly fleet: FleetFacts | null
   /** Where ledger and host differ, as the daemon says; null: none answers. */
   readonly leaks:
@@ -86,9 +86,9 @@ export type HostFacts = ImageFacts & {
   readonly certificates: AdminStatus['tls']['certificates'] | null
   /** The same of names by ACME; null where that is off, too. */
   readonly acme: AdminStatus['tls']['acme']
-  /** Null: the daemon does not answer, or cannot read its database. */
+  /** Null if the daemon does not answer, or cannot read its database. */
   readonly log: AdminStatus['log']
-  /** Null: the daemon does not answer. */
+  /** Null if the daemon does not answer. */
   readonly attestedUpstreams: AdminStatus['gateway']['attested_upstreams'] | null
 }
 

@@ -70,7 +70,7 @@ export type OwnRecords = { readonly hostId: string; readonly organizationCount: 
 
 const busyTimeoutMs = 5_000
 
-/** Null: this host has no database yet. Beside a running daemon too. */
+/** Null if this host has no database yet. Also works next to a running daemon. */
 export function ownRecords(stateDir: string): OwnRecords | null {
   const file = join(stateDir, databaseFile)
   if (!existsSync(file)) return null

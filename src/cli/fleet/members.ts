@@ -19,7 +19,7 @@ import { ownRecords, withPostgres } from './direct.ts'
 export type MemberParts = {
   /** As the configuration has it: the role that this host signs in as. */
   readonly target: PostgresTarget
-  /** Null: that role owns the database. */
+  /** Null if that role owns the database. */
   readonly owner: PostgresTarget | null
   readonly name: string
   readonly stateDir: string

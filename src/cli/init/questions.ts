@@ -9,7 +9,7 @@ import { slugProblem } from '../../contract/admin/admin.ts'
 
 export type Question = {
   readonly text: string
-  /** Null: the organization, which is no field of the configuration. */
+  /** Null for the organization, which is not a field of the configuration. */
   readonly field: Path | null
 }
 

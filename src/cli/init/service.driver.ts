@@ -53,7 +53,7 @@ function isOlder(status: AdminStatus, file: string): boolean {
   return found !== undefined && found.mtimeMs > Date.parse(status.started_at)
 }
 
-/** Null: none answers. */
+/** Null if none answers. */
 async function statusOf(client: AdminClient): Promise<AdminStatus | null> {
   return await client.request({ path: '/status', response: AdminStatus }).catch(() => null)
 }

@@ -21,7 +21,7 @@ export type TeardownStep = {
   readonly name: 'scopes' | 'processes' | 'tables' | 'namespace' | 'settings'
   /** Names of everything that was ended; empty where nothing was there. */
   readonly ended: readonly string[]
-  /** Null: done. */
+  /** Null when done. */
   readonly problem: string | null
 }
 

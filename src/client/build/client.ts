@@ -17,7 +17,7 @@ import { oneLine } from '../../terminal/render.ts'
 export type BuildClientOptions = {
   /** https://HOST:PORT. */
   readonly api: URL
-  /** Null: the service is open. */
+  /** Null if the service is open. */
   readonly key: string | null
   /** PEM. */
   readonly ca: string | undefined
@@ -232,7 +232,7 @@ class Silence implements Disposable {
   }
 }
 
-/** Null: a comment, or an event of a kind that this client does not know. */
+/** Null for a comment, or an event of an unknown kind. */
 function eventOf(block: string): SeenEvent | null {
   const lines = block.split('\n')
   const field = (name: string) =>

@@ -1,7 +1,7 @@
 // A saved SNP report with the certificates that came in the same file. Pure.
 
 export type ReportEvidence = {
-  /** Around the report, in words: `a Tinfoil bundle`. Null: the file is the report itself, or in no form known here. */
+  /** Container of the report, as text: `a Tinfoil bundle`. Null if the file is the report itself, or unknown. */
   readonly container: string | null
   /** 1184 bytes or Azure's HCL report; else the bytes of the innermost form that is known. */
   readonly report: Uint8Array

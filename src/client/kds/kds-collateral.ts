@@ -27,7 +27,7 @@ export type ReportAsked = {
 /** `fetched`: null without --fetch. */
 export type KdsCollateral = GivenFiles & { readonly vek: Uint8Array; readonly fetched: Fetched | null }
 
-/** True: the addresses were printed, and nothing else is to be done. InputFault for options that exclude each other. */
+/** True if the addresses were printed and nothing else is left to do. InputFault for conflicting options. */
 export async function printedKdsUrls(run: Run, asked: ReportAsked, options: KdsOptions): Promise<boolean> {
   checkKdsOptions(options)
   if (options.printKdsUrls !== true) return false

@@ -18,7 +18,7 @@ import { LogUnreachable, type ReadNote, RemoteLog, type RemoteLogOptions } from 
 export type AskedLog = {
   readonly source: RemoteLogOptions | { readonly file: string }
   readonly known: KnownLog
-  /** Null: no visit is remembered. */
+  /** Null if no visit is stored. */
   readonly memory: LogMemory | null
   readonly asOf: number
 }
@@ -98,7 +98,7 @@ async function proofOf(entry: Uint8Array, remote: RemoteLog | null): Promise<Fou
   return { proof: { index: 0, hashes: [], note }, isThere: false }
 }
 
-/** Null: a file without a log beside it cannot show it. */
+/** Null if a file without its log cannot show it. */
 async function rememberedFor(
   last: ReadNote,
   { note }: LogProof,

@@ -18,7 +18,7 @@ import type { ReadNote } from './remote.ts'
 const forksMax = 16
 const idBytes = 16
 
-/** Null: nothing is remembered, for there is no home directory. */
+/** Null if nothing is stored, because there is no home directory. */
 export function logMemory(env: Io['env'], given: string | undefined): LogMemory | null {
   const base = clientDirectory(env)
   const directory = given ?? (base === null ? null : join(base, 'logs'))
@@ -32,7 +32,7 @@ export class LogMemory {
     this.directory = directory
   }
 
-  /** Null: the first visit. Fault invalid_request: the file is damaged. */
+  /** Null at the first visit. Fault invalid_request: the file is damaged. */
   last(key: NoteKey): ReadNote | null {
     const path = this.fileOf(key, 'checkpoint')
     const text = readTextOrNull(path)

@@ -26,7 +26,7 @@ export type Visit = {
   readonly problems: readonly string[]
   /** Nothing was wrong, but: for example that nobody outside has cosigned. */
   readonly remarks: readonly string[]
-  /** Null: no fork was seen. */
+  /** Null if no fork was seen. */
   readonly forkFile: string | null
 }
 

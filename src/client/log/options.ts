@@ -33,7 +33,7 @@ export type KnownLogOptions = {
 }
 
 export type LogOptions = KnownLogOptions & {
-  /** False: --no-log. */
+  /** False with --no-log. */
   log?: RemoteLogOptions['url'] | string | false
   inLog?: boolean
   /** With `inLog`: no witness is required. */
@@ -140,7 +140,7 @@ export type LogQuestion = Omit<AskedLog, 'asOf'> & {
 }
 
 /**
- * Null: no log is asked. An option goes before the same one of client.toml. Fault invalid_request: options that say
+ * Null if no log is used. An option takes precedence over the same one of client.toml. Fault invalid_request: options that say
  * nothing without others.
  */
 export async function readLogOptions(

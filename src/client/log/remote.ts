@@ -43,7 +43,7 @@ export class RemoteLog {
     return { note, checkpoint: decodeCheckpoint(note.text) }
   }
 
-  /** Null: the log does not have an entry with this leaf hash. Throws as above. */
+  /** Null if the log does not have an entry with this leaf hash. Throws as above. */
   async proof(leaf: LogHash): Promise<{ readonly proof: LogProof; readonly bytes: Uint8Array } | null> {
     const bytes = await this.#get(`proof/${toHex(leaf)}`, logProofBytesMax)
     return bytes === null ? null : { proof: decodeLogProof(bytes), bytes }
@@ -100,7 +100,7 @@ export class RemoteLog {
     return bytes
   }
 
-  /** Null: status 404. */
+  /** Null for status 404. */
   async #get(path: string, bytesMax: number): Promise<Uint8Array | null> {
     const { url: base, ca, timeoutMs } = this.#options
     const url = new URL(`${base.href.replace(/\/$/, '')}/${path}`)

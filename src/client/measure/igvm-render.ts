@@ -9,7 +9,7 @@ import { bytesText, dash, fields, hexNumber, type Paint } from '../../terminal/r
 import { nativeSha256 } from './native.ts'
 
 type IgvmFile = {
-  /** Null: it was not written. */
+  /** Null if it was not written. */
   readonly file: string | null
   readonly bytes: Uint8Array
   readonly digest: Uint8Array

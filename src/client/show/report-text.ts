@@ -15,7 +15,7 @@ export type ShownReport = {
   /** Around it, in words; null: nothing. */
   readonly container: string | null
   readonly report: SnpReport
-  /** Null: not known. */
+  /** Null if unknown. */
   readonly product: Product | null
   /** Without addresses where the report's product or TCB is not known. */
   readonly kds: KdsUrls | { readonly reason: string }

@@ -245,7 +245,7 @@ function gatewayFact({ gateway, keys, receipts }: GatewayVerdict): LogFact | nul
   }
 }
 
-/** The gateway's workload.json; the receipts name its digest. Null: it has none. */
+/** The gateway's workload.json; the receipts name its digest. Null if it has none. */
 async function fetchWorkload({
   url,
   ca,

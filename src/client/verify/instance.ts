@@ -65,7 +65,7 @@ type VerifyOptions = InstanceOptions & {
   document?: string
   nonce?: Uint8Array
   asOf?: number
-  /** False: --no-known-hosts. */
+  /** False with --no-known-hosts. */
   knownHosts: string | boolean
 }
 
@@ -119,7 +119,7 @@ export type JudgedInstance = {
   readonly found: InstanceVerdict
   /** With the words of the command line. */
   readonly shown: ShownVerdict
-  /** Null: no log was asked. */
+  /** Null if no log was used. */
   readonly logged: LogJudgement | null
   readonly asOf: number
 }
@@ -264,7 +264,7 @@ function keptText({ path, isWritten, replaced, hashed }: KnownHostsUpdate, hostn
   return hashed.length === 0 ? text : `${text}\n${left}; remove it with ssh-keygen -R ${hostname} -f ${path}`
 }
 
-/** Null: nothing is to be written. */
+/** Null if nothing need be written. */
 function knownHostsFile({ io: { env } }: Run, given: string | boolean): string | null {
   if (given === false) return null
   if (typeof given === 'string') return given

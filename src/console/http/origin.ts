@@ -27,7 +27,7 @@ function canonical(name: string): string {
   return isIPv6(bare) ? new URL(`http://[${bare}]`).hostname : bare.toLowerCase()
 }
 
-/** Null: it may be answered. Fault for a page of another site; `isChange`: it is no read. */
+/** Null if it may be answered. Fault for a page of another site; `isChange`: whether it is a change. */
 export function crossSiteFault(
   headers: Headers,
   { origin, isChange }: { readonly origin: string; readonly isChange: boolean },

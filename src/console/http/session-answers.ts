@@ -26,7 +26,7 @@ export type Context = SessionRequest & {
 }
 
 export type SessionAnswerDeps = PasskeyRoutesDeps & {
-  /** Null: the daemon is about to start. */
+  /** Null if the daemon is about to start. */
   readonly operator: () => AskOperator | null
   readonly streams: Pick<Streams, 'open'>
   /** Counts a log-in by its address. Fault rate_limited. */

@@ -17,7 +17,7 @@ export type Visitor = TenantPeer & {
 
 export type ServiceName = 'instances' | 'inference' | 'builds'
 
-/** Null: it is off. */
+/** Null if it is off. */
 export type TenantServices = {
   /** Where clients reach each without the console; null: it is off. */
   readonly urls: Readonly<Record<ServiceName, string | null>>

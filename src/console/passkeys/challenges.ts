@@ -50,7 +50,7 @@ export class Challenges {
     return equalConstantTime(mac, bytes.subarray(headBytes)) && this.#deps.clock.monotonicMs() < endOf(bytes)
   }
 
-  /** It is good for nothing from now on. False: it was so before, or there is no room to remember it. */
+  /** Makes it invalid from now on. False if it already was, or there is no room to store it. */
   use(text: string): boolean {
     const nowMs = this.#deps.clock.monotonicMs()
     for (const [used, endMs] of this.#used) if (nowMs >= endMs) this.#used.delete(used)

@@ -35,7 +35,7 @@ export class Links {
     return text
   }
 
-  /** The person of a link, which is no link from then on. Null: there is none, or its time is over. */
+  /** Returns the person of a link and removes the link. Null if there is none, or it has expired. */
   take(token: string): Person | null {
     this.#forget(this.#deps.clock.monotonicMs())
     const digest = tokenDigest(token)

@@ -18,7 +18,7 @@ export function drawToken(random: RandomBytes): Token {
   return { text, digest: digestOf(text) }
 }
 
-/** Null: it has another form than a token. */
+/** Null if it does not have the form of a token. */
 export function tokenDigest(text: string): string | null {
   return pattern.test(text) ? digestOf(text) : null
 }

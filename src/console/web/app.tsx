@@ -28,7 +28,7 @@ import { OperatorShell } from './operator/shell.tsx'
 import { Empty, Page, ProblemNote, Waiting } from './parts/page.tsx'
 import { Link } from './parts/text.tsx'
 
-/** Null: this appliance has no such page. */
+/** Null if this appliance has no such page. */
 type Route = readonly [pattern: string, page: (...parts: string[]) => ComponentChildren | null]
 
 const ROUTES: readonly Route[] = [

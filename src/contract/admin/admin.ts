@@ -194,7 +194,7 @@ export const eventCountMax = 1000
 /** An attested build. */
 export const AdminBuild = Closed({
   id: Type.String(),
-  /** Null: of nobody, where no key is asked for. */
+  /** Null for no owner, if no key is required. */
   organization: OrNull(Slug),
   state: OneOf(BUILD_STATES),
   nonce: Type.String(),
@@ -244,7 +244,7 @@ const AdminAcmeName = Closed({
   name: Type.String({ maxLength: 255 }),
   /** Holder of the key. */
   holder: OneOf(['host', 'gateway']),
-  /** Null: there is none that can be served; the local authority's is. */
+  /** Null if there is none to serve; then the local authority's is served. */
   expires_at: OrNull(Time),
   /** When it is ordered next; null: now. */
   next_at: OrNull(Time),
@@ -263,7 +263,7 @@ const AdminPool = Closed({
   /** Resource that the host lacks for the next VM: memory, vcpus, disk, addresses or asids. */
   lacking: OrNull(Type.String()),
   last_failure: OrNull(Closed({ at: Time, reason: Type.String() })),
-  /** Null: nothing keeps it from asking for the next VM now. */
+  /** Null if nothing prevents the next request for a VM. */
   next_attempt_at: TimeOrNull,
 })
 

@@ -15,7 +15,7 @@ export const AdminBackups = Closed({
   failure: OrNull(Closed({ at: Time, message: Type.String() })),
   /** Whether strongroom-backup.timer makes one each night. */
   nightly: Type.Boolean(),
-  /** Null: nothing is to be done. */
+  /** Null if nothing need be done. */
   problem: OrNull(Type.String()),
   remedy: OrNull(Type.String()),
 })

@@ -11,7 +11,7 @@ export const AdminClock = Closed({
   now: Type.String(),
   /** How far the wall clock is ahead of the least that it must be; negative: behind. */
   ahead_s: Type.Integer(),
-  /** Null: nothing is to be done. */
+  /** Null if nothing need be done. */
   problem: OrNull(Type.String()),
   remedy: OrNull(Type.String()),
 })

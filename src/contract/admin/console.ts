@@ -87,7 +87,7 @@ export const SessionDocument = Closed({
     /** Why not. */
     why: OrNull(Type.String()),
   }),
-  /** Place in the news: the stream begins with the changes after it (`since`). Null: none is known. */
+  /** Position in the stream of changes: the stream begins with the changes after it (`since`). Null if unknown. */
   cursor: OrNull(Type.String({ maxLength: 256 })),
 })
 export type SessionDocument = Static<typeof SessionDocument>

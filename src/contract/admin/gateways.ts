@@ -66,6 +66,6 @@ export const AdminGatewaySummary = Closed({
       failures: Type.Array(Closed({ check: Type.String(), count: Type.Integer({ minimum: 0 }) })),
     }),
   ),
-  /** Null: nothing is traced. */
+  /** Null if nothing is traced. */
   traces: OrNull(AdminTraces),
 })

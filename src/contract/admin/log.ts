@@ -17,7 +17,7 @@ export const AdminLogSummary = Closed({
   witnesses: count,
   problems: Type.Array(
     Closed({
-      /** Null: of the log as a whole. */
+      /** Null for the log as a whole. */
       witness: OrNull(Type.String()),
       /** Clients with pins on the log refuse something. */
       severe: Type.Boolean(),
@@ -39,7 +39,7 @@ export const AdminLog = Closed({
   witnesses: Type.Array(
     Closed({
       name: Type.String(),
-      /** Null: it is not asked. */
+      /** Null if it is not used. */
       url: OrNull(Type.String()),
       /** Size of the tree that it has cosigned last. */
       size: OrNull(count),

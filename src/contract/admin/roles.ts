@@ -86,7 +86,7 @@ export const OPERATIONS: Readonly<Record<string, Operation>> = {
   'DELETE /console/passkeys/:id': { name: 'passkey.remove', right: 'audit' },
 }
 
-/** Null: there is no such operation, so nobody may. HEAD needs what GET needs. */
+/** Null if there is no such operation; then it is forbidden. HEAD needs what GET needs. */
 export function operationOf(method: string, route: string): Operation | null {
   const key = `${method === 'HEAD' ? 'GET' : method} ${route}`
   return Object.hasOwn(OPERATIONS, key) ? (OPERATIONS[key] ?? null) : null

@@ -78,7 +78,7 @@ export const BuildRequest = Closed({
 })
 export type BuildRequest = Static<typeof BuildRequest>
 
-/** `project_dir` in canonical form: without `.` and trailing slash. Null: the source's root. */
+/** `project_dir` in canonical form: without `.` and trailing slash. Null for the source's root. */
 export function plainDirectory(directory: string): string | null {
   const parts = directory.replace(/\/$/, '').split('/')
   const plain = parts.filter(part => part !== '.').join('/')

@@ -9,7 +9,7 @@ export type ForwardedPrincipal = {
   readonly scope: 'read' | 'write'
 }
 
-/** Null: a caller without a key. The method says what the request needs. */
+/** Null for a caller without a key. The method determines the required scope. */
 export function principalOf(
   { organizationId, keyPrefix }: { readonly organizationId: string | null; readonly keyPrefix: string | null },
   method: string,
@@ -27,7 +27,7 @@ export function principalText(principal: ForwardedPrincipal | null): string {
 
 const TEXT = /^ca:([\w-]{1,64}):([a-z0-9]{8}):(read|write)$/
 
-/** Undefined: it is no such text. */
+/** Undefined for any other text. */
 export function parsePrincipal(text: string): ForwardedPrincipal | null | undefined {
   if (text === '-') return null
   const [, organizationId, keyPrefix, scope] = TEXT.exec(text) ?? []

@@ -59,7 +59,7 @@ export function encodeLogEntry(fact: LogFact): Uint8Array {
   return utf8(canonicalJson({ format: format.const, ...fact }))
 }
 
-/** Null: it is none, of no known kind, or spelled otherwise. */
+/** Null if it is not an entry, of an unknown kind, or not canonical. */
 export function readLogEntry(bytes: Uint8Array): LogEntry | null {
   if (bytes.length > logEntryBytesMax) return null
   const value: unknown = resultOr(() => parseJson(bytes, { depthMax: 2 }), null)

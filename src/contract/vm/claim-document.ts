@@ -29,7 +29,7 @@ export const ClaimDocument = Closed({
       keySha256: Type.Optional(OrNull(Sha256)),
     }),
   }),
-  /** The network in force at the claim, which stays: a claimed guest refuses another. Null: there was none. */
+  /** The network in force at the claim, which stays: a claimed guest refuses another. Null if there was none. */
   network: OrNull(Network),
 })
 export type ClaimDocument = Static<typeof ClaimDocument>

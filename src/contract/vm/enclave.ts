@@ -277,7 +277,7 @@ export const EnclaveStatus = Closed({
   usageWaiting: Count,
   /**
    * While it drains: by key, what its requests may still cost and what is not booked, so that its successor can hold
-   * budgets. Null: too many keys to list. Absent: it holds no budgets.
+   * budgets. Null for too many keys to list. Absent if it holds no budgets.
    */
   reserved: Type.Optional(
     OrNull(
@@ -396,8 +396,8 @@ export const ENCLAVE_REQUESTS = [
   /** The answer to a request of kind `days`. */
   Closed({ id, op: Type.Literal('days_for'), want: id, sums: DaySums }),
   /**
-   * The answer to a request of kind `shares`; good for `goodMs` from when the VM asked, by its own clock. Null: the
-   * fleet does not answer. The key's own limits hold all the same, so the host can lower them alone, as by a refusal.
+   * The answer to a request of kind `shares`; valid for `goodMs` from the request, by the VM's clock. Null if the
+   * fleet does not answer. The key's own limits apply anyway, so the host can lower them alone, like a refusal.
    */
   Closed({
     id,
@@ -445,6 +445,6 @@ export const ENCLAVE_RESPONSES = [
   Closed({ id, ok: Type.Literal(true), revision: Count }),
   Closed({ id, ok: Type.Literal(true), report: EnclaveReport }),
   Closed({ id, ok: Type.Literal(true), traced: EnclaveSpans }),
-  /** Reserved, and used but not booked here. Null: it has lowered nothing, as it is just asking for more. */
+  /** Reserved, and used but not booked here. Null if it has lowered nothing, because it is requesting more. */
   Closed({ id, ok: Type.Literal(true), kept: OrNull(Amounts) }),
 ] as const

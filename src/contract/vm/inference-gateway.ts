@@ -13,13 +13,13 @@ export const AttestedGateway = Closed({
   kind: Type.Literal('attested'),
   /** Launch digests, SHA-384 in hexadecimal: the gateway has one of them. */
   measurements: Type.Array(Type.String({ pattern: '^[0-9a-f]{96}$' }), { minItems: 1, maxItems: 8 }),
-  /** SHA-384 of the ID key of its launch (ID_KEY_DIGEST), in hexadecimal. Null: any, and `workloads` decides. */
+  /** SHA-384 of the ID key of its launch (ID_KEY_DIGEST), in hexadecimal. Null for any; then `workloads` decides. */
   operatorKey: OrNull(Type.String({ pattern: '^[0-9a-f]{96}$' })),
-  /** SHA-256 of each workload.json that it may have (HOST_DATA), in hexadecimal. Absent: any of the operator's. */
+  /** SHA-256 of each workload.json that it may have (HOST_DATA), in hexadecimal. Default: any of the operator's. */
   workloads: Type.Optional(Type.Array(Sha256, { minItems: 1, maxItems: 8, uniqueItems: true })),
   /** Upstreams outside of its VM, `NAME=ORIGIN` or `NAME`, byte-sorted: the only ones that workload.json may have. */
   outside: Type.Array(Type.String({ minLength: 1, maxLength: 640 }), { maxItems: 64, uniqueItems: true }),
-  /** Settings of workload.json that show more to the host, or keep content, and that it may have. Absent: none. */
+  /** Settings of workload.json that show more to the host, or keep content, and that it may have. Default: none. */
   allow: Type.Optional(Type.Array(Exposure, { minItems: 1, maxItems: Exposure.anyOf.length, uniqueItems: true })),
   /** PEM of a simulated platform's root; null on hardware. A VM with its own report device refuses such a claim. */
   simulatedRoot: OrNull(Type.String({ minLength: 1, maxLength: 16_384 })),

@@ -44,7 +44,7 @@ export const RequestSpan = Closed({
   requestId: Type.String({ pattern: '^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$' }),
   /** Upstream of the last attempt; null: none was tried. */
   upstream: OrNull(Upstream),
-  /** Null: the request could not be read. */
+  /** Null if the request could not be read. */
   stream: OrNull(Type.Boolean()),
   status: Type.Integer({ minimum: 100, maximum: 599 }),
   outcome: OneOf(['completed', 'aborted', 'failed']),

@@ -58,7 +58,7 @@ export const GatewaySettings = Closed({
   responseReceipts: OneOf(['on-request', 'always']),
   /** Left out: `keptReceiptsDefault`, as documents from before there were such receipts mean it. */
   keptReceipts: Type.Optional(Closed({ retentionMs: Count, countMax: Count, bytesMax: Count })),
-  /** Origins of web pages that may call what needs a key; `*` for any. Absent: none. */
+  /** Origins of web pages that may call what needs a key; `*` for any. Default: none. */
   corsOrigins: Type.Optional(Type.Array(Type.String({ minLength: 1, maxLength: 256 }), { minItems: 1, maxItems: 64 })),
   /** Items of responses for later requests of the same key. Left out: `keptResponsesDefault`. */
   keptResponses: Type.Optional(Closed({ retentionMs: Count, countMax: Count, bytesMax: Count, bytesPerKeyMax: Count })),
@@ -82,7 +82,7 @@ export const GatewaySettings = Closed({
       { minItems: 1, maxItems: 64 },
     ),
   ),
-  /** Absent: nothing is traced. */
+  /** Absent if nothing is traced. */
   traces: Type.Optional(TraceSettings),
 })
 export type GatewaySettings = Static<typeof GatewaySettings>

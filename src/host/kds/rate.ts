@@ -37,7 +37,7 @@ export class RateGate {
     this.#blockedToMs = this.#vcekAtMs
   }
 
-  /** Null: send now. A number: do not; the wait would be that many ms, or the signal was aborted. */
+  /** Null to send now. A number to refuse: the wait in ms, or the signal was aborted. */
   async enter(isVcek: boolean, signal: AbortSignal): Promise<number | null> {
     const startedMs = this.#clock.monotonicMs()
     for (;;) {

@@ -138,7 +138,7 @@ function readSource(directory: string): Source | null {
 export type NewModel = {
   readonly stateDir: string
   readonly file: string
-  /** Null: after the digest of its bytes, unless there is a disk of the same bytes, whatever its name. */
+  /** Null to name it after the digest of its bytes, unless a disk of the same bytes exists under any name. */
   readonly name: string | null
   /** Asked only for a disk that is not there yet, unless `replacesGolden`. */
   readonly golden: () => Promise<GoldenAnswer | null>
@@ -240,7 +240,7 @@ async function openSource(path: string, nowMs: number): Promise<OpenSource> {
   }
 }
 
-/** Null: no disk of that name, or of these bytes where there is no name. Fault conflict. */
+/** Null if there is no disk with that name, or with these bytes if no name is given. Fault conflict. */
 async function findThere(added: NewModel, source: OpenSource, deps: AddDeps): Promise<AddedModel | null> {
   const { stateDir, name } = added
   const { identity } = source

@@ -18,7 +18,7 @@ export type RememberedAddress = {
 
 export type RememberedAddresses = {
   readonly addresses: readonly RememberedAddress[]
-  /** False: there are more entries or addresses than are read. */
+  /** False if there are more entries or addresses than are read. */
   readonly whole: boolean
 }
 

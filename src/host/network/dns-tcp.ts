@@ -21,7 +21,7 @@ export type TcpOptions = {
   readonly hostname: string
   readonly port: number
   readonly limits: TcpLimits
-  /** Null: no response, and the end of the connection. */
+  /** Null for no response, and the end of the connection. */
   readonly respond: (query: Uint8Array, address: string) => Uint8Array | null
 }
 
@@ -115,7 +115,7 @@ function createPlaces({ connectionsMax, connectionsPerNetworkMax }: TcpLimits) {
   const taken = new Set<TcpSocket>()
   const perNetwork = new Map<string, number>()
   return {
-    /** False: the network is at its limit. */
+    /** Returns false if the network is at its limit. */
     take: (socket: TcpSocket, network: string): boolean => {
       const count = perNetwork.get(network) ?? 0
       if (count >= connectionsPerNetworkMax) return false

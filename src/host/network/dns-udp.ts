@@ -30,7 +30,7 @@ export type UdpOptions = {
   /** 0 takes a free one. */
   readonly port: number
   readonly limits: UdpLimits
-  /** Null: no response, or not yet: `later` sends one. */
+  /** Null for no response, or not yet: `later` sends one. */
   readonly respond: (query: Uint8Array, address: string, later: (response: Uint8Array) => void) => Uint8Array | null
   /** Addresses of `hostAddresses` to leave to other listeners. */
   readonly except?: readonly string[]
@@ -118,7 +118,7 @@ export class UdpListener {
     this.#sockets.set(address, socket)
   }
 
-  /** Null: the host lacks the address, or does not have it yet (duplicate address detection, RFC 4862 5.4). */
+  /** Null if the host lacks the address, or does not have it yet (duplicate address detection, RFC 4862 5.4). */
   async #bind(address: string): Promise<udp.Socket<'buffer'> | null> {
     try {
       return await Bun.udpSocket({

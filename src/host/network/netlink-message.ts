@@ -46,7 +46,7 @@ export const NFT_FAMILIES = { inet: 1, arp: 3 } as const satisfies Record<string
 
 const NFT = { subsystem: 10, newGeneration: 15, nameAttribute: 1 } as const satisfies Record<string, number>
 
-/** Null: no change that somebody has asked for, such as a quota that packets have used up. */
+/** Null if no program made the change, such as a quota that packets have used up. */
 export function nftEvent({ type, port, payload }: NetlinkMessage): NftEvent | null {
   if (type >>> 8 !== NFT.subsystem || port === 0) return null
   if ((type & 0xff) === NFT.newGeneration) return { kind: 'generation' }

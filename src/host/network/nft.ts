@@ -36,7 +36,7 @@ export type NftOptions = {
   readonly waitingMax?: number
   /** Default: that of the process. */
   readonly netns?: Netns
-  /** Told of our own transactions, so that it knows those of others. Null: nobody watches. */
+  /** Notified of our own transactions, so that it can recognize those of others. Null without a watcher. */
   readonly watch?: Pick<NftWatch, 'ours'> | null
 }
 

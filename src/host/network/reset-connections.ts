@@ -66,7 +66,7 @@ function rawSocket(): number {
   return fd
 }
 
-/** Null: no TCP connection that may still carry something to its client. */
+/** Null unless it is a TCP connection that may still carry data to its client. */
 export function parseConnection(line: string): ClientConnection | null {
   const match =
     /^tcp +6 (?:\d+ )?(?:ESTABLISHED|FIN_WAIT|CLOSE_WAIT|LAST_ACK) src=([\d.]+) dst=([\d.]+) sport=(\d+) dport=(\d+) /.exec(

@@ -167,7 +167,7 @@ const Links = Type.Array(Type.Object({ ifname: Type.Optional(Type.String()) }))
 /** `routed`: up, with its route, and this host's by the link. `unrouted`: not so. `gone`: no such interface. */
 export type TapState = 'routed' | 'unrouted' | 'gone'
 
-/** Where a tap is, and the interface of this host that leads there. Null: it is in the namespace of the process. */
+/** Where a tap is, and the interface of this host that leads there. Null if it is in the namespace of the process. */
 type TapPlace = { readonly netns: Netns; readonly link: string } | null
 
 /** From /proc alone (proc(5), net/dev, net/route and net/ipv6_route). */
@@ -207,7 +207,7 @@ export class TapStates {
 type Tables = {
   readonly names: ReadonlySet<string>
   readonly routes: ReadonlySet<string>
-  /** This host's way there, and its routes. Null: there is none between. */
+  /** This host's way there, and its routes. Null if there is none between. */
   readonly link: { readonly name: string; readonly routes: ReadonlySet<string> } | null
 }
 

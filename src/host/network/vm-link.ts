@@ -20,7 +20,7 @@ export type VmLinkPlan = {
   readonly tapPrefix: string
   /** This host's address for VMs. */
   readonly gateway: string
-  /** Null: no VM has IPv6. */
+  /** Null if no VM has IPv6. */
   readonly gatewayV6: string | null
   /** Loopback addresses of this host may be clients of VMs; the table of this host translates them. */
   readonly loopbackClients: boolean

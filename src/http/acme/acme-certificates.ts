@@ -36,7 +36,7 @@ export type AcmeName = {
   readonly name: string
   readonly holder: Row['holder']
   readonly expiresAtMs: number | null
-  /** Next order: a renewal, or the next attempt after a failure. Null: one is due or under way. */
+  /** Next order: a renewal, or the next attempt after a failure. Null if one is due or under way. */
   readonly nextAtMs: number | null
   readonly failure: Row['failure']
 }

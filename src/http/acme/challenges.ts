@@ -11,9 +11,9 @@ export type ShowTexts = (texts: readonly ChallengeText[]) => Promise<void>
 
 export type ChallengesDeps = {
   readonly domain: string
-  /** Null: there is none. */
+  /** Null if there is none. */
   readonly httpListen: ListenAddress | null
-  /** Null: there is no DNS server. */
+  /** Null if there is no DNS server. */
   readonly showTexts: ShowTexts | null
 }
 

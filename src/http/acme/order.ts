@@ -42,7 +42,7 @@ const pollGrowth = 5
 
 const Account = Type.Object({
   directory: Type.String(),
-  /** Null: not registered yet. */
+  /** Null if not registered yet. */
   url: Type.Union([Type.String(), Type.Null()]),
   contact: Type.Array(Type.String()),
   /** PKCS #8, PEM. */

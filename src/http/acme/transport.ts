@@ -141,7 +141,7 @@ async function boundedText(response: Response): Promise<string> {
   return Buffer.concat(pieces).toString('utf8')
 }
 
-/** RFC 9110 10.2.3: seconds or a date. Null: neither. */
+/** RFC 9110 10.2.3: seconds or a date. Null for any other value. */
 export function retryAfterOf(value: string | undefined, nowMs: number): number | null {
   if (value === undefined) return null
   if (/^[0-9]{1,9}$/.test(value)) return Number(value) * 1000
@@ -149,7 +149,7 @@ export function retryAfterOf(value: string | undefined, nowMs: number): number |
   return Number.isNaN(atMs) ? null : Math.max(0, atMs - nowMs)
 }
 
-/** A problem document, or one inside an order, an authorization or a challenge that has failed. Null: there is none. */
+/** A problem document, or the one in a failed order, authorization or challenge. Null if there is none. */
 export function problemOf(text: string): { type: string | null; detail: string } | null {
   let value: unknown
   try {

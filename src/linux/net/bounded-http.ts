@@ -39,7 +39,7 @@ export async function getBounded(url: string, { timeoutMs, bodyBytesMax, signal 
   }
 }
 
-/** Null: the body is longer. */
+/** Null if the body is longer. */
 export async function readAtMost(response: Response, bodyBytesMax: number): Promise<Uint8Array | null> {
   const chunks: Uint8Array[] = []
   let sizeBytes = 0

@@ -117,7 +117,7 @@ export async function hashTree(root: string, bounds: TreeBounds): Promise<Source
     return { mode, name, ids: await blobOfFile(path.toString('utf8'), shown) }
   }
 
-  /** Null: no file in it. */
+  /** Null for no file in it. */
   const treeOf = async (dir: Buffer, depth: number): Promise<Ids | null> => {
     const entries: TreeEntry[] = []
     // As bytes: a name that is no UTF-8 must be seen, not repaired.

@@ -98,7 +98,7 @@ export async function* readTar(reader: ByteReader): AsyncGenerator<ArchiveEntry>
   await checkEnd(reader)
 }
 
-/** Null: the first of the two empty blocks. */
+/** Null for the first of the two empty blocks. */
 function headerOf(block: Uint8Array): UstarHeader | null {
   const read = decodeUstar(block)
   switch (read.kind) {

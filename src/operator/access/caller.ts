@@ -22,7 +22,7 @@ export type Administrator = { readonly uid: number; readonly user: string; reado
 export type IdentifiedCaller = Peer & {
   readonly socket: Caller['socket']
   readonly actor: string
-  /** Null: no administrator. */
+  /** Null for other callers. */
   readonly role: Role | null
 }
 

@@ -16,6 +16,6 @@ export type ConsoleControl = {
   /** Ends the sessions of an actor and its unopened links, all of them for null. Returns how many sessions. */
   readonly close: (actor: string | null) => number
   readonly passkeys: () => readonly Omit<AdminPasskey, 'own'>[]
-  /** Ends its sessions, too. False: there is none of this id. */
+  /** Ends its sessions, too. Returns false if there is none with this id. */
   readonly removePasskey: (id: string) => boolean
 }

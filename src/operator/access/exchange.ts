@@ -31,7 +31,7 @@ export function problemResponse(status: number, problem: AdminProblem): Response
   return Response.json(problem, { status })
 }
 
-/** Null: no request that could be for us. The Host header decides nothing. */
+/** Null if the request cannot be for us. The Host header is not considered. */
 function requestOf(incoming: IncomingMessage, signal: AbortSignal): Request | null {
   const { method = '', url = '' } = incoming
   if (!METHODS.has(method) || !url.startsWith('/') || url.startsWith('//')) return null

@@ -127,7 +127,7 @@ function turnAway(socket: Socket, problem: object): void {
 class Connections {
   readonly #open = new Map<Socket, number>()
 
-  /** False: there are too many of this user or of all users. Root's are not counted. */
+  /** False if there are too many of this user or of all users. Root's are not counted. */
   add(socket: Socket, { uid }: Peer): boolean {
     const users = [...this.#open.values()].filter(user => user !== 0)
     const isFull =

@@ -42,7 +42,7 @@ type NewBuild = Pick<
   | 'diskBytes'
 > & { readonly nowMs: number }
 
-/** Adds a build (`starting` with a VM, else `queued`) and its nonce within a transaction. False: the nonce is used. */
+/** Adds a build (`starting` with a VM, else `queued`) and its nonce in a transaction. False if the nonce is used. */
 export function insertBuild(db: DirectoryDb, { nowMs, ...build }: NewBuild): boolean {
   const owner = build.organizationId ?? ''
   const used = db
@@ -156,7 +156,7 @@ export function moveBuild(db: DirectoryDb, { id, from, to, ...set }: BuildMove):
   return updated(db, { ...set, state: to }, and(eq(builds.id, id), eq(builds.state, from)))
 }
 
-/** Sets columns of a build that is still in this state. False: it is not. */
+/** Sets columns of a build that is still in this state. Returns false if it is not. */
 export function setBuild(
   db: DirectoryDb,
   { id, state, ...set }: { id: string; state: BuildState } & BuildSet,
@@ -379,7 +379,7 @@ export function removeBuildVm(db: DirectoryDb, vmId: string): boolean {
   return db.delete(buildVms).where(eq(buildVms.vmId, vmId)).returning({ vmId: buildVms.vmId }).all().length === 1
 }
 
-/** Gives a warm VM to an organization. False: another call was faster. */
+/** Gives a warm VM to an organization. False if another call was faster. */
 export function reserveBuildVm(
   db: DirectoryDb,
   vm: { vmId: string; organizationId: string | null; expiresAtMs: number },

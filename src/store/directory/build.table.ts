@@ -11,7 +11,7 @@ export const builds = sqliteTable(
     /** The job id, a UUID. */
     id: text('id').primaryKey(),
     hostId: text('host_id').notNull(),
-    /** Null: no owner, because no key is required. */
+    /** Null for no owner, because no key is required. */
     organizationId: text('organization_id').references(() => organizations.id),
     state: text('state', { enum: BUILD_STATES }).notNull(),
     /** Lowercase hexadecimal. */

@@ -32,7 +32,7 @@ export function revokeAll(tx: DirectoryDb, { id, nowMs }: { id: string; nowMs: n
   tx.delete(idempotency).where(eq(idempotency.organizationId, id)).run()
 }
 
-/** False: it has ended already, or was not accepted. */
+/** False if it has ended already, or was not accepted. */
 export function endDeletion(tx: DirectoryDb, { id, nowMs }: { id: string; nowMs: number }): boolean {
   return (
     tx

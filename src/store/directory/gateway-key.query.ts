@@ -15,7 +15,7 @@ export const gatewayKeyListMax = 1000
 
 /** The fields of a key that an operator may change. */
 export type GatewayKeyTerms = KeyRules & {
-  /** Null: the configured default, as it is when the key is used. */
+  /** Null for the configured default at the time of use. */
   readonly requestsPerMinute: number | null
   readonly tokensPerMinute: number | null
   readonly concurrencyMax: number | null
@@ -38,7 +38,7 @@ export type NewGatewayKey = Omit<GatewayKeyTerms, OptionalTerm> &
     readonly nowMs: number
   }
 
-/** False: the prefix is taken; mint another key. */
+/** False if the prefix is taken; mint another key. */
 export function insertGatewayKey(db: DirectoryDb, key: NewGatewayKey): boolean {
   assert(key.secretSha256.length === 32, 'a key is stored as the SHA-256 of its secret')
   const { nowMs, secretSha256, ...row } = key
@@ -52,7 +52,7 @@ export function insertGatewayKey(db: DirectoryDb, key: NewGatewayKey): boolean {
   )
 }
 
-/** False: there is no such key, or it is revoked. */
+/** False if there is no such key, or it is revoked. */
 export function setGatewayKeyTerms(db: DirectoryDb, prefix: string, terms: GatewayKeyTerms): boolean {
   return (
     db

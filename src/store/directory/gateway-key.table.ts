@@ -15,7 +15,7 @@ export const gatewayKeys = sqliteTable(
     /** The instance that it was minted for; null for an organization's own. */
     instanceId: text('instance_id').references(() => instances.id, { onDelete: 'set null' }),
     secretSha256: blob('secret_sha256', { mode: 'buffer' }).notNull(),
-    /** Null: the configured default. */
+    /** Null for the configured default. */
     requestsPerMinute: integer('requests_per_minute'),
     tokensPerMinute: integer('tokens_per_minute'),
     concurrencyMax: integer('concurrency_max'),
@@ -23,11 +23,11 @@ export const gatewayKeys = sqliteTable(
     expiresAtMs: integer('expires_at_ms'),
     revokedAtMs: integer('revoked_at_ms'),
     lastUsedAtMs: integer('last_used_at_ms'),
-    /** Null: every model. */
+    /** Null for every model. */
     models: text('models', { mode: 'json' }).$type<KeyRules['models']>(),
-    /** Null: none. */
+    /** Null for none. */
     aliases: text('aliases', { mode: 'json' }).$type<KeyRules['aliases']>(),
-    /** Per calendar month (UTC). Null: no bound. */
+    /** Per calendar month (UTC). Null for no limit. */
     budgetNanoUsd: integer('budget_nano_usd'),
     budgetTokens: integer('budget_tokens'),
     /** The client drew the secret and registered its digest; otherwise a host minted the key. */

@@ -5,7 +5,7 @@ import { type DirectoryDb, prepareRaw } from '../db.ts'
 import type { Instance } from './instance.table.ts'
 import { type InstanceAddress, instanceAddresses } from './instance-address.table.ts'
 
-/** Null: it has none any more. */
+/** Null if it has none any more. */
 export function setAddress(db: DirectoryDb, instanceId: string, addresses: InstanceAddress | null): void {
   if (addresses === null) db.delete(instanceAddresses).where(eq(instanceAddresses.instanceId, instanceId)).run()
   else {

@@ -30,7 +30,7 @@ type NewInstance = Pick<
 
 /**
  * Adds an instance in `provisioning` with the first line of its change log. Call inside a transaction.
- * Null: the name is taken (in the organization, or as a host name); nothing was written, draw another.
+ * Null if the name is taken (in the organization, or as a host name); nothing was written, draw another.
  */
 export function insertInstance(db: DirectoryDb, instance: NewInstance): Instance | null {
   const { nowMs, platform = null, ...fields } = instance
@@ -87,7 +87,7 @@ type InstanceMove = {
   readonly nowMs: number
 } & InstanceSet
 
-/** Compare-and-set on (id, status), with a row in the change log. False: it has moved; reread and decide again. */
+/** Compare-and-set on (id, status), with a row in the change log. False if it has moved; reread and decide again. */
 export function moveInstance(db: DirectoryDb, move: InstanceMove): boolean {
   const { id, from, to, nowMs, ...set } = move
   assert(from !== to, 'a move changes the status')

@@ -17,7 +17,7 @@ type NewKey = {
   readonly nowMs: number
 }
 
-/** False: the prefix is taken; mint another key. */
+/** False if the prefix is taken; mint another key. */
 export function insertKey(db: DirectoryDb, key: NewKey): boolean {
   assert(key.secretSha256.length === 32, 'a key is stored as the SHA-256 of its secret')
   return (

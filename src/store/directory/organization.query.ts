@@ -4,7 +4,7 @@ import { eq, isNull, sql } from 'drizzle-orm'
 import { builtOnce, type DirectoryDb } from '../db.ts'
 import { type Organization, organizations } from './organization.table.ts'
 
-/** Adds an active organization. False: the slug is taken, and nothing was written. */
+/** Adds an active organization. False if the slug is taken, and nothing was written. */
 export function insertOrganization(
   db: DirectoryDb,
   organization: { id: string; slug: string; nowMs: number },
@@ -42,7 +42,7 @@ export function listOrganizations(db: DirectoryDb, { deleted = false } = {}): Or
   return db.select().from(organizations).where(where).orderBy(organizations.slug).all()
 }
 
-/** False: there is no such organization. */
+/** False if there is no such organization. */
 export function setOrganizationStatus(
   db: DirectoryDb,
   change: { slug: string; status: Organization['status'] },
@@ -57,7 +57,7 @@ export function setOrganizationStatus(
   )
 }
 
-/** Null: no bound. */
+/** Null for no limit. */
 export function setOrganizationBudget(
   db: DirectoryDb,
   slug: string,

@@ -9,7 +9,7 @@ export const organizations = sqliteTable('organizations', {
   status: text('status', { enum: ['active', 'suspended'] }).notNull(),
   /** Signup: the anchor of billing periods. */
   createdAtMs: integer('created_at_ms').notNull(),
-  /** For all its gateway keys together, per calendar month (UTC). Null: no bound. */
+  /** For all its gateway keys together, per calendar month (UTC). Null for no limit. */
   budgetNanoUsd: integer('budget_nano_usd'),
   budgetTokens: integer('budget_tokens'),
   /** A deletion was accepted: `status` is `suspended` from then on. */

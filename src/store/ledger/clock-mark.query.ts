@@ -25,7 +25,7 @@ export function writeClockMark(db: LedgerDb, { wallMs, bootId, uptimeMs }: Stati
   swapMeta(db, name, JSON.stringify({ wallMs, bootId, uptimeMs }))
 }
 
-/** Null: somebody else has written it. */
+/** Null if another program has written it. */
 function parsed(text: string): unknown {
   return resultOr(() => JSON.parse(text), null)
 }

@@ -45,7 +45,7 @@ export function listEgress(db: LedgerDb): EgressRow[] {
   return db.select().from(egress).all()
 }
 
-/** Raises a VM's own limit. False: its own limit is as high already, or there is no such VM. */
+/** Raises a VM's own limit. False if its own limit is as high already, or there is no such VM. */
 export function raiseEgressLimit(db: LedgerDb, { vmId, limitBytes }: { vmId: string; limitBytes: number }): boolean {
   assert(Number.isSafeInteger(limitBytes) && limitBytes > 0, 'a limit is a count of bytes')
   const isLower = or(isNull(vms.egressLimitBytes), lt(vms.egressLimitBytes, limitBytes))

@@ -47,7 +47,7 @@ type GatewayMove = {
   readonly nowMs: number
 }
 
-/** False: it was in none of the states `from`; nothing changed. */
+/** False if it was in none of the states `from`; nothing changed. */
 export function moveGateway(db: LedgerDb, { vmId, from, to, reason, nowMs }: GatewayMove): boolean {
   return (
     db
@@ -64,7 +64,7 @@ export function setReceiptKey(db: LedgerDb, vmId: string, receiptKey: string): v
   db.update(gateways).set({ receiptKey }).where(eq(gateways.vmId, vmId)).run()
 }
 
-/** Compare-and-set of the number of booked rows, from `from`. False: it has another value. */
+/** Compare-and-set of the number of booked rows, from `from`. False if it has another value. */
 export function advanceBooks(
   db: LedgerDb,
   { vmId, from, to, digest }: { vmId: string; from: number; to: number; digest: string },

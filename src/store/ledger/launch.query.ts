@@ -10,7 +10,7 @@ export function recordLaunch(db: LedgerDb, launch: Launch): void {
   db.insert(launches).values(launch).onConflictDoUpdate({ target: launches.vmId, set }).run()
 }
 
-/** Null: it has none. */
+/** Null if it has none. */
 export function launchOf(db: LedgerDb, vmId: string): Launch | null {
   return db.select().from(launches).where(eq(launches.vmId, vmId)).get() ?? null
 }

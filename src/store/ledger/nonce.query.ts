@@ -20,7 +20,7 @@ export function nonceStore(store: LedgerStore) {
   }
 }
 
-/** False: it was used before; if two calls race, one gets true. */
+/** False if it was used before; if two calls race, one gets true. */
 export function insertNonce(db: LedgerDb, use: { nonce: Uint8Array; nowMs: number }): boolean {
   assert(use.nonce.length === 32, 'a nonce has 32 bytes')
   return (
@@ -46,7 +46,7 @@ export function countNonces(db: LedgerDb): number {
   return db.select({ count: count() }).from(nonces).get()?.count ?? 0
 }
 
-/** Null: there is none. */
+/** Null if there is none. */
 export function newestNonceMs(db: LedgerDb): number | null {
   return (
     db

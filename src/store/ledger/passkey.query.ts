@@ -21,7 +21,7 @@ export function countPasskeys(db: LedgerDb): number {
   return db.select({ value: count() }).from(passkeys).get()?.value ?? 0
 }
 
-/** False: there is one of this id. */
+/** Returns false if this id exists. */
 export function insertPasskey(db: LedgerDb, row: Omit<Passkey, 'lastUsedAtMs'>): boolean {
   return db.insert(passkeys).values(row).onConflictDoNothing().returning({ id: passkeys.id }).all().length === 1
 }
@@ -33,7 +33,7 @@ export function notePasskeyUse(
   db.update(passkeys).set({ counter, lastUsedAtMs: nowMs }).where(eq(passkeys.id, id)).run()
 }
 
-/** False: there is none. */
+/** False if there is none. */
 export function deletePasskey(db: LedgerDb, id: string): boolean {
   return db.delete(passkeys).where(eq(passkeys.id, id)).returning({ id: passkeys.id }).all().length === 1
 }

@@ -11,7 +11,7 @@ export type NewVm = Pick<Vm, 'id' | 'hostId' | 'image' | 'vcpus' | 'memoryMib'> 
     readonly nowMs: number
   }
 
-/** Adds a VM in `waiting`. False: the id exists, and its row is unchanged. */
+/** Adds a VM in `waiting`. False if the id exists, and its row is unchanged. */
 export function insertVm(db: LedgerDb, { nowMs, ...vm }: NewVm): boolean {
   assert(Buffer.byteLength(vm.workload ?? '') <= workloadBytesMax, 'a workload has at most 1 MiB')
   return (
@@ -78,13 +78,13 @@ export function dismissVm(db: LedgerDb, id: string): void {
   db.update(vms).set({ desired: 'gone' }).where(eq(vms.id, id)).run()
 }
 
-/** Makes the firewall let the VM's traffic through. Idempotent: the first time stays. False: there is no such VM. */
+/** Makes the firewall let the VM's traffic through. Idempotent: the first time stays. False if there is no such VM. */
 export function openVm(db: LedgerDb, { id, nowMs }: { id: string; nowMs: number }): boolean {
   const openedAtMs = sql`coalesce(${vms.openedAtMs}, ${nowMs})`
   return db.update(vms).set({ openedAtMs }).where(eq(vms.id, id)).returning({ id: vms.id }).all().length === 1
 }
 
-/** Makes the firewall drop all traffic of an opened VM, for good. Idempotent. False: no such VM was opened. */
+/** Makes the firewall drop all traffic of an opened VM, for good. Idempotent. False if no such VM was opened. */
 export function closeVm(db: LedgerDb, { id, nowMs }: { id: string; nowMs: number }): boolean {
   const closedAtMs = sql`coalesce(${vms.closedAtMs}, ${nowMs})`
   const where = and(eq(vms.id, id), isNotNull(vms.openedAtMs))

@@ -36,7 +36,7 @@ export const vms = sqliteTable(
     closedAtMs: integer('closed_at_ms'),
     /** The network it gets once it is opened. */
     network: text('network', { enum: VM_NETWORKS }).notNull().default('world'),
-    /** Canonical text of workload.json (contract/vm/workload.ts); its SHA-256 is the launch's HOST_DATA. Null: none. */
+    /** Canonical text of workload.json (contract/vm/workload.ts); HOST_DATA is its SHA-256. Null for none. */
     workload: text('workload'),
     /** Path of a disk that it gets read-only; null for none. */
     modelDisk: text('model_disk'),

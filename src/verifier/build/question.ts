@@ -44,8 +44,9 @@ export type BuildQuestion = {
   /** The image that it booted. */
   readonly image: BootImage | 'any'
   /**
-   * True: the caller has built the IGVM file or image, or has its digest from elsewhere than the service, so that its
-   * measurement is expected. False: it must match, and pins nothing, for a host hands out whatever image it has booted.
+   * True if the caller has built the IGVM file or image, or has its digest from a source other than the service, so
+   * that its measurement is expected. If false, it must match but pins nothing, because a host can offer any image
+   * that it has booted.
    */
   readonly ownImage: boolean
   /** Native ones where the caller has them: a disk is hashed whole. */
@@ -57,9 +58,9 @@ export type AskedRequest = {
   readonly source: AskedSource | 'any'
   /** As the service writes it: relative, without `.` and a slash at its end; null: the source's root. */
   readonly projectDir: string | null
-  /** Null: detected. */
+  /** Null if it is detected. */
   readonly toolchain: Toolchain | null
-  /** True: the build must have been done twice; false: that is the host's to choose. */
+  /** True if the build must have been done twice; false if the host may choose. */
   readonly reproduce: boolean
   /** Options of one toolchain; null if the request has none. */
   readonly options: ToolchainOptions | null

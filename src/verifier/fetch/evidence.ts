@@ -20,7 +20,7 @@ export type Evidence = {
   readonly verifiedAtMs: number
   /** After this it is relied on for no new request. */
   readonly validUntilMs: number
-  /** True: no hardware attests it; it rests on the root of `simulatedRoot`. */
+  /** True if no hardware attests it; it rests on the root of `simulatedRoot`. */
   readonly simulated: boolean
   /** Every check, those left out included. */
   readonly checks: readonly Check[]

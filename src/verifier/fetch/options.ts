@@ -97,7 +97,7 @@ type Trust = {
   readonly crl: Uint8Array | undefined
   readonly allowlist: ExpectedAllowlist | 'any'
   readonly configurationDigest: Uint8Array | 'any'
-  /** Null: what the gateway serves. */
+  /** Null for the one that the gateway serves. */
   readonly workload: Uint8Array | null
   /** Names of upstreams. */
   readonly outside: readonly string[]

@@ -79,7 +79,7 @@ export class VmBuilds {
     await channel.request({ op: 'vouched', stage, receipt, provenance }, timeoutMs)
   }
 
-  /** The second report of a completion, over the digest of provenance.json and the nonce. Null: none is wanted. */
+  /** The second report of a completion, over the digest of provenance.json and the nonce. Null if none is wanted. */
   async #provenanceEvidence(
     launched: Launched,
     { provenance }: BuildEvidence,

@@ -32,7 +32,7 @@ export function failedChecks(
   return failed
 }
 
-/** The fault of a key that signed a launch. Null: it is known. */
+/** The fault of a key that signed a launch. Null if it is known. */
 export function strangeOperatorKey({ operatorKeys }: HostTrust, operatorKey: Uint8Array): string | null {
   const isOurs = operatorKeys.some(key => equalConstantTime(key, operatorKey))
   return isOurs ? null : 'operator-key: the launch was signed with a key that this host has never had'

@@ -16,7 +16,7 @@ import type { Launch, Vm } from '../../store/ledger/vm.table.ts'
 import type { VmEvidence } from '../engine.ts'
 
 export type EvidenceSources = {
-  /** Certificates for a report of this host's hardware. Null: nobody has them (appliance/collateral.ts says why). */
+  /** Certificates for a report of this host's hardware. Null if they are unavailable (appliance/collateral.ts gives the reason). */
   readonly collateral: ((report: Uint8Array) => Promise<CollateralResult>) | null
   /** The platform of VMs without such hardware. */
   readonly simulated: () => Promise<Pick<SimulatedHost, 'evidence'>>
@@ -36,7 +36,7 @@ export function launchedVm(db: LedgerDb, vmId: string): Launched {
   )
 }
 
-/** The launch as a simulated platform reports it. Null: the guest has a report device. */
+/** The launch as a simulated platform reports it. Null if the guest has a report device. */
 export function simulatedLaunch({ vm, launch }: Launched): { measurement: string; operatorKey: string } | null {
   const { measurement, operatorKey } = launch
   return vm.platform === 'snp' ? null : { measurement, operatorKey }

@@ -36,7 +36,7 @@ import {
 
 export type ProbeLook = {
   readonly dropped: readonly Need[]
-  /** Why nothing, or not everything, is known. Null: all is. */
+  /** Why nothing, or not everything, is known. Null if everything is known. */
   readonly unknown: string | null
 }
 
@@ -180,7 +180,7 @@ function unknownFor(error: unknown): ProbeLook {
 
 const Routes = Type.Array(Type.Object({ dev: Type.String(), prefsrc: Type.Optional(Type.String()) }))
 
-/** Null: this host has no route there. Faults: host.command_timeout. */
+/** Null if this host has no route there. Faults: host.command_timeout. */
 async function routeTo(address: string, timeoutMs: number): Promise<{ device: string; source: string } | null> {
   try {
     const { stdout } = await run(['ip', '-json', 'route', 'get', address], { timeoutMs, outputBytesMax })

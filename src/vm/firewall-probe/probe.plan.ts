@@ -31,14 +31,14 @@ export type Need = Pick<ProbePacket, 'family' | 'protocol' | 'port'> & {
   readonly name: string
   readonly from: End
   readonly to: End
-  /** Port of an instance that the connection is translated to, as those for the gateway's VM are. Null: none. */
+  /** Port of an instance that the connection is translated to, as those for the gateway's VM are. Null for none. */
   readonly mappedPort: number | null
 }
 
 /** Addresses of one family, and the interface by which this host reaches the world. */
 export type Ends = Readonly<Record<End | 'uplink', string>>
 
-/** Null: this host has no way to the world by that family, or nothing is asked of it. */
+/** Null if this host has no route to the world by that family, or the probe does not need it. */
 export type EndsOf = Readonly<Record<Family, Ends | null>>
 
 type Probe = Need & ProbePacket
@@ -184,7 +184,7 @@ export function counterName(index: number): string {
   return `probe${index}`
 }
 
-/** One line for the operator. Null: nothing is dropped. */
+/** One line for the operator. Null if nothing is dropped. */
 export function droppedText(dropped: readonly Need[]): string | null {
   const names = dropped.map(({ name }) => name)
   return names.length === 0 ? null : `a firewall of this host drops ${names.join(', ')}`

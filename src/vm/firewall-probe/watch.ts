@@ -44,7 +44,7 @@ export class FirewallWatch {
     }
   }
 
-  /** Packets of instances that are dropped, as of 5 s ago at most, as text. Null: none. Never rejects. */
+  /** Packets of instances that are dropped, as of 5 s ago at most, as text. Null for none. Never rejects. */
   async cutOff(): Promise<string | null> {
     if (this.#deps.clock.monotonicMs() - this.#lookedMs >= freshMs) await this.#look()
     return this.#reason

@@ -58,7 +58,7 @@ function d3coldRemedy(address: string): string {
   return `write ${rule} to /etc/udev/rules.d/60-strongroom-gpu.rules; run udevadm control --reload; udevadm trigger --action=add /sys/bus/pci/devices/${address}`
 }
 
-/** Writes to resourceN_resize fail without a message where a bridge above has no room. Null: none is small. */
+/** Writes to resourceN_resize fail without a message where a bridge above has no room. Null if none is small. */
 export function smallBar({ address, bars }: VfioDevice): GpuProblem | null {
   const small = bars.find(({ sizeBytes, largestBytes }) => largestBytes !== null && sizeBytes < largestBytes)
   if (small === undefined) return null
@@ -115,7 +115,7 @@ export function parseQemuVersion(text: string): readonly [major: number, minor: 
   return match === null ? null : [Number(match[1]), Number(match[2])]
 }
 
-/** `text`: the first line of `qemu --version`. Null: it can give devices to VMs of SEV-SNP. */
+/** `text`: the first line of `qemu --version`. Null if it can give devices to VMs of SEV-SNP. */
 export function qemuProblem(text: string): GpuProblem | null {
   const version = parseQemuVersion(text)
   const [least, leastMinor] = qemuMinimumGpu

@@ -166,7 +166,7 @@ async function states(host: Appliance): Promise<string[]> {
   return (await host.admin<FleetHosts>('fleet', 'list')).hosts.map(({ state }) => state)
 }
 
-/** Null: nobody answered. */
+/** Null if there was no answer. */
 async function through(host: Appliance, key: string, method: string, path: string, idempotencyKey?: string) {
   try {
     const { status, body } = await host.http<{ data?: { name: string } }>(method, path, {

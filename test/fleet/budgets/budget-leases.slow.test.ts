@@ -49,7 +49,7 @@ const spentOf = (hosts: readonly BooksHost[], keyPrefix = 'k1', month = '2026-11
     })
     .reduce((a, b) => a + b, 0)
 
-/** Null: it was not refused. */
+/** Null if it was not refused. */
 async function refusal(work: Promise<unknown>): Promise<{ code: string; mayFitSoon: boolean } | null> {
   const error = await work.then(
     () => null,

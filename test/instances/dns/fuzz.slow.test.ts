@@ -68,7 +68,7 @@ test('goal: 300 hostile connections, with frames that lie, stop midway or are ne
       }
       const bytes = Buffer.concat(parts)
       const socket = { data: () => {}, error: () => {} }
-      // Null: the network has its share of connections already.
+      // Null if the network has its share of connections already.
       const client = await Bun.connect({ hostname: '127.0.0.1', port, socket }).catch(() => null)
       client?.write(bytes.subarray(0, draw(3) === 0 ? draw(bytes.length) : bytes.length))
       // Some stay: the server has to end them, or to give their place away.

@@ -74,7 +74,7 @@ function isBroken(error: unknown): boolean {
 }
 
 /**
- * Kills the daemon while this build's result is copied, after all other kills. False: the copy was not seen before
+ * Kills the daemon while this build's result is copied, after all other kills. False if the copy was not seen before
  * the abort.
  */
 async function killAtCopy(

@@ -43,7 +43,7 @@ function query(type: string, name: string, id: number): Buffer {
   })
 }
 
-/** Null: nothing in that time. */
+/** Null for no response in that time. */
 async function ask(type: string, name: string, server: string, forMs: number): Promise<Told | null> {
   const got = Promise.withResolvers<Buffer | null>()
   const socket = await Bun.udpSocket({

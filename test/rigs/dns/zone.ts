@@ -30,7 +30,7 @@ const NAMES = new Map([
 
 export const resolve = (name: string) => NAMES.get(name) ?? null
 
-/** Null: nothing. */
+/** Null for nothing. */
 export function ask(message: Uint8Array, change: { zone?: Zone; resolve?: typeof resolve } = {}): Buffer | null {
   const read = readQuery(message)
   if (read.kind === 'ignored') return null

@@ -66,7 +66,7 @@ export type BuildHost = {
   readonly submit: (body?: object, path?: string) => Promise<string>
   readonly events: (id: string, query?: string) => Promise<SeenEvent[]>
   readonly build: (id: string) => Build
-  /** Null: there is none. */
+  /** Null if there is none. */
   readonly look: (id: string) => Build | null
   readonly ended: (id: string) => Promise<Build>
   /** Until the directory has all that this host says. A host that is killed before that says it once it is back. */

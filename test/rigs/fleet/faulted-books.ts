@@ -142,7 +142,7 @@ export class FaultedBooks implements AsyncDisposable {
     for (const { process } of this.hosts) if (process !== null) await this.#get(process, `/clock?wrongMs=${ms}`)
   }
 
-  /** Null: no answer, so nobody knows whether it was booked. */
+  /** Null if there was no answer, so the outcome is unknown. */
   async spend(host: BooksProcess, key: string, { most, tokens, holdMs }: Spent): Promise<number | null> {
     if (host.process === null) return null
     const answer = await this.#get(host.process, `/spend?key=${key}&most=${most}&tokens=${tokens}&holdMs=${holdMs}`)

@@ -134,7 +134,7 @@ export class FleetClients {
     await this.spend(host, id, { key, most, tokens, holdMs: draw(40) })
   }
 
-  /** Null: no answer. */
+  /** Null if there was no answer. */
   async spend(
     { process }: FaultedHost,
     id: string,

@@ -13,7 +13,7 @@ import { policyDocument, type SimulatedGpu } from '../attest/gpu/simulated.ts'
 /** Policy of workload.json: no OCSP age, for the responses of SIMULATED GPUs are of a fixed day. */
 export const gpuPolicyText = JSON.stringify({ ...policyDocument(), ocspMaximumAgeSeconds: 'any', devtools: 'refuse' })
 
-/** Null: its worker needs none. */
+/** Null if its worker needs none. */
 export function gpuWorkload(gpus: WorkloadGpus | null): string {
   const base = workloadOf({ controlKey: 'A'.repeat(43), upstreams: [], gateway: {} })
   const allowlist = parseAllowlist(utf8(allowlistText))

@@ -11,7 +11,7 @@ const endTimeoutMs = 60_000
 
 type Answer = {
   readonly slug: string
-  /** Null: no daemon, or one that died before it answered. */
+  /** Null for no daemon, or one that died before it answered. */
   readonly status: number | null
   readonly code?: string | null
   readonly retryAfter?: string | null

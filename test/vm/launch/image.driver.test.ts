@@ -18,7 +18,7 @@ afterEach(() => rmSync(directory, { recursive: true, force: true }))
 
 const FILES = ['manifest.json', 'firmware', 'kernel', 'initrd', 'cmdline', 'root'] as const
 
-/** Damage to a file. Null: damage that its size does not show. */
+/** Damage to a file. Null for damage that its size does not show. */
 const DAMAGE: Record<string, (path: string) => void> = {
   gone: path => rmSync(path),
   'cut short': path => truncateSync(path, statSync(path).size - 1),

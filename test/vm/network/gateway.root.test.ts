@@ -52,7 +52,7 @@ describe.if(needsRoot('the test of the network of gateways'))('the network of th
     port: number,
     local?: { localPort?: number; localAddress?: string },
   ]
-  /** Result of each attempt. Null: no way through. */
+  /** Result of each attempt. Null for no way through. */
   const reached = async (attempts: Readonly<Record<string, Attempt>>): Promise<Record<string, string | null>> => {
     const queue = Object.entries(attempts)
     const found: Record<string, string | null> = {}

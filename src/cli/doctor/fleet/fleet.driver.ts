@@ -20,7 +20,7 @@ import { fleetTarget } from '../../../fleet/target.ts'
 import { ownRecords } from '../../fleet/direct.ts'
 import type { FleetFacts } from './fleet.plan.ts'
 
-/** Null: this host is in no fleet. Never throws. */
+/** Null if this host is in no fleet. Never throws. */
 export async function collectFleetFacts(config: Config, stateDir: string): Promise<FleetFacts | null> {
   if (config.fleet.database === '') return null
   let target: PostgresTarget | null = null

@@ -24,7 +24,7 @@ export type MachineFacts = {
   /** Limit of the daemon's open files; null: no daemon answers. */
   readonly openFilesMax: number | null
   readonly systemFilesMax: number | null
-  /** Null: the kernel does not track connections yet. */
+  /** Null if the kernel does not track connections yet. */
   readonly connections: { readonly max: number; readonly count: number } | null
   /** Processes and threads of the whole machine. */
   readonly tasksMax: number | null

@@ -20,7 +20,7 @@ export type SnpHostFacts = {
   readonly status: ReadValue<SnpStatus>
   readonly product: Product | null
   readonly cpuid: Cpuid | null
-  /** Null: the kernel does not count them. */
+  /** Null if the kernel does not count them. */
   readonly asids: AsidUse | null
   /** Whether the firmware that snp boots through exists and fits. */
   readonly firmware: Outcome

@@ -142,7 +142,7 @@ function withOwnImage(check: Check): Check {
 export type JudgedResult = {
   readonly found: BuildVerdict
   readonly shown: ShownVerdict
-  /** Null: no log was asked. */
+  /** Null if no log was used. */
   readonly logged: LogJudgement | null
   readonly asOf: number
   readonly files: ResultFiles

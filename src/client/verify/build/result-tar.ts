@@ -77,7 +77,7 @@ function textOf(bytes: Uint8Array): string {
   return Buffer.from(bytes).toString('utf8')
 }
 
-/** Null: the end. */
+/** Null at the end. */
 function headerOf(block: Uint8Array): UstarHeader | null {
   const read = decodeUstar(block)
   wellFormed(read.kind !== 'no-magic', 'archive: a header that is not of ustar, pax or GNU tar')

@@ -66,7 +66,7 @@ export type EventLogFile = { readonly bytes: Uint8Array; readonly decoded: Event
 export type PcrQuestion = {
   readonly expected: readonly ExpectedPcr[]
   readonly pcrs: PcrValues
-  /** Null: none is given. */
+  /** Null if none is given. */
   readonly log: EventLogFile | null
   /** The PCRs that the log has to explain. */
   readonly logged: readonly number[] | 'all'
@@ -121,7 +121,7 @@ function logCheck(log: EventLogFile, pcrs: PcrValues, answersFor: readonly numbe
 
 type Replayed = { readonly bank: StrongHash } & Pick<EventLogInput, 'pcrs' | 'answersFor'>
 
-/** The library stops at the first. Null: it has other reasons. */
+/** The library stops at the first. Null if it has other reasons. */
 function faultsOf(log: EventLog, { bank, pcrs, answersFor }: Replayed): string | null {
   const quoted = pcrs[bank]
   if (quoted === undefined || !log.banks.includes(bank)) return null

@@ -19,7 +19,7 @@ export function kindOfKey(text: string): keyof TenantKeys | null {
   return forms.gw.test(text) ? 'gw' : null
 }
 
-/** False: it is no key. `keep`: the tab has it until it is closed, reloads included. */
+/** Returns false if it is not a key. `keep`: keep it in the tab until it is closed, across reloads. */
 export function takeKey(text: string, keep: boolean): boolean {
   const kind = kindOfKey(text)
   if (kind === null) return false

@@ -42,7 +42,7 @@ export type EndpointDeps = {
   readonly access: () => GatewayAccess
   readonly advice: Advice
   readonly log: Pick<Logger, 'warn'>
-  /** Absent: the limit of the same name. */
+  /** Default: the limit of the same name. */
   readonly bodyTimeoutMs?: number
 }
 

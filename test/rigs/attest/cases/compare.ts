@@ -12,7 +12,7 @@ export type Compared = {
   readonly isEvidenceGood: boolean
   readonly isPolicyMet: boolean
   readonly second: Answer
-  /** Null: they agree. */
+  /** Null if they agree. */
   readonly difference: string | null
 }
 

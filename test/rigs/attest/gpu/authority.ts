@@ -25,7 +25,7 @@ export async function sign(keys: CryptoKeyPair, bytes: Uint8Array): Promise<Uint
 export type Issue = {
   readonly name: string
   readonly serial: string
-  /** Null: issued by itself. */
+  /** Null if self-signed. */
   readonly issuer: Holder | null
   readonly extensions: readonly Extension[]
   readonly from?: number

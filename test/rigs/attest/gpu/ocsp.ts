@@ -10,7 +10,7 @@ export type Answer = {
   readonly issuer: Holder
   readonly state?: 'good' | 'revoked' | 'unknown'
   readonly thisUpdateMs: number
-  /** Null: the response does not say. */
+  /** Null if the response does not contain it. */
   readonly nextUpdateMs?: number | null
   readonly hash?: 'SHA-1' | 'SHA-256' | 'SHA-384'
 }

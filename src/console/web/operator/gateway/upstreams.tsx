@@ -13,7 +13,7 @@ type Upstream = {
   readonly isHealthy: boolean
   readonly running: number
   readonly requests: number
-  /** Null: it has to show no evidence. */
+  /** Null if it need not show evidence. */
   readonly evidence: {
     readonly attested: boolean
     readonly lastGoodAt: string | null

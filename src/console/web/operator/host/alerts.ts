@@ -7,7 +7,7 @@ export type Alert = {
   readonly name: string
   readonly severe: boolean
   readonly detail: string
-  /** Null: no remedy is known. */
+  /** Null if no remedy is known. */
   readonly remedy: string | null
 }
 

@@ -22,7 +22,7 @@ export type Terms = {
   readonly user_budget: string
 }
 
-/** Null: those of a key with nothing set. */
+/** Null for those of a key with nothing set. */
 export function termsOf(key: AdminGatewayKey | null): Terms {
   const text = (value: number | string | null | undefined) => (value == null ? '' : String(value))
   return {
