@@ -96,7 +96,7 @@ export async function serve(
   await engine.openNetwork()
   const { platform, capacity, collateral } = engine
   undo.defer(() => collateral?.stop())
-  const directory = undo.use(composeDirectory({ ...basis, fleet, platform }))
+  const directory = undo.use(composeDirectory({ ...basis, fleet }))
   const { store, link } = directory
   const peers = await composePeers({ ...basis, fleet })
   if (peers !== null) undo.use(peers)
@@ -110,7 +110,7 @@ export async function serve(
   const shares = composeShares({ ...parts, fleet })
   const gateway = await placeGateway({ ...parts, platform, capacity, shares })
   undo.defer(() => gateway.stop())
-  link?.onKeys(() => typeof gateway.vms === 'string' || void gateway.vms.pushControl())
+  link.onKeys(() => typeof gateway.vms === 'string' || void gateway.vms.pushControl())
   const builds = config.listen.builds === '' ? null : composeBuilds(parts)
   if (builds !== null) undo.defer(() => builds.stop())
   const builder =
@@ -137,7 +137,7 @@ export async function serve(
   // Last, so that no instance changes before the interfaces that report it are there.
   const builders = builds ?? { start: () => dismissBuildVms(parts) }
   // Without the directory it would refuse every key.
-  const gatewayOnceThere = { start: () => (link === null ? gateway.start() : link.whenThere(gateway.start)) }
+  const gatewayOnceThere = { start: () => link.whenThere(gateway.start) }
   const others = { start: () => peers?.start(hosts => parts.names.othersAre(hosts)) }
   const work = [
     directory,

@@ -8,7 +8,7 @@ import type { ClockGuard } from '../base/work/clock-guard.ts'
 import { type Builds, type BuildsDeps, createBuilds } from '../builds/builds.ts'
 import { readAuthorities } from '../builds/fetch/authorities.ts'
 import { FetchProxy } from '../builds/fetch/proxy.ts'
-import type { BuildFleet } from '../builds/fleet.ts'
+import { type BuildPeers, NO_PEERS } from '../builds/fleet.ts'
 import { buildsOpenapiDocument } from '../builds/http/openapi.ts'
 import type { BuildRoutesDeps } from '../builds/http/routes.ts'
 import type { BuildsSettings } from '../builds/types.ts'
@@ -38,7 +38,7 @@ import { builderImage, loadBuilderImage } from '../vm/launch/image.driver.ts'
 import { imageDigest } from '../vm/launch/image-digest.driver.ts'
 import { vmPaths } from '../vm/launch.plan.ts'
 import type { Engine } from './engine.ts'
-import type { FleetLink } from './fleet/directory.ts'
+import type { DirectoryLink } from './fleet/directory.ts'
 import type { FleetPeers } from './fleet/peers.ts'
 import type { Publish } from './log/transparency.ts'
 import { operatorKeyWords } from './pool.ts'
@@ -55,9 +55,8 @@ export type BuildsParts = Runtime & {
   readonly strangers: Pick<AnonymousLogLimit, 'level'>
   readonly publish: Publish
   readonly logRoutes: readonly EdgeRoute<LogPeer>[]
-  /** Null for a standalone host. */
-  readonly link: Pick<FleetLink, 'hosts' | 'onBuilds'> | null
-  /** Null like `link`. */
+  readonly link: Pick<DirectoryLink, 'onBuilds'>
+  /** Null: this host is in no fleet. */
   readonly peers: Pick<FleetPeers, 'forward' | 'view'> | null
 }
 
@@ -99,7 +98,7 @@ export function composeBuilds(parts: BuildsParts): Builds {
   const all = createBuilds({
     directory: `${stateDir}/builds`,
     ...{ store, clock, random, log },
-    fleet: fleetOf(parts),
+    peers: parts.peers === null ? NO_PEERS : buildPeersOf(parts.peers),
     guard: parts.clockGuard,
     settings,
     gate,
@@ -142,7 +141,7 @@ export function composeBuilds(parts: BuildsParts): Builds {
       openapi: JSON.stringify(buildsOpenapiDocument()),
     },
   })
-  parts.link?.onBuilds(all.changed)
+  parts.link.onBuilds(all.changed)
   return {
     ...all,
     start: () => {
@@ -160,10 +159,8 @@ export function composeBuilds(parts: BuildsParts): Builds {
   }
 }
 
-function fleetOf({ link, peers }: Pick<BuildsParts, 'link' | 'peers'>): BuildFleet | null {
-  if (link === null || peers === null) return null
+function buildPeersOf(peers: Pick<FleetPeers, 'forward' | 'view'>): BuildPeers {
   return {
-    hostState: link.hosts.hostState,
     others: () => peers.view().flatMap(({ hostId, isReached }) => (isReached ? [hostId] : [])),
     forward: (hostId, request, by) => peers.forward(hostId, request, { service: 'builds', ...by }),
     ask: (hostId, path, signal) => {

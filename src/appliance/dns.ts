@@ -9,16 +9,15 @@ import { defaultRouteAddress } from '../host/network/default-route.ts'
 import { Names } from '../instances/dns/names.ts'
 import { type DnsServer, startDns } from '../instances/dns/server.ts'
 import { hostsPerAnswerMax } from '../instances/dns/zone.plan.ts'
-import type { DirectoryDb, Store } from '../store/db.ts'
+import type { Store } from '../store/db.ts'
 import type { Engine } from './engine.ts'
-import type { FleetLink } from './fleet/directory.ts'
+import type { DirectoryLink } from './fleet/directory.ts'
 
 export type DnsParts = {
   readonly config: Config
   readonly store: Store
   readonly engine: Pick<Engine, 'reconciler'>
-  /** Null for a standalone host. */
-  readonly link: FleetLink | null
+  readonly link: Pick<DirectoryLink, 'waitsFor' | 'isShared'>
   readonly clock: Clock
   readonly log: Logger
 }
@@ -30,15 +29,15 @@ const fleetInstanceBits = 16
 export function composeNames({ config, store, engine, link, clock, log }: DnsParts): Names {
   // Where there is no IPv4 pool, the one of IPv6 is as large as the largest (vm/launch.plan.ts).
   const [, prefixLength = '16'] = config.network.pool_v4.split('/')
-  const instanceBits = Math.max(32 - Number(prefixLength), link === null ? 0 : fleetInstanceBits)
+  const instanceBits = Math.max(32 - Number(prefixLength), link.isShared ? fleetInstanceBits : 0)
   const names = new Names({
     db: store.directory.db,
     hostId: store.hostId,
     engine: engine.reconciler,
     /** No share: one name for each VM address, and 65,536 instances in a fleet. */
     namesMax: 2 ** instanceBits + Object.keys(HOST_LISTENERS).length * hostsPerAnswerMax,
-    ...(link === null ? {} : { report: (write: (tx: DirectoryDb) => void) => store.directory.transact(write) }),
-    isPartial: () => link !== null && link.waitsFor() !== null,
+    report: write => link.isShared && store.directory.transact(write),
+    isPartial: () => link.waitsFor() !== null,
     hostAddresses: () => serviceAddresses(config, defaultRouteAddress()),
     clock,
     log: log.unit('dns'),

@@ -1,11 +1,12 @@
 // Puts service A together: decisions, reconciler, HTTPS listener, background work. Effects: those of its parts.
 
+import { newUuid } from '../base/ids.ts'
 import type { Runtime } from '../base/runtime.ts'
 import type { ClockGuard } from '../base/work/clock-guard.ts'
 import { modelContextTokens } from '../config/context.ts'
 import { listenAddress } from '../config/listen.ts'
 import type { Config } from '../config/schema.ts'
-import { egressLimitBytes, type InstanceFailureCode } from '../contract/http/instance.ts'
+import { egressLimitBytes } from '../contract/http/instance.ts'
 import type { Peers } from '../fleet/peers/peers.ts'
 import { probeSsh } from '../host/network/ssh-probe.ts'
 import type { OperatorKey } from '../host/operator-key.ts'
@@ -38,7 +39,7 @@ import type { VmSpec } from '../vm/engine.ts'
 import type { FirewallWatch } from '../vm/firewall-probe/watch.ts'
 import { runPurge } from '../vm/machine/purge.driver.ts'
 import type { Engine } from './engine.ts'
-import { type FleetLink, followFleet } from './fleet/directory.ts'
+import type { DirectoryLink } from './fleet/directory.ts'
 import type { GatewayWorkloads } from './gateway/workloads.ts'
 import { composeGuestGateway } from './guest-gateway.ts'
 import { composePool } from './pool.ts'
@@ -54,8 +55,7 @@ export type InstancesParts = Runtime & {
   /** CA certificate that instances need to reach this appliance's gateway. */
   readonly guestCaPem: string
   readonly names: Pick<Names, 'instanceChanged'>
-  /** Null for a standalone host. */
-  readonly link: FleetLink | null
+  readonly link: DirectoryLink
   readonly peers: Pick<Peers, 'forward'> | null
   readonly trust: AttestationTrustOf
   /** Null if the gateway has no VM. */
@@ -139,6 +139,8 @@ export type Instances = {
 
 export function composeInstances(parts: InstancesParts): Instances {
   const { config, store, engine, clock, random, log } = parts
+  const { directory } = store
+  const { platform } = engine
   const { vcpus, memory_mib: memoryMib, scratch_gib: scratchGib } = config.vm
   const vmSpec = { image: 'instance', vcpus, memoryMib, scratchGib }
   const pool = composePool({ ...parts, operatorKey: parts.operatorKey.digest }, vmSpec)
@@ -166,7 +168,7 @@ export function composeInstances(parts: InstancesParts): Instances {
     claimTimeoutMs: config.vm.claim_timeout_ms,
     sshTimeoutMs: config.vm.ssh_timeout_ms,
     cutOff: () => parts.firewall.cutOff(),
-    ...(parts.link === null ? {} : { elsewhere: givesElsewhere(parts, parts.link) }),
+    elsewhere: (instance, failureCode) => restartOnOtherHost({ directory, platform }, instance, failureCode),
   })
   const onCreated = (instance: Instance, start: InstanceStart) => {
     pool.accepted(instance, start)
@@ -180,23 +182,19 @@ export function composeInstances(parts: InstancesParts): Instances {
     parts.keys.revokeDeleted()
     reconciler.wakeDeleted(instance)
   }
-  if (parts.link !== null) {
-    followFleet(parts.link, {
-      ...{ directory: store.directory, random, log: log.unit('fleet') },
-      take: tx => pool.take(tx),
-      onCreated,
-      onDeleted,
-      onLeft: () => reconciler.endLeft(),
-      onChanged: id => {
-        parts.names.instanceChanged(id)
-        reconciler.wake(id)
-      },
-    })
-  }
+  const followed = parts.link.follow({
+    take: tx => pool.take(tx) ?? { vmId: newUuid(random), start: 'cold' },
+    onCreated,
+    onDeleted,
+    onLeft: () => reconciler.endLeft(),
+    onChanged: id => {
+      parts.names.instanceChanged(id)
+      reconciler.wake(id)
+    },
+  })
   const service = createInstancesService({
-    directory: store.directory,
-    hostId: store.hostId,
-    platform: engine.platform,
+    directory,
+    platform,
     clock,
     isClockTrusted: () => parts.clockGuard.mayDelete(),
     random,
@@ -212,18 +210,10 @@ export function composeInstances(parts: InstancesParts): Instances {
       instanceHoursIncluded: config.billing.instance_hours_included,
       overagePerHourUsd: config.billing.overage_per_hour_usd,
     },
-    takeVm: tx => pool.take(tx),
-    ...(parts.link === null ? {} : { fleet: parts.link.hosts }),
-    onCreated,
-    onDeleted,
+    ...followed,
     inferenceCostMicroUsd: (organizationId, period) => parts.metering.inferenceCostMicroUsd(organizationId, period),
   })
   return { service, pool, background: backgroundWork(parts, { reconciler, pool, vmSpec }) }
-}
-
-function givesElsewhere({ store: { directory }, clock }: InstancesParts, { hosts }: FleetLink) {
-  return (instance: Instance, failureCode: InstanceFailureCode) =>
-    restartOnOtherHost({ directory, hosts, clock }, instance, failureCode)
 }
 
 /** Everything that runs without a request. */

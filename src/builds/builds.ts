@@ -14,7 +14,7 @@ import type { FollowDeps } from './events/follow.ts'
 import { logText } from './events/log-text.ts'
 import type { FetchGate } from './fetch/proxy.ts'
 import { BuildFiles } from './files.ts'
-import type { BuildFleet } from './fleet.ts'
+import type { BuildPeers } from './fleet.ts'
 import { Handover } from './handover.ts'
 import { ForwardWhenFull } from './http/forward-when-full.ts'
 import { type BuildFetch, type BuildPeer, type BuildRoutesDeps, createBuildHttp } from './http/routes.ts'
@@ -33,8 +33,7 @@ export type BuildsDeps = Runtime & {
   /** Directory of build files. */
   readonly directory: string
   readonly store: Pick<Store, 'directory' | 'ledger' | 'hostId'>
-  /** Null for a standalone host. */
-  readonly fleet: BuildFleet | null
+  readonly peers: BuildPeers
   /** How long a source may take to come from another host; for tests. */
   readonly fetchTimeoutMs?: number | undefined
   readonly engine: BuildEngine
@@ -92,7 +91,7 @@ type LogOptions = { readonly follow: boolean; readonly signal: AbortSignal }
 
 /** Fault internal: the directory cannot be made. */
 export function createBuilds(deps: BuildsDeps): Builds {
-  const { store, engine, clock, random, log, settings, gate, http, fleet } = deps
+  const { store, engine, clock, random, log, settings, gate, http, peers } = deps
   const { directory, hostId } = store
   const stopping = new AbortController()
   const files = new BuildFiles(deps.directory)
@@ -109,12 +108,12 @@ export function createBuilds(deps: BuildsDeps): Builds {
   const vms = new BuildVms({ store, engine, clock, random, log, concurrentMax, vmSpec: deps.vm.spec, ...deps.vm })
   const makeRoom = (bytes: number) => retention.makeRoom(bytes)
   const handover = new Handover({
-    ...{ directory, hostId, fleet, files, clock, random },
+    ...{ directory, hostId, peers, files, clock, random },
     eventBytesMax: settings.eventBytesMax,
     logOf: (build, options) => logOf(events, build, { ...options, stopping: stopping.signal }),
   })
   const reconciler = new BuildReconciler({
-    ...{ store, fleet, handover, engine, clock, random, log },
+    ...{ store, handover, engine, clock, random, log },
     files,
     events,
     vms,
@@ -128,7 +127,7 @@ export function createBuilds(deps: BuildsDeps): Builds {
     closingLines: (build: Build) => commands(build, http.baseUrl || deps.ownUrl),
   })
   const service = new BuildsService({
-    ...{ directory, hostId, fleet, clock, random, log },
+    ...{ directory, hostId, clock, random, log },
     settings,
     files,
     events,
@@ -142,12 +141,12 @@ export function createBuilds(deps: BuildsDeps): Builds {
     },
     onCancelled: build => reconciler.wakeCancelled(build),
   })
-  const whenFull = new ForwardWhenFull({ directory, fleet, service, clock })
+  const whenFull = new ForwardWhenFull({ directory, peers, service, clock })
   const fetch = createBuildHttp(
     {
       ...http,
       ...{ service, whenFull, files, events, clock, random, log },
-      ...{ hostId, fleet, syncDirectory: directory.syncDirectory, readersMax },
+      ...{ hostId, peers, syncDirectory: directory.syncDirectory, readersMax },
       commands,
       isVmUp: vmId => engine.view(vmId)?.state === 'running',
       rules: { fetchHosts: settings.fetchHosts, rustMirror: settings.rustMirror, ...ownOf(deps.order) },

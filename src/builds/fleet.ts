@@ -1,22 +1,13 @@
 // Service C in a fleet: its interface to the other hosts. Pure.
 
+import { Fault } from '../base/fault.ts'
 import type { ForwardedPrincipal } from '../contract/http/forwarded-principal.ts'
 import { LimitedFault, UnavailableFault } from '../http/limited.ts'
+import type { DirectoryTx } from '../store/db.ts'
 
-/** A host of the fleet, as a change of the directory sees it. */
-export type BuildHost = {
-  readonly hasLease: boolean
-  readonly isDraining: boolean
-  /** Whether the host has an address for other hosts. */
-  readonly answersHosts: boolean
-  /** Whether the host was silent for so long that its builds were given up. */
-  readonly isLost: boolean
-}
-
-export type BuildFleet = {
-  /** Null if the fleet does not have the host. Only within a change of the directory. */
-  readonly hostState: (hostId: string) => BuildHost | null
-  /** Other hosts that were reached lately. */
+/** The other hosts of the fleet. */
+export type BuildPeers = {
+  /** Hosts that were reached lately. */
   readonly others: () => readonly string[]
   /**
    * Forwards a request to another host, in the name of a caller that this host has authenticated. Fault
@@ -31,25 +22,31 @@ export type BuildFleet = {
   readonly ask: (hostId: string, path: string, signal: AbortSignal) => Promise<Response>
 }
 
+/** On a single host: records of a fleet that it has left may name other hosts. */
+export const NO_PEERS: BuildPeers = {
+  others: () => [],
+  forward: () => Promise.reject(new Fault('not_found', 'The host that had this is not there any more.')),
+  ask: hostId => Promise.reject(new Fault('fleet.unavailable', `the host ${hostId} is not there any more`)),
+}
+
 /** A limit of this host, not of the caller: another host may have room. */
 export class HostFullFault extends LimitedFault {}
 /** This host takes nothing new; another one may. */
 export class HostClosedFault extends UnavailableFault {}
 
-/** Reports whether a host accepts builds. Only within a change of the directory. */
-export function mayTake(fleet: Pick<BuildFleet, 'hostState'>, hostId: string): boolean {
-  const state = fleet.hostState(hostId)
-  return state?.hasLease === true && !state.isDraining
+type Hosts = Pick<DirectoryTx['hosts'], 'find'>
+
+/** Whether a host takes builds. */
+export function mayTake(hosts: Hosts, hostId: string): boolean {
+  const host = hosts.find(hostId)
+  return host?.hasLease === true && !host.isDraining
 }
 
-/**
- * Reports whether a build that waits at `hostId` can be fetched from there, or needs nothing from there. Only within
- * a change of the directory.
- */
+/** Whether a build that waits at `hostId` can be fetched from there, or needs nothing from there. */
 export function isWithinReach(
-  fleet: Pick<BuildFleet, 'hostState'>,
+  hosts: Hosts,
   { hostId, sourceKind }: { readonly hostId: string; readonly sourceKind: 'archive' | 'git' },
 ): boolean {
-  const state = fleet.hostState(hostId)
-  return (state?.hasLease === true && state.answersHosts) || (sourceKind === 'git' && (state === null || state.isLost))
+  const host = hosts.find(hostId)
+  return (host?.hasLease === true && host.answersHosts) || (sourceKind === 'git' && (host === null || host.isLost))
 }

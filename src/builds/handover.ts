@@ -20,12 +20,12 @@ import { buildById } from '../store/directory/build.query.ts'
 import type { Build } from '../store/directory/build.table.ts'
 import { toLine } from './events/line.codec.ts'
 import { type BuildFiles, fileExists } from './files.ts'
-import type { BuildFleet } from './fleet.ts'
+import type { BuildPeers } from './fleet.ts'
 
 export type HandoverDeps = {
   readonly directory: Pick<DirectoryStore, 'db' | 'syncDirectory'>
   readonly hostId: string
-  readonly fleet: Pick<BuildFleet, 'ask'> | null
+  readonly peers: Pick<BuildPeers, 'ask'>
   readonly files: BuildFiles
   readonly clock: Clock
   readonly random: RandomBytes
@@ -133,8 +133,7 @@ export class Handover {
     { id, hostId }: Pick<Build, 'id' | 'hostId'>,
     { follow, signal }: { readonly follow: boolean; readonly signal: AbortSignal },
   ): LogText {
-    const fleet = present(this.#deps.fleet, 'a build of another host belongs to a fleet')
-    const answer = await fleet.ask(hostId, `/log/${id}${follow ? '?follow=1' : ''}`, signal)
+    const answer = await this.#deps.peers.ask(hostId, `/log/${id}${follow ? '?follow=1' : ''}`, signal)
     if (!answer.ok) throw new Fault('not_found', `the log of build ${id} is not there`)
     for await (const bytes of answer.body ?? []) yield bytes
   }
@@ -159,13 +158,12 @@ export class Handover {
 
   /** Null if that host does not have it. Fault fleet.unavailable. */
   async #fetch(build: Build, { file, bytesMax, signal }: FetchOptions): Promise<CopiedFile | null> {
-    const { fleet, files, clock } = this.#deps
+    const { peers, files, clock } = this.#deps
     const idle = new AbortController()
     const ends = AbortSignal.any([signal, idle.signal])
-    const ask = present(fleet, 'a build of another host belongs to a fleet').ask
     const digest = requestDigest(build)
     const query = digest === '' ? '' : `?request=${digest}`
-    const answer = await ask(sourceHostOf(build), `/handover/${build.id}/${file}${query}`, ends)
+    const answer = await peers.ask(sourceHostOf(build), `/handover/${build.id}/${file}${query}`, ends)
     if (answer.status === 404) return null
     if (answer.status !== 200) {
       await answer.body?.cancel()

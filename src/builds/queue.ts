@@ -7,7 +7,7 @@ import { Fault } from '../base/fault.ts'
 import type { Logger } from '../base/log.ts'
 import { AgeTracker } from '../base/work/age-tracker.ts'
 import type { BuildEvent as WireEvent } from '../contract/http/build.ts'
-import type { DirectoryDb, Store } from '../store/db.ts'
+import type { DirectoryTx, Store } from '../store/db.ts'
 import {
   buildById,
   countBuilds,
@@ -18,13 +18,12 @@ import {
 } from '../store/directory/build.query.ts'
 import type { Build } from '../store/directory/build.table.ts'
 import { nextState } from './build.machine.ts'
-import { type BuildFleet, isWithinReach, mayTake } from './fleet.ts'
+import { isWithinReach, mayTake } from './fleet.ts'
 import { listInTurn } from './turns.query.ts'
 import type { BuildVms } from './vms.ts'
 
 export type BuildQueueDeps = {
   readonly store: Pick<Store, 'directory' | 'hostId'>
-  readonly fleet: Pick<BuildFleet, 'hostState'> | null
   readonly clock: Clock
   readonly log: Logger
   readonly vms: Pick<BuildVms, 'room' | 'hasWarm'>
@@ -143,19 +142,19 @@ export class BuildQueue {
     return (this.#seen.get(first.id) ?? 0) + othersAfterMs - clock.monotonicMs()
   }
 
-  #claim(tx: DirectoryDb): string | null {
-    const { store, fleet, clock } = this.#deps
+  #claim(tx: DirectoryTx): string | null {
+    const { store, clock } = this.#deps
     const { hostId } = store
-    if (fleet !== null && !mayTake(fleet, hostId)) return null
+    if (!mayTake(tx.hosts, hostId)) return null
     const nowMs = clock.monotonicMs()
     const isAvoided = (other: string) => (this.#avoided.get(other) ?? 0) > nowMs
     const reachable = (build: QueuedBuild) =>
-      build.hostId === hostId || (fleet !== null && !isAvoided(build.hostId) && isWithinReach(fleet, build))
+      build.hostId === hostId || (!isAvoided(build.hostId) && isWithinReach(tx.hosts, build))
     const next = listInTurn(tx).find(reachable)
     const to = nextState('queued', 'claimed')
     if (next === undefined || to === null) return null
     const sourceHostId = next.hostId === hostId ? null : next.hostId
-    const set = { hostId, sourceHostId, startedAtMs: clock.nowMs() }
+    const set = { hostId, sourceHostId, startedAtMs: tx.nowMs }
     return handBuild(tx, { id: next.id, from: 'queued', to, ...set }) ? next.id : null
   }
 

@@ -10,7 +10,7 @@ import { newUuid, type RandomBytes } from '../base/ids.ts'
 import { AgeTracker } from '../base/work/age-tracker.ts'
 import { createWorkers, type Workers } from '../base/work/workers.ts'
 import type { BuildEvent as WireEvent } from '../contract/http/build.ts'
-import type { DirectoryDb, Store } from '../store/db.ts'
+import type { DirectoryTx, Store } from '../store/db.ts'
 import {
   buildById,
   buildByVm,
@@ -26,15 +26,12 @@ import type { VmSpec } from '../vm/engine.ts'
 import { nextState, taskOf } from './build.machine.ts'
 import { type EventLogs, hostEvent } from './events/events.ts'
 import { type BuildEnding, BuildFollower, broken, type FollowDeps } from './events/follow.ts'
-import type { BuildFleet } from './fleet.ts'
 import { type Handover, sourceHostOf } from './handover.ts'
 import { BuildQueue } from './queue.ts'
 import type { BuildVms } from './vms.ts'
 
 export type BuildReconcilerDeps = Omit<FollowDeps, 'directory' | 'clock'> & {
   readonly store: Pick<Store, 'directory' | 'ledger' | 'hostId'>
-  /** Null for a standalone host. */
-  readonly fleet: Pick<BuildFleet, 'hostState'> | null
   readonly handover: Pick<Handover, 'fetchSource' | 'fetchEvents' | 'startEventsAfterLoss'>
   readonly clock: Clock
   readonly random: RandomBytes
@@ -231,32 +228,25 @@ export class BuildReconciler {
       this.#startingAges.ageMs(build.id, build.startedAtMs ?? 0) >= (this.#deps.fetchTimeoutMs ?? fetchTimeoutMsDefault)
     // A VM fetches a git repository itself.
     const isOnlyEvents = build.sourceKind === 'git'
-    const isGone = isOnlyEvents && (await store.directory.change(() => this.#isGone(sourceHostOf(build))))
-    if (isOnlyEvents && (isOverdue || isGone)) await handover.startEventsAfterLoss(build)
+    const isLost = isOnlyEvents && (await store.directory.change(tx => isGone(tx, sourceHostOf(build))))
+    if (isOnlyEvents && (isOverdue || isLost)) await handover.startEventsAfterLoss(build)
     else if (isOverdue) return await this.#giveBack(build)
     throw error
   }
 
-  /** Only within a change. */
-  #isGone(hostId: string): boolean {
-    const { fleet } = this.#deps
-    const state = fleet?.hostState(hostId) ?? null
-    return state === null || state.isLost
-  }
-
   /** The source cannot be had now: the build waits at the host that has it. */
   async #giveBack(build: Build): Promise<void> {
-    const { files, events, clock } = this.#deps
+    const { files, events } = this.#deps
     const { id } = build
     const hostId = sourceHostOf(build)
     this.#queue.avoid(hostId)
-    const finishedAtMs = clock.nowMs()
     const isMoved = await this.#change(tx => {
       const row = buildById(tx, id)
       if (row?.state !== 'starting' || row.claims !== build.claims) return false
-      if (this.#isGone(hostId)) {
+      if (isGone(tx, hostId)) {
         const error = 'The host that had the source of this build was lost; submit it again.'
-        return moveBuild(tx, { id, from: 'starting', to: 'failed', errorType: 'internal', error, finishedAtMs })
+        const end = { errorType: 'internal', error, finishedAtMs: tx.nowMs } as const
+        return moveBuild(tx, { id, from: 'starting', to: 'failed', ...end })
       }
       return handBuild(tx, { id, from: 'starting', to: 'queued', hostId, ...unclaimedFields })
     })
@@ -347,8 +337,8 @@ export class BuildReconciler {
     await this.#close(moved)
   }
 
-  /** A change of the directory; waits while a fleet's directory is unreachable. Null if this daemon stops. */
-  async #change<T>(work: (tx: DirectoryDb) => T): Promise<T | null> {
+  /** A change of the directory; waits as long as a fleet's cannot be reached. Null: this daemon stops. */
+  async #change<T>(work: (tx: DirectoryTx) => T): Promise<T | null> {
     const { store, clock } = this.#deps
     const { signal } = this.#stopping
     while (!signal.aborted) {
@@ -401,6 +391,10 @@ export class BuildReconciler {
   #say(id: string, data: WireEvent): void {
     this.#deps.events.of(id).append([{ data, seq: null }])
   }
+}
+
+function isGone({ hosts }: DirectoryTx, hostId: string): boolean {
+  return hosts.find(hostId)?.isLost !== false
 }
 
 const unclaimedFields = { vmId: null, startedAtMs: null, sourceHostId: null } as const

@@ -16,13 +16,10 @@ import {
 } from '../store/directory/build.query.ts'
 import { listBuildsWithFiles } from '../store/directory/deletion.query.ts'
 import type { BuildFiles } from './files.ts'
-import type { BuildFleet } from './fleet.ts'
 
 export type BuildRetentionDeps = {
   readonly directory: Pick<DirectoryStore, 'db' | 'change'>
   readonly hostId: string
-  /** Null for a standalone host. */
-  readonly fleet: Pick<BuildFleet, 'hostState'> | null
   readonly files: BuildFiles
   readonly clock: Clock
   readonly guard: Pick<ClockGuard, 'mayDelete'>
@@ -113,17 +110,17 @@ export class BuildRetention {
   }
 
   async removeExpired(signal: AbortSignal): Promise<number> {
-    const { directory, hostId, fleet, log } = this.#deps
+    const { directory, hostId, log } = this.#deps
     let removed = await this.#removeExpiredOf(hostId, signal)
-    // Records of hosts that have left; no other host removes them.
-    const others = fleet === null ? [] : listBuildHosts(directory.db).filter(id => id !== hostId)
+    // Records of hosts that have left: nobody else removes them.
+    const others = listBuildHosts(directory.db).filter(id => id !== hostId)
     for (const other of others) if (!signal.aborted) removed += await this.#removeExpiredOf(other, signal)
     if (removed > 0) log.info('expired builds removed', { count: removed })
     return removed
   }
 
   async #removeExpiredOf(ofHost: string, signal: AbortSignal): Promise<number> {
-    const { directory, hostId, fleet, files, clock, retentionMs } = this.#deps
+    const { directory, hostId, files, clock, retentionMs } = this.#deps
     let removed = 0
     while (!signal.aborted) {
       const expired = { hostId: ofHost, finishedBeforeMs: clock.nowMs() - retentionMs, limit: batchMax }
@@ -132,7 +129,7 @@ export class BuildRetention {
       // The files first: a record without them is found again.
       if (ofHost === hostId) for (const id of ids) files.remove(id)
       const count = await directory.change(tx => {
-        if (ofHost !== hostId && fleet?.hostState(ofHost) !== null) return 0
+        if (ofHost !== hostId && tx.hosts.find(ofHost) !== null) return 0
         for (const id of ids) deleteBuild(tx, id)
         return ids.length
       })

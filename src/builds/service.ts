@@ -9,7 +9,7 @@ import type { Logger } from '../base/log.ts'
 import { dayMs } from '../base/time.ts'
 import { FairSlots } from '../base/work/fair-slots.ts'
 import { LimitedFault } from '../http/limited.ts'
-import type { DirectoryDb, DirectoryStore } from '../store/db.ts'
+import type { DirectoryDb, DirectoryStore, DirectoryTx } from '../store/db.ts'
 import {
   buildById,
   buildByVm,
@@ -33,7 +33,7 @@ import { AnonymousCallers, busyRetryMs } from './anonymous-callers.ts'
 import { nextState } from './build.machine.ts'
 import type { EventLogs } from './events/events.ts'
 import type { BuildFiles } from './files.ts'
-import { type BuildFleet, HostClosedFault, HostFullFault, mayTake } from './fleet.ts'
+import { HostClosedFault, HostFullFault, mayTake } from './fleet.ts'
 import type { BuildWanted } from './request.codec.ts'
 import { ownersOf, PARTS, queueShare, reservedShare } from './shares.plan.ts'
 import { listInTurn } from './turns.query.ts'
@@ -42,8 +42,6 @@ import type { BuildsSettings, Caller } from './types.ts'
 export type BuildsServiceDeps = {
   readonly directory: Pick<DirectoryStore, 'db' | 'transact' | 'change' | 'syncDirectory'>
   readonly hostId: string
-  /** Null for a standalone host. */
-  readonly fleet: Pick<BuildFleet, 'hostState'> | null
   readonly clock: Pick<Clock, 'nowMs' | 'monotonicMs'>
   readonly random: RandomBytes
   readonly log: Logger
@@ -132,7 +130,7 @@ export class BuildsService {
    * Accepts a build and takes over its source. Faults: conflict (nonce, VM), not_found (VM), rate_limited, internal.
    */
   async submit(caller: Caller, wanted: BuildWanted, { vmId }: BuildDispatcher, address: () => string): Promise<Build> {
-    const { directory, files, random, clock } = this.#deps
+    const { directory, files, random } = this.#deps
     const { source } = wanted
     const upload = source.kind === 'archive' ? source.upload : null
     this.#checkNonce(directory.db, caller, wanted)
@@ -150,7 +148,7 @@ export class BuildsService {
           this.#reservedVm(tx, caller, vmId)
           assert(removeBuildVm(tx, vmId), 'an immediate transaction sees no other writer')
         }
-        const inserted = insertBuild(tx, { ...this.#rowOf(caller, wanted), id, vmId, nowMs: clock.nowMs() })
+        const inserted = insertBuild(tx, { ...this.#rowOf(caller, wanted), id, vmId, nowMs: tx.nowMs })
         assert(inserted, 'the nonce was looked for')
         return present(buildById(tx, id), 'a build that was inserted is there')
       })
@@ -229,7 +227,7 @@ export class BuildsService {
     try {
       // Checks again with the current state of all hosts.
       await directory.change(tx => {
-        this.#checkTakes()
+        this.#checkTakes(tx)
         this.#checkActive(tx, caller)
         this.#checkOrganization(tx, caller)
         insertReservation(tx, { vmId: vm.vmId, hostId, organizationId, expiresAtMs })
@@ -276,14 +274,14 @@ export class BuildsService {
   }
 
   async #cancel(build: Build): Promise<Build> {
-    const { directory, hostId, clock, onCancelled } = this.#deps
+    const { directory, hostId, onCancelled } = this.#deps
     if (nextState(build.state, 'cancelled') === null) return build
     const { id } = build
     const { isMoved, now } = await directory.change(tx => {
       const row = present(buildById(tx, id), 'a build is there as long as its record')
       const to = nextState(row.state, 'cancelled')
       if (to === null) return { isMoved: false, now: row }
-      const end = { finishedAtMs: clock.nowMs(), errorType: 'cancelled', error: 'The build was cancelled.' } as const
+      const end = { finishedAtMs: tx.nowMs, errorType: 'cancelled', error: 'The build was cancelled.' } as const
       assert(moveBuild(tx, { id, from: row.state, to, ...end }), 'an immediate transaction sees no other writer')
       return { isMoved: true, now: present(buildById(tx, id), 'it was there') }
     })
@@ -367,11 +365,10 @@ export class BuildsService {
     }
   }
 
-  /** Only within a change. Fault fleet.unavailable if this host accepts no new builds. */
-  #checkTakes(): void {
-    const { fleet, hostId } = this.#deps
-    if (fleet === null || mayTake(fleet, hostId)) return
-    const message = 'This host accepts no new builds at present; use another host, or retry later.'
+  /** Fault fleet.unavailable: this host takes no new builds. */
+  #checkTakes({ hosts }: DirectoryTx): void {
+    if (mayTake(hosts, this.#deps.hostId)) return
+    const message = 'This host takes no new builds at present; ask another one, or again later.'
     throw new HostClosedFault(message, busyRetryMs, { code: 'fleet.unavailable' })
   }
 

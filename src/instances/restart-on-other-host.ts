@@ -1,13 +1,11 @@
 // A second attempt of an instance on another host of its fleet, after the first host could not bring it up. Effects: a
 // change of the directory.
 
-import type { Clock } from '../base/clock.ts'
 import type { InstanceFailureCode } from '../contract/http/instance.ts'
 import type { DirectoryStore } from '../store/db.ts'
 import { attemptsMax, giveToHost } from '../store/directory/attempt.query.ts'
 import { instanceById } from '../store/directory/instance.query.ts'
 import type { Instance } from '../store/directory/instance.table.ts'
-import type { FleetHosts } from './service.ts'
 
 /** Failures before an instance is ready that another host may not have. */
 export const IS_WORTH_ANOTHER_HOST = {
@@ -32,8 +30,8 @@ export const IS_WORTH_ANOTHER_HOST = {
 
 export type RestartDeps = {
   readonly directory: Pick<DirectoryStore, 'change'>
-  readonly hosts: Pick<FleetHosts, 'placeElsewhere'>
-  readonly clock: Pick<Clock, 'nowMs'>
+  /** Platform of an instance whose record has none. */
+  readonly platform: NonNullable<Instance['platform']>
 }
 
 /** `given`: another host has it now, or it has moved otherwise since it was read. `stays`: it fails here. */
@@ -41,7 +39,7 @@ export type RestartVerdict = { readonly kind: 'given'; readonly hostId: string |
 
 /** The hosts decide together, in one change of the directory. Fault: `fleet.unavailable`. */
 export async function restartOnOtherHost(
-  { directory, hosts, clock }: RestartDeps,
+  { directory, platform }: RestartDeps,
   instance: Pick<Instance, 'id' | 'hostId' | 'attempt'>,
   failureCode: InstanceFailureCode,
 ): Promise<RestartVerdict> {
@@ -50,8 +48,9 @@ export async function restartOnOtherHost(
     const { id, hostId: from } = instance
     const now = instanceById(tx, id)
     if (now?.hostId !== from || now.status !== 'provisioning') return { kind: 'given', hostId: null }
-    const to = hosts.placeElsewhere(tx, now)
-    if (to === null || !giveToHost(tx, { id, from, to, nowMs: clock.nowMs() })) return { kind: 'stays' }
-    return { kind: 'given', hostId: to }
+    const placement = tx.hosts.place({ platform: now.platform ?? platform, except: from })
+    if (placement.kind === 'refused') return { kind: 'stays' }
+    const { hostId: to } = placement
+    return giveToHost(tx, { id, from, to, nowMs: tx.nowMs }) ? { kind: 'given', hostId: to } : { kind: 'stays' }
   })
 }

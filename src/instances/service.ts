@@ -18,8 +18,8 @@ import {
   supportedInferenceMode,
   type UsageSummary,
 } from '../contract/http/instance.ts'
-import { LimitedFault } from '../http/limited.ts'
-import type { DirectoryDb, DirectoryStore } from '../store/db.ts'
+import { LimitedFault, UnavailableFault } from '../http/limited.ts'
+import type { DirectoryDb, DirectoryStore, DirectoryTx } from '../store/db.ts'
 import { findIdempotency, insertIdempotency } from '../store/directory/idempotency.query.ts'
 import {
   earliestTermination,
@@ -51,20 +51,8 @@ export type InstancesSettings = {
   readonly retentionDays: number
 } & UsagePrices
 
-/** Hosts of a fleet, within a change. */
-export type FleetHosts = {
-  /** Chooses the host of a new instance, which draws its VM. Fault `fleet.unavailable`. */
-  readonly placeInstance: (tx: DirectoryDb) => Pick<Instance, 'hostId' | 'platform'>
-  /** Another host for an instance that its host could not bring up; null: none has room. */
-  readonly placeElsewhere: (tx: DirectoryDb, instance: Pick<Instance, 'hostId' | 'platform'>) => string | null
-  /** False if the host is gone and cannot end its VMs; if it returns, it ends them then. */
-  readonly hasHost: (hostId: string) => boolean
-}
-
 export type InstancesDeps = {
   readonly directory: DirectoryStore
-  /** The host that new instances run on. */
-  readonly hostId: string
   /** Platform of new VMs. */
   readonly platform: NonNullable<Instance['platform']>
   readonly clock: Pick<Clock, 'nowMs'>
@@ -73,16 +61,16 @@ export type InstancesDeps = {
   readonly random: RandomBytes
   readonly log: Logger
   readonly settings: InstancesSettings
-  /** Takes a VM out of the warm pool, in the transaction that inserts its instance; null: there is none. */
-  readonly takeVm: (tx: DirectoryDb) => { readonly vmId: string; readonly start: InstanceStart } | null
-  /** Absent on a single host. The host that has an instance acts once it has the row: nothing is called back here. */
-  readonly fleet?: FleetHosts
+  /** Chooses the VM of a new instance, in the transaction that inserts it. Id null: the instance's host chooses. */
+  readonly takeVm: (tx: DirectoryDb) => ChosenVm
   /** Called after the commit, once per instance, to wake the host's reconciler. Their errors are logged. */
   readonly onCreated: (instance: Instance, start: InstanceStart) => void
   readonly onDeleted: (instance: Instance) => void
   /** Inference spend of an organization within a period, in whole micro-dollars. */
   readonly inferenceCostMicroUsd: (organizationId: string, period: Period) => bigint
 }
+
+export type ChosenVm = { readonly vmId: string | null; readonly start: InstanceStart }
 
 /** The authenticated caller, made by http/auth. */
 export type Principal = {
@@ -121,6 +109,7 @@ export type InstancesService = {
 
 const nameAttemptsMax = 16
 const createdStatus = 202
+const noPlaceRetryMs = 10_000
 
 export function createInstancesService(deps: InstancesDeps): InstancesService {
   const { directory, clock, settings } = deps
@@ -144,7 +133,7 @@ export function createInstancesService(deps: InstancesDeps): InstancesService {
           organizationId: caller.organization.id,
           key: idempotencyKey,
           request,
-          nowMs: clock.nowMs(),
+          nowMs: tx.nowMs,
           isClockTrusted,
         }
         const earlier = earlierResponse(tx, attempt)
@@ -157,7 +146,7 @@ export function createInstancesService(deps: InstancesDeps): InstancesService {
         storeResponse(tx, attempt, data)
         return { kind: 'created', instance, start, data, platforms: [instance.platform] } as const
       })
-      if (outcome.kind === 'created' && deps.fleet === undefined) {
+      if (outcome.kind === 'created') {
         const { instance, start } = outcome
         afterCommit(instance, () => deps.onCreated(instance, start))
       }
@@ -177,16 +166,16 @@ export function createInstancesService(deps: InstancesDeps): InstancesService {
 
     remove: async (caller, name) => {
       const outcome = await directory.change(tx => {
-        // In a fleet the key may have been revoked on another host since it was looked up here.
-        if (directory.syncDirectory !== null && caller.keyPrefix !== operatorPrefix) assertStillAllowed(tx, caller)
+        // Another host may have revoked the key since it was looked up here.
+        if (caller.keyPrefix !== operatorPrefix) assertStillAllowed(tx, caller)
         const instance = ownInstance(tx, caller, name)
         if (instance.status === 'terminated') return { moved: false, instance }
         const moved = instance.status !== 'terminating'
-        if (moved) beginEnd(tx, instance, clock.nowMs())
-        if (deps.fleet?.hasHost(instance.hostId) === false) endWithoutHost(tx, instance.id, clock.nowMs())
+        if (moved) beginEnd(tx, instance)
+        if (tx.hosts.find(instance.hostId)?.isLost !== false) endWithoutHost(tx, instance.id)
         return { moved, instance: present(instanceById(tx, instance.id), 'a moved instance is still there') }
       })
-      if (outcome.moved && deps.fleet === undefined) afterCommit(outcome.instance, deps.onDeleted)
+      if (outcome.moved) afterCommit(outcome.instance, deps.onDeleted)
       return shown(outcome.instance)
     },
 
@@ -205,15 +194,15 @@ function shown(instance: Instance): RecordView<InstanceRecord> {
   return { data: toRecord(instance), platforms: [instance.platform] }
 }
 
-function beginEnd(tx: DirectoryDb, { id, status: from }: Instance, nowMs: number): void {
+function beginEnd(tx: DirectoryTx, { id, status: from }: Instance): void {
   const wish = { desired: 'absent', terminatedReason: 'deleted_via_api' } as const
-  const moved = moveInstance(tx, { id, from, to: 'terminating', nowMs, ...wish })
+  const moved = moveInstance(tx, { id, from, to: 'terminating', nowMs: tx.nowMs, ...wish })
   assert(moved, 'an immediate transaction sees no other writer')
 }
 
-/** Its host has left the fleet, or was given up: a VM that it still has ends when it returns. */
-function endWithoutHost(tx: DirectoryDb, id: string, nowMs: number): void {
-  moveInstance(tx, { id, from: 'terminating', to: 'terminated', nowMs, terminatedAtMs: nowMs })
+/** Its host has left the fleet, or was given up: a VM that it still has ends when it is back. */
+function endWithoutHost(tx: DirectoryTx, id: string): void {
+  moveInstance(tx, { id, from: 'terminating', to: 'terminated', nowMs: tx.nowMs, terminatedAtMs: tx.nowMs })
 }
 
 /** A body may arrive slowly; the caller's rights at the headers must still hold at the commit. */
@@ -270,8 +259,8 @@ function bodySha256(request: CreateRequest): Uint8Array {
 type CreatedInstance = { readonly instance: Instance; readonly start: InstanceStart }
 
 /** Writes only the row, with the id of a pool VM or of a new one: the host's reconciler makes it. */
-function addInstance(tx: DirectoryDb, deps: InstancesDeps, caller: Principal, request: CreateRequest): CreatedInstance {
-  const { settings, random } = deps
+function addInstance(tx: DirectoryTx, deps: InstancesDeps, caller: Principal, request: CreateRequest): CreatedInstance {
+  const { settings, random, platform } = deps
   const { organization } = caller
   const inferenceModel = request.inferenceModel ?? settings.inferenceModels[0]
   if (inferenceModel === undefined || !settings.inferenceModels.includes(inferenceModel)) {
@@ -287,8 +276,9 @@ function addInstance(tx: DirectoryDb, deps: InstancesDeps, caller: Principal, re
       `The organization has its limit of ${settings.instancesPerOrganizationMax} instances; delete one first.`,
     )
   }
-  assertWithinLimits(tx, deps, { organizationId: organization.id, recordCount })
-  const { hostId, platform, vmId, start } = placed(tx, deps)
+  assertWithinLimits(tx, settings, { organizationId: organization.id, recordCount })
+  const hostId = placeInstance(tx, platform)
+  const { vmId, start } = deps.takeVm(tx)
   for (let attempt = 0; attempt < nameAttemptsMax; attempt += 1) {
     const name = randomName(instanceNameLength, random)
     const instance = insertInstance(tx, {
@@ -303,19 +293,19 @@ function addInstance(tx: DirectoryDb, deps: InstancesDeps, caller: Principal, re
       inferenceModel,
       vmId,
       platform,
-      nowMs: deps.clock.nowMs(),
+      nowMs: tx.nowMs,
     })
     if (instance !== null) return { instance, start }
   }
   throw new Fault('internal', `no free instance name in ${nameAttemptsMax} attempts`)
 }
 
-type Placement = Pick<Instance, 'hostId' | 'platform' | 'vmId'> & Pick<CreatedInstance, 'start'>
-
-function placed(tx: DirectoryDb, { fleet, takeVm, hostId, platform, random }: InstancesDeps): Placement {
-  if (fleet !== undefined) return { ...fleet.placeInstance(tx), vmId: null, start: 'cold' }
-  const taken = takeVm(tx) ?? { vmId: newUuid(random), start: 'cold' as const }
-  return { hostId, platform, ...taken }
+/** Returns the id of the host for a new instance. Fault fleet.unavailable: no host met a condition. */
+function placeInstance(tx: DirectoryTx, platform: InstancesDeps['platform']): string {
+  const placement = tx.hosts.place({ platform })
+  if (placement.kind === 'placed') return placement.hostId
+  const message = `No host of this fleet can take the instance: ${placement.reason}. Nothing was created; send the request again later.`
+  throw new UnavailableFault(message, noPlaceRetryMs, { code: 'fleet.unavailable' })
 }
 
 /** In a fleet: syncs the directory. A key that was revoked there, or its organization suspended, reads nothing more. */
@@ -325,12 +315,11 @@ async function syncDirectoryFor({ db, syncDirectory }: DirectoryStore, caller: P
 
 /** Limits on recent creates and on kept records: a record stays for a month, even after its instance has ended. */
 function assertWithinLimits(
-  tx: DirectoryDb,
-  { settings, clock }: InstancesDeps,
+  tx: DirectoryTx,
+  { createsPerDayMax, recordsPerOrganizationMax, retentionDays }: InstancesSettings,
   { organizationId, recordCount }: { readonly organizationId: string; readonly recordCount: number },
 ): void {
-  const nowMs = clock.nowMs()
-  const { createsPerDayMax, recordsPerOrganizationMax, retentionDays } = settings
+  const { nowMs } = tx
   if (recordCount >= recordsPerOrganizationMax) {
     const removedAtMs =
       (earliestTermination(tx, organizationId) ?? nowMs) + recordsKeptMs(retentionDays) + retentionIntervalMs

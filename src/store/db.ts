@@ -5,6 +5,7 @@ import { statSync } from 'node:fs'
 import { drizzle } from 'drizzle-orm/bun-sqlite'
 import type { BaseSQLiteDatabase } from 'drizzle-orm/sqlite-core'
 import { assert } from '../base/assert.ts'
+import { type Clock, systemClock } from '../base/clock.ts'
 import { Fault, systemErrorCode, wrapFault } from '../base/fault.ts'
 import { newUuid } from '../base/ids.ts'
 import { storageCodeOf } from '../base/storage-failure.ts'
@@ -60,12 +61,48 @@ type DatabaseStore<Name extends DatabaseName> = {
   readonly transact: <T>(work: (tx: Db<Name>) => T) => T
 }
 
+/** This host's own rows and its copy of others', without what concerns other hosts. */
+export type LocalDirectory = DatabaseStore<'directory'>
+
+/** A host, as a change of the directory finds it. */
+export type DirectoryHost = {
+  readonly hasLease: boolean
+  readonly isDraining: boolean
+  /** It has an address for other hosts. */
+  readonly answersHosts: boolean
+  /** It was silent for so long that its instances and builds were given up. */
+  readonly isLost: boolean
+}
+
+export type Placement =
+  | { readonly kind: 'placed'; readonly hostId: string }
+  /** `reason`: the condition that no host was left for. */
+  | { readonly kind: 'refused'; readonly reason: string }
+
+/** `except`: the host that an instance is taken from. */
+export type PlacementQuery = { readonly platform: string; readonly except?: string }
+
+/** What a change learns besides the rows. */
+type ChangeContext = {
+  /** When the change began. */
+  readonly nowMs: number
+  readonly hosts: {
+    /** Null if the directory does not have the host. */
+    readonly find: (hostId: string) => DirectoryHost | null
+    /** Chooses the host of an instance. */
+    readonly place: (query: PlacementQuery) => Placement
+  }
+}
+
+/** The transaction of a change, with the hosts as they are at its commit. */
+export type DirectoryTx = DirectoryDb & ChangeContext
+
 export type DirectoryStore = DatabaseStore<'directory'> & {
   /**
    * A change that an owner or the operator asks for: all of it or nothing, and kept once it resolves. On a single host
    * it is `transact`, done when the call returns. In a fleet the work runs on what every host knows by then.
    */
-  readonly change: <T>(work: (tx: DirectoryDb) => T) => Promise<T>
+  readonly change: <T>(work: (tx: DirectoryTx) => T) => Promise<T>
   /**
    * In a fleet: resolves once whatever any host acknowledged before the call can be read here; true if that was news.
    * Never rejects; without the fleet's database it resolves with what is known here. Null on a single host.
@@ -136,6 +173,8 @@ export type OpenOptions = {
   readonly migrations?: Migrations
   /** Files that only an appliance with records has. A new database beside them would hide that the records are lost. */
   readonly leftovers?: readonly string[]
+  /** Times of changes of the directory. */
+  readonly clock?: Pick<Clock, 'nowMs'>
 }
 
 /**
@@ -149,7 +188,10 @@ const busyTimeoutMs = 1_000
  * `store.newer` (the schema is newer than this executable), `store.older` (too old to upgrade), `store.busy` and
  * `store.unwritable` (no write now), `store.corrupt`, `store.missing` (empty, beside what earlier records left).
  */
-export function openStore(path: string, { migrations = MIGRATIONS, leftovers = [] }: OpenOptions = {}): Store {
+export function openStore(
+  path: string,
+  { migrations = MIGRATIONS, leftovers = [], clock = systemClock }: OpenOptions = {},
+): Store {
   if (leftovers.length > 0 && sizeOf(path) === 0) throw missing(path, leftovers)
   let sqlite: Database
   try {
@@ -169,10 +211,11 @@ export function openStore(path: string, { migrations = MIGRATIONS, leftovers = [
     sqlite.run('PRAGMA foreign_keys = ON')
     const damage = noticeDamage(sqlite)
     keepPrepared(sqlite)
+    const hostId = hostIdOf(sqlite)
     return {
-      directory: openDirectory(sqlite),
+      directory: openDirectory(sqlite, hostId, clock),
       ledger: openDatabase<'ledger'>(sqlite),
-      hostId: hostIdOf(sqlite),
+      hostId,
       unchecked,
       damage,
       close: () => {
@@ -193,13 +236,13 @@ const besideTimeoutMs = 5_000
  * A further connection to the database of an open store, for a thread of its own. Close it before the store, so that
  * the file alone holds every row.
  */
-export function openBeside(path: string): Pick<Store, 'directory' | 'close'> {
+export function openBeside(path: string): Pick<Store, 'close'> & { readonly directory: LocalDirectory } {
   const sqlite = new Database(path, { create: false, readwrite: true, strict: true })
   sqlite.run(`PRAGMA busy_timeout = ${besideTimeoutMs}`)
   sqlite.run('PRAGMA synchronous = FULL')
   sqlite.run('PRAGMA foreign_keys = ON')
   keepPrepared(sqlite)
-  return { directory: openDirectory(sqlite), close: () => sqlite.close() }
+  return { directory: openDatabase<'directory'>(sqlite), close: () => sqlite.close() }
 }
 
 /**
@@ -230,9 +273,25 @@ function openFault(error: unknown, path: string): Fault {
   return wrapFault(error, `open database ${path}`, code)
 }
 
-function openDirectory(client: Database): DirectoryStore {
+/** The directory of a single host. */
+function openDirectory(client: Database, hostId: string, clock: Pick<Clock, 'nowMs'>): DirectoryStore {
   const alone = openDatabase<'directory'>(client)
-  return { ...alone, change: async work => alone.transact(work), syncDirectory: null }
+  const host: DirectoryHost = { hasLease: true, isDraining: false, answersHosts: false, isLost: false }
+  const hosts: ChangeContext['hosts'] = {
+    find: id => (id === hostId ? host : null),
+    place: ({ except }) =>
+      except === hostId ? { kind: 'refused', reason: 'there is no other host' } : { kind: 'placed', hostId },
+  }
+  return {
+    ...alone,
+    change: async work => alone.transact(tx => work(toChange(tx, { nowMs: clock.nowMs(), hosts }))),
+    syncDirectory: null,
+  }
+}
+
+/** Drizzle makes a new object for each transaction, so this one may carry more. */
+export function toChange(tx: DirectoryDb, context: ChangeContext): DirectoryTx {
+  return Object.assign(tx, context)
 }
 
 function openDatabase<Name extends DatabaseName>(client: Database): DatabaseStore<Name> {

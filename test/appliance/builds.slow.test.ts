@@ -13,6 +13,7 @@ import { nobodyLogs } from '../../scripts/rigs/transparency.ts'
 import { failure } from '../../scripts/rigs/until.ts'
 import { buildVmShape, composeBuilds, dismissBuildVms, serveBuilds } from '../../src/appliance/builds.ts'
 import type { Engine } from '../../src/appliance/engine.ts'
+import { SINGLE_HOST_LINK } from '../../src/appliance/fleet/directory.ts'
 import { systemRandom } from '../../src/base/ids.ts'
 import { type LogLevel, silentLogger } from '../../src/base/log.ts'
 import { parseConfig } from '../../src/config/parse.ts'
@@ -46,7 +47,7 @@ function partsOf(toml: string) {
   const store = openStore(':memory:')
   const common = {
     ...nobodyLogs,
-    ...{ link: null, peers: null },
+    ...{ link: SINGLE_HOST_LINK, peers: null },
     clock: certainClock,
     clockGuard: createClockGuard(certainClock),
     random: systemRandom,

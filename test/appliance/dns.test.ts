@@ -6,6 +6,7 @@ import { createClockGuard } from '../../scripts/rigs/clock-guard.ts'
 import { publicKey } from '../../scripts/rigs/instances/instances-service.ts'
 import { nobodyLogs } from '../../scripts/rigs/transparency.ts'
 import { composeNames } from '../../src/appliance/dns.ts'
+import { SINGLE_HOST_LINK } from '../../src/appliance/fleet/directory.ts'
 import { composeInstances, type InstancesParts } from '../../src/appliance/instances.ts'
 import { newUuid, systemRandom } from '../../src/base/ids.ts'
 import { type LogLevel, silentLogger } from '../../src/base/log.ts'
@@ -56,7 +57,7 @@ test('goal: no name outlives the answer to its delete, even when what follows th
     log: silentLogger,
     strangers: { level: (level: LogLevel) => level },
   }
-  const names = composeNames({ ...common, link: null })
+  const names = composeNames({ ...common, link: SINGLE_HOST_LINK })
   const trust = () => Promise.reject(new Error('nobody is attested here'))
   const metering = { inferenceCostMicroUsd: () => 0n } as unknown as InstancesParts['metering']
   const keys = {
@@ -66,7 +67,7 @@ test('goal: no name outlives the answer to its delete, even when what follows th
     registerKey: () => {},
   } as unknown as InstancesParts['keys']
   const { service } = composeInstances({
-    link: null,
+    link: SINGLE_HOST_LINK,
     peers: null,
     ...common,
     metering,
@@ -139,7 +140,7 @@ test('goal: the appliance’s own names have addresses of both families, those t
     const store = openStore(':memory:')
     const config = defaultConfig()
     const names = composeNames({
-      link: null,
+      link: SINGLE_HOST_LINK,
       config: { ...config, listen: { ...config.listen, dns }, network: { ...config.network, public_v4, public_v6 } },
       store,
       engine: { reconciler: { view: () => null, onChange: () => {} } } as unknown as InstancesParts['engine'],

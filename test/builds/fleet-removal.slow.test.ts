@@ -50,10 +50,10 @@ function removalOn({ store, builds }: BuildHost): AsyncDisposable {
   }
 }
 
-function retentionOn({ store, fleet, directory, hostId }: BuildHost, days: number): BuildRetention {
+function retentionOn({ store, directory, hostId }: BuildHost, days: number): BuildRetention {
   const clock = { ...certainClock, nowMs: () => certainClock.nowMs() + days * dayMs }
   return new BuildRetention({
-    ...{ directory: store.directory, hostId, fleet: fleet.hosts, clock, log: silentLogger },
+    ...{ directory: store.directory, hostId, clock, log: silentLogger },
     files: new BuildFiles(join(directory, 'builds')),
     guard: createClockGuard(clock),
     retentionMs: 7 * dayMs,

@@ -1,22 +1,23 @@
 // Goal: a host takes builds, and has its builds taken over, exactly in the states that are written here.
 
 import { expect, test } from 'bun:test'
-import { type BuildHost, isWithinReach, mayTake } from '../../src/builds/fleet.ts'
+import { isWithinReach, mayTake } from '../../src/builds/fleet.ts'
+import type { DirectoryHost } from '../../src/store/db.ts'
 
-const host: BuildHost = { hasLease: true, isDraining: false, answersHosts: true, isLost: false }
-const fleetOf = (state: BuildHost | null) => ({ hostState: (id: string) => (id === 'h1' ? state : null) })
+const host: DirectoryHost = { hasLease: true, isDraining: false, answersHosts: true, isLost: false }
+const hostsOf = (state: DirectoryHost | null) => ({ find: (id: string) => (id === 'h1' ? state : null) })
 
 test('goal: only a host with a lease that is not drained takes builds', () => {
-  const taken = (changes: Partial<BuildHost>) => mayTake(fleetOf({ ...host, ...changes }), 'h1')
+  const taken = (changes: Partial<DirectoryHost>) => mayTake(hostsOf({ ...host, ...changes }), 'h1')
   expect(taken({})).toBe(true)
   expect(taken({ hasLease: false })).toBe(false)
   expect(taken({ isDraining: true })).toBe(false)
-  expect(mayTake(fleetOf(null), 'h1')).toBe(false)
+  expect(mayTake(hostsOf(null), 'h1')).toBe(false)
 })
 
 test('goal: a build is in reach while its host can be asked, or when it is a repository of a host that is lost', () => {
-  const reach = (sourceKind: 'archive' | 'git', state: BuildHost | null) =>
-    isWithinReach(fleetOf(state), { hostId: 'h1', sourceKind })
+  const reach = (sourceKind: 'archive' | 'git', state: DirectoryHost | null) =>
+    isWithinReach(hostsOf(state), { hostId: 'h1', sourceKind })
   const cases = [
     ['up', host],
     ['drained', { ...host, isDraining: true }],

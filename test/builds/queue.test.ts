@@ -2,27 +2,29 @@
 
 import { expect, test } from 'bun:test'
 import { silentLogger } from '../../src/base/log.ts'
-import type { BuildHost } from '../../src/builds/fleet.ts'
 import { BuildQueue, type BuildQueueDeps } from '../../src/builds/queue.ts'
+import type { DirectoryHost, DirectoryTx } from '../../src/store/db.ts'
 import { handBuild, moveBuild } from '../../src/store/directory/build.query.ts'
 import { directBuilds } from '../rigs/build/direct-builds.ts'
+import { withHosts } from '../rigs/fleet/with-hosts.ts'
 
-type Changes = Partial<Pick<BuildQueueDeps, 'concurrentMax' | 'fleet'>> & {
+type Changes = Partial<Pick<BuildQueueDeps, 'concurrentMax'>> & {
+  readonly hosts?: Pick<DirectoryTx['hosts'], 'find'>
   readonly room?: () => 'admit' | 'queue'
   readonly hasWarm?: boolean
 }
 
-function open({ room = () => 'admit', hasWarm = false, ...changes }: Changes = {}) {
+function open({ room = () => 'admit', hasWarm = false, hosts, ...changes }: Changes = {}) {
   const builds = directBuilds()
+  const { store, clock } = builds
   const claimed: string[] = []
   const said: string[] = []
   const alarms: number[] = []
   const overdue: string[] = []
   const queue = new BuildQueue(
     {
-      store: builds.store,
-      fleet: null,
-      clock: builds.clock,
+      store: { ...store, directory: withHosts(store.directory, clock, hosts) },
+      clock,
       log: silentLogger,
       vms: { room: () => ({ kind: room() }) as never, hasWarm: () => hasWarm },
       concurrentMax: 3,
@@ -39,7 +41,7 @@ function open({ room = () => 'admit', hasWarm = false, ...changes }: Changes = {
   return { ...builds, queue, claimed, said, alarms, overdue }
 }
 
-const host: BuildHost = { hasLease: true, isDraining: false, answersHosts: true, isLost: false }
+const host: DirectoryHost = { hasLease: true, isDraining: false, answersHosts: true, isLost: false }
 
 test('goal: the organizations take turns, oldest first, until all VMs are in use', async () => {
   const { queue, add, claimed, get, clock, db } = open()
@@ -115,8 +117,8 @@ test('goal: a build that has waited for a day is given up, not a millisecond ear
 
 test('goal: the host that has the source comes first: another one takes the build after 250 ms, if it can reach it', async () => {
   const states = new Map([['other', host]])
-  const fleet = { hostState: (id: string) => states.get(id) ?? (id === 'other' ? null : host) }
-  const { queue, add, claimed, alarms, clock, get, store } = open({ fleet })
+  const hosts = { find: (id: string) => states.get(id) ?? (id === 'other' ? null : host) }
+  const { queue, add, claimed, alarms, clock, get, store } = open({ hosts })
   const id = add({ hostId: 'other' })
   await queue.look()
   clock.advance(249)
@@ -137,8 +139,8 @@ test('goal: the host that has the source comes first: another one takes the buil
 
 test('goal: a host that is drained takes nothing, and a build of an unreachable host lets the next one pass', async () => {
   let own = { ...host, isDraining: true }
-  const fleet = { hostState: (id: string) => (id === 'lost' ? null : own) }
-  const { queue, add, claimed, clock, db, store } = open({ fleet })
+  const hosts = { find: (id: string) => (id === 'lost' ? null : own) }
+  const { queue, add, claimed, clock, db, store } = open({ hosts })
   const theirs = add({ hostId: 'lost' })
   const ours = add({ organizationId: 'globex' })
   await queue.look()

@@ -11,12 +11,15 @@ import { newUuid, systemRandom } from '../../src/base/ids.ts'
 import { silentLogger } from '../../src/base/log.ts'
 import { EventLogs } from '../../src/builds/events/events.ts'
 import { BuildFiles } from '../../src/builds/files.ts'
-import type { BuildHost } from '../../src/builds/fleet.ts'
 import { BuildReconciler, type BuildReconcilerDeps } from '../../src/builds/reconciler.ts'
+import type { DirectoryHost, DirectoryTx } from '../../src/store/db.ts'
 import { moveBuild } from '../../src/store/directory/build.query.ts'
 import { directBuilds } from '../rigs/build/direct-builds.ts'
+import { withHosts } from '../rigs/fleet/with-hosts.ts'
 
-function open(changes: Partial<BuildReconcilerDeps> = {}) {
+type Changes = Partial<BuildReconcilerDeps> & { readonly hosts?: Pick<DirectoryTx['hosts'], 'find'> }
+
+function open({ hosts, ...changes }: Changes = {}) {
   const undo = new AsyncDisposableStack()
   const builds = undo.use(directBuilds())
   const { store, clock } = builds
@@ -30,8 +33,7 @@ function open(changes: Partial<BuildReconcilerDeps> = {}) {
   const { limits, builderId } = buildsSettings
   const handover = { fetchSource: async () => {}, fetchEvents: async () => {}, startEventsAfterLoss: async () => {} }
   const reconciler = new BuildReconciler({
-    store,
-    fleet: null,
+    store: { ...store, directory: withHosts(store.directory, clock, hosts) },
     handover,
     clock,
     random: systemRandom,
@@ -74,7 +76,7 @@ function open(changes: Partial<BuildReconcilerDeps> = {}) {
 }
 
 const away = () => Promise.reject(new Fault('fleet.unavailable', 'it is away'))
-const host: BuildHost = { hasLease: true, isDraining: false, answersHosts: true, isLost: false }
+const host: DirectoryHost = { hasLease: true, isDraining: false, answersHosts: true, isLost: false }
 
 test('goal: a build that is taken up gets a VM of its own, or the one that is warm', async () => {
   const warm = newUuid()
@@ -163,10 +165,10 @@ test("goal: a source that cannot be had for 30 s goes back to its host's queue, 
       { state: 'failed', errorType: 'internal', error: expect.stringContaining('was lost') },
     ],
   ] as const) {
-    let other: BuildHost = host
-    const fleet = { hostState: (id: string) => (id === 'other' ? other : host) }
+    let other: DirectoryHost = host
+    const hosts = { find: (id: string) => (id === 'other' ? other : host) }
     const handover = { fetchSource: away, fetchEvents: async () => {}, startEventsAfterLoss: async () => {} }
-    await using rig = open({ fleet, handover })
+    await using rig = open({ hosts, handover })
     const id = await rig.add({ hostId: 'other' })
     rig.reconciler.wake(id)
     await rig.clock.sleepers(1)
@@ -183,7 +185,7 @@ test("goal: a source that cannot be had for 30 s goes back to its host's queue, 
 test('goal: a source that is damaged ends the build', async () => {
   const bring = () => Promise.reject(new Fault('internal', 'not as it was accepted'))
   await using rig = open({
-    fleet: { hostState: () => host },
+    hosts: { find: () => host },
     handover: { fetchSource: bring, fetchEvents: async () => {}, startEventsAfterLoss: async () => {} },
   })
   const id = await rig.add({ hostId: 'other' })

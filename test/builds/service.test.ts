@@ -10,11 +10,12 @@ import { systemRandom } from '../../src/base/ids.ts'
 import { silentLogger } from '../../src/base/log.ts'
 import { EventLogs } from '../../src/builds/events/events.ts'
 import { BuildFiles } from '../../src/builds/files.ts'
-import { type BuildHost, HostClosedFault, HostFullFault } from '../../src/builds/fleet.ts'
+import { HostClosedFault, HostFullFault } from '../../src/builds/fleet.ts'
 import type { BuildWanted } from '../../src/builds/request.codec.ts'
 import { BuildsService, type BuildsServiceDeps } from '../../src/builds/service.ts'
 import type { BuildsSettings, Caller } from '../../src/builds/types.ts'
 import { retryAfterOf } from '../../src/http/limited.ts'
+import type { DirectoryHost, DirectoryTx } from '../../src/store/db.ts'
 import {
   insertReservation,
   LIVING_STATES,
@@ -26,6 +27,7 @@ import {
 import type { Build } from '../../src/store/directory/build.table.ts'
 import { setOrganizationStatus } from '../../src/store/directory/organization.query.ts'
 import { directBuilds } from '../rigs/build/direct-builds.ts'
+import { withHosts } from '../rigs/fleet/with-hosts.ts'
 
 const acme: Caller = { organizationId: 'acme', slug: 'acme', keyPrefix: 'k' }
 const globex: Caller = { organizationId: 'globex', slug: 'globex', keyPrefix: 'g' }
@@ -34,7 +36,9 @@ const address = () => '203.0.113.9'
 const any = { vmId: null }
 const dayMs = 24 * 60 * 60 * 1000
 
-function open(settings: Partial<BuildsSettings> = {}, changes: Partial<BuildsServiceDeps> = {}) {
+type Changes = Partial<BuildsServiceDeps> & { readonly hosts?: Pick<DirectoryTx['hosts'], 'find'> }
+
+function open(settings: Partial<BuildsSettings> = {}, { hosts, ...changes }: Changes = {}) {
   const undo = new DisposableStack()
   const builds = undo.use(directBuilds())
   const directory = mkdtempSync(join(tmpdir(), 'srt-service-'))
@@ -46,9 +50,8 @@ function open(settings: Partial<BuildsSettings> = {}, changes: Partial<BuildsSer
   const held: string[] = []
   const { store, clock } = builds
   const service = new BuildsService({
-    directory: store.directory,
+    directory: withHosts(store.directory, clock, hosts),
     hostId: store.hostId,
-    fleet: null,
     clock,
     random: systemRandom,
     log: silentLogger,
@@ -282,8 +285,8 @@ test('goal: half of the VMs are reserved for one organization, none while builds
 })
 
 test('goal: a host that is drained reserves nothing, and keeps no row of it', async () => {
-  const drained: BuildHost = { hasLease: true, isDraining: true, answersHosts: true, isLost: false }
-  using rig = open({}, { fleet: { hostState: () => drained } })
+  const drained: DirectoryHost = { hasLease: true, isDraining: true, answersHosts: true, isLost: false }
+  using rig = open({}, { hosts: { find: () => drained } })
   expect(await refusal(() => rig.service.reserve(acme))).toBe('closed fleet.unavailable 15')
   expect(listBuildVms(rig.db, rig.store.hostId)).toEqual([])
 })

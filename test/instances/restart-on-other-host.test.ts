@@ -10,9 +10,11 @@ import {
   type RestartVerdict,
   restartOnOtherHost,
 } from '../../src/instances/restart-on-other-host.ts'
+import type { Placement, PlacementQuery } from '../../src/store/db.ts'
 import { giveToHost, listLeftVms } from '../../src/store/directory/attempt.query.ts'
 import { moveInstance } from '../../src/store/directory/instance.query.ts'
 import { listEvents } from '../../src/store/ledger/event.query.ts'
+import { withHosts } from '../rigs/fleet/with-hosts.ts'
 import { provisioningBench as bench } from '../rigs/instances/provisioning-bench.ts'
 
 const refused = () => Promise.reject(new Fault('channel.refused', 'no'))
@@ -94,20 +96,23 @@ test('given away during the claim', async () => {
 test('once, and only before it is ready', async () => {
   const { store, instance, clock } = bench()
   const { directory } = store
-  const give = (to: string | null) =>
-    restartOnOtherHost(
-      {
-        directory: { change: async work => directory.transact(work) },
-        hosts: { placeElsewhere: () => to },
-        clock,
-      },
+  const queries: PlacementQuery[] = []
+  const give = (to: string | null) => {
+    const place = (query: PlacementQuery): Placement => {
+      queries.push(query)
+      return to === null ? { kind: 'refused', reason: '' } : { kind: 'placed', hostId: to }
+    }
+    return restartOnOtherHost(
+      { directory: withHosts(directory, clock, { place }), platform: 'tcg' },
       instance(),
       'claim_failed',
     )
+  }
   expect(await give(null)).toEqual({ kind: 'stays' })
   expect(await give('second')).toEqual({ kind: 'given', hostId: 'second' })
   expect(instance()).toMatchObject({ hostId: 'second', attempt: 2 })
   expect(await give('third')).toEqual({ kind: 'stays' })
+  expect(queries).toEqual(Array(2).fill({ platform: 'tcg', except: store.hostId }))
   expect(directory.transact(tx => giveToHost(tx, { id: 'instance', from: 'second', to: 'third', nowMs: 1 }))).toBe(
     false,
   )

@@ -139,7 +139,7 @@ test('many records, and a stop in between', async () => {
   const directory: RetentionDeps['directory'] = {
     change: async work => {
       stopped.abort()
-      return store.directory.transact(work)
+      return await store.directory.change(work)
     },
   }
   await runRetention(
@@ -160,7 +160,7 @@ test('running', async () => {
     change: async work => {
       failures -= 1
       if (failures === 0) throw new Error('disk full')
-      return store.directory.transact(work)
+      return await store.directory.change(work)
     },
   }
   const gone = await terminated(appliance)

@@ -13,7 +13,7 @@ import {
   type InstancesSettings,
   type Principal,
 } from '../../src/instances/service.ts'
-import { openStore } from '../../src/store/db.ts'
+import { type DirectoryTx, openStore } from '../../src/store/db.ts'
 import { findInstance, moveInstance } from '../../src/store/directory/instance.query.ts'
 import { insertKey, revokeKey } from '../../src/store/directory/key.query.ts'
 import {
@@ -21,6 +21,7 @@ import {
   insertOrganization,
   setOrganizationStatus,
 } from '../../src/store/directory/organization.query.ts'
+import { withHosts } from '../rigs/fleet/with-hosts.ts'
 
 const settings: InstancesSettings = {
   domain: 'agents.example',
@@ -34,9 +35,11 @@ const settings: InstancesSettings = {
 const dayMs = 24 * 60 * 60 * 1000
 const asked = { publicKey: 'ssh-ed25519 AAAA', inferenceModel: null }
 
-function open(limits: Partial<InstancesSettings> = {}, changes: Partial<InstancesDeps> = {}) {
-  const store = openStore(':memory:')
+type Changes = Partial<InstancesDeps> & { readonly hosts?: Partial<DirectoryTx['hosts']> }
+
+function open(limits: Partial<InstancesSettings> = {}, { hosts, ...changes }: Changes = {}) {
   const clock = createManualClock()
+  const store = openStore(':memory:', { clock })
   const { db } = store.directory
   const called: string[] = []
   const logged: string[] = []
@@ -55,15 +58,14 @@ function open(limits: Partial<InstancesSettings> = {}, changes: Partial<Instance
     return { organization, keyPrefix }
   }
   const service = createInstancesService({
-    directory: store.directory,
-    hostId: store.hostId,
+    directory: withHosts(store.directory, clock, hosts),
     platform: 'tcg',
     clock,
     isClockTrusted: () => true,
     random: systemRandom,
     log: createLogger({ level: 'debug', sink: line => void logged.push(line), nowMs: clock.nowMs }),
     settings: { ...settings, ...limits },
-    takeVm: () => null,
+    takeVm: () => ({ vmId: newUuid(), start: 'cold' }),
     onCreated: ({ name }, start) => void called.push(`created ${name} ${start}`),
     onDeleted: ({ name }) => void called.push(`deleted ${name}`),
     inferenceCostMicroUsd: () => 0n,
@@ -206,15 +208,19 @@ test('goal: an instance is ended once, in every state, and by its organization a
   expect(called.slice(1)).toEqual([`deleted ${name}`])
 })
 
-test('goal: in a fleet the row alone tells the host, and what a lost host has ends here', async () => {
-  const fleet = {
-    placeInstance: () => ({ hostId: 'other', platform: 'snp' as const }),
-    placeElsewhere: () => null,
-    hasHost: () => false,
-  }
-  const { create, service, acme, called, rowOf } = open({}, { fleet })
+test('goal: an instance of another host is a row without a VM, and what a lost host has ends here', async () => {
+  const place = () => ({ kind: 'placed', hostId: 'other' }) as const
+  const { create, service, acme, rowOf } = open({}, { hosts: { place }, takeVm: () => ({ vmId: null, start: 'cold' }) })
   const name = await create()
-  expect(rowOf(name)).toMatchObject({ hostId: 'other', platform: 'snp', vmId: null })
+  expect(rowOf(name)).toMatchObject({ hostId: 'other', platform: 'tcg', vmId: null })
   expect((await service.remove(acme, name)).data.status).toBe('terminated')
-  expect(called).toEqual([])
+})
+
+test('goal: without a host that takes it an instance is not created, and the refusal says why', async () => {
+  const reason = 'every host is full'
+  const { create, db } = open({}, { hosts: { place: () => ({ kind: 'refused', reason }) } })
+  const refused = create()
+  expect(refused).rejects.toThrow(`No host of this fleet can take the instance: ${reason}. Nothing was created`)
+  expect(await refusal(() => refused)).toBe('fleet.unavailable 10')
+  expect(findOrganization(db, 'acme')?.recordCount).toBe(0)
 })

@@ -35,8 +35,9 @@ export async function joinFleet({ store, database, clock, log }: JoinDeps): Prom
     onEvent: () => {},
   })
   const fleet = { database: { postgres, target, name } }
-  const served = await composeDirectory({ fleet, store, platform: 'tcg', clock, log })
-  served.link?.connect({ adopt: () => ({ vmId: newUuid() }), onInstances: () => {} })
+  const served = composeDirectory({ fleet, store, clock, log })
+  const nothing = { onCreated: () => {}, onDeleted: () => {}, onLeft: () => {}, onChanged: () => {} }
+  served.link.follow({ take: () => ({ vmId: newUuid(), start: 'cold' }), ...nothing })
   served.start()
   void lease.run(new AbortController().signal)
   await until('the first copy of the directory', firstCopyMs, () => served.store.directory.syncDirectory?.())

@@ -11,7 +11,7 @@ import { createLogger } from '../../../src/base/log.ts'
 import { type Builds, type BuildsDeps, createBuilds } from '../../../src/builds/builds.ts'
 import type { BuildProof } from '../../../src/builds/evidence.verify.ts'
 import type { FetchGate } from '../../../src/builds/fetch/proxy.ts'
-import type { BuildFleet } from '../../../src/builds/fleet.ts'
+import { type BuildPeers, NO_PEERS } from '../../../src/builds/fleet.ts'
 import type { BuildsSettings } from '../../../src/builds/types.ts'
 import type { BuildOrder } from '../../../src/contract/vm/build-order.ts'
 import { createRequestRate } from '../../../src/http/rate.ts'
@@ -190,7 +190,7 @@ export type DaemonParts = {
 }
 
 function startDaemon(parts: DaemonParts) {
-  return startBuildDaemon({ ...parts, store: openStore(join(parts.directory, 'strongroom.db')), fleet: null })
+  return startBuildDaemon({ ...parts, store: openStore(join(parts.directory, 'strongroom.db')), peers: NO_PEERS })
 }
 
 /** One daemon with service C alone, on records of its own or on a fleet's. */
@@ -201,8 +201,8 @@ export function startBuildDaemon({
   gate,
   changes,
   store,
-  fleet,
-}: DaemonParts & { readonly store: Store; readonly fleet: BuildFleet | null }) {
+  peers,
+}: DaemonParts & { readonly store: Store; readonly peers: BuildPeers }) {
   const clock = changes.clock ?? certainClock
   const log = createLogger({ level: 'debug', sink: text => logged.push(text), nowMs: clock.nowMs })
   const settings = { ...buildsSettings, ...changes.settings }
@@ -224,7 +224,7 @@ export function startBuildDaemon({
   const builds = createBuilds({
     directory: join(directory, 'builds'),
     store,
-    fleet,
+    peers,
     fetchTimeoutMs: changes.bringMs,
     engine,
     clock,

@@ -40,6 +40,8 @@ async function serveTarget(mode: string, directory: string): Promise<void> {
   const names = new Names({
     db: appliance.store.db,
     hostId: appliance.store.hostId,
+    report: () => {},
+    isPartial: () => false,
     engine: { view },
     namesMax: 256,
     hostAddresses: () => {

@@ -87,7 +87,6 @@ export async function startBooksHost(options: BooksHostOptions): Promise<BooksHo
       directory: alone.directory,
       hostId,
       postgres,
-      platform: 'tcg',
       sumsEveryMs,
       clock,
       log,

@@ -137,7 +137,6 @@ export async function startFleetHost(options: FleetHostOptions): Promise<FleetHo
       directory: alone.directory,
       hostId,
       postgres,
-      platform: 'tcg',
       ...(options.sumsEveryMs === undefined ? {} : { sumsEveryMs: options.sumsEveryMs }),
       ...(isUnhurried ? { waits: patientWaits } : {}),
       clock,
@@ -165,8 +164,7 @@ export async function startFleetHost(options: FleetHostOptions): Promise<FleetHo
       if (isOneOf(isAttested, claimId)) await attested.claimed(claimId)
       ledgerVms?.claimed(vmId, claimId)
     },
-    elsewhere: (instance, code) =>
-      restartOnOtherHost({ directory: fleet.store, hosts: fleet.hosts, clock }, instance, code),
+    elsewhere: (instance, code) => restartOnOtherHost({ directory: fleet.store, platform: 'tcg' }, instance, code),
   })
   const names = new Names({
     db: store.directory.db,
@@ -189,15 +187,13 @@ export async function startFleetHost(options: FleetHostOptions): Promise<FleetHo
   }
   const service = createInstancesService({
     directory: fleet.store,
-    hostId,
     platform: 'tcg',
     clock,
     isClockTrusted: () => true,
     random: systemRandom,
     log,
     settings: { ...settings, ...options.settings },
-    takeVm: () => null,
-    fleet: fleet.hosts,
+    takeVm: () => ({ vmId: null, start: 'cold' }),
     onCreated: () => {},
     onDeleted: () => {},
     inferenceCostMicroUsd: () => 0n,

@@ -117,7 +117,7 @@ export async function startAppliance(changes: Changes = {}): Promise<Appliance> 
   const directory = changes.directory ?? mkdtempSync(join(tmpdir(), 'strongroom-test-'))
   const clock = changes.clock ?? createManualClock()
   const guard = createClockGuard(clock)
-  const rooms = openStore(join(directory, 'strongroom.db'))
+  const rooms = openStore(join(directory, 'strongroom.db'), { clock })
   const store = { ...rooms, ...rooms.directory }
   const logged: string[] = []
   const calls: string[] = []
@@ -135,14 +135,13 @@ export async function startAppliance(changes: Changes = {}): Promise<Appliance> 
   }
   const service = createInstancesService({
     directory: store.directory,
-    hostId: store.hostId,
     platform: changes.platform ?? 'tcg',
     clock,
     isClockTrusted: () => guard.mayDelete(),
     random: changes.random ?? systemRandom,
     log,
     settings: changes.settings ?? settings,
-    takeVm: changes.takeVm ?? (() => null),
+    takeVm: changes.takeVm ?? (() => ({ vmId: newUuid(), start: 'cold' })),
     onCreated: changes.onCreated ?? (instance => calls.push(`created ${instance.name}`)),
     onDeleted: changes.onDeleted ?? (instance => calls.push(`deleted ${instance.name}`)),
     inferenceCostMicroUsd: changes.inferenceCostMicroUsd ?? (() => 0n),

@@ -3,9 +3,8 @@
 
 import { pause } from '../../base/clock.ts'
 import { Fault } from '../../base/fault.ts'
-import { newUuid } from '../../base/ids.ts'
+import type { Logger } from '../../base/log.ts'
 import type { Runtime } from '../../base/runtime.ts'
-import type { Platform } from '../../config/schema.ts'
 import { type FleetDirectory, openFleetDirectory } from '../../fleet/directory/directory.ts'
 import type { PostgresTarget } from '../../fleet/driver.ts'
 import { listenForChanges } from '../../fleet/listener.ts'
@@ -14,36 +13,38 @@ import type { ChangedInstance } from '../../fleet/replica/changed-instance.ts'
 import { type AppliedChanges, copiedFleetOf, type ReplicaDeps } from '../../fleet/replica/replica.ts'
 import type { InstanceStart } from '../../instances/pool.plan.ts'
 import type { ClaimedVm } from '../../instances/pool.ts'
+import type { InstancesDeps } from '../../instances/service.ts'
 import type { DirectoryDb, Store } from '../../store/db.ts'
 import { instanceById } from '../../store/directory/instance.query.ts'
-import type { Instance } from '../../store/directory/instance.table.ts'
 import type { Fleet } from './hosts.ts'
 
-/** The directory of a fleet, as the services of this appliance need it. */
-export type FleetLink = Pick<FleetDirectory, 'hosts' | 'waitsFor'> & {
-  /** Before `start`: the parts that act on what others changed. */
-  readonly connect: (parts: FleetParts) => void
+/** Between the directory and the services of this appliance. On a single host nothing comes from others. */
+export type DirectoryLink = Pick<FleetDirectory, 'waitsFor'> & {
+  /** Whether other hosts read what this one reports. */
+  readonly isShared: boolean
+  /** Before `start`: the parts that act on changed instances. Returns how service A reaches them. */
+  readonly follow: (parts: FollowParts) => Pick<InstancesDeps, 'takeVm' | 'onCreated' | 'onDeleted'>
   /** Gateway keys or organizations have changed. */
   readonly onKeys: (listener: () => void) => void
   /** Calls `act` once the directory can be read here; at once where it can. */
   readonly whenThere: (act: () => void) => void
-  /** Timeline of the server that the copy here comes from: another one after each failover. */
+  /** Timeline of the server that the copy here comes from: another one after each failover. 0 on a single host. */
   readonly timeline: () => number
   /** Rows of these builds have changed. The listener must not throw. */
   readonly onBuilds: (listener: (ids: readonly string[]) => void) => void
 }
 
-export type FleetParts = {
-  /** The VM of a new instance of this host, in the transaction that adds it. */
-  readonly adopt: ReplicaDeps['adopt']
-  /** Must not throw. */
-  readonly onInstances: (instances: AppliedChanges['instances']) => void
+export type FollowParts = Pick<InstancesDeps, 'onCreated' | 'onDeleted'> & {
+  readonly take: (tx: DirectoryDb) => ClaimedVm
+  /** A VM is to be ended whose instance this host does not have any more. */
+  readonly onLeft: () => void
+  /** For any other change of any host's instance. */
+  readonly onChanged: (instanceId: string) => void
 }
 
 export type ServedDirectory = {
   readonly store: Store
-  /** Null for a standalone host. */
-  readonly link: FleetLink | null
+  readonly link: DirectoryLink
   readonly start: () => void
 } & AsyncDisposable
 
@@ -55,14 +56,22 @@ type JoinDeps = Pick<Runtime, 'clock' | 'log'> & {
   readonly store: Store
   readonly postgres: Postgres
   readonly target: PostgresTarget
-  readonly platform: Platform
 }
 
 export type FleetDirectoryParts = Pick<Runtime, 'clock' | 'log'> & {
   readonly fleet: Pick<Fleet, 'database'>
   /** This host's own. */
   readonly store: Store
-  readonly platform: Platform
+}
+
+export const SINGLE_HOST_LINK: DirectoryLink = {
+  isShared: false,
+  follow: ({ take, onCreated, onDeleted }) => ({ takeVm: take, onCreated, onDeleted }),
+  onKeys: () => {},
+  onBuilds: () => {},
+  whenThere: act => act(),
+  timeline: () => 0,
+  waitsFor: () => null,
 }
 
 /**
@@ -73,7 +82,7 @@ export function composeDirectory(parts: FleetDirectoryParts): ServedDirectory {
   const { fleet, store } = parts
   if (fleet.database !== null) return joinDirectory({ ...parts, ...fleet.database })
   refuseCopyAlone(store)
-  return { store, link: null, start: () => {}, [Symbol.asyncDispose]: async () => {} }
+  return { store, link: SINGLE_HOST_LINK, start: () => {}, [Symbol.asyncDispose]: async () => {} }
 }
 
 /**
@@ -81,27 +90,26 @@ export function composeDirectory(parts: FleetDirectoryParts): ServedDirectory {
  * (records of another fleet, or of no fleet).
  */
 function joinDirectory(deps: JoinDeps): ServedDirectory {
-  const { store, postgres, target, platform, clock } = deps
+  const { store, postgres, target, clock } = deps
   const log = deps.log.unit('fleet')
-  const parts: { current: FleetParts | null } = { current: null }
+  const followed: { by: Follower | null } = { by: null }
   const keyListeners: (() => void)[] = []
   const buildListeners: ((ids: readonly string[]) => void)[] = []
-  const connected = (): FleetParts => {
-    if (parts.current === null)
+  const follower = (): Follower => {
+    if (followed.by === null)
       throw new Fault('internal', 'changes of the fleet arrived before the services had started')
-    return parts.current
+    return followed.by
   }
   const directory = openFleetDirectory(
     {
       directory: store.directory,
       hostId: store.hostId,
       postgres,
-      platform,
       clock,
       log,
-      adopt: (tx, instanceId) => connected().adopt(tx, instanceId),
+      adopt: (tx, instanceId) => follower().adopt(tx, instanceId),
       onApplied: ({ instances, touchesKeys, builds }) => {
-        if (instances.length > 0) connected().onInstances(instances)
+        if (instances.length > 0) follower().onInstances(instances)
         if (touchesKeys) for (const listener of keyListeners) listener()
         if (builds.length > 0) for (const listener of buildListeners) listener(builds)
       },
@@ -118,12 +126,14 @@ function joinDirectory(deps: JoinDeps): ServedDirectory {
   return {
     store: { ...store, directory: directory.store },
     link: {
-      hosts: directory.hosts,
+      isShared: true,
       waitsFor: directory.waitsFor,
       whenThere: act => (directory.waitsFor() === null ? act() : void waitThen(act)),
       timeline: () => directory.view().timeline,
-      connect: given => {
-        parts.current = given
+      follow: parts => {
+        followed.by = createFollower(store.directory.db, parts, log)
+        // The host that has an instance acts once it has the row.
+        return { takeVm: () => ({ vmId: null, start: 'cold' }), onCreated: () => {}, onDeleted: () => {} }
       },
       onKeys: listener => {
         keyListeners.push(listener)
@@ -143,37 +153,28 @@ function joinDirectory(deps: JoinDeps): ServedDirectory {
   }
 }
 
-export type FollowDeps = Pick<Runtime, 'random' | 'log'> & {
-  readonly directory: Pick<Store['directory'], 'db'>
-  /** Takes a VM out of the warm pool; null: there is none. */
-  readonly take: (tx: DirectoryDb) => ClaimedVm | null
-  /** As on a single host; called on the host that has the VM. */
-  readonly onCreated: (instance: Instance, start: InstanceStart) => void
-  readonly onDeleted: (instance: Instance) => void
-  /** A VM is to be ended whose instance this host does not have any more. */
-  readonly onLeft: () => void
-  /** For any other change of any host's instance. */
-  readonly onChanged: (instanceId: string) => void
+type Follower = Pick<ReplicaDeps, 'adopt'> & {
+  /** Never throws. */
+  readonly onInstances: (instances: AppliedChanges['instances']) => void
 }
 
 /** Acts on what others changed as a single host acts on its own changes. */
-export function followFleet(fleet: FleetLink, deps: FollowDeps): void {
-  const { directory, random, log } = deps
+function createFollower(db: DirectoryDb, parts: FollowParts, log: Logger): Follower {
   /** How the VMs of new instances began, between the transaction and what follows it. */
   const starts = new Map<string, InstanceStart>()
   const follow = ({ id, isOwn, isNew, isLeft, isDismissed }: ChangedInstance) => {
-    const instance = instanceById(directory.db, id)
+    const instance = instanceById(db, id)
     const start = starts.get(id)
     starts.delete(id)
-    if (isLeft) deps.onLeft()
-    if (instance === null || !isOwn) deps.onChanged(id)
-    else if (isNew && start !== undefined) deps.onCreated(instance, start)
-    else if (isDismissed) deps.onDeleted(instance)
-    else deps.onChanged(id)
+    if (isLeft) parts.onLeft()
+    if (instance === null || !isOwn) parts.onChanged(id)
+    else if (isNew && start !== undefined) parts.onCreated(instance, start)
+    else if (isDismissed) parts.onDeleted(instance)
+    else parts.onChanged(id)
   }
-  fleet.connect({
+  return {
     adopt: (tx, instanceId) => {
-      const { vmId, start } = deps.take(tx) ?? { vmId: newUuid(random), start: 'cold' as const }
+      const { vmId, start } = parts.take(tx)
       starts.set(instanceId, start)
       return { vmId }
     },
@@ -186,7 +187,7 @@ export function followFleet(fleet: FleetLink, deps: FollowDeps): void {
         }
       }
     },
-  })
+  }
 }
 
 /** Fault `conflict`: the records of this host are a copy of a fleet's, whose database is not configured any more. */

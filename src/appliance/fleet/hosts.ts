@@ -57,9 +57,8 @@ export async function openFleet({
 
 export type FleetHostParts = Pick<Runtime, 'clock' | 'log'> & {
   readonly fleet: Pick<Fleet, 'database'>
-  /** Null if this host is in no fleet. */
-  readonly link: Pick<FleetDirectory, 'waitsFor'> | null
-  /** The same. */
+  readonly link: Pick<FleetDirectory, 'waitsFor'>
+  /** Null: this host is in no fleet. */
   readonly peers: {
     readonly view: () => readonly PeerReach[]
     readonly address: () => string | null
@@ -108,7 +107,7 @@ export function composeFleetHost(parts: FleetHostParts): FleetHostService {
     check: async () => {
       await checkSchema(postgres)
       // Before that it could bring up none of the instances that others gave to it.
-      const waited = parts.link?.waitsFor() ?? null
+      const waited = parts.link.waitsFor()
       if (waited !== null) throw new Error(`it waits for ${waited}`)
     },
     report: () => reportOf(parts),

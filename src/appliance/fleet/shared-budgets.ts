@@ -7,12 +7,12 @@ import { BudgetLeases, type BudgetLeasesView } from '../../fleet/budgets/budget-
 import type { Metering } from '../../inference/metering/ledger.ts'
 import { HostShares } from '../../inference/metering/shares/host-shares.ts'
 import type { Store } from '../../store/db.ts'
-import type { FleetLink } from './directory.ts'
+import type { DirectoryLink } from './directory.ts'
 import type { Fleet } from './hosts.ts'
 
 export type SharedBudgetsParts = Pick<Runtime, 'clock' | 'log'> & {
   readonly fleet: Pick<Fleet, 'database'>
-  readonly link: Pick<FleetLink, 'timeline'> | null
+  readonly link: Pick<DirectoryLink, 'timeline'>
   readonly store: Pick<Store, 'directory' | 'hostId'>
   readonly metering: Metering
 }
@@ -34,7 +34,7 @@ export function composeSharedBudgets({
   clock,
   log: logger,
 }: SharedBudgetsParts): SharedBudgets {
-  if (fleet.database === null || link === null) return NO_SHARED_BUDGETS
+  if (fleet.database === null) return NO_SHARED_BUDGETS
   const log = logger.unit('fleet')
   const { postgres } = fleet.database
   const { directory, hostId } = store

@@ -8,14 +8,13 @@ import type { Clock } from '../../base/clock.ts'
 import { principalOf } from '../../contract/http/forwarded-principal.ts'
 import type { DirectoryStore } from '../../store/db.ts'
 import { countBuildsByHost, VM_STATES } from '../../store/directory/build.query.ts'
-import { type BuildFleet, HostClosedFault, HostFullFault } from '../fleet.ts'
+import { type BuildPeers, HostClosedFault, HostFullFault } from '../fleet.ts'
 import type { BuildsService } from '../service.ts'
 import type { Caller } from '../types.ts'
 
 export type ForwardWhenFullDeps = {
   readonly directory: Pick<DirectoryStore, 'db'>
-  /** Null for a standalone host. */
-  readonly fleet: Pick<BuildFleet, 'others' | 'forward' | 'ask'> | null
+  readonly peers: BuildPeers
   readonly service: Pick<BuildsService, 'hasRoom'>
   readonly clock: Clock
 }
@@ -89,31 +88,33 @@ export class ForwardWhenFull {
   }
 
   async #submitTo(caller: Caller, { request, address, mayPause }: ForwardableRequest): Promise<Response | null> {
+    const { peers } = this.#deps
     const { organizationId } = caller
     const query = new URLSearchParams({
       ...(organizationId === null ? {} : { organization: organizationId }),
       address: address(),
     })
-    return await this.#atFirst(`build ${organizationId ?? address()}`, ['queued'], async (fleet, hostId) => {
+    return await this.#atFirst(`build ${organizationId ?? address()}`, ['queued'], async hostId => {
       const path = `${roomPath}?${query}`
-      const answer = await this.#within(roomMs, request.signal, signal => fleet.ask(hostId, path, signal))
+      const answer = await this.#within(roomMs, request.signal, signal => peers.ask(hostId, path, signal))
       await answer.body?.cancel()
       if (answer.status !== 204) return null
       mayPause()
       // Its body can be sent to only one host, whose answer is final.
       const principal = principalOf(caller, request.method)
-      return () => fleet.forward(hostId, request, { clientAddress: address(), principal })
+      return () => peers.forward(hostId, request, { clientAddress: address(), principal })
     })
   }
 
   async #reserveAt(caller: Caller, { request, address }: ForwardableRequest): Promise<Response | null> {
+    const { peers } = this.#deps
     const { organizationId } = caller
     const { method, url } = request
     const headers = new Headers(request.headers)
     for (const name of ['content-length', 'content-type']) headers.delete(name)
-    return await this.#atFirst(`vm ${organizationId ?? address()}`, VM_STATES, async (fleet, hostId) => {
+    return await this.#atFirst(`vm ${organizationId ?? address()}`, VM_STATES, async hostId => {
       const answer = await this.#within(reserveMs, request.signal, signal =>
-        fleet.forward(hostId, new Request(url, { method, headers, signal }), {
+        peers.forward(hostId, new Request(url, { method, headers, signal }), {
           clientAddress: address(),
           principal: principalOf(caller, method),
         }),
@@ -128,18 +129,18 @@ export class ForwardWhenFull {
   async #atFirst(
     name: string,
     states: Parameters<typeof countBuildsByHost>[1],
-    at: (fleet: NonNullable<ForwardWhenFullDeps['fleet']>, hostId: string) => Promise<(() => Promise<Response>) | null>,
+    at: (hostId: string) => Promise<(() => Promise<Response>) | null>,
   ): Promise<Response | null> {
-    const { directory, fleet, clock } = this.#deps
-    if (fleet === null || (this.#fullUntilMs.get(name) ?? 0) > clock.monotonicMs()) return null
+    const { directory, peers, clock } = this.#deps
+    if ((this.#fullUntilMs.get(name) ?? 0) > clock.monotonicMs()) return null
     const counts = countBuildsByHost(directory.db, states)
     const count = (hostId: string) => counts.get(hostId) ?? 0
-    const hosts = fleet.others().toSorted((a, b) => count(a) - count(b))
+    const hosts = peers.others().toSorted((a, b) => count(a) - count(b))
     const untilMs = clock.monotonicMs() + allMs
     for (const hostId of hosts.slice(0, hostsAskedMax)) {
       if (clock.monotonicMs() >= untilMs) return null
-      // If a host does not answer, tries the next one.
-      const taken = await at(fleet, hostId).catch(() => null)
+      // Without an answer the next one is asked.
+      const taken = await at(hostId).catch(() => null)
       if (taken !== null) return await taken()
     }
     if (this.#fullUntilMs.size >= callersMax) this.#fullUntilMs.clear()

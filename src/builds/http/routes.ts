@@ -18,7 +18,7 @@ import type { Build } from '../../store/directory/build.table.ts'
 import type { EventLogs } from '../events/events.ts'
 import { FleetReader } from '../events/fleet-reader.ts'
 import { type BuildFiles, fileExists } from '../files.ts'
-import type { BuildFleet } from '../fleet.ts'
+import type { BuildPeers } from '../fleet.ts'
 import { type RecordContext, toBuildRecord } from '../record.ts'
 import { parseBuildRequest, type RequestRules } from '../request.codec.ts'
 import type { BuildsService } from '../service.ts'
@@ -51,9 +51,8 @@ export type BuildRoutesDeps = Runtime & {
   readonly files: BuildFiles
   readonly events: EventLogs
   readonly hostId: string
-  /** Null for a standalone host. */
-  readonly fleet: Pick<BuildFleet, 'forward'> | null
-  /** See DirectoryStore.fresh. */
+  readonly peers: Pick<BuildPeers, 'forward'>
+  /** As DirectoryStore.fresh. */
   readonly syncDirectory: (() => Promise<boolean>) | null
   /**
    * Identifies the caller by the headers, or by `passed` if another host forwarded the request. Faults: `forbidden`,
@@ -184,14 +183,13 @@ async function findAuthorized(api: BuildApi, context: BuildContext): Promise<Aut
 
 /** The answer of the host that has the thing. Fault fleet.unavailable. */
 async function forwardToHost(
-  { fleet }: BuildApi,
+  { peers }: BuildApi,
   hostId: string,
   { context, by }: { readonly context: BuildContext; readonly by: Caller | null },
 ): Promise<Response> {
   const { request, address } = context
-  if (fleet === null) throw new Fault('not_found', 'The host that stored this has left the fleet.')
   context.mayPause()
-  return await fleet.forward(hostId, request, forwardingOptions(by, request, address))
+  return await peers.forward(hostId, request, forwardingOptions(by, request, address))
 }
 
 function forwardingOptions(by: Caller | null, { method }: Request, address: () => string) {
@@ -325,7 +323,7 @@ function readerOf(
 
 /** Fault fleet.unavailable. */
 async function eventsElsewhere(
-  { fleet }: BuildApi,
+  { peers }: BuildApi,
   { request, address, params }: BuildContext,
   {
     by,
@@ -339,11 +337,10 @@ async function eventsElsewhere(
     readonly signal: AbortSignal
   },
 ): Promise<Response> {
-  if (fleet === null) throw new Fault('not_found', 'The host that stored this has left the fleet.')
   const headers = new Headers(request.headers)
   headers.set('last-event-id', String(afterId))
   const asked = new Request(`https://strongroom.internal/build/${params.id ?? ''}/events`, { headers, signal })
-  return await fleet.forward(hostId, asked, forwardingOptions(by, asked, address))
+  return await peers.forward(hostId, asked, forwardingOptions(by, asked, address))
 }
 
 async function result(api: BuildApi, context: BuildContext): Promise<Response> {

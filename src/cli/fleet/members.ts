@@ -13,7 +13,7 @@ import { grantHost, hostRoles } from '../../fleet/rights.ts'
 import { databaseFile } from '../../host/state-files.ts'
 import { ensureDir } from '../../linux/files.ts'
 import { lockFile } from '../../linux/lock.ts'
-import { type DirectoryStore, openBeside, openStore } from '../../store/db.ts'
+import { type LocalDirectory, openBeside, openStore } from '../../store/db.ts'
 import { ownRecords, withPostgres } from './direct.ts'
 
 export type MemberParts = {
@@ -78,7 +78,7 @@ export async function leaveFleet({ target, stateDir }: MemberParts): Promise<num
 }
 
 /** Beside a running daemon too. */
-async function withRecords<T>(stateDir: string, work: (directory: DirectoryStore) => Promise<T>): Promise<T> {
+async function withRecords<T>(stateDir: string, work: (directory: LocalDirectory) => Promise<T>): Promise<T> {
   const { directory, close } = openBeside(join(stateDir, databaseFile))
   try {
     return await work(directory)

@@ -5,11 +5,10 @@
 // up to date, the changes are tried on it, and the rows that they would write are what the directory gets.
 
 import { present } from '../../base/assert.ts'
+import type { Clock } from '../../base/clock.ts'
 import type { Logger } from '../../base/log.ts'
-import { UnavailableFault } from '../../http/limited.ts'
-import type { DirectoryDb } from '../../store/db.ts'
+import { type DirectoryDb, type DirectoryTx, toChange } from '../../store/db.ts'
 import { placesTaken } from '../../store/directory/instance.query.ts'
-import type { Instance } from '../../store/directory/instance.table.ts'
 import { directoryAway } from '../failures.ts'
 import type { NumberedTransaction, Postgres } from '../postgres.ts'
 import type { Outcome, Replica } from '../replica/replica.ts'
@@ -24,12 +23,12 @@ export type ChangeBatcherDeps = {
   readonly hostId: string
   readonly replica: Replica
   readonly copy: Copy
-  readonly platform: NonNullable<Instance['platform']>
+  readonly clock: Pick<Clock, 'nowMs'>
   readonly log: Logger
 }
 
 type PendingChange = {
-  readonly work: (tx: DirectoryDb) => unknown
+  readonly work: (tx: DirectoryTx) => unknown
   readonly settle: (outcome: Outcome) => void
 }
 
@@ -51,22 +50,18 @@ const changesPerBatchMax = 64
 const changesWaitingMax = 1_024
 /** Runs of a transaction that found the copy too far behind. */
 const attemptsMax = 4
-const noPlaceRetryMs = 10_000
 
 export class ChangeBatcher {
   readonly #deps: ChangeBatcherDeps
   readonly #waiting: PendingChange[] = []
   #isRunning = false
-  /** The hosts within a transaction. */
-  #hosts: readonly HostRow[] = []
-  #taken: Map<string, number> | null = null
 
   constructor(deps: ChangeBatcherDeps) {
     this.#deps = deps
   }
 
   /** Faults: those of `work`, `fleet.unavailable`. */
-  submit<T>(work: (tx: DirectoryDb) => T): Promise<T> {
+  submit<T>(work: (tx: DirectoryTx) => T): Promise<T> {
     if (this.#waiting.length >= changesWaitingMax) {
       return Promise.reject(directoryAway(new Error(`${changesWaitingMax} changes wait already`)))
     }
@@ -76,41 +71,6 @@ export class ChangeBatcher {
       if (!this.#isRunning) void this.#runBatches()
     })
   }
-
-  /** Returns the host of a new instance; only within `submit`. Fault fleet.unavailable: no host met a condition. */
-  readonly placeInstance = (tx: DirectoryDb): Pick<Instance, 'hostId' | 'platform'> => {
-    const { platform } = this.#deps
-    this.#taken ??= placesTaken(tx)
-    const taken = this.#taken
-    const placement = placementOf(this.#hosts, { platform, taken })
-    if (placement.kind === 'refused') {
-      const message = `No host of this fleet can take the instance: ${placement.reason}. Nothing was created; send the request again later.`
-      throw new UnavailableFault(message, noPlaceRetryMs, { code: 'fleet.unavailable' })
-    }
-    const { hostId } = placement
-    taken.set(hostId, (taken.get(hostId) ?? 0) + 1)
-    return { hostId, platform }
-  }
-
-  /** Another host for an instance that its first one could not bring up; null: none has room. Only within `submit`. */
-  readonly placeElsewhere = (
-    tx: DirectoryDb,
-    { hostId, platform }: Pick<Instance, 'hostId' | 'platform'>,
-  ): string | null => {
-    this.#taken ??= placesTaken(tx)
-    const taken = this.#taken
-    const wanted = { platform: platform ?? this.#deps.platform, taken }
-    const placement = placementOf(otherHosts(this.#hosts, hostId), wanted)
-    if (placement.kind === 'refused') return null
-    taken.set(placement.hostId, (taken.get(placement.hostId) ?? 0) + 1)
-    return placement.hostId
-  }
-
-  /** Whether it will end its VMs: it is in the fleet and was not given up. Only within `submit`. */
-  readonly hasHost = (hostId: string): boolean => this.#hosts.some(({ id, isLost }) => id === hostId && !isLost)
-
-  /** Null: the fleet does not have it. Only within `submit`. */
-  readonly hostState = (hostId: string): HostRow | null => this.#hosts.find(({ id }) => id === hostId) ?? null
 
   async #runBatches(): Promise<void> {
     this.#isRunning = true
@@ -160,27 +120,43 @@ export class ChangeBatcher {
         if (!(error instanceof StaleReplica)) throw error
         if (attempt === attemptsMax) throw directoryAway(error)
         await copy.catchUpSoon()
-      } finally {
-        this.#hosts = []
-        this.#taken = null
       }
     }
   }
 
   #applyIn(tx: NumberedTransaction, batch: PendingChange[]): BatchResult {
-    const { copy, replica } = this.#deps
+    const { copy, replica, clock } = this.#deps
     copy.hold()
     const { changeSet, hosts } = changesAndHostsIn(tx.opened, copy.mark(), tx.version)
     if (!copy.take(changeSet) || copy.mark().version !== tx.version - 1) throw new StaleReplica('the copy is behind')
-    this.#hosts = hosts
-    this.#taken = null
     this.#fillBatch(batch)
-    const { outcomes, changes } = replica.dryRun(batch.map(({ work }) => work))
+    const hostsOf = batchHosts(hosts)
+    const works = batch.map(
+      ({ work }) =>
+        (rows: DirectoryDb) =>
+          work(toChange(rows, { nowMs: clock.nowMs(), hosts: hostsOf(rows) })),
+    )
+    const { outcomes, changes } = replica.dryRun(works)
     const { timeline } = copy.mark()
     if (changes.length === 0) throw new NoChanges(outcomes, timeline)
     for (const statement of writesOf(changes, { writing: 'wish', hostId: this.#deps.hostId })) tx.atCommit(statement)
     return { outcomes, changes, version: tx.version, timeline }
   }
+}
+
+/** The hosts as the changes of one batch see them: instances that one change places count for the next ones. */
+function batchHosts(hosts: readonly HostRow[]): (rows: DirectoryDb) => DirectoryTx['hosts'] {
+  let taken: Map<string, number> | null = null
+  return rows => ({
+    find: hostId => hosts.find(({ id }) => id === hostId) ?? null,
+    place: ({ platform, except }) => {
+      taken ??= placesTaken(rows)
+      const eligible = except === undefined ? hosts : otherHosts(hosts, except)
+      const placement = placementOf(eligible, { platform, taken })
+      if (placement.kind === 'placed') taken.set(placement.hostId, (taken.get(placement.hostId) ?? 0) + 1)
+      return placement
+    },
+  })
 }
 
 class StaleReplica extends Error {}

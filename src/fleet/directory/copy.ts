@@ -4,7 +4,7 @@ import { assert } from '../../base/assert.ts'
 import type { Clock } from '../../base/clock.ts'
 import type { Logger } from '../../base/log.ts'
 import { createSerial } from '../../base/work/serial.ts'
-import type { DirectoryStore } from '../../store/db.ts'
+import type { LocalDirectory } from '../../store/db.ts'
 import { directoryAway, reasonOf } from '../failures.ts'
 import type { Postgres } from '../postgres.ts'
 import { LocalRows } from '../replica/local-rows.ts'
@@ -13,7 +13,7 @@ import { type ChangeSet, readChangeSet } from './feed.ts'
 import { copyWhole } from './full-copy.ts'
 
 export type CopyDeps = {
-  readonly directory: Pick<DirectoryStore, 'db'>
+  readonly directory: Pick<LocalDirectory, 'db'>
   readonly postgres: Postgres
   readonly replica: Replica
   readonly clock: Clock

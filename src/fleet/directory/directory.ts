@@ -2,8 +2,7 @@
 // Effects: statements to PostgreSQL, SQL on the host's database, timers.
 
 import { type Clock, pause } from '../../base/clock.ts'
-import type { DirectoryStore } from '../../store/db.ts'
-import type { Instance } from '../../store/directory/instance.table.ts'
+import type { DirectoryStore, LocalDirectory } from '../../store/db.ts'
 import { directoryAway, reasonOf, sqlStateOf } from '../failures.ts'
 import { Outbox } from '../replica/outbox.ts'
 import { Replica, type ReplicaDeps } from '../replica/replica.ts'
@@ -15,8 +14,7 @@ import { reportAll } from './reports.ts'
 
 export type FleetDirectoryDeps = Pick<ReplicaDeps, 'adopt' | 'hostId'> &
   Omit<CopyDeps, 'replica'> & {
-    readonly directory: DirectoryStore
-    readonly platform: NonNullable<Instance['platform']>
+    readonly directory: LocalDirectory
     /** Between two reports of sums of usage. */
     readonly sumsEveryMs?: number
   }
@@ -24,8 +22,6 @@ export type FleetDirectoryDeps = Pick<ReplicaDeps, 'adopt' | 'hostId'> &
 export type FleetDirectory = {
   /** In the place of a single host's. */
   readonly store: DirectoryStore
-  /** The hosts, within a change. */
-  readonly hosts: Pick<ChangeBatcher, 'placeInstance' | 'placeElsewhere' | 'hasHost' | 'hostState'>
   /** The directory has come to a version; null: there may be changes. Never throws, never waits. */
   readonly wake: (version: number | null) => void
   readonly view: () => { readonly version: number; readonly timeline: number; readonly unreportedRows: number }
@@ -55,13 +51,13 @@ const sumsEveryMs = 10_000
  * the database is asked until it answers. Fault `conflict`: the records here are of another fleet, or of none.
  */
 export function openFleetDirectory(deps: FleetDirectoryDeps, fleetId: string | null): FleetDirectory {
-  const { directory, hostId, postgres, clock, log, platform } = deps
+  const { directory, hostId, postgres, clock, log } = deps
   const replica = new Replica(deps)
   if (fleetId === null) replica.refuseOwn()
   else replica.begin(fleetId)
   const outbox = new Outbox(directory, replica)
   const copy = new Copy({ ...deps, replica })
-  const changeBatcher = new ChangeBatcher({ postgres, hostId, replica, copy, platform, log })
+  const changeBatcher = new ChangeBatcher({ postgres, hostId, replica, copy, clock, log })
   const stopping = new AbortController()
   const { signal } = stopping
   const versions = new AnnouncedVersions({ copy, clock, signal })
@@ -111,7 +107,6 @@ export function openFleetDirectory(deps: FleetDirectoryDeps, fleetId: string | n
       syncDirectory: async () => replica.mark() !== null && !replica.isSeeding() && (await copy.sync()),
       admit,
     },
-    hosts: changeBatcher,
     wake: version => versions.announce(version),
     view: () => {
       const { version, timeline } = replica.mark() ?? { version: 0, timeline: 0 }

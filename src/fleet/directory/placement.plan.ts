@@ -1,11 +1,7 @@
 // Which host gets a new instance. Pure: the one with most free places among those that may take it.
 
+import type { Placement } from '../../store/db.ts'
 import type { HostRow } from './feed.ts'
-
-export type Placement =
-  | { readonly kind: 'placed'; readonly hostId: string }
-  /** `reason`: the condition that no host was left for. */
-  | { readonly kind: 'refused'; readonly reason: string }
 
 type PlacementRequest = {
   /** Platform of the host that was asked; its clients expect no other. */

@@ -7,7 +7,7 @@
 import { assert } from '../../base/assert.ts'
 import { canonicalJson } from '../../base/canonical-json.ts'
 import { Fault } from '../../base/fault.ts'
-import type { DirectoryStore } from '../../store/db.ts'
+import type { LocalDirectory } from '../../store/db.ts'
 import type { NumberedTransaction, Postgres, Sql } from '../postgres.ts'
 import { LocalRows, outboxKey } from '../replica/local-rows.ts'
 import { Outbox } from '../replica/outbox.ts'
@@ -20,7 +20,7 @@ import { whichAreGone } from './statements.ts'
 import { writesOf } from './write.ts'
 
 export type SeedDeps = {
-  readonly directory: Pick<DirectoryStore, 'db' | 'transact'>
+  readonly directory: LocalDirectory
   readonly hostId: string
   readonly postgres: Pick<Postgres, 'query' | 'transact'>
   /** After each part. */

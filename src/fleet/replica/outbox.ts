@@ -1,7 +1,7 @@
 // Reports of this host to the directory: batches of rows, numbered without a gap, so that each is taken once
 // whatever was interrupted. Effects: SQL on the host's database.
 
-import { type DirectoryStore, prepareRaw } from '../../store/db.ts'
+import { type LocalDirectory, prepareRaw } from '../../store/db.ts'
 import type { Replica } from './replica.ts'
 import type { RowChange } from './tables.ts'
 
@@ -22,11 +22,11 @@ const releasedRowsMax = 2_000
 type State = { readonly batch: number; readonly sending_seq: number | null }
 
 export class Outbox {
-  readonly #directory: Pick<DirectoryStore, 'db' | 'transact'>
+  readonly #directory: LocalDirectory
   readonly #replica: Pick<Replica, 'changesBetween'>
   readonly #sql
 
-  constructor(directory: Pick<DirectoryStore, 'db' | 'transact'>, replica: Pick<Replica, 'changesBetween'>) {
+  constructor(directory: LocalDirectory, replica: Pick<Replica, 'changesBetween'>) {
     this.#directory = directory
     this.#replica = replica
     const { db } = directory

@@ -4,7 +4,7 @@
 import { isDeepStrictEqual } from 'node:util'
 import { assert } from '../../base/assert.ts'
 import { Fault, systemErrorCode } from '../../base/fault.ts'
-import { type DirectoryDb, type DirectoryStore, prepareRaw } from '../../store/db.ts'
+import { type DirectoryDb, type LocalDirectory, prepareRaw } from '../../store/db.ts'
 import {
   type ChangedInstance,
   type InstanceBefore,
@@ -19,7 +19,7 @@ import { prepareTable, type TableStatements } from './table-statements.ts'
 import { REPLICA_TABLES, type ReplicaTable, type RowChange, type WireRow } from './tables.ts'
 
 export type ReplicaDeps = {
-  readonly directory: Pick<DirectoryStore, 'db' | 'transact'>
+  readonly directory: LocalDirectory
   readonly hostId: string
   /** Called for a new instance of this host in the transaction that adds it: which VM it has. */
   readonly adopt: (tx: DirectoryDb, instanceId: string) => { readonly vmId: string }
@@ -319,12 +319,12 @@ export class Replica {
 }
 
 /** The fleet whose directory the records of this host are a copy of; null: of none. */
-export function copiedFleetOf({ db }: Pick<DirectoryStore, 'db'>): string | null {
+export function copiedFleetOf({ db }: Pick<LocalDirectory, 'db'>): string | null {
   return db.all<{ fleet_id: string }>('SELECT fleet_id FROM replica')[0]?.fleet_id ?? null
 }
 
 /** Ends the notes of changes, and forgets the copy's place: the records stay. */
-export function endReplica(directory: Pick<DirectoryStore, 'transact'>): void {
+export function endReplica(directory: Pick<LocalDirectory, 'transact'>): void {
   directory.transact(tx => {
     dropTriggers(tx)
     run(tx, 'DELETE FROM outbox')

@@ -22,13 +22,10 @@ export type NamesDeps = {
   readonly db: DirectoryDb
   readonly hostId: string
   readonly engine: Pick<VmEngine, 'view'>
-  /**
-   * In a fleet the names of all hosts' instances are answered for, and this writes addresses of this host's. Absent on
-   * a single host.
-   */
-  readonly report?: (write: (tx: DirectoryDb) => void) => void
-  /** Whether existing names may be missing; then no name is reported as absent. Default: never. */
-  readonly isPartial?: () => boolean
+  /** Writes addresses of this host's instances where other hosts answer for their names too. */
+  readonly report: (write: (tx: DirectoryDb) => void) => void
+  /** Whether names may be missing that there are: then no name is said to be absent. */
+  readonly isPartial: () => boolean
   /** The most names that can have an address, the appliance's own included. */
   readonly namesMax: number
   /** Addresses of the appliance itself, under the labels of the domain; null if unknown. */
@@ -115,7 +112,6 @@ export class Names {
 
   #addressesOf(id: string, instance: NamedInstance): Addresses | null {
     const { engine, hostId, report } = this.#deps
-    if (report === undefined) return instanceAddresses(instance, vmId => engine.view(vmId))
     if (instance.hostId !== hostId) return isReachable(instance) ? addressesIn(instance) : null
     const addresses = instanceAddresses(instance, vmId => engine.view(vmId))
     const { v4, v6 } = addresses ?? { v4: null, v6: null }
@@ -189,11 +185,11 @@ export class Names {
   }
 
   async #refresh(): Promise<void> {
-    const { hostId, clock } = this.#deps
-    const isPartial = this.#deps.isPartial?.() ?? false
+    const { clock } = this.#deps
+    const isPartial = this.#deps.isPartial()
     if (isPartial) this.#writer.setPartial(true)
     this.#setHosts()
-    const living = this.#instances.living(this.#deps.report === undefined ? hostId : null)
+    const living = this.#instances.living()
     // Removed instances first: a new one may have an old one's name.
     const ids = [...new Set(this.#named.keys()).difference(new Set(living)), ...living]
     for (let at = 0; at < ids.length; at += refreshBatch) {

@@ -23,8 +23,8 @@ export type NamedInstance = Pick<Instance, 'id' | 'name' | 'hostId' | 'vmId' | '
 export type NamedInstances = {
   /** Instances that are there, in any order. The caller bounds their number. */
   readonly find: (ids: readonly string[]) => NamedInstance[]
-  /** Ids of a host's instances that are not terminated, oldest first; null: of all hosts. */
-  readonly living: (hostId: string | null) => string[]
+  /** Ids of all hosts' instances that are not terminated, oldest first. */
+  readonly living: () => string[]
 }
 
 /** Prepared once, and raw: all instances of a fleet are looked up every few seconds. */
@@ -40,8 +40,8 @@ export function prepareNamed(db: DirectoryDb): NamedInstances {
   const living = prepareRaw<{ id: string }>(
     db,
     `SELECT id FROM instances
-     WHERE status IN ('provisioning', 'ready', 'failed', 'terminating') AND (?1 IS NULL OR host_id = ?1)
+     WHERE status IN ('provisioning', 'ready', 'failed', 'terminating')
      ORDER BY created_at_ms, id`,
   )
-  return { find: ids => find.all(JSON.stringify(ids)), living: hostId => living.all(hostId).map(({ id }) => id) }
+  return { find: ids => find.all(JSON.stringify(ids)), living: () => living.all().map(({ id }) => id) }
 }

@@ -6,6 +6,7 @@ import { connect, newFleet } from '../../../scripts/rigs/postgres/fleet.ts'
 import { hasPostgres, type PostgresServer, startPostgres } from '../../../scripts/rigs/postgres/server.ts'
 import { skipUnless } from '../../../scripts/rigs/skip.ts'
 import { until } from '../../../scripts/rigs/until.ts'
+import { SINGLE_HOST_LINK } from '../../../src/appliance/fleet/directory.ts'
 import { composeFleetHost, type FleetHostParts, openFleet } from '../../../src/appliance/fleet/hosts.ts'
 import { systemClock } from '../../../src/base/clock.ts'
 import { silentLogger } from '../../../src/base/log.ts'
@@ -28,7 +29,7 @@ describe.skipIf(skipUnless(hasPostgres, 'needs PostgreSQL (scripts/setup install
     const store = openStore(':memory:')
     const host = composeFleetHost({
       fleet,
-      link: null,
+      link: SINGLE_HOST_LINK,
       peers: null,
       config,
       store,

@@ -31,6 +31,8 @@ async function withNames(
   names = new Names({
     db: appliance.store.db,
     hostId: appliance.store.hostId,
+    report: () => {},
+    isPartial: () => false,
     engine: {
       view: id => {
         const vm = vms.get(id)

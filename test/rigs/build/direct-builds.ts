@@ -12,8 +12,8 @@ export type NewBuild = Partial<
 >
 
 export function directBuilds() {
-  const store = openStore(':memory:')
   const clock = createManualClock()
+  const store = openStore(':memory:', { clock })
   const { db } = store.directory
   for (const slug of ['acme', 'globex']) insertOrganization(db, { id: slug, slug, nowMs: 0 })
   let count = 0

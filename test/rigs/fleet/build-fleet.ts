@@ -28,7 +28,7 @@ import { systemClock } from '../../../src/base/clock.ts'
 import { systemRandom } from '../../../src/base/ids.ts'
 import { silentLogger } from '../../../src/base/log.ts'
 import type { Builds } from '../../../src/builds/builds.ts'
-import type { BuildFleet } from '../../../src/builds/fleet.ts'
+import type { BuildPeers } from '../../../src/builds/fleet.ts'
 import { parseDatabaseUrl } from '../../../src/config/fleet/database-url.ts'
 import { parsePrincipal, principalText } from '../../../src/contract/http/forwarded-principal.ts'
 import { type FleetDirectory, openFleetDirectory } from '../../../src/fleet/directory/directory.ts'
@@ -177,7 +177,6 @@ async function startHost({ name, directory, database, limits, alive, way, place,
   const fleet = openFleetDirectory(
     {
       ...{ directory: alone.directory, hostId, postgres, clock: systemClock, log: silentLogger },
-      platform: 'tcg',
       adopt: () => ({ vmId: 'none' }),
       onApplied: ({ builds }) => onBuilds(builds),
     },
@@ -187,7 +186,7 @@ async function startHost({ name, directory, database, limits, alive, way, place,
   const daemon = startBuildDaemon({
     ...{ directory, world, logged, gate: [], store },
     changes: { ...changes, starts: false },
-    fleet: peersOf({ alive, way, hostId, fleet }),
+    peers: peersOf({ alive, way, hostId }),
   })
   onBuilds = daemon.builds.changed
   const peerPort = Bun.serve({
@@ -253,13 +252,11 @@ function peersOf({
   alive,
   way,
   hostId,
-  fleet,
 }: {
   readonly alive: ReadonlyMap<string, Alive>
   readonly way: { readonly isCut: boolean }
   readonly hostId: string
-  readonly fleet: FleetDirectory
-}): BuildFleet {
+}): BuildPeers {
   const call = async (to: string, path: string, init: RequestInit): Promise<Response> => {
     const found = [...alive.values()].find(host => host.hostId === to)
     try {
@@ -272,7 +269,6 @@ function peersOf({
     }
   }
   return {
-    hostState: id => fleet.hosts.hostState(id),
     others: () => (way.isCut ? [] : [...alive.values()].map(host => host.hostId).filter(id => id !== hostId)),
     forward: (to, request, { principal }) => {
       const { pathname, search } = new URL(request.url)

@@ -5,7 +5,7 @@ import nacl from 'tweetnacl'
 import { claimless, type Engine } from '../../../scripts/rigs/instances/claimless.ts'
 import { addKey, prefixOf, publicKey, settings } from '../../../scripts/rigs/instances/instances-service.ts'
 import { toBase64 } from '../../../src/base/bytes.ts'
-import { systemRandom } from '../../../src/base/ids.ts'
+import { newUuid, systemRandom } from '../../../src/base/ids.ts'
 import { silentLogger } from '../../../src/base/log.ts'
 import { type PoolDeps, WarmPool } from '../../../src/instances/pool.ts'
 import { createInstancesService, type Principal } from '../../../src/instances/service.ts'
@@ -76,14 +76,13 @@ export function poolBench({ wanted = 3, ...options }: PoolBenchOptions = {}) {
     const instances = claimless({ store, clock, engine, claim: claimVm })
     const service = createInstancesService({
       directory: store.directory,
-      hostId: store.hostId,
       platform: 'tcg',
       clock,
       isClockTrusted: () => true,
       random: systemRandom,
       log: silentLogger,
       settings,
-      takeVm: tx => pool.take(tx),
+      takeVm: tx => pool.take(tx) ?? { vmId: newUuid(), start: 'cold' },
       onCreated: (instance, start) => {
         pool.accepted(instance, start)
         instances.wake(instance.id)
