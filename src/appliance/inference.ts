@@ -102,7 +102,7 @@ export async function composeInference(deps: InferenceParts): Promise<Inference>
     // Each request with a key may become a row of usage, and each fresh attestation a used nonce.
     authenticate: headers => {
       deps.gate.admitChange()
-      store.directory.admit?.()
+      store.directory.admit()
       const caller = authenticate(headers)
       metering.checkRoom()
       return caller

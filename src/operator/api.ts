@@ -118,7 +118,7 @@ function adminApp(deps: AdminDeps, recording: Recording) {
   const deadlines = createDeadlines(deps.clock)
   const admit = ({ request, route }: { readonly request: Request; readonly route: string }) => {
     const pending = admitted(asked.get(request), { method: request.method, route, admitChange: deps.admitChange })
-    if (ofDirectory.test(route)) deps.store.directory.admit?.()
+    if (ofDirectory.test(route)) deps.store.directory.admit()
     return pending
   }
   const readBody: ReadBody = async context => {

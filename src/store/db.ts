@@ -82,7 +82,7 @@ export type Placement =
 /** `except`: the host that an instance is taken from. */
 export type PlacementQuery = { readonly platform: string; readonly except?: string }
 
-/** What a change learns besides the rows. */
+/** The time and the hosts that a change works with. */
 type ChangeContext = {
   /** When the change began. */
   readonly nowMs: number
@@ -109,10 +109,22 @@ export type DirectoryStore = DatabaseStore<'directory'> & {
    */
   readonly syncDirectory: (() => Promise<boolean>) | null
   /**
-   * In a fleet: throws (status 503) as long as nothing can be read here, because the first copy is not whole yet.
-   * Absent on a single host.
+   * Runs `work` on everything that any host acknowledged before the call; without the fleet's database, on the rows
+   * that are here. Checks `caller` again if there was news; null if nothing needs the check.
    */
-  readonly admit?: () => void
+  readonly read: <T>(caller: DirectoryCaller | null, work: (db: DirectoryDb) => T | Promise<T>) => Promise<T>
+  /**
+   * Runs `work`, and once more if it throws `unauthenticated` and another host has changed something since: that host
+   * may have made the key. `work` must not have changed anything by then.
+   */
+  readonly retryUnknownKey: <T>(work: () => T | Promise<T>) => Promise<T>
+  /** Throws Fault `fleet.unavailable` until the first copy of a fleet's directory is complete. */
+  readonly admit: () => void
+}
+
+export type DirectoryCaller = {
+  /** Faults: the reasons why the caller may read nothing more. */
+  readonly assertAllowed: (db: DirectoryDb) => void
 }
 export type LedgerStore = DatabaseStore<'ledger'>
 
@@ -286,6 +298,9 @@ function openDirectory(client: Database, hostId: string, clock: Pick<Clock, 'now
     ...alone,
     change: async work => alone.transact(tx => work(toChange(tx, { nowMs: clock.nowMs(), hosts }))),
     syncDirectory: null,
+    read: async (_caller, work) => await work(alone.db),
+    retryUnknownKey: async work => await work(),
+    admit: () => {},
   }
 }
 

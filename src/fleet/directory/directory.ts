@@ -2,6 +2,7 @@
 // Effects: statements to PostgreSQL, SQL on the host's database, timers.
 
 import { type Clock, pause } from '../../base/clock.ts'
+import { Fault } from '../../base/fault.ts'
 import type { DirectoryStore, LocalDirectory } from '../../store/db.ts'
 import { directoryAway, reasonOf, sqlStateOf } from '../failures.ts'
 import { Outbox } from '../replica/outbox.ts'
@@ -78,6 +79,8 @@ export function openFleetDirectory(deps: FleetDirectoryDeps, fleetId: string | n
     const waited = waitsFor()
     if (waited !== null) throw directoryAway(new Error(waited))
   }
+  /** Returns whether changes of other hosts came here. Never rejects. */
+  const sync = async () => replica.mark() !== null && !replica.isSeeding() && (await copy.sync())
   /** Reports changes made here while the records were copied to the directory; until then no other host has them. */
   const finishSeeding = async () => {
     while (replica.isSeeding() && !signal.aborted) {
@@ -104,7 +107,20 @@ export function openFleetDirectory(deps: FleetDirectoryDeps, fleetId: string | n
         if (replica.isSeeding()) throw directoryAway(SEEDING)
         return await changeBatcher.submit(work)
       },
-      syncDirectory: async () => replica.mark() !== null && !replica.isSeeding() && (await copy.sync()),
+      syncDirectory: sync,
+      read: async (caller, work) => {
+        if (await sync()) caller?.assertAllowed(directory.db)
+        return await work(directory.db)
+      },
+      retryUnknownKey: async work => {
+        try {
+          return await work()
+        } catch (error) {
+          const isUnknown = error instanceof Fault && error.code === 'unauthenticated'
+          if (isUnknown && (await sync())) return await work()
+          throw error
+        }
+      },
       admit,
     },
     wake: version => versions.announce(version),

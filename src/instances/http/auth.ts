@@ -38,7 +38,7 @@ export function createAuthenticate(deps: AuthDeps): Authenticate {
   return (headers, need, passed) => {
     const presented = passed === undefined ? KEY_FORMATS.ca.parse(headers.get('authorization')) : passed
     if (presented === null) throw unauthenticated()
-    admit?.()
+    admit()
     const key = 'secret' in presented ? provenKey(db, presented) : forwardedKey(db, presented, need)
     if (key === null || key.revokedAtMs !== null) throw unauthenticated()
     const organization = organizationById(db, key.organizationId)
