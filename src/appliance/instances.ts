@@ -79,10 +79,10 @@ export function serveInstances(
     what: 'fresh attestations',
   })
   const attestations = new Attestations({
-    db: store.directory.db,
+    directory: store.directory,
+    hostId: store.hostId,
     engine: engine.reconciler,
     trust,
-    fleet: parts.link === null ? null : { hostId: store.hostId, syncDirectory: store.directory.syncDirectory },
     admit: keyPrefix => {
       // Fresh evidence takes the engine, which does not run on trial.
       parts.gate.admitChange()
@@ -103,7 +103,7 @@ export function serveInstances(
     },
     rate: createRequestRate({ clock, requestsPerMinute: config.instances.requests_per_minute }),
     admitChange: parts.gate.admitChange,
-    syncDirectory: store.directory.syncDirectory,
+    directory: store.directory,
     authenticate: createAuthenticate({ directory: store.directory, clock, log: log.unit('auth') }),
     service,
     attestations,

@@ -7,7 +7,7 @@ import type { Logger } from '../base/log.ts'
 import { checkValue } from '../contract/check.ts'
 import { InstanceAttestation } from '../contract/http/instance-attestation.ts'
 import { LimitedFault, UnavailableFault } from '../http/limited.ts'
-import type { DirectoryDb } from '../store/db.ts'
+import type { DirectoryStore } from '../store/db.ts'
 import { attestationOf } from '../store/directory/attestation.query.ts'
 import type { Instance, InstanceStatus } from '../store/directory/instance.table.ts'
 import type { VmEngine, VmEvidence } from '../vm/engine.ts'
@@ -17,9 +17,8 @@ import { type AttestationTrustOf, type ClaimedAs, judgeEvidence } from './eviden
 import { ownInstance, type Principal, type RecordView } from './service.ts'
 
 export type AttestationsDeps = {
-  readonly db: DirectoryDb
-  /** In a fleet: this host, and the function that fetches changes of the others. Null or absent on a single host. */
-  readonly fleet?: { readonly hostId: string; readonly syncDirectory: (() => Promise<boolean>) | null } | null
+  readonly directory: Pick<DirectoryStore, 'db' | 'read'>
+  readonly hostId: string
   readonly engine: Pick<VmEngine, 'evidence' | 'handReceipt'>
   readonly trust: AttestationTrustOf
   /** Counts a fresh attestation against the caller's key. Fault rate_limited. */
@@ -54,12 +53,11 @@ export class Attestations {
     name: string,
     nonce: Uint8Array | null,
   ): Promise<RecordView<InstanceAttestation> | OnOtherHost> {
-    const { db, admit, fleet = null } = this.#deps
-    await fleet?.syncDirectory?.()
-    const instance = ownInstance(db, caller, name)
+    const { directory, hostId, admit } = this.#deps
+    const instance = await directory.read(null, db => ownInstance(db, caller, name))
     const platforms = [instance.platform]
-    const kept = attestationOf(db, instance.id)
-    const isElsewhere = fleet !== null && instance.hostId !== fleet.hostId
+    const kept = attestationOf(directory.db, instance.id)
+    const isElsewhere = instance.hostId !== hostId
     // Evidence of the claim comes with the copy; soon after the claim its host alone has it.
     if (isElsewhere && MAY_BE_READY.has(instance.status) && (nonce !== null || kept === null)) {
       return { otherHostId: instance.hostId }

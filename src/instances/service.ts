@@ -115,6 +115,8 @@ export function createInstancesService(deps: InstancesDeps): InstancesService {
   const { directory, clock, settings } = deps
   assert(settings.inferenceModels.length > 0, 'there is a default model')
   const recordLists = new RecordLists(directory.db)
+  const read = <T>(caller: Principal, work: (db: DirectoryDb) => T | Promise<T>) =>
+    directory.read({ assertAllowed: db => assertStillAllowed(db, caller) }, work)
 
   const afterCommit = (instance: Instance, callback: (instance: Instance) => void) => {
     try {
@@ -154,15 +156,11 @@ export function createInstancesService(deps: InstancesDeps): InstancesService {
     },
 
     list: async caller => {
-      await syncDirectoryFor(directory, caller)
-      const { list, platforms } = await recordLists.of(caller.organization.id)
+      const { list, platforms } = await read(caller, () => recordLists.of(caller.organization.id))
       return { data: ['{"instances":', list, ',"next_cursor":null}'], platforms }
     },
 
-    retrieve: async (caller, name) => {
-      await syncDirectoryFor(directory, caller)
-      return shown(ownInstance(directory.db, caller, name))
-    },
+    retrieve: (caller, name) => read(caller, db => shown(ownInstance(db, caller, name))),
 
     remove: async (caller, name) => {
       const outcome = await directory.change(tx => {
@@ -179,14 +177,12 @@ export function createInstancesService(deps: InstancesDeps): InstancesService {
       return shown(outcome.instance)
     },
 
-    usage: async caller => {
-      await syncDirectoryFor(directory, caller)
-      const { organization } = caller
-      const { inferenceCostMicroUsd } = deps
-      const isOfFleet = directory.syncDirectory !== null
-      const asked = { organization, prices: settings, nowMs: clock.nowMs(), inferenceCostMicroUsd, isOfFleet }
-      return usageOf(directory.db, asked)
-    },
+    usage: caller =>
+      read(caller, db => {
+        const { organization } = caller
+        const { inferenceCostMicroUsd } = deps
+        return usageOf(db, { organization, prices: settings, nowMs: clock.nowMs(), inferenceCostMicroUsd })
+      }),
   }
 }
 
@@ -308,12 +304,7 @@ function placeInstance(tx: DirectoryTx, platform: InstancesDeps['platform']): st
   throw new UnavailableFault(message, noPlaceRetryMs, { code: 'fleet.unavailable' })
 }
 
-/** In a fleet: syncs the directory. A key that was revoked there, or its organization suspended, reads nothing more. */
-async function syncDirectoryFor({ db, syncDirectory }: DirectoryStore, caller: Principal): Promise<void> {
-  if (syncDirectory !== null && (await syncDirectory())) assertStillAllowed(db, caller)
-}
-
-/** Limits on recent creates and on kept records: a record stays for a month, even after its instance has ended. */
+/** Limits on recent creates and on kept records: a record stays for a month, whatever becomes of its instance. */
 function assertWithinLimits(
   tx: DirectoryTx,
   { createsPerDayMax, recordsPerOrganizationMax, retentionDays }: InstancesSettings,

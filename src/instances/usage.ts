@@ -20,8 +20,6 @@ export type UsageAsked = {
   readonly prices: UsagePrices
   readonly nowMs: number
   readonly inferenceCostMicroUsd: (organizationId: string, period: Period) => bigint
-  /** Lines of a change log may have been written in an order other than that of the moves. */
-  readonly isOfFleet: boolean
 }
 
 export function usageOf(db: DirectoryDb, { organization, prices, nowMs, ...asked }: UsageAsked): UsageSummary {
@@ -37,14 +35,14 @@ export function usageOf(db: DirectoryDb, { organization, prices, nowMs, ...asked
       overage_per_hour_usd: formatUsd(parseUsd(prices.overagePerHourUsd)),
     },
     usage: {
-      instance_hours_used: hours(readyMs(asked.isOfFleet ? inOrder(changes) : changes, { ...period, nowMs })),
+      instance_hours_used: hours(readyMs(inOrder(changes), { ...period, nowMs })),
       inference_cost_usd: formatUsd(asked.inferenceCostMicroUsd(id, period)),
       ...egressUsage(egressTotals(db, id), nowMs),
     },
   }
 }
 
-/** No status repeats, so the order of the statuses is that of the moves. */
+/** Hosts may note moves in another order. No status returns, so the order of the statuses is that of the moves. */
 function inOrder(changes: readonly InstanceChange[]): readonly InstanceChange[] {
   const order = Object.keys(INSTANCE_TABLE)
   return changes.toSorted((a, b) => order.indexOf(a.status) - order.indexOf(b.status))

@@ -84,6 +84,7 @@ test('goal: service A answers a change with 503 and Retry-After before it looks 
     authenticate: () => {
       throw new Error('nobody is asked for a key')
     },
+    directory: { retryUnknownKey: async work => await work() },
     service: {} as never,
     attestations: {} as never,
   })

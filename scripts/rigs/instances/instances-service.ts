@@ -152,7 +152,8 @@ export async function startAppliance(changes: Changes = {}): Promise<Appliance> 
     what: 'fresh attestations',
   })
   const attestations = new Attestations({
-    db: store.db,
+    directory: store,
+    hostId: store.hostId,
     engine: changes.engine ?? nobodyAttests,
     trust: changes.trust ?? (() => Promise.reject(new Error('nobody is attested here'))),
     admit: keyPrefix => attestationRate.take(keyPrefix),
@@ -168,6 +169,7 @@ export async function startAppliance(changes: Changes = {}): Promise<Appliance> 
     strangers,
     limits,
     rate: createRequestRate({ clock, requestsPerMinute: changes.requestsPerMinute ?? 1_000_000 }),
+    directory: store,
     authenticate: createAuthenticate({ directory: store, clock, log }),
     service,
     attestations,

@@ -1,7 +1,6 @@
 // Service A over HTTP: the shared edge with this service's authentication, limits and envelope. Effects: access log.
 
 import type { Clock } from '../../base/clock.ts'
-import { Fault } from '../../base/fault.ts'
 import type { RandomBytes } from '../../base/ids.ts'
 import type { Logger } from '../../base/log.ts'
 import { createDeadlines } from '../../base/work/deadlines.ts'
@@ -10,6 +9,7 @@ import { type JsonLimits, readJson } from '../../http/body.ts'
 import { createEdge, type EdgeContext, type EdgeRoute } from '../../http/edge.ts'
 import type { Joined } from '../../http/operations.ts'
 import type { RequestRate } from '../../http/rate.ts'
+import type { DirectoryStore } from '../../store/db.ts'
 import type { Authenticate } from './auth.ts'
 import { correlationHeaders, failureEnvelope, successResponse } from './envelope.ts'
 import { type Edge, INSTANCE_ROUTES, type InstanceApi, type InstanceHandler, type InstancePeer } from './routes.ts'
@@ -23,8 +23,7 @@ export type HttpDeps = InstanceApi & {
   readonly authenticate: Authenticate
   readonly rate: Pick<RequestRate, 'take'>
   readonly admitChange: () => void
-  /** In a fleet: fetches changes, such as a key that another host has just made. Null or absent on a single host. */
-  readonly syncDirectory?: (() => Promise<boolean>) | null
+  readonly directory: Pick<DirectoryStore, 'retryUnknownKey'>
   readonly routes?: readonly Joined<string, InstanceHandler>[]
   /** Routes of others at the same address. */
   readonly others?: readonly EdgeRoute<InstancePeer>[]
@@ -49,7 +48,7 @@ export function createHttp(deps: HttpDeps): HttpFetch {
   const own = routes.map(({ row: handle, ...place }) => ({
     ...place,
     respond: async (context: InstancePeer & EdgeContext) => {
-      const handled = await retryAfterSync(() => handle(api, context), deps.syncDirectory ?? null)
+      const handled = await deps.directory.retryUnknownKey(() => handle(api, context))
       return handled instanceof Response ? handled : successResponse(context, handled)
     },
   }))
@@ -64,16 +63,4 @@ export function createHttp(deps: HttpDeps): HttpFetch {
     headers: correlationHeaders,
     beforeMethods: context => void caller(context, 'read'),
   })
-}
-
-/** An unknown key may be new: it is looked up again after a sync. Nothing was done until then. */
-async function retryAfterSync<T>(handle: () => T | Promise<T>, fresh: (() => Promise<boolean>) | null): Promise<T> {
-  if (fresh === null) return handle()
-  try {
-    return await handle()
-  } catch (error) {
-    const isUnknown = error instanceof Fault && error.code === 'unauthenticated'
-    if (isUnknown && (await fresh())) return handle()
-    throw error
-  }
 }
