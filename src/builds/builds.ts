@@ -146,7 +146,7 @@ export function createBuilds(deps: BuildsDeps): Builds {
     {
       ...http,
       ...{ service, whenFull, files, events, clock, random, log },
-      ...{ hostId, peers, syncDirectory: directory.syncDirectory, readersMax },
+      ...{ directory, hostId, peers, readersMax },
       commands,
       isVmUp: vmId => engine.view(vmId)?.state === 'running',
       rules: { fetchHosts: settings.fetchHosts, rustMirror: settings.rustMirror, ...ownOf(deps.order) },

@@ -23,7 +23,7 @@ import { type BuildFiles, fileExists } from './files.ts'
 import type { BuildPeers } from './fleet.ts'
 
 export type HandoverDeps = {
-  readonly directory: Pick<DirectoryStore, 'db' | 'syncDirectory'>
+  readonly directory: Pick<DirectoryStore, 'read'>
   readonly hostId: string
   readonly peers: Pick<BuildPeers, 'ask'>
   readonly files: BuildFiles
@@ -114,8 +114,7 @@ export class Handover {
     const { directory, hostId, files } = this.#deps
     const { pathname, searchParams } = new URL(request.url, 'https://host.invalid')
     const [, kind, id = '', file] = /^\/(handover|log)\/([0-9a-f-]{36})(?:\/(source|events))?$/.exec(pathname) ?? []
-    await directory.syncDirectory?.()
-    const build = buildById(directory.db, id)
+    const build = await directory.read(null, db => buildById(db, id))
     if (build === null || request.method !== 'GET') return new Response(null, { status: 404 })
     if (kind === 'log' && file === undefined) {
       return build.hostId === hostId ? this.#log(build, searchParams.get('follow') === '1', request.signal) : away()

@@ -40,7 +40,7 @@ import { listInTurn } from './turns.query.ts'
 import type { BuildsSettings, Caller } from './types.ts'
 
 export type BuildsServiceDeps = {
-  readonly directory: Pick<DirectoryStore, 'db' | 'transact' | 'change' | 'syncDirectory'>
+  readonly directory: Pick<DirectoryStore, 'db' | 'transact' | 'change' | 'read'>
   readonly hostId: string
   readonly clock: Pick<Clock, 'nowMs' | 'monotonicMs'>
   readonly random: RandomBytes
@@ -170,40 +170,28 @@ export class BuildsService {
   }
 
   /** A build of the caller's. Fault not_found: there is none, or it is another organization's. */
-  find(caller: Caller, id: string, { vmId }: BuildDispatcher): Build {
-    const build = uuidPattern.test(id) ? buildById(this.#deps.directory.db, id) : null
-    if (build === null || build.organizationId !== caller.organizationId || (vmId !== null && build.vmId !== vmId)) {
-      throw new Fault('not_found', 'Build not found.')
-    }
-    return build
+  async find(caller: Caller, id: string, dispatcher: BuildDispatcher): Promise<Build> {
+    return await this.#deps.directory.read(null, db => known(ownBuild(db, caller, id, dispatcher)))
   }
 
-  /** Reads a build without an access check, for callers already authorized. Null if it was deleted. */
-  look(id: string): Build | null {
-    return buildById(this.#deps.directory.db, id)
+  /** For a client that has been shown the build already. Null if its record is gone. */
+  async look(id: string): Promise<Build | null> {
+    return await this.#deps.directory.read(null, db => buildById(db, id))
   }
 
-  /** No effect on a finished build. Faults: not_found, fleet.unavailable. */
-  async cancel(caller: Caller, id: string, place: BuildDispatcher): Promise<Build> {
-    return await this.#cancel(await this.#findEverywhere(() => this.find(caller, id, place)))
-  }
-
-  /** Another host may have accepted a build that this copy lacks: only the directory can report it as missing. */
-  async #findEverywhere(find: () => Build): Promise<Build> {
-    const { directory } = this.#deps
-    try {
-      return find()
-    } catch (error) {
-      const isUnknown = error instanceof Fault && error.code === 'not_found'
-      if (!isUnknown || directory.syncDirectory === null) throw error
-      return await directory.change(find)
-    }
+  /** No effect on one that has ended. Faults: not_found, fleet.unavailable. */
+  async cancel(caller: Caller, id: string, dispatcher: BuildDispatcher): Promise<Build> {
+    const build = await this.#deps.directory.read(null, db => ownBuild(db, caller, id, dispatcher))
+    if (build !== null && hasEnded(build)) return build
+    // Where its row is not here yet, the change finds it.
+    return await this.#cancel(tx => known(ownBuild(tx, caller, id, dispatcher)))
   }
 
   /** Cancels as the operator. Null if there is no such build. Fault fleet.unavailable. */
   async cancelById(id: string): Promise<Build | null> {
     const build = buildById(this.#deps.directory.db, id)
-    return build === null ? null : await this.#cancel(build)
+    if (build === null || hasEnded(build)) return build
+    return await this.#cancel(tx => present(buildById(tx, id), 'a build is there as long as its record'))
   }
 
   /** A VM of the caller's own on this host, for one build. Faults: rate_limited, forbidden, fleet.unavailable. */
@@ -253,12 +241,9 @@ export class BuildsService {
   }
 
   /** The host of a VM that is reserved or has its build; null: there is no such VM. */
-  hostOfVm(vmId: string): string | null {
-    const { db } = this.#deps.directory
-    if (!uuidPattern.test(vmId)) return null
-    const reserved = buildVmById(db, vmId)
-    if (reserved?.kind === 'reserved') return reserved.hostId
-    return reservationOf(db, vmId)?.hostId ?? buildByVm(db, vmId)?.hostId ?? null
+  async hostOfVm(vmId: string): Promise<string | null> {
+    const { directory } = this.#deps
+    return hostOfVm(directory.db, vmId) ?? (await directory.read(null, db => hostOfVm(db, vmId)))
   }
 
   #rowOf({ organizationId }: Caller, wanted: BuildWanted) {
@@ -273,12 +258,11 @@ export class BuildsService {
     return { ...common, ...none, ...archive, sourceKind: 'archive' } as const
   }
 
-  async #cancel(build: Build): Promise<Build> {
+  async #cancel(find: (tx: DirectoryTx) => Build): Promise<Build> {
     const { directory, hostId, onCancelled } = this.#deps
-    if (nextState(build.state, 'cancelled') === null) return build
-    const { id } = build
     const { isMoved, now } = await directory.change(tx => {
-      const row = present(buildById(tx, id), 'a build is there as long as its record')
+      const row = find(tx)
+      const { id } = row
       const to = nextState(row.state, 'cancelled')
       if (to === null) return { isMoved: false, now: row }
       const end = { finishedAtMs: tx.nowMs, errorType: 'cancelled', error: 'The build was cancelled.' } as const
@@ -408,6 +392,28 @@ export class BuildsService {
       this.#deps.log.error('a build callback failed', { build: build.id, state: build.state, error })
     }
   }
+}
+
+/** Null if there is no such build, or another organization has it. */
+function ownBuild(db: DirectoryDb, { organizationId }: Caller, id: string, { vmId }: BuildDispatcher): Build | null {
+  const build = uuidPattern.test(id) ? buildById(db, id) : null
+  return build?.organizationId === organizationId && (vmId === null || build.vmId === vmId) ? build : null
+}
+
+function known(build: Build | null): Build {
+  if (build === null) throw new Fault('not_found', 'There is no build of this id.')
+  return build
+}
+
+function hasEnded({ state }: Build): boolean {
+  return nextState(state, 'cancelled') === null
+}
+
+function hostOfVm(db: DirectoryDb, vmId: string): string | null {
+  if (!uuidPattern.test(vmId)) return null
+  const reserved = buildVmById(db, vmId)
+  if (reserved?.kind === 'reserved') return reserved.hostId
+  return reservationOf(db, vmId)?.hostId ?? buildByVm(db, vmId)?.hostId ?? null
 }
 
 const uuidPattern = /^[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}$/

@@ -231,7 +231,7 @@ test('goal: a stranger has half of what a network may begin', async () => {
 test('goal: a build is found by its owner alone, by its whole id, and at its VM', async () => {
   using rig = open()
   const { id } = await rig.submit()
-  expect(rig.service.find(acme, id, any).id).toBe(id)
+  expect((await rig.service.find(acme, id, any)).id).toBe(id)
   for (const work of [
     () => rig.service.find(globex, id, any),
     () => rig.service.find(stranger, id, any),
@@ -240,7 +240,7 @@ test('goal: a build is found by its owner alone, by its whole id, and at its VM'
   ]) {
     expect(await refusal(work)).toBe('not_found')
   }
-  expect([rig.service.look(id)?.id, rig.service.look('x')]).toEqual([id, null])
+  expect([(await rig.service.look(id))?.id, await rig.service.look('x')]).toEqual([id, null])
 })
 
 test('goal: a cancel ends a build once, whoever asks, and only its owner and the operator may', async () => {
@@ -267,7 +267,7 @@ test('goal: a reserved VM takes one build of its owner, and is kept while that i
   expect(rig.held).toEqual([`hold ${vmId}`, `release ${vmId}`, `hold ${vmId}`, `release ${vmId}`])
   expect(await refusal(() => rig.submit(acme, rig.wanted(), vmId))).toBe('conflict')
   expect(await refusal(() => rig.submit(globex, rig.wanted(), vmId))).toBe('not_found')
-  expect([rig.service.hostOfVm(vmId), rig.service.hostOfVm('x')]).toEqual([rig.store.hostId, null])
+  expect([await rig.service.hostOfVm(vmId), await rig.service.hostOfVm('x')]).toEqual([rig.store.hostId, null])
 })
 
 test('goal: half of the VMs are reserved for one organization, none while builds wait or all are in use', async () => {

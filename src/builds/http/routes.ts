@@ -14,6 +14,7 @@ import { createEdge, type EdgeContext, type EdgeFetch, type EdgeRoute } from '..
 import { LimitedFault, UnavailableFault } from '../../http/limited.ts'
 import { joined } from '../../http/operations.ts'
 import { removeFile } from '../../linux/files/removal.ts'
+import type { DirectoryStore } from '../../store/db.ts'
 import type { Build } from '../../store/directory/build.table.ts'
 import type { EventLogs } from '../events/events.ts'
 import { FleetReader } from '../events/fleet-reader.ts'
@@ -52,12 +53,8 @@ export type BuildRoutesDeps = Runtime & {
   readonly events: EventLogs
   readonly hostId: string
   readonly peers: Pick<BuildPeers, 'forward'>
-  /** As DirectoryStore.fresh. */
-  readonly syncDirectory: (() => Promise<boolean>) | null
-  /**
-   * Identifies the caller by the headers, or by `passed` if another host forwarded the request. Faults: `forbidden`,
-   * …
-   */
+  readonly directory: Pick<DirectoryStore, 'retryUnknownKey'>
+  /** By the headers alone, or as `passed` says where another host passed the request on. Faults: `forbidden`, … */
   readonly caller: (headers: Headers, need: 'read' | 'write', passed?: ForwardedPrincipal | null) => Caller
   /** Counts a request of a caller, by address when it has no key. Fault rate_limited. */
   readonly count: (caller: Caller, address: () => string) => void
@@ -93,7 +90,6 @@ const HANDLERS: Readonly<Record<BuildOperation, BuildHandler>> = {
   retrieveBuild: async (api, context) => record(api, (await findAuthorized(api, context)).build, context.request),
   cancelBuild: async (api, context) => {
     const by = await caller(api, context, 'write')
-    await api.syncDirectory?.()
     const build = await api.service.cancel(by, context.params.id ?? '', dispatcherOf(context))
     return record(api, build, context.request)
   },
@@ -112,12 +108,11 @@ const HANDLERS: Readonly<Record<BuildOperation, BuildHandler>> = {
     return new Response(openapi, { headers: { 'Content-Type': 'application/json' } })
   },
   vmHealth: async (api, context) => {
-    const { admitPublic, isVmUp, syncDirectory } = api
+    const { admitPublic, isVmUp } = api
     admitPublic(context.address())
     const vmId = context.params.vm ?? ''
-    if (api.service.hostOfVm(vmId) === null) await syncDirectory?.()
-    const hostId = api.service.hostOfVm(vmId)
-    if (hostId === null) throw new Fault('not_found', 'VM not found.')
+    const hostId = await api.service.hostOfVm(vmId)
+    if (hostId === null) throw new Fault('not_found', 'There is no such VM.')
     if (hostId !== api.hostId) return await forwardToHost(api, hostId, { context, by: null })
     if (!isVmUp(vmId)) {
       throw new UnavailableFault('This VM is not running now; a build that is sent to it waits until it is.', 5_000)
@@ -151,21 +146,10 @@ export function createBuildHttp(deps: BuildRoutesDeps, others: readonly EdgeRout
 
 async function caller(api: BuildApi, context: BuildContext, need: 'read' | 'write'): Promise<Caller> {
   const { headers } = context.request
-  const by = await retryAfterSync(api, () => api.caller(headers, need, context.principal))
+  const by = await api.directory.retryUnknownKey(() => api.caller(headers, need, context.principal))
   context.organization = by.slug
   api.count(by, context.address)
   return by
-}
-
-/** An unknown key may be new: it is looked up again after a sync. */
-async function retryAfterSync(api: BuildApi, look: () => Caller): Promise<Caller> {
-  try {
-    return look()
-  } catch (error) {
-    const isUnknown = error instanceof Fault && error.code === 'unauthenticated'
-    if (isUnknown && (await api.syncDirectory?.()) === true) return look()
-    throw error
-  }
 }
 
 /** Null for the dispatcher's own address. */
@@ -177,8 +161,7 @@ type AuthorizedBuild = { readonly by: Caller; readonly build: Build }
 
 async function findAuthorized(api: BuildApi, context: BuildContext): Promise<AuthorizedBuild> {
   const by = await caller(api, context, 'read')
-  await api.syncDirectory?.()
-  return { by, build: api.service.find(by, context.params.id ?? '', dispatcherOf(context)) }
+  return { by, build: await api.service.find(by, context.params.id ?? '', dispatcherOf(context)) }
 }
 
 /** The answer of the host that has the thing. Fault fleet.unavailable. */
@@ -206,8 +189,7 @@ async function submit(api: BuildApi, context: BuildContext): Promise<Response> {
   const place = dispatcherOf(context)
   const uploader = await caller(api, context, 'write')
   if (place.vmId !== null) {
-    if (service.hostOfVm(place.vmId) === null) await api.syncDirectory?.()
-    const hostId = service.hostOfVm(place.vmId)
+    const hostId = await service.hostOfVm(place.vmId)
     if (hostId !== null && hostId !== api.hostId) return await forwardToHost(api, hostId, { context, by: uploader })
   }
   const begin = () => {
@@ -307,10 +289,7 @@ function readerOf(
     {
       clock,
       hostId,
-      look: async () => {
-        await api.syncDirectory?.()
-        return service.look(id)
-      },
+      look: () => service.look(id),
       local: (build, from) => events.reader(id, { afterId: from, isOpen: build.closedAtMs === null }),
       remote: async (other, from, signal) =>
         context.isForwarded === true
