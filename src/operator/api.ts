@@ -91,9 +91,8 @@ export function createAdmin(deps: AdminDeps): Admin {
         failure: null,
       }
       asked.set(request, pending)
-      // In a fleet: an operator sees what was done on another host.
-      if (deps.store.directory.syncDirectory !== null) await deps.store.directory.syncDirectory()
-      const response = await app.fetch(request)
+      // An operator sees what was done on another host.
+      const response = await deps.store.directory.read(null, () => app.fetch(request))
       settle(audit, pending)
       return response
     },

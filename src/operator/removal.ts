@@ -72,10 +72,9 @@ export class Removal {
     // A claim under way may have made a key for its instance since.
     await store.directory.change(tx => revokeAll(tx, { id, nowMs: clock.nowMs() }))
     const remains = remainsOf(db, id)
-    // In a fleet the host of an instance that is on its way out may have been lost meanwhile.
-    const isOfFleet = store.directory.syncDirectory !== null
-    for (const { id: instanceId, desired } of remains.instances) {
-      const instance = desired === 'present' || isOfFleet ? instanceById(db, instanceId) : null
+    for (const { id: instanceId } of remains.instances) {
+      // Also those on their way out: their host may have been lost meanwhile.
+      const instance = instanceById(db, instanceId)
       if (instance !== null) await deleteInstance(instance, organization)
     }
     for (const build of remains.builds) await cancelBuild?.(build)

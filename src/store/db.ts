@@ -104,11 +104,6 @@ export type DirectoryStore = DatabaseStore<'directory'> & {
    */
   readonly change: <T>(work: (tx: DirectoryTx) => T) => Promise<T>
   /**
-   * In a fleet: resolves once whatever any host acknowledged before the call can be read here; true if that was news.
-   * Never rejects; without the fleet's database it resolves with what is known here. Null on a single host.
-   */
-  readonly syncDirectory: (() => Promise<boolean>) | null
-  /**
    * Runs `work` on everything that any host acknowledged before the call; without the fleet's database, on the rows
    * that are here. Checks `caller` again if there was news; null if nothing needs the check.
    */
@@ -297,7 +292,6 @@ function openDirectory(client: Database, hostId: string, clock: Pick<Clock, 'now
   return {
     ...alone,
     change: async work => alone.transact(tx => work(toChange(tx, { nowMs: clock.nowMs(), hosts }))),
-    syncDirectory: null,
     read: async (_caller, work) => await work(alone.db),
     retryUnknownKey: async work => await work(),
     admit: () => {},

@@ -40,6 +40,6 @@ export async function joinFleet({ store, database, clock, log }: JoinDeps): Prom
   served.link.follow({ take: () => ({ vmId: newUuid(), start: 'cold' }), ...nothing })
   served.start()
   void lease.run(new AbortController().signal)
-  await until('the first copy of the directory', firstCopyMs, () => served.store.directory.syncDirectory?.())
+  await until('the first copy of the directory', firstCopyMs, () => served.link.waitsFor() === null)
   return { store: served.store, fleet }
 }

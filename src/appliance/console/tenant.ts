@@ -4,7 +4,6 @@
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import type { Clock } from '../../base/clock.ts'
-import { Fault } from '../../base/fault.ts'
 import type { Logger } from '../../base/log.ts'
 import { listenAddress } from '../../config/listen.ts'
 import type { Config } from '../../config/schema.ts'
@@ -73,16 +72,7 @@ function keyOwners({ config, store, clock, log }: TenantParts): TenantServices['
     const isForGateway = service === 'any' ? isGatewayKey(headers) : service === 'inference'
     return isForGateway ? ofGateway(headers).organizationId : ofOrganization(headers, 'read').organization.id
   }
-  return async (headers, service) => {
-    try {
-      return ownerOf(headers, service)
-    } catch (error) {
-      // A key of another host of the fleet may not have come here yet.
-      const isUnknown = error instanceof Fault && error.code === 'unauthenticated'
-      if (isUnknown && (await directory.syncDirectory?.()) === true) return ownerOf(headers, service)
-      throw error
-    }
-  }
+  return (headers, service) => directory.retryUnknownKey(() => ownerOf(headers, service))
 }
 
 function isGatewayKey(headers: Headers): boolean {

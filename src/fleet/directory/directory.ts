@@ -107,7 +107,6 @@ export function openFleetDirectory(deps: FleetDirectoryDeps, fleetId: string | n
         if (replica.isSeeding()) throw directoryAway(SEEDING)
         return await changeBatcher.submit(work)
       },
-      syncDirectory: sync,
       read: async (caller, work) => {
         if (await sync()) caller?.assertAllowed(directory.db)
         return await work(directory.db)
