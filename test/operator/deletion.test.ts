@@ -69,6 +69,7 @@ function opened() {
     clock: createManualClock(),
     log: silentLogger,
     deleteInstance: async ({ id, status }) => {
+      if (status === 'terminating') return
       acts.push(`delete ${id}`)
       moveInstance(db, { id, from: status, to: 'terminating', nowMs, desired: 'absent' })
     },
