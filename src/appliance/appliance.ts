@@ -98,8 +98,7 @@ export async function serve(
   undo.defer(() => collateral?.stop())
   const directory = undo.use(composeDirectory({ ...basis, fleet }))
   const { store, link } = directory
-  const peers = await composePeers({ ...basis, fleet })
-  if (peers !== null) undo.use(peers)
+  const peers = undo.use(await composePeers({ ...basis, fleet }))
   const parts = openShared({ ...opened, engine, store, link, peers }, undo)
 
   const { service, pool, background } = composeInstances(parts)
@@ -116,7 +115,7 @@ export async function serve(
   const builder =
     builds === null ? null : await startListener('builds', config.listen, () => serveBuilds(builds, parts))
   if (builder !== null) undo.defer(() => builder.stop(true))
-  await peers?.listen({ instances: instances.fetch, ...buildPeers(builds) })
+  await peers.listen({ instances: instances.fetch, ...buildPeers(builds) })
   const dns = await startListener('dns', config.listen, () => serveDns(parts))
   if (dns !== null) undo.defer(() => dns.close())
   const console = await serveConsole({ ...parts, services: { instances, gateway, builds } })
@@ -138,7 +137,7 @@ export async function serve(
   const builders = builds ?? { start: () => dismissBuildVms(parts) }
   // Without the directory it would refuse every key.
   const gatewayOnceThere = { start: () => link.whenThere(gateway.start) }
-  const others = { start: () => peers?.start(hosts => parts.names.othersAre(hosts)) }
+  const others = { start: () => peers.start(hosts => parts.names.othersAre(hosts)) }
   const work = [
     directory,
     parts.books,

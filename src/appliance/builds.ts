@@ -8,7 +8,7 @@ import type { ClockGuard } from '../base/work/clock-guard.ts'
 import { type Builds, type BuildsDeps, createBuilds } from '../builds/builds.ts'
 import { readAuthorities } from '../builds/fetch/authorities.ts'
 import { FetchProxy } from '../builds/fetch/proxy.ts'
-import { type BuildPeers, NO_PEERS } from '../builds/fleet.ts'
+import type { BuildPeers } from '../builds/fleet.ts'
 import { buildsOpenapiDocument } from '../builds/http/openapi.ts'
 import type { BuildRoutesDeps } from '../builds/http/routes.ts'
 import type { BuildsSettings } from '../builds/types.ts'
@@ -56,8 +56,7 @@ export type BuildsParts = Runtime & {
   readonly publish: Publish
   readonly logRoutes: readonly EdgeRoute<LogPeer>[]
   readonly link: Pick<DirectoryLink, 'onBuilds'>
-  /** Null: this host is in no fleet. */
-  readonly peers: Pick<FleetPeers, 'forward' | 'view'> | null
+  readonly peers: Pick<FleetPeers, 'forward' | 'view'>
 }
 
 const mib = 1_048_576
@@ -98,7 +97,7 @@ export function composeBuilds(parts: BuildsParts): Builds {
   const all = createBuilds({
     directory: `${stateDir}/builds`,
     ...{ store, clock, random, log },
-    peers: parts.peers === null ? NO_PEERS : buildPeersOf(parts.peers),
+    peers: buildPeersOf(parts.peers),
     guard: parts.clockGuard,
     settings,
     gate,

@@ -56,7 +56,7 @@ export type InstancesParts = Runtime & {
   readonly guestCaPem: string
   readonly names: Pick<Names, 'instanceChanged'>
   readonly link: DirectoryLink
-  readonly peers: Pick<Peers, 'forward'> | null
+  readonly peers: Pick<Peers, 'forward'>
   readonly trust: AttestationTrustOf
   /** Null if the gateway has no VM. */
   readonly workloads: Pick<GatewayWorkloads, 'textFor'> | null

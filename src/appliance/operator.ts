@@ -73,9 +73,9 @@ export type OperatorParts = Runtime & {
   readonly transparency: AdminDeps['transparency']
   readonly member: FleetHostService
   readonly books: Pick<SharedBudgets, 'render'>
-  /** Null, as the next one: this host is in no fleet. */
+  /** Null: this host is in no fleet. */
   readonly shares: Pick<FleetShares, 'render'> | null
-  readonly peers: Pick<FleetPeers, 'view'> | null
+  readonly peers: Pick<FleetPeers, 'view'>
 }
 
 /** Answers at once; `start` begins what runs without a request. Faults: conflict (another daemon), host.unsupported. */
@@ -190,8 +190,8 @@ function collectorsOf(parts: OperatorParts): Pick<Collector, 'render'>[] {
 
 /** Other hosts by the last look at them; this one by its configuration. */
 function hostNameOf({ store, member, peers }: OperatorParts, id: string): string | null {
-  if (id === store.hostId) return member.status?.().name ?? null
-  return peers?.view().find(({ hostId }) => hostId === id)?.name ?? null
+  if (id === store.hostId) return member.status()?.name ?? null
+  return peers.view().find(({ hostId }) => hostId === id)?.name ?? null
 }
 
 /** As the gateway's metrics have them, in its VM or in the daemon. */

@@ -1,6 +1,5 @@
 // Service C in a fleet: its interface to the other hosts. Pure.
 
-import { Fault } from '../base/fault.ts'
 import type { ForwardedPrincipal } from '../contract/http/forwarded-principal.ts'
 import { LimitedFault, UnavailableFault } from '../http/limited.ts'
 import type { DirectoryTx } from '../store/db.ts'
@@ -20,13 +19,6 @@ export type BuildPeers = {
   ) => Promise<Response>
   /** Fetches a file of a build in this host's own name (handover.ts). Fault fleet.unavailable. */
   readonly ask: (hostId: string, path: string, signal: AbortSignal) => Promise<Response>
-}
-
-/** On a single host: records of a fleet that it has left may name other hosts. */
-export const NO_PEERS: BuildPeers = {
-  others: () => [],
-  forward: () => Promise.reject(new Fault('not_found', 'The host that had this is not there any more.')),
-  ask: hostId => Promise.reject(new Fault('fleet.unavailable', `the host ${hostId} is not there any more`)),
 }
 
 /** A limit of this host, not of the caller: another host may have room. */

@@ -4,7 +4,6 @@ import type { Static } from '@sinclair/typebox'
 import { type AdminBudgetSet, type AdminKeyBudgetSet, endUsersDefault } from '../contract/admin/key-terms.ts'
 import { nanoUsdOf, nanoUsdText } from '../contract/http/usd.ts'
 import { SHORT_PERIODS, type ShortPeriod } from '../contract/key-rules.ts'
-import type { FleetAdmin, HeldBudgetsQuery } from '../fleet/hosts/fleet-admin.ts'
 import type { GatewayKeyTerms } from '../store/directory/gateway-key.query.ts'
 import type { Organization } from '../store/directory/organization.table.ts'
 import { monthOf, shortPeriodOf } from '../store/directory/usage/periods.ts'
@@ -102,12 +101,3 @@ function usdOrNull(nanoUsd: number | null): string | null {
 }
 
 type HeldAmounts = { readonly nanoUsd: number; readonly tokens: number }
-
-/** Looks up what hosts hold of budgets, as `budgetView` takes it. */
-export type HeldOf = (organizationId: string, keyPrefix?: string) => HeldAmounts | null | undefined
-
-/** One question to the directory of a fleet; never rejects. */
-export async function heldBy(fleet: Pick<FleetAdmin, 'held'> | null, asked: HeldBudgetsQuery): Promise<HeldOf> {
-  if (fleet === null) return () => undefined
-  return (await fleet.held(asked)) ?? (() => null)
-}

@@ -51,8 +51,7 @@ export type AdminDeps = Runtime & {
   readonly console: ConsoleControl | null
   readonly clockGuard: OperatorClock
   readonly transparency: OperatorLog
-  /** Null if this host is in no fleet. */
-  readonly fleet: FleetAdmin | null
+  readonly fleet: FleetAdmin
   readonly leaks: () => Promise<readonly AdminLeak[]>
   /** Parts of GET /metrics, in order. */
   readonly collectors: readonly Pick<Collector, 'render'>[]

@@ -34,7 +34,7 @@ import { organizationById } from '../store/directory/organization.query.ts'
 import { monthOf } from '../store/directory/usage/periods.ts'
 import { prepareMonthSum } from '../store/directory/usage/usage-month.query.ts'
 import { noteEvent } from '../store/ledger/event.query.ts'
-import { budgetView, heldBy, keyBudgetTerms, userBudgetView } from './budget.ts'
+import { budgetView, keyBudgetTerms, userBudgetView } from './budget.ts'
 import type { AdminDeps, ReadBody } from './deps.ts'
 import { putInForce } from './in-force.ts'
 import { byPrefix, prefixTaken, readRegistrationBody, registrationOf } from './keys.ts'
@@ -109,7 +109,7 @@ async function list(deps: GatewayKeysDeps, slug: string): Promise<AdminGatewayKe
 
 async function viewParts({ store, clock, fleet }: GatewayKeysDeps, organizationId: string) {
   const nowMs = clock.nowMs()
-  const held = await heldBy(fleet, { month: monthOf(nowMs), organizationId })
+  const held = await fleet.held({ month: monthOf(nowMs), organizationId })
   return { nowMs, held, monthSum: prepareMonthSum(store.directory.db) }
 }
 

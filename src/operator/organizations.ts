@@ -14,6 +14,7 @@ import {
   slugProblem,
 } from '../contract/admin/admin.ts'
 import { AdminBudgetSet } from '../contract/admin/key-terms.ts'
+import type { HeldBudgets } from '../fleet/hosts/fleet-admin.ts'
 import type { DirectoryDb } from '../store/db.ts'
 import { listKeys } from '../store/directory/key.query.ts'
 import {
@@ -27,7 +28,7 @@ import type { Organization } from '../store/directory/organization.table.ts'
 import { monthOf } from '../store/directory/usage/periods.ts'
 import { prepareMonthSum } from '../store/directory/usage/usage-month.query.ts'
 import { noteEvent } from '../store/ledger/event.query.ts'
-import { budgetTerms, budgetView, type HeldOf, heldBy } from './budget.ts'
+import { budgetTerms, budgetView } from './budget.ts'
 import type { AdminDeps, ReadBody } from './deps.ts'
 import { putInForce } from './in-force.ts'
 
@@ -39,7 +40,7 @@ export function organizationRoutes(deps: OrganizationsDeps, readBody: ReadBody) 
   const { db } = deps.store.directory
   const view = async (organization: Organization) => {
     const nowMs = deps.clock.nowMs()
-    const held = await heldBy(deps.fleet, { month: monthOf(nowMs), organizationId: organization.id })
+    const held = await deps.fleet.held({ month: monthOf(nowMs), organizationId: organization.id })
     return organizationView(db, organization, { nowMs, held })
   }
   return new Elysia({ normalize: false })
@@ -84,7 +85,7 @@ async function listAll(
   query: Parameters<typeof listOrganizations>[1],
 ): Promise<AdminOrganization[]> {
   const nowMs = clock.nowMs()
-  const held = await heldBy(fleet, { month: monthOf(nowMs), organizationId: null })
+  const held = await fleet.held({ month: monthOf(nowMs), organizationId: null })
   const { db } = store.directory
   return listOrganizations(db, query).map(organization => organizationView(db, organization, { nowMs, held }))
 }
@@ -166,7 +167,7 @@ async function setBudget(
   return organization
 }
 
-type Viewed = { readonly nowMs: number; readonly held: HeldOf }
+type Viewed = { readonly nowMs: number; readonly held: HeldBudgets }
 
 function organizationView(db: DirectoryDb, organization: Organization, { nowMs, held }: Viewed): AdminOrganization {
   const monthSum = prepareMonthSum(db)

@@ -63,7 +63,7 @@ export type StatusDeps = {
   /** Budgets that are nearly spent. */
   readonly budgetsNear: () => NonNullable<AdminStatus['budgets_near']>
   /** This host's part in its fleet; null: it is in none. */
-  readonly fleetStatus: (() => NonNullable<AdminStatus['fleet']>) | null
+  readonly fleetStatus: () => AdminStatus['fleet']
   /** Known obstacles between clients and the services. */
   readonly problems: () => AdminStatus['problems']
   /** Where each service listens; null for one that is switched off. */
@@ -132,7 +132,7 @@ export function createStatus(deps: StatusDeps): () => AdminStatus {
       log: unlessDamaged(() => logSummary(deps.transparency, deps.clock.nowMs()), null),
       backups: deps.backups(),
       budgets_near: deps.budgetsNear(),
-      fleet: deps.fleetStatus === null ? null : deps.fleetStatus(),
+      fleet: deps.fleetStatus(),
     }
     // Last: the reads above may be the first to meet the damage.
     return {

@@ -14,6 +14,7 @@ import { failure } from '../../scripts/rigs/until.ts'
 import { buildVmShape, composeBuilds, dismissBuildVms, serveBuilds } from '../../src/appliance/builds.ts'
 import type { Engine } from '../../src/appliance/engine.ts'
 import { SINGLE_HOST_LINK } from '../../src/appliance/fleet/directory.ts'
+import { NO_FLEET_PEERS } from '../../src/appliance/fleet/peers.ts'
 import { systemRandom } from '../../src/base/ids.ts'
 import { type LogLevel, silentLogger } from '../../src/base/log.ts'
 import { parseConfig } from '../../src/config/parse.ts'
@@ -47,7 +48,7 @@ function partsOf(toml: string) {
   const store = openStore(':memory:')
   const common = {
     ...nobodyLogs,
-    ...{ link: SINGLE_HOST_LINK, peers: null },
+    ...{ link: SINGLE_HOST_LINK, peers: NO_FLEET_PEERS },
     clock: certainClock,
     clockGuard: createClockGuard(certainClock),
     random: systemRandom,

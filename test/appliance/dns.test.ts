@@ -7,6 +7,7 @@ import { publicKey } from '../../scripts/rigs/instances/instances-service.ts'
 import { nobodyLogs } from '../../scripts/rigs/transparency.ts'
 import { composeNames } from '../../src/appliance/dns.ts'
 import { SINGLE_HOST_LINK } from '../../src/appliance/fleet/directory.ts'
+import { NO_FLEET_PEERS } from '../../src/appliance/fleet/peers.ts'
 import { composeInstances, type InstancesParts } from '../../src/appliance/instances.ts'
 import { newUuid, systemRandom } from '../../src/base/ids.ts'
 import { type LogLevel, silentLogger } from '../../src/base/log.ts'
@@ -68,7 +69,7 @@ test('goal: no name outlives the answer to its delete, even when what follows th
   } as unknown as InstancesParts['keys']
   const { service } = composeInstances({
     link: SINGLE_HOST_LINK,
-    peers: null,
+    peers: NO_FLEET_PEERS,
     ...common,
     metering,
     keys,

@@ -220,7 +220,7 @@ test('goal: without a host that takes it an instance is not created, and the ref
   const reason = 'every host is full'
   const { create, db } = open({}, { hosts: { place: () => ({ kind: 'refused', reason }) } })
   const refused = create()
-  expect(refused).rejects.toThrow(`No host of this fleet can take the instance: ${reason}. Nothing was created`)
+  await expect(refused).rejects.toThrow(`No host of this fleet can take the instance: ${reason}. Nothing was created`)
   expect(await refusal(() => refused)).toBe('fleet.unavailable 10')
   expect(findOrganization(db, 'acme')?.recordCount).toBe(0)
 })

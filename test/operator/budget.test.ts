@@ -2,7 +2,7 @@
 
 import { expect, test } from 'bun:test'
 import { parseUserBudget, userBudgetText } from '../../src/contract/admin/user-budget.ts'
-import { budgetTerms, budgetView, heldBy, keyBudgetTerms, userBudgetView } from '../../src/operator/budget.ts'
+import { budgetTerms, budgetView, keyBudgetTerms, userBudgetView } from '../../src/operator/budget.ts'
 
 const before = { budgetNanoUsd: 1_500_000_000, budgetTokens: 7, shortBudgets: null }
 const sums: Readonly<Record<string, number>> = { '2026-11': 12_000, '2026-11-29': 2_000, '2026-11-23/P7D': 5_000 }
@@ -41,14 +41,6 @@ test('goal: without a fleet nothing is said of hosts; in one what they hold, whe
     ...{ ...shown, budget_usd: null, budget_tokens: null },
     ...{ month_held_usd: null, month_held_tokens: null },
   })
-})
-
-test('goal: what hosts hold is not known while the directory of the fleet does not answer', async () => {
-  const asked = {} as Parameters<typeof heldBy>[1]
-  expect((await heldBy(null, asked))('o')).toBeUndefined()
-  expect((await heldBy({ held: async () => null }, asked))('o')).toBeNull()
-  const held = { nanoUsd: 1, tokens: 2 }
-  expect((await heldBy({ held: async () => () => held }, asked))('o', 'k')).toEqual(held)
 })
 
 test('goal: budgets of a day and of a week stand beside that of the month, each by itself', () => {

@@ -80,7 +80,7 @@ function statusOf(): AdminStatus {
     },
     budgetsNear: () => [],
     backups: () => STATUS.backups,
-    fleetStatus: null,
+    fleetStatus: () => null,
     problems: () => [],
     listening: { instances: 'https://127.0.0.1:1', inference: null, builds: null, dns: null, console: null },
   }

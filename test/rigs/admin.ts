@@ -1,5 +1,6 @@
 // The admin interface without a socket, asked as root; and what tests of it that name no administrators give it.
 
+import { NO_FLEET_ADMIN } from '../../src/fleet/hosts/fleet-admin.ts'
 import type { Admin } from '../../src/operator/api.ts'
 import type { AdminDeps } from '../../src/operator/deps.ts'
 
@@ -10,7 +11,7 @@ export const NO_ADMINISTRATORS = {
   removeOrganization: () => {},
   console: null,
   buildLog: null,
-  fleet: null,
+  fleet: NO_FLEET_ADMIN,
   hostName: () => null,
   transparency: {
     log: {

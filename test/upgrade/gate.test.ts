@@ -85,6 +85,7 @@ test('goal: service A answers a change with 503 and Retry-After before it looks 
       throw new Error('nobody is asked for a key')
     },
     directory: { retryUnknownKey: async work => await work() },
+    peers: {} as never,
     service: {} as never,
     attestations: {} as never,
   })

@@ -11,7 +11,7 @@ import { createLogger } from '../../../src/base/log.ts'
 import { type Builds, type BuildsDeps, createBuilds } from '../../../src/builds/builds.ts'
 import type { BuildProof } from '../../../src/builds/evidence.verify.ts'
 import type { FetchGate } from '../../../src/builds/fetch/proxy.ts'
-import { type BuildPeers, NO_PEERS } from '../../../src/builds/fleet.ts'
+import type { BuildPeers } from '../../../src/builds/fleet.ts'
 import type { BuildsSettings } from '../../../src/builds/types.ts'
 import type { BuildOrder } from '../../../src/contract/vm/build-order.ts'
 import { createRequestRate } from '../../../src/http/rate.ts'
@@ -189,8 +189,11 @@ export type DaemonParts = {
   readonly changes: BuildsChanges
 }
 
+const away = () => Promise.reject(new Error('there are no other hosts'))
+const noPeers: BuildPeers = { others: () => [], forward: away, ask: away }
+
 function startDaemon(parts: DaemonParts) {
-  return startBuildDaemon({ ...parts, store: openStore(join(parts.directory, 'strongroom.db')), peers: NO_PEERS })
+  return startBuildDaemon({ ...parts, store: openStore(join(parts.directory, 'strongroom.db')), peers: noPeers })
 }
 
 /** One daemon with service C alone, on records of its own or on a fleet's. */

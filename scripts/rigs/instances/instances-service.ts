@@ -4,6 +4,7 @@
 import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import { NO_FLEET_PEERS } from '../../../src/appliance/fleet/peers.ts'
 import { present } from '../../../src/base/assert.ts'
 import { Fault } from '../../../src/base/fault.ts'
 import { newUuid, systemRandom } from '../../../src/base/ids.ts'
@@ -170,6 +171,7 @@ export async function startAppliance(changes: Changes = {}): Promise<Appliance> 
     limits,
     rate: createRequestRate({ clock, requestsPerMinute: changes.requestsPerMinute ?? 1_000_000 }),
     directory: store,
+    peers: NO_FLEET_PEERS,
     authenticate: createAuthenticate({ directory: store, clock, log }),
     service,
     attestations,

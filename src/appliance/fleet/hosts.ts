@@ -16,7 +16,7 @@ import type { AdminStatus } from '../../contract/admin/admin.ts'
 import type { FleetStatus, HostReport } from '../../contract/admin/fleet.ts'
 import type { FleetDirectory } from '../../fleet/directory/directory.ts'
 import type { PostgresTarget } from '../../fleet/driver.ts'
-import { createFleetAdmin, type FleetAdmin } from '../../fleet/hosts/fleet-admin.ts'
+import { createFleetAdmin, type FleetAdmin, NO_FLEET_ADMIN } from '../../fleet/hosts/fleet-admin.ts'
 import { failAllOf } from '../../fleet/hosts/give-up.ts'
 import { Lease } from '../../fleet/hosts/lease.ts'
 import { checkSchema, newestOf } from '../../fleet/migrations.ts'
@@ -58,12 +58,11 @@ export async function openFleet({
 export type FleetHostParts = Pick<Runtime, 'clock' | 'log'> & {
   readonly fleet: Pick<Fleet, 'database'>
   readonly link: Pick<FleetDirectory, 'waitsFor'>
-  /** Null: this host is in no fleet. */
   readonly peers: {
     readonly view: () => readonly PeerReach[]
     readonly address: () => string | null
     readonly render: () => string
-  } | null
+  }
   readonly config: Config
   readonly store: Store
   readonly engine: Pick<Engine, 'platform' | 'capacity' | 'diskGibMax'>
@@ -74,10 +73,11 @@ export type FleetHostParts = Pick<Runtime, 'clock' | 'log'> & {
 }
 
 export type FleetHostService = {
-  /** Null, as the next two: this host is in no fleet. */
-  readonly lease: Pick<Lease, 'isHeld' | 'view'> | null
-  readonly admin: FleetAdmin | null
-  readonly status: (() => FleetStatus) | null
+  /** False on a host that is in no fleet. */
+  readonly hasLease: () => boolean
+  readonly admin: FleetAdmin
+  /** Null if this host is in no fleet. */
+  readonly status: () => FleetStatus | null
   readonly problems: () => AdminStatus['problems']
   /** Metrics. */
   readonly render: () => string
@@ -85,9 +85,9 @@ export type FleetHostService = {
 } & AsyncDisposable
 
 const NO_FLEET: FleetHostService = {
-  lease: null,
-  admin: null,
-  status: null,
+  hasLease: () => false,
+  admin: NO_FLEET_ADMIN,
+  status: () => null,
   problems: () => [],
   render: () => '',
   start: () => {},
@@ -120,11 +120,11 @@ export function composeFleetHost(parts: FleetHostParts): FleetHostService {
   let running: Promise<void> = Promise.resolve()
   const status = () => statusOf(database, lease, peers)
   return {
-    lease,
-    admin: createFleetAdmin({ postgres, hostId: store.hostId, clock, reached: () => peers?.view() ?? [] }),
+    hasLease: () => lease.isHeld(),
+    admin: createFleetAdmin({ postgres, hostId: store.hostId, clock, reached: () => peers.view() }),
     status,
     problems: () => problemsOf(status()),
-    render: () => metricsOf(database, lease) + (peers?.render() ?? ''),
+    render: () => metricsOf(database, lease) + peers.render(),
     start: () => {
       running = lease.run(stopping.signal)
     },
@@ -200,8 +200,8 @@ function statusOf(
     has_lease: view.hasLease,
     is_draining: view.isDraining,
     epoch: view.epoch,
-    peer_address: peers?.address() ?? null,
-    peers: (peers?.view() ?? []).map(({ name, isReached, problem }) => ({ name, is_reached: isReached, problem })),
+    peer_address: peers.address(),
+    peers: peers.view().map(({ name, isReached, problem }) => ({ name, is_reached: isReached, problem })),
   }
 }
 

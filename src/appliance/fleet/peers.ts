@@ -1,6 +1,7 @@
 // Puts this host's part among the other hosts of its fleet together: what it passes on to them, and the listener on
 // which it answers them. Effects: two files of the state directory, a listening socket, calls to other hosts.
 
+import { Fault } from '../../base/fault.ts'
 import { family, metricsText } from '../../base/prometheus.ts'
 import type { Runtime } from '../../base/runtime.ts'
 import { listenAddress } from '../../config/listen.ts'
@@ -29,6 +30,21 @@ export type FleetPeers = Peers & {
   readonly start: (onServing: ServingDeps['onLook']) => void
 } & AsyncDisposable
 
+/** Records of a fleet that this host has left may name other hosts. */
+export const NO_FLEET_PEERS: FleetPeers = {
+  forward: async (_hostId, _request, { service }) => {
+    // A build whose source another host had goes on as if that host were lost.
+    const code = service === 'handover' ? 'fleet.unavailable' : 'not_found'
+    throw new Fault(code, 'The host that had this is not there any more.')
+  },
+  view: () => [],
+  address: () => null,
+  listen: async () => {},
+  render: () => '',
+  start: () => {},
+  [Symbol.asyncDispose]: async () => {},
+}
+
 export type FleetPeersParts = Runtime & {
   readonly fleet: Pick<Fleet, 'database'>
   readonly config: Config
@@ -36,10 +52,10 @@ export type FleetPeersParts = Runtime & {
   readonly store: Pick<Store, 'hostId'>
 }
 
-/** Null if this host is in no fleet. Fault internal: its key cannot be read or made. */
-export async function composePeers(parts: FleetPeersParts): Promise<FleetPeers | null> {
+/** Fault internal: this host's key cannot be read or made. */
+export async function composePeers(parts: FleetPeersParts): Promise<FleetPeers> {
   const { fleet, config, stateDir, store, clock, random } = parts
-  if (fleet.database === null) return null
+  if (fleet.database === null) return NO_FLEET_PEERS
   const log = parts.log.unit('fleet')
   const key = await openPeerKey({ stateDir, hostId: store.hostId, nowMs: clock.nowMs(), random })
   const peers = openPeers({ key, postgres: fleet.database.postgres, clock, random, log })

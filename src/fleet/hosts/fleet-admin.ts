@@ -3,6 +3,7 @@
 
 import { toHex } from '../../base/bytes.ts'
 import { type Clock, iso, isoOrNull } from '../../base/clock.ts'
+import { Fault } from '../../base/fault.ts'
 import { resultOr } from '../../base/result-or.ts'
 import type { HostActionList } from '../../contract/admin/events.ts'
 import type { FleetHost, FleetHostState } from '../../contract/admin/fleet.ts'
@@ -26,16 +27,22 @@ export type FleetAdmin = {
   readonly remove: (name: string) => Promise<FleetHost>
   /** A host that does not come back: its instances fail. */
   readonly forget: (name: string) => Promise<FleetHost>
-  /** Actions of hosts that concern all of them; with a problem where the directory cannot be asked. Never rejects. */
-  readonly actions: (asked: ActionsQuery) => Promise<HostActionList>
-  /** Parts of budgets that hosts hold in a month (as 2026-11). Null: the directory cannot be asked now. */
-  readonly held: (of: HeldBudgetsQuery) => Promise<HeldBudgets | null>
+  /**
+   * Actions of hosts that concern all of them; with a problem where the directory cannot be asked. Empty on a host that
+   * is in no fleet. Never rejects.
+   */
+  readonly actions: (asked: ActionsQuery) => Promise<{ readonly fleet?: HostActionList }>
+  /** Parts of budgets that hosts hold in a month (as 2026-11). Never rejects. */
+  readonly held: (of: HeldBudgetsQuery) => Promise<HeldBudgets>
 }
 
 /** `organizationId` null: the budgets of organizations; else those of one and of its keys. */
 export type HeldBudgetsQuery = { readonly month: string; readonly organizationId: string | null }
-/** The part of an organization's budget, or of a key's. */
-export type HeldBudgets = (organizationId: string, keyPrefix?: string) => Amounts
+/**
+ * The part of an organization's budget, or of a key's. Null if the directory cannot be asked now, undefined on a host
+ * that is in no fleet.
+ */
+export type HeldBudgets = (organizationId: string, keyPrefix?: string) => Amounts | null | undefined
 
 export type FleetAdminDeps = {
   readonly postgres: Pick<Postgres, 'query' | 'transact' | 'transactPlain' | 'view'>
@@ -77,20 +84,30 @@ export function createFleetAdmin({ postgres, hostId, clock, reached = () => [] }
     forget: name => takeOut(name, tx => forgetHost(tx, name, endAllOf)),
     actions: async asked => {
       try {
-        return { actions: await listActions(postgres, asked), problem: null }
+        return { fleet: { actions: await listActions(postgres, asked), problem: null } }
       } catch (error) {
-        return { actions: [], problem: `the directory of the fleet was not asked: ${reasonOf(error)}` }
+        const problem = `the directory of the fleet was not asked: ${reasonOf(error)}`
+        return { fleet: { actions: [], problem } }
       }
     },
     held: async asked => {
       // Others ask it every two seconds, and so find out that it is back.
-      if (!postgres.view().isReachable) return null
+      if (!postgres.view().isReachable) return () => null
       const rows = await heldOverHosts(postgres, asked).catch(() => null)
-      if (rows === null) return null
+      if (rows === null) return () => null
       const byName = new Map(rows.map(row => [`${row.organizationId} ${row.keyPrefix}`, row]))
       return (organizationId, keyPrefix = '') => byName.get(`${organizationId} ${keyPrefix}`) ?? NOTHING_HELD
     },
   }
+}
+
+const refuse = () =>
+  Promise.reject(new Fault('not_found', 'this host is in no fleet: its configuration has no fleet.database'))
+
+export const NO_FLEET_ADMIN: FleetAdmin = {
+  ...{ list: refuse, show: refuse, drain: refuse, undrain: refuse, remove: refuse, forget: refuse },
+  actions: async () => ({}),
+  held: async () => () => undefined,
 }
 
 const NOTHING_HELD: Amounts = { nanoUsd: 0, tokens: 0 }

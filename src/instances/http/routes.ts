@@ -1,6 +1,5 @@
 // The handlers of service A: each parses its request and makes one call, whose result becomes the envelope's `data`.
 
-import { assert } from '../../base/assert.ts'
 import { resultOr } from '../../base/result-or.ts'
 import { type ForwardedPrincipal, principalOf } from '../../contract/http/forwarded-principal.ts'
 import type { Peers } from '../../fleet/peers/peers.ts'
@@ -16,8 +15,8 @@ import { INSTANCE_OPERATIONS, type InstanceOperation } from './operations.ts'
 export type InstanceApi = {
   readonly service: InstancesService
   readonly attestations: Pick<Attestations, 'show'>
-  /** Other hosts of the fleet; null or absent on a single host. */
-  readonly peers?: Pick<Peers, 'forward'> | null
+  /** Other hosts of the fleet. */
+  readonly peers: Pick<Peers, 'forward'>
 }
 
 /** The connection of a request. */
@@ -58,12 +57,11 @@ const HANDLERS: Readonly<Record<InstanceOperation, InstanceHandler>> = {
   },
   retrieveInstance: async ({ service, caller }, context) =>
     reply(await service.retrieve(caller(context, 'read'), nameOf(context))),
-  retrieveInstanceAttestation: async ({ attestations, peers = null, caller }, context) => {
+  retrieveInstanceAttestation: async ({ attestations, peers, caller }, context) => {
     const by = caller(context, 'read')
     const shown = await attestations.show(by, nameOf(context), readNonce(context.request.url))
     if ('data' in shown) return reply(shown)
     const { otherHostId } = shown
-    assert(peers !== null, 'a host with others on record can call them')
     return await peers.forward(otherHostId, context.request, {
       service: 'instances',
       clientAddress: context.address(),

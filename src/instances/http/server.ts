@@ -43,7 +43,7 @@ export function createHttp(deps: HttpDeps): HttpFetch {
     return principal
   }
   const json = (request: Request) => readJson(request, deps.limits, deadlines)
-  const { service, attestations, peers = null, routes = INSTANCE_ROUTES } = deps
+  const { service, attestations, peers, routes = INSTANCE_ROUTES } = deps
   const api: InstanceApi & Edge = { service, attestations, peers, caller, json, openapi: JSON.stringify(deps.openapi) }
   const own = routes.map(({ row: handle, ...place }) => ({
     ...place,

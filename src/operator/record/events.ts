@@ -7,15 +7,14 @@ import { AdminCommandList, commandListMax } from '../../contract/admin/events.ts
 import type { FleetAdmin } from '../../fleet/hosts/fleet-admin.ts'
 import type { Audit } from './audit.ts'
 
-/** `fleet` null: a host by itself. */
-export function eventRoutes(audit: Pick<Audit, 'list'>, fleet: Pick<FleetAdmin, 'actions'> | null) {
+export function eventRoutes(audit: Pick<Audit, 'list'>, fleet: Pick<FleetAdmin, 'actions'>) {
   return new Elysia({ normalize: false }).get(
     '/events',
     async ({ query: { after, since, actor, limit } }) => {
       const sinceMs = since ?? null
       const commands = audit.list({ after: after ?? null, sinceMs, actor: actor ?? null, limit })
-      if (fleet === null || after !== undefined || actor !== undefined) return { commands }
-      return { commands, fleet: await fleet.actions({ sinceMs, limit }) }
+      if (after !== undefined || actor !== undefined) return { commands }
+      return { commands, ...(await fleet.actions({ sinceMs, limit })) }
     },
     {
       query: Type.Object({

@@ -8,6 +8,7 @@ import { skipUnless } from '../../../scripts/rigs/skip.ts'
 import { until } from '../../../scripts/rigs/until.ts'
 import { SINGLE_HOST_LINK } from '../../../src/appliance/fleet/directory.ts'
 import { composeFleetHost, type FleetHostParts, openFleet } from '../../../src/appliance/fleet/hosts.ts'
+import { NO_FLEET_PEERS } from '../../../src/appliance/fleet/peers.ts'
 import { systemClock } from '../../../src/base/clock.ts'
 import { silentLogger } from '../../../src/base/log.ts'
 import { defaultConfig } from '../../../src/config/load.ts'
@@ -30,7 +31,7 @@ describe.skipIf(skipUnless(hasPostgres, 'needs PostgreSQL (scripts/setup install
     const host = composeFleetHost({
       fleet,
       link: SINGLE_HOST_LINK,
-      peers: null,
+      peers: NO_FLEET_PEERS,
       config,
       store,
       operatorKey: { digest: new Uint8Array(48).fill(0xef) },
@@ -60,7 +61,10 @@ describe.skipIf(skipUnless(hasPostgres, 'needs PostgreSQL (scripts/setup install
   test('none without fleet.database', async () => {
     await using alone = await compose('')
     expect(alone.fleet.database).toBeNull()
-    expect(alone.host).toMatchObject({ lease: null, admin: null, status: null })
+    expect([alone.host.hasLease(), alone.host.status()]).toEqual([false, null])
+    await expect(alone.host.admin.list()).rejects.toThrow('this host is in no fleet')
+    expect(await alone.host.admin.actions({ sinceMs: null, limit: 1 })).toEqual({})
+    expect((await alone.host.admin.held({ month: '2026-11', organizationId: null }))('o')).toBeUndefined()
     expect([alone.host.problems(), alone.host.render()]).toEqual([[], ''])
   })
 
@@ -72,31 +76,31 @@ describe.skipIf(skipUnless(hasPostgres, 'needs PostgreSQL (scripts/setup install
     await using proxy = await startProxy(server.port)
     await using member = await compose(through(proxy, url))
     const { host, store } = member
-    expect(host.status?.()).toMatchObject({ name: 'rack-1', has_lease: false, problem: 'no renewal has succeeded yet' })
+    expect(host.status()).toMatchObject({ name: 'rack-1', has_lease: false, problem: 'no renewal has succeeded yet' })
     host.start()
     await until('it says that it is no member', 60_000, () => host.problems()[0]?.detail.includes('is no member'))
     expect(host.render()).toContain('strongroom_fleet_lease 0\n')
     await owner.transact(tx => joinHost(tx, { id: store.hostId, name: 'rack-1', role: 'owner', nowMs: Date.now() }))
-    await until('it has its lease', 60_000, () => host.lease?.isHeld())
+    await until('it has its lease', 60_000, () => host.hasLease())
     expect(host.problems()).toEqual([])
     expect(host.render()).toMatch(/^strongroom_fleet_lease 1$/m)
     expect(host.render()).toMatch(/^strongroom_fleet_database_up 1$/m)
     // Room by memory: 4 VMs of 2 GiB, and two that are warm or about to be.
-    expect(await host.admin?.list()).toMatchObject([
+    expect(await host.admin.list()).toMatchObject([
       {
         ...{ name: 'rack-1', state: 'serving', is_this_host: true, places_free: 6, platform: 'tcg', lacking: null },
         ...{ warm: 1, operator_key: 'ef'.repeat(48) },
       },
     ])
-    await host.admin?.drain('rack-1')
-    await until('it drains', 60_000, () => host.status?.().is_draining)
+    await host.admin.drain('rack-1')
+    await until('it drains', 60_000, () => host.status()?.is_draining)
     proxy.set('hole')
-    await until('it has no lease', 60_000, () => host.lease?.isHeld() === false)
-    await until('a renewal was given up', 60_000, () => host.status?.().is_reachable === false)
-    expect(host.status?.()).toMatchObject({ is_reachable: false, has_lease: false, problem: expect.any(String) })
+    await until('it has no lease', 60_000, () => host.hasLease() === false)
+    await until('a renewal was given up', 60_000, () => host.status()?.is_reachable === false)
+    expect(host.status()).toMatchObject({ is_reachable: false, has_lease: false, problem: expect.any(String) })
     expect(host.problems()).toMatchObject([{ name: 'fleet', detail: expect.stringContaining('no lease') }])
     proxy.set('open')
-    await until('it has its lease again', 60_000, () => host.lease?.isHeld())
+    await until('it has its lease again', 60_000, () => host.hasLease())
     await owner.close()
   })
 

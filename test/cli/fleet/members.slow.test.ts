@@ -70,15 +70,17 @@ test.skipIf(missing)('members come and go by the owner', async () => {
   expect(await codeOf(host.remove('rack-b'))).toBe('fleet.forbidden')
   expect(await codeOf(host.forget('rack-b'))).toBe('fleet.forbidden')
   await owner.remove('rack-b')
-  const { actions, problem } = await host.actions({ sinceMs: null, limit: 50 })
-  expect(problem).toBeNull()
-  expect(actions.map(({ host, database_role: role, action, subject }) => [host, role, action, subject])).toEqual([
-    [null, 'fleet_owner', 'host.joined', 'rack-a'],
-    [null, 'fleet_owner', 'host.joined', 'rack-b'],
-    [null, 'fleet_owner', 'host.rebound', 'rack-b'],
-    [null, 'fleet_owner', 'host.rebound', 'rack-b'],
-    ['rack-a', 'rack_a', 'host.drained', 'rack-b'],
-    [null, 'fleet_owner', 'host.removed', 'rack-b'],
-  ])
+  const { fleet } = await host.actions({ sinceMs: null, limit: 50 })
+  expect(fleet?.problem).toBeNull()
+  expect(fleet?.actions.map(({ host, database_role: role, action, subject }) => [host, role, action, subject])).toEqual(
+    [
+      [null, 'fleet_owner', 'host.joined', 'rack-a'],
+      [null, 'fleet_owner', 'host.joined', 'rack-b'],
+      [null, 'fleet_owner', 'host.rebound', 'rack-b'],
+      [null, 'fleet_owner', 'host.rebound', 'rack-b'],
+      ['rack-a', 'rack_a', 'host.drained', 'rack-b'],
+      [null, 'fleet_owner', 'host.removed', 'rack-b'],
+    ],
+  )
   expect(await leaveFleet(parts('a'))).toBe(0)
 })
