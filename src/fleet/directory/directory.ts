@@ -3,7 +3,7 @@
 
 import { type Clock, pause } from '../../base/clock.ts'
 import { Fault } from '../../base/fault.ts'
-import type { DirectoryStore, LocalDirectory } from '../../store/db.ts'
+import type { DirectoryDb, DirectoryStore, LocalDirectory } from '../../store/db.ts'
 import { directoryAway, reasonOf, sqlStateOf } from '../failures.ts'
 import { Outbox } from '../replica/outbox.ts'
 import { Replica, type ReplicaDeps } from '../replica/replica.ts'
@@ -79,7 +79,6 @@ export function openFleetDirectory(deps: FleetDirectoryDeps, fleetId: string | n
     const waited = waitsFor()
     if (waited !== null) throw directoryAway(new Error(waited))
   }
-  /** Returns whether changes of other hosts came here. Never rejects. */
   const sync = async () => replica.mark() !== null && !replica.isSeeding() && (await copy.sync())
   /** Reports changes made here while the records were copied to the directory; until then no other host has them. */
   const finishSeeding = async () => {
@@ -107,19 +106,7 @@ export function openFleetDirectory(deps: FleetDirectoryDeps, fleetId: string | n
         if (replica.isSeeding()) throw directoryAway(SEEDING)
         return await changeBatcher.submit(work)
       },
-      read: async (caller, work) => {
-        if (await sync()) caller?.assertAllowed(directory.db)
-        return await work(directory.db)
-      },
-      retryUnknownKey: async work => {
-        try {
-          return await work()
-        } catch (error) {
-          const isUnknown = error instanceof Fault && error.code === 'unauthenticated'
-          if (isUnknown && (await sync())) return await work()
-          throw error
-        }
-      },
+      ...readsAfter(sync, directory.db),
       admit,
     },
     wake: version => versions.announce(version),
@@ -150,6 +137,25 @@ export function openFleetDirectory(deps: FleetDirectoryDeps, fleetId: string | n
     stop: async () => {
       stopping.abort()
       await running
+    },
+  }
+}
+
+/** `sync`: returns whether changes of other hosts came here. Never rejects. */
+function readsAfter(sync: () => Promise<boolean>, db: DirectoryDb): Pick<DirectoryStore, 'read' | 'retryUnknownKey'> {
+  return {
+    read: async (caller, work) => {
+      if (await sync()) caller?.assertAllowed(db)
+      return await work(db)
+    },
+    retryUnknownKey: async work => {
+      try {
+        return await work()
+      } catch (error) {
+        const isUnknown = error instanceof Fault && error.code === 'unauthenticated'
+        if (isUnknown && (await sync())) return await work()
+        throw error
+      }
     },
   }
 }
