@@ -107,7 +107,6 @@ export function composeBuilds(parts: BuildsParts): Builds {
     ownUrl: ownUrl(config),
     imageDirectory: builds.image_dir,
     imageSummaries: () => engine.images.ofImage(builderImage),
-    order: { builderId: settings.builderId, limits: settings.limits, fetch: fetchOf(config) },
     vm: {
       spec,
       shape: buildVmShape(config, engine.platform, parts.operatorKey.digest),
@@ -262,7 +261,9 @@ function callers({
   }
 }
 
-function settingsOf({ builds, domain }: Config): BuildsSettings {
+/** Fault config.file. */
+function settingsOf(config: Config): BuildsSettings {
+  const { builds, domain } = config
   return {
     concurrentMax: builds.concurrent_max,
     queueMax: builds.queue_max,
@@ -277,6 +278,7 @@ function settingsOf({ builds, domain }: Config): BuildsSettings {
     fetchHosts: builds.fetch_hosts,
     rustMirror: builds.rust_mirror === '' ? null : builds.rust_mirror,
     builderId: builds.base_url || `https://${hostLabel}.${domain}`,
+    fetch: fetchOf(config),
     limits: {
       sourceBytes: builds.source_mib * mib,
       sourceEntries: builds.source_entries,

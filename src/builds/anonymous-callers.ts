@@ -6,11 +6,11 @@ import { dayMs } from '../base/time.ts'
 import { shareOf } from '../base/work/fair-slots.ts'
 import { LimitedFault } from '../http/limited.ts'
 import { networkQuotas } from './shares.plan.ts'
+import type { BuildsSettings } from './types.ts'
 
 export type AnonymousCallersDeps = {
   readonly clock: Pick<Clock, 'monotonicMs'>
-  readonly perDayMax: number
-  readonly livingMax: number
+  readonly settings: Pick<BuildsSettings, 'perDayMax' | 'perOrganizationMax'>
   readonly isLiving: (buildId: string) => boolean
 }
 
@@ -30,18 +30,18 @@ export class AnonymousCallers {
 
   /** Fault rate_limited: the networks of this address have had their part. */
   check(address: string): void {
-    const { clock, perDayMax, livingMax, isLiving } = this.#deps
+    const { clock, settings, isLiving } = this.#deps
     const nowMs = clock.monotonicMs()
     this.#begun = this.#begun.filter(({ atMs }) => nowMs - atMs < dayMs)
     for (const { name, parts } of networkQuotas(address)) {
       const own = this.#begun.filter(({ networks }) => networks.has(name))
-      const perDay = shareOf(perDayMax, parts)
+      const perDay = shareOf(settings.perDayMax, parts)
       const first = own.at(-perDay)
       if (first !== undefined && own.length >= perDay) {
         const message = `Your network has reached its limit of ${perDay} builds within 24 hours.`
         throw new LimitedFault(message, first.atMs + dayMs - nowMs)
       }
-      const living = shareOf(livingMax, parts)
+      const living = shareOf(settings.perOrganizationMax, parts)
       if (own.filter(({ buildId }) => isLiving(buildId)).length >= living) {
         throw new LimitedFault(
           `Your network has reached its limit of ${living} unfinished builds; wait for one to finish.`,

@@ -21,7 +21,6 @@ import { type BuildFetch, type BuildPeer, type BuildRoutesDeps, createBuildHttp 
 import { type BootImages, createBootImages } from './oci/boot-images.ts'
 import { type PulledImage, resultCommands } from './oci/commands.plan.ts'
 import { ociRoutes } from './oci/registry.ts'
-import type { OrderSettings } from './order.plan.ts'
 import { ownOf } from './order.plan.ts'
 import { BuildReconciler } from './reconciler.ts'
 import { BuildRetention, type BuildRetentionDeps } from './retention.ts'
@@ -39,7 +38,6 @@ export type BuildsDeps = Runtime & {
   readonly engine: BuildEngine
   readonly guard: BuildRetentionDeps['guard']
   readonly settings: BuildsSettings
-  readonly order: OrderSettings
   readonly gate: FetchGate
   readonly trust: () => Promise<HostTrust>
   readonly beforeResult: FollowDeps['beforeResult']
@@ -99,17 +97,15 @@ export function createBuilds(deps: BuildsDeps): Builds {
     bytesMax: settings.eventBytesMax,
     nowMs: clock.nowMs,
   })
-  const { retentionMs, resultBytesMax, concurrentMax } = settings
   const images = createBootImages(new Map([[deps.vm.spec.image, deps.imageDirectory]]))
   const pulled = new PulledImages(images, deps.vm.spec.image, log)
   const commands = (build: Build, baseUrl: string) => resultCommands(build, { baseUrl, image: pulled.current() })
-  const retention = new BuildRetention({ ...deps, directory, hostId, files, retentionMs, resultBytesMax })
+  const retention = new BuildRetention({ ...deps, directory, hostId, files })
   retention.removeOrphans()
-  const vms = new BuildVms({ store, engine, clock, random, log, concurrentMax, vmSpec: deps.vm.spec, ...deps.vm })
+  const vms = new BuildVms({ store, engine, clock, random, log, settings, vmSpec: deps.vm.spec, ...deps.vm })
   const makeRoom = (bytes: number) => retention.makeRoom(bytes)
   const handover = new Handover({
-    ...{ directory, hostId, peers, files, clock, random },
-    eventBytesMax: settings.eventBytesMax,
+    ...{ directory, hostId, peers, files, clock, random, settings },
     logOf: (build, options) => logOf(events, build, { ...options, stopping: stopping.signal }),
   })
   const reconciler = new BuildReconciler({
@@ -119,10 +115,8 @@ export function createBuilds(deps: BuildsDeps): Builds {
     vms,
     gate,
     makeRoom,
-    concurrentMax,
     fetchTimeoutMs: deps.fetchTimeoutMs,
-    ...{ trust: deps.trust, beforeResult: deps.beforeResult, order: deps.order },
-    exchangeBytes: settings.exchangeBytes,
+    ...{ trust: deps.trust, beforeResult: deps.beforeResult, settings },
     vmSpec: deps.vm.spec,
     closingLines: (build: Build) => commands(build, http.baseUrl || deps.ownUrl),
   })
@@ -149,7 +143,7 @@ export function createBuilds(deps: BuildsDeps): Builds {
       ...{ directory, hostId, peers, readersMax },
       commands,
       isVmUp: vmId => engine.view(vmId)?.state === 'running',
-      rules: { fetchHosts: settings.fetchHosts, rustMirror: settings.rustMirror, ...ownOf(deps.order) },
+      rules: { ...settings, ...ownOf(settings) },
       signal: stopping.signal,
     },
     [...ociRoutes({ images, admit: http.admitPublic, summaries: deps.imageSummaries }), ...deps.others],

@@ -21,6 +21,7 @@ import type { Build } from '../store/directory/build.table.ts'
 import { toLine } from './events/line.codec.ts'
 import { type BuildFiles, fileExists } from './files.ts'
 import type { BuildPeers } from './fleet.ts'
+import type { BuildsSettings } from './types.ts'
 
 export type HandoverDeps = {
   readonly directory: Pick<DirectoryStore, 'read'>
@@ -29,7 +30,7 @@ export type HandoverDeps = {
   readonly files: BuildFiles
   readonly clock: Clock
   readonly random: RandomBytes
-  readonly eventBytesMax: number
+  readonly settings: Pick<BuildsSettings, 'eventBytesMax'>
   /** Lines of a build's log as text. Fault not_found: they were removed. */
   readonly logOf: (build: Build, options: { readonly follow: boolean; readonly signal: AbortSignal }) => LogText
 }
@@ -82,10 +83,10 @@ export class Handover {
 
   /** Events that the other host wrote; without them the build's events begin behind them. Fault fleet.unavailable. */
   async fetchEvents(build: Build, signal: AbortSignal): Promise<void> {
-    const { files, eventBytesMax } = this.#deps
+    const { files, settings } = this.#deps
     await files.adopt(build.id, null)
     if (fileExists(files.path(build.id, 'events'))) return
-    const copied = await this.#fetch(build, { file: 'events', bytesMax: eventBytesMax, signal })
+    const copied = await this.#fetch(build, { file: 'events', bytesMax: settings.eventBytesMax, signal })
     if (copied === null) await this.startEventsAfterLoss(build)
   }
 

@@ -4,13 +4,9 @@ import { sha256 } from '../attest/hash.ts'
 import { toHex, utf8 } from '../base/bytes.ts'
 import type { BuildLimits, BuildOrder } from '../contract/vm/build-order.ts'
 import type { Build } from '../store/directory/build.table.ts'
+import type { BuildsSettings } from './types.ts'
 
-export type OrderSettings = {
-  readonly builderId: string
-  readonly limits: BuildLimits
-  /** Null if nothing may be fetched. A build gets the authorities and the mirror only if its request names them. */
-  readonly fetch: BuildOrder['fetch']
-}
+export type OrderSettings = Pick<BuildsSettings, 'builderId' | 'limits' | 'fetch'>
 
 /** `imageSummary`: SHA-256 of the verification summary of the VM's image, or null. */
 export function orderOf(
@@ -43,7 +39,10 @@ export function orderOf(
 }
 
 /** The service's own mirror and the SHA-256 of its authorities, by which a request names them. */
-export function ownOf({ fetch }: OrderSettings): { fetchCaSha256: string | null; cratesMirror: string | null } {
+export function ownOf({ fetch }: Pick<OrderSettings, 'fetch'>): {
+  fetchCaSha256: string | null
+  cratesMirror: string | null
+} {
   const ca = fetch?.ca ?? null
   return {
     fetchCaSha256: ca === null ? null : toHex(sha256(utf8(ca))),

@@ -20,6 +20,7 @@ import type { Build } from '../store/directory/build.table.ts'
 import { nextState } from './build.machine.ts'
 import { isWithinReach, mayTake } from './fleet.ts'
 import { listInTurn } from './turns.query.ts'
+import type { BuildsSettings } from './types.ts'
 import type { BuildVms } from './vms.ts'
 
 export type BuildQueueDeps = {
@@ -27,7 +28,7 @@ export type BuildQueueDeps = {
   readonly clock: Clock
   readonly log: Logger
   readonly vms: Pick<BuildVms, 'room' | 'hasWarm'>
-  readonly concurrentMax: number
+  readonly settings: Pick<BuildsSettings, 'concurrentMax'>
 }
 
 type Hooks = {
@@ -113,11 +114,12 @@ export class BuildQueue {
 
   /** Whether there is a build to take up, and a place for it. */
   #mayClaim(): boolean {
-    const { store, vms, concurrentMax } = this.#deps
+    const { store, vms, settings } = this.#deps
     const { directory, hostId } = store
     if (this.#waiting().length === 0) return false
     const { db } = directory
-    if (countBuilds(db, { hostId, states: VM_STATES }) + countReserved(db, { hostId }) >= concurrentMax) return false
+    const busy = countBuilds(db, { hostId, states: VM_STATES }) + countReserved(db, { hostId })
+    if (busy >= settings.concurrentMax) return false
     if (vms.hasWarm(db) || vms.room().kind === 'admit') return true
     this.#hooks.alarm(roomRetryMs)
     return false

@@ -27,22 +27,22 @@ import { nextState, taskOf } from './build.machine.ts'
 import { type EventLogs, hostEvent } from './events/events.ts'
 import { type BuildEnding, BuildFollower, broken, type FollowDeps } from './events/follow.ts'
 import { type Handover, sourceHostOf } from './handover.ts'
-import { BuildQueue } from './queue.ts'
+import { BuildQueue, type BuildQueueDeps } from './queue.ts'
 import type { BuildVms } from './vms.ts'
 
-export type BuildReconcilerDeps = Omit<FollowDeps, 'directory' | 'clock'> & {
-  readonly store: Pick<Store, 'directory' | 'ledger' | 'hostId'>
-  readonly handover: Pick<Handover, 'fetchSource' | 'fetchEvents' | 'startEventsAfterLoss'>
-  readonly clock: Clock
-  readonly random: RandomBytes
-  readonly events: EventLogs
-  readonly vms: Pick<BuildVms, 'take' | 'room' | 'hasWarm' | 'wake'>
-  readonly vmSpec: VmSpec
-  readonly concurrentMax: number
-  readonly fetchTimeoutMs?: number | undefined
-  /** Closing lines for the client of a successful build: how to fetch and verify it. */
-  readonly closingLines: (build: Build) => readonly string[]
-}
+export type BuildReconcilerDeps = Omit<FollowDeps, 'directory' | 'clock'> &
+  Pick<BuildQueueDeps, 'settings'> & {
+    readonly store: Pick<Store, 'directory' | 'ledger' | 'hostId'>
+    readonly handover: Pick<Handover, 'fetchSource' | 'fetchEvents' | 'startEventsAfterLoss'>
+    readonly clock: Clock
+    readonly random: RandomBytes
+    readonly events: EventLogs
+    readonly vms: Pick<BuildVms, 'take' | 'room' | 'hasWarm' | 'wake'>
+    readonly vmSpec: VmSpec
+    readonly fetchTimeoutMs?: number | undefined
+    /** Closing lines for the client of a successful build: how to fetch and verify it. */
+    readonly closingLines: (build: Build) => readonly string[]
+  }
 
 /** Since the daemon's start. */
 export type BuildCounts = { readonly [state in 'ok' | 'failed' | 'cancelled']: number }

@@ -6,6 +6,7 @@ import { parseFetchHost } from '../config/fetch-hosts.ts'
 import { BuildRequest, plainDirectory, WAIVERS, type Waiver } from '../contract/http/build.ts'
 import type { Toolchain, ToolchainOptions } from '../contract/http/build-options.ts'
 import { clashText, optionsOfFields } from '../contract/http/option-words.ts'
+import type { BuildsSettings } from './types.ts'
 
 /** A source that was sent, on disk. */
 export type Upload = { readonly path: string; readonly sizeBytes: number; readonly sha256: string }
@@ -26,10 +27,7 @@ export type BuildWanted = {
   readonly cratesMirror: string | null
 }
 
-export type RequestRules = {
-  readonly fetchHosts: readonly string[]
-  /** The service's own mirror of Rust's distribution, or null. */
-  readonly rustMirror: string | null
+export type RequestRules = Pick<BuildsSettings, 'fetchHosts' | 'rustMirror'> & {
   /** The service's own: SHA-256 of its authorities' PEM, and its mirror. */
   readonly fetchCaSha256: string | null
   readonly cratesMirror: string | null

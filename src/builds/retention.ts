@@ -16,6 +16,7 @@ import {
 } from '../store/directory/build.query.ts'
 import { listBuildsWithFiles } from '../store/directory/deletion.query.ts'
 import type { BuildFiles } from './files.ts'
+import type { BuildsSettings } from './types.ts'
 
 export type BuildRetentionDeps = {
   readonly directory: Pick<DirectoryStore, 'db' | 'change'>
@@ -24,9 +25,8 @@ export type BuildRetentionDeps = {
   readonly clock: Clock
   readonly guard: Pick<ClockGuard, 'mayDelete'>
   readonly log: Logger
-  readonly retentionMs: number
-  /** Bound on all files of builds together. */
-  readonly resultBytesMax: number
+  /** `resultBytesMax`: of all files of builds together. */
+  readonly settings: Pick<BuildsSettings, 'retentionMs' | 'resultBytesMax'>
 }
 
 const intervalMs = 10 * 60 * 1000
@@ -49,9 +49,9 @@ export class BuildRetention {
    * most, so that a heavy user evicts its own files. Returns false if they do not fit.
    */
   makeRoom(bytes: number): boolean {
-    const { directory, hostId, files, clock, log, resultBytesMax } = this.#deps
+    const { directory, hostId, files, clock, log, settings } = this.#deps
     for (let count = 0; count <= removalsMax; count += 1) {
-      if (buildDiskBytes(directory.db, hostId) + bytes <= resultBytesMax) return true
+      if (buildDiskBytes(directory.db, hostId) + bytes <= settings.resultBytesMax) return true
       const build = oldestOfLargestOwner(directory.db, hostId)
       if (build === null) return false
       // The note is removed first, so that only existing files are offered.
@@ -120,10 +120,10 @@ export class BuildRetention {
   }
 
   async #removeExpiredOf(ofHost: string, signal: AbortSignal): Promise<number> {
-    const { directory, hostId, files, clock, retentionMs } = this.#deps
+    const { directory, hostId, files, clock, settings } = this.#deps
     let removed = 0
     while (!signal.aborted) {
-      const expired = { hostId: ofHost, finishedBeforeMs: clock.nowMs() - retentionMs, limit: batchMax }
+      const expired = { hostId: ofHost, finishedBeforeMs: clock.nowMs() - settings.retentionMs, limit: batchMax }
       const ids = listExpiredBuilds(directory.db, expired)
       if (ids.length === 0) break
       // The files first: a record without them is found again.

@@ -85,8 +85,7 @@ export class BuildsService {
     const living: readonly string[] = LIVING_STATES
     this.#strangers = new AnonymousCallers({
       clock: deps.clock,
-      perDayMax: deps.settings.perDayMax,
-      livingMax: deps.settings.perOrganizationMax,
+      settings: deps.settings,
       isLiving: id => living.includes(buildById(deps.directory.db, id)?.state ?? ''),
     })
   }

@@ -1,6 +1,6 @@
 // Types that the parts of service C share.
 
-import type { BuildLimits } from '../contract/vm/build-order.ts'
+import type { BuildLimits, BuildOrder } from '../contract/vm/build-order.ts'
 
 /** The caller; organization null: a stranger, where no key is needed. */
 export type Caller = {
@@ -11,6 +11,10 @@ export type Caller = {
   readonly keyPrefix: string | null
 }
 
+/**
+ * The table `builds` of the configuration as this service counts. Parts that use settings take this value, and name those
+ * that they use.
+ */
 export type BuildsSettings = {
   readonly concurrentMax: number
   readonly queueMax: number
@@ -25,6 +29,8 @@ export type BuildsSettings = {
   readonly fetchHosts: readonly string[]
   /** The mirror of Rust's distribution that a request may name, or null. */
   readonly rustMirror: string | null
+  /** Null if nothing may be fetched. A build gets the authorities and the mirror only if its request names them. */
+  readonly fetch: BuildOrder['fetch']
   readonly limits: BuildLimits
   readonly builderId: string
 }

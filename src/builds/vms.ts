@@ -18,11 +18,12 @@ import type { Admission } from '../vm/admission.plan.ts'
 import type { VmView } from '../vm/engine.ts'
 import type { HeldState } from '../vm/held/held.plan.ts'
 import { type HeldHost, HeldVms } from '../vm/held/held-vms.ts'
+import type { BuildsSettings } from './types.ts'
 
 export type BuildVmsDeps = HeldHost & {
   /** How many are kept warm. */
   readonly warm: number
-  readonly concurrentMax: number
+  readonly settings: Pick<BuildsSettings, 'concurrentMax'>
 }
 
 export type BuildVmsStatus = {
@@ -161,7 +162,7 @@ export class BuildVms {
   }
 
   #refill(imageDigest: string, keptCount: number): void {
-    const { store, concurrentMax } = this.#deps
+    const { store, settings } = this.#deps
     const waitMs = this.#held.backOff.waitMs()
     if (waitMs > 0) {
       this.#held.alarm(waitMs)
@@ -170,7 +171,7 @@ export class BuildVms {
     const { db } = store.directory
     const { hostId } = store
     const busy = countBuilds(db, { hostId, states: VM_STATES }) + countReserved(db, { hostId })
-    if (busy + keptCount >= concurrentMax || this.room().kind !== 'admit') return
+    if (busy + keptCount >= settings.concurrentMax || this.room().kind !== 'admit') return
     const row = this.#held.newRow(imageDigest)
     insertBuildVm(db, { ...row, kind: 'warm', organizationId: null, expiresAtMs: null })
     this.#held.define(row)

@@ -56,8 +56,7 @@ function retentionOn({ store, directory, hostId }: BuildHost, days: number): Bui
     ...{ directory: store.directory, hostId, clock, log: silentLogger },
     files: new BuildFiles(join(directory, 'builds')),
     guard: createClockGuard(clock),
-    retentionMs: 7 * dayMs,
-    resultBytesMax: 64 * 1_048_576,
+    settings: { ...buildsSettings, retentionMs: 7 * dayMs },
   })
 }
 

@@ -101,7 +101,7 @@ test('goal: a failure of the build is a complete event with the error type and t
 
 test('goal: a repository is ordered as such, with the network it may have, which is opened once and closed for good', async () => {
   const fetch = { proxy: 'http://169.254.88.1:8444', cratesMirror: null, ca: null }
-  await using rig = await startBuilds({ fetch })
+  await using rig = await startBuilds({ settings: { fetch } })
   const network = (wanted: 'wanted' | 'done'): Step => ({ kind: 'network', network: wanted })
   const held = Promise.withResolvers<void>()
   rig.world.script = [network('wanted'), { kind: 'wait', until: held.promise }, network('done'), ...goodScript]

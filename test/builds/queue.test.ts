@@ -8,7 +8,7 @@ import { handBuild, moveBuild } from '../../src/store/directory/build.query.ts'
 import { directBuilds } from '../rigs/build/direct-builds.ts'
 import { withHosts } from '../rigs/fleet/with-hosts.ts'
 
-type Changes = Partial<Pick<BuildQueueDeps, 'concurrentMax'>> & {
+type Changes = Partial<Pick<BuildQueueDeps, 'settings'>> & {
   readonly hosts?: Pick<DirectoryTx['hosts'], 'find'>
   readonly room?: () => 'admit' | 'queue'
   readonly hasWarm?: boolean
@@ -27,7 +27,7 @@ function open({ room = () => 'admit', hasWarm = false, hosts, ...changes }: Chan
       clock,
       log: silentLogger,
       vms: { room: () => ({ kind: room() }) as never, hasWarm: () => hasWarm },
-      concurrentMax: 3,
+      settings: { concurrentMax: 3 },
       ...changes,
     },
     {
@@ -89,7 +89,7 @@ test('goal: after a build found no room, none is taken up for 2 s', async () => 
 })
 
 test('goal: a build is said its place when that changes, not the first', async () => {
-  const { queue, add, said, db } = open({ concurrentMax: 0 })
+  const { queue, add, said, db } = open({ settings: { concurrentMax: 0 } })
   const [a, b] = [add(), add()]
   await queue.look()
   expect(said).toEqual([])
@@ -103,7 +103,7 @@ test('goal: a build is said its place when that changes, not the first', async (
 })
 
 test('goal: a build that has waited for a day is given up, not a millisecond earlier', async () => {
-  const { queue, add, overdue, clock } = open({ concurrentMax: 0 })
+  const { queue, add, overdue, clock } = open({ settings: { concurrentMax: 0 } })
   const id = add({ createdAtMs: clock.nowMs() })
   add({ hostId: 'other', createdAtMs: clock.nowMs() })
   await queue.look()

@@ -5,7 +5,7 @@ import { mkdtempSync, readFileSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { buildsSettings } from '../../scripts/rigs/build/builds-service.ts'
-import { exchangeBytes, fakeBuildEngine } from '../../scripts/rigs/build/engine.ts'
+import { fakeBuildEngine } from '../../scripts/rigs/build/engine.ts'
 import { Fault } from '../../src/base/fault.ts'
 import { newUuid, systemRandom } from '../../src/base/ids.ts'
 import { silentLogger } from '../../src/base/log.ts'
@@ -30,7 +30,6 @@ function open({ hosts, ...changes }: Changes = {}) {
   const world = fakeBuildEngine(directory)
   world.boots = false
   const gate: string[] = []
-  const { limits, builderId } = buildsSettings
   const handover = { fetchSource: async () => {}, fetchEvents: async () => {}, startEventsAfterLoss: async () => {} }
   const reconciler = new BuildReconciler({
     store: { ...store, directory: withHosts(store.directory, clock, hosts) },
@@ -43,12 +42,10 @@ function open({ hosts, ...changes }: Changes = {}) {
     engine: world.connect().engine,
     vms: { take: () => null, room: () => ({ kind: 'admit' }), hasWarm: () => false, wake: () => {} },
     vmSpec: { image: 'builder', vcpus: 1, memoryMib: 1024 },
-    concurrentMax: 2,
+    settings: { ...buildsSettings, concurrentMax: 2 },
     closingLines: () => [],
     trust: () => Promise.reject(new Error('no evidence comes')),
     gate: { open: () => {}, close: id => void gate.push(id) },
-    order: { builderId, limits, fetch: null },
-    exchangeBytes,
     makeRoom: () => true,
     beforeResult: () => {},
     ...changes,

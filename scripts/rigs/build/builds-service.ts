@@ -13,7 +13,6 @@ import type { BuildProof } from '../../../src/builds/evidence.verify.ts'
 import type { FetchGate } from '../../../src/builds/fetch/proxy.ts'
 import type { BuildPeers } from '../../../src/builds/fleet.ts'
 import type { BuildsSettings } from '../../../src/builds/types.ts'
-import type { BuildOrder } from '../../../src/contract/vm/build-order.ts'
 import { createRequestRate } from '../../../src/http/rate.ts'
 import { createAuthenticate } from '../../../src/instances/http/auth.ts'
 import { openStore, type Store } from '../../../src/store/db.ts'
@@ -55,6 +54,7 @@ export const buildsSettings: BuildsSettings = {
   eventBytesMax: 1_048_576,
   fetchHosts: ['git.example'],
   rustMirror: null,
+  fetch: null,
   limits: buildLimits,
   builderId: 'https://builds.example',
 }
@@ -67,7 +67,6 @@ export const certainClock: Clock = {
 
 export type BuildsChanges = {
   readonly settings?: Partial<BuildsSettings>
-  readonly fetch?: BuildOrder['fetch']
   readonly open?: boolean
   readonly warm?: number
   readonly room?: () => Admission
@@ -236,7 +235,6 @@ export function startBuildDaemon({
     log,
     settings,
     gate: watched,
-    order: { builderId: settings.builderId, limits: settings.limits, fetch: changes.fetch ?? null },
     trust: simulatedTrust,
     beforeResult: changes.beforeResult ?? (() => {}),
     others: changes.others ?? [],

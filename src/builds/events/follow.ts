@@ -23,6 +23,7 @@ import type { FetchGate } from '../fetch/proxy.ts'
 import type { BuildFiles } from '../files.ts'
 import { buildDeadlineMs, type OrderSettings, orderOf } from '../order.plan.ts'
 import { proofOf } from '../record.ts'
+import type { BuildsSettings } from '../types.ts'
 import type { EventLog, NewEvent } from './events.ts'
 
 export type FollowDeps = {
@@ -33,9 +34,8 @@ export type FollowDeps = {
   readonly files: BuildFiles
   readonly trust: () => Promise<HostTrust>
   readonly gate: FetchGate
-  readonly order: OrderSettings
-  readonly exchangeBytes: number
-  /** See BuildRetention.makeRoom. */
+  readonly settings: OrderSettings & Pick<BuildsSettings, 'exchangeBytes'>
+  /** As BuildRetention.makeRoom. */
   readonly makeRoom: (bytes: number) => boolean
   /** Called before a result may be fetched, which an exception prevents. */
   readonly beforeResult: (proof: BuildProof) => void
@@ -99,7 +99,7 @@ export class BuildFollower {
 
   /** Copies the source and sends the order. Null if the guest has them. */
   async order(build: Build): Promise<BuildEnding | null> {
-    const { engine, clock, files, order } = this.#deps
+    const { engine, clock, files, settings } = this.#deps
     if (build.orderedAtMs === null) {
       try {
         const { sourceBytes: sizeBytes, sourceSha256: sha256 } = build
@@ -117,7 +117,7 @@ export class BuildFollower {
       if (!this.#isStill('starting')) return unwanted
       try {
         const imageSummary = engine.imageSummary(this.#vmId)
-        await engine.order(this.#vmId, orderOf(build, { ...order, imageSummary }), requestTimeoutMs)
+        await engine.order(this.#vmId, orderOf(build, { ...settings, imageSummary }), requestTimeoutMs)
         return null
       } catch (error) {
         if (this.#signal.aborted) return unwanted
@@ -130,10 +130,10 @@ export class BuildFollower {
 
   /** Follows a build from the order to its end. */
   async follow(build: Build): Promise<BuildEnding> {
-    const { clock, order } = this.#deps
-    // Reads the wall clock only once: setting the clock later neither ends a build nor extends it without limit.
+    const { clock, settings } = this.#deps
+    // By the wall clock only once: one that is set meanwhile ends no build, and lets none go on for ever.
     const agedMs = Math.max(0, clock.nowMs() - (build.orderedAtMs ?? build.createdAtMs))
-    const deadlineMs = clock.monotonicMs() - agedMs + buildDeadlineMs(build, order.limits)
+    const deadlineMs = clock.monotonicMs() - agedMs + buildDeadlineMs(build, settings.limits)
     let heardMs = clock.monotonicMs()
     let waitMs = pauseMinMs
     while (this.#isStill('running')) {
@@ -188,10 +188,10 @@ export class BuildFollower {
 
   /** `wanted` opens it once, `done` and its time close it for good. */
   #network(wanted: BuildProgress['network']): void {
-    const { engine, clock, gate, order, log } = this.#deps
+    const { engine, clock, gate, settings, log } = this.#deps
     const { network } = this.#row()
-    if (network === 'closed' || order.fetch === null) {
-      if (wanted === 'wanted' && order.fetch === null)
+    if (network === 'closed' || settings.fetch === null) {
+      if (wanted === 'wanted' && settings.fetch === null)
         log.warn('a build requested a network that its order lacks', { build: this.#id })
       return
     }
@@ -199,13 +199,13 @@ export class BuildFollower {
       this.#closeNetwork()
       return
     }
-    const fetchMs = order.limits.fetchSeconds * 1000 + fetchSlackMs
+    const fetchMs = settings.limits.fetchSeconds * 1000 + fetchSlackMs
     if (wanted === 'wanted' && this.#networkOpenedMs === null) {
       const address = engine.view(this.#vmId)?.address ?? null
       if (address === null) return
       this.#networkOpenedMs = clock.monotonicMs()
       if (network === 'unused' && !this.#set('running', { network: 'open' })) return
-      gate.open({ buildId: this.#id, address, bytesMax: order.limits.fetchBytes })
+      gate.open({ buildId: this.#id, address, bytesMax: settings.limits.fetchBytes })
       engine.open(this.#vmId)
     }
     if (this.#networkOpenedMs !== null && clock.monotonicMs() - this.#networkOpenedMs >= fetchMs) this.#closeNetwork()
@@ -225,7 +225,7 @@ export class BuildFollower {
    * waits: the next daemon does the stage once more.
    */
   async #vouch(stage: AttestedStage): Promise<BuildEnding | null> {
-    const { engine, clock, trust, order, log } = this.#deps
+    const { engine, clock, trust, settings, log } = this.#deps
     const row = this.#row()
     const recorded = proofOf(row)
     const isOver = this.#handed.has(stage)
@@ -242,7 +242,7 @@ export class BuildFollower {
         stage,
         jobId: row.id,
         nonce: row.nonce,
-        mayFetch: order.fetch !== null,
+        mayFetch: settings.fetch !== null,
         asOf: clock.nowMs(),
         trust: await trust(),
         earlier,
@@ -286,7 +286,7 @@ export class BuildFollower {
   }
 
   async #takeResult(said: Extract<BuildProgress['result'], { status: 'ok' }>): Promise<BuildEnding> {
-    const { engine, files, exchangeBytes, makeRoom, beforeResult } = this.#deps
+    const { engine, files, settings, makeRoom, beforeResult } = this.#deps
     const { sizeBytes, sha256, provenanceSha256 } = said
     const proof = proofOf(this.#row())
     if (proof === null || proof.provenance === null) {
@@ -295,7 +295,8 @@ export class BuildFollower {
     if (proof.provenance !== provenanceSha256) {
       return this.#internal('the result differs from the one that the build VM attested', null)
     }
-    if (sizeBytes > exchangeBytes) return this.#internal('the build VM reports a result larger than its disk', null)
+    if (sizeBytes > settings.exchangeBytes)
+      return this.#internal('the build VM reports a result larger than its disk', null)
     if (!makeRoom(sizeBytes))
       return broken('limit_exceeded', 'There is not enough room for the result next to those of other builds.')
     try {

@@ -285,7 +285,7 @@ describe('limits', () => {
 test('goal: a VM gets the authorities and the mirror of its service only for a request that names them', async () => {
   const own = { proxy: 'http://10.0.0.1:8444', cratesMirror: 'sparse+https://crates.example/', ca: 'PEM' }
   const caSha256 = new Bun.CryptoHasher('sha256').update(own.ca).digest('hex')
-  await using rig = await startBuilds({ fetch: own })
+  await using rig = await startBuilds({ settings: { fetch: own } })
   const orderFor = async (change: object) => {
     await rig.ended(await rig.submit(change))
     const { accepts, fetch } = rig.world.ordered ?? {}
