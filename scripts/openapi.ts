@@ -1,5 +1,5 @@
-// Keeps the OpenAPI documents under test/golden in step with schemas and routes: `--write` renews them; `--check` fails
-// when a document has drifted, a route is not documented, or a documented operation has no route.
+// Keeps the committed OpenAPI documents in step with schemas and routes: `--write` renews them; `--check` fails when a
+// document has drifted, a route is not documented, or a documented operation has no route.
 
 import { buildsOpenapiDocument } from '../src/builds/http/openapi.ts'
 import { BUILD_ROUTES } from '../src/builds/http/routes.ts'
@@ -14,9 +14,9 @@ import { LOG_OPERATIONS } from '../src/transparency/operations.ts'
 const LOG_ROUTES = Object.values(LOG_OPERATIONS)
 
 const DOCUMENTS = {
-  'openapi.json': { document: openapiDocument(), routes: [...INSTANCE_ROUTES, ...LOG_ROUTES] },
-  'openapi-inference.json': { document: inferenceOpenapiDocument(), routes: GATEWAY_ROUTES },
-  'openapi-builds.json': { document: buildsOpenapiDocument(), routes: [...BUILD_ROUTES, ...LOG_ROUTES] },
+  'test/golden/openapi.json': { document: openapiDocument(), routes: [...INSTANCE_ROUTES, ...LOG_ROUTES] },
+  'src/inference/gateway/openapi/openapi.json': { document: inferenceOpenapiDocument(), routes: GATEWAY_ROUTES },
+  'test/golden/openapi-builds.json': { document: buildsOpenapiDocument(), routes: [...BUILD_ROUTES, ...LOG_ROUTES] },
 } as const
 
 const [mode, ...rest] = process.argv.slice(2)
@@ -26,12 +26,12 @@ if (rest.length > 0 || (mode !== '--check' && mode !== '--write')) {
 } else {
   for (const [name, { document, routes }] of Object.entries(DOCUMENTS)) {
     const text = `${JSON.stringify(document, null, 2)}\n`
-    const golden = Bun.file(new URL(`../test/golden/${name}`, import.meta.url))
-    const faults = routeFaults(document, routes).map(fault => `test/golden/${name}: ${fault}\n`)
+    const committed = Bun.file(new URL(`../${name}`, import.meta.url))
+    const faults = routeFaults(document, routes).map(fault => `${name}: ${fault}\n`)
     if (mode === '--write') {
-      await Bun.write(golden, text)
-    } else if (!(await golden.exists()) || (await golden.text()) !== text) {
-      faults.push(`test/golden/${name} has drifted; run \`bun run openapi\` and read the difference\n`)
+      await Bun.write(committed, text)
+    } else if (!(await committed.exists()) || (await committed.text()) !== text) {
+      faults.push(`${name} has drifted; run \`bun run openapi\` and read the difference\n`)
     }
     if (faults.length > 0) process.exitCode = 1
     process.stderr.write(faults.join(''))

@@ -19,7 +19,7 @@ import { startSigning } from './attestation/signing.ts'
 import type { Workloads } from './attestation/workloads.ts'
 import { createOwnEncryption } from './encryption/encryption.ts'
 import { createGateway, type Gateway } from './gateway/gateway.ts'
-import { inferenceOpenapiDocument } from './gateway/openapi/openapi.ts'
+import openapi from './gateway/openapi/openapi.json' with { type: 'json' }
 import { createResponseMemory, type ResponseMemory } from './gateway/response-memory.ts'
 import { KeyShares, type KeySharesDeps } from './limits/key-shares.ts'
 import { createLimiter } from './limits/limiter.ts'
@@ -140,7 +140,7 @@ export function createInferenceService(deps: InferenceServiceDeps): InferenceSer
     responses,
     attestation: attestation.respond,
     encryption,
-    openapi: JSON.stringify(inferenceOpenapiDocument()),
+    openapi: JSON.stringify(openapi),
     workload: deps.workload,
     upstreams,
     checkEvidence: name => attested.check(name),

@@ -1,5 +1,8 @@
-// The OpenAPI 3.1 document of service B, the inference gateway. Pure; committed under test/golden. Chat and completion
-// bodies are OpenAI's; the document names the fields that the gateway checks.
+// The OpenAPI 3.1 document of service B, the inference gateway. Pure. Chat and completion bodies are OpenAI's; the
+// document names the fields that the gateway checks.
+//
+// The gateway serves openapi.json, which `bun scripts/openapi.ts --write` makes of it: measured programs contain the
+// text alone.
 
 import {
   epochHeader,
