@@ -2,7 +2,7 @@
 
 import { toHex } from '../base/bytes.ts'
 import { type Clock, iso, isoOrNull } from '../base/clock.ts'
-import { FAULTS } from '../base/fault.ts'
+import { REMEDIES } from '../base/remedies.ts'
 import { storageCodeOf } from '../base/storage-failure.ts'
 import { version } from '../base/version.ts'
 import type { ClockGuard } from '../base/work/clock-guard.ts'
@@ -173,7 +173,7 @@ function unlessDamaged<Value, Otherwise>(read: () => Value, otherwise: Otherwise
 function databaseProblems(store: Pick<Store, 'damage'>): AdminStatus['problems'] {
   const damage = store.damage()
   if (damage === null) return []
-  return [{ name: 'database', detail: `a statement met damage: ${damage}`, remedy: FAULTS['store.corrupt'].remedy }]
+  return [{ name: 'database', detail: `a statement met damage: ${damage}`, remedy: REMEDIES['store.corrupt'] }]
 }
 
 function formerStatus(former: ReturnType<Tls['former']>): AdminStatus['tls']['former'] {

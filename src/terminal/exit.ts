@@ -1,6 +1,7 @@
 // How a command ends when it fails: exit codes, the same for every command, and what to do about it. Pure.
 
 import { FAULTS, Fault, type FaultCode, type FaultOptions, systemErrorCode, type WireCode } from '../base/fault.ts'
+import { REMEDIES } from '../base/remedies.ts'
 
 export const EXIT = {
   ok: 0,
@@ -59,11 +60,11 @@ export class InputFault extends AdvisedFault {
 /** Remedy of a failure for the reader of a command line; some differ from the table of base/fault.ts. */
 export function remedyOf(error: unknown): string {
   if (error instanceof AdvisedFault) return error.remedy
-  if (!(error instanceof Fault)) return FAULTS.internal.remedy
+  if (!(error instanceof Fault)) return REMEDIES.internal
   if (error.code === 'invalid_request') return 'correct the option or argument that the message names'
   // The file could not be read at all, so that no field of it is at fault.
   if (error.code === 'config.invalid' && systemErrorCode(error.cause) !== null) return 'check the path; see --config'
-  return FAULTS[error.code].remedy
+  return REMEDIES[error.code]
 }
 
 export function isFaultCode(code: string): code is FaultCode {

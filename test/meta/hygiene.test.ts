@@ -37,7 +37,8 @@ test('every test says its goal', () => expect(goalFaults(tests)).toEqual([]))
 
 // Goal: the table of faults has no dead rows.
 test('every fault is used', () => {
-  expect(unusedCodes(Object.keys(FAULTS), readTree('src/**/*.{ts,tsx}'), 'src/base/fault.ts')).toEqual([])
+  const tables = ['src/base/fault.ts', 'src/base/remedies.ts']
+  expect(unusedCodes(Object.keys(FAULTS), readTree('src/**/*.{ts,tsx}'), tables)).toEqual([])
 })
 
 describe('a planted violation is found:', () => {
@@ -108,8 +109,9 @@ describe('a planted violation is found:', () => {
     const table = "export const FAULTS = {\n  'a.b': { wire: 'c' },\n  d: { wire: 'c' },\n} as const\n"
     const tree = new Map([
       ['fault.ts', `${table}const fallback = 'd'\n`],
+      ['remedies.ts', "export const REMEDIES = {\n  'a.b': 'e',\n  d: 'e',\n} as const\n"],
       ['x.ts', "throw new Fault('c.d', '')"],
     ])
-    expect(unusedCodes(['a.b', 'd'], tree, 'fault.ts')).toEqual(['a.b'])
+    expect(unusedCodes(['a.b', 'd'], tree, ['fault.ts', 'remedies.ts'])).toEqual(['a.b'])
   })
 })

@@ -118,9 +118,9 @@ function indentOf(line: string): number {
   return line.length - line.trimStart().length
 }
 
-/** Codes of the table that no other source line names in quotes. `table` is the file that declares them. */
-export function unusedCodes(codes: readonly string[], tree: Tree, table: string): string[] {
-  const texts = [...tree].map(([path, text]) => (path === table ? withoutTables(text) : text))
+/** Codes that no source line outside of tables of them names in quotes. `tables` are the files with such tables. */
+export function unusedCodes(codes: readonly string[], tree: Tree, tables: readonly string[]): string[] {
+  const texts = [...tree].map(([path, text]) => (tables.includes(path) ? withoutTables(text) : text))
   return codes.filter(code => !texts.some(text => text.includes(`'${code}'`)))
 }
 

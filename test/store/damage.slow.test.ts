@@ -17,7 +17,7 @@ import {
 } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { FAULTS } from '../../src/base/fault.ts'
+import { REMEDIES } from '../../src/base/remedies.ts'
 import { storageCodeOf } from '../../src/base/storage-failure.ts'
 import { openStore, prepareRaw } from '../../src/store/db.ts'
 import { insertOrganization, listOrganizations } from '../../src/store/directory/organization.query.ts'
@@ -80,7 +80,7 @@ test('goal: one overwritten page refuses the start, names the table, and changes
     'store.corrupt',
     expect.stringContaining(`${path} is damaged: table organizations`),
   ])
-  expect(FAULTS[fault.code].remedy).toContain('strongroom help backup')
+  expect(REMEDIES[fault.code]).toContain('strongroom help backup')
   expect(readFileSync(path).equals(before)).toBe(true)
 })
 

@@ -6,7 +6,7 @@ import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { getTableConfig, type SQLiteTable } from 'drizzle-orm/sqlite-core'
-import { FAULTS } from '../../src/base/fault.ts'
+import { REMEDIES } from '../../src/base/remedies.ts'
 import { storageCodeOf } from '../../src/base/storage-failure.ts'
 import { copiesOf } from '../../src/store/copies.ts'
 import { type DatabaseName, MIGRATIONS, openStore, schemaVersionOf } from '../../src/store/db.ts'
@@ -238,7 +238,7 @@ describe('versions', () => {
       'store.older',
       `database ${at.path} has schema 20, this executable upgrades from 21; nothing was changed`,
     ])
-    expect(FAULTS['store.older'].remedy).toStartWith('open it once with the version before this one')
+    expect(REMEDIES['store.older']).toStartWith('open it once with the version before this one')
     expect(readFileSync(at.path).equals(before)).toBe(true)
   })
 

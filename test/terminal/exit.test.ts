@@ -5,11 +5,12 @@ import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { silentProgram } from '../../scripts/package/command-tree.ts'
 import { FAULTS, Fault, type FaultCode } from '../../src/base/fault.ts'
+import { REMEDIES } from '../../src/base/remedies.ts'
 import { EXIT, EXIT_HELP, exitCodeOf, remedyOf } from '../../src/terminal/exit.ts'
 
 const codes = Object.keys(FAULTS) as FaultCode[]
 const remedies = [
-  ...codes.map(code => [code, FAULTS[code].remedy] as const),
+  ...codes.map(code => [code, REMEDIES[code]] as const),
   ...codes.map(code => [`${code}, at the command line`, remedyOf(new Fault(code, 'm'))] as const),
 ]
 

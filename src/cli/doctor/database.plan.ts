@@ -1,6 +1,6 @@
 // Whether the database is whole. Pure.
 
-import { FAULTS } from '../../base/fault.ts'
+import { REMEDIES } from '../../base/remedies.ts'
 import { type Check, fail, pass, skip, warn } from './check.ts'
 
 export type DatabaseFacts =
@@ -26,13 +26,13 @@ export function databaseCheck(facts: DatabaseFacts, schemaNewest: number): Check
   if (facts.kind === 'none') {
     if (facts.leftovers.length === 0) return skip(name, `${path} is made by the first start`)
     const detail = `${path} has no records, and beside it are keys of an appliance: ${facts.leftovers.join(', ')}`
-    return fail(name, detail, FAULTS['store.missing'].remedy)
+    return fail(name, detail, REMEDIES['store.missing'])
   }
-  if (facts.problem !== null) return fail(name, `${path}: ${facts.problem}`, FAULTS['store.corrupt'].remedy)
+  if (facts.problem !== null) return fail(name, `${path}: ${facts.problem}`, REMEDIES['store.corrupt'])
   const { schema, unchecked } = facts
   if (schema > schemaNewest) {
     const detail = `${path} has schema ${schema}, this executable supports up to ${schemaNewest}`
-    return fail(name, detail, FAULTS['store.newer'].remedy)
+    return fail(name, detail, REMEDIES['store.newer'])
   }
   if (unchecked.length > 0) {
     const detail = `${path}: no damage found, but there was no time for ${unchecked.join(', ')}`

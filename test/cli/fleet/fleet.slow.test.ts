@@ -9,7 +9,7 @@ import { connect } from '../../../scripts/rigs/postgres/fleet.ts'
 import { hasPostgres, type PostgresServer, startPostgres } from '../../../scripts/rigs/postgres/server.ts'
 import { skipUnless } from '../../../scripts/rigs/skip.ts'
 import { systemClock } from '../../../src/base/clock.ts'
-import { FAULTS } from '../../../src/base/fault.ts'
+import { REMEDIES } from '../../../src/base/remedies.ts'
 import { collectFleetFacts } from '../../../src/cli/doctor/fleet/fleet.driver.ts'
 import { loadConfig } from '../../../src/config/load.ts'
 import { createFleetAdmin } from '../../../src/fleet/hosts/fleet-admin.ts'
@@ -181,7 +181,7 @@ describe.skipIf(skipUnless(hasPostgres, 'needs PostgreSQL (scripts/setup install
     const config = (await loadConfig({ path: join(dir, 'fifth-a.toml'), env: {} })).config
     expect(await collectFleetFacts(config, a.state)).toMatchObject({
       kind: 'unread',
-      remedy: FAULTS['fleet.older'].remedy,
+      remedy: REMEDIES['fleet.older'],
     })
     await a.run('init', ...a.asOwner)
     expect(await collectFleetFacts(config, a.state)).toMatchObject({

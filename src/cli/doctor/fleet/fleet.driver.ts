@@ -2,9 +2,10 @@
 // configuration, a few statements to PostgreSQL that change nothing.
 
 import { systemClock } from '../../../base/clock.ts'
-import { FAULTS, Fault, messageOf } from '../../../base/fault.ts'
+import { Fault, messageOf } from '../../../base/fault.ts'
 import { systemRandom } from '../../../base/ids.ts'
 import { silentLogger } from '../../../base/log.ts'
+import { REMEDIES } from '../../../base/remedies.ts'
 import { resultOr } from '../../../base/result-or.ts'
 import { databaseText } from '../../../config/fleet/database-url.ts'
 import type { Config } from '../../../config/schema.ts'
@@ -31,7 +32,7 @@ export async function collectFleetFacts(config: Config, stateDir: string): Promi
     const database = target === null ? 'fleet' : databaseText(target)
     const code = error instanceof Fault ? error.code : 'internal'
     const reason = code === 'fleet.unavailable' ? reasonOf(error) : messageOf(error)
-    return { kind: 'unread', database, reason, remedy: FAULTS[code].remedy }
+    return { kind: 'unread', database, reason, remedy: REMEDIES[code] }
   }
 }
 
