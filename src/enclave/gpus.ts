@@ -5,7 +5,8 @@
 // on, DevTools mode off.
 
 import { DEVTOOLS, type Devtools, gpuEvidenceBytesMax, gpuEvidenceFormat } from '../attest/nvidia/bound.ts'
-import { verifyBoundGpus } from '../attest/nvidia/bound-verify.ts'
+import { judgeBoundGpus } from '../attest/nvidia/bound-judge.ts'
+import { noFiles } from '../attest/nvidia/judge.ts'
 import { type GpuPolicy, parseGpuPolicy } from '../attest/nvidia/policy.ts'
 import type { NvidiaRoots } from '../attest/nvidia/roots.ts'
 import { isBroken } from '../attest/verdict.ts'
@@ -95,10 +96,8 @@ export class EnclaveGpus {
     const bytes = await this.evidence(nonce)
     const { count } = this.#required
     const { roots, clock } = this.#deps
-    const { checks } = verifyBoundGpus({
-      ...{ bytes, count, nonce, roots, policy: this.#policy, asOfMs: clock.nowMs() },
-      ...{ rims: [], ocsp: [], readSignedXml: noManifests },
-    })
+    const asked = { bytes, count, nonce, roots, policy: this.#policy, asOfMs: clock.nowMs() }
+    const { checks } = judgeBoundGpus(asked, noFiles)
     const bad = checks.find(isBroken)
     if (bad !== undefined) throw new Fault('attest.unavailable', `GPUs: ${bad.name}: ${bad.reason}`)
     await this.#asked(this.#deps.driver.admit())
@@ -136,9 +135,4 @@ export class EnclaveGpus {
     }
     throw new Fault('attest.unavailable', 'GPUs: nvattest wrote no evidences')
   }
-}
-
-/** A VM has none. */
-function noManifests(): never {
-  throw new Fault('internal', 'a VM has no manifests of GPUs')
 }

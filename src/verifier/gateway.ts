@@ -6,7 +6,7 @@
 
 import type { TrustedRoot } from '../attest/amd/roots.ts'
 import { sha256 } from '../attest/hash.ts'
-import type { JudgedGpu } from '../attest/nvidia/verify.ts'
+import type { JudgedGpu } from '../attest/nvidia/judge.ts'
 import { floorAgeCheck } from '../attest/policy/floors.ts'
 import type { Policy } from '../attest/policy/policy.ts'
 import { nativeVerifiers } from '../attest/receipt/hybrid-verify.ts'

@@ -4,7 +4,7 @@
 // A function of the caller's judges the reports: it takes a hundred kilobytes of code, which a page leaves out.
 
 import { sha256 } from '../attest/hash.ts'
-import type { JudgedGpu } from '../attest/nvidia/verify.ts'
+import type { JudgedGpu } from '../attest/nvidia/judge.ts'
 import type { StatementOf } from '../attest/receipt/statement.ts'
 import { type Check, check, fail, notChecked, pass } from '../attest/verdict.ts'
 import { equalConstantTime, fromBase64Url, toHex, utf8 } from '../base/bytes.ts'

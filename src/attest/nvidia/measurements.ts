@@ -2,28 +2,13 @@
 
 import { equalConstantTime } from '../../base/bytes.ts'
 import { isZero } from '../encoding/layout.ts'
-import { type Check, check, fail, notChecked } from '../verdict.ts'
+import { check, fail } from '../verdict.ts'
+import { type Comparison, indicesName, measurementsName } from './comparison.ts'
 import type { Golden, Rim } from './rim.ts'
 import type { GpuReport } from './spdm.ts'
 
 /** NVIDIA's verifier leaves this one out where the video decoder is off. */
 const nvdecIndex = 35
-
-export type Comparison = {
-  readonly checks: readonly [indices: Check, measurements: Check]
-  /** Measurements with a value for which neither manifest has one. */
-  readonly uncompared: readonly number[]
-}
-
-const [indicesName, measurementsName] = ['gpu-rim-indices', 'gpu-measurements'] as const
-
-/** Both checks, without a manifest to compare with. */
-export function nothingCompared(reason: string): Comparison {
-  return {
-    checks: [notChecked(indicesName, reason, true), notChecked(measurementsName, reason, true)],
-    uncompared: [],
-  }
-}
 
 export function compareMeasurements({ measurements, fields }: GpuReport, driver: Rim, vbios: Rim): Comparison {
   const twice = [...driver.golden.keys()].filter(index => vbios.golden.has(index))

@@ -1,214 +1,70 @@
-// One verdict on the GPUs of a machine: their reports, their certificates, the manifests of driver and VBIOS, a policy.
-// Pure, and never throws for bad evidence. NVIDIA's own verifier is NVIDIA/nvtrust, local_gpu_verifier.
+// One verdict on the GPUs of a machine, for a relying party who has NVIDIA's manifests and OCSP responses. Pure, and
+// never throws for bad evidence.
 
-import { equalConstantTime } from '../../base/bytes.ts'
-import { GPU_POLICY_CHECKS } from '../check-names.ts'
-import { type Parsed, parsed } from '../malformed.ts'
-import { type Check, check, fail, notChecked, pass, type Verdict, verdict } from '../verdict.ts'
-import { type Certificate, commonNameOf } from '../x509/certificate.ts'
-import type { Devtools } from './bound.ts'
-import { type Chain, checkChain, decodeChain } from './chain.ts'
-import { firmwareIdentityOf } from './dice.ts'
-import type { GpuEvidence } from './evidence.ts'
+import { pass, verdict } from '../verdict.ts'
+import { nothingCompared } from './comparison.ts'
+import {
+  architectureOf,
+  type ComparisonChecks,
+  type GpuEvidenceQuestion,
+  type GpuFiles,
+  type GpuVerdict,
+  judgeGpus,
+  manifestCheckName,
+  noManifest,
+} from './judge.ts'
 import { type JudgedRim, judgeRim, readResponses } from './manifests.ts'
-import { type Comparison, compareMeasurements, nothingCompared } from './measurements.ts'
-import { type Architecture, appraiseGpu, type GpuFacts, type GpuPolicy } from './policy.ts'
+import { compareMeasurements } from './measurements.ts'
+import type { GpuFacts } from './policy.ts'
 import { checkRevocation } from './revocation.ts'
 import type { ReadSignedXml, Rim } from './rim.ts'
-import { type DecodedRoots, decodeRoots, type NvidiaRoots } from './roots.ts'
-import { isSignedByKeyOf } from './signature.ts'
-import { decodeGpuReport, type GpuReport, nonceBytes } from './spdm.ts'
+import { decodeRoots } from './roots.ts'
+import type { GpuReport } from './spdm.ts'
 
-export type GpuQuestion = {
-  readonly evidence: readonly GpuEvidence[]
-  /** 32 bytes, which every report has to have. */
-  readonly nonce: Uint8Array
+export type GpuFilesQuestion = {
   /** Manifests of NVIDIA's: each that is given has to be good. */
   readonly rims: readonly Uint8Array[]
   readonly readSignedXml: ReadSignedXml
   /** OCSP responses, DER. */
   readonly ocsp: readonly Uint8Array[]
-  readonly roots: readonly NvidiaRoots[]
-  readonly policy: GpuPolicy
-  readonly asOfMs: number
-  /** DevTools mode as reported by software in a measured guest, if the evidence is bound to its own. Null if unknown. */
-  readonly devtools: Devtools | null
 }
 
-export type JudgedGpu = {
-  /** Trusted only in a good verdict. Null for a report or a chain that cannot be read. */
-  readonly facts: GpuFacts | null
-  readonly hwmodel: string | null
-  /** By which NVIDIA names the manifest of the VBIOS. */
-  readonly board: string | null
-  readonly uncompared: readonly number[]
-}
-
-export type GpuVerdict = Verdict & {
-  /** Some chain ends at a root that is not NVIDIA's. */
-  readonly simulated: boolean
-  readonly gpus: readonly JudgedGpu[]
-  readonly rims: readonly (Pick<Rim, 'kind' | 'version' | 'product'> | null)[]
-}
+export type GpuQuestion = GpuEvidenceQuestion & GpuFilesQuestion
 
 /** Throws Malformed for roots that cannot be read, which are the relying party's own. */
 export function verifyGpus(question: GpuQuestion): GpuVerdict {
-  const { policy, asOfMs } = question
-  const roots = decodeRoots(question.roots)
-  const { responses, checks } = readResponses(question.ocsp)
+  return judgeGpus(question, judgeFiles(question))
+}
+
+/** Throws Malformed for roots that cannot be read. */
+export function judgeFiles({
+  rims: files,
+  readSignedXml,
+  ocsp,
+  roots: trusted,
+  policy,
+  asOfMs,
+}: GpuFilesQuestion & Pick<GpuEvidenceQuestion, 'roots' | 'policy' | 'asOfMs'>): GpuFiles {
+  const roots = decodeRoots(trusted)
+  const { responses, checks } = readResponses(ocsp)
   const age = policy.ocspMaximumAgeSeconds
   const revocation = { responses, asOfMs, maximumAgeMs: age === 'any' ? age : age * 1000 }
-  const rims = question.rims.map(bytes => {
-    return judgeRim(bytes, { ...revocation, readSignedXml: question.readSignedXml, roots })
-  })
-  const judged = question.evidence.map(evidence =>
-    judgeGpu(evidence, { ...question, roots, revocation, judgedRims: rims }),
-  )
-  const all = [
-    check('gpu-evidence', judged.length > 0, 'there is no GPU in it', judged.map(summaryOf).join('; ')),
-    distinctCheck(judged.map(({ facts }) => facts)),
-    ...checks,
-    ...rims.flatMap((rim, at) => under(`rim-${at}`, rim.checks)),
-    ...judged.flatMap((gpu, at) => under(`gpu-${at}`, gpu.checks)),
-  ]
+  const rims = files.map(bytes => judgeRim(bytes, { ...revocation, readSignedXml, roots }))
   return {
-    ...verdict(all),
-    simulated: [...rims, ...judged].some(({ simulated }) => simulated),
-    gpus: judged.map(({ facts, hwmodel, board, uncompared }) => ({ facts, hwmodel, board, uncompared })),
-    rims: rims.map(({ rim }) => (rim === null ? null : { kind: rim.kind, version: rim.version, product: rim.product })),
-  }
-}
-
-/** One GPU that answers for all would pass for as many as its report stands in the list. */
-function distinctCheck(facts: readonly (GpuFacts | null)[]): Check {
-  const serials = facts.flatMap(known => (known === null ? [] : [known.deviceSerial]))
-  return check('gpu-distinct', new Set(serials).size === serials.length, 'one GPU stands in it twice')
-}
-
-function summaryOf({ facts, hwmodel }: JudgedGpu): string {
-  if (facts === null) return 'a GPU that cannot be judged'
-  return `${hwmodel}, driver ${facts.driverVersion}, VBIOS ${facts.vbiosVersion}, ueid ${facts.ueid}`
-}
-
-function under(group: string, checks: readonly Check[]): Check[] {
-  return checks.map(made => ({ ...made, name: `${group}/${made.name}` }))
-}
-
-type GpuComparison = Omit<GpuQuestion, 'roots'> & {
-  readonly roots: DecodedRoots
-  readonly revocation: Omit<Parameters<typeof checkRevocation>[1], 'chain' | 'from'>
-  readonly judgedRims: readonly JudgedRim[]
-}
-
-type WithChecks = JudgedGpu & { readonly simulated: boolean; readonly checks: readonly Check[] }
-
-function judgeGpu(evidence: GpuEvidence, asked: GpuComparison): WithChecks {
-  const report = parsed(() => decodeGpuReport(evidence.report))
-  const certificates = parsed(() => decodeChain(evidence.certificates, 'GPU certificates'))
-  const { checks: chainChecks, chain } = certificates.ok
-    ? checkChain('gpu-chain', { certificates: certificates.value, roots: asked.roots.device, asOfMs: asked.asOfMs })
-    : { checks: [], chain: null }
-  const facts = report.ok && chain !== null ? factsOf(report.value, chain) : null
-  const compared = report.ok && facts !== null ? compare(report.value, facts, asked.judgedRims) : null
-  const checks = [
-    check('gpu-report-format', report.ok, report.ok ? '' : report.reason),
-    check('gpu-chain-format', certificates.ok, certificates.ok ? '' : certificates.reason),
-    ...chainChecks,
-    checkRevocation('gpu-chain-ocsp', { ...asked.revocation, chain, from: 1 }),
-    ...reportChecks(report, chain, asked.nonce),
-    architectureCheck(evidence, facts),
-    ...(compared?.checks ?? nothingCompared('report or chain is not good').checks),
-    devtoolsCheck(asked.policy, asked.devtools),
-    ...(facts === null
-      ? GPU_POLICY_CHECKS.map(name => notChecked(name, 'report or chain is not good', true))
-      : appraiseGpu(asked.policy, facts)),
-  ]
-  return {
-    facts,
-    hwmodel: chain === null ? null : commonNameOf(chain.path[1].subject),
-    board: report.ok ? report.value.fields.board : null,
-    uncompared: compared?.uncompared ?? [],
-    simulated: chain?.simulated === true,
     checks,
+    rims,
+    hasOcsp: ocsp.length > 0,
+    // A GPU issues its own leaf, which no responder knows.
+    checkRevocation: (name, chain) => checkRevocation(name, { ...revocation, chain, from: 1 }),
+    compare: (report, facts) => compare(report, facts, rims),
   }
 }
-
-function reportChecks(report: Parsed<GpuReport>, chain: Chain | null, nonce: Uint8Array): readonly Check[] {
-  const [signatureName, nonceName, firmwareName] = ['gpu-report-signature', 'gpu-nonce', 'gpu-firmware'] as const
-  if (!report.ok || chain === null) {
-    return [signatureName, nonceName, firmwareName].map(name => notChecked(name, 'report or chain is not good', true))
-  }
-  const { signedBytes, signature, nonce: signed, fields } = report.value
-  const [leaf] = chain.path
-  const isFresh = nonce.length === nonceBytes && equalConstantTime(signed, nonce)
-  return [
-    check(signatureName, isSignedByKeyOf(leaf, signedBytes, signature), "not signed by the chain's leaf"),
-    check(nonceName, isFresh, 'the report was made for another nonce', 'the report was made for this nonce'),
-    firmwareCheck(firmwareName, leaf, fields.fwid),
-  ]
-}
-
-/** The leaf is made for one firmware, which early reports of Hopper do not name. */
-function firmwareCheck(name: string, leaf: Certificate, fwid: Uint8Array | null): Check {
-  const certified = parsed(() => firmwareIdentityOf(leaf))
-  if (!certified.ok) return fail(name, certified.reason)
-  if (certified.value === null) return fail(name, 'the certificate names no firmware')
-  const { weak, fwid: expected } = certified.value
-  if (weak.length > 0) return fail(name, `the certificate names ${weak.join(', ')}`)
-  if (fwid === null) return notChecked(name, 'the report does not name its firmware', false)
-  return check(name, equalConstantTime(fwid, expected), 'the certificate was made for other firmware')
-}
-
-/** Names of chips, like GH100 or GB202, in NVIDIA's certificates and manifests. */
-function architectureOf(name: string): Architecture | null {
-  if (/^GH\d{2}[\dA-Z](?: |$)/.test(name)) return 'HOPPER'
-  return /^GB\d{2}[\dA-Z](?: |$)/.test(name) ? 'BLACKWELL' : null
-}
-
-function factsOf({ fields }: GpuReport, { path }: Chain): GpuFacts | null {
-  const [leaf, device] = path
-  const architecture = architectureOf(commonNameOf(device.subject).replace(/^SIMULATED /, ''))
-  if (architecture === null) return null
-  return {
-    architecture,
-    driverVersion: fields.driverVersion,
-    vbiosVersion: fields.vbiosVersion,
-    mode: fields.mode,
-    // As in NVIDIA's tokens.
-    ueid: BigInt(`0x${leaf.serial}`).toString(),
-    deviceSerial: device.serial.toUpperCase(),
-  }
-}
-
-function architectureCheck({ arch }: GpuEvidence, facts: GpuFacts | null): Check {
-  const name = 'gpu-architecture'
-  if (facts === null) return fail(name, 'the certificates are of no GPU that this release supports')
-  return check(name, arch === facts.architecture, `the evidence names ${arch}, the certificates ${facts.architecture}`)
-}
-
-/**
- * Neither reports nor NVIDIA's overall result say whether a GPU is in DevTools mode, in which others can read its
- * memory. Its driver knows (NVML, devToolsMode), and only software in a measured guest can be believed about it.
- */
-function devtoolsCheck({ devtools }: GpuPolicy, said: Devtools | null): Check {
-  const name = 'gpu-devtools'
-  if (said === 'off') return pass(name, 'off, by the driver in the measured guest')
-  const reason =
-    said === 'on'
-      ? 'it is in DevTools mode, by the driver in the guest'
-      : 'no field of a report shows that the GPU is not in DevTools mode'
-  return devtools === 'any' ? notChecked(name, reason, false) : fail(name, reason)
-}
-
-type ComparisonChecks = Omit<Comparison, 'checks'> & { readonly checks: readonly Check[] }
 
 /** With the manifests of this driver and this VBIOS; of several for one version, with those that fit. */
 function compare(report: GpuReport, facts: GpuFacts, judged: readonly JudgedRim[]): ComparisonChecks {
   const given = { driver: rimsOf('driver', facts, judged), vbios: rimsOf('vbios', facts, judged) }
   const found = (kind: Rim['kind'], version: string) => {
-    const name = `gpu-${kind}-rim`
-    if (given[kind].length > 0) return pass(name, version)
-    return notChecked(name, `no good manifest of ${kind} ${version} was given`, true)
+    return given[kind].length > 0 ? pass(manifestCheckName(kind), version) : noManifest(kind, version)
   }
   const checks = [found('driver', facts.driverVersion), found('vbios', facts.vbiosVersion)]
   const pairs = given.driver.flatMap(driver => given.vbios.map(vbios => compareMeasurements(report, driver, vbios)))

@@ -2,9 +2,10 @@
 // own driver and VBIOS, fresh OCSP responses, and a policy that names it; whatever is changed fails its own check.
 
 import { beforeAll, expect, test } from 'bun:test'
+import type { GpuVerdict } from '../../../src/attest/nvidia/judge.ts'
 import { defaultGpuPolicy, type GpuPolicy, parseGpuPolicy } from '../../../src/attest/nvidia/policy.ts'
 import { NVIDIA_ROOTS } from '../../../src/attest/nvidia/roots.ts'
-import { type GpuQuestion, type GpuVerdict, verifyGpus } from '../../../src/attest/nvidia/verify.ts'
+import { type GpuQuestion, verifyGpus } from '../../../src/attest/nvidia/verify.ts'
 import { concat } from '../../../src/base/bytes.ts'
 import { compositeDeviceId, issue, tcbInfo } from '../../rigs/attest/gpu/authority.ts'
 import { signedManifest } from '../../rigs/attest/gpu/manifest.ts'

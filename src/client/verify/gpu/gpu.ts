@@ -1,7 +1,8 @@
 // strongroom verify gpu: saved evidence of NVIDIA GPUs, offline. Effects: reads files.
 
+import type { GpuVerdict, JudgedGpu } from '../../../attest/nvidia/judge.ts'
 import { nonceBytes } from '../../../attest/nvidia/spdm.ts'
-import { type GpuVerdict, type JudgedGpu, verifyGpus } from '../../../attest/nvidia/verify.ts'
+import { verifyGpus } from '../../../attest/nvidia/verify.ts'
 import { verdict } from '../../../attest/verdict.ts'
 import { iso, systemClock } from '../../../base/clock.ts'
 import type { Command, Run } from '../../../terminal/command.ts'

@@ -1,0 +1,223 @@
+// One verdict on the GPUs of a machine: their reports, their certificates, a policy, and the results of files. Pure,
+// and never throws for bad evidence. NVIDIA's own verifier is NVIDIA/nvtrust, local_gpu_verifier.
+//
+// verify.ts judges manifests and OCSP responses for relying parties, who have the files. A VM has none, and this module
+// does not load the code that reads them.
+
+import { equalConstantTime } from '../../base/bytes.ts'
+import { GPU_POLICY_CHECKS } from '../check-names.ts'
+import { type Parsed, parsed } from '../malformed.ts'
+import { type Check, check, fail, notChecked, pass, type Verdict, verdict } from '../verdict.ts'
+import { type Certificate, commonNameOf } from '../x509/certificate.ts'
+import type { Devtools } from './bound.ts'
+import { type Chain, checkChain, decodeChain } from './chain.ts'
+import { type Comparison, nothingCompared } from './comparison.ts'
+import { firmwareIdentityOf } from './dice.ts'
+import type { GpuEvidence } from './evidence.ts'
+import type { JudgedRim } from './manifests.ts'
+import { type Architecture, appraiseGpu, type GpuFacts, type GpuPolicy } from './policy.ts'
+import type { Rim } from './rim.ts'
+import { type DecodedRoots, decodeRoots, type NvidiaRoots } from './roots.ts'
+import { isSignedByKeyOf } from './signature.ts'
+import { decodeGpuReport, type GpuReport, nonceBytes } from './spdm.ts'
+
+export type GpuEvidenceQuestion = {
+  readonly evidence: readonly GpuEvidence[]
+  /** 32 bytes, which every report has to have. */
+  readonly nonce: Uint8Array
+  readonly roots: readonly NvidiaRoots[]
+  readonly policy: GpuPolicy
+  readonly asOfMs: number
+  /** DevTools mode as software in a measured guest says, where the evidence is bound to its own. Null: nobody says. */
+  readonly devtools: Devtools | null
+}
+
+export type ComparisonChecks = Omit<Comparison, 'checks'> & { readonly checks: readonly Check[] }
+
+/** Results of the manifests and OCSP responses for GPUs. */
+export type GpuFiles = {
+  /** Failed checks of responses that cannot be read. */
+  readonly checks: readonly Check[]
+  readonly rims: readonly JudgedRim[]
+  readonly hasOcsp: boolean
+  /** One check of a GPU's chain. */
+  readonly checkRevocation: (name: string, chain: Chain | null) => Check
+  /** Measurements against the manifests of the GPU's driver and VBIOS. */
+  readonly compare: (report: GpuReport, facts: GpuFacts) => ComparisonChecks
+}
+
+/** Results without any file: checks that need one stay open. */
+export function noFiles(): GpuFiles {
+  return {
+    checks: [],
+    rims: [],
+    hasOcsp: false,
+    checkRevocation: name => notChecked(name, 'no OCSP response was given', true),
+    compare: (_report, { driverVersion, vbiosVersion }) => {
+      const checks = [noManifest('driver', driverVersion), noManifest('vbios', vbiosVersion)]
+      const nothing = nothingCompared('a manifest is missing')
+      return { ...nothing, checks: [...checks, ...nothing.checks] }
+    },
+  }
+}
+
+export function noManifest(kind: Rim['kind'], version: string): Check {
+  return notChecked(manifestCheckName(kind), `no good manifest of ${kind} ${version} was given`, true)
+}
+
+export function manifestCheckName(kind: Rim['kind']): string {
+  return `gpu-${kind}-rim`
+}
+
+export type JudgedGpu = {
+  /** Trusted only in a good verdict. Null for a report or a chain that cannot be read. */
+  readonly facts: GpuFacts | null
+  readonly hwmodel: string | null
+  /** By which NVIDIA names the manifest of the VBIOS. */
+  readonly board: string | null
+  readonly uncompared: readonly number[]
+}
+
+export type GpuVerdict = Verdict & {
+  /** Some chain ends at a root that is not NVIDIA's. */
+  readonly simulated: boolean
+  readonly gpus: readonly JudgedGpu[]
+  readonly rims: readonly (Pick<Rim, 'kind' | 'version' | 'product'> | null)[]
+}
+
+/** Throws Malformed for roots that cannot be read, which are the relying party's own. */
+export function judgeGpus(question: GpuEvidenceQuestion, files: GpuFiles): GpuVerdict {
+  const roots = decodeRoots(question.roots)
+  const { rims } = files
+  const judged = question.evidence.map(evidence => judgeGpu(evidence, { ...question, roots, files }))
+  const all = [
+    check('gpu-evidence', judged.length > 0, 'there is no GPU in it', judged.map(summaryOf).join('; ')),
+    distinctCheck(judged.map(({ facts }) => facts)),
+    ...files.checks,
+    ...rims.flatMap((rim, at) => under(`rim-${at}`, rim.checks)),
+    ...judged.flatMap((gpu, at) => under(`gpu-${at}`, gpu.checks)),
+  ]
+  return {
+    ...verdict(all),
+    simulated: [...rims, ...judged].some(({ simulated }) => simulated),
+    gpus: judged.map(({ facts, hwmodel, board, uncompared }) => ({ facts, hwmodel, board, uncompared })),
+    rims: rims.map(({ rim }) => (rim === null ? null : { kind: rim.kind, version: rim.version, product: rim.product })),
+  }
+}
+
+/** One GPU that answers for all would pass for as many as its report stands in the list. */
+function distinctCheck(facts: readonly (GpuFacts | null)[]): Check {
+  const serials = facts.flatMap(known => (known === null ? [] : [known.deviceSerial]))
+  return check('gpu-distinct', new Set(serials).size === serials.length, 'one GPU stands in it twice')
+}
+
+function summaryOf({ facts, hwmodel }: JudgedGpu): string {
+  if (facts === null) return 'a GPU that cannot be judged'
+  return `${hwmodel}, driver ${facts.driverVersion}, VBIOS ${facts.vbiosVersion}, ueid ${facts.ueid}`
+}
+
+function under(group: string, checks: readonly Check[]): Check[] {
+  return checks.map(made => ({ ...made, name: `${group}/${made.name}` }))
+}
+
+type GpuComparison = Omit<GpuEvidenceQuestion, 'roots'> & { readonly roots: DecodedRoots; readonly files: GpuFiles }
+
+type WithChecks = JudgedGpu & { readonly simulated: boolean; readonly checks: readonly Check[] }
+
+function judgeGpu(evidence: GpuEvidence, asked: GpuComparison): WithChecks {
+  const report = parsed(() => decodeGpuReport(evidence.report))
+  const certificates = parsed(() => decodeChain(evidence.certificates, 'GPU certificates'))
+  const { checks: chainChecks, chain } = certificates.ok
+    ? checkChain('gpu-chain', { certificates: certificates.value, roots: asked.roots.device, asOfMs: asked.asOfMs })
+    : { checks: [], chain: null }
+  const facts = report.ok && chain !== null ? factsOf(report.value, chain) : null
+  const compared = report.ok && facts !== null ? asked.files.compare(report.value, facts) : null
+  const checks = [
+    check('gpu-report-format', report.ok, report.ok ? '' : report.reason),
+    check('gpu-chain-format', certificates.ok, certificates.ok ? '' : certificates.reason),
+    ...chainChecks,
+    asked.files.checkRevocation('gpu-chain-ocsp', chain),
+    ...reportChecks(report, chain, asked.nonce),
+    architectureCheck(evidence, facts),
+    ...(compared?.checks ?? nothingCompared('report or chain is not good').checks),
+    devtoolsCheck(asked.policy, asked.devtools),
+    ...(facts === null
+      ? GPU_POLICY_CHECKS.map(name => notChecked(name, 'report or chain is not good', true))
+      : appraiseGpu(asked.policy, facts)),
+  ]
+  return {
+    facts,
+    hwmodel: chain === null ? null : commonNameOf(chain.path[1].subject),
+    board: report.ok ? report.value.fields.board : null,
+    uncompared: compared?.uncompared ?? [],
+    simulated: chain?.simulated === true,
+    checks,
+  }
+}
+
+function reportChecks(report: Parsed<GpuReport>, chain: Chain | null, nonce: Uint8Array): readonly Check[] {
+  const [signatureName, nonceName, firmwareName] = ['gpu-report-signature', 'gpu-nonce', 'gpu-firmware'] as const
+  if (!report.ok || chain === null) {
+    return [signatureName, nonceName, firmwareName].map(name => notChecked(name, 'report or chain is not good', true))
+  }
+  const { signedBytes, signature, nonce: signed, fields } = report.value
+  const [leaf] = chain.path
+  const isFresh = nonce.length === nonceBytes && equalConstantTime(signed, nonce)
+  return [
+    check(signatureName, isSignedByKeyOf(leaf, signedBytes, signature), "not signed by the chain's leaf"),
+    check(nonceName, isFresh, 'the report was made for another nonce', 'the report was made for this nonce'),
+    firmwareCheck(firmwareName, leaf, fields.fwid),
+  ]
+}
+
+/** The leaf is made for one firmware, which early reports of Hopper do not name. */
+function firmwareCheck(name: string, leaf: Certificate, fwid: Uint8Array | null): Check {
+  const certified = parsed(() => firmwareIdentityOf(leaf))
+  if (!certified.ok) return fail(name, certified.reason)
+  if (certified.value === null) return fail(name, 'the certificate names no firmware')
+  const { weak, fwid: expected } = certified.value
+  if (weak.length > 0) return fail(name, `the certificate names ${weak.join(', ')}`)
+  if (fwid === null) return notChecked(name, 'the report does not name its firmware', false)
+  return check(name, equalConstantTime(fwid, expected), 'the certificate was made for other firmware')
+}
+
+/** Names of chips, like GH100 or GB202, in NVIDIA's certificates and manifests. */
+export function architectureOf(name: string): Architecture | null {
+  if (/^GH\d{2}[\dA-Z](?: |$)/.test(name)) return 'HOPPER'
+  return /^GB\d{2}[\dA-Z](?: |$)/.test(name) ? 'BLACKWELL' : null
+}
+
+function factsOf({ fields }: GpuReport, { path }: Chain): GpuFacts | null {
+  const [leaf, device] = path
+  const architecture = architectureOf(commonNameOf(device.subject).replace(/^SIMULATED /, ''))
+  if (architecture === null) return null
+  return {
+    architecture,
+    driverVersion: fields.driverVersion,
+    vbiosVersion: fields.vbiosVersion,
+    mode: fields.mode,
+    // As in NVIDIA's tokens.
+    ueid: BigInt(`0x${leaf.serial}`).toString(),
+    deviceSerial: device.serial.toUpperCase(),
+  }
+}
+
+function architectureCheck({ arch }: GpuEvidence, facts: GpuFacts | null): Check {
+  const name = 'gpu-architecture'
+  if (facts === null) return fail(name, 'the certificates are of no GPU that this release supports')
+  return check(name, arch === facts.architecture, `the evidence names ${arch}, the certificates ${facts.architecture}`)
+}
+
+/**
+ * Neither reports nor NVIDIA's overall result say whether a GPU is in DevTools mode, in which others can read its
+ * memory. Its driver knows (NVML, devToolsMode), and only software in a measured guest can be believed about it.
+ */
+function devtoolsCheck({ devtools }: GpuPolicy, said: Devtools | null): Check {
+  const name = 'gpu-devtools'
+  if (said === 'off') return pass(name, 'off, by the driver in the measured guest')
+  const reason =
+    said === 'on'
+      ? 'it is in DevTools mode, by the driver in the guest'
+      : 'no field of a report shows that the GPU is not in DevTools mode'
+  return devtools === 'any' ? notChecked(name, reason, false) : fail(name, reason)
+}
