@@ -1,75 +1,33 @@
 // Every place of the guest's file system that the agent reads or writes, below a root that tests may choose. Pure.
 
-export type GuestPaths = {
-  /** tmpfs, made by init: nothing in it outlives the boot. */
-  readonly runDir: string
-  readonly sshHostKey: string
-  readonly authorizedKeys: string
-  /** The proof required of the gateway, from the claim. */
-  readonly gatewaySettings: string
-  /** A directory of the login user's, with the owner's requirements for the gateway. */
-  readonly ownGatewayDir: string
-  readonly ownGateway: string
-  readonly gatewayRecord: string
-  /** Included by sshd's configuration. */
-  readonly sshdEnvironment: string
-  readonly claimRecord: string
-  /** The receipt of the last evidence, for the verifier inside the guest. */
-  readonly receipt: string
-  /** Answers with the lockout facts as root sees them. */
-  readonly lockoutSocket: string
-  readonly networkRecord: string
-  readonly sshdRecord: string
-  /** Privilege separation directory of sshd. */
-  readonly sshdRunDir: string
-  /** The system's trust store. */
-  readonly caBundle: string
-  readonly motd: string
-  readonly hosts: string
-  readonly hostname: string
-  readonly kernelHostname: string
-  readonly resolvConf: string
-  readonly loginHome: string
-  /** The gateway key that the guest drew, for the login user's programs. */
-  readonly gatewayKey: string
-  /** Random per boot, kept when the agent restarts: Documentation/admin-guide/sysctl/kernel.rst, `random`. */
-  readonly bootId: string
-  readonly interfaces: string
-  readonly virtioPorts: string
-  readonly devices: string
-  /** Made by init when every device is set up. */
-  readonly devicesReady: string
-  readonly tsmReports: string
-  readonly sevGuest: string
-  /** Device of the kernel's resource manager. */
-  readonly tpm: string
-  /** Gives programs of the VM a quote over their nonce. */
-  readonly tpmSocket: string
-  readonly commandLine: string
-  /** Names this image; part of the measured root. */
-  readonly imageFile: string
-  /** Readable only by root. */
-  readonly logDir: string
-}
+export type GuestPaths = Readonly<ReturnType<typeof guestPaths>>
 
 /** Paths below `root`, which is '' in the guest. */
-export function guestPaths(root: string): GuestPaths {
+export function guestPaths(root: string) {
   const runDir = `${root}/run/strongroom`
   return {
+    /** tmpfs, made by init: nothing in it outlives the boot. */
     runDir,
     sshHostKey: `${runDir}/ssh_host_ed25519_key`,
     authorizedKeys: `${runDir}/authorized_keys`,
+    /** The proof required of the gateway, from the claim. */
     gatewaySettings: `${runDir}/gateway.json`,
+    /** A directory of the login user's, with the owner's requirements for the gateway. */
     ownGatewayDir: `${runDir}/own-gateway`,
     ownGateway: `${runDir}/own-gateway/gateway.json`,
     gatewayRecord: `${runDir}/gateway-process.json`,
+    /** Included by sshd's configuration. */
     sshdEnvironment: `${runDir}/sshd_environment.conf`,
     claimRecord: `${runDir}/claim.json`,
+    /** The receipt of the last evidence, for the verifier inside the guest. */
     receipt: `${runDir}/receipt.json`,
+    /** Answers with the lockout facts as root sees them. */
     lockoutSocket: `${runDir}/lockout.sock`,
     networkRecord: `${runDir}/network.json`,
     sshdRecord: `${runDir}/sshd.json`,
+    /** Privilege separation directory of sshd. */
     sshdRunDir: `${root}/run/sshd`,
+    /** The system's trust store. */
     caBundle: `${root}/etc/ssl/certs/ca-certificates.crt`,
     motd: `${root}/etc/motd`,
     hosts: `${root}/etc/hosts`,
@@ -77,18 +35,25 @@ export function guestPaths(root: string): GuestPaths {
     kernelHostname: `${root}/proc/sys/kernel/hostname`,
     resolvConf: `${root}/etc/resolv.conf`,
     loginHome: `${root}/home/agent`,
+    /** The gateway key that the guest drew, for the login user's programs. */
     gatewayKey: `${root}/home/agent/.config/opencode/inference.key`,
+    /** Random per boot, kept when the agent restarts: Documentation/admin-guide/sysctl/kernel.rst, `random`. */
     bootId: `${root}/proc/sys/kernel/random/boot_id`,
     interfaces: `${root}/sys/class/net`,
     virtioPorts: `${root}/sys/class/virtio-ports`,
     devices: `${root}/dev`,
+    /** Made by init when every device is set up. */
     devicesReady: `${runDir}/ready`,
     tsmReports: `${root}/sys/kernel/config/tsm/report`,
     sevGuest: `${root}/dev/sev-guest`,
+    /** Device of the kernel's resource manager. */
     tpm: `${root}/dev/tpmrm0`,
+    /** Gives programs of the VM a quote over their nonce. */
     tpmSocket: `${runDir}/tpm.sock`,
     commandLine: `${root}/proc/cmdline`,
+    /** Names this image; part of the measured root. */
     imageFile: `${root}/usr/lib/strongroom/image.json`,
+    /** For root alone. */
     logDir: `${runDir}/log`,
   }
 }
