@@ -1,6 +1,6 @@
 // Known deviations of engines from OpenAI's form, and the repair of each. Pure. UpstreamFault.
 //
-// A form with one meaning is repaired; a form with no meaning or with two is refused.
+// A form with one meaning is repaired; a form with no meaning or with two is refused. deviations.md lists all forms.
 
 import { UpstreamFault } from '../../failure.ts'
 import { isObject, type JsonObject } from '../../json-text.ts'
@@ -8,57 +8,6 @@ import type { CompletionOperation } from '../../types.ts'
 import type { GatewayRequest } from '../request.ts'
 import { toolNameCharsMax } from '../tools.ts'
 import { isNone, malformed, stringOrNull } from '../upstream-json.ts'
-
-/**
- * One row for each deviation: its form, the engine with the version or date that it was seen with (null if none is on
- * record), and the repair. `test/inference/openai/engines/deviations.test.ts` has a case for each row.
- */
-export const DEVIATIONS = [
-  // Events of a stream.
-  ['named ping event', null, 'left out'],
-  ['ping in the data', null, 'left out'],
-  ['event with empty data', null, 'left out'],
-  ['white space around [DONE]', null, 'the end'],
-  ['usage chunk without choices', 'ROCm ATOM before 28 July 2026', 'no choices'],
-  ['usage chunk with null choices', null, 'no choices'],
-  ['message instead of delta', null, 'the delta'],
-  ['finish reason repeated', 'SGLang before 0.4.10', 'the first one'],
-  // Usage.
-  ['empty usage', 'MiMo API, June 2026', 'no usage'],
-  ['usage with details alone', 'SGLang 0.5, June 2026', 'no usage'],
-  ['usage without completion_tokens', 'LiteLLM, August 2024', 'the total less the prompt'],
-  ['usage by the names of Responses', null, 'the same counts'],
-  // Finish reasons.
-  ['finish reason eos', 'Together API (Llama 3), October 2024', 'stop'],
-  ['finish reason eos_token', 'TGI 1.4 to 2.x', 'stop'],
-  ['finish reason stop_sequence', 'TGI 1.4 to 2.x', 'stop'],
-  ['finish reason end_turn', null, 'stop'],
-  ['finish reason max_tokens', null, 'length'],
-  ['finish reason model_length', 'Mistral API', 'length'],
-  ['finish reason sensitive', 'Zhipu API (GLM 4)', 'content_filter'],
-  ['finish reason function_call', 'LocalAI 2.x to 3.5.0', 'tool_calls, or stop without calls'],
-  ['finish reason tool_use', null, 'tool_calls, or stop without calls'],
-  ['finish reason tool_calls without calls', 'LocalAI 3.5.0', 'stop'],
-  // Calls of tools.
-  ['arguments as an object', 'TGI 2.0.4, llama-server of early March 2026', 'its JSON'],
-  ['call without arguments', null, '{}'],
-  ['call without index', 'Ollama before 0.4.7', 'the next call, or more of the last'],
-  ['one index for all calls', 'Ollama 0.20.4, Dynamo before December 2025', 'a call for each id'],
-  ['first index is 1', null, 'counted from 0'],
-  ['one id for all calls', null, 'an id for each call'],
-  ['function_call member', 'OpenAI API before November 2023', 'the only call'],
-  ['channel in the name of a tool', 'vLLM 0.10.2 to 0.13.0 (gpt-oss)', 'the name'],
-  ['namespace in the name of a tool', null, 'the name'],
-  // Texts.
-  ['content in parts', 'Mistral API (Magistral 2507 and later)', 'text and reasoning_content'],
-  ['reasoning_details', 'OpenRouter API, MiniMax API (M2)', 'reasoning_content'],
-  ['null role', null, 'assistant'],
-  // Log probabilities.
-  ['null log probability', null, '-9999'],
-  ['empty list of log probabilities', null, 'none'],
-  // Whole completions.
-  ['choices out of order', null, 'in order'],
-] as const satisfies readonly (readonly [form: string, engine: string | null, repair: string])[]
 
 /** Names of events that only keep a connection open. */
 export const PING_EVENTS: ReadonlySet<string> = new Set(['ping', 'heartbeat', 'keepalive', 'keep-alive'])
