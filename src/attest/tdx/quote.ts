@@ -2,16 +2,7 @@
 // them is decided in verify.ts. Intel TDX DCAP Quoting Library API, appendix A (quote formats 4 and 5); integers are
 // little-endian.
 
-import { concat } from '../../base/bytes.ts'
-import {
-  isZero,
-  type Layout,
-  layoutBytes,
-  readFields,
-  readRecord,
-  type Values,
-  writeRecord,
-} from '../encoding/layout.ts'
+import { isZero, type Layout, layoutBytes, readFields, readRecord, type Values } from '../encoding/layout.ts'
 import { reader } from '../encoding/reader.ts'
 import { wellFormed } from '../malformed.ts'
 
@@ -104,7 +95,7 @@ export const KEY_TYPE_P256 = 2
 /** 939a7233-f79c-4ca9-940a-0db3957f0607. */
 export const INTEL_QE_VENDOR = '939a7233f79c4ca9940a0db3957f0607'
 
-const BODY_TYPES = { '1.0': 2, '1.5': 3 } as const
+export const BODY_TYPES = { '1.0': 2, '1.5': 3 } as const
 const CERTIFICATION = { pckChain: 5, qeReport: 6 } as const
 const headerBytes = layoutBytes(HEADER)
 const qeAuthDataBytesMax = 1024
@@ -136,23 +127,6 @@ export function decodeQuote(bytes: Uint8Array): TdxQuote {
   const signature = decodeSignature(rest.bytes(signatureBytes))
   wellFormed(isZero(rest.bytes(rest.left())), 'TDX quote: bytes after its end that are not zero')
   return { version, header, report: decodeReport(kind, body), signedBytes, ...signature }
-}
-
-/** The signed bytes of a quote, for makers of simulated ones. */
-export function encodeSigned(version: 4 | 5, header: Omit<QuoteHeader, 'version'>, report: TdReport): Uint8Array {
-  const { version: kind, added, ...fields } = report
-  wellFormed(version === 5 || kind === '1.0', 'TDX quote: version 4 has no report of TDX 1.5')
-  const body =
-    added === null
-      ? writeRecord('TD report', TD_REPORT, fields)
-      : writeRecord('TD report', TD_REPORT_15, { ...fields, ...added })
-  const prefix = new Uint8Array(version === 5 ? 6 : 0)
-  if (version === 5) {
-    const view = new DataView(prefix.buffer)
-    view.setUint16(0, BODY_TYPES[kind], true)
-    view.setUint32(2, body.length, true)
-  }
-  return concat(writeRecord('TDX quote header', HEADER, { ...header, version }), prefix, body)
 }
 
 function bodyKind(type: number): '1.0' | '1.5' {

@@ -7,13 +7,13 @@ import { Malformed } from '../../../src/attest/malformed.ts'
 import {
   decodeQuote,
   ENCLAVE_REPORT,
-  encodeSigned,
   HEADER,
   quoteBytesMax,
   TD_REPORT,
   TD_REPORT_15,
 } from '../../../src/attest/tdx/quote.ts'
 import { toHex } from '../../../src/base/bytes.ts'
+import { encodeSigned } from '../../rigs/attest/tdx/encode-signed.ts'
 import { simulatedQuotes } from '../../rigs/attest/tdx/quotes.ts'
 import { SIMULATED_PCK, SIMULATED_REPORT, simulateQuote, simulateTdx } from '../../rigs/attest/tdx/simulated.ts'
 

@@ -9,7 +9,6 @@ import { SGX_OID } from '../../../../src/attest/tdx/pck-extension.ts'
 import {
   ENCLAVE_REPORT,
   type EnclaveReport,
-  encodeSigned,
   INTEL_QE_VENDOR,
   KEY_TYPE_P256,
   type QuoteHeader,
@@ -19,6 +18,7 @@ import {
 import { OID } from '../../../../src/attest/x509/certificate.ts'
 import { loadX509 } from '../../../../src/attest/x509/runtime.ts'
 import { concat, fromHex, toHex, utf8 } from '../../../../src/base/bytes.ts'
+import { encodeSigned } from './encode-signed.ts'
 
 export const SIMULATED_SGX = 'SIMULATED SGX'
 
