@@ -1,7 +1,7 @@
 // Where AMD's certificates come from: the table `kds` of the configuration. Pure.
 
 import { Type } from '@sinclair/typebox'
-import { kdsUrlDefault, kdsUrlLengthMax, kdsUrlPattern } from '../base/kds-url.ts'
+import { kdsUrlDefault, kdsUrlLengthMax, kdsUrlPattern } from '../attest/kds/service-url.ts'
 import { Section } from './fields.ts'
 
 export const KdsConfig = Section({

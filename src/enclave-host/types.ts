@@ -1,6 +1,7 @@
 // Parts of engine and appliance that the host's side of the gateway VM needs. Types only.
 
-import type { DaySums, HostRequest, MonthSums, UsageBatch } from '../contract/vm/enclave.ts'
+import type { DaySums, MonthSums } from '../contract/vm/enclave.ts'
+import type { HostRequest, UsageBatch } from '../contract/vm/enclave-responses.ts'
 import type { ShareAnswer } from '../contract/vm/shares.ts'
 import type { VmEngine } from '../vm/engine.ts'
 import type { VmGateways } from '../vm/evidence/gateway.driver.ts'

@@ -11,14 +11,8 @@ import { parseJson } from '../base/json.ts'
 import type { Logger } from '../base/log.ts'
 import { type CheckResult, checkValue } from '../contract/check.ts'
 import { type AgentRequest, agentProtocol } from '../contract/vm/agent.ts'
-import {
-  ENCLAVE_REQUESTS,
-  type EnclaveNext,
-  type EnclaveReport,
-  type EnclaveRequest,
-  type EnclaveStatus,
-  metricsPieceCharsMax,
-} from '../contract/vm/enclave.ts'
+import { ENCLAVE_REQUESTS, type EnclaveRequest, metricsPieceCharsMax } from '../contract/vm/enclave.ts'
+import type { EnclaveNext, EnclaveReport, EnclaveStatus } from '../contract/vm/enclave-responses.ts'
 import { WorkloadDocument, workloadText } from '../contract/vm/workload.ts'
 import type { Networking } from '../guest/network.ts'
 import type { ReportDevice } from '../guest/report/device.ts'

@@ -5,7 +5,7 @@
 
 import { type Clock, pause } from '../base/clock.ts'
 import { Fault } from '../base/fault.ts'
-import type { HostRequest } from '../contract/vm/enclave.ts'
+import type { HostRequest } from '../contract/vm/enclave-responses.ts'
 
 type WithoutId<T> = T extends unknown ? Omit<T, 'id'> : never
 export type NewHostRequest = WithoutId<HostRequest>

@@ -1,6 +1,6 @@
 // The last lines of this VM's log, for its host to read: ids and codes, never text of a request. Effects: memory.
 
-import type { EnclaveReport } from '../contract/vm/enclave.ts'
+import type { EnclaveReport } from '../contract/vm/enclave-responses.ts'
 
 const linesMax = 512
 /**

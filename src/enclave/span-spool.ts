@@ -1,6 +1,7 @@
 // Finished spans of this VM's requests until its host fetches them. Bounded memory: drops the oldest.
 
-import { type EnclaveSpans, spansPieceMax } from '../contract/vm/enclave.ts'
+import { spansPieceMax } from '../contract/vm/enclave.ts'
+import type { EnclaveSpans } from '../contract/vm/enclave-responses.ts'
 import type { TraceSpan } from '../contract/vm/span.ts'
 
 /** No share: spans affect no decision; the oldest are dropped and counted. */

@@ -3,7 +3,7 @@
 
 import { type Clock, onAbort, pause } from '../base/clock.ts'
 import type { Logger } from '../base/log.ts'
-import { BackOff } from '../base/work/back-off.ts'
+import { BackOff } from '../base/work/back-off-state.ts'
 import {
   openSingle,
   POSTGRES_LIMITS,

@@ -4,8 +4,9 @@ import { createHash } from 'node:crypto'
 import { fromBase64 } from '../base/bytes.ts'
 import { Closed } from '../contract/forms.ts'
 import { type Static, Type } from '../contract/type.ts'
-import type { Claim, DrawnKey, Network } from '../contract/vm/agent.ts'
+import type { Claim, DrawnKey } from '../contract/vm/claim.ts'
 import { ClaimDocument, claimDocument, claimText } from '../contract/vm/claim-document.ts'
+import type { Network } from '../contract/vm/network.ts'
 
 const Sha256 = Type.String({ pattern: '^[0-9a-f]{64}$' })
 

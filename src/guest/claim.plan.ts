@@ -1,7 +1,7 @@
 // A claim as files and names of the guest. Pure.
 
 import { fromBase64 } from '../base/bytes.ts'
-import type { Claim } from '../contract/vm/agent.ts'
+import type { Claim } from '../contract/vm/claim.ts'
 import { endpointBaseUrl } from './gateway/address.ts'
 import { type GatewaySettings, gatewayProblem } from './gateway/expectation.codec.ts'
 import { sshKeyType } from './keys/ssh-host-key.codec.ts'

@@ -6,7 +6,8 @@ import { messageOf, wrapFault } from '../base/fault.ts'
 import type { RandomBytes } from '../base/ids.ts'
 import type { Logger } from '../base/log.ts'
 import { matches } from '../contract/check.ts'
-import { Claim, type DrawnKey, type SealedClaim } from '../contract/vm/agent.ts'
+import type { SealedClaim } from '../contract/vm/agent.ts'
+import { Claim, type DrawnKey } from '../contract/vm/claim.ts'
 import { ensureDir, type Owner, readTextOrNull, writeFileAtomic } from '../linux/files.ts'
 import {
   type ClaimPlan,

@@ -9,8 +9,9 @@ import type { Logger } from '../base/log.ts'
 import { matches } from '../contract/check.ts'
 import { Closed } from '../contract/forms.ts'
 import { type Static, Type } from '../contract/type.ts'
+import { truncateAbove } from '../linux/files/regular.ts'
 import { ensureDir, type Owner, readTextOrNull, writeFileAtomic } from '../linux/files.ts'
-import { keepBounded, openProgramLog } from './log-file.ts'
+import { logBytesMax, openForAppend } from './log-file.ts'
 import { identifyProcess, isAlive, isListening, type ProcessIdentity, signalProcess } from './process-identity.ts'
 import { jsonOf } from './wire.codec.ts'
 
@@ -158,4 +159,15 @@ function spawnDaemon(
   const started = identifyProcess(pid)
   if (started === null) throw new Fault('host.command_failed', `${name}: ended at once`)
   return started
+}
+
+/** A descriptor for another program to append to; `keepBounded` keeps the file small. The caller closes it. */
+export function openProgramLog(dir: string, name: string, owner: Owner): number {
+  ensureDir(dir, { mode: 0o700, owner })
+  return openForAppend(`${dir}/${name}.log`)
+}
+
+/** Empties a program's log when it is full: the program goes on appending. */
+export function keepBounded(dir: string, name: string): void {
+  truncateAbove(`${dir}/${name}.log`, logBytesMax)
 }

@@ -2,7 +2,6 @@
 // /run/strongroom/log.
 
 import * as fs from 'node:fs'
-import { truncateAbove } from '../linux/files/regular.ts'
 import { ensureDir, type Owner } from '../linux/files.ts'
 
 /** Limit of a file; a full file replaces the previous one. */
@@ -41,18 +40,8 @@ export function openLogFile(dir: string, name: string, owner: Owner): LogFile {
   }
 }
 
-/** A descriptor for another program to append to; `keepBounded` keeps the file small. The caller closes it. */
-export function openProgramLog(dir: string, name: string, owner: Owner): number {
-  ensureDir(dir, { mode: 0o700, owner })
-  return openForAppend(`${dir}/${name}.log`)
-}
-
-/** Empties a program's log when it is full; the program continues to append. */
-export function keepBounded(dir: string, name: string): void {
-  truncateAbove(`${dir}/${name}.log`, logBytesMax)
-}
-
-function openForAppend(path: string): number {
+/** The caller closes it. */
+export function openForAppend(path: string): number {
   const { O_WRONLY, O_APPEND, O_CREAT, O_NOFOLLOW } = fs.constants
   return fs.openSync(path, O_WRONLY | O_APPEND | O_CREAT | O_NOFOLLOW, 0o600)
 }

@@ -2,7 +2,7 @@
 // Pure.
 
 import { isIPv6 } from 'node:net'
-import type { Network } from '../contract/vm/agent.ts'
+import type { Network } from '../contract/vm/network.ts'
 
 /** The first wrong field in words, or null. The schema's patterns let 999.1.1.1 and ::::: through. */
 export function networkProblem({ address, gateway, v6, resolvers, mtuBytes }: Network): string | null {

@@ -1,6 +1,6 @@
 // A claim's environment and message of the day for every session of the login user, as text. Pure.
 
-import type { Claim } from '../contract/vm/agent.ts'
+import type { Claim } from '../contract/vm/claim.ts'
 import { endpointBaseUrl, endpointOrigin } from './gateway/address.ts'
 
 /** Variables of logins and of `ssh HOST COMMAND` alike. `key`: the gateway key that the guest drew, or null. */

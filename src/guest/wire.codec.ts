@@ -4,9 +4,10 @@ import { fromUtf8, utf8 } from '../base/bytes.ts'
 import { nestsDeeper } from '../base/json.ts'
 import { matches } from '../contract/check.ts'
 import { type Static, type TSchema, Type } from '../contract/type.ts'
-import { type AgentErrorCode, AgentRequest, type AgentResponse, agentLineBytesMax } from '../contract/vm/agent.ts'
+import { AgentRequest, agentLineBytesMax } from '../contract/vm/agent.ts'
+import type { AgentErrorCode, AgentResponse } from '../contract/vm/agent-responses.ts'
 import type { BUILD_RESPONSES } from '../contract/vm/build-agent.ts'
-import type { ENCLAVE_RESPONSES } from '../contract/vm/enclave.ts'
+import type { ENCLAVE_RESPONSES } from '../contract/vm/enclave-responses.ts'
 
 export type ReceivedLine = { kind: 'line'; text: string } | { kind: 'dropped'; reason: 'overlong' | 'not_utf8' }
 

@@ -1,7 +1,6 @@
 // Request bodies, with a declared length or chunked: header checks, size limit, deadline. Effects: reads a request.
 
 import { Fault } from '../base/fault.ts'
-import { parseJson } from '../base/json.ts'
 import type { Deadlines } from '../base/work/deadlines.ts'
 
 export type BodyLimits = {
@@ -10,25 +9,12 @@ export type BodyLimits = {
   readonly timeoutMs: number
 }
 
-export type JsonLimits = BodyLimits & { readonly depthMax: number }
-
 export type AcceptedBody = {
   readonly bytesMax: number
   /** Charsets that Content-Type may name. JSON is UTF-8 by definition (RFC 8259 8.1): `any` ignores the parameter. */
   readonly charset: 'utf-8' | 'any'
   /** Whether the caller decodes bodies, and checks Content-Encoding itself. */
   readonly mayBeCoded?: true
-}
-
-/** The body as strict JSON. Faults: invalid_request, body_too_large, body_timeout. */
-export async function readJson(request: Request, limits: JsonLimits, deadlines: Deadlines): Promise<unknown> {
-  try {
-    checkBodyHeaders(request.headers, { bytesMax: limits.bytesMax, charset: 'utf-8' })
-  } catch (error) {
-    await discardTooLarge(error, request, deadlines)
-    throw error
-  }
-  return parseJson(await readBody(request, limits, deadlines), limits)
 }
 
 /**

@@ -6,9 +6,12 @@
 import type { Clock } from '../base/clock.ts'
 import { FAULTS, Fault, statusOf } from '../base/fault.ts'
 import { type RandomBytes, randomName } from '../base/ids.ts'
+import { parseJson } from '../base/json.ts'
 import type { Logger, LogLevel } from '../base/log.ts'
+import type { Deadlines } from '../base/work/deadlines.ts'
 import type { Problem } from '../contract/http/problem.ts'
 import type { AnonymousLogLimit } from './anonymous-log-limit.ts'
+import { type BodyLimits, checkBodyHeaders, discardTooLarge, readBody } from './body.ts'
 import { checkHost } from './head.ts'
 import { retryAfterOf, storageFault, UnavailableFault } from './limited.ts'
 import type { Operation } from './operations.ts'
@@ -184,4 +187,17 @@ function describe(error: unknown): unknown {
   if (!(error instanceof Error)) return String(error)
   const cause = error.cause === undefined ? undefined : describe(error.cause)
   return { name: error.name, message: error.message, code: Reflect.get(error, 'code'), stack: error.stack, cause }
+}
+
+export type JsonLimits = BodyLimits & { readonly depthMax: number }
+
+/** The body as strict JSON. Faults: invalid_request, body_too_large, body_timeout. */
+export async function readJson(request: Request, limits: JsonLimits, deadlines: Deadlines): Promise<unknown> {
+  try {
+    checkBodyHeaders(request.headers, { bytesMax: limits.bytesMax, charset: 'utf-8' })
+  } catch (error) {
+    await discardTooLarge(error, request, deadlines)
+    throw error
+  }
+  return parseJson(await readBody(request, limits, deadlines), limits)
 }

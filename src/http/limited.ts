@@ -3,7 +3,7 @@
 
 import { Fault, type FaultCode, type FaultOptions } from '../base/fault.ts'
 import { type StorageCode, storageCodeOf } from '../base/storage-failure.ts'
-import { isInternal, STORAGE_FAILURES } from './problem.ts'
+import { isInternal } from './problem.ts'
 
 class LaterFault extends Fault {
   readonly retryAfterSeconds: number
@@ -49,3 +49,22 @@ export function retryAfterOf(error: unknown): number | null {
 
 /** Clients must not wait for years because of a clock that jumped. */
 const waitSecondsMax = 45 * 24 * 60 * 60
+
+/** Words for clients while the database cannot be used, and the time until the next attempt. */
+export const STORAGE_FAILURES = {
+  'store.busy': {
+    message:
+      'The database of this service is locked by another program. Nothing was changed; send the request again after the time in Retry-After.',
+    waitMs: 2_000,
+  },
+  'store.unwritable': {
+    message:
+      'This service cannot write to its disk at present. Nothing was changed; tell the operator, and send the request again after the time in Retry-After.',
+    waitMs: 30_000,
+  },
+  'store.corrupt': {
+    message:
+      'The database of this service is damaged. Nothing was changed; tell the operator, and send the request again after the time in Retry-After.',
+    waitMs: 60_000,
+  },
+} as const satisfies Record<StorageCode, { readonly message: string; readonly waitMs: number }>

@@ -1,6 +1,7 @@
 // The certificate of the local authority, for the appliance's names, and the leaves of others. Effects: files.
 
-import { isIP } from 'node:net'
+import { X509Certificate } from 'node:crypto'
+import { isIP, isIPv6 } from 'node:net'
 import { join } from 'node:path'
 import { iso } from '../base/clock.ts'
 import { Fault } from '../base/fault.ts'
@@ -16,7 +17,7 @@ import {
   type Source,
   type TlsDeps,
 } from './certificate-source.ts'
-import { isIssuedBy, namesIn, readPair, sameNames, type TlsPair } from './pair.ts'
+import { namesIn, readPair, type TlsPair } from './pair.ts'
 import { type FormerNames, followNames, otherNames, writeNames } from './served-names.ts'
 
 const renewIntervalMs = 3_600_000
@@ -167,4 +168,25 @@ function readStored(file: string, authority: Authority, names: readonly string[]
   const verdict = readPair(text.slice(Math.max(certAt, 0)), text.slice(0, Math.max(certAt, 0)))
   if (!verdict.ok || !isIssuedBy(verdict.pair, authority)) return null
   return sameNames(verdict.pair.names, names) ? verdict.pair : null
+}
+
+/** Whether this authority's key signed the leaf. */
+function isIssuedBy(pair: TlsPair, authority: { readonly caPem: string }): boolean {
+  const ca = new X509Certificate(authority.caPem)
+  const leaf = new X509Certificate(pair.cert)
+  return leaf.checkIssued(ca) && leaf.verify(ca.publicKey)
+}
+
+/** Whether a certificate has exactly these names, in any order. */
+function sameNames(subjectAltName: string, names: readonly string[]): boolean {
+  return canonical(namesIn(subjectAltName)) === canonical(names)
+}
+
+function canonical(names: readonly string[]): string {
+  return [...new Set(names.map(canonicalName))].sort().join(' ')
+}
+
+/** IPv6 addresses have many spellings; the URL parser returns the canonical one. */
+function canonicalName(name: string): string {
+  return isIPv6(name) ? new URL(`http://[${name}]`).hostname : name
 }

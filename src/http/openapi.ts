@@ -3,8 +3,9 @@
 import type { TSchema } from '@sinclair/typebox'
 import { FAULTS, type FaultCode, statusOf } from '../base/fault.ts'
 import type { Problem } from '../contract/http/problem.ts'
+import { STORAGE_FAILURES } from './limited.ts'
 import type { Joined, Operation } from './operations.ts'
-import { internalErrorMessage, STORAGE_FAILURES } from './problem.ts'
+import { internalErrorMessage } from './problem.ts'
 
 export type OpenApiDocument = { readonly openapi: '3.1.0'; readonly paths: Record<string, object> } & Record<
   string,

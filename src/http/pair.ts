@@ -1,7 +1,6 @@
 // A certificate chain with its private key, as PEM. Pure: no files.
 
 import { createPrivateKey, X509Certificate } from 'node:crypto'
-import { isIPv6 } from 'node:net'
 import { messageOf } from '../base/fault.ts'
 
 export type TlsPair = {
@@ -60,28 +59,7 @@ export function readPair(cert: string, key: string): PairVerdict {
 
 export const PEM_CERTIFICATE = /-----BEGIN CERTIFICATE-----[A-Za-z0-9+/=\s]+-----END CERTIFICATE-----/g
 
-/** Whether this authority's key signed the leaf. */
-export function isIssuedBy(pair: TlsPair, authority: { readonly caPem: string }): boolean {
-  const ca = new X509Certificate(authority.caPem)
-  const leaf = new X509Certificate(pair.cert)
-  return leaf.checkIssued(ca) && leaf.verify(ca.publicKey)
-}
-
-/** Whether a certificate has exactly these names, in any order. */
-export function sameNames(subjectAltName: string, names: readonly string[]): boolean {
-  return canonical(namesIn(subjectAltName)) === canonical(names)
-}
-
 /** The names of a certificate, from `TlsPair.names`. */
 export function namesIn(subjectAltName: string): string[] {
   return subjectAltName.split(', ').map(entry => entry.slice(entry.indexOf(':') + 1))
-}
-
-function canonical(names: readonly string[]): string {
-  return [...new Set(names.map(canonicalName))].sort().join(' ')
-}
-
-/** IPv6 addresses have many spellings; the URL parser returns the canonical one. */
-function canonicalName(name: string): string {
-  return isIPv6(name) ? new URL(`http://[${name}]`).hostname : name
 }

@@ -1,7 +1,6 @@
 // The parts of error responses that all services share; each service has its own error document. Pure.
 
 import { FAULTS, Fault } from '../base/fault.ts'
-import type { StorageCode } from '../base/storage-failure.ts'
 
 /** The whole message that a client gets for a failure of ours. */
 export const internalErrorMessage = 'An unexpected error occurred.'
@@ -25,22 +24,3 @@ const HEADERS_BY_STATUS: Readonly<Record<number, Readonly<Record<string, string>
   408: CLOSE,
   413: CLOSE,
 }
-
-/** Words for clients while the database cannot be used, and the time until the next attempt. */
-export const STORAGE_FAILURES = {
-  'store.busy': {
-    message:
-      'The database of this service is locked by another program. Nothing was changed; send the request again after the time in Retry-After.',
-    waitMs: 2_000,
-  },
-  'store.unwritable': {
-    message:
-      'This service cannot write to its disk at present. Nothing was changed; tell the operator, and send the request again after the time in Retry-After.',
-    waitMs: 30_000,
-  },
-  'store.corrupt': {
-    message:
-      'The database of this service is damaged. Nothing was changed; tell the operator, and send the request again after the time in Retry-After.',
-    waitMs: 60_000,
-  },
-} as const satisfies Record<StorageCode, { readonly message: string; readonly waitMs: number }>

@@ -8,7 +8,8 @@ import { Fault } from '../base/fault.ts'
 import type { RandomBytes } from '../base/ids.ts'
 import { checkedJson } from '../contract/check.ts'
 import { claimDocumentCharsMax } from '../contract/http/instance-attestation.ts'
-import type { Claim, DrawnKey, Network, SealedClaim } from '../contract/vm/agent.ts'
+import type { SealedClaim } from '../contract/vm/agent.ts'
+import type { Claim, DrawnKey } from '../contract/vm/claim.ts'
 import {
   ClaimDocument,
   type ClaimFields,
@@ -16,6 +17,7 @@ import {
   claimFieldsOf,
   claimText,
 } from '../contract/vm/claim-document.ts'
+import type { Network } from '../contract/vm/network.ts'
 import type { Instance } from '../store/directory/instance.table.ts'
 
 export type ClaimInputs = {

@@ -7,7 +7,7 @@ import { closeSync, readdirSync } from 'node:fs'
 import { constants } from 'node:os'
 import { type Clock, systemClock } from '../base/clock.ts'
 import { Fault } from '../base/fault.ts'
-import { pidfdOpen, pidfdSendSignal } from './libc/processes.ts'
+import { pidfdOpen, pidfdSendSignal } from './libc/pidfd.ts'
 import { errnoName } from './libc.ts'
 import { readProc } from './stat.ts'
 

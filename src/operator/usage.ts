@@ -4,9 +4,8 @@
 import { Elysia } from 'elysia'
 import type { Clock } from '../base/clock.ts'
 import { AdminUsage, AdminUsageQuery } from '../contract/admin/usage.ts'
+import { LABELLED_USAGE_GROUPS as groups, USAGE_GROUPS } from '../contract/http/usage-groups.ts'
 import {
-  LABELLED_USAGE_GROUPS as groups,
-  USAGE_GROUPS,
   UsageTable,
   usageAmountsOf,
   usageCsv,

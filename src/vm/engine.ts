@@ -2,7 +2,9 @@
 
 import type { Receipt } from '../attest/receipt/receipt.ts'
 import type { InstanceFailureCode } from '../contract/http/instance.ts'
-import type { Claimed, Network, SealedClaim } from '../contract/vm/agent.ts'
+import type { SealedClaim } from '../contract/vm/agent.ts'
+import type { Claimed } from '../contract/vm/agent-responses.ts'
+import type { Network } from '../contract/vm/network.ts'
 import type { Vm, VmNetworkKind, VmState } from '../store/ledger/vm.table.ts'
 
 /** The documented failure codes that a VM can meet. */

@@ -8,19 +8,12 @@ import { join } from 'node:path'
 import { toBase64Url, toHex } from '../../src/base/bytes.ts'
 import { systemClock } from '../../src/base/clock.ts'
 import { createLogger, silentLogger } from '../../src/base/log.ts'
-import {
-  type HostRequest,
-  metricsPieceCharsMax,
-  type UsageBatch,
-  type UsageRow,
-  usageBytes,
-  usageMessage,
-  usageRowsMax,
-} from '../../src/contract/vm/enclave.ts'
+import { metricsPieceCharsMax, usageRowsMax } from '../../src/contract/vm/enclave.ts'
+import type { HostRequest, UsageBatch, UsageRow } from '../../src/contract/vm/enclave-responses.ts'
+import { usageBytes, usageMessage } from '../../src/contract/vm/usage-batch.ts'
 import { ControlSource } from '../../src/enclave-host/control.ts'
 import { Metering } from '../../src/inference/metering/ledger.ts'
-import { usageRecordOf } from '../../src/inference/metering/row.ts'
-import { VmUsageLedger } from '../../src/inference/metering/vm-usage-ledger.ts'
+import { usageRecordOf, VmUsageLedger } from '../../src/inference/metering/vm-usage-ledger.ts'
 import { openStore } from '../../src/store/db.ts'
 import { insertOrganization } from '../../src/store/directory/organization.query.ts'
 import { insertGateway, setReceiptKey } from '../../src/store/ledger/gateway.query.ts'

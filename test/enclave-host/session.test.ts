@@ -4,7 +4,7 @@ import { expect, test } from 'bun:test'
 import { createManualClock } from '../../scripts/rigs/clock.ts'
 import { Fault } from '../../src/base/fault.ts'
 import { silentLogger } from '../../src/base/log.ts'
-import type { EnclaveNext, UsageBatch } from '../../src/contract/vm/enclave.ts'
+import type { EnclaveNext, UsageBatch } from '../../src/contract/vm/enclave-responses.ts'
 import { GatewaySession, type SessionDeps } from '../../src/enclave-host/session.ts'
 import { fakeSession, fakeStatus, nobodyAsked } from '../rigs/enclave/fake-gateway-vm.ts'
 

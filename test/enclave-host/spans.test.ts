@@ -3,7 +3,7 @@
 
 import { expect, test } from 'bun:test'
 import { Fault } from '../../src/base/fault.ts'
-import type { EnclaveSpans } from '../../src/contract/vm/enclave.ts'
+import type { EnclaveSpans } from '../../src/contract/vm/enclave-responses.ts'
 import type { TraceSpan } from '../../src/contract/vm/span.ts'
 import { fakeSession, fakeStatus } from '../rigs/enclave/fake-gateway-vm.ts'
 import { requestSpan } from '../rigs/gateway/trace-spans.ts'

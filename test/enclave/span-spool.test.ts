@@ -4,7 +4,7 @@
 import { expect, test } from 'bun:test'
 import { agentLineBytesMax } from '../../src/contract/vm/agent.ts'
 import { spansPieceMax } from '../../src/contract/vm/enclave.ts'
-import { finishReasonsMax } from '../../src/contract/vm/span.ts'
+import { finishReasonsMax } from '../../src/contract/vm/finish-reasons.ts'
 import { SpanSpool } from '../../src/enclave/span-spool.ts'
 import { encodeResponse } from '../../src/guest/wire.codec.ts'
 import { requestSpan } from '../rigs/gateway/trace-spans.ts'

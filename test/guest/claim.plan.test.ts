@@ -1,6 +1,6 @@
 import { expect, test } from 'bun:test'
 import { attestedGateway, gatewayCa, makeClaim } from '../../scripts/rigs/guest/root.ts'
-import type { Claim } from '../../src/contract/vm/agent.ts'
+import type { Claim } from '../../src/contract/vm/claim.ts'
 import { claimLeftovers, claimProblem, planClaim } from '../../src/guest/claim.plan.ts'
 import { guestPaths } from '../../src/guest/paths.ts'
 

@@ -18,7 +18,7 @@ import { decodeStatement, reportDataOf, statementContext } from '../../src/attes
 import { decodeReport } from '../../src/attest/report/report.ts'
 import { fromBase64Url, toBase64Url } from '../../src/base/bytes.ts'
 import { systemRandom } from '../../src/base/ids.ts'
-import { GuestEvidence } from '../../src/contract/vm/agent.ts'
+import { GuestEvidence } from '../../src/contract/vm/agent-responses.ts'
 import type { ClaimRecord } from '../../src/guest/claim-record.ts'
 import { createEvidence } from '../../src/guest/evidence.ts'
 import { openConfigfs } from '../../src/guest/report/configfs.ts'

@@ -1,7 +1,8 @@
 import { expect, test } from 'bun:test'
 import * as fs from 'node:fs'
 import { makeSandbox } from '../../scripts/rigs/guest/root.ts'
-import { keepBounded, logBytesMax, openLogFile, openProgramLog } from '../../src/guest/log-file.ts'
+import { keepBounded, openProgramLog } from '../../src/guest/daemon.ts'
+import { logBytesMax, openLogFile } from '../../src/guest/log-file.ts'
 
 // Goal: a flood of lines keeps the newest, in two bounded files that nobody but root reads.
 test('a log is bounded', async () => {

@@ -4,7 +4,7 @@ import { join } from 'node:path'
 import { makeSandbox, type Sandbox } from '../../scripts/rigs/guest/root.ts'
 import { systemClock } from '../../src/base/clock.ts'
 import { Fault } from '../../src/base/fault.ts'
-import type { Network } from '../../src/contract/vm/agent.ts'
+import type { Network } from '../../src/contract/vm/network.ts'
 import { networkProblem, planNetwork, resolvConf } from '../../src/guest/network.plan.ts'
 import { createNetworking } from '../../src/guest/network.ts'
 

@@ -4,7 +4,8 @@ import { expect, test } from 'bun:test'
 import { createManualClock } from '../../scripts/rigs/clock.ts'
 import { failure } from '../../scripts/rigs/until.ts'
 import { createDeadlines } from '../../src/base/work/deadlines.ts'
-import { checkBodyHeaders, readBody, readJson } from '../../src/http/body.ts'
+import { checkBodyHeaders, readBody } from '../../src/http/body.ts'
+import { readJson } from '../../src/http/edge.ts'
 
 const limits = { bytesMax: 16, timeoutMs: 1_000, depthMax: 4 }
 

@@ -6,8 +6,7 @@ import { Fault } from '../../src/base/fault.ts'
 import { systemRandom } from '../../src/base/ids.ts'
 import { createLogger } from '../../src/base/log.ts'
 import { createEdge, type EdgeContext, type EdgeDeps } from '../../src/http/edge.ts'
-import { UnavailableFault } from '../../src/http/limited.ts'
-import { STORAGE_FAILURES } from '../../src/http/problem.ts'
+import { STORAGE_FAILURES, UnavailableFault } from '../../src/http/limited.ts'
 
 type Peer = { readonly address: string }
 

@@ -12,8 +12,7 @@ import { silentLogger } from '../../src/base/log.ts'
 import { createDeadlines } from '../../src/base/work/deadlines.ts'
 import { readSourceBody } from '../../src/builds/http/body.ts'
 import { openAuthority } from '../../src/http/authority.ts'
-import { readJson } from '../../src/http/body.ts'
-import { createEdge } from '../../src/http/edge.ts'
+import { createEdge, readJson } from '../../src/http/edge.ts'
 import { serveTls } from '../../src/http/serve.ts'
 
 const dir = mkdtempSync(join(tmpdir(), 'strongroom-large-'))

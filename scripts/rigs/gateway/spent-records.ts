@@ -2,7 +2,8 @@
 // memory.
 
 import { type DatedRow, readDays, withUnbooked } from '../../../src/inference/metering/day-sums.ts'
-import { MonthSums, scopesOf } from '../../../src/inference/metering/month-sums.ts'
+import { MonthSums } from '../../../src/inference/metering/journal/month-sum-table.ts'
+import { scopesOf } from '../../../src/inference/metering/month-sums.ts'
 import type { SpentSource, UsageRecord } from '../../../src/inference/metering/types.ts'
 
 export class SpentRecords implements SpentSource {

@@ -2,7 +2,7 @@
 
 import { sha256 } from '../../../src/attest/hash.ts'
 import { toHex, utf8 } from '../../../src/base/bytes.ts'
-import type { Claim, DrawnKey, Network } from '../../../src/contract/vm/agent.ts'
+import type { Claim, DrawnKey } from '../../../src/contract/vm/claim.ts'
 import {
   type ClaimDocument,
   type ClaimFields,
@@ -11,6 +11,7 @@ import {
   claimText,
 } from '../../../src/contract/vm/claim-document.ts'
 import type { AttestedGateway, InferenceGateway } from '../../../src/contract/vm/inference-gateway.ts'
+import type { Network } from '../../../src/contract/vm/network.ts'
 
 export const sampleGateway: AttestedGateway = {
   kind: 'attested',

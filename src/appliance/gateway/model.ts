@@ -4,7 +4,7 @@
 import type { Clock } from '../../base/clock.ts'
 import { Fault, messageOf } from '../../base/fault.ts'
 import type { Logger } from '../../base/log.ts'
-import { untilDone } from '../../base/work/sweep.ts'
+import { untilDone } from '../../base/work/until-done.ts'
 import { hasWorker } from '../../config/checks/worker.ts'
 import type { Config } from '../../config/schema.ts'
 import { ensureModel } from '../../host/models/ensure.ts'

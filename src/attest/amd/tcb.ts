@@ -18,7 +18,7 @@ export type Tcb = {
 
 export const TCB_COMPONENTS = ['fmc', 'bootloader', 'tee', 'snp', 'microcode'] as const
 
-type TcbComponent = (typeof TCB_COMPONENTS)[number]
+export type TcbComponent = (typeof TCB_COMPONENTS)[number]
 
 /** Component of each byte, lowest first; null is reserved and zero. */
 export const TCB_LAYOUTS = {
@@ -42,17 +42,6 @@ export function decodeTcb(raw: RawTcb, product: Product): Tcb {
     else if (byte !== 0) throw new Malformed(`TCB: byte ${at} is reserved on ${product} but ${byte}`)
   })
   return tcb as Tcb
-}
-
-/** Throws Malformed for a component that is out of range, or that the product lacks or needs. */
-export function encodeTcb(tcb: Tcb, product: Product): RawTcb {
-  const layout: readonly (TcbComponent | null)[] = TCB_LAYOUTS[product]
-  wellFormed((tcb.fmc === null) === !layout.includes('fmc'), `TCB: fmc does not fit ${product}`)
-  return layout.reduce((raw, component, at) => {
-    const value = component === null ? 0 : (tcb[component] ?? 0)
-    wellFormed(Number.isInteger(value) && value >= 0 && value <= 255, `TCB: ${component} is not 0 to 255`)
-    return raw | (BigInt(value) << BigInt(at * 8))
-  }, 0n)
 }
 
 /** Every component of `tcb` is at least that of `other`; both of one product. */

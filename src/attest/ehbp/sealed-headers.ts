@@ -1,9 +1,7 @@
 // Headers of a sealed response that tell what is in its body, sealed as it is: one JSON object (protocol.ts). Pure.
 
-import { fromBase64Url, toBase64Url, utf8 } from '../../base/bytes.ts'
-import { parsedJson } from '../encoding/json.ts'
-import { Malformed, wellFormed } from '../malformed.ts'
-import { sealedHeaderNames, sealedHeadersLengthMax } from './protocol.ts'
+import { toBase64Url, utf8 } from '../../base/bytes.ts'
+import type { sealedHeaderNames } from './protocol.ts'
 import type { ResponseCiphers } from './response-keys.ts'
 
 export type SealedHeaders = Readonly<Partial<Record<(typeof sealedHeaderNames)[number], string>>>
@@ -11,24 +9,4 @@ export type SealedHeaders = Readonly<Partial<Record<(typeof sealedHeaderNames)[n
 /** The value of X-Strongroom-Sealed-Headers. */
 export async function sealHeaders(headers: SealedHeaders, ciphers: ResponseCiphers): Promise<string> {
   return toBase64Url(await ciphers.headers().seal(utf8(JSON.stringify(headers))))
-}
-
-/** Rejects with Malformed for anything that `sealHeaders` would not have made with these ciphers. */
-export async function openHeaders(value: string, ciphers: ResponseCiphers): Promise<SealedHeaders> {
-  wellFormed(value.length <= sealedHeadersLengthMax, 'sealed headers: too long')
-  const ciphertext = fromBase64Url(value)
-  wellFormed(ciphertext !== null, 'sealed headers: not base64url')
-  let bytes: Uint8Array
-  try {
-    bytes = await ciphers.headers().open(ciphertext)
-  } catch (cause) {
-    throw new Malformed('sealed headers: they do not open', { cause })
-  }
-  const plain = parsedJson('sealed headers', bytes)
-  wellFormed(typeof plain === 'object' && plain !== null && !Array.isArray(plain), 'sealed headers: not an object')
-  for (const [name, text] of Object.entries(plain)) {
-    const isKnown = sealedHeaderNames.some(kind => kind === name)
-    wellFormed(isKnown && typeof text === 'string' && /^[\x20-\x7e]*$/.test(text), `sealed headers: ${name}`)
-  }
-  return plain
 }

@@ -1,7 +1,8 @@
 // Reports in the form of SNP firmware, signed with a simulated VEK (AMD 56860 rev 1.58, table 23 and section 10).
 
 import type { Cpuid, Product } from '../amd/product.ts'
-import { encodeTcb, type Tcb } from '../amd/tcb.ts'
+import type { Tcb } from '../amd/tcb.ts'
+import { encodeTcb } from '../amd/tcb-encode.ts'
 import { wellFormed } from '../malformed.ts'
 import {
   encodeReport,

@@ -6,7 +6,7 @@
 // CoCo, trustee      {"attestation_report": {…}, "cert_chain": [{"cert_type", "data"}]}, the fields of the crate `sev`
 // envelopes          any of these, or base64, under `evidence`, `report` or `quote`
 
-import { encodeTcb } from '../../attest/amd/tcb.ts'
+import { encodeTcb } from '../../attest/amd/tcb-encode.ts'
 import { wellFormed } from '../../attest/malformed.ts'
 import type { FieldName } from '../../attest/report/report.ts'
 import { concat, fromBase64, fromBase64Url, fromHex, utf8 } from '../../base/bytes.ts'

@@ -1,7 +1,7 @@
 // AMD's key distribution service, as options of the commands that read a report. Pure.
 
 import { InvalidArgumentError } from 'commander'
-import { kdsUrlDefault, kdsUrlLengthMax, kdsUrlPattern } from '../../base/kds-url.ts'
+import { kdsUrlDefault, kdsUrlLengthMax, kdsUrlPattern } from '../../attest/kds/service-url.ts'
 import type { Command } from '../../terminal/command.ts'
 import { InputFault } from '../../terminal/exit.ts'
 

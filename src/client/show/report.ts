@@ -2,11 +2,11 @@
 
 import { Option } from 'commander'
 import { PRODUCTS, type Product } from '../../attest/amd/product.ts'
+import { kdsUrlDefault } from '../../attest/kds/service-url.ts'
 import { parsed } from '../../attest/malformed.ts'
 import { findReport } from '../../attest/report/form.ts'
 import { identifyReport } from '../../attest/report/identify.ts'
 import { decodeReport, type SnpReport } from '../../attest/report/report.ts'
-import { kdsUrlDefault } from '../../base/kds-url.ts'
 import type { Command } from '../../terminal/command.ts'
 import { readInput, readingInput } from '../../terminal/input-file.ts'
 import { evidenceBytesMax } from '../evidence/evidence.ts'

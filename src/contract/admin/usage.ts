@@ -1,7 +1,7 @@
 // Usage of the inference gateway in the admin interface. Pure.
 
 import { Closed } from '../forms.ts'
-import { labelledUsageRows } from '../http/usage-rows.ts'
+import { labelledUsageRows } from '../http/usage-rows.schema.ts'
 import { type Static, Type } from '../type.ts'
 import { Slug } from './admin.ts'
 

@@ -1,61 +1,18 @@
-// Usage of the gateway summed by key, model and day (UTC): the query, and its response as JSON or CSV. Pure.
+// Usage of the gateway summed by key, model and day (UTC): the query, and its response as JSON or CSV. Pure. The
+// schemas of responses are in usage-rows.schema.ts.
 
 import { iso } from '../../base/clock.ts'
 import { Fault } from '../../base/fault.ts'
 import { dayMs } from '../../base/time.ts'
-import { OneOf } from '../check.ts'
-import { Closed, OrNull } from '../forms.ts'
-import { type Static, Type } from '../type.ts'
+import { LABELLED_USAGE_GROUPS, type UsageGroup } from './usage-groups.ts'
+import type { UsageSums } from './usage-rows.schema.ts'
 import { nanoUsdText } from './usd.ts'
-
-const Count = Type.Integer({ minimum: 0 })
-const TextOrNull = OrNull(Type.String())
-
-export const USAGE_GROUPS = ['key', 'model', 'day'] as const
-/** For an operator: with the labels of requests. */
-export const LABELLED_USAGE_GROUPS = [...USAGE_GROUPS, 'user', 'tags'] as const
-export type UsageGroup = (typeof LABELLED_USAGE_GROUPS)[number]
 
 /** Most rows of a response to an operator. */
 export const usageRowsMax = 10_000
 export const usageDaysMax = 366
 /** Longest part of a client's own text that an error message repeats. */
 const echoCharsMax = 32
-
-export const UsageSums = Closed({
-  requests: Count,
-  prompt_tokens: Count,
-  completion_tokens: Count,
-  cost_usd: Type.String({ pattern: '^[0-9]+\\.[0-9]{9}$', description: 'Exact, as a decimal.' }),
-})
-export type UsageSums = Static<typeof UsageSums>
-
-const names = { day: TextOrNull, key: TextOrNull, model: TextOrNull }
-const days = {
-  from: Type.String({ description: 'First day in UTC, like 2026-11-01.' }),
-  to: Type.String({ description: 'Last day in UTC; it is included.' }),
-}
-
-/** Properties of a response with rows. */
-export const usageRows = {
-  ...days,
-  by: Type.Array(OneOf(USAGE_GROUPS)),
-  rows: Type.Array(Closed({ ...names, ...UsageSums.properties }), {
-    description: 'By day, key and model. What was not asked for is null.',
-  }),
-  total: UsageSums,
-}
-
-/** The same for an operator. */
-export const labelledUsageRows = {
-  ...days,
-  by: Type.Array(OneOf(LABELLED_USAGE_GROUPS)),
-  rows: Type.Array(Closed({ ...names, user: TextOrNull, tags: TextOrNull, ...UsageSums.properties }), {
-    description:
-      'By day, key, model, user and tags. What was not asked for is null, and so are labels that requests did not have.',
-  }),
-  total: UsageSums,
-}
 
 export type UsageRows<Group extends UsageGroup = UsageGroup> = {
   from: string

@@ -8,8 +8,9 @@ import { fromHex } from '../../base/bytes.ts'
 import { canonicalJson } from '../../base/canonical-json.ts'
 import { Closed, OrNull, Sha256 } from '../forms.ts'
 import { type Static, Type } from '../type.ts'
-import { Claim, DrawnKey, Network } from './claim.ts'
+import { Claim, DrawnKey } from './claim.ts'
 import type { InferenceGateway, UnattestedReason } from './inference-gateway.ts'
+import { Network } from './network.ts'
 
 export const claimFormat = 'strongroom/claim/v1'
 /** The largest claim and network have less. */

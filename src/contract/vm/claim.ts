@@ -1,31 +1,11 @@
-// A host's messages to an instance: its network, and the claim that gives it to an owner. Pure. Parts of the wire in
-// agent.ts, in their own file because relying parties read them too.
+// The claim that gives an instance to an owner. Pure. A part of the wire in agent.ts, in a file of its own because
+// relying parties read it too, and guests of other kinds take none.
 
 import { OneOf } from '../check.ts'
 import { Closed, Sha256 } from '../forms.ts'
 import { type Static, Type } from '../type.ts'
 import { InferenceGateway } from './inference-gateway.ts'
-
-const Ipv4 = Type.String({ pattern: '^[0-9.]{7,15}$' })
-const Ipv6 = Type.String({ pattern: '^[0-9a-f:]{2,39}$' })
-
-/** Addresses of the one network interface: a routed /32, a routed /128, or both, each behind an on-link gateway. */
-export const Network = Closed({
-  /** Both are there, or neither. */
-  address: Type.Optional(Ipv4),
-  gateway: Type.Optional(Ipv4),
-  v6: Type.Optional(
-    Closed({
-      address: Ipv6,
-      gateway: Ipv6,
-      /** Nobody is asked for it: there is no neighbour discovery on this link. */
-      gatewayMac: Type.String({ pattern: '^[0-9a-f]{2}(:[0-9a-f]{2}){5}$' }),
-    }),
-  ),
-  mtuBytes: Type.Integer({ minimum: 576, maximum: 9000 }),
-  resolvers: Type.Array(Type.Union([Ipv4, Ipv6]), { maxItems: 3 }),
-})
-export type Network = Static<typeof Network>
+import { Ipv4, Ipv6 } from './network.ts'
 
 /** The part of a drawn gateway key that leaves its guest: enough to register the key, not to use it. */
 export const DrawnKey = Closed({

@@ -4,17 +4,18 @@
 // reports, an acknowledgement of usage) stand in its answer to `next`, which it may hold back for a while. Every answer
 // repeats the open requests, so a restarted daemon loses none. Each side takes the other for hostile: the VM believes
 // what its report or the control key vouches for, the host what the VM's receipt keys have signed.
+//
+// Schemas of the VM's messages, which only the host checks, are in enclave-responses.ts.
 
 import { concat, utf8 } from '../../base/bytes.ts'
 import { OneOf } from '../check.ts'
 import { Base64Url, Closed, OrNull, Sha256, Sha384 } from '../forms.ts'
 import { EndUserBudget, KeyAliases, KeyModels, ShortBudgets } from '../key-rules.ts'
 import { type Static, Type } from '../type.ts'
-import { ShareAsk, ShareGrant, sharesOfMessageMax } from './shares.ts'
-import { TraceSpan } from './span.ts'
+import { ShareGrant, sharesOfMessageMax } from './shares.ts'
 
-const id = Type.String({ minLength: 1, maxLength: 64 })
-const Count = Type.Integer({ minimum: 0, maximum: Number.MAX_SAFE_INTEGER })
+export const id = Type.String({ minLength: 1, maxLength: 64 })
+export const Count = Type.Integer({ minimum: 0, maximum: Number.MAX_SAFE_INTEGER })
 
 /** Where a gateway VM listens. */
 export const gatewayVmPort = 8442
@@ -91,71 +92,22 @@ export const ControlSnapshot = Closed({
 })
 export type ControlSnapshot = Static<typeof ControlSnapshot>
 
-const UsedModel = Type.String({ maxLength: 256 })
+export const UsedModel = Type.String({ maxLength: 256 })
 /** In UTC. */
-const Day = Type.String({ pattern: '^[0-9]{4}-[0-9]{2}-[0-9]{2}$' })
+export const Day = Type.String({ pattern: '^[0-9]{4}-[0-9]{2}-[0-9]{2}$' })
 
 /** Longest labels of a request, in characters. */
 export const usageLabelCharsMax = { endUser: 256, tags: 768 } as const
 
-/** One request's usage. Ids and counts; text of a request only where `usageLabels` of the workload says so. */
-export const UsageRow = Closed({
-  id: Type.String({ minLength: 1, maxLength: 64 }),
-  atMs: Count,
-  organizationId: Type.String({ minLength: 1, maxLength: 64 }),
-  keyPrefix: Type.String({ minLength: 1, maxLength: 32 }),
-  instanceId: OrNull(Type.String({ minLength: 1, maxLength: 64 })),
-  model: UsedModel,
-  upstream: Type.String({ maxLength: 64 }),
-  promptTokens: Count,
-  completionTokens: Count,
-  /** How many tokens of the prompt came out of a cache. Left out: none. */
-  cachedTokens: Type.Optional(Count),
-  tokensSource: OneOf(['reported', 'estimated', 'implausible']),
-  outcome: OneOf(['completed', 'aborted', 'failed']),
-  /** Left out: none. */
-  endUser: Type.Optional(Type.String({ minLength: 1, maxLength: usageLabelCharsMax.endUser })),
-  /** JSON of an object of texts. Left out: none. */
-  tags: Type.Optional(Type.String({ minLength: 1, maxLength: usageLabelCharsMax.tags })),
-})
-export type UsageRow = Static<typeof UsageRow>
-
+/** Rows of a batch. */
 export const usageRowsMax = 128
-/** Most text of a batch with several rows: a line of the channel holds it and all that goes with it. */
-export const usageTextBytesMax = 49_152
-/** Stands before the digest that is signed. */
-const usageDomain = 'strongroom/usage/v1\n'
-
-/**
- * Rows `from` … `from + rows.length - 1`, counted from 0 in the life of one VM. `digest` is SHA-256 over the digest of
- * the batch before it (32 zero bytes before the first), then the JSON text of `rows`; `signature` is by the Ed25519
- * receipt key.
- */
-export const UsageBatch = Closed({
-  from: Count,
-  rows: Type.Array(UsageRow, { minItems: 1, maxItems: usageRowsMax }),
-  before: Sha256,
-  digest: Sha256,
-  signature: Base64Url(64, 64),
-})
-export type UsageBatch = Static<typeof UsageBatch>
-
-/** The bytes whose SHA-256 is a batch's digest. */
-export function usageBytes(before: Uint8Array, rows: readonly UsageRow[]): Uint8Array {
-  return concat(before, utf8(JSON.stringify(rows)))
-}
-
-/** The bytes that a batch's signature covers. */
-export function usageMessage(digest: Uint8Array): Uint8Array {
-  return concat(utf8(usageDomain), digest)
-}
 
 /** The bytes that the control key signs for a snapshot. */
 export function controlMessage(snapshot: Uint8Array): Uint8Array {
   return concat(utf8(controlDomain), snapshot)
 }
 
-const ServerName = Type.String({ minLength: 1, maxLength: 255 })
+export const ServerName = Type.String({ minLength: 1, maxLength: 255 })
 
 /** A certificate for clients that call this name, a wildcard perhaps. */
 const NamedCertificate = Closed({
@@ -163,67 +115,7 @@ const NamedCertificate = Closed({
   cert: Type.String({ maxLength: 8_192 }),
 })
 
-const Amounts = Closed({ nanoUsd: Count, tokens: Count })
-
-/**
- * Amounts beside what is booked: those that have to fit into a budget of a month, and those that would be of use. Null:
- * there is no such budget.
- */
-const ShareAsked = OrNull(Closed({ need: Amounts, want: Amounts }))
-
-/** A request of the VM. `id` stays the same until it is answered. */
-export const HostRequest = Type.Union([
-  Closed({
-    id,
-    kind: Type.Literal('evidence'),
-    reportData: Base64Url(64, 64),
-    /** The SNP report over these bytes; null where the host's simulation makes it. */
-    report: OrNull(Base64Url(1184, 1184)),
-  }),
-  /**
-   * `byName`: this VM chooses certificates by the name that a client calls; those from before that do not ask so.
-   * `follows`: it takes `certificates`, and `requests` and `stamp` of the answer; so with those from before that.
-   */
-  Closed({
-    id,
-    kind: Type.Literal('certificate'),
-    csr: Base64Url(1, 4096),
-    byName: Type.Optional(Type.Literal(true)),
-    follows: Type.Optional(Type.Literal(true)),
-    /** By the same key, each for one name: those that an earlier answer wanted. */
-    requests: Type.Optional(Type.Array(Closed({ name: ServerName, csr: Base64Url(1, 2048) }), { maxItems: 32 })),
-  }),
-  /** Booked usage of a key and its organization in a period (UTC): a month, a day, or the week from a day on. */
-  Closed({
-    id,
-    kind: Type.Literal('spent'),
-    organizationId: Type.String({ minLength: 1, maxLength: 64 }),
-    keyPrefix: Type.String({ minLength: 1, maxLength: 32 }),
-    month: Type.String({ pattern: '^[0-9]{4}-(0[1-9]|1[0-2])(-[0-3][0-9](/P7D)?)?$' }),
-    /** Only to a host whose last answer was shared. */
-    asked: Type.Optional(Closed({ key: ShareAsked, organization: ShareAsked })),
-  }),
-  /** Booked usage of a key by day (UTC) and model: one page. */
-  Closed({
-    id,
-    kind: Type.Literal('days'),
-    organizationId: Type.String({ minLength: 1, maxLength: 64 }),
-    keyPrefix: Type.String({ minLength: 1, maxLength: 32 }),
-    /** Both included. */
-    from: Day,
-    to: Day,
-    /** The last row of the page before; null: the first page. */
-    after: OrNull(Closed({ day: Day, model: UsedModel })),
-  }),
-  /** Parts of keys' limits, where the host is in a fleet. `turn` rises with each of a VM's questions. */
-  Closed({
-    id,
-    kind: Type.Literal('shares'),
-    turn: Count,
-    asks: Type.Array(ShareAsk, { maxItems: sharesOfMessageMax }),
-  }),
-])
-export type HostRequest = Static<typeof HostRequest>
+export const Amounts = Closed({ nanoUsd: Count, tokens: Count })
 
 const sums = { requests: Count, promptTokens: Count, completionTokens: Count, costNanoUsd: Count }
 const MonthSum = Closed(sums)
@@ -260,51 +152,6 @@ export const DaySums = Closed({
   booked: Count,
 })
 export type DaySums = Static<typeof DaySums>
-
-const ENCLAVE_STATES = ['waiting', 'starting', 'ready', 'draining'] as const
-const EnclaveState = OneOf(ENCLAVE_STATES)
-
-/** The gateway's description of itself. Counts and times; never text of a request. */
-export const EnclaveStatus = Closed({
-  state: EnclaveState,
-  /** SHA-256 of the workload in force; null before there is one. */
-  workload: OrNull(Sha256),
-  /** Revision of the control snapshot in force; 0 before the first. */
-  revision: Count,
-  /** Requests that run, streams included. */
-  running: Count,
-  /** Rows of usage that wait for their acknowledgement. */
-  usageWaiting: Count,
-  /**
-   * While it drains: by key, what its requests may still cost and what is not booked, so that its successor can hold
-   * budgets. Null for too many keys to list. Absent if it holds no budgets.
-   */
-  reserved: Type.Optional(
-    OrNull(
-      Type.Array(
-        Closed({
-          organizationId: Type.String({ minLength: 1, maxLength: 64 }),
-          keyPrefix: Type.String({ minLength: 1, maxLength: 32 }),
-          tokens: Count,
-          nanoUsd: Count,
-        }),
-        { maxItems: 256 },
-      ),
-    ),
-  ),
-  /** The Ed25519 receipt key, for the signatures of usage. */
-  receiptKey: Base64Url(32, 32),
-  /** Why it is not ready, in words; null while it is. */
-  problem: OrNull(Type.String({ maxLength: 512 })),
-})
-export type EnclaveStatus = Static<typeof EnclaveStatus>
-
-export const EnclaveNext = Closed({
-  status: EnclaveStatus,
-  wants: Type.Array(HostRequest, { maxItems: 16 }),
-  usage: OrNull(UsageBatch),
-})
-export type EnclaveNext = Static<typeof EnclaveNext>
 
 /** Completed evidence, as in a receipt (attest/receipt/receipt.ts). */
 export const CompletedEvidence = Closed({
@@ -425,26 +272,5 @@ export type EnclaveRequest = Static<(typeof ENCLAVE_REQUESTS)[number]>
 /** Longest piece of the metrics: beside log lines, and with any characters, it fits into a line of the channel. */
 export const metricsPieceCharsMax = 32_768
 
-export const EnclaveReport = Closed({
-  metrics: Type.String({ maxLength: metricsPieceCharsMax }),
-  /** How many characters the whole text has. */
-  metricsChars: Count,
-  log: Type.Array(Closed({ seq: Count, line: Type.String({ maxLength: 1024 }) }), { maxItems: 32 }),
-})
-export type EnclaveReport = Static<typeof EnclaveReport>
-
 /** In one answer. */
 export const spansPieceMax = 64
-
-/** `first`: the number of the first of them. */
-export const EnclaveSpans = Closed({ first: Count, spans: Type.Array(TraceSpan, { maxItems: spansPieceMax }) })
-export type EnclaveSpans = Static<typeof EnclaveSpans>
-
-export const ENCLAVE_RESPONSES = [
-  Closed({ id, ok: Type.Literal(true), next: EnclaveNext }),
-  Closed({ id, ok: Type.Literal(true), revision: Count }),
-  Closed({ id, ok: Type.Literal(true), report: EnclaveReport }),
-  Closed({ id, ok: Type.Literal(true), traced: EnclaveSpans }),
-  /** Reserved, and used but not booked here. Null if it has lowered nothing, because it is requesting more. */
-  Closed({ id, ok: Type.Literal(true), kept: OrNull(Amounts) }),
-] as const

@@ -6,6 +6,7 @@
 import { OneOf } from '../check.ts'
 import { Closed, OrNull } from '../forms.ts'
 import { type Static, Type } from '../type.ts'
+import { FINISH_REASONS, finishReasonsMax } from './finish-reasons.ts'
 
 const Count = Type.Integer({ minimum: 0, maximum: Number.MAX_SAFE_INTEGER })
 const Micros = Type.Integer({ minimum: 0, maximum: 4_000_000_000_000_000 })
@@ -15,12 +16,6 @@ const Model = Type.String({ minLength: 1, maxLength: 256 })
 const Upstream = Type.String({ minLength: 1, maxLength: 64 })
 /** Why it failed, as a code; null: it did not. */
 const ErrorCode = OrNull(Type.String({ pattern: '^[a-z0-9_]{1,40}$' }))
-
-/** Why a choice ended, in OpenAI's words. */
-export const FINISH_REASONS = ['stop', 'length', 'tool_calls', 'content_filter'] as const
-export type FinishReason = (typeof FINISH_REASONS)[number]
-/** Most choices of a request whose finish reasons are reported. */
-export const finishReasonsMax = 128
 
 const place = {
   traceId: TraceId,

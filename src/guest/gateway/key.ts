@@ -4,7 +4,7 @@
 
 import { createHash } from 'node:crypto'
 import { type RandomBytes, randomName } from '../../base/ids.ts'
-import type { DrawnKey } from '../../contract/vm/agent.ts'
+import type { DrawnKey } from '../../contract/vm/claim.ts'
 
 /** Returns a new key `gw_<prefix8>_<secret32>`, and the parts of it that the host may have. */
 export function drawGatewayKey(random: RandomBytes): { readonly key: string; readonly drawn: DrawnKey } {

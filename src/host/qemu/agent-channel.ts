@@ -15,17 +15,15 @@ import { resultOr } from '../../base/result-or.ts'
 import { TokenBucket } from '../../base/work/token-bucket.ts'
 import {
   type AgentRequest,
-  AgentResponse,
   agentLineBytesMax,
-  type Claimed,
-  type GuestEvidence,
-  type Hello,
-  type Network,
   type SealedClaim,
   type SimulatedLaunch,
 } from '../../contract/vm/agent.ts'
+import { AgentResponse, type Claimed, type GuestEvidence, type Hello } from '../../contract/vm/agent-responses.ts'
 import { BUILD_RESPONSES, type BuildAgentRequest } from '../../contract/vm/build-agent.ts'
-import { ENCLAVE_RESPONSES, type EnclaveRequest } from '../../contract/vm/enclave.ts'
+import type { EnclaveRequest } from '../../contract/vm/enclave.ts'
+import { ENCLAVE_RESPONSES } from '../../contract/vm/enclave-responses.ts'
+import type { Network } from '../../contract/vm/network.ts'
 import { createLineSplitter } from '../../linux/lines.ts'
 import { Pending } from './pending.ts'
 import { connectUnix, type UnixSocket } from './unix-socket.ts'

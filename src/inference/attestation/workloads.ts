@@ -1,9 +1,9 @@
 // The five attested workloads: their descriptions, and whether the allowlist admits them. Effects: reads the
-// executable and the allowlist.
+// executable.
 
-import { createReadStream, readFileSync } from 'node:fs'
+import { createReadStream } from 'node:fs'
 import { toHex, utf8 } from '../../base/bytes.ts'
-import { Fault, systemErrorCode, wrapFault } from '../../base/fault.ts'
+import { Fault } from '../../base/fault.ts'
 import type { Logger } from '../../base/log.ts'
 import { ATTESTED_WORKLOADS, type AttestedWorkload } from '../../contract/http/attestation.ts'
 import {
@@ -123,20 +123,6 @@ function inOrder(candidates: readonly WorkloadCandidate[]): WorkloadCandidate[] 
 }
 
 const derived = 'configuration'
-const allowlistBytesMax = 1_048_576
-
-/** The operator's own; null: there is none. Fault config.file. */
-export function readAllowlist(path: string): Uint8Array | null {
-  try {
-    const bytes = readFileSync(path)
-    if (bytes.length > allowlistBytesMax) throw new Fault('config.file', `more than ${allowlistBytesMax} bytes`)
-    return bytes
-  } catch (error) {
-    if (systemErrorCode(error) === 'ENOENT') return null
-    throw wrapFault(error, `read the allowlist ${path}`, 'config.file')
-  }
-}
-
 function inForceOf(bytes: Uint8Array, source: string): AllowlistInForce {
   const shape = parseAllowlist(bytes)
   if (!shape.ok) throw new Fault('config.file', `the allowlist ${source}: ${shape.problem}`)

@@ -3,33 +3,20 @@
 import { keyConfigProblemOf } from '../../attest/ehbp/key-config.ts'
 import { keyConfigProblem } from '../../attest/ehbp/protocol.ts'
 import { Fault, statusOf } from '../../base/fault.ts'
-import { Closed } from '../../contract/forms.ts'
-import {
-  GATEWAY_PUBLIC_CODES,
-  GatewayError,
-  type GatewayErrorCode,
-  gatewayError,
-} from '../../contract/http/inference.ts'
-import { type Static, Type } from '../../contract/type.ts'
+import { GATEWAY_PUBLIC_CODES, type GatewayErrorCode, gatewayError } from '../../contract/http/gateway-error.ts'
+import type { GatewayError } from '../../contract/http/inference.ts'
 import { failureHeaders, internalErrorMessage, isInternal } from '../../http/problem.ts'
 import { BusyFault, UpstreamFault } from '../failure.ts'
 import { BudgetFault, soonSeconds } from '../metering/budgets.ts'
 import type { Dialect } from '../openai/dialect.ts'
 import type { Refusal } from '../types.ts'
+import type { GatewayProblem } from './openapi/gateway-problem.ts'
 import { createSameNamed } from './same-named.ts'
 
 export type ResponseHeaders = Record<string, string>
 
 /** A budget is spent. After a 429 Codex does not show the message, and opencode waits first. */
 export const spentStatus = 402
-
-/** An error that is also a problem document (RFC 9457): `key_config_mismatch`, as EHBP has it. */
-export const GatewayProblem = Closed({
-  type: Type.Literal(keyConfigProblem.type),
-  title: Type.String(),
-  error: GatewayError.properties.error,
-})
-export type GatewayProblem = Static<typeof GatewayProblem>
 
 type PublicError = {
   readonly status: number

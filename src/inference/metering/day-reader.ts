@@ -5,7 +5,8 @@
 
 import type { Clock } from '../../base/clock.ts'
 import { checked } from '../../contract/check.ts'
-import { DaySums, type UsageRow } from '../../contract/vm/enclave.ts'
+import { DaySums } from '../../contract/vm/enclave.ts'
+import type { UsageRow } from '../../contract/vm/enclave-responses.ts'
 import type { DayPlace, DayScope, DaySum, DaysPage } from '../../store/directory/usage/usage-day.query.ts'
 import { type DatedRow, DayReadings, withUnbooked } from './day-sums.ts'
 import { tooMuchAsked, unknownUse } from './faults.ts'

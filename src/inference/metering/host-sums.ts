@@ -9,7 +9,8 @@
 // an earlier release does not request shares: it enforces budgets by the sums.
 
 import { Fault } from '../../base/fault.ts'
-import { type DaySums, daySumsPageMax, type EnclaveStatus, type MonthSums } from '../../contract/vm/enclave.ts'
+import { type DaySums, daySumsPageMax, type MonthSums } from '../../contract/vm/enclave.ts'
+import type { EnclaveStatus } from '../../contract/vm/enclave-responses.ts'
 import type { Store } from '../../store/db.ts'
 import { prepareDaysPage } from '../../store/directory/usage/usage-day.query.ts'
 import { type MonthSum, prepareMonthSum } from '../../store/directory/usage/usage-month.query.ts'

@@ -3,7 +3,7 @@
 // The host's answer counts at least as many rows as were acknowledged when the query was sent. A query therefore needs
 // the rows from that number on; rows that no open query needs are dropped.
 
-import type { UsageRow } from '../../contract/vm/enclave.ts'
+import type { UsageRow } from '../../contract/vm/enclave-responses.ts'
 import type { UsageSpool } from './spool.ts'
 
 export type Question = {

@@ -1,7 +1,6 @@
-// One request's usage in two forms: the record in a process, and the row on the wire from a gateway VM to its host.
-// Pure.
+// The row of one request's usage, on the wire from a gateway VM to its host. Pure.
 
-import type { UsageRow } from '../../contract/vm/enclave.ts'
+import type { UsageRow } from '../../contract/vm/enclave-responses.ts'
 import type { Tokens } from '../types.ts'
 import { NO_LABELS } from './labels.ts'
 import type { UsageRecord } from './types.ts'
@@ -23,28 +22,6 @@ export function usageRowOf({ caller, tokens, labels = NO_LABELS, ...record }: Us
     outcome: record.outcome,
     ...(endUser === null ? {} : { endUser }),
     ...(tags === null ? {} : { tags }),
-  }
-}
-
-export function usageRecordOf(row: UsageRow): UsageRecord {
-  const {
-    promptTokens: _,
-    completionTokens: _2,
-    cachedTokens: _3,
-    organizationId,
-    keyPrefix,
-    instanceId,
-    endUser,
-    tags,
-    ...record
-  } = row
-  const labels =
-    endUser === undefined && tags === undefined ? {} : { labels: { endUser: endUser ?? null, tags: tags ?? null } }
-  return {
-    ...record,
-    caller: { organizationId, keyPrefix, instanceId },
-    tokens: tokensOfRow(row),
-    ...labels,
   }
 }
 

@@ -5,14 +5,9 @@
 
 import { toBase64Url, toHex } from '../../base/bytes.ts'
 import { type Clock, pause } from '../../base/clock.ts'
-import {
-  type UsageBatch,
-  type UsageRow,
-  usageBytes,
-  usageMessage,
-  usageRowsMax,
-  usageTextBytesMax,
-} from '../../contract/vm/enclave.ts'
+import { usageRowsMax } from '../../contract/vm/enclave.ts'
+import type { UsageBatch, UsageRow } from '../../contract/vm/enclave-responses.ts'
+import { usageBytes, usageMessage, usageTextBytesMax } from '../../contract/vm/usage-batch.ts'
 import { cannotRecord } from './faults.ts'
 import { usageRowOf } from './row.ts'
 import type { MeteringCounts, UsageRecord } from './types.ts'

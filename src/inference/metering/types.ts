@@ -1,6 +1,6 @@
 // Usage on its way from a request to the sums of the books, as the parts of the gateway hand it on. Types only.
 
-import type { HostRequest } from '../../contract/vm/enclave.ts'
+import type { HostRequest } from '../../contract/vm/enclave-responses.ts'
 import type { TokensSource, UsageOutcome } from '../../store/directory/usage/usage.table.ts'
 import type { DayScope, DaySum } from '../../store/directory/usage/usage-day.query.ts'
 import type { MonthScope, MonthSum } from '../../store/directory/usage/usage-month.query.ts'

@@ -1,7 +1,8 @@
 // The query of GET /v1/usage. Pure.
 
 import { Fault } from '../../base/fault.ts'
-import { USAGE_GROUPS, type UsageDays, usageDaysOf, usageGroupsOf } from '../../contract/http/usage-rows.ts'
+import { USAGE_GROUPS } from '../../contract/http/usage-groups.ts'
+import { type UsageDays, usageDaysOf, usageGroupsOf } from '../../contract/http/usage-rows.ts'
 
 export const USAGE_FORMATS = ['json', 'csv'] as const
 /** The key is one. */

@@ -8,9 +8,12 @@ import { createPublicKey, verify } from 'node:crypto'
 import { fromBase64Url, fromHex, toHex } from '../../base/bytes.ts'
 import { Fault } from '../../base/fault.ts'
 import type { Logger } from '../../base/log.ts'
-import { type UsageBatch, type UsageRow, usageBytes, usageMessage } from '../../contract/vm/enclave.ts'
+import type { UsageBatch, UsageRow } from '../../contract/vm/enclave-responses.ts'
+import { usageBytes, usageMessage } from '../../contract/vm/usage-batch.ts'
 import type { LedgerDb } from '../../store/db.ts'
 import { advanceBooks, gatewayById } from '../../store/ledger/gateway.query.ts'
+import { tokensOfRow } from './row.ts'
+import type { UsageRecord } from './types.ts'
 
 export type VmUsageLedgerDeps = {
   readonly ledger: LedgerDb
@@ -56,4 +59,27 @@ export class VmUsageLedger {
 
 function refused(vmId: string, what: string): Fault {
   return new Fault('channel.refused', `usage of VM ${vmId}: ${what}`)
+}
+
+/** The record of one request's usage from the row of a gateway VM. */
+export function usageRecordOf(row: UsageRow): UsageRecord {
+  const {
+    promptTokens: _,
+    completionTokens: _2,
+    cachedTokens: _3,
+    organizationId,
+    keyPrefix,
+    instanceId,
+    endUser,
+    tags,
+    ...record
+  } = row
+  const labels =
+    endUser === undefined && tags === undefined ? {} : { labels: { endUser: endUser ?? null, tags: tags ?? null } }
+  return {
+    ...record,
+    caller: { organizationId, keyPrefix, instanceId },
+    tokens: tokensOfRow(row),
+    ...labels,
+  }
 }

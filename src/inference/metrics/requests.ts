@@ -3,7 +3,7 @@
 // except for its state. Labels come from short lists and never hold a key, organization, address or prompt.
 
 import { type Collector, type Family, type Labels, metricsText } from '../../base/prometheus.ts'
-import { GatewayErrorCode } from '../../contract/http/inference.ts'
+import { GATEWAY_ERROR_CODES } from '../../contract/http/gateway-error.ts'
 import type { Observe, RequestObservation } from '../types.ts'
 import { createCounter, createHistogram, seriesMax } from './histogram.ts'
 
@@ -25,7 +25,7 @@ const PER_TOKEN_BOUNDS = [0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.
 const STATUSES: ReadonlySet<number> = new Set([
   200, 400, 401, 402, 404, 405, 408, 409, 413, 422, 429, 499, 500, 502, 503,
 ])
-const ERROR_CODES: ReadonlySet<string> = new Set(GatewayErrorCode.anyOf.map(code => code.const))
+const ERROR_CODES: ReadonlySet<string> = new Set(GATEWAY_ERROR_CODES)
 
 export function createMetrics(deps: MetricsDeps): Metrics {
   const models = new Set(deps.models)

@@ -6,7 +6,7 @@ import { JsonTraceSerializer } from '@opentelemetry/otlp-transformer'
 import { resourceFromAttributes } from '@opentelemetry/resources'
 import type { ReadableSpan } from '@opentelemetry/sdk-trace'
 import { version } from '../../base/version.ts'
-import { GatewayErrorCode } from '../../contract/http/inference.ts'
+import { GATEWAY_ERROR_CODES } from '../../contract/http/gateway-error.ts'
 import type { AttemptSpan, RequestSpan, TraceSpan } from '../../contract/vm/span.ts'
 import { REASONS } from '../failure.ts'
 
@@ -30,7 +30,7 @@ const instrumentationScope = { name: 'strongroom', version }
 /** The convention's fallback. */
 const otherError = '_OTHER'
 const ERRORS: ReadonlySet<string> = new Set([
-  ...GatewayErrorCode.anyOf.map(code => code.const),
+  ...GATEWAY_ERROR_CODES,
   ...Object.keys(REASONS),
   ...['busy', 'aborted', 'failed'],
 ])

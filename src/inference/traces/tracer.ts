@@ -4,14 +4,8 @@
 
 import type { Clock } from '../../base/clock.ts'
 import type { RandomBytes } from '../../base/ids.ts'
-import {
-  type AttemptSpan,
-  FINISH_REASONS,
-  type FinishReason,
-  finishReasonsMax,
-  type RequestSpan,
-  type TraceSpan,
-} from '../../contract/vm/span.ts'
+import { FINISH_REASONS, type FinishReason, finishReasonsMax } from '../../contract/vm/finish-reasons.ts'
+import type { AttemptSpan, RequestSpan, TraceSpan } from '../../contract/vm/span.ts'
 import type { TraceSettings } from '../../contract/vm/workload.ts'
 import type { Operation } from '../types.ts'
 import { parseTraceparent, type TraceParent, traceparentOf } from './traceparent.codec.ts'

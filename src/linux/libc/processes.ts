@@ -1,24 +1,8 @@
-// System calls on processes and descriptors that neither Bun nor its node: modules offer. Effects: each function is one
-// call into glibc. Numbers: x86-64 and aarch64 share those of pidfd (include/uapi/asm-generic/unistd.h). fcntl and
-// syscall are variadic in C, which makes no difference to integers and pointers (libc.ts).
+// System calls on children and descriptors that neither Bun nor its node: modules offer. Effects: each function is one
+// call into glibc. fcntl is variadic in C, which makes no difference to integers and pointers (libc.ts).
 
 import { FFIType, ptr } from 'bun:ffi'
 import { libcOf, result, type SystemResult } from '../ffi.ts'
-
-/** pidfd_open(2): a descriptor of this process, never of a later one with its number. ESRCH: there is none. */
-export function pidfdOpen(pid: number): SystemResult {
-  return syscall(SYSCALL.pidfdOpen, pid, 0, 0, 0)
-}
-
-/** pidfd_send_signal(2). Fails with ESRCH when the process is gone, recycled number or not. */
-export function pidfdSendSignal(pidfd: number, signal: number): SystemResult {
-  return syscall(SYSCALL.pidfdSendSignal, pidfd, signal, 0, 0)
-}
-
-/** A close-on-exec copy of `fd`, numbered `fdMin` or above. */
-export function duplicateFd(fd: number, fdMin: number): SystemResult {
-  return result(libc().fcntl(fd, FCNTL.duplicateCloseOnExec, fdMin))
-}
 
 /** fcntl(2): reads and writes of `fd` wait from now on, for every process that shares it. */
 export function makeBlocking(fd: number): SystemResult {
@@ -38,22 +22,16 @@ export function collectChild(pid: number): void {
   libc().waitpid(pid, null, WAIT.noHang)
 }
 
-const SYSCALL = { pidfdSendSignal: 424, pidfdOpen: 434 } as const satisfies Record<string, number>
-const FCNTL = { setFlags: 4, duplicateCloseOnExec: 1030 } as const satisfies Record<string, number>
+const FCNTL = { setFlags: 4 } as const satisfies Record<string, number>
 
 /** include/uapi/linux/wait.h; `all` is P_ALL. */
 const WAIT = { all: 0, noHang: 1, exited: 4, noWait: 0x0100_0000 } as const satisfies Record<string, number>
 /** siginfo_t, include/uapi/asm-generic/siginfo.h: `si_pid` stands behind three ints and their padding. */
 const SIGINFO = { bytes: 128, pid: 16 } as const satisfies Record<string, number>
 
-function syscall(number: number, a: number, b: number, c: number, d: number): SystemResult {
-  return result(Number(libc().syscall(number, a, b, c, d)))
-}
-
-const { i32, u32, i64, ptr: pointer } = FFIType
+const { i32, u32, ptr: pointer } = FFIType
 const libc = libcOf({
   fcntl: { args: [i32, i32, i32], returns: i32 },
   waitid: { args: [i32, u32, pointer, i32], returns: i32 },
   waitpid: { args: [i32, pointer, i32], returns: i32 },
-  syscall: { args: [i64, i64, i64, i64, i64], returns: i64 },
 })

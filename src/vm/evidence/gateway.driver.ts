@@ -8,16 +8,8 @@ import { toBase64, toBase64Url, toHex, utf8 } from '../../base/bytes.ts'
 import { Fault } from '../../base/fault.ts'
 import { createSerial, type Serial } from '../../base/work/serial.ts'
 import { checkValue } from '../../contract/check.ts'
-import {
-  CompletedEvidence,
-  documentBytesMax,
-  type EnclaveNext,
-  type EnclaveReport,
-  type EnclaveRequest,
-  type EnclaveSpans,
-  type HostRequest,
-  pieceBytesMax,
-} from '../../contract/vm/enclave.ts'
+import { CompletedEvidence, documentBytesMax, type EnclaveRequest, pieceBytesMax } from '../../contract/vm/enclave.ts'
+import type { EnclaveNext, EnclaveReport, EnclaveSpans, HostRequest } from '../../contract/vm/enclave-responses.ts'
 import { type AgentOperation, type AgentSuccess, ask, type ChannelLimits } from '../../host/qemu/agent-channel.ts'
 import type { LedgerDb } from '../../store/db.ts'
 import { hostDataOf } from '../launch/expected.plan.ts'

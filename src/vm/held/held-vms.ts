@@ -7,7 +7,7 @@
 import { assert } from '../../base/assert.ts'
 import { newUuid } from '../../base/ids.ts'
 import type { Runtime } from '../../base/runtime.ts'
-import { BackOff } from '../../base/work/back-off.ts'
+import { BackOff } from '../../base/work/back-off-state.ts'
 import { createWorkers, type Workers } from '../../base/work/workers.ts'
 import type { DirectoryDb, Store } from '../../store/db.ts'
 import type { Vm } from '../../store/ledger/vm.table.ts'

@@ -1,7 +1,7 @@
 // In-memory state of a VM beside its ledger row; a restart may lose it. Effects: closes connections.
 
 import { present } from '../../base/assert.ts'
-import type { Hello } from '../../contract/vm/agent.ts'
+import type { Hello } from '../../contract/vm/agent-responses.ts'
 import type { VmState } from '../../store/ledger/vm.table.ts'
 import type { VmLink } from '../link.driver.ts'
 import type { Pulse } from './pulse.ts'

@@ -3,7 +3,7 @@
 
 import type { Clock } from '../../base/clock.ts'
 import type { Logger } from '../../base/log.ts'
-import type { Hello } from '../../contract/vm/agent.ts'
+import type { Hello } from '../../contract/vm/agent-responses.ts'
 import type { SshProbe } from '../../host/network/ssh-probe.ts'
 import { qmpTimeoutMs } from '../../host/qemu/qmp.ts'
 import type { VmLink } from '../link.driver.ts'

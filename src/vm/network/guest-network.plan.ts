@@ -1,6 +1,6 @@
 // The network settings that a guest gets. Pure.
 
-import type { Network } from '../../contract/vm/agent.ts'
+import type { Network } from '../../contract/vm/network.ts'
 import type { VmAddresses } from '../capacity.query.ts'
 
 export type GuestNetwork = {

@@ -3,13 +3,13 @@ import fc from 'fast-check'
 import { PRODUCTS } from '../../../src/attest/amd/product.ts'
 import {
   decodeTcb,
-  encodeTcb,
   isTcbAtLeast,
   TCB_COMPONENTS,
   TCB_LAYOUTS,
   tcbComponentsOf,
   tcbText,
 } from '../../../src/attest/amd/tcb.ts'
+import { encodeTcb } from '../../../src/attest/amd/tcb-encode.ts'
 import { Malformed } from '../../../src/attest/malformed.ts'
 import { decodeReport } from '../../../src/attest/report/report.ts'
 import { readReport } from '../../rigs/attest/report-vectors.ts'

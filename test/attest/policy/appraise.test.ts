@@ -1,6 +1,7 @@
 import { describe, expect, test } from 'bun:test'
 import { PRODUCTS, type Product } from '../../../src/attest/amd/product.ts'
-import { decodeTcb, encodeTcb, tcbComponentsOf } from '../../../src/attest/amd/tcb.ts'
+import { decodeTcb, tcbComponentsOf } from '../../../src/attest/amd/tcb.ts'
+import { encodeTcb } from '../../../src/attest/amd/tcb-encode.ts'
 import { appraise } from '../../../src/attest/policy/appraise.ts'
 import { type Policy, strictPolicy } from '../../../src/attest/policy/policy.ts'
 import { PLATFORM_BITS, POLICY_BITS } from '../../../src/attest/report/bits.ts'

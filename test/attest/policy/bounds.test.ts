@@ -1,7 +1,8 @@
 // Goal: upper bounds, and what committed firmware and mitigation vectors have to be, hold at their edges.
 
 import { expect, test } from 'bun:test'
-import { decodeTcb, encodeTcb, tcbComponentsOf } from '../../../src/attest/amd/tcb.ts'
+import { decodeTcb, tcbComponentsOf } from '../../../src/attest/amd/tcb.ts'
+import { encodeTcb } from '../../../src/attest/amd/tcb-encode.ts'
 import { appraise } from '../../../src/attest/policy/appraise.ts'
 import type { Policy } from '../../../src/attest/policy/policy.ts'
 import { identifyReport } from '../../../src/attest/report/identify.ts'

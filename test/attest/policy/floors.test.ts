@@ -4,7 +4,8 @@
 import { describe, expect, test } from 'bun:test'
 import { join } from 'node:path'
 import { PRODUCTS, productOfCpuid } from '../../../src/attest/amd/product.ts'
-import { decodeTcb, encodeTcb, type Tcb } from '../../../src/attest/amd/tcb.ts'
+import { decodeTcb, type Tcb } from '../../../src/attest/amd/tcb.ts'
+import { encodeTcb } from '../../../src/attest/amd/tcb-encode.ts'
 import { floorRows, policyWithFloors } from '../../../src/attest/policy/floor-policy.ts'
 import {
   BULLETINS,

@@ -2,7 +2,8 @@
 
 import { describe, expect, test } from 'bun:test'
 import { AMD_ROOTS, GENOA_ROOT, MILAN_ROOT, TURIN_ROOT } from '../../../src/attest/amd/roots.ts'
-import { decodeTcb, encodeTcb, TCB_COMPONENTS } from '../../../src/attest/amd/tcb.ts'
+import { decodeTcb, TCB_COMPONENTS } from '../../../src/attest/amd/tcb.ts'
+import { encodeTcb } from '../../../src/attest/amd/tcb-encode.ts'
 import { decodeRoot } from '../../../src/attest/amd/trusted-roots.ts'
 import { toPem } from '../../../src/attest/encoding/pem.ts'
 import { decodeReport } from '../../../src/attest/report/report.ts'

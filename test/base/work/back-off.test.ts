@@ -2,7 +2,8 @@
 
 import { expect, test } from 'bun:test'
 import { createManualClock } from '../../../scripts/rigs/clock.ts'
-import { BackOff, backOffMs } from '../../../src/base/work/back-off.ts'
+import { backOffMs } from '../../../src/base/work/back-off.ts'
+import { BackOff } from '../../../src/base/work/back-off-state.ts'
 
 const range = { minMs: 1_000, maxMs: 300_000 }
 

@@ -2,7 +2,8 @@
 
 import { expect, test } from 'bun:test'
 import { createManualClock } from '../../../scripts/rigs/clock.ts'
-import { sweep, sweepLater, untilDone } from '../../../src/base/work/sweep.ts'
+import { sweep, sweepLater } from '../../../src/base/work/sweep.ts'
+import { untilDone } from '../../../src/base/work/until-done.ts'
 
 test('goal: the interval counts from the end of a run, and the signal ends a pause', async () => {
   const clock = createManualClock()

@@ -1,7 +1,7 @@
 // Goal: each fact about a host leads to the right verdict on each platform; nothing unknown is ever called PASS.
 
 import { expect, test } from 'bun:test'
-import { encodeTcb } from '../../../src/attest/amd/tcb.ts'
+import { encodeTcb } from '../../../src/attest/amd/tcb-encode.ts'
 import type { Outcome } from '../../../src/cli/doctor/check.ts'
 import type { VmGatewayFacts } from '../../../src/cli/doctor/gateway.plan.ts'
 import { type DeviceFacts, type HostFacts, judge } from '../../../src/cli/doctor/host.plan.ts'

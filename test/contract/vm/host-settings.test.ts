@@ -3,9 +3,9 @@
 
 import { expect, test } from 'bun:test'
 import { type TSchema, Type } from '@sinclair/typebox'
-import { Network } from '../../../src/contract/vm/claim.ts'
 import { ControlSnapshot, ENCLAVE_REQUESTS } from '../../../src/contract/vm/enclave.ts'
 import { HOST_SETTINGS } from '../../../src/contract/vm/host-settings.ts'
+import { Network } from '../../../src/contract/vm/network.ts'
 import { expectGolden } from '../../rigs/golden.ts'
 
 type Parts = {

@@ -3,8 +3,10 @@
 
 import { expect, test } from 'bun:test'
 import { Check } from '@sinclair/typebox/value'
-import { EnclaveSpans, spansPieceMax } from '../../../src/contract/vm/enclave.ts'
-import { finishReasonsMax, TraceSpan } from '../../../src/contract/vm/span.ts'
+import { spansPieceMax } from '../../../src/contract/vm/enclave.ts'
+import { EnclaveSpans } from '../../../src/contract/vm/enclave-responses.ts'
+import { finishReasonsMax } from '../../../src/contract/vm/finish-reasons.ts'
+import { TraceSpan } from '../../../src/contract/vm/span.ts'
 import { attemptSpan, requestSpan } from '../../rigs/gateway/trace-spans.ts'
 
 test('goal: good ones pass', () => {

@@ -8,12 +8,8 @@ import { toHex } from '../../../src/base/bytes.ts'
 import { Fault } from '../../../src/base/fault.ts'
 import { silentLogger } from '../../../src/base/log.ts'
 import { encodeAllowlist, type WorkloadCandidate } from '../../../src/contract/vm/allowlist.ts'
-import {
-  createWorkloads,
-  readAllowlist,
-  sha256File,
-  type Workloads,
-} from '../../../src/inference/attestation/workloads.ts'
+import { readAllowlist } from '../../../src/inference/attestation/allowlist-file.ts'
+import { createWorkloads, sha256File, type Workloads } from '../../../src/inference/attestation/workloads.ts'
 
 let dir = ''
 let executable = ''

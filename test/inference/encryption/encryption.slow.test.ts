@@ -24,7 +24,7 @@ import { concat, toHex, utf8 } from '../../../src/base/bytes.ts'
 import { systemRandom } from '../../../src/base/ids.ts'
 import { GatewayError } from '../../../src/contract/http/inference.ts'
 import { createEncryption } from '../../../src/inference/encryption/encryption.ts'
-import { GatewayProblem } from '../../../src/inference/gateway/responses.ts'
+import { GatewayProblem } from '../../../src/inference/gateway/openapi/gateway-problem.ts'
 import { nativeKeys } from '../../../src/linux/native-keys.ts'
 import { eventsOf } from '../../rigs/gateway/openai-schema.ts'
 

@@ -3,7 +3,8 @@
 
 import { expect, test } from 'bun:test'
 import { agentLineBytesMax } from '../../../src/contract/vm/agent.ts'
-import { daySumsPageMax, type EnclaveStatus } from '../../../src/contract/vm/enclave.ts'
+import { daySumsPageMax } from '../../../src/contract/vm/enclave.ts'
+import type { EnclaveStatus } from '../../../src/contract/vm/enclave-responses.ts'
 import { createHostSums } from '../../../src/inference/metering/host-sums.ts'
 import { prepareUsageAppend } from '../../../src/store/directory/usage/usage.query.ts'
 import { advanceBooks, insertGateway, moveGateway } from '../../../src/store/ledger/gateway.query.ts'

@@ -5,7 +5,8 @@ import { startGateway, target } from '../../../scripts/rigs/gateway/server.ts'
 import { startUpstream } from '../../../scripts/rigs/gateway/upstream-server.ts'
 import { usageLabelCharsMax } from '../../../src/contract/vm/enclave.ts'
 import { endUserOf, usageLabels } from '../../../src/inference/metering/labels.ts'
-import { usageRecordOf, usageRowOf } from '../../../src/inference/metering/row.ts'
+import { usageRowOf } from '../../../src/inference/metering/row.ts'
+import { usageRecordOf } from '../../../src/inference/metering/vm-usage-ledger.ts'
 
 const { endUser, tags } = usageLabelCharsMax
 const none = { endUser: null, tags: null }

@@ -1,7 +1,8 @@
 // Goal: the output is OTLP/JSON by the specification, with names of the GenAI conventions and configured names only.
 
 import { expect, test } from 'bun:test'
-import { finishReasonsMax, type TraceSpan } from '../../../src/contract/vm/span.ts'
+import { finishReasonsMax } from '../../../src/contract/vm/finish-reasons.ts'
+import type { TraceSpan } from '../../../src/contract/vm/span.ts'
 import { encodeSpans } from '../../../src/inference/traces/otlp.codec.ts'
 import { readExport } from '../../rigs/gateway/otlp-receiver.ts'
 import { attemptSpan, requestSpan, startUs, traceNames } from '../../rigs/gateway/trace-spans.ts'

@@ -109,7 +109,7 @@ export const INNER_ORDERS = {
   ],
   'src/base': [
     ['runtime.ts'],
-    ['dns', 'ids.ts', 'json.ts', 'prometheus.ts', 'storage-failure.ts', 'ustar.codec.ts', 'work'],
+    ['dns', 'ids.ts', 'json.ts', 'prometheus.ts', 'remedies.ts', 'storage-failure.ts', 'ustar.codec.ts', 'work'],
     [
       'assert.ts',
       'byte-reader.ts',
@@ -120,7 +120,6 @@ export const INNER_ORDERS = {
       'harmless.ts',
       'ipv4.ts',
       'ipv6.ts',
-      'kds-url.ts',
       'link-names.ts',
       'log.ts',
       'result-or.ts',

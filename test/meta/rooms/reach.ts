@@ -29,6 +29,8 @@ export function reachOf(tree: Tree, first: readonly string[], follow: Follow): R
     for (const specifier of specifiersOf(tree.get(path) ?? '', follow)) {
       const to = posix.join(posix.dirname(path), specifier)
       if (specifier.startsWith('.') && tree.has(to)) files.add(to)
+      // A certificate is a text, and reaches nothing.
+      else if (specifier.endsWith('.pem')) continue
       else if (specifier === '' || specifier.startsWith('.')) unresolved.add(`${path}: ${specifier}`)
       else if (!/^(?:node|bun):|^bun$/.test(specifier)) packages.add(packageOf(specifier))
     }

@@ -2,7 +2,7 @@
 
 import { createManualClock, type ManualClock } from '../../../scripts/rigs/clock.ts'
 import { createLogger } from '../../../src/base/log.ts'
-import type { EnclaveNext, EnclaveReport, EnclaveStatus } from '../../../src/contract/vm/enclave.ts'
+import type { EnclaveNext, EnclaveReport, EnclaveStatus } from '../../../src/contract/vm/enclave-responses.ts'
 import { GatewaySession, type SessionDeps } from '../../../src/enclave-host/session.ts'
 import type { GatewayEngine } from '../../../src/enclave-host/types.ts'
 

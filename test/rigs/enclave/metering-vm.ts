@@ -2,7 +2,8 @@
 // and one completion token, at a dollar a million each. State in memory.
 
 import { createManualClock } from '../../../scripts/rigs/clock.ts'
-import type { DaySums, MonthSums, UsageRow } from '../../../src/contract/vm/enclave.ts'
+import type { DaySums, MonthSums } from '../../../src/contract/vm/enclave.ts'
+import type { UsageRow } from '../../../src/contract/vm/enclave-responses.ts'
 import type { NewHostRequest } from '../../../src/enclave/host-requests.ts'
 import { createCost } from '../../../src/inference/metering/price.ts'
 import { SpendCache } from '../../../src/inference/metering/spend-cache.ts'

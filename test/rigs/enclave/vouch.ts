@@ -6,7 +6,7 @@ import { encodeReceipt } from '../../../src/attest/receipt/receipt.ts'
 import { reportDataOf } from '../../../src/attest/receipt/statement.ts'
 import { issueSimulatedCrl } from '../../../src/attest/simulator/certificates.ts'
 import { fromBase64Url, fromHex } from '../../../src/base/bytes.ts'
-import type { GuestEvidence } from '../../../src/contract/vm/agent.ts'
+import type { GuestEvidence } from '../../../src/contract/vm/agent-responses.ts'
 
 /** Reported launch of each VM. */
 export const simulatedLaunch = { measurement: '5a'.repeat(48), operatorKey: '6b'.repeat(48) }

@@ -2,7 +2,8 @@
 // otherwise sends a test's answers.
 
 import { createHash } from 'node:crypto'
-import { type EnclaveNext, type EnclaveRequest, pieceBytesMax } from '../../../src/contract/vm/enclave.ts'
+import { type EnclaveRequest, pieceBytesMax } from '../../../src/contract/vm/enclave.ts'
+import type { EnclaveNext } from '../../../src/contract/vm/enclave-responses.ts'
 
 export type GatewayGuest = Disposable & {
   readonly path: string

@@ -6,7 +6,7 @@ import { join } from 'node:path'
 import { Check } from '@sinclair/typebox/value'
 import type { HostEnd, PortPaths } from '../../../scripts/rigs/guest/agent-port.ts'
 import type { Sandbox } from '../../../scripts/rigs/guest/root.ts'
-import { AgentResponse } from '../../../src/contract/vm/agent.ts'
+import { AgentResponse } from '../../../src/contract/vm/agent-responses.ts'
 import type { AgentProcessSettings } from './agent-program.ts'
 
 /** Sends one request; its answer, checked against the contract. Fields are left to the caller's expectations. */

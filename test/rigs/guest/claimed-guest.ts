@@ -12,7 +12,8 @@ import {
 } from '../../../src/attest/receipt/statement.ts'
 import { fromBase64Url, fromHex, toBase64Url } from '../../../src/base/bytes.ts'
 import { systemRandom } from '../../../src/base/ids.ts'
-import type { AgentRequest, GuestEvidence, SimulatedLaunch } from '../../../src/contract/vm/agent.ts'
+import type { AgentRequest, SimulatedLaunch } from '../../../src/contract/vm/agent.ts'
+import type { GuestEvidence } from '../../../src/contract/vm/agent-responses.ts'
 import { listenAsGuest } from './socket.ts'
 
 type EvidenceRequest = Extract<AgentRequest, { op: 'evidence' }>

@@ -2,7 +2,8 @@
 // request gets, at once, the most expensive answer that the wire allows. Every other kind is sent without end, and
 // nothing else. Effects: a socket.
 
-import { metricsPieceCharsMax, type UsageRow, usageRowsMax } from '../../../src/contract/vm/enclave.ts'
+import { metricsPieceCharsMax, usageRowsMax } from '../../../src/contract/vm/enclave.ts'
+import type { UsageRow } from '../../../src/contract/vm/enclave-responses.ts'
 
 const [path = '', kind = ''] = process.argv.slice(2)
 

@@ -3,7 +3,7 @@
 
 import { expect, test } from 'bun:test'
 import { Fault } from '../../../src/base/fault.ts'
-import type { Hello } from '../../../src/contract/vm/agent.ts'
+import type { Hello } from '../../../src/contract/vm/agent-responses.ts'
 import { vmById } from '../../../src/store/ledger/vm.query.ts'
 import { count, lossOf, noMisses } from '../../../src/vm/machine/liveness.plan.ts'
 import { engineBench, hello } from '../../rigs/launch/vm-engine.ts'

@@ -1,7 +1,8 @@
 // Builds objects of the Messages API from a chat completion. Pure.
 
 import { resultOr } from '../../../base/result-or.ts'
-import type { GatewayError, GatewayErrorCode } from '../../../contract/http/inference.ts'
+import type { GatewayErrorCode } from '../../../contract/http/gateway-error.ts'
+import type { GatewayError } from '../../../contract/http/inference.ts'
 import { UpstreamFault } from '../../failure.ts'
 import { isObject, type JsonObject } from '../../json-text.ts'
 import type { ResponseHead } from '../../openai/dialect.ts'

@@ -12,6 +12,7 @@ import {
 } from '../../../attest/ehbp/protocol.ts'
 import { saltHeader } from '../../../attest/receipt/response.ts'
 import { AttestationResponse } from '../../../contract/http/attestation.ts'
+import { gatewayError } from '../../../contract/http/gateway-error.ts'
 import {
   GatewayError,
   GatewayHealth,
@@ -19,7 +20,6 @@ import {
   GatewayModelList,
   GatewayUsage,
   GatewayUsageRows,
-  gatewayError,
 } from '../../../contract/http/inference.ts'
 import {
   type ApiOperation,
@@ -33,7 +33,6 @@ import { joined } from '../../../http/operations.ts'
 import { queueHeader } from '../../upstream/queue.ts'
 import { receiptPathHeader } from '../receipts.ts'
 import { costUsdHeader } from '../respond.ts'
-import { GatewayProblem } from '../responses.ts'
 import { GATEWAY_OPERATIONS, type GatewayOperation } from '../routes.ts'
 import {
   ChatCompletionRequest,
@@ -47,6 +46,7 @@ import {
   TokenCount,
 } from './bodies.ts'
 import { SHAPED_SCHEMAS } from './dialects.ts'
+import { GatewayProblem } from './gateway-problem.ts'
 import { FAILURES, HEADERS, PARAMETERS } from './parts.ts'
 
 /** The whole document, as plain JSON. */

@@ -2,7 +2,7 @@
 
 import { keyConfigProblemOf } from '../../../attest/ehbp/key-config.ts'
 import { encapsulatedKeyHeader, keyConfigProblem, requestNonceHeader } from '../../../attest/ehbp/protocol.ts'
-import { type GatewayErrorCode, gatewayError } from '../../../contract/http/inference.ts'
+import { type GatewayErrorCode, gatewayError } from '../../../contract/http/gateway-error.ts'
 import { type ApiFailure, COMMON_FAILURES, COMMON_HEADERS, parameter, ref } from '../../../http/openapi.ts'
 import { USAGE_FORMATS, usageByDefault } from '../../metering/usage-request.ts'
 import { spentStatus } from '../responses.ts'

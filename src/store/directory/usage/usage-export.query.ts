@@ -2,7 +2,7 @@
 // Effects: SQL.
 
 import { type SQL, sql } from 'drizzle-orm'
-import type { UsageGroup } from '../../../contract/http/usage-rows.ts'
+import type { UsageGroup } from '../../../contract/http/usage-groups.ts'
 import type { DirectoryDb } from '../../db.ts'
 
 /** [startMs, endMs). */

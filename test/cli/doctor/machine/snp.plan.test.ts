@@ -1,7 +1,7 @@
 // Goal: doctor names what a host lacks for SEV-SNP, each with a remedy; other platforms are not judged by it.
 
 import { expect, test } from 'bun:test'
-import { encodeTcb } from '../../../../src/attest/amd/tcb.ts'
+import { encodeTcb } from '../../../../src/attest/amd/tcb-encode.ts'
 import { SNP_FLOORS } from '../../../../src/attest/policy/floors.ts'
 import {
   firmwareCheck,

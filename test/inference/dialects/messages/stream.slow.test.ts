@@ -2,7 +2,7 @@
 
 import { expect, test } from 'bun:test'
 import fc from 'fast-check'
-import { gatewayError } from '../../../../src/contract/http/inference.ts'
+import { gatewayError } from '../../../../src/contract/http/gateway-error.ts'
 import { MessagesStream } from '../../../../src/inference/dialects/messages/stream.ts'
 import { UpstreamFault } from '../../../../src/inference/failure.ts'
 import { namedEventsOf } from '../../../rigs/dialects/apis.ts'

@@ -7,8 +7,8 @@ import { isEnclave } from '../../../../scripts/rigs/gateway/test-gateway.ts'
 import { GatewayError } from '../../../../src/contract/http/inference.ts'
 import { routeFaults } from '../../../../src/http/openapi.ts'
 import { GATEWAY_ROUTES } from '../../../../src/inference/gateway/gateway.ts'
+import { GatewayProblem } from '../../../../src/inference/gateway/openapi/gateway-problem.ts'
 import { inferenceOpenapiDocument } from '../../../../src/inference/gateway/openapi/openapi.ts'
-import { GatewayProblem } from '../../../../src/inference/gateway/responses.ts'
 
 type Json = null | boolean | number | string | Json[] | { [key: string]: Json }
 const document = JSON.parse(JSON.stringify(inferenceOpenapiDocument()))
