@@ -21,6 +21,7 @@ import { shortBudgets } from './migrations/0012-short-budgets.ts'
 import { buildNix } from './migrations/0013-build-nix.ts'
 import { buildOptions } from './migrations/0014-build-options.ts'
 import { buildWaivers } from './migrations/0015-build-waivers.ts'
+import { buildClaims } from './migrations/0016-build-claims.ts'
 import type { FleetMigration } from './migrations/migration.ts'
 import type { Postgres, Sql } from './postgres.ts'
 
@@ -41,6 +42,7 @@ export const FLEET_MIGRATIONS: readonly FleetMigration[] = [
   buildNix,
   buildOptions,
   buildWaivers,
+  buildClaims,
 ]
 
 /** The newest schema that this executable knows. */

@@ -93,6 +93,8 @@ export type HostChanges = BuildsChanges & {
   readonly lostAfterMs?: number
   /** It has no address for other hosts. */
   readonly answersNone?: boolean
+  /** Newest schema of the directory that its lease names. */
+  readonly schema?: number
 }
 
 const fromField = 'x-test-host'
@@ -172,7 +174,8 @@ async function startHost({ name, directory, database, limits, alive, way, place,
   if (!parsed.ok) throw new Error(parsed.problem)
   const target = { ...parsed.address, caPem: null, applicationName: name }
   const postgres = await openPostgres({ target, limits, clock: systemClock, log: silentLogger })
-  const lease = await enter(postgres, { hostId, lostAfterMs: changes.lostAfterMs ?? 60_000 })
+  const { lostAfterMs = 60_000, schema = report.schema } = changes
+  const lease = await enter(postgres, { hostId, lostAfterMs, schema })
   let onBuilds: (ids: readonly string[]) => void = () => {}
   const fleet = openFleetDirectory(
     {
@@ -290,13 +293,13 @@ function answerPeer(builds: Builds, request: Request): Promise<Response> {
 
 async function enter(
   postgres: Postgres,
-  host: { readonly hostId: string; readonly lostAfterMs: number },
+  host: { readonly hostId: string; readonly lostAfterMs: number; readonly schema: number },
 ): Promise<Lease> {
-  const { hostId, lostAfterMs } = host
+  const { hostId, lostAfterMs, schema } = host
   const lease = new Lease({
     ...{ postgres, hostId, platform: 'tcg', lostAfterMs, clock: systemClock, log: silentLogger },
     renewEveryMs: 300,
-    report: () => ({ places: 0, report }),
+    report: () => ({ places: 0, report: { ...report, schema } }),
     giveUp: failAllOf,
     onEvent: () => {},
   })
