@@ -96,6 +96,36 @@ test('flake.lock', () => {
   expect(failureOf(() => readFlakeLock(JSON.stringify({ version: 4, nodes: {} })))).toMatch(/^source_invalid: .*2\.26/)
 })
 
+// Goal: an address stands in the evidence only for bytes that come from there. Of inputs with one narHash Nix fetches the
+// first.
+test('inputs of flake.lock with one narHash', () => {
+  const narHash = `sha256-${Buffer.from(sum, 'hex').toString('base64')}`
+  const github = { type: 'github', owner: 'o', repo: 'r', rev: commit, narHash }
+  const read = (other: object) => {
+    const nodes = {
+      root: { inputs: { a: 'a', b: 'b' } },
+      a: { locked: github },
+      b: { locked: { ...github, ...other } },
+    }
+    return readFlakeLock(JSON.stringify({ version: 7, root: 'root', nodes })).map(({ uri }) => uri)
+  }
+  const uri = `github:o/r/${commit}`
+  expect(read({})).toEqual([uri, uri])
+  expect(read({ dir: 'lib' })).toEqual([uri, `${uri}?dir=lib`])
+  const others = [
+    { owner: 'p' },
+    { rev: 'a'.repeat(40) },
+    { host: 'git.example' },
+    { type: 'tarball', url: 'https://a.example' },
+  ]
+  for (const other of others)
+    expect([other, failureOf(() => read(other))]).toEqual([
+      other,
+      'source_invalid: flake.lock: the inputs "a" and "b" have one narHash and different addresses, of which Nix fetches ' +
+        'only one; let one follow the other in flake.nix (`inputs.NAME.follows = "OTHER"`), and run `nix flake lock`',
+    ])
+})
+
 // Goal: each form of an input that real locks have is read as Nix reads it, or refused with a remedy.
 test('forms of flake.lock', () => {
   const narHash = `sha256-${Buffer.from(sum, 'hex').toString('base64')}`

@@ -27,6 +27,7 @@ export function readFlakeLock(text: string): readonly FlakeInput[] {
   const nodes = Object.entries(lock.nodes)
   if (nodes.length > nodesMax) throw invalid(`more than ${nodesMax} inputs`)
   const inputs: FlakeInput[] = []
+  const addresses = new Map<string, { readonly name: string; readonly address: string }>()
   const reached = reachedFrom(lock.root, lock.nodes)
   for (const [name, node] of nodes.sort(([a], [b]) => (a < b ? -1 : 1))) {
     // Nix fetches the nodes that the root reaches, and ignores the others.
@@ -38,7 +39,13 @@ export function readFlakeLock(text: string): readonly FlakeInput[] {
       checkPath(name, locked.path, node.parent)
       continue
     }
-    inputs.push({ kind: 'flake-input', name, uri: uriOf(locked), narSha256: narSha256Of(name, locked.narHash) })
+    const narSha256 = narSha256Of(name, locked.narHash)
+    // The directory of the flake in its repository changes nothing of what is fetched.
+    const address = uriOf({ ...locked, dir: '' })
+    const first = addresses.get(narSha256) ?? { name, address }
+    if (first.address !== address) throw sharedHash(first.name, name)
+    addresses.set(narSha256, first)
+    inputs.push({ kind: 'flake-input', name, uri: uriOf(locked), narSha256 })
   }
   return inputs
 }
@@ -102,6 +109,17 @@ function narSha256Of(name: string, narHash: unknown): string {
     )
   }
   return toHex(bytes)
+}
+
+/**
+ * Nix fetches one of the two and takes it for both. The other address would stand in the evidence for bytes that did not
+ * come from there, which may be an address that has never had them.
+ */
+function sharedHash(first: string, other: string): BuildFailure {
+  return invalid(
+    `the inputs ${shown(first)} and ${shown(other)} have one narHash and different addresses, of which Nix fetches only ` +
+      `one; let one follow the other in flake.nix (\`inputs.NAME.follows = "OTHER"\`), and run \`nix flake lock\``,
+  )
 }
 
 /** Returns the reference in Nix's form for the common types, otherwise the URL or the type alone. */

@@ -100,7 +100,34 @@ function lockRows({ files }: FetchServers): readonly Row[] {
     }),
     fetches: true,
   })
+  const twoInputs = (other: string) => {
+    const node = (url: string) => ({
+      flake: false,
+      locked: { type: 'tarball', ...evil, url },
+      original: { type: 'tarball', url },
+    })
+    return {
+      files: flake(derivation('hello', `read x < \${input}/text; read y < \${other}/text; echo $x $y > $out`), {
+        head: `inputs.input = { url = "${evil.url}"; flake = false; }; inputs.other = { url = "${other}"; flake = false; };`,
+        args: 'self, input, other',
+        lock: lockOf({ input: node(evil.url), other: node(other) }),
+      }),
+      fetches: true,
+    }
+  }
   return [
+    {
+      // Nix has its path already, and does not ask that server.
+      what: 'an address that never had the bytes, with the narHash of another input',
+      always: true,
+      ...twoInputs('https://innocent.example/audited.tar.gz'),
+      fails: /^source_invalid: flake\.lock: the inputs "input" and "other" have one narHash and different addresses/,
+    },
+    {
+      what: 'two inputs of one address',
+      ...twoInputs(evil.url),
+      ...{ artifacts: { hello: 'evil evil\n' }, lists: ['input', 'input'] },
+    },
     ...([6, 7] as const).map(
       (version): Row => ({
         what: `a lock of version ${version} whose "info" names another tarball than "locked"`,
