@@ -93,10 +93,7 @@ export function createBuilds(deps: BuildsDeps): Builds {
   const { directory, hostId } = store
   const stopping = new AbortController()
   const files = new BuildFiles(deps.directory)
-  const events = new EventLogs(id => files.path(id, 'events'), {
-    bytesMax: settings.eventBytesMax,
-    nowMs: clock.nowMs,
-  })
+  const events = new EventLogs(id => files.path(id, 'events'), { settings, nowMs: clock.nowMs })
   const images = createBootImages(new Map([[deps.vm.spec.image, deps.imageDirectory]]))
   const pulled = new PulledImages(images, deps.vm.spec.image, log)
   const commands = (build: Build, baseUrl: string) => resultCommands(build, { baseUrl, image: pulled.current() })

@@ -1,6 +1,7 @@
 // Goal: builds are taken up in the order of their turns, no more than there is room for, each by one host.
 
 import { expect, test } from 'bun:test'
+import { buildsSettings } from '../../scripts/rigs/build/builds-service.ts'
 import { silentLogger } from '../../src/base/log.ts'
 import { BuildQueue, type BuildQueueDeps } from '../../src/builds/queue.ts'
 import type { DirectoryHost, DirectoryTx } from '../../src/store/db.ts'
@@ -27,7 +28,7 @@ function open({ room = () => 'admit', hasWarm = false, hosts, ...changes }: Chan
       clock,
       log: silentLogger,
       vms: { room: () => ({ kind: room() }) as never, hasWarm: () => hasWarm },
-      settings: { concurrentMax: 3 },
+      settings: { ...buildsSettings, concurrentMax: 3 },
       ...changes,
     },
     {
@@ -89,7 +90,7 @@ test('goal: after a build found no room, none is taken up for 2 s', async () => 
 })
 
 test('goal: a build is said its place when that changes, not the first', async () => {
-  const { queue, add, said, db } = open({ settings: { concurrentMax: 0 } })
+  const { queue, add, said, db } = open({ settings: { ...buildsSettings, concurrentMax: 0 } })
   const [a, b] = [add(), add()]
   await queue.look()
   expect(said).toEqual([])
@@ -103,7 +104,7 @@ test('goal: a build is said its place when that changes, not the first', async (
 })
 
 test('goal: a build that has waited for a day is given up, not a millisecond earlier', async () => {
-  const { queue, add, overdue, clock } = open({ settings: { concurrentMax: 0 } })
+  const { queue, add, overdue, clock } = open({ settings: { ...buildsSettings, concurrentMax: 0 } })
   const id = add({ createdAtMs: clock.nowMs() })
   add({ hostId: 'other', createdAtMs: clock.nowMs() })
   await queue.look()

@@ -26,7 +26,7 @@ function open({ hosts, ...changes }: Changes = {}) {
   const directory = mkdtempSync(join(tmpdir(), 'srt-reconciler-'))
   undo.defer(() => rmSync(directory, { recursive: true }))
   const files = new BuildFiles(join(directory, 'builds'))
-  const events = new EventLogs(id => files.path(id, 'events'), { bytesMax: 65_536, nowMs: clock.nowMs })
+  const events = new EventLogs(id => files.path(id, 'events'), { settings: buildsSettings, nowMs: clock.nowMs })
   const world = fakeBuildEngine(directory)
   world.boots = false
   const gate: string[] = []

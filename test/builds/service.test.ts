@@ -44,7 +44,7 @@ function open(settings: Partial<BuildsSettings> = {}, { hosts, ...changes }: Cha
   const directory = mkdtempSync(join(tmpdir(), 'srt-service-'))
   undo.defer(() => rmSync(directory, { recursive: true }))
   const files = new BuildFiles(directory)
-  const events = new EventLogs(id => files.path(id, 'events'), { bytesMax: 65_536, nowMs: builds.clock.nowMs })
+  const events = new EventLogs(id => files.path(id, 'events'), { settings: buildsSettings, nowMs: builds.clock.nowMs })
   const accepted: string[] = []
   const cancelled: string[] = []
   const held: string[] = []

@@ -63,10 +63,10 @@ export async function startAttestedGateway(
   const seen: string[] = []
   const encryption = createOwnEncryption({ keys, random: systemRandom, clock: systemClock })
   const gateway = startHostGateway([target(upstream.url)], {
+    limits: { corsOrigins: [...(options.corsOrigins ?? [])] },
     host: {
       encryption,
       sealer: createResponseSealer({ keys, clock: systemClock, random: systemRandom, inside: new Set() }),
-      corsOrigins: options.corsOrigins ?? [],
       ...(options.authenticate === undefined ? {} : { authenticate: options.authenticate }),
       attestation: (request, address) => {
         nonceCount += 1

@@ -62,6 +62,8 @@ export const LIMITS: GatewayLimits = {
   ejectFailures: 3,
   ejectMs: 60_000,
   refusesUnknownFields: false,
+  responseReceipts: 'on-request',
+  ownedBy: 'strongroom',
   padsStreams: false,
 }
 
@@ -109,9 +111,8 @@ type Options = {
     Pick<Caller, 'requestsPerMinute' | 'tokensPerMinute' | 'concurrencyMax' | 'instanceId' | 'rules' | 'budgets'>
   >
   readonly publicRequestsPerMinute?: number
-  readonly responseReceipts?: GatewayDeps['responseReceipts']
   /** In place of its own parts: a test that gives any `needsHost`. */
-  readonly host?: Partial<Omit<GatewayDeps, 'limits' | 'upstreams' | 'responseReceipts'>>
+  readonly host?: Partial<Omit<GatewayDeps, 'limits' | 'upstreams'>>
 }
 
 export async function startGateway(upstreams: readonly UpstreamTarget[], options: Options = {}): Promise<TestGateway> {
@@ -120,10 +121,10 @@ export async function startGateway(upstreams: readonly UpstreamTarget[], options
   const { startEnclaveGateway } = await import('../enclave/gateway.ts')
   const { padsStreams, ...limits } = { ...LIMITS, ...options.limits }
   const { keyPrefix: prefix, rules, budgets, ...caller } = { ...CALLER, ...options.caller }
-  const { publicRequestsPerMinute = 100_000, responseReceipts = 'on-request' } = options
+  const { publicRequestsPerMinute = 100_000 } = options
   const gateway = await startEnclaveGateway({
     upstreams,
-    settings: { ...limits, padStreams: padsStreams ? 'on' : 'off', publicRequestsPerMinute, responseReceipts },
+    settings: { ...limits, padStreams: padsStreams ? 'on' : 'off', publicRequestsPerMinute },
     key: {
       ...caller,
       ...rules,
@@ -148,7 +149,7 @@ export function startHostGateway(
   const clock = options.host?.clock ?? systemClock
   const encryption = createOwnEncryption({ keys: ehbpKeys, random: systemRandom, clock })
   const limiter = createLimiter(clock)
-  const { publicRequestsPerMinute = 100_000, responseReceipts = 'on-request' } = options
+  const { publicRequestsPerMinute = 100_000 } = options
   const metrics = createMetrics({
     models: upstreams.flatMap(upstream => upstream.models),
     upstreams: upstreams.map(upstream => upstream.name),
@@ -181,16 +182,13 @@ export function startHostGateway(
     beginTrace: null,
     inside: new Set(),
     sealer: createResponseSealer({ keys: ehbpKeys, clock, random: systemRandom, inside: new Set() }),
-    responseReceipts,
     keptReceipts: new TextCache({ clock, limits: keptReceiptsDefault }),
     responses: createResponseMemory(clock),
     attestation: null,
     workload: null,
     encryption,
     openapi: '{"openapi":"3.1.0"}',
-    ownedBy: 'strongroom',
     cost: () => () => 0n,
-    corsOrigins: [],
     clock,
     random: systemRandom,
     log: createLogger({ level: 'debug', sink: line => void log.push(line), nowMs: Date.now }),

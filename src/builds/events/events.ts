@@ -18,6 +18,7 @@ import { Fault, systemErrorCode, wrapFault } from '../../base/fault.ts'
 import type { BuildEvent } from '../../contract/http/build.ts'
 import { StageTimes } from '../../contract/http/build-stages.ts'
 import { guardedFlags } from '../../linux/files/regular.ts'
+import type { BuildsSettings } from '../types.ts'
 import { headBytesMax, type ReadLine, readHead, readLine, toLine } from './line.codec.ts'
 
 /** Reserved for the last events, regardless of earlier output. */
@@ -274,18 +275,20 @@ async function readChunk(path: string, offset: number): Promise<Buffer> {
   }
 }
 
+type EventLogsOptions = {
+  readonly settings: Pick<BuildsSettings, 'eventBytesMax'>
+  readonly nowMs: () => number
+}
+
 /** The logs of builds that have not ended, each opened once. */
 export class EventLogs {
   readonly #open = new Map<string, EventLog>()
   readonly #pathOf: (buildId: string) => string
   readonly #options: { readonly bytesMax: number; readonly nowMs: () => number }
 
-  constructor(
-    pathOf: (buildId: string) => string,
-    options: { readonly bytesMax: number; readonly nowMs: () => number },
-  ) {
+  constructor(pathOf: (buildId: string) => string, { settings, nowMs }: EventLogsOptions) {
     this.#pathOf = pathOf
-    this.#options = options
+    this.#options = { bytesMax: settings.eventBytesMax, nowMs }
   }
 
   /** Returns the log for its writer. */

@@ -5,6 +5,7 @@ import { Fault } from '../../base/fault.ts'
 import { resultOr } from '../../base/result-or.ts'
 import type { TickBatch } from '../../base/work/tick-batch.ts'
 import type { Engine } from '../../config/upstream/kinds.ts'
+import type { GatewaySettings } from '../../contract/vm/workload.ts'
 import type { BodyLimits } from '../../http/body.ts'
 import { BusyFault, UpstreamFault } from '../failure.ts'
 import { invalidField } from '../json-text.ts'
@@ -34,13 +35,12 @@ export type FailoverDeps = RespondDeps & {
   }
   readonly upstreams: readonly UpstreamTarget[]
   readonly cacheSalt: CacheSalt
-  /** Refuses fields that an upstream does not get, instead of leaving them out. */
-  readonly refusesUnknownFields: boolean
   readonly upstream: UpstreamClient
   /** Where whole responses wait for others of the same turn of the event loop. */
   readonly responseBatch: TickBatch
   readonly clock: Pick<Clock, 'monotonicMs'>
-  readonly limits: { readonly queueTimeoutMs: number }
+  /** `refusesUnknownFields`: refuses fields that an upstream does not get, instead of leaving them out. */
+  readonly limits: Pick<GatewaySettings, 'queueTimeoutMs' | 'refusesUnknownFields'>
 }
 
 /**
@@ -274,13 +274,13 @@ const ignoredNamesMax = 32
  * refused. The field that chose the budget of an end user had its effect.
  */
 export function ignoredHeaders(
-  { refusesUnknownFields }: Pick<FailoverDeps, 'refusesUnknownFields'>,
+  { limits }: { readonly limits: Pick<GatewaySettings, 'refusesUnknownFields'> },
   { countsEndUser, endUser }: Pick<PreparedRequest['account'], 'countsEndUser' | 'endUser'>,
   { changes, ...names }: { readonly ignored: readonly string[]; readonly changes: readonly string[] },
 ): ResponseHeaders | null {
   const ignored = names.ignored.filter(name => !countsEndUser || name !== endUser?.field)
   const [first] = ignored
-  if (first !== undefined && refusesUnknownFields) throw invalidField(first, 'has no effect here; leave it out.')
+  if (first !== undefined && limits.refusesUnknownFields) throw invalidField(first, 'has no effect here; leave it out.')
   const named = [...changes, ...ignored]
   return named.length === 0 ? null : { [ignoredHeader]: headerList(named) }
 }

@@ -17,7 +17,7 @@ import type { SpentSource } from '../metering/types.ts'
 import type { StartSchemaProcess } from '../schema-check/child.ts'
 import type { AdmitPublic, Authenticate, Caller, Encryption } from '../types.ts'
 import { UpstreamClient } from '../upstream/client.ts'
-import { Router, type RouterView } from '../upstream/router.ts'
+import { Router, type RouterSettings, type RouterView } from '../upstream/router.ts'
 import type { UpstreamTarget } from '../upstream/target.ts'
 import type { CompletionLimits, CompletionServices } from './completion.ts'
 import { createCors } from './cors.ts'
@@ -66,9 +66,6 @@ export type GatewayDeps = Omit<CompletionServices, 'enter'> &
     readonly checkEvidence?: (upstream: string) => Promise<boolean>
     /** Names of the upstreams that the attestation covers. */
     readonly inside: ReadonlySet<string>
-    readonly ownedBy: string
-    /** Origins of web pages that may call what needs a key. */
-    readonly corsOrigins: readonly string[]
     /** Current prices. */
     readonly cost: () => Cost
     readonly random: RandomBytes
@@ -78,15 +75,12 @@ export type GatewayDeps = Omit<CompletionServices, 'enter'> &
     readonly limits: GatewayLimits
   }
 
-export type GatewayLimits = CompletionLimits & {
-  readonly connectTimeoutMs: number
-  readonly queueMax: number
-  readonly queueTimeoutMs: number
-  readonly ejectFailures: number
-  readonly ejectMs: number
-  readonly refusesUnknownFields: boolean
-  readonly fallbacks?: NonNullable<GatewaySettings['fallbacks']>
-}
+export type GatewayLimits = CompletionLimits &
+  RouterSettings &
+  Pick<
+    GatewaySettings,
+    'connectTimeoutMs' | 'corsOrigins' | 'fallbacks' | 'ownedBy' | 'refusesUnknownFields' | 'responseReceipts'
+  >
 
 export type Gateway = {
   readonly fetch: GatewayFetch
@@ -115,6 +109,7 @@ export function createGateway(given: GatewayDeps): Gateway {
     timeouts: { connectMs: limits.connectTimeoutMs, firstByteMs: limits.firstByteTimeoutMs },
   })
   const router = new Router<UpstreamTarget>({
+    ...limits,
     targets: deps.upstreams,
     // Its key may have changed; then its evidence must name the new one.
     probe: async (target, signal) =>
@@ -122,10 +117,6 @@ export function createGateway(given: GatewayDeps): Gateway {
     mayServe: target => target.attestedKey !== null,
     clock,
     log,
-    queueMax: limits.queueMax,
-    queueTimeoutMs: limits.queueTimeoutMs,
-    ejectFailures: limits.ejectFailures,
-    ejectMs: limits.ejectMs,
   })
   const models = servedModels(deps.upstreams, deps.inside, limits.fallbacks)
   const enter = createEnter(given)
@@ -139,10 +130,9 @@ export function createGateway(given: GatewayDeps): Gateway {
     router,
     upstream,
     cacheSalt: createCacheSalt(cacheSecret),
-    refusesUnknownFields: limits.refusesUnknownFields,
   })
   const created = Math.floor(clock.nowMs() / 1000)
-  const catalog = createModelCatalog(models, { ...deps, created })
+  const catalog = createModelCatalog(models, { ...limits, ...deps, created })
   const routes = new RouteTable([...metered.routes, ...routesOf(READS, { ...deps, catalog })])
 
   const dispatch = (request: Request, path: string, received: Omit<Received, 'item'>): Response | Promise<Response> => {
@@ -171,7 +161,7 @@ export function createGateway(given: GatewayDeps): Gateway {
       ...deps,
       log,
       dispatch,
-      cors: createCors(deps.corsOrigins),
+      cors: createCors(limits.corsOrigins ?? []),
       dialectOf: path => routes.find(path)?.route.dialect ?? dialectBelow(path),
     }),
     enter,

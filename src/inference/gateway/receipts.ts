@@ -5,13 +5,14 @@ import { carriedReceipt, receiptHeader, saltHeader } from '../../attest/receipt/
 import { toBase64Url } from '../../base/bytes.ts'
 import { Fault } from '../../base/fault.ts'
 import type { TextCache } from '../../base/work/text-cache.ts'
+import type { GatewaySettings } from '../../contract/vm/workload.ts'
 import type { BegunSeal, Caller, ResponseSealer } from '../types.ts'
 import type { ResponseHeaders } from './responses.ts'
 
 export type ReceiptDeps = {
   /** Null if receipts cannot be signed. */
   readonly sealer: ResponseSealer | null
-  readonly responseReceipts: 'on-request' | 'always'
+  readonly limits: Pick<GatewaySettings, 'responseReceipts'>
   readonly keptReceipts: Pick<TextCache, 'retentionMs' | 'keep'>
 }
 
@@ -39,12 +40,12 @@ export type RequestSeal = {
 const NO_SEAL: RequestSeal = { seal: null, headers: {} }
 
 /** Faults: invalid_request (the header), attestation_unavailable; BusyFault. */
-export function beginSeal({ sealer, responseReceipts, keptReceipts }: ReceiptDeps, sealed: SealedRequest): RequestSeal {
+export function beginSeal({ sealer, limits, keptReceipts }: ReceiptDeps, sealed: SealedRequest): RequestSeal {
   const { request, id, caller, model, body, isEncrypted } = sealed
   const { organizationId, keyDigest, madeBy } = caller
   const asked = request.headers.get(receiptHeader)
   if (asked !== null && asked !== '1' && asked !== 'keep') throw wrongHeader('must be 1 or keep.')
-  if (asked === null && responseReceipts === 'on-request') return NO_SEAL
+  if (asked === null && limits.responseReceipts === 'on-request') return NO_SEAL
   if (sealer === null) throw new Fault('attestation_unavailable', 'Signed receipts are not available now.')
   const isCarried = asked !== 'keep'
   if (!isCarried && keptReceipts.retentionMs === 0)

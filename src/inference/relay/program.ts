@@ -177,13 +177,11 @@ function composeRelay(
     router: link,
     models: servedModels(upstreams, inside, settings.fallbacks),
     cacheSalt: createCacheSalt(hexOf(setup.cacheSecret)),
-    refusesUnknownFields: settings.refusesUnknownFields,
     beginTrace:
       settings.traces === undefined
         ? null
         : createTracer({ settings: settings.traces, offer: span => link.offerSpan(span), clock, random }),
     sealer: createResponseSealer({ keys, signing, clock, random, inside, attested: new Set(attested) }),
-    responseReceipts: settings.responseReceipts,
     keptReceipts: { retentionMs: setup.keptReceiptsMs, keep: (id, { text }) => link.keepReceipt(id, text) },
     responses: link.responses(setup.keepsResponses),
   })

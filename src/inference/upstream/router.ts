@@ -19,7 +19,7 @@ export type RouterTarget = {
   readonly concurrencyMax: number
 }
 
-export type RouterDeps<T extends RouterTarget> = {
+export type RouterDeps<T extends RouterTarget> = RouterSettings & {
   readonly targets: readonly T[]
   /** Whether a target is healthy: checked before it is ejected, and until it is used again. */
   readonly probe: (target: T, signal: AbortSignal) => Promise<boolean>
@@ -27,6 +27,9 @@ export type RouterDeps<T extends RouterTarget> = {
   readonly mayServe?: (target: T) => boolean
   readonly clock: Clock
   readonly log: Logger
+}
+
+export type RouterSettings = {
   /** Requests that may wait for one model. */
   readonly queueMax: number
   readonly queueTimeoutMs: number

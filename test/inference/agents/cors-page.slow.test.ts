@@ -45,7 +45,7 @@ test('pages', async () => {
     return `http://127.0.0.1:${server.port}`
   }
   const [named, other] = [serve(), serve()]
-  const gateway = undo.use(startHostGateway([target(upstream.url)], { host: { corsOrigins: [named] } }))
+  const gateway = undo.use(startHostGateway([target(upstream.url)], { limits: { corsOrigins: [named] } }))
   const profile = mkdtempSync(join(tmpdir(), 'srt-chromium-'))
   undo.defer(() => rmSync(profile, { recursive: true, force: true }))
   const context = await launchChromium(profile)

@@ -18,7 +18,7 @@ beforeEach(async () => {
 afterEach(() => undo.disposeAsync())
 
 function gatewayFor(corsOrigins: readonly string[]): TestGateway {
-  return undo.use(startHostGateway([target(upstream.url)], { host: { corsOrigins } }))
+  return undo.use(startHostGateway([target(upstream.url)], { limits: { corsOrigins: [...corsOrigins] } }))
 }
 
 const corsOf = (response: Response) => ({

@@ -91,7 +91,7 @@ describe('a receipt', () => {
   })
 
   test('goal: a gateway that makes one of every response is not to be asked for it', async () => {
-    await using always = await startGateway([target(upstream.url)], { responseReceipts: 'always' })
+    await using always = await startGateway([target(upstream.url)], { limits: { responseReceipts: 'always' } })
     const answer = await always.chat()
     expect([answer.status, answer.headers.get('x-strongroom-receipt')]).toEqual([
       200,
@@ -106,7 +106,10 @@ describe('a receipt', () => {
     async () => {
       const options = { host: { sealer: null } }
       await using gateway = startHostGateway([target(upstream.url)], options)
-      await using always = startHostGateway([target(upstream.url)], { ...options, responseReceipts: 'always' })
+      await using always = startHostGateway([target(upstream.url)], {
+        ...options,
+        limits: { responseReceipts: 'always' },
+      })
       for (const answer of [await gateway.chat({}, asked), await always.chat()]) {
         expect(answer.status).toBe(503)
         expect(await answer.json()).toMatchObject({ error: { code: 'attestation_unavailable' } })
@@ -163,7 +166,7 @@ describe('a kept receipt', () => {
   })
 
   test('goal: where every response has one, `keep` leaves the header away, too', async () => {
-    await using always = await startGateway([target(upstream.url)], { responseReceipts: 'always' })
+    await using always = await startGateway([target(upstream.url)], { limits: { responseReceipts: 'always' } })
     const answer = await always.chat({}, toKeep)
     const path = answer.headers.get('x-strongroom-receipt-path')
     expect([answer.status, answer.headers.has('x-strongroom-receipt')]).toEqual([200, false])
