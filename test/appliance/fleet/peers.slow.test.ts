@@ -14,6 +14,7 @@ import { openFleet } from '../../../src/appliance/fleet/hosts.ts'
 import { composePeers } from '../../../src/appliance/fleet/peers.ts'
 import { present } from '../../../src/base/assert.ts'
 import { systemClock } from '../../../src/base/clock.ts'
+import type { Fault } from '../../../src/base/fault.ts'
 import { systemRandom } from '../../../src/base/ids.ts'
 import { silentLogger } from '../../../src/base/log.ts'
 import { collectFleetFacts } from '../../../src/cli/doctor/fleet/fleet.driver.ts'
@@ -79,7 +80,13 @@ describe.skipIf(skipUnless(hasPostgres, 'needs PostgreSQL (scripts/setup install
       const stateDir = join(root, 'alone')
       mkdirSync(stateDir)
       const runtime = { clock: systemClock, random: systemRandom, log: silentLogger }
-      expect(await composePeers({ fleet, config, stateDir, store: { hostId: 'h' }, ...runtime })).toBeNull()
+      const peers = await composePeers({ fleet, config, stateDir, store: { hostId: 'h' }, ...runtime })
+      expect([peers.view(), peers.address(), peers.render()]).toEqual([[], null, ''])
+      const refusal = (service: 'builds' | 'handover') =>
+        peers
+          .forward('h', new Request('https://h/'), { service, clientAddress: '', principal: null })
+          .catch((error: Fault) => error.code)
+      expect([await refusal('builds'), await refusal('handover')]).toEqual(['not_found', 'fleet.unavailable'])
     })
 
     // Goal: operators see which hosts are reached, from each host, by daemon and doctor alike, and why one is not.
