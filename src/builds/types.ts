@@ -11,10 +11,7 @@ export type Caller = {
   readonly keyPrefix: string | null
 }
 
-/**
- * The table `builds` of the configuration as this service counts. Parts that use settings take this value, and name those
- * that they use.
- */
+/** The table `builds` of the configuration, in units of this service. Parts take this value, and name what they use. */
 export type BuildsSettings = {
   readonly concurrentMax: number
   readonly queueMax: number

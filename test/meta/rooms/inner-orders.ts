@@ -159,9 +159,9 @@ export const INNER_ORDERS = {
       'order.plan.ts',
       'ranged-file.ts',
       'request.codec.ts',
-      'types.ts',
       'vms.ts',
     ],
+    ['types.ts'],
   ],
   'src/config': [
     ['load.ts', 'reference.ts'],

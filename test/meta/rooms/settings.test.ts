@@ -1,9 +1,9 @@
 // Goal: a setting is named in four files at most on its way to a consumer: its table in the configuration, the
-// appliance, the type of the settings value, and the consumer. What stands between passes the value on.
+// appliance, the type of the settings value, and the consumer. Files between them pass the value on.
 
 import { expect, test } from 'bun:test'
-import { GatewaySettings } from '../../src/contract/vm/workload.ts'
-import { readTree } from './tree.ts'
+import { GatewaySettings } from '../../../src/contract/vm/workload.ts'
+import { readTree } from '../tree.ts'
 
 type SettingsValue = {
   readonly file: string
