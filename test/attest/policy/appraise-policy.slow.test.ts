@@ -10,9 +10,14 @@ import { encodePolicy, parsePolicy, strictPolicy } from '../../../src/attest/pol
 import { POLICY_FIELDS, policySchema } from '../../../src/attest/policy/schema.ts'
 import { present } from '../../../src/base/assert.ts'
 import { toHex } from '../../../src/base/bytes.ts'
+import { FIELDS } from '../../rigs/attest/cases/policies.ts'
+import { randomOf } from '../../rigs/attest/cases/random.ts'
 import { AUTHORITY, forge } from '../../rigs/attest/forged-chain.ts'
+import { readReport } from '../../rigs/attest/report-vectors.ts'
 
 type Json = { [key: string]: unknown }
+
+const milanReport = await readReport('milan-v3.bin')
 
 /** A policy in which every field says something. */
 function fullJson(): Json {
@@ -37,8 +42,19 @@ function fullJson(): Json {
   }
 }
 
-/** Fields that came after policies were written. */
+/** Fields that came after policies were written. Newer ones have a value of the random policies. */
 function laterJson(): Json {
+  const older = olderLaterJson()
+  const newer = Object.entries<object>(POLICY_FIELDS).filter(
+    ([name, field]) => 'whenMissing' in field && !Object.hasOwn(older, name),
+  )
+  return {
+    ...older,
+    ...Object.fromEntries(newer.map(([name]) => [name, FIELDS[name]?.(milanReport, randomOf(1), 'milan')])),
+  }
+}
+
+function olderLaterJson(): Json {
   const tcb = { milan: 'any', genoa: { bootloader: 1, tee: 'any', snp: 0x1b, microcode: 255 }, turin: 'any' }
   const version = { major: 1, minor: 55, build: 29 }
   return {
