@@ -20,7 +20,7 @@ import {
   verifyReceipt,
   verityRootOf,
 } from '../../src/attest/index.ts'
-import { portableVerifiers } from '../../src/attest/receipt/hybrid-verify.ts'
+import { portableVerifiers } from '../../src/attest/receipt/verifiers.ts'
 import {
   createSimulatedAuthority,
   issueSimulatedCrl,

@@ -2,9 +2,11 @@
 // long body holds the event loop. One process, no network: the same response read plain and encrypted, in turns. Keys
 // and ciphers are the gateway's own, native ones.
 
-import { type EhbpSuite, sealRequest } from '../../src/attest/ehbp/client.ts'
+import type { EhbpSuite } from '../../src/attest/ehbp/client.ts'
 import { frameLength } from '../../src/attest/ehbp/frames.ts'
 import { setUpSender } from '../../src/attest/ehbp/hpke-sender.ts'
+import { sealRequest } from '../../src/attest/ehbp/seal-request.ts'
+import { encapsulate } from '../../src/attest/receipt/encapsulate-portable.ts'
 import { present } from '../../src/base/assert.ts'
 import { concat, toHex } from '../../src/base/bytes.ts'
 import { systemRandom } from '../../src/base/ids.ts'
@@ -127,6 +129,7 @@ async function sealedFrames({ keys }: Rig, frameBytes: number) {
     keys: keys.publicKeys,
     random: systemRandom,
     newAesGcm: nativeAesGcm,
+    encapsulate,
   })
   const frames: Uint8Array[] = []
   for (let at = 0; at < bodyBytesMax; at += frameBytes) {

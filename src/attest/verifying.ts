@@ -20,14 +20,7 @@ export {
 } from './policy/floors.ts'
 export { encodePolicy, type Policy, parsePolicy, strictPolicy } from './policy/policy.ts'
 export { policySchema } from './policy/schema.ts'
-export {
-  defaultVerifiers,
-  type HybridVerifiers,
-  nativeVerifiers,
-  portableVerifiers,
-  type VerifySignature,
-  verifyHybrid,
-} from './receipt/hybrid-verify.ts'
+export type { HybridVerifiers, VerifySignature } from './receipt/hybrid-verify.ts'
 export { type HybridSignature, keysDigest, type PublicKeys } from './receipt/public-keys.ts'
 export {
   type DecodedReceipt,
@@ -50,12 +43,13 @@ export {
   statementFormat,
 } from './receipt/statement.ts'
 export {
-  type Expected,
-  type ReceiptQuestion,
-  type ReceiptVerdict,
-  type VerifyTpm,
+  defaultVerifiers,
+  nativeVerifiers,
+  portableVerifiers,
+  verifyHybrid,
   verifyReceipt,
-} from './receipt/verify.ts'
+} from './receipt/verifiers.ts'
+export type { Expected, ReceiptQuestion, ReceiptVerdict, VerifyTpm } from './receipt/verify.ts'
 export { keyInfoNames, platformNames, policyNames, type Signer } from './report/bits.ts'
 export { type FoundReport, findReport, hclClaimsCheck } from './report/form.ts'
 export { type IdentifiedReport, identifyReport, type ReportIdentity } from './report/identify.ts'

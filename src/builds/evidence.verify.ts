@@ -5,9 +5,9 @@
 
 import { sha256 } from '../attest/hash.ts'
 import { NETWORK_POLICIES } from '../attest/provenance/network-policy.ts'
-import { nativeVerifiers } from '../attest/receipt/hybrid-verify.ts'
 import { decodeReceipt } from '../attest/receipt/receipt.ts'
-import { type ReceiptVerdict, verifyReceipt } from '../attest/receipt/verify.ts'
+import { nativeVerifiers, verifyReceipt } from '../attest/receipt/verifiers.ts'
+import type { ReceiptVerdict } from '../attest/receipt/verify.ts'
 import { fromHex, toHex } from '../base/bytes.ts'
 import { messageOf } from '../base/fault.ts'
 import type { AttestedStage } from '../contract/vm/build-agent.ts'

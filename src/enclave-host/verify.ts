@@ -13,8 +13,9 @@ import { exposuresIn } from '../contract/vm/exposure.ts'
 import { WorkloadDocument } from '../contract/vm/workload.ts'
 import { spkiDigestOf } from '../linux/keys/spki.ts'
 import { getOverTls } from '../linux/net/tls-get.ts'
-import { attestationBytesMax, freshAgeMsMax, nonceBytes, verifyGateway } from '../verifier/gateway.ts'
+import { attestationBytesMax, freshAgeMsMax, nonceBytes } from '../verifier/gateway.ts'
 import { allPins } from '../verifier/pins.ts'
+import { verifyGateway } from '../verifier/verify-gateway.ts'
 import {
   type HostTrust,
   launchPolicy,

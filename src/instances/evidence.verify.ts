@@ -3,8 +3,8 @@
 // Expectations come from the create request, the claim's answer and the launch in the ledger; none from the receipt.
 // The statement's age does not count: the nonce was drawn after the claim, and a guest's clock proves nothing.
 
-import { nativeVerifiers } from '../attest/receipt/hybrid-verify.ts'
-import { exactly, verifyReceipt } from '../attest/receipt/verify.ts'
+import { nativeVerifiers, verifyReceipt } from '../attest/receipt/verifiers.ts'
+import { exactly } from '../attest/receipt/verify.ts'
 import { messageOf } from '../base/fault.ts'
 import type { Instance } from '../store/directory/instance.table.ts'
 import type { VmEvidence } from '../vm/engine.ts'

@@ -9,11 +9,11 @@ import { sha256 } from '../attest/hash.ts'
 import type { JudgedGpu } from '../attest/nvidia/judge.ts'
 import { floorAgeCheck } from '../attest/policy/floors.ts'
 import type { Policy } from '../attest/policy/policy.ts'
-import { nativeVerifiers } from '../attest/receipt/hybrid-verify.ts'
+import type { HybridVerifiers } from '../attest/receipt/hybrid-verify.ts'
 import type { PublicKeys } from '../attest/receipt/public-keys.ts'
 import { decodeReceipt } from '../attest/receipt/receipt.ts'
 import type { StatementOf } from '../attest/receipt/statement.ts'
-import { type ReceiptQuestion, type ReceiptVerdict, verifyReceipt } from '../attest/receipt/verify.ts'
+import { judgeReceipt, type ReceiptQuestion, type ReceiptVerdict } from '../attest/receipt/verify.ts'
 import { type Check, check, fail, notChecked, pass, type Verdict, verdict } from '../attest/verdict.ts'
 import { equalConstantTime, fromBase64Url, toHex } from '../base/bytes.ts'
 import { messageOf } from '../base/fault.ts'
@@ -86,8 +86,11 @@ export type GatewayVerdict = Verdict & {
   readonly gpus: readonly JudgedGpu[]
 }
 
+/** `verifiers`: of the signatures of receipts. */
+export type GatewayJudging = GatewayQuestion & { readonly verifiers: HybridVerifiers }
+
 /** Takes the body of GET /attestation. Never throws: what cannot be read is a failed check. */
-export async function verifyGateway(bytes: Uint8Array, asked: GatewayQuestion): Promise<GatewayVerdict> {
+export async function judgeGateway(bytes: Uint8Array, asked: GatewayJudging): Promise<GatewayVerdict> {
   const read = readDocument(bytes)
   const ownWorkload = readWorkload(asked.workload ?? null)
   const question = withWorkload(asked, ownWorkload)
@@ -103,7 +106,7 @@ export async function verifyGateway(bytes: Uint8Array, asked: GatewayQuestion): 
       // Every receipt has to carry the document's nonce. The document's is compared with the caller's below.
       return {
         target,
-        verdict: withFloors(await verifyReceipt(given, questionOf(target, nonce, question)), question.pins),
+        verdict: withFloors(await judgeReceipt(given, questionOf(target, nonce, question)), question.pins),
       }
     }),
   )
@@ -155,8 +158,8 @@ function readDocument(bytes: Uint8Array): ReadDocument {
 function questionOf(
   target: AttestedWorkload,
   nonce: Uint8Array,
-  { asOf, ageMsMax, roots, policy, pins, allowlist, workload = null }: GatewayQuestion,
-): ReceiptQuestion<'workload'> {
+  { asOf, ageMsMax, roots, policy, pins, allowlist, workload = null, verifiers }: GatewayJudging,
+): ReceiptQuestion<'workload'> & Pick<GatewayJudging, 'verifiers'> {
   return {
     kind: 'workload',
     nonce,
@@ -183,7 +186,7 @@ function questionOf(
       gpuEvidenceDigest: target === 'inference-worker' ? 'any' : { equals: null },
     },
     tpm: 'any',
-    verifiers: nativeVerifiers,
+    verifiers,
     ...(workload === null ? {} : { hostData: sha256(workload) }),
   }
 }
@@ -235,7 +238,7 @@ function configurationCheck(gateway: StatementOf<'workload'> | null, expected: U
 }
 
 /** workload.json supplies expectations that the caller leaves open: HOST_DATA binds it, and a pin binds HOST_DATA. */
-function withWorkload(question: GatewayQuestion, workload: ReadWorkload | null): GatewayQuestion {
+function withWorkload(question: GatewayJudging, workload: ReadWorkload | null): GatewayJudging {
   if (workload === null || workload.document === null) return question
   const { digest, allowlist } = workload
   return {

@@ -17,7 +17,6 @@ export {
   type GatewayQuestion,
   type GatewayVerdict,
   nonceBytes,
-  verifyGateway,
 } from './gateway.ts'
 export {
   type InstanceIdentity,
@@ -49,4 +48,5 @@ export {
 } from './response.ts'
 export { readSimulatedRoot } from './simulated-root.ts'
 export type { KnownHost, SshKey } from './ssh-key.ts'
+export { verifyGateway } from './verify-gateway.ts'
 export { workloadIn } from './workload.ts'

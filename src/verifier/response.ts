@@ -1,10 +1,10 @@
 // Verifies one response of a gateway: its receipt, by the keys of the gateway's verified attestation. Pure.
 
 import { Malformed } from '../attest/malformed.ts'
-import { nativeVerifiers } from '../attest/receipt/hybrid-verify.ts'
 import type { ResponseClaim } from '../attest/receipt/response.ts'
 import { type SplitResponse, splitResponse } from '../attest/receipt/response-read.ts'
 import { type ResponseQuestion, verifyResponse } from '../attest/receipt/response-verify.ts'
+import { nativeVerifiers } from '../attest/receipt/verifiers.ts'
 import { type Check, fail, pass, type Verdict, verdict } from '../attest/verdict.ts'
 import type { WorkloadDocument } from '../contract/vm/workload.ts'
 import type { GatewayVerdict } from './gateway.ts'

@@ -3,7 +3,7 @@
 
 import { expect, test } from 'bun:test'
 import { orderOf } from '../../scripts/rigs/build/vm.ts'
-import { defaultVerifiers } from '../../src/attest/receipt/hybrid-verify.ts'
+import { defaultVerifiers } from '../../src/attest/receipt/verifiers.ts'
 import { fromUtf8 } from '../../src/base/bytes.ts'
 import { nixBuildArgv, readDerivations, realisedFetches } from '../../src/builder/nix/nix.plan.ts'
 import {

@@ -10,11 +10,11 @@ import {
   type TsmSettings,
 } from '../../scripts/rigs/guest/tsm-kernel.ts'
 import { sampleDocument, sampleFields } from '../../scripts/rigs/instances/sample-claim.ts'
-import { portableVerifiers, verifyHybrid } from '../../src/attest/receipt/hybrid-verify.ts'
 import type { PublicKeys } from '../../src/attest/receipt/public-keys.ts'
 import { encodeReceipt } from '../../src/attest/receipt/receipt.ts'
 import { makeReceiptKeys } from '../../src/attest/receipt/receipt-keys.ts'
 import { decodeStatement, reportDataOf, statementContext } from '../../src/attest/receipt/statement.ts'
+import { portableVerifiers, verifyHybrid } from '../../src/attest/receipt/verifiers.ts'
 import { decodeReport } from '../../src/attest/report/report.ts'
 import { fromBase64Url, toBase64Url } from '../../src/base/bytes.ts'
 import { systemRandom } from '../../src/base/ids.ts'

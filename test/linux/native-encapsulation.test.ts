@@ -2,7 +2,8 @@
 
 import { describe, expect, test } from 'bun:test'
 import { Malformed } from '../../src/attest/malformed.ts'
-import { encapsulate, encapsulateWith } from '../../src/attest/receipt/encapsulate.ts'
+import { encapsulateWith } from '../../src/attest/receipt/encapsulate.ts'
+import { encapsulate } from '../../src/attest/receipt/encapsulate-portable.ts'
 import { kemNames } from '../../src/attest/receipt/kem.ts'
 import { makeReceiptKeys } from '../../src/attest/receipt/receipt-keys.ts'
 import { systemRandom } from '../../src/base/ids.ts'

@@ -15,6 +15,7 @@ import { errorResponse } from '../../src/inference/gateway/responses.ts'
 import { type AttestedFetch, createAttestedFetch } from '../../src/verifier/fetch/attested-fetch.ts'
 import { AttestedFetchError } from '../../src/verifier/fetch/errors.ts'
 import type { AttestedFetchOptions } from '../../src/verifier/fetch/options.ts'
+import { portableCrypto } from '../../src/verifier/fetch/portable-crypto.ts'
 import {
   type EvidenceAnswer,
   PeerKeyError,
@@ -178,7 +179,7 @@ export async function startFakeFetch(
   const wire = createFakeWire(gateway, { pins })
   const fetch = createAttestedFetch(
     { ...(await attestedOptions()), url: gatewayUrl, ...fakeLimits, ...changes },
-    { createTransport: () => wire.transport, clock, random: systemRandom },
+    { createTransport: () => wire.transport, clock, random: systemRandom, crypto: portableCrypto },
   )
   return { clock, gateway, wire, fetch, another: () => createFakeGateway({ clock }, answer) }
 }

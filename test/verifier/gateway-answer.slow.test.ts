@@ -16,7 +16,8 @@ import { systemRandom } from '../../src/base/ids.ts'
 import { ATTESTED_WORKLOADS } from '../../src/contract/http/attestation.ts'
 import { makeReceiptKeys } from '../../src/inference/attestation/receipt-keys.ts'
 import { readAllowlist } from '../../src/verifier/allowlist.ts'
-import { type GatewayQuestion, verifyGateway } from '../../src/verifier/gateway.ts'
+import type { GatewayQuestion } from '../../src/verifier/gateway.ts'
+import { verifyGateway } from '../../src/verifier/verify-gateway.ts'
 
 afterAll(clearRig)
 

@@ -12,8 +12,9 @@ import { keptResponsesDefault } from '../../src/contract/vm/kept-defaults.ts'
 import { workloadText } from '../../src/contract/vm/workload.ts'
 import { spkiDigestOf } from '../../src/linux/keys/spki.ts'
 import { getOverTls } from '../../src/linux/net/tls-get.ts'
-import { type GatewayQuestion, verifyGateway } from '../../src/verifier/gateway.ts'
+import type { GatewayQuestion } from '../../src/verifier/gateway.ts'
 import { allPins } from '../../src/verifier/pins.ts'
+import { verifyGateway } from '../../src/verifier/verify-gateway.ts'
 
 const far = { url: 'https://far.example/v1', spkiSha256: 'ab'.repeat(32), models: ['big'] }
 const bench = await EnclaveBench.start({ upstreams: [far] })

@@ -8,8 +8,9 @@ import { strictPolicy } from '../../src/attest/policy/policy.ts'
 import { issueSimulatedCrl } from '../../src/attest/simulator/certificates.ts'
 import { fromBase64Url, utf8 } from '../../src/base/bytes.ts'
 import { readAllowlist } from '../../src/verifier/allowlist.ts'
-import { freshAgeMsMax, type GatewayQuestion, verifyGateway } from '../../src/verifier/gateway.ts'
+import { freshAgeMsMax, type GatewayQuestion } from '../../src/verifier/gateway.ts'
 import { allPins, type Pins } from '../../src/verifier/pins.ts'
+import { verifyGateway } from '../../src/verifier/verify-gateway.ts'
 
 afterAll(clearRig)
 

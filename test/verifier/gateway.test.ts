@@ -19,13 +19,8 @@ import { present } from '../../src/base/assert.ts'
 import { toHex, utf8 } from '../../src/base/bytes.ts'
 import { systemRandom } from '../../src/base/ids.ts'
 import { makeReceiptKeys } from '../../src/inference/attestation/receipt-keys.ts'
-import {
-  attestationBytesMax,
-  freshAgeMsMax,
-  type GatewayQuestion,
-  nonceBytes,
-  verifyGateway,
-} from '../../src/verifier/gateway.ts'
+import { attestationBytesMax, freshAgeMsMax, type GatewayQuestion, nonceBytes } from '../../src/verifier/gateway.ts'
+import { verifyGateway } from '../../src/verifier/verify-gateway.ts'
 import { gpuGateway } from '../rigs/gateway/gpu-gateway.ts'
 
 afterAll(clearRig)

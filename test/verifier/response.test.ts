@@ -18,10 +18,11 @@ import { systemClock } from '../../src/base/clock.ts'
 import { systemRandom } from '../../src/base/ids.ts'
 import { makeReceiptKeys } from '../../src/inference/attestation/receipt-keys.ts'
 import { createResponseSealer } from '../../src/inference/attestation/response-sealer.ts'
-import { freshAgeMsMax, type GatewayQuestion, verifyGateway } from '../../src/verifier/gateway.ts'
+import { freshAgeMsMax, type GatewayQuestion } from '../../src/verifier/gateway.ts'
 import { allPins } from '../../src/verifier/pins.ts'
 import { verifyGatewayResponse } from '../../src/verifier/response.ts'
 import { readSimulatedRoot } from '../../src/verifier/simulated-root.ts'
+import { verifyGateway } from '../../src/verifier/verify-gateway.ts'
 
 afterAll(clearRig)
 

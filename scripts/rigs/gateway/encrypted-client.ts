@@ -7,8 +7,9 @@ import {
   type ResponseLimits,
   type SealedRequest,
   SealingSession,
-  sealRequest,
 } from '../../../src/attest/ehbp/client.ts'
+import { sealRequest } from '../../../src/attest/ehbp/seal-request.ts'
+import { encapsulate } from '../../../src/attest/receipt/encapsulate-portable.ts'
 import type { AgreementKeys } from '../../../src/attest/receipt/kem.ts'
 import { fromHex, utf8 } from '../../../src/base/bytes.ts'
 import { systemRandom } from '../../../src/base/ids.ts'
@@ -51,7 +52,7 @@ export async function postEncrypted(
   const { suite = 'x25519', headers = {}, change = bytes => bytes, key = KEY } = init
   const keys = init.keys ?? (await gateway.publicKeys())
   const plain = body instanceof Uint8Array ? body : utf8(typeof body === 'string' ? body : JSON.stringify(body))
-  const options = { keys, suite, random: systemRandom }
+  const options = { keys, suite, random: systemRandom, encapsulate }
   const bound = { method: 'POST', target: path, headers: new Headers({ authorization: `Bearer ${key}` }) }
   const epoch = fromHex(init.epoch ?? '')
   const request =

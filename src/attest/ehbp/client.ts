@@ -2,14 +2,15 @@
 // Pure: randomness comes from the caller, who also sends the requests.
 //
 // 1. A SealingSession binds each request to its method, path and API key (session.ts), for gateways of this project.
-//    sealRequest is the plain form that every EHBP server opens. Both give headers and a body for `fetch`.
+//    sealRequest (seal-request.ts) is the plain form that every EHBP server opens. Both give headers and a body for
+//    `fetch`.
 //    The caller's other headers go beside them, in the clear.
 // 2. isKeyConfigProblem (key-config.ts) says that the gateway has other keys now: attest it again, then seal anew.
 // 3. openResponse refuses an unsealed response, and gives a ResponseOpener for the pieces of its body.
 
 import { concat, fromHex, toHex } from '../../base/bytes.ts'
 import { Malformed, wellFormed } from '../malformed.ts'
-import type { EncapsulationPrimitives } from '../receipt/encapsulate.ts'
+import type { Encapsulate } from '../receipt/encapsulate.ts'
 import type { AgreementKeys, KemName } from '../receipt/kem.ts'
 import { type Random, take } from '../receipt/seeds.ts'
 import { type NewAesGcm, webAesGcm } from './aes-gcm.ts'
@@ -34,8 +35,7 @@ export type SealOptions = {
   readonly random: Random
   /** WebCrypto's by default. */
   readonly newAesGcm?: NewAesGcm
-  /** JavaScript's by default. */
-  readonly primitives?: EncapsulationPrimitives
+  readonly encapsulate: Encapsulate
 }
 
 export type SealedRequest = {
@@ -61,20 +61,6 @@ export type ResponseLimits = {
 }
 
 const defaultLimits: ResponseLimits = { frameBytesMax: 1_048_576, emptyFramesMax: 64 }
-
-/** Rejects with Malformed for keys that cannot be keys, and for an empty body: EHBP does not seal one. */
-export async function sealRequest(options: SealOptions, body: Uint8Array): Promise<SealedRequest> {
-  const { keys, suite, random, newAesGcm = webAesGcm, primitives } = options
-  requireBody(body)
-  const { sender, encapsulated } = await setUpSender(suite, { keys, random, newAesGcm, primitives })
-  const ciphertext = await sender.Seal(body)
-  const exported = await sender.Export(LABELS.response, SIZES.exported)
-  return {
-    headers: { 'ehbp-encapsulated-key': toHex(encapsulated) },
-    body: frameOf(ciphertext),
-    openResponse: responseOpening({ exported, encapsulated, newAesGcm }),
-  }
-}
 
 type SessionParts = {
   readonly secret: Uint8Array
@@ -117,15 +103,15 @@ export class SealingSession {
   }
 }
 
-function requireBody(body: Uint8Array): void {
+export function requireBody(body: Uint8Array): void {
   wellFormed(body.length > 0, 'sealed request: an empty body')
 }
 
-function frameOf(ciphertext: Uint8Array): Uint8Array<ArrayBuffer> {
+export function frameOf(ciphertext: Uint8Array): Uint8Array<ArrayBuffer> {
   return Uint8Array.from(concat(frameLength(ciphertext), ciphertext))
 }
 
-function responseOpening({
+export function responseOpening({
   exported,
   encapsulated,
   newAesGcm,

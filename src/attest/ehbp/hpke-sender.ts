@@ -1,7 +1,7 @@
 // The sender's context for a request (RFC 9180 section 5.1.1). Pure: randomness comes from the caller.
 
 import type { SenderContext } from 'hpke'
-import { type EncapsulationPrimitives, encapsulate, encapsulateWith } from '../receipt/encapsulate.ts'
+import type { Encapsulate } from '../receipt/encapsulate.ts'
 import type { AgreementKeys, KemName } from '../receipt/kem.ts'
 import type { Random } from '../receipt/seeds.ts'
 import type { NewAesGcm } from './aes-gcm.ts'
@@ -17,15 +17,15 @@ export async function setUpSender(
     keys,
     random,
     newAesGcm,
-    primitives,
+    encapsulate,
   }: {
     readonly keys: AgreementKeys
     readonly random: Random
     readonly newAesGcm: NewAesGcm
-    readonly primitives?: EncapsulationPrimitives | undefined
+    readonly encapsulate: Encapsulate
   },
 ): Promise<{ readonly sender: Sender; readonly encapsulated: Uint8Array }> {
-  const made = primitives === undefined ? encapsulate(kem, keys, random) : await encapsulateWith(kem, keys, primitives)
+  const made = await encapsulate(kem, keys, random)
   const suite = suiteOf({
     ...unusedKem(kem),
     Encap: async () => ({ shared_secret: made.sharedSecret, enc: made.encapsulated }),

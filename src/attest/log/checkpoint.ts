@@ -3,7 +3,7 @@
 
 import { concat, fromBase64, toBase64, utf8 } from '../../base/bytes.ts'
 import { wellFormed } from '../malformed.ts'
-import { defaultVerifiers } from '../receipt/hybrid-verify.ts'
+import { defaultVerifiers } from '../receipt/verifiers.ts'
 import { logHashBytes, type TreeHead } from './merkle.ts'
 import { type Note, type NoteKey, type NoteSignature, signaturesOf } from './note.ts'
 

@@ -1,22 +1,15 @@
-// Encapsulation to a receipt's key agreement pair, for either KEM (kem.ts), in JavaScript. Pure: randomness is passed
-// in.
+// Encapsulation to a receipt's key agreement pair, for either KEM (kem.ts), by primitives of the runtime. Pure: the
+// primitives are passed in. encapsulate-portable.ts has the same in JavaScript.
 
-import { x25519 } from '@noble/curves/ed25519.js'
-import { ml_kem768 } from '@noble/post-quantum/ml-kem.js'
 import { concat } from '../../base/bytes.ts'
 import { Malformed } from '../malformed.ts'
-import {
-  type AgreementKeys,
-  dhkemSecret,
-  type KemName,
-  kemPublicKey,
-  pointOf,
-  x25519Bytes,
-  xwingSecret,
-} from './kem.ts'
-import { type Random, take } from './seeds.ts'
+import { type AgreementKeys, dhkemSecret, type KemName, kemPublicKey, pointOf, xwingSecret } from './kem.ts'
+import type { Random } from './seeds.ts'
 
-type Encapsulated = { readonly sharedSecret: Uint8Array; readonly encapsulated: Uint8Array }
+export type Encapsulated = { readonly sharedSecret: Uint8Array; readonly encapsulated: Uint8Array }
+
+/** Makes a fresh secret for the owner of the keys. Throws or rejects with Malformed on invalid keys. */
+export type Encapsulate = (kem: KemName, keys: AgreementKeys, random: Random) => Encapsulated | Promise<Encapsulated>
 
 /** Operations that a runtime may do natively. Each draws its own randomness. */
 export type EncapsulationPrimitives = {
@@ -35,7 +28,7 @@ export async function encapsulateWith(
   primitives: EncapsulationPrimitives,
 ): Promise<Encapsulated> {
   kemPublicKey(kem, keys)
-  const { point, ephemeral } = agreed(() => primitives.x25519(keys.x25519))
+  const { point, ephemeral } = pointOf(() => primitives.x25519(keys.x25519))
   if (kem === 'x25519') return { sharedSecret: dhkemSecret(point, ephemeral, keys.x25519), encapsulated: ephemeral }
   try {
     const { sharedSecret, cipherText } = await primitives.mlkem768(keys.mlkem768)
@@ -44,46 +37,6 @@ export async function encapsulateWith(
       encapsulated: concat(cipherText, ephemeral),
     }
   } catch (cause) {
-    throw new Malformed('mlkem768: not a public key', { cause })
-  }
-}
-
-function agreed<T>(agree: () => T): T {
-  try {
-    return agree()
-  } catch (cause) {
-    throw new Malformed('x25519: a point of small order', { cause })
-  }
-}
-
-/** A fresh secret for the owner of the keys, in JavaScript. Throws Malformed on invalid keys. */
-export function encapsulate(kem: KemName, keys: AgreementKeys, random: Random): Encapsulated {
-  kemPublicKey(kem, keys)
-  if (kem === 'x25519') {
-    const { point, ephemeral } = agreeWith(keys.x25519, take(random, x25519Bytes))
-    return { sharedSecret: dhkemSecret(point, ephemeral, keys.x25519), encapsulated: ephemeral }
-  }
-  // Section 5.4 of the draft: first the randomness of ML-KEM, then that of X25519.
-  const lattice = encapsulateLattice(keys.mlkem768, take(random, 32))
-  const { point, ephemeral } = agreeWith(keys.x25519, take(random, x25519Bytes))
-  return {
-    sharedSecret: xwingSecret(lattice.sharedSecret, point, ephemeral, keys.x25519),
-    encapsulated: concat(lattice.cipherText, ephemeral),
-  }
-}
-
-function agreeWith(publicKey: Uint8Array, secretKey: Uint8Array) {
-  return {
-    point: pointOf(() => x25519.getSharedSecret(secretKey, publicKey)),
-    ephemeral: x25519.getPublicKey(secretKey),
-  }
-}
-
-function encapsulateLattice(publicKey: Uint8Array, randomness: Uint8Array) {
-  try {
-    return ml_kem768.encapsulate(publicKey, randomness)
-  } catch (cause) {
-    // FIPS 203 section 7.2: coefficients that are not reduced.
     throw new Malformed('mlkem768: not a public key', { cause })
   }
 }

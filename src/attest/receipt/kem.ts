@@ -1,6 +1,6 @@
 // The two KEMs of HPKE (RFC 9180) that a receipt's key agreement pair serves: DHKEM(X25519) with its X25519 half,
 // X-Wing with both halves; what both sides share, and decapsulation. Pure: the private keys are the caller's. The other
-// side is encapsulate.ts, which a VM has no use for.
+// side is encapsulate.ts, which a gateway's VM has no use for.
 //
 // One X25519 key in both is safe to share: DHKEM extracts under the label of its own suite, X-Wing hashes under another
 // (the draft's section 5.3), and neither gives out the shared point. DHKEM(X25519, HKDF-SHA256): RFC 9180 sections 4.1
@@ -65,7 +65,7 @@ export function decapsulateWith(publicKeys: AgreementKeys, secrets: AgreementSec
 }
 
 /** Malformed for a point of small order. */
-export function pointOf(agree: () => Uint8Array): Uint8Array {
+export function pointOf<Agreed>(agree: () => Agreed): Agreed {
   try {
     return agree()
   } catch (cause) {

@@ -7,12 +7,13 @@ import { equalConstantTime, toHex } from '../../base/bytes.ts'
 import { keyMakerCheckName, upstreamCheckName } from '../check-names.ts'
 import { type Parsed, parsed, reasonOf } from '../malformed.ts'
 import { type Check, check, fail, notChecked, pass, type Verdict, verdict } from '../verdict.ts'
-import { type HybridVerifiers, verifyHybrid } from './hybrid-verify.ts'
+import type { HybridVerifiers } from './hybrid-verify.ts'
 import { isAllowed, outsideAdvice } from './outside.ts'
 import { keysDigest, type PublicKeys } from './public-keys.ts'
 import { type ResponseClaim, saltBytes, saltHeader, signedBytesOf } from './response.ts'
 import { createResponseChain, requestDigest } from './response-digest.ts'
 import { decodeResponseReceipt, readCarriedReceipt } from './response-read.ts'
+import { verifyHybrid } from './verifiers.ts'
 
 export type ResponseQuestion = {
   /** The gateway's keys. Trust them only if the verdict on its attestation receipt is good. */

@@ -11,7 +11,7 @@ import type { SnpReport } from '../report/report.ts'
 import { type Check, check, fail, notChecked, pass, type Verdict, verdict } from '../verdict.ts'
 import { type PreparedChain, prepareChain } from '../verify/chain-prepare.ts'
 import { type EvidenceQuestion, type EvidenceVerdict, verifyEvidence } from '../verify/evidence.ts'
-import { type HybridVerifiers, verifyHybrid } from './hybrid-verify.ts'
+import { type HybridVerifiers, judgeHybrid } from './hybrid-verify.ts'
 import { keysDigest } from './public-keys.ts'
 import { type DecodedReceipt, decodeReceipt, type Platform } from './receipt.ts'
 import {
@@ -74,9 +74,9 @@ export type ReceiptVerdict<Kind extends StatementKind = StatementKind> = Verdict
 }
 
 /** Takes the text or what JSON.parse made of it. Never throws. */
-export async function verifyReceipt<Kind extends StatementKind>(
+export async function judgeReceipt<Kind extends StatementKind>(
   json: unknown,
-  question: ReceiptQuestion<Kind>,
+  question: ReceiptQuestion<Kind> & { readonly verifiers: HybridVerifiers },
 ): Promise<ReceiptVerdict<Kind>> {
   const envelope = parsed(() => decodeReceipt(json))
   if (!envelope.ok) return unread(question.kind, [fail('receipt-format', envelope.reason)])
@@ -87,9 +87,9 @@ export async function verifyReceipt<Kind extends StatementKind>(
   const statement = decoded.value
   const [{ evidence, chain }, signatures] = await Promise.all([
     judgeEvidence(receipt, question),
-    verifyHybrid(receipt.keys, receipt.statement, receipt.signatures, {
+    judgeHybrid(receipt.keys, receipt.statement, receipt.signatures, {
       context: statementContext,
-      ...(question.verifiers === undefined ? {} : { verifiers: question.verifiers }),
+      verifiers: question.verifiers,
     }),
   ])
   const isOfKind = isKind(statement, question.kind)

@@ -1,7 +1,7 @@
 // Brings the inputs of a flake's output into the store before it is built: from the binary caches that the request
 // names, and fixed outputs by their hash. Effects: programs.
 
-import { defaultVerifiers } from '../../attest/receipt/hybrid-verify.ts'
+import { webVerifiers } from '../../attest/receipt/hybrid-verify.ts'
 import { fromBase64 } from '../../base/bytes.ts'
 import type { NixOptions } from '../../contract/http/build-options.ts'
 import { BuildFailure, refuseUnless } from '../failure.ts'
@@ -160,7 +160,7 @@ async function signedPath(info: PathInfo, caches: NixOptions['caches']): Promise
     for (const signature of info.signatures.filter(signature => signature.startsWith(`${name}:`))) {
       const bytes = fromBase64(signature.slice(name.length + 1))
       if (publicKey?.length !== 32 || bytes?.length !== 64 || signers.includes(key)) continue
-      if (await defaultVerifiers.ed25519(bytes, message, publicKey, noContext)) signers.push(key)
+      if (await webVerifiers.ed25519(bytes, message, publicKey, noContext)) signers.push(key)
     }
   }
   const storePath = info.path.slice(info.path.lastIndexOf('/') + 1)

@@ -25,8 +25,8 @@ import {
   type GatewayQuestion,
   type GatewayVerdict,
   nonceBytes,
-  verifyGateway,
 } from '../../verifier/gateway.ts'
+import { verifyGateway } from '../../verifier/verify-gateway.ts'
 import { workloadIn } from '../../verifier/workload.ts'
 import type { LogJudgement } from '../log/judge.ts'
 import {

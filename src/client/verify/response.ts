@@ -7,8 +7,9 @@ import { MIB, readInput, readTextInput } from '../../terminal/input-file.ts'
 import { timeOption } from '../../terminal/options.ts'
 import { verdictDocument } from '../../terminal/render.ts'
 import { exitCodeOfVerdict } from '../../terminal/verdict-exit.ts'
-import { attestationBytesMax, verifyGateway } from '../../verifier/gateway.ts'
+import { attestationBytesMax } from '../../verifier/gateway.ts'
 import { verifyGatewayResponse } from '../../verifier/response.ts'
+import { verifyGateway } from '../../verifier/verify-gateway.ts'
 import { withFlags } from '../trust/pin-options.ts'
 import {
   addTrustOptions,

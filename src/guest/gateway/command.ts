@@ -2,7 +2,7 @@
 
 import { messageOf } from '../../base/fault.ts'
 import { readTextOrNull } from '../../linux/files.ts'
-import { attestedFetch } from '../../verifier/fetch/node-attested-fetch.ts'
+import { createAttestedSender } from '../../verifier/fetch/node-sender.ts'
 import type { GuestPaths } from '../paths.ts'
 import { attestedOptions, expectationBytesMax, readOwnGateway, readSettings } from './expectation.codec.ts'
 import { readExpectation, removeOwnGateway, writeOwnGateway } from './expectation-files.ts'
@@ -71,7 +71,7 @@ async function set({ paths, readInput, complain }: GatewayCommandSettings): Prom
     throw new Error(`${baseUrl} is not https, so the gateway cannot prove its identity`)
   const gateway = readOwnGateway(new TextDecoder('utf-8', { fatal: true }).decode(await readInput()), platform)
   // Options that cannot be used are refused here and not at the next prompt. Nothing is sent.
-  attestedFetch(attestedOptions({ by: 'owner', baseUrl: new URL(baseUrl), gateway })).close()
+  createAttestedSender(attestedOptions({ by: 'owner', baseUrl: new URL(baseUrl), gateway })).close()
   writeOwnGateway(paths, `${JSON.stringify(gateway)}\n`)
   complain('in force from the next request on; strongroom-verify shows the proof of the gateway\n')
 }

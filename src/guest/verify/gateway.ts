@@ -13,7 +13,7 @@ import { messageOf } from '../../base/fault.ts'
 import type { AttestedGateway } from '../../contract/vm/inference-gateway.ts'
 import { readTextOrNull } from '../../linux/files.ts'
 import { VerificationError } from '../../verifier/fetch/errors.ts'
-import { attestedFetch } from '../../verifier/fetch/node-attested-fetch.ts'
+import { createAttestedSender } from '../../verifier/fetch/node-sender.ts'
 import {
   type AttestedExpectation,
   attestedOptions,
@@ -71,7 +71,7 @@ async function provedChecks(
     return [fail('platform-is-hardware', 'SIMULATED: no hardware attests the gateway, and its root is not trusted')]
   }
   try {
-    const attested = attestedFetch({
+    const attested = createAttestedSender({
       ...attestedOptions(expectation),
       ...(named === null || simulatedRoot === null ? {} : { simulatedRoot }),
       allowlist,

@@ -5,9 +5,9 @@ import { productOfCpuid } from '../../attest/amd/product.ts'
 import type { TrustedRoot } from '../../attest/amd/roots.ts'
 import { type FloorWaivers, floorAgeCheck, floorChecks } from '../../attest/policy/floors.ts'
 import type { Policy } from '../../attest/policy/policy.ts'
-import { nativeVerifiers } from '../../attest/receipt/hybrid-verify.ts'
+import { webVerifiers } from '../../attest/receipt/hybrid-verify.ts'
 import type { StatementOf } from '../../attest/receipt/statement.ts'
-import { verifyReceipt } from '../../attest/receipt/verify.ts'
+import { judgeReceipt } from '../../attest/receipt/verify.ts'
 import { type Check, fail, notChecked, verdict } from '../../attest/verdict.ts'
 import { toHex } from '../../base/bytes.ts'
 import { type Line, lineOf } from './line.ts'
@@ -60,7 +60,7 @@ export async function judgeHardware({
     const missing = notChecked('receipt', 'the host has not handed the receipt over yet; try again in a minute', true)
     return { line: lineOf(name, [missing], ''), simulated: false, statement: null, isSimulatedAlone: false }
   }
-  const found = await verifyReceipt(receipt, {
+  const found = await judgeReceipt(receipt, {
     kind: 'claim',
     // The receipt is of the agent's last evidence, over its requester's nonce.
     nonce: 'any',
@@ -81,7 +81,7 @@ export async function judgeHardware({
       ...CLAIM_ANY,
     },
     tpm: 'any',
-    verifiers: nativeVerifiers,
+    verifiers: webVerifiers,
   })
   const { report, simulated, statement } = found
   const product = report?.cpuid == null ? null : productOfCpuid(report.cpuid)

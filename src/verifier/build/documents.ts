@@ -19,7 +19,7 @@ import {
   slsaPredicateType,
   statementType,
 } from '../../attest/provenance/statement.ts'
-import { nativeVerifiers, verifyHybrid } from '../../attest/receipt/hybrid-verify.ts'
+import { nativeVerifiers, verifyHybrid } from '../../attest/receipt/verifiers.ts'
 import { type Check, check, fail, notChecked, pass } from '../../attest/verdict.ts'
 import { equalConstantTime, toHex } from '../../base/bytes.ts'
 import { packagesCheck } from './packages.ts'

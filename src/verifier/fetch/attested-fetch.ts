@@ -4,6 +4,7 @@
 //
 // A gateway that shows another key is asked once for evidence, with a new nonce. Then the request is resent or fails.
 
+import type { HybridVerifiers } from '../../attest/receipt/hybrid-verify.ts'
 import { equalConstantTime } from '../../base/bytes.ts'
 import type { Clock } from '../../base/clock.ts'
 import type { RandomBytes } from '../../base/ids.ts'
@@ -11,7 +12,7 @@ import { keyMakerIn } from '../key-maker.ts'
 import { AttestedFetchError, KeyChangedError, KeyMakerError, OptionError } from './errors.ts'
 import type { Evidence } from './evidence.ts'
 import { type Attested, EvidenceKeeper } from './evidence-keeper.ts'
-import { exchange, type NativeSealing, UnknownKeyError } from './exchange.ts'
+import { exchange, type SealingCrypto, UnknownKeyError } from './exchange.ts'
 import { type AttestedFetchOptions, readOptions, type Settings, type Wire } from './options.ts'
 import { type FetchInput, readRequest } from './request.ts'
 import { PeerKeyError, type Transport, type WireRequest } from './transport.ts'
@@ -39,25 +40,28 @@ export type AttestedFetch = {
   readonly close: () => void
 }
 
+/** Cryptography of a client: the runtime's, or JavaScript where that lacks some. */
+export type ClientCrypto = { readonly verifiers: HybridVerifiers; readonly sealing: SealingCrypto }
+
 type AttestedFetchDeps = {
   readonly createTransport: (wire: Wire) => Transport
   readonly clock: Clock
   readonly random: RandomBytes
-  readonly native?: NativeSealing
+  readonly crypto: ClientCrypto
 }
 
 /** Throws OptionError. */
 export function createAttestedFetch(options: AttestedFetchOptions, deps: AttestedFetchDeps): AttestedFetch {
   const settings = readOptions(options)
-  const { createTransport, clock, random, native } = deps
+  const { createTransport, clock, random, crypto } = deps
   const transport = createTransport(settings.wire)
   requireProtection(settings, transport)
-  const keeper = new EvidenceKeeper({ settings, transport, clock, random })
+  const keeper = new EvidenceKeeper({ settings, transport, clock, random, verifiers: crypto.verifiers })
   const attested = async (input: FetchInput, init?: RequestInit): Promise<Response> => {
     const { origin, prefix, limits } = settings
     const { requestBytesMax } = limits
     const request = await readRequest(input, init, { origin, prefix, requestBytesMax })
-    return await sendAttested(request, { settings, transport, keeper, random, native })
+    return await sendAttested(request, { settings, transport, keeper, random, sealingCrypto: crypto.sealing })
   }
   return Object.assign(attested, {
     verify: async ({ signal }: { readonly signal?: AbortSignal } = {}) => (await keeper.renew(signal ?? null)).evidence,
@@ -96,7 +100,7 @@ type Sending = {
   readonly transport: Transport
   readonly keeper: EvidenceKeeper
   readonly random: RandomBytes
-  readonly native: NativeSealing | undefined
+  readonly sealingCrypto: SealingCrypto
 }
 
 async function sendAttested(request: WireRequest, sending: Sending): Promise<Response> {
@@ -114,7 +118,7 @@ async function sendAttested(request: WireRequest, sending: Sending): Promise<Res
 async function attempt(
   request: WireRequest,
   { evidence, channel, sealing }: Attested,
-  { settings: { encryption, limits, prefix }, transport: { pins }, random, native }: Sending,
+  { settings: { encryption, limits, prefix }, transport: { pins }, random, sealingCrypto }: Sending,
 ): Promise<Response | PeerKeyError | UnknownKeyError> {
   try {
     return await exchange(request, {
@@ -125,7 +129,7 @@ async function attempt(
       encryption,
       pins,
       random,
-      native,
+      sealingCrypto,
       responseBytesMax: limits.responseBytesMax,
     })
   } catch (error) {

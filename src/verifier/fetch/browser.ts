@@ -5,6 +5,7 @@ import { systemClock } from '../../base/clock.ts'
 import { systemRandom } from '../../base/ids.ts'
 import { type AttestedFetch, createAttestedFetch } from './attested-fetch.ts'
 import type { AttestedFetchOptions } from './options.ts'
+import { portableCrypto } from './portable-crypto.ts'
 import { createWebTransport } from './web-transport.ts'
 
 export * from './public.ts'
@@ -15,5 +16,6 @@ export function attestedFetch(options: AttestedFetchOptions): AttestedFetch {
     createTransport: createWebTransport,
     clock: systemClock,
     random: systemRandom,
+    crypto: portableCrypto,
   })
 }

@@ -1,5 +1,6 @@
 // Fetches and judges a gateway's evidence for a fresh nonce. Effects: through the given transport, clock, randomness.
 
+import type { HybridVerifiers } from '../../attest/receipt/hybrid-verify.ts'
 import type { PublicKeys } from '../../attest/receipt/public-keys.ts'
 import { type Check, fail } from '../../attest/verdict.ts'
 import { present } from '../../base/assert.ts'
@@ -8,7 +9,7 @@ import type { Clock } from '../../base/clock.ts'
 import { messageOf } from '../../base/fault.ts'
 import type { RandomBytes } from '../../base/ids.ts'
 import { workloadBytesMax } from '../../contract/vm/workload.ts'
-import { attestationBytesMax, freshAgeMsMax, type GatewayVerdict, nonceBytes, verifyGateway } from '../gateway.ts'
+import { attestationBytesMax, freshAgeMsMax, type GatewayVerdict, judgeGateway, nonceBytes } from '../gateway.ts'
 import { workloadIn } from '../workload.ts'
 import { EvidenceError, VerificationError } from './errors.ts'
 import type { Settings } from './options.ts'
@@ -37,6 +38,7 @@ export type EvidenceDeps = {
   readonly transport: Transport
   readonly clock: Clock
   readonly random: RandomBytes
+  readonly verifiers: HybridVerifiers
 }
 
 type VerifiedEvidence = {
@@ -46,7 +48,13 @@ type VerifiedEvidence = {
 }
 
 /** Throws EvidenceError when none comes in time, VerificationError when it is not what the policy wants. */
-export async function takeEvidence({ settings, transport, clock, random }: EvidenceDeps): Promise<VerifiedEvidence> {
+export async function takeEvidence({
+  settings,
+  transport,
+  clock,
+  random,
+  verifiers,
+}: EvidenceDeps): Promise<VerifiedEvidence> {
   const { origin, prefix, trust, limits } = settings
   const nonce = random(nonceBytes)
   const questions = [
@@ -63,8 +71,9 @@ export async function takeEvidence({ settings, transport, clock, random }: Evide
   if (attestation?.status !== 200) throw refusal(origin, attestation)
   if (workload !== undefined && workload.status !== 200 && workload.status !== 404) throw refusal(origin, workload)
   const nowMs = clock.nowMs()
-  const verdict = await verifyGateway(attestation.body, {
+  const verdict = await judgeGateway(attestation.body, {
     ...trust,
+    verifiers,
     workload: workload === undefined ? trust.workload : workloadIn(workload),
     nonce,
     asOf: nowMs,

@@ -30,12 +30,12 @@ type ExchangeDeps = {
   /** Whether the channel is held to the attested TLS key, so that what comes over it is the gateway's word. */
   readonly pins: boolean
   readonly random: RandomBytes
-  readonly native: NativeSealing | undefined
+  readonly sealingCrypto: SealingCrypto
   readonly responseBytesMax: number
 }
 
-/** Cryptography of the runtime, in the place of what runs everywhere. */
-export type NativeSealing = Pick<SealOptions, 'newAesGcm' | 'primitives'>
+/** Cryptography for requests: of the runtime, or in JavaScript. */
+export type SealingCrypto = Pick<SealOptions, 'newAesGcm' | 'encapsulate'>
 
 /** The gateway says that it has no such encryption key: it did not carry out the request. */
 export class UnknownKeyError extends Error {
@@ -85,12 +85,12 @@ async function exchangeSealed(request: BodyRequest, deps: ExchangeDeps): Promise
 
 async function seal(
   request: BodyRequest,
-  { keys, prefix, sealing, random, native }: ExchangeDeps,
+  { keys, prefix, sealing, random, sealingCrypto }: ExchangeDeps,
 ): Promise<SealedRequest> {
   const { method, headers, url, body } = request
   const binding = bindingOf({ method, headers, target: url.pathname.slice(prefix.length) + url.search })
   try {
-    sealing.session ??= SealingSession.open({ keys, suite: 'xwing', random, ...native })
+    sealing.session ??= SealingSession.open({ keys, suite: 'xwing', random, ...sealingCrypto })
     return await (await sealing.session).seal(body, { binding, epoch: sealing.epoch })
   } catch (error) {
     throw new EncryptionError(`the request could not be encrypted, and was not sent: ${messageOf(error)}`, {

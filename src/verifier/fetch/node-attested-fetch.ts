@@ -6,6 +6,7 @@ import { nativeAesGcm } from '../../linux/native-aes-gcm.ts'
 import { type AttestedFetch, createAttestedFetch } from './attested-fetch.ts'
 import { createNodeTransport } from './node-transport.ts'
 import type { AttestedFetchOptions } from './options.ts'
+import { portableCrypto } from './portable-crypto.ts'
 
 /** A `fetch` for one attested gateway alone. Throws OptionError; nothing is sent before the first call. */
 export function attestedFetch(options: AttestedFetchOptions): AttestedFetch {
@@ -13,7 +14,10 @@ export function attestedFetch(options: AttestedFetchOptions): AttestedFetch {
     createTransport: createNodeTransport,
     clock: systemClock,
     random: systemRandom,
-    // WebCrypto hands each message to another thread and back.
-    native: { newAesGcm: nativeAesGcm },
+    crypto: {
+      ...portableCrypto,
+      // WebCrypto hands each message to another thread and back.
+      sealing: { ...portableCrypto.sealing, newAesGcm: nativeAesGcm },
+    },
   })
 }

@@ -1,5 +1,7 @@
-// Sends the endpoint's requests to one attested gateway, with the runtime's native cryptography. Effects: the network.
+// Sends requests to one attested gateway, with the cryptography of Bun alone. Effects: the network.
 
+import { encapsulateWith } from '../../attest/receipt/encapsulate.ts'
+import { webVerifiers } from '../../attest/receipt/hybrid-verify.ts'
 import { systemClock } from '../../base/clock.ts'
 import { systemRandom } from '../../base/ids.ts'
 import { nativeAesGcm } from '../../linux/native-aes-gcm.ts'
@@ -17,7 +19,13 @@ export function createAttestedSender(options: AttestedFetchOptions): AttestedSen
     createTransport: createNodeTransport,
     clock: systemClock,
     random: systemRandom,
-    native: { newAesGcm: nativeAesGcm, primitives: nativeEncapsulation },
+    crypto: {
+      verifiers: webVerifiers,
+      sealing: {
+        newAesGcm: nativeAesGcm,
+        encapsulate: (kem, keys) => encapsulateWith(kem, keys, nativeEncapsulation),
+      },
+    },
   })
   return { send: (url, init) => fetch(url, init), close: fetch.close, verify: fetch.verify, evidence: fetch.evidence }
 }

@@ -18,7 +18,6 @@ export {
   type GatewayQuestion,
   type GatewayVerdict,
   nonceBytes,
-  verifyGateway,
 } from '../gateway.ts'
 export { allPins, type Pins, type ReportPins } from '../pins.ts'
 export {
@@ -28,6 +27,7 @@ export {
   verifyGatewayResponse,
 } from '../response.ts'
 export { readSimulatedRoot } from '../simulated-root.ts'
+export { verifyGateway } from '../verify-gateway.ts'
 export type { AttestedFetch } from './attested-fetch.ts'
 export {
   AttestedFetchError,

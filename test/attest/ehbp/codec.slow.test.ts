@@ -16,10 +16,11 @@ import {
   withFlip,
 } from '../../../scripts/rigs/gateway/ehbp.ts'
 import { webAesGcm } from '../../../src/attest/ehbp/aes-gcm.ts'
-import { type EhbpSuite, type ResponseHead, sealRequest } from '../../../src/attest/ehbp/client.ts'
+import type { EhbpSuite, ResponseHead } from '../../../src/attest/ehbp/client.ts'
 import { setUpRecipient } from '../../../src/attest/ehbp/hpke.ts'
 import { encodeKeyConfig } from '../../../src/attest/ehbp/key-config.ts'
 import { responseCiphers } from '../../../src/attest/ehbp/response-keys.ts'
+import { sealRequest } from '../../../src/attest/ehbp/seal-request.ts'
 import { framesMaxOf, NotOurs, sealedBytesMaxOf } from '../../../src/attest/ehbp/server.ts'
 import { Malformed } from '../../../src/attest/malformed.ts'
 import { kemNames, kemPublicKey } from '../../../src/attest/receipt/kem.ts'

@@ -11,13 +11,7 @@ import { countingRandom, sampleKeys } from '../../../scripts/rigs/gateway/receip
 import { sha256 } from '../../../src/attest/hash.ts'
 import { Malformed } from '../../../src/attest/malformed.ts'
 import { makeHybridKeys, signHybrid } from '../../../src/attest/receipt/hybrid-keys.ts'
-import {
-  defaultVerifiers,
-  type HybridVerifiers,
-  nativeVerifiers,
-  portableVerifiers,
-  verifyHybrid,
-} from '../../../src/attest/receipt/hybrid-verify.ts'
+import { type HybridVerifiers, webVerifiers } from '../../../src/attest/receipt/hybrid-verify.ts'
 import {
   type HybridSignature,
   keysDigest,
@@ -26,6 +20,12 @@ import {
 } from '../../../src/attest/receipt/public-keys.ts'
 import { makeReceiptKeys } from '../../../src/attest/receipt/receipt-keys.ts'
 import { statementContext } from '../../../src/attest/receipt/statement.ts'
+import {
+  defaultVerifiers,
+  nativeVerifiers,
+  portableVerifiers,
+  verifyHybrid,
+} from '../../../src/attest/receipt/verifiers.ts'
 import { concat, fromHex, toHex, utf8 } from '../../../src/base/bytes.ts'
 import { nativeKeys } from '../../../src/linux/native-keys.ts'
 
@@ -33,7 +33,12 @@ const message = utf8('a statement')
 const context = statementContext
 const keys = sampleKeys()
 const signature = signHybrid(keys.secretKeys, message, { context, random: countingRandom(9) })
-const verifiers = { portable: portableVerifiers, default: defaultVerifiers, native: nativeVerifiers }
+const verifiers = {
+  portable: portableVerifiers,
+  default: defaultVerifiers,
+  native: nativeVerifiers,
+  web: webVerifiers,
+}
 
 async function outcomes(changed: Partial<HybridSignature>, by: HybridVerifiers, of = keys.publicKeys, what = message) {
   const checks = await verifyHybrid(of, what, { ...signature, ...changed }, { context, verifiers: by })

@@ -3,9 +3,8 @@
 import { describe, expect, test } from 'bun:test'
 import { questionOf, sampleReceipt } from '../../../scripts/rigs/gateway/receipt-samples.ts'
 import { Malformed } from '../../../src/attest/malformed.ts'
-import { nativeVerifiers } from '../../../src/attest/receipt/hybrid-verify.ts'
 import { decodeReceipt, encodeReceipt } from '../../../src/attest/receipt/receipt.ts'
-import { verifyReceipt } from '../../../src/attest/receipt/verify.ts'
+import { nativeVerifiers, verifyReceipt } from '../../../src/attest/receipt/verifiers.ts'
 import { fromUtf8, toBase64Url, utf8 } from '../../../src/base/bytes.ts'
 import { fuzz } from '../../rigs/hostile/fuzz.ts'
 

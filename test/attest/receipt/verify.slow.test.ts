@@ -17,7 +17,6 @@ import { simulatedAsOf, vekValidity } from '../../../scripts/rigs/launch/simulat
 import { AMD_ROOTS } from '../../../src/attest/amd/roots.ts'
 import { strictPolicy } from '../../../src/attest/policy/policy.ts'
 import { makeHybridKeys, signHybrid } from '../../../src/attest/receipt/hybrid-keys.ts'
-import { nativeVerifiers } from '../../../src/attest/receipt/hybrid-verify.ts'
 import { keysDigest } from '../../../src/attest/receipt/public-keys.ts'
 import { decodeReceipt, encodeReceipt, type Receipt } from '../../../src/attest/receipt/receipt.ts'
 import {
@@ -26,8 +25,8 @@ import {
   type StatementKind,
   statementContext,
 } from '../../../src/attest/receipt/statement.ts'
-import type { Expected } from '../../../src/attest/receipt/verify.ts'
-import { type ReceiptQuestion, verifyReceipt } from '../../../src/attest/receipt/verify.ts'
+import { nativeVerifiers, verifyReceipt } from '../../../src/attest/receipt/verifiers.ts'
+import type { Expected, ReceiptQuestion } from '../../../src/attest/receipt/verify.ts'
 import { pass, type Verdict } from '../../../src/attest/verdict.ts'
 
 const samples = {

@@ -13,8 +13,8 @@ import { verdictSummary } from '../../../src/client/verdict/summary.ts'
 import { spkiDigestOf } from '../../../src/linux/keys/spki.ts'
 import { getOverTls } from '../../../src/linux/net/tls-get.ts'
 import { paintFor } from '../../../src/terminal/render.ts'
-import { verifyGateway } from '../../../src/verifier/gateway.ts'
 import { allPins } from '../../../src/verifier/pins.ts'
+import { verifyGateway } from '../../../src/verifier/verify-gateway.ts'
 
 /** All of its workload.json is the host's choice: the model, its bounds, the control key. */
 const bench = await EnclaveBench.start({ gateway: { padStreams: 'off' } })

@@ -21,7 +21,7 @@ import { gatewayError } from '../../../src/contract/http/gateway-error.ts'
 import { GatewayError } from '../../../src/contract/http/inference.ts'
 import { noEvidenceOnHost } from '../../../src/inference/attestation/attester.ts'
 import { countNonces } from '../../../src/store/ledger/nonce.query.ts'
-import { verifyGateway } from '../../../src/verifier/gateway.ts'
+import { verifyGateway } from '../../../src/verifier/verify-gateway.ts'
 
 afterAll(clearRig)
 

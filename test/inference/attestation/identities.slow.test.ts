@@ -13,7 +13,7 @@ import { toHex } from '../../../src/base/bytes.ts'
 import { systemRandom } from '../../../src/base/ids.ts'
 import type { AttestationResponse } from '../../../src/contract/http/attestation.ts'
 import { drawReceiptKeys } from '../../../src/inference/attestation/receipt-keys.ts'
-import { verifyGateway } from '../../../src/verifier/gateway.ts'
+import { verifyGateway } from '../../../src/verifier/verify-gateway.ts'
 
 afterAll(clearRig)
 

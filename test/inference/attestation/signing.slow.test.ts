@@ -2,9 +2,9 @@
 
 import { expect, test } from 'bun:test'
 import { createManualClock } from '../../../scripts/rigs/clock.ts'
-import { nativeVerifiers } from '../../../src/attest/receipt/hybrid-verify.ts'
 import { saltBytes } from '../../../src/attest/receipt/response.ts'
 import { verifyResponse } from '../../../src/attest/receipt/response-verify.ts'
+import { nativeVerifiers } from '../../../src/attest/receipt/verifiers.ts'
 import { utf8 } from '../../../src/base/bytes.ts'
 import { type Clock, systemClock } from '../../../src/base/clock.ts'
 import { systemRandom } from '../../../src/base/ids.ts'

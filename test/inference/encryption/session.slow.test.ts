@@ -7,9 +7,11 @@ import { createCipheriv, createHash, hkdfSync } from 'node:crypto'
 import { createManualClock } from '../../../scripts/rigs/clock.ts'
 import { ehbpKeys } from '../../../scripts/rigs/gateway/ehbp.ts'
 import { type BoundRequest, bindingOf } from '../../../src/attest/ehbp/binding.ts'
-import { type SealedRequest, SealingSession, sealRequest } from '../../../src/attest/ehbp/client.ts'
+import { type SealedRequest, SealingSession } from '../../../src/attest/ehbp/client.ts'
+import { sealRequest } from '../../../src/attest/ehbp/seal-request.ts'
 import { requestSecrets } from '../../../src/attest/ehbp/session.ts'
 import { Malformed } from '../../../src/attest/malformed.ts'
+import { encapsulate } from '../../../src/attest/receipt/encapsulate-portable.ts'
 import { type KemName, kemNames } from '../../../src/attest/receipt/kem.ts'
 import type { ReceiptKeys } from '../../../src/attest/receipt/receipt-keys.ts'
 import { present } from '../../../src/base/assert.ts'
@@ -35,7 +37,8 @@ function rig() {
   }
   const replays = new ReplayMemory({ clock: createManualClock(0), random: systemRandom })
   const start = () => createEncryption({ keys, random: systemRandom, checkReplay: body => replays.check(body) })
-  const open = (suite: KemName) => SealingSession.open({ keys: made.publicKeys, suite, random: systemRandom })
+  const open = (suite: KemName) =>
+    SealingSession.open({ keys: made.publicKeys, suite, random: systemRandom, encapsulate })
   return { keys: made.publicKeys, start, open, epoch: () => replays.epoch, decapsulations: () => decapsulations }
 }
 

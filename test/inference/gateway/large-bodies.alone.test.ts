@@ -2,7 +2,7 @@
 
 import { afterAll, beforeAll, expect, test } from 'bun:test'
 import { KEY, MODEL } from '../../../scripts/rigs/gateway/server.ts'
-import { sealRequest } from '../../../src/attest/ehbp/client.ts'
+import { sealRequest } from '../../../src/attest/ehbp/seal-request.ts'
 import type { AgreementKeys } from '../../../src/attest/receipt/kem.ts'
 import { fromHex, utf8 } from '../../../src/base/bytes.ts'
 import { systemRandom } from '../../../src/base/ids.ts'

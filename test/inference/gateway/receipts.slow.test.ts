@@ -31,10 +31,11 @@ import { TextCache } from '../../../src/base/work/text-cache.ts'
 import { keptReceiptsDefault } from '../../../src/contract/vm/kept-defaults.ts'
 import { createResponseSealer } from '../../../src/inference/attestation/response-sealer.ts'
 import { readAllowlist } from '../../../src/verifier/allowlist.ts'
-import { freshAgeMsMax, verifyGateway } from '../../../src/verifier/gateway.ts'
+import { freshAgeMsMax } from '../../../src/verifier/gateway.ts'
 import { allPins } from '../../../src/verifier/pins.ts'
 import { verifyGatewayResponse } from '../../../src/verifier/response.ts'
 import { readSimulatedRoot } from '../../../src/verifier/simulated-root.ts'
+import { verifyGateway } from '../../../src/verifier/verify-gateway.ts'
 import { upstreamIn } from '../../rigs/receipt-upstream.ts'
 
 let upstream: TestUpstream

@@ -10,7 +10,9 @@ import { startUpstream } from '../../../scripts/rigs/gateway/upstream-server.ts'
 import { until } from '../../../scripts/rigs/until.ts'
 import { gatewaySettings } from '../../../src/appliance/inference.ts'
 import { bindingOf } from '../../../src/attest/ehbp/binding.ts'
-import { SealingSession, sealRequest } from '../../../src/attest/ehbp/client.ts'
+import { SealingSession } from '../../../src/attest/ehbp/client.ts'
+import { sealRequest } from '../../../src/attest/ehbp/seal-request.ts'
+import { encapsulate } from '../../../src/attest/receipt/encapsulate-portable.ts'
 import { fromHex, utf8 } from '../../../src/base/bytes.ts'
 import { systemClock } from '../../../src/base/clock.ts'
 import { systemRandom } from '../../../src/base/ids.ts'
@@ -113,7 +115,7 @@ test('goal: an encrypted body that one relay has opened is refused by all, bound
   const upstream = await startUpstream()
   await using gateway = await startRelayedGateway([target(upstream.url)])
   await allListen(gateway)
-  const options = { keys: gateway.keys.publicKeys, suite: 'xwing', random: systemRandom } as const
+  const options = { keys: gateway.keys.publicKeys, suite: 'xwing', random: systemRandom, encapsulate } as const
   const path = '/v1/chat/completions'
   const authorization = `Bearer ${KEY}`
   const { epoch } = await epochOf(gateway)

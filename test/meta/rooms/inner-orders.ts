@@ -303,7 +303,7 @@ export const INNER_ORDERS = {
   ],
   'src/verifier': [
     ['fetch', 'index.ts', 'measure.ts', 'tpm.ts'],
-    ['response.ts'],
+    ['response.ts', 'verify-gateway.ts'],
     ['build', 'gateway.ts', 'instance.ts'],
     ['claim.ts', 'default-policy.ts', 'gpus.ts', 'receipt-groups.ts', 'report.ts'],
     ['pins.ts', 'workload.ts'],

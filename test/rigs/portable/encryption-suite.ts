@@ -1,7 +1,8 @@
 // A client that encrypts: requests in both suites, and the gateway's responses to them, opened, cut and changed. Pure:
 // the randomness is counted, so that every runtime seals the very bytes that the gateway has opened.
 
-import { type EhbpSuite, sealRequest } from '../../../src/attest/ehbp/client.ts'
+import type { EhbpSuite } from '../../../src/attest/ehbp/client.ts'
+import { sealRequest } from '../../../src/attest/ehbp/seal-request.ts'
 import { concat, toHex, utf8 } from '../../../src/base/bytes.ts'
 import { type EncryptedVectors, fromBase64Text, type Vectors } from './input.ts'
 import { orRefused } from './outcome.ts'

@@ -8,6 +8,7 @@ import { systemRandom } from '../../../src/base/ids.ts'
 import { createAttestedFetch } from '../../../src/verifier/fetch/attested-fetch.ts'
 import { EvidenceError, KeyChangedError, VerificationError } from '../../../src/verifier/fetch/errors.ts'
 import type { AttestedFetchOptions } from '../../../src/verifier/fetch/options.ts'
+import { portableCrypto } from '../../../src/verifier/fetch/portable-crypto.ts'
 import {
   ask,
   createFakeGateway,
@@ -281,7 +282,12 @@ test('goal: each wrong expectation fails under its own name, and nothing is sent
   const clock = createManualClock(Date.now())
   const gateway = await createFakeGateway({ clock })
   const wire = createFakeWire(gateway, { pins: true })
-  const fetch = createAttestedFetch(rest, { createTransport: () => wire.transport, clock, random: systemRandom })
+  const fetch = createAttestedFetch(rest, {
+    createTransport: () => wire.transport,
+    clock,
+    random: systemRandom,
+    crypto: portableCrypto,
+  })
   expect((await failureOf(ask(fetch))) as VerificationError).toBeInstanceOf(VerificationError)
   expect(wire.sent).toEqual([])
 })

@@ -17,6 +17,7 @@ import { Fault } from '../../../src/base/fault.ts'
 import { systemRandom } from '../../../src/base/ids.ts'
 import { type AttestedFetch, createAttestedFetch } from '../../../src/verifier/fetch/attested-fetch.ts'
 import { createNodeTransport } from '../../../src/verifier/fetch/node-transport.ts'
+import { portableCrypto } from '../../../src/verifier/fetch/portable-crypto.ts'
 import { startProxy, type Proxy as TlsProxy } from '../../rigs/tls-peers.ts'
 
 /** The client's key, and one that the host has made for itself. */
@@ -51,7 +52,12 @@ beforeAll(async () => {
   const options = await attestedOptions()
   ca = options.ca
   const url = `https://127.0.0.1:${proxy.port}`
-  const deps = { createTransport: createNodeTransport, clock: systemClock, random: systemRandom }
+  const deps = {
+    createTransport: createNodeTransport,
+    clock: systemClock,
+    random: systemRandom,
+    crypto: portableCrypto,
+  }
   fetchAttested = createAttestedFetch({ ...options, url }, deps)
   undo.defer(fetchAttested.close)
 }, 120_000)

@@ -9,6 +9,7 @@ import { readFileSync } from 'node:fs'
 import { AMD_ROOTS } from '../../../attest/amd/roots.ts'
 import { parsed } from '../../../attest/malformed.ts'
 import type { Policy } from '../../../attest/policy/policy.ts'
+import { webVerifiers } from '../../../attest/receipt/hybrid-verify.ts'
 import { INTEL_ROOT, type TdxRoot } from '../../../attest/tdx/chain.ts'
 import type { TdxPolicy } from '../../../attest/tdx/policy.ts'
 import {
@@ -25,7 +26,7 @@ import type { RandomBytes } from '../../../base/ids.ts'
 import { workloadBytesMax } from '../../../contract/vm/workload.ts'
 import { spkiDigestOf } from '../../../linux/keys/spki.ts'
 import { getOverTls, type TlsResponse } from '../../../linux/net/tls-get.ts'
-import { attestationBytesMax, freshAgeMsMax, nonceBytes, verifyGateway } from '../../../verifier/gateway.ts'
+import { attestationBytesMax, freshAgeMsMax, judgeGateway, nonceBytes } from '../../../verifier/gateway.ts'
 import { allPins } from '../../../verifier/pins.ts'
 import { readSimulatedRoot } from '../../../verifier/simulated-root.ts'
 import { workloadIn } from '../../../verifier/workload.ts'
@@ -82,7 +83,8 @@ async function verifySnp(asked: EvidenceQuery, policy: Policy): Promise<Attested
   // Its digest is HOST_DATA of the report, so the connection need not be authenticated.
   const workload = await get(target, '/workload.json', workloadBytesMax)
   const spki = spkiDigestOf(answer.certificate)
-  const found = await verifyGateway(answer.body, {
+  const found = await judgeGateway(answer.body, {
+    verifiers: webVerifiers,
     nonce,
     asOf: nowMs,
     ageMsMax: freshAgeMsMax,

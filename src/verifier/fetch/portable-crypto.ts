@@ -1,0 +1,7 @@
+// The package's cryptography: the runtime's where every supported one has it, otherwise JavaScript. Pure.
+
+import { encapsulate } from '../../attest/receipt/encapsulate-portable.ts'
+import { nativeVerifiers } from '../../attest/receipt/verifiers.ts'
+import type { ClientCrypto } from './attested-fetch.ts'
+
+export const portableCrypto: ClientCrypto = { verifiers: nativeVerifiers, sealing: { encapsulate } }
