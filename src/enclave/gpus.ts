@@ -18,6 +18,7 @@ import type { RandomBytes } from '../base/ids.ts'
 import { parseJson } from '../base/json.ts'
 import type { WorkloadGpus } from '../contract/vm/workload.ts'
 import type { run } from '../linux/command.ts'
+import { nativeP384 } from '../linux/native-p384.ts'
 
 /** All queries of this VM to its GPUs. */
 export type GpuDriver = {
@@ -96,7 +97,7 @@ export class EnclaveGpus {
     const bytes = await this.evidence(nonce)
     const { count } = this.#required
     const { roots, clock } = this.#deps
-    const asked = { bytes, count, nonce, roots, policy: this.#policy, asOfMs: clock.nowMs() }
+    const asked = { bytes, count, nonce, roots, policy: this.#policy, asOfMs: clock.nowMs(), verify: nativeP384 }
     const { checks } = judgeBoundGpus(asked, noFiles)
     const bad = checks.find(isBroken)
     if (bad !== undefined) throw new Fault('attest.unavailable', `GPUs: ${bad.name}: ${bad.reason}`)

@@ -2,9 +2,10 @@
 // bad evidence.
 
 import { type BoundQuestion, type BoundVerdict, judgeBoundGpus } from './bound-judge.ts'
+import { portableP384 } from './portable-p384.ts'
 import { type GpuFilesQuestion, judgeFiles } from './verify.ts'
 
 /** Throws Malformed for roots that cannot be read. */
-export function verifyBoundGpus(question: BoundQuestion & GpuFilesQuestion): BoundVerdict {
-  return judgeBoundGpus(question, () => judgeFiles(question))
+export function verifyBoundGpus(question: Omit<BoundQuestion, 'verify'> & GpuFilesQuestion): BoundVerdict {
+  return judgeBoundGpus({ ...question, verify: portableP384 }, () => judgeFiles(question))
 }

@@ -5,7 +5,7 @@ import { parsed, wellFormed } from '../malformed.ts'
 import { type Check, check, fail, notChecked, pass } from '../verdict.ts'
 import { type Certificate, commonNameOf, decodeCertificate, isSame, keyUsageOf, OID } from '../x509/certificate.ts'
 import type { DecodedRoot } from './roots.ts'
-import { isIssuedBy } from './signature.ts'
+import { isIssuedBy, type VerifyP384 } from './signature.ts'
 
 /** A GPU has five certificates, its root among them, and a manifest four. */
 const chainMax = 8
@@ -33,10 +33,12 @@ export function checkChain(
     certificates,
     roots,
     asOfMs,
+    verify,
   }: {
     readonly certificates: readonly Certificate[]
     readonly roots: readonly DecodedRoot[]
     readonly asOfMs: number
+    readonly verify: VerifyP384
   },
 ): { readonly checks: readonly Check[]; readonly chain: Chain | null } {
   const [rootName, signaturesName, timesName] = [`${prefix}-root`, `${prefix}-signatures`, `${prefix}-times`]
@@ -46,7 +48,7 @@ export function checkChain(
     return { checks: [fail(rootName, found), ...skipped], chain: null }
   }
   const { path, root } = found
-  const fault = parsed(() => pathFault(path))
+  const fault = parsed(() => pathFault(path, verify))
   const reason = fault.ok ? fault.value : fault.reason
   const old = path.find(certificate => !isValidAt(certificate, asOfMs))
   const name = `${commonNameOf(root.certificate.subject)}${root.simulated ? ', which is SIMULATED' : ''}`
@@ -81,7 +83,7 @@ function rootOf(
 }
 
 /** RFC 5280 section 6.1, for a path without policies and name constraints. */
-function pathFault(path: Path): string | null {
+function pathFault(path: Path, verify: VerifyP384): string | null {
   for (const [at, certificate] of path.entries()) {
     const name = commonNameOf(certificate.subject)
     const unknown = unknownCritical(certificate)
@@ -94,7 +96,7 @@ function pathFault(path: Path): string | null {
     if (at > 0 && keyUsageOf(certificate.extensions)?.certSign === false) return `${name}: may not sign certificates`
     const issuer = path[at + 1] ?? certificate
     if (!isSame(certificate.issuer, issuer.subject)) return `${name}: issued by another name than the next one's`
-    if (!isIssuedBy(certificate, issuer)) return `${name}: not signed by ${commonNameOf(issuer.subject)}`
+    if (!isIssuedBy(certificate, issuer, verify)) return `${name}: not signed by ${commonNameOf(issuer.subject)}`
   }
   return null
 }

@@ -18,7 +18,7 @@ import type { JudgedRim } from './manifests.ts'
 import { type Architecture, appraiseGpu, type GpuFacts, type GpuPolicy } from './policy.ts'
 import type { Rim } from './rim.ts'
 import { type DecodedRoots, decodeRoots, type NvidiaRoots } from './roots.ts'
-import { isSignedByKeyOf } from './signature.ts'
+import { isSignedByKeyOf, type VerifyP384 } from './signature.ts'
 import { decodeGpuReport, type GpuReport, nonceBytes } from './spdm.ts'
 
 export type GpuEvidenceQuestion = {
@@ -30,6 +30,7 @@ export type GpuEvidenceQuestion = {
   readonly asOfMs: number
   /** DevTools mode as software in a measured guest says, where the evidence is bound to its own. Null: nobody says. */
   readonly devtools: Devtools | null
+  readonly verify: VerifyP384
 }
 
 export type ComparisonChecks = Omit<Comparison, 'checks'> & { readonly checks: readonly Check[] }
@@ -128,7 +129,7 @@ function judgeGpu(evidence: GpuEvidence, asked: GpuComparison): WithChecks {
   const report = parsed(() => decodeGpuReport(evidence.report))
   const certificates = parsed(() => decodeChain(evidence.certificates, 'GPU certificates'))
   const { checks: chainChecks, chain } = certificates.ok
-    ? checkChain('gpu-chain', { certificates: certificates.value, roots: asked.roots.device, asOfMs: asked.asOfMs })
+    ? checkChain('gpu-chain', { ...asked, certificates: certificates.value, roots: asked.roots.device })
     : { checks: [], chain: null }
   const facts = report.ok && chain !== null ? factsOf(report.value, chain) : null
   const compared = report.ok && facts !== null ? asked.files.compare(report.value, facts) : null
@@ -137,7 +138,7 @@ function judgeGpu(evidence: GpuEvidence, asked: GpuComparison): WithChecks {
     check('gpu-chain-format', certificates.ok, certificates.ok ? '' : certificates.reason),
     ...chainChecks,
     asked.files.checkRevocation('gpu-chain-ocsp', chain),
-    ...reportChecks(report, chain, asked.nonce),
+    ...reportChecks(report, chain, asked),
     architectureCheck(evidence, facts),
     ...(compared?.checks ?? nothingCompared('report or chain is not good').checks),
     devtoolsCheck(asked.policy, asked.devtools),
@@ -155,7 +156,11 @@ function judgeGpu(evidence: GpuEvidence, asked: GpuComparison): WithChecks {
   }
 }
 
-function reportChecks(report: Parsed<GpuReport>, chain: Chain | null, nonce: Uint8Array): readonly Check[] {
+function reportChecks(
+  report: Parsed<GpuReport>,
+  chain: Chain | null,
+  { nonce, verify }: Pick<GpuEvidenceQuestion, 'nonce' | 'verify'>,
+): readonly Check[] {
   const [signatureName, nonceName, firmwareName] = ['gpu-report-signature', 'gpu-nonce', 'gpu-firmware'] as const
   if (!report.ok || chain === null) {
     return [signatureName, nonceName, firmwareName].map(name => notChecked(name, 'report or chain is not good', true))
@@ -164,7 +169,7 @@ function reportChecks(report: Parsed<GpuReport>, chain: Chain | null, nonce: Uin
   const [leaf] = chain.path
   const isFresh = nonce.length === nonceBytes && equalConstantTime(signed, nonce)
   return [
-    check(signatureName, isSignedByKeyOf(leaf, signedBytes, signature), "not signed by the chain's leaf"),
+    check(signatureName, isSignedByKeyOf(leaf, signedBytes, signature, verify), "not signed by the chain's leaf"),
     check(nonceName, isFresh, 'the report was made for another nonce', 'the report was made for this nonce'),
     firmwareCheck(firmwareName, leaf, fields.fwid),
   ]

@@ -4,6 +4,7 @@ import { Malformed, parsed } from '../malformed.ts'
 import { type Check, check, fail, notChecked, pass, verdict } from '../verdict.ts'
 import { checkChain, decodeChain } from './chain.ts'
 import { decodeOcsp, type OcspResponse } from './ocsp.ts'
+import { portableP384 } from './portable-p384.ts'
 import { checkRevocation, type RevocationQuestion } from './revocation.ts'
 import { decodeRim, type ReadSignedXml, type Rim } from './rim.ts'
 import type { DecodedRoots } from './roots.ts'
@@ -38,10 +39,11 @@ export function judgeRim(bytes: Uint8Array, question: RimQuestion): JudgedRim {
     certificates,
     roots: question.roots.rim,
     asOfMs: question.asOfMs,
+    verify: portableP384,
   })
   const signer = certificates[0]
   const root = parsed(() =>
-    xml.verify((signed, signature) => signer !== undefined && isSignedByKeyOf(signer, signed, signature)),
+    xml.verify((signed, signature) => signer !== undefined && isSignedByKeyOf(signer, signed, signature, portableP384)),
   )
   const decoded = parsed(() => {
     if (!root.ok) throw new Malformed('the signature is not good')

@@ -25,6 +25,7 @@ import {
   signatureAlgorithmOf,
 } from '../x509/certificate.ts'
 import { isOcspSigner, isValidAt } from './chain.ts'
+import { portableP384 } from './portable-p384.ts'
 import { isIssuedBy } from './signature.ts'
 
 export const ocspBytesMax = 64 * 1024
@@ -177,14 +178,16 @@ export function isAuthentic(response: OcspResponse, authorities: readonly Certif
     const delegates = response.certificates.filter(
       made => isOcspSigner(made) && isValidAt(made, asOfMs) && authorities.some(issuer => isIssuedUnder(made, issuer)),
     )
-    return [...authorities, ...delegates].some(signer => isNamed(response, signer) && isIssuedBy(response, signer))
+    return [...authorities, ...delegates].some(
+      signer => isNamed(response, signer) && isIssuedBy(response, signer, portableP384),
+    )
   } catch {
     return false
   }
 }
 
 function isIssuedUnder(certificate: Certificate, issuer: Certificate): boolean {
-  return isSame(certificate.issuer, issuer.subject) && isIssuedBy(certificate, issuer)
+  return isSame(certificate.issuer, issuer.subject) && isIssuedBy(certificate, issuer, portableP384)
 }
 
 function isNamed({ responder }: OcspResponse, { subject, publicKey }: Certificate): boolean {

@@ -1,13 +1,16 @@
 // ECDSA on P-384 with SHA-384, the one algorithm that NVIDIA signs with: certificates, OCSP responses, SPDM reports and
-// XML. Pure. Synchronous, because a library for XML signatures asks while it works.
+// XML. Pure: the caller brings the curve, the runtime's or that of portable-p384.ts. Synchronous, because a library for
+// XML signatures asks while it works.
 
-import { p384 } from '@noble/curves/nist.js'
 import type { Certificate, SignatureAlgorithm } from '../x509/certificate.ts'
 import { rawSignature } from '../x509/ecdsa.ts'
 
 const scalarBytes = 48
 /** R and S, big-endian (SPDM, DSP0274 1.1, section 10.11; XML Signature 1.1, section 6.4.3). */
 export const signatureBytes = 2 * scalarBytes
+
+/** Whether R and S, 48 bytes each, sign these bytes under an uncompressed point. Throws where they cannot. */
+export type VerifyP384 = (signature: Uint8Array, bytes: Uint8Array, point: Uint8Array) => boolean
 
 type Signed = {
   readonly signedBytes: Uint8Array
@@ -16,12 +19,16 @@ type Signed = {
 }
 
 /** Whether R and S sign these bytes under this certificate's key. Never throws. */
-export function isSignedByKeyOf(certificate: Certificate, bytes: Uint8Array, signature: Uint8Array): boolean {
+export function isSignedByKeyOf(
+  certificate: Certificate,
+  bytes: Uint8Array,
+  signature: Uint8Array,
+  verify: VerifyP384,
+): boolean {
   const key = certificate.publicKey
   if (key.kind !== 'p-384' || signature.length !== signatureBytes) return false
   try {
-    // FIPS 186-5 allows S in both halves of its range, and NVIDIA uses both.
-    return p384.verify(signature, bytes, key.point, { prehash: true, lowS: false })
+    return verify(signature, bytes, key.point)
   } catch {
     // A point that is not on the curve, a scalar that is zero or beyond the order.
     return false
@@ -29,8 +36,8 @@ export function isSignedByKeyOf(certificate: Certificate, bytes: Uint8Array, sig
 }
 
 /** Whether a certificate or an OCSP response is signed by this issuer. Never throws. */
-export function isIssuedBy(signed: Signed, issuer: Certificate): boolean {
+export function isIssuedBy(signed: Signed, issuer: Certificate, verify: VerifyP384): boolean {
   if (signed.signatureAlgorithm !== 'ecdsa-sha384') return false
   const raw = rawSignature(signed.signature, scalarBytes)
-  return raw !== null && isSignedByKeyOf(issuer, signed.signedBytes, raw)
+  return raw !== null && isSignedByKeyOf(issuer, signed.signedBytes, raw, verify)
 }

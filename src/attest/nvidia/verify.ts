@@ -16,6 +16,7 @@ import {
 import { type JudgedRim, judgeRim, readResponses } from './manifests.ts'
 import { compareMeasurements } from './measurements.ts'
 import type { GpuFacts } from './policy.ts'
+import { portableP384 } from './portable-p384.ts'
 import { checkRevocation } from './revocation.ts'
 import type { ReadSignedXml, Rim } from './rim.ts'
 import { decodeRoots } from './roots.ts'
@@ -29,11 +30,11 @@ export type GpuFilesQuestion = {
   readonly ocsp: readonly Uint8Array[]
 }
 
-export type GpuQuestion = GpuEvidenceQuestion & GpuFilesQuestion
+export type GpuQuestion = Omit<GpuEvidenceQuestion, 'verify'> & GpuFilesQuestion
 
 /** Throws Malformed for roots that cannot be read, which are the relying party's own. */
 export function verifyGpus(question: GpuQuestion): GpuVerdict {
-  return judgeGpus(question, judgeFiles(question))
+  return judgeGpus({ ...question, verify: portableP384 }, judgeFiles(question))
 }
 
 /** Throws Malformed for roots that cannot be read. */

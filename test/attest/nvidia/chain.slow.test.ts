@@ -3,6 +3,7 @@
 import { describe, expect, test } from 'bun:test'
 import { Malformed } from '../../../src/attest/malformed.ts'
 import { checkChain, decodeChain, isOcspSigner, isValidAt } from '../../../src/attest/nvidia/chain.ts'
+import { portableP384 } from '../../../src/attest/nvidia/portable-p384.ts'
 import { decodeRoots } from '../../../src/attest/nvidia/roots.ts'
 import { type Certificate, decodeCertificate } from '../../../src/attest/x509/certificate.ts'
 import { compositeDeviceId, makeAuthorities, VALID } from '../../rigs/attest/gpu/authority.ts'
@@ -20,7 +21,7 @@ const rim = decodeChain(
 )
 
 const checked = (certificates: readonly Certificate[], ms = asOfMs, trusted = roots.device) =>
-  checkChain('gpu', { certificates, roots: trusted, asOfMs: ms })
+  checkChain('gpu', { certificates, roots: trusted, asOfMs: ms, verify: portableP384 })
 
 /** Outcome and reason of root, signatures and times, and whether there is a chain. */
 function outcomes(certificates: readonly Certificate[], ms = asOfMs, trusted = roots.device) {

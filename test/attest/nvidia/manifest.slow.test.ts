@@ -4,6 +4,7 @@
 import { beforeAll, expect, test } from 'bun:test'
 import { sha384 } from '../../../src/attest/hash.ts'
 import { Malformed } from '../../../src/attest/malformed.ts'
+import { portableP384 } from '../../../src/attest/nvidia/portable-p384.ts'
 import { decodeRim, type Rim, rimBytesMax } from '../../../src/attest/nvidia/rim.ts'
 import { isSignedByKeyOf } from '../../../src/attest/nvidia/signature.ts'
 import { decodeCertificate } from '../../../src/attest/x509/certificate.ts'
@@ -41,7 +42,7 @@ function read(xml: string | Uint8Array): Rim | string {
   try {
     const document = readSignedXml(typeof xml === 'string' ? utf8(xml) : xml)
     const signer = decodeCertificate(document.certificates[0] ?? new Uint8Array(0))
-    return decodeRim(document.verify((bytes, signed) => isSignedByKeyOf(signer, bytes, signed)))
+    return decodeRim(document.verify((bytes, signed) => isSignedByKeyOf(signer, bytes, signed, portableP384)))
   } catch (error) {
     if (error instanceof Malformed) return error.message
     throw error

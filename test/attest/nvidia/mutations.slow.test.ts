@@ -6,6 +6,7 @@ import { Malformed } from '../../../src/attest/malformed.ts'
 import { checkChain } from '../../../src/attest/nvidia/chain.ts'
 import { readGpuEvidence } from '../../../src/attest/nvidia/evidence.ts'
 import { decodeOcsp, isAuthentic } from '../../../src/attest/nvidia/ocsp.ts'
+import { portableP384 } from '../../../src/attest/nvidia/portable-p384.ts'
 import { decodeRoots } from '../../../src/attest/nvidia/roots.ts'
 import { isSignedByKeyOf } from '../../../src/attest/nvidia/signature.ts'
 import { decodeGpuReport } from '../../../src/attest/nvidia/spdm.ts'
@@ -46,7 +47,7 @@ test('goal: reports: every byte of request, measurements, opaque data and signat
   const leaf = decodeCertificate(gpu.authorities.device.leaf.der)
   const { report } = gpu.evidence
   const { signedBytes, signature } = decodeGpuReport(report)
-  expect(isSignedByKeyOf(leaf, signedBytes, signature)).toBe(true)
+  expect(isSignedByKeyOf(leaf, signedBytes, signature, portableP384)).toBe(true)
   expect(toHex(concat(signedBytes, signature))).toBe(toHex(report))
   // Signed bytes and signature are the whole report, however a change is decoded.
   const isUnchanged = (bytes: Uint8Array) => {
@@ -56,7 +57,7 @@ test('goal: reports: every byte of request, measurements, opaque data and signat
   expect(survivors(report, isUnchanged)).toEqual([])
   const isSigned = (bytes: Uint8Array) => {
     const changed = decodeGpuReport(bytes)
-    return isSignedByKeyOf(leaf, changed.signedBytes, changed.signature)
+    return isSignedByKeyOf(leaf, changed.signedBytes, changed.signature, portableP384)
   }
   expect(survivors(report, isSigned, 13)).toEqual([])
 })
@@ -67,7 +68,12 @@ test('goal: certificates: bytes of the leaf and of the device certificate, each 
     const ders = gpu.evidence.certificates.map((certificate, place) => (place === at ? der : certificate))
     const certificates = ders.slice(0, 2).map(decodeCertificate)
     const above = ders.slice(2).map(decodeCertificate)
-    const { chain } = checkChain('x', { certificates: [...certificates, ...above], roots: roots.device, asOfMs })
+    const { chain } = checkChain('x', {
+      certificates: [...certificates, ...above],
+      roots: roots.device,
+      asOfMs,
+      verify: portableP384,
+    })
     return chain !== null
   }
   for (const at of [0, 1]) {
@@ -85,7 +91,7 @@ test('goal: manifests: every byte that the digest or the signature covers', asyn
   const isGood = (bytes: Uint8Array) => {
     const whole = Uint8Array.from(manifest)
     whole.set(bytes)
-    readSignedXml(whole).verify((signed, signature) => isSignedByKeyOf(signer, signed, signature))
+    readSignedXml(whole).verify((signed, signature) => isSignedByKeyOf(signer, signed, signature, portableP384))
     return true
   }
   expect(isGood(manifest)).toBe(true)

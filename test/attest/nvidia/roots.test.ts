@@ -4,6 +4,7 @@ import { expect, test } from 'bun:test'
 import { toPem } from '../../../src/attest/encoding/pem.ts'
 import { sha256 } from '../../../src/attest/hash.ts'
 import { Malformed } from '../../../src/attest/malformed.ts'
+import { portableP384 } from '../../../src/attest/nvidia/portable-p384.ts'
 import { decodeRoots, NVIDIA_ROOTS } from '../../../src/attest/nvidia/roots.ts'
 import { isIssuedBy } from '../../../src/attest/nvidia/signature.ts'
 import { readSimulatedRoots } from '../../../src/attest/nvidia/simulated-roots.ts'
@@ -16,7 +17,7 @@ test('goal: both roots are the published ones, signed by themselves', () => {
   const seen = [...device, ...rim].map(({ certificate, simulated }) => ({
     name: commonNameOf(certificate.subject),
     sha256: toHex(sha256(certificate.der)),
-    own: isIssuedBy(certificate, certificate),
+    own: isIssuedBy(certificate, certificate, portableP384),
     simulated,
   }))
   expect(seen).toEqual([
