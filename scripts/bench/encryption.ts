@@ -4,7 +4,7 @@
 
 import type { EhbpSuite } from '../../src/attest/ehbp/client.ts'
 import { frameLength } from '../../src/attest/ehbp/frames.ts'
-import { setUpSender } from '../../src/attest/ehbp/hpke-sender.ts'
+import { hpkeContext } from '../../src/attest/ehbp/hpke.ts'
 import { sealRequest } from '../../src/attest/ehbp/seal-request.ts'
 import { encapsulate } from '../../src/attest/receipt/encapsulate-portable.ts'
 import { present } from '../../src/base/assert.ts'
@@ -125,15 +125,11 @@ async function turnMs(rig: Rig, frameBytes: number): Promise<number> {
 }
 
 async function sealedFrames({ keys }: Rig, frameBytes: number) {
-  const { sender, encapsulated } = await setUpSender('x25519', {
-    keys: keys.publicKeys,
-    random: systemRandom,
-    newAesGcm: nativeAesGcm,
-    encapsulate,
-  })
+  const { sharedSecret, encapsulated } = encapsulate('x25519', keys.publicKeys, systemRandom)
+  const { cipher } = hpkeContext('x25519', sharedSecret, nativeAesGcm)
   const frames: Uint8Array[] = []
   for (let at = 0; at < bodyBytesMax; at += frameBytes) {
-    const ciphertext = await sender.Seal(new Uint8Array(frameBytes))
+    const ciphertext = await cipher.seal(new Uint8Array(frameBytes))
     frames.push(frameLength(ciphertext), ciphertext)
   }
   const body = concat(...frames)

@@ -15,7 +15,7 @@ import type { AgreementKeys, KemName } from '../receipt/kem.ts'
 import { type Random, take } from '../receipt/seeds.ts'
 import { type NewAesGcm, webAesGcm } from './aes-gcm.ts'
 import { type FrameLimits, FrameReader, frameLength } from './frames.ts'
-import { setUpSender } from './hpke-sender.ts'
+import { hpkeContext } from './hpke.ts'
 import { openHeaders } from './open-headers.ts'
 import { LABELS, responseNonceHeader, SIZES, sealedHeadersHeader } from './protocol.ts'
 import { type OrderedCipher, responseCiphers } from './response-keys.ts'
@@ -79,10 +79,9 @@ export class SealingSession {
   }
 
   /** Rejects with Malformed for keys that cannot be keys. */
-  static async open({ suite, ...options }: SealOptions): Promise<SealingSession> {
-    const { random, newAesGcm = webAesGcm } = options
-    const { sender, encapsulated } = await setUpSender(suite, { ...options, newAesGcm })
-    const secret = await sender.Export(LABELS.session, SIZES.exported)
+  static async open({ suite, keys, random, encapsulate, newAesGcm = webAesGcm }: SealOptions): Promise<SealingSession> {
+    const { sharedSecret, encapsulated } = await encapsulate(suite, keys, random)
+    const secret = hpkeContext(suite, sharedSecret, newAesGcm).exportSecret(LABELS.session)
     return new SealingSession({ secret, encapsulated, header: toHex(encapsulated), random, newAesGcm })
   }
 

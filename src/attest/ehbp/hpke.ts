@@ -1,87 +1,48 @@
-// HPKE in base mode (RFC 9180 section 5.1.1) by the package `hpke`, over our KEMs and any AES-256-GCM: the suite, and
-// the recipient's context. Pure: private keys are the caller's. The sender's context is hpke-sender.ts, which a gateway
-// has no use for.
+// HPKE in base mode (RFC 9180 section 5.1) with HKDF-SHA256 and AES-256-GCM: the key schedule over the shared secret of
+// either KEM (receipt/kem.ts), alike for sender and recipient. Pure.
 
 import { expand, extract } from '@noble/hashes/hkdf.js'
 import { sha256 } from '@noble/hashes/sha2.js'
-import { type AEAD, CipherSuite, type KDF, type KEM, type Key, type RecipientContext } from 'hpke'
-import { type Decapsulate, KEMS, type KemName } from '../receipt/kem.ts'
+import { concat, utf8 } from '../../base/bytes.ts'
+import { KEMS, type KemName } from '../receipt/kem.ts'
 import type { NewAesGcm } from './aes-gcm.ts'
 import { aeadId, kdfId, LABELS, SIZES } from './protocol.ts'
+import { OrderedCipher } from './response-keys.ts'
 
-export type Recipient = Pick<RecipientContext, 'Open' | 'Export'>
-
-/** Rejects as `decapsulate` does. */
-export async function setUpRecipient(
-  kem: KemName,
-  encapsulated: Uint8Array,
-  { decapsulate, newAesGcm }: { readonly decapsulate: Decapsulate; readonly newAesGcm: NewAesGcm },
-): Promise<Recipient> {
-  const sharedSecret = await decapsulate(kem, encapsulated)
-  const suite = suiteOf({ ...unusedKem(kem), Decap: async () => sharedSecret })
-  return await suite(newAesGcm).SetupRecipient(keyInside('private'), encapsulated, { info: LABELS.request })
+/** One direction of one message. */
+export type HpkeContext = {
+  /** Its parts, in their order (section 5.2). */
+  readonly cipher: OrderedCipher
+  /** The secret of 32 bytes for a label (section 5.3). */
+  readonly exportSecret: (label: Uint8Array) => Uint8Array
 }
 
-/** One direction of one message: the KEM that is given has what it gives. */
-export function suiteOf(kem: KEM): (newAesGcm: NewAesGcm) => CipherSuite {
-  return newAesGcm =>
-    new CipherSuite(
-      () => kem,
-      () => hkdfSha256,
-      () => aeadOf(newAesGcm),
-    )
-}
+const version = utf8('HPKE-v1')
+const baseMode = 0x00
+const secretBytes = 32
+const none = new Uint8Array(0)
 
-/** The package asks a KEM for key functions. Our keys never reach it; a suite is for one direction of one message. */
-export function unusedKem(name: KemName): KEM {
-  const { id, publicKeyBytes, encapsulatedBytes } = KEMS[name]
+export function hpkeContext(kem: KemName, sharedSecret: Uint8Array, newAesGcm: NewAesGcm): HpkeContext {
+  const suite = concat(version, utf8('HPKE'), uint16(KEMS[kem].id), uint16(kdfId), uint16(aeadId))
+  const extractLabeled = (salt: Uint8Array, label: string, keyMaterial: Uint8Array) =>
+    extract(sha256, concat(suite, utf8(label), keyMaterial), salt)
+  const expandLabeled = (prk: Uint8Array, label: string, info: Uint8Array, lengthBytes: number) =>
+    expand(sha256, prk, concat(uint16(lengthBytes), suite, utf8(label), info), lengthBytes)
+  const schedule = concat(
+    Uint8Array.of(baseMode),
+    extractLabeled(none, 'psk_id_hash', none),
+    extractLabeled(none, 'info_hash', LABELS.request),
+  )
+  const secret = extractLabeled(sharedSecret, 'secret', none)
+  const key = expandLabeled(secret, 'key', schedule, SIZES.key)
+  const nonceBase = expandLabeled(secret, 'base_nonce', schedule, SIZES.nonce)
+  const exporter = expandLabeled(secret, 'exp', schedule, secretBytes)
   return {
-    id,
-    type: 'KEM',
-    name,
-    Nsecret: SIZES.key,
-    Nenc: encapsulatedBytes,
-    Npk: publicKeyBytes,
-    Nsk: SIZES.key,
-    Encap: unused,
-    Decap: unused,
-    DeriveKeyPair: unused,
-    GenerateKeyPair: unused,
-    SerializePublicKey: unused,
-    DeserializePublicKey: unused,
-    SerializePrivateKey: unused,
-    DeserializePrivateKey: unused,
+    cipher: new OrderedCipher(key, nonceBase, newAesGcm),
+    exportSecret: label => expandLabeled(exporter, 'sec', label, SIZES.exported),
   }
 }
 
-export function keyInside(type: 'public' | 'private'): Key {
-  return { algorithm: { name: 'inside the KEM' }, extractable: false, type }
-}
-
-const hkdfSha256: KDF = {
-  id: kdfId,
-  type: 'KDF',
-  name: 'HKDF-SHA256',
-  Nh: 32,
-  stages: 2,
-  Extract: async (salt, ikm) => extract(sha256, ikm, salt),
-  Expand: async (prk, info, lengthBytes) => expand(sha256, prk, info, lengthBytes),
-  Derive: unused,
-}
-
-function aeadOf(newAesGcm: NewAesGcm): AEAD {
-  return {
-    id: aeadId,
-    type: 'AEAD',
-    name: 'AES-256-GCM',
-    Nk: SIZES.key,
-    Nn: SIZES.nonce,
-    Nt: SIZES.tag,
-    Seal: async (key, nonce, _aad, plaintext) => newAesGcm(key).seal(nonce, plaintext),
-    Open: async (key, nonce, _aad, ciphertext) => newAesGcm(key).open(nonce, ciphertext),
-  }
-}
-
-async function unused(): Promise<never> {
-  throw new Error('invariant broken: a function of the KEM that EHBP does not use')
+function uint16(value: number): Uint8Array {
+  return Uint8Array.of(value >> 8, value & 0xff)
 }

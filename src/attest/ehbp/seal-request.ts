@@ -4,8 +4,8 @@ import { toHex } from '../../base/bytes.ts'
 import { encapsulate as portably } from '../receipt/encapsulate-portable.ts'
 import { webAesGcm } from './aes-gcm.ts'
 import { frameOf, requireBody, responseOpening, type SealedRequest, type SealOptions } from './client.ts'
-import { setUpSender } from './hpke-sender.ts'
-import { LABELS, SIZES } from './protocol.ts'
+import { hpkeContext } from './hpke.ts'
+import { LABELS } from './protocol.ts'
 
 /** `encapsulate`: JavaScript's by default. */
 type Options = Omit<SealOptions, 'encapsulate'> & Partial<Pick<SealOptions, 'encapsulate'>>
@@ -16,9 +16,10 @@ export async function sealRequest(
   body: Uint8Array,
 ): Promise<SealedRequest> {
   requireBody(body)
-  const { sender, encapsulated } = await setUpSender(suite, { keys, random, newAesGcm, encapsulate })
-  const ciphertext = await sender.Seal(body)
-  const exported = await sender.Export(LABELS.response, SIZES.exported)
+  const { sharedSecret, encapsulated } = await encapsulate(suite, keys, random)
+  const { cipher, exportSecret } = hpkeContext(suite, sharedSecret, newAesGcm)
+  const ciphertext = await cipher.seal(body)
+  const exported = exportSecret(LABELS.response)
   return {
     headers: { 'ehbp-encapsulated-key': toHex(encapsulated) },
     body: frameOf(ciphertext),

@@ -5,7 +5,7 @@ import { Malformed, wellFormed } from '../malformed.ts'
 import { type Decapsulate, KEMS, type KemName, kemNames } from '../receipt/kem.ts'
 import type { NewAesGcm } from './aes-gcm.ts'
 import { FrameReader, frameLength } from './frames.ts'
-import { type Recipient, setUpRecipient } from './hpke.ts'
+import { type HpkeContext, hpkeContext } from './hpke.ts'
 import { frameOverheadBytes, LABELS, SIZES } from './protocol.ts'
 import { type ResponseCiphers, responseCiphers } from './response-keys.ts'
 import { type SealedHeaders, sealHeaders } from './sealed-headers.ts'
@@ -65,12 +65,12 @@ class Joined {
 
 /** One request's context. */
 export class ServerContext {
-  readonly #recipient: Recipient
+  readonly #context: HpkeContext
   readonly #encapsulated: Uint8Array
   readonly #parts: ServerParts
 
-  constructor(recipient: Recipient, encapsulated: Uint8Array, parts: ServerParts) {
-    this.#recipient = recipient
+  constructor(context: HpkeContext, encapsulated: Uint8Array, parts: ServerParts) {
+    this.#context = context
     this.#encapsulated = encapsulated
     this.#parts = parts
   }
@@ -101,14 +101,14 @@ export class ServerContext {
 
   /** `responseNonce`: 32 fresh random bytes. */
   async sealResponse(responseNonce: Uint8Array): Promise<ResponseSealing> {
-    const exported = await this.#recipient.Export(LABELS.response, SIZES.exported)
+    const exported = this.#context.exportSecret(LABELS.response)
     const secrets = { exported, encapsulated: this.#encapsulated, responseNonce }
     return new ResponseSealing(toHex(responseNonce), responseCiphers(secrets, this.#parts.newAesGcm))
   }
 
   async #openFrame(frame: Uint8Array, isFirst: boolean): Promise<Uint8Array> {
     try {
-      return await this.#recipient.Open(frame)
+      return await this.#context.cipher.open(frame)
     } catch (cause) {
       if (isFirst) throw new NotOurs({ cause })
       throw new Malformed('sealed body: a frame does not open', { cause })
@@ -118,8 +118,8 @@ export class ServerContext {
 
 /** The secret of the session of an encapsulated key. Rejects with Malformed for what no honest sender encapsulates. */
 export async function openSession(suite: KemName, encapsulated: Uint8Array, parts: ServerParts): Promise<Uint8Array> {
-  const recipient = await setUpRecipient(suite, encapsulated, parts)
-  return await recipient.Export(LABELS.session, SIZES.exported)
+  const { exportSecret } = await contextOf(suite, encapsulated, parts)
+  return exportSecret(LABELS.session)
 }
 
 /** The context of a request of this session. Throws Malformed for a nonce of another length. */
@@ -129,8 +129,7 @@ export function sessionContext(
   parts: ServerParts,
 ): ServerContext {
   const { body, exported } = requestSecrets(session, bound, parts.newAesGcm)
-  const recipient: Recipient = { Open: async frame => await body.open(frame), Export: async () => exported }
-  return new ServerContext(recipient, encapsulated, parts)
+  return new ServerContext({ cipher: body, exportSecret: () => exported }, encapsulated, parts)
 }
 
 /** Rejects with Malformed for what no honest sender encapsulates. */
@@ -139,7 +138,15 @@ export async function openContext(
   encapsulated: Uint8Array,
   parts: ServerParts,
 ): Promise<ServerContext> {
-  return new ServerContext(await setUpRecipient(suite, encapsulated, parts), encapsulated, parts)
+  return new ServerContext(await contextOf(suite, encapsulated, parts), encapsulated, parts)
+}
+
+async function contextOf(
+  suite: KemName,
+  encapsulated: Uint8Array,
+  { decapsulate, newAesGcm }: ServerParts,
+): Promise<HpkeContext> {
+  return hpkeContext(suite, await decapsulate(suite, encapsulated), newAesGcm)
 }
 
 /** The first frame does not open: sealed to another key, bound to another request, or changed. No reader can tell. */

@@ -17,7 +17,7 @@ import {
 } from '../../../scripts/rigs/gateway/ehbp.ts'
 import { webAesGcm } from '../../../src/attest/ehbp/aes-gcm.ts'
 import type { EhbpSuite, ResponseHead } from '../../../src/attest/ehbp/client.ts'
-import { setUpRecipient } from '../../../src/attest/ehbp/hpke.ts'
+import { hpkeContext } from '../../../src/attest/ehbp/hpke.ts'
 import { encodeKeyConfig } from '../../../src/attest/ehbp/key-config.ts'
 import { responseCiphers } from '../../../src/attest/ehbp/response-keys.ts'
 import { sealRequest } from '../../../src/attest/ehbp/seal-request.ts'
@@ -370,11 +370,8 @@ describe('sealed headers', () => {
   /** A ciphertext that a hostile server could put there. */
   async function headersCiphertext(nonce: string, request: Exchange['request'], plain: string) {
     const encapsulated = fromHex(request.headers['ehbp-encapsulated-key']) ?? new Uint8Array(0)
-    const own = await setUpRecipient('x25519', encapsulated, {
-      decapsulate: ehbpKeys.decapsulate,
-      newAesGcm: nativeAesGcm,
-    })
-    const exported = await own.Export(utf8('ehbp response'), 32)
+    const sharedSecret = await ehbpKeys.decapsulate('x25519', encapsulated)
+    const exported = hpkeContext('x25519', sharedSecret, nativeAesGcm).exportSecret(utf8('ehbp response'))
     const responseNonce = fromHex(nonce) ?? new Uint8Array(0)
     return await responseCiphers({ exported, encapsulated, responseNonce }, nativeAesGcm).headers().seal(utf8(plain))
   }

@@ -27,7 +27,6 @@ const packages = [
   '@sinclair/typebox',
   '@xmldom/xmldom',
   'commander',
-  'hpke',
   'smol-toml',
   'toml-eslint-parser',
   'xml-crypto',
