@@ -223,7 +223,7 @@ function buildEngine({ engine, stateDir, store }: Pick<BuildsParts, 'engine' | '
   }
 }
 
-/** Where the service is switched off: VMs of builds that an earlier daemon began serve nobody. */
+/** Where the service is switched off: VMs of builds that an earlier daemon began have no use. */
 export function dismissBuildVms({ store, engine, log }: Pick<BuildsParts, 'store' | 'engine' | 'log'>): void {
   for (const vm of unnamedVms(store.ledger.db, { hostId: store.hostId, image: builderImage, named: new Set() })) {
     log.unit('builds').warn('a build VM is dismissed: listen.builds is off', { vm: vm.id })

@@ -25,7 +25,7 @@ export type DnsParts = {
 /** As bits: living instances of all hosts of a fleet. */
 const fleetInstanceBits = 16
 
-/** Follows the VMs at once; whoever deletes instances tells it. The table is filled by `serveDns`. */
+/** Follows the VMs at once; code that deletes instances notifies it. The table is filled by `serveDns`. */
 export function composeNames({ config, store, engine, link, clock, log }: DnsParts): Names {
   // Where there is no IPv4 pool, the one of IPv6 is as large as the largest (vm/launch.plan.ts).
   const [, prefixLength = '16'] = config.network.pool_v4.split('/')

@@ -365,7 +365,7 @@ export function hostTableSettings(config: Config, { gatewayInVm }: Placement): V
   const listening = [listen.instances, listen.inference, listen.builds, listen.console, ...others].filter(
     text => text !== '',
   )
-  // Port 0 is for tests: the kernel chooses, and nobody is counted.
+  // Port 0 is for tests: the kernel chooses, and connections are not counted.
   const ports = [...new Set(listening.map(text => listenAddress(text).port))].filter(port => port !== 0)
   return {
     table: network.table,

@@ -217,7 +217,7 @@ function gatewayStart(db: LedgerDb, vmId: string, receiptKey: string): LogFact {
   return { kind: 'gateway-start', measurement, workload: hostData, operator_key: operatorKey, receipt_key: key }
 }
 
-/** Where the gateway is no VM's: those that an earlier daemon kept serve nobody. */
+/** If the gateway does not run in a VM, those of an earlier daemon have no use. */
 export function dismissGatewayVms({
   store,
   engine,
@@ -259,5 +259,5 @@ function gatewayEngine({ engine, store }: GatewayVmParts): GatewayEngine {
 
 /** For the worker's second and third start. */
 const patienceMs = 60_000
-/** For certificates, evidence and whoever waits for their turn at AMD's service. */
+/** Time for certificates, evidence and the queue at AMD's service. */
 const verifyMs = 300_000

@@ -37,7 +37,7 @@ export type PlacedGateway = {
   readonly stop: () => Promise<void>
 }
 
-/** 'off': nobody asks for it. */
+/** Returns 'off' if no listener is configured. */
 export function placementOf({ listen, inference }: Config): 'vm' | 'host' | 'off' {
   return listen.inference === '' ? 'off' : inference.placement
 }

@@ -111,7 +111,7 @@ function launchesOf(parts: GuestGatewayParts): { readonly measurements: string[]
   try {
     known.push(launchIn(directory, parts))
   } catch (error) {
-    // An image that is being replaced keeps nobody from the VM that serves.
+    // An image that is being replaced does not affect the serving VM.
     if (known.length === 0) throw error
   }
   const next = `${directory}${nextImageSuffix}`

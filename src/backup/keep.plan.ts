@@ -14,7 +14,7 @@ export function backupName(nowMs: number): string {
   return `strongroom-${digits}.age`
 }
 
-/** All but the newest `keep`, and what killed runs have left. Other files are nobody's of ours. */
+/** Returns all except the newest `keep`, and leftovers of killed runs. Other files are not ours. */
 export function surplusOf(names: readonly string[], keep: number): string[] {
   const made = names.filter(name => NAME.test(name)).toSorted()
   return [...made.slice(0, Math.max(0, made.length - keep)), ...names.filter(name => PARTIAL.test(name))]

@@ -12,7 +12,7 @@ export type BackupFacts = Pick<AdminBackups, 'last' | 'failure'> & {
 
 /** Two nights without one, with the hour by which hosts differ. */
 const nightlyOldMs = 50 * hourMs
-/** Without the timer nobody knows when the next is due. */
+/** Without the timer the time of the next one is unknown. */
 const otherOldMs = 8 * 24 * hourMs
 
 const timerRemedy =

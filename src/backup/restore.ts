@@ -1,9 +1,9 @@
 // Puts a backup in place on an empty machine. Effects: writes the state directory, the configuration and the files that
 // it names; nothing before the whole backup has been read and checked, its signature first.
 //
-// Everything is gathered in one directory below the state directory, then renamed into place, the database last. Killed
-// anywhere, the next run of the same command begins anew, and until then the daemon refuses to start: keys without
-// records.
+// Everything is gathered in one directory below the state directory, then renamed into place, the database last.
+// Killed anywhere, the next run of the same command starts over, and until then the daemon refuses to start: keys
+// without records.
 
 import { createHash } from 'node:crypto'
 import {

@@ -9,7 +9,7 @@ import { npmToolchain, pnpmToolchain } from './node/run.ts'
 import type { Toolchain } from './toolchain.ts'
 
 export const TOOLCHAINS: Readonly<Record<ToolchainName, Toolchain>> = {
-  // Its file exists only for this service.
+  // The file exists only for this service.
   make: makeToolchain,
   nix: nixToolchain,
   cargo: cargoToolchain,

@@ -47,7 +47,7 @@ export type BuildTask =
 
 /** Tasks by the state of the build's VM. */
 export const BUILD_TASKS = {
-  // Its turn comes through the queue.
+  // The turn comes through the queue.
   queued: always('wait'),
   starting: tasksByVm({ absent: 'define_vm', starting: 'wait', running: 'order', ending: 'fail_with_vm' }),
   // A VM never returns to an earlier state; if it did, its messages would be checked as usual.

@@ -234,7 +234,7 @@ export class BuildsService {
     try {
       start()
     } catch (error) {
-      // Its row shows it as reserved: the next check does not find the VM, and ends the row with that reason.
+      // The row shows it as reserved: the next check does not find the VM, and ends the row with that reason.
       this.#deps.log.error('a reserved build VM was not started', { vm: vmId, error })
     }
   }

@@ -82,7 +82,7 @@ function existing(path: string): string | null {
   }
 }
 
-/** Byte for byte: nobody promises that the file is UTF-8. */
+/** Byte for byte, because the file may not be UTF-8. */
 function fromLatin1(bytes: Uint8Array): string {
   return Buffer.from(bytes).toString('latin1')
 }

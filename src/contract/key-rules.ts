@@ -83,9 +83,9 @@ export function offeredModels(
 }
 
 /**
- * The model that a key means by a name; null: there is none, or it may not use it. Nobody learns which of the two. The
- * host signs rules after clients have verified the gateway, so that here no alias takes a served model's place, and
- * none leads out of what the attestation covers.
+ * The model that a key means by a name; null: there is none, or it may not use it. The answer does not reveal which
+ * of the two. The host signs rules after clients have verified the gateway, so here no alias replaces a served model,
+ * and none leads out of what the attestation covers.
  */
 export function resolveModel(
   { models, aliases }: KeyRules,

@@ -1,7 +1,7 @@
 // The operator's control key: signs what the host may change while a gateway VM runs. Effects: one file, created at
 // the first start.
 //
-// Its public half is in workload.json, which binds every gateway VM of this appliance to it.
+// The public half is in workload.json, which binds every gateway VM of this appliance to it.
 
 import { toBase64Url } from '../base/bytes.ts'
 import { openEd25519Key } from '../host/ed25519-key.ts'

@@ -96,7 +96,7 @@ export class GatewaySupervisor {
   #problem: string | null = null
   /** Result of the last check. */
   #wanted: WantedGateway | null = null
-  /** VMs that the operator wants replaced. */
+  /** VMs that the operator has marked for replacement. */
   readonly #outdated = new Set<string>()
   /** The route that the firewall has, as text. */
   #routed = ''

@@ -30,7 +30,7 @@ export type VerifyDeps = {
 }
 
 export type VerifiedGateway = {
-  /** Its Ed25519 receipt key, base64url. */
+  /** The VM's Ed25519 receipt key, base64url. */
   readonly receiptKey: string
 }
 

@@ -16,7 +16,7 @@ export type CertificateAnswer = {
   readonly clients: string
   readonly guests: string
   readonly named: readonly NamedCertificate[]
-  /** Names for which the host wants requests. */
+  /** Names for which the host requires requests. */
   readonly requests: readonly string[]
   /** Null for a host of a release without them. */
   readonly stamp: string | null
@@ -127,8 +127,8 @@ function newKey(): string {
 }
 
 /**
- * `names`: those for which the host wants requests. Fault attest.unavailable: no answer, or certificates that are for
- * another key or not valid now.
+ * `names`: names for which the host requires requests. Fault attest.unavailable: no answer, or certificates that are
+ * for another key or not valid now.
  */
 async function certified(deps: EnclaveTlsDeps, key: string, names: readonly string[]): Promise<CertifiedKey> {
   const first = await ask(deps, key, names)

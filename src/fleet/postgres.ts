@@ -261,8 +261,8 @@ async function within<T>(ms: number, sql: ConnectionSql, work: Promise<T>): Prom
 const [commitLookUpMs, commitLookUpEveryMs] = [4_000, 200]
 
 /**
- * Whether a transaction was committed. Fault: `fleet.unavailable` when nobody can say: the database stays away, or
- * another server took over, on which numbers of transactions may mean others.
+ * Whether a transaction was committed. Fault: `fleet.unavailable` if that is unknown: the database stays unreachable,
+ * or another server took over, on which transaction numbers may refer to others.
  */
 async function wasCommitted(session: Session, begun: TransactionStart, cause: unknown): Promise<boolean> {
   const { xid, timeline, version = null, began = null } = begun

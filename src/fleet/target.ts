@@ -9,7 +9,7 @@ import type { PostgresTarget } from './driver.ts'
 
 const fileBytesMax = 1_048_576
 
-/** Null: this host is in no fleet. Faults: `config.file`, `config.invalid`. */
+/** Null if this host is not in a fleet. Faults: `config.file`, `config.invalid`. */
 export function fleetTarget({ fleet }: Pick<Config, 'fleet'>): PostgresTarget | null {
   if (fleet.database === '') return null
   const parsed = parseDatabaseUrl(fleet.database)

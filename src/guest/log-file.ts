@@ -34,7 +34,7 @@ export function openLogFile(dir: string, name: string, owner: Owner): LogFile {
         }
         if (fd !== null) sizeBytes += fs.writeSync(fd, bytes)
       } catch {
-        // It cannot be reported anywhere else.
+        // A failed write cannot be reported anywhere else.
       }
     },
   }

@@ -50,7 +50,7 @@ export function settingsNote({ stateDir, bootId = hostBootId() }: SettingsFile):
 
 export type RestoredSetting = { readonly path: string; readonly value: string; readonly problem: string | null }
 
-/** Puts them back, the last first. A setting that somebody has changed since is left alone. Never throws. */
+/** Restores them, the last first. A setting that was changed since is left alone. Never throws. */
 export function restoreSettings({
   stateDir,
   bootId = hostBootId(),

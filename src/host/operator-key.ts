@@ -36,7 +36,7 @@ export async function openOperatorKey(stateDir: string): Promise<OperatorKey> {
   if (kept === null && keptPublic !== null) {
     throw new Fault('internal', `${publicFile} is there without ${keyFile}; ${remedyOf('it')}`)
   }
-  // The key first: killed in between, the next start finds a key whose public half nobody has seen yet.
+  // The key first: killed in between, the next start finds a key whose public half was never published.
   if (kept === null) writeFileAtomic(keyFile, newKeyPem(), { mode: 0o600 })
   const { keys, publicPem } = await readKey(keyFile, readTextOrNull(keyFile) ?? '')
   if (keptPublic === null) writeFileAtomic(publicFile, publicPem, { mode: 0o644 })

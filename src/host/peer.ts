@@ -16,7 +16,7 @@ export function peerOf(fd: number): Peer | null {
   const failed = libc().getsockopt(fd, SOCKET.level, SOCKET.peerCredentials, ptr(credentials), ptr(lengthBytes))
   if (failed !== 0 || lengthBytes[0] !== credentials.byteLength) return null
   const [pid = 0, uid = -1, gid = -1] = credentials
-  // A socket that nobody has connected has no process. uid_t and gid_t are unsigned.
+  // An unconnected socket has no process. uid_t and gid_t are unsigned.
   return pid <= 0 ? null : { pid, uid: uid >>> 0, gid: gid >>> 0 }
 }
 

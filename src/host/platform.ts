@@ -54,7 +54,7 @@ export function hostCapacity({ root }: HostRoot = { root: '/' }): HostCapacity {
   return { memoryMiB: Math.floor(memoryKiB / 1024), cpus }
 }
 
-/** The EPYC product of this host's processors; null for one that nobody here knows. */
+/** The EPYC product of this host's processors; null for an unknown one. */
 export function hostProduct(host: HostRoot = { root: '/' }): Product | null {
   const cpuid = hostCpuid(host)
   return cpuid === null ? null : productOfCpuid(cpuid)

@@ -108,7 +108,7 @@ function late({ timeoutMs }: BodyLimits): Fault {
   return new Fault('body_timeout', `The body did not arrive within ${timeoutMs} ms.`)
 }
 
-/** The client closed the connection: nobody reads this response, but the failure is the client's. */
+/** The client closed the connection: this response is not read, but the failure is the client's. */
 function cut(cause: unknown): Fault {
   return new Fault('invalid_request', 'The body ended early.', { cause })
 }
@@ -204,7 +204,7 @@ export async function discardTooLarge(error: unknown, request: Request, deadline
   if (error instanceof Fault && error.code === 'body_too_large') await discardBody(request, deadlines)
 }
 
-/** Before a body is refused that nobody has begun to read. Never rejects. */
+/** Call it before a body is refused of which nothing was read. Never rejects. */
 export async function discardBody(request: Request, deadlines: Deadlines): Promise<void> {
   const reader = request.bodyUsed ? undefined : request.body?.getReader()
   if (reader !== undefined) await discardRest(reader, deadlines)

@@ -60,7 +60,7 @@ const acmeWaitMs = 45_000
 
 type GuestCertificate = { readonly cert: string; readonly notBeforeMs: number; readonly notAfterMs: number }
 
-/** Made at every start and useful to nobody else, so it may be valid for long. */
+/** Made at every start and used only here, so it may be valid for long. */
 const guestValidityDays = 365
 const guestRenewBeforeMs = 90 * dayMs
 

@@ -51,7 +51,7 @@ export type InferenceServiceDeps = Runtime & {
   readonly cost: () => Cost
   /** Store of used nonces. */
   readonly nonces: NonceStore
-  /** Whether the wall clock is believed; null: nonces end with this VM. */
+  /** Whether the wall clock is trusted; null if nonces end with this VM. */
   readonly mayDelete: (() => boolean) | null
   readonly workloads: Pick<Workloads, 'describe'>
   readonly keys: SharedReceiptKeys

@@ -137,7 +137,7 @@ const NO_COLLATERAL =
 const NOT_GOOD =
   'The answer of the virtual machine does not verify. Do not trust it; tell the operator, whose log has the reason.'
 
-/** Its host learns earlier than the others that it is ready. */
+/** The instance's host learns earlier than the others that it is ready. */
 const MAY_BE_READY: ReadonlySet<InstanceStatus> = new Set(['provisioning', 'ready'])
 
 function isPassing({ code }: Fault): boolean {

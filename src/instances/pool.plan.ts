@@ -12,7 +12,7 @@ export type PoolStage =
   | 'absent'
   /** Claimed by a record that is not here, as in a database restored from a backup older than the claim. */
   | 'claimed'
-  /** It can no longer be assigned. */
+  /** Can no longer be assigned. */
   | 'lost'
 
 export type PoolLook = { readonly stage: PoolStage /** Why it is lost, else null. */; readonly reason: string | null }

@@ -1,7 +1,7 @@
 // From a running VM to an instance that its owner can use: claim, evidence, network, SSH. Effects: through the VM
 // engine and the SSH probe.
 //
-// The network opens only once the evidence is good: until then a VM that is not what it claims reaches nobody. The
+// The network opens only once the evidence is good: until then a VM with a false claim cannot reach anything. The
 // probe works on a closed network (the firewall lets this host reach port 22) and proves the host key independently
 // of the evidence; afterwards it is checked that the firewall is really open. Every step may be repeated: after a
 // crash the next daemon starts again with the claim.

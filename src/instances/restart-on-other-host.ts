@@ -21,7 +21,7 @@ export const IS_WORTH_ANOTHER_HOST = {
   claim_failed: true,
   ssh_unreachable: true,
   host_restarted: true,
-  // Its records are older than the fleet's.
+  // The records are older than the fleet's.
   host_restored: false,
   host_lost: true,
   // A fault of ours.

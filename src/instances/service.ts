@@ -56,7 +56,7 @@ export type InstancesDeps = {
   /** Platform of new VMs. */
   readonly platform: NonNullable<Instance['platform']>
   readonly clock: Pick<Clock, 'nowMs'>
-  /** Whether the clock is believed; else no stored response counts as expired. */
+  /** Whether the clock is trusted; if not, no stored response counts as expired. */
   readonly isClockTrusted: () => boolean
   readonly random: RandomBytes
   readonly log: Logger

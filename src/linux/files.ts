@@ -31,7 +31,7 @@ export function writeFileAtomic(
     const { O_WRONLY, O_CREAT, O_EXCL, O_NOFOLLOW } = fsConstants
     const fd = openSync(temporary, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW, mode)
     try {
-      // Before the content: nobody else may read it in between.
+      // Before the content, so that other users cannot read it in between.
       if (owner) fchownSync(fd, owner.uid, owner.gid)
       fchmodSync(fd, mode) // open(2) subtracts the umask
       writeAll(fd, Buffer.from(content))
@@ -56,7 +56,7 @@ export function syncDirectory(path: string): void {
   sync(path, fsConstants.O_RDONLY | fsConstants.O_DIRECTORY)
 }
 
-/** Waits until the bytes of a file that somebody else wrote are on disk. */
+/** Waits until the bytes of a file that another program wrote are on disk. */
 export function syncFile(path: string): void {
   sync(path, fsConstants.O_RDONLY)
 }

@@ -1,8 +1,8 @@
 // Removes directories that others filled, with perhaps a million files or links to elsewhere. Effects: a child process,
 // rm(1).
 //
-// rm(1) goes from directory to directory by descriptor (openat(2)), follows no link even if it is put there meanwhile,
-// and stays on one file system. As a child process it holds nobody up.
+// rm(1) goes from directory to directory by descriptor (openat(2)), follows no link even if it is put there
+// meanwhile, and stays on one file system. As a child process it does not block this thread.
 
 import { run } from './command.ts'
 

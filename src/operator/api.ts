@@ -36,7 +36,7 @@ import { usageRoutes } from './usage.ts'
 export type Admin = AskedAdmin & {
   /** Records a change that a person makes at the console outside of these routes. Throws where it cannot. */
   readonly record: (command: Command) => void
-  /** The person behind an actor of the console; null: the configuration has nobody of this name. */
+  /** The person behind an actor of the console; null if the configuration has no such person. */
   readonly personOf: (actor: string) => ConsolePerson | null
   readonly status: AdminDeps['status']
   /** Method and path of every route, for tests. */

@@ -14,7 +14,7 @@ export type DatabaseCopy = { readonly path: string; readonly schema: number }
  * No share: copies of the whole database; the oldest is deleted.
  */
 const copiesMax = 3
-/** For the migration itself, which may write a table anew. */
+/** For the migration itself, which may rewrite a table. */
 const roomFactor = 2
 
 /**

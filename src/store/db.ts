@@ -236,7 +236,7 @@ export function openStore(
   }
 }
 
-/** The lock of a thread that nobody waits for. */
+/** The lock of a thread that is no longer awaited. */
 const besideTimeoutMs = 5_000
 
 /**
@@ -253,7 +253,7 @@ export function openBeside(path: string): Pick<Store, 'close'> & { readonly dire
 }
 
 /**
- * Statements that nobody has finalized keep a closed connection alive, and with it the log. After this the file alone
+ * Statements that were not finalized keep a closed connection alive, and with it the log. After this the file alone
  * holds every row. Best effort: the next start reads the log as well.
  */
 function emptyLog(sqlite: Database): void {

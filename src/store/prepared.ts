@@ -1,6 +1,6 @@
 // Keeps the statements of a connection, so that SQLite reads each text once. Effects: wraps the connection's `prepare`.
 //
-// The store reads every result to its end before it runs another statement, so nobody holds one half read.
+// The store reads every result to its end before it runs another statement, so no result stays half read.
 
 import type { Database } from 'bun:sqlite'
 

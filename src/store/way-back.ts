@@ -1,4 +1,4 @@
-// Puts a copy from before a migration in the place of the database. Effects: the database and files beside it.
+// Replaces the database by a copy from before a migration. Effects: the database and files beside it.
 
 import { Database } from 'bun:sqlite'
 import { copyFileSync, existsSync, linkSync, renameSync, rmSync, statSync } from 'node:fs'
@@ -37,9 +37,8 @@ export function goBack(path: string): WayBack {
 }
 
 /**
- * Puts this copy in the place of a database that nobody has open. The former file goes, its log first: SQLite would
- * read that into the copy. Killed anywhere, the same call again ends the work. Fault store.corrupt: the copy is
- * damaged.
+ * Replaces a closed database by this copy. The former file goes, its log first: SQLite would read that into the copy.
+ * Killed anywhere, the same call again ends the work. Fault store.corrupt: the copy is damaged.
  */
 export function replaceDatabase(path: string, copy: string): void {
   const { problem } = inspectDatabase(copy)

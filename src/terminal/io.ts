@@ -6,7 +6,7 @@ export type Io = {
   readonly stderr: (text: string) => Promise<void>
   readonly stdoutIsTerminal: boolean
   readonly stderrIsTerminal: boolean
-  /** A line that a person types after this prompt; null at the end of input. Missing where nobody sits. */
+  /** A line that a person types after this prompt; null at the end of input. Absent without a terminal. */
   readonly ask?: (prompt: string) => Promise<string | null>
   readonly env: { readonly [name: string]: string | undefined }
   /** Calls `listener` once per signal instead of the signal ending the program. */

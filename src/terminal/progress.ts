@@ -102,7 +102,7 @@ class Spinner implements Progress {
 
 const nameWidth = 'provenance'.length
 
-/** A build's output is whatever somebody's build script prints: control characters become text. */
+/** A build's output is untrusted output of build scripts: control characters become text. */
 function wordsOf(event: BuildEvent): { readonly name: string; readonly words: string } {
   switch (event.type) {
     case 'queued':

@@ -1,5 +1,5 @@
 // Why a verdict is not good, in one word, and its exit code: a forged report is another matter than an old one that a
-// policy refuses, or a file that nobody can read. Pure.
+// policy refuses, or an unreadable file. Pure.
 
 import type { Check, Verdict } from '../attest/verdict.ts'
 import { EXIT, type ExitCode } from './exit.ts'

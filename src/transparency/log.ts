@@ -62,7 +62,7 @@ export type TransparencyLogDeps = {
   readonly clock: Pick<Clock, 'nowMs'>
   readonly random: RandomBytes
   readonly log: Logger
-  /** Takes the events of the log: that it had to begin anew. */
+  /** Called when the log had to start over. */
   readonly onEvent: (kind: string, detail: Record<string, unknown>) => void
 }
 

@@ -1,8 +1,8 @@
 // Asks witnesses for cosignatures (C2SP tlog-witness): after each entry, and again in time, since a cosignature says
 // when. Effects: HTTP to the addresses of the configuration.
 //
-// A witness is somebody else's: one address, no redirects, bounded answers and times. It can say no and be late; what
-// it signs is verified before it counts.
+// A third party runs a witness: one address, no redirects, bounded answers and times. It can refuse and be late; its
+// signatures are verified before they count.
 
 import { decodeCheckpoint } from '../attest/log/checkpoint.ts'
 import { decodeNote, encodeNote, type NoteKey } from '../attest/log/note.ts'

@@ -26,8 +26,8 @@ const headBytes = 64
 const commandTimeoutMs = 60_000
 
 /**
- * Copies the file, so that nobody changes it once it was looked at. Leftovers of an earlier upgrade go. Fault
- * internal: it cannot be read.
+ * Copies the file, so that it cannot change after its check. Leftovers of an earlier upgrade go. Fault internal: it
+ * cannot be read.
  */
 export function takeOver(file: string, paths: Paths): void {
   for (const path of [paths.candidate, paths.package, paths.database, paths.progress, paths.end]) removeTree(path)

@@ -89,7 +89,7 @@ export function writeEnd(paths: Paths, { from, to, reason }: UpgradeRecord, outc
 /** `isRetried`: a failure of what must succeed. */
 export type Progress = { readonly atMs: number; readonly text: string; readonly isRetried?: boolean }
 
-/** For whoever waits: a line with its time. */
+/** A line with its time, for the waiting command. */
 export function noteProgress(paths: Paths, line: Progress): void {
   appendFileSync(paths.progress, `${JSON.stringify(line)}\n`, { mode: 0o600 })
 }

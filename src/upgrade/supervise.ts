@@ -181,7 +181,7 @@ function partialsOf(database: string): string[] {
   return [`${database}.partial`, `${database}.partial-journal`]
 }
 
-/** Whole or not there. Nobody else writes: the service is stopped. */
+/** Complete or absent. There is no other writer, because the service is stopped. */
 function copyDatabase({ stateDir, database, directory }: Paths): void {
   const partial = `${database}.partial`
   for (const path of partialsOf(database)) removeFile(path)

@@ -9,7 +9,10 @@
 export const PHASES = ['prepared', 'switching', 'trial', 'accepted', 'returning', 'returned'] as const
 export type Phase = (typeof PHASES)[number]
 
-/** `done`: the work of the phase is. `failed`: it cannot be. `interrupted`: whoever did it has died. */
+/**
+ * `done`: the work of the phase is done. `failed`: it cannot be done. `interrupted`: the process that did it has
+ * died.
+ */
 export const EVENTS = ['done', 'failed', 'interrupted'] as const
 export type UpgradeEvent = (typeof EVENTS)[number]
 

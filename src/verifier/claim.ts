@@ -173,7 +173,7 @@ export function promptsCheck(claim: Parsed<ClaimDocument>, { expected, simulated
   }
   if (baseUrl === '') return fail(name, 'the claim names a gateway and no address of it')
   if (gateway.kind === 'unattested') {
-    const remedy = `nothing vouches for it; accept that by --unattested-gateway ${gateway.why}`
+    const remedy = `nothing attests it; accept that with --unattested-gateway ${gateway.why}`
     return check(name, expected.unattested === gateway.why, `${words}; ${remedy}`, words)
   }
   if (gateway.kind === 'none') return fail(name, 'the claim names no gateway')

@@ -162,7 +162,7 @@ export function pinChecks(
 }
 
 function unattestedWords(reason: string): string {
-  return `accepted a gateway that nothing vouches for (${reason}), by that name`
+  return `accepted a gateway that nothing attests (${reason}), by that name`
 }
 
 /** The pinned value; null without one. Revocation lists and floors have checks of their own, unless waived. */

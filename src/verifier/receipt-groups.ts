@@ -53,7 +53,7 @@ export function groupsOf(
       group.decides,
     ),
   )
-  // A waived floor and one of second hand stand by themselves: in a group that passes nobody would see them.
+  // A waived floor and one of second hand stand by themselves: in a passing group they would be invisible.
   const isSaid = ({ outcome, required }: Check) => outcome === 'not-checked' && !required
   const said = floors.filter(isSaid).map(check => ({ ...check, name: `${prefix}${check.name}` }))
   const counted = floors.filter(check => !isSaid(check))
@@ -88,7 +88,7 @@ export function withFloors<Kind extends StatementKind>(
   return { ...found, ...verdict([...found.checks, ...floorChecks(report, product, floorWaivers(tcb))]) }
 }
 
-/** The receipt with the caller's revocation list, where there is one, in the place of its own. */
+/** The receipt with the caller's revocation list, if there is one, instead of its own. */
 export function withCrl<R extends { readonly evidence: object }>(receipt: R, crl: Uint8Array | undefined): R {
   return crl === undefined ? receipt : { ...receipt, evidence: { ...receipt.evidence, crl: toBase64Url(crl) } }
 }

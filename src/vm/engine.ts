@@ -97,7 +97,7 @@ export type VmEngine = {
   ) => Promise<Claimed & { readonly network: Network }>
   /**
    * Evidence of a claimed VM over a nonce of 32 bytes. One at a time per VM; a few may wait. Faults: channel.*,
-   * attest.unavailable, whose message says what is missing and what to do.
+   * attest.unavailable, whose message names what is missing and the remedy.
    */
   readonly evidence: (vmId: string, nonce: Uint8Array, timeoutMs: number) => Promise<VmEvidence>
   /** Gives a VM the receipt of its last evidence, for the verifier inside. Faults: channel.*. */

@@ -1,6 +1,15 @@
 import { describe, expect, test } from 'bun:test'
 import { readTree, type Tree } from './tree.ts'
-import { commentColumnsMax, nameFaults, plainFaults, plainFiles, plainIgnored, wordFaults } from './words.ts'
+import {
+  commentColumnsMax,
+  commentFaults,
+  nameFaults,
+  plainFaults,
+  plainFiles,
+  plainIgnored,
+  plainRooms,
+  wordFaults,
+} from './words.ts'
 
 const treeOf = (text: string): Tree => new Map([['src/a.ts', text]])
 
@@ -9,6 +18,55 @@ test('words of the sources', () => {
   const tree = readTree('src/**/*.{ts,tsx}', 'scripts/**/*.ts', 'test/**/*.ts', 'examples/**/*.ts')
   expect(tree.size).toBeGreaterThan(1_000)
   expect(wordFaults(tree)).toEqual([])
+})
+
+// Goal: comments of the product are in plain words, and those of the rooms on the list name their subject.
+test('comments of the product', () => {
+  const tree = new Map([...readTree('src/**/*.{ts,tsx}')].filter(([path]) => !plainIgnored.test(path)))
+  for (const room of plainRooms)
+    expect([room, [...tree.keys()].some(path => path.startsWith(`src/${room}/`))]).toEqual([room, true])
+  expect(commentFaults(tree)).toEqual([])
+})
+
+describe('commentFaults', () => {
+  const faultsIn = (path: string, text: string) => commentFaults(new Map([[path, text]]), [])
+
+  // Goal: each word is found in each form of comment, also where a sentence wraps.
+  test.each([
+    '// Nobody reads it.',
+    '/** For whoever has\n * a key. */',
+    'const a = 1 // Made anew.',
+    '/** A copy in the\n * place of the file. */',
+    '/** Likewise, for tokens. */',
+    '/** As above; with a name. */',
+    '/** Null: not known. */',
+    '/** Sets it. False: it has moved. */',
+  ])('%s', text => expect(faultsIn('src/store/a.ts', text).length).toBe(1))
+
+  // Goal: in a room of the list a comment begins with its subject, and no program says, knows or wants.
+  test.each(['/** It listens. */', '// As the wire allows.', '// The host says why.', '// Clients are told why.'])(
+    '%s',
+    text => {
+      expect(faultsIn('src/builds/a.ts', text).length).toBe(1)
+      expect(faultsIn('src/store/a.ts', text)).toEqual([])
+    },
+  )
+
+  // Goal: names in backticks, later sentences and code are no faults, nor is a condition in words.
+  test.each([
+    '/** Runs as `nobody`. */',
+    '/** Listens. It never rejects. */',
+    "fail('nobody knows')",
+    '/** Null if it is not known. */',
+    'const a = { Null: 1 }',
+  ])('%s', text => expect(faultsIn('src/builds/a.ts', text)).toEqual([]))
+
+  // Goal: an exception covers its own comment alone, and one that nothing needs is a fault.
+  test('exceptions', () => {
+    const exception = { path: 'src/a.ts', text: 'nobody else', reason: 'a test' }
+    expect(commentFaults(treeOf('// For nobody else.'), [exception])).toEqual([])
+    expect(commentFaults(treeOf('// For nobody.'), [exception])).toHaveLength(2)
+  })
 })
 
 // Goal: names that have misled readers do not come back, and no two folders beside each other look alike.

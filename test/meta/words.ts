@@ -14,16 +14,15 @@ const oneAsName = /(?<![.\w$])one\b(?!\s*:)/
 
 /**
  * Files whose texts for users are clean: string literals, text between tags, and Markdown. The list grows, and a file
- * on it stays clean. Missing are src/builder, src/inference apart from its OpenAPI document, and pages for developers.
+ * on it stays clean. Pages for developers are missing.
  */
 export const plainFiles: readonly string[] = [
   'README.md',
   'SECURITY.md',
   'src/{cli,client,terminal}/**/*.{ts,md}',
   'src/console/**/*.{ts,tsx}',
-  'src/inference/gateway/openapi/**/*.ts',
-  'src/{appliance,attest,backup,base,builds,config,contract,enclave,enclave-host,fleet,guest}/**/*.ts',
-  'src/{host,http,instances,linux,operator,store,transparency,upgrade,verifier,vm}/**/*.ts',
+  'src/{appliance,attest,backup,base,builder,builds,config,contract,enclave,enclave-host,fleet,guest}/**/*.ts',
+  'src/{host,http,inference,instances,linux,operator,store,transparency,upgrade,verifier,vm}/**/*.ts',
 ]
 
 /** SQL of migrations that have run is never changed, and users do not see it. */
@@ -41,8 +40,32 @@ const dialect: readonly RegExp[] = [
   /\b(?:says|tells|knows|asks|wants|believes)\b/i,
   /\b(?:is|are|was|were|be|been|being|gets?) (?:told|said|believed|asked)\b/i,
   /\bas (?:many|much) as may\b/i,
+  /\b(?:vouches|vouched) for\b/i,
+  /\b(?:marks of a merge|does not answer any more|which is the limit)\b/i,
   /^(?:Null|Absent):/,
 ]
+
+/** Words that no comment of the product uses. Names in backticks are not words: the user `nobody` is one of Linux. */
+const commentDialect: readonly RegExp[] = [
+  /\b(?:whoever|whomever|nobody|somebody)\b/i,
+  /\b(?:anew|news)\b/i,
+  /\bin the place of\b/i,
+  /\bLikewise\b|\bAs above[;.]/,
+  /(?:^|[.;] )(?:Null|Absent|Undefined|False|True): /,
+]
+
+/** Rooms whose comments also follow the rules below. The list grows. */
+export const plainRooms = ['builder', 'builds', 'enclave', 'enclave-host', 'guest', 'inference', 'instances', 'vm']
+
+/** A comment names its subject, and programs do not say, know or want. */
+const roomDialect: readonly RegExp[] = [
+  /^(?:It|Its|So|As|Else) /,
+  /\b(?:says|tells|knows|asks|wants|believes)\b/i,
+  /\b(?:is|are|was|were|be|been|being|gets?) (?:told|said|believed|asked)\b/i,
+]
+
+/** Comments that keep such a word, each with its reason. A text that no longer occurs is a fault. */
+export const commentExceptions: readonly PlainException[] = []
 
 /** Texts that keep a word of the list, each with its reason. A text that no longer occurs is a fault. */
 export const plainExceptions: readonly PlainException[] = [
@@ -120,6 +143,25 @@ export function plainFaults(tree: Tree, exceptions = plainExceptions): string[] 
     }
   }
   return [...faults, ...[...unused].map(({ path, text }) => `${path}: no text has the exception "${text}"`)]
+}
+
+/** Comments in the dialect of the guide's list; stale exceptions. */
+export function commentFaults(tree: Tree, exceptions = commentExceptions): string[] {
+  const faults: string[] = []
+  const unused = new Set(exceptions)
+  for (const [path, text] of tree) {
+    const isPlainRoom = plainRooms.some(room => path.startsWith(`src/${room}/`))
+    const patterns = isPlainRoom ? [...commentDialect, ...roomDialect] : commentDialect
+    for (const { line, text: comment } of paragraphs(commentLines(text))) {
+      const prose = comment.replaceAll(/`[^`]*`/g, '`…`')
+      const match = patterns.map(pattern => pattern.exec(prose)).find(found => found !== null)
+      if (match === undefined) continue
+      const exception = exceptions.find(candidate => candidate.path === path && comment.includes(candidate.text))
+      if (exception === undefined) faults.push(`${path}:${line}: "${match?.[0].trim()}" in a comment`)
+      else unused.delete(exception)
+    }
+  }
+  return [...faults, ...[...unused].map(({ path, text }) => `${path}: no comment has the exception "${text}"`)]
 }
 
 /** Declarations with a retired name or a participle; sibling folders that differ by one letter; stale exceptions. */
@@ -288,7 +330,12 @@ if (import.meta.main) {
   const tree = readTree('*.md', 'src/**/*.{ts,tsx,md}', 'scripts/**/*.ts', 'test/**/*.ts')
   const below = new Map([...tree].filter(([path]) => wanted.some(prefix => path.startsWith(prefix))))
   const code = new Map([...below].filter(([path]) => !path.endsWith('.md')))
-  const faults = [...wordFaults(code), ...nameFaults(code, [], []), ...plainFaults(below, [])]
+  const faults = [
+    ...wordFaults(code),
+    ...nameFaults(code, [], []),
+    ...commentFaults(code, []),
+    ...plainFaults(below, []),
+  ]
   process.stdout.write(faults.map(fault => `${fault}\n`).join(''))
   process.exit(faults.length === 0 ? 0 : 1)
 }

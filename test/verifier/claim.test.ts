@@ -212,7 +212,7 @@ describe('prompts', () => {
     for (const unattested of (['none', 'host', 'no-worker', 'elsewhere'] as const).filter(other => other !== why)) {
       expect(judge(claim, { unattested, policy: 'any' })).toMatchObject({
         outcome: 'fail',
-        reason: `${reason}; nothing vouches for it; accept that by --unattested-gateway ${why}`,
+        reason: `${reason}; nothing attests it; accept that with --unattested-gateway ${why}`,
       })
     }
     // A gateway with evidence has to show it, whatever is accepted.

@@ -193,7 +193,7 @@ describe('a pin', () => {
   })
 
   test('goal: a gateway that nothing vouches for is said by the name under which it was accepted', () => {
-    const words = 'accepted a gateway that nothing vouches for (no-worker), by that name'
+    const words = 'accepted a gateway that nothing attests (no-worker), by that name'
     expect(judge('gateway', { unattested: 'no-worker', gateway: 'x' })).toEqual(['not-checked', words, false])
     expect(judge('measurement', { unattested: 'no-worker' })[0]).toBe('fail')
   })

@@ -50,9 +50,9 @@ type AskedAdmin = Pick<Admin, 'handle' | 'record' | 'personOf' | 'status'>
 export type Console = {
   readonly control: ConsoleControl
   readonly listen: () => TlsServer
-  /** Until then nobody logs in. */
+  /** Until then log-ins are refused. */
   readonly attach: (admin: AskedAdmin) => void
-  /** Ends pages that wait for news. */
+  /** Ends streams of pages that wait for changes. */
   readonly stop: () => void
 }
 
@@ -165,7 +165,7 @@ export function peerOf(request: Request, socket: Pick<Bun.Server<undefined>, 're
   }
 }
 
-/** Nobody logs in whose log-in could not be recorded. Fault attestation_unavailable: the daemon is about to start. */
+/** Refuses a log-in that cannot be recorded. Fault attestation_unavailable: the daemon is about to start. */
 function recordIn(admin: AskedAdmin | null, person: Person, command: Omit<Command, 'by'>): void {
   if (admin === null) throw new UnavailableFault('The daemon is about to start; try again.', 1_000)
   admin.record({ by: callerOf(person), ...command })

@@ -1,4 +1,4 @@
-// Puts the fleet's directory in the place of a single host's, and hands what others changed to the parts of this
+// Replaces a single host's directory by the fleet's, and passes changes of other hosts to the parts of this
 // appliance. Effects: connections to PostgreSQL, SQL on the host's database.
 
 import { pause } from '../../base/clock.ts'

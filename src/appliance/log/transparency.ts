@@ -81,7 +81,7 @@ export function composeTransparency(parts: TransparencyParts): Transparency {
       logger.error('the transparency log cannot be written: nothing new is launched or served until it can', { error })
     }
   }
-  // Without it a host that has room again would not be ready before somebody asks for something.
+  // Without it a host with free space again would not be ready before the next request.
   const retried = async () => {
     while (!stopping.signal.aborted) {
       await pause(clock, retryMs, stopping.signal)

@@ -45,7 +45,7 @@ export type SealedRequest = {
     readonly 'x-strongroom-request-nonce'?: string
   }
   readonly body: Uint8Array<ArrayBuffer>
-  /** Rejects with Malformed for an unsealed response of any status: nobody vouches for any of it. */
+  /** Rejects with Malformed for an unsealed response of any status: none of it is authenticated. */
   readonly openResponse: (head: ResponseHead, limits?: ResponseLimits) => Promise<ResponseOpener>
 }
 

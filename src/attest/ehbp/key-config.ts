@@ -1,9 +1,9 @@
 // The key configuration that stock EHBP clients fetch, and the problem document that sends them to fetch it again.
 // Pure.
 //
-// One bare key configuration (RFC 9458 section 3.1), without the length that RFC 9458 section 3.2 puts before each: so
-// EHBP has it (SPEC.md section 3). It holds the X25519 key alone. Nobody signs it: who wants to know whose key it is
-// takes the keys of the attestation, X-Wing's with it.
+// One bare key configuration (RFC 9458 section 3.1), without the length that RFC 9458 section 3.2 puts before each:
+// so EHBP has it (SPEC.md section 3). It holds the X25519 key alone. It is not signed: to authenticate the key, use
+// the keys of the attestation, which include X-Wing's.
 
 import { concat } from '../../base/bytes.ts'
 import { type AgreementKeys, KEMS, kemPublicKey } from '../receipt/kem.ts'

@@ -16,7 +16,7 @@ import { OrderedCipher } from './response-keys.ts'
 export type RequestSecrets = {
   /** The frames of the body, in their order. */
   readonly body: OrderedCipher
-  /** In the place of the context's own: the response's keys come from it. */
+  /** Replaces the context's own: the response's keys are derived from it. */
   readonly exported: Uint8Array
 }
 

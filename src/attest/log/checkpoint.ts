@@ -10,7 +10,7 @@ import { type Note, type NoteKey, type NoteSignature, signaturesOf } from './not
 export type Checkpoint = TreeHead & {
   /** Names the log. */
   readonly origin: string
-  /** Further lines, of which nobody but the log says anything. */
+  /** Further lines, which only the log defines. */
   readonly extensions: readonly string[]
 }
 

@@ -1,8 +1,7 @@
 // Reference integrity manifests of NVIDIA's: which measurements a driver or a VBIOS must have. Pure; throws Malformed.
 //
-// SWID tags (ISO/IEC 19770-2:2015) in the profile of TCG's Reference Integrity Manifest Information Model 1.01, with an
-// XML signature. The XML itself is read by whoever calls this library: it needs nothing but `SignedXml`, and a library
-// for XML stays out of it.
+// SWID tags (ISO/IEC 19770-2:2015) in the profile of TCG's Reference Integrity Manifest Information Model 1.01, with
+// an XML signature. The caller parses the XML: this library needs only `SignedXml`, so it includes no XML parser.
 
 import { fromHex } from '../../base/bytes.ts'
 import { wellFormed } from '../malformed.ts'

@@ -2,8 +2,8 @@
 //
 // AMD publishes no machine-readable list of good TCBs, and its own pages could not be read here; these numbers are
 // typed in. Each says whose word it is: 'first' hand is AMD's own code, and firmware below it fails; 'second' hand is
-// somebody else's reading of a bulletin, and firmware below it is named without a failure. Without a source there is no
-// number. A floor does not prove that firmware has no other hole.
+// a third party's reading of a bulletin, and firmware below it is named without a failure. Without a source there is
+// no number. A floor does not prove that firmware has no other hole.
 
 import { dayMs } from '../../base/time.ts'
 import type { Cpuid, Product } from '../amd/product.ts'
@@ -52,7 +52,7 @@ const first = (least: number, bulletin: BulletinId, source: string): Floor => ({
   source,
   readOn: '2026-11-25',
 })
-/** Somebody's reading of the bulletin. */
+/** A third party's reading of the bulletin. */
 const second = (least: number, bulletin: BulletinId, source: string): Floor => ({
   least,
   bulletin,

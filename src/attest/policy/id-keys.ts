@@ -12,8 +12,8 @@ const pemCharsMax = 16 * 1024
 const pemStart = '-----BEGIN (PUBLIC KEY|CERTIFICATE)-----'
 
 /**
- * SHA-384 of a key's structure in ID_AUTH. The schema cannot look into PEM: there the parser refuses more than it does.
- * A certificate counts for its key alone: whoever writes a policy trusts what it names.
+ * SHA-384 of a key's structure in ID_AUTH. The schema cannot look into PEM: there the parser refuses more than it
+ * does. A certificate counts only for its key: the author of a policy trusts the keys that it names.
  */
 const keyDigest: Kind<Uint8Array> = {
   schema: {

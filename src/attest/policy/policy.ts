@@ -34,7 +34,7 @@ export function encodePolicy(policy: Policy): { readonly [field: string]: unknow
   return Object.fromEntries(names.map(name => [name, jsonOf(policy[name])]))
 }
 
-/** Fields that a policy may leave out, and this one does not: for whoever judges by a few fields alone. */
+/** Optional fields that this policy sets, for callers that check only a few fields. */
 export function laterFieldsIn(policy: Policy): string[] {
   return fieldNames.filter(name => isLater(name) && policy[name] !== 'any')
 }

@@ -76,7 +76,10 @@ export const POLICY_FIELDS = {
   reportData: field(orAny(hex(64))),
   /** A digest or a list of digests, each of which may also be PEM of the key or of a certificate for it. */
   idKeyDigest: field(orAny(keyDigests)),
-  /** Likewise. An author vouches for ID keys: who trusts the author may leave the ID key 'any'. */
+  /**
+   * A digest or a list, in the form of `idKeyDigest`. An author key certifies ID keys: with a trusted author the ID
+   * key may be 'any'.
+   */
   authorKeyDigest: field(orAny(keyDigests)),
   chipIds: field(orAny(listOf(chipId(64)))),
   /** For REPORTED_TCB, which the VEK certifies. */

@@ -1,9 +1,9 @@
 // provenance.json of a guest image: SLSA provenance v1 of what scripts/build-image.ts has built, as an in-toto
 // Statement v1. Pure; throws Malformed.
 //
-// It is of SLSA Build L1 and says so: it exists, and shows what went in and what came out. Nobody has signed it and no
-// hosted platform has made it, so that it finds mistakes and stale copies, not an attacker who can write to the
-// directory (slsa.dev/spec/v1.2/build-track-basics). No time stands in it: equal inputs give equal bytes.
+// It is of SLSA Build L1 and says so: it exists, and shows what went in and what came out. It is not signed and not
+// made by a hosted platform, so it finds mistakes and stale copies, not an attacker who can write to the directory
+// (slsa.dev/spec/v1.2/build-track-basics). No time stands in it: equal inputs give equal bytes.
 
 import { parsedJson } from '../encoding/json.ts'
 import { wellFormed } from '../malformed.ts'

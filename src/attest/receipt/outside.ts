@@ -18,7 +18,7 @@ export function outsideEntry(name: string, url: string): string {
   return `${name}=${originOf(url)}`
 }
 
-/** An address that is none has itself for an origin, and so the one of nobody. */
+/** An invalid address is its own origin, which matches no other. */
 export function originOf(url: string): string {
   return URL.canParse(url) ? new URL(url).origin : url
 }

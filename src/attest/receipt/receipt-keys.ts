@@ -16,7 +16,7 @@ export type SignStatement = (statement: Uint8Array) => HybridSignature | Promise
 
 type NativeSigner = {
   readonly publicKey: Uint8Array
-  /** ML-DSA: with an empty context. Outside of the caller's thread, where it holds nobody up. */
+  /** ML-DSA: with an empty context. Runs outside of the caller's thread, which it would block. */
   readonly sign: (message: Uint8Array) => Promise<Uint8Array>
   /** The same in the caller's thread. */
   readonly signNow: (message: Uint8Array) => Uint8Array

@@ -114,7 +114,7 @@ function upstreamCheck(
     : 'OUTSIDE what the attestation covers'
   if (isAllowed(accepted, upstream))
     return notChecked(name, `accepted ${who}, ${where}: the caller allowed its name`, false)
-  const vouching = isAttested ? "only the gateway's policy vouches for it" : 'nothing vouches for it'
+  const vouching = isAttested ? "only the gateway's policy names it" : 'nothing attests it'
   return fail(name, `${who} answered, ${where}: ${vouching}; ${outsideAdvice(upstream)}`)
 }
 

@@ -2,7 +2,7 @@
 
 import { assert } from '../../base/assert.ts'
 
-/** `random(n)` gives n bytes that nobody can predict. */
+/** `random(n)` returns n unpredictable bytes. */
 export type Random = (lengthBytes: number) => Uint8Array
 
 /** In bytes: RFC 8032 section 5.1.5, FIPS 204 algorithm 1, draft-connolly-cfrg-xwing-kem section 5.2. */

@@ -33,7 +33,7 @@ export type SimulatedRoot = TrustedRoot & {
 /** Prefix of every simulated name. */
 export const SIMULATED = 'SIMULATED'
 
-/** A subject that nobody takes for AMD's: other organization, other common name. */
+/** A subject that cannot be mistaken for AMD's: other organization, other common name. */
 export function simulatedName(role: string): string {
   return `OU=${SIMULATED} - no hardware,O=Strongroom simulator,CN=${SIMULATED}-${role}`
 }

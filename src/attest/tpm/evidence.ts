@@ -101,8 +101,8 @@ export type TpmEvidenceQuestion = {
   readonly binding: (report: Uint8Array) => Promise<{ evidence: BindingEvidence; measurement: Uint8Array | 'any' }>
   /**
    * Has the TPM activate a credential for the endorsement key (null: the one that the TPM itself names, as no SVSM
-   * does) and the key of this Name. 'offline': nobody can ask the TPM, as with evidence in a receipt; the check is not
-   * made, and the verdict is not good.
+   * does) and the key of this Name. 'offline': the TPM cannot be reached, as with evidence in a receipt; the check is
+   * not made, and the verdict is not good.
    */
   readonly activate: 'offline' | ActivateCredential
 }

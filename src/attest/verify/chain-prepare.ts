@@ -101,7 +101,7 @@ function nameCheck({ vek, extensions, intermediate, ark, root }: FoundChain): Ch
   if (root === null) return refuse('the ARK is not a trusted root, so the names of its intermediates are not known')
   const { kind } = extensions.holder
   const expected = kind === 'vcek' ? root.ask : root.asvk
-  if (expected === null) return refuse('the trusted root names no ASVK, so it vouches for no VLEK')
+  if (expected === null) return refuse('the trusted root names no ASVK, so it certifies no VLEK')
   const isRole = isSame(intermediate.subject, expected.subject)
   return check(
     'chain-names',

@@ -1,9 +1,9 @@
 // Selects the chain among the given certificates. Pure; throws Malformed.
 //
-// AMD's extensions tell VCEKs and VLEKs from other certificates. Candidates are sorted by their bytes, so the order of
-// a bundle does not matter. Certificates outside the chain are ignored, with two exceptions: an unreadable certificate
-// and a foreign one in the place of the ARK are refused, so that a built-in certificate never silently replaces a given
-// one.
+// AMD's extensions tell VCEKs and VLEKs from other certificates. Candidates are sorted by their bytes, so the order
+// of a bundle does not matter. Certificates outside the chain are ignored, with two exceptions: an unreadable
+// certificate and a foreign one at the position of the ARK are refused, so that a built-in certificate never silently
+// replaces a given one.
 
 import type { DecodedRoot } from '../amd/trusted-roots.ts'
 import { decodeVekExtensions, hasVekExtensions, type VekExtensions } from '../amd/vek-extensions.ts'

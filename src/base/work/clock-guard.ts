@@ -145,7 +145,7 @@ export class ClockGuard {
   }
 }
 
-/** After a reboot nobody knows for how long the host was off. */
+/** After a reboot it is unknown how long the host was off. */
 function leastMs(mark: ClockMark, bootId: string, uptimeMs: number): number {
   const passedMs = mark.bootId === bootId ? uptimeMs - mark.uptimeMs : 0
   return mark.wallMs + Math.max(0, passedMs)

@@ -10,7 +10,7 @@ export type RequestThread<To, From> = {
   readonly ask: (message: To, given?: readonly ArrayBuffer[]) => Promise<From | ThreadRefusal>
   /** `refused` after that time as well; then the thread may still be at work. */
   readonly askInTime: (message: To, timeoutMs: number, given?: readonly ArrayBuffer[]) => Promise<From | ThreadRefusal>
-  /** Nobody hears it from now on. */
+  /** Its messages are ignored from now on. */
   readonly end: (reason: string) => void
   readonly ended: Promise<string>
 }

@@ -7,7 +7,10 @@ export type ResolvedPackage = {
   readonly id: string
   readonly name: string
   readonly version: string
-  /** As in Cargo.lock, except for the spelling of a git source's query; null for a package in a directory. */
+  /**
+   * Source in the form of Cargo.lock, except for the spelling of a git source's query; null for a package in a
+   * directory.
+   */
   readonly source: string | null
   readonly manifestPath: string
   /** Names of its programs. */

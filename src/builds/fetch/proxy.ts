@@ -229,7 +229,7 @@ export class FetchProxy implements FetchGate {
     })
   }
 
-  /** As fast as the other side reads. */
+  /** Sends as fast as the other side reads. */
   #relay(visitor: Visitor, from: Socket, to: Socket): void {
     from.on('data', chunk => {
       if (!this.#count(visitor, chunk.length)) return

@@ -100,7 +100,7 @@ export class ForwardWhenFull {
       await answer.body?.cancel()
       if (answer.status !== 204) return null
       mayPause()
-      // Its body can be sent to only one host, whose answer is final.
+      // The body can be sent to only one host, whose answer is final.
       const principal = principalOf(caller, request.method)
       return () => peers.forward(hostId, request, { clientAddress: address(), principal })
     })

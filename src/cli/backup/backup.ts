@@ -270,7 +270,7 @@ function headOf(run: Run, { made_at, version, schema, host_id }: Manifest, signe
   ])
 }
 
-/** There is no default: either answer would be wrong for somebody in silence. */
+/** There is no default: either answer would silently be wrong for some users. */
 function decisionOf({ keys, revoke }: RestoreOptions) {
   const remedy =
     '--keys keep, with --revoke PREFIX for each key that you know was revoked since; or --keys revoke, and make new keys'

@@ -4,7 +4,7 @@ import type { Config } from '../../config/schema.ts'
 import { type Check, fail, pass, skip } from './check.ts'
 
 export type DelegationFacts =
-  /** Nobody was asked, or nobody answered. */
+  /** No server was queried, or none answered. */
   | { readonly kind: 'none'; readonly reason: string }
   | {
       readonly kind: 'asked'
@@ -17,7 +17,7 @@ export type DelegationFacts =
       readonly addresses: readonly string[]
     }
 
-/** Names that nobody delegates (RFC 2606, RFC 6761, RFC 6762, RFC 8375; ICANN reserves .internal). */
+/** Names that are never delegated (RFC 2606, RFC 6761, RFC 6762, RFC 8375; ICANN reserves .internal). */
 const PRIVATE = [
   'internal',
   'test',
@@ -33,7 +33,7 @@ const PRIVATE = [
   'home',
 ]
 
-/** Why nobody can delegate the domain; null: somebody can. */
+/** Why the domain cannot be delegated; null if it can. */
 export function privateName(domain: string): string | null {
   const labels = domain.split('.')
   if (labels.length < 2) return `${domain} has no zone above it but the root`

@@ -174,7 +174,7 @@ async function leaksOf(client: AdminClient): Promise<HostFacts['leaks']> {
   }
 }
 
-/** Null before the first start, and for processors that nobody here knows. */
+/** Null before the first start, and for unknown processors. */
 function collateralIn(directory: string, nowMs: number): HostFacts['collateral'] {
   const product = hostProduct()
   if (product === null || !existsSync(directory)) return null

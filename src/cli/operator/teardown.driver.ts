@@ -36,7 +36,7 @@ const slice = 'strongroom.slice'
 
 /** Every step is tried, whatever became of those before. Fault conflict while a daemon runs. */
 export async function tearDown({ stateDir, network }: Options): Promise<TeardownStep[]> {
-  // Nobody starts a daemon meanwhile. Without a state directory none has ever run.
+  // Prevents the start of a daemon meanwhile. Without a state directory none has ever run.
   using _lock = existsSync(stateDir)
     ? await lockFileOfDead(`${stateDir}/lock`, { timeoutMs: lockTimeoutMs, clock: systemClock })
     : null

@@ -82,7 +82,7 @@ async function upgrade(run: Run, file: string, options: UpgradeOptions): Promise
   const paths = upgradePaths(run.stateDir)
   // The daemon and what it starts pass through to the candidate.
   ensureDir(paths.directory, { mode: 0o711 })
-  // Held to the end: the work begins only while somebody has just asked for it.
+  // Held to the end: the work begins only right after an administrator has requested it.
   using _ = lockFile(paths.askerLock)
   refuseUnfinished(paths)
   const tell = (text: string) => run.hint(`${iso(Date.now())}  ${text}`)

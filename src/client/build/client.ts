@@ -58,7 +58,7 @@ export class BuildClient {
     return parsed.value.job_id
   }
 
-  /** Never waits long: whoever has pressed Ctrl-C is waiting. */
+  /** Never waits long, because the user has pressed Ctrl-C. */
   async cancel(jobId: string): Promise<void> {
     await this.#send(`/build/${jobId}`, { method: 'DELETE', signal: AbortSignal.timeout(10_000) })
   }

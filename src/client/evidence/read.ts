@@ -1,5 +1,5 @@
-// Reads an SNP report in whichever form somebody has saved it. Pure, but for the code of rarer forms, which is loaded
-// when one is met.
+// Reads an SNP report in any of the forms in which tools save it. Pure, except that the code of rarer forms is loaded
+// on demand.
 //
 // A form decides nothing: the report's signature covers every byte of it that counts, and certificates have to end at a
 // root that the caller trusts. Everything else in a bundle is left alone.

@@ -111,7 +111,7 @@ function visitText({ origin, size, entries, witnesses, problems, remarks, forkFi
   return lines.map(line => `${line}\n`).join('')
 }
 
-/** The key that the log named at the first visit, for whoever got none from its operator. */
+/** The key that the log named at the first visit, for users without a key from its operator. */
 async function keyAtFirst(
   run: Run,
   remote: RemoteLog,

@@ -24,7 +24,7 @@ export type Visit = {
   readonly witnesses: readonly { readonly name: string; readonly at: string }[]
   /** Findings against the log; empty: none. */
   readonly problems: readonly string[]
-  /** Nothing was wrong, but: for example that nobody outside has cosigned. */
+  /** Remarks that are not failures, for example that no outside witness has cosigned. */
   readonly remarks: readonly string[]
   /** Null if no fork was seen. */
   readonly forkFile: string | null

@@ -1,5 +1,5 @@
-// The transparency log as options of `verify gateway`, `instance` and `build`, its part of their documents, and the log
-// in the place of a pin. Effects: those of log/judge.ts; writes a proof where the caller asks for it.
+// The transparency log as options of `verify gateway`, `instance` and `build`, its part of their documents, and the
+// log instead of a pin. Effects: those of log/judge.ts; writes a proof on request.
 
 import { InvalidArgumentError, Option } from 'commander'
 import { decodeNoteKey, type NoteKey } from '../../attest/log/note.ts'
@@ -140,8 +140,8 @@ export type LogQuestion = Omit<AskedLog, 'asOf'> & {
 }
 
 /**
- * Null if no log is used. An option takes precedence over the same one of client.toml. Fault invalid_request: options that say
- * nothing without others.
+ * Null if no log is used. An option takes precedence over the same one of client.toml. Fault invalid_request: options
+ * that contradict each other.
  */
 export async function readLogOptions(
   run: Run,
@@ -250,7 +250,7 @@ export function remoteOf(url: URL, caPath: string | undefined): RemoteLogOptions
   return { url, ca, timeoutMs }
 }
 
-/** Fault invalid_request: witnesses that are fewer than they seem, and limits that nobody could keep. */
+/** Fault invalid_request: witnesses that are fewer than they seem, and limits that cannot be met. */
 export function knownLog(key: NoteKey, options: KnownLogOptions): KnownLog {
   const { witness = [], witnessQuorum = 1, logAgeDays = ageDaysDefault } = options
   const limits = { 'witness-quorum': options.witnessQuorum, 'log-age-days': options.logAgeDays }
@@ -306,7 +306,7 @@ export async function askLog(
   return judged
 }
 
-/** The checks of a verdict and those of the log; what the log meets in the place of a pin is said so. */
+/** The checks of a verdict and those of the log; marks requirements that the log satisfies instead of a pin. */
 export function withLog(checks: readonly Check[], judged: LogJudgement | null, log: LogQuestion | null): Check[] {
   if (judged === null || log === null) return [...checks]
   const names = LOGGED_PINS.map(pinCheckName)

@@ -91,7 +91,7 @@ function isWaiver({ name, outcome, required }: Check): boolean {
   )
 }
 
-/** Floors of the firmware first, and a log that nobody outside has cosigned: these always get a line. */
+/** Floors of the firmware first, and a log without a cosignature from outside: these always get a line. */
 function byUrgency(a: Check, b: Check): number {
   const order = ({ name }: Check) => (name.startsWith('tcb-floor') || name === 'log-witnessed' ? 0 : 1)
   return order(a) - order(b)

@@ -9,7 +9,7 @@ export function hasWorker({ model_file, model_disk }: Pick<WorkerConfig, 'model_
   return model_file !== '' || model_disk !== ''
 }
 
-/** A GPU goes to a measured VM of SEV-SNP, or to nobody: elsewhere nothing would vouch for what it computes. */
+/** A GPU is used only by a measured VM of SEV-SNP: elsewhere nothing would attest its computation. */
 export function gpuProblems({ platform, inference }: Pick<Config, 'platform' | 'inference'>): CrossProblem[] {
   const { gpu, gpu_policy: policy } = inference.worker
   const problem = (field: string, message: string) => [{ field: `inference.worker.${field}`, message }]

@@ -39,7 +39,7 @@ export function parseDatabaseUrl(text: string): DatabaseUrl {
   return { ok: true, address: { host, port, user, password: password === '' ? null : password, database } }
 }
 
-/** Whether nobody else on the network sees what goes there. */
+/** Whether the connection is private on the network. */
 export function isLocalDatabase({ host }: Pick<DatabaseAddress, 'host'>): boolean {
   return host.startsWith('/') || host === 'localhost' || host === '::1' || /^127\./.test(host)
 }

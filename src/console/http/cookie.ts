@@ -1,6 +1,6 @@
 // The session's cookie. Pure.
 //
-// RFC 6265bis 4.1.3.2: `__Host-` means Secure, this host alone, every path; nobody else can set it for this host.
+// RFC 6265bis 4.1.3.2: `__Host-` means Secure, this host alone, every path; no other host can set it for this one.
 
 const name = '__Host-strongroom'
 

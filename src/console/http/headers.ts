@@ -1,4 +1,4 @@
-// Headers of every response of the console: what its page may load and do, and that nobody may frame it. Pure.
+// Headers of every response of the console: what its page may load and do, and that it must not be framed. Pure.
 
 /** CSP level 3. Nothing inline, nothing of another origin, no text that becomes script. */
 const pagePolicy = [

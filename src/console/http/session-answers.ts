@@ -37,7 +37,7 @@ type ReadBody = (request: Request) => Promise<unknown>
 
 const LOG_INS: ReadonlySet<string> = new Set(['/api/session', '/api/session/passkey', '/api/session/passkey/options'])
 
-/** Whether it is a request of a browser in which nobody needs to be logged in. */
+/** Whether it is a browser's request that needs no log-in. */
 export function isLogIn({ request, path }: Context): boolean {
   return request.method === 'POST' && LOG_INS.has(path)
 }

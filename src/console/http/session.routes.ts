@@ -16,7 +16,7 @@ export type SessionRoutesDeps = {
   readonly hostId: string
   readonly services: SessionDocument['services']
   readonly isInFleet: boolean
-  /** For the stream of news; null: what is now cannot be read. */
+  /** Cursor of the stream of changes; null if the current state cannot be read. */
   readonly cursor: () => string | null
   readonly record: (person: Person, operation: string, asked: Readonly<Record<string, unknown>>) => void
 }

@@ -3,7 +3,7 @@
 export const TOPICS = ['instances', 'organizations', 'keys', 'builds', 'gateway', 'events', 'status'] as const
 export type Topic = (typeof TOPICS)[number]
 
-/** Topics whose text may become what it was before: nobody can tell that nothing happened in between. */
+/** Topics whose text may return to an earlier value, so an equal text does not prove that nothing happened. */
 const RETURNING: readonly Topic[] = ['gateway', 'status']
 
 /** Text for each topic that differs when it has changed. */

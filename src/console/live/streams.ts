@@ -1,4 +1,4 @@
-// Server-sent events (WHATWG HTML 9.2) that name what changed; a page then asks anew. Effects: timers.
+// Server-sent events (WHATWG HTML 9.2) that name what changed; a page then fetches again. Effects: timers.
 //
 // A client that reads slowly loses nothing: what it has not read yet is a set of topics, not a queue.
 
@@ -69,7 +69,7 @@ export class Streams {
       {
         start: controller => {
           const nowMs = this.#deps.clock.monotonicMs()
-          // Even without news it sends a line: until then a browser does not know that it is open.
+          // Sends a line even without changes, because a browser reports the stream as open only then.
           client = { controller, pending, end, sentAtMs: Number.NEGATIVE_INFINITY, fullSinceMs: null }
           this.#clients.add(client)
           this.#send(client, nowMs)
@@ -97,7 +97,7 @@ export class Streams {
     if (this.#clients.size === 0) this.#stopping?.abort()
   }
 
-  /** Looks while somebody listens. */
+  /** Polls while a stream is open. */
   #run(): void {
     if (this.#stopping !== null && !this.#stopping.signal.aborted) return
     const stopping = new AbortController()
@@ -131,7 +131,7 @@ export class Streams {
     }
   }
 
-  /** A database that cannot be read now has no news. */
+  /** A database that cannot be read now reports no changes. */
   #look(): Topic[] {
     try {
       return this.#deps.changes.look()

@@ -1,5 +1,5 @@
-// Challenges that a passkey signs, without a table: whoever asks for one takes up no place. State in memory: which were
-// used, of those that a passkey signed.
+// Challenges that a passkey signs, without a table: a request for one takes no memory. State in memory: the used
+// ones, among those that a passkey signed.
 //
 //   nonce, 16 bytes | end, milliseconds of the monotonic clock, 8 | HMAC-SHA256 over these and the purpose, 32
 

@@ -2,7 +2,7 @@
 // library on first use.
 //
 // A passkey belongs to one name of the console and to one person. The person proves herself to the device each time
-// (user verification), so that a stolen device alone logs nobody in.
+// (user verification), so that a stolen device alone is not enough to log in.
 
 import { isIP } from 'node:net'
 import { fromBase64Url, toBase64Url, utf8 } from '../../base/bytes.ts'
@@ -124,7 +124,10 @@ export class Passkeys {
     return row
   }
 
-  /** PublicKeyCredentialRequestOptionsJSON, without ids: the browser offers its own, and nobody learns those here. */
+  /**
+   * PublicKeyCredentialRequestOptionsJSON, without ids: the browser offers its own, and the ids here are not
+   * revealed.
+   */
   async logInOptions(place: PasskeyOrigin): Promise<object> {
     const rpID = requiredRpId(place)
     const { generateAuthenticationOptions } = await loadLibrary()

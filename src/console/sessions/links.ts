@@ -45,7 +45,7 @@ export class Links {
     return link.person
   }
 
-  /** Links of an actor, or of everybody for null, log nobody in from now on. */
+  /** Invalidates the links of an actor, or all links for null. */
   clear(actor: string | null): void {
     for (const [digest, { person }] of this.#open) {
       if (actor === null || person.actor === actor) this.#open.delete(digest)

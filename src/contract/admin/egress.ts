@@ -3,7 +3,7 @@
 import { Closed, OrNull } from '../forms.ts'
 import { type Static, Type } from '../type.ts'
 
-/** 1 PiB. Nobody means more, and sums of such limits are still exact numbers. */
+/** 1 PiB. Larger limits have no use, and sums of such limits are still exact numbers. */
 export const egressLimitBytesMax = 2 ** 50
 
 const Bytes = OrNull(Type.Integer({ minimum: 1, maximum: egressLimitBytesMax }))

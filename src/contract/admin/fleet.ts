@@ -9,7 +9,10 @@ const NumberOrNull = OrNull(Type.Integer())
 
 const AddressPair = Closed({ v4: TextOrNull, v6: TextOrNull })
 
-/** Where clients reach a host's services, by the labels of the domain; null: it does not serve it, or nobody knows. */
+/**
+ * Where clients reach a host's services, by the labels of the domain; null if it does not serve it, or the address is
+ * unknown.
+ */
 export const ServiceAddresses = Closed({
   ns: OrNull(AddressPair),
   instances: OrNull(AddressPair),

@@ -3,7 +3,7 @@
 
 /**
  * `look`: states without secrets or customers' output. `audit`: the record of commands, and usage. `operate`: takes
- * away or starts again, and shows consoles. `administer`: gives something to somebody, or changes what was promised.
+ * away or starts again, and shows consoles. `administer`: grants access or resources, or changes terms.
  */
 export const RIGHTS = ['look', 'audit', 'operate', 'administer'] as const
 export type Right = (typeof RIGHTS)[number]
@@ -12,7 +12,7 @@ export type Right = (typeof RIGHTS)[number]
 export const ADMIN_ROLES = ['admin', 'operator', 'auditor'] as const
 export type AdminRole = (typeof ADMIN_ROLES)[number]
 
-/** `monitor`: whoever comes by the read-only socket, root too. */
+/** `monitor`: every user of the read-only socket, including root. */
 export type Role = AdminRole | 'monitor'
 
 export const RIGHTS_OF = {
@@ -77,7 +77,7 @@ export const OPERATIONS: Readonly<Record<string, Operation>> = {
   // It ends what owners have on that host.
   'POST /fleet/hosts/:name/forget': { name: 'fleet.forget', right: 'administer' },
   'GET /inference/log': { name: 'inference.log', right: 'operate' },
-  // For the caller's own link, sessions and passkeys whoever has a role may; for those of others it needs `administer`
+  // Every role may use it for the caller's own link, sessions and passkeys; those of others require `administer`
   // (operator/console.ts).
   'POST /console/links': { name: 'console.open', right: 'audit' },
   'GET /console/sessions': { name: 'console.sessions', right: 'audit' },

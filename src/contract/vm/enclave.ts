@@ -164,7 +164,7 @@ export type CompletedEvidence = Static<typeof CompletedEvidence>
 
 /** Requests that a gateway VM takes beside `hello`, `network` and `shutdown`. */
 export const ENCLAVE_REQUESTS = [
-  /** A piece of a document: base64 of its bytes from `offset` on. Offset 0 begins anew. */
+  /** A piece of a document: base64 of its bytes from `offset` on. Offset 0 starts over. */
   Closed({
     id,
     op: Type.Literal('piece'),
@@ -254,8 +254,8 @@ export const ENCLAVE_REQUESTS = [
     grants: Type.Array(ShareGrant, { maxItems: sharesOfMessageMax }),
   }),
   /**
-   * A piece of its metrics as Prometheus text, from the character `metricsFrom` on, and lines of its log from `logFrom`
-   * on. 0 takes the metrics anew; what follows are pieces of the same text.
+   * A piece of its metrics as Prometheus text, from the character `metricsFrom` on, and lines of its log from
+   * `logFrom` on. 0 takes a new text of the metrics; larger offsets continue the same text.
    */
   Closed({ id, op: Type.Literal('report'), logFrom: Count, metricsFrom: Count }),
   /**

@@ -26,7 +26,7 @@ export const ImageManifest = Type.Object({
     initrd: ImageFile,
     cmdline: ImageFile,
   }),
-  /** The packaged coding agent; absent where nobody logs in. */
+  /** The packaged coding agent; absent in an image without log-in. */
   agent: Type.Optional(Type.Object({ name: Type.String(), version: Type.String() })),
   /** The gateway's entry in the allowlist of the image's VM; absent if the image runs none. */
   gateway: Type.Optional(

@@ -80,7 +80,7 @@ export class BudgetLeases {
     this.#held = new StoredLeases(deps.directory)
   }
 
-  /** Null: nothing was granted. */
+  /** Null if nothing was granted. */
   leaseOf(scope: Scope): Amounts | null {
     const held = this.#held.find(scope)
     return held === null ? null : { nanoUsd: held.nanoUsd, tokens: held.tokens }
@@ -96,8 +96,8 @@ export class BudgetLeases {
   }
 
   /**
-   * Asks for more where `asked`, read when its turn has come, needs more than is held. False: the budget has no room
-   * for it now. Fault: `fleet.unavailable` (nothing is known of the budget's room now).
+   * Asks for more where `asked`, read when its turn has come, needs more than is held. Returns false if the budget
+   * has no room for it now. Fault: `fleet.unavailable` (nothing is known of the budget's room now).
    */
   async acquire(scope: Scope, asked: () => LeaseDemand): Promise<boolean> {
     return await this.#inTurn(scope, () => this.#acquire(scope, asked()))
@@ -153,9 +153,9 @@ export class BudgetLeases {
   }
 
   /**
-   * Gives back what is above `keep`, asked for when its turn has come: until it is known, nobody raises that budget.
-   * Null: nothing is given back. Here it is gone at once; should the directory not hear of it, this host finds it there
-   * when it asks for more. Fault: `fleet.unavailable`.
+   * Gives back what is above `keep`, asked for when its turn has come: until it is known, that budget is not raised.
+   * Null to return nothing. Here the part is gone at once; if the directory does not get the message, this host finds
+   * it there when it requests more. Fault: `fleet.unavailable`.
    */
   async release(scope: Scope, keep: () => Amounts | null | Promise<Amounts | null>): Promise<void> {
     const { postgres, hostId } = this.#deps

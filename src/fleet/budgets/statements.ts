@@ -13,7 +13,7 @@ export type LeaseReply = {
   readonly granted: Amounts
   /** The rest of the budget, which no host has; null: it has no bound of that kind. */
   readonly left: { readonly nanoUsd: number | null; readonly tokens: number | null }
-  /** False: nothing is granted yet, as other hosts have still to say what they were granted. */
+  /** False if nothing is granted yet, because other hosts have not reported their grants. */
   readonly isKnown: boolean
   readonly timeline: number
 }
@@ -36,7 +36,7 @@ type LeaseRow = {
   readonly timeline: number | null
 }
 
-/** Null: the fleet does not have this host, or the organization. Fault: `fleet.unavailable`. */
+/** Null if the fleet does not have this host, or the organization. Fault: `fleet.unavailable`. */
 export async function leaseBudget(
   sql: Sql,
   hostId: string,

@@ -161,7 +161,7 @@ function batchHosts(hosts: readonly HostRow[]): (rows: DirectoryDb) => Directory
 
 class StaleReplica extends Error {}
 
-/** The transaction is rolled back: no version is made, and nobody is woken. */
+/** The transaction is rolled back: no version is made, and no host is notified. */
 class NoChanges extends Error {
   readonly outcomes: readonly Outcome[]
   readonly timeline: number

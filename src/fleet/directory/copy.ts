@@ -78,7 +78,7 @@ export class Copy {
     return this.#next
   }
 
-  /** True: there were changes. Never rejects; at once where the database is away. */
+  /** Returns true if there were changes. Never rejects; resolves at once if the database is unreachable. */
   async sync(): Promise<boolean> {
     const { postgres, clock, log, waits: { freshMs } = WAITS } = this.#deps
     if (!postgres.view().isReachable) return false
@@ -93,7 +93,9 @@ export class Copy {
     return this.mark().version !== before
   }
 
-  /** Takes over changes that were read elsewhere. False: they are not enough, catch up first. */
+  /**
+   * Applies changes that were read elsewhere. Returns false if changes are missing before them; then catch up first.
+   */
   take(changeSet: ChangeSet): boolean {
     if (changeSet.kind === 'snapshot') return false
     if (changeSet.to.version > this.mark().version || changeSet.to.timeline !== this.mark().timeline) {

@@ -21,12 +21,12 @@ export type FleetDirectoryDeps = Pick<ReplicaDeps, 'adopt' | 'hostId'> &
   }
 
 export type FleetDirectory = {
-  /** In the place of a single host's. */
+  /** Replaces a single host's directory. */
   readonly store: DirectoryStore
   /** The directory has come to a version; null: there may be changes. Never throws, never waits. */
   readonly wake: (version: number | null) => void
   readonly view: () => { readonly version: number; readonly timeline: number; readonly unreportedRows: number }
-  /** Why nothing can be read here yet: the first copy is not whole. Null: it can. */
+  /** Why nothing can be read here yet: the first copy is not complete. Null if it can be read. */
   readonly waitsFor: () => string | null
   readonly start: () => void
   readonly stop: () => Promise<void>

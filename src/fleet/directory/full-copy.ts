@@ -72,7 +72,7 @@ async function readPosition(sql: Sql): Promise<DirectoryPosition> {
   return at
 }
 
-/** Null: it has to begin anew. */
+/** Null if it must start over. */
 function resumedProgress(
   progress: Progress | null,
   { version, timeline, trimmed }: DirectoryPosition,

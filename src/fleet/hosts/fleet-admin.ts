@@ -49,7 +49,7 @@ export type FleetAdminDeps = {
   /** This host's; null: it has no records yet. */
   readonly hostId: string | null
   readonly clock: Pick<Clock, 'nowMs'>
-  /** Other hosts as this one has reached them last. Absent: nobody has tried. */
+  /** Other hosts with the last contact of this one. Absent if there was no attempt. */
   readonly reached?: () => readonly PeerReach[]
 }
 

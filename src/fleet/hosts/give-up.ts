@@ -7,10 +7,10 @@ import { otherHosts, placementOf } from '../directory/placement.plan.ts'
 import type { NumberedTransaction } from '../postgres.ts'
 
 /**
- * Gives up the instances of a host that nobody hears of; returns their number. Instances that were not ready yet go to
- * other hosts, once and as far as there is room; the rest fails, and its hours end with the host's last renewal.
- * Deleted ones are terminated: a deletion must not wait for a host that may never come back. Should it come back, it
- * ends all their VMs.
+ * Gives up the instances of a silent host; returns their number. Instances that were not ready yet go to other hosts,
+ * once and as far as there is room; the rest fails, and its hours end with the host's last renewal. Deleted ones are
+ * terminated: a deletion must not wait for a host that may never come back. Should it come back, it ends all their
+ * VMs.
  */
 export async function giveUpInstancesOf(tx: NumberedTransaction, hostId: string): Promise<number> {
   const given = await giveElsewhere(tx, hostId)
@@ -37,7 +37,7 @@ export async function giveUpInstancesOf(tx: NumberedTransaction, hostId: string)
   return given + failed.length + ended.length
 }
 
-/** Instances that get another host, which begins anew with them as store/directory/attempt.query has it. */
+/** Instances that get another host, which starts over with them (store/directory/attempt.query). */
 async function giveElsewhere(tx: NumberedTransaction, hostId: string): Promise<number> {
   const waiting = await tx.query<{ id: string; platform: string | null }>(
     `SELECT id, platform FROM instances
@@ -84,7 +84,10 @@ export async function failBuildsOf(tx: NumberedTransaction, hostId: string): Pro
   return rows.length
 }
 
-/** As above; besides, nothing more comes of its builds: their files are gone, and nobody is left to end their VMs. */
+/**
+ * Gives up a host that has left: its builds fail too, because their files are gone and no daemon is left to end their
+ * VMs.
+ */
 export async function endBuildsOf(tx: NumberedTransaction, hostId: string): Promise<number> {
   const failed = await failBuildsOf(tx, hostId)
   const now = 'greatest(b.finished_at_ms, (extract(epoch FROM now()) * 1000)::bigint)'

@@ -61,7 +61,7 @@ export async function hostNamed(sql: Sql, name: string): Promise<HostState> {
   return found
 }
 
-/** Null: the fleet does not have it. */
+/** Null if the fleet does not have it. */
 export async function hostById(sql: Sql, id: string): Promise<HostState | null> {
   const [found] = await sql.query<HostState>(`SELECT ${COLUMNS} FROM host_states s WHERE s.id = $1`, [id])
   return found ?? null

@@ -41,7 +41,7 @@ export async function renewLease(sql: Sql, renewal: Renewal): Promise<Renewed> {
   return present(row, 'a function has one row')
 }
 
-/** Null: it has come back, or another host gave it up. */
+/** Null if it has returned, or another host gave it up. */
 export async function giveUpSilent(
   postgres: Pick<Postgres, 'transact'>,
   { hostId, lostAfterMs }: Pick<Renewal, 'hostId' | 'lostAfterMs'>,

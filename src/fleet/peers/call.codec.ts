@@ -49,7 +49,7 @@ export function encodeCall({ from, to, service, client, principal, atMs, nonce, 
 const FIELD =
   /^v2 ([0-9a-zA-Z-]{1,64}) ([0-9a-zA-Z-]{1,64}) (instances|builds|handover|alive) ([0-9a-fA-F:.%a-z]{0,64}) ([\w:-]{1,96}) ([0-9]{1,15}) ([\w-]{22}) ([\w-]{86})$/
 
-/** Null: it is no such text. */
+/** Null for any other text. */
 export function decodeCall(text: string | null): SignedCall | null {
   const [, from, to, service, client, who, at, nonce, signature] = FIELD.exec(text ?? '') ?? []
   const bytes = fromBase64Url(signature ?? '')

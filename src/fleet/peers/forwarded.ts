@@ -38,7 +38,7 @@ function withoutConnection(headers: Headers): Headers {
   return passed
 }
 
-/** The same answer. `end` is called once, when the body is wholly read, fails, or nobody reads it any more. */
+/** The same answer. `end` is called once, when the body was read completely, fails, or is abandoned. */
 export function untilEnd(answer: Response, headers: Headers, end: () => void): Response {
   const { status, body } = answer
   if (body === null) {

@@ -1,7 +1,7 @@
 // The key by which this host answers other hosts of its fleet and signs its calls to them, with a certificate that it
 // signs itself. Effects: two files in <stateDir>/peer, made at the first start.
 //
-// No backup has it: a host that is set up anew makes another one and publishes that.
+// Backups exclude it: a reinstalled host creates a new one and publishes it.
 
 import { createPrivateKey, createPublicKey, type KeyObject, sign, verify, X509Certificate } from 'node:crypto'
 import { join } from 'node:path'
@@ -54,7 +54,7 @@ export async function openPeerKey(deps: PeerKeyDeps): Promise<PeerKey> {
   return ofFiles(hostId, key, readTextOrNull(certificateFile) ?? '')
 }
 
-/** Null: this host has not made them yet. Fault internal: a file cannot be read. */
+/** Null if this host has not created them yet. Fault internal: a file cannot be read. */
 export function readPeerKey(stateDir: string, hostId: string): PeerKey | null {
   const { keyFile, certificateFile } = filesOf(stateDir)
   const certificate = readTextOrNull(certificateFile)

@@ -26,7 +26,10 @@ export class PeerList {
     this.#deps = deps
   }
 
-  /** Null: the fleet does not have it. While the database does not answer, as it was. Never rejects. */
+  /**
+   * Null if the fleet does not have it. While the database does not answer, returns the last known state. Never
+   * rejects.
+   */
   async find(hostId: string): Promise<PeerRow | null> {
     await this.#fresh(readEveryMs)
     const known = this.#rows.get(hostId) ?? null

@@ -40,7 +40,7 @@ export type PeerServerDeps = {
   readonly hostId: string
   readonly list: Pick<PeerList, 'find'>
   readonly seen: SeenCalls
-  /** Null: it is switched off. */
+  /** Null if it is switched off. */
   readonly services: Readonly<Record<PeerService, ForwardedFetch | null>>
   readonly clock: Pick<Clock, 'nowMs'>
   readonly log: Logger
@@ -55,7 +55,7 @@ export type PeerServer = {
 export type PeerServerView = {
   readonly underWay: number
   readonly served: Readonly<Record<CalledService, number>>
-  /** Requests of nobody in the fleet. */
+  /** Requests from outside of the fleet. */
   readonly strangers: number
   readonly refused: number
 }
@@ -84,7 +84,7 @@ export function createPeerServer(deps: PeerServerDeps): PeerServer {
     const path = targetOf(url).split('?', 1)[0]?.slice(0, pathCharsMax)
     log.info('a call of another host was taken', { from, service, method, path, caller: principalText(principal) })
   }
-  /** Null: nobody of this fleet signed it for this host. */
+  /** Null if no host of this fleet signed it for this host. */
   const callOf = async (request: Request): Promise<SignedCall | null> => {
     const call = decodeCall(request.headers.get(peerField))
     if (call === null || call.to !== hostId || call.from === hostId) return null

@@ -31,7 +31,7 @@ export async function listPeers(sql: Sql): Promise<PeerRow[]> {
 
 export type Publication = { readonly address: string | null; readonly certificate: string }
 
-/** False: the fleet does not have this host, or not as this role. */
+/** Returns false if the fleet does not have this host, or not with this role. */
 export async function publishPeer(sql: Sql, hostId: string, { address, certificate }: Publication): Promise<boolean> {
   const values = [hostId, address, certificate]
   const [row] = await sql.query<{ done: boolean }>('SELECT publish_peer($1, $2, $3) AS done', values)

@@ -8,7 +8,7 @@ import type { ServiceAddresses } from '../../contract/admin/fleet.ts'
 import type { PeerList } from './peer-list.ts'
 import type { PeerRow } from './peers.query.ts'
 
-/** With the six seconds of a lease: a host that died is named by nobody after ten. */
+/** With the six seconds of a lease: no host names a dead host after ten. */
 const lookEveryMs = 2_000
 
 export type ServingDeps = {

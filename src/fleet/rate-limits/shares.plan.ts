@@ -26,8 +26,9 @@ export function reserveOf(limit: number): number {
 export const starvedMs = 4_000
 
 /**
- * The part of each sharer, whole numbers; their sum is at most `limit`. Wants are met from the smallest on, what nobody
- * wants is divided evenly. The one that starves for longest gets what its next request needs, even from the reserve.
+ * The part of each sharer, whole numbers; their sum is at most `limit`. Demands are met from the smallest on, and the
+ * rest is divided evenly. The sharer that has starved longest gets what its next request needs, even from the
+ * reserve.
  */
 export function planShares(limit: number, sharers: readonly Sharer[]): ReadonlyMap<string, number> {
   const ordered = sharers.toSorted((a, b) => (a.id < b.id ? -1 : 1))
@@ -49,7 +50,7 @@ function longestStarved(limit: number, sharers: readonly Sharer[]): Sharer | nul
   return longest
 }
 
-/** Max-min fair: nobody gets more than it wants while another one has less than that. */
+/** Max-min fair: no sharer gets more than its demand while another one has less than its own. */
 function divide(amount: number, sharers: readonly Sharer[]): Map<string, number> {
   const parts = new Map<string, number>()
   let left = amount

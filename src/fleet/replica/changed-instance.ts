@@ -2,7 +2,7 @@
 
 import type { WireRow } from './tables.ts'
 
-/** An instance that changes of others have touched. Null: it is gone. */
+/** An instance that changes of other hosts have affected. Null if it was deleted. */
 export type ChangedInstance = {
   readonly id: string
   readonly isOwn: boolean

@@ -40,7 +40,7 @@ export class LocalRows {
     return found.map(({ row_key: text, row }) => ({ table: name, key: JSON.parse(text), row: JSON.parse(row), text }))
   }
 
-  /** Null: there is none. */
+  /** Null if there is none. */
   row({ name, key: columns }: ReplicaTable, key: WireRow): WireRow | null {
     const found = this.#of(name).one.get(...columns.map(column => key[column] ?? null))
     return found === null ? null : JSON.parse(found.row)

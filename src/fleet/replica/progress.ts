@@ -42,7 +42,7 @@ export class CopyProgress {
     }
   }
 
-  /** Null: no copy is under way. */
+  /** Null if no copy is under way. */
   read(): Progress | null {
     const row = this.#sql.read.get()
     if (row === null) return null

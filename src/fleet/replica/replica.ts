@@ -39,7 +39,7 @@ export type AppliedChanges = {
 /** Outcome of one change that was tried. */
 export type Outcome = { readonly ok: true; readonly value: unknown } | { readonly ok: false; readonly error: unknown }
 
-/** No server has it: a copy at it gets everything anew. */
+/** A timeline that no server has; forces a full copy. */
 const noTimeline = 0
 
 /** Instances of a turn of the event loop. */
@@ -73,9 +73,8 @@ export class Replica {
 
   /**
    * Begins a copy of a fleet at version 0, unless there is one of this fleet, and notes what changes from here on. It
-   * becomes one that is to be copied anew if an executable with other tables or columns made it.
-   * `isSeeding`: the records here are to become the directory's. Fault `conflict`: there are records that a copy would
-   * replace.
+   * must be copied again if an executable with other tables or columns made it. `isSeeding`: the records here are to
+   * become the directory's. Fault `conflict`: there are records that a copy would replace.
    */
   begin(fleetId: string, { isSeeding = false } = {}): void {
     this.#deps.directory.transact(tx => {

@@ -3,16 +3,12 @@
 // Pure.
 
 /**
- * How two values of a column become one.
- * `fixed`: set once, with the row.
- * `wish`: as an owner or operator asked last; a host's own progress never changes it.
- * `first`: a value that is there stays. `latest`: the greater number stays.
- * `owner`: as the host that has the instance says.
- * `status`, `desired`: the furthest along stays.
- * `attempt`: as the row with the greater number of the column `attempt` has it. Such a row begins anew: a copy takes
- * all columns of it.
- * `stage`: as the row says that is further along by `buildStage`.
- * `holder`: as the host says that has the build; once it has changed hands, as its next host says.
+ * How two values of a column become one. `fixed`: set once, with the row. `wish`: as an owner or operator asked last;
+ * a host's own progress never changes it. `first`: a value that is there stays. `latest`: the greater number stays.
+ * `owner`: as the host that has the instance says. `status`, `desired`: the furthest along stays. `attempt`: as the
+ * row with the greater number of the column `attempt` has it. Such a row starts over: a copy takes all its columns.
+ * `stage`: as the row says that is further along by `buildStage`. `holder`: as the host says that has the build; once
+ * it has changed hands, as its next host says.
  */
 export type Merge =
   | 'fixed'
@@ -42,11 +38,11 @@ export type ReplicaTable = {
   readonly columns: readonly Column[]
   /** Rows are only added, and go with what they belong to. */
   readonly isLog?: boolean
-  /** Column with the instance whose host alone writes the row; null: rows are of nobody, or say it themselves. */
+  /** Column with the instance whose host alone writes the row; null if rows have no owner, or name it themselves. */
   readonly ofInstance?: string
   /** Rows are sums that change with every request: they are reported a few times a minute, and say themselves whose. */
   readonly isSum?: boolean
-  /** The column `host_id` says who reports a row: nobody else may. */
+  /** The column `host_id` names the only host that may report a row. */
   readonly isHeld?: boolean
   /** A host may add or remove rows without a wish of anybody. */
   readonly hostMay: readonly ('insert' | 'delete')[]

@@ -1,8 +1,8 @@
 // The secrets that hosts of one fleet may share: the operator key, the control key, and the authority for clients.
 // Effects: reads and writes the state directory; randomness.
 //
-// A file with the private operator key in it is made by somebody who has that key, so the digest of its public half,
-// which the receiver pins, vouches for all that is beside it.
+// A file that contains the private operator key was made by a holder of that key, so the digest of its public half,
+// which the receiver pins, authenticates the rest of the file.
 
 import { createPrivateKey, createPublicKey, X509Certificate } from 'node:crypto'
 import { existsSync, rmSync } from 'node:fs'

@@ -23,7 +23,7 @@ export const GatewaySettings = Closed({
 export type GatewaySettings = Static<typeof GatewaySettings>
 
 export type Expectation = {
-  /** Its author. */
+  /** Author of the expectation. */
   readonly by: 'claim' | 'owner'
   /** Address with path; https if the gateway is attested. */
   readonly baseUrl: URL

@@ -44,7 +44,7 @@ const diskFileName = 'model.erofs'
 const factsFileName = 'model.json'
 const sourceFileName = 'source.json'
 
-/** Which file a disk was made of: while its identity is the same, nobody needs to read it again. */
+/** The file that a disk was made of: while its identity is the same, it need not be read again. */
 const Source = Closed({ path: Type.String(), identity: OrNull(Type.String()) })
 type Source = Static<typeof Source>
 
@@ -356,7 +356,7 @@ async function replaceGolden(
   return { disk, model: replaced }
 }
 
-/** Removes a disk, complete or not, that nobody uses. Faults: invalid_request, not_found, conflict, internal. */
+/** Removes an unused disk, complete or not. Faults: invalid_request, not_found, conflict, internal. */
 export function removeModel(stateDir: string, name: string): void {
   const { directory, removing, of } = pathsOf(stateDir)
   if (!isModelName(name) || !existsSync(of(name))) {

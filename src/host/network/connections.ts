@@ -35,9 +35,9 @@ export type RememberedOptions = {
 }
 
 /**
- * Addresses of the network that nobody holds and that an entry names as its client or its server. An entry without a
- * reply is ignored where the address is the server: any stranger makes one, and it lets nobody in. Faults:
- * host.command_failed, host.command_timeout.
+ * Unassigned addresses of the network that an entry names as its client or its server. An entry without a reply is
+ * ignored if the address is the server: anyone can create one, and it admits no traffic. Faults: host.command_failed,
+ * host.command_timeout.
  */
 export async function rememberedAddresses(options: RememberedOptions): Promise<RememberedAddresses> {
   const { network, isHeld, timeoutMs, netns = hereNetns, entryCountMax = 1_048_576, addressCountMax = 1_000 } = options

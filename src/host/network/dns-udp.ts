@@ -112,7 +112,7 @@ export class UdpListener {
     if (this.#isClosed || this.#sockets.has(address)) return
     const socket = await this.#bind(address)
     if (socket === null) return
-    // Meanwhile it may have been closed, or opened by somebody else.
+    // Meanwhile it may have been closed, or opened by another program.
     if (this.#isClosed || this.#sockets.has(address)) return socket.close()
     this.#port = socket.port
     this.#sockets.set(address, socket)

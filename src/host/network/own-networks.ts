@@ -28,7 +28,7 @@ export function ownNetworks({ withV6, interfaces = networkInterfaces() }: Option
   return [...new Set(networks)].sort()
 }
 
-/** Addresses, sorted, without repeats, without loopback and IPv6 link-local ones, which nobody else reaches. */
+/** Addresses, sorted, without repeats, without loopback and IPv6 link-local ones, which are unreachable for others. */
 export function ownAddresses({ withV6, interfaces = networkInterfaces() }: Options): string[] {
   const addresses = Object.values(interfaces).flatMap(all =>
     (all ?? []).flatMap(({ family, cidr }) => {

@@ -39,11 +39,11 @@ type ResetOptions = {
 export async function resetClientsOf(address: string, { netns, random, timeoutMs }: ResetOptions): Promise<number> {
   let count = 0
   const fd = netns.run(rawSocket)
-  // It prints each entry that it has deleted: nobody waits for the other entries.
+  // It prints each entry that it has deleted, so there is no wait for the other entries.
   const argv = ['conntrack', '--delete', '--family', 'ipv4', '--proto', 'tcp', '--status', 'ASSURED']
   const onLine = (line: string): boolean => {
     const connection = parseConnection(line)
-    // One that led to the address itself is another namespace's to reset, or has nobody who could answer.
+    // One that led to the address itself is reset by another namespace, or has no peer that could answer.
     if (connection === null || connection.server.address === address) return true
     challenge(fd, connection, random)
     count += 1

@@ -81,7 +81,7 @@ export type TapAddresses = {
   readonly address: string | null
   /** The same of IPv6. Without it the tap has none. */
   readonly v6?: { readonly gateway: string; readonly address: string }
-  /** The VM's. When it is given, nobody can claim the VM's addresses by ARP or neighbour discovery. */
+  /** The VM's. If it is set, no machine can claim the VM's addresses by ARP or neighbour discovery. */
   readonly mac?: string
   readonly mtuBytes: number
   readonly timeoutMs: number
@@ -94,7 +94,7 @@ export const tapMac = '0a:73:74:72:6f:6e'
 export async function configureTap(tap: TapAddresses, netns: Netns = hereNetns): Promise<void> {
   checkName(tap.name)
   await netns.run(() => {
-    // Before `up`: no moment with IPv6 that nobody has asked for, or with loose filters.
+    // Before `up`, so that there is no moment with unrequested IPv6 or with loose filters.
     for (const [path, value] of tapSettings(tap)) writeSetting(path, value)
     return run(['ip', '-batch', '-'], { stdin: tapBatch(tap), timeoutMs: tap.timeoutMs, outputBytesMax })
   })
@@ -140,7 +140,7 @@ export function tapSettings({
     ...(addressesV6 === undefined
       ? ([[`${v6}/disable_ipv6`, '1']] satisfies [string, string][])
       : ([
-          // No address that nobody has given it (IN6_ADDR_GEN_MODE_NONE): nothing is sent of its own accord.
+          // No automatic address (IN6_ADDR_GEN_MODE_NONE), so the kernel sends nothing by itself.
           [`${v6}/addr_gen_mode`, '1'],
           [`${v6}/autoconf`, '0'],
           [`${v6}/accept_redirects`, '0'],

@@ -8,7 +8,7 @@
 //     0: iif LINK fwmark 0x8000000/0x8000000 lookup local
 //                                  answers to this host, by connection tracking (vm/network/host-table.plan.ts)
 //     0: iif LINK goto 2           everything else is forwarded, by whatever rules this host has
-//     0: iif LINK blackhole        unless somebody has removed rule 2
+//     0: iif LINK blackhole        unless rule 2 was removed
 //     1: lookup local              moved from 0, as it must be behind
 //     2: nop
 
@@ -154,8 +154,8 @@ const mark = `0x${answerMark.toString(16)}`
 const kept = 'protocol kernel'
 
 /**
- * Brings the rules of one family into the order above. Empty: they are. A new rule comes behind those with its number,
- * so each of ours is made anew in turn: what is left meanwhile still keeps packets from table `local`.
+ * Brings the rules of one family into the order above. Empty: they are. A new rule is placed after those with its
+ * number, so each of ours is recreated in turn: the others meanwhile still keep packets from table `local`.
  */
 export function hostRuleCommands(rules: readonly RoutingRule[], link: string): string[] {
   const localAt = rules.filter(isLocal).map(({ priority }) => priority)
@@ -185,7 +185,7 @@ export function hostRuleCommands(rules: readonly RoutingRule[], link: string): s
   ]
 }
 
-/** Takes our rules away and puts table `local` back, unless somebody else has moved it. */
+/** Removes our rules and restores table `local`, unless another program has moved it. */
 export function withdrawnRuleCommands(rules: readonly RoutingRule[], link: string): string[] {
   const isMoved = !rules.some(rule => isLocal(rule) && rule.priority === 0) && rules.some(rule => isNop(rule, 2))
   return [

@@ -53,12 +53,12 @@ export class Pending<T> {
     return this.#waiting.has(id)
   }
 
-  /** No effect when nobody waits for this id: the response is late, comes twice, or nobody asked for it. */
+  /** No effect if no request waits for this id: the response is late, repeated, or unrequested. */
   resolve(id: string, value: T): void {
     this.#waiting.get(id)?.resolve(value)
   }
 
-  /** No effect when nobody waits for this id. */
+  /** No effect if no request waits for this id. */
   reject(id: string, fault: Fault): void {
     this.#waiting.get(id)?.reject(fault)
   }

@@ -1,8 +1,7 @@
 // QEMU Machine Protocol over a UNIX socket (QEMU docs/interop/qmp-spec.rst). Effects: one connection.
 //
 // QEMU is trusted no more than its guest: lines, waiting commands and reading rate are bounded, every response is
-// checked.
-// Events sent while nobody is connected are lost: query the status after connecting.
+// checked. Events sent without a connection are lost: query the status after connecting.
 
 import { type Static, type TSchema, Type } from '@sinclair/typebox'
 import { Value } from '@sinclair/typebox/value'
@@ -189,7 +188,7 @@ class QmpConnection {
     if (Value.Check(QmpEvent, message)) {
       this.#options.onEvent(message)
     } else if (Value.Check(Return, message)) {
-      // Perhaps nobody waits any more: QEMU may respond after the deadline, or twice.
+      // The request may be over: QEMU may respond after the deadline, or twice.
       this.#pending.resolve(message.id, message.return)
     } else if (Value.Check(Refusal, message)) {
       const { class: kind, desc } = message.error

@@ -35,7 +35,7 @@ export type Row = Static<typeof Row>
 
 const Stored = Type.Object({ rows: Type.Array(Row, { maxItems: 256 }) })
 
-/** Empty without a file, or where somebody else has written it: every certificate can be ordered again. */
+/** Empty without a file, or if another program has written it: every certificate can be ordered again. */
 export function readRows(file: string): Row[] {
   try {
     const value: unknown = JSON.parse(readTextOrNull(file) ?? 'null')

@@ -41,7 +41,7 @@ export type NonceLedgerDeps = {
   readonly clock: Pick<Clock, 'nowMs' | 'monotonicMs'>
   readonly retentionMs: number
   readonly countMax: number
-  /** Whether the wall clock is believed; null: no nonce is older than this process. */
+  /** Whether the wall clock is trusted; null if no nonce is older than this process. */
   readonly mayDelete: (() => boolean) | null
 }
 

@@ -7,7 +7,7 @@
 // - Messages have no `cache_salt` at vLLM and SGLang, and llama-server drops `cache_prompt`. Keys would share a prompt
 //   cache, and response times would reveal their prompts.
 // - Responses of gpt-oss take no `tool_choice` but "auto" and "none", and at vLLM no log probabilities. SGLang offers
-//   gpt-oss the tools of its own server, whether the request asks or not.
+//   gpt-oss the tools of its own server, even if the request has none.
 // - vLLM does not enforce `json_object` of Responses. Ollama has no `tool_choice` there.
 
 import type { Dialect } from '../openai/dialect.ts'

@@ -65,7 +65,7 @@ export type Acquire = (
 /** Upstreams that are tried for one request, at most. */
 const attemptsMax = 3
 
-/** As `withFailover`; Fault invalid_request where no upstream of the model takes the request. */
+/** Runs `withFailover`; Fault invalid_request if no upstream of the model accepts the request. */
 export function sendWithFailover(deps: FailoverDeps, job: PreparedRequest): Promise<Response> {
   const { id, plan, account, signal } = job
   return withFailover(deps, {

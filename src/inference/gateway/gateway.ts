@@ -111,7 +111,7 @@ export function createGateway(given: GatewayDeps): Gateway {
   const router = new Router<UpstreamTarget>({
     ...limits,
     targets: deps.upstreams,
-    // Its key may have changed; then its evidence must name the new one.
+    // The upstream's key may have changed; then its evidence must name the new one.
     probe: async (target, signal) =>
       ((await deps.checkEvidence?.(target.name)) ?? true) && (await upstream.probe(target, signal)),
     mayServe: target => target.attestedKey !== null,

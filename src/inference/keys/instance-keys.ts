@@ -22,7 +22,7 @@ export type InstanceKeysDeps = {
 
 export type InstanceKeys = {
   /**
-   * Registers the key that an instance's guest drew; call it once evidence vouches for the digest. Registering the same
+   * Registers the key that an instance's guest drew; call it once evidence attests the digest. Registering the same
    * key again has no effect. Faults: not_found (no such instance), conflict (another key has the prefix, or the
    * instance is being deleted).
    */

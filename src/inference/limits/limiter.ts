@@ -179,7 +179,7 @@ function tokensRefusalOf(state: State, wanted: Demand, shares: KeyShares | null)
   return { retryAfterSeconds, headers: headersOf(state, { caller, nowMs, shares }), message }
 }
 
-/** So many keys are in use that this one got no share. */
+/** There are so many active keys that this one got no share. */
 const crowdedMs = 10_000
 
 function shareWaitMs({ share }: State, demand: Demand, shares: KeyShares): number {

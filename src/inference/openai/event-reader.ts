@@ -33,7 +33,7 @@ export class EventReader {
   readonly #parser: SseParser
   readonly #eventBytesMax: number
   #form: EventForm | null = null
-  /** As the parser returns it. */
+  /** Equals the result of the parser. */
   #isBetweenEvents = false
   #framing: Framing = { lead: 'data: ', end: '\n\n' }
 

@@ -46,7 +46,7 @@ export function isCacheKeptApart(engine: Engine): boolean {
   return engine !== 'openai'
 }
 
-/** All fields that may be sent. No engine here has OpenAI's `store`, `metadata` and `service_tier`. */
+/** The fields that may be sent. Engines do not have OpenAI's `store`, `metadata` and `service_tier`. */
 const FIELDS: ReadonlyMap<string, FieldRule> = new Map(
   Object.entries({
     model: openAi(BOTH, null),

@@ -24,7 +24,7 @@ export type GatewayRequest = {
   readonly stream: boolean
   /** Whether the client requested the usage chunk. */
   readonly includeUsage: boolean
-  /** Whether the client wants its stream's chunks padded; null if it does not choose. */
+  /** Whether the client requests padded chunks for its stream; null if it does not choose. */
   readonly includeObfuscation: boolean | null
   /** Names of the tools that the completion may call. */
   readonly tools: ReadonlySet<string>
@@ -97,7 +97,7 @@ export function changesWith({ changes }: RequestSource, { hasHalfPairs }: Repair
   return hasHalfPairs ? HALF_PAIRS : changes
 }
 
-/** Fault invalid_request. Changes the body as `repairs` says. */
+/** Fault invalid_request. Changes the body as described in repairs.ts. */
 export function checkRequest(
   operation: CompletionOperation,
   body: JsonObject,

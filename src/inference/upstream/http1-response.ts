@@ -239,7 +239,7 @@ function parseHead(text: string): ParsedHead {
   }
 }
 
-/** As strict as the fields of a head. */
+/** Validates as strictly as for the fields of a head. */
 const TRAILER = /^[!#$%&'*+.^_`|~0-9A-Za-z-]+:[^\r\n\0]*$/
 
 /** Spaces and tabs only: `trim` removes more. */

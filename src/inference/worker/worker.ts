@@ -2,7 +2,7 @@
 // processes, files, its socket.
 //
 // Ready means healthy, with the right golden answer if its model has one. A worker that cannot run does not stop the
-// appliance: the gateway responds with 502 for its model, and the log says why.
+// appliance: the gateway responds with 502 for its model, and the log has the reason.
 
 import { lstatSync } from 'node:fs'
 import { toHex } from '../../base/bytes.ts'

@@ -5,7 +5,7 @@ import { assert } from '../../base/assert.ts'
 import type { Instance } from '../../store/directory/instance.table.ts'
 import type { VmView } from '../../vm/engine.ts'
 
-/** As text. Null if it has none of this kind. */
+/** Addresses as text. Null if it has none of this kind. */
 export type Addresses = { readonly v4: string | null; readonly v6: string | null }
 
 /**

@@ -20,7 +20,7 @@ import {
 } from '../../base/dns/wire.codec.ts'
 
 export type Question = {
-  /** As in the query, one string of latin-1 per label. */
+  /** The name in the query, one string of latin-1 per label. */
   readonly labels: readonly string[]
   readonly type: number
   readonly class: number

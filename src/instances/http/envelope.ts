@@ -59,7 +59,7 @@ function ids({ request, requestId }: EnvelopeRequest) {
   return { request_id: requestId, correlation_id: readable(correlationOf(request)) }
 }
 
-/** As Bun returns it, one character for each byte; null if there was none. */
+/** The correlation id in the form of Bun, one character for each byte; null if there was none. */
 function correlationOf(request: Request): string | null {
   return request.headers.get('x-correlation-id')
 }

@@ -1,4 +1,4 @@
-// A source that nobody may build: its files, names or links are not those of a plain tree. Pure.
+// A source that is not allowed: its files, names or links are not those of a plain tree. Pure.
 
 /** `message` names the file and the problem. */
 export class SourceFailure extends Error {

@@ -1,6 +1,6 @@
 // Identifies a source on disk by git's tree id in both object formats (gitformat-pack(5), git-mktree(1)). Effects:
-// reads a directory that nobody else writes meanwhile; sets times; removes directories without a file, which no git
-// tree has.
+// reads a directory that no other program writes meanwhile; sets times; removes directories without a file, which no
+// git tree has.
 //
 // git never runs in it, and an archive's own `.git` has no effect. SHA-256 beside SHA-1, for which collisions exist.
 

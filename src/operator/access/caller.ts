@@ -6,7 +6,7 @@ import { type AdminRole, mayDo, operationOf, type Right, type Role, rolesWith } 
 import type { Peer } from '../../host/peer.ts'
 import type { ConsolePerson } from './console-control.ts'
 
-/** `monitor`: the socket that only reads, whoever comes by it. */
+/** `monitor`: every user of the read-only socket. */
 export type AdminSocket = 'admin' | 'monitor'
 
 type SocketCaller = Peer & { readonly socket: AdminSocket }
@@ -39,7 +39,7 @@ export function knownCaller(
   return { ...caller, actor, role: isOwner ? 'admin' : (named?.role ?? null) }
 }
 
-/** The person that an actor is by the configuration; null: nobody. */
+/** The person that an actor is by the configuration; null for none. */
 export function personOf(
   actor: string,
   { administrators, ownerUid }: Parameters<typeof knownCaller>[1],
@@ -51,7 +51,10 @@ export function personOf(
   return named === undefined ? null : { uid: named.uid, actor, role: named.role }
 }
 
-/** Fault forbidden, in words for the caller; null: the operation is allowed. A route without a role is nobody's. */
+/**
+ * Returns Fault forbidden, with a text for the caller; null if the operation is allowed. A route without a role is
+ * forbidden.
+ */
 export function refusalOf({ actor, role, uid }: IdentifiedCaller, method: string, route: string): Fault | null {
   const operation = operationOf(method, route)
   if (operation === null) return new Fault('forbidden', `${method} ${route} has no role, so no user may use it`)

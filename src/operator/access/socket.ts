@@ -63,7 +63,7 @@ export async function listenAdmin(path: string, admin: AskedAdmin, options = OWN
   const front = createServer(socket => {
     socket.on('error', () => void socket.destroy())
     const peer = peerOf(descriptorOf(socket))
-    // Without a peer nobody knows who asks.
+    // Without a peer the caller is unknown.
     if (peer === null || !connections.add(socket, peer)) return void socket.destroy()
     const caller: Caller = { ...peer, socket: options.socket }
     const problem = admin.turnAway(caller)

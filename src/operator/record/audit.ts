@@ -165,7 +165,7 @@ function lineOf({ seq, uid, gid, pid, actor, role, socket, operation, arguments:
   return { ...(seq === undefined ? {} : { seq }), uid, gid, pid, actor, role, socket, operation, arguments: asked }
 }
 
-/** No request field is a secret; a key that somebody typed into one is removed, and length is bounded. */
+/** No request field is a secret; a key that was typed into one is removed, and length is bounded. */
 function boundedArguments(asked: Readonly<Record<string, unknown>>): Record<string, unknown> {
   const text = redact(JSON.stringify(asked))
   if (text.length > argumentsCharsMax) return { shortened: text.slice(0, argumentsCharsMax) }

@@ -10,8 +10,9 @@ import { setAddress } from './instance-address.query.ts'
 export const attemptsMax = 2
 
 /**
- * Gives an instance that is not ready yet to another host, where it begins anew: without VM, addresses, egress and the
- * key for the gateway that its first host made. False if it has moved, or was given on before; nothing was written.
+ * Gives an instance that is not ready yet to another host, where it starts over: without VM, addresses, egress and
+ * the key for the gateway that its first host made. False if it has moved, or was given on before; nothing was
+ * written.
  */
 export function giveToHost(
   tx: DirectoryDb,

@@ -146,7 +146,7 @@ export function handBuild(db: DirectoryDb, { id, from, to, ...set }: BuildHand):
   return rows.length === 1
 }
 
-/** Compare-and-set on (id, state). False: someone moved it first; reread and decide again. */
+/** Compare-and-set on (id, state). False if another call moved it first; reread and decide again. */
 export function moveBuild(db: DirectoryDb, { id, from, to, ...set }: BuildMove): boolean {
   const isEnd = to === 'ok' || to === 'failed' || to === 'cancelled'
   assert(from !== to && from !== 'ok' && from !== 'failed' && from !== 'cancelled', 'nothing leaves an end')

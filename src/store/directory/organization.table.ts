@@ -14,7 +14,7 @@ export const organizations = sqliteTable('organizations', {
   budgetTokens: integer('budget_tokens'),
   /** A deletion was accepted: `status` is `suspended` from then on. */
   deletingAtMs: integer('deleting_at_ms'),
-  /** Nothing is left but records. The row stays, so that its slug is given to nobody else. */
+  /** Nothing is left but records. The row stays, so that its slug is not reused. */
   deletedAtMs: integer('deleted_at_ms'),
   /** Number of its instances, and of those that are not terminated. Triggers keep them. */
   recordCount: integer('record_count').notNull().default(0),

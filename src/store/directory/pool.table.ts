@@ -1,4 +1,4 @@
-// VMs that a host keeps booted and that are nobody's yet.
+// VMs that a host keeps booted and that have no owner yet.
 
 import { index, integer, sqliteTable, text } from 'drizzle-orm/sqlite-core'
 

@@ -30,7 +30,7 @@ export function restsAt(
   return { count: Math.max(v6, rows.length - v6), nextFreeMs: ends.length === 0 ? null : Math.min(...ends) }
 }
 
-/** Addresses that rest; those past `restMs` are deleted. After the clock jumped back, the rest begins anew. */
+/** Addresses that rest; those past `restMs` are deleted. After the clock jumped back, the rest period starts over. */
 export function restingAt(db: LedgerDb, at: { nowMs: number; restMs: number }): string[] {
   const { nowMs, restMs } = at
   db.update(restingAddresses).set({ sinceMs: nowMs }).where(gt(restingAddresses.sinceMs, nowMs)).run()

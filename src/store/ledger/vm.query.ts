@@ -60,7 +60,7 @@ type VmMove = {
   readonly platform?: Vm['platform']
 }
 
-/** Compare-and-set. False: another call moved it first; reread and decide again. */
+/** Compare-and-set. False if another call moved it first; reread and decide again. */
 export function moveVm(db: LedgerDb, move: VmMove): boolean {
   const { id, from, to, nowMs, ...set } = move
   return (

@@ -68,7 +68,7 @@ export type AskedRequest = {
   readonly sourceName: string | null | 'any'
   /** SHA-256 of the PEM of authorities that a fetch may trust beside the public ones, in hex; null: none may. */
   readonly fetchCaSha256: string | null
-  /** Mirror that may stand in the place of the crates registry; null: none. */
+  /** Mirror that may replace the crates registry; null for none. */
   readonly cratesMirror: string | null
   /** 'none': a source with Git LFS pointers, whose content was not built, is no good one. */
   readonly lfsPointers: 'none' | 'any'

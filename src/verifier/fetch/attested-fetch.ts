@@ -36,7 +36,7 @@ export type AttestedFetch = {
    * KeyMakerError if the gateway refuses the key or does not say.
    */
   readonly keyMadeBy: (apiKey: string, options?: { readonly signal?: AbortSignal }) => Promise<'client' | 'host'>
-  /** Ends idle connections and forgets the evidence; a later call verifies anew. Requests under way go on. */
+  /** Ends idle connections and forgets the evidence; a later call verifies again. Running requests continue. */
   readonly close: () => void
 }
 

@@ -64,9 +64,9 @@ export class VerificationError extends AttestedFetchError {
 }
 
 /**
- * Somebody answers with a key that is not the attested one, and fresh evidence did not explain it: `cause` says why
- * not. Nothing of the request was sent to that key. When it lasts, somebody stands between you and the gateway, or
- * several gateways share its address.
+ * The server uses a key that is not the attested one, and fresh evidence did not explain it: `cause` has the reason.
+ * Nothing of the request was sent to that key. If it persists, an attacker is between you and the gateway, or several
+ * gateways share its address.
  */
 export class KeyChangedError extends AttestedFetchError {
   override readonly name = 'KeyChangedError'
@@ -104,7 +104,7 @@ export class ConnectionError extends AttestedFetchError {
 /** A response is not encrypted to this request, or does not open. Distrust it; the request went out encrypted. */
 export class EncryptionError extends AttestedFetchError {
   override readonly name = 'EncryptionError'
-  /** The response's HTTP status, which nobody vouches for. Null when there was no response. */
+  /** The response's HTTP status, which is not authenticated. Null if there was no response. */
   readonly status: number | null
 
   constructor(message: string, { status, cause }: { readonly status: number | null; readonly cause?: unknown }) {

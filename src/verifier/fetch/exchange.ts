@@ -43,8 +43,8 @@ export class UnknownKeyError extends Error {
 }
 
 /**
- * Rejects with a PeerKeyError or an UnknownKeyError when somebody else's keys are there, with the signal's reason, and
- * with RequestError, ConnectionError, EncryptionError.
+ * Rejects with a PeerKeyError or an UnknownKeyError if the server has other keys, with the signal's reason, and with
+ * RequestError, ConnectionError, EncryptionError.
  */
 export async function exchange(request: WireRequest, deps: ExchangeDeps): Promise<Response> {
   const { encryption, pins, channel } = deps

@@ -86,7 +86,7 @@ class JudgingAgent extends Agent {
       clearTimeout(timer)
       socket.off('error', finish)
       socket.off('close', closed)
-      // A socket that is not handed out has nobody else who would hear its errors.
+      // A socket that is not handed out has no other listener for its errors.
       if (error !== null) socket.on('error', () => {}).destroy()
       callback?.(error, socket)
     }

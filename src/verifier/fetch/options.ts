@@ -59,7 +59,7 @@ export type AttestedFetchOptions = {
    * reason that the verdict repeats: `{ microcode: 'the host is updated in December' }`.
    */
   readonly pins?: Partial<Pins>
-  /** PEM or DER of a revocation list, in the place of the one that comes with the evidence. */
+  /** PEM or DER of a revocation list, instead of the one that comes with the evidence. */
   readonly crl?: string | Uint8Array
   /** PEM of a simulated platform's root, for development: verifies evidence without hardware; `simulated` says so. */
   readonly simulatedRoot?: string | Uint8Array

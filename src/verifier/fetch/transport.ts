@@ -26,7 +26,7 @@ export type EvidenceQuestion = { readonly url: URL; readonly bodyBytesMax: numbe
 export type EvidenceAnswer = {
   readonly status: number
   readonly retryAfter: string | null
-  /** The gateway's replay epoch in hexadecimal, which nobody signs. */
+  /** The gateway's replay epoch in hexadecimal, which is not signed. */
   readonly epoch: string | null
   readonly body: Uint8Array
 }

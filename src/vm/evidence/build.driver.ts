@@ -1,4 +1,4 @@
-// Builds in VMs: orders, progress and evidence. Effects: asks guests, reads the ledger.
+// Builds in VMs: orders, progress and evidence. Effects: calls guests, reads the ledger.
 //
 // The guest is hostile: its statements are compared with its launch before any other work. Nothing here is verified.
 
@@ -47,12 +47,12 @@ export class VmBuilds {
     this.#deps = deps
   }
 
-  /** As BuildEngine.order. */
+  /** See BuildEngine.order. */
   async order(vmId: string, order: BuildOrder, timeoutMs: number): Promise<void> {
     await this.#channelOf(vmId).request({ op: 'build', order }, timeoutMs)
   }
 
-  /** As BuildEngine.progress. */
+  /** See BuildEngine.progress. */
   async progress(vmId: string, from: number, timeoutMs: number): Promise<BuildProgress> {
     return await ask(this.#channelOf(vmId), { op: 'progress', from }, 'progress', timeoutMs)
   }
@@ -61,7 +61,7 @@ export class VmBuilds {
     await this.#channelOf(vmId).request({ op: 'cancel' }, timeoutMs)
   }
 
-  /** As BuildEngine.vouch. `nonce` is the build's. */
+  /** See BuildEngine.vouch. `nonce` is the build's. */
   async vouch(vmId: string, { stage, nonce }: VouchWanted, accept: AcceptEvidence, timeoutMs: number): Promise<void> {
     const launched = launchedVm(this.#deps.db, vmId)
     const channel = this.#channelOf(vmId)

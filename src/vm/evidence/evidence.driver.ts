@@ -1,7 +1,8 @@
-// Fresh evidence of claimed VMs: the guest's statement and the report over it. Effects: asks guests, reads the ledger.
+// Fresh evidence of claimed VMs: the guest's statement and the report over it. Effects: calls guests, reads the
+// ledger.
 //
 // The guest is hostile: its statements are compared with the launch before any work is done for it, and each VM gets
-// one piece of work at a time. Results are complete, not verified: the caller knows what the statement must say.
+// one piece of work at a time. Results are complete, not verified: the caller checks the content of the statement.
 
 import { keysDigest, type PublicKeys } from '../../attest/receipt/public-keys.ts'
 import type { Receipt } from '../../attest/receipt/receipt.ts'
@@ -40,7 +41,7 @@ export type EvidenceTakerDeps = {
 
 /** Per VM: one that is taken, and those that wait. No share: limits each VM. */
 const countMax = 4
-/** As the wire allows (contract/vm/agent.ts). */
+/** Bound of the wire (contract/vm/agent.ts). */
 const receiptCharsMax = 98_304
 
 /** The step that is waited for, as text. */
@@ -54,7 +55,7 @@ export class EvidenceTaker {
     this.#deps = deps
   }
 
-  /** As VmEngine.evidence. */
+  /** See VmEngine.evidence. */
   async take(vmId: string, nonce: Uint8Array, timeoutMs: number): Promise<VmEvidence> {
     const turns = this.#turns.get(vmId) ?? createSerial()
     this.#turns.set(vmId, turns)
@@ -76,7 +77,7 @@ export class EvidenceTaker {
     }
   }
 
-  /** As VmEngine.handReceipt. */
+  /** See VmEngine.handReceipt. */
   async hand(vmId: string, receipt: Receipt, timeoutMs: number): Promise<void> {
     const text = JSON.stringify(receipt)
     if (text.length > receiptCharsMax) throw new Fault('channel.refused', `a receipt of ${text.length} characters`)

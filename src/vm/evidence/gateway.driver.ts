@@ -1,4 +1,4 @@
-// Requests to gateway VMs (contract/vm/enclave.ts), and their evidence. Effects: asks guests, reads the ledger.
+// Requests to gateway VMs (contract/vm/enclave.ts), and their evidence. Effects: calls guests, reads the ledger.
 //
 // The guest is hostile: its requests are compared with its launch before any work is done for it. Results are complete,
 // not verified, and of its usage only the form is checked.
@@ -60,7 +60,7 @@ type DocumentOperation = Extract<AgentOperation, { op: DocumentKind }>
  */
 const documentsWaitingMax = 4
 
-/** The report that a gateway VM wants certificates for. */
+/** The report for which a gateway VM requests certificates. */
 export type WantedEvidence = Pick<Extract<HostRequest, { kind: 'evidence' }>, 'reportData' | 'report'>
 
 /** Complete, not verified. */
@@ -136,9 +136,9 @@ export class VmGateways {
   }
 
   /**
-   * The report over these bytes with its certificates. A report of another launch or workload is refused before the key
-   * distribution service is asked. Faults: channel.refused, attest.unavailable (the message says what is missing and
-   * what to do).
+   * The report over these bytes with its certificates. A report of another launch or workload is refused before the
+   * key distribution service is called. Faults: channel.refused, attest.unavailable (the message names what is
+   * missing and the remedy).
    */
   async completeEvidence(vmId: string, { reportData, report: guestReport }: WantedEvidence): Promise<GatewayEvidence> {
     const launched = launchedVm(this.#deps.db, vmId)

@@ -27,7 +27,7 @@ export function failedChecks(
   const failed = checks
     .filter(({ outcome, required }) => outcome === 'fail' || (required && outcome !== 'pass'))
     .map(({ name, reason }) => `${name}: ${reason}`)
-  // The roots decide it already; said twice, because nothing else tells hardware from a simulation.
+  // The roots already decide it; stated twice, because only the root distinguishes hardware from a simulation.
   if (simulated !== trust.simulated) failed.push(`simulated: the evidence is ${simulated ? '' : 'not '}simulated`)
   return failed
 }
@@ -51,7 +51,7 @@ export function readLaunch(text: string): LaunchDocument {
 /** A launch on record. */
 export type RecordedLaunch = LaunchTexts & { readonly operatorKey: Uint8Array }
 
-/** Refuses debug and migration whatever the document says; takes all other bits of the guest policy from it. */
+/** Refuses debug and migration regardless of the document; takes all other bits of the guest policy from it. */
 export function launchPolicy({ document, workload, operatorKey }: RecordedLaunch): Policy {
   const { measurement, policy } = readLaunch(document)
   const strict = strictPolicy()

@@ -1,4 +1,4 @@
-// A VM's report with its certificates, of hardware or simulated. Effects: reads the ledger, asks key services.
+// A VM's report with its certificates, of hardware or simulated. Effects: reads the ledger, calls key services.
 
 import { decodeReceipt, encodeReceipt, type ReceiptEvidence } from '../../attest/receipt/receipt.ts'
 import { decodeReport } from '../../attest/report/report.ts'
@@ -16,7 +16,7 @@ import type { Launch, Vm } from '../../store/ledger/vm.table.ts'
 import type { VmEvidence } from '../engine.ts'
 
 export type EvidenceSources = {
-  /** Certificates for a report of this host's hardware. Null if they are unavailable (appliance/collateral.ts gives the reason). */
+  /** Certificates for a report of this host's hardware. Null if they are unavailable (see appliance/collateral.ts). */
   readonly collateral: ((report: Uint8Array) => Promise<CollateralResult>) | null
   /** The platform of VMs without such hardware. */
   readonly simulated: () => Promise<Pick<SimulatedHost, 'evidence'>>
@@ -43,8 +43,8 @@ export function simulatedLaunch({ vm, launch }: Launched): { measurement: string
 }
 
 /**
- * The report over `reportData` with its certificates. `guestReport`: null where the simulated platform makes it. A
- * report of another launch is refused before the key distribution service is asked. Faults: channel.refused,
+ * The report over `reportData` with its certificates. `guestReport`: null if the simulated platform makes it. A
+ * report of another launch is refused before the key distribution service is called. Faults: channel.refused,
  * attest.unavailable.
  */
 export function completeReport(

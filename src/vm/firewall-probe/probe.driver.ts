@@ -130,7 +130,7 @@ export class ForwardProbe {
     const v6 = ipv6 === null ? {} : { v6: { gateway: ipv6.gateway, address: ipv6.instance } }
     const address = ipv4?.instance ?? null
     await configureTap({ name: this.#name, gateway, address, ...v6, mac: tapMac, mtuBytes, timeoutMs }, netns)
-    // All that comes out of it enters by the uplink.
+    // Packets that leave it enter by the uplink.
     await run([...addressed, 'up'], bounds)
     undo.move()
     this.#taps = { instance, world }

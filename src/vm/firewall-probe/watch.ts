@@ -50,7 +50,7 @@ export class FirewallWatch {
     return this.#reason
   }
 
-  /** As of the last look. */
+  /** Result of the last check. */
   problems(): FirewallProblem[] {
     if (this.#reason === null) return []
     const remedy = droppedRemedy(this.#dropped, this.#deps.config)

@@ -1,4 +1,4 @@
-// Takes GPUs of this host for one VM. Effects: sysfs, device nodes; asks QEMU for its version.
+// Takes GPUs of this host for one VM. Effects: sysfs, device nodes; runs QEMU to read its version.
 //
 // QEMU gets open descriptors, so its jail has no node of VFIO and its user needs no group.
 

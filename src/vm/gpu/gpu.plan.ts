@@ -1,6 +1,6 @@
 // Whether a GPU of this host can be given to a VM of SEV-SNP, and what QEMU and its firmware need for that. Pure.
 //
-// Nothing here makes a GPU trustworthy: the host could give another device. The guest asks the GPU for its evidence.
+// Nothing here makes a GPU trustworthy: the host could assign another device. The guest verifies evidence of the GPU.
 
 import type { Bar, VfioDevice } from '../../host/vfio.ts'
 
@@ -104,8 +104,9 @@ function powerOfTwo(atLeast: number): number {
 }
 
 /**
- * From this one on QEMU tells VFIO of each page that a confidential guest shares or takes back (physmem: "Support
- * coordinated discarding of RAM with guest_memfd"). Earlier ones refuse a device, for it would go on using old pages.
+ * From this version on QEMU notifies VFIO of each page that a confidential guest shares or takes back (physmem:
+ * "Support coordinated discarding of RAM with guest_memfd"). Earlier ones refuse a device, because it would continue
+ * to use old pages.
  */
 export const qemuMinimumGpu = [10, 1] as const
 

@@ -22,7 +22,7 @@ export type HeldHost = Runtime & {
   readonly store: Pick<Store, 'directory' | 'ledger' | 'hostId'>
   readonly engine: Pick<VmEngine, 'define' | 'dismiss' | 'view' | 'onChange'>
   readonly vmSpec: VmSpec
-  /** Its launch settings other than the image, as text; VMs with different settings are drained. */
+  /** Launch settings other than the image, as text; VMs with different settings are drained. */
   readonly shape: string
   /** Digest of the image that a VM would boot now. Fault: image.invalid. */
   readonly imageDigest: () => string
@@ -49,7 +49,7 @@ export type HeldPolicy<Row extends HeldRow> = {
   readonly look: () => void
   readonly onUnusableImage: (reason: string) => void
   readonly onLost: (failure: { reason: string; failures: number; retryMs: number }) => void
-  /** Its row has been deleted; its VM is dismissed next. */
+  /** The row has been deleted; the VM is dismissed next. */
   readonly onDiscard: (row: Row, reason: string) => void
   readonly surplusReason: string
   readonly shapeReason: string

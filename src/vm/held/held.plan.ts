@@ -5,21 +5,21 @@ export type HeldRow = {
   readonly vmId: string
   /** Digest of the image that it was launched from. */
   readonly imageDigest: string
-  /** Its launch settings other than the image, as text. */
+  /** Launch settings other than the image, as text. */
   readonly shape: string
 }
 
 /** The owner's judgement of a row. */
 export type HeldState =
-  /** It can be taken. Rank 0 has progressed furthest. */
+  /** Can be taken. Rank 0 has progressed furthest. */
   | { readonly kind: 'held'; readonly rank: number }
-  /** It is reserved: it is neither taken nor counted. */
+  /** Reserved: neither taken nor counted. */
   | { readonly kind: 'reserved' }
-  /** Its row is deleted, its VM stays: a caller has taken it. */
+  /** The row is deleted, the VM stays: a caller has taken it. */
   | { readonly kind: 'taken' }
-  /** It is dismissed. */
+  /** Is dismissed. */
   | { readonly kind: 'unwanted'; readonly reason: string }
-  /** It is dismissed, and the next one is started after a delay. */
+  /** Is dismissed, and the next one is started after a delay. */
   | { readonly kind: 'lost'; readonly reason: string }
 
 /** The VM that is furthest along; the oldest among equals. `ranked`: oldest first. */

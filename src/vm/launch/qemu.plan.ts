@@ -205,7 +205,7 @@ function tpmArgs(fd: number | null): string[] {
  * By descriptor, so that QEMU needs no path of VFIO (docs/devel/vfio-iommufd.rst). Each GPU stands behind a PCIe port
  * of its own, as its driver expects, and is there before the guest starts: a confidential guest takes none later. No
  * option ROM: the guest's firmware would run it, and the host chooses it. The firmware keeps a window that is large
- * enough only if it is asked for one.
+ * enough only if it is requested.
  */
 function gpuArgs(gpus: QemuGpus | null): string[] {
   if (gpus === null) return []
@@ -219,7 +219,7 @@ function gpuArgs(gpus: QemuGpus | null): string[] {
   ]
 }
 
-/** Width of physical addresses of QEMU's models, where nothing else is said. */
+/** Default width of physical addresses of QEMU's models. */
 const usualAddressBits = 40
 
 /** The model, with wider addresses where the memory of the GPUs ends above what it has. Addresses are not measured. */

@@ -94,7 +94,7 @@ export class Pulse {
     })
     const ssh = this.#askSsh(this.#hello ?? link.observe().hello, hurry ? qmpTimeoutMs.blocking : sshTimeoutMs)
     const hello = await answer
-    // Its agent has restarted with new keys, so the earlier hello is void.
+    // The agent has restarted with new keys, so the earlier hello is void.
     const known = this.#hello ?? link.observe().hello
     if (hello !== null && known !== null && hello.boxKey !== known.boxKey) link.forget()
     this.#hello = hello ?? this.#hello

@@ -168,7 +168,7 @@ export class VmReconciler implements VmEngine {
       await link.channel.network(network, networkTimeoutMs)
       return { ...(await link.channel.claim(sealed, timeoutMs)), network }
     } catch (error) {
-      // Its agent may have restarted with new keys: request its hello before the next attempt.
+      // The agent may have restarted with new keys: request its hello before the next attempt.
       link.forget()
       this.wake(vmId)
       throw error

@@ -88,7 +88,7 @@ export class VmDriver {
     const running = await settledIfAny(findQemu(this.#deps.db, vm.id))
     if (running !== null) {
       this.#record(vm, 'qemu', identityName(running))
-      // Its TPM was started first.
+      // The TPM was started first.
       const tpm = await settledIfAny(findTpm(this.#deps.db, { stateDir: this.#deps.stateDir, vmId: vm.id }))
       if (tpm !== null) this.#record(vm, 'tpm', identityName(tpm))
       return

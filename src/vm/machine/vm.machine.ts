@@ -26,7 +26,7 @@ export type VmEvent =
   | 'guest_stopped'
   /** QEMU, or agent and SSH together, have not answered for minutes. */
   | 'unanswered'
-  /** Its network interface is gone. A running QEMU cannot be given a new one. */
+  /** The network interface is gone. A running QEMU cannot be given a new one. */
   | 'network_lost'
   | 'dismissed'
   /** Nothing of it is left on the host. */

@@ -59,9 +59,9 @@ function nameElements(addresses: readonly NamedAddress[]): Element[] {
 }
 
 /**
- * Opens addresses, each named once, from now for its time. A transaction of its own, so that a full set keeps nobody
- * from the rest of the ruleset. Kernels differ in whether adding an element again renews its time, so each is
- * deleted in between.
+ * Opens addresses, each named once, from now for its time. A separate transaction, so that a full set does not block
+ * the rest of the ruleset. Kernels differ in whether adding an element again renews its time, so each is deleted in
+ * between.
  */
 export function openNamesText(tableName: string, addresses: readonly NamedAddress[]): string {
   const table = `inet ${tableName}`

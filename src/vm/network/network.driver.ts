@@ -58,10 +58,7 @@ export type VmNetworkDeps = {
 
 const Port = Type.Integer({ minimum: 1, maximum: 65_535 })
 
-/**
- * As many upstreams as a workload may have, each with as many addresses as its VM may get.
- * No share: upstreams are the operator's.
- */
+/** Upstreams of a workload times addresses of each VM. No share: upstreams are the operator's. */
 const upstreamCountMax = 64 * 8
 
 /** The gateway in VMs of network `gateway`. */

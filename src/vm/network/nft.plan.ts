@@ -1,8 +1,8 @@
 // Text of the ruleset in the namespace of VMs, applied as one transaction by `nft --file -`. Pure. This host's own
 // table: host-table.plan.ts.
 //
-// It decides and counts all that VMs send and get. Interfaces there are taps and the link to this host, which comes
-// from the gateway address when it speaks for itself, and reaches VMs as others do.
+// Filters and counts all traffic of VMs. Interfaces there are taps and the link to this host, which sends from the
+// gateway address for itself, and reaches VMs like other hosts do.
 //
 // Sets and maps keyed on the tap dispatch packets, so the number of rules does not depend on the number of VMs. Names
 // are tap names, never user input. Chains are flushed and rewritten; quotas and counters keep their counts.

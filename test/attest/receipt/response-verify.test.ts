@@ -156,7 +156,7 @@ describe('the upstream', () => {
   test('goal: outside of the attestation it is refused unless the caller allows its name', async () => {
     expect(await upstreamOf({ claim: far('outside') })).toEqual([
       ...[false, 'fail'],
-      'upstream "far" answered, OUTSIDE what the attestation covers: nothing vouches for it; allow it by outside: ["far"]',
+      'upstream "far" answered, OUTSIDE what the attestation covers: nothing attests it; allow it by outside: ["far"]',
     ])
     expect((await upstreamOf({ claim: far('outside'), outside: ['near'] }))[1]).toBe('fail')
     expect(await upstreamOf({ claim: far('outside'), outside: ['near', 'far'] })).toEqual([
@@ -172,8 +172,8 @@ describe('the upstream', () => {
     const attestedBy = new Map([['far', 'by tdx']])
     expect(await upstreamOf({ claim, attestedBy })).toEqual([
       ...[false, 'fail'],
-      'upstream "far" answered, OUTSIDE what the attestation covers, attested by tdx: only the gateway\'s policy vouches ' +
-        'for it; allow it by outside: ["far"]',
+      'upstream "far" answered, OUTSIDE what the attestation covers, attested by tdx: only the gateway\'s policy names it; ' +
+        'allow it by outside: ["far"]',
     ])
     expect((await upstreamOf({ claim, attestedBy, outside: ['far'] }))[0]).toBe(true)
     expect(await upstreamOf({ claim, outside: ['far'] })).toEqual([

@@ -97,7 +97,7 @@ describe('a root without an ASVK', () => {
     const bare = await chainChecks({ vek: platform.vlek, roots: [root] }, asked)
     expect(failed(bare)).toEqual(['chain-certificates'])
     const given = await chainChecks({ vek: platform.vlek, chain: [vlekIssuer, own], roots: [root] }, asked)
-    expect(failures(given)).toBe('chain-names: the trusted root names no ASVK, so it vouches for no VLEK')
+    expect(failures(given)).toBe('chain-names: the trusted root names no ASVK, so it certifies no VLEK')
     // Nor an ASK that is named like an ASVK.
     const signingKey = platform.authority.keys.ask.privateKey
     const disguised = await reissue(platform.vlek, { issuer: nameOf(vcekIssuer), signingKey })

@@ -126,7 +126,7 @@ describe('a good one', () => {
     const { code, stdout: accepted } = await runHere(online('--unattested-gateway', 'host'))
     expect([code, accepted.split('\n').length <= 16]).toEqual([0, true])
     expect(accepted).toContain('prompts: OUTSIDE, to the process of a host: prompts go to ')
-    expect(accepted).toContain('accepted     a gateway that nothing vouches for (host), by that name')
+    expect(accepted).toContain('accepted     a gateway that nothing attests (host), by that name')
     // As long as it gets: all that an owner can name, and what is accepted and not made besides.
     const named = [
       '--image',

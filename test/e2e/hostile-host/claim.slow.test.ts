@@ -180,11 +180,11 @@ describe('a host that says truly where it sends the prompts', () => {
     ['labels for the host', attested({ allow: ['usage-labels'] }), 'accept that by --allow usage-labels'],
     ['streams without padding', attested({ allow: ['no-padding'] }), 'accept that by --allow no-padding'],
     ['content that is kept', attested({ allow: ['kept-responses'] }), 'accept that by --allow kept-responses'],
-    ['the host itself', withGateway(unattested), 'accept that by --unattested-gateway host'],
+    ['the host itself', withGateway(unattested), 'accept that with --unattested-gateway host'],
     [
       'a gateway without a worker',
       withGateway({ kind: 'unattested', why: 'no-worker', ca: null }),
-      'accept that by --unattested-gateway no-worker',
+      'accept that with --unattested-gateway no-worker',
     ],
     [
       'somewhere else',

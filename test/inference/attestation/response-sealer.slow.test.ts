@@ -132,7 +132,7 @@ describe('who answered', () => {
     }
     expect(await said(outside, [])).toEqual([
       'fail',
-      'upstream "other" answered, OUTSIDE what the attestation covers: nothing vouches for it; allow it by outside: ["other"]',
+      'upstream "other" answered, OUTSIDE what the attestation covers: nothing attests it; allow it by outside: ["other"]',
       true,
     ])
     expect(await said(outside, ['other'])).toEqual([

@@ -89,7 +89,7 @@ async function text(url: URL, bodyBytesMax: number): Promise<string> {
 }
 
 function notReady(why: string): Fault {
-  return new AdvisedFault('attest.unavailable', `no evidence vouches for a key of this host: ${why}`, {
+  return new AdvisedFault('attest.unavailable', `no evidence attests a key of this host: ${why}`, {
     remedy:
       'see `strongroom inference show`: a gateway VM with a built-in worker has to serve on this host; then try again',
   })

@@ -1,4 +1,4 @@
-// The result of a build as a directory, or as the archive that was downloaded or packed anew. Effects: reads files;
+// The result of a build as a directory, or as the archive that was downloaded or repacked. Effects: reads files;
 // writes none. Failures are InputFaults: an unreadable result gets no verdict.
 
 import { constants, createReadStream, type Dirent } from 'node:fs'
@@ -21,7 +21,7 @@ const documentBytesMax = 16 * MIB
 const keptBytesMax = 64 * MIB
 const fileCountMax = 20_000
 const depthMax = 20
-/** Unpacked, with the headers: artifacts may be large, but nobody builds this. */
+/** Unpacked, with the headers: artifacts may be large, but not this large. */
 export const totalBytesMax = 32 * 1024 * MIB
 
 const param = 'project'

@@ -76,7 +76,7 @@ async function verifyGpu(run: Run, path: string, options: GpuOptions): Promise<v
     roots: await readGpuRoots(options.trustSimulatedRoot, 'trust-simulated-root'),
     policy,
     asOfMs,
-    // Saved evidence comes with nobody's word.
+    // Saved evidence comes without a measured guest's statement.
     devtools: null,
   })
   const shown = { ...verdict([...judged.checks, ...checks]), simulated: judged.simulated }

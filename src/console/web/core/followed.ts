@@ -1,5 +1,5 @@
-// A text that grows while it is shown: a console, the log of a build. Effects: a request for as long as somebody can
-// see it, timers.
+// A text that grows while it is shown: a console, the log of a build. Effects: a request for as long as it is
+// visible, timers.
 
 import { useSignal } from '@preact/signals'
 import { useEffect, useRef } from 'preact/hooks'

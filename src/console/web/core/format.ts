@@ -11,7 +11,7 @@ export function bytesText(bytes: number): string {
 
 const bytesPerGib = 1_073_741_824
 
-/** As somebody would type it. */
+/** In the form in which a person would type it. */
 export function gibOf(bytes: number): string {
   return String(bytes / bytesPerGib)
 }

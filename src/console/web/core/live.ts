@@ -1,8 +1,8 @@
 // The one stream by which the console says what has changed. Effects: a connection, timers.
 //
-// It names topics alone; parts of the page that show one of them fetch anew. The first stream begins with what changed
-// after the session was read, so before the page asked for anything; each other one with all topics, so that nothing of
-// a gap is missed.
+// The stream contains only topics; parts of the page that show one of them fetch again. The first stream begins with
+// changes after the session was read, before the page's first request; each later one begins with all topics, so that
+// nothing of a gap is missed.
 
 import { signal } from '@preact/signals'
 import { type LiveTopic, retryDelayMs, topicsIn } from './live-message.ts'

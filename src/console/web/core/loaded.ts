@@ -1,4 +1,4 @@
-// A document that a part of the page shows: fetched when it appears, and anew when the appliance says it has changed.
+// A document that a part of the page shows: fetched when it appears, and again when the appliance reports a change.
 // Effects: requests.
 
 import { useSignal } from '@preact/signals'
@@ -18,7 +18,7 @@ export type Loaded<T> = {
 
 export type LoadOptions = {
   readonly topics?: readonly LiveTopic[]
-  /** Fetched anew after so long, too, for what no topic names. */
+  /** Also fetched again after this time, for content without a topic. */
   readonly everyMs?: number
 }
 

@@ -52,7 +52,7 @@ export function begin(found: SessionDocument): void {
 
 let firstCursor: string | null = null
 
-/** The cursor of the news from before the page asked for anything, once: what it shows later may be newer. */
+/** The cursor from before the page's first request, used once: later content may be newer. */
 export function takeCursor(): string | null {
   const cursor = firstCursor
   firstCursor = null
@@ -88,7 +88,7 @@ export function operatorPath(path: string): string {
   return operatorBase + path
 }
 
-/** The session ended meanwhile: the page says so in the place of everything. Always throws. */
+/** The session ended meanwhile: the page shows that instead of its content. Always throws. */
 export function noticeEnd(error: unknown): never {
   if (error instanceof RequestProblem && error.status === 401) {
     forgetDocuments()

@@ -1,4 +1,4 @@
-// Whether somebody can see the page. Effects: listens to the document.
+// Whether the page is visible. Effects: listens to the document.
 //
 // A browser opens six connections to a host at a time, of all its tabs: pages behind others hold none.
 

@@ -7,7 +7,7 @@ import { distanceText, instantText, shortText } from '../core/format.ts'
 import { nowMs } from '../core/now.ts'
 import { go } from '../core/router.ts'
 
-/** A page of ours, opened without loading anew; the browser has it where a modifier key is held. */
+/** A page of ours, opened without a reload; with a modifier key the browser handles it. */
 export function Link({
   href,
   class: name,

@@ -20,7 +20,7 @@ export type EvidenceCardProps = {
   readonly title: string
   /** Says which facts the evidence shows, and which files the command needs besides. */
   readonly children: ComponentChildren
-  /** Requests evidence anew each time. */
+  /** Requests fresh evidence each time. */
   readonly load: () => Promise<Evidence>
   /** A command that needs no file of this page; null if there is none. */
   readonly fresh: string | null

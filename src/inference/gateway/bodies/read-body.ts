@@ -26,7 +26,7 @@ type ReadBody = {
   readonly labels: UsageLabels
   /** See `RequestAccount`. */
   readonly endUser: EndUser | null
-  /** With all that was cut out: a document may have as many tokens, and what an upstream counts is to be believed. */
+  /** Size including removed parts: a document may have as many tokens, and the upstream's count must be plausible. */
   readonly bodyBytes: number
   readonly promptEstimate: number
 }

@@ -1,5 +1,5 @@
-// Tools that a vendor's model knows by type and that the client runs. Engines do not support them, so each becomes a
-// function with the vendor's arguments. Pure.
+// Tools that a vendor's model recognizes by type and that the client runs. Engines do not support them, so each
+// becomes a function with the vendor's arguments. Pure.
 //
 // Sources: Anthropic's tool reference (bash, text_editor, memory, computer); OpenAI's published API description
 // (local_shell, shell, apply_patch, computer, tool_search).

@@ -10,7 +10,7 @@ import { hasCacheOfItsOwn, type UpstreamBody, type UpstreamKind } from '../upstr
 export type EmbeddingsRequest = {
   readonly model: string
   readonly inputCount: number
-  /** Encoding of the response. The gateway always asks upstreams for base64. */
+  /** Encoding of the response. The gateway always requests base64 from upstreams. */
   readonly encoding: 'float' | 'base64'
   /** Null for the model's default. */
   readonly dimensions: number | null

@@ -80,7 +80,7 @@ async function verifySnp(asked: EvidenceQuery, policy: Policy): Promise<Attested
   const { target, attestation, nonce, nowMs } = asked
   const { simulatedRoot } = attestation
   const answer = await evidenceOf(asked, attestationBytesMax)
-  // Its digest is HOST_DATA of the report, so the connection need not be authenticated.
+  // The document's digest is HOST_DATA of the report, so the connection need not be authenticated.
   const workload = await get(target, '/workload.json', workloadBytesMax)
   const spki = spkiDigestOf(answer.certificate)
   const found = await judgeGateway(answer.body, {

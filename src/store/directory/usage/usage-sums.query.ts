@@ -25,7 +25,7 @@ const addToMonth = `INSERT INTO usage_months VALUES
   ON CONFLICT (organization_id, month, key_prefix, host_id) DO UPDATE SET
     requests = requests + excluded.requests, ${grown(['prompt_tokens', 'completion_tokens', 'cost_nano_usd'])}`
 
-/** As above; ?8 the late cost, ?9 the model. */
+/** Parameters of `addToMonth`, and ?8 the late cost, ?9 the model. */
 const addToDay = `INSERT INTO usage_days VALUES
   (?1, ?2, coalesce(strftime('%Y-%m-%d', cast(?3 AS INTEGER) / 1000, 'unixepoch'), '9999-12-31'), ?9, ${ownHost}, ?4, ?5, ?6, ?7, ?8, 0)
   ON CONFLICT (organization_id, key_prefix, day, model, host_id) DO UPDATE SET

@@ -15,7 +15,7 @@ export type Point = {
 
 const firstChunk = 'gen_ai_server_time_to_first_token_seconds'
 
-/** A count that went down began anew, so nothing is said of that step. */
+/** A count that went down was reset, so that step has no rate. */
 export function pointOf(
   metrics: Metrics,
   { before, seconds, atS }: { readonly before: Metrics | null; readonly seconds: number; readonly atS: number },

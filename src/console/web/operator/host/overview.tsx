@@ -1,4 +1,4 @@
-// The appliance at a glance: what needs somebody, capacity, what runs, certificates.
+// The appliance at a glance: alerts, capacity, running VMs, certificates.
 
 import type { AdminStatus } from '../../../../contract/admin/admin.ts'
 import { bytesText, countsText, countText } from '../../core/format.ts'
