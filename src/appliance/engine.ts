@@ -314,8 +314,8 @@ function imageNamed(
 }
 
 /**
- * The operator learns at the start that every launch would be refused, before the first VM fails. The image may still
- * come.
+ * The operator learns at the start that every launch would be refused, before the first VM fails. The image may be
+ * installed later.
  */
 function warnUnmeasured(
   { vm, builds, listen, inference }: Config,

@@ -63,7 +63,7 @@ export async function keepBackups(
   options: BackupOptions,
 ): Promise<MadeBackup & { readonly removed: readonly string[] }> {
   using _ = lockFile(join(options.stateDir, lockName))
-  // One that is there keeps its mode: it may be shared.
+  // An existing directory keeps its mode, because it may be shared.
   mkdirSync(directory, { recursive: true, mode: 0o700 })
   const made = await writeBackup(join(directory, backupName(options.nowMs)), options)
   const removed = surplusOf(readdirSync(directory), keep)

@@ -1,5 +1,5 @@
 // Limits on builds without a key: how many one network may begin in a day, and have under way, of what all strangers
-// may. State in memory, lost at a restart; the total of all strangers is counted on disk.
+// may. State in memory, lost at a restart; the total over all anonymous callers is counted on disk.
 
 import type { Clock } from '../base/clock.ts'
 import { dayMs } from '../base/time.ts'

@@ -27,7 +27,7 @@ export async function verifyReportSignature(reportBytes: Uint8Array, vekPublicKe
   return await checkReportSignature(report.value, vekPublicKey)
 }
 
-/** The same for a decoded report, encoded again: a value that was changed since decoding does not verify. */
+/** Verifies a decoded report by encoding it again, so a value that was changed since decoding fails. */
 export async function checkReportSignature(report: SnpReport, vekPublicKey: Uint8Array): Promise<Check> {
   const reject = (reason: string) => fail(reportSignatureCheck, reason)
   try {

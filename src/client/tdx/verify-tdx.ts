@@ -150,8 +150,8 @@ function measurementPin({ mrTds }: TdxPolicy, { anyMeasurement }: TdxOptions): C
 }
 
 /**
- * MRTD is the firmware, which a cloud gives to every TD: it measures the loader or the kernel into RTMR 1, and command
- * line and initrd follow in RTMR 2.
+ * MRTD measures the firmware, which a cloud gives to every TD. The firmware measures the loader or the kernel into
+ * RTMR 1; command line and initrd follow in RTMR 2.
  */
 function rtmrPin(policy: TdxPolicy, { anyMeasurement, anyRtmr }: TdxOptions): Check {
   const name = rtmrPinName

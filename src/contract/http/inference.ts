@@ -62,7 +62,7 @@ export const GatewayUsage = Closed({
       "`client`: the operator registered the key's digest. `host`: the host minted the key, so that it can act as this client. The value comes from the operator's host: only a client that made its key itself can rely on `client`.",
   }),
   period: Closed({
-    start: Type.String({ description: 'Begin of the calendar month, ISO 8601 UTC.' }),
+    start: Type.String({ description: 'Start of the calendar month, ISO 8601 UTC.' }),
     end: Type.String({ description: 'Begin of the next one.' }),
   }),
   key: UsageSums,

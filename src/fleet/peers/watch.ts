@@ -65,9 +65,9 @@ export class PeerWatch {
     if (isReached) this.#reachedAtMs.set(hostId, clock.monotonicMs())
     this.#reach.set(hostId, { hostId, name, isReached, problem, askedAt: iso(clock.nowMs()) })
     if (before?.isReached === isReached) return
-    if (isReached) log.info('another host of the fleet is reached', { host: name })
+    if (isReached) log.info('another host of the fleet is reachable', { host: name })
     else
-      log.warn('another host of the fleet is not reached: what it alone has is not served here', {
+      log.warn('another host of the fleet is unreachable; data that only it has is not served here', {
         host: name,
         problem,
       })

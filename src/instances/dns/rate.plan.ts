@@ -17,7 +17,7 @@ export type RateSettings = {
   readonly windowMs: number
   readonly perWindow: number
   readonly truncatedPerWindow: number
-  /** Prefixes with their own counters; beyond that they share. A power of two. */
+  /** Number of prefixes with their own counters; further prefixes share them. A power of two. */
   readonly prefixesMax: number
 }
 

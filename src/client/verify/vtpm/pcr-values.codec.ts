@@ -148,7 +148,7 @@ function ofSerialized(read: Reader): PcrValues {
   )
 }
 
-/** TPML_DIGEST: how many count, then room for eight. */
+/** TPML_DIGEST: the count, then room for eight digests. */
 function readDigests(read: Reader): Uint8Array[] {
   const count = read.u32()
   wellFormed(count <= LAYOUT.digests, `${what}: a list of ${count} values`)
