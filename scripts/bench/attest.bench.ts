@@ -236,7 +236,7 @@ async function measureVerity({ note, signal }: Pick<BenchContext, 'note' | 'sign
       note(`hash tree of 1 GiB: ${Math.round(own.ms)} ms, veritysetup ${Math.round(reference.ms)} ms`)
     }
     // The least disturbed turn of each: what else the machine does slows the two down by different amounts.
-    const [own, reference] = [least(ours), least(theirs)]
+    const [own, reference] = [lowestCost(ours), lowestCost(theirs)]
     return {
       verityRatio: { value: round(own.ms / reference.ms), unit: '', aim: { atMost: 1.5 } },
       verity1GiBMs: { value: own.ms, unit: 'ms', aim: null, baseline: 'veritysetup1GiBMs' },
@@ -251,7 +251,7 @@ async function measureVerity({ note, signal }: Pick<BenchContext, 'note' | 'sign
 
 type Cost = { readonly ms: number; readonly cpuMs: number }
 
-function least(costs: readonly Cost[]): Cost {
+function lowestCost(costs: readonly Cost[]): Cost {
   const of = (name: keyof Cost) => round(Math.min(...costs.map(cost => cost[name])))
   return { ms: of('ms'), cpuMs: of('cpuMs') }
 }

@@ -64,15 +64,15 @@ export async function pinGatewayVm({ configFile, directory, operatorKey }: Expec
   const { vcpus, worker, upstreams } = config.inference
   const { launchDigests } = loadGatewayImage(worker.image_dir).manifest
   const measurements = Object.entries(launchDigests).flatMap(([shape, digest]) =>
-    shape.startsWith('qemu-kvm/') && shape.endsWith(`/${config.vm.vcpu_type}/${vcpus}`) ? [bytesOf(digest)] : [],
+    shape.startsWith('qemu-kvm/') && shape.endsWith(`/${config.vm.vcpu_type}/${vcpus}`) ? [decodeHex(digest)] : [],
   )
-  const policy = { ...policyWithFloors(), measurements, idKeyDigest: bytesOf(operatorKey) }
+  const policy = { ...policyWithFloors(), measurements, idKeyDigest: decodeHex(operatorKey) }
   const path = join(directory, 'gateway-vm-policy.json')
   writeFileSync(path, JSON.stringify(encodePolicy(policy)))
   return ['--policy', path, ...upstreams.flatMap(({ name, url }) => ['--allow-outside', outsideEntry(name, url)])]
 }
 
-function bytesOf(hex: string): Uint8Array {
+function decodeHex(hex: string): Uint8Array {
   const bytes = fromHex(hex)
   if (bytes === null) throw new Error(`not hexadecimal: ${hex}`)
   return bytes

@@ -15,18 +15,18 @@ export type TarEntry = {
   readonly checksum?: string
 }
 
-const bytesOf = (value: string | Uint8Array): Uint8Array => (typeof value === 'string' ? Buffer.from(value) : value)
+const toBytes = (value: string | Uint8Array): Uint8Array => (typeof value === 'string' ? Buffer.from(value) : value)
 
 export function tarHeader(entry: TarEntry): Uint8Array {
   const block = new Uint8Array(512)
-  const put = (offset: number, value: string | Uint8Array) => block.set(bytesOf(value), offset)
+  const put = (offset: number, value: string | Uint8Array) => block.set(toBytes(value), offset)
   put(0, entry.name)
   put(100, entry.mode ?? '0000644\0')
   put(108, '0000000\x000000000\0')
   put(
     124,
     entry.size ??
-      `${bytesOf(entry.content ?? '')
+      `${toBytes(entry.content ?? '')
         .length.toString(8)
         .padStart(11, '0')}\0`,
   )
@@ -45,7 +45,7 @@ export const tarEnd = new Uint8Array(1024)
 
 export function tarOf(entries: readonly TarEntry[], end: Uint8Array = tarEnd): Uint8Array {
   const parts = entries.flatMap(entry => {
-    const content = bytesOf(entry.content ?? '')
+    const content = toBytes(entry.content ?? '')
     return [tarHeader(entry), content, new Uint8Array((512 - (content.length % 512)) % 512)]
   })
   return Buffer.concat([...parts, end])
@@ -90,7 +90,7 @@ export function zipOf(entries: readonly ZipEntry[], change: ZipChange = {}): Uin
   const directory: Uint8Array[] = []
   let at = parts[0]?.length ?? 0
   for (const entry of entries) {
-    const content = bytesOf(entry.content ?? '')
+    const content = toBytes(entry.content ?? '')
     const packed = entry.packed ?? (entry.stored === true ? content : deflateRawSync(content))
     const method = entry.method ?? (entry.stored === true ? 0 : 8)
     const extra = entry.extra ?? new Uint8Array(0)
@@ -106,7 +106,7 @@ export function zipOf(entries: readonly ZipEntry[], change: ZipChange = {}): Uin
       local.writeUInt32LE(packed.length, 18)
       local.writeUInt32LE(entry.localSize ?? size, 22)
     }
-    const localName = bytesOf(entry.localName ?? entry.name)
+    const localName = toBytes(entry.localName ?? entry.name)
     local.writeUInt16LE(localName.length, 26)
     local.writeUInt16LE(extra.length, 28)
     const pieces = [local, localName, extra, packed]
@@ -119,7 +119,7 @@ export function zipOf(entries: readonly ZipEntry[], change: ZipChange = {}): Uin
       pieces.push(descriptor)
     }
     const central = Buffer.alloc(46)
-    const name = bytesOf(entry.name)
+    const name = toBytes(entry.name)
     central.writeUInt32LE(0x02014b50, 0)
     central.writeUInt8(entry.madeBy ?? 3, 5)
     central.writeUInt16LE(flags, 8)

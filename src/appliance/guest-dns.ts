@@ -4,7 +4,7 @@
 import { networkInterfaces } from 'node:os'
 import type { Clock } from '../base/clock.ts'
 import { messageOf, systemErrorCode } from '../base/fault.ts'
-import { covers, rangeOf } from '../base/ipv4.ts'
+import { containsRange, rangeOf } from '../base/ipv4.ts'
 import { coversV6, rangeOfV6 } from '../base/ipv6.ts'
 import type { Logger } from '../base/log.ts'
 import { type Collector, metricsText } from '../base/prometheus.ts'
@@ -84,7 +84,7 @@ export function composeGuestDns({ config, engine, clock, ...parts }: GuestDnsPar
 
 function isInPool(address: string, { pool_v4: v4, pool_v6: v6 }: Config['network']): boolean {
   if (address.includes(':')) return v6 !== '' && coversV6(rangeOfV6(v6), rangeOfV6(address))
-  return v4 !== '' && covers(rangeOf(v4), rangeOf(address))
+  return v4 !== '' && containsRange(rangeOf(v4), rangeOf(address))
 }
 
 /** As the firewall has it; and no address of this host, under whichever it is known, is opened by a name. */

@@ -26,7 +26,7 @@ export function canonicalNetwork(network: string): string {
   return `${formatIpv4(rangeOf(network).first)}/${length}`
 }
 
-export function covers(outer: Ipv4Range, inner: Ipv4Range): boolean {
+export function containsRange(outer: Ipv4Range, inner: Ipv4Range): boolean {
   return outer.first <= inner.first && inner.last <= outer.last
 }
 

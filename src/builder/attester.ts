@@ -102,7 +102,7 @@ export class Attester {
     this.#receipts[stage] = read.receipt
     if (provenance !== null) {
       const { report, vek, ask, ark } = provenance
-      this.#provenance = { report: bytesOf(report), vek: bytesOf(vek), ask: bytesOf(ask), ark: bytesOf(ark) }
+      this.#provenance = { report: decode(report), vek: decode(vek), ask: decode(ask), ark: decode(ark) }
     }
     return ok
   }
@@ -125,7 +125,7 @@ export class Attester {
       return 'its report differs from that of the evidence'
     const expected = familyReportData(stage.provenanceDigest, stage.nonce)
     try {
-      const { reportData } = decodeReport(bytesOf(given.report))
+      const { reportData } = decodeReport(decode(given.report))
       return expected !== null && equalConstantTime(reportData, expected) ? null : 'its report covers other data'
     } catch (error) {
       return messageOf(error)
@@ -158,7 +158,7 @@ async function provenanceReport(stage: Stage, device: ReportDevice | null): Prom
   }
 }
 
-function bytesOf(text: string): Uint8Array {
+function decode(text: string): Uint8Array {
   const bytes = fromBase64Url(text)
   if (bytes === null) throw new Error('vouched.provenance: not canonical base64url')
   return bytes

@@ -74,10 +74,7 @@ function header({ path, ...fields }: Fields): NewUstarHeader {
   refuseUnless(fields.sizeBytes < ustarSizeBytesEnd, 'limit_exceeded', () => 'result: a file of 8 GiB or more')
   const place = ustarPath(path)
   if (place === null) {
-    throw new BuildFailure(
-      'build_failed',
-      `result: ${JSON.stringify(path.slice(0, 300))}: path too long for a tar archive`,
-    )
+    throw new BuildFailure('build_failed', `result: ${JSON.stringify(path.slice(0, 300))}: path too long for tar`)
   }
   return { ...place, ...fields, mtimeSeconds: 0, linkName: '' }
 }

@@ -105,8 +105,8 @@ async function judgeCompletion(evidence: BuildStatement, question: BuildQuestion
     kind: 'build',
     expected: {
       ...common.expected,
-      dispatchDigest: { equals: bytesOf(earlier.dispatch.statement) },
-      sourceDigest: { equals: bytesOf(earlier.dispatch.source) },
+      dispatchDigest: { equals: decodeHex(earlier.dispatch.statement) },
+      sourceDigest: { equals: decodeHex(earlier.dispatch.source) },
       // Compared with the result's, which comes later.
       provenanceDigest: 'any',
     },
@@ -122,7 +122,7 @@ async function judgeCompletion(evidence: BuildStatement, question: BuildQuestion
 function commonOf({ launch, operatorKey }: BuildStatement, { nonce, asOf, trust, mayFetch }: BuildQuestion) {
   return {
     question: {
-      nonce: bytesOf(nonce),
+      nonce: decodeHex(nonce),
       asOf,
       // The nonce is the client's, new for each build; a guest's clock proves nothing.
       ageMsMax: 'any',
@@ -149,7 +149,7 @@ function bad(failed: readonly string[]): BuildJudgement {
   return { ok: false, failed }
 }
 
-function bytesOf(hex: string): Uint8Array {
+function decodeHex(hex: string): Uint8Array {
   const bytes = fromHex(hex)
   if (bytes === null) throw new TypeError('not hexadecimal')
   return bytes

@@ -283,7 +283,7 @@ export class BuildReconciler {
   }
 
   #follower(build: Build, vmId: string): BuildFollower {
-    const events = this.#deps.events.of(build.id)
+    const events = this.#deps.events.open(build.id)
     const deps = { ...this.#deps, directory: this.#deps.store.directory }
     return new BuildFollower(deps, { build, vmId, events, signal: this.#stopping.signal })
   }
@@ -364,7 +364,7 @@ export class BuildReconciler {
     files.removeFile(id, 'source')
     files.removeFile(id, 'resultPart')
     if (state !== 'ok') files.removeFile(id, 'result')
-    const log = events.of(id)
+    const log = events.open(id)
     if (!log.isComplete) {
       const goodbye = state === 'ok' ? closingLines(build).map(hostEvent) : []
       log.append([...goodbye, { data: completeEvent(build), seq: null }])
@@ -389,7 +389,7 @@ export class BuildReconciler {
   }
 
   #say(id: string, data: WireEvent): void {
-    this.#deps.events.of(id).append([{ data, seq: null }])
+    this.#deps.events.open(id).append([{ data, seq: null }])
   }
 }
 

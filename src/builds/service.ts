@@ -162,7 +162,7 @@ export class BuildsService {
     }
     if (caller.organizationId === null) this.#strangers.note(id, address())
     this.#after(build, () => {
-      if (this.#waitsHere(id)) this.#deps.events.of(id).append([{ data: this.#queuedEvent(id), seq: null }])
+      if (this.#waitsHere(id)) this.#deps.events.open(id).append([{ data: this.#queuedEvent(id), seq: null }])
       this.#deps.onAccepted(build)
     })
     return build

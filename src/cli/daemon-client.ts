@@ -64,7 +64,7 @@ export function createClient(socketPath: string, lookPath: string | null = null)
         timeout: false,
       } as BunFetchRequestInit)
       if (response.ok) return response
-      throw await refusal(response)
+      throw await readFault(response)
     } catch (error) {
       throw error instanceof Fault ? error : unreachable(error, path)
     }
@@ -78,11 +78,11 @@ export function createClient(socketPath: string, lookPath: string | null = null)
       const message = `the daemon's response is not as expected: ${result.problem}; is it of the same version as this executable?`
       throw new Fault('internal', message)
     },
-    stream: request => bytesOf(send(request, null), socketPath),
+    stream: request => readChunks(send(request, null), socketPath),
   }
 }
 
-async function* bytesOf(sent: Promise<Response>, socketPath: string): AsyncGenerator<Uint8Array> {
+async function* readChunks(sent: Promise<Response>, socketPath: string): AsyncGenerator<Uint8Array> {
   const { body } = await sent
   if (body === null) return
   try {
@@ -93,7 +93,7 @@ async function* bytesOf(sent: Promise<Response>, socketPath: string): AsyncGener
 }
 
 /** The daemon's error, as a Fault with its code. */
-async function refusal(response: Response): Promise<Fault> {
+async function readFault(response: Response): Promise<Fault> {
   const body: unknown = await response.json().catch(() => null)
   const result = checkValue(AdminProblem, body)
   if (!result.ok) return new Fault('internal', `the daemon responded with status ${response.status} and no known error`)

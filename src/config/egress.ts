@@ -1,7 +1,7 @@
 // Where instances may send to: the table `network.egress` of the configuration, and what its entries mean. Pure.
 
 import { type Static, Type } from '@sinclair/typebox'
-import { canonicalNetwork, covers, type Ipv4Range, rangeOf } from '../base/ipv4.ts'
+import { canonicalNetwork, containsRange, type Ipv4Range, rangeOf } from '../base/ipv4.ts'
 import { egressAllowedV6, entryProblemV6, parseEgressEntryV6, sourceProblemV6 } from './egress-v6.ts'
 import { Count, ipv4Pattern, Section } from './fields.ts'
 
@@ -103,9 +103,10 @@ function entryProblem(text: string, pool: string | null): string | null {
   const [network = '', ...ports] = text.split(':')
   const canonical = network.includes('/') ? canonicalNetwork(network) : network
   if (canonical !== network) return `${text} has bits set after its prefix; write ${[canonical, ...ports].join(':')}`
-  if (pool !== null && covers(rangeOf(pool), entry))
+  if (pool !== null && containsRange(rangeOf(pool), entry))
     return `${text} is in pool_v4 (${pool}): instances never reach each other`
-  if (NEVER_FORWARDED.some(closed => covers(rangeOf(closed), entry))) return `${text} is nothing that a host can reach`
+  if (NEVER_FORWARDED.some(closed => containsRange(rangeOf(closed), entry)))
+    return `${text} is nothing that a host can reach`
   return null
 }
 
@@ -115,9 +116,9 @@ function sourceProblems(text: string, { pool, gateway }: { readonly pool: string
   if (source.kind !== 'snat') return []
   const address = rangeOf(source.to)
   const problem = (message: string): Problem[] => [{ field, message }]
-  if (NEVER_FORWARDED.some(closed => covers(rangeOf(closed), address)))
+  if (NEVER_FORWARDED.some(closed => containsRange(rangeOf(closed), address)))
     return problem(`${source.to} is not an address that a host can have`)
-  if (pool !== null && covers(rangeOf(pool), address))
+  if (pool !== null && containsRange(rangeOf(pool), address))
     return problem(`${source.to} is in pool_v4 (${pool}), whose addresses instances get; use "pool" for their own`)
   if (source.to === gateway)
     return problem(`${source.to} is gateway_v4, which instances alone can reach: no answer would come back`)

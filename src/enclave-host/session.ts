@@ -333,10 +333,10 @@ export class GatewaySession {
   async #certify({ id, csr, byName, follows, requests = [] }: HostRequestOf<'certificate'>): Promise<void> {
     const { certify, clock } = this.#deps
     try {
-      const chains = await certify(bytesOf(csr), {
+      const chains = await certify(decodeBase64Url(csr), {
         byName: byName === true,
         follows: follows === true,
-        requests: requests.map(({ name, csr }) => ({ name, csr: bytesOf(csr) })),
+        requests: requests.map(({ name, csr }) => ({ name, csr: decodeBase64Url(csr) })),
       })
       await this.#send({ op: 'certificate_for', want: id, ...chains })
     } catch (error) {
@@ -403,6 +403,6 @@ export class GatewaySession {
   }
 }
 
-function bytesOf(text: string): Uint8Array {
+function decodeBase64Url(text: string): Uint8Array {
   return fromBase64Url(text) ?? new Uint8Array(0)
 }

@@ -191,14 +191,14 @@ function openClaim(
   platform: GatewaySettings['platform'],
 ): { ok: true; claim: Claim } | Refusal {
   if (bytes === null) return refuse('bad_claim', 'claim: cannot be decrypted with the key of this guest')
-  const claim = jsonOf(textOf(bytes) ?? '')
+  const claim = jsonOf(decodeText(bytes) ?? '')
   if (!matches(Claim, claim)) return refuse('bad_claim', 'claim: decrypted, but its format is unknown')
   const problem = claimProblem(claim, platform)
   if (problem !== null) return refuse('bad_claim', problem)
   return { ok: true, claim }
 }
 
-function textOf(bytes: Uint8Array): string | null {
+function decodeText(bytes: Uint8Array): string | null {
   try {
     return fromUtf8(bytes)
   } catch {

@@ -20,7 +20,7 @@ export function file(name: string, content: string | Uint8Array): string {
   return path
 }
 
-export function bytesOf(value: Uint8Array | null): Uint8Array {
+export function requireBytes(value: Uint8Array | null): Uint8Array {
   if (value === null) throw new Error('a vector is not encoded as it should be')
   return value
 }

@@ -65,7 +65,7 @@ export class KeptResults {
 
   /** The result of an earlier run with these inputs, or null. */
   find(file: string, kind: TestKind): KeptResult | null {
-    const text = textOf(this.#pathOf(this.keyOf(file, kind)))
+    const text = readTextOrNull(this.#pathOf(this.keyOf(file, kind)))
     if (text === null) return null
     const kept: KeptResult = JSON.parse(text)
     return this.#nowMs() - kept.atMs < validMs ? kept : null
@@ -102,7 +102,7 @@ export function machineSurroundings(): Surroundings {
     kernel: release(),
     processors: String(availableParallelism()),
     // Names and versions of all packages of Debian.
-    packages: sha256Text(textOf('/var/lib/dpkg/status') ?? ''),
+    packages: sha256Text(readTextOrNull('/var/lib/dpkg/status') ?? ''),
     settings: sha256Text(settingsOf(process.env)),
     user: String(process.getuid?.()),
     devices: devices.filter(path => existsSync(path)).join(' '),
@@ -123,7 +123,7 @@ function fileOf(name: string): readonly (string | number)[] {
   const { size, mtimeMs } = statSync(path)
   // rustup's proxies start the toolchain that its settings name.
   const rustup = path.includes('rustup')
-    ? (textOf(join(dirname(dirname(found)), '../.rustup/settings.toml')) ?? '')
+    ? (readTextOrNull(join(dirname(dirname(found)), '../.rustup/settings.toml')) ?? '')
     : ''
   return [name, path, size, mtimeMs, rustup]
 }
@@ -134,7 +134,7 @@ function settingsOf(env: Readonly<Record<string, string | undefined>>): string {
   return JSON.stringify(own.toSorted())
 }
 
-function textOf(path: string): string | null {
+function readTextOrNull(path: string): string | null {
   try {
     return readFileSync(path, 'utf8')
   } catch {

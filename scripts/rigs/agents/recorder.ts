@@ -45,7 +45,7 @@ export function startRecorder(gatewayUrl: string): Recorder {
         method: request.method,
         path: pathname + search,
         headers: Object.fromEntries(KEPT.flatMap(name => pair(name, request.headers.get(name)))),
-        body: textOf(bytes, request.headers.get('content-encoding')),
+        body: decodeText(bytes, request.headers.get('content-encoding')),
         status: response.status,
         ignored: response.headers.get('x-strongroom-ignored'),
       })
@@ -65,7 +65,7 @@ function pair(name: string, value: string | null): [string, string][] {
   return value === null ? [] : [[name, value]]
 }
 
-function textOf(bytes: Uint8Array<ArrayBuffer>, coding: string | null): string {
+function decodeText(bytes: Uint8Array<ArrayBuffer>, coding: string | null): string {
   if (coding === 'zstd') return new TextDecoder().decode(Bun.zstdDecompressSync(bytes))
   return new TextDecoder().decode(coding === 'gzip' ? Bun.gunzipSync(bytes) : bytes)
 }

@@ -303,20 +303,23 @@ async function vouch(client: Pick<BuildVm, 'request'>, { nonce }: BuildOrder): P
   if (response.ok !== true) response = await client.request({ op: 'vouch', simulated: null })
   if (response.ok !== true) throw new Error(`vouch: ${JSON.stringify(response)}`)
   const said = response.vouched as BuildEvidence
-  const statement = bytesOf(said.statement)
-  const report = said.report === null ? await reportOver(reportDataOf(statement)) : bytesOf(said.report)
+  const statement = decodeBase64Url(said.statement)
+  const report = said.report === null ? await reportOver(reportDataOf(statement)) : decodeBase64Url(said.report)
   const { authority, vcek } = await simulatedPlatform('genoa')
   const chain = [authority.root.ask, authority.root.ark] as const
   const receipt = encodeReceipt({
     platform: said.report === null ? 'simulated' : 'snp',
     statement,
     keys: {
-      ed25519: bytesOf(said.keys.ed25519),
-      mldsa65: bytesOf(said.keys.mldsa65),
-      x25519: bytesOf(said.keys.x25519),
-      mlkem768: bytesOf(said.keys.mlkem768),
+      ed25519: decodeBase64Url(said.keys.ed25519),
+      mldsa65: decodeBase64Url(said.keys.mldsa65),
+      x25519: decodeBase64Url(said.keys.x25519),
+      mlkem768: decodeBase64Url(said.keys.mlkem768),
     },
-    signatures: { ed25519: bytesOf(said.signatures.ed25519), mldsa65: bytesOf(said.signatures.mldsa65) },
+    signatures: {
+      ed25519: decodeBase64Url(said.signatures.ed25519),
+      mldsa65: decodeBase64Url(said.signatures.mldsa65),
+    },
     evidence: { report, vek: vcek, chain },
   })
   const provenance = said.provenance === null ? null : await certified(said.provenance, nonce)
@@ -326,7 +329,7 @@ async function vouch(client: Pick<BuildVm, 'request'>, { nonce }: BuildOrder): P
 
   async function certified(wanted: NonNullable<BuildEvidence['provenance']>, nonceHex: string) {
     const data = Buffer.concat([hexOf(wanted.sha256), hexOf(nonceHex), new Uint8Array(16)])
-    const over = wanted.report === null ? await reportOver(data) : bytesOf(wanted.report)
+    const over = wanted.report === null ? await reportOver(data) : decodeBase64Url(wanted.report)
     return { report: toBase64Url(over), vek: toBase64Url(vcek), ask: toBase64Url(chain[0]), ark: toBase64Url(chain[1]) }
   }
 }
@@ -341,7 +344,7 @@ async function reportOver(reportData: Uint8Array): Promise<Uint8Array> {
   })
 }
 
-function bytesOf(text: string): Uint8Array {
+function decodeBase64Url(text: string): Uint8Array {
   return fromBase64Url(text) ?? new Uint8Array(0)
 }
 

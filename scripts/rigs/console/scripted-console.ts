@@ -99,7 +99,8 @@ export async function scriptedConsole(): Promise<ScriptedConsole> {
       if (file !== undefined) return pageGuarded(fileResponse(file, request.headers))
       const isAsset = url.pathname.startsWith('/api/') || url.pathname.startsWith('/assets/')
       const index = files.get('/index.html')
-      if (isAsset || index === undefined) return ownGuarded(refusal(404, 'not_found', `no such route: ${route}`))
+      if (isAsset || index === undefined)
+        return ownGuarded(refusalResponse(404, 'not_found', `no such route: ${route}`))
       return pageGuarded(fileResponse(index, request.headers))
     },
   })
@@ -137,7 +138,7 @@ export function document(schema: TSchema, value: unknown, status = 200): Respons
   return Response.json(value, { status })
 }
 
-export function refusal(status: number, code: string, message: string, param?: string): Response {
+export function refusalResponse(status: number, code: string, message: string, param?: string): Response {
   return Response.json({ error: { code, message, ...(param === undefined ? {} : { param }) } }, { status })
 }
 

@@ -208,7 +208,7 @@ export function jsonResponse(body: string, fields = ''): string {
 }
 
 /** The rest of a response's body. */
-export async function textOf(answer: UpstreamResponse): Promise<string> {
+export async function readText(answer: UpstreamResponse): Promise<string> {
   const all: Uint8Array[] = []
   for (let bytes = await answer.read(); bytes !== null; bytes = await answer.read()) all.push(bytes)
   return Buffer.concat(all).toString()

@@ -30,7 +30,7 @@ type Rule = {
 }
 
 const failed = { outcome: 'failed', source: 'reported' } as const
-const refusal = (status: number): Rule => ({ status, whole: failed, stream: { ...failed, status } })
+const refusalRule = (status: number): Rule => ({ status, whole: failed, stream: { ...failed, status } })
 const completed = (source: string): Rule => ({
   status: 200,
   whole: { outcome: 'completed', source },
@@ -44,9 +44,9 @@ const RULES = {
   good: completed('reported'),
   uncounted: completed('estimated'),
   implausible: completed('implausible'),
-  'status 500': refusal(502),
-  busy: refusal(429),
-  refused: refusal(400),
+  'status 500': refusalRule(502),
+  busy: refusalRule(429),
+  refused: refusalRule(400),
   malformed: broken,
   cut: broken,
   silent: broken,

@@ -206,25 +206,25 @@ async function serverOn(directory: string, settings: PostgresSettings, tls: Tls 
 
 /** PostgreSQL's src/include/utils/pidfile.h: line 8 is the server's state, padded. */
 function answers(data: string): boolean {
-  return ['ready', 'standby'].includes(textOf(join(data, 'postmaster.pid')).split('\n')[7]?.trim() ?? '')
+  return ['ready', 'standby'].includes(readText(join(data, 'postmaster.pid')).split('\n')[7]?.trim() ?? '')
 }
 
 /** The process and all below it, parents first. */
 function descendants(pid: number): number[] {
   const found = [pid]
   for (let at = 0; at < found.length; at += 1) {
-    const children = textOf(`/proc/${found[at]}/task/${found[at]}/children`)
+    const children = readText(`/proc/${found[at]}/task/${found[at]}/children`)
     found.push(...children.split(' ').filter(Boolean).map(Number))
   }
   return found
 }
 
 function programOf(pid: number): string {
-  return textOf(`/proc/${pid}/comm`).trim()
+  return readText(`/proc/${pid}/comm`).trim()
 }
 
 /** A server's processes and files come and go: empty for what is gone. */
-function textOf(path: string): string {
+function readText(path: string): string {
   try {
     return readFileSync(path, 'utf8')
   } catch {

@@ -75,7 +75,7 @@ function readItem(bytes: Uint8Array, at: number, depthLeft: number): Item {
       return { value: Uint8Array.from(bytes.subarray(next, next + argument)), next: next + argument }
     case MAJOR.text:
       wellFormed(argument <= bytes.length - next, 'cbor: truncated text string')
-      return { value: textOf(bytes.subarray(next, next + argument)), next: next + argument }
+      return { value: decodeText(bytes.subarray(next, next + argument)), next: next + argument }
     case MAJOR.array:
       return readArray(bytes, next, argument, depthLeft)
     case MAJOR.map:
@@ -134,7 +134,7 @@ function readMap(bytes: Uint8Array, start: number, count: number, depthLeft: num
   return { value: map, next: at }
 }
 
-function textOf(bytes: Uint8Array): string {
+function decodeText(bytes: Uint8Array): string {
   try {
     return fromUtf8(bytes)
   } catch (cause) {

@@ -70,7 +70,7 @@ function isName(name: string): boolean {
 
 export function decodeNote(bytes: Uint8Array): Note {
   wellFormed(bytes.length <= noteBytesMax, `note: more than ${noteBytesMax} bytes`)
-  const whole = textOf(bytes)
+  const whole = decodeText(bytes)
   // The last empty line parts text and signatures.
   const at = whole.lastIndexOf('\n\n')
   wellFormed(at >= 0 && whole.endsWith('\n'), 'note: no empty line before its signatures')
@@ -79,7 +79,7 @@ export function decodeNote(bytes: Uint8Array): Note {
   return { text: whole.slice(0, at + 1), signatures: lines.map(readSignature) }
 }
 
-function textOf(bytes: Uint8Array): string {
+function decodeText(bytes: Uint8Array): string {
   let text: string
   try {
     text = fromUtf8(bytes)

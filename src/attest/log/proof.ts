@@ -23,7 +23,7 @@ export function encodeLogProof({ index, hashes, note }: LogProof): string {
 /** The line `extra` is left out: nothing vouches for it. */
 export function decodeLogProof(bytes: Uint8Array): LogProof {
   wellFormed(bytes.length <= logProofBytesMax, `log proof: more than ${logProofBytesMax} bytes`)
-  const text = textOf(bytes)
+  const text = decodeText(bytes)
   const at = text.indexOf('\n\n')
   wellFormed(at >= 0, 'log proof: no checkpoint')
   const [first, ...lines] = text.slice(0, at).split('\n')
@@ -41,7 +41,7 @@ function readHash(line: string): LogHash {
   return hash
 }
 
-function textOf(bytes: Uint8Array): string {
+function decodeText(bytes: Uint8Array): string {
   try {
     return fromUtf8(bytes)
   } catch {

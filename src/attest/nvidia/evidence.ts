@@ -33,7 +33,7 @@ export function readGpuEvidence(bytes: Uint8Array): readonly GpuEvidence[] {
   return entries.map((entry, at) => {
     const where = `${what}: GPU ${at}`
     wellFormed(isRecord(entry), `${where}: not an object`)
-    const arch = textOf(entry, 'arch', where)
+    const arch = requireText(entry, 'arch', where)
     wellFormed(/^[A-Za-z0-9_ ]{1,32}$/.test(arch), `${where}: arch is not a name`)
     const report = base64Of(entry, 'evidence', where)
     wellFormed(report.length <= reportBytesMax, `${where}: a report of ${report.length} bytes`)
@@ -42,14 +42,14 @@ export function readGpuEvidence(bytes: Uint8Array): readonly GpuEvidence[] {
   })
 }
 
-function textOf(entry: Readonly<Record<string, unknown>>, name: string, where: string): string {
+function requireText(entry: Readonly<Record<string, unknown>>, name: string, where: string): string {
   const value = entry[name]
   if (typeof value !== 'string') throw new Malformed(`${where}: ${name} is missing or no text`)
   return value
 }
 
 function base64Of(entry: Readonly<Record<string, unknown>>, name: string, where: string): Uint8Array {
-  const bytes = fromBase64(textOf(entry, name, where))
+  const bytes = fromBase64(requireText(entry, name, where))
   if (bytes === null) throw new Malformed(`${where}: ${name} is not base64`)
   return bytes
 }

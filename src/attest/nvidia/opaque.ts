@@ -57,12 +57,14 @@ export function readOpaque(bytes: Uint8Array): GpuFields {
   const fwid = found.get(TYPES.fwid) ?? null
   wellFormed(fwid === null || fwid.length === 48, 'GPU report: an FWID that is not a SHA-384 digest')
   return {
-    driverVersion: textOf(needed(found, 'driverVersion'), 'driver version'),
+    driverVersion: decodePaddedText(needed(found, 'driverVersion'), 'driver version'),
     vbiosVersion: vbiosVersionOf(needed(found, 'vbiosVersion')),
     mode: modeOf(found),
     isNvdecMeasured: isOn(needed(found, 'nvdec0Status'), 'NVDEC0 status'),
     fwid,
-    board: board.every(part => part !== undefined) ? board.map(part => textOf(part, 'board')).join('_') : null,
+    board: board.every(part => part !== undefined)
+      ? board.map(part => decodePaddedText(part, 'board')).join('_')
+      : null,
   }
 }
 
@@ -111,7 +113,7 @@ function vbiosVersionOf(value: Uint8Array): string {
 }
 
 /** Text that ends with zero bytes. It is shown, and compared with a manifest's. */
-function textOf(value: Uint8Array, what: string): string {
+function decodePaddedText(value: Uint8Array, what: string): string {
   const end = value.indexOf(0)
   const text = String.fromCharCode(...(end < 0 ? value : value.subarray(0, end)))
   const isPadded = end < 0 || value.subarray(end).every(byte => byte === 0)

@@ -97,16 +97,16 @@ export function decodeReceipt(json: unknown): DecodedReceipt {
   const signatures = record(envelope.signatures, 'receipt: signatures', ['ed25519', 'mldsa65'])
   return {
     platform,
-    statement: bytesOf(envelope.statement, 'statement', RECEIPT_LIMITS.statement),
+    statement: parseBytes(envelope.statement, 'statement', RECEIPT_LIMITS.statement),
     keys: {
-      ed25519: bytesOf(keys.ed25519, 'keys.ed25519', exactly(PUBLIC_KEY_BYTES.ed25519)),
-      mldsa65: bytesOf(keys.mldsa65, 'keys.mldsa65', exactly(PUBLIC_KEY_BYTES.mldsa65)),
-      x25519: bytesOf(keys.x25519, 'keys.x25519', exactly(PUBLIC_KEY_BYTES.x25519)),
-      mlkem768: bytesOf(keys.mlkem768, 'keys.mlkem768', exactly(PUBLIC_KEY_BYTES.mlkem768)),
+      ed25519: parseBytes(keys.ed25519, 'keys.ed25519', exactly(PUBLIC_KEY_BYTES.ed25519)),
+      mldsa65: parseBytes(keys.mldsa65, 'keys.mldsa65', exactly(PUBLIC_KEY_BYTES.mldsa65)),
+      x25519: parseBytes(keys.x25519, 'keys.x25519', exactly(PUBLIC_KEY_BYTES.x25519)),
+      mlkem768: parseBytes(keys.mlkem768, 'keys.mlkem768', exactly(PUBLIC_KEY_BYTES.mlkem768)),
     },
     signatures: {
-      ed25519: bytesOf(signatures.ed25519, 'signatures.ed25519', exactly(SIGNATURE_BYTES.ed25519)),
-      mldsa65: bytesOf(signatures.mldsa65, 'signatures.mldsa65', exactly(SIGNATURE_BYTES.mldsa65)),
+      ed25519: parseBytes(signatures.ed25519, 'signatures.ed25519', exactly(SIGNATURE_BYTES.ed25519)),
+      mldsa65: parseBytes(signatures.mldsa65, 'signatures.mldsa65', exactly(SIGNATURE_BYTES.mldsa65)),
     },
     evidence: evidenceOf(envelope.evidence),
   }
@@ -117,14 +117,14 @@ function evidenceOf(value: unknown): ReceiptEvidence {
   const { chain } = evidence
   wellFormed(Array.isArray(chain) && chain.length === 2, 'receipt: evidence.chain is not a pair')
   return {
-    report: bytesOf(evidence.report, 'evidence.report', RECEIPT_LIMITS.report),
+    report: parseBytes(evidence.report, 'evidence.report', RECEIPT_LIMITS.report),
     vek: derOf(evidence.vek, 'evidence.vek', RECEIPT_LIMITS.certificate),
     chain: [
       derOf(chain[0], 'evidence.chain[0]', RECEIPT_LIMITS.certificate),
       derOf(chain[1], 'evidence.chain[1]', RECEIPT_LIMITS.certificate),
     ],
     ...(Object.hasOwn(evidence, 'crl') ? { crl: derOf(evidence.crl, 'evidence.crl', RECEIPT_LIMITS.crl) } : {}),
-    ...(Object.hasOwn(evidence, 'tpm') ? { tpm: bytesOf(evidence.tpm, 'evidence.tpm', RECEIPT_LIMITS.tpm) } : {}),
+    ...(Object.hasOwn(evidence, 'tpm') ? { tpm: parseBytes(evidence.tpm, 'evidence.tpm', RECEIPT_LIMITS.tpm) } : {}),
   }
 }
 
@@ -171,7 +171,7 @@ function exactly(sizeBytes: number): Sizes {
   return [sizeBytes, sizeBytes]
 }
 
-function bytesOf(value: unknown, what: string, [min, max]: Sizes): Uint8Array {
+function parseBytes(value: unknown, what: string, [min, max]: Sizes): Uint8Array {
   // The length is checked before anything is decoded.
   const fits = typeof value === 'string' && value.length <= Math.ceil((max * 4) / 3)
   const bytes = fits ? fromBase64Url(value) : null
@@ -181,7 +181,7 @@ function bytesOf(value: unknown, what: string, [min, max]: Sizes): Uint8Array {
 
 /** Never PEM: receipts carry each certificate in one form only. */
 function derOf(value: unknown, what: string, sizes: Sizes): Uint8Array {
-  const bytes = bytesOf(value, what, sizes)
+  const bytes = parseBytes(value, what, sizes)
   wellFormed(bytes[0] === 0x30, `receipt: ${what} is not DER`)
   return bytes
 }

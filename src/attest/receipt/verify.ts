@@ -282,7 +282,7 @@ function expectationCheck(name: string, expected: unknown, value: unknown): Chec
     return notChecked(name, "the caller gives neither an expected value nor 'any'", true)
   }
   const { equals } = expected
-  return check(name, isEqual(value, equals), `${textOf(value)} is not ${textOf(equals)}`, textOf(value))
+  return check(name, isEqual(value, equals), `${formatValue(value)} is not ${formatValue(equals)}`, formatValue(value))
 }
 
 /** Bytes, text, lists of text, and null. */
@@ -292,6 +292,6 @@ function isEqual(a: unknown, b: unknown): boolean {
   return a === b
 }
 
-function textOf(value: unknown): string {
+function formatValue(value: unknown): string {
   return value instanceof Uint8Array ? toHex(value) : (JSON.stringify(value) ?? 'nothing')
 }

@@ -64,7 +64,7 @@ export class TextCache<Facts = null> {
     const nowMs = this.#clock.monotonicMs()
     this.#dropEnded(nowMs)
     if (retentionMs === 0) return
-    const kept = { organizationId, keyDigest, text, facts, bytes: bytesOf(text), endsAtMs: nowMs + retentionMs }
+    const kept = { organizationId, keyDigest, text, facts, bytes: measureBytes(text), endsAtMs: nowMs + retentionMs }
     this.#entries.set(id, kept)
     const ofKey = add(this.#byKey, keyDigest, id, kept.bytes)
     add(this.#byOrganization, organizationId, id, kept.bytes)
@@ -134,7 +134,7 @@ export class TextCache<Facts = null> {
 }
 
 /** In memory: JavaScriptCore takes two bytes for each unit of a text with a character beyond Latin-1. */
-export function bytesOf(text: string): number {
+export function measureBytes(text: string): number {
   return Buffer.byteLength(text) === text.length ? text.length : 2 * text.length
 }
 

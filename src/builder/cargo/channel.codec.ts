@@ -42,11 +42,7 @@ export function manifestUri(mirror: string, version: string): string {
 /** Reads the file beside a manifest, `HEX  NAME`. Failure `checksum_mismatch` for any other text. */
 export function readDigestFile(text: string, uri: string): string {
   const [, hex] = /^([0-9a-f]{64})(?:\s|$)/.exec(text) ?? []
-  refuseUnless(
-    hex !== undefined,
-    'checksum_mismatch',
-    () => `rust_mirror: ${uri}: does not contain a SHA-256 in hexadecimal`,
-  )
+  refuseUnless(hex !== undefined, 'checksum_mismatch', () => `rust_mirror: ${uri}: not a SHA-256 in hexadecimal`)
   return hex
 }
 

@@ -48,10 +48,10 @@ export async function fetchRust(
   const download = (uri: string, bytesMax: number) => downloadFile(phase, { uri, bytesMax, proxy, scratch })
 
   const uri = manifestUri(mirror, version)
-  const stated = readDigestFile(await textOf(await download(`${uri}.sha256`, 4096)), `${uri}.sha256`)
+  const stated = readDigestFile(await readText(await download(`${uri}.sha256`, 4096)), `${uri}.sha256`)
   const manifestFile = await download(uri, manifestBytesMax)
   await checkDigest(manifestFile, uri, stated)
-  const components = componentsOf(await textOf(manifestFile), { mirror, version, needs, target })
+  const components = componentsOf(await readText(manifestFile), { mirror, version, needs, target })
 
   const root = makeDir(`${workDir}/rust`, uids.fetch)
   for (const component of components) {
@@ -174,6 +174,6 @@ async function checkDigest(file: string, uri: string, expected: string): Promise
   )
 }
 
-async function textOf(file: string): Promise<string> {
+async function readText(file: string): Promise<string> {
   return await readBounded(file, 'rust_mirror')
 }

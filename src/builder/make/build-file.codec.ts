@@ -38,7 +38,7 @@ export function readBuildFile(text: string): BuildFile {
   const bad = outputs.find(path => !path.split('/').every(isComponent))
   if (bad !== undefined)
     throw wrong('outputs', `${JSON.stringify(bad.slice(0, 200))} must be a plain path below the project`)
-  return { command, outputs, name: textOf(read.name, 'name'), version: textOf(read.version, 'version') }
+  return { command, outputs, name: parsePlainName(read.name, 'name'), version: parsePlainName(read.version, 'version') }
 }
 
 /** Null for anything but a list of one text or more. */
@@ -49,7 +49,7 @@ function textsOf(value: unknown, countMax: number): readonly string[] | null {
   return value.every(isText) ? value : null
 }
 
-function textOf(value: unknown, field: string): string | null {
+function parsePlainName(value: unknown, field: string): string | null {
   if (value === undefined) return null
   if (typeof value !== 'string' || !isComponent(value)) throw wrong(field, 'must be a plain name')
   return value

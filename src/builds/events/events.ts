@@ -292,7 +292,7 @@ export class EventLogs {
   }
 
   /** Returns the log for its writer. */
-  of(buildId: string): EventLog {
+  open(buildId: string): EventLog {
     const known = this.#open.get(buildId)
     if (known !== undefined) return known
     const log = new EventLog(this.#pathOf(buildId), this.#options)
@@ -302,7 +302,7 @@ export class EventLogs {
 
   /** `isOpen`: whether the store lists the build as unfinished. */
   reader(buildId: string, { afterId, isOpen }: { readonly afterId: number; readonly isOpen: boolean }): EventReader {
-    if (isOpen) this.of(buildId)
+    if (isOpen) this.open(buildId)
     return new EventReader(this.#pathOf(buildId), { live: () => this.#open.get(buildId) ?? null, afterId })
   }
 

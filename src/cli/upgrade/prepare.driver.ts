@@ -89,7 +89,7 @@ export async function prepare({ file, paths, waitMs, tell }: PrepareOptions): Pr
   const database = join(paths.stateDir, databaseFile)
   const room = roomRefusal({
     databaseBytes: databaseBytes(database),
-    executableBytes: bytesOf(file),
+    executableBytes: measureFile(file),
     freeBytes: diskSpace(paths.directory).freeBytes,
     where: paths.directory,
   })
@@ -171,7 +171,7 @@ function optionOf(words: readonly string[], name: string): string | null {
   return at === -1 ? null : (words[at + 1] ?? null)
 }
 
-function bytesOf(file: string): number {
+function measureFile(file: string): number {
   const found = statSync(file, { throwIfNoEntry: false })
   if (found?.isFile() === true) return found.size
   refuse('invalid_request', { message: `${file} is no file`, remedy: 'check the path' })

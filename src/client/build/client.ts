@@ -185,7 +185,7 @@ export class BuildClient {
       throw init.signal?.aborted === true ? error : this.#unreachable(error)
     }
     if (response.ok) return response
-    throw refusal(response.status, response.headers.get('retry-after'), await jsonOf(response), api.host)
+    throw toFault(response.status, response.headers.get('retry-after'), await jsonOf(response), api.host)
   }
 
   #unreachable(error: unknown): Fault {
@@ -274,7 +274,7 @@ const CODES: { readonly [status: number]: readonly [FaultCode, string] } = {
   429: ['rate_limited', 'try again later'],
 }
 
-function refusal(status: number, retryAfter: string | null, body: unknown, host: string): AdvisedFault {
+function toFault(status: number, retryAfter: string | null, body: unknown, host: string): AdvisedFault {
   const said: unknown = Reflect.get(Object(Reflect.get(Object(body), 'error')), 'message')
   const words = typeof said === 'string' ? `: ${oneLine(said.slice(0, 500))}` : ''
   const [code, remedy] = CODES[status] ?? ['internal', 'try again; report the message if it fails again']

@@ -22,7 +22,7 @@ export async function readAttestedOptions(url: URL, options: GatewayOptions): Pr
     allowlist: read(options.allowlist, 'allowlist'),
     configuration: read(options.configuration, 'configuration'),
     simulatedRoot: read(options.trustSimulatedRoot, 'trust-simulated-root', BUNDLE_LIMITS.bytesMax),
-    ca: textOf(read(options.ca, 'ca')),
+    ca: decodeText(read(options.ca, 'ca')),
     workload: workload ?? undefined,
     crl,
     evidenceTimeoutMs: options.timeoutMs,
@@ -46,7 +46,7 @@ function requirePins(trust: Trust): void {
   })
 }
 
-function textOf(bytes: Uint8Array | undefined): string | undefined {
+function decodeText(bytes: Uint8Array | undefined): string | undefined {
   return bytes === undefined ? undefined : new TextDecoder().decode(bytes)
 }
 

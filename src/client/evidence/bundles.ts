@@ -80,7 +80,7 @@ function coco(report: Fields, chain: unknown): ReportEvidence {
   const entries = chain.map(entry => fieldsOf(entry, 'cert_chain'))
   const of = (...types: string[]) =>
     entries.flatMap(({ cert_type, data }) =>
-      typeof cert_type === 'string' && types.includes(cert_type) ? [bytesOf(data, 'cert_chain.data')] : [],
+      typeof cert_type === 'string' && types.includes(cert_type) ? [parseBytes(data, 'cert_chain.data')] : [],
     )
   return { ...found, vek: of('VCEK', 'VLEK')[0] ?? null, chain: of('ASK', 'ARK'), crl: of('CRL')[0] ?? null }
 }
@@ -151,21 +151,21 @@ const signatureBytes = 512
 
 function signatureOf(value: unknown): Uint8Array {
   const { r, s } = fieldsOf(value, 'signature')
-  const parts = concat(bytesOf(r, 'signature.r'), bytesOf(s, 'signature.s'))
+  const parts = concat(parseBytes(r, 'signature.r'), parseBytes(s, 'signature.s'))
   wellFormed(parts.length === 144, `evidence: signature of ${parts.length} bytes`)
   return concat(parts, new Uint8Array(signatureBytes - parts.length))
 }
 
 function fieldValue(value: unknown, name: string): bigint | Uint8Array | undefined {
   if (value === undefined || value === null) return undefined
-  if (typeof value !== 'number') return bytesOf(value, name)
+  if (typeof value !== 'number') return parseBytes(value, name)
   wellFormed(Number.isSafeInteger(value) && value >= 0, `evidence: ${name} is no whole number that JSON can hold`)
   return BigInt(value)
 }
 
 const listBytesMax = 65_536
 
-function bytesOf(value: unknown, name: string): Uint8Array {
+function parseBytes(value: unknown, name: string): Uint8Array {
   const isBytes = Array.isArray(value) && value.length <= listBytesMax && value.every(isByte)
   wellFormed(isBytes, `evidence: ${name} is no list of bytes`)
   return Uint8Array.from(value as number[])

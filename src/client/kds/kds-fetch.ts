@@ -75,11 +75,11 @@ async function fetchOne(wanted: FetchedKind, from: FetchFrom): Promise<FetchedFi
   const { bodyBytesMax } = request
   const result = await getBounded(url, { timeoutMs, bodyBytesMax, signal: new AbortController().signal })
   if (result.kind === 'body') return { kind, url, file: request.file, bytes: result.bytes }
-  return refusal(result, { wanted, url, nowMs: from.nowMs() })
+  return toFault(result, { wanted, url, nowMs: from.nowMs() })
 }
 
 /** Each names the option by which the file can be given instead. */
-function refusal(
+function toFault(
   result: Exclude<GetResult, { kind: 'body' }>,
   { wanted, url, nowMs }: { readonly wanted: FetchedKind; readonly url: string; readonly nowMs: number },
 ): AdvisedFault {

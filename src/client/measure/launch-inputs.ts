@@ -69,7 +69,7 @@ export function launchOf({
     sizeBytes: size,
   }))
   return {
-    firmwareDigest: bytesOf(doc.ovmf_hash),
+    firmwareDigest: decodeHex(doc.ovmf_hash),
     metadata: { sections, kernelHashes: area, resetEip: doc.reset_eip },
     kernelHashes: hashesOf(doc),
   }
@@ -82,12 +82,12 @@ function hashesOf({ kernel_hash, initrd_hash, cmdline }: LaunchInputs['measureme
     return null
   }
   return {
-    kernel: bytesOf(kernel_hash),
-    initrd: typeof initrd_hash === 'string' ? bytesOf(initrd_hash) : nativeSha256(new Uint8Array(0)),
+    kernel: decodeHex(kernel_hash),
+    initrd: typeof initrd_hash === 'string' ? decodeHex(initrd_hash) : nativeSha256(new Uint8Array(0)),
     cmdline: nativeSha256(cmdlineBytes(cmdline ?? '')),
   }
 }
 
-function bytesOf(text: string): Uint8Array {
+function decodeHex(text: string): Uint8Array {
   return present(fromHex(text), 'the schema requires hexadecimal')
 }

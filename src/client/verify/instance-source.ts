@@ -76,12 +76,12 @@ export async function fetchAttestation(
     )
   }
   if (response.status === 200) return response.body
-  throw refusal(response, { host: url.host, key, instance })
+  throw toFault(response, { host: url.host, key, instance })
 }
 
 type AttestationRequest = { readonly host: string; readonly key: ApiKey; readonly instance: InstanceIdentity }
 
-function refusal(response: TlsResponse, { host, key, instance }: AttestationRequest): AdvisedFault {
+function toFault(response: TlsResponse, { host, key, instance }: AttestationRequest): AdvisedFault {
   const { status, retryAfter, body } = response
   const { message, requestId } = problemOf(body)
   const wait = retryAfter !== null && /^[0-9]{1,5}$/.test(retryAfter) ? `in ${retryAfter} s` : 'in a minute'

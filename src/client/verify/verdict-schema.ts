@@ -48,25 +48,25 @@ const Report = Type.Object({
   version: count,
   signer: words(['vcek', 'vlek', 'none']),
   vmpl: count,
-  ...each(['measurement', 'report_data', 'host_data', 'chip_id', 'family_id', 'image_id'], hex),
-  ...each(['id_key_digest', 'author_key_digest', 'report_id', 'report_id_ma'], hex),
+  ...propertiesOf(['measurement', 'report_data', 'host_data', 'chip_id', 'family_id', 'image_id'], hex),
+  ...propertiesOf(['id_key_digest', 'author_key_digest', 'report_id', 'report_id_ma'], hex),
   guest_svn: count,
   policy: Type.Object({ value: hexNumber, abi: Type.String(), ...named }),
   platform_info: Type.Object({ value: hexNumber, ...named }),
-  tcb: Type.Object(each(['current', 'reported', 'committed', 'launch'], Tcb)),
-  firmware: Type.Object(each(['current', 'committed'], Type.String())),
-  cpuid: orNull(Type.Object(each(['family', 'model', 'stepping'], count))),
-  mitigation: orNull(Type.Object(each(['launch', 'current'], hexNumber))),
+  tcb: Type.Object(propertiesOf(['current', 'reported', 'committed', 'launch'], Tcb)),
+  firmware: Type.Object(propertiesOf(['current', 'committed'], Type.String())),
+  cpuid: orNull(Type.Object(propertiesOf(['family', 'model', 'stepping'], count))),
+  mitigation: orNull(Type.Object(propertiesOf(['launch', 'current'], hexNumber))),
   signature_algorithm: count,
   key_info: Type.Object({ value: hexNumber, ...named }),
-  signature: Type.Object(each(['r', 's'], hex)),
+  signature: Type.Object(propertiesOf(['r', 's'], hex)),
   reserved: Type.Array(Type.Object({ offset: count, bytes: hex }), { description: 'those that are not zero' }),
 })
 
 const Gpu = Type.Object({
   architecture: words(ARCHITECTURES),
   hwmodel: Type.String(),
-  ...each(['driver_version', 'vbios_version'], Type.String()),
+  ...propertiesOf(['driver_version', 'vbios_version'], Type.String()),
   mode: words(GPU_MODES),
   ueid: Type.String({ description: "decimal, as in NVIDIA's tokens; not NVML's UUID" }),
   device_serial: Type.String({ description: 'of the device certificate; it stays when firmware changes' }),
@@ -89,14 +89,14 @@ const Attestation = Type.Object({
 const Response = Type.Object({
   request_id: Type.String(),
   key_made_by: words(['client', 'host']),
-  ...each(['model', 'upstream', 'coverage'], Type.String()),
+  ...propertiesOf(['model', 'upstream', 'coverage'], Type.String()),
   issued_at: time,
-  ...each(['prompt_tokens', 'completion_tokens', 'events'], orNull(count)),
+  ...propertiesOf(['prompt_tokens', 'completion_tokens', 'events'], orNull(count)),
 })
 
 const Provenance = Type.Object({
-  ...each(['build_type', 'build_command', 'builder', 'job_id'], Type.String()),
-  ...each(['started', 'finished'], time),
+  ...propertiesOf(['build_type', 'build_command', 'builder', 'job_id'], Type.String()),
+  ...propertiesOf(['started', 'finished'], time),
   source: Type.Object({ uri: Type.String(), git_commit: orNull(Type.String()), git_tree: orNull(Type.String()) }),
   artifacts: Type.Array(Type.Object({ name: Type.String(), digest: Type.Record(Type.String(), hex) })),
 })
@@ -104,10 +104,10 @@ const Provenance = Type.Object({
 const Quote = Type.Object({
   nonce: hex,
   qualified_signer: hex,
-  signature: Type.Object(each(['scheme', 'hash'], Type.String())),
+  signature: Type.Object(propertiesOf(['scheme', 'hash'], Type.String())),
   clock_ms: Type.String({ pattern: '^[0-9]+$' }),
   clock_safe: Type.Boolean(),
-  ...each(['reset_count', 'restart_count'], count),
+  ...propertiesOf(['reset_count', 'restart_count'], count),
   firmware_version: hexNumber,
   pcr_digest: hex,
 })
@@ -117,21 +117,24 @@ const bits = Type.Object({ value: hexNumber, ...named })
 const TdxQuote = Type.Object({
   version: count,
   report_version: words(['1.0', '1.5']),
-  ...each(['qe_vendor_id', 'user_data', 'header_reserved', 'tee_tcb_svn', 'mr_seam', 'mr_signer_seam'], hex),
-  ...each(['mr_td', 'mr_config_id', 'mr_owner', 'mr_owner_config', 'report_data'], hex),
-  ...each(['seam_attributes', 'xfam'], hexNumber),
+  ...propertiesOf(['qe_vendor_id', 'user_data', 'header_reserved', 'tee_tcb_svn', 'mr_seam', 'mr_signer_seam'], hex),
+  ...propertiesOf(['mr_td', 'mr_config_id', 'mr_owner', 'mr_owner_config', 'report_data'], hex),
+  ...propertiesOf(['seam_attributes', 'xfam'], hexNumber),
   td_attributes: bits,
   rtmrs: Type.Array(hex),
-  ...each(['tee_tcb_svn2', 'mr_service_td'], orNull(hex)),
+  ...propertiesOf(['tee_tcb_svn2', 'mr_service_td'], orNull(hex)),
   attestation_key: hex,
-  qe: Type.Object({ ...each(['mr_enclave', 'mr_signer'], hex), ...each(['isv_prod_id', 'isv_svn'], count) }),
+  qe: Type.Object({
+    ...propertiesOf(['mr_enclave', 'mr_signer'], hex),
+    ...propertiesOf(['isv_prod_id', 'isv_svn'], count),
+  }),
 })
 
 const Event = Type.Object({ pcr: count, type: hexNumber, digest: hex, data: orNull(hex) })
 
 /** With --log. */
 const Log = Type.Object({
-  ...each(['index', 'size'], orNull(count)),
+  ...propertiesOf(['index', 'size'], orNull(count)),
   fork_evidence: orNull(Type.String({ description: 'file with both signed checkpoints of a fork' })),
 })
 const logField = { log: Type.Optional(Log) }
@@ -167,7 +170,7 @@ export const VERDICT_DOCUMENTS = {
     quote: orNull(TdxQuote),
     tcb: orNull(Type.Object({ status: Type.String(), advisories: Type.Array(Type.String()), date: time })),
     platform: orNull(
-      Type.Object({ ...each(['fmspc', 'ppid', 'pce_id'], hex), components: Type.Array(count), pce_svn: count }),
+      Type.Object({ ...propertiesOf(['fmspc', 'ppid', 'pce_id'], hex), components: Type.Array(count), pce_svn: count }),
     ),
     collateral_until: orNull(time),
   }),
@@ -178,11 +181,11 @@ export const VERDICT_DOCUMENTS = {
       description: 'null: cannot be read; the rest is trusted in a good verdict alone',
     }),
     rims: Type.Array(
-      orNull(Type.Object({ kind: words(['driver', 'vbios']), ...each(['version', 'product'], Type.String()) })),
+      orNull(Type.Object({ kind: words(['driver', 'vbios']), ...propertiesOf(['version', 'product'], Type.String()) })),
       { description: 'in the order of --rim; null: not good' },
     ),
   }),
-  'id-block': Type.Object({ ...verdictFields, ...each(['id_key_digest', 'author_key_digest'], orNull(hex)) }),
+  'id-block': Type.Object({ ...verdictFields, ...propertiesOf(['id_key_digest', 'author_key_digest'], orNull(hex)) }),
   // Without the fields of the attestation where none came.
   gateway: Type.Object({ ...verdictFields, ...Type.Partial(Attestation).properties, ...logField }),
   response: Type.Object({ ...verdictFields, as_of: time, response: orNull(Response), attestation: Attestation }),
@@ -215,7 +218,7 @@ export const VERDICT_DOCUMENTS = {
     as_of: time,
     first_broken: orNull(Type.String()),
     slsa: Type.Object({
-      ...each(['build', 'build_environment'], orNull(Type.String())),
+      ...propertiesOf(['build', 'build_environment'], orNull(Type.String())),
       missing: Type.Array(Type.String()),
     }),
     measurement: orNull(hex),
@@ -223,7 +226,7 @@ export const VERDICT_DOCUMENTS = {
     tpm: orNull(Type.String()),
     order: orNull(BuildOrder),
     provenance: orNull(Provenance),
-    receipts: Type.Object(each(['dispatch', 'completion'], orNull(Verdict))),
+    receipts: Type.Object(propertiesOf(['dispatch', 'completion'], orNull(Verdict))),
     report: orNull(Verdict),
     ...logField,
   }),
@@ -237,7 +240,7 @@ export const verdictSchema = {
   $defs: VERDICT_DOCUMENTS,
 }
 
-function each<Name extends string, Schema extends TSchema>(names: readonly Name[], schema: Schema) {
+function propertiesOf<Name extends string, Schema extends TSchema>(names: readonly Name[], schema: Schema) {
   return Object.fromEntries(names.map(name => [name, schema])) as Record<Name, Schema>
 }
 

@@ -1,7 +1,7 @@
 // Checks of the configuration that the schema of one field cannot make. Pure.
 
 import { isIP } from 'node:net'
-import { canonicalNetwork, covers, parseIpv4, rangeOf } from '../../base/ipv4.ts'
+import { canonicalNetwork, containsRange, parseIpv4, rangeOf } from '../../base/ipv4.ts'
 import { allowNamesProblems } from '../allow-names.ts'
 import { egressProblems } from '../egress.ts'
 import { isNetworkV6 } from '../egress-v6.ts'
@@ -248,7 +248,7 @@ function poolAddressCount(pool: string): number {
 }
 
 function inPool(address: string, pool: string): boolean {
-  return pool !== '' && covers(rangeOf(pool), rangeOf(address))
+  return pool !== '' && containsRange(rangeOf(pool), rangeOf(address))
 }
 
 /** Not "this network", loopback, multicast or reserved (RFC 6890). */

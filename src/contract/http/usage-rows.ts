@@ -30,8 +30,9 @@ export function usageDaysOf({ from, to }: { readonly from: string; readonly to: 
   // Checked first, because `from` may be derived from it.
   const endMs = dayStartMs('to', to) + dayMs
   const startMs = dayStartMs('from', from)
-  if (startMs >= endMs) throw refusal('to', `${to} is before ${from}`)
-  if (endMs - startMs > usageDaysMax * dayMs) throw refusal('to', `ask for at most ${usageDaysMax} days at a time`)
+  if (startMs >= endMs) throw invalidParameter('to', `${to} is before ${from}`)
+  if (endMs - startMs > usageDaysMax * dayMs)
+    throw invalidParameter('to', `ask for at most ${usageDaysMax} days at a time`)
   return { from, to, startMs, endMs }
 }
 
@@ -39,7 +40,7 @@ function dayStartMs(param: string, day: string): number {
   const atMs = /^\d{4}-\d{2}-\d{2}$/.test(day) ? Date.parse(`${day}T00:00:00Z`) : Number.NaN
   // Date parses the 30th of February as a day in March.
   if (!Number.isNaN(atMs) && iso(atMs).slice(0, 10) === day) return atMs
-  throw refusal(param, `${echo(day)} is no day like 2026-11-30`)
+  throw invalidParameter(param, `${echo(day)} is no day like 2026-11-30`)
 }
 
 /** Names separated by commas; empty: one row with the sums. Fault invalid_request. */
@@ -48,7 +49,7 @@ export function usageGroupsOf<Group extends UsageGroup>(text: string, groups: re
   return new Set(
     names.map(name => {
       const group = groups.find(kind => kind === name)
-      if (group === undefined) throw refusal('by', `${echo(name)} is none of ${groups.join(', ')}`)
+      if (group === undefined) throw invalidParameter('by', `${echo(name)} is none of ${groups.join(', ')}`)
       return group
     }),
   )
@@ -58,7 +59,7 @@ function echo(text: string): string {
   return JSON.stringify(text.slice(0, echoCharsMax))
 }
 
-function refusal(param: string, message: string): Fault {
+function invalidParameter(param: string, message: string): Fault {
   return new Fault('invalid_request', message, { param })
 }
 
@@ -141,7 +142,7 @@ function isOneOf<Group extends UsageGroup>(groups: readonly Group[], name: Usage
 }
 
 export function tooManyUsageRows(max: number): Fault {
-  return refusal('by', `these are more than ${max} rows; ask for fewer days, or by less`)
+  return invalidParameter('by', `these are more than ${max} rows; ask for fewer days, or by less`)
 }
 
 function sumOf(amounts: UsageAmounts, other: UsageAmounts): UsageAmounts {

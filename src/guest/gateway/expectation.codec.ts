@@ -93,8 +93,8 @@ const PEM_CERTIFICATES = /^(-----BEGIN CERTIFICATE-----\n[A-Za-z0-9+/=\n]+-----E
  */
 export function attestedOptions({ baseUrl, gateway }: AttestedExpectation): AttestedFetchOptions {
   const { measurements, operatorKey, outside, workloads, allow, simulatedRoot } = gateway
-  const idKeyDigest = operatorKey === null ? ('any' as const) : bytesOf(operatorKey)
-  const policy = { ...strictPolicy(), measurements: measurements.map(bytesOf), idKeyDigest }
+  const idKeyDigest = operatorKey === null ? ('any' as const) : decodeHex(operatorKey)
+  const policy = { ...strictPolicy(), measurements: measurements.map(decodeHex), idKeyDigest }
   return {
     url: baseUrl.origin,
     policy: encodePolicy(policy),
@@ -111,7 +111,7 @@ export function attestedOptions({ baseUrl, gateway }: AttestedExpectation): Atte
 /** The gateway requests five reports of its platform, and may have to wait. */
 const evidenceTimeoutMs = 60_000
 
-function bytesOf(hex: string): Uint8Array {
+function decodeHex(hex: string): Uint8Array {
   const bytes = fromHex(hex)
   if (bytes === null) throw new Fault('internal', 'invariant broken: the schema lets hexadecimal through alone')
   return bytes

@@ -27,7 +27,7 @@ export function openSecretBox(secret: Uint8Array, nonce: Uint8Array, box: Uint8A
 /** HSalsa20: 32 bytes from a key of 32 bytes and 16 bytes of input. */
 function hashKey(key: Uint8Array, input: Uint8Array): Uint8Array {
   const words = mixed(initialWords(key, input))
-  return bytesOf([0, 5, 10, 15, 6, 7, 8, 9].map(at => words[at] ?? 0))
+  return packWords([0, 5, 10, 15, 6, 7, 8, 9].map(at => words[at] ?? 0))
 }
 
 /** Salsa20's stream for a nonce of 8 bytes, from its first block on. */
@@ -38,7 +38,7 @@ function keyStream(key: Uint8Array, nonce: Uint8Array, length: number): Uint8Arr
   for (let block = 0; block * 64 < length; block += 1) {
     new DataView(input.buffer).setUint32(8, block, true)
     const words = initialWords(key, input)
-    stream.set(bytesOf(mixed(words).map((word, at) => word + (words[at] ?? 0))), block * 64)
+    stream.set(packWords(mixed(words).map((word, at) => word + (words[at] ?? 0))), block * 64)
   }
   return stream.subarray(0, length)
 }
@@ -94,7 +94,7 @@ function wordsOf(bytes: Uint8Array): Uint32Array {
   return Uint32Array.from({ length: bytes.length / 4 }, (_, at) => view.getUint32(at * 4, true))
 }
 
-function bytesOf(words: Iterable<number>): Uint8Array {
+function packWords(words: Iterable<number>): Uint8Array {
   const list = [...words]
   const view = new DataView(new ArrayBuffer(list.length * 4))
   for (const [at, word] of list.entries()) view.setUint32(at * 4, word, true)

@@ -38,7 +38,7 @@ export async function openConfigfs(
   files: ConfigFiles,
 ): Promise<{ readonly ask: (reportData: Uint8Array) => Promise<Attempt> } | null> {
   try {
-    const found = await withEntry(reports, files, async entry => textOf(await files.read(`${entry}/provider`)))
+    const found = await withEntry(reports, files, async entry => decodeText(await files.read(`${entry}/provider`)))
     if (found !== provider) return null
   } catch (error) {
     const code = systemErrorCode(error) ?? ''
@@ -98,19 +98,19 @@ export async function withEntry<T>(
 }
 
 export async function generationOf(files: ConfigFiles, entry: string): Promise<number> {
-  return Number(textOf(await files.read(`${entry}/generation`)))
+  return Number(decodeText(await files.read(`${entry}/generation`)))
 }
 
 /** 0 without the attribute: kernels have it only if it means something. */
 async function readOptional(files: ConfigFiles, path: string): Promise<number> {
   try {
-    return Number(textOf(await files.read(path)))
+    return Number(decodeText(await files.read(path)))
   } catch (error) {
     if (systemErrorCode(error) === 'ENOENT') return 0
     throw error
   }
 }
 
-function textOf(bytes: Uint8Array): string {
+function decodeText(bytes: Uint8Array): string {
   return Buffer.from(bytes).toString('latin1').trim()
 }

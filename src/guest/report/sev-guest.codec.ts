@@ -49,7 +49,7 @@ export function decodeIoctlErrors(bytes: Uint8Array): IoctlErrors {
 
 /** Text for a log: `firmware 0x16 (invalid parameter), VMM 2 (busy)`. */
 export function errorsText({ firmware, vmm }: IoctlErrors): string {
-  return `firmware 0x${firmware.toString(16)}${named(FIRMWARE_NAMES[firmware])}, VMM ${vmm}${named(VMM_NAMES[vmm])}`
+  return `firmware 0x${firmware.toString(16)}${inParentheses(FIRMWARE_NAMES[firmware])}, VMM ${vmm}${inParentheses(VMM_NAMES[vmm])}`
 }
 
 /** The report, or why there is none. */
@@ -59,7 +59,8 @@ export function decodeReportResponse(
   if (bytes.length !== reportRespBytes) return { ok: false, reason: `response of ${bytes.length} bytes` }
   const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength)
   const status = view.getUint32(REPORT_RSP.status[0], true)
-  if (status !== 0) return { ok: false, reason: `status 0x${status.toString(16)}${named(FIRMWARE_NAMES[status])}` }
+  if (status !== 0)
+    return { ok: false, reason: `status 0x${status.toString(16)}${inParentheses(FIRMWARE_NAMES[status])}` }
   const sizeBytes = view.getUint32(REPORT_RSP.reportSize[0], true)
   const [at, expectedBytes] = REPORT_RSP.report
   if (sizeBytes !== expectedBytes) return { ok: false, reason: `report of ${sizeBytes} bytes` }
@@ -75,6 +76,6 @@ const FIRMWARE_NAMES: Readonly<Record<number, string>> = {
 }
 const VMM_NAMES: Readonly<Record<number, string>> = { 0: 'none', 1: 'invalid length', 2: 'busy' }
 
-function named(name: string | undefined): string {
+function inParentheses(name: string | undefined): string {
   return name === undefined ? '' : ` (${name})`
 }

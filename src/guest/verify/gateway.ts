@@ -96,10 +96,10 @@ function comparedChecks(
   const { workloads = [], allow: allowed = [] } = gateway
   return [
     policy.measurements === 'any'
-      ? named('pin-measurement', by, 'name those that you expect in a --policy')
+      ? checkPin('pin-measurement', by, 'name those that you expect in a --policy')
       : check('pin-measurement', isSubset(gateway.measurements, policy.measurements.map(toHex)), OTHER),
     policy.idKeyDigest === 'any'
-      ? named('pin-operator-key', by, 'name the one that you expect in a --policy')
+      ? checkPin('pin-operator-key', by, 'name the one that you expect in a --policy')
       : check(
           'pin-operator-key',
           digestsOf(policy.idKeyDigest)
@@ -112,10 +112,10 @@ function comparedChecks(
       : check('pin-workload', workloads.length > 0 && isSubset(workloads, [toHex(policy.hostData)]), OTHER),
     allowed.every(name => allow.includes(name))
       ? pass('pin-allow', allowed.join(', ') || 'no setting that shows more to the host')
-      : named('pin-allow', by, `the gateway may have ${allowed.join(', ')}: allow each with --allow`),
+      : checkPin('pin-allow', by, `the gateway may have ${allowed.join(', ')}: allow each with --allow`),
     gateway.outside.length === 0 || gateway.outside.every(entry => isAllowedEntry(outside, entry))
       ? pass('pin-outside', outsideWords(gateway))
-      : named('pin-outside', by, `prompts may go to ${gateway.outside.join(', ')}: name each with --allow-outside`),
+      : checkPin('pin-outside', by, `prompts may go to ${gateway.outside.join(', ')}: name each with --allow-outside`),
   ]
 }
 
@@ -134,7 +134,7 @@ function isSubset(these: readonly string[], those: readonly string[]): boolean {
   return these.every(text => those.includes(text))
 }
 
-function named(pin: string, by: Expectation['by'], advice: string): Check {
+function checkPin(pin: string, by: Expectation['by'], advice: string): Check {
   if (by === 'owner') return pass(pin, 'as strongroom-gateway was given it')
   return notChecked(pin, `only the host names what is expected: ${advice}, or set it with strongroom-gateway`, true)
 }

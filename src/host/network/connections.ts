@@ -1,7 +1,7 @@
 // Finds addresses whose connections the kernel still tracks, by conntrack(8). Effects: reads the connections of one
 // network namespace.
 
-import { covers, rangeOf } from '../../base/ipv4.ts'
+import { containsRange, rangeOf } from '../../base/ipv4.ts'
 import { coversV6, rangeOfV6 } from '../../base/ipv6.ts'
 import { runLines } from '../../linux/command-lines.ts'
 import { hereNetns, type Netns } from './netns.ts'
@@ -70,7 +70,7 @@ function insideOf(network: string): (address: string) => boolean {
     return address => address.includes(':') && coversV6(range, rangeOfV6(address))
   }
   const range = rangeOf(network)
-  return address => !address.includes(':') && covers(range, rangeOf(address))
+  return address => !address.includes(':') && containsRange(range, rangeOf(address))
 }
 
 /** The address on this side of an entry, or null. `src` stands twice in a line: original direction, then reply. */

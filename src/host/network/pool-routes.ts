@@ -2,7 +2,7 @@
 // network namespace that the caller is in.
 
 import { readFileSync } from 'node:fs'
-import { covers, rangeOf } from '../../base/ipv4.ts'
+import { containsRange, rangeOf } from '../../base/ipv4.ts'
 import { coversV6, formatIpv6, rangeOfV6 } from '../../base/ipv6.ts'
 
 export type PoolRoute = {
@@ -24,7 +24,7 @@ export function poolRoutes({ pools, tapPrefix }: { readonly pools: Pools; readon
   const found = parseRoutes(readFileSync('/proc/thread-self/net/route', 'utf8')).filter(
     ({ address, prefixLength, device }) =>
       (device.startsWith(tapPrefix) && prefixLength > 0) ||
-      (range !== null && prefixLength === 32 && covers(range, rangeOf(address))),
+      (range !== null && prefixLength === 32 && containsRange(range, rangeOf(address))),
   )
   if (pools.v6 === null) return found
   const rangeV6 = rangeOfV6(pools.v6)

@@ -16,16 +16,19 @@ export function readNonce(request: Pick<Request, 'url' | 'headers'>): Uint8Array
   const inHeader = request.headers.get('x-attestation-nonce')
   const given = inHeader === null ? inQuery : [...inQuery, inHeader]
   const [text] = given
-  if (text === undefined) throw refusal('The nonce is missing; send one as ?nonce= or as X-Attestation-Nonce.')
-  if (given.length > 1) throw refusal('More than one nonce was sent; send one, as ?nonce= or as X-Attestation-Nonce.')
+  if (text === undefined) throw invalidNonce('The nonce is missing; send one as ?nonce= or as X-Attestation-Nonce.')
+  if (given.length > 1)
+    throw invalidNonce('More than one nonce was sent; send one, as ?nonce= or as X-Attestation-Nonce.')
   // A header sent twice arrives joined by a comma, which is not base64url.
   const bytes = text.length === nonceLength ? fromBase64Url(text) : null
   if (bytes?.length !== nonceBytes) {
-    throw refusal(`The nonce must be ${nonceBytes} bytes as ${nonceLength} characters of base64url without padding.`)
+    throw invalidNonce(
+      `The nonce must be ${nonceBytes} bytes as ${nonceLength} characters of base64url without padding.`,
+    )
   }
   return bytes
 }
 
-function refusal(message: string): Fault {
+function invalidNonce(message: string): Fault {
   return new Fault('invalid_request', message, { param: 'nonce' })
 }

@@ -31,7 +31,7 @@ export function readCompletion(completion: JsonObject): ChatAnswer {
   const calls = listOf(message.tool_calls).map(call => {
     const { id, function: called } = fieldsOf(call)
     const { name, arguments: args } = fieldsOf(called)
-    return { id: textOf(id), name: textOf(name), args: textOf(args) }
+    return { id: textOrEmpty(id), name: textOrEmpty(name), args: textOrEmpty(args) }
   })
   return { ...textsOf(message), ...endOf(choice), calls }
 }
@@ -44,8 +44,8 @@ export function readChunk(json: string): ChatDelta[] {
     const pieces = listOf(delta.tool_calls).map(call => {
       const { index, id, function: called } = fieldsOf(call)
       const { name, arguments: args } = fieldsOf(called)
-      const start = id === undefined ? null : { id: textOf(id), name: textOf(name) }
-      return { index: Number(index), start, args: textOf(args) }
+      const start = id === undefined ? null : { id: textOrEmpty(id), name: textOrEmpty(name) }
+      return { index: Number(index), start, args: textOrEmpty(args) }
     })
     return { ...textsOf(delta), ...endOf(choice), pieces }
   })
@@ -54,9 +54,9 @@ export function readChunk(json: string): ChatDelta[] {
 function textsOf({ content, refusal, reasoning_content, reasoning }: JsonObject) {
   // Engines that send both send the same twice.
   return {
-    reasoning: textOf(reasoning_content) || textOf(reasoning),
-    content: textOf(content),
-    refusal: textOf(refusal),
+    reasoning: textOrEmpty(reasoning_content) || textOrEmpty(reasoning),
+    content: textOrEmpty(content),
+    refusal: textOrEmpty(refusal),
   }
 }
 
@@ -75,6 +75,6 @@ function listOf(value: unknown): readonly unknown[] {
   return Array.isArray(value) ? value : []
 }
 
-function textOf(value: unknown): string {
+function textOrEmpty(value: unknown): string {
   return typeof value === 'string' ? value : ''
 }

@@ -18,7 +18,7 @@ export function readUpstreamBody(
   const whole = response.takeWhole()
   if (whole === null) return readPieces(response, limits, deadlines)
   if (whole.end - whole.start > limits.bytesMax) throw new UpstreamFault('too_large')
-  return textOf(whole)
+  return decodePiece(whole)
 }
 
 async function readPieces(response: UpstreamResponse, limits: BodyLimits, deadlines: Deadlines): Promise<string> {
@@ -49,7 +49,7 @@ async function readPieces(response: UpstreamResponse, limits: BodyLimits, deadli
 }
 
 /** Strict: the fast decoder writes U+FFFD both for invalid UTF-8 and for U+FFFD itself. */
-function textOf({ bytes, start, end }: Piece): string {
+function decodePiece({ bytes, start, end }: Piece): string {
   const text = bytes.toString('utf8', start, end)
   return text.includes('\uFFFD') || text.startsWith('\uFEFF') ? decode(bytes.subarray(start, end)) : text
 }

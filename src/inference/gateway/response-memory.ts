@@ -6,7 +6,7 @@
 
 import type { Clock } from '../../base/clock.ts'
 import { stringEnd } from '../../base/json.ts'
-import { bytesOf, TextCache, type TextCacheLimits } from '../../base/work/text-cache.ts'
+import { measureBytes, TextCache, type TextCacheLimits } from '../../base/work/text-cache.ts'
 import { createCooperativeQueue, type Turns } from '../../base/work/turns.ts'
 import { keptResponsesDefault } from '../../contract/vm/kept-defaults.ts'
 import {
@@ -176,7 +176,7 @@ export function keptText(
   const text = `${items}${items.length + head.length <= keptCharsMax ? head : ''}}`
   const before = previous === null ? null : responseIn(previous)
   // A later request gets the items alone.
-  const sizes = { chars: items.length, bytes: bytesOf(text), values: valuesIn(items) }
+  const sizes = { chars: items.length, bytes: measureBytes(text), values: valuesIn(items) }
   return { text, facts: { previous: before === null ? null : digestOf(before), hasInput, isInside, ...sizes } }
 }
 

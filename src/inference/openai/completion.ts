@@ -86,10 +86,10 @@ function chargeable<T>(tokens: Tokens, work: () => T): T {
 
 /** Four characters of the choices' JSON make a token. */
 function estimateOf(choices: readonly unknown[], prompt: number): Tokens {
-  return { prompt, completion: Math.ceil(JSON.stringify(choices.map(textOf)).length / 4) }
+  return { prompt, completion: Math.ceil(JSON.stringify(choices.map(takeChoiceText)).length / 4) }
 }
 
-function textOf(choice: unknown): unknown {
+function takeChoiceText(choice: unknown): unknown {
   return isObject(choice) ? (choice.text ?? choice.message) : null
 }
 

@@ -51,7 +51,7 @@ export class EventReader {
     let at = start
     while (at < end) {
       const textEnd = formedTextEnd(form, buffer, at, end)
-      const text = textEnd < 0 ? null : textOf(buffer, at + form.before.length, textEnd)
+      const text = textEnd < 0 ? null : decodeText(buffer, at + form.before.length, textEnd)
       if (text === null) return { texts, data: this.#parse(buffer.subarray(at, end)) }
       texts.push(text)
       at = textEnd + form.after.length
@@ -118,7 +118,7 @@ function textEnd(bytes: Buffer, start: number, bound: number): number {
 }
 
 /** Null for bytes that are not UTF-8, and for a text in which such would show as the same character. */
-function textOf(bytes: Buffer, start: number, end: number): string | null {
+function decodeText(bytes: Buffer, start: number, end: number): string | null {
   const text = bytes.toString('utf8', start, end)
   return text.includes('\uFFFD') ? null : text
 }

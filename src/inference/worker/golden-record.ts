@@ -1,7 +1,7 @@
 // Finds a question for golden.ts that a model answers in one way on every processor. Effects: its socket.
 
 import type { GoldenAnswer } from '../../contract/vm/workload.ts'
-import { type Asking, type Completion, complete, textOf } from './golden.ts'
+import { type Asking, type Completion, complete, decodeText } from './golden.ts'
 
 /** Prompts that models of all kinds continue in one way, so that the answer is the same on other processors. */
 export const GOLDEN_PROMPTS = [
@@ -47,7 +47,7 @@ export function certainAnswer(prompt: string, completion: Completion): GoldenAns
   const certain = doubtful === -1 ? tokens : tokens.slice(0, doubtful)
   // A token may end within a character.
   for (let count = certain.length; count >= goldenTokensMin; count -= 1) {
-    const expected = textOf(certain.slice(0, count).flatMap(({ bytes }) => bytes))
+    const expected = decodeText(certain.slice(0, count).flatMap(({ bytes }) => bytes))
     if (expected !== null && completion.content.startsWith(expected)) return { prompt, maxTokens: count, expected }
   }
   return null

@@ -25,7 +25,7 @@ export async function checkGolden(golden: GoldenAnswer, asking: Asking): Promise
   )
 }
 
-export function textOf(bytes: readonly number[]): string | null {
+export function decodeText(bytes: readonly number[]): string | null {
   return resultOr(() => fromUtf8(Uint8Array.from(bytes)), null)
 }
 

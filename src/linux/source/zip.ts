@@ -73,7 +73,7 @@ async function read({ handle, sizeBytes }: ZipFile, offset: number, count: numbe
   return new DataView(bytes.buffer)
 }
 
-function bytesOf(view: DataView, offset: number, count: number): Uint8Array {
+function sliceBytes(view: DataView, offset: number, count: number): Uint8Array {
   return new Uint8Array(view.buffer, offset, count)
 }
 
@@ -128,9 +128,9 @@ function centralAt(view: DataView, at: number): { entry: Central; nextOffset: nu
   )
   const nextOffset = at + SIZE.central + nameBytes + extraBytes + commentBytes
   if (nextOffset > view.byteLength) throw invalid('zip: a malformed directory')
-  const rawName = bytesOf(view, at + SIZE.central, nameBytes)
+  const rawName = sliceBytes(view, at + SIZE.central, nameBytes)
   if (nameBytes === 0) throw invalid('a name of 0 bytes')
-  const unicodeName = readExtra(bytesOf(view, at + SIZE.central + nameBytes, extraBytes), rawName)
+  const unicodeName = readExtra(sliceBytes(view, at + SIZE.central + nameBytes, extraBytes), rawName)
   const madeBy = view.getUint8(at + 5)
   const entry: Central = {
     name: MADE_BY_WINDOWS.has(madeBy) ? withSlashes(unicodeName) : unicodeName,
@@ -205,13 +205,13 @@ async function checkLocal(file: ZipFile, entry: Central, directoryOffset: number
     throw invalid(`${showName(name)}: a malformed local header`)
   }
   const rest = await read(file, localOffset + SIZE.local, nameBytes + extraBytes)
-  const unicodeName = readExtra(bytesOf(rest, nameBytes, extraBytes), rawName)
+  const unicodeName = readExtra(sliceBytes(rest, nameBytes, extraBytes), rawName)
   const hasDescriptor = (entry.flags & FLAG.descriptor) !== 0
   const [crc, packedBytes, sizeBytes] = [14, 18, 22].map(offset => header.getUint32(offset, true))
   const isUnset = hasDescriptor && crc === 0 && packedBytes === 0 && sizeBytes === 0
   const sameSizes = crc === entry.crc && packedBytes === entry.packedBytes && sizeBytes === entry.sizeBytes
   const same =
-    isSame(bytesOf(rest, 0, nameBytes), rawName) &&
+    isSame(sliceBytes(rest, 0, nameBytes), rawName) &&
     (isSame(unicodeName, rawName) || isSame(unicodeName, entry.unicodeName)) &&
     header.getUint16(6, true) === entry.flags &&
     header.getUint16(8, true) === entry.method &&
@@ -285,7 +285,7 @@ async function* contentOf(file: ZipFile, entry: Central, dataOffset: number): As
 async function* packed(file: ZipFile, { packedBytes }: Central, dataOffset: number): AsyncGenerator<Uint8Array> {
   for (let at = 0; at < packedBytes; at += chunkBytes) {
     const count = Math.min(chunkBytes, packedBytes - at)
-    yield bytesOf(await read(file, dataOffset + at, count), 0, count)
+    yield sliceBytes(await read(file, dataOffset + at, count), 0, count)
   }
 }
 

@@ -50,7 +50,7 @@ async function ofIgvm(
     expected: {
       kernel: boot?.kernel ?? 'any',
       initrd: boot?.initrd ?? 'any',
-      cmdline: image === 'any' ? { any: true } : textOf(image.cmdline),
+      cmdline: image === 'any' ? { any: true } : decodeCommandLine(image.cmdline),
     },
     sha384: hashes?.sha384,
   })
@@ -81,7 +81,7 @@ async function shapesOf(boot: BootParts, cmdline: Uint8Array, sha384: BootHash):
   const shared = {
     firmwareDigest: await firmwareLaunchDigest(firmware, { sha384 }),
     metadata: readOvmf(firmware),
-    kernelHashes: await kernelHashesOf({ kernel, initrd, cmdline: textOf(cmdline) }),
+    kernelHashes: await kernelHashesOf({ kernel, initrd, cmdline: decodeCommandLine(cmdline) }),
     features: launchFeatures,
     profile: 'qemu-kvm',
   } as const
@@ -98,7 +98,7 @@ async function shapesOf(boot: BootParts, cmdline: Uint8Array, sha384: BootHash):
 
 type BootHash = NonNullable<BuildQuestion['hashes']>['sha384'] | undefined
 
-function textOf(cmdline: Uint8Array): string {
+function decodeCommandLine(cmdline: Uint8Array): string {
   try {
     return fromUtf8(cmdline)
   } catch {
@@ -173,7 +173,7 @@ const blockBytes = 4096
 
 /** Each word exactly once: of two, the kernel's reader of a command line and the initrd's would take different ones. */
 function readVerityWords(cmdline: Uint8Array): VerityWords {
-  const words = textOf(cmdline).split(/\s+/)
+  const words = decodeCommandLine(cmdline).split(/\s+/)
   const found = new Map<string, string>()
   for (const [name, pattern] of Object.entries(WORDS)) {
     const prefix = `strongroom.${name}=`

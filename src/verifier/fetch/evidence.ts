@@ -68,8 +68,9 @@ export async function takeEvidence({
     transport.askEvidence(questions, signal),
   )
   const [attestation, workload] = answers
-  if (attestation?.status !== 200) throw refusal(origin, attestation)
-  if (workload !== undefined && workload.status !== 200 && workload.status !== 404) throw refusal(origin, workload)
+  if (attestation?.status !== 200) throw toEvidenceError(origin, attestation)
+  if (workload !== undefined && workload.status !== 200 && workload.status !== 404)
+    throw toEvidenceError(origin, workload)
   const nowMs = clock.nowMs()
   const verdict = await judgeGateway(attestation.body, {
     ...trust,
@@ -124,7 +125,7 @@ async function inTime(
 }
 
 /** A status other than 200. The body is shown as unverified text. */
-function refusal({ host }: URL, answer: EvidenceAnswer | undefined): EvidenceError {
+function toEvidenceError({ host }: URL, answer: EvidenceAnswer | undefined): EvidenceError {
   const { status, retryAfter, body } = present(answer, 'an answer for each question')
   const wait = retryAfter === null || !/^\d{1,6}$/.test(retryAfter) ? 'later' : `in ${retryAfter} s`
   const isTransient = status === 429 || status === 503

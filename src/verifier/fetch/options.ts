@@ -222,12 +222,12 @@ function readReverifyAfter({ reverifyAfterMs }: AttestedFetchOptions, evidenceAg
 
 function readTrust(options: AttestedFetchOptions): Trust {
   const { simulatedRoot, crl, configuration = 'any' } = options
-  const workload = options.workload === undefined ? null : bytesOf('workload', options.workload)
+  const workload = options.workload === undefined ? null : toBytes('workload', options.workload)
   const trust: Trust = {
     roots:
       simulatedRoot === undefined
         ? AMD_ROOTS
-        : [...AMD_ROOTS, reading('simulatedRoot', () => readSimulatedRoot(bytesOf('simulatedRoot', simulatedRoot)))],
+        : [...AMD_ROOTS, reading('simulatedRoot', () => readSimulatedRoot(toBytes('simulatedRoot', simulatedRoot)))],
     policy: withWorkload(readPolicy(options.policy), workload),
     workload,
     pins: readPins(options.pins === undefined ? {} : options.pins),
@@ -236,7 +236,7 @@ function readTrust(options: AttestedFetchOptions): Trust {
     outside: readOutside(options.outside ?? []),
     ...(options.workloads === undefined ? {} : { workloads: readWorkloads(options.workloads) }),
     allow: readAllow(options.allow ?? []),
-    configurationDigest: configuration === 'any' ? 'any' : sha256(bytesOf('configuration', configuration)),
+    configurationDigest: configuration === 'any' ? 'any' : sha256(toBytes('configuration', configuration)),
   }
   for (const check of pinChecks(PINS, trust.pins, { ...trust, workloadCount: trust.workloads?.length ?? 0 })) {
     const pin = PINS.find(name => pinCheckName(name) === check.name)
@@ -321,10 +321,10 @@ function readAllow(given: readonly Exposure[]): readonly Exposure[] {
 }
 
 function readAllowlistOption(given: string | Uint8Array): ExpectedAllowlist | 'any' {
-  return given === 'any' ? 'any' : reading('allowlist', () => readAllowlist(bytesOf('allowlist', given)))
+  return given === 'any' ? 'any' : reading('allowlist', () => readAllowlist(toBytes('allowlist', given)))
 }
 
-function bytesOf(param: string, given: string | Uint8Array): Uint8Array {
+function toBytes(param: string, given: string | Uint8Array): Uint8Array {
   if (typeof given === 'string') return utf8(given)
   // Accepts arrays of another realm, for which `instanceof` is false.
   if (ArrayBuffer.isView(given)) return new Uint8Array(given.buffer, given.byteOffset, given.byteLength)

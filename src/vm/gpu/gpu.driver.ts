@@ -26,14 +26,14 @@ const versionLimits = { timeoutMs: 10_000, outputBytesMax: 65_536 } as const
 export function gpuTaker(host: HostRoot = { root: '/' }): TakeGpus {
   return async (addresses, { platform, qemu }) => {
     if (platform !== 'snp') {
-      throw refusal({
+      throw toFault({
         text: `a VM gets a GPU on snp alone, and this host runs VMs on ${platform}`,
         remedy: 'set inference.worker.gpu = []',
       })
     }
     const { stdout } = await run([qemu, '--version'], versionLimits)
     const tooOld = qemuProblem(stdout)
-    if (tooOld !== null) throw refusal(tooOld)
+    if (tooOld !== null) throw toFault(tooOld)
     const devices = addresses.map(address => takeable(address, host))
     const opened = openVfio(
       devices.flatMap(({ node }) => node ?? []),
@@ -47,7 +47,7 @@ export function gpuTaker(host: HostRoot = { root: '/' }): TakeGpus {
         for (const before of devices) {
           const changed = changedBar(before, readVfioDevice(before.address, host))
           if (changed !== null) {
-            throw refusal({ text: changed, remedy: 'do not resize BARs while VMs run; start the gateway again' })
+            throw toFault({ text: changed, remedy: 'do not resize BARs while VMs run; start the gateway again' })
           }
         }
       },
@@ -61,10 +61,10 @@ function takeable(address: string, host: HostRoot): VfioDevice {
   const device =
     found.exists && found.d3coldAllowed !== '0' ? { ...found, d3coldAllowed: forbidD3cold(address, host) } : found
   const [problem] = gpuProblems(device)
-  if (problem !== undefined) throw refusal(problem)
+  if (problem !== undefined) throw toFault(problem)
   return device
 }
 
-function refusal({ text, remedy }: GpuProblem): Fault {
+function toFault({ text, remedy }: GpuProblem): Fault {
   return new Fault('host.unsupported', `${text}: ${remedy}`, { param: 'inference.worker.gpu' })
 }

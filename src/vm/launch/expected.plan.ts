@@ -124,7 +124,7 @@ export async function differingParts(
   const { document, workload, operatorKey, firmwareSha256 } = expected
   const { igvm } = given
   const { policy, hostData, idBlock } = given.signed
-  const [block, auth] = [bytesOf(idBlock.block), bytesOf(idBlock.auth)]
+  const [block, auth] = [decodeBase64(idBlock.block), decodeBase64(idBlock.auth)]
   const finished = await finishLaunch({ digest: given.digest, policy, idBlock: block, idAuth: auth })
   const hasFailed = (name: string) => finished.checks.some(check => check.name === name && check.outcome === 'fail')
   const isSigned = !hasFailed('id-block-format') && !hasFailed('id-block-signature')
@@ -140,7 +140,7 @@ export async function differingParts(
       [policy, igvm?.policy].some(value => value !== undefined && value !== BigInt(document.policy)) ||
         hasFailed('launch-policy'),
     ],
-    ['host data', !equalConstantTime(bytesOf(hostData), hostDataOf({ document: launchText(document), workload }))],
+    ['host data', !equalConstantTime(decodeBase64(hostData), hostDataOf({ document: launchText(document), workload }))],
     ['operator key', isSigned && !isOurs],
     ['ID block', !isSigned],
   ]
@@ -154,6 +154,6 @@ export async function differingParts(
 }
 
 /** Empty for text that is no base64, which equals no expected value. */
-function bytesOf(base64: string): Uint8Array {
+function decodeBase64(base64: string): Uint8Array {
   return fromBase64(base64) ?? new Uint8Array(0)
 }

@@ -3,7 +3,7 @@
 // Denied packets are refused before the kernel tracks, routes or counts them. Possible answers to clients of the VM
 // pass this point: chain `replies` decides about them once the connection is known.
 
-import { covers, formatIpv4, type Ipv4Range, merged, rangeOf } from '../../base/ipv4.ts'
+import { containsRange, formatIpv4, type Ipv4Range, merged, rangeOf } from '../../base/ipv4.ts'
 import { type EgressEntry, NEVER_FORWARDED } from '../../config/egress.ts'
 import { askingMatches, type NameRules, nameRules, namesChain, questionRules } from './egress-names.plan.ts'
 import { portElements } from './egress-ports.plan.ts'
@@ -60,11 +60,11 @@ export function egressElements(to: Destinations): [set: string, element: string]
 export function destinationKind(address: string, to: Destinations): 'world' | 'open' | 'denied' {
   if (address.includes(':')) return to.v6 === null ? 'denied' : destinationKindV6(address, { ...to, v6: to.v6 })
   const single = rangeOf(address)
-  if (!deniedRanges(to).some(range => covers(range, single))) return 'world'
+  if (!deniedRanges(to).some(range => containsRange(range, single))) return 'world'
   const isClosed = [...NEVER_FORWARDED, ...(to.pool === null ? [] : [to.pool])].some(network =>
-    covers(rangeOf(network), single),
+    containsRange(rangeOf(network), single),
   )
-  return !isClosed && to.allowed.some(range => covers(range, single)) ? 'open' : 'denied'
+  return !isClosed && to.allowed.some(range => containsRange(range, single)) ? 'open' : 'denied'
 }
 
 function destinationKindV6(address: string, to: Destinations & { readonly v6: EgressPlanV6 }) {

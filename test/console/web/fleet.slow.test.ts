@@ -4,7 +4,7 @@ import { afterAll, expect, test } from 'bun:test'
 import { FLEET_HOSTS, fleetHost, SESSION } from '../../../scripts/rigs/console/documents.ts'
 import {
   document,
-  refusal,
+  refusalResponse,
   type ScriptedConsole,
   scriptedConsole,
 } from '../../../scripts/rigs/console/scripted-console.ts'
@@ -70,7 +70,7 @@ test('drain and remove', async () => {
   expect(own.changes).toEqual([{ method: 'POST', path: `${hosts}/rack-1/drain`, body: null }])
 
   const message = 'rack-1 has 1 instances: delete them, or wait until their owners have'
-  own.answer(`POST ${hosts}/rack-1/remove`, () => refusal(409, 'conflict', message))
+  own.answer(`POST ${hosts}/rack-1/remove`, () => refusalResponse(409, 'conflict', message))
   await page.getByRole('button', { name: 'Remove' }).click()
   await dialog.getByText('strongroom fleet remove rack-1', { exact: true }).waitFor()
   await dialog.getByRole('button', { name: 'Remove', exact: true }).click()

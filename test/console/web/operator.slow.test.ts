@@ -4,7 +4,7 @@ import { afterAll, beforeEach, expect, test } from 'bun:test'
 import { at, build, hostileText, instance, organization, SESSION } from '../../../scripts/rigs/console/documents.ts'
 import {
   document,
-  refusal,
+  refusalResponse,
   type ScriptedConsole,
   scriptedConsole,
 } from '../../../scripts/rigs/console/scripted-console.ts'
@@ -122,7 +122,7 @@ test('a refusal', async () => {
   await show('/organizations', 'Organizations')
   await page.getByRole('button', { name: 'New organization' }).click()
   const message = 'slug: is reserved for the appliance itself'
-  first.answer(`POST ${operator}/organizations`, () => refusal(400, 'invalid_request', message, 'slug'))
+  first.answer(`POST ${operator}/organizations`, () => refusalResponse(400, 'invalid_request', message, 'slug'))
   await page.getByRole('textbox', { name: 'Slug' }).fill('admin')
   await page.getByRole('button', { name: 'Create', exact: true }).click()
   await page.getByRole('alert').getByText(message).waitFor()
@@ -162,7 +162,7 @@ test('a text that breaks off', async () => {
   await show('/instances/acme/aaaaaaa1', 'acme/aaaaaaa1', own)
   await page.getByRole('log').getByText('part 3').waitFor()
   expect(await page.getByText(/broke off/).count()).toBe(0)
-  own.answer(`GET ${operator}/instance/console`, () => refusal(409, 'conflict', 'this instance has no VM'))
+  own.answer(`GET ${operator}/instance/console`, () => refusalResponse(409, 'conflict', 'this instance has no VM'))
   await page.reload()
   await page.getByRole('alert').getByText('this instance has no VM').waitFor()
   await page.getByRole('button', { name: 'Try again' }).waitFor()
@@ -262,7 +262,7 @@ test('backups', async () => {
 test('logging in', async () => {
   // Goal: a link's token is traded once and leaves the address; an ended session says so, and shows nothing of before.
   await using own = await scriptedConsole()
-  const out = () => refusal(401, 'unauthenticated', 'You are not logged in')
+  const out = () => refusalResponse(401, 'unauthenticated', 'You are not logged in')
   own.answer('GET /api/session', out)
   await show('/events', 'Log in', own)
   await commandIn('strongroom console open')
@@ -282,7 +282,7 @@ test('logging in', async () => {
 test('a link in the same tab', async () => {
   // Goal: a link that is put into the address of an open console, which changes the fragment alone, logs in, too.
   await using own = await scriptedConsole()
-  own.answer('GET /api/session', () => refusal(401, 'unauthenticated', 'You are not logged in'))
+  own.answer('GET /api/session', () => refusalResponse(401, 'unauthenticated', 'You are not logged in'))
   await show('/', 'Log in', own)
   own.answer('POST /api/session', () => document(SessionDocument, SESSION, 201))
   own.answer('GET /api/session', () => document(SessionDocument, SESSION))
@@ -296,7 +296,7 @@ test('an ended session', async () => {
   await using own = await scriptedConsole()
   await show('/account', 'Account', own)
   await page.locator('.live.live').waitFor()
-  own.answer('GET /api/session', () => refusal(401, 'unauthenticated', 'You are not logged in'))
+  own.answer('GET /api/session', () => refusalResponse(401, 'unauthenticated', 'You are not logged in'))
   own.live(false)
   await page.getByText('your session has ended').waitFor()
   expect(await page.getByText(/has not answered for/).count()).toBe(0)

@@ -5,10 +5,10 @@ import {
   jsonResponse,
   type Peer,
   type RawUpstream,
+  readText,
   reasonOf,
   selfSigned,
   startRaw,
-  textOf,
 } from '../../../scripts/rigs/gateway/raw-upstream.ts'
 import { until } from '../../../scripts/rigs/until.ts'
 import { systemClock } from '../../../src/base/clock.ts'
@@ -29,7 +29,7 @@ function send(target: UpstreamTarget, body = '{}', attempt = openAttempt()): Pro
 }
 
 async function ask(upstream: RawUpstream, body?: string): Promise<string> {
-  return textOf(await send(upstream.target, body))
+  return readText(await send(upstream.target, body))
 }
 
 /** Answers with the request's own body. */
@@ -248,10 +248,12 @@ test('close', async () => {
   const request = { path: '/x', stream: false, attempt: openAttempt() }
   const pending = client.send(upstream.target, { ...request, body: '2' })
   await until('it is asked', 60_000, () => upstream.peers[0]?.asked.length === 1)
-  expect(await textOf(await client.send(upstream.target, { ...request, body: '1', attempt: openAttempt() }))).toBe('1')
+  expect(await readText(await client.send(upstream.target, { ...request, body: '1', attempt: openAttempt() }))).toBe(
+    '1',
+  )
   client.close()
   await upstream.peers[1]?.closed
   await upstream.peers[0]?.write(jsonResponse('2'))
-  expect(await textOf(await pending)).toBe('2')
+  expect(await readText(await pending)).toBe('2')
   await upstream.peers[0]?.closed
 })

@@ -8,11 +8,11 @@ import {
   countedDeadlines,
   jsonResponse,
   type Peer,
+  readText,
   reasonOf,
   selfSigned,
   selfSignedUntil,
   startRaw,
-  textOf,
 } from '../../../scripts/rigs/gateway/raw-upstream.ts'
 import { target } from '../../../scripts/rigs/gateway/server.ts'
 import { skipUnless } from '../../../scripts/rigs/skip.ts'
@@ -114,7 +114,7 @@ describe('TLS', () => {
     await using upstream = await startRaw({ kind: 'tls', own: server }, { onRequest: echo })
     using client = openClient()
     const to = target(`https://127.0.0.1:${upstream.port}/v1`, { ca: server.cert, spkiSha256, spkiSha256Next })
-    const end = isRight ? await textOf(await client.send(to)) : await reasonOf(client.send(to))
+    const end = isRight ? await readText(await client.send(to)) : await reasonOf(client.send(to))
     expect(end).toBe(isRight ? '1' : 'unreachable')
   })
 
@@ -127,7 +127,7 @@ describe('TLS', () => {
       using client = openClient()
       const to = target(`https://${host}:${upstream.port}/v1`, { ca, spkiSha256 })
       for (let round = 0; round < 3; round += 1) {
-        const end = isRight ? await textOf(await client.send(to)) : await reasonOf(client.send(to))
+        const end = isRight ? await readText(await client.send(to)) : await reasonOf(client.send(to))
         expect(end).toBe(isRight ? '1' : 'unreachable')
       }
       if (isRight) return expect(upstream.peers.length).toBe(1)

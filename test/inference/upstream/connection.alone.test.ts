@@ -1,7 +1,7 @@
 // Requests that are aborted: their connections are closed within a bound.
 
 import { describe, expect, test } from 'bun:test'
-import { countedDeadlines, reasonOf, startRaw, textOf } from '../../../scripts/rigs/gateway/raw-upstream.ts'
+import { countedDeadlines, readText, reasonOf, startRaw } from '../../../scripts/rigs/gateway/raw-upstream.ts'
 import { target } from '../../../scripts/rigs/gateway/server.ts'
 import { until } from '../../../scripts/rigs/until.ts'
 import { watchWithheld } from '../../../scripts/rigs/withheld.ts'
@@ -38,7 +38,7 @@ describe.each(['tcp', 'tls', 'unix'] as const)('requests that are given up: %s',
       attempt.abort()
       const closedMs = (await upstream.peers[0]?.closed) ?? Number.POSITIVE_INFINITY
       expect([name, closedMs - leftMs - withheld.ms() < 100]).toEqual([name, true])
-      const rest = hasHead ? await reasonOf((async () => textOf(await asked))()) : await failed
+      const rest = hasHead ? await reasonOf((async () => readText(await asked))()) : await failed
       expect([name, rest]).toEqual([name, 'cut'])
       expect(upstream.peers.length).toBe(1)
     }

@@ -5,9 +5,9 @@ import {
   countedDeadlines,
   jsonResponse,
   type Peer,
+  readText,
   reasonOf,
   startRaw,
-  textOf,
 } from '../../../scripts/rigs/gateway/raw-upstream.ts'
 import { until } from '../../../scripts/rigs/until.ts'
 import { systemClock } from '../../../src/base/clock.ts'
@@ -47,7 +47,7 @@ describe.each(['tcp', 'tls', 'unix'] as const)('large bodies: %s', kind => {
     for (const bytes of [8 * MIB, 100_000, 8 * MIB + 1]) {
       const body = numbered(bytes)
       const request = { path: '/x', body, stream: false, attempt: openAttempt() }
-      expect(await textOf(await client.send(upstream.target, request))).toBe(`"${digest(body)}"`)
+      expect(await readText(await client.send(upstream.target, request))).toBe(`"${digest(body)}"`)
     }
     expect([upstream.peers.length, pauses > 8]).toEqual([1, true])
   }, 180_000)
@@ -82,7 +82,7 @@ describe.each(['tcp', 'tls', 'unix'] as const)('large bodies: %s', kind => {
       expect(peer?.unsent()).toBeGreaterThan(body.length - (kind === 'unix' ? 2 : 44) * MIB)
       const first = (await answer.read()) ?? new Uint8Array()
       expect(first.length).toBeLessThan(MIB)
-      expect(digest(Buffer.from(first).toString() + (await textOf(answer)))).toBe(digest(body))
+      expect(digest(Buffer.from(first).toString() + (await readText(answer)))).toBe(digest(body))
     }
     expect(upstream.peers.length).toBe(1)
   }, 180_000)
@@ -127,7 +127,7 @@ describe.each(['tcp', 'tls', 'unix'] as const)('requests that are given up: %s',
     await Promise.all(upstream.peers.map(peer => peer.closed))
     await until('no deadline is left', 60_000, () => deadlines.pending() === 0)
     const last = { path: '/x', body: '"serve"', stream: false, attempt: openAttempt() }
-    expect(await textOf(await client.send(upstream.target, last))).toBe('1')
+    expect(await readText(await client.send(upstream.target, last))).toBe('1')
     expect([upstream.open(), deadlines.pending()]).toEqual([1, 0])
   }, 60_000)
 })
@@ -143,11 +143,11 @@ test('idle connections', async () => {
   })
   const later = (body: string) => patient.send(slow.target, { path: '/x', body, stream: false, attempt: openAttempt() })
   const ask = async () =>
-    textOf(await patient.send(upstream.target, { path: '/x', body: '1', stream: false, attempt: openAttempt() }))
+    readText(await patient.send(upstream.target, { path: '/x', body: '1', stream: false, attempt: openAttempt() }))
   const first = later('1')
   await until('it is asked', 60_000, () => slow.peers[0]?.asked.length === 1)
   await slow.peers[0]?.write(jsonResponse('1'))
-  expect(await textOf(await first)).toBe('1')
+  expect(await readText(await first)).toBe('1')
   const pending = later('2')
   expect(await ask()).toBe('1')
   await upstream.peers[0]?.closed
@@ -155,7 +155,7 @@ test('idle connections', async () => {
   expect(await ask()).toBe('1')
   await upstream.peers[1]?.closed
   await slow.peers[0]?.write(jsonResponse('2'))
-  expect(await textOf(await pending)).toBe('2')
+  expect(await readText(await pending)).toBe('2')
   expect(slow.peers.length).toBe(1)
   patient.close()
 }, 60_000)

@@ -1,7 +1,7 @@
 // Pushed bodies: the sink's calls, their order and number.
 
 import { expect, test } from 'bun:test'
-import { jsonResponse, type Peer, startRaw, textOf } from '../../../scripts/rigs/gateway/raw-upstream.ts'
+import { jsonResponse, type Peer, readText, startRaw } from '../../../scripts/rigs/gateway/raw-upstream.ts'
 import { until } from '../../../scripts/rigs/until.ts'
 import { systemClock } from '../../../src/base/clock.ts'
 import { createDeadlines } from '../../../src/base/work/deadlines.ts'
@@ -44,7 +44,7 @@ async function withPushed(
   const pushed: Pushed = { told, flow, response }
   const [peer] = upstream.peers
   if (peer === undefined) throw new Error('nobody has asked')
-  await use(pushed, peer, async () => textOf(await send('2')))
+  await use(pushed, peer, async () => readText(await send('2')))
   client.close()
 }
 

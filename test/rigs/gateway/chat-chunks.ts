@@ -49,7 +49,7 @@ export function anyPieces(calls: 'inTurns' | 'whole'): fc.Arbitrary<Piece[]> {
 }
 
 /** The pieces' whole text. */
-export function textOf(pieces: readonly Piece[], kind: 'content' | 'refusal' | 'reasoning_content'): string {
+export function joinText(pieces: readonly Piece[], kind: 'content' | 'refusal' | 'reasoning_content'): string {
   return pieces.map(piece => (kind in piece ? String(Reflect.get(piece, kind)) : '')).join('')
 }
 

@@ -42,12 +42,13 @@ export function startGatewayGuest(path: string): GatewayGuest {
     if (request.op === 'piece') {
       const bytes = Buffer.from(request.bytes, 'base64')
       const held = request.offset === 0 ? [] : (pieces.get(request.document) ?? [])
-      if (bytes.length > pieceBytesMax || Buffer.concat(held).length !== request.offset) return refusal('a wrong piece')
+      if (bytes.length > pieceBytesMax || Buffer.concat(held).length !== request.offset)
+        return refusalReply('a wrong piece')
       pieces.set(request.document, [...held, bytes])
     }
     if (request.op === 'workload' || request.op === 'control') {
       const bytes = Buffer.concat(pieces.get(request.op) ?? [])
-      if (createHash('sha256').update(bytes).digest('hex') !== request.sha256) return refusal('another document')
+      if (createHash('sha256').update(bytes).digest('hex') !== request.sha256) return refusalReply('another document')
       documents.push({ kind: request.op, bytes })
     }
     return null
@@ -80,6 +81,6 @@ export function startGatewayGuest(path: string): GatewayGuest {
   return self
 }
 
-function refusal(message: string): Record<string, unknown> {
+function refusalReply(message: string): Record<string, unknown> {
   return { ok: false, code: 'failed', message }
 }

@@ -20,18 +20,18 @@ export const PROTOCOLS = {
 } as const
 export const broadcastMac = 'ff:ff:ff:ff:ff:ff'
 
-const bytesOf = (...parts: (number | Uint8Array)[]) =>
+const concatBytes = (...parts: (number | Uint8Array)[]) =>
   Buffer.concat(parts.map(part => (typeof part === 'number' ? Uint8Array.of(part >> 8, part & 0xff) : part)))
 const macOf = (mac: string) => Buffer.from(mac.replaceAll(':', ''), 'hex')
 const addressOf = (address: string) => {
   const value = parseIpv4(address)
-  return bytesOf(Math.floor(value / 65_536), value % 65_536)
+  return concatBytes(Math.floor(value / 65_536), value % 65_536)
 }
 
 export type Link = { readonly from: string; readonly to: string }
 
 export function ethernet({ from, to }: Link, type: number, payload: Uint8Array): Buffer {
-  return bytesOf(macOf(to), macOf(from), type, payload)
+  return concatBytes(macOf(to), macOf(from), type, payload)
 }
 
 export type Ipv4Packet = {
@@ -48,31 +48,31 @@ export type Ipv4Packet = {
 export function ipv4(header: Ipv4Packet, payload: Uint8Array): Buffer {
   const { from, to, protocol, id = 1, offset = 0, moreFragments = false } = header
   const flags = (moreFragments ? 0x2000 : 0) | (offset / 8)
-  const start = bytesOf(0x4500, 20 + payload.length, id, flags, (64 << 8) | protocol)
-  const sum = checksum(bytesOf(start, 0, addressOf(from), addressOf(to)))
-  return bytesOf(start, sum, addressOf(from), addressOf(to), payload)
+  const start = concatBytes(0x4500, 20 + payload.length, id, flags, (64 << 8) | protocol)
+  const sum = checksum(concatBytes(start, 0, addressOf(from), addressOf(to)))
+  return concatBytes(start, sum, addressOf(from), addressOf(to), payload)
 }
 
 /** Without a checksum, which IPv4 allows. RFC 768. */
 export function udp(from: number, to: number, payload: Uint8Array): Buffer {
-  return bytesOf(from, to, 8 + payload.length, 0, payload)
+  return concatBytes(from, to, 8 + payload.length, 0, payload)
 }
 
 export function tcpHeader(from: number, to: number, flags: number): Buffer {
-  return bytesOf(from, to, Buffer.alloc(8), 0x5000 | flags, 1024, Buffer.alloc(4))
+  return concatBytes(from, to, Buffer.alloc(8), 0x5000 | flags, 1024, Buffer.alloc(4))
 }
 
 /** RFC 792; 8 is an echo request. */
 export function icmp(type: number, code = 0, rest: Uint8Array = Buffer.alloc(8)): Buffer {
   const start = (type << 8) | code
-  return bytesOf(start, checksum(bytesOf(start, 0, rest)), rest)
+  return concatBytes(start, checksum(concatBytes(start, 0, rest)), rest)
 }
 
 export type Arp = { readonly operation: 1 | 2; readonly mac: string; readonly address: string; readonly target: string }
 
 /** RFC 826, of IPv4 over Ethernet. */
 export function arp({ operation, mac, address, target }: Arp): Buffer {
-  return bytesOf(
+  return concatBytes(
     1,
     ETHERTYPES.ipv4,
     0x0604,
@@ -86,7 +86,7 @@ export function arp({ operation, mac, address, target }: Arp): Buffer {
 
 /** Addresses are 32 hexadecimal digits each. RFC 8200 3. */
 export function ipv6(from: string, to: string, nextHeader: number, payload: Uint8Array): Buffer {
-  return bytesOf(0x6000, 0, payload.length, (nextHeader << 8) | 255, Buffer.from(from + to, 'hex'), payload)
+  return concatBytes(0x6000, 0, payload.length, (nextHeader << 8) | 255, Buffer.from(from + to, 'hex'), payload)
 }
 
 function checksum(bytes: Uint8Array): number {

@@ -44,11 +44,11 @@ export async function* readResultTar(
       wellFormed(sizeBytes <= extensionBytesMax, `archive: a record of ${sizeBytes} bytes before an entry`)
       const record = await exactly(reader, sizeBytes)
       await reader.skip(tarPaddingBytes(sizeBytes))
-      if (type === 'L') longName = textOf(untilNul(record))
+      if (type === 'L') longName = decodeText(untilNul(record))
       if (type === 'x') longName = paxPath(record) ?? longName
       continue
     }
-    const path = longName ?? textOf(header.name)
+    const path = longName ?? decodeText(header.name)
     longName = null
     wellFormed(type === '0' || type === '5', `archive: ${JSON.stringify(path)} is neither a file nor a directory`)
     if (type === '5') {
@@ -73,7 +73,7 @@ async function exactly(reader: ByteReader, count: number): Promise<Uint8Array> {
   return piece
 }
 
-function textOf(bytes: Uint8Array): string {
+function decodeText(bytes: Uint8Array): string {
   return Buffer.from(bytes).toString('utf8')
 }
 
@@ -97,7 +97,7 @@ function paxPath(bytes: Uint8Array): string | null {
   let found: string | null = null
   for (const [key, value] of records) {
     wellFormed(key !== 'size' && !key.startsWith('GNU.sparse'), `archive: a pax record of ${key}; pack it without`)
-    if (key === 'path') found = textOf(value)
+    if (key === 'path') found = decodeText(value)
   }
   return found
 }

@@ -47,7 +47,7 @@ Reference URI=""
 
 export function readSignedXml(bytes: Uint8Array): SignedXml {
   wellFormed(bytes.length <= rimBytesMax, `XML: ${bytes.length} bytes, at most ${rimBytesMax}`)
-  const text = textOf(bytes)
+  const text = decodeText(bytes)
   const root = parse(text)
   const signatures = elementsOf(root).filter(element => element.localName === 'Signature')
   const [signature, ...more] = signatures
@@ -116,7 +116,7 @@ function signatureBy(isSigned: IsSigned) {
   }
 }
 
-function textOf(bytes: Uint8Array): string {
+function decodeText(bytes: Uint8Array): string {
   try {
     return fromUtf8(bytes)
   } catch (cause) {

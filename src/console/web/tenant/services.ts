@@ -31,7 +31,7 @@ export async function askService<T>(
   return await requestJson<T>(at(service, path), withKey(service, options))
 }
 
-export async function bytesOf(
+export async function fetchBytes(
   service: Service,
   path: string,
   options: RequestOptions = {},
@@ -39,7 +39,7 @@ export async function bytesOf(
   return await requestBytes(at(service, path), withKey(service, options))
 }
 
-export async function streamOf(service: Service, path: string, options: RequestOptions = {}): Promise<Response> {
+export async function fetchStream(service: Service, path: string, options: RequestOptions = {}): Promise<Response> {
   return await requestStream(at(service, path), withKey(service, options))
 }
 

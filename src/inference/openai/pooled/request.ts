@@ -156,13 +156,13 @@ const FIELDS: Readonly<Record<PooledOperation, PooledFields>> = {
     own: new Set(['model', 'encoding_format']),
     form: {
       path: '/embeddings',
-      sent: named({ input: 'input', dimensions: 'dimensions', user: 'user' }),
+      sent: toMap({ input: 'input', dimensions: 'dimensions', user: 'user' }),
       added: ['"encoding_format":"base64"'],
       namesModel: true,
     },
     native: {
       path: '/embed',
-      sent: named({ input: 'inputs', dimensions: 'dimensions' }),
+      sent: toMap({ input: 'inputs', dimensions: 'dimensions' }),
       added: [],
       namesModel: false,
     },
@@ -171,20 +171,20 @@ const FIELDS: Readonly<Record<PooledOperation, PooledFields>> = {
     own: new Set(['model', 'top_n', 'return_documents']),
     form: {
       path: '/rerank',
-      sent: named({ query: 'query', documents: 'documents', user: 'user' }),
+      sent: toMap({ query: 'query', documents: 'documents', user: 'user' }),
       added: ['"return_documents":false'],
       namesModel: true,
     },
     native: {
       path: '/rerank',
-      sent: named({ query: 'query', documents: 'texts' }),
+      sent: toMap({ query: 'query', documents: 'texts' }),
       added: ['"return_text":false'],
       namesModel: false,
     },
   },
 }
 
-function named(names: Readonly<Record<string, string>>): ReadonlyMap<string, string> {
+function toMap(names: Readonly<Record<string, string>>): ReadonlyMap<string, string> {
   return new Map(Object.entries(names))
 }
 

@@ -78,7 +78,7 @@ const appendedMax = 20_000
 /** No share: when full, sums are computed again. */
 const cachedMax = 16_384
 
-const most = Number.MAX_SAFE_INTEGER
+const maxAmount = Number.MAX_SAFE_INTEGER
 const AMOUNTS = ['requests', 'promptTokens', 'completionTokens', 'costNanoUsd'] as const
 
 const months = `usage_months WHERE organization_id = ?1 AND month IN (substr(?2, 1, 7), substr(?3, 1, 7)) AND key_prefix = ''`
@@ -104,7 +104,7 @@ export function prepareDaysSum(
   db: DirectoryDb,
   nowMs: () => number = () => performance.now(),
 ): (scope: OrganizationDays) => MonthSum {
-  const sum = (column: string) => `min(${most}, coalesce(sum(${column}), 0))`
+  const sum = (column: string) => `min(${maxAmount}, coalesce(sum(${column}), 0))`
   const ofDays = prepareRaw<CachedMonthSum>(
     db,
     `SELECT ${sum('requests')} AS requests, ${sum('prompt_tokens')} AS promptTokens,
@@ -114,7 +114,7 @@ export function prepareDaysSum(
   const newest = prepareRaw<{ mark: number }>(db, 'SELECT coalesce(max(rowid), 0) AS mark FROM usage')
   const isInDays = `${dayOfRow} BETWEEN ?2 AND ?3`
   // Unlike `sum`, `total` never overflows.
-  const total = (column: string) => `min(${most}, total(CASE WHEN ${isInDays} THEN ${column} END))`
+  const total = (column: string) => `min(${maxAmount}, total(CASE WHEN ${isInDays} THEN ${column} END))`
   const appended = prepareRaw<Appended>(
     db,
     `SELECT ${total('1')} AS requests, ${total('prompt_tokens')} AS promptTokens,
@@ -152,7 +152,7 @@ export function prepareDaysSum(
 /** The sum of two sums, each at most the largest integer that a double holds exactly. */
 export function capped(left: MonthSum, right: MonthSum): MonthSum {
   const [requests = 0, promptTokens = 0, completionTokens = 0, costNanoUsd = 0] = AMOUNTS.map(column =>
-    Math.min(most, left[column] + right[column]),
+    Math.min(maxAmount, left[column] + right[column]),
   )
   return { requests, promptTokens, completionTokens, costNanoUsd }
 }

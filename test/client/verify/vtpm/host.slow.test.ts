@@ -11,7 +11,6 @@ import { akAttributes, eccSample, goodQuote, sampleNonce } from '../../../rigs/l
 import { expectUsageError, runHere } from '../../../rigs/program.ts'
 import {
   argvOf,
-  bytesOf,
   clearVtpmFiles,
   eventsOf,
   expectFailed,
@@ -21,6 +20,7 @@ import {
   logged,
   logs,
   reasonOf,
+  requireBytes,
   ubuntuLog,
 } from '../../../rigs/vtpm-line.ts'
 
@@ -28,13 +28,13 @@ afterAll(clearVtpmFiles)
 
 describe('host', async () => {
   const plain = JSON.parse(readFileSync(join(logs, 'plain-tpm-quote.json'), 'utf8'))
-  const quote = bytesOf(fromBase64(plain.tpm_quote.message))
+  const quote = requireBytes(fromBase64(plain.tpm_quote.message))
   const pcrs: string[] = plain.tpm_quote.pcrs
   const good: Line = {
     kind: 'host',
-    ak: file('host-ak.der', bytesOf(fromBase64(plain.ak_public))),
+    ak: file('host-ak.der', requireBytes(fromBase64(plain.ak_public))),
     quote: file('host-quote.bin', quote),
-    signature: file('host-signature.bin', bytesOf(fromBase64(plain.tpm_quote.signature))),
+    signature: file('host-signature.bin', requireBytes(fromBase64(plain.tpm_quote.signature))),
     nonce: toHex(decodeQuote(quote).extraData),
     pcrs: file('host-pcrs.json', JSON.stringify({ sha256: { ...pcrs } })),
     pcr: `0=${pcrs[0]}`,
@@ -70,7 +70,7 @@ describe('host', async () => {
   test('goal: a log that explains the quoted values passes, one that was altered names the PCR', async () => {
     const key = await eccSample('P-256', 'SHA-256')
     const bytes = new Uint8Array(readFileSync(ubuntuLog))
-    const pcr = (index: number) => bytesOf(fromHex(logged[index] ?? ''))
+    const pcr = (index: number) => requireBytes(fromHex(logged[index] ?? ''))
     const signed = goodQuote('SHA-256', 'SHA-256', {
       selections: [{ bank: 0x000b, bitmap: Uint8Array.of(0xff, 0x02, 0x00) }],
       pcrDigest: sha256(concat(...[0, 1, 2, 3, 4, 5, 6, 7, 9].map(pcr))),
@@ -100,7 +100,7 @@ describe('host', async () => {
     })
     expect(eventsOf(sound).some(({ type, data }) => type === '0x80000003' && data === null)).toBe(true)
     for (const { digest, data } of eventsOf(sound)) {
-      if (data !== null) expect(toHex(sha256(bytesOf(fromHex(data))))).toBe(digest)
+      if (data !== null) expect(toHex(sha256(requireBytes(fromHex(data))))).toBe(digest)
     }
     expect(new Set(eventsOf(sound).map(event => event.pcr))).toEqual(new Set([0, 1, 2, 3, 4, 5, 6, 7, 9]))
     // The digests of the first event that extends PCR 4, and of one that extends PCR 7.

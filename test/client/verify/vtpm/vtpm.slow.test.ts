@@ -16,7 +16,6 @@ import { akAttributes, eccSample, sized, u16 } from '../../../rigs/launch/tpm-sa
 import { checksOf, expectUsageError, runHere, vectors } from '../../../rigs/program.ts'
 import {
   argvOf,
-  bytesOf,
   clearVtpmFiles,
   eventsOf,
   expectFailed,
@@ -25,6 +24,7 @@ import {
   type Line,
   logs,
   reasonOf,
+  requireBytes,
   ubuntuLog,
   verify,
 } from '../../../rigs/vtpm-line.ts'
@@ -34,10 +34,10 @@ afterAll(clearVtpmFiles)
 const azureVector = JSON.parse(readFileSync(join(logs, 'paravisor-bound.json'), 'utf8'))
 
 describe('azure-hcl', () => {
-  const unpadded = (text: string) => bytesOf(fromBase64Url(text.replace(/=+$/, '')))
+  const unpadded = (text: string) => requireBytes(fromBase64Url(text.replace(/=+$/, '')))
   const hcl = unpadded(azureVector.hcl_report)
-  const quote = bytesOf(fromHex(azureVector.tpm_quote.message))
-  const signature = concat(u16(0x0014), u16(0x000b), sized(bytesOf(fromHex(azureVector.tpm_quote.signature))))
+  const quote = requireBytes(fromHex(azureVector.tpm_quote.message))
+  const signature = concat(u16(0x0014), u16(0x000b), sized(requireBytes(fromHex(azureVector.tpm_quote.signature))))
   const pcrs: string[] = azureVector.tpm_quote.pcrs
   const values = (changes: Record<number, string> = {}) =>
     file(`azure-pcrs-${Object.keys(changes).join()}.json`, JSON.stringify({ sha256: { ...pcrs, ...changes } }))
@@ -86,7 +86,7 @@ describe('azure-hcl', () => {
     const named = (hex: string) =>
       file(
         'azure-policy.json',
-        JSON.stringify(encodePolicy({ ...strictPolicy(), measurements: [bytesOf(fromHex(hex))] })),
+        JSON.stringify(encodePolicy({ ...strictPolicy(), measurements: [requireBytes(fromHex(hex))] })),
       )
     const pinned = await verify({ ...good, policy: named(measurement), 'any-measurement': null })
     expect([pinned.code, reasonOf(pinned, 'pin-measurement')]).toEqual([0, '1 measurement, named in the policy'])
@@ -170,10 +170,10 @@ describe('azure-hcl', () => {
   })
 
   test('goal: forms of the same evidence', async () => {
-    const bare = concat(...pcrs.map(hex => bytesOf(fromHex(hex))))
+    const bare = concat(...pcrs.map(hex => requireBytes(fromHex(hex))))
     const forms: Line[] = [
       { quote: file('f1.bin', sized(quote)) },
-      { signature: file('f2.bin', bytesOf(fromHex(azureVector.tpm_quote.signature))) },
+      { signature: file('f2.bin', requireBytes(fromHex(azureVector.tpm_quote.signature))) },
       { pcrs: file('f3.bin', bare) },
       { ak: file('f4.pem', toPem(named, 'PUBLIC KEY')) },
     ]

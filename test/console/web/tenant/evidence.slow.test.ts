@@ -5,7 +5,7 @@ import { afterAll, expect, test } from 'bun:test'
 import { mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { refusal, scriptedConsole } from '../../../../scripts/rigs/console/scripted-console.ts'
+import { refusalResponse, scriptedConsole } from '../../../../scripts/rigs/console/scripted-console.ts'
 import { measurement } from '../../../../scripts/rigs/gateway/receipt-samples.ts'
 import { simulatedAsOf } from '../../../../scripts/rigs/launch/simulated-platform.ts'
 import { policyWithFloors } from '../../../../src/attest/policy/floor-policy.ts'
@@ -132,7 +132,7 @@ test('an instance that answers no more', async () => {
   const { name } = await download()
   const path = `GET /api/tenant/instances/v1/instances/${sampleInstance.name}/attestation`
   const message = 'The instance does not answer.'
-  const before = own.answer(path, () => refusal(503, 'attestation_unavailable', message))
+  const before = own.answer(path, () => refusalResponse(503, 'attestation_unavailable', message))
   await downloadButton.click()
   await page.getByRole('alert').getByText(message).waitFor()
   expect((await commands()).filter(command => command.includes(name))).toEqual([])

@@ -6,7 +6,7 @@ import { gatewayError } from '../../../../src/contract/http/gateway-error.ts'
 import { MessagesStream } from '../../../../src/inference/dialects/messages/stream.ts'
 import { UpstreamFault } from '../../../../src/inference/failure.ts'
 import { namedEventsOf } from '../../../rigs/dialects/apis.ts'
-import { anyPieces, callsOf, chunksOf, type Piece, textOf } from '../../../rigs/gateway/chat-chunks.ts'
+import { anyPieces, callsOf, chunksOf, joinText, type Piece } from '../../../rigs/gateway/chat-chunks.ts'
 
 const usage = { prompt_tokens: 1, completion_tokens: 2, total_tokens: 3 }
 
@@ -79,11 +79,11 @@ test('any chunks', () => {
         const texts = pieces
           .map(piece => ('content' in piece ? piece.content : 'refusal' in piece ? piece.refusal : ''))
           .join('')
-        expect([said('text'), said('thinking')]).toEqual([texts, textOf(pieces, 'reasoning_content')])
+        expect([said('text'), said('thinking')]).toEqual([texts, joinText(pieces, 'reasoning_content')])
         const uses = blocks.filter(block => block.type === 'tool_use')
         // Calls that wait for the end keep the order in which they began.
         expect(uses.map(({ name, said: args }) => ({ name, args }) as unknown)).toEqual(callsOf(pieces))
-        const isRefused = textOf(pieces, 'refusal') !== ''
+        const isRefused = joinText(pieces, 'refusal') !== ''
         const reason = isRefused
           ? 'refusal'
           : { stop: 'end_turn', length: 'max_tokens', tool_calls: 'tool_use' }[finish]

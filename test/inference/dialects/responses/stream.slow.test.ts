@@ -10,7 +10,7 @@ import { chatOfResponse, responseForm } from '../../../../src/inference/dialects
 import { ResponsesStream } from '../../../../src/inference/dialects/responses/stream.ts'
 import { UpstreamFault } from '../../../../src/inference/failure.ts'
 import { namedEventsOf } from '../../../rigs/dialects/apis.ts'
-import { anyPieces, callsOf, chunksOf, type Piece, textOf } from '../../../rigs/gateway/chat-chunks.ts'
+import { anyPieces, callsOf, chunksOf, joinText, type Piece } from '../../../rigs/gateway/chat-chunks.ts'
 
 const usage = {
   prompt_tokens: 1,
@@ -59,9 +59,9 @@ test('any chunks', () => {
           .flatMap(item => (item.type === type ? (item.content ?? []) : []))
           .map(part => part[field] ?? '')
           .join('')
-      expect(said('message', 'text')).toBe(textOf(pieces, 'content'))
-      expect(said('message', 'refusal')).toBe(textOf(pieces, 'refusal'))
-      expect(said('reasoning', 'text')).toBe(textOf(pieces, 'reasoning_content'))
+      expect(said('message', 'text')).toBe(joinText(pieces, 'content'))
+      expect(said('message', 'refusal')).toBe(joinText(pieces, 'refusal'))
+      expect(said('reasoning', 'text')).toBe(joinText(pieces, 'reasoning_content'))
       const calls = output.filter(item => item.type === 'function_call')
       expect(calls.map(({ name, arguments: args }) => ({ name, args }) as unknown)).toEqual(callsOf(pieces))
       expect(output.slice(0, -1).every(item => item.status === 'completed')).toBe(true)

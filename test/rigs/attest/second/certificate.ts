@@ -118,14 +118,14 @@ export function vekOf({ extensions }: Certificate): Vek | null {
   if (reservedLevels.some(id => value(id) !== null && level(id) !== 0)) return null
   const version = level('01')
   if (version !== 0 && version !== 1) return null
-  const product = textOf(value('02'))
+  const product = decodeIa5(value('02'))
   const hwId = value('04')
   const cspId = value('05')
   if (product === null || (hwId === null) === (cspId === null)) return null
   if (hwId !== null) {
     return hwId.length === 64 || hwId.length === 8 ? { kind: 'vcek', product, spl, hwId, cspId: null } : null
   }
-  const provider = textOf(cspId)
+  const provider = decodeIa5(cspId)
   return provider === null ? null : { kind: 'vlek', product, spl, hwId: null, cspId: provider }
 }
 
@@ -138,7 +138,7 @@ function numberOf(der: Uint8Array | null): number | null {
 }
 
 /** A DER IA5String. */
-function textOf(der: Uint8Array | null): string | null {
+function decodeIa5(der: Uint8Array | null): string | null {
   const [node, ...more] = (der === null ? null : nodes(der)) ?? []
   return node?.tag === 0x16 && more.length === 0 ? new TextDecoder().decode(node.body) : null
 }

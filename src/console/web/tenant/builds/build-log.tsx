@@ -6,7 +6,7 @@ import { pathTo } from '../../core/path.ts'
 import { eventsIn } from '../../core/server-sent.ts'
 import { Card, ProblemNote } from '../../parts/page.tsx'
 import { StreamText } from '../../parts/stream-text.tsx'
-import { streamOf } from '../services.ts'
+import { fetchStream } from '../services.ts'
 
 export function BuildLog({ id }: { id: string }) {
   const { text, isCut, problem, retry } = useFollowed(id, signal => linesOf(id, signal))
@@ -19,7 +19,7 @@ export function BuildLog({ id }: { id: string }) {
 }
 
 async function* linesOf(id: string, signal: AbortSignal): AsyncGenerator<string> {
-  const { body } = await streamOf('builds', `${pathTo`/build/${id}`}/events`, { signal })
+  const { body } = await fetchStream('builds', `${pathTo`/build/${id}`}/events`, { signal })
   if (body === null) return
   for await (const data of eventsIn(body)) yield `${lineOf(JSON.parse(data) as BuildEvent)}\n`
 }

@@ -10,7 +10,7 @@ import { BuildFailure, CancelBuild, isLiving } from '../../parts/build-end.tsx'
 import { Card, Facts, Page, Shown } from '../../parts/page.tsx'
 import { Digest, Foreign, Instant, Link, StateMark } from '../../parts/text.tsx'
 import { EvidenceCard } from '../evidence.tsx'
-import { askService, bytesOf, useServiceUrl } from '../services.ts'
+import { askService, fetchBytes, useServiceUrl } from '../services.ts'
 import { BuildLog } from './build-log.tsx'
 import type { KnownBuild } from './known-build.ts'
 import { knownBuild } from './known-builds.ts'
@@ -90,7 +90,7 @@ function Result({ id, build, known }: { id: string; build: BuildRecord; known: K
   const name = `${id.slice(0, 8)}.tar.gz`
   const load = async () => ({
     name,
-    bytes: await bytesOf('builds', `${pathTo`/build/${id}`}/result`, { bytesMax: resultBytesMax }),
+    bytes: await fetchBytes('builds', `${pathTo`/build/${id}`}/result`, { bytesMax: resultBytesMax }),
     command: verifyBuildCommand(name, known, build),
   })
   return (

@@ -11,7 +11,7 @@ import { ActionDialog } from '../../parts/dialog.tsx'
 import { Card, Facts, Note, Page, Shown, Waiting } from '../../parts/page.tsx'
 import { CommandLine, Foreign, Instant, Link, StateMark } from '../../parts/text.tsx'
 import { EvidenceCard } from '../evidence.tsx'
-import { askInstances, bytesOf, useServiceUrl } from '../services.ts'
+import { askInstances, fetchBytes, useServiceUrl } from '../services.ts'
 
 const everyMs = 3_000
 const nonceBytes = 32
@@ -93,7 +93,7 @@ function Ready({ instance: { name, hostname } }: { instance: InstanceRecord }) {
     const document = `${name}-attestation.json`
     return {
       name: document,
-      bytes: await bytesOf('instances', path, { bytesMax: evidenceBytesMax }),
+      bytes: await fetchBytes('instances', path, { bytesMax: evidenceBytesMax }),
       command: commandOf(['verify', 'instance', hostname], { document, nonce, ...policies }),
     }
   }

@@ -16,7 +16,7 @@ import { type Column, Table } from '../../parts/table.tsx'
 import { Foreign } from '../../parts/text.tsx'
 import { UsageTable } from '../../parts/usage-table.tsx'
 import { EvidenceCard } from '../evidence.tsx'
-import { askService, bytesOf, useServiceUrl } from '../services.ts'
+import { askService, fetchBytes, useServiceUrl } from '../services.ts'
 
 type Model = Static<typeof GatewayModel>
 
@@ -72,7 +72,7 @@ function GatewayEvidence() {
   }
   const load = async () => {
     const nonce = toBase64Url(crypto.getRandomValues(new Uint8Array(nonceBytes)))
-    const bytes = await bytesOf('inference', `/attestation?nonce=${nonce}`, { bytesMax: evidenceBytesMax })
+    const bytes = await fetchBytes('inference', `/attestation?nonce=${nonce}`, { bytesMax: evidenceBytesMax })
     const document = 'gateway-attestation.json'
     return { name: document, bytes, command: commandOf(['verify', 'gateway'], { document, nonce, ...own }) }
   }
@@ -93,7 +93,7 @@ const workloadPath = '/workload.json'
 /** Reports whether the gateway runs in a VM of its own; one in the daemon answers 404. */
 async function hasWorkload(options: RequestOptions): Promise<boolean> {
   try {
-    await bytesOf('inference', workloadPath, { ...options, bytesMax: workloadBytesMax })
+    await fetchBytes('inference', workloadPath, { ...options, bytesMax: workloadBytesMax })
     return true
   } catch (error) {
     if (error instanceof RequestProblem && error.status === 404) return false
