@@ -130,7 +130,7 @@ export async function serve(
   collateral?.start()
   parts.startFirewall()
   background.watch()
-  // Its keys take seconds to make, once; a failure is reported when the keys are first used.
+  // The platform's keys take seconds to make, once; a failure is reported when the keys are first used.
   if (platform !== 'snp') simulatedPlatform().catch(() => {})
   const acme = { start: () => tls.startAcme({ showTexts: dns?.showTexts ?? null }) }
   // Last, so that no instance changes before the interfaces that report it are there.

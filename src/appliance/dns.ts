@@ -22,7 +22,7 @@ export type DnsParts = {
   readonly log: Logger
 }
 
-/** As bits: living instances of all hosts of a fleet. */
+/** Living instances of all hosts of a fleet, as a power of two. */
 const fleetInstanceBits = 16
 
 /** Follows the VMs at once; code that deletes instances notifies it. The table is filled by `serveDns`. */

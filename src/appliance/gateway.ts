@@ -28,7 +28,7 @@ export type PlacedGateway = {
   readonly url: string | null
   /** Answers in this process; null: it is off, or in its VM. */
   readonly fetch: Inference['fetch'] | null
-  /** Its VMs, or where it is without one. */
+  /** The gateway's VMs, or its place without one. */
   readonly vms: GatewaySupervisor | 'host' | 'off'
   /** Null if there are no traces. */
   readonly traces: () => TraceCounts | null

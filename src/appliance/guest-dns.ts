@@ -87,7 +87,7 @@ function isInPool(address: string, { pool_v4: v4, pool_v6: v6 }: Config['network
   return v4 !== '' && containsRange(rangeOf(v4), rangeOf(address))
 }
 
-/** As the firewall has it; and no address of this host, under whichever it is known, is opened by a name. */
+/** The firewall's rules; in addition no name opens any address of this host. */
 function destinations(config: Config): (address: string) => 'world' | 'open' | 'denied' {
   const { public_v4, public_v6, gateway_v4, gateway_v6 } = config.network
   const settings = firewallSettings(config, { gatewayInVm: false })

@@ -230,7 +230,7 @@ function keptReceiptsIn(inference: Config['inference']): Pick<GatewaySettings, '
   return canonicalJson(keptReceipts) === canonicalJson(keptReceiptsDefault) ? {} : { keptReceipts }
 }
 
-/** As `keptReceiptsIn`. */
+/** See `keptReceiptsIn`. */
 function keptResponsesIn(inference: Config['inference']): Pick<GatewaySettings, 'keptResponses'> {
   const bytesMax = inference.responses_kept_bytes_max
   const keptResponses = {

@@ -1,4 +1,4 @@
-// Starts a listener; when that fails, says which field of the configuration asked for it. Effects: those of the start.
+// Starts a listener; a failure names the field of the configuration that requested it. Effects: those of the start.
 
 import { Fault, messageOf, systemErrorCode } from '../base/fault.ts'
 import type { Listener } from '../config/listen.ts'

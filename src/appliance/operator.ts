@@ -194,7 +194,7 @@ function hostNameOf({ store, member, peers }: OperatorParts, id: string): string
   return peers.view().find(({ hostId }) => hostId === id)?.name ?? null
 }
 
-/** As the gateway's metrics have them, in its VM or in the daemon. */
+/** Values of the gateway's metrics, in its VM or in the daemon. */
 function attestedUpstreamsIn(collectors: readonly Collector[]): AdminStatus['gateway']['attested_upstreams'] {
   const ofGateway = collectors.filter(({ workload }) => workload === 'metrics-collector')
   return ofGateway

@@ -41,7 +41,7 @@ export async function unseal(sealed: ReadableStream<Uint8Array>, by: Key): Promi
   }
 }
 
-/** A new pair: the identity opens, the recipient seals. X25519, which every release of age knows. */
+/** A new pair: the identity opens, the recipient seals. X25519, which every release of age supports. */
 export async function newIdentity(): Promise<{ readonly identity: string; readonly recipient: string }> {
   const identity = await generateX25519Identity()
   return { identity, recipient: await identityToRecipient(identity) }

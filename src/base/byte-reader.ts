@@ -31,7 +31,7 @@ export class ByteReader {
     return whole
   }
 
-  /** The next `count` bytes in parts that are valid until the next one is asked for. */
+  /** The next `count` bytes in parts that are valid until the next one is requested. */
   async *parts(count: number): AsyncGenerator<Uint8Array> {
     let left = count
     while (left > 0) {

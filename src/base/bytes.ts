@@ -13,7 +13,7 @@ export function fromUtf8(bytes: Uint8Array): string {
   return decoder.decode(bytes)
 }
 
-/** As in ECMAScript 2026; the types of older runtimes lack it. */
+/** Part of ECMAScript 2026; the types of older runtimes lack it. */
 const { toHex: nativeToHex } = Uint8Array.prototype as { readonly toHex?: () => string }
 const { fromHex: nativeFromHex } = Uint8Array as { readonly fromHex?: (text: string) => Uint8Array }
 

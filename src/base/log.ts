@@ -32,7 +32,7 @@ type LoggerOptions = {
   readonly sink: LogSink
   readonly nowMs: () => number
   readonly name?: string
-  /** For the journal: each line begins with its priority, as sd-daemon(3) wants it. */
+  /** For the journal: each line begins with its priority (sd-daemon(3)). */
   readonly priorities?: boolean
 }
 

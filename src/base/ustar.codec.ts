@@ -82,7 +82,7 @@ export function looksLikeTar(head: Uint8Array): boolean {
 }
 
 export type NewUstarHeader = {
-  /** As ustarPath gives them. */
+  /** Result of ustarPath. */
   readonly name: string
   readonly prefix: string
   readonly type: '0' | '2' | '5' | 'x'
@@ -138,7 +138,7 @@ export function tarPaddingBytes(sizeBytes: number): number {
 
 export type TarEntry = {
   readonly header: NewUstarHeader
-  /** Exactly as many bytes as the header says. */
+  /** Exactly the number of bytes in the header. */
   readonly content: Iterable<Uint8Array> | AsyncIterable<Uint8Array>
 }
 
@@ -210,7 +210,7 @@ function numberOf(bytes: Uint8Array): UstarNumber {
   return digits === '' ? 'blank' : Number.parseInt(digits, 8)
 }
 
-/** Its own field counts as spaces. */
+/** The checksum's own field counts as spaces. */
 function checksumOf(block: Uint8Array): number {
   const [from, sizeBytes] = USTAR.checksum
   return block.reduce((sum, byte, at) => sum + (at >= from && at < from + sizeBytes ? space : byte), 0)

@@ -62,7 +62,7 @@ function nameProblem(text: string): string | null {
   return `${JSON.stringify(text)} is not allowed; ${remedy}`
 }
 
-/** Tells names that are on the list, in a time that does not grow with it. */
+/** Recognizes names on the list, in a time that does not grow with it. */
 export class NameList {
   readonly #exact: ReadonlySet<string>
   readonly #parents: ReadonlySet<string>

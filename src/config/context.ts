@@ -1,4 +1,4 @@
-// Context size of a model, as the configuration knows it. Pure.
+// Context size of a model, from the configuration. Pure.
 
 import { hasWorker } from './checks/worker.ts'
 import type { Config } from './schema.ts'

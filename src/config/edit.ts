@@ -26,7 +26,7 @@ export function changesTo(text: string, wanted: readonly Setting[]): Setting[] {
   return wanted.filter(({ path, value }) => present.get(path.join('.')) !== inlineToml(value))
 }
 
-/** The text must be TOML, and the result is; that it means what was asked for, the caller checks. */
+/** The text must be TOML, and so is the result; the caller checks that its meaning is the requested one. */
 export function editToml(text: string, settings: readonly Setting[]): string {
   return settings.reduce(withSetting, text)
 }

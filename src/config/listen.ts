@@ -136,7 +136,7 @@ export function guestGateway({ listen, network, instances }: Config, name: strin
   }
 }
 
-/** As text; null: none of this kind. */
+/** Address as text; null if there is none of this kind. */
 type Pair = { readonly v4: string | null; readonly v6: string | null }
 
 /**

@@ -1,6 +1,6 @@
 // Operator configuration: one TOML file. Every field has a default, so that an empty file works. Pure. Names here are
-// the TOML keys, with the unit last. `allowed` says in words what a pattern allows; error messages and the reference
-// show it.
+// the TOML keys, with the unit last. `allowed` describes what a pattern allows; error messages and the reference show
+// it.
 
 import { type Static, Type } from '@sinclair/typebox'
 import { LOG_LEVELS } from '../base/log.ts'

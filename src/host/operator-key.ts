@@ -2,9 +2,9 @@
 // report has its digest, so relying parties recognize VMs of this operator. Effects: three files of the state
 // directory.
 //
-// It is made once and never replaced by us: another key is another identity, which clients that pin the digest refuse.
-// The operator may replace it; running VMs keep the key of their launch, so the digests of all earlier keys stay on
-// record.
+// The key is created once and never replaced by us: another key is another identity, which clients that pin the
+// digest refuse. The operator may replace it; running VMs keep the key of their launch, so the digests of all earlier
+// keys stay on record.
 
 import { generateKeyPairSync } from 'node:crypto'
 import { join } from 'node:path'

@@ -149,7 +149,7 @@ function isolatedArgv(sandbox: Sandbox, command: readonly string[]): string[] {
     ...['--uid', innerId, '--gid', innerId, '--clearenv'],
     ...Object.entries(sandbox.env).flatMap(([name, value]) => ['--setenv', name, value]),
     ...['--ro-bind', sandbox.root, '/', '--proc', '/proc', '--dev', '/dev'],
-    // It is a tmpfs without a size limit.
+    // /dev is a tmpfs without a size limit.
     ...['--remount-ro', '/dev'],
     ...sandbox.mounts.flatMap(mountArguments),
     ...['--chdir', '/', '--', ...command],
@@ -201,7 +201,7 @@ async function readLines(
     // A writer that has ended leaves little in its pipe.
     if (pauseMs > 0 && !isEnded(writer)) await systemClock.sleep(pauseMs)
   }
-  // Its last words may lack their LF.
+  // The last line may lack its LF.
   if (last !== lf) splitter.push(Uint8Array.of(lf))
 }
 

@@ -1,6 +1,6 @@
 // The simulated platform of a host without SEV-SNP: an authority and a chip, made once and kept, with the host's own
-// operator key (operator-key.ts). No hardware vouches for any of it.
-// Effects: <stateDir>/simulator (keys.json, mode 0600; root.pem for --trust-simulated-root).
+// operator key (operator-key.ts). No hardware attests any of it. Effects: <stateDir>/simulator (keys.json, mode 0600;
+// root.pem for --trust-simulated-root).
 
 import { generateKeyPair } from 'node:crypto'
 import { join } from 'node:path'

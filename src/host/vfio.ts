@@ -20,7 +20,7 @@ export type Bar = {
 export type VfioDevice = {
   readonly address: string
   readonly exists: boolean
-  /** As sysfs prints it, like 0x10de; '' where it does not say. So are the next two. */
+  /** Value in sysfs, like 0x10de; '' if it has none. The same holds for the next two. */
   readonly vendor: string
   readonly pciClass: string
   /** d3cold_allowed: 1 where the kernel may take the power off an idle device. */
@@ -32,7 +32,7 @@ export type VfioDevice = {
   /** Other devices of its IOMMU group but bridges, by address. Null if it is in no group. */
   readonly neighbours: readonly string[] | null
   readonly bars: readonly Bar[]
-  /** Its node of /dev/vfio/devices, by which QEMU gets it without its group; null: there is none. */
+  /** The device's node of /dev/vfio/devices, by which QEMU gets it without its group; null if there is none. */
   readonly node: string | null
   /** Whether /dev/iommu is there. */
   readonly hasIommu: boolean
@@ -107,7 +107,7 @@ function largestOf(text: string): number | null {
   return 2 ** (BigInt(`0x${text}`).toString(2).length - 1) * mib
 }
 
-/** Returns the content of the file afterwards. Never throws: where /sys is read-only, it says what it said. */
+/** Returns the content of the file afterwards. Never throws: if /sys is read-only, the content is unchanged. */
 export function forbidD3cold(address: string, { root }: HostRoot = { root: '/' }): string {
   const path = join(root, devicesDir, address, 'd3cold_allowed')
   resultOr(() => writeFileSync(path, '0', { flag: 'r+' }), undefined)
@@ -116,7 +116,7 @@ export function forbidD3cold(address: string, { root }: HostRoot = { root: '/' }
 
 export type OpenDevices = Disposable & {
   readonly iommu: number
-  /** In the order that was asked for. */
+  /** In the requested order. */
   readonly devices: readonly number[]
 }
 

@@ -2,11 +2,11 @@
 // daemon serves. Effects: two files each in <stateDir>/ca (for clients) and <stateDir>/guest-ca (for instances).
 // Profile: RFC 5280 4.1 and 4.2, strict enough for `openssl verify -x509_strict`.
 //
-// Critical name constraints (4.2.1.10) limit each root to the appliance's names: a stolen key can sign for no other DNS
-// name. They do not limit common names, which some runtimes fall back to. So instances trust the guests' authority for
-// one connection alone, that to a gateway which nothing else vouches for.
-// A root of an earlier release without constraints is dropped with its key. When the names change, the same key signs a
-// new root with the same subject: clients that trust the earlier root go on while it permits every name served.
+// Critical name constraints (4.2.1.10) limit each root to the appliance's names: a stolen key can sign for no other
+// DNS name. They do not limit common names, which some runtimes fall back to. So instances trust the guests'
+// authority for one connection alone, that to a gateway which nothing else authenticates. A root of an earlier
+// release without constraints is dropped with its key. When the names change, the same key signs a new root with the
+// same subject: clients that trust the earlier root keep working while it permits every served name.
 
 import { createPublicKey, X509Certificate as NodeCertificate } from 'node:crypto'
 import { existsSync, readFileSync, rmSync } from 'node:fs'

@@ -18,8 +18,8 @@ export type AcceptedBody = {
 }
 
 /**
- * Checks the headers before the body is read: declared length, and plain JSON. A body without a Content-Type counts as
- * JSON, because the contract asks for no header. Faults: body_too_large, invalid_request.
+ * Checks the headers before the body is read: declared length, and plain JSON. A body without a Content-Type counts
+ * as JSON, because the contract requires no header. Faults: body_too_large, invalid_request.
  */
 export function checkBodyHeaders(headers: Headers, { bytesMax, charset, mayBeCoded }: AcceptedBody): void {
   const length = headers.get('content-length')

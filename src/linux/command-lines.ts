@@ -15,8 +15,8 @@ export type LinesCommand = {
 }
 
 /**
- * Runs a command until it ends or the caller wants no more. `whole`: every line was seen. Between pieces of output
- * other work of this thread goes on. Faults: host.command_failed (cannot start, exit code not 0), host.command_timeout.
+ * Runs a command until it ends or the caller stops. `whole`: every line was seen. Between pieces of output other work
+ * of this thread goes on. Faults: host.command_failed (cannot start, exit code not 0), host.command_timeout.
  */
 export async function runLines(argv: readonly string[], command: LinesCommand): Promise<{ readonly whole: boolean }> {
   const name = argv[0] ?? ''

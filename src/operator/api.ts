@@ -193,7 +193,7 @@ function admitted(
   return pending
 }
 
-/** As they were checked: what did not fit its schema is not recorded. */
+/** Fields in their checked form: values that did not fit the schema are not recorded. */
 function argumentsOf(parts: readonly unknown[]): Record<string, unknown> {
   const all: Record<string, unknown> = {}
   for (const part of parts) {
@@ -236,7 +236,7 @@ function mismatch(error: ValidationError, request: Request): Fault {
   return new Fault('invalid_request', message, param === '' ? {} : { param })
 }
 
-/** Elysia tells the value alone of a number in the query. */
+/** For a number in the query Elysia reports only the value. */
 function parameterOf({ value }: ValidationError, request: Request): string {
   const asked = [...new URL(request.url).searchParams]
   return asked.find(([, text]) => text !== '' && Number(text) === value)?.[0] ?? ''

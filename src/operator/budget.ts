@@ -1,4 +1,5 @@
-// Budgets of keys and organizations, between the admin interface and the store. Effects: asks the directory of a fleet.
+// Budgets of keys and organizations, between the admin interface and the store. Effects: reads the directory of a
+// fleet.
 
 import type { Static } from '@sinclair/typebox'
 import { type AdminBudgetSet, type AdminKeyBudgetSet, endUsersDefault } from '../contract/admin/key-terms.ts'
@@ -28,7 +29,7 @@ export function budgetTerms(asked: AskedBudget, before: BudgetTerms): BudgetTerm
   }
 }
 
-/** As `budgetTerms`, with the budget of each end user, which is replaced as a whole. */
+/** Like `budgetTerms`, with the budget of each end user, which is replaced as a whole. */
 export function keyBudgetTerms(asked: Static<typeof AdminKeyBudgetSet>, before: KeyBudgetTerms): KeyBudgetTerms {
   const terms = budgetTerms(asked, before)
   const { user_budget: user } = asked

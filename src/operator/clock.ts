@@ -1,5 +1,5 @@
-// The host's clock in the admin interface: whether it is believed, and the operator's word that it is right. Effects:
-// the guard's.
+// The host's clock in the admin interface: whether it is trusted, and the operator's confirmation that it is right.
+// Effects: the guard's.
 
 import { Elysia } from 'elysia'
 import { family, metricsText } from '../base/prometheus.ts'

@@ -132,7 +132,7 @@ function list(deps: InstancesDeps, query: AdminInstanceQuery): AdminInstanceList
     status: query.status ?? null,
     nameBegins: query.name ?? null,
     createdFromMs,
-    // One beyond tells that there are more.
+    // One above the limit shows that there are more.
     limit: limit + 1,
   })
   const shown = found.slice(-limit).map(instance => {

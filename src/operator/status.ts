@@ -46,7 +46,7 @@ export type StatusDeps = {
   /** Summary of the warm pool, times in milliseconds. */
   readonly pool: { readonly status: () => PoolSummary }
   readonly gateway: AdminDeps['gateway']
-  /** Upstreams of the gateway that have to show evidence, as it says. */
+  /** Upstreams of the gateway that must show evidence, as it reports them. */
   readonly attestedUpstreams: () => AdminStatus['gateway']['attested_upstreams']
   /** Trace export of the gateway; null: off. */
   readonly traces: () => AdminStatus['gateway']['traces']

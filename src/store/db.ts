@@ -99,8 +99,8 @@ export type DirectoryTx = DirectoryDb & ChangeContext
 
 export type DirectoryStore = DatabaseStore<'directory'> & {
   /**
-   * A change that an owner or the operator asks for: all of it or nothing, and kept once it resolves. On a single host
-   * it is `transact`, done when the call returns. In a fleet the work runs on what every host knows by then.
+   * A change that an owner or the operator requests: all of it or nothing, and durable once it resolves. On a single
+   * host it is `transact`, done when the call returns. In a fleet the work runs on the current state of all hosts.
    */
   readonly change: <T>(work: (tx: DirectoryTx) => T) => Promise<T>
   /**
@@ -314,7 +314,7 @@ function openDatabase<Name extends DatabaseName>(client: Database): DatabaseStor
   }
 }
 
-/** Drizzle knows no rooms: only this function gives a handle its room. */
+/** Drizzle has no rooms: only this function gives a handle its room. */
 function asRoom<Name extends DatabaseName>(db: Sqlite): Db<Name> {
   return db as unknown as Db<Name>
 }

@@ -16,7 +16,7 @@ export type QuickCheck = {
 /** About 0.8 GB/s where the file is cached, so this bound is for disks that hang and files of many gigabytes. */
 const quickCheckMsMax = 10_000
 
-/** It grows with requests and not with VMs: whatever the time suffices for, the others are checked. */
+/** The usage tables grow with requests and not with VMs: as far as time allows, they are checked after the others. */
 const largestTable = 'usage'
 
 /** Table by table, since a statement cannot be interrupted: no further one begins once the time is over. */

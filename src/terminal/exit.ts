@@ -38,7 +38,7 @@ const BY_WIRE = {
   internal_error: EXIT.failed,
 } as const satisfies Record<WireCode, ExitCode>
 
-/** A failure about which there is something better to do than what the table of base/fault.ts says. */
+/** A failure with a better remedy than the one in the table of base/fault.ts. */
 export class AdvisedFault extends Fault {
   readonly remedy: string
 
@@ -49,7 +49,7 @@ export class AdvisedFault extends Fault {
   }
 }
 
-/** Bad input to a command: an option, or a file that one names. `remedy` says what to do about this very input. */
+/** Bad input to a command: an option, or a file that one names. `remedy` is for this particular input. */
 export class InputFault extends AdvisedFault {
   constructor(message: string, options: FaultOptions & { readonly remedy: string }) {
     super('invalid_request', message, options)

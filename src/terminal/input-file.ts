@@ -60,7 +60,7 @@ export function readTextInput(input: InputFile): string {
   }
 }
 
-/** Strict JSON, as base/json.ts says: in every file that we read so, trust is decided on what it says. */
+/** Strict JSON (base/json.ts), because trust depends on the content of every file that is read this way. */
 export function readJsonInput(input: InputFile): unknown {
   const text = readTextInput(input)
   const remedy = 'correct the JSON in the file'

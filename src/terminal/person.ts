@@ -1,7 +1,7 @@
 // A person at the terminal who answers questions. Effects: reads standard input, writes to standard error, so that
 // standard output stays the command's result.
 
-/** Typed before it was asked for, as a paste is: whole lines, and the beginning of the next. */
+/** Input that was typed before its prompt, such as a paste: complete lines, and the beginning of the next. */
 const early = { lines: [] as string[], rest: '' }
 
 /**

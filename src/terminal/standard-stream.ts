@@ -54,7 +54,7 @@ export function standardStream(name: Name, onError: (error: unknown) => void): I
 /** Major number of the devices of memory, such as /dev/null (Linux, admin-guide/devices.txt). */
 const memoryMajor = 1
 
-/** Terminals are character devices. Only for one that may be a terminal is the code loaded that asks it. */
+/** Terminals are character devices. The code that queries a terminal is loaded only for a stream that may be one. */
 export async function isTerminal(fd: number): Promise<boolean> {
   const found = resultOr(() => fstatSync(fd), null)
   if (found === null || !found.isCharacterDevice() || found.rdev >>> 8 === memoryMajor) return false

@@ -52,7 +52,7 @@ function isFailed({ outcome }: Check): boolean {
 function kindsOf({ name, reason }: Check, members: readonly Check[], named: ReadonlySet<string>): Failure[] {
   const own = members.filter(member => `; ${reason}`.includes(`; ${member.name}: `))
   if (!name.includes('/') || own.length === 0) return [kindOf(name, named)]
-  // The sum of a receipt's hardware evidence says only that other checks failed: those decide, in whichever group.
+  // The summary of a receipt's hardware evidence only reports that other checks failed: those decide, in any group.
   const isSummed = members.some(member => member.name !== evidenceSum)
   return own.filter(member => !(isSummed && member.name === evidenceSum)).map(member => kindOf(member.name, named))
 }

@@ -43,7 +43,7 @@ export type LogProblem = {
 
 /** Longer than this is no hiccup. A person who cosigns by hand has a day. */
 const patienceMs = { asked: 10 * minuteMs, byHand: dayMs }
-/** A witness is asked again after twelve hours; by hand, two days are left before clients refuse the tree. */
+/** A witness is called again after twelve hours; by hand, two days are left before clients refuse the tree. */
 const quietMs = { asked: 36 * hourMs, byHand: 5 * dayMs }
 /** Clients refuse a tree that was witnessed longer ago, unless they say otherwise. */
 const staleMs = 7 * dayMs

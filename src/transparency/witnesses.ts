@@ -1,5 +1,5 @@
-// Asks witnesses for cosignatures (C2SP tlog-witness): after each entry, and again in time, since a cosignature says
-// when. Effects: HTTP to the addresses of the configuration.
+// Requests cosignatures from witnesses (C2SP tlog-witness): after each entry, and again in time, because a
+// cosignature has a time. Effects: HTTP to the addresses of the configuration.
 //
 // A third party runs a witness: one address, no redirects, bounded answers and times. It can refuse and be late; its
 // signatures are verified before they count.
@@ -17,7 +17,7 @@ import type { TransparencyLog } from './log.ts'
 
 export type Witness = {
   readonly key: NoteKey
-  /** Its add-checkpoint address; null: cosignatures come by `strongroom log cosign`. */
+  /** The witness's add-checkpoint address; null if cosignatures are added by `strongroom log cosign`. */
   readonly url: string | null
 }
 
@@ -31,7 +31,7 @@ export type WitnessesDeps = {
 const requestTimeoutMs = 15_000
 const answerBytesMax = 65_536
 const sweepMs = 60_000
-/** A cosignature is asked for again when it is this old. */
+/** A cosignature is renewed at this age. */
 const renewMs = 12 * 3_600_000
 const retry = { minMs: 1_000, maxMs: 600_000 }
 const problemCharsMax = 256
@@ -68,12 +68,12 @@ export class Witnesses {
     await this.#workers.stop()
   }
 
-  /** Why a witness has not cosigned the newest tree; null: it has, or has not been asked. */
+  /** Why a witness has not cosigned the newest tree; null if it has, or was not called yet. */
   problem(name: string): string | null {
     return this.#problems.get(name)?.text ?? null
   }
 
-  /** By the wall clock; null: its last answer was good, or it has not been asked. */
+  /** By the wall clock; null if its last answer was good, or it was not called yet. */
   failingSinceMs(name: string): number | null {
     return this.#problems.get(name)?.sinceMs ?? null
   }
@@ -90,7 +90,7 @@ export class Witnesses {
     const known = log.cosignatures().find(({ witness }) => witness === name)
     if (known?.size === head.size && clock.nowMs() - known.atMs < renewMs) return
     const first = await this.#send(url, known?.size ?? 0, head.size)
-    // The witness says which tree it has seen.
+    // The witness reports the tree that it has seen.
     const answer = first.status === conflict ? await this.#send(url, seenSize(first.body, head.size), head.size) : first
     if (answer.status !== 200) throw new Error(`it answers ${answer.status}: ${answer.body.trim()}`)
     const text = log.signed(head.size)?.text ?? ''

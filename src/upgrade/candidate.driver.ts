@@ -92,7 +92,7 @@ function executableIn(lib: string): string {
   return join(lib, found.name, 'strongroom')
 }
 
-/** Its own answer to `version`. */
+/** The candidate's own answer to `version`. */
 export async function versionOf(executable: string): Promise<Versioned | Refusal> {
   try {
     const found = versionedOf(await command([executable, 'version', '--json']))
@@ -106,7 +106,7 @@ export async function versionOf(executable: string): Promise<Versioned | Refusal
   }
 }
 
-/** Its own judgement of the configuration; null: it takes it. */
+/** The candidate's own verdict on the configuration; null if it accepts it. */
 export async function configRefusal(executable: string, words: readonly string[]): Promise<Refusal | null> {
   try {
     await command([executable, 'config', 'check', ...words])

@@ -20,7 +20,7 @@ const wantedPath = `/etc/systemd/system/multi-user.target.wants/${upgradeUnit}`
 export const outputBytesMax = 1_048_576
 const systemctlTimeoutMs = 60_000
 const commandTimeoutMs = 30_000
-/** It reads images of gigabytes. */
+/** Long, because doctor reads images of gigabytes. */
 const doctorTimeoutMs = 180_000
 const dpkgTimeoutMs = 600_000
 
@@ -30,7 +30,7 @@ export function systemdHost(paths: Paths, config: string | null): UpgradeHost {
   return {
     stop: () => systemctl('stop', serviceUnit),
     start: async () => {
-      // Its earlier failures do not count.
+      // Earlier failures of the unit do not count.
       await systemctl('reset-failed', serviceUnit).catch(() => {})
       await systemctl('start', serviceUnit)
     },

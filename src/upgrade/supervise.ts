@@ -32,7 +32,7 @@ export type UpgradeHost = {
   /** Has systemd read its files again. */
   readonly reload: () => Promise<void>
   readonly service: () => Promise<ServiceState>
-  /** Asks the daemon by this executable's own command; null: it does not answer. */
+  /** Calls the daemon by this executable's own command; null if it does not answer. */
   readonly status: (executable: string) => Promise<{ readonly pid: number } | null>
   /** Checks that fail, by this executable's own doctor and its canary. */
   readonly doctor: (executable: string) => Promise<readonly string[]>
@@ -60,8 +60,8 @@ const pollMs = 200
 const knownStartMs = 120_000
 
 /**
- * Goes on from what the record says, to the end; null: there was nothing to do. Faults: conflict (another process does
- * it), and those of a phase that must be tried again.
+ * Continues from the state in the record, to the end; null if there was nothing to do. Faults: conflict (another
+ * process does it), and those of a phase that must be retried.
  */
 export async function supervise(deps: SuperviseDeps): Promise<UpgradeEnd | null> {
   const { paths } = deps

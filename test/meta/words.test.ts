@@ -48,7 +48,7 @@ describe('commentFaults', () => {
     '%s',
     text => {
       expect(faultsIn('src/builds/a.ts', text).length).toBe(1)
-      expect(faultsIn('src/store/a.ts', text)).toEqual([])
+      expect(faultsIn('src/fleet/a.ts', text)).toEqual([])
     },
   )
 

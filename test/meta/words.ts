@@ -55,7 +55,28 @@ const commentDialect: readonly RegExp[] = [
 ]
 
 /** Rooms whose comments also follow the rules below. The list grows. */
-export const plainRooms = ['builder', 'builds', 'enclave', 'enclave-host', 'guest', 'inference', 'instances', 'vm']
+export const plainRooms = [
+  'appliance',
+  'backup',
+  'base',
+  'builder',
+  'builds',
+  'config',
+  'enclave',
+  'enclave-host',
+  'guest',
+  'host',
+  'http',
+  'inference',
+  'instances',
+  'linux',
+  'operator',
+  'store',
+  'terminal',
+  'transparency',
+  'upgrade',
+  'vm',
+]
 
 /** A comment names its subject, and programs do not say, know or want. */
 const roomDialect: readonly RegExp[] = [

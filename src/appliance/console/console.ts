@@ -1,5 +1,5 @@
-// Puts the console together: its listener, sessions and links, and the person of a session as the admin interface knows
-// one. Effects: one listening socket.
+// Puts the console together: its listener, sessions and links, and the person of a session in the form of the admin
+// interface. Effects: one listening socket.
 
 import { isIPv6 } from 'node:net'
 import { type Clock, iso } from '../../base/clock.ts'
@@ -156,7 +156,7 @@ function cursorOf(changes: Pick<Changes, 'cursor'>, log: Logger): string | null 
   }
 }
 
-/** As the console sees the connection of a request. */
+/** Connection of a request in the form of the console. */
 export function peerOf(request: Request, socket: Pick<Bun.Server<undefined>, 'requestIP' | 'timeout'>): Peer {
   return {
     address: () => socket.requestIP(request)?.address ?? '',
@@ -213,7 +213,7 @@ function consoleNames({ console, listen }: Config): string[] {
   return [...new Set([...console.names, ...own, 'localhost'])]
 }
 
-/** No process connected: the kernel knows nothing of this caller. */
+/** No process connected: the kernel has no data about this caller. */
 function callerOf({ uid, actor, role }: Person): ConsoleCaller {
   return { uid, gid: -1, pid: 0, socket: 'console', actor, role }
 }

@@ -22,7 +22,7 @@ export type FleetPeers = Peers & {
   readonly view: () => readonly PeerReach[]
   /** Where this host answers others; null: it does not. */
   readonly address: () => string | null
-  /** Answers other hosts by these services from now on, if the configuration says so. Fault `host.listen_failed`. */
+  /** Answers other hosts with these services from now on, if configured. Fault `host.listen_failed`. */
   readonly listen: (services: PeerServerDeps['services']) => Promise<void>
   /** Metrics. */
   readonly render: () => string

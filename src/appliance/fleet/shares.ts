@@ -92,7 +92,7 @@ function metricsOf(counts: Readonly<Record<string, number>>): string {
   return metricsText([family('strongroom_fleet_share_leases_total', help, 'counter', samples)])
 }
 
-/** By the directory, not by what a gateway says of a key. */
+/** From the directory, not from a gateway's statement about a key. */
 function limitsIn({ directory }: Store, { inference }: Config): (prefix: string) => Amounts | null {
   const find = prepareGatewayKeyLookup(directory.db)
   return prefix => {

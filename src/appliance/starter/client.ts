@@ -135,7 +135,7 @@ function callStarter(path: string, request: Request, fds: readonly number[], { o
 
 /** Longer than the starter waits for a program to enter its jail. */
 const answerTimeoutMs = 30_000
-/** As of a process that SIGKILL ended. */
+/** Exit code of a process killed by SIGKILL. */
 const killedExitCode = 137
 const eventBytesMax = 1_048_576
 

@@ -2,8 +2,9 @@
 // (strongroom-starter@.service). It may make namespaces and become other users, which the daemon may not. Effects:
 // processes.
 //
-// It starts programs as unprivileged users in a jail or a sandbox, and its own checks of schemas, whatever the daemon
-// asks. A VM's program outlives it. For the others it stays, and both end when the daemon's connection does.
+// The starter starts programs as unprivileged users in a jail or a sandbox, and its own checks of schemas, regardless
+// of the daemon's request. A VM's program outlives it. For the others it stays, and both end when the daemon's
+// connection does.
 
 import { present } from '../../base/assert.ts'
 import { messageOf } from '../../base/fault.ts'
@@ -58,7 +59,7 @@ function startInSandbox({ sandbox, command, lineBytesMax }: SandboxedRequest, sa
   return startSandboxed(sandbox, command, { lineBytesMax, onLine: text => say({ kind: 'line', text }) })
 }
 
-/** `onEnd`: the daemon asks for the end, or is gone. */
+/** `onEnd`: called when the daemon requests the end, or has ended. */
 async function talkTo(fd: number, onEnd: () => void) {
   let pending = Buffer.alloc(0)
   const flushed = Promise.withResolvers<void>()

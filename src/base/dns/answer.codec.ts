@@ -25,7 +25,7 @@ const CODES = ['NOERROR', 'FORMERR', 'SERVFAIL', 'NXDOMAIN', 'NOTIMP', 'REFUSED'
 
 /** The OPT record of our questions. */
 const optBytes = 11
-/** As many labels fit a name. No share: limits one name. */
+/** Maximum number of labels of a name. No share: limits one name. */
 const pointersMax = 127
 
 export type DnsRecord = {

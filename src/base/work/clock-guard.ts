@@ -1,21 +1,21 @@
 // Protects records from a wall clock that is wrong, at the start of the daemon or later. It follows the host's uptime
-// from the last time that was believed, which outlives the daemon. While the wall clock differs from that, nothing is
-// deleted by age until the clock is right again, or until an operator confirms it. Effects: the log, what it is given.
+// from the last trusted time, which outlives the daemon. While the wall clock differs from that, nothing is deleted
+// by age until the clock is right again, or until an operator confirms it. Effects: the log, what it is given.
 
 import { type Clock, iso } from '../clock.ts'
 import type { Logger } from '../log.ts'
 import { sweep } from './sweep.ts'
 
-/** A time that was believed, and when that was on the host's own clock. */
+/** A trusted time, with the corresponding time of the host's own clock. */
 export type ClockMark = { readonly wallMs: number; readonly bootId: string; readonly uptimeMs: number }
 
-/** Time as the host measures it, whatever the wall clock says. */
+/** Time as the host measures it, independent of the wall clock. */
 export type HostTime = {
   /** Another one after each boot. */
   readonly bootId: string
   /** Milliseconds since the boot, sleep included; never decreases. */
   readonly uptimeMs: () => number
-  /** Whether the kernel says that a time server keeps its clock. */
+  /** Whether the kernel reports that a time server keeps its clock. */
   readonly isSynchronised: () => boolean
 }
 
@@ -39,7 +39,7 @@ export type ClockView = {
 
 /** Smaller differences do not matter: records are kept for days. */
 const toleranceMs = 60 * 60 * 1000
-/** A host that was off for so long is believed, once a time server keeps its clock. */
+/** After this time off, a host's clock is trusted once a time server keeps it. */
 const absenceMs = 7 * 24 * 60 * 60 * 1000
 export const clockMarkIntervalMs = 60_000
 
@@ -79,7 +79,7 @@ export class ClockGuard {
     return this.#look()
   }
 
-  /** The operator says that the wall clock is right. Returns what it is. */
+  /** Confirms for the operator that the wall clock is right. Returns its time. */
   confirm(): number {
     const { clock, host, log, onEvent } = this.#deps
     const { aheadMs } = this.#look()

@@ -19,7 +19,7 @@ export type MovingDeadline = {
 /** A doubly linked list: nearly every deadline is cancelled soon, wherever in the list it stands. */
 type Entry = {
   dueMs: number
-  /** Its place in the queue; earlier than `dueMs` after it moved. */
+  /** Time of its entry in the queue; earlier than `dueMs` after a move. */
   turnMs: number
   readonly onLate: () => void
   /** Null if not in a queue. */

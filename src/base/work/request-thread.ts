@@ -10,14 +10,14 @@ export type RequestThread<To, From> = {
   readonly ask: (message: To, given?: readonly ArrayBuffer[]) => Promise<From | ThreadRefusal>
   /** `refused` after that time as well; then the thread may still be at work. */
   readonly askInTime: (message: To, timeoutMs: number, given?: readonly ArrayBuffer[]) => Promise<From | ThreadRefusal>
-  /** Its messages are ignored from now on. */
+  /** Messages of the thread are ignored from now on. */
   readonly end: (reason: string) => void
   readonly ended: Promise<string>
 }
 
 export type ThreadStart = {
   readonly name: string
-  /** Its file below `src`, without the extension. */
+  /** The thread's file below `src`, without the extension. */
   readonly file: string
   readonly clock: Pick<Clock, 'sleep'>
 }
@@ -63,7 +63,7 @@ async function within<From>(
   return first
 }
 
-/** Why there is no reply of the kind that was asked for. */
+/** Why there is no reply of the requested kind. */
 export function reasonOf(reply: { readonly kind: string } | ThreadRefusal): string {
   return 'reason' in reply ? reply.reason : `it said ${reply.kind}`
 }

@@ -11,7 +11,7 @@ export async function sweep(timing: Sweep, work: () => Promise<void> | void): Pr
   await sweepLater(timing, work)
 }
 
-/** As `sweep`, with the first run after `intervalMs`. */
+/** Like `sweep`, with the first run after `intervalMs`. */
 export async function sweepLater(
   { clock, intervalMs, signal }: Sweep,
   work: () => Promise<void> | void,

@@ -83,7 +83,7 @@ export class TextCache<Facts = null> {
     return this.#find(id, keyDigest)?.facts ?? null
   }
 
-  /** As `find`; from now on it is kept for as long again. */
+  /** Like `find`; restarts its retention time. */
   findAndRenew(id: string, keyDigest: string): string | null {
     const kept = this.#find(id, keyDigest)
     if (kept === null) return null

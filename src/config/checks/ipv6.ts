@@ -1,4 +1,4 @@
-// Contradictions in what the configuration says of instances' address families. Pure.
+// Contradictions in the configuration of instances' address families. Pure.
 
 import { canonicalNetworkV6, coversV6, formatIpv6, parseIpv6, rangeOfV6 } from '../../base/ipv6.ts'
 import { isHexIpv6, isNetworkV6, NEVER_FORWARDED_V6 } from '../egress-v6.ts'

@@ -45,7 +45,7 @@ export type CollateralProblem = {
   readonly remedy: string
 }
 
-/** A CRL is asked for every 6 hours; AMD's are in force for months. */
+/** A CRL is requested every 6 hours; AMD's are in force for months. */
 const renewalLateMs = 2 * dayMs
 const endingMs = 14 * dayMs
 

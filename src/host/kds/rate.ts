@@ -10,7 +10,7 @@ export type RateLimits = {
   readonly waitersMax: number
   /** After a 429 without Retry-After. */
   readonly blockMs: number
-  /** At most, whatever Retry-After says. */
+  /** Maximum, even if Retry-After is longer. */
   readonly blockMsMax: number
 }
 

@@ -113,7 +113,10 @@ export function findModelOf(stateDir: string, file: string): StoredModel | null 
   return status === undefined ? null : findByIdentity(stateDir, fileIdentity(status))
 }
 
-/** As `findModelOf`; also matches a disk of this path whose file was too new to distinguish from its next version. */
+/**
+ * Like `findModelOf`, but also matches a disk of this path whose file was too new to distinguish from its next
+ * version.
+ */
 export function mayBeModelOf(stateDir: string, file: string, name: string): boolean {
   const source = readSource(pathsOf(stateDir).of(name))
   if (source?.identity === null && resolve(source.path) === resolve(file)) return true

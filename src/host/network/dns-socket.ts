@@ -1,4 +1,4 @@
-// A listener for DNS over UDP or TCP. Effects: sockets. The handler knows what the bytes mean.
+// A listener for DNS over UDP or TCP. Effects: sockets. The handler interprets the bytes.
 
 import { Fault, messageOf } from '../../base/fault.ts'
 import type { Logger } from '../../base/log.ts'

@@ -150,7 +150,7 @@ export class UdpListener {
 
   #send({ socket, port, from }: Omit<Packet, 'query'>, response: Uint8Array): void {
     try {
-      // Not sent when the kernel's buffer is full: the client asks again.
+      // Not sent when the kernel's buffer is full: the client retries.
       socket.send(response, port, from)
     } catch {
       // An earlier response met a closed port, or this one has no route (a sender of port 0): any client can cause

@@ -1,7 +1,7 @@
 // A socket for the kernel's notifications about networking (netlink(7)). Effects: opens a socket of the network
 // namespace that the caller is in, and reads it.
 //
-// It has no callback: the owner polls it. The glibc calls stand here because the measured images do not need them
+// No callback: the owner polls the socket. The glibc calls stand here because the measured images do not need them
 // (linux/libc.ts).
 
 import { FFIType, ptr } from 'bun:ffi'

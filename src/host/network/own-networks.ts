@@ -12,8 +12,8 @@ type Options = {
 }
 
 /**
- * Networks of the interfaces, sorted, without repeats. Single addresses (/32, /128) are left out, as the kernel knows
- * its own addresses (nft(8), fib); so are IPv6 link-local networks, which every interface is in.
+ * Networks of the interfaces, sorted, without repeats. Single addresses (/32, /128) are left out, because the kernel
+ * tests its own addresses (nft(8), fib); so are IPv6 link-local networks, which every interface is in.
  */
 export function ownNetworks({ withV6, interfaces = networkInterfaces() }: Options): string[] {
   const networks = Object.values(interfaces).flatMap(addresses =>

@@ -17,7 +17,7 @@ import { errnoName } from '../../linux/libc.ts'
 import { isNothingDeleted } from './conntrack.ts'
 import type { Netns } from './netns.ts'
 
-/** An established connection, as its client knows it. */
+/** An established connection, from its client's side. */
 export type ClientConnection = { readonly client: Endpoint; readonly server: Endpoint }
 type Endpoint = { readonly address: string; readonly port: number }
 
@@ -39,7 +39,7 @@ type ResetOptions = {
 export async function resetClientsOf(address: string, { netns, random, timeoutMs }: ResetOptions): Promise<number> {
   let count = 0
   const fd = netns.run(rawSocket)
-  // It prints each entry that it has deleted, so there is no wait for the other entries.
+  // conntrack prints each entry that it has deleted, so there is no wait for the other entries.
   const argv = ['conntrack', '--delete', '--family', 'ipv4', '--proto', 'tcp', '--status', 'ASSURED']
   const onLine = (line: string): boolean => {
     const connection = parseConnection(line)

@@ -112,7 +112,7 @@ export function tapBatch({ name, gateway, address, v6, mac, mtuBytes }: Omit<Tap
       : [
           `address replace ${gateway}/32 dev ${name} scope link`,
           `route replace ${address}/32 dev ${name} src ${gateway}`,
-          // The way to this address leads out of the namespace, so the kernel answers for it only where it is asked to.
+          // The way to this address leads out of the namespace, so the kernel answers for it only if configured to.
           `neighbour replace proxy ${gateway} dev ${name}`,
           ...neighbour(address),
         ]),
@@ -150,7 +150,7 @@ export function tapSettings({
         ] satisfies [string, string][])),
     // A source that is not routed back to this tap is spoofed.
     [`${v4}/rp_filter`, '1'],
-    // Else a guest waits most of a second for the gateway's MAC.
+    // Otherwise a guest waits most of a second for the gateway's MAC.
     [`/proc/sys/net/ipv4/neigh/${name}/proxy_delay`, '0'],
     // Answer ARP for the gateway only, and ask with it, not with other addresses of the host.
     [`${v4}/arp_ignore`, '1'],
@@ -175,7 +175,7 @@ export function tapState(name: string, routed: Routed, place: TapPlace = null): 
   return stateIn(readTables(place), name, routed)
 }
 
-/** How long one reading may be believed of interfaces that it has. */
+/** How long one reading is cached for interfaces that it contains. */
 const tablesMs = 1_000
 
 /**

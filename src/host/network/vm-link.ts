@@ -31,8 +31,8 @@ export type VmLinkPlan = {
 export const linkMac = '0a:73:74:72:6f:6c'
 
 /**
- * Both ends have one MAC and no ARP: a frame needs no neighbour. The next hop, which neither end knows, keeps the
- * kernel from holding a neighbour for each destination. It is the address of a router that has none (RFC 7600).
+ * Both ends have one MAC and no ARP: a frame needs no neighbour. The next hop, which belongs to neither end, keeps
+ * the kernel from holding a neighbour for each destination. It is the address of a router that has none (RFC 7600).
  */
 const nextHop = '192.0.0.8'
 const nextHopV6 = 'fe80::1'

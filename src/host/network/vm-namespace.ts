@@ -41,7 +41,7 @@ export type VmNamespace = {
   readonly link: string
   /** Makes what is missing; safe to repeat. Faults: host.*. */
   readonly open: () => Promise<void>
-  /** As `open`, where others have removed the link or what bounds it. Changes nothing else. Faults: host.*. */
+  /** Like `open`, if other programs have removed the link or its limits. Changes nothing else. Faults: host.*. */
   readonly keep: () => Promise<void>
 }
 

@@ -125,7 +125,7 @@ class ConsoleRing {
 
   async #turn(): Promise<void> {
     const current = join(this.#dir, consoleFiles.current)
-    // It is missing when an earlier turn failed between these steps.
+    // The file is missing if an earlier turn failed between these steps.
     if (await isThere(current)) await rename(current, join(this.#dir, consoleFiles.previous))
     const full = this.#file
     const next = await openSegment(current)

@@ -1,4 +1,4 @@
-// Certificates by ACME as the configuration wants them. Effects: files.
+// Certificates by ACME, as configured. Effects: files.
 
 import { join } from 'node:path'
 import { acmeNames, challengeFor } from '../../config/acme.ts'

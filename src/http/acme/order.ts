@@ -100,7 +100,7 @@ export function openAccount({ dir, config, clock, pollMs }: AccountDeps): PlaceO
       if (error instanceof AcmeFailure && error.type === 'urn:ietf:params:acme:error:accountDoesNotExist') {
         save({ ...account, url: null })
       }
-      // Its nonces and its directory are those of before.
+      // The client's nonces and directory are outdated.
       client = null
       throw error
     })
@@ -110,7 +110,8 @@ let loading: Promise<typeof import('acme-client')> | null = null
 
 function loadLibrary(): Promise<typeof import('acme-client')> {
   loading ??= (async () => {
-    // Its copy of x509 loads reflect-metadata, which asks this beside the functions that attest/x509/runtime.ts gives.
+    // The library's copy of x509 loads reflect-metadata, which needs this in addition to the functions of
+    // attest/x509/runtime.ts.
     if (!Reflect.has(Reflect, 'getOwnMetadataKeys')) Object.assign(Reflect, { getOwnMetadataKeys: () => [] })
     const acme = await import('acme-client')
     acme.axios.defaults.adapter = send as typeof acme.axios.defaults.adapter & typeof send
@@ -153,7 +154,7 @@ function readAccount(file: string, directory: string): Account | null {
     const value: unknown = JSON.parse(text)
     if (Value.Check(Account, value) && value.directory === directory) return value
   } catch {
-    // As one that does not fit.
+    // Handled like an account that does not fit.
   }
   throw new Fault('internal', `${file} cannot be read; remove it to register a new account at the ACME server`)
 }

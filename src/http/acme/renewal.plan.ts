@@ -4,7 +4,7 @@ import { backOffMs } from '../../base/work/back-off.ts'
 
 /** At most four attempts in the first hour; common servers allow five failed proofs of one name in an hour. */
 const retryRange = { minMs: 5 * 60_000, maxMs: 12 * 3_600_000 } as const
-/** Longest `Retry-After` that is believed. */
+/** Longest accepted `Retry-After`. */
 const retryAfterMsMax = 7 * 86_400_000
 /** A certificate that ends at once must not make a loop of orders. */
 const renewMsMin = 3_600_000

@@ -120,7 +120,7 @@ export async function hashTree(root: string, bounds: TreeBounds): Promise<Source
   /** Null for no file in it. */
   const treeOf = async (dir: Buffer, depth: number): Promise<Ids | null> => {
     const entries: TreeEntry[] = []
-    // As bytes: a name that is no UTF-8 must be seen, not repaired.
+    // Names as bytes: one that is not UTF-8 must be seen, not repaired.
     for (const name of await fs.promises.readdir(dir, { encoding: 'buffer' })) {
       const entry = await entryOf(dir, name, depth)
       if (entry !== null) entries.push(entry)

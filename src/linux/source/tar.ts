@@ -28,7 +28,7 @@ export type ArchiveEntry = {
   | { readonly kind: 'file'; readonly sizeBytes: number; readonly content: AsyncIterable<Uint8Array> }
   | { readonly kind: 'directory' }
   | { readonly kind: 'link'; readonly target: string }
-  /** Refused, unless its name says that it is left out. */
+  /** Refused, unless it is excluded by its name. */
   | { readonly kind: 'other'; readonly problem: string }
 )
 

@@ -14,7 +14,7 @@ export const depthMax = 64
 /** No share: limits one archive. */
 const linkHopsMax = 40
 
-/** `refused`: `problem` says why. `git`: part of an uploaded `.git`. `finder`: part of `__MACOSX`. */
+/** `refused`: `problem` has the reason. `git`: part of an uploaded `.git`. `finder`: part of `__MACOSX`. */
 type NameVerdict =
   | { readonly kind: 'path'; readonly components: readonly string[]; readonly isDirectory: boolean }
   | { readonly kind: 'root' }

@@ -34,7 +34,7 @@ const chunkBytes = 256 * 1024
 
 type Central = {
   readonly name: Uint8Array
-  /** As it stands in both headers. */
+  /** Value in both headers. */
   readonly rawName: Uint8Array
   readonly unicodeName: Uint8Array
   readonly flags: number

@@ -46,7 +46,7 @@ export function personOf(
 ): ConsolePerson | null {
   if (actor === 'root') return { uid: 0, actor, role: 'admin' }
   const named = administrators.find(({ user }) => user === actor)
-  // The daemon's own user is an administrator whatever the configuration says of it.
+  // The daemon's own user is always an administrator.
   if (named?.uid === ownerUid || actor === `uid ${ownerUid}`) return { uid: ownerUid, actor, role: 'admin' }
   return named === undefined ? null : { uid: named.uid, actor, role: named.role }
 }

@@ -1,4 +1,4 @@
-// The console of this daemon, as the admin interface asks it. Types only.
+// Interface of this daemon's console for the admin interface. Types only.
 
 import type { AdminConsoleSession, AdminPasskey } from '../../contract/admin/console.ts'
 import type { AdminRole } from '../../contract/admin/roles.ts'

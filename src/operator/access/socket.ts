@@ -1,6 +1,6 @@
 // The admin sockets: HTTP on UNIX sockets whose peers the kernel names. Effects: a listening socket.
 //
-// Bun.serve shows no descriptor of a connection, so a net.Server accepts it, asks the kernel who connected, and then
+// Bun.serve shows no descriptor of a connection, so a net.Server accepts it, reads the peer from the kernel, and then
 // hands it to an HTTP server that listens nowhere. A connection has one peer for life, whatever is sent over it.
 
 import { chmodSync, chownSync, lstatSync } from 'node:fs'
@@ -112,7 +112,10 @@ async function stop(front: Server, connections: Connections): Promise<void> {
   await closed
 }
 
-/** The problem, whatever was asked: that is thrown away. Answered at its first byte, before which no client listens. */
+/**
+ * Answers every request with the problem, and discards the request. Answers at its first byte, before which no client
+ * listens.
+ */
 function turnAway(socket: Socket, problem: object): void {
   const body = JSON.stringify(problem)
   const head = `HTTP/1.1 403 Forbidden\r\ncontent-type: application/json\r\ncontent-length: ${Buffer.byteLength(body)}\r\nconnection: close\r\n\r\n`

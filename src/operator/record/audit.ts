@@ -48,7 +48,7 @@ export class Audit {
     this.#deps = deps
   }
 
-  /** Call once, before the first command: those of an earlier daemon have no result that anybody knows. */
+  /** Call once, before the first command: the results of those of an earlier daemon are unknown. */
   start(): void {
     const { ledger, clock, log } = this.#deps
     for (const row of interruptAudit(ledger.db, clock.nowMs())) {

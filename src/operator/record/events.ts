@@ -1,5 +1,5 @@
 // The record of operators' commands in the admin interface, with what the hosts of a fleet did that concerns all of
-// them. Effects: reads the store, asks the fleet's directory.
+// them. Effects: reads the store and the fleet's directory.
 
 import { Type } from '@sinclair/typebox'
 import { Elysia, t } from 'elysia'

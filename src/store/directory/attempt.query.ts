@@ -24,7 +24,7 @@ export function giveToHost(
   // The VM stays in the row: the copy finds in it what its host has to end.
   tx.run(sql`UPDATE instances SET host_id = ${to}, attempt = attempt + 1, egress_bytes = 0, egress_observed_at_ms = NULL,
     egress_block_applied_at_ms = NULL, changed_at_ms = max(changed_at_ms, ${nowMs}) WHERE id = ${id}`)
-  // As a fleet's directory has it, which does the same by itself.
+  // Equals the rule of a fleet's directory, which applies it itself.
   tx.run(sql`UPDATE gateway_keys
     SET revoked_at_ms = max(created_at_ms, (SELECT changed_at_ms FROM instances WHERE id = ${id}))
     WHERE instance_id = ${id} AND revoked_at_ms IS NULL`)

@@ -133,7 +133,7 @@ type BuildMove = { readonly id: string; readonly from: BuildState; readonly to: 
 
 type BuildHand = BuildMove & Pick<Build, 'hostId'>
 
-/** As `moveBuild`, and the build changes hands: it is another host's from now on, or this one's again. */
+/** Like `moveBuild`, but the build also changes its host: to another one, or back to this one. */
 export function handBuild(db: DirectoryDb, { id, from, to, ...set }: BuildHand): boolean {
   assert(from !== to && LIVING_STATES.some(state => state === to), 'only builds that go on change hands')
   const claims = sql`${builds.claims} + 1`

@@ -48,7 +48,7 @@ export const builds = sqliteTable(
     /** Afterwards the exchange disk belongs to the guest. */
     orderedAtMs: integer('ordered_at_ms'),
     finishedAtMs: integer('finished_at_ms'),
-    /** Its VM is dismissed and its events are complete. */
+    /** The build's VM is dismissed and its events are complete. */
     closedAtMs: integer('closed_at_ms'),
     /** When its result was deleted for space. */
     removedAtMs: integer('removed_at_ms'),

@@ -19,7 +19,10 @@ export function beginDeletion(tx: DirectoryDb, { id, nowMs }: { id: string; nowM
   revokeAll(tx, { id, nowMs })
 }
 
-/** Its keys, those of its instances, and responses that a repeated create would get. Safe to repeat. */
+/**
+ * Revokes the organization's keys and those of its instances, and deletes responses for repeated creates. Safe to
+ * repeat.
+ */
 export function revokeAll(tx: DirectoryDb, { id, nowMs }: { id: string; nowMs: number }): void {
   tx.update(keys)
     .set({ revokedAtMs: nowMs })
@@ -73,8 +76,8 @@ export type Remains = {
 }
 
 /**
- * The directory of this host's fleet does not have what this host says of a build: the host that took it may still have
- * its source.
+ * The directory of this host's fleet lacks this host's state of a build: the host that took it may still have its
+ * source.
  */
 const isUnreported = sql`EXISTS (
   SELECT 1 FROM outbox WHERE table_name = 'builds' AND row_key = json_object('id', ${builds.id}))`

@@ -22,8 +22,8 @@ export const instances = sqliteTable(
     inferenceMode: text('inference_mode').notNull(),
     inferenceModel: text('inference_model').notNull(),
     /**
-     * Its VM on host `hostId`: drawn with the row, before the host makes the VM; null once the instance is terminated.
-     * No foreign key, because VMs are in that host's ledger.
+     * The instance's VM on host `hostId`: drawn with the row, before the host makes the VM; null once the instance is
+     * terminated. No foreign key, because VMs are in that host's ledger.
      */
     vmId: text('vm_id'),
     failureCode: text('failure_code'),

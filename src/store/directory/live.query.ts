@@ -14,7 +14,7 @@ export type DirectoryMarks = {
 /** Words of the schema alone. */
 const living = LIVING_STATES.map(state => `'${state}'`).join(', ')
 
-/** Commands of operators are in none of these: the record of commands says when there was one. */
+/** Commands of operators are in none of these: the record of commands has their times. */
 export function directoryMarks(db: DirectoryDb): () => DirectoryMarks {
   const asked = prepareRaw<Record<keyof DirectoryMarks, string>>(
     db,

@@ -13,7 +13,7 @@ export const gateways = sqliteTable('gateways', {
   state: text('state', { enum: GATEWAY_STATES }).notNull(),
   /** Why it ended, as text. */
   reason: text('reason'),
-  /** Its verified Ed25519 receipt key, base64url, which signs the usage. */
+  /** The VM's verified Ed25519 receipt key, base64url, which signs the usage. */
   receiptKey: text('receipt_key'),
   /** Number of its booked usage rows, and the hexadecimal digest of their last batch. */
   booked: integer('booked').notNull().default(0),

@@ -2,7 +2,7 @@
 
 import { Database } from 'bun:sqlite'
 
-/** As `nonceStore`, empty at first. A map would halt the process for a second when it grows beyond a million. */
+/** Like `nonceStore`, empty at first. A map would halt the process for a second when it grows beyond a million. */
 export function createNonceMemory() {
   const sqlite = new Database(':memory:', { strict: true })
   sqlite.run('CREATE TABLE nonces (nonce BLOB PRIMARY KEY, at_ms INTEGER NOT NULL) WITHOUT ROWID')

@@ -40,9 +40,9 @@ export const vms = sqliteTable(
     workload: text('workload'),
     /** Path of a disk that it gets read-only; null for none. */
     modelDisk: text('model_disk'),
-    /** Its lifetime egress limit if an operator raised it; null: the limit of every instance. */
+    /** The VM's lifetime egress limit if an operator raised it; null for the limit of every instance. */
     egressLimitBytes: integer('egress_limit_bytes'),
-    /** As `formatIpv6` writes it (base/ipv6.ts); null for none. */
+    /** Form of `formatIpv6` (base/ipv6.ts); null for none. */
     addressV6: text('address_v6'),
     /** PCI addresses of devices of this host that it gets whole; null for none. */
     gpus: text('gpus', { mode: 'json' }).$type<readonly string[]>(),
@@ -64,7 +64,7 @@ export const resources = sqliteTable(
     kind: text('kind', {
       enum: ['address', 'address_v6', 'directory', 'disk', 'tap', 'nft', 'uid', 'tpm', 'qemu'],
     }).notNull(),
-    /** Its name on the host: address, path, interface name, object suffix, user id or process identity. */
+    /** The resource's name on the host: address, path, interface name, object suffix, user id or process identity. */
     name: text('name').notNull(),
     createdAtMs: integer('created_at_ms').notNull(),
   },

@@ -11,7 +11,7 @@ export const usageDays = sqliteTable(
       .notNull()
       .references(() => organizations.id),
     keyPrefix: text('key_prefix').notNull(),
-    /** As 2026-11-30. */
+    /** Form: 2026-11-30. */
     day: text('day').notNull(),
     model: text('model').notNull(),
     hostId: text('host_id').notNull(),

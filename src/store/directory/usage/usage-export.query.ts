@@ -12,7 +12,7 @@ type UsagePiece = { readonly organizationId: string; readonly startMs: number; r
 type UsageGroupRow = {
   readonly key: string | null
   readonly model: string | null
-  /** As 2026-11-22. */
+  /** Form: 2026-11-22. */
   readonly day: string | null
   readonly user: string | null
   readonly tags: string | null

@@ -10,7 +10,7 @@ export const usageMonths = sqliteTable(
     organizationId: text('organization_id')
       .notNull()
       .references(() => organizations.id),
-    /** As 2026-11. */
+    /** Form: 2026-11. */
     month: text('month').notNull(),
     /** Empty: all keys of the organization. */
     keyPrefix: text('key_prefix').notNull(),

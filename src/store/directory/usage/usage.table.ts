@@ -28,9 +28,9 @@ export const usage = sqliteTable(
     costNanoUsd: integer('cost_nano_usd').notNull(),
     outcome: text('outcome', { enum: ['completed', 'aborted', 'failed'] }).notNull(),
     tokensSource: text('tokens_source', { enum: TOKENS_SOURCES }).notNull().default('reported'),
-    /** As the client sent it, where the operator wants it. */
+    /** Value from the client, if the operator has enabled it. */
     endUser: text('end_user'),
-    /** Its metadata: JSON of an object of texts, ordered by name. */
+    /** The request's metadata: JSON of an object of strings, ordered by name. */
     tags: text('tags'),
     /** How many tokens of the prompt came out of a cache. */
     cachedTokens: integer('cached_tokens').notNull().default(0),
