@@ -95,6 +95,35 @@ describe('a file of an earlier daemon', () => {
     expect(statSync(pathOf(ledger)).mode & 0o777).toBe(0o600)
   })
 
+  test('gives rows in the form of earlier releases', () => {
+    // Goal: an upgrade after a kill loses no row that the earlier release wrote, as an object with the names of fields.
+    using ledger = openLedger()
+    const written = ['a', 'b'].map(id => rowOf(id, { endUser: 'é', tags: '{"a":"b"}' }))
+    const first = new UsageJournal(pathOf(ledger))
+    const places = written.map(row => first.append(row))
+    first.close()
+    const bytes = readFileSync(pathOf(ledger))
+    const at = headerBytes + (places[1] ?? -1) * 256
+    const length = bytes.write(JSON.stringify(written[1]), at + 20)
+    bytes.writeUInt32LE(length, at + 8)
+    bytes.writeUInt32LE(Bun.hash.crc32(bytes.subarray(at + 8, at + 20 + length)), at + 4)
+    writeFileSync(pathOf(ledger), bytes)
+    const { journal, rows } = reopened(pathOf(ledger))
+    expect(rows).toEqual(written)
+    journal.close()
+  })
+
+  test('has a row of common size in one slot', () => {
+    // Goal: a row dirties no more of the file than it has to: 16 of them one page.
+    using ledger = openLedger()
+    const journal = new UsageJournal(pathOf(ledger))
+    const uuid = '01920000-0000-7000-8000-000000000000'
+    const common = { organizationId: uuid, model: 'Qwen/Qwen3-32B', upstream: 'vllm-2', costNanoUsd: 106_800 }
+    const places = Array.from({ length: 16 }, () => journal.append(rowOf(uuid, { ...common, atMs: 1_795_000_000_000 })))
+    expect(places).toEqual(Array.from({ length: 16 }, (_, at) => at))
+    journal.close()
+  })
+
   test('is booked once, by a ledger that then frees it', async () => {
     // Goal: a row that the daemon before wrote to the database too, and died before it noted that, counts once.
     using ledger = openLedger()

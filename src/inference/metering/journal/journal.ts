@@ -36,7 +36,7 @@ export type JournalRow = { readonly row: Usage; readonly place: number }
 export type JournalRange = { readonly from: number; readonly to: number }
 
 const slotBytes = 256
-/** 16 MiB: 32,768 rows of common size. */
+/** 16 MiB: as many rows of common size. */
 export const slotCount = 65_536
 export const headerBytes = 4_096
 const fileBytes = headerBytes + slotCount * slotBytes
@@ -128,7 +128,7 @@ export class UsageJournal {
 
   /** Writes a row and returns its position. Returns -1 if there is no room. */
   append(row: Usage): number {
-    const text = JSON.stringify(row)
+    const text = textOf(row)
     // A character has at most three bytes.
     if (!this.#isOpen || 3 * text.length > textBytesMax) return -1
     const length = Buffer.byteLength(text)
@@ -202,7 +202,7 @@ export class JournalReader {
       const slot = at % slotCount
       const slots = Math.min(to - at, slotCount - slot)
       for (const { position, text } of recordsOf(this.#bytes, { from: slot, slots })) {
-        if (position >= from && position < to) rows.push(JSON.parse(text()) as Usage)
+        if (position >= from && position < to) rows.push(rowOf(JSON.parse(text())) as Usage)
       }
       at += slots
     }
@@ -284,10 +284,41 @@ function recordAt(bytes: Buffer, slot: number): JournalRecord | null {
   return { position, slots: Math.ceil((end - at) / slotBytes), text }
 }
 
+/** A list, because with the names of its fields a common row takes two slots instead of one. */
+function textOf(row: Usage): string {
+  return JSON.stringify([
+    row.id,
+    row.atMs,
+    row.organizationId,
+    row.keyPrefix,
+    row.instanceId,
+    row.model,
+    row.upstream,
+    row.promptTokens,
+    row.completionTokens,
+    row.cachedTokens,
+    row.costNanoUsd,
+    row.outcome,
+    row.tokensSource,
+    row.endUser,
+    row.tags,
+  ])
+}
+
+/** Returns the row of a parsed text, unchecked. Earlier releases wrote objects. */
+function rowOf(value: unknown): unknown {
+  if (!Array.isArray(value)) return value
+  const [id, atMs, organizationId, keyPrefix, instanceId, model, upstream, promptTokens, completionTokens] = value
+  const [cachedTokens, costNanoUsd, outcome, tokensSource, endUser, tags] = value.slice(9)
+  const sender = { id, atMs, organizationId, keyPrefix, instanceId, model, upstream }
+  const amounts = { promptTokens, completionTokens, cachedTokens, costNanoUsd }
+  return { ...sender, ...amounts, outcome, tokensSource, endUser, tags }
+}
+
 /** Null for a text that another release wrote. */
 function rowOfText(text: string): Usage | null {
   try {
-    const row: unknown = JSON.parse(text)
+    const row = rowOf(JSON.parse(text))
     return matches(UsageSchema, row) ? row : null
   } catch {
     return null
