@@ -2,6 +2,7 @@
 // closed: the account of a request is closed exactly once, however the request ends.
 
 import type { Clock } from '../../base/clock.ts'
+import type { Fault } from '../../base/fault.ts'
 import type { RandomBytes } from '../../base/ids.ts'
 import type { TickBatch } from '../../base/work/tick-batch.ts'
 import { createCooperativeQueue } from '../../base/work/turns.ts'
@@ -106,57 +107,67 @@ export function createMeteredHandler<Asked extends Operation>(
   deps: MeteredDeps,
   respond: (admitted: AdmittedRequest<Asked>, body: Uint8Array) => Promise<Response>,
 ): MeteredHandler<Asked> {
-  return async (request, { operation, id, exchange }) => {
+  const begin = (request: Request, { operation, id, exchange }: Received<Asked>, entry: Entry) => {
     const dialect = dialectOf(operation)
-    const fault = bodyFault(request.headers, deps.limits, { operation, exchange })
-    const tokens = tokensToReserve(request.headers, { operation, exchange })
-    let entry: Entry
-    try {
-      const asked = deps.enter({
-        id,
-        operation,
-        headers: withKeyFrom(request.headers, dialect?.keyHeader ?? null),
-        fault,
-        tokens,
-      })
-      entry = asked instanceof Promise ? await asked : asked
-    } catch (error) {
-      if (fault !== null) await discardTooLarge(error, request, deps.deadlines)
-      throw error
-    }
-    if (!entry.ok) return refusalResponse(entry.refusal, commonHeaders(id, dialect), dialect)
+    const headers = commonHeaders(id, dialect)
+    if (!entry.ok) return Promise.resolve(refusalResponse(entry.refusal, headers, dialect))
     const { caller } = entry
-    const headers = Object.assign(commonHeaders(id, dialect), entry.headers)
+    Object.assign(headers, entry.headers)
     const account = entry.open(deps.beginTrace?.({ headers: request.headers, id, operation }) ?? null)
     // A plaintext cost header would reveal the length of an encrypted response.
     account.wantsCost = exchange === null && request.headers.get(costHeader) === '1'
-    const responded = Promise.withResolvers<Response>()
+    const { promise, resolve, reject } = Promise.withResolvers<Response>()
     const readBy = exchange === null ? 'server' : 'reader'
-    const early = new EarlyHead({ deadlines: deps.deadlines, limits: deps.limits, readBy, respond: responded.resolve })
-    const admitted = { request, operation, id, exchange, headers, account, caller, dialect, early }
-    answerAdmitted(deps, admitted, respond).then(responded.resolve, responded.reject)
-    return await responded.promise
+    const early = new EarlyHead({ deadlines: deps.deadlines, limits: deps.limits, readBy, respond: resolve })
+    const held: (() => void)[] = []
+    const takeRoom = (bytes: number) => void held.push(deps.bodyRoom.take(bytes, caller.organizationId))
+    const admitted = { request, operation, id, exchange, headers, account, caller, dialect, early, held, takeRoom }
+    answerAdmitted(deps, admitted, respond).then(resolve, reject)
+    return promise
   }
+  return (request, received) => {
+    const { id, operation } = received
+    const fault = bodyFault(request.headers, deps.limits, received)
+    const tokens = tokensToReserve(request.headers, received)
+    try {
+      const headers = withKeyFrom(request.headers, dialectOf(operation)?.keyHeader ?? null)
+      const entry = deps.enter({ id, operation, headers, fault, tokens })
+      if (!(entry instanceof Promise)) return begin(request, received, entry)
+      return entry.then(
+        later => begin(request, received, later),
+        error => refuseEntry(deps, { request, fault, error }),
+      )
+    } catch (error) {
+      return refuseEntry(deps, { request, fault, error })
+    }
+  }
+}
+
+/** Rejects with the error, after the body that caused it is discarded. */
+async function refuseEntry(
+  { deadlines }: MeteredDeps,
+  { request, fault, error }: { readonly request: Request; readonly fault: Fault | null; readonly error: unknown },
+): Promise<never> {
+  if (fault !== null) await discardTooLarge(error, request, deadlines)
+  throw error
 }
 
 /** Returns the response, which is discarded if the headers were sent early. */
 async function answerAdmitted<Asked extends Operation>(
   deps: MeteredDeps,
-  admitted: Omit<AdmittedRequest<Asked>, 'takeRoom'>,
+  admitted: AdmittedRequest<Asked> & { readonly held: readonly (() => void)[] },
   respond: (admitted: AdmittedRequest<Asked>, body: Uint8Array) => Promise<Response>,
 ): Promise<Response> {
-  const { request, caller } = admitted
-  const held: (() => void)[] = []
-  const takeRoom = (bytes: number) => void held.push(deps.bodyRoom.take(bytes, caller.organizationId))
+  const { request, held, takeRoom } = admitted
   let mayRead = false
   try {
     const largeBytes = largeBytesOf(request.headers)
     if (largeBytes > 0) takeRoom(largeBytes)
     mayRead = true
-    const body = await readRequestBody(deps, { ...admitted, takeRoom })
+    const body = await readRequestBody(deps, admitted)
     const batchEnd = deps.bodyBatch()
     if (batchEnd !== null) await batchEnd
-    return await respond({ ...admitted, takeRoom }, body)
+    return await respond(admitted, body)
   } catch (error) {
     if (!mayRead) await discardBody(request, deps.deadlines)
     return await failureResponse(deps, error, admitted)
@@ -256,7 +267,8 @@ function answer(
   read: ParsedCompletion,
 ): Promise<Response> {
   const { rules } = admitted.caller
-  Object.assign(admitted.account, { labels: read.labels, endUser: read.endUser })
+  admitted.account.labels = read.labels
+  admitted.account.endUser = read.endUser
   const asked = { rules, model: requireModel(deps.models, { rules, name: read.request.model, use: 'completions' }) }
   const models = modelsToTry(deps.models, asked, () => randomFraction(deps.random))
   const isInside = models.every(name => deps.models.inside.has(name))

@@ -8,8 +8,10 @@ import type { ResponseHeaders } from './responses.ts'
 export type Cors = {
   /** The response to a preflight request; null: the request is none, or its page may not call this path. */
   readonly preflight: (request: Request, path: string) => Response | null
-  /** Marks a response as one that the page may read, where it may. */
-  readonly open: (request: Request, path: string, response: Response) => void
+  /** Whether no page may read responses of this path. */
+  readonly isClosed: (path: string) => boolean
+  /** Marks a response as one that the page may read, where it may, and returns it. */
+  readonly open: (request: Request, path: string, response: Response) => Response
 }
 
 /** How long a page may cache the answer to a preflight request. */
@@ -19,16 +21,18 @@ const maxAgeSeconds = 600
 export function createCors(origins: readonly string[]): Cors {
   const listed: ReadonlySet<string> = new Set(origins)
   const isAny = listed.has('*')
+  const isClosed = (path: string) => listed.size === 0 && path.startsWith('/v1/')
   /** Headers for this page; null: it may not read the response. */
   const allowed = (request: Request, path: string): ResponseHeaders | null => {
+    if (isClosed(path)) return null
     const isKeyed = path.startsWith('/v1/')
-    if (isKeyed && listed.size === 0) return null
     const origin = request.headers.get('origin')
     if (origin === null) return null
     if (!isKeyed || isAny) return { 'access-control-allow-origin': '*' }
     return listed.has(origin) ? { 'access-control-allow-origin': origin, vary: 'Origin' } : { vary: 'Origin' }
   }
   return {
+    isClosed,
     preflight: (request, path) => {
       if (request.method !== 'OPTIONS' || !request.headers.has('access-control-request-method')) return null
       const headers = allowed(request, path)
@@ -44,9 +48,10 @@ export function createCors(origins: readonly string[]): Cors {
     },
     open: (request, path, response) => {
       const headers = allowed(request, path)
-      if (headers === null) return
+      if (headers === null) return response
       for (const [name, value] of Object.entries(headers)) response.headers.append(name, value)
       if ('access-control-allow-origin' in headers) response.headers.set('access-control-expose-headers', '*')
+      return response
     },
   }
 }

@@ -4,7 +4,7 @@ import type { Clock } from '../../base/clock.ts'
 import type { RandomBytes } from '../../base/ids.ts'
 import type { Logger } from '../../base/log.ts'
 import type { Dialect } from '../openai/dialect.ts'
-import type { Encryption } from '../types.ts'
+import type { EncryptedExchange, Encryption } from '../types.ts'
 import type { Cors } from './cors.ts'
 import { commonHeaders, errorResponse, isServerFailure } from './responses.ts'
 import type { Received } from './routes.ts'
@@ -31,13 +31,12 @@ export type FrontDeps = {
 export function createFront(deps: FrontDeps): GatewayFetch {
   const { cors } = deps
   const respond = createRespond(deps)
-  return async (request, address) => {
+  return (request, address) => {
     const path = pathOf(request.url)
     const preflight = request.method === 'OPTIONS' ? cors.preflight(request, path) : null
-    if (preflight !== null) return preflight
-    const response = await respond(request, path, address)
-    cors.open(request, path, response)
-    return response
+    if (preflight !== null) return Promise.resolve(preflight)
+    const response = respond(request, path, address)
+    return cors.isClosed(path) ? response : response.then(open => cors.open(request, path, open))
   }
 }
 
@@ -45,7 +44,7 @@ type Respond = (request: Request, path: string, address: () => string) => Promis
 
 /** Never rejects. */
 function createRespond({ encryption, clock, random, log, dispatch, dialectOf }: FrontDeps): Respond {
-  return async (request, path, address) => {
+  return (request, path, address) => {
     const id = requestId(random, clock.nowMs())
     const failed = (error: unknown) => {
       if (isServerFailure(error)) log.error('request failed', { request: id, error })
@@ -55,13 +54,25 @@ function createRespond({ encryption, clock, random, log, dispatch, dialectOf }: 
     try {
       const exchange = path.startsWith('/v1/') ? encryption.begin(request) : null
       const received = { id, address, exchange }
-      if (exchange === null) return await dispatch(request, path, received)
-      const respond = async () => dispatch(request, path, received)
-      // The only exit, so no response to an encrypted request leaves in the clear.
-      return await exchange.encrypt(await respond().catch(failed))
+      if (exchange !== null) return encrypted(exchange, async () => dispatch(request, path, received), failed)
+      const response = dispatch(request, path, received)
+      return response instanceof Promise ? response.catch(failed) : Promise.resolve(response)
     } catch (error) {
-      return failed(error)
+      return Promise.resolve(failed(error))
     }
+  }
+}
+
+/** The only exit, so no response to an encrypted request leaves in the clear. */
+async function encrypted(
+  exchange: EncryptedExchange,
+  respond: () => Promise<Response>,
+  failed: (error: unknown) => Response,
+): Promise<Response> {
+  try {
+    return await exchange.encrypt(await respond().catch(failed))
+  } catch (error) {
+    return failed(error)
   }
 }
 
@@ -77,10 +88,14 @@ export function pathOf(url: string): string {
  * index grows only at its end.
  */
 function requestId(random: RandomBytes, nowMs: number): string {
-  const time = Math.max(0, Math.floor(nowMs)).toString(16).padStart(12, '0')
-  const bytes = random(10)
-  bytes[0] = ((bytes[0] ?? 0) & 0x0f) | 0x70
-  bytes[2] = ((bytes[2] ?? 0) & 0x3f) | 0x80
+  const bytes = random(16)
+  let time = Math.max(0, Math.floor(nowMs))
+  for (let at = 5; at >= 0; at -= 1) {
+    bytes[at] = time % 256
+    time = Math.floor(time / 256)
+  }
+  bytes[6] = ((bytes[6] ?? 0) & 0x0f) | 0x70
+  bytes[8] = ((bytes[8] ?? 0) & 0x3f) | 0x80
   const hex = bytes.toHex()
-  return `${time.slice(0, 8)}-${time.slice(8)}-${hex.slice(0, 4)}-${hex.slice(4, 8)}-${hex.slice(8)}`
+  return `${hex.slice(0, 8)}-${hex.slice(8, 12)}-${hex.slice(12, 16)}-${hex.slice(16, 20)}-${hex.slice(20)}`
 }

@@ -74,7 +74,7 @@ export const METERED = {
 function handlerOf<Asked extends Operation>(operation: Asked, handle: MeteredHandler<Asked>): Handler {
   return {
     dialect: dialectOf(operation),
-    respond: (request, received) => handle(request, { operation, ...received }),
+    respond: (request, { id, exchange }) => handle(request, { operation, id, exchange }),
   }
 }
 

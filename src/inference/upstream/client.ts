@@ -20,7 +20,6 @@ export type UpstreamTimeouts = { readonly connectMs: number; readonly firstByteM
 
 /** One request to one upstream. Aborted when the client leaves, by a deadline or a failure. */
 export type Attempt = {
-  readonly isAborted: () => boolean
   readonly abort: () => void
   /** Replaces the listener of aborts. Calls it immediately if the signal is aborted already. */
   readonly onAbort: (listener: () => void) => void
@@ -59,19 +58,22 @@ const waitingCachedMs = 5_000
 const idleMax = 256
 
 export function openAttempt(): Attempt {
-  let isAborted = false
-  let listener: (() => void) | null = null
-  return {
-    isAborted: () => isAborted,
-    abort: () => {
-      if (isAborted) return
-      isAborted = true
-      listener?.()
-    },
-    onAbort: next => {
-      listener = next
-      if (isAborted) next()
-    },
+  return new OpenAttempt()
+}
+
+class OpenAttempt implements Attempt {
+  #isAborted = false
+  #listener: (() => void) | null = null
+
+  readonly abort = (): void => {
+    if (this.#isAborted) return
+    this.#isAborted = true
+    this.#listener?.()
+  }
+
+  onAbort(listener: () => void): void {
+    this.#listener = listener
+    if (this.#isAborted) listener()
   }
 }
 
@@ -97,7 +99,11 @@ type Get = {
 }
 
 /** `timeoutMs`: until the response's head; 0 for no limit. */
-type SendOptions = Pick<UpstreamRequest, 'attempt' | 'onSent'> & { readonly timeoutMs: number }
+type SendOptions = Pick<UpstreamRequest, 'attempt' | 'onSent'> & {
+  readonly timeoutMs: number
+  /** Content type that the response must have. Left out if the caller checks the response. */
+  readonly accept?: Accept
+}
 
 export class UpstreamClient {
   readonly #deadlines: Deadlines
@@ -116,12 +122,15 @@ export class UpstreamClient {
    * Resolves with status 200 and the right content type. UpstreamFault; BusyFault; Fault invalid_request or
    * context_length_exceeded if the upstream refuses the request.
    */
-  async send(
-    target: UpstreamTarget,
-    { path, body, stream, traceparent = null, attempt, onSent = null }: UpstreamRequest,
-  ): Promise<UpstreamResponse> {
-    const pool = this.#poolOf(target)
-    const accept = stream ? 'text/event-stream' : 'application/json'
+  send(target: UpstreamTarget, request: UpstreamRequest): Promise<UpstreamResponse> {
+    const { path, body, stream, traceparent = null, attempt, onSent = null } = request
+    let pool: Pool
+    try {
+      pool = this.#poolOf(target)
+    } catch (error) {
+      return Promise.reject(error)
+    }
+    const accept: Accept = stream ? 'text/event-stream' : 'application/json'
     if (pool.headsKey !== target.key) {
       // The upstream's key may change while the gateway runs.
       for (const all of Object.values(pool.heads)) all.clear()
@@ -132,13 +141,25 @@ export class UpstreamClient {
     if (!heads.has(path)) heads.set(path, head)
     const trace = traceparent === null ? '' : `traceparent: ${traceparent}\r\n`
     const headOf = (lengthBytes: number) => `${head}${lengthBytes}\r\n${trace}\r\n`
-    const bytes =
-      typeof body === 'string'
-        ? requestBytes(headOf(Buffer.byteLength(body)), body)
-        : await inTurns(joined([Buffer.from(headOf(lengthOf(body))), ...body]))
-    const response = await this.#sendPooled(pool, bytes, { attempt, timeoutMs: this.#timeouts.firstByteMs, onSent })
-    const fault = hasReason(response) ? await this.#refusal(response) : headFault(response, accept)
+    const options = { attempt, timeoutMs: this.#timeouts.firstByteMs, onSent, accept }
+    if (typeof body === 'string') {
+      return this.#sendPooled(pool, headOf(Buffer.byteLength(body)) + body, options)
+    }
+    const pieces = [Buffer.from(headOf(lengthOf(body))), ...body]
+    return inTurns(joined(pieces)).then(bytes => this.#sendPooled(pool, bytes, options))
+  }
+
+  /** Throws, or rejects with, the fault of a response that may not be read. */
+  #checked(response: UpstreamResponse, accept: Accept): UpstreamResponse | Promise<never> {
+    if (hasReason(response)) return this.#refuse(response)
+    const fault = headFault(response, accept)
     if (fault === null) return response
+    response.abort()
+    throw fault
+  }
+
+  async #refuse(response: UpstreamResponse): Promise<never> {
+    const fault = await this.#refusal(response)
     response.abort()
     throw fault
   }
@@ -265,63 +286,70 @@ export class UpstreamClient {
    * On an open idle connection, or else on a new one. A request is written once only: the upstream may already work on
    * it, which costs money. The caller decides on another upstream.
    */
-  #sendPooled(pool: Pool, bytes: Buffer, options: SendOptions): Promise<UpstreamResponse> {
+  #sendPooled(pool: Pool, request: Buffer | string, options: SendOptions): Promise<UpstreamResponse> {
     const { idle } = pool
     for (let kept = idle.at(-1); kept !== undefined; kept = idle.at(-1)) {
-      if (this.#probe.hasUnread(idle)) return this.#sendAfterNews(pool, bytes, options)
+      if (this.#probe.hasUnread(idle)) return this.#sendAfterNews(pool, request, options)
       idle.pop()
-      const sent = this.#sendOn(kept, bytes, options)
+      const sent = this.#sendOn(kept, request, options)
       if (sent !== null) return sent
     }
-    return this.#sendNew(pool, bytes, options)
+    return this.#sendNew(pool, request, options)
   }
 
   /** Connections that the peer has closed leave the pool once the event loop learns of it. */
-  async #sendAfterNews({ endpoint, idle }: Pool, bytes: Buffer, options: SendOptions): Promise<UpstreamResponse> {
+  async #sendAfterNews(
+    { endpoint, idle }: Pool,
+    request: Buffer | string,
+    options: SendOptions,
+  ): Promise<UpstreamResponse> {
     await newsOfSockets()
     for (let kept = idle.pop(); kept !== undefined; kept = idle.pop()) {
-      const sent = this.#sendOn(kept, bytes, options)
+      const sent = this.#sendOn(kept, request, options)
       if (sent !== null) return await sent
     }
-    return await this.#sendNew({ endpoint, idle }, bytes, options)
+    return await this.#sendNew({ endpoint, idle }, request, options)
   }
 
   async #sendNew(
     { endpoint, idle }: Pick<Pool, 'endpoint' | 'idle'>,
-    bytes: Buffer,
+    request: Buffer | string,
     options: SendOptions,
   ): Promise<UpstreamResponse> {
     const connection = await openConnection(this.#connect(endpoint, idle), options.attempt)
-    const sent = this.#sendOn(connection, bytes, options)
+    const sent = this.#sendOn(connection, request, options)
     if (sent === null) throw new UpstreamFault('unreachable')
     return await sent
   }
 
   /** Null if the connection is closed before any byte was sent. */
-  #sendOn(connection: Connection, bytes: Buffer, options: SendOptions): Promise<UpstreamResponse> | null {
+  #sendOn(connection: Connection, request: Buffer | string, options: SendOptions): Promise<UpstreamResponse> | null {
     options.attempt.onAbort(() => connection.close())
-    const pending = connection.send(bytes)
+    const pending = connection.send(request)
     if (pending === null) return null
     options.onSent?.()
     return this.#headOf(pending, options)
   }
 
-  async #headOf(pending: Promise<UpstreamResponse>, { attempt, timeoutMs }: SendOptions): Promise<UpstreamResponse> {
+  /** Not async, because every request waits here. */
+  #headOf(pending: Promise<UpstreamResponse>, { attempt, timeoutMs, accept }: SendOptions): Promise<UpstreamResponse> {
     let isLate = false
     const late = () => {
       isLate = true
       attempt.abort()
     }
     const cancelTimeout = timeoutMs === 0 ? null : this.#deadlines.after(timeoutMs, late)
-    try {
-      const response = await pending
-      attempt.onAbort(response.abort)
-      return response
-    } catch (error) {
-      throw isLate ? new UpstreamFault('first_byte_timeout') : error
-    } finally {
-      cancelTimeout?.()
-    }
+    return pending.then(
+      response => {
+        cancelTimeout?.()
+        attempt.onAbort(response.abort)
+        return accept === undefined ? response : this.#checked(response, accept)
+      },
+      error => {
+        cancelTimeout?.()
+        throw isLate ? new UpstreamFault('first_byte_timeout') : error
+      },
+    )
   }
 }
 
@@ -363,13 +391,6 @@ function requestLead(
     ...(target.key === null ? [] : [`authorization: Bearer ${target.key}`]),
   ]
   return `${lines.join('\r\n')}\r\n`
-}
-
-/** Both written in one place: to join the texts first would copy the body twice. */
-function requestBytes(head: string, body: string): Buffer {
-  const bytes = Buffer.allocUnsafe(Buffer.byteLength(head) + Buffer.byteLength(body))
-  bytes.write(body, bytes.write(head))
-  return bytes
 }
 
 const inTurns = createCooperativeQueue()

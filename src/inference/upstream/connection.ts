@@ -4,7 +4,7 @@
 // connecting alone, and names addresses in its failures.
 
 import type { Socket } from 'bun'
-import { assert } from '../../base/assert.ts'
+import { assert, present } from '../../base/assert.ts'
 import { UpstreamFault } from '../failure.ts'
 import { type ResponseHead, ResponseParser, type ResponseSink } from './http1-response.ts'
 
@@ -74,7 +74,7 @@ export class Connection implements ResponseSink {
    * Sends a request and resolves with the response's head. UpstreamFault: unreachable if no byte came back; cut or
    * malformed. Null if the connection is closed before any byte of the request was sent.
    */
-  send(request: Buffer): Promise<UpstreamResponse> | null {
+  send(request: Buffer | string): Promise<UpstreamResponse> | null {
     assert(this.#pending === null, 'a connection carries one request at a time')
     if (!this.#isOpen) return null
     const pending: PendingResponse = new PendingResponse(this.#socket, () => {
@@ -83,7 +83,7 @@ export class Connection implements ResponseSink {
     this.#pending = pending
     this.#socket.timeout(0)
     this.#parser.expect()
-    if (this.#write(request)) return pending.response
+    if (typeof request === 'string' ? this.#writeText(request) : this.#write(request)) return pending.response
     // The caller gets null instead of this promise.
     pending.response.catch(() => {})
     return null
@@ -153,6 +153,16 @@ export class Connection implements ResponseSink {
     ended?.end()
   }
 
+  /** As `#write`. Most texts fit into the socket, and then they need no bytes of their own. */
+  #writeText(text: string): boolean {
+    const lengthBytes = Buffer.byteLength(text)
+    if (lengthBytes > writtenPerTurn) return this.#write(Buffer.from(text))
+    const sent = this.#socket.write(text)
+    if (sent < 0) this.#fail(new UpstreamFault('unreachable'))
+    else if (sent < lengthBytes) this.#unsent = Buffer.from(text).subarray(sent)
+    return sent >= 0
+  }
+
   /** Returns false if the socket is closed before its callback ran. */
   #write(bytes: Buffer): boolean {
     const part = bytes.length > writtenPerTurn ? bytes.subarray(0, writtenPerTurn) : bytes
@@ -176,10 +186,11 @@ export class Connection implements ResponseSink {
 }
 
 /** One request's response, between the socket that receives it and its reader. */
-class PendingResponse {
+class PendingResponse implements UpstreamResponse {
   readonly #socket: Socket<undefined>
-  readonly #abort: () => void
+  readonly abort: () => void
   readonly #response = Promise.withResolvers<UpstreamResponse>()
+  #head: ResponseHead | null = null
   #hadBytes = false
   #buffered: Piece[] = []
   #bufferedBytes = 0
@@ -194,7 +205,11 @@ class PendingResponse {
 
   constructor(socket: Socket<undefined>, abort: () => void) {
     this.#socket = socket
-    this.#abort = abort
+    this.abort = abort
+  }
+
+  get head(): ResponseHead {
+    return present(this.#head, 'nobody has the response before its head')
   }
 
   get response(): Promise<UpstreamResponse> {
@@ -210,13 +225,8 @@ class PendingResponse {
   }
 
   begin(head: ResponseHead): void {
-    this.#response.resolve({
-      head,
-      read: () => this.#read(),
-      takeWhole: () => this.#takeWhole(),
-      pushTo: sink => this.#pushTo(sink),
-      abort: this.#abort,
-    })
+    this.#head = head
+    this.#response.resolve(this)
   }
 
   push(bytes: Buffer, start: number, end: number): void {
@@ -251,7 +261,7 @@ class PendingResponse {
     this.#endFlow()
   }
 
-  #pushTo(sink: BodySink): BodyFlow {
+  pushTo(sink: BodySink): BodyFlow {
     assert(this.#reader === null && this.#sink === null, 'a response has one reader')
     this.#sink = sink
     return {
@@ -281,7 +291,7 @@ class PendingResponse {
     else sink.onFailure(this.#failure)
   }
 
-  #read(): Promise<Uint8Array | null> {
+  read(): Promise<Uint8Array | null> {
     assert(this.#reader === null, 'a response has one reader')
     if (this.#buffered.length > 0) return Promise.resolve(this.#takeBuffered())
     if (this.#failure !== null) return Promise.reject(this.#failure)
@@ -290,7 +300,7 @@ class PendingResponse {
     return this.#reader.promise
   }
 
-  #takeWhole(): Piece | null {
+  takeWhole(): Piece | null {
     const [only] = this.#buffered
     if (!this.#isEnded || this.#isRead || only === undefined || this.#buffered.length > 1) return null
     this.#forgetBuffered()
