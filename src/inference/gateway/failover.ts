@@ -164,15 +164,18 @@ function acquireLease(
   { id, model, account, signal }: FailoverRequest,
   except: ReadonlySet<UpstreamTarget>,
 ): Lease<UpstreamTarget> | Promise<Lease<UpstreamTarget>> {
-  const startedMs = clock.monotonicMs()
-  const { promptEstimate } = account
-  const note = (lease: Lease<UpstreamTarget>) => {
-    account.queueMs += clock.monotonicMs() - startedMs
+  const { promptEstimate, owner } = account
+  const lease = router.acquire(model, { id, promptEstimate, except, signal, owner })
+  if (!(lease instanceof Promise)) {
     account.upstream = lease.target.name
     return lease
   }
-  const lease = router.acquire(model, { id, promptEstimate, except, signal, owner: account.owner })
-  return lease instanceof Promise ? lease.then(note) : note(lease)
+  const startedMs = clock.monotonicMs()
+  return lease.then(later => {
+    account.queueMs += clock.monotonicMs() - startedMs
+    account.upstream = later.target.name
+    return later
+  })
 }
 
 /** Returns the reason as a code. */
@@ -231,7 +234,10 @@ function preparedFor(
 ): { text: string; headers: ResponseHeaders } {
   const { plan, source, cacheSalt, account } = job
   const { text, ignored, changes } = upstreamBody({ request: plan.request, source }, { engine, cacheSalt })
-  const names = { ignored: droppedFields(job, ignored), changes: [...source.changes, ...changes] }
+  const names = {
+    ignored: droppedFields(job, ignored),
+    changes: changes.length === 0 ? source.changes : [...source.changes, ...changes],
+  }
   const more = ignoredHeaders(deps, account, names)
   const waited = waitedHeaders(account)
   return { text, headers: more === null && waited === null ? job.headers : { ...job.headers, ...more, ...waited } }
@@ -278,6 +284,7 @@ export function ignoredHeaders(
   { countsEndUser, endUser }: Pick<PreparedRequest['account'], 'countsEndUser' | 'endUser'>,
   { changes, ...names }: { readonly ignored: readonly string[]; readonly changes: readonly string[] },
 ): ResponseHeaders | null {
+  if (names.ignored.length === 0 && changes.length === 0) return null
   const ignored = names.ignored.filter(name => !countsEndUser || name !== endUser?.field)
   const [first] = ignored
   if (first !== undefined && limits.refusesUnknownFields) throw invalidField(first, 'has no effect here; leave it out.')

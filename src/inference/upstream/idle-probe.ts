@@ -10,14 +10,17 @@ import type { Connection } from './connection.ts'
 export class IdleProbe {
   /** Idle connections without unread bytes in this turn. */
   readonly #quiet = new Set<Connection>()
-  /** How many the next call polls. A turn with one request polls one connection. */
+  /** How many the next call polls: at first as many as the turn before had requests. */
   #count = 1
+  #requests = 0
 
   /** Reports on the last of the idle connections, which the next request uses if there is nothing unread. */
   hasUnread(idle: readonly Connection[]): boolean {
     const last = idle.at(-1)
-    if (last === undefined || this.#quiet.delete(last)) return false
-    if (this.#count === 1) setImmediate(() => this.#endTurn())
+    if (last === undefined) return false
+    if (this.#requests === 0) setImmediate(() => this.#endTurn())
+    this.#requests += 1
+    if (this.#quiet.delete(last)) return false
     const polled = idle.slice(-this.#count)
     this.#count = Math.min(2 * this.#count, polledMax)
     haveUnread(polled.map(({ fd }) => fd)).forEach((isUnread, at) => {
@@ -29,6 +32,7 @@ export class IdleProbe {
 
   #endTurn(): void {
     this.#quiet.clear()
-    this.#count = 1
+    this.#count = Math.min(this.#requests, polledMax)
+    this.#requests = 0
   }
 }

@@ -128,7 +128,8 @@ export class Router<T extends RouterTarget> {
   acquire(model: string, options: AcquireOptions<T>): Lease<T> | Promise<Lease<T>> {
     const { except, signal, owner } = options
     signal.throwIfAborted()
-    this.#recent.note(owner, this.#deps.clock.monotonicMs())
+    const nowMs = this.#deps.clock.monotonicMs()
+    this.#recent.note(owner, nowMs)
     let isAnyEligible = false
     let isAnyBarred = false
     let best: TargetState<T> | null = null
@@ -139,11 +140,11 @@ export class Router<T extends RouterTarget> {
         continue
       }
       isAnyEligible = true
-      if (this.#isFree(state, owner) && (best === null || compareLoad(state, best) < 0)) best = state
+      if (this.#isFree(state, owner, nowMs) && (best === null || compareLoad(state, best) < 0)) best = state
     }
     if (!isAnyEligible) throw new UpstreamFault(isAnyBarred ? 'unattested' : 'none_healthy')
     // No waiter is skipped: a free target goes to its first waiter.
-    return best === null ? this.#enqueue(model, options) : this.#lease(best, owner)
+    return best === null ? this.#enqueue(model, options) : this.#lease(best, owner, nowMs)
   }
 
   /** Null if the request does not wait. */
@@ -183,12 +184,11 @@ export class Router<T extends RouterTarget> {
     return this.#deps.mayServe?.(target) ?? true
   }
 
-  #isFree({ places }: TargetState<T>, owner: Owner): boolean {
-    return !places.isFull && places.isFree(owner, this.#recent.others(owner, this.#deps.clock.monotonicMs()))
+  #isFree({ places }: TargetState<T>, owner: Owner, nowMs: number): boolean {
+    return !places.isFull && places.isFree(owner, this.#recent.others(owner, nowMs))
   }
 
-  #lease(state: TargetState<T>, owner: Owner): Lease<T> {
-    const startedMs = this.#deps.clock.monotonicMs()
+  #lease(state: TargetState<T>, owner: Owner, startedMs: number): Lease<T> {
     const giveBack = state.places.take(owner, startedMs)
     state.served += 1
     state.leasedAtMs = startedMs
@@ -282,7 +282,7 @@ export class Router<T extends RouterTarget> {
 
   #serveQueues(state: TargetState<T>): void {
     for (let next = this.#next(state); next !== null; next = this.#next(state)) {
-      next.resolve(this.#lease(state, next.owner))
+      next.resolve(this.#lease(state, next.owner, this.#deps.clock.monotonicMs()))
     }
   }
 
@@ -290,7 +290,8 @@ export class Router<T extends RouterTarget> {
   #next(state: TargetState<T>): Waiter<T> | null {
     const { target, places, ejected } = state
     if (ejected || places.isFull || !this.#mayServe(state)) return null
-    const mayTake = (waiter: Waiter<T>) => !waiter.except.has(target) && this.#isFree(state, waiter.owner)
+    const mayTake = ({ except, owner }: Waiter<T>) =>
+      !except.has(target) && this.#isFree(state, owner, this.#deps.clock.monotonicMs())
     let next: Waiter<T> | null = null
     for (const model of target.models) {
       const first = this.#queues.get(model)?.next(places, mayTake) ?? null
