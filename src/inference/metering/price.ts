@@ -17,25 +17,33 @@ export type Price = {
 /** Nano-dollars for one request: prompt and completion together, rounded up once. A model without a price is free. */
 export type Cost = (model: string, tokens: Tokens) => bigint
 
-const picoPerNano = 1_000n
+const picoPerNano = 1_000
 
 type PicoUsd = Readonly<Record<'prompt' | 'cached' | 'completion', bigint>>
+type ModelPrice = PicoUsd & { readonly numbers: Readonly<Record<keyof PicoUsd, number>> }
 
 /** Fault config.invalid: two prices for one model, or a cached token that costs more than another. */
 export function createCost(prices: readonly Price[]): Cost {
-  const byModel = new Map<string, PicoUsd>()
+  const byModel = new Map<string, ModelPrice>()
   for (const price of prices) {
     if (byModel.has(price.model)) {
       throw new Fault('config.invalid', `inference.prices names ${price.model} twice`, { param: 'inference.prices' })
     }
-    byModel.set(price.model, picoUsdOf(price))
+    const pico = picoUsdOf(price)
+    const numbers = { prompt: Number(pico.prompt), cached: Number(pico.cached), completion: Number(pico.completion) }
+    byModel.set(price.model, { ...pico, numbers })
   }
   return (model, tokens) => {
     const price = byModel.get(model)
     if (price === undefined) return 0n
-    const cached = BigInt(Math.min(tokens.cached ?? 0, tokens.prompt))
-    const prompt = (BigInt(tokens.prompt) - cached) * price.prompt + cached * price.cached
-    return divideUp(prompt + BigInt(tokens.completion) * price.completion, picoPerNano)
+    const cached = Math.min(tokens.cached ?? 0, tokens.prompt)
+    const other = tokens.prompt - cached
+    // Plain numbers where they are exact: big integers would take ten times as long.
+    const { prompt, cached: ofCache, completion } = price.numbers
+    const pico = other * prompt + cached * ofCache + tokens.completion * completion + picoPerNano - 1
+    if (pico <= Number.MAX_SAFE_INTEGER) return BigInt((pico - (pico % picoPerNano)) / picoPerNano)
+    const sum = BigInt(other) * price.prompt + BigInt(cached) * price.cached
+    return divideUp(sum + BigInt(tokens.completion) * price.completion, BigInt(picoPerNano))
   }
 }
 
