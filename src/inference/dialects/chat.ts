@@ -12,7 +12,7 @@ import { partOf } from './responses/input.ts'
 import { chatOfResponse, isResponseField, RESPONSE_NAMES } from './responses/request.ts'
 
 /** `ignored`: fields that the translation has left out. */
-type ParsedChat = ParsedRequest & { readonly ignored: readonly string[] }
+type ParsedChat = ParsedRequest & { readonly ignored: readonly string[]; readonly traits: null }
 
 /** Fields of the Responses API that would change the answer. */
 const REFUSED = {
@@ -27,13 +27,16 @@ export function parseChat(given: RequestSource): ParsedChat {
   for (const [name, problem] of UNSUPPORTED_FIELDS) {
     if (!isAbsent(body[name])) throw invalidField(name, problem)
   }
-  if (isAbsent(body.input)) return { ...parseSource('chat', withChatParts(given)), ignored: [] }
+  if (isAbsent(body.input)) {
+    const { request, source } = parseSource('chat', withChatParts(given))
+    return { request, source, ignored: NONE, traits: null }
+  }
   if (!isAbsent(body.messages)) {
     throw invalidField('messages', 'and input are both in the body: send messages, or input as in the Responses API.')
   }
   const { request, source, ignored, traits } = parseDialect(RESPONSES_IN_CHAT, given)
   const custom = [...(traits?.tools ?? [])].flatMap(([name, { kind }]) => (kind === 'custom' ? [name] : []))
-  return { request: { ...request, customTools: new Set(custom) }, source, ignored }
+  return { request: { ...request, customTools: new Set(custom) }, source, ignored, traits: null }
 }
 
 /** The fields that only chats have keep their meaning. */
@@ -59,7 +62,9 @@ function isOwn(name: string): boolean {
 function withChatParts(given: RequestSource): RequestSource {
   const { messages } = given.body
   let isChanged = false
-  for (const [at, message] of Array.isArray(messages) ? messages.entries() : []) {
+  const list: readonly unknown[] = Array.isArray(messages) ? messages : NONE
+  for (let at = 0; at < list.length; at += 1) {
+    const message = list[at]
     const content: unknown = isObject(message) ? message.content : null
     if (!Array.isArray(content)) continue
     for (const [partAt, part] of content.entries()) {
@@ -71,6 +76,7 @@ function withChatParts(given: RequestSource): RequestSource {
   return isChanged ? { ...given, text: repairedText(given.text, given.body, new Set(['messages'])) } : given
 }
 
+const NONE: readonly string[] = []
 const RESPONSE_PARTS: readonly unknown[] = ['input_text', 'output_text', 'input_image', 'input_file']
 
 function isResponsePart(part: unknown): part is JsonObject {

@@ -119,14 +119,16 @@ export function openAccount(
       ticket.settle(tokens)
       const { model, upstream, queueMs, firstChunkMs } = account
       if (account.wantsCost && upstream !== null) account.costNanoUsd = budgets.costOf(model, tokens).toString()
-      const record = { id, atMs: clock.nowMs(), caller, model, tokens, tokensSource, outcome, labels: account.labels }
-      const kept = upstream === null ? undefined : recordUsage({ ...record, upstream })
+      const { labels } = account
+      const kept =
+        upstream === null
+          ? undefined
+          : recordUsage({ id, atMs: clock.nowMs(), caller, model, upstream, tokens, tokensSource, outcome, labels })
       // In the same turn: the sums hold the real cost by now.
       reserved?.release(upstream === null ? 0 : Number(budgets.costOf(model, tokens)))
       const durationMs = clock.monotonicMs() - startedMs
       observe({ operation, model, upstream, status, errorCode, tokens, durationMs, firstChunkMs, queueMs })
-      const end = { model, upstream, status, outcome, errorCode, tokens, tokensSource, queueMs, firstChunkMs }
-      trace?.end(end)
+      trace?.end({ model, upstream, status, outcome, errorCode, tokens, tokensSource, queueMs, firstChunkMs })
       return kept
     },
   }

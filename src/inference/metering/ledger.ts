@@ -377,10 +377,10 @@ type InFlight = { readonly rows: readonly Usage[]; isBooked: boolean }
 
 /** Rows are never refused for their amounts: a value that a column cannot hold is stored as its maximum. */
 function rowOf(record: UsageRecord, cost: Cost): Usage {
-  const { id, atMs, caller, model, upstream, tokensSource, outcome, labels, ...given } = record
-  const prompt = amountOf(given.tokens.prompt)
-  const cached = Math.min(amountOf(given.tokens.cached ?? 0), prompt)
-  const tokens = { prompt, completion: amountOf(given.tokens.completion), cached }
+  const { id, atMs, caller, model, upstream, tokensSource, outcome, labels, tokens: given } = record
+  const prompt = amountOf(given.prompt)
+  const cached = Math.min(amountOf(given.cached ?? 0), prompt)
+  const tokens = { prompt, completion: amountOf(given.completion), cached }
   const costNanoUsd = cost(model, tokens)
   return {
     id,

@@ -156,16 +156,14 @@ function parseMessage(message: unknown, plan: CompletionPlan): Message {
   if (!isObject(message)) throw malformed()
   if (!isNone(message.role) && message.role !== 'assistant') throw malformed()
   const { content, reasoning } = contentOf(message.content)
+  const parsed: Message = { role: 'assistant', content, refusal: stringOrNull(message.refusal) }
+  if (reasoning !== '') parsed.reasoning_content = reasoning
+  Object.assign(parsed, reasoningOf(message))
+  const calls = callsOf(message)
+  if (calls.length === 0) return parsed
   const ids = new Set<unknown>()
-  const calls = callsOf(message).map((call, at) => parseToolCall(call, at, { plan, ids }))
-  return {
-    role: 'assistant',
-    content,
-    refusal: stringOrNull(message.refusal),
-    ...(reasoning === '' ? {} : { reasoning_content: reasoning }),
-    ...reasoningOf(message),
-    ...(calls.length === 0 ? {} : { tool_calls: calls }),
-  }
+  parsed.tool_calls = calls.map((call, at) => parseToolCall(call, at, { plan, ids }))
+  return parsed
 }
 
 /** `ids`: of the calls before it. */

@@ -23,9 +23,10 @@ export function parseMessages(messages: unknown, custom: ReadonlySet<string>, re
   if (!Array.isArray(messages) || messages.length === 0) {
     throw invalidField('messages', 'must be a list with at least one message.')
   }
-  const kinds = new Set<ContentKind>()
+  let kinds: Set<ContentKind> | null = null
   let remoteUrls = false
-  for (const [at, message] of messages.entries()) {
+  for (let at = 0; at < messages.length; at += 1) {
+    const message: unknown = messages[at]
     const path = `messages[${at}]`
     if (!isObject(message)) throw invalidField(path, 'must be an object.')
     const { role } = message
@@ -38,6 +39,7 @@ export function parseMessages(messages: unknown, custom: ReadonlySet<string>, re
     if (Array.isArray(content) && content.length > 0) {
       for (const [partAt, part] of content.entries()) {
         const need = parsePart(part, `${path}.content[${partAt}]`)
+        kinds ??= new Set()
         if (need.kind !== 'text') kinds.add(need.kind)
         remoteUrls ||= need.isRemote
       }
@@ -53,7 +55,7 @@ export function parseMessages(messages: unknown, custom: ReadonlySet<string>, re
       throw invalidField(`${path}.tool_call_id`, 'must name the call that this answers.')
     }
   }
-  return kinds.size === 0 && !remoteUrls ? TEXT_ONLY : { kinds, remoteUrls }
+  return kinds === null || (kinds.size === 0 && !remoteUrls) ? TEXT_ONLY : { kinds, remoteUrls }
 }
 
 /** Makes the refusals of an earlier answer plain text: llama-server and SGLang refuse such parts. */

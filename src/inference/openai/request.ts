@@ -136,8 +136,8 @@ export function checkRequest(
 
 /** The smaller of the two names that the bound has. Both have been checked. */
 function tokensMaxOf({ max_tokens: older, max_completion_tokens: newer }: JsonObject): number | null {
-  const bounds = [older, newer].filter(value => typeof value === 'number')
-  return bounds.length === 0 ? null : Math.min(...bounds)
+  if (typeof older !== 'number') return typeof newer === 'number' ? newer : null
+  return typeof newer === 'number' ? Math.min(older, newer) : older
 }
 
 type OperationFields = Pick<GatewayRequest, 'tools' | 'customTools' | 'toolChoice' | 'format' | 'needs'> & {

@@ -22,12 +22,14 @@ const toolName = new RegExp(`^[a-zA-Z0-9_-]{1,${toolNameCharsMax}}$`)
 /** Names of functions. `custom`: those that stand for custom tools. */
 type ToolNames = { readonly names: ReadonlySet<string>; readonly custom: ReadonlySet<string> }
 
+const NO_NAMES: ReadonlySet<string> = new Set()
+
 /** Returns the names. Tools that run on servers are dropped and named: engines here do not have them. */
 export function parseTools(body: JsonObject, repairs: Repairs): ToolNames {
   const { tools } = body
+  if (tools === undefined || tools === null) return { names: NO_NAMES, custom: NO_NAMES }
   const names = new Set<string>()
   const custom = new Set<string>()
-  if (tools === undefined || tools === null) return { names, custom }
   if (!Array.isArray(tools) || tools.length > toolsMax) {
     throw invalidField('tools', `must be a list of at most ${toolsMax}.`)
   }
@@ -97,8 +99,9 @@ function toFunction(tool: JsonObject): JsonObject | null {
 
 /** The names of the checked functions that are strict. */
 export function strictToolsOf({ tools }: JsonObject): ReadonlySet<string> {
+  if (!Array.isArray(tools)) return NO_NAMES
   const names = new Set<string>()
-  for (const tool of Array.isArray(tools) ? tools : []) {
+  for (const tool of tools) {
     const called = isObject(tool) ? tool.function : null
     if (isObject(called) && called.strict === true && typeof called.name === 'string') names.add(called.name)
   }
@@ -155,7 +158,7 @@ function toolNameIn(value: unknown): string | null {
 
 /** The names that a completion may call. */
 export function callableTools(tools: ReadonlySet<string>, choice: ToolChoice): ReadonlySet<string> {
-  if (choice.kind === 'none') return new Set()
+  if (choice.kind === 'none') return NO_NAMES
   if (choice.kind === 'allowed') return choice.names
   return choice.kind === 'named' ? new Set([choice.name]) : tools
 }

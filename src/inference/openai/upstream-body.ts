@@ -47,8 +47,9 @@ export function hasCacheOfItsOwn(engine: Engine): boolean {
 export function upstreamBody({ request, source }: ParsedRequest, { engine, cacheSalt }: UpstreamKind): UpstreamBody {
   const { operation, stream, toolChoice, constraint } = request
   const { text, body } = source
-  const unsent = Object.keys(body).filter(name => !isSent(name, operation, engine))
-  const dropped = new Set(unsent)
+  const dropped = new Set<string>()
+  for (const name in body) if (!isSent(name, operation, engine)) dropped.add(name)
+  const unsent = dropped.size === 0 ? NONE : [...dropped]
   const isSalted = dropped.has(cacheSaltField) && isCacheKeptApart(engine)
   const ignored = unsent.filter(name => name !== schemaField && !(isSalted && name === cacheSaltField))
   const added = [...ENGINE_MEMBERS[engine](cacheSalt)]

@@ -22,8 +22,10 @@ export function parseUsage(usage: unknown): Usage | null {
     ? usage.completion_tokens_details.reasoning_tokens
     : undefined
   const cached = isObject(usage.prompt_tokens_details) ? usage.prompt_tokens_details.cached_tokens : undefined
+  const counted = usageOf({ prompt, completion })
+  if (cached === undefined && reasoning === undefined) return counted
   return {
-    ...usageOf({ prompt, completion }),
+    ...counted,
     ...(isCount(cached) && cached <= prompt ? { prompt_tokens_details: { cached_tokens: cached } } : {}),
     ...(isCount(reasoning) ? { completion_tokens_details: { reasoning_tokens: reasoning } } : {}),
   }
@@ -65,7 +67,9 @@ export function cachedTokensOf({ prompt_tokens_details: details }: Usage): numbe
 }
 
 /** Without the count of cached tokens, which would reveal other clients' prompts. */
-export function withoutCached({ prompt_tokens_details: _, ...usage }: Usage): Usage {
+export function withoutCached(given: Usage): Usage {
+  if (given.prompt_tokens_details === undefined) return given
+  const { prompt_tokens_details: _, ...usage } = given
   return usage
 }
 

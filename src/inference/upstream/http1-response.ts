@@ -184,19 +184,19 @@ type ParsedHead = ResponseHead & { readonly isChunked: boolean; readonly isReusa
 const HEAD = /^HTTP\/1\.[01] [1-9][0-9]{2}(?: [^\r\n\0]*)?(?:\r\n[!#$%&'*+.^_`|~0-9A-Za-z-]+:[^\r\n\0]*)*$/
 const versionAt = 'HTTP/1.'.length
 const statusAt = 'HTTP/1.1 '.length
-/** The fields that are used, by the lengths of their names; others are skipped unread. */
-const FIELD_LENGTHS = new Set(
-  [
-    ...['content-type', 'content-encoding', 'content-length', 'connection', 'transfer-encoding', 'retry-after'],
-    'x-compute-tokens',
-  ].map(name => name.length),
-)
+/** The fields that are used; others are skipped. */
+const FIELDS = [
+  ...['content-type', 'content-encoding', 'content-length', 'connection', 'transfer-encoding', 'retry-after'],
+  'x-compute-tokens',
+]
 const LENGTH = /^[0-9]{1,15}$/
 
 function parseHead(text: string): ParsedHead {
   if (!HEAD.test(text)) throw malformed()
   // The form above fixes these positions.
   const isOld = text[versionAt] === '0'
+  // Names and values without regard to case, all at once.
+  const lower = text.toLowerCase()
   let type: string | null = null
   let encoding = ''
   let length: string | null = null
@@ -208,9 +208,9 @@ function parseHead(text: string): ParsedHead {
     const start = end + 2
     end = text.indexOf('\r\n', start)
     const colon = text.indexOf(':', start)
-    if (!FIELD_LENGTHS.has(colon - start)) continue
-    const name = text.slice(start, colon).toLowerCase()
-    const value = trimBlanks(text.slice(colon + 1, end < 0 ? text.length : end)).toLowerCase()
+    const name = fieldAt(lower, start, colon)
+    if (name === null) continue
+    const value = trimBlanks(lower, colon + 1, end < 0 ? text.length : end)
     if (name === 'content-type') {
       if (type !== null) throw malformed()
       type = value
@@ -239,12 +239,19 @@ function parseHead(text: string): ParsedHead {
   }
 }
 
-/** Validates as strictly as for the fields of a head. */
+/** Null for any other field. */
+function fieldAt(lower: string, start: number, colon: number): string | null {
+  for (const name of FIELDS) if (name.length === colon - start && lower.startsWith(name, start)) return name
+  return null
+}
+
+/** As strict as the fields of a head. */
 const TRAILER = /^[!#$%&'*+.^_`|~0-9A-Za-z-]+:[^\r\n\0]*$/
 
 /** Spaces and tabs only: `trim` removes more. */
-function trimBlanks(text: string): string {
-  let [start, end] = [0, text.length]
+function trimBlanks(text: string, from: number, to: number): string {
+  let start = from
+  let end = to
   while (start < end && isBlank(text.charCodeAt(start))) start += 1
   while (end > start && isBlank(text.charCodeAt(end - 1))) end -= 1
   return text.slice(start, end)

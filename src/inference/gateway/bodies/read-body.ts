@@ -62,14 +62,24 @@ export function readCompletion(
 ): ReadCompletion {
   const { request, source, ignored, traits } = hasDialect(operation)
     ? parseDialect(DIALECTS[operation], given, earlier ?? undefined)
-    : {
-        ...(operation === 'chat' ? parseChat(given) : { ...parseSource(operation, given), ignored: NONE }),
-        traits: null,
-      }
+    : operation === 'chat'
+      ? parseChat(given)
+      : { ...parseSource(operation, given), ignored: NONE, traits: null }
   const labels = hasLabels ? usageLabels(operation, given.body) : NO_LABELS
   const joined = request.operation === 'chat' ? joinMessages(source) : null
   const endUser = endUserOf(operation, given.body)
-  return { request, source: joined ?? source, values: null, labels, endUser, ...sizeOf(source), ignored, traits }
+  const { bodyBytes, promptEstimate } = sizeOf(source)
+  return {
+    request,
+    source: joined ?? source,
+    values: null,
+    labels,
+    endUser,
+    bodyBytes,
+    promptEstimate,
+    ignored,
+    traits,
+  }
 }
 
 const NONE: readonly string[] = []

@@ -88,7 +88,10 @@ export function takeConstraint(operation: CompletionOperation, body: JsonObject,
 
 function constraintsIn(operation: CompletionOperation, body: JsonObject, repairs: Repairs): FoundConstraint[] {
   const found: FoundConstraint[] = []
-  for (const [field, kind] of FIELD_KINDS) if (isGiven(body[field])) found.push({ field, kind, value: body[field] })
+  for (const field in body) {
+    const kind = FIELD_KINDS.get(field)
+    if (kind !== undefined && isGiven(body[field])) found.push({ field, kind, value: body[field] })
+  }
   const { [vllmField]: outputs, response_format: format } = body
   if (isGiven(outputs)) {
     if (!isObject(outputs)) throw invalidField(vllmField, 'must be an object.')

@@ -44,7 +44,8 @@ export function parseFinishReason(reason: unknown, operation: CompletionOperatio
 /** The choices of a whole completion by their indices, which are all of 0 to n - 1. UpstreamFault malformed. */
 export function inOrder(choices: readonly unknown[]): readonly JsonObject[] {
   const sorted: JsonObject[] = []
-  for (const [at, choice] of choices.entries()) {
+  for (let at = 0; at < choices.length; at += 1) {
+    const choice = choices[at]
     if (!isObject(choice)) throw malformed()
     const index = choice.index ?? at
     if (typeof index !== 'number' || !(index in choices) || sorted[index] !== undefined) throw malformed()
