@@ -315,8 +315,8 @@ async function runFiles(
 }
 
 /**
- * Files share the modules of their worker process; an exhaustive run isolates them, and so finds a file that passes only
- * beside another. A file that failed runs once more in a process of its own.
+ * Files share the modules of their worker process; an exhaustive run isolates them, and so finds a file that passes
+ * only beside another. A file that failed runs once more in a process of its own.
  */
 function workerOptions(count: number, group: readonly string[]): string[] {
   const isolation = flags.all ? [] : ['--no-isolate']

@@ -73,7 +73,7 @@ export type OperatorParts = Runtime & {
   readonly transparency: AdminDeps['transparency']
   readonly member: FleetHostService
   readonly books: Pick<SharedBudgets, 'render'>
-  /** Null: this host is in no fleet. */
+  /** Null if this host is in no fleet. */
   readonly shares: Pick<FleetShares, 'render'> | null
   readonly peers: Pick<FleetPeers, 'view'>
 }

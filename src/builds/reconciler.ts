@@ -337,7 +337,7 @@ export class BuildReconciler {
     await this.#close(moved)
   }
 
-  /** A change of the directory; waits as long as a fleet's cannot be reached. Null: this daemon stops. */
+  /** A change of the directory; waits as long as a fleet's cannot be reached. Null if this daemon stops. */
   async #change<T>(work: (tx: DirectoryTx) => T): Promise<T | null> {
     const { store, clock } = this.#deps
     const { signal } = this.#stopping

@@ -112,7 +112,7 @@ export class BuildRetention {
   async removeExpired(signal: AbortSignal): Promise<number> {
     const { directory, hostId, log } = this.#deps
     let removed = await this.#removeExpiredOf(hostId, signal)
-    // Records of hosts that have left: nobody else removes them.
+    // No other host removes records of hosts that have left.
     const others = listBuildHosts(directory.db).filter(id => id !== hostId)
     for (const other of others) if (!signal.aborted) removed += await this.#removeExpiredOf(other, signal)
     if (removed > 0) log.info('expired builds removed', { count: removed })

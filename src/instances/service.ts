@@ -196,7 +196,7 @@ function beginEnd(tx: DirectoryTx, { id, status: from }: Instance): void {
   assert(moved, 'an immediate transaction sees no other writer')
 }
 
-/** Its host has left the fleet, or was given up: a VM that it still has ends when it is back. */
+/** For an instance whose host has left the fleet or was given up: a VM that the host still has ends when it is back. */
 function endWithoutHost(tx: DirectoryTx, id: string): void {
   moveInstance(tx, { id, from: 'terminating', to: 'terminated', nowMs: tx.nowMs, terminatedAtMs: tx.nowMs })
 }

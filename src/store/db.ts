@@ -68,9 +68,9 @@ export type LocalDirectory = DatabaseStore<'directory'>
 export type DirectoryHost = {
   readonly hasLease: boolean
   readonly isDraining: boolean
-  /** It has an address for other hosts. */
+  /** Whether other hosts can reach it. */
   readonly answersHosts: boolean
-  /** It was silent for so long that its instances and builds were given up. */
+  /** True once its silence was so long that its instances and builds were given up. */
   readonly isLost: boolean
 }
 
@@ -105,7 +105,7 @@ export type DirectoryStore = DatabaseStore<'directory'> & {
   readonly change: <T>(work: (tx: DirectoryTx) => T) => Promise<T>
   /**
    * Runs `work` on everything that any host acknowledged before the call; without the fleet's database, on the rows
-   * that are here. Checks `caller` again if there was news; null if nothing needs the check.
+   * that are here. Checks `caller` again if another host's changes arrived; null if nothing needs the check.
    */
   readonly read: <T>(caller: DirectoryCaller | null, work: (db: DirectoryDb) => T | Promise<T>) => Promise<T>
   /**

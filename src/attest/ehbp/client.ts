@@ -3,9 +3,8 @@
 //
 // 1. A SealingSession binds each request to its method, path and API key (session.ts), for gateways of this project.
 //    sealRequest (seal-request.ts) is the plain form that every EHBP server opens. Both give headers and a body for
-//    `fetch`.
-//    The caller's other headers go beside them, in the clear.
-// 2. isKeyConfigProblem (key-config.ts) says that the gateway has other keys now: attest it again, then seal anew.
+//    `fetch`; the caller's other headers go beside them, in the clear.
+// 2. isKeyConfigProblem (key-config.ts) says that the gateway has other keys now: attest it, then seal again.
 // 3. openResponse refuses an unsealed response, and gives a ResponseOpener for the pieces of its body.
 
 import { concat, fromHex, toHex } from '../../base/bytes.ts'

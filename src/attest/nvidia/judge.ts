@@ -28,7 +28,7 @@ export type GpuEvidenceQuestion = {
   readonly roots: readonly NvidiaRoots[]
   readonly policy: GpuPolicy
   readonly asOfMs: number
-  /** DevTools mode as software in a measured guest says, where the evidence is bound to its own. Null: nobody says. */
+  /** DevTools mode by the measured guest's software, if the evidence is bound to its own. Null if it reports none. */
   readonly devtools: Devtools | null
   readonly verify: VerifyP384
 }

@@ -3,7 +3,7 @@
 import type { Clock } from '../clock.ts'
 import { type BackOffRange, backOffMs } from './back-off.ts'
 
-/** Counts failures in a row and knows when the next attempt is due. */
+/** Counts failures in a row and computes when the next attempt is due. */
 export class BackOff {
   readonly #range: BackOffRange
   readonly #clock: Pick<Clock, 'monotonicMs'>

@@ -35,7 +35,7 @@ export type FollowDeps = {
   readonly trust: () => Promise<HostTrust>
   readonly gate: FetchGate
   readonly settings: OrderSettings & Pick<BuildsSettings, 'exchangeBytes'>
-  /** As BuildRetention.makeRoom. */
+  /** See BuildRetention.makeRoom. */
   readonly makeRoom: (bytes: number) => boolean
   /** Called before a result may be fetched, which an exception prevents. */
   readonly beforeResult: (proof: BuildProof) => void

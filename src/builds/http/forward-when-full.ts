@@ -139,7 +139,7 @@ export class ForwardWhenFull {
     const untilMs = clock.monotonicMs() + allMs
     for (const hostId of hosts.slice(0, hostsAskedMax)) {
       if (clock.monotonicMs() >= untilMs) return null
-      // Without an answer the next one is asked.
+      // Without an answer the next host gets the request.
       const taken = await at(hostId).catch(() => null)
       if (taken !== null) return await taken()
     }

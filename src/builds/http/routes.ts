@@ -54,7 +54,7 @@ export type BuildRoutesDeps = Runtime & {
   readonly hostId: string
   readonly peers: Pick<BuildPeers, 'forward'>
   readonly directory: Pick<DirectoryStore, 'retryUnknownKey'>
-  /** By the headers alone, or as `passed` says where another host passed the request on. Faults: `forbidden`, … */
+  /** By the headers alone, or by `passed` if another host forwarded the request. Faults: `forbidden`, … */
   readonly caller: (headers: Headers, need: 'read' | 'write', passed?: ForwardedPrincipal | null) => Caller
   /** Counts a request of a caller, by address when it has no key. Fault rate_limited. */
   readonly count: (caller: Caller, address: () => string) => void

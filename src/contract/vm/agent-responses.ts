@@ -14,7 +14,7 @@ export const Hello = Closed({
   bootId: Type.String({ pattern: '^[0-9a-f-]{36}$' }),
   /** X25519 public key that claims are sealed to (nacl box). */
   boxKey: Base64Key,
-  /** SSH host key as `ssh-ed25519 AAAA…`, no comment; null for a guest that nobody logs in to. */
+  /** SSH host key as `ssh-ed25519 AAAA…`, no comment; null for a guest without logins. */
   sshHostKey: OrNull(Type.String({ maxLength: 512 })),
   /** Id of the claim in force, null before the first. */
   claimId: OrNull(Type.String({ maxLength: 64 })),

@@ -55,8 +55,8 @@ export const UsageBatch = Closed({
 export type UsageBatch = Static<typeof UsageBatch>
 
 /**
- * Amounts beside what is booked: those that have to fit into a budget of a month, and those that would be of use. Null:
- * there is no such budget.
+ * Amounts beside what is booked: those that have to fit into a budget of a month, and those that would be of use. Null
+ * if there is no such budget.
  */
 const ShareAsked = OrNull(Closed({ need: Amounts, want: Amounts }))
 
@@ -130,7 +130,7 @@ export const EnclaveStatus = Closed({
   usageWaiting: Count,
   /**
    * While it drains: by key, what its requests may still cost and what is not booked, so that its successor can hold
-   * budgets. Null: too many keys to list. Absent: it holds no budgets.
+   * budgets. Null if there are too many keys to list. Absent if it holds no budgets.
    */
   reserved: Type.Optional(
     OrNull(
@@ -176,6 +176,6 @@ export const ENCLAVE_RESPONSES = [
   Closed({ id, ok: Type.Literal(true), revision: Count }),
   Closed({ id, ok: Type.Literal(true), report: EnclaveReport }),
   Closed({ id, ok: Type.Literal(true), traced: EnclaveSpans }),
-  /** Reserved, and used but not booked here. Null: it has lowered nothing, as it is just asking for more. */
+  /** Reserved, and used but not booked here. Null if it has lowered nothing because it asks for more. */
   Closed({ id, ok: Type.Literal(true), kept: OrNull(Amounts) }),
 ] as const

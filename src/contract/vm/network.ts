@@ -15,7 +15,7 @@ export const Network = Closed({
     Closed({
       address: Ipv6,
       gateway: Ipv6,
-      /** Nobody is asked for it: there is no neighbour discovery on this link. */
+      /** Given here because there is no neighbour discovery on this link. */
       gatewayMac: Type.String({ pattern: '^[0-9a-f]{2}(:[0-9a-f]{2}){5}$' }),
     }),
   ),

@@ -153,7 +153,7 @@ export class Connection implements ResponseSink {
     ended?.end()
   }
 
-  /** As `#write`. Most texts fit into the socket, and then they need no bytes of their own. */
+  /** Same result as `#write`. Most texts fit into the socket, and then they need no bytes of their own. */
   #writeText(text: string): boolean {
     const lengthBytes = Buffer.byteLength(text)
     if (lengthBytes > writtenPerTurn) return this.#write(Buffer.from(text))
@@ -209,7 +209,7 @@ class PendingResponse implements UpstreamResponse {
   }
 
   get head(): ResponseHead {
-    return present(this.#head, 'nobody has the response before its head')
+    return present(this.#head, 'a response is handed over with its head')
   }
 
   get response(): Promise<UpstreamResponse> {

@@ -245,7 +245,7 @@ function fieldAt(lower: string, start: number, colon: number): string | null {
   return null
 }
 
-/** As strict as the fields of a head. */
+/** Validates as strictly as for the fields of a head. */
 const TRAILER = /^[!#$%&'*+.^_`|~0-9A-Za-z-]+:[^\r\n\0]*$/
 
 /** Spaces and tabs only: `trim` removes more. */

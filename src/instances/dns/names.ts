@@ -24,7 +24,7 @@ export type NamesDeps = {
   readonly engine: Pick<VmEngine, 'view'>
   /** Writes addresses of this host's instances where other hosts answer for their names too. */
   readonly report: (write: (tx: DirectoryDb) => void) => void
-  /** Whether names may be missing that there are: then no name is said to be absent. */
+  /** Whether existing names may be missing here: then no answer denies that a name exists. */
   readonly isPartial: () => boolean
   /** The most names that can have an address, the appliance's own included. */
   readonly namesMax: number

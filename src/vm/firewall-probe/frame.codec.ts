@@ -31,7 +31,7 @@ export function probeFrame(packet: ProbePacket, mac: string): Uint8Array {
   pseudo.writeUInt32BE(segment.length, 0)
   pseudo.writeUInt32BE(PROTOCOLS[protocol], 4)
   const sum = checksum(Buffer.concat([ends, pseudo, segment]))
-  // In UDP a sum of zero says that there is none (RFC 768), which IPv6 does not allow (RFC 8200 8.1).
+  // In UDP a sum of zero means that there is none (RFC 768), which IPv6 does not allow (RFC 8200 8.1).
   segment.writeUInt16BE(protocol === 'udp' && sum === 0 ? 0xffff : sum, protocol === 'tcp' ? 16 : 6)
   const header = family === 'ipv4' ? headerV4(packet, segment.length, ends) : headerV6(packet, segment.length)
   const to = Buffer.from(mac.replaceAll(':', ''), 'hex')

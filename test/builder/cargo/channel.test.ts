@@ -82,9 +82,7 @@ test('what is refused', () => {
   )
   expect(read('[[[')).toMatch(/^rust_mirror: .*channel-rust-1.96.0.toml: /)
   for (const text of ['', 'AB', `${hex('a')}x`, ` ${hex('a')}`])
-    expect(() => readDigestFile(text, 'https://a')).toThrow(
-      'rust_mirror: https://a: not a SHA-256 in hexadecimal',
-    )
+    expect(() => readDigestFile(text, 'https://a')).toThrow('rust_mirror: https://a: not a SHA-256 in hexadecimal')
   expect(readDigestFile(`${hex('a')}  channel.toml\n`, 'https://a')).toBe(hex('a'))
 })
 

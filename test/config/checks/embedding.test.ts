@@ -44,7 +44,7 @@ test('goal: a model with two uses, or of no upstream, is said with its field', (
 
 test('goal: text-embeddings-inference has no chats, and is named by its root', () => {
   const tei = (url: string, embedding: readonly string[]) =>
-    upstream('a', ['e'], embedding).replace('http://a.example/v1', url) + 'engine = "text-embeddings-inference"\n'
+    `${upstream('a', ['e'], embedding).replace('http://a.example/v1', url)}engine = "text-embeddings-inference"\n`
   expect(problemsOf(tei('http://a.example:8080', ['e']))).toEqual([])
   expect(problemsOf(tei('http://a.example/v1', ['e']))).toEqual([
     'inference.upstreams.0.url: must be the root of the server, without /v1',
