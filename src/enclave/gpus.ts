@@ -18,7 +18,7 @@ import type { RandomBytes } from '../base/ids.ts'
 import { parseJson } from '../base/json.ts'
 import type { WorkloadGpus } from '../contract/vm/workload.ts'
 import type { run } from '../linux/command.ts'
-import { nativeP384 } from '../linux/native-p384.ts'
+import { nativeP384 } from '../linux/keys/native-p384.ts'
 
 /** All queries of this VM to its GPUs. */
 export type GpuDriver = {

@@ -20,9 +20,9 @@ export type HpkeContext = {
 const version = utf8('HPKE-v1')
 const baseMode = 0x00
 const secretBytes = 32
-const none = new Uint8Array(0)
 
 export function hpkeContext(kem: KemName, sharedSecret: Uint8Array, newAesGcm: NewAesGcm): HpkeContext {
+  const none = new Uint8Array(0)
   const suite = concat(version, utf8('HPKE'), uint16(KEMS[kem].id), uint16(kdfId), uint16(aeadId))
   const extractLabeled = (salt: Uint8Array, label: string, keyMaterial: Uint8Array) =>
     extract(sha256, concat(suite, utf8(label), keyMaterial), salt)

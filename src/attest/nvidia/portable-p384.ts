@@ -1,4 +1,4 @@
-// ECDSA on P-384 with SHA-384 in JavaScript, for relying parties. Pure. A gateway's VM uses linux/native-p384.ts.
+// ECDSA on P-384 with SHA-384 in JavaScript, for relying parties. Pure. A gateway's VM uses linux/keys/native-p384.ts.
 
 import { p384 } from '@noble/curves/nist.js'
 import type { VerifyP384 } from './signature.ts'

@@ -2,10 +2,10 @@
 
 import { expect, test } from 'bun:test'
 import { p384 } from '@noble/curves/nist.js'
-import { portableP384 } from '../../src/attest/nvidia/portable-p384.ts'
-import type { VerifyP384 } from '../../src/attest/nvidia/signature.ts'
-import { utf8 } from '../../src/base/bytes.ts'
-import { nativeP384 } from '../../src/linux/native-p384.ts'
+import { portableP384 } from '../../../src/attest/nvidia/portable-p384.ts'
+import type { VerifyP384 } from '../../../src/attest/nvidia/signature.ts'
+import { utf8 } from '../../../src/base/bytes.ts'
+import { nativeP384 } from '../../../src/linux/keys/native-p384.ts'
 
 const scalarBytes = 48
 const secretKey = p384.utils.randomSecretKey()
