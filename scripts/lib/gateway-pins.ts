@@ -4,8 +4,8 @@
 
 import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'
+import { encodePolicy } from '../../src/attest/policy/encode.ts'
 import { policyWithFloors } from '../../src/attest/policy/floor-policy.ts'
-import { encodePolicy } from '../../src/attest/policy/policy.ts'
 import { outsideEntry } from '../../src/attest/receipt/outside.ts'
 import { fromHex } from '../../src/base/bytes.ts'
 import { loadConfig } from '../../src/config/load.ts'

@@ -7,6 +7,7 @@ export type { PemOrDer } from './encoding/pem.ts'
 export type { Hash } from './hash.ts'
 export { Malformed } from './malformed.ts'
 export { appraise } from './policy/appraise.ts'
+export { encodePolicy } from './policy/encode.ts'
 export { floorRows, OTHER_FLOORS, policyWithFloors } from './policy/floor-policy.ts'
 export {
   BULLETINS,
@@ -18,7 +19,7 @@ export {
   floorsCompiledOn,
   floorsFreshDays,
 } from './policy/floors.ts'
-export { encodePolicy, type Policy, parsePolicy, strictPolicy } from './policy/policy.ts'
+export { type Policy, parsePolicy, strictPolicy } from './policy/policy.ts'
 export { policySchema } from './policy/schema.ts'
 export type { HybridVerifiers, VerifySignature } from './receipt/hybrid-verify.ts'
 export { type HybridSignature, keysDigest, type PublicKeys } from './receipt/public-keys.ts'

@@ -26,12 +26,10 @@ export {
   readInstanceHostname,
   verifyInstance,
 } from './instance.ts'
+export { allInstancePins, INSTANCE_PINS, type InstancePins } from './instance-pins.ts'
 export { type ExpectedImage, readExpectedImage } from './launch.ts'
 export {
-  allInstancePins,
   allPins,
-  INSTANCE_PINS,
-  type InstancePins,
   PIN_WORDS,
   PINS,
   type Pin,

@@ -32,8 +32,9 @@ import {
   promptsCheck,
   readClaim,
 } from './claim.ts'
+import { INSTANCE_PINS, type InstancePins } from './instance-pins.ts'
 import { type ExpectedImage, expectedMeasurement, imageCheck, launchWords, readLaunch } from './launch.ts'
-import { INSTANCE_PINS, type InstancePins, pinChecks } from './pins.ts'
+import { pinChecks } from './pins.ts'
 import { COMMON_GROUPS, type Group, groupsOf, nonceCheck, withCrl, withFloors } from './receipt-groups.ts'
 import { type KnownHost, readKnownHost, readSshKey, type SshKey } from './ssh-key.ts'
 

@@ -14,13 +14,6 @@ import type { ExpectedAllowlist } from './allowlist.ts'
 /** Pins of a gateway, in the order in which they are shown. */
 export const PINS = ['measurement', 'allowlist', 'vmpl', 'crl', 'tcb'] as const
 
-/**
- * Pins of an instance. It has no allowlist: its owner starts what runs in it. The operator's key is a pin of its own:
- * anybody may launch the public, measured image, and only the key tells whose host it is on. So is the gateway that
- * gets its prompts.
- */
-export const INSTANCE_PINS = ['measurement', 'operator-key', 'gateway', 'vmpl', 'crl', 'tcb'] as const
-
 /** Every pin that there is, each once. */
 export const EVERY_PIN = ['measurement', 'allowlist', 'operator-key', 'gateway', 'vmpl', 'crl', 'tcb'] as const
 
@@ -31,9 +24,8 @@ export type Pin = (typeof EVERY_PIN)[number]
  * by name, each with its reason: `{ microcode: 'the host is updated in December' }`.
  */
 export type Pins = Pinning<(typeof PINS)[number]>
-export type InstancePins = Pinning<(typeof INSTANCE_PINS)[number]>
 
-type Pinning<Name extends Pin> = {
+export type Pinning<Name extends Pin> = {
   readonly [One in Name]: One extends 'tcb' ? 'required' | 'any' | FloorWaivers : 'required' | 'any'
 }
 
@@ -76,15 +68,6 @@ export type ReportPins = Omit<Pins, 'allowlist'>
 export const allPins: Pins = {
   measurement: 'required',
   allowlist: 'required',
-  vmpl: 'required',
-  crl: 'required',
-  tcb: 'required',
-}
-
-export const allInstancePins: InstancePins = {
-  measurement: 'required',
-  'operator-key': 'required',
-  gateway: 'required',
   vmpl: 'required',
   crl: 'required',
   tcb: 'required',

@@ -16,7 +16,7 @@ import {
   readInstanceHostname,
   verifyInstance,
 } from '../../src/verifier/instance.ts'
-import { allInstancePins, type InstancePins } from '../../src/verifier/pins.ts'
+import { allInstancePins, type InstancePins } from '../../src/verifier/instance-pins.ts'
 import {
   ed25519Line,
   instanceQuestion,

@@ -4,12 +4,11 @@
 import { describe, expect, test } from 'bun:test'
 import { type Policy, strictPolicy } from '../../src/attest/policy/policy.ts'
 import type { ExpectedAllowlist } from '../../src/verifier/allowlist.ts'
+import { allInstancePins, INSTANCE_PINS } from '../../src/verifier/instance-pins.ts'
 import {
-  allInstancePins,
   allPins,
   EVERY_PIN,
   floorWaivers,
-  INSTANCE_PINS,
   keyWords,
   PIN_WORDS,
   PINS,

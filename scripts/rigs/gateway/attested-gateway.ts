@@ -1,7 +1,8 @@
 // A gateway as a relying party meets it: HTTPS, simulated evidence for its TLS key, an upstream behind it. Can be
 // restarted with new keys. Effects: files, free ports.
 
-import { encodePolicy, strictPolicy } from '../../../src/attest/policy/policy.ts'
+import { encodePolicy } from '../../../src/attest/policy/encode.ts'
+import { strictPolicy } from '../../../src/attest/policy/policy.ts'
 import { systemClock } from '../../../src/base/clock.ts'
 import { systemRandom } from '../../../src/base/ids.ts'
 import { type Authority, openAuthority } from '../../../src/http/authority.ts'

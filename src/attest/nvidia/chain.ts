@@ -101,10 +101,10 @@ function pathFault(path: Path, verify: VerifyP384): string | null {
   return null
 }
 
-const extendedKeyUsage = '2.5.29.37'
+export const extendedKeyUsage = '2.5.29.37'
 const knownCritical: ReadonlySet<string> = new Set([OID.keyUsage, OID.basicConstraints, extendedKeyUsage])
 
-function unknownCritical({ extensions }: Certificate): string | null {
+export function unknownCritical({ extensions }: Certificate): string | null {
   for (const [oid, { critical }] of extensions) if (critical && !knownCritical.has(oid)) return oid
   return null
 }
@@ -126,15 +126,6 @@ function constraintsOf({ extensions }: Certificate): { readonly isAuthority: boo
 
 export function isValidAt({ notBeforeMs, notAfterMs }: Certificate, ms: number): boolean {
   return ms >= notBeforeMs && ms <= notAfterMs
-}
-
-/** Whether an authority lets this certificate sign its OCSP responses (RFC 6960 section 4.2.2.2). Throws Malformed. */
-export function isOcspSigner(certificate: Certificate): boolean {
-  const usage = certificate.extensions.get(extendedKeyUsage)
-  if (usage === undefined || unknownCritical(certificate) !== null) return false
-  // id-kp-OCSPSigning, 1.3.6.1.5.5.7.3.9.
-  const ocspSigning = Uint8Array.of(0x2b, 0x06, 0x01, 0x05, 0x05, 0x07, 0x03, 0x09)
-  return readSequence(usage.value, 'extended key usage').some(({ contents }) => isSame(contents, ocspSigning))
 }
 
 function timeFault({ subject, notBeforeMs, notAfterMs }: Certificate): string {

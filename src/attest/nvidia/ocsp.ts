@@ -24,7 +24,7 @@ import {
   type SignatureAlgorithm,
   signatureAlgorithmOf,
 } from '../x509/certificate.ts'
-import { isOcspSigner, isValidAt } from './chain.ts'
+import { extendedKeyUsage, isValidAt, unknownCritical } from './chain.ts'
 import { portableP384 } from './portable-p384.ts'
 import { isIssuedBy } from './signature.ts'
 
@@ -193,4 +193,13 @@ function isIssuedUnder(certificate: Certificate, issuer: Certificate): boolean {
 function isNamed({ responder }: OcspResponse, { subject, publicKey }: Certificate): boolean {
   if (responder.kind === 'name') return isSame(responder.name, subject)
   return publicKey.kind === 'p-384' && isSame(responder.sha1, sha1(publicKey.point))
+}
+
+/** Whether an authority lets this certificate sign its OCSP responses (RFC 6960 section 4.2.2.2). Throws Malformed. */
+export function isOcspSigner(certificate: Certificate): boolean {
+  const usage = certificate.extensions.get(extendedKeyUsage)
+  if (usage === undefined || unknownCritical(certificate) !== null) return false
+  // id-kp-OCSPSigning, 1.3.6.1.5.5.7.3.9.
+  const ocspSigning = Uint8Array.of(0x2b, 0x06, 0x01, 0x05, 0x05, 0x07, 0x03, 0x09)
+  return readSequence(usage.value, 'extended key usage').some(({ contents }) => isSame(contents, ocspSigning))
 }

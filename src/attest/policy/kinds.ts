@@ -1,6 +1,6 @@
 // Kinds of values in a policy file: the JSON Schema of each beside its parser. Pure.
 
-import { fromHex, toHex } from '../../base/bytes.ts'
+import { fromHex } from '../../base/bytes.ts'
 import { wellFormed } from '../malformed.ts'
 
 type JsonSchema = { readonly [keyword: string]: unknown }
@@ -180,13 +180,4 @@ export function bits<Name extends string>(
 
 function isRecord(value: unknown): value is Readonly<Record<string, unknown>> {
   return typeof value === 'object' && value !== null && !Array.isArray(value)
-}
-
-/** A parsed value in its JSON form, for JSON.stringify. */
-export function jsonOf(value: unknown): unknown {
-  if (value instanceof Uint8Array) return toHex(value)
-  if (typeof value === 'bigint') return `0x${value.toString(16)}`
-  if (Array.isArray(value)) return value.map(jsonOf)
-  if (typeof value !== 'object' || value === null) return value
-  return Object.fromEntries(Object.entries(value).map(([name, inner]) => [name, jsonOf(inner)]))
 }

@@ -1,8 +1,9 @@
-// A relying party's policy for SNP reports, from JSON and back. Pure. schema.ts has its fields, appraise.ts the checks.
+// A relying party's policy for SNP reports, from JSON. Pure. schema.ts has its fields, appraise.ts the checks,
+// encode.ts the way back.
 
 import { utf8 } from '../../base/bytes.ts'
 import { parsedJson } from '../encoding/json.ts'
-import { jsonOf, type Valued } from './kinds.ts'
+import type { Valued } from './kinds.ts'
 import { POLICY_FIELDS, policyKind } from './schema.ts'
 
 export type Policy = Valued<typeof policyKind>
@@ -23,24 +24,4 @@ export function strictPolicy(): Policy {
 export function parsePolicy(json: unknown): Policy {
   const text = typeof json === 'string' ? utf8(json) : json
   return policyKind.parse(text instanceof Uint8Array ? parsedJson('policy', text) : json, 'policy')
-}
-
-/**
- * The JSON form, for JSON.stringify. parsePolicy gives the same policy back. Fields that came later are left out where
- * they say 'any', so that verifiers from before them, which refuse what they do not know, take the policy too.
- */
-export function encodePolicy(policy: Policy): { readonly [field: string]: unknown } {
-  const names = fieldNames.filter(name => !isLater(name) || policy[name] !== 'any')
-  return Object.fromEntries(names.map(name => [name, jsonOf(policy[name])]))
-}
-
-/** Optional fields that this policy sets, for callers that check only a few fields. */
-export function laterFieldsIn(policy: Policy): string[] {
-  return fieldNames.filter(name => isLater(name) && policy[name] !== 'any')
-}
-
-const fieldNames = Object.keys(POLICY_FIELDS) as (keyof Policy)[]
-
-function isLater(name: keyof Policy): boolean {
-  return 'whenMissing' in POLICY_FIELDS[name]
 }

@@ -8,7 +8,6 @@ import {
   type Field,
   hex,
   integer,
-  jsonOf,
   type Kind,
   listOf,
   masks,
@@ -98,25 +97,10 @@ export const tdxPolicySchema: { readonly [keyword: string]: unknown } = {
   ...policyKind.schema,
 }
 
-/**
- * No debug, profiling or migration, no unknown attribute, no service TD, page faults that the guest sees, and a TCB
- * that is up to date. All else is 'any', measurements included.
- */
-export function strictTdxPolicy(): TdxPolicy {
-  return parseTdxPolicy(
-    Object.fromEntries(Object.entries(TDX_POLICY_FIELDS).map(([name, { strict }]) => [name, strict])),
-  )
-}
-
 /** Takes the text, in which no name may stand twice, or what a strict reader made of it. Throws Malformed. */
 export function parseTdxPolicy(json: unknown): TdxPolicy {
   const text = typeof json === 'string' ? utf8(json) : json
   return policyKind.parse(text instanceof Uint8Array ? parsedJson('policy', text) : json, 'policy')
-}
-
-/** The JSON form, for JSON.stringify. parseTdxPolicy gives the same policy back. */
-export function encodeTdxPolicy(policy: TdxPolicy): { readonly [field: string]: unknown } {
-  return Object.fromEntries(Object.entries(policy).map(([name, value]) => [name, jsonOf(value)]))
 }
 
 /** Registers that measure what the firmware starts, and that the policy leaves open. */

@@ -2,7 +2,7 @@
 // files. Fault invalid_request.
 
 import { BUNDLE_LIMITS } from '../../attest/encoding/pem.ts'
-import { encodePolicy } from '../../attest/policy/policy.ts'
+import { encodePolicy } from '../../attest/policy/encode.ts'
 import { InputFault } from '../../terminal/exit.ts'
 import { MIB, readOptionalInput } from '../../terminal/input-file.ts'
 import { OptionError } from '../../verifier/fetch/errors.ts'

@@ -5,15 +5,8 @@ import { FLOOR_PARTS, type FloorWaivers } from '../../attest/policy/floors.ts'
 import type { Check } from '../../attest/verdict.ts'
 import type { Command } from '../../terminal/command.ts'
 import { InputFault } from '../../terminal/exit.ts'
-import {
-  EVERY_PIN,
-  type InstancePins,
-  PIN_WORDS,
-  type Pin,
-  type Pins,
-  pinCheckName,
-  readWaiver,
-} from '../../verifier/pins.ts'
+import type { InstancePins } from '../../verifier/instance-pins.ts'
+import { EVERY_PIN, PIN_WORDS, type Pin, type Pins, pinCheckName, readWaiver } from '../../verifier/pins.ts'
 
 export type PinOptions = {
   anyMeasurement?: boolean

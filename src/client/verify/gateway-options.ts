@@ -2,7 +2,8 @@
 
 import { Option } from 'commander'
 import { sha256 } from '../../attest/hash.ts'
-import { laterFieldsIn, type Policy } from '../../attest/policy/policy.ts'
+import { laterFieldsIn } from '../../attest/policy/encode.ts'
+import type { Policy } from '../../attest/policy/policy.ts'
 import { fromHex } from '../../base/bytes.ts'
 import { checkValue } from '../../contract/check.ts'
 import { exposureNames } from '../../contract/vm/exposure.ts'

@@ -21,7 +21,7 @@ import {
   readInstanceHostname,
   verifyInstance,
 } from '../../verifier/instance.ts'
-import { INSTANCE_PINS } from '../../verifier/pins.ts'
+import { INSTANCE_PINS } from '../../verifier/instance-pins.ts'
 import { type ClientDefaults, clientConfigHelp, loadClientDefaults } from '../client-config.ts'
 import { type KnownHostsUpdate, writeKnownHost } from '../known-hosts.ts'
 import type { LogJudgement } from '../log/judge.ts'

@@ -1,8 +1,9 @@
 // strongroom verify policy-example: a policy to start from, or for one image and operator. Effects: reads files.
 
+import { encodePolicy } from '../../attest/policy/encode.ts'
 import { policyWithFloors } from '../../attest/policy/floor-policy.ts'
-import { encodePolicy, type Policy } from '../../attest/policy/policy.ts'
-import { encodeTdxPolicy, strictTdxPolicy } from '../../attest/tdx/policy.ts'
+import type { Policy } from '../../attest/policy/policy.ts'
+import { encodeTdxPolicy, strictTdxPolicy } from '../../attest/tdx/encode-policy.ts'
 import { present } from '../../base/assert.ts'
 import { fromHex } from '../../base/bytes.ts'
 import type { Command } from '../../terminal/command.ts'

@@ -1,7 +1,8 @@
 // The proof that the gateway must give before it gets a prompt, from the claim or from the owner. Pure; throws Fault
 // invalid_request, naming the field.
 
-import { encodePolicy, strictPolicy } from '../../attest/policy/policy.ts'
+import { encodePolicy } from '../../attest/policy/encode.ts'
+import { strictPolicy } from '../../attest/policy/policy.ts'
 import { fromHex, utf8 } from '../../base/bytes.ts'
 import { Fault } from '../../base/fault.ts'
 import { checkedJson, OneOf } from '../../contract/check.ts'

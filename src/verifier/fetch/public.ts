@@ -4,8 +4,9 @@
 
 export { AMD_ROOTS, type TrustedRoot } from '../../attest/amd/roots.ts'
 export { Malformed } from '../../attest/malformed.ts'
+export { encodePolicy } from '../../attest/policy/encode.ts'
 export { policyWithFloors } from '../../attest/policy/floor-policy.ts'
-export { encodePolicy, type Policy, parsePolicy, strictPolicy } from '../../attest/policy/policy.ts'
+export { type Policy, parsePolicy, strictPolicy } from '../../attest/policy/policy.ts'
 export { policySchema } from '../../attest/policy/schema.ts'
 export type { PublicKeys } from '../../attest/receipt/public-keys.ts'
 export type { ResponseClaim } from '../../attest/receipt/response.ts'

@@ -2,7 +2,8 @@
 
 import { describe, expect, test } from 'bun:test'
 import { Malformed } from '../../../src/attest/malformed.ts'
-import { checkChain, decodeChain, isOcspSigner, isValidAt } from '../../../src/attest/nvidia/chain.ts'
+import { checkChain, decodeChain, isValidAt } from '../../../src/attest/nvidia/chain.ts'
+import { isOcspSigner } from '../../../src/attest/nvidia/ocsp.ts'
 import { portableP384 } from '../../../src/attest/nvidia/portable-p384.ts'
 import { decodeRoots } from '../../../src/attest/nvidia/roots.ts'
 import { type Certificate, decodeCertificate } from '../../../src/attest/x509/certificate.ts'

@@ -6,6 +6,7 @@ import { join } from 'node:path'
 import { PRODUCTS, productOfCpuid } from '../../../src/attest/amd/product.ts'
 import { decodeTcb, type Tcb } from '../../../src/attest/amd/tcb.ts'
 import { encodeTcb } from '../../../src/attest/amd/tcb-encode.ts'
+import { encodePolicy } from '../../../src/attest/policy/encode.ts'
 import { floorRows, policyWithFloors } from '../../../src/attest/policy/floor-policy.ts'
 import {
   BULLETINS,
@@ -20,7 +21,7 @@ import {
   MICROCODE_FLOORS,
   SNP_FLOORS,
 } from '../../../src/attest/policy/floors.ts'
-import { encodePolicy, parsePolicy } from '../../../src/attest/policy/policy.ts'
+import { parsePolicy } from '../../../src/attest/policy/policy.ts'
 import { decodeReport, type SnpReport } from '../../../src/attest/report/report.ts'
 import { verdict } from '../../../src/attest/verdict.ts'
 

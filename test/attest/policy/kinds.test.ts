@@ -3,12 +3,12 @@
 
 import { describe, expect, test } from 'bun:test'
 import { Malformed } from '../../../src/attest/malformed.ts'
+import { jsonOf } from '../../../src/attest/policy/encode.ts'
 import {
   bits,
   chipId,
   hex,
   integer,
-  jsonOf,
   type Kind,
   listOf,
   mask64,

@@ -1,7 +1,8 @@
 // Goal: a policy is written so that verifiers from before its newer fields read it too, unless it uses one of these.
 
 import { expect, test } from 'bun:test'
-import { encodePolicy, laterFieldsIn, parsePolicy, strictPolicy } from '../../../src/attest/policy/policy.ts'
+import { encodePolicy, laterFieldsIn } from '../../../src/attest/policy/encode.ts'
+import { parsePolicy, strictPolicy } from '../../../src/attest/policy/policy.ts'
 import { utf8 } from '../../../src/base/bytes.ts'
 
 const strict = strictPolicy()

@@ -2,7 +2,8 @@
 
 import { beforeAll, describe, expect, test } from 'bun:test'
 import { INTEL_ROOT } from '../../../src/attest/tdx/chain.ts'
-import { encodeTdxPolicy, parseTdxPolicy, strictTdxPolicy, type TdxPolicy } from '../../../src/attest/tdx/policy.ts'
+import { encodeTdxPolicy, strictTdxPolicy } from '../../../src/attest/tdx/encode-policy.ts'
+import { parseTdxPolicy, type TdxPolicy } from '../../../src/attest/tdx/policy.ts'
 import { decodeQuote } from '../../../src/attest/tdx/quote.ts'
 import { type TdxVerdict, verifyTdxQuote } from '../../../src/attest/tdx/verify.ts'
 import { fromUtf8, toHex, utf8 } from '../../../src/base/bytes.ts'

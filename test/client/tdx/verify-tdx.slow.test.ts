@@ -5,7 +5,7 @@ import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { toPem } from '../../../src/attest/encoding/pem.ts'
-import { encodeTdxPolicy, strictTdxPolicy } from '../../../src/attest/tdx/policy.ts'
+import { encodeTdxPolicy, strictTdxPolicy } from '../../../src/attest/tdx/encode-policy.ts'
 import { fromUtf8, toBase64, toHex } from '../../../src/base/bytes.ts'
 import {
   SIMULATED_PCK,

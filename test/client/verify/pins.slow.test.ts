@@ -2,7 +2,8 @@
 
 import { afterAll, expect, test } from 'bun:test'
 import { clearRig, imageDigest, simulatedHost } from '../../../scripts/rigs/gateway/attestation.ts'
-import { encodePolicy, type Policy, strictPolicy } from '../../../src/attest/policy/policy.ts'
+import { encodePolicy } from '../../../src/attest/policy/encode.ts'
+import { type Policy, strictPolicy } from '../../../src/attest/policy/policy.ts'
 import { everything, file, startGateway, writeCaFile } from '../../rigs/gateway/attested-servers.ts'
 import { checksOf, run, runHere } from '../../rigs/program.ts'
 

@@ -5,7 +5,8 @@ import { copyFileSync, mkdtempSync, readFileSync, rmSync, truncateSync, writeFil
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { guidBytes } from '../../../src/attest/encoding/guid.ts'
-import { encodePolicy, type Policy, strictPolicy } from '../../../src/attest/policy/policy.ts'
+import { encodePolicy } from '../../../src/attest/policy/encode.ts'
+import { type Policy, strictPolicy } from '../../../src/attest/policy/policy.ts'
 import { fromBase64, fromHex } from '../../../src/base/bytes.ts'
 import { checksOf, expectUsageError, main, run, runHere, runJson, vectors } from '../../rigs/program.ts'
 

@@ -29,7 +29,7 @@ import { toAttestation } from '../../../src/instances/attestation.codec.ts'
 import { nativeKeys } from '../../../src/linux/native-keys.ts'
 import { type ExpectedGateway, gatewayKeyCheck, readClaim } from '../../../src/verifier/claim.ts'
 import { type InstanceQuestion, verifyInstance } from '../../../src/verifier/instance.ts'
-import { allInstancePins } from '../../../src/verifier/pins.ts'
+import { allInstancePins } from '../../../src/verifier/instance-pins.ts'
 import { signedOf } from '../../../src/vm/evidence/evidence.driver.ts'
 import {
   instanceQuestion,

@@ -305,7 +305,7 @@ export const INNER_ORDERS = {
     ['fetch', 'index.ts', 'measure.ts', 'tpm.ts'],
     ['response.ts', 'verify-gateway.ts'],
     ['build', 'gateway.ts', 'instance.ts'],
-    ['claim.ts', 'default-policy.ts', 'gpus.ts', 'receipt-groups.ts', 'report.ts'],
+    ['claim.ts', 'default-policy.ts', 'gpus.ts', 'instance-pins.ts', 'receipt-groups.ts', 'report.ts'],
     ['pins.ts', 'workload.ts'],
     ['allowlist.ts', 'key-maker.ts', 'launch.ts', 'log.ts', 'simulated-root.ts', 'ssh-key.ts'],
   ],

@@ -4,7 +4,8 @@ import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import type { EnclaveBench } from '../../../scripts/rigs/enclave/enclave.ts'
-import { encodePolicy, strictPolicy } from '../../../src/attest/policy/policy.ts'
+import { encodePolicy } from '../../../src/attest/policy/encode.ts'
+import { strictPolicy } from '../../../src/attest/policy/policy.ts'
 import { programArgv } from '../program.ts'
 
 /** The document that --json prints when it is ready. */

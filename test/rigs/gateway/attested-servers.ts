@@ -13,7 +13,7 @@ import {
   simulatedHost,
 } from '../../../scripts/rigs/gateway/attestation.ts'
 import { strictPolicy } from '../../../src/attest/index.ts'
-import { encodePolicy } from '../../../src/attest/policy/policy.ts'
+import { encodePolicy } from '../../../src/attest/policy/encode.ts'
 import { systemClock } from '../../../src/base/clock.ts'
 import { systemRandom } from '../../../src/base/ids.ts'
 import { openAuthority } from '../../../src/http/authority.ts'

@@ -10,7 +10,8 @@ import {
 } from '../../../scripts/rigs/launch/simulated-platform.ts'
 import { toPem } from '../../../src/attest/encoding/pem.ts'
 import { sha256 } from '../../../src/attest/hash.ts'
-import { encodePolicy, type Policy, strictPolicy } from '../../../src/attest/policy/policy.ts'
+import { encodePolicy } from '../../../src/attest/policy/encode.ts'
+import { type Policy, strictPolicy } from '../../../src/attest/policy/policy.ts'
 import { portableSigner } from '../../../src/attest/receipt/hybrid-keys.ts'
 import { issueReceipt } from '../../../src/attest/receipt/issue.ts'
 import type { StatementFields } from '../../../src/attest/receipt/new-statement.ts'
@@ -23,8 +24,8 @@ import type { InstanceAttestation } from '../../../src/contract/http/instance-at
 import { type ClaimDocument, claimText } from '../../../src/contract/vm/claim-document.ts'
 import { type LaunchDocument, launchFormat, launchText } from '../../../src/contract/vm/launch.ts'
 import type { InstanceIdentity, InstanceQuestion } from '../../../src/verifier/instance.ts'
+import { allInstancePins } from '../../../src/verifier/instance-pins.ts'
 import { type ExpectedImage, readExpectedImage } from '../../../src/verifier/launch.ts'
-import { allInstancePins } from '../../../src/verifier/pins.ts'
 
 export const sampleInstance: InstanceIdentity = {
   name: 'k3v9x2ma',

@@ -1,7 +1,8 @@
 // Policies made from a TDX quote: one that says nothing, and one that says everything that the quote says. Pure.
 
 import { hasBit } from '../../../../src/attest/report/bits.ts'
-import { strictTdxPolicy, type TdxPolicy } from '../../../../src/attest/tdx/policy.ts'
+import { strictTdxPolicy } from '../../../../src/attest/tdx/encode-policy.ts'
+import type { TdxPolicy } from '../../../../src/attest/tdx/policy.ts'
 import type { TdxQuote } from '../../../../src/attest/tdx/quote.ts'
 import { TD_BITS, type TdBit } from '../../../../src/attest/tdx/td-attributes.ts'
 
