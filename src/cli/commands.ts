@@ -1,5 +1,5 @@
-// The commands, in the order of the help. Each loads its own code alone, and only when a command line asks for it: most
-// of them start a program that has little to do. Effects: loads modules.
+// The commands, in the order of the help. Each loads its own code alone, and only when a command line requests it:
+// most of them start a program that has little to do. Effects: loads modules.
 
 import { type AddCommand, type Loaders, loadNamed, namedIn } from '../terminal/loading.ts'
 import type { Run } from './operator-run.ts'

@@ -1,5 +1,5 @@
-// The daemon's client: requests over the admin socket, responses checked against the contract. Effects: one socket.
-// A user who is not root asks the read-only socket for what that one shows, if it is there for the user.
+// The daemon's client: requests over the admin socket, responses checked against the contract. Effects: one socket. A
+// user other than root uses the read-only socket for its operations, if the user can open it.
 
 import type { Static, TSchema } from '@sinclair/typebox'
 import { Fault, messageOf, systemErrorCode } from '../base/fault.ts'

@@ -56,7 +56,7 @@ function clientOf(...sockets: Parameters<typeof createClient>): AdminClient {
   }
 }
 
-/** Root asks the one socket that is always there. */
+/** Root uses the one socket that always exists. */
 function lookSocket(path: string): string | null {
   return process.geteuid?.() === 0 ? null : path
 }

@@ -5,9 +5,9 @@ import { Closed, OrNull } from './forms.ts'
 import { type Static, Type } from './type.ts'
 
 /**
- * `client`: the key was registered by its digest, so that the host never had the secret. `host`:
- * the host minted the key and can act as its client. The host says which: only a client that made
- * its key itself can rely on `client`.
+ * `client`: the key was registered by its digest, so that the host never had the secret. `host`: the host minted the
+ * key and can act as its client. The host reports this value: only a client that made its key itself can rely on
+ * `client`.
  */
 export const KeyMaker = Type.Union([Type.Literal('client'), Type.Literal('host')])
 export type KeyMaker = Static<typeof KeyMaker>

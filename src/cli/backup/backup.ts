@@ -147,7 +147,7 @@ async function noted<T extends MadeBackup>(run: Run, nowMs: number, make: () => 
     }
     return made
   } catch (error) {
-    // Another one that is being made says itself what becomes of it.
+    // Another backup in progress reports its own result.
     if (!(error instanceof Fault && error.code === 'conflict')) noteFailed(run.stateDir, { error, nowMs })
     throw error
   }

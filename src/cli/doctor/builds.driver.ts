@@ -32,7 +32,7 @@ export async function collectBuildFacts(config: Config, stateDir: string): Promi
   }
 }
 
-/** As the daemon counts it. Null before the first start, or without permission. */
+/** Free space as the daemon counts it. Null before the first start, or without permission. */
 function freeGib({ capacity }: Config, stateDir: string): number | null {
   if (capacity.scratch_gib !== 0) return capacity.scratch_gib
   if (!existsSync(`${stateDir}/vms`)) return null

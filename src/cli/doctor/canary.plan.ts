@@ -6,11 +6,11 @@ import { type Check, fail, pass, skip } from './check.ts'
 export type CanaryFacts =
   /** The canary wrote its byte. */
   | { readonly kind: 'ran'; readonly tookMs: number }
-  /** It was started and said nothing. `isGone`: it could be ended. */
+  /** The program was started and printed nothing. `isGone`: it could be ended. */
   | { readonly kind: 'silent'; readonly tookMs: number; readonly isGone: boolean }
   /** QEMU refused to start it. */
   | { readonly kind: 'failed'; readonly text: string }
-  /** It was not started. */
+  /** The program was not started. */
   | { readonly kind: 'none'; readonly reason: string }
 
 const name = 'canary'

@@ -1,8 +1,8 @@
-// One check of `strongroom doctor`, and how its verdict is said. Effects: those of the work that is looked at.
+// One check of `strongroom doctor`, and the text of its verdict. Effects: those of the work that is looked at.
 
 import { messageOf } from '../../base/fault.ts'
 
-/** WARN: it works, but less is held back than `strongroom help threats` says. */
+/** WARN: it works, but with less protection than `strongroom help threats` describes. */
 export type Verdict = 'PASS' | 'WARN' | 'FAIL' | 'SKIP'
 export type Check = {
   readonly name: string

@@ -1,5 +1,5 @@
-// Looks at the database for `strongroom doctor`: is it there, whole, and of a schema that this executable knows.
-// Effects: reads the database on a connection of its own, beside the daemon's.
+// Checks the database for `strongroom doctor`: whether it exists, is intact, and has a schema that this executable
+// supports. Effects: reads the database on a separate connection, next to the daemon's.
 
 import { existsSync, statSync } from 'node:fs'
 import { join } from 'node:path'

@@ -1,4 +1,4 @@
-// Whether the world finds this host when it asks for names of instances. Pure.
+// Whether DNS queries for names of instances reach this host. Pure.
 
 import type { Config } from '../../config/schema.ts'
 import { type Check, fail, pass, skip } from './check.ts'

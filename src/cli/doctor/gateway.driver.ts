@@ -1,5 +1,5 @@
 // Collects the facts about service B for `strongroom doctor`. Effects: reads files, runs a command that changes
-// nothing, asks the daemon.
+// nothing, calls the daemon.
 
 import { existsSync, statSync } from 'node:fs'
 import { systemErrorCode } from '../../base/fault.ts'

@@ -177,7 +177,7 @@ function gpuLaunchCheck(platform: Platform, qemu: Outcome): Check {
     : fail(name, problem.text, problem.remedy)
 }
 
-/** Whether a GPU is in confidential mode, its own evidence says, which only the guest can ask for. */
+/** Only evidence of a GPU shows whether it is in confidential mode, and only the guest can request that. */
 function gpuCheck(device: VfioDevice): Check {
   const name = `gpu ${device.address}`
   const [problem] = gpuProblems(device)

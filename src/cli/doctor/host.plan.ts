@@ -61,7 +61,7 @@ export type HostFacts = ImageFacts & {
   readonly delegation: DelegationFacts
   /** Null if this host is in no fleet. */
   readonly fleet: FleetFacts | null
-  /** Where ledger and host differ, as the daemon says; null: none answers. */
+  /** Differences between ledger and host, as the daemon reports them; null if no daemon answers. */
   readonly leaks:
     | { readonly ok: true; readonly kinds: readonly string[] }
     | { readonly ok: false; readonly text: string }
@@ -77,12 +77,12 @@ export type HostFacts = ImageFacts & {
   readonly stateDirFreeBytes: number | null
   readonly stateDirWritable: boolean
   readonly database: DatabaseFacts
-  /** The newest schema that this executable knows. */
+  /** The newest schema that this executable supports. */
   readonly schemaNewest: number
   readonly systemd: boolean
   readonly daemon: Outcome
   readonly daemonPid: number | null
-  /** As the daemon says; null: none answers. */
+  /** Value reported by the daemon; null if none answers. */
   readonly certificates: AdminStatus['tls']['certificates'] | null
   /** The same of names by ACME; null where that is off, too. */
   readonly acme: AdminStatus['tls']['acme']
@@ -293,7 +293,7 @@ function certificatesCheck({ certificates, nowMs }: HostFacts): Check {
   return pass(name, all.map(({ text }) => text).join(', '))
 }
 
-/** So late a renewal has failed often. */
+/** At this age renewals have failed repeatedly. */
 const ACME_SOON_DAYS = 7
 
 /** Empty without ACME. */

@@ -17,7 +17,7 @@ import { type LocalDirectory, openBeside, openStore } from '../../store/db.ts'
 import { ownRecords, withPostgres } from './direct.ts'
 
 export type MemberParts = {
-  /** As the configuration has it: the role that this host signs in as. */
+  /** The configured role with which this host signs in. */
   readonly target: PostgresTarget
   /** Null if that role owns the database. */
   readonly owner: PostgresTarget | null
@@ -40,7 +40,7 @@ export async function initFleet(parts: MemberParts): Promise<Entered> {
       throw new Fault('conflict', message)
     }
     await enter(postgres, parts, hostId)
-    // Its records have ended keys and instances, which a host's role adds to no directory.
+    // This host's records contain ended keys and instances, which a host's role cannot add to a directory.
     await withRecords(parts.stateDir, directory => seedDirectory({ directory, hostId, postgres }))
     return steps
   })

@@ -157,7 +157,7 @@ export type ManPage = {
   readonly version: string
 }
 
-/** A man page. A leading heading of level 1 is left out: NAME says the same. */
+/** A man page. A leading heading of level 1 is dropped, because NAME repeats it. */
 export function manText(blocks: readonly Block[], { title, section, summary, version }: ManPage): string {
   const body = blocks.filter(block => block.kind !== 'heading' || block.level > 1).map(manBlock)
   return [

@@ -9,7 +9,7 @@ export type Candidate = {
   readonly config: Config
   /** Fields that are ignored. */
   readonly warnings: readonly ConfigProblem[]
-  /** One line each: `field = value`. Empty: the file says it all already. */
+  /** One line each: `field = value`. Empty if the file already has all values. */
   readonly changes: readonly string[]
 }
 

@@ -1,5 +1,6 @@
-// strongroom init: from a bare host to one that has proved itself: asks, checks, writes the configuration, restarts the
-// service, and tries an instance. Effects: the configuration file, the service, one instance for a minute.
+// strongroom init: from a bare host to one that has passed a trial: prompts the user, checks, writes the
+// configuration, restarts the service, and tries an instance. Effects: the configuration file, the service, one
+// instance for a minute.
 
 import { dirname } from 'node:path'
 import { messageOf } from '../../base/fault.ts'

@@ -1,5 +1,5 @@
-// The questions of `strongroom init`, and the meaning of an answer. The configuration's schema says which answers are
-// allowed, and has the defaults. No effects.
+// The questions of `strongroom init`, and the meaning of an answer. The configuration's schema defines the allowed
+// answers and the defaults. No effects.
 
 import { Kind, type TSchema } from '@sinclair/typebox'
 import { inlineToml, type Path, type Setting } from '../../config/edit.ts'

@@ -33,7 +33,7 @@ export async function serviceWith({ client, file, isChanged, clock = systemClock
     })
   }
   await systemctl('enable', unit)
-  // Its earlier failures do not count.
+  // Earlier failures of the unit do not count.
   await systemctl('reset-failed', unit).catch(() => {})
   await systemctl('restart', unit)
   const startedMs = clock.monotonicMs()

@@ -32,7 +32,7 @@ type Options = {
   readonly config: Config
   readonly status: AdminStatus
   readonly organization: string
-  /** Runs a step and reports it; the work's text says what was found. */
+  /** Runs a step and reports it; the work returns the text of the result. */
   readonly step: TrialStep
   readonly clock?: Pick<Clock, 'monotonicMs' | 'sleep'>
 }
@@ -142,7 +142,7 @@ async function reached(run: Run, { ref, wanted, timeoutMs, clock }: Reaching): P
 type Files = { readonly identity: string; readonly key: string; readonly policy: string }
 type Verifying = { readonly name: string; readonly files: Files; readonly client: TrialClient }
 
-/** As its owner would, with the image and operator key of this host. Which gateway it has is left open. */
+/** Verifies like its owner, with the image and operator key of this host. Any gateway is accepted. */
 async function verify({ run, config, status, organization }: Options, { name, files, client }: Verifying) {
   const image = config.vm.image_dir
   writeFileSync(files.policy, json(await policyFor({ image, operatorKey: status.operator_key.digest })))

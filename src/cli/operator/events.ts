@@ -45,7 +45,7 @@ async function follow(run: Run, first: readonly AdminCommand[], query: Filter) {
   const print = async (commands: readonly AdminCommand[]) => {
     for (const row of commands) {
       const isRunning = row.result === null && systemClock.nowMs() - Date.parse(row.at) < settledMs
-      // Its result is printed with it, so those after it wait.
+      // A command's result is printed with it, so later ones wait.
       if (isRunning) return
       after = row.seq
       await run.io.stdout(run.json ? `${JSON.stringify(row)}\n` : `${rowOf(row, run.paint).join('  ')}\n`)

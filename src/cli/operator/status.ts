@@ -109,7 +109,7 @@ function backupField({ backups }: AdminStatus, paint: Paint): [string, string] {
   return ['backup', `${made}${next}${wrong}`]
 }
 
-/** A clock that is believed is not worth a line. */
+/** A trusted clock needs no line. */
 function clockFields({ clock }: AdminStatus, paint: Paint): [string, string][] {
   const { problem, remedy } = clock
   return problem === null ? [] : [['clock', `${paint.bad('held')}: ${oneLine(`${problem}; ${remedy}`)}`]]

@@ -54,7 +54,7 @@ export function checkPlace(file: string): void {
   })
 }
 
-/** The upgrade as it would be, its files laid ready. Faults: those of a refusal; each says that nothing was changed. */
+/** Prepares the upgrade and its files. Faults: those of a refusal; each states that nothing was changed. */
 export async function prepare({ file, paths, waitMs, tell }: PrepareOptions): Promise<UpgradeRecord> {
   const served = await servedCommand()
   const config = optionOf(served.words, '--config')

@@ -1,4 +1,4 @@
-// strongroom upgrade: asks for an upgrade and follows it; --resume ends one that was interrupted. Effects: those of
+// strongroom upgrade: requests an upgrade and follows it; --resume finishes an interrupted one. Effects: those of
 // src/upgrade and src/backup.
 
 import { resolve } from 'node:path'

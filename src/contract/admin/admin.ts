@@ -225,7 +225,7 @@ export const AdminBuild = Closed({
   finished_at: TimeOrNull,
   /** When its VM was dismissed and its events were complete. */
   closed_at: TimeOrNull,
-  /** Name of the host that has it, as far as this one knows; null on a host by itself. */
+  /** Name of the host that has it, if known here; null on a standalone host. */
   host: OrNull(Type.String()),
   vm_id: OrNull(Type.String()),
   /** Null while it waits for a VM, and after its VM is gone. */
@@ -392,7 +392,7 @@ export const AdminLeaks = Closed({
       kind: Type.String(),
       name: Type.String(),
       detail: Type.String(),
-      /** Id of the VM that it belongs to; null: nothing tells. */
+      /** Id of the VM that it belongs to; null if unknown. */
       vm: OrNull(Type.String()),
       /** The command that removes it, or what the daemon will do. */
       remedy: Type.String(),

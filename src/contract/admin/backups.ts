@@ -9,7 +9,7 @@ const Time = Type.String({ description: 'ISO 8601 UTC' })
 export const AdminBackups = Closed({
   /** `failed`: the newest attempt; `old`: the next is overdue; `none`: none is known, and none is overdue. */
   state: OneOf(['good', 'failed', 'old', 'none']),
-  /** The newest that succeeded, as this host knows; it may lie elsewhere by now. */
+  /** The newest successful backup of this host; the file may have been moved. */
   last: OrNull(Closed({ at: Time, file: Type.String(), bytes: Type.Integer({ minimum: 0 }) })),
   /** The newest that failed; null: none since the last that succeeded. */
   failure: OrNull(Closed({ at: Time, message: Type.String() })),

@@ -7,7 +7,7 @@ import { type Static, Type } from '../type.ts'
 export const AdminClock = Closed({
   /** `held`: the clock is not believed, and nothing is deleted by age. */
   state: OneOf(['believed', 'held']),
-  /** As the wall clock says. */
+  /** Time of the wall clock. */
   now: Type.String(),
   /** How far the wall clock is ahead of the least that it must be; negative: behind. */
   ahead_s: Type.Integer(),

@@ -73,7 +73,7 @@ export const SessionDocument = Closed({
   by: OneOf(['link', 'passkey']),
   began_at: Time,
   ends_at: Time,
-  /** It ends after this time without a request. */
+  /** The session ends after this time without a request. */
   idle_s: Type.Integer({ minimum: 1 }),
   host_id: Type.String(),
   version: Type.String(),

@@ -39,11 +39,11 @@ export const HostAction = Closed({
 })
 export type HostAction = Static<typeof HostAction>
 
-/** `problem`: why the directory could not be asked; null: it was. */
+/** `problem`: why the directory could not be read; null if it was. */
 export const HostActionList = Closed({ actions: Type.Array(HostAction), problem: OrNull(Type.String()) })
 export type HostActionList = Static<typeof HostActionList>
 
-/** Oldest first. `fleet`: of all its hosts; absent on a host by itself, and where an actor or a number is asked for. */
+/** Oldest first. `fleet`: of all its hosts; absent on a standalone host, and if an actor or a number is requested. */
 export const AdminCommandList = Closed({
   commands: Type.Array(AdminCommand),
   fleet: Type.Optional(HostActionList),

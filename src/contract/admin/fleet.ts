@@ -24,9 +24,9 @@ export type ServiceAddresses = Static<typeof ServiceAddresses>
 /** Sent with each renewal. Hosts of other releases send other fields: a reader checks each field. */
 export const HostReport = Closed({
   version: Type.String(),
-  /** Newest schema of the directory that it knows. */
+  /** Newest schema of the directory that the host supports. */
   schema: Type.Integer(),
-  /** Its wall clock when it sent this. */
+  /** The host's wall clock when it sent this. */
   now_ms: Type.Integer(),
   domain: Type.String(),
   /** Why it takes no further instance now; null: it does. */
@@ -60,7 +60,7 @@ export const FleetHost = Closed({
   instances: Type.Integer(),
   version: TextOrNull,
   schema: NumberOrNull,
-  /** Its wall clock against the database's. */
+  /** Offset of the host's wall clock from the database's. */
   clock_ahead_ms: NumberOrNull,
   warm: NumberOrNull,
   memory_mib_used: NumberOrNull,
@@ -76,7 +76,7 @@ export const FleetHost = Closed({
   peer_address: TextOrNull,
   /** SHA-256 of the key by which it does, as SubjectPublicKeyInfo, in hexadecimal; null: it has published none. */
   peer_key: TextOrNull,
-  /** Whether the host that was asked has reached it; null: it has not tried. */
+  /** Whether the answering host has reached it; null if it has not tried. */
   is_reached: OrNull(Type.Boolean()),
   /** Why not. */
   peer_problem: TextOrNull,

@@ -58,7 +58,7 @@ export const AdminGatewaySummary = Closed({
     Closed({
       name: Type.String(),
       kind: Type.String(),
-      /** It gets prompts. */
+      /** Whether the upstream gets prompts. */
       attested: Type.Boolean(),
       last_good_at: OrNull(Time),
       age_s: CountOrNull,

@@ -1,4 +1,4 @@
-// Which instances an operator wants listed. Pure.
+// Filter of an operator's list of instances. Pure.
 
 import { OneOf } from '../check.ts'
 import { Closed } from '../forms.ts'

@@ -30,8 +30,8 @@ export const spentFields = {
 }
 
 /**
- * In a fleet: what hosts hold of the month's budget, granted to them and neither spent nor given back. Null if there is
- * no such budget, or the directory cannot be asked now. Absent outside of a fleet.
+ * In a fleet: what hosts hold of the month's budget, granted to them and neither spent nor given back. Null if there
+ * is no such budget, or the directory is unreachable now. Absent outside of a fleet.
  */
 export const heldFields = {
   month_held_usd: Type.Optional(OrNull(Type.String())),

@@ -62,19 +62,19 @@ export const OPERATIONS: Readonly<Record<string, Operation>> = {
   'GET /inference': { name: 'inference.show', right: 'look' },
   'POST /inference/update': { name: 'inference.update', right: 'operate' },
   'GET /clock': { name: 'clock', right: 'look' },
-  // It lets records be deleted.
+  // Allows records to be deleted.
   'POST /clock/confirm': { name: 'clock.confirm', right: 'administer' },
   'GET /log': { name: 'log.status', right: 'look' },
   'GET /log/entries': { name: 'log.show', right: 'look' },
   'POST /log/cosign': { name: 'log.cosign', right: 'operate' },
-  // It says to relying parties that this policy is the operator's.
+  // Presents this policy to relying parties as the operator's.
   'POST /log/policy': { name: 'log.publish-policy', right: 'administer' },
   'GET /fleet/hosts': { name: 'fleet.list', right: 'look' },
   'GET /fleet/hosts/:name': { name: 'fleet.show', right: 'look' },
   'POST /fleet/hosts/:name/drain': { name: 'fleet.drain', right: 'operate' },
   'POST /fleet/hosts/:name/undrain': { name: 'fleet.undrain', right: 'operate' },
   'POST /fleet/hosts/:name/remove': { name: 'fleet.remove', right: 'administer' },
-  // It ends what owners have on that host.
+  // Ends instances and builds of owners on that host.
   'POST /fleet/hosts/:name/forget': { name: 'fleet.forget', right: 'administer' },
   'GET /inference/log': { name: 'inference.log', right: 'operate' },
   // Every role may use it for the caller's own link, sessions and passkeys; those of others require `administer`

@@ -1,7 +1,7 @@
 // The caller of a request that one host of a fleet passes on to another: the key's public part, never
 // the key. Pure.
 
-/** As the host found that took the request. The other host looks the key up once more, by its prefix. */
+/** The result of the host that accepted the request. The other host looks the key up again, by its prefix. */
 export type ForwardedPrincipal = {
   readonly organizationId: string
   readonly keyPrefix: string

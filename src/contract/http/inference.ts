@@ -1,5 +1,5 @@
 // The parts of the inference gateway's wire that are ours (contract 2.4, 4.2, 7.2): errors, models, health. Pure.
-// Chat and completion bodies are OpenAI's; src/inference/openai says what we require of them.
+// Chat and completion bodies are OpenAI's; src/inference/openai checks them.
 
 import { OneOf } from '../check.ts'
 import { Closed, OrNull } from '../forms.ts'

@@ -54,7 +54,7 @@ export type LogFact = { readonly [Kind in LogEntryKind]: { readonly kind: Kind }
 /** Far above the longest entry. */
 export const logEntryBytesMax = 1_024
 
-/** As RFC 8785 spells it. */
+/** Canonical by RFC 8785. */
 export function encodeLogEntry(fact: LogFact): Uint8Array {
   return utf8(canonicalJson({ format: format.const, ...fact }))
 }

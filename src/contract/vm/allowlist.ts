@@ -39,7 +39,7 @@ export type Allowlist = Static<typeof Allowlist>
 /** Arrays and objects within each other, in the deepest allowlist that the schema accepts, and one to spare. */
 const depthMax = 8
 
-/** Takes the exact bytes of a file; base/json.ts says what is strict. */
+/** Takes the exact bytes of a file, parsed strictly (base/json.ts). */
 export function parseAllowlist(bytes: Uint8Array): CheckResult<Allowlist> {
   let value: unknown
   try {

@@ -1,8 +1,8 @@
 // Messages between host and build VM beside contract/vm/agent.ts: one build, in one VM, once. Pure.
 //
 // Source and result go over the exchange disk, a block device with the serial `exchange`: the host writes the source
-// archive from byte 0 before it sends the order; the guest, which has read all of it by then, writes the result archive
-// from byte 0. The host polls for progress; it believes only what the guest's receipts prove.
+// archive from byte 0 before it sends the order; the guest, which has read all of it by then, writes the result
+// archive from byte 0. The host polls for progress; it trusts only what the guest's receipts prove.
 
 import { OneOf } from '../check.ts'
 import { Base64Url, Closed, OrNull, Sha256, Sha384 } from '../forms.ts'
@@ -27,7 +27,7 @@ export const AttestedStage = OneOf(ATTESTED_STAGES)
 export type AttestedStage = Static<typeof AttestedStage>
 
 export const BuildProgress = Closed({
-  /** From the line that was asked for on, at most 64 and about 64 KiB of them. */
+  /** Lines from the requested one on, at most 64 and about 64 KiB. */
   lines: Type.Array(BuildLine, { maxItems: 64 }),
   /** Whether the guest needs its network now; after `done` it never does again, and has taken the interface down. */
   network: OneOf(['unused', 'wanted', 'done']),
@@ -41,7 +41,7 @@ export const BuildProgress = Closed({
 })
 export type BuildProgress = Static<typeof BuildProgress>
 
-/** As GuestEvidence of contract/vm/agent.ts, for the stage that the guest waits for. */
+/** Like GuestEvidence of contract/vm/agent.ts, for the pending stage. */
 export const BuildEvidence = Closed({
   stage: AttestedStage,
   /** Deterministic CBOR of kind `build-dispatch` or `build` (attest/receipt/statement.ts). */

@@ -1,8 +1,8 @@
 // The host's order to a build VM: everything that the host may say about a build. Pure.
 //
-// The guest puts the digest of the whole order into its first receipt and the order itself into the provenance, so that
-// a client sees every word of it. `ORDER_FIELDS` of verifier/build/order.ts says for each field what a verifier does
-// with it.
+// The guest puts the digest of the whole order into its first receipt and the order itself into the provenance, so
+// that a client sees every word of it. `ORDER_FIELDS` of verifier/build/order.ts defines for each field how a
+// verifier handles it.
 
 import { canonicalJson } from '../../base/canonical-json.ts'
 import { Closed, OrNull, Sha256 } from '../forms.ts'

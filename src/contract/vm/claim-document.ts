@@ -35,7 +35,7 @@ export const ClaimDocument = Closed({
 })
 export type ClaimDocument = Static<typeof ClaimDocument>
 
-/** `key`: null if the claim asks for none. */
+/** `key`: null if the claim requests none. */
 export function claimDocument(claim: Claim, network: Network | null, key: DrawnKey | null): ClaimDocument {
   const { drawsKey: _, ...rest } = claim.inference
   return { format: claimFormat, claim: { ...claim, inference: { ...rest, key } }, network }
@@ -46,7 +46,7 @@ export function claimText(document: ClaimDocument): string {
   return canonicalJson(document)
 }
 
-/** In the statement: `attested`, `none`, or why nothing vouches for the gateway. */
+/** In the statement: `attested`, `none`, or why nothing attests the gateway. */
 type GatewayWord = 'attested' | 'none' | UnattestedReason
 
 function gatewayWord(gateway: InferenceGateway): GatewayWord {

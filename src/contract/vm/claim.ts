@@ -26,7 +26,7 @@ export const Claim = Closed({
   publicKey: Type.String({ maxLength: 16_384 }),
   inference: Closed({
     baseUrl: Type.String({ maxLength: 512 }),
-    /** Address of the host in baseUrl; null if DNS knows it. */
+    /** Address of the host in baseUrl; null if DNS resolves it. */
     address: Type.Union([Ipv4, Ipv6, Type.Null()]),
     model: Type.String({ maxLength: 256 }),
     /** Which gateway answers at baseUrl; `none` where baseUrl is empty. */

@@ -128,13 +128,13 @@ export const MonthSums = Closed({
   key: MonthSum,
   /** All keys of the organization. */
   organization: MonthSum,
-  /** So many rows of this VM's usage are in the sums. */
+  /** Number of rows of this VM's usage that are in the sums. */
   booked: Count,
   /** Another VM, or another host, may add to them. */
   isShared: Type.Boolean(),
   /**
-   * Only in a fleet, on request: these count for budgets, while the sums are of all hosts. Never less than
-   * in an earlier answer to this VM, unless it was asked to lower it. `isKnown`: false while the fleet cannot be asked.
+   * Only in a fleet, on request: these count for budgets, while the sums are of all hosts. Never less than in an
+   * earlier answer to this VM, unless it was requested to lower it. `isKnown`: false while the fleet is unreachable.
    */
   shares: Type.Optional(Closed({ key: Share, organization: Share, isKnown: Type.Boolean() })),
 })
@@ -148,7 +148,7 @@ export const DaySums = Closed({
   rows: Type.Array(Closed({ day: Day, model: UsedModel, ...sums }), { maxItems: daySumsPageMax }),
   /** No page follows. */
   isLast: Type.Boolean(),
-  /** So many rows of this VM's usage are in the sums. */
+  /** Number of rows of this VM's usage that are in the sums. */
   booked: Count,
 })
 export type DaySums = Static<typeof DaySums>
@@ -225,13 +225,13 @@ export const ENCLAVE_REQUESTS = [
     /** Names what was current when these were made; only for a VM that follows. */
     stamp: Type.Optional(Sha256),
   }),
-  /** The host has other certificates, or other names: the VM asks again, unless the ones it has bear this stamp. */
+  /** The host has other certificates, or other names: the VM requests them, unless its own have this stamp. */
   Closed({ id, op: Type.Literal('certificates'), stamp: Sha256 }),
   /** The answer to a request of kind `spent`. */
   Closed({ id, op: Type.Literal('spent_for'), want: id, sums: MonthSums }),
   /**
-   * The VM is to count on nothing of this host's part of a budget (`shares` of an answer to `spent`; an empty key: the
-   * organization's) before it has asked again, and says what it keeps of it.
+   * The VM is to count on nothing of this host's part of a budget (`shares` of an answer to `spent`; an empty key:
+   * the organization's) before it has requested one again, and reports what it keeps.
    */
   Closed({
     id,

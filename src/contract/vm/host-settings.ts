@@ -7,7 +7,7 @@
 /**
  * `closed`: the VM refuses what would break a promise. `attested`: a receipt or workload.json names it, so that a
  * verifier sees the change. `availability`: the worst is a refusal, a delay or a wrong count of the host's own books.
- * `stated`: the threat model says what is left.
+ * `stated`: the threat model describes the remaining risk.
  */
 type HostSettingStanding = 'closed' | 'attested' | 'availability' | 'stated'
 

@@ -10,7 +10,7 @@ const KNOWN_MEMBERS = {
   budgets: new Set(Object.keys(ControlSnapshot.properties.budgets.items.properties)),
 } as const
 
-/** Removes members that no gateway of this release knows and that the snapshot itself marks as ignorable. */
+/** Removes members that are unknown to this release and that the snapshot itself marks as ignorable. */
 export function withoutIgnorable(snapshot: unknown): unknown {
   if (!isRecord(snapshot) || !Array.isArray(snapshot.ignorable) || snapshot.ignorable.length > 32) return snapshot
   const ignorable = new Set(snapshot.ignorable)

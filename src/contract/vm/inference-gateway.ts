@@ -1,7 +1,7 @@
 // The gateway for an instance's prompts, as its claim names it and its attested statement repeats it. Pure.
 //
 // `attested`: the VM sends nothing before the gateway's own evidence verifies against exactly this. `unattested`:
-// nothing vouches for the gateway, so its operator can read the prompts; an owner accepts that by name.
+// nothing attests the gateway, so its operator can read the prompts; an owner accepts that by name.
 
 import { OneOf } from '../check.ts'
 import { Closed, OrNull, Sha256 } from '../forms.ts'
@@ -27,7 +27,7 @@ export const AttestedGateway = Closed({
 export type AttestedGateway = Static<typeof AttestedGateway>
 
 /**
- * Why nothing vouches for it. `host`: it runs in the host's own process (`inference.placement = "host"`). `no-worker`:
+ * Why nothing attests it. `host`: it runs in the host's own process (`inference.placement = "host"`). `no-worker`:
  * its VM has no worker, so that it has no evidence, and every prompt goes to an upstream outside. `elsewhere`:
  * `instances.inference_base_url` names it.
  */

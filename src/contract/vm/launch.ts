@@ -1,4 +1,4 @@
-// The launch document: the boot inputs of a VM as text. A report vouches for it by HOST_DATA, its SHA-256. Pure.
+// The launch document: the boot inputs of a VM as text. A report attests it by HOST_DATA, its SHA-256. Pure.
 
 import { OneOf } from '../check.ts'
 import { Closed, Sha256, Sha384 } from '../forms.ts'

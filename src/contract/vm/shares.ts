@@ -1,7 +1,7 @@
 // Parts of a key's limits that a gateway has on lease where hosts of a fleet share them. Pure.
 //
-// A gateway asks with what it has, holds and wants, and is granted parts; the limits stay those of the key, so a grant
-// never admits more than the key's own terms do.
+// A gateway's request contains what it has, holds and needs, and it is granted shares; the limits stay those of the
+// key, so a grant never admits more than the key's own terms do.
 
 import { Closed } from '../forms.ts'
 import { type Static, Type } from '../type.ts'

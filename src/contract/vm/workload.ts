@@ -1,9 +1,9 @@
 // workload.json: everything that decides who gets prompts and how receipts are made, for a gateway in a measured VM.
 // Pure.
 //
-// The SHA-256 of its canonical text is the HOST_DATA of that VM's launch, so that a report vouches for every field. It
-// is public: it holds no secrets. The host hands it over, and the gateway refuses one that is not its own report's; it
-// is served with the evidence.
+// The SHA-256 of its canonical text is the HOST_DATA of that VM's launch, so that a report attests every field. The
+// document is public: it holds no secrets. The host hands it over, and the gateway refuses one that is not its own
+// report's; it is served with the evidence.
 
 import { canonicalJson, type Plain } from '../../base/canonical-json.ts'
 import { OneOf } from '../check.ts'
@@ -121,7 +121,7 @@ export const WorkloadUpstream = Closed({
   spkiSha256: OrNull(Sha256),
   /** A second key that counts as well. Left out: none. */
   spkiSha256Next: Type.Optional(Sha256),
-  /** Left out: none, and nothing vouches for it. */
+  /** Default: none, and nothing attests it. */
   attestation: Type.Optional(WorkloadAttestation),
   /** Whether a key is sent to it. The key itself is no part of this document. */
   hasKey: Type.Boolean(),

@@ -10,7 +10,7 @@ import { type Check, fail, pass, skip, warn } from '../check.ts'
 export type MachineFacts = {
   readonly nowMs: number
   readonly clock: KernelClock | null
-  /** As the daemon says; null: none answers. */
+  /** Value reported by the daemon; null if none answers. */
   readonly held: Pick<AdminClock, 'problem' | 'remedy'> | null
   /** Time of the board's clock; null without one. */
   readonly boardMs: number | null
@@ -51,7 +51,7 @@ export function machineChecks(
   ]
 }
 
-/** As many instances as can be there at once; null: not known. */
+/** Maximum number of concurrent instances; null if unknown. */
 function vmCount({ capacity }: MachineFacts, { vm }: Pick<Config, 'vm'>): number | null {
   if (!capacity.ok) return null
   const { memoryMib, vcpus, addresses, asids } = capacity

@@ -1,4 +1,4 @@
-// strongroom fleet share request. Effects: asks the gateway of this host, writes the request and its identity.
+// strongroom fleet share request. Effects: calls the gateway of this host, writes the request and its identity.
 
 import { existsSync } from 'node:fs'
 import { generateHybridIdentity, identityToRecipient } from 'age-encryption'

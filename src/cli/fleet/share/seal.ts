@@ -1,5 +1,5 @@
-// strongroom fleet share seal: judges the evidence of a request, and answers a good one. Effects: reads the request and
-// the secrets of this host, asks the fleet, writes the sealed file.
+// strongroom fleet share seal: verifies the evidence of a request, and answers a valid one. Effects: reads the
+// request and the secrets of this host, reads the fleet's directory, writes the sealed file.
 
 import { outsideEntry } from '../../../attest/receipt/outside.ts'
 import { type Check, check, verdict } from '../../../attest/verdict.ts'

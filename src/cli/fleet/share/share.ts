@@ -1,5 +1,5 @@
-// strongroom fleet share: hands the secrets of one host to another, sealed to a key that the evidence of the other one
-// vouches for. Effects: files, the gateway of this host, the database of the fleet.
+// strongroom fleet share: hands the secrets of one host to another, sealed to a key that the evidence of the other
+// one attests. Effects: files, the gateway of this host, the database of the fleet.
 
 import { resolve } from 'node:path'
 import { addPinOptions } from '../../../client/trust/pin-options.ts'
