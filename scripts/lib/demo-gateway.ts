@@ -58,7 +58,7 @@ export async function gatewaySteps({ step }: Pick<Steps, 'step'>, host: Host): P
   })
   await step('strongroom inference show', async () => {
     const gateway = (await show(host)).gateways.find(({ state }) => state === 'serving')
-    return `${gateway?.usage_booked} requests are in the books, ${gateway?.usage_waiting} wait`
+    return `${gateway?.usage_booked} requests are recorded, ${gateway?.usage_waiting} wait`
   })
 }
 
