@@ -40,7 +40,7 @@ export function readJsonText(given: string, limits: JsonLimits): { readonly text
   }
   // JSON.parse takes the last of duplicate names, an upstream may take the first. The value then has fewer names than
   // the text.
-  if (countNames(value) !== nameCount) throw invalidRequest('The body contains a field twice.')
+  if (countNames(value) !== nameCount) throw invalidRequest('The body has a field twice.')
   return { text, value }
 }
 

@@ -244,7 +244,7 @@ describe.concurrent.skipIf(skipped)('packages from a registry', () => {
         run: '#!/bin/sh\necho RAN "$@" >&2\nexec rustc "$@"\n',
       }
       const end = await vm.build({ archive: archiveOf(files), fetch: servers.fetch })
-      const before = end.lines.findIndex(line => line.msg.includes('the network is gone'))
+      const before = end.lines.findIndex(line => line.msg.includes('the network is removed'))
       expect(before).toBeGreaterThan(0)
       const wanted = end.lines.findIndex(line => line.msg.startsWith('packages from'))
       expect(wanted).toBeGreaterThan(0)

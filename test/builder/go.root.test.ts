@@ -234,7 +234,7 @@ describe.skipIf(noGo)('projects of Go', () => {
       const { 'go.sum': _, ...without } = project
       expect(await built(without, order)).toMatch(/^lock_missing: go\.sum lacks a module/)
       expect(await built({ ...project, 'go.sum': 'x y z\n' }, order)).toMatch(
-        /^source_invalid: go\.sum: "x y z" is no module/,
+        /^source_invalid: go\.sum: "x y z" is not a module/,
       )
       expect(await built(project)).toMatch(/^source_unreachable: a module cannot be fetched; run `go mod vendor`/)
       expect(await built(project, { fetch: servers.fetch })).toMatch(

@@ -96,7 +96,7 @@ describe('lines', () => {
     expect(new Set(events.slice(cut + 1, -1).map(({ event }) => event))).toEqual(new Set(['host']))
     expect(events.at(-1)?.event).toBe('complete')
     // 3000 of the flood and 5 of the good script.
-    const left = events.slice(cut + 1).find(({ data }) => String(data.msg).includes('left out'))
+    const left = events.slice(cut + 1).find(({ data }) => String(data.msg).includes('are missing'))
     expect(left?.data.msg).toBe(`${3005 - said} lines are missing from these events; build.log in the result has them.`)
   })
 })
@@ -134,7 +134,7 @@ describe('evidence', () => {
     [
       'another provenance at completion',
       completion({ fields: { provenanceDigest: zeros } }),
-      /not the one that the build VM attested/,
+      /differs from the one that the build VM attested/,
     ],
     ['a dispatch twice', [goodScript[2] as Step, ...goodScript.slice(2)], /out of turn/],
     ['a completion without a dispatch', goodScript.slice(3), /out of turn/],
@@ -159,7 +159,7 @@ describe('result', () => {
     ['fewer bytes than were hashed', change({ sizeBytes: 1 }), /could not be stored/],
     ['more bytes than its disk has', change({ sizeBytes: exchangeBytes + 1 }), /larger than its disk/],
     ['an absurd size', change({ sizeBytes: Number.MAX_SAFE_INTEGER }), /larger than its disk/],
-    ['another provenance', change({ provenanceSha256: '00'.repeat(32) }), /vouched for/],
+    ['another provenance', change({ provenanceSha256: '00'.repeat(32) }), /build VM attested/],
   ]
   for (const [what, script, words] of cases) {
     test(`goal: a result with ${what} is refused, and nothing of it is kept`, async () => {

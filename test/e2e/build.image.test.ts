@@ -225,7 +225,7 @@ inOwnNetns(
           results.map(async ({ id, nonce, asked }) => {
             const events = await client.events(id)
             expect([id, events.at(-1)]).toEqual([id, isOk])
-            expect(events.filter(event => messageOf(event).includes('the network is gone'))).toHaveLength(1)
+            expect(events.filter(event => messageOf(event).includes('the network is removed'))).toHaveLength(1)
             const { archive, directory } = await rig.unpacked(id)
             expect(await verifyResult(service, { archive, nonce, asked: [...asked, ...opened] })).toBe('')
             // A client that did not name the authority and the mirror refuses what was fetched by them.

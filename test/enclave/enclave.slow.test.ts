@@ -258,7 +258,7 @@ describe('a hostile host', () => {
       const [row] = usage.rows
       if (row === undefined) throw new Error('there is a row')
       const changed = { ...usage, rows: [{ ...row, completionTokens: 0 }] }
-      expect(() => bench.books.take(vmId, changed)).toThrow('do not have the digest')
+      expect(() => bench.books.take(vmId, changed)).toThrow('do not match its digest')
       expect(() => bench.books.take(vmId, { ...usage, from: 7 })).toThrow('begins at row 7; 0 rows are booked')
       expect(() => bench.books.take(vmId, { ...usage, signature: 'A'.repeat(86) })).toThrow('has not signed it')
       expect(usageOf(bench).requests).toBe(0)

@@ -224,7 +224,7 @@ test('goal: a body is read as strictly as those of the services, and refused in 
     return [response.status, problem.error.code, problem.error.message]
   }
   const invalid = (message: string) => [400, 'invalid_request', message]
-  expect(await post('{"slug":"a1","slug":"b1"}')).toEqual(invalid('The body contains a field twice.'))
+  expect(await post('{"slug":"a1","slug":"b1"}')).toEqual(invalid('The body has a field twice.'))
   expect(await post('')).toEqual(invalid('The body is empty; a JSON object is expected.'))
   expect(await post(Uint8Array.of(0x22, 0xff, 0x22))).toEqual(invalid('The body is not valid UTF-8.'))
   expect(await post('{"slug":"a1"}', { 'content-type': 'text/html' })).toEqual(

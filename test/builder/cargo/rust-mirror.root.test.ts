@@ -142,7 +142,7 @@ describe.concurrent.skipIf(skipped)('a mirror of Rust', () => {
         [
           'a compiler of another version',
           ({ files }) => void serveRust(files, { components: standInComponents(standInCompiler('1.94.8')) }),
-          /^checksum_mismatch: rust_mirror: the compiler of .* says that it is "rustc 1.94.8 \(stand-in 2026-01-01\)"/,
+          /^checksum_mismatch: rust_mirror: the compiler of .* reports the version "rustc 1.94.8 \(stand-in 2026-01-01\)"/,
         ],
         [
           'a link instead of a compiler',

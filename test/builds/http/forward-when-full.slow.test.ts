@@ -155,7 +155,7 @@ test.skipIf(missing)('refusals', async () => {
   await knows(east, passed)
   expect(east.build(passed).hostId).toBe(west.hostId)
   // As many as the organization may have.
-  expect((await east.send('POST', '/build', { body: bodyOf() })).text).toContain('which is the limit')
+  expect((await east.send('POST', '/build', { body: bodyOf() })).text).toContain('limit of 2 unfinished builds')
   expect(calls).toHaveLength(2)
   const ask = async () => (await east.send('POST', '/build', { key: rig.keys.globex, body: bodyOf() })).status
   standsAtMs = certainClock.monotonicMs()

@@ -244,7 +244,7 @@ describe('a kept receipt', () => {
       const keptReceipts = new TextCache({ clock: systemClock, limits })
       await using gateway = startHostGateway([target(upstream.url)], { host: { keptReceipts } })
       expect(await (await gateway.chat({}, toKeep)).json()).toMatchObject({
-        error: { message: expect.stringContaining('keeps no receipts'), param: 'x-strongroom-receipt' },
+        error: { message: expect.stringContaining('does not store receipts'), param: 'x-strongroom-receipt' },
       })
       const answer = await gateway.chat({}, asked)
       expect([answer.status, (await fetchReceipt(answer.headers.get('x-request-id'), gateway)).status]).toEqual([

@@ -35,7 +35,7 @@ test('of a body', () => {
   expect(source).toMatchObject({ body: { a: 'x\ufffd', '\ufffd': 1 }, changes: ['text.surrogates'] })
   expect(source.text).toBe(String.raw`{"a":"x\ufffd","\ufffd":1}`)
   expect(readSource(utf8(String.raw`{"a":"\ud83d\ude00"}`)).changes).toEqual([])
-  expect(() => readSource(utf8(String.raw`{"\ud800":1,"\ud801":2}`))).toThrow('The body contains a field twice.')
+  expect(() => readSource(utf8(String.raw`{"\ud800":1,"\ud801":2}`))).toThrow('The body has a field twice.')
 })
 
 // Goal: engines parse the arguments of a replayed call, which are JSON inside of JSON.

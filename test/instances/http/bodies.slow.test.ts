@@ -75,19 +75,19 @@ const BODIES: readonly Scenario[] = [
     goal: 'sends a field twice',
     ...create,
     bytes: `{"agent":"opencode","public_key":"x","agent":"other"}`,
-    ...bad('The body contains a field twice.', 'agent'),
+    ...bad('The body has a field twice.', 'agent'),
   },
   {
     goal: 'sends a field twice, once escaped',
     ...create,
     bytes: `{"agent":"opencode","\\u0061gent":"other"}`,
-    ...bad('The body contains a field twice.', 'agent'),
+    ...bad('The body has a field twice.', 'agent'),
   },
   {
     goal: 'sends a field twice further inside',
     ...create,
     bytes: `{"agent":{"a":1,"a":1}}`,
-    ...bad('The body contains a field twice.'),
+    ...bad('The body has a field twice.'),
   },
   {
     goal: 'nests objects too deep',

@@ -224,7 +224,7 @@ describe('a body with input', () => {
     [{ input: 'x', max_tokens: 0 }, 'max_tokens', /whole number/],
     [{ input: [{ role: 'robot', content: 'x' }] }, 'input[0].role', /must be one of/],
     [{ input: [{ role: 'user', content: [{ type: 'video' }] }] }, 'input[0].content[0].type', /input_text/],
-    [{ input: 5 }, 'input', /text or a list/],
+    [{ input: 5 }, 'input', /string or a list/],
     [{}, 'messages', /must be a list/],
     [
       { messages: [{ role: 'user', content: [{ type: 'input_image', file_id: 'f' }] }] },

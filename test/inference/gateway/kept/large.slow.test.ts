@@ -192,7 +192,7 @@ test('tokens', async () => {
   const answer = await gateway.post(path, next)
   const { error } = (await answer.json()) as Refused
   expect([answer.status, error.code]).toEqual([429, 'rate_limited'])
-  expect(error.message).toContain('with the earlier responses that the request names')
+  expect(error.message).toContain('including the earlier responses that the request names')
   expect([reads, upstream.seen.length]).toEqual([0, 1])
 })
 

@@ -222,7 +222,7 @@ function cacheRows(servers: FetchServers): readonly Row[] {
       what: 'a cache with a link for a recursive fixed output that no derivation reads',
       files: { ...flake(derivation('hello', `echo hello > $out; : \${${recursive}}`)), 'tree.txt': honest },
       ...cache('tree-link', { path: treePath, text: `${places.source}/tree.txt`, form: 'link' }),
-      fails: /^checksum_mismatch: nix: the fixed output "tree\.txt" has other bytes/,
+      fails: /^checksum_mismatch: nix: the fixed output "tree\.txt" does not match its hash/,
     },
     {
       what: 'a cache with a program for a fixed output that is none',
@@ -234,7 +234,7 @@ function cacheRows(servers: FetchServers): readonly Row[] {
       what: 'a cache with other bytes for a recursive fixed output, signed',
       files: user(recursive),
       ...cache('tree', { path: treePath, text: evil }),
-      fails: /^checksum_mismatch: nix: the fixed output "tree\.txt" has other bytes/,
+      fails: /^checksum_mismatch: nix: the fixed output "tree\.txt" does not match its hash/,
     },
     {
       what: 'a cache with other bytes for a fixed output, and the content address of these bytes',
