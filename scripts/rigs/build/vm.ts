@@ -118,7 +118,8 @@ async function startVm(
   for (const dir of [scratch, rust]) fs.mkdirSync(dir)
   succeed(['mount', '-t', 'tmpfs', '-o', `nosuid,nodev,mode=0755,size=${scratchMiB}m`, 'tmpfs', scratch])
   const sysroot = findRust()
-  if (sysroot !== null) succeed(['mount', '--bind', sysroot, rust])
+  // Read-only: whatever removes the directory leaves the machine's own toolchain alone.
+  if (sysroot !== null) succeed(['mount', '--bind', '-o', 'ro', sysroot, rust])
   fs.writeFileSync(exchange, '')
   fs.truncateSync(exchange, exchangeBytes)
   const paths = guestPaths(root)

@@ -104,7 +104,7 @@ export function flakeOnStdenv({
   value?: string
 } = {}): SourceFiles {
   const fixed = (name: string, { mode, hash, url }: Fixed) =>
-    `derivation { name = "${name}"; system = "x86_64-linux"; builder = "/bin/sh"; args = [ "-c" "echo RAN >&2; exit 9" ]; url = "${url}"; outputHashMode = "${mode}"; outputHashAlgo = "sha256"; outputHash = "${hash}"; }`
+    `derivation { name = "${name}"; system = "x86_64-linux"; builder = "/bin/sh"; args = [ "-c" "echo R'A'N >&2; exit 9" ]; url = "${url}"; outputHashMode = "${mode}"; outputHashAlgo = "sha256"; outputHash = "${hash}"; }`
   return {
     'flake.nix': `{ ${head} outputs = { self }: let
   tools = ${tools};

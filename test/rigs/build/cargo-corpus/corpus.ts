@@ -78,7 +78,7 @@ export async function buildCorpus(
   fs.chmodSync(at('record'), 0o1777)
   writeTree(at('recorder'), { rustc: recorder })
   succeed(['mount', '-t', 'tmpfs', '-o', 'nosuid,nodev,mode=0755,size=3072m', 'tmpfs', at('scratch')])
-  succeed(['mount', '--bind', findRust() ?? '', at('rust')])
+  succeed(['mount', '--bind', '-o', 'ro', findRust() ?? '', at('rust')])
   const cgroupRoot = join(cgroup2Root() ?? '/sys/fs/cgroup', root.slice('/tmp/'.length))
   fs.mkdirSync(cgroupRoot)
   const log = fs.openSync(at('log'), 'w')
