@@ -16,6 +16,7 @@ import { installNpmProgram, readNpmPrograms } from './npm-lock.ts'
 import { type PackagesLock, packageOf, readPackagesLock } from './packages-lock.ts'
 import { executableOf, type MachineRecipe, type RecipePaths, readMachineRecipe, readModuleList } from './recipe.ts'
 import { buildBaseTree } from './tree/base.ts'
+import { recordBuilderTools } from './tree/builder-tools.ts'
 import { compileGoLibrary } from './tree/go-library.ts'
 import { type BuiltImage, cachedImage, type ImageBuild, packImage } from './tree/pack.ts'
 import { layTree } from './tree/root.ts'
@@ -107,6 +108,10 @@ async function assemble(assembly: AssembleOptions): Promise<BuiltImage> {
     report("root: compiling Go's standard library")
     const binds = [{ from: join(tree, 'usr'), to: '/usr' }]
     await compileGoLibrary({ binds, path: '/usr/bin', target: join(tree, goLibraryDir) })
+  }
+  if (recipe.program === 'builder') {
+    report('root: recording what its programs print')
+    await recordBuilderTools({ tree, sourceDateEpoch: recipe.sourceDateEpoch })
   }
   const initrd = { tree, modules: { early, boot: [] } }
   const packed = await packImage({ ...assembly, paths, kernel, tree, initrd, report })

@@ -23,6 +23,7 @@ import { goLibraryDir } from './go/library.ts'
 import type { Job } from './job.ts'
 import { takeNetworkDown } from './network.ts'
 import type { Phase, Tools } from './phase.ts'
+import { recordsDir } from './recorded-tools.ts'
 
 export type BuilderSettings = ProgramSettings & {
   /** The encrypted disk that init has mounted. */
@@ -45,6 +46,7 @@ export const builderSettings: BuilderSettings = {
     binds: systemDirs.map(dir => ({ from: dir, to: dir, writable: false })),
     fileOf: name => `/usr/bin/${name}`,
     goLibrary: { from: goLibraryDir, to: goLibraryDir },
+    records: recordsDir,
   },
   exchange: null,
   exchangeWaitMs: 20_000,

@@ -7,6 +7,7 @@ import { runProgram } from './confined/program.ts'
 import { sha256Of } from './digest.ts'
 import { refuseUnless } from './failure.ts'
 import { type Phase, places, plainEnvironment, uids } from './phase.ts'
+import { recordedTool, type ToolName, VERSION_ARGV, versionIn } from './recorded-tools.ts'
 
 const bounds = {
   timeoutMs: 120_000,
@@ -16,12 +17,15 @@ const bounds = {
 } as const
 
 /**
- * Returns the first line of a program's version output, run in a separate sandbox. It may run next to the build's
- * other programs, one at a time. Failure `internal`.
+ * Returns the first line of a program's version output, as the image records it. Without a record the program runs in a
+ * sandbox of its own user, also next to the build's other programs, one at a time. Failure `internal`.
  */
-export async function toolOf(phase: Phase, name: string, argv: readonly string[] = [name, '--version']): Promise<Tool> {
+export async function toolOf(phase: Phase, name: ToolName): Promise<Tool> {
+  const recorded = recordedTool(phase.tools.records, name)
+  if (recorded !== null) return recorded
+  const argv = VERSION_ARGV[name]
   const { code, text } = await outputOf(phase, argv)
-  const version = text.split('\n')[0]?.trim() ?? ''
+  const version = versionIn(text)
   refuseUnless(code === 0 && version !== '', 'internal', () => `${argv.join(' ')}: exit code ${code}`)
   return { version, sha256: await sha256Of(fs.realpathSync(phase.tools.fileOf(name))) }
 }

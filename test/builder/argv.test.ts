@@ -119,8 +119,11 @@ test('goal: what a program is confined by, and what git, cargo, npm, pnpm and Ni
     'a file of a mirror of Rust': shown(rustDownloadArgv('https://rust.example/a', { proxy, bytesMax: 7 })),
     'a component of Rust': shown(rustUnpackArgv()),
     'cargo: environment': environment(cargoEnvironment('/bin')),
-    'cargo: environment of a build': environment(cargoBuildEnvironment('/bin')),
-    'cargo: environment of a resolve': environment(cargoResolveEnvironment('/bin')),
+    'cargo: environment of a build': environment(cargoBuildEnvironment('/bin', { hasSettings: true })),
+    'cargo: environment of a build without settings': environment(
+      cargoBuildEnvironment('/bin', { hasSettings: false }),
+    ),
+    'cargo: environment of a resolve': environment(cargoResolveEnvironment('/bin', { hasSettings: true })),
     'cargo: settings of a resolve': cargoResolveConfig('/bin').trimEnd(),
     'cargo: environment of a fetch': environment(cargoFetchEnvironment('/bin', proxy)),
     'npm ci': shown(npmInstallArgv({ legacyPeerDeps: true })),

@@ -44,6 +44,7 @@ if (import.meta.main) {
       binds: tools.binds.map(bind => ({ ...bind, writable: false })),
       fileOf: name => tools.files[name] ?? `/usr/bin/${name}`,
       goLibrary: tools.goLibrary,
+      records: null,
     },
     // The machine's own network stays; a program of a build has none of it.
     takeNetworkDown: async () => {},

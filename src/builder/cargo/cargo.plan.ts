@@ -25,15 +25,21 @@ export function cargoEnvironment(path: string): Record<string, string> {
   }
 }
 
-/** Cargo offline with the compiler that the statement names: the source's settings choose no other, and no wrapper. */
-export function cargoBuildEnvironment(path: string): Record<string, string> {
+/** `hasSettings`: whether the source has files of settings of cargo. */
+type SourceSettings = { readonly hasSettings: boolean }
+
+/**
+ * Cargo offline with the compiler that the statement names: the source's settings choose no other, and no wrapper. With
+ * an empty wrapper cargo asks rustc about itself again and again, so only settings bring one.
+ */
+export function cargoBuildEnvironment(path: string, { hasSettings }: SourceSettings): Record<string, string> {
   const env = cargoEnvironment(`${places.programs}:${path}`)
-  return { ...env, RUSTC: 'rustc', RUSTC_WRAPPER: '', RUSTC_WORKSPACE_WRAPPER: '' }
+  return { ...env, RUSTC: 'rustc', ...(hasSettings ? { RUSTC_WRAPPER: '', RUSTC_WORKSPACE_WRAPPER: '' } : {}) }
 }
 
 /** Cargo offline, without any program of the source's choice. */
-export function cargoResolveEnvironment(path: string): Record<string, string> {
-  return { ...cargoBuildEnvironment(path), PATH: path, CARGO_ENCODED_RUSTFLAGS: '' }
+export function cargoResolveEnvironment(path: string, settings: SourceSettings): Record<string, string> {
+  return { ...cargoBuildEnvironment(path, settings), PATH: path, CARGO_ENCODED_RUSTFLAGS: '' }
 }
 
 /** Settings that prevail over the source's `[env]`, by which it could load code into the compiler. */

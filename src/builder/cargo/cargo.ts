@@ -9,6 +9,7 @@ import type { Bind } from '../confined/root.plan.ts'
 import { sha256Of } from '../digest.ts'
 import { BuildFailure, exitText, refuseUnless } from '../failure.ts'
 import { boundsOf, type Phase, places, uids } from '../phase.ts'
+import { rustInfoFile, rustInfoName } from '../recorded-tools.ts'
 import { projectPlace } from '../sandbox.ts'
 import type { Project } from '../toolchain.ts'
 import { copyFor, giveTo, makeDir, openToAll, remove } from '../workspace.ts'
@@ -24,6 +25,7 @@ import {
 } from './cargo.plan.ts'
 import { buildFailure, fetchFailure } from './causes.plan.ts'
 import { type CargoLock, type LockedCrate, packagesMax } from './lock.codec.ts'
+import { hasCargoSettings } from './settings.ts'
 
 /** The fetched crates. */
 export type CargoFetched = {
@@ -151,7 +153,7 @@ export async function cargoBuild(phase: Phase, build: CargoBuild): Promise<Cargo
   const options = cargoOptionsOf(phase.order.options)
   const dirs = scratchDirs(phase, `build-${round}`, uids.build)
   const source = await copyFor(uids.build, build.sourceDir, `${dirs.root}/source`)
-  const target = makeDir(`${dirs.root}/target`, uids.build)
+  const target = targetDir(phase, dirs.root)
   const compiled = new Map<string, string>()
   const files = new Map<string, string>()
   const twice = new Set<string>()
@@ -202,12 +204,12 @@ export async function cargoBuild(phase: Phase, build: CargoBuild): Promise<Cargo
         { from: source, to: places.source, writable: true },
         { from: target, to: places.target, writable: true },
         { from: writeResolveConfig(phase), to: places.resolveConfig, writable: false },
-        { from: hiddenCargo(phase), to: places.programs, writable: false },
+        ...hiddenCargo(phase),
         ...dirs.binds,
         ...build.binds,
       ],
       etcDir: `${phase.workDir}/etc`,
-      env: cargoBuildEnvironment(phase.tools.path),
+      env: cargoBuildEnvironment(phase.tools.path, { hasSettings: hasCargoSettings(build.sourceDir, project.dir) }),
     },
   })
   if (code !== 0) throw buildFailure(exitText(code, phase.order.limits), job.tail(), options)
@@ -222,16 +224,31 @@ export async function cargoBuild(phase: Phase, build: CargoBuild): Promise<Cargo
 }
 
 /**
- * Returns a directory with a copy of cargo that users can run and not read. The kernel keeps memory and files of such a
- * process from the processes of its own user (ptrace(2), PR_GET_DUMPABLE): a build script could otherwise change what
- * cargo reports.
+ * Makes cargo a program that users can run and not read: the image has it so, otherwise a copy is found first. The
+ * kernel keeps memory and files of such a process from the processes of its own user (ptrace(2), PR_GET_DUMPABLE): a
+ * build script could otherwise change what cargo reports.
  */
-function hiddenCargo({ workDir, tools }: Phase): string {
+function hiddenCargo({ workDir, tools }: Phase): Bind[] {
+  const cargo = fs.realpathSync(tools.fileOf('cargo'))
+  if ((fs.statSync(cargo).mode & readable) === 0) return []
   const dir = `${workDir}/programs`
-  if (fs.existsSync(dir)) return dir
-  fs.mkdirSync(dir, { mode: 0o755 })
-  fs.copyFileSync(fs.realpathSync(tools.fileOf('cargo')), `${dir}/cargo`)
-  fs.chmodSync(`${dir}/cargo`, 0o711)
+  if (!fs.existsSync(dir)) {
+    fs.mkdirSync(dir, { mode: 0o755 })
+    fs.copyFileSync(cargo, `${dir}/cargo`)
+    fs.chmodSync(`${dir}/cargo`, 0o711)
+  }
+  return [{ from: dir, to: places.programs, writable: false }]
+}
+
+const readable = 0o044
+
+/** A target directory, with what the image has of rustc's answers about itself. Cargo compares the compiler first. */
+export function targetDir({ tools }: Phase, root: string): string {
+  const dir = makeDir(`${root}/target`, uids.build)
+  const known = `${tools.records}/${rustInfoFile}`
+  if (tools.records === null || !fs.existsSync(known)) return dir
+  fs.copyFileSync(known, `${dir}/${rustInfoName}`)
+  fs.chownSync(`${dir}/${rustInfoName}`, uids.build, uids.build)
   return dir
 }
 

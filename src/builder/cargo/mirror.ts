@@ -78,6 +78,8 @@ export async function fetchRust(
       path: `${places.rust}/bin:${tools.path}`,
       binds: [...tools.binds, { from: root, to: places.rust, writable: false }],
       fileOf: name => (name === 'cargo' || name === 'rustc' ? `${root}/bin/${name}` : tools.fileOf(name)),
+      // Of the image's own compiler.
+      records: null,
     },
   }
   const { version: found } = await toolOf(withRust, 'rustc')

@@ -18,9 +18,10 @@ import type { Source } from '../source/extract-source.ts'
 import type { Project } from '../toolchain.ts'
 import { giveTo, openToAll, remove } from '../workspace.ts'
 import { cargoMetadataArgv, cargoResolveEnvironment, cargoRootArgv, readsLockfilePath } from './cargo.plan.ts'
-import { type CargoFetched, scratchDirs, writeResolveConfig } from './cargo.ts'
+import { type CargoFetched, scratchDirs, targetDir, writeResolveConfig } from './cargo.ts'
 import { resolveFailure } from './causes.plan.ts'
 import { type Resolve, readMetadata } from './metadata.codec.ts'
+import { hasCargoSettings } from './settings.ts'
 
 const answerBytesMax = 64 * 1024 * 1024
 
@@ -145,12 +146,13 @@ async function ask(phase: Phase, project: Project, { name, argv, sourceDir, bind
       binds: [
         ...phase.tools.binds,
         { from: sourceDir, to: places.source, writable: false },
+        { from: targetDir(phase, dirs.root), to: places.target, writable: true },
         { from: writeResolveConfig(phase), to: places.resolveConfig, writable: false },
         ...dirs.binds,
         ...binds,
       ],
       etcDir: `${phase.workDir}/etc`,
-      env: cargoResolveEnvironment(phase.tools.path),
+      env: cargoResolveEnvironment(phase.tools.path, { hasSettings: hasCargoSettings(sourceDir, project.dir) }),
     },
   })
   return {

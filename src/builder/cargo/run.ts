@@ -21,6 +21,7 @@ import { cratesOf } from './packages.plan.ts'
 import { lockPathOf, resolvePackages } from './resolve.ts'
 import { pinnedRust, type RustPin } from './rust-toolchain.ts'
 import { checkTarget, selectMembers } from './selection.plan.ts'
+import { hasCargoSettings } from './settings.ts'
 
 const files = { manifest: 'Cargo.toml', lock: 'Cargo.lock', makeLock: 'cargo generate-lockfile' } as const
 
@@ -51,16 +52,17 @@ async function startCargo(
   const options = cargoOptionsOf(order.options)
   const target = options?.target ?? ownTarget
   if (target !== ownTarget) checkTarget(target, (await outputOf(phase, cargoTargetsArgv())).text)
-  const lockOf = async () => {
-    const lockPath = await lockPathOf(phase, project, { root, missingSubmodules, cargoVersion: cargo.version })
-    const file = await readLock(root, files, lockPath)
-    return { file, lock: readCargoLock(file.text), option: lockOption(cargo.version, lockPath) }
-  }
-  // Beside cargo's own questions, after the programs that have its user. It ends before the build can fail.
-  const asked = toolOf(phase, 'rustc')
-  const ended = asked.catch(() => {})
-  const { file, lock, option } = await lockOf().finally(() => ended)
-  const rustc = await asked
+  const cargoVersion = cargo.version
+  // At the same time. Both end before the build can fail, so that no program of it runs on.
+  const [read, asked] = await Promise.allSettled([
+    lockPathOf(phase, project, { root, missingSubmodules, cargoVersion }).then(path => readLock(root, files, path)),
+    toolOf(phase, 'rustc'),
+  ])
+  if (read.status === 'rejected') throw read.reason
+  if (asked.status === 'rejected') throw asked.reason
+  const [file, rustc] = [read.value, asked.value]
+  const lock = readCargoLock(file.text)
+  const option = lockOption(cargo.version, file.path)
   const pinned = pin === null ? null : { path: pin.path, channel: pin.channel }
   checkPinned(phase, pinned, rustc)
   let fetched: CargoFetched | null = null
@@ -123,7 +125,7 @@ async function startCargo(
       ...found,
       tools: { toolchain: 'cargo', programs: { cargo, rustc } },
       command: cargoBuildArgv({ mirror: fetched?.mirror ?? null, lock: option, options }),
-      environment: cargoBuildEnvironment(phase.tools.path),
+      environment: cargoBuildEnvironment(phase.tools.path, { hasSettings: hasCargoSettings(root, project.dir) }),
       pinned,
       rust: fetchedRust?.rust ?? null,
       evaluation: null,

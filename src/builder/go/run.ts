@@ -50,7 +50,7 @@ async function startGo(phase: Phase, project: Project, { root, tree }: Source): 
     'toolchain_undetected',
     () => `${at('go.mod')}: this builder image has no Go; ask the operator for one that has`,
   )
-  const go = await toolOf(phase, 'go', ['go', 'version'])
+  const go = await toolOf(phase, 'go')
   const pinned = pinnedGo(await readBounded(`${root}/${at('go.mod')}`, 'go.mod'), at('go.mod'))
   checkPinned(phase, pinned, go)
   const mode: GoMode = has('vendor/modules.txt') ? 'vendor' : 'readonly'

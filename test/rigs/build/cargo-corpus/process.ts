@@ -76,6 +76,7 @@ async function built(
       fileOf: program =>
         ['cargo', 'rustc'].includes(program) ? `${settings.rust}/bin/${program}` : `/usr/bin/${program}`,
       goLibrary: null,
+      records: null,
     },
   }
   const openNetwork = async () => fetch?.proxy ?? ''

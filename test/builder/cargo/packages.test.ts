@@ -1,16 +1,16 @@
 import { describe, expect, test } from 'bun:test'
-import { present } from '../../src/base/assert.ts'
+import { present } from '../../../src/base/assert.ts'
 import {
   cargoMetadataArgv,
   cargoResolveConfig,
   cargoResolveEnvironment,
   lockOption,
-} from '../../src/builder/cargo/cargo.plan.ts'
-import { isFinal, resolveFailure } from '../../src/builder/cargo/causes.plan.ts'
-import { readCargoLock } from '../../src/builder/cargo/lock.codec.ts'
-import { readMetadata } from '../../src/builder/cargo/metadata.codec.ts'
-import { cratesOf } from '../../src/builder/cargo/packages.plan.ts'
-import { BuildFailure } from '../../src/builder/failure.ts'
+} from '../../../src/builder/cargo/cargo.plan.ts'
+import { isFinal, resolveFailure } from '../../../src/builder/cargo/causes.plan.ts'
+import { readCargoLock } from '../../../src/builder/cargo/lock.codec.ts'
+import { readMetadata } from '../../../src/builder/cargo/metadata.codec.ts'
+import { cratesOf } from '../../../src/builder/cargo/packages.plan.ts'
+import { BuildFailure } from '../../../src/builder/failure.ts'
 
 const sum = 'ab'.repeat(32)
 const commit = 'cd'.repeat(20)
@@ -210,7 +210,7 @@ describe('origins', () => {
 
 // Goal: while cargo lists packages, the source chooses neither compiler nor wrapper, flag or library.
 test('cargo lists packages without programs of the source', () => {
-  const env = cargoResolveEnvironment('/usr/bin')
+  const env = cargoResolveEnvironment('/usr/bin', { hasSettings: true })
   expect([env.RUSTC, env.RUSTC_WRAPPER, env.RUSTC_WORKSPACE_WRAPPER, env.CARGO_ENCODED_RUSTFLAGS]).toEqual([
     'rustc',
     '',
