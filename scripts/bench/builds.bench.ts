@@ -1,7 +1,7 @@
-// Attested builds: how soon a build begins and what our layers cost it (builds-vm.ts), how fast the service and the
-// guest's own code handle bytes and readers (builds-service.ts), and how long whoever receives a result waits for its
-// verdict. For that the image's disk has 1 GiB, and all of it is hashed; the verdict stands beside what the system
-// needs for SHA-256 over the same file, measured in the same run.
+// Attested builds: how soon a build begins and what our layers cost it (builds/vm.ts), how long an empty crate takes
+// (builds/empty.ts), how fast the service and the guest's own code handle bytes and readers (builds/service.ts), and
+// how long whoever receives a result waits for its verdict. For that the image's disk has 1 GiB, and all of it is
+// hashed; the verdict stands beside what the system needs for SHA-256 over the same file, measured in the same run.
 
 import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
@@ -14,6 +14,7 @@ import { writeBuilderImage } from '../rigs/build/image-directory.ts'
 import { sampleResult } from '../rigs/build/result.ts'
 import { simulatedAsOf, simulatedPlatform } from '../rigs/launch/simulated-platform.ts'
 import type { Figures } from './bench-report.ts'
+import { measureEmptyBuilds } from './builds/empty.ts'
 import { measureService } from './builds/service.ts'
 import { measureBuildVms } from './builds/vm.ts'
 import type { BenchContext } from './main.ts'
@@ -25,7 +26,7 @@ const rounds = 3
 export async function run(context: BenchContext): Promise<Figures> {
   const verdict = await measureVerdict(context)
   const service = await measureService(context.note)
-  return { ...(await measureBuildVms(context)), ...verdict, ...service }
+  return { ...(await measureBuildVms(context)), ...(await measureEmptyBuilds(context)), ...verdict, ...service }
 }
 
 async function measureVerdict({ repoRoot, note, signal }: BenchContext): Promise<Figures> {

@@ -1,4 +1,4 @@
-// What the builder image records of its programs while it is made, so that a build does not start each of them only for
+// The builder image's record of its programs, made with the image, so that a build does not start each of them only for
 // its version. The image is measured, and so is the record. Effects: reads the image.
 
 import type { Tool } from '../attest/provenance/record.ts'

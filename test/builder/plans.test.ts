@@ -96,8 +96,8 @@ test('flake.lock', () => {
   expect(failureOf(() => readFlakeLock(JSON.stringify({ version: 4, nodes: {} })))).toMatch(/^source_invalid: .*2\.26/)
 })
 
-// Goal: an address stands in the evidence only for bytes that come from there. Nix fetches the first of two inputs with
-// one narHash.
+// Goal: an address stands in the evidence only for bytes that come from there. Nix fetches the first of several inputs
+// with one narHash.
 test('inputs of flake.lock with one narHash', () => {
   const narHash = `sha256-${Buffer.from(sum, 'hex').toString('base64')}`
   const github = { type: 'github', owner: 'o', repo: 'r', rev: commit, narHash }

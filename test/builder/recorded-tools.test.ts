@@ -4,6 +4,7 @@ import { expect, test } from 'bun:test'
 import * as fs from 'node:fs'
 import { recordedTool, versionIn } from '../../src/builder/recorded-tools.ts'
 
+// Goal: a record without version or digest counts for nothing.
 test('a record', () => {
   const dir = fs.mkdtempSync('/tmp/strongroom-records-')
   try {
@@ -21,6 +22,7 @@ test('a record', () => {
   }
 })
 
+// Goal: the first line is the version, without the white space around it.
 test('the line of a version', () => {
   expect(versionIn('GNU Make 4.4.1\nBuilt for x86_64-pc-linux-gnu\n')).toBe('GNU Make 4.4.1')
   expect(versionIn(' v20.19.2 \r\n')).toBe('v20.19.2')

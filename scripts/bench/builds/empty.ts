@@ -1,6 +1,6 @@
 // Builds of a crate without code, from the request to the last event, by the times at which a client gets the events.
-// Beside each time stands the processor time of the VM, which a busy machine changes less. Runs the compiled appliance in
-// a network namespace of its own; real QEMU under TCG.
+// Beside each time stands the processor time of the VM, which a busy machine changes less. Runs the compiled appliance
+// in a network namespace of its own; real QEMU under TCG.
 
 import { readFileSync } from 'node:fs'
 

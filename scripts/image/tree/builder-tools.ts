@@ -1,5 +1,5 @@
-// What the builder image records of its programs: versions and digests, and what cargo asks rustc about itself. Effects:
-// runs the programs in a sandbox without a network, writes into the tree.
+// The builder image's record of its programs: versions, digests, and the answers of rustc that cargo asks for in each
+// build. Effects: runs the programs in a sandbox without a network, writes into the tree.
 
 import { chmod, mkdir, mkdtemp, readFile, realpath, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
@@ -49,7 +49,7 @@ export async function recordBuilderTools({ tree, sourceDateEpoch }: Recording): 
   await writeFile(join(target, toolsFile), `${JSON.stringify(versions, null, 2)}\n`, { mode: 0o644 })
   const info = await rustInfo({ tree, sourceDateEpoch }, lockOption(versions.cargo?.version ?? '', 'Cargo.lock'))
   await writeFile(join(target, rustInfoFile), info, { mode: 0o644 })
-  // Users can run it and not read it, so the kernel keeps the memory of such a process from other processes of its user.
+  // Users can run it and not read it, so the kernel keeps the memory of such a process from others of its user.
   await chmod(await fileOf(tree, 'cargo'), 0o711)
 }
 
@@ -61,9 +61,9 @@ async function fileOf(tree: string, name: string): Promise<string> {
 }
 
 /**
- * Builds an empty crate as a build does, and returns the answers of rustc that cargo keeps for its next run. Cargo takes
- * them only for a compiler of the same path, size, time of change and time of creation. The image's file system has no
- * time of creation, and neither has ramfs, on which rustc lies here.
+ * Builds an empty crate as a build does, and returns the answers of rustc that cargo keeps for its next run. Cargo uses
+ * them only for a compiler of the same path, size, time of change and time of creation. The image's file system has
+ * no time of creation, and neither has ramfs, on which rustc lies here.
  */
 async function rustInfo({ tree, sourceDateEpoch }: Recording, lock: string[]): Promise<string> {
   const work = await mkdtemp(join(tmpdir(), 'strongroom-rust-info-'))

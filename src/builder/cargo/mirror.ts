@@ -78,7 +78,7 @@ export async function fetchRust(
       path: `${places.rust}/bin:${tools.path}`,
       binds: [...tools.binds, { from: root, to: places.rust, writable: false }],
       fileOf: name => (name === 'cargo' || name === 'rustc' ? `${root}/bin/${name}` : tools.fileOf(name)),
-      // Of the image's own compiler.
+      // The image's records are about its own compiler.
       records: null,
     },
   }

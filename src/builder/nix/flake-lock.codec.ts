@@ -112,8 +112,8 @@ function narSha256Of(name: string, narHash: unknown): string {
 }
 
 /**
- * Nix fetches one of the two and takes it for both. The other address would stand in the evidence for bytes that came
- * from elsewhere, and it may never have had them.
+ * Nix fetches one of the two and takes it for both. The other address would stand in the evidence for bytes that did
+ * not come from there, and it may never have had them.
  */
 function sharedHash(first: string, other: string): BuildFailure {
   return invalid(

@@ -24,6 +24,7 @@ function source(entries: Readonly<Record<string, string | { readonly to: string 
   return dir
 }
 
+// Goal: a file at the project or above it in the source counts, also behind a link; no other one does.
 test.each([
   ['no settings', { 'a/Cargo.toml': '' }, 'a', false],
   ['settings of the source', { '.cargo/config.toml': '', 'a/b/Cargo.toml': '' }, 'a/b', true],
@@ -41,6 +42,7 @@ test.each([
   expect(hasCargoSettings(source(entries), dir)).toBe(expected)
 })
 
+// Goal: settings choose no wrapper, and without settings none is named.
 test('goal: settings choose no wrapper, and without settings there is none', () => {
   for (const environment of [cargoBuildEnvironment, cargoResolveEnvironment]) {
     const wrappers = (hasSettings: boolean) => {

@@ -140,7 +140,7 @@ export const INNER_ORDERS = {
     ['source', 'tool.ts'],
     ['phase.ts', 'result-archive.ts'],
     ['collect.ts', 'confined', 'digest.ts', 'exchange.ts', 'job.ts', 'network.ts', 'order.plan.ts'],
-    ['attester.ts', 'failure.ts', 'workspace.ts'],
+    ['attester.ts', 'failure.ts', 'recorded-tools.ts', 'workspace.ts'],
   ],
   'src/builds': [
     ['metrics.ts'],
