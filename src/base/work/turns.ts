@@ -3,16 +3,10 @@
 /** Work that may pause at each yield. */
 export type Turns<Result> = Generator<void, Result, void>
 
-/** Runs the generator to its end, with other work of this thread after each turn. */
-export async function inTurns<Result>(work: Turns<Result>): Promise<Result> {
-  for (;;) {
-    const { done, value } = work.next()
-    if (done === true) return value
-    await new Promise<void>(resolve => setImmediate(resolve))
-  }
-}
-
-/** Like `inTurns`, for many works at a time: one of them gets a turn, in order, then everything else of this thread. */
+/**
+ * Runs generators to their ends, many at a time: one of them gets a turn, in order, then everything else of this
+ * thread.
+ */
 export function createCooperativeQueue(): <Result>(work: Turns<Result>) => Promise<Result> {
   const waiting: (() => void)[] = []
   const next = () => {

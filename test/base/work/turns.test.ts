@@ -1,7 +1,7 @@
 // Goal: long work ends with its result either way, and in turns lets other work go on.
 
 import { expect, test } from 'bun:test'
-import { createCooperativeQueue, inTurns, type Turns } from '../../../src/base/work/turns.ts'
+import { createCooperativeQueue, type Turns } from '../../../src/base/work/turns.ts'
 
 function* work(seen: string[]): Turns<string> {
   for (const turn of ['first', 'second']) {
@@ -14,7 +14,7 @@ function* work(seen: string[]): Turns<string> {
 test('goal: in turns something comes in between', async () => {
   const shared: string[] = []
   setImmediate(() => shared.push('other'))
-  expect(await inTurns(work(shared))).toBe('done')
+  expect(await createCooperativeQueue()(work(shared))).toBe('done')
   expect(shared).toEqual(['first', 'other', 'second'])
 })
 
@@ -23,7 +23,7 @@ test('goal: what fails in the middle fails the whole', async () => {
     yield
     throw new Error('in the second turn')
   }
-  await expect(inTurns(failing())).rejects.toThrow('in the second turn')
+  await expect(createCooperativeQueue()(failing())).rejects.toThrow('in the second turn')
 })
 
 test('goal: however many works share turns, one of them has a turn before everything else has one, and none is passed over', async () => {

@@ -3,7 +3,7 @@
 import { describe, expect, test } from 'bun:test'
 import { base64Of, vectorOf } from '../../../../scripts/rigs/gateway/embeddings-upstream.ts'
 import { Fault } from '../../../../src/base/fault.ts'
-import { inTurns } from '../../../../src/base/work/turns.ts'
+import { createCooperativeQueue } from '../../../../src/base/work/turns.ts'
 import { UpstreamFault } from '../../../../src/inference/failure.ts'
 import {
   type Embeddings,
@@ -29,13 +29,13 @@ function parsing(answer: unknown, changes: Partial<EmbeddingsRequest> = {}) {
 }
 
 async function parse(answer: unknown, changes: Partial<EmbeddingsRequest> = {}): Promise<Embeddings> {
-  return inTurns(parsing(answer, changes))
+  return createCooperativeQueue()(parsing(answer, changes))
 }
 
 async function write(embeddings: Embeddings, changes: Partial<EmbeddingsRequest>, charsMax = 1e9): Promise<string> {
   const taken: string[] = []
   const take = (piece: string) => void taken.push(piece)
-  const text = await inTurns(writeEmbeddings(embeddings, asked(changes), { charsMax, take }))
+  const text = await createCooperativeQueue()(writeEmbeddings(embeddings, asked(changes), { charsMax, take }))
   expect(taken.join('')).toBe(text)
   return text
 }
