@@ -1,26 +1,37 @@
 // Files of settings that cargo would read in a source. Effects: reads the source.
 
 import * as fs from 'node:fs'
-import { systemErrorCode } from '../../base/fault.ts'
 
-/** Reports whether the project's directory, or one above it in the source, has settings of cargo in any form. */
+/**
+ * Reports whether the project's directory, or one above it in the source, may have settings of cargo in any form. A link
+ * may lead elsewhere in the sandbox than here, so one on the way to the settings counts as settings.
+ */
 export function hasCargoSettings(sourceDir: string, dir: string): boolean {
   const root = fs.realpathSync(sourceDir)
   // Cargo starts where links lead to.
-  const below = fs.realpathSync(`${root}/${dir}`).slice(root.length).split('/').filter(Boolean)
+  const project = realPathOf(`${root}/${dir}`)
+  if (project === null || !`${project}/`.startsWith(`${root}/`)) return true
+  const below = project.slice(root.length).split('/').filter(Boolean)
   for (let depth = below.length; depth >= 0; depth -= 1) {
-    const at = [root, ...below.slice(0, depth)].join('/')
-    if (['config', 'config.toml'].some(name => isThere(`${at}/.cargo/${name}`))) return true
+    const folder = [root, ...below.slice(0, depth), '.cargo'].join('/')
+    const isFolder = fs.lstatSync(folder, { throwIfNoEntry: false })?.isDirectory()
+    if (isFolder === undefined) continue
+    if (!isFolder) return true
+    if (['config', 'config.toml'].some(name => isThere(`${folder}/${name}`))) return true
   }
   return false
 }
 
-/** A file that cannot be read may be one. */
-function isThere(path: string): boolean {
+/** Null if the path leads nowhere here. */
+function realPathOf(path: string): string | null {
   try {
-    fs.lstatSync(path)
-    return true
-  } catch (error) {
-    return systemErrorCode(error) !== 'ENOENT' && systemErrorCode(error) !== 'ENOTDIR'
+    return fs.realpathSync(path)
+  } catch {
+    return null
   }
+}
+
+/** Whether there is an entry, which may be a link that leads nowhere here. */
+function isThere(path: string): boolean {
+  return fs.lstatSync(path, { throwIfNoEntry: false }) !== undefined
 }

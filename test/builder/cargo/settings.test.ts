@@ -24,7 +24,8 @@ function source(entries: Readonly<Record<string, string | { readonly to: string 
   return dir
 }
 
-// Goal: a file at the project or above it in the source counts, also behind a link; no other one does.
+// Goal: a file at the project or above it in the source counts, and so does a link on the way there, which may lead
+// elsewhere in the sandbox; no other file does.
 test.each([
   ['no settings', { 'a/Cargo.toml': '' }, 'a', false],
   ['settings of the source', { '.cargo/config.toml': '', 'a/b/Cargo.toml': '' }, 'a/b', true],
@@ -36,7 +37,11 @@ test.each([
   ['a link to nothing', { '.cargo/config.toml': { to: 'nothing' } }, '', true],
   ['a directory that is a link', { '.cargo': { to: 'own' }, 'own/config.toml': '' }, '', true],
   ['links that lead to one another', { '.cargo': { to: '.cargo' } }, '', true],
-  ['a file in the place of the directory', { '.cargo': '' }, '', false],
+  ['a file in the place of the directory', { '.cargo': '' }, '', true],
+  ['a link to a path of the sandbox', { '.cargo': { to: '/source/own' }, 'own/config.toml': '' }, '', true],
+  ['a link over the name that the source has in the sandbox', { '.cargo': { to: '../source/own' } }, '', true],
+  ['a project behind a link of the sandbox', { 'b/Cargo.toml': '', a: { to: '/source/b' } }, 'a', true],
+  ['a project behind a link that leaves the source', { a: { to: '/usr' } }, 'a', true],
   ['a project behind a link', { 'b/.cargo/config.toml': '', 'b/c/Cargo.toml': '', a: { to: 'b/c' } }, 'a', true],
 ] as const)('%s', (_, entries, dir, expected) => {
   expect(hasCargoSettings(source(entries), dir)).toBe(expected)
