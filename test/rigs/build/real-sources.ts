@@ -165,7 +165,9 @@ export const nativeProject: SourceFiles = {
   'native/CMakeLists.txt':
     'cmake_minimum_required(VERSION 3.20)\nproject(native CXX)\nadd_library(native STATIC native.cpp)\n',
   'native/native.h': 'int answer(void);\n',
-  'native/native.cpp': '#include <string>\nextern "C" int answer() { return std::stoi(std::string("42")); }\n',
+  // Without std::stoi: it needs a newer glibc than the machine that runs the artifact may have.
+  'native/native.cpp':
+    '#include <string>\nextern "C" int answer() { int n = 0; for (char c : std::string("42")) n = n * 10 + (c - 48); return n; }\n',
   'native/parse.c': `#include <clang-c/Index.h>
 #include <stdio.h>
 static enum CXChildVisitResult visit(CXCursor at, CXCursor parent, CXClientData data) {
