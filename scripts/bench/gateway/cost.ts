@@ -3,7 +3,9 @@
 // Every measure is a number of requests or chunks, and processes that are compared are measured in turns. A figure that
 // compares two is the median of the ratios within each turn, so a machine that is busy for a while changes it little.
 
+import { FFIType, ptr } from 'bun:ffi'
 import { readFileSync } from 'node:fs'
+import { libcOf } from '../../../src/linux/ffi.ts'
 import { childrenOf, type Load, type Running, stubView } from './processes.ts'
 
 const connections = 64
@@ -177,13 +179,18 @@ export function cpuMsOf(pid: number): number {
 }
 
 /**
- * proc_pid_stat(5), utime and stime in ticks of 10 ms. They include threads that have ended: the runtime's compiler
- * ends its own after a while.
+ * The clock of a process, in nanoseconds: /proc has ticks of 10 ms, a tenth of what a turn of the relay takes. It
+ * includes threads that have ended, as those of the runtime's compiler do after a while.
  */
 function ownCpuMsOf(pid: number): number {
-  const fields = readFileSync(`/proc/${pid}/stat`, 'utf8').split(') ')[1]?.split(' ') ?? []
-  return (Number(fields[11]) + Number(fields[12])) * 10
+  const time = new BigInt64Array(2)
+  // clock_getcpuclockid(3): the kernel's number of the clock of another process (include/linux/posix-timers.h).
+  const isRead = libc().clock_gettime((~pid << 3) | CPUCLOCK_SCHED, ptr(time)) === 0
+  return isRead ? Number(time[0]) * 1_000 + Number(time[1]) / 1e6 : Number.NaN
 }
+
+const CPUCLOCK_SCHED = 2
+const libc = libcOf({ clock_gettime: { args: [FFIType.i32, FFIType.ptr], returns: FFIType.i32 } })
 
 /** proc(5), schedstat: nanoseconds. */
 function threadCpuMsOf(pid: number, task: number | string): number {
