@@ -3,7 +3,7 @@
 // The program outlives an agent that dies. The next agent finds it by its record, so no session or response is lost.
 
 import * as fs from 'node:fs'
-import type { Clock } from '../base/clock.ts'
+import { type Clock, pause } from '../base/clock.ts'
 import { Fault, messageOf } from '../base/fault.ts'
 import type { Logger } from '../base/log.ts'
 import { matches } from '../contract/check.ts'
@@ -38,11 +38,20 @@ export type DaemonDeps = {
   readonly listen: { readonly port: number; readonly timeoutMs: number } | 'later'
 }
 
+/** A process. `ended` is aborted when our child ends; null if an earlier agent started the process. */
+type Running = { readonly identity: ProcessIdentity; readonly ended: AbortSignal | null }
+
 const Record = Closed({ pid: Type.Integer(), startTicks: Type.Integer() })
 type Record = Static<typeof Record>
 
 const listenPollMs = 20
-const watchPollMs = 1_000
+/**
+ * Interval of looks at our child's log. An emulated look takes milliseconds, and a flood of attempts does not fill /run
+ * (16 MiB) in this time. The child's end interrupts the wait.
+ */
+const logPollMs = 5_000
+/** Interval of looks at a process that an earlier agent started: only init is notified of its end. */
+const takenOverPollMs = 1_000
 const stopTimeoutMs = 5_000
 const backOffFirstMs = 250
 const backOffMaxMs = 30_000
@@ -53,14 +62,15 @@ export function createDaemon(deps: DaemonDeps): Daemon {
   const { name, record, argv, listen, clock, log } = deps
   let watch: AbortController | null = null
 
-  const launch = async (): Promise<ProcessIdentity> => {
+  const launch = async (): Promise<Running> => {
     if (deps.runDir !== null) ensureDir(deps.runDir, { mode: 0o755, owner: deps.owner })
     const started = spawnDaemon(argv, deps)
-    writeFileAtomic(record, JSON.stringify(started satisfies Record), { mode: 0o600, owner: deps.owner })
+    const { identity } = started
+    writeFileAtomic(record, JSON.stringify(identity satisfies Record), { mode: 0o600, owner: deps.owner })
     if (listen === 'later') return started
     const untilMs = clock.monotonicMs() + listen.timeoutMs
-    while (!isListening(started, listen.port)) {
-      if (!isAlive(started)) throw new Fault('host.command_failed', `${name}: ended before it listened`)
+    while (!isListening(identity, listen.port)) {
+      if (!isAlive(identity)) throw new Fault('host.command_failed', `${name}: ended before it listened`)
       if (clock.monotonicMs() >= untilMs) throw new Fault('host.command_timeout', `${name}: does not listen`)
       await clock.sleep(listenPollMs)
     }
@@ -79,15 +89,15 @@ export function createDaemon(deps: DaemonDeps): Daemon {
     fs.rmSync(record, { force: true })
   }
 
-  /** Polls instead of waiting for a child's exit: after a take-over it is init's child, not ours. */
-  const keepAlive = async (first: ProcessIdentity, signal: AbortSignal): Promise<void> => {
-    let running: ProcessIdentity | null = first
+  const keepAlive = async (first: Running, signal: AbortSignal): Promise<void> => {
+    let running: Running | null = first
     let backOffMs = backOffFirstMs
     let startedMs = clock.monotonicMs()
     while (!signal.aborted) {
-      await clock.sleep(watchPollMs, signal)
+      if (running !== null) await nextLook(running, clock, signal)
+      if (signal.aborted) return
       boundLog(deps)
-      if (running !== null && isAlive(running)) continue
+      if (running !== null && isRunning(running)) continue
       if (clock.monotonicMs() - startedMs >= steadyMs) backOffMs = backOffFirstMs
       log.warn(`${name} ended, restarting`, { backOffMs })
       await clock.sleep(backOffMs, signal)
@@ -104,7 +114,7 @@ export function createDaemon(deps: DaemonDeps): Daemon {
     start: async () => {
       const running = recorded(record)
       const isReady = running !== null && (listen === 'later' || isListening(running, listen.port))
-      const daemon = isReady ? running : await restart(stop, launch)
+      const daemon = isReady ? { identity: running, ended: null } : await restart(stop, launch)
       watch = new AbortController()
       const { signal } = watch
       keepAlive(daemon, signal).catch(error => {
@@ -116,7 +126,7 @@ export function createDaemon(deps: DaemonDeps): Daemon {
 }
 
 /** A process that hangs or never listened would keep the port. */
-async function restart(stop: () => Promise<void>, launch: () => Promise<ProcessIdentity>): Promise<ProcessIdentity> {
+async function restart(stop: () => Promise<void>, launch: () => Promise<Running>): Promise<Running> {
   await stop()
   try {
     return await launch()
@@ -124,6 +134,17 @@ async function restart(stop: () => Promise<void>, launch: () => Promise<ProcessI
     await stop()
     throw error
   }
+}
+
+/** Waits until our child ends or its log is due. */
+async function nextLook({ ended }: Running, clock: Clock, signal: AbortSignal): Promise<void> {
+  if (ended === null) return clock.sleep(takenOverPollMs, signal)
+  // `stop` ends the child, and so this wait.
+  await pause(clock, logPollMs, ended)
+}
+
+function isRunning({ identity, ended }: Running): boolean {
+  return ended?.aborted !== true && isAlive(identity)
 }
 
 function recorded(path: string): ProcessIdentity | null {
@@ -136,29 +157,31 @@ function boundLog({ logDir, name }: Pick<DaemonDeps, 'logDir' | 'name'>): void {
   try {
     keepBounded(logDir, name)
   } catch {
-    // The next attempt is in a second.
+    // The next look tries it again.
   }
 }
 
 function spawnDaemon(
   argv: readonly [string, ...string[]],
   { name, logDir, owner }: Pick<DaemonDeps, 'name' | 'logDir' | 'owner'>,
-): ProcessIdentity {
+): Running {
   let pid: number
+  const ended = new AbortController()
   const logFd = openProgramLog(logDir, name, owner)
   try {
     // Detached: in a separate session, which signals to the agent's group do not reach.
     const child = Bun.spawn([...argv], { stdin: 'ignore', stdout: 'ignore', stderr: logFd, detached: true })
     child.unref()
     pid = child.pid
+    child.exited.finally(() => ended.abort()).catch(() => {})
   } catch (error) {
     throw new Fault('host.command_failed', `${name}: ${messageOf(error)}`)
   } finally {
     fs.closeSync(logFd)
   }
-  const started = identifyProcess(pid)
-  if (started === null) throw new Fault('host.command_failed', `${name}: ended at once`)
-  return started
+  const identity = identifyProcess(pid)
+  if (identity === null) throw new Fault('host.command_failed', `${name}: ended at once`)
+  return { identity, ended: ended.signal }
 }
 
 /** A descriptor for another program to append to; `keepBounded` keeps the file small. The caller closes it. */
