@@ -16,7 +16,7 @@ export type Tools = {
   readonly fileOf: (name: string) => string
   /** Go's compiled standard library, on this machine and in the build. Null if the tools have none. */
   readonly goLibrary: Pick<Bind, 'from' | 'to'> | null
-  /** Directory of what the image records of these programs (recorded-tools.ts). Null: each is run for its version. */
+  /** Directory of what the image records of these programs (recorded-tools.ts). Null if each is run for its version. */
   readonly records: string | null
 }
 

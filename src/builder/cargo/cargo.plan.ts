@@ -30,7 +30,7 @@ type SourceSettings = { readonly hasSettings: boolean }
 
 /**
  * Cargo offline with the compiler that the statement names: the source's settings choose no other, and no wrapper. With
- * an empty wrapper cargo asks rustc about itself again and again, so only settings bring one.
+ * an empty wrapper cargo starts rustc again and again for facts about it, so only settings bring one.
  */
 export function cargoBuildEnvironment(path: string, { hasSettings }: SourceSettings): Record<string, string> {
   const env = cargoEnvironment(`${places.programs}:${path}`)

@@ -3,8 +3,8 @@
 import * as fs from 'node:fs'
 
 /**
- * Reports whether the project's directory, or one above it in the source, may have settings of cargo in any form. A link
- * may lead elsewhere in the sandbox than here, so one on the way to the settings counts as settings.
+ * Reports whether the project's directory, or one above it in the source, may have settings of cargo in any form. A
+ * link may lead elsewhere in the sandbox than here, so one on the way to the settings counts as settings.
  */
 export function hasCargoSettings(sourceDir: string, dir: string): boolean {
   const root = fs.realpathSync(sourceDir)

@@ -27,7 +27,7 @@ export type Hello = Static<typeof Hello>
 export const Claimed = Closed({
   claimId: Type.String({ maxLength: 64 }),
   sshHostKey: Type.String({ maxLength: 512 }),
-  /** The gateway key that the guest drew; null if the claim asks for none. Every repetition has the same key. */
+  /** The gateway key that the guest drew; null if the claim requests none. Every repetition has the same key. */
   key: OrNull(DrawnKey),
 })
 export type Claimed = Static<typeof Claimed>

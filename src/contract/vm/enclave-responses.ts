@@ -18,7 +18,7 @@ import {
 import { ShareAsk, sharesOfMessageMax } from './shares.ts'
 import { TraceSpan } from './span.ts'
 
-/** One request's usage. Ids and counts; text of a request only where `usageLabels` of the workload says so. */
+/** One request's usage. Ids and counts; text of a request only if `usageLabels` of the workload allows it. */
 export const UsageRow = Closed({
   id: Type.String({ minLength: 1, maxLength: 64 }),
   atMs: Count,
@@ -176,6 +176,6 @@ export const ENCLAVE_RESPONSES = [
   Closed({ id, ok: Type.Literal(true), revision: Count }),
   Closed({ id, ok: Type.Literal(true), report: EnclaveReport }),
   Closed({ id, ok: Type.Literal(true), traced: EnclaveSpans }),
-  /** Reserved, and used but not booked here. Null if it has lowered nothing because it asks for more. */
+  /** Reserved, and used but not booked here. Null if it has lowered nothing because it requests more. */
   Closed({ id, ok: Type.Literal(true), kept: OrNull(Amounts) }),
 ] as const

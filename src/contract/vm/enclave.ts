@@ -1,11 +1,9 @@
 // Messages between host and gateway VM beside contract/vm/agent.ts. Pure.
 //
-// The host asks and the VM answers, as with every guest. Requests of the VM itself (a certificate, certificates for its
-// reports, an acknowledgement of usage) stand in its answer to `next`, which it may hold back for a while. Every answer
-// repeats the open requests, so a restarted daemon loses none. Each side takes the other for hostile: the VM believes
-// what its report or the control key vouches for, the host what the VM's receipt keys have signed.
-//
-// Schemas of the VM's messages, which only the host checks, are in enclave-responses.ts.
+// The host sends requests and the VM answers, as with every guest. Requests of the VM itself (a certificate, certificates
+// for its reports, an acknowledgement of usage) stand in its answer to `next`, which it may hold back for a while. Every
+// answer repeats the open requests, so a restarted daemon loses none. Each side treats the other as hostile: the VM
+// accepts what its report or the control key vouches for, the host what the VM's receipt keys have signed.
 
 import { concat, utf8 } from '../../base/bytes.ts'
 import { OneOf } from '../check.ts'
