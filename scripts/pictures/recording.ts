@@ -73,13 +73,10 @@ function startsOf(lines: readonly RecordedLine[], playSeconds: number): number[]
   })
 }
 
-/** Moves the text up by a row whenever a line appears below the last row. */
+/** Moves the text up whenever a line appears below the last row, once for lines that appear together. */
 function scrollFrames(starts: readonly number[], rows: number, playSeconds: number): string {
-  const moves = starts.flatMap((start, at) =>
-    at < rows
-      ? []
-      : [`${((start / playSeconds) * 100).toFixed(2)}%{transform:translateY(-${(at - rows + 1) * rowPx}px)}`],
-  )
+  const shifts = starts.map((start, at) => [((start / playSeconds) * 100).toFixed(2), (at - rows + 1) * rowPx] as const)
+  const moves = [...new Map(shifts.slice(rows))].map(([at, px]) => `${at}%{transform:translateY(-${px}px)}`)
   const last = Math.max(0, starts.length - rows) * rowPx
   const held = moves.map(move => move.replace('{', '{animation-timing-function:step-end;'))
   return `@keyframes scroll{0%{transform:translateY(0);animation-timing-function:step-end}${held.join('')}100%{transform:translateY(-${last}px)}}`

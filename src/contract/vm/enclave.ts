@@ -1,9 +1,12 @@
 // Messages between host and gateway VM beside contract/vm/agent.ts. Pure.
 //
-// The host sends requests and the VM answers, as with every guest. Requests of the VM itself (a certificate, certificates
-// for its reports, an acknowledgement of usage) stand in its answer to `next`, which it may hold back for a while. Every
-// answer repeats the open requests, so a restarted daemon loses none. Each side treats the other as hostile: the VM
-// accepts what its report or the control key vouches for, the host what the VM's receipt keys have signed.
+// The host sends requests and the VM answers, as with every guest. Requests of the VM itself (a certificate,
+// certificates for its reports, an acknowledgement of usage) stand in its answer to `next`, which it may hold back for
+// a while. Every answer repeats the open requests, so a restarted daemon loses none. Each side treats the other as
+// hostile: the VM accepts what its report or the control key vouches for, the host what the VM's receipt keys have
+// signed.
+//
+// Schemas of the VM's messages, which only the host checks, are in enclave-responses.ts.
 
 import { concat, utf8 } from '../../base/bytes.ts'
 import { OneOf } from '../check.ts'
