@@ -25,6 +25,7 @@ import {
 import { until } from '../../scripts/rigs/until.ts'
 import { InstanceRecord, UsageSummary } from '../../src/contract/http/instance.ts'
 import { type OneAddressResolver, oneAddressResolver } from '../rigs/dns/one-address.ts'
+import { takesLittleAtRest } from '../rigs/instances/at-rest.ts'
 import {
   type Attested,
   ask,
@@ -56,16 +57,14 @@ import { sharedConnection } from '../rigs/instances/shared-connection.ts'
 import { blast, capOf, datagramBytes, flood } from '../rigs/network/cap.ts'
 import { checksOf } from '../rigs/program.ts'
 
-const timeoutMs = 1_500_000
-const bootedMs = 600_000
+const [timeoutMs, bootedMs] = [1_500_000, 600_000]
 /** Not under test: an emulated guest of a busy machine is slow. */
 const stepMs = 600_000
 const [listed, other] = ['198.51.100.7', '198.51.100.8']
 const capBytes = 1_048_576
 /** A flood begins at half of the cap or below: there is something to overshoot by. */
 const remainingMin = capBytes / 2
-const etherTypeV6 = 0x86dd
-const udp = 17
+const [etherTypeV6, udp] = [0x86dd, 17]
 
 inOwnNetns(
   import.meta.path,
@@ -154,6 +153,7 @@ inOwnNetns(
       timeoutMs,
     )
 
+    test('goal: an unused VM takes little of a processor', () => takesLittleAtRest(appliance), timeoutMs)
     test(
       'the packaged agent begins a task',
       async () => {
