@@ -2,7 +2,6 @@
 // closed: the account of a request is closed exactly once, however the request ends.
 
 import type { Clock } from '../../base/clock.ts'
-import type { Fault } from '../../base/fault.ts'
 import type { RandomBytes } from '../../base/ids.ts'
 import type { TickBatch } from '../../base/work/tick-batch.ts'
 import { createCooperativeQueue } from '../../base/work/turns.ts'
@@ -129,27 +128,19 @@ export function createMeteredHandler<Asked extends Operation>(
     const { id, operation } = received
     const fault = bodyFault(request.headers, deps.limits, received)
     const tokens = tokensToReserve(request.headers, received)
+    const fail = async (error: unknown): Promise<never> => {
+      if (fault !== null) await discardTooLarge(error, request, deps.deadlines)
+      throw error
+    }
     try {
       const headers = withKeyFrom(request.headers, dialectOf(operation)?.keyHeader ?? null)
       const entry = deps.enter({ id, operation, headers, fault, tokens })
       if (!(entry instanceof Promise)) return begin(request, received, entry)
-      return entry.then(
-        later => begin(request, received, later),
-        error => refuseEntry(deps, { request, fault, error }),
-      )
+      return entry.then(later => begin(request, received, later), fail)
     } catch (error) {
-      return refuseEntry(deps, { request, fault, error })
+      return fail(error)
     }
   }
-}
-
-/** Rejects with the error, after the body that caused it is discarded. */
-async function refuseEntry(
-  { deadlines }: MeteredDeps,
-  { request, fault, error }: { readonly request: Request; readonly fault: Fault | null; readonly error: unknown },
-): Promise<never> {
-  if (fault !== null) await discardTooLarge(error, request, deadlines)
-  throw error
 }
 
 /** Returns the response, which is discarded if the headers were sent early. */

@@ -4,7 +4,7 @@ import type { Clock } from '../../base/clock.ts'
 import type { RandomBytes } from '../../base/ids.ts'
 import type { Logger } from '../../base/log.ts'
 import type { Dialect } from '../openai/dialect.ts'
-import type { EncryptedExchange, Encryption } from '../types.ts'
+import type { Encryption } from '../types.ts'
 import type { Cors } from './cors.ts'
 import { commonHeaders, errorResponse, isServerFailure } from './responses.ts'
 import type { Received } from './routes.ts'
@@ -54,25 +54,17 @@ function createRespond({ encryption, clock, random, log, dispatch, dialectOf }: 
     try {
       const exchange = path.startsWith('/v1/') ? encryption.begin(request) : null
       const received = { id, address, exchange }
-      if (exchange !== null) return encrypted(exchange, async () => dispatch(request, path, received), failed)
+      if (exchange !== null) {
+        const respond = async () => dispatch(request, path, received)
+        // The only exit, so no response to an encrypted request leaves in the clear.
+        const plain = respond().catch(failed)
+        return plain.then(response => exchange.encrypt(response)).catch(failed)
+      }
       const response = dispatch(request, path, received)
       return response instanceof Promise ? response.catch(failed) : Promise.resolve(response)
     } catch (error) {
       return Promise.resolve(failed(error))
     }
-  }
-}
-
-/** The only exit, so no response to an encrypted request leaves in the clear. */
-async function encrypted(
-  exchange: EncryptedExchange,
-  respond: () => Promise<Response>,
-  failed: (error: unknown) => Response,
-): Promise<Response> {
-  try {
-    return await exchange.encrypt(await respond().catch(failed))
-  } catch (error) {
-    return failed(error)
   }
 }
 

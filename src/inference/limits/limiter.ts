@@ -220,12 +220,5 @@ function headersOf(
 export function resetText(ms: number): string {
   if (ms < 1_000) return `${Math.ceil(ms)}ms`
   const total = wholeSeconds(ms)
-  return RESET_TEXTS[total] ?? secondsText(total)
-}
-
-function secondsText(total: number): string {
   return total < 60 ? `${total}s` : `${Math.floor(total / 60)}m${total % 60}s`
 }
-
-/** Texts of all resets of a window of one minute, by seconds. */
-const RESET_TEXTS = Array.from({ length: 62 }, (_, total) => secondsText(total))

@@ -58,22 +58,18 @@ const waitingCachedMs = 5_000
 const idleMax = 256
 
 export function openAttempt(): Attempt {
-  return new OpenAttempt()
-}
-
-class OpenAttempt implements Attempt {
-  #isAborted = false
-  #listener: (() => void) | null = null
-
-  readonly abort = (): void => {
-    if (this.#isAborted) return
-    this.#isAborted = true
-    this.#listener?.()
-  }
-
-  onAbort(listener: () => void): void {
-    this.#listener = listener
-    if (this.#isAborted) listener()
+  let isAborted = false
+  let listener: (() => void) | null = null
+  return {
+    abort: () => {
+      if (isAborted) return
+      isAborted = true
+      listener?.()
+    },
+    onAbort: next => {
+      listener = next
+      if (isAborted) next()
+    },
   }
 }
 
@@ -99,11 +95,7 @@ type Get = {
 }
 
 /** `timeoutMs`: until the response's head; 0 for no limit. */
-type SendOptions = Pick<UpstreamRequest, 'attempt' | 'onSent'> & {
-  readonly timeoutMs: number
-  /** Content type that the response must have. Left out if the caller checks the response. */
-  readonly accept?: Accept
-}
+type SendOptions = Pick<UpstreamRequest, 'attempt' | 'onSent'> & { readonly timeoutMs: number }
 
 export class UpstreamClient {
   readonly #deadlines: Deadlines
@@ -122,15 +114,12 @@ export class UpstreamClient {
    * Resolves with status 200 and the right content type. UpstreamFault; BusyFault; Fault invalid_request or
    * context_length_exceeded if the upstream refuses the request.
    */
-  send(target: UpstreamTarget, request: UpstreamRequest): Promise<UpstreamResponse> {
-    const { path, body, stream, traceparent = null, attempt, onSent = null } = request
-    let pool: Pool
-    try {
-      pool = this.#poolOf(target)
-    } catch (error) {
-      return Promise.reject(error)
-    }
-    const accept: Accept = stream ? 'text/event-stream' : 'application/json'
+  async send(
+    target: UpstreamTarget,
+    { path, body, stream, traceparent = null, attempt, onSent = null }: UpstreamRequest,
+  ): Promise<UpstreamResponse> {
+    const pool = this.#poolOf(target)
+    const accept = stream ? 'text/event-stream' : 'application/json'
     if (pool.headsKey !== target.key) {
       // The upstream's key may change while the gateway runs.
       for (const all of Object.values(pool.heads)) all.clear()
@@ -141,25 +130,13 @@ export class UpstreamClient {
     if (!heads.has(path)) heads.set(path, head)
     const trace = traceparent === null ? '' : `traceparent: ${traceparent}\r\n`
     const headOf = (lengthBytes: number) => `${head}${lengthBytes}\r\n${trace}\r\n`
-    const options = { attempt, timeoutMs: this.#timeouts.firstByteMs, onSent, accept }
-    if (typeof body === 'string') {
-      return this.#sendPooled(pool, headOf(Buffer.byteLength(body)) + body, options)
-    }
-    const pieces = [Buffer.from(headOf(lengthOf(body))), ...body]
-    return inTurns(joined(pieces)).then(bytes => this.#sendPooled(pool, bytes, options))
-  }
-
-  /** Throws, or rejects with, the fault of a response that may not be read. */
-  #checked(response: UpstreamResponse, accept: Accept): UpstreamResponse | Promise<never> {
-    if (hasReason(response)) return this.#refuse(response)
-    const fault = headFault(response, accept)
+    const request =
+      typeof body === 'string'
+        ? headOf(Buffer.byteLength(body)) + body
+        : await inTurns(joined([Buffer.from(headOf(lengthOf(body))), ...body]))
+    const response = await this.#sendPooled(pool, request, { attempt, timeoutMs: this.#timeouts.firstByteMs, onSent })
+    const fault = hasReason(response) ? await this.#refusal(response) : headFault(response, accept)
     if (fault === null) return response
-    response.abort()
-    throw fault
-  }
-
-  async #refuse(response: UpstreamResponse): Promise<never> {
-    const fault = await this.#refusal(response)
     response.abort()
     throw fault
   }
@@ -332,7 +309,7 @@ export class UpstreamClient {
   }
 
   /** Not async, because every request waits here. */
-  #headOf(pending: Promise<UpstreamResponse>, { attempt, timeoutMs, accept }: SendOptions): Promise<UpstreamResponse> {
+  #headOf(pending: Promise<UpstreamResponse>, { attempt, timeoutMs }: SendOptions): Promise<UpstreamResponse> {
     let isLate = false
     const late = () => {
       isLate = true
@@ -343,7 +320,7 @@ export class UpstreamClient {
       response => {
         cancelTimeout?.()
         attempt.onAbort(response.abort)
-        return accept === undefined ? response : this.#checked(response, accept)
+        return response
       },
       error => {
         cancelTimeout?.()

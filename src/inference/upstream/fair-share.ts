@@ -49,15 +49,12 @@ export class UpstreamSlots {
   /** Takes a place; the function gives it back. Call that once. */
   take({ organizationId, keyPrefix }: Owner, nowMs: number): (nowMs: number) => void {
     const organization = this.#organizations.take(organizationId)
-    organization.parts ??= new FairLevel()
-    const key = organization.parts.take(keyPrefix)
-    const { startMs } = organization
-    const keyStartMs = key.startMs
+    organization.share.parts ??= new FairLevel()
+    const key = organization.share.parts.take(keyPrefix)
     this.#held += 1
     return endMs => {
       this.#held -= 1
-      giveBack(organization, startMs + endMs - nowMs)
-      giveBack(key, keyStartMs + endMs - nowMs)
+      for (const taken of [organization, key]) taken.giveBack(endMs - nowMs)
     }
   }
 
@@ -78,18 +75,13 @@ type Share = {
   held: number
   /** When the time that it had is used up, on the level's own clock. */
   finishMs: number
-  /** When its newest place began, on that clock. */
-  startMs: number
   /** Number of its newest place, in the order in which places were taken. */
   turn: number
   /** The keys of an organization. */
   parts: FairLevel | null
 }
 
-function giveBack(share: Share, finishMs: number): void {
-  share.held -= 1
-  share.finishMs = Math.max(share.finishMs, finishMs)
-}
+type TakenSlot = { readonly share: Share; readonly giveBack: (lastedMs: number) => void }
 
 /**
  * Names that share slots. Each slot begins at the end of its name's time, or now if that is past; the clock of the
@@ -101,26 +93,28 @@ class FairLevel {
   readonly #shares = new Map<string, Share>()
   #nowMs = 0
   #turns = 0
-  /** The name that is last in `#shares`. */
-  #newest: string | null = null
 
   find(name: string): Share | undefined {
     return this.#shares.get(name)
   }
 
-  take(name: string): Share {
-    const share = this.#shares.get(name) ?? { held: 0, finishMs: 0, startMs: 0, turn: 0, parts: null }
-    share.startMs = Math.max(this.#nowMs, share.finishMs)
-    this.#nowMs = share.startMs
+  take(name: string): TakenSlot {
+    const share = this.#shares.get(name) ?? { held: 0, finishMs: 0, turn: 0, parts: null }
+    const startMs = Math.max(this.#nowMs, share.finishMs)
+    this.#nowMs = startMs
     this.#turns += 1
     share.held += 1
     share.turn = this.#turns
-    if (this.#newest === name) return share
-    this.#newest = name
     this.#shares.delete(name)
     this.#shares.set(name, share)
     if (this.#shares.size > namesMax) this.#forgetOne()
-    return share
+    return {
+      share,
+      giveBack: lastedMs => {
+        share.held -= 1
+        share.finishMs = Math.max(share.finishMs, startMs + lastedMs)
+      },
+    }
   }
 
   compare(a: string, b: string): number {
@@ -144,16 +138,12 @@ export type HasOthers = { readonly organizations: boolean; readonly keys: boolea
 /** Remembers whether another organization, or another key of the same one, had requests recently. */
 export class RecentOwners {
   readonly #organizations = new LastTwo()
-  /** The organization that is last in `#keys`. */
-  #newest: string | null = null
   readonly #keys = new Map<string, LastTwo>()
 
   note({ organizationId, keyPrefix }: Owner, nowMs: number): void {
     this.#organizations.note(organizationId, nowMs)
     const keys = this.#keys.get(organizationId) ?? new LastTwo()
     keys.note(keyPrefix, nowMs)
-    if (this.#newest === organizationId) return
-    this.#newest = organizationId
     this.#keys.delete(organizationId)
     this.#keys.set(organizationId, keys)
     if (this.#keys.size <= namesMax) return
@@ -172,14 +162,11 @@ export class RecentOwners {
 /** The two most recent names, enough to find one other than a given name. */
 class LastTwo {
   #last = { name: '', atMs: Number.NEGATIVE_INFINITY }
-  #before = { name: '', atMs: Number.NEGATIVE_INFINITY }
+  #before = this.#last
 
   note(name: string, atMs: number): void {
-    if (name === this.#last.name) this.#last.atMs = atMs
-    else {
-      this.#before = this.#last
-      this.#last = { name, atMs }
-    }
+    if (name !== this.#last.name) this.#before = this.#last
+    this.#last = { name, atMs }
   }
 
   hasOther(name: string, sinceMs: number): boolean {

@@ -68,18 +68,7 @@ export function readCompletion(
   const labels = hasLabels ? usageLabels(operation, given.body) : NO_LABELS
   const joined = request.operation === 'chat' ? joinMessages(source) : null
   const endUser = endUserOf(operation, given.body)
-  const { bodyBytes, promptEstimate } = sizeOf(source)
-  return {
-    request,
-    source: joined ?? source,
-    values: null,
-    labels,
-    endUser,
-    bodyBytes,
-    promptEstimate,
-    ignored,
-    traits,
-  }
+  return { request, source: joined ?? source, values: null, labels, endUser, ...sizeOf(source), ignored, traits }
 }
 
 const NONE: readonly string[] = []
