@@ -70,7 +70,7 @@ type Descriptor = { readonly name: string; readonly uri?: string; readonly diges
 
 function listedIn(slsa: string): string[] {
   const all: Descriptor[] = JSON.parse(slsa).predicate.buildDefinition.resolvedDependencies
-  return all
+  const listed = all
     .flatMap(({ name, uri = '', digest: { sha256 = 'no sha256' } }) => {
       const [, kind = ''] = /^pkg:nix-(flake|fetch|path)\//.exec(uri) ?? []
       if (kind === 'flake') return [`input ${sha256}`]
@@ -78,4 +78,6 @@ function listedIn(slsa: string): string[] {
       return kind === 'path' ? [`path ${name} ${sha256}`] : []
     })
     .sort()
+  // Inputs of one address are one path of the store.
+  return [...new Set(listed)]
 }

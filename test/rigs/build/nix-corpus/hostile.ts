@@ -126,7 +126,7 @@ function lockRows({ files }: FetchServers): readonly Row[] {
     {
       what: 'two inputs of one address',
       ...twoInputs(evil.url),
-      ...{ artifacts: { hello: 'evil evil\n' }, lists: ['input', 'input'] },
+      ...{ artifacts: { hello: 'evil evil\n' }, lists: ['input'] },
     },
     ...([6, 7] as const).map(
       (version): Row => ({
