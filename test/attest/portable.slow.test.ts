@@ -100,7 +100,7 @@ describe.each(Object.entries(VERIFIER_MODULES))('the bundle %s', (name, entry) =
     const foreign = [...bundle.inputs.keys()].filter(path => {
       const owner = /^node_modules\/((?:@[^/]+\/)?[^/]+)\//.exec(path)?.[1]
       if (owner !== undefined) return !packages.includes(owner)
-      return !/^src\/(?:attest|base|contract|verifier)\/[a-z0-9./-]+\.ts$/.test(path)
+      return !/^src\/(?:attest|base|contract|verifier)\/[a-z0-9./-]+\.(?:ts|pem)$/.test(path)
     })
     expect(foreign).toEqual([])
     for (const path of has) expect(bundle.inputs.get(`src/${path}`), path).toBeGreaterThan(0)

@@ -198,7 +198,7 @@ test(
     await using _keeper = { [Symbol.asyncDispose]: () => second.stop() }
     // Only its row is known: with a host that restarted, the VM died.
     expect(second.view().gateways).toMatchObject([
-      { vmId, state: 'serving', problem: expect.stringContaining('not heard') },
+      { vmId, state: 'serving', problem: expect.stringContaining('has not reported') },
     ])
     second.start()
     await until('it is heard from', 60_000, () => second.view().gateways[0]?.problem === null)

@@ -280,6 +280,7 @@ const DENIED = [
   ...['allowances_are_known', 'begin_attempt', 'block_of', 'changed_columns', 'der_content', 'der_end'],
   ...['end_left_key', 'grown_share', 'is_silent'],
   ...[
+    'guard_build_claim',
     'guard_build_nix',
     'guard_build_nonces',
     'guard_build_reservations',
@@ -289,8 +290,9 @@ const DENIED = [
   ],
   ...['guard_instance_changes', 'guard_instances', 'guard_keys', 'guard_of_instance', 'guard_organizations'],
   ...['guard_outboxes', 'guard_usage', 'has_instance', 'is_away', 'is_kept_instance', 'is_own', 'is_owner'],
-  ...['join_host', 'key_of', 'month_beside', 'note_action', 'note_host', 'now_ms', 'open_allowances', 'rebind_host'],
-  ...['record_change', 'refuse', 'refuse_shared_role', 'served_now', 'share_rest_ms', 'status_rank'],
+  ...['join_host', 'key_of', 'month_beside', 'note_action', 'note_host', 'now_ms', 'open_allowances'],
+  ...['options_of_nix', 'rebind_host', 'record_change', 'refuse', 'refuse_shared_role', 'schema_of_build'],
+  ...['served_now', 'share_rest_ms', 'status_rank'],
   ...['taken_by_others', 'takes_instances', 'tick', 'trim_changes'],
 ]
 

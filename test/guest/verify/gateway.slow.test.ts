@@ -121,7 +121,7 @@ test(
     expect(await lineOf(honest(), of(own))).toMatch(/^fail: pin-workload: /)
     expect(await lineOf(honest({ workloads: ['11'.repeat(32)] }))).toMatch(/^fail: workload-pinned: HOST_DATA is /)
     const kept = honest({ allow: ['kept-responses'] })
-    expect(await lineOf(kept)).toMatch(/^not-checked: pin-allow: .*kept-responses: name each with --allow/)
+    expect(await lineOf(kept)).toMatch(/^not-checked: pin-allow: .*kept-responses: allow each with --allow/)
     expect(await lineOf(kept, { allow: ['kept-responses'] })).toMatch(/^pass: /)
 
     const { key, drawn } = drawGatewayKey(systemRandom)
