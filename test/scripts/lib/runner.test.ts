@@ -177,7 +177,7 @@ test('phaseOf', () => {
     'test/e2e/a.image.test.ts',
   ]
   expect(files.map(phaseOf)).toEqual([...PHASE_NAMES])
-  expect(PHASE_NAMES.map(name => PHASES[name].lanes)).toEqual([availableParallelism() + 1, 3, 1, 2, 2])
+  expect(PHASE_NAMES.map(name => PHASES[name].lanes)).toEqual([availableParallelism() + 1, 4, 1, 2, 2])
   expect(PHASE_NAMES.map(name => PHASES[name].filesEach)).toEqual([null, 8, 1, 1, 1])
   // Built files must exist before a phase needs them.
   const needing = PHASE_NAMES.filter(name => PHASES[name].needsBuild)
