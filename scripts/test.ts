@@ -194,11 +194,15 @@ async function repeatFiles(name: PhaseName, failed: readonly FailedFile[], conte
   if (failed.length === 0) return sumTallies([])
   print(`── ${name}: ${failed.length} failed files run once more`)
   const startedMs = performance.now()
-  const { tally, flaky } = await repeatFailed(failed, async file => {
-    const timeoutMs = PHASES[name].timeoutMs - (performance.now() - startedMs)
-    if (timeoutMs <= 0) return null
-    const { tally: again, failed: twice } = await runFiles(name, [file], { timeoutMs, isAlone: true }, context)
-    return sumTallies([again, ...twice.map(({ first }) => first)])
+  const { tally, flaky } = await repeatFailed(failed, async files => {
+    const tallies: Tally[] = []
+    for (const file of files) {
+      const timeoutMs = PHASES[name].timeoutMs - (performance.now() - startedMs)
+      if (timeoutMs <= 0) return null
+      const { tally: again, failed: twice } = await runFiles(name, [file], { timeoutMs, isAlone: true }, context)
+      tallies.push(again, ...twice.map(({ first }) => first))
+    }
+    return sumTallies(tallies)
   })
   context.seen.flaky.push(...flaky)
   print(`${seconds(performance.now() - startedMs)}  ${name}, repeated: ${summaryLine(tally)}`)
@@ -304,14 +308,14 @@ async function runFiles(
   // The runner hides what passing tests print, so say again why some did not run.
   if (tally.skipped > 0) for (const reason of new Set(skipReasonsOf(result.output))) print(`not run: ${reason}`)
   const failed = failedFilesOf(judged)
-  if (tally.failed === 0 || failed.length > 0) context.reuse.keep(name, judged, failed)
+  if (tally.failed === 0 || failed.length > 0) context.reuse.keep(name, judged, failed.flat())
   if (failed.length === 0) return { tally, failed: [] }
-  const first = (file: string) =>
+  const first = (files: readonly string[]) =>
     judgeWithout(
       judged,
-      group.filter(other => other !== file),
+      group.filter(other => !files.includes(other)),
     )
-  return { tally: judgeWithout(judged, failed), failed: failed.map(file => ({ file, first: first(file) })) }
+  return { tally: judgeWithout(judged, failed.flat()), failed: failed.map(files => ({ files, first: first(files) })) }
 }
 
 /**

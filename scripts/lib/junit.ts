@@ -71,23 +71,29 @@ export function testCasesOf(report: string): TestCase[] {
 
 /** Result of a run of `bun test`. Anything that could hide a failure counts as one. */
 export function judge(run: Run): Tally {
-  return judgeCases(run, casesOf(run))
+  return judgeCases(run, casesOf(run), hasStrayError(run))
 }
 
+/** Files of one process that run again if a failure belongs to none of them. */
+const wholeMax = 8
+
 /**
- * Returns the files to which the failures of a run belong, so that each may run once more. Empty if nothing failed, or
- * if a failure is that of the whole run of several files.
+ * Returns the files to which the failures of a run belong, so that each may run once more: lists of one file; all files
+ * in one list if a failure belongs to none of them, such as the end of their process. Empty if nothing failed, or if
+ * such a run had too many files or no time left.
  */
-export function failedFilesOf(run: Run): string[] {
+export function failedFilesOf(run: Run): string[][] {
   if (judge(run).failed === 0) return []
-  if (run.files.length === 1) return [...run.files]
+  if (run.files.length === 1) return [[...run.files]]
   const cases = casesOf(run)
   const isGood = (file: string) => {
     const own = cases.filter(test => test.file === file)
     return own.length > 0 && own.every(({ outcome }) => outcome !== 'failed')
   }
   const failed = run.files.filter(file => !isGood(file))
-  return judgeWithout(run, failed).failed === 0 && !run.timedOut && run.report !== null ? failed : []
+  if (run.timedOut) return []
+  if (judgeWithout(run, failed).failed === 0 && run.report !== null) return failed.map(file => [file])
+  return run.files.length <= wholeMax ? [[...run.files]] : []
 }
 
 /** Returns the result of a run without some of its files, to which all its failures belong. */
@@ -97,7 +103,7 @@ export function judgeWithout(run: Run, files: readonly string[]): Tally {
   const cases = casesOf(run).filter(({ file }) => !files.includes(file))
   // The failures of the other files explain the exit status.
   const exitCode = files.length === 0 ? run.exitCode : 0
-  const tally = judgeCases({ ...run, files: rest, exitCode }, cases)
+  const tally = judgeCases({ ...run, files: rest, exitCode }, cases, hasStrayError(run))
   const failed = cases.filter(({ outcome }) => outcome === 'failed')
   return { ...tally, excerpts: failed.map(test => excerptOf(test, tally.excerpts)) }
 }
@@ -113,6 +119,16 @@ function casesOf({ report }: Run): TestCase[] {
   return report === null ? [] : testCasesOf(report)
 }
 
+/**
+ * Whether an error was thrown outside of every test. The report leaves it out, and another file's failure would explain
+ * the exit status. A file that does not load is such an error, too, and has a problem of its own.
+ */
+function hasStrayError(run: Run): boolean {
+  const errors = [...Bun.stripANSI(run.output).matchAll(/^# Unhandled error between tests$/gm)]
+  const reported = new Set(casesOf(run).map(({ file }) => file))
+  return errors.length > run.files.filter(file => !reported.has(file)).length
+}
+
 /** Returns how long the tests of each file took together. */
 export function fileTimesOf(run: Run): Map<string, number> {
   const times = new Map<string, number>()
@@ -120,9 +136,10 @@ export function fileTimesOf(run: Run): Map<string, number> {
   return times
 }
 
-function judgeCases(run: Run, cases: readonly TestCase[]): Tally {
+function judgeCases(run: Run, cases: readonly TestCase[], hasStray: boolean): Tally {
   const count = (outcome: TestCase['outcome']) => cases.filter(test => test.outcome === outcome).length
   const problems: string[] = []
+  if (hasStray) problems.push('an error outside of every test')
   if (run.timedOut) problems.push(`not done after ${Math.round(run.timeoutMs / 1000)} s: stopped`)
   if (run.report === null) {
     if (!run.timedOut) problems.push(`ended without a report, exit status ${run.exitCode}`)

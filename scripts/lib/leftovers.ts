@@ -38,9 +38,11 @@ export async function clearLeftovers(mark: string): Promise<Leftover[]> {
     const thing: Thing = { kind: 'process', pid, name: argv.join(' ').slice(0, 120) }
     leftovers.push({ thing, removed: kill(pid), why: 'started by this run' })
   }
-  // A process that has ended has no command line; its parent may not have seen it yet.
+  const things = [...(await listNamespaces()), ...(await listLinks()), ...(await listTables()), ...listPaths()]
+  // After the things: what a process makes that starts meanwhile is not among them. A process that has ended has no
+  // command line; its parent may not have seen it yet.
   const alive = new Set(readProcesses().flatMap(({ pid, argv }) => (argv.length > 0 ? [pid] : [])))
-  for (const thing of [...(await listNamespaces()), ...(await listLinks()), ...(await listTables()), ...listPaths()]) {
+  for (const thing of things) {
     const why = reasonToKeep(basename(thing.name), alive)
     if (why !== null) leftovers.push({ thing, removed: false, why })
     else leftovers.push({ thing, removed: await remove(thing), why: 'its process has ended' })

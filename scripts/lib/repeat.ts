@@ -1,5 +1,6 @@
 // A test file that failed runs once more, alone, after its phase. A file that then passes is flaky: the run may still
-// pass, and its end names the file. Pure but for the second runs.
+// pass, and its end names the file. So do all files of a process whose failure belongs to none of them. Pure but for the
+// second runs.
 
 import { sumTallies, type Tally } from './junit.ts'
 
@@ -9,8 +10,9 @@ export const flakyMax = 3
 const repeatedMax = 10
 
 export type FailedFile = {
-  readonly file: string
-  /** Result of the first run that has this file. */
+  /** One file, or all of one process. */
+  readonly files: readonly string[]
+  /** Result of the first run that has them. */
   readonly first: Tally
 }
 
@@ -22,17 +24,17 @@ export type Repeated = {
   readonly flaky: readonly FlakyFile[]
 }
 
-/** `runAgain`: runs this file alone; null if there is no time left. */
+/** `runAgain`: runs each of these files alone; null if there is no time left. */
 export async function repeatFailed(
   failed: readonly FailedFile[],
-  runAgain: (file: string) => Promise<Tally | null>,
+  runAgain: (files: readonly string[]) => Promise<Tally | null>,
 ): Promise<Repeated> {
   const tallies: Tally[] = []
   const flaky: FlakyFile[] = []
-  for (const { file, first } of failed) {
-    const second = failed.length > repeatedMax ? null : await runAgain(file)
+  for (const { files, first } of failed) {
+    const second = failed.length > repeatedMax ? null : await runAgain(files)
     tallies.push(second ?? first)
-    if (second !== null && second.failed === 0) flaky.push({ file, excerpts: firstFailures(first) })
+    if (second !== null && second.failed === 0) flaky.push({ file: files.join(', '), excerpts: firstFailures(first) })
   }
   return { tally: sumTallies(tallies), flaky }
 }

@@ -94,7 +94,8 @@ describe('judge', () => {
     expect(judge({ ...good, ...change })).toMatchObject({ passed, failed })
   })
 
-  // Goal: a failure belongs to its file where the report says so, and else to the whole run, which is not repeated.
+  // Goal: a failure belongs to its file where the report says so, and else to all files of a small process; a larger one
+  // is not repeated.
   test('files that failed', () => {
     const [a, b] = ['test/a.test.ts', 'test/b.test.ts']
     const suite = (file: string, inner: string) =>
@@ -102,7 +103,7 @@ describe('judge', () => {
     const reportOf = (...suites: string[]) => `<testsuites>${suites.join('')}</testsuites>`
     const bad = '<failure type="Error" message="no &lt;luck&gt;">text</failure>'
     const two = { ...good, files: [a, b], exitCode: 1, report: reportOf(suite(a, ''), suite(b, bad)) }
-    expect(failedFilesOf(two)).toEqual([b])
+    expect(failedFilesOf(two)).toEqual([[b]])
     expect(judgeWithout(two, [b])).toMatchObject({ passed: 1, failed: 0 })
     expect(judgeWithout(two, [a])).toMatchObject({ passed: 0, failed: 1, excerpts: [`(fail) of ${b}\nno <luck>`] })
     expect(fileTimesOf(two)).toEqual(
@@ -112,11 +113,16 @@ describe('judge', () => {
       ]),
     )
     expect(failedFilesOf({ ...two, exitCode: 0, report: reportOf(suite(a, ''), suite(b, '')) })).toEqual([])
-    expect(failedFilesOf({ ...two, report: reportOf(suite(a, '')) })).toEqual([b])
-    for (const whole of [{ report: null }, { timedOut: true }, { report: reportOf(suite(a, ''), suite(b, '')) }]) {
-      expect(failedFilesOf({ ...two, ...whole })).toEqual([])
+    expect(failedFilesOf({ ...two, report: reportOf(suite(a, '')) })).toEqual([[b]])
+    const stray = '\n\x1b[31m# Unhandled error between tests\x1b[0m\n-----\nerror: late\n'
+    expect(judge({ ...two, output: stray }).problems).toEqual(['an error outside of every test'])
+    for (const whole of [{ report: null }, { report: reportOf(suite(a, ''), suite(b, '')) }, { output: stray }]) {
+      expect(failedFilesOf({ ...two, ...whole })).toEqual([[a, b]])
     }
-    expect(failedFilesOf({ ...good, report: null })).toEqual([a])
+    const many = Array.from({ length: 9 }, (_, at) => `test/${at}.test.ts`)
+    expect(failedFilesOf({ ...two, files: many, report: null })).toEqual([])
+    expect(failedFilesOf({ ...two, timedOut: true })).toEqual([])
+    expect(failedFilesOf({ ...good, report: null })).toEqual([[a]])
     expect(failedFilesOf(good)).toEqual([])
   })
 
