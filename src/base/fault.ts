@@ -51,6 +51,7 @@ export const FAULTS = {
   'fleet.password': { wire: 'internal_error', status: 503 },
   'fleet.newer': { wire: 'internal_error' },
   'fleet.older': { wire: 'internal_error' },
+  'fleet.build_newer': { wire: 'internal_error' },
   'host.command_failed': { wire: 'internal_error' },
   'host.command_timeout': { wire: 'internal_error' },
   'host.unsupported': { wire: 'internal_error' },

@@ -45,6 +45,7 @@ export const REMEDIES = {
   'fleet.forbidden': 'name the role that owns the database by `--as` on the command line (strongroom help fleet)',
   'fleet.password':
     "on the database server set password_encryption = 'scram-sha-256', give the role its password again (ALTER ROLE … PASSWORD), and name the method scram-sha-256 in pg_hba.conf",
+  'fleet.build_newer': 'upgrade this host: a build of the fleet has fields that this release does not know',
   'fleet.newer': 'upgrade this host: others have brought the directory of the fleet to a newer schema',
   'fleet.older': 'bring the directory to the newest schema: `strongroom fleet migrate`, with a role that owns it',
   'host.command_failed':

@@ -167,7 +167,7 @@ export class Handover {
     if (answer.status === 404) return null
     if (answer.status !== 200) {
       await answer.body?.cancel()
-      throw new Fault('fleet.unavailable', `the host that took build ${build.id} does not return its ${file} over yet`)
+      throw new Fault('fleet.unavailable', `the host that took build ${build.id} does not hand over its ${file} yet`)
     }
     const temporary = this.#temporary()
     try {

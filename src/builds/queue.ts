@@ -57,7 +57,10 @@ export class BuildQueue {
   readonly #positions = new Map<string, number>()
   /** When builds of other hosts were first seen to wait, by the monotonic clock. */
   #seen = new Map<string, number>()
-  /** Hosts that did not return a source, with the monotonic time until which they are skipped. */
+  /**
+   * Hosts that did not return a source, and builds that this host's release does not know whole, with the monotonic time
+   * until which they are skipped.
+   */
   readonly #avoided = new Map<string, number>()
   #noRoomUntilMs = Number.NEGATIVE_INFINITY
 
@@ -79,9 +82,15 @@ export class BuildQueue {
     this.#noRoomUntilMs = this.#deps.clock.monotonicMs() + roomRetryMs
   }
 
-  /** A host does not hand its sources over: others may try. */
-  avoid(hostId: string): void {
-    this.#avoided.set(hostId, this.#deps.clock.monotonicMs() + avoidMs)
+  /** A host does not hand its sources over, or a build is for hosts of a newer release: others may try. */
+  avoid(id: string): void {
+    const nowMs = this.#deps.clock.monotonicMs()
+    for (const [other, untilMs] of this.#avoided) if (untilMs <= nowMs) this.#avoided.delete(other)
+    this.#avoided.set(id, nowMs + avoidMs)
+  }
+
+  #isAvoided(id: string): boolean {
+    return (this.#avoided.get(id) ?? 0) > this.#deps.clock.monotonicMs()
   }
 
   /** Takes up as many builds as find a VM here, in the order of their turns. */
@@ -133,28 +142,39 @@ export class BuildQueue {
       this.#hooks.alarm(later)
       return null
     }
-    return await store.directory.change(tx => this.#claim(tx))
+    for (;;) {
+      let chosen: string | null = null
+      const claim = (tx: DirectoryTx) => this.#claim(tx, id => (chosen = id))
+      try {
+        return await store.directory.change(claim)
+      } catch (error) {
+        if (chosen === null || !(error instanceof Fault && error.code === 'fleet.build_newer')) throw error
+        this.#deps.log.warn('a queued build is left to hosts of a newer release', { build: chosen })
+        this.avoid(chosen)
+      }
+    }
   }
 
   /** How long the first build that another host has the source of is left to that one. */
   #laterMs(): number {
     const { store, clock } = this.#deps
-    const [first] = this.#waiting()
+    const first = this.#waiting().find(({ id }) => !this.#isAvoided(id))
     if (first === undefined || first.hostId === store.hostId) return 0
     return (this.#seen.get(first.id) ?? 0) + othersAfterMs - clock.monotonicMs()
   }
 
-  #claim(tx: DirectoryTx): string | null {
-    const { store, clock } = this.#deps
+  /** `onChosen`: called with the build before it is claimed. */
+  #claim(tx: DirectoryTx, onChosen: (id: string) => void): string | null {
+    const { store } = this.#deps
     const { hostId } = store
     if (!mayTake(tx.hosts, hostId)) return null
-    const nowMs = clock.monotonicMs()
-    const isAvoided = (other: string) => (this.#avoided.get(other) ?? 0) > nowMs
     const reachable = (build: QueuedBuild) =>
-      build.hostId === hostId || (!isAvoided(build.hostId) && isWithinReach(tx.hosts, build))
+      !this.#isAvoided(build.id) &&
+      (build.hostId === hostId || (!this.#isAvoided(build.hostId) && isWithinReach(tx.hosts, build)))
     const next = listInTurn(tx).find(reachable)
     const to = nextState('queued', 'claimed')
     if (next === undefined || to === null) return null
+    onChosen(next.id)
     const sourceHostId = next.hostId === hostId ? null : next.hostId
     const set = { hostId, sourceHostId, startedAtMs: tx.nowMs }
     return handBuild(tx, { id: next.id, from: 'queued', to, ...set }) ? next.id : null

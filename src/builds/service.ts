@@ -400,7 +400,7 @@ function ownBuild(db: DirectoryDb, { organizationId }: Caller, id: string, { vmI
 }
 
 function known(build: Build | null): Build {
-  if (build === null) throw new Fault('not_found', 'There is no build of this id.')
+  if (build === null) throw new Fault('not_found', 'Build not found.')
   return build
 }
 

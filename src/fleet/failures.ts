@@ -30,10 +30,13 @@ export function sqlStateOf(error: unknown): string | null {
 }
 
 /**
- * The failure that callers see: `fleet.unavailable` when the database cannot serve now, otherwise the error itself.
+ * The failure that callers see: `fleet.unavailable` when the database cannot serve now, `fleet.build_newer` for a build
+ * that this host must not take up (migration 16), otherwise the error itself.
  */
 export function failureOf(error: unknown): unknown {
-  const isAway = error instanceof ConnectionFailure || AWAY.test(sqlStateOf(error) ?? '')
+  const state = sqlStateOf(error) ?? ''
+  if (state === claimRefused) return new Fault('fleet.build_newer', messageOf(error), { cause: error })
+  const isAway = error instanceof ConnectionFailure || AWAY.test(state)
   return isAway ? directoryAway(error) : error
 }
 
@@ -43,6 +46,8 @@ export function failureOf(error: unknown): unknown {
  * takes no writes (25006).
  */
 const AWAY = /^(08|28|3D|3F|53|57|58)|^(55P03|25P03|25006)$/
+
+const claimRefused = 'SRB01'
 
 /** The server gave up this transaction for another's sake (serialization failure, deadlock): run it again. */
 export function isConflict(error: unknown): boolean {

@@ -6,6 +6,7 @@
 
 import { present } from '../../base/assert.ts'
 import type { Clock } from '../../base/clock.ts'
+import { Fault } from '../../base/fault.ts'
 import type { Logger } from '../../base/log.ts'
 import { type DirectoryDb, type DirectoryTx, toChange } from '../../store/db.ts'
 import { placesTaken } from '../../store/directory/instance.query.ts'
@@ -78,6 +79,7 @@ export class ChangeBatcher {
       while (this.#waiting.length > 0) {
         const batch: PendingChange[] = []
         const outcomes = await this.#runBatch(batch).catch((error: unknown) => {
+          if (isRefused(error)) return this.#runEach(batch)
           this.#fillBatch(batch)
           return batch.map((): Outcome => ({ ok: false, error }))
         })
@@ -90,19 +92,34 @@ export class ChangeBatcher {
     }
   }
 
+  /** One after another, because the directory refused one of them. */
+  async #runEach(batch: readonly PendingChange[]): Promise<Outcome[]> {
+    const outcomes: Outcome[] = []
+    for (const change of batch) {
+      const own = await this.#runBatch([change], { takesMore: false }).catch((error: unknown) => [
+        { ok: false, error } as const,
+      ])
+      outcomes.push(...own)
+    }
+    return outcomes
+  }
+
   /** Fills up with those that wait. */
   #fillBatch(batch: PendingChange[]): void {
     batch.push(...this.#waiting.splice(0, changesPerBatchMax - batch.length))
   }
 
-  /** `batch`: filled once the transaction holds the counter, so that those that came while it waited go along. */
-  async #runBatch(batch: PendingChange[]): Promise<readonly Outcome[]> {
+  /**
+   * `takesMore`: fills the batch once the transaction holds the counter, so that those that came while it waited go
+   * along.
+   */
+  async #runBatch(batch: PendingChange[], { takesMore } = { takesMore: true }): Promise<readonly Outcome[]> {
     const { postgres, copy, log } = this.#deps
     for (let attempt = 1; ; attempt += 1) {
       try {
         const opening = () => changesAndHostsAfter(copy.mark())
         const result = await postgres
-          .transact(async tx => this.#applyIn(tx, batch), { opening })
+          .transact(async tx => this.#applyIn(tx, batch, takesMore), { opening })
           .finally(() => copy.release())
         try {
           const { changes, version, timeline } = result
@@ -124,12 +141,12 @@ export class ChangeBatcher {
     }
   }
 
-  #applyIn(tx: NumberedTransaction, batch: PendingChange[]): BatchResult {
+  #applyIn(tx: NumberedTransaction, batch: PendingChange[], takesMore: boolean): BatchResult {
     const { copy, replica, clock } = this.#deps
     copy.hold()
     const { changeSet, hosts } = changesAndHostsIn(tx.opened, copy.mark(), tx.version)
     if (!copy.take(changeSet) || copy.mark().version !== tx.version - 1) throw new StaleReplica('the copy is behind')
-    this.#fillBatch(batch)
+    if (takesMore) this.#fillBatch(batch)
     const hostsOf = batchHosts(hosts)
     const works = batch.map(
       ({ work }) =>
@@ -157,6 +174,11 @@ function batchHosts(hosts: readonly HostRow[]): (rows: DirectoryDb) => Directory
       return placement
     },
   })
+}
+
+/** The directory refuses one change of the batch, and has made none of them. */
+function isRefused(error: unknown): boolean {
+  return error instanceof Fault && error.code === 'fleet.build_newer'
 }
 
 class StaleReplica extends Error {}

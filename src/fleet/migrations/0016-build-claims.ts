@@ -16,7 +16,7 @@ CREATE FUNCTION schema_of_build(b builds) RETURNS integer LANGUAGE sql IMMUTABLE
     WHEN b.nix IS NOT NULL THEN 13 ELSE 0 END
 $$;
 
--- To the host, this is a directory that is busy (SQLSTATE 55P03): its change is undone, and it tries again.
+-- A SQLSTATE of its own: the host leaves this build to others, and makes its other changes.
 CREATE FUNCTION guard_build_claim() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = strongroom, pg_temp AS $$
 DECLARE
@@ -24,7 +24,7 @@ DECLARE
 BEGIN
   IF is_owner() OR coalesce(known, 0) >= schema_of_build(NEW) THEN RETURN NULL; END IF;
   RAISE EXCEPTION 'build % has fields of schema %, and its host knows schema %: upgrade the host', NEW.id,
-    schema_of_build(NEW), coalesce(known, 0) USING ERRCODE = '55P03';
+    schema_of_build(NEW), coalesce(known, 0) USING ERRCODE = 'SRB01';
 END $$;
 
 CREATE TRIGGER guard_update_claim AFTER UPDATE ON builds FOR EACH ROW
