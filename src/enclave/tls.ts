@@ -100,7 +100,7 @@ export class EnclaveTls implements ServedTls {
         this.#held = await certified(this.#deps, this.#key, this.#held.requests)
         for (const listener of this.#listeners) listener()
         log.info('certificates renewed', { fingerprint: this.#held.pair.fingerprint })
-        // The request changed again in the meantime.
+        // The host's certificates changed again in the meantime.
         if (!this.#isFollowed()) waitMs = retryMs
       } catch (error) {
         log.error('the certificates were not renewed; retrying within the hour', { error })

@@ -71,7 +71,11 @@ export function createDaemon(deps: DaemonDeps): Daemon {
     const untilMs = clock.monotonicMs() + listen.timeoutMs
     while (!isListening(identity, listen.port)) {
       if (!isAlive(identity)) throw new Fault('host.command_failed', `${name}: ended before it listened`)
-      if (clock.monotonicMs() >= untilMs) throw new Fault('host.command_timeout', `${name}: does not listen`)
+      if (clock.monotonicMs() >= untilMs) {
+        // It could listen later, and hold the port against the next one.
+        signalProcess(identity, 'SIGKILL')
+        throw new Fault('host.command_timeout', `${name}: does not listen`)
+      }
       await clock.sleep(listenPollMs)
     }
     return started

@@ -98,7 +98,7 @@ export const REASONS = {
   wrong_dimensions: { message: 'The model does not support this number of dimensions.', ...NOT_SERVED },
   wrong_tool: { message: 'The answer does not follow tool_choice.', ...MODEL_FAILED },
   bad_arguments: {
-    message: 'The arguments of a call do not match the schema of its strict tool.',
+    message: 'The arguments of a call of a strict tool are not a JSON object.',
     ...MODEL_FAILED,
   },
   not_json: { message: 'The answer is not the JSON object that the request requires.', ...MODEL_FAILED },

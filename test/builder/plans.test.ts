@@ -112,10 +112,13 @@ test('inputs of flake.lock with one narHash', () => {
   const uri = `github:o/r/${commit}`
   expect(read({})).toEqual([uri, uri])
   expect(read({ dir: 'lib' })).toEqual([uri, `${uri}?dir=lib`])
+  // GitHub's names do not differ by case; the evidence has each as it is locked.
+  expect(read({ owner: 'O' })).toEqual([uri, `github:O/r/${commit}`])
   const others = [
     { owner: 'p' },
     { rev: 'a'.repeat(40) },
     { host: 'git.example' },
+    { type: 'gitlab', owner: 'O' },
     { type: 'tarball', url: 'https://a.example' },
   ]
   for (const other of others)

@@ -39,7 +39,7 @@ export type ClockView = {
 
 /** Smaller differences do not matter: records are kept for days. */
 const toleranceMs = 60 * 60 * 1000
-/** After this time off, a host's clock is trusted once a time server keeps it. */
+/** A host that was off for at most this time is trusted once a time server keeps its clock. */
 const absenceMs = 7 * 24 * 60 * 60 * 1000
 export const clockMarkIntervalMs = 60_000
 

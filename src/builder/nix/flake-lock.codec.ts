@@ -40,8 +40,7 @@ export function readFlakeLock(text: string): readonly FlakeInput[] {
       continue
     }
     const narSha256 = narSha256Of(name, locked.narHash)
-    // The directory of the flake in its repository changes nothing of what is fetched.
-    const address = uriOf({ ...locked, dir: '' })
+    const address = fetchedAddress(locked)
     const first = addresses.get(narSha256) ?? { name, address }
     if (first.address !== address) throw sharedHash(first.name, name)
     addresses.set(narSha256, first)
@@ -123,6 +122,12 @@ function sharedHash(first: string, other: string): BuildFailure {
 }
 
 /** Returns the reference in Nix's form for the common types, otherwise the URL or the type alone. */
+/** The same for two inputs that are fetched from one place: in any directory of it, and GitHub ignores case. */
+function fetchedAddress(locked: Record<string, unknown>): string {
+  const address = uriOf({ ...locked, dir: '' })
+  return locked.type === 'github' && locked.host === undefined ? address.toLowerCase() : address
+}
+
 function uriOf(locked: Record<string, unknown>): string {
   const text = (key: string) => (typeof locked[key] === 'string' ? locked[key] : '')
   // A server other than the public one, and the directory of the flake in the repository.

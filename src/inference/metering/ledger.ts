@@ -1,6 +1,6 @@
 // The usage ledger on the request path: records enter a short queue and move from there into the store, many per
 // transaction. Effects: the store, and the journal if there is one. With a journal a kill loses no record. Without
-// one a kill or a power cut loses those of the last `flushIntervalMs`. An orderly stop loses none.
+// one a kill loses those of the last `flushIntervalMs`. A power cut loses those either way, an orderly stop none.
 //
 // A thread, if there is one, writes the batches, because a commit waits for the disk. A row in a batch of hundreds
 // costs a fifth of a row in a batch of twenty. So rows in a journal are written once a second, and others every

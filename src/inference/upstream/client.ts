@@ -406,7 +406,7 @@ function headFault({ head }: UpstreamResponse, accept: string): Fault | null {
   if (status === 404 || status === 501) return new UpstreamFault('no_such_route')
   if (status === 429 || (status === 503 && retryAfterSeconds !== null)) {
     const seconds = Math.min(Math.max(retryAfterSeconds ?? 1, 1), retryAfterSecondsMax)
-    return new BusyFault('The upstream of this model is at its concurrency limit.', seconds)
+    return new BusyFault('The upstream of this model has reached a limit.', seconds)
   }
   if (status !== 200) return new UpstreamFault('status')
   if (contentType !== accept) return new UpstreamFault('content_type')

@@ -200,9 +200,9 @@ test.each(WAYS)('what the request forbids: %s, %s', async (api, way) => {
     upstream.behave = calling([{ name: 'read', args }])
     const strict = await post(api, way, {}, [{ name: 'read', strict: true }])
     expect([strict.status, strict.retry]).toEqual([502, 'false'])
-    expect(strict.text).toContain('do not match the schema of its strict tool')
+    expect(strict.text).toContain('of a strict tool are not a JSON object')
     const streamed = await post(api, way, { stream: true }, [{ name: 'read', strict: true }])
-    expect(streamed.text).toContain('do not match the schema of its strict tool')
+    expect(streamed.text).toContain('of a strict tool are not a JSON object')
     expect(streamed.text.endsWith(APIS[api].end)).toBe(false)
   }
 })
