@@ -1,6 +1,6 @@
 // A test file that failed runs once more, alone, after its phase. A file that then passes is flaky: the run may still
-// pass, and its end names the file. So do all files of a process whose failure belongs to none of them. Pure but for the
-// second runs.
+// pass, and its end names the file. So do all files of a process whose failure belongs to none of them. Pure but for
+// the second runs.
 
 import { sumTallies, type Tally } from './junit.ts'
 

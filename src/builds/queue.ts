@@ -58,8 +58,8 @@ export class BuildQueue {
   /** When builds of other hosts were first seen to wait, by the monotonic clock. */
   #seen = new Map<string, number>()
   /**
-   * Hosts that did not return a source, and builds that this host's release does not know whole, with the monotonic time
-   * until which they are skipped.
+   * Hosts that did not return a source, and builds that this host's release does not know whole, with the monotonic
+   * time until which they are skipped.
    */
   readonly #avoided = new Map<string, number>()
   #noRoomUntilMs = Number.NEGATIVE_INFINITY

@@ -72,7 +72,7 @@ export function createDaemon(deps: DaemonDeps): Daemon {
     while (!isListening(identity, listen.port)) {
       if (!isAlive(identity)) throw new Fault('host.command_failed', `${name}: ended before it listened`)
       if (clock.monotonicMs() >= untilMs) {
-        // It could listen later, and hold the port against the next one.
+        // A process that listens later would hold the port against the next one.
         signalProcess(identity, 'SIGKILL')
         throw new Fault('host.command_timeout', `${name}: does not listen`)
       }

@@ -94,8 +94,8 @@ describe('judge', () => {
     expect(judge({ ...good, ...change })).toMatchObject({ passed, failed })
   })
 
-  // Goal: a failure belongs to its file where the report says so, and else to all files of a small process; a larger one
-  // is not repeated.
+  // Goal: a failure belongs to its file where the report says so, and else to all files of a small process; a larger
+  // one is not repeated.
   test('files that failed', () => {
     const [a, b] = ['test/a.test.ts', 'test/b.test.ts']
     const suite = (file: string, inner: string) =>
