@@ -346,7 +346,7 @@ describe.concurrent.skipIf(noCargo)('builds with Cargo', () => {
       expect(end.result).toMatchObject({
         status: 'failed',
         errorType: 'internal',
-        error: expect.stringContaining('submit it again'),
+        error: expect.stringContaining('submit the build again'),
       })
       expect(processesByUid().get(vm.buildUid)).toBeUndefined()
       expect(await vm.request({ op: 'build', order: orderOf({ jobId }) })).toMatchObject({ ok: true })
