@@ -25,12 +25,12 @@ import { clearLeftovers, endMarked, killMarked, runMarkVariable } from './lib/le
 import { busyPercent, processorTimes } from './lib/machine.ts'
 import {
   BUILD_BESIDE,
-  groupsOf,
   MEMORY_KEPT,
   PHASE_NAMES,
   PHASES,
   type PhaseName,
   phaseOf,
+  queuesOf,
   testFiles,
 } from './lib/phases.ts'
 import { type FailedFile, type FlakyFile, judgeFlaky, repeatFailed } from './lib/repeat.ts'
@@ -241,24 +241,25 @@ async function runPhase(
 ): Promise<PhaseResult> {
   const startedMs = performance.now()
   const phase = PHASES[name]
-  const isAlone = (phase.lanes === 1 || phase.filesEach === null) && !isBesideBuild
   print(`── ${name}: ${chosen.length} files`)
   const { run: toRun, kept } = context.reuse.divide(name, chosen)
   if (kept !== null) print(kept.line)
-  const waiting = groupsOf(name, toRun)
+  const lanesEach = phase.filesEach === null ? 1 : phase.lanes
+  const lanes = queuesOf(name, toRun).flatMap(queue => Array.from({ length: lanesEach }, () => queue))
+  const isAlone = lanes.length === 1 && !isBesideBuild
   const results: PhaseResult[] = kept === null ? [] : [{ tally: kept.tally, failed: [] }]
   const notRun = (group: readonly string[]): PhaseResult => ({
     tally: failure(`${group.join(', ')}: not run, the ${name} phase has used its ${phase.timeoutMs / 1000} s`),
     failed: [],
   })
-  const runLane = async () => {
-    for (let group = waiting.shift(); group !== undefined; group = waiting.shift()) {
+  const runLane = async (queue: string[][]) => {
+    for (let group = queue.shift(); group !== undefined; group = queue.shift()) {
       const leftMs = phase.timeoutMs - (performance.now() - startedMs)
       results.push(leftMs > 0 ? await runFiles(name, group, { timeoutMs: leftMs, isAlone }, context) : notRun(group))
     }
   }
   const before = processorTimes()
-  await Promise.all(Array.from({ length: phase.filesEach === null ? 1 : phase.lanes }, runLane))
+  await Promise.all(lanes.map(runLane))
   const tally = sumTallies(results.map(result => result.tally))
   const failed = results.flatMap(result => result.failed)
   const busy = `processors ${busyPercent(before, processorTimes())} % busy`

@@ -10,7 +10,7 @@ const closeMs = 1_000
 const bound =
   /(?:\b\w*Ms\b\W*|performance\.now\(\)[^\n<]*)(?:\)\s*\.toBeLessThan(?:OrEqual)?\(|(?:- \w+ )?<=? )\s*(?:Math\.max\()?([\d_]+)/g
 
-/** Files of the slow phase, where two run at a time, that hold a clock to close bounds. */
+/** Files of the slow phase, where several run at a time, that hold a clock to close bounds. */
 export function phaseFaults(tree: Tree): string[] {
   const faults: string[] = []
   for (const [path, text] of tree) {

@@ -20,9 +20,11 @@ import {
   BUILD_BESIDE,
   groupsOf,
   inOrder,
+  MOSTLY_WAITING,
   PHASE_NAMES,
   PHASES,
   phaseOf,
+  queuesOf,
   STARTS_FIRST,
   testFiles,
 } from '../../../scripts/lib/phases.ts'
@@ -183,7 +185,7 @@ test('phaseOf', () => {
     'test/e2e/a.image.test.ts',
   ]
   expect(files.map(phaseOf)).toEqual([...PHASE_NAMES])
-  expect(PHASE_NAMES.map(name => PHASES[name].lanes)).toEqual([availableParallelism() + 1, 4, 1, 2, 2])
+  expect(PHASE_NAMES.map(name => PHASES[name].lanes)).toEqual([availableParallelism() + 1, 4, 1, 3, 2])
   expect(PHASE_NAMES.map(name => PHASES[name].filesEach)).toEqual([null, 8, 1, 1, 1])
   // Built files must exist before a phase needs them.
   const needing = PHASE_NAMES.filter(name => PHASES[name].needsBuild)
@@ -226,6 +228,19 @@ test('groupsOf', () => {
   expect([groupsOf('unit', ['test/a.test.ts', 'test/b.test.ts']), groupsOf('unit', []), groupsOf('slow', [])]).toEqual([
     [['test/a.test.ts', 'test/b.test.ts']],
     [],
+    [],
+  ])
+})
+
+// Goal: of the files that hold a clock, those that mostly wait have a separate queue, and the list names real files.
+test('queuesOf', () => {
+  const alone = testFiles(resolve(import.meta.dir, '../../..')).filter(file => phaseOf(file) === 'alone')
+  expect(MOSTLY_WAITING.filter(file => !alone.includes(file))).toEqual([])
+  const [others, waiting, ...more] = queuesOf('alone', alone)
+  expect([waiting?.flat(), more]).toEqual([[...MOSTLY_WAITING], []])
+  expect(others?.flat()).toEqual(alone.filter(file => !MOSTLY_WAITING.includes(file)))
+  expect([queuesOf('slow', ['test/a/a.slow.test.ts']), queuesOf('root', [])]).toEqual([
+    [[['test/a/a.slow.test.ts']]],
     [],
   ])
 })
