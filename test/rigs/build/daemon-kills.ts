@@ -13,7 +13,7 @@ export const says = (type: BuildEvent['type'], part: string) => (event: BuildEve
   event.type === type && messageOf(event).includes(part)
 
 const phases: readonly Phase[] = [
-  { name: 'its VM is defined', isNow: says('vm', 'is started') },
+  { name: 'its VM is defined', isNow: says('vm', 'Starting') },
   { name: 'ordered', isNow: says('vm', 'has its order') },
   { name: 'the guest waits for the evidence of the dispatch', isNow: says('init', 'source tree') },
   { name: 'the build runs', isNow: says('build', 'Compiling') },
