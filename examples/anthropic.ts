@@ -12,7 +12,8 @@ const prompt = process.argv[2] ?? 'Say hello.'
 const gateway = gatewayFromEnvironment()
 const { url, apiKey, fetch } = gateway
 
-// The first request verifies the gateway. The address has no /v1 here: this client adds it.
+// The first request verifies the gateway. The address has no /v1 here: this client adds it. A client that repeats
+// requests by itself may cause one to be paid twice.
 const client = new Anthropic({ apiKey, baseURL: url, fetch, maxRetries: 0 })
 const stream = client.messages.stream({
   model: await modelFrom(gateway),
@@ -23,4 +24,5 @@ for await (const event of stream) {
   if (event.type === 'content_block_delta' && event.delta.type === 'text_delta') process.stdout.write(event.delta.text)
 }
 process.stdout.write('\n')
+// Ends idle connections and forgets the evidence.
 fetch.close()

@@ -13,6 +13,7 @@
 #   STRONGROOM_GATEWAY_KEY  a gateway key, gw_…, for B
 #   STRONGROOM_MODEL        for B: a model's id
 #   STRONGROOM_CA           file: the operator's ca.pem; leave it out if certificates are by a public authority
+#   STRONGROOM_POLICY       for C, file: the policy of the builder's image that the printed command names; builder.json
 # Needs curl and jq; for C also tar and openssl.
 set -euo pipefail
 
@@ -57,14 +58,21 @@ gateway() {
 
 build() {
   local api=${STRONGROOM_BUILDS:?} key=${STRONGROOM_API_KEY:?} job
-  tar --create --gzip --directory "${1:?a directory}" --exclude=./.git --exclude=./target . | base64 --wrap=0 >"$work/source"
+  # Sends every other file, also what .gitignore names: keep keys out of the directory. `strongroom build submit` leaves
+  # out what .gitignore names, and refuses files with an API key.
+  tar --create --gzip --file "$work/source.tar.gz" --directory "${1:?a directory}" --exclude=./.git --exclude=./target .
+  base64 --wrap=0 "$work/source.tar.gz" >"$work/source"
   jq --null-input --arg nonce "$(openssl rand -hex 16)" --rawfile source "$work/source" \
     '{nonce: $nonce, source_data: $source}' >"$work/request.json"
   job=$(request "$key" "$api/build" --header 'Content-Type: application/json' --data-binary @"$work/request.json" |
     jq --raw-output .job_id)
   request "$key" "$api/build/$job/events" --no-buffer
   request "$key" "$api/build/$job/result" --output "$job.tar.gz"
-  echo "$job.tar.gz, not verified: strongroom verify build $job.tar.gz --nonce $(jq --raw-output .nonce "$work/request.json")"
+  # The verdict compares the source as it was sent, so that archive stays.
+  mv "$work/source.tar.gz" "$job.source.tar.gz"
+  echo "$job.tar.gz is not verified. This verifies it:"
+  echo "strongroom verify build $job.tar.gz --nonce $(jq --raw-output .nonce "$work/request.json")" \
+    "--source $job.source.tar.gz --policy ${STRONGROOM_POLICY:-builder.json}"
 }
 
 work=$(mktemp --directory)

@@ -25,4 +25,5 @@ const stream = await client.chat.completions.create({
 })
 for await (const chunk of stream) process.stdout.write(chunk.choices[0]?.delta.content ?? '')
 process.stdout.write('\n')
+// Ends idle connections and forgets the evidence.
 fetch.close()

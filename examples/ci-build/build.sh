@@ -12,7 +12,9 @@
 #   STRONGROOM_OUT         where the verified files and both documents go; strongroom-out without it, which is no
 #                          part of the source; another directory should be outside of it
 #   STRONGROOM_FLAGS       more options of `strongroom build submit`, such as --fetch-ca FILE
-# Needs the strongroom executable on the PATH. Exit status: 0 PASS, 1 a build or a verdict that failed, 2 bad usage.
+# Needs the strongroom executable on the PATH. Exit status: that of `strongroom build submit` or, if it is 0, of
+# `strongroom verify build`. Their --help lists them: 0 PASS, 1 a build or its evidence failed, 2 bad usage or input,
+# 3 no connection, 6 genuine evidence that the policy refuses.
 set -eu
 
 source=${1:-.}
@@ -23,14 +25,15 @@ mkdir -p "$out"
 # A fresh nonce for each run: the verdict is about this build and no earlier one.
 nonce=$(od -An -N16 -tx1 /dev/urandom | tr -d ' \n')
 
-# `submit` verifies before it unpacks, and ends with 1 on every verdict but PASS.
+# `submit` verifies before it unpacks. Any other status than 0 ends this script with the same one.
 # shellcheck disable=SC2086 # STRONGROOM_FLAGS is a list of words
 strongroom build submit "$source" --nonce "$nonce" --policy "$STRONGROOM_POLICY" --output "$out" --json \
   ${STRONGROOM_CA:+--ca "$STRONGROOM_CA"} ${STRONGROOM_FLAGS-} >"$out/submit.json"
 
-# The same verdict once more, offline, from the archive alone: whoever gets the archive can do this, too.
+# The same verdict once more, offline, from the archive and the source alone, as anyone who has both can do it.
 archive=$(sed -n 's/.*"archive": *"\([^"]*\)".*/\1/p' "$out/submit.json")
 # shellcheck disable=SC2086
 strongroom verify build "$archive" --nonce "$nonce" --source "$source" --policy "$STRONGROOM_POLICY" \
-  ${STRONGROOM_FLAGS-} >"$out/verdict.txt" || { cat "$out/verdict.txt"; exit 1; }
+  ${STRONGROOM_FLAGS-} >"$out/verdict.txt" || status=$?
 cat "$out/verdict.txt"
+exit "${status:-0}"
