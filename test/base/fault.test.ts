@@ -47,6 +47,7 @@ test('goal: a row that gets another status or wire code fails', () => {
     'fleet.password 503 internal_error',
     'fleet.newer 500 internal_error',
     'fleet.older 500 internal_error',
+    'fleet.build_newer 500 internal_error',
     'host.command_failed 500 internal_error',
     'host.command_timeout 500 internal_error',
     'host.unsupported 500 internal_error',

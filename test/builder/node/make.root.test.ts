@@ -64,7 +64,10 @@ describe.skipIf(noRoot)('projects with strongroom.build.toml', () => {
       /^source_invalid: strongroom\.build\.toml: command: must be a list of words/,
     ],
     ['command = ["false"]\noutputs = ["a"]\n', /^build_failed: false: exit code 1/],
-    ['command = ["true"]\noutputs = ["a"]\n', /^no_artifacts: strongroom\.build\.toml: outputs: "a" does not exist after the build/],
+    [
+      'command = ["true"]\noutputs = ["a"]\n',
+      /^no_artifacts: strongroom\.build\.toml: outputs: "a" does not exist after the build/,
+    ],
     ['command = ["ln", "-s", "/etc/passwd", "a"]\noutputs = ["a"]\n', /^build_failed: artifact "?a"?: a link/],
     ['command = ["sh", "-c", "getent hosts crates.io || exit 7"]\noutputs = ["a"]\n', /^build_failed: sh: exit code 7/],
   ])(

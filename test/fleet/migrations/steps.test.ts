@@ -22,7 +22,7 @@ test('goal: number, release, name and text of each step', () => {
     '13 1 build-nix 5e9c9ec70929de9f',
     '14 1 build-options b925afcdb0ef68e2',
     '15 1 build-waivers 02a13c4379e753f1',
-    '16 1 build-claims 8ab7e27dae5abe0c',
+    '16 1 build-claims 8e14b55bd5945e31',
   ])
   expect([newestOf(), newestOf([])]).toEqual([16, 0])
 })
