@@ -62,7 +62,7 @@ export function addRestore(program: Command): void {
   program
     .command('restore')
     .description(
-      'restore a backup on a machine without records, all or nothing; the service must be stopped. If interrupted, run it again',
+      'restore a backup on a machine without records, all or nothing; the service must be stopped. If interrupted, run it again. `strongroom help backup` has the steps',
     )
     .argument('<file>', 'the backup')
     .option('--identity-file <file>', 'open with the age identities in the file')

@@ -24,7 +24,7 @@ export function addEvents(program: Command): void {
   program
     .command('events')
     .description(
-      'show the record of commands: each change with its user and result; in a fleet also changes by hosts that concern all',
+      'show the record of commands: each change with its user and result; in a fleet also changes by hosts that concern all. `strongroom help operators` explains it',
     )
     .option('--follow', 'print new commands as they end, until interrupted; with --json one document a line')
     .option('--since <time>', 'oldest time: a time in UTC (2026-11-25T09:00Z), a day, or an age (90s, 30m, 24h, 7d)')
