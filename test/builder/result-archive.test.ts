@@ -68,8 +68,9 @@ test('goal: an archive that is left, and one that fails, close the artifact', as
   const entry = artifactEntry({ ...artifact, path: noise, sizeBytes })
   let wasOpen = false
   for await (const _ of resultArchive('project', [entry])) {
+    // The first piece may come before the artifact is read.
     wasOpen = isOpen()
-    break
+    if (wasOpen) break
   }
   await until('the artifact is closed', 5_000, () => !isOpen())
   expect(wasOpen).toBe(true)
