@@ -318,7 +318,12 @@ export class EnclaveBench {
   ): Promise<{ readonly vmId: string; readonly session: GatewaySession }> {
     const { vmId, session } = await this.begin(changes)
     await until('the gateway is ready', 60_000, () => session.status?.state === 'ready' && session.status.revision > 0)
-    setReceiptKey(this.store.ledger.db, vmId, (await this.verify(vmId)).receiptKey)
+    const { receiptKey } = await this.verify(vmId).catch((error: Error) => {
+      // The VM's reason is in its log alone.
+      error.message += `\n${JSON.stringify(session.log(0).slice(-10))}`
+      throw error
+    })
+    setReceiptKey(this.store.ledger.db, vmId, receiptKey)
     return { vmId, session }
   }
 
