@@ -7,8 +7,9 @@
 // a namespace: a paused QEMU, for example, which carries no mark and would keep its tap. Any other `srt-*` is reported
 // and left alone.
 
-import { existsSync, readdirSync, readFileSync, rmdirSync, rmSync, statSync } from 'node:fs'
+import { existsSync, readdirSync, readFileSync, readlinkSync, rmdirSync, rmSync, statSync } from 'node:fs'
 import { basename } from 'node:path'
+import { resultOr } from '../../src/base/result-or.ts'
 import { runCommand } from './command.ts'
 
 export const runMarkVariable = 'STRONGROOM_TEST_RUN'
@@ -116,7 +117,7 @@ async function listTables(): Promise<Thing[]> {
   }))
 }
 
-/** Control groups and directories of `/tmp` that are named after a process. */
+/** Control groups and directories of `/tmp` that are named after a process, such as an appliance's. */
 function listPaths(): Thing[] {
   const owned = (parent: string) =>
     (existsSync(parent) ? readdirSync(parent) : [])
@@ -127,6 +128,21 @@ function listPaths(): Thing[] {
     ...groups.map(name => ({ kind: 'control group', name }) as const),
     ...owned('/tmp').map(name => ({ kind: 'directory', name }) as const),
   ]
+}
+
+/** An appliance starts VMs without a mark, in a network namespace of its own: their open files lead to them. */
+function killUsersOf(path: string): void {
+  const isBelow = (file: string) => file.startsWith(`${path}/`)
+  for (const { pid, argv } of readProcesses()) {
+    const isUser = filesOf(pid).some(isBelow) || argv.some(word => word.includes(`${path}/`))
+    if (isUser && pid !== process.pid) kill(pid)
+  }
+}
+
+/** Without files that are closed meanwhile. */
+function filesOf(pid: number): string[] {
+  const list = resultOr(() => readdirSync(`/proc/${pid}/fd`), [])
+  return list.map(fd => resultOr(() => readlinkSync(`/proc/${pid}/fd/${fd}`), ''))
 }
 
 /** Unmounts what is mounted there and below, the innermost first; `rm` stays on the directory's own file system. */
@@ -189,6 +205,7 @@ async function remove(thing: Thing): Promise<boolean> {
     case 'table':
       return (await runTool(['nft', 'delete', 'table', thing.family, thing.name])).exitCode === 0
     case 'directory':
+      killUsersOf(thing.name)
       return removeDirectory(thing.name)
     case 'control group':
       return removeGroup(thing.name)

@@ -101,7 +101,7 @@ export async function createAppliance(
 ): Promise<Appliance> {
   if (!existsSync(executable))
     throw new Error('dist/strongroom is missing: run scripts/test, or scripts/build-appliance.ts')
-  const directory = mkdtempSync(join(tmpdir(), 'srt-'))
+  const directory = mkdtempSync(join(tmpdir(), `srt-${process.pid}-`))
   chmodSync(directory, 0o711)
   const stateDir = join(directory, 'state')
   const config = join(directory, 'strongroom.toml')

@@ -102,7 +102,10 @@ test.skipIf(!needsRoot('test/scripts/lib/leftovers.alone.test.ts'))(
       expect(Bun.spawnSync(['mount', '-t', 'tmpfs', 'tmpfs', directory]).exitCode).toBe(0)
       mkdirSync(join(directory, 'bound'))
       expect(Bun.spawnSync(['mount', '--bind', kept, join(directory, 'bound')]).exitCode).toBe(0)
-      return { directory, group }
+      writeFileSync(join(directory, 'open'), '')
+      // As a VM's QEMU: no mark, another parent later, and files there.
+      const user = Bun.spawn(['sleep', '600'], { env: {}, stdin: Bun.file(join(directory, 'open')), stdout: 'ignore' })
+      return { directory, group, user }
     })
     const [ended, living] = made
     try {
@@ -115,12 +118,15 @@ test.skipIf(!needsRoot('test/scripts/lib/leftovers.alone.test.ts'))(
         [true, true],
       ])
       expect(readFileSync('/proc/self/mountinfo', 'utf8')).not.toContain(ended?.directory ?? '')
+      await ended?.user.exited
+      expect([ended?.user.signalCode, living?.user.signalCode]).toEqual(['SIGKILL', null])
       expect([existsSync(join(living?.directory ?? '', 'bound/file')), existsSync(join(kept, 'file'))]).toEqual([
         true,
         true,
       ])
     } finally {
-      for (const { directory, group } of made) {
+      for (const { directory, group, user } of made) {
+        user.kill('SIGKILL')
         Bun.spawnSync(['umount', '--lazy', join(directory, 'bound'), directory], { stderr: 'ignore' })
         rmSync(directory, { recursive: true, force: true })
         for (const path of [join(group, 'inner'), group]) if (existsSync(path)) rmdirSync(path)
