@@ -1,7 +1,7 @@
 // Attested builds: how soon a build begins and what our layers cost it (builds/vm.ts), how long an empty crate takes
 // (builds/empty.ts), how fast the service and the guest's own code handle bytes and readers (builds/service.ts), and
-// how long whoever receives a result waits for its verdict. For that the image's disk has 1 GiB, and all of it is
-// hashed; the verdict stands beside what the system needs for SHA-256 over the same file, measured in the same run.
+// how long the recipient of a result waits for its verdict. That image's disk has 1 GiB, and all of it is hashed; the
+// verdict's time stands beside the system's time for SHA-256 over the same file, measured in the same run.
 
 import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'

@@ -18,7 +18,7 @@ export type Process = {
 }
 
 type Args = readonly number[]
-/** Object of the call; null: it changes nothing outside. */
+/** Object of the call; null if it changes nothing outside. */
 type Object = (args: Args, process: Process) => string | null
 type Row = readonly [name: string, object: Object]
 
@@ -87,7 +87,7 @@ const EFFECTS: ReadonlyMap<number, Row> = new Map<number, Row>([
   [424, ['pidfd_send_signal', ([, signal = 0]) => (signal === 0 ? null : `signal ${signal}`)]],
 ])
 
-/** The name of the effect that this call is about to have; null: it has none outside of the process. */
+/** The name of the effect that this call is about to have; null if it has none outside of the process. */
 export function effectOf(number: number, args: Args, process: Process): string | null {
   const row = EFFECTS.get(number)
   if (row === undefined) return null

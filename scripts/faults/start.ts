@@ -20,7 +20,7 @@ async function openStage(): Promise<Stage> {
   const { stateDir } = appliance
   const caFile = join(stateDir, 'ca/ca.pem')
   await appliance.start()
-  /** The authority that a client could have been given; null: none was there yet. */
+  /** The authority that a client could have been given; null if none was there yet. */
   let authority: string | null = null
   return {
     appliance,

@@ -13,7 +13,7 @@ export type PointResult = {
   readonly scenario: string
   /** How many effects were let through. */
   readonly point: number
-  /** The call that was not made any more; null: the scenario was over before it came to this point. */
+  /** The call that was not made any more; null if the scenario was over before it came to this point. */
   readonly injected: string | null
   readonly convergedMs: number | null
   readonly findings: Findings

@@ -47,7 +47,7 @@ type Phase = {
   readonly lanes: number
   /**
    * Files of one process, at most. They share its modules, which saves a quarter of the processors' time; memory that
-   * they leave makes a long-lived process slow. Null: `bun test` gives the files to its own workers.
+   * they leave makes a long-lived process slow. Null if `bun test` gives the files to its own workers.
    */
   readonly filesEach: number | null
   readonly needsBuild: boolean

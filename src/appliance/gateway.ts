@@ -24,9 +24,9 @@ export type GatewayParts = Omit<InferenceParts, 'tls'> &
   }
 
 export type PlacedGateway = {
-  /** Where clients on this machine reach it; null: it is off. */
+  /** Where clients on this machine reach it; null if it is off. */
   readonly url: string | null
-  /** Answers in this process; null: it is off, or in its VM. */
+  /** Answers in this process; null if it is off, or in its VM. */
   readonly fetch: Inference['fetch'] | null
   /** The gateway's VMs, or its place without one. */
   readonly vms: GatewaySupervisor | 'host' | 'off'

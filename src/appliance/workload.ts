@@ -29,11 +29,11 @@ export type WorkloadParts = {
   readonly upstreams: readonly UpstreamTarget[]
   /** Null if there is no built-in worker. */
   readonly model: WorkloadModel | null
-  /** GPUs that the worker has to have; null: none. */
+  /** GPUs that the worker has to have; null for none. */
   readonly gpus: WorkloadGpus | null
   /** Ed25519, base64url. */
   readonly controlKey: string
-  /** The operator's own allowlist; null: it is derived from all of this. */
+  /** The operator's own allowlist; null if it is derived from all of this. */
   readonly allowlist: { readonly bytes: Uint8Array; readonly source: string } | null
 }
 

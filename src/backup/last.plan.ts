@@ -5,7 +5,7 @@ import { hourMs } from '../base/time.ts'
 import type { AdminBackups } from '../contract/admin/backups.ts'
 
 export type BackupFacts = Pick<AdminBackups, 'last' | 'failure'> & {
-  /** Since when the timer makes one each night; null: it does not. */
+  /** Since when the timer makes one each night; null if it does not. */
   readonly nightlySinceMs: number | null
   readonly nowMs: number
 }

@@ -5,7 +5,7 @@ import { Fault, systemErrorCode } from './fault.ts'
 
 export type StorageCode = 'store.busy' | 'store.unwritable' | 'store.corrupt'
 
-/** For any error or its cause; null: it is another failure. */
+/** For any error or its cause; null if it is another failure. */
 export function storageCodeOf(error: unknown): StorageCode | null {
   let at = error
   for (let depth = 0; depth < depthMax && at instanceof Error; depth += 1) {

@@ -119,7 +119,7 @@ export function encodeUstar(header: NewUstarHeader): Uint8Array {
   return block
 }
 
-/** The fields for a path; null: it is too long. */
+/** The fields for a path; null if it is too long. */
 export function ustarPath(path: string): { readonly name: string; readonly prefix: string } | null {
   const [nameBytesMax, prefixBytesMax] = [USTAR.name[1], USTAR.prefix[1]]
   if (utf8(path).length <= nameBytesMax) return { prefix: '', name: path }

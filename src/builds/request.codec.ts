@@ -22,7 +22,7 @@ export type BuildWanted = {
   readonly reproduce: boolean
   readonly options: ToolchainOptions | null
   readonly waivers: readonly Waiver[]
-  /** Sources of a fetch besides public authorities and registry; null: none. */
+  /** Sources of a fetch besides public authorities and registry; null for none. */
   readonly fetchCaSha256: string | null
   readonly cratesMirror: string | null
 }

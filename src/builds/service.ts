@@ -67,7 +67,7 @@ export type BuildsServiceDeps = {
 }
 
 export type BuildDispatcher = {
-  /** A reserved VM; null: any. */
+  /** A reserved VM; null means any. */
   readonly vmId: string | null
 }
 
@@ -239,7 +239,7 @@ export class BuildsService {
     }
   }
 
-  /** The host of a VM that is reserved or has its build; null: there is no such VM. */
+  /** The host of a VM that is reserved or has its build; null if there is no such VM. */
   async hostOfVm(vmId: string): Promise<string | null> {
     const { directory } = this.#deps
     return hostOfVm(directory.db, vmId) ?? (await directory.read(null, db => hostOfVm(db, vmId)))

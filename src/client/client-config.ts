@@ -92,7 +92,7 @@ export async function loadClientDefaults(env: Io['env']): Promise<ClientDefaults
   return { ...given, ...Object.fromEntries(paths) }
 }
 
-/** ~/.config/strongroom; null: there is no home directory. */
+/** ~/.config/strongroom; null if there is no home directory. */
 export function clientDirectory(env: Io['env']): string | null {
   const home = nonEmpty(env.HOME)
   const base = nonEmpty(env.XDG_CONFIG_HOME) ?? (home === undefined ? undefined : join(home, '.config'))

@@ -18,7 +18,7 @@ export function egressSourceV6(source: string): EgressSourceV6 {
 }
 
 export type EgressEntryV6 = Ipv6Range & {
-  /** TCP and UDP; null: every port and protocol. */
+  /** TCP and UDP; null means every port and protocol. */
   readonly ports: { readonly first: number; readonly last: number } | null
 }
 

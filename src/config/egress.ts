@@ -47,7 +47,7 @@ export const EgressConfig = Section({
 export type EgressConfig = Static<typeof EgressConfig>
 
 export type EgressEntry = Ipv4Range & {
-  /** TCP and UDP; null: every port and protocol. */
+  /** TCP and UDP; null means every port and protocol. */
   readonly ports: { readonly first: number; readonly last: number } | null
 }
 

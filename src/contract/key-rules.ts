@@ -83,7 +83,7 @@ export function offeredModels(
 }
 
 /**
- * The model that a key means by a name; null: there is none, or it may not use it. The answer does not reveal which
+ * The model that a key means by a name; null if there is none, or it may not use it. The answer does not reveal which
  * of the two. The host signs rules after clients have verified the gateway, so here no alias replaces a served model,
  * and none leads out of what the attestation covers.
  */

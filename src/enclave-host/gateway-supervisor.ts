@@ -68,7 +68,7 @@ export type GatewayView = {
   /** Whether it was launched from the current configuration. */
   readonly isWanted: boolean
   readonly booked: number
-  /** Rows of its usage wait since then, and none is booked; null: none waits. */
+  /** Rows of its usage wait since then, and none is booked; null if none waits. */
   readonly usageWaitingSinceMs: number | null
   /** Why it does not do all that it should, or why its usage is not booked. */
   readonly problem: string | null

@@ -104,7 +104,7 @@ export class GatewaySession {
     return this.#status
   }
 
-  /** Since when rows of its usage wait and none is booked; null: none waits. */
+  /** Since when rows of its usage wait and none is booked; null if none waits. */
   get usageWaitingSinceMs(): number | null {
     return this.#usageWaitingSinceMs
   }

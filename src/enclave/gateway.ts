@@ -68,7 +68,7 @@ export class EnclaveGateway {
   #service: InferenceService | null = null
   #server: GatewayServer | null = null
   #tls: EnclaveTls | null = null
-  /** Stamp of the host's newest certificates; null: it has named none. */
+  /** Stamp of the host's newest certificates; null if it has named none. */
   #certificatesStamp: string | null = null
   #worker: BuiltInWorker | null = null
   #isDraining = false

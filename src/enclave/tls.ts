@@ -38,7 +38,7 @@ export class EnclaveTls implements ServedTls {
   readonly #key: string
   readonly #listeners: (() => void)[] = []
   #held: CertifiedKey
-  /** Stamp of the host's newest certificates; null: it has named none. */
+  /** Stamp of the host's newest certificates; null if it has named none. */
   #newestStamp: string | null = null
   #changed = new AbortController()
 

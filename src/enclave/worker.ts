@@ -17,7 +17,7 @@ export type WorkerSide = {
   readonly admit: (candidate: WorkloadCandidate) => Admission
   /** Called with the name of its upstream, each time it has become healthy. */
   readonly onReady: (upstream: string) => void
-  /** GPUs that have to be good before it starts; null: it needs none. */
+  /** GPUs that have to be good before it starts; null if it needs none. */
   readonly gpus: Pick<EnclaveGpus, 'prepare'> | null
 }
 

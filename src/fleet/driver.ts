@@ -8,7 +8,9 @@ import { Fault } from '../base/fault.ts'
 import type { DatabaseAddress } from '../config/fleet/database-url.ts'
 
 export type PostgresTarget = DatabaseAddress & {
-  /** Certificates of the only authority that may sign the server's; null: no TLS, for a database on this machine. */
+  /**
+   * Certificates of the only authority that may sign the server's; null for no TLS, with a database on this machine.
+   */
   readonly caPem: string | null
   /** Shown in pg_stat_activity: which host this is. */
   readonly applicationName: string

@@ -20,7 +20,7 @@ export function peerOf(fd: number): Peer | null {
   return pid <= 0 ? null : { pid, uid: uid >>> 0, gid: gid >>> 0 }
 }
 
-/** The id of a user, from wherever this host keeps its users (nsswitch.conf(5)); null: there is none of this name. */
+/** The id of a user, from wherever this host keeps its users (nsswitch.conf(5)); null if there is none of this name. */
 export function uidOf(name: string): number | null {
   return idOf(name, (text, entry, buffer, found) => libc().getpwnam_r(text, entry, buffer, BigInt(BUFFER_BYTES), found))
 }

@@ -13,7 +13,7 @@ export type Bar = {
   readonly sizeBytes: number
   /** Whether it may lie above 4 GiB. */
   readonly is64Bit: boolean
-  /** Largest size that the device offers for it (PCIe 6.0, 7.8.6); null: its size is fixed. */
+  /** Largest size that the device offers for it (PCIe 6.0, 7.8.6); null if its size is fixed. */
   readonly largestBytes: number | null
 }
 
@@ -27,7 +27,7 @@ export type VfioDevice = {
   readonly d3coldAllowed: string
   /** Like D0 and D3hot; '' where the kernel does not say. */
   readonly powerState: string
-  /** Name of its driver; null: none. */
+  /** Name of its driver; null for none. */
   readonly driver: string | null
   /** Other devices of its IOMMU group but bridges, by address. Null if it is in no group. */
   readonly neighbours: readonly string[] | null

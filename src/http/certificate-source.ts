@@ -53,7 +53,7 @@ export type Source = {
   /** The certificates to serve for the key of a pair. */
   readonly show: (pair: TlsPair) => Promise<ServedCertificates>
   readonly former: () => FormerNames | null
-  /** The same certificates for a key of another process; null: they are not apart. */
+  /** The same certificates for a key of another process; null if they are not apart. */
   readonly leaves: (spki: Uint8Array) => Promise<Leaves | null>
   /** Changes with the names and the authority of the certificates for keys of other processes. */
   readonly stamp: () => string

@@ -134,7 +134,7 @@ class Tls {
     return this.#shown.named
   }
 
-  /** Names from before a change of the domain, which are still served; null: none. */
+  /** Names from before a change of the domain, which are still served; null for none. */
   former(): FormerNames | null {
     return this.#source.former()
   }
@@ -210,7 +210,7 @@ class Tls {
     return this.#check({ forced: true })
   }
 
-  /** Names with certificates by ACME; null: it is off. */
+  /** Names with certificates by ACME; null if it is off. */
   acme(): ReturnType<AcmeCertificates['view']> | null {
     return this.#acme?.view() ?? null
   }

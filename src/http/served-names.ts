@@ -20,7 +20,7 @@ export function otherNames(names: readonly string[], domain: string): string[] {
 
 /**
  * Reads what an earlier start served, and remembers what this one does. `own`: names of the leaf of the appliance.
- * `served`: those of the stored certificate, for a state directory from before this file; null: there is none.
+ * `served`: those of the stored certificate, for a state directory from before this file; null if there is none.
  */
 export function followNames(
   file: string,

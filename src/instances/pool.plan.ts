@@ -46,7 +46,7 @@ function guestLook({ boxKey }: Pick<PoolVm, 'boxKey'>, guest: VmView['guest']): 
   return { stage: 'warm', reason: null }
 }
 
-/** How early a stage is taken, 0 first; null: never. */
+/** How early a stage is taken, 0 first; null means never. */
 export function takeRank(stage: PoolStage): number | null {
   const order: readonly PoolStage[] = TAKEN_IN_ORDER
   const rank = order.indexOf(stage)

@@ -24,7 +24,7 @@ export type PoolStatus = {
   readonly warm: number
   /** On their way to being warm. */
   readonly booting: number
-  /** Missing resource of the host for the next VM; null: none. */
+  /** Missing resource of the host for the next VM; null for none. */
   readonly lacking: string | null
   readonly lastFailure: { readonly atMs: number; readonly reason: string } | null
   /** Null if nothing prevents the next start. */

@@ -61,7 +61,10 @@ export type InstancesDeps = {
   readonly random: RandomBytes
   readonly log: Logger
   readonly settings: InstancesSettings
-  /** Chooses the VM of a new instance, in the transaction that inserts it. Id null: the instance's host chooses. */
+  /**
+   * Chooses the VM of a new instance, in the transaction that inserts it. The id is null if the instance's host
+   * chooses.
+   */
   readonly takeVm: (tx: DirectoryDb) => ChosenVm
   /** Called after the commit, once per instance, to wake the host's reconciler. Their errors are logged. */
   readonly onCreated: (instance: Instance, start: InstanceStart) => void

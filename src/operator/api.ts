@@ -55,7 +55,7 @@ type OperatorRequest = {
   body: unknown
   /** The row that was written before the change began. */
   seq: number | null
-  /** A fault code; null: none. */
+  /** A fault code; null for none. */
   failure: string | null
 }
 

@@ -59,7 +59,7 @@ function kept<Value>(value: Value | undefined, before: Value): Value {
   return value === undefined ? before : value
 }
 
-/** `sumOf`: usage in a period. `held`: by hosts of the fleet; null: it is not known; left out: there is no fleet. */
+/** `sumOf`: usage in a period. `held`: by hosts of the fleet; null if it is not known; left out: there is no fleet. */
 export function budgetView(
   terms: BudgetTerms,
   { nowMs, sumOf }: { readonly nowMs: number; readonly sumOf: (period: string) => MonthSum },

@@ -35,7 +35,7 @@ export type AdminDeps = Runtime & {
   readonly removeOrganization: (organizationId: string) => void
   /** Applies the ledger's egress limits to firewall and instances. Safe to repeat. Faults: host.*. */
   readonly applyEgressLimits: () => Promise<void>
-  /** Name of a host of the fleet; null: it is not known, or this host is in none. */
+  /** Name of a host of the fleet; null if it is not known, or this host is in none. */
   readonly hostName: (hostId: string) => string | null
   /** Cancels a build as its owner would. No effect on one that has ended. Null if service C is off. */
   readonly cancelBuild: ((id: string) => Promise<Build | null>) | null
@@ -75,7 +75,7 @@ export type GatewayVmControl = {
       readonly status: EnclaveStatus | null
       readonly sinceMs: number
       readonly isWanted: boolean
-      /** Rows of usage wait since then, and none is booked; null: none waits. */
+      /** Rows of usage wait since then, and none is booked; null if none waits. */
       readonly usageWaitingSinceMs: number | null
       /** Reason why it does not serve as configured. */
       readonly problem: string | null

@@ -48,9 +48,9 @@ export type StatusDeps = {
   readonly gateway: AdminDeps['gateway']
   /** Upstreams of the gateway that must show evidence, as it reports them. */
   readonly attestedUpstreams: () => AdminStatus['gateway']['attested_upstreams']
-  /** Trace export of the gateway; null: off. */
+  /** Trace export of the gateway; null means off. */
   readonly traces: () => AdminStatus['gateway']['traces']
-  /** Build VMs that no build has taken; null: service C is off. */
+  /** Build VMs that no build has taken; null if service C is off. */
   readonly buildVms: (() => BuildVmsSummary) | null
   /** Null if there is no list of names that instances may reach. */
   readonly names: (() => NonNullable<AdminStatus['names']>) | null
@@ -62,7 +62,7 @@ export type StatusDeps = {
   readonly backups: () => AdminStatus['backups']
   /** Budgets that are nearly spent. */
   readonly budgetsNear: () => NonNullable<AdminStatus['budgets_near']>
-  /** This host's part in its fleet; null: it is in none. */
+  /** This host's part in its fleet; null if it is in none. */
   readonly fleetStatus: () => AdminStatus['fleet']
   /** Known obstacles between clients and the services. */
   readonly problems: () => AdminStatus['problems']

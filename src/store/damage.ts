@@ -8,7 +8,7 @@ const METHODS = ['get', 'all', 'run', 'values', 'raw', 'iterate'] as const
 
 /**
  * Every statement that `sqlite` prepares from now on notes its first failure for damage. The returned function has the
- * message of the first such failure; null: none was met. Failures are thrown on as they are.
+ * message of the first such failure; null if none was met. Failures are thrown on as they are.
  */
 export function noticeDamage(sqlite: Database): () => string | null {
   let damage: string | null = null

@@ -131,7 +131,7 @@ export type Store = {
   readonly hostId: string
   /** Tables that the check at the start had no time for. */
   readonly unchecked: readonly string[]
-  /** The first damage that a statement has met since; null: none. */
+  /** The first damage that a statement has met since; null for none. */
   readonly damage: () => string | null
   readonly close: () => void
 }

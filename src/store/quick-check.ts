@@ -7,7 +7,7 @@ import { messageOf } from '../base/fault.ts'
 import { storageCodeOf } from '../base/storage-failure.ts'
 
 export type QuickCheck = {
-  /** The first damage in SQLite's words; null: none was found. */
+  /** The first damage in SQLite's words; null if none was found. */
   readonly problem: string | null
   /** Tables that were left out because the time was over. */
   readonly unchecked: readonly string[]
@@ -55,7 +55,7 @@ function tablesOf(sqlite: Database): string[] {
     .map(({ name }) => name)
 }
 
-/** The first finding; null: there is none. */
+/** The first finding; null if there is none. */
 function checkTable(sqlite: Database, table: string): string | null {
   const sql = `PRAGMA quick_check('${table.replaceAll("'", "''")}')`
   const [first] = sqlite.query<{ quick_check: string }, []>(sql).all()

@@ -13,7 +13,7 @@ export type WayBack = {
   readonly copy: DatabaseCopy
   /** When the copy was made: what was recorded since is in `setAside` alone. */
   readonly madeAtMs: number
-  /** The database that was replaced; null: there was none. */
+  /** The database that was replaced; null if there was none. */
   readonly setAside: string | null
 }
 

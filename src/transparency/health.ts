@@ -14,11 +14,11 @@ export type WatchedLog = {
 export type LogState = {
   readonly size: number
   readonly shown: number
-  /** When the newest entry was written; null: there is none. */
+  /** When the newest entry was written; null if there is none. */
   readonly lastEntryMs: number | null
-  /** When the oldest entry that is not shown was written; null: all are. */
+  /** When the oldest entry that is not shown was written; null if all are. */
   readonly waitingSinceMs: number | null
-  /** Why the newest try to write failed; null: it did not. */
+  /** Why the newest try to write failed; null if it did not. */
   readonly failure: { readonly atMs: number; readonly reason: string } | null
   readonly witnesses: readonly WitnessState[]
 }

@@ -117,12 +117,12 @@ export class TransparencyLog {
     if (this.#noting(() => this.#append(facts))) for (const listener of this.#listeners) listener()
   }
 
-  /** Why the newest try to write failed; null: it did not. */
+  /** Why the newest try to write failed; null if it did not. */
   failure(): LogFailure | null {
     return this.#failure
   }
 
-  /** The key as relying parties name it; null: the log has not begun. */
+  /** The key as relying parties name it; null if the log has not begun. */
   key(): NoteKey | null {
     return this.#head === null
       ? null
@@ -357,7 +357,7 @@ function appendEntry(tx: LedgerDb, { entry, nowMs }: { readonly entry: Uint8Arra
   return true
 }
 
-/** The line of the newest good cosignature of this witness, from no later than `untilMs`; null: there is none. */
+/** The line of the newest good cosignature of this witness, from no later than `untilMs`; null if there is none. */
 async function newestCosignature(note: Note, witness: NoteKey, untilMs: number): Promise<string | null> {
   let newest: { readonly line: string; readonly atMs: number } | null = null
   for (const signature of signaturesOf(note, witness).slice(0, signaturesOfWitnessMax)) {

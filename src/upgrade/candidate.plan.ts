@@ -43,7 +43,7 @@ export function packageRefusal({ name, architecture }: PackageFields): Refusal |
 
 export type Versioned = { readonly version: string; readonly schema: number }
 
-/** The answer of `version --json`; null: that was no strongroom, or one from before `upgrade`. */
+/** The answer of `version --json`; null if that was no strongroom, or one from before `upgrade`. */
 export function versionedOf(text: string): Versioned | null {
   try {
     const said: unknown = JSON.parse(text)

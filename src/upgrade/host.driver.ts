@@ -167,7 +167,7 @@ export function digestOf(path: string): string {
   return new Bun.CryptoHasher('sha256').update(readFileSync(path)).digest('hex')
 }
 
-/** Version of our package that dpkg has installed whole; null: none. */
+/** Version of our package that dpkg has installed whole; null for none. */
 export async function installedPackage(): Promise<string | null> {
   if (Bun.which('dpkg-query', { PATH: plainEnv.PATH }) === null) return null
   const argv = ['dpkg-query', '--status', packageName]

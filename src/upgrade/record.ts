@@ -25,7 +25,7 @@ export const UpgradeRecord = Closed({
   serve: Type.Array(Type.String()),
   config: OrNull(Type.String()),
   waitMs: Type.Integer({ minimum: 1 }),
-  /** Why the former executable comes back; null: it does not. */
+  /** Why the former executable comes back; null if it does not. */
   reason: OrNull(Type.String()),
 })
 export type UpgradeRecord = Static<typeof UpgradeRecord>

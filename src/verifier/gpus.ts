@@ -28,7 +28,7 @@ export type JudgeGpus = (evidence: {
 }) => GpuJudgement
 
 export type GpuQuestion = {
-  /** Statement of the worker's receipt; null: it cannot be read. */
+  /** Statement of the worker's receipt; null if it cannot be read. */
   readonly worker: StatementOf<'workload'> | null
   readonly workload: ReadWorkload | null
   /** As the document has it; undefined: it has none. */

@@ -113,7 +113,7 @@ export type Pinned = {
   readonly hasWorkload?: boolean
   /** Number of accepted workload.json, by their digests; 0 if none is named. */
   readonly workloadCount?: number
-  /** The expected gateway of an instance's claim; null: none. */
+  /** The expected gateway of an instance's claim; null for none. */
   readonly gateway?: string | null
   /** Why its gateway is unattested, where the caller accepts that by name. */
   readonly unattested?: string | null

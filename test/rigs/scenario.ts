@@ -12,7 +12,7 @@ export type Scenario = SendOptions & {
   readonly status: number
   /** The whole body but for `request_id`. */
   readonly answer: Record<string, unknown>
-  /** Headers besides those every answer has; null: must not be there. */
+  /** Headers besides those every answer has; null if it must not be there. */
   readonly expectHeaders?: Record<string, string | null>
   /** Must not be anywhere in the answer, besides what never may. */
   readonly absent?: readonly string[]

@@ -54,7 +54,7 @@ export type OursSettings = {
   readonly stubPort: number
   /** Null for one process with plain HTTP and a bare listener instead of the gateway's own. */
   readonly listener: OwnListener | null
-  /** postgres://… of the fleet that it is in; null: alone. */
+  /** postgres://… of the fleet that it is in; null means alone. */
   readonly fleetDatabase: string | null
 }
 

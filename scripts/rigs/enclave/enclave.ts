@@ -81,7 +81,7 @@ export class EnclaveBench {
   readonly engine: GatewayEngine
   /** Routes requested of the firewall, in order. */
   readonly routes: GatewayRoute[] = []
-  /** The VM whose row said `serving` when that was asked; null: none did. */
+  /** The VM whose row said `serving` when that was asked; null if none did. */
   readonly servingAtRoutes: (string | null)[] = []
   readonly log: string[] = []
   /** Rows that the books wrote, in order. */

@@ -9,7 +9,7 @@ import type { Behaviour, Told } from './upstream.ts'
 
 export type MixedRequest = { readonly mixed: Mixed; readonly seen: SeenByClient; readonly told: Told }
 
-/** A key's answers of GET /v1/usage, for the month and by model; null: refused. */
+/** A key's answers of GET /v1/usage, for the month and by model; null means refused. */
 export type LedgerSums = { readonly month: GatewayUsage; readonly models: GatewayUsageRows } | null
 
 export type MixedVerdict = {

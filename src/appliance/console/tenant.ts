@@ -79,7 +79,7 @@ function isGatewayKey(headers: Headers): boolean {
   return /^bearer +gw_/i.test(headers.get('authorization') ?? '')
 }
 
-/** By the name that this host has in its own DNS; null: it is off. */
+/** By the name that this host has in its own DNS; null if it is off. */
 function publicUrl(name: 'instances' | 'inference' | 'builds', { listen, domain }: Config): string | null {
   if (listen[name] === '') return null
   const { port } = listenAddress(listen[name])

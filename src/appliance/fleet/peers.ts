@@ -20,7 +20,7 @@ import type { Fleet } from './hosts.ts'
 export type FleetPeers = Peers & {
   /** Other hosts as this one reached them last. */
   readonly view: () => readonly PeerReach[]
-  /** Where this host answers others; null: it does not. */
+  /** Where this host answers others; null if it does not. */
   readonly address: () => string | null
   /** Answers other hosts with these services from now on, if configured. Fault `host.listen_failed`. */
   readonly listen: (services: PeerServerDeps['services']) => Promise<void>

@@ -5,7 +5,7 @@
 
 type OutsideUpstream = {
   readonly name: string
-  /** `https://HOST:PORT`; null: wherever its host says. */
+  /** `https://HOST:PORT`; null means wherever its host says. */
   readonly origin: string | null
 }
 

@@ -16,7 +16,7 @@ export const upstreamEvidenceBytesMax = collateralBytesMax + 2 * quoteBytesMax +
 
 export type UpstreamEvidence = {
   readonly quote: Uint8Array
-  /** JSON of the collateral; null: the gateway has its own. */
+  /** JSON of the collateral; null if the gateway has its own. */
   readonly collateral: Uint8Array | null
 }
 

@@ -36,7 +36,7 @@ export class EventLog {
   #sizeBytes: number
   #lastId = 0
   #nextSeq = 0
-  /** Number of the guest's first line that did not fit; null: all did. */
+  /** Number of the guest's first line that did not fit; null if all did. */
   #cutAt: number | null = null
   #isComplete = false
   readonly #stages = new StageTimes()

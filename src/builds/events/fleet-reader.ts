@@ -114,7 +114,7 @@ class RemoteEvents {
     this.#parser = new ServerSentEvents(afterId)
   }
 
-  /** Perhaps none after `waitMs`; null: the stream has ended. */
+  /** Perhaps none after `waitMs`; null if the stream has ended. */
   async next(waitMs: number, clock: Clock): Promise<readonly ReadLine[] | null> {
     this.#reading ??= this.#read()
     const waited = new AbortController()

@@ -125,7 +125,7 @@ export class ForwardWhenFull {
     })
   }
 
-  /** The answer of the first host that takes it, of those with the fewest builds in these states; null: none does. */
+  /** The answer of the first host that takes it, of those with the fewest builds in these states; null if none does. */
   async #atFirst(
     name: string,
     states: Parameters<typeof countBuildsByHost>[1],

@@ -6,7 +6,7 @@ import { type Check, fail, type ImageFacts, imageChecks, type Outcome, pass, ski
 export type BuildFacts = ImageFacts & {
   /** `builds.fetch_ca_file`; null where it is not read. */
   readonly authorities: Outcome | null
-  /** Space for the scratch and exchange disks of all VMs, GiB; null: not known. */
+  /** Space for the scratch and exchange disks of all VMs, GiB; null means not known. */
   readonly freeGib: number | null
 }
 

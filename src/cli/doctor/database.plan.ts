@@ -11,7 +11,7 @@ export type DatabaseFacts =
       readonly kind: 'read'
       readonly path: string
       readonly sizeBytes: number
-      /** The first damage; null: none was found. */
+      /** The first damage; null if none was found. */
       readonly problem: string | null
       /** Tables that there was no time for. */
       readonly unchecked: readonly string[]

@@ -41,7 +41,7 @@ export function privateName(domain: string): string | null {
   return found === undefined ? null : `names below .${found} cannot be delegated: clients must query this host directly`
 }
 
-/** `address`: at which clients reach this host's DNS; null: not known. */
+/** `address`: at which clients reach this host's DNS; null means not known. */
 export function delegationCheck(
   facts: DelegationFacts,
   { domain, listen }: Pick<Config, 'domain' | 'listen'>,

@@ -20,10 +20,10 @@ export type VmGatewayFacts = ImageFacts & {
   readonly placement: 'vm'
   /** Null when no worker is configured. */
   readonly model: Outcome | null
-  /** Size of the model's file; null: not known. */
+  /** Size of the model's file; null means not known. */
   readonly modelMib: number | null
   readonly controlKey: ControlKeyFacts
-  /** The daemon's answer; null: it does not answer. */
+  /** The daemon's answer; null if it does not answer. */
   readonly shown: AdminGateways | null
 }
 
@@ -54,7 +54,7 @@ export function gatewayChecks(facts: GatewayFacts, config: Pick<Config, 'inferen
   ]
 }
 
-/** A line for each upstream that has to show evidence; null: the daemon does not answer. */
+/** A line for each upstream that has to show evidence; null if the daemon does not answer. */
 export function attestedChecks(upstreams: AdminStatus['gateway']['attested_upstreams'] | null): Check[] {
   return (upstreams ?? []).map(({ name: upstream, kind, attested, last_good_at: last, age_s: age, failures }) => {
     const name = 'attested upstream'

@@ -165,7 +165,7 @@ async function targetOf(
   return { kind: 'package', version: fields.version }
 }
 
-/** The value behind the last of an option's names in the words of a command line; null: it is not there. */
+/** The value behind the last of an option's names in the words of a command line; null if it is not there. */
 function optionOf(words: readonly string[], name: string): string | null {
   const at = words.lastIndexOf(name)
   return at === -1 ? null : (words[at + 1] ?? null)

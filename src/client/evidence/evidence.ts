@@ -5,7 +5,7 @@ export type ReportEvidence = {
   readonly container: string | null
   /** 1184 bytes or Azure's HCL report; else the bytes of the innermost form that is known. */
   readonly report: Uint8Array
-  /** VCEK or VLEK, DER or PEM; null: the file has none. */
+  /** VCEK or VLEK, DER or PEM; null if the file has none. */
   readonly vek: Uint8Array | null
   /** Certificates above it, DER or PEM. */
   readonly chain: readonly Uint8Array[]

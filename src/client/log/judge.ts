@@ -28,9 +28,9 @@ export type LogJudgement = {
   readonly ok: boolean
   /** Where the entry is; null unless it is in the log. */
   readonly place: { readonly index: number; readonly size: number } | null
-  /** The proof, to be kept for a check without the network; null: there is none. */
+  /** The proof, to be kept for a check without the network; null if there is none. */
   readonly proof: string | null
-  /** The file with both signed checkpoints of a fork; null: none was seen. */
+  /** The file with both signed checkpoints of a fork; null if none was seen. */
   readonly forkFile: string | null
   /** The log answers, and its tree does not have the entry, or not yet. */
   readonly isAbsent: boolean

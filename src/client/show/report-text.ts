@@ -12,7 +12,7 @@ import { reportDocument } from '../verdict/report-document.ts'
 
 export type ShownReport = {
   readonly form: FoundReport['form']
-  /** Around it, in words; null: nothing. */
+  /** Around it, in words; null means nothing. */
   readonly container: string | null
   readonly report: SnpReport
   /** Null if unknown. */

@@ -232,7 +232,7 @@ async function ask(
   }
 }
 
-/** The entry of this gateway VM's start; null: its receipts cannot be read. */
+/** The entry of this gateway VM's start; null if its receipts cannot be read. */
 function gatewayFact({ gateway, keys, receipts }: GatewayVerdict): LogFact | null {
   const report = receipts[0]?.verdict.report ?? null
   if (gateway === null || keys === null || report === null) return null

@@ -167,7 +167,7 @@ export async function judgeInstance(
   return { found, shown, logged, asOf }
 }
 
-/** The entry of its image; null: its receipt cannot be read. The log has nothing of an instance. */
+/** The entry of its image; null if its receipt cannot be read. The log has nothing of an instance. */
 function instanceFact({ receipt }: InstanceVerdict): LogFact | null {
   const measurement = receipt?.statement?.image.measurement
   return measurement === undefined ? null : { kind: 'image', measurement: toHex(measurement) }

@@ -10,7 +10,7 @@ export function sessionCookie(token: string, lifeMs: number): string {
 
 export const noSessionCookie = `${name}=; Path=/; Max-Age=0; Secure; HttpOnly; SameSite=Strict`
 
-/** The secret in a Cookie header; null: there is none, or there are two. */
+/** The secret in a Cookie header; null if there is none, or there are two. */
 export function tokenOf(header: string | null): string | null {
   const own = (header ?? '')
     .split(';')

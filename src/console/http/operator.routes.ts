@@ -11,7 +11,7 @@ const prefix = '/api/operator'
 /** The console's own word for passkeys, which the operator's interface has for the command line as well. */
 const passkeyPrefix = '/api/passkeys'
 
-/** Path in the operator's interface; null: the request is for another part. */
+/** Path in the operator's interface; null if the request is for another part. */
 export function operatorPath(path: string, method: string): string | null {
   if (path.startsWith(`${prefix}/`)) return path.slice(prefix.length)
   if (path === passkeyPrefix && method === 'GET') return '/console/passkeys'

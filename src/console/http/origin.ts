@@ -12,7 +12,7 @@ export function hostsOf(names: readonly string[]): ReadonlySet<string> {
   return new Set(['localhost', '127.0.0.1', '[::1]', ...names.map(canonical)])
 }
 
-/** Host and port that the Host header names; null: no host has this form. */
+/** Host and port that the Host header names; null if no host has this form. */
 export function hostOf(header: string | null): { readonly name: string; readonly authority: string } | null {
   const match = /^([a-z0-9.-]{1,253}|\[[0-9a-f:.]{2,45}\])(?::([0-9]{1,5}))?$/.exec(header?.toLowerCase() ?? '')
   const [authority, name = '', port] = match ?? []

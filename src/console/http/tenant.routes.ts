@@ -19,7 +19,7 @@ export type ServiceName = 'instances' | 'inference' | 'builds'
 
 /** Null if it is off. */
 export type TenantServices = {
-  /** Where clients reach each without the console; null: it is off. */
+  /** Where clients reach each without the console; null if it is off. */
   readonly urls: Readonly<Record<ServiceName, string | null>>
   /**
    * Returns the organization of the key in these headers, which has to be one for this service, or for one of them if

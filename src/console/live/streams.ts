@@ -23,7 +23,7 @@ type Client = {
   readonly pending: Set<Topic>
   readonly end: () => void
   sentAtMs: number
-  /** Since when it has not read what was sent; null: it has. */
+  /** Since when it has not read what was sent; null if it has. */
   fullSinceMs: number | null
 }
 
@@ -50,7 +50,7 @@ export class Streams {
   }
 
   /**
-   * A stream for a session, which ends with it. It begins with what changed after the cursor `since`; null: with all
+   * A stream for a session, which ends with it. It begins with what changed after the cursor `since`; null for all
    * topics. Fault rate_limited: there are too many.
    */
   open({ id, ended }: { readonly id: string; readonly ended: AbortSignal }, since: string | null): Response {

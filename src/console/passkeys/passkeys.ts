@@ -35,7 +35,7 @@ export type PasskeysDeps = {
   readonly random: RandomBytes
   readonly log: Logger
   readonly hostId: string
-  /** As whom and with which role an actor may log in by now; null: not at all. */
+  /** As whom and with which role an actor may log in by now; null means not at all. */
   readonly personOf: (actor: string) => Person | null
   /** Whether records may change: not while an upgrade is on trial. */
   readonly mayWrite: () => boolean

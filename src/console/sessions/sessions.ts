@@ -29,7 +29,7 @@ export type Session = {
   readonly id: string
   readonly person: Person
   readonly by: LoggedInBy
-  /** The passkey that it began by; null: a link. */
+  /** The passkey that it began by; null means a link. */
   readonly passkeyId: string | null
   readonly beganAtMs: number
   /** At the latest. */

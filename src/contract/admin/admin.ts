@@ -246,7 +246,7 @@ const AdminAcmeName = Closed({
   holder: OneOf(['host', 'gateway']),
   /** Null if there is none to serve; then the local authority's is served. */
   expires_at: OrNull(Time),
-  /** When it is ordered next; null: now. */
+  /** When it is ordered next; null means now. */
   next_at: OrNull(Time),
   /** The newest order, if it failed: the type of the server's problem document and its words. */
   failure: OrNull(
@@ -275,7 +275,7 @@ const AdminBuilds = Closed({
   warm: Type.Integer({ minimum: 0 }),
   booting: Type.Integer({ minimum: 0 }),
   reserved: Type.Integer({ minimum: 0 }),
-  /** Why the next VM cannot be made; null: no reason is known. */
+  /** Why the next VM cannot be made; null if no reason is known. */
   lacking: OrNull(Type.String()),
   disk_bytes: OrNull(Type.Integer({ minimum: 0 })),
 })
@@ -319,11 +319,11 @@ export const AdminStatus = Closed({
     expires_at: Time,
     /** The certificate of the authority that clients must trust; null with the operator's own certificate. */
     ca_file: OrNull(Type.String()),
-    /** Names from before a change of the domain, which are served until then; null: none. */
+    /** Names from before a change of the domain, which are served until then; null for none. */
     former: OrNull(Closed({ names: Type.Array(Type.String()), until: Time })),
     /** Every certificate that the daemon serves or signs by. */
     certificates: Type.Array(Closed({ name: OneOf(CERTIFICATE_NAMES), expires_at: Time })),
-    /** Names with a certificate by ACME; null: it is off. */
+    /** Names with a certificate by ACME; null if it is off. */
     acme: OrNull(Type.Array(AdminAcmeName)),
   }),
   operator_key: Closed({
@@ -347,7 +347,7 @@ export const AdminStatus = Closed({
     addresses_total: Type.Integer({ minimum: 0 }),
     /** Given back by VMs that ended, and free again after `network.address_rest_s`. */
     addresses_resting: Type.Integer({ minimum: 0 }),
-    /** When the next one of these is free; null: none rests. */
+    /** When the next one of these is free; null if none rests. */
     next_address_free_at: TimeOrNull,
   }),
   pool: AdminPool,
@@ -372,7 +372,7 @@ export const AdminStatus = Closed({
       { maxItems: 100 },
     ),
   ),
-  /** This host's part in its fleet; null: it is in none. */
+  /** This host's part in its fleet; null if it is in none. */
   fleet: OrNull(FleetStatus),
   /** Reasons why this host is not ready and does not give clients what its services promise. Empty: none is known. */
   problems: Type.Array(

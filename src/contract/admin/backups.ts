@@ -11,7 +11,7 @@ export const AdminBackups = Closed({
   state: OneOf(['good', 'failed', 'old', 'none']),
   /** The newest successful backup of this host; the file may have been moved. */
   last: OrNull(Closed({ at: Time, file: Type.String(), bytes: Type.Integer({ minimum: 0 }) })),
-  /** The newest that failed; null: none since the last that succeeded. */
+  /** The newest that failed; null means none since the last that succeeded. */
   failure: OrNull(Closed({ at: Time, message: Type.String() })),
   /** Whether strongroom-backup.timer makes one each night. */
   nightly: Type.Boolean(),

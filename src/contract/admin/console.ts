@@ -82,7 +82,7 @@ export const SessionDocument = Closed({
   /** Whether this host is in a fleet, so that there are hosts to show. */
   fleet: Type.Boolean(),
   passkeys: Closed({
-    /** The name that a passkey made here belongs to; null: none can be made here. */
+    /** The name that a passkey made here belongs to; null if none can be made here. */
     rp_id: OrNull(Type.String()),
     /** Why not. */
     why: OrNull(Type.String()),

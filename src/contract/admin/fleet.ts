@@ -29,14 +29,14 @@ export const HostReport = Closed({
   /** The host's wall clock when it sent this. */
   now_ms: Type.Integer(),
   domain: Type.String(),
-  /** Why it takes no further instance now; null: it does. */
+  /** Why it takes no further instance now; null if it does. */
   lacking: TextOrNull,
   warm: Type.Integer(),
   memory_mib_used: NumberOrNull,
   memory_mib_total: Type.Integer(),
   vcpus_used: NumberOrNull,
   vcpus_total: Type.Integer(),
-  /** Launch image of instances: the digest of its manifest; null: there is none. */
+  /** Launch image of instances: the digest of its manifest; null if there is none. */
   image: TextOrNull,
   /** SHA-384 of its operator key, as ID_KEY_DIGEST in reports, in hexadecimal. */
   operator_key: Type.String(),
@@ -72,9 +72,9 @@ export const FleetHost = Closed({
   /** SHA-384 of its operator key, in hexadecimal. */
   operator_key: TextOrNull,
   domain: TextOrNull,
-  /** Where it answers other hosts; null: it does not. */
+  /** Where it answers other hosts; null if it does not. */
   peer_address: TextOrNull,
-  /** SHA-256 of the key by which it does, as SubjectPublicKeyInfo, in hexadecimal; null: it has published none. */
+  /** SHA-256 of the key by which it does, as SubjectPublicKeyInfo, in hexadecimal; null if it has published none. */
   peer_key: TextOrNull,
   /** Whether the answering host has reached it; null if it has not tried. */
   is_reached: OrNull(Type.Boolean()),
@@ -99,7 +99,7 @@ export const FleetStatus = Closed({
   has_lease: Type.Boolean(),
   is_draining: Type.Boolean(),
   epoch: NumberOrNull,
-  /** Where it answers other hosts; null: it does not. */
+  /** Where it answers other hosts; null if it does not. */
   peer_address: TextOrNull,
   /** Other hosts that answer, as this one has reached them last. */
   peers: Type.Array(Closed({ name: Type.String(), is_reached: Type.Boolean(), problem: TextOrNull })),

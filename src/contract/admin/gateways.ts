@@ -14,7 +14,7 @@ const GatewayPlacement = OneOf(['vm', 'host', 'off'])
 /** VMs of the gateway: those that are, then the last that were. */
 export const AdminGateways = Closed({
   placement: GatewayPlacement,
-  /** Why no VM serves, or no newer one; null: nothing is known to be wrong. */
+  /** Why no VM serves, or no newer one; null if nothing is known to be wrong. */
   problem: TextOrNull,
   gateways: Type.Array(
     Closed({
@@ -29,7 +29,7 @@ export const AdminGateways = Closed({
       keys_revision: CountOrNull,
       requests_running: CountOrNull,
       usage_waiting: CountOrNull,
-      /** Since when rows wait and none is booked; null: none waits. */
+      /** Since when rows wait and none is booked; null if none waits. */
       usage_waiting_since: OrNull(Time),
       usage_booked: Type.Integer({ minimum: 0 }),
       /** Why it does not do all that it should. */
@@ -48,10 +48,10 @@ export const AdminGatewayLog = Closed({
 /** Service B in short. */
 export const AdminGatewaySummary = Closed({
   placement: GatewayPlacement,
-  /** The VM that serves, else the newest that starts; null: there is none. */
+  /** The VM that serves, else the newest that starts; null if there is none. */
   vm: TextOrNull,
   state: OrNull(OneOf(['serving', 'starting'])),
-  /** Why it does not do all that it should, or why no VM serves; null: nothing is known to be wrong. */
+  /** Why it does not do all that it should, or why no VM serves; null if nothing is known to be wrong. */
   problem: TextOrNull,
   /** Upstreams that have to show evidence before they get prompts. */
   attested_upstreams: Type.Array(

@@ -9,9 +9,9 @@ const count = Type.Integer({ minimum: 0 })
 export const AdminLogSummary = Closed({
   size: count,
   shown: count,
-  /** When the newest entry was written; null: there is none. */
+  /** When the newest entry was written; null if there is none. */
   last_entry_at: OrNull(Type.String()),
-  /** When the oldest entry that is not shown was written; null: all are. */
+  /** When the oldest entry that is not shown was written; null if all are. */
   waiting_since: OrNull(Type.String()),
   /** Number of witnesses that are named. */
   witnesses: count,
@@ -29,7 +29,7 @@ export const AdminLogSummary = Closed({
 export type AdminLogSummary = Static<typeof AdminLogSummary>
 
 export const AdminLog = Closed({
-  /** For relying parties, as NAME+ID+KEY; null: no log has begun. */
+  /** For relying parties, as NAME+ID+KEY; null if no log has begun. */
   key: OrNull(Type.String()),
   size: count,
   /** Entries of the tree that is shown to everybody; fewer than `size` while no witness has cosigned the rest. */

@@ -10,7 +10,7 @@ export const AdminTraces = Closed({
   exported: Count,
   dropped: Count,
   waiting: Count,
-  /** Why none is taken at present; null: nothing is known to be wrong. */
+  /** Why none is taken at present; null if nothing is known to be wrong. */
   problem: OrNull(Type.String()),
 })
 export type AdminTraces = Static<typeof AdminTraces>

@@ -31,7 +31,10 @@ export const BuildProgress = Closed({
   lines: Type.Array(BuildLine, { maxItems: 64 }),
   /** Whether the guest needs its network now; after `done` it never does again, and has taken the interface down. */
   network: OneOf(['unused', 'wanted', 'done']),
-  /** Waits for the host to complete the evidence of this stage (`vouch`, then `vouched`); null: for nothing. */
+  /**
+   * Waits for the host to complete the evidence of this stage (`vouch`, then `vouched`); null if it waits for
+   * nothing.
+   */
   waitsFor: OrNull(AttestedStage),
   result: Type.Union([
     Type.Null(),

@@ -68,14 +68,14 @@ export const BuildOrder = Closed({
   /** SHA-256 of the host's verification summary of the image; null without one. The guest passes it on, unchecked. */
   imageSummary: OrNull(Sha256),
   limits: BuildLimits,
-  /** How the source and what its lock names are fetched; null: nothing may be fetched. */
+  /** How the source and what its lock names are fetched; null if nothing may be fetched. */
   fetch: Type.Union([
     Closed({
       /**
        * HTTP CONNECT proxy on the host, `http://ADDRESS:PORT`; it lets through only hosts of the operator's list.
        */
       proxy: Type.String({ minLength: 1, maxLength: 128 }),
-      /** Mirror that replaces the crates registry, `sparse+https://…/`; null: the registry that the lock names. */
+      /** Mirror that replaces the crates registry, `sparse+https://…/`; null means the registry that the lock names. */
       cratesMirror: OrNull(Mirror),
       /** PEM certificates trusted beside the public ones: of a mirror or git host of the operator's own. */
       ca: OrNull(Type.String({ minLength: 1, maxLength: 16_384 })),

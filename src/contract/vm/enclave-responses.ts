@@ -101,7 +101,7 @@ export const HostRequest = Type.Union([
     /** Both included. */
     from: Day,
     to: Day,
-    /** The last row of the page before; null: the first page. */
+    /** The last row of the page before; null means the first page. */
     after: OrNull(Closed({ day: Day, model: UsedModel })),
   }),
   /** Parts of keys' limits, where the host is in a fleet. `turn` rises with each of a VM's questions. */

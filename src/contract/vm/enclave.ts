@@ -35,7 +35,7 @@ const controlDomain = 'strongroom/control/v1\n'
 /** Dollars, as in the configuration. */
 const Price = Type.String({ pattern: '^[0-9]{1,9}(\\.[0-9]{1,6})?$' })
 
-/** Budgets for a calendar month (UTC); null: no bound. VMs of earlier releases take none with `shortBudgets`. */
+/** Budgets for a calendar month (UTC); null means no bound. VMs of earlier releases take none with `shortBudgets`. */
 const budget = { budgetNanoUsd: OrNull(Count), budgetTokens: OrNull(Count), shortBudgets: Type.Optional(ShortBudgets) }
 
 /** A gateway key: its hash, never the key. */

@@ -14,7 +14,7 @@ const TraceId = Type.String({ pattern: '^[0-9a-f]{32}$' })
 const SpanId = Type.String({ pattern: '^[0-9a-f]{16}$' })
 const Model = Type.String({ minLength: 1, maxLength: 256 })
 const Upstream = Type.String({ minLength: 1, maxLength: 64 })
-/** Why it failed, as a code; null: it did not. */
+/** Why it failed, as a code; null if it did not. */
 const ErrorCode = OrNull(Type.String({ pattern: '^[a-z0-9_]{1,40}$' }))
 
 const place = {
@@ -33,11 +33,11 @@ const place = {
 export const RequestSpan = Closed({
   kind: Type.Literal('request'),
   ...place,
-  /** The client's span (W3C Trace Context); null: it named none. */
+  /** The client's span (W3C Trace Context); null if it named none. */
   parentId: OrNull(SpanId),
   /** The gateway's id of the request, as usage, log and `x-request-id` have it. */
   requestId: Type.String({ pattern: '^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$' }),
-  /** Upstream of the last attempt; null: none was tried. */
+  /** Upstream of the last attempt; null if none was tried. */
   upstream: OrNull(Upstream),
   /** Null if the request could not be read. */
   stream: OrNull(Type.Boolean()),

@@ -115,9 +115,9 @@ export const WorkloadUpstream = Closed({
   contextTokens: OrNull(Count),
   content: Type.Array(OneOf(['image', 'audio', 'video', 'file']), { maxItems: 4 }),
   remoteUrls: Type.Boolean(),
-  /** PEM certificates of the authorities that it is trusted by; null: those of the image. */
+  /** PEM certificates of the authorities that it is trusted by; null means those of the image. */
   ca: OrNull(Type.String({ maxLength: 65_536 })),
-  /** SHA-256 of its public key (SPKI); null: any that the authorities vouch for. */
+  /** SHA-256 of its public key (SPKI); null means any that the authorities vouch for. */
   spkiSha256: OrNull(Sha256),
   /** A second key that counts as well. Left out: none. */
   spkiSha256Next: Type.Optional(Sha256),

@@ -71,7 +71,7 @@ export class BudgetLeases {
   readonly #turns = new Map<string, Serial>()
   readonly #refusals = new Map<string, Refusal>()
   #awayUntilMs = Number.NEGATIVE_INFINITY
-  /** Timeline of the server that has what this host was granted; null: it was not told since the start. */
+  /** Timeline of the server that has what this host was granted; null if it was not told since the start. */
   #registeredTimeline: number | null = null
   readonly #counts = { granted: 0, refused: 0, failed: 0 }
 

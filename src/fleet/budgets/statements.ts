@@ -11,7 +11,7 @@ export type BudgetLease = Scope & Amounts
 
 export type LeaseReply = {
   readonly granted: Amounts
-  /** The rest of the budget, which no host has; null: it has no bound of that kind. */
+  /** The rest of the budget, which no host has; null if it has no bound of that kind. */
   readonly left: { readonly nanoUsd: number | null; readonly tokens: number | null }
   /** False if nothing is granted yet, because other hosts have not reported their grants. */
   readonly isKnown: boolean

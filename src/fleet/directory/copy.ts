@@ -38,7 +38,7 @@ export class Copy {
   /** A read of changes that requests may join: it has not begun. */
   #next: Promise<void> | null = null
   readonly #local: LocalRows
-  /** Consequences of changes that wait for `release`; null: they come at once. */
+  /** Consequences of changes that wait for `release`; null if they come at once. */
   #held: AppliedChanges[] | null = null
 
   constructor(deps: CopyDeps) {

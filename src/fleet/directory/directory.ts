@@ -23,7 +23,7 @@ export type FleetDirectoryDeps = Pick<ReplicaDeps, 'adopt' | 'hostId'> &
 export type FleetDirectory = {
   /** Replaces a single host's directory. */
   readonly store: DirectoryStore
-  /** The directory has come to a version; null: there may be changes. Never throws, never waits. */
+  /** The directory has come to a version; null if there may be changes. Never throws, never waits. */
   readonly wake: (version: number | null) => void
   readonly view: () => { readonly version: number; readonly timeline: number; readonly unreportedRows: number }
   /** Why nothing can be read here yet: the first copy is not complete. Null if it can be read. */
@@ -48,7 +48,7 @@ const refusedAgainMs = 60_000
 const sumsEveryMs = 10_000
 
 /**
- * Notes from here on what changes on this host. `fleetId`: of the fleet that the host has a copy of; null: of none yet,
+ * Notes from here on what changes on this host. `fleetId`: of the fleet that the host has a copy of; null if none yet,
  * the database is asked until it answers. Fault `conflict`: the records here are of another fleet, or of none.
  */
 export function openFleetDirectory(deps: FleetDirectoryDeps, fleetId: string | null): FleetDirectory {
@@ -180,7 +180,7 @@ function reportSums({ report, outbox, clock, everyMs, signal }: SumsDeps): () =>
   }
 }
 
-/** Why nothing can be read here yet; null: it can. */
+/** Why nothing can be read here yet; null if it can. */
 function waitOf(replica: Replica, copy: Copy): string | null {
   if (replica.mark() === null) return 'the database of the fleet, which has not answered since this host joined'
   const progress = replica.progress.read()

@@ -32,7 +32,7 @@ export type HostRow = {
   readonly isLost: boolean
   /** It has an address for other hosts. */
   readonly answersHosts: boolean
-  /** The newest schema of the directory that it knows; null: it has not said. */
+  /** The newest schema of the directory that it knows; null if it has not said. */
   readonly schema: number | null
 }
 

@@ -46,7 +46,7 @@ export type HeldBudgets = (organizationId: string, keyPrefix?: string) => Amount
 
 export type FleetAdminDeps = {
   readonly postgres: Pick<Postgres, 'query' | 'transact' | 'transactPlain' | 'view'>
-  /** This host's; null: it has no records yet. */
+  /** This host's; null if it has no records yet. */
   readonly hostId: string | null
   readonly clock: Pick<Clock, 'nowMs'>
   /** Other hosts with the last contact of this one. Absent if there was no attempt. */

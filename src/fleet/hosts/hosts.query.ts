@@ -22,9 +22,9 @@ export type HostState = {
   readonly lostAt: Date | null
   readonly silentMs: number | null
   readonly hasLease: boolean
-  /** Where it answers other hosts; null: it does not. */
+  /** Where it answers other hosts; null if it does not. */
   readonly peerAddress: string | null
-  /** By which certificate (PEM); null: it has published none. */
+  /** By which certificate (PEM); null if it has published none. */
   readonly peerCertificate: string | null
   /** Instances that are not terminated. */
   readonly livingCount: number

@@ -37,7 +37,7 @@ export type LeaseView = {
   readonly isDraining: boolean
   /** Null before the first renewal. */
   readonly epoch: number | null
-  /** Why the last renewal failed; null: it did not. */
+  /** Why the last renewal failed; null if it did not. */
   readonly problem: string | null
 }
 

@@ -20,7 +20,7 @@ export type Call = {
   readonly to: string
   readonly service: CalledService
   readonly client: string
-  /** The authenticated caller; null: a caller that showed no credential, or the calling host itself. */
+  /** The authenticated caller; null means a caller that showed no credential, or the calling host itself. */
   readonly principal: ForwardedPrincipal | null
   /** By the caller's wall clock. */
   readonly atMs: number

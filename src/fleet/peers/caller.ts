@@ -185,7 +185,7 @@ export class PeerCaller implements Peers {
 
 type Answering = PeerRow & { readonly address: string; readonly certificate: string }
 
-/** Why the other host's listener did not take the call; null: its service has answered, and that is the client's. */
+/** Why the other host's listener did not take the call; null if its service has answered, and that is the client's. */
 function refusalOf({ status, headers }: Response, service: CalledService): string | null {
   const refusal = headers.get(refusalField)
   if (refusal !== null) return REFUSALS[refusal] ?? UNKNOWN

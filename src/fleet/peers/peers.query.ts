@@ -5,9 +5,9 @@ import type { Sql } from '../postgres.ts'
 export type PeerRow = {
   readonly hostId: string
   readonly name: string
-  /** `host:port`; null: it answers no others. */
+  /** `host:port`; null if it answers no others. */
   readonly address: string | null
-  /** PEM; null: it has published none. */
+  /** PEM; null if it has published none. */
   readonly certificate: string | null
   /** It is there, as the database sees it. */
   readonly hasLease: boolean

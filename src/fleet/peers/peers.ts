@@ -10,7 +10,9 @@ export type Forwarded = {
   readonly service: PeerService
   /** The client's: the other host counts and logs the request by it. */
   readonly clientAddress: string
-  /** The caller that this host has authenticated; null: a caller that showed no credential, or this host itself. */
+  /**
+   * The caller that this host has authenticated; null means a caller that showed no credential, or this host itself.
+   */
   readonly principal: ForwardedPrincipal | null
 }
 

@@ -61,7 +61,7 @@ export class Outbox {
   }
 
   /**
-   * The batch that is on its way, else the next one; null: nothing is to report. Its number and end are kept before it
+   * The batch that is on its way, else the next one; null with nothing to report. Its number and end are kept before it
    * is sent: a row that changes meanwhile gets a line behind it, and goes with a later batch.
    */
   next(): Batch | null {
@@ -76,7 +76,7 @@ export class Outbox {
     return next
   }
 
-  /** The newest line of a sum that changed; null: there is none. */
+  /** The newest line of a sum that changed; null if there is none. */
   held(): number | null {
     return this.#sql.heldThrough.get()?.last ?? null
   }

@@ -8,7 +8,7 @@ export type Progress = {
   readonly timeline: number
   /** Changes of the directory after it follow the rows. */
   readonly fromVersion: number
-  /** With the changes up to it the copy is whole; null: rows are read yet. */
+  /** With the changes up to it the copy is whole; null while rows are still read. */
   readonly toVersion: number | null
   /** There was no whole copy before. */
   readonly isFirst: boolean

@@ -317,7 +317,7 @@ export class Replica {
   }
 }
 
-/** The fleet whose directory the records of this host are a copy of; null: of none. */
+/** The fleet whose directory the records of this host are a copy of; null if of none. */
 export function copiedFleetOf({ db }: Pick<LocalDirectory, 'db'>): string | null {
   return db.all<{ fleet_id: string }>('SELECT fleet_id FROM replica')[0]?.fleet_id ?? null
 }

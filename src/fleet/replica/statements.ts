@@ -58,7 +58,7 @@ export function selectRow(table: ReplicaTable): string {
   return `SELECT ${rowJson(table)} AS row FROM ${table.name} WHERE ${where}`
 }
 
-/** Lines for this host's own rows, those of its instances included (?1: the host); null: the table has none. */
+/** Lines for this host's own rows, those of its instances included (?1: the host); null if the table has none. */
 export function noteOwn(table: ReplicaTable): string | null {
   if (table.isSum === true) {
     return `INSERT OR IGNORE INTO outbox_held (table_name, row_key) SELECT '${table.name}', ${keyJson(table)} FROM ${table.name} WHERE host_id = ?1`
@@ -77,7 +77,7 @@ export function noteOwn(table: ReplicaTable): string | null {
     WHERE ${column} IN (SELECT id FROM instances WHERE host_id = ?1)`
 }
 
-/** Lines for rows of some instances (?1: their ids, as JSON); null: the table has none. */
+/** Lines for rows of some instances (?1: their ids, as JSON); null if the table has none. */
 export function noteOfInstances(table: ReplicaTable): string | null {
   const column = table.name === 'instances' ? 'id' : table.columns.find(({ name }) => name === 'instance_id')?.name
   if (column === undefined) return null
@@ -167,7 +167,7 @@ export function upsertRow(table: ReplicaTable, isPart: boolean): string {
   }
 }
 
-/** SQL: whether a row in a copy of everything is no word of this host's; null: each table has a row for each host. */
+/** SQL: whether a row in a copy of everything is no word of this host's; null if each table has a row for each host. */
 function othersRow(name: string, me: string): string | null {
   switch (name) {
     case 'organizations':

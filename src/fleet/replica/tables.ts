@@ -218,7 +218,7 @@ export const REPLICA_TABLE_BY_NAME: ReadonlyMap<string, ReplicaTable> = new Map(
 /** A row between the two databases: values as JSON has them; bytes as `\x` and hexadecimal digits. */
 export type WireRow = Readonly<Record<string, string | number | null>>
 
-/** A row as it is now; null: it is gone. */
+/** A row as it is now; null if it is gone. */
 export type RowChange = { readonly table: string; readonly key: WireRow; readonly row: WireRow | null }
 
 /** SQL of both databases: how far along a status is. */

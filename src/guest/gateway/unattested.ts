@@ -25,7 +25,7 @@ class CertificateNameError extends Error {
 
 type UnattestedGatewayAt = {
   readonly baseUrl: URL
-  /** PEM of the only accepted authority; null: the system's. */
+  /** PEM of the only accepted authority; null means the system's. */
   readonly ca: string | null
 }
 

@@ -58,7 +58,7 @@ export type SvsmService = (nonce: Uint8Array) => Promise<{ readonly report: Uint
 type TpmDeps = {
   readonly device: TpmDevice | null
   readonly measured: Measured
-  /** The SVSM's statement about its TPM; null: no SVSM. May still be pending. */
+  /** The SVSM's statement about its TPM; null without an SVSM. May still be pending. */
   readonly svsm: Promise<SvsmService | null>
   readonly clock: Pick<Clock, 'sleep'>
   readonly log: Logger

@@ -13,7 +13,7 @@ import { toHex } from '../../base/bytes.ts'
 import { type Line, lineOf } from './line.ts'
 
 type HardwareQuestion = {
-  /** Text of the receipt; null: the host has given none yet. */
+  /** Text of the receipt; null if the host has given none yet. */
   readonly receipt: string | null
   /** Name of this instance, which the kernel has from the claim. */
   readonly name: string

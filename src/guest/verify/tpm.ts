@@ -30,7 +30,7 @@ export type TpmQuestion = {
   readonly reply: TpmReply | string
   readonly nonce: Uint8Array
   readonly measured: Exclude<TpmEvidenceQuestion['measured'], 'any'>
-  /** Text of the claim's receipt, whose certificates also cover an SVSM's report; null: none yet. */
+  /** Text of the claim's receipt, whose certificates also cover an SVSM's report; null means none yet. */
   readonly receipt: string | null
   /** The measurement of this VM that line 1 verified, or null. */
   readonly measurement: Uint8Array | null

@@ -49,7 +49,7 @@ export type Kds = {
 }
 
 export type KdsOptions = {
-  /** AMD's service or a mirror of it; null: no requests, only what is on the disk. */
+  /** AMD's service or a mirror of it; null for no requests, only what is on the disk. */
   readonly baseUrl: string | null
   /** Made when it is missing. */
   readonly cacheDir: string

@@ -77,7 +77,7 @@ export type TapAddresses = {
   readonly name: string
   /** The host's IPv4 address for guests, the same on every tap. */
   readonly gateway: string
-  /** The VM's, routed to this tap alone; null: it has no IPv4. */
+  /** The VM's, routed to this tap alone; null if it has no IPv4. */
   readonly address: string | null
   /** The same of IPv6. Without it the tap has none. */
   readonly v6?: { readonly gateway: string; readonly address: string }
@@ -248,7 +248,7 @@ function stateIn({ names, routes, link }: Tables, name: string, { address, addre
   return hasAll(name, routes) && (link === null || hasAll(link.name, link.routes)) ? 'routed' : 'unrouted'
 }
 
-/** Addresses of a VM; null: none of this family. */
+/** Addresses of a VM; null if there is none of this family. */
 type Routed = { readonly address: string | null; readonly addressV6: string | null }
 
 /** Bytes as they lie in memory, read as a number of this (little-endian) machine. */

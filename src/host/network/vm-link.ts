@@ -115,7 +115,7 @@ export type LinkRoutes = {
   readonly link: string
   readonly gateway: string
   readonly gatewayV6: string
-  /** The VM's; null: none of this family. */
+  /** The VM's; null if there is none of this family. */
   readonly address: string | null
   readonly addressV6: string | null
 }

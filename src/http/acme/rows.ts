@@ -15,7 +15,7 @@ const Row = Type.Object({
   spkiSha256: Type.String({ maxLength: 64 }),
   /** PKCS #10, DER, base64url: orders of a renewal need no new one. */
   csr: Type.String({ maxLength: 8_192 }),
-  /** PEM chain; null: none yet. */
+  /** PEM chain; null means none yet. */
   chain: OrNull(Type.String({ maxLength: 16_384 })),
   renewAtMs: Type.Number(),
   /** In a row. */

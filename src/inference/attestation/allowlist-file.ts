@@ -5,7 +5,7 @@ import { Fault, systemErrorCode, wrapFault } from '../../base/fault.ts'
 
 const allowlistBytesMax = 1_048_576
 
-/** The operator's own; null: there is none. Fault config.file. */
+/** The operator's own; null if there is none. Fault config.file. */
 export function readAllowlist(path: string): Uint8Array | null {
   try {
     const bytes = readFileSync(path)

@@ -37,7 +37,7 @@ export function isCount(operation: Operation): operation is CountOperation {
   return Object.hasOwn(COUNTED, operation)
 }
 
-/** The API that an unknown path belongs to; null: OpenAI's. */
+/** The API that an unknown path belongs to; null means OpenAI's. */
 export function dialectBelow(path: string): Dialect | null {
   return path.startsWith('/v1/messages/') ? messagesDialect : null
 }

@@ -6,7 +6,7 @@
 import type { ResponseHeaders } from './responses.ts'
 
 export type Cors = {
-  /** The response to a preflight request; null: the request is none, or its page may not call this path. */
+  /** The response to a preflight request; null if the request is none, or its page may not call this path. */
   readonly preflight: (request: Request, path: string) => Response | null
   /** Whether no page may read responses of this path. */
   readonly isClosed: (path: string) => boolean
@@ -22,7 +22,7 @@ export function createCors(origins: readonly string[]): Cors {
   const listed: ReadonlySet<string> = new Set(origins)
   const isAny = listed.has('*')
   const isClosed = (path: string) => listed.size === 0 && path.startsWith('/v1/')
-  /** Headers for this page; null: it may not read the response. */
+  /** Headers for this page; null if it may not read the response. */
   const allowed = (request: Request, path: string): ResponseHeaders | null => {
     if (isClosed(path)) return null
     const isKeyed = path.startsWith('/v1/')

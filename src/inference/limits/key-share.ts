@@ -36,7 +36,7 @@ export class KeyShare {
   limits: Amounts
   /** In force as long as the lease is. */
   amounts: Amounts = [...NO_AMOUNTS]
-  /** When more may come, monotonic; null: not yet answered. */
+  /** When more may come, monotonic; null means not yet answered. */
   moreAtMs: Amounts | null = null
   /** Requests that wait for it. */
   waiters = 0

@@ -137,7 +137,7 @@ function amountOf(count: number): number {
 
 type ReachedLimit = { readonly waitMs: number; readonly limit: string }
 
-/** The limit that the request would exceed, and for how long; null: none. */
+/** The limit that the request would exceed, and for how long; null for none. */
 function limitOf(state: State, { caller, tokens, nowMs }: Demand): ReachedLimit | null {
   const requestsMs = state.requests.waitMs(nowMs, 1, caller.requestsPerMinute)
   const tokensMs = state.tokens.waitMs(nowMs, tokens, caller.tokensPerMinute)

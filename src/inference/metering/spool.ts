@@ -94,7 +94,7 @@ export class UsageSpool {
     return true
   }
 
-  /** The batch that is to be booked next; null: all is booked. */
+  /** The batch that is to be booked next; null if all is booked. */
   next(): UsageBatch | null {
     if (this.#batch === null && this.#rows.length > 0) this.#batch = this.#cut(firstOf(this.#rows))
     return this.#batch?.batch ?? null

@@ -93,14 +93,14 @@ export type ResponseHead = {
   readonly id: string
   readonly createdS: number
   readonly model: string
-  /** Keeps a response for later requests; null: the gateway keeps none. */
+  /** Keeps a response for later requests; null if the gateway keeps none. */
   readonly keep: ((kept: KeptItems) => void) | null
 }
 
 /** `previous`: id of the response before it. */
 export type KeptItems = {
   readonly previous: string | null
-  /** JSON of the request's own items; null: too long to be kept. */
+  /** JSON of the request's own items; null if they are too long to be kept. */
   readonly inputText: string | null
   /** The response as the client gets it. */
   readonly response: KeptResponse

@@ -34,7 +34,7 @@ export type UpstreamTarget = {
   readonly spkiSha256Next?: string
   /** The evidence that it has to show; absent: none. */
   readonly attestation?: UpstreamAttestation
-  /** SHA-256 of the public key (SPKI) that its evidence names at the moment; null: it has shown none. */
+  /** SHA-256 of the public key (SPKI) that its evidence names at the moment; null if it has shown none. */
   readonly attestedKey?: string | null
 }
 
@@ -45,7 +45,7 @@ export type Endpoint = {
   readonly tls: { readonly ca?: string; readonly serverName?: string; readonly rejectUnauthorized: true } | null
   /** Any of these keys will do; none: any key. */
   readonly configuredPins: readonly string[]
-  /** The key has to be this one as well; null: evidence names none. */
+  /** The key has to be this one as well; null if evidence names none. */
   readonly attestedKey: string | null
   /** Value of the Host header. */
   readonly host: string

@@ -15,7 +15,7 @@ export type TlsResponse = {
   readonly body: Uint8Array
   /** DER. */
   readonly certificate: Uint8Array
-  /** The problem with the certificate; null: the given authority, or one of the system's, issued it for this host. */
+  /** The problem with the certificate; null if the given authority, or one of the system's, issued it for this host. */
   readonly certificateFault: string | null
 }
 

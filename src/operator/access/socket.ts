@@ -17,7 +17,7 @@ import { exchange } from './exchange.ts'
 /** The part of the admin interface that a socket needs. */
 export type AskedAdmin = {
   readonly handle: (request: Request, caller: Caller) => Promise<Response>
-  /** A problem for a caller who has no role at all, before anything of the connection is read; null: it has one. */
+  /** A problem for a caller who has no role at all, before anything of the connection is read; null if it has one. */
   readonly turnAway: (caller: Caller) => AdminProblem | null
 }
 
@@ -26,7 +26,7 @@ export type AdminServer = { readonly path: string; readonly stop: () => Promise<
 export type ListenOptions = {
   readonly socket: AdminSocket
   readonly mode: number
-  /** Group of the socket's file; null: the daemon's own. */
+  /** Group of the socket's file; null means the daemon's own. */
   readonly gid: number | null
 }
 

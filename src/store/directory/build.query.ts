@@ -203,7 +203,7 @@ function ownedBy(
   return id === null ? isNull(column) : eq(column, id)
 }
 
-/** VMs of each organization on all hosts, reserved ones included; null: builds without an organization. */
+/** VMs of each organization on all hosts, reserved ones included; null means builds without an organization. */
 export function countVmsByOwner(db: DirectoryDb): ReadonlyMap<string | null, number> {
   const building = db
     .select({ owner: builds.organizationId, n: count() })
@@ -240,7 +240,7 @@ export function countBuildsByState(db: DirectoryDb, hostId: string): Partial<Rec
   return Object.fromEntries(rows.map(({ state, n }) => [state, n]))
 }
 
-/** Creation time of the owner's nth newest build since a time; null: there are fewer. */
+/** Creation time of the owner's nth newest build since a time; null if there are fewer. */
 export function nthNewestBuild(
   db: DirectoryDb,
   of: { organizationId: string | null; nth: number; sinceMs: number },

@@ -55,7 +55,7 @@ export const builds = sqliteTable(
     /** The request's fetch settings: SHA-256 of the service's CA certificates, and the crates mirror. */
     fetchCaSha256: text('fetch_ca_sha256'),
     cratesMirror: text('crates_mirror'),
-    /** The host that has its source and its events; null: `hostId`. */
+    /** The host that has its source and its events; null means `hostId`. */
     sourceHostId: text('source_host_id'),
     /** Counts changes of `hostId`: a build that waits is claimed by the host that runs it. */
     claims: integer('claims').notNull().default(0),

@@ -135,7 +135,7 @@ export type InstanceSearch = {
   readonly organizationId: string | null
   /** `living`: all but terminated. */
   readonly status: InstanceStatus | 'living' | null
-  /** Letters, digits and hyphens; null: any. */
+  /** Letters, digits and hyphens; null means any. */
   readonly nameBegins: string | null
   readonly createdFromMs: number | null
   readonly limit: number
@@ -258,7 +258,7 @@ export function instancesByVms(db: DirectoryDb, vmIds: readonly string[]): Map<s
   return new Map(found.flatMap(instance => (instance.vmId === null ? [] : [[instance.vmId, instance]])))
 }
 
-/** Every instance of a host that is not terminated, of all organizations, oldest first; null: of all hosts. */
+/** Every instance of a host that is not terminated, of all organizations, oldest first; null for all hosts. */
 export function listLiving(db: DirectoryDb, hostId: string | null): Instance[] {
   return db
     .select()
@@ -375,7 +375,7 @@ const selectNthNewest = builtOnce((db: DirectoryDb) =>
     .prepare(),
 )
 
-/** When the first of an organization's terminated records ended; null: there is none. Looks at every record. */
+/** When the first of an organization's terminated records ended; null if there is none. Looks at every record. */
 export function earliestTermination(db: DirectoryDb, organizationId: string): number | null {
   const [found] = db
     .select({ atMs: min(instances.terminatedAtMs) })

@@ -12,7 +12,7 @@ const Mark = Type.Object({ wallMs: Type.Number(), bootId: Type.String(), uptimeM
 
 const name = 'clock_mark'
 
-/** Without a mark the time of the newest event, in no known boot; null: there is no event either. */
+/** Without a mark the time of the newest event, in no known boot; null if there is no event either. */
 export function readClockMark(db: LedgerDb): Static<typeof Mark> | null {
   const text = readMeta(db, name)
   const mark: unknown = text === null ? null : parsed(text)

@@ -32,7 +32,7 @@ export function insertLogHash(
     .run()
 }
 
-/** Place of the entry with this leaf hash; null: it is not in the log. */
+/** Place of the entry with this leaf hash; null if it is not in the log. */
 export function placeOfLeaf(db: LedgerDb, leaf: Uint8Array): number | null {
   const found = db
     .select({ seq: logEntries.seq })

@@ -26,13 +26,13 @@ export const vms = sqliteTable(
     changedAtMs: integer('changed_at_ms').notNull(),
     /** Platform of its QEMU; null before it starts. */
     platform: text('platform', { enum: ['snp', 'kvm', 'tcg'] }),
-    /** When the firewall was opened for it; null: it is not attested yet. Final. */
+    /** When the firewall was opened for it; null if it is not attested yet. Final. */
     openedAtMs: integer('opened_at_ms'),
     /** Promised size of its scratch disk; 0 for none. */
     scratchGib: integer('scratch_gib').notNull().default(0),
     /** Promised size of the disk on which host and guest exchange files; 0 for none. */
     exchangeGib: integer('exchange_gib').notNull().default(0),
-    /** When the firewall was closed for it, for good; null: it is not. */
+    /** When the firewall was closed for it, for good; null if it is not. */
     closedAtMs: integer('closed_at_ms'),
     /** The network it gets once it is opened. */
     network: text('network', { enum: VM_NETWORKS }).notNull().default('world'),

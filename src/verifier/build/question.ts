@@ -56,7 +56,7 @@ export type BuildQuestion = {
 /** The client's request. Each field is compared with the host's order; only 'any' leaves one out. */
 export type AskedRequest = {
   readonly source: AskedSource | 'any'
-  /** As the service writes it: relative, without `.` and a slash at its end; null: the source's root. */
+  /** As the service writes it: relative, without `.` and a slash at its end; null means the source's root. */
   readonly projectDir: string | null
   /** Null if it is detected. */
   readonly toolchain: Toolchain | null
@@ -66,7 +66,7 @@ export type AskedRequest = {
   readonly options: ToolchainOptions | null
   /** File name of the archive: a project without a name of its own is called by it. */
   readonly sourceName: string | null | 'any'
-  /** SHA-256 of the PEM of authorities that a fetch may trust beside the public ones, in hex; null: none may. */
+  /** SHA-256 of the PEM of authorities that a fetch may trust beside the public ones, in hex; null if none may. */
   readonly fetchCaSha256: string | null
   /** Mirror that may replace the crates registry; null for none. */
   readonly cratesMirror: string | null

@@ -56,7 +56,10 @@ class JudgingAgent extends Agent {
     this.#judge = judge
   }
 
-  /** State of a socket that is about to get a request; null: not judged here, as the runtime took it from elsewhere. */
+  /**
+   * State of a socket that is about to get a request; null if it is not judged here, as the runtime took it from
+   * elsewhere.
+   */
   take(socket: object): 'new' | 'used' | null {
     if (!this.#judged.has(socket)) return null
     const found = this.#used.has(socket) ? 'used' : 'new'

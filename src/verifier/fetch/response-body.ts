@@ -10,7 +10,7 @@ import { AttestedFetchError, ConnectionError, EncryptionError, IncompleteRespons
 type Bytes = Uint8Array<ArrayBuffer>
 
 export type Judging = {
-  /** `opener` and `whole` say at the end whether the body is whole; null: only the connection can. */
+  /** `opener` and `whole` say at the end whether the body is whole; null if only the connection can. */
   readonly by: { readonly opener: ResponseOpener } | { readonly whole: WholeCheck | null }
   readonly signal: AbortSignal | null
   readonly status: number

@@ -130,7 +130,7 @@ export class VmGateways {
     return ask(this.#channelOf(vmId), { op: 'spans', ...asked }, 'traced', timeoutMs)
   }
 
-  /** Part of a budget that the VM keeps; null: it has lowered nothing. */
+  /** Part of a budget that the VM keeps; null if it has lowered nothing. */
   lower(vmId: string, scope: RequestOf<'lower'>, timeoutMs: number): Promise<Lowered> {
     return ask(this.#channelOf(vmId), { op: 'lower', ...scope }, 'kept', timeoutMs)
   }

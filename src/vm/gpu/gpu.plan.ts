@@ -69,7 +69,7 @@ export function smallBar({ address, bars }: VfioDevice): GpuProblem | null {
   }
 }
 
-/** The first BAR that is not what it was; null: all are. */
+/** The first BAR that is not what it was; null if all are. */
 export function changedBar(before: VfioDevice, after: VfioDevice): string | null {
   const sizes = ({ bars }: VfioDevice) => new Map(bars.map(({ index, sizeBytes }) => [index, sizeBytes]))
   const [was, is] = [sizes(before), sizes(after)]

@@ -121,7 +121,7 @@ export class HeldVms<Row extends HeldRow> {
     }
   }
 
-  /** The VM that is furthest along, of the present image and shape; null: there is none. */
+  /** The VM that is furthest along, of the present image and shape; null if there is none. */
   best(db: DirectoryDb): HeldVm<Row> | null {
     const rows = this.#policy.list(db).filter(row => row.shape === this.#host.shape)
     const imageDigest = rows.length === 0 ? null : this.image.read()

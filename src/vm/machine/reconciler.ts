@@ -58,7 +58,7 @@ export type VmReconcilerDeps = {
   readonly diskGibMax: () => number
   readonly bootTimeoutMs: number
   readonly capacityWaitMs: number
-  /** VMs that had booted before lost their QEMU so; null: they may still run. */
+  /** VMs that had booted before lost their QEMU so; null if they may still run. */
   readonly hostLoss: HostLoss | null
   /** The host is shutting down: VMs that end now end by the restart. */
   readonly isHostStopping: () => Promise<boolean>

@@ -32,7 +32,7 @@ export type VmEvent =
   /** Nothing of it is left on the host. */
   | 'released'
 
-/** One action for a VM. Its result is an event, or null: continue with the state's next work, or wait. */
+/** One action for a VM. Returns an event, or null to continue with the state's next work or to wait. */
 export type VmWork =
   /** Reserve room and an address. */
   | 'admit'

@@ -43,7 +43,7 @@ async function isRefused(port: number, asked: string): Promise<boolean> {
   return isRefused
 }
 
-/** Where the response comes from; null: there is none. */
+/** Where the response comes from; null if there is none. */
 async function responder(port: number, asked: string): Promise<string | null> {
   const senders: string[] = []
   const hostname = asked.includes(':') ? '::1' : '127.0.0.1'

@@ -54,7 +54,7 @@ function open(respond: Respond = async () => new Response('good'), changes: Part
   return { send, entered, closed, account, bodyRoom }
 }
 
-/** `length`: the declared one, whatever the body has; null: none. */
+/** `length`: the declared one, whatever the body has; null for none. */
 function requestOf(length: number | null, headers: Record<string, string> = {}, body = '{}'): Request {
   const declared = length === null ? {} : { 'content-length': String(length) }
   return new Request('http://h/v1', { method: 'POST', body, headers: { ...declared, ...headers } })

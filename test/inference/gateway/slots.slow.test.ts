@@ -21,7 +21,7 @@ const clientCount = 16
 const slots = 64
 
 type Way = {
-  /** The upstream's behaviour; null: it must not be asked. */
+  /** The upstream's behaviour; null if it must not be asked. */
   readonly upstream: Behaviour | null
   readonly body?: string
   readonly stream: boolean

@@ -5,7 +5,7 @@ import { connect } from 'node:tls'
 export type Shown = {
   /** `DNS:a, IP Address:1.2.3.4`. */
   readonly names: string
-  /** Why the given authorities do not vouch for it; null: they do. */
+  /** Why the given authorities do not vouch for it; null if they do. */
   readonly problem: string | null
   readonly spki: string
   /** Hexadecimal. */

@@ -131,7 +131,7 @@ export async function testsOf(files: readonly string[]): Promise<TestCase[]> {
 type SuiteOptions = {
   /** How many of them serve the clients of each gateway. */
   readonly processes?: number
-  /** The tests to run; null: all. */
+  /** The tests to run; null means all. */
   readonly only?: readonly TestCase[] | null
 }
 

@@ -11,7 +11,7 @@ export type GatewayGuest = Disposable & {
   readonly requests: EnclaveRequest[]
   /** The documents that were handed over whole. */
   readonly documents: { readonly kind: string; readonly bytes: Buffer }[]
-  /** Members of the answer beside `id` and `ok`; null: no answer. */
+  /** Members of the answer beside `id` and `ok`; null for no answer. */
   answer: (request: EnclaveRequest) => Record<string, unknown> | null | Promise<Record<string, unknown> | null>
 }
 

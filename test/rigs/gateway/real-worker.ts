@@ -85,7 +85,7 @@ export async function openRealWorker(): Promise<RealWorker> {
   }
 }
 
-/** `listener`: path of a socket between gateway and engine where their exchanges are written down; null: none. */
+/** `listener`: path of a socket between gateway and engine where their exchanges are written down; null for none. */
 async function openGateway(upstream: WorkerUpstream, listener: string | null): Promise<WorkerGateway> {
   await using undo = new AsyncDisposableStack()
   const { name, models, weight, concurrencyMax, baseUrl, unix } = upstream

@@ -31,7 +31,7 @@ export type TdxUpstream = AsyncDisposable & {
   readonly platform: SimulatedTdx
   /** Requests for evidence, and for completions with their Authorization. */
   readonly seen: { nonces: number; readonly prompts: string[] }
-  /** In place of its own evidence; null: its own. */
+  /** In place of its own evidence; null means its own. */
   answer: ((response: ServerResponse, nonce: Uint8Array) => void | Promise<void>) | null
   /** Its own evidence over this nonce and key, as a body. */
   readonly evidence: (nonce: Uint8Array, spkiDigest?: Uint8Array, wanted?: CollateralWanted) => Promise<string>

@@ -19,7 +19,7 @@ import { listenAsGuest } from './socket.ts'
 type EvidenceRequest = Extract<AgentRequest, { op: 'evidence' }>
 
 export type GuestOptions = {
-  /** From the guest's own device; null: it has none. */
+  /** From the guest's own device; null if it has none. */
   readonly report: ((reportData: Uint8Array) => Promise<Uint8Array>) | null
   /** The launch facts of a guest with a device. */
   readonly ownLaunch: SimulatedLaunch | null
@@ -31,7 +31,7 @@ type ClaimedGuest = Disposable & {
   readonly requests: AgentRequest[]
   /** Changes what the guest states; it signs it all the same. */
   state: (statement: StatementOf<'claim'>) => StatementOf<'claim'>
-  /** Changes what it has made of it; null: it says nothing. */
+  /** Changes what it has made of it; null if it says nothing. */
   send: (evidence: GuestEvidence) => unknown
   /** Waited for before it answers. */
   gate: Promise<unknown>

@@ -100,7 +100,7 @@ export async function attestation(...asked: Parameters<typeof ask>): Promise<Ins
   return checked(InstanceAttestation, body.data, { what: 'attestation', code: 'internal' })
 }
 
-/** Fingerprints by the appliance's own DNS; null: there is no such name. */
+/** Fingerprints by the appliance's own DNS; null if there is no such name. */
 export async function fingerprintsOf(hostname: string): Promise<string[] | null> {
   const answered = Promise.withResolvers<Buffer>()
   const socket = await Bun.udpSocket({ socket: { data: (_, bytes) => answered.resolve(bytes) } })

@@ -18,7 +18,7 @@ export type LogServer = AsyncDisposable & {
   readonly asked: string[]
   /** The log that is served. */
   log: LogReader
-  /** In place of an answer; null: as the log says. */
+  /** In place of an answer; null means as the log says. */
   answer: (path: string) => Response | null
 }
 

@@ -14,7 +14,7 @@ export type WitnessServer = AsyncDisposable & {
   readonly seen: Map<string, Tree>
   /** Status of each answer. */
   readonly answers: number[]
-  /** In place of an answer; null: none. */
+  /** In place of an answer; null for none. */
   answer: ((request: Request) => Response | Promise<Response>) | null
 }
 

@@ -29,7 +29,7 @@ let upstream: TestUpstream
 let gateway: AttestedGateway
 let proxy: TlsProxy
 let fetchAttested: AttestedFetch
-/** Answers in the place of the gateway; null: every request is passed on. */
+/** Answers in the place of the gateway; null if every request is passed on. */
 let instead: (() => Response | Promise<Response>) | null = null
 let ca = ''
 const undo = new AsyncDisposableStack()

@@ -21,14 +21,14 @@ export type MachineFacts = {
   /** Inodes of the state directory's file system; a total of 0 means no limit. */
   readonly inodes: { readonly total: number; readonly free: number } | null
   readonly capacity: ({ readonly ok: true } & Capacity) | { readonly ok: false; readonly text: string }
-  /** Limit of the daemon's open files; null: no daemon answers. */
+  /** Limit of the daemon's open files; null if no daemon answers. */
   readonly openFilesMax: number | null
   readonly systemFilesMax: number | null
   /** Null if the kernel does not track connections yet. */
   readonly connections: { readonly max: number; readonly count: number } | null
   /** Processes and threads of the whole machine. */
   readonly tasksMax: number | null
-  /** Controllers of control groups version 2; null: none at /sys/fs/cgroup. */
+  /** Controllers of control groups version 2; null means none at /sys/fs/cgroup. */
   readonly controllers: readonly string[] | null
 }
 

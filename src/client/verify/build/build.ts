@@ -117,7 +117,7 @@ async function verifyResult(run: Run, project: string, options: BuildOptions & S
   run.exitWith(exitCodeOfBuild(judged))
 }
 
-/** The entry of this build; null: its receipt cannot be read. */
+/** The entry of this build; null if its receipt cannot be read. */
 function buildFact({ completion }: BuildVerdict): LogFact | null {
   const statement = completion?.statement ?? null
   if (statement === null) return null

@@ -11,7 +11,7 @@ export type FollowedLog = {
   readonly text: string
   /** Whether older text was left out. */
   readonly isCut: boolean
-  /** Why it does not grow; null: it does, or it is complete. */
+  /** Why it does not grow; null if it does, or it is complete. */
   readonly problem: RequestProblem | null
   readonly retry: () => void
 }

@@ -29,7 +29,7 @@ export function onChange(topics: readonly LiveTopic[], changed: () => void): () 
 
 /**
  * Connects, and again after each loss, until the returned function is called. `since`: a cursor from before the page
- * asked for its documents; null: there is none. `lost`: a loss says nothing of why.
+ * asked for its documents; null if there is none. `lost`: a loss says nothing of why.
  */
 export function followLive(path: string, since: string | null, lost: () => void): () => void {
   let source: EventSource | null = null

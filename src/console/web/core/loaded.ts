@@ -10,7 +10,7 @@ import { isAbort, type LoadRequest, problemFrom, type RequestProblem } from './r
 export type Loaded<T> = {
   /** The newest that came; null before the first. */
   readonly data: T | null
-  /** Why the newest attempt failed; null: it did not. */
+  /** Why the newest attempt failed; null if it did not. */
   readonly problem: RequestProblem | null
   readonly isLoading: boolean
   readonly reload: () => void

@@ -46,7 +46,7 @@ export function sumsBy(metrics: Metrics, name: string, key: string): (readonly [
   return [...sums].sort((a, b) => b[1] - a[1])
 }
 
-/** The value below which the share `q` of a histogram's observations lies; null: there is none. */
+/** The value below which the share `q` of a histogram's observations lies; null if there is none. */
 export function quantileOf(metrics: Metrics, name: string, q: number, before: Metrics | null = null): number | null {
   const buckets = bucketsOf(metrics, name)
   const earlier = before === null ? new Map<number, number>() : bucketsOf(before, name)

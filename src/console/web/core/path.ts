@@ -8,7 +8,7 @@ export function readAddress(href: string): Address {
   return { path, query: new Map(searchParams) }
 }
 
-/** The decoded parts of a path that a pattern like `/instances/:org/:name` names; null: it does not fit. */
+/** The decoded parts of a path that a pattern like `/instances/:org/:name` names; null if it does not fit. */
 export function matchPath(pattern: string, path: string): readonly string[] | null {
   const wanted = pattern.split('/')
   const given = path.split('/')

@@ -9,7 +9,7 @@ export class RequestProblem extends Error {
   readonly code: string
   /** The HTTP status; 0: no response came. */
   readonly status: number
-  /** The field at fault; null: it is not one field. */
+  /** The field at fault; null if it is not one field. */
   readonly param: string | null
 
   constructor({

@@ -65,7 +65,7 @@ export async function leave(): Promise<void> {
   sessionState.value = { kind: 'out', problem: null }
 }
 
-/** The token of `#token=…`; null: there is none. */
+/** The token of `#token=…`; null if there is none. */
 export function tokenIn(hash: string): string | null {
   return new URLSearchParams(hash.replace(/^#/, '')).get('token')
 }

@@ -13,7 +13,7 @@ const forms = { ca: /^ca_[a-z0-9]{8}_[a-z0-9]{18}$/, gw: /^gw_[a-z0-9]{8}_[a-z0-
 export const tenantKeys = signal<TenantKeys>(storedKeys())
 export const hasKey = computed(() => tenantKeys.value.ca !== null || tenantKeys.value.gw !== null)
 
-/** The kind of a key by its form; null: it is none. */
+/** The kind of a key by its form; null if it is none. */
 export function kindOfKey(text: string): keyof TenantKeys | null {
   if (forms.ca.test(text)) return 'ca'
   return forms.gw.test(text) ? 'gw' : null

@@ -43,7 +43,7 @@ export async function fetchStream(service: Service, path: string, options: Reque
   return await requestStream(at(service, path), withKey(service, options))
 }
 
-/** Where clients reach each service without the console; null: it is off. */
+/** Where clients reach each service without the console; null if it is off. */
 export type ServiceUrls = Readonly<Record<Service, string | null>>
 
 /** For commands to copy; they name the service in capitals until this has come. */

@@ -28,7 +28,7 @@ export type ResponseForm = {
   readonly tools: ToolForms
   readonly isCompaction: boolean
   readonly includesReasoning: boolean
-  /** Keeps the response for later requests; null: nothing is kept. */
+  /** Keeps the response for later requests; null if nothing is kept. */
   readonly keep: ((response: KeptResponse) => void) | null
 }
 

@@ -13,9 +13,9 @@ export type UpstreamAttestation = {
   /** Path of the evidence at the upstream's origin. */
   readonly path: string
   readonly intervalMs: number
-  /** File of Intel's collateral, read for each verification; null: the upstream sends it with its quote. */
+  /** File of Intel's collateral, read for each verification; null if the upstream sends it with its quote. */
   readonly collateralFile: string | null
-  /** PEM of a simulated root that counts; null: AMD's and Intel's alone. */
+  /** PEM of a simulated root that counts; null means AMD's and Intel's alone. */
   readonly simulatedRoot: string | null
 }
 

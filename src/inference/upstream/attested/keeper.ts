@@ -23,7 +23,7 @@ export type AttestedUpstream = {
   readonly kind: string
   /** Whether it gets prompts. */
   readonly attested: boolean
-  /** The last good verification, by the gateway's clock; null: there was none. */
+  /** The last good verification, by the gateway's clock; null if there was none. */
   readonly goodAtMs: number | null
   /** Milliseconds since the last good verification, by the monotonic clock; null if there was none. */
   readonly ageMs: number | null
@@ -41,9 +41,9 @@ const namePattern = /^[a-z0-9][a-z0-9/-]{0,63}$/
 type State = {
   readonly target: UpstreamTarget
   readonly attestation: UpstreamAttestation
-  /** The last good verification; null: there is none, or a later one was not good. */
+  /** The last good verification; null if there is none, or a later one was not good. */
   good: { readonly spkiSha256: string; readonly untilMs: number | null; readonly staleMs: number } | null
-  /** When the last good one began, by both clocks; null: there was none. */
+  /** When the last good one began, by both clocks; null if there was none. */
   seen: { readonly atMs: number; readonly monotonicMs: number } | null
   /** How many were not good, by the check that failed first. */
   readonly failures: Map<string, number>

@@ -20,7 +20,7 @@ export type DayPlace = Pick<UsageDay, 'day' | 'model'>
 /** `isLast`: no page follows. */
 export type DaysPage = { readonly rows: readonly DaySum[]; readonly isLast: boolean }
 
-/** At most `limit` rows after `after`; null: from the beginning. */
+/** At most `limit` rows after `after`; null for the beginning. */
 export type ReadDaysPage = (scope: DayScope, after: DayPlace | null, limit: number) => DaysPage
 
 export function prepareDaysPage(db: DirectoryDb): ReadDaysPage {

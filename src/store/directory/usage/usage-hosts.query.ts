@@ -39,7 +39,7 @@ type HostDayKey = Pick<HostDaySum, 'keyPrefix' | 'day' | 'model'>
 
 /**
  * A page of the sums of other hosts for an organization on days `from` to `to` (as 2026-11-30, both included), by day,
- * key and model, behind the place `after`; null: the first page. At most `limit` rows.
+ * key and model, behind the place `after`; null means the first page. At most `limit` rows.
  */
 export type ReadOthersPage = (
   of: { readonly organizationId: string; readonly from: string; readonly to: string },

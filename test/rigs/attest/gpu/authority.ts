@@ -51,7 +51,7 @@ export async function issue({ name, serial, issuer, extensions, from, to }: Issu
   return { der: new Uint8Array(made.rawData), keys, name }
 }
 
-/** `below`: how many authorities may stand under it; null: no limit. */
+/** `below`: how many authorities may stand under it; null means no limit. */
 export function authority(below: number | null = null): readonly Extension[] {
   const constraints = [tlv(0x01, Uint8Array.of(0xff)), ...(below === null ? [] : [tlv(0x02, Uint8Array.of(below))])]
   return [

@@ -39,7 +39,7 @@ export type Question = {
 }
 
 export type Answer = {
-  /** Why the evidence is not good, whatever the policy; null: it is. */
+  /** Why the evidence is not good, whatever the policy; null if it is. */
   readonly fault: string | null
   /** Fields of the policy that refuse it; null where no policy can be asked. */
   readonly refused: readonly string[] | null

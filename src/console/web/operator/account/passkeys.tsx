@@ -17,7 +17,7 @@ import { CommandLine, Foreign, Time } from '../../parts/text.tsx'
 
 type Open = { readonly kind: 'add' } | { readonly kind: 'remove'; readonly passkey: AdminPasskey }
 
-/** `name`: the name of the console that a new one belongs to; null: none can be made here, and `why`. */
+/** `name`: the name of the console that a new one belongs to; null if none can be made here, and `why`. */
 export function PasskeysCard({ name, why }: { name: string | null; why: string | null }) {
   const path = '/console/passkeys'
   const list = useLoaded(path, options => operate<Static<typeof AdminPasskeyList>>(path, options))
