@@ -40,6 +40,7 @@ describe('commentFaults', () => {
     '/** Likewise, for tokens. */',
     '/** As above; with a name. */',
     '/** Null: not known. */',
+    '/** The last row; null: none. */',
     '/** Sets it. False: it has moved. */',
   ])('%s', text => expect(faultsIn('src/store/a.ts', text).length).toBe(1))
 

@@ -51,7 +51,7 @@ const commentDialect: readonly RegExp[] = [
   /\b(?:anew|news)\b/i,
   /\bin the place of\b/i,
   /\bLikewise\b|\bAs above[;.]/,
-  /(?:^|[.;] )(?:Null|Absent|Undefined|False|True): /,
+  /(?:^|[.;] )(?:[Nn]ull|Absent|Undefined|False|True): /,
 ]
 
 /** Rooms whose comments also follow the rules below. The list grows. */
