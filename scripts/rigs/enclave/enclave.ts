@@ -317,7 +317,11 @@ export class EnclaveBench {
     changes: Partial<SessionDeps> = {},
   ): Promise<{ readonly vmId: string; readonly session: GatewaySession }> {
     const { vmId, session } = await this.begin(changes)
-    await until('the gateway is ready', 60_000, () => session.status?.state === 'ready' && session.status.revision > 0)
+    // It listens before its worker was admitted, and attests nothing until then: the status names that as its problem.
+    await until('the gateway is ready', 60_000, () => {
+      const { state, revision = 0, problem } = session.status ?? {}
+      return state === 'ready' && revision > 0 && problem === null
+    })
     const { receiptKey } = await this.verify(vmId).catch((error: Error) => {
       // The VM's reason is in its log alone.
       error.message += `\n${JSON.stringify(session.log(0).slice(-10))}`
