@@ -26,7 +26,7 @@ export function addHelp(program: Command): void {
     .command('help')
     .argument(
       '[topic...]',
-      'topic, command, configuration field, failure code, doctor check or word of `help pass`; none lists the topics',
+      'topic, command, configuration field, failure code, doctor check or any word; none lists the topics',
     )
     .option('--man <directory>', 'write every topic as a man page (section 7) into the directory')
     .description('print a help topic, or the list of them')
@@ -36,6 +36,7 @@ export function addHelp(program: Command): void {
       'strongroom help key add',
       'strongroom help ssh_unreachable',
       'strongroom help witness',
+      'strongroom help credentials',
       'strongroom help network.tap_prefix',
       'strongroom help --man ./man7',
     )
@@ -75,7 +76,7 @@ function listText({ paint }: Run): string {
     return [paint.strong(titles[reader]), ...lines, ...more].join('\n')
   })
   const usage =
-    'strongroom help NAME explains a topic, a command, a configuration field, a failure code, a check of doctor,\nor a word such as witness (`strongroom help pass` lists the words).'
+    'strongroom help NAME explains a topic, a command, a configuration field, a failure code, a check of doctor,\nor a word such as witness or credentials. What is for clients comes first.'
   return `${groups.join('\n\n')}\n\n${usage}\n`
 }
 

@@ -97,6 +97,8 @@ export function addBuild(program: Command): void {
     .addHelpText(
       'after',
       `${clientConfigHelp}
+This command takes builds, key_file, ca, trust_simulated_root and the fields of the log from there: policy, image and
+the other fields are those of instances.
 Of a directory, .git, target, result, ${resultsDirectory} and what .gitignore names are left out; --include sends a part
 of that, too. Files of initialised submodules are sent. What a manifest needs and is left out is named before anything is
 sent, and a file that holds an API key stops it. An archive (tar.gz, tar.xz, tar.zst, tar, zip) is sent as it is; the

@@ -37,6 +37,10 @@ export function addMonitor(log: Command): void {
     .option('--interval <seconds>', 'time between two visits', countOption(1, 86_400), 60)
     .option('--all', 'show every entry from the first, also those seen before')
   addKnownLogOptions(command)
+    .addHelpText(
+      'after',
+      '\nWithout --witness the exit code 0 covers no witness: the log may show other clients another tree.',
+    )
     .examples(
       'strongroom log monitor https://instances.example:8441 --log-key KEY --witness KEY',
       'strongroom log monitor https://instances.example:8441 --log-ca ca.pem --follow --json',

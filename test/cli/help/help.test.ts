@@ -75,7 +75,9 @@ test('goal: a command of a command, a failure code, a field and a row of 3am are
   expect(field).toContain('tap_prefix = "')
   expect((await run('help', 'inference.upstreams.url')).out).toContain('Base URL of an OpenAI-compatible server.')
   expect((await run('help', 'inference.upstreams')).out).toContain('# [[inference.upstreams]]')
-  expect((await run('help', 'x-should-retry')).out).toBe('These topics mention x-should-retry: inference\n')
+  const mentioned = (await run('help', 'x-should-retry')).out
+  expect(mentioned).toStartWith('For clients: strongroom help inference, "Tool calls"\n\nArguments that are not')
+  expect(mentioned).toContain('decides has `x-should-retry: false`.')
   expect((await run('help', 'key', 'nothing')).exitCode).toBe(2)
   // A part of a name is not the name.
   expect((await run('help', 'unreachable')).exitCode).toBe(2)
