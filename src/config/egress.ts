@@ -17,7 +17,7 @@ export const EgressConfig = Section({
     default: [],
     maxItems: 128,
     description:
-      'What instances may reach although it is denied by default: private networks (RFC 1918, 100.64.0.0/10, 169.254.0.0/16), the networks that this host is in, and TCP port 25 everywhere; "0.0.0.0/0:25" and "[::/0]:25" open the latter. Of IPv6, all that is not given out for the world is denied (what is not in 2000::/3), and of that documentation, 6to4 and Teredo; of NAT64 (64:ff9b::/96) the IPv4 addresses that are denied. Other instances, and ports of this host besides the gateway, stay closed whatever stands here. The `resolvers` are open at port 53 without an entry.',
+      'What instances may reach although it is denied by default: private networks (RFC 1918, 100.64.0.0/10, 169.254.0.0/16), the networks that this host is in, and TCP port 25 everywhere; "0.0.0.0/0:25" and "[::/0]:25" open the latter. Of IPv6, all that is not given out for the world is denied (what is not in 2000::/3), and of that documentation, 6to4 and Teredo; of NAT64 (64:ff9b::/96) the IPv4 addresses that are denied. Other instances, ports of this host besides the gateway, multicast and 240.0.0.0/4 stay closed whatever stands here. The `resolvers` are open at port 53 without an entry.',
   }),
   source: Type.String({
     default: 'masquerade',

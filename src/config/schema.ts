@@ -130,7 +130,7 @@ const NetworkConfig = Section({
     pattern: `^$|${ipv4Pattern}$`,
     allowed: '"" or an IPv4 address',
     description:
-      'Address at which clients reach this host: that of `ns.`, `instances.` and `inference.` in the DNS. "" for the address that each listens on, and where one listens on all, for the address of the default route. Set it behind a NAT, and where that interface has several addresses.',
+      'Address at which clients reach this host: that of `ns.`, `instances.`, `inference.` and `builds.` in the DNS. "" for the address that each listens on, and where one listens on all, for the address of the default route. Set it behind a NAT, and where that interface has several addresses.',
   }),
   public_v6: Type.String({
     default: '',

@@ -49,6 +49,8 @@ export const WORD_INDEX: readonly IndexEntry[] = [
   },
   { words: ['mac', 'macos', 'windows', 'arm', 'laptop'], places: [at('client', '3. Install it')] },
   { words: ['resolve', 'enotfound', 'etc/hosts'], places: [at('client', 'A name does not resolve')] },
+  { words: ['maintenance', 'reinstall'], places: [at('fleet', 'Take a host out for repair')] },
+  { words: ['onboarding', 'handover', 'hand over'], places: [at('daily', 'A new customer')] },
   { words: ['scp', 'rsync', 'rescue'], places: [at('egress', 'At the cap nothing leaves the VM')] },
   { words: ['claude', 'claude code', 'codex', 'opencode'], places: [at('inference', 'Connect your agents')] },
 ]
