@@ -34,7 +34,7 @@ export function addMembership(fleet: Command): void {
     })
   owned(fleet.command('rebind'))
     .description(
-      'bind a host to another database role, or to the next key that it publishes; for a host that was installed again',
+      'bind a host to another database role, or to the next key that it publishes; for a host that was restored from its backup',
     )
     .argument('<host>', 'its name in the fleet')
     .option('--role <role>', 'the new database role of the host')

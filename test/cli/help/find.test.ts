@@ -101,6 +101,12 @@ describe('a word of a user', () => {
     expect(paragraphs.filter((text, index) => paragraphs.indexOf(text) !== index)).toEqual([])
   })
 
+  test('code and a table that a text announces are printed with it', () => {
+    // Goal: a sentence that ends with a colon is not left alone.
+    expect(helpOf('file inside')).toContain('    dpkg-deb --extract strongroom_*.deb unpacked\n')
+    expect(helpOf('follows from these files')).toContain('files: `Cargo.toml` + `Cargo.lock`')
+  })
+
   test('every entry of the index leads to a passage, and no word has two entries', () => {
     // Goal: a heading that is renamed takes its words along.
     const places = WORD_INDEX.flatMap(entry => entry.places)
