@@ -105,7 +105,7 @@ export const BuildsConfig = Section({
     maxLength: 512,
     allowed: '"" or sparse+https://HOST/…/',
     description:
-      'Mirror that replaces the crates registry, as cargo writes it, for builds whose request names it (`crates_mirror`); its host must be in `fetch_hosts`. "" for the registry that a lock file names.',
+      'Mirror that replaces crates.io, as cargo writes it, for builds whose request names it (`crates_mirror`); its host must be in `fetch_hosts`. "" for the registry that a lock file names.',
   }),
   rust_mirror: Type.String({
     default: '',
