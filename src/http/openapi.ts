@@ -25,6 +25,8 @@ export type ApiTables<
     readonly summary: string
     readonly description: string
   }
+  /** An example of its address under a reserved name: a client that still has it reaches no host. */
+  readonly exampleAddress: string
   /** The form of a key, such as `gw_<8>_<32>`, and a sentence about it. */
   readonly bearer: { readonly format: string; readonly description: string }
   readonly operations: readonly Joined<string, ApiOperation<Parameter, Header, Failure>>[]
@@ -145,7 +147,9 @@ export function toOpenApi<
   return {
     openapi: '3.1.0',
     info: api.info,
-    servers: [{ url: '/' }],
+    servers: [
+      { url: api.exampleAddress, description: 'An example: replace it by the address that the operator gave you.' },
+    ],
     security: [{ apiKey: [] }],
     paths,
     components: {

@@ -30,6 +30,7 @@ test('tables become a document', () => {
   const row = { summary: 's', success: ok } as const
   const document = toOpenApi({
     info: { title: 't', version: '1', summary: 's', description: 'd' },
+    exampleAddress: 'https://t.example',
     bearer: { format: 'x', description: 'A key.' },
     operations: joined<'getA' | 'makeA', ApiOperation<'Which', 'Id' | 'Wait', 'Bad' | 'Late'>>(OPERATIONS, {
       getA: { ...row, failures: ['Late', 'Bad'] },

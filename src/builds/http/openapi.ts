@@ -28,6 +28,7 @@ export function buildsOpenapiDocument(): OpenApiDocument {
       summary: 'Builds source code in confidential VMs and proves what built it.',
       description: DESCRIPTION,
     },
+    exampleAddress: 'https://builds.example:8443',
     bearer: {
       format: 'ca_<8>_<18>',
       description: 'A key of the organization, as for service A. Not required if the operator has opened the service.',

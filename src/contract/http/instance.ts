@@ -70,8 +70,9 @@ export const CreateInstance = Closed({
     description: 'OpenSSH public key, one line: type, base64, optional comment. ssh-ed25519 is the best choice.',
     examples: ['ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIHsJzTQ0tPK4Tw9J6f8W6S1QhIYzG1mJtN5gRt0cMZrE ops@example.org'],
   }),
+  // Without `default`: generators of clients take a field with one for required.
   agent: Type.Optional(
-    Type.Literal(supportedAgent, { default: supportedAgent, description: 'The packaged agent to run.' }),
+    Type.Literal(supportedAgent, { description: `The packaged agent to run; ${supportedAgent} if left out.` }),
   ),
   inference_mode: Type.Optional(
     Type.Literal(supportedInferenceMode, { description: 'How the agent reaches a model.' }),

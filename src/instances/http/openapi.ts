@@ -42,6 +42,7 @@ export function openapiDocument(): OpenApiDocument {
       summary: 'Confidential virtual machines that run a packaged agent.',
       description: DESCRIPTION,
     },
+    exampleAddress: 'https://instances.example:8441',
     bearer: {
       format: 'ca_<8>_<18>',
       description: 'A key from the operator: `ca_`, 8, `_` and 18 lowercase letters or digits.',

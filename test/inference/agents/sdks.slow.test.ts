@@ -35,11 +35,11 @@ afterEach(async () => {
 }, hookMs)
 
 const parameters = {
-  type: 'object',
-  properties: { step: { type: 'number' } },
+  type: 'object' as const,
+  properties: { step: { type: 'number' as const } },
   required: ['step'],
-  additionalProperties: false,
-} as const
+  additionalProperties: false as const,
+}
 
 /** One library, and how it takes its turns. */
 type Kit = {

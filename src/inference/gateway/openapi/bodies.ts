@@ -18,6 +18,11 @@ export function whole(properties: Schema): Schema {
   return object(properties, { required: Object.keys(properties) })
 }
 
+/** An object that takes fields beside the listed ones. Generated clients refuse those without this mark. */
+export function open(schema: Schema): Schema {
+  return { ...schema, additionalProperties: true }
+}
+
 export function array(items: Schema, limits: { readonly minItems?: number; readonly maxItems?: number } = {}): Schema {
   return { type: 'array', ...limits, items }
 }
@@ -28,7 +33,7 @@ export function nullable(schema: Schema): Schema {
 
 export const Text = { type: 'string' } as const
 export const Count = { type: 'integer' } as const
-export const AnyObject = { type: 'object' } as const
+export const AnyObject = { type: 'object', additionalProperties: true } as const
 export const Flag = nullable({ type: 'boolean' })
 export const Stream = { ...Flag, description: '`true` for server-sent events.' }
 export const Model = { ...Text, description: 'Exact id from /v1/models.' }
@@ -73,67 +78,71 @@ const Constraint = nullable(
   ),
 )
 
-export const ChatCompletionRequest = object(
-  {
-    model: Model,
-    messages: array(whole({ role: { enum: ['developer', 'system', 'user', 'assistant', 'tool'] } }), { minItems: 1 }),
-    stream: Stream,
-    stream_options: StreamOptions,
-    n: Choices,
-    cache_salt: CacheSalt,
-    structured_outputs: Constraint,
-    response_format: nullable(
-      object(
-        {
-          type: Formats,
-          json_schema: object({ name: Name, strict: Flag, schema: AnyObject }, { required: ['name'] }),
-        },
-        {
-          description:
-            'The gateway checks json_object and strict json_schema: a completion that ends normally and violates them is a 502. Schemas are JSON Schema 2020-12 without uniqueItems, $dynamicRef and nested repetitions in patterns.',
-          required: ['type'],
-        },
-      ),
-    ),
-    tools: nullable(
-      array(
+export const ChatCompletionRequest = open(
+  object(
+    {
+      model: Model,
+      messages: array(open(whole({ role: { enum: ['developer', 'system', 'user', 'assistant', 'tool'] } })), {
+        minItems: 1,
+      }),
+      stream: Stream,
+      stream_options: StreamOptions,
+      n: Choices,
+      cache_salt: CacheSalt,
+      structured_outputs: Constraint,
+      response_format: nullable(
         object(
           {
-            type: Text,
-            function: object(
-              { name: ToolName, description: Text, parameters: nullable(AnyObject) },
-              { required: ['name'] },
-            ),
-            custom: object({ name: ToolName, description: Text, format: AnyObject }, { required: ['name'] }),
+            type: Formats,
+            json_schema: object({ name: Name, strict: Flag, schema: AnyObject }, { required: ['name'] }),
           },
           {
             description:
-              'A function or a custom tool, which takes a string; the flat form of ResponsesRequest is accepted too. A call of a custom tool has `custom`, and repeats it in `function`.',
+              'The gateway checks json_object and strict json_schema: a completion that ends normally and violates them is a 502. Schemas are JSON Schema 2020-12 without uniqueItems, $dynamicRef and nested repetitions in patterns.',
             required: ['type'],
           },
         ),
-        { maxItems: toolsMost },
       ),
-    ),
-    tool_choice: {
-      description:
-        '`auto`, `none`, `required`, `allowed_tools`, or a tool by name. A completion that does not follow it is a 502. With `auto`, a call of a tool that was not offered is forwarded.',
-      anyOf: [
-        ToolChoices,
-        whole({ type: { const: 'function' }, function: whole({ name: Text }) }),
-        whole({ type: { const: 'custom' }, custom: whole({ name: Text }) }),
-        whole({ type: { enum: ['function', 'custom'] }, name: Text }),
-        whole({
-          type: { const: 'allowed_tools' },
-          allowed_tools: whole({ mode: { enum: ['auto', 'required'] }, tools: array(AnyObject, { minItems: 1 }) }),
-        }),
-      ],
+      tools: nullable(
+        array(
+          object(
+            {
+              type: Text,
+              function: object(
+                { name: ToolName, description: Text, parameters: nullable(AnyObject) },
+                { required: ['name'] },
+              ),
+              custom: object({ name: ToolName, description: Text, format: AnyObject }, { required: ['name'] }),
+            },
+            {
+              description:
+                'A function or a custom tool, which takes a string; the flat form of ResponsesRequest is accepted too. A call of a custom tool has `custom`, and repeats it in `function`.',
+              required: ['type'],
+            },
+          ),
+          { maxItems: toolsMost },
+        ),
+      ),
+      tool_choice: {
+        description:
+          '`auto`, `none`, `required`, `allowed_tools`, or a tool by name. A completion that does not follow it is a 502. With `auto`, a call of a tool that was not offered is forwarded.',
+        anyOf: [
+          ToolChoices,
+          whole({ type: { const: 'function' }, function: whole({ name: Text }) }),
+          whole({ type: { const: 'custom' }, custom: whole({ name: Text }) }),
+          whole({ type: { enum: ['function', 'custom'] }, name: Text }),
+          whole({
+            type: { const: 'allowed_tools' },
+            allowed_tools: whole({ mode: { enum: ['auto', 'required'] }, tools: array(AnyObject, { minItems: 1 }) }),
+          }),
+        ],
+      },
     },
-  },
-  {
-    description: `${asOpenAi} Instead of \`messages\` a body may have \`input\` and other fields of ResponsesRequest, without \`previous_response_id\`; it is answered as a chat.`,
-    required: ['model'],
-  },
+    {
+      description: `${asOpenAi} Instead of \`messages\` a body may have \`input\` and other fields of ResponsesRequest, without \`previous_response_id\`; it is answered as a chat.`,
+      required: ['model'],
+    },
+  ),
 )
 
 export const TokenCount = whole({ input_tokens: Count })
@@ -141,17 +150,19 @@ export const ResponseTokenCount = whole({ object: { const: 'response.input_token
 
 const Tokens = array({ ...Count, minimum: 0 }, { minItems: 1 })
 
-export const CompletionRequest = object(
-  {
-    model: Model,
-    prompt: { anyOf: [Text, array(Text, { minItems: 1 }), Tokens, array(Tokens, { minItems: 1 })] },
-    stream: Stream,
-    stream_options: StreamOptions,
-    n: Choices,
-    cache_salt: CacheSalt,
-    structured_outputs: Constraint,
-  },
-  { description: asOpenAi, required: ['model', 'prompt'] },
+export const CompletionRequest = open(
+  object(
+    {
+      model: Model,
+      prompt: { anyOf: [Text, array(Text, { minItems: 1 }), Tokens, array(Tokens, { minItems: 1 })] },
+      stream: Stream,
+      stream_options: StreamOptions,
+      n: Choices,
+      cache_salt: CacheSalt,
+      structured_outputs: Constraint,
+    },
+    { description: asOpenAi, required: ['model', 'prompt'] },
+  ),
 )
 
 export const CompletionResponse = object(

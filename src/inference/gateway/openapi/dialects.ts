@@ -11,6 +11,7 @@ import {
   Name,
   nullable,
   object,
+  open,
   Stream,
   Text,
   ToolChoices,
@@ -141,15 +142,17 @@ const ResponsesResponse = object(
     incomplete_details: nullable(object({ reason: { enum: ['max_output_tokens', 'content_filter'] } })),
     model: Text,
     output: array(
-      whole({
-        id: Text,
-        type: {
-          enum: [
-            ...['reasoning', 'message', 'function_call', 'custom_tool_call', 'tool_search_call', 'local_shell_call'],
-            ...['shell_call', 'apply_patch_call', 'computer_call', 'compaction'],
-          ],
-        },
-      }),
+      open(
+        whole({
+          id: Text,
+          type: {
+            enum: [
+              ...['reasoning', 'message', 'function_call', 'custom_tool_call', 'tool_search_call', 'local_shell_call'],
+              ...['shell_call', 'apply_patch_call', 'computer_call', 'compaction'],
+            ],
+          },
+        }),
+      ),
     ),
     store: { type: 'boolean' },
     usage: whole({ input_tokens: Count, output_tokens: Count, total_tokens: Count }),
@@ -164,7 +167,7 @@ const ResponsesResponse = object(
 const InputItems = object(
   {
     object: { const: 'list' },
-    data: array(whole({ id: Text })),
+    data: array(open(whole({ id: Text }))),
     first_id: nullable(Text),
     last_id: nullable(Text),
     has_more: { type: 'boolean' },
@@ -189,7 +192,7 @@ const CompactionResponse = object(
   },
 )
 
-const Blocks = { anyOf: [Text, array({ type: 'object', required: ['type'] })] }
+const Blocks = { anyOf: [Text, array(open(whole({ type: Text })))] }
 
 const MessagesRequest = object(
   {
@@ -255,7 +258,7 @@ const MessagesResponse = object(
     type: { const: 'message' },
     role: { const: 'assistant' },
     model: Text,
-    content: array(whole({ type: { enum: ['thinking', 'text', 'tool_use'] } })),
+    content: array(open(whole({ type: { enum: ['thinking', 'text', 'tool_use'] } }))),
     stop_reason: { enum: ['end_turn', 'max_tokens', 'tool_use', 'refusal'] },
     stop_sequence: { type: 'null' },
     usage: whole({ input_tokens: Count, output_tokens: Count }),

@@ -58,6 +58,7 @@ export function inferenceOpenapiDocument(): OpenApiDocument {
       summary: 'An OpenAI-compatible API with public attestation.',
       description: DESCRIPTION,
     },
+    exampleAddress: 'https://gateway.example:8442',
     bearer: {
       format: 'gw_<8>_<32>',
       description: 'A key from the operator: `gw_`, 8, `_` and 32 lowercase letters or digits.',
