@@ -24,7 +24,7 @@ export async function runCli(argv: readonly string[], io: Io): Promise<number> {
   }
   try {
     const commands = await loadCommands(argv)
-    const program = createProgram({ io, exitWith }, { commands, asJson, written })
+    const program = createProgram({ io, exitWith, argv }, { commands, asJson, written })
     await program.parseAsync([...argv], { from: 'user' })
     return exitCode
   } catch (error) {

@@ -11,6 +11,8 @@ export type Globals = { readonly json?: boolean; readonly config?: string; reado
 /** Context of one run of one command. */
 export type Run = {
   readonly io: Io
+  /** The words of the command line after the executable, for commands that print it with changes. */
+  readonly argv: readonly string[]
   readonly json: boolean
   /** For stdout. */
   readonly paint: Paint
@@ -22,7 +24,12 @@ export type Run = {
   readonly exitWith: (code: number) => void
 }
 
-export type Cli = { readonly io: Io; readonly exitWith: (code: number) => void }
+export type Cli = {
+  readonly io: Io
+  readonly exitWith: (code: number) => void
+  /** See `Run`. Default: none. */
+  readonly argv?: readonly string[]
+}
 
 /** Options of the program; commander accepts them before and after the command. */
 export function globalOptions(): Option[] {
@@ -66,10 +73,11 @@ export class Command<R extends Run = Run> extends BareCommand {
   #run(): R {
     const globals = this.optsWithGlobals<Globals>()
     const { json: asJson = false } = globals
-    const { io, exitWith } = this.#cli
+    const { io, exitWith, argv = [] } = this.#cli
     const made = <T>(part: T | (() => T)) => (typeof part === 'function' ? (part as () => T)() : part)
     const run: Run = {
       io,
+      argv,
       json: asJson,
       paint: paintFor(wantsColour({ isTerminal: io.stdoutIsTerminal, env: io.env })),
       result: (document, text) => io.stdout(asJson ? json(made(document)) : made(text)),

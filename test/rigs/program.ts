@@ -88,3 +88,17 @@ export function checksOf(document: Record<string, unknown>, result: 'PASS' | 'FA
   const checks = document.checks as { name: string; result: string }[]
   return checks.filter(check => check.result === result).map(check => check.name)
 }
+
+/** The lines of `try next` in a verdict. */
+export function commandsIn(stdout: string): string[] {
+  const [, commands = ''] = /^try next +([\s\S]*?)\n(?! )/m.exec(stdout) ?? []
+  return commands.split('\n').map(line => line.trim())
+}
+
+/** The words that a POSIX shell hands to `strongroom` for this command. */
+export function pastedWords(command = 'false'): string[] {
+  const script = `strongroom() { for word in "$@"; do printf '%s\\0' "$word"; done; }\n${command}`
+  const { stdout, exitCode } = Bun.spawnSync(['sh', '-c', script], { env: {} })
+  expect(exitCode).toBe(0)
+  return stdout.toString().split('\0').slice(0, -1)
+}

@@ -39,6 +39,7 @@ import { readApiKey } from '../verify/instance-source.ts'
 import { BuildClient } from './client.ts'
 import { findLacking, lackingText, refuseLacking } from './lacking.ts'
 import { unpackResult } from './unpack.ts'
+import { verifyBuildArgv } from './verify-argv.ts'
 
 type SubmitOptions = BuildOptions &
   RequestOptions & {
@@ -148,7 +149,7 @@ async function submitBuild(run: Run, source: string, options: SubmitOptions): Pr
     return
   }
   await progress.stop()
-  await report(run, { jobId, nonce, ended, stages, options, log, asked, output })
+  await report(run, { source, jobId, nonce, ended, stages, options, log, asked, output })
 }
 
 /** Its address and key, from the options, the environment, or client.toml. */
@@ -326,6 +327,7 @@ async function cancelBuild(run: Run, client: BuildClient, jobId: string | null):
 }
 
 type BuildReport = {
+  readonly source: string
   readonly jobId: string
   readonly nonce: Uint8Array
   readonly ended: Ended
@@ -337,7 +339,7 @@ type BuildReport = {
 }
 
 async function report(run: Run, reported: BuildReport): Promise<void> {
-  const { jobId, nonce, ended, options, log, asked, output } = reported
+  const { source, jobId, nonce, ended, options, log, asked, output } = reported
   const stages = reported.stages.list().map(({ stage, ms }) => ({ stage, seconds: Math.round(ms / 100) / 10 }))
   const common = { job_id: jobId, nonce: toHex(nonce), stages }
   if (!ended.ok) {
@@ -357,7 +359,8 @@ async function report(run: Run, reported: BuildReport): Promise<void> {
   const directory = kept?.directory ?? null
   const verification = { ...buildDocument(judged), ...logDocument(logged) }
   const result = directory ?? 'not unpacked, for the verdict is not good'
-  const summary = buildSummary(judged, run.paint, options.verbose === true)
+  const argv = verifyBuildArgv(run.argv, { source, asked, nonce: toHex(nonce), archive })
+  const summary = buildSummary(judged, { argv, paint: run.paint, verbose: options.verbose === true })
   const text = `${summary}result: ${result}\narchive: ${archive}\n`
   await run.result({ ...common, state: 'ok', archive, directory, sha256, verification }, text)
   run.exitWith(exitCodeOfBuild(judged))

@@ -63,6 +63,12 @@ const OPTION_OF = {
   minimumGuestSvn: 'minimum-guest-svn',
 } as const satisfies Partial<Record<keyof Policy, string>>
 
+/** The option or file that names the expected measurements; empty if neither does. */
+export function measurementSources(policy: Policy, flags: PolicyFlags, file: string | undefined): string[] {
+  if (policy.measurements === 'any') return []
+  return flags.measurement !== undefined ? ['--measurement'] : [file ?? 'the policy']
+}
+
 function fieldsOf(flags: PolicyFlags): Partial<Policy> {
   const { measurement, hostData, idKeyDigest, authorKeyDigest, chipId, vmpl, minimumGuestSvn } = flags
   return {

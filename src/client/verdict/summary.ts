@@ -1,4 +1,5 @@
-// A verdict in at most fifteen lines: the subject, its evidence, what was waived, what was not checked. Pure.
+// A verdict on evidence itself (`verify report`, `vtpm`, `tdx`, `gpu`) in at most fifteen lines: what it rests on, what
+// was waived, what was not checked. Those on instances, gateways, responses and builds are in plain.ts. Pure.
 
 import { GPU_POLICY_CHECKS, keyMakerCheckName, sourceCheckName, upstreamCheckName } from '../../attest/check-names.ts'
 import { type Check, isBroken } from '../../attest/verdict.ts'
@@ -6,8 +7,8 @@ import { oneLine, type Paint, type ShownVerdict, verdictText, verdictWords } fro
 import { EVERY_PIN, pinCheckName } from '../../verifier/pins.ts'
 
 export const summaryLinesMax = 15
-/** A longer line is cut; --verbose prints it whole. */
-export const summaryLineCharsMax = 160
+/** A longer line is cut: a reason has text of a host. --verbose prints it whole. */
+export const verdictLineCharsMax = 600
 
 /** All checks when `verbose`, else the summary. `details`: checks whose passing ones are named, such as a receipt's. */
 export function verdictSummary(
@@ -17,7 +18,7 @@ export function verdictSummary(
   if (verbose) return verdictText(shown, paint)
   const { checks, ok } = shown
   const accepted = checks.filter(isWaiver)
-  const told = accepted.flatMap(({ name }) => COVERED_BY_WAIVER[name] ?? [])
+  const told = coveredByWaivers(checks)
   const open = checks.filter(
     check => check.outcome === 'not-checked' && !check.required && !isWaiver(check) && !told.includes(groupName(check)),
   )
@@ -34,7 +35,7 @@ export function verdictSummary(
   ]
   const room = summaryLinesMax - body.length - 2
   const rest = section('not checked', grouped(open.toSorted(byUrgency), Math.min(openLinesMax, room)))
-  return [verdictWords(shown, paint), ...body, ...rest, counts(shown)].map(line => `${line}\n`).join('')
+  return [verdictWords(shown, paint), ...body, ...rest, checkCounts(shown)].map(line => `${line}\n`).join('')
 }
 
 const failedLinesMax = 6
@@ -75,12 +76,17 @@ function foundUnder(waiver: Check, checks: readonly Check[]): string {
   return /\d/.test(value) ? `; it is ${value}` : ''
 }
 
+/** Names of groups and checks that the waivers among these checks skip. */
+export function coveredByWaivers(checks: readonly Check[]): string[] {
+  return checks.filter(isWaiver).flatMap(({ name }) => COVERED_BY_WAIVER[name] ?? [])
+}
+
 /** Last part of a check's name: `measurement` of `gateway/measurement`. */
-function groupName({ name }: Check): string {
+export function groupName({ name }: Check): string {
   return name.slice(name.indexOf('/') + 1)
 }
 
-function isWaiver({ name, outcome, required }: Check): boolean {
+export function isWaiver({ name, outcome, required }: Check): boolean {
   return (
     outcome === 'not-checked' &&
     !required &&
@@ -170,11 +176,11 @@ const labelChars = 13
 function section(label: string, lines: readonly string[]): string[] {
   return lines.map((line, at) => {
     const whole = `${(at === 0 ? label : '').padEnd(labelChars)}${line}`
-    return whole.length <= summaryLineCharsMax ? whole : `${whole.slice(0, summaryLineCharsMax - 1)}…`
+    return whole.length <= verdictLineCharsMax ? whole : `${whole.slice(0, verdictLineCharsMax - 1)}…`
   })
 }
 
-function counts({ checks }: ShownVerdict): string {
+export function checkCounts({ checks }: ShownVerdict): string {
   const count = (outcome: Check['outcome']) => checks.filter(check => check.outcome === outcome).length
   const made = `${count('pass')} passed, ${count('fail')} failed, ${count('not-checked')} not made`
   return `${checks.length} checks: ${made}; --verbose prints each`

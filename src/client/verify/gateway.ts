@@ -39,6 +39,7 @@ import {
   withLog,
 } from '../log/options.ts'
 import { withFlags } from '../trust/pin-options.ts'
+import { measurementSources } from '../trust/policy-flags.ts'
 import {
   addTrustOptions,
   checksOfNamed,
@@ -46,7 +47,8 @@ import {
   type TrustOptions,
   withOutsideFlag,
 } from '../trust/trust-options.ts'
-import { verdictSummary } from '../verdict/summary.ts'
+import { type Plain, plainVerdict } from '../verdict/plain.ts'
+import { gatewayWords } from './gateway-facts.ts'
 import { addBoundGpuOptions, type BoundGpuOptions, expectedGpuChecks, readJudgeGpus } from './gpu/bound.ts'
 import { gpuDocument } from './gpu/gpu.ts'
 import { askKeyMaker, readGatewayKey, unaskedKeyMaker } from './keys/gateway-key.ts'
@@ -128,8 +130,13 @@ async function verifyAt(run: Run, url: URL | undefined, options: GatewayOptions)
   const gpus = await readJudgeGpus(options)
   const verbose = options.verbose === true
   const named = checksOfNamed(options)
-  const show = (whole: Verdict, found: GatewayVerdict | null = null, logged: LogJudgement | null = null) =>
-    showVerdict(run, { whole, found, verbose, logged, named })
+  const { outside = [], allow = [] } = trust
+  const sources = measurementSources(trust.policy, options, options.policy)
+  const show = (whole: Verdict, found: GatewayVerdict | null = null, logged: LogJudgement | null = null) => {
+    const { checks } = whole
+    const plain = gatewayWords({ found, checks, argv: run.argv, sources, outside, allow }, url?.host ?? null)
+    return showVerdict(run, { whole, found, plain, verbose, logged, named })
+  }
   const evidence = await find(trust.workload ?? null)
   if ('failed' in evidence) return await show(verdict(evidence.failed))
   const { body, connection, ...asked } = evidence
@@ -261,18 +268,20 @@ async function fetchWorkload({
 type ShownVerdict = {
   readonly whole: Verdict
   readonly found: GatewayVerdict | null
+  readonly plain: Plain
   readonly logged: LogJudgement | null
   readonly verbose: boolean
   /** As in `Sorting`. */
   readonly named: ReadonlySet<string>
 }
 
-async function showVerdict(run: Run, { whole, found, logged, verbose, named }: ShownVerdict): Promise<void> {
+async function showVerdict(run: Run, { whole, found, plain, logged, verbose, named }: ShownVerdict): Promise<void> {
   const remark = notChecked('operational-status', 'attestation covers launch and admission only', false)
   const shown = { ok: whole.ok, checks: [...whole.checks, remark], simulated: found?.simulated ?? false }
   const details = found?.receipts.flatMap(({ verdict }) => verdict.checks) ?? []
   const attestation = found === null ? {} : attestationDocument(found)
-  const document = { ...verdictDocument(shown, { details, named }), ...attestation, ...logDocument(logged) }
-  await run.result(document, verdictSummary(shown, { verbose, details, paint: run.paint }))
-  run.exitWith(exitCodeOfVerdict(shown, { details, named }))
+  const sorting = { details, named }
+  const document = { ...verdictDocument(shown, sorting), ...attestation, ...logDocument(logged) }
+  await run.result(document, plainVerdict(shown, plain, { verbose, details, sorting, paint: run.paint }))
+  run.exitWith(exitCodeOfVerdict(shown, sorting))
 }

@@ -36,11 +36,12 @@ import {
 } from '../log/options.ts'
 import type { PinOptions } from '../trust/pin-options.ts'
 import { addPinOptions, readPins, withFlags } from '../trust/pin-options.ts'
-import { addPolicyFlags, type PolicyFlags } from '../trust/policy-flags.ts'
+import { addPolicyFlags, measurementSources, type PolicyFlags } from '../trust/policy-flags.ts'
 import { addEvidenceOptions, type EvidenceOptions, readCrl, readPolicy, readRoots } from '../trust/trust-options.ts'
-import { verdictSummary } from '../verdict/summary.ts'
+import { type Plain, plainVerdict } from '../verdict/plain.ts'
 import { addGatewayPinOptions, type GatewayPinOptions, readExpectedGateway } from './gateway-options.ts'
 import { readImage } from './image-option.ts'
+import { instanceWords } from './instance-facts.ts'
 import { fetchAttestation, readApiKey } from './instance-source.ts'
 import { readOwnKeys, withOwnKeyAdvice } from './keys/own-keys.ts'
 import { nonceOption } from './receipt-options.ts'
@@ -119,6 +120,7 @@ export type JudgedInstance = {
   readonly found: InstanceVerdict
   /** With the words of the command line. */
   readonly shown: ShownVerdict
+  readonly plain: Plain
   /** Null if no log was used. */
   readonly logged: LogJudgement | null
   readonly asOf: number
@@ -144,14 +146,15 @@ export async function judgeInstance(
   }
   const ownKeys = await readOwnKeys(run.io.env, given.publicKey ?? defaults.public_key, identities)
   // Before the network: a mistake here needs no request.
+  const [policyFile, imagePath] = [given.policy ?? defaults.policy, given.image ?? defaults.image]
   const question = {
     instance,
     pins,
     roots: await readRoots(trustRoot),
-    policy: await readPolicy(given.policy ?? defaults.policy, pins, given),
+    policy: await readPolicy(policyFile, pins, given),
     crl: await readCrl(given.crl),
     publicKey: ownKeys.lines,
-    image: await readImage(given.image ?? defaults.image),
+    image: await readImage(imagePath),
     gateway: await readExpectedGateway(given, defaults),
   }
   const { bytes, nonce, isFresh } = await documentOf(run, instance, given, defaults)
@@ -164,7 +167,13 @@ export async function judgeInstance(
   const judged = found.checks.map(check => withOwnKeyAdvice(check, ownKeys))
   const checks = [...withFlags(withLog(judged, logged, log)), remark]
   const shown = { ok: found.ok && verdict(checks).ok, simulated: found.simulated, checks }
-  return { found, shown, logged, asOf }
+  const sources = [
+    ...measurementSources(question.policy, given, policyFile),
+    ...(imagePath === undefined ? [] : [imagePath]),
+  ]
+  const { gateway } = question
+  const plain = instanceWords({ found, checks, argv: run.argv, hostname: instance.hostname, sources, gateway })
+  return { found, shown, plain, logged, asOf }
 }
 
 /** The entry of its image; null if its receipt cannot be read. The log has nothing of an instance. */
@@ -216,22 +225,24 @@ function defaultApi({ domain }: AskedInstance, { api }: ClientDefaults): URL {
 
 async function verifyAndKeep(run: Run, instance: AskedInstance, options: VerifyOptions): Promise<void> {
   const file = knownHostsFile(run, options.knownHosts)
-  const { found, shown, logged, asOf } = await judgeInstance(run, instance, options)
+  const judged = await judgeInstance(run, instance, options)
+  const { found, shown, logged, asOf } = judged
   const knownHost = shown.ok ? found.knownHost : null
   const kept = file === null || knownHost === null ? null : writeKnownHost(file, knownHost)
   const known_hosts = kept === null ? null : keptDocument(kept)
   const document = { ...instanceDocument(found, shown, asOf), known_hosts, ...logDocument(logged) }
-  await run.result(document, instanceSummary({ found, shown }, run.paint, options.verbose === true))
+  await run.result(document, instanceSummary(judged, run.paint, options.verbose === true))
   if (kept !== null) await run.hint(keptText(kept, instance.hostname))
   run.exitWith(exitCodeOfVerdict(shown, { details: found.receipt?.checks }))
 }
 
 export function instanceSummary(
-  { found, shown }: Pick<JudgedInstance, 'found' | 'shown'>,
+  { found, shown, plain }: Pick<JudgedInstance, 'found' | 'shown' | 'plain'>,
   paint: Paint,
   verbose: boolean,
 ): string {
-  return verdictSummary(shown, { verbose, details: found.receipt?.checks ?? [], paint })
+  const details = found.receipt?.checks ?? []
+  return plainVerdict(shown, plain, { verbose, details, sorting: { details }, paint })
 }
 
 /** With every check of the receipt beside the groups. The host key's line is there only in a good verdict. */

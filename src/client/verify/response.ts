@@ -11,6 +11,7 @@ import { attestationBytesMax } from '../../verifier/gateway.ts'
 import { verifyGatewayResponse } from '../../verifier/response.ts'
 import { verifyGateway } from '../../verifier/verify-gateway.ts'
 import { withFlags } from '../trust/pin-options.ts'
+import { measurementSources } from '../trust/policy-flags.ts'
 import {
   addTrustOptions,
   checksOfNamed,
@@ -18,8 +19,9 @@ import {
   type TrustOptions,
   withOutsideFlag,
 } from '../trust/trust-options.ts'
-import { verdictSummary } from '../verdict/summary.ts'
+import { plainVerdict } from '../verdict/plain.ts'
 import { attestationDocument } from './gateway.ts'
+import { responseWords } from './gateway-facts.ts'
 import { nonceOption, saltOption } from './receipt-options.ts'
 
 type ResponseOptions = TrustOptions & {
@@ -72,8 +74,9 @@ async function verifySaved(run: Run, options: ResponseOptions): Promise<void> {
     salt: options.salt,
   }
   const asOf = options.asOf ?? systemClock.nowMs()
+  const trust = await readTrust(options)
   const attestation = await verifyGateway(document, {
-    ...(await readTrust(options)),
+    ...trust,
     nonce: options.nonce ?? 'any',
     asOf,
     // The keys live as long as the gateway's process, and the document may have been saved at any time.
@@ -84,6 +87,10 @@ async function verifySaved(run: Run, options: ResponseOptions): Promise<void> {
   const found = { ...judged, checks: withFlags(judged.checks).map(withOutsideFlag) }
   const details = attestation.receipts.flatMap(({ verdict }) => verdict.checks)
   const sorting = { details, named: checksOfNamed(options) }
+  const { outside = [], allow = [] } = trust
+  const sources = measurementSources(trust.policy, options, options.policy)
+  const { checks } = found
+  const plain = responseWords({ found: attestation, checks, argv: run.argv, sources, outside, allow }, found.claim)
   await run.result(
     {
       ...verdictDocument(found, sorting),
@@ -91,7 +98,7 @@ async function verifySaved(run: Run, options: ResponseOptions): Promise<void> {
       response: found.claim === null ? null : claimDocument(found.claim),
       attestation: attestationDocument(attestation),
     },
-    verdictSummary(found, { verbose: options.verbose === true, details, paint: run.paint }),
+    plainVerdict(found, plain, { verbose: options.verbose === true, details, sorting, paint: run.paint }),
   )
   run.exitWith(exitCodeOfVerdict(found, sorting))
 }

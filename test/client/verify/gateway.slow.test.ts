@@ -42,7 +42,8 @@ describe('a good gateway', () => {
       '--key-file FILE shows whether the host minted your key, so that it can act as you. So does GET /v1/usage: `key_made_by`.\n',
     ])
     const lines = stdout.trimEnd().split('\n')
-    const names = lines.slice(0, -1).map(line => /^(PASS|NOT CHECKED) ([a-z/-]+): /.exec(line)?.slice(1).join(' '))
+    const end = lines.findIndex(line => line.startsWith('VERDICT'))
+    const names = lines.slice(0, end).map(line => /^(PASS|NOT CHECKED) ([a-z/-]+): /.exec(line)?.slice(1).join(' '))
     const groups = [
       'evidence',
       'tcb-floor',
@@ -63,7 +64,10 @@ describe('a good gateway', () => {
       ...targets.flatMap(target => groups.map(group => pass(`${target}/${group}`))),
       'NOT CHECKED operational-status',
     ])
-    expect(lines.at(-1)).toStartWith('VERDICT: PASS SIMULATED, no hardware attests this evidence: 53 passed, 0 failed')
+    expect(lines[end]).toStartWith('VERDICT: PASS SIMULATED, no hardware attests this evidence: 53 passed, 0 failed')
+    expect(lines.slice(end + 1).map(line => line.split(':')[0])).toEqual(
+      ['root', 'measurement', 'VMPL', 'firmware', 'revocation'].map(label => `rests on ${label}`),
+    )
   })
 
   test('as a document has every check of every receipt', async () => {
@@ -185,7 +189,9 @@ describe('what must not pass', () => {
     using none = await startGateway({ origin: noEvidenceOnHost })
     const { code, stdout } = await runHere(line(none.url, ...all))
     expect(code).toBe(2)
-    expect(stdout).toContain('failed       attestation-format: 503: attestation_unavailable: ')
+    expect(stdout).toContain(
+      'because     there is no evidence to read (attestation-format: 503: attestation_unavailable: ',
+    )
   })
 
   // Goal: whatever a server answers, the command ends with a failed check.

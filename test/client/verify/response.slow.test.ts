@@ -69,8 +69,11 @@ test('goal: a plain response and a stream verify, offline, and the document says
       prompt_tokens: 3,
       completion_tokens: 4,
     })
-    expect(text).toContain('upstream "built-in" answered, inside what the attestation covers')
+    expect(text).toContain('answered by model tiny, inside the measured VM, by the upstream built-in\n')
     expect(text).toContain('VERDICT: PASS SIMULATED')
+    expect(text).toMatch(
+      /^you may +trust this response, for tests alone\n +it is the answer to this very request, req_1, /m,
+    )
   }
 })
 
@@ -124,15 +127,15 @@ test('goal: an answer from an upstream that nothing vouches for fails, unless it
   const refused = await verify(outside)
   expect([refused.code, refused.failed]).toEqual([6, ['response-upstream']])
   expect(refused.text).toContain('upstream "other" answered, OUTSIDE what the attestation covers')
-  expect(refused.text).toContain('allow it with --allow-outside "other"')
+  expect(refused.text).toMatch(/^try next +strongroom verify response .* --allow-outside other$/m)
   const accepted = await verify(outside, '--allow-outside', 'other')
   expect([accepted.code, accepted.failed]).toEqual([0, []])
   expect(accepted.document.response).toMatchObject({ upstream: 'other', coverage: 'outside' })
   expect(accepted.text).toContain(
-    'accepted     upstream "other", OUTSIDE what the attestation covers: the caller allowed its name\n',
+    'answered by model tiny, upstream "other", OUTSIDE what the attestation covers: the caller allowed its name\n',
   )
   const inside = await verify({ response: plain, receipt: await seal(plain) }, '--allow-outside', 'other')
-  expect(inside.text).toContain('upstream "built-in" answered, inside what the attestation covers')
+  expect(inside.text).toContain('answered by model tiny, inside the measured VM')
 })
 
 test('goal: whatever else was accepted or not checked, the summary names the upstream from outside among what was accepted', async () => {
@@ -144,13 +147,9 @@ test('goal: whatever else was accepted or not checked, the summary names the ups
   const outside = { response: plain, receipt: await seal(plain, { upstream: 'other' }) }
   const { code, text } = await verifyBy(['--trust-simulated-root', root], outside, ...waivers)
   const lines = text.trimEnd().split('\n')
-  const accepted = lines.slice(lines.findIndex(line => line.startsWith('accepted')))
-  const end = accepted.findIndex(line => line.startsWith('not checked'))
-  expect([code, accepted.slice(0, end).filter(line => line.includes('upstream "other"'))]).toEqual([
-    0,
-    ['             upstream "other", OUTSIDE what the attestation covers: the caller allowed its name'],
-  ])
-  expect(lines.length).toBeLessThanOrEqual(15)
+  const outsideLines = lines.filter(line => line.includes('upstream "other", OUTSIDE what the attestation covers'))
+  expect([code, outsideLines.map(line => line.slice(0, 12).trim())]).toEqual([0, ['answered by', '']])
+  expect(lines.length).toBeLessThanOrEqual(24)
 })
 
 test('goal: a receipt is worth nothing when the attestation is not trusted', async () => {

@@ -72,9 +72,10 @@ describe('a host that builds something else', () => {
     const { code, stdout, left } = await submitted(site.archive)
     expect(code).toBe(0)
     const { source } = await recordOf(site.source)
-    expect(stdout).toContain(`source: archive, git tree ${source.treeSha1}, SHA-256 tree ${source.treeSha256}`)
-    expect(stdout).toContain('built: project_dir none, toolchain as detected')
-    for (const name of ['root', 'VMPL', 'firmware']) expect(stdout).toContain(`${name}: `)
+    expect(stdout).toContain(`built from  archive, git tree ${source.treeSha1}, SHA-256 tree ${source.treeSha256}`)
+    expect(stdout).toContain('with project_dir none, toolchain as detected')
+    for (const label of ['built in', 'started by', 'hardware'])
+      expect(stdout).toMatch(new RegExp(`^${label} +\\S`, 'm'))
     expect(left).toContain('demo/artifacts/demo-server')
   })
 

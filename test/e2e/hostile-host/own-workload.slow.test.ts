@@ -9,7 +9,8 @@ import { strictPolicy } from '../../../src/attest/policy/policy.ts'
 import { fromHex, toBase64Url, utf8 } from '../../../src/base/bytes.ts'
 import { systemClock } from '../../../src/base/clock.ts'
 import { systemRandom } from '../../../src/base/ids.ts'
-import { verdictSummary } from '../../../src/client/verdict/summary.ts'
+import { plainVerdict } from '../../../src/client/verdict/plain.ts'
+import { gatewayWords } from '../../../src/client/verify/gateway-facts.ts'
 import { spkiDigestOf } from '../../../src/linux/keys/spki.ts'
 import { getOverTls } from '../../../src/linux/net/tls-get.ts'
 import { paintFor } from '../../../src/terminal/render.ts'
@@ -46,7 +47,8 @@ describe('a PASS by measurement and operator key alone says which model answers,
       tlsSpkiDigest: spkiDigestOf(certificate),
       workload: utf8(bench.workloadText),
     })
-    const text = verdictSummary(found, { verbose: false, paint: paintFor(false) })
+    const words = { found, checks: found.checks, argv: [], sources: [], outside: [], allow: [] }
+    const text = plainVerdict(found, gatewayWords(words, null), { verbose: false, paint: paintFor(false) })
     const model = bench.workload.worker?.disk.fileSha256 ?? ''
     expect([found.ok ? 'PASS' : 'FAIL', text.includes(model), text]).not.toEqual(['PASS', false, text])
   })

@@ -28,11 +28,13 @@ import {
 } from '../../log/options.ts'
 import { nativeSha384 } from '../../measure/native.ts'
 import { addPinOptions, type PinOptions, readPins, withFlags } from '../../trust/pin-options.ts'
-import { addPolicyFlags, type PolicyFlags } from '../../trust/policy-flags.ts'
+import { addPolicyFlags, measurementSources, type PolicyFlags } from '../../trust/policy-flags.ts'
 import { addEvidenceOptions, type EvidenceOptions, readCrl, readPolicy, readRoots } from '../../trust/trust-options.ts'
-import { basisLines, verdictSummary } from '../../verdict/summary.ts'
+import { plainVerdict } from '../../verdict/plain.ts'
+import { basisLines } from '../../verdict/summary.ts'
 import { addRequestOptions, askedBuild, type SourceOptions } from './asked-build.ts'
 import { openBootImage, readIgvmFile } from './boot-source.ts'
+import { buildWords } from './build-facts.ts'
 import { readResult } from './result-source.ts'
 
 /** Options of `verify build`, and of `build submit` for the result. */
@@ -112,7 +114,7 @@ async function verifyResult(run: Run, project: string, options: BuildOptions & S
   const judged = await judgeResult(run, project, { ...options, logQuestion: log }, asked)
   await run.result(
     () => ({ ...buildDocument(judged), ...logDocument(judged.logged) }),
-    () => buildSummary(judged, run.paint, options.verbose === true),
+    () => buildSummary(judged, { argv: run.argv, paint: run.paint, verbose: options.verbose === true }),
   )
   run.exitWith(exitCodeOfBuild(judged))
 }
@@ -142,6 +144,8 @@ function withOwnImage(check: Check): Check {
 export type JudgedResult = {
   readonly found: BuildVerdict
   readonly shown: ShownVerdict
+  /** Files and options that name the expected measurement. */
+  readonly sources: readonly string[]
   /** Null if no log was used. */
   readonly logged: LogJudgement | null
   readonly asOf: number
@@ -178,7 +182,12 @@ export async function judgeResult<Options extends BuildOptions & { readonly logQ
   // A result that is not good needs no witness.
   const waiting = log === null || found.ok ? log : { ...log, waitMs: 0 }
   const logged = await askLog(run, buildFact(found), waiting, asOf)
-  return { found, shown: shownBuild(found, logged, log), logged, asOf, files }
+  const ownImages = options.ownImage === true ? [options.igvm, options.image] : []
+  const sources = [
+    ...measurementSources(question.policy, options, options.policy),
+    ...new Set(ownImages.filter(path => path !== undefined)),
+  ]
+  return { found, shown: shownBuild(found, logged, log), sources, logged, asOf, files }
 }
 
 function nonceOf({ nonce, anyNonce }: BuildOptions): Uint8Array | 'any' {
@@ -190,22 +199,23 @@ function nonceOf({ nonce, anyNonce }: BuildOptions): Uint8Array | 'any' {
   })
 }
 
+/** `argv`: the command line of `verify build` for this result. */
 export function buildSummary(
-  { found, shown }: Pick<JudgedResult, 'found' | 'shown'>,
-  paint: Paint,
-  verbose: boolean,
+  { found, shown, sources }: Pick<JudgedResult, 'found' | 'shown' | 'sources'>,
+  { argv, paint, verbose }: { readonly argv: readonly string[]; readonly paint: Paint; readonly verbose: boolean },
 ): string {
   const details = detailsOf(found)
   const { firstBroken, slsa } = found
+  const plain = buildWords({ found, checks: shown.checks, details, argv, sources })
   const reached = [slsa.build, slsa.buildEnvironment].filter(text => text !== null)
   const lines = [
-    // The checks by their groups name neither root nor VMPL nor firmware.
-    ...(verbose && shown.ok ? basisLines(details).map(line => `rests on ${line}`) : []),
     ...(firstBroken === null ? [] : [`first broken link: ${firstBroken}`]),
     `SLSA: ${reached.length === 0 ? 'no level' : reached.join(', ')}`,
     ...slsa.missing.map(text => `  missing: ${text}`),
   ]
-  return verdictSummary(shown, { verbose, details, paint }) + lines.map(line => `${line}\n`).join('')
+  const sorting = { details: everyCheck(found) }
+  const text = plainVerdict(shown, plain, { verbose, details, sorting, paint })
+  return text + lines.map(line => `${line}\n`).join('')
 }
 
 /** Every check of the last report by its own name. */

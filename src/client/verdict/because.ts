@@ -1,0 +1,73 @@
+// Why a verdict is not good, in plain words with the reason of the check: one line for each thing that failed. Pure.
+
+import { type Check, isBroken } from '../../attest/verdict.ts'
+import { groupName } from './summary.ts'
+
+/** Most lines; the last one then counts the others. */
+export const becauseLinesMax = 6
+
+/** By name of the check, without the receipt's before the slash. */
+const FAILED: Readonly<Record<string, string>> = {
+  connection: 'there was no answer',
+  'tls-certificate': 'the certificate of the connection is not good',
+  'tls-binding': 'the connection does not end in the VM that was attested',
+  'attestation-format': 'there is no evidence to read',
+  'attestation-nonce': 'the evidence was made for another request',
+  nonce: 'the evidence was made for another request, or at another time',
+  'pin-measurement': 'you named no expected image',
+  'pin-allowlist': 'you named no expected operator and no workload',
+  'pin-operator-key': 'you named no expected operator',
+  'pin-gateway': 'you named no expected gateway for its prompts',
+  evidence: "the hardware's evidence is not good",
+  'tcb-floor': 'the firmware lacks security fixes of AMD',
+  measurement: 'another image runs there than you expect',
+  image: 'another image runs there than you expect',
+  allowlist: 'another workload runs in it than you expect',
+  admission: 'another workload runs in it than you expect',
+  'operator-key': 'another operator started it than you expect',
+  'own-key': 'it lets in an SSH key that is not yours',
+  prompts: 'its prompts do not go where you expect',
+  'gateway-key': 'its key for the gateway is not its own',
+  'gateway-configuration': 'the gateway has another configuration than you expect',
+  'workload-upstreams': 'prompts would leave the measured VM',
+  'workload-settings': 'the gateway has settings that show more than you allowed',
+  'workload-pinned': 'the gateway has another workload.json than you expect',
+  'response-upstream': 'the prompt left the measured VM',
+  'response-request': 'the receipt is of another request',
+  'response-answer': 'the receipt is of another response',
+  'response-keys': 'another gateway than the attested one made the receipt',
+  source: 'it was built from another source than yours',
+  request: 'it was built in another way than you requested',
+  'artifact-digests': 'the artifacts are not those that were built',
+}
+
+const noTrustedRoot = /\bchain-(?:root|certificates): /
+
+/** The summary of a receipt only reports that its other checks failed, and those have lines of their own. */
+const onlyTheSum = /^evidence: the hardware evidence is not good; see its checks$/
+
+export function becauseLines(checks: readonly Check[]): string[] {
+  const broken = checks.filter(isBroken)
+  const telling = broken.filter(({ reason }) => !onlyTheSum.test(reason))
+  const byName = new Map<string, Check[]>()
+  for (const check of telling.length === 0 ? broken : telling) {
+    const key = check.name.includes('/') ? groupName(check) : check.name
+    byName.set(key, [...(byName.get(key) ?? []), check])
+  }
+  const lines = [...byName].map(([name, group]) => lineOf(name, group))
+  if (lines.length <= becauseLinesMax) return lines
+  const shown = lines.slice(0, becauseLinesMax - 1)
+  return [...shown, `and ${lines.length - shown.length} more; --verbose prints each check`]
+}
+
+function lineOf(name: string, checks: readonly Check[]): string {
+  const [first, ...more] = new Set(checks.map(({ reason }) => reason))
+  const words = checks.some(({ reason }) => noTrustedRoot.test(reason))
+    ? 'no root that you trust signed its evidence'
+    : FAILED[name]
+  const count = checks.length === 1 ? '' : ` of ${checks.length} receipts`
+  const reason = `${first}${more.length === 0 ? '' : ', and so on'}`
+  // The reason of a pin has the remedy; its name adds nothing.
+  const found = name.startsWith('pin-') ? reason : `${name}${count}: ${reason}`
+  return words === undefined ? `${name}${count}: ${reason}` : `${words} (${found})`
+}

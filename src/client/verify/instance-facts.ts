@@ -1,0 +1,174 @@
+// The verdict on an instance in plain words, and commands to try after FAIL. Pure.
+
+import { isAllowed, readOutside } from '../../attest/receipt/outside.ts'
+import type { Check } from '../../attest/verdict.ts'
+import { EXPOSURE_WORDS } from '../../contract/vm/exposure.ts'
+import type { AttestedGateway, UnattestedReason } from '../../contract/vm/inference-gateway.ts'
+import { bytesText } from '../../terminal/render.ts'
+import { type ExpectedGateway, hostKeyName } from '../../verifier/claim.ts'
+import type { InstanceVerdict } from '../../verifier/instance.ts'
+import { pinCheckName } from '../../verifier/pins.ts'
+import { hostAddress, hostName, listed } from '../verdict/host-text.ts'
+import { type Added, hasOption, type NextCommands } from '../verdict/next-commands.ts'
+import type { Fact, Plain } from '../verdict/plain.ts'
+import { hardwareFacts, launchFacts, readerFacts, shortText } from '../verdict/receipt-facts.ts'
+import { isAnotherLaunch, isFailed, lackingOptions, policyCommand } from './pin-commands.ts'
+
+export type InstanceWords = {
+  readonly found: InstanceVerdict
+  /** As shown, with the words of the command line. */
+  readonly checks: readonly Check[]
+  readonly argv: readonly string[]
+  readonly hostname: string
+  /** Files and options that name the expected measurement. */
+  readonly sources: readonly string[]
+  /** The gateway as options and client.toml name it. */
+  readonly gateway: ExpectedGateway
+}
+
+export function instanceWords(words: InstanceWords): Plain {
+  const { found, checks, hostname, sources } = words
+  const { receipt, simulated } = found
+  const facts = {
+    report: receipt?.report ?? null,
+    image: receipt?.statement?.image.name ?? null,
+    operatorKey: receipt?.statement?.operatorKey ?? null,
+    checks: [...checks, ...(receipt?.checks ?? [])],
+    simulated,
+    isOwnImage: true,
+    sources,
+  }
+  return {
+    act: `log in to ${hostname}`,
+    facts: [
+      ...loginFacts(found, checks),
+      ...launchFacts(facts),
+      ...readerFacts(facts, settingLines(found)),
+      ...promptFacts(found),
+      ...hardwareFacts(facts),
+    ],
+    unproved: limitsOf(found),
+    next: nextOf(words),
+  }
+}
+
+function loginFacts({ hostKey }: InstanceVerdict, checks: readonly Check[]): Fact[] {
+  const own = checks.find(({ name, outcome }) => name === 'own-key' && outcome === 'pass')
+  return [
+    ...(hostKey === null
+      ? []
+      : [['you may', `its SSH host key ${hostKey.fingerprint} was made inside the VM`] as const]),
+    ...(own === undefined ? [] : [['you may', `it lets in your SSH key alone: ${own.reason}`] as const]),
+  ]
+}
+
+const UNATTESTED = {
+  host: 'the process of a host',
+  'no-worker': 'a gateway without a model of its own, which has no evidence',
+  elsewhere: 'a gateway that the operator names',
+} as const satisfies Record<UnattestedReason, string>
+
+function promptFacts({ claim }: InstanceVerdict): Fact[] {
+  if (claim === null) return []
+  const { baseUrl, model, gateway } = claim.claim.inference
+  return promptLines().map(text => ['prompts', text] as const)
+
+  function promptLines(): string[] {
+    if (gateway.kind === 'none') return ['none: the instance has no gateway']
+    const where = `${hostAddress(baseUrl)}, model ${hostName(model)}`
+    if (gateway.kind === 'unattested')
+      return [`OUTSIDE, to ${UNATTESTED[gateway.why]}, whose operator can read them: ${where}`]
+    const { outside } = gateway
+    const upstreams = outside.map(entry => `OUTSIDE: the gateway may send them on to ${hostAddress(entry)}`)
+    const inside = `${where}, in the measured VM ${measurementsText(gateway)}`
+    return [
+      ...listed(upstreams, 'upstreams OUTSIDE'),
+      outside.length === 0 ? `only inside: to ${inside}` : `first to ${inside}`,
+    ]
+  }
+}
+
+function measurementsText({ measurements }: AttestedGateway): string {
+  const [first = '', ...more] = measurements
+  return `${shortText(first)}${more.length === 0 ? '' : ` or ${more.length} more`}`
+}
+
+/** Settings of the gateway by which others read more. */
+function settingLines({ claim }: InstanceVerdict): string[] {
+  const gateway = claim?.claim.inference.gateway
+  const allow = gateway?.kind === 'attested' ? (gateway.allow ?? []) : []
+  return allow.map(name => `besides, by the setting ${name}: ${EXPOSURE_WORDS[name]}`)
+}
+
+function limitsOf({ claim }: InstanceVerdict): string[] {
+  const inference = claim?.claim.inference
+  const isOpen = inference?.gateway.kind === 'attested' && inference.gateway.workloads === undefined
+  const isHostKey = inference !== undefined && inference.gateway.kind !== 'none' && inference.key == null
+  return [
+    ...(isOpen ? ['which models and settings the gateway has: its operator may choose any workload.json'] : []),
+    ...(isHostKey ? ['that requests to the gateway in the name of this instance come from it: it drew no key'] : []),
+    'what was done in the instance after it was claimed',
+    ...(claim === null ? [] : [`what it may reach: the firewall is the host's, which promises ${egressText(claim)}`]),
+  ]
+}
+
+function egressText({ claim: { egress } }: NonNullable<InstanceVerdict['claim']>): string {
+  const names = egress.names === 'listed' ? 'listed names only' : 'the public Internet'
+  return `${bytesText(egress.limitBytes)} to ${names}`
+}
+
+function nextOf(words: InstanceWords): NextCommands {
+  const { checks, argv, found } = words
+  const lacking = lackingOptions(argv, checks)
+  const isUnattested = found.claim?.claim.inference.gateway.kind === 'unattested'
+  const lacksGateway =
+    isFailed(checks, pinCheckName('gateway')) && !isUnattested && !hasOption(argv, '--gateway-policy')
+  const lacksOwn = isFailed(checks, 'own-key') && !hasOption(argv, '--public-key')
+  return {
+    ...lacking,
+    prepared: [
+      ...lacking.prepared,
+      ...(lacksGateway ? [policyCommand('gateway.json', 'gateway-manifest.json', true)] : []),
+    ],
+    expected: [
+      ...lacking.expected,
+      ...(lacksGateway ? ['--gateway-policy', 'gateway.json'] : []),
+      ...(lacksOwn ? ['--public-key', 'id.pub'] : []),
+      ...(isAnotherLaunch(checks) ? [] : acceptedBy(words)),
+    ],
+  }
+}
+
+/** Options that accept the claim's gateway by name; none if it is another gateway than the expected one. */
+function acceptedBy({ found, checks, argv, gateway: expected }: InstanceWords): Added {
+  const gateway = found.claim?.claim.inference.gateway
+  const keyFlags = isFailed(checks, 'gateway-key') ? [hostKeyName] : []
+  const prompts = checks.find(({ name, outcome }) => name === 'prompts' && outcome === 'fail')
+  if (gateway?.kind === 'unattested') {
+    return prompts === undefined ? allowFlags(keyFlags) : ['--unattested-gateway', gateway.why]
+  }
+  if (gateway?.kind !== 'attested' || prompts === undefined) return allowFlags(keyFlags)
+  const settings = (gateway.allow ?? []).filter(name => expected.allow?.includes(name) !== true)
+  // The first problem decides the reason, and only these two kinds can be accepted.
+  const isAcceptable =
+    prompts.reason.startsWith('upstream ') || settings.some(name => prompts.reason.startsWith(`${name}: `))
+  if (!isAcceptable) return []
+  const strange = gateway.outside.filter(entry => {
+    const { name, origin } = readOutside(entry)
+    return !isAllowed(expected.outside, name, origin)
+  })
+  return [...outsideFlags(strange), ...allowFlags([...settings, ...keyFlags])]
+
+  /** An option replaces the list of client.toml, so that list goes with it. */
+  function outsideFlags(entries: readonly string[]): Added {
+    if (entries.length === 0) return []
+    const kept = hasOption(argv, '--allow-outside') ? [] : expected.outside
+    return [...kept, ...entries].flatMap(entry => ['--allow-outside', entry])
+  }
+
+  function allowFlags(names: readonly string[]): Added {
+    if (names.length === 0) return []
+    const kept = hasOption(argv, '--allow') ? [] : (expected.allow ?? [])
+    return [...kept, ...names].flatMap(name => ['--allow', name])
+  }
+}
