@@ -8,6 +8,7 @@ import { sha256 } from '../../attest/hash.ts'
 import { type Policy, parsePolicy } from '../../attest/policy/policy.ts'
 import { certificateTableBytesMax } from '../../attest/report/certificate-table.ts'
 import type { Check } from '../../attest/verdict.ts'
+import { shellWord } from '../../base/shell-word.ts'
 import { type Exposure, exposureNames } from '../../contract/vm/exposure.ts'
 import type { Command } from '../../terminal/command.ts'
 import { InputFault } from '../../terminal/exit.ts'
@@ -87,12 +88,15 @@ export function addAllowOption(
   )
 }
 
-/** The library's checks say how a program allows an upstream or a setting; here they name the flag. */
+/**
+ * Names the flag where the library's checks name the option of a program. A host chose the name of the upstream, and a
+ * person may paste it into a shell.
+ */
 export function withOutsideFlag<Named extends Pick<Check, 'reason'>>(named: Named): Named {
   const outside = /allow it by outside: \[("(?:[^"\\]|\\.)*")\]/g
   const setting = /allow it by allow: \["([a-z-]+)"\]/g
   const reason = named.reason
-    .replace(outside, 'allow it with --allow-outside $1')
+    .replace(outside, (_, entry: string) => `allow it with --allow-outside ${shellWord(JSON.parse(entry))}`)
     .replace(setting, 'allow it with --allow $1')
   return { ...named, reason }
 }

@@ -41,6 +41,9 @@ const FAILED: Readonly<Record<string, string>> = {
   'artifact-digests': 'the artifacts are not those that were built',
 }
 
+/** Flags that accept it: the commands to try have them, quoted. A name in them is a host's, and not quoted here. */
+const advice = /[;:,] (?:(?:accept that (?:by|with)|allow it with) --(?:allow|unattested)).*$/s
+
 const noTrustedRoot = /\bchain-(?:root|certificates): /
 
 /** The summary of a receipt only reports that its other checks failed, and those have lines of their own. */
@@ -61,7 +64,7 @@ export function becauseLines(checks: readonly Check[]): string[] {
 }
 
 function lineOf(name: string, checks: readonly Check[]): string {
-  const [first, ...more] = new Set(checks.map(({ reason }) => reason))
+  const [first = '', ...more] = new Set(checks.map(({ reason }) => reason.replace(advice, '')))
   const words = checks.some(({ reason }) => noTrustedRoot.test(reason))
     ? 'no root that you trust signed its evidence'
     : FAILED[name]

@@ -230,7 +230,7 @@ test(
     )
     expect([await strict.exited, await strict.stdout.text()]).toEqual([
       6,
-      expect.stringContaining(`--allow-outside "far=${new URL(upstream.url).origin}"`),
+      expect.stringContaining(`--allow-outside far=${new URL(upstream.url).origin}`),
     ])
     const dead = spawnConnect('https://127.0.0.1:9', options)
     expect([await dead.exited, await dead.stderr.text()]).toEqual([3, expect.stringMatching(/remedy: check address/)])

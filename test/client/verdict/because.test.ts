@@ -21,6 +21,23 @@ test('goal: a pin that is missing has its remedy, and not the name of its check'
   ])
 })
 
+// Goal: what a person may copy is in the commands, quoted; the reason has no flag with a name that a host chose.
+test.each([
+  [
+    'upstream a=http://x is OUTSIDE; accept that by --allow-outside a=http://x; prompts go',
+    'upstream a=http://x is OUTSIDE',
+  ],
+  [
+    'OUTSIDE: m to $(x) (no TLS); not attested: y: allow it with --allow-outside $(x), allow it',
+    'OUTSIDE: m to $(x) (no TLS); not attested: y',
+  ],
+  ['nothing attests it; accept that with --unattested-gateway host', 'nothing attests it'],
+])('%s', (reason, shown) => {
+  expect(becauseLines([fail('prompts', reason)])).toEqual([
+    `its prompts do not go where you expect (prompts: ${shown})`,
+  ])
+})
+
 test('goal: one line for the same group of several receipts', () => {
   const group = ['gateway', 'inference-router'].map(name => fail(`${name}/nonce`, `${name} differs`))
   expect(becauseLines(group)).toEqual([
