@@ -70,7 +70,9 @@ describe('a good one', () => {
         'read by     its host and the operator, all of it: a SIMULATED VM has no encrypted memory',
         'prompts     only inside: to https://inference.strongroom.internal:8442/v1, model tiny, in the measured VM c1c1c1c1c1c1…',
         'hardware    none: SIMULATED, in the form of AMD EPYC Genoa with SEV-SNP',
-        "            firmware 27, microcode 88: no older than AMD's security fixes known on 2026-11-25",
+        expect.stringMatching(
+          /^ {12}firmware 27, microcode 88: no older than AMD's security fixes known on [0-9-]{10}$/,
+        ),
         'not proved  what was done in the instance after it was claimed',
         "            what it may reach: the firewall is the host's, which promises 5.0 GiB to the public Internet",
       ],
