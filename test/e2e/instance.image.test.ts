@@ -47,6 +47,7 @@ import {
   theConnections,
   theGateway,
   theLimits,
+  theOtherKeys,
   thePrivateRoot,
   theTools,
 } from '../rigs/instances/inside.ts'
@@ -328,6 +329,7 @@ inOwnNetns(
     test('goal: programs of a login reach the gateway by its environment', () => inside(theGateway), timeoutMs)
     test('goal: a developer finds the usual tools', () => inside(theTools), timeoutMs)
     test('goal: terminals, forwardings and agents of ssh work', () => theConnections(bare()), timeoutMs)
+    test("goal: other people's keys do not lock the owner out", () => theOtherKeys(bare()), timeoutMs)
     test('goal: the packaged agent has written a file', () => agentEnds(), timeoutMs)
     test('goal: neither a fork bomb nor a hog of memory keeps the owner out', () => theLimits(bare()), timeoutMs)
     test(

@@ -111,9 +111,24 @@ export async function theTools({ prints }: Inside): Promise<void> {
     'pkg-config',
     'ssh',
     'corepack',
+    'npm',
+    'npx',
+    'wget',
+    'lsof',
   ]
   expect(await prints(`for tool in ${tools.join(' ')}; do command -v $tool >/dev/null || echo $tool; done`)).toBe('')
   expect(await prints('man -P cat proc_version | head -1')).toContain('proc_version(5)')
+  // Terminals of today, file watchers, and the one locale whatever the client's is.
+  expect(
+    await prints('for name in xterm-kitty alacritty tmux-256color foot; do infocmp $name | head -1; done'),
+  ).toMatch(/kitty[^\n]*\n[^\n]*alacritty[^\n]*\n[^\n]*tmux[^\n]*\n[^\n]*foot/)
+  expect(await prints('cat /proc/sys/fs/inotify/max_user_watches /proc/sys/fs/inotify/max_user_instances')).toBe(
+    '524288\n1024',
+  )
+  const locale = 'bash -c true 2>&1; locale charmap; echo $LANG'
+  expect(await prints(locale, '-o', 'SetEnv=LC_ALL=de_DE.UTF-8')).toBe('UTF-8\nC.UTF-8')
+  // A package that is not in any registry: the programs run, and find their own parts.
+  expect(await prints('npm --version && npx --version')).toMatch(/^11\.\d+\.\d+\n11\.\d+\.\d+$/)
   expect(await prints('python3 -m venv --without-pip v && v/bin/python -c "print(1 + 1)"')).toBe('2')
 }
 
@@ -128,6 +143,53 @@ export async function theConnections({ prints, appliance, hostname }: Inside): P
   for (const line of listening.split('\n')) expect(line).toMatch(/0100007F:270F|00000000000000000000000001000000:270F/)
   using agent = await startSshAgent(appliance.directory, join(appliance.directory, 'client'))
   expect(await prints('ssh-add -l', ...agent.options)).toContain('ED25519')
+}
+
+/**
+ * Other people's keys do not lock the owner out: neither those in the owner's own SSH agent, nor failed attempts from
+ * the same address, nor forty connections that never log in.
+ */
+export async function theOtherKeys({ appliance, hostname }: Inside): Promise<void> {
+  const own = join(appliance.directory, 'client')
+  const foreign = Array.from({ length: 9 }, (_, at) => join(appliance.directory, `foreign-${at}`))
+  for (const file of foreign) {
+    const { exitCode } = Bun.spawnSync(['ssh-keygen', '-q', '-t', 'ed25519', '-N', '', '-f', file])
+    expect(exitCode).toBe(0)
+  }
+  using agent = await startSshAgent(appliance.directory, ...foreign, own)
+  // The options before the rig's own apply: only the agent's keys are offered, the owner's last.
+  const fromAgent = ['-o', 'IdentitiesOnly=no', '-o', 'IdentityFile=none', ...agent.options, '-v']
+  const last = await appliance.sshWith(fromAgent, hostname, ['echo in'])
+  expect([last.exitCode, last.stdout]).toEqual([0, 'in\n'])
+  expect(last.stderr.match(/Offering public key/g)?.length).toBeGreaterThanOrEqual(9)
+
+  for (const file of foreign.slice(0, 5)) {
+    const wrong = await appliance.sshWith(['-o', 'IdentityFile=none', '-i', file], hostname, ['true'])
+    expect(wrong.stderr).toContain('Permission denied (publickey)')
+  }
+  const address = (await appliance.resolve(hostname)) ?? ''
+  const silent = await Promise.all(Array.from({ length: 40 }, () => silentConnection(address)))
+  try {
+    expect(silent.every(({ banner }) => banner.startsWith('SSH-2.0-'))).toBe(true)
+    expect((await appliance.sshWith([], hostname, ['echo in'])).stdout).toBe('in\n')
+  } finally {
+    for (const { socket } of silent) socket.end()
+  }
+}
+
+/** A connection that reads sshd's first line and sends nothing. */
+async function silentConnection(hostname: string) {
+  const { promise, resolve, reject } = Promise.withResolvers<string>()
+  const socket = await Bun.connect({
+    hostname,
+    port: 22,
+    socket: {
+      data: (_, bytes) => resolve(bytes.toString()),
+      close: () => reject(new Error('sshd closed a connection before its first line')),
+      error: (_, error) => reject(error),
+    },
+  })
+  return { socket, banner: await promise }
 }
 
 /** Root of one's own: a package is installed in it and runs in it; outside nothing has changed and nobody is root. */

@@ -1,4 +1,4 @@
-// An ssh-agent with one key, to forward into an instance. Effects: a process, a socket below the given directory.
+// An ssh-agent with keys, to forward into an instance or to log in with. Effects: a process, a socket below the given directory.
 
 import { join } from 'node:path'
 import { until } from '../../../scripts/rigs/until.ts'
@@ -8,12 +8,12 @@ export type SshAgent = Disposable & {
   readonly options: readonly string[]
 }
 
-export async function startSshAgent(directory: string, keyFile: string): Promise<SshAgent> {
+export async function startSshAgent(directory: string, ...keyFiles: readonly string[]): Promise<SshAgent> {
   const socket = join(directory, 'agent.sock')
   const agent = Bun.spawn(['ssh-agent', '-D', '-a', socket], { stdout: 'ignore' })
   try {
-    const add = () => Bun.spawnSync(['ssh-add', '-q', keyFile], { env: { ...process.env, SSH_AUTH_SOCK: socket } })
-    await until('ssh-agent has the key', 60_000, () => add().exitCode === 0)
+    const add = () => Bun.spawnSync(['ssh-add', '-q', ...keyFiles], { env: { ...process.env, SSH_AUTH_SOCK: socket } })
+    await until('ssh-agent has the keys', 60_000, () => add().exitCode === 0)
   } catch (error) {
     agent.kill()
     throw error
