@@ -35,7 +35,7 @@ import type { Store } from '../store/db.ts'
 import type { Instance } from '../store/directory/instance.table.ts'
 import type { LogPeer } from '../transparency/routes.ts'
 import type { ChangeGate } from '../upgrade/gate.ts'
-import type { VmSpec } from '../vm/engine.ts'
+import type { VmEngine, VmSpec } from '../vm/engine.ts'
 import type { FirewallWatch } from '../vm/firewall-probe/watch.ts'
 import { runPurge } from '../vm/machine/purge.driver.ts'
 import type { Engine } from './engine.ts'
@@ -235,6 +235,7 @@ function backgroundWork(
     log: log.unit('egress'),
     intervalMs: config.network.sample_interval_ms,
     sample: () => engine.network.sample(),
+    handEgress: (...count: Parameters<VmEngine['handEgress']>) => engine.reconciler.handEgress(...count),
   }
   let watching: Promise<unknown> = Promise.resolve()
   let loops: Promise<unknown> = Promise.resolve()

@@ -81,6 +81,7 @@ export class Builder {
       case 'claim':
       case 'evidence':
       case 'receipt':
+      case 'egress':
         return refuse('bad_request', `${request.op}: a build VM cannot be claimed`)
     }
   }

@@ -137,6 +137,7 @@ export class Enclave {
       case 'claim':
       case 'evidence':
       case 'receipt':
+      case 'egress':
         return refuse('bad_request', `${request.op}: a gateway VM cannot be claimed`)
     }
   }

@@ -4,6 +4,7 @@ import type { Logger } from '../base/log.ts'
 import { createSerial } from '../base/work/serial.ts'
 import { type AgentRequest, agentProtocol } from '../contract/vm/agent.ts'
 import type { Claiming } from './claim.ts'
+import type { EgressNotice } from './egress/notice.ts'
 import type { Evidence } from './evidence.ts'
 import type { Identity } from './identity.ts'
 import type { Networking } from './network.ts'
@@ -17,6 +18,7 @@ type AgentDeps = {
   readonly networking: Networking
   readonly claiming: Claiming
   readonly evidence: Evidence
+  readonly egress: EgressNotice
   readonly log: Logger
 }
 
@@ -25,7 +27,7 @@ type Change = Exclude<AgentRequest, { op: 'hello' }>
 /** Queued changes; a correct host sends fewer. */
 const changesMax = 8
 
-export function createAgent({ version, identity, networking, claiming, evidence, log }: AgentDeps): HandleLine {
+export function createAgent({ version, identity, networking, claiming, evidence, egress, log }: AgentDeps): HandleLine {
   const changes = createSerial()
 
   const hello = async (): Promise<Outcome> => {
@@ -53,6 +55,9 @@ export function createAgent({ version, identity, networking, claiming, evidence,
         return evidence.make(request, claiming.record())
       case 'receipt':
         return evidence.keep(request.receipt)
+      case 'egress':
+        egress.take(request.egress)
+        return ok
       case 'shutdown':
         return ok
     }

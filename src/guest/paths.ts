@@ -21,6 +21,10 @@ export function guestPaths(root: string) {
     claimRecord: `${runDir}/claim.json`,
     /** The receipt of the last evidence, for the verifier inside the guest. */
     receipt: `${runDir}/receipt.json`,
+    /** Egress by the host's count, JSON in bytes; absent before the first count. */
+    egress: `${runDir}/egress.json`,
+    /** Directory of the sessions' terminals. */
+    terminals: `${root}/dev/pts`,
     /** Answers with the lockout facts as root sees them. */
     lockoutSocket: `${runDir}/lockout.sock`,
     networkRecord: `${runDir}/network.json`,

@@ -10,6 +10,7 @@ import { nativeKeys } from '../linux/native-keys.ts'
 import { createAgent } from './agent.ts'
 import { type ClaimDeps, createClaiming } from './claim.ts'
 import { createDaemon } from './daemon.ts'
+import { createEgressNotice } from './egress/notice.ts'
 import { createEvidence } from './evidence.ts'
 import { createIdentity } from './identity.ts'
 import { gatherFacts } from './lockout/facts.ts'
@@ -70,6 +71,7 @@ export async function serveAgent(version: string, settings: GuestSettings): Prom
     ...claimedDaemons({ settings, paths, clock, log }),
   })
 
+  const egress = createEgressNotice({ paths, owner, log })
   const channel = await program.channel
   await claiming.restore()
   program.ready()
@@ -89,7 +91,7 @@ export async function serveAgent(version: string, settings: GuestSettings): Prom
     .catch(() => {})
   return await program.serve(channel, {
     needed: Promise.all([identity, device]),
-    handle: createAgent({ version, identity, networking, claiming, evidence, log }),
+    handle: createAgent({ version, identity, networking, claiming, evidence, egress, log }),
   })
 }
 

@@ -1,13 +1,19 @@
-// Carries egress samples from the engine to the instances that they belong to. Effects: the store, sleeping.
+// Carries egress samples from the engine to the instances that they belong to, and the counts into their VMs.
+// Effects: the store, the VMs, sleeping.
 
 import type { Clock } from '../base/clock.ts'
+import { Fault } from '../base/fault.ts'
 import type { Logger } from '../base/log.ts'
 import { sweep } from '../base/work/sweep.ts'
+import { egressLimitBytes } from '../contract/http/instance.ts'
+import type { EgressCount } from '../contract/vm/agent.ts'
 import type { Store } from '../store/db.ts'
 import { instancesByVms, setInstanceEgress } from '../store/directory/instance.query.ts'
 import type { Instance } from '../store/directory/instance.table.ts'
 import { noteEvent } from '../store/ledger/event.query.ts'
+import { vmsById } from '../store/ledger/vm.query.ts'
 import type { EgressSample } from '../store/ledger/vm.table.ts'
+import type { VmEngine } from '../vm/engine.ts'
 
 export type EgressDeps = {
   readonly store: Pick<Store, 'directory' | 'ledger'>
@@ -18,13 +24,19 @@ export type EgressDeps = {
    * Reads the kernel's counters into the ledger and returns the stored totals, which never shrink. Faults: host.*.
    */
   readonly sample: () => Promise<readonly EgressSample[]>
+  /** Gives a VM the count of its egress. Faults: channel.*. */
+  readonly handEgress: VmEngine['handEgress']
 }
+
+/** For a busy guest to take a count. */
+const handTimeoutMs = 60_000
 
 /** Samples at every interval until the signal. Never rejects. */
 export async function runEgressSampler(deps: EgressDeps, signal: AbortSignal): Promise<void> {
+  const counts = new EgressCounts(deps)
   await sweep({ ...deps, signal }, async () => {
     try {
-      await sampleEgress(deps)
+      counts.hand(await sampleEgress(deps))
     } catch (error) {
       deps.log.warn('egress was not sampled; the kernel enforces the cap all the same', { error })
     }
@@ -33,13 +45,13 @@ export async function runEgressSampler(deps: EgressDeps, signal: AbortSignal): P
 
 /**
  * One round: copies samples into the directory in one transaction, then notes new blocks in this host's journal.
- * Faults: host.*.
+ * Returns the samples of instances. Faults: host.*.
  */
 export async function sampleEgress({
   store,
   log,
   sample,
-}: Pick<EgressDeps, 'store' | 'log' | 'sample'>): Promise<void> {
+}: Pick<EgressDeps, 'store' | 'log' | 'sample'>): Promise<readonly EgressSample[]> {
   const byVm = new Map((await sample()).map(sample => [sample.vmId, sample]))
   const pairs = store.directory.transact(tx => {
     const found = [...instancesByVms(tx, [...byVm.keys()])].flatMap(([vmId, instance]) => {
@@ -66,6 +78,44 @@ export async function sampleEgress({
       subject: instance.id,
       detail,
     })
+  }
+  return pairs.map(({ sample }) => sample)
+}
+
+/** Counts on their way into the VMs: one for each whole percent of a limit, and one after a start of this daemon. */
+class EgressCounts {
+  readonly #deps: Pick<EgressDeps, 'store' | 'log' | 'handEgress'>
+  /** By VM: the percent and the limit of its last count. */
+  #handed = new Map<string, string>()
+
+  constructor(deps: Pick<EgressDeps, 'store' | 'log' | 'handEgress'>) {
+    this.#deps = deps
+  }
+
+  /** Does not wait for the VMs. */
+  hand(samples: readonly EgressSample[]): void {
+    const ids = samples.map(({ vmId }) => vmId)
+    const vms = vmsById(this.#deps.store.ledger.db, ids)
+    const before = this.#handed
+    this.#handed = new Map()
+    for (const { vmId, usedBytes } of samples) {
+      const limitBytes = vms.get(vmId)?.egressLimitBytes ?? egressLimitBytes
+      const step = `${Math.floor((usedBytes / limitBytes) * 100)} % of ${limitBytes}`
+      this.#handed.set(vmId, step)
+      if (before.get(vmId) !== step) void this.#hand(vmId, { usedBytes, limitBytes }, step)
+    }
+  }
+
+  async #hand(vmId: string, count: EgressCount, step: string): Promise<void> {
+    const { log, handEgress } = this.#deps
+    try {
+      await handEgress(vmId, count, handTimeoutMs)
+    } catch (error) {
+      // A VM of an earlier release refuses counts. A VM that is not attached gets this one with the next sample.
+      if (error instanceof Fault && error.code === 'channel.closed' && this.#handed.get(vmId) === step)
+        this.#handed.delete(vmId)
+      log.debug('a VM did not take the count of its egress', { vm: vmId, error })
+    }
   }
 }
 

@@ -2,7 +2,7 @@
 
 import type { Receipt } from '../attest/receipt/receipt.ts'
 import type { InstanceFailureCode } from '../contract/http/instance.ts'
-import type { SealedClaim } from '../contract/vm/agent.ts'
+import type { EgressCount, SealedClaim } from '../contract/vm/agent.ts'
 import type { Claimed } from '../contract/vm/agent-responses.ts'
 import type { Network } from '../contract/vm/network.ts'
 import type { Vm, VmNetworkKind, VmState } from '../store/ledger/vm.table.ts'
@@ -102,6 +102,8 @@ export type VmEngine = {
   readonly evidence: (vmId: string, nonce: Uint8Array, timeoutMs: number) => Promise<VmEvidence>
   /** Gives a VM the receipt of its last evidence, for the verifier inside. Faults: channel.*. */
   readonly handReceipt: (vmId: string, receipt: Receipt, timeoutMs: number) => Promise<void>
+  /** Gives a claimed VM the count of its egress, so that it can tell its owner. Faults: channel.*. */
+  readonly handEgress: (vmId: string, egress: EgressCount, timeoutMs: number) => Promise<void>
   /** Makes the firewall pass a VM's traffic for good; `VmView.opened` turns true when it does. Idempotent. */
   readonly open: (vmId: string) => void
   /** Calls `listener` with the id of every VM whose state has changed. */

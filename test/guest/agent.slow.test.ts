@@ -45,6 +45,17 @@ describe('the agent', () => {
     const other = seal({ ...claim, claimId: 'claim-2' }, hello.boxKey)
     expect(await ask(host, { id: 'c2', op: 'claim', sealed: other })).toMatchObject({ ok: false, code: 'claimed' })
 
+    const egress = { usedBytes: 4_000_000_000, limitBytes: 5_000_000_000 }
+    expect(await ask(host, { id: 'e1', op: 'egress', egress })).toEqual({ id: 'e1', ok: true })
+    expect(JSON.parse(fs.readFileSync(sandbox.paths.egress, 'utf8'))).toEqual(egress)
+    for (const bad of [
+      { usedBytes: -1, limitBytes: 1 },
+      { usedBytes: 0, limitBytes: 0 },
+      { ...egress, more: '\u001b' },
+    ]) {
+      expect(await ask(host, { id: 'e2', op: 'egress', egress: bad })).toMatchObject({ ok: false, code: 'bad_request' })
+    }
+
     expect(await ask(host, { id: 's1', op: 'shutdown' })).toEqual({ id: 's1', ok: true })
     expect(await agent.exited()).toBe(0)
     expect(await agent.console()).toBe('agent started, version 0.0.0-test\nagent ready\n')

@@ -248,7 +248,8 @@ export async function startFleetHost(options: FleetHostOptions): Promise<FleetHo
   if (ledgerVms !== null) {
     const { sample } = ledgerVms
     ledgerVms.start()
-    working.push(runEgressSampler({ store, clock, log, intervalMs: sampleEveryMs, sample }, listening.signal))
+    const sampling = { store, clock, log, intervalMs: sampleEveryMs, sample, handEgress: async () => {} }
+    working.push(runEgressSampler(sampling, listening.signal))
   }
   const end = async () => {
     listening.abort()

@@ -31,6 +31,13 @@ export type SealedClaim = Static<typeof SealedClaim>
 export const SimulatedLaunch = Closed({ measurement: Sha384, operatorKey: Sha384 })
 export type SimulatedLaunch = Static<typeof SimulatedLaunch>
 
+/** Both in bytes. */
+export const EgressCount = Closed({
+  usedBytes: Type.Integer({ minimum: 0, maximum: Number.MAX_SAFE_INTEGER }),
+  limitBytes: Type.Integer({ minimum: 1, maximum: Number.MAX_SAFE_INTEGER }),
+})
+export type EgressCount = Static<typeof EgressCount>
+
 export const id = Type.String({ minLength: 1, maxLength: 64 })
 
 export const AgentRequest = Type.Union([
@@ -45,6 +52,8 @@ export const AgentRequest = Type.Union([
   }),
   /** The whole receipt, as JSON, that the host made of the guest's last evidence: for the verifier inside the guest. */
   Closed({ id, op: Type.Literal('receipt'), receipt: Type.String({ maxLength: 98_304 }) }),
+  /** Egress by the host's count. The VM shows it to its owner; nothing else depends on it. */
+  Closed({ id, op: Type.Literal('egress'), egress: EgressCount }),
   Closed({ id, op: Type.Literal('shutdown') }),
 ])
 export type AgentRequest = Static<typeof AgentRequest>

@@ -7,11 +7,15 @@ import { createLogger, type Logger } from '../../base/log.ts'
 import { Endpoint, type GatewayAccess } from '../../verifier/fetch/endpoint/endpoint.ts'
 import { type Listening, listenOnLoopback } from '../../verifier/fetch/endpoint/listen.ts'
 import type { Advice } from '../../verifier/fetch/endpoint/refusal.plan.ts'
+import { readEgress, spentReason } from '../egress/count.ts'
+import type { GuestPaths } from '../paths.ts'
 import { endpointPort } from './address.ts'
 import { type ExpectationPaths, expectationStamp, readExpectation } from './expectation-files.ts'
 import { createSender } from './sender.ts'
 
-export function serveGateway(paths: ExpectationPaths): void {
+type EndpointPaths = ExpectationPaths & Pick<GuestPaths, 'egress'>
+
+export function serveGateway(paths: EndpointPaths): void {
   // Standard error is a file of root's, which the agent keeps small.
   const sink = (line: string) => void process.stderr.write(`${line}\n`)
   const log = createLogger({ level: 'info', sink, nowMs: systemClock.nowMs, name: 'gateway' })
@@ -19,11 +23,12 @@ export function serveGateway(paths: ExpectationPaths): void {
   log.info('gateway endpoint ready')
 }
 
-type EndpointSettings = { readonly paths: ExpectationPaths; readonly port: number; readonly log: Logger }
+type EndpointSettings = { readonly paths: EndpointPaths; readonly port: number; readonly log: Logger }
 
 /** Fault host.unsupported when the port is taken. */
 export function serveEndpoint({ paths, port, log }: EndpointSettings): Listening {
-  const endpoint = new Endpoint({ access: createAccess(paths), advice: instanceAdvice, log })
+  const noRoute = () => spentReason(readEgress(paths))
+  const endpoint = new Endpoint({ access: createAccess(paths), advice: { ...instanceAdvice, noRoute }, log })
   return listenOnLoopback(endpoint, { hostname: '127.0.0.1', port })
 }
 

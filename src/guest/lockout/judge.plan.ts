@@ -150,8 +150,11 @@ function isLoopback(address: string): boolean {
   return address === '00000000000000000000000001000000' || (address.startsWith(mapped) && address.endsWith('7F'))
 }
 
-/** After the claim the host can request identity, the same addresses and claim again, evidence, and shutdown. */
-const expectedOps = ['hello', 'network', 'claim', 'evidence', 'receipt', 'shutdown']
+/**
+ * After the claim the host can request identity, the same addresses and claim again, evidence, and shutdown, and give
+ * its count of the egress.
+ */
+const expectedOps = ['hello', 'network', 'claim', 'evidence', 'receipt', 'egress', 'shutdown']
 
 function agentChannel({ agentOps }: LockoutFacts): Check {
   const wrong = agentOps.filter(op => !expectedOps.includes(op))

@@ -16,6 +16,7 @@ import { TokenBucket } from '../../base/work/token-bucket.ts'
 import {
   type AgentRequest,
   agentLineBytesMax,
+  type EgressCount,
   type SealedClaim,
   type SimulatedLaunch,
 } from '../../contract/vm/agent.ts'
@@ -169,6 +170,10 @@ class AgentChannel {
   /** `receipt` as JSON. */
   async receipt(receipt: string, timeoutMs: number): Promise<void> {
     await this.request({ op: 'receipt', receipt }, timeoutMs)
+  }
+
+  async egress(egress: EgressCount, timeoutMs: number): Promise<void> {
+    await this.request({ op: 'egress', egress }, timeoutMs)
   }
 
   async shutdown(timeoutMs: number): Promise<void> {

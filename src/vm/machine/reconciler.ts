@@ -10,6 +10,7 @@ import { Fault } from '../../base/fault.ts'
 import type { Logger } from '../../base/log.ts'
 import type { ClockGuard } from '../../base/work/clock-guard.ts'
 import { createWorkers, type Workers } from '../../base/work/workers.ts'
+import type { EgressCount } from '../../contract/vm/agent.ts'
 import type { LedgerDb, LedgerStore } from '../../store/db.ts'
 import { egressOf } from '../../store/ledger/egress.query.ts'
 import { appendEvent } from '../../store/ledger/event.query.ts'
@@ -22,7 +23,7 @@ import type { HostLoss, VmEngine, VmEvidence, VmSpec, VmView } from '../engine.t
 import { VmBuilds } from '../evidence/build.driver.ts'
 import { EvidenceTaker } from '../evidence/evidence.driver.ts'
 import { VmGateways } from '../evidence/gateway.driver.ts'
-import type { EvidenceSources } from '../evidence/report.driver.ts'
+import { attached, type EvidenceSources } from '../evidence/report.driver.ts'
 import { LaunchMismatch } from '../launch/launcher.driver.ts'
 import { type GuestNetwork, networkOf } from '../network/guest-network.plan.ts'
 import { closeLink, type Entry, linkOf, newEntry } from './entry.ts'
@@ -181,6 +182,10 @@ export class VmReconciler implements VmEngine {
 
   handReceipt(vmId: string, receipt: Receipt, timeoutMs: number): Promise<void> {
     return this.#evidence.hand(vmId, receipt, timeoutMs)
+  }
+
+  async handEgress(vmId: string, egress: EgressCount, timeoutMs: number): Promise<void> {
+    await attached(vmId, this.#entries.get(vmId)?.link ?? null).channel.egress(egress, timeoutMs)
   }
 
   open(vmId: string): void {

@@ -148,13 +148,14 @@ export function egressRules({ gateway, gatewayPorts, pool, servicePort, v6, name
     ['denied', 'meta l4proto { tcp, udp } ip daddr . th dport @egress_ports return'],
     ['denied', 'goto refuse'],
     ...(v6 === null ? [] : deniedRulesV6(v6.pool).map(rule => ['denied_v6', rule] as Rule)),
-    // Refusals are sent at a bounded rate: the kernel has a single limit on such messages for the whole host.
-    [
-      'refuse',
-      `add @refusals { iifname limit rate 5/second burst 10 packets } reject with ${v6 === null ? 'icmp' : 'icmpx'} admin-prohibited`,
-    ],
+    ['refuse', `${atRefusalRate} reject with ${v6 === null ? 'icmp' : 'icmpx'} admin-prohibited`],
     ['refuse', 'drop'],
   ]
 }
+
+/**
+ * Refusals to one VM, of all kinds together: the kernel has a single limit on ICMP messages for the whole host.
+ */
+export const atRefusalRate = 'add @refusals { iifname limit rate 5/second burst 10 packets }'
 
 const ICMP_ANSWERS = 'echo-reply, destination-unreachable, time-exceeded, parameter-problem'

@@ -11,6 +11,7 @@ import { linkNames } from '../../base/link-names.ts'
 import type { VmNetworkKind } from '../../store/ledger/vm.table.ts'
 import { arpLines, unknownTap } from './arp.plan.ts'
 import {
+  atRefusalRate,
   EGRESS_CHAINS,
   EGRESS_CHAINS_V6,
   EGRESS_SETS,
@@ -205,6 +206,7 @@ const CHAINS = [
   ['flows', null],
   ['spent', null],
   ['rescue', null],
+  ['refuse_all', null],
 ] as const
 
 const CHAINS_V6 = EGRESS_CHAINS_V6.map(name => [name, null] as const)
@@ -285,7 +287,11 @@ function rules(plan: NftPlan): Rule[] {
     ['from_vm', 'iifname @closed goto over'],
     ['from_vm', 'iifname @opened goto egress'],
     ['over', 'iifname @opened tcp sport 22 goto egress'],
-    ['over', 'drop'],
+    ['over', 'iifname != @opened drop'],
+    ['over', 'goto refuse_all'],
+    // A program in the VM fails with an error instead of waiting: a connection that is open ends, a new one is refused.
+    ['refuse_all', `tcp flags & (syn | ack) != syn ${atRefusalRate} reject with tcp reset`],
+    ['refuse_all', 'goto refuse'],
     ...gatewayRules(plan),
     // Before a VM is opened it may answer the host's probe of its SSH server, uncounted.
     ...gateways.map((to): Rule => ['from_vm', `iifname != @fetching ${to} tcp sport 22 accept`]),
@@ -401,7 +407,8 @@ function chargeRules({ newFlowsPerSecondMax: rate, flowsMax }: EgressPlan): Rule
     ['flows', `add @flow_counts { iifname ct count over ${flowsMax} } drop`],
     ['spent', 'iifname @opened tcp sport 22 ct state established ct direction reply goto rescue'],
     ['spent', 'add @closed { iifname }'],
-    ['spent', 'drop'],
+    ['spent', 'iifname != @opened drop'],
+    ['spent', 'goto refuse_all'],
     ['rescue', 'quota name iifname map @rescues drop'],
   ]
 }

@@ -200,7 +200,7 @@ export const INNER_ORDERS = {
     ['claim.plan.ts', 'evidence.ts', 'program.ts'],
     ['report', 'session.plan.ts', 'verify'],
     ['channel.ts', 'daemon.ts', 'gateway', 'identity.ts', 'lockout', 'network.ts', 'requests.ts', 'tpm'],
-    ['boot-id.ts'],
+    ['boot-id.ts', 'egress'],
     [
       'claim-record.ts',
       'disk.ts',

@@ -76,6 +76,9 @@ export async function theGateway({ prints, fails }: Inside): Promise<void> {
   expect(await prints('env | grep -E "^(SSL_CERT_FILE|REQUESTS_CA_BUNDLE|NODE_EXTRA_CA_CERTS)=" || echo none')).toBe(
     'none',
   )
+  expect(await prints('strongroom-usage')).toMatch(
+    /^egress: +[\d.]+ of 5\.37 GB \(\d+ %\), counted by the host, at most one percent ago\ninference: \d+ requests, \d+ tokens, [\d.]+ USD in this calendar month \(UTC\), by the gateway\nsince boot: \d+ h \d+ min$/,
+  )
   const store = 'etc/ssl/certs/ca-certificates.crt usr/local/share/ca-certificates'
   const measured = `for one in ${store}; do diff -r /$one /run/strongroom/measured-root/$one && echo same; done`
   expect(await prints(measured)).toBe('same\nsame')

@@ -116,6 +116,7 @@ export function provisioningBench(behaviour: Partial<Guest> = {}) {
       steps.push('receipt')
       await guest.handReceipt()
     },
+    handEgress: async () => {},
     open: () => {
       steps.push('open')
       opened = guest.opens

@@ -1,4 +1,5 @@
-// An ssh-agent with keys, to forward into an instance or to log in with. Effects: a process, a socket below the given directory.
+// An ssh-agent with keys, to forward into an instance or to log in with. Effects: a process, a socket below the given
+// directory.
 
 import { join } from 'node:path'
 import { until } from '../../../scripts/rigs/until.ts'

@@ -93,6 +93,36 @@ describe.if(needsRoot('the firewall test'))('the firewall in a network of namesp
     expect((await quotas())[guest(1).tap]).toBeGreaterThanOrEqual(used)
   })
 
+  test('a guest whose cap is spent is told at once, at a bounded rate, and nothing leaves', async () => {
+    // Goal: a program fails with an error; before, a connection that was open stood still for ever, and a new one for
+    // two minutes. Segments of many attempts are not answered one by one.
+    await apply(rulesetText(plan()))
+    const open = await network.program(guests[0], openConnectionCode)
+    await open.says('connected')
+    const spent = plan({
+      vms: plan().vms.map((vm, index) => ({ ...vm, limitBytes: index === 0 ? 1 : vm.limitBytes, usedBytes: 1 })),
+    })
+    await inside.run(['nft', 'flush', 'ruleset'])
+    await apply(rulesetText(spent))
+    const left = await network.countArrivals(world)
+    open.write('more')
+    await open.says('ECONNRESET')
+    const refused = ['timeout', '60', 'bash', '-c', 'exec 3<>/dev/tcp/192.0.2.9/80']
+    const { stderr, exitCode } = Bun.spawnSync(guests[0].argv(refused))
+    expect([exitCode, stderr.toString()]).toEqual([1, expect.stringContaining('No route to host')])
+    const told = async () =>
+      Number(/IcmpInDestUnreachs +(\d+)/.exec(await guests[0].run(['nstat', '-asz', 'IcmpInDestUnreachs']))?.[1])
+    await inside.run(['sh', '-c', 'echo 0 > /proc/sys/net/ipv4/icmp_ratelimit'])
+    const before = await told()
+    const startedMs = performance.now()
+    const flood = await network.program(guests[0], datagramsCode)
+    flood.write('192.0.2.9')
+    await flood.says('sent')
+    expect((await told()) - before).toBeLessThan(20 + 5 * Math.ceil((performance.now() - startedMs) / 1_000))
+    expect(await network.countArrivals(world)).toBe(left)
+    expect(await reach(guests[1], '192.0.2.9', 80)).toBe('192.0.2.1')
+  })
+
   test('a removed guest leaves no object behind and loses its way', async () => {
     // Goal: quota, counter and set elements go in the same transaction that forgets the VM.
     await apply(rulesetText(plan({ vms: plan().vms.slice(1), removed: objectsOf(guest(1).tap) })))
@@ -101,3 +131,12 @@ describe.if(needsRoot('the firewall test'))('the firewall in a network of namesp
     expect(ruleset).toContain(guest(2).tap)
   })
 })
+
+/** Connects, then sends each line that it gets and prints the error that ends the connection. */
+const openConnectionCode = `const socket = require('node:net').connect(80, '192.0.2.9', () => console.log('connected'))
+  socket.on('error', error => console.log(error.code))
+  console.log('up')
+  for await (const line of console) socket.write(line)`
+
+const datagramsCode = `const s = await Bun.udpSocket({ socket: { error() {} } }); console.log('up')
+  for await (const line of console) { for (let i = 0; i < 2000; i += 1) try { s.send('x', 7, line) } catch {}; console.log('sent') }`

@@ -46,6 +46,8 @@ export type Advice = {
   readonly change: string
   /** Where the endpoint runs: `inside this instance`. */
   readonly where: string
+  /** Why nothing can leave this machine, so that a retry would not help; null if no reason is known. */
+  readonly noRoute?: () => string | null
 }
 
 type Situation = {
@@ -70,11 +72,18 @@ export function refusalOf(error: unknown, situation: Situation): Refusal {
     const what = `${advice.verify}; ${advice.change}`
     return unproven('gateway_key_changed', unsent(`${why}: ${tellingOf(cause)}`, what))
   }
+  const noRoute = isOfNetwork(error) ? (advice.noRoute?.() ?? null) : null
+  if (noRoute !== null) {
+    const what = 'copy your work away over SSH, or ask the operator to raise the limit'
+    const mayBeSent = !(error instanceof EvidenceError || isUnsent(error))
+    const cut = `The gateway at ${host} did not answer in full: ${noRoute}. What to do: ${what}`
+    return unproven('egress_spent', mayBeSent ? cut : unsent(noRoute, what))
+  }
   if (error instanceof EvidenceError) {
     const message = unsent(withoutAdvice(error.message), `try again; if it fails again, ${advice.verify}`)
     return { status: 503, code: 'gateway_no_evidence', message, again: true }
   }
-  if (error instanceof ConnectionError && error.isUnsent) {
+  if (isUnsent(error)) {
     const message = unsent(error.message, `try again; if it fails again, ${advice.verify}`)
     return { status: 503, code: 'gateway_connection', message, again: true }
   }
@@ -89,6 +98,14 @@ export function refusalOf(error: unknown, situation: Situation): Refusal {
     return unproven('gateway_unusable', unsent(error.message, advice.verify))
   }
   return afterwards(error, situation)
+}
+
+function isOfNetwork(error: unknown): boolean {
+  return error instanceof EvidenceError || error instanceof ConnectionError || error instanceof IncompleteResponseError
+}
+
+function isUnsent(error: unknown): error is ConnectionError {
+  return error instanceof ConnectionError && error.isUnsent
 }
 
 function unproven(code: string, message: string): Refusal {

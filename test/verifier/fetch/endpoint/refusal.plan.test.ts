@@ -92,6 +92,31 @@ test('goal: the first check that tells why is named, with what to do', () => {
   )
 })
 
+test('goal: where nothing leaves the machine, what was not sent fails once with that reason, and only that', () => {
+  const spent = { ...advice, noRoute: () => 'the limit is spent' }
+  const where = { host: 'gw.test', sent: 'The prompt', advice: spent }
+  const unsent = {
+    status: 424,
+    code: 'egress_spent',
+    message:
+      'The prompt was not sent: the limit is spent. What to do: copy your work away over SSH, or ask the operator to raise the limit',
+    again: false,
+  }
+  const connection = new ConnectionError('refused', { isUnsent: true })
+  expect(refusalOf(connection, where)).toEqual(unsent)
+  expect(refusalOf(new EvidenceError('no answer', { status: null }), where)).toEqual(unsent)
+  // The gateway may have these.
+  const cut =
+    'The gateway at gw.test did not answer in full: the limit is spent. What to do: copy your work away over SSH, or ask the operator to raise the limit'
+  for (const error of [new ConnectionError('cut'), new IncompleteResponseError('cut')]) {
+    expect(refusalOf(error, where)).toEqual({ ...unsent, message: cut })
+  }
+  expect(refusalOf(new RequestError('bad'), where).code).toBe('invalid_request')
+  expect(refusalOf(connection, { ...where, advice: { ...advice, noRoute: () => null } }).code).toBe(
+    'gateway_connection',
+  )
+})
+
 test('goal: advice stands once, and what others wrote is one line without control characters, and bounded', () => {
   expect(of(new EvidenceError('it is away. What to do: wait\nlong', { status: null })).message).toBe(
     'The prompt was not sent: it is away. What to do: try again; if it fails again, verify it by hand',
