@@ -60,10 +60,18 @@ export type Provision = {
   readonly signal: AbortSignal
 }
 
+type Broken = {
+  readonly kind: 'broken'
+  readonly code: InstanceFailureCode
+  /** For the owner; null for the usual one of the code. */
+  readonly message: string | null
+  readonly detail: Readonly<Record<string, unknown>>
+}
+
 export type Provisioned =
   | { readonly kind: 'usable'; readonly sshHostKey: string; readonly attestation: InstanceAttestation }
   /** `detail` is for the operator. */
-  | { readonly kind: 'broken'; readonly code: InstanceFailureCode; readonly detail: Readonly<Record<string, unknown>> }
+  | Broken
   | { readonly kind: 'unwanted' }
 
 /** Attempts to claim, and to take evidence. */
@@ -247,8 +255,10 @@ export class Provisioner {
         return null
       } catch (error) {
         if (signal.aborted || ended.aborted) return unwanted
-        if (leftMs <= 0 || (error instanceof Fault && error.code === 'ssh.wrong_host_key')) {
-          return this.#unreachable(provision, { attempt, reason: messageOf(error) })
+        const isOtherKey = error instanceof Fault && error.code === 'ssh.wrong_host_key'
+        if (leftMs <= 0 || isOtherKey) {
+          const message = isOtherKey ? otherKeyMessage : null
+          return this.#unreachable(provision, { attempt, reason: messageOf(error), message })
         }
       }
       await pause(clock, probePauseMs, signal)
@@ -265,7 +275,7 @@ export class Provisioner {
       const isOpened = engine.view(vmId)?.opened === true
       const reason = isOpened ? await cutOff : 'the firewall was not opened in time'
       if (reason === null) return null
-      if (clock.monotonicMs() >= deadlineMs) return this.#unreachable(provision, { attempt: 1, reason })
+      if (clock.monotonicMs() >= deadlineMs) return this.#unreachable(provision, { attempt: 1, reason, message: null })
       await pause(clock, isOpened ? cutOffPauseMs : openPauseMs, signal)
       if (isOpened) cutOff = this.#cutOff()
     }
@@ -280,11 +290,17 @@ export class Provisioner {
     return new Fault('ssh.unreachable', `not reachable within ${this.#deps.sshTimeoutMs} ms`)
   }
 
-  #unreachable({ instance }: Provision, { attempt, reason }: { attempt: number; reason: string }): Provisioned {
+  #unreachable({ instance }: Provision, { attempt, reason, message }: Unreachable): Provisioned {
     this.#deps.log.error('an instance cannot be reached by SSH', { instance: instance.id, attempt, reason })
-    return broken('ssh_unreachable', { reason })
+    return { ...broken('ssh_unreachable', { reason }), message }
   }
 }
+
+/** `message`: for the owner; null for the usual one of the code. */
+type Unreachable = { readonly attempt: number; readonly reason: string; readonly message: string | null }
+
+const otherKeyMessage =
+  'A machine at the address of this instance presented another SSH host key than the instance attested. Ask the operator for the cause, and treat it as an attack until it is known.'
 
 type ClaimedGuest = ClaimedAs & { readonly key: DrawnKey | null }
 
@@ -308,6 +324,6 @@ const openPauseMs = 10
 /** An operator may mend it meanwhile. */
 const cutOffPauseMs = 1_000
 
-function broken(code: InstanceFailureCode, detail: Readonly<Record<string, unknown>>): Provisioned {
-  return { kind: 'broken', code, detail }
+function broken(code: InstanceFailureCode, detail: Readonly<Record<string, unknown>>): Broken {
+  return { kind: 'broken', code, message: null, detail }
 }

@@ -176,7 +176,7 @@ export class InstanceReconciler {
       signal: this.#stopping.signal,
     })
     if (done.kind === 'unwanted') return
-    if (done.kind === 'broken') return this.#fail(instance, done.code, { detail: done.detail })
+    if (done.kind === 'broken') return this.#fail(instance, done.code, { detail: done.detail, message: done.message })
     const { sshHostKey, attestation } = done
     const nowMs = clock.nowMs()
     const row = { nonce: attestation.nonce, sshHostKey, attestedAtMs: nowMs, document: JSON.stringify(attestation) }

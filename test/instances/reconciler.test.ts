@@ -246,7 +246,12 @@ test('another host key at the address fails at once', async () => {
   reconciler.wake('instance')
   await provisioned()
   expect(probes.length).toBe(1)
-  expect(instance()).toMatchObject({ status: 'failed', failureCode: 'ssh_unreachable' })
+  expect(instance()).toMatchObject({
+    status: 'failed',
+    failureCode: 'ssh_unreachable',
+    // The owner must not take it for a firewall.
+    failureMessage: expect.stringContaining('presented another SSH host key than the instance attested'),
+  })
 })
 
 test('a delete in the middle of a claim wins', async () => {
